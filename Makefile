@@ -6,7 +6,6 @@ INTEROP := .venv-interop
 COMPILER := .venv-compiler
 MESH_BERT := .venv-mesh-bert
 CORPUS := .venv-corpus
-RECORDS := .venv-records
 RUN := $(VENV)/bin/python
 # Where a test ends its worker process, the run ends and names it: pytest-xdist 3.8 would wait
 # for ever for the rest of that file.
@@ -32,13 +31,12 @@ REPRODUCE_ARGS ?=
 
 # More arguments of every suite: make bench BENCH_ARGS=--resume
 BENCH_ARGS ?=
-SUITES := pretraining finetuning finetuning_runs inference input_pipeline corpus records \
-	tagging question_features retrieval processes scaling softmax releases sweep_jobs
+SUITES := pretraining finetuning finetuning_runs inference corpus tagging retrieval sweep_jobs
 COMPARED := $(VENV)/.installed $(INTEROP)/.installed $(MESH_BERT)/.installed \
-	$(CORPUS)/.installed $(RECORDS)/.installed $(OLDEST)/.installed
+	$(CORPUS)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo cluster-demo reproduce test test-oldest test-slow test-interop bench bench-quick lint clean
+.PHONY: help install demo cluster-demo reproduce test test-oldest test-in-background test-slow test-interop bench bench-quick lint clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
@@ -61,6 +59,11 @@ test: $(VENV)/.installed  ## the tests, at most 10 minutes on 2 cores
 test-oldest: $(OLDEST)/.installed  ## the same with TensorFlow 2.15, on Python 3.11 or 3.10
 	$(OLDEST)/bin/python -m pytest $(PYTEST_ARGS)
 
+# A process of the background ignores Ctrl-C, and so do its children.
+test-in-background: $(VENV)/.installed  ## the tests that send Ctrl-C, where it is ignored
+	trap '' INT HUP; $(RUN) -m pytest $(PYTEST_ARGS) \
+		$$(grep -rlE --include='test_*.py' 'SIGINT|SIGHUP' tests)
+
 test-slow: $(VENV)/.installed  ## the longer tests
 	$(RUN) -m pytest -m slow
 
@@ -82,7 +85,7 @@ lint: $(VENV)/.installed  ## ruff: rules and format; shellcheck
 	$(VENV)/bin/shellcheck *.sh .ci/run tpu_scripts/*.sh
 
 clean:  ## remove all environments, caches and build leftovers; keeps demo_run
-	rm -rf $(VENV) .venv-uv $(OLDEST) $(INTEROP) $(COMPILER) $(MESH_BERT) $(CORPUS) $(RECORDS) build dist *.egg-info .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .venv-uv $(OLDEST) $(INTEROP) $(COMPILER) $(MESH_BERT) $(CORPUS) build dist *.egg-info .pytest_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(VENV)/.installed: requirements.txt setup.py pyproject.toml
@@ -113,11 +116,6 @@ $(MESH_BERT)/.installed: benchmarks/peers-mesh-bert.txt
 $(CORPUS)/.installed: benchmarks/peers-corpus.txt
 	$(CREATE) $(CORPUS) $(PEERS)
 	$(CORPUS)/bin/python -m pip install -r $<
-	touch $@
-
-$(RECORDS)/.installed: benchmarks/peers-records.txt
-	$(CREATE) $(RECORDS) $(PEERS)
-	$(RECORDS)/bin/python -m pip install -r $<
 	touch $@
 
 # $(1): arguments of every suite.

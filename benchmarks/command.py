@@ -8,13 +8,12 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from benchmarks import machine
-from benchmarks.interleave import Skip, Worker
+from benchmarks.interleave import Worker
 from benchmarks.machine import ROOT
 from benchmarks.results import Comparison, Results
 from benchmarks.sizes import DTYPES
-from benchmarks.tables import Table, gigabytes, show
+from benchmarks.tables import Table, show
 from decoupled.core.errors import UserError
-from decoupled.core.machine import memory_sizes
 
 RESULTS = ROOT / "benchmarks" / "results"
 # The variable that names an interpreter, or else where `make bench` installs the peers.
@@ -22,8 +21,6 @@ PEERS = {
     "torch": ("DECOUPLED_INTEROP_PYTHON", ".venv-interop"),
     "mesh_bert": ("DECOUPLED_MESH_BERT_PYTHON", ".venv-mesh-bert"),
     "corpus": ("DECOUPLED_CORPUS_PYTHON", ".venv-corpus"),
-    "records": ("DECOUPLED_RECORDS_PYTHON", ".venv-records"),
-    "oldest": ("DECOUPLED_OLDEST_PYTHON", ".venv-oldest"),
 }
 # The dump in DECOUPLED_DATA_DIR.
 BUNDLED = "wikipedia/enwiki-pages-articles-shortened.xml.bz2"
@@ -149,13 +146,6 @@ def python(framework: str) -> str:
             f"peers, or let {variable} name one"
         )
     return path
-
-
-def require_memory(needed: float) -> None:
-    """Raises `Skip` if fewer bytes are free than a comparison needs."""
-    available = memory_sizes()["MemAvailable"]
-    if needed > available:
-        raise Skip(f"needs about {gigabytes(needed)}, {gigabytes(available)} are free")
 
 
 def default_dump() -> str:

@@ -25,7 +25,6 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from benchmarks import command
-from benchmarks.input_pipeline import DEMO
 from benchmarks.interleave import Worker, rate
 from benchmarks.results import Comparison
 from benchmarks.sizes import QUICK, REFERENCE, Batch, pretraining_case
@@ -46,6 +45,24 @@ RETRIEVAL = RetrievalConfig(
     max_sequence_length=64,
     long_sentences="cut",
     batch_size=64,
+)
+
+
+# gin/models/demo_decoupled.gin.
+DEMO = dataclasses.replace(
+    REFERENCE,
+    vocab_size=2000,
+    input_embedding_size=48,
+    output_embedding_size=384,
+    hidden_size=96,
+    num_layers=2,
+    num_heads=6,
+    head_size=16,
+    intermediate_size=384,
+    max_positions=128,
+    activation="gelu_tanh",
+    initializer_range=0.0566,
+    mlm_transform="projection",
 )
 
 

@@ -7,7 +7,7 @@ from decoupled.configs import ModelConfig, OptimizerConfig
 
 DTYPES = ("float32", "bfloat16")
 
-# BERT-base with the decoupled embeddings of the paper's section 4 and its multilingual
+# BERT-base with the decoupled embeddings of the paper's Table 3 and its multilingual
 # vocabulary. No dropout, so that every framework computes the same.
 REFERENCE = ModelConfig(
     vocab_size=120_000,

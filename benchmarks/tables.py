@@ -95,12 +95,6 @@ def gigabytes(size: float) -> str:
     return f"{size / 1e9:.2f} GB"
 
 
-def megabytes(sizes: Sequence[float]) -> str:
-    """Bytes of each device in units of 10^6 bytes, once where all are alike."""
-    texts = [_three_digits(size / 1e6) for size in sizes]
-    return f"{texts[0] if len(set(texts)) == 1 else '+'.join(texts)} MB"
-
-
 def _three_digits(value):
     digits = 2 if value < 10 else 1 if value < 100 else 0
     return f"{value:,.{digits}f}"

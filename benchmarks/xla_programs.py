@@ -6,9 +6,8 @@ fine-tuning tasks and one of the others:
   TASK-DTYPE-WAY          fine-tuning on real XNLI, UD-POS and XQuAD, dropout 0.1 before
                           the head, as `benchmarks.finetuning_runs` trains: packed rows,
                           or rows padded to the maximum
-  softmax-DTYPE-V-E_OUT-BLOCKS
-                          the model of `benchmarks.softmax`, with whole logits or in
-                          blocks of 16,384 pieces
+  softmax-DTYPE-V-E_OUT   pre-training, two layers of width 256 below a vocabulary of V
+                          pieces, 32 sequences of 128 tokens with 20 predictions each
   layers-DTYPE-kept, layers-DTYPE-recomputed
                           pre-training, 12 layers, 128 sequences of 128 tokens, without
                           and with gradient checkpointing
@@ -36,12 +35,13 @@ from unittest import mock
 
 import numpy as np
 
-from benchmarks import finetuning_runs, softmax
+from benchmarks import finetuning_runs
 from benchmarks.interleave import Skip
 from benchmarks.machine import ROOT
 from benchmarks.sizes import (
     ADAMW,
     DTYPES,
+    NARROW,
     NARROW_BATCH,
     QUICK,
     QUICK_BATCH,
@@ -65,8 +65,8 @@ from decoupled.training.network import Network, TrainingGraph
 NAME = "xla_programs"
 WAYS = {"packed": finetuning_runs.OURS, "padded": finetuning_runs.PADDED}
 BATCHES, PRETRAINING_STEPS = 5, 10
-BLOCK_SIZE = 16_384
-WHOLE = "whole"
+# Pieces, and columns of the output embedding.
+SOFTMAX_SIZES = ((250_000, 768), (250_000, 3072), (1_000_000, 768))
 LAYERS_BATCH = Batch(sequences=128, length=128, predictions=20)
 # The rules of layouts/data_and_model.gin.
 RULES = "batch:data;vocab:model;heads:model;intermediate:model"
@@ -116,9 +116,8 @@ def names(dtypes: list[str]) -> Iterator[str]:
         yield f"dropout-{dtype}"
         for real in finetuning_runs.REAL:
             yield from (f"{real.task}-{dtype}-{way}" for way in WAYS)
-        for vocab_size, width in softmax.SIZES:
-            for blocks in (WHOLE, BLOCK_SIZE):
-                yield f"softmax-{dtype}-{vocab_size}-{width}-{blocks}"
+        for vocab_size, width in SOFTMAX_SIZES:
+            yield f"softmax-{dtype}-{vocab_size}-{width}"
         yield from (f"layers-{dtype}-{way}" for way in ("kept", "recomputed"))
 
 
@@ -126,15 +125,12 @@ def write(name: str, folder: pathlib.Path, quick: bool) -> None:
     """Writes one program."""
     kind, dtype, *rest = name.split("-")
     if kind == "softmax":
-        vocab_size, width, blocks = rest
-        sizes = {"vocab_size": int(vocab_size), "output_embedding_size": int(width)}
-        model = softmax.MODEL
-        if quick:
-            model, sizes = QUICK, {}
-        model = dataclasses.replace(model, **sizes)
-        size = model.vocab_size if blocks == WHOLE else int(blocks)
-        size = 128 if quick and blocks != WHOLE else size
-        graph, *data = _pretraining(model, NARROW_BATCH, dtype, quick, size)
+        vocab_size, width = map(int, rest)
+        model = dataclasses.replace(
+            NARROW, num_layers=2, vocab_size=vocab_size, output_embedding_size=width
+        )
+        model = QUICK if quick else model
+        graph, *data = _pretraining(model, NARROW_BATCH, dtype, quick)
         steps = 0
     elif kind in ("dropout", "layers"):
         model = QUICK if quick else finetuning_runs.MODEL
@@ -150,10 +146,10 @@ def write(name: str, folder: pathlib.Path, quick: bool) -> None:
     say(f"{NAME}: {name}")
 
 
-def _pretraining(model: ModelConfig, batch, dtype, quick, block_size=0):
+def _pretraining(model: ModelConfig, batch, dtype, quick):
     batch = QUICK_BATCH if quick else batch
     masking = MaskingConfig(batch.length, batch.predictions, 0.15, 0.8, 0.1)
-    task = MaskedLM(masking, label_smoothing=0.0, softmax_block_size=block_size)
+    task = MaskedLM(masking, label_smoothing=0.0)
     graph = TrainingGraph(
         Network(task, model, _one_core(dtype)),
         optimizer=ADAMW,

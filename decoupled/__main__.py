@@ -3,14 +3,10 @@
 Without a command it lists all, in the order in which they are needed.
 """
 
-import ast
 import gc
-import importlib
 import os
-import pathlib
+import signal
 import sys
-
-from decoupled.core.errors import close_names
 
 # Every module of decoupled/commands.
 COMMANDS = {
@@ -41,16 +37,14 @@ def listing() -> str:
 
 def main() -> None:
     """Runs the command that the first word names, or lists all; exits."""
+    # Before any other import, so that Ctrl-C during the imports ends quietly. If Ctrl-C
+    # is ignored, as under nohup, it stays so.
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, lambda *_: os._exit(130))
     gc.set_threshold(*GARBAGE_THRESHOLDS)
-    try:
-        code = _run(sys.argv[1:])
-        sys.stdout.flush()
-    except BrokenPipeError:
-        # As `decoupled.launch`, which needs more than Python. What is still buffered
-        # goes nowhere: the interpreter flushes once more at its end.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        code = 141
-    sys.exit(code)
+    from decoupled.core import endings
+
+    endings.end(lambda: _run(sys.argv[1:]))
 
 
 def _run(words):
@@ -59,21 +53,24 @@ def _run(words):
         return 0
     known = [name for names in COMMANDS.values() for name in names]
     if words[0] not in known:
-        print(
-            f"decoupled: error: no command {words[0]!r}{close_names(words[0], known)}",
-            file=sys.stderr,
-        )
-        return 2
+        from decoupled.core.errors import UserError, close_names
+
+        raise UserError(f"no command {words[0]!r}{close_names(words[0], known)}")
+    import importlib
+
     command = importlib.import_module(f"decoupled.commands.{words[0]}")
     if words[0] == NEEDS_PYTHON_ALONE:
         return command.main()
     from decoupled.launch import start
 
-    start.run(command)
+    return start.run(command)
 
 
 def _line(name):
     """A command and what it does. Its module is read, not imported."""
+    import ast
+    import pathlib
+
     path = pathlib.Path(__file__).parent / "commands" / f"{name}.py"
     help_text = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8")))
     first = help_text.splitlines()[0]

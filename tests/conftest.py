@@ -4,6 +4,7 @@ import fcntl
 import gc
 import os
 import pickle
+import signal
 import socket
 
 import pytest
@@ -28,13 +29,21 @@ os.fsync = lambda descriptor: None
 # time.
 gc.set_threshold(*GARBAGE_THRESHOLDS)
 
+# A background job of a script ignores Ctrl-C, and nohup ignores a closed terminal.
+# Tests that send these signals need what a terminal gives; their processes inherit it.
+for _number, _handler in (
+    (signal.SIGINT, signal.default_int_handler),
+    (signal.SIGHUP, signal.SIG_DFL),
+):
+    if signal.getsignal(_number) == signal.SIG_IGN:
+        signal.signal(_number, _handler)
+
 # Of a minute or more: first, or one process is left with the last of them.
 LONG = (
     "test_cluster_runs.py",
     "test_pretrain.py",
     "test_end_to_end.py",
     "test_training_lengths.py",
-    "test_softmax_blocks.py",
 )
 
 

@@ -124,7 +124,6 @@ def tiny_training(**changes):
         seed=3,
         label_smoothing=0.0,
         recompute_layers=False,
-        softmax_block_size=0,
         iterations_per_loop=1,
     )
     return TrainingConfig(**{**fields, **changes})

@@ -11,7 +11,6 @@ import re
 import subprocess
 import sys
 
-from decoupled.core import dependencies
 from decoupled.core.installed import requirement_of
 
 ROOT = pathlib.Path(__file__).parent.parent
@@ -38,7 +37,7 @@ MAY_IMPORT = {
     "planning": BELOW_RUNS,
     "runs": BELOW_RUNS,
     "exports": BELOW_RUNS | {"runs"},
-    "sweeps": {"core", "configs", "launch"},
+    "sweeps": {"core", "configs", "launch", "runs"},
     "analyses": BELOW_RUNS | {"runs", "exports"},
     "reports": BELOW_RUNS | {"runs", "exports", "analyses", "launch", "sweeps"},
 }
@@ -179,9 +178,28 @@ def test_flags_need_no_tensorflow():
 def test_everything_imported_is_required():
     # Runs in an environment of its own, as it says.
     elsewhere = PACKAGE / "planning" / "jax_step.py"
-    imported = dependencies.other_modules([p for p in SOURCES if p != elsewhere])
+    imported = {name for p in SOURCES if p != elsewhere for name in packages_of(p)}
     lacking = sorted(name for name in imported if not requirement_of(name))
     assert lacking == [], "requirements.txt lacks these"
+
+
+def packages_of(path):
+    """The top-level modules of other packages that a file imports, wherever."""
+    names = {name.partition(".")[0] for name in imports_of(path)}
+    return names - sys.stdlib_module_names - {"decoupled"}
+
+
+def files_of(name):
+    """The project's files that importing a dotted name runs."""
+    first, *rest = name.split(".")
+    folder = ROOT / first
+    for part in ["__init__", *rest] if first == "decoupled" else []:
+        if (path := folder / f"{part}.py").exists():
+            yield path
+        if part != "__init__":
+            folder = folder / part
+            if (path := folder / "__init__.py").exists():
+                yield path
 
 
 @functools.cache
@@ -200,7 +218,7 @@ def imported_at_once(path):
         if isinstance(node, ast.Import | ast.ImportFrom):
             module = getattr(node, "module", "")
             names |= {f"{module}.{alias.name}".strip(".") for alias in node.names}
-    files = {file for name in names for file in dependencies.files_of(name)}
+    files = {file for name in names for file in files_of(name)}
     found = {top: requirement_of(top) for top in {n.split(".")[0] for n in names}}
     return files, [top for top, brings in found.items() if brings and brings.extras]
 
@@ -219,12 +237,21 @@ def test_commands_start_with_the_core_alone():
 
 
 def test_what_an_extra_brings_is_checked_before_the_work():
-    """By `installed.need` or `lacking`, somewhere in what the command imports."""
+    """By `installed.need`, `lacking` or `Package`, which name the module."""
+    checks = ("installed.need", "installed.lacking", "installed.Package")
+    named = {
+        argument.value
+        for path in SOURCES
+        for name, call in calls_of(path)
+        if name in checks
+        for argument in call.args
+        if isinstance(argument, ast.Constant)
+    }
     found = [
-        f"{at(command)}: nothing says what {need.modules} are needed for"
-        for command in COMMANDS
-        for need in dependencies.needs([command])
-        if not need.purpose
+        f"{at(path)}: nothing says what {name} is needed for"
+        for path in SOURCES
+        for name in sorted(packages_of(path) - named)
+        if (requirement := requirement_of(name)) and requirement.extras
     ]
     assert not found, "\n".join(found)
 
@@ -251,7 +278,7 @@ def test_json_of_others_is_parsed_in_one_place():
     """`files.parse_json` knows what `json.loads` raises beside its own error."""
     # What these read comes from a process that they started, or that started them.
     own = {"vocabulary_training.py", "vocabulary_worker.py", "doctor.py"}
-    own |= {"warm_jobs.py", "warm_worker.py", "jax_step.py"}
+    own.add("jax_step.py")
     users = {
         path.name
         for path in SOURCES

@@ -184,8 +184,8 @@ check_runtime() {
   version="$(runtime_version)"
   case "$type" in
     v2-* | v3-* | v4-*) ;;
-    *) refuse "--type=$type: TPUEstimator works on v2, v3 and v4 only; v5 and later have the \
-PJRT runtime alone, where it finds no TPU (tensorflow issue 90807)" ;;
+    *) refuse "--type=$type: TPUEstimator works on v2, v3 and v4 only; later generations have \
+at most the PJRT runtime, where it finds no TPU (tensorflow issue 90807)" ;;
   esac
   case "$version" in
     *pjrt*) refuse "--version=$version: TPUEstimator finds no TPU with the PJRT runtime \
@@ -193,9 +193,9 @@ PJRT runtime alone, where it finds no TPU (tensorflow issue 90807)" ;;
     tpu-vm-tf-2.15.*-se) ;;
     tpu-vm-tf-2.15.*) refuse "--version=$version: from 2.15 on the images that TPUEstimator needs \
 end in -se (stream executor), e.g. tpu-vm-tf-2.15.1-se" ;;
-    tpu-vm-tf-*) refuse "--version=$version: TensorFlow 2.15 is needed, and pip's own build \
-does not drive a TPU" ;;
-    *) refuse "--version=$version: an image without a TensorFlow that drives the TPU; use \
+    tpu-vm-tf-*) refuse "--version=$version: TensorFlow 2.15 is needed; later releases have the \
+PJRT runtime, or were never tried (2.16.1-se)" ;;
+    *) refuse "--version=$version: an image without TensorFlow's stream executor for TPUs; use \
 tpu-vm-tf-2.15.1-se" ;;
   esac
   if several_hosts && [[ $version != *-pod* ]]; then

@@ -3,8 +3,8 @@
 #
 #   bash host_install.sh PACKAGE      an sdist or a wheel: in the home folder, or gs://
 #
-# The image's own TensorFlow 2.15 stays: only that build drives the TPU, although the package
-# takes later ones elsewhere. The package itself is installed without its requirements; then
+# The image's own TensorFlow 2.15 stays: it has the stream executor, which TPUEstimator needs and
+# no build on PyPI has. The package itself is installed without its requirements; then
 # the requirements and the extra "tpu", with the TensorFlow of the image as a constraint, so that
 # pip ends with an error rather than fetch another. This is checked at the end.
 set -euo pipefail
@@ -24,8 +24,8 @@ try:
 except metadata.PackageNotFoundError:
     sys.exit("host_install.sh: error: no TensorFlow in this image; use tpu-vm-tf-2.15.1-se")
 if not found.version.startswith("2.15."):
-    sys.exit(f"host_install.sh: error: this image has TensorFlow {found.version}; only 2.15 "
-             "trains on a TPU; use tpu-vm-tf-2.15.1-se")
+    sys.exit(f"host_install.sh: error: this image has TensorFlow {found.version}; these "
+             "scripts need 2.15; use tpu-vm-tf-2.15.1-se")
 print(found.version, hashlib.sha256((found.read_text("RECORD") or "").encode()).hexdigest())
 PY
 }

@@ -23,8 +23,7 @@ OUTPUT_EMBEDDING = "cls/predictions/output_embedding"
 
 def build(case: dict) -> tuple[protocol.Step, dict]:
     """A case holds a batch's sizes (see `synthetic`) and the fields of configurations:
-    "model", "mesh" and "optimizer". It may hold "softmax_block_size" (see
-    `TrainingConfig`)."""
+    "model", "mesh" and "optimizer"."""
     step, lowered = training_step(graph_config(case), synthetic.masked_lm_batch(case))
     return step, {
         "parameters": parameters(lowered),
@@ -74,8 +73,7 @@ def graph_config(case: dict) -> TrainingGraph:
         random_token_rate=0.1,
     )
     model, mesh = ModelConfig(**case["model"]), MeshConfig(**case["mesh"])
-    block_size = case.get("softmax_block_size", 0)
-    task = MaskedLM(masking, label_smoothing=0.0, softmax_block_size=block_size)
+    task = MaskedLM(masking, label_smoothing=0.0)
     return TrainingGraph(
         Network(task, model, mesh),
         optimizer=OptimizerConfig(**case["optimizer"]),

@@ -19,11 +19,10 @@ Pairs are read from two kinds of files. A line of BLiMP (Warstadt et al. 2020),
 
 A file of MultiBLiMP (Jumelet et al. 2025), `LANGUAGE/data.tsv` or `LANGUAGE.tsv`,
 begins with a line of column names. The columns `sen`, `wrong_sen` and `phenomenon` are
-read. Cells are quoted as by Python's csv.writer. Other entries and columns of either
-kind are ignored.
+read. Quotes are read by `core.tab_separated`. Other entries and columns of either kind
+are ignored.
 """
 
-import csv
 import os
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -34,8 +33,10 @@ import numpy as np
 from decoupled.analyses.models import AnalysedModel
 from decoupled.configs.analyses import MinimalPairSettings
 from decoupled.core import console, files, gfile, plots
-from decoupled.core.errors import UserError
+from decoupled.core.errors import UserError, quoted
+from decoupled.core.labels import BLANKS, label_in
 from decoupled.core.release import tf
+from decoupled.core.tab_separated import Row, read_rows
 from decoupled.data.vocabulary import Vocabulary
 from decoupled.data.words import word_pieces, word_starts
 from decoupled.exports.serving.encoder import FEATURES, Encoder, MaskedLm
@@ -76,11 +77,8 @@ def find_files(paths: Sequence[str]) -> list[str]:
         own = [path]
         if gfile.isdir(path):
             patterns = ("*.jsonl", "*.tsv", "*/*.jsonl", "*/*.tsv")
-            folder = gfile.escape(path)
             own = [
-                name
-                for pattern in patterns
-                for name in gfile.glob(os.path.join(folder, pattern))
+                name for pattern in patterns for name in gfile.glob(f"{path}/", pattern)
             ]
             if not own:
                 raise UserError(f"{path}: has neither *.jsonl nor *.tsv")
@@ -101,17 +99,16 @@ def read_pairs(path: str) -> list[MinimalPair]:
         malformed. File, line and column are named.
     """
     read = _read_lines if path.endswith(".jsonl") else _read_table
-    pairs = list(read(path, files.read_text(path).removeprefix("\ufeff")))
+    pairs = list(read(path, files.read_text(path)))
     if not pairs:
         raise UserError(f"{path}: holds no minimal pairs")
     return pairs
 
 
 def _read_lines(path: str, text: str) -> Iterator[MinimalPair]:
-    # Not splitlines(): JSON may hold U+2028 as it is.
-    for number, line in enumerate(text.split("\n"), start=1):
+    for number, line in enumerate(files.split_lines(text), start=1):
         where = f"{path}:{number}"
-        if not line.strip():
+        if not line.strip(BLANKS):
             continue
         entry = files.parse_json_line(line, where)
         if not isinstance(entry, dict):
@@ -119,48 +116,43 @@ def _read_lines(path: str, text: str) -> Iterator[MinimalPair]:
         for name in _ENTRIES:
             if not isinstance(entry.get(name), str) or not entry[name].strip():
                 raise UserError(f'{where}: "{name}" is missing, empty or no text')
-        yield _checked(MinimalPair(*(entry[name] for name in _ENTRIES), where))
+        good, bad, *kinds = (entry[name] for name in _ENTRIES)
+        kinds = [label_in(kind, where) for kind in kinds]
+        yield _checked(MinimalPair(good, bad, *kinds, where))
 
 
 def _read_table(path: str, text: str) -> Iterator[MinimalPair]:
     stem = os.path.splitext(os.path.basename(path))[0]
     folder = os.path.basename(os.path.dirname(path))
     language = folder if folder and stem == "data" else stem
-    # A quote without its partner does not swallow lines.
-    reader = files.csv_reader(text, "\t")
-    try:
-        header = next(reader, [])
-        for name in _COLUMNS:
-            if header.count(name) != 1:
-                raise UserError(
-                    f"{path}:1: must have one column {name!r}; its columns are "
-                    f"{', '.join(header)}"
-                )
-        places = [header.index(name) for name in _COLUMNS]
-        for cells in reader:
-            where = f"{path}:{reader.line_num}"
-            if not cells:
-                continue
-            if len(cells) != len(header):
-                raise UserError(
-                    f"{where}: {len(cells)} columns, but the first line has "
-                    f"{len(header)}"
-                )
-            good, bad, phenomenon = (cells[place] for place in places)
-            for name, cell in zip(_COLUMNS, (good, bad, phenomenon), strict=True):
-                if not cell.strip():
-                    raise UserError(f"{where}: column {name!r} is empty")
-            yield _checked(
-                MinimalPair(good, bad, language, phenomenon, phenomenon, where)
+    header, *rows = read_rows(text, label="phenomenon") or [Row(1, [])]
+    names = [name.strip(BLANKS) for name in header.cells]
+    for name in _COLUMNS:
+        if names.count(name) != 1:
+            raise UserError(
+                f"{path}:1: must have one column {name!r}; its columns are "
+                f"{quoted(', '.join(names))}"
             )
-    except csv.Error as error:
-        where = f"{path}:{reader.line_num}"
-        raise UserError(f"{where}: not a table ({files.reason(error)})") from error
+    places = [names.index(name) for name in _COLUMNS]
+    for line, cells in rows:
+        where = f"{path}:{line}"
+        if cells == [""]:
+            continue
+        if len(cells) != len(names):
+            raise UserError(
+                f"{where}: {len(cells)} columns, but the first line has {len(names)}"
+            )
+        good, bad, phenomenon = (cells[place] for place in places)
+        for name, cell in zip(_COLUMNS, (good, bad, phenomenon), strict=True):
+            if not cell.strip():
+                raise UserError(f"{where}: column {name!r} is empty")
+        kind = label_in(phenomenon, where)
+        yield _checked(MinimalPair(good, bad, language, kind, kind, where))
 
 
 def _checked(pair: MinimalPair) -> MinimalPair:
     if pair.good == pair.bad:
-        raise UserError(f"{pair.where}: both sentences are {pair.good!r}")
+        raise UserError(f"{pair.where}: both sentences are {quoted(pair.good)}")
     return pair
 
 

@@ -14,11 +14,13 @@ import numpy as np
 from decoupled.configs import ModelConfig
 from decoupled.core import files, gfile
 from decoupled.core.errors import UserError
+from decoupled.core.made_from import MADE_FROM
 from decoupled.core.release import tf
 from decoupled.data.vocabulary import Vocabulary
 from decoupled.exports.checkpoint_files import CheckpointFile
 from decoupled.exports.serving.encoder import FEATURES, Encoder
 from decoupled.model import variables as names
+from decoupled.runs import run_folder
 from decoupled.runs.saved_run import open_run
 
 INPUT, OUTPUT = "input", "output"
@@ -90,7 +92,10 @@ class AnalysedModel:
         if not files.exists(path):
             return None
         found = files.read_json(path)
-        if found.get("global_step") != self.weights.global_step:
+        weights = found.get(MADE_FROM, {}).get("checkpoint")
+        if found.get("global_step") != self.weights.global_step or (
+            weights and weights != run_folder.weights_sha256(self.weights.path)
+        ):
             return None
         return found.get("all", {}).get("masked_lm_accuracy")
 
@@ -206,7 +211,7 @@ def _check(model: AnalysedModel, masked_lm: bool) -> None:
 
 
 def word_vectors(model: AnalysedModel, words: Iterable[str]) -> dict[str, Vectors]:
-    """The mean of the vectors of each word's pieces (paper section 5.2).
+    """The mean of the vectors of each word's pieces (paper section 6.1).
 
     One table is in memory at a time, and only its needed rows are kept.
 
@@ -239,16 +244,3 @@ def known_pieces(vocabulary: Vocabulary, words: Iterable[str]) -> dict[str, np.n
         for word, ids in encoded
         if ids and vocabulary.unk_id not in ids
     }
-
-
-def read_words(path: str) -> list[str]:
-    """The words of a file, one per line; empty lines and repeated words are ignored.
-
-    Raises:
-      UserError: the file is missing, not UTF-8 or holds no word.
-    """
-    lines = [line.strip() for line in files.read_text(path).splitlines()]
-    words = list(dict.fromkeys(line for line in lines if line))
-    if not words:
-        raise UserError(f"{path}: holds no words; write one a line")
-    return words

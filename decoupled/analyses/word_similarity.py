@@ -21,7 +21,9 @@ from decoupled.analyses.models import (
     word_vectors,
 )
 from decoupled.core import console, files, gfile, plots
-from decoupled.core.errors import UserError
+from decoupled.core.errors import UserError, quoted
+from decoupled.core.labels import BLANKS
+from decoupled.core.tab_separated import read_rows
 from decoupled.metrics.similarity import spearman
 
 # The order of Table 8; other sets come after these.
@@ -49,7 +51,7 @@ def find_sets(folder: str | None, paths: Sequence[str]) -> list[WordPairs]:
       UserError: there is nothing to read, a file is malformed, or two files have the
         same name.
     """
-    found = gfile.glob(os.path.join(gfile.escape(folder), "*.tsv")) if folder else []
+    found = gfile.glob(f"{folder}/", "*.tsv") if folder else []
     if folder and not found:
         raise UserError(f"{folder}: no *.tsv there; each holds word, word, score")
     sets = [read_pairs(path) for path in (*found, *paths)]
@@ -74,15 +76,18 @@ def read_pairs(path: str) -> WordPairs:
       UserError: the file is missing, empty, not UTF-8, or a line is malformed.
     """
     pairs, scores = [], []
-    text = files.read_text(path).removeprefix("\ufeff")
-    for number, line in enumerate(text.splitlines(), start=1):
-        if not line.strip():
+    text = files.read_text(path)
+    for number, cells in read_rows(text, 2, lambda cell: _number(cell) is not None):
+        if len(cells) == 1:
+            cells = files.split_blanks(cells[0])
+        if not any(cells):
             continue
-        cells = line.split("\t") if "\t" in line else line.split()
+        words = [cell.strip(BLANKS) for cell in cells[:2]]
         score = _number(cells[2]) if len(cells) == 3 else None
-        if score is None or not cells[0].strip() or not cells[1].strip():
-            raise UserError(f"{path}:{number}: {line!r} is not word, word, score")
-        pairs.append((cells[0].strip(), cells[1].strip()))
+        if score is None or not all(words):
+            line = quoted(" ".join(cells))
+            raise UserError(f"{path}:{number}: {line} is not word, word, score")
+        pairs.append((words[0], words[1]))
         scores.append(score)
     if not pairs:
         raise UserError(f"{path}: holds no pairs of words")

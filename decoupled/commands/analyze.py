@@ -28,6 +28,11 @@ from decoupled.launch.start import Subcommand
 FLAGS = flags.FLAGS
 # Name -> analysis, in the order of the functions below.
 SUBCOMMANDS: dict[str, Subcommand] = {}
+# Name -> what measures something similar.
+GONE = {
+    "drift": "layer_drop and neighbours compare the layers of a model",
+    "weat": "word_similarity compares the embeddings with what people say of words",
+}
 
 
 def _text(name, text):
@@ -146,39 +151,6 @@ def word_similarity():
     return module, module.measure(_models(), sets)
 
 
-@_analysis(
-    _MODELS,
-    _text(
-        "targets_x", "File with a word per line: target words X, expected to go with A."
-    ),
-    _text(
-        "targets_y", "File with a word per line: target words Y, expected to go with B."
-    ),
-    _text("attributes_a", "File with a word per line: attribute words A."),
-    _text("attributes_b", "File with a word per line: attribute words B."),
-    settings=roots.weat,
-)
-def weat(settings):
-    """Are two sets of words associated with two others?
-
-    WEAT (Caliskan et al. 2017): X and Y are target words (flowers, insects), and A and
-    B are attributes (pleasant, unpleasant). Prints the effect size, which is between -2
-    and 2, and above 0 if X goes with A and Y with B. Prints the one-sided p-value over
-    divisions of the targets, including the given one. A file has a word per line. Words
-    that the vocabulary cannot represent are left out; the number of words used is
-    shown.
-
-      decoupled analyze weat --model_dir=runs/e_out_768 \\
-          --targets_x=flowers.txt --targets_y=insects.txt \\
-          --attributes_a=pleasant.txt --attributes_b=unpleasant.txt \\
-          --output_dir=results
-    """
-    from decoupled.analyses import weat as module
-
-    sets = module.read_sets({name: getattr(FLAGS, name) for name in module.SETS})
-    return module, module.measure(_models(), sets, settings)
-
-
 @_analysis(_MODELS)
 def spectrum():
     """How many dimensions do the embeddings use?
@@ -194,36 +166,6 @@ def spectrum():
     from decoupled.analyses import spectrum as module
 
     return module, module.measure(_models())
-
-
-@_analysis(
-    _MODELS,
-    _options(
-        "finetuned_dir", "The model fine-tuned from --model_dir, in the same order."
-    ),
-    _texts("texts", "A file with a text per line."),
-    settings=roots.drift,
-)
-def drift(settings):
-    """What does fine-tuning change, and which layers predict masked words?
-
-    Prints how accurately the pre-trained head predicts masked words from each layer's
-    output. With --finetuned_dir it also prints this for the fine-tuned encoder with the
-    same head, and the similarity of both models' vectors in each layer: linear CKA
-    (Kornblith et al. 2019) and the mean cosine. The head was trained on the last layer,
-    so a lower layer can have a low accuracy although it encodes as much.
-
-      decoupled analyze drift --model_dir=runs/e_out_768 \\
-          --finetuned_dir=runs/e_out_768_xnli --texts=texts.txt --output_dir=results
-
-    --texts has a text per line. Leave --finetuned_dir out, or give it once for each
-    --model_dir, in the same order.
-    """
-    from decoupled.analyses import drift as module
-
-    pairs = module.open_pairs(FLAGS.model_dir, FLAGS.finetuned_dir)
-    texts = module.read_texts(FLAGS.texts, settings.max_texts)
-    return module, module.measure(pairs, texts, settings)
 
 
 @_analysis(
@@ -431,7 +373,7 @@ def neighbours(settings):
     from decoupled.analyses import multi_parallel
     from decoupled.analyses import neighbours as module
 
-    retrieval, mesh, max_pairs = settings
+    retrieval, max_pairs = settings
     models, languages = FLAGS.model_dir, FLAGS.languages
     if FLAGS.sentences:
         if FLAGS.data_dir or FLAGS.source or FLAGS.target:
@@ -441,7 +383,7 @@ def neighbours(settings):
     else:
         source, target = FLAGS.source, FLAGS.target
         text = module.find_parallel(FLAGS.data_dir, languages, source, target)
-    return module, module.measure(models, text, max_pairs, retrieval, mesh)
+    return module, module.measure(models, text, max_pairs, retrieval)
 
 
 @_analysis(

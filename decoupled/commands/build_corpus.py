@@ -3,9 +3,9 @@
 Reads --source or --input. --source is the message catalogs of installed packages, which
 need no download, or parallel text. Both also give parallel pairs; catalogs and Bibles
 give a labelled zero-shot task as well. --input is files: dumps of wikis, JSON lines,
-plain text; paths may be remote (gs://). Writes DIR/text/{train,eval}/LANGUAGE/ and,
-last, DIR/manifest.json. A build that was killed continues where it stopped. A complete
-corpus is not changed.
+plain text, also compressed; paths may be remote (gs://). Writes
+DIR/text/{train,eval}/LANGUAGE/ and, last, DIR/manifest.json. A build that was killed
+continues where it stopped. A complete corpus is not changed.
 
   decoupled build_corpus --source=catalogs:django --output_dir=corpus
   decoupled build_corpus --source=aligned:bibles --output_dir=corpus
@@ -49,7 +49,9 @@ def define_flags() -> None:
         [],
         "LANGUAGE=GLOB,...: files of a language, given by a code such as en, zh-Hant, "
         f"zh_TW or sr@latin. Kinds: {_KINDS}. Plain text has a sentence per line and "
-        "an empty line between documents.",
+        "an empty line between documents. The content of a file, not its name, decides "
+        "how it is read: plain, or packed with gzip, bzip2, xz, Zstandard or zip (one "
+        "file).",
     )
     flags.DEFINE_string("output_dir", None, "Corpus folder.", required=True)
     flags.DEFINE_integer(

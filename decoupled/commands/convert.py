@@ -129,9 +129,12 @@ def from_hf() -> None:
     """Converts a folder of transformers' save_pretrained to a model folder.
 
     The model is RemBERT or BERT, with or without the head of a task. The folder has
-    config.json and safetensors files.
+    config.json, safetensors files and its vocabulary.
 
       decoupled convert from_hf --hf_dir=google_rembert --model_dir=runs/rembert
+
+    BERT's WordPieces are converted to the pieces of --vocabulary. Settings that change
+    what a model computes, or which ids a text gets, are honoured or refused.
 
     Variables without a use or a value are an error unless --allow_partial allows them.
     """

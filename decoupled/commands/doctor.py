@@ -2,27 +2,32 @@
 
 Needs only Python itself, so that it can also explain an installation that does not
 work. Prints the installed and the required packages, processor, memory and disk, the
-devices that TensorFlow sees, and what each command lacks. The exit code is 0 if
+devices that TensorFlow sees, and what commands lack. The exit code is 0 if
 training, evaluation and export can run, and 1 otherwise.
 
 Example:
   decoupled doctor
 """
 
-import argparse
 import json
 import os
 import pathlib
 import platform
 import shutil
-import signal
 import subprocess
 import sys
 from typing import Any
 
 import decoupled
-from decoupled.core import dependencies
-from decoupled.core.installed import CHECKOUT, Found, check_package, requirements
+from decoupled.core import endings
+from decoupled.core.errors import UserError
+from decoupled.core.installed import (
+    CHECKOUT,
+    EXTRAS,
+    Found,
+    check_package,
+    requirements,
+)
 from decoupled.core.machine import (
     available_memory,
     memory_sizes,
@@ -63,13 +68,13 @@ print(json.dumps({
 
 def main() -> int:
     """Prints the report; returns the exit code."""
-    argparse.ArgumentParser(
-        prog="decoupled doctor",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    ).parse_args(sys.argv[2:])
-    # Ends quietly if the reader of the output ends, as with `| head`.
-    signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+    endings.call_command("decoupled doctor")
+    words = sys.argv[2:]
+    if {"-h", "-help", "--help"} & set(words):
+        print(__doc__.strip())
+        return 0
+    if words:
+        raise UserError(f"{words[0]!r}: takes no flags and no words")
     packages = [check_package(entry) for entry in requirements()]
     report_python()
     report_packages(packages)
@@ -214,14 +219,23 @@ def _report_unseen_gpus(devices):
 
 
 def report_commands(packages: list[Found], works: bool) -> None:
-    """Prints for each command that it can run, or what it lacks and how to get it."""
+    """Prints whether commands can run, and what those with an extra lack."""
     print("\nCommands")
-    for command in [*dependencies.commands(), *dependencies.make_targets()]:
-        lacks = dependencies.missing(command, packages, works)
-        print(f"  {command.shown:30} {'needs ' + lacks if lacks else 'can run'}")
-        limits = [] if lacks else dependencies.limitations(command, packages)
-        for line in limits:
-            print(f"  {'':30} {line}")
+    absent = [package for package in packages if not package.installed]
+    core = ", ".join(package.name for package in absent if not package.extras)
+    if not works:
+        core = core or "TensorFlow and Mesh-TensorFlow to work (see above)"
+    print(f"  all but doctor {f'need {core}: {_cure()}' if core else 'can run'}")
+    for extra, purpose in EXTRAS.items():
+        lacks = ", ".join(entry.name for entry in absent if extra in entry.extras)
+        state = f"needs {lacks}: {_cure(extra)}" if lacks else "installed"
+        print(f"  {f'[{extra}]':10} {purpose}: {state}")
+
+
+def _cure(extra=""):
+    if (CHECKOUT / "Makefile").exists():
+        return "make install"
+    return f"pip install 'decoupled{extra and f'[{extra}]'}'"
 
 
 def _temporary_folder():

@@ -92,7 +92,7 @@ def main() -> None:
     options = flags.FLAGS
     retrieval = None
     if options.sentence_vectors:
-        retrieval = start.parse_gin(retrieve, "runs/retrieve.gin").retrieval
+        retrieval = start.parse_gin(retrieve, "runs/retrieve.gin")
     elif options.gin_file or options.gin_param or options.centre_on:
         raise UserError(
             "--gin_file, --gin_param, --centre_on: are for --sentence_vectors; a whole "

@@ -17,8 +17,9 @@ Every TrainingConfig.eval_every_steps steps a checkpoint is evaluated on English
 and the best one is selected. The best of FinetuningConfig.learning_rates is chosen on
 English dev, too; --num_runs then repeats it with other seeds. A single rate and seed
 train in --model_dir itself, several in learning_rate_R/seed_S/ below it. The same
-command resumes an incomplete run and does not repeat complete ones. A folder with
-another model is refused.
+command resumes an incomplete run and does not repeat complete ones. Dev and test files
+that have changed are evaluated again. A folder with another model, or whose training
+file has changed, is refused.
 
 Short examples are packed: a row of a batch holds several, and attention does not cross
 between them. If that saves no tokens, or FinetuningConfig.pack_sequences is False, a
@@ -153,7 +154,7 @@ def run_finetuning(
         finetuning.train()
     labelled = []
     if mode == "predict":
-        labelled = finetuning.grid.best_run().predict(predictions)
+        labelled = finetuning.grid.best_run().predict(folder)
         console.say(f"wrote {os.path.join(predictions, made.name)}")
     elif mode != "train":
         results = finetuning.evaluate(anew=mode == "eval")
@@ -167,6 +168,7 @@ def run_finetuning(
 def _report(finetuning, results):
     """Writes results.json, .csv and .png of all runs, and prints the table."""
     from decoupled.core import plots
+    from decoupled.core.made_from import MADE_FROM
     from decoupled.reports import finetuning as finetuning_report
     from decoupled.runs.finetuning_run import ANSWER_SETTINGS
 
@@ -179,6 +181,7 @@ def _report(finetuning, results):
         "headline": list(task.headline),
         **finetuning.grid.summary(folder),
         ANSWER_SETTINGS: task.answer_settings(),
+        MADE_FROM: results[finetuning.grid.chosen_runs().index(best)][MADE_FROM],
         "outside_xtreme": finetuning_report.outside_languages(task.name, combined),
         **combined,
     }

@@ -38,7 +38,7 @@ import sys
 
 from absl import flags
 
-from decoupled.core import locks
+from decoupled.core import installed, locks
 from decoupled.launch import start
 
 
@@ -58,6 +58,7 @@ def define_flags() -> None:
 
 def main() -> None:
     """Makes the data, runs the jobs, writes the document."""
+    installed.need("scipy", purpose="the statistics")
     from decoupled.reproduction import run
 
     values = {name: flags.FLAGS[name].value for name in run.Options._fields}

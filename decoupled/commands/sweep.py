@@ -7,8 +7,9 @@
 Every run is a separate job with a folder below --sweep_dir. The settings of all tasks
 and the presence of their files are checked before the first job. The command can be
 killed at any time. The same command then resumes incomplete jobs and does not repeat
-complete ones. If a job fails, the others still run; the failed jobs are named at the
-end, with exit code 1. sweeps/ has a file for each table of the paper.
+complete ones, unless a file that they read has changed. If a job fails, the others
+still run; the failed jobs are named at the end, with exit code 1. sweeps/ has a file
+for each table of the paper.
 
 Up to --jobs runs go on at a time. Each is forked from a process that has imported
 TensorFlow, which saves it the seconds of the import. Every run has its own memory,
@@ -34,6 +35,7 @@ from decoupled.launch import gin_files, start
 from decoupled.sweeps.jobs import (
     FINETUNING,
     Inputs,
+    complete_jobs,
     describe,
     make_jobs,
     make_rows,
@@ -62,7 +64,7 @@ def main() -> None:
     """Runs the sweep, or prints its jobs."""
     if flags.FLAGS.print_jobs:
         for job in _prepare()[2]:
-            print(shlex.join([job.kind, *job.arguments]))
+            console.say(shlex.join([job.kind, *job.arguments]))
         return
     with locks.hold(flags.FLAGS.sweep_dir):
         _run()
@@ -71,7 +73,8 @@ def main() -> None:
 def _run():
     config, rows, jobs = _prepare()
     options = flags.FLAGS
-    _check_tasks([job for job in jobs if not job.is_complete()])
+    complete = complete_jobs(jobs)
+    _check_tasks([job for job in jobs if job not in complete])
     describe(options.sweep_dir, config.sweep, config.scale, options.scale, rows, jobs)
     warm = config.sweep.warm_processes
     failures = JobRunner(jobs, options.jobs, console.say, warm).run()
@@ -91,7 +94,7 @@ def _check_tasks(jobs):
     by_task = {}
     for job in jobs:
         if job.kind == FINETUNING:
-            by_task.setdefault(_values(job, "task")[0], job)
+            by_task.setdefault(job.values("task")[0], job)
     if not by_task:
         return
     # Loads TensorFlow.
@@ -104,10 +107,10 @@ def _check_tasks(jobs):
         with mistakes.noted():
             config = gin_files.configure(
                 finetune,
-                ["runs/finetune.gin", *_values(job, "gin_file")],
-                _values(job, "gin_param"),
+                ["runs/finetune.gin", *job.values("gin_file")],
+                job.values("gin_param"),
             )
-            [data_dir] = _values(job, "data_dir")
+            [data_dir] = job.values("data_dir")
             task = make_task(
                 name,
                 data_dir,
@@ -118,16 +121,6 @@ def _check_tasks(jobs):
             task.paths(data_dir, "train", task.training_languages[0])
             TaskData(task, data_dir, vocabulary, cache="").files_to_answer()
     mistakes.raise_all()
-
-
-def _values(job, flag):
-    """The values of a flag in the arguments of a job."""
-    start_of_flag = f"--{flag}="
-    return [
-        argument.removeprefix(start_of_flag)
-        for argument in job.arguments
-        if argument.startswith(start_of_flag)
-    ]
 
 
 def _prepare():

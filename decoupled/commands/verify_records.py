@@ -12,6 +12,8 @@ import sys
 
 from absl import flags
 
+from decoupled.core.errors import in_one_line
+
 FLAGS = flags.FLAGS
 
 
@@ -39,6 +41,6 @@ def main() -> None:
 
     defects = verify_records(FLAGS.records_dir, FLAGS.vocabulary, FLAGS.workers)
     for defect in defects:
-        print(defect, file=sys.stderr)
+        print(in_one_line(defect), file=sys.stderr)
     if defects:
         sys.exit(2)

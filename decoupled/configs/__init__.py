@@ -7,13 +7,11 @@ line before a graph is built. This package does not import TensorFlow.
 """
 
 from decoupled.configs.analyses import (
-    drift,
     geometry,
     masked_lm,
     minimal_pairs,
     neighbours,
     probing,
-    weat,
     word_translation,
 )
 from decoupled.configs.corpora import (
@@ -94,7 +92,6 @@ __all__ = [
     "build_corpus",
     "build_vocabulary",
     "convert",
-    "drift",
     "finetune",
     "geometry",
     "masked_lm",
@@ -108,6 +105,5 @@ __all__ = [
     "retrieve",
     "sweep",
     "sweep_row",
-    "weat",
     "word_translation",
 ]

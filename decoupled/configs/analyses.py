@@ -23,27 +23,6 @@ def _check_whole(settings: Any, root: str, **least: int) -> None:
 
 
 @dataclasses.dataclass(frozen=True)
-class WeatSettings:
-    """How p-values are computed.
-
-    permutations: the largest number of divisions of the targets that is enumerated; if
-      there are more, this many are drawn at random. seed: for drawing the divisions.
-    """
-
-    permutations: int
-    seed: int
-
-    def __post_init__(self):
-        _check_whole(self, "weat", permutations=1, seed=0)
-
-
-@gin.configurable
-def weat(*, permutations=gin.REQUIRED, seed=gin.REQUIRED):
-    """The root of the gin configuration of `weat`."""
-    return WeatSettings(permutations, seed)
-
-
-@dataclasses.dataclass(frozen=True)
 class WordTranslationSettings:
     """Which pieces translate each other, and how their rows are compared.
 
@@ -95,36 +74,6 @@ def word_translation(
     return WordTranslationSettings(
         whole_word_share, min_count, min_dice, min_candidate_count, centre
     )
-
-
-class DriftSettings(NamedTuple):
-    """How texts are read.
-
-    masking: length of the sequences and masking rates. max_texts: the number of texts
-    that are read, from the first one on. batch_size: texts in a batch. seed: of the
-    masks.
-    """
-
-    masking: MaskingConfig
-    max_texts: int
-    batch_size: int
-    seed: int
-
-    def check(self) -> None:
-        """Raises a UserError for values that cannot work."""
-        _check_whole(self, "drift", max_texts=1, batch_size=1, seed=0)
-
-
-@gin.configurable
-def drift(
-    *,
-    masking=gin.REQUIRED,
-    max_texts=gin.REQUIRED,
-    batch_size=gin.REQUIRED,
-    seed=gin.REQUIRED,
-):
-    """The root of the gin configuration of `drift`."""
-    return DriftSettings(masking, max_texts, batch_size, seed)
 
 
 class GeometrySettings(NamedTuple):
@@ -338,8 +287,8 @@ def probing(
 
 
 @gin.configurable
-def neighbours(*, retrieval=gin.REQUIRED, mesh=gin.REQUIRED, max_pairs=gin.REQUIRED):
+def neighbours(*, retrieval=gin.REQUIRED, max_pairs=gin.REQUIRED):
     """The root of the gin configuration of `neighbours`."""
     if type(max_pairs) is not int or max_pairs < 0:
         raise UserError(f"neighbours.max_pairs: {max_pairs!r} is no whole number >= 0")
-    return retrieval, mesh, max_pairs
+    return retrieval, max_pairs

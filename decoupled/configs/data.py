@@ -17,7 +17,7 @@ MAX_TRAINING_THREADS = 1024
 @gin.register
 @dataclasses.dataclass(frozen=True)
 class MaskingConfig:
-    """Masked language modelling (BERT section 3.1; the paper uses the same rates).
+    """Masked language modelling (Devlin et al. 2019, section 3.1).
 
     sequence_length: tokens per sequence, [CLS] and [SEP] included.
     max_predictions: positions per sequence that the MLM head computes, and so the
@@ -61,7 +61,7 @@ class SamplingConfig:
 
     alpha: language l is drawn with probability proportional to (its share of the
       sentences) ** alpha; 1 keeps the natural shares, 0 makes all languages equal
-      (paper appendix A.1: 0.5).
+      (paper A.7: 0.5).
     weights: None, or language -> its share, e.g. {"en": 0.2}, instead of the smoothed
       one; the other languages divide the rest by alpha. If all languages are named,
       only the ratios matter. 0 leaves a language out.

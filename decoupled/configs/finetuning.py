@@ -17,6 +17,7 @@ from decoupled.configs.checks import (
 from decoupled.configs.mesh import MeshConfig
 from decoupled.configs.training import ClusterConfig, OptimizerConfig, TrainingConfig
 from decoupled.core.errors import UserError
+from decoupled.core.labels import check_labels
 
 CLASS_WEIGHTS = ("none", "balanced")
 AUTO = "auto"
@@ -39,6 +40,8 @@ OWN_ENDINGS = {
     TAGGING: (".tsv", ".txt", ".conll", ".conllu"),
     QUESTION_ANSWERING: (".json",),
 }
+# A tag of `entity_f1`, in the scheme IOB2 or IOB1.
+ENTITY_TAG = re.compile("O|[BI]-.+")
 SCORINGS = ("cosine", "euclidean", "ratio_margin", "distance_margin")
 LONG_SENTENCES = ("cut", "windows")
 
@@ -170,7 +173,7 @@ class OwnTaskConfig:
                 f'OwnTaskConfig.files: {self.files!r} needs "{{split}}" in it, or '
                 "OwnTaskConfig.split_column, and not both"
             )
-        if self.files.startswith("/") or ".." in self.files.split("/"):
+        if self.files.startswith(("/", "~")) or ".." in self.files.split("/"):
             raise UserError(
                 f"OwnTaskConfig.files: {self.files!r} is not a path below --data_dir"
             )
@@ -214,10 +217,16 @@ class OwnTaskConfig:
                 f"OwnTaskConfig.labels: {self.labels} are not all texts; write "
                 f"{tuple(map(str, self.labels))}"
             )
-        if len(set(self.labels)) != len(self.labels) or len(self.labels) == 1:
+        check_labels(self.labels, "OwnTaskConfig.labels")
+        for label in self.labels:
+            if self.metric == "entity_f1" and not ENTITY_TAG.fullmatch(label.strip()):
+                raise UserError(
+                    f"OwnTaskConfig.labels: entity_f1 needs tags O, B-TYPE and I-TYPE; "
+                    f"{label!r} is none of them"
+                )
+        if len(self.labels) == 1:
             raise UserError(
-                f"OwnTaskConfig.labels: {self.labels} are not two or more different "
-                "labels"
+                f"OwnTaskConfig.labels: {self.labels} are not two or more labels"
             )
 
 
@@ -338,14 +347,7 @@ def finetune(
     )
 
 
-class RetrieveConfig(NamedTuple):
-    """All settings of a retrieval run, without those of the model and the data."""
-
-    retrieval: RetrievalConfig
-    mesh: MeshConfig
-
-
 @gin.configurable
-def retrieve(*, retrieval=gin.REQUIRED, mesh=gin.REQUIRED) -> RetrieveConfig:
+def retrieve(*, retrieval=gin.REQUIRED) -> RetrievalConfig:
     """The root of the gin configuration; the model's sizes come from its checkpoint."""
-    return RetrieveConfig(retrieval, mesh)
+    return retrieval

@@ -25,7 +25,7 @@ EARLIER_VALUES = {"project_equal_widths": False, "output_embedding_rank": 0}
 @gin.register
 @dataclasses.dataclass(frozen=True)
 class ModelConfig:
-    """The sizes of an encoder and its embeddings (paper section 3 and Table 14).
+    """The sizes of an encoder and its embeddings (paper A.2 and Table 14).
 
     vocab_size (V): number of pieces.
     input_embedding_size (E_in): width of word, position and type embeddings; they are
@@ -46,8 +46,8 @@ class ModelConfig:
     layer_norm_epsilon: added to the variance.
     initializer_range: standard deviation of the truncated normal of all kernels.
     mlm_transform: "dense_activation_norm" (H -> E_out, activation, layer norm, as in
-      BERT and in the released RemBERT) or "projection" (the paper's plain linear
-      projection, left out if H = E_out).
+      BERT and in the released RemBERT) or "projection" (the plain linear projection
+      of the paper's footnote 3; left out if H = E_out, which is not in the paper).
     """
 
     vocab_size: int

@@ -118,7 +118,8 @@ class TrainingConfig:
     gradient_accumulation: number of microbatches that a step's batch is divided into.
     save_checkpoints_steps: steps between checkpoints. keep_checkpoint_max: how many
       of the newest are kept. log_steps: steps between summaries.
-    eval_every_steps: steps between evaluations; 0 evaluates at the end only.
+    eval_every_steps: steps between evaluations; 0 evaluates at the end only. On a TPU
+      each costs two compilations (docs/tpu.md).
     eval_batch_size: sequences per step of evaluation. eval_sequences: the largest
       number of evaluated sequences per language; 0 evaluates all.
     seed: of initial weights, data order, masks and dropout.
@@ -127,10 +128,6 @@ class TrainingConfig:
     recompute_layers: gradient checkpointing: the backward pass recomputes the
       activations inside each encoder layer; equal gradients, less memory, a third more
       FLOPs.
-    softmax_block_size: number of pieces whose logits pre-training computes at a time,
-      and recomputes for the update. With 0 a rule chooses; a value that is at least the
-      vocabulary size computes all logits at once. Results are equal up to rounding
-      (`decoupled.ops.linear_cross_entropy`).
     iterations_per_loop: steps that a TPU runs before it returns to the host, which then
       saves, logs and handles signals; without a TPU it is always 1.
     """
@@ -146,7 +143,6 @@ class TrainingConfig:
     seed: int
     label_smoothing: float
     recompute_layers: bool
-    softmax_block_size: int
     iterations_per_loop: int
 
     def __post_init__(self):
@@ -156,9 +152,7 @@ class TrainingConfig:
             "batch_size gradient_accumulation save_checkpoints_steps "
             "keep_checkpoint_max log_steps eval_batch_size iterations_per_loop",
         )
-        check_not_negative(
-            self, "seed eval_sequences eval_every_steps softmax_block_size"
-        )
+        check_not_negative(self, "seed eval_sequences eval_every_steps")
         check_rates(self, "label_smoothing")
         if self.batch_size % self.gradient_accumulation:
             raise UserError(

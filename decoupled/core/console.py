@@ -1,4 +1,7 @@
-"""What commands print: lines, tables and progress, on a terminal and in a log file."""
+"""What commands print: lines, tables and progress, on a terminal and in a log file.
+
+Control characters of names and texts are shown as in "\\x1b" (`errors.printable`).
+"""
 
 import re
 import sys
@@ -10,6 +13,7 @@ from rich import box, progress
 from rich.console import Console
 from rich.table import Table
 
+from decoupled.core.errors import printable
 from decoupled.core.tables import GAP, shown
 
 T = TypeVar("T")
@@ -21,7 +25,7 @@ _NUMBER = re.compile(r"[-+]?\d[\d,]*(\.\d+)?(e[-+]?\d+)?\s?([%a-zA-Z]{0,3}|bytes
 
 def say(message: str) -> None:
     """Prints one line on stdout, at once."""
-    print(message, flush=True)
+    print(printable(message), flush=True)
 
 
 def table(title: str, columns: list[str], rows: list[list[object]]) -> None:
@@ -33,8 +37,8 @@ def table(title: str, columns: list[str], rows: list[list[object]]) -> None:
       rows: cells, as `decoupled.core.tables.shown` writes them.
     """
     grid = Table(box=box.SIMPLE_HEAD)
-    cells = [[shown(value) for value in row] for row in rows]
-    for index, name in enumerate(columns):
+    cells = [[_cell(shown(value)) for value in row] for row in rows]
+    for index, name in enumerate(map(_cell, columns)):
         numbers = index > 0 and _are_numbers(row[index] for row in cells)
         justify = "right" if numbers else "left"
         grid.add_column(name, justify=justify, overflow="fold")
@@ -42,12 +46,18 @@ def table(title: str, columns: list[str], rows: list[list[object]]) -> None:
         grid.add_row(*row)
     # A file has no width, so a row is one line, however long.
     width = None if sys.stdout.isatty() else 1000
-    output = Console(width=width, markup=False, highlight=False)
+    output = _Console(width=width, markup=False, highlight=False)
     # Printed separately: a title within the table would be wrapped at its width.
     if title:
-        output.print(title, style="table.title", soft_wrap=True)
+        output.print(printable(title), style="table.title", soft_wrap=True)
     output.print(grid)
     sys.stdout.flush()
+
+
+class _Console(Console):
+    def on_broken_pipe(self) -> None:
+        """Raises BrokenPipeError again; rich itself would exit with code 1."""
+        raise
 
 
 def duration(seconds: float) -> str:
@@ -74,10 +84,16 @@ def track(
     """
     if total is None and hasattr(items, "__len__"):
         total = len(items)
+    description = printable(description)
     if sys.stdout.isatty():
         yield from _track_on_terminal(items, description, total)
     else:
         yield from _track_in_lines(items, description, total)
+
+
+def _cell(text: str) -> str:
+    # A line end would look like the end of the row.
+    return printable(text).replace("\n", r"\n")
 
 
 def _are_numbers(cells: Iterable[str]) -> bool:

@@ -16,7 +16,6 @@ import re
 import uuid
 from collections.abc import Iterator, Mapping
 from typing import IO, TYPE_CHECKING, Any
-from zipfile import BadZipFile
 
 from decoupled.core import gfile
 from decoupled.core.errors import UserError
@@ -25,6 +24,9 @@ from decoupled.core.errors import UserError
 if TYPE_CHECKING:
     import numpy as np
 
+# Other characters that Unicode counts as line ends are text.
+LINE_END = re.compile("\r\n|\r|\n")
+_BYTE_ORDER_MARK = "\ufeff"
 # TensorFlow's file that lists the checkpoints of a folder.
 CHECKPOINT_LIST = "checkpoint"
 # The cause is on the line after the node's name, after the name of a file.
@@ -32,6 +34,10 @@ _SESSION_FAILED = re.compile(
     r"\AGraph execution error:\n.*^Node: [^\n]*\n"
     r"(?:\d+ root error\(s\) found\.\n\s*\(0\) \w+: )?(?:/\S+; )?([^\n]+)$",
     re.DOTALL | re.MULTILINE,
+)
+# The names of nodes and operations that TensorFlow puts around the cause.
+_NODES = re.compile(
+    r"(?:\[\[)?\{\{(?:function_)?node [^}]*\}\}(?:\]\])?|\[Op:\w+\](?: name:.*)?"
 )
 _TEMPORARY = re.compile(r"\.tmp-[0-9a-f]{8}$")
 # A part of a path: neither "." nor "..", no separator, and no character with a special
@@ -43,6 +49,19 @@ _BELOW = re.compile(rf"{_PART}(?:/{_PART})*")
 def exists(path: str) -> bool:
     """True where `path` is a file or a folder."""
     return gfile.exists(path)
+
+
+def expand_home(path: str) -> str:
+    """A path whose `~` or `~user` at the beginning is that home, as in a shell.
+
+    Raises:
+      UserError: there is no such user.
+    """
+    expanded = os.path.expanduser(path)
+    if expanded.startswith("~"):
+        user = path.split("/")[0]
+        raise UserError(f"{path}: no home folder of {user}; ./{path} is a local path")
+    return expanded
 
 
 def make_folder(path: str) -> str:
@@ -97,7 +116,11 @@ def atomic_path(path: str) -> Iterator[str]:
     try:
         yield temporary
         gfile.rename(temporary, path, overwrite=True)
-    except BaseException:
+    except BaseException as error:
+        # The user knows the file by its final name.
+        if isinstance(error, OSError):
+            name = os.fsdecode(error.filename or temporary)
+            error.filename, error.filename2 = name.replace(temporary, path), None
         if gfile.isdir(temporary):
             gfile.rmtree(temporary)
         elif gfile.exists(temporary):
@@ -113,30 +136,66 @@ def atomic_write(path: str, mode: str = "w") -> Iterator[IO]:
             yield handle
 
 
+def check_regular(path: str) -> None:
+    """Refuses a pipe or a device, which cannot be read twice and may never end.
+
+    Raises:
+      UserError: `path` is local, and neither missing nor a file nor a folder.
+    """
+    local = "://" not in path and os.path.exists(path)
+    if local and not os.path.isfile(path) and not os.path.isdir(path):
+        raise UserError(
+            f"{path}: a pipe or a device, which cannot be read twice; write its "
+            "content to a file first"
+        )
+
+
 def read_bytes(path: str) -> bytes:
     """The content of a file.
 
     Raises:
-      UserError: the file is missing or unreadable.
+      UserError: the file is missing, unreadable or larger than the memory.
     """
     try:
         with gfile.GFile(path, "rb") as handle:
             return handle.read()
     except gfile.OpError as error:
         raise UserError(f"{path}: cannot read ({reason(error)})") from error
+    except MemoryError as error:
+        raise UserError(f"{path}: does not fit into memory") from error
 
 
 def read_text(path: str) -> str:
-    """The content of a UTF-8 file.
+    """The content of a UTF-8 file, without a byte order mark.
 
     Raises:
       UserError: the file is missing or is not UTF-8 (the byte offset is named).
     """
     content = read_bytes(path)
     try:
-        return content.decode("utf-8")
+        return content.decode("utf-8").lstrip(_BYTE_ORDER_MARK)
     except UnicodeDecodeError as error:
-        raise UserError(f"{path}: not UTF-8 at byte {error.start}") from error
+        utf_16 = content.startswith((b"\xff\xfe", b"\xfe\xff"))
+        advice = "; it is UTF-16, save it as UTF-8" if utf_16 else ""
+        raise UserError(f"{path}: not UTF-8 at byte {error.start}{advice}") from error
+
+
+def split_lines(text: str) -> list[str]:
+    r"""The lines of a text, which end at \n, \r\n or \r.
+
+    `str.splitlines` also cuts at form feeds, U+0085, U+2028 and others, which users'
+    texts contain.
+    """
+    lines = LINE_END.split(text)
+    return lines if lines[-1] else lines[:-1]
+
+
+def split_blanks(line: str) -> list[str]:
+    """The parts of a line between blanks and tabs.
+
+    `str.split` also cuts at no-break spaces and other white space, which words contain.
+    """
+    return [part for part in line.replace("\t", " ").split(" ") if part]
 
 
 def parse_json(text: str | bytes, **options: Any) -> Any:
@@ -271,14 +330,8 @@ def read_arrays(path: str) -> dict[str, "np.ndarray"]:
     try:
         with np.load(content, allow_pickle=False) as stored:
             return {name: stored[name] for name in stored.files}
-    except (
-        ValueError,
-        OSError,
-        EOFError,
-        KeyError,
-        AttributeError,
-        BadZipFile,
-    ) as error:
+    # NumPy, zipfile and zlib raise errors of many kinds for damaged bytes.
+    except Exception as error:
         raise UserError(
             f"{path}: not a file of arrays ({reason(error)}); run what wrote it again"
         ) from error
@@ -292,7 +345,12 @@ def fingerprint(content: bytes | str) -> str:
 
 
 def file_fingerprint(path: str) -> str:
-    """The SHA-256 of a file, read in pieces of 1 MiB."""
+    """The SHA-256 of a file, read in pieces of 1 MiB.
+
+    Raises:
+      UserError: it is a pipe or a device.
+    """
+    check_regular(path)
     digest = hashlib.sha256()
     with gfile.GFile(path, "rb") as handle:
         while piece := handle.read(1 << 20):
@@ -309,7 +367,7 @@ def reason(error: BaseException) -> str:
     """The first line of an error's message, for use in messages of this package.
 
     For a failed TensorFlow session it is the cause, which TensorFlow writes below the
-    location of the code that built the failing node.
+    location of the code that built the failing node. The names of nodes are left out.
     """
     message = (
         getattr(error, "message", None)
@@ -317,10 +375,9 @@ def reason(error: BaseException) -> str:
         or str(error)
         or type(error).__name__
     )
-    lines = message.strip().splitlines()
-    if found := _SESSION_FAILED.search(message):
-        return found[1]
-    return lines[0]
+    found = _SESSION_FAILED.search(message)
+    line = found[1] if found else message.strip().splitlines()[0]
+    return _NODES.sub("", line).strip() or type(error).__name__
 
 
 _FULL = "No space left on device"

@@ -13,7 +13,9 @@ alone.
 
 import errno
 import glob as local_glob
+import io
 import os
+import re
 import shutil
 import sys
 from collections.abc import Iterator
@@ -44,16 +46,17 @@ def listdir(path: str) -> list[str]:
     return _remote().listdir(path) if _REMOTE in path else os.listdir(path)
 
 
-def glob(pattern: str) -> list[str]:
-    """Paths that match, in order; `*` matches no "/"."""
-    if _REMOTE in pattern:
-        return sorted(_remote().glob(pattern))
-    return sorted(local_glob.glob(pattern))
+def glob(beginning: str, pattern: str) -> list[str]:
+    """Paths that match, in order; `*` matches no "/".
 
-
-def escape(path: str) -> str:
-    """A path as the beginning of a pattern, which matches this path alone."""
-    return path if _REMOTE in path else local_glob.escape(path)
+    Args:
+      beginning: of the paths, taken literally: names of folders may contain `[`.
+      pattern: the rest of the paths.
+    """
+    if _REMOTE in beginning or _REMOTE in pattern:
+        literal = re.sub(r"[*?\[\\]", r"\\\g<0>", beginning)
+        return sorted(_remote().glob(literal + pattern))
+    return sorted(local_glob.glob(local_glob.escape(beginning) + pattern))
 
 
 def walk(path: str) -> Iterator[tuple[str, list[str], list[str]]]:
@@ -77,9 +80,24 @@ def GFile(path: str, mode: str = "r") -> IO:
     """An open file; text is UTF-8, and line breaks are not translated."""
     if _REMOTE in path:
         return _remote().GFile(path, mode)
+    if "r" in mode:
+        handle = open(path, "rb")
+    else:
+        handle = io.BufferedWriter(_NamedFile(path, mode.replace("b", "")))
     if "b" in mode:
-        return open(path, mode)
-    return open(path, mode, encoding="utf-8", newline="\n")
+        return handle
+    return io.TextIOWrapper(handle, encoding="utf-8", newline="\n")
+
+
+class _NamedFile(io.FileIO):
+    """A file to write, whose errors name it: Python's own name no file."""
+
+    def write(self, data: Any) -> int:
+        try:
+            return super().write(data)
+        except OSError as error:
+            error.filename = self.name
+            raise
 
 
 def makedirs(path: str) -> None:
@@ -161,10 +179,9 @@ def __getattr__(name: str) -> Any:
     local = {"OpError": OSError, "NotFoundError": FileNotFoundError}
     if name not in local:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    tensorflow = sys.modules.get("tensorflow")
-    if tensorflow is None:
-        return local[name]
-    return local[name], getattr(tensorflow.errors, name)
+    # While TensorFlow is being imported, it has no errors yet.
+    errors = getattr(sys.modules.get("tensorflow"), "errors", None)
+    return local[name] if errors is None else (local[name], getattr(errors, name))
 
 
 def _remote():

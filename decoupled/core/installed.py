@@ -1,8 +1,7 @@
 """The project's requirements by extra, and the installed and importable packages.
 
 This module needs only Python, so that it can also explain a broken installation. A
-command that needs an extra calls `need` before its work starts; `decoupled doctor`
-finds these calls.
+command that needs an extra calls `need` before its work starts.
 """
 
 import importlib.metadata
@@ -15,6 +14,17 @@ from typing import NamedTuple
 from decoupled.core.errors import UserError
 
 CHECKOUT = pathlib.Path(__file__).parent.parent.parent
+# What the packages of each extra are for.
+EXTRAS = {
+    "demo": "demo, and build_corpus of catalogs:django",
+    "data": "build_corpus of Wikipedia dumps, of text without sentences, of catalogs",
+    "parquet": "build_corpus of Parquet files and of files packed with Zstandard",
+    "plots": "plots beside the tables of finetune, report, analyze and others",
+    "reproduce": "reproduce",
+    "beam": "build_corpus and build_records with --runner",
+    "tpu": "pretrain and finetune with --tpu=NAME, tpu_health",
+    "dev": "make test, test-slow and lint",
+}
 # Distributions whose modules have a different name.
 _DISTRIBUTIONS = {
     "absl": "absl-py",

@@ -18,7 +18,7 @@ import socket
 import sys
 from collections.abc import Iterator
 
-from decoupled.core import console, files, gfile
+from decoupled.core import console, endings, files, gfile
 from decoupled.core.errors import UserError
 
 LOCK = ".lock"
@@ -52,14 +52,16 @@ def hold(folder: str, reading: bool = False) -> Iterator[None]:
         files.make_folder(folder)
     process = os.getpid()
     lock = _acquire(folder)
-    try:
-        yield
-    finally:
+
+    def release():
         # A fork of this process does not hold the lock.
         if os.getpid() == process:
             if lock is not None:
                 _release(lock)
             _remove_empty(missing)
+
+    with endings.cleaned_up(release):
+        yield
 
 
 def _acquire(folder):

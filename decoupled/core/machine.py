@@ -102,6 +102,11 @@ def nvidia_gpus() -> int:
             return sum(line.startswith("GPU ") for line in done.stdout.splitlines())
     except (OSError, subprocess.TimeoutExpired):
         pass
+    return nvidia_devices()
+
+
+def nvidia_devices() -> int:
+    """The number of device files of NVIDIA GPUs."""
     return len(list(pathlib.Path(_DEVICES).glob("nvidia[0-9]*")))
 
 

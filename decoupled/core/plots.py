@@ -5,9 +5,12 @@ differ in their markers and lines. Plots need matplotlib from the [plots] extra.
 """
 
 import os
+import re
+import warnings
 from collections.abc import Callable
 
 from decoupled.core import console, files, installed
+from decoupled.core.errors import printable
 
 FORMATS = ("png", "svg")
 BLUE, ORANGE, GREEN = "#0072B2", "#D55E00", "#009E73"
@@ -16,6 +19,8 @@ COLOURS = (BLUE, ORANGE, GREEN, "#CC79A7", "#E69F00", "#56B4E9", BLACK)
 MARKERS = ("o", "s", "D", "^", "v", "P", "X")
 LINES = ("-", "--", "-.", ":")
 _DPI = 130
+# Labels that matplotlib gives to what has no label.
+_UNLABELLED = re.compile(r"_(child|container)\d+|_nolegend_")
 
 
 def look(index: int) -> dict[str, object]:
@@ -73,6 +78,11 @@ def over_seeds(seeds: int) -> str:
 def title_and_legend(figure, axes, title: str) -> None:
     """Adds the figure's title and, below the panels, the legend of `axes`."""
     figure.suptitle(title, x=0.01, ha="left", fontsize=11)
+    for artist in (*axes.get_children(), *axes.containers):
+        label = str(artist.get_label())
+        # matplotlib leaves such a label out of the legend.
+        if label.startswith("_") and not _UNLABELLED.fullmatch(label):
+            artist.set_label(f" {label}")
     handles, labels = axes.get_legend_handles_labels()
     if handles:
         figure.legend(
@@ -86,12 +96,41 @@ def title_and_legend(figure, axes, title: str) -> None:
 
 
 def save(figure, stem: str) -> list[str]:
-    """Writes `stem`.png and `stem`.svg; equal data give equal bytes."""
+    """Writes `stem`.png and `stem`.svg; equal data give equal bytes.
+
+    Names of models, languages and labels appear as they are: matplotlib would read "$"
+    as the beginning of a formula.
+    """
     import matplotlib
 
-    fixed = {"svg.hashsalt": "decoupled", "svg.fonttype": "none"}
-    with matplotlib.rc_context(fixed):
+    settings = {"svg.hashsalt": "decoupled", "svg.fonttype": "none"}
+    settings["text.parse_math"] = False
+    with matplotlib.rc_context(settings), warnings.catch_warnings():
+        # The font of the PNG lacks many scripts; a reader of the SVG brings a font.
+        warnings.filterwarnings("ignore", "Glyph .* missing from")
+        _take_texts_literally(figure)
         return [_save(figure, stem, kind) for kind in FORMATS]
+
+
+def _take_texts_literally(figure):
+    from matplotlib.category import StrCategoryFormatter
+    from matplotlib.text import Text
+    from matplotlib.ticker import FuncFormatter, LogFormatter
+
+    for text in figure.findobj(Text):
+        text.set_parse_math(False)
+        text.set_text(printable(text.get_text()))
+    # The labels of ticks are made when the figure is drawn.
+    for axis in (axis for axes in figure.axes for axis in (axes.xaxis, axes.yaxis)):
+        shown = axis.get_major_formatter()
+        if isinstance(shown, LogFormatter):
+            # By default these are formulas.
+            axis.set_major_formatter(LogFormatter())
+            axis.set_minor_formatter(LogFormatter(labelOnlyBase=True))
+        elif isinstance(shown, FuncFormatter | StrCategoryFormatter):
+            axis.set_major_formatter(
+                lambda value, place, shown=shown: printable(shown(value, place))
+            )
 
 
 def draw(plot: Callable[[dict, str], list[str]], result: dict, stem: str) -> list[str]:

@@ -161,7 +161,7 @@ def note_inputs(work_dir: str, inputs: Mapping[str, Any]) -> None:
 
 def forget_without_text(folder: str, existed: bool) -> None:
     """Removes the unfinished build if no unit has written text."""
-    if gfile.glob(os.path.join(gfile.escape(folder), "text", "*", "*", "*")):
+    if gfile.glob(f"{folder}/", "text/*/*/*"):
         return
     clear(folder)
     mark_finished(folder)
@@ -181,9 +181,8 @@ def clean_up(folder: str) -> None:
         for entry in counts["files"]
     ]
     listed = {*names, *map(os.path.dirname, names)}
-    text = os.path.join(gfile.escape(folder), "text")
     for split in SPLITS:
-        for path in gfile.glob(os.path.join(text, split, "*", "*")):
+        for path in gfile.glob(f"{folder}/text/{split}/", "*/*"):
             if os.path.relpath(path, folder) in listed:
                 continue
             if gfile.isdir(path):

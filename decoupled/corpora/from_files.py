@@ -148,7 +148,7 @@ def find_inputs(inputs: list[str], flag: str = "--input=") -> dict[str, list[str
             raise UserError(f"{flag}{value}: not of the form LANGUAGE=GLOB")
         locales.check_language(language, flag.rstrip("=:"))
         try:
-            paths = [p for p in gfile.glob(pattern) if _is_file(p)]
+            paths = [p for p in gfile.glob("", pattern) if _is_file(p)]
         except gfile.OpError as error:
             raise UserError(f"{flag}{value}: {files.reason(error)}") from error
         if not paths:

@@ -1,6 +1,6 @@
 """How often each language is drawn: shares, limits, samples, and a table of them.
 
-Source: paper appendix A.1 (alpha 0.5), after multilingual BERT and XLM. This module
+Source: paper A.7 (alpha 0.5, for RemBERT), after multilingual BERT and XLM. This module
 adds weights and limits on epochs; `SamplingConfig` explains them.
 """
 

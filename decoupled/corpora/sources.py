@@ -1,30 +1,29 @@
 """The kinds of files that a corpus is built from: an entry of `SOURCES` for each.
 
 A source reads a file into documents. A document is a list of lines. A line is a
-paragraph if `Source.splits` is set, and a sentence otherwise.
+paragraph if `Source.splits` is set, and a sentence otherwise. The content of a file
+tells its kind, and its name does so where the content does not. All kinds but tables
+may be compressed.
 
 To read another kind of file, add an entry before the last one, which matches every
 name.
 """
 
+import codecs
 import collections
-import contextlib
 import dataclasses
-import io
+import functools
 import itertools
 import json
 import re
+import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import IO
 
 from decoupled.configs.corpora import TextSettings
 from decoupled.core import files, gfile, installed
 from decoupled.core.errors import UserError
-from decoupled.corpora.text_lines import (
-    clean_sentence,
-    is_damage,
-    read_lines,
-)
+from decoupled.corpora.text_lines import clean_sentence, paragraphs, read_lines
+from decoupled.corpora.unpacking import HEAD, head_of, packing_of
 
 NO_TEXT = "row without text"
 NO_LANGUAGE = "row without language"
@@ -34,6 +33,45 @@ OTHER_LANGUAGE = "row in another language"
 _ROWS = 256
 _SHOWN = 12
 _SEEN_ROWS = 10_000
+# A list of lines takes about its characters and this many bytes a line.
+_LINE_BYTES = 64
+_MAX_DOCUMENT = 64 << 20
+CUTS = f"cuts within documents above {_MAX_DOCUMENT >> 20} MiB"
+_PACKED = re.compile(r"\.(gz|bz2|xz|lzma|zst|zip|7z)$")
+# At most this many lines tell the kind of a file.
+_SEEN_LINES = 10
+_XML = re.compile(
+    rb"(?:\xef\xbb\xbf|\xff\xfe|\xfe\xff)?\s*(?:<!--(?:(?!-->).)*-->\s*)*"
+    rb"<(?:\?xml|mediawiki)[\s>]",
+    re.DOTALL,
+)
+# The beginning of a JSON object, alone in its line or over several lines.
+_OBJECT = re.compile(rb'(?:\[\s*)?\{\s*"(?:[^"\\]|\\.){1,200}"\s*:')
+_EXTRACTED = re.compile(r'<doc id="[^"]*" (?:url|title)="')
+_WIKI_EXTRACTOR = (
+    "the output of WikiExtractor, no plain text; give the dump itself, or the output "
+    "of WikiExtractor --json"
+)
+# What a file is and what to do; how its first lines begin; how many of them have to.
+_FORMATS = (
+    (_WIKI_EXTRACTOR, re.compile(_EXTRACTED.pattern.encode()), 1),
+    (
+        "HTML, no plain text; give its text",
+        re.compile(rb"<(?:!doctype html|html|head|body)\b", re.IGNORECASE),
+        1,
+    ),
+    (
+        "begins with a line of markup; remove such lines, or give another format",
+        re.compile(rb"""<\w[\w:.-]*(?:\s+[\w:.-]+=(?:"[^"]*"|'[^']*'))+\s*/?>\s*$"""),
+        1,
+    ),
+    (
+        "lines of a number, a tab and a text, as those of Leipzig; cut the numbers off "
+        "with cut -f2- FILE > NEW_FILE",
+        re.compile(rb"\d+\t"),
+        3,
+    ),
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,8 +79,9 @@ class Source:
     """A kind of file.
 
     Attributes:
-      name: for people, with the endings of file names. pattern: a regular expression
-        that is searched in a path to tell the kind.
+      name: for people, with the endings of file names.
+      pattern: a regular expression that is searched in a path, without the ending of a
+        compression. It tells the kind of a file whose content matches no source.
       reads: (path, language, settings, dropped, part, parts) -> the documents of a file
         in a language, each a list of lines. It yields every `parts`-th document from
         number `part` on, holds a few in memory, and counts in `dropped` what it leaves
@@ -55,6 +94,7 @@ class Source:
         change of the lines that a file gives, so that a corpus made with older rules is
         refused. A new source needs a version too, because an older corpus may have read
         the same file as plain text.
+      matches: whether the first bytes of a file's content are of this kind.
     """
 
     name: str
@@ -65,11 +105,35 @@ class Source:
     splits: Callable[[TextSettings], bool]
     needs: tuple[installed.Package, ...] = ()
     rules: Callable[[], tuple[int, ...]] = tuple
+    matches: Callable[[bytes], bool] = lambda head: False
 
 
 def source_of(path: str) -> Source:
-    """The source that reads a file, by its path."""
-    return next(source for source in SOURCES if re.search(source.pattern, path))
+    """The source that reads a file, by its content, or else by its name.
+
+    Raises:
+      UserError: the file is an archive, or another file that holds no text.
+    """
+    try:
+        name = _name_of_kind(path, gfile.size(path), gfile.changed_ns(path))
+    except gfile.OpError:
+        # Whoever reads the file says what is wrong.
+        name = None
+    if name is None:
+        return _source_by_name(path)
+    return next(source for source in SOURCES if source.name == name)
+
+
+@functools.lru_cache(maxsize=1 << 16)
+def _name_of_kind(path: str, size: int, changed_ns: int) -> str | None:
+    """The name of the source that the content of a file matches."""
+    head = head_of(path)
+    return next((source.name for source in SOURCES if source.matches(head)), None)
+
+
+def _source_by_name(path: str) -> Source:
+    name = _PACKED.sub("", path)
+    return next(source for source in SOURCES if re.search(source.pattern, name))
 
 
 def language_values(path: str, settings: TextSettings) -> list[str]:
@@ -145,29 +209,27 @@ def _row_documents(
             dropped[OTHER_LANGUAGE] += 1
         elif text is None:
             dropped[NO_TEXT] += 1
-        elif document := _paragraphs(text):
+        elif document := paragraphs(text, dropped):
             yield document
-
-
-def _paragraphs(text: str) -> list[str]:
-    lines = [clean_sentence(line) for line in text.split("\n")]
-    return [line for line in lines if line]
 
 
 def _json_rows(
     path: str, columns: Mapping[str, str], part: int, parts: int
 ) -> Iterator[Sequence[str | None]]:
-    unpack = _zstandard if path.endswith(".zst") else None
-    for number, line in read_lines(path, unpack):
+    for number, line in read_lines(path):
         if (number - 1) % parts != part or not line.strip():
             continue
         where = f"{path}:{number}"
         try:
             row = files.parse_json(line)
         except json.JSONDecodeError as error:
-            raise UserError(f"{where}: not JSON ({error.msg})") from error
+            raise UserError(
+                f"{where}: not JSON ({error.msg}){_advice(line)}"
+            ) from error
         if not isinstance(row, dict):
-            raise UserError(f"{where}: not a JSON object")
+            raise UserError(f"{where}: not a JSON object{_advice(line)}")
+        if _is_index(row):
+            continue
         for setting, column in columns.items():
             if column not in row:
                 raise _missing(where, setting, column, list(row))
@@ -176,20 +238,24 @@ def _json_rows(
         yield [row[column] for column in columns.values()]
 
 
+def _advice(line: str) -> str:
+    """What to do with JSON that is no object a line; "" if the line is no JSON."""
+    if not line.lstrip().startswith(("[", "{")):
+        return ""
+    return "; write an object a line, for an array with jq -c '.[]' FILE > NEW_FILE"
+
+
+def _is_index(row: dict) -> bool:
+    """Whether a line precedes a document in a dump of CirrusSearch (Elasticsearch)."""
+    return row.keys() == {"index"} and isinstance(row["index"], dict)
+
+
 def _missing(where: str, setting: str, column: str, names: list[str]) -> UserError:
     shown = ", ".join(names[:_SHOWN]) + (", ..." if len(names) > _SHOWN else "")
     return UserError(
         f"{where}: no column {column!r} (build_corpus.{setting}); it has "
         f"{shown or 'none'}"
     )
-
-
-@contextlib.contextmanager
-def _zstandard(handle: IO[bytes]) -> Iterator[IO[bytes]]:
-    import pyarrow
-
-    with pyarrow.CompressedInputStream(handle, "zstd") as unpacked:
-        yield io.BufferedReader(unpacked)
 
 
 def read_parquet(
@@ -220,6 +286,11 @@ def _table_rows(
     number = -1
     try:
         with gfile.GFile(path, "rb") as handle:
+            if packing := packing_of(handle.read(16)):
+                raise UserError(
+                    f"{path}: a table that is packed with {packing.name}; unpack it: "
+                    f"{packing.command} {shlex.quote(path)} > NEW_FILE.parquet"
+                )
             # Damaged text may go unnoticed if the checksums (if any) are not verified.
             table = parquet.ParquetFile(
                 pyarrow.PythonFile(handle, mode="r"), page_checksum_verification=True
@@ -238,7 +309,8 @@ def _table_rows(
                 if number % parts == part:
                     yield row
     except gfile.OpError as error:
-        if is_damage(error):
+        # An error of the disk has a number, an error of pyarrow has none.
+        if isinstance(error, OSError) and error.errno is None:
             raise _damaged(path, number, error) from error
         raise UserError(f"{path}: cannot read ({files.reason(error)})") from error
     except (pyarrow.ArrowException, UnicodeDecodeError) as error:
@@ -273,73 +345,98 @@ def read_plain_text(
 ) -> Iterator[list[str]]:
     """As `Source.reads`: a sentence a line, an empty line between documents.
 
+    A document of more than `_MAX_DOCUMENT` bytes is cut. So memory is bounded for files
+    without empty lines, too.
+
     Raises:
-      UserError: the file is missing, damaged, or not UTF-8.
+      UserError: the file is missing, damaged, no UTF-8, or text of another format.
     """
-    for number, document in enumerate(_plain_text_documents(path)):
+    for number, document in enumerate(_plain_text_documents(path, dropped)):
         if number % parts == part:
             yield document
 
 
-def _plain_text_documents(path: str) -> Iterator[list[str]]:
-    document = []
-    for _, line in read_lines(path):
+def _plain_text_documents(
+    path: str, dropped: collections.Counter
+) -> Iterator[list[str]]:
+    _check_format(path)
+    document, size = [], 0
+    for number, line in read_lines(path):
         sentence = clean_sentence(line)
+        if sentence.startswith("<doc ") and _EXTRACTED.match(sentence):
+            raise UserError(f"{path}:{number}: {_WIKI_EXTRACTOR}")
         if sentence:
             document.append(sentence)
-        elif document:
+            size += len(sentence) + _LINE_BYTES
+        if size > _MAX_DOCUMENT:
+            dropped[CUTS] += 1
+        if document and (not sentence or size > _MAX_DOCUMENT):
             yield document
-            document = []
+            document, size = [], 0
     if document:
         yield document
+
+
+def _check_format(path: str) -> None:
+    """Raises a UserError if the first lines are not text but another format."""
+    first = [line for line in _first_lines(head_of(path)) if line.strip()]
+    for what, pattern, least in _FORMATS:
+        if len(first) >= least and all(pattern.match(line) for line in first[:least]):
+            raise UserError(f"{path}: {what}")
+
+
+def _first_lines(head: bytes) -> list[bytes]:
+    """The first lines of a file that are complete."""
+    lines = head.removeprefix(codecs.BOM_UTF8).lstrip().splitlines(keepends=True)
+    complete = lines if len(head) < HEAD else lines[:-1]
+    return complete[:_SEEN_LINES]
+
+
+def _is_dump(head: bytes) -> bool:
+    # UTF-16 has NUL bytes between the letters.
+    return _XML.match(head.replace(b"\0", b"")) is not None
+
+
+def _is_table(head: bytes) -> bool:
+    return head.startswith(b"PAR1")
+
+
+def _is_json(head: bytes) -> bool:
+    text = head.removeprefix(codecs.BOM_UTF8).lstrip()
+    return _OBJECT.match(text) is not None
 
 
 SOURCES = (
     Source(
         # Large wikis come in parts: enwiki-latest-pages-articles1.xml-p1p41242.bz2.
-        # `dump_stream` says why .7z cannot be read.
-        name="MediaWiki dumps (.xml, .xml.bz2, .xml.gz)",
-        pattern=r"\.xml(-[\w-]+)?(\.bz2|\.gz|\.7z)?$",
+        name="MediaWiki dumps (.xml)",
+        matches=_is_dump,
+        pattern=r"\.xml(-[\w-]+)?$",
         reads=read_dump,
         splits=lambda settings: True,
         needs=(installed.Package("mwparserfromhell", purpose="MediaWiki dumps"),),
         rules=_dump_rules,
     ),
     Source(
-        name='JSON lines with a "text" in every line (.jsonl, .jsonl.gz)',
-        pattern=r"\.jsonl(\.gz)?$",
+        # As mC4, OSCAR and CirrusSearch are shared.
+        name='JSON lines with a "text" in every line (.jsonl, .json)',
+        matches=_is_json,
+        pattern=r"\.jsonl?$",
         reads=read_json_lines,
         splits=lambda settings: settings.split_json,
-    ),
-    Source(
-        # As mC4 names them.
-        name="the same under other names (.json, .json.gz)",
-        pattern=r"\.json(\.gz)?$",
-        reads=read_json_lines,
-        splits=lambda settings: settings.split_json,
-        rules=lambda: (1,),
-    ),
-    Source(
-        # As OSCAR has them.
-        name="the same, packed with Zstandard (.jsonl.zst, .json.zst)",
-        pattern=r"\.jsonl?\.zst$",
-        reads=read_json_lines,
-        splits=lambda settings: settings.split_json,
-        needs=(installed.Package("pyarrow", purpose="Zstandard files"),),
-        rules=lambda: (1,),
     ),
     Source(
         # As FineWeb-2, CulturaX and wikimedia/wikipedia are shared.
         name="tables (.parquet)",
+        matches=_is_table,
         pattern=r"\.parquet$",
         reads=read_parquet,
         splits=lambda settings: settings.split_json,
         needs=(installed.Package("pyarrow", purpose="Parquet files"),),
-        rules=lambda: (1,),
     ),
     Source(
         # A sentence a line, an empty line between documents.
-        name="plain text (all other names, also .gz)",
+        name="plain text (all others)",
         pattern="",
         reads=read_plain_text,
         splits=lambda settings: settings.split_text,

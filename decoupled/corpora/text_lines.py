@@ -1,19 +1,40 @@
-"""Reads lines of text files, plain or compressed, and cleans single lines."""
+"""Reads lines of text files, plain or compressed, and cleans single lines.
+
+A line ends at LF, CRLF or CR, and at no other character.
+"""
 
 import codecs
-import contextlib
-import gzip
+import collections
+import io
 import re
-import zlib
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
-from typing import IO
+from collections.abc import Iterator
 
-from decoupled.core import files, gfile
 from decoupled.core.errors import UserError
+from decoupled.corpora.unpacking import Damaged, head_of, shown_content, unpacked
 
-Unpack = Callable[[IO[bytes]], AbstractContextManager[IO[bytes]]]
+NUL_CHARACTERS = "NUL characters"
+# No text has a line that is longer; a compressed file of zeros has.
+MAX_LINE = 64 << 20
 _SURROGATE = re.compile("[\ud800-\udfff]")
+_LINE_END = re.compile(r"\r\n?|\n")
+_BYTE_ORDER_MARK = "\ufeff"
+# UTF-32's marks begin with UTF-16's.
+_MARKS = (
+    (codecs.BOM_UTF32_LE, "UTF-32"),
+    (codecs.BOM_UTF32_BE, "UTF-32"),
+    (codecs.BOM_UTF16_LE, "UTF-16"),
+    (codecs.BOM_UTF16_BE, "UTF-16"),
+)
+# Encoding -> the bytes of each character of it, of which the true ones are NUL in text
+# of ASCII.
+_NULS = {
+    "UTF-32LE": (False, True, True, True),
+    "UTF-32BE": (True, True, True, False),
+    "UTF-16LE": (False, True),
+    "UTF-16BE": (True, False),
+}
+# This many bytes of a file without a byte order mark tell its encoding.
+_SAMPLE = 1 << 10
 
 
 def clean_sentence(line: str) -> str:
@@ -24,50 +45,104 @@ def clean_sentence(line: str) -> str:
     return _SURROGATE.sub("\ufffd", " ".join(line.split()))
 
 
-def read_lines(path: str, unpack: Unpack | None = None) -> Iterator[tuple[int, str]]:
-    """Line number (from 1) and text of each line; a byte order mark is skipped.
+def paragraphs(text: str, dropped: collections.Counter) -> list[str]:
+    """The clean lines of a text; lines without text are left out.
 
-    Args:
-      path: of the file; .gz is unpacked.
-      unpack: opens the contents of a file with another compression.
+    NUL characters are removed and counted: JSON and tables can hold them, and a file
+    of millions of texts is not refused because one has them.
+    """
+    if "\0" in text:
+        dropped[NUL_CHARACTERS] += text.count("\0")
+        text = text.replace("\0", "")
+    lines = [clean_sentence(line) for line in _LINE_END.split(text)]
+    return [line for line in lines if line]
+
+
+def read_lines(path: str) -> Iterator[tuple[int, str]]:
+    """Line number (from 1) and text of each line, without its end.
+
+    The content decides how the file is unpacked. A byte order mark at the beginning of
+    a line is skipped: files with one may have been joined.
 
     Raises:
-      UserError: the file is missing, damaged, or not UTF-8.
+      UserError: the file is missing, damaged, or not UTF-8 text, or a line is too long
+        or does not fit into memory.
     """
-    number = 0
-    try:
-        with _open(path, unpack) as handle:
-            for number, line in enumerate(handle, start=1):
-                if number == 1:
-                    line = line.removeprefix(codecs.BOM_UTF8)
-                yield number, line.decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise UserError(f"{path}:{number}: not UTF-8") from error
-    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-        where = f"{path}:{number}" if number else path
+    if encoding := _other_encoding(head_of(path)):
         raise UserError(
-            f"{where}: damaged, or not gzip ({files.reason(error)})"
-        ) from error
-    except gfile.OpError as error:
-        if is_damage(error):
-            where = f"{path}:{number}" if number else path
-            raise UserError(f"{where}: damaged ({error})") from error
-        raise UserError(f"{path}: cannot read ({files.reason(error)})") from error
+            f"{path}: {encoding}, not UTF-8; convert it: {_recoded(path, encoding)}"
+        )
+    number = 0
+    lines = io.TextIOWrapper(
+        io.BufferedReader(_Chunks(unpacked(path)), 1 << 16),
+        encoding="utf-8",
+        errors="surrogateescape",
+    )
+    try:
+        while line := lines.readline(MAX_LINE + 1):
+            number += 1
+            if len(line) > MAX_LINE:
+                raise UserError(
+                    f"{path}:{number}: a line of more than {MAX_LINE:,} characters; "
+                    "is this a text?"
+                )
+            if "\0" in line:
+                raise UserError(
+                    f"{path}:{number}: a NUL character; is this a text? Remove them "
+                    f"with {shown_content(path)} | tr -d '\\000' > NEW_FILE"
+                )
+            if not line.isascii() and (byte := _SURROGATE.search(line)):
+                raise UserError(
+                    f"{path}:{number}: not UTF-8 (byte {ord(byte[0]) - 0xDC00:#x}); if "
+                    f"it has another encoding, such as latin1, convert it: "
+                    f"{_recoded(path, 'latin1')}"
+                )
+            yield number, line.removesuffix("\n").removeprefix(_BYTE_ORDER_MARK)
+    except Damaged as error:
+        where = f"{path}:{number}" if number else path
+        raise UserError(f"{where}: damaged; {error}") from error
+    except MemoryError as error:
+        raise UserError(f"{path}:{number + 1}: does not fit into memory") from error
 
 
-def is_damage(error: Exception) -> bool:
-    """Whether pyarrow read a file but could not unpack it: its error has no errno."""
-    return isinstance(error, OSError) and error.errno is None
+def _recoded(path: str, encoding: str) -> str:
+    return f"{shown_content(path)} | iconv -f {encoding} -t UTF-8 > NEW_FILE"
 
 
-@contextlib.contextmanager
-def _open(path: str, unpack: Unpack | None) -> Iterator[IO[bytes]]:
-    with gfile.GFile(path, "rb") as handle:
-        if path.endswith(".gz"):
-            with gzip.GzipFile(fileobj=handle, mode="rb") as unpacked:
-                yield unpacked
-        elif unpack is not None:
-            with unpack(handle) as unpacked:
-                yield unpacked
-        else:
-            yield handle
+def _other_encoding(head: bytes) -> str | None:
+    """UTF-16 or UTF-32, by the byte order mark or by the NUL bytes of ASCII text."""
+    for mark, encoding in _MARKS:
+        if head.startswith(mark):
+            return encoding
+    for encoding, is_nul in _NULS.items():
+        sample = head[: min(_SAMPLE, len(head)) // len(is_nul) * len(is_nul)]
+        units = [sample[index :: len(is_nul)] for index in range(len(is_nul))]
+        shares = [unit.count(0) / max(1, len(unit)) for unit in units]
+        if all(
+            share > 0.5 if nul else share < 0.1
+            for share, nul in zip(shares, is_nul, strict=True)
+        ):
+            return encoding
+    return None
+
+
+class _Chunks(io.RawIOBase):
+    """Chunks of bytes as a file."""
+
+    def __init__(self, chunks: Iterator[bytes]):
+        self._chunks = chunks
+        self._rest = memoryview(b"")
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer) -> int:
+        while not self._rest:
+            chunk = next(self._chunks, None)
+            if chunk is None:
+                return 0
+            self._rest = memoryview(chunk)
+        count = min(len(buffer), len(self._rest))
+        buffer[:count] = self._rest[:count]
+        self._rest = self._rest[count:]
+        return count

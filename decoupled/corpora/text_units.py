@@ -25,7 +25,7 @@ from decoupled.corpora.corpus_writer import MAX_FILE_BYTES, WORK, write_document
 from decoupled.corpora.sources import Source, source_of
 
 # Increased when the same input gives other text or other files than before.
-RULES = 1
+RULES = 2
 DIGEST = np.dtype("<u8")
 _SPLITTER = installed.Package("sentencex", purpose="splitting text into sentences")
 

@@ -1,10 +1,10 @@
 """Masked language modelling: which tokens are predicted, and their replacements.
 
-This is BERT's scheme (Devlin et al. 2019, section 3.1), which the paper keeps. Each
-choice is a function of (seed, sequence number, position), so masks do not depend on the
-batch, on threads, or on where a run was resumed. Every sequence has exactly its budget
-of predictions, which independent draws for each token would not give. With whole-word
-masking the budget is met on average.
+This is BERT's scheme (Devlin et al. 2019, section 3.1), whose objective the paper uses
+(A.2). Each choice is a function of (seed, sequence number, position), so masks do not
+depend on the batch, on threads, or on where a run was resumed. Every sequence has
+exactly its budget of predictions, which independent draws for each token would not
+give. With whole-word masking the budget is met on average.
 """
 
 import numpy as np

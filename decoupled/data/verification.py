@@ -7,7 +7,6 @@ that one call shows all of them.
 
 import concurrent.futures
 import functools
-import os
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -111,10 +110,9 @@ def _beginning_defect(manifest: RecordsManifest, shard: Shard) -> str | None:
 def stray_files(manifest: RecordsManifest) -> list[str]:
     """A defect for each TFRecord below the folder that is not in the manifest."""
     known = {manifest.path(shard) for shard in all_shards(manifest)}
-    pattern = os.path.join(manifest.folder, "*", "*", "*.tfrecord")
     return [
         f"{path}: not in the manifest"
-        for path in sorted(tf.io.gfile.glob(pattern))
+        for path in gfile.glob(f"{manifest.folder}/", "*/*/*.tfrecord")
         if path not in known
     ]
 

@@ -24,6 +24,7 @@ from decoupled.model.variables import (
     is_slot,
     shapes,
 )
+from decoupled.training.checkpoints import check_name
 
 # TensorFlow uses memory that starts at a multiple of this without a copy.
 ALIGNMENT = 64
@@ -49,6 +50,7 @@ class CheckpointFile(Mapping):
     """
 
     def __init__(self, path: str):
+        check_name(path)
         self.path = path
         try:
             reader = tf.train.load_checkpoint(path)

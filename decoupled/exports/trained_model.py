@@ -9,6 +9,7 @@ from decoupled.configs import ModelConfig, QuestionAnsweringConfig
 from decoupled.configs.finetuning import AUTO, REGRESSION
 from decoupled.core import files
 from decoupled.core.errors import UserError
+from decoupled.core.labels import check_labels
 from decoupled.core.release import tf
 from decoupled.data.vocabulary import Vocabulary
 from decoupled.exports.checkpoint_files import CheckpointFile
@@ -265,10 +266,9 @@ def _head(path: str, task: dict[str, Any] | None) -> str | None:
 def _labels(path: str, task: dict[str, Any]) -> list[str]:
     """The labels of a classifier or tagger."""
     labels = task.get("labels")
-    is_list = isinstance(labels, list) and labels
-    if not (is_list and all(isinstance(label, str) for label in labels)):
+    if not (isinstance(labels, list) and labels):
         raise UserError(f'{path}: "task" has no list of labels')
-    return labels
+    return check_labels(labels, f'{path}: "task"')
 
 
 def _columns(path: str, data: Any) -> list[str | int]:

@@ -17,6 +17,7 @@ import gin
 from decoupled import configs
 from decoupled.core import gfile
 from decoupled.core.errors import UserError, close_names
+from decoupled.core.files import expand_home
 from decoupled.launch.gin_reader import Reader, first_line
 
 T = TypeVar("T")
@@ -85,8 +86,10 @@ def find_file(name: str, prefixes: Sequence[str] = ()) -> str:
     """The path of a gin file: as given, below a prefix, or in the package.
 
     Raises:
-      UserError: no such file. The message names the searched folders and similar names.
+      UserError: no such file or home folder. The message names the searched folders and
+        similar names.
     """
+    name = expand_home(name)
     if os.path.isabs(name) or "://" in name:
         if _is_file(name):
             return name

@@ -24,7 +24,15 @@ from decoupled.core.errors import UserError, close_names
 
 # A limit for files that include others twice each, which multiply at every level.
 _MOST_FILES = 100
-_BYTE_ORDER_MARK = "\ufeff"
+_NO_MESH = "the serving encoder runs in one process; remove it and all of MeshConfig"
+# Settings of earlier versions, and what takes their place.
+_REMOVED = {
+    ("TrainingConfig", "softmax_block_size"): "logits are always computed as a whole; "
+    "to save memory, split the vocabulary over the mesh (layout_rules), or set "
+    "recompute_layers",
+    ("retrieve", "mesh"): _NO_MESH,
+    ("neighbours", "mesh"): _NO_MESH,
+}
 _MISTAKES = (
     KeyError,
     RuntimeError,
@@ -66,7 +74,7 @@ class Reader:
         self._included += bool(above)
         if self._included > _MOST_FILES:
             raise UserError(f"{above[-1]}: more than {_MOST_FILES} files are included")
-        text = files.read_text(path).removeprefix(_BYTE_ORDER_MARK)
+        text = files.read_text(path)
         for statement in self._statements(text, path):
             place = _place(path, statement.location.line_num)
             if isinstance(statement, config_parser.IncludeStatement):
@@ -177,6 +185,8 @@ class Reader:
         known = _parameters(self.find(owner))
         if name in known:
             return
+        if (owner, name) in _REMOVED:
+            raise UserError(f"{owner}.{name} was removed: {_REMOVED[owner, name]}")
         owners = [
             other
             for other, config in _config_classes().items()

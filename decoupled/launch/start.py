@@ -18,36 +18,31 @@ import sys
 import textwrap
 from collections.abc import Callable
 from types import ModuleType
-from typing import NamedTuple, NoReturn, TypeVar
+from typing import NamedTuple, TypeVar
 
 from absl import app, flags
 from absl import logging as absl_logging
 
 import decoupled
-from decoupled.core.errors import (
-    WORKER_LOST_CODE,
-    Interrupted,
-    Terminated,
-    UserError,
-    WorkerLost,
-    close_names,
-)
+from decoupled.core import endings, files
+from decoupled.core.errors import UserError, close_names
 from decoupled.launch import gin_files
 
 T = TypeVar("T")
-# The command lines that `save_start` has recorded.
-_started: list[str] = []
-# The name of the running command, and its words that are no flags.
-_name, _words = "decoupled", []
+# The words of the command line that are no flags.
+_words: list[str] = []
 FLAGS = flags.FLAGS
 
-USER_ERROR_CODE = 2
-INTERRUPTED_CODE = 130
-BROKEN_PIPE_CODE = 141
-# The exit code that a shell shows after SIGTERM (15): 128 + 15.
-TERMINATED_CODE = 143
 # absl's message for a missing flag that is marked as required.
 _NOT_GIVEN = "must have a value other than None"
+# Flags whose values are no paths. In all others `~` is the home folder.
+_NO_PATHS = {
+    *("allow_partial", "beam_option", "gin_bindings", "gin_param", "languages"),
+    *("metric", "rows", "runner", "tasks", "title", "topology", "variants", "workers"),
+    *("gcp_project", "tpu", "tpu_job_name", "tpu_zone"),
+}
+# "~" after the language or the kind of an input, as in --input=en=~/a.txt,de=~/b.txt.
+_INNER_HOME = re.compile(r"(?<=[=:,])~[^/,:=]*(?=[/,]|$)")
 _HELP = ("-h", "-help", "--help", "--helpfull")
 
 
@@ -102,8 +97,8 @@ def parse_gin(root: Callable[[], T], defaults: str | None) -> T:
       UserError: a file is missing or wrong, a name is unknown, a value is missing or
         impossible, or a setting has no effect.
     """
-    files = [*([defaults] if defaults else []), *FLAGS.gin_file]
-    return gin_files.configure(root, files, FLAGS.gin_param, FLAGS.gin_location_prefix)
+    names = [*([defaults] if defaults else []), *FLAGS.gin_file]
+    return gin_files.configure(root, names, FLAGS.gin_param, FLAGS.gin_location_prefix)
 
 
 def save_start(folder: str) -> None:
@@ -116,8 +111,6 @@ def save_start(folder: str) -> None:
     Raises:
       UserError: the folder cannot be written to.
     """
-    from decoupled.core import files
-
     files.make_folder(folder)
     number = 1
     while any(files.exists(path) for path in _start_files(folder, number)):
@@ -125,7 +118,7 @@ def save_start(folder: str) -> None:
     command_file, config_file = _start_files(folder, number)
     moment = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
     command = shlex.join(["decoupled", *sys.argv[1:]])
-    _started.append(command)
+    endings.resume_with(command)
     heading = f"# decoupled {decoupled.__version__}, {moment}, in {os.getcwd()}"
     files.write_text(command_file, f"{heading}\n{command}\n")
     settings = gin_files.used_text()
@@ -152,55 +145,29 @@ def command_to_run() -> list[str]:
     return command
 
 
-def run(command: ModuleType) -> NoReturn:
-    """Parses the flags, runs the command and exits.
-
-    A UserError or a mistake in a flag is printed in one line, with exit code 2. Ctrl-C
-    exits with code 130; if `save_start` has recorded a command, a line shows the
-    command that resumes the run. A closed output, as with `| head`, exits with code
-    141. Both print no traceback. `Terminated` exits with code 143 and `WorkerLost` with
-    code 75: a launcher may run the same command again. Any other exception is a defect
-    and keeps its traceback.
+def run(command: ModuleType) -> None:
+    """Parses the flags and runs the command; `endings.end` catches how it ends.
 
     Args:
       command: a module of `decoupled.commands`. Its name is the first word of the
         command line, and --help prints its docstring above the flags. It has
         `define_flags()` and `main()`, or SUBCOMMANDS, name -> `Subcommand`, from which
-        the second word selects. TAKES_WORDS = True: it also takes `words()`.
+        the second word selects. GONE: name of a former subcommand -> what to use now.
+        TAKES_WORDS = True: it also takes `words()`.
         RUNS_COMMAND = True: "--" and another command follow, `command_to_run()`.
     """
-    global _name
-    _name = f"decoupled {sys.argv[1]}"
-    try:
-        chosen, usage, given = _choose(command, sys.argv[2:])
-        app.run(
-            lambda _: chosen.main(),
-            argv=[_name, *given],
-            flags_parser=lambda argv: _parse_flags(command, argv, usage),
-        )
-    except UserError as error:
-        _exit_with_error(" ".join(str(error).split()))
-    except Terminated as stop:
-        print(f"{_name}: {stop}", file=sys.stderr)
-        sys.exit(TERMINATED_CODE)
-    except WorkerLost as error:
-        print(f"{_name}: error: {error}", file=sys.stderr)
-        sys.exit(WORKER_LOST_CODE)
-    except Interrupted as stop:
-        _tell_how_to_go_on(str(stop))
-        _flush_and_exit(INTERRUPTED_CODE)
-    except KeyboardInterrupt:
-        _tell_how_to_go_on("interrupted")
-        _exit_quietly(INTERRUPTED_CODE)
-    except BrokenPipeError:
-        _exit_quietly(BROKEN_PIPE_CODE)
-    except SystemExit as stop:
-        _flush_and_exit(stop.code)
+    name = f"decoupled {sys.argv[1]}"
+    endings.call_command(name)
+    chosen, usage, given = _choose(command, name, sys.argv[2:])
+    app.run(
+        lambda _: chosen.main(),
+        argv=[name, *given],
+        flags_parser=lambda argv: _parse_flags(command, argv, usage),
+    )
 
 
-def _choose(command, given):
+def _choose(command, name, given):
     """The command or its subcommand, its help and its words; defines its flags."""
-    global _name
     subcommands = getattr(command, "SUBCOMMANDS", None)
     if subcommands is None:
         command.define_flags()
@@ -211,9 +178,11 @@ def _choose(command, given):
         sys.exit(0)
     if not first or first.startswith("-"):
         raise UserError(f"say first which of {', '.join(subcommands)} (--help)")
+    if first in getattr(command, "GONE", {}):
+        raise UserError(f"{first} is gone (CHANGELOG.md); {command.GONE[first]}")
     if first not in subcommands:
         raise UserError(f"no {first!r} here{close_names(first, list(subcommands))}")
-    _name = f"{_name} {first}"
+    endings.call_command(f"{name} {first}")
     subcommands[first].define_flags()
     return subcommands[first], inspect.cleandoc(subcommands[first].main.__doc__), rest
 
@@ -256,8 +225,34 @@ def _parse_flags(command, argv, usage):
     ]
     if empty:
         raise UserError(f"--{', --'.join(empty)} must be given; --help lists the flags")
+    for flag in _own_flags():
+        if flag.name not in _NO_PATHS:
+            flag.value = _with_homes(flag.name, flag.value)
     _set_log_level()
     return rest
+
+
+def _own_flags():
+    """The flags of the command, without absl's."""
+    return [
+        flag
+        for module, defined in FLAGS.flags_by_module_dict().items()
+        if module == sys.argv[0] or module.startswith("decoupled.")
+        for flag in defined
+    ]
+
+
+def _with_homes(name, value):
+    """The value of a flag, a path or several, with `~` as a shell expands it."""
+    if isinstance(value, list):
+        return [_with_homes(name, item) for item in value]
+    if not isinstance(value, str) or "~" not in value:
+        return value
+    try:
+        value = files.expand_home(value)
+    except UserError as error:
+        raise UserError(f"--{name}={error}") from None
+    return _INNER_HOME.sub(lambda found: os.path.expanduser(found[0]), value)
 
 
 def _flag_mistake(error):
@@ -285,14 +280,8 @@ def _set_log_level():
 
 
 def _help(usage):
-    modules = FLAGS.flags_by_module_dict()
-    own = [
-        flag
-        for module, defined in modules.items()
-        if module == sys.argv[0] or module.startswith("decoupled.")
-        for flag in defined
-    ]
-    listed = [_flag_help(flag) for flag in sorted(own, key=lambda flag: flag.name)]
+    own = sorted(_own_flags(), key=lambda flag: flag.name)
+    listed = [_flag_help(flag) for flag in own]
     return "\n".join([usage.strip(), "", "Flags:", *listed])
 
 
@@ -306,29 +295,3 @@ def _flag_help(flag):
     text = f"{' '.join(text.split())}{again}{default}"
     lines = textwrap.wrap(text, 88, initial_indent="      ", subsequent_indent="      ")
     return "\n".join([f"  {name}{mark}", *lines])
-
-
-def _tell_how_to_go_on(message):
-    if _started:
-        told = f"{_name}: {message}; go on with: {_started[-1]}"
-        print(told, file=sys.stderr)
-
-
-def _exit_with_error(message):
-    sys.stdout.flush()
-    print(f"{_name}: error: {message}", file=sys.stderr)
-    sys.exit(USER_ERROR_CODE)
-
-
-def _flush_and_exit(code):
-    try:
-        sys.stdout.flush()
-    except BrokenPipeError:
-        _exit_quietly(BROKEN_PIPE_CODE)
-    sys.exit(code)
-
-
-def _exit_quietly(code):
-    # Discards the buffered output, which the interpreter flushes again at its end.
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    sys.exit(code)

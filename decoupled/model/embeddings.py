@@ -1,10 +1,10 @@
 """Input and output embeddings, coupled or decoupled: the subject of the paper.
 
-Input (paper section 3): word, position and type embeddings of width E_in, layer norm,
-then a linear projection to H, which models with equal widths may lack. Output (section
-4.2): H -> E_out, then the rows of the output embedding, used in pre-training only. The
-variants of the output embedding differ only in their matrices, which
-`decoupled.model.variables.output_matrices` lists.
+Input: word, position and type embeddings of width E_in and layer norm, as in BERT, then
+a linear projection to H (paper footnote 3), which models with equal widths may lack.
+Output: H -> E_out (the same footnote), then the rows of the output embedding, used in
+pre-training only. The variants of the output embedding differ only in their matrices,
+which `decoupled.model.variables.output_matrices` lists.
 """
 
 from decoupled.core.compat import mtf, tf
@@ -12,7 +12,6 @@ from decoupled.model import variables as names
 from decoupled.model.layers import Builder
 from decoupled.ops.bias import add_bias
 from decoupled.ops.cross_entropy import softmax_cross_entropy
-from decoupled.ops.linear_cross_entropy import choose_blocks, linear_cross_entropy
 from decoupled.ops.weight_product import weight_product
 
 
@@ -87,46 +86,21 @@ class OutputEmbedding:
         self,
         x: mtf.Tensor,
         targets: mtf.Tensor,
-        *,
         label_smoothing: float,
-        block_size: int,
     ) -> tuple[mtf.Tensor, mtf.Tensor]:
         """Loss of each position, and whether its prediction is correct.
 
         Args:
           x: [batch, predictions, hidden]. targets: int32 [batch, predictions].
           label_smoothing: see `softmax_cross_entropy`.
-          block_size: `TrainingConfig.softmax_block_size`; `choose_blocks` has the rule.
 
         Returns:
           losses, correct: float32 [batch, predictions], the `softmax_cross_entropy` of
-          `logits`. The logits exist as a whole only if `choose_blocks` returns None.
+          `logits`.
         """
-        build = self._build
-        *_, last = names.output_matrices(build.config)
-        vocab, columns = (mtf.Dimension(*dim) for dim in last.dims)
-        positions = x.shape.dims[:-1]
-        blocks = choose_blocks(
-            build.mesh_impl,
-            mtf.Shape([*positions, columns]),
-            mtf.Shape([vocab, columns]),
-            block_size,
-            # A coupled table also gets a gradient as the input embedding.
-            apart=build.gradients_apart and not build.config.coupled,
-        )
-        if blocks is None:
-            return softmax_cross_entropy(
-                self.logits(x), targets, vocab, label_smoothing=label_smoothing
-            )
-        x, matrix = self._last_product(self._transformed(x))
-        return linear_cross_entropy(
-            x,
-            matrix,
-            build.variable(names.OUTPUT_BIAS),
-            targets,
-            blocks,
-            training=build.training,
-            label_smoothing=label_smoothing,
+        logits = self.logits(x)
+        return softmax_cross_entropy(
+            logits, targets, logits.shape.dims[-1], label_smoothing=label_smoothing
         )
 
     def scores(self, x: mtf.Tensor) -> mtf.Tensor:
@@ -138,8 +112,11 @@ class OutputEmbedding:
         Returns:
           [batch, predictions, vocab] of the activation dtype.
         """
-        x, matrix = self._last_product(x)
-        x = weight_product(x, matrix, [*x.shape.dims[:-1], matrix.shape.dims[0]])
+        for matrix in map(self._matrix, names.output_matrices(self._build.config)):
+            outputs, inputs = matrix.shape.dims
+            if x.shape.dims[-1] != inputs:
+                x = mtf.rename_dimension(x, x.shape.dims[-1].name, inputs.name)
+            x = weight_product(x, matrix, [*x.shape.dims[:-1], outputs])
         return add_bias(x, self._build.bias(names.OUTPUT_BIAS))
 
     def _transformed(self, x: mtf.Tensor) -> mtf.Tensor:
@@ -151,20 +128,6 @@ class OutputEmbedding:
             x = build.activated(x, names.TRANSFORM)
             return build.layer_norm(x, names.TRANSFORM_NORM)
         return build.dense(x, names.TRANSFORM)
-
-    def _last_product(self, x: mtf.Tensor) -> tuple[mtf.Tensor, mtf.Tensor]:
-        """The factors of the last product: its input, and the last matrix.
-
-        The input is `x` [..., output_embedding] times all matrices but the last.
-        """
-        *factors, last = map(self._matrix, names.output_matrices(self._build.config))
-        for matrix in (*factors, last):
-            outputs, inputs = matrix.shape.dims
-            if x.shape.dims[-1] != inputs:
-                x = mtf.rename_dimension(x, x.shape.dims[-1].name, inputs.name)
-            if matrix is not last:
-                x = weight_product(x, matrix, [*x.shape.dims[:-1], outputs])
-        return x, last
 
     def _matrix(self, variable: names.Variable) -> mtf.Tensor:
         if variable.role is names.Role.INPUT_EMBEDDING:

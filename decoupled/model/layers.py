@@ -30,9 +30,6 @@ class Builder:
     recompute_layers: gradient checkpointing; the backward pass recomputes the inside of
       each encoder layer.
     slice_dtype: of the variables on the devices; those that are saved are float32.
-    mesh_impl: that the graph will run on, where that is known.
-    gradients_apart: whether the optimizer can take the gradient of a table one
-      partition at a time.
     variables: the declared variables by name; `with_head` adds those of a head.
     """
 
@@ -46,8 +43,6 @@ class Builder:
     embedding_lookup: str = "gather"
     recompute_layers: bool = False
     slice_dtype: tf.DType = tf.float32
-    mesh_impl: mtf.MeshImpl | None = None
-    gradients_apart: bool = False
     variables: Mapping[str, declared.Variable] | None = None
 
     def __post_init__(self):

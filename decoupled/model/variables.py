@@ -273,7 +273,10 @@ def _layers(config) -> Iterator[Variable]:
 
 
 def _transform(config):
-    """H -> E_out, as BERT has it or as paper section 4 has it."""
+    """H -> E_out, as BERT has it or as paper footnote 3 has it.
+
+    The footnote does not say what equal widths have; here they have no projection.
+    """
     group, width = "MLM transform", "output_embedding"
     as_in_bert = config.mlm_transform == "dense_activation_norm"
     if as_in_bert or config.hidden_size != config.output_embedding_size:

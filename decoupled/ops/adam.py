@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from decoupled.core.compat import mtf, tf
-from decoupled.ops.gradients import BlockGradient, FactoredGradient, Gradient
+from decoupled.ops.gradients import FactoredGradient, Gradient
 from decoupled.ops.kernels import compiled, is_large
 from decoupled.ops.rounding import read_slice
 from decoupled.ops.row_partitions import (
@@ -28,7 +28,6 @@ from decoupled.ops.row_partitions import (
     two_at_a_time,
 )
 from decoupled.ops.shared import before_cast, scalar
-from decoupled.ops.softmax_blocks import BiasGradient, TableGradient
 
 
 class StepScalars(NamedTuple):
@@ -148,8 +147,8 @@ class AdamUpdate(mtf.Operation):
       is_decayed: whether weight decay applies.
       after: a tensor that is computed after every other read of the variable in this
         step, such as the norm of all gradients. The update waits for it. It is needed
-        for a gradient that is factored or made in blocks: without it, TensorFlow would
-        copy a partition or a slice that is still read before updating it.
+        for a factored gradient: without it, TensorFlow would copy a partition that is
+        still read before updating it.
     """
 
     def __init__(
@@ -165,8 +164,6 @@ class AdamUpdate(mtf.Operation):
         after: mtf.Tensor | None = None,
     ):
         self._is_factored = isinstance(gradient, FactoredGradient)
-        if isinstance(gradient, BlockGradient):
-            gradient = gradient.gradient
         gradient = [*gradient] if self._is_factored else [gradient]
         inputs = [
             scale, *scalars[2:], *([] if after is None else [after]),
@@ -191,7 +188,7 @@ class AdamUpdate(mtf.Operation):
             gradient = mesh_impl.slicewise(_FactoredSlice, left, right, wide)
         else:
             whole, *inputs = inputs
-            gradient = mesh_impl.slicewise(_slice_of, whole)
+            gradient = mesh_impl.slicewise(_WholeSlice, whole)
         updates = mesh_impl.slicewise(self._update_slice, *slices, gradient, *inputs)
         lowering.operations[self] = tf.group(updates.all_slices)
 
@@ -200,7 +197,7 @@ class AdamUpdate(mtf.Operation):
         variable: tf.Variable | RowPartitionedVariable,
         m: tf.Variable | RowPartitionedVariable,
         v: tf.Variable | RowPartitionedVariable,
-        gradient: "_WholeSlice | _FactoredSlice | TableGradient | BiasGradient",
+        gradient: "_WholeSlice | _FactoredSlice",
         *scalars: tf.Tensor,
     ) -> tf.Operation:
         if not isinstance(variable, RowPartitionedVariable):
@@ -296,13 +293,6 @@ def _compiled_update(beta1: float, beta2: float) -> Callable[..., tf.Tensor]:
         return scale
 
     return compiled(update)
-
-
-def _slice_of(
-    gradient: tf.Tensor | TableGradient | BiasGradient,
-) -> "_WholeSlice | TableGradient | BiasGradient":
-    made_in_blocks = isinstance(gradient, TableGradient | BiasGradient)
-    return gradient if made_in_blocks else _WholeSlice(gradient)
 
 
 class _WholeSlice:

@@ -88,7 +88,7 @@ class _CrossEntropy(mtf.Operation):
         def over_vocab(x: Any, reduction: str) -> Any:
             return x if axis is None else mesh_impl.allreduce(x, [axis], reduction)
 
-        largest = kernels_of(mesh_impl).largest
+        largest = _kernels_of(mesh_impl).largest
         softmax, shard_max, candidate, shard_log_sum, partial = mesh_impl.slicewise(
             lambda x, t, c: self._shard_pass(x, t, c, size, largest),
             logits, targets, coordinate,
@@ -104,7 +104,7 @@ class _CrossEntropy(mtf.Operation):
             maximum, over_vocab(partial, "SUM"), sums,
         )  # fmt: skip
         share = mesh_impl.slicewise(lambda o, s: tf.exp(o) / s, own_log_sum, sums)
-        correct = correct_predictions(
+        correct = _correct_predictions(
             mesh_impl, axis, shard_max, maximum, candidate, targets
         )
         values = [losses, correct, softmax, share]
@@ -166,7 +166,7 @@ class _CrossEntropyGradient(mtf.Operation):
     def lower(self, lowering):
         mesh_impl = lowering.mesh_impl(self)
         _, size, coordinate = shard_of(mesh_impl, self._vocab_dim)
-        add_at = kernels_of(mesh_impl).add_at
+        add_at = _kernels_of(mesh_impl).add_at
 
         def gradient(
             softmax: tf.Tensor,
@@ -195,7 +195,7 @@ class _CrossEntropyGradient(mtf.Operation):
 _NO_ID = float(2**30)
 
 
-def correct_predictions(
+def _correct_predictions(
     mesh_impl: mtf.MeshImpl,
     axis: int | None,
     own: Any,
@@ -250,7 +250,7 @@ def _add_at_in_place(x: tf.Tensor, cells: tf.Tensor, updates: tf.Tensor) -> tf.T
     return tf.raw_ops.ScatterNdNonAliasingAdd(input=x, indices=cells, updates=updates)
 
 
-class Kernels(NamedTuple):
+class _Kernels(NamedTuple):
     """Kernels that TensorFlow's executor and XLA need in different versions.
 
     largest: from [rows, size] to the largest element of each row and its index.
@@ -263,10 +263,9 @@ class Kernels(NamedTuple):
 
 # TensorFlow's own kernels find the largest in one pass and add in place. XLA would sort
 # for `top_k`, and supports only an addition that copies.
-HOST = Kernels(_largest, _add_at_in_place)
-XLA = Kernels(_largest_by_reduction, tf.tensor_scatter_nd_add)
+_HOST = _Kernels(_largest, _add_at_in_place)
+_XLA = _Kernels(_largest_by_reduction, tf.tensor_scatter_nd_add)
 
 
-def kernels_of(mesh_impl: mtf.MeshImpl) -> Kernels:
-    """`HOST` or `XLA`."""
-    return HOST if isinstance(mesh_impl, PlacementMeshImpl) else XLA
+def _kernels_of(mesh_impl: mtf.MeshImpl) -> _Kernels:
+    return _HOST if isinstance(mesh_impl, PlacementMeshImpl) else _XLA

@@ -67,7 +67,7 @@ class _Lookup(mtf.Operation):
         return [operation.outputs[0], None]
 
     def check_layout(self, mesh_impl):
-        """Also called before anything is lowered (`training.mesh.check_conflicts`)."""
+        """Also called before anything is lowered (`training.mesh.check_tensors`)."""
         check_separate(mesh_impl, self._vocab_dim, self.inputs[1].shape.dims)
 
     def lower(self, lowering):
@@ -211,7 +211,7 @@ class _GatherPositions(mtf.Operation):
         return [operation.outputs[0], None]
 
     def check_layout(self, mesh_impl):
-        """Also called before anything is lowered (`training.mesh.check_conflicts`)."""
+        """Also called before anything is lowered (`training.mesh.check_tensors`)."""
         check_separate(mesh_impl, self._dim, self.inputs[1].shape.dims)
 
     def lower(self, lowering):

@@ -40,16 +40,6 @@ class FactoredGradient(NamedTuple):
         return mtf.Shape([self.left.shape.dims[-1], self.right.shape.dims[-1]])
 
 
-class BlockGradient(NamedTuple):
-    """A gradient whose blocks are made one at a time (`ops.linear_cross_entropy`).
-
-    gradient: of the whole. squared_norm: float32 scalar.
-    """
-
-    gradient: mtf.Tensor
-    squared_norm: mtf.Tensor
-
-
 def as_factored(
     gradient: mtf.Tensor, mesh_impl: mtf.MeshImpl, smallest: int = _SMALLEST
 ) -> FactoredGradient | None:
@@ -95,7 +85,7 @@ def _factors(gradient: mtf.Tensor) -> FactoredGradient | None:
 
 
 # What the optimizer accepts as a gradient.
-Gradient = mtf.Tensor | FactoredGradient | BlockGradient
+Gradient = mtf.Tensor | FactoredGradient
 
 
 def global_norm(gradients: Sequence[Gradient]) -> mtf.Tensor:
@@ -110,15 +100,13 @@ def global_norm(gradients: Sequence[Gradient]) -> mtf.Tensor:
 
 
 def _squared_norm(gradient: Gradient) -> mtf.Tensor:
-    if isinstance(gradient, BlockGradient):
-        return gradient.squared_norm
-    inputs, of_slice = [gradient], squared_norm_of_slice
+    inputs, of_slice = [gradient], _squared_norm_of_slice
     if isinstance(gradient, FactoredGradient):
         inputs, of_slice = [*gradient], _squared_norm_of_factors
-    return SquaredNorm(inputs, gradient.shape, of_slice).outputs[0]
+    return _SquaredNorm(inputs, gradient.shape, of_slice).outputs[0]
 
 
-class SquaredNorm(mtf.Operation):
+class _SquaredNorm(mtf.Operation):
     """The squared norm of each slice of a tensor, summed over the devices that split
     it.
 
@@ -146,8 +134,7 @@ class SquaredNorm(mtf.Operation):
         lowering.set_tensor_lowering(self.outputs[0], lazy_sum(mesh_impl, part, axes))
 
 
-def squared_norm_of_slice(x: tf.Tensor) -> tf.Tensor:
-    """The sum of the squares of a float tensor, a float32 scalar."""
+def _squared_norm_of_slice(x: tf.Tensor) -> tf.Tensor:
     return scalar(2.0) * tf.nn.l2_loss(tf.cast(x, tf.float32))
 
 

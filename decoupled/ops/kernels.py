@@ -4,7 +4,7 @@ TensorFlow runs one kernel per operation, and each reads and writes memory: on a
 gradient of GELU alone takes ten passes over [tokens, intermediate]. XLA compiles them
 into one loop over all cores. This pays for chains of elementwise operations, which may
 contain sums along rows. Sums over rows and matrix products are faster as TensorFlow's
-own kernels (docs/performance_experiments.md).
+own kernels (docs/performance.md).
 
 On CPUs and GPUs, a sum over rows is a matrix product with ones, and a weighted sum
 along rows one with the weights: TensorFlow's reductions take two to five times as long.

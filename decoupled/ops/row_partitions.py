@@ -21,8 +21,7 @@ from decoupled.core.compat import tf
 # Elements of a partition: 6 MB of gradient, beside weights and moments.
 _PARTITION_ELEMENTS = 1_500_000
 # Each partition adds some 0.3 MB to the graph, so that a matrix has no more than this.
-# The largest matrices have larger partitions instead, with about as many rows as
-# columns or more (see `ops.linear_cross_entropy.choose_blocks`).
+# The largest matrices have larger partitions instead.
 _MOST_PARTITIONS = 128
 # The collection of a graph's row-partitioned variables, including mesh slices.
 _COLLECTION = "row_partitioned_variables"

@@ -51,14 +51,7 @@ def own_index(
         CPU fails with an error that shows it.
       own: bool like `ids`, whether the id lies in this part.
     """
-    return own_in_range(ids, coordinate * size, size, total)
-
-
-def own_in_range(
-    ids: tf.Tensor, first: tf.Tensor | int, size: int, total: int
-) -> tuple[tf.Tensor, tf.Tensor]:
-    """As `own_index`, for the part of a dimension that begins at `first`."""
-    local = ids - first
+    local = ids - coordinate * size
     own = tf.logical_and(local >= 0, local < size)
     known = tf.logical_and(ids >= 0, ids < total)
     elsewhere = tf.where_v2(known, tf.zeros_like(ids), ids)

@@ -15,6 +15,7 @@ GB/s a link, which agrees with [isca].
 """
 
 import math
+import re
 from typing import NamedTuple
 
 from decoupled.core.errors import UserError
@@ -104,7 +105,7 @@ def parse_topology(name: str) -> Slice:
       UserError: no such slice, or one that TPUEstimator cannot use.
     """
     version, dash, size = name.partition("-")
-    if version.startswith(("v5", "v6")):
+    if re.match(r"(v|tpu)([5-9]|\d\d)", version):
         raise UserError(
             f"--topology: {name}: TPUEstimator does not run on {version} (it needs the "
             "runtime that v2, v3 and v4 have); choose one of those"

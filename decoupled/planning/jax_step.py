@@ -10,7 +10,9 @@ TPU:
 
 With --steps, the programs of all folders run in turn on the first device that JAX
 finds, in 5 rounds of so many steps; --losses prints the loss and the norm of the
-gradient of each of the first steps instead. Weights are random.
+gradient of each of the first steps instead. Weights are random. A program of several
+cores takes as many devices, all with the same weights: its layout splits the batch
+alone. JAX_NUM_CPU_DEVICES=4 makes devices of a CPU.
 
 A FOLDER is from `decoupled.planning.hlo.Step.write`; to run it, features.npz must be in
 it too, with an array NUMBER-FEATURE for each feature of each batch. Prints a line of
@@ -184,7 +186,7 @@ def _to_stablehlo(hlo):
 
 
 class _Running:
-    """A step on a device, with its batches and its weights."""
+    """A step on a device for each core, with its batches and its weights."""
 
     def __init__(self, folder: pathlib.Path):
         import jax
@@ -192,18 +194,27 @@ class _Running:
         jax.config.update("jax_enable_x64", True)
         about = json.loads((folder / "step.json").read_text(encoding="utf-8"))
         names = [name for name, _, _ in about["features"]]
+        devices = jax.devices()[: about["cores"]]
+        self._everywhere = jax.sharding.NamedSharding(
+            jax.sharding.Mesh(np.array(devices), ["core"]), jax.sharding.PartitionSpec()
+        )
         with np.load(folder / "features.npz") as arrays:
             count = len(arrays.files) // len(names)
             self._batches = [
-                [jax.device_put(arrays[f"{batch}-{name}"]) for name in names]
+                [self._put(arrays[f"{batch}-{name}"]) for name in names]
                 for batch in range(count)
             ]
-        self.program = _compile(folder, jax.devices()[:1], load=True)
+        self.program = _compile(folder, devices, load=True)
         self._weights = [
-            jax.device_put(start_value(index, *variable))
+            self._put(start_value(index, *variable))
             for index, variable in enumerate(about["variables"])
         ]
         self._steps = 0
+
+    def _put(self, value):
+        import jax
+
+        return jax.device_put(value, self._everywhere)
 
     def step(self) -> tuple[float, float]:
         """One step; returns the loss and the norm of the gradient."""
@@ -211,8 +222,15 @@ class _Running:
 
         batch = self._batches[self._steps % len(self._batches)]
         results = self.program.execute_sharded(batch + self._weights)
-        shards = results.disassemble_into_single_device_arrays()
-        loss, norm, *self._weights = [shard for (shard,) in shards]
+        (loss, *_), (norm, *_), *weights = (
+            results.disassemble_into_single_device_arrays()
+        )
+        self._weights = [
+            jax.make_array_from_single_device_arrays(
+                shards[0].shape, self._everywhere, shards
+            )
+            for shards in weights
+        ]
         self._steps += 1
         jax.block_until_ready(self._weights)
         return float(loss), float(norm)

@@ -12,7 +12,7 @@ from decoupled.core import console, files, plots, tables
 from decoupled.runs.finetuning_run import TRIVIAL
 from decoupled.runs.task_data import SPLITS
 from decoupled.tasks.task import ENGLISH
-from decoupled.xtreme.official import is_official
+from decoupled.xtreme.official import TASKS, is_official
 
 # Suffix of a metric's name for its sample standard deviation over seeds.
 SPREAD = "_spread"
@@ -166,19 +166,20 @@ def write_csv(
     """Writes a line per split, language and metric, atomically.
 
     The columns are task, split, language, metric, value, spread (over seeds), trivial
-    (the value of the trivial baseline), examples and official ("no" for a language that
-    XTREME does not list for the task, else "yes"). Missing values are empty.
+    (the value of the trivial baseline), examples and official ("yes" for a language
+    that XTREME lists for a task of its own, else "no"). Missing values are empty.
     """
     rows = []
     for split in SPLITS:
         for language, values in results[split].items():
-            official = "yes" if is_official(task, language) else "no"
+            official = task in TASKS and is_official(task, language)
             for metric in metrics:
                 if metric not in values:
                     continue
                 names = (metric, f"{metric}{SPREAD}", f"{TRIVIAL}{metric}", "examples")
                 numbers = [values.get(name, "") for name in names]
-                rows.append([task, split, language, metric, *numbers, official])
+                cells = [task, split, language, metric, *numbers]
+                rows.append([*cells, "yes" if official else "no"])
     files.write_text(path, tables.to_csv(_COLUMNS, rows))
 
 

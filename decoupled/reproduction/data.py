@@ -22,6 +22,7 @@ from decoupled.configs import build_corpus
 from decoupled.core import files
 from decoupled.core.errors import UserError
 from decoupled.core.files import fingerprint
+from decoupled.core.made_from import MADE_FROM, changes, hash_files
 from decoupled.corpora.locales import ENGLISH
 from decoupled.corpora.parallel.kinds import KINDS
 from decoupled.corpora.parallel.parallel_text import position
@@ -225,8 +226,10 @@ def _write_sentences(folders):
         pair, _, language = name.rpartition(".")
         if language == ENGLISH:
             continue
-        english = _lines(os.path.join(source, f"{pair}.{ENGLISH}"))
-        translations = _lines(os.path.join(source, name))
+        english, translations = (
+            files.split_lines(files.read_text(os.path.join(source, side)))
+            for side in (f"{pair}.{ENGLISH}", name)
+        )
         for key, text in zip(english, translations, strict=True):
             texts.setdefault(language, {})[key] = text
             texts.setdefault(ENGLISH, {})[key] = key
@@ -238,21 +241,19 @@ def _write_sentences(folders):
                 if (position(key, 0) < _DEV_SHARE) == (split == "dev")
             ]
             folder = files.make_folder(folders.sentences(split))
-            path = os.path.join(folder, f"{language}.tsv")
-            if not files.exists(path):
-                files.write_text(path, "".join(lines))
-
-
-def _lines(path):
-    return files.read_text(path).splitlines()
+            # Always: the corpus may be another one than the last time.
+            files.write_text(os.path.join(folder, f"{language}.tsv"), "".join(lines))
 
 
 def _write_edges(folders):
-    """Writes the files for probing, if there is a treebank."""
+    """Writes the files for probing, if there is a treebank that they are not of yet."""
     paths, folder = folders.treebank(), folders.made("edges")
-    if paths and not os.path.isdir(folder):
-        with files.atomic_path(folder) as temporary:
+    record, made_from = f"{folder}.json", {"files": hash_files(paths)}
+    saved = files.read_json(record) if files.exists(record) else {}
+    if paths and changes(saved.get(MADE_FROM), made_from):
+        with files.new_folder(folder, replaces=True) as temporary:
             make_treebank_tasks(paths, temporary)
+        files.write_json(record, {MADE_FROM: made_from})
 
 
 def describe_text(folders: Folders) -> list[str]:

@@ -95,6 +95,8 @@ def write_document(path: str, findings: Findings) -> list[Judged]:
         if name not in claims.CHECKED_BY
     }
     judged = judge(findings.measured, training)
+    if findings.is_english:
+        judged = [_without_paper(one) for one in judged]
     story = _Story(findings, measured, training, judged, checks)
     beside = os.path.basename(os.path.splitext(path)[0])
     page = Page(path, beside, formats=("png",))
@@ -118,6 +120,15 @@ def write_document(path: str, findings: Findings) -> list[Judged]:
     sweeps.write_runs(os.path.join(page.folder, RUNS), numbers)
     page.write()
     return judged
+
+
+def _without_paper(one: Judged) -> Judged:
+    """Without the paper's differences, which are those of multilingual models."""
+    parts, secondary = (
+        [part._replace(paper=None) for part in listed]
+        for listed in (one.parts, one.secondary)
+    )
+    return one._replace(parts=parts, secondary=secondary)
 
 
 def _head(page, story):
@@ -306,12 +317,18 @@ def _tables(page, story):
         if (found := story.measured.get(name))
     }
     digits = {_SCORES[claims.LOSS]: 2}
+    papers, scores, printed = claims.PAPER_ROWS, [published.AVERAGE], "paper's average"
+    if story.findings.is_english:
+        papers, scores = claims.ENGLISH_ROWS, ["mnli", "squad"]
+        printed = "paper's MNLI; SQuAD"
     for title, names in PAPER_TABLES.items():
         there = [name for name in names if name in rows]
         if len(there) > 1 and names[-1] in there:
             page.heading(title)
             averages = [
-                published.printed(claims.PAPER_ROWS.get(name, ""), published.AVERAGE)
+                "; ".join(published.printed(papers[name], score) for score in scores)
+                if name in papers
+                else ""
                 for name in there
             ]
             lines = [
@@ -320,7 +337,7 @@ def _tables(page, story):
                     row_cells(page, columns, there, digits), averages, strict=True
                 )
             ]
-            head = ["row", *sweeps.SIZES, *columns, "paper's average"]
+            head = ["row", *sweeps.SIZES, *columns, printed]
             page.table(head, lines)
     write_sections(page, story.findings)
 

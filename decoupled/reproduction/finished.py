@@ -30,7 +30,7 @@ from decoupled.reproduction.measured import (
 )
 from decoupled.reproduction.reader import Reader
 from decoupled.runs.curve import Curve, read_curve
-from decoupled.sweeps.jobs import RECORD, Job
+from decoupled.sweeps.jobs import RECORD, Job, complete_jobs
 
 
 class Told(NamedTuple):
@@ -84,6 +84,11 @@ class Findings(NamedTuple):
     complete: int
     jobs: int
 
+    @property
+    def is_english(self) -> bool:
+        """Whether the models know English alone, unlike most of the paper's."""
+        return list(self.unigram_entropy) == ["en"]
+
 
 def read_findings(
     jobs: Sequence[Job],
@@ -101,7 +106,7 @@ def read_findings(
     Raises:
       UserError: a file is damaged, or the analyses of two seeds have different items.
     """
-    complete = [job for job in jobs if job.is_complete()]
+    complete = complete_jobs(jobs)
     reader = Reader(complete, tasks)
     curves = {
         (row, seed): read_curve(job.folder)

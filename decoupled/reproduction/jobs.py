@@ -32,6 +32,8 @@ from decoupled.sweeps.jobs import (
 CONTROL, LAYER_DROP, ANALYSES = "control", "layer_drop", "analyses"
 # The task of fine-tuning without the last layers.
 DROPPED_TASK = "udpos"
+# Flags of analyses that name what they read, besides models.
+_PATH = re.compile(r"--(sentences|records_dir|corpus_dir|data_dir)=")
 # From this size on all rows are run.
 ALL_ROWS = 4
 _STEPS = re.compile(r"(ScheduleConfig\.(?:train|warmup)_steps) = (\d+)")
@@ -148,7 +150,8 @@ class JobMaker:
             f"--vocabulary={self._folders.vocabulary}",
             f"--model_dir={folder}",
         )
-        return Job(PRETRAINING, name, folder, arguments, ())
+        reads = (self._folders.records, self._folders.vocabulary)
+        return Job(PRETRAINING, name, folder, arguments, (), reads)
 
     def finetuning(self, model: Job, row: Row, task: str, keep: int = 0) -> Job:
         """Fine-tuning of a pre-trained model.
@@ -178,7 +181,8 @@ class JobMaker:
             f"--feature_dir={os.path.join(self._folders.runs, 'features')}",
             f"--num_runs={1 if secondary else self._sweep.finetuning_runs}",
         )
-        return Job(FINETUNING, name, folder, arguments, (model.name,))
+        reads = (model.folder,)
+        return Job(FINETUNING, name, folder, arguments, (model.name,), reads)
 
     def layer_drops(self, model: Job, row: Row) -> list[Job]:
         """Fine-tuning without the last layers, for the rows of that study."""
@@ -204,7 +208,9 @@ class JobMaker:
                 f"--output_dir={folder}",
             )
             needs = tuple(model.name for model in models)
-            jobs.append(Job("analyze", name, folder, given, needs))
+            paths = [one.partition("=")[2] for one in arguments if _PATH.match(one)]
+            reads = (*(model.folder for model in models), *paths)
+            jobs.append(Job("analyze", name, folder, given, needs, reads))
         return jobs
 
     def of_seed(self, seed: int) -> list[Job]:

@@ -14,6 +14,7 @@ import numpy as np
 from decoupled.analyses.layer_drop import read_results
 from decoupled.core import files
 from decoupled.core.errors import UserError
+from decoupled.core.tab_separated import unquoted
 from decoupled.corpora.locales import ENGLISH
 from decoupled.reproduction.jobs import (
     ANALYSES,
@@ -266,8 +267,8 @@ def _right(
         f"{_SPLIT}-{language}.{task.prediction_suffix}",
     )
     # Tagged sentences have empty lines between them.
-    lines = [line for line in files.read_text(path).split("\n") if line]
-    answers = [line.split("\t")[0] for line in lines]
+    lines = filter(None, files.split_lines(files.read_text(path)))
+    answers = [unquoted(line.split("\t")[0]) for line in lines]
     flat = [label for labels in gold for label in labels]
     if len(answers) != len(flat):
         raise UserError(

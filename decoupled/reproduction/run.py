@@ -23,7 +23,13 @@ from decoupled.reproduction.data import (
     make_data,
 )
 from decoupled.reproduction.jobs import JobMaker, sized, times_steps, train_steps
-from decoupled.sweeps.jobs import FINETUNING, PRETRAINING, RECORD, Job
+from decoupled.sweeps.jobs import (
+    FINETUNING,
+    PRETRAINING,
+    RECORD,
+    Job,
+    complete_jobs,
+)
 from decoupled.sweeps.runner import JobRunner, show_failures
 from decoupled.tasks.registry import TASKS
 
@@ -177,7 +183,8 @@ def check(jobs: Sequence[Job], folder: str) -> None:
         if key not in seen:
             seen.add(key)
             _check_settings(job)
-    needed = sum(_BYTES.get(job.kind, 0) for job in jobs if not job.is_complete())
+    complete = complete_jobs(jobs)
+    needed = sum(_BYTES.get(job.kind, 0) for job in jobs if job not in complete)
     free = shutil.disk_usage(_existing(folder)).free
     if free < needed:
         raise UserError(
@@ -237,7 +244,8 @@ def activation_dtype(work_dir: str) -> str:
 
 def announcement(jobs: Sequence[Job], parallel: int) -> str:
     """The number of jobs and, if complete jobs allow an estimate, the time left."""
-    left = [job for job in jobs if not job.is_complete()]
+    complete = complete_jobs(jobs)
+    left = [job for job in jobs if job not in complete]
     seconds: dict[str, list[float]] = {}
     for job in jobs:
         if job not in left:

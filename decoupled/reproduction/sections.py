@@ -287,7 +287,7 @@ def write_sections(page: Page, findings: Findings) -> None:
         page.text(section.text)
         digits = dict.fromkeys(found, section.digits)
         page.table(["row", *found], row_cells(page, found, there, digits))
-        _write_paper(page, section, there)
+        _write_paper(page, section, findings, there)
         if section.drawn:
             name, across, up = section.drawn
             lines = Lines(section.title, across, up, list(found), _lines(found))
@@ -310,9 +310,9 @@ def row_cells(
         yield [row, *cells]
 
 
-def _write_paper(page, section, rows):
+def _write_paper(page, section, findings, rows):
     """A table of the paper's numbers for the same rows."""
-    if section.paper is None:
+    if section.paper is None or findings.is_english:
         return
     what, printed = section.paper
     names = {row: claims.PAPER_ROWS.get(row) for row in rows}

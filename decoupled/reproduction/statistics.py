@@ -8,13 +8,12 @@ alone treats the items as fixed: with 5 seeds its 95% interval covers only 84% i
 matter.
 """
 
-import functools
 import math
 from collections.abc import Hashable, Mapping
-from statistics import NormalDist
 from typing import NamedTuple
 
 import numpy as np
+from scipy import optimize, special, stats
 
 from decoupled.reproduction.measured import Measured, checked
 
@@ -28,12 +27,8 @@ _SEED = 20210503
 _CHUNK = 4_000_000
 # A spread over seeds that is rounding error, relative to the values.
 _ROUNDING = 1e-12
-_ITERATIONS = 100_000
 # Number of points for the integral over the estimated standard error.
 _GRID = 600
-# The normal distribution function is interpolated between these, within 1e-6.
-_PLACES = np.linspace(-8, 8, 4001)
-_SHARES = np.array([NormalDist().cdf(place) for place in _PLACES])
 
 
 class Estimate(NamedTuple):
@@ -53,16 +48,16 @@ class Estimate(NamedTuple):
 
     def interval(self, confidence: float = CONFIDENCE) -> tuple[float, float]:
         """The two-sided confidence interval."""
-        width = student_quantile((1 + confidence) / 2, self.freedom) * self.error
+        width = float(stats.t.ppf((1 + confidence) / 2, self.freedom)) * self.error
         return self.value - width, self.value + width
 
     def p_above(self, bound: float = 0.0) -> float:
         """One-sided p: small if the value is above `bound`."""
-        return student_above((self.value - bound) / self.error, self.freedom)
+        return float(stats.t.sf((self.value - bound) / self.error, self.freedom))
 
     def p_below(self, bound: float = 0.0) -> float:
         """One-sided p: small if the value is below `bound`."""
-        return student_above((bound - self.value) / self.error, self.freedom)
+        return float(stats.t.sf((bound - self.value) / self.error, self.freedom))
 
     def p_differs(self, bound: float = 0.0) -> float:
         """Two-sided p: small if the value differs from `bound`."""
@@ -78,15 +73,15 @@ class Estimate(NamedTuple):
 
     def smallest_effect(self, alpha: float = ALPHA, power: float = POWER) -> float:
         """The distance from the bound that a two-sided test detects with this power."""
-        critical = student_quantile(1 - alpha / 2, self.freedom)
-        return self.error * _smallest(_normal, critical, self.freedom, power)
+        critical = stats.t.ppf(1 - alpha / 2, self.freedom)
+        return self.error * _smallest(special.ndtr, critical, self.freedom, power)
 
     def smallest_margin(self, alpha: float = ALPHA, power: float = POWER) -> float:
         """The smallest margin for which a true 0 passes `p_within` with this power."""
-        critical = student_quantile(1 - alpha, self.freedom)
+        critical = stats.t.ppf(1 - alpha, self.freedom)
 
         def both_sides(distance: np.ndarray) -> np.ndarray:
-            return np.maximum(0.0, 2 * _normal(distance) - 1)
+            return np.maximum(0.0, 2 * special.ndtr(distance) - 1)
 
         return self.error * _smallest(both_sides, critical, self.freedom, power)
 
@@ -199,47 +194,6 @@ def holm(p_values: Mapping[Hashable, float]) -> dict[Hashable, float]:
     return {name: corrected[name] for name in p_values}
 
 
-def student_above(t: float, freedom: float) -> float:
-    """The share of Student's distribution above t.
-
-    Args:
-      freedom: degrees of freedom, above 0; need not be an integer.
-    """
-    if not freedom > 0 or math.isnan(t):
-        raise ValueError(f"t = {t} with {freedom} degrees of freedom")
-    if math.isinf(t):
-        return 0.0 if t > 0 else 1.0
-    total = freedom + t * t
-    half = _incomplete_beta(freedom / 2, 0.5, freedom / total, t * t / total) / 2
-    return half if t > 0 else 1 - half
-
-
-@functools.cache
-def student_quantile(probability: float, freedom: float) -> float:
-    """The quantile of Student's distribution for `probability`.
-
-    Args:
-      probability: above 0 and below 1. freedom: degrees of freedom, above 0.
-    """
-    if not 0 < probability < 1:
-        raise ValueError(f"no quantile {probability}")
-    if probability < 0.5:
-        return -student_quantile(1 - probability, freedom)
-    low, high = 0.0, 1.0
-    while student_above(high, freedom) > 1 - probability:
-        low, high = high, 2 * high
-    while (middle := (low + high) / 2) not in (low, high):
-        if student_above(middle, freedom) > 1 - probability:
-            low = middle
-        else:
-            high = middle
-    return middle
-
-
-def _normal(places):
-    return np.interp(places, _PLACES, _SHARES)
-
-
 def _smallest(shown, critical, freedom, power):
     """The distance in standard errors at which the mean of `shown` is the power.
 
@@ -252,17 +206,14 @@ def _smallest(shown, critical, freedom, power):
     errors = np.exp(logarithm)
     density = np.exp(freedom * (logarithm - (errors**2 - 1) / 2))
     density /= density.sum()
-    low, high = 0.0, 2 * critical + 2
 
-    def reached(distance):
-        return density @ shown(distance - critical * errors) >= power
+    def above_power(distance):
+        return density @ shown(distance - critical * errors) - power
 
-    while not reached(high):
-        low, high = high, 2 * high
-    while high - low > 1e-6 * high:
-        middle = (low + high) / 2
-        low, high = (low, middle) if reached(middle) else (middle, high)
-    return high
+    high = 2 * critical + 2
+    while above_power(high) < 0:
+        high *= 2
+    return float(optimize.brentq(above_power, 0.0, high))
 
 
 def _mean_squares(values):
@@ -284,39 +235,3 @@ def _counts(generator, size, replicates):
     drawn += size * np.arange(replicates)[:, None]
     counts = np.bincount(drawn.ravel(), minlength=replicates * size)
     return counts.reshape(replicates, size)
-
-
-def _incomplete_beta(a, b, x, rest):
-    """The regularised incomplete beta function I_x(a, b); rest is 1 - x.
-
-    It uses the continued fraction (Abramowitz and Stegun, 26.5.8), which converges fast
-    for x below (a + 1) / (a + b + 2), and I_x(a, b) = 1 - I_(1-x)(b, a) above.
-    """
-    if x <= 0:
-        return 0.0
-    if rest <= 0:
-        return 1.0
-    if x > (a + 1) / (a + b + 2):
-        return 1 - _incomplete_beta(b, a, rest, x)
-    logarithm = math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b)
-    logarithm += a * math.log(x) + b * math.log(rest)
-    return math.exp(logarithm) / a / _beta_fraction(a, b, x)
-
-
-def _beta_fraction(a, b, x):
-    """1 + d_1 / (1 + d_2 / (1 + ...)), by Thompson and Barnett's form of Lentz."""
-    tiny = 1e-300
-    value = ratio = 1.0
-    inverse = 0.0
-    for step in range(1, _ITERATIONS):
-        m = step // 2
-        if step % 2:
-            term = -(a + m) * (a + b + m) * x / ((a + 2 * m) * (a + 2 * m + 1))
-        else:
-            term = m * (b - m) * x / ((a + 2 * m - 1) * (a + 2 * m))
-        inverse = 1 / ((1 + term * inverse) or tiny)
-        ratio = (1 + term / ratio) or tiny
-        value *= ratio * inverse
-        if abs(ratio * inverse - 1) < 1e-15:
-            return value
-    raise ArithmeticError(f"incomplete beta function of {a}, {b}, {x}")

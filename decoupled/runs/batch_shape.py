@@ -144,7 +144,7 @@ def choose_shape(
         made_for = _order_of(begun, sizes, run) if goes_on_packed else None
         packing = plan_for(graph, sizes, training, run.tpu is not None, made_for)
         tokens = packing.rows * packing.length
-        if goes_on_packed or tokens < most or (lengths and tokens == most):
+        if goes_on_packed or tokens < most:
             real = sizes.mean() * batch_size / tokens
             run.say(
                 f"batches of {batch_size} examples packed into {packing.rows} "

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from decoupled.core import files, gfile
+from decoupled.core import gfile
 from decoupled.data.array_input_fn import evaluation_input_fn, longest_first
 from decoupled.runs.task_data import Features, TaskData
 from decoupled.training.estimator import predict
@@ -21,14 +21,6 @@ from decoupled.training.lengths import choose_lengths, tokens_while_building
 from decoupled.training.mesh import length_step
 from decoupled.training.model_fn import PredictionSpec
 from decoupled.training.network import Network
-
-
-def finished_results(path: str, step: int) -> dict | None:
-    """The results in a JSON file, if they are those of checkpoint `step`."""
-    if not files.exists(path):
-        return None
-    results = files.read_json(path)
-    return results if results.get("global_step") == step else None
 
 
 class Part(NamedTuple):

@@ -15,9 +15,9 @@ from decoupled.configs import FinetuningConfig, ModelConfig
 from decoupled.configs.finetuning import FinetuneConfig
 from decoupled.core import console, files
 from decoupled.core.errors import UserError
+from decoupled.core.made_from import RESULTS, read_results
 from decoupled.runs import run_folder
 from decoupled.runs.finetuning_run import (
-    RESULTS,
     FinetuningRun,
     finetuning_network,
     frozen_variables,
@@ -154,11 +154,10 @@ class Finetuning:
         """Whether the answers below the folder of all runs are those of this run."""
         if not self._several:
             return True
-        path = os.path.join(self.folder, RESULTS)
-        if not files.exists(path):
+        told = read_results(os.path.join(self.folder, RESULTS), run.made_from())
+        if told is None or told | _described(run, self.folder) != told:
             return False
-        told = files.read_json(path)
-        return told | _described(run, self.folder) == told
+        return not run.missing_answers(self.folder)
 
     def _check_files(self, only_train):
         """Reads the dev and test files, or only English dev if runs only train."""
@@ -231,7 +230,11 @@ class Finetuning:
             },
             data=data,
         )
-        run_folder.claim(folder, description, vocabulary.path, self._reading)
+        contents = {
+            "data.train": ", ".join(self.data.paths("train", self.data.source)),
+            "data.init_checkpoint_sha256": source,
+        }
+        run_folder.claim(folder, description, vocabulary.path, self._reading, contents)
         if answers := self.task.answer_settings():
             files.write_json(os.path.join(folder, run_folder.ANSWERS), answers)
 
@@ -258,6 +261,7 @@ class Finetuning:
         path = os.path.join(self.folder, CHOSEN)
         wanted = {
             "checkpoint": os.path.relpath(best.prefix, self.folder),
+            "checkpoint_sha256": run_folder.weights_sha256(best.prefix),
             "global_step": best.step,
         }
         if files.exists(path) and files.read_json(path) == wanted:

@@ -13,6 +13,8 @@ from typing import Any, NamedTuple
 from decoupled.configs import ModelConfig, ScheduleConfig
 from decoupled.configs.finetuning import REGRESSION, FinetuneConfig
 from decoupled.core import console, files, gfile
+from decoupled.core.files import CHECKPOINT_LIST
+from decoupled.core.made_from import MADE_FROM, RESULTS, changes, in_words, read_results
 from decoupled.data.array_input_fn import (
     recorded_training_input_fn,
     training_input_fn,
@@ -25,9 +27,10 @@ from decoupled.runs.batch_shape import (
     read_begun,
     write_begun,
 )
-from decoupled.runs.evaluation import Answers, answer_languages, finished_results
+from decoupled.runs.evaluation import Answers, answer_languages
 from decoupled.runs.saved_run import (
     BEST,
+    SCORES,
     Scores,
     SelectedCheckpoint,
     keep_checkpoint,
@@ -45,7 +48,6 @@ from decoupled.training.network import Network, TrainingGraph
 
 # Below the run's folder: TensorBoard's scalars of all evaluations.
 EVENTS = "eval"
-RESULTS = "results.json"
 # In it: how answers were chosen; empty but for questions.
 ANSWER_SETTINGS = "answer_settings"
 # The prefix of a metric's name for the trivial baseline.
@@ -86,6 +88,7 @@ class FinetuningRun(NamedTuple):
           UserError: loss or gradient became infinite or NaN.
         """
         every = self.spec.training.eval_every_steps if self.selecting else 0
+        self._score_anew_if_dev_has_changed()
         self._catch_up(every)
         graph = finetuning_graph(
             self.config,
@@ -105,6 +108,8 @@ class FinetuningRun(NamedTuple):
                 self.spec, graphs, begun,
             )  # fmt: skip
             write_begun(self.folder, shape.begun)
+            settings = run_folder.resumable_settings(self.config, ("training", "mesh"))
+            run_folder.note_settings(self.folder, settings, done)
         train(
             graph._replace(network=self.network._replace(task=shape.task)),
             self.spec,
@@ -146,12 +151,13 @@ class FinetuningRun(NamedTuple):
           `learning_rate`, `seed`, and split -> language -> `examples` and, if the file
           has labels, metric -> value and "trivial_" + metric -> value.
         """
-        task, selected = self.data.task, self.selected()
+        task, selected, made_from = self.data.task, self.selected(), self.made_from()
+        self._tell_if_dev_has_changed()
         results: dict[str, dict] = {split: {} for split in SPLITS}
         for found in self._answers("evaluating", selected):
             results[found.split][found.language] = _scores(task, training, found)
             for folder in folders:
-                _write(task, os.path.join(folder, run_folder.PREDICTIONS), found)
+                _write(task, folder, found)
         _say_unlabelled(task, results)
         scalars = {
             _scalar_name(metric, split, language): values[metric]
@@ -168,35 +174,64 @@ class FinetuningRun(NamedTuple):
             "learning_rate": self.learning_rate,
             "seed": self.seed,
             ANSWER_SETTINGS: task.answer_settings(),
+            MADE_FROM: made_from,
             **results,
         }
         files.write_json(os.path.join(self.folder, RESULTS), summary)
         return summary
 
+    def made_from(self) -> dict[str, Any]:
+        """What an evaluation of the selected checkpoint is computed from."""
+        return {
+            "checkpoint": run_folder.weights_sha256(self.selected().prefix),
+            # The trivial baseline is computed from the training examples.
+            "files": self.data.hashes(
+                [("train", self.data.source), *self.data.files_to_answer()]
+            ),
+            "settings": {
+                "MeshConfig.activation_dtype": self.network.mesh.activation_dtype,
+                **self.data.task.answer_settings(),
+            },
+        }
+
     def finished(self) -> dict[str, Any] | None:
-        """results.json, if it is of the selected checkpoint and of the same files."""
-        path, step = os.path.join(self.folder, RESULTS), self.selected().step
-        results = finished_results(path, step)
-        settings = self.data.task.answer_settings()
-        if results is None or results.get(ANSWER_SETTINGS, {}) != settings:
+        """results.json, if it and the answers are those of the selected checkpoint and
+        of the present files."""
+        path = os.path.join(self.folder, RESULTS)
+        results = read_results(path, self.made_from())
+        if results is None:
             return None
         scored = {(split, name) for split in SPLITS for name in results[split]}
-        if scored != set(self.data.files_to_answer()):
+        missing = self.missing_answers(self.folder)
+        if scored != set(self.data.files_to_answer()) or missing:
+            why = f"{missing[0]} is missing" if missing else "it has other languages"
+            console.say(f"{path}: evaluated again: {why}")
             return None
+        step = results["global_step"]
         console.say(
             f"{path}: of step {step} already, reused; --mode=eval evaluates again"
         )
         return results
 
-    def predict(self, predictions: str) -> list[str]:
+    def missing_answers(self, folder: str) -> list[str]:
+        """The files of answers that `folder` lacks."""
+        wanted = self.data.files_to_answer()
+        paths = [_answers_path(self.data.task, folder, *one) for one in wanted]
+        return [path for path in paths if not files.exists(path)]
+
+    def predict(self, folder: str) -> list[str]:
         """Writes the answers to all dev and test files, labelled or not.
+
+        Args:
+          folder: of all runs; its `run_folder.PREDICTIONS` gets the files.
 
         Returns:
           the languages whose test files have labels.
         """
         task, labelled = self.data.task, []
+        self._tell_if_dev_has_changed()
         for found in self._answers("predicting", self.selected()):
-            _write(task, predictions, found)
+            _write(task, folder, found)
             scores = task.score(found.language, found.examples, found.answers)
             if found.split == "test" and scores is not None:
                 labelled.append(found.language)
@@ -219,8 +254,40 @@ class FinetuningRun(NamedTuple):
         if every and step and step % every == 0:
             self._evaluate_dev()
 
-    def _evaluate_dev(self):
-        prefix = latest_complete(self.folder)
+    def _changes_of_dev(self):
+        """How the dev file differs from the one by which checkpoints were compared."""
+        scores = self.scores()
+        if not self.selecting or scores.files is None:
+            return []
+        return changes({"files": scores.files}, {"files": self._dev_hashes()})
+
+    def _dev_hashes(self):
+        return self.data.hashes([("dev", self.data.source)])
+
+    def _tell_if_dev_has_changed(self):
+        if changed := self._changes_of_dev():
+            console.say(
+                f"{self.folder}: its checkpoint was selected before: "
+                f"{in_words(changed)}; --mode=train_and_evaluate compares again"
+            )
+
+    def _score_anew_if_dev_has_changed(self):
+        """Scores of two different dev files cannot be compared."""
+        changed = self._changes_of_dev()
+        if not changed:
+            return
+        path, dropped = os.path.join(self.folder, SCORES), len(self.scores().by_step)
+        console.say(
+            f"{path}: {in_words(changed)}; the best and the newest checkpoint are "
+            f"evaluated again, without the other scores of {dropped} evaluations"
+        )
+        write_scores(self.folder, Scores({}, {}, False, self._dev_hashes()))
+        if files.exists(os.path.join(self.folder, BEST, CHECKPOINT_LIST)):
+            self._evaluate_dev(os.path.join(self.folder, BEST))
+
+    def _evaluate_dev(self, folder=None):
+        """Evaluates the newest checkpoint of a folder, by default the run's own."""
+        prefix = latest_complete(folder or self.folder)
         step = checkpoint_step(prefix)
         scores = read_scores(self.folder)
         if step in scores.by_step:
@@ -228,7 +295,8 @@ class FinetuningRun(NamedTuple):
         task = self.data.task
         source = self.data.source
         wanted = [("dev", source)]
-        spec = self.spec.prediction
+        scores = scores._replace(files=self._dev_hashes())
+        spec = self.spec.prediction._replace(model_dir=folder or self.folder)
         [found] = answer_languages(self.network, spec, self.data, wanted)
         metrics = task.score(source, found.examples, found.answers)
         write_scalars(
@@ -240,7 +308,8 @@ class FinetuningRun(NamedTuple):
         headline = [metrics[name] for name in task.headline]
         scores.headline[step] = sum(headline) / len(headline)
         # The copy comes before the record that names it.
-        if scores.best_step == step and self.spec.training.eval_every_steps:
+        is_kept = self.spec.training.eval_every_steps and folder is None
+        if scores.best_step == step and is_kept:
             keep_checkpoint(prefix, os.path.join(self.folder, BEST))
         write_scores(self.folder, scores)
         best = "the best so far" if scores.best_step == step else "not the best"
@@ -330,10 +399,16 @@ def _scores(
     return {**scores, "examples": len(found.examples)}
 
 
+def _answers_path(task: FinetuningTask, folder: str, split: str, language: str) -> str:
+    """The file of answers below a folder of `finetune`."""
+    name = f"{split}-{language}.{task.prediction_suffix}"
+    return os.path.join(folder, run_folder.PREDICTIONS, task.name, name)
+
+
 def _write(task: FinetuningTask, folder: str, found: Answers) -> None:
-    folder = files.make_folder(os.path.join(folder, task.name))
-    name = f"{found.split}-{found.language}.{task.prediction_suffix}"
-    task.write(os.path.join(folder, name), found.examples, found.answers)
+    path = _answers_path(task, folder, found.split, found.language)
+    files.make_folder(os.path.dirname(path))
+    task.write(path, found.examples, found.answers)
 
 
 def _say_unlabelled(task: FinetuningTask, results: dict[str, dict]) -> None:

@@ -14,18 +14,20 @@ import numpy as np
 from decoupled.configs import PretrainConfig
 from decoupled.core import console, files, gfile
 from decoupled.core.errors import UserError
+from decoupled.core.files import CHECKPOINT_LIST
+from decoupled.core.made_from import MADE_FROM, hash_files, read_results
 from decoupled.corpora.sampling import LanguageRow, as_json, print_rows
 from decoupled.data.counters import Stream, numpy_bits
 from decoupled.data.input_fn import languages_input_fn, pretraining_input_fn
 from decoupled.data.reading import count_pieces, named_errors
 from decoupled.data.records import RecordsManifest, read_manifest
-from decoupled.data.sequence_order import EVAL, sampling_rows
+from decoupled.data.sequence_order import EVAL, TRAIN, sampling_rows
 from decoupled.data.sequences import evaluation_count
 from decoupled.data.verification import check_beginnings
 from decoupled.data.vocabulary import Vocabulary
 from decoupled.runs import run_folder
 from decoupled.runs.curve import CROSSED_BELOW, entropy
-from decoupled.runs.evaluation import Part, finished_results, predict_parts
+from decoupled.runs.evaluation import Part, predict_parts
 from decoupled.runs.run_folder import TRAINING_MODES
 from decoupled.runs.saved_run import open_run
 from decoupled.training.checkpoints import (
@@ -92,8 +94,9 @@ def run_pretraining(
     check_beginnings(manifest)
     run = Pretraining(config, manifest, pieces, folder, tpu, prefix)
     description = _describe(config, manifest, pieces, prefix)
-    trunk = _trunk(branch_from, folder, description, config)
-    run_folder.claim(folder, description, vocabulary, reading=not training)
+    contents = _contents(records_dir, prefix)
+    trunk = _trunk(branch_from, folder, description, config, contents)
+    run_folder.claim(folder, description, vocabulary, not training, contents)
     record_start(folder)
     if trunk and training:
         branch_off(trunk, folder)
@@ -159,6 +162,11 @@ class Pretraining:
             `TrainingConfig.eval_every_steps` steps.
         """
         every = self._config.training.eval_every_steps if evaluating else 0
+        step = checkpoint_step(latest_complete(self._folder))
+        if step < self._config.schedule.train_steps:
+            changeable = ("optimizer", "schedule", "training", "mesh")
+            settings = run_folder.resumable_settings(self._config, changeable)
+            run_folder.note_settings(self._folder, settings, step)
         for phase, graph in zip(self._phases, self._graphs, strict=True):
             if phase is not self._phases[-1]:
                 if checkpoint_step(latest_complete(self._folder)) >= phase.last:
@@ -181,15 +189,35 @@ class Pretraining:
             )
 
     def is_evaluated(self) -> bool:
-        """Whether eval.json has the results of the newest checkpoint."""
-        step = self._step()
+        """Whether eval.json has the results of the newest checkpoint and of the present
+        held-out text."""
         path = os.path.join(self._folder, EVALUATION)
-        found = finished_results(path, step) is not None
+        found = read_results(path, self._made_from()) is not None
         if found:
             console.say(
-                f"{path}: of step {step} already, reused; --mode=eval evaluates again"
+                f"{path}: of step {self._step()} already, reused; --mode=eval "
+                "evaluates again"
             )
         return found
+
+    def _made_from(self):
+        """What an evaluation of the newest checkpoint is computed from."""
+        manifest, config = self._manifest, self._phase().config
+        shards = [
+            manifest.path(shard)
+            for entry in manifest.splits.get(EVAL, {}).values()
+            for shard in entry.files
+        ]
+        return {
+            "checkpoint": run_folder.weights_sha256(find_checkpoint(self._folder)),
+            "files": hash_files(shards, manifest.folder),
+            "settings": {
+                "MaskingConfig": vars(config.eval_masking),
+                "MeshConfig.activation_dtype": config.mesh.activation_dtype,
+                "TrainingConfig.eval_sequences": config.training.eval_sequences,
+                "TrainingConfig.seed": config.training.seed,
+            },
+        }
 
     def evaluate(self) -> None:
         """Writes eval.json and TensorBoard scalars; prints the averages.
@@ -201,7 +229,7 @@ class Pretraining:
         a tenth of the tokens unchanged, so that a model on that plateau is some 0.5
         nats below it; see `runs.curve`.
         """
-        step, results = self._step(), {}
+        step, made_from, results = self._step(), self._made_from(), {}
         for language, rows in self._predictions():
             weight = float(rows["weight"].sum())
             results[language] = {
@@ -213,7 +241,12 @@ class Pretraining:
         average = _weighted_average(results)
         files.write_json(
             os.path.join(self._folder, EVALUATION),
-            {"global_step": step, "all": average, "languages": results},
+            {
+                "global_step": step,
+                MADE_FROM: made_from,
+                "all": average,
+                "languages": results,
+            },
         )
         scalars = {
             f"{metric}/{language}": values[metric]
@@ -329,6 +362,8 @@ def _describe(config, manifest, pieces, prefix) -> run_folder.ModelDir:
         task=None,
         data={
             "records": manifest.corpus_fingerprint,
+            # The same text in other shards is read in another order.
+            "shards": _shards_sha256(manifest),
             # Only if it is set, so that runs from before this setting can be resumed.
             "masking": vars(config.masking)
             | ({"whole_words": True} if config.whole_words else {}),
@@ -342,6 +377,22 @@ def _describe(config, manifest, pieces, prefix) -> run_folder.ModelDir:
         | (_weights(prefix) if prefix else {})
         | ({"earlier_phases": list(map(_describe_phase, earlier))} if earlier else {}),
     )
+
+
+def _shards_sha256(manifest) -> str:
+    """The SHA-256 of the hashes of all shards of training text."""
+    languages = manifest.splits.get(TRAIN, {}).values()
+    hashes = [shard.sha256 for entry in languages for shard in entry.files]
+    return files.fingerprint("\n".join(hashes))
+
+
+def _contents(records_dir, prefix) -> dict[str, str]:
+    """The entries of config.json that are hashes, and of what; see `run_folder`."""
+    return {
+        "data.records": f"the corpus of {records_dir}",
+        "data.shards": f"the training text in {records_dir}",
+        "data.init_checkpoint_sha256": str(prefix),
+    }
 
 
 def _weights(prefix):
@@ -372,15 +423,18 @@ def _initial_checkpoint(path, pieces) -> str | None:
     return source.prefix
 
 
-def _trunk(path, folder, description, config) -> str | None:
+def _trunk(path, folder, description, config, contents) -> str | None:
     """The prefix of the run's checkpoint that `path` names; None if `folder` already
     has checkpoints."""
+    if path is None:
+        return None
     # A branch with checkpoints no longer needs its trunk, which may have moved on.
-    if path is None or files.exists(os.path.join(folder, "checkpoint")):
+    if files.exists(os.path.join(folder, CHECKPOINT_LIST)):
+        console.say(f"--branch_from: not read, {folder} has checkpoints of its own")
         return None
     prefix = find_checkpoint(path)
     trunk = path if gfile.isdir(path) else os.path.dirname(path)
-    differing = run_folder.differences(trunk, description)
+    differing = run_folder.told_differences(trunk, description, contents)
     if differing:
         raise UserError(
             f"--branch_from: {path} is of another run: {'; '.join(differing)}; a "

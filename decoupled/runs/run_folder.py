@@ -7,25 +7,29 @@ contains values only, so that reading a file from elsewhere runs no code.
 
 import os
 import re
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from decoupled.configs import EARLIER_VALUES, ModelConfig
 from decoupled.core import console, files, gfile
 from decoupled.core.errors import UserError
 from decoupled.core.files import CHECKPOINT_LIST
+from decoupled.core.made_from import differences, shown
 
 # The modes of `pretrain` and `finetune`, and those that train.
 TRAINING_MODES = ("train_and_evaluate", "train")
 MODES = (*TRAINING_MODES, "eval", "predict")
 FORMAT = "decoupled-model-1"
 CONFIG = "config.json"
+# The settings of training that may change at a resume, by the step of the change.
+SETTINGS = "settings.json"
 VOCABULARY = "sentencepiece.model"
 # The folder of answers to the files of a task, with a folder for each task.
 PREDICTIONS = "predictions"
 # How answers were chosen in the last evaluation. Training does not depend on it.
 ANSWERS = "answers.json"
 # Results of a run: checkpoints, and scores that could be taken for another run's.
-_RESULTS = re.compile(
+_SAVED = re.compile(
     rf"{CHECKPOINT_LIST}|model\.ckpt-\d+\.index|(dev|eval|results)\.json"
 )
 # As `training.events` names them: second, host and the step of the start.
@@ -40,9 +44,20 @@ _LARGEST, _MOST_LAYERS = 2**31 - 1, 10_000
 _DEEPEST = 20
 # Values of settings that descriptions of earlier versions do not contain.
 _EARLIER_DATA = {"group_by_length": False, "pack_sequences": False}
+# Settings of training that do not change the weights.
+_BOOKKEEPING = (
+    "save_checkpoints_steps",
+    "keep_checkpoint_max",
+    "log_steps",
+    "eval_every_steps",
+    "eval_batch_size",
+    "eval_sequences",
+    "iterations_per_loop",
+)
 # Settings that earlier versions did not record; such a folder agrees with any value.
 _UNRECORDED_DATA = (
     "init_checkpoint_sha256",
+    "shards",
     "headline",
     "classifier_dropout",
     "freeze_input_embedding",
@@ -50,7 +65,6 @@ _UNRECORDED_DATA = (
     "label_smoothing",
     "optimizer",
 )
-_SHOWN = 200
 
 
 class ModelDir(NamedTuple):
@@ -93,13 +107,32 @@ def read(model_dir: str) -> ModelDir:
     return _described(path, files.read_json(path))
 
 
+def classifier_dropout(model_dir: str) -> float | None:
+    """The dropout rate before the layer of a task in training, if that is known.
+
+    Raises:
+      UserError: as for `read`, or it is not a rate.
+    """
+    rate = read(model_dir).data.get("classifier_dropout")
+    if rate is not None and not (type(rate) in (int, float) and 0 <= rate < 1):
+        raise UserError(
+            f"{os.path.join(model_dir, CONFIG)}: classifier_dropout is {shown(rate)}, "
+            "not a rate from 0 to below 1"
+        )
+    return rate
+
+
 def weights_sha256(prefix: str) -> str:
     """What tells a checkpoint from others: its index has checksums of all tensors."""
     return files.file_fingerprint(f"{prefix}.index")
 
 
 def claim(
-    model_dir: str, description: ModelDir, vocabulary: str, reading: bool = False
+    model_dir: str,
+    description: ModelDir,
+    vocabulary: str,
+    reading: bool = False,
+    contents: Mapping[str, str] | None = None,
 ) -> None:
     """Writes the description of a model to the folder, or checks the one that is there.
 
@@ -113,6 +146,8 @@ def claim(
       vocabulary: path of its vocabulary, copied into the folder.
       reading: whether the command only evaluates. It then replaces no description,
         because another process may train in the folder and have saved nothing yet.
+      contents: name of an entry of the description that is a hash -> what was hashed,
+        for messages.
 
     Raises:
       UserError: the folder cannot be written to, or holds another model; each setting
@@ -130,14 +165,14 @@ def claim(
     if files.exists(path):
         saved = files.read_json(path)
         _described(path, saved)
-        saved["data"] = _earlier_data(wanted) | saved["data"]
-        differing = list(_differences("", saved, wanted))
+        contents = {"vocabulary.fingerprint": vocabulary} | dict(contents or {})
+        differing = _told_differences(saved, wanted, contents)
         if not differing:
             return
         if reading or holds_results(model_dir):
             raise UserError(
                 f"{model_dir}: holds another model: {'; '.join(differing)}; use its "
-                "settings to go on, or another --model_dir"
+                "settings and files to go on, or another --model_dir"
             )
         aside = _set_events_aside(model_dir)
         console.say(
@@ -157,27 +192,79 @@ def claim(
     files.write_json(path, wanted)
 
 
-def _earlier_data(wanted):
-    """What the data of an earlier version lacks of what is wanted."""
+def _told_differences(saved, wanted, contents) -> list[str]:
+    """How a description differs: "model.num_layers is 2, not 4", or, for an entry of
+    `contents`, "FILE has changed since the run began"."""
     data = wanted["data"]
     unrecorded = {name: data[name] for name in _UNRECORDED_DATA if name in data}
-    return unrecorded | {k: v for k, v in _EARLIER_DATA.items() if k in data}
+    earlier = unrecorded | {k: v for k, v in _EARLIER_DATA.items() if k in data}
+    saved = saved | {"data": earlier | saved["data"]}
+    return [
+        f"{contents[name]} has changed since the run began"
+        if name in contents
+        else f"{name} is {old}, not {new}"
+        for name, old, new in differences("", saved, wanted)
+    ]
 
 
-def differences(model_dir: str, description: ModelDir) -> list[str]:
-    """How a folder's config.json differs: "model.num_layers is 2, not 4".
+def told_differences(
+    model_dir: str, description: ModelDir, contents: Mapping[str, str] | None = None
+) -> list[str]:
+    """How a folder's config.json differs, see `claim`.
 
     Raises:
       UserError: it is missing, or not a description of a model of this version.
     """
-    saved = _as_json(read(model_dir))
-    return list(_differences("", saved, _as_json(description)))
+    return _told_differences(
+        _as_json(read(model_dir)), _as_json(description), contents or {}
+    )
+
+
+def note_settings(model_dir: str, settings: dict[str, Any], step: int) -> None:
+    """Records the settings of training from `step` on; says which have changed there.
+
+    Args:
+      settings: that may change when a run resumes. All others are in config.json.
+    """
+    path = os.path.join(model_dir, SETTINGS)
+    noted = files.read_json(path) if files.exists(path) else []
+    try:
+        # What began at this step or later was never saved.
+        kept = [entry for entry in noted if entry["from_step"] < step]
+        before = kept[-1]["settings"] if kept else settings
+    except (KeyError, TypeError, AttributeError) as error:
+        raise UserError(
+            f"{path}: not settings by step ({files.reason(error)}); remove it to go on"
+        ) from error
+    changed = list(differences("", before, settings))
+    for name, old, new in changed:
+        console.say(f"{name} was {old} until step {step}, is {new} from here")
+    if changed or not kept:
+        entry = {"from_step": step, "settings": settings}
+        files.write_json(path, [*kept, entry])
+
+
+def resumable_settings(config: Any, names: Iterable[str]) -> dict[str, Any]:
+    """The settings that a resumed run may change, as "OptimizerConfig.beta1": value.
+
+    Settings that change no weights are left out (`_BOOKKEEPING`).
+
+    Args:
+      config: of a command. names: of its fields.
+    """
+    parts = [getattr(config, name) for name in names]
+    return {
+        f"{type(part).__name__}.{name}": value
+        for part in parts
+        for name, value in vars(part).items()
+        if name not in _BOOKKEEPING
+    }
 
 
 def holds_results(model_dir: str) -> bool:
     """Whether a run has saved results in this folder or in a folder below it."""
     return any(
-        _RESULTS.fullmatch(name)
+        _SAVED.fullmatch(name)
         for _, _, names in gfile.walk(model_dir)
         for name in names
     )
@@ -238,7 +325,7 @@ def _task(task):
     if task is None:
         return None
     if not _NAME.fullmatch(_typed(task.get("name", ""), str)):
-        raise ValueError(f"{_shown(task['name'])} is not the name of a task")
+        raise ValueError(f"{shown(task['name'])} is not the name of a task")
     _typed(task.get("kind", ""), str)
     for label in _typed(task.get("labels", []), list):
         _typed(label, str)
@@ -262,13 +349,8 @@ def _check_sizes(path, saved):
 
 def _typed(value, kind):
     if type(value) is not kind:
-        raise TypeError(f"{_shown(value)} is not of type {kind.__name__}")
+        raise TypeError(f"{shown(value)} is not of type {kind.__name__}")
     return value
-
-
-def _shown(value):
-    text = repr(value)
-    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
 
 
 def _as_json(description):
@@ -283,14 +365,3 @@ def _as_json(description):
         "task": description.task,
         "data": description.data,
     }
-
-
-def _differences(name, saved, wanted):
-    """Yields "a.b is 1, not 2" for every leaf that differs."""
-    if not (isinstance(saved, dict) and isinstance(wanted, dict)):
-        if saved != wanted:
-            yield f"{name} is {_shown(saved)}, not {_shown(wanted)}"
-        return
-    for key in sorted(set(saved) | set(wanted)):
-        inner = f"{name}.{key}" if name else key
-        yield from _differences(inner, saved.get(key), wanted.get(key))

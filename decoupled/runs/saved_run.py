@@ -43,11 +43,13 @@ class Scores(NamedTuple):
 
     by_step: step -> metric -> value on English dev. headline: step -> the score that
     compares checkpoints. complete: whether the run has reached its last step.
+    files: name -> SHA-256 of the dev file; None in a file of an earlier version.
     """
 
     by_step: dict[int, dict[str, float]]
     headline: dict[int, float]
     complete: bool
+    files: dict[str, str] | None = None
 
     @property
     def best_step(self) -> int | None:
@@ -75,6 +77,7 @@ def read_scores(folder: str) -> Scores:
             {row["global_step"]: row["metrics"] for row in saved["evaluations"]},
             {row["global_step"]: row["headline"] for row in saved["evaluations"]},
             saved["complete"],
+            saved.get("files"),
         )
     except (KeyError, TypeError) as error:
         raise UserError(
@@ -92,6 +95,7 @@ def write_scores(folder: str, scores: Scores) -> None:
     value: dict[str, Any] = {
         "best_step": scores.best_step,
         "complete": scores.complete,
+        "files": scores.files,
         "evaluations": rows,
     }
     files.write_json(os.path.join(folder, SCORES), value)
@@ -111,7 +115,7 @@ def keep_checkpoint(prefix: str, folder: str) -> None:
     copy = os.path.join(folder, name)
     copy_without_slots(prefix, copy)
     write_list(folder, [name])
-    kept = {os.path.basename(p) for p in gfile.glob(f"{copy}.*")} | {CHECKPOINT_LIST}
+    kept = {os.path.basename(p) for p in gfile.glob(copy, ".*")} | {CHECKPOINT_LIST}
     for other in {name.rstrip("/") for name in gfile.listdir(folder)} - kept:
         path = os.path.join(folder, other)
         # A killed evaluation on a TPU leaves a folder of batches here.

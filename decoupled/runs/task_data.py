@@ -8,6 +8,7 @@ import numpy as np
 
 from decoupled.core import console, files
 from decoupled.core.errors import Mistakes, UserError
+from decoupled.core.made_from import hash_files
 from decoupled.data.feature_cache import cached_features
 from decoupled.data.vocabulary import Vocabulary
 from decoupled.tasks.qa_files import Question
@@ -98,10 +99,18 @@ class TaskData:
                 "task needs all of them"
             )
 
+    def paths(self, split: str, language: str) -> list[str]:
+        """The files of a split in a language, of which most tasks have one."""
+        return self.task.paths(self.data_dir, split, language)
+
+    def hashes(self, wanted: list[tuple[str, str]]) -> dict[str, str]:
+        """Name below the data folder -> SHA-256, for splits and languages."""
+        paths = [path for one in wanted for path in self.paths(*one)]
+        return hash_files(paths, self.data_dir)
+
     def fingerprint(self, split: str, language: str) -> str:
         """SHA-256 of a file; for several files, of their fingerprints."""
-        paths = self.task.paths(self.data_dir, split, language)
-        found = [files.file_fingerprint(path) for path in paths]
+        found = [files.file_fingerprint(path) for path in self.paths(split, language)]
         return found[0] if len(found) == 1 else files.fingerprint("\n".join(found))
 
     def check(self, training: list[Any], wanted: list[tuple[str, str]]) -> None:
@@ -161,7 +170,8 @@ class TaskData:
             "language": language,
             "settings": self.task.settings(),
             "file": self.fingerprint(split, language),
-            "examples": len(examples),
+            # What was read from the file; another version may read it differently.
+            "examples": files.fingerprint(repr(examples)),
             "vocabulary": self.vocabulary.fingerprint,
             # Another release may tokenise some texts differently.
             "sentencepiece": importlib.metadata.version("sentencepiece"),

@@ -4,7 +4,8 @@
   SWEEP_DIR/tasks/TASK/ROW/seed_S      fine-tuning, needs the model of its row and seed
   SWEEP_DIR/features                   tokenised task files, which runs share
 
-job.json in a folder records the command that succeeded there; job.log has its output.
+job.json in a folder records the command that succeeded there and the contents of the
+files that it read; job.log has its output. A job is complete if both are as before.
 SWEEP_DIR/sweep.json describes the whole sweep. A job comes after the jobs that it
 needs.
 
@@ -18,11 +19,12 @@ import math
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from decoupled.configs import ModelConfig, ScaleConfig, SweepConfig, pretrain, sweep_row
 from decoupled.core import files, gfile
 from decoupled.core.errors import UserError
+from decoupled.core.made_from import MADE_FROM, RESULTS, changes, hash_files
 from decoupled.launch import gin_files
 from decoupled.launch.gin_reader import Reader
 
@@ -142,6 +144,7 @@ class Job(NamedTuple):
 
     kind: "pretrain" or "finetune", the command. name: unique in the sweep. folder: its
     --model_dir. arguments: of the command. needs: names of the jobs before it.
+    reads: files and folders that it reads, see `made_from.hash_files`.
     """
 
     kind: str
@@ -149,10 +152,49 @@ class Job(NamedTuple):
     folder: str
     arguments: tuple[str, ...]
     needs: tuple[str, ...]
+    reads: tuple[str, ...] = ()
 
-    def is_complete(self) -> bool:
-        """Whether exactly this command succeeded in its folder."""
-        return self._is_recorded() and self._saved_arguments() == list(self.arguments)
+    def is_complete(self, seen: dict[str, str] | None = None) -> bool:
+        """Whether exactly this command succeeded in its folder, with these files.
+
+        Args:
+          seen: see `made_from.hash_files`.
+        """
+        return (
+            self._is_recorded()
+            and self._saved_arguments() == list(self.arguments)
+            and not self.changes(seen)
+        )
+
+    def changes(self, seen: dict[str, str] | None = None) -> list[str]:
+        """How the files differ from those that the recorded job read, in words."""
+        saved = self._record().get(MADE_FROM)
+        # An earlier version did not record the files.
+        found = changes(saved, self.made_from(seen)) if saved else []
+        return found + self._changes_of_task(seen)
+
+    def _changes_of_task(self, seen):
+        """How the files of a task differ from those that were read for its results."""
+        path = os.path.join(self.folder, RESULTS)
+        if self.kind != FINETUNING or not files.exists(path):
+            return []
+        saved = files.read_json(path).get(MADE_FROM)
+        if not saved:
+            return []
+        data_dir = self.values("data_dir")[0]
+        paths = [files.path_below(data_dir, name, path) for name in saved["files"]]
+        now = {"files": hash_files(paths, data_dir, seen)}
+        return changes({"files": saved["files"]}, now)
+
+    def values(self, flag: str) -> list[str]:
+        """The values of a flag in the arguments."""
+        start = f"--{flag}="
+        given = [one for one in self.arguments if one.startswith(start)]
+        return [one.removeprefix(start) for one in given]
+
+    def made_from(self, seen: dict[str, str] | None = None) -> dict[str, Any]:
+        """The contents of the files that the job reads."""
+        return {"files": hash_files(self.reads, seen=seen)}
 
     def conflicts(self) -> list[str]:
         """Settings in which the folder's finished model differs from this job.
@@ -186,20 +228,34 @@ class Job(NamedTuple):
     def _is_recorded(self):
         return files.exists(os.path.join(self.folder, RECORD))
 
-    def _saved_arguments(self):
+    def _record(self):
         if not self._is_recorded():
-            return []
-        return files.read_json(os.path.join(self.folder, RECORD)).get("arguments", [])
+            return {}
+        return files.read_json(os.path.join(self.folder, RECORD))
 
-    def record(self, seconds: float) -> None:
-        """Marks the job as complete."""
+    def _saved_arguments(self):
+        return self._record().get("arguments", [])
+
+    def record(self, seconds: float, made_from: dict[str, Any]) -> None:
+        """Marks the job as complete.
+
+        Args:
+          made_from: of the job when it began.
+        """
         content = {
             "name": self.name,
             "command": self.kind,
             "arguments": list(self.arguments),
             "seconds": round(seconds, 1),
+            MADE_FROM: made_from,
         }
         files.write_json(os.path.join(self.folder, RECORD), content)
+
+
+def complete_jobs(jobs: Sequence[Job]) -> list[Job]:
+    """The complete ones of some jobs; a file that several of them read is read once."""
+    seen: dict[str, str] = {}
+    return [job for job in jobs if job.is_complete(seen)]
 
 
 def _settings(arguments):
@@ -273,7 +329,9 @@ def _pretraining(sweep, row, seed, inputs, sweep_dir):
         f"--vocabulary={inputs.vocabulary}",
         f"--model_dir={folder}",
     )
-    return Job(PRETRAINING, f"models/{row.name}/seed_{seed}", folder, arguments, ())
+    reads = (inputs.records_dir, inputs.vocabulary)
+    name = f"models/{row.name}/seed_{seed}"
+    return Job(PRETRAINING, name, folder, arguments, (), reads)
 
 
 def _finetuning(sweep, row, seed, task, inputs, sweep_dir, pretraining):
@@ -295,7 +353,8 @@ def _finetuning(sweep, row, seed, task, inputs, sweep_dir, pretraining):
         f"--num_runs={sweep.finetuning_runs}",
     )
     name = f"tasks/{task}/{row.name}/seed_{seed}"
-    return Job(FINETUNING, name, folder, arguments, (pretraining.name,))
+    reads = (pretraining.folder,)
+    return Job(FINETUNING, name, folder, arguments, (pretraining.name,), reads)
 
 
 def describe(

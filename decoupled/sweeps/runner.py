@@ -10,13 +10,14 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from decoupled.core import console, files, gfile
 from decoupled.core.errors import Terminated
+from decoupled.core.made_from import in_words
 from decoupled.core.processes import command_line, end_all, handled
 from decoupled.sweeps.jobs import LOG, RECORD, Job
-from decoupled.sweeps.warm_jobs import Fork, Place
+from decoupled.sweeps.warm_jobs import Fork, start
 
 # Seconds between two polls of the processes; seconds to end after SIGTERM.
 _POLL = 0.1
@@ -48,8 +49,8 @@ class JobRunner:
       parallel: the number of jobs at a time. Each gets its own share of the cores if
         the system supports this and there are enough cores.
       say: prints a line.
-      warm: whether jobs run in forks of processes that have imported TensorFlow, one
-        for each of `parallel`; see `decoupled.sweeps.warm_jobs`.
+      warm: whether jobs are forks of a process that has imported TensorFlow; see
+        `decoupled.sweeps.warm_jobs`.
       command: job -> its argument list, if it runs as a separate process.
     """
 
@@ -65,11 +66,10 @@ class JobRunner:
         self._parallel = parallel
         self._say = say
         self._running: dict[str, tuple[subprocess.Popen | Fork, float, int]] = {}
-        command, kinds = command or job_command, sorted({job.kind for job in jobs})
-        self._places = [
-            Place(kinds, cores, command, warm, say)
-            for cores in shares_of_cores(parallel) or [None] * parallel
-        ]
+        self._warm, self._command = warm, command or job_command
+        self._cores = shares_of_cores(parallel) or [None] * parallel
+        # What the running jobs read.
+        self._made_from: dict[str, dict[str, Any]] = {}
         self._seconds: dict[str, list[float]] = {}
         self._asked_to_end = False
 
@@ -87,11 +87,13 @@ class JobRunner:
 
     def _run(self):
         self._set_aside_outdated()
-        complete = set()
+        complete, seen = set(), {}
         for job in self._jobs:
             # A job whose needs have changed is run again.
-            if job.is_complete() and complete.issuperset(job.needs):
+            if job.is_complete(seen) and complete.issuperset(job.needs):
                 complete.add(job.name)
+            elif changed := job.changes(seen):
+                self._say(f"{job.name}: run again: {in_words(changed)}")
         waiting = [job for job in self._jobs if job.name not in complete]
         failures: dict[str, Failure] = {}
         if complete:
@@ -140,10 +142,11 @@ class JobRunner:
         if files.exists(record):
             # Otherwise a report would combine this job's files with the old record.
             gfile.remove(record)
+        self._made_from[job.name] = job.made_from()
         self._say(f"start {job.name}")
         taken = {place for _, _, place in self._running.values()}
         place = next(n for n in range(self._parallel) if n not in taken)
-        process = self._places[place].start(job)
+        process = start(job, self._cores[place], self._warm, self._command(job))
         self._running[job.name] = (process, time.monotonic(), place)
 
     def _collect(self, complete, failures, waiting):
@@ -157,7 +160,7 @@ class JobRunner:
             if self._asked_to_end:
                 continue
             if code == 0:
-                job.record(seconds)
+                job.record(seconds, self._made_from[name])
                 complete.add(name)
                 self._seconds.setdefault(job.kind, []).append(seconds)
                 self._say(self._progress(job, seconds, complete, failures, waiting))
@@ -189,8 +192,6 @@ class JobRunner:
             self._say(f"ending running jobs ({len(self._running)}); they save first")
         end_all((running[0] for running in self._running.values()), _GRACE)
         self._running = {}
-        for place in self._places:
-            place.close()
 
 
 def shares_of_cores(parallel: int) -> list[set[int]]:

@@ -15,6 +15,7 @@ from decoupled.configs.finetuning import CLASSIFICATION
 from decoupled.core import files
 from decoupled.core.compat import mtf, tf
 from decoupled.core.errors import UserError
+from decoupled.core.tab_separated import row_text
 from decoupled.data.vocabulary import Vocabulary
 from decoupled.metrics.labels import accuracy
 from decoupled.model.dims import Dims
@@ -248,8 +249,11 @@ def check_row(max_sequence_length: int) -> None:
 
 
 def write_probable(path: str, answers: list[Answer]) -> None:
-    """Writes a label a line and, after a tab, its probability."""
-    lines = (f"{label}\t{probability:.6f}\n" for label, probability in answers)
+    """Writes a label a line and, after a tab, its probability.
+
+    A label with quotes is quoted as by csv.writer, so that `read_rows` reads it.
+    """
+    lines = (row_text([label, f"{probability:.6f}"]) for label, probability in answers)
     files.write_text(path, "".join(lines))
 
 

@@ -17,25 +17,20 @@ class MaskedLM(Task):
     Args:
       masking: lengths.
       label_smoothing: of the training loss; evaluation reports the plain loss.
-      softmax_block_size: see `TrainingConfig`.
       pad_id: the padding piece; 0 in the vocabularies of this project.
     """
 
     name = "masked_lm"
     head = MASKED_LM
-    metrics = {
-        "masked_lm_loss": ("loss_sum", "weight"),
-        "masked_lm_accuracy": ("hits", "weight"),
-    }
+    metrics = {"masked_lm_accuracy": ("hits", "weight")}
 
     def __init__(
         self,
         masking: MaskingConfig,
         label_smoothing: float,
         pad_id: int = 0,
-        softmax_block_size: int = 0,
     ):
-        self._pad_id, self._block_size = pad_id, softmax_block_size
+        self._pad_id = pad_id
         self._label_smoothing = label_smoothing
         self.sequence_length = masking.sequence_length
         self._predictions = predictions_dim(masking.max_predictions)
@@ -80,7 +75,6 @@ class MaskedLM(Task):
             encoded.output,
             features["masked_lm_ids"],
             label_smoothing=self._label_smoothing if build.training else 0.0,
-            block_size=self._block_size,
         )
         batch, weights = [build.dims.batch], features["masked_lm_weights"]
         per_sequence = {

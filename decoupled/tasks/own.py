@@ -5,7 +5,6 @@ the other tasks of its kind.
 """
 
 import os
-import re
 from collections.abc import Callable
 from typing import Any
 
@@ -16,8 +15,9 @@ from decoupled.configs.finetuning import (
     OwnTaskConfig,
     QuestionAnsweringConfig,
 )
-from decoupled.core import files
-from decoupled.core.errors import UserError
+from decoupled.core import console, files
+from decoupled.core.errors import UserError, quoted
+from decoupled.core.labels import LabelReader, check_labels
 from decoupled.metrics.labels import accuracy, entity_scores, macro_f1
 from decoupled.metrics.question_answering import squad_scores
 from decoupled.tasks.classification import (
@@ -65,6 +65,8 @@ class _OwnFiles(FinetuningTask):
         self.headline = (config.metric,)
         # Path -> the splits in a file that contains several; each file is read once.
         self._splits: dict[str, set[str]] = {}
+        # Files of which it was said that cells have line ends.
+        self._told: set[str] = set()
 
     def settings(self) -> dict[str, Any]:
         """Those of the kind, and the columns and splits that are read."""
@@ -113,6 +115,20 @@ class _OwnFiles(FinetuningTask):
         """The examples of a file."""
         raise NotImplementedError
 
+    def read_rows(self, path: str, split: str) -> list[LabelledTexts]:
+        """The rows of a split; it is said once that cells have line ends in them."""
+        rows = read_texts(path, self.config, split, self.known_labels())
+        count = sum(bool(files.LINE_END.search(t)) for row in rows for t in row.texts)
+        if count and path.endswith(".tsv") and path not in self._told:
+            self._told.add(path)
+            console.say(f"{path}: {count:,} cells in quotes have line ends in them")
+        return rows
+
+    def known_labels(self) -> LabelReader:
+        """The labels of the task, to read a file with them."""
+        source = "OwnTaskConfig.labels" if self.config.labels else "the training files"
+        return LabelReader(self.labels, source)
+
 
 class OwnClassification(_OwnFiles, SequenceClassificationTask):
     """A label for a text or a pair of texts.
@@ -131,13 +147,13 @@ class OwnClassification(_OwnFiles, SequenceClassificationTask):
     def __init__(self, config: OwnTaskConfig, data_dir: str, max_sequence_length: int):
         self._describe(config)
         labels = own_labels(
-            self, data_dir, lambda path: read_texts(path, config, "train", None)
+            self, data_dir, lambda path, new: read_texts(path, config, "train", new)
         )
         super().__init__(config.name, labels, max_sequence_length)
 
     def read_file(self, path: str, split: str) -> list[LabelledTexts]:
         """The rows of a split."""
-        return read_texts(path, self.config, split, self.labels)
+        return self.read_rows(path, split)
 
     def scores_of(self, labels: list[str], answers: list[str]) -> dict[str, float]:
         """Accuracy and the mean F1 of all labels."""
@@ -168,7 +184,7 @@ class OwnRegression(_OwnFiles, RegressionTask):
           UserError: also if every row of a dev file has the same number. Correlations
             are undefined there, and none of them can select a checkpoint.
         """
-        rows = read_texts(path, self.config, split, None)
+        rows = self.read_rows(path, split)
         if split == "dev" and len({float(row.label) for row in rows}) < 2:
             raise UserError(
                 f"{path}: every number is {rows[0].label}, and a correlation needs two "
@@ -186,21 +202,15 @@ class OwnTagging(_OwnFiles, TaggingTask):
     def __init__(self, config: OwnTaskConfig, data_dir: str, max_sequence_length: int):
         self._describe(config)
         labels = own_labels(
-            self, data_dir, lambda path: read_tagged(path, config, "train", None)
+            self, data_dir, lambda path, new: read_tagged(path, config, "train", new)
         )
         super().__init__(config.name, max_sequence_length, labels)
         if config.metric == "entity_f1":
             self.metrics = ("entity_f1", "precision", "recall", "accuracy")
-            wrong = [tag for tag in labels if not re.fullmatch("O|[BI]-.+", tag)]
-            if wrong:
-                raise UserError(
-                    f"OwnTaskConfig.metric: entity_f1 needs tags O, B-TYPE and I-TYPE; "
-                    f"{wrong[0]!r} is none of them"
-                )
 
     def read_file(self, path: str, split: str) -> list[TaggedSentence]:
         """The sentences of a file."""
-        return read_tagged(path, self.config, split, self.labels)
+        return read_tagged(path, self.config, split, self.known_labels())
 
     def scores_of(
         self, language: str, labels: list[Tags], answers: list[Tags]
@@ -254,7 +264,7 @@ class OwnQuestions(_OwnFiles, QuestionAnsweringTask):
 
 
 def own_labels(
-    task: _OwnFiles, data_dir: str, read: Callable[[str], list[Any]]
+    task: _OwnFiles, data_dir: str, read: Callable[[str, LabelReader], list[Any]]
 ) -> list[str]:
     """The labels of a configuration, or those of its training files, sorted.
 
@@ -263,19 +273,16 @@ def own_labels(
     """
     config = task.config
     if config.labels:
-        return list(config.labels)
-    found = set()
+        return check_labels(config.labels, "OwnTaskConfig.labels")
+    found = LabelReader()
     for path in task.paths(data_dir, "train", config.training_languages[0]):
-        for example in read(path):
-            found.update(
-                [example.label] if config.kind == CLASSIFICATION else example.tags
-            )
-    if len(found) < 2:
+        read(path, found)
+    if len(found.labels) < 2:
         raise UserError(
             f"{task.path(data_dir, 'train', config.training_languages[0])}: has the "
-            f"label {''.join(found)!r} alone; two or more are needed"
+            f"label {quoted(''.join(found.labels))} alone; two or more are needed"
         )
-    return sorted(found)
+    return found.labels
 
 
 def make_own_task(

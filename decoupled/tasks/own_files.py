@@ -9,23 +9,28 @@ import json
 import math
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from decoupled.configs.finetuning import REGRESSION, OwnTaskConfig
+from decoupled.configs.finetuning import ENTITY_TAG, REGRESSION, TAGGING, OwnTaskConfig
 from decoupled.core import files, gfile
-from decoupled.core.errors import UserError
+from decoupled.core.errors import UserError, quoted
+from decoupled.core.labels import BLANKS, LabelReader, look
+from decoupled.core.tab_separated import read_rows, unquoted
 from decoupled.tasks.classification_files import LabelledTexts
 from decoupled.tasks.tagging_files import TaggedSentence
 from decoupled.xtreme.files import is_language
 
 SPLITS = ("train", "dev", "test")
 _LANGUAGE = "{language}"
-_SHOWN = 40
-_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
+_SHOWN, _LISTED = 40, 400
+_NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 _LARGEST_NUMBER = 3.4e38
 # CoNLL-U: words of several syntactic words (1-2), and words that are not in the text.
 _NO_WORD = re.compile(r"\d+[-.]\d+")
+# Lines above a sentence in files without comments: `# id 12ab\tdomain=train` of
+# MultiCoNER, `# sent_id = 3`.
+_COMMENT = re.compile(r"# (id \S+[ \t]+domain=|\S+ = |\S+ =$|newdoc|newpar)")
 
 Column = str | int
 
@@ -80,13 +85,12 @@ class _Row(NamedTuple):
 
 
 def read_texts(
-    path: str, config: OwnTaskConfig, split: str, labels: Iterable[str] | None
+    path: str, config: OwnTaskConfig, split: str, labels: LabelReader
 ) -> list[LabelledTexts]:
     """The rows of a split in a file, in its order.
 
     Args:
-      labels: known labels; None if the labels are taken from this file, and for
-        numbers.
+      labels: knows or collects the labels; numbers are not read by it.
 
     Raises:
       UserError: the file is missing, empty, not UTF-8 or malformed; or a text is empty,
@@ -99,8 +103,7 @@ def read_texts(
     has_labels = config.label in rows[0].values
     if not has_labels and split != "test":
         raise _error(path, rows[0].line, config.label, "is missing; only tests may")
-    known = None if labels is None else set(labels)
-    return [_example(path, row, config, known, has_labels) for row in rows]
+    return [_example(path, row, config, labels, has_labels) for row in rows]
 
 
 def splits_of(path: str, config: OwnTaskConfig) -> set[str]:
@@ -109,7 +112,7 @@ def splits_of(path: str, config: OwnTaskConfig) -> set[str]:
     Raises:
       UserError: as for `read_texts`.
     """
-    named = {_text(path, row, config.split_column) for row in _rows(path, config)}
+    named = {_stripped(path, row, config.split_column) for row in _rows(path, config)}
     return {s for s, name in zip(SPLITS, config.splits, strict=False) if name in named}
 
 
@@ -124,45 +127,59 @@ def _rows_of_split(path, config, split):
     for row in _rows(path, config):
         if config.split_column is None:
             yield row
-        elif _text(path, row, config.split_column) == wanted:
+        elif _stripped(path, row, config.split_column) == wanted:
             yield row
 
 
-def _example(path, row, config, known, has_labels):
+def _example(path, row, config, labels, has_labels):
     texts = tuple(_text(path, row, column) for column in config.texts)
     if not has_labels:
         if config.label in row.values:
             raise _error(path, row.line, config.label, "is missing in other rows")
         return LabelledTexts(texts, None)
-    label = _text(path, row, config.label)
-    if config.kind == REGRESSION:
-        _check_number(path, row.line, config.label, label)
-    elif known is not None and label not in known:
-        shown = ", ".join(sorted(known)[:_SHOWN])
+    if config.kind != REGRESSION:
+        return LabelledTexts(texts, _label(path, row, config, labels))
+    number = _stripped(path, row, config.label)
+    if not _is_number(number):
+        problem = f"{quoted(number)} is not a number of float32"
+        raise _error(path, row.line, config.label, problem)
+    return LabelledTexts(texts, number)
+
+
+def _label(path, row, config, labels):
+    cell = _text(path, row, config.label)
+    label = labels.read(cell, f"{path}:{row.line}: column {config.label!r}")
+    if label is None:
+        source = "no training file has it"
+        if config.labels:
+            source = "OwnTaskConfig.labels lacks it"
+        known = ", ".join(label[:_SHOWN] for label in labels.labels[:_SHOWN])[:_LISTED]
         raise _error(
             path,
             row.line,
             config.label,
-            f"unknown label {label!r}; {_where_unknown(config)}. Known: {shown}",
+            f"unknown {'tag' if config.kind == TAGGING else 'label'} {quoted(cell)}; "
+            f"{source}. Known: {known}",
         )
-    return LabelledTexts(texts, label)
+    return label
 
 
-def _where_unknown(config):
-    if config.labels:
-        return "OwnTaskConfig.labels lacks it"
-    return "no training file has it"
+def _is_number(cell):
+    number = cell.strip(BLANKS)
+    return bool(_NUMBER.fullmatch(number)) and abs(float(number)) <= _LARGEST_NUMBER
 
 
-def _check_number(path, line, column, text):
-    if not _NUMBER.fullmatch(text.strip()) or abs(float(text)) > _LARGEST_NUMBER:
-        raise _error(path, line, column, f"{text!r} is not a number of float32")
+def _stripped(path, row, column):
+    return _text(path, row, column).strip(BLANKS)
 
 
-def _text(path, row, column) -> str:
+def _text(path, row, column, white=None) -> str:
     """A cell, which must not be empty. Numbers and truth values become JSON's text.
 
     NaN, which Python writes for a missing value, is refused.
+
+    Args:
+      white: the characters that make no text; None for all white space.
     """
     if column not in row.values:
         raise _error(path, row.line, column, "is missing")
@@ -173,7 +190,7 @@ def _text(path, row, column) -> str:
         value = json.dumps(value)
     if not isinstance(value, str):
         raise _error(path, row.line, column, f"{type(value).__name__}, not a text")
-    if not value.strip():
+    if not value.strip(white):
         raise _error(path, row.line, column, "is empty")
     return value
 
@@ -183,14 +200,13 @@ def _error(path, line, column, problem):
 
 
 def _lines(path: str) -> Iterator[tuple[int, str]]:
-    r"""Lines and their numbers, from 1. Only \n, \r\n and \r end a line."""
-    text = files.read_text(path).removeprefix("\ufeff")
-    yield from enumerate(re.split("\r\n|\r|\n", text), start=1)
+    """Lines and their numbers, from 1."""
+    yield from enumerate(files.split_lines(files.read_text(path)), start=1)
 
 
 def _json_rows(path, config):
     for number, line in _lines(path):
-        if not line.strip():
+        if not line.strip(BLANKS):
             continue
         value = files.parse_json_line(line, f"{path}:{number}")
         if not isinstance(value, dict):
@@ -200,14 +216,21 @@ def _json_rows(path, config):
 
 
 def _tsv_rows(path, config):
-    """Cells between tabs; quotes are text."""
-    yield from _table(path, config, ((n, line.split("\t")) for n, line in _lines(path)))
+    label, is_label = config.label, None
+    if type(label) is int:
+        label -= 1
+    if config.kind == REGRESSION:
+        is_label = _is_number
+    elif config.labels:
+        known = {look(label.strip(BLANKS)) for label in config.labels}
+        is_label = lambda cell: look(cell.strip(BLANKS)) in known  # noqa: E731
+    rows = read_rows(files.read_text(path), label, is_label)
+    yield from _table(path, config, iter(rows))
 
 
 def _csv_rows(path, config):
     """As Python's csv module reads them: quoted cells may hold commas and line ends."""
-    text = files.read_text(path).removeprefix("\ufeff")
-    reader = files.csv_reader(text)
+    reader = files.csv_reader(files.read_text(path))
     before = [0]
 
     def numbered():
@@ -233,12 +256,15 @@ def _table(path, config, rows):
             yield _without_empty_label(_Row(number, dict(enumerate(cells, 1))), config)
         return
     number, header = next(rows, (1, []))
+    names = {look(column): column for column in wanted if column is not None}
+    header = [name.strip(BLANKS) for name in header]
+    header = [names.get(look(name), name) for name in header]
     needed = [c for c in (*config.texts, config.split_column) if c is not None]
     for column in [*needed, config.label]:
         if header.count(column) > 1 or column in needed and column not in header:
             raise UserError(
                 f"{path}:{number}: the header has {header.count(column)} columns "
-                f"{column!r}, not 1; it is {', '.join(header)[:200]!r}"
+                f"{column!r}, not 1; it is {quoted(', '.join(header))}"
             )
     for number, cells in rows:
         if len(cells) != len(header):
@@ -254,62 +280,85 @@ def _to_the_last_text(rows):
     blank = []
     for row in rows:
         blank.append(row)
-        if any(cell.strip() for cell in row[1]):
+        if any(cell.strip(BLANKS) for cell in row[1]):
             yield from blank
             blank = []
 
 
 def _without_empty_label(row, config):
-    if not row.values.get(config.label, " ").strip():
+    if not row.values.get(config.label, " ").strip(BLANKS):
         row.values.pop(config.label, None)
     return row
 
 
 def read_tagged(
-    path: str, config: OwnTaskConfig, split: str, labels: Iterable[str] | None
+    path: str, config: OwnTaskConfig, split: str, labels: LabelReader
 ) -> list[TaggedSentence]:
     """The sentences of a file with a word a line and empty lines between sentences.
 
-    Columns are separated by tabs or, in lines without tabs, by spaces. In .conllu
+    Columns are separated by tabs or, in lines without tabs, by blanks. In .conllu
     files, comments, ranges of words and words that are not in the text are skipped. In
-    other files, lines that begin with -DOCSTART- are skipped.
+    other files, comments above a sentence are skipped, and a line that begins with
+    -DOCSTART- ends a sentence.
 
-    Args, Raises: as for `read_texts`.
+    Args, Raises: as for `read_texts`. Also if the lines of a sentence differ in their
+      number of columns, or a tag has blanks inside.
     """
-    known = None if labels is None else set(labels)
     [word_column] = config.texts
-    sentences, words, tags, untagged = [], [], [], None
-    for number, line in [*_lines(path), (0, "")]:
-        if not line.strip():
+    sentences, words, tags, untagged, width = [], [], [], None, 0
+    for number, cells in [*_word_lines(path), (0, [])]:
+        if not cells:
             if words:
                 sentences.append(TaggedSentence(words, None if untagged else tags))
             words, tags = [], []
             continue
-        if _is_no_word(path, line):
-            continue
-        # A no-break space is part of a word, as in "10 000".
-        cells = line.split("\t") if "\t" in line else re.split(" +", line.strip(" "))
         row = _Row(number, dict(enumerate(cells, start=1)))
-        words.append(_text(path, row, word_column))
+        words.append(_text(path, row, word_column, BLANKS))
         lacks_tag = config.label not in row.values
         untagged = lacks_tag if untagged is None else untagged
         if lacks_tag != untagged or (untagged and split != "test"):
             raise _error(path, number, config.label, "is missing, or not everywhere")
+        width = len(cells) if len(words) == 1 else width
+        if len(cells) != width:
+            raise UserError(
+                f"{path}:{number}: {len(cells)} columns; the first line of the "
+                f"sentence has {width}"
+            )
         if untagged:
             continue
-        tag = _text(path, row, config.label)
-        if known is not None and tag not in known:
-            raise _error(
-                path, number, config.label, f"unknown tag {tag!r}; "
-                f"{_where_unknown(config)}. Known: {', '.join(sorted(known)[:_SHOWN])}"
-            )  # fmt: skip
-        tags.append(tag)
+        tags.append(_label(path, row, config, labels))
+        if problem := _problem_of_tag(tags[-1], config):
+            raise _error(path, number, config.label, problem)
     if not sentences:
         raise UserError(f"{path}: holds no word")
     return sentences
 
 
-def _is_no_word(path, line):
-    if path.endswith(".conllu"):
-        return line.startswith("#") or _NO_WORD.match(line.split("\t")[0])
-    return line.startswith("-DOCSTART-")
+def _problem_of_tag(tag, config):
+    if any(map(str.isspace, tag)):
+        return f"the tag {quoted(tag)} has a blank in it"
+    if config.metric == "entity_f1" and not ENTITY_TAG.fullmatch(tag):
+        return (
+            "entity_f1 (OwnTaskConfig.metric) needs tags O, B-TYPE and I-TYPE; "
+            f"{quoted(tag)} is none of them"
+        )
+    return None
+
+
+def _word_lines(path):
+    """Numbers and columns of lines with a word, and no columns between sentences."""
+    lines, above = [], True
+    for number, line in _lines(path):
+        cells = line.split("\t") if "\t" in line else files.split_blanks(line)
+        if path.endswith(".conllu"):
+            if line.startswith("#") or _NO_WORD.match(cells[0] if cells else ""):
+                continue
+        elif above and _COMMENT.match(line):
+            continue
+        above = not line.strip(BLANKS) or line.startswith("-DOCSTART-")
+        lines.append((number, [] if above else cells))
+    # Words may be quotes. If csv.writer has written the file, it has quoted them all.
+    quotes = [cell for _, cells in lines for cell in cells if '"' in cell]
+    if path.endswith(".tsv") and all(unquoted(cell) != cell for cell in quotes):
+        return [(number, [*map(unquoted, cells)]) for number, cells in lines]
+    return lines

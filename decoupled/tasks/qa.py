@@ -17,7 +17,7 @@ from decoupled.configs import QuestionAnsweringConfig
 from decoupled.configs.finetuning import AUTO, QUESTION_ANSWERING
 from decoupled.core import console, files
 from decoupled.core.compat import mtf, tf
-from decoupled.core.errors import UserError
+from decoupled.core.errors import UserError, quoted
 from decoupled.data.vocabulary import Vocabulary
 from decoupled.model.dims import Dims, labels_dim
 from decoupled.model.encoder import encode
@@ -73,7 +73,7 @@ class ExtractiveQA(Task):
         the length of the batch. That of packed rows always does.
     """
 
-    metrics = {"loss": ("loss_sum", "weight"), "span_accuracy": ("hits", "weight")}
+    metrics = {"span_accuracy": ("hits", "weight")}
     head = SPANS
 
     def __init__(
@@ -265,17 +265,22 @@ class QuestionAnsweringTask(FinetuningTask):
         path = file.path
         read = read_questions(file, ids_may_repeat=split == "train")
         repairs = read.repairs()
-        found = [question for question in read.questions if question.has_span]
+        found = [question for question in read.questions if question.trained_answer]
         if not found and split != "test":
             raise file.error("no question has an answer, which only tests may lack")
         unanswered = [q.identifier for q in read.questions if not q.answers]
+        without = len(read.questions) - len(unanswered) - len(found)
         if unanswered and split == "dev":
             raise file.error(
-                f"question {unanswered[0]!r} has no answer, which only tests may lack"
+                f"question {quoted(unanswered[0])} has no answer, which only tests "
+                "may lack"
             )
         if unanswered and split == "train":
             left_out = f"{len(unanswered):,} questions have no answer and are left out"
             repairs = "; ".join(filter(None, [repairs, left_out]))
+        if without and split == "train":
+            left_out = f"{without:,} questions have no answer in the context and are "
+            repairs = f"{repairs}; {left_out}left out"
         if repairs and path not in self._told:
             self._told.add(path)
             console.say(f"{path}: {repairs}")

@@ -229,9 +229,9 @@ def _positions(block: _Block, windows: _Windows, offsets: np.ndarray) -> np.ndar
 
 
 def _gold(question, context) -> tuple[int, int]:
-    if not question.has_span:
+    answer = question.trained_answer
+    if answer is None:
         return -1, -1
-    answer = question.answers[0]
     return gold_pieces(context, answer.start, answer.end) or (-1, -1)
 
 

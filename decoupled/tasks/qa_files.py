@@ -19,14 +19,15 @@ is then used (`find_span`). Half a surrogate pair, which JSON can contain but no
 predictions can, becomes U+FFFD.
 """
 
+import bisect
+import functools
 import os
-import re
 import unicodedata
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from decoupled.core import files
-from decoupled.core.errors import UserError
+from decoupled.core.errors import UserError, quoted
 from decoupled.data.vocabulary import valid_text
 from decoupled.xtreme.files import LanguageFile, languages_of
 from decoupled.xtreme.official import TASKS, english_first, label_files
@@ -47,6 +48,8 @@ _HOW_TO_GET = {
     "tydiqa": "XTREME's scripts/download_data.sh fetches tydiqa-goldp-v1.1",
 }
 _SHOWN_IDS = 3
+# Places of an answer that may begin or end inside a letter with its accents.
+_MOST_PLACES = 100
 
 
 class Answer(NamedTuple):
@@ -72,9 +75,9 @@ class Question(NamedTuple):
     answers: tuple[Answer, ...]
 
     @property
-    def has_span(self) -> bool:
-        """Whether the first answer, the one that is trained on, is in the context."""
-        return bool(self.answers) and self.answers[0].start >= 0
+    def trained_answer(self) -> Answer | None:
+        """The first answer that is in the context, which is trained on."""
+        return next((answer for answer in self.answers if answer.start >= 0), None)
 
 
 class QuestionFile(NamedTuple):
@@ -123,7 +126,8 @@ def read_questions(file: LanguageFile, ids_may_repeat: bool = False) -> Question
     known = set()
     for question, moved in _walk(file, articles):
         if question.identifier in known and not ids_may_repeat:
-            raise file.error(f"two questions with the id {question.identifier!r}")
+            name = quoted(question.identifier)
+            raise file.error(f"two questions with the id {name}")
         known.add(question.identifier)
         read.questions.append(question)
         if moved:
@@ -157,30 +161,51 @@ def find_span(context: str, text: str, start: int) -> tuple[int, int] | None:
     if start >= 0 and context.startswith(stripped, start):
         return start, start + len(stripped)
     places = [
-        (match.start(), match.start() + len(stripped))
-        for match in re.finditer(f"(?={re.escape(stripped)})", context)
+        (place, place + len(stripped))
+        for place in _on_both_sides(context, stripped, start)
     ]
-    return _nearest(places or _places_that_read_the_same(context, stripped), start)
-
-
-def _nearest(places, start):
+    places = places or _places_that_read_the_same(context, stripped, start)
     return min(places, key=lambda place: abs(place[0] - start), default=None)
 
 
-def _places_that_read_the_same(context, text) -> list[tuple[int, int]]:
-    characters = _readable(context)
-    wanted = "".join(character for character, _ in _readable(text)).strip()
+def _on_both_sides(text, part, start, fits=lambda place: True) -> list[int]:
+    """The last place of `part` before `start`, and the first from there on, that fit.
+
+    On each side at most `_MOST_PLACES` places are tried.
+    """
+    start = min(max(start, 0), len(text))
+    after, before = text.find(part, start), _last_before(text, part, start)
+    for _ in range(_MOST_PLACES):
+        if after < 0 or fits(after):
+            break
+        after = text.find(part, after + 1)
+    for _ in range(_MOST_PLACES):
+        if before < 0 or fits(before):
+            break
+        before = _last_before(text, part, before)
+    return [place for place in (before, after) if place >= 0 and fits(place)]
+
+
+def _last_before(text, part, end) -> int:
+    """The last place of `part` below `end`, or -1."""
+    # str.rfind takes the product of both lengths in the worst case, str.find the sum.
+    head = text[: max(end + len(part) - 1, 0)] if end else ""
+    place = head[::-1].find(part[::-1])
+    return place if place < 0 else len(head) - place - len(part)
+
+
+def _places_that_read_the_same(context, text, start) -> list[tuple[int, int]]:
+    joined, origins = _readable(context)
+    wanted = _readable(text)[0].strip()
     if not wanted:
         return []
-    joined = "".join(character for character, _ in characters)
-    origins = [origin for _, origin in characters]
-    return [
-        (origins[first], origins[first + len(wanted) - 1] + 1)
-        for first in (
-            m.start() for m in re.finditer(f"(?={re.escape(wanted)})", joined)
-        )
-        if _is_whole(joined, origins, first, first + len(wanted))
-    ]
+    places = _on_both_sides(
+        joined,
+        wanted,
+        bisect.bisect_left(origins, start),
+        lambda place: _is_whole(joined, origins, place, place + len(wanted)),
+    )
+    return [(origins[place], origins[place + len(wanted) - 1] + 1) for place in places]
 
 
 def _is_whole(joined, origins, first, end) -> bool:
@@ -192,8 +217,9 @@ def _is_whole(joined, origins, first, end) -> bool:
     return origins[end] != origins[end - 1] and not unicodedata.combining(joined[end])
 
 
-def _readable(text: str) -> list[tuple[str, int]]:
-    """Pairs: a character of the decomposition, and the index of its original."""
+@functools.lru_cache(maxsize=2)
+def _readable(text: str) -> tuple[str, list[int]]:
+    """The characters of the decomposition, and the index of the original of each."""
     result: list[tuple[str, int]] = []
     marks: list[tuple[str, int]] = []
     for index, original in enumerate(text):
@@ -209,7 +235,8 @@ def _readable(text: str) -> list[tuple[str, int]]:
                 result.append((character, index))
             elif not result or result[-1][0] != " ":
                 result.append((" ", index))
-    return result + _in_order(marks)
+    result += _in_order(marks)
+    return "".join(c for c, _ in result), [origin for _, origin in result]
 
 
 def _in_order(marks):
@@ -270,7 +297,8 @@ def _part(file, fields: Any, name: str, kind: type, where: str) -> Any:
 
 
 def _some(ids: list[str]) -> str:
-    return ", ".join(ids[:_SHOWN_IDS]) + (", ..." if len(ids) > _SHOWN_IDS else "")
+    shown = [quoted(name)[1:-1] for name in ids[:_SHOWN_IDS]]
+    return ", ".join(shown) + (", ..." if len(ids) > _SHOWN_IDS else "")
 
 
 def question_languages(task: str, data_dir: str, split: str) -> list[str]:

@@ -39,7 +39,7 @@ class Regression(Task):
       dropout: before the last layer, in training.
     """
 
-    metrics = {"loss": ("loss_sum", "weight")}
+    metrics = {}
 
     def __init__(self, name: str, sequence_length: int, dropout: float):
         self.name, self.sequence_length = name, sequence_length

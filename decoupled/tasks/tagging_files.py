@@ -19,12 +19,8 @@ from typing import NamedTuple
 
 from decoupled.core import gfile
 from decoupled.core.errors import UserError
-from decoupled.xtreme.files import (
-    FORMS,
-    LanguageFile,
-    is_language,
-    languages_of,
-)
+from decoupled.core.labels import BLANKS
+from decoupled.xtreme.files import LanguageFile, is_language, languages_of
 from decoupled.xtreme.official import english_first
 
 _HOW_TO_GET = {
@@ -147,10 +143,8 @@ def _lines(file: LanguageFile) -> Iterator[_Line]:
             raise file.error(
                 f"{len(columns) + 1} columns, not a word, a tab and its tag", number
             )
-        tag = columns[0].strip() if columns else ""
-        pattern, form = FORMS[file.task]
-        if tag and not re.fullmatch(pattern, tag):
-            raise file.error(f"{tag!r} is not {form}", number)
+        tag = columns[0].strip(BLANKS) if columns else ""
+        tag = tag and file.value(tag, number)
         yield _Line(number, sentence, word, tag)
 
 
@@ -160,7 +154,7 @@ def _is_plain(file: LanguageFile) -> bool:
 
 def _is_empty(line: str) -> bool:
     # Other white space can be a word: UD has words that are no-break spaces.
-    return not line.strip(" \t")
+    return not line.strip(BLANKS)
 
 
 def _sentences_of_lines(file: LanguageFile, lines: list[str]) -> Iterable[str | int]:
@@ -168,7 +162,7 @@ def _sentences_of_lines(file: LanguageFile, lines: list[str]) -> Iterable[str | 
     index = file._replace(path=file.path + _INDEX)
     if _is_plain(file):
         return itertools.accumulate(_is_empty(line) for line in lines)
-    sentences = [line.strip() for line in index.lines()]
+    sentences = [line.strip(BLANKS) for line in index.lines()]
     pairs = itertools.zip_longest(lines, sentences, fillvalue="")
     for number, (line, sentence) in enumerate(pairs, start=1):
         if _is_empty(line) != (not sentence):

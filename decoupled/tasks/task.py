@@ -160,7 +160,7 @@ class Labelling(Task):
       label_smoothing: of the training loss; evaluation reports the plain loss.
     """
 
-    metrics = {"loss": ("loss_sum", "weight"), "accuracy": ("hits", "weight")}
+    metrics = {"accuracy": ("hits", "weight")}
 
     def __init__(
         self,

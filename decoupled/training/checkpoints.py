@@ -76,6 +76,21 @@ def find_checkpoint(path: str) -> str:
     return path
 
 
+def check_name(path: str) -> None:
+    """Refuses a folder or prefix of checkpoints that TensorFlow cannot read again.
+
+    TensorFlow opens the files that match the prefix, read as a pattern.
+
+    Raises:
+      UserError: the path has a character with a meaning in patterns.
+    """
+    if found := re.search(r"[*?\[\\]", path):
+        raise UserError(
+            f"{path}: TensorFlow cannot read a checkpoint whose path contains "
+            f"{found[0]}; rename the folder"
+        )
+
+
 def latest_complete(model_dir: str) -> str | None:
     """The newest complete checkpoint of a folder, or None.
 
@@ -84,8 +99,9 @@ def latest_complete(model_dir: str) -> str | None:
     names.
 
     Raises:
-      UserError: there are checkpoints, and none is complete.
+      UserError: there are checkpoints, and none is complete; or see `check_name`.
     """
+    check_name(model_dir)
     state = _checkpoint_state(model_dir)
     if state is None:
         return None
@@ -111,7 +127,7 @@ def latest_complete(model_dir: str) -> str | None:
 
 def remove_unfinished(model_dir: str) -> None:
     """Removes the temporary files of a process that was killed while saving."""
-    for path in gfile.glob(os.path.join(model_dir, "model.ckpt-*_temp*")):
+    for path in gfile.glob(f"{model_dir}/", "model.ckpt-*_temp*"):
         if gfile.isdir(path):
             gfile.rmtree(path)
 
@@ -160,6 +176,7 @@ def _problem(prefix: str) -> str | None:
     The whole checkpoint is read, which takes minutes for a large model. It is read
     again only after one of its files has changed.
     """
+    check_name(prefix)
     if not tf.io.gfile.exists(f"{prefix}.index"):
         return "no such checkpoint (its .index file is missing)"
     try:
@@ -175,7 +192,7 @@ def _problem(prefix: str) -> str | None:
 
 def _state_of_files(prefix: str) -> list[tuple[str, int, int]]:
     """Name, size and time of the last change of a checkpoint's files."""
-    paths = gfile.glob(f"{prefix}.index") + gfile.glob(f"{prefix}.data-*")
+    paths = gfile.glob(prefix, ".index") + gfile.glob(prefix, ".data-*")
     return [(path, gfile.size(path), gfile.changed_ns(path)) for path in paths]
 
 
@@ -195,7 +212,7 @@ def checkpoint_step(prefix: str | None) -> int:
 
 def sync_checkpoint(prefix: str) -> None:
     """Returns when the files of a checkpoint are on disk, before a list names it."""
-    for path in gfile.glob(f"{prefix}.*"):
+    for path in gfile.glob(prefix, ".*"):
         gfile.sync(path)
     gfile.sync_names(os.path.dirname(prefix) or ".")
 
@@ -211,7 +228,7 @@ def branch_off(trunk: str, model_dir: str) -> None:
     """
     copy = os.path.join(model_dir, os.path.basename(trunk))
     try:
-        for source in gfile.glob(f"{trunk}.index") + gfile.glob(f"{trunk}.data-*"):
+        for source in gfile.glob(trunk, ".index") + gfile.glob(trunk, ".data-*"):
             target = copy + source.removeprefix(trunk)
             tf.io.gfile.copy(source, target, overwrite=True)
         sync_checkpoint(copy)

@@ -20,7 +20,12 @@ from typing import NamedTuple
 from decoupled.configs import ClusterConfig, MeshConfig
 from decoupled.core import files, ports
 from decoupled.core.compat import estimator, mtf, tf
-from decoupled.core.errors import WORKER_LOST_CODE, UserError, WorkerLost
+from decoupled.core.errors import (
+    WORKER_LOST_CODE,
+    UserError,
+    WorkerLost,
+    in_one_line,
+)
 from decoupled.ops.kernels import compile_first_quietly
 from decoupled.ops.meshes.placement import PlacementMeshImpl
 from decoupled.training import mesh as meshes
@@ -338,7 +343,7 @@ class Watch(threading.Thread):
 def end_process(message: str) -> None:
     """Ends the process, whose main thread may wait inside TensorFlow for ever."""
     sys.stdout.flush()
-    print(f"error: {message}", file=sys.stderr, flush=True)
+    print(f"error: {in_one_line(message)}", file=sys.stderr, flush=True)
     os._exit(WORKER_LOST_CODE)
 
 

@@ -35,7 +35,7 @@ def make_estimator(
 
     Args:
       graph, run: what it computes and where: a `TrainingGraph` and a `RunSpec` to
-        train, a `Network` and a `PredictionSpec` to evaluate and predict.
+        train, a `Network` and a `PredictionSpec` to predict.
       lengths: see `train` and `predict`.
     """
     tf.logging.set_verbosity(tf.logging.ERROR)
@@ -192,30 +192,6 @@ def _announce(graph, run, first):
     elif run.init_checkpoint is None:
         run.say("starting from initial weights")
     return step
-
-
-def evaluate(
-    network: Network,
-    spec: PredictionSpec,
-    input_fn: Callable,
-    name: str,
-    steps: int | None = None,
-) -> dict:
-    """Metrics of the newest checkpoint over one data set.
-
-    Args:
-      network, spec: what is evaluated and where.
-      input_fn: gives the data set once.
-      name: of the data set, for TensorBoard (`eval_NAME/`).
-      steps: batches of the data set. A TPU needs the number, because its program loops
-        over all of them; elsewhere None reads the data set to its end.
-
-    Returns:
-      metric -> float, and `global_step`.
-    """
-    with _tpu_program(spec):
-        metrics = make_estimator(network, spec).evaluate(input_fn, steps, name=name)
-    return {key: float(value) for key, value in metrics.items()}
 
 
 def predict(

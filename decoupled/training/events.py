@@ -3,6 +3,7 @@
 import re
 from typing import Any, NamedTuple
 
+from decoupled.core import gfile
 from decoupled.core.compat import tf
 from decoupled.core.errors import UserError
 
@@ -74,7 +75,7 @@ def read_file(path: str, tag: str) -> Scalars:
 
 def event_files(folder: str) -> list[str]:
     """The event files directly in `folder`, in the order in which they were begun."""
-    return sorted(tf.io.gfile.glob(f"{folder}/events.out.tfevents.*"))
+    return gfile.glob(f"{folder}/", "events.out.tfevents.*")
 
 
 def read_scalars(folder: str, tag: str) -> dict[int, float]:

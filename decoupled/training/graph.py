@@ -1,4 +1,4 @@
-"""One mesh graph for training, evaluation and prediction of any task."""
+"""One mesh graph for training and prediction of any task."""
 
 import contextlib
 import dataclasses
@@ -14,7 +14,7 @@ from decoupled.ops.branches import merge, only_with
 from decoupled.training import mesh as meshes
 from decoupled.training.lengths import join_lengths, split_by_length
 from decoupled.training.network import Network, TrainingGraph
-from decoupled.training.optimizer import Updates, apply_gradients, learning_rate
+from decoupled.training.optimizer import apply_gradients, learning_rate
 from decoupled.training.partitioned_tables import partition_large_tables
 
 Features = dict[str, tf.Tensor]
@@ -22,18 +22,17 @@ MeshFeatures = dict[str, mtf.Tensor]
 
 
 class Lowered(NamedTuple):
-    """A graph in TensorFlow's terms; see `Forward`.
+    """A training step in TensorFlow's terms; for loss and sums see `Forward`.
 
-    update: operation of one optimizer step, training only.
-    scalars: name -> float32 scalar to log, training only.
+    update: operation of one optimizer step.
+    scalars: name -> float32 scalar to log.
     lowering: for the hooks that copy between saved variables and mesh slices.
     gradients: of the trainable variables; see `Updates`.
     """
 
     loss: tf.Tensor
     sums: dict[str, tf.Tensor]
-    predictions: dict[str, tf.Tensor]
-    update: tf.Operation | None
+    update: tf.Operation
     scalars: dict[str, tf.Tensor]
     lowering: mtf.Lowering
     gradients: list[mtf.Tensor]
@@ -77,7 +76,7 @@ def check_graph(
     ):
         dims = make_dims(network.model, batch, network.task.sequence_length)
         meshes.check_mesh(network.mesh, dims, network.task.extra_dims(), settings)
-    if network.mesh.layout_rules:
+    if meshes.mesh_size(network.mesh) > 1:
         _check_layout(network, training, frozen, dims)
 
 
@@ -109,7 +108,7 @@ def _check_layout(network, training, frozen, dims):
         forward = network.task.forward(build, _import(context, features, dims))
         variables = mesh.graph.trainable_variables
         mtf.gradients([forward.loss], [variable.value for variable in variables])
-        meshes.check_conflicts(network.mesh, mesh.graph)
+        meshes.check_tensors(network.mesh, mesh.graph)
 
 
 def build_step(
@@ -170,30 +169,6 @@ def _joined(
     return Forward(loss, sums, {}), list(map(merge, zip(*gradients, strict=True)))
 
 
-def build_evaluation(
-    network: Network,
-    features: Features,
-    placement: meshes.Placement | None = None,
-) -> Lowered:
-    """Builds and lowers the graph of loss, sums and predictions of one batch.
-
-    Args:
-      network: what is evaluated.
-      features, placement: see `build_step`.
-
-    Raises:
-      UserError: the mesh does not fit the model or the batch.
-    """
-    features = network.task.prepare(features)
-    batch = features["input_word_ids"].shape.as_list()[0]
-    dims = _checked_dims(network, batch, network.task.sequence_length)
-    context = _make_context(network, None, placement)
-    tf.train.get_or_create_global_step()
-    imported = _import(context, features, dims)
-    forward = network.task.forward(_builder(context, dims), imported)
-    return _lower(context, forward)
-
-
 def _checked_dims(network, batch, length):
     dims = make_dims(network.model, batch, length)
     meshes.check_mesh(network.mesh, dims, network.task.extra_dims())
@@ -207,7 +182,7 @@ def _with_update(
     step: tf.Tensor,
 ) -> Lowered:
     graph = context.training
-    meshes.check_conflicts(context.network.mesh, context.mesh.graph)
+    meshes.check_tensors(context.network.mesh, context.mesh.graph)
     rate = learning_rate(graph.optimizer.learning_rate, graph.schedule, step)
     declared = context.network.variables
     updates = apply_gradients(
@@ -220,8 +195,18 @@ def _with_update(
         context.implementation,
         _rounding_seed(context, step),
     )
-    lowered = _lower(context, forward, updates)
-    return lowered._replace(scalars={**lowered.scalars, "learning_rate": rate})
+    lowering = _lowering(context)
+    export = lowering.export_to_tf_tensor
+    operations = [lowering.lowered_operation(op) for op in updates.operations]
+    norm = export(updates.gradient_norm)
+    return Lowered(
+        loss=export(forward.loss),
+        sums={name: export(value) for name, value in forward.sums.items()},
+        update=tf.group(operations),
+        scalars={"gradient_norm": norm, "learning_rate": rate},
+        lowering=lowering,
+        gradients=updates.gradients,
+    )
 
 
 def build_predictions(
@@ -313,22 +298,7 @@ def _builder(
         embedding_lookup=network.mesh.embedding_lookup,
         recompute_layers=training is not None and training.recompute_layers,
         slice_dtype=tf.as_dtype(network.mesh.slice_dtype),
-        mesh_impl=context.implementation,
-        gradients_apart=_takes_blocks(context),
     )
-
-
-def _takes_blocks(context: _Context) -> bool:
-    """Whether the update can take the gradient of a table one block at a time.
-
-    It can with AdamW, float32 slices and no microbatches, over which gradients would be
-    summed.
-    """
-    training = context.training
-    if training is None or training.accumulation > 1:
-        return False
-    narrow = context.network.mesh.slice_dtype != "float32"
-    return training.optimizer.name == "adamw" and not narrow
 
 
 def _rounding_seed(context: _Context, step: tf.Tensor) -> mtf.Tensor | None:
@@ -375,31 +345,6 @@ def _forward_and_gradients(
 
 def _lowering(context):
     graph = context.mesh.graph
-    meshes.check_conflicts(context.network.mesh, graph)
+    meshes.check_tensors(context.network.mesh, graph)
     # Stacked variables have no slice of their own for the fused optimizer.
     return mtf.Lowering(graph, {context.mesh: context.implementation}, autostack=False)
-
-
-def _lower(
-    context: _Context, forward: Forward, updates: Updates | None = None
-) -> Lowered:
-    predictions = {}
-    if context.training is None:
-        predictions = {k: mtf.anonymize(v) for k, v in forward.predictions.items()}
-    lowering = _lowering(context)
-    export = lowering.export_to_tf_tensor
-    update, scalars, gradients = None, {}, []
-    if updates:
-        operations = [lowering.lowered_operation(op) for op in updates.operations]
-        update = tf.group(operations)
-        scalars = {"gradient_norm": export(updates.gradient_norm)}
-        gradients = updates.gradients
-    return Lowered(
-        loss=export(forward.loss),
-        sums={name: export(value) for name, value in forward.sums.items()},
-        predictions={name: export(value) for name, value in predictions.items()},
-        update=update,
-        scalars=scalars,
-        lowering=lowering,
-        gradients=gradients,
-    )

@@ -14,6 +14,8 @@ from decoupled.training.checkpoints import sync_checkpoint
 from decoupled.training.events import event_writer, scalar_summary
 from decoupled.training.partitioned_tables import PartitionedSaverBuilder
 
+_CTRL_C = b"Ctrl-C: saving after this step (a TPU: this loop); once more ends at once\n"
+
 
 class CountingHook(estimator.SessionRunHook):
     """Counts the updates, `self.step`, without reading the step every time.
@@ -108,8 +110,8 @@ class SaveCheckpoints(CountingHook):
 
     def _remove_parts(self):
         """Removes the parts of a checkpoint that could not be written."""
-        for path in tf.io.gfile.glob(f"{self._path}-{self.step}_temp*"):
-            tf.io.gfile.rmtree(path)
+        for path in gfile.glob(f"{self._path}-{self.step}", "_temp*"):
+            gfile.rmtree(path)
 
 
 class StopOnSignal(estimator.SessionRunHook):
@@ -122,21 +124,38 @@ class StopOnSignal(estimator.SessionRunHook):
 
     def __init__(self):
         self.received: int | None = None
-        self._previous = {}
+        self._previous, self._handlers = {}, {}
 
     def begin(self):
         """Installs the handlers."""
         for number in (signal.SIGTERM, signal.SIGINT):
+            self._previous[number] = signal.getsignal(number)
             # Ctrl-C may be ignored, as for a background job of a script.
-            if signal.getsignal(number) != signal.SIG_IGN:
-                self._previous[number] = signal.signal(number, self._handle)
+            is_ignored = self._previous[number] == signal.SIG_IGN
+            self._handlers[number] = signal.SIG_IGN if is_ignored else self._handle
+        self._install()
+
+    def before_run(self, run_context):
+        """Installs the handlers again. On a TPU, TPUEstimator's own hook makes Ctrl-C
+        end the process at once, before every loop."""
+        self._install()
+
+    def end(self, session):
+        """Installs them while the last step is saved; see `before_run`."""
+        self._install()
+
+    def _install(self):
+        for number, handler in self._handlers.items():
+            signal.signal(number, handler)
 
     def _handle(self, number, _):
         self.received = number
         if number == signal.SIGINT:
-            signal.signal(signal.SIGINT, signal.SIG_DFL)
+            # Python's own handlers would wait until TensorFlow returns.
+            self._handlers[number] = signal.SIG_DFL
+            self._install()
             # Not print: the signal may have come while something is printed.
-            os.write(2, b"Ctrl-C: saving after this step; once more ends at once\n")
+            os.write(2, _CTRL_C)
 
     def after_run(self, run_context, run_values):
         """Stops where a signal has come."""

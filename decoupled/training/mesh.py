@@ -90,7 +90,8 @@ def check_mesh(
     extra: Iterable[mtf.Dimension] = (),
     settings: Mapping[str, str] | None = None,
 ) -> None:
-    """Checks names and divisibility against the sizes of a graph.
+    """Checks names and divisibility against the sizes of a graph, and that each axis of
+    several processors has a rule.
 
     Args:
       config: mesh shape and layout rules.
@@ -114,22 +115,42 @@ def check_mesh(
                 f"{axes[axis]} parts; change mesh_shape or "
                 f"{changeable[dimension.name]}"
             )
+    _check_axes(axes, rules, rules)
 
 
-def check_conflicts(config: MeshConfig, graph: mtf.Graph) -> None:
-    """Checks that no tensor has two dimensions on one mesh axis.
+def _check_axes(axes, rules, dimensions):
+    """Checks that every axis of several processors splits one of the dimensions."""
+    used = {rules[name] for name in dimensions if name in rules}
+    for axis, size in axes.items():
+        if size > 1 and axis not in used:
+            given = [f"{name}:{to}" for name, to in rules.items() if to == axis]
+            what = f"{'; '.join(given)} splits no tensor of this model" if given else ""
+            raise UserError(
+                f"MeshConfig.layout_rules: {what or 'no rule splits anything'} over "
+                f"mesh axis {axis!r}, so that its {size} processors would all do the "
+                f"same work; add a rule, e.g. batch:{axis}, or set the axis to 1 in "
+                "mesh_shape"
+            )
 
+
+def check_tensors(config: MeshConfig, graph: mtf.Graph) -> None:
+    """Checks what the layout does to the tensors of a graph.
+
+    No tensor has two dimensions on one mesh axis, and every axis splits some tensor.
     Also calls `check_layout` of operations with further conditions.
 
     Raises:
-      UserError: naming both rules, and the dimensions that they split.
+      UserError: naming the rules, and the dimensions that they split.
     """
-    rules = parse_layout(config.layout_rules, parse_mesh_shape(config.mesh_shape))
+    axes = parse_mesh_shape(config.mesh_shape)
+    rules = parse_layout(config.layout_rules, axes)
     implementation = mtf.MeshImpl(*shape_and_layout(config))
+    dimensions = set()
     for operation in graph.operations:
         if hasattr(operation, "check_layout"):
             operation.check_layout(implementation)
         for tensor in operation.outputs:
+            dimensions.update(tensor.shape.dimension_names)
             seen = {}
             for name in tensor.shape.dimension_names:
                 axis = rules.get(name)
@@ -142,6 +163,7 @@ def check_conflicts(config: MeshConfig, graph: mtf.Graph) -> None:
                     )
                 if axis is not None:
                     seen[axis] = name
+    _check_axes(axes, rules, dimensions)
 
 
 def devices(config: MeshConfig) -> list[str]:

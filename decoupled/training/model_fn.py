@@ -15,12 +15,7 @@ from decoupled.training.checkpoints import (
     initialize_from,
 )
 from decoupled.training.cluster import Cluster, OneSession
-from decoupled.training.graph import (
-    Lowered,
-    build_evaluation,
-    build_predictions,
-    build_step,
-)
+from decoupled.training.graph import Lowered, build_predictions, build_step
 from decoupled.training.network import Network, TrainingGraph
 from decoupled.training.tpu import TpuAddress, host_call, place
 
@@ -105,9 +100,6 @@ def make_model_fn(
             if mode == estimator.ModeKeys.TRAIN:
                 lowered = build_step(graph, features, placement, lengths)
                 return _train_spec(graph, run, lowered)
-            if mode == estimator.ModeKeys.EVAL:
-                lowered = build_evaluation(network, features, placement)
-                return _eval_spec(network, lowered)
             predictions, lowering = build_predictions(
                 network, features, lengths or (network.task.sequence_length,), placement
             )
@@ -157,7 +149,6 @@ def _train_spec(
     metrics = {
         name: sums[numerator] / tf.maximum(sums[denominator], 1.0)
         for name, (numerator, denominator) in graph.network.task.metrics.items()
-        if "loss" not in name
     }
     scalars = {"loss": lowered.loss, **metrics, **lowered.scalars}
     with mtf.utils.outside_all_rewrites():
@@ -219,26 +210,3 @@ def _training_hooks(
     restore = mtf.MtfRestoreHook(lowered.lowering)
     # The check for NaN comes before the saver, so that a bad step is never saved.
     return [OneSession(), restore, progress, run.stop, saver]
-
-
-def _eval_spec(network: Network, lowered: Lowered) -> estimator.tpu.TPUEstimatorSpec:
-    def metric_fn(**sums):
-        return {
-            name: _quotient(sums[numerator], sums[denominator], name)
-            for name, (numerator, denominator) in network.task.metrics.items()
-        }
-
-    return estimator.tpu.TPUEstimatorSpec(
-        estimator.ModeKeys.EVAL,
-        loss=lowered.loss,
-        eval_metrics=(metric_fn, dict(lowered.sums)),
-        evaluation_hooks=_restore(lowered.lowering),
-    )
-
-
-def _quotient(
-    numerator: tf.Tensor, denominator: tf.Tensor, name: str
-) -> tuple[tf.Tensor, tf.Tensor]:
-    """Sum of numerators over sum of denominators, as a streaming metric."""
-    values = tf.math.divide_no_nan(numerator, denominator)
-    return tf.metrics.mean(values, weights=denominator, name=name)

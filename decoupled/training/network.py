@@ -56,9 +56,7 @@ def pretraining_graph(config: PretrainConfig, pad_id: int = 0) -> TrainingGraph:
       config: the settings. pad_id: see `MaskedLM`.
     """
     training = config.training
-    task = MaskedLM(
-        config.masking, training.label_smoothing, pad_id, training.softmax_block_size
-    )
+    task = MaskedLM(config.masking, training.label_smoothing, pad_id)
     return TrainingGraph(
         network=Network(task, config.model, config.mesh),
         optimizer=config.optimizer,

@@ -10,7 +10,6 @@ from decoupled.model.variables import slots
 from decoupled.ops.adam import AdamUpdate, step_scalars
 from decoupled.ops.adam_elementwise import RoundedAdamUpdate, StackedAdamUpdate
 from decoupled.ops.gradients import Gradient, as_factored, global_norm
-from decoupled.ops.linear_cross_entropy import as_blocks
 from decoupled.ops.meshes.simd import SimdMeshImpl
 from decoupled.ops.meshes.stacks import StackedAssign
 from decoupled.ops.rounding import RoundedSubtraction
@@ -21,7 +20,7 @@ class Updates(NamedTuple):
 
     operations: mesh operations. gradient_norm: float32 scalar, before clipping.
     gradients: float32, one per variable, before clipping. The step does not compute
-      those whose factors or blocks the update uses: see `decoupled.ops.gradients`.
+      those whose factors the update uses: see `decoupled.ops.gradients`.
     """
 
     operations: list
@@ -132,10 +131,10 @@ def _as_used(
     variable: mtf.Variable,
     mesh_impl: mtf.MeshImpl,
 ) -> Gradient:
-    """The gradient as the update uses it: as factors, in blocks, or as a whole."""
+    """The gradient as the update uses it: as factors or as a whole."""
     if config.name != "adamw" or _is_rounded(variable):
         return gradient
-    return as_factored(gradient, mesh_impl) or as_blocks(gradient) or gradient
+    return as_factored(gradient, mesh_impl) or gradient
 
 
 def _adamw(

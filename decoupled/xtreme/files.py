@@ -1,7 +1,6 @@
 """A file of XTREME in one language: its lines, sentences or JSON, checked.
 
-Errors name file, line and language. Lines are those of Python's text mode; other
-characters that Unicode counts as line ends are text.
+Errors name file, line and language.
 """
 
 import json
@@ -11,7 +10,8 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from decoupled.core import files, gfile
-from decoupled.core.errors import UserError
+from decoupled.core.errors import UserError, quoted
+from decoupled.core.labels import BLANKS
 
 PARTS_OF_SPEECH = (
     "ADJ ADP ADV AUX CCONJ DET INTJ NOUN NUM PART PRON PROPN PUNCT SCONJ SYM VERB X _"
@@ -23,15 +23,13 @@ FORMS = {
     "panx": ("O|[BI]-(?:PER|LOC|ORG)", "O, or B- or I- with PER, LOC or ORG"),
     "udpos": ("|".join(PARTS_OF_SPEECH), "a part of speech of UD, as NOUN"),
     "bucc2018": ("[^\t]+\t[^\t]+", "two ids with a tab between them"),
-    "tatoeba": ("0|[1-9][0-9]*", "a line number, from 0"),
+    "tatoeba": ("0|[1-9][0-9]{0,8}", "a line number, from 0"),
 }
 
 # A language in the name of a file from elsewhere: ur, zh-TW, zh_Hant. This is narrower
 # than `corpora.locales.CODE`, the codes that users may choose: test-v2.tsv and
 # test-b.tsv have no language in their names, and no file of XTREME has an @.
 _LANGUAGE = "[A-Za-z]{2,}(?:[-_][A-Za-z0-9]+)*"
-_LINE_END = re.compile("\r\n|\r|\n")
-_SHOWN = 60
 
 
 def is_language(name: str) -> bool:
@@ -97,8 +95,7 @@ class LanguageFile(NamedTuple):
         Raises:
           UserError: the file is missing or is not UTF-8.
         """
-        lines = _LINE_END.split(self.text())
-        return lines if lines[-1] else lines[:-1]
+        return files.split_lines(self.text())
 
     def json(self) -> Any:
         """The value in the file.
@@ -114,7 +111,7 @@ class LanguageFile(NamedTuple):
             raise self.error(problem, error.lineno) from error
 
     def values(self, lines: Iterable[str], advice: str = "") -> list[str]:
-        """The value on each line without outer white space, in the task's form.
+        """The value on each line without outer blanks, in the task's form.
 
         Args:
           lines: all lines of the file, or the relevant part of each.
@@ -123,27 +120,29 @@ class LanguageFile(NamedTuple):
         Raises:
           UserError: a line is empty or of another form.
         """
-        values = [line.strip() for line in lines]
-        for number, value in enumerate(values, start=1):
-            self._check(value, number, advice)
-        return values
+        return [self.value(v, n, advice) for n, v in enumerate(lines, start=1)]
 
     def sentences(self, lines: Iterable[str], advice: str = "") -> list[Sentence]:
         """The tags of sentences, separated by one or more empty lines; see `values`."""
         sentences: list[Sentence] = []
         inside = False
         for number, line in enumerate(lines, start=1):
-            tag = line.strip()
-            if tag:
-                self._check(tag, number, advice)
+            if filled := bool(line.strip(BLANKS)):
+                tag = self.value(line, number, advice)
                 if not inside:
                     sentences.append(Sentence(number, []))
                 sentences[-1].tags.append(tag)
-            inside = bool(tag)
+            inside = filled
         return sentences
 
-    def _check(self, value, number, advice):
-        pattern, form = FORMS[self.task]
-        if not re.fullmatch(pattern, value):
-            shown = value if len(value) <= _SHOWN else f"{value[:_SHOWN]}..."
-            raise self.error(f"{shown!r} is not {form}{advice}", number)
+    def value(self, cell: str, line: int, advice: str = "") -> str:
+        """The value in a cell of a line; see `values`."""
+        value = cell.strip(BLANKS)
+        if not self.has_form(value):
+            form = FORMS[self.task][1]
+            raise self.error(f"{quoted(value)} is not {form}{advice}", line)
+        return value
+
+    def has_form(self, value: str) -> bool:
+        """Whether a value has the task's form of a label or a prediction."""
+        return re.fullmatch(FORMS[self.task][0], value) is not None

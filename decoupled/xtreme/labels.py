@@ -16,12 +16,13 @@ Predictions are checked against the labels. Their files have the format of the s
 except for xquad, mlqa and tydiqa: one JSON object, id -> answer.
 """
 
-import csv
 import json
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from decoupled.core import files
+from decoupled.core.errors import quoted
+from decoupled.core.labels import BLANKS
+from decoupled.core.tab_separated import read_rows
 from decoupled.xtreme.files import LanguageFile
 
 _REMOVED = (
@@ -65,31 +66,23 @@ def sorted_positions(sentences: list[str]) -> list[int]:
 
 
 def _classes(file: LanguageFile) -> list[str]:
-    lines = [line.rstrip() for line in file.lines()]
-    columns = [line.count("\t") + 1 for line in lines]
-    if max(columns, default=1) == 1:
-        return file.values(lines, _REMOVED)
-    if min(columns) < _COLUMNS:
-        return _classes_across_lines(file, columns)
-    # Quotes do not matter here, because labels have none.
-    return file.values((line.rpartition("\t")[2] for line in lines), _REMOVED)
-
-
-def _classes_across_lines(file: LanguageFile, columns: list[int]) -> list[str]:
-    """Labels of rows whose quoted sentences contain line ends."""
-    try:
-        rows = list(files.csv_reader(file.text(), "\t"))
-    except csv.Error:
-        rows = [[]]
-    if any(len(row) != _COLUMNS for row in rows):
-        line = next(n for n, count in enumerate(columns, 1) if count < _COLUMNS)
-        raise file.error(f"no label after two sentences{_REMOVED}", line)
-    return file.values((row[-1] for row in rows), _REMOVED)
+    rows = read_rows(
+        file.text(), _COLUMNS - 1, lambda cell: file.has_form(cell.strip(BLANKS))
+    )
+    alone = all(len(row.cells) == 1 for row in rows)
+    for row in rows:
+        if not alone and len(row.cells) < _COLUMNS:
+            raise file.error(f"no label after two sentences{_REMOVED}", row.line)
+    return [file.value(row.cells[-1], row.line, _REMOVED) for row in rows]
 
 
 def _tags(file: LanguageFile) -> list[list[str]]:
-    lines = (line.rpartition("\t")[2] for line in file.lines())
-    return [sentence.tags for sentence in file.sentences(lines, _REMOVED)]
+    lines = file.lines()
+    tags = [line.rpartition("\t")[2] for line in lines]
+    for number, (line, tag) in enumerate(zip(lines, tags, strict=True), start=1):
+        if line.strip(BLANKS) and not tag.strip(BLANKS):
+            raise file.error(f"no tag after the word{_REMOVED}", number)
+    return [sentence.tags for sentence in file.sentences(tags, _REMOVED)]
 
 
 def _pairs(file: LanguageFile) -> list[tuple[str, ...]]:
@@ -118,7 +111,7 @@ def _questions(file: LanguageFile) -> list[Question]:
         ) from error
     for identifier, answers in questions:
         if not answers:
-            raise file.error(f"question {identifier!r} has no answers")
+            raise file.error(f"question {quoted(identifier)} has no answers")
     if questions and not any(any(answers) for _, answers in questions):
         raise file.error(f"all answers are empty{_REMOVED}")
     return questions
@@ -202,13 +195,13 @@ def _answers(
         raise file.error("not a JSON object of ids and answers", 1)
     for identifier, answer in answers.items():
         if not isinstance(answer, str):
-            problem = f"the answer of {identifier!r} is not a string"
+            problem = f"the answer of {quoted(identifier)} is not a string"
             raise file.error(problem, _line_of(identifier, file))
     missing = [identifier for identifier, _ in labels if identifier not in answers]
     if missing and not may_miss:
         raise file.error(
             f"{len(missing)} of {len(labels)} questions have no answer, the first of "
-            f"them {missing[0]!r}; {_MISSING_COUNT_AS_WRONG}",
+            f"them {quoted(missing[0])}; {_MISSING_COUNT_AS_WRONG}",
         )
     return answers
 

@@ -16,7 +16,8 @@ from collections import Counter
 from typing import NamedTuple
 
 from decoupled.core import files, gfile
-from decoupled.core.errors import UserError
+from decoupled.core.errors import UserError, quoted
+from decoupled.core.labels import BLANKS
 from decoupled.xtreme import official
 from decoupled.xtreme.files import LanguageFile, languages_of
 from decoupled.xtreme.labels import read_labels, sorted_positions
@@ -179,15 +180,15 @@ def _read_text(path, language):
     ids, sentences = [], []
     for number, line in enumerate(file.lines(), start=1):
         identifier, tab, sentence = line.partition("\t")
-        if not (tab and identifier.strip()):
+        if not (tab and identifier.strip(BLANKS)):
             raise file.error("not id, tab, sentence", number)
-        ids.append(identifier.strip())
+        ids.append(identifier.strip(BLANKS))
         sentences.append(sentence.strip())
     if not ids:
         raise file.error("empty")
     name, times = Counter(ids).most_common(1)[0]
     if times > 1:
-        raise file.error(f"id {name!r} stands {times} times")
+        raise file.error(f"id {quoted(name)} occurs {times} times")
     return Text(ids, sentences)
 
 
@@ -203,7 +204,8 @@ def _gold_pairs(folder, split, language, source, english):
             for number, pair in enumerate(pairs, start=1):
                 for identifier, ids in zip(pair, known, strict=True):
                     if identifier not in ids:
-                        raise file.error(f"no sentence has id {identifier!r}", number)
+                        problem = f"no sentence has id {quoted(identifier)}"
+                        raise file.error(problem, number)
             return set(pairs)
     return None
 

@@ -71,7 +71,9 @@ class RetrievalResults:
         if not isinstance(saved, dict) or not isinstance(saved.get("languages"), dict):
             raise UserError(f"{self.path}: not results of retrieval; delete it")
         differing = [
-            f"{key} is {saved.get(key)!r}, not {value!r}"
+            "the checkpoint has changed"
+            if key == "checkpoint_fingerprint"
+            else f"{key} is {saved.get(key)!r}, not {value!r}"
             for key, value in description.items()
             if saved.get(key) != value
         ]
@@ -87,6 +89,11 @@ class RetrievalResults:
         return entry.get("data") == fingerprint and files.exists(
             self._predictions(language)
         )
+
+    @property
+    def languages(self) -> list[str]:
+        """The languages that have results, perhaps of other files."""
+        return list(self.content["languages"])
 
     def add(
         self,

@@ -109,7 +109,7 @@ def test_refused_json_lines(tmp_path, text, message):
         (HEADER, "a.tsv: holds no minimal pairs"),
         (f"{HEADER}a\tb\tc\n", "a.tsv:2: 3 columns, but the first line has 4"),
         (f"{HEADER}a\tb\tc\td\na\t \tc\td", "a.tsv:3: column 'wrong_sen' is empty"),
-        (f'{HEADER}"a\tb\tc\td\n', "a.tsv:2: not a table"),
+        (f'{HEADER}"a\tb\tc\n', "a.tsv:2: 3 columns, but the first line has 4"),
         (f"{HEADER}a\ta\tc\td\n", "a.tsv:2: both sentences are 'a'"),
     ],
 )
@@ -280,3 +280,23 @@ def test_result_table_and_plot(result, tmp_path, capsys):
     assert "Acceptable sentence preferred" in printed and "semantics" in printed
     _, svg = minimal_pairs.plot(shown, str(tmp_path / "plot"))
     assert {"pretrained", "coupled", "syntax: order"} <= set(texts_of(svg))
+
+
+def test_quotes_and_line_ends_in_a_table(tmp_path):
+    rows = [
+        'Er sagt.\t"Er ""sag""\nt."\tsagt\tSV', '"""Ja"""\t"a\tb"\tsagt\tSV',
+    ]  # fmt: skip
+    path = write(tmp_path / "deu.tsv", "\ufeff" + HEADER + "\n".join(rows))
+    first, second = read_pairs(path)
+    assert (first.bad, first.where) == ('Er "sag"\nt.', f"{path}:2")
+    assert (second.good, second.bad, second.where) == ('"Ja"', "a\tb", f"{path}:4")
+    rows = ['"Er sagt.\tEr "sagt.\tsagt\tSV ', '"""x\tEr sagt."\tsagt\tSV']
+    first, second = read_pairs(write(tmp_path / "deu.tsv", HEADER + "\r".join(rows)))
+    assert (first.good, first.bad, first.phenomenon) == ('"Er sagt.', 'Er "sagt.', "SV")
+    assert (second.good, second.bad) == ('"""x', 'Er sagt."')
+
+
+def test_names_of_phenomena_have_no_control_characters(tmp_path):
+    text = json.dumps({**ENTRY, "UID": "a\nb"})
+    with pytest.raises(UserError, match="a.jsonl:1: label .* control character U"):
+        read_pairs(write(tmp_path / "a.jsonl", text))

@@ -15,7 +15,6 @@ from decoupled.analyses.models import (
     batches,
     known_pieces,
     open_models,
-    read_words,
     short_names,
     word_vectors,
 )
@@ -185,12 +184,3 @@ def test_words_with_unknown_pieces_are_left_out(vocabulary, pretrained_dir):
     assert list(known_pieces(vocabulary, ["page", "Ωmega", ""])) == ["page"]
     [model] = open_models([pretrained_dir])
     assert word_vectors(model, ["Ω"]) == {"input": {}, "output": {}}
-
-
-def test_lists_of_words(tmp_path):
-    path = tmp_path / "words.txt"
-    path.write_text("rose\n\n tulip \nrose\n")
-    assert read_words(str(path)) == ["rose", "tulip"]
-    path.write_text("\n\n")
-    with pytest.raises(UserError, match=r"words.txt: holds no words"):
-        read_words(str(path))

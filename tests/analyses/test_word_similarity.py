@@ -192,3 +192,24 @@ def test_intervals_hold_the_truth_in_95_of_100_samples():
         found = correlate(first, second)
         held += found.low <= truth <= found.high
     assert 930 <= held <= 970
+
+
+def test_only_blanks_separate_words(tmp_path):
+    text = "\ufeffa\u00a0b\tc\u3000d\t1\n\u00a0x y\x85z 2 \r\nv\u2028w u 3\r"
+    path = write(tmp_path / "set.tsv", text)
+    assert read_pairs(path).pairs == [
+        ("a\u00a0b", "c\u3000d"), ("\u00a0x", "y\x85z"), ("v\u2028w", "u"),
+    ]  # fmt: skip
+
+
+def test_quoted_words(tmp_path):
+    text = '"5"" pipe"\ttube\t3\n"a"\t"\t1\n"\tb\t2\n'
+    pairs = read_pairs(write(tmp_path / "set.tsv", text)).pairs
+    assert pairs == [('5" pipe', "tube"), ('"a"', '"'), ('"', "b")]
+
+
+def test_a_long_line_is_not_repeated(tmp_path):
+    path = write(tmp_path / "set.tsv", "\x1b[1m" + "a" * 100_000)
+    with pytest.raises(UserError, match="is not word, word, score") as caught:
+        read_pairs(path)
+    assert len(str(caught.value)) < len(path) + 150 and str(caught.value).isprintable()

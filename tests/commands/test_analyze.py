@@ -81,6 +81,16 @@ def test_a_mistake_is_one_line_and_exit_code_2():
     )
 
 
+@pytest.mark.parametrize(
+    ("name", "instead"), [("drift", "layer_drop"), ("weat", "word_similarity")]
+)
+def test_an_analysis_that_is_gone_is_refused_by_name(name, instead):
+    said = mistake("analyze", name, "--model_dir=x", "--output_dir=y")
+    start = f"decoupled analyze: error: {name} is gone (CHANGELOG.md); {instead} "
+    assert said.startswith(start)
+    assert name not in analyze.SUBCOMMANDS and instead in analyze.SUBCOMMANDS
+
+
 def test_a_folder_in_which_another_command_writes_is_refused(model_dir, tmp_path):
     with locks.hold(str(tmp_path / "out")):
         told = mistake(
@@ -117,37 +127,6 @@ def test_word_similarity(run, model_dir, tmp_path, capsys):
     assert f"wrote {out}/word_similarity.json" in capsys.readouterr().out
     with pytest.raises(UserError, match="--data_dir or --word_pairs must be given"):
         run("word_similarity", word_pairs=[], **given)
-
-
-def test_weat_with_a_setting(run, model_dir, tmp_path):
-    words = {"targets_x": "page", "targets_y": "user"}
-    words |= {"attributes_a": "Show", "attributes_b": "last"}
-    paths = {name: write(tmp_path / name, word) for name, word in words.items()}
-    out = str(tmp_path / "out")
-    settings = ["weat.permutations = 17"]
-    run("weat", model_dir=[model_dir], output_dir=out, gin_param=settings, **paths)
-    assert written(out, "weat")["settings"] == {"permutations": 17, "seed": 0}
-    used = pathlib.Path(out, "config.1.gin").read_text()
-    assert "\nweat.permutations = 17\n" in used
-
-
-def test_drift(run, model_dir, tmp_path):
-    texts = write(tmp_path / "texts.txt", "Select the blue page\n" * 3)
-    out = str(tmp_path / "out")
-    given = dict(model_dir=[model_dir], output_dir=out, texts=[texts])
-    settings = [
-        "MaskingConfig.sequence_length = 16",
-        "drift.max_texts = 2",
-        "drift.batch_size = 2",
-    ]
-    run("drift", finetuned_dir=[], gin_param=settings, **given)
-    result = written(out, "drift")
-    assert result["texts"] == 2
-    assert result["settings"]["masking"]["sequence_length"] == 16
-    with pytest.raises(
-        UserError, match="--finetuned_dir: given 2 times, --model_dir 1"
-    ):
-        run("drift", finetuned_dir=["a", "b"], **given)
 
 
 def test_masked_lm(run, model_dir, vocabulary, tmp_path):

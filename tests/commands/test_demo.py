@@ -54,11 +54,12 @@ RUN_STEP = """
 import sys
 import decoupled.reports.demo
 from decoupled.commands import demo
+from decoupled.core import endings
 from decoupled.launch import start
 from decoupled.launch.supervision import Step
 decoupled.reports.demo.make_steps = lambda _: [{step!r}]
 sys.argv.insert(1, "demo")
-start.run(demo)
+endings.end(lambda: start.run(demo))
 """
 
 

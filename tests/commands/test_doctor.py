@@ -10,9 +10,8 @@ import sys
 import pytest
 
 from decoupled.commands import doctor
-from decoupled.core import dependencies
 from decoupled.core.compat import tf
-from decoupled.core.installed import CHECKOUT, Found
+from decoupled.core.installed import CHECKOUT, Found, requirements
 from decoupled.core.machine import usable_cores
 from tests.command_line import decoupled, in_process_of_its_own
 
@@ -108,10 +107,6 @@ FOUND = """print('{"devices": ["device:CPU:0"], "cuda": null}')"""
 )
 def test_the_whole_report_ends_with_0_where_the_core_works(monkeypatch, probe):
     monkeypatch.setattr(doctor, "PROBE", probe)
-    if probe is FOUND:
-        # Seconds: what runs tests needs whatever one of them imports.
-        targets = [one for one in dependencies.make_targets() if not one.all_of_it]
-        monkeypatch.setattr(dependencies, "make_targets", lambda: targets)
     before = signal.getsignal(signal.SIGPIPE)
     done = decoupled("doctor")
     assert signal.getsignal(signal.SIGPIPE) is before
@@ -125,7 +120,7 @@ def test_a_tensorflow_that_fails_ends_the_whole_report_with_1(tmp_path):
     done = in_process_of_its_own("doctor", PYTHONPATH=f"{CHECKOUT}:{tmp_path}")
     assert done.returncode == 1
     assert "do not work: ImportError: libcuda is broken" in done.stdout
-    assert "decoupled pretrain             needs TensorFlow" in done.stdout
+    assert "all but doctor need TensorFlow and Mesh-TensorFlow to work" in done.stdout
     assert done.stderr == ""
 
 
@@ -155,6 +150,51 @@ def test_nothing_but_python_is_needed_for_the_report():
     assert done.returncode == 1
     assert done.stderr == ""
     assert "<- missing" in done.stdout
+
+
+@pytest.fixture
+def commands(monkeypatch, capsys):
+    """Prints what commands lack where some packages are missing; returns the lines."""
+
+    def report(*absent, works=True):
+        packages = [
+            Found(name, limits, extras, None if name in absent else "1.0", True)
+            for name, limits, extras in requirements()
+        ]
+        doctor.report_commands(packages, works)
+        return capsys.readouterr().out.splitlines()[2:]
+
+    return report
+
+
+def test_a_complete_installation_can_run_everything(commands):
+    first, *extras = commands()
+    assert first == "  all but doctor can run"
+    assert len(extras) == 8
+    assert all(line.endswith(": installed") for line in extras)
+
+
+def test_the_commands_of_an_extra_name_what_they_lack(commands):
+    first, *extras = commands("matplotlib", "cloud-tpu-client")
+    assert first == "  all but doctor can run"
+    lacks = {line.split()[0]: line for line in extras if "make install" in line}
+    assert set(lacks) == {"[demo]", "[plots]", "[reproduce]", "[tpu]"}
+    assert lacks["[plots]"].endswith(": needs matplotlib: make install")
+    assert "tpu_health: needs cloud-tpu-client: make install" in lacks["[tpu]"]
+
+
+def test_every_command_needs_the_core(commands):
+    assert commands("rich")[0] == "  all but doctor need rich: make install"
+    assert "TensorFlow" in commands(works=False)[0]
+
+
+def test_without_a_checkout_pip_is_the_cure(commands, monkeypatch, tmp_path):
+    monkeypatch.setattr(doctor, "CHECKOUT", tmp_path)
+    assert commands("rich")[0].endswith(": pip install 'decoupled'")
+    lacks = [line for line in commands("cloud-tpu-client") if "needs" in line]
+    assert [line.rpartition(": ")[2] for line in lacks] == [
+        "pip install 'decoupled[tpu]'"
+    ]
 
 
 def test_a_function_is_compiled_and_run_on_each_gpu(monkeypatch, capsys, tmp_path):

@@ -6,6 +6,7 @@ On a task in XTREME's format whose files the test writes.
 import csv
 import dataclasses
 import json
+import os
 import shlex
 import shutil
 import statistics
@@ -13,7 +14,7 @@ import statistics
 import numpy as np
 import pytest
 
-from decoupled.analyses.sentence_vectors import layer_vectors, open_encoder
+from decoupled.analyses.sentence_vectors import layer_vectors
 from decoupled.commands.finetune import run_finetuning
 from decoupled.configs import FinetuningConfig, MeshConfig
 from decoupled.configs.finetuning import FinetuneConfig
@@ -26,7 +27,7 @@ from decoupled.tasks.classification import SequenceClassificationTask
 from decoupled.training.events import read_scalars
 from decoupled.xtreme.official import TASKS
 from decoupled.xtreme.scoring import score
-from tests.analyses.sentences import ONE_DEVICE, retrieval
+from tests.analyses.sentences import open_model, retrieval
 from tests.command_line import decoupled
 from tests.helpers import adamw, tiny_training
 from tests.pretrained import make_pretrained
@@ -229,6 +230,97 @@ def test_results_follow_the_files_and_the_best_run(grid, folder, tmp_path, capsy
     assert list(read(copy / "results.json")["test"]) == ["en"]
 
 
+def copy_of(folder, grid, tmp_path):
+    """A copy of the runs and of their data, and a function that goes on in them."""
+    shutil.copytree(grid, tmp_path / "grid")
+    shutil.copytree(folder / "data", tmp_path / "data")
+
+    def go_on(mode="train_and_evaluate"):
+        tune(folder, tmp_path / "grid", mode, data=tmp_path / "data", **GRID)
+
+    return tmp_path / "grid", tmp_path / "data" / "xnli", go_on
+
+
+def test_a_changed_test_file_is_evaluated_again(grid, folder, tmp_path, capsys):
+    copy, data, go_on = copy_of(folder, grid, tmp_path)
+    before = read(copy / "results.json")["test"]
+    # The same size and the same time of the last change.
+    path = data / "test-sw.tsv"
+    stamp, lines = path.stat().st_mtime_ns, path.read_text().splitlines(keepends=True)
+    path.write_text("".join(reversed(lines)))
+    os.utime(path, ns=(stamp, stamp))
+    answers = (copy / "predictions/xnli/test-sw.tsv").read_text().splitlines()
+    capsys.readouterr()
+    go_on()
+    printed = capsys.readouterr().out
+    assert printed.count("evaluated again: xnli/test-sw.tsv has changed\n") == 2
+    assert "reused" not in printed and "best and the newest" not in printed
+    reversed_answers = (copy / "predictions/xnli/test-sw.tsv").read_text().splitlines()
+    assert reversed_answers == answers[::-1]
+    assert read(copy / "results.json")["test"] == before
+    go_on()
+    assert capsys.readouterr().out.count("reused") == 2
+
+
+def test_a_changed_dev_file_compares_the_runs_again(grid, folder, tmp_path, capsys):
+    copy, data, go_on = copy_of(folder, grid, tmp_path)
+    before = read(copy / "results.json")
+    path = data / "dev-en.tsv"
+    # Every label is another one now, so that what was right is wrong.
+    following = {
+        "entailment": "neutral",
+        "neutral": "contradiction",
+        "contradiction": "entailment",
+    }
+    rows = [line.split("\t") for line in path.read_text().splitlines()]
+    path.write_text("".join(f"{a}\t{b}\t{following[c]}\n" for a, b, c in rows))
+    capsys.readouterr()
+    go_on("eval")
+    assert capsys.readouterr().out.count(
+        "its checkpoint was selected before: xnli/dev-en.tsv has changed; "
+        "--mode=train_and_evaluate compares again"
+    ) == len(read(copy / "results.json")["seeds"])
+    go_on()
+    printed = capsys.readouterr().out
+    results = read(copy / "results.json")
+    # Another rate may be the best now; its second seed is trained anew.
+    again = 2 + (results["learning_rate"] == before["learning_rate"])
+    assert printed.count("dev.json: xnli/dev-en.tsv has changed; the best") == again
+    for run in results["runs"]:
+        place = f"learning_rate_{run['learning_rate']:g}/seed_{run['seed']}"
+        dev = read(copy / place / "dev.json")
+        assert dev["complete"] and run["english_dev"] == max(
+            row["headline"] for row in dev["evaluations"]
+        )
+    first, earlier = results["runs"][1], before["runs"][1]
+    assert first["learning_rate"] == earlier["learning_rate"]
+    assert first["english_dev"] != earlier["english_dev"]
+    go_on()
+    assert "has changed" not in capsys.readouterr().out
+
+
+def test_a_changed_training_file_is_refused_in_words(grid, folder, tmp_path):
+    copy, data, go_on = copy_of(folder, grid, tmp_path)
+    (data / "train-en.tsv").write_text(pairs("en", copies=3))
+    with pytest.raises(UserError) as caught:
+        go_on()
+    assert str(caught.value) == (
+        f"{copy}: holds another model: "
+        f"{data}/train-en.tsv has changed since the run began; use its settings and "
+        "files to go on, or another --model_dir"
+    )
+
+
+def test_answers_that_are_gone_are_written_again(grid, folder, tmp_path, capsys):
+    copy, _, go_on = copy_of(folder, grid, tmp_path)
+    answers = copy / "predictions/xnli/test-sw.tsv"
+    text = answers.read_text()
+    answers.unlink()
+    go_on()
+    assert answers.read_text() == text
+    assert capsys.readouterr().out.count("reused") == 1
+
+
 def test_a_mistake_in_the_last_file_leaves_the_results_as_they_were(grid, folder):
     shutil.copytree(folder / "data", folder / "broken")
     (folder / "broken/xnli/test-sw.tsv").write_text("neno\tneutral\tneno\tneno\n")
@@ -301,9 +393,9 @@ def check_restores(run):
     open_trained_model(run).check(sequence_length=12, mlm=False)
     prefix = chosen_prefix(run, None)
     to_huggingface(run, prefix, f"{run}/huggingface", encoder_only=False)
-    encoder, config = open_encoder(run), retrieval(max_sequence_length=12)
+    encoder, config = open_model(run), retrieval(max_sequence_length=12)
     assert encoder.checkpoint == prefix == f"{run}/best/model.ckpt-4"
-    assert layer_vectors(encoder, ["text kept"], config, ONE_DEVICE).any()
+    assert layer_vectors(encoder, ["text kept"], config).any()
 
 
 PARAPHRASES = {

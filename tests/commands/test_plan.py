@@ -169,6 +169,20 @@ def test_mistakes_in_what_to_plan_for(run, topology, given, said):
         run(topology, **given)
 
 
+@pytest.mark.parametrize(
+    "rules, said",
+    [
+        ("", "no rule splits anything over mesh axis 'm', so that its 8 processors"),
+        ("labels:m", "labels:m splits no tensor of this model over mesh axis 'm', so"),
+    ],
+)
+@pytest.mark.parametrize("topology, given", [("v2-8", {}), (None, {"gpus": 8})])
+def test_a_layout_that_splits_nothing_is_refused(run, topology, given, rules, said):
+    mesh = ("MeshConfig.mesh_shape = 'm:8'", f"MeshConfig.layout_rules = {rules!r}")
+    with pytest.raises(UserError, match=said):
+        run(topology, *mesh, **given)
+
+
 def documented_launches():
     """Slice, gin files and settings of every documented launch of pre-training."""
     for path in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))):

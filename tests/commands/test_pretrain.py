@@ -5,17 +5,24 @@ import dataclasses
 import io
 import json
 import os
+import shlex
 import shutil
 import signal
+import subprocess
+import sys
+import time
 
 import numpy as np
 import pytest
 
 from decoupled.configs import MeshConfig, PhaseConfig, PretrainConfig, SamplingConfig
+from decoupled.core.compat import tf
 from decoupled.core.errors import UserError
-from decoupled.data.records import read_manifest
+from decoupled.data.records import read_manifest, write_shard
+from decoupled.data.records_build import build_records
 from decoupled.data.sequence_order import chunk_counts
 from decoupled.launch.start import save_start
+from decoupled.runs import pretraining
 from decoupled.runs.pretraining import held_out_counts, run_pretraining
 from decoupled.training.events import read_scalars
 from decoupled.training.hooks import SaveCheckpoints
@@ -28,7 +35,7 @@ from tests.commands.pretraining import (
     wait_for,
 )
 from tests.data.record_folders import flip_byte
-from tests.data.small_corpus import make_vocabulary
+from tests.data.small_corpus import make_corpus, make_vocabulary
 from tests.helpers import ALONE, MASKING, adamw, schedule, tiny_model, tiny_training
 
 STEPS = 20
@@ -109,6 +116,106 @@ def test_modes(data, tmp_path, capsys):
     assert f"of step {STEPS} already, reused" in printed
     names = {path.name for path in (tmp_path / "run").iterdir()}
     assert {"command.1", "command.3", "sentencepiece.model"} <= names
+
+
+@pytest.fixture(scope="module")
+def evaluated(data, tmp_path_factory):
+    """A run of two steps with its evaluation, and a copy of its records."""
+    folder = tmp_path_factory.mktemp("evaluated")
+    shutil.copytree(data[0], folder / "records")
+    settings = config(schedule=schedule(train_steps=2))
+    given = (settings, str(folder / "records"), data[1], str(folder / "run"))
+    run_pretraining(*given, "train_and_evaluate")
+    return folder, given
+
+
+def test_an_evaluation_belongs_to_its_text_settings_and_weights(evaluated, capsys):
+    folder, given = evaluated
+    path = folder / "run" / "eval.json"
+
+    def printed(settings=given[0]):
+        run_pretraining(settings, *given[1:], "train_and_evaluate")
+        return capsys.readouterr().out
+
+    capsys.readouterr()
+    assert f"{path}: of step 2 already, reused" in printed()
+    fewer = tiny_training(eval_sequences=1)
+    assert (
+        f"{path}: evaluated again: TrainingConfig.eval_sequences was 0, is 1\n"
+        in printed(given[0]._replace(training=fewer))
+    )
+    assert "eval_sequences was 1, is 0\n" in printed()
+    # The documents in another order: the same size and the same time of the change.
+    manifest = read_manifest(given[1])
+    [shard] = manifest.language("eval", "sw").files
+    records = tf.compat.v1.io.tf_record_iterator(manifest.path(shard))
+    examples = [tf.train.Example.FromString(record) for record in records]
+    documents = [one.features.feature["ids"].int64_list.value for one in examples]
+    stamp = os.stat(manifest.path(shard)).st_mtime_ns
+    write_shard(given[1], shard.name, documents[::-1], manifest.vocab_size)
+    os.utime(manifest.path(shard), ns=(stamp, stamp))
+    assert os.path.getsize(manifest.path(shard)) == shard.bytes
+    assert f"{path}: evaluated again: {shard.name} has changed\n" in printed()
+    assert "reused" in printed()
+
+
+def test_training_text_in_other_shards_cannot_be_resumed(data, trained, tmp_path):
+    """Its order would be another one."""
+    make_corpus(tmp_path / "corpus", evaluation=(("en", 20), ("sw", 10)))
+    records = str(tmp_path / "records")
+    build_records(str(tmp_path / "corpus"), data[1], records, 500, 1)
+    with pytest.raises(UserError) as caught:
+        run_pretraining(config(), records, data[1], str(trained), "train")
+    assert str(caught.value) == (
+        f"{trained}: holds another model: the training text in {records} has changed "
+        "since the run began; use its settings and files to go on, or another "
+        "--model_dir"
+    )
+
+
+CHANGED = {
+    "OptimizerConfig.weight_decay": ("optimizer", adamw(weight_decay=0.5)),
+    "OptimizerConfig.clip_norm": ("optimizer", adamw(clip_norm=0.5)),
+    "OptimizerConfig.learning_rate": ("optimizer", adamw(learning_rate=0.5)),
+    "ScheduleConfig.warmup_steps": (
+        "schedule",
+        schedule(train_steps=4, warmup_steps=3),
+    ),
+    "TrainingConfig.gradient_accumulation": (
+        "training",
+        tiny_training(gradient_accumulation=2),
+    ),
+    "TrainingConfig.label_smoothing": ("training", tiny_training(label_smoothing=0.5)),
+    "MeshConfig.activation_dtype": (
+        "mesh",
+        MeshConfig("all:1", "", "bfloat16", "gather", "float32", 128),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CHANGED)
+def test_a_setting_that_changes_at_a_resume_is_said(
+    data, trained, name, monkeypatch, capsys
+):
+    monkeypatch.setattr(pretraining, "train", lambda *given, **named: None)
+    field, value = CHANGED[name]
+    before = config(schedule=schedule(train_steps=4))
+    settings = before._replace(**{field: value})
+    # `trained` was to train for two steps.
+    run_pretraining(settings, *data, str(trained), "train")
+    said = [line for line in capsys.readouterr().out.splitlines() if " until " in line]
+    steps = "ScheduleConfig.train_steps was 2 until step 2, is 4 from here"
+    assert steps in said and len(said) == 2
+    [line] = [line for line in said if line != steps]
+    assert line.startswith(f"{name} was ") and line.endswith(" from here")
+
+
+def test_bookkeeping_may_change_in_silence(data, trained, monkeypatch, capsys):
+    monkeypatch.setattr(pretraining, "train", lambda *given, **named: None)
+    others = tiny_training(save_checkpoints_steps=7, log_steps=3, eval_batch_size=4)
+    settings = config(schedule=schedule(train_steps=4), training=others)
+    run_pretraining(settings, *data, str(trained), "train")
+    assert capsys.readouterr().out.count(" until step ") == 1
 
 
 def test_sampling_is_shown_and_kept_with_its_limits(data, tmp_path, capsys):
@@ -477,6 +584,27 @@ def test_killed_and_terminated_runs_lose_nothing(data, tmp_path):
     expected, found = checkpoint(tmp_path / "straight"), checkpoint(tmp_path / "killed")
     for name, value in expected.items():
         np.testing.assert_array_equal(found[name], value, err_msg=name)
+
+
+def test_ctrl_c_is_ignored_where_the_command_was_started_so(data, tmp_path):
+    """As under nohup, or as a background job of a script."""
+    words = pretrain_words(data, tmp_path / "run", "ScheduleConfig.train_steps = 120")
+    command = [sys.executable, "-m", *words]
+    process = subprocess.Popen(
+        ["sh", "-c", f"trap '' INT; exec {shlex.join(command)}"],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    # Again and again: while it starts, trains, saves and ends.
+    while process.poll() is None:
+        with contextlib.suppress(ProcessLookupError):
+            # Before `trap` the shell would end.
+            if os.path.exists(tmp_path / "run"):
+                process.send_signal(signal.SIGINT)
+        time.sleep(0.2)
+    out, error = process.communicate()
+    assert process.returncode == 0 and "Ctrl-C" not in error, error
+    assert "step 120/120" in out
+    assert checkpoint(tmp_path / "run")["global_step"] == 120
 
 
 def test_mistakes_on_the_command_line(data, tmp_path):

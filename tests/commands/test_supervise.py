@@ -65,12 +65,12 @@ def test_gpus_that_are_too_few_end_in_one_line(tmp_path):
 ON_A_HOST = """
 import sys
 from decoupled.commands import supervise
-from decoupled.core import ports
+from decoupled.core import endings, ports
 from decoupled.launch import start
 ports.outside_interfaces = lambda: ["eth0"]
 ports.can_bind_to_loopback = lambda: {binds}
 sys.argv.insert(1, "supervise")
-start.run(supervise)
+endings.end(lambda: start.run(supervise))
 """
 DRIVER = ["--", sys.executable, "-c", "import os; print(os.environ['TF_CONFIG'])"]
 

@@ -42,8 +42,9 @@ def test_folders_are_listed(folder):
 
 @pytest.mark.parametrize("pattern", ["*", "*/*.txt", "b/[12].txt", "b/?.txt", "none*"])
 def test_patterns(folder, pattern):
-    pattern = str(folder / pattern)
-    assert gfile.glob(pattern) == sorted(REFERENCE.glob(pattern))
+    expected = sorted(REFERENCE.glob(str(folder / pattern)))
+    assert gfile.glob(f"{folder}/", pattern) == expected
+    assert gfile.glob("", str(folder / pattern)) == expected
 
 
 def test_sizes(folder):
@@ -226,10 +227,13 @@ def test_local_files_need_no_tensorflow(folder):
     assert (done.stdout, done.stderr) == ("none\n", "")
 
 
-def test_a_folder_may_have_the_signs_of_patterns_in_its_name(tmp_path):
-    folder = tmp_path / "corpus[1]"
-    folder.mkdir()
-    (folder / "a.txt").write_text("")
-    found = gfile.glob(os.path.join(gfile.escape(str(folder)), "*"))
-    assert found == [str(folder / "a.txt")]
-    assert gfile.escape("gs://bucket/a[1]") == "gs://bucket/a[1]"
+@pytest.mark.parametrize("place", ["{tmp_path}", "ram://bucket"])
+@pytest.mark.parametrize("name", ["corpus[1]", "a*", "what?", "back\\slash", "[!a]"])
+def test_a_folder_may_have_the_signs_of_patterns_in_its_name(tmp_path, place, name):
+    folder = f"{place.format(tmp_path=tmp_path)}/{name}"
+    for path in (f"{folder}/a.txt", f"{folder}/a.index", f"{folder}x/b.txt"):
+        gfile.makedirs(path.rpartition("/")[0])
+        with gfile.GFile(path, "w") as handle:
+            handle.write("text")
+    assert gfile.glob(f"{folder}/", "*.txt") == [f"{folder}/a.txt"]
+    assert gfile.glob(f"{folder}/a", ".*") == [f"{folder}/a.index", f"{folder}/a.txt"]

@@ -18,20 +18,13 @@ def requirement(name):
 def test_requirements_have_names_limits_and_extras():
     assert requirement("mesh-tensorflow") == ("mesh-tensorflow", "==0.1.21", ())
     assert requirement("ruff").extras == ("dev",)
-    assert {name for entry in installed.requirements() for name in entry.extras} == {
-        "beam",
-        "data",
-        "demo",
-        "dev",
-        "parquet",
-        "plots",
-        "tpu",
-    }
+    extras = {name for entry in installed.requirements() for name in entry.extras}
+    assert extras == set(installed.EXTRAS)
 
 
 def test_a_distribution_may_be_in_several_extras():
-    assert set(requirement("polib").extras) == {"data", "demo"}
-    assert set(requirement("matplotlib").extras) == {"plots", "demo"}
+    assert set(requirement("polib").extras) == {"data", "demo", "reproduce"}
+    assert set(requirement("matplotlib").extras) == {"plots", "demo", "reproduce"}
 
 
 def test_requirements_of_a_checkout_are_those_of_the_installed_package(monkeypatch):

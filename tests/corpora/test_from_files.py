@@ -10,6 +10,7 @@ import pathlib
 import signal
 import subprocess
 import sys
+import tarfile
 import time
 
 import pytest
@@ -130,6 +131,16 @@ def test_input_given_twice(tmp_path):
     path.write_text("x")
     with pytest.raises(UserError, match="is given twice"):
         find_inputs([f"en={path}", f"en={tmp_path}/*"])
+
+
+def test_a_pipe_and_an_archive_are_refused_before_anything_is_written(tmp_path):
+    os.mkfifo(tmp_path / "a.txt")
+    with tarfile.open(tmp_path / "b.txt", "w") as archive:
+        archive.add(__file__)
+    for name, told in (("a.txt", "a pipe or a device"), ("b.txt", "a tar archive")):
+        with pytest.raises(UserError, match=f"{name}: {told}"):
+            make([f"en={tmp_path}/{name}"], tmp_path / "corpus")
+    assert not (tmp_path / "corpus").exists()
 
 
 def test_dumps_json_and_text_give_one_corpus(inputs, tmp_path):

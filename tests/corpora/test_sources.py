@@ -4,6 +4,7 @@ import collections
 import dataclasses
 import gzip
 import json
+import lzma
 
 import pyarrow
 import pytest
@@ -13,6 +14,7 @@ from pyarrow import parquet
 
 from decoupled.configs.corpora import TextSettings
 from decoupled.core.errors import UserError
+from decoupled.corpora import sources, text_lines
 from decoupled.corpora.sources import (
     NO_LANGUAGE,
     NO_TEXT,
@@ -20,7 +22,7 @@ from decoupled.corpora.sources import (
     language_values,
     source_of,
 )
-from decoupled.corpora.text_lines import clean_sentence
+from decoupled.corpora.text_lines import NUL_CHARACTERS, clean_sentence
 
 SETTINGS = TextSettings(
     eval_share=0.0,
@@ -203,13 +205,28 @@ def test_a_damaged_table_is_named(tmp_path):
         list(read_documents(str(path)))
 
 
-@pytest.mark.parametrize("damage", ["cut", "other"])
-def test_damaged_zstandard_is_named(tmp_path, damage):
-    content = zstandard("".join(f'{{"text": "{n}"}}\n' for n in range(5000)))
-    path = tmp_path / "a.jsonl.zst"
-    path.write_bytes(content[: len(content) // 2] if damage == "cut" else b"{}\n" * 9)
-    with pytest.raises(UserError, match=r"a\.jsonl\.zst.*damaged"):
-        list(read_documents(str(path)))
+@pytest.mark.parametrize(
+    "line",
+    [
+        {"text": "Line\r\nline\rline\n\nline"},
+        {"text": "\0Li\0ne\nline\nline\nline"},
+    ],
+)
+def test_lines_in_a_text_end_at_lf_crlf_or_cr_and_have_no_nul(tmp_path, line):
+    path = write(tmp_path / "a.jsonl", json.dumps(line) + "\n")
+    dropped = collections.Counter()
+    assert read_column(path, "text", dropped) == [["Line", "line", "line", "line"]]
+    assert dropped[NUL_CHARACTERS] == line["text"].count("\0")
+
+
+def test_lines_of_the_index_in_a_dump_of_cirrussearch_are_skipped(tmp_path):
+    lines = []
+    for number in range(3):
+        lines.append({"index": {"_type": "_doc", "_id": str(number)}})
+        lines.append({"title": "T", "text": f"Text {number}."})
+    content = "".join(json.dumps(line) + "\n" for line in lines)
+    path = write(tmp_path / "cirrus.json.gz", gzip.compress(content.encode()))
+    assert list(read_documents(path)) == [["Text 0."], ["Text 1."], ["Text 2."]]
 
 
 @pytest.mark.parametrize("name", ["a.jsonl", "a.txt", "a.parquet"])
@@ -263,12 +280,10 @@ def test_a_missing_file_is_named(tmp_path):
         list(read_documents(str(tmp_path / "none.txt")))
 
 
-DUMP = "MediaWiki dumps (.xml, .xml.bz2, .xml.gz)"
-JSON = 'JSON lines with a "text" in every line (.jsonl, .jsonl.gz)'
-OTHER_JSON = "the same under other names (.json, .json.gz)"
-PACKED_JSON = "the same, packed with Zstandard (.jsonl.zst, .json.zst)"
+DUMP = "MediaWiki dumps (.xml)"
+JSON = 'JSON lines with a "text" in every line (.jsonl, .json)'
 TABLE = "tables (.parquet)"
-TEXT = "plain text (all other names, also .gz)"
+TEXT = "plain text (all others)"
 
 
 @pytest.mark.parametrize(
@@ -282,14 +297,97 @@ TEXT = "plain text (all other names, also .gz)"
         ("pages-articles1.xml-p000000010p000030302-shortened.bz2", DUMP),
         ("a.jsonl", JSON),
         ("a.xml/b.jsonl.gz", JSON),
-        ("c4-de.tfrecord-00000-of-00100.json.gz", OTHER_JSON),
-        ("de_meta/de_part_1.jsonl.zst", PACKED_JSON),
+        ("c4-de.tfrecord-00000-of-00100.json.gz", JSON),
+        ("de_meta/de_part_1.jsonl.zst", JSON),
         ("data/por_Latn/train/000_00000.parquet", TABLE),
-        ("a.jsonl.bz2", TEXT),
+        ("a.jsonl.bz2", JSON),
+        ("a.json.xz", JSON),
         ("a.txt", TEXT),
         ("a.bz2", TEXT),
         ("axml.txt.gz", TEXT),
     ],
 )
-def test_the_kind_of_a_file_is_told_by_its_name(path, name):
+def test_the_name_tells_the_kind_of_a_file_that_cannot_be_read(path, name):
     assert source_of(path).name == name
+
+
+OBJECT = '{"text": "One."}\n'
+LONG_OBJECT = '{"id": 1, "text": "' + "a" * 300_000 + '"}\n'
+
+
+@pytest.mark.parametrize(
+    "name, content, kind",
+    [
+        ("a.txt", OBJECT * 3, JSON),
+        ("a.txt", LONG_OBJECT, JSON),
+        ("a.parquet", OBJECT, JSON),
+        ("a.xml.gz", "\ufeff\n" + OBJECT, JSON),
+        ("a.txt", '[\n  {\n    "text": "One."\n  }\n]\n', JSON),
+        ("a.txt", "{One.}\nTwo.\n", TEXT),
+        ("a.txt", "One.\n" + OBJECT, TEXT),
+        ("a.jsonl", "One.\n", JSON),
+        ("a.txt", '<mediawiki xml:lang="en">', DUMP),
+        ("a.jsonl", '<?xml version="1.0"?>\n<mediawiki>', DUMP),
+        ("a.txt", "\ufeff<!-- --> <!-- - --><mediawiki>", DUMP),
+        ("a.gz", "<b>One.</b>", TEXT),
+    ],
+)
+@pytest.mark.parametrize("pack", [bytes, gzip.compress, lzma.compress])
+def test_the_content_tells_the_kind_of_a_file(tmp_path, name, content, kind, pack):
+    path = write(tmp_path / name, pack(content.encode()))
+    assert source_of(path).name == kind
+    if kind == DUMP:
+        path = write(
+            tmp_path / f"2{name}", pack(content.lstrip("\ufeff").encode("utf-16"))
+        )
+        assert source_of(path).name == kind
+
+
+def test_a_table_is_told_by_its_content_and_has_to_be_unpacked(tmp_path):
+    path = write_table(tmp_path / "a.txt", text=["One.", "Two."])
+    assert list(read_documents(path)) == [["One."], ["Two."]]
+    packed = write(tmp_path / "b.parquet.gz", gzip.compress(open(path, "rb").read()))
+    told = r"packed with gzip; unpack it: gzip -dc \S+b.parquet.gz > NEW_FILE.parquet$"
+    with pytest.raises(UserError, match=told):
+        list(read_documents(packed))
+
+
+@pytest.mark.parametrize(
+    "content, told",
+    [
+        ('<doc id="12" url="https://a?curid=12" title="A">\nA\n\nText.\n', "dump"),
+        ('One.\n<doc id="12" title="A" nonfiltered="1">\n', ":2: .*WikiExtractor"),
+        ("\ufeff\n<text id=\"a\" year='1'>\nOne.\n</text>\n", "line of markup"),
+        ("<!DOCTYPE html>\n<html>\n", "HTML, no plain text"),
+        ("1\tOne.\n2\tTwo.\n3\tThree.\n", "cut -f2- FILE > NEW_FILE"),
+        ('[\n  {\n    "text": "One."\n  }\n]\n', "object a line, .*jq -c"),
+        ('["One."]\n', None),
+        ("<b>One.</b>\nTwo.\n", None),
+        ("<3 to all\n", None),
+        ("1\tOne.\n2\tTwo.\n", None),
+    ],
+)
+def test_text_of_another_format_is_refused(tmp_path, content, told):
+    path = write(tmp_path / "a.txt", content)
+    if told is None:
+        assert list(read_documents(path))
+        return
+    with pytest.raises(UserError, match=told):
+        list(read_documents(path))
+
+
+def test_a_document_without_end_is_cut(tmp_path, monkeypatch):
+    monkeypatch.setattr(sources, "_MAX_DOCUMENT", 200)
+    path = write(tmp_path / "a.txt", "One.\n" * 7)
+    dropped = collections.Counter()
+    documents = list(source_of(path).reads(path, "en", SETTINGS, dropped, 0, 1))
+    assert documents == [["One."] * 3, ["One."] * 3, ["One."]]
+    assert dropped == {sources.CUTS: 2}
+
+
+def test_a_line_is_not_read_without_bound(tmp_path, monkeypatch):
+    monkeypatch.setattr(text_lines, "MAX_LINE", 1000)
+    path = write(tmp_path / "a.txt", "One.\n" + "a" * 999 + "\n" + "a" * 1001)
+    told = r"a\.txt:3: a line of more than 1,000 characters"
+    with pytest.raises(UserError, match=told):
+        list(read_documents(path))

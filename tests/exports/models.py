@@ -109,8 +109,8 @@ def write_checkpoint(prefix: str, arrays: dict[str, np.ndarray], step: int) -> s
     return path
 
 
-def train_sentencepiece(path: str) -> None:
-    """A vocabulary of VOCABULARY_SIZE pieces with the special pieces of ours.
+def train_sentencepiece(path: str, vocab_size: int = VOCABULARY_SIZE) -> None:
+    """A vocabulary of that many pieces with the special pieces of ours.
 
     It does not hold the path, so that all processes of a test run have the same.
     """
@@ -118,7 +118,7 @@ def train_sentencepiece(path: str) -> None:
     sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=iter(_SENTENCES),
         model_writer=model,
-        vocab_size=VOCABULARY_SIZE,
+        vocab_size=vocab_size,
         character_coverage=1.0,
         pad_id=0,
         eos_id=1,

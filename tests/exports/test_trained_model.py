@@ -311,6 +311,20 @@ def test_mlm_of_a_fine_tuned_model(run):
     )
 
 
+@pytest.mark.parametrize(
+    "labels, reason",
+    [
+        (["yes", "no\n"], "label 'no\\n' has the control character U+000A"),
+        (["yes", "no", "no "], "label 'no' occurs twice"),
+        (["caf\u00e9", "cafe\u0301"], "look the same"),
+    ],
+)
+def test_labels_of_config_json_are_checked(run, labels, reason):
+    change_config(run, task={"labels": labels})
+    message = refused(run)
+    assert message.startswith('config.json: "task": label') and reason in message
+
+
 def test_as_many_labels_as_the_classifier_has(run):
     change_config(run, task={"labels": LABELS[:2]})
     weights = finetuned_weights(CONFIG, len(LABELS))

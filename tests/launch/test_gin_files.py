@@ -216,6 +216,11 @@ def test_known_names_are_listed(write):
             "SamplingConfig.a = 1",
             "--gin_param='SamplingConfig.a = 1': SamplingConfig has ",
         ),
+        (
+            "TrainingConfig.softmax_block_size = 0",
+            "--gin_param='TrainingConfig.softmax_block_size = 0': TrainingConfig."
+            "softmax_block_size was removed: logits are always computed as a whole; ",
+        ),
         ("SamplingConfig.alpha =", "--gin_param='SamplingConfig.alpha =': Unable to "),
         (
             "include 'no.gin'",

@@ -62,6 +62,12 @@ def test_a_layout_that_cannot_be_says_why():
     assert only.reason == "dimension 'heads' of size 4 does not divide into 32 parts"
 
 
+def test_a_layout_without_rules_cannot_be():
+    layout = MeshConfig("data:8", "", "float32", "gather", "float32", 128)
+    (only,) = candidates("none", layout, make_run(), TPU)
+    assert only.reason.startswith("no rule splits anything over mesh axis 'data', so")
+
+
 def test_three_axes_are_planned_as_they_are():
     layout = MeshConfig(
         "a:2;b:2;model:2", "batch:a", "float32", "gather", "float32", 128

@@ -51,6 +51,7 @@ def test_every_shape_has_as_many_chips_as_its_name_says(version):
         ("tpu", "'tpu' is no slice; write the generation"),
         ("v5p-8", "v5p-8: TPUEstimator does not run on v5p"),
         ("v6e-8", "v6e-8: TPUEstimator does not run on v6e"),
+        ("tpu7x-8", "tpu7x-8: TPUEstimator does not run on tpu7x"),
     ],
 )
 def test_what_is_no_slice(name, said):

@@ -5,17 +5,27 @@ What they compute is shown where JAX runs them (tests/interop/test_jax_step.py).
 
 import dataclasses
 import json
+import os
 
 import pytest
 
+from decoupled.commands import plan
 from decoupled.configs import MeshConfig
-from decoupled.core.compat import tf
+from decoupled.core.compat import mtf, tf
 from decoupled.core.errors import UserError
+from decoupled.launch import gin_files
+from decoupled.planning import hlo
 from decoupled.planning.hardware import parse_topology
 from decoupled.planning.hlo import build_step_graph
 from decoupled.planning.program import feature_specs
-from tests.helpers import MASKING, tiny_model
-from tests.training.runs import graph_config
+from decoupled.tasks.classification import Classification
+from decoupled.tasks.qa import ExtractiveQA
+from decoupled.tasks.regression import Regression
+from decoupled.tasks.tagging import Tagging
+from decoupled.training.graph import build_predictions
+from decoupled.training.mesh import Placement
+from tests.helpers import MASKING, masked_lm_features, tiny_model
+from tests.training.runs import graph_config, head_features
 
 RULES = "batch:data;vocab:model;heads:model;intermediate:model"
 ONE_CORE = MeshConfig("data:1;model:1", RULES, "float32", "gather", "float32", 128)
@@ -111,3 +121,78 @@ def test_the_oldest_tensorflow_says_that_it_cannot_translate_sums_over_cores():
 def test_a_mesh_of_another_size_is_refused(mesh, topology):
     with pytest.raises(UserError, match="mesh_shape"):
         step_graph(mesh, topology)
+
+
+LENGTH = MASKING.sequence_length
+LAYOUTS = {
+    "data_and_model": "data:4;model:2",
+    "data_parallel": "data:8",
+    "model_parallel": "model:8",
+    "output_embedding": "data:4;model:2",
+}
+HEADS = {
+    "classification": Classification("topics", ("a", "b"), LENGTH, 0.1, 0.0),
+    "regression": Regression("numbers", LENGTH, 0.1),
+    "tagging": Tagging("tags", ("A", "B", "C"), LENGTH, 0.1, 0.0),
+    "questions": ExtractiveQA("questions", LENGTH, 0.1, 0.0),
+}
+
+
+def shipped_mesh(layout):
+    """A layout of gin/layouts on eight cores."""
+    files = [plan.DEFAULTS, "models/demo_decoupled.gin", f"layouts/{layout}.gin"]
+    size = ["ModelConfig.vocab_size = 48"]
+    mesh = gin_files.configure(plan.plan, files, size).run.mesh
+    return dataclasses.replace(
+        mesh, mesh_shape=LAYOUTS[layout], activation_dtype="float32"
+    )
+
+
+def narrowed(graph):
+    """All-to-alls of what was float32. Mesh-TensorFlow sends it as bfloat16."""
+    sent = [op.inputs[0].op for op in graph.get_operations() if op.type == "AllToAll"]
+    return [
+        op.name for op in sent if op.type == "Cast" and op.inputs[0].dtype == tf.float32
+    ]
+
+
+def test_layouts_are_those_that_are_shipped():
+    folder = os.path.join(gin_files.packaged_folder(), "layouts")
+    assert sorted(os.listdir(folder)) == [f"{name}.gin" for name in LAYOUTS]
+
+
+def test_an_all_to_all_of_float32_is_seen():
+    """A reshape that moves a mesh axis from one dimension to another has one."""
+    mesh = dataclasses.replace(EIGHT_CORES, layout_rules="batch:data;hidden:data")
+    with tf.Graph().as_default() as graph:
+        impl = hlo._make_mesh(mesh, parse_topology("v3-8"))
+        mesh_graph = mtf.Graph()
+        mtf_mesh = mtf.Mesh(mesh_graph, "mesh")
+        rows, columns = mtf.Dimension("batch", 8), mtf.Dimension("columns", 8)
+        x = mtf.zeros(mtf_mesh, mtf.Shape([rows, columns]))
+        to = [mtf.Dimension("rows", 8), mtf.Dimension("hidden", 8)]
+        moved = mtf.reshape(x, mtf.Shape(to))
+        mtf.Lowering(mesh_graph, {mtf_mesh: impl}).tensors[moved]
+        assert len(narrowed(graph)) == 1
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize(
+    "name",
+    ["pre-training", *(pytest.param(n, marks=pytest.mark.slow) for n in HEADS)],
+)
+def test_no_layout_sends_float32_in_an_all_to_all(layout, name):
+    task, tpu = HEADS.get(name), parse_topology("v3-8")
+    features = head_features(task) if task else masked_lm_features()
+    specs = {n: tf.TensorSpec(x.shape, x.dtype) for n, x in features.items()}
+    config = graph_config(
+        mesh=shipped_mesh(layout),
+        model=tiny_model(num_layers=1, num_heads=8, head_size=2),
+        **({"task": task} if task else {}),
+    )
+    assert narrowed(build_step_graph(config, specs, tpu).graph) == []
+    with tf.Graph().as_default() as graph:
+        inputs = {n: tf.placeholder(s.dtype, s.shape) for n, s in specs.items()}
+        placement = Placement(hlo._make_mesh(config.network.mesh, tpu), None)
+        build_predictions(config.network, inputs, [LENGTH], placement)
+        assert narrowed(graph) == []

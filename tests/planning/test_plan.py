@@ -172,26 +172,6 @@ def test_recomputed_layers_keep_less():
     assert again.activations < 0.7 * kept.activations
 
 
-@pytest.mark.parametrize(
-    "mesh", [DATA, pytest.param(BOTH, marks=pytest.mark.slow)], ids=["data", "both"]
-)
-def test_a_softmax_in_blocks_keeps_a_block_and_computes_logits_twice(mesh):
-    """Of 16 sequences of 4 predictions a core has 8 positions or, with half of the
-    pieces, 16."""
-    run = make_run(mesh, model=tiny_model(num_layers=1, vocab_size=9600))
-    whole = make_plan(run, TPU, ASSUMED)
-    blocks = make_plan(with_training(run, softmax_block_size=960), TPU, ASSUMED)
-    logits = 8 * 9600
-    assert blocks.flops - whole.flops == 2 * logits * 24
-    assert whole.memory.activations - blocks.memory.activations > 0.8 * 4 * logits
-    # What is there in training either way.
-    assert blocks.memory.weights == whole.memory.weights
-    assert blocks.memory.all_gradients == whole.memory.all_gradients
-    positions = 8 if mesh is DATA else 16
-    of_block = [t for t in blocks.memory.largest if "block 960" in t.shape]
-    assert sum(t.bytes for t in of_block) in (0, 2 * 4 * positions * 960)
-
-
 def test_data_parallel_cores_add_up_the_gradients_of_all_weights(data_plan):
     summed = sum(c.bytes * c.count for c in data_plan.collectives if c.bytes > 4)
     assert all(len(c.group) == 8 for c in data_plan.collectives)

@@ -69,6 +69,13 @@ def test_csv_has_a_line_per_number(tmp_path):
     assert len(lines) == 4
 
 
+@pytest.mark.parametrize("task", ["sib200", "reviews", "catalogs"])
+def test_a_task_outside_xtreme_has_no_official_rows(tmp_path, task):
+    path = tmp_path / "results.csv"
+    finetuning.write_csv(str(path), task, run(70.0, 60.0), ["f1"])
+    assert path.read_text().splitlines()[2] == f"{task},dev,sw,f1,60.0,,20.0,3,no"
+
+
 def test_languages_outside_xtreme_are_marked_and_in_no_mean(tmp_path, capsys):
     """Swahili is a language of PAN-X and none of XTREME's UD-POS."""
     assert finetuning.outside_languages("panx", run(70.0, 60.0)) == []

@@ -21,7 +21,7 @@ GUESSED = {"in_small": 3.0, "e_small": 4.0, "e_large": 2.5}
 
 def complete(job, seconds=10.0):
     """Marks a job as complete and gives it the settings of its seed."""
-    job.record(seconds)
+    job.record(seconds, job.made_from())
     with open(f"{job.folder}/config.1.gin", "w") as handle:
         handle.write(f"TrainingConfig.seed = {seed_of(job.name)}\n")
 

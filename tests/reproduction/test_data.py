@@ -103,6 +103,13 @@ def test_a_treebank_becomes_files_for_probing(tmp_path, given):
             for split in ("train", "dev", "test")
         )
         assert train + dev == 30 and train > dev > 0 and test == 3
+    # They follow the treebank, and are not made anew without need.
+    made = os.stat(folders.made("edges", "pos", "test.jsonl")).st_mtime_ns
+    data._write_edges(folders)
+    assert os.stat(folders.made("edges", "pos", "test.jsonl")).st_mtime_ns == made
+    (given / "ud/en_ewt-ud-test.conllu").write_text(CONLLU)
+    data._write_edges(folders)
+    assert len(open(folders.made("edges", "pos", "test.jsonl")).readlines()) == 1
 
 
 def test_text_that_is_too_short_is_refused_before_anything_is_trained(folders):

@@ -177,6 +177,24 @@ def test_tables_of_the_paper(document):
     assert cells(text, "in_small_head")[-1] == "-"
 
 
+def test_english_models_are_not_set_beside_multilingual_ones(
+    tmp_path, without_pictures
+):
+    found = invented.findings(tmp_path / "runs")
+    entropy = {"en": found.unigram_entropy["en"]}
+    path = tmp_path / "english.md"
+    write_document(str(path), found._replace(unigram_entropy=entropy))
+    # The scores of Table 13, not the averages of Tables 4 and 5.
+    text = section(path, "Table 4: output embedding size")
+    assert "| paper's MNLI; SQuAD |" in text
+    assert cells(text, "e_small")[-1] == "75.9; 75.5/84.2"
+    assert cells(text, "e_large")[-1] == "79.5; 78.4/86.2"
+    text = section(path, "Table 5: additional layers or a larger output embedding")
+    assert cells(text, "add_layers")[-1] == "79.0; 77.8/85.5"
+    assert cells(section(path, "The claims"), "3", claims.CLAIMS[2].text)[-1] == "-"
+    assert "The paper, " not in path.read_text()
+
+
 @pytest.mark.parametrize(
     "title, row",
     [

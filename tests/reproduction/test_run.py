@@ -122,7 +122,7 @@ def test_announcement_tells_how_long_is_left(root, folders):
     jobs = JobMaker(sized(root, 1), folders, "float32").of_seed(0)[:4]
     assert run.announcement(jobs, 2) == "4 jobs, 4 to do"
     os.makedirs(jobs[0].folder)
-    jobs[0].record(100.0)
+    jobs[0].record(100.0, jobs[0].made_from())
     told = run.announcement(jobs, 2)
     assert told == "4 jobs, 3 to do; about 2 min 30 s left"
 

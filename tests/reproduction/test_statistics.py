@@ -13,8 +13,6 @@ from decoupled.reproduction.statistics import (
     bootstrap,
     estimate,
     holm,
-    student_above,
-    student_quantile,
 )
 
 DIFFERENCE = {"a": 1.0, "b": -1.0}
@@ -44,31 +42,6 @@ def crossed(generator, seeds, items, of_seed, of_item, rest=1.0):
         + of_item * generator.standard_normal((1, items))
         + rest * generator.standard_normal((seeds, items))
     )
-
-
-@pytest.mark.parametrize("freedom", [0.3, 1, 1.5, 2.7, 4, 10.3, 100.5, 1e4, 1e6])
-def test_student_is_that_of_scipy(freedom):
-    for t in (-30, -2, 0, 1e-6, 0.1, 1, 2.5, 8, 40):
-        expected = stats.t.sf(t, freedom)
-        assert student_above(t, freedom) == pytest.approx(expected, rel=1e-8)
-    for probability in (0.01, 0.4, 0.5, 0.9, 0.975, 0.9995):
-        expected = stats.t.ppf(probability, freedom)
-        found = student_quantile(probability, freedom)
-        assert found == pytest.approx(expected, rel=1e-8, abs=1e-9)
-
-
-def test_student_with_closed_forms():
-    # One degree is Cauchy's distribution; two: t = (2p - 1) / sqrt(2 p (1 - p)).
-    assert student_quantile(0.75, 1) == pytest.approx(1.0)
-    assert student_above(1.0, 1) == pytest.approx(0.25)
-    assert student_quantile(0.975, 2) == pytest.approx(0.95 / math.sqrt(2 * 0.024375))
-    assert student_above(math.inf, 3) == 0.0 and student_above(-math.inf, 3) == 1.0
-
-
-def test_what_has_no_quantile():
-    for probability, freedom in [(0, 2), (1, 2), (0.9, 0), (0.9, math.nan)]:
-        with pytest.raises(ValueError):
-            student_quantile(probability, freedom)
 
 
 def test_crossed_variance_by_hand():

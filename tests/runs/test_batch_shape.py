@@ -182,6 +182,23 @@ def test_batches_are_not_packed_where_their_rows_would_be_emptier(tmp_path):
     assert said[-1] == EIGHT_ROWS.format("padded", 8 * LENGTH)
 
 
+@pytest.mark.parametrize("group_by_length", [True, False])
+def test_batches_of_full_rows_are_not_packed(tmp_path, group_by_length):
+    """As the windows of long contexts are: packed, they would have as many tokens."""
+    said, full = [], np.full(100, LENGTH)
+    settings = dict(pack_sequences=True, group_by_length=group_by_length)
+    shape = chosen(tmp_path, said, sizes=full, **settings)
+    assert shape.packing is None and shape.task is TAGS
+    [why] = [line for line in said if "packed" in line]
+    assert why.startswith("batches are not packed: ")
+    assert why.endswith("a batch has 160 tokens")
+    # One shorter example in ten saves nothing either; half of all examples do.
+    full[::10] = 4
+    assert chosen(tmp_path, [], sizes=full, **settings).packing is None
+    full[::2] = 4
+    assert chosen(tmp_path, [], sizes=full, **settings).packing.rows < 8
+
+
 def test_a_small_batch_with_a_long_example_is_not_blamed_on_the_mesh(tmp_path):
     said = []
     run = run_spec(tmp_path, batch_size=1)._replace(say=said.append)

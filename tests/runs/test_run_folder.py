@@ -95,7 +95,7 @@ def test_another_model_is_refused_with_every_setting_that_differs(trained, vocab
         f"{trained}: holds another model: command is 'pretrain', not 'finetune'; "
         "data.masking.sequence_length is 12, not 16; data.seed is 3, not 4; "
         "model.head_size is 4, not 8; model.hidden_size is 16, not 32; use its "
-        "settings to go on, or another --model_dir"
+        "settings and files to go on, or another --model_dir"
     )
     assert run_folder.read(trained) == DESCRIPTION
 
@@ -106,7 +106,7 @@ def test_another_vocabulary_or_task_is_named_too(trained, vocabulary):
 
     message = refusal(run_folder.claim, trained, other, vocabulary)
 
-    assert f"vocabulary.fingerprint is '{'ab' * 32}', not '{'ef' * 32}'" in message
+    assert f"{vocabulary} has changed since the run began" in message
     assert "task is None, not {'name': 'catalogs', 'labels': ['a', 'b']}" in message
 
 
@@ -235,6 +235,56 @@ def test_a_run_from_before_batches_were_grouped_goes_on_without(tmp_path, vocabu
     run_folder.claim(folder, now(False), vocabulary)
     message = refusal(run_folder.claim, folder, now(True), vocabulary)
     assert "holds another model: data.group_by_length is False, not True;" in message
+
+
+def test_a_file_that_has_changed_is_named_instead_of_its_hash(trained, vocabulary):
+    other = DESCRIPTION._replace(data={**DESCRIPTION.data, "records": "12" * 32})
+
+    message = refusal(
+        run_folder.claim, trained, other, vocabulary, False, {"data.records": "TEXT"}
+    )
+
+    assert message == (
+        f"{trained}: holds another model: TEXT has changed since the run began; use "
+        "its settings and files to go on, or another --model_dir"
+    )
+
+
+def noted(folder, capsys, step, **settings):
+    run_folder.note_settings(str(folder), settings, step)
+    return capsys.readouterr().out
+
+
+def test_a_setting_that_changes_at_a_resume_is_said_once(tmp_path, capsys):
+    first = {"OptimizerConfig.weight_decay": 0.01, "ScheduleConfig.train_steps": 20}
+    second = first | {"OptimizerConfig.weight_decay": 0.1}
+    line = "OptimizerConfig.weight_decay was 0.01 until step 10, is 0.1 from here\n"
+    assert noted(tmp_path, capsys, 0, **first) == ""
+    assert noted(tmp_path, capsys, 5, **first) == ""
+    assert noted(tmp_path, capsys, 10, **second) == line
+    # Killed before it saved: nothing was trained with the second settings.
+    assert noted(tmp_path, capsys, 10, **second) == line
+    assert noted(tmp_path, capsys, 10, **first) == ""
+    assert noted(tmp_path, capsys, 10, **second) == line
+    assert noted(tmp_path, capsys, 15, **second) == ""
+    assert files.read_json(f"{tmp_path}/settings.json") == [
+        {"from_step": 0, "settings": first},
+        {"from_step": 10, "settings": second},
+    ]
+
+
+def test_settings_of_a_run_that_saved_nothing_are_replaced(tmp_path, capsys):
+    assert noted(tmp_path, capsys, 0, rate=1) == ""
+    assert noted(tmp_path, capsys, 0, rate=2) == ""
+    [entry] = files.read_json(f"{tmp_path}/settings.json")
+    assert entry == {"from_step": 0, "settings": {"rate": 2}}
+
+
+@pytest.mark.parametrize("content", ["3", "[3]", '[{"from_step": "a"}]', '{"a": 1}'])
+def test_damaged_settings_are_named(tmp_path, content):
+    (tmp_path / "settings.json").write_text(content)
+    message = refusal(run_folder.note_settings, str(tmp_path), {}, 3)
+    assert message.startswith(f"{tmp_path}/settings.json: not settings by step (")
 
 
 def test_a_run_from_before_its_settings_were_recorded_goes_on(tmp_path, vocabulary):

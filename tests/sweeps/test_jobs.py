@@ -2,12 +2,15 @@
 
 import dataclasses
 import json
+import os
 
 import pytest
 
 from decoupled.configs import SweepConfig
+from decoupled.core import files
 from decoupled.core.errors import UserError
-from decoupled.sweeps.jobs import Inputs, Job, Row, make_jobs
+from decoupled.core.made_from import hash_files
+from decoupled.sweeps.jobs import Inputs, Job, Row, complete_jobs, make_jobs
 from tests.helpers import tiny_model
 
 SWEEP = SweepConfig(
@@ -79,10 +82,79 @@ def test_a_task_without_a_gin_file(jobs):
 def test_a_job_is_complete_once_this_command_ended_well(tmp_path):
     job = Job("pretrain", "a", str(tmp_path), ("--x=1",), ())
     assert not job.is_complete()
-    job.record(1.26)
+    job.record(1.26, job.made_from())
     assert job.is_complete()
     assert json.loads((tmp_path / "job.json").read_text())["seconds"] == 1.3
     assert not job._replace(arguments=("--x=2",)).is_complete()
+
+
+def change(path):
+    """Another content of the same size, with the same time of the last change."""
+    stamp, text = path.stat().st_mtime_ns, path.read_text()
+    path.write_text(text[::-1])
+    os.utime(path, ns=(stamp, stamp))
+
+
+def test_a_job_is_not_complete_once_a_file_that_it_read_has_changed(tmp_path):
+    (tmp_path / "records").mkdir()
+    manifest, vocabulary = tmp_path / "records" / "manifest.json", tmp_path / "pieces"
+    manifest.write_text("ab")
+    vocabulary.write_text("cd")
+    reads = (str(manifest.parent), str(vocabulary))
+    job = Job("pretrain", "a", str(tmp_path), (), (), reads)
+    job.record(1.0, job.made_from())
+    assert job.is_complete() and complete_jobs([job]) == [job]
+    for path in (manifest, vocabulary):
+        change(path)
+        assert job.changes() == [f"{path} has changed"]
+        assert complete_jobs([job]) == []
+        change(path)
+        assert job.is_complete()
+
+
+def test_a_fine_tuning_is_not_complete_once_a_file_of_its_task_has_changed(tmp_path):
+    test = tmp_path / "data" / "xnli" / "test-en.tsv"
+    test.parent.mkdir(parents=True)
+    test.write_text("ab")
+    folder = str(tmp_path / "run")
+    job = Job("finetune", "a", folder, (f"--data_dir={tmp_path}/data",), ())
+    files.make_folder(folder)
+    made_from = {"files": hash_files([str(test)], f"{tmp_path}/data")}
+    files.write_json(f"{folder}/results.json", {"made_from": made_from})
+    job.record(1.0, job.made_from())
+    assert job.is_complete()
+    change(test)
+    assert job.changes() == ["xnli/test-en.tsv has changed"] and not job.is_complete()
+    change(test)
+    assert job.is_complete()
+    test.unlink()
+    assert job.changes() == ["xnli/test-en.tsv is gone"]
+
+
+def test_a_fine_tuning_follows_the_weights_that_it_began_from(jobs, tmp_path):
+    job = jobs["tasks/xnli/coupled/seed_0"]
+    model = tmp_path / "models" / "coupled" / "seed_0"
+    model.mkdir(parents=True)
+    for name in ("checkpoint", "model.ckpt-3.index"):
+        (model / name).write_text("ab")
+    files.make_folder(job.folder)
+    job.record(1.0, job.made_from())
+    change(model / "model.ckpt-3.index")
+    assert job.changes() == [f"{model}/model.ckpt-3.index has changed"]
+
+
+def test_results_of_a_job_name_no_file_outside_its_data(tmp_path):
+    job = Job("finetune", "a", str(tmp_path), (f"--data_dir={tmp_path}",), ())
+    made_from = {"files": {"../secret": "ab"}}
+    files.write_json(f"{tmp_path}/results.json", {"made_from": made_from})
+    with pytest.raises(UserError, match="is not the name of a file below"):
+        job.changes()
+
+
+def test_a_job_of_before_files_were_recorded_is_complete(tmp_path):
+    job = Job("pretrain", "a", str(tmp_path), ("--x",), (), (str(tmp_path),))
+    files.write_json(f"{tmp_path}/job.json", {"arguments": ["--x"], "seconds": 1.0})
+    assert job.is_complete()
 
 
 def test_a_sweep_without_tasks_is_pretraining_alone(tmp_path):

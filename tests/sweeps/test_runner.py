@@ -94,6 +94,20 @@ def test_a_kill_before_the_second_leaves_nothing_of_the_earlier_model(make):
     assert starts(second) == 1
 
 
+def test_a_job_runs_again_where_a_file_that_it_read_has_changed(make, tmp_path):
+    text = tmp_path / "text"
+    text.write_text("one")
+    first = make("first")._replace(reads=(str(text),))
+    second, third = make("second", "", ["first"]), make("third")
+    run([first, second, third])
+    text.write_text("two")
+    failures, lines = run([first, second, third])
+    assert failures == [] and lines[0] == f"first: run again: {text} has changed"
+    assert "1 of 3 jobs complete already" in lines
+    assert [starts(job) for job in (first, second, third)] == [2, 2, 1]
+    assert run([first, second, third])[1] == ["3 of 3 jobs complete already"]
+
+
 def test_a_sweep_whose_folders_moved_goes_on_in_them(make):
     first, second = make("first"), make("second", "", ["first"])
     run([first, second])

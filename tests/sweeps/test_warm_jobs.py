@@ -4,9 +4,11 @@ one job alone, and what is complete is kept."""
 import dataclasses
 import json
 import os
+import runpy
 import signal
 import sys
 import time
+import unittest.mock
 
 import numpy as np
 import pytest
@@ -16,15 +18,15 @@ from decoupled.core import files
 from decoupled.core.release import tf
 from decoupled.data.records_build import build_records
 from decoupled.reports.results import read_sweeps
-from decoupled.sweeps import warm_worker
+from decoupled.sweeps import preload, warm_jobs
 from decoupled.sweeps.jobs import LOG, RECORD, Inputs, Job, Row, describe, make_jobs
-from decoupled.sweeps.runner import JobRunner, job_command
-from decoupled.sweeps.warm_jobs import Place
+from decoupled.sweeps.runner import JobRunner
+from decoupled.sweeps.warm_jobs import Fork, start
 from tests.command_line import decoupled
 from tests.data.small_corpus import make_corpus, make_vocabulary
 from tests.helpers import tiny_model
 
-pytestmark = pytest.mark.skipif(not warm_worker.can_fork(), reason="Linux alone")
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="Linux alone")
 SECONDS = 300
 SWEEP = SweepConfig(
     title="Two models",
@@ -173,39 +175,32 @@ def test_a_death_costs_one_job_and_signals_reach_it(inputs, tmp_path):
     )
     job, _ = make_jobs(endless, [DECOUPLED], inputs, str(tmp_path))
     os.makedirs(job.folder)
-    open(os.path.join(job.folder, LOG), "w").close()
-    place = Place(["pretrain"], None, job_command, True, print)
-    try:
-        dying = place.start(job)
-        worker = wait_for(dying, job, "/1000000 ")
-        os.kill(worker, signal.SIGKILL)
-        assert dying.wait(SECONDS) == -signal.SIGKILL
-        wait_until(lambda: not os.path.exists(f"/proc/{dying.pid}"))
 
-        stopped = place.start(job)
-        # Of a worker that still imports nothing is left, and no job has run.
-        stopped.terminate()
-        assert stopped.wait(SECONDS) == -signal.SIGTERM
-
+    def begin(words):
         open(os.path.join(job.folder, LOG), "w").close()
-        saving = place.start(job)
-        worker = wait_for(saving, job, "/1000000 ")
-        # As a terminal does, which reaches the worker too.
-        os.kill(worker, signal.SIGINT)
-        os.kill(saving.pid, signal.SIGINT)
-        assert saving.wait(SECONDS) == 130
-        assert "Ctrl-C: saved at step" in text(job.folder, LOG)
+        fork = Fork(job, None)
+        return fork, wait_for(fork, job, words)
 
-        killed = place.start(job)
-        assert wait_for(killed, job, "resuming from") == worker
-        killed.kill()
-        assert killed.wait(SECONDS) == -signal.SIGKILL
+    dying, server = begin("/1000000 ")
+    os.kill(server, signal.SIGKILL)
+    assert dying.wait(SECONDS) == 255
+    wait_until(lambda: not os.path.exists(f"/proc/{dying.pid}"))
 
-        mistaken = place.start(job._replace(arguments=("--no_such_flag",)))
-        assert mistaken.wait(SECONDS) == 2
-        assert "no_such_flag" in text(job.folder, LOG)
-    finally:
-        place.close()
+    saving, server = begin("/1000000 ")
+    # As a terminal does, which reaches the server too.
+    os.kill(server, signal.SIGINT)
+    os.kill(saving.pid, signal.SIGINT)
+    assert saving.wait(SECONDS) == 130
+    assert "Ctrl-C: saved at step" in text(job.folder, LOG)
+
+    killed, same = begin("resuming from")
+    assert same == server
+    killed.kill()
+    assert killed.wait(SECONDS) == -signal.SIGKILL
+
+    mistaken = Fork(job._replace(arguments=("--no_such_flag",)), None)
+    assert mistaken.wait(SECONDS) == 2
+    assert "no_such_flag" in text(job.folder, LOG)
 
 
 def parent(process):
@@ -215,8 +210,7 @@ def parent(process):
 
 
 def wait_for(fork, job, words):
-    """Waits until the log has the words; the number of the worker."""
-    wait_until(lambda: fork.poll() is not None or fork.pid is not None)
+    """Waits until the log has the words; the number of the server."""
     wait_until(lambda: fork.poll() is not None or words in text(job.folder, LOG))
     assert fork.poll() is None, text(job.folder, LOG)
     return parent(fork.pid)
@@ -229,24 +223,31 @@ def wait_until(condition):
         time.sleep(0.02)
 
 
-@pytest.mark.parametrize("warm", [True, False])
-def test_without_forks_a_job_is_a_process_of_its_own(tmp_path, warm):
-    said = []
+def test_without_forks_a_job_is_a_process_of_its_own(tmp_path):
     job = Job("no_such_command", "job", str(tmp_path), (), ())
     alone = [sys.executable, "-c", "print('alone'); raise SystemExit(3)"]
-    # The worker ends, because it cannot import the command.
-    place = Place([job.kind], None, lambda _: alone, warm, said.append)
-    assert place.start(job).wait(SECONDS) == 3
+    assert start(job, None, False, alone).wait(SECONDS) == 3
     assert text(job.folder, LOG) == "alone\n"
-    assert place.start(job).wait(SECONDS) == 3
-    place.close()
-    assert len(said) == warm and all("jobs import TensorFlow" in line for line in said)
 
 
-def test_a_process_with_threads_does_not_fork(tmp_path, monkeypatch):
-    monkeypatch.setattr(warm_worker, "_THREADS", str(tmp_path))
-    monkeypatch.setattr(warm_worker, "_SECONDS_TO_END", 0.0)
+def test_a_server_with_threads_starts_python_anew(inputs, tmp_path, monkeypatch):
+    """Importing the module elsewhere than in the server does not prepare for forks."""
+    assert preload.CAN_FORK is False
+    replaced = []
+    monkeypatch.setattr(os, "execv", lambda *given: replaced.append(given))
+    monkeypatch.setattr(runpy, "run_module", lambda *_, **__: None)
+    monkeypatch.setattr(os, "dup2", lambda *_: None)
+    monkeypatch.setattr(warm_jobs.ctypes, "CDLL", lambda _: unittest.mock.MagicMock())
+    monkeypatch.setattr(sys, "argv", ["decoupled"])
+    warm_jobs._run(["pretrain", "--x"], str(tmp_path / "log"), None)
+    words = [sys.executable, "-m", "decoupled", "pretrain", "--x"]
+    assert replaced == [(sys.executable, words)]
+
+
+def test_the_server_counts_its_threads(tmp_path, monkeypatch):
+    monkeypatch.setattr(preload, "_THREADS", str(tmp_path))
+    monkeypatch.setattr(preload, "_SECONDS_TO_END", 0.0)
     (tmp_path / "1").mkdir()
-    assert warm_worker._is_single_thread()
+    assert preload._is_single_thread()
     (tmp_path / "2").mkdir()
-    assert not warm_worker._is_single_thread()
+    assert not preload._is_single_thread()

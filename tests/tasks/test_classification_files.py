@@ -212,5 +212,5 @@ def test_missing_file_and_bad_labels(folder):
     with pytest.raises(UserError, match=r"test-sw\.tsv: cannot read"):
         read_examples(str(folder / "test-sw.tsv"), ["no", "yes"])
     (folder / "labels.txt").write_text("same\nsame\n")
-    with pytest.raises(UserError, match="two or more distinct labels"):
+    with pytest.raises(UserError, match="labels.txt: label 'same' occurs twice"):
         classification_files.read_labels(str(folder))

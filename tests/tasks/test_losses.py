@@ -7,7 +7,7 @@ from decoupled.configs import MeshConfig
 from decoupled.core.compat import tf
 from decoupled.tasks.classification import Classification
 from decoupled.tasks.mlm import MaskedLM
-from decoupled.training.graph import build_evaluation, build_step
+from decoupled.training.graph import build_step
 from decoupled.training.network import Network, TrainingGraph
 from tests.helpers import (
     MASKING,
@@ -17,6 +17,7 @@ from tests.helpers import (
     schedule,
     tiny_model,
 )
+from tests.training.runs import build_evaluation
 
 
 def evaluate(task, features, training=False):
@@ -34,12 +35,13 @@ def evaluate(task, features, training=False):
     with tf.Graph().as_default():
         tensors = {name: tf.constant(value) for name, value in features.items()}
         if training:
-            lowered = build_step(config, tensors)
+            lowered, predictions = build_step(config, tensors), {}
         else:
             lowered = build_evaluation(config.network, tensors)
+            predictions = lowered.predictions
         with tf.Session(config=SESSION_CONFIG) as session:
             session.run(tf.global_variables_initializer())
-            return session.run([lowered.loss, lowered.sums, lowered.predictions])
+            return session.run([lowered.loss, lowered.sums, predictions])
 
 
 def test_masked_lm_loss_is_the_mean_over_predictions_that_count():

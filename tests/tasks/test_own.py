@@ -1,15 +1,19 @@
 """Tasks of one's own: descriptions, files of all forms, mistakes in them, scores."""
 
+import csv
 import dataclasses
+import io
 import json
 import os
 import re
+import time
 
 import pytest
 
 from decoupled.configs import FinetuningConfig, QuestionAnsweringConfig
 from decoupled.configs.finetuning import OwnTaskConfig
 from decoupled.core.errors import UserError
+from decoupled.core.tab_separated import read_rows
 from decoupled.tasks.classification import Answer
 from decoupled.tasks.own import SIB200, make_own_task
 from decoupled.tasks.own_files import find_languages
@@ -355,8 +359,12 @@ def test_mistakes_in_columns(tmp_path, content, message):
 
 def test_entities_need_tags_of_entities(tmp_path):
     folder = write(tmp_path, train_en_conll="Anna NOUN\nsees VERB\n")
-    with pytest.raises(UserError, match="entity_f1 needs tags O, B-TYPE and I-TYPE"):
+    make(TAGS, folder)
+    message = r"conll:1: .*entity_f1 .*needs tags O, B-TYPE and I-TYPE; 'NOUN'"
+    with pytest.raises(UserError, match=message):
         make(described(TAGS, metric="entity_f1"), folder)
+    with pytest.raises(UserError, match="OwnTaskConfig.labels: .*'S-PER' is none of"):
+        described(TAGS, metric="entity_f1", labels=("O", "S-PER"))
 
 
 @pytest.mark.parametrize(
@@ -376,7 +384,7 @@ def test_entities_need_tags_of_entities(tmp_path):
         ({"texts": (1,)}, "are not all names, or all numbers from 1"),
         ({"label": None}, "are not all names"),
         ({"texts": (1,), "label": 0}, "are not all names|count from 1"),
-        ({"labels": ("x",)}, "labels: .* are not two or more different labels"),
+        ({"labels": ("x",)}, "labels: .* are not two or more labels"),
         ({"labels": (0, 1)}, r"\(0, 1\) are not all texts; write \('0', '1'\)"),
     ],
 )
@@ -487,3 +495,262 @@ def test_features_are_made_anew_where_other_columns_are_read(tmp_path, config, c
 def test_a_regression_has_no_labels():
     with pytest.raises(UserError, match="OwnTaskConfig.labels: .* has numbers"):
         described(NUMBERS, labels=("1", "2"))
+
+
+def test_quoted_cells_of_a_table_are_read_as_json_lines_are(tmp_path):
+    """Cells as csv.writer and pandas write them, one with line ends."""
+    said = 'He said "yes".', '"No"', "two\nlines", "a\ttab", '5" pipe'
+    rows = [{"text": text, "label": f"l{n % 2}"} for n, text in enumerate(said)]
+    table = io.StringIO(newline="")
+    writer = csv.writer(table, delimiter="\t", lineterminator="\n")
+    writer.writerows([("text", "label"), *(row.values() for row in rows)])
+    lines = "\n".join(map(json.dumps, rows))
+    folder = write(tmp_path, train_en_tsv=table.getvalue(), train_en_jsonl=lines)
+    examples = read(TEXTS, folder)
+    assert [example.texts[0] for example in examples] == list(said)
+    assert examples == read(described(files="{split}-{language}.jsonl"), folder)
+
+
+def test_other_quotes_of_a_table_are_text(tmp_path):
+    said = '""""so good', '"open', "plain", 'close"', '"whole"', 'the "x" one'
+    rows = [f"{text}\tl{number % 2}" for number, text in enumerate(said)]
+    folder = write(tmp_path, train_en_tsv="\n".join(["text\tlabel", *rows]))
+    assert [example.texts[0] for example in read(TEXTS, folder)] == list(said)
+
+
+def test_labels_are_the_same_with_blanks_around_them(tmp_path):
+    table = "text\tlabel\na\tgood \nb\tbad\nc\t good\nd\tbad  \n"
+    folder = write(tmp_path, train_en_tsv=table, test_en_tsv="text\t label\na\tbad \n")
+    task = make(TEXTS, folder)
+    assert task.labels == ["bad", "good"]
+    assert [e.label for e in task.read(folder, "train", "en")] == [
+        "good", "bad", "good", "bad",
+    ]  # fmt: skip
+    assert task.read(folder, "test", "en") == [(("a",), "bad")]
+    # In settings too.
+    assert make(described(labels=("good ", "bad")), folder).labels == ["good", "bad"]
+    rows = [{"text": "a", "label": " x"}, {"text": "b", "label": "y\t"}]
+    write(tmp_path, train_en_jsonl="\n".join(map(json.dumps, rows)))
+    config = described(files="{split}-{language}.jsonl")
+    assert make(config, folder).labels == ["x", "y"]
+
+
+def test_tags_are_the_same_with_blanks_around_them(tmp_path):
+    folder = write(tmp_path, train_en_conll="Ann\tB-PER \nlives\t O\nAda\tB-PER\n")
+    task = make(described(TAGS, metric="entity_f1"), folder)
+    assert task.labels == ("B-PER", "O")
+    assert task.read(folder, "train", "en")[0].tags == ["B-PER", "O", "B-PER"]
+
+
+def test_names_of_splits_are_the_same_with_blanks_around_them(tmp_path):
+    table = "part\ttext\tlabel\ntrain \ta\tx\ntrain\tb\ty\ntest \tc\tx\n"
+    folder = write(tmp_path, all_en_tsv=table)
+    config = described(files="all-{language}.tsv", split_column="part")
+    task = make(config, folder)
+    assert len(task.read(folder, "train", "en")) == 2
+    assert task.languages(folder, "test") == ["en"]
+
+
+@pytest.mark.parametrize("other", ["cafe\u0301", "caf\u00e9\u200b", "caf\u00e9\u00a0"])
+def test_labels_that_look_the_same_are_refused_with_their_lines(tmp_path, other):
+    table = f"text\tlabel\na\tcaf\u00e9\nb\tbar\nc\t{other}\n"
+    folder = write(tmp_path, train_en_tsv=table)
+    message = r"en\.tsv:4: column 'label': labels .* look the same .*: .*en\.tsv:2"
+    with pytest.raises(UserError, match=message):
+        make(TEXTS, folder)
+    # In another training file, in a test file, in the settings, as tags.
+    write(tmp_path, train_en_tsv=table.replace(other, "bar"))
+    write(tmp_path, train_de_tsv=f"text\tlabel\nc\t{other}\n")
+    with pytest.raises(UserError, match=r"train-de\.tsv:2: .* look the same"):
+        make(described(training_languages=("en", "de")), folder)
+    write(tmp_path, test_en_tsv=f"text\tlabel\nc\t{other}\n")
+    with pytest.raises(UserError, match=r"test-en\.tsv:2: .* look the same"):
+        make(TEXTS, folder).read(folder, "test", "en")
+    with pytest.raises(UserError, match="OwnTaskConfig.labels: .* look the same"):
+        described(labels=("caf\u00e9", other))
+    write(tmp_path, train_en_conll=f"a\tcaf\u00e9\nb\t{other.strip()}x\nc\t{other}\n")
+    with pytest.raises(UserError, match=r"train-en\.conll:3: .* (same|blank in it)"):
+        make(TAGS, folder)
+
+
+@pytest.mark.parametrize(
+    "label", ["a\nb", "a\r", "a\tb", "a\x1b[1m", "a\x85", "a\u2028"]
+)
+def test_control_characters_in_labels_are_refused(tmp_path, label):
+    rows = [{"text": "a", "label": "x"}, {"text": "b", "label": label}]
+    folder = write(tmp_path, train_en_jsonl="\n".join(map(json.dumps, rows)))
+    config = described(files="{split}-{language}.jsonl")
+    message = r"train-en\.jsonl:2: column 'label': label .* control character U\+00"
+    with pytest.raises(UserError, match=message.replace("00", "(00|2028)")) as caught:
+        make(config, folder)
+    assert str(caught.value).isprintable()
+    with pytest.raises(UserError, match="OwnTaskConfig.labels: .* control character"):
+        described(labels=("x", label + "y"))
+
+
+def test_predictions_have_a_line_a_row_and_come_back(tmp_path):
+    labels = ['5" pipe', '"quoted"', '"', "a, b", "\u00a0x"]
+    rows = [json.dumps({"text": "a", "label": label}) for label in labels]
+    folder = write(tmp_path, train_en_jsonl="\n".join(rows))
+    task = make(described(files="{split}-{language}.jsonl"), folder)
+    assert task.labels == sorted(labels)
+    path = str(tmp_path / "test-en.tsv")
+    task.write(path, [], [Answer(label, 0.5) for label in labels])
+    text = (tmp_path / "test-en.tsv").read_text(encoding="utf-8")
+    assert text.split("\n")[0] == '"5"" pipe"\t0.500000'
+    assert text.count("\n") == len(labels)
+    assert [row.cells[0] for row in read_rows(text)] == labels
+
+
+def test_only_line_ends_end_lines(tmp_path):
+    text = "a\u2028b\u2029c\x85d\x0be\x0cf\x1cg\x1dh\x1ei"
+    for ends in ("\n", "\r\n", "\r"):
+        table = ends.join(["label\ttext", f"x\t{text}", f"y\t{text}", ""])
+        (tmp_path / "train-en.tsv").write_text(table, encoding="utf-8", newline="")
+        assert read(TEXTS, tmp_path) == [((text,), "x"), ((text,), "y")]
+        words = ends.join([f"{text} X", "\u3000 Y", "b Y", "", "\u00a0 X"])
+        (tmp_path / "train-en.conll").write_text(words, encoding="utf-8", newline="")
+        first, second = read(TAGS, tmp_path)
+        assert first.words == [text, "\u3000", "b"] and second.words == ["\u00a0"]
+
+
+@pytest.mark.parametrize("form", ["tsv", "csv", "jsonl", "conll", "json"])
+def test_byte_order_marks_are_skipped(tmp_path, form):
+    question = {"id": "1", "question": "Who?", "answers": [
+        {"text": "Anna", "answer_start": 0}]}  # fmt: skip
+    paragraph = {"context": "Anna sees Rome.", "qas": [question]}
+    contents = {
+        "tsv": TRAINING,
+        "csv": TRAINING.replace("\t", ","),
+        "jsonl": '{"text": "a", "label": "x"}\n{"text": "b", "label": "y"}\n',
+        "conll": "Anna X\nsees Y\n",
+        "json": json.dumps({"data": [{"paragraphs": [paragraph]}]}),
+    }
+    config = {"conll": TAGS, "json": SPANS}.get(form, TEXTS)
+    config = described(config, files=f"{{split}}-{{language}}.{form}")
+    path = tmp_path / f"train-en.{form}"
+    path.write_text(contents[form], encoding="utf-8")
+    plain = read(config, tmp_path)
+    path.write_text(contents[form], encoding="utf-8-sig")
+    assert read(config, tmp_path) == plain
+
+
+def words_of(content, tmp_path, form="txt"):
+    folder = write(tmp_path, **{f"train_en_{form}": content})
+    task = make(described(TAGS, files=f"{{split}}-{{language}}.{form}"), folder)
+    return [(s.words, s.tags) for s in task.read(folder, "train", "en")]
+
+
+def test_comments_above_sentences_of_words(tmp_path):
+    """MultiCoNER's, with a tab or a blank, and those of Universal Dependencies."""
+    sentence = "ann\tB-PER\nsings\tO\n\n"
+    expected = [(["ann", "sings"], ["B-PER", "O"])] * 2
+    for comment in (
+        "# id 12ab-34\tdomain=train\n", "# id 12ab-34 domain=train\n",
+        "# sent_id = 3\n# text = ann sings\n", "# newdoc\n", "-DOCSTART- O\n",
+        "-DOCSTART- -X- O O\n\n", "# text =\n",
+    ):  # fmt: skip
+        assert words_of((comment + sentence) * 2, tmp_path) == expected
+        assert (
+            words_of((comment + sentence.replace("\t", " ")) * 2, tmp_path) == expected
+        )
+
+
+def test_words_that_begin_with_a_hash_are_words(tmp_path):
+    content = "#love\tO\n#\tSYM\n# id\tO\n\n#\tO\n"
+    assert words_of(content, tmp_path) == [
+        (["#love", "#", "# id"], ["O", "SYM", "O"]), (["#"], ["O"]),
+    ]  # fmt: skip
+    assert words_of("# O\n#love X\n", tmp_path) == [(["#", "#love"], ["O", "X"])]
+
+
+def test_the_start_of_a_document_ends_a_sentence(tmp_path):
+    content = "a X\n-DOCSTART- -X- O\nb Y\n"
+    assert words_of(content, tmp_path) == [(["a"], ["X"]), (["b"], ["Y"])]
+
+
+def test_blank_lines_of_blanks(tmp_path):
+    content = "a X  \r\n  \t \r\nb Y\r\n\r\n\r\nc X"
+    assert words_of(content, tmp_path) == [
+        (["a"], ["X"]), (["b"], ["Y"]), (["c"], ["X"]),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "content, message",
+    [
+        ("Bob B-PER\n O\n", r"txt:2: column 2: is missing"),
+        ("Bob B-PER\nDoctors'I-ORG\n", r"txt:2: column 2: is missing"),
+        ("Bob B-PER\n\tO\n", r"txt:2: column 1: is empty"),
+        ("Bob O x\n O x\n", r"txt:2: 2 columns; the first line of the sentence has 3"),
+        ("Bob O\n10 000 O\n", r"txt:2: 3 columns; the first line of the sentence"),
+        ("Bob\tO\n10 000\tB LOC\n", r"txt:2: column 2: the tag 'B LOC' has a blank"),
+        ("Bob\tO\nx\tB\u00a0LOC\n", r"txt:2: column 2: the tag .* has a blank in it"),
+        ("Bob O\n\u00a0\nx O\n", r"txt:2: column 2: is missing"),
+    ],
+)
+def test_mistakes_in_lines_of_words(tmp_path, content, message):
+    with pytest.raises(UserError, match=message):
+        words_of(content, tmp_path)
+
+
+def test_quotes_in_lines_of_words(tmp_path):
+    """A word may be a quote; csv.writer would have quoted all of them."""
+    raw = '"\tX\nyes\tY\n"\tX\n\n"\tX\n'
+    expected = [(['"', "yes", '"'], ["X", "Y", "X"]), (['"'], ["X"])]
+    assert words_of(raw, tmp_path, "tsv") == expected
+    assert words_of(raw, tmp_path) == expected
+    written = raw.replace('"', '""""')
+    assert words_of(written, tmp_path, "tsv") == expected
+    assert words_of(written, tmp_path)[1] == (['""""'], ["X"])
+
+
+def test_numbers_may_have_blanks_around_them(tmp_path):
+    folder = write(tmp_path, train_en_tsv="score\ta\tb\n 1.5 \tx\ty\n.5\tx\ty\n")
+    assert [e.label for e in read(NUMBERS, folder)] == ["1.5", ".5"]
+    write(tmp_path, train_en_tsv="score\ta\tb\n1.5\u00a0\tx\ty\n")
+    with pytest.raises(UserError, match=r"'1\.5\\xa0' is not a number of float32"):
+        read(NUMBERS, folder)
+
+
+@pytest.mark.parametrize("cell", ["1" * 60_000 + "x", "1" * 60_000 + "e", "." * 60_000])
+def test_a_long_cell_is_no_number_at_once(tmp_path, cell):
+    folder = write(tmp_path, train_en_tsv=f"score\ta\tb\n{cell}\tx\ty\n")
+    begin = time.process_time()
+    with pytest.raises(UserError, match="is not a number of float32") as caught:
+        read(NUMBERS, folder)
+    assert time.process_time() - begin < 1
+    assert len(str(caught.value)) < len(str(tmp_path)) + 250
+
+
+def test_training_takes_the_first_answer_that_is_in_the_context(tmp_path, capsys):
+    answers = [
+        {"text": "Grace", "answer_start": 0}, {"text": "Ada", "answer_start": 4},
+    ]  # fmt: skip
+    questions = [
+        {"id": "1", "question": "Who?", "answers": answers},
+        {"id": "2", "question": "Who?", "answers": answers[:1]},
+        {"id": "3", "question": "Who?", "answers": answers[::-1]},
+    ]
+    paragraph = {"context": "Now Ada wrote it.", "qas": questions}
+    content = json.dumps({"data": [{"paragraphs": [paragraph]}]})
+    folder = write(tmp_path, train_en_json=content)
+    examples = make(SPANS, folder).read(folder, "train", "en")
+    assert [q.identifier for q in examples] == ["1", "3"]
+    assert {q.trained_answer for q in examples} == {("Ada", 4, 7)}
+    told = capsys.readouterr().out
+    assert "3 questions with an answer that is not in the context, as 1, 2, 3" in told
+    assert "1 questions have no answer in the context and are left out" in told
+
+
+def test_cells_with_line_ends_are_counted_once(tmp_path, capsys):
+    """A file of one column cannot tell them from two quotes without partners."""
+    test = 'text\n"one\ntwo"\nthree\n'
+    folder = write(tmp_path, train_en_tsv=TRAINING, test_en_tsv=test)
+    task = make(TEXTS, folder)
+    for _ in range(2):
+        assert [e.texts for e in task.read(folder, "test", "en")] == [
+            ("one\ntwo",), ("three",),
+        ]  # fmt: skip
+    told = "test-en.tsv: 1 cells in quotes have line ends in them"
+    assert capsys.readouterr().out.count(told) == 1

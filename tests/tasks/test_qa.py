@@ -6,7 +6,7 @@ import pytest
 from decoupled.configs import MeshConfig
 from decoupled.core.compat import tf
 from decoupled.tasks.qa import ExtractiveQA
-from decoupled.training.graph import build_evaluation, build_step
+from decoupled.training.graph import build_step
 from decoupled.training.network import Network, TrainingGraph
 from tests.helpers import (
     SESSION_CONFIG,
@@ -15,6 +15,7 @@ from tests.helpers import (
     schedule,
     tiny_model,
 )
+from tests.training.runs import build_evaluation
 
 LENGTH = 12
 
@@ -45,9 +46,10 @@ def run(
     with tf.Graph().as_default():
         tensors = {name: tf.constant(value) for name, value in arrays.items()}
         if training:
-            lowered = build_step(config, tensors)
+            lowered, predictions = build_step(config, tensors), {}
         else:
             lowered = build_evaluation(config.network, tensors)
+            predictions = lowered.predictions
         head = {
             v.op.name: v
             for v in tf.global_variables()
@@ -56,7 +58,7 @@ def run(
         with tf.Session(config=SESSION_CONFIG) as session:
             session.run(tf.global_variables_initializer())
             session.run(lowered.lowering.copy_masters_to_slices())
-            fetched = [lowered.loss, lowered.sums, lowered.predictions, head]
+            fetched = [lowered.loss, lowered.sums, predictions, head]
             return session.run(fetched)
 
 

@@ -2,10 +2,11 @@
 
 import json
 import re
+import time
 import unicodedata
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from decoupled.core.errors import UserError
@@ -52,7 +53,7 @@ def test_labels_that_were_taken_away(tmp_path):
     del stripped["data"][0]["paragraphs"][0]["qas"][0]["answers"]
     questions = read(tmp_path / "zh.json", stripped).questions
     assert [question.answers for question in questions] == [(), ()]
-    assert not questions[0].has_span
+    assert questions[0].trained_answer is None
 
 
 def test_a_wrong_answer_start_is_repaired_and_counted(tmp_path):
@@ -69,7 +70,7 @@ def test_a_wrong_answer_start_is_repaired_and_counted(tmp_path):
 def test_an_answer_that_is_not_there_is_counted(tmp_path):
     read_file = read(tmp_path / "en.json", with_answer("one two", "three", 4))
     assert read_file.questions[0].answers == (Answer("three", -1, -1),)
-    assert not read_file.questions[0].has_span
+    assert read_file.questions[0].trained_answer is None
     assert (read_file.moved, read_file.lost) == ([], ["q"])
     assert "1 questions with an answer that is not in the context" in (
         read_file.repairs()
@@ -334,3 +335,39 @@ def test_a_missing_file(folder, task, split, language, message):
 def test_missing_training_data_names_squad(tmp_path):
     with pytest.raises(UserError, match="squad/train-v1.1.json: missing.*SQuAD 1.1"):
         question_file("mlqa", str(tmp_path), "train", "en")
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    st.text("ab", max_size=12),
+    st.text("ab", min_size=1, max_size=3),
+    st.integers(-3, 15),
+)
+def test_the_place_is_the_nearest_of_all(context, text, start):
+    places = [i for i in range(len(context)) if context.startswith(text, i)]
+    nearest = min(places, key=lambda place: abs(place - start), default=None)
+    expected = None if nearest is None else (nearest, nearest + len(text))
+    assert find_span(context, text, start) == expected
+
+
+@pytest.mark.parametrize(
+    "context, text",
+    [
+        ("a" * 400_000, "a" * 200_000 + "b"),
+        ("a" * 400_000, "a" * 200_000),
+        ("a\u0301" * 100_000, "a" * 50_000),
+        ("\ufb03" * 100_000, "f" * 3 + "i"),
+    ],
+)
+def test_a_place_in_hostile_text_is_looked_for_in_bounded_time(context, text):
+    begin = time.process_time()
+    find_span(context, text, 7)
+    assert time.process_time() - begin < 5
+
+
+def test_ids_in_messages_are_short_and_without_control_characters(tmp_path):
+    document = with_answer("one two", "three", 4)
+    question = document["data"][0]["paragraphs"][0]["qas"][0]
+    question["id"] = "\x1b[31m" + "q" * 100_000
+    told = read(tmp_path / "en.json", document).repairs()
+    assert told.isprintable() and len(told) < 200

@@ -102,12 +102,12 @@ def test_an_image_without_tensorflow_is_refused_before_anything_is_installed(hos
 
 
 def test_an_image_with_a_later_tensorflow_is_refused(host):
-    """The package runs on it, but not on a TPU."""
+    """The package runs on it, but was never tried on a TPU."""
     folder, install = host
     (folder / "tensorflow-2.15.0.dist-info").rename(folder / "elsewhere")
     later = "Name: tensorflow\nVersion: 2.21.0\n"
     distribution(folder, "tensorflow", "2.21.0", later)
     finished = install()
     assert finished.returncode == 1
-    assert "this image has TensorFlow 2.21.0; only 2.15 trains" in finished.stderr
+    assert "has TensorFlow 2.21.0; these scripts need 2.15" in finished.stderr
     assert not (folder / "pip.log").exists()

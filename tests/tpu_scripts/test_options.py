@@ -151,11 +151,12 @@ def test_training_scripts_are_the_launcher_with_a_command(script, flags):
         ("create.sh", [*SLICE, "x"], "x belongs to no option"),
         ("create.sh", [*SLICE, "--type=v5litepod-8"], "v2, v3 and v4 only"),
         ("create.sh", [*SLICE, "--type=v6e-8"], "v2, v3 and v4 only"),
+        ("create.sh", [*SLICE, "--type=tpu7x-8"], "v2, v3 and v4 only"),
         ("create.sh", [*SLICE, "--type=v3"], "not of the form v3-8"),
         ("create.sh", [*SLICE, "--version=tpu-vm-tf-2.15.0-pjrt"], "finds no TPU"),
         ("create.sh", [*SLICE, "--version=tpu-vm-tf-2.17.0"], "TensorFlow 2.15 is"),
         ("create.sh", [*SLICE, "--version=tpu-vm-tf-2.15.0"], "end in -se"),
-        ("create.sh", [*SLICE, "--version=tpu-ubuntu2204-base"], "without a Tensor"),
+        ("create.sh", [*SLICE, "--version=tpu-ubuntu2204-base"], "without Tensor"),
         (
             "create.sh",
             [*SLICE, "--type=v3-32", "--version=tpu-vm-tf-2.15.0-se"],

@@ -87,7 +87,7 @@ def describe(found):
 
 
 def build(mode, graph, input_fn, folder, slice_type="v2-8", hosts=1, **training):
-    """Builds what `train`, `evaluate` or `predict` would run.
+    """Builds what `train` or `predict` would run.
 
     Args:
       mode: the name of a function of `decoupled.training.estimator`.
@@ -103,9 +103,6 @@ def build(mode, graph, input_fn, folder, slice_type="v2-8", hosts=1, **training)
     spec = spec._replace(tpu=ADDRESS, init_checkpoint=init_checkpoint)
     calls = {
         "train": lambda: estimator.train(graph, spec, lambda step: input_fn),
-        "evaluate": lambda: estimator.evaluate(
-            graph.network, spec.prediction, input_fn, "some", steps=3
-        ),
         "predict": lambda: list(
             estimator.predict(graph.network, spec.prediction, input_fn)
         ),

@@ -2,15 +2,20 @@
 
 import functools
 import os
+from typing import NamedTuple
 
 import numpy as np
 
 from decoupled.configs import MeshConfig
-from decoupled.core.compat import tf
+from decoupled.core.compat import mtf, tf
 from decoupled.model.variables import NO_HEAD, shapes
 from decoupled.ops.gradients import as_factored
 from decoupled.ops.row_partitions import saved_variables
+from decoupled.tasks.classification import Classification
 from decoupled.tasks.mlm import MaskedLM
+from decoupled.tasks.regression import Regression
+from decoupled.tasks.tagging import Tagging
+from decoupled.training import graph as graphs
 from decoupled.training.checkpoints import latest_complete
 from decoupled.training.estimator import train
 from decoupled.training.graph import build_step
@@ -60,6 +65,35 @@ def graph_config(**changes):
         frozen=(),
     )
     return TrainingGraph(network, **{**fields, **changes})
+
+
+class Evaluation(NamedTuple):
+    """A graph of one batch without dropout; see `Forward` and `Lowered`."""
+
+    loss: tf.Tensor
+    sums: dict
+    predictions: dict
+    lowering: mtf.Lowering
+
+
+def build_evaluation(network, features, placement=None):
+    """Builds and lowers what predicts a batch, with its loss and sums."""
+    features = network.task.prepare(features)
+    context = graphs._make_context(network, None, placement)
+    tf.train.get_or_create_global_step()
+    batch = features["input_word_ids"].shape.as_list()[0]
+    dims = graphs._checked_dims(network, batch, network.task.sequence_length)
+    imported = graphs._import(context, features, dims)
+    forward = network.task.forward(graphs._builder(context, dims), imported)
+    predictions = {k: mtf.anonymize(v) for k, v in forward.predictions.items()}
+    lowering = graphs._lowering(context)
+    export = lowering.export_to_tf_tensor
+    return Evaluation(
+        export(forward.loss),
+        {name: export(value) for name, value in forward.sums.items()},
+        {name: export(value) for name, value in predictions.items()},
+        lowering,
+    )
 
 
 class Steps:
@@ -149,6 +183,21 @@ def said(spec):
 def step_features(step):
     """The batch of one step: different ones, the same on every call."""
     return masked_lm_features(seed=step)
+
+
+def head_features(task, rows=8):
+    """Features of one batch of a fine-tuning task."""
+    masked = masked_lm_features(rows)
+    features = {name: masked[name] for name in masked if name.startswith("input_")}
+    numbers = np.zeros([rows], np.int32)
+    if isinstance(task, Tagging):
+        ones = np.ones([rows, task.sequence_length], np.int32)
+        return {**features, "word_starts": ones, "label_ids": ones}
+    if isinstance(task, Regression):
+        return {**features, "targets": np.zeros([rows], np.float32)}
+    if isinstance(task, Classification):
+        return {**features, "label_ids": numbers}
+    return {**features, "start_positions": numbers, "end_positions": numbers}
 
 
 def stepping_input_fn(start):

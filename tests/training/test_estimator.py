@@ -8,10 +8,10 @@ import pytest
 from decoupled.configs import OptimizerConfig
 from decoupled.core.compat import estimator, tf
 from decoupled.core.errors import UserError
-from decoupled.runs.evaluation import Part, finished_results, predict_parts
+from decoupled.runs.evaluation import Part, predict_parts
 from decoupled.training import model_fn
 from decoupled.training.checkpoints import branch_off
-from decoupled.training.estimator import evaluate, predict, train
+from decoupled.training.estimator import predict, train
 from decoupled.training.events import read_scalars
 from tests.helpers import (
     adamw,
@@ -122,63 +122,21 @@ def split_run(tmp_path_factory):
     return folder
 
 
-def test_what_a_mesh_trained_evaluates_the_same_on_one_device(split_run):
+def test_what_a_mesh_trained_predicts_the_same_on_one_device(split_run):
     features = masked_lm_features(seed=77)
-    one = evaluate(
-        shallow().network,
-        run_spec(split_run).prediction,
-        constant_input_fn(features, False),
-        "one",
-    )
-    two = evaluate(
-        shallow(mesh=MODEL_AXIS).network,
-        run_spec(split_run).prediction,
-        constant_input_fn(features, False),
-        "two",
+    spec, input_fn = run_spec(split_run).prediction, constant_input_fn(features, False)
+    one, two = (
+        list(predict(shallow(**mesh).network, spec, input_fn))
+        for mesh in ({}, {"mesh": MODEL_AXIS})
     )
 
-    assert set(one) == {
-        "loss", "masked_lm_loss", "masked_lm_accuracy", "global_step",
-    }  # fmt: skip
-    assert one["global_step"] == 6
-    assert one["masked_lm_accuracy"] == two["masked_lm_accuracy"]
-    assert one["masked_lm_loss"] == pytest.approx(two["masked_lm_loss"], abs=1e-6)
-    assert one["loss"] == pytest.approx(one["masked_lm_loss"], rel=1e-6)
-
-
-def test_evaluation_weighs_batches_by_their_predictions(split_run):
-    heavy, light = masked_lm_features(seed=1), masked_lm_features(seed=2)
-    light["masked_lm_weights"][:, 1:] = 0
-
-    def input_fn(params=None):
-        dataset = tf.data.Dataset.from_tensors(heavy)
-        return dataset.concatenate(tf.data.Dataset.from_tensors(light))
-
-    network, spec = shallow().network, run_spec(split_run).prediction
-    found = evaluate(network, spec, input_fn, "both")
-    apart = [
-        evaluate(network, spec, constant_input_fn(features, False), "apart")
-        for features in (heavy, light)
-    ]
-
-    for metric in ("masked_lm_loss", "masked_lm_accuracy"):
-        # 30 and 8 predictions.
-        expected = (30 * apart[0][metric] + 8 * apart[1][metric]) / 38
-        assert found[metric] == pytest.approx(expected, rel=1e-5)
-
-
-def test_predictions_are_per_example_and_agree_with_evaluation(split_run):
-    features = masked_lm_features(seed=77)
-    network, spec = shallow().network, run_spec(split_run).prediction
-
-    rows = list(predict(network, spec, constant_input_fn(features, False)))
-
-    assert len(rows) == 8
-    assert set(rows[0]) == {"loss_sum", "hits", "weight"}
-    assert [row["weight"] for row in rows] == [4, 4, 3, 4, 4, 3, 4, 4]
-    metrics = evaluate(network, spec, constant_input_fn(features, False), "agree")
-    loss = sum(row["loss_sum"] for row in rows) / 30
-    assert loss == pytest.approx(metrics["masked_lm_loss"], rel=1e-5)
+    assert len(one) == len(two) == 8
+    assert set(one[0]) == {"loss_sum", "hits", "weight"}
+    assert [row["weight"] for row in one] == [4, 4, 3, 4, 4, 3, 4, 4]
+    for name in one[0]:
+        np.testing.assert_allclose(
+            [row[name] for row in two], [row[name] for row in one], atol=1e-5
+        )
 
 
 def test_predictions_of_parts_come_without_padding(split_run):
@@ -200,15 +158,6 @@ def test_predictions_of_parts_come_without_padding(split_run):
     np.testing.assert_array_equal(parts["bb"]["loss_sum"], expected[16:18])
 
 
-def test_results_are_finished_where_they_are_of_the_newest_step(tmp_path):
-    path = tmp_path / "eval.json"
-    assert finished_results(str(path), 6) is None
-    path.write_text('{"global_step": 6, "all": 1}')
-
-    assert finished_results(str(path), 6) == {"global_step": 6, "all": 1}
-    assert finished_results(str(path), 7) is None
-
-
 def test_a_tiny_model_learns_eight_sequences_by_heart(tmp_path):
     features = masked_lm_features(seed=8)
     # One answer for every requested position.
@@ -227,9 +176,9 @@ def test_a_tiny_model_learns_eight_sequences_by_heart(tmp_path):
     assert losses[120] < 0.05
     assert read_scalars(str(tmp_path), "masked_lm_accuracy")[120] == 1.0
     input_fn = constant_input_fn(features, False)
-    metrics = evaluate(config.network, spec.prediction, input_fn, "same")
-    assert metrics["masked_lm_loss"] < 0.05
-    assert metrics["masked_lm_accuracy"] == 1.0
+    rows = list(predict(config.network, spec.prediction, input_fn))
+    assert sum(row["loss_sum"] for row in rows) / 30 < 0.05
+    assert [row["hits"] for row in rows] == [row["weight"] for row in rows]
 
 
 def test_adafactor_learns_and_resumes(tmp_path):

@@ -11,7 +11,7 @@ from decoupled.core.errors import UserError
 from decoupled.tasks.classification import Classification
 from decoupled.tasks.qa import ExtractiveQA
 from decoupled.tasks.tagging import Tagging
-from decoupled.training.graph import build_evaluation, build_step, check_graph
+from decoupled.training.graph import build_step, check_graph
 from tests.helpers import (
     MASKING,
     SESSION_CONFIG,
@@ -28,6 +28,7 @@ from tests.training.runs import (
     ONE_DEVICE,
     Steps,
     assert_equal_values,
+    build_evaluation,
     graph_config,
     largest_difference,
     run_steps,
@@ -187,28 +188,21 @@ def test_bfloat16_a_few_rows_at_a_time(
     np.testing.assert_allclose(losses, whole, atol=0.01)
 
 
-def build(config, training, features=None):
-    """Builds a graph of constants and evaluates what it gives."""
+def evaluate(config, features=None):
+    """Loss, sums and predictions of initial weights, without dropout."""
+    features = features or masked_lm_features()
     with tf.Graph().as_default():
-        constants = {
-            name: tf.constant(value)
-            for name, value in (features or masked_lm_features()).items()
-        }
-        if training:
-            lowered = build_step(config, constants)
-        else:
-            lowered = build_evaluation(config.network, constants)
+        constants = {name: tf.constant(value) for name, value in features.items()}
+        lowered = build_evaluation(config.network, constants)
         with tf.Session(config=SESSION_CONFIG) as session:
             session.run(tf.global_variables_initializer())
-            fetched = session.run((lowered.loss, lowered.sums, lowered.predictions))
-            return lowered, *fetched
+            return session.run((lowered.loss, lowered.sums, lowered.predictions))
 
 
-def test_evaluation_has_no_update_and_sums_that_agree_with_the_loss():
+def test_predictions_have_sums_that_agree_with_the_loss():
     dropout = tiny_model(hidden_dropout=0.5, attention_dropout=0.5)
-    lowered, loss, sums, predictions = build(graph_config(model=dropout), False)
+    loss, sums, predictions = evaluate(graph_config(model=dropout))
 
-    assert lowered.update is None and lowered.scalars == {}
     # 8 sequences of 4 positions; every third from the third on has one unused.
     assert sums["weight"] == 30.0
     assert loss == pytest.approx(sums["loss_sum"] / 30.0, rel=1e-6)
@@ -216,7 +210,7 @@ def test_evaluation_has_no_update_and_sums_that_agree_with_the_loss():
         assert predictions[name].shape == (8,)
         assert predictions[name].sum() == pytest.approx(sums[name], rel=1e-6)
     # No dropout outside of training.
-    _, without, _, _ = build(graph_config(), False)
+    without, _, _ = evaluate(graph_config())
     assert loss == without
 
 
@@ -224,10 +218,10 @@ def test_examples_of_padding_count_nothing_in_evaluation():
     features = masked_lm_features()
     padded = {**features, "example_weights": np.array([1, 1, 0, 1, 1, 1, 0, 0.0], "f4")}
 
-    _, loss, sums, _ = build(graph_config(), False, padded)
+    loss, sums, _ = evaluate(graph_config(), padded)
     kept = {name: value.copy() for name, value in features.items()}
     kept["masked_lm_weights"][[2, 6, 7]] = 0
-    _, expected, _, _ = build(graph_config(), False, kept)
+    expected, _, _ = evaluate(graph_config(), kept)
 
     assert sums["weight"] == 5 * 4 - 1
     assert loss == expected
@@ -246,6 +240,11 @@ def test_examples_of_padding_count_nothing_in_evaluation():
         # No tensor has both, and yet no processor would see all ids of its rows.
         (("m:2", "sequence:m;vocab:m"), 1, "rules vocab:m and sequence:m split rows"),
         (("m:2", "sequence:m;predictions:m"), 1, "rules sequence:m and predictions:m"),
+        (("m:2", ""), 1, "no rule splits anything over mesh axis 'm'"),
+        (("d:2;m:2", "batch:d"), 1, "no rule splits anything over mesh axis 'm'"),
+        # Dimensions of other models and tasks.
+        (("m:2", "output_rank:m"), 1, "output_rank:m splits no tensor of this model"),
+        (("m:2", "labels:m;pooled:m"), 1, "labels:m; pooled:m splits no tensor"),
     ],
 )
 def test_a_mesh_that_does_not_fit_is_refused(mesh, accumulation, told):
@@ -256,7 +255,14 @@ def test_a_mesh_that_does_not_fit_is_refused(mesh, accumulation, told):
 
     training = tiny_training(gradient_accumulation=accumulation)
     network = config.network
-    for refuse in (lambda: build(config, True), lambda: check_graph(network, training)):
+
+    def build():
+        with tf.Graph().as_default():
+            build_step(
+                config, {n: tf.constant(x) for n, x in masked_lm_features().items()}
+            )
+
+    for refuse in (build, lambda: check_graph(network, training)):
         with pytest.raises(UserError, match="^MeshConfig.layout_rules: ") as caught:
             refuse()
         assert told in str(caught.value)
@@ -281,4 +287,7 @@ def test_the_layout_of_every_task_is_checked(task):
     check_graph(graph_config(task=task, mesh=MODEL_AXIS).network, tiny_training())
     mesh = MeshConfig("m:2", "sequence:m;vocab:m", "float32", "gather", "float32", 128)
     with pytest.raises(UserError, match="rules vocab:m and sequence:m split rows"):
+        check_graph(graph_config(task=task, mesh=mesh).network, tiny_training())
+    mesh = dataclasses.replace(mesh, layout_rules="predictions:m;output_embedding:m")
+    with pytest.raises(UserError, match="output_embedding:m splits no tensor"):
         check_graph(graph_config(task=task, mesh=mesh).network, tiny_training())

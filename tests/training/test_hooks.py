@@ -289,7 +289,7 @@ def test_a_second_ctrl_c_ends_at_once(capfd):
         assert hook.received == signal.SIGINT
 
     assert in_a_copy(lambda: ctrl_c(1)) == 0
-    told = "Ctrl-C: saving after this step; once more ends at once\n"
+    told = "Ctrl-C: saving after this step (a TPU: this loop); once more ends at once\n"
     assert capfd.readouterr().err == told
     assert in_a_copy(lambda: ctrl_c(2)) == -signal.SIGINT
 

@@ -87,7 +87,24 @@ def test_a_rule_with_an_unknown_name_is_refused(text, told):
 def test_a_mesh_that_fits_is_accepted():
     check("d:2;m:4", "batch:d;vocab:m;heads:m;intermediate:m")
     check("all:8", "batch:all")
-    check("all:3", "")
+    check("all:1", "")
+    check("d:8;m:1", "batch:d")
+
+
+@pytest.mark.parametrize(
+    ("shape", "rules", "axis", "size"),
+    [
+        ("all:8", "", "all", 8),
+        ("d:4;m:2", "batch:d", "m", 2),
+        ("d:1;m:8", "batch:d", "m", 8),
+    ],
+)
+def test_an_axis_without_a_rule_is_refused(shape, rules, axis, size):
+    assert refusal(check, shape, rules) == (
+        f"MeshConfig.layout_rules: no rule splits anything over mesh axis {axis!r}, so "
+        f"that its {size} processors would all do the same work; add a rule, e.g. "
+        f"batch:{axis}, or set the axis to 1 in mesh_shape"
+    )
 
 
 @pytest.mark.parametrize(
@@ -150,15 +167,27 @@ def graph_with(*names):
 def test_two_dimensions_of_one_tensor_on_one_axis_are_refused():
     rules = config("d:2;m:2", "batch:d;vocab:m;hidden:m")
     with tf.Graph().as_default():
-        meshes.check_conflicts(rules, graph_with("batch", "vocab"))
-        meshes.check_conflicts(rules, graph_with("batch", "hidden"))
+        meshes.check_tensors(rules, graph_with("batch", "vocab"))
+        meshes.check_tensors(rules, graph_with("batch", "hidden"))
         graph = graph_with("batch", "vocab", "hidden")
-        message = refusal(meshes.check_conflicts, rules, graph)
+        message = refusal(meshes.check_tensors, rules, graph)
 
     assert message == (
         "MeshConfig.layout_rules: rules vocab:m and hidden:m split one tensor "
         "[batch, vocab, hidden] twice over the same mesh axis; give one of them "
         "another axis"
+    )
+
+
+def test_rules_for_dimensions_that_no_tensor_has_are_refused():
+    rules = config("d:2;m:4", "batch:d;output_rank:m;labels:m")
+    with tf.Graph().as_default():
+        message = refusal(meshes.check_tensors, rules, graph_with("batch", "vocab"))
+        meshes.check_tensors(rules, graph_with("batch", "labels"))
+
+    assert message.startswith(
+        "MeshConfig.layout_rules: output_rank:m; labels:m splits no tensor of this "
+        "model over mesh axis 'm', so that its 4 processors would all do the same work"
     )
 
 

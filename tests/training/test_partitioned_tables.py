@@ -12,7 +12,7 @@ from decoupled.model import variables
 from decoupled.ops.meshes.placement import PlacementMeshImpl
 from decoupled.ops.row_partitions import saved_variables
 from decoupled.training.checkpoints import branch_off, check_resumable, find_checkpoint
-from decoupled.training.graph import build_evaluation, build_step
+from decoupled.training.graph import build_step
 from decoupled.training.mesh import Placement, shape_and_layout
 from tests.exports.models import write_checkpoint
 from tests.helpers import adamw, masked_lm_features, schedule, tiny_model
@@ -22,6 +22,7 @@ from tests.training.runs import (
     MODEL_AXIS,
     ONE_DEVICE,
     assert_equal_values,
+    build_evaluation,
     checkpoint_values,
     graph_config,
     largest_difference,

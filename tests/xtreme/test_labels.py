@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from decoupled.core.errors import UserError
 from decoupled.xtreme.files import LanguageFile
 from decoupled.xtreme.labels import read_labels, read_predictions, sorted_positions
-from tests.xtreme.xtreme_samples import language_file, squad_json
+from tests.xtreme.xtreme_samples import LABELS, PREDICTIONS, language_file, squad_json
 
 
 @pytest.fixture
@@ -226,7 +226,7 @@ def test_answers(tmp_path):
             "'A.\\tB.\\tneutral' is not",
         ),
         ("xnli", "neutral\nneutral\n\n", CLASSES, ":3", "'' is not contradiction"),
-        ("xnli", "\ufeffneutral\nneutral\n", CLASSES, ":1", "'\\ufeffneutral' is not"),
+        ("xnli", "neutral\u00a0\nneutral\n", CLASSES, ":1", "'neutral\\xa0' is not"),
         ("pawsx", f"{'1' * 99}\n", ["1"], ":1", f"'{'1' * 60}...' is not 0 or 1"),
         (
             "udpos",
@@ -291,3 +291,52 @@ def test_missing_answers_can_be_accepted(tmp_path):
     file = language_file(tmp_path / "test-sw.json", '{"q1": "a"}', "mlqa")
     found = read_predictions(file, QUESTIONS, "gold", answers_may_miss=True)
     assert found == {"q1": "a"}
+
+
+@pytest.mark.parametrize("task", ["xnli", "udpos", "bucc2018", "tatoeba", "xquad"])
+def test_byte_order_marks_are_skipped(tmp_path, task):
+    name = "test-sw.json" if task == "xquad" else "test-sw.tsv"
+    pairs = []
+    for mark in ("", "\ufeff"):
+        gold = language_file(tmp_path / "gold" / name, mark + LABELS[task], task)
+        said = language_file(tmp_path / name, mark + PREDICTIONS[task], task)
+        labels = read_labels(gold)
+        pairs.append((labels, read_predictions(said, labels, gold.path)))
+    assert pairs[0] == pairs[1]
+
+
+def test_a_byte_order_mark_does_not_move_the_sorted_side(tmp_path):
+    text = "Go.\nCat.\nare.\n"
+    places = [
+        read_labels(language_file(tmp_path / "sw-en.en", mark + text, "tatoeba"))
+        for mark in ("", "\ufeff")
+    ]
+    assert places == [["1", "0", "2"]] * 2
+
+
+def test_blanks_around_labels_are_ignored(read):
+    assert read("neutral \n  entailment\n", "xnli") == ["neutral", "entailment"]
+    assert read("a\tb\tneutral \nc\td\t  neutral\n", "xnli") == ["neutral"] * 2
+    assert read("DET \n NOUN\n \nthe\t X \n", "udpos") == [["DET", "NOUN"], ["X"]]
+
+
+def test_a_word_without_its_tag_is_no_end_of_a_sentence(read):
+    with pytest.raises(UserError, match=r"sw\.tsv:2 .*: no tag after the word"):
+        read("The\tDET\ncat\t\nsat\tVERB\n", "udpos")
+
+
+WHITE = ["\u00a0", "\u3000", "\x85", "\x0b", "\x1c", "\u2028"]
+
+
+@pytest.mark.parametrize("white", WHITE)
+@pytest.mark.parametrize("task, label", [("xnli", "neutral"), ("udpos", "DET")])
+def test_other_white_space_around_labels_is_refused(tmp_path, task, label, white):
+    text = f"{label}\n{label}{white}\n"
+    with pytest.raises(UserError, match="gold:2 .* is not ") as caught:
+        read_labels(language_file(tmp_path / "gold", text, task))
+    assert str(caught.value).isprintable()
+
+
+def test_lone_quotes_in_sentences_lose_no_labels(read):
+    text = '"One.\tTwo.\tneutral\nThree.\tFour."\tentailment\nA."\tB\tneutral\n'
+    assert read(text, "xnli") == ["neutral", "entailment", "neutral"]

@@ -133,7 +133,7 @@ def test_gold_pairs_of_the_test_set_may_be_there(tmp_path, name):
     [
         ("de-en.dev.de", ["de-1\tEin Haus.", "Das Meer."], ":2 (language de): not id"),
         ("de-en.dev.de", ["\tEin Haus."], ":1 (language de): not id"),
-        ("de-en.dev.en", ["en-1\ta", "en-1\tb"], "id 'en-1' stands 2 times"),
+        ("de-en.dev.en", ["en-1\ta", "en-1\tb"], "id 'en-1' occurs 2 times"),
         ("de-en.dev.en", [], "empty"),
         (
             "de-en.dev.gold",
@@ -175,3 +175,12 @@ def test_real_files(data_dir):
         english = [line.strip() for line in handle]
     pair = reader.read_tatoeba(data_dir, "ja")
     assert [pair.candidates[place] for place in pair.gold] == english
+
+
+def test_a_byte_order_mark_moves_no_translation(tmp_path):
+    folder = tatoeba(tmp_path, ENGLISH)
+    plain = reader.read_tatoeba(folder, "sw")
+    for side in ("sw", "en"):
+        path = tmp_path / "tatoeba" / f"sw-en.{side}"
+        path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
+    assert reader.read_tatoeba(folder, "sw") == plain

@@ -17,9 +17,11 @@ from decoupled.analyses.probing.task_files import (
     write_examples,
 )
 from decoupled.core import console, files
-from decoupled.core.errors import UserError
+from decoupled.core.errors import UserError, quoted
+from decoupled.core.labels import BLANKS, label_in
 
 _COLUMNS = 10
+_WHOLE = re.compile("[0-9]{1,9}")
 _SPLIT_OF_NAME = re.compile(r"(?:^|[-_.])(train|dev|test)\.conllu$")
 
 
@@ -164,10 +166,8 @@ def _sentences(path: str) -> Iterator[list[tuple[int, str]]]:
     """
     held: list[tuple[int, str]] = []
     found = False
-    text = files.read_text(path).removeprefix("\ufeff")
-    for number, line in enumerate(text.split("\n"), start=1):
-        line = line.rstrip("\r")
-        if line.strip():
+    for number, line in enumerate(files.split_lines(files.read_text(path)), start=1):
+        if line.strip(BLANKS):
             held.append((number, line))
             continue
         if held:
@@ -192,7 +192,7 @@ def _read_treebank(path) -> Iterator[list[_Word]]:
                     f"{path}:{number}: {len(cells)} columns, CoNLL-U has {_COLUMNS}"
                 )
             # 3-4 is a contraction of the words that follow; 5.1 is an omitted word.
-            if cells[0].isdigit():
+            if _WHOLE.fullmatch(cells[0]):
                 words.append(_word(cells, f"{path}:{number}"))
         _check_heads(words, f"{path}:{lines[0][0]}")
         if words:
@@ -200,8 +200,8 @@ def _read_treebank(path) -> Iterator[list[_Word]]:
 
 
 def _word(cells, where) -> _Word:
-    if not cells[6].isdigit() and cells[6] != "_":
-        raise UserError(f"{where}: head {cells[6]!r} is no number")
+    if not _WHOLE.fullmatch(cells[6]) and cells[6] != "_":
+        raise UserError(f"{where}: head {quoted(cells[6])} is no number")
     # A space within a word would split it in two.
     form = "".join(cells[1].split()) or "_"
     head = 0 if cells[6] == "_" else int(cells[6])
@@ -223,14 +223,15 @@ def _read_tags(path) -> Iterator[list[tuple[str, str]]]:
     for lines in _sentences(path):
         words = []
         for number, line in lines:
-            cells = line.split("\t") if "\t" in line else line.split()
-            if cells[0].strip() == "-DOCSTART-":
+            cells = line.split("\t") if "\t" in line else files.split_blanks(line)
+            if cells[0].strip(BLANKS) == "-DOCSTART-":
                 continue
-            tag = cells[-1].strip()
+            tag = label_in(cells[-1], f"{path}:{number}")
             known = tag == "O" or (tag[:2] in ("B-", "I-") and len(tag) > 2)
             if len(cells) < 2 or not known:
                 raise UserError(
-                    f"{path}:{number}: {line!r} is not a word and B-TYPE, I-TYPE or O"
+                    f"{path}:{number}: {quoted(line)} is not a word and B-TYPE, "
+                    "I-TYPE or O"
                 )
             words.append(("".join(cells[0].split()) or "_", tag))
         if words:

@@ -15,7 +15,8 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from decoupled.core import files, gfile
-from decoupled.core.errors import UserError
+from decoupled.core.errors import UserError, quoted
+from decoupled.core.labels import BLANKS, LabelReader
 
 # The names that the suite's data sets use.
 SPLITS = {
@@ -82,12 +83,11 @@ def read_examples(path: str) -> list[Example]:
         some targets have two spans and others one, or there are no targets.
     """
     examples, kinds = [], set()
-    # Not splitlines(): JSON may hold U+2028 as it is.
-    text = files.read_text(path).removeprefix("\ufeff")
-    for number, line in enumerate(text.split("\n"), start=1):
-        if not line.strip():
+    known = LabelReader()
+    for number, line in enumerate(files.split_lines(files.read_text(path)), start=1):
+        if not line.strip(BLANKS):
             continue
-        example = _parse(line, f"{path}:{number}")
+        example = _parse(line, f"{path}:{number}", known)
         kinds |= {target.span2 is None for target in example.targets}
         if len(kinds) > 1:
             raise UserError(
@@ -124,32 +124,32 @@ def _find_task(folder, name):
     return ProbingTask(name, paths)
 
 
-def _parse(line, where) -> Example:
+def _parse(line, where, known) -> Example:
     entry = files.parse_json_line(line, where)
     if not isinstance(entry, dict) or not isinstance(entry.get("text"), str):
         raise UserError(f'{where}: has no "text"')
     if not isinstance(entry.get("targets"), list):
         raise UserError(f'{where}: has no list of "targets"')
     words = entry["text"].split()
-    return Example(words, [_target(t, len(words), where) for t in entry["targets"]])
+    targets = [_target(t, len(words), where, known) for t in entry["targets"]]
+    return Example(words, targets)
 
 
-def _target(entry: Any, words: int, where: str) -> Target:
+def _target(entry: Any, words: int, where: str, known: LabelReader) -> Target:
     if not isinstance(entry, dict):
-        raise UserError(f"{where}: {entry!r} is no target")
+        raise UserError(f"{where}: {quoted(entry)} is no target")
     if "span1" not in entry or "label" not in entry:
         raise UserError(f'{where}: a target has no "span1" or no "label"')
     second = entry.get("span2")
     labels = entry["label"]
     labels = labels if isinstance(labels, list) else [labels]
     if not all(type(label) in (str, int) for label in labels):
-        raise UserError(
-            f"{where}: {entry['label']!r} is no label and no list of labels"
-        )
+        shown = quoted(entry["label"])
+        raise UserError(f"{where}: {shown} is no label and no list of labels")
     return Target(
         _span(entry["span1"], words, where),
         None if second is None else _span(second, words, where),
-        tuple(dict.fromkeys(map(str, labels))),
+        tuple(dict.fromkeys(known.read(str(label), where) for label in labels)),
     )
 
 
@@ -157,7 +157,7 @@ def _span(value, words, where) -> Span:
     whole = isinstance(value, list) and [type(place) for place in value] == [int, int]
     if not whole or not 0 <= value[0] < value[1] <= words:
         raise UserError(
-            f"{where}: {value!r} is no span [first, end) of the {words} words"
+            f"{where}: {quoted(value)} is no span [first, end) of the {words} words"
         )
     return value[0], value[1]
 

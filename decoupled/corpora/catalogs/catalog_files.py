@@ -200,8 +200,12 @@ def _polib():
 
 
 def _read_entries(path: str) -> "list[polib.POEntry]":
+    if "\0" in files.read_text(path):
+        raise UserError(f"{path}: not a gettext catalog (a NUL character)")
     try:
-        return list(_polib().pofile(files.read_text(path)))
+        # The path, not the text: polib would end lines of a text at U+2028, too, and
+        # open the file that a text of one line names.
+        return list(_polib().pofile(path, encoding="utf-8"))
     except OSError as error:
         line = re.search(r"line (\d+)", str(error))
         where = f"line {line[1]}" if line else files.reason(error)

@@ -1,6 +1,6 @@
-"""Files of `id<TAB>text` lines, a file for each language, plain or .gz.
+"""Files of `id<TAB>text` lines, a file for each language, plain or compressed.
 
---source=aligned:FOLDER              FOLDER/LANGUAGE.tsv or FOLDER/LANGUAGE.tsv.gz
+--source=aligned:FOLDER              FOLDER/LANGUAGE.tsv, also .tsv.gz, .tsv.xz, ...
 --source=aligned:LANGUAGE=GLOB,...   one file for each language, of any name
 """
 
@@ -16,7 +16,7 @@ from decoupled.corpora.from_files import find_inputs
 from decoupled.corpora.parallel.parallel_text import ParallelText
 from decoupled.corpora.parallel.sentences import files_of
 
-RULES = 1
+RULES = 2
 _FLAG = "--source=aligned:"
 
 
@@ -53,8 +53,8 @@ def _paths(place: str) -> dict[str, Sequence[str]]:
     found = files_of(place)
     if not found:
         raise UserError(
-            f"{_FLAG}{place}: not a folder with files LANGUAGE.tsv or LANGUAGE.tsv.gz, "
-            "nor of the form LANGUAGE=GLOB,..."
+            f"{_FLAG}{place}: not a folder with files LANGUAGE.tsv or LANGUAGE.tsv.gz "
+            "(.bz2, .xz, .zst, .zip), nor of the form LANGUAGE=GLOB,..."
         )
     for language in found:
         locales.check_language(language, f"{_FLAG}{place}")

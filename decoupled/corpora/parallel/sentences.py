@@ -17,7 +17,7 @@ from decoupled.corpora.parallel.parallel_text import Line, ParallelText
 from decoupled.corpora.text_lines import clean_sentence, read_lines
 
 _MAX_ID = 200
-_NAME = re.compile(rf"({locales.CODE})\.tsv(?:\.gz)?")
+_NAME = re.compile(rf"({locales.CODE})\.tsv(?:\.(?:gz|bz2|xz|lzma|zst|zip))?")
 
 
 def files_of(folder: str) -> dict[str, list[str]]:
@@ -36,7 +36,8 @@ def read_sentences(
     """The sentences of a folder in the format of parallel/SPLIT/sentences.
 
     Args:
-      folder: has LANGUAGE.tsv (or .tsv.gz) of id, tab, text for two languages or more.
+      folder: has LANGUAGE.tsv, plain or compressed, of id, tab, text for two
+        languages or more.
       languages: the languages to read; None for all.
 
     Returns:
@@ -85,7 +86,7 @@ def read(text: ParallelText, dropped: collections.Counter) -> Iterator[Line]:
         if not line.strip():
             continue
         place = f"{text.path}:{number}"
-        columns = line.rstrip("\r\n").split("\t")
+        columns = line.split("\t")
         identifier = columns[0].strip()
         if len(columns) != 2 or not identifier:
             raise UserError(f"{place}: not id, tab, text")

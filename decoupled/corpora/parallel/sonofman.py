@@ -209,4 +209,6 @@ def _line(text: ParallelText, row) -> Line:
         clean = clean_sentence(verse.decode("utf-8"))
     except UnicodeDecodeError as error:
         raise UserError(f"{place}: not UTF-8") from error
+    if "\0" in clean:
+        raise UserError(f"{place}: a NUL character, which no verse has")
     return Line("{:02d}{:03d}{:03d}".format(*numbers), clean, place)

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
 from decoupled.core.errors import UserError
+from decoupled.corpora.unpacking import Damaged
 from decoupled.corpora.wikipedia import wiki_names
 from decoupled.corpora.wikipedia.dump_pages import (
     MAX_PAGE_BYTES,
@@ -25,7 +26,7 @@ from decoupled.corpora.wikipedia.dump_pages import (
     parse_namespaces,
     parse_page,
 )
-from decoupled.corpora.wikipedia.dump_stream import Damaged, xml_chunks
+from decoupled.corpora.wikipedia.dump_stream import xml_chunks
 
 OTHER_NAMESPACES = "pages outside namespace 0"
 REDIRECTS = "redirects"
@@ -59,8 +60,8 @@ def read_articles(
     """Yields the articles of a dump; memory holds one page and at most 64 MiB of XML.
 
     Args:
-      path: local or remote; `.xml`, `.xml.bz2` or `.xml.gz`, in any encoding that the
-        file's byte order mark or XML declaration names.
+      path: local or remote, plain or compressed, in any encoding that the file's byte
+        order mark or XML declaration names.
       dropped: counts the pages that are no articles, by reason.
       part, parts: every `parts`-th page, from page `part` on, is yielded or counted;
         the other pages are skipped without parsing. All parts together are the dump.

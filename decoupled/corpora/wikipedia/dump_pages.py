@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 from xml.parsers import expat
 
-from decoupled.corpora.wikipedia.dump_stream import Damaged
+from decoupled.corpora.unpacking import Damaged
 
 # MediaWiki itself refuses wikitext above 2 MiB ($wgMaxArticleSize).
 MAX_PAGE_BYTES = 64 << 20

@@ -1,19 +1,11 @@
-"""Reads the XML of a dump in chunks of UTF-8, from all compressions and encodings.
+"""Reads the XML of a dump in chunks of UTF-8, from all compressions and encodings."""
 
-Memory holds one chunk, even if a small file unpacks to a huge one.
-"""
-
-import bz2
 import codecs
 import re
-import zlib
 from collections.abc import Iterator
 
-from decoupled.core import files, gfile
 from decoupled.core.errors import UserError
-
-_READ = 1 << 18
-_CHUNK = 1 << 20
+from decoupled.corpora.unpacking import Damaged, unpacked
 
 _BYTE_ORDER_MARKS = (  # UTF-32's begin with UTF-16's.
     (codecs.BOM_UTF8, "utf-8"),
@@ -35,128 +27,17 @@ _ENCODINGS = re.compile(
 _FORMS_OF_TWO_BYTES = re.compile("utf-(16|32)")
 
 
-class Damaged(Exception):
-    """The file is truncated or cannot be unpacked; the message says where and why."""
-
-
 def xml_chunks(path: str) -> Iterator[bytes]:
     """Yields a dump's XML as UTF-8, without the byte order mark and XML declaration.
 
     Args:
-      path: local or remote; `.bz2` (also of several streams), `.gz`, or plain XML.
+      path: local or remote, plain or compressed.
 
     Raises:
-      UserError: the file cannot be opened, has a format that cannot be read as a stream
-        (.7z), or names an unknown encoding.
+      UserError: the file cannot be opened or unpacked, or names an unknown encoding.
       Damaged: the file is damaged; everything before the damage was yielded.
     """
-    if path.endswith(".7z"):
-        raise UserError(
-            f"{path}: .7z cannot be read as a stream; take the dump's .bz2, or convert "
-            f"it: 7z x -so {path} | bzip2 > {path.removesuffix('.7z')}.bz2"
-        )
-    chunks = _file_chunks(path)
-    if path.endswith(".bz2"):
-        chunks = _unpacked(chunks, _Bzip2, "bzip2")
-    elif path.endswith(".gz"):
-        chunks = _unpacked(chunks, _Gzip, "gzip")
-    return _as_utf8(chunks, path)
-
-
-def _file_chunks(path) -> Iterator[bytes]:
-    try:
-        with gfile.GFile(path, "rb") as handle:
-            while chunk := handle.read(_READ):
-                yield chunk
-    except gfile.OpError as error:
-        raise UserError(f"{path}: cannot read ({files.reason(error)})") from error
-
-
-class _Bzip2:
-    """One bzip2 stream."""
-
-    def __init__(self):
-        self._decompressor = bz2.BZ2Decompressor()
-
-    def unpack(self, data: bytes) -> bytes:
-        """At most `_CHUNK` bytes; b"" if more data is needed or the stream ended."""
-        return self._decompressor.decompress(data, _CHUNK)
-
-    @property
-    def hungry(self) -> bool:
-        """True if further output needs further data."""
-        return self._decompressor.needs_input
-
-    @property
-    def ended(self) -> bool:
-        """True after the stream's last byte."""
-        return self._decompressor.eof
-
-    @property
-    def rest(self) -> bytes:
-        """The given data that lies after the stream's end."""
-        return self._decompressor.unused_data
-
-
-class _Gzip:
-    """One gzip member; the methods are those of `_Bzip2`."""
-
-    def __init__(self):
-        self._decompressor = zlib.decompressobj(wbits=16 + zlib.MAX_WBITS)
-        self._full = False
-
-    def unpack(self, data: bytes) -> bytes:
-        output = self._decompressor.decompress(
-            self._decompressor.unconsumed_tail + data, _CHUNK
-        )
-        self._full = len(output) == _CHUNK
-        return output
-
-    @property
-    def hungry(self) -> bool:
-        return not self._full and not self._decompressor.unconsumed_tail
-
-    @property
-    def ended(self) -> bool:
-        return self._decompressor.eof
-
-    @property
-    def rest(self) -> bytes:
-        return self._decompressor.unused_data
-
-
-def _unpacked(chunks, make_stream, kind) -> Iterator[bytes]:
-    """Unpacks consecutive streams; zero bytes after the last one are padding."""
-    stream = None
-    offset = 0
-    for chunk in chunks:
-        offset += len(chunk)
-        while chunk:
-            if stream is None:
-                chunk = chunk.lstrip(b"\0") if offset > len(chunk) else chunk
-                if not chunk:
-                    break
-                stream = make_stream()
-            yield from _outputs(stream, chunk, kind, offset)
-            chunk = stream.rest if stream.ended else b""
-            stream = None if stream.ended else stream
-    if stream is not None:
-        raise Damaged(f"{kind} data ends too soon, at byte {offset} of the file")
-
-
-def _outputs(stream, chunk, kind, offset) -> Iterator[bytes]:
-    while True:
-        try:
-            output = stream.unpack(chunk)
-        except (OSError, zlib.error) as error:
-            raise Damaged(
-                f"{kind} data is damaged before byte {offset} of the file ({error})"
-            ) from error
-        if output:
-            yield output
-        if stream.ended or stream.hungry:
-            return
-        chunk = b""
+    return _as_utf8(unpacked(path), path)
 
 
 def _as_utf8(chunks, path) -> Iterator[bytes]:

@@ -37,7 +37,7 @@ from decoupled.model.variables import (
     initial_seed,
 )
 from decoupled.runs import run_folder
-from decoupled.training.checkpoints import write_list
+from decoupled.training.checkpoints import check_name, write_list
 
 CONVERSION = "conversion.json"
 FORMAT = "decoupled-conversion-1"
@@ -129,6 +129,7 @@ class Contents(NamedTuple):
     value_of: name -> float32 array or tensor.
     step: the global step.
     report: the content of conversion.json; must be JSON.
+    classifier_dropout: the rate before the layer of a task in training, if known.
     """
 
     model: ModelConfig
@@ -138,6 +139,7 @@ class Contents(NamedTuple):
     value_of: Callable[[str], np.ndarray | tf.Tensor]
     step: int
     report: dict[str, Any]
+    classifier_dropout: float | None = None
 
 
 def write_converted_folder(folder: str, contents: Contents) -> None:
@@ -147,6 +149,7 @@ def write_converted_folder(folder: str, contents: Contents) -> None:
       UserError: a weight cannot be read or is refused, or the folder exists or cannot
         be written.
     """
+    check_name(folder)
     with new_folder(folder) as temporary:
         _write(temporary, contents)
     _say_converted(contents.report, folder)
@@ -174,12 +177,15 @@ def initial_value(variable: Variable, model: ModelConfig) -> np.ndarray:
 
 
 def _write(folder: str, contents: Contents) -> None:
+    data = {"source": contents.report["source"]}
+    if contents.classifier_dropout is not None:
+        data["classifier_dropout"] = contents.classifier_dropout
     description = run_folder.ModelDir(
         command="convert",
         model=contents.model,
         vocabulary_fingerprint=contents.vocabulary.fingerprint,
         task=contents.task,
-        data={"source": contents.report["source"]},
+        data=data,
     )
     run_folder.claim(folder, description, contents.vocabulary.path)
     name = f"model.ckpt-{contents.step}"
@@ -205,6 +211,8 @@ def _say_converted(report: dict[str, Any], folder: str) -> None:
         console.say(f"  drawn anew: {name}")
     if report["encoder_only"]:
         console.say("  no MLM head and no output embedding: an encoder to fine-tune")
+    for note in report.get("notes", ()):
+        console.say(f"  {note}")
     for name, count in (report.get("vocabulary") or {}).items():
         console.say(f"  pieces, {name.replace('_', ' ')}: {count:,}")
     slots = report.get("optimizer_slots", 0)

@@ -12,10 +12,11 @@ from typing import Any
 import numpy as np
 
 from decoupled.configs import ModelConfig
+from decoupled.core import files
 from decoupled.core.errors import UserError
 from decoupled.core.files import check_target
 from decoupled.core.release import tf
-from decoupled.data.vocabulary import Vocabulary
+from decoupled.data.vocabulary import FILE_NAME, Vocabulary
 from decoupled.exports.checkpoint_files import CheckpointFile
 from decoupled.exports.interop.conversion import (
     Contents,
@@ -25,10 +26,14 @@ from decoupled.exports.interop.conversion import (
     match,
     write_converted_folder,
 )
+from decoupled.exports.interop.huggingface_config import original_settings
+from decoupled.exports.interop.huggingface_tokenizer import WORDPIECE, unused_rows
 from decoupled.exports.interop.safetensors_files import Shape
 from decoupled.model import variables as names
 
 _SIZES = "the model's gin file"
+# Of google-research/bert.
+_BERT_CONFIG = "bert_config.json"
 # The last part of a name -> the role of the variable. Other names may have any role.
 _ROLES = {
     "kernel": "kernel",
@@ -66,10 +71,8 @@ def from_original(
     check_target(model_dir)
     stored = CheckpointFile(checkpoint)
     pieces = Vocabulary(vocabulary)
-    if pieces.size > model.vocab_size:
-        raise UserError(
-            f"{vocabulary}: {pieces.size} pieces, the model has {model.vocab_size}"
-        )
+    notes = []
+    _check_folder(os.path.dirname(checkpoint), model, pieces, notes)
     weights = {
         name: shape
         for name, shape in stored.shapes.items()
@@ -92,13 +95,14 @@ def from_original(
     report = {
         "source": os.path.abspath(checkpoint),
         "kind": "original TensorFlow checkpoint",
-        "variables": len(matching.sources),
-        "parameters": sum(int(np.prod(shapes[name])) for name in matching.sources),
+        "variables": len(shapes),
+        "parameters": sum(int(np.prod(shape)) for shape in shapes.values()),
         "renamed": {theirs: ours for ours, theirs in sorted(renamed.items())},
         "unused": matching.unused,
         "unset": matching.unset,
         "encoder_only": not has_head,
         "optimizer_slots": len(slots),
+        "notes": notes,
     }
 
     def value_of(name: str) -> np.ndarray | tf.Tensor:
@@ -119,6 +123,41 @@ def from_original(
         ),
     )
     return report
+
+
+def _check_folder(folder, model, vocabulary, notes) -> None:
+    """Compares sizes and vocabulary with the files beside a checkpoint.
+
+    The checkpoint has neither the vocabulary nor all sizes, such as that of the heads.
+    """
+    if files.exists(os.path.join(folder, WORDPIECE)):
+        raise UserError(
+            f"{folder}: the model has WordPieces ({WORDPIECE}), whose rows from_tf "
+            "does not convert; save it with transformers and convert that with from_hf"
+        )
+    own, rows = os.path.join(folder, FILE_NAME), model.vocab_size
+    is_own = files.exists(own)
+    if is_own and Vocabulary(own).fingerprint != vocabulary.fingerprint:
+        raise UserError(f"--vocabulary: {vocabulary.path} is not {own}")
+    if vocabulary.size > rows or (vocabulary.size < rows and not is_own):
+        raise UserError(
+            f"{vocabulary.path}: {vocabulary.size} pieces, the model has {rows} rows; "
+            f"only {own} may have fewer pieces"
+        )
+    if vocabulary.size < rows:
+        notes.append(unused_rows(vocabulary.size, rows))
+    path = os.path.join(folder, _BERT_CONFIG)
+    if not files.exists(path):
+        return
+    content = files.read_json(path)
+    if not isinstance(content, dict):
+        raise UserError(f"{path}: not an object")
+    for name, value in original_settings(model).items():
+        found = content.get(name, value)
+        if found != value:
+            raise UserError(
+                f"{path}: {name} is {found!r}, but {value!r} in {_SIZES}; correct it"
+            )
 
 
 def match_by_shape(

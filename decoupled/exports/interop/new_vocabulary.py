@@ -282,6 +282,7 @@ def _convert(
             value_of=value_of,
             step=model.weights.global_step or 0,
             report=report,
+            classifier_dropout=run_folder.classifier_dropout(model_dir),
         ),
     )
     _say_unknown(report["unknown"])

@@ -14,16 +14,15 @@ from decoupled.core import console, files
 from decoupled.core.errors import UserError
 from decoupled.core.files import check_target, new_folder
 from decoupled.data.vocabulary import FILE_NAME
+from decoupled.exports.interop.huggingface_config import CONFIG, make_config
 from decoupled.exports.interop.huggingface_format import (
     BERT,
-    CONFIG,
     MASKED_LM,
     REMBERT,
     Family,
     huggingface_name,
     huggingface_shape,
     is_transposed,
-    make_config,
 )
 from decoupled.exports.interop.safetensors_files import FILE_NAME as WEIGHTS
 from decoupled.exports.interop.safetensors_files import write_safetensors
@@ -35,6 +34,7 @@ from decoupled.exports.trained_model import (
     task_head,
 )
 from decoupled.model import variables as names
+from decoupled.runs import run_folder
 
 
 def to_huggingface(
@@ -69,10 +69,12 @@ def to_huggingface(
         head,
         list(model.labels) if head in LABELLED else None,
         None if encoder_only else model.task,
+        None if encoder_only else run_folder.classifier_dropout(model_dir),
     )
     with new_folder(hf_dir) as folder:
         files.make_folder(folder)
-        _write_weights(model, family, head, shapes, os.path.join(folder, WEIGHTS))
+        path = os.path.join(folder, WEIGHTS)
+        written = _write_weights(model, family, head, shapes, path)
         write_tokenizer(folder, model.vocabulary, model.config)
         with files.atomic_write(os.path.join(folder, FILE_NAME), "wb") as handle:
             handle.write(model.vocabulary.model_bytes)
@@ -80,17 +82,17 @@ def to_huggingface(
     left_out = sorted(set(model.weights) - set(shapes))
     for name in left_out:
         console.say(f"  left out: {name}")
-    written = {
+    report = {
         "architecture": config["architectures"][0],
-        "tensors": len(shapes),
-        "parameters": sum(int(np.prod(shape)) for shape in shapes.values()),
+        "tensors": len(written),
+        "parameters": sum(int(np.prod(shape)) for shape in written.values()),
         "left_out": left_out,
     }
     console.say(
-        f"{hf_dir}: {written['architecture']}, {written['tensors']} tensors, "
-        f"{written['parameters']:,} parameters"
+        f"{hf_dir}: {report['architecture']}, {report['tensors']} tensors, "
+        f"{report['parameters']:,} parameters"
     )
-    return written
+    return report
 
 
 def _head(model: TrainedModel) -> str | None:
@@ -140,9 +142,9 @@ def _write_weights(
     head: str | None,
     shapes: dict[str, names.Shape],
     path: str,
-) -> None:
+) -> dict[str, names.Shape]:
     """Writes the weights one by one, and the unit matrix that RemBERT needs if
-    E_in = H."""
+    E_in = H; returns the shapes by transformers' names."""
     ours = {huggingface_name(name, family, head): name for name in shapes}
     theirs = {
         parameter: huggingface_shape(name, shapes[name])
@@ -158,6 +160,7 @@ def _write_weights(
         return value.T if is_transposed(ours[parameter]) else value
 
     write_safetensors(path, theirs, value_of)
+    return theirs
 
 
 def _identity_projection(config: ModelConfig, family: Family) -> dict[str, np.ndarray]:

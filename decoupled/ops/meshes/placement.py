@@ -33,7 +33,7 @@ def bfloat16_is_slow() -> bool:
 
     A processor without bfloat16 instructions emulates them, and Intel's AVX-512 ones
     are slower than those for float32: 145 against 245 GFLOP/s on two cores of a
-    Sapphire Rapids, and 52 by emulation (docs/performance_xeon.md). Intel's matrix
+    Sapphire Rapids, and 52 by emulation. Intel's matrix
     units (AMX), AMD's AVX-512 and GPUs are fast. A processor is taken to be fast if
     the system does not describe it as Linux does on x86.
     """
@@ -140,7 +140,7 @@ def _multiply(
     In float32, the kernel for single matrices is slow if the rows of a transposed
     factor are long. A product with an output embedding of width 3072 takes 1.7 times as
     long as with the kernel for batches, which is slower in all other cases
-    (docs/performance_experiments.md).
+    (docs/performance.md).
     """
     product = functools.partial(
         tf.matmul, transpose_a=transpose_a, transpose_b=transpose_b

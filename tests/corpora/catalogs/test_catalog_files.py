@@ -153,6 +153,29 @@ def test_damaged_catalog_is_named_with_its_line(package):
         catalog_files.read_catalogs([name])
 
 
+def test_lines_end_at_line_feeds_only(package):
+    content = entry("One file", "Eine\u2028Datei\x85mit\x0bLinien")
+    name = package({"locale/de/LC_MESSAGES/django.po": content})
+    read = translations(catalog_files.read_catalogs([name]))
+    assert read["One file"]["de"] == "Eine Datei mit Linien"
+
+
+def test_a_nul_is_refused(package):
+    name = package({"locale/de/LC_MESSAGES/django.po": entry("One", "E\0ins")})
+    with pytest.raises(UserError, match="django.po: not a gettext catalog .a NUL"):
+        catalog_files.read_catalogs([name])
+
+
+def test_a_catalog_that_is_a_path_opens_no_other_file(package, tmp_path):
+    other = tmp_path / "other.po"
+    other.write_text(HEADER + entry("Secret", "Geheim"))
+    name = package({"locale/de/LC_MESSAGES/django.po": entry("One", "Eins")})
+    path = tmp_path / name / "locale/de/LC_MESSAGES/django.po"
+    path.write_text(str(other))
+    with pytest.raises(UserError, match="django.po: not a gettext catalog .line 1"):
+        catalog_files.read_catalogs([name])
+
+
 def test_fingerprint_changes_with_the_content(package):
     one = package({"locale/de/LC_MESSAGES/django.po": entry("One", "Eins")})
     other = package({"locale/de/LC_MESSAGES/django.po": entry("One", "Ein")})

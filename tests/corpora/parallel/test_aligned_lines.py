@@ -1,7 +1,10 @@
 """Files of id, tab, text: which are found, and what a line may be."""
 
+import bz2
 import collections
 import gzip
+import lzma
+import os
 
 import pytest
 
@@ -27,6 +30,27 @@ def test_languages_are_the_names_of_the_files_of_a_folder(tmp_path):
     assert list(sentences.read(found[1], collections.Counter())) == [
         ("GEN.1.1", "A.", f"{tmp_path}/zh-Hant.tsv.gz:1")
     ]
+
+
+def test_files_are_compressed_as_their_content_says(tmp_path):
+    content = "\ufeff1.1\tA.\r\n1.2\tB.\x85B.\r".encode()
+    (tmp_path / "de.tsv.xz").write_bytes(lzma.compress(content))
+    (tmp_path / "en.tsv.bz2").write_bytes(bz2.compress(content[:5]))
+    with open(tmp_path / "en.tsv.bz2", "ab") as joined:
+        joined.write(bz2.compress(content[5:]))
+    (tmp_path / "fr.tsv.gz").write_bytes(content)
+    (tmp_path / "it.tsv").write_bytes(gzip.compress(content))
+    found = find(tmp_path)
+    assert [text.language for text in found] == ["de", "en", "fr", "it"]
+    for text in found:
+        lines = sentences.read(text, collections.Counter())
+        assert [line[:2] for line in lines] == [("1.1", "A."), ("1.2", "B. B.")]
+
+
+def test_a_pipe_is_refused(tmp_path):
+    os.mkfifo(tmp_path / "en.tsv")
+    with pytest.raises(UserError, match=r"en\.tsv: a pipe or a device"):
+        find(tmp_path)
 
 
 def test_languages_may_be_given(tmp_path):

@@ -316,7 +316,10 @@ def test_what_is_no_dump_is_refused(tmp_path, content, message):
 def test_a_file_that_is_not_compressed_as_its_name_says(tmp_path):
     path = tmp_path / "a.xml.bz2"
     path.write_bytes(dump_xml(PAGES).encode())
-    assert "bzip2 data is damaged" in read_until_error(str(path))[1]
+    articles, _ = read(str(path))
+    assert [article.title for article in articles] == [
+        f"Article {number}" for number in range(7)
+    ]
 
 
 def test_a_missing_file_is_named(tmp_path):
@@ -328,7 +331,7 @@ def test_7z_is_refused_with_advice(tmp_path):
     path = tmp_path / "a.xml.7z"
     path.write_bytes(b"7z\xbc\xaf")
     _, message = read_until_error(str(path))
-    assert "take the dump's .bz2, or convert it: 7z x -so" in message
+    assert "convert it: 7z x -so" in message
 
 
 # What is hostile

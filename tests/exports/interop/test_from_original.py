@@ -14,6 +14,7 @@ from tests.exports.models import (
     model_config,
     pretrained_weights,
     random_arrays,
+    train_sentencepiece,
     write_checkpoint,
 )
 
@@ -187,3 +188,37 @@ def test_nothing_is_overwritten(tmp_path, vocabulary):
     (tmp_path / "converted" / "mine").touch()
     with pytest.raises(UserError, match="converted: exists; choose a new folder"):
         convert(tmp_path, vocabulary, random_arrays({"a": (1,)}))
+
+
+def test_files_beside_a_checkpoint_are_compared(tmp_path, vocabulary):
+    arrays = pretrained_weights(CONFIG)
+    (tmp_path / "vocab.txt").write_text("[PAD]")
+    with pytest.raises(UserError, match="WordPieces .*from_tf does not convert"):
+        convert(tmp_path, vocabulary, arrays)
+    (tmp_path / "vocab.txt").unlink()
+    config = tmp_path / "bert_config.json"
+    for content, message in (
+        ({"num_attention_heads": 4}, "num_attention_heads is 4, but 2 in the model"),
+        ({"hidden_act": "relu"}, "hidden_act is 'relu', but 'gelu'"),
+        (["relu"], "not an object"),
+    ):
+        config.write_text(json.dumps(content))
+        with pytest.raises(UserError, match=message):
+            convert(tmp_path, vocabulary, arrays)
+    config.write_text('{"num_attention_heads": 2, "hidden_dropout_prob": 0.3}')
+    train_sentencepiece(str(tmp_path / "sentencepiece.model"), vocab_size=47)
+    with pytest.raises(UserError, match="--vocabulary: .* is not "):
+        convert(tmp_path, vocabulary, arrays)
+    assert not (tmp_path / "converted").exists()
+
+
+def test_a_smaller_vocabulary_must_be_the_checkpoints_own(tmp_path, vocabulary):
+    config = model_config(vocab_size=50)
+    arrays = pretrained_weights(config)
+    with pytest.raises(UserError, match="48 pieces, the model has 50 rows; only"):
+        convert(tmp_path, vocabulary, arrays, config=config)
+    (tmp_path / "sentencepiece.model").write_bytes(vocabulary.model_bytes)
+    _, report = convert(tmp_path, vocabulary, arrays, config=config)
+    assert report["notes"] == [
+        "48 pieces, 50 rows of embeddings: no text uses the last rows"
+    ]

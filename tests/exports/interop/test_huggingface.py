@@ -16,6 +16,8 @@ from decoupled.exports.interop import to_huggingface as to_hf
 from decoupled.exports.interop.from_huggingface import from_huggingface
 from decoupled.exports.interop.to_huggingface import to_huggingface
 from decoupled.exports.trained_model import chosen_prefix, open_trained_model
+from decoupled.model import variables as names
+from decoupled.model.variables import MASKED_LM
 from decoupled.runs import run_folder
 from tests.command_line import decoupled
 from tests.exports.models import (
@@ -27,6 +29,7 @@ from tests.exports.models import (
 
 SPANS = {"name": "xquad", "labels": [], "kind": "question answering"}
 TAGS = {"name": "panx", "labels": ["O", "B-PER"], "kind": "tagging"}
+COMPANIONS = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json")
 COUPLED = {"coupled": True, "input_embedding_size": 8, "output_embedding_size": 8}
 
 
@@ -187,6 +190,36 @@ def test_architecture_of_each_kind_of_model(
     for name in set(before.shapes) - {"global_step"}:
         assert np.array_equal(before[name], after[name]), name
     assert run_folder.read(str(tmp_path / "ours")).task == task
+
+
+def test_parameters_are_counted_as_converted(tmp_path, vocabulary):
+    """Of the converted model: its own rows, and what is initialised."""
+    target = write(tmp_path, vocabulary, **COUPLED)
+    for name in ("sentencepiece.model", *COMPANIONS):
+        (target / name).unlink()
+    rewrite(target, vocab_size=53, bos_token_id=None, eos_token_id=None)
+    tensors = load_file(target / "model.safetensors")
+    for name in ("bert.embeddings.word_embeddings.weight", "cls.predictions.bias"):
+        tensors[name] = np.concatenate([tensors[name], tensors[name][:5]])
+    del tensors["bert.embeddings.token_type_embeddings.weight"]
+    save_file(tensors, target / "model.safetensors")
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *map(str, range(48))]
+    (target / "vocab.txt").write_text("\n".join(words))
+    unset = "bert/embeddings/token_type_embeddings"
+    report = read(target, tmp_path, [unset], vocabulary=vocabulary.path)
+    model = open_trained_model(str(tmp_path / "ours"))
+    sizes = [np.prod(shape) for shape in names.shapes(model.config, MASKED_LM).values()]
+    assert report["parameters"] == sum(sizes)
+    assert report["variables"] == len(sizes)
+    assert report["unset"] == [unset]
+
+
+def test_a_written_projection_is_counted(tmp_path, vocabulary):
+    folder, prefix = trained(tmp_path / "t", vocabulary, input_embedding_size=8)
+    written = to_huggingface(folder, prefix, str(tmp_path / "hf"), encoder_only=False)
+    tensors = load_file(tmp_path / "hf" / "model.safetensors")
+    assert written["tensors"] == len(tensors)
+    assert written["parameters"] == sum(value.size for value in tensors.values())
 
 
 def test_labels_come_along(tmp_path, vocabulary):
@@ -413,9 +446,11 @@ def test_a_projection_of_equal_widths_is_kept_unless_it_is_the_identity(
     assert np.array_equal(weights[name], kernel.T)
 
 
-def test_a_folder_without_vocabulary_needs_one(folder, tmp_path, vocabulary):
+def test_a_folder_with_tokenizer_json_alone_needs_its_vocabulary(
+    folder, tmp_path, vocabulary
+):
     (folder / "sentencepiece.model").unlink()
-    with pytest.raises(UserError, match="name the vocabulary of your data with"):
+    with pytest.raises(UserError, match="name the sentencepiece.model that it was"):
         read(folder, tmp_path)
     read(folder, tmp_path, vocabulary=vocabulary.path)
     assert (tmp_path / "ours" / "sentencepiece.model").read_bytes() == (
@@ -441,11 +476,13 @@ def test_a_folder_of_pickles_is_refused_and_nothing_written(folder, tmp_path):
 
 def test_rows_of_wordpieces_become_rows_of_pieces(tmp_path, vocabulary):
     target = write(tmp_path, vocabulary, **COUPLED)
-    (target / "sentencepiece.model").unlink()
+    for name in ("sentencepiece.model", *COMPANIONS):
+        (target / name).unlink()
     words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "S", "##e"]
     words += [f"unused{index}" for index in range(48 - len(words))]
     (target / "vocab.txt").write_text("\n".join(words) + "\n")
-    with pytest.raises(UserError, match="has only vocab.txt; name the vocabulary"):
+    rewrite(target, bos_token_id=None, eos_token_id=None)
+    with pytest.raises(UserError, match="has only WordPieces; name the vocabulary"):
         read(target, tmp_path)
     report = read(target, tmp_path, vocabulary=vocabulary.path)
     assert sum(report["vocabulary"].values()) == vocabulary.size

@@ -1,0 +1,246 @@
+"""How a command ends: its exit code, its last line, and what Ctrl-C does until then.
+
+The only place that catches what ends a command. What the user can mend ends in one line
+on stderr: a mistake, a full disk, a file that cannot be read, too little memory. Any
+other exception is a defect and keeps its traceback.
+
+Needs only Python itself: it is imported before everything else.
+"""
+
+import contextlib
+import io
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from typing import NoReturn
+
+from decoupled.core.errors import (
+    WORKER_LOST_CODE,
+    Interrupted,
+    Terminated,
+    UserError,
+    WorkerLost,
+    in_one_line,
+    printable,
+)
+
+USER_ERROR_CODE = 2
+INTERRUPTED_CODE = 130
+BROKEN_PIPE_CODE = 141
+# The exit code that a shell shows after SIGTERM (15): 128 + 15.
+TERMINATED_CODE = 143
+# Seconds after which a KeyboardInterrupt that Python dropped comes again.
+_PAUSE = 0.01
+_IMPORT = "<frozen importlib._bootstrap>"
+_STDOUT = "stdout"
+# TensorFlow's errors about files and memory; all others are defects.
+_OUTSIDE = (
+    "DataLossError",
+    "NotFoundError",
+    "PermissionDeniedError",
+    "ResourceExhaustedError",
+    "UnauthenticatedError",
+    "UnavailableError",
+)
+
+# What has to be done however the process ends.
+_clean_ups: list[Callable[[], None]] = []
+_report_unraisable = sys.unraisablehook
+# The running command, and the command line that resumes it.
+_name, _resuming = "decoupled", ""
+
+
+def call_command(name: str) -> None:
+    """Gives the name that begins the last line, such as "decoupled analyze weat"."""
+    global _name
+    _name = name
+
+
+def resume_with(command: str) -> None:
+    """Gives the command line that is printed if Ctrl-C ends the command from now on."""
+    global _resuming
+    _resuming = command
+
+
+def end(work: Callable[[], int | None]) -> NoReturn:
+    """Does the work of a command and exits with its code, or 0.
+
+    docs/configuration.md lists the codes. An exception that is a defect is raised.
+    """
+    try:
+        _handle_interrupts()
+        _open_streams()
+        try:
+            code = work()
+        except SystemExit as stop:
+            code = stop.code
+        sys.stdout.flush()
+    except BaseException as error:
+        _leave_at_once_on_interrupts()
+        code, line = _code_and_line(error)
+        if code is None:
+            raise
+        _discard_output()
+        if line:
+            with contextlib.suppress(OSError):
+                print(f"{printable(_name)}: {line}", file=sys.stderr)
+    _leave_at_once_on_interrupts()
+    sys.exit(code)
+
+
+def _handle_interrupts():
+    # If Ctrl-C is ignored, as under nohup, it stays so.
+    if signal.getsignal(signal.SIGINT) != signal.SIG_IGN:
+        signal.signal(signal.SIGINT, _interrupt)
+        sys.unraisablehook = _unraisable
+
+
+def _leave_at_once_on_interrupts():
+    """From here on nothing has to be put in order."""
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    if signal.getsignal(signal.SIGINT) != signal.SIG_IGN:
+        signal.signal(signal.SIGINT, _leave_at_once)
+
+
+@contextlib.contextmanager
+def cleaned_up(clean_up: Callable[[], None]) -> Iterator[None]:
+    """Calls `clean_up` after the block, also if Ctrl-C ends it in an import."""
+    _clean_ups.append(clean_up)
+    try:
+        yield
+    finally:
+        _clean_ups.remove(clean_up)
+        clean_up()
+
+
+def _leave_at_once(number, frame):
+    for clean_up in reversed(_clean_ups):
+        clean_up()
+    os._exit(INTERRUPTED_CODE)
+
+
+def _interrupt(number, frame):
+    """Raises KeyboardInterrupt, but leaves at once if it comes in an import.
+
+    NumPy and TensorFlow turn an exception in their import into another one, or into an
+    abort.
+    """
+    while frame is not None:
+        if frame.f_code.co_filename == _IMPORT:
+            _leave_at_once(number, frame)
+        frame = frame.f_back
+    raise KeyboardInterrupt
+
+
+def _unraisable(given):
+    """Python drops an exception in a destructor; a KeyboardInterrupt comes again."""
+    if issubclass(given.exc_type, KeyboardInterrupt):
+        signal.signal(signal.SIGALRM, _interrupt)
+        signal.setitimer(signal.ITIMER_REAL, _PAUSE)
+    else:
+        _report_unraisable(given)
+
+
+class _Stdout(io.TextIOWrapper):
+    """Stdout, whose errors name it, and which can print any text.
+
+    Where stdout is ASCII, other characters appear as in "\\xe9".
+    """
+
+    def write(self, text: str) -> int:
+        with _named():
+            return super().write(text)
+
+    def flush(self) -> None:
+        with _named():
+            super().flush()
+
+
+@contextlib.contextmanager
+def _named():
+    try:
+        yield
+    except OSError as error:
+        error.filename = _STDOUT
+        raise
+
+
+def _open_streams():
+    """Opens closed streams, and stdout as `_Stdout`.
+
+    A file that is opened later would take the number of a closed stream, and get what
+    libraries print.
+
+    Raises:
+      UserError: stdout is closed.
+    """
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)
+    before = sys.stdout
+    if before is None:
+        sys.stdout = open(os.devnull, "w", encoding="utf-8")
+        raise UserError(f"{_STDOUT}: is closed; send it to a file or to /dev/null")
+    if before is sys.__stdout__:
+        options = {
+            "encoding": before.encoding,
+            "errors": "backslashreplace",
+            "line_buffering": before.line_buffering,
+            "write_through": before.write_through,
+        }
+        sys.stdout = sys.__stdout__ = _Stdout(before.detach(), **options)
+
+
+def _code_and_line(error: BaseException) -> tuple[int | None, str]:
+    """The exit code for an exception, None for a defect; and the last line, or ""."""
+    if isinstance(error, Interrupted | KeyboardInterrupt):
+        if not _resuming:
+            return INTERRUPTED_CODE, ""
+        message = str(error) or "interrupted"
+        return INTERRUPTED_CODE, printable(f"{message}; go on with: {_resuming}")
+    if isinstance(error, Terminated):
+        return TERMINATED_CODE, in_one_line(str(error))
+    if isinstance(error, WorkerLost):
+        return WORKER_LOST_CODE, f"error: {in_one_line(str(error))}"
+    if isinstance(error, BrokenPipeError) and error.filename == _STDOUT:
+        return BROKEN_PIPE_CODE, ""
+    message = _message(error)
+    if message is None:
+        return None, ""
+    return USER_ERROR_CODE, f"error: {in_one_line(message)}"
+
+
+def _message(error: BaseException) -> str | None:
+    """What the user can mend, in words; None for a defect."""
+    if isinstance(error, UserError):
+        return str(error)
+    if isinstance(error, MemoryError):
+        amount = f" ({error})" if str(error) else ""
+        return (
+            f"not enough memory{amount}; end other programs, use a larger machine, or "
+            "give the command less at once"
+        )
+    if isinstance(error, OSError) and error.strerror:
+        where = f"{os.fsdecode(error.filename)}: " if error.filename else ""
+        return f"{where}{error.strerror}"
+    kinds = getattr(sys.modules.get("tensorflow"), "errors", None)
+    kinds = tuple(getattr(kinds, kind) for kind in _OUTSIDE) if kinds else ()
+    if isinstance(error, kinds):
+        from decoupled.core.files import reason
+
+        return reason(error)
+    return None
+
+
+def _discard_output():
+    """Prints what is buffered; if that fails, nothing is printed any more.
+
+    The interpreter would try again at its end, and fail with a traceback.
+    """
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,0 +1,133 @@
+"""What a label is: a line of text, without blanks around it, that looks like no other.
+
+Blanks around a label are ignored. Control characters and line ends are refused: files
+of predictions have a label a line, and a tab after it. Two labels of one task that look
+the same are refused too: they differ in invisible characters or in their Unicode form,
+as a composed and a decomposed accent. They are not made one, because predictions have
+the spelling of the file, and other programs compare them with it byte by byte.
+"""
+
+import re
+import unicodedata
+from collections.abc import Iterable
+from typing import Any
+
+from decoupled.core.errors import UserError, quoted
+
+# What is ignored around labels, numbers and names of columns. Other white space, as a
+# no-break space, is text.
+BLANKS = " \t"
+# Characters that end lines or steer a terminal, and halves of surrogate pairs.
+_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
+# Variation selectors, fillers and others that show nothing and are no Cf.
+_SHOWS_NOTHING = re.compile(
+    "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0"
+    "\U000e0100-\U000e01ef]"
+)
+
+# The only difference between the flags of some regions.
+_TAGS = range(0xE0020, 0xE0080)
+
+
+def label_in(cell: str, where: str) -> str:
+    """The label in a cell, without the blanks around it.
+
+    Args:
+      where: the cell's file and line, or the setting, for messages.
+
+    Raises:
+      UserError: it shows no character, or has a control character.
+    """
+    label = cell.strip(BLANKS)
+    if label and label.isascii() and label.isprintable():
+        return label
+    if found := _CONTROL.search(label):
+        raise UserError(
+            f"{where}: label {quoted(label)} has the control character "
+            f"U+{ord(found[0]):04X}; a label is one line of text"
+        )
+    if not look(label):
+        raise UserError(f"{where}: label {quoted(label)} shows no character")
+    return label
+
+
+def check_labels(labels: Iterable[Any], where: str) -> list[str]:
+    """The labels of a list, in its order, without the blanks around them.
+
+    Args:
+      where: the file or setting that has the list, for messages.
+
+    Raises:
+      UserError: one is no text, shows nothing or has a control character; or two are
+        equal or look the same.
+    """
+    known: dict[str, str] = {}
+    for cell in labels:
+        if not isinstance(cell, str):
+            raise UserError(f"{where}: label {quoted(cell)} is not a text")
+        label = label_in(cell, where)
+        if (other := known.get(look(label))) is not None:
+            raise UserError(f"{where}: {same_look(label, other)}")
+        known[look(label)] = label
+    return list(known.values())
+
+
+def same_look(label: str, other: str) -> str:
+    """The end of a message about two labels of one look."""
+    if label == other:
+        return f"label {quoted(label)} occurs twice"
+    return (
+        f"labels {ascii(label)} and {ascii(other)} look the same (Unicode form or "
+        "invisible characters); write both in the same way"
+    )
+
+
+def look(label: str) -> str:
+    """The same text for all labels that look the same."""
+    if label.isascii():
+        return label
+    shown = "".join(
+        c for c in label if unicodedata.category(c) != "Cf" or ord(c) in _TAGS
+    )
+    shown = " ".join(_SHOWS_NOTHING.sub("", shown).split())
+    return unicodedata.normalize("NFC", shown)
+
+
+class LabelReader:
+    """Labels in the cells of files, which are known or are collected.
+
+    Args:
+      labels: the known ones; None accepts every label and collects them.
+      where: the file or setting that has the labels, for messages.
+    """
+
+    def __init__(self, labels: Iterable[str] | None = None, where: str = ""):
+        self._collects = labels is None
+        self._known = {look(label): (label, where) for label in labels or ()}
+        self._cells: dict[str, str] = {}
+
+    @property
+    def labels(self) -> list[str]:
+        """The known or collected ones, sorted."""
+        return sorted(label for label, _ in self._known.values())
+
+    def read(self, cell: str, where: str) -> str | None:
+        """The label in a cell; None if it is unknown.
+
+        Args:
+          where: file and line, for messages.
+
+        Raises:
+          UserError: as for `label_in`; or it only looks like another label.
+        """
+        if cell in self._cells:
+            return self._cells[cell]
+        label = label_in(cell, where)
+        if self._collects:
+            self._known.setdefault(look(label), (label, where))
+        known, place = self._known.get(look(label), (None, ""))
+        if known not in (None, label):
+            raise UserError(f"{where}: {same_look(label, known)}; the other: {place}")
+        if known is not None:
+            self._cells[cell] = label
+        return known

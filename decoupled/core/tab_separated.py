@@ -1,0 +1,175 @@
+"""Tables with tabs between cells, as users' files have them: when quotes are text.
+
+Many such files are lines that are cut at tabs, and their quotes are text. Others were
+written by Python's csv.writer or by pandas: a cell with a quote, a tab or a line end is
+in quotes, and a quote inside is doubled. A file does not say which it is. `read_rows`
+undoes what csv.writer has written, and keeps every other quote:
+
+* `"He said ""yes""."` is `He said "yes".`; `"Yes"`, which csv.writer does not write, is
+  text, unless the whole file has every text in quotes (QUOTE_ALL, QUOTE_NONNUMERIC).
+* A cell goes on after a line end or a tab only if csv.writer has written the whole
+  file, and no line inside the cell is a row by itself. So a quote without its partner
+  takes no lines with it.
+
+The text is read at most twice.
+"""
+
+import re
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+from decoupled.core.files import LINE_END, split_lines
+
+_NEEDS_QUOTES = frozenset('"\t\r\n')
+_SEPARATOR = re.compile(r"\t|\r\n|\r|\n|\Z")
+
+
+class Row(NamedTuple):
+    """Cells, and the line where they begin, from 1."""
+
+    line: int
+    cells: list[str]
+
+
+def read_rows(
+    text: str,
+    label: int | str | None = None,
+    is_label: Callable[[str], bool] | None = None,
+) -> list[Row]:
+    """The rows of a table. An empty line is a row with an empty cell.
+
+    Args:
+      label: the column of the labels or numbers: from 0, or its name in the first row.
+        With it, a line inside a quoted cell is a row only if it has a label there.
+      is_label: whether a cell is a label; None takes those of the rows with quotes
+        undone.
+    """
+    by_line = [Row(n, line.split("\t")) for n, line in enumerate(split_lines(text), 1)]
+    if '"' not in text:
+        return by_line
+    opens = any(_is_open(cell) for row in by_line for cell in row.cells)
+    first = by_line[0].cells
+    if opens or (len(first) > 1 and all(map(_is_quoted, first))):
+        rows = _written_rows(text)
+        if rows and not _lines_are_rows(by_line, rows, label, is_label):
+            return rows
+    return [Row(row.line, _cells_of_line(row.cells)) for row in by_line]
+
+
+def unquoted(cell: str) -> str:
+    """A cell that was cut from a line; only what csv.writer quotes loses its quotes."""
+    if not _is_quoted(cell):
+        return cell
+    inside = cell[1:-1].replace('""', '"')
+    return cell if _NEEDS_QUOTES.isdisjoint(inside) else inside
+
+
+def row_text(cells: Iterable[str]) -> str:
+    """The line that `read_rows` reads as these cells; csv.writer writes the same."""
+    return "\t".join(map(_quoted, cells)) + "\n"
+
+
+def _quoted(cell):
+    if _NEEDS_QUOTES.isdisjoint(cell):
+        return cell
+    return '"' + cell.replace('"', '""') + '"'
+
+
+def _is_quoted(cell):
+    """Whether a cell is in quotes, and all quotes inside are doubled."""
+    return (
+        len(cell) > 1
+        and cell[0] == cell[-1] == '"'
+        and '"' not in cell[1:-1].replace('""', "")
+    )
+
+
+def _is_open(cell):
+    return cell.startswith('"') and not _is_quoted(cell)
+
+
+def _cells_of_line(cells):
+    # csv.writer writes a row with one empty cell so.
+    return [""] if cells == ['""'] else [*map(unquoted, cells)]
+
+
+def _written_rows(text) -> list[Row] | None:
+    """The rows of a text that csv.writer has written; None for any other text."""
+    rows, cells, line, at, end = [], [], 1, 0, ""
+    needless = bare = False
+    while at < len(text) or end == "\t":
+        first, is_quoted = at, text.startswith('"', at)
+        if is_quoted:
+            at = _after_quotes(text, at)
+            found = at and _SEPARATOR.match(text, at)
+        else:
+            found = _SEPARATOR.search(text, at)
+        if not found:
+            return None
+        cell, end, at = text[first : found.start()], found[0], found.end()
+        if is_quoted:
+            cell = cell[1:-1].replace('""', '"')
+            alone = not (cell or cells) and end != "\t"
+            needless |= _NEEDS_QUOTES.isdisjoint(cell) and not alone
+        elif '"' in cell:
+            return None
+        else:
+            bare |= not _is_number(cell)
+        cells.append(cell)
+        if end != "\t":
+            rows.append(Row(line, cells))
+            line += 1 + sum(len(LINE_END.findall(cell)) for cell in cells)
+            cells = []
+    # Quotes that csv.writer needs not are around every text of a file, or around none.
+    return None if needless and bare else rows
+
+
+def _after_quotes(text, at):
+    """The place after a cell in quotes that begins at `at`; None if it does not end."""
+    end = text.find('"', at + 1)
+    while text.startswith('"', end + 1) and end >= 0:
+        end = text.find('"', end + 2)
+    return None if end < 0 else end + 1
+
+
+def _is_number(cell):
+    try:
+        float(cell or 0)
+    except ValueError:
+        return False
+    return True
+
+
+def _lines_are_rows(by_line, rows, label, is_label):
+    """Whether lines inside the quotes of a cell are rows, so that quotes are text."""
+    width, first = len(rows[0].cells), 0
+    if any(len(row.cells) != width for row in rows if row.cells != [""]):
+        return True
+    if isinstance(label, str):
+        names, first = rows[0].cells, 1
+        label = names.index(label) if label in names else None
+    # Quotes around a tab are in one line. They are text if every line ends in a label.
+    if is_label and label is not None:
+        wide = all(len(line.cells) == label + 1 for line in by_line)
+        if wide and all(is_label(line.cells[label]) for line in by_line[first:]):
+            return True
+    if label is not None and label >= width:
+        label = None
+    if label is not None and is_label is None:
+        known = {row.cells[label] for row in rows if len(row.cells) == width}
+        is_label = known.__contains__
+
+    def is_row(line):
+        is_whole = len(line.cells) == width
+        return is_whole and (label is None or is_label(line.cells[label]))
+
+    ends = [row.line for row in rows[1:]] + [len(by_line) + 1]
+    for row, end in zip(rows, ends, strict=True):
+        lines = by_line[row.line - 1 : end - 1]
+        if len(lines) == 1 or width == 1:
+            continue
+        # The first or the last line alone has the label in any case.
+        filled = [line for line in lines if line.cells != [""]]
+        if all(map(is_row, filled)) or any(map(is_row, lines[1:-1])):
+            return True
+    return False

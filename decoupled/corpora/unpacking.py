@@ -1,0 +1,331 @@
+"""The content of text files, plain or compressed, whatever their names say.
+
+The first bytes of a file decide how it is unpacked. Archives and other files that hold
+no text are refused, with a command that helps. Memory holds one chunk, even if a small
+file unpacks to a huge one.
+"""
+
+import bz2
+import functools
+import lzma
+import shlex
+import tarfile
+import zipfile
+import zlib
+from collections.abc import Callable, Iterator
+from typing import IO, NamedTuple
+
+from decoupled.core import files, gfile, installed
+from decoupled.core.errors import UserError
+
+# This many bytes of the content tell the kind of a file.
+HEAD = 1 << 18
+_READ = 1 << 18
+_CHUNK = 1 << 20
+# A file of xz may ask for up to 4 GiB; its strongest usual setting needs 65 MiB.
+_XZ_MEMORY = 1 << 29
+_TAR_BLOCK = 512
+_SHOWN_MEMBERS = 3
+# What macOS and some packers add to an archive.
+_NO_MEMBERS = ("__MACOSX/", ".DS_Store")
+
+
+class Damaged(Exception):
+    """The file is truncated or cannot be unpacked; the message says where and why."""
+
+
+class Packing(NamedTuple):
+    """A compression.
+
+    command: what writes a file's content to standard output.
+    unpack: (handle, path) -> the content in chunks of at most `_CHUNK` bytes.
+    """
+
+    name: str
+    command: str
+    unpack: Callable[[IO[bytes], str], Iterator[bytes]]
+
+
+def unpacked(path: str) -> Iterator[bytes]:
+    """Yields the content of a file in chunks.
+
+    Raises:
+      UserError: the file cannot be opened, holds no text that can be read as a stream
+        (an archive, a PDF), or needs too much memory to unpack.
+      Damaged: the file is damaged; everything before the damage was yielded.
+    """
+    files.check_regular(path)
+    try:
+        with gfile.GFile(path, "rb") as handle:
+            packing = packing_of(handle.read(_READ))
+            handle.seek(0)
+            chunks = packing.unpack(handle, path) if packing else _read(handle)
+            yield from _text_chunks(chunks, path, packing)
+    except gfile.OpError as error:
+        raise UserError(f"{path}: cannot read ({files.reason(error)})") from error
+
+
+def head_of(path: str) -> bytes:
+    """The first `HEAD` bytes of a file's content, less if it is shorter or damaged."""
+    head = b""
+    try:
+        for chunk in unpacked(path):
+            head += chunk
+            if len(head) >= HEAD:
+                break
+    except Damaged:
+        pass
+    return head[:HEAD]
+
+
+def packing_of(first: bytes) -> Packing | None:
+    """The compression of a file, by its first bytes; None for all other files."""
+    for packing, starts in _PACKINGS.items():
+        if first.startswith(starts):
+            return packing
+    return None
+
+
+def shown_content(path: str) -> str:
+    """A command that writes the content of a file to standard output."""
+    with gfile.GFile(path, "rb") as handle:
+        packing = packing_of(handle.read(16))
+    return f"{packing.command if packing else 'cat'} {shlex.quote(path)}"
+
+
+def _text_chunks(chunks, path, packing) -> Iterator[bytes]:
+    """The chunks, after a look at the first bytes of the content."""
+    first = b""
+    for chunk in chunks:
+        first += chunk
+        if len(first) >= _TAR_BLOCK:
+            break
+    _check_content(first, path, packing)
+    yield first
+    yield from chunks
+
+
+def _check_content(first: bytes, path: str, packing: Packing | None) -> None:
+    """Raises a UserError if the content is an archive or another file without text."""
+    name = shlex.quote(path)
+    if _is_tar(first):
+        raise UserError(
+            f"{path}: a tar archive; unpack it with mkdir FOLDER && tar -xf {name} -C "
+            "FOLDER, and give its text files"
+        )
+    if packing and (again := packing_of(first)):
+        raise UserError(
+            f"{path}: packed twice, with {packing.name} and {again.name}; unpack it "
+            f"once: {packing.command} {name} > NEW_FILE"
+        )
+    for start, kind, advice in _NO_TEXT:
+        if first.startswith(start):
+            raise UserError(f"{path}: {kind}; {advice.format(name)}")
+
+
+def _is_tar(first: bytes) -> bool:
+    """Whether the first block is the header of a member: its sum has to be right."""
+    try:
+        tarfile.TarInfo.frombuf(first[:_TAR_BLOCK], "utf-8", "surrogateescape")
+    except tarfile.HeaderError:
+        return False
+    return True
+
+
+def _read(handle) -> Iterator[bytes]:
+    while chunk := handle.read(_READ):
+        yield chunk
+
+
+class _Gzip:
+    """One gzip member, with the methods of `bz2.BZ2Decompressor`."""
+
+    def __init__(self):
+        self._decompressor = zlib.decompressobj(wbits=16 + zlib.MAX_WBITS)
+        self._full = False
+
+    def decompress(self, data: bytes, max_length: int) -> bytes:
+        """At most `max_length` bytes."""
+        waiting = self._decompressor.unconsumed_tail + data
+        output = self._decompressor.decompress(waiting, max_length)
+        self._full = len(output) == max_length
+        return output
+
+    @property
+    def needs_input(self) -> bool:
+        """True if further output needs further data."""
+        return not self._full and not self._decompressor.unconsumed_tail
+
+    @property
+    def eof(self) -> bool:
+        """True after the member's last byte."""
+        return self._decompressor.eof
+
+    @property
+    def unused_data(self) -> bytes:
+        """The given data that lies after the member's end."""
+        return self._decompressor.unused_data
+
+
+def _streams(make_stream, kind: str, handle, path: str) -> Iterator[bytes]:
+    """Unpacks consecutive streams; zero bytes after one of them are padding."""
+    stream = None
+    offset = 0
+    for chunk in _read(handle):
+        offset += len(chunk)
+        while chunk:
+            if stream is None:
+                chunk = chunk.lstrip(b"\0") if offset > len(chunk) else chunk
+                if not chunk:
+                    break
+                stream = make_stream()
+            yield from _outputs(stream, chunk, kind, offset, path)
+            chunk = stream.unused_data if stream.eof else b""
+            stream = None if stream.eof else stream
+    if stream is not None:
+        raise Damaged(f"{kind} data ends too soon, at byte {offset} of the file")
+
+
+def _outputs(stream, chunk, kind, offset, path) -> Iterator[bytes]:
+    while True:
+        try:
+            output = stream.decompress(chunk, _CHUNK)
+        except (OSError, zlib.error, lzma.LZMAError) as error:
+            if "Memory usage limit" in str(error):
+                raise _too_large(
+                    path, f"{_XZ_MEMORY >> 20} MiB of memory", "xz -dc", "xz"
+                ) from error
+            raise _damage(kind, offset, error) from error
+        if output:
+            yield output
+        if stream.eof or stream.needs_input:
+            return
+        chunk = b""
+
+
+def _damage(kind: str, offset: int, error: Exception) -> Damaged:
+    return Damaged(
+        f"{kind} data is damaged before byte {offset} of the file "
+        f"({files.reason(error)})"
+    )
+
+
+def _too_large(path: str, size: str, unpack: str, pack: str) -> UserError:
+    ending = {"xz": "xz", "zstd": "zst"}[pack]
+    return UserError(
+        f"{path}: needs more than {size} to unpack; pack it again: {unpack} "
+        f"{shlex.quote(path)} | {pack} > NEW_FILE.{ending}"
+    )
+
+
+def _zstandard(handle, path: str) -> Iterator[bytes]:
+    installed.need("pyarrow", purpose="files packed with Zstandard")
+    import pyarrow
+
+    unpacking = pyarrow.CompressedInputStream(pyarrow.PythonFile(handle), "zstd")
+    while True:
+        try:
+            output = unpacking.read(_CHUNK)
+        except OSError as error:
+            # An error of the disk has a number, an error of pyarrow has none.
+            if error.errno is not None:
+                raise
+            if "too much memory" in str(error):
+                raise _too_large(
+                    path,
+                    "the 128 MiB of zstd's usual window (zstd --long)",
+                    "zstd -dc --long=31",
+                    "zstd",
+                ) from error
+            raise _damage("zstd", handle.tell(), error) from error
+        if not output:
+            return
+        yield output
+
+
+def _zip(handle, path: str) -> Iterator[bytes]:
+    """The content of the archive's only file."""
+    try:
+        with zipfile.ZipFile(handle) as archive:
+            member = _only_member(archive, path)
+            with archive.open(member) as unpacking:
+                while output := unpacking.read(_CHUNK):
+                    yield output
+    except (zipfile.BadZipFile, EOFError, zlib.error, lzma.LZMAError) as error:
+        raise Damaged(f"zip data is damaged ({files.reason(error)})") from error
+    except (RuntimeError, NotImplementedError) as error:
+        # It is encrypted, or compressed in a way that Python does not know.
+        raise UserError(
+            f"{path}: a zip archive that Python cannot unpack "
+            f"({files.reason(error)}); unpack it, and give its text files"
+        ) from error
+
+
+def _only_member(archive: zipfile.ZipFile, path: str) -> zipfile.ZipInfo:
+    members = [
+        member
+        for member in archive.infolist()
+        if not member.is_dir()
+        and not member.filename.startswith(_NO_MEMBERS[0])
+        and not member.filename.endswith(_NO_MEMBERS[1])
+    ]
+    if len(members) == 1:
+        return members[0]
+    shown = ", ".join(repr(member.filename) for member in members[:_SHOWN_MEMBERS])
+    more = ", ..." if len(members) > _SHOWN_MEMBERS else ""
+    raise UserError(
+        f"{path}: a zip archive of {len(members)} files ({shown or 'none'}{more}), not "
+        f"of one; unpack it with unzip {shlex.quote(path)} -d FOLDER, and give its "
+        "text files"
+    )
+
+
+def _xz_stream():
+    return lzma.LZMADecompressor(memlimit=_XZ_MEMORY)
+
+
+def _packing(name: str, command: str, make_stream: Callable) -> Packing:
+    return Packing(name, command, functools.partial(_streams, make_stream, name))
+
+
+# Compression -> the first bytes of its files.
+_PACKINGS = {
+    _packing("gzip", "gzip -dc", _Gzip): (b"\x1f\x8b",),
+    _packing("bzip2", "bzip2 -dc", bz2.BZ2Decompressor): tuple(
+        b"BZh%d" % level + block
+        for level in range(1, 10)
+        for block in (b"1AY&SY", b"\x17rE8P\x90")
+    ),
+    _packing("xz", "xz -dc", _xz_stream): (b"\xfd7zXZ\0", b"\x5d\0\0"),
+    # A frame, and the skippable frames that may precede it.
+    Packing("zstd", "zstd -dc", _zstandard): (
+        b"\x28\xb5\x2f\xfd",
+        *(bytes([first]) + b"\x2a\x4d\x18" for first in range(0x50, 0x60)),
+    ),
+    Packing("zip", "unzip -p", _zip): (b"PK\3\4", b"PK\5\6", b"PK\7\x08"),
+}
+
+_UNPACK = "unpack it, and give its text files"
+# First bytes, what the file is, and what to do; {} is its path.
+_NO_TEXT = (
+    (
+        b"7z\xbc\xaf",
+        "a 7z archive, which cannot be read as a stream",
+        "convert it: 7z x -so {} | gzip > NEW_FILE.gz",
+    ),
+    (b"Rar!\x1a", "a RAR archive", _UNPACK),
+    (b"\x1f\x9d", "packed with compress", "unpack it: gzip -dc {} > NEW_FILE"),
+    (b"\x04\x22\x4d\x18", "packed with lz4", "unpack it: lz4 -dc {} > NEW_FILE"),
+    (b"LZIP", "packed with lzip", "unpack it: lzip -dc {} > NEW_FILE"),
+    (b"\x89LZO", "packed with lzop", "unpack it: lzop -dc {} > NEW_FILE"),
+    (b"\xff\6\0\0sNaPpY", "packed with Snappy", _UNPACK),
+    (b"!<arch>\n", "an archive of ar", _UNPACK),
+    (b"070701", "a cpio archive", _UNPACK),
+    (b"%PDF-", "a PDF", "get its text: pdftotext {} NEW_FILE.txt"),
+    (b"SQLite format 3\0", "an SQLite database", "write its text to a file"),
+    (
+        b"WARC/",
+        "a WARC file of a web crawl",
+        "write its texts as JSON lines, with warcio or a similar package",
+    ),
+)

@@ -1,0 +1,418 @@
+"""config.json of transformers, read and written.
+
+Every setting of transformers' BertConfig and RemBertConfig is read, has only one value
+here, or has no effect on what a model computes. A setting that none of these lists has
+is named to the user.
+"""
+
+import os
+import re
+from typing import Any, NamedTuple
+
+from decoupled.configs import EARLIER_VALUES, ModelConfig
+from decoupled.configs.finetuning import REGRESSION
+from decoupled.core import files
+from decoupled.core.errors import UserError
+from decoupled.core.labels import check_labels
+from decoupled.data.vocabulary import Vocabulary
+from decoupled.exports.interop.huggingface_format import (
+    BERT,
+    FAMILIES,
+    HEADS,
+    MASKED_LM,
+    REMBERT,
+    Family,
+)
+from decoupled.tasks.registry import CLASSIFICATION, QUESTION_ANSWERING
+
+CONFIG = "config.json"
+
+# transformers' names of the activation functions that we have. Names of the same
+# function differ only in rounding.
+ACTIVATIONS = {
+    "gelu": "gelu",
+    "gelu_python": "gelu",
+    "gelu_new": "gelu_tanh",
+    "gelu_accurate": "gelu_tanh",
+    "gelu_fast": "gelu_tanh",
+    "gelu_python_tanh": "gelu_tanh",
+    "gelu_pytorch_tanh": "gelu_tanh",
+    "relu": "relu",
+}
+_TO_ACTIVATION = {"gelu": "gelu", "gelu_tanh": "gelu_new", "relu": "relu"}
+_SIZES = {
+    "vocab_size": "vocab_size",
+    "hidden_size": "hidden_size",
+    "num_layers": "num_hidden_layers",
+    "num_heads": "num_attention_heads",
+    "intermediate_size": "intermediate_size",
+    "max_positions": "max_position_embeddings",
+    "type_vocab_size": "type_vocab_size",
+    "hidden_dropout": "hidden_dropout_prob",
+    "attention_dropout": "attention_probs_dropout_prob",
+    "layer_norm_epsilon": "layer_norm_eps",
+    "initializer_range": "initializer_range",
+}
+_FLOATS = (
+    "hidden_dropout", "attention_dropout", "layer_norm_epsilon", "initializer_range",
+)  # fmt: skip
+# Settings that change what a model computes, and their only value in our models.
+_FIXED = {
+    "position_embedding_type": "absolute",
+    "is_decoder": False,
+    "is_encoder_decoder": False,
+    "add_cross_attention": False,
+    "cross_attention_hidden_size": None,
+    "pruned_heads": {},
+    "directionality": "bidi",
+    "pooler_type": "first_token_transform",
+    # Layers with sizes of their own, weights in few bits, code in the folder.
+    "per_layer_config": {},
+    "quantization_config": {},
+    "auto_map": {},
+}
+_READ_ELSEWHERE = (
+    "architectures", "model_type", "hidden_act", "input_embedding_size",
+    "output_embedding_size", "embedding_size", "head_dim", "attention_head_size",
+    "tie_word_embeddings", "problem_type", "num_labels", "_num_labels", "id2label",
+    "label2id", "classifier_dropout", "classifier_dropout_prob", "finetuning_task",
+    "pad_token_id", "bos_token_id", "eos_token_id",
+)  # fmt: skip
+# Settings that do not change what a model computes. Each line says why.
+_WITHOUT_EFFECT = frozenset((
+    # What transformers returns beside the result.
+    "output_hidden_states", "output_attentions", "return_dict", "use_return_dict",
+    # Speed and memory.
+    "use_cache", "chunk_size_feed_forward", "gradient_checkpointing", "torchscript",
+    "attn_implementation", "_attn_implementation", "_attn_implementation_autoset",
+    # Weights of every type become float32.
+    "torch_dtype", "dtype", "use_bfloat16",
+    # Where the file comes from.
+    "transformers_version", "_name_or_path", "name_or_path", "_commit_hash",
+    # The files of the tokenizer are read instead.
+    "tokenizer_class", "sep_token_id",
+    # BertPooler reads the hidden size only; these are in multilingual BERT's file.
+    "pooler_fc_size", "pooler_num_attention_heads", "pooler_num_fc_layers",
+    "pooler_size_per_head",
+    # Examples of use, and loss functions of another library.
+    "task_specific_params", "prefix", "tf_legacy_loss",
+    # For models that generate text.
+    "tie_encoder_decoder", "decoder_start_token_id", "max_length", "min_length",
+    "do_sample", "early_stopping", "num_beams", "num_beam_groups", "temperature",
+    "diversity_penalty", "top_k", "top_p", "typical_p", "repetition_penalty",
+    "length_penalty", "no_repeat_ngram_size", "encoder_no_repeat_ngram_size",
+    "bad_words_ids", "num_return_sequences", "output_scores",
+    "return_dict_in_generate", "forced_bos_token_id", "forced_eos_token_id",
+    "remove_invalid_values", "exponential_decay_length_penalty", "suppress_tokens",
+    "begin_suppress_tokens",
+))  # fmt: skip
+# transformers' problem_type -> the kind of a task.
+_PROBLEMS = {
+    "regression": REGRESSION,
+    "single_label_classification": CLASSIFICATION,
+}
+
+
+class HuggingFaceModel(NamedTuple):
+    """The model that a config.json describes.
+
+    family: RemBERT or BERT. model: the sizes.
+    head: a value of `HEADS`, or a regression.
+    labels: of a classifier or tagger, by id; else None.
+    task: the value of `finetuning_task`, or None.
+    classifier_dropout: the rate before the layer of a task; None without a task.
+    special_ids: id of padding, [CLS] and [SEP], in this order; None where unknown.
+    notes: what the user should know about settings that are not used.
+    """
+
+    family: Family
+    head: str | None
+    model: ModelConfig
+    labels: list[str] | None
+    task: str | None
+    classifier_dropout: float | None
+    special_ids: tuple[Any, Any, Any]
+    notes: list[str]
+
+
+def read_config(folder: str) -> HuggingFaceModel:
+    """Reads config.json of a folder.
+
+    Raises:
+      UserError: it is missing, or describes a model that we do not support.
+    """
+    path = os.path.join(folder, CONFIG)
+    if not files.exists(path):
+        raise UserError(f"{folder}: no {CONFIG}; is it a folder of save_pretrained?")
+    content = files.read_json(path)
+    if not isinstance(content, dict):
+        raise UserError(f"{path}: not an object")
+    family, head = _architecture(path, content)
+    for key, value in _FIXED.items():
+        # False, {} and null mean the same.
+        if (found := content.get(key)) and found != value:
+            raise UserError(f"{path}: {key} is {found!r}, only {value!r} is known")
+    sizes = _sizes(path, content, family)
+    try:
+        model = ModelConfig(**sizes)
+    except UserError as error:
+        raise UserError(f"{path}: {error}") from error
+    notes = []
+    labels = _labels(path, content, head, notes)
+    head = _kind(path, content, head, labels, notes)
+    task = content.get("finetuning_task")
+    known = {*_SIZES.values(), *_FIXED, *_READ_ELSEWHERE, *_WITHOUT_EFFECT}
+    if unknown := sorted(set(content) - known):
+        notes.append(f"{CONFIG}: not known and not used: {', '.join(unknown)}")
+    return HuggingFaceModel(
+        family=family,
+        head=head,
+        model=model,
+        labels=None if head == REGRESSION else labels,
+        task=task if isinstance(task, str) else None,
+        classifier_dropout=_classifier_dropout(path, content, family, head),
+        special_ids=tuple(
+            content.get(f"{name}_token_id") for name in ("pad", "bos", "eos")
+        ),
+        notes=notes,
+    )
+
+
+def make_config(
+    model: ModelConfig,
+    vocabulary: Vocabulary,
+    family: Family,
+    head: str | None,
+    labels: list[str] | None,
+    task: str | None,
+    classifier_dropout: float | None = None,
+) -> dict[str, Any]:
+    """The config.json of a model.
+
+    Activation, epsilon and dropout are those of training, which are not always
+    transformers' defaults.
+
+    Raises:
+      UserError: a model of transformers cannot have these labels.
+    """
+    head_of_class = CLASSIFICATION if head == REGRESSION else head
+    suffix = next(key for key, value in HEADS.items() if value == head_of_class)
+    config = {
+        "architectures": [f"{family.name}{suffix}"],
+        "model_type": family.model_type,
+        **{theirs: getattr(model, ours) for ours, theirs in _SIZES.items()},
+        "hidden_act": _TO_ACTIVATION[model.activation],
+        "pad_token_id": vocabulary.pad_id,
+        "bos_token_id": vocabulary.cls_id,
+        "eos_token_id": vocabulary.sep_id,
+        "tie_word_embeddings": family is BERT,
+        "torch_dtype": "float32",
+    }
+    if family is REMBERT:
+        config |= {
+            "input_embedding_size": model.input_embedding_size,
+            "output_embedding_size": model.output_embedding_size,
+        }
+    if labels is not None:
+        labels = check_labels(labels, "the model")
+        if head == CLASSIFICATION and len(labels) < 2:
+            raise UserError(
+                f"the model has {len(labels)} label, which transformers takes for a "
+                "regression"
+            )
+        config |= {
+            "id2label": {str(index): label for index, label in enumerate(labels)},
+            "label2id": {label: index for index, label in enumerate(labels)},
+        }
+    if head == REGRESSION:
+        config |= {"id2label": {"0": "LABEL_0"}, "label2id": {"LABEL_0": 0}}
+    for problem, kind in _PROBLEMS.items():
+        if head == kind:
+            config["problem_type"] = problem
+    if classifier_dropout is not None:
+        config[family.classifier_dropout] = classifier_dropout
+    return config | ({"finetuning_task": task} if task else {})
+
+
+def original_settings(model: ModelConfig) -> dict[str, Any]:
+    """What the config.json of an original BERT says of a model's function.
+
+    Its "gelu" may be either form: releases of the code differ.
+    """
+    sizes = {t: getattr(model, o) for o, t in _SIZES.items() if o not in _FLOATS}
+    return sizes | {"hidden_act": model.activation.removesuffix("_tanh")}
+
+
+def _architecture(path, content):
+    named = content.get("model_type")
+    family = FAMILIES.get(named) if isinstance(named, str) else None
+    if family is None:
+        raise UserError(
+            f"{path}: model_type is {named!r}; known are {', '.join(FAMILIES)}"
+        )
+    listed = content.get("architectures") or [f"{family.name}Model"]
+    if not isinstance(listed, list):
+        raise UserError(f"{path}: architectures is {listed!r}, not a list of names")
+    suffix = str(listed[0]).removeprefix(family.name)
+    if family is BERT and suffix == "ForPreTraining":
+        return family, MASKED_LM
+    if suffix not in HEADS:
+        known = ", ".join(family.name + name for name in HEADS)
+        raise UserError(f"{path}: architecture {listed[0]!r}; known are {known}")
+    return family, HEADS[suffix]
+
+
+def _sizes(path, content, family):
+    """The fields of a ModelConfig."""
+    sizes = {}
+    for ours, theirs in _SIZES.items():
+        if theirs not in content:
+            raise UserError(f"{path}: no {theirs}")
+        sizes[ours] = content[theirs]
+        if ours in _FLOATS and type(sizes[ours]) is int:
+            sizes[ours] = float(sizes[ours])
+    activation = content.get("hidden_act")
+    # The value may be anything that JSON has, a list for example.
+    if not isinstance(activation, str) or activation not in ACTIVATIONS:
+        raise UserError(
+            f"{path}: hidden_act is {activation!r}; known are {', '.join(ACTIVATIONS)}"
+        )
+    hidden, heads = sizes["hidden_size"], sizes["num_heads"]
+    for name in ("hidden_size", "num_heads"):
+        if type(sizes[name]) is not int or sizes[name] < 1:
+            raise UserError(f"{path}: {_SIZES[name]} is {sizes[name]!r}")
+    if hidden % heads:
+        raise UserError(f"{path}: hidden_size {hidden} is not a multiple of {heads}")
+    widths = _embedding_sizes(path, content, family, hidden)
+    return {
+        **sizes,
+        **widths,
+        "head_size": hidden // heads,
+        **EARLIER_VALUES,
+        "activation": ACTIVATIONS[activation],
+        "mlm_transform": "dense_activation_norm",
+    }
+
+
+def _embedding_sizes(path, content, family, hidden):
+    tied = content.get("tie_word_embeddings", family is BERT)
+    if type(tied) is not bool:
+        raise UserError(f"{path}: tie_word_embeddings is {tied!r}, not true or false")
+    if tied and family is REMBERT:
+        raise UserError(
+            f"{path}: tie_word_embeddings is True, but RemBERT's input and output "
+            "embedding are two tables; set it to false if the weights have both"
+        )
+    for name, size in (
+        ("embedding_size", content.get("input_embedding_size", hidden)),
+        ("head_dim", hidden // content["num_attention_heads"]),
+        ("attention_head_size", hidden // content["num_attention_heads"]),
+    ):
+        if content.get(name, size) not in (size, None):
+            raise UserError(
+                f"{path}: {name} is {content[name]!r}, but the other sizes make it "
+                f"{size}"
+            )
+    if family is BERT:
+        return {
+            "input_embedding_size": hidden,
+            "output_embedding_size": hidden,
+            "coupled": tied,
+        }
+    for name in ("input_embedding_size", "output_embedding_size"):
+        if name not in content:
+            raise UserError(f"{path}: no {name}")
+    return {
+        "input_embedding_size": content["input_embedding_size"],
+        "output_embedding_size": content["output_embedding_size"],
+        "coupled": False,
+    }
+
+
+def _kind(path, content, head, labels, notes):
+    """The kind of a classifier, according to problem_type; other heads as they are."""
+    if head != CLASSIFICATION:
+        return head
+    problem, count = content.get("problem_type"), len(labels)
+    if problem is None:
+        if count != 1:
+            return CLASSIFICATION
+        notes.append(
+            f"{CONFIG}: one label and no problem_type: a regression, as for "
+            "transformers; its number is the logit, without a sigmoid"
+        )
+        return REGRESSION
+    kind = _PROBLEMS.get(problem) if isinstance(problem, str) else None
+    if kind is None:
+        raise UserError(
+            f"{path}: problem_type is {problem!r}, which is not known here; known are "
+            f"{', '.join(_PROBLEMS)}"
+        )
+    if kind == REGRESSION and count != 1:
+        raise UserError(
+            f"{path}: problem_type is 'regression' with {count} outputs; only one is "
+            "known"
+        )
+    if kind == CLASSIFICATION and count == 1:
+        raise UserError(
+            f"{path}: problem_type is {problem!r}, but there is one label; a "
+            "classification has two or more"
+        )
+    return kind
+
+
+def _classifier_dropout(path, content, family, head):
+    """As transformers takes it; BERT has the rate of hidden layers by default."""
+    if head in (None, MASKED_LM, QUESTION_ANSWERING):
+        return None
+    usual = content["hidden_dropout_prob"] if family is BERT else 0.1
+    rate = content.get(family.classifier_dropout)
+    rate = usual if rate is None else rate
+    if type(rate) not in (int, float) or not 0 <= rate < 1:
+        raise UserError(f"{path}: {family.classifier_dropout} is {rate!r}")
+    return float(rate)
+
+
+def _labels(path, content, head, notes):
+    """The labels by id, by default transformers' two; None for heads without labels."""
+    if head in (None, MASKED_LM, QUESTION_ANSWERING):
+        return None
+    listed = content.get("id2label")
+    count = content.get("num_labels", content.get("_num_labels"))
+    if count is not None and (type(count) is not int or count < 1):
+        raise UserError(f"{path}: num_labels is {count!r}")
+    if listed is None:
+        return [f"LABEL_{index}" for index in range(count or 2)]
+    if not isinstance(listed, dict) or not listed:
+        raise UserError(f"{path}: id2label does not number labels from 0 on")
+    labels = {}
+    for key, label in listed.items():
+        if not re.fullmatch(r"[0-9]{1,9}", key) or int(key) in labels:
+            raise UserError(f"{path}: id2label does not number labels from 0 on: {key}")
+        labels[int(key)] = label
+    if missing := [index for index in range(len(labels)) if index not in labels]:
+        raise UserError(f"{path}: id2label has no label of id {missing[0]}")
+    if count not in (None, len(labels)):
+        raise UserError(
+            f"{path}: num_labels is {count}, but id2label has {len(labels)} labels"
+        )
+    found = (labels[index] for index in range(len(labels)))
+    labels = check_labels(found, f"{path}: id2label")
+    _check_label_ids(path, content.get("label2id"), labels, notes)
+    return labels
+
+
+def _check_label_ids(path, given, labels, notes):
+    """label2id must not give a label another id than id2label."""
+    ids = {label: index for index, label in enumerate(labels)}
+    if given in (None, {}, ids):
+        return
+    if not isinstance(given, dict):
+        raise UserError(f"{path}: label2id is not an object")
+    for label, index in given.items():
+        if label in ids and str(index) != str(ids[label]):
+            raise UserError(
+                f"{path}: label {label!r} has id {ids[label]} in id2label and "
+                f"{index!r} in label2id"
+            )
+    notes.append(f"{CONFIG}: id2label is used; label2id has other labels")

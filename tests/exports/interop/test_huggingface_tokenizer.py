@@ -1,0 +1,455 @@
+"""Whose vocabulary a converted model gets, and what a tokenizer may do to text."""
+
+import base64
+import json
+
+import pytest
+import sentencepiece
+
+from decoupled.core.errors import UserError
+from decoupled.data.vocabulary import Vocabulary
+from decoupled.exports.interop.huggingface_config import make_config, read_config
+from decoupled.exports.interop.huggingface_format import BERT, REMBERT
+from decoupled.exports.interop.huggingface_tokenizer import open_vocabulary
+from decoupled.exports.interop.tokenizer_files import write_tokenizer
+from tests.exports.models import VOCABULARY_SIZE, model_config
+
+SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+COUPLED = {"coupled": True, "input_embedding_size": 8, "output_embedding_size": 8}
+
+
+class Folder:
+    """A folder of transformers without weights."""
+
+    def __init__(self, path, vocabulary, family):
+        path.mkdir()
+        self.path, self.vocabulary = path, vocabulary
+        model = model_config(**(COUPLED if family is BERT else {}))
+        config = make_config(model, vocabulary, family, None, None, None)
+        self.write("config.json", config)
+
+    def write(self, name, content):
+        (self.path / name).write_text(json.dumps(content), encoding="utf-8")
+
+    def change(self, name, **changes):
+        path = self.path / name
+        content = json.loads(path.read_text()) if path.exists() else {}
+        self.write(name, content | changes)
+
+    def open(self, given=None):
+        """(vocabulary, rows, notes)."""
+        notes = []
+        described = read_config(str(self.path))
+        return (*open_vocabulary(str(self.path), given, described, notes), notes)
+
+    def refuses(self, message, given=None):
+        with pytest.raises(UserError, match=message) as error:
+            self.open(given)
+        assert "\n" not in str(error.value)
+
+
+@pytest.fixture(params=[REMBERT, BERT], ids=["rembert", "bert"])
+def folder(tmp_path, vocabulary, request):
+    """A folder with sentencepiece.model and what `to_hf` writes beside it."""
+    made = Folder(tmp_path / "hf", vocabulary, request.param)
+    (made.path / "sentencepiece.model").write_bytes(vocabulary.model_bytes)
+    write_tokenizer(str(made.path), vocabulary, model_config())
+    return made
+
+
+@pytest.fixture
+def bert(tmp_path, vocabulary):
+    """A BERT without any file of a tokenizer; ids of special pieces are WordPiece's."""
+    made = Folder(tmp_path / "bert", vocabulary, BERT)
+    made.change("config.json", pad_token_id=0, bos_token_id=None, eos_token_id=None)
+    return made
+
+
+def wordpieces(*others):
+    words = [*SPECIAL, *others]
+    return words + [f"w{i}" for i in range(VOCABULARY_SIZE - len(words))]
+
+
+def bert_tokenizer(words, **changes):
+    """tokenizer.json as transformers 5 writes it for BERT."""
+    ends = [{"SpecialToken": {"id": "[CLS]", "type_id": 0}},
+            {"Sequence": {"id": "A", "type_id": 0}},
+            {"SpecialToken": {"id": "[SEP]", "type_id": 0}}]  # fmt: skip
+    pair = [{"Sequence": {"id": "B", "type_id": 1}},
+            {"SpecialToken": {"id": "[SEP]", "type_id": 1}}]  # fmt: skip
+    return {
+        "added_tokens": [
+            {"id": i, "content": piece, "special": True}
+            for i, piece in enumerate(SPECIAL)
+        ],
+        "normalizer": {
+            "type": "BertNormalizer", "clean_text": True, "lowercase": False,
+            "handle_chinese_chars": True, "strip_accents": None,
+        },
+        "pre_tokenizer": {"type": "BertPreTokenizer"},
+        "post_processor": {
+            "type": "TemplateProcessing", "single": ends, "pair": ends + pair,
+            "special_tokens": {
+                piece: {"id": piece, "ids": [row], "tokens": [piece]}
+                for piece, row in (("[CLS]", 2), ("[SEP]", 3))
+            },
+        },
+        "model": {
+            "type": "WordPiece", "unk_token": "[UNK]",
+            "continuing_subword_prefix": "##",
+            "vocab": {piece: row for row, piece in enumerate(words)},
+        },
+    } | changes  # fmt: skip
+
+
+def other_vocabulary(folder, **changes):
+    """As many pieces as the tests' vocabulary, other ones."""
+    path = folder / "other.model"
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(["some entirely different words of texts"] * 50),
+        model_prefix=str(path.with_suffix("")),
+        **{
+            "vocab_size": VOCABULARY_SIZE,
+            "hard_vocab_limit": False,
+            "pad_id": 0,
+            "eos_id": 1,
+            "unk_id": 2,
+            "bos_id": -1,
+            "control_symbols": ["[CLS]", "[SEP]", "[MASK]"],
+            "minloglevel": 2,
+        }
+        | changes,
+    )
+    return str(path)
+
+
+def test_what_to_hf_writes_is_accepted(folder, vocabulary):
+    found, rows, notes = folder.open()
+    assert found.fingerprint == vocabulary.fingerprint
+    assert rows is None and notes == []
+
+
+def test_tokenizer_json_of_transformers_5_is_accepted(folder, vocabulary):
+    """As RemBertTokenizer.save_pretrained of 5.23, whose post_processor is mended."""
+    path = folder.path / "tokenizer.json"
+    content = json.loads(path.read_text())
+    charsmap = content["normalizer"]["normalizers"][0]
+    content["normalizer"] = {
+        "type": "Sequence",
+        "normalizers": [
+            {"type": "Replace", "pattern": {"String": "``"}, "content": '"'},
+            {"type": "Replace", "pattern": {"String": "''"}, "content": '"'},
+            {"type": "Replace", "pattern": {"Regex": " {2,}"}, "content": " "},
+            charsmap,
+        ],
+    }
+    content["pre_tokenizer"] = {
+        "type": "Metaspace", "replacement": "▁", "prepend_scheme": "always",
+        "split": True,
+    }  # fmt: skip
+    folder.write("tokenizer.json", content)
+    folder.change("tokenizer_config.json", keep_accents=True, remove_space=True,
+                  do_lower_case=False, add_prefix_space=True, unk_id=2,
+                  extra_special_tokens=["<pad>", "</s>", "[MASK]"])  # fmt: skip
+    _, _, notes = folder.open()
+    assert notes == [
+        "tokenizer.json makes `` and '' a quotation mark, as transformers does for "
+        "RemBERT; sentencepiece.model does not, and is used"
+    ]
+
+
+@pytest.mark.parametrize("kept", [(), ("tokenizer_config.json",)])
+def test_a_vocabulary_from_elsewhere_is_refused(bert, folder, vocabulary, kept):
+    """Nothing in these folders says which piece has which row."""
+    bert.refuses("has no sentencepiece.model, vocab.txt or tok", vocabulary.path)
+    for path in folder.path.iterdir():
+        if path.name not in ("config.json", *kept):
+            path.unlink()
+    folder.refuses("has no sentencepiece.model, vocab.txt or tok", vocabulary.path)
+
+
+def test_another_vocabulary_than_the_folders_is_refused(folder, vocabulary, tmp_path):
+    other = other_vocabulary(tmp_path)
+    folder.refuses("is not .*; the folder's own is used", other)
+    (folder.path / "sentencepiece.model").unlink()
+    # As transformers 5 saves a SentencePiece vocabulary: multilingual E5, MiniLM.
+    folder.refuses("name the sentencepiece.model that it was made from")
+    folder.refuses("pieces, .*it is another vocabulary|piece 6 is .*another", other)
+    assert folder.open(vocabulary.path)[0].fingerprint == vocabulary.fingerprint
+
+
+def test_one_other_piece_or_score_is_seen(folder):
+    content = json.loads((folder.path / "tokenizer.json").read_text())
+    listed = content["model"]["vocab"]
+    listed[7], listed[8] = listed[8], listed[7]
+    folder.write("tokenizer.json", content)
+    folder.refuses("piece 7 is .*; it is another vocabulary")
+    listed[7], listed[8] = listed[8], [listed[7][0], listed[7][1] - 0.1]
+    folder.write("tokenizer.json", content)
+    folder.refuses("piece 8 is .*; it is another vocabulary")
+
+
+def test_wordpieces_come_from_tokenizer_json(bert, vocabulary):
+    """A BERT as transformers 5 saves it has no vocab.txt."""
+    bert.write("tokenizer.json", bert_tokenizer(wordpieces("S", "##e")))
+    bert.refuses("has only WordPieces; name the vocabulary of your data")
+    found, rows, notes = bert.open(vocabulary.path)
+    assert (found.fingerprint, notes) == (vocabulary.fingerprint, [])
+    assert rows.summary["one_wordpiece"] > 0
+    assert rows._parts[vocabulary.piece_to_id("e")] == [6]
+    assert rows._parts[vocabulary.mask_id] == [4]
+
+
+def test_two_sources_of_wordpieces_must_agree(bert, vocabulary):
+    words = wordpieces("S", "##e")
+    bert.write("tokenizer.json", bert_tokenizer(words))
+    (bert.path / "vocab.txt").write_text("\n".join(words) + "\n")
+    bert.open(vocabulary.path)
+    words[5], words[6] = words[6], words[5]
+    (bert.path / "vocab.txt").write_text("\n".join(words) + "\n")
+    bert.refuses("other pieces than vocab.txt", vocabulary.path)
+
+
+def test_two_kinds_of_vocabularies_are_refused(folder, vocabulary):
+    (folder.path / "vocab.txt").write_text("\n".join(wordpieces()))
+    folder.refuses("has the vocabulary of two tokenizers")
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+@pytest.mark.parametrize("last", [True, False])
+@pytest.mark.parametrize("piece", ["\u2028", "\u2029", "\x85", "\x0b", "\x1c", "", "w"])
+def test_rows_of_vocab_txt_are_lines_by_line_feeds(bert, vocabulary, end, last, piece):
+    words = wordpieces("S", piece, "##e")
+    text = end.join(words) + end * last
+    (bert.path / "vocab.txt").write_bytes(text.encode("utf-8"))
+    _, rows, _ = bert.open(vocabulary.path)
+    assert rows._parts[vocabulary.piece_to_id("e")] == [7]
+    assert rows._parts[vocabulary.piece_to_id("S")] == [5]
+
+
+def test_ids_in_config_json_do_not_matter_for_wordpieces(bert, vocabulary):
+    (bert.path / "vocab.txt").write_text("\n".join(wordpieces()))
+    bert.change("config.json", bos_token_id=3)
+    assert bert.open(vocabulary.path)[2] == [
+        "config.json: bos_token_id is 3, which is not used"
+    ]
+
+
+def test_the_last_of_equal_wordpieces_has_the_row(bert, vocabulary):
+    (bert.path / "vocab.txt").write_text("\n".join(wordpieces("##e", "x", "##e")))
+    _, rows, _ = bert.open(vocabulary.path)
+    assert rows._parts[vocabulary.piece_to_id("e")] == [7]
+
+
+@pytest.mark.parametrize(
+    "words, message",
+    [
+        ([], "0 pieces, but the model has 48 rows"),
+        (wordpieces()[:-1], "47 pieces, but the model has 48 rows"),
+        ([*wordpieces(), "x"], "49 pieces, but the model has 48 rows"),
+        ([w for w in [*wordpieces(), "x"] if w != "[SEP]"], r"has no piece \[SEP\]"),
+    ],
+)
+def test_a_vocab_txt_of_another_model_is_refused(bert, vocabulary, words, message):
+    (bert.path / "vocab.txt").write_text("".join(f"{word}\n" for word in words))
+    bert.refuses(message, vocabulary.path)
+
+
+@pytest.mark.parametrize(
+    "normalizer, expected",
+    [
+        ({"lowercase": True}, (True, True, True)),
+        ({"lowercase": True, "strip_accents": False}, (True, False, True)),
+        ({"lowercase": False, "strip_accents": True}, (False, True, True)),
+        ({"handle_chinese_chars": False}, (False, False, False)),
+    ],
+)
+def test_rules_of_the_tokenizer_are_read(bert, vocabulary, normalizer, expected):
+    content = bert_tokenizer(wordpieces("S"))
+    content["normalizer"] |= normalizer
+    bert.write("tokenizer.json", content)
+    assert bert.open(vocabulary.path)[1]._rules == expected
+    (bert.path / "tokenizer.json").unlink()
+    (bert.path / "vocab.txt").write_text("\n".join(wordpieces("S")))
+    names = {"lowercase": "do_lower_case", "strip_accents": "strip_accents",
+             "handle_chinese_chars": "tokenize_chinese_chars"}  # fmt: skip
+    settings = {names[name]: value for name, value in normalizer.items()}
+    bert.write("tokenizer_config.json", settings)
+    assert bert.open(vocabulary.path)[1]._rules == expected
+
+
+@pytest.mark.parametrize(
+    "part, value, message",
+    [
+        ("normalizer", {"type": "Lowercase"}, "text passes Lowercase"),
+        ("pre_tokenizer", {"type": "Whitespace"}, "text passes BertNormalizer, White"),
+        ("post_processor", None, "its post_processor does not make"),
+        ("padding", {"direction": "Left"}, "padding is on the left"),
+        ("truncation", {"direction": "Left"}, "truncation is on the left"),
+        ("model", {"type": "BPE"}, "of type 'BPE'"),
+        ("model", {"type": ["x"]}, r"of type \['x'\]"),
+        ("model", {"type": "WordPiece", "vocab": {"a": 0, "b": 0}}, "have one id"),
+        ("model", {"type": "WordPiece", "vocab": {"a": "0"}}, "is no number"),
+        ("model", {"type": "WordPiece", "vocab": {"a": 0},
+                   "continuing_subword_prefix": "@@"}, "prefix is '@@'"),
+        ("added_tokens", [{"id": 48, "content": "<url>"}], "adds the token '<url>'"),
+        ("added_tokens", [{"id": 7, "content": "w2"}], "adds the token 'w2'"),
+    ],
+)  # fmt: skip
+def test_other_tokenizers_of_bert_are_refused(bert, vocabulary, part, value, message):
+    bert.write("tokenizer.json", bert_tokenizer(wordpieces("S"), **{part: value}))
+    bert.refuses(message, vocabulary.path)
+
+
+def lower(steps):
+    return [*steps, {"type": "Lowercase"}]
+
+
+def other_map(steps):
+    return [{"type": "Precompiled", "precompiled_charsmap": base64.b64encode(b"x")
+             .decode()}, *steps[1:]]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        (lower, "text passes 'Lowercase'"),
+        (lambda steps: [{"type": "NFKD"}, {"type": "StripAccents"}, *steps], "'NFKD'"),
+        (lambda steps: steps[1:], "normalises characters in another way"),
+        (other_map, "normalises characters in another way"),
+        (lambda steps: [s for s in steps if s["type"] != "Prepend"], "adds no space"),
+        (lambda steps: [*steps, {"type": "Replace", "pattern": {"String": "a"},
+                                 "content": "b"}], "text passes 'Replace'"),
+        (lambda steps: [*steps, {"type": "Precompiled", "precompiled_charsmap": "é"}],
+         "precompiled_charsmap is damaged"),
+    ],
+)  # fmt: skip
+def test_another_normalisation_is_refused(folder, change, message):
+    content = json.loads((folder.path / "tokenizer.json").read_text())
+    content["normalizer"]["normalizers"] = change(content["normalizer"]["normalizers"])
+    folder.write("tokenizer.json", content)
+    folder.refuses(message)
+
+
+@pytest.mark.parametrize(
+    "part, value, message",
+    [
+        ("pre_tokenizer", {"type": "Digits"}, "text is cut by 'Digits'"),
+        ("post_processor", {"type": "ByteLevel"}, "its post_processor does not make"),
+        ("padding", {"direction": "Left"}, "padding is on the left"),
+        ("truncation", {"direction": "Left", "max_length": 8}, "truncation is on"),
+        ("added_tokens", [{"id": 48, "content": "<url>"}], "adds the token '<url>'"),
+        ("added_tokens", ["x"], "adds the token 'x'"),
+        ("added_tokens", [{"id": 9, "content": "[MASK]"}], r"token '\[MASK\]'"),
+    ],
+)
+def test_other_parts_of_tokenizer_json_are_refused(folder, part, value, message):
+    folder.change("tokenizer.json", **{part: value})
+    folder.refuses(message)
+
+
+@pytest.mark.parametrize("kind", ["single", "pair"])
+def test_other_special_pieces_around_text_are_refused(folder, kind):
+    content = json.loads((folder.path / "tokenizer.json").read_text())
+    template = content["post_processor"][kind]
+    content["post_processor"][kind] = template[:-1]
+    folder.write("tokenizer.json", content)
+    folder.refuses("its post_processor does not make")
+    content["post_processor"][kind] = template
+    ids = content["post_processor"]["special_tokens"]["[CLS]"]["ids"]
+    ids[0] += 1
+    folder.write("tokenizer.json", content)
+    folder.refuses("its post_processor does not make")
+
+
+def test_bert_processing_is_the_same_template(folder, vocabulary):
+    ends = {"cls": ["[CLS]", vocabulary.cls_id], "sep": ["[SEP]", vocabulary.sep_id]}
+    folder.change("tokenizer.json", post_processor={"type": "BertProcessing"} | ends)
+    folder.open()
+    ends["sep"][1] += 1
+    folder.change("tokenizer.json", post_processor={"type": "BertProcessing"} | ends)
+    folder.refuses("its post_processor does not make")
+
+
+@pytest.mark.parametrize("is_json_there", [True, False])
+@pytest.mark.parametrize(
+    "name, changes, message",
+    [
+        ("tokenizer_config.json", {"do_lower_case": True}, "do_lower_case is True"),
+        ("tokenizer_config.json", {"strip_accents": True}, "strip_accents is True"),
+        ("tokenizer_config.json", {"keep_accents": False}, "keep_accents is False"),
+        ("tokenizer_config.json", {"padding_side": "left"}, "padding_side is 'left'"),
+        ("tokenizer_config.json", {"truncation_side": "left"}, "truncation_side"),
+        ("tokenizer_config.json", {"sp_model_kwargs": {"enable_sampling": True}},
+         "sp_model_kwargs"),
+        ("tokenizer_config.json", {"auto_map": {"AutoTokenizer": "x"}}, "auto_map"),
+        ("tokenizer_config.json", {"cls_token": "</s>"}, "cls_token is '</s>'"),
+        ("tokenizer_config.json", {"mask_token": {"content": "<mask>"}}, "mask_token"),
+        ("special_tokens_map.json", {"sep_token": "</s>"}, "sep_token is '</s>'"),
+        ("special_tokens_map.json", {"additional_special_tokens": ["<e>"]}, "'<e>'"),
+        ("added_tokens.json", {"<url>": 48}, "added_tokens.json: adds the token"),
+        ("added_tokens.json", {"[MASK]": 48}, "added_tokens.json: adds the token"),
+        ("tokenizer_config.json", {"added_tokens_decoder": {"9": {"content": "<e>"}}},
+         "adds the token '<e>'"),
+        ("tokenizer_config.json", {"extra_special_tokens": {"x": "<e>"}}, "'<e>'"),
+        ("config.json", {"pad_token_id": 5}, "pad_token_id is 5, but"),
+        ("config.json", {"bos_token_id": 9}, "bos_token_id is 9, but"),
+        ("adapter_config.json", {"peft_type": "LORA"}, "has an adapter"),
+    ],
+)  # fmt: skip
+def test_other_settings_are_refused(folder, name, changes, message, is_json_there):
+    if not is_json_there:
+        (folder.path / "tokenizer.json").unlink()
+    folder.change(name, **changes)
+    folder.refuses(message)
+
+
+def test_what_is_not_used_is_said(folder):
+    folder.change("config.json", vocab_size=50, bos_token_id=312)
+    folder.change("tokenizer_config.json", model_max_length=16, wordplay=True)
+    modules = [
+        {"type": f"sentence_transformers.models.{name}"} for name in ("X", "Dense")
+    ]
+    folder.write("modules.json", modules)
+    assert folder.open()[2] == [
+        "modules.json: the model alone is converted, without Dense",
+        "48 pieces, 50 rows of embeddings: no text uses the last rows",
+        "its tokenizer cuts texts at 16 tokens; to do the same, give "
+        "--sequence_length=16 to export",
+        "config.json: bos_token_id is 312, which is not used",
+        "tokenizer_config.json: not known and not used: wordplay",
+    ]
+    folder.write("sentence_bert_config.json", {"do_lower_case": True})
+    folder.refuses("sentence_bert_config.json: do_lower_case is true")
+
+
+def test_files_disagree_on_lower_case(bert, vocabulary):
+    bert.write("tokenizer.json", bert_tokenizer(wordpieces("S")))
+    bert.write("tokenizer_config.json", {"do_lower_case": True})
+    bert.refuses("do_lower_case is True, but False in tokenizer.json", vocabulary.path)
+
+
+@pytest.mark.parametrize("damage", ["[]", '{"model": []}', '{"model": {"vocab": 3}}'])
+def test_a_damaged_tokenizer_json_is_refused(folder, damage):
+    (folder.path / "tokenizer.json").write_text(damage)
+    folder.refuses("not an object|its model is of type None")
+
+
+def test_readers_need_types_of_pairs(tmp_path, vocabulary):
+    made = Folder(tmp_path / "hf", vocabulary, REMBERT)
+    (made.path / "sentencepiece.model").write_bytes(vocabulary.model_bytes)
+    made.write("tokenizer_config.json", {"model_input_names": ["input_ids"]})
+    assert made.open()[2] == []
+    made.change("config.json", architectures=["RemBertForSequenceClassification"])
+    assert "the second text of a pair has type 1" in made.open()[2][0]
+    made.change("config.json", architectures=["RemBertForQuestionAnswering"])
+    made.refuses("pairs get no token types")
+
+
+def test_the_spelling_of_padding_may_differ(tmp_path, vocabulary):
+    path = other_vocabulary(tmp_path, pad_piece="[PAD]", unk_piece="[UNK]")
+    made = Folder(tmp_path / "hf", Vocabulary(path), REMBERT)
+    (made.path / "sentencepiece.model").write_bytes(Vocabulary(path).model_bytes)
+    made.change("config.json", vocab_size=Vocabulary(path).size)
+    made.write("special_tokens_map.json", {"pad_token": "<pad>", "unk_token": "<unk>"})
+    made.open()
