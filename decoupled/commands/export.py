@@ -24,10 +24,13 @@ after pre-training.
 --weights stores the matrices with fewer bits. Such a SavedModel cannot be trained
 further.
 
---sentence_vectors writes sentence_encoder/ and text_sentence_encoder/ instead. They
-give a vector for each sentence, with the settings of `decoupled retrieve`, and do not
-have the layers above the chosen one. If RetrievalConfig.centre is True, the mean vector
-of the sentences in the file --centre_on is subtracted.
+A pre-trained model has no pooler: its pooled_output is the [CLS] vector of the last
+layer, which is not trained to compare texts. For that, --sentence_vectors writes
+sentence_encoder/ and text_sentence_encoder/ instead. They give a vector for each
+sentence, with the settings of `decoupled retrieve`, and do not have the layers above
+the chosen one. The command says which layer and mean it took. If
+RetrievalConfig.centre is True, the mean vector of the sentences in the file --centre_on
+is subtracted.
 
   decoupled export --model_dir=runs/decoupled --export_dir=exports/sentences \\
       --sentence_vectors --gin_param='RetrievalConfig.layer = 8'

@@ -164,6 +164,11 @@ class TrainedModel:
             )
         if self.answers:
             self._check_windows(sequence_length)
+        if self.config.type_vocab_size < 2 and (self.answers or 2 in self.segments):
+            raise UserError(
+                f"{self.weights.path}: has one type embedding "
+                "(ModelConfig.type_vocab_size); pairs and questions need two"
+            )
         if mlm and OUTPUT_BIAS not in self.weights:
             raise UserError(
                 f"{self.weights.path}: holds no MLM head (fine-tuning drops it); "
@@ -180,11 +185,6 @@ class TrainedModel:
                 f"--sequence_length: {sequence_length} leaves {max(room, 0)} pieces of "
                 f"context beside a question of {asked}; windows begin every {stride} "
                 f"pieces, so give {asked + SPECIALS + stride} or more"
-            )
-        if self.config.type_vocab_size < 2:
-            raise UserError(
-                f"{self.weights.path}: has one type embedding; question answering "
-                "needs two, for question and context"
             )
 
 

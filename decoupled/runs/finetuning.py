@@ -82,7 +82,14 @@ class Finetuning:
         self._reading = mode not in run_folder.TRAINING_MODES
         self._source = open_run(init_checkpoint)
         model = finetuned_model(self._source.description.model, config.finetuning)
-        self.data = TaskData(task, data_dir, self._source.vocabulary, cache, splits)
+        self.data = TaskData(
+            task,
+            data_dir,
+            self._source.vocabulary,
+            cache,
+            splits,
+            model.type_vocab_size,
+        )
         self.training = self.data.examples("train", self.data.source)
         task.see_training(self.training)
         rates = _learning_rates(config, self.data)

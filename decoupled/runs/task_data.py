@@ -13,6 +13,7 @@ from decoupled.core.made_from import hash_files
 from decoupled.data.feature_cache import cached_features
 from decoupled.data.vocabulary import Vocabulary
 from decoupled.runs.run_folder import SPLITS
+from decoupled.tasks.qa_files import Question
 from decoupled.tasks.task import ENGLISH, Features, FinetuningTask
 from decoupled.xtreme import official
 
@@ -33,6 +34,7 @@ class TaskData:
       vocabulary: of the model.
       cache: folder where features are kept.
       splits: of `files_to_answer`.
+      type_vocab_size: type embeddings of the model; pairs and questions need two.
     """
 
     def __init__(
@@ -42,6 +44,7 @@ class TaskData:
         vocabulary: Vocabulary,
         cache: str,
         splits: Sequence[str] = SPLITS,
+        type_vocab_size: int = 2,
     ):
         self.task = task
         self.source = task.training_languages[0]
@@ -51,6 +54,7 @@ class TaskData:
         self.data_dir = data_dir
         self.vocabulary = vocabulary
         self._cache, self._splits = cache, splits
+        self._type_vocab_size = type_vocab_size
 
     def languages(self, split: str) -> list[str]:
         """Languages that have a file of this split, English first."""
@@ -141,8 +145,20 @@ class TaskData:
         return self.task.share_beyond_limit(self.vocabulary, examples)
 
     def examples(self, split: str, language: str) -> list[Any]:
-        """The examples that the task reads from a file."""
-        return self.task.read(self.data_dir, split, language)
+        """The examples that the task reads from a file.
+
+        Raises:
+          UserError: as for `FinetuningTask.read`; or they have two texts, and the model
+            has one type embedding.
+        """
+        examples = self.task.read(self.data_dir, split, language)
+        if self._type_vocab_size < 2 and any(map(_has_two_texts, examples)):
+            raise UserError(
+                f"{self.task.path(self.data_dir, split, language)}: holds pairs of "
+                "texts, or questions, but the model has one type embedding; pre-train "
+                "it with ModelConfig.type_vocab_size = 2"
+            )
+        return examples
 
     def features(
         self, split: str, language: str, examples: list[Any], progress: bool = False
@@ -183,6 +199,11 @@ class TaskData:
             part["example_index"] = part["example_index"] + np.int32(start)
             parts.append(part)
         return {name: np.concatenate([p[name] for p in parts]) for name in parts[0]}
+
+
+def _has_two_texts(example: Any) -> bool:
+    texts = getattr(example, "texts", ())
+    return len(texts) > 1 or isinstance(example, Question)
 
 
 def _limit_in_words(limit: str, beyond: dict[str, float | None]) -> str:

@@ -432,6 +432,35 @@ def test_a_bad_dev_or_test_file_ends_a_run_before_its_first_step(
     assert not (tmp_path / "run").exists()
 
 
+@pytest.fixture(scope="module")
+def one_type(tmp_path_factory):
+    """The folder of a pre-trained model with one type embedding."""
+    folder = tmp_path_factory.mktemp("one_type")
+    made = make_pretrained(folder / "made", type_vocab_size=1, num_layers=1)
+    made.rename(folder / "pretrained")
+    return folder
+
+
+@pytest.mark.parametrize(
+    "task, name, text",
+    [
+        ("xnli", "xnli/train-en.tsv", None),
+        ("xquad", "squad/train-v1.1.json", None),
+        ("tydiqa", "tydiqa/tydiqa-goldp-v1.1-train/tydiqa.goldp.en.train.json", None),
+        ("catalogs", "catalogs/train-en.tsv", "a\tb\tword\n"),
+        # Single texts in training alone.
+        ("catalogs", "catalogs/test-sw.tsv", "a\tb\tword\n"),
+    ],
+)
+def test_pairs_and_questions_need_two_type_embeddings(
+    one_type, tmp_path, task, name, text
+):
+    write_files(tmp_path, {**RIGHT[task], name: text or RIGHT[task][name]})
+    with pytest.raises(UserError, match=f"{tmp_path}/{name}: holds pairs of texts"):
+        tune_right(one_type, tmp_path, task)
+    assert not (tmp_path / "run").exists()
+
+
 def test_answers_may_be_longer_than_those_in_training_and_that_is_said(
     folder, tmp_path, capsys
 ):

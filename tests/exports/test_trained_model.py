@@ -109,6 +109,37 @@ def test_a_reader_has_the_settings_of_its_training_and_its_last_evaluation(run):
     assert other.answers == QuestionAnsweringConfig(9, 7, 5, 3)
 
 
+@pytest.mark.parametrize(
+    "task, features, segments",
+    [
+        ({"name": "xnli", "labels": LABELS}, {}, (2,)),
+        ({"name": "ours", "labels": LABELS}, {"texts": ["a", "b"]}, (2,)),
+        ({"name": "ours", "labels": LABELS}, {"texts": [3]}, (1,)),
+        ({"name": "ours", "kind": "regression"}, {"texts": ["a", "b"]}, (2,)),
+        ({"name": "catalogs", "labels": LABELS}, {}, (1, 2)),
+        (None, {}, (1, 2)),
+    ],
+)
+def test_a_model_takes_as_many_texts_as_in_training(run, task, features, segments):
+    change_config(run, task=task, data={"features": features})
+    assert open_trained_model(str(run)).segments == segments
+
+
+def test_columns_that_are_none_are_refused(run):
+    task = {"name": "ours", "labels": LABELS}
+    change_config(run, task=task, data={"features": {"texts": ["a", None]}})
+    assert refused(run).startswith("config.json: texts is ['a', None], not one or two")
+
+
+@pytest.mark.parametrize("task", [READER, {"name": "xnli", "labels": LABELS}])
+def test_pairs_need_two_type_embeddings(run, task):
+    sizes = dataclasses.asdict(CONFIG) | {"type_vocab_size": 1}
+    change_config(run, task=task, data={"features": FEATURES}, model=sizes)
+    assert "one type embedding (ModelConfig.type_vocab_size)" in refused(
+        run, sequence_length=24
+    )
+
+
 def test_a_limit_in_characters_takes_the_place_of_one_in_pieces(run):
     change_config(run, task=READER, data={"features": FEATURES})
     answers = {"max_answer_length": "auto", "max_characters": 50, "n_best": 3}

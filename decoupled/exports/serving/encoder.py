@@ -275,6 +275,8 @@ class Encoder(tf.Module):
         self._rows = {
             "input_word_ids": config.vocab_size,
             "input_type_ids": config.type_vocab_size,
+            # Other numbers would drown the scores of attention.
+            "input_mask": 2,
         }
 
     def __call__(self, inputs: dict[str, tf.Tensor], training: bool = False) -> Outputs:
@@ -295,7 +297,7 @@ class Encoder(tf.Module):
             id without a row in its table, or inputs of different shapes.
         """
         _, *layers = self.hidden_states(inputs, training)
-        pooled = self._pooled(layers[-1][:, 0])
+        pooled = self._pooled(self._first(layers[-1]))
         return {
             "sequence_output": layers[-1],
             "pooled_output": pooled,
@@ -311,7 +313,7 @@ class Encoder(tf.Module):
         *layers, last = self.layers
         for layer in layers:
             x = layer(x, mask, training)
-        first = self._by_sequence(x, mask)[:, 0]
+        first = self._first(self._by_sequence(x, mask))
         return self._pooled(last(x, mask, training, rows=first))
 
     def hidden_states(
@@ -351,12 +353,22 @@ class Encoder(tf.Module):
         shape = tf.shape(mask)
         return tf.reshape(x, [shape[0], shape[3], self._hidden])
 
+    def _first(self, x):
+        """[batch, length, H] -> [batch, H], the first of each sequence.
+
+        Not x[:, 0]: TensorFlow would report a length of 0 with a message of its own.
+        """
+        return tf.reshape(x[:, :1], [-1, self._hidden])
+
     def _pooled(self, first):
         return first if self.pooler is None else tf.tanh(self.pooler(first))
 
     def _checks(self, inputs: dict[str, tf.Tensor]) -> Iterator[tf.Operation]:
         """Operations that fail, with our messages, if inputs are invalid."""
         shape = tf.shape(inputs["input_word_ids"])
+        yield tf.debugging.Assert(
+            (shape[1] > 0) | (shape[0] == 0), ["input_word_ids: has no tokens", shape]
+        )
         yield tf.debugging.assert_less_equal(
             shape[1],
             self._max_positions,

@@ -14,6 +14,7 @@ from decoupled.exports.serving.encoder import (
     Classifier,
     Encoder,
     MaskedLm,
+    assert_below,
     shaped,
 )
 
@@ -250,7 +251,8 @@ class TaggerRoot(_LabelRoot):
                 tf.shape(inputs["input_word_ids"]),
                 message="word_starts: its shape is not that of input_word_ids",
             )
-            with tf.control_dependencies([same]):
+            zero_or_one = assert_below(starts, 2, "word_starts")
+            with tf.control_dependencies([same, zero_or_one]):
                 starts = shaped(starts, inputs["input_word_ids"])
             found["label"] = tf.where(starts == 1, found["label"], "")
         return outputs | found

@@ -46,6 +46,7 @@ from decoupled.exports.trained_model import (
     TrainedModel,
     open_trained_model,
 )
+from decoupled.model.variables import POOLER
 from decoupled.tasks.registry import QUESTION_ANSWERING, TAGGING
 from decoupled.training.checkpoints import check_name
 
@@ -125,6 +126,7 @@ def export_folder(
     )
     say_written(export_dir, description)
     say_length(sequence_length, trained.trained_length)
+    say_vectors(description, f"{POOLER}/kernel" in trained.weights)
     say_assumed(trained)
 
 
@@ -242,6 +244,30 @@ def say_length(length: int, trained_length: int | None) -> None:
         console.say(
             f"texts are packed to {length} pieces; the model was trained at "
             f"{trained_length}"
+        )
+
+
+def say_vectors(description: dict[str, Any], has_pooler: bool) -> None:
+    """Says what the vectors of a model are, if it gives no answers."""
+    layers = description["model"]["num_layers"]
+    if described := description.get("sentence_vectors"):
+        special = "with" if described["pool_special_tokens"] else "without"
+        mean = described["centre_on"] and (
+            f", minus the mean vector of the sentences in {described['centre_on']}"
+        )
+        console.say(
+            f"sentence_vector is the mean over the tokens of layer "
+            f"{described['layer']} of {layers}, {special} [CLS] and [SEP]{mean} "
+            "(--gin_param='RetrievalConfig.layer = N' takes another; a layer above the "
+            "middle is often better than the last)"
+        )
+    elif description["kind"] == "encoder" and not has_pooler:
+        console.say(
+            f"pooled_output is the vector of [CLS] in layer {layers}, because the "
+            "model has no pooler; it is not trained to compare texts. For that, export "
+            f"with --sentence_vectors --gin_param='RetrievalConfig.layer = "
+            f"{-(-2 * layers // 3)}': the mean over the tokens of a layer, as in "
+            "decoupled retrieve"
         )
 
 

@@ -108,6 +108,15 @@ def share_budget(lengths: list[tf.Tensor], budget: tf.Tensor | int) -> list[tf.T
     return [kept_first, tf.minimum(second, budget - kept_first)]
 
 
+def checked_utf8(sentences: tf.Tensor) -> tf.Tensor:
+    """The same strings; fails if one is not UTF-8, which would lose its bytes."""
+    decoded = tf.strings.unicode_transcode(sentences, "UTF-8", "UTF-8")
+    same = tf.reduce_all(tf.equal(sentences, decoded))
+    failed = tf.debugging.Assert(same, ["sentences: a text is not UTF-8; decode it"])
+    with tf.control_dependencies([failed]):
+        return tf.identity(sentences)
+
+
 class Tokenize(Root):
     """string [batch] -> RaggedTensor int32 [batch, (tokens)], without specials."""
 
@@ -126,7 +135,7 @@ class Tokenize(Root):
 
     @graph_function
     def __call__(self, sentences):
-        return self._tokenizer.tokenize(sentences)
+        return self._tokenizer.tokenize(checked_utf8(sentences))
 
     @graph_function
     def get_special_tokens_dict(self) -> dict[str, tf.Tensor]:
@@ -150,7 +159,7 @@ class TokenizeWithOffsets(Root):
 
     @graph_function
     def __call__(self, sentences):
-        return list(self._tokenizer.tokenize_with_offsets(sentences))
+        return list(self._tokenizer.tokenize_with_offsets(checked_utf8(sentences)))
 
 
 class BertPackInputs(Root):

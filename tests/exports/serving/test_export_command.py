@@ -5,7 +5,12 @@ import types
 import pytest
 
 from decoupled.configs import QuestionAnsweringConfig
-from decoupled.exports.serving.saved_model import say_assumed, say_length, say_written
+from decoupled.exports.serving.saved_model import (
+    say_assumed,
+    say_length,
+    say_vectors,
+    say_written,
+)
 from tests.command_line import decoupled, mistake
 
 
@@ -78,6 +83,28 @@ def test_shows_how_each_kind_of_model_is_called(capsys, kind, texts, call):
     printed = capsys.readouterr().out
     assert call in printed
     assert (f"tf.saved_model.load('out/text_{kind}')" in printed) == (len(names) == 3)
+
+
+def test_says_what_the_vectors_are(capsys):
+    encoder = {"kind": "encoder", "model": {"num_layers": 12}}
+    say_vectors(encoder, has_pooler=False)
+    printed = capsys.readouterr().out
+    assert "pooled_output is the vector of [CLS] in layer 12, because the " in printed
+    assert "--sentence_vectors --gin_param='RetrievalConfig.layer = 8'" in printed
+    say_vectors(encoder, has_pooler=True)
+    say_vectors({"kind": "tagger", "model": {"num_layers": 12}}, has_pooler=False)
+    assert capsys.readouterr().out == ""
+    chosen = {"layer": 8, "pool_special_tokens": False, "centre_on": ""}
+    say_vectors(encoder | {"sentence_vectors": chosen}, has_pooler=False)
+    assert (
+        "sentence_vector is the mean over the tokens of layer 8 of 12, without [CLS] "
+        "and [SEP] (--gin_param"
+    ) in capsys.readouterr().out
+    chosen |= {"pool_special_tokens": True, "centre_on": "lines.txt"}
+    say_vectors(encoder | {"sentence_vectors": chosen}, has_pooler=False)
+    assert (
+        "with [CLS] and [SEP], minus the mean vector of the sentences in lines.txt (--"
+    ) in capsys.readouterr().out
 
 
 def test_says_which_settings_of_a_reader_are_assumed(capsys):

@@ -52,6 +52,34 @@ def test_one_segment_is_the_pieces_between_cls_and_sep(preprocessor, pieces):
     assert packed["input_word_ids"][1, :3].numpy().tolist() == [CLS, SEP, PAD]
 
 
+@pytest.mark.parametrize(
+    "text", [b"caf\xe9", b"\xff", b"\xc3", b"a\xed\xa0\x80b", "né".encode("utf-16")]
+)
+def test_bytes_that_are_not_utf_8_are_refused(preprocessor, text):
+    texts = tf.constant([b"Select", text])
+    for call in (
+        preprocessor,
+        preprocessor.tokenize,
+        preprocessor.tokenize_with_offsets,
+        lambda texts: preprocessor(["a", "b"], second_sentences=texts),
+    ):
+        with pytest.raises(tf.errors.InvalidArgumentError, match="a text is not UTF-8"):
+            call(texts)
+
+
+def test_any_unicode_is_utf_8(preprocessor):
+    texts = [
+        "\x00",
+        "\ufeffa",
+        "\ufffe",
+        "\ufffd",
+        "\U0010ffff",
+        "\u2028",
+        "👩\u200d👧",
+    ]
+    assert preprocessor(texts)["input_mask"].shape == (7, 16)
+
+
 def test_two_segments_have_types_0_and_1(preprocessor, pieces):
     second = SENTENCES[::-1]
     pairs = zip(SENTENCES, second, strict=True)

@@ -154,6 +154,9 @@ def with_shape(name, batch, length):
         (changed("input_word_ids", 1, 2, 48), r"input_word_ids: ids must be .*\[48\]"),
         (changed("input_word_ids", 0, 0, -1), r"input_word_ids: ids must be .*\[-1\]"),
         (changed("input_type_ids", 1, 5, 2), r"input_type_ids: ids must be .*\[2\]"),
+        (changed("input_mask", 1, 1, 2), r"input_mask: ids must be .*\[2\]"),
+        (changed("input_mask", 0, 0, -1), r"input_mask: ids must be .*\[-1\]"),
+        (random_batch(CONFIG, 2, 0), r"input_word_ids: has no tokens\] \[2 0\]"),
         (with_shape("input_mask", 2, 5), "input_mask: its shape is not that of"),
         (with_shape("input_mask", 1, 6), "input_mask: its shape is not that of"),
         (with_shape("input_type_ids", 2, 7), "input_type_ids: its shape is not"),
@@ -164,6 +167,15 @@ def test_inputs_that_are_not_such_as_ours_are_named(encoder, features, message):
         inputs = constants(features)
         with pytest.raises(tf.errors.InvalidArgumentError, match=message):
             call(**inputs) if call is not encoder else call(inputs)
+
+
+@pytest.mark.parametrize("length", [0, 5])
+def test_no_rows_have_no_vectors(encoder, length):
+    outputs = encoder(constants(with_shape("input_mask", 0, length) | {
+        name: np.zeros([0, length], np.int32)
+        for name in ("input_word_ids", "input_type_ids")
+    }))  # fmt: skip
+    assert outputs["pooled_output"].shape == (0, 8)
 
 
 def test_positions_outside_of_the_sequence_are_named(encoder):
