@@ -248,14 +248,14 @@ def read_json(path: str) -> Any:
         raise UserError(f"{path}: not JSON at {place} ({error.msg})") from error
 
 
-def csv_reader(text: str, delimiter: str = ",") -> Any:
+def csv_reader(text: str) -> Any:
     """`csv.reader` of a whole text, whose quoted cells may hold line ends.
 
     An unmatched quote is a `csv.Error`. A cell may be as long as the text; by default
     Python's module refuses more than 131,072 characters.
     """
     csv.field_size_limit(max(csv.field_size_limit(), len(text)))
-    return csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
+    return csv.reader(io.StringIO(text, newline=""), strict=True)
 
 
 def check_output(flag: str, path: str) -> None:
