@@ -36,7 +36,7 @@ COMPARED := $(VENV)/.installed $(INTEROP)/.installed $(MESH_BERT)/.installed \
 	$(CORPUS)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo cluster-demo reproduce test test-oldest test-slow test-interop bench bench-quick lint clean
+.PHONY: help install demo cluster-demo reproduce test test-oldest test-in-background test-slow test-interop bench bench-quick lint clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
@@ -58,6 +58,11 @@ test: $(VENV)/.installed  ## the tests, at most 10 minutes on 2 cores
 
 test-oldest: $(OLDEST)/.installed  ## the same with TensorFlow 2.15, on Python 3.11 or 3.10
 	$(OLDEST)/bin/python -m pytest $(PYTEST_ARGS)
+
+# A process of the background ignores Ctrl-C, and so do its children.
+test-in-background: $(VENV)/.installed  ## the tests that send Ctrl-C, where it is ignored
+	trap '' INT HUP; $(RUN) -m pytest $(PYTEST_ARGS) \
+		$$(grep -rlE --include='test_*.py' 'SIGINT|SIGHUP' tests)
 
 test-slow: $(VENV)/.installed  ## the longer tests
 	$(RUN) -m pytest -m slow

@@ -14,7 +14,7 @@ COMMANDS = {
     "Text": ("build_corpus", "build_vocabulary", "build_records", "verify_records"),
     "Models": ("parameters", "plan", "pretrain", "fill_mask"),
     "Tasks": ("finetune", "retrieve", "score"),
-    "Models for others": ("export", "convert"),
+    "Models for others": ("export", "predict", "convert"),
     "The paper": ("analyze", "sweep", "report", "reproduce"),
     "Several processes, TPUs": ("supervise", "worker", "cluster_demo", "tpu_health"),
 }

@@ -4,6 +4,7 @@ import fcntl
 import gc
 import os
 import pickle
+import signal
 import socket
 
 import pytest
@@ -27,6 +28,15 @@ os.fsync = lambda descriptor: None
 # As commands do: with Python's own thresholds, the garbage collector takes 5% of the
 # time.
 gc.set_threshold(*GARBAGE_THRESHOLDS)
+
+# A background job of a script ignores Ctrl-C, and nohup ignores a closed terminal.
+# Tests that send these signals need what a terminal gives; their processes inherit it.
+for _number, _handler in (
+    (signal.SIGINT, signal.default_int_handler),
+    (signal.SIGHUP, signal.SIG_DFL),
+):
+    if signal.getsignal(_number) == signal.SIG_IGN:
+        signal.signal(_number, _handler)
 
 # Of a minute or more: first, or one process is left with the last of them.
 LONG = (

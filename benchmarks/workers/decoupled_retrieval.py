@@ -1,7 +1,7 @@
 """Worker: pairs of sentences through this project's encoder and search.
 
 A step does what `decoupled retrieve` does for sentences that are tokenised:
-it builds the graphs, restores the checkpoint, encodes and searches, in both directions.
+it builds the graph, reads the checkpoint, encodes and searches, in both directions.
 """
 
 import os
@@ -12,10 +12,12 @@ import numpy as np
 import protocol
 import synthetic
 
+from decoupled.analyses.models import AnalysedModel
 from decoupled.analyses.retrieval import search
-from decoupled.analyses.sentence_vectors import TrainedEncoder, layer_vectors
-from decoupled.configs import MeshConfig, ModelConfig, RetrievalConfig
+from decoupled.analyses.sentence_vectors import layer_vectors
+from decoupled.configs import ModelConfig, RetrievalConfig
 from decoupled.core.compat import tf
+from decoupled.exports.checkpoint_files import CheckpointFile
 from decoupled.model.variables import NO_HEAD, shapes
 
 
@@ -32,26 +34,27 @@ class Pieces(NamedTuple):
 
 
 def build(case: dict) -> tuple[protocol.Step, dict]:
-    """A case holds "pairs" and the fields of configurations: "model", "mesh" and
-    "retrieval"; see also `synthetic`."""
+    """A case holds "pairs" and the fields of configurations: "model" and "retrieval";
+    see also `synthetic`."""
     model = ModelConfig(**case["model"])
-    config, mesh = RetrievalConfig(**case["retrieval"]), MeshConfig(**case["mesh"])
+    config = RetrievalConfig(**case["retrieval"])
     # Removed when the process ends; the step keeps it until then.
     folder = tempfile.TemporaryDirectory()
     prefix, parameters = write_checkpoint(folder.name, model)
-    encoder = TrainedEncoder(prefix, 0, model, Pieces())
+    weights = CheckpointFile(prefix)
+    analysed = AnalysedModel("model", folder.name, model, Pieces(), weights)
     first, second = (
         [" ".join(map(str, ids)) for ids in side]
         for side in synthetic.sentence_pairs(case)
     )
 
     def step(checkpoint=folder):
-        found = layer_vectors(encoder, first + second, config, mesh)
+        found = layer_vectors(analysed, first + second, config)
         halves = np.split(found, 2)
         matches = search(*halves, config, "searching blocks")
         return float(matches.forward_scores.mean() + matches.backward_scores.mean())
 
-    layer_vectors(encoder, first[: config.batch_size], config, mesh)
+    layer_vectors(analysed, first[: config.batch_size], config)
     return step, {
         "parameters": parameters,
         "versions": protocol.versions("decoupled", "tensorflow", "mesh-tensorflow"),

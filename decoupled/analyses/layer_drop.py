@@ -14,10 +14,10 @@ from typing import Any, NamedTuple
 from decoupled.configs import ModelConfig
 from decoupled.core import console, files, plots
 from decoupled.core.errors import UserError
+from decoupled.core.made_from import RESULTS
 from decoupled.runs import run_folder
 from decoupled.xtreme import official
 
-RESULTS = "results.json"
 # The sizes that may tell models apart in a legend; the paper's variable comes first.
 _SIZES = {
     "output_embedding_size": "E_out",

@@ -14,15 +14,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from decoupled.analyses.neighbours import (
-    describe,
-    open_encoders,
-    percent,
-    vectors_by_layer,
-)
+from decoupled.analyses.models import AnalysedModel
+from decoupled.analyses.neighbours import open_checked, percent, vectors_by_layer
 from decoupled.analyses.retrieval import search
-from decoupled.analyses.sentence_vectors import TrainedEncoder
-from decoupled.configs import MeshConfig, RetrievalConfig
+from decoupled.configs import RetrievalConfig
 from decoupled.core import console, plots
 from decoupled.core.errors import UserError
 from decoupled.corpora.parallel.parallel_text import choose
@@ -86,26 +81,23 @@ def read_shared(
 
 
 def layer_hits(
-    encoder: TrainedEncoder,
+    model: AnalysedModel,
     sentences: SharedSentences,
     config: RetrievalConfig,
-    mesh: MeshConfig,
 ) -> np.ndarray:
     """Whether the nearest neighbour is the translation, by layer, direction, sentence.
 
     A neighbour is right if its sentence equals the translation, even at another index.
 
     Args:
-      encoder: the trained model.
       sentences: of two languages or more.
       config: pooling, scoring and batches; its layer is ignored.
-      mesh: where the model runs.
 
     Returns:
       uint8 [layers + 1, directions, sentences], 1 if the neighbour is right.
 
     Raises:
-      UserError: the model has too few positions, or does not fit the mesh.
+      UserError: the model has too few positions.
     """
     numbers: dict[str, int] = {}
     places = {
@@ -113,10 +105,10 @@ def layer_hits(
         for language, texts in sentences.texts.items()
     }
     hits = np.zeros(
-        [encoder.model.num_layers + 1, len(sentences.directions), len(sentences.ids)],
+        [model.config.num_layers + 1, len(sentences.directions), len(sentences.ids)],
         np.uint8,
     )
-    every_layer = vectors_by_layer(encoder, list(numbers), config, mesh)
+    every_layer = vectors_by_layer(model, list(numbers), config)
     for layer, vectors in enumerate(every_layer):
         for pair in itertools.combinations(sentences.texts, 2):
             first, second = (places[language] for language in pair)
@@ -135,7 +127,6 @@ def measure(
     sentences: SharedSentences,
     max_pairs: int,
     config: RetrievalConfig,
-    mesh: MeshConfig,
 ) -> dict[str, Any]:
     """Measures all layers of all models in all directions with `layer_hits`.
 
@@ -149,11 +140,11 @@ def measure(
     settings = dataclasses.asdict(config)
     del settings["layer"]
     models, arrays = [], {}
-    for index, (name, encoder) in enumerate(open_encoders(checkpoints, config)):
-        hits = layer_hits(encoder, sentences, config, mesh)
+    for index, model in enumerate(open_checked(checkpoints, config)):
+        hits = layer_hits(model, sentences, config)
         arrays[f"{index}/hits"] = hits
         layers = [_summary(layer, own) for layer, own in enumerate(hits)]
-        models.append({**describe(name, encoder), "layers": layers})
+        models.append({**model.describe(), "layers": layers})
     return {
         "analysis": "neighbours",
         "split": sentences.split,

@@ -19,15 +19,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from decoupled.analyses.models import SIZES, short_names
+from decoupled.analyses.models import AnalysedModel, open_models
 from decoupled.analyses.retrieval import search
-from decoupled.analyses.sentence_vectors import (
-    TrainedEncoder,
-    check_lengths,
-    encode_texts,
-    open_encoder,
-)
-from decoupled.configs import MeshConfig, RetrievalConfig
+from decoupled.analyses.sentence_vectors import check_lengths, encode_texts
+from decoupled.configs import RetrievalConfig
 from decoupled.core import console, gfile, plots
 from decoupled.core.errors import UserError
 from decoupled.metrics.neighbours import wilson_interval
@@ -99,37 +94,30 @@ def find_parallel(
     ]
 
 
-def open_encoders(
+def open_checked(
     checkpoints: Sequence[str], config: RetrievalConfig
-) -> list[tuple[str, TrainedEncoder]]:
-    """The models with their short names, all of them checked.
-
-    Raises:
-      UserError: one is no run or has too few positions.
-    """
-    encoders = [open_encoder(path) for path in checkpoints]
-    for encoder in encoders:
-        check_lengths(encoder, config)
-    return list(zip(short_names(checkpoints), encoders, strict=True))
+) -> list[AnalysedModel]:
+    """As `open_models`; refuses models with too few positions."""
+    models = open_models(checkpoints)
+    for model in models:
+        check_lengths(model, config)
+    return models
 
 
 def layer_accuracies(
-    encoder: TrainedEncoder,
+    model: AnalysedModel,
     files: ParallelFiles,
     max_pairs: int,
     config: RetrievalConfig,
-    mesh: MeshConfig,
 ) -> list[LayerAccuracy]:
     """Accuracy of every layer for two parallel files.
 
     A neighbour is right if its sentence equals the translation, even at another index.
 
     Args:
-      encoder: the trained model.
       files: one sentence per line; their language is for messages.
       max_pairs: only the first `max_pairs` pairs are used; 0 for all.
       config: pooling, scoring and batches; its layer is ignored.
-      mesh: where the model runs.
 
     Raises:
       UserError: the model has too few positions, or the files are missing or do not
@@ -142,7 +130,7 @@ def layer_accuracies(
     # Equal sentences of a side get the same number.
     sides = [np.array([numbers[text] for text in side]) for side in (sources, targets)]
     rows = []
-    every_layer = vectors_by_layer(encoder, [*sources, *targets], config, mesh)
+    every_layer = vectors_by_layer(model, [*sources, *targets], config)
     for layer, vectors in enumerate(every_layer):
         first, second = vectors[: len(sources)], vectors[len(sources) :]
         matches = search(first, second, config, f"searching blocks, layer {layer}")
@@ -151,19 +139,18 @@ def layer_accuracies(
 
 
 def vectors_by_layer(
-    encoder: TrainedEncoder,
+    model: AnalysedModel,
     texts: Sequence[str],
     config: RetrievalConfig,
-    mesh: MeshConfig,
 ) -> Iterator[np.ndarray]:
     """Yields float32 [texts, H] for layer 0 (the embedding output), 1, ... L.
 
     Every text is encoded once; the vectors of all layers are stored on disk.
     """
     with tempfile.TemporaryDirectory() as folder:
-        stored = _LayersOnDisk(folder, encoder.model.hidden_size)
-        layers = range(encoder.model.num_layers + 1)
-        for places, pooled in encode_texts(encoder, texts, layers, config, mesh):
+        stored = _LayersOnDisk(folder, model.config.hidden_size)
+        layers = range(model.config.num_layers + 1)
+        for places, pooled in encode_texts(model, texts, layers, config):
             stored.add(places, pooled)
         for layer in layers:
             yield stored.read(layer)
@@ -174,7 +161,6 @@ def measure(
     parallel: Sequence[ParallelFiles],
     max_pairs: int,
     config: RetrievalConfig,
-    mesh: MeshConfig,
 ) -> dict[str, Any]:
     """Measures all layers of all models on all pairs of files (`layer_accuracies`).
 
@@ -185,7 +171,7 @@ def measure(
     """
     settings = dataclasses.asdict(config)
     del settings["layer"]
-    encoders = open_encoders(checkpoints, config)
+    models = open_checked(checkpoints, config)
     # Every file is read before the first model encodes, which takes long.
     for files in parallel:
         read_parallel(files.source, files.target, files.language, max_pairs)
@@ -193,8 +179,7 @@ def measure(
         "analysis": "neighbours",
         "settings": {**settings, "max_pairs": max_pairs},
         "models": [
-            _measure_model(name, encoder, parallel, max_pairs, config, mesh)
-            for name, encoder in encoders
+            _measure_model(model, parallel, max_pairs, config) for model in models
         ],
     }
 
@@ -257,33 +242,19 @@ def plot(result: dict[str, Any], stem: str) -> list[str]:
     return plots.save(figure, stem)
 
 
-def describe(name: str, encoder: TrainedEncoder) -> dict[str, Any]:
-    """A model's entries in results: its source and its sizes."""
-    return {
-        "name": name,
-        "folder": os.path.dirname(encoder.checkpoint),
-        "checkpoint": os.path.basename(encoder.checkpoint),
-        "global_step": encoder.step,
-        "coupled": encoder.model.coupled,
-        **{size: getattr(encoder.model, size) for size in SIZES},
-    }
-
-
 def _measure_model(
-    name: str,
-    encoder: TrainedEncoder,
+    model: AnalysedModel,
     parallel: Sequence[ParallelFiles],
     max_pairs: int,
     config: RetrievalConfig,
-    mesh: MeshConfig,
 ) -> dict[str, Any]:
     measured = []
     for files in parallel:
-        layers = layer_accuracies(encoder, files, max_pairs, config, mesh)
+        layers = layer_accuracies(model, files, max_pairs, config)
         measured.append(
             {**files._asdict(), "layers": [entry._asdict() for entry in layers]}
         )
-    return {**describe(name, encoder), "languages": measured}
+    return {**model.describe(), "languages": measured}
 
 
 def _row(layer, sides, matches) -> LayerAccuracy:

@@ -8,14 +8,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from decoupled.analyses.sentence_vectors import (
-    TrainedEncoder,
-    check_lengths,
-    layer_vectors,
-    open_encoder,
-)
+from decoupled.analyses.models import AnalysedModel, open_models
+from decoupled.analyses.sentence_vectors import check_lengths, layer_vectors
 from decoupled.configs import RetrievalConfig
-from decoupled.configs.finetuning import RetrieveConfig
 from decoupled.core import console, files
 from decoupled.core.errors import Mistakes, UserError
 from decoupled.metrics.neighbours import Matches, best_matches, best_threshold, mine
@@ -196,7 +191,7 @@ class TranslationSearch:
 
     def __init__(
         self,
-        config: RetrieveConfig,
+        config: RetrievalConfig,
         task: str,
         data_dir: str,
         init_checkpoint: str,
@@ -205,10 +200,10 @@ class TranslationSearch:
     ):
         self._config, self._task, self._data_dir = config, task, data_dir
         mistakes = Mistakes()
-        encoder = _open_encoder(init_checkpoint, config.retrieval, mistakes)
+        model = _open_model(init_checkpoint, config, mistakes)
         self._languages = _wanted_languages(task, data_dir, languages, mistakes)
         mistakes.raise_all()
-        self._encoder = encoder
+        self._model = model
         self._results = RetrievalResults(output_dir, self._description())
 
     def run(self) -> dict[str, Any]:
@@ -231,17 +226,18 @@ class TranslationSearch:
 
     def _description(self) -> dict[str, Any]:
         """Everything except the data that the results of a language depend on."""
-        checkpoint, settings = self._encoder.checkpoint, self._config.retrieval
+        model, config = self._model, self._config
         return {
             "task": self._task,
-            "checkpoint": os.path.basename(checkpoint),
-            "global_step": self._encoder.step,
+            "checkpoint": os.path.basename(model.weights.path),
+            "global_step": model.weights.global_step,
             # The index of a checkpoint holds the checksum of every variable.
-            "checkpoint_fingerprint": files.file_fingerprint(f"{checkpoint}.index"),
+            "checkpoint_fingerprint": files.file_fingerprint(
+                f"{model.weights.path}.index"
+            ),
             "settings": {
-                **dataclasses.asdict(settings),
-                "layer": self._encoder.layer(settings),
-                "activation_dtype": self._config.mesh.activation_dtype,
+                **dataclasses.asdict(config),
+                "layer": config.layer_of(model.config.num_layers, model.name),
             },
         }
 
@@ -251,8 +247,7 @@ class TranslationSearch:
         return files.fingerprint("".join(map(files.file_fingerprint, paths)))
 
     def _encode(self, texts: Sequence[str]) -> np.ndarray:
-        config = self._config
-        return layer_vectors(self._encoder, texts, config.retrieval, config.mesh)
+        return layer_vectors(self._model, texts, self._config)
 
     def _tatoeba(self, languages: Sequence[str]) -> Iterator[Found]:
         pairs = [read_tatoeba(self._data_dir, language) for language in languages]
@@ -261,7 +256,7 @@ class TranslationSearch:
             while pairs and (not group or sentences < _SENTENCES_AT_ONCE):
                 group.append(pairs.pop(0))
                 sentences += 2 * len(group[-1].sources)
-            found = find_translations(group, self._encode, self._config.retrieval)
+            found = find_translations(group, self._encode, self._config)
             for pair in group:
                 places = found[pair.language]
                 results = tatoeba_results(pair, places)
@@ -276,7 +271,7 @@ class TranslationSearch:
                 test.append(read_bucc(self._data_dir, TEST, language))
                 return test[0]
 
-            mined = mine_test(dev, read_test, self._encode, self._config.retrieval)
+            mined = mine_test(dev, read_test, self._encode, self._config)
             results = {
                 **bucc_results(test[0], mined.pairs),
                 "dev_f1": mined.dev_f1,
@@ -286,17 +281,17 @@ class TranslationSearch:
             yield Found(language, ["\t".join(pair) for pair in mined.pairs], results)
 
 
-def _open_encoder(
-    path: str, settings: RetrievalConfig, mistakes: Mistakes
-) -> TrainedEncoder | None:
-    """The encoder, checked against the settings; None after a mistake."""
-    encoder = None
+def _open_model(
+    path: str, config: RetrievalConfig, mistakes: Mistakes
+) -> AnalysedModel | None:
+    """The model, checked against the settings; None after a mistake."""
+    model = None
     with mistakes.noted():
-        encoder = open_encoder(path)
+        [model] = open_models([path])
         with mistakes.noted():
-            check_lengths(encoder, settings)
-        encoder.layer(settings)
-    return encoder
+            check_lengths(model, config)
+        config.layer_of(model.config.num_layers, model.name)
+    return model
 
 
 def _wanted_languages(

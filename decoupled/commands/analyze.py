@@ -373,7 +373,7 @@ def neighbours(settings):
     from decoupled.analyses import multi_parallel
     from decoupled.analyses import neighbours as module
 
-    retrieval, mesh, max_pairs = settings
+    retrieval, max_pairs = settings
     models, languages = FLAGS.model_dir, FLAGS.languages
     if FLAGS.sentences:
         if FLAGS.data_dir or FLAGS.source or FLAGS.target:
@@ -383,7 +383,7 @@ def neighbours(settings):
     else:
         source, target = FLAGS.source, FLAGS.target
         text = module.find_parallel(FLAGS.data_dir, languages, source, target)
-    return module, module.measure(models, text, max_pairs, retrieval, mesh)
+    return module, module.measure(models, text, max_pairs, retrieval)
 
 
 @_analysis(

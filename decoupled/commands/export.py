@@ -6,14 +6,15 @@ the newest. Writes below --export_dir
 
   preprocessor/     strings -> packed ids   (import tensorflow_text)
 
-and two SavedModels. The first takes packed ids (plain TensorFlow), and the second takes
-strings (import tensorflow_text):
+and a SavedModel that takes packed ids (plain TensorFlow). Models of texts have a second
+one, which takes strings (import tensorflow_text). For tags and answers, `decoupled
+predict` goes from strings to predictions:
 
   encoder/          text_encoder/           vectors (of a pre-trained model)
   classifier/       text_classifier/        a label for a text or a pair of texts
   regressor/        text_regressor/         a number for a text or a pair of texts
-  tagger/           text_tagger/            a tag for every word
-  span_model/       text_qa/                the answer to a question, cut from a context
+  tagger/           decoupled predict       a tag for every word
+  span_model/       decoupled predict       the answer to a question, cut from a context
 
 The output embedding is left out unless --mlm is given, because the paper discards it
 after pre-training.
@@ -88,7 +89,7 @@ def main() -> None:
     options = flags.FLAGS
     retrieval = None
     if options.sentence_vectors:
-        retrieval = start.parse_gin(retrieve, "runs/retrieve.gin").retrieval
+        retrieval = start.parse_gin(retrieve, "runs/retrieve.gin")
     elif options.gin_file or options.gin_param or options.centre_on:
         raise UserError(
             "--gin_file, --gin_param, --centre_on: are for --sentence_vectors; a whole "

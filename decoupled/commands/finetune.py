@@ -17,8 +17,9 @@ Every TrainingConfig.eval_every_steps steps a checkpoint is evaluated on English
 and the best one is selected. The best of FinetuningConfig.learning_rates is chosen on
 English dev, too; --num_runs then repeats it with other seeds. A single rate and seed
 train in --model_dir itself, several in learning_rate_R/seed_S/ below it. The same
-command resumes an incomplete run and does not repeat complete ones. A folder with
-another model is refused.
+command resumes an incomplete run and does not repeat complete ones. Dev and test files
+that have changed are evaluated again. A folder with another model, or whose training
+file has changed, is refused.
 
 Short examples are packed: a row of a batch holds several, and attention does not cross
 between them. If that saves no tokens, or FinetuningConfig.pack_sequences is False, a

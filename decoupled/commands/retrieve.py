@@ -26,7 +26,7 @@ from typing import Any
 
 from absl import flags
 
-from decoupled.configs.finetuning import RetrieveConfig, retrieve
+from decoupled.configs import RetrievalConfig, retrieve
 from decoupled.core import locks
 from decoupled.launch import start
 
@@ -66,7 +66,7 @@ def main() -> None:
 
 
 def run_retrieval(
-    config: RetrieveConfig,
+    config: RetrievalConfig,
     task: str,
     data_dir: str,
     init_checkpoint: str,

@@ -287,8 +287,8 @@ def probing(
 
 
 @gin.configurable
-def neighbours(*, retrieval=gin.REQUIRED, mesh=gin.REQUIRED, max_pairs=gin.REQUIRED):
+def neighbours(*, retrieval=gin.REQUIRED, max_pairs=gin.REQUIRED):
     """The root of the gin configuration of `neighbours`."""
     if type(max_pairs) is not int or max_pairs < 0:
         raise UserError(f"neighbours.max_pairs: {max_pairs!r} is no whole number >= 0")
-    return retrieval, mesh, max_pairs
+    return retrieval, max_pairs

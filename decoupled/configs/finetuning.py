@@ -347,14 +347,7 @@ def finetune(
     )
 
 
-class RetrieveConfig(NamedTuple):
-    """All settings of a retrieval run, without those of the model and the data."""
-
-    retrieval: RetrievalConfig
-    mesh: MeshConfig
-
-
 @gin.configurable
-def retrieve(*, retrieval=gin.REQUIRED, mesh=gin.REQUIRED) -> RetrieveConfig:
+def retrieve(*, retrieval=gin.REQUIRED) -> RetrievalConfig:
     """The root of the gin configuration; the model's sizes come from its checkpoint."""
-    return RetrieveConfig(retrieval, mesh)
+    return retrieval

@@ -46,12 +46,18 @@ def table(title: str, columns: list[str], rows: list[list[object]]) -> None:
         grid.add_row(*row)
     # A file has no width, so a row is one line, however long.
     width = None if sys.stdout.isatty() else 1000
-    output = Console(width=width, markup=False, highlight=False)
+    output = _Console(width=width, markup=False, highlight=False)
     # Printed separately: a title within the table would be wrapped at its width.
     if title:
         output.print(printable(title), style="table.title", soft_wrap=True)
     output.print(grid)
     sys.stdout.flush()
+
+
+class _Console(Console):
+    def on_broken_pipe(self) -> None:
+        """Raises BrokenPipeError again; rich itself would exit with code 1."""
+        raise
 
 
 def duration(seconds: float) -> str:

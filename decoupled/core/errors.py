@@ -113,7 +113,7 @@ def in_one_line(message: str) -> str:
     An indented line continues the line before it. Any other line end is part of a name
     or a value and is shown as "\n".
     """
-    text = re.sub(r"\s*\n[ \t]+", " ", message.strip())
+    text = re.sub(r"\n[ \t]+", " ", message.strip(" \t\n"))
     text = printable(text).replace("\n", r"\n").replace("\t", r"\t")
     words = re.compile(rf"\S{{{_LONGEST_WORD},}}")
     text = words.sub(lambda found: _shortened(found[0], _LONGEST_WORD), text)

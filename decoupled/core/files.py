@@ -153,13 +153,15 @@ def read_bytes(path: str) -> bytes:
     """The content of a file.
 
     Raises:
-      UserError: the file is missing or unreadable.
+      UserError: the file is missing, unreadable or larger than the memory.
     """
     try:
         with gfile.GFile(path, "rb") as handle:
             return handle.read()
     except gfile.OpError as error:
         raise UserError(f"{path}: cannot read ({reason(error)})") from error
+    except MemoryError as error:
+        raise UserError(f"{path}: does not fit into memory") from error
 
 
 def read_text(path: str) -> str:

@@ -16,6 +16,8 @@ from typing import Any
 from decoupled.core import console, files, gfile
 
 MADE_FROM = "made_from"
+# What fine-tuning and retrieval measured.
+RESULTS = "results.json"
 # A folder is known by one of these, which has checksums of everything else in it.
 _MANIFEST, _INDEXES = "manifest.json", ("*.index", "best/*.index")
 _SHOWN_CHARACTERS, _SHOWN_CHANGES = 200, 5

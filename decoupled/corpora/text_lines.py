@@ -65,7 +65,8 @@ def read_lines(path: str) -> Iterator[tuple[int, str]]:
     a line is skipped: files with one may have been joined.
 
     Raises:
-      UserError: the file is missing, damaged, or not UTF-8 text.
+      UserError: the file is missing, damaged, or not UTF-8 text, or a line is too long
+        or does not fit into memory.
     """
     if encoding := _other_encoding(head_of(path)):
         raise UserError(
@@ -100,6 +101,8 @@ def read_lines(path: str) -> Iterator[tuple[int, str]]:
     except Damaged as error:
         where = f"{path}:{number}" if number else path
         raise UserError(f"{where}: damaged; {error}") from error
+    except MemoryError as error:
+        raise UserError(f"{path}:{number + 1}: does not fit into memory") from error
 
 
 def _recoded(path: str, encoding: str) -> str:

@@ -37,18 +37,23 @@ _READER_DEFAULTS = {
     "max_answer_length": 30,
     "n_best": 20,
 }
-# Kind of the head -> names of the SavedModels that take ids and strings.
+# Kind of the head -> name of the SavedModel that takes ids, and of the one that takes
+# strings, if there is one.
 _NAMES = {
     None: ("encoder", "text_encoder"),
     CLASSIFICATION: ("classifier", "text_classifier"),
     REGRESSION: ("regressor", "text_regressor"),
-    TAGGING: ("tagger", "text_tagger"),
-    QUESTION_ANSWERING: ("span_model", "text_qa"),
+    TAGGING: ("tagger", None),
+    QUESTION_ANSWERING: ("span_model", None),
 }
 # The names for sentence vectors, for any head.
 SENTENCE_NAMES = ("sentence_encoder", "text_sentence_encoder")
 LABELLED = (CLASSIFICATION, TAGGING)
-NAMES = tuple(name for names in _NAMES.values() for name in names) + SENTENCE_NAMES
+# Earlier exports hold these; `decoupled predict` takes their place.
+REMOVED_NAMES = ("text_tagger", "text_qa")
+NAMES = (*filter(None, sum(_NAMES.values(), SENTENCE_NAMES)), *REMOVED_NAMES)
+# Tasks of pairs whose settings do not name columns.
+_PAIR_TASKS = ("xnli", "pawsx")
 
 
 def task_head(kind: str | None, labels: int) -> Head:
@@ -72,6 +77,8 @@ class TrainedModel:
     trained_length: tokens of the inputs in training; None if the folder does not say,
       as after a conversion.
     answers: settings of windows and answers for question answering; else None.
+    columns: of the texts, or of the word, in the task's files; empty if the folder does
+      not say, as for tasks whose files have one form.
     assumed: names of settings in `answers` that the folder does not contain.
     max_characters: most characters of an answer, instead of the limit in pieces.
     """
@@ -86,6 +93,16 @@ class TrainedModel:
     answers: QuestionAnsweringConfig | None = None
     assumed: Sequence[str] = ()
     max_characters: int | None = None
+    columns: Sequence[str | int] = ()
+
+    @property
+    def segments(self) -> Sequence[int]:
+        """How many texts an input may have: 1, 2, or either if it is unknown."""
+        possible = (1, 2) if self.config.type_vocab_size > 1 else (1,)
+        if self.head not in (CLASSIFICATION, REGRESSION):
+            return possible
+        count = 2 if self.task in _PAIR_TASKS else len(self.columns)
+        return (count,) if count else possible
 
     @property
     def default_length(self) -> int:
@@ -99,8 +116,8 @@ class TrainedModel:
         return _NAMES[self.head][0]
 
     @property
-    def text_kind(self) -> str:
-        """The name of the SavedModel for strings."""
+    def text_kind(self) -> str | None:
+        """The name of the SavedModel for strings; None if there is none."""
         return _NAMES[self.head][1]
 
     def with_max_answer_length(self, pieces: int) -> "TrainedModel":
@@ -203,6 +220,7 @@ def open_trained_model(
         task=described.task.get("name") if described.task else None,
         labels=_labels(path, described.task) if head in LABELLED else (),
         trained_length=_trained_length(path, described),
+        columns=_columns(path, described.data),
         **reader,
     )
 
@@ -251,6 +269,16 @@ def _labels(path: str, task: dict[str, Any]) -> list[str]:
     if not (isinstance(labels, list) and labels):
         raise UserError(f'{path}: "task" has no list of labels')
     return check_labels(labels, f'{path}: "task"')
+
+
+def _columns(path: str, data: Any) -> list[str | int]:
+    """The columns of `OwnTaskConfig.texts`, which `finetune` wrote to config.json."""
+    features = data.get("features") if isinstance(data, dict) else None
+    columns = features.get("texts", []) if isinstance(features, dict) else []
+    is_list = isinstance(columns, list) and len(columns) <= 2
+    if not (is_list and all(type(column) in (str, int) for column in columns)):
+        raise UserError(f"{path}: texts is {columns!r}, not one or two columns")
+    return columns
 
 
 def _reader_settings(model_dir: str, data: Any) -> dict[str, Any]:

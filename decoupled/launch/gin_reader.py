@@ -24,11 +24,14 @@ from decoupled.core.errors import UserError, close_names
 
 # A limit for files that include others twice each, which multiply at every level.
 _MOST_FILES = 100
+_NO_MESH = "the serving encoder runs in one process; remove it and all of MeshConfig"
 # Settings of earlier versions, and what takes their place.
 _REMOVED = {
     ("TrainingConfig", "softmax_block_size"): "logits are always computed as a whole; "
     "to save memory, split the vocabulary over the mesh (layout_rules), or set "
     "recompute_layers",
+    ("retrieve", "mesh"): _NO_MESH,
+    ("neighbours", "mesh"): _NO_MESH,
 }
 _MISTAKES = (
     KeyError,

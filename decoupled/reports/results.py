@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from decoupled.configs import EARLIER_VALUES, ModelConfig
 from decoupled.core import files
 from decoupled.core.errors import UserError
-from decoupled.runs.run_folder import RESULTS
+from decoupled.core.made_from import RESULTS
 from decoupled.xtreme import official
 
 # The `task` and the `metric` of pre-training's results.

@@ -15,7 +15,7 @@ from decoupled.configs import FinetuningConfig, ModelConfig
 from decoupled.configs.finetuning import FinetuneConfig
 from decoupled.core import console, files
 from decoupled.core.errors import UserError
-from decoupled.core.made_from import read_results
+from decoupled.core.made_from import RESULTS, read_results
 from decoupled.runs import run_folder
 from decoupled.runs.finetuning_run import (
     FinetuningRun,
@@ -23,7 +23,6 @@ from decoupled.runs.finetuning_run import (
     frozen_variables,
     steps_of,
 )
-from decoupled.runs.run_folder import RESULTS
 from decoupled.runs.saved_run import BEST, keep_checkpoint, open_run
 from decoupled.runs.task_data import Features, TaskData
 from decoupled.tasks.task import FinetuningTask

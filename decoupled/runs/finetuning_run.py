@@ -14,7 +14,7 @@ from decoupled.configs import ModelConfig, ScheduleConfig
 from decoupled.configs.finetuning import REGRESSION, FinetuneConfig
 from decoupled.core import console, files, gfile
 from decoupled.core.files import CHECKPOINT_LIST
-from decoupled.core.made_from import MADE_FROM, changes, in_words, read_results
+from decoupled.core.made_from import MADE_FROM, RESULTS, changes, in_words, read_results
 from decoupled.data.array_input_fn import (
     recorded_training_input_fn,
     training_input_fn,
@@ -28,7 +28,6 @@ from decoupled.runs.batch_shape import (
     write_begun,
 )
 from decoupled.runs.evaluation import Answers, answer_languages
-from decoupled.runs.run_folder import RESULTS
 from decoupled.runs.saved_run import (
     BEST,
     SCORES,

@@ -24,8 +24,6 @@ CONFIG = "config.json"
 # The settings of training that may change at a resume, by the step of the change.
 SETTINGS = "settings.json"
 VOCABULARY = "sentencepiece.model"
-# What fine-tuning measured.
-RESULTS = "results.json"
 # The folder of answers to the files of a task, with a folder for each task.
 PREDICTIONS = "predictions"
 # How answers were chosen in the last evaluation. Training does not depend on it.

@@ -24,10 +24,9 @@ from typing import Any, NamedTuple
 from decoupled.configs import ModelConfig, ScaleConfig, SweepConfig, pretrain, sweep_row
 from decoupled.core import files, gfile
 from decoupled.core.errors import UserError
-from decoupled.core.made_from import MADE_FROM, changes, hash_files
+from decoupled.core.made_from import MADE_FROM, RESULTS, changes, hash_files
 from decoupled.launch import gin_files
 from decoupled.launch.gin_reader import Reader
-from decoupled.runs.run_folder import RESULTS
 
 # H = heads * head size, so the product of their divisors is the divisor of widths.
 _WIDTHS = (

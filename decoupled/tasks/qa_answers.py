@@ -1,6 +1,7 @@
 """From logits of starts and ends to answers: the likeliest span of all windows."""
 
 import string
+from typing import NamedTuple
 
 import numpy as np
 
@@ -8,15 +9,23 @@ from decoupled.configs import QuestionAnsweringConfig
 from decoupled.configs.finetuning import AUTO
 from decoupled.tasks.qa_files import Question
 
-# The rules of `trim`, which exports follow, too: the characters that an answer does not
-# end with, and pairs of brackets.
-CLOSING_SIGNS = string.whitespace + ".,;:!?。，、；：！？،؛؟।-–—"
-PARTNERS = dict(zip("([{（［｛「『《〈【", ")]}）］｝」』》〉】", strict=True))
-_OPENING = {closing: opening for opening, closing in PARTNERS.items()}
+# The rules of `trim`: the characters that an answer does not end with, and pairs of
+# brackets.
+_CLOSING_SIGNS = string.whitespace + ".,;:!?。，、；：！？،؛؟।-–—"
+_PARTNERS = dict(zip("([{（［｛「『《〈【", ")]}）］｝」』》〉】", strict=True))
+_OPENING = {closing: opening for opening, closing in _PARTNERS.items()}
 # The features of windows that determine where a span may be.
 _PLACES = ("character_starts", "character_ends", "max_context")
 # Windows whose pairs of starts and ends are in memory at once.
 _WINDOWS_AT_ONCE = 4096
+
+
+class ScoredAnswer(NamedTuple):
+    """A text, the character of the context at which it begins, and its score."""
+
+    text: str
+    start: int
+    score: float
 
 
 def best_answers(
@@ -27,6 +36,21 @@ def best_answers(
     settings: QuestionAnsweringConfig,
     max_characters: int | None = None,
 ) -> list[str]:
+    """The texts of `scored_answers`."""
+    answers = scored_answers(
+        questions, features, start_logits, end_logits, settings, max_characters
+    )
+    return [answer.text for answer in answers]
+
+
+def scored_answers(
+    questions: list[Question],
+    features: dict[str, np.ndarray],
+    start_logits: np.ndarray,
+    end_logits: np.ndarray,
+    settings: QuestionAnsweringConfig,
+    max_characters: int | None = None,
+) -> list[ScoredAnswer]:
     """The answer to each question, cut from the original text of its context.
 
     A span's score is the sum of the logits of its first and last piece (Devlin et al.
@@ -37,8 +61,7 @@ def best_answers(
     for the start.
 
     Of equal scores, the first window wins. Within a window the larger logit of the
-    start wins, then that of the end; of equal logits, the first piece wins. Exported
-    models choose in the same way.
+    start wins, then that of the end; of equal logits, the first piece wins.
 
     Args:
       questions: in the order of `example_index`.
@@ -49,20 +72,26 @@ def best_answers(
         `settings.max_answer_length` is "auto", else ignored.
 
     Returns:
-      One text per question, trimmed (see `trim`); "" for a question whose context has
-      no text.
+      One answer per question, trimmed (see `trim`). If the context has no text, it is
+      "" with the score of [CLS], which means in training that there is no answer.
     """
-    answers = [""] * len(questions)
+    answers = [ScoredAnswer("", 0, 0.0)] * len(questions)
     spans = best_spans(features, start_logits, end_logits, settings, max_characters)
     owner = features["example_index"]
     # The best window of each question comes last; of equal windows the first is best.
     order = np.lexsort((-np.arange(len(owner)), spans[:, 2], owner))
     last = np.flatnonzero(np.diff(owner[order], append=-1))
     for row in order[last]:
-        first, end = int(spans[row, 0]), int(spans[row, 1])
-        if np.isfinite(spans[row, 2]):
+        first, last, score = int(spans[row, 0]), int(spans[row, 1]), spans[row, 2]
+        text, start = "", 0
+        if np.isfinite(score):
             question = questions[owner[row]]
-            answers[owner[row]] = span_text(question, features, row, first, end)
+            text = span_text(question, features, row, first, last)
+            start = int(features["character_starts"][row, first])
+            start = question.context.index(text, start) if text else start
+        else:
+            score = start_logits[row, 0] + end_logits[row, 0]
+        answers[owner[row]] = ScoredAnswer(text, start, float(score))
     return answers
 
 
@@ -92,10 +121,10 @@ def trim(text: str, head: int, tail: int) -> str:
     text, head = text[leading:], max(head - leading, 0)
     tail = min(tail, len(text))
     opening, closing = text[:1], text[-1:]
-    may_open = opening in PARTNERS and text[1:head].strip() != ""
+    may_open = opening in _PARTNERS and text[1:head].strip() != ""
     may_close = closing in _OPENING and text[len(text) - tail : -1].strip() != ""
-    encloses = may_open and may_close and PARTNERS[opening] == closing
-    if encloses or (may_open and PARTNERS[opening] not in text):
+    encloses = may_open and may_close and _PARTNERS[opening] == closing
+    if encloses or (may_open and _PARTNERS[opening] not in text):
         text = text[1:]
     if encloses or (may_close and _OPENING[closing] not in text):
         text, tail = text[:-1], tail - 1
@@ -106,7 +135,7 @@ def trim(text: str, head: int, tail: int) -> str:
 def _without_closing_signs(text: str, tail: int) -> tuple[str, int]:
     """Text and length of its last piece without the signs that end that piece."""
     before, piece = text[: len(text) - tail], text[len(text) - tail :]
-    kept = piece.rstrip(CLOSING_SIGNS)
+    kept = piece.rstrip(_CLOSING_SIGNS)
     return (before + kept, len(kept)) if kept.strip() else (text, tail)
 
 

@@ -24,7 +24,7 @@ SPECIALS = 3
 _LENGTH_WEIGHT = 1e-5
 _QUESTIONS_AT_ONCE = 2048
 # Scripts without spaces between words, by first and last code point.
-WITHOUT_SPACES = (
+_WITHOUT_SPACES = (
     (0x0E00, 0x0FFF), (0x1000, 0x109F), (0x1780, 0x17FF), (0x3040, 0x30FF),
     (0x3400, 0x9FFF), (0xF900, 0xFAFF), (0xFF66, 0xFF9F), (0x20000, 0x3FFFF),
 )  # fmt: skip
@@ -294,7 +294,7 @@ def _cuts(text, start, end) -> list[int]:
 
 
 def _has_no_spaces(character):
-    return any(first <= ord(character) <= last for first, last in WITHOUT_SPACES)
+    return any(first <= ord(character) <= last for first, last in _WITHOUT_SPACES)
 
 
 def _is_mark(character):

@@ -2,7 +2,8 @@
 
 import sentencepiece
 
-from decoupled.configs import MeshConfig, RetrievalConfig
+from decoupled.analyses.models import open_models
+from decoupled.configs import RetrievalConfig
 from decoupled.data.vocabulary import Vocabulary
 from tests.exports.models import model_config, pretrained_weights, write_model_dir
 
@@ -27,7 +28,11 @@ OTHERS = [
     "Το παιδί κοιμάται.",
 ]
 
-ONE_DEVICE = MeshConfig("all:1", "", "float32", "gather", "float32", 128)
+
+def open_model(path):
+    """The model of a folder or a checkpoint."""
+    [model] = open_models([str(path)])
+    return model
 
 
 def retrieval(**changes):

@@ -6,13 +6,12 @@ import numpy as np
 import pytest
 
 from decoupled.analyses import multi_parallel, neighbours
-from decoupled.analyses.sentence_vectors import open_encoder
 from decoupled.core.errors import UserError
 from decoupled.metrics.neighbours import mean_interval, wilson_interval
 from tests.analyses.sentences import (
     ENGLISH,
-    ONE_DEVICE,
     OTHERS,
+    open_model,
     retrieval,
     write_trained_model,
 )
@@ -54,7 +53,7 @@ def folder(tmp_path_factory):
 @pytest.fixture(scope="module")
 def result(model, folder):
     shared = multi_parallel.read_shared(folder, None, 0)
-    return multi_parallel.measure([model], shared, 0, PAPER, ONE_DEVICE)
+    return multi_parallel.measure([model], shared, 0, PAPER)
 
 
 def test_sentences_of_all_languages_are_compared(result):
@@ -74,9 +73,7 @@ def test_accuracy_is_that_of_two_files(result, model, tmp_path):
     layers = result["models"][0]["layers"]
     for pair in itertools.combinations(TEXTS, 2):
         files = neighbours.ParallelFiles("", *(str(tmp_path / own) for own in pair))
-        rows = neighbours.layer_accuracies(
-            open_encoder(model), files, 0, PAPER, ONE_DEVICE
-        )
+        rows = neighbours.layer_accuracies(open_model(model), files, 0, PAPER)
         forward, backward = (
             result["directions"].index(list(way)) for way in (pair, pair[::-1])
         )
@@ -110,7 +107,7 @@ def test_each_sentence_is_encoded_once(model, folder, monkeypatch):
 
     monkeypatch.setattr(neighbours, "encode_texts", counted)
     shared = multi_parallel.read_shared(folder, None, 0)
-    multi_parallel.layer_hits(open_encoder(model), shared, PAPER, ONE_DEVICE)
+    multi_parallel.layer_hits(open_model(model), shared, PAPER)
     assert sorted(seen) == sorted({text for own in TEXTS.values() for text in own})
 
 
@@ -119,9 +116,7 @@ def test_an_equal_sentence_elsewhere_is_right(model, tmp_path):
     folder = write_sentences(tmp_path / "own", {"ti": lines, "yo": lines})
     shared = multi_parallel.read_shared(folder, None, 0)
     assert shared.split == "own"
-    hits = multi_parallel.layer_hits(
-        open_encoder(model), shared, retrieval(), ONE_DEVICE
-    )
+    hits = multi_parallel.layer_hits(open_model(model), shared, retrieval())
     assert hits.all()
 
 

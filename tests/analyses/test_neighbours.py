@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 
 from decoupled.analyses import neighbours
-from decoupled.analyses.sentence_vectors import encode_texts, open_encoder
+from decoupled.analyses.sentence_vectors import encode_texts
 from decoupled.core.errors import UserError
 from tests.analyses.sentences import (
     ENGLISH,
-    ONE_DEVICE,
     OTHERS,
+    open_model,
     retrieval,
     write_trained_model,
 )
@@ -35,7 +35,7 @@ def parallel(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def result(model, parallel):
-    return neighbours.measure([model], [parallel], 0, retrieval(**PAPER), ONE_DEVICE)
+    return neighbours.measure([model], [parallel], 0, retrieval(**PAPER))
 
 
 def test_mistakes_are_found_before_the_first_model_encodes(
@@ -45,7 +45,7 @@ def test_mistakes_are_found_before_the_first_model_encodes(
         raise AssertionError("encoded")
 
     monkeypatch.setattr(neighbours, "vectors_by_layer", encode)
-    settings = (0, retrieval(**PAPER), ONE_DEVICE)
+    settings = (0, retrieval(**PAPER))
     with pytest.raises(UserError, match="no config.json"):
         neighbours.measure([model, str(tmp_path)], [parallel], *settings)
     missing = parallel._replace(target=str(tmp_path / "none"))
@@ -57,9 +57,9 @@ def test_accuracy_is_that_of_the_nearest_after_the_translation_vector(
     model, parallel, result
 ):
     distance = pytest.importorskip("scipy.spatial.distance")
-    encoder, vectors = open_encoder(model), np.zeros([3, 20, 8])
+    encoder, vectors = open_model(model), np.zeros([3, 20, 8])
     for places, pooled in encode_texts(
-        encoder, [*TRANSLATIONS, *ENGLISH], range(3), retrieval(**PAPER), ONE_DEVICE
+        encoder, [*TRANSLATIONS, *ENGLISH], range(3), retrieval(**PAPER)
     ):
         vectors[:, places] = list(pooled.values())
     (entry,) = result["models"][0]["languages"]
@@ -77,9 +77,7 @@ def test_accuracy_is_that_of_the_nearest_after_the_translation_vector(
 
 
 def test_sentences_that_are_their_own_translations_are_found(model, parallel):
-    rows = neighbours.layer_accuracies(
-        open_encoder(model), parallel, 5, retrieval(), ONE_DEVICE
-    )
+    rows = neighbours.layer_accuracies(open_model(model), parallel, 5, retrieval())
     assert [(row.pairs, row.forward, row.backward) for row in rows] == [
         (5, 100, 100)
     ] * 3
@@ -90,9 +88,7 @@ def test_an_equal_sentence_elsewhere_is_right(model, tmp_path):
         lines = [ENGLISH[0], ENGLISH[1], ENGLISH[0]]
         (tmp_path / name).write_text("\n".join(lines), encoding="utf-8")
     files = neighbours.ParallelFiles("xx", str(tmp_path / "a"), str(tmp_path / "b"))
-    rows = neighbours.layer_accuracies(
-        open_encoder(model), files, 0, retrieval(), ONE_DEVICE
-    )
+    rows = neighbours.layer_accuracies(open_model(model), files, 0, retrieval())
     assert {row.forward for row in rows} == {100}
 
 
@@ -124,6 +120,4 @@ def test_files_that_do_not_belong_together(model, parallel, tmp_path):
     (tmp_path / "short").write_text("One line.\n")
     files = parallel._replace(target=str(tmp_path / "short"))
     with pytest.raises(UserError, match="short .language xx.: 1 lines"):
-        neighbours.layer_accuracies(
-            open_encoder(model), files, 0, retrieval(), ONE_DEVICE
-        )
+        neighbours.layer_accuracies(open_model(model), files, 0, retrieval())

@@ -3,22 +3,21 @@
 import dataclasses
 import json
 import shutil
+from typing import NamedTuple
 
 import numpy as np
 import pytest
 
 from decoupled.analyses import sentence_vectors
-from decoupled.configs import MeshConfig
+from decoupled.analyses.sentence_vectors import Tokens, tokenize
 from decoupled.core.compat import tf
 from decoupled.core.errors import UserError
-from decoupled.exports.checkpoint_files import CheckpointFile
 from decoupled.exports.serving.encoder import Encoder
 from decoupled.tasks.classification import pack_texts
-from decoupled.tasks.pooling import tokenize
 from tests.analyses.sentences import (
     ENGLISH,
-    ONE_DEVICE,
     OTHERS,
+    open_model,
     retrieval,
     write_trained_model,
 )
@@ -33,13 +32,13 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def encoder(folder):
-    return sentence_vectors.open_encoder(folder)
+    return open_model(folder)
 
 
 def served(encoder, length, special):
     """Means over each text's tokens in the last layer of the serving encoder."""
     arrays = pack_texts(encoder.vocabulary, [(text,) for text in TEXTS], length)
-    outputs = Encoder(encoder.model, CheckpointFile(encoder.checkpoint))(
+    outputs = Encoder(encoder.config, encoder.weights)(
         {name: tf.constant(value) for name, value in arrays.items()}
     )["sequence_output"].numpy()
     means = []
@@ -50,49 +49,37 @@ def served(encoder, length, special):
 
 
 @pytest.mark.parametrize("special, length", [(True, 24), (False, 10)])
-def test_vectors_are_those_of_the_serving_encoder(
-    encoder, special, length, monkeypatch
-):
-    # Sentences of different lengths get graphs of their own.
-    monkeypatch.setattr("decoupled.training.lengths._FLOPS_PER_GRAPH", 1)
+def test_vectors_are_means_over_the_tokens_of_the_last_layer(encoder, special, length):
     lengths = tokenize(encoder.vocabulary, TEXTS).lengths(length)
     assert lengths.min() <= 8 < lengths.max() == length
     config = retrieval(max_sequence_length=length, pool_special_tokens=special)
-    found = sentence_vectors.layer_vectors(encoder, TEXTS, config, ONE_DEVICE)
+    found = sentence_vectors.layer_vectors(encoder, TEXTS, config)
     np.testing.assert_allclose(found, served(encoder, length, special), atol=2e-5)
 
 
 def test_a_checkpoint_that_is_not_the_newest(folder, encoder, tmp_path):
     copy = shutil.copytree(folder, tmp_path / "model")
     (copy / "checkpoint").unlink()
-    older = sentence_vectors.open_encoder(str(copy / "model.ckpt-7"))
-    assert older.step == 7
+    older = open_model(copy / "model.ckpt-7")
+    assert older.weights.global_step == 7
     vectors = [
-        sentence_vectors.layer_vectors(e, ENGLISH[:3], retrieval(layer=1), ONE_DEVICE)
+        sentence_vectors.layer_vectors(e, ENGLISH[:3], retrieval(layer=1))
         for e in (encoder, older)
     ]
     np.testing.assert_array_equal(*vectors)
 
 
-def test_layers_are_counted_from_either_end(encoder):
-    layers = [encoder.layer(retrieval(layer=number)) for number in (0, 2, -1, -3)]
+def test_layers_are_counted_from_either_end():
+    layers = [retrieval(layer=number).layer_of(2, "m") for number in (0, 2, -1, -3)]
     assert layers == [0, 2, 2, 0]
     for number in (3, -4):
         with pytest.raises(UserError, match=rf"layer: {number}, .*layers 0 .* to 2"):
-            encoder.layer(retrieval(layer=number))
+            retrieval(layer=number).layer_of(2, "m")
 
 
 def test_more_tokens_than_positions(encoder):
     with pytest.raises(UserError, match="max_positions = 24"):
         sentence_vectors.check_lengths(encoder, retrieval(max_sequence_length=25))
-
-
-def test_a_mesh_that_does_not_fit(encoder):
-    mesh = MeshConfig("b:3", "batch:b", "float32", "gather", "float32", 128)
-    with pytest.raises(
-        UserError, match="'batch' of size 4 .* RetrievalConfig.batch_size"
-    ):
-        sentence_vectors.layer_vectors(encoder, ENGLISH, retrieval(), mesh)
 
 
 def test_another_vocabulary_is_refused(folder, tmp_path):
@@ -102,7 +89,7 @@ def test_another_vocabulary_is_refused(folder, tmp_path):
     described["vocabulary"]["fingerprint"] = "0" * 64
     (copy / "config.json").write_text(json.dumps(described))
     with pytest.raises(UserError, match="is not the vocabulary that the model"):
-        sentence_vectors.open_encoder(str(copy / "model.ckpt-7"))
+        open_model(copy / "model.ckpt-7")
 
 
 @pytest.mark.parametrize("special", [True, False])
@@ -114,7 +101,6 @@ def test_a_long_sentence_is_the_mean_over_the_tokens_of_its_windows(encoder, spe
         encoder,
         [long],
         dataclasses.replace(config, long_sentences="windows"),
-        ONE_DEVICE,
     )
     windows, _ = tokenize(encoder.vocabulary, [long]).windows(8)
     assert len(windows.ends) > 2
@@ -134,7 +120,7 @@ def test_a_long_sentence_is_the_mean_over_the_tokens_of_its_windows(encoder, spe
         features["input_word_ids"][row, : len(ids)] = ids
         features["input_mask"][row, : len(ids)] = 1
         start = end
-    outputs = Encoder(encoder.model, CheckpointFile(encoder.checkpoint))(
+    outputs = Encoder(encoder.config, encoder.weights)(
         {name: tf.constant(value) for name, value in features.items()}
     )["sequence_output"].numpy()
     tokens = [
@@ -142,5 +128,86 @@ def test_a_long_sentence_is_the_mean_over_the_tokens_of_its_windows(encoder, spe
         for row, size in zip(outputs, sizes, strict=True)
     ]
     np.testing.assert_allclose(found, np.concatenate(tokens).mean(0), atol=2e-5)
-    (cut,) = sentence_vectors.layer_vectors(encoder, [long], config, ONE_DEVICE)
+    (cut,) = sentence_vectors.layer_vectors(encoder, [long], config)
     assert np.abs(found - cut).max() > 1e-3
+
+
+@pytest.mark.parametrize("layers", [[0], [1, 0], [0, 1, 2]])
+def test_each_layer_by_itself(encoder, layers):
+    every = dict.fromkeys(range(3))
+    for layer in every:
+        config = retrieval(layer=layer)
+        every[layer] = sentence_vectors.layer_vectors(encoder, TEXTS, config)
+    seen = []
+    for rows, pooled in sentence_vectors.encode_texts(
+        encoder, TEXTS, layers, retrieval()
+    ):
+        assert sorted(pooled) == sorted(layers)
+        for layer, vectors in pooled.items():
+            np.testing.assert_allclose(vectors, every[layer][rows], atol=1e-6)
+        seen += rows.tolist()
+    assert sorted(seen) == list(range(len(TEXTS)))
+
+
+def test_no_text_has_no_vector(encoder):
+    assert sentence_vectors.layer_vectors(encoder, [], retrieval()).shape == (0, 8)
+
+
+def test_numbers_that_are_not_finite_are_refused(encoder, monkeypatch):
+    class Diverged(dict):
+        """Weights of which each is NaN."""
+
+        path = "model.ckpt-7"
+
+        def __missing__(self, name):
+            return np.full_like(encoder.weights[name], np.nan)
+
+        def __contains__(self, name):
+            return name in encoder.weights
+
+    diverged = dataclasses.replace(encoder, weights=Diverged())
+    with pytest.raises(UserError, match="model.ckpt-7: gives numbers that are not fin"):
+        sentence_vectors.layer_vectors(diverged, ENGLISH, retrieval())
+
+
+class Letters(NamedTuple):
+    """A vocabulary whose pieces are characters."""
+
+    pad_id: int = 0
+    cls_id: int = 1
+    sep_id: int = 2
+
+    def encode_batch(self, texts):
+        return [[ord(letter) for letter in text] for text in texts]
+
+
+LETTERS = ["ab", "", "cdefgh", "z", "ij"]
+
+
+def test_tokens_of_all_sentences(monkeypatch):
+    monkeypatch.setattr(sentence_vectors, "_TEXTS_AT_ONCE", 2)
+    tokens = tokenize(Letters(), LETTERS)
+    assert "".join(map(chr, tokens.ids)) == "".join(LETTERS)
+    assert tokens.ends.tolist() == [2, 2, 8, 9, 11]
+    assert tokens.lengths(6).tolist() == [4, 2, 6, 3, 4]
+
+
+def test_batches_by_hand():
+    tokens, rows = tokenize(Letters(), LETTERS), np.array([2, 0, 1])
+    sizes = tokens.lengths(5)[rows]
+    ids, mask = sentence_vectors._batch(Letters(), tokens, rows, sizes)
+    a, b, c, d, e = map(ord, "abcde")
+    # A long sentence is cut and keeps its end.
+    assert ids.tolist() == [[1, c, d, e, 2], [1, a, b, 2, 0], [1, 2, 0, 0, 0]]
+    assert mask.tolist() == [[1, 1, 1, 1, 1], [1, 1, 1, 1, 0], [1, 1, 0, 0, 0]]
+
+
+def test_long_sentences_are_divided_into_windows_of_nearly_equal_length():
+    # 2, 0 and 9 pieces; a window has room for 4 beside [CLS] and [SEP].
+    tokens = Tokens(np.arange(11, dtype=np.int32), np.array([2, 2, 11]))
+    windows, owners = tokens.windows(6)
+    assert windows.ends.tolist() == [2, 2, 5, 8, 11]
+    assert owners.tolist() == [0, 1, 2, 2, 2]
+    assert windows.ids is tokens.ids
+    unchanged, same = tokens.windows(11)
+    assert unchanged.ends.tolist() == [2, 2, 11] and same.tolist() == [0, 1, 2]

@@ -66,7 +66,7 @@ def test_a_saved_model_is_called_a_program_before_it_is_loaded(tmp_path):
         f"{tmp_path}: a SavedModel runs as a program; load it only from a source that "
         "you trust\n"
     )
-    assert result.stderr.endswith("no SavedModel of an encoder\n")
+    assert result.stderr.endswith("holds no SavedModel\n")
 
 
 def test_the_help_says_what_a_saved_model_is():

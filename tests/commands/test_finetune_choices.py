@@ -14,7 +14,7 @@ import statistics
 import numpy as np
 import pytest
 
-from decoupled.analyses.sentence_vectors import layer_vectors, open_encoder
+from decoupled.analyses.sentence_vectors import layer_vectors
 from decoupled.commands.finetune import run_finetuning
 from decoupled.configs import FinetuningConfig, MeshConfig
 from decoupled.configs.finetuning import FinetuneConfig
@@ -27,7 +27,7 @@ from decoupled.tasks.classification import SequenceClassificationTask
 from decoupled.training.events import read_scalars
 from decoupled.xtreme.official import TASKS
 from decoupled.xtreme.scoring import score
-from tests.analyses.sentences import ONE_DEVICE, retrieval
+from tests.analyses.sentences import open_model, retrieval
 from tests.command_line import decoupled
 from tests.helpers import adamw, tiny_training
 from tests.pretrained import make_pretrained
@@ -393,9 +393,9 @@ def check_restores(run):
     open_trained_model(run).check(sequence_length=12, mlm=False)
     prefix = chosen_prefix(run, None)
     to_huggingface(run, prefix, f"{run}/huggingface", encoder_only=False)
-    encoder, config = open_encoder(run), retrieval(max_sequence_length=12)
+    encoder, config = open_model(run), retrieval(max_sequence_length=12)
     assert encoder.checkpoint == prefix == f"{run}/best/model.ckpt-4"
-    assert layer_vectors(encoder, ["text kept"], config, ONE_DEVICE).any()
+    assert layer_vectors(encoder, ["text kept"], config).any()
 
 
 PARAPHRASES = {

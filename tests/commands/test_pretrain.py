@@ -5,8 +5,12 @@ import dataclasses
 import io
 import json
 import os
+import shlex
 import shutil
 import signal
+import subprocess
+import sys
+import time
 
 import numpy as np
 import pytest
@@ -580,6 +584,27 @@ def test_killed_and_terminated_runs_lose_nothing(data, tmp_path):
     expected, found = checkpoint(tmp_path / "straight"), checkpoint(tmp_path / "killed")
     for name, value in expected.items():
         np.testing.assert_array_equal(found[name], value, err_msg=name)
+
+
+def test_ctrl_c_is_ignored_where_the_command_was_started_so(data, tmp_path):
+    """As under nohup, or as a background job of a script."""
+    words = pretrain_words(data, tmp_path / "run", "ScheduleConfig.train_steps = 120")
+    command = [sys.executable, "-m", *words]
+    process = subprocess.Popen(
+        ["sh", "-c", f"trap '' INT; exec {shlex.join(command)}"],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    # Again and again: while it starts, trains, saves and ends.
+    while process.poll() is None:
+        with contextlib.suppress(ProcessLookupError):
+            # Before `trap` the shell would end.
+            if os.path.exists(tmp_path / "run"):
+                process.send_signal(signal.SIGINT)
+        time.sleep(0.2)
+    out, error = process.communicate()
+    assert process.returncode == 0 and "Ctrl-C" not in error, error
+    assert "step 120/120" in out
+    assert checkpoint(tmp_path / "run")["global_step"] == 120
 
 
 def test_mistakes_on_the_command_line(data, tmp_path):

@@ -6,16 +6,15 @@ import json
 import numpy as np
 import pytest
 
-from decoupled.analyses.sentence_vectors import layer_vectors, open_encoder
+from decoupled.analyses.sentence_vectors import layer_vectors
 from decoupled.commands import retrieve
 from decoupled.commands.retrieve import run_retrieval
-from decoupled.configs.finetuning import RetrieveConfig
 from decoupled.core.errors import UserError
 from decoupled.xtreme.scoring import score
 from tests.analyses.sentences import (
     ENGLISH,
-    ONE_DEVICE,
     OTHERS,
+    open_model,
     retrieval,
     write_trained_model,
 )
@@ -60,7 +59,7 @@ def model(tmp_path_factory):
 
 
 def run(model, data, output, task="tatoeba", languages=None, **settings):
-    config = RetrieveConfig(retrieval(**settings), ONE_DEVICE)
+    config = retrieval(**settings)
     return run_retrieval(config, task, str(data), model, str(output), languages)
 
 
@@ -78,9 +77,9 @@ def predictions(folder, name):
 def test_predictions_are_places_on_the_sorted_english_side(model, tatoeba):
     distance = pytest.importorskip("scipy.spatial.distance")
     folder, _ = tatoeba
-    encoder, config = open_encoder(model), retrieval(layer=1)
+    encoder, config = open_model(model), retrieval(layer=1)
     texts = [*sorted(ENGLISH), *SOURCES["sw"], *SOURCES["th"]]
-    vectors = layer_vectors(encoder, texts, config, ONE_DEVICE)
+    vectors = layer_vectors(encoder, texts, config)
     candidates, *sides = np.split(vectors, 3)
     for language, side in zip(SOURCES, sides, strict=True):
         nearest = distance.cdist(side, candidates, "cosine").argmin(axis=1)
@@ -239,4 +238,4 @@ def test_settings_of_the_package_are_complete():
 
     for files in (["runs/retrieve.gin"], ["runs/retrieve.gin", "tasks/tatoeba.gin"]):
         config = gin_files.configure(retrieve.retrieve, files, [])
-        assert config.retrieval.scoring == "cosine"
+        assert config.scoring == "cosine"

@@ -21,6 +21,16 @@ def test_say_prints_one_line_as_it_is(capsys):
     assert capsys.readouterr().out == "loss [bold]1.5[/bold]\n"
 
 
+def test_names_cannot_act_on_the_terminal(capsys):
+    console.say("read \x1b[2Ja.txt")
+    console.table("t\x1b[1m", ["\u202ea"], [["b\x9b1m\nc"]])
+    list(console.track([1], "a\x1b[1m"))
+    shown = capsys.readouterr().out
+    assert not set(shown) & {"\x1b", "\x9b", "\u202e"}
+    assert "read \\x1b[2Ja.txt\n" in shown and "t\\x1b[1m" in shown
+    assert "\\u202ea" in shown and "b\\x9b1m\\nc" in shown
+
+
 def lines_of(capsys):
     return [line.rstrip() for line in capsys.readouterr().out.splitlines()]
 

@@ -222,6 +222,32 @@ Hint: If you want to see a list of allocated tensors when OOM happens, add somet
 """
 
 
+@pytest.mark.parametrize(
+    "path, expanded",
+    [
+        ("~", "/home/me"),
+        ("~/a", "/home/me/a"),
+        ("~root", "/root"),
+        ("~root/a", "/root/a"),
+        ("./~/a", "./~/a"),
+        ("a~", "a~"),
+        ("gs://b/~/a", "gs://b/~/a"),
+    ],
+)
+def test_a_tilde_at_the_beginning_is_a_home(path, expanded, monkeypatch):
+    monkeypatch.setenv("HOME", "/home/me")
+    assert files.expand_home(path) == expanded
+
+
+def test_a_tilde_without_a_home_is_refused():
+    with pytest.raises(UserError) as raised:
+        files.expand_home("~nobody-here/a")
+    assert str(raised.value) == (
+        "~nobody-here/a: no home folder of ~nobody-here; ./~nobody-here/a is a local "
+        "path"
+    )
+
+
 def test_reason_is_the_first_line_of_an_error():
     assert files.reason(ValueError("one\ntwo")) == "one"
     assert files.reason(ValueError()) == "ValueError"
@@ -234,6 +260,37 @@ def test_reason_is_the_first_line_of_an_error():
     with pytest.raises(json.JSONDecodeError) as caught:
         json.loads("[")
     assert files.reason(caught.value) == "Expecting value: line 1 column 2 (char 1)"
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "{{function_node __wrapped__RestoreV2_dtypes_1_device_/job:localhost/task:0}} "
+        "a.index: damaged [Op:RestoreV2]",
+        "a.index: damaged\n\t [[{{node save/RestoreV2}}]]",
+        "a.index: damaged [[{{node save/RestoreV2}}]] [Op:RestoreV2] name: x",
+    ],
+)
+def test_reason_names_no_node_of_a_graph(message):
+    assert files.reason(ValueError(message)) == "a.index: damaged"
+
+
+def test_every_damaged_byte_of_an_array_is_reported(tmp_path):
+    """NumPy, zipfile and zlib raise more kinds of errors than they document."""
+    path = tmp_path / "items.npz"
+    files.write_arrays(str(path), {"a": np.arange(9.0)})
+    whole, refused = path.read_bytes(), 0
+    for place in range(len(whole)):
+        for damaged in (
+            whole[:place],
+            whole[:place] + bytes([whole[place] ^ 255]) + whole[place + 1 :],
+        ):
+            path.write_bytes(damaged)
+            try:
+                files.read_arrays(str(path))
+            except UserError as error:
+                refused += "items.npz: not a file of arrays (" in str(error)
+    assert refused > len(whole)
 
 
 def test_arrays_come_back_and_objects_are_refused(tmp_path):

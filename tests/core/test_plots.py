@@ -2,12 +2,14 @@
 
 import pathlib
 import sys
+from xml.etree import ElementTree
 
 import pytest
 
 from decoupled.core import plots
 
 pytest.importorskip("matplotlib", reason="needs the [plots] extra")
+_TEXT = "{http://www.w3.org/2000/svg}text"
 
 
 def test_series_differ_in_more_than_colour():
@@ -32,6 +34,42 @@ def test_the_same_numbers_give_the_same_bytes(tmp_path):
     for one, other in zip(first, second, strict=True):
         assert pathlib.Path(one).read_bytes() == pathlib.Path(other).read_bytes()
     assert len(list(tmp_path.iterdir())) == 4
+
+
+@pytest.mark.parametrize(
+    "name, shown",
+    [
+        ("$x^{", "$x^{"),
+        ("a$b$_c", "a$b$_c"),
+        ("{0} %s \\frac", "{0} %s \\frac"),
+        ("_private", "_private"),
+        ("\x1b[1m", r"\x1b[1m"),
+        ("हिन्दी", "हिन्दी"),
+    ],
+)
+def test_names_appear_in_plots_as_they_are(name, shown, tmp_path, recwarn):
+    figure, [[left, right]] = plots.grid(1, 2, 3.0, 2.0)
+    left.plot([1, 2], [1, 1000], label=name)
+    left.set_yscale("log")
+    left.set(title=name, xlabel=name)
+    left.annotate(name, (1, 1))
+    right.bar([0], [1])
+    right.set_xticks([0], [name])
+    plots.title_and_legend(figure, left, name)
+    _, svg = plots.save(figure, str(tmp_path / "a"))
+    texts = [element.text.strip() for element in ElementTree.parse(svg).iter(_TEXT)]
+    assert texts.count(shown) == 6
+    assert {"1", "10", "100", "1000"} <= set(texts)
+    assert not any(r"\mathdefault" in text for text in texts)
+    assert not recwarn.list
+
+
+def test_categories_appear_as_they_are(tmp_path):
+    figure, [[axes]] = plots.grid(1, 1, 3.0, 2.0)
+    axes.plot(["$a^{", "b"], [1, 2])
+    _, svg = plots.save(figure, str(tmp_path / "a"))
+    texts = [element.text for element in ElementTree.parse(svg).iter(_TEXT)]
+    assert texts.count("$a^{") == 1
 
 
 @pytest.mark.parametrize("places", [[2], [1, 2], range(13), range(0, 3000, 500)])

@@ -64,6 +64,50 @@ def test_what_is_ignored_stays_ignored():
         signal.signal(signal.SIGHUP, before)
 
 
+def in_background(code):
+    """Runs Python code where Ctrl-C is ignored, as in a background job of a script."""
+    command = ["sh", "-c", 'trap \'\' INT; exec "$0" -c "$1"', sys.executable, code]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120)
+
+
+def test_a_command_of_a_command_that_ignores_ctrl_c_ignores_it_too():
+    child = (
+        "import os, signal; os.kill(os.getpid(), signal.SIGINT); "
+        "os.kill(os.getppid(), signal.SIGINT); print('went on')"
+    )
+    done = in_background(
+        "import sys; from decoupled.core import processes; "
+        f"print(processes.run_command([sys.executable, '-c', {child!r}]))"
+    )
+    assert (done.returncode, done.stdout) == (0, "went on\n0\n"), done.stderr
+
+
+def test_workers_of_a_command_that_ignores_ctrl_c_work_to_their_end():
+    done = in_background(
+        "import os, signal\n"
+        "from decoupled.core import processes\n"
+        "if __name__ == '__main__':\n"
+        "    with processes.started(abs, [-1, -2], 2, 'here') as futures:\n"
+        "        os.kill(os.getpid(), signal.SIGINT)\n"
+        "        print([future.result() for future in futures])"
+    )
+    assert (done.returncode, done.stdout) == (0, "[1, 2]\n"), done.stderr
+
+
+def test_tests_have_ctrl_c_where_it_was_ignored(tmp_path):
+    """As in `make test &`; the package's own tests are the measure of it."""
+    test = "test_signals_go_to_the_handler_in_the_block_alone"
+    program = (
+        "import signal, sys, pytest\n"
+        "assert signal.getsignal(signal.SIGINT) == signal.SIG_IGN\n"
+        f"code = pytest.main(['-q', '-p', 'no:cacheprovider', '{__file__}::{test}'])\n"
+        "assert signal.getsignal(signal.SIGINT) == signal.default_int_handler\n"
+        "sys.exit(code)"
+    )
+    done = in_background(program)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
 @pytest.mark.parametrize(
     "wanted, tasks, are_small, expected",
     [

@@ -14,6 +14,13 @@ LOG = b"I0000 00:00:1795373649.251755   21056 port.cc:153] oneDNN is on.\n"
 WARNING = b"W0000 00:00:1795373649.251755   21056 port.cc:153] Twice.\n"
 NOTICE = b"WARNING: All log messages before absl::InitializeLog() is called are\n"
 FATAL = b"F0000 00:00:1795373649.251755   21056 port.cc:153] It ends here.\n"
+# The form up to 2.16, and errors where nothing is wrong.
+OLD_LOG = b"2026-11-26 16:00:00.123456: I tensorflow/core/util/port.cc:1] oneDNN.\n"
+OLD_ERROR = b"2026-11-26 16:00:00.123456: E tensorflow/core/a.cc:1] It is full.\n"
+NO_GPU = b"E0000 00:00:1795709234.1 1 cuda_platform.cc:52] failed call to cuInit: 303\n"
+OLD_NO_GPU = b"2026-11-26 16:00:00.1: E xla/cuda.cc:2] failed call to cuInit: NO_GPU\n"
+TWICE = b"E0000 00:00:1795709234.1 1 cuda_dnn.cc:8] Unable to register cuDNN factory\n"
+ERROR = b"E0000 00:00:1795709234.1 1 a.cc:8] It is full.\n"
 OTHER = b"module.py:1: FutureWarning: soon\n"
 
 
@@ -82,6 +89,42 @@ def test_lines_below_the_level_are_left_out(level, shown, monkeypatch, capfdbina
     with release.early_lines_as_the_level_says():
         os.write(2, NOTICE + LOG + WARNING + FATAL + OTHER)
     assert capfdbinary.readouterr().err == b"".join(shown)
+
+
+@pytest.mark.parametrize(
+    "devices, level, shown",
+    [
+        (0, "2", [ERROR, OLD_ERROR]),
+        (1, "2", [NO_GPU, OLD_NO_GPU, ERROR, OLD_ERROR]),
+        (1, "3", []),
+        (0, "0", [NO_GPU, OLD_NO_GPU, TWICE, ERROR, OLD_ERROR, OLD_LOG]),
+    ],
+)
+def test_errors_that_are_none_appear_at_level_0_only(
+    devices, level, shown, monkeypatch, capfdbinary
+):
+    monkeypatch.setenv("TF_CPP_MIN_LOG_LEVEL", level)
+    monkeypatch.setattr(release, "nvidia_devices", lambda: devices)
+    with release.early_lines_as_the_level_says():
+        os.write(2, NO_GPU + OLD_NO_GPU + TWICE + ERROR + OLD_ERROR + OLD_LOG)
+    assert capfdbinary.readouterr().err == b"".join(shown)
+
+
+@pytest.mark.parametrize("level", [None, "1", "2", "3"])
+def test_the_start_of_tensorflow_prints_nothing(level):
+    """No line about oneDNN, processors, or GPUs that this machine does not have."""
+    code = (
+        "from decoupled.core.release import tf\n"
+        "assert tf.constant(1).numpy() == 1 and not tf.config.list_logical_devices('X')"
+    )
+    environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": level or ""}
+    if level is None:
+        del environment["TF_CPP_MIN_LOG_LEVEL"]
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False,
+        env=environment,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
 def test_what_failed_is_still_told(monkeypatch, capfdbinary):

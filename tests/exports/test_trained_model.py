@@ -89,7 +89,7 @@ def test_labels_make_it_a_classifier(finetuned_dir):
 def test_a_kind_makes_it_a_tagger(run):
     change_config(run, task={"name": "panx", "kind": "tagging", "labels": LABELS})
     trained = open_trained_model(str(run))
-    assert (trained.kind, trained.text_kind) == ("tagger", "text_tagger")
+    assert (trained.kind, trained.text_kind) == ("tagger", None)
     assert trained.labels == LABELS
 
 
@@ -102,7 +102,7 @@ def test_a_reader_has_the_settings_of_its_training_and_its_last_evaluation(run):
     answers = {"max_answer_length": 11, "n_best": 3}
     (run / "answers.json").write_text(json.dumps(answers))
     trained = open_trained_model(str(run))
-    assert (trained.kind, trained.text_kind) == ("span_model", "text_qa")
+    assert (trained.kind, trained.text_kind) == ("span_model", None)
     assert trained.answers == QuestionAnsweringConfig(9, 7, 11, 3)
     assert (trained.default_length, trained.assumed) == (24, [])
     other = trained.with_max_answer_length(5)

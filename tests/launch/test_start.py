@@ -1,5 +1,6 @@
 """How a command starts, is helped, fails and ends: seen from its shell."""
 
+import json
 import subprocess
 import sys
 
@@ -21,8 +22,11 @@ from decoupled.core.errors import Interrupted, UserError
 def define_flags():
     start.define_gin_flags()
     flags.DEFINE_string("folder", None, "A folder\\n  for the records.")
+    flags.DEFINE_multi_string("input", [], "Several.")
+    flags.DEFINE_list("layouts", [], "A list.")
+    flags.DEFINE_string("title", None, "No path.")
     flags.DEFINE_boolean("quick", True, "Whether it is quick.")
-    ends = ["well", "user", "defect", "ctrl_c", "pipe", "late_ctrl_c", "saved"]
+    ends = ["well", "user", "defect", "ctrl_c", "pipe", "late_ctrl_c", "saved", "paths"]
     flags.DEFINE_enum("end", "well", ends, "How it ends.")
 
 @gin.configurable
@@ -31,6 +35,10 @@ def command(*, sampling=gin.REQUIRED):
 
 def main():
     end = flags.FLAGS.end
+    if end == "paths":
+        given = flags.FLAGS
+        print(given.folder, given.input, given.layouts, given.title, sep="\\n")
+        return
     if end == "user":
         raise UserError("corpus: is empty;\\n   build it again")
     if end == "defect":
@@ -130,6 +138,42 @@ def run_with_required_flags(run, tmp_path):
     return run
 
 
+def test_a_tilde_in_a_path_is_the_home_folder(run, tmp_path):
+    """Wherever it begins a path; a shell leaves it as it is after "=" and in quotes."""
+    done = run(
+        "--end=paths", "--folder=~/a b", "--input=en=~/*.txt,de=~root/b,fr=c~/d",
+        "--input=~", "--input=aligned:~/e", "--layouts=~/x.gin,y,./~/z", "--title=~ 5%",
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.splitlines() == [
+        f"{tmp_path}/a b",
+        str(
+            [
+                f"en={tmp_path}/*.txt,de=/root/b,fr=c~/d",
+                f"{tmp_path}",
+                f"aligned:{tmp_path}/e",
+            ]
+        ),
+        str([f"{tmp_path}/x.gin", "y", "./~/z"]),
+        "~ 5%",
+    ]
+    (tmp_path / "include.gin").write_text("include '~/good.gin'")
+    done = run("--gin_file=~/include.gin", "--folder=~/out")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert (tmp_path / "out" / "command.1").exists()
+    assert not (tmp_path / "~").exists()
+
+
+def test_a_tilde_of_an_unknown_user_is_refused(run, tmp_path):
+    done = run("--gin_file=good.gin", "--folder=~nobody-here/a")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == (
+        "decoupled command: error: --folder=~nobody-here/a: no home folder of "
+        "~nobody-here; ./~nobody-here/a is a local path\n"
+    )
+    assert not (tmp_path / "~nobody-here").exists()
+
+
 def test_flags_that_must_be_given_are_named(run_with_required_flags):
     done = run_with_required_flags()
     assert done.returncode == 2
@@ -226,3 +270,41 @@ def test_a_folder_that_cannot_be_written_is_named(run, tmp_path):
     assert done.returncode == 2
     assert "good.gin: cannot write here (" in done.stderr
     assert done.stderr.count("\n") == 1
+
+
+FLAGS_WITH_TEXT = """
+import importlib, json
+from absl import flags
+from decoupled.__main__ import COMMANDS
+from decoupled.launch import start
+kinds = ("string", "multi string", "comma separated list of strings")
+found = set()
+for command in {name for names in COMMANDS.values() for name in names} - {"doctor"}:
+    module = importlib.import_module(f"decoupled.commands.{command}")
+    for part in getattr(module, "SUBCOMMANDS", {command: module}).values():
+        before = set(flags.FLAGS)
+        part.define_flags()
+        added = set(flags.FLAGS) - before
+        found |= {name for name in added if flags.FLAGS[name].flag_type() in kinds}
+        flags.FLAGS.remove_flag_values(added)
+assert start._NO_PATHS <= found
+print(json.dumps(sorted(found - start._NO_PATHS)))
+"""
+
+
+def test_it_is_known_which_flags_are_paths():
+    """A new flag is added here, or to the flags of which `~` is no home folder."""
+    done = subprocess.run(
+        [sys.executable, "-c", FLAGS_WITH_TEXT],
+        capture_output=True, text=True, check=True, timeout=120,
+    )  # fmt: skip
+    assert json.loads(done.stdout) == [
+        *("attributes_a", "attributes_b", "branch_from", "cache_dir", "centre_on"),
+        *("checkpoint", "compiler", "corpus_dir", "data_dir", "document"),
+        *("export_dir", "feature_dir", "finetuned_dir", "gin_file"),
+        *("gin_location_prefix", "hf_dir", "init_checkpoint", "input", "json"),
+        *("label_folder", "layouts", "model_dir", "new_model_dir", "output"),
+        *("output_dir", "pairs", "prediction_folder", "records_dir", "sentences"),
+        *("source", "sweep_dir", "target", "targets_x", "targets_y", "texts"),
+        *("vocabulary", "word_pairs", "work_dir"),
+    ]

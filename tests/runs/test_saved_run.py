@@ -7,7 +7,6 @@ import shutil
 import pytest
 
 from decoupled.analyses.models import open_models
-from decoupled.analyses.sentence_vectors import open_encoder
 from decoupled.core.compat import tf
 from decoupled.core.errors import UserError
 from decoupled.exports.trained_model import chosen_prefix, open_trained_model
@@ -55,7 +54,7 @@ def test_the_best_checkpoint_counts_for_everyone(run):
     assert open_run(f"{run}/model.ckpt-7").prefix == f"{run}/model.ckpt-7"
     assert open_trained_model(run).weights.path == best
     assert chosen_prefix(run, None) == best
-    assert open_encoder(run).checkpoint == best
+    assert open_models([str(run)])[0].weights.path == best
     assert [model.weights.path for model in open_models([run])] == [best]
 
 

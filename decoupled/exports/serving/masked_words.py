@@ -11,6 +11,7 @@ from decoupled.core.errors import UserError
 from decoupled.core.release import tf
 from decoupled.data.vocabulary import Vocabulary
 from decoupled.exports.serving.encoder import Encoder, MaskedLm
+from decoupled.exports.serving.saved_model import open_saved_model
 from decoupled.exports.trained_model import open_trained_model
 from decoupled.model import variables as names
 
@@ -144,19 +145,9 @@ def open_export(export_dir: str) -> MaskedWords:
     Raises:
       UserError: there is no SavedModel, or none with an MLM head.
     """
-    console.say(
-        f"{export_dir}: a SavedModel runs as a program; load it only from a source "
-        "that you trust"
-    )
     inside = os.path.join(export_dir, "encoder")
     folder = inside if files.exists(inside) else export_dir
-    if not files.exists(os.path.join(folder, "saved_model.pb")):
-        raise UserError(f"{export_dir}: no SavedModel of an encoder")
-    try:
-        model = tf.saved_model.load(folder)
-    except (OSError, ValueError, tf.errors.OpError) as error:
-        reason = files.reason(error)
-        raise UserError(f"{folder}: cannot load ({reason})") from error
+    model = open_saved_model(folder)
     if not hasattr(model, "mlm"):
         raise UserError(f"{folder}: {_NO_HEAD}; export a checkpoint with --mlm")
     vocabulary = Vocabulary(model.sp_model_file.asset_path.numpy().decode("utf-8"))

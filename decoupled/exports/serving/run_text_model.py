@@ -3,12 +3,10 @@
 A stand-alone script, to be read as an example and to be run in a process of its own:
 
   python run_text_model.py EXPORT_DIR/text_classifier "A sentence." "Ein Satz."
-  python run_text_model.py EXPORT_DIR/text_tagger "A sentence ."
-  python run_text_model.py EXPORT_DIR/text_qa "A question?" "A text with the answer."
 
-It takes text_encoder, text_classifier, text_tagger and text_qa; of the last, questions
-and contexts by turns. A SavedModel runs as a program: load it only from a source that
-you trust.
+It takes text_encoder, text_classifier and text_regressor, and of a model of pairs first
+and second texts by turns. A SavedModel runs as a program: load it only from a source
+that you trust.
 """
 
 import sys
@@ -16,15 +14,17 @@ import sys
 import tensorflow as tf
 import tensorflow_text  # noqa: F401  registers the tokenizer's operations
 
-_SHOWN = "answer score start end tags words label probabilities pooled_output".split()
+_SHOWN = ("label", "probabilities", "value", "pooled_output")
 
 
 def main(folder: str, texts: list[str]) -> None:
-    """Prints a line for each text, or for each pair of question and context."""
+    """Prints a line for each text, or for each pair of texts."""
     model = tf.saved_model.load(folder)
     _, inputs = model.signatures["serving_default"].structured_input_signature
-    if "contexts" in inputs:
-        outputs = model(texts[::2], texts[1::2])
+    if "sentences" not in inputs or "words" in model.signatures:
+        sys.exit(f"{folder}: takes no texts; decoupled predict takes its place")
+    if "second_sentences" in inputs:
+        outputs = model(texts[::2], second_sentences=texts[1::2])
         texts = texts[::2]
     else:
         outputs = model(texts)
@@ -36,14 +36,9 @@ def main(folder: str, texts: list[str]) -> None:
 
 
 def described(row: dict[str, tf.Tensor], text: str) -> str:
-    """What a model says about a text: an answer, tags, a label or a vector."""
-    if "answer" in row:
-        answer = row["answer"].numpy().decode("utf-8")
-        place = f"characters {row['start']} to {row['end']}, score {row['score']:.2f}"
-        return f"{answer}  ({place})  {text}"
-    if "tags" in row:
-        pairs = zip(row["words"].numpy(), row["tags"].numpy(), strict=True)
-        return "  ".join(f"{word.decode()}/{tag.decode()}" for word, tag in pairs)
+    """What a model says about a text: a label, a number or a vector."""
+    if "value" in row:
+        return f"{float(row['value']):12.4g}  {text}"
     if "label" in row:
         label = row["label"].numpy().decode("utf-8")
         probability = float(tf.reduce_max(row["probabilities"]))

@@ -3,8 +3,9 @@
     OUT/preprocessor/    strings -> packed ids (needs tensorflow_text)
     OUT/encoder/         packed ids -> vectors (plain TensorFlow); of a fine-tuned model
                          classifier/, regressor/, tagger/ or span_model/
-    OUT/text_encoder/    both in one (needs tensorflow_text); text_classifier/,
-                         text_regressor/, text_tagger/ or text_qa/
+    OUT/text_encoder/    both in one (needs tensorflow_text); text_classifier/ or
+                         text_regressor/; none of taggers and models of questions, for
+                         whose strings `prediction` runs the code of their task
     OUT/sentence_encoder/, OUT/text_sentence_encoder/
                          instead of these two, where sentence vectors are exported
     OUT/export.json      what is inside, written last
@@ -38,9 +39,7 @@ from decoupled.exports.serving.sentence_vectors import (
     store_mean,
 )
 from decoupled.exports.serving.stored import FLOAT32, StoredWeights
-from decoupled.exports.serving.tagged_words import TextTaggerRoot
 from decoupled.exports.serving.text import Preprocessor, TextRoot
-from decoupled.exports.serving.text_questions import TextQuestionsRoot
 from decoupled.exports.trained_model import (
     NAMES,
     SENTENCE_NAMES,
@@ -54,15 +53,15 @@ FORMAT = "decoupled-export-1"
 DESCRIPTION = "export.json"
 # Everything that an export may hold.
 _NAMES = {DESCRIPTION, "preprocessor", *NAMES}
-# How each model is called on strings, and which of its outputs is shown.
-_CALLS = {
-    "text_encoder": "(['A sentence.', 'Ein Satz.'])['pooled_output']",
-    "text_classifier": "(['A sentence.', 'Ein Satz.'])['label']",
-    "text_regressor": "(['A sentence.', 'Ein Satz.'])['value']",
-    "text_tagger": "(['A sentence .', 'Ein Satz .'])['tags']",
-    "text_sentence_encoder": "(['A sentence.', 'Ein Satz.'])['sentence_vector']",
-    "text_qa": "(['A question?'], ['A text that holds the answer.'])['answer']",
+# The output that is shown of each model that takes strings.
+_SHOWN = {
+    "text_encoder": "pooled_output",
+    "text_classifier": "label",
+    "text_regressor": "value",
+    "text_sentence_encoder": "sentence_vector",
 }
+# The files that `decoupled predict` reads for models without such a model.
+_INPUTS = {"tagger": "words.tsv", "span_model": "questions.json"}
 
 
 def export_folder(
@@ -100,7 +99,13 @@ def export_folder(
         sentences = _sentence_vectors(trained, retrieval, centre_on, mlm)
         # Only the encoder is exported, without windows and answers.
         trained = dataclasses.replace(
-            trained, head=None, task=None, labels=(), answers=None, assumed=()
+            trained,
+            head=None,
+            task=None,
+            labels=(),
+            answers=None,
+            assumed=(),
+            columns=(),
         )
         if sequence_length is None:
             longest = trained.config.max_positions
@@ -176,6 +181,25 @@ def export(
         return _write(trained, temporary, sequence_length, mlm, weights, sentences)
 
 
+def open_saved_model(folder: str) -> Any:
+    """Loads a SavedModel, and says that it is a program.
+
+    Raises:
+      UserError: there is none, or it cannot be loaded.
+    """
+    console.say(
+        f"{folder}: a SavedModel runs as a program; load it only from a source that "
+        "you trust"
+    )
+    if not files.exists(os.path.join(folder, "saved_model.pb")):
+        raise UserError(f"{folder}: holds no SavedModel")
+    try:
+        return tf.saved_model.load(folder)
+    except (OSError, ValueError, tf.errors.OpError) as error:
+        reason = files.reason(error)
+        raise UserError(f"{folder}: cannot load ({reason})") from error
+
+
 def say_written(export_dir: str, description: dict[str, Any]) -> None:
     """Prints what was written and how to load it."""
     step = description["checkpoint"]["global_step"]
@@ -184,11 +208,20 @@ def say_written(export_dir: str, description: dict[str, Any]) -> None:
         ["SavedModel", "size"],
         [[name, readable_bytes(size)] for name, size in description["bytes"].items()],
     )
-    [name] = set(description["bytes"]) & set(_CALLS)
+    if kind := _INPUTS.get(description["kind"]):
+        console.say(
+            f"decoupled predict --export_dir={export_dir} --input={kind} "
+            "--output=FILE goes from strings to answers"
+        )
+        return
+    [name] = set(description["bytes"]) & set(_SHOWN)
+    texts = "['A sentence.', 'Ein Satz.']"
+    if description["task"]["texts"] == [2]:
+        texts += ", second_sentences=['Another sentence.', 'Noch ein Satz.']"
     console.say("Load it anywhere:")
     console.say("  import tensorflow as tf, tensorflow_text")
     console.say(f"  model = tf.saved_model.load({os.path.join(export_dir, name)!r})")
-    console.say(f"  model{_CALLS[name]}")
+    console.say(f"  model({texts})[{_SHOWN[name]!r}]")
 
 
 def say_length(length: int, trained_length: int | None) -> None:
@@ -265,10 +298,10 @@ def _write(
     """Builds and saves everything below `folder`; returns the description."""
     weights = StoredWeights(trained.weights, stored_as)
     if sentences is None:
-        kind, about = trained.kind, {}
+        kind, about, segments = trained.kind, {}, trained.segments
         roots = _build_roots(trained, weights, sequence_length, mlm)
     else:
-        kind = SENTENCE_NAMES[0]
+        kind, segments = SENTENCE_NAMES[0], (1,)
         roots = _build_sentence_roots(trained, weights, sequence_length, sentences)
         about = {"sentence_vectors": sentences._asdict()}
         if sentences.centre_on:
@@ -294,6 +327,11 @@ def _write(
             "name": os.path.basename(trained.weights.path),
             "global_step": trained.weights.global_step,
         },
+        "task": {
+            "name": trained.task,
+            "columns": list(trained.columns),
+            "texts": list(segments),
+        },
         "labels": list(trained.labels) or None,
         "answers": trained.described_answers(),
         "bytes": sizes,
@@ -307,23 +345,19 @@ def _build_roots(
     trained: TrainedModel, weights: StoredWeights, sequence_length: int, mlm: bool
 ) -> dict[str, Root]:
     """Folder name -> object to save."""
-    vocabulary = trained.vocabulary
     model = _model_root(trained, weights, mlm)
-    preprocessor = Preprocessor(vocabulary, sequence_length)
-    if trained.head == TAGGING:
-        text = TextTaggerRoot(model, vocabulary, sequence_length)
-    elif trained.head == QUESTION_ANSWERING:
-        text = TextQuestionsRoot(
-            model, vocabulary, sequence_length, trained.answers, trained.max_characters
-        )
-    else:
-        pairs = trained.config.type_vocab_size > 1
-        text = TextRoot(preprocessor, model, pairs, vocabulary.path)
-    return {
-        "preprocessor": preprocessor,
-        trained.kind: model,
-        trained.text_kind: text,
-    }
+    preprocessor = _preprocessor(trained, sequence_length)
+    roots = {"preprocessor": preprocessor, trained.kind: model}
+    if trained.text_kind:
+        path = trained.vocabulary.path
+        text = TextRoot(preprocessor, model, trained.segments, path)
+        roots[trained.text_kind] = text
+    return roots
+
+
+def _preprocessor(trained: TrainedModel, sequence_length: int) -> Preprocessor:
+    segments = (1, 2) if trained.config.type_vocab_size > 1 else (1,)
+    return Preprocessor(trained.vocabulary, sequence_length, segments)
 
 
 def _build_sentence_roots(
@@ -338,8 +372,8 @@ def _build_sentence_roots(
     root = SentenceRoot(
         encoder, config.hidden_size, sentences.pool_special_tokens, path
     )
-    preprocessor = Preprocessor(trained.vocabulary, sequence_length)
-    text = TextRoot(preprocessor, root, pairs=False, vocabulary_path=path)
+    preprocessor = _preprocessor(trained, sequence_length)
+    text = TextRoot(preprocessor, root, segments=(1,), vocabulary_path=path)
     roots = dict(zip(SENTENCE_NAMES, (root, text), strict=True))
     return {"preprocessor": preprocessor, **roots}
 

@@ -68,20 +68,32 @@ class SentenceRoot(Root):
     @network_function
     def __call__(self, inputs, training=False):
         states = self._encoder.hidden_states(inputs, training)[-1]
-        pooled = inputs["input_mask"]
-        if not self._pool_special_tokens:
-            # The tokens from 1 to n - 2 of n: [CLS] is the first, [SEP] the last.
-            last = tf.reduce_sum(pooled, axis=1, keepdims=True) - 1
-            column = tf.range(tf.shape(pooled)[1])[tf.newaxis, :]
-            pooled *= tf.cast((column > 0) & (column < last), pooled.dtype)
-        shares = tf.cast(pooled, tf.float32)
-        shares /= tf.maximum(tf.reduce_sum(shares, axis=1, keepdims=True), 1.0)
-        vector = tf.einsum("blh,bl->bh", states, shares) - self.mean_vector
+        mask = inputs["input_mask"]
+        vector = mean_over_tokens(states, mask, self._pool_special_tokens)
+        vector -= self.mean_vector
         return {"sentence_vector": vector, "default": vector}
 
     def signatures(self) -> dict:
         """`serving_default`."""
         return {"serving_default": graph_signature(self.__call__)}
+
+
+def mean_over_tokens(
+    states: tf.Tensor, mask: tf.Tensor, pool_special_tokens: bool
+) -> tf.Tensor:
+    """The mean of the vectors of each text's tokens, zeros if none is in the mean.
+
+    Args:
+      states: float32 [batch, length, H]. mask: int32 [batch, length], 1 for tokens.
+      pool_special_tokens: whether [CLS], the first, and [SEP], the last, are in it.
+    """
+    if not pool_special_tokens:
+        last = tf.reduce_sum(mask, axis=1, keepdims=True) - 1
+        column = tf.range(tf.shape(mask)[1])[tf.newaxis, :]
+        mask *= tf.cast((column > 0) & (column < last), mask.dtype)
+    shares = tf.cast(mask, tf.float32)
+    shares /= tf.maximum(tf.reduce_sum(shares, axis=1, keepdims=True), 1.0)
+    return tf.einsum("blh,bl->bh", states, shares)
 
 
 def store_mean(root: SentenceRoot, text: TextRoot, path: str) -> int:

@@ -5,7 +5,7 @@ Attributes, names and defaults follow TF Hub's "common SavedModel APIs for text 
 Their SavedModels need `import tensorflow_text` before they are loaded.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from decoupled.core.release import tf
 from decoupled.data.vocabulary import Vocabulary
@@ -21,6 +21,69 @@ from decoupled.exports.serving.roots import (
 Packed = dict[str, tf.Tensor]
 
 _SENTENCES = tf.TensorSpec([None], tf.string, name="sentences")
+_TWO_BY_TWO = tf.TensorSpec([2, 2], tf.string, name="sentences")
+_ANYTHING = tf.TensorSpec(None, tf.string, name="sentences")
+# What models of these numbers of texts take, for messages.
+_FORMS = {
+    (1,): "a list of texts",
+    (2,): "two lists of texts, sentences and second_sentences",
+    (1, 2): "a list of texts, or two, sentences and second_sentences",
+}
+
+
+def trace_forms(function: Callable, segments: Sequence[int], *training: bool) -> None:
+    """Traces a function of `sentences` and `second_sentences` for all forms of both.
+
+    TensorFlow calls the first trace that fits. A pair is two arguments, or a list of
+    two lists, as on TF Hub. A list of two lists of two texts could also be two pairs.
+    It is refused, and so is everything else, each in a sentence.
+
+    Args:
+      function: passes its arguments to `texts_of`.
+      segments: how many texts an input may have: 1, 2, or both.
+      training: the values of the argument of that name; none if there is none.
+    """
+    options = [{"training": value} for value in training] or [{}]
+    for option in options:
+        if 1 in segments:
+            trace(function, _SENTENCES, **option)
+        if 2 in segments:
+            trace(function, _SENTENCES, second_sentences=_SENTENCES, **option)
+            trace(function, _TWO_BY_TWO, **option)
+            trace(function, [_SENTENCES, _SENTENCES], **option)
+        trace(function, _ANYTHING, **option)
+        trace(function, _ANYTHING, second_sentences=_ANYTHING, **option)
+
+
+def texts_of(sentences, second_sentences, segments: Sequence[int]) -> list[tf.Tensor]:
+    """The texts that the arguments of a traced function stand for, string [batch] each.
+
+    Raises:
+      tf.errors.InvalidArgumentError: they are of another form, or the two lists differ
+        in length.
+    """
+    is_list = isinstance(sentences, list | tuple)
+    texts = list(sentences) if is_list else [sentences]
+    if second_sentences is not None:
+        texts.append(second_sentences)
+    wrong, shown = False, [tf.shape(text) for text in texts]
+    if not is_list and sentences.shape == _TWO_BY_TWO.shape:
+        wrong = "[[a, b], [c, d]] can be two pairs, or first and second texts"
+    elif len(texts) not in segments or any(text.shape.rank != 1 for text in texts):
+        wrong = "the shapes do not fit this model"
+    if wrong:
+        message = f"sentences: {wrong}; give {_FORMS[tuple(segments)]}"
+        failed = tf.debugging.Assert(False, [message, *shown])
+        with tf.control_dependencies([failed]):
+            return [tf.fill([0], "") for _ in range(segments[0])]
+    if len(texts) == 2:
+        first, second = map(tf.size, texts)
+        same = tf.debugging.assert_equal(
+            second, first, "second_sentences: not as many as sentences"
+        )
+        with tf.control_dependencies([same]):
+            texts = [tf.identity(text) for text in texts]
+    return texts
 
 
 def share_budget(lengths: list[tf.Tensor], budget: tf.Tensor | int) -> list[tf.Tensor]:
@@ -174,48 +237,61 @@ class Preprocessor(Root):
       tokenize, tokenize_with_offsets, bert_pack_inputs: the two steps by themselves.
       sp_model_file: the SentencePiece model, an asset that moves with the SavedModel.
       do_lower_case: False; case and accents are kept.
+
+    Args:
+      vocabulary: of the model. sequence_length: of the packed inputs.
+      segments: how many texts an input may have: (1,), or (1, 2).
     """
 
-    def __init__(self, vocabulary: Vocabulary, sequence_length: int):
+    def __init__(
+        self, vocabulary: Vocabulary, sequence_length: int, segments: Sequence[int]
+    ):
         super().__init__(vocabulary_path=vocabulary.path)
+        self._segments = tuple(segments)
         tokenizer = vocabulary.tokenizer()
         self.tokenize = Tokenize(tokenizer, vocabulary)
         self.tokenize_with_offsets = TokenizeWithOffsets(tokenizer)
         self.bert_pack_inputs = BertPackInputs(vocabulary, sequence_length)
-        trace(self.__call__, _SENTENCES)
-        trace(self.__call__, [_SENTENCES, _SENTENCES])
+        trace_forms(self.__call__, self._segments)
 
     @graph_function
-    def __call__(self, sentences) -> Packed:
-        """string [batch], or a list of two for two segments, -> packed inputs."""
-        segments = sentences if isinstance(sentences, list) else [sentences]
-        return self.bert_pack_inputs([self.tokenize(s) for s in segments])
+    def __call__(self, sentences, second_sentences=None) -> Packed:
+        """string [batch], or two of them for two segments, -> packed inputs."""
+        texts = texts_of(sentences, second_sentences, self._segments)
+        return self.bert_pack_inputs([self.tokenize(text) for text in texts])
 
     def signatures(self) -> dict:
         """`serving_default` (sentences), `sentence_pairs` (+ second_sentences)."""
-        return text_signatures(self.__call__, pairs=True)
+        return text_signatures(self.__call__, self._segments)
 
 
-def text_signatures(call: Callable, pairs: bool) -> dict:
+def text_signatures(
+    call: Callable,
+    segments: Sequence[int],
+    name: str = "serving_default",
+    pair_name: str = "sentence_pairs",
+) -> dict:
     """Signatures over a callable that takes strings and returns a dict.
 
     Args:
-      call: function of string [batch], or of a list of two.
-      pairs: whether to add `sentence_pairs`.
+      call: function of `sentences`, and of `second_sentences` for pairs.
+      segments: how many texts an input may have.
+      name, pair_name: of the signatures. A model of pairs alone has both, which are
+        then equal.
     """
 
     @graph_function(input_signature=[_SENTENCES])
-    def serving_default(sentences):
+    def of_sentences(sentences):
         return only_tensors(call(sentences))
 
     second = tf.TensorSpec([None], tf.string, name="second_sentences")
 
     @graph_function(input_signature=[_SENTENCES, second])
-    def sentence_pairs(sentences, second_sentences):
-        return only_tensors(call([sentences, second_sentences]))
+    def of_pairs(sentences, second_sentences):
+        return only_tensors(call(sentences, second_sentences=second_sentences))
 
-    signatures = {"serving_default": serving_default}
-    return signatures | ({"sentence_pairs": sentence_pairs} if pairs else {})
+    signatures = {name: of_sentences if 1 in segments else of_pairs}
+    return signatures | ({pair_name: of_pairs} if 2 in segments else {})
 
 
 def trim(packed: Packed) -> Packed:
@@ -234,7 +310,7 @@ class TextRoot(Root):
 
     Args:
       preprocessor, model: the separate models.
-      pairs: whether two segments are possible (the model has two type embeddings).
+      segments: how many texts an input may have: (1,), (2,) or (1, 2).
       vocabulary_path: of the asset.
     """
 
@@ -242,38 +318,40 @@ class TextRoot(Root):
         self,
         preprocessor: Preprocessor,
         model: EncoderRoot | ClassifierRoot,
-        pairs: bool,
+        segments: Sequence[int],
         vocabulary_path: str,
     ):
         super().__init__(vocabulary_path=vocabulary_path)
         self.variables = list(model.variables)
         self.trainable_variables = list(model.trainable_variables)
         self.preprocessor, self.model = preprocessor, model
-        self._pairs = pairs
-        for spec in [_SENTENCES] + ([[_SENTENCES, _SENTENCES]] if pairs else []):
-            for training in (False, True):
-                trace(self.__call__, spec, training=training)
-            if hasattr(model, "predict"):
-                trace(self.predict, spec)
+        self._segments = tuple(segments)
+        trace_forms(self.__call__, self._segments, False, True)
+        if hasattr(model, "predict"):
+            trace_forms(self.predict, self._segments)
 
     @graph_function
-    def __call__(self, sentences, training=False):
-        """string [batch], or a list of two for two segments, -> outputs and inputs."""
-        packed = trim(self.preprocessor(sentences))
+    def __call__(self, sentences, training=False, second_sentences=None):
+        """string [batch], or two of them for two segments, -> outputs and inputs."""
+        packed = self._packed(sentences, second_sentences)
         return self.model(packed, training) | packed
 
     @graph_function
-    def predict(self, sentences):
+    def predict(self, sentences, second_sentences=None):
         """The outputs of the model's head only, if the model has `predict`."""
-        return self.model.predict(trim(self.preprocessor(sentences)))
+        return self.model.predict(self._packed(sentences, second_sentences))
+
+    def _packed(self, sentences, second_sentences):
+        # Checked here, since the preprocessor may take more forms than the model.
+        first, *second = texts_of(sentences, second_sentences, self._segments)
+        pair = {"second_sentences": second[0]} if second else {}
+        return trim(self.preprocessor(first, **pair))
 
     def signatures(self) -> dict:
         """`serving_default` (sentences) and `sentence_pairs` (+ second_sentences); if
         the model has `predict`, also `predict` and `predict_pairs`."""
-        signatures = text_signatures(self.__call__, self._pairs)
+        signatures = text_signatures(self.__call__, self._segments)
         if hasattr(self.model, "predict"):
-            alone = text_signatures(self.predict, self._pairs)
-            signatures["predict"] = alone["serving_default"]
-            if self._pairs:
-                signatures["predict_pairs"] = alone["sentence_pairs"]
+            names = ("predict", "predict_pairs")
+            signatures |= text_signatures(self.predict, self._segments, *names)
         return signatures

@@ -51,22 +51,33 @@ def test_says_how_the_length_compares_to_that_of_training(
 
 
 @pytest.mark.parametrize(
-    "name, call",
+    "kind, texts, call",
     [
-        ("text_encoder", "model(['A sentence.', 'Ein Satz.'])['pooled_output']"),
-        ("text_tagger", "model(['A sentence .', 'Ein Satz .'])['tags']"),
-        ("text_qa", "model(['A question?'], ['A text that holds the answer.'])"),
+        ("encoder", [1, 2], "model(['A sentence.', 'Ein Satz.'])['pooled_output']"),
+        ("classifier", [1], "model(['A sentence.', 'Ein Satz.'])['label']"),
+        (
+            "regressor",
+            [2],
+            "model(['A sentence.', 'Ein Satz.'], "
+            "second_sentences=['Another sentence.', 'Noch ein Satz.'])['value']",
+        ),
+        ("tagger", [1, 2], "decoupled predict --export_dir=out --input=words.tsv "),
+        ("span_model", [1, 2], "decoupled predict --export_dir=out --input=questions."),
     ],
 )
-def test_shows_how_each_kind_of_model_is_called(capsys, name, call):
+def test_shows_how_each_kind_of_model_is_called(capsys, kind, texts, call):
+    names = ["preprocessor", kind]
+    names += [] if kind in ("tagger", "span_model") else [f"text_{kind}"]
     description = {
+        "kind": kind,
+        "task": {"texts": texts},
         "checkpoint": {"name": "model.ckpt-7", "global_step": 7},
-        "bytes": {"preprocessor": 10, name.removeprefix("text_"): 20, name: 30},
+        "bytes": dict.fromkeys(names, 10),
     }
     say_written("out", description)
     printed = capsys.readouterr().out
-    assert f"tf.saved_model.load('out/{name}')" in printed
     assert call in printed
+    assert (f"tf.saved_model.load('out/text_{kind}')" in printed) == (len(names) == 3)
 
 
 def test_says_which_settings_of_a_reader_are_assumed(capsys):

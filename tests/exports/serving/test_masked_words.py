@@ -108,5 +108,5 @@ def test_texts_that_are_too_long_are_refused(pretrained_dir):
 
 
 def test_other_folders_are_no_models(tmp_path):
-    with pytest.raises(UserError, match="no SavedModel of an encoder"):
+    with pytest.raises(UserError, match="holds no SavedModel"):
         open_export(str(tmp_path))

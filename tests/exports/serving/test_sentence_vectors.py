@@ -8,8 +8,8 @@ import pytest
 import tensorflow as tf
 import tensorflow_text  # noqa: F401, registers the operations of text_sentence_encoder
 
-from decoupled.analyses.sentence_vectors import layer_vectors, open_encoder
-from tests.analyses.sentences import ENGLISH, ONE_DEVICE, OTHERS, retrieval
+from decoupled.analyses.sentence_vectors import layer_vectors
+from tests.analyses.sentences import ENGLISH, OTHERS, open_model, retrieval
 from tests.command_line import decoupled, mistake
 from tests.exports.models import finetuned_weights, model_config, write_model_dir
 
@@ -83,7 +83,7 @@ def test_vectors_are_those_that_retrieve_compares(exported, kind, layer, special
     config = retrieval(
         layer=layer, pool_special_tokens=special, max_sequence_length=LENGTH
     )
-    expected = layer_vectors(open_encoder(model_dir), TEXTS, config, ONE_DEVICE)
+    expected = layer_vectors(open_model(model_dir), TEXTS, config)
     np.testing.assert_allclose(found, expected, atol=2e-5)
     assert special == bool(found[TEXTS.index("")].any())
     described = json.loads((target / "export.json").read_text())

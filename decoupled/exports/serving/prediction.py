@@ -1,0 +1,407 @@
+"""From strings to labels, numbers, tags and answers, with an exported model.
+
+The SavedModel turns ids into numbers. Everything else is the code of the model's task,
+which makes windows, chooses answers, and reads and writes files, so that predictions
+are those of `finetune`.
+
+  from decoupled.exports.serving.prediction import open_predictor
+
+  model = open_predictor("exports/tags")
+  model.predict([["The", "cat", "sat", "."]])  # [{"words": [...], "tags": [...]}]
+  model = open_predictor("exports/questions")
+  model.predict([("Who sat?", "The cat sat.")])  # [{"answer": "The cat", ...}]
+"""
+
+import collections
+import dataclasses
+import json
+import os
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from decoupled.configs import QuestionAnsweringConfig
+from decoupled.configs.finetuning import (
+    AUTO,
+    CLASSIFICATION,
+    OWN_ENDINGS,
+    OWN_METRICS,
+    QUESTION_ANSWERING,
+    REGRESSION,
+    TAGGING,
+    OwnTaskConfig,
+)
+from decoupled.core import console, files
+from decoupled.core.errors import UserError
+from decoupled.core.release import tf
+from decoupled.data.vocabulary import Vocabulary, vocabulary_path
+from decoupled.exports.serving.encoder import FEATURES
+from decoupled.exports.serving.saved_model import DESCRIPTION, FORMAT, open_saved_model
+from decoupled.exports.trained_model import REMOVED_NAMES
+from decoupled.tasks import classification, tagging
+from decoupled.tasks.classification_files import (
+    LabelledTexts,
+    read_examples,
+    read_pairs,
+)
+from decoupled.tasks.own import make_own_task
+from decoupled.tasks.own_files import SPLITS, Column, read_tagged, read_texts
+from decoupled.tasks.qa_answers import scored_answers
+from decoupled.tasks.qa_files import Question
+from decoupled.tasks.tagging_files import TaggedSentence, read_sentences
+from decoupled.tasks.task import Features, FinetuningTask
+from decoupled.xtreme.files import LanguageFile
+
+# The kinds of exports that `predict` runs, and the kinds of their tasks.
+_KINDS = {
+    "classifier": CLASSIFICATION,
+    "regressor": REGRESSION,
+    "tagger": TAGGING,
+    "span_model": QUESTION_ANSWERING,
+}
+# Examples between two lines of progress, and rows that run at once.
+_EXAMPLES = 64
+_ROWS = 32
+_LINES = ".txt"
+_OF_TOKENS = (TAGGING, QUESTION_ANSWERING)
+_WORD_COLUMN = {".conllu": 2}
+# No file has such a column: labels in the input are ignored.
+_NO_LABEL: dict[type, Column] = {str: "(no label)", int: 10**9}
+
+
+class Predictor:
+    """An exported model with the code of its task.
+
+    Args:
+      kind: of the task. task: its code. vocabulary: of the model.
+      columns: of the texts in the task's own files; empty if they are unknown.
+      segments: how many texts an input may have.
+      answers: settings of answers to questions, and most characters of one.
+      model: the SavedModel.
+    """
+
+    def __init__(
+        self,
+        kind: str,
+        task: FinetuningTask,
+        vocabulary: Vocabulary,
+        columns: Sequence[Column],
+        segments: Sequence[int],
+        answers: tuple[QuestionAnsweringConfig, int | None] | None,
+        model: Any,
+    ):
+        self.kind, self.task, self._vocabulary = kind, task, vocabulary
+        self._columns, self._segments = tuple(columns), segments
+        # The model holds the variables of its functions.
+        self._answers, self._model = answers, model
+        self._call = getattr(model, "predict", model)
+
+    def predict(self, inputs: Sequence[Any]) -> list[dict[str, Any]]:
+        """A prediction for each input.
+
+        Args:
+          inputs: texts, or pairs of texts; for tags lists of words; for answers pairs
+            of question and context.
+
+        Returns:
+          `label` and `probability`; `value`; `words` and `tags`; or `answer`, `start`
+          (its first character in the context) and `score` (a sum of two logits).
+
+        Raises:
+          UserError: an input is of another form, or the model gives NaN or infinity.
+        """
+        examples = [self._example(n, item) for n, item in enumerate(inputs, start=1)]
+        return self.described(examples, self.answers(examples))
+
+    def read(self, path: str, columns: Sequence[Column] = ()) -> list[Any]:
+        """The examples of a file; labels in it are ignored.
+
+        Args:
+          path: in the format of the task's own files, or, for models of single texts, a
+            .txt file with a text a line.
+          columns: of the texts or of the word, instead of those of training.
+
+        Raises:
+          UserError: the file is missing or malformed, or is none for this model.
+        """
+        ending = os.path.splitext(path)[1]
+        read = self._readers(columns).get(ending)
+        if read is None:
+            known = ", ".join(self._readers(columns))
+            raise UserError(f"--input: {path} does not end in one of {known}")
+        examples = read(path)
+        if self.kind in (CLASSIFICATION, REGRESSION):
+            for number, example in enumerate(examples, start=1):
+                self._check_count(example.texts, f"{path}, example {number}")
+        return examples
+
+    def answers(self, examples: list[Any], progress: bool = False) -> list[Any]:
+        """The task's answers to examples; of questions, `ScoredAnswer`s.
+
+        Args:
+          progress: whether to show the time left.
+
+        Raises:
+          UserError: the model gives NaN or infinity.
+        """
+        starts = range(0, len(examples), _EXAMPLES)
+        if progress:
+            starts = console.track(starts, f"predicting, {_EXAMPLES} examples each")
+        answers = []
+        for start in starts:
+            part = examples[start : start + _EXAMPLES]
+            features = self.task.features(self._vocabulary, part)
+            outputs = self._outputs(features)
+            if self._answers is None:
+                answers += self.task.answers(part, features, outputs)
+            else:
+                logits = (outputs["start_logits"], outputs["end_logits"])
+                answers += scored_answers(part, features, *logits, *self._answers)
+        return answers
+
+    def described(self, examples: list[Any], answers: list[Any]) -> list[dict]:
+        """Answers as values of JSON; see `predict`. Questions of files have an `id`."""
+        if self.kind == CLASSIFICATION:
+            return [answer._asdict() for answer in answers]
+        if self.kind == REGRESSION:
+            return [{"value": answer} for answer in answers]
+        pairs = zip(examples, answers, strict=True)
+        if self.kind == TAGGING:
+            return [{"words": e.words, "tags": tags} for e, tags in pairs]
+        return [
+            {"id": e.identifier, "answer": a.text, "start": a.start, "score": a.score}
+            for e, a in pairs
+        ]
+
+    def write(self, path: str, examples: list[Any], answers: list[Any]) -> None:
+        """Writes the prediction file of `finetune`, or, to a .jsonl file, `described`.
+
+        The file appears when it is complete.
+        """
+        if path.endswith(".jsonl"):
+            rows = self.described(examples, answers)
+            lines = (
+                json.dumps(row, ensure_ascii=False, allow_nan=False) for row in rows
+            )
+            files.write_text(path, "".join(f"{line}\n" for line in lines))
+            return
+        if self._answers is not None:
+            answers = [answer.text for answer in answers]
+        self.task.write(path, examples, answers)
+
+    def _example(self, number: int, item: Any) -> Any:
+        """An input of `predict` as an example of the task."""
+        is_text = isinstance(item, str)
+        parts = (item,) if is_text else tuple(item)
+        where = f"input {number}"
+        if not all(isinstance(part, str) for part in parts):
+            raise UserError(f"{where}: is no text, and no list of texts")
+        if self.kind == TAGGING:
+            if is_text or not parts:
+                raise UserError(f"{where}: is not a list of one or more words")
+            return TaggedSentence(list(parts), None)
+        if self.kind == QUESTION_ANSWERING:
+            if is_text or len(parts) != 2:
+                raise UserError(f"{where}: is not a pair of question and context")
+            return Question(str(number), *parts, ())
+        self._check_count(parts, where)
+        return LabelledTexts(parts, None)
+
+    def _check_count(self, texts: Sequence[str], where: str) -> None:
+        if len(texts) not in self._segments:
+            wanted = " or ".join(f"{count}" for count in self._segments)
+            raise UserError(
+                f"{where}: the number of texts is {len(texts)}, but this model is for "
+                f"{wanted}; --texts names the columns of an input"
+            )
+
+    def _readers(self, columns: Sequence[Column]) -> dict[str, Callable]:
+        """Ending of a file -> function that reads it."""
+        if self.kind == QUESTION_ANSWERING:
+            if columns:
+                raise UserError("--texts: questions come in SQuAD's JSON; leave it out")
+            return {".json": lambda path: self.task.read_file(path, "test")}
+        readers = {
+            ending: lambda path: self._read_columns(path, columns)
+            for ending in OWN_ENDINGS[self.kind]
+        }
+        if self.kind != TAGGING:
+            readers[_LINES] = _read_lines
+        name, labels = self.task.name, self.task.labels
+        if not columns:
+            # The forms of these tasks, which differ from others in quoting.
+            if name in classification.LABELS:
+                readers[".tsv"] = lambda path: read_pairs(
+                    LanguageFile(path, name, "unknown"), labels, may_lack_labels=True
+                )
+            elif name in (classification.CATALOGS, classification.BOOKS):
+                readers[".tsv"] = lambda path: read_examples(path, labels)
+            elif name in tagging.LABELS:
+                readers[".tsv"] = lambda path: read_sentences(
+                    LanguageFile(path, name, "unknown"), tags_may_miss=True
+                )
+        return readers
+
+    def _read_columns(self, path: str, columns: Sequence[Column]) -> list[Any]:
+        """Reads the columns of texts or words of a file of one's own."""
+        ending = os.path.splitext(path)[1]
+        columns = tuple(columns) or self._columns
+        if self.kind == TAGGING:
+            columns = columns or (_WORD_COLUMN.get(ending, 1),)
+        if not columns:
+            raise UserError(
+                f"--texts: name the column of {path} with the text, or the two of a "
+                "pair, as --texts=premise,hypothesis"
+            )
+        config = _own_config(self.task.name, self.kind, columns)
+        if self.kind == TAGGING:
+            return read_tagged(path, config, "test", None)
+        return read_texts(path, config, "test", None)
+
+    def _outputs(self, features: Features) -> Features:
+        """The model's numbers for all rows; rows of similar length run together."""
+        sizes, width = (
+            features["input_mask"].sum(axis=1),
+            features["input_mask"].shape[1],
+        )
+        order = np.argsort(-sizes, kind="stable")
+        parts = collections.defaultdict(list)
+        for start in range(0, len(order), _ROWS):
+            rows = order[start : start + _ROWS]
+            length = int(sizes[rows].max())
+            inputs = {n: tf.constant(features[n][rows, :length]) for n in FEATURES}
+            for name, values in self._numbers(self._call(inputs)).items():
+                if self.kind in _OF_TOKENS:
+                    values = np.pad(values, [(0, 0), (0, width - length)])
+                parts[name].append(values)
+        back = np.argsort(order)
+        return {name: np.concatenate(part)[back] for name, part in parts.items()}
+
+    def _numbers(self, outputs: dict[str, tf.Tensor]) -> Features:
+        """The outputs that the task's answers depend on, under the task's names."""
+        if self.kind == REGRESSION:
+            found = {"values": outputs["value"].numpy()}
+        elif self.kind == QUESTION_ANSWERING:
+            names = ("start_logits", "end_logits")
+            found = {name: outputs[name].numpy() for name in names}
+        else:
+            name = "logits" if self.kind == TAGGING else "probabilities"
+            found = {name: outputs[name].numpy()}
+            if found[name].shape[-1] != len(self.task.labels):
+                raise UserError(
+                    f"{DESCRIPTION}: has {len(self.task.labels)} labels, but the model "
+                    f"gives {found[name].shape[-1]}; export it again"
+                )
+        if not all(np.isfinite(values).all() for values in found.values()):
+            raise UserError(
+                "the model gives NaN or infinity; its training diverged, export an "
+                "earlier checkpoint"
+            )
+        if self.kind == TAGGING:
+            return {"best_labels": found["logits"].argmax(axis=-1)}
+        return found
+
+
+def open_predictor(export_dir: str) -> Predictor:
+    """Opens the folder that `decoupled export` wrote.
+
+    Raises:
+      UserError: it is no such folder, or a file in it is damaged; or the model gives
+        vectors.
+    """
+    path = os.path.join(export_dir, DESCRIPTION)
+    if not files.exists(path):
+        raise UserError(
+            f"--export_dir: {export_dir} has no {DESCRIPTION}; give the folder that "
+            "decoupled export wrote, and not a SavedModel in it such as "
+            f"{', '.join(REMOVED_NAMES)}"
+        )
+    said = files.read_json(path)
+    if not isinstance(said, dict) or said.get("format") != FORMAT:
+        raise UserError(f"{path}: was not written by decoupled export")
+    name = said.get("kind")
+    if name not in _KINDS:
+        raise UserError(
+            f"--export_dir: {export_dir} is of the kind {name!r} and gives vectors; "
+            f"predict is for {', '.join(_KINDS)}"
+        )
+    vocabulary = Vocabulary(
+        vocabulary_path(os.path.join(export_dir, "preprocessor", "assets"))
+    )
+    try:
+        if vocabulary.fingerprint != said["vocabulary"]["fingerprint"]:
+            raise UserError(f"{vocabulary.path}: is not the vocabulary of the model")
+        # Earlier exports do not have all of these.
+        about = said.get("task") or {}
+        pairs_fit = said["model"]["type_vocab_size"] > 1
+        segments = about.get("texts") or ([1, 2] if pairs_fit else [1])
+        kind, columns = _KINDS[name], tuple(about.get("columns", ()))
+        answers = _answers(said["answers"]) if kind == QUESTION_ANSWERING else None
+        task = _task(
+            kind,
+            about.get("name") or "own",
+            columns,
+            tuple(said["labels"] or ()),
+            said["sequence_length"],
+            answers and answers[0],
+        )
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        reason = files.reason(error)
+        raise UserError(f"{path}: damaged ({reason}); export again") from error
+    model = open_saved_model(os.path.join(export_dir, name))
+    return Predictor(kind, task, vocabulary, columns, segments, answers, model)
+
+
+def _answers(said: dict[str, Any]) -> tuple[QuestionAnsweringConfig, int | None]:
+    """Settings of answers, and most characters of one, of export.json."""
+    names = [field.name for field in dataclasses.fields(QuestionAnsweringConfig)]
+    settings = {name: said[name] for name in names}
+    if said["max_characters"] is not None:
+        settings["max_answer_length"] = AUTO
+    return QuestionAnsweringConfig(**settings), said["max_characters"]
+
+
+def _task(
+    kind: str,
+    name: str,
+    columns: Sequence[Column],
+    labels: Sequence[str],
+    length: int,
+    answers: QuestionAnsweringConfig | None,
+) -> FinetuningTask:
+    """The code of a task, which reads no file of it."""
+    if name in classification.LABELS:
+        return classification.SequenceClassificationTask(name, list(labels), length)
+    config = _own_config(name, kind, columns, labels)
+    return make_own_task(config, "", length, answers)
+
+
+def _own_config(
+    name: str, kind: str, columns: Sequence[Column], labels: Sequence[str] = ()
+) -> OwnTaskConfig:
+    """A description of files with these columns and without labels."""
+    columns = tuple(columns) or (1,)
+    return OwnTaskConfig(
+        name=name,
+        kind=kind,
+        files=f"{{split}}{OWN_ENDINGS[kind][0]}",
+        splits=SPLITS,
+        split_column=None,
+        training_languages=("en",),
+        texts=columns,
+        label=_NO_LABEL[type(columns[0])],
+        labels=tuple(labels),
+        metric=OWN_METRICS[kind][0],
+    )
+
+
+def _read_lines(path: str) -> list[LabelledTexts]:
+    """A text a line; none may be empty, as in all files of texts."""
+    lines = LanguageFile(path, "", "unknown").lines()
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            raise UserError(f"{path}:{number}: is empty")
+    if not lines:
+        raise UserError(f"{path}: holds no text")
+    return [LabelledTexts((line,), None) for line in lines]

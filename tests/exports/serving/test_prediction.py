@@ -1,0 +1,315 @@
+"""`decoupled predict` and its function: strings to answers, by the task's own code."""
+
+import json
+import pathlib
+import shutil
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from decoupled.core.errors import UserError
+from decoupled.exports.serving.encoder import FEATURES, Classifier, Encoder
+from decoupled.exports.serving.prediction import open_predictor
+from decoupled.exports.serving.saved_model import export
+from decoupled.exports.trained_model import open_trained_model
+from decoupled.tasks.classification import pack_texts
+from decoupled.tasks.qa_answers import best_answers
+from decoupled.tasks.qa_features import question_features
+from decoupled.tasks.qa_files import Question
+from decoupled.tasks.tagging import tagging_features, word_tags
+from decoupled.tasks.tagging_files import TaggedSentence
+from tests.command_line import decoupled, mistake
+from tests.exports.models import finetuned_weights, model_config, write_model_dir
+from tests.tasks.question_samples import SETTINGS, TEXTS, documents, make_vocabulary
+from tests.tasks.tagged_words import DIFFICULT, TEXT, small_vocabulary
+
+LENGTH = 40
+LABELS = ["A", "B", "C", "D", "E"]
+CONTEXTS = [
+    "",
+    "  \u200b ",
+    "One word.",
+    "Müller ½ ﬁn cafe\u0301 👩\u200d👩\u200d👧 𐍈 ☃",
+    *(texts[0] for texts in TEXTS.values()),
+    "The river Elbe rises in the Giant Mountains; then it goes on. " * 20,
+]
+
+
+def make_export(folder, vocabulary, kind, labels, data, outputs, answers=None):
+    """An export of random weights of a fine-tuning run; returns weights and folder."""
+    config = model_config(
+        vocab_size=vocabulary.size, num_layers=1, max_positions=LENGTH
+    )
+    weights = finetuned_weights(config, outputs)
+    if kind in ("tagging", "question answering"):
+        weights = {name: v for name, v in weights.items() if "pooler" not in name}
+    # More than the bias decides.
+    weights["output_weights"] *= 10
+    run = folder / "run"
+    task = {"name": "ours", "kind": kind, "labels": labels}
+    write_model_dir(
+        str(run), vocabulary.model_bytes, vocabulary.fingerprint, config, weights, task
+    )
+    path = run / "config.json"
+    features = {"max_sequence_length": LENGTH, **data}
+    described = json.loads(path.read_text()) | {"data": {"features": features}}
+    path.write_text(json.dumps(described))
+    if answers:
+        (run / "answers.json").write_text(json.dumps(answers))
+    trained = open_trained_model(str(run))
+    export(
+        trained, str(folder / "export"), sequence_length=LENGTH, mlm=False,
+        overwrite=False,
+    )  # fmt: skip
+    return Encoder(config, weights), Classifier(weights), folder / "export"
+
+
+def token_logits(encoder, head, features):
+    inputs = {name: tf.constant(features[name]) for name in FEATURES}
+    return head(encoder(inputs)["sequence_output"]).numpy()
+
+
+@pytest.fixture(scope="module")
+def pieces(tmp_path_factory):
+    return make_vocabulary(tmp_path_factory.mktemp("pieces") / "pieces.model")
+
+
+@pytest.fixture(scope="module")
+def tagger(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("tagger")
+    pieces = small_vocabulary(folder / "pieces.model")
+    return pieces, *make_export(folder, pieces, "tagging", LABELS, {"texts": [1]}, 5)
+
+
+@pytest.fixture(scope="module")
+def reader(pieces, tmp_path_factory):
+    settings = {"max_question_length": 16, "doc_stride": 16}
+    return make_export(
+        tmp_path_factory.mktemp("reader"), pieces, "question answering", [],
+        settings, 2, {"max_answer_length": 40, "n_best": 5},
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def pairs(pieces, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("pairs")
+    columns = {"texts": ["first", "second"]}
+    return make_export(folder, pieces, "classification", LABELS, columns, 5)
+
+
+@pytest.fixture(scope="module")
+def numbers(pieces, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("numbers")
+    return make_export(folder, pieces, "regression", [], {"texts": ["text"]}, 1)
+
+
+def test_every_word_has_the_tag_of_fine_tuning(tagger, tmp_path):
+    vocabulary, encoder, head, folder = tagger
+    # More than a row each, words without pieces, and empty ones.
+    lists = [list(DIFFICULT), *(line.split() for line in TEXT), ["the", "cat"] * 60]
+    sentences = [TaggedSentence(words, None) for words in lists]
+    features = tagging_features(vocabulary, sentences, LABELS, LENGTH)
+    best = token_logits(encoder, head, features).argmax(-1)
+    expected = word_tags(sentences, features["word_starts"], best, LABELS)
+    model = open_predictor(str(folder))
+    found = model.predict(lists)
+    assert [row["words"] for row in found] == lists
+    assert [row["tags"] for row in found] == expected
+    assert len({tag for tags in expected for tag in tags}) > 1
+    assert model.predict([]) == []
+    # The same from a file, whose tags are ignored.
+    written = [[w for w in words if w.strip() and "\u2028" not in w] for words in lists]
+    lines = "\n\n".join("\n".join(f"{w}\tZ" for w in words) for words in written)
+    (tmp_path / "words.tsv").write_text(lines, encoding="utf-8")
+    paths = (f"--export_dir={folder}", f"--input={tmp_path / 'words.tsv'}")
+    done = decoupled("predict", *paths, f"--output={tmp_path / 'tags.tsv'}")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.endswith("tags.tsv: 11 predictions\n")
+    rows = (tmp_path / "tags.tsv").read_text().split("\n\n")
+    tags = [row["tags"] for row in model.predict(written)]
+    assert [row.split("\n") for row in rows if row] == tags
+
+
+def test_answers_are_those_of_the_evaluation_and_scores_are_finite(reader, tmp_path):
+    encoder, head, folder = reader
+    asked = [text for texts in TEXTS.values() for text, _ in texts[1:]]
+    inputs = [(question, context) for context in CONTEXTS for question in asked[:4]]
+    questions = [Question(str(n), *pair, ()) for n, pair in enumerate(inputs, start=1)]
+    model = open_predictor(str(folder))
+    vocabulary = model._vocabulary
+    features = question_features(vocabulary, questions, LENGTH, SETTINGS)
+    starts, ends = np.moveaxis(token_logits(encoder, head, features), -1, 0)
+    expected = best_answers(questions, features, starts, ends, SETTINGS)
+    found = model.predict(inputs)
+    assert [row["answer"] for row in found] == expected
+    for (_, context), row in zip(inputs, found, strict=True):
+        end = row["start"] + len(row["answer"])
+        assert context[row["start"] : end] == row["answer"]
+        assert np.isfinite(row["score"])
+    # Without text, the score is that of [CLS], which means that there is no answer.
+    assert found[0]["answer"] == found[4]["answer"] == ""
+    assert found[0]["score"] == pytest.approx(starts[0, 0] + ends[0, 0], abs=1e-4)
+    assert len({row["answer"] for row in found}) > 10
+
+    (tmp_path / "asked.json").write_text(json.dumps(documents("de")), encoding="utf-8")
+    paths = (f"--export_dir={folder}", f"--input={tmp_path / 'asked.json'}")
+    for name in ("answers.json", "answers.jsonl"):
+        done = decoupled("predict", *paths, f"--output={tmp_path / name}")
+        assert done.returncode == 0, done.stderr
+    by_id = json.loads((tmp_path / "answers.json").read_text())
+    context, *asked = TEXTS["de"]
+    again = model.predict([(question, context) for question, _ in asked])
+    assert by_id == {f"de-{n}": row["answer"] for n, row in enumerate(again)}
+    lines = (tmp_path / "answers.jsonl").read_text(encoding="utf-8").splitlines()
+    assert [json.loads(line) | {"id": 0} for line in lines] == [
+        row | {"id": 0} for row in again
+    ]
+
+
+def test_pairs_are_packed_as_in_training(pairs, pieces, tmp_path):
+    encoder, head, folder = pairs
+    texts = [
+        ("The Elbe", "is 1,094 km long."),
+        ("It rises. " * 30, "Short 👍"),
+        ("Short", "In the Giant Mountains. " * 30),
+        ("Wo entspringt sie? " * 9, "Im Riesengebirge, in Böhmen. " * 9),
+    ]
+    features = pack_texts(pieces, texts, LENGTH)
+    inputs = {name: tf.constant(features[name]) for name in FEATURES}
+    logits = head(encoder(inputs)["pooled_output"])
+    shares = tf.nn.softmax(logits).numpy()
+    found = open_predictor(str(folder)).predict(texts)
+    assert [row["label"] for row in found] == [LABELS[i] for i in shares.argmax(-1)]
+    np.testing.assert_allclose(
+        [row["probability"] for row in found], shares.max(-1), atol=1e-5
+    )
+    rows = [{"second": b, "label": "unknown", "first": a} for a, b in texts]
+    path = tmp_path / "rows.jsonl"
+    path.write_text("\n".join(map(json.dumps, rows)) + "\n")
+    paths = (f"--export_dir={folder}", f"--input={path}")
+    done = decoupled("predict", *paths, f"--output={tmp_path / 'labels.tsv'}")
+    assert done.returncode == 0, done.stderr
+    written = (tmp_path / "labels.tsv").read_text()
+    assert written == "".join(
+        f"{row['label']}\t{row['probability']:.6f}\n" for row in found
+    )
+    # Other columns, without a header, give the same.
+    path = tmp_path / "rows.csv"
+    path.write_text("".join(f'7,"{a}","{b}"\n' for a, b in texts), encoding="utf-8")
+    paths = (f"--export_dir={folder}", f"--input={path}", "--texts=2,3")
+    done = decoupled("predict", *paths, f"--output={tmp_path / 'again.tsv'}")
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "again.tsv").read_text() == written
+
+
+def test_numbers_of_lines_of_text(numbers, tmp_path):
+    *_, folder = numbers
+    path = tmp_path / "lines.txt"
+    path.write_text("\ufeffThe Elbe\u2028is long.\r\nEs entspringt.\n".encode("utf-8")
+                    .decode("utf-8"), encoding="utf-8", newline="")  # fmt: skip
+    output = tmp_path / "numbers.tsv"
+    done = decoupled(
+        "predict", f"--export_dir={folder}", f"--input={path}", f"--output={output}"
+    )
+    assert done.returncode == 0, done.stderr
+    texts = ["The Elbe\u2028is long.", "Es entspringt."]
+    found = open_predictor(str(folder)).predict(texts)
+    values = [row["value"] for row in found]
+    assert output.read_text() == "".join(f"{value:.9g}\n" for value in values)
+    assert values[0] != values[1]
+
+
+def test_earlier_exports_are_opened(reader, tmp_path):
+    """They hold text_qa, and their export.json says nothing of the task."""
+    *_, folder = reader
+    old = pathlib.Path(shutil.copytree(folder, tmp_path / "old"))
+    (old / "text_qa").mkdir()
+    described = json.loads((old / "export.json").read_text())
+    del described["task"]
+    (old / "export.json").write_text(json.dumps(described))
+    asked = [("Wo entspringt sie?", TEXTS["de"][0])]
+    new = open_predictor(str(folder)).predict(asked)
+    assert open_predictor(str(old)).predict(asked) == new
+    line = mistake(
+        "predict", f"--export_dir={old}/text_qa", "--input=a.json",
+        f"--output={tmp_path}/b",
+    )  # fmt: skip
+    assert "text_qa has no export.json; give the folder that decoupled export" in line
+
+
+@pytest.mark.parametrize(
+    "kind, name, content, more, message",
+    [
+        ("pairs", "a.txt", "One text.\n", [], "a.txt, example 1: the number of texts"),
+        ("pairs", "a.xml", "", [], "--input: {folder}/a.xml does not end in one of"),
+        ("pairs", "a.csv", "x,y\n1,2\n", [], "the header has 0 columns 'first', not 1"),
+        ("pairs", "a.csv", "x,y\n1,2\n", ["--texts=x"], "a.csv, example 1: the number"),
+        ("pairs", "a.csv", "x\n1\n", ["--texts=x,y,z"], "OwnTaskConfig.texts"),
+        ("numbers", "a.txt", "One.\n\nTwo.\n", [], "a.txt:2: is empty"),
+        ("numbers", "a.txt", "", [], "a.txt: holds no text"),
+        ("numbers", "none.txt", None, [], "none.txt: "),
+        ("numbers", "a.jsonl", "{}", [], "a.jsonl:1: column 'text': is missing"),
+        ("reader", "a.txt", "What?\n", [], "does not end in one of .json"),
+        ("reader", "a.json", "{}", [], "a.json (language own): not in SQuAD's form"),
+        ("reader", "a.json", "{}", ["--texts=1"], "--texts: questions come in SQuAD"),
+    ],
+)
+def test_mistakes_are_one_line(request, tmp_path, kind, name, content, more, message):
+    *_, folder = request.getfixturevalue(kind)
+    path, output = tmp_path / name, tmp_path / "output.tsv"
+    if content is not None:
+        path.write_text(content)
+    paths = (f"--export_dir={folder}", f"--input={path}", f"--output={output}")
+    line = mistake("predict", *paths, *more, after=str(folder))
+    assert message.format(folder=tmp_path) in line
+    assert not output.exists()
+
+
+def test_the_input_is_not_overwritten(numbers, tmp_path):
+    *_, folder = numbers
+    path = f"{tmp_path}/a.txt"
+    paths = (f"--export_dir={folder}", f"--input={path}", f"--output={path}")
+    assert "--output: is the file of --input" in mistake("predict", *paths)
+
+
+@pytest.mark.parametrize(
+    "kind, inputs, message",
+    [
+        ("tagger", ["a text"], "input 1: is not a list of one or more words"),
+        ("tagger", [["a"], []], "input 2: is not a list of one or more words"),
+        ("reader", ["a text"], "input 1: is not a pair of question and context"),
+        ("pairs", [("a", "b"), "c"], "input 2: the number of texts is 1, but this"),
+        ("pairs", [("a", 3)], "input 1: is no text, and no list of texts"),
+    ],
+)
+def test_inputs_of_another_form_are_named(request, kind, inputs, message):
+    *_, folder = request.getfixturevalue(kind)
+    with pytest.raises(UserError, match=message):
+        open_predictor(str(folder)).predict(inputs)
+
+
+def test_models_of_vectors_and_damaged_folders_are_refused(
+    encoder_export, numbers, tmp_path
+):
+    *_, folder = numbers
+    with pytest.raises(UserError, match="is of the kind 'encoder' and gives vectors"):
+        open_predictor(str(encoder_export))
+    copy = pathlib.Path(shutil.copytree(folder, tmp_path / "copy"))
+    described = json.loads((copy / "export.json").read_text())
+    for name, value, message in [
+        ("format", "x", "was not written by decoupled export"),
+        ("vocabulary", {"fingerprint": "x"}, "is not the vocabulary of the model"),
+        ("sequence_length", None, "damaged"),
+    ]:
+        (copy / "export.json").write_text(json.dumps(described | {name: value}))
+        with pytest.raises(UserError, match=message):
+            open_predictor(str(copy))
+
+
+def test_numbers_that_are_not_finite_are_refused(numbers):
+    *_, folder = numbers
+    model = open_predictor(str(folder))
+    model._model.variables[0].assign(np.nan * model._model.variables[0])
+    with pytest.raises(UserError, match="the model gives NaN or infinity"):
+        model.predict(["a text"])

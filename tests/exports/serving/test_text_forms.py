@@ -1,0 +1,115 @@
+"""Texts and pairs of texts that a SavedModel takes; other forms are named."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tensorflow_text  # noqa: F401  (registers the tokenizer's operation)
+
+from decoupled.exports.serving.encoder import Classifier, Encoder
+from decoupled.exports.serving.roots import ClassifierRoot
+from decoupled.exports.serving.text import Preprocessor, TextRoot
+from tests.exports.conftest import FINETUNED, LABELS
+from tests.exports.models import finetuned_weights
+
+FIRST = ["Select the page", "Show", ""]
+SECOND = ["Delete the image", "the last user name", "Change"]
+
+
+@pytest.fixture(scope="module")
+def saved(vocabulary, tmp_path_factory):
+    """segments -> the loaded model of strings of a classifier."""
+    weights = finetuned_weights(FINETUNED, len(LABELS))
+    encoder, head = Encoder(FINETUNED, weights), Classifier(weights)
+    classifier = ClassifierRoot(encoder, head, LABELS, vocabulary.path)
+    preprocessor = Preprocessor(vocabulary, 16, (1, 2))
+    found = {}
+    for segments in ((1,), (2,), (1, 2)):
+        root = TextRoot(preprocessor, classifier, segments, vocabulary.path)
+        folder = str(tmp_path_factory.mktemp("saved"))
+        tf.saved_model.save(root, folder, signatures=root.signatures())
+        found[segments] = tf.saved_model.load(folder)
+    return found
+
+
+def logits(outputs):
+    return outputs["logits"].numpy()
+
+
+@pytest.mark.parametrize("segments", [(2,), (1, 2)])
+def test_a_pair_is_two_arguments_or_a_list_of_two(saved, segments):
+    model = saved[segments]
+    expected = logits(model.signatures["predict_pairs"](
+        sentences=tf.constant(FIRST), second_sentences=tf.constant(SECOND)
+    ))  # fmt: skip
+    for outputs in (
+        model.predict(FIRST, SECOND),
+        model.predict(FIRST, second_sentences=SECOND),
+        model.predict([FIRST, SECOND]),
+        model(FIRST, second_sentences=SECOND),
+        model(FIRST, training=False, second_sentences=SECOND),
+        model([tf.constant(FIRST), tf.constant(SECOND)]),
+    ):
+        np.testing.assert_allclose(logits(outputs), expected, atol=1e-5)
+    # Two pairs, as arguments and as tensors, are not ambiguous.
+    for outputs in (
+        model.predict(FIRST[:2], SECOND[:2]),
+        model.predict([tf.constant(FIRST[:2]), tf.constant(SECOND[:2])]),
+    ):
+        np.testing.assert_allclose(logits(outputs), expected[:2], atol=1e-5)
+    assert np.abs(expected - logits(model.predict(SECOND, FIRST))).max() > 1e-3
+
+
+@pytest.mark.parametrize("segments", [(2,), (1, 2)])
+def test_two_lists_of_two_are_refused(saved, segments):
+    for texts in ([["a", "b"], ["c", "d"]], tf.constant([["a", "b"], ["c", "d"]])):
+        for call in (saved[segments], saved[segments].predict):
+            with pytest.raises(
+                tf.errors.InvalidArgumentError,
+                match=r"\[\[a, b\], \[c, d\]\] can be two pairs, .*second_sentences",
+            ):
+                call(texts)
+
+
+@pytest.mark.parametrize(
+    "segments, texts, message",
+    [
+        ((1,), [FIRST, SECOND], r"give a list of texts\]"),
+        ((1,), [["a", "b"], ["c", "d"]], r"give a list of texts\]"),
+        ((1,), [["a", "b"]], r"give a list of texts\]"),
+        ((1,), "a text", r"give a list of texts\]"),
+        ((2,), FIRST, "give two lists of texts, sentences and second_sentences"),
+        ((2,), ["a", "b"], "give two lists of texts"),
+        ((2,), [["a", "b"]], "give two lists of texts"),
+        ((2,), [["a", "b"]] * 3, "give two lists of texts"),
+        ((2,), [["a"], ["b"], ["c"]], "give two lists of texts"),
+        ((2,), [["a", "b"], ["c"]], "second_sentences: not as many as sentences"),
+        ((1, 2), [["a", "b"]], "give a list of texts, or two"),
+        ((1, 2), [["a"], ["b"], ["c"]], "give a list of texts, or two"),
+        ((1, 2), "a text", "give a list of texts, or two"),
+    ],
+)
+def test_other_forms_are_refused(saved, segments, texts, message):
+    for call in (saved[segments], saved[segments].predict):
+        with pytest.raises(tf.errors.InvalidArgumentError, match=message):
+            call(texts)
+
+
+def test_a_model_of_single_texts_refuses_second_ones(saved):
+    with pytest.raises(tf.errors.InvalidArgumentError, match=r"give a list of texts\]"):
+        saved[1,].predict(FIRST, SECOND)
+    assert "predict_pairs" not in saved[1,].signatures
+
+
+def test_signatures_of_a_model_of_pairs_take_pairs(saved):
+    pairs = {"sentences": tf.constant(FIRST), "second_sentences": tf.constant(SECOND)}
+    signatures = saved[2,].signatures
+    expected = logits(signatures["predict_pairs"](**pairs))
+    for name in ("serving_default", "sentence_pairs", "predict"):
+        np.testing.assert_allclose(
+            logits(signatures[name](**pairs)), expected, atol=1e-5
+        )
+
+
+def test_no_pairs_have_no_predictions(saved):
+    nothing = tf.constant([], tf.string)
+    assert logits(saved[2,].predict(nothing, nothing)).shape == (0, 3)
