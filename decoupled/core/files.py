@@ -7,7 +7,6 @@ that looks finished. A folder is filled under a temporary name in the same way, 
 never replaces the folder of another process (`new_folder`)."""
 
 import contextlib
-import csv
 import hashlib
 import io
 import json
@@ -248,16 +247,6 @@ def read_json(path: str) -> Any:
     except json.JSONDecodeError as error:
         place = f"line {error.lineno}, column {error.colno}"
         raise UserError(f"{path}: not JSON at {place} ({error.msg})") from error
-
-
-def csv_reader(text: str, delimiter: str = ",") -> Any:
-    """`csv.reader` of a whole text, whose quoted cells may hold line ends.
-
-    An unmatched quote is a `csv.Error`. A cell may be as long as the text; by default
-    Python's module refuses more than 131,072 characters.
-    """
-    csv.field_size_limit(max(csv.field_size_limit(), len(text)))
-    return csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
 
 
 def check_output(flag: str, path: str) -> None:

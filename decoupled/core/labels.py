@@ -7,6 +7,7 @@ as a composed and a decomposed accent. They are not made one, because prediction
 the spelling of the file, and other programs compare them with it byte by byte.
 """
 
+import os
 import re
 import unicodedata
 from collections.abc import Iterable
@@ -17,6 +18,7 @@ from decoupled.core.errors import UserError, quoted
 # What is ignored around labels, numbers and names of columns. Other white space, as a
 # no-break space, is text.
 BLANKS = " \t"
+_LONGEST, _AROUND = 1000, 30
 # Characters that end lines or steer a terminal, and halves of surrogate pairs.
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 # Variation selectors, fillers and others that show nothing and are no Cf.
@@ -36,9 +38,14 @@ def label_in(cell: str, where: str) -> str:
       where: the cell's file and line, or the setting, for messages.
 
     Raises:
-      UserError: it shows no character, or has a control character.
+      UserError: it shows no character, has a control character or is too long.
     """
     label = cell.strip(BLANKS)
+    if len(label) > _LONGEST:
+        raise UserError(
+            f"{where}: label {quoted(label)} has {len(label):,} characters; at most "
+            f"{_LONGEST:,} are possible"
+        )
     if label and label.isascii() and label.isprintable():
         return label
     if found := _CONTROL.search(label):
@@ -76,15 +83,19 @@ def same_look(label: str, other: str) -> str:
     """The end of a message about two labels of one look."""
     if label == other:
         return f"label {quoted(label)} occurs twice"
+    # The characters around the first difference.
+    begin = max(0, len(os.path.commonprefix([label, other])) - _AROUND)
+    one, two = (ascii(text[begin:][: 2 * _AROUND]) for text in (label, other))
     return (
-        f"labels {ascii(label)} and {ascii(other)} look the same (Unicode form or "
-        "invisible characters); write both in the same way"
+        f"labels {one} and {two} look the same (Unicode form or invisible characters); "
+        "write both in the same way"
     )
 
 
 def look(label: str) -> str:
     """The same text for all labels that look the same."""
-    if label.isascii():
+    # Python sorts n accents of a letter in n * n steps.
+    if label.isascii() or len(label) > _LONGEST:
         return label
     shown = "".join(
         c for c in label if unicodedata.category(c) != "Cf" or ord(c) in _TAGS

@@ -5,6 +5,7 @@ line and column.
 """
 
 import csv
+import io
 import json
 import math
 import os
@@ -230,7 +231,11 @@ def _tsv_rows(path, config):
 
 def _csv_rows(path, config):
     """As Python's csv module reads them: quoted cells may hold commas and line ends."""
-    reader = files.csv_reader(files.read_text(path))
+    text = files.read_text(path)
+    # By default, Python's module refuses cells of more than 131,072 characters.
+    csv.field_size_limit(max(csv.field_size_limit(), len(text)))
+    # An unmatched quote is an error.
+    reader = csv.reader(io.StringIO(text, newline=""), strict=True)
     before = [0]
 
     def numbered():

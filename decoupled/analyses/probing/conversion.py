@@ -202,7 +202,7 @@ def _read_treebank(path) -> Iterator[list[_Word]]:
 def _word(cells, where) -> _Word:
     if not _WHOLE.fullmatch(cells[6]) and cells[6] != "_":
         raise UserError(f"{where}: head {quoted(cells[6])} is no number")
-    # A space within a word would split it in two.
+    # White space within a word would split it in two, also a no-break space.
     form = "".join(cells[1].split()) or "_"
     head = 0 if cells[6] == "_" else int(cells[6])
     return _Word(int(cells[0]), form, cells[3], head, cells[7])

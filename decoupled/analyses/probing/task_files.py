@@ -130,6 +130,7 @@ def _parse(line, where, known) -> Example:
         raise UserError(f'{where}: has no "text"')
     if not isinstance(entry.get("targets"), list):
         raise UserError(f'{where}: has no list of "targets"')
+    # As the suite does, whose spans count these words.
     words = entry["text"].split()
     targets = [_target(t, len(words), where, known) for t in entry["targets"]]
     return Example(words, targets)

@@ -201,3 +201,20 @@ def test_a_real_treebank_without_training_data(data_dir, tmp_path):
     )
     assert (train + dev, test) == (2001, 2077)
     assert 300 < dev < 500
+
+
+def test_white_space_that_is_no_blank_separates_no_columns(tmp_path):
+    path = tmp_path / "a.txt"
+    path.write_text("10\u00a0000 O\nx\u3000y B-PER \n\u00a0 O\n", encoding="utf-8")
+    [example] = entities(str(path))
+    # The suite's files separate words by white space of any kind.
+    assert example.words == ["10000", "xy", "_"]
+    assert example.targets == [((1, 2), None, ("PER",))]
+
+
+@pytest.mark.parametrize("number", ["\u00b2", "9" * 5000])
+def test_a_head_that_python_cannot_read_is_refused(tmp_path, number):
+    path = tmp_path / "a.conllu"
+    path.write_text(f"1\tw\t_\tX\t_\t_\t{number}\tx\t_\t_\n", encoding="utf-8")
+    with pytest.raises(UserError, match=r"a\.conllu:1: head .* is no number"):
+        parts_of_speech(str(path))

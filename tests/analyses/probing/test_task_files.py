@@ -135,3 +135,29 @@ def test_no_tasks(tmp_path):
         find_tasks(str(tmp_path / "nowhere"), None)
     with pytest.raises(UserError, match="has no folders"):
         find_tasks(str(tmp_path), None)
+
+
+def test_lines_labels_and_a_byte_order_mark(tmp_path):
+    text = "10 x\u2028y"
+    target = {"span1": [2, 3], "label": "NUM "}
+    path = tmp_path / "a.jsonl"
+    line = json.dumps({"text": text, "targets": [target]}, ensure_ascii=False)
+    for ends in ("\n", "\r\n", "\r"):
+        path.write_text(f"\ufeff{line}{ends}{line}", encoding="utf-8", newline="")
+        assert read_examples(str(path)) == [
+            Example(["10", "x", "y"], [Target((2, 3), None, ("NUM",))])
+        ] * 2  # fmt: skip
+
+
+def test_labels_of_targets_are_checked(tmp_path):
+    def targets(*labels):
+        return {
+            "text": "a b",
+            "targets": [{"span1": [0, 1], "label": label} for label in labels],
+        }
+
+    path = write(tmp_path / "a.json", targets("caf\u00e9"), targets("cafe\u0301"))
+    with pytest.raises(UserError, match="a.json:2: labels .* look the same"):
+        read_examples(path)
+    with pytest.raises(UserError, match="a.json:1: label .* control character U"):
+        read_examples(write(tmp_path / "a.json", targets("a\nb")))
