@@ -15,6 +15,7 @@ from typing import TypeVar
 import gin
 
 from decoupled import configs
+from decoupled.core import files as core_files
 from decoupled.core import gfile
 from decoupled.core.errors import UserError, close_names
 from decoupled.core.files import expand_home
@@ -22,6 +23,7 @@ from decoupled.launch.gin_reader import Reader, first_line
 
 T = TypeVar("T")
 
+_INCLUDE = re.compile(r"^\s*include\s+['\"](.+?)['\"]", re.MULTILINE)
 _BINDING = re.compile(r"^([\w./]+) =", re.MULTILINE)
 
 
@@ -103,6 +105,22 @@ def find_file(name: str, prefixes: Sequence[str] = ()) -> str:
     raise UserError(
         f"{name}: no such gin file in {searched}{close_names(name, _packaged_files())}"
     )
+
+
+def with_includes(names: Sequence[str]) -> list[str]:
+    """The paths of gin files and of all files that they include.
+
+    Raises:
+      UserError: there is no such file, or it cannot be read.
+    """
+    found, waiting = [], [find_file(name) for name in names]
+    while waiting:
+        path = waiting.pop()
+        if path not in found:
+            found.append(path)
+            included = _INCLUDE.findall(core_files.read_text(path))
+            waiting += [find_file(name) for name in included]
+    return sorted(found)
 
 
 def _packaged_files():

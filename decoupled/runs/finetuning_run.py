@@ -102,6 +102,8 @@ class FinetuningRun(NamedTuple):
         steps = graph.schedule.train_steps
         shape = BatchShape(graph.network.task, (), None)
         done = checkpoint_step(latest_complete(self.folder))
+        settings = run_folder.resumable_settings(self.config, ("training", "mesh"))
+        run_folder.note_settings(self.folder, settings, done, steps)
         if done < steps:
             graphs = math.ceil(steps / every) if every else 1
             begun = read_begun(self.folder) if done else None
@@ -110,8 +112,6 @@ class FinetuningRun(NamedTuple):
                 self.spec, graphs, begun,
             )  # fmt: skip
             write_begun(self.folder, shape.begun)
-            settings = run_folder.resumable_settings(self.config, ("training", "mesh"))
-            run_folder.note_settings(self.folder, settings, done)
         train(
             graph._replace(network=self.network._replace(task=shape.task)),
             self.spec,

@@ -164,10 +164,10 @@ class Pretraining:
         """
         every = self._config.training.eval_every_steps if evaluating else 0
         step = checkpoint_step(latest_complete(self._folder))
-        if step < self._config.schedule.train_steps:
-            changeable = ("optimizer", "schedule", "training", "mesh")
-            settings = run_folder.resumable_settings(self._config, changeable)
-            run_folder.note_settings(self._folder, settings, step)
+        changeable = ("optimizer", "schedule", "training", "mesh")
+        settings = run_folder.resumable_settings(self._config, changeable)
+        end = self._config.schedule.train_steps
+        run_folder.note_settings(self._folder, settings, step, end)
         for phase, graph in zip(self._phases, self._graphs, strict=True):
             if phase is not self._phases[-1]:
                 if checkpoint_step(latest_complete(self._folder)) >= phase.last:

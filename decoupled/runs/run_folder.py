@@ -222,11 +222,14 @@ def told_differences(
     )
 
 
-def note_settings(model_dir: str, settings: dict[str, Any], step: int) -> None:
+def note_settings(
+    model_dir: str, settings: dict[str, Any], step: int, end: int
+) -> None:
     """Records the settings of training from `step` on; says which have changed there.
 
     Args:
       settings: that may change when a run resumes. All others are in config.json.
+      end: the last step of training; at it, nothing is recorded.
     """
     path = os.path.join(model_dir, SETTINGS)
     noted = files.read_json(path) if files.exists(path) else []
@@ -240,8 +243,9 @@ def note_settings(model_dir: str, settings: dict[str, Any], step: int) -> None:
         ) from error
     changed = list(differences("", before, settings))
     for name, old, new in changed:
-        console.say(f"{name} was {old} until step {step}, is {new} from here")
-    if changed or not kept:
+        now = f"is {new} from here" if step < end else f"the last; {new} has no effect"
+        console.say(f"{name} was {old} until step {step}, {now}")
+    if step < end and (changed or not kept):
         entry = {"from_step": step, "settings": settings}
         files.write_json(path, [*kept, entry])
 

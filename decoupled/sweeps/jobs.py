@@ -193,8 +193,9 @@ class Job(NamedTuple):
         return [one.removeprefix(start) for one in given]
 
     def made_from(self, seen: dict[str, str] | None = None) -> dict[str, Any]:
-        """The contents of the files that the job reads."""
-        return {"files": hash_files(self.reads, seen=seen)}
+        """The contents of the files that the job reads, gin files among them."""
+        settings = gin_files.with_includes(self.values("gin_file"))
+        return {"files": hash_files([*settings, *self.reads], seen=seen)}
 
     def conflicts(self) -> list[str]:
         """Settings in which the folder's finished model differs from this job.

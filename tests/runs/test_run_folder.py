@@ -251,7 +251,7 @@ def test_a_file_that_has_changed_is_named_instead_of_its_hash(trained, vocabular
 
 
 def noted(folder, capsys, step, **settings):
-    run_folder.note_settings(str(folder), settings, step)
+    run_folder.note_settings(str(folder), settings, step, 20)
     return capsys.readouterr().out
 
 
@@ -267,6 +267,10 @@ def test_a_setting_that_changes_at_a_resume_is_said_once(tmp_path, capsys):
     assert noted(tmp_path, capsys, 10, **first) == ""
     assert noted(tmp_path, capsys, 10, **second) == line
     assert noted(tmp_path, capsys, 15, **second) == ""
+    assert noted(tmp_path, capsys, 20, **first) == (
+        "OptimizerConfig.weight_decay was 0.1 until step 20, the last; 0.01 has no "
+        "effect\n"
+    )
     assert files.read_json(f"{tmp_path}/settings.json") == [
         {"from_step": 0, "settings": first},
         {"from_step": 10, "settings": second},
@@ -283,7 +287,7 @@ def test_settings_of_a_run_that_saved_nothing_are_replaced(tmp_path, capsys):
 @pytest.mark.parametrize("content", ["3", "[3]", '[{"from_step": "a"}]', '{"a": 1}'])
 def test_damaged_settings_are_named(tmp_path, content):
     (tmp_path / "settings.json").write_text(content)
-    message = refusal(run_folder.note_settings, str(tmp_path), {}, 3)
+    message = refusal(run_folder.note_settings, str(tmp_path), {}, 3, 9)
     assert message.startswith(f"{tmp_path}/settings.json: not settings by step (")
 
 

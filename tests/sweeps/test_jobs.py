@@ -131,6 +131,17 @@ def test_a_fine_tuning_is_not_complete_once_a_file_of_its_task_has_changed(tmp_p
     assert job.changes() == ["xnli/test-en.tsv is gone"]
 
 
+def test_a_job_follows_the_gin_files_that_its_settings_come_from(tmp_path):
+    base, row = tmp_path / "base.gin", tmp_path / "row.gin"
+    base.write_text("A = 1\n")
+    row.write_text(f"include '{base}'\nB = 2\n")
+    job = Job("pretrain", "a", str(tmp_path), (f"--gin_file={row}",), ())
+    job.record(1.0, job.made_from())
+    assert job.is_complete()
+    base.write_text("A = 3\n")
+    assert job.changes() == [f"{base} has changed"]
+
+
 def test_a_fine_tuning_follows_the_weights_that_it_began_from(jobs, tmp_path):
     job = jobs["tasks/xnli/coupled/seed_0"]
     model = tmp_path / "models" / "coupled" / "seed_0"
