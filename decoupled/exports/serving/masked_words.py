@@ -148,6 +148,7 @@ def open_export(export_dir: str) -> MaskedWords:
         f"{export_dir}: a SavedModel runs as a program; load it only from a source "
         "that you trust"
     )
+    files.check_checkpoint_path(export_dir)
     inside = os.path.join(export_dir, "encoder")
     folder = inside if files.exists(inside) else export_dir
     if not files.exists(os.path.join(folder, "saved_model.pb")):

@@ -48,7 +48,6 @@ from decoupled.exports.trained_model import (
     open_trained_model,
 )
 from decoupled.tasks.registry import QUESTION_ANSWERING, TAGGING
-from decoupled.training.checkpoints import check_name
 
 FORMAT = "decoupled-export-1"
 DESCRIPTION = "export.json"
@@ -234,7 +233,7 @@ def folder_bytes(folder: str) -> int:
 
 def _check_target(export_dir: str, overwrite: bool) -> None:
     # The variables of a SavedModel are a checkpoint.
-    check_name(export_dir)
+    files.check_checkpoint_path(export_dir)
     if not files.exists(export_dir) or is_empty_folder(export_dir):
         return
     if not files.exists(os.path.join(export_dir, DESCRIPTION)):
