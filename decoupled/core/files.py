@@ -117,9 +117,9 @@ def atomic_path(path: str) -> Iterator[str]:
         gfile.rename(temporary, path, overwrite=True)
     except BaseException as error:
         # The user knows the file by its final name.
-        if isinstance(error, OSError):
+        if isinstance(error, OSError) and error.errno is not None:
             name = os.fsdecode(error.filename or temporary)
-            error.filename, error.filename2 = name.replace(temporary, path), None
+            error.filename = name.replace(temporary, path)
         if gfile.isdir(temporary):
             gfile.rmtree(temporary)
         elif gfile.exists(temporary):
@@ -247,6 +247,20 @@ def read_json(path: str) -> Any:
     except json.JSONDecodeError as error:
         place = f"line {error.lineno}, column {error.colno}"
         raise UserError(f"{path}: not JSON at {place} ({error.msg})") from error
+
+
+def check_checkpoint_path(path: str) -> None:
+    """Refuses a folder or a prefix whose checkpoint TensorFlow would not find.
+
+    Raises:
+      UserError: the path has a character with a meaning in patterns; TensorFlow looks
+        for the files of a checkpoint by a pattern that begins with its path.
+    """
+    if found := re.search(r"[*?\[\\]", path):
+        raise UserError(
+            f"{path}: TensorFlow takes {found[0]} in the name of a folder for a "
+            "pattern, and would not find the checkpoints in it; use another name"
+        )
 
 
 def check_output(flag: str, path: str) -> None:

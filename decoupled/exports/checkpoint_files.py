@@ -24,7 +24,6 @@ from decoupled.model.variables import (
     is_slot,
     shapes,
 )
-from decoupled.training.checkpoints import check_name
 
 # TensorFlow uses memory that starts at a multiple of this without a copy.
 ALIGNMENT = 64
@@ -50,7 +49,7 @@ class CheckpointFile(Mapping):
     """
 
     def __init__(self, path: str):
-        check_name(path)
+        files.check_checkpoint_path(path)
         self.path = path
         try:
             reader = tf.train.load_checkpoint(path)

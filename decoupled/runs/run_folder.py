@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from decoupled.configs import EARLIER_VALUES, ModelConfig
 from decoupled.core import console, files, gfile
 from decoupled.core.errors import UserError
-from decoupled.core.files import CHECKPOINT_LIST
+from decoupled.core.files import CHECKPOINT_LIST, check_checkpoint_path
 from decoupled.core.made_from import differences, shown
 
 # The modes of `pretrain` and `finetune`, and those that train.
@@ -37,8 +37,6 @@ _SAVED = re.compile(
 # As `training.events` names them: second, host, and the step of the start or "results".
 _EVENTS = re.compile(r"events\.out\.tfevents\.\d+\..+\.(\d{12}|results)")
 _REPLACED = "replaced"
-# TensorFlow looks for a checkpoint's files by a pattern that begins with their folder.
-_PATTERN = re.compile(r"[*?\[\\]")
 # A task's name becomes the name of a folder. In a converted model it may be any text.
 _NAME = re.compile(r"(?!\.)[^/\\\x00-\x1f]*")
 # Larger values in a damaged file would use up all memory before any other check.
@@ -156,11 +154,7 @@ def claim(
         that differs is named with both values. Or TensorFlow would not find the
         checkpoints in a folder of this name.
     """
-    if found := _PATTERN.search(model_dir):
-        raise UserError(
-            f"{model_dir}: TensorFlow takes {found[0]} in the name of a folder for a "
-            "pattern, and would not find the checkpoints in it; use another name"
-        )
+    check_checkpoint_path(model_dir)
     files.make_folder(model_dir)
     path = os.path.join(model_dir, CONFIG)
     wanted = _as_json(description)

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from decoupled.core import console, files, gfile
 from decoupled.core.compat import tf
 from decoupled.core.errors import UserError
-from decoupled.core.files import CHECKPOINT_LIST
+from decoupled.core.files import CHECKPOINT_LIST, check_checkpoint_path
 from decoupled.model.variables import GLOBAL_STEP, Role, Variable, is_slot
 from decoupled.ops.row_partitions import saved_variables
 from decoupled.training.partitioned_tables import start_from
@@ -76,21 +76,6 @@ def find_checkpoint(path: str) -> str:
     return path
 
 
-def check_name(path: str) -> None:
-    """Refuses a folder or prefix of checkpoints that TensorFlow cannot read again.
-
-    TensorFlow opens the files that match the prefix, read as a pattern.
-
-    Raises:
-      UserError: the path has a character with a meaning in patterns.
-    """
-    if found := re.search(r"[*?\[\\]", path):
-        raise UserError(
-            f"{path}: TensorFlow cannot read a checkpoint whose path contains "
-            f"{found[0]}; rename the folder"
-        )
-
-
 def latest_complete(model_dir: str) -> str | None:
     """The newest complete checkpoint of a folder, or None.
 
@@ -99,9 +84,10 @@ def latest_complete(model_dir: str) -> str | None:
     names.
 
     Raises:
-      UserError: there are checkpoints, and none is complete; or see `check_name`.
+      UserError: there are checkpoints, and none is complete; or the
+        folder has a name that `check_checkpoint_path` refuses.
     """
-    check_name(model_dir)
+    check_checkpoint_path(model_dir)
     state = _checkpoint_state(model_dir)
     if state is None:
         return None
@@ -176,7 +162,7 @@ def _problem(prefix: str) -> str | None:
     The whole checkpoint is read, which takes minutes for a large model. It is read
     again only after one of its files has changed.
     """
-    check_name(prefix)
+    check_checkpoint_path(prefix)
     if not tf.io.gfile.exists(f"{prefix}.index"):
         return "no such checkpoint (its .index file is missing)"
     try:

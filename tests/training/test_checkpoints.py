@@ -238,7 +238,7 @@ def test_a_folder_whose_checkpoints_tensorflow_cannot_read_is_named(tmp_path, na
     write_checkpoints(folder, [5])
     folder = folder.rename(tmp_path / name)
     sign = next(sign for sign in "[*?\\" if sign in name)
-    message = "TensorFlow cannot read a checkpoint whose path contains"
+    message = f"TensorFlow takes {sign} in the name of a folder for a pattern"
     readers = (
         latest_complete,
         find_checkpoint,
@@ -248,9 +248,9 @@ def test_a_folder_whose_checkpoints_tensorflow_cannot_read_is_named(tmp_path, na
         with pytest.raises(UserError) as raised:
             read(str(folder))
         assert f"{folder}" in str(raised.value)
-        assert str(raised.value).endswith(f": {message} {sign}; rename the folder")
+        assert f": {message}, and would not find" in str(raised.value)
     # Nothing is written that nobody could read.
-    with pytest.raises(UserError, match=message):
+    with pytest.raises(UserError, match=re.escape(message)):
         write_converted_folder(str(tmp_path / f"new{name}"), None)
     assert sorted(path.name for path in tmp_path.iterdir()) == [name]
 

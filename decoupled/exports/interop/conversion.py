@@ -37,7 +37,7 @@ from decoupled.model.variables import (
     initial_seed,
 )
 from decoupled.runs import run_folder
-from decoupled.training.checkpoints import check_name, write_list
+from decoupled.training.checkpoints import write_list
 
 CONVERSION = "conversion.json"
 FORMAT = "decoupled-conversion-1"
@@ -149,7 +149,7 @@ def write_converted_folder(folder: str, contents: Contents) -> None:
       UserError: a weight cannot be read or is refused, or the folder exists or cannot
         be written.
     """
-    check_name(folder)
+    files.check_checkpoint_path(folder)
     with new_folder(folder) as temporary:
         _write(temporary, contents)
     _say_converted(contents.report, folder)

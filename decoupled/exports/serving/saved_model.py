@@ -48,7 +48,6 @@ from decoupled.exports.trained_model import (
 )
 from decoupled.model.variables import POOLER
 from decoupled.tasks.registry import QUESTION_ANSWERING, TAGGING
-from decoupled.training.checkpoints import check_name
 
 FORMAT = "decoupled-export-1"
 DESCRIPTION = "export.json"
@@ -193,6 +192,7 @@ def open_saved_model(folder: str) -> Any:
         f"{folder}: a SavedModel runs as a program; load it only from a source that "
         "you trust"
     )
+    files.check_checkpoint_path(folder)
     if not files.exists(os.path.join(folder, "saved_model.pb")):
         raise UserError(f"{folder}: holds no SavedModel")
     try:
@@ -293,7 +293,7 @@ def folder_bytes(folder: str) -> int:
 
 def _check_target(export_dir: str, overwrite: bool) -> None:
     # The variables of a SavedModel are a checkpoint.
-    check_name(export_dir)
+    files.check_checkpoint_path(export_dir)
     if not files.exists(export_dir) or is_empty_folder(export_dir):
         return
     if not files.exists(os.path.join(export_dir, DESCRIPTION)):
