@@ -28,7 +28,6 @@ from decoupled.core import files
 from decoupled.core.errors import UserError
 
 FILE_NAME = "sentencepiece.model"
-NORMALIZATION = "nmt_nfkc"
 
 # Special pieces, each in our spelling and in that of released vocabularies.
 PAD = ("<pad>", "[PAD]")
