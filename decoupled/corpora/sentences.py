@@ -6,7 +6,7 @@ uses the rules of a related language for some others, and English rules for the 
 
 import collections
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 import sentencex
 
@@ -14,7 +14,7 @@ from decoupled.corpora.wikipedia.wiki_templates import HOLE
 
 # Version of the rules that split and choose sentences. Every change of them adds 1, so
 # that a corpus made with older rules is not reused.
-RULES = 1
+RULES = 2
 
 SHORT = "lines that are too short"
 NO_TEXT = "lines of numbers and signs"
@@ -22,6 +22,9 @@ MARKUP = "lines with markup"
 INCOMPLETE = "sentences around a formula or template"
 
 _UNKNOWN = "en"
+# The time of sentencex grows with the square of the number of quotation marks, so it
+# sees this many characters at a time. Nothing is joined to a longer sentence.
+_LONGEST = 4000
 _WORD = re.compile(rf"[^\W_]|{HOLE}")
 # The wiki's name for a language -> a code that sentencex knows.
 _CODES = {
@@ -82,7 +85,7 @@ def split_sentences(paragraph: str, language: str) -> list[str]:
     """
     sentences = []
     separator = ""
-    for part in sentencex.segment(_known_code(language), paragraph):
+    for part in _segments(_known_code(language), paragraph):
         sentence = part.strip()
         if sentences and _goes_on(sentences[-1], sentence):
             sentences[-1] = f"{sentences[-1]}{separator}{sentence}".rstrip()
@@ -119,8 +122,26 @@ def clean_sentences(
     return kept
 
 
+def _segments(code: str, paragraph: str) -> Iterator[str]:
+    """The parts of a paragraph that sentencex finds; they together are the paragraph.
+
+    It sees `_LONGEST` characters at a time, from the beginning of a part on.
+    """
+    start = 0
+    while start < len(paragraph):
+        end = start + _LONGEST
+        parts = list(sentencex.segment(code, paragraph[start:end]))
+        if len(parts) > 1 and end < len(paragraph):
+            # The end of the last part is not known yet.
+            parts.pop()
+        yield from parts
+        start += sum(map(len, parts)) or _LONGEST
+
+
 def _goes_on(before: str, part: str) -> bool:
     """True if `part` is no sentence of its own but belongs to the sentence before."""
+    if len(before) > _LONGEST:
+        return False
     if part[:1].islower() or not _WORD.search(part):
         return True
     if small := _SMALL_IN_BRACKETS.match(part):

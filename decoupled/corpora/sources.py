@@ -71,6 +71,11 @@ _FORMATS = (
         re.compile(rb"\d+\t"),
         3,
     ),
+    (
+        "the index of a dump, no text; leave it out",
+        re.compile(rb"\d+:\d+:\S"),
+        3,
+    ),
 )
 
 

@@ -5,6 +5,8 @@ A line ends at LF, CRLF or CR, and at no other character.
 
 import codecs
 import collections
+import functools
+import html
 import io
 import re
 from collections.abc import Iterator
@@ -12,10 +14,13 @@ from collections.abc import Iterator
 from decoupled.core.errors import UserError
 from decoupled.corpora.unpacking import Damaged, head_of, shown_content, unpacked
 
+# The normalisation of the vocabularies that `build_vocabulary` trains.
+NORMALIZATION = "nmt_nfkc"
 NUL_CHARACTERS = "NUL characters"
 # No text has a line that is longer; a compressed file of zeros has.
 MAX_LINE = 64 << 20
 _SURROGATE = re.compile("[\ud800-\udfff]")
+_LONG_REFERENCE = re.compile(r"&#[0-9]{20,};?")
 _LINE_END = re.compile(r"\r\n?|\n")
 _BYTE_ORDER_MARK = "\ufeff"
 # UTF-32's marks begin with UTF-16's.
@@ -43,6 +48,39 @@ def clean_sentence(line: str) -> str:
     Lone surrogates, which JSON can hold and UTF-8 cannot, become U+FFFD.
     """
     return _SURROGATE.sub("\ufffd", " ".join(line.split()))
+
+
+def normal_form(line: str) -> str:
+    """A line as a vocabulary of `build_vocabulary` normalises it, in the same case.
+
+    Lines with one normal form, such as a composed and a decomposed é, or a full-width
+    and a plain digit, become the same ids. So they are one text, which must not be in
+    training and held out.
+    """
+    return _normalizer().normalize(line)
+
+
+@functools.cache
+def _normalizer():
+    # Imported here: only texts that are compared need it.
+    import sentencepiece
+
+    return sentencepiece.SentencePieceNormalizer(
+        rule_name=NORMALIZATION,
+        add_dummy_prefix=False,
+        escape_whitespaces=False,
+        remove_extra_whitespaces=True,
+    )
+
+
+def unescape(text: str) -> str:
+    """As `html.unescape`, which fails at a reference of thousands of digits."""
+    return html.unescape(without_long_references(text))
+
+
+def without_long_references(text: str) -> str:
+    """HTML in which U+FFFD replaces references to characters that do not exist."""
+    return _LONG_REFERENCE.sub("\ufffd", text)
 
 
 def paragraphs(text: str, dropped: collections.Counter) -> list[str]:

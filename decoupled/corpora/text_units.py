@@ -23,6 +23,7 @@ from decoupled.corpora import sources
 from decoupled.corpora.corpus import COUNTED, SPLITS, Document
 from decoupled.corpora.corpus_writer import MAX_FILE_BYTES, WORK, write_documents
 from decoupled.corpora.sources import Source, source_of
+from decoupled.corpora.text_lines import normal_form
 
 # Increased when the same input gives other text or other files than before.
 RULES = 2
@@ -198,11 +199,12 @@ def read_unit(
 
 
 def digest(document: Document) -> int:
-    """64 bits of a document's SHA-256.
+    """64 bits of the SHA-256 of a document's normal form.
 
     The probability that any two of a billion different documents collide is 3 %.
     """
-    content = "\n".join(document).encode("utf-8")
+    lines = filter(None, map(normal_form, document))
+    content = "\n".join(lines).encode("utf-8")
     return int.from_bytes(hashlib.sha256(content).digest()[:8], "big")
 
 

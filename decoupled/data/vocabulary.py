@@ -36,7 +36,6 @@ from decoupled.data.sentencepiece_file import (
 )
 
 FILE_NAME = "sentencepiece.model"
-NORMALIZATION = "nmt_nfkc"
 
 # Special pieces, each in our spelling and in that of released vocabularies.
 PAD = ("<pad>", "[PAD]")

@@ -20,11 +20,11 @@ from decoupled.corpora.sampling import (
     print_rows,
     sample_sizes,
 )
+from decoupled.corpora.text_lines import NORMALIZATION
 from decoupled.data.fertility import measure_fertility
 from decoupled.data.fertility_plot import plot_fertility
 from decoupled.data.vocabulary import (
     FILE_NAME,
-    NORMALIZATION,
     Vocabulary,
     vocabulary_path,
 )

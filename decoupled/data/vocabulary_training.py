@@ -26,8 +26,8 @@ from decoupled.configs import VocabularyConfig
 from decoupled.core import console, files
 from decoupled.core.errors import UserError
 from decoupled.core.machine import readable_bytes
+from decoupled.corpora.text_lines import NORMALIZATION
 from decoupled.data.vocabulary import (
-    NORMALIZATION,
     PAD,
     SPECIAL,
     UNKNOWN,

@@ -12,8 +12,10 @@ import subprocess
 import sys
 import tarfile
 import time
+import unicodedata
 
 import pytest
+import sentencepiece
 
 from decoupled.configs.corpora import CorpusSettings, TaskSettings, TextSettings
 from decoupled.core.errors import UserError
@@ -223,6 +225,50 @@ def test_the_first_of_equal_documents_stays(tmp_path):
     for split in ("train", "eval"):
         order = [d[0] for d in corpus.documents(split, "en")]
         assert order == sorted(order)
+
+
+def other_spelling(number, text):
+    """Another text that nmt_nfkc makes equal to this one."""
+    return (
+        unicodedata.normalize("NFD", text),
+        text.translate({ord("0") + digit: 0xFF10 + digit for digit in range(10)}),
+        text.replace("fi", "\ufb01").replace(" ", "\u00a0"),
+        text.replace("fi", "\u200efi").replace(" ", "\u200b "),
+    )[number % 4]
+
+
+@pytest.mark.parametrize("drop_duplicates", [True, False])
+def test_documents_that_a_vocabulary_makes_equal_are_equal(tmp_path, drop_duplicates):
+    texts = [f"Été {n} à Paris.\nIl a fini {n} cafés." for n in range(60)]
+    others = [other_spelling(number, text) for number, text in enumerate(texts)]
+    assert not set(texts) & set(others)
+    (tmp_path / "a.txt").write_text("\n\n".join(texts))
+    (tmp_path / "b.jsonl").write_text(
+        "".join(json.dumps({"text": text}) + "\n" for text in others)
+    )
+    settings = with_share(0.3, drop_duplicates=drop_duplicates, split_json=False)
+    inputs = [f"fr={tmp_path}/*.*"]
+    corpus = make(inputs, tmp_path / "c", settings=settings)
+    vocabulary = sentencepiece.SentencePieceNormalizer(rule_name="nmt_nfkc")
+    found = [
+        [
+            tuple(vocabulary.normalize(line) for line in document)
+            for document in corpus.documents(split, "fr")
+        ]
+        for split in ("train", "eval")
+    ]
+    assert found[0] and found[1] and not set(found[0]) & set(found[1])
+    if drop_duplicates:
+        assert sum(map(len, found)) == 60 == len({*found[0], *found[1]})
+        assert corpus.manifest["dropped"] == {from_files.DUPLICATE: 60}
+        kept = all_documents(corpus, "fr")
+        assert sorted(map("\n".join, kept)) == sorted(texts)
+
+
+def test_documents_that_differ_in_case_stay(tmp_path):
+    (tmp_path / "a.txt").write_text("One.\n\none.\n\nTwo.\n\nTWO.\n")
+    corpus = make([f"en={tmp_path}/a.txt"], tmp_path / "c")
+    assert len(all_documents(corpus, "en")) == 4
 
 
 def test_the_same_document_in_two_languages_stays(tmp_path):

@@ -2,6 +2,7 @@
 
 import collections
 import re
+import time
 
 import pytest
 
@@ -208,3 +209,23 @@ def test_a_real_dump_reads_as_prose(data_dir):
     ]
     assert titles == []
     assert sum(not document for document in documents) <= 1
+
+
+@pytest.mark.parametrize("unit", ["“", "«", "« ", "„", "'", "“a“ ", "• ", "a. "])
+@pytest.mark.parametrize("language", ["en", "ja"])
+def test_the_time_does_not_grow_with_the_square_of_a_paragraph(unit, language):
+    # 200,000 of some of these characters took more than half a minute.
+    paragraph = "It is. " + unit * (200_000 // len(unit)) + " The end."
+    begun = time.process_time()
+    found = split_sentences(paragraph, language)
+    assert time.process_time() - begun < 10
+    assert "".join("".join(found).split()) == "".join(paragraph.split())
+
+
+@pytest.mark.parametrize("language", ["en", "ja"])
+def test_a_long_paragraph_is_split_as_its_sentences_are(language, monkeypatch):
+    one = "Dr. Smith bought 3.5 kg of it, e.g. red ones. “He did.” 彼は来た。彼は来た。"
+    found = split_sentences(one * 300, language)
+    assert len(found) > 300
+    monkeypatch.setattr(sentences, "_LONGEST", 1 << 30)
+    assert found == split_sentences(one * 300, language)

@@ -361,6 +361,7 @@ def test_a_table_is_told_by_its_content_and_has_to_be_unpacked(tmp_path):
         ("<!DOCTYPE html>\n<html>\n", "HTML, no plain text"),
         ("1\tOne.\n2\tTwo.\n3\tThree.\n", "cut -f2- FILE > NEW_FILE"),
         ('[\n  {\n    "text": "One."\n  }\n]\n', "object a line, .*jq -c"),
+        ("614:10:A\n614:12:An b\n614:13:C\n", "the index of a dump, no text"),
         ('["One."]\n', None),
         ("<b>One.</b>\nTwo.\n", None),
         ("<3 to all\n", None),

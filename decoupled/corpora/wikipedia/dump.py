@@ -7,13 +7,13 @@ pages and parses the pages that may be articles, one at a time.
 """
 
 import collections
-import html
 import itertools
 import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
 from decoupled.core.errors import UserError
+from decoupled.corpora.text_lines import unescape
 from decoupled.corpora.unpacking import Damaged
 from decoupled.corpora.wikipedia import wiki_names
 from decoupled.corpora.wikipedia.dump_pages import (
@@ -103,7 +103,7 @@ def _name(cutter):
     if cutter is None or cutter.last is None:
         return "0 (the head of the dump)"
     page = cutter.last
-    title = html.unescape(page.title())
+    title = unescape(page.title())
     return f"{page.number} ({title!r}, byte {page.offset} of the XML)"
 
 

@@ -27,6 +27,8 @@ _BEFORE_WORD = re.compile(
     re.IGNORECASE,
 )
 _WINDOW = 200
+# No conversion has more; removing the first of a million takes long.
+_MOST_ARGUMENTS = 50
 _DEPTH = 6
 
 _FIRST = names("""
@@ -232,6 +234,8 @@ def _second_or_first(arguments, inner):
 
 def _convert(arguments, inner):
     text = ""
+    if len(arguments) > _MOST_ARGUMENTS:
+        return HOLE
     while arguments and _NUMBER.fullmatch(arguments[0]):
         text += arguments.pop(0)
         if len(arguments) > 1 and arguments[0] in _RANGES:

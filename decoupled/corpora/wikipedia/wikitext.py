@@ -14,7 +14,7 @@ from decoupled.corpora.wikipedia.wiki_templates import GAP, HOLE
 
 # Version of the rules that make text from wikitext, a part of a corpus's fingerprint.
 # Add 1 with every change that changes text.
-RULES = 3
+RULES = 4
 
 END_SECTIONS = "sections of references, links or works"
 LIST_ITEMS = "list items that are no sentences"
@@ -60,9 +60,8 @@ def article_paragraphs(wikitext: str, dropped: collections.Counter) -> list[str]
     text = wiki_inline.plain_links_and_tags(text)
     text = _INVISIBLE.sub("", text)
     paragraphs = []
-    for line in _joined_lines(text, dropped):
-        line = _INVISIBLE.sub("", wiki_inline.plain_line(line, dropped))
-        paragraph = mend(line)
+    for line in wiki_inline.plain_lines(_joined_lines(text, dropped), dropped):
+        paragraph = mend(_INVISIBLE.sub("", line))
         if not _LETTER.search(paragraph):
             continue
         if len(paragraph) <= _MAX_LABEL and not _has_end(paragraph):

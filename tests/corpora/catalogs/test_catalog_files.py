@@ -2,6 +2,7 @@
 
 import itertools
 import sys
+import time
 
 import pytest
 
@@ -246,3 +247,15 @@ def test_django_text_is_clean(django):
     texts = [text for m in django.messages for text in m.translations.values()]
     for mark in ("%(", "%s", "{", "<a ", "&quot;", "&nbsp;", "\n", "\t", "  "):
         assert not [text for text in texts if mark in text], mark
+
+
+@pytest.mark.parametrize("unit", ["{%", "<!--", "<br ", "%1111", "&#x1", "% ( a"])
+def test_the_time_does_not_grow_with_the_square_of_a_message(unit):
+    begun = time.process_time()
+    clean_message("One " + unit * (60_000 // len(unit)) + " two")
+    # It was a minute for the first two.
+    assert time.process_time() - begun < 4
+
+
+def test_a_reference_of_thousands_of_digits_is_no_character():
+    assert clean_message("One &#" + "1" * 5000 + ";two") == "One \ufffdtwo"

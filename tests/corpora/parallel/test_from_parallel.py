@@ -169,15 +169,19 @@ def test_verses_may_be_missing_or_without_words(bibles, tmp_path, capsys):
     assert manifest["pairs"]["test"]["yo"] == len(expected) - 3
 
 
-def test_repeated_sentences_are_in_no_pair_and_no_task(bibles, tmp_path):
+# As it is, and with full-width digits, which a vocabulary does not distinguish.
+@pytest.mark.parametrize("first_digit", ["0", "\uff10"])
+def test_repeated_sentences_are_in_no_pair_and_no_task(bibles, tmp_path, first_digit):
     """Of a language alone: in the others too, as their translations were seen."""
     held_out = [name for name in bible() if split_of_verse(name) == "test"]
     trained = next(name for name in bible() if split_of_verse(name) == "train")
     numbers = bible()
+    digits = {ord("0") + digit: ord(first_digit) + digit for digit in range(10)}
+    yo = f"yo {numbers[trained]}".translate(digits)
     replace_line(
         bibles / "yo.tsv",
         numbers[held_out[0]] + 1,
-        f"{held_out[0]}\tyo {numbers[trained]}.\n",
+        f"{held_out[0]}\t{yo}.\n",
     )
     replace_line(
         bibles / "ti.tsv",

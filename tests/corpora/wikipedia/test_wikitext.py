@@ -528,7 +528,7 @@ def test_a_huge_line_with_odd_markup_is_left_out_and_counted():
     dropped = collections.Counter()
     text = "Here [http://a.b it] is. " * 10_000 + "\n\nThe end is here."
     assert article_paragraphs(text, dropped) == ["The end is here."]
-    assert dropped == {wiki_inline.TOO_LONG: 1}
+    assert dropped == {wiki_inline.TOO_MUCH: 1}
 
 
 def test_what_the_parser_refuses_is_left_out_and_counted(monkeypatch):
@@ -550,3 +550,76 @@ def test_unclosed_markup_is_counted():
 
 def test_the_rules_have_a_version():
     assert isinstance(wikitext.RULES, int) and wikitext.RULES >= 1
+
+
+# What takes long
+
+UNCLOSED_MARKUP = [
+    '<span style="',
+    "<a b='",
+    "<a ",
+    '<a b="c" ',
+    '<ref name="',
+    "<sub>",
+    "<rt>a",
+    "<a><b>",
+    "<!--",
+    "[[a|",
+    "[[File:a|",
+    "[http://a ",
+    "http://a ",
+    "{{a|",
+    "{|",
+    "\n{|",
+    "''a",
+    "-{a;",
+]
+
+
+@pytest.fixture
+def work(monkeypatch):
+    """Marks times characters of each line that mwparserfromhell gets."""
+    parse, amounts = wiki_inline.mwparserfromhell.parse, []
+
+    def counted(line, **options):
+        amounts.append(sum(map(line.count, ("<", "[", "{", "://"))) * len(line))
+        return parse(line, **options)
+
+    monkeypatch.setattr(wiki_inline.mwparserfromhell, "parse", counted)
+    return amounts
+
+
+@pytest.mark.parametrize("unit", UNCLOSED_MARKUP)
+def test_unclosed_markup_is_not_parsed_without_bound(work, unit):
+    text = "x. " + unit * 6000
+    seconds = []
+    for content in (text, text * 4):
+        begun = time.process_time()
+        article_paragraphs(content, collections.Counter())
+        seconds.append(time.process_time() - begun)
+    # 96 KB took more than a minute. The bound is generous, for slow machines.
+    assert seconds[0] < 5 and seconds[1] < 20
+    assert max(work, default=0) <= 300_000
+
+
+def test_a_page_is_not_parsed_without_bound(work):
+    dropped = collections.Counter()
+    line = "x. " + "<a b='" * 200
+    text = "\n\n".join([line] * 100 + ["The end of the page is here."])
+    assert article_paragraphs(text, dropped)[-1] == "The end of the page is here."
+    # A line is 200 marks times 1,203 characters.
+    assert work == [200 * 1203] * 24
+    assert dropped[wiki_inline.TOO_MUCH] == 76
+
+
+def test_a_template_of_a_million_arguments_is_replaced():
+    text = "It is {{convert|" + "1|-|" * 500_000 + "}} long, and it is blue."
+    begun = time.process_time()
+    assert HOLE in article_paragraphs(text, collections.Counter())[0]
+    assert time.process_time() - begun < 10
+
+
+def test_a_reference_to_a_character_of_thousands_of_digits():
+    text = "A line with &#" + "1" * 5000 + "; and &amp; in it."
+    expected = ["A line with \ufffd and & in it."]
+    assert article_paragraphs(text, collections.Counter()) == expected
