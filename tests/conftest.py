@@ -110,3 +110,36 @@ def outside_address() -> str:
         except OSError:
             pytest.skip("no interface beside the loopback interface")
         return asking.getsockname()[0]
+
+
+@pytest.fixture(autouse=True)
+def every_text_is_in_its_picture(monkeypatch):
+    """Titles, labels and legends of every picture that a test makes fit into it."""
+    from decoupled.core import plots
+
+    save = plots._save
+
+    def checked(figure, stem, kind):
+        path = save(figure, stem, kind)
+        cut = texts_outside(figure)
+        assert not cut, f"{stem}: {cut} reach beyond the picture"
+        return path
+
+    monkeypatch.setattr(plots, "_save", checked)
+
+
+def texts_outside(figure):
+    """Titles, labels and texts of legends that are cut off at a figure's edges."""
+    figure.draw_without_rendering()
+    texts = [figure._suptitle, *(t for one in figure.legends for t in one.get_texts())]
+    for axes in figure.axes:
+        texts += [axes.title, axes.xaxis.label, axes.yaxis.label, *axes.texts]
+    whole = figure.bbox.padded(1)
+    found = []
+    for text in filter(None, texts):
+        box = text.get_window_extent()
+        inside = whole.x0 <= box.x0 and box.x1 <= whole.x1
+        inside = inside and whole.y0 <= box.y0 and box.y1 <= whole.y1
+        if text.get_text() and not inside:
+            found.append(text.get_text())
+    return found

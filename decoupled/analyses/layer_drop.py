@@ -167,7 +167,7 @@ def plot(result: dict[str, Any], stem: str) -> list[str]:
         plots.whole_numbers(panel)
         plots.tidy(panel)
     points = [point for found in tasks.values() for point in found["points"]]
-    seeds = max(len(point["scores"]) for point in points)
+    seeds = [len(point["scores"]) for point in points]
     title = f"Fine-tuned without the last layers; {plots.over_seeds(seeds)}"
     plots.title_and_legend(figure, axes[0], title)
     return plots.save(figure, stem)

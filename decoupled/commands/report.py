@@ -4,8 +4,9 @@
 
 Every number is read from the runs' folders. In report.md each number links to runs.md,
 which has its values by seed and the settings of each run. An incomplete run leaves a
-gap. Several --sweep_dir are joined: the report has the rows of all of them, and all
-seeds of models that they share.
+gap; report.md then says that the sweep is not finished, and how many seeds of each
+model are. Several --sweep_dir are joined: the report has the rows of all of them, and
+all seeds of models that they share.
 
 Writes to --output_dir: report.md, runs.md, report.csv (every single number),
 report.tex, scores.png and .svg, curves.png and .svg.

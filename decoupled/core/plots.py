@@ -7,7 +7,7 @@ differ in their markers and lines. Plots need matplotlib from the [plots] extra.
 import os
 import re
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from decoupled.core import console, files, installed
 from decoupled.core.errors import printable
@@ -68,16 +68,25 @@ def whole_numbers(axes) -> None:
     axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
 
 
-def over_seeds(seeds: int) -> str:
-    """The description of error bars for a title; one seed has none."""
-    if seeds < 2:
+def over_seeds(counts: Iterable[int]) -> str:
+    """The description of error bars for a title; one seed has none.
+
+    Args:
+      counts: of the seeds of each mean; a mean that is missing has 0.
+    """
+    known = sorted(count for count in counts if count)
+    if not known or known[-1] < 2:
         return "one seed"
+    seeds = str(known[-1]) if known[0] == known[-1] else f"{known[0]} to {known[-1]}"
     return f"bars: standard deviation over {seeds} seeds"
 
 
 def title_and_legend(figure, axes, title: str) -> None:
-    """Adds the figure's title and, below the panels, the legend of `axes`."""
-    figure.suptitle(title, x=0.01, ha="left", fontsize=11)
+    """Adds the figure's title and, below the panels, the legend of `axes`.
+
+    A title that is wider than the figure continues in further lines.
+    """
+    figure.suptitle(title, x=0.01, ha="left", fontsize=11, wrap=True)
     for artist in (*axes.get_children(), *axes.containers):
         label = str(artist.get_label())
         # matplotlib leaves such a label out of the legend.

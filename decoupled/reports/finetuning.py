@@ -270,7 +270,8 @@ def plot_results(result: dict[str, Any], stem: str) -> list[str]:
     ]
     axes.set_xticks(range(len(languages)), shown)
     if shown != list(languages):
-        axes.set_xlabel("* a language that XTREME does not list for the task")
+        note = "* a language that XTREME does not list for the task"
+        axes.set_xlabel(note, fontsize=8)
     axes.set_xlim(-0.6, len(languages) - 0.4)
     # A correlation may be below 0.
     lowest = min(row[m] for row in languages.values() for m in metrics if m in row)
@@ -282,9 +283,8 @@ def plot_results(result: dict[str, Any], stem: str) -> list[str]:
     if any(
         f"{metric}{SPREAD}" in row for row in languages.values() for metric in metrics
     ):
-        title += "; lines: standard deviation over seeds"
-    figure.suptitle(title, x=0.01, ha="left", fontsize=11)
-    figure.legend(loc="outside lower left", ncols=4, frameon=False, fontsize=8)
+        title += "\nlines: standard deviation over seeds"
+    plots.title_and_legend(figure, axes, title)
     return plots.save(figure, stem)
 
 

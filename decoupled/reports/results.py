@@ -194,6 +194,36 @@ def read_sweeps(sweep_dirs: Sequence[str]) -> Results:
     return Results(rows, [task for task in tasks if task in scored], numbers)
 
 
+class Progress(NamedTuple):
+    """How many seeds of a model have completed pre-training, or a task."""
+
+    row: str
+    task: str
+    complete: int
+    planned: int
+
+
+def read_progress(sweep_dirs: Sequence[str]) -> list[Progress]:
+    """For each model pre-training and then the tasks; seeds of sweeps are joined."""
+    seeds: dict[tuple[str, str], dict[int, bool]] = {}
+    for folder in sweep_dirs:
+        described = read_description(folder)
+        for entry in described["rows"]:
+            row = entry["name"]
+            for task in (PRETRAINING, *described["tasks"]):
+                for seed in described["seeds"]:
+                    record = os.path.join(_run(folder, row, task, seed), _RECORD)
+                    found = seeds.setdefault((row, task), {})
+                    found[seed] = found.get(seed, False) or files.exists(record)
+    return [Progress(*key, sum(f.values()), len(f)) for key, f in seeds.items()]
+
+
+def _run(folder, row, task, seed):
+    """The folder of a run of a sweep."""
+    place = ("models",) if task == PRETRAINING else ("tasks", task)
+    return os.path.join(folder, *place, row, f"seed_{seed}")
+
+
 def _row(entry):
     from decoupled.model.parameters import finetuning_counts, pretraining_counts
 
@@ -207,14 +237,14 @@ def _numbers(folder, described, row):
     """Yields the results of pre-training, then of each task."""
     seeds = described["seeds"]
     for seed in seeds:
-        run = os.path.join(folder, "models", row, f"seed_{seed}")
+        run = _run(folder, row, PRETRAINING, seed)
         path = os.path.join(run, "eval.json")
         if files.exists(os.path.join(run, _RECORD)) and files.exists(path):
             value = 100 * files.read_json(path)["all"]["masked_lm_accuracy"]
             yield _number(run, row, PRETRAINING, MLM, seed, value)
     for seed in seeds:
         for task in described["tasks"]:
-            run = os.path.join(folder, "tasks", task, row, f"seed_{seed}")
+            run = _run(folder, row, task, seed)
             for metric, mean in _task_means(run, task).items():
                 yield _number(run, row, task, metric, seed, mean)
 

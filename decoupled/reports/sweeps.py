@@ -23,9 +23,11 @@ from decoupled.reports.results import (
     MLM,
     PRETRAINING,
     Number,
+    Progress,
     Results,
     Row,
     read_description,
+    read_progress,
     read_sweeps,
     spread,
 )
@@ -66,6 +68,10 @@ def write_report(
     table = make_table(results, page)
     page.heading(title)
     page.table(*table)
+    progress = [one for one in read_progress(sweep_dirs) if one.row in results.rows]
+    first, *models = on_seeds(progress)
+    page.text(first)
+    page.items(models)
     page.picture("scores", plot_scores, results)
     curves = training_curves(results)
     if curves:
@@ -78,7 +84,30 @@ def write_report(
         files.write_text(os.path.join(page.folder, name), text)
     write_runs(os.path.join(page.folder, RUNS), results.numbers)
     console.table(title, *table)
-    console.say(f"report: {page.path}")
+    for line in (first, *models, f"report: {page.path}"):
+        console.say(line)
+
+
+def on_seeds(progress: Sequence[Progress]) -> list[str]:
+    """Whether the sweeps are finished; if models differ, the seeds of each."""
+    planned = sum(one.planned for one in progress)
+    complete = sum(one.complete for one in progress)
+    counts = {(one.complete, one.planned) for one in progress}
+    if len(counts) == 1 and complete == planned:
+        [(seeds, _)] = counts
+        return [f"All {planned} jobs are complete. Seeds of each model: {seeds}."]
+    start = f"All {planned} jobs are complete"
+    if complete < planned:
+        start = f"Not finished: {planned - complete} of {planned} jobs are missing"
+    lines = [f"{start}. Seeds of each model:"]
+    for row in dict.fromkeys(one.row for one in progress):
+        cells = ", ".join(
+            f"{one.task} {one.complete} of {one.planned}"
+            for one in progress
+            if one.row == row
+        )
+        lines.append(f"{row}: {cells}")
+    return lines
 
 
 def _chosen(results, names):
@@ -263,7 +292,7 @@ def plot_scores(results: Results, stem: str) -> list[str]:
         for panel, (size, places) in zip(line, sizes.items(), strict=True):
             _scatter(panel, rows, values, places)
             panel.set(xlabel=size, ylabel=label)
-    seeds = max(map(len, masked_lm), default=0)
+    seeds = [len(values) for _, rows_of in panels for values in rows_of]
     models = "1 model" if len(rows) == 1 else f"{len(rows)} models"
     title = f"{models}; {plots.over_seeds(seeds)}"
     plots.title_and_legend(figure, axes[0][0], title)

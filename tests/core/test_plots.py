@@ -88,9 +88,10 @@ def test_whole_numbers_stand_at_the_axis_of_layers(places):
 @pytest.mark.parametrize(
     "seeds, words",
     [
-        (0, "one seed"),
-        (1, "one seed"),
-        (3, "bars: standard deviation over 3 seeds"),
+        ([], "one seed"),
+        ([1, 0, 1], "one seed"),
+        ([3, 3], "bars: standard deviation over 3 seeds"),
+        ([3, 1, 0, 2], "bars: standard deviation over 1 to 3 seeds"),
     ],
 )
 def test_titles_say_what_bars_are(seeds, words):
