@@ -78,7 +78,7 @@ class TrainedModel:
       as after a conversion.
     answers: settings of windows and answers for question answering; else None.
     columns: of the texts, or of the word, in the task's files; empty if the folder does
-      not say, as for tasks whose files have one form.
+      not say, as for tasks whose files have one form. label_column: of the label.
     assumed: names of settings in `answers` that the folder does not contain.
     max_characters: most characters of an answer, instead of the limit in pieces.
     """
@@ -94,6 +94,7 @@ class TrainedModel:
     assumed: Sequence[str] = ()
     max_characters: int | None = None
     columns: Sequence[str | int] = ()
+    label_column: str | int | None = None
 
     @property
     def segments(self) -> Sequence[int]:
@@ -220,7 +221,7 @@ def open_trained_model(
         task=described.task.get("name") if described.task else None,
         labels=_labels(path, described.task) if head in LABELLED else (),
         trained_length=_trained_length(path, described),
-        columns=_columns(path, described.data),
+        **_columns(path, described.data),
         **reader,
     )
 
@@ -271,14 +272,17 @@ def _labels(path: str, task: dict[str, Any]) -> list[str]:
     return check_labels(labels, f'{path}: "task"')
 
 
-def _columns(path: str, data: Any) -> list[str | int]:
-    """The columns of `OwnTaskConfig.texts`, which `finetune` wrote to config.json."""
+def _columns(path: str, data: Any) -> dict[str, Any]:
+    """The columns of `OwnTaskConfig`, which `finetune` wrote to config.json."""
     features = data.get("features") if isinstance(data, dict) else None
-    columns = features.get("texts", []) if isinstance(features, dict) else []
+    features = features if isinstance(features, dict) else {}
+    columns, label = features.get("texts", []), features.get("label")
     is_list = isinstance(columns, list) and len(columns) <= 2
     if not (is_list and all(type(column) in (str, int) for column in columns)):
         raise UserError(f"{path}: texts is {columns!r}, not one or two columns")
-    return columns
+    if type(label) not in (str, int, type(None)):
+        raise UserError(f"{path}: label is {label!r}, not a column")
+    return {"columns": columns, "label_column": label}
 
 
 def _reader_settings(model_dir: str, data: Any) -> dict[str, Any]:

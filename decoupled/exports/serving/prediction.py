@@ -67,7 +67,7 @@ _ROWS = 32
 _LINES = ".txt"
 _OF_TOKENS = (TAGGING, QUESTION_ANSWERING)
 _WORD_COLUMN = {".conllu": 2}
-# No file has such a column: labels in the input are ignored.
+# No file has such a column.
 _NO_LABEL: dict[type, Column] = {str: "(no label)", int: 10**9}
 
 
@@ -77,6 +77,7 @@ class Predictor:
     Args:
       kind: of the task. task: its code. vocabulary: of the model.
       columns: of the texts in the task's own files; empty if they are unknown.
+      label_column: of the label; None if it is unknown.
       segments: how many texts an input may have.
       answers: settings of answers to questions, and most characters of one.
       model: the SavedModel.
@@ -88,12 +89,14 @@ class Predictor:
         task: FinetuningTask,
         vocabulary: Vocabulary,
         columns: Sequence[Column],
+        label_column: Column | None,
         segments: Sequence[int],
         answers: tuple[QuestionAnsweringConfig, int | None] | None,
         model: Any,
     ):
         self.kind, self.task, self._vocabulary = kind, task, vocabulary
-        self._columns, self._segments = tuple(columns), segments
+        self._columns, self._label_column = tuple(columns), label_column
+        self._segments = segments
         # The model holds the variables of its functions.
         self._answers, self._model = answers, model
         self._call = getattr(model, "predict", model)
@@ -116,7 +119,7 @@ class Predictor:
         return self.described(examples, self.answers(examples))
 
     def read(self, path: str, columns: Sequence[Column] = ()) -> list[Any]:
-        """The examples of a file; labels in it are ignored.
+        """The examples of a file; its labels are not used.
 
         Args:
           path: in the format of the task's own files, or, for models of single texts, a
@@ -247,6 +250,8 @@ class Predictor:
     def _read_columns(self, path: str, columns: Sequence[Column]) -> list[Any]:
         """Reads the columns of texts or words of a file of one's own."""
         ending = os.path.splitext(path)[1]
+        # The label says where a row ends if a cell in quotes has a line end.
+        label = None if columns else self._label_column
         columns = tuple(columns) or self._columns
         if self.kind == TAGGING:
             columns = columns or (_WORD_COLUMN.get(ending, 1),)
@@ -255,9 +260,10 @@ class Predictor:
                 f"--texts: name the column of {path} with the text, or the two of a "
                 "pair, as --texts=premise,hypothesis"
             )
-        config = _own_config(self.task.name, self.kind, columns)
         if self.kind == TAGGING:
+            config = _own_config(self.task.name, TAGGING, columns)
             return read_tagged(path, config, "test", LabelReader())
+        config = _own_config(self.task.name, self.kind, columns, label)
         return read_texts(path, config, "test", LabelReader())
 
     def _outputs(self, features: Features) -> Features:
@@ -338,6 +344,7 @@ def open_predictor(export_dir: str) -> Predictor:
         pairs_fit = said["model"]["type_vocab_size"] > 1
         segments = about.get("texts") or ([1, 2] if pairs_fit else [1])
         kind, columns = _KINDS[name], tuple(about.get("columns", ()))
+        label_column = about.get("label_column")
         answers = _answers(said["answers"]) if kind == QUESTION_ANSWERING else None
         task = _task(
             kind,
@@ -351,7 +358,9 @@ def open_predictor(export_dir: str) -> Predictor:
         reason = files.reason(error)
         raise UserError(f"{path}: damaged ({reason}); export again") from error
     model = open_saved_model(os.path.join(export_dir, name))
-    return Predictor(kind, task, vocabulary, columns, segments, answers, model)
+    return Predictor(
+        kind, task, vocabulary, columns, label_column, segments, answers, model
+    )
 
 
 def _answers(said: dict[str, Any]) -> tuple[QuestionAnsweringConfig, int | None]:
@@ -374,14 +383,18 @@ def _task(
     """The code of a task, which reads no file of it."""
     if name in classification.LABELS:
         return classification.SequenceClassificationTask(name, list(labels), length)
-    config = _own_config(name, kind, columns, labels)
+    config = _own_config(name, kind, columns, labels=labels)
     return make_own_task(config, "", length, answers)
 
 
 def _own_config(
-    name: str, kind: str, columns: Sequence[Column], labels: Sequence[str] = ()
+    name: str,
+    kind: str,
+    columns: Sequence[Column],
+    label: Column | None = None,
+    labels: Sequence[str] = (),
 ) -> OwnTaskConfig:
-    """A description of files with these columns and without labels."""
+    """A description of files with these columns, perhaps without labels."""
     columns = tuple(columns) or (1,)
     return OwnTaskConfig(
         name=name,
@@ -391,7 +404,7 @@ def _own_config(
         split_column=None,
         training_languages=("en",),
         texts=columns,
-        label=_NO_LABEL[type(columns[0])],
+        label=_NO_LABEL[type(columns[0])] if label is None else label,
         labels=tuple(labels),
         metric=OWN_METRICS[kind][0],
     )

@@ -106,6 +106,7 @@ def export_folder(
             answers=None,
             assumed=(),
             columns=(),
+            label_column=None,
         )
         if sequence_length is None:
             longest = trained.config.max_positions
@@ -258,7 +259,7 @@ def say_vectors(description: dict[str, Any], has_pooler: bool) -> None:
         console.say(
             f"sentence_vector is the mean over the tokens of layer "
             f"{described['layer']} of {layers}, {special} [CLS] and [SEP]{mean} "
-            "(--gin_param='RetrievalConfig.layer = N' takes another; a layer above the "
+            "(--gin_param='RetrievalConfig.layer = 8' takes layer 8; a layer above the "
             "middle is often better than the last)"
         )
     elif description["kind"] == "encoder" and not has_pooler:
@@ -356,6 +357,7 @@ def _write(
         "task": {
             "name": trained.task,
             "columns": list(trained.columns),
+            "label_column": trained.label_column,
             "texts": list(segments),
         },
         "labels": list(trained.labels) or None,

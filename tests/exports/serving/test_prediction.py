@@ -1,5 +1,6 @@
 """`decoupled predict` and its function: strings to answers, by the task's own code."""
 
+import csv
 import json
 import pathlib
 import shutil
@@ -194,6 +195,16 @@ def test_pairs_are_packed_as_in_training(pairs, pieces, tmp_path):
     assert written == "".join(
         f"{row['label']}\t{row['probability']:.6f}\n" for row in found
     )
+    # A table reads as in training: quotes of csv.writer, line ends in cells.
+    quoted = [('He said "yes".\nAnd', "no"), ("a\tb", '"Elbe"')]
+    path = tmp_path / "rows.tsv"
+    with open(path, "w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file, "excel-tab", lineterminator="\n")
+        writer.writerow(["first", "second", "label"])
+        writer.writerows([*pair, "unknown"] for pair in quoted)
+    model = open_predictor(str(folder))
+    read = model.read(str(path))
+    assert [example.texts for example in read] == quoted
     # Other columns, without a header, give the same.
     path = tmp_path / "rows.csv"
     path.write_text("".join(f'7,"{a}","{b}"\n' for a, b in texts), encoding="utf-8")
