@@ -24,6 +24,7 @@ from absl import app, flags
 from absl import logging as absl_logging
 
 import decoupled
+from decoupled.core import gfile
 from decoupled.core.errors import (
     WORKER_LOST_CODE,
     Interrupted,
@@ -173,8 +174,9 @@ def run(command: ModuleType) -> NoReturn:
     _name = f"decoupled {sys.argv[1]}"
     try:
         chosen, usage, given = _choose(command, sys.argv[2:])
+        gfile.forget_written()
         app.run(
-            lambda _: chosen.main(),
+            lambda _: _run_main(chosen),
             argv=[_name, *given],
             flags_parser=lambda argv: _parse_flags(command, argv, usage),
         )
@@ -196,6 +198,17 @@ def run(command: ModuleType) -> NoReturn:
         _exit_quietly(BROKEN_PIPE_CODE)
     except SystemExit as stop:
         _flush_and_exit(stop.code)
+
+
+def _run_main(chosen):
+    """Runs the command, then looks whether what it wrote is still there."""
+    chosen.main()
+    if lost := gfile.lost_files():
+        others = f" and {len(lost) - 1} more files are" if lost[1:] else " is"
+        raise UserError(
+            f"{lost[0]}{others} gone: something else removed what this command wrote "
+            "while it ran, so that its results are incomplete; run it again"
+        )
 
 
 def _choose(command, given):
