@@ -61,6 +61,7 @@ from decoupled.configs.training import (
     ScheduleConfig,
     TrainingConfig,
     pretrain,
+    without_effect,
 )
 
 __all__ = [
@@ -110,4 +111,5 @@ __all__ = [
     "sweep_row",
     "weat",
     "word_translation",
+    "without_effect",
 ]
