@@ -98,6 +98,12 @@ class SaveCheckpoints(CountingHook):
             sync_checkpoint(prefix)
             gfile.sync(os.path.join(os.path.dirname(prefix), CHECKPOINT_LIST))
         except gfile.OpError as error:
+            folder = os.path.dirname(self._path)
+            if not gfile.isdir(folder):
+                raise UserError(
+                    f"{folder}: is gone: something else removed it while this command "
+                    "trained; run it again"
+                ) from error
             self._remove_parts()
             raise UserError(
                 f"{self._path}-{self.step}: cannot be saved ({files.reason(error)}); "
