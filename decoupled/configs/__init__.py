@@ -59,6 +59,7 @@ from decoupled.configs.training import (
     ScheduleConfig,
     TrainingConfig,
     pretrain,
+    without_effect,
 )
 
 __all__ = [
@@ -106,4 +107,5 @@ __all__ = [
     "sweep",
     "sweep_row",
     "word_translation",
+    "without_effect",
 ]

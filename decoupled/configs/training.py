@@ -161,6 +161,43 @@ class TrainingConfig:
             )
 
 
+def without_effect(
+    schedule: ScheduleConfig,
+    training: TrainingConfig,
+    evaluating: bool,
+    warmup_fraction: float = 0.0,
+) -> list[str]:
+    """The settings that a run of these steps cannot follow, a sentence each.
+
+    Args:
+      evaluating: whether checkpoints are evaluated while the run trains.
+      warmup_fraction: from which fine-tuning derives the steps of its warm-up.
+    """
+    steps, found = schedule.train_steps, []
+    if warmup_fraction and not schedule.warmup_steps:
+        found.append(
+            f"FinetuningConfig.warmup_fraction = {warmup_fraction:g} has no effect: of "
+            f"{steps} steps it is less than one"
+        )
+    if schedule.warmup_steps >= steps:
+        decay = "" if schedule.decay == "constant" else ", and there is no decay"
+        found.append(
+            f"the warm-up of {schedule.warmup_steps} steps is not shorter than the run "
+            f"of {steps}: the learning rate reaches no more than "
+            f"{steps / schedule.warmup_steps:.0%} of its peak{decay}"
+        )
+    every = {"save_checkpoints_steps": "saves"}
+    if evaluating and training.eval_every_steps:
+        every["eval_every_steps"] = "evaluates"
+    for name, does in every.items():
+        if getattr(training, name) > steps:
+            found.append(
+                f"TrainingConfig.{name} = {getattr(training, name)} has no effect: the "
+                f"run has {steps} steps, and {does} only at its end"
+            )
+    return found
+
+
 @gin.register
 @dataclasses.dataclass(frozen=True)
 class ClusterConfig:

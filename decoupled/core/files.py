@@ -396,6 +396,19 @@ def check_target(folder: str) -> None:
         raise UserError(f"{folder}: exists; choose a new folder")
 
 
+def check_is_no_link(folder: str) -> None:
+    """Refuses to remove files of a folder that lies elsewhere.
+
+    Raises:
+      UserError: `folder` is a link.
+    """
+    if not gfile.is_remote(folder) and os.path.islink(folder.rstrip("/")):
+        raise UserError(
+            f"{folder}: is a link, and files of another folder are not removed; put a "
+            "folder in its place"
+        )
+
+
 def is_empty_folder(path: str) -> bool:
     """True for an empty folder that is not a link."""
     # A link cannot be replaced: the rename would fail.

@@ -22,6 +22,8 @@ from collections.abc import Iterator
 from typing import IO, Any
 
 _REMOTE = "://"
+# Local files and folders that got their final name in this process.
+_written: set[str] = set()
 # The errors of fsync for a folder that cannot be synced, other than a disk failure.
 _NO_SYNC = (errno.EINVAL, errno.ENOTSUP)
 
@@ -114,14 +116,18 @@ def remove(path: str) -> None:
         _remote().remove(path)
     else:
         os.remove(path)
+        _written.discard(os.path.abspath(path))
 
 
 def rmtree(path: str) -> None:
-    """Removes a folder and all that is in it."""
+    """Removes a folder and all that is in it; of a link, only the link."""
     if _REMOTE in path:
         _remote().rmtree(path)
+    elif os.path.islink(path.rstrip("/")):
+        remove(path.rstrip("/"))
     else:
         shutil.rmtree(path)
+        _written.difference_update(_written_in(path))
 
 
 def rename(source: str, target: str, overwrite: bool = False) -> None:
@@ -138,6 +144,31 @@ def rename(source: str, target: str, overwrite: bool = False) -> None:
         sync(source)
         os.replace(source, target)
         sync_names(os.path.dirname(target) or ".")
+        _note_rename(os.path.abspath(source), os.path.abspath(target))
+
+
+def _note_rename(source, target):
+    _written.discard(source)
+    if os.path.isdir(target):
+        moved = _written_in(source)
+        _written.difference_update(moved)
+        _written.update(target + path.removeprefix(source) for path in moved)
+    _written.add(target)
+
+
+def _written_in(path):
+    folder = os.path.abspath(path)
+    return {one for one in _written if one == folder or one.startswith(f"{folder}/")}
+
+
+def forget_written() -> None:
+    """Begins the list of `lost_files` anew."""
+    _written.clear()
+
+
+def lost_files() -> list[str]:
+    """Local files that this process wrote, and that somebody else has removed."""
+    return sorted(path for path in _written if not os.path.lexists(path))
 
 
 def sync(path: str) -> None:

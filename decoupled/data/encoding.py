@@ -214,6 +214,7 @@ def _rename(job, name: str, own) -> tuple[Shard, ...]:
 def _remove_others(folder: str, shards: list[Shard]) -> None:
     """Removes files of a killed build of other inputs."""
     own = {os.path.basename(shard.name) for shard in shards}
+    files.check_is_no_link(folder)
     for name in gfile.listdir(folder):
         if name not in own:
             gfile.remove(os.path.join(folder, name))
@@ -306,5 +307,6 @@ def _are_parts(shards: Any) -> bool:
 
 
 def _clear(folder: str) -> None:
+    files.check_is_no_link(folder)
     for entry in gfile.listdir(folder):
         gfile.remove(os.path.join(folder, entry))

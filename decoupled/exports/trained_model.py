@@ -10,7 +10,6 @@ from decoupled.configs.finetuning import AUTO, REGRESSION
 from decoupled.core import files
 from decoupled.core.errors import UserError
 from decoupled.core.labels import check_labels
-from decoupled.core.release import tf
 from decoupled.data.vocabulary import Vocabulary
 from decoupled.exports.checkpoint_files import CheckpointFile
 from decoupled.model.variables import OUTPUT_BIAS, SPANS, Head
@@ -22,7 +21,7 @@ from decoupled.runs.saved_run import (
 )
 from decoupled.tasks.qa_features import SPECIALS
 from decoupled.tasks.registry import CLASSIFICATION, QUESTION_ANSWERING, TAGGING
-from decoupled.training.checkpoints import find_checkpoint
+from decoupled.training.checkpoints import find_checkpoint, listed_checkpoints
 
 # [CLS] and two [SEP], and a piece for each of two segments.
 _SHORTEST = 5
@@ -241,16 +240,13 @@ def chosen_prefix(model_dir: str, checkpoint: str | None) -> str:
     if checkpoint:
         return _named(model_dir, checkpoint)
     folder = selected_folder(model_dir)
-    try:
-        state = tf.train.get_checkpoint_state(folder)
-    except (tf.errors.OpError, ValueError):
-        state = None
-    if state is None:
+    prefixes = listed_checkpoints(folder)
+    if not prefixes:
         raise UserError(
             f"{folder}: no readable list of checkpoints ({files.CHECKPOINT_LIST}); "
             "name one with --checkpoint=PREFIX"
         )
-    return state.model_checkpoint_path
+    return prefixes[-1]
 
 
 def _head(path: str, task: dict[str, Any] | None) -> str | None:

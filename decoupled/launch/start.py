@@ -24,7 +24,7 @@ from absl import app, flags
 from absl import logging as absl_logging
 
 import decoupled
-from decoupled.core import endings, files
+from decoupled.core import endings, files, gfile
 from decoupled.core.errors import UserError, close_names
 from decoupled.launch import gin_files
 
@@ -159,11 +159,23 @@ def run(command: ModuleType) -> None:
     name = f"decoupled {sys.argv[1]}"
     endings.call_command(name)
     chosen, usage, given = _choose(command, name, sys.argv[2:])
+    gfile.forget_written()
     app.run(
-        lambda _: chosen.main(),
+        lambda _: _run_main(chosen),
         argv=[name, *given],
         flags_parser=lambda argv: _parse_flags(command, argv, usage),
     )
+
+
+def _run_main(chosen):
+    """Runs the command, then looks whether what it wrote is still there."""
+    chosen.main()
+    if lost := gfile.lost_files():
+        others = f" and {len(lost) - 1} more files are" if lost[1:] else " is"
+        raise UserError(
+            f"{lost[0]}{others} gone: something else removed what this command wrote "
+            "while it ran, so that its results are incomplete; run it again"
+        )
 
 
 def _choose(command, name, given):

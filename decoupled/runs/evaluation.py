@@ -4,11 +4,11 @@ Building a mesh graph for each of 100 languages would take longer than evaluatin
 """
 
 import collections
-import itertools
+import contextlib
 import os
-import queue
+import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -76,17 +76,18 @@ def predict_parts(
     Yields:
       (name, prediction name -> array [examples, ...]).
     """
-    rows = predict(network, spec, input_fn, lengths)
     batch = spec.batch_size
-    for part in parts:
-        padded = -(-part.examples // batch) * batch
-        own = [next(rows) for _ in range(padded)][: part.examples]
-        if part.order is not None:
-            own = [own[place] for place in np.argsort(part.order)]
-        yield part.name, {key: np.stack([row[key] for row in own]) for key in own[0]}
-    # TPUEstimator adds a last batch to a TPU's program. If nobody read this batch, the
-    # session would close while the program runs.
-    collections.deque(rows, maxlen=0)
+    with contextlib.closing(predict(network, spec, input_fn, lengths)) as rows:
+        for part in parts:
+            padded = -(-part.examples // batch) * batch
+            own = [next(rows) for _ in range(padded)][: part.examples]
+            if part.order is not None:
+                own = [own[place] for place in np.argsort(part.order)]
+            found = {key: np.stack([row[key] for row in own]) for key in own[0]}
+            yield part.name, found
+        # TPUEstimator adds a last batch to a TPU's program. If nobody read this batch,
+        # the session would close while the program runs.
+        collections.deque(rows, maxlen=0)
 
 
 class Answers(NamedTuple):
@@ -103,6 +104,59 @@ class _Loaded(NamedTuple):
     language: str
     examples: list[Any]
     features: Features
+
+
+class FilesAhead:
+    """The files of an evaluation, each loaded while the one before is in use.
+
+    The caller and the input pipeline read from it, and each of them waits for the
+    loading alone. If the pipeline waited for the caller, it could not end while the
+    caller closes the session, which waits for the pipeline.
+
+    Loading uses another thread also because the calling thread is inside a graph while
+    it gets predictions, and data sets cannot be read there.
+
+    Args:
+      load: called with each of `wanted`. wanted: its arguments, in order.
+    """
+
+    def __init__(self, load: Callable[..., Any], wanted: Sequence[tuple]):
+        self._load, self._wanted = load, wanted
+        self._pool = ThreadPoolExecutor(max_workers=1)
+        self._lock = threading.Lock()
+        self._futures: list[Future | None] = []
+
+    def __len__(self) -> int:
+        return len(self._wanted)
+
+    def __getitem__(self, index: int) -> Any:
+        if index >= len(self):
+            raise IndexError(index)
+        with self._lock:
+            for number in range(len(self._futures), min(index + 2, len(self))):
+                future = self._pool.submit(self._load, *self._wanted[number])
+                self._futures.append(future)
+            future = self._futures[index]
+        return future.result()
+
+    def forget(self, index: int) -> None:
+        """Frees the memory of a file that is no longer needed."""
+        self._futures[index] = None
+
+    def close(self) -> None:
+        """Ends the thread after the file that it loads."""
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _feed(loaded: FilesAhead, data: TaskData) -> Iterator[Features]:
+    """The features of all files, for the input pipeline."""
+    for index in range(len(loaded)):
+        try:
+            features = loaded[index].features
+        except Exception:
+            # The caller meets the same error in its own thread, and shows it.
+            return
+        yield data.for_graph(features)
 
 
 def answer_languages(
@@ -122,38 +176,44 @@ def answer_languages(
     Yields:
       the answers to each file, in the order of `wanted`.
     """
-    waiting: queue.Queue[Features | None] = queue.Queue()
-    files = _load_ahead(data, wanted)
-    sets: Iterable[Features] = iter(waiting.get, None)
+
+    def load(split, language):
+        examples = data.examples(split, language)
+        return _Loaded(
+            split, language, examples, data.features(split, language, examples)
+        )
+
+    with contextlib.closing(FilesAhead(load, wanted)) as loaded:
+        yield from _answers(network, spec, data, loaded)
+
+
+def _answers(network, spec, data, loaded):
+    sets: Iterable[Features] = _feed(loaded, data)
     if not spec.feeds_itself:
         # All batches are written before the first prediction, so that the features of
         # all files are in memory at once.
-        loaded = list(files)
-        files, sets = iter(loaded), [data.for_graph(f.features) for f in loaded]
-    # The file in use; none after the last one.
-    current = [next(files)]
-    lengths = _lengths(network, spec, current[0].features, len(wanted))
+        sets = [data.for_graph(file.features) for file in loaded]
+    lengths = _lengths(network, spec, loaded[0].features, len(loaded))
+    # The number of the file that is answered.
+    current = 0
 
     def parts():
-        try:
-            while current:
-                split, language, _, features = current[0]
-                waiting.put(data.for_graph(features))
-                order = longest_first(features["input_mask"]) if lengths else None
-                rows = len(features["example_index"])
-                yield Part(f"{split}/{language}", rows, order)
-                current[:] = itertools.islice(files, 1)
-        finally:
-            # Ends the input pipeline, which waits for another file.
-            waiting.put(None)
+        nonlocal current
+        for current, (split, language, _, features) in enumerate(loaded):
+            order = longest_first(features["input_mask"]) if lengths else None
+            rows = len(features["example_index"])
+            yield Part(f"{split}/{language}", rows, order)
+            loaded.forget(current)
 
     recorded = spec.recorded_batches
     input_fn = evaluation_input_fn(sets, spec.batch_size, lengths, recorded)
+    predictions = predict_parts(network, spec, input_fn, parts(), lengths)
     try:
-        for _, outputs in predict_parts(network, spec, input_fn, parts(), lengths):
-            split, language, examples, features = current[0]
-            answers = data.task.answers(examples, features, outputs)
-            yield Answers(split, language, examples, answers)
+        with contextlib.closing(predictions):
+            for _, outputs in predictions:
+                split, language, examples, features = loaded[current]
+                answers = data.task.answers(examples, features, outputs)
+                yield Answers(split, language, examples, answers)
     finally:
         if recorded is not None:
             _remove_batches(recorded)
@@ -174,30 +234,3 @@ def _lengths(network, spec, features, count):
         return ()
     sizes = features["input_mask"].sum(1)
     return evaluation_lengths(network, sizes, spec.batch_size, count)
-
-
-def _load_ahead(data: TaskData, wanted: list[tuple[str, str]]) -> Iterable[_Loaded]:
-    """Loads each file while the one before is in use.
-
-    It uses another thread also because the calling thread is inside a graph while it
-    gets predictions, and data sets cannot be read there.
-    """
-
-    def load(split, language):
-        examples = data.examples(split, language)
-        return _Loaded(
-            split, language, examples, data.features(split, language, examples)
-        )
-
-    return _ahead(load, wanted)
-
-
-def _ahead(call: Callable, arguments: list[tuple]) -> Iterator[Any]:
-    """Results of calls in order; each is computed while the one before is in use."""
-    with ThreadPoolExecutor(max_workers=1) as pool:
-        pending = [pool.submit(call, *given) for given in arguments[:1]]
-        for following in [*arguments[1:], None]:
-            result = pending.pop().result()
-            if following is not None:
-                pending.append(pool.submit(call, *following))
-            yield result

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from decoupled.configs import ModelConfig, ScheduleConfig
+from decoupled.configs import ModelConfig, ScheduleConfig, without_effect
 from decoupled.configs.finetuning import REGRESSION, FinetuneConfig
 from decoupled.core import console, files, gfile
 from decoupled.core.files import CHECKPOINT_LIST
@@ -112,6 +112,12 @@ class FinetuningRun(NamedTuple):
                 self.spec, graphs, begun,
             )  # fmt: skip
             write_begun(self.folder, shape.begun)
+            fraction = self.config.finetuning.warmup_fraction
+            training = self.config.training
+            for sentence in without_effect(
+                graph.schedule, training, self.selecting, fraction
+            ):
+                self.spec.say(sentence)
         train(
             graph._replace(network=self.network._replace(task=shape.task)),
             self.spec,

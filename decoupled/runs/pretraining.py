@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from decoupled.configs import PretrainConfig
+from decoupled.configs import PretrainConfig, without_effect
 from decoupled.core import console, files, gfile
 from decoupled.core.errors import UserError
 from decoupled.core.files import CHECKPOINT_LIST
@@ -168,6 +168,10 @@ class Pretraining:
         settings = run_folder.resumable_settings(self._config, changeable)
         end = self._config.schedule.train_steps
         run_folder.note_settings(self._folder, settings, step, end)
+        if step < end:
+            schedule, training = self._config.schedule, self._config.training
+            for sentence in without_effect(schedule, training, evaluating):
+                console.say(sentence)
         for phase, graph in zip(self._phases, self._graphs, strict=True):
             if phase is not self._phases[-1]:
                 if checkpoint_step(latest_complete(self._folder)) >= phase.last:

@@ -108,8 +108,9 @@ def keep_checkpoint(prefix: str, folder: str) -> None:
     kill in between leaves that one in use.
 
     Raises:
-      UserError: it cannot be written.
+      UserError: it cannot be written, or `folder` is a link to another folder.
     """
+    files.check_is_no_link(folder)
     files.make_folder(folder)
     name = os.path.basename(prefix)
     copy = os.path.join(folder, name)

@@ -26,6 +26,9 @@ _HEADS = (Role.POOLER, Role.TASK_HEAD, Role.MLM_HEAD, Role.OUTPUT_EMBEDDING)
 # output embedding of another size than its initial checkpoint, or other labels.
 _RESIZABLE = (Role.MLM_HEAD, Role.OUTPUT_EMBEDDING, Role.TASK_HEAD)
 
+_PATTERN = re.compile(r"[*?\[\]]")
+# The data of a checkpoint that a run saved.
+_DATA = re.compile(r"(model\.ckpt-\d+)\.data-\d{5}-of-\d{5}")
 # Damaged checkpoints that this process has reported.
 _passed_over: set[str] = set()
 # Prefix of a checkpoint that this process has read as a whole -> the state of its files
@@ -88,18 +91,17 @@ def latest_complete(model_dir: str) -> str | None:
         folder has a name that `check_checkpoint_path` refuses.
     """
     check_checkpoint_path(model_dir)
-    state = _checkpoint_state(model_dir)
-    if state is None:
+    names = _listed_names(model_dir)
+    prefixes = listed_checkpoints(model_dir)
+    if not prefixes:
         return None
-    # Written by hand, as our message advises, the file may name one checkpoint only.
-    prefixes = list(state.all_model_checkpoint_paths) or [state.model_checkpoint_path]
     problems: dict[str, str] = {}
     for count in range(len(prefixes), 0, -1):
         newest = prefixes[count - 1]
         problem = _problem(newest)
         if problem is None:
-            if problems:
-                _pass_over(problems, newest)
+            _pass_over(problems, newest)
+            if problems or names != prefixes:
                 # A command that only reads a run may lack permission to write there.
                 with contextlib.suppress(gfile.OpError):
                     write_list(model_dir, prefixes[:count])
@@ -112,10 +114,21 @@ def latest_complete(model_dir: str) -> str | None:
 
 
 def remove_unfinished(model_dir: str) -> None:
-    """Removes the temporary files of a process that was killed while saving."""
+    """Removes what a killed process left while it saved or removed a checkpoint.
+
+    These are temporary folders, and data without an index that no list names.
+    """
     for path in gfile.glob(f"{model_dir}/", "model.ckpt-*_temp*"):
         if gfile.isdir(path):
             gfile.rmtree(path)
+    if not gfile.isdir(model_dir):
+        return
+    listed = {os.path.basename(path) for path in listed_checkpoints(model_dir)}
+    names = set(gfile.listdir(model_dir))
+    for name in names:
+        found = _DATA.fullmatch(name)
+        if found and found[1] not in listed and f"{found[1]}.index" not in names:
+            gfile.remove(os.path.join(model_dir, name))
 
 
 def _pass_over(problems, used):
@@ -139,11 +152,39 @@ def write_list(folder: str, prefixes: Sequence[str]) -> None:
     files.write_text(os.path.join(folder, CHECKPOINT_LIST), text)
 
 
-def _checkpoint_state(model_dir):
-    """What the `checkpoint` file lists, or None where there is no such file."""
+def listed_checkpoints(folder: str) -> list[str]:
+    """The prefixes in a folder's list of checkpoints, the oldest first.
+
+    All of them are in the folder, so that nothing outside it is read or deleted. A
+    list with absolute names may be that of a folder that was moved.
+
+    Raises:
+      UserError: the list cannot be read, or names a file that is not in the folder.
+    """
+    return [_inside(folder, name) for name in _listed_names(folder)]
+
+
+def _inside(folder, name):
+    start, base = f"{folder.rstrip('/')}/", os.path.basename(name)
+    inside = start + base
+    # TensorFlow takes a name for a pattern when it deletes files.
+    is_name = files.is_below(base) and not _PATTERN.search(base)
+    if is_name and (name == inside or not name.startswith(start)):
+        if name == inside or files.exists(f"{inside}.index"):
+            return inside
+    path = os.path.join(folder, CHECKPOINT_LIST)
+    raise UserError(
+        f"{path}: names {name!r}, which is no checkpoint in this folder; write "
+        'model_checkpoint_path: "model.ckpt-N" with the newest N into it, or restore '
+        "a copy"
+    )
+
+
+def _listed_names(model_dir):
+    """What the `checkpoint` file lists; nothing where there is no such file."""
     path = os.path.join(model_dir, CHECKPOINT_LIST)
     if not files.exists(path):
-        return None
+        return []
     try:
         state = tf.train.get_checkpoint_state(model_dir)
     except ValueError:
@@ -153,7 +194,8 @@ def _checkpoint_state(model_dir):
             f"{path}: cannot be read; write model_checkpoint_path: "
             '"model.ckpt-N" with the newest N into it, or use a new folder'
         )
-    return state
+    # Written by hand, as our message advises, the file may name one checkpoint only.
+    return list(state.all_model_checkpoint_paths) or [state.model_checkpoint_path]
 
 
 def _problem(prefix: str) -> str | None:

@@ -12,6 +12,7 @@ from decoupled.ops.kernels import compile_first_quietly
 from decoupled.training import hooks, tpu
 from decoupled.training.checkpoints import (
     checkpoint_step,
+    find_checkpoint,
     latest_complete,
     remove_unfinished,
 )
@@ -208,11 +209,15 @@ def predict(
       lengths: of batches; empty if all batches have the task's length. Predictions are
         always padded to the task's length, with zeros.
     """
-    rows = make_estimator(network, spec, lengths).predict(input_fn)
-    while True:
-        # Only while TensorFlow runs, not while the caller uses a row.
-        with _tpu_program(spec):
-            row = next(rows, None)
-        if row is None:
-            return
-        yield row
+    # Not the list in the folder: only `find_checkpoint` stays inside the folder.
+    checkpoint = find_checkpoint(spec.model_dir)
+    estimator_of_spec = make_estimator(network, spec, lengths)
+    rows = estimator_of_spec.predict(input_fn, checkpoint_path=checkpoint)
+    with contextlib.closing(rows):
+        while True:
+            # Only while TensorFlow runs, not while the caller uses a row.
+            with _tpu_program(spec):
+                row = next(rows, None)
+            if row is None:
+                return
+            yield row

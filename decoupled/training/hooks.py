@@ -10,7 +10,7 @@ from decoupled.core.compat import estimator, mtf, tf
 from decoupled.core.console import duration
 from decoupled.core.errors import UserError
 from decoupled.core.files import CHECKPOINT_LIST
-from decoupled.training.checkpoints import sync_checkpoint
+from decoupled.training.checkpoints import listed_checkpoints, sync_checkpoint
 from decoupled.training.events import PERCENT, event_writer, scalar_summary
 from decoupled.training.partitioned_tables import PartitionedSaverBuilder
 
@@ -74,10 +74,9 @@ class SaveCheckpoints(CountingHook):
     def begin(self):
         """Adds the copy operations."""
         self._copy = self._lowering.copy_slices_to_masters()
-        state = tf.train.get_checkpoint_state(self._path.rpartition("/")[0])
-        if state is not None:
-            # Checkpoints from before a resume count towards `max_to_keep`.
-            self._saver.recover_last_checkpoints(state.all_model_checkpoint_paths)
+        # Checkpoints from before a resume count towards `max_to_keep`.
+        before = listed_checkpoints(self._path.rpartition("/")[0])
+        self._saver.recover_last_checkpoints(before)
 
     def after_run(self, run_context, run_values):
         """Saves when it is time."""
@@ -101,6 +100,12 @@ class SaveCheckpoints(CountingHook):
             sync_checkpoint(prefix)
             gfile.sync(os.path.join(os.path.dirname(prefix), CHECKPOINT_LIST))
         except gfile.OpError as error:
+            folder = os.path.dirname(self._path)
+            if not gfile.isdir(folder):
+                raise UserError(
+                    f"{folder}: is gone: something else removed it while this command "
+                    "trained; run it again"
+                ) from error
             self._remove_parts()
             raise UserError(
                 f"{self._path}-{self.step}: cannot be saved ({files.reason(error)}); "

@@ -191,7 +191,7 @@ def _initialize(run, variables):
         report: Report = initialize_from(run.init_checkpoint, variables)
         for line in report.lines(run.init_checkpoint):
             run.say(line)
-    checkpoint = tf.train.latest_checkpoint(run.model_dir)
+    checkpoint = latest_complete(run.model_dir)
     if checkpoint is not None:
         check_resumable(checkpoint)
 

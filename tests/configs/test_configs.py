@@ -473,3 +473,34 @@ def test_rows_of_a_reproduction_are_those_of_its_sweep():
         study = configs.StudyConfig(**fields | {field: value})
         with pytest.raises(UserError, match=message):
             configs.ReproductionRoot(sweep, study).check()
+
+
+def steps(train_steps, warmup_steps=0, decay="linear"):
+    return configs.ScheduleConfig(train_steps, warmup_steps, decay, None, 0.0)
+
+
+SAVES = "TrainingConfig.save_checkpoints_steps = 50 has no effect: the run has {} steps"
+
+
+@pytest.mark.parametrize(
+    "schedule, changes, evaluating, fraction, said",
+    [
+        (steps(100, 99), {}, True, 0.0, []),
+        (steps(50), {"eval_every_steps": 50}, True, 0.1, ["warmup_fraction = 0.1 has"]),
+        (steps(50, 1), {}, True, 0.1, []),
+        (steps(100, 200), {}, True, 0.0, ["no more than 50% of its peak, and there"]),
+        (steps(100, 100), {}, True, 0.0, ["no more than 100% of its peak, and there"]),
+        (steps(100, 400, "constant"), {}, True, 0.0, ["no more than 25% of its peak"]),
+        (steps(49), {}, True, 0.0, [SAVES.format(49)]),
+        (steps(60), {"eval_every_steps": 61}, True, 0.0, ["eval_every_steps = 61 has"]),
+        (steps(60), {"eval_every_steps": 61}, False, 0.0, []),
+    ],
+)
+def test_settings_that_a_run_cannot_follow_are_said(
+    schedule, changes, evaluating, fraction, said
+):
+    fields = {**GOOD[configs.TrainingConfig], "save_checkpoints_steps": 50, **changes}
+    training = configs.TrainingConfig(**{"eval_every_steps": 0, **fields})
+    found = configs.without_effect(schedule, training, evaluating, fraction)
+    assert len(found) == len(said)
+    assert all(part in one for part, one in zip(said, found, strict=True)), found

@@ -72,6 +72,35 @@ def test_folders_are_made_and_removed_with_all_in_them(tmp_path):
     assert os.listdir(tmp_path) == []
 
 
+def test_of_a_link_to_a_folder_the_link_is_removed(folder, tmp_path):
+    link = tmp_path / "link"
+    link.symlink_to(folder / "b")
+    gfile.rmtree(f"{link}/")
+    assert not os.path.lexists(link) and (folder / "b" / "1.txt").exists()
+
+
+def test_files_that_somebody_else_removed_are_known(tmp_path):
+    gfile.forget_written()
+    work = tmp_path / "work"
+    work.mkdir()
+    for name in ("one", "two", "three", "four"):
+        (work / f"{name}.new").write_text(name)
+        gfile.rename(str(work / f"{name}.new"), str(work / name))
+    gfile.remove(str(work / "two"))
+    gfile.rename(str(work), str(tmp_path / "done"))
+    assert gfile.lost_files() == []
+    (tmp_path / "done" / "one").unlink()
+    assert gfile.lost_files() == [f"{tmp_path}/done/one"]
+    gfile.rmtree(str(tmp_path / "done"))
+    assert gfile.lost_files() == []
+    (tmp_path / "five.new").write_text("five")
+    gfile.rename(str(tmp_path / "five.new"), str(tmp_path / "five"))
+    (tmp_path / "five").unlink()
+    assert gfile.lost_files() == [f"{tmp_path}/five"]
+    gfile.forget_written()
+    assert gfile.lost_files() == []
+
+
 def test_nothing_is_replaced_unless_asked_for(folder):
     one, two = str(folder / "b" / "1.txt"), str(folder / "b" / "2.txt")
     with pytest.raises(gfile.OpError, match="exists"):

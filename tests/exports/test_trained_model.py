@@ -375,5 +375,5 @@ def test_the_selected_checkpoint_is_chosen_unread(tmp_path):
     write_list(f"{folder}/best", ["model.ckpt-2"])
     assert chosen_prefix(folder, None) == f"{folder}/best/model.ckpt-2"
     (tmp_path / "best" / "checkpoint").write_text("nonsense")
-    with pytest.raises(UserError, match="best: no readable list of checkpoints"):
+    with pytest.raises(UserError, match="best/checkpoint: cannot be read; write"):
         chosen_prefix(folder, None)

@@ -26,7 +26,8 @@ def define_flags():
     flags.DEFINE_list("layouts", [], "A list.")
     flags.DEFINE_string("title", None, "No path.")
     flags.DEFINE_boolean("quick", True, "Whether it is quick.")
-    ends = ["well", "user", "defect", "ctrl_c", "pipe", "late_ctrl_c", "saved", "paths"]
+    ends = ["well", "user", "defect", "ctrl_c", "pipe", "late_ctrl_c", "saved"]
+    ends += ["paths", "lost"]
     flags.DEFINE_enum("end", "well", ends, "How it ends.")
 
 @gin.configurable
@@ -48,6 +49,14 @@ def main():
     if end == "pipe":
         while True:
             print("line")
+    if end == "lost":
+        import os, shutil
+        from decoupled.core import files
+        folder = flags.FLAGS.folder
+        for name in ("one", "two"):
+            files.write_text(os.path.join(files.make_folder(folder), name), "text")
+        shutil.rmtree(folder)
+        return
     print(start.parse_gin(command, None))
     if flags.FLAGS.folder:
         start.save_start(flags.FLAGS.folder)
@@ -204,6 +213,16 @@ def test_a_defect_keeps_its_traceback(run):
     assert done.returncode == 1
     assert "Traceback" in done.stderr
     assert "ValueError: a defect" in done.stderr
+
+
+def test_a_command_whose_files_are_gone_does_not_end_well(run, tmp_path):
+    done = run("--end=lost", f"--folder={tmp_path}/results")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == (
+        f"decoupled command: error: {tmp_path}/results/one and 1 more files are gone: "
+        "something else removed what this command wrote while it ran, so that its "
+        "results are incomplete; run it again\n"
+    )
 
 
 def test_ctrl_c_ends_quietly(run):

@@ -1,5 +1,6 @@
 """Answers to several files: each is loaded ahead, and nothing is left behind."""
 
+import itertools
 import threading
 from types import SimpleNamespace
 
@@ -7,9 +8,10 @@ import numpy as np
 import pytest
 
 from decoupled.core import files
+from decoupled.core.compat import tf
 from decoupled.core.errors import UserError
 from decoupled.runs import evaluation
-from decoupled.runs.evaluation import _ahead, answer_languages
+from decoupled.runs.evaluation import FilesAhead, answer_languages
 
 
 def test_results_come_in_order_each_loaded_before_it_is_asked_for():
@@ -19,10 +21,11 @@ def test_results_come_in_order_each_loaded_before_it_is_asked_for():
         started[name].set()
         return name.upper()
 
-    results = _ahead(load, [("a",), ("b",), ("c",)])
-    assert next(results) == "A"
-    assert started["b"].wait(timeout=30)
-    assert list(results) == ["B", "C"]
+    results = FilesAhead(load, [("a",), ("b",), ("c",)])
+    assert results[0] == "A"
+    assert started["b"].wait(timeout=30) and not started["c"].is_set()
+    assert list(results) == ["A", "B", "C"]
+    results.close()
 
 
 def test_a_mistake_in_a_file_is_raised_where_its_turn_is():
@@ -31,10 +34,126 @@ def test_a_mistake_in_a_file_is_raised_where_its_turn_is():
             raise UserError("b.tsv:1: empty")
         return name
 
-    results = _ahead(load, [("a",), ("b",), ("c",)])
-    assert next(results) == "a"
+    results = FilesAhead(load, [("a",), ("b",), ("c",)])
+    assert results[0] == "a"
     with pytest.raises(UserError, match="b.tsv:1: empty"):
-        next(results)
+        results[1]
+    results.close()
+
+
+ROWS, BATCH, LANGUAGES = 10, 4, "en de sw ar".split()
+BATCHES = 3 * len(LANGUAGES)
+
+
+def features_of(language):
+    start = 100 * LANGUAGES.index(language)
+    rows = np.arange(start, start + ROWS, dtype=np.int32)
+    return {"example_index": rows, "input_mask": np.ones((ROWS, 4), np.int32)}
+
+
+def session_loop(before_batch):
+    """`estimator.predict` with a graph that gives back its input.
+
+    Args:
+      before_batch: called in the session, with the number of the batch, before it runs.
+    """
+
+    def predict(network, spec, input_fn, lengths):
+        with tf.Graph().as_default():
+            batch = tf.data.make_one_shot_iterator(input_fn()).get_next()
+            with tf.train.MonitoredSession() as session:
+                for number in itertools.count():
+                    before_batch(number)
+                    try:
+                        found = session.run(batch)
+                    except tf.errors.OutOfRangeError:
+                        return
+                    for row in range(BATCH):
+                        yield {name: value[row] for name, value in found.items()}
+
+    return predict
+
+
+def ends(action):
+    """What an action raises in a thread; fails if it has not ended after a while."""
+    raised = []
+
+    def run():
+        try:
+            action()
+        except BaseException as error:
+            raised.append(error)
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    thread.join(timeout=60)
+    assert not thread.is_alive(), "it waits for ever"
+    return raised
+
+
+def answered(monkeypatch, before_batch, load=features_of, answer=lambda *_: None):
+    """The languages whose answers came, from a real input pipeline and session."""
+    data = SimpleNamespace(
+        examples=lambda split, language: language,
+        features=lambda split, language, examples: load(language),
+        for_graph=lambda features: features,
+        task=SimpleNamespace(answers=answer, sequence_length=4),
+    )
+    spec = SimpleNamespace(
+        tpu=None, feeds_itself=True, recorded_batches=None, batch_size=BATCH
+    )
+    monkeypatch.setattr(evaluation, "predict", session_loop(before_batch))
+    monkeypatch.setattr(evaluation, "_lengths", lambda *_: ())
+    wanted = [("test", language) for language in LANGUAGES]
+    found = answer_languages(None, spec, data, wanted)
+    return [one.language for one in found]
+
+
+def nothing(number):
+    """Called before a batch."""
+
+
+def test_every_language_gets_its_own_rows(monkeypatch):
+    seen = {}
+
+    def answer(examples, features, outputs):
+        seen[examples] = outputs["example_index"].tolist()
+
+    assert answered(monkeypatch, nothing, answer=answer) == LANGUAGES
+    assert list(seen) == LANGUAGES
+    assert [rows[0] for rows in seen.values()] == [0, 100, 200, 300]
+    assert [rows[-1] for rows in seen.values()] == [9, 109, 209, 309]
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, ValueError])
+# The first batch, others in a file, the last of a file, the first of the next one, the
+# last of all, and the end.
+@pytest.mark.parametrize("batch", range(BATCHES + 1))
+def test_no_error_while_batches_run_leaves_a_thread_waiting(monkeypatch, batch, error):
+    def stop(number):
+        if number == batch:
+            raise error("here")
+
+    [raised] = ends(lambda: answered(monkeypatch, stop))
+    assert type(raised) is error and str(raised) == "here"
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, UserError])
+@pytest.mark.parametrize("place", LANGUAGES)
+def test_no_error_between_batches_leaves_a_thread_waiting(monkeypatch, place, error):
+    def answer(examples, features, outputs):
+        if examples == place:
+            raise error("here")
+
+    def load(language):
+        if language == place:
+            raise error("there")
+        return features_of(language)
+
+    [raised] = ends(lambda: answered(monkeypatch, nothing, answer=answer))
+    assert type(raised) is error and str(raised) == "here"
+    [raised] = ends(lambda: answered(monkeypatch, nothing, load=load))
+    assert type(raised) is error and str(raised) == "there"
 
 
 @pytest.mark.parametrize("all_answers", [True, False])

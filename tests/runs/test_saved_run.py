@@ -148,6 +148,21 @@ def test_the_newest_checkpoint_counts_until_one_is_kept(tmp_path):
     assert latest_complete(str(tmp_path)) == f"{tmp_path}/model.ckpt-20"
 
 
+def test_no_file_is_removed_through_a_link(tmp_path):
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "weights").write_text("kept")
+    (tmp_path / "best").symlink_to(other)
+    with pytest.raises(UserError, match="best: is a link, and files of another folder"):
+        keep_checkpoint(save(tmp_path, 10), str(tmp_path / "best"))
+    (tmp_path / "best").unlink()
+    keep_checkpoint(save(tmp_path, 10), str(tmp_path / "best"))
+    (tmp_path / "best" / "below").symlink_to(other)
+    keep_checkpoint(save(tmp_path, 20), str(tmp_path / "best"))
+    assert not (tmp_path / "best" / "below").exists()
+    assert [path.name for path in other.iterdir()] == ["weights"]
+
+
 def test_only_the_last_one_is_kept(tmp_path):
     for step in (10, 20):
         keep_checkpoint(save(tmp_path, step), str(tmp_path / "best"))

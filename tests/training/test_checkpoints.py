@@ -13,6 +13,7 @@ from decoupled.core.compat import tf
 from decoupled.core.errors import UserError
 from decoupled.exports.checkpoint_files import CheckpointFile, CheckpointWriter
 from decoupled.exports.interop.conversion import write_converted_folder
+from decoupled.exports.trained_model import chosen_prefix
 from decoupled.model.variables import (
     MASKED_LM,
     TRUNCATED_NORMAL,
@@ -28,6 +29,7 @@ from decoupled.training.checkpoints import (
     find_checkpoint,
     latest_complete,
     plan_initialization,
+    remove_unfinished,
 )
 from tests.helpers import MASKING, masked_lm_features, schedule, tiny_model
 from tests.model.graphs import initial_weights, masked_lm_loss
@@ -216,6 +218,69 @@ def test_a_damaged_list_of_checkpoints_is_not_taken_for_a_new_folder(tmp_path, c
         latest_complete(folder)
 
     assert "\n" not in str(caught.value)
+
+
+def listing(folder, *names):
+    lines = [f'all_model_checkpoint_paths: "{name}"' for name in names]
+    text = "\n".join([f'model_checkpoint_path: "{names[-1]}"', *lines, ""])
+    (folder / "checkpoint").write_text(text)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "../other/model.ckpt-9",
+        "{other}/model.ckpt-9",
+        "{folder}/../other/model.ckpt-9",
+        "below/model.ckpt-9",
+        "model.ckpt-*",
+        "{other}/model.ckpt-[59]",
+        "..",
+        "/",
+        "gs://bucket/model.ckpt-9",
+    ],
+)
+@pytest.mark.parametrize("is_first", [True, False])
+def test_a_list_that_names_files_outside_its_folder_is_refused(
+    tmp_path, name, is_first
+):
+    """The Saver would delete those of the other folder, once they are old."""
+    folder, other = tmp_path / "run", tmp_path / "other"
+    write_checkpoints(folder, [5])
+    for place in (other, folder / "below"):
+        write_checkpoints(place, [9])
+    name = name.format(folder=folder, other=other)
+    listing(folder, *([name, "model.ckpt-5"] if is_first else ["model.ckpt-5", name]))
+    before = sorted(tmp_path.rglob("*"))
+    for call in (
+        lambda: latest_complete(str(folder)),
+        lambda: find_checkpoint(str(folder)),
+        lambda: chosen_prefix(str(folder), None),
+        lambda: train_run(graph_config(), run_spec(folder)),
+    ):
+        with pytest.raises(UserError) as caught:
+            call()
+        message = str(caught.value)
+        assert (
+            message.startswith(f"{folder}/checkpoint: names ") and "\n" not in message
+        )
+        assert "which is no checkpoint in this folder; write" in message
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_a_folder_that_moved_is_opened_by_the_names_of_its_former_place(tmp_path):
+    folder = write_checkpoints(tmp_path / "run", [5, 10])
+    former = [f"{tmp_path}/former/model.ckpt-{step}" for step in (5, 10)]
+    listing(tmp_path / "run", *former)
+    assert chosen_prefix(folder, None) == f"{folder}/model.ckpt-10"
+    assert latest_complete(folder) == f"{folder}/model.ckpt-10"
+    # For the Estimator and for the Saver, which read the list themselves.
+    state = tf.train.get_checkpoint_state(folder)
+    steps = [f"{folder}/model.ckpt-5", f"{folder}/model.ckpt-10"]
+    assert list(state.all_model_checkpoint_paths) == steps
+    assert 'model_checkpoint_path: "model.ckpt-10"' in files.read_text(
+        f"{folder}/checkpoint"
+    )
 
 
 def test_a_list_written_by_hand_as_the_message_says(tmp_path):
@@ -558,8 +623,40 @@ def test_what_a_kill_left_half_saved_is_removed_at_the_next_start(tmp_path):
         (tmp_path / name).mkdir()
         (tmp_path / name / "part-00000-of-00001.index").write_bytes(b"half")
     (tmp_path / "model.ckpt-notes_template.txt").write_text("mine")
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "weights").write_text("kept")
+    (tmp_path / "model.ckpt-5_temp").symlink_to(elsewhere)
 
     train_run(graph_config(schedule=schedule(1, 0)), run_spec(tmp_path))
 
     left = sorted(name for name in os.listdir(tmp_path) if "_temp" in name)
     assert left == ["model.ckpt-notes_template.txt"]
+    assert (elsewhere / "weights").read_text() == "kept"
+
+
+def test_data_without_an_index_is_removed_at_the_next_start(tmp_path):
+    """A kill while an old checkpoint is removed, or while a new one is saved."""
+    write_checkpoints(tmp_path, [1, 2])
+    delete_index(str(tmp_path), 1)
+    kept = [
+        *(path.name for path in tmp_path.iterdir()),
+        # Not of this run's names, or whole, or unknown.
+        "model.ckpt-3.data",
+        "model.ckpt-3.data-00000-of-00001.copy",
+        "my.ckpt-3.data-00000-of-00001",
+        "model.ckpt-last.data-00000-of-00001",
+        "model.ckpt-7.index",
+        "model.ckpt-7.data-00000-of-00001",
+    ]
+    orphans = [
+        "model.ckpt-3.data-00000-of-00002",
+        "model.ckpt-3.data-00001-of-00002",
+        "model.ckpt-12.data-00000-of-00001",
+    ]
+    for name in (*kept[-6:], *orphans):
+        (tmp_path / name).write_text("data")
+    remove_unfinished(str(tmp_path))
+    # Checkpoint 1 is listed: its index may come back from a copy.
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(kept)
+    remove_unfinished(str(tmp_path / "none"))

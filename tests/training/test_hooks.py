@@ -329,3 +329,18 @@ def test_a_full_disk_costs_the_steps_since_the_checkpoint_before(straight, tmp_p
     again = run_spec(tmp_path)
     assert_equal_values(train_run(config(40), again), straight)
     assert f"at step {max(saved)}" in said(again)[0]
+
+
+def test_a_folder_that_is_removed_while_it_trains_is_named(tmp_path):
+    spec = run_spec(tmp_path / "run", save_checkpoints_steps=4)
+
+    def remove(features):
+        shutil.rmtree(tmp_path / "run")
+
+    with pytest.raises(UserError) as caught:
+        train(config(40), spec, meddling(remove, at_step=6))
+
+    assert str(caught.value) == (
+        f"{tmp_path}/run: is gone: something else removed it while this command "
+        "trained; run it again"
+    )
