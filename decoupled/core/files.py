@@ -267,10 +267,14 @@ def check_output(flag: str, path: str) -> None:
     """Makes the folder of a file that a command writes when its work is done.
 
     Raises:
-      UserError: `path` is a folder, or its folder cannot be written to.
+      UserError: `path` is a folder or a device, or its folder cannot be written to.
     """
     if gfile.isdir(path):
         raise UserError(f"{flag}: {path} is a folder; name a file in it")
+    # The file takes the place of what has its name: /dev/null would be gone.
+    is_device = os.path.dirname(os.path.abspath(path)) in ("/dev", "/dev/fd")
+    if is_device or (os.path.exists(path) and not os.path.isfile(path)):
+        raise UserError(f"{flag}: {path} is no regular file; name one")
     make_folder(os.path.dirname(path) or ".")
 
 

@@ -177,6 +177,15 @@ def test_a_folder_that_cannot_be_made_is_named(tmp_path):
     assert_user_error(files.make_folder, tmp_path / "file" / "a", "cannot write here")
 
 
+def test_an_output_does_not_replace_a_device_or_a_pipe(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    for path in ("/dev/stdout", "/dev/null", "/dev/fd/1", str(tmp_path / "pipe")):
+        with pytest.raises(UserError, match=f"--out: {path} is no regular file"):
+            files.check_output("--out", path)
+    files.check_output("--out", str(tmp_path / "new" / "file.json"))
+    assert (tmp_path / "new").is_dir()
+
+
 def test_fingerprints_are_sha256(tmp_path):
     content = os.urandom(3_000_000)
     expected = hashlib.sha256(content).hexdigest()
