@@ -168,7 +168,10 @@ def run_finetuning(
     if mode == "predict":
         labelled = finetuning.grid.best_run().predict(folder)
         console.say(f"wrote {os.path.join(predictions, made.name)}")
-    elif mode != "train":
+    elif mode == "train":
+        best = finetuning.grid.best_run()
+        _say_if_trivial(finetuning, best.dev_results(finetuning.training))
+    else:
         results = finetuning.evaluate(anew=mode == "eval")
         _report(finetuning, results)
         tested = results[0]["test"].items()
@@ -218,10 +221,17 @@ def _report(finetuning, results):
     }
     paths = plots.draw(finetuning_report.plot_results, drawn, stem)
     console.say(f"results: {', '.join([f'{stem}.json', f'{stem}.csv', *paths])}")
-    if warning := finetuning_report.not_above_trivial(
-        combined, task, finetuning.data.source, best.learning_rate
-    ):
-        console.say(warning)
+    _say_if_trivial(finetuning, combined)
+
+
+def _say_if_trivial(finetuning, results):
+    """Says so if training has found nothing better than the trivial answer."""
+    from decoupled.reports.finetuning import not_above_trivial
+
+    rate = finetuning.grid.chosen_rate()
+    source = finetuning.data.source
+    if said := not_above_trivial(results, finetuning.task, source, rate):
+        console.say(said)
 
 
 def _print_runs(task, runs, chosen_on):

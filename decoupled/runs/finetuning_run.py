@@ -137,6 +137,21 @@ class FinetuningRun(NamedTuple):
         """The scores on English dev so far."""
         return read_scores(self.folder)
 
+    def dev_results(self, training: list[Any]) -> dict[str, dict]:
+        """The part of `evaluate`'s results that training knows: the best checkpoint's
+        scores on English dev, if checkpoints were compared."""
+        scores, source = self.scores(), self.data.source
+        results = {split: {} for split in run_folder.SPLITS}
+        if scores.by_step:
+            results["dev"][source] = _beside_trivial(
+                self.data.task,
+                training,
+                source,
+                self.data.examples("dev", source),
+                scores.by_step[scores.best_step],
+            )
+        return results
+
     def selected(self) -> SelectedCheckpoint:
         """The checkpoint that is evaluated.
 
@@ -411,12 +426,17 @@ def _scores(
     task: FinetuningTask, training: list[Any], found: Answers
 ) -> dict[str, float]:
     metrics = task.score(found.language, found.examples, found.answers)
+    return _beside_trivial(task, training, found.language, found.examples, metrics)
+
+
+def _beside_trivial(task, training, language, examples, metrics):
+    """Metrics, which may be None, with those of the trivial answers and `examples`."""
     scores = {} if metrics is None else dict(metrics)
-    trivial = task.trivial_answers(training, found.examples)
+    trivial = task.trivial_answers(training, examples)
     if metrics is not None and trivial is not None:
-        baseline = task.score(found.language, found.examples, trivial)
+        baseline = task.score(language, examples, trivial)
         scores |= {f"{TRIVIAL}{name}": value for name, value in baseline.items()}
-    return {**scores, "examples": len(found.examples)}
+    return {**scores, "examples": len(examples)}
 
 
 def _answers_path(task: FinetuningTask, folder: str, split: str, language: str) -> str:

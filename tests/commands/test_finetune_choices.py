@@ -399,6 +399,16 @@ def test_the_best_checkpoint_outlives_later_ones_and_a_kill(
     check_restores(str(tmp_path))
 
 
+def test_training_alone_says_that_it_found_nothing_better(
+    folder, tmp_path, dev_scores, capsys
+):
+    # Of two checkpoints; the trivial answer has 50.
+    dev_scores[:] = [50.0, 40.0]
+    tune(folder, tmp_path, "train", eval_every_steps=4)
+    said = "xnli: accuracy 50.00 on en dev is not clearly above the 50.00 of the most "
+    assert said in capsys.readouterr().out
+
+
 def check_restores(run):
     """Its best checkpoint is whole for all who read it but training."""
     open_trained_model(run).check(sequence_length=12, mlm=False)
