@@ -1,5 +1,6 @@
 """How commands end: exit codes, last lines, Ctrl-C, and an output that is closed."""
 
+import contextlib
 import errno
 import os
 import pathlib
@@ -108,13 +109,15 @@ def test_ctrl_c_says_how_to_go_on_once_there_is_a_run(error, told, capsys):
     )
 
 
-@pytest.fixture
+@contextlib.contextmanager
 def no_room():
     """No file can grow, as on a full disk."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, before[1]))
-    yield
-    resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
 def write_shards(path):
@@ -150,8 +153,8 @@ def write_folder(path):
         (write_folder, "a/a.json"),
     ],
 )
-def test_on_a_full_disk_the_file_is_named(write, named, tmp_path, no_room):
-    with pytest.raises(OSError) as raised:
+def test_on_a_full_disk_the_file_is_named(write, named, tmp_path):
+    with pytest.raises(OSError) as raised, no_room():
         write(str(tmp_path / "a"))
     assert raised.value.filename.startswith(str(tmp_path / named))
     assert raised.value.strerror == "File too large"

@@ -1,6 +1,7 @@
 """A file is complete or absent, and what is wrong with one is told in one line."""
 
 import hashlib
+import io
 import json
 import os
 import pathlib
@@ -13,6 +14,7 @@ import pytest
 
 from decoupled.core import files, gfile
 from decoupled.core.errors import UserError
+from decoupled.corpora.text_lines import read_lines
 
 
 def test_written_text_is_read_back(tmp_path):
@@ -229,6 +231,21 @@ Node: 'save/SaveV2_1'
 \t [[{{node save/SaveV2_1}}]]
 Hint: If you want to see a list of allocated tensors when OOM happens, add something.
 """
+
+
+def test_a_file_larger_than_the_memory_is_named(monkeypatch, tmp_path):
+    class Large(io.BytesIO):
+        def read(self, *_):
+            raise MemoryError
+
+        def __next__(self):
+            raise MemoryError
+
+    monkeypatch.setattr(gfile, "GFile", lambda path, mode: Large())
+    with pytest.raises(UserError, match=r"^a\.json: does not fit into memory$"):
+        files.read_json("a.json")
+    with pytest.raises(UserError, match=r"^a\.txt:1: does not fit into memory$"):
+        list(read_lines("a.txt"))
 
 
 @pytest.mark.parametrize(

@@ -376,6 +376,7 @@ def test_entities_need_tags_of_entities(tmp_path):
         ({"files": "{split}.parquet"}, "files: .* does not end in one of .tsv, .csv"),
         ({"files": "all.tsv"}, 'needs "{split}" in it, or OwnTaskConfig.split_column'),
         ({"files": "../{split}.tsv"}, "is not a path below --data_dir"),
+        ({"files": "~/{split}.tsv"}, "is not a path below --data_dir"),
         ({"splits": ("a", "b")}, "splits: .* are not the three names of training"),
         ({"splits": tuple("abcd")}, "splits: .* are not the three names of training"),
         ({"splits": ("a", "b", "a")}, "splits: .* are not one or more different names"),
