@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from decoupled.configs import QuestionAnsweringConfig
 from decoupled.core.release import tf
+from decoupled.data.sentencepiece_file import MARK
 from decoupled.data.vocabulary import Vocabulary
 from decoupled.exports.serving.tagged_words import ends
 from decoupled.tasks.qa_features import SPECIALS, WITHOUT_SPACES
@@ -82,7 +83,7 @@ class ContextPieces:
 
     def __init__(self, vocabulary: Vocabulary, tokenizer):
         self._tokenizer = tokenizer
-        self._space_id = vocabulary.piece_to_id("▁")
+        self._space_id = vocabulary.piece_to_id(MARK)
         self._unk_id = vocabulary.unk_id
         is_mark = (c for c in _UNICODE if unicodedata.category(chr(c))[0] == "M")
         self._is_mark = character_class(list(is_mark))
