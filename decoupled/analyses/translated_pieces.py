@@ -25,8 +25,9 @@ from decoupled.core.errors import UserError
 from decoupled.corpora.corpus import Corpus
 from decoupled.corpora.parallel.parallel_text import TRAIN
 from decoupled.corpora.parallel.sentences import read_sentences
+from decoupled.data.sentencepiece_file import MARK
 from decoupled.data.vocabulary import Vocabulary
-from decoupled.data.words import MARK, word_pieces
+from decoupled.data.words import word_pieces
 
 # Number of occurrences whose partners are counted at once.
 _BLOCK = 1 << 17

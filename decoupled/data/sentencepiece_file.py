@@ -11,6 +11,8 @@ from typing import NamedTuple
 
 from decoupled.core.errors import UserError
 
+# Stands for a space, and begins every word: other vocabularies are refused.
+MARK = "▁"
 UNIGRAM = 1
 # Types of pieces. Text never becomes a control piece, and always a user-defined one.
 NORMAL, CONTROL, USER_DEFINED = 1, 3, 4
@@ -60,8 +62,8 @@ def read_settings(model: bytes, path: str) -> Settings:
     ):
         if refused:
             raise UserError(
-                f"{path}: {what}, but a word must begin with ▁, also at the beginning "
-                "of a text; train the vocabulary with SentencePiece's default"
+                f"{path}: {what}, but a word must begin with {MARK}, also at the "
+                "beginning of a text; train the vocabulary with SentencePiece's default"
             )
     return Settings(
         model_type=trainer.get(_MODEL_TYPE, UNIGRAM),

@@ -15,10 +15,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from decoupled.data.sentencepiece_file import MARK
 from decoupled.data.vocabulary import Vocabulary
 
-# Begins a word, in SentencePiece.
-MARK = "▁"
 # Letters of scripts that put no spaces between words: Thai, Lao, Tibetan, Myanmar,
 # Khmer, Tai Le to Tai Tham, kana, bopomofo, Han.
 UNSPACED = re.compile(

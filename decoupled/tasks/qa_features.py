@@ -13,6 +13,7 @@ import numpy as np
 
 from decoupled.configs import QuestionAnsweringConfig
 from decoupled.core.console import track
+from decoupled.data.sentencepiece_file import MARK
 from decoupled.data.vocabulary import Vocabulary
 from decoupled.tasks.qa_files import Question
 
@@ -255,7 +256,7 @@ def context_pieces(vocabulary: Vocabulary, text: str) -> Pieces:
     ids = np.array(encoding.ids, np.int32)
     starts = np.array(encoding.starts, np.int32)
     ends = np.array(encoding.ends, np.int32)
-    empty = (starts == ends) & (ids != vocabulary.piece_to_id("▁"))
+    empty = (starts == ends) & (ids != vocabulary.piece_to_id(MARK))
     ends[empty] = np.minimum(starts[empty] + 1, len(text))
     pieces = Pieces(ids, starts, np.maximum.accumulate(ends))
     runs = np.flatnonzero((ids == vocabulary.unk_id) & (ends - starts > 1))

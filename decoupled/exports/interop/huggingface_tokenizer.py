@@ -11,7 +11,7 @@ refused: the converted model would get other inputs than the model was trained w
 
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from decoupled.core import files
@@ -206,7 +206,7 @@ def _wordpiece_ids(folder, tokenizer) -> dict[str, int]:
         # equal lines the last one counts, and an empty line is a piece, too.
         lines = files.read_text(path).removeprefix("\ufeff").split("\n")
         lines = lines if lines[-1] else lines[:-1]
-        listed = {line.removesuffix("\r"): row for row, line in enumerate(lines)}
+        listed = _trimmed(enumerate(lines))
     if not tokenizer:
         return listed
     path = os.path.join(folder, TOKENIZER)
@@ -220,12 +220,18 @@ def _wordpiece_ids(folder, tokenizer) -> dict[str, int]:
     for name, value in (("continuing_subword_prefix", "##"), ("unk_token", "[UNK]")):
         if model.get(name, value) != value:
             raise UserError(f"{path}: {name} is {model[name]!r}, not {value!r}")
-    if listed is not None and listed != ids:
+    by_row = sorted((row, piece) for piece, row in ids.items())
+    if listed is not None and listed != _trimmed(by_row):
         raise UserError(
             f"{path}: has other pieces than {WORDPIECE}; remove the file that is not "
             "the model's"
         )
     return ids
+
+
+def _trimmed(pieces: Iterable[tuple[int, str]]) -> dict[str, int]:
+    """Piece -> row, without the white space at the end of lines, as transformers."""
+    return {piece.rstrip(): row for row, piece in pieces}
 
 
 def _text_rules(folder, tokenizer, config, ids) -> TextRules:

@@ -28,14 +28,13 @@ from decoupled.core.files import check_target
 from decoupled.core.release import tf
 from decoupled.corpora.corpus import Corpus
 from decoupled.data.fertility import measure_fertility
-from decoupled.data.sentencepiece_file import UNIGRAM, with_pieces
+from decoupled.data.sentencepiece_file import MARK, UNIGRAM, with_pieces
 from decoupled.data.vocabulary import FILE_NAME, Vocabulary
 from decoupled.exports.interop.conversion import Contents, write_converted_folder
 from decoupled.exports.trained_model import TrainedModel, open_trained_model
 from decoupled.model import variables as names
 from decoupled.runs import run_folder
 
-_SPACE = "▁"
 # Sentences that are encoded at once.
 _BATCH = 4096
 # Sentences of a language from which its share of unknown tokens is measured.
@@ -185,7 +184,7 @@ def _parts(old, piece) -> list[int]:
     """The old pieces of a piece's text. The text has a leading space only if the piece
     begins a word."""
     mask = old.id_to_piece(old.mask_id)
-    ids = old.encode_masked(mask + piece.replace(_SPACE, " "))
+    ids = old.encode_masked(mask + piece.replace(MARK, " "))
     after = ids[ids.index(old.mask_id) + 1 :]
     return [index for index in after if index != old.unk_id]
 

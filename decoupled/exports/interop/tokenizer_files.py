@@ -14,14 +14,13 @@ from typing import Any
 from decoupled.configs import ModelConfig
 from decoupled.core import files
 from decoupled.core.errors import UserError
-from decoupled.data.sentencepiece_file import UNIGRAM, Settings
+from decoupled.data.sentencepiece_file import MARK, UNIGRAM, Settings
 from decoupled.data.vocabulary import Vocabulary
 
 TOKENIZER = "tokenizer.json"
 TOKENIZER_CONFIG = "tokenizer_config.json"
 SPECIAL_TOKENS = "special_tokens_map.json"
 
-_SPACE = "▁"
 # As in SentencePiece's unigram_model.cc, if all other scores are negative.
 _USER_DEFINED_SCORE = -0.1
 
@@ -122,11 +121,11 @@ def _normalizer(settings: Settings):
         steps.append({"type": "Precompiled", "precompiled_charsmap": charsmap})
     steps += [
         # The first "▁" of a text is that of its first word, below.
-        _replace({"Regex": f"^{_SPACE}"}, 2 * _SPACE),
+        _replace({"Regex": f"^{MARK}"}, 2 * MARK),
         _replace({"Regex": " {2,}"}, " "),
         # Text after [MASK] keeps its first space.
-        _replace({"Regex": f"[ {_SPACE}]+$"}, ""),
-        _replace({"String": " "}, _SPACE),
+        _replace({"Regex": f"[ {MARK}]+$"}, ""),
+        _replace({"String": " "}, MARK),
     ]
     return {"type": "Sequence", "normalizers": steps}
 
@@ -147,7 +146,7 @@ def _pre_tokenizer(pieces):
     """Adds the first space, but not after [MASK]. Then splits text into words, which is
     faster, unless a piece can span words."""
     steps = [_metaspace("first", split=False)]
-    if not any(_SPACE in piece[1:] for piece in pieces):
+    if not any(MARK in piece[1:] for piece in pieces):
         steps.append(_metaspace("never", split=True))
     return {"type": "Sequence", "pretokenizers": steps}
 
@@ -155,7 +154,7 @@ def _pre_tokenizer(pieces):
 def _metaspace(prepend, split):
     return {
         "type": "Metaspace",
-        "replacement": _SPACE,
+        "replacement": MARK,
         "prepend_scheme": prepend,
         "split": split,
     }
@@ -185,7 +184,7 @@ def _post_processor(vocabulary):
 
 
 def _decoder(settings: Settings):
-    steps = [_replace({"String": _SPACE}, " ")]
+    steps = [_replace({"String": MARK}, " ")]
     if settings.byte_fallback:
         steps.append({"type": "ByteFallback"})
     steps.append({"type": "Fuse"})

@@ -10,12 +10,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from decoupled.core.errors import UserError, quoted
+from decoupled.data.sentencepiece_file import MARK
 from decoupled.data.vocabulary import FILE_NAME
 from decoupled.exports.interop.tokenizer_files import TOKENIZER, tokenizer_json
 
-_SPACE = "▁"
 # Steps of a normalizer that change white space only, which SentencePiece changes too.
-_SPACES = (" {2,}", "^ | $", f"[ {_SPACE}]+$", " ", f"^{_SPACE}")
+_SPACES = (" {2,}", "^ | $", f"[ {MARK}]+$", " ", f"^{MARK}")
 # transformers' tokenizer of RemBERT adds these to what sentencepiece.model does.
 _QUOTES = ("``", "''")
 
@@ -55,7 +55,7 @@ def check_unigram(path, tokenizer, vocabulary, notes) -> None:
     prepends = _check_normalizer(path, tokenizer, settings, vocabulary.path, notes)
     for step in steps(tokenizer.get("pre_tokenizer"), "pretokenizers"):
         kind = step.get("type")
-        if kind == "Metaspace" and step.get("replacement", _SPACE) == _SPACE:
+        if kind == "Metaspace" and step.get("replacement", MARK) == MARK:
             # Older files have the second name.
             always = "always" if step.get("add_prefix_space", True) else "never"
             prepends |= step.get("prepend_scheme", always) != "never"
@@ -81,9 +81,9 @@ def _check_normalizer(path, tokenizer, settings, source, notes) -> bool:
         elif kind == "Replace" and pattern in _QUOTES and step.get("content") == '"':
             quotes = True
         elif kind == "Replace" and pattern in _SPACES:
-            if step.get("content") not in ("", " ", _SPACE, 2 * _SPACE):
+            if step.get("content") not in ("", " ", MARK, 2 * MARK):
                 raise UserError(f"{path}: text passes {quoted(str(step))}")
-        elif kind == "Prepend" and step.get("prepend") == _SPACE:
+        elif kind == "Prepend" and step.get("prepend") == MARK:
             prepends = True
         elif kind != "Strip":
             raise UserError(

@@ -14,10 +14,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from decoupled.data.sentencepiece_file import MARK
 from decoupled.data.vocabulary import PAD, UNKNOWN, Vocabulary
 
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
-_WORD_START = "▁"
 # Of BERT's tokenization.py, _is_chinese_char and _is_punctuation.
 _CHINESE = re.compile(
     "[\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0002a6df"
@@ -111,8 +111,8 @@ class WordPieceRows:
             return [self._ids[piece]]
         if index in vocabulary.special_ids:
             return [self._ids["[UNK]"]]
-        starts = piece.startswith(_WORD_START)
-        text = piece.removeprefix(_WORD_START)
+        starts = piece.startswith(MARK)
+        text = piece.removeprefix(MARK)
         if self._rules.lower:
             text = text.lower()
         if self._rules.strips_accents:

@@ -9,8 +9,9 @@ import numpy as np
 from decoupled.core import console, files
 from decoupled.core.errors import UserError
 from decoupled.core.release import tf
+from decoupled.data.sentencepiece_file import MARK
 from decoupled.data.vocabulary import Vocabulary
-from decoupled.data.words import MARK, UNSPACED
+from decoupled.data.words import UNSPACED
 from decoupled.exports.serving.encoder import Encoder, MaskedLm
 from decoupled.exports.serving.saved_model import open_saved_model
 from decoupled.exports.trained_model import open_trained_model

@@ -227,6 +227,19 @@ def test_rows_of_vocab_txt_are_lines_by_line_feeds(bert, vocabulary, end, last, 
     assert rows._parts[vocabulary.piece_to_id("S")] == [5]
 
 
+def test_white_space_at_the_end_of_a_line_is_ignored(bert, vocabulary):
+    """tokenizer.json of transformers 4 has such pieces as they are."""
+    words = wordpieces("S ", "\u2028", "##e\t", "d\rx")
+    (bert.path / "vocab.txt").write_bytes("\n".join(words).encode())
+    _, rows, _ = bert.open(vocabulary.path)
+    assert rows._parts[vocabulary.piece_to_id("S")] == [5]
+    assert rows._parts[vocabulary.piece_to_id("e")] == [7]
+    bert.write(
+        "tokenizer.json", bert_tokenizer(wordpieces("S", "\u2028", "##e", "d\rx"))
+    )
+    assert bert.open(vocabulary.path)[1]._parts == rows._parts
+
+
 def test_ids_in_config_json_do_not_matter_for_wordpieces(bert, vocabulary):
     (bert.path / "vocab.txt").write_text("\n".join(wordpieces()))
     bert.change("config.json", bos_token_id=3)
