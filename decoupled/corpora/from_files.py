@@ -27,7 +27,12 @@ from decoupled.corpora.duplicates import (
     unique_unit,
 )
 from decoupled.corpora.runners import Runner, run_units
-from decoupled.corpora.sources import NO_LANGUAGE, OTHER_LANGUAGE, language_values
+from decoupled.corpora.sources import (
+    NO_LANGUAGE,
+    OTHER_LANGUAGE,
+    language_values,
+    source_of,
+)
 from decoupled.corpora.text_units import TextJob, TextUnit, digests_path, make_units
 
 DUPLICATE = "duplicate document"
@@ -78,6 +83,9 @@ class FilesBuild:
         paths = find_inputs(given)
         self._paths = [path for found in paths.values() for path in found]
         self._settings, self._runner = settings, runner
+        with concurrent.futures.ThreadPoolExecutor(_FILES_AT_ONCE) as pool:
+            # The result is remembered: later calls read nothing.
+            list(pool.map(source_of, self._paths))
         text_units.check_installed(self._paths, settings)
         self._files = _describe_files(paths)
 

@@ -8,6 +8,7 @@ import lzma
 
 import pyarrow
 import pytest
+import sentencepiece
 from hypothesis import given
 from hypothesis import strategies as st
 from pyarrow import parquet
@@ -22,7 +23,7 @@ from decoupled.corpora.sources import (
     language_values,
     source_of,
 )
-from decoupled.corpora.text_lines import NUL_CHARACTERS, clean_sentence
+from decoupled.corpora.text_lines import NUL_CHARACTERS, clean_sentence, normal_form
 
 SETTINGS = TextSettings(
     eval_share=0.0,
@@ -246,6 +247,13 @@ def test_parts_together_are_the_whole(tmp_path, name):
 
 def test_no_line_break_of_any_kind_survives():
     assert clean_sentence("a\u2028b\x0bc\x85d\u00a0e\rf") == "a b c d e f"
+
+
+@given(st.text(st.characters(max_codepoint=0x250, exclude_categories=["Cs"])))
+def test_the_normal_form_is_that_of_a_vocabulary(text):
+    vocabulary = sentencepiece.SentencePieceNormalizer(rule_name="nmt_nfkc")
+    expected = vocabulary.normalize(text).replace("\u2581", " ").strip(" ")
+    assert normal_form(text) == expected
 
 
 def test_half_a_surrogate_pair_is_replaced(tmp_path):

@@ -250,6 +250,13 @@ def test_a_nul_is_named_with_its_line_and_the_command_removes_it(tmp_path):
     assert lines_of(str(tmp_path / "NEW_FILE")) == [*LINES, "ab"]
 
 
+def test_a_binary_file_is_no_text(tmp_path):
+    content = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR"
+    for packed in (content, gzip.compress(content)):
+        with pytest.raises(UserError, match=r"a\.txt: no text file \(NUL bytes, and"):
+            lines_of(write(tmp_path / "a.txt", packed))
+
+
 def test_a_pipe_is_refused_at_once(tmp_path):
     os.mkfifo(tmp_path / "a.txt")
     for path in (tmp_path / "a.txt", "/dev/zero"):

@@ -161,6 +161,14 @@ def test_lines_end_at_line_feeds_only(package):
     assert read["One file"]["de"] == "Eine Datei mit Linien"
 
 
+def test_a_byte_order_mark_is_skipped(package, tmp_path):
+    name = package({"locale/de/LC_MESSAGES/django.po": entry("One file", "Eins hier")})
+    path = tmp_path / name / "locale/de/LC_MESSAGES/django.po"
+    path.write_text(path.read_text(), encoding="utf-8-sig")
+    read = translations(catalog_files.read_catalogs([name]))
+    assert read == {"One file": {"en": "One file", "de": "Eins hier"}}
+
+
 def test_a_nul_is_refused(package):
     name = package({"locale/de/LC_MESSAGES/django.po": entry("One", "E\0ins")})
     with pytest.raises(UserError, match="django.po: not a gettext catalog .a NUL"):
