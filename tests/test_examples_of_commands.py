@@ -28,15 +28,18 @@ from tests.tpu_scripts.cloud import SCRIPTS, dry_run
 ROOT = SCRIPTS.parent
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 FUNCTION = re.compile(r"`tf\.([\w.]+)\(")
-BLOCK = re.compile(r"^```\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 PROGRAMS = ("decoupled", "python", "pip", "tensorboard", "make", "saved_model_cli")
+PROGRAMS += ("apt-get", "dpkg-deb")
 # Of a block of commands, unlike one of output or of a file.
 BEGINNING = re.compile(
     rf"(?:#.*\n|\s)*(?:(?:{'|'.join(PROGRAMS)}|for|export|tpu_scripts/\w+\.sh)\b|\w+=)"
 )
 # A command in a help text or in a gin file, and one in the prose of a document.
 LINE = re.compile(r"^(?:[\w ]*[#$])? *decoupled ([a-z_]+)( .*--.*)$", re.MULTILINE)
-INLINE = re.compile(r"`decoupled ([a-z_]+)( [^`]+)`")
+INLINE = re.compile(
+    r"`decoupled ([a-z_]+)( [^`]+)`|^\w+\$ decoupled ([a-z_]+)( .+)$", re.MULTILINE
+)
 # The name of the program and its arguments, each followed by a null byte, and a line.
 NOTES = """#!/bin/sh
 printf '%s\\0' "${0##*/}" "$@" >>"$NOTES"
@@ -62,7 +65,9 @@ SHORT = {
     "sweep": {
         "SweepConfig.seeds": "(0,)",
         "SweepConfig.pretraining": "('ScheduleConfig.train_steps = 12', "
-        "'ScheduleConfig.warmup_steps = 1', 'TrainingConfig.eval_sequences = 8')",
+        "'ScheduleConfig.warmup_steps = 1', 'TrainingConfig.eval_sequences = 8', "
+        "'TrainingConfig.batch_size = 8', 'MaskingConfig.sequence_length = 16', "
+        "'MaskingConfig.max_predictions = 2')",
         "SweepConfig.finetuning": "('FinetuningConfig.num_epochs = 1', "
         "'FinetuningConfig.max_sequence_length = 32')",
     },
@@ -72,7 +77,11 @@ STEPS = re.compile(r"(steps = |model\.ckpt-)(\d+)00\b")
 
 def noted(folder, text):
     """The commands of a document, as lists of words."""
-    blocks = [block for block in BLOCK.findall(text) if BEGINNING.match(block)]
+    blocks = [
+        block
+        for language, block in BLOCK.findall(text)
+        if not language and BEGINNING.match(block)
+    ]
     if not blocks:
         return []
     programs = [folder / "bin" / name for name in PROGRAMS]
@@ -130,7 +139,8 @@ def elsewhere():
         else:
             continue
         for text in texts_of(path):
-            for name, words in pattern.findall(text):
+            for found in pattern.findall(text):
+                name, words = filter(None, found)
                 yield path.name, name, shlex.split(words)
 
 
