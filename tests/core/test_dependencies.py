@@ -22,7 +22,8 @@ DUMPS = {"mwparserfromhell", "sentencex"}
 @pytest.mark.parametrize(
     "command, modules",
     [
-        ("analyze", {"matplotlib"}),
+        # Sentences may be packed with Zstandard.
+        ("analyze", {"matplotlib", "pyarrow"}),
         ("build_vocabulary", {"matplotlib"}),
         ("convert", set()),
         ("demo", {"django", "matplotlib", "polib"}),
