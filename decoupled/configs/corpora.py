@@ -10,6 +10,10 @@ from decoupled.configs.checks import check_not_negative, check_positive, check_t
 from decoupled.configs.data import SamplingConfig, VocabularyConfig
 from decoupled.core.errors import UserError
 
+# The normalisation of the vocabularies that `build_vocabulary` trains; texts that it
+# makes equal are one text of a corpus.
+NORMALIZATION = "nmt_nfkc"
+
 
 @dataclasses.dataclass(frozen=True)
 class TextSettings:

@@ -11,11 +11,10 @@ import io
 import re
 from collections.abc import Iterator
 
+from decoupled.configs.corpora import NORMALIZATION
 from decoupled.core.errors import UserError
 from decoupled.corpora.unpacking import Damaged, head_of, shown_content, unpacked
 
-# The normalisation of the vocabularies that `build_vocabulary` trains.
-NORMALIZATION = "nmt_nfkc"
 NUL_CHARACTERS = "NUL characters"
 # No text has a line that is longer; a compressed file of zeros has.
 MAX_LINE = 32 << 20

@@ -7,7 +7,7 @@ import time
 from typing import Any
 
 from decoupled.configs import SamplingConfig
-from decoupled.configs.corpora import VocabularySettings
+from decoupled.configs.corpora import NORMALIZATION, VocabularySettings
 from decoupled.core import console, files, gfile, plots
 from decoupled.core.errors import UserError
 from decoupled.core.machine import available_memory, readable_bytes
@@ -20,7 +20,6 @@ from decoupled.corpora.sampling import (
     print_rows,
     sample_sizes,
 )
-from decoupled.corpora.text_lines import NORMALIZATION
 from decoupled.data.fertility import measure_fertility
 from decoupled.data.fertility_plot import plot_fertility
 from decoupled.data.vocabulary import (

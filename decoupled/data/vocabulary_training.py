@@ -23,10 +23,10 @@ from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 from decoupled.configs import VocabularyConfig
+from decoupled.configs.corpora import NORMALIZATION
 from decoupled.core import console, files
 from decoupled.core.errors import UserError
 from decoupled.core.machine import readable_bytes
-from decoupled.corpora.text_lines import NORMALIZATION
 from decoupled.data.vocabulary import (
     PAD,
     SPECIAL,
