@@ -39,7 +39,7 @@ from decoupled.core.release import tf
 from decoupled.data.vocabulary import Vocabulary, vocabulary_path
 from decoupled.exports.serving.encoder import FEATURES
 from decoupled.exports.serving.saved_model import DESCRIPTION, FORMAT, open_saved_model
-from decoupled.exports.trained_model import REMOVED_NAMES
+from decoupled.exports.trained_model import LABELLED, REMOVED_NAMES
 from decoupled.tasks import classification, tagging
 from decoupled.tasks.classification_files import (
     LabelledTexts,
@@ -71,35 +71,26 @@ _WORD_COLUMN = {".conllu": 2}
 _NO_LABEL: dict[type, Column] = {str: "(no label)", int: 10**9}
 
 
+@dataclasses.dataclass(frozen=True)
 class Predictor:
     """An exported model with the code of its task.
 
-    Args:
-      kind: of the task. task: its code. vocabulary: of the model.
-      columns: of the texts in the task's own files; empty if they are unknown.
-      label_column: of the label; None if it is unknown.
-      segments: how many texts an input may have.
-      answers: settings of answers to questions, and most characters of one.
-      model: the SavedModel.
+    kind: of the task. task: its code. vocabulary: of the model.
+    columns: of the texts in the task's own files; empty if they are unknown.
+    label_column: of the label; None if it is unknown.
+    segments: how many texts an input may have.
+    limits: settings of answers to questions, and most characters of one; else None.
+    model: the SavedModel.
     """
 
-    def __init__(
-        self,
-        kind: str,
-        task: FinetuningTask,
-        vocabulary: Vocabulary,
-        columns: Sequence[Column],
-        label_column: Column | None,
-        segments: Sequence[int],
-        answers: tuple[QuestionAnsweringConfig, int | None] | None,
-        model: Any,
-    ):
-        self.kind, self.task, self._vocabulary = kind, task, vocabulary
-        self._columns, self._label_column = tuple(columns), label_column
-        self._segments = segments
-        # The model holds the variables of its functions.
-        self._answers, self._model = answers, model
-        self._call = getattr(model, "predict", model)
+    kind: str
+    task: FinetuningTask
+    vocabulary: Vocabulary
+    columns: Sequence[Column]
+    label_column: Column | None
+    segments: Sequence[int]
+    limits: tuple[QuestionAnsweringConfig, int | None] | None
+    model: Any
 
     def predict(self, inputs: Sequence[Any]) -> list[dict[str, Any]]:
         """A prediction for each input.
@@ -115,6 +106,8 @@ class Predictor:
         Raises:
           UserError: an input is of another form, or the model gives NaN or infinity.
         """
+        if isinstance(inputs, str):
+            raise UserError("inputs: is one text; give a list of texts")
         examples = [self._example(n, item) for n, item in enumerate(inputs, start=1)]
         return self.described(examples, self.answers(examples))
 
@@ -155,13 +148,13 @@ class Predictor:
         answers = []
         for start in starts:
             part = examples[start : start + _EXAMPLES]
-            features = self.task.features(self._vocabulary, part)
+            features = self.task.features(self.vocabulary, part)
             outputs = self._outputs(features)
-            if self._answers is None:
+            if self.limits is None:
                 answers += self.task.answers(part, features, outputs)
             else:
                 logits = (outputs["start_logits"], outputs["end_logits"])
-                answers += scored_answers(part, features, *logits, *self._answers)
+                answers += scored_answers(part, features, *logits, *self.limits)
         return answers
 
     def described(self, examples: list[Any], answers: list[Any]) -> list[dict]:
@@ -190,14 +183,14 @@ class Predictor:
             )
             files.write_text(path, "".join(f"{line}\n" for line in lines))
             return
-        if self._answers is not None:
+        if self.limits is not None:
             answers = [answer.text for answer in answers]
         self.task.write(path, examples, answers)
 
     def _example(self, number: int, item: Any) -> Any:
         """An input of `predict` as an example of the task."""
         is_text = isinstance(item, str)
-        parts = (item,) if is_text else tuple(item)
+        parts = tuple(item) if isinstance(item, list | tuple) else (item,)
         where = f"input {number}"
         if not all(isinstance(part, str) for part in parts):
             raise UserError(f"{where}: is no text, and no list of texts")
@@ -213,8 +206,8 @@ class Predictor:
         return LabelledTexts(parts, None)
 
     def _check_count(self, texts: Sequence[str], where: str) -> None:
-        if len(texts) not in self._segments:
-            wanted = " or ".join(f"{count}" for count in self._segments)
+        if len(texts) not in self.segments:
+            wanted = " or ".join(f"{count}" for count in self.segments)
             raise UserError(
                 f"{where}: the number of texts is {len(texts)}, but this model is for "
                 f"{wanted}; --texts names the columns of an input"
@@ -251,8 +244,8 @@ class Predictor:
         """Reads the columns of texts or words of a file of one's own."""
         ending = os.path.splitext(path)[1]
         # The label says where a row ends if a cell in quotes has a line end.
-        label = None if columns else self._label_column
-        columns = tuple(columns) or self._columns
+        label = None if columns else self.label_column
+        columns = tuple(columns) or self.columns
         if self.kind == TAGGING:
             columns = columns or (_WORD_COLUMN.get(ending, 1),)
         if not columns:
@@ -274,11 +267,12 @@ class Predictor:
         )
         order = np.argsort(-sizes, kind="stable")
         parts = collections.defaultdict(list)
+        call = getattr(self.model, "predict", self.model)
         for start in range(0, len(order), _ROWS):
             rows = order[start : start + _ROWS]
             length = int(sizes[rows].max())
             inputs = {n: tf.constant(features[n][rows, :length]) for n in FEATURES}
-            for name, values in self._numbers(self._call(inputs)).items():
+            for name, values in self._numbers(call(inputs)).items():
                 if self.kind in _OF_TOKENS:
                     values = np.pad(values, [(0, 0), (0, width - length)])
                 parts[name].append(values)
@@ -328,7 +322,7 @@ def open_predictor(export_dir: str) -> Predictor:
     if not isinstance(said, dict) or said.get("format") != FORMAT:
         raise UserError(f"{path}: was not written by decoupled export")
     name = said.get("kind")
-    if name not in _KINDS:
+    if not isinstance(name, str) or name not in _KINDS:
         raise UserError(
             f"--export_dir: {export_dir} is of the kind {name!r} and gives vectors; "
             f"predict is for {', '.join(_KINDS)}"
@@ -340,11 +334,18 @@ def open_predictor(export_dir: str) -> Predictor:
         if vocabulary.fingerprint != said["vocabulary"]["fingerprint"]:
             raise UserError(f"{vocabulary.path}: is not the vocabulary of the model")
         # Earlier exports do not have all of these.
-        about = said.get("task") or {}
-        pairs_fit = said["model"]["type_vocab_size"] > 1
-        segments = about.get("texts") or ([1, 2] if pairs_fit else [1])
+        about, sizes = said.get("task") or {}, said["model"]
+        segments = about.get("texts") or (
+            [1, 2] if sizes["type_vocab_size"] > 1 else [1]
+        )
+        if not {*segments} <= {1, 2}:
+            raise ValueError(f"texts are {segments}")
+        if said["sequence_length"] > sizes["max_positions"]:
+            raise ValueError("sequence_length is more than max_positions")
         kind, columns = _KINDS[name], tuple(about.get("columns", ()))
         label_column = about.get("label_column")
+        if kind in LABELLED and not said["labels"]:
+            raise ValueError("no labels")
         answers = _answers(said["answers"]) if kind == QUESTION_ANSWERING else None
         task = _task(
             kind,

@@ -138,7 +138,7 @@ def test_answers_are_those_of_the_evaluation_and_scores_are_finite(reader, tmp_p
     inputs = [(question, context) for context in CONTEXTS for question in asked[:4]]
     questions = [Question(str(n), *pair, ()) for n, pair in enumerate(inputs, start=1)]
     model = open_predictor(str(folder))
-    vocabulary = model._vocabulary
+    vocabulary = model.vocabulary
     features = question_features(vocabulary, questions, LENGTH, SETTINGS)
     starts, ends = np.moveaxis(token_logits(encoder, head, features), -1, 0)
     expected = best_answers(questions, features, starts, ends, SETTINGS)
@@ -287,6 +287,8 @@ def test_the_input_is_not_overwritten(numbers, tmp_path):
 @pytest.mark.parametrize(
     "kind, inputs, message",
     [
+        ("numbers", "a text", "inputs: is one text; give a list of texts"),
+        ("numbers", [3], "input 1: is no text, and no list of texts"),
         ("tagger", ["a text"], "input 1: is not a list of one or more words"),
         ("tagger", [["a"], []], "input 2: is not a list of one or more words"),
         ("reader", ["a text"], "input 1: is not a pair of question and context"),
@@ -312,6 +314,8 @@ def test_models_of_vectors_and_damaged_folders_are_refused(
         ("format", "x", "was not written by decoupled export"),
         ("vocabulary", {"fingerprint": "x"}, "is not the vocabulary of the model"),
         ("sequence_length", None, "damaged"),
+        ("sequence_length", 10**9, "damaged .sequence_length is more than"),
+        ("task", {"texts": "12"}, "damaged"),
     ]:
         (copy / "export.json").write_text(json.dumps(described | {name: value}))
         with pytest.raises(UserError, match=message):
@@ -321,6 +325,6 @@ def test_models_of_vectors_and_damaged_folders_are_refused(
 def test_numbers_that_are_not_finite_are_refused(numbers):
     *_, folder = numbers
     model = open_predictor(str(folder))
-    model._model.variables[0].assign(np.nan * model._model.variables[0])
+    model.model.variables[0].assign(np.nan * model.model.variables[0])
     with pytest.raises(UserError, match="the model gives NaN or infinity"):
         model.predict(["a text"])
