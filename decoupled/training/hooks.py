@@ -100,18 +100,25 @@ class SaveCheckpoints(CountingHook):
             sync_checkpoint(prefix)
             gfile.sync(os.path.join(os.path.dirname(prefix), CHECKPOINT_LIST))
         except gfile.OpError as error:
-            folder = os.path.dirname(self._path)
-            if not gfile.isdir(folder):
-                raise UserError(
-                    f"{folder}: is gone: something else removed it while this command "
-                    "trained; run it again"
-                ) from error
+            self._check_folder(error)
             self._remove_parts()
             raise UserError(
                 f"{self._path}-{self.step}: cannot be saved ({files.reason(error)}); "
                 "what was saved before is whole: make room, and run again to go on"
             ) from error
+        except ValueError as error:
+            # The Saver's error for a folder that does not exist.
+            self._check_folder(error)
+            raise
         self._saved = self.step
+
+    def _check_folder(self, error):
+        folder = os.path.dirname(self._path)
+        if not gfile.isdir(folder):
+            raise UserError(
+                f"{folder}: is gone: something else removed it while this command "
+                "trained; run it again"
+            ) from error
 
     def _remove_parts(self):
         """Removes the parts of a checkpoint that could not be written."""
