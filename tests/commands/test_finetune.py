@@ -152,7 +152,8 @@ def test_a_folder_belongs_to_its_initial_weights_and_settings(folder):
         for name, value in weights.items():
             writer.add(name, value + (1 if value.dtype == np.float32 else 0))
     try:
-        with pytest.raises(UserError, match="data.init_checkpoint_sha256 is "):
+        told = rf"model.ckpt-{PRETRAINED_STEPS} has changed since the run began; use"
+        with pytest.raises(UserError, match=told):
             tune(folder, "bound", "train", **short)
     finally:
         shutil.rmtree(folder / "pretrained")
