@@ -215,7 +215,7 @@ def test_commands_take_their_flags(given):
     [
         ("pretrain --model_dir=a --mode_dir=b ...", "--mode_dir=b: 'mode_dir'"),
         ("convert to_hugging --model_dir=a", "convert has no 'to_hugging'"),
-        ("predict --model_dir=a", "there is no such command"),
+        ("guess --model_dir=a", "there is no such command"),
         ("retrieve --task=xnli", "--task=xnli: value should be one of"),
         ("finetune DIR --task=own", "DIR: "),
         ("reproduce --size=large", "--size=large: "),

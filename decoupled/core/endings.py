@@ -52,7 +52,7 @@ _name, _resuming = "decoupled", ""
 
 
 def call_command(name: str) -> None:
-    """Gives the name that begins the last line, such as "decoupled analyze weat"."""
+    """Gives the name that begins the last line, such as "decoupled analyze spectrum"."""
     global _name
     _name = name
 
@@ -68,6 +68,7 @@ def end(work: Callable[[], int | None]) -> NoReturn:
 
     docs/configuration.md lists the codes. An exception that is a defect is raised.
     """
+    call_command("decoupled")
     try:
         _handle_interrupts()
         _open_streams()

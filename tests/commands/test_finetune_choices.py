@@ -415,7 +415,7 @@ def check_restores(run):
     prefix = chosen_prefix(run, None)
     to_huggingface(run, prefix, f"{run}/huggingface", encoder_only=False)
     encoder, config = open_model(run), retrieval(max_sequence_length=12)
-    assert encoder.checkpoint == prefix == f"{run}/best/model.ckpt-4"
+    assert encoder.weights.path == prefix == f"{run}/best/model.ckpt-4"
     assert layer_vectors(encoder, ["text kept"], config).any()
 
 

@@ -318,12 +318,11 @@ def test_it_is_known_which_flags_are_paths():
         capture_output=True, text=True, check=True, timeout=120,
     )  # fmt: skip
     assert json.loads(done.stdout) == [
-        *("attributes_a", "attributes_b", "branch_from", "cache_dir", "centre_on"),
-        *("checkpoint", "compiler", "corpus_dir", "data_dir", "document"),
-        *("export_dir", "feature_dir", "finetuned_dir", "gin_file"),
-        *("gin_location_prefix", "hf_dir", "init_checkpoint", "input", "json"),
-        *("label_folder", "layouts", "model_dir", "new_model_dir", "output"),
-        *("output_dir", "pairs", "prediction_folder", "records_dir", "sentences"),
-        *("source", "sweep_dir", "target", "targets_x", "targets_y", "texts"),
-        *("vocabulary", "word_pairs", "work_dir"),
+        *("branch_from", "cache_dir", "centre_on", "checkpoint", "compiler"),
+        *("corpus_dir", "data_dir", "document", "export_dir", "feature_dir"),
+        *("finetuned_dir", "gin_file", "gin_location_prefix", "hf_dir"),
+        *("init_checkpoint", "input", "json", "label_folder", "layouts"),
+        *("model_dir", "new_model_dir", "output", "output_dir", "pairs"),
+        *("prediction_folder", "records_dir", "sentences", "source", "sweep_dir"),
+        *("target", "texts", "vocabulary", "word_pairs", "work_dir"),
     ]

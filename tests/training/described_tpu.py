@@ -7,6 +7,8 @@ is finalized. What a session would do with the graph is not shown.
 
 import collections
 import contextlib
+import os
+import shutil
 import sys
 from typing import NamedTuple
 from unittest import mock
@@ -99,6 +101,8 @@ def build(mode, graph, input_fn, folder, slice_type="v2-8", hosts=1, **training)
       Built.
     """
     init_checkpoint = training.pop("init_checkpoint", None)
+    if mode == "predict":
+        shutil.copytree(os.path.dirname(init_checkpoint), folder, dirs_exist_ok=True)
     spec = run_spec(folder, iterations_per_loop=5, **training)
     spec = spec._replace(tpu=ADDRESS, init_checkpoint=init_checkpoint)
     calls = {

@@ -73,7 +73,7 @@ def test_one_label_without_problem_type_is_said_to_be_a_regression(described):
         ({"id2label": {"0": "a", "00": "c"}}, "does not number labels.*00"),
         ({"id2label": {"0": "a", "x": "c"}}, "does not number labels.*x"),
         ({"id2label": ["a", "b"]}, "does not number labels"),
-        ({"id2label": {"0": "a", "1": 7}}, "'7' is not a text"),
+        ({"id2label": {"0": "a", "1": 7}}, "label 7 is not a text"),
         ({"id2label": {"0": "a", "1": "a"}}, "'a' occurs twice"),
         ({"id2label": {"0": "caf\u00e9", "1": "cafe\u0301"}}, "look the same"),
         ({"id2label": {"0": "a", "1": " "}}, "shows no character"),
