@@ -52,7 +52,7 @@ _name, _resuming = "decoupled", ""
 
 
 def call_command(name: str) -> None:
-    """Gives the name that begins the last line, such as "decoupled analyze spectrum"."""
+    """Gives the name that begins the last line, such as "decoupled plan"."""
     global _name
     _name = name
 
