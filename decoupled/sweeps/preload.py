@@ -9,7 +9,8 @@ first session, eager operation or dataset, but not when TensorFlow is imported (
 with 2.15 and 2.21). OpenBLAS, which NumPy and SciPy use, starts threads when it is
 loaded. It ends them before each fork by its own handler, and parent and child start
 them again when they multiply. So this process is forked once without a job, and its
-threads are counted. If one is left, jobs start Python anew (`CAN_FORK`).
+threads are counted. If one is left, jobs start Python anew (`CAN_FORK`). They also do
+so where there is a GPU: the import initializes CUDA, which no fork can use.
 """
 
 import contextlib
@@ -55,7 +56,13 @@ def _prepare() -> bool:
     # The garbage collector would write to every object, and so copy all memory per
     # fork.
     gc.freeze()
-    return _is_single_thread()
+    return _is_forkable()
+
+
+def _is_forkable():
+    from decoupled.core.release import tf
+
+    return not tf.config.list_physical_devices("GPU") and _is_single_thread()
 
 
 def _is_single_thread():

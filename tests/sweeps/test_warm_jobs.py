@@ -251,3 +251,11 @@ def test_the_server_counts_its_threads(tmp_path, monkeypatch):
     assert preload._is_single_thread()
     (tmp_path / "2").mkdir()
     assert not preload._is_single_thread()
+
+
+def test_the_server_does_not_fork_where_cuda_is_initialized(monkeypatch):
+    monkeypatch.setattr(preload, "_is_single_thread", lambda: True)
+    monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: [])
+    assert preload._is_forkable()
+    monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: [kind])
+    assert not preload._is_forkable()
