@@ -102,7 +102,8 @@ class FinetuningRun(NamedTuple):
         steps = graph.schedule.train_steps
         shape = BatchShape(graph.network.task, (), None)
         done = checkpoint_step(latest_complete(self.folder))
-        settings = run_folder.resumable_settings(self.config, ("training", "mesh"))
+        own = self.config._replace(training=self.spec.training)
+        settings = run_folder.resumable_settings(own, ("training", "mesh"))
         run_folder.note_settings(self.folder, settings, done, steps)
         if done < steps:
             graphs = math.ceil(steps / every) if every else 1
@@ -301,17 +302,19 @@ class FinetuningRun(NamedTuple):
 
     def _score_anew_if_dev_has_changed(self):
         """Scores of two different dev files cannot be compared."""
-        changed = self._changes_of_dev()
-        if not changed:
-            return
-        path, dropped = os.path.join(self.folder, SCORES), len(self.scores().by_step)
-        console.say(
-            f"{path}: {in_words(changed)}; the best and the newest checkpoint are "
-            f"evaluated again, without the other scores of {dropped} evaluations"
-        )
-        write_scores(self.folder, Scores({}, {}, False, self._dev_hashes()))
-        if files.exists(os.path.join(self.folder, BEST, CHECKPOINT_LIST)):
-            self._evaluate_dev(os.path.join(self.folder, BEST))
+        if changed := self._changes_of_dev():
+            path, dropped = os.path.join(self.folder, SCORES), self.scores().by_step
+            console.say(
+                f"{path}: {in_words(changed)}; the best and the newest checkpoint are "
+                f"evaluated again, without the other scores of {len(dropped)} "
+                "evaluations"
+            )
+            write_scores(self.folder, Scores({}, {}, False, self._dev_hashes()))
+        best = os.path.join(self.folder, BEST)
+        has_best = self.selecting and files.exists(os.path.join(best, CHECKPOINT_LIST))
+        # Also after a kill between the two: a worse checkpoint would replace it.
+        if has_best and not self.scores().by_step:
+            self._evaluate_dev(best)
 
     def _evaluate_dev(self, folder=None):
         """Evaluates the newest checkpoint of a folder, by default the run's own."""

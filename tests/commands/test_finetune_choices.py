@@ -212,6 +212,17 @@ def test_complete_runs_are_not_repeated(grid, folder, capsys):
     assert read(grid / "results.json") == results
 
 
+def test_a_run_is_not_said_to_have_the_first_seed_of_a_command(
+    grid, folder, tmp_path, capsys
+):
+    copy = shutil.copytree(grid, tmp_path / "grid")
+    rate = read(copy / "results.json")["learning_rate"]
+    capsys.readouterr()
+    tune(folder, copy, "train", learning_rates=(rate,), seed=4)
+    printed = capsys.readouterr().out
+    assert "seed_4: complete at step" in printed and "seed was" not in printed
+
+
 def test_results_follow_the_files_and_the_best_run(grid, folder, tmp_path, capsys):
     copy = tmp_path / "grid"
     shutil.copytree(grid, copy)
@@ -397,6 +408,35 @@ def test_the_best_checkpoint_outlives_later_ones_and_a_kill(
     assert results["checkpoint"] == "best/model.ckpt-4"
 
     check_restores(str(tmp_path))
+
+
+def test_a_kill_after_a_change_of_dev_keeps_the_best_checkpoint(
+    folder, tmp_path, dev_scores, monkeypatch
+):
+    settings = dict(eval_every_steps=4, keep_checkpoint_max=1)
+    shutil.copytree(folder / "data", tmp_path / "data")
+    run, data = tmp_path / "run", tmp_path / "data"
+    dev_scores[:] = [90.0, 80.0]
+    tune(folder, run, "train", data=data, **settings)
+    (data / "xnli/dev-en.tsv").write_text(pairs("en", copies=2))
+
+    def kill(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        # After the scores of the earlier file were dropped.
+        patch.setattr("decoupled.runs.finetuning_run.answer_languages", kill)
+        with pytest.raises(KeyboardInterrupt):
+            tune(folder, run, "train", data=data, **settings)
+    assert read(run / "dev.json")["evaluations"] == []
+    dev_scores[:] = [70.0, 60.0]
+    tune(folder, run, "train", data=data, **settings)
+    dev = read(run / "dev.json")
+    assert [(row["global_step"], row["headline"]) for row in dev["evaluations"]] == [
+        (4, 70.0),
+        (STEPS, 60.0),
+    ]
+    assert selected_checkpoint(str(run)).prefix == f"{run}/best/model.ckpt-4"
 
 
 def test_training_alone_says_that_it_found_nothing_better(
