@@ -317,3 +317,14 @@ def test_cores_are_counted_in_one_place():
         if name.endswith("cpu_count")
     }
     assert counting == {PACKAGE / "core" / "machine.py"}
+
+
+def test_temporary_folders_are_made_in_one_place():
+    """`files.scratch_folder`: otherwise a command that ends well misses its files."""
+    making = {
+        path
+        for path in SOURCES
+        for name, _ in calls_of(path)
+        if name in ("tempfile.TemporaryDirectory", "tempfile.mkdtemp")
+    }
+    assert making == {PACKAGE / "core" / "files.py"}

@@ -13,7 +13,6 @@ distances are computed in blocks.
 import dataclasses
 import os
 import re
-import tempfile
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -25,6 +24,7 @@ from decoupled.analyses.sentence_vectors import check_lengths, encode_texts
 from decoupled.configs import RetrievalConfig
 from decoupled.core import console, gfile, plots
 from decoupled.core.errors import UserError
+from decoupled.core.files import scratch_folder
 from decoupled.metrics.neighbours import wilson_interval
 from decoupled.xtreme.parallel_sentences import read_parallel
 
@@ -147,7 +147,7 @@ def vectors_by_layer(
 
     Every text is encoded once; the vectors of all layers are stored on disk.
     """
-    with tempfile.TemporaryDirectory() as folder:
+    with scratch_folder() as folder:
         stored = _LayersOnDisk(folder, model.config.hidden_size)
         layers = range(model.config.num_layers + 1)
         for places, pooled in encode_texts(model, texts, layers, config):

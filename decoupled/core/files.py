@@ -12,6 +12,7 @@ import io
 import json
 import os
 import re
+import tempfile
 import uuid
 from collections.abc import Iterator, Mapping
 from typing import IO, TYPE_CHECKING, Any
@@ -88,6 +89,22 @@ def temporary_name(path: str) -> str:
 def is_temporary(path: str) -> bool:
     """True for a name made by `temporary_name`: the leftover of a killed process."""
     return _TEMPORARY.search(path.rstrip("/")) is not None
+
+
+@contextlib.contextmanager
+def scratch_folder(parent: str | None = None) -> Iterator[str]:
+    """Yields a new local folder that is removed after the block.
+
+    `tempfile` alone would leave its files in `gfile.lost_files`.
+
+    Args:
+      parent: the folder to make it in; None takes the system's.
+    """
+    with tempfile.TemporaryDirectory(prefix="decoupled-", dir=parent) as folder:
+        try:
+            yield folder
+        finally:
+            gfile.rmtree(folder)
 
 
 def remove_temporaries(folder: str) -> None:

@@ -2,7 +2,6 @@
 
 import pathlib
 import subprocess
-import tempfile
 from typing import NamedTuple
 
 from decoupled.configs import PretrainConfig
@@ -52,7 +51,7 @@ def compile_step(python: str, run: PretrainConfig, tpu: Slice) -> Compiled:
         refuses the program.
     """
     specs = feature_specs(run.masking, run.training.batch_size)
-    with tempfile.TemporaryDirectory() as folder:
+    with files.scratch_folder() as folder:
         build_step_graph(pretraining_graph(run), specs, tpu).export().write(folder)
         say(f"compiling for {tpu.name}; a model of 32 layers takes some 3 minutes")
         topology = f"{tpu.name.partition('-')[0]}:{'x'.join(map(str, tpu.chips))}"

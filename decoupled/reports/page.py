@@ -6,7 +6,6 @@ A folder beside the page has the pictures, and the page of the runs that numbers
 
 import os
 import re
-import tempfile
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -58,7 +57,7 @@ class Page:
 
     def picture(self, name: str, plot: Callable[..., list[str]], result: Any) -> None:
         """Draws plot(result, stem) beside the page; nothing without matplotlib."""
-        with tempfile.TemporaryDirectory() as folder:
+        with files.scratch_folder() as folder:
             drawn = plots.draw(plot, result, os.path.join(folder, name))
             for path in drawn:
                 if path.endswith(self._formats):

@@ -31,6 +31,20 @@ def test_json_keeps_the_order_of_keys_and_is_not_escaped(tmp_path):
     assert files.read_json(path) == {"z": 1, "a": "ü"}
 
 
+def test_files_of_a_scratch_folder_are_not_lost(tmp_path):
+    gfile.forget_written()
+    with files.scratch_folder(str(tmp_path)) as folder:
+        assert os.path.dirname(folder) == str(tmp_path)
+        files.write_text(f"{folder}/below.txt", "a")
+    assert gfile.lost_files() == [] and list(tmp_path.iterdir()) == []
+
+
+def test_a_scratch_folder_is_removed_after_an_error():
+    with pytest.raises(KeyboardInterrupt), files.scratch_folder() as folder:
+        raise KeyboardInterrupt
+    assert not os.path.exists(folder)
+
+
 def test_a_file_appears_only_when_it_is_complete(tmp_path):
     path = tmp_path / "a.txt"
     with files.atomic_write(str(path)) as handle:

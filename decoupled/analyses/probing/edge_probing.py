@@ -9,7 +9,6 @@ This is edge probing (Tenney et al. 2019). Its variants are:
 
 import dataclasses
 import os
-import tempfile
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -219,7 +218,7 @@ def _add_items(task, described, items, arrays):
 def _cache(folder):
     if folder:
         files.make_folder(folder)
-    return tempfile.TemporaryDirectory(prefix="decoupled-probing-", dir=folder)
+    return files.scratch_folder(folder)
 
 
 def _prepare(model, encoder, read, folder, max_tokens) -> dict[str, ProbingData]:

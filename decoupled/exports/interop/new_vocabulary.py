@@ -16,7 +16,6 @@ import dataclasses
 import itertools
 import math
 import os
-import tempfile
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -86,7 +85,7 @@ def trim_vocabulary(
     chosen = _languages(corpus, languages)
     kept = _used(old, corpus, chosen, min_count)
     rows = Rows([[index] for index in kept], len(kept))
-    with tempfile.TemporaryDirectory() as folder:
+    with files.scratch_folder() as folder:
         path = os.path.join(folder, FILE_NAME)
         with files.atomic_write(path, "wb") as handle:
             handle.write(with_pieces(old.model_bytes, set(kept)))
