@@ -51,8 +51,11 @@ def _files_of(path):
         return [manifest]
     if files.exists(os.path.join(path, files.CHECKPOINT_LIST)):
         return [p for one in _INDEXES for p in gfile.glob(f"{path}/", one)]
-    found = gfile.walk(path)
-    return sorted(os.path.join(at, name) for at, _, names in found for name in names)
+    return sorted(
+        os.path.join(parent, name)
+        for parent, _, names in gfile.walk(path)
+        for name in names
+    )
 
 
 def read_results(path: str, wanted: dict[str, Any]) -> dict[str, Any] | None:
@@ -75,27 +78,27 @@ def changes(saved: Any, wanted: dict[str, Any]) -> list[str]:
     """How `wanted` differs from an entry MADE_FROM, a sentence each."""
     if not isinstance(saved, dict) or not isinstance(saved.get("files"), dict):
         return ["it does not say from which files it was computed"]
-    # As the file has it, which knows lists alone, and no tuples.
-    wanted, found = files.parse_json(json.dumps(wanted)), []
+    # JSON has no tuples: the file has lists in their place.
+    wanted, changed = files.parse_json(json.dumps(wanted)), []
     if saved.get("checkpoint") != wanted.get("checkpoint"):
-        found.append("the checkpoint is another one")
+        changed.append("the checkpoint is another one")
     before, now = saved["files"], wanted["files"]
     for name in sorted(before.keys() | now.keys()):
         if name not in now:
-            found.append(f"{name} is gone")
+            changed.append(f"{name} is gone")
         elif name not in before:
-            found.append(f"{name} is new")
+            changed.append(f"{name} is new")
         elif before[name] != now[name]:
-            found.append(f"{name} has changed")
+            changed.append(f"{name} has changed")
     settings = differences("", saved.get("settings"), wanted.get("settings"))
-    return found + [f"{name} was {old}, is {new}" for name, old, new in settings]
+    return changed + [f"{name} was {old}, is {new}" for name, old, new in settings]
 
 
 def in_words(changed: list[str]) -> str:
     """The first of several changes, and the number of the others."""
     more = len(changed) - _SHOWN_CHANGES
-    told = ", ".join(changed[:_SHOWN_CHANGES])
-    return f"{told} and {more} more changes" if more > 0 else told
+    words = ", ".join(changed[:_SHOWN_CHANGES])
+    return f"{words} and {more} more changes" if more > 0 else words
 
 
 def differences(name: str, saved: Any, wanted: Any) -> Iterator[tuple[str, str, str]]:

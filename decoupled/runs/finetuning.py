@@ -161,8 +161,8 @@ class Finetuning:
         """Whether the answers below the folder of all runs are those of this run."""
         if not self._several:
             return True
-        told = read_results(os.path.join(self.folder, RESULTS), run.made_from())
-        if told is None or told | _described(run, self.folder) != told:
+        results = read_results(os.path.join(self.folder, RESULTS), run.made_from())
+        if results is None or results | _described(run, self.folder) != results:
             return False
         return not run.missing_answers(self.folder)
 

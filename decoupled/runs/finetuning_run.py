@@ -102,8 +102,8 @@ class FinetuningRun(NamedTuple):
         steps = graph.schedule.train_steps
         shape = BatchShape(graph.network.task, (), None)
         done = checkpoint_step(latest_complete(self.folder))
-        own = self.config._replace(training=self.spec.training)
-        settings = run_folder.resumable_settings(own, ("training", "mesh"))
+        config = self.config._replace(training=self.spec.training)
+        settings = run_folder.resumable_settings(config, ("training", "mesh"))
         run_folder.note_settings(self.folder, settings, done, steps)
         if done < steps:
             graphs = math.ceil(steps / every) if every else 1
@@ -228,19 +228,26 @@ class FinetuningRun(NamedTuple):
         results = read_results(path, self.made_from())
         if results is None:
             return None
-        scored = {
-            (split, name) for split in run_folder.SPLITS for name in results[split]
-        }
-        missing = self.missing_answers(self.folder)
-        if scored != set(self.data.files_to_answer()) or missing:
-            why = f"{missing[0]} is missing" if missing else "it has other languages"
-            console.say(f"{path}: evaluated again: {why}")
+        if lack := self._lack(results):
+            console.say(f"{path}: evaluated again: {lack}")
             return None
-        step = results["global_step"]
+        step = self.selected().step
         console.say(
             f"{path}: of step {step} already, reused; --mode=eval evaluates again"
         )
         return results
+
+    def _lack(self, results):
+        """What results.json or the answers lack, in words, or ""."""
+        if not all(isinstance(results.get(split), dict) for split in run_folder.SPLITS):
+            return "it lacks the scores of dev or test files"
+        scored = {
+            (split, name) for split in run_folder.SPLITS for name in results[split]
+        }
+        if scored != set(self.data.files_to_answer()):
+            return "it has other languages"
+        missing = self.missing_answers(self.folder)
+        return f"{missing[0]} is missing" if missing else ""
 
     def missing_answers(self, folder: str) -> list[str]:
         """The files of answers that `folder` lacks."""

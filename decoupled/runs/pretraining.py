@@ -439,7 +439,7 @@ def _trunk(path, folder, description, config, contents) -> str | None:
         return None
     prefix = find_checkpoint(path)
     trunk = path if gfile.isdir(path) else os.path.dirname(path)
-    differing = run_folder.told_differences(trunk, description, contents)
+    differing = run_folder.differences_in_words(trunk, description, contents)
     if differing:
         raise UserError(
             f"--branch_from: {path} is of another run: {'; '.join(differing)}; a "

@@ -162,7 +162,7 @@ def claim(
         saved = files.read_json(path)
         _described(path, saved)
         contents = {"vocabulary.fingerprint": vocabulary} | dict(contents or {})
-        differing = _told_differences(saved, wanted, contents)
+        differing = _differences_in_words(saved, wanted, contents)
         if not differing:
             return
         if reading or holds_results(model_dir):
@@ -172,7 +172,7 @@ def claim(
             )
         aside = _set_events_aside(model_dir)
         console.say(
-            f"{path}: of another model, of which nothing was saved; it is replaced"
+            f"{path}: describes another model, which has saved nothing; it is replaced"
             + (f"; its event files are in {aside}" if aside else "")
         )
     elif files.exists(os.path.join(model_dir, CHECKPOINT_LIST)):
@@ -188,7 +188,7 @@ def claim(
     files.write_json(path, wanted)
 
 
-def _told_differences(saved, wanted, contents) -> list[str]:
+def _differences_in_words(saved, wanted, contents) -> list[str]:
     """How a description differs: "model.num_layers is 2, not 4", or, for an entry of
     `contents`, "FILE has changed since the run began"."""
     data = wanted["data"]
@@ -203,7 +203,7 @@ def _told_differences(saved, wanted, contents) -> list[str]:
     ]
 
 
-def told_differences(
+def differences_in_words(
     model_dir: str, description: ModelDir, contents: Mapping[str, str] | None = None
 ) -> list[str]:
     """How a folder's config.json differs, see `claim`.
@@ -211,7 +211,7 @@ def told_differences(
     Raises:
       UserError: it is missing, or not a description of a model of this version.
     """
-    return _told_differences(
+    return _differences_in_words(
         _as_json(read(model_dir)), _as_json(description), contents or {}
     )
 

@@ -209,9 +209,9 @@ def _has_two_texts(example: Any) -> bool:
 def _limit_in_words(limit: str, beyond: dict[str, float | None]) -> str:
     known = {name: share for name, share in beyond.items() if share is not None}
     lost = [f"{name} {share:.2%}" for name, share in known.items() if share]
-    told = f"an answer has at most {limit}; "
+    most = f"an answer has at most {limit}; "
     if not lost:
-        return f"{told}no right answer is longer"
+        return f"{most}no right answer is longer"
     others = len(known) - len(lost)
     rest = f"; none in the other files ({others})" if others else ""
-    return f"{told}longer right answers are lost: {', '.join(lost)}{rest}"
+    return f"{most}longer right answers are lost: {', '.join(lost)}{rest}"

@@ -334,6 +334,20 @@ def test_answers_that_are_gone_are_written_again(grid, folder, tmp_path, capsys)
     assert capsys.readouterr().out.count("reused") == 1
 
 
+def test_results_without_scores_are_written_again(grid, folder, tmp_path, capsys):
+    copy, _, go_on = copy_of(folder, grid, tmp_path)
+    results = read(copy / "results.json")
+    best = copy / results["checkpoint"]
+    damaged = best.parent / "results.json"
+    whole = read(damaged)
+    damaged.write_text(json.dumps(whole | {"test": None}))
+    capsys.readouterr()
+    go_on()
+    said = f"{damaged}: evaluated again: it lacks the scores of dev or test files\n"
+    assert said in capsys.readouterr().out
+    assert read(damaged) == whole and read(copy / "results.json") == results
+
+
 def test_a_mistake_in_the_last_file_leaves_the_results_as_they_were(grid, folder):
     shutil.copytree(folder / "data", folder / "broken")
     (folder / "broken/xnli/test-sw.tsv").write_text("neno\tneutral\tneno\tneno\n")

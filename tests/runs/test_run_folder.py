@@ -148,8 +148,8 @@ def test_a_folder_in_which_nothing_was_saved_binds_nobody(
     assert run_folder.read(folder) == other
     assert files.read_bytes(run_folder.vocabulary_path(folder)) == b"others"
     assert capsys.readouterr().out == (
-        f"{folder}/config.json: of another model, of which nothing was saved; it is "
-        "replaced\n"
+        f"{folder}/config.json: describes another model, which has saved nothing; it "
+        "is replaced\n"
     )
 
 

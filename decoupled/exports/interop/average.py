@@ -62,7 +62,7 @@ def average(
     for run in others:
         own = run.description
         wanted = first.description._replace(command=own.command, data=own.data)
-        if differing := run_folder.told_differences(run.folder, wanted):
+        if differing := run_folder.differences_in_words(run.folder, wanted):
             raise UserError(
                 f"{run.prefix}: another model than {first.prefix}: "
                 f"{'; '.join(differing)}; average checkpoints of one model"
