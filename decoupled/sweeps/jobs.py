@@ -193,9 +193,20 @@ class Job(NamedTuple):
         return [one.removeprefix(start) for one in given]
 
     def made_from(self, seen: dict[str, str] | None = None) -> dict[str, Any]:
-        """The contents of the files that the job reads, gin files among them."""
+        """The contents of the files that the job reads, gin files among them.
+
+        Of the files of a task only the names: `_changes_of_task` compares the contents.
+        """
         settings = gin_files.with_includes(self.values("gin_file"))
-        return {"files": hash_files([*settings, *self.reads], seen=seen)}
+        hashes = hash_files([*settings, *self.reads], seen=seen)
+        for parent, task in zip(
+            self.values("data_dir"), self.values("task"), strict=False
+        ):
+            folder = os.path.join(parent, task)
+            if gfile.isdir(folder):
+                names = "\n".join(sorted(gfile.listdir(folder)))
+                hashes[f"the list of files in {folder}"] = files.fingerprint(names)
+        return {"files": hashes}
 
     def conflicts(self) -> list[str]:
         """Settings in which the folder's finished model differs from this job.

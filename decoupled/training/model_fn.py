@@ -55,7 +55,7 @@ class RunSpec(NamedTuple):
 
     model_dir: where checkpoints and events go. training: bookkeeping.
     init_checkpoint: prefix that a new run starts from, or None.
-    say: prints a line. stop: the SIGTERM hook.
+    say: prints a line. stop: ends training on a signal.
     cluster: the processes that the mesh spans, or None for this one.
     tpu: the TPU that the run is on, or None.
     """

@@ -131,6 +131,22 @@ def test_a_fine_tuning_is_not_complete_once_a_file_of_its_task_has_changed(tmp_p
     assert job.changes() == ["xnli/test-en.tsv is gone"]
 
 
+def test_a_fine_tuning_is_not_complete_once_its_task_has_a_new_file(tmp_path):
+    task = tmp_path / "data" / "xnli"
+    task.mkdir(parents=True)
+    (task / "test-en.tsv").write_text("ab")
+    arguments = ("--task=xnli", f"--data_dir={tmp_path}/data")
+    job = Job("finetune", "a", str(tmp_path / "run"), arguments, ())
+    files.make_folder(job.folder)
+    job.record(1.0, job.made_from())
+    assert job.is_complete()
+    (task / "test-sw.tsv").write_text("cd")
+    assert job.changes() == [f"the list of files in {task} has changed"]
+    assert not job.is_complete()
+    job.record(1.0, job.made_from())
+    assert job.is_complete()
+
+
 def test_a_job_follows_the_gin_files_that_its_settings_come_from(tmp_path):
     base, row = tmp_path / "base.gin", tmp_path / "row.gin"
     base.write_text("A = 1\n")
