@@ -66,6 +66,7 @@ _EXAMPLES = 64
 _ROWS = 32
 _LINES = ".txt"
 _OF_TOKENS = (TAGGING, QUESTION_ANSWERING)
+# The first column numbers the words.
 _WORD_COLUMN = {".conllu": 2}
 # No file has such a column.
 _NO_LABEL: dict[type, Column] = {str: "(no label)", int: 10**9}
@@ -246,8 +247,8 @@ class Predictor:
         # The label says where a row ends if a cell in quotes has a line end.
         label = None if columns else self.label_column
         columns = tuple(columns) or self.columns
-        if self.kind == TAGGING:
-            columns = columns or (_WORD_COLUMN.get(ending, 1),)
+        if self.kind == TAGGING and columns in ((), (1,)):
+            columns = (_WORD_COLUMN.get(ending, 1),)
         if not columns:
             raise UserError(
                 f"--texts: name the column of {path} with the text, or the two of a "
