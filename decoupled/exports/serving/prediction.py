@@ -39,7 +39,7 @@ from decoupled.core.release import tf
 from decoupled.data.vocabulary import Vocabulary, vocabulary_path
 from decoupled.exports.serving.encoder import FEATURES
 from decoupled.exports.serving.saved_model import DESCRIPTION, FORMAT, open_saved_model
-from decoupled.exports.trained_model import LABELLED, REMOVED_NAMES
+from decoupled.exports.trained_model import LABELLED
 from decoupled.tasks import classification, tagging
 from decoupled.tasks.classification_files import (
     LabelledTexts,
@@ -317,7 +317,7 @@ def open_predictor(export_dir: str) -> Predictor:
         raise UserError(
             f"--export_dir: {export_dir} has no {DESCRIPTION}; give the folder that "
             "decoupled export wrote, and not a SavedModel in it such as "
-            f"{', '.join(REMOVED_NAMES)}"
+            f"{', '.join(_KINDS)}"
         )
     said = files.read_json(path)
     if not isinstance(said, dict) or said.get("format") != FORMAT:
