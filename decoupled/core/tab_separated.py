@@ -154,8 +154,9 @@ def _lines_are_rows(by_line, rows, label, is_label):
         label = names.index(label) if label in names else None
     # Quotes around a tab are in one line. They are text if every line ends in a label.
     if is_label and label is not None:
-        wide = all(len(line.cells) == label + 1 for line in by_line)
-        if wide and all(is_label(line.cells[label]) for line in by_line[first:]):
+        lines = [line.cells for line in by_line if line.cells != [""]]
+        wide = all(len(cells) == label + 1 for cells in lines)
+        if wide and all(is_label(cells[label]) for cells in lines[first:]):
             return True
     if label is not None and label >= width:
         label = None
