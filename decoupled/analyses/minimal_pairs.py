@@ -34,7 +34,7 @@ from decoupled.analyses.models import AnalysedModel
 from decoupled.configs.analyses import MinimalPairSettings
 from decoupled.core import console, files, gfile, plots
 from decoupled.core.errors import UserError, quoted
-from decoupled.core.labels import BLANKS, label_in
+from decoupled.core.labels import BLANKS, LabelReader
 from decoupled.core.release import tf
 from decoupled.core.tab_separated import Row, read_rows
 from decoupled.data.vocabulary import Vocabulary
@@ -106,6 +106,7 @@ def read_pairs(path: str) -> list[MinimalPair]:
 
 
 def _read_lines(path: str, text: str) -> Iterator[MinimalPair]:
+    known = LabelReader()
     for number, line in enumerate(files.split_lines(text), start=1):
         where = f"{path}:{number}"
         if not line.strip(BLANKS):
@@ -117,7 +118,7 @@ def _read_lines(path: str, text: str) -> Iterator[MinimalPair]:
             if not isinstance(entry.get(name), str) or not entry[name].strip():
                 raise UserError(f'{where}: "{name}" is missing, empty or no text')
         good, bad, *kinds = (entry[name] for name in _ENTRIES)
-        kinds = [label_in(kind, where) for kind in kinds]
+        kinds = [known.read(kind, where) for kind in kinds]
         yield _checked(MinimalPair(good, bad, *kinds, where))
 
 
@@ -134,6 +135,7 @@ def _read_table(path: str, text: str) -> Iterator[MinimalPair]:
                 f"{quoted(', '.join(names))}"
             )
     places = [names.index(name) for name in _COLUMNS]
+    known = LabelReader()
     for line, cells in rows:
         where = f"{path}:{line}"
         if cells == [""]:
@@ -146,7 +148,7 @@ def _read_table(path: str, text: str) -> Iterator[MinimalPair]:
         for name, cell in zip(_COLUMNS, (good, bad, phenomenon), strict=True):
             if not cell.strip():
                 raise UserError(f"{where}: column {name!r} is empty")
-        kind = label_in(phenomenon, where)
+        kind = known.read(phenomenon, where)
         yield _checked(MinimalPair(good, bad, language, kind, kind, where))
 
 
@@ -365,8 +367,8 @@ def _accuracies(
     hits: Counter[tuple[str, ...]] = Counter()
     for pair, is_right in zip(pairs, right.tolist(), strict=True):
         names = (pair.field, pair.phenomenon, pair.paradigm)
-        for depth in range(4):
-            key = (*names[:depth], *[ALL] * (3 - depth))
+        # A set, since a name may itself be "all".
+        for key in {(*names[:depth], *[ALL] * (3 - depth)) for depth in range(4)}:
             totals[key] += 1
             hits[key] += is_right
     entries = []

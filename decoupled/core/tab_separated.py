@@ -49,19 +49,23 @@ def read_rows(
         return by_line
     opens = any(_is_open(cell) for row in by_line for cell in row.cells)
     first = by_line[0].cells
-    if opens or (len(first) > 1 and all(map(_is_quoted, first))):
+    if opens or (len(first) > 1 and all(map(is_quoted, first))):
         rows = _written_rows(text)
         if rows and not _lines_are_rows(by_line, rows, label, is_label):
             return rows
     return [Row(row.line, _cells_of_line(row.cells)) for row in by_line]
 
 
-def unquoted(cell: str) -> str:
-    """A cell that was cut from a line; only what csv.writer quotes loses its quotes."""
-    if not _is_quoted(cell):
+def unquoted(cell: str, everywhere: bool = False) -> str:
+    """A cell that was cut from a line, without the quotes of csv.writer.
+
+    Args:
+      everywhere: whether csv.writer has quoted every cell, also those without need.
+    """
+    if not is_quoted(cell):
         return cell
     inside = cell[1:-1].replace('""', '"')
-    return cell if _NEEDS_QUOTES.isdisjoint(inside) else inside
+    return cell if not everywhere and _NEEDS_QUOTES.isdisjoint(inside) else inside
 
 
 def row_text(cells: Iterable[str]) -> str:
@@ -75,7 +79,7 @@ def _quoted(cell):
     return '"' + cell.replace('"', '""') + '"'
 
 
-def _is_quoted(cell):
+def is_quoted(cell: str) -> bool:
     """Whether a cell is in quotes, and all quotes inside are doubled."""
     return (
         len(cell) > 1
@@ -85,7 +89,7 @@ def _is_quoted(cell):
 
 
 def _is_open(cell):
-    return cell.startswith('"') and not _is_quoted(cell)
+    return cell.startswith('"') and not is_quoted(cell)
 
 
 def _cells_of_line(cells):
@@ -98,8 +102,8 @@ def _written_rows(text) -> list[Row] | None:
     rows, cells, line, at, end = [], [], 1, 0, ""
     needless = bare = False
     while at < len(text) or end == "\t":
-        first, is_quoted = at, text.startswith('"', at)
-        if is_quoted:
+        first, in_quotes = at, text.startswith('"', at)
+        if in_quotes:
             at = _after_quotes(text, at)
             found = at and _SEPARATOR.match(text, at)
         else:
@@ -107,7 +111,7 @@ def _written_rows(text) -> list[Row] | None:
         if not found:
             return None
         cell, end, at = text[first : found.start()], found[0], found.end()
-        if is_quoted:
+        if in_quotes:
             cell = cell[1:-1].replace('""', '"')
             alone = not (cell or cells) and end != "\t"
             needless |= _NEEDS_QUOTES.isdisjoint(cell) and not alone
@@ -150,8 +154,9 @@ def _lines_are_rows(by_line, rows, label, is_label):
         label = names.index(label) if label in names else None
     # Quotes around a tab are in one line. They are text if every line ends in a label.
     if is_label and label is not None:
-        wide = all(len(line.cells) == label + 1 for line in by_line)
-        if wide and all(is_label(line.cells[label]) for line in by_line[first:]):
+        lines = [line.cells for line in by_line if line.cells != [""]]
+        wide = all(len(cells) == label + 1 for cells in lines)
+        if wide and all(is_label(cells[label]) for cells in lines[first:]):
             return True
     if label is not None and label >= width:
         label = None

@@ -125,15 +125,18 @@ def clean_sentences(
 def _segments(code: str, paragraph: str) -> Iterator[str]:
     """The parts of a paragraph that sentencex finds; they together are the paragraph.
 
-    It sees `_LONGEST` characters at a time, from the beginning of a part on.
+    It sees `_LONGEST` characters at a time, from the beginning of a part on. If no part
+    ends among them, they are cut after their last space.
     """
     start = 0
     while start < len(paragraph):
         end = start + _LONGEST
         parts = list(sentencex.segment(code, paragraph[start:end]))
-        if len(parts) > 1 and end < len(paragraph):
+        if parts and end < len(paragraph):
             # The end of the last part is not known yet.
-            parts.pop()
+            *ended, last = parts
+            head, space, _ = last.rpartition(" ")
+            parts = ended or [head + space if head else last]
         yield from parts
         start += sum(map(len, parts)) or _LONGEST
 

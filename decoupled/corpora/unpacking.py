@@ -316,11 +316,10 @@ _NO_TEXT = (
     (b"Rar!\x1a", "a RAR archive", _UNPACK),
     (b"\x1f\x9d", "packed with compress", "unpack it: gzip -dc {} > NEW_FILE"),
     (b"\x04\x22\x4d\x18", "packed with lz4", "unpack it: lz4 -dc {} > NEW_FILE"),
-    (b"LZIP", "packed with lzip", "unpack it: lzip -dc {} > NEW_FILE"),
+    (b"LZIP\1", "packed with lzip", "unpack it: lzip -dc {} > NEW_FILE"),
     (b"\x89LZO", "packed with lzop", "unpack it: lzop -dc {} > NEW_FILE"),
     (b"\xff\6\0\0sNaPpY", "packed with Snappy", _UNPACK),
     (b"!<arch>\n", "an archive of ar", _UNPACK),
-    (b"070701", "a cpio archive", _UNPACK),
     (b"%PDF-", "a PDF", "get its text: pdftotext {} NEW_FILE.txt"),
     (b"SQLite format 3\0", "an SQLite database", "write its text to a file"),
     (

@@ -17,7 +17,7 @@ from decoupled.configs.finetuning import ENTITY_TAG, REGRESSION, TAGGING, OwnTas
 from decoupled.core import files, gfile
 from decoupled.core.errors import UserError, quoted
 from decoupled.core.labels import BLANKS, LabelReader, look
-from decoupled.core.tab_separated import read_rows, unquoted
+from decoupled.core.tab_separated import is_quoted, read_rows, unquoted
 from decoupled.tasks.classification_files import LabelledTexts
 from decoupled.tasks.tagging_files import TaggedSentence
 from decoupled.xtreme.files import is_language
@@ -362,8 +362,11 @@ def _word_lines(path):
             continue
         above = not line.strip(BLANKS) or line.startswith("-DOCSTART-")
         lines.append((number, [] if above else cells))
-    # Words may be quotes. If csv.writer has written the file, it has quoted them all.
-    quotes = [cell for _, cells in lines for cell in cells if '"' in cell]
-    if path.endswith(".tsv") and all(unquoted(cell) != cell for cell in quotes):
-        return [(number, [*map(unquoted, cells)]) for number, cells in lines]
+    # Words may be quotes. If csv.writer has written the file, it has quoted all of
+    # them, or every cell.
+    cells = [cell for _, cells in lines for cell in cells]
+    everywhere = all(map(is_quoted, cells))
+    written = all(unquoted(cell) != cell for cell in cells if '"' in cell)
+    if path.endswith(".tsv") and (everywhere or written):
+        return [(n, [unquoted(cell, everywhere) for cell in row]) for n, row in lines]
     return lines

@@ -70,6 +70,9 @@ def _classes(file: LanguageFile) -> list[str]:
         file.text(), _COLUMNS - 1, lambda cell: file.has_form(cell.strip(BLANKS))
     )
     alone = all(len(row.cells) == 1 for row in rows)
+    # The reader of fine-tuning takes empty lines at the end, too.
+    while not alone and rows[-1].cells == [""]:
+        rows.pop()
     for row in rows:
         if not alone and len(row.cells) < _COLUMNS:
             raise file.error(f"no label after two sentences{_REMOVED}", row.line)

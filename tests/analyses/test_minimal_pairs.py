@@ -300,3 +300,20 @@ def test_names_of_phenomena_have_no_control_characters(tmp_path):
     text = json.dumps({**ENTRY, "UID": "a\nb"})
     with pytest.raises(UserError, match="a.jsonl:1: label .* control character U"):
         read_pairs(write(tmp_path / "a.jsonl", text))
+
+
+def test_phenomena_that_look_the_same_are_refused(tmp_path):
+    rows = "a\tb\tv\taccordé\nc\td\tv\taccorde\u0301\n"
+    with pytest.raises(UserError, match=r"fra\.tsv:3: labels .* look the same"):
+        read_pairs(write(tmp_path / "fra.tsv", HEADER + rows))
+
+
+def test_a_pair_of_a_field_called_all_counts_once():
+    pairs = [PAIRS[0]._replace(field="all"), PAIRS[1]._replace(phenomenon="all")]
+    entries = minimal_pairs._accuracies(pairs, np.array([True, False]))
+    counts = {
+        (entry["field"], entry["phenomenon"], entry["paradigm"]): entry["pairs"]
+        for entry in entries
+    }
+    assert counts["all", "all", "all"] == 2
+    assert counts["syntax", "all", "all"] == 1

@@ -95,6 +95,14 @@ def test_two_lone_quotes_take_no_lines_with_them(lines, ends):
     assert cells(ends.join(["a\tb", *lines]), "ab"[label]) == [["a", "b"], *rows]
 
 
+@pytest.mark.parametrize("end", ["", "\n", "\n\n\n"])
+def test_quotes_around_a_tab_are_text_if_every_line_ends_in_a_label(end):
+    text = f'" قط\t"\tneutral\n{end}'
+    first, *rest = read_rows(text, 2, lambda cell: cell == "neutral")
+    assert first.cells == ['" قط', '"', "neutral"]
+    assert all(row.cells == [""] for row in rest)
+
+
 def test_a_line_with_too_many_cells_stays_a_line():
     """A quote on an earlier line and one on a later line do not join them."""
     text = 'text\tlabel\n"open\tpos\na\tb\tneg\nclose"\tpos\nrest "x"\tpos\n'

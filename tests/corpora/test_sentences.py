@@ -229,3 +229,16 @@ def test_a_long_paragraph_is_split_as_its_sentences_are(language, monkeypatch):
     assert len(found) > 300
     monkeypatch.setattr(sentences, "_LONGEST", 1 << 30)
     assert found == split_sentences(one * 300, language)
+
+
+@pytest.mark.parametrize(
+    "language, words",
+    [
+        ("ar", "هذا نص طويل جدا بدون نقاط "),
+        ("th", "ประเทศไทยตั้งอยู่ในทวีปเอเชีย "),
+    ],
+)
+def test_a_long_paragraph_without_an_end_is_cut_between_words(language, words):
+    found = split_sentences(words * 900, language)
+    assert len(found) > 1
+    assert " ".join(found) == (words * 900).strip()

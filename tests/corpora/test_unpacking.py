@@ -183,6 +183,13 @@ def test_files_that_hold_no_text_are_refused(tmp_path, content, told):
             lines_of(write(tmp_path / "a.txt", packed))
 
 
+@pytest.mark.parametrize("text", ["070701 was a Sunday.", "LZIP is a format."])
+def test_a_text_may_begin_like_the_name_of_a_format(tmp_path, text):
+    path = tmp_path / "a.txt"
+    path.write_text(f"{text}\n")
+    assert list(read_lines(str(path))) == [(1, text)]
+
+
 def test_what_needs_too_much_memory_says_how_to_pack_it_again(tmp_path, monkeypatch):
     # The frame's header asks for a window of 2 GiB; no content follows.
     path = write(tmp_path / "a.zst", b"\x28\xb5\x2f\xfd\x00\xa8\1\0\0")

@@ -704,6 +704,8 @@ def test_quotes_in_lines_of_words(tmp_path):
     written = raw.replace('"', '""""')
     assert words_of(written, tmp_path, "tsv") == expected
     assert words_of(written, tmp_path)[1] == (['""""'], ["X"])
+    everywhere = '""""\t"X"\n"yes"\t"Y"\n""""\t"X"\n\n""""\t"X"\n'
+    assert words_of(everywhere, tmp_path, "tsv") == expected
 
 
 def test_numbers_may_have_blanks_around_them(tmp_path):

@@ -28,6 +28,8 @@ def read(tmp_path):
         "neutral\nentailment\n",
         "neutral\r\nentailment",
         "One.\tTwo.\tneutral\r\nThree.\tFour.\tentailment\r\n",
+        # `finetune` takes empty lines at the end, too.
+        "One.\tTwo.\tneutral\nThree.\tFour.\tentailment\n\n\n",
         # Quoted as by Python's csv, where a sentence has quotes.
         '"He said ""no""."\tTwo.\tneutral\n"""A""\tB"\tFour.\tentailment\n',
         # Quotes that are text.

@@ -45,8 +45,8 @@ def read_sentences(
       without text are left out.
 
     Raises:
-      UserError: the folder lacks one of the languages or has fewer than two, or a file
-        is malformed.
+      UserError: the folder lacks one of the languages, has fewer than two or two files
+        of one, or a file is malformed.
     """
     found = files_of(folder)
     wanted = sorted(set(languages or found))
@@ -60,6 +60,13 @@ def read_sentences(
             f"{folder}: {len(wanted)} languages; sentences are compared between two or "
             "more, each in a file LANGUAGE.tsv of id, tab, text"
         )
+    for language in wanted:
+        if len(found[language]) > 1:
+            raise UserError(
+                f"{folder}: {len(found[language])} files for {language} "
+                f"({', '.join(map(os.path.basename, found[language]))}); remove all "
+                "but one"
+            )
     return {language: _read_ids(found[language][0]) for language in wanted}
 
 

@@ -204,7 +204,7 @@ def _wordpiece_ids(folder, tokenizer) -> dict[str, int]:
     if files.exists(path):
         # Rows are counted by line feeds alone: U+2028 and others are pieces of BERT. Of
         # equal lines the last one counts, and an empty line is a piece, too.
-        lines = files.read_text(path).removeprefix("\ufeff").split("\n")
+        lines = files.read_text(path).split("\n")
         lines = lines if lines[-1] else lines[:-1]
         listed = _trimmed(enumerate(lines))
     if not tokenizer:

@@ -39,7 +39,7 @@ from decoupled.core.release import tf
 from decoupled.data.vocabulary import Vocabulary, vocabulary_path
 from decoupled.exports.serving.encoder import FEATURES
 from decoupled.exports.serving.saved_model import DESCRIPTION, FORMAT, open_saved_model
-from decoupled.exports.trained_model import LABELLED, REMOVED_NAMES
+from decoupled.exports.trained_model import LABELLED
 from decoupled.tasks import classification, tagging
 from decoupled.tasks.classification_files import (
     LabelledTexts,
@@ -66,6 +66,7 @@ _EXAMPLES = 64
 _ROWS = 32
 _LINES = ".txt"
 _OF_TOKENS = (TAGGING, QUESTION_ANSWERING)
+# The first column numbers the words.
 _WORD_COLUMN = {".conllu": 2}
 # No file has such a column.
 _NO_LABEL: dict[type, Column] = {str: "(no label)", int: 10**9}
@@ -246,8 +247,8 @@ class Predictor:
         # The label says where a row ends if a cell in quotes has a line end.
         label = None if columns else self.label_column
         columns = tuple(columns) or self.columns
-        if self.kind == TAGGING:
-            columns = columns or (_WORD_COLUMN.get(ending, 1),)
+        if self.kind == TAGGING and columns in ((), (1,)):
+            columns = (_WORD_COLUMN.get(ending, 1),)
         if not columns:
             raise UserError(
                 f"--texts: name the column of {path} with the text, or the two of a "
@@ -316,7 +317,7 @@ def open_predictor(export_dir: str) -> Predictor:
         raise UserError(
             f"--export_dir: {export_dir} has no {DESCRIPTION}; give the folder that "
             "decoupled export wrote, and not a SavedModel in it such as "
-            f"{', '.join(REMOVED_NAMES)}"
+            f"{', '.join(_KINDS)}"
         )
     said = files.read_json(path)
     if not isinstance(said, dict) or said.get("format") != FORMAT:

@@ -112,3 +112,11 @@ def test_a_language_with_two_files_is_refused(tmp_path):
     (tmp_path / "en.tsv.gz").write_bytes(gzip.compress(b"1.1\tA.\n"))
     with pytest.raises(UserError, match="2 files for en"):
         find(tmp_path)
+
+
+def test_two_files_of_a_language_are_refused_by_analyses_too(tmp_path):
+    (tmp_path / "en.tsv").write_text("1\tOne.\n")
+    (tmp_path / "hi.tsv").write_text("1\tएक।\n")
+    (tmp_path / "hi.tsv.gz").write_bytes(gzip.compress("1\tदो।\n".encode()))
+    with pytest.raises(UserError, match=r"2 files for hi \(hi.tsv, hi.tsv.gz\)"):
+        sentences.read_sentences(str(tmp_path))

@@ -132,6 +132,15 @@ def test_every_word_has_the_tag_of_fine_tuning(tagger, tmp_path):
     assert [row.split("\n") for row in rows if row] == tags
 
 
+def test_the_words_of_a_treebank_are_not_the_numbers_of_its_words(tagger, tmp_path):
+    *_, folder = tagger
+    path = tmp_path / "a.conllu"
+    path.write_text("# text = नमस्ते दुनिया\n1\tनमस्ते\t_\tX\n2\tदुनिया\t_\tX\n")
+    # The model was trained on files whose first column has the words.
+    [sentence] = open_predictor(str(folder)).read(str(path))
+    assert sentence.words == ["नमस्ते", "दुनिया"]
+
+
 def test_answers_are_those_of_the_evaluation_and_scores_are_finite(reader, tmp_path):
     encoder, head, folder = reader
     asked = [text for texts in TEXTS.values() for text, _ in texts[1:]]
