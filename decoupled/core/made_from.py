@@ -97,8 +97,8 @@ def changes(saved: Any, wanted: dict[str, Any]) -> list[str]:
 def in_words(changed: list[str]) -> str:
     """The first of several changes, and the number of the others."""
     more = len(changed) - _SHOWN_CHANGES
-    told = ", ".join(changed[:_SHOWN_CHANGES])
-    return f"{told} and {more} more changes" if more > 0 else told
+    first = ", ".join(changed[:_SHOWN_CHANGES])
+    return f"{first} and {more} more changes" if more > 0 else first
 
 
 def differences(name: str, saved: Any, wanted: Any) -> Iterator[tuple[str, str, str]]:
