@@ -1,9 +1,9 @@
-"""Shows what is installed, what this machine has, and which commands can run.
+"""Shows what is installed, what this machine has, and what the extras are for.
 
 Needs only Python itself, so that it can also explain an installation that does not
 work. Prints the installed and the required packages, processor, memory and disk, the
-devices that TensorFlow sees, and what commands lack. The exit code is 0 if
-training, evaluation and export can run, and 1 otherwise.
+devices that TensorFlow sees, and the packages that each extra lacks. The exit code is
+0 if training, evaluation and export can run, and 1 otherwise.
 
 Example:
   decoupled doctor

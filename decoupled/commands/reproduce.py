@@ -23,12 +23,12 @@ DATA may hold
   sib200/            topics of sentences in many languages: a task
   ud/                en_*-ud-dev.conllu and others: probes
   word_similarity/   men.tsv and others, for vocabularies of 16,000 pieces or more
-The training text is the first of the first three that exists. If none exists, it is the
+The training text is the first of the first two that exists. If none exists, it is the
 messages of Django's catalogs. Tasks and measures without data are left out, and the
 document says so.
 
 --jobs=2 gives each of two jobs a separate core, which is faster than one job on both.
-Jobs are forks of processes that have imported TensorFlow, as in `decoupled sweep`.
+Jobs are forks of a process that has imported TensorFlow, as in `decoupled sweep`.
 --gin_param='SweepConfig.seeds = (0, 1, 2, 3, 4, 5, 6, 7)' adds seeds to the complete
 ones.
 """

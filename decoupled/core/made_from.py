@@ -26,7 +26,8 @@ _SHOWN_CHARACTERS, _SHOWN_CHANGES = 200, 5
 def hash_files(
     paths: Iterable[str], folder: str = "", seen: dict[str, str] | None = None
 ) -> dict[str, str]:
-    """Name below `folder` -> SHA-256, of files and of all files of folders.
+    """Name below `folder` -> SHA-256, of files and of all files of folders. A path that
+    is not below it is its own name.
 
     Of a folder with a manifest, only that is read; of a folder with checkpoints, only
     their indexes. Both have checksums of the other files.
@@ -39,7 +40,9 @@ def hash_files(
     for path in dict.fromkeys(one for given in paths for one in _files_of(given)):
         if path not in seen:
             seen[path] = files.file_fingerprint(path)
-        hashes[path.removeprefix(folder).lstrip("/") if folder else path] = seen[path]
+        is_below = folder and path.startswith(folder)
+        name = path.removeprefix(folder).lstrip("/") if is_below else path
+        hashes[name] = seen[path]
     return hashes
 
 

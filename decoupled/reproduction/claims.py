@@ -229,7 +229,7 @@ CLAIMS = (
         ],
         "The paper's claim is on correlation with what people say of words (Table 8), "
         "and it has none on translation. So the verdict is on our stand-in: it neither "
-        "supports nor contradicts the first half of the paper's claim.",
+        "supports nor contradicts the second half of the paper's claim.",
     ),
     Claim(
         7,

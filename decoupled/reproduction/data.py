@@ -7,7 +7,7 @@ DATA, the folder that a user gives, may hold
   sib200/            topics of sentences: a task
   ud/                en_*-ud-dev.conllu and others, for probes
   word_similarity/   men.tsv and others
-The training text is the first of the first three that exists. If none exists, it is the
+The training text is the first of the first two that exists. If none exists, it is the
 messages of Django's catalogs.
 """
 

@@ -178,9 +178,11 @@ class Job(NamedTuple):
         path = os.path.join(self.folder, RESULTS)
         if self.kind != FINETUNING or not files.exists(path):
             return []
-        saved = files.read_json(path).get(MADE_FROM)
+        saved = _object(path).get(MADE_FROM)
         if not saved:
             return []
+        if unknown := changes(saved, saved):
+            return unknown
         data_dir = self.values("data_dir")[0]
         paths = [files.path_below(data_dir, name, path) for name in saved["files"]]
         now = {"files": hash_files(paths, data_dir, seen)}
@@ -195,10 +197,12 @@ class Job(NamedTuple):
     def made_from(self, seen: dict[str, str] | None = None) -> dict[str, Any]:
         """The contents of the files that the job reads, gin files among them.
 
+        The package's gin files have names below its folder, wherever that is installed.
         Of the files of a task only the names: `_changes_of_task` compares the contents.
         """
-        settings = gin_files.with_includes(self.values("gin_file"))
-        hashes = hash_files([*settings, *self.reads], seen=seen)
+        paths = gin_files.with_includes(self.values("gin_file"))
+        hashes = hash_files(paths, gin_files.packaged_folder(), seen)
+        hashes |= hash_files(self.reads, seen=seen)
         for parent, task in zip(
             self.values("data_dir"), self.values("task"), strict=False
         ):
@@ -243,10 +247,11 @@ class Job(NamedTuple):
     def _record(self):
         if not self._is_recorded():
             return {}
-        return files.read_json(os.path.join(self.folder, RECORD))
+        return _object(os.path.join(self.folder, RECORD))
 
     def _saved_arguments(self):
-        return self._record().get("arguments", [])
+        arguments = self._record().get("arguments")
+        return arguments if isinstance(arguments, list) else []
 
     def record(self, seconds: float, made_from: dict[str, Any]) -> None:
         """Marks the job as complete.
@@ -268,6 +273,12 @@ def complete_jobs(jobs: Sequence[Job]) -> list[Job]:
     """The complete ones of some jobs; a file that several of them read is read once."""
     seen: dict[str, str] = {}
     return [job for job in jobs if job.is_complete(seen)]
+
+
+def _object(path):
+    """The object in a JSON file; {} if it holds something else."""
+    content = files.read_json(path)
+    return content if isinstance(content, dict) else {}
 
 
 def _settings(arguments):

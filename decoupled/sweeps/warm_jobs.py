@@ -13,6 +13,7 @@ import runpy
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Sequence
 
 from decoupled.core.processes import command_line
@@ -89,6 +90,16 @@ def _run(words: list[str], log: str, cores: set[int] | None) -> None:
     if not preload.CAN_FORK:
         new = command_line("decoupled", *words)
         os.execv(new[0], new)
+    threading.Thread(target=_end_with_sweep, daemon=True).start()
     sys.argv[1:] = words
     # As `python -m decoupled` does: locks name the main module as their holder.
     runpy.run_module("decoupled", run_name="__main__", alter_sys=True)
+
+
+def _end_with_sweep() -> None:
+    """Ends this fork, which saves first, if the sweep was killed.
+
+    The server does not end while a fork has its end of a pipe to it.
+    """
+    multiprocessing.parent_process().join()
+    os.kill(os.getpid(), signal.SIGTERM)

@@ -10,6 +10,7 @@ from decoupled.configs import SweepConfig
 from decoupled.core import files
 from decoupled.core.errors import UserError
 from decoupled.core.made_from import hash_files
+from decoupled.launch import gin_files
 from decoupled.sweeps.jobs import Inputs, Job, Row, complete_jobs, make_jobs
 from tests.helpers import tiny_model
 
@@ -158,6 +159,21 @@ def test_a_job_follows_the_gin_files_that_its_settings_come_from(tmp_path):
     assert job.changes() == [f"{base} has changed"]
 
 
+def test_a_package_in_another_folder_leaves_jobs_complete(tmp_path, monkeypatch):
+    job = Job("pretrain", "a", str(tmp_path / "a"), ("--gin_file=row.gin",), ())
+    files.make_folder(job.folder)
+    for place in ("before", "after"):
+        (tmp_path / place).mkdir()
+        (tmp_path / place / "row.gin").write_text("B = 2\n")
+        folder = str(tmp_path / place)
+        monkeypatch.setattr(gin_files, "packaged_folder", lambda folder=folder: folder)
+        if place == "before":
+            job.record(1.0, job.made_from())
+        assert job.is_complete()
+    (tmp_path / "after" / "row.gin").write_text("B = 3\n")
+    assert job.changes() == ["row.gin has changed"]
+
+
 def test_a_fine_tuning_follows_the_weights_that_it_began_from(jobs, tmp_path):
     job = jobs["tasks/xnli/coupled/seed_0"]
     model = tmp_path / "models" / "coupled" / "seed_0"
@@ -176,6 +192,22 @@ def test_results_of_a_job_name_no_file_outside_its_data(tmp_path):
     files.write_json(f"{tmp_path}/results.json", {"made_from": made_from})
     with pytest.raises(UserError, match="is not the name of a file below"):
         job.changes()
+
+
+@pytest.mark.parametrize("damaged", [[], {"made_from": {}, "arguments": None}])
+@pytest.mark.parametrize("results", [[], {"made_from": []}, {"made_from": {"a": 1}}])
+def test_a_job_with_damaged_files_is_not_complete(tmp_path, damaged, results):
+    job = Job("finetune", "a", str(tmp_path), (f"--data_dir={tmp_path}",), ())
+    files.write_json(f"{tmp_path}/job.json", damaged)
+    files.write_json(f"{tmp_path}/results.json", results)
+    assert not job.is_complete() and job.conflicts() == []
+
+
+def test_a_job_whose_results_name_no_files_is_run_again(tmp_path):
+    job = Job("finetune", "a", str(tmp_path), (f"--data_dir={tmp_path}",), ())
+    job.record(1.0, job.made_from())
+    files.write_json(f"{tmp_path}/results.json", {"made_from": {"files": ["ab"]}})
+    assert job.changes() == ["it does not say from which files it was computed"]
 
 
 def test_a_job_of_before_files_were_recorded_is_complete(tmp_path):

@@ -6,6 +6,7 @@ import json
 import os
 import runpy
 import signal
+import subprocess
 import sys
 import time
 import unittest.mock
@@ -52,6 +53,10 @@ SWEEP = SweepConfig(
         "TrainingConfig.eval_batch_size = 8",
     ),
     warm_processes=True,
+)
+ENDLESS = dataclasses.replace(
+    SWEEP,
+    pretraining=(*SWEEP.pretraining, "ScheduleConfig.train_steps = 1000000"),
 )
 PIECES = 54
 COUPLED = Row(
@@ -166,14 +171,7 @@ def test_a_broken_job_is_told_and_tried_again_and_complete_ones_are_kept(
 
 @pytest.mark.slow
 def test_a_death_costs_one_job_and_signals_reach_it(inputs, tmp_path):
-    endless = dataclasses.replace(
-        SWEEP,
-        pretraining=(
-            *SWEEP.pretraining,
-            "ScheduleConfig.train_steps = 1000000",
-        ),
-    )
-    job, _ = make_jobs(endless, [DECOUPLED], inputs, str(tmp_path))
+    job, _ = make_jobs(ENDLESS, [DECOUPLED], inputs, str(tmp_path))
     os.makedirs(job.folder)
 
     def begin(words):
@@ -201,6 +199,28 @@ def test_a_death_costs_one_job_and_signals_reach_it(inputs, tmp_path):
     mistaken = Fork(job._replace(arguments=("--no_such_flag",)), None)
     assert mistaken.wait(SECONDS) == 2
     assert "no_such_flag" in text(job.folder, LOG)
+
+
+@pytest.mark.slow
+def test_a_job_saves_and_ends_when_its_sweep_is_killed(inputs, tmp_path):
+    job, _ = make_jobs(ENDLESS, [DECOUPLED], inputs, str(tmp_path))
+    os.makedirs(job.folder)
+    code = (
+        "import json, sys; from decoupled.sweeps.jobs import Job; "
+        "from decoupled.sweeps.warm_jobs import Fork; "
+        "fork = Fork(Job(**json.loads(sys.argv[1])), None); "
+        "print(fork.pid, flush=True); fork.wait()"
+    )
+    words = [sys.executable, "-c", code, json.dumps(job._asdict())]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as sweep:
+        number = int(sweep.stdout.readline())
+        log = os.path.join(job.folder, LOG)
+        wait_until(lambda: files.exists(log) and "/1000000 " in text(job.folder, LOG))
+        server = parent(number)
+        sweep.kill()
+    for process in (number, server):
+        wait_until(lambda process=process: not os.path.exists(f"/proc/{process}"))
+    assert "SIGTERM: saved at step" in text(job.folder, LOG)
 
 
 def parent(process):
@@ -237,6 +257,7 @@ def test_a_server_with_threads_starts_python_anew(inputs, tmp_path, monkeypatch)
     monkeypatch.setattr(os, "execv", lambda *given: replaced.append(given))
     monkeypatch.setattr(runpy, "run_module", lambda *_, **__: None)
     monkeypatch.setattr(os, "dup2", lambda *_: None)
+    monkeypatch.setattr(warm_jobs, "_end_with_sweep", lambda: None)
     monkeypatch.setattr(warm_jobs.ctypes, "CDLL", lambda _: unittest.mock.MagicMock())
     monkeypatch.setattr(sys, "argv", ["decoupled"])
     warm_jobs._run(["pretrain", "--x"], str(tmp_path / "log"), None)

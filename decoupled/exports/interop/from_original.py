@@ -135,14 +135,14 @@ def _check_folder(folder, model, vocabulary, notes) -> None:
             f"{folder}: the model has WordPieces ({WORDPIECE}), whose rows from_tf "
             "does not convert; save it with transformers and convert that with from_hf"
         )
-    own, rows = os.path.join(folder, FILE_NAME), model.vocab_size
-    is_own = files.exists(own)
-    if is_own and Vocabulary(own).fingerprint != vocabulary.fingerprint:
-        raise UserError(f"--vocabulary: {vocabulary.path} is not {own}")
-    if vocabulary.size > rows or (vocabulary.size < rows and not is_own):
+    path, rows = os.path.join(folder, FILE_NAME), model.vocab_size
+    is_beside = files.exists(path)
+    if is_beside and Vocabulary(path).fingerprint != vocabulary.fingerprint:
+        raise UserError(f"--vocabulary: {vocabulary.path} is not {path}")
+    if vocabulary.size > rows or (vocabulary.size < rows and not is_beside):
         raise UserError(
             f"{vocabulary.path}: {vocabulary.size} pieces, the model has {rows} rows; "
-            f"only {own} may have fewer pieces"
+            f"only {path} may have fewer pieces"
         )
     if vocabulary.size < rows:
         notes.append(unused_rows(vocabulary.size, rows))

@@ -405,7 +405,7 @@ def _labels(path, content, head, notes):
 def _check_label_ids(path, given, labels, notes):
     """label2id must not give a label another id than id2label."""
     ids = {label: index for index, label in enumerate(labels)}
-    if given in (None, {}, ids):
+    if given in (None, {}):
         return
     if not isinstance(given, dict):
         raise UserError(f"{path}: label2id is not an object")
@@ -415,4 +415,5 @@ def _check_label_ids(path, given, labels, notes):
                 f"{path}: label {label!r} has id {ids[label]} in id2label and "
                 f"{index!r} in label2id"
             )
-    notes.append(f"{CONFIG}: id2label is used; label2id has other labels")
+    if given.keys() != ids.keys():
+        notes.append(f"{CONFIG}: id2label is used; label2id has other labels")

@@ -99,23 +99,23 @@ def open_vocabulary(
             f"{folder}/{TOKENIZER}: its model is of type {kind!r}; known are "
             f"{', '.join(kinds)}"
         )
-    own = [
+    present = [
         name
         for its_kind, name in kinds.items()
         if kind == its_kind or files.exists(os.path.join(folder, name))
     ]
-    if not own:
+    if not present:
         raise UserError(
             f"{folder}: has no {FILE_NAME}, {WORDPIECE} or {TOKENIZER}, so nothing "
             "says which row of the embeddings belongs to which piece; copy the "
             "model's own file into it"
         )
-    if len(own) > 1:
+    if len(present) > 1:
         raise UserError(
             f"{folder}: has the vocabulary of two tokenizers, SentencePiece and "
             "WordPiece; remove the files of the one that is not the model's"
         )
-    if own == [WORDPIECE]:
+    if present == [WORDPIECE]:
         return _wordpieces(folder, given, tokenizer, described, notes)
     return _sentencepieces(folder, given, tokenizer, described, notes), None
 
@@ -126,17 +126,17 @@ def unused_rows(pieces: int, rows: int) -> str:
 
 
 def _sentencepieces(folder, given, tokenizer, described, notes) -> Vocabulary:
-    own, path = os.path.join(folder, FILE_NAME), os.path.join(folder, TOKENIZER)
-    if not given and not files.exists(own):
+    beside, path = os.path.join(folder, FILE_NAME), os.path.join(folder, TOKENIZER)
+    if not given and not files.exists(beside):
         raise UserError(
             f"{folder}: has {TOKENIZER} but no {FILE_NAME}; name the {FILE_NAME} that "
             "it was made from with --vocabulary"
         )
-    vocabulary = Vocabulary(given or own)
-    if given and files.exists(own):
-        if vocabulary.fingerprint != Vocabulary(own).fingerprint:
+    vocabulary = Vocabulary(given or beside)
+    if given and files.exists(beside):
+        if vocabulary.fingerprint != Vocabulary(beside).fingerprint:
             raise UserError(
-                f"--vocabulary: {given} is not {own}; the folder's own is used"
+                f"--vocabulary: {given} is not {beside}; the folder's own is used"
             )
     rows = described.model.vocab_size
     if vocabulary.size > rows:

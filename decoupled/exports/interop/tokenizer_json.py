@@ -126,7 +126,8 @@ def check_ends(path, tokenizer, cls_id, sep_id) -> None:
             raise UserError(
                 f"{path}: its post_processor does not make [CLS] A [SEP] of a text and "
                 "[CLS] A [SEP] B [SEP] of a pair (B and its [SEP] of type 1); that is "
-                "what models get here"
+                "what models get here. If the model was trained so, correct the file "
+                "(transformers 5 saves RemBERT's without them)"
             )
 
 

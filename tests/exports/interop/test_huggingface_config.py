@@ -50,6 +50,12 @@ def test_kinds_and_labels_of_classifiers(described, changes, head, labels):
     assert (found.head, found.labels) == (head, labels)
 
 
+@pytest.mark.parametrize("ids", [{"b": 1, "a": 0}, {"a": "0", "b": "1"}, {}])
+def test_label2id_with_the_same_labels_is_no_news(described, ids):
+    names = {"0": "a", "1": "b"}
+    assert described(architectures=CLASSIFIER, id2label=names, label2id=ids).notes == []
+
+
 def test_one_label_without_problem_type_is_said_to_be_a_regression(described):
     found = described(architectures=CLASSIFIER, id2label={"0": "x"})
     assert "without a sigmoid" in found.notes[0]
