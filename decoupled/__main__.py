@@ -44,6 +44,7 @@ def main() -> None:
     gc.set_threshold(*GARBAGE_THRESHOLDS)
     from decoupled.core import endings
 
+    endings.call_command("decoupled")
     endings.end(lambda: _run(sys.argv[1:]))
 
 

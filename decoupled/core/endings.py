@@ -68,7 +68,6 @@ def end(work: Callable[[], int | None]) -> NoReturn:
 
     docs/configuration.md lists the codes. An exception that is a defect is raised.
     """
-    call_command("decoupled")
     try:
         _handle_interrupts()
         _open_streams()
