@@ -178,11 +178,12 @@ class Job(NamedTuple):
         path = os.path.join(self.folder, RESULTS)
         if self.kind != FINETUNING or not files.exists(path):
             return []
-        saved = _object(path).get(MADE_FROM)
-        if not saved:
+        results = files.read_json(path)
+        saved = results.get(MADE_FROM) if isinstance(results, dict) else {}
+        if saved is None:
             return []
-        if unknown := changes(saved, saved):
-            return unknown
+        if not isinstance(saved, dict) or not isinstance(saved.get("files"), dict):
+            return changes(saved, {})
         data_dir = self.values("data_dir")[0]
         paths = [files.path_below(data_dir, name, path) for name in saved["files"]]
         now = {"files": hash_files(paths, data_dir, seen)}

@@ -210,6 +210,15 @@ def test_a_job_whose_results_name_no_files_is_run_again(tmp_path):
     assert job.changes() == ["it does not say from which files it was computed"]
 
 
+@pytest.mark.parametrize("content", [[], {"made_from": 3}, {"made_from": {}}])
+def test_a_job_with_damaged_results_is_not_complete(tmp_path, content):
+    job = Job("finetune", "a", str(tmp_path), (f"--data_dir={tmp_path}",), ())
+    files.write_json(f"{tmp_path}/results.json", content)
+    job.record(1.0, job.made_from())
+    assert job.changes() == ["it does not say from which files it was computed"]
+    assert not job.is_complete()
+
+
 def test_a_job_of_before_files_were_recorded_is_complete(tmp_path):
     job = Job("pretrain", "a", str(tmp_path), ("--x",), (), (str(tmp_path),))
     files.write_json(f"{tmp_path}/job.json", {"arguments": ["--x"], "seconds": 1.0})
