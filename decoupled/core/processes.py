@@ -7,6 +7,7 @@ workers ignore it, and the process that started them ends them.
 
 import concurrent.futures
 import contextlib
+import ctypes
 import multiprocessing
 import os
 import signal
@@ -19,6 +20,9 @@ from typing import IO, Any
 
 from decoupled.core.errors import Interrupted, Terminated, UserError
 from decoupled.core.machine import usable_cores
+
+# linux/prctl.h
+_PARENT_DEATH_SIGNAL = 1
 
 
 def command_line(*words: str) -> list[str]:
@@ -50,17 +54,42 @@ def handled(
 
 
 def start_apart(
-    command: Sequence[str], environment: Mapping[str, str], stderr: IO | None = None
+    command: Sequence[str],
+    environment: Mapping[str, str],
+    stderr: IO | None = None,
+    begin: Callable[[], None] | None = None,
 ) -> subprocess.Popen:
     """Starts a process that does not get Ctrl-C from the terminal.
 
     Args:
       command: with its arguments. environment: all variables.
       stderr: an open file for its stderr; by default the stderr of this process.
+      begin: called in the new process before the command.
     """
     return subprocess.Popen(
-        command, env=environment, start_new_session=True, stderr=stderr
+        command,
+        env=environment,
+        start_new_session=True,
+        stderr=stderr,
+        preexec_fn=begin,
     )
+
+
+def _ended_with_this_process() -> Callable[[], None] | None:
+    """What a command calls to get SIGTERM if this process is killed; None elsewhere.
+
+    Only Linux can do it.
+    """
+    if sys.platform != "linux":
+        return None
+    library, parent = ctypes.CDLL(None), os.getpid()
+
+    def begin():
+        library.prctl(_PARENT_DEATH_SIGNAL, int(signal.SIGTERM), 0, 0, 0)
+        if os.getppid() != parent:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    return begin
 
 
 def end_all(running: Iterable[subprocess.Popen], grace: float) -> None:
@@ -84,6 +113,9 @@ def run_command(
 ) -> int:
     """Runs a command to its end; returns its exit code, as in `subprocess`.
 
+    If this process is killed, the command gets SIGTERM, so that it saves and ends
+    instead of running on in a folder that the next start needs.
+
     Args:
       command: with its arguments. environment: variables in addition to this process's.
       stderr: an open file for its stderr; by default the stderr of this process.
@@ -102,7 +134,9 @@ def run_command(
             process.send_signal(number)
 
     with handled(pass_on):
-        process = start_apart(command, {**os.environ, **(environment or {})}, stderr)
+        variables = {**os.environ, **(environment or {})}
+        begin = _ended_with_this_process()
+        process = start_apart(command, variables, stderr, begin)
         if received is not None:
             process.send_signal(received)
         code = process.wait()

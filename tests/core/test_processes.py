@@ -25,6 +25,24 @@ def test_a_command_sees_the_variables_that_are_given():
     assert processes.run_command(python(code), {"CODE": "7"}) == 7
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux can do it")
+def test_a_command_gets_sigterm_when_the_process_that_runs_it_is_killed():
+    inner = (
+        "import signal, sys, time; "
+        "signal.signal(signal.SIGTERM, lambda *_: sys.exit(print('saved'))); "
+        "print('ready', flush=True); time.sleep(60)"
+    )
+    outer = (
+        "import sys; from decoupled.core import processes; "
+        "processes.run_command([sys.executable, '-c', sys.argv[1]])"
+    )
+    words = [*python(outer), inner]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as running:
+        assert running.stdout.readline() == "ready\n"
+        running.kill()
+        assert running.stdout.read() == "saved\n"
+
+
 def test_processes_are_ended_by_sigterm_and_killed_where_that_does_not_help():
     ready = "print('ready', flush=True); time.sleep(60)"
     saves = f"signal.signal(signal.SIGTERM, lambda *_: sys.exit(99)); {ready}"
