@@ -197,12 +197,18 @@ def find_corpus(folder: str, inputs: Mapping[str, Any]) -> Corpus | None:
     if not gfile.isdir(folder):
         return None
     names = {name.rstrip("/") for name in gfile.listdir(folder)} - {LOCK}
+    # A build that was killed while it wrote its first file left only part of that.
+    names = {name for name in names if not _is_begun_mark(name)}
     if names and BUILDING not in names:
         raise UserError(
             f"{folder}: neither empty nor a corpus (holds {sorted(names)[0]}); choose "
             "another --output_dir"
         )
     return None
+
+
+def _is_begun_mark(name):
+    return name.startswith(BUILDING) and files.is_temporary(name)
 
 
 def difference(saved: Any, given: Any, where: str = "") -> str:

@@ -170,7 +170,7 @@ def forget_without_text(folder: str, existed: bool) -> None:
 
 
 def clean_up(folder: str) -> None:
-    """Removes what a complete corpus does not need: notes, and text of unused units.
+    """Removes what a complete corpus does not need: notes, text of unused units, rests.
 
     Text built from files lies in one folder per unit; text of catalogs does not.
     """
@@ -191,6 +191,7 @@ def clean_up(folder: str) -> None:
                 gfile.remove(path)
     if gfile.isdir(os.path.join(folder, WORK)):
         gfile.rmtree(os.path.join(folder, WORK))
+    files.remove_temporaries(folder)
     mark_finished(folder)
 
 

@@ -132,6 +132,14 @@ def test_what_a_killed_run_left_is_cleared(tmp_path):
     assert not (tmp_path / "building.txt").exists()
 
 
+def test_a_run_that_was_killed_while_it_wrote_its_first_file_goes_on(tmp_path):
+    left = tmp_path / "building.txt.tmp-01234567"
+    left.write_text("half")
+    assert find_corpus(str(tmp_path), {}) is None
+    write(tmp_path)
+    assert not left.exists()
+
+
 def test_somebody_elses_files_are_not_touched(tmp_path):
     (tmp_path / "text").mkdir()
     (tmp_path / "text/thesis.txt").write_text("mine")

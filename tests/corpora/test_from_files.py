@@ -506,6 +506,14 @@ def test_other_settings_after_a_kill_are_begun_anew(inputs, tmp_path, monkeypatc
     assert tree(tmp_path / "c") == tree(tmp_path / "fresh")
 
 
+def test_nothing_is_left_of_a_kill_while_the_first_file_is_written(inputs, tmp_path):
+    (tmp_path / "c").mkdir()
+    (tmp_path / "c" / "building.txt.tmp-01234567").write_text("half")
+    make(inputs, tmp_path / "c")
+    make(inputs, tmp_path / "fresh")
+    assert tree(tmp_path / "c") == tree(tmp_path / "fresh")
+
+
 def with_version(monkeypatch, package, version):
     versions = importlib.metadata.version
     monkeypatch.setattr(
