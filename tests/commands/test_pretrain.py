@@ -738,7 +738,7 @@ def test_a_run_that_came_to_nothing_binds_nobody(data, tmp_path, capsys):
     )
     run_pretraining(corrected, *data, str(folder), "train")
 
-    assert f"{folder}/config.json: of another model, of" in capsys.readouterr().out
+    assert f"{folder}/config.json: describes another model" in capsys.readouterr().out
     assert checkpoint(folder)["global_step"] == 1
 
 
