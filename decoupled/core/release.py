@@ -22,9 +22,10 @@ _LOG_LINE = re.compile(
     rb"([IWE])\d{4} \d\d:\d\d:|[\d-]{10} [\d:.]+: ([IWE]) |"
     rb"WARNING: All log messages before absl"
 )
-# Errors that TensorFlow logs where nothing is wrong: the first on every machine without
-# a GPU, the second in every release with CUDA up to 2.19.
-_NO_GPU, _TWICE = b"failed call to cuInit", b"Unable to register cu"
+# What TensorFlow logs where nothing is wrong: the first on every machine without a GPU,
+# the others in releases with CUDA up to 2.19, the last without TensorRT.
+_NO_GPU = b"failed call to cuInit"
+_NEVER_WRONG = re.compile(rb"Unable to register cu|Could not find TensorRT")
 
 
 def check_release(version: str) -> tuple[int, int]:
@@ -77,7 +78,9 @@ def early_lines_as_the_level_says() -> Iterator[None]:
             for line in held:
                 found = _LOG_LINE.match(line)
                 level = found and (found[1] or found[2])
-                no_error = _TWICE in line or _NO_GPU in line and not nvidia_devices()
+                no_error = _NEVER_WRONG.search(line) or (
+                    _NO_GPU in line and not nvidia_devices()
+                )
                 if not (found and (level in [None, *hidden] or no_error)):
                     os.write(2, line)
 
