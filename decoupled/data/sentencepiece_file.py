@@ -17,7 +17,7 @@ UNIGRAM = 1
 # Types of pieces. Text never becomes a control piece, and always a user-defined one.
 NORMAL, CONTROL, USER_DEFINED = 1, 3, 4
 
-# Field numbers in ModelProto, SentencePiece, TrainerSpec and NormalizerSpec.
+# Protobuf field numbers in ModelProto, SentencePiece, TrainerSpec and NormalizerSpec.
 _PIECES, _TRAINER_SPEC, _NORMALIZER_SPEC, _SELF_TEST = 1, 2, 3, 4
 _TYPE = 3
 _MODEL_TYPE, _WHITESPACE_AS_SUFFIX, _BYTE_FALLBACK = 3, 24, 35
@@ -118,8 +118,9 @@ def _values(message: bytes) -> dict[int, int | bytes]:
 
 
 def _fields(message: bytes) -> Iterator[tuple[int, int | bytes, bytes]]:
-    """(number, value, whole field) of a protobuf message; numbers of fixed size, such
-    as scores, are bytes."""
+    """Yields field number, value and serialized field of a protobuf message.
+
+    Values of the fixed-size wire types, such as scores, are bytes."""
     place = 0
     while place < len(message):
         begin = place

@@ -15,6 +15,7 @@ from decoupled.data.sentencepiece_file import (
 )
 from decoupled.data.vocabulary import Vocabulary
 from decoupled.data.words import word_pieces, word_starts
+from tests.vocabularies import train_vocabulary
 
 SENTENCES = [
     "Select the blue page and ten other objects",
@@ -25,24 +26,7 @@ SPECIAL = ["[CLS]", "[SEP]", "[MASK]"]
 
 
 def train(folder, **changes):
-    path = folder / "sentencepiece.model"
-    sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter(SENTENCES),
-        model_prefix=str(path.with_suffix("")),
-        **{
-            "vocab_size": 60,
-            "hard_vocab_limit": False,
-            "character_coverage": 1.0,
-            "pad_id": 0,
-            "eos_id": 1,
-            "unk_id": 2,
-            "bos_id": -1,
-            "control_symbols": SPECIAL,
-            "minloglevel": 2,
-        }
-        | changes,
-    )
-    return str(path)
+    return train_vocabulary(folder / "sentencepiece.model", SENTENCES, **changes)
 
 
 def test_settings_are_those_of_training(tmp_path):

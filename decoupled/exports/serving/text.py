@@ -23,7 +23,7 @@ Packed = dict[str, tf.Tensor]
 _SENTENCES = tf.TensorSpec([None], tf.string, name="sentences")
 _TWO_BY_TWO = tf.TensorSpec([2, 2], tf.string, name="sentences")
 _ANYTHING = tf.TensorSpec(None, tf.string, name="sentences")
-# What models of these numbers of texts take, for messages.
+# Inputs of a model of single texts, of pairs, and of both, for error messages.
 _FORMS = {
     (1,): "a list of texts",
     (2,): "two lists of texts, sentences and second_sentences",

@@ -4,7 +4,6 @@ import base64
 import json
 
 import pytest
-import sentencepiece
 
 from decoupled.core.errors import UserError
 from decoupled.data.vocabulary import Vocabulary
@@ -13,6 +12,7 @@ from decoupled.exports.interop.huggingface_format import BERT, REMBERT
 from decoupled.exports.interop.huggingface_tokenizer import open_vocabulary
 from decoupled.exports.interop.tokenizer_files import write_tokenizer
 from tests.exports.models import VOCABULARY_SIZE, model_config
+from tests.vocabularies import train_vocabulary
 
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 COUPLED = {"coupled": True, "input_embedding_size": 8, "output_embedding_size": 8}
@@ -104,23 +104,9 @@ def bert_tokenizer(words, **changes):
 
 def other_vocabulary(folder, **changes):
     """As many pieces as the tests' vocabulary, other ones."""
-    path = folder / "other.model"
-    sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter(["some entirely different words of texts"] * 50),
-        model_prefix=str(path.with_suffix("")),
-        **{
-            "vocab_size": VOCABULARY_SIZE,
-            "hard_vocab_limit": False,
-            "pad_id": 0,
-            "eos_id": 1,
-            "unk_id": 2,
-            "bos_id": -1,
-            "control_symbols": ["[CLS]", "[SEP]", "[MASK]"],
-            "minloglevel": 2,
-        }
-        | changes,
-    )
-    return str(path)
+    sentences = ["some entirely different words of texts"] * 50
+    changes = {"vocab_size": VOCABULARY_SIZE, "character_coverage": 0.9995} | changes
+    return train_vocabulary(folder / "other.model", sentences, **changes)
 
 
 def test_what_to_hf_writes_is_accepted(folder, vocabulary):

@@ -3,7 +3,6 @@
 import json
 
 import pytest
-import sentencepiece
 import tokenizers
 
 from decoupled.core.errors import UserError
@@ -11,6 +10,7 @@ from decoupled.data.vocabulary import Vocabulary
 from decoupled.exports.interop.tokenizer_files import tokenizer_json, write_tokenizer
 from decoupled.exports.serving.masked_words import encode_masked
 from tests.exports.models import model_config
+from tests.vocabularies import train_vocabulary
 
 LINES = [
     "",
@@ -35,23 +35,7 @@ SENTENCES = [
 
 def train(folder, **changes):
     path = folder / "sentencepiece.model"
-    sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter(SENTENCES),
-        model_prefix=str(path.with_suffix("")),
-        **{
-            "vocab_size": 60,
-            "hard_vocab_limit": False,
-            "character_coverage": 1.0,
-            "pad_id": 0,
-            "eos_id": 1,
-            "unk_id": 2,
-            "bos_id": -1,
-            "control_symbols": ["[CLS]", "[SEP]", "[MASK]"],
-            "minloglevel": 2,
-        }
-        | changes,
-    )
-    return Vocabulary(str(path))
+    return Vocabulary(train_vocabulary(path, SENTENCES, **changes))
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-import sentencepiece
 
 from decoupled.core.errors import UserError
 from decoupled.data.vocabulary import Vocabulary
@@ -19,27 +18,15 @@ from tests.exports.models import (
     save_encoder,
     write_model_dir,
 )
+from tests.vocabularies import train_vocabulary
 
 
 @pytest.fixture(scope="module")
 def words(tmp_path_factory):
     """A vocabulary of characters, so that its pieces can be typed in."""
     path = tmp_path_factory.mktemp("words") / "characters.model"
-    sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter(["Select a page, (it) is empty. 密码不能为空。"] * 9),
-        model_prefix=str(path.with_suffix("")),
-        model_type="char",
-        vocab_size=60,
-        hard_vocab_limit=False,
-        character_coverage=1.0,
-        pad_id=0,
-        eos_id=1,
-        unk_id=2,
-        bos_id=-1,
-        control_symbols=["[CLS]", "[SEP]", "[MASK]"],
-        minloglevel=2,
-    )
-    return Vocabulary(str(path))
+    sentences = ["Select a page, (it) is empty. 密码不能为空。"] * 9
+    return Vocabulary(train_vocabulary(path, sentences, model_type="char"))
 
 
 @pytest.mark.parametrize(
