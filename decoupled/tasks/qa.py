@@ -25,7 +25,7 @@ from decoupled.model.heads import Forward, span_logits
 from decoupled.model.layers import Builder
 from decoupled.model.variables import SPANS
 from decoupled.ops.cross_entropy import softmax_cross_entropy
-from decoupled.tasks.qa_answers import best_answers
+from decoupled.tasks.qa_answers import scored_answers
 from decoupled.tasks.qa_features import FEATURES_VERSION, SPECIALS, question_features
 from decoupled.tasks.qa_files import (
     Question,
@@ -354,7 +354,7 @@ class QuestionAnsweringTask(FinetuningTask):
         self, examples: list[Question], features: Features, outputs: Features
     ) -> list[str]:
         """Texts, from `start_logits` and `end_logits`, float [windows, sequence]."""
-        return best_answers(
+        answers = scored_answers(
             examples,
             features,
             outputs["start_logits"],
@@ -362,6 +362,7 @@ class QuestionAnsweringTask(FinetuningTask):
             self._settings,
             self._max_characters,
         )
+        return [answer.text for answer in answers]
 
     def score(
         self, language: str, examples: list[Question], answers: list[str]

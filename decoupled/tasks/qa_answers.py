@@ -28,21 +28,6 @@ class ScoredAnswer(NamedTuple):
     score: float
 
 
-def best_answers(
-    questions: list[Question],
-    features: dict[str, np.ndarray],
-    start_logits: np.ndarray,
-    end_logits: np.ndarray,
-    settings: QuestionAnsweringConfig,
-    max_characters: int | None = None,
-) -> list[str]:
-    """The texts of `scored_answers`."""
-    answers = scored_answers(
-        questions, features, start_logits, end_logits, settings, max_characters
-    )
-    return [answer.text for answer in answers]
-
-
 def scored_answers(
     questions: list[Question],
     features: dict[str, np.ndarray],
@@ -146,7 +131,7 @@ def best_spans(
     settings: QuestionAnsweringConfig,
     max_characters: int | None = None,
 ) -> np.ndarray:
-    """The best span of each window; for its arguments see `best_answers`.
+    """The best span of each window; for its arguments see `scored_answers`.
 
     Returns:
       float64 [windows, 3]: first piece, last piece, score; -inf without a context.
@@ -184,7 +169,7 @@ def _best_of_windows(
     # Rounded up, so that the best window for the middle contains the whole span if any
     # window does (see `qa_features.most_context`).
     middles = (firsts + lasts + 1) // 2
-    # See `best_answers`.
+    # See `scored_answers`.
     may_be_middle = features["max_context"] > 0
     possible &= may_be_middle[rows[:, np.newaxis, np.newaxis], middles]
     scores = np.where(possible, scores, -np.inf).reshape(len(starts), -1)

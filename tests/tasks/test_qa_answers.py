@@ -7,8 +7,8 @@ import pytest
 
 from decoupled.configs import QuestionAnsweringConfig
 from decoupled.tasks.qa_answers import (
-    best_answers,
     best_spans,
+    scored_answers,
     span_text,
     trim,
 )
@@ -49,7 +49,8 @@ def logits(*rows, width=8):
 def answers(features, starts, ends, settings=SETTINGS, count=1, most=None):
     questions = [Question(str(i), "?", CONTEXT, ()) for i in range(count)]
     scores = logits(*starts), logits(*ends)
-    return best_answers(questions, features, *scores, settings, most)
+    scored = scored_answers(questions, features, *scores, settings, most)
+    return [answer.text for answer in scored]
 
 
 def test_the_best_start_and_end():

@@ -15,7 +15,7 @@ from decoupled.exports.serving.prediction import open_predictor
 from decoupled.exports.serving.saved_model import export
 from decoupled.exports.trained_model import open_trained_model
 from decoupled.tasks.classification import pack_texts
-from decoupled.tasks.qa_answers import best_answers
+from decoupled.tasks.qa_answers import scored_answers
 from decoupled.tasks.qa_features import question_features
 from decoupled.tasks.qa_files import Question
 from decoupled.tasks.tagging import tagging_features, word_tags
@@ -150,7 +150,8 @@ def test_answers_are_those_of_the_evaluation_and_scores_are_finite(reader, tmp_p
     vocabulary = model.vocabulary
     features = question_features(vocabulary, questions, LENGTH, SETTINGS)
     starts, ends = np.moveaxis(token_logits(encoder, head, features), -1, 0)
-    expected = best_answers(questions, features, starts, ends, SETTINGS)
+    scored = scored_answers(questions, features, starts, ends, SETTINGS)
+    expected = [answer.text for answer in scored]
     found = model.predict(inputs)
     assert [row["answer"] for row in found] == expected
     for (_, context), row in zip(inputs, found, strict=True):
