@@ -3,9 +3,6 @@
 Measures seconds for 1,000 examples, from the files of features on, and the seconds from
 the start of the program to the end of its first step, of
   decoupled               `decoupled finetune`, several examples packed into a row
-  decoupled, grouped      the same with FinetuningConfig.group_by_length = True and
-                          pack_sequences = False
-  decoupled, padded       the same with both False
   transformers, padded    Trainer, rows padded to the longest that a row may be
   transformers, dynamic   rows padded to the longest of their batch
   transformers, grouped   the same with train_sampling_strategy="group_by_length"
@@ -13,8 +10,8 @@ on English examples of XNLI and UD-POS (at most 128 tokens, batches of 32) and q
 of XQuAD (384, batches of 8), with the reference sizes, a vocabulary of 8,000 pieces of
 the texts of all three, and the same tokens. A training set is the first 60 batches of
 its file. The rounds go through it once, so that all ways compute the same examples. All
-batches of padded runs are alike, so that they take a sixth of the steps, and they have
-rounds of their own, beside ours.
+batches that are padded to the maximum are alike, so that they take a sixth of the
+steps, and they have rounds of their own, beside ours.
 
 A comparison's time is the sum over all its rounds, since steps differ in their lengths.
 Both sides have tokenised before. Examples come from XTREME's files below the folder
@@ -68,11 +65,9 @@ from decoupled.training.checkpoints import write_list
 
 NAME = "finetuning_runs"
 OURS = "decoupled"
-GROUPED = f"{OURS}, grouped"
-PADDED = f"{OURS}, padded"
 MODES = ("padded", "dynamic", "grouped")
 # Behind the title of a comparison: of programs from their start to their first step,
-# and of those that pad to the maximum. All six ways in float32 do not fit into 24 GB.
+# and of those that pad to the maximum. All ways in float32 do not fit into 24 GB.
 START, TO_MAXIMUM = ", start", ", padded to the maximum"
 # The whole run that the table sums up, and the batches of a training set.
 STEPS = 60
@@ -163,29 +158,17 @@ def workers(
     """
     quick, rounds, steps = arguments.quick, arguments.rounds, arguments.steps
     case = make_case(real, quick, folder / real.task) | {"dtype": dtype}
-    return our_workers(case, quick, rounds, steps) + _peers(case, steps)
+    return [our_worker(case, quick, rounds, steps), *_peers(case, steps)]
 
 
-def our_workers(
-    case: Mapping[str, Any], quick: bool, rounds: int, steps: int
-) -> list[Worker]:
-    """Our three ways: `case` is that of `make_case` with a "dtype"."""
+def our_worker(case: Mapping[str, Any], quick: bool, rounds: int, steps: int) -> Worker:
+    """`decoupled finetune`; `case` is that of `make_case` with a "dtype"."""
     # The run is not over before the suite has seen its steps.
     epochs = 1 + (case["warmup"] + rounds * steps) * case["batch"] // case["examples"]
-    case = {**case, "epochs": epochs}
-    return [
-        Worker(
-            name,
-            command.python("decoupled"),
-            "decoupled_runs",
-            {
-                "command": command_words(case, case["dtype"], quick, name),
-                **{field: case[field] for field in ("batch", "model", "warmup")},
-            },
-            _fewer(steps) if name == PADDED else None,
-        )
-        for name in (OURS, GROUPED, PADDED)
-    ]
+    words = command_words({**case, "epochs": epochs}, case["dtype"], quick)
+    kept = {field: case[field] for field in ("batch", "model", "warmup")}
+    python = command.python("decoupled")
+    return Worker(OURS, python, "decoupled_runs", {"command": words, **kept})
 
 
 def _peers(case, steps):
@@ -378,20 +361,16 @@ def peer_features(features: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     return {name: values.astype(np.int64) for name, values in found.items()}
 
 
-def command_words(
-    case: Mapping[str, Any], dtype: str, quick: bool, name: str
-) -> list[str]:
+def command_words(case: Mapping[str, Any], dtype: str, quick: bool) -> list[str]:
     """The words after `decoupled` that train on the case's examples.
 
     Args:
       case: of `make_case`, with "epochs". dtype: of activations.
-      quick: whether sizes are tiny. name: of the way, e.g. OURS.
+      quick: whether sizes are tiny.
     """
     folder, optimizer = case["folder"], case["optimizer"]
     questions = QUICK_QUESTIONS if quick else QUESTIONS
     settings = {
-        "FinetuningConfig.group_by_length": name == GROUPED,
-        "FinetuningConfig.pack_sequences": name == OURS,
         "FinetuningConfig.max_sequence_length": case["sequence_length"],
         "FinetuningConfig.learning_rates": (),
         "FinetuningConfig.num_epochs": case["epochs"],
@@ -412,7 +391,7 @@ def command_words(
         f"--data_dir={folder}/data",
         f"--feature_dir={folder}/features",
         f"--init_checkpoint={folder}/pretrained",
-        f"--model_dir={folder}/{dtype} {name}",
+        f"--model_dir={folder}/{dtype}",
         "--mode=train",
         *(f"--gin_param={setting} = {value!r}" for setting, value in settings.items()),
     ]

@@ -1,8 +1,7 @@
 """Tagging words on this processor, and scoring tags, beside transformers and seqeval.
 
 Measures sentences a second, from words to tags, of
-  decoupled            the graph that evaluates, rows of like length together
-  decoupled, padded    the same with all rows as long as the longest may be
+  decoupled            the graph that evaluates, several sentences in a row
   transformers         its token-classification pipeline, a sentence at a time
   transformers, 32     the same in batches of 32
 with the same random weights, four layers of the reference sizes, and the same
@@ -63,11 +62,6 @@ QUICK_VOCABULARY = dataclasses.replace(VOCABULARY, vocab_size=16)
 # The longest that a row may be.
 LENGTH = 128
 QUICK_LENGTH = 32
-# What the graph is built for: dev and test in XTREME's 33 languages, a thousand
-# sentences each, are about so many times TAGGED_SENTENCES.
-FILES = 500
-# So many that a tiny graph of several lengths pays, too.
-QUICK_FILES = 10**9
 
 _QUICK_TAGS = {"a": "DET", "cat": "NOUN", "sees": "VERB", "the": "DET", "owl": "NOUN"}
 
@@ -96,7 +90,7 @@ def tagging_workers(arguments, folder: pathlib.Path) -> list[Worker]:
     case = make_case(sentences, arguments.quick, folder / "tagging")
     batch = case["batch"]
     return [
-        *our_workers(case),
+        Worker(OURS, command.python("decoupled"), "decoupled_tagging", case),
         *(
             Worker(name, peer, "transformers_tagging", {**case, "at_once": at_once})
             for name, at_once in (
@@ -104,15 +98,6 @@ def tagging_workers(arguments, folder: pathlib.Path) -> list[Worker]:
                 (f"transformers, {batch}", batch),
             )
         ),
-    ]
-
-
-def our_workers(case: dict) -> list[Worker]:
-    """This project's workers, for a case of `make_case`."""
-    python = command.python("decoupled")
-    return [
-        Worker(name, python, "decoupled_tagging", {**case, "by_length": by_length})
-        for name, by_length in ((OURS, True), (f"{OURS}, padded", False))
     ]
 
 
@@ -184,7 +169,6 @@ def make_case(
         "folder": str(folder),
         "task": TASK,
         "sequence_length": length,
-        "files": QUICK_FILES if quick else FILES,
         "batch": QUICK_BATCH if quick else BATCH,
         "model": dataclasses.asdict(model),
         "mesh": dataclasses.asdict(MESH),

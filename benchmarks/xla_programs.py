@@ -63,7 +63,6 @@ from decoupled.training.mesh import session_config
 from decoupled.training.network import Network, TrainingGraph
 
 NAME = "xla_programs"
-WAYS = {"packed": finetuning_runs.OURS, "padded": finetuning_runs.PADDED}
 BATCHES, PRETRAINING_STEPS = 5, 10
 # Pieces, and columns of the output embedding.
 SOFTMAX_SIZES = ((250_000, 768), (250_000, 3072), (1_000_000, 768))
@@ -115,7 +114,7 @@ def names(dtypes: list[str]) -> Iterator[str]:
     for dtype in dtypes:
         yield f"dropout-{dtype}"
         for real in finetuning_runs.REAL:
-            yield from (f"{real.task}-{dtype}-{way}" for way in WAYS)
+            yield f"{real.task}-{dtype}-packed"
         for vocab_size, width in SOFTMAX_SIZES:
             yield f"softmax-{dtype}-{vocab_size}-{width}"
         yield from (f"layers-{dtype}-{way}" for way in ("kept", "recomputed"))
@@ -140,7 +139,7 @@ def write(name: str, folder: pathlib.Path, quick: bool) -> None:
         graph = graph._replace(recompute_layers=rest == ["recomputed"])
         steps = PRETRAINING_STEPS if kind == "dropout" else 0
     else:
-        graph, *data = _finetuning(kind, dtype, WAYS[rest[0]], folder, quick)
+        graph, *data = _finetuning(kind, dtype, folder, quick)
         steps = BATCHES
     _write(folder / name, steps, graph, *data)
     say(f"{NAME}: {name}")
@@ -161,27 +160,27 @@ def _pretraining(model: ModelConfig, batch, dtype, quick):
     features = synthetic.masked_lm_batch(batch_fields(model, batch))
     # A TPU's hosts do not send what the program computes from the ids.
     del features["input_mask"], features["input_type_ids"]
-    return graph, [features], ()
+    return graph, [features]
 
 
 def _one_core(dtype):
     return MeshConfig("data:1;model:1", RULES, dtype, "gather", "float32", 128)
 
 
-def _finetuning(task, dtype, way, folder, quick):
-    """Graph, first batches and lengths that `decoupled finetune` would train with."""
+def _finetuning(task, dtype, folder, quick):
+    """Graph and first batches that `decoupled finetune` would train with."""
     (real,) = (real for real in finetuning_runs.REAL if real.task == task)
     cases = folder / "cases" / task
     case = finetuning_runs.make_case(real, quick, cases) | {"dtype": dtype, "epochs": 1}
-    words = finetuning_runs.command_words(case, dtype, quick, way)
+    words = finetuning_runs.command_words(case, dtype, quick)
     captured = []
 
-    def train(graph, spec, batches_from, lengths=(), **more):
+    def train(graph, spec, batches_from, **more):
         del spec, more
         with tf.Graph().as_default(), tf.Session() as session:
             batch = tf.data.make_one_shot_iterator(batches_from(0)()).get_next()
             batches = [session.run(batch) for _ in range(BATCHES)]
-            captured.extend([graph, batches, lengths])
+            captured.extend([graph, batches])
         raise _Captured
 
     with (
@@ -192,15 +191,15 @@ def _finetuning(task, dtype, way, folder, quick):
             decoupled.main()
         except _Captured:
             pass
-    graph, batches, lengths = captured
+    graph, batches = captured
     network = graph.network._replace(mesh=_one_core(dtype))
-    return graph._replace(network=network), batches, lengths
+    return graph._replace(network=network), batches
 
 
-def _write(folder, steps, graph, batches, lengths):
+def _write(folder, steps, graph, batches):
     shutil.rmtree(folder, ignore_errors=True)
     specs = {n: tf.TensorSpec(x.shape, x.dtype) for n, x in batches[0].items()}
-    built = build_step_graph(graph, specs, lengths=lengths)
+    built = build_step_graph(graph, specs)
     built.export().write(str(folder))
     arrays = {
         f"{number}-{name}": value

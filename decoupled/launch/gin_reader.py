@@ -25,11 +25,14 @@ from decoupled.core.errors import UserError, close_names
 # A limit for files that include others twice each, which multiply at every level.
 _MOST_FILES = 100
 _NO_MESH = "the serving encoder runs in one process; remove it and all of MeshConfig"
+_PACKED = "batches of fine-tuning are always packed; remove it"
 # Settings of earlier versions, and what takes their place.
 _REMOVED = {
     ("TrainingConfig", "softmax_block_size"): "logits are always computed as a whole; "
     "to save memory, split the vocabulary over the mesh (layout_rules), or set "
     "recompute_layers",
+    ("FinetuningConfig", "group_by_length"): _PACKED,
+    ("FinetuningConfig", "pack_sequences"): _PACKED,
     ("retrieve", "mesh"): _NO_MESH,
     ("neighbours", "mesh"): _NO_MESH,
 }

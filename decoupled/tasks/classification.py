@@ -159,9 +159,7 @@ class SequenceClassificationTask(FinetuningTask):
             "example_index": np.arange(len(examples), dtype=np.int32),
         }
 
-    def network(
-        self, dropout: float, label_smoothing: float, any_length: bool = False
-    ) -> Classification:
+    def network(self, dropout: float, label_smoothing: float) -> Classification:
         """The graph's side of the task, whose loss never depends on padding."""
         return Classification(
             self.name, self.labels, self._length, dropout, label_smoothing

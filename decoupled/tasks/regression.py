@@ -126,9 +126,7 @@ class RegressionTask(FinetuningTask):
             "example_index": np.arange(len(examples), dtype=np.int32),
         }
 
-    def network(
-        self, dropout: float, label_smoothing: float, any_length: bool = False
-    ) -> Regression:
+    def network(self, dropout: float, label_smoothing: float) -> Regression:
         """The graph's side of the task, whose loss never depends on padding.
 
         Raises:

@@ -11,10 +11,8 @@ import pytest
 
 from benchmarks import finetuning_runs, results
 from benchmarks.finetuning_runs import (
-    GROUPED,
     MODES,
     OURS,
-    PADDED,
     REAL,
     first_examples,
 )
@@ -77,16 +75,16 @@ def test_rows_of_what_pads_to_the_maximum_follow_with_ratios_of_their_own_rounds
 
 
 def test_ways_that_pad_to_the_maximum_are_measured_apart(tmp_path, monkeypatch):
-    """All six ways at once do not fit into 24 GB in float32."""
+    """All ways at once do not fit into 24 GB in float32."""
     monkeypatch.setattr(finetuning_runs.command, "python", lambda framework: "python")
     arguments = argparse.Namespace(quick=True, dtypes=["float32"], rounds=2, steps=2)
     planned = list(finetuning_runs._comparisons(arguments, tmp_path))[:3]
     names = [[worker.name for worker in plan.make_workers()] for plan in planned]
     modes = [f"transformers, {mode}" for mode in ("padded", "dynamic", "grouped")]
     assert names == [
-        [OURS, GROUPED, *modes[1:]],
-        [OURS, PADDED, modes[0]],
-        [OURS, GROUPED, PADDED, *modes],
+        [OURS, *modes[1:]],
+        [OURS, modes[0]],
+        [OURS, *modes],
     ]
 
 
@@ -144,30 +142,12 @@ def test_a_training_set_is_the_first_examples_of_its_file():
 )
 def test_our_run_stops_when_enough_was_seen(real, tmp_path):
     case = finetuning_runs.make_case(real, True, tmp_path / real.task)
-    ours, *_ = finetuning_runs.our_workers(case | {"dtype": "float32"}, True, 2, 2)
+    ours = finetuning_runs.our_worker(case | {"dtype": "float32"}, True, 2, 2)
     (found,) = interleave([ours], 2, 2, "quick")
     # A step of warm-up and two of each round.
     assert [chunk.loss for chunk in found.rounds] == [3.0, 5.0]
     assert 0 < found.facts["start"]
     assert not list((tmp_path / real.task).glob("float32*/model.ckpt*"))
-
-
-def test_our_ways_pack_group_by_length_and_pad(tmp_path):
-    case = finetuning_runs.make_case(REAL[0], True, tmp_path / "xnli")
-    workers = finetuning_runs.our_workers(case | {"dtype": "float32"}, True, 2, 2)
-    found = {
-        worker.name: [
-            word.removeprefix("--gin_param=FinetuningConfig.")
-            for word in worker.case["command"]
-            if "group_by_length" in word or "pack_sequences" in word
-        ]
-        for worker in workers
-    }
-    assert found == {
-        OURS: ["group_by_length = False", "pack_sequences = True"],
-        GROUPED: ["group_by_length = True", "pack_sequences = False"],
-        PADDED: ["group_by_length = False", "pack_sequences = False"],
-    }
 
 
 def test_the_vocabulary_has_the_words_of_all_tasks(tmp_path, data_dir, monkeypatch):
@@ -201,7 +181,7 @@ def test_a_quick_run_against_transformers(tmp_path, monkeypatch, capsys):
     )  # fmt: skip
     finetuning_runs.main()
     whole, padded, start = results.read(tmp_path / "finetuning_runs.json")
-    names = [OURS, GROUPED, PADDED, *(f"transformers, {mode}" for mode in MODES)]
+    names = [OURS, *(f"transformers, {mode}" for mode in MODES)]
     assert [worker.name for worker in start.workers] == names
     measured = [*whole.workers, *padded.workers]
     assert sorted(worker.name for worker in measured) == sorted([OURS, *names])

@@ -46,14 +46,6 @@ def test_sentences_are_needed(tmp_path, monkeypatch):
         tagging.read_tagged(False, str(path))
 
 
-@pytest.mark.slow
-def test_tags_do_not_depend_on_the_lengths_of_graphs(tmp_path):
-    case = tagging.make_case(tagging.read_tagged(True, None), True, tmp_path / "c")
-    ours, padded = interleave(tagging.our_workers(case), 1, 1, "quick")
-    assert ours.rounds[0].loss == padded.rounds[0].loss != 0
-    assert (ours.facts["lengths"], padded.facts["lengths"]) == ([16, 24, 32], [32])
-
-
 def test_scores_are_those_of_seqeval(tmp_path):
     workers = tagging.scoring_workers(QUICK, tmp_path)
     ours, seqeval = interleave(workers, 1, 1, "quick")

@@ -42,8 +42,6 @@ FINETUNING = FinetuningConfig(
     warmup_fraction=0.1,
     learning_rates=(),
     class_weights="none",
-    group_by_length=False,
-    pack_sequences=False,
 )
 # 24 pairs, 2 epochs, batches of 8.
 STEPS = 6

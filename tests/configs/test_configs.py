@@ -112,8 +112,6 @@ GOOD = {
         warmup_fraction=0.1,
         learning_rates=(1e-5, 2e-5),
         class_weights="none",
-        group_by_length=True,
-        pack_sequences=False,
     ),
     configs.OwnTaskConfig: dict(
         name="reviews",
@@ -301,8 +299,6 @@ REFUSED = [
     ("FinetuningConfig", dict(learning_rates=("2e-5",)), "learning_rates"),
     ("FinetuningConfig", dict(learning_rates=(2e-5, 2e-5)), "learning_rates"),
     ("FinetuningConfig", dict(class_weights="inverse"), "class_weights"),
-    ("FinetuningConfig", dict(group_by_length=8), "group_by_length"),
-    ("FinetuningConfig", dict(pack_sequences=1), "pack_sequences"),
     ("ScaleConfig", dict(width_divisor=0), "width_divisor"),
     ("ScaleConfig", dict(head_size_divisor=1.5), "head_size_divisor"),
     ("ScaleConfig", dict(depth_divisor=-1), "depth_divisor"),
