@@ -6,6 +6,7 @@ on disk (`gfile.rename`). So neither a killed process nor a power failure leaves
 that looks finished. A folder is filled under a temporary name in the same way, and
 never replaces the folder of another process (`new_folder`)."""
 
+import collections
 import contextlib
 import hashlib
 import io
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 # Other characters that Unicode counts as line ends are text.
 LINE_END = re.compile("\r\n|\r|\n")
 _BYTE_ORDER_MARK = "\ufeff"
+# Of UTF-16; UTF-32's begin with them or with NUL.
+_WIDE_MARKS = (b"\xff\xfe", b"\xfe\xff")
 # TensorFlow's file that lists the checkpoints of a folder.
 CHECKPOINT_LIST = "checkpoint"
 # The cause is on the line after the node's name, after the name of a file.
@@ -188,12 +191,18 @@ def read_text(path: str) -> str:
       UserError: the file is missing or is not UTF-8 (the byte offset is named).
     """
     content = read_bytes(path)
+    # Without a byte order mark, letters of ASCII in UTF-16 or UTF-32 are valid UTF-8
+    # with a NUL beside each.
+    start = content[:4096]
+    wide = start.startswith(_WIDE_MARKS) or 4 * start.count(0) > len(start)
+    advice = "; it is UTF-16 or UTF-32, save it as UTF-8" if wide else ""
     try:
-        return content.decode("utf-8").lstrip(_BYTE_ORDER_MARK)
+        text = content.decode("utf-8").lstrip(_BYTE_ORDER_MARK)
     except UnicodeDecodeError as error:
-        utf_16 = content.startswith((b"\xff\xfe", b"\xfe\xff"))
-        advice = "; it is UTF-16, save it as UTF-8" if utf_16 else ""
         raise UserError(f"{path}: not UTF-8 at byte {error.start}{advice}") from error
+    if wide:
+        raise UserError(f"{path}: not UTF-8{advice}")
+    return text
 
 
 def split_lines(text: str) -> list[str]:
@@ -257,10 +266,20 @@ def read_json(path: str) -> Any:
     """The value in a JSON file.
 
     Raises:
-      UserError: the file is missing or is not JSON (line and column are named).
+      UserError: the file is missing, is not JSON (line and column are named), or has
+        two values under one name.
     """
+
+    def unique(pairs):
+        value = dict(pairs)
+        if len(value) < len(pairs):
+            counts = collections.Counter(name for name, _ in pairs)
+            name = counts.most_common(1)[0][0]
+            raise UserError(f"{path}: has two values under the name {name!r}")
+        return value
+
     try:
-        return parse_json(read_text(path))
+        return parse_json(read_text(path), object_pairs_hook=unique)
     except json.JSONDecodeError as error:
         place = f"line {error.lineno}, column {error.colno}"
         raise UserError(f"{path}: not JSON at {place} ({error.msg})") from error

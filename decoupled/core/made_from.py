@@ -20,6 +20,7 @@ MADE_FROM = "made_from"
 RESULTS = "results.json"
 # A folder is known by one of these, which has checksums of everything else in it.
 _MANIFEST, _INDEXES = "manifest.json", ("*.index", "best/*.index")
+_OTHER_CHECKPOINT = "the checkpoint is another one"
 _SHOWN_CHARACTERS, _SHOWN_CHANGES = 200, 5
 
 
@@ -64,17 +65,17 @@ def _files_of(path):
 def read_results(path: str, wanted: dict[str, Any]) -> dict[str, Any] | None:
     """The results in a JSON file if they were computed from `wanted`, else None.
 
-    If there are results of something else, a line says what has changed.
+    If there are results of something else, a line says what has changed. Another
+    checkpoint alone, as after more training, is not said.
     """
     if not files.exists(path):
         return None
     results = files.read_json(path)
     results = results if isinstance(results, dict) else {}
     changed = changes(results.get(MADE_FROM), wanted)
-    if changed:
+    if changed and changed != [_OTHER_CHECKPOINT]:
         console.say(f"{path}: evaluated again: {in_words(changed)}")
-        return None
-    return results
+    return None if changed else results
 
 
 def changes(saved: Any, wanted: dict[str, Any]) -> list[str]:
@@ -84,7 +85,7 @@ def changes(saved: Any, wanted: dict[str, Any]) -> list[str]:
     # JSON has no tuples: the file has lists in their place.
     wanted, changed = files.parse_json(json.dumps(wanted)), []
     if saved.get("checkpoint") != wanted.get("checkpoint"):
-        changed.append("the checkpoint is another one")
+        changed.append(_OTHER_CHECKPOINT)
     before, now = saved["files"], wanted["files"]
     for name in sorted(before.keys() | now.keys()):
         if name not in now:
