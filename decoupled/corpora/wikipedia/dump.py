@@ -5,7 +5,7 @@ last revision of a page of the main namespace that is neither a redirect nor a
 disambiguation page.
 
 The standard library's expat parses the whole file, also the pages of other workers. So
-damage is found wherever it is, and the encoding is the one that the XML declares: UTF-8,
+damage is found wherever it is. The encoding is the one that the XML declares: UTF-8,
 UTF-16 or one of 8 bits. A dump never has a document type. So document types, and with
 them entities, are refused (CVE-2003-1564, "billion laughs"), and so are elements that
 the export format (https://www.mediawiki.org/xml/export-0.11.xsd) does not have.
@@ -184,8 +184,8 @@ class _Reader:
         except (LookupError, ValueError) as error:
             # From expat's search for an encoding among those of Python.
             raise _BadXml(
-                f"cannot read the encoding {self._encoding!r}; convert it to UTF-8, and "
-                "change the encoding in the first line"
+                f"cannot read the encoding {self._encoding!r}; convert it to UTF-8, "
+                "and change the encoding in the first line"
             ) from error
         self._fed += len(chunk or b"")
         if self._fed - max(self._parser.CurrentByteIndex, 0) > _MAX_TOKEN:
