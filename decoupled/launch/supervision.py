@@ -183,9 +183,6 @@ def gpu_shares(processes: int, gpus: int, visible: str | None) -> list[str]:
     Args:
       gpus: the number of GPUs of the host. visible: CUDA_VISIBLE_DEVICES of this
         process, None if it is not set.
-
-    Raises:
-      UserError: there are GPUs, but fewer than processes.
     """
     names = [str(number) for number in range(gpus)]
     if visible is not None:
