@@ -14,14 +14,13 @@ unpacked in each measurement.
 import bz2
 import os
 import pathlib
+import re
 from collections.abc import Iterable
 
 from benchmarks import peers
 from benchmarks.interleave import Worker, rate
 from benchmarks.results import Comparison, Planned
 from benchmarks.tables import Suite, Table, with_range, worker_table
-from decoupled.corpora.wikipedia.dump_pages import PageCutter
-from decoupled.corpora.wikipedia.dump_stream import xml_chunks
 
 OURS = "decoupled"
 PROCESSES = 2
@@ -42,9 +41,10 @@ def _case(arguments, folder):
         pages, size = write_dump(path, _small_head(), _small_pages())
         return _facts("small pages", path, path, pages, size)
     dump = arguments.dump or peers.default_dump()
-    cutter = PageCutter(xml_chunks(dump))
-    head = cutter.head.decode("utf-8")
-    pages = [page.content.decode("utf-8") for page in cutter.pages()]
+    with bz2.open(dump, "rt", encoding="utf-8") as handle:
+        xml = handle.read()
+    head = xml[: xml.index("<page>")]
+    pages = re.findall(r"<page>.*?</page>", xml, re.DOTALL)
     sample = folder / "sample.xml.bz2"
     write_dump(sample, head, pages)
     repeated = (
