@@ -20,6 +20,7 @@ Examples:
 import bz2
 import os
 import pathlib
+import re
 import tempfile
 from collections.abc import Iterable
 
@@ -27,8 +28,6 @@ from benchmarks import command
 from benchmarks.interleave import Worker, rate
 from benchmarks.results import Comparison
 from benchmarks.tables import Table, with_range, worker_table
-from decoupled.corpora.wikipedia.dump_pages import PageCutter
-from decoupled.corpora.wikipedia.dump_stream import xml_chunks
 
 NAME = "corpus"
 OURS = "decoupled"
@@ -58,9 +57,10 @@ def _case(arguments, folder):
         pages, size = write_dump(path, _small_head(), _small_pages())
         return _facts("small pages", path, path, pages, size)
     dump = arguments.dump or command.default_dump()
-    cutter = PageCutter(xml_chunks(dump))
-    head = cutter.head.decode("utf-8")
-    pages = [page.content.decode("utf-8") for page in cutter.pages()]
+    with bz2.open(dump, "rt", encoding="utf-8") as handle:
+        xml = handle.read()
+    head = xml[: xml.index("<page>")]
+    pages = re.findall(r"<page>.*?</page>", xml, re.DOTALL)
     sample = folder / "sample.xml.bz2"
     write_dump(sample, head, pages)
     repeated = (
