@@ -183,7 +183,7 @@ def test_a_new_kind_of_file_is_one_entry(tmp_path, monkeypatch):
         pattern=r"\.verses$",
         reads=read_verses,
         splits=lambda settings: True,
-        needs=(installed.Package("polib", purpose="verses"),),
+        needs=(installed.NeededModule("polib", purpose="verses"),),
         rules=lambda: (77,),
     )
     monkeypatch.setattr(sources, "SOURCES", (verses, *sources.SOURCES))
@@ -222,7 +222,7 @@ def test_a_new_kind_of_file_is_one_entry(tmp_path, monkeypatch):
 
 
 def test_what_a_new_kind_of_file_needs_is_told(tmp_path, monkeypatch):
-    needs = (installed.Package("no_such_module", purpose="verses"),)
+    needs = (installed.NeededModule("no_such_module", purpose="verses"),)
     verses = Source("verses", r"\.verses$", read_verses, lambda _: False, needs)
     monkeypatch.setattr(sources, "SOURCES", (verses, *sources.SOURCES))
     (tmp_path / "en.verses").write_text("Toy 1:1\tA verse.\n")
