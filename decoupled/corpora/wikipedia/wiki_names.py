@@ -6,9 +6,10 @@ spaces. A change of the names changes text: increase `wikitext.RULES` with it.
 """
 
 import importlib.resources
-import json
 import re
 from collections.abc import Iterable
+
+from decoupled.core import files
 
 
 def normal_form(name: str) -> str:
@@ -20,7 +21,7 @@ def _names(listed: Iterable[str]) -> frozenset[str]:
     return frozenset(map(normal_form, listed))
 
 
-NAMES = json.loads(
+NAMES = files.parse_json(
     importlib.resources.files(__package__).joinpath("names.json").read_bytes()
 )
 # A dump lists its wiki's own names of namespaces, and `wikipedia.dump` replaces them by
