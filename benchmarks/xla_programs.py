@@ -3,9 +3,8 @@
 Writes each step as a program of XLA to a folder of its own, with five batches of the
 fine-tuning tasks and one of the others:
   dropout-DTYPE           pre-training, base size, dropout 0.1, 8 sequences of 128
-  TASK-DTYPE-WAY          fine-tuning on real XNLI, UD-POS and XQuAD, dropout 0.1 before
-                          the head, as `benchmarks.finetuning_runs` trains: packed rows,
-                          or rows padded to the maximum
+  TASK-DTYPE-packed       fine-tuning on real XNLI, UD-POS and XQuAD, dropout 0.1 before
+                          the head, as `benchmarks/finetuning_runs.py` trains
   softmax-DTYPE-V-E_OUT   pre-training, two layers of width 256 below a vocabulary of V
                           pieces, 32 sequences of 128 tokens with 20 predictions each
   layers-DTYPE-kept, layers-DTYPE-recomputed
@@ -37,7 +36,7 @@ import numpy as np
 
 from benchmarks import finetuning_runs
 from benchmarks.interleave import Skip
-from benchmarks.machine import ROOT
+from benchmarks.results import ROOT
 from benchmarks.sizes import (
     ADAMW,
     DTYPES,
