@@ -48,7 +48,6 @@ from benchmarks.tables import Table, gigabytes, milliseconds_or_seconds
 from decoupled.configs import QuestionAnsweringConfig, VocabularyConfig
 from decoupled.data.vocabulary import Vocabulary
 from decoupled.data.vocabulary_training import train_vocabulary
-from decoupled.exports.checkpoint_files import CheckpointWriter
 from decoupled.model.variables import MASKED_LM, shapes
 from decoupled.runs import run_folder
 from decoupled.runs.task_data import ENGLISH, TaskData
@@ -64,6 +63,7 @@ from decoupled.tasks.registry import (
 )
 from decoupled.tasks.tagging import TaggingTask
 from decoupled.tasks.tagging_files import TaggedSentence
+from decoupled.training.checkpoint_files import CheckpointWriter
 from decoupled.training.checkpoints import write_list
 
 NAME = "finetuning_runs"

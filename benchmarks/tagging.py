@@ -36,13 +36,13 @@ from benchmarks.tables import Table, gigabytes, with_range, worker_table
 from decoupled.configs import MeshConfig, ModelConfig, VocabularyConfig
 from decoupled.data.vocabulary import Vocabulary
 from decoupled.data.vocabulary_training import train_vocabulary
-from decoupled.exports.checkpoint_files import CheckpointWriter
 from decoupled.exports.interop.to_huggingface import to_huggingface
 from decoupled.model.variables import shapes, token_classifier
 from decoupled.runs import run_folder
 from decoupled.tasks.registry import TAGGING
 from decoupled.tasks.tagging import TaggingTask
 from decoupled.tasks.tagging_files import TaggedSentence, read_sentences
+from decoupled.training.checkpoint_files import CheckpointWriter
 from decoupled.xtreme.files import LanguageFile
 
 NAME = "tagging"
