@@ -139,13 +139,14 @@ def test_bytes_that_are_not_utf8_are_located(tmp_path):
     assert_user_error(files.read_text, tmp_path / "a", "not UTF-8 at byte 2")
 
 
-def test_utf_16_is_named_and_a_byte_order_mark_is_skipped(tmp_path):
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be", "utf-32"])
+def test_utf_16_is_named_with_and_without_a_byte_order_mark(encoding, tmp_path):
+    (tmp_path / "a.txt").write_bytes("text\tneutral\n".encode(encoding))
+    assert_user_error(files.read_text, tmp_path / "a.txt", "save it as UTF-8")
+
+
+def test_a_byte_order_mark_is_skipped(tmp_path):
     path = tmp_path / "a.txt"
-    path.write_bytes("text".encode("utf-16"))
-    with pytest.raises(
-        UserError, match=r"a\.txt: not UTF-8 .*UTF-16, save it as UTF-8"
-    ):
-        files.read_text(str(path))
     path.write_bytes(b"\xef\xbb\xbf" + b'{"a": 1}')
     assert files.read_json(str(path)) == {"a": 1}
     assert files.read_text(str(path)) == '{"a": 1}'
@@ -166,6 +167,11 @@ def test_lines_end_at_three_line_ends_only():
 def test_json_mistakes_are_located(tmp_path):
     (tmp_path / "a").write_text('{"a": 1,\n "b" 2}')
     assert_user_error(files.read_json, tmp_path / "a", "line 2, column 6")
+
+
+def test_two_values_under_a_name_are_refused(tmp_path):
+    (tmp_path / "a").write_text('{"q1": "yes", "q2": "no", "q1": "no"}')
+    assert_user_error(files.read_json, tmp_path / "a", "two values under the name 'q1'")
 
 
 @pytest.mark.parametrize(
