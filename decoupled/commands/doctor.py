@@ -24,7 +24,7 @@ from decoupled.core.errors import UserError
 from decoupled.core.installed import (
     CHECKOUT,
     EXTRAS,
-    Found,
+    Package,
     check_package,
     requirements,
 )
@@ -94,7 +94,7 @@ def report_python() -> None:
     print(f"Python {platform.python_version()} in {sys.prefix}{remark}")
 
 
-def report_packages(packages: list[Found]) -> None:
+def report_packages(packages: list[Package]) -> None:
     """Prints each requirement, what is installed, and what is wrong with it."""
     print("\nPackages: installed (required)")
     if not packages:
@@ -195,7 +195,7 @@ def probe_tensorflow() -> dict[str, Any]:
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def report_commands(packages: list[Found], works: bool) -> None:
+def report_commands(packages: list[Package], works: bool) -> None:
     """Prints whether commands can run, and what those with an extra lack."""
     print("\nCommands")
     absent = [package for package in packages if not package.installed]
