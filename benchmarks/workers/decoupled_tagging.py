@@ -12,7 +12,7 @@ from decoupled.core.compat import tf
 from decoupled.data.array_input_fn import evaluation_batches, longest_first
 from decoupled.data.vocabulary import Vocabulary
 from decoupled.runs.evaluation import evaluation_lengths
-from decoupled.tasks.tagging import TaggingTask
+from decoupled.tasks.presets import TASKS, task_of
 from decoupled.tasks.tagging_files import TaggedSentence
 from decoupled.training.graph import build_predictions
 from decoupled.training.mesh import session_config
@@ -22,22 +22,20 @@ Run = Callable[[dict], np.ndarray]
 
 
 def build(case: dict) -> tuple[protocol.Step, dict]:
-    """A case is that of `benchmarks/tagging.py` and "by_length": whether the graph
-    has several lengths, as in an evaluation of "files" of such sentences."""
+    """A case is that of `benchmarks/tagging.py`; the graph is that of an evaluation of
+    "files" of such sentences."""
     folder = pathlib.Path(case["folder"])
     words = json.loads((folder / "words.json").read_text(encoding="utf-8"))
     sentences = [TaggedSentence(own, None) for own in words]
     vocabulary = Vocabulary(str(folder / "pieces.model"))
-    task = TaggingTask(case["task"], case["sequence_length"])
+    task = task_of(TASKS[case["task"]], "", case["sequence_length"])
     network = Network(
         task.network(dropout=0.0, label_smoothing=0.0),
         ModelConfig(**case["model"]),
         MeshConfig(**case["mesh"]),
     )
-    lengths = (case["sequence_length"],)
-    if case["by_length"]:
-        sizes = task.features(vocabulary, sentences)["input_mask"].sum(1)
-        lengths = evaluation_lengths(network, sizes, case["batch"], case["files"])
+    sizes = task.features(vocabulary, sentences)["input_mask"].sum(1)
+    lengths = evaluation_lengths(network, sizes, case["batch"], case["files"])
     run = _graph(case, network, task.graph_features, lengths)
 
     def step():

@@ -6,7 +6,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from decoupled.configs import ModelConfig, QuestionAnsweringConfig
-from decoupled.configs.finetuning import AUTO, REGRESSION
+from decoupled.configs.finetuning import (
+    AUTO,
+    CLASSIFICATION,
+    QUESTION_ANSWERING,
+    REGRESSION,
+    TAGGING,
+)
 from decoupled.core import files
 from decoupled.core.errors import UserError
 from decoupled.core.labels import check_labels
@@ -14,7 +20,6 @@ from decoupled.model.variables import OUTPUT_BIAS, SPANS, Head
 from decoupled.runs import run_folder
 from decoupled.runs.saved_run import Model
 from decoupled.tasks.qa_features import SPECIALS
-from decoupled.tasks.registry import CLASSIFICATION, QUESTION_ANSWERING, TAGGING
 
 # [CLS] and two [SEP], and a piece for each of two segments.
 _SHORTEST = 5

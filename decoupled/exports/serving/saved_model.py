@@ -18,7 +18,7 @@ import os
 from typing import Any
 
 from decoupled.configs import RetrievalConfig
-from decoupled.configs.finetuning import REGRESSION
+from decoupled.configs.finetuning import QUESTION_ANSWERING, REGRESSION, TAGGING
 from decoupled.core import console, files, gfile
 from decoupled.core.errors import UserError
 from decoupled.core.files import is_empty_folder, new_folder
@@ -49,7 +49,6 @@ from decoupled.exports.serving.stored import FLOAT32, StoredWeights
 from decoupled.exports.serving.text import Preprocessor, TextRoot
 from decoupled.model.variables import POOLER
 from decoupled.runs.saved_run import Model, open_model
-from decoupled.tasks.registry import QUESTION_ANSWERING, TAGGING
 
 FORMAT = "decoupled-export-1"
 DESCRIPTION = "export.json"
