@@ -152,7 +152,6 @@ def measure(
     Raises:
       UserError: a model has too few positions, or there is too little held-out text.
     """
-    settings.check()
     for model in models:
         model.check_length(settings.masking.sequence_length)
     texts: dict[str, Arrays] = {}

@@ -79,7 +79,6 @@ def measure(
     Raises:
       UserError: a model has too few positions.
     """
-    settings.check()
     for model in models:
         model.check_length(settings.masking.sequence_length)
     vocabulary = models[0].vocabulary

@@ -182,7 +182,6 @@ def measure(
     Raises:
       UserError: a sentence has no tokens or is too long.
     """
-    settings.check()
     kept = np.ones(len(pairs), bool)
     encoded = []
     for model in models:

@@ -14,15 +14,16 @@ models.
 
 import inspect
 import os
+import textwrap
 from collections.abc import Callable
 from typing import Any
 
 from absl import flags
 
-from decoupled.configs import analyses as roots
+from decoupled.configs import analyses as configs
 from decoupled.core import console, files, locks
 from decoupled.core.errors import UserError
-from decoupled.launch import start
+from decoupled.launch import gin_files, start
 from decoupled.launch.start import Subcommand
 
 FLAGS = flags.FLAGS
@@ -59,7 +60,7 @@ _MODELS = _texts("model_dir", "A run's folder, or the prefix of a checkpoint.")
 
 
 def _analysis(
-    *define: Callable[[], Any], settings: Callable[[], Any] | None = None
+    *define: Callable[[], Any], settings: type | None = None
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Registers a function as the analysis of its name; its docstring is the help.
 
@@ -69,12 +70,11 @@ def _analysis(
 
     Args:
       define: functions that define the flags, in addition to --output_dir.
-      settings: the root of the settings, whose defaults are in runs/analyze_NAME.gin.
+      settings: the class of the settings.
     """
 
     def declare(analysis):
         name, text = analysis.__name__, inspect.cleandoc(analysis.__doc__)
-        gin_file = f"runs/analyze_{name}.gin"
 
         def define_flags():
             _text("output_dir", "Folder of results, created if missing.")()
@@ -87,10 +87,13 @@ def _analysis(
             with locks.hold(FLAGS.output_dir):
                 # Made first, so that an analysis of hours does not fail at its end.
                 files.make_folder(FLAGS.output_dir)
-                given = [start.parse_gin(settings, gin_file)] if settings else []
+                given = [start.parse_gin(settings)] if settings else []
                 _finish(*analysis(*given))
 
-        main.__doc__ = f"{text}\n\nSettings: {gin_file}." if settings else text
+        main.__doc__ = text
+        if settings:
+            defaults = textwrap.indent(gin_files.defaults(settings), "  ")
+            main.__doc__ = f"{text}\n\nSettings with their defaults:\n\n{defaults}"
         SUBCOMMANDS[name] = Subcommand(define_flags, main)
         return analysis
 
@@ -171,7 +174,7 @@ def spectrum():
 @_analysis(
     _MODELS,
     _text("corpus_dir", "A corpus; its held-out text is read."),
-    settings=roots.geometry,
+    settings=configs.GeometrySettings,
 )
 def geometry(settings):
     """Anisotropy, the logits and their gradient, similarity of embeddings.
@@ -201,7 +204,7 @@ def geometry(settings):
     _MODELS,
     _text("records_dir", "Folder that build_records wrote."),
     _list("languages", "Only these languages, e.g. de,sw. Default: all."),
-    settings=roots.masked_lm,
+    settings=configs.MaskedLmSettings,
 )
 def masked_lm(settings):
     """Loss and accuracy on held-out text, where every token is masked once.
@@ -234,7 +237,7 @@ def masked_lm(settings):
 @_analysis(
     _MODELS,
     _texts("pairs", "A .jsonl or .tsv file, or a folder of such files."),
-    settings=roots.minimal_pairs,
+    settings=configs.MinimalPairSettings,
 )
 def minimal_pairs(settings):
     """Does a masked LM prefer the acceptable one of two sentences? (BLiMP)
@@ -281,7 +284,7 @@ def minimal_pairs(settings):
         "Folder for temporary files of vectors, 2 * (layers + 1) * H bytes per token. "
         "Default: the system's folder of temporary files.",
     ),
-    settings=roots.probing,
+    settings=configs.ProbeSettings,
 )
 def probing(settings):
     """What do frozen layers encode of grammar and meaning? (paper Table 9)
@@ -346,7 +349,7 @@ SUBCOMMANDS["probing_data"] = Subcommand(_probing_data_flags, probing_data)
     _option("source", "File with a sentence per line."),
     _option("target", "File with their translations, line by line."),
     _option("sentences", "Folder of LANGUAGE.tsv: lines of id, tab, sentence."),
-    settings=roots.neighbours,
+    settings=configs.NeighbourSettings,
 )
 def neighbours(settings):
     """Translation by nearest neighbours, layer by layer (paper Figure 2).
@@ -373,7 +376,7 @@ def neighbours(settings):
     from decoupled.analyses import multi_parallel
     from decoupled.analyses import neighbours as module
 
-    retrieval, max_pairs = settings
+    retrieval, max_pairs = settings.retrieval, settings.max_pairs
     models, languages = FLAGS.model_dir, FLAGS.languages
     if FLAGS.sentences:
         if FLAGS.data_dir or FLAGS.source or FLAGS.target:
@@ -389,7 +392,7 @@ def neighbours(settings):
 @_analysis(
     _MODELS,
     _text("corpus_dir", "Corpus of parallel text."),
-    settings=roots.word_translation,
+    settings=configs.WordTranslationSettings,
 )
 def word_translation(settings):
     """Do the rows of the input and the output embedding translate words?

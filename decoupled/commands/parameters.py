@@ -17,15 +17,13 @@ from typing import NamedTuple
 
 from absl import flags
 
-from decoupled.configs import ModelConfig
-from decoupled.configs.studies import ParametersConfig, parameters
+from decoupled.configs import ModelConfig, ParametersConfig
 from decoupled.core import console
 from decoupled.core.errors import UserError
 from decoupled.launch import gin_files, start
 from decoupled.model.parameters import ROWS, Row, finetuning_counts, pretraining_counts
 
 FLAGS = flags.FLAGS
-DEFAULTS = "runs/parameters.gin"
 _COLUMNS = (
     ["model", "Table"]
     + ["PT", "PT as in paper", "PT in paper"]
@@ -58,7 +56,7 @@ def define_flags() -> None:
 def main() -> None:
     """Counts one model or all."""
     if not FLAGS.all:
-        config = start.parse_gin(parameters, DEFAULTS)
+        config = start.parse_gin(ParametersConfig)
         print_model(config, _shipped_models())
     elif FLAGS.gin_file or FLAGS.gin_param:
         raise UserError(
@@ -81,7 +79,7 @@ def _shipped_models() -> dict[str, ModelConfig]:
 
 
 def _read(path: str) -> ModelConfig:
-    return gin_files.configure(parameters, [DEFAULTS, path], []).model
+    return gin_files.configure(ModelConfig, [path], [])
 
 
 def print_model(config: ParametersConfig, shipped: Mapping[str, ModelConfig]) -> None:

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from decoupled.analyses.probing.conversion import make_treebank_tasks
-from decoupled.configs import build_corpus
+from decoupled.configs import ParallelTextConfig
 from decoupled.core import files
 from decoupled.core.errors import UserError
 from decoupled.core.files import fingerprint
@@ -32,7 +32,7 @@ from decoupled.runs import run_folder
 
 _TREEBANK = re.compile(r"en_(\w+)-ud-(train|dev|test)\.conllu")
 LANGUAGES = ("en", "de", "es", "fr")
-_CATALOGS, _CORPUS_GIN = "catalogs:django", "runs/build_corpus.gin"
+_CATALOGS = "catalogs:django"
 # The share of the held-out messages of catalogs that become dev sentences.
 _DEV_SHARE = 1 / 3
 # Word similarity needs a vocabulary in which most words are one piece.
@@ -157,8 +157,7 @@ def choose_languages(folders: Folders, wanted: Sequence[str]) -> list[str]:
     kind, _, place = folders.source.partition(":")
     if not folders.is_parallel:
         return list(dict.fromkeys([ENGLISH, *wanted]))
-    settings = gin_files.configure(build_corpus, [_CORPUS_GIN], []).parallel
-    there = [text.language for text in KINDS[kind].find(place, settings)]
+    there = [x.language for x in KINDS[kind].find(place, ParallelTextConfig())]
     found = [one for one in dict.fromkeys([ENGLISH, *wanted]) if one in there]
     if len(found) < 2:
         others = [one for one in there if one not in found]
