@@ -74,9 +74,6 @@ def connect(name: str, zone: str | None, project: str | None, service: Any = Non
       zone, project: of the TPU; None asks the metadata server of this machine.
       service: replaces the API (googleapiclient's service object) in tests; None
         connects to Google's with the credentials of this machine.
-
-    Raises:
-      UserError: zone or project is not given and this is not a machine of Google Cloud.
     """
     import cloud_tpu_client
 

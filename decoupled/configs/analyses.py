@@ -5,7 +5,6 @@ from typing import ClassVar
 
 from decoupled.configs.checks import (
     bound,
-    check_choice,
     check_not_negative,
     check_positive,
     check_rates,
@@ -64,10 +63,9 @@ class GeometrySettings:
 
     masking: length of the sequences and masking rates. sequences: the first of each
     language's held-out text, at most so many. batch_size: sequences in a batch.
-    gradients: the number of masked positions whose gradient is followed to the encoder;
-    a head with an activation takes seconds for each if E_out = 3072. neighbours: the
-    number of nearest neighbours of a piece. pieces: the number of pieces whose
-    neighbours are compared. seed: of the masks, and for drawing the pieces.
+    gradients: the number of masked positions whose gradient is followed to the encoder,
+    spread evenly over all; a head with an activation takes seconds for each if
+    E_out = 3072. seed: of the masks.
     """
 
     DEFAULTS: ClassVar = {
@@ -79,13 +77,11 @@ class GeometrySettings:
     sequences: int = 500
     batch_size: int = 32
     gradients: int = 1000
-    neighbours: int = 10
-    pieces: int = 2000
     seed: int = 0
 
     def __post_init__(self):
         check_types(self)
-        check_positive(self, "sequences batch_size gradients neighbours pieces")
+        check_positive(self, "sequences batch_size gradients")
         check_not_negative(self, "seed")
 
 
@@ -122,38 +118,6 @@ class MaskedLmSettings:
         check_types(self)
         check_positive(self, "smoothing batch_size")
         check_not_negative(self, "max_sequences seed")
-
-
-PAIR_MASKINGS = ("token", "word_left_to_right")
-LONG_PAIRS = ("refuse", "leave_out")
-
-
-@configurable("minimal_pairs")
-@dataclasses.dataclass(frozen=True)
-class MinimalPairSettings:
-    """How sentences of minimal pairs are scored.
-
-    masking: what is masked while a token is scored. "token": only this token (Salazar
-      et al. 2020); "word_left_to_right": also the tokens after it in its word (Kauf and
-      Ivanova 2023).
-    max_tokens: length of the longest sentence, [CLS] and [SEP] included; None for all
-      positions of the model.
-    long_pairs: what happens to pairs with a longer sentence. "refuse": the command
-      ends; "leave_out": they are left out.
-    batch_size: masked copies of sentences in a batch.
-    """
-
-    masking: str = "token"
-    max_tokens: int | None = None
-    long_pairs: str = "refuse"
-    batch_size: int = 64
-
-    def __post_init__(self):
-        check_types(self)
-        check_choice(self, "masking", PAIR_MASKINGS)
-        check_choice(self, "long_pairs", LONG_PAIRS)
-        check_positive(self, "batch_size")
-        _check_max_tokens(self)
 
 
 @configurable("probing")
@@ -234,7 +198,6 @@ ANALYSES = {
         WordTranslationSettings,
         GeometrySettings,
         MaskedLmSettings,
-        MinimalPairSettings,
         ProbeSettings,
         NeighbourSettings,
     )

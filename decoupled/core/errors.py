@@ -44,11 +44,7 @@ class Mistakes:
             self._found.append(str(error))
 
     def raise_all(self) -> None:
-        """Raises the collected mistakes as one error.
-
-        Raises:
-          UserError: there was a mistake; several mistakes are numbered.
-        """
+        """Raises the collected mistakes as one error."""
         if len(self._found) > 1:
             numbered = [f"({n}) {text}" for n, text in enumerate(self._found, start=1)]
             raise UserError(f"{len(numbered)} mistakes: {'; '.join(numbered)}")

@@ -63,10 +63,6 @@ def check_labels(labels: Iterable[Any], where: str) -> list[str]:
 
     Args:
       where: the file or setting that has the list, for messages.
-
-    Raises:
-      UserError: one is no text, shows nothing or has a control character; or two are
-        equal or look the same.
     """
     known: dict[str, str] = {}
     for cell in labels:
@@ -127,9 +123,6 @@ class LabelReader:
 
         Args:
           where: file and line, for messages.
-
-        Raises:
-          UserError: as for `label_in`; or it only looks like another label.
         """
         if cell in self._cells:
             return self._cells[cell]

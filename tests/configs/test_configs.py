@@ -280,8 +280,6 @@ BAD = {
         sequences=[0],
         batch_size=[0],
         gradients=[0],
-        neighbours=[0],
-        pieces=[0],
         seed=[-1],
     ),
     configs.ANALYSES["masked_lm"]: dict(
