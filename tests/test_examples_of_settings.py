@@ -71,7 +71,7 @@ def check(text):
     reader.check_setting(value, text, ("build_corpus",))
 
 
-def refusal(words):
+def refusal(words, *defaults):
     """Why a command of pre-training refuses its settings, "" if it takes them.
 
     Sequences are compared with positions here, which the command does when it has read
@@ -82,7 +82,9 @@ def refusal(words):
         for flag in ("--gin_file=", "--gin_param=")
     )
     try:
-        config = gin_files.configure(configs.PretrainConfig, files, params)
+        config = gin_files.configure(
+            configs.PretrainConfig, [*defaults, *files], params
+        )
     except UserError as error:
         return str(error)
     longest = max(phase.config.masking.sequence_length for phase in config.phases)

@@ -71,8 +71,8 @@ class FinetuningConfig:
       a batch of the others, group_by_length decides.
     """
 
-    # Paper Table 10 has the epochs. The paper gives no length, warm-up or dropout of the
-    # classifier; ours are those of google-research/bert.
+    # Paper Table 10 has the epochs. The paper gives no length, warm-up or dropout of
+    # the classifier; ours are those of google-research/bert.
     num_epochs: float = 3
     max_sequence_length: int = 128
     classifier_dropout: float = 0.1
@@ -246,8 +246,8 @@ class QuestionAnsweringConfig:
     n_best: how many of the most likely starts and ends of each window are combined.
     """
 
-    # Those of XTREME's scripts, which are BERT's for SQuAD. The scripts allow answers of
-    # 30 pieces, which excludes correct ones where a vocabulary cuts words into many
+    # Those of XTREME's scripts, which are BERT's for SQuAD. The scripts allow answers
+    # of 30 pieces, which excludes correct ones where a vocabulary cuts words into many
     # pieces (docs/xtreme.md).
     max_question_length: int = 64
     doc_stride: int = 128

@@ -58,8 +58,8 @@ def define_gin_flags() -> None:
     flags.DEFINE_multi_string(
         "gin_file",
         [],
-        "A file of settings, e.g. models/rembert.gin; later files win. Found from here, "
-        "then below --gin_location_prefix, then among the files of the package.",
+        "A file of settings, e.g. models/rembert.gin; later files win. Found from "
+        "here, then below --gin_location_prefix, then among the files of the package.",
     )
     flags.DEFINE_multi_string(
         "gin_param",

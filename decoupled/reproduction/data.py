@@ -25,7 +25,6 @@ from decoupled.core.made_from import MADE_FROM, changes, hash_files
 from decoupled.corpora.locales import ENGLISH
 from decoupled.corpora.parallel.kinds import KINDS
 from decoupled.corpora.parallel.parallel_text import position
-from decoupled.launch import gin_files
 from decoupled.launch.supervision import Step, run_step
 from decoupled.reports.demo import records_step, vocabulary_step
 from decoupled.runs import run_folder

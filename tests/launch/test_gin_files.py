@@ -13,7 +13,6 @@ from decoupled.core.errors import UserError
 from decoupled.launch import gin_files
 
 
-
 @configurable("example_root")
 @dataclasses.dataclass(frozen=True)
 class Example:
@@ -98,7 +97,8 @@ def test_defaults_follow_the_scope_of_what_holds_them(write):
 
 
 def test_a_macro_whose_only_use_is_overridden_is_no_mistake(write):
-    assert configure([write(GOOD)], ["SamplingConfig.alpha = 0.1"]).sampling.alpha == 0.1
+    config = configure([write(GOOD)], ["SamplingConfig.alpha = 0.1"])
+    assert config.sampling.alpha == 0.1
 
 
 def test_used_text_builds_the_same_configuration(write):
