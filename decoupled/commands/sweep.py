@@ -100,7 +100,7 @@ def _check_tasks(jobs):
     # Loads TensorFlow.
     from decoupled.data.vocabulary import Vocabulary
     from decoupled.runs.task_data import TaskData
-    from decoupled.tasks.registry import make_task
+    from decoupled.tasks.presets import make_task
 
     vocabulary, mistakes = Vocabulary(flags.FLAGS.vocabulary), Mistakes()
     for name, job in by_task.items():
@@ -116,8 +116,8 @@ def _check_tasks(jobs):
                 config.question_answering,
                 config.own_task,
             )
-            task.paths(data_dir, "train", task.training_languages[0])
-            TaskData(task, data_dir, vocabulary, cache="").files_to_answer()
+            task.paths("train", task.training_languages[0])
+            TaskData(task, vocabulary, cache="").files_to_answer()
     mistakes.raise_all()
 
 

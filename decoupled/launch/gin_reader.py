@@ -30,6 +30,8 @@ _REMOVED = {
     ("TrainingConfig", "softmax_block_size"): "logits are always computed as a whole; "
     "to save memory, split the vocabulary over the mesh (layout_rules), or set "
     "recompute_layers",
+    ("ParallelTextConfig", "translations"): "--source=aligned: reads a file for each "
+    "language, so the files choose the translations",
     ("retrieve", "mesh"): _NO_MESH,
     ("neighbours", "mesh"): _NO_MESH,
     ("geometry", "neighbours"): _NO_OVERLAP,

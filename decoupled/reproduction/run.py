@@ -31,7 +31,7 @@ from decoupled.sweeps.jobs import (
     complete_jobs,
 )
 from decoupled.sweeps.runner import JobRunner, show_failures
-from decoupled.tasks.registry import TASKS
+from decoupled.tasks.presets import TASKS
 
 GIN_FILES = ["sweeps/reproduce.gin"]
 DESCRIPTION = "reproduction.json"

@@ -108,7 +108,6 @@ BAD = {
         max_pairs=[0],
         max_train_examples=[0],
         max_test_examples=[0],
-        translations=[{"pt": 1}],
     ),
     configs.OptimizerConfig: dict(
         name=["sgd"],

@@ -509,7 +509,7 @@ def test_sizes_are_written_as_gin(masked_lm, tmp_path):
 
 def test_neither_torch_nor_transformers_is_needed(masked_lm, tmp_path, monkeypatch):
     # Whoever imports one of them gets an ImportError.
-    for name in "torch transformers tokenizers safetensors safetensors.numpy".split():
+    for name in "torch transformers tokenizers".split():
         monkeypatch.setitem(sys.modules, name, None)
     folders = (f"--hf_dir={masked_lm}", f"--model_dir={tmp_path}/ours")
     result = decoupled("convert", "from_hf", *folders)
