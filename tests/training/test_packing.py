@@ -8,9 +8,8 @@ import pytest
 from decoupled.core.compat import tf
 from decoupled.data.array_input_fn import training_input_fn
 from decoupled.data.packing import Packing, pack, pack_batch, plan_rows, unpack
-from decoupled.tasks.classification import Classification
+from decoupled.tasks.classification import Classification, Regression
 from decoupled.tasks.qa import ExtractiveQA
-from decoupled.tasks.regression import Regression
 from decoupled.tasks.tagging import Tagging
 from decoupled.training.estimator import train
 from decoupled.training.events import read_scalars

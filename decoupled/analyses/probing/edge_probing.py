@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from decoupled.analyses.models import AnalysedModel, LayerEncoder, open_models
+from decoupled.analyses.models import LayerEncoder, describe, open_models
 from decoupled.analyses.output import LAYER, Line, Panel, Picture, Table, percent
 from decoupled.analyses.probing.frozen_vectors import ProbingData, label_ids, prepare
 from decoupled.analyses.probing.probe import (
@@ -43,6 +43,7 @@ from decoupled.analyses.probing.task_files import (
 from decoupled.configs.analyses import ProbeSettings
 from decoupled.core import files
 from decoupled.core.errors import UserError
+from decoupled.runs.saved_run import Model
 
 VARIANTS = ("mix", "layers", "cumulative")
 _BY_LAYER = VARIANTS[1:]
@@ -56,7 +57,7 @@ def run(flags: Any, settings: ProbeSettings) -> dict[str, Any]:
 
 
 def measure(
-    models: Sequence[AnalysedModel],
+    models: Sequence[Model],
     tasks: Sequence[ProbingTask],
     variants: Sequence[str],
     settings: ProbeSettings,
@@ -70,7 +71,7 @@ def measure(
 
     Returns:
       `settings`; `tasks`: files and counts of targets; `models`: the entries of
-      `AnalysedModel.describe`, with `probes`, a list of entries with `task`, `variant`,
+      `describe`, with `probes`, a list of entries with `task`, `variant`,
       `layer` (None for "mix"), `dev` and, if there is test data, `test` (f1, precision,
       recall, targets), `mix` (the share of each layer), `steps`, `lost` (targets beyond
       the length), and the baselines `majority_f1` and `lookup_f1` on "test", or on
@@ -110,7 +111,7 @@ def measure(
                 hits = {_key(index, probe): found for probe, found in trained}
                 found = _Items(data["test"].places, lookup.hits, hits)
                 items.setdefault(task.name, []).append(found)
-        results.append({**model.describe(), "probes": probes})
+        results.append({**describe(model), "probes": probes})
     described = {task.name: _describe(task, read[task.name]) for task in tasks}
     arrays: dict[str, np.ndarray] = {}
     for name, of_models in items.items():

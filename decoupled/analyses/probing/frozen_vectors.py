@@ -13,11 +13,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from decoupled.analyses.models import AnalysedModel, LayerEncoder, batches
+from decoupled.analyses.models import LayerEncoder, batches
 from decoupled.analyses.probing.task_files import Example, Span, Target
 from decoupled.core import console
 from decoupled.core.errors import UserError
 from decoupled.data.vocabulary import Vocabulary
+from decoupled.runs.saved_run import Model
 
 # [CLS] and [SEP].
 _SPECIAL = 2
@@ -107,7 +108,7 @@ def label_ids(examples: Sequence[Example]) -> dict[str, int]:
 
 
 def prepare(
-    model: AnalysedModel,
+    model: Model,
     encoder: LayerEncoder,
     examples: Sequence[Example],
     labels: dict[str, int],
@@ -163,7 +164,7 @@ def prepare(
     )
 
 
-def _pieces(model: AnalysedModel, words: list[str]) -> tuple[np.ndarray, list[int]]:
+def _pieces(model: Model, words: list[str]) -> tuple[np.ndarray, list[int]]:
     """The ends of the words, int64 [words + 1] starting with 0, and all pieces."""
     vocabulary = model.vocabulary
     # A word that the normalisation removes completely still needs a piece.
@@ -194,7 +195,7 @@ def _rows_of_spans(
 
 
 def _encode(
-    model: AnalysedModel,
+    model: Model,
     encoder: LayerEncoder,
     pieces: list[list[int]],
     starts: np.ndarray,
