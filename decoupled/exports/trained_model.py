@@ -6,7 +6,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from decoupled.configs import ModelConfig, QuestionAnsweringConfig
-from decoupled.configs.finetuning import AUTO, REGRESSION
+from decoupled.configs.finetuning import (
+    AUTO,
+    CLASSIFICATION,
+    QUESTION_ANSWERING,
+    REGRESSION,
+    TAGGING,
+)
 from decoupled.core import files
 from decoupled.core.errors import UserError
 from decoupled.core.labels import check_labels
@@ -20,7 +26,6 @@ from decoupled.runs.saved_run import (
     selected_folder,
 )
 from decoupled.tasks.qa_features import SPECIALS
-from decoupled.tasks.registry import CLASSIFICATION, QUESTION_ANSWERING, TAGGING
 from decoupled.training.checkpoints import find_checkpoint, listed_checkpoints
 
 # [CLS] and two [SEP], and a piece for each of two segments.

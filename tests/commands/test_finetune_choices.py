@@ -24,7 +24,7 @@ from decoupled.core.errors import UserError
 from decoupled.exports.interop.to_huggingface import to_huggingface
 from decoupled.exports.trained_model import chosen_prefix, open_trained_model
 from decoupled.runs.saved_run import selected_checkpoint
-from decoupled.tasks.classification import SequenceClassificationTask
+from decoupled.tasks.classification import ClassificationTask
 from decoupled.training.events import read_scalars
 from decoupled.xtreme.official import TASKS
 from decoupled.xtreme.scoring import score
@@ -373,7 +373,7 @@ def dev_scores(monkeypatch):
     def scored(*_):
         return {"accuracy": planned.pop(0) if planned else 50.0}
 
-    monkeypatch.setattr(SequenceClassificationTask, "score", scored)
+    monkeypatch.setattr(ClassificationTask, "score", scored)
     return planned
 
 

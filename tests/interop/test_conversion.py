@@ -30,9 +30,8 @@ from decoupled.model.heads import (
 )
 from decoupled.model.layers import Builder
 from decoupled.runs.run_folder import read
-from decoupled.tasks.classification import Classification
+from decoupled.tasks.classification import Classification, Regression
 from decoupled.tasks.qa import ExtractiveQA
-from decoupled.tasks.regression import Regression
 from decoupled.training.checkpoints import initialize_from
 from decoupled.training.graph import build_step
 from decoupled.training.network import Network, TrainingGraph

@@ -18,7 +18,7 @@ import os
 from typing import Any
 
 from decoupled.configs import RetrievalConfig
-from decoupled.configs.finetuning import REGRESSION
+from decoupled.configs.finetuning import QUESTION_ANSWERING, REGRESSION, TAGGING
 from decoupled.core import console, files, gfile
 from decoupled.core.errors import UserError
 from decoupled.core.files import is_empty_folder, new_folder
@@ -47,7 +47,6 @@ from decoupled.exports.trained_model import (
     open_trained_model,
 )
 from decoupled.model.variables import POOLER
-from decoupled.tasks.registry import QUESTION_ANSWERING, TAGGING
 
 FORMAT = "decoupled-export-1"
 DESCRIPTION = "export.json"

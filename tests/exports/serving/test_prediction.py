@@ -272,7 +272,13 @@ def test_earlier_exports_are_opened(reader, tmp_path):
         ("numbers", "none.txt", None, [], "none.txt: "),
         ("numbers", "a.jsonl", "{}", [], "a.jsonl:1: column 'text': is missing"),
         ("reader", "a.txt", "What?\n", [], "does not end in one of .json"),
-        ("reader", "a.json", "{}", [], "a.json (language own): not in SQuAD's form"),
+        (
+            "reader",
+            "a.json",
+            "{}",
+            [],
+            "a.json (language unknown): not in SQuAD",
+        ),
         ("reader", "a.json", "{}", ["--texts=1"], "--texts: questions come in SQuAD"),
     ],
 )
