@@ -70,10 +70,10 @@ class ProbingData:
         """The number of targets, without those that are lost."""
         return len(self.labels)
 
-    def batch(self, rows: Sequence[int], layers: slice) -> Batch:
-        """The sentences `rows`, with the given layers of their vectors."""
+    def batch(self, rows: Sequence[int]) -> Batch:
+        """The sentences `rows`."""
         vectors = np.concatenate(
-            [self.vectors[self.starts[r] : self.starts[r + 1], layers] for r in rows]
+            [self.vectors[self.starts[r] : self.starts[r + 1]] for r in rows]
         )
         lengths = [self.starts[r + 1] - self.starts[r] for r in rows]
         shifts = np.cumsum([0, *lengths[:-1]])
@@ -95,10 +95,10 @@ class ProbingData:
             missed,
         )
 
-    def batches(self, size: int, layers: slice) -> Iterator[Batch]:
+    def batches(self, size: int) -> Iterator[Batch]:
         """All sentences in their order, `size` at a time."""
         for start in range(0, self.sentences, size):
-            yield self.batch(range(start, min(start + size, self.sentences)), layers)
+            yield self.batch(range(start, min(start + size, self.sentences)))
 
 
 def label_ids(examples: Sequence[Example]) -> dict[str, int]:
