@@ -11,7 +11,7 @@ from decoupled.core.errors import UserError
 from decoupled.planning.hardware import Slice
 from decoupled.planning.hlo import build_step_graph
 from decoupled.planning.program import feature_specs
-from decoupled.training.network import pretraining_graph
+from decoupled.training.graph import pretraining_graph
 
 _SCRIPT = pathlib.Path(__file__).with_name("jax_step.py")
 ADVICE = "python -m venv compiler && compiler/bin/pip install 'jax[tpu]'"

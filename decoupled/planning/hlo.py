@@ -15,9 +15,8 @@ from decoupled.core.compat import gen_xla_ops, mtf, tensorflow, tf
 from decoupled.core.errors import UserError
 from decoupled.planning.hardware import Slice
 from decoupled.planning.program import OneCoreMesh, assign_cores
-from decoupled.training.graph import build_step
+from decoupled.training.graph import TrainingGraph, build_step
 from decoupled.training.mesh import Placement, shape_and_layout
-from decoupled.training.network import TrainingGraph
 from decoupled.training.tpu import check_mesh_size, logical_to_physical, stack_bytes
 
 # Of a folder: the program, and what its arguments are.

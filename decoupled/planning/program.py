@@ -14,9 +14,8 @@ from decoupled.configs import MaskingConfig
 from decoupled.core.compat import device_assignment, mtf, tf, topology, tpu_rewriting
 from decoupled.ops.meshes.simd import SimdMeshImpl
 from decoupled.planning.hardware import Slice
-from decoupled.training.graph import Lowered, build_step
+from decoupled.training.graph import Lowered, TrainingGraph, build_step
 from decoupled.training.mesh import Placement, shape_and_layout
-from decoupled.training.network import TrainingGraph
 from decoupled.training.tpu import (
     check_mesh_size,
     logical_to_physical,
