@@ -63,7 +63,7 @@ QUICK_LENGTH = 48
 # Of gin/tasks/qa.gin; the last two do not matter to training.
 QUESTIONS = QuestionAnsweringConfig(64, 128, 30, 20)
 QUICK_QUESTIONS = QuestionAnsweringConfig(16, 16, 8, 5)
-# Of gin/runs/finetune.gin.
+# The defaults of fine-tuning.
 DROPOUT = 0.1
 
 

@@ -20,8 +20,6 @@ from decoupled.configs import (
 )
 from decoupled.configs.corpora import (
     CorpusSettings,
-    TaskSettings,
-    TextSettings,
     VocabularySettings,
 )
 from decoupled.configs.finetuning import FinetuneConfig
@@ -64,10 +62,7 @@ def records(folder):
         path = folder / f"{language}.txt"
         path.write_text("\n\n".join(sentences(language)) + "\n")
         inputs.append(f"{language}={path}")
-    settings = CorpusSettings(
-        TextSettings(0.1, 1, False, False, True, 1 << 25, 4),
-        TaskSettings(0.1, 0.1, 1, 1),
-    )
+    settings = CorpusSettings(eval_share=0.1, min_characters=1, split_json=False)
     build(None, inputs, str(folder / "corpus"), settings)
     vocabulary = VocabularySettings(
         VocabularyConfig(PIECES, 1.0, False, 1000, 10**6, 16), SAMPLING, 0, 100

@@ -68,7 +68,6 @@ def measure(
     Raises:
       UserError: a model has too few positions, or there is too little held-out text.
     """
-    settings.check()
     for model in models:
         model.check_length(settings.masking.sequence_length)
     texts: dict[str, Arrays] = {}
@@ -78,7 +77,7 @@ def measure(
         if key not in texts:
             texts[key] = masked_text(corpus, model.vocabulary, settings)
         measured.append(_measure_model(model, texts[key], settings))
-    described = {**settings._asdict(), "masking": dataclasses.asdict(settings.masking)}
+    described = dataclasses.asdict(settings)
     return {
         "analysis": "geometry",
         "corpus": corpus.fingerprint,

@@ -61,7 +61,6 @@ def read_held_out(
       UserError: the records have another vocabulary than a model, are damaged, or lack
         held-out or training text of a language.
     """
-    settings.check()
     manifest = read_manifest(records_dir)
     for model in models:
         pieces = model.vocabulary

@@ -89,7 +89,6 @@ def measure(
     Raises:
       UserError: a model has too few positions.
     """
-    settings.check()
     for model in models:
         model.check_length(settings.masking.sequence_length)
     vocabulary = models[0].vocabulary
@@ -115,10 +114,7 @@ def measure(
     items = zip(text.language.tolist(), text.numbers.tolist(), strict=True)
     return {
         "analysis": "masked_lm",
-        "settings": {
-            **settings._asdict(),
-            "masking": dataclasses.asdict(settings.masking),
-        },
+        "settings": dataclasses.asdict(settings),
         "languages": _described(asked, text),
         "unigram_entropy": entropies,
         "unigram": unigram,

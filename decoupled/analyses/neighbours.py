@@ -72,7 +72,7 @@ class Translations(NamedTuple):
 
 def run(flags: Any, settings: tuple[RetrievalConfig, int]) -> dict[str, Any]:
     """The result of the command's flags."""
-    config, max_pairs = settings
+    config, max_pairs = settings.retrieval, settings.max_pairs
     if flags.sentences:
         if flags.data_dir or flags.source or flags.target:
             raise UserError("give --sentences without --data_dir, --source, --target")

@@ -51,7 +51,7 @@ from collections.abc import Sequence
 
 from absl import flags
 
-from decoupled.configs.finetuning import FinetuneConfig, finetune
+from decoupled.configs import FinetuneConfig
 from decoupled.core import console, files, locks
 from decoupled.launch import start, tpu_flags
 from decoupled.runs.run_folder import MODES, PREDICTIONS, SPLITS, TRAINING_MODES
@@ -95,7 +95,7 @@ def define_flags() -> None:
 def main() -> None:
     """Parses the configuration and runs."""
     options = flags.FLAGS
-    config = start.parse_gin(finetune, "runs/finetune.gin")
+    config = start.parse_gin(FinetuneConfig)
     tpu = tpu_flags.parse()
     with locks.hold(options.model_dir, reading=options.mode not in TRAINING_MODES):
         run_finetuning(

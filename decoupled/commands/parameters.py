@@ -16,15 +16,13 @@ from dataclasses import fields
 
 from absl import flags
 
-from decoupled.configs import ModelConfig
-from decoupled.configs.studies import ParametersConfig, parameters
+from decoupled.configs import ModelConfig, ParametersConfig
 from decoupled.core import console
 from decoupled.core.errors import UserError
 from decoupled.launch import gin_files, start
 from decoupled.model.parameters import ROWS, Row, finetuning_counts, pretraining_counts
 
 FLAGS = flags.FLAGS
-DEFAULTS = "runs/parameters.gin"
 _COLUMNS = (
     ["model", "Table"]
     + ["PT", "PT as in paper", "PT in paper"]
@@ -41,7 +39,7 @@ def define_flags() -> None:
 def main() -> None:
     """Counts one model or all."""
     if not FLAGS.all:
-        config = start.parse_gin(parameters, DEFAULTS)
+        config = start.parse_gin(ParametersConfig)
         print_model(config, _shipped_models())
     elif FLAGS.gin_file or FLAGS.gin_param:
         raise UserError(
@@ -58,8 +56,8 @@ def _shipped_models() -> dict[str, ModelConfig]:
     names = [name for name in sorted(os.listdir(folder)) if name.endswith(".gin")]
     return {
         f"models/{name}": gin_files.configure(
-            parameters, [DEFAULTS, os.path.join(folder, name)], []
-        ).model
+            ModelConfig, [os.path.join(folder, name)], []
+        )
         for name in names
         if not name.endswith("base.gin")
     }

@@ -75,7 +75,7 @@ class Finetuning:
         if tpu is not None:
             # Its programs have one shape. Packed batches have one too.
             ungrouped = dataclasses.replace(config.finetuning, group_by_length=False)
-            config = config._replace(finetuning=ungrouped)
+            config = dataclasses.replace(config, finetuning=ungrouped)
         self.config, self.task, self.folder = config, task, folder
         self._reading = mode not in run_folder.TRAINING_MODES
         self._source = open_run(init_checkpoint)

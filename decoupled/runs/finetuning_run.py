@@ -102,7 +102,7 @@ class FinetuningRun(NamedTuple):
         steps = graph.schedule.train_steps
         shape = BatchShape(graph.network.task, (), None)
         done = checkpoint_step(latest_complete(self.folder))
-        config = self.config._replace(training=self.spec.training)
+        config = dataclasses.replace(self.config, training=self.spec.training)
         settings = run_folder.resumable_settings(config, ("training", "mesh"))
         run_folder.note_settings(self.folder, settings, done, steps)
         if done < steps:
@@ -409,7 +409,7 @@ def finetuning_graph(
     return TrainingGraph(
         network=network,
         optimizer=dataclasses.replace(config.optimizer, learning_rate=learning_rate),
-        schedule=ScheduleConfig(steps, warmup, "linear", None, 0.0),
+        schedule=ScheduleConfig(steps, warmup),
         accumulation=training.gradient_accumulation,
         seed=seed,
         frozen=frozen_variables(config, network.model),

@@ -249,7 +249,7 @@ def corpus_dir(tmp_path_factory):
             for number in range(400)
         )
         write(folder / f"{language}.tsv", "".join(rows))
-    settings = CorpusSettings(None, None, SETTINGS)
+    settings = CorpusSettings(parallel=SETTINGS)
     build(f"aligned:{folder}", [], str(folder / "corpus"), settings)
     return str(folder / "corpus")
 

@@ -416,7 +416,8 @@ def tune_right(folder, data, task):
     config, _, _, init, out, mode = arguments(
         folder, data / "run", "train_and_evaluate", eval_every_steps=2
     )
-    config = config._replace(
+    config = dataclasses.replace(
+        config,
         finetuning=dataclasses.replace(config.finetuning, max_sequence_length=20),
         question_answering=QuestionAnsweringConfig(4, 4, "auto", 5),
     )

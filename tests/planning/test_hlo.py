@@ -141,7 +141,7 @@ def shipped_mesh(layout):
     """A layout of gin/layouts on eight cores."""
     files = [plan.DEFAULTS, "models/demo_decoupled.gin", f"layouts/{layout}.gin"]
     size = ["ModelConfig.vocab_size = 48"]
-    mesh = gin_files.configure(plan.plan, files, size).run.mesh
+    mesh = gin_files.configure(plan.PlanSettings, files, size).run.mesh
     return dataclasses.replace(
         mesh, mesh_shape=LAYOUTS[layout], activation_dtype="float32"
     )

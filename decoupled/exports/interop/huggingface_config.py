@@ -9,7 +9,7 @@ import os
 import re
 from typing import Any, NamedTuple
 
-from decoupled.configs import EARLIER_VALUES, ModelConfig
+from decoupled.configs import ModelConfig
 from decoupled.configs.finetuning import CLASSIFICATION, QUESTION_ANSWERING, REGRESSION
 from decoupled.core import files
 from decoupled.core.errors import UserError
@@ -287,7 +287,6 @@ def _sizes(path, content, family):
         **sizes,
         **widths,
         "head_size": hidden // heads,
-        **EARLIER_VALUES,
         "activation": ACTIVATIONS[activation],
         "mlm_transform": "dense_activation_norm",
     }

@@ -25,7 +25,7 @@ LANGUAGES = ("en", "ti", "yo", "zh-Hant")
 
 def make(source, folder, languages=(), runner=LOCAL, **changes):
     settings = dataclasses.replace(SETTINGS, **changes)
-    given = CorpusSettings(None, None, settings)
+    given = CorpusSettings(parallel=settings)
     return build(source, [], str(folder), given, languages, runner)
 
 
