@@ -100,13 +100,17 @@ def _check_tasks(jobs):
     # Loads TensorFlow.
     from decoupled.data.vocabulary import Vocabulary
     from decoupled.runs.task_data import TaskData
-    from decoupled.tasks.presets import make_task
+    from decoupled.tasks.presets import TASKS, make_task
 
     vocabulary, mistakes = Vocabulary(flags.FLAGS.vocabulary), Mistakes()
     for name, job in by_task.items():
         with mistakes.noted():
             config = gin_files.configure(
-                FinetuneConfig, job.values("gin_file"), job.values("gin_param")
+                FinetuneConfig,
+                job.values("gin_file"),
+                job.values("gin_param"),
+                task=name,
+                tasks=TASKS,
             )
             [data_dir] = job.values("data_dir")
             task = make_task(
