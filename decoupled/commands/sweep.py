@@ -30,7 +30,7 @@ from absl import flags
 
 from decoupled.configs import FinetuneConfig, SweepRoot
 from decoupled.core import console, locks
-from decoupled.core.errors import Mistakes, UserError
+from decoupled.core.errors import Mistakes, UserError, close_names
 from decoupled.launch import gin_files, start
 from decoupled.sweeps.jobs import (
     FINETUNING,
@@ -128,6 +128,7 @@ def _check_tasks(jobs):
 def _prepare():
     """The configuration of the sweep, its models and its jobs."""
     from decoupled.data.vocabulary import Vocabulary
+    from decoupled.tasks.presets import TASKS
 
     options = flags.FLAGS
     options.gin_file = [f"sweeps/{options.scale}.gin", *options.gin_file]
@@ -137,6 +138,10 @@ def _prepare():
             f"SweepConfig.tasks = {tuple(options.tasks)!r}",
         ]
     config = start.parse_gin(SweepRoot)
+    for task in config.sweep.tasks:
+        if task not in TASKS:
+            known = close_names(task, list(TASKS))
+            raise UserError(f"SweepConfig.tasks: {task!r} is no task{known}")
     if config.sweep.tasks and not options.data_dir:
         raise UserError("--data_dir: must be given, because the sweep has tasks")
     if not options.print_jobs:

@@ -270,7 +270,7 @@ def test_a_task_is_put_into_the_name_of_its_file_and_nothing_else_is(tmp_path):
 
 
 def test_a_task_whose_gin_file_is_missing_is_refused_first(tmp_path):
-    sweep = dataclasses.replace(SWEEP, tasks=("xnil",))
-    with pytest.raises(UserError, match=r"tasks/xnil\.gin"):
+    sweep = dataclasses.replace(SWEEP, task_files={"*": "tasks/{task}.gni"})
+    with pytest.raises(UserError, match=r"tasks/xnli\.gni"):
         make_jobs(sweep, ROWS, INPUTS, str(tmp_path))
     assert not list(tmp_path.iterdir())
