@@ -28,8 +28,9 @@ def test_missing_files_of_all_tasks_are_named_before_the_first_job(tmp_path):
 
 def test_a_task_that_does_not_exist_is_named(tmp_path):
     done = decoupled(
-        "sweep", "--scale=mini", "--tasks=xnil", "--records_dir=none",
-        "--vocabulary=none", "--data_dir=none", f"--sweep_dir={tmp_path}",
+        "sweep", "--gin_file=sweeps/table4.gin", "--scale=mini", "--tasks=xnil",
+        "--records_dir=none", "--vocabulary=none", "--data_dir=none",
+        f"--sweep_dir={tmp_path}",
     )  # fmt: skip
     assert done.returncode == 2
     assert "SweepConfig.tasks: 'xnil' is no task; did you mean xnli" in done.stderr
