@@ -36,7 +36,6 @@ from decoupled.configs.finetuning import CLASSIFICATION, QUESTION_ANSWERING, TAG
 from decoupled.corpora.locales import ENGLISH
 from decoupled.data.vocabulary import Vocabulary
 from decoupled.data.vocabulary_training import train_vocabulary
-from decoupled.exports.checkpoint_files import CheckpointWriter
 from decoupled.model.variables import MASKED_LM, shapes
 from decoupled.runs import run_folder
 from decoupled.runs.task_data import TaskData
@@ -44,6 +43,7 @@ from decoupled.tasks.presets import TASKS, task_of
 from decoupled.tasks.qa_files import Question
 from decoupled.tasks.tagging_files import TaggedSentence
 from decoupled.tasks.text_files import LabelledTexts
+from decoupled.training.checkpoint_files import CheckpointWriter
 from decoupled.training.checkpoints import write_list
 
 OURS = "decoupled"

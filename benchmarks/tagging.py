@@ -26,13 +26,13 @@ from decoupled.configs import MeshConfig, ModelConfig, VocabularyConfig
 from decoupled.configs.finetuning import TAGGING
 from decoupled.data.vocabulary import Vocabulary
 from decoupled.data.vocabulary_training import train_vocabulary
-from decoupled.exports.checkpoint_files import CheckpointWriter
 from decoupled.exports.interop.to_huggingface import to_huggingface
 from decoupled.model.variables import shapes, token_classifier
 from decoupled.runs import run_folder
 from decoupled.tasks.presets import TASKS, task_of
 from decoupled.tasks.tagging import TaggingTask
 from decoupled.tasks.tagging_files import TaggedSentence, read_sentences
+from decoupled.training.checkpoint_files import CheckpointWriter
 from decoupled.xtreme.files import LanguageFile
 
 OURS = "decoupled"

@@ -27,8 +27,8 @@ from decoupled.data.records_build import build_records
 from decoupled.data.vocabulary import Vocabulary
 from decoupled.data.vocabulary_build import build_vocabulary
 from decoupled.exports.serving.saved_model import export
-from decoupled.exports.trained_model import open_trained_model
 from decoupled.runs.pretraining import run_pretraining
+from tests.exports.models import opened
 from tests.helpers import ALONE, MASKING, adamw, schedule, tiny_model, tiny_training
 
 ANIMALS = "cat dog horse cow sheep goat duck hen fox wolf".split()
@@ -142,11 +142,12 @@ def test_finetuning_and_export_agree_on_raw_text(folder, pretrained):
     assert results["test"]["en"]["accuracy"] == 100
     assert results["test"]["en"]["trivial_accuracy"] == 80
 
-    trained = open_trained_model(str(tuned))
+    model, task = opened(str(tuned))
     export(
-        trained,
+        model,
+        task,
         str(folder / "export"),
-        sequence_length=trained.default_length,
+        sequence_length=task.default_length(model.config),
         mlm=False,
         overwrite=False,
     )

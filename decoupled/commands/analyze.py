@@ -95,7 +95,7 @@ ANALYSES = {
             _MODELS,
             _text("data_dir", "Folder with a folder per task."),
             _list("tasks", "Only these tasks, e.g. pos,dependencies. Default: all."),
-            _list("variants", "Any of mix, layers, cumulative.", "mix"),
+            _list("variants", "Only mix, a probe on a mix of all layers.", "mix"),
             _option(
                 "cache_dir",
                 "Folder for temporary files of vectors, 2 * (layers + 1) * H bytes per "

@@ -20,7 +20,12 @@ from decoupled.configs import ModelConfig, ParametersConfig
 from decoupled.core import console
 from decoupled.core.errors import UserError
 from decoupled.launch import gin_files, start
-from decoupled.model.parameters import ROWS, Row, finetuning_counts, pretraining_counts
+from decoupled.model.parameters import (
+    ROWS,
+    PaperRow,
+    finetuning_counts,
+    pretraining_counts,
+)
 
 FLAGS = flags.FLAGS
 _COLUMNS = (
@@ -111,7 +116,7 @@ def print_shipped(shipped: Mapping[str, ModelConfig]) -> None:
         console.say(remark)
 
 
-def _compare(row: Row, pretraining: dict[str, int], finetuning: dict[str, int]):
+def _compare(row: PaperRow, pretraining: dict[str, int], finetuning: dict[str, int]):
     """(PT, FT) by the paper's rules, the same in millions, and as printed there."""
     totals = row.convention.totals(pretraining, finetuning)
     computed = [f"{row.convention.millions(total)}M" for total in totals]
@@ -120,7 +125,7 @@ def _compare(row: Row, pretraining: dict[str, int], finetuning: dict[str, int]):
 
 def _published_row(
     config: ParametersConfig, shipped: Mapping[str, ModelConfig]
-) -> Row | None:
+) -> PaperRow | None:
     """The paper's row of the same sizes and layers in fine-tuning, or None."""
     # Everything but rates, activation and MLM head.
     sizes = [field.name for field in fields(ModelConfig) if field.type in (int, bool)]

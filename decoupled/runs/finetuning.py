@@ -23,7 +23,7 @@ from decoupled.runs.finetuning_run import (
     frozen_variables,
     steps_of,
 )
-from decoupled.runs.saved_run import BEST, keep_checkpoint, open_run
+from decoupled.runs.saved_run import BEST, keep_checkpoint, open_model
 from decoupled.runs.task_data import Features, TaskData
 from decoupled.tasks.task import FinetuningTask
 from decoupled.training.cluster import join_cluster
@@ -78,8 +78,8 @@ class Finetuning:
             config = dataclasses.replace(config, finetuning=ungrouped)
         self.config, self.task, self.folder = config, task, folder
         self._reading = mode not in run_folder.TRAINING_MODES
-        self._source = open_run(init_checkpoint)
-        model = finetuned_model(self._source.description.model, config.finetuning)
+        self._source = open_model(init_checkpoint)
+        model = finetuned_model(self._source.config, config.finetuning)
         self.data = TaskData(
             task,
             self._source.vocabulary,
@@ -196,7 +196,7 @@ class Finetuning:
             spec=RunSpec(
                 folder,
                 training,
-                self._source.prefix,
+                self._source.weights.path,
                 console.say,
                 self._stop,
                 self._cluster,
@@ -207,7 +207,7 @@ class Finetuning:
         )
 
     def _claim(self, folder, run):
-        source = self._source.prefix
+        source = self._source.weights.path
         data = {
             "init_checkpoint": os.path.basename(source),
             "init_checkpoint_sha256": run_folder.weights_sha256(source),

@@ -19,9 +19,9 @@ from decoupled.configs import (
 from decoupled.configs.finetuning import FinetuneConfig
 from decoupled.core.compat import tf
 from decoupled.core.errors import UserError
-from decoupled.exports.checkpoint_files import CheckpointWriter
 from decoupled.runs import finetuning_run
 from decoupled.training import checkpoints
+from decoupled.training.checkpoint_files import CheckpointWriter
 from decoupled.training.hooks import SaveCheckpoints
 from decoupled.training.model_fn import PredictionSpec
 from tests.command_line import decoupled

@@ -18,8 +18,8 @@ import numpy as np
 
 from decoupled.core import console, files, gfile, installed
 from decoupled.core.errors import UserError
-from decoupled.exports.checkpoint_files import aligned_empty
 from decoupled.model.variables import Shape
+from decoupled.training.checkpoint_files import aligned_empty
 
 FILE_NAME = "model.safetensors"
 INDEX_NAME = "model.safetensors.index.json"

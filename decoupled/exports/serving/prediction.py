@@ -37,9 +37,9 @@ from decoupled.core.errors import UserError
 from decoupled.core.labels import LabelReader
 from decoupled.core.release import tf
 from decoupled.data.vocabulary import Vocabulary, vocabulary_path
+from decoupled.exports.served_task import LABELLED
 from decoupled.exports.serving.encoder import FEATURES
 from decoupled.exports.serving.saved_model import DESCRIPTION, FORMAT, open_saved_model
-from decoupled.exports.trained_model import LABELLED
 from decoupled.tasks.description import (
     COLUMNS,
     SPLITS,

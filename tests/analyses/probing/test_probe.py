@@ -35,7 +35,6 @@ SETTINGS = ProbeSettings(
     seed=0,
 )
 LAYERS, WIDTH, CLASSES, PIECES = 3, 8, 4, 6
-ALL = slice(0, LAYERS)
 
 
 def planted(seed, layer=1, second=False, shuffled=False, sentences=120):
@@ -64,9 +63,9 @@ def planted(seed, layer=1, second=False, shuffled=False, sentences=120):
     )
 
 
-def train(layers=ALL, settings=SETTINGS, **kind):
+def train(settings=SETTINGS, **kind):
     data = {"train": planted(0, **kind), "dev": planted(1, **kind)}
-    return train_probe(data | {"test": planted(2, **kind)}, layers, settings, "probe")
+    return train_probe(data | {"test": planted(2, **kind)}, settings, "probe")
 
 
 @pytest.fixture(scope="module")
@@ -90,13 +89,6 @@ def test_a_shuffled_signal_is_not_found():
     shuffled = train(shuffled=True)
     # Four classes: no better than to say one of them, or none.
     assert shuffled.scores["test"].f1 < 0.35
-
-
-def test_single_layers_and_mixes_of_the_lowest():
-    with_signal = train(layers=slice(1, 2))
-    assert with_signal.scores["test"].f1 > 0.95
-    assert with_signal.mix == [1]
-    assert train(layers=slice(0, 1)).scores["test"].f1 < 0.35
 
 
 def test_the_second_span_is_looked_at():
