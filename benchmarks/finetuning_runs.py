@@ -12,7 +12,7 @@ its file. The rounds go through it once, so that all ways compute the same examp
 
 A comparison's time is the sum over all its rounds, since steps differ in their lengths.
 Both sides have tokenised before. Examples come from XTREME's files below the folder
-that DECOUPLED_peers.DATA_DIR names.
+that DECOUPLED_DATA_DIR names.
 """
 
 import dataclasses

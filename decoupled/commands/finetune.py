@@ -21,11 +21,8 @@ command resumes an incomplete run and does not repeat complete ones. Dev and tes
 that have changed are evaluated again. A folder with another model, or whose training
 file has changed, is refused.
 
-Short examples are packed: a row of a batch holds several, and attention does not cross
-between them. If that saves no tokens, or FinetuningConfig.pack_sequences is False, a
-row holds one example. Batches then have rows of similar length, padded to one of a few
-lengths, or, if FinetuningConfig.group_by_length is False or on a TPU, rows padded to
-FinetuningConfig.max_sequence_length.
+Examples are packed: a row of a batch holds several, and attention does not cross
+between them.
 
 --mode: train_and_evaluate (default), train, eval, predict (no labels needed).
 --splits=dev leaves out the test files, which may take longer than the training.

@@ -161,8 +161,6 @@ BAD = {
         warmup_fraction=[1.0],
         learning_rates=[2e-05, [2e-05], (2e-05, 0.0), ("2e-5",), (2e-05, 2e-05)],
         class_weights=["inverse"],
-        group_by_length=[8],
-        pack_sequences=[1],
     ),
     configs.OwnTaskConfig: dict(
         name=["a/b"],
