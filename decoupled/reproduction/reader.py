@@ -240,9 +240,9 @@ def _task(folder: str, data_dir: str) -> FinetuningTask:
     described = run_folder.read(folder)
     if described.task is None:
         raise UserError(f"{folder}: is of pre-training, not of fine-tuning")
-    name, kind = described.task["name"], described.task["kind"]
+    name = described.task["name"]
     length = described.data["features"]["max_sequence_length"]
-    if name not in TASKS or kind not in (CLASSIFICATION, TAGGING):
+    if name not in TASKS or TASKS[name].kind not in (CLASSIFICATION, TAGGING):
         raise UserError(f"{folder}: {name} is no task whose answers are counted here")
     return task_of(TASKS[name], data_dir, length)
 
