@@ -15,11 +15,12 @@ weights and the two moments.
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from decoupled.core.compat import mtf, tf
 from decoupled.ops.gradients import FactoredGradient, Gradient
 from decoupled.ops.kernels import compiled, is_large
+from decoupled.ops.local import mesh_op
 from decoupled.ops.rounding import read_slice
 from decoupled.ops.row_partitions import (
     RowPartitionedVariable,
@@ -88,7 +89,10 @@ def step_scalars(
             decay / (1.0 - decay) / _NOTHING,
         )
 
-    scalars = _Scalars([learning_rate, step], compute, 6).outputs
+    def lower(mesh_impl: mtf.MeshImpl, *slices: Any) -> Sequence:
+        return mesh_impl.slicewise(compute, *slices)
+
+    scalars = mesh_op("step_scalars", lower, [learning_rate, step], [learning_rate] * 6)
     return StepScalars(beta1, beta2, learning_rate, *scalars)
 
 
@@ -114,26 +118,6 @@ def new_weights(
     """The first and the last line of the formula in `step_scalars`, given the moments
     after the step."""
     return weights * kept - rate * m / (tf.sqrt(v) + epsilon)
-
-
-class _Scalars(mtf.Operation):
-    def __init__(self, inputs: Sequence[mtf.Tensor], function: Callable, count: int):
-        super().__init__(inputs, name="step_scalars")
-        self._function = function
-        self._outputs = [
-            mtf.Tensor(self, mtf.Shape([]), tf.float32, index=index)
-            for index in range(count)
-        ]
-
-    @property
-    def has_gradient(self):
-        return False
-
-    def lower(self, lowering):
-        inputs = [lowering.tensors[x] for x in self.inputs]
-        values = lowering.mesh_impl(self).slicewise(self._function, *inputs)
-        for tensor, value in zip(self.outputs, values, strict=True):
-            lowering.set_tensor_lowering(tensor, value)
 
 
 class AdamUpdate(mtf.Operation):

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from decoupled.core.compat import mtf, tf
-from decoupled.ops.shared import lazy_sum
+from decoupled.ops.local import lazy_sum
 
 
 @contextlib.contextmanager

@@ -22,8 +22,8 @@ from typing import Any
 
 from decoupled.core.compat import mtf, tf
 from decoupled.ops.kernels import compiled
+from decoupled.ops.local import shard_of
 from decoupled.ops.meshes.stacks import slices_of, stacked
-from decoupled.ops.shared import shard_of
 
 
 class RoundedSubtraction(mtf.Operation):
