@@ -7,8 +7,8 @@ functions: forward, of TensorFlow's slices, and backward, of tensors of the mesh
 Neither fits what is no function of tensors: an update of variables, which has no
 result (`decoupled.ops.adam`, `adam_elementwise`, `rounding`, `meshes.stacks`), the
 lookup in a table, which reads a variable in the dtype that it is stored in
-(`decoupled.ops.gather`), and what other modules recognise by its class (`weight_product`,
-`recompute`).
+(`decoupled.ops.gather`), and what other modules recognise by its class
+(`weight_product`, `recompute`).
 """
 
 from collections.abc import Callable, Iterable, Sequence

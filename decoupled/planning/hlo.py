@@ -2,26 +2,33 @@
 
 The step is the one that a core of a TPU runs, loop, infeed and outfeed left out: a
 program that maps features and variables to the loss, the norm of the gradient and the
-new variables. `decoupled/planning/jax_step.py` reads it.
+new variables. `decoupled/planning/jax_step.py` reads it: here it compiles the program
+with the compiler of Cloud TPUs, without a TPU.
 """
 
 import contextlib
 import os
+import pathlib
+import subprocess
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from decoupled.configs import PretrainConfig
 from decoupled.core import files
 from decoupled.core.compat import gen_xla_ops, mtf, tensorflow, tf
+from decoupled.core.console import say
 from decoupled.core.errors import UserError
 from decoupled.planning.hardware import Slice
-from decoupled.planning.program import OneCoreMesh, assign_cores
+from decoupled.planning.program import OneCoreMesh, assign_cores, feature_specs
 from decoupled.training.graph import build_step
 from decoupled.training.mesh import Placement, shape_and_layout
-from decoupled.training.network import TrainingGraph
+from decoupled.training.network import TrainingGraph, pretraining_graph
 from decoupled.training.tpu import check_mesh_size, logical_to_physical, stack_bytes
 
 # Of a folder: the program, and what its arguments are.
 HLO, ABOUT = "step.hlo", "step.json"
+_SCRIPT = pathlib.Path(__file__).with_name("jax_step.py")
+ADVICE = "python -m venv compiler && compiler/bin/pip install 'jax[tpu]'"
 
 
 class Argument(NamedTuple):
@@ -119,8 +126,9 @@ class StepGraph(NamedTuple):
 
     def _translate(self):
         inputs = list(self.inputs.values())
-        given = [*(tensor.op for tensor in inputs), *self.variables]
-        definition = _without(self.needed, {operation.name for operation in given})
+        replaced = {tensor.op.name for tensor in inputs}
+        replaced |= {variable.name for variable in self.variables}
+        definition = _without(self.needed, replaced)
         values = [_without_value(argument) for argument in self.described()]
 
         @tensorflow.function(jit_compile=True)
@@ -129,8 +137,8 @@ class StepGraph(NamedTuple):
             capture = tf.get_default_graph().capture
             for variable, value in zip(self.variables, values, strict=True):
                 mapped[variable.outputs[0].name] = capture(value.handle)
-            wanted = [tensor.name for tensor in self.results]
-            return tf.import_graph_def(definition, mapped, wanted, name="")
+            names = [tensor.name for tensor in self.results]
+            return tf.import_graph_def(definition, mapped, names, name="")
 
         specs = [tf.TensorSpec(tensor.shape, tensor.dtype) for tensor in inputs]
         try:
@@ -153,8 +161,7 @@ def build_step_graph(
     """Builds the step of a core.
 
     Args:
-      training: what is trained, and how; its mesh has as many processors as `tpu` has
-        cores, or one.
+      training: its mesh has as many processors as `tpu` has cores, or one.
       features: name -> of a batch.
       tpu: the slice, or None for a single core.
       lengths: see `build_step`.
@@ -226,12 +233,82 @@ def _without_value(argument: Argument) -> tensorflow.Variable:
 def _without(definition, names):
     """A graph's definition without some nodes, and without control dependencies on
     them."""
-    found = tf.GraphDef(library=definition.library, versions=definition.versions)
+    rest = tf.GraphDef(library=definition.library, versions=definition.versions)
     removed = {f"^{name}" for name in names}
     for node in definition.node:
         if node.name not in names:
-            copy = found.node.add()
+            copy = rest.node.add()
             copy.CopyFrom(node)
             del copy.input[:]
             copy.input.extend(name for name in node.input if name not in removed)
-    return found
+    return rest
+
+
+class Compiled(NamedTuple):
+    """Bytes of a core as the compiler reserves them.
+
+    arguments: weights, slots and features; None if the program does not fit.
+    needed: with all other tensors and the program itself.
+    available: what a core has, if the program does not fit; the compiler says it only
+    then.
+    compiler: its name and release. seconds: of the compilation.
+    """
+
+    arguments: int | None
+    needed: int
+    available: int | None
+    compiler: str
+    seconds: float
+
+    @property
+    def fits(self) -> bool:
+        """Whether a core holds the step."""
+        return self.available is None
+
+
+def check_compiler(python: str) -> None:
+    """Checks that an interpreter has the compiler, before anything is built.
+
+    Raises:
+      UserError: there is no such interpreter, or it lacks a package.
+    """
+    question = (
+        "from importlib.util import find_spec\n"
+        "assert find_spec('jax') and find_spec('libtpu')"
+    )
+    try:
+        answer = subprocess.run([python, "-c", question], capture_output=True)
+    except OSError as error:
+        raise UserError(f"--compiler: {python}: {error.strerror}") from None
+    if answer.returncode:
+        raise UserError(
+            f"--compiler: {python}: lacks jax or libtpu; an environment with both: "
+            f"{ADVICE}"
+        )
+
+
+def compile_step(python: str, run: PretrainConfig, tpu: Slice) -> Compiled:
+    """Compiles the step of a run for a slice.
+
+    Args:
+      python: an interpreter with the packages jax and libtpu.
+
+    Raises:
+      UserError: mesh, model, batch and slice do not fit each other, or the compiler
+        refuses the program.
+    """
+    specs = feature_specs(run.masking, run.training.batch_size)
+    with files.scratch_folder() as folder:
+        build_step_graph(pretraining_graph(run), specs, tpu).export().write(folder)
+        say(f"compiling for {tpu.name}; a model of 32 layers takes some 3 minutes")
+        topology = f"{tpu.name.partition('-')[0]}:{'x'.join(map(str, tpu.chips))}"
+        done = subprocess.run(
+            [python, str(_SCRIPT), folder, f"--topology={topology}"],
+            capture_output=True, text=True, encoding="utf-8", errors="replace",
+        )  # fmt: skip
+    lines = done.stdout.splitlines()
+    if done.returncode or not lines:
+        said = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
+        raise UserError(f"--compiler: {tpu.name}: {said[-1]}")
+    answer = files.parse_json(lines[-1])
+    return Compiled(**{name: answer.get(name) for name in Compiled._fields})

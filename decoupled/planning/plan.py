@@ -8,8 +8,7 @@ more than one dimension and overlap some of this. The time that the program wait
 the host is not included.
 """
 
-import dataclasses
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from decoupled.configs import PlanConfig, PretrainConfig
 from decoupled.planning.costs import (
@@ -57,13 +56,10 @@ def predict(
     collectives: list[Collective],
     efficiency: float,
 ) -> Times:
-    """The times of a step.
+    """The times of a step, from the costs of a core.
 
-    Args:
-      tpu: the slice. flops: of a core. memory: of a core.
-      collectives: of a core.
-      efficiency: share of the peak that matrix products reach, including the time of
-        all operations between them.
+    efficiency: share of the peak that matrix products reach, including the time of all
+    operations between them.
     """
     moved = 2 * (memory.weights + memory.slots) + memory.all_gradients
     return Times(
@@ -88,16 +84,6 @@ def seconds(collective: Collective, tpu: Slice) -> float:
     ring = passes[collective.kind] * share * collective.bytes * sharing
     here = 2 * collective.bytes / tpu.core_hbm_bandwidth if cores_here > 1 else 0.0
     return here + ring / (2 * tpu.generation.link_bandwidth)
-
-
-def with_mesh(run: PretrainConfig, **changes: Any) -> PretrainConfig:
-    """The same settings with other fields of MeshConfig."""
-    return run._replace(mesh=dataclasses.replace(run.mesh, **changes))
-
-
-def with_training(run: PretrainConfig, **changes: Any) -> PretrainConfig:
-    """The same settings with other fields of TrainingConfig."""
-    return run._replace(training=dataclasses.replace(run.training, **changes))
 
 
 class Variable(NamedTuple):
@@ -168,9 +154,6 @@ class Plan(NamedTuple):
 
 def make_plan(run: PretrainConfig, tpu: Slice, assumed: PlanConfig) -> Plan:
     """Builds a run's program for a slice and adds up its costs.
-
-    Args:
-      run: its settings. tpu: the slice. assumed: assumptions of the prediction.
 
     Raises:
       UserError: mesh, layout, model, batch and slice do not fit each other.

@@ -39,16 +39,6 @@ def look_up(ids, mesh_shape, layout_rules, lookup=embedding_lookup):
     return table, weights, run_mesh(build, inputs, mesh_shape, layout_rules)
 
 
-@pytest.mark.parametrize("lookup", [embedding_lookup, one_hot_lookup])
-@pytest.mark.parametrize("mesh_shape, layout_rules", MESHES)
-def test_rows_and_gradient(mesh_shape, layout_rules, lookup):
-    table, weights, (rows, gradient) = look_up(IDS, mesh_shape, layout_rules, lookup)
-    np.testing.assert_array_equal(rows, table[IDS])
-    expected = np.zeros_like(table)
-    np.add.at(expected, IDS.ravel(), weights.reshape(-1, 4))
-    np.testing.assert_allclose(gradient, expected, rtol=1e-6)
-
-
 @pytest.mark.parametrize("mesh_shape, layout_rules", MESHES[:2])
 def test_rows_of_a_variable_with_bfloat16_slices_are_read_as_float32(
     mesh_shape, layout_rules
@@ -119,32 +109,3 @@ def test_a_vocabulary_and_ids_on_one_axis_are_refused():
         "MeshConfig.layout_rules: rules vocab:m and batch:m split rows and the ids "
         "that look them up over the same mesh axis; give one of them another axis"
     )
-
-
-@pytest.mark.parametrize("mesh_shape, layout_rules", MESHES[:2])
-def test_ids_of_any_rank(mesh_shape, layout_rules):
-    """One id is [width]; three dimensions give four."""
-    table = np.arange(48, dtype=np.float32).reshape(12, 4)
-    one, many = np.int32(7), np.array([[[0, 11], [6, 6]]], np.int32)
-    dims = [mtf.Dimension("a", 1), mtf.Dimension("b", 2), mtf.Dimension("c", 2)]
-
-    def build(mesh, tensors):
-        return [
-            embedding_lookup(tensors["table"], tensors[name], VOCAB)
-            for name in ("one", "many")
-        ]
-
-    inputs = {"table": (table, [VOCAB, WIDTH]), "one": (one, []), "many": (many, dims)}
-    found = run_mesh(build, inputs, mesh_shape, layout_rules)
-    np.testing.assert_array_equal(found[0], [28, 29, 30, 31])
-    np.testing.assert_array_equal(found[1], table[many])
-
-
-def test_the_vocabulary_is_the_first_dimension():
-    def build(mesh, tensors):
-        return [embedding_lookup(tensors["table"], tensors["ids"], WIDTH)]
-
-    table = np.zeros([12, 4], np.float32)
-    inputs = {"table": (table, [VOCAB, WIDTH]), "ids": (IDS, [BATCH, LENGTH])}
-    with pytest.raises(ValueError, match="does not start with"):
-        run_mesh(build, inputs)

@@ -20,7 +20,6 @@ PREDICTIONS, WIDTH = mtf.Dimension("predictions", 4), mtf.Dimension("width", 3)
 X = np.arange(36, dtype=np.float32).reshape(2, 6, 3)
 # A repeated one, and both ends of two and of three parts.
 POSITIONS = np.array([[0, 2, 3, 2], [5, 4, 1, 5]], np.int32)
-ROWS = np.arange(2)[:, None]
 
 
 def gather(positions, mesh_shape, layout_rules, dims=(BATCH, PREDICTIONS)):
@@ -41,26 +40,6 @@ def gather(positions, mesh_shape, layout_rules, dims=(BATCH, PREDICTIONS)):
     return run_mesh(build, inputs, mesh_shape, layout_rules), weights
 
 
-@pytest.mark.parametrize("mesh_shape, layout_rules", MESHES)
-def test_entries_and_gradient(mesh_shape, layout_rules):
-    (y, gradient), weights = gather(POSITIONS, mesh_shape, layout_rules)
-    np.testing.assert_array_equal(y, X[ROWS, POSITIONS])
-    expected = np.zeros_like(X)
-    np.add.at(expected, (ROWS, POSITIONS), weights)
-    np.testing.assert_allclose(gradient, expected, rtol=1e-6)
-
-
-@pytest.mark.parametrize("mesh_shape, layout_rules", MESHES)
-def test_one_position_of_each_sequence(mesh_shape, layout_rules):
-    """As the classifier takes [CLS]: no dimension of positions beside the batch."""
-    positions = np.array([0, 4], np.int32)
-    (y, gradient), weights = gather(positions, mesh_shape, layout_rules, (BATCH,))
-    np.testing.assert_array_equal(y, [[0, 1, 2], [30, 31, 32]])
-    expected = np.zeros_like(X)
-    expected[0, 0], expected[1, 4] = weights
-    np.testing.assert_array_equal(gradient, expected)
-
-
 @pytest.mark.parametrize("mesh_shape, layout_rules", MESHES[:3])
 @pytest.mark.parametrize("outside", [6, 9, -1])
 def test_position_outside_the_sequence_is_an_error_that_shows_it(
@@ -77,11 +56,6 @@ def test_position_outside_the_sequence_is_an_error_that_shows_it(
 def test_a_sequence_and_positions_on_one_axis_are_refused():
     with pytest.raises(UserError, match="rules sequence:m and predictions:m split"):
         gather(POSITIONS, "m:2", "sequence:m;predictions:m")
-
-
-def test_positions_start_with_the_batch():
-    with pytest.raises(ValueError, match="does not start with"):
-        gather(POSITIONS.T, "all:1", "", (PREDICTIONS, BATCH))
 
 
 def test_repeated_positions_add_up_in_float32():

@@ -203,16 +203,6 @@ def test_many_small_steps_of_adamw_add_up(mesh_shape, layout_rules):
         np.testing.assert_array_equal(part, other)
 
 
-def test_rounding_to_the_nearest_loses_every_small_step():
-    ones = np.ones(SHAPE, np.float32)
-    wide, _ = Update(ones, ones, slice_dtype=tf.float32, rate=RATE).run(STEPS)
-    np.testing.assert_allclose(wide, 1 - STEPS * RATE, rtol=1e-5)
-    nearest = ones.astype(BFLOAT16)
-    for _ in range(STEPS):
-        nearest = (nearest.astype(np.float32) - RATE).astype(BFLOAT16)
-    assert (nearest == 1).all()
-
-
 def test_every_mesh_rounds_alike_and_copies_of_a_slice_stay_equal():
     results = [Update(normal(2), normal(3) / 50, *mesh).run(5) for mesh in MESHES]
     for found, _ in results[1:]:
