@@ -101,10 +101,8 @@ def _on_meshes(mesh: MeshConfig, run: PretrainConfig, tpu: Slice) -> Iterator[Op
         ]
     for size in sizes:
         shape = ";".join(f"{axis}:{size[axis]}" for axis in axes)
-        rules = mesh.layout_rules
-        yield Option((), run).with_settings(
-            "mesh", mesh_shape=shape, layout_rules=rules
-        )
+        changes = {"mesh_shape": shape, "layout_rules": mesh.layout_rules}
+        yield Option((), run).with_settings("mesh", **changes)
 
 
 def _why_not(run: PretrainConfig) -> str:

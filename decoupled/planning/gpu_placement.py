@@ -71,14 +71,11 @@ def landing_of_run(run: PretrainConfig, gpus: int) -> Landing:
 
 def print_landing(placed: Landing, gpus: int) -> None:
     """Prints the placement, and each type of operation without a GPU kernel."""
+    on_each = placed.slice_bytes // gpus
     rows = [
         ["operations on GPUs", f"{placed.gpu:,}", ""],
         ["operations on the CPU", f"{placed.cpu:,}", "input, saving, and those below"],
-        [
-            "weights and slots",
-            readable_bytes(placed.slice_bytes // gpus),
-            "on each GPU",
-        ],
+        ["weights and slots", readable_bytes(on_each), "on each GPU"],
         ["saved variables", readable_bytes(placed.master_bytes), "on the host"],
     ]
     console.table(f"Where the training graph lands on {gpus} GPUs", ["", "", ""], rows)

@@ -55,9 +55,8 @@ def planned_on(monkeypatch, mesh_shape, layout_rules, batch_size=64):
         meshes.append(run.mesh)
         return make_plan(4, len(meshes), run)
 
-    layout = dataclasses.replace(
-        LAYOUT, mesh_shape=mesh_shape, layout_rules=layout_rules
-    )
+    changes = {"mesh_shape": mesh_shape, "layout_rules": layout_rules}
+    layout = dataclasses.replace(LAYOUT, **changes)
     run = make_run(batch_size=batch_size)
     chosen = compare_layouts([("layout", layout)], run, TPU, make)
     assert chosen.run.mesh == meshes[0]

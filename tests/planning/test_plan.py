@@ -133,8 +133,8 @@ def test_flops_are_those_of_the_formula(data_plan):
 
 
 def test_recomputed_layers_add_a_forward_pass_of_the_layers(data_plan):
-    changed = changed(data_plan.run, "training", recompute_layers=True)
-    plan = make_plan(changed, TPU, ASSUMED)
+    run = changed(data_plan.run, "training", recompute_layers=True)
+    plan = make_plan(run, TPU, ASSUMED)
     # Two sequences of 12 tokens on a core; H 16, feed-forward 32. In the only layer
     # keys and values are of all tokens, the rest is of the 4 that are predicted.
     products = 2 * (12 + 4) * 16 * 16 + 2 * 4 * 16 * 12 + 2 * 4 * 16 * 32
