@@ -29,9 +29,9 @@ TORCH_ARGS ?=
 # More arguments: make reproduce REPRODUCE_ARGS='--data_dir=DIR --size=4'
 REPRODUCE_ARGS ?=
 
-# More arguments of every suite: make bench BENCH_ARGS=--resume
+# More arguments of every suite: make bench BENCH_ARGS=--dtypes=float32
 BENCH_ARGS ?=
-SUITES := pretraining finetuning finetuning_runs inference corpus tagging retrieval sweep_jobs
+SUITES := pretraining finetuning_runs inference retrieval tagging corpus
 COMPARED := $(VENV)/.installed $(INTEROP)/.installed $(MESH_BERT)/.installed \
 	$(CORPUS)/.installed
 
@@ -74,7 +74,7 @@ test-interop: $(VENV)/.installed $(INTEROP)/.installed $(COMPILER)/.installed  #
 
 bench: $(COMPARED)  ## speed and memory beside the peers', several hours
 	$(call run_suites,$(BENCH_ARGS))
-	$(RUN) -m benchmarks.report
+	$(RUN) -m benchmarks report
 
 bench-quick: $(COMPARED)  ## do the benchmarks run? tiny sizes
 	$(call run_suites,--quick $(BENCH_ARGS))
@@ -120,5 +120,5 @@ $(CORPUS)/.installed: benchmarks/peers-corpus.txt
 
 # $(1): arguments of every suite.
 define run_suites
-@for suite in $(SUITES); do $(RUN) -m benchmarks.$$suite $(1) || exit 1; done
+@for suite in $(SUITES); do $(RUN) -m benchmarks $$suite $(1) || exit 1; done
 endef

@@ -9,47 +9,30 @@ Measures pages and MB of XML a second, each on two processes, of
 and counts what is left of markup in what they write from one copy. For the rates the
 dump is repeated with fresh titles, so that starting processes counts little; it is
 unpacked in each measurement.
-
-Writes benchmarks/results/corpus.json.
-
-Examples:
-  python -m benchmarks.corpus --quick
-  python -m benchmarks.corpus --dump=enwiki-pages-articles-shortened.xml.bz2
 """
 
 import bz2
 import os
 import pathlib
-import tempfile
+import re
 from collections.abc import Iterable
 
-from benchmarks import command
+from benchmarks import peers
 from benchmarks.interleave import Worker, rate
-from benchmarks.results import Comparison
-from benchmarks.tables import Table, with_range, worker_table
-from decoupled.corpora.wikipedia.dump_pages import PageCutter
-from decoupled.corpora.wikipedia.dump_stream import xml_chunks
+from benchmarks.results import Comparison, Planned
+from benchmarks.tables import Suite, Table, with_range, worker_table
 
-NAME = "corpus"
 OURS = "decoupled"
 PROCESSES = 2
+# Copies of the dump's pages.
+REPEATS = 8
 QUICK_PAGES = 30
 
 
-def main() -> None:
-    """Measures what the command line asks for and prints the table."""
-    options = command.parser(NAME, __doc__, rounds=5, steps=1)
-    options.add_argument("--dump", help="a dump (default: a small English one)")
-    options.add_argument(
-        "--repeats", type=int, default=8, help="copies of its pages (8)"
-    )
-    arguments = command.parse(options)
-    with tempfile.TemporaryDirectory() as folder:
-        case = _case(arguments, pathlib.Path(folder))
-        comparison = command.Planned(
-            case["dump"], lambda: [our_worker(case), *peer_workers(case)]
-        )
-        command.measure(arguments, NAME, [comparison], tables)
+def comparisons(arguments, folder: pathlib.Path) -> list[Planned]:
+    """All readers on one dump."""
+    case = _case(arguments, folder)
+    return [Planned(case["dump"], lambda: [our_worker(case), *peer_workers(case)])]
 
 
 def _case(arguments, folder):
@@ -57,19 +40,20 @@ def _case(arguments, folder):
     if arguments.quick:
         pages, size = write_dump(path, _small_head(), _small_pages())
         return _facts("small pages", path, path, pages, size)
-    dump = arguments.dump or command.default_dump()
-    cutter = PageCutter(xml_chunks(dump))
-    head = cutter.head.decode("utf-8")
-    pages = [page.content.decode("utf-8") for page in cutter.pages()]
+    dump = arguments.dump or peers.default_dump()
+    with bz2.open(dump, "rt", encoding="utf-8") as handle:
+        xml = handle.read()
+    head = xml[: xml.index("<page>")]
+    pages = re.findall(r"<page>.*?</page>", xml, re.DOTALL)
     sample = folder / "sample.xml.bz2"
     write_dump(sample, head, pages)
     repeated = (
         page.replace("</title>", f" {copy}</title>", 1)
-        for copy in range(arguments.repeats)
+        for copy in range(REPEATS)
         for page in pages
     )
     count, size = write_dump(path, head, repeated)
-    title = f"{os.path.basename(dump)} x{arguments.repeats}"
+    title = f"{os.path.basename(dump)} x{REPEATS}"
     return _facts(title, path, sample, count, size)
 
 
@@ -121,12 +105,12 @@ def _small_pages():
 
 def our_worker(case: dict) -> Worker:
     """This project's worker."""
-    return Worker(OURS, command.python("decoupled"), "decoupled_corpus", case)
+    return Worker(OURS, peers.python("decoupled"), "decoupled_corpus", case)
 
 
 def peer_workers(case: dict) -> list[Worker]:
     """gensim, and wikiextractor with one and with two processes that extract."""
-    python = command.python("corpus")
+    python = peers.python("corpus")
     return [
         Worker("gensim", python, "gensim_corpus", case),
         *(
@@ -141,14 +125,14 @@ def peer_workers(case: dict) -> list[Worker]:
     ]
 
 
-def tables(comparisons: list[Comparison]) -> list[Table]:
+def tables(measured: list[Comparison]) -> list[Table]:
     """One table: a row for each worker."""
     columns = [
         "dump", "reader", "XML", "pages", "time, against ours", "text of one copy",
         "leftovers of markup",
     ]  # fmt: skip
     title = "Dump to text on two processes"
-    return [worker_table(NAME, title, columns, comparisons, OURS, _cells)]
+    return [worker_table("corpus", title, columns, measured, OURS, _cells)]
 
 
 def _cells(comparison, worker, against):
@@ -165,5 +149,4 @@ def _cells(comparison, worker, against):
     ]
 
 
-if __name__ == "__main__":
-    command.run(NAME, main)
+SUITE = Suite(comparisons, tables, rounds=5, steps=1)

@@ -3,48 +3,34 @@
 Measures seconds for 1,000 examples, from the files of features on, and the seconds from
 the start of the program to the end of its first step, of
   decoupled               `decoupled finetune`, several examples packed into a row
-  decoupled, grouped      the same with FinetuningConfig.group_by_length = True and
-                          pack_sequences = False
-  decoupled, padded       the same with both False
-  transformers, padded    Trainer, rows padded to the longest that a row may be
-  transformers, dynamic   rows padded to the longest of their batch
+  transformers, dynamic   Trainer's default: rows padded to the longest of a batch
   transformers, grouped   the same with train_sampling_strategy="group_by_length"
 on English examples of XNLI and UD-POS (at most 128 tokens, batches of 32) and questions
 of XQuAD (384, batches of 8), with the reference sizes, a vocabulary of 8,000 pieces of
 the texts of all three, and the same tokens. A training set is the first 60 batches of
-its file. The rounds go through it once, so that all ways compute the same examples. All
-batches of padded runs are alike, so that they take a sixth of the steps, and they have
-rounds of their own, beside ours.
+its file. The rounds go through it once, so that all ways compute the same examples.
 
 A comparison's time is the sum over all its rounds, since steps differ in their lengths.
 Both sides have tokenised before. Examples come from XTREME's files below the folder
-that DECOUPLED_DATA_DIR names.
-
-Writes benchmarks/results/finetuning_runs.json.
-
-Examples:
-  python -m benchmarks.finetuning_runs --quick
-  python -m benchmarks.finetuning_runs --only=xnli --dtypes=bfloat16
+that DECOUPLED_peers.DATA_DIR names.
 """
 
-import argparse
 import dataclasses
 import functools
 import json
 import os
 import pathlib
 import shutil
-import tempfile
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from benchmarks import command
+from benchmarks import peers
 from benchmarks.interleave import Measured, Skip, Spread, Worker, spread
-from benchmarks.results import Comparison
-from benchmarks.sizes import ADAMW, QUICK, REFERENCE
-from benchmarks.tables import Table, gigabytes, milliseconds_or_seconds
+from benchmarks.results import Comparison, Planned
+from benchmarks.sizes import ADAMW, DTYPES, QUICK, REFERENCE
+from benchmarks.tables import Suite, Table, gigabytes, milliseconds_or_seconds
 from decoupled.configs import QuestionAnsweringConfig, VocabularyConfig
 from decoupled.data.vocabulary import Vocabulary
 from decoupled.data.vocabulary_training import train_vocabulary
@@ -66,22 +52,15 @@ from decoupled.tasks.tagging import TaggingTask
 from decoupled.tasks.tagging_files import TaggedSentence
 from decoupled.training.checkpoints import write_list
 
-NAME = "finetuning_runs"
 OURS = "decoupled"
-GROUPED = f"{OURS}, grouped"
-PADDED = f"{OURS}, padded"
-MODES = ("padded", "dynamic", "grouped")
-# Behind the title of a comparison: of programs from their start to their first step,
-# and of those that pad to the maximum. All six ways in float32 do not fit into 24 GB.
-START, TO_MAXIMUM = ", start", ", padded to the maximum"
+MODES = ("dynamic", "grouped")
+# Behind the title of a comparison of programs from their start to their first step.
+START = ", start"
 # The whole run that the table sums up, and the batches of a training set.
 STEPS = 60
 # As transformers marks what has no label.
 NOT_SCORED = -100
-DATA_DIR = "DECOUPLED_DATA_DIR"
 QUICK_BATCH = 4
-# Padded rows are all alike: so many times fewer steps.
-FEWER_STEPS = 6
 VOCABULARY = VocabularyConfig(8_000, 1.0, False, 10**6, 10**9, 16)
 QUICK_VOCABULARY = dataclasses.replace(VOCABULARY, vocab_size=24)
 MODEL = dataclasses.replace(REFERENCE, vocab_size=8_000)
@@ -113,104 +92,58 @@ REAL = (
 )
 
 
-def main() -> None:
-    """Measures what the command line asks for and prints the table."""
-    options = command.parser(NAME, __doc__, rounds=5, steps=12)
-    arguments = command.parse(options)
-    with tempfile.TemporaryDirectory() as folder:
-        planned = list(_comparisons(arguments, pathlib.Path(folder)))
-        command.measure(arguments, NAME, planned, tables)
-
-
-def _comparisons(arguments, folder) -> Iterator[command.Planned]:
+def comparisons(arguments, folder: pathlib.Path) -> Iterator[Planned]:
+    """Whole runs, and starts, of each task and type."""
     for real in REAL:
         for dtype in arguments.dtypes:
             make = functools.partial(workers, real, dtype, arguments, folder)
             title = f"{real.task}: {dtype}"
-            yield command.Planned(title, _chosen(make, to_maximum=False))
-            yield command.Planned(
-                f"{title}{TO_MAXIMUM}", _chosen(make, to_maximum=True)
-            )
-            yield command.Planned(f"{title}{START}", _starts(make), steps=1)
-
-
-def _chosen(make, to_maximum):
-    """The ways that pad to the maximum, or the others; ours is in both."""
-    return lambda: [
-        worker
-        for worker in make()
-        if worker.name == OURS or worker.name.endswith(", padded") == to_maximum
-    ]
+            yield Planned(title, make)
+            starts = functools.partial(_starts, make)
+            yield Planned(f"{title}{START}", starts, steps=1)
 
 
 def _starts(make):
-    return lambda: [start_worker(worker) for worker in make()]
+    return [start_worker(worker) for worker in make()]
 
 
-def workers(
-    real: Real, dtype: str, arguments: argparse.Namespace, folder: pathlib.Path
-) -> list[Worker]:
-    """All ways to train on the examples of a task.
-
-    Args:
-      real: the task. dtype: of activations.
-      arguments: the suite's: `quick` (tiny sizes, invented examples), `rounds` and
-        `steps` of a round.
-      folder: for everything that is written.
+def workers(real: Real, dtype: str, arguments, folder: pathlib.Path) -> list[Worker]:
+    """All ways to train on the examples of a task; files lie below `folder`.
 
     Raises:
       Skip: there are no examples.
     """
     quick, rounds, steps = arguments.quick, arguments.rounds, arguments.steps
     case = make_case(real, quick, folder / real.task) | {"dtype": dtype}
-    return our_workers(case, quick, rounds, steps) + _peers(case, steps)
+    torch = peers.python("torch")
+    return [
+        our_worker(case, quick, rounds * steps),
+        *(
+            Worker(
+                f"transformers, {mode}", torch, "transformers_trainer",
+                {**case, "mode": mode},
+            )
+            for mode in MODES
+        ),
+    ]  # fmt: skip
 
 
-def our_workers(
-    case: Mapping[str, Any], quick: bool, rounds: int, steps: int
-) -> list[Worker]:
-    """Our three ways: `case` is that of `make_case` with a "dtype"."""
+def our_worker(case: Mapping[str, Any], quick: bool, steps: int) -> Worker:
+    """`decoupled finetune`; `case` is that of `make_case` with a "dtype"."""
     # The run is not over before the suite has seen its steps.
-    epochs = 1 + (case["warmup"] + rounds * steps) * case["batch"] // case["examples"]
-    case = {**case, "epochs": epochs}
-    return [
-        Worker(
-            name,
-            command.python("decoupled"),
-            "decoupled_runs",
-            {
-                "command": command_words(case, case["dtype"], quick, name),
-                **{field: case[field] for field in ("batch", "model", "warmup")},
-            },
-            _fewer(steps) if name == PADDED else None,
-        )
-        for name in (OURS, GROUPED, PADDED)
-    ]
-
-
-def _peers(case, steps):
-    peer = command.python("torch")
-    return [
-        Worker(
-            f"transformers, {mode}",
-            peer,
-            "transformers_trainer",
-            {**case, "mode": mode},
-            _fewer(steps) if mode == "padded" else None,
-        )
-        for mode in MODES
-    ]
-
-
-def _fewer(steps):
-    return max(1, steps // FEWER_STEPS)
+    epochs = 1 + (case["warmup"] + steps) * case["batch"] // case["examples"]
+    words = command_words({**case, "epochs": epochs}, case["dtype"], quick)
+    fields = {field: case[field] for field in ("batch", "model", "warmup")}
+    return Worker(
+        OURS, peers.python("decoupled"), "decoupled_runs", {"command": words, **fields}
+    )
 
 
 def start_worker(worker: Worker) -> Worker:
     """Measures how long a worker takes to be ready."""
     python, script, _ = worker.command
     case = {"command": [python, script], "case": worker.case, "warmup": 0}
-    return Worker(worker.name, command.python("decoupled"), "starts", case)
+    return Worker(worker.name, peers.python("decoupled"), "starts", case)
 
 
 def make_case(real: Real, quick: bool, folder: pathlib.Path) -> dict[str, Any]:
@@ -236,9 +169,9 @@ def make_case(real: Real, quick: bool, folder: pathlib.Path) -> dict[str, Any]:
 
 
 def _source(real):
-    if DATA_DIR not in os.environ:
-        raise Skip(f"no examples: set {DATA_DIR}")
-    path = os.path.join(os.environ[DATA_DIR], "xtreme", real.file)
+    if peers.DATA_DIR not in os.environ:
+        raise Skip(f"no examples: set {peers.DATA_DIR}")
+    path = os.path.join(os.environ[peers.DATA_DIR], "xtreme", real.file)
     if not os.path.exists(path):
         raise Skip(f"{path}: does not exist")
     return path
@@ -378,20 +311,15 @@ def peer_features(features: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     return {name: values.astype(np.int64) for name, values in found.items()}
 
 
-def command_words(
-    case: Mapping[str, Any], dtype: str, quick: bool, name: str
-) -> list[str]:
+def command_words(case: Mapping[str, Any], dtype: str, quick: bool) -> list[str]:
     """The words after `decoupled` that train on the case's examples.
 
     Args:
       case: of `make_case`, with "epochs". dtype: of activations.
-      quick: whether sizes are tiny. name: of the way, e.g. OURS.
     """
     folder, optimizer = case["folder"], case["optimizer"]
     questions = QUICK_QUESTIONS if quick else QUESTIONS
     settings = {
-        "FinetuningConfig.group_by_length": name == GROUPED,
-        "FinetuningConfig.pack_sequences": name == OURS,
         "FinetuningConfig.max_sequence_length": case["sequence_length"],
         "FinetuningConfig.learning_rates": (),
         "FinetuningConfig.num_epochs": case["epochs"],
@@ -412,19 +340,19 @@ def command_words(
         f"--data_dir={folder}/data",
         f"--feature_dir={folder}/features",
         f"--init_checkpoint={folder}/pretrained",
-        f"--model_dir={folder}/{dtype} {name}",
+        f"--model_dir={folder}/{dtype}",
         "--mode=train",
         *(f"--gin_param={setting} = {value!r}" for setting, value in settings.items()),
     ]
 
 
-def tables(comparisons: list[Comparison]) -> list[Table]:
+def tables(measured: list[Comparison]) -> list[Table]:
     """One table: a row for each way to train on each task."""
     columns = [
         "examples", "by", "1,000 examples", "time, against ours",
         "start and first step", "start and 60 steps", "against ours", "peak memory",
     ]  # fmt: skip
-    by_title = {comparison.title: comparison for comparison in comparisons}
+    by_title = {comparison.title: comparison for comparison in measured}
     rows = []
     for title, comparison in by_title.items():
         if title.endswith(START):
@@ -432,13 +360,9 @@ def tables(comparisons: list[Comparison]) -> list[Table]:
         if comparison.skipped:
             rows.append([title, comparison.skipped, *[""] * (len(columns) - 2)])
             continue
-        examples = title.removesuffix(TO_MAXIMUM)
-        starts = by_title.get(examples + START)
-        ours = comparison.worker(OURS)
-        for worker in comparison.workers:
-            if worker is not ours or title == examples:
-                rows.append(_row(examples, worker, ours, starts))
-    return [Table(NAME, "Fine-tuning on real examples", columns, rows)]
+        starts, ours = by_title.get(title + START), comparison.worker(OURS)
+        rows += [_row(title, worker, ours, starts) for worker in comparison.workers]
+    return [Table("finetuning_runs", "Fine-tuning on real examples", columns, rows)]
 
 
 def _row(title, worker, ours, starts):
@@ -464,8 +388,8 @@ def _against(worker, ours, value, own):
 
 def seconds_a_step(worker: Measured) -> float:
     """The mean over all steps of all rounds, which have different lengths."""
-    found = [second for chunk in worker.rounds for second in chunk.seconds]
-    return sum(found) / len(found)
+    steps = [second for chunk in worker.rounds for second in chunk.seconds]
+    return sum(steps) / len(steps)
 
 
 def _start(worker: Measured) -> Spread:
@@ -473,5 +397,4 @@ def _start(worker: Measured) -> Spread:
     return spread([chunk.loss for chunk in worker.rounds])
 
 
-if __name__ == "__main__":
-    command.run(NAME, main)
+SUITE = Suite(comparisons, tables, rounds=5, steps=12, dtypes=DTYPES)

@@ -3,8 +3,7 @@
 The workers of one comparison live at the same time and run round by round, A B C A B C:
 a round's figure is the median of its steps, a worker's figure the median of its rounds,
 and a ratio is taken within each round before the median over rounds. While one worker
-runs the others wait for input. Workers that do not fit into memory together are started
-anew in each round.
+runs the others wait for input.
 """
 
 import contextlib
@@ -16,7 +15,7 @@ import statistics
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from decoupled.core.console import say, track
@@ -96,7 +95,7 @@ def ratio(other: Measured, ours: Measured) -> Spread:
 
 
 class Worker:
-    """A worker process; a context manager that ends it, and can be entered again.
+    """A worker process; a context manager that starts and ends it.
 
     Args:
       name: what the results call it.
@@ -158,8 +157,7 @@ class Worker:
         try:
             if kind is None:
                 self._send("quit")
-                peak = self._reply()["peak_resident"]
-                self.peak_resident = max(self.peak_resident, peak)
+                self.peak_resident = self._reply()["peak_resident"]
                 kill = False
         finally:
             self._stop(kill)
@@ -215,7 +213,6 @@ def interleave(
     rounds: int,
     steps: int,
     description: str,
-    together: bool = True,
 ) -> list[Measured]:
     """Starts the workers one by one, runs them in turn, ends them.
 
@@ -224,12 +221,6 @@ def interleave(
       rounds: number of chunks of each worker.
       steps: steps of a chunk, unless the worker says otherwise.
       description: names the comparison in the progress shown.
-      together: whether all workers live at the same time. Otherwise each is started
-        anew for its turn and ended after it, so that only one is in memory. A peak is
-        then the highest of all turns.
-
-    Returns:
-      What was measured, in the order of `workers`.
 
     Raises:
       UserError: a worker cannot be started or ended too soon; `Skip` where it got too
@@ -238,21 +229,16 @@ def interleave(
     chunks = {worker.name: [] for worker in workers}
     assert len(chunks) == len(workers), "names of workers are not unique"
     with contextlib.ExitStack() as stack:
-        for worker in workers if together else ():
+        for worker in workers:
             started = time.monotonic()
             stack.enter_context(worker)
             say(
                 f"{description}: {worker.name} is warm after "
                 f"{time.monotonic() - started:.0f} s"
             )
-        for worker in _turns(workers, rounds, description):
-            with contextlib.nullcontext() if together else worker:
-                chunks[worker.name].append(worker.run(worker.steps or steps))
+        for worker in track(list(workers) * rounds, description):
+            chunks[worker.name].append(worker.run(worker.steps or steps))
     return [
         Measured(w.name, w.case, w.facts, chunks[w.name], w.peak_resident)
         for w in workers
     ]
-
-
-def _turns(workers, rounds, description) -> Iterator[Worker]:
-    return track(list(workers) * rounds, description)

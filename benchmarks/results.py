@@ -9,28 +9,45 @@ import datetime
 import json
 import os
 import pathlib
+import platform
 import re
 import shlex
+import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from benchmarks import machine
 from benchmarks.interleave import Chunk, Measured, Skip, Worker, interleave
 from decoupled.configs import EARLIER_VALUES
 from decoupled.core.console import say
 from decoupled.core.errors import UserError
+from decoupled.core.machine import memory_sizes, processor, usable_cores
 
 FORMAT = "decoupled-benchmark-1"
+ROOT = pathlib.Path(__file__).parent.parent
+# Results and the document that they go to do not change what is measured.
+_CODE = (".", ":!benchmarks/results*", ":!docs/performance*.md")
 # The folders of an absolute path, also of one behind "=".
 _FOLDERS = re.compile(r"(?<![^=])/(?:[^/\n]+/)+")
+
+
+class Planned(NamedTuple):
+    """A comparison of a suite.
+
+    title: unique in its suite. make_workers: gives its workers when it is their turn;
+    raises `Skip` where they cannot be measured. steps: where the suite's do not apply.
+    """
+
+    title: str
+    make_workers: Callable[[], Sequence[Worker]]
+    steps: int | None = None
 
 
 class Comparison(NamedTuple):
     """Workers that were measured in the same rounds.
 
-    title: unique in its suite. workers: none where it was skipped. skipped: why, or
-    None. date, command, commit, machine: of the run that measured it.
+    workers: none where it was skipped. skipped: why, or None. date, command, commit,
+    machine: of the run that measured it.
     """
 
     title: str
@@ -47,27 +64,11 @@ class Comparison(NamedTuple):
 
 
 class Results:
-    """A suite's comparisons, in memory and in its file.
+    """A suite's comparisons, in memory and in its file, those of earlier runs too."""
 
-    Args:
-      path: of the file.
-      name: of the suite.
-      resume: keeps the comparisons in the file that belong to the checkout's commit and
-        does not measure these again.
-    """
-
-    def __init__(self, path: pathlib.Path, name: str, resume: bool):
-        self._path = path
-        self._name = name
-        self._commit = machine.commit()
+    def __init__(self, path: pathlib.Path, name: str):
+        self._path, self._name = path, name
         self._comparisons = {c.title: c for c in read(path)} if path.exists() else {}
-        self._done = set()
-        if resume:
-            self._done = {
-                title
-                for title, comparison in self._comparisons.items()
-                if comparison.commit == self._commit
-            }
 
     def measure(
         self,
@@ -75,46 +76,58 @@ class Results:
         make_workers: Callable[[], Sequence[Worker]],
         rounds: int,
         steps: int,
-        together: bool = True,
     ) -> None:
-        """Measures a comparison and writes it, unless it is resumed.
-
-        Args:
-          title: of the comparison.
-          make_workers: gives its workers; raises `Skip` where it cannot be measured.
-          rounds, steps, together: as in `interleave`.
-        """
-        if title in self._done:
-            say(f"{self._name}: {title}: kept")
-            return
-        skipped = None
-        measured = []
+        """Measures a comparison, see `Planned`, and writes it."""
+        skipped, measured = None, []
         try:
-            measured = interleave(
-                make_workers(), rounds, steps, f"{self._name}: {title}", together
-            )
+            description = f"{self._name}: {title}"
+            measured = interleave(make_workers(), rounds, steps, description)
         except Skip as reason:
             skipped = str(reason)
             say(f"{self._name}: {title}: skipped, {skipped}")
+        # Without the folder of the results, which changes nothing.
+        words = [word for word in sys.argv[1:] if not word.startswith("--results_dir=")]
         self._comparisons[title] = Comparison(
             title=title,
             workers=measured,
             skipped=skipped,
             date=datetime.datetime.now().astimezone().isoformat(timespec="seconds"),
-            command=shlex.join(["python", "-m", f"benchmarks.{self._name}"] + _flags()),
-            commit=self._commit,
-            machine=machine.facts(),
+            command=shlex.join(["python", "-m", "benchmarks", *words]),
+            commit=commit(),
+            machine=facts(),
         )
-        write(self._path, self._name, list(self._comparisons.values()))
+        write(self._path, self._name, self.comparisons())
 
     def comparisons(self) -> list[Comparison]:
-        """All comparisons of the file, those of earlier runs too."""
+        """All comparisons of the file."""
         return list(self._comparisons.values())
 
 
-def _flags():
-    """The command line without where the results went, which changes nothing."""
-    return [flag for flag in sys.argv[1:] if not flag.startswith("--results_dir=")]
+def facts() -> dict[str, Any]:
+    """Processor, usable cores, memory in bytes, system and Python of this process."""
+    return {
+        "processor": processor().description(),
+        "features": processor().features(),
+        "cores": usable_cores(),
+        "memory": memory_sizes()["MemTotal"],
+        "system": platform.platform(),
+        "python": platform.python_version(),
+    }
+
+
+def commit() -> str | None:
+    """The checkout's commit, with "+" where files differ from it; None without git."""
+    try:
+        head = _git("rev-parse", "--short=10", "HEAD")
+        return head + ("+" if _git("status", "--porcelain", "--", *_CODE) else "")
+    except (OSError, subprocess.CalledProcessError):
+        return None
+
+
+def _git(*arguments):
+    command = ["git", "-C", str(ROOT), *arguments]
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    return done.stdout.strip()
 
 
 def write(path: pathlib.Path, name: str, comparisons: Sequence[Comparison]) -> None:

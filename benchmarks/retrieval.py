@@ -1,4 +1,4 @@
-"""Retrieval of translations: encoding and search, and search alone.
+"""Retrieval of translations: encoding and search.
 
 Measures pairs of sentences a second of
   decoupled     what `decoupled retrieve` does: graphs are built, a checkpoint
@@ -7,35 +7,21 @@ Measures pairs of sentences a second of
                 all cosines at once by NumPy
 at the sizes of the demo and of the reference configuration, on random sentences as
 short as those of Tatoeba; tokenised, and with the peer's model loaded, before the clock
-starts. And of
-  decoupled     search in blocks, by cosine and by ratio margin, which is exact here
-  scikit-learn  NearestNeighbors, whose four nearest are the candidates of the margin
-for vectors of the width of the reference configuration.
-
-Writes benchmarks/results/retrieval.json.
-
-Examples:
-  python -m benchmarks.retrieval --quick
-  python -m benchmarks.retrieval --only=search
+starts.
 """
 
 import dataclasses
-import functools
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from benchmarks import command
+from benchmarks import peers
 from benchmarks.interleave import Worker, rate
-from benchmarks.results import Comparison
+from benchmarks.results import Comparison, Planned
 from benchmarks.sizes import QUICK, REFERENCE, Batch, pretraining_case
-from benchmarks.tables import Table, gigabytes, with_range, worker_table
+from benchmarks.tables import Suite, Table, gigabytes, with_range, worker_table
 from decoupled.configs import ModelConfig, RetrievalConfig
 
-NAME = "retrieval"
-OURS = "decoupled"
-PEER = "transformers"
-SEARCH_PEER = "scikit-learn"
-SCORINGS = ("cosine", "ratio_margin")
+OURS, PEER = "decoupled", "transformers"
 RETRIEVAL = RetrievalConfig(
     layer=-1,
     pool_special_tokens=True,
@@ -46,8 +32,6 @@ RETRIEVAL = RetrievalConfig(
     long_sentences="cut",
     batch_size=64,
 )
-
-
 # gin/models/demo_decoupled.gin.
 DEMO = dataclasses.replace(
     REFERENCE,
@@ -76,28 +60,18 @@ class Setting(NamedTuple):
 
 SETTINGS = (Setting("demo", DEMO, 5000), Setting("reference", REFERENCE, 1000))
 QUICK_SETTINGS = (Setting("quick", QUICK, 20),)
-SEARCH_PAIRS, QUICK_SEARCH_PAIRS = 10_000, 50
 
 
-def main() -> None:
-    """Measures what the command line asks for and prints the tables."""
-    options = command.parser(NAME, __doc__, rounds=3, steps=1, dtypes=["float32"])
-    arguments = command.parse(options)
-    command.measure(arguments, NAME, _comparisons(arguments), tables)
-
-
-def _comparisons(arguments) -> Iterator[command.Planned]:
+def comparisons(arguments, folder) -> Iterator[Planned]:
+    """One for each size and type."""
+    del folder
     for setting in QUICK_SETTINGS if arguments.quick else SETTINGS:
         for dtype in arguments.dtypes:
             case = retrieval_case(setting, dtype)
-            yield command.Planned(
+            yield Planned(
                 f"{setting.name}: {dtype}",
                 lambda case=case: [our_worker(case), _peer_worker(case)],
             )
-    for scoring in SCORINGS:
-        case = search_case(arguments.quick, scoring)
-        workers = functools.partial(search_workers, case)
-        yield command.Planned(f"search: {scoring}", workers)
 
 
 def retrieval_case(setting: Setting, dtype: str) -> dict[str, Any]:
@@ -113,41 +87,21 @@ def retrieval_case(setting: Setting, dtype: str) -> dict[str, Any]:
     }
 
 
-def search_case(quick: bool, scoring: str) -> dict[str, Any]:
-    """The case of a worker that only searches."""
-    return {
-        "pairs": QUICK_SEARCH_PAIRS if quick else SEARCH_PAIRS,
-        "size": QUICK.hidden_size if quick else REFERENCE.hidden_size,
-        "scoring": scoring,
-        "num_neighbours": RETRIEVAL.num_neighbours,
-        "warmup": 1,
-    }
-
-
 def our_worker(case: dict) -> Worker:
     """This project's encoder and search."""
-    return Worker(OURS, command.python("decoupled"), "decoupled_retrieval", case)
+    return Worker(OURS, peers.python("decoupled"), "decoupled_retrieval", case)
 
 
 def _peer_worker(case):
-    return Worker(PEER, command.python("torch"), "transformers_retrieval", case)
+    return Worker(PEER, peers.python("torch"), "transformers_retrieval", case)
 
 
-def search_workers(case: dict) -> list[Worker]:
-    """This project's search and that of scikit-learn, which seqeval brings along."""
-    python = command.python("decoupled")
-    return [
-        Worker(OURS, python, "decoupled_search", case),
-        Worker(SEARCH_PEER, python, "sklearn_search", case),
-    ]
-
-
-def tables(comparisons: list[Comparison]) -> list[Table]:
+def tables(measured: list[Comparison]) -> list[Table]:
     """One table: a row for each worker of each comparison."""
     columns = [
         "what", "with", "pairs", "pairs a second", "time against ours", "peak memory",
     ]  # fmt: skip
-    return [worker_table("retrieval", "Retrieval", columns, comparisons, OURS, _cells)]
+    return [worker_table("retrieval", "Retrieval", columns, measured, OURS, _cells)]
 
 
 def _cells(comparison, worker, against):
@@ -162,5 +116,4 @@ def _cells(comparison, worker, against):
     ]
 
 
-if __name__ == "__main__":
-    command.run(NAME, main)
+SUITE = Suite(comparisons, tables, rounds=3, steps=1)

@@ -1,11 +1,12 @@
 """Tables of results: on the terminal and as Markdown, with the same cells."""
 
-from collections.abc import Callable, Sequence
+import argparse
+import pathlib
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from benchmarks.interleave import Measured, Spread, ratio
-from benchmarks.machine import is_matmul
-from benchmarks.results import Comparison
+from benchmarks.results import Comparison, Planned
 from decoupled.core import console
 from decoupled.core.tables import to_markdown
 
@@ -21,6 +22,21 @@ class Table(NamedTuple):
     title: str
     columns: list[str]
     rows: list[list[str]]
+
+
+class Suite(NamedTuple):
+    """What `python -m benchmarks` measures together.
+
+    comparisons: function of the command line and a folder for temporary files.
+    tables: makes the tables of results. rounds, steps, dtypes: where the command line
+    gives none.
+    """
+
+    comparisons: Callable[[argparse.Namespace, pathlib.Path], Iterable[Planned]]
+    tables: Callable[[list[Comparison]], list[Table]]
+    rounds: int
+    steps: int
+    dtypes: Sequence[str] = ("float32",)
 
 
 def show(table: Table) -> None:
@@ -43,8 +59,6 @@ def worker_table(
 ) -> Table:
     """A row for each worker of each comparison, or one that says why it was skipped.
 
-    Workers that measure the machine's rate of matrix products have no rows.
-
     Args:
       name, title, columns: of the table.
       comparisons: of a suite.
@@ -59,7 +73,8 @@ def worker_table(
             continue
         reference = comparison.worker(ours)
         for worker in comparison.workers:
-            if is_matmul(worker):
+            # The machine's own rate has no row.
+            if worker.name.startswith("matmul "):
                 continue
             against = "" if worker is reference else times(ratio(worker, reference))
             rows.append(cells(comparison, worker, against))

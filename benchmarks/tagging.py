@@ -1,20 +1,11 @@
-"""Tagging words on this processor, and scoring tags, beside transformers and seqeval.
+"""Tagging words on this processor, beside transformers.
 
 Measures sentences a second, from words to tags, of
   decoupled            the graph that evaluates, rows of like length together
-  decoupled, padded    the same with all rows as long as the longest may be
   transformers         its token-classification pipeline, a sentence at a time
   transformers, 32     the same in batches of 32
 with the same random weights, four layers of the reference sizes, and the same
-vocabulary, on real sentences; and of scoring the tags of all sentences of the file
-  decoupled            all metrics of udpos
-  seqeval              precision, recall and F1, as XTREME's script asks for them
-
-Writes benchmarks/results/tagging.json.
-
-Examples:
-  python -m benchmarks.tagging --quick
-  python -m benchmarks.tagging --sentences=udpos/test-en.tsv --only=tagging
+vocabulary, on real sentences.
 """
 
 import dataclasses
@@ -22,17 +13,15 @@ import functools
 import json
 import os
 import pathlib
-import random
-import tempfile
 from typing import Any
 
 import numpy as np
 
-from benchmarks import command
+from benchmarks import peers
 from benchmarks.interleave import Skip, Worker, rate
-from benchmarks.results import Comparison
+from benchmarks.results import Comparison, Planned
 from benchmarks.sizes import QUICK, REFERENCE
-from benchmarks.tables import Table, gigabytes, with_range, worker_table
+from benchmarks.tables import Suite, Table, gigabytes, with_range, worker_table
 from decoupled.configs import MeshConfig, ModelConfig, VocabularyConfig
 from decoupled.data.vocabulary import Vocabulary
 from decoupled.data.vocabulary_training import train_vocabulary
@@ -45,10 +34,7 @@ from decoupled.tasks.tagging import TaggingTask
 from decoupled.tasks.tagging_files import TaggedSentence, read_sentences
 from decoupled.xtreme.files import LanguageFile
 
-NAME = "tagging"
 OURS = "decoupled"
-# Of the tags that are scored.
-_WRONG = 0.2
 TASK = "udpos"
 BATCH = 32
 QUICK_BATCH = 4
@@ -56,7 +42,6 @@ QUICK_BATCH = 4
 TAGGED_SENTENCES = 128
 # A third of the layers: beside all twelve, words and tags would take no time at all.
 MODEL = dataclasses.replace(REFERENCE, num_layers=4, vocab_size=8_000)
-DATA_DIR = "DECOUPLED_DATA_DIR"
 MESH = MeshConfig("all:1", "", "float32", "gather", "float32", 128)
 VOCABULARY = VocabularyConfig(3_000, 1.0, False, 10**6, 10**9, 16)
 QUICK_VOCABULARY = dataclasses.replace(VOCABULARY, vocab_size=16)
@@ -72,93 +57,44 @@ QUICK_FILES = 10**9
 _QUICK_TAGS = {"a": "DET", "cat": "NOUN", "sees": "VERB", "the": "DET", "owl": "NOUN"}
 
 
-def main() -> None:
-    """Measures what the command line asks for and prints the table."""
-    options = command.parser(NAME, __doc__, rounds=3, steps=1, dtypes=["float32"])
-    options.add_argument(
-        "--sentences",
-        help=f"a file of udpos with tags (the English test set in {DATA_DIR})",
-    )
-    arguments = command.parse(options)
-    with tempfile.TemporaryDirectory() as folder:
-        given = (arguments, pathlib.Path(folder))
-        comparisons = [
-            command.Planned("tagging", functools.partial(tagging_workers, *given)),
-            command.Planned("scoring", functools.partial(scoring_workers, *given)),
-        ]
-        command.measure(arguments, NAME, comparisons, tables)
+def comparisons(arguments, folder: pathlib.Path) -> list[Planned]:
+    """One: all ways to tag."""
+    make = functools.partial(tagging_workers, arguments.quick, folder)
+    return [Planned("tagging", make)]
 
 
-def tagging_workers(arguments, folder: pathlib.Path) -> list[Worker]:
+def tagging_workers(quick: bool, folder: pathlib.Path) -> list[Worker]:
     """All ways to tag, with one model; its files lie below `folder`."""
-    peer = command.python("torch")
-    sentences = read_tagged(arguments.quick, arguments.sentences)
-    case = make_case(sentences, arguments.quick, folder / "tagging")
+    torch = peers.python("torch")
+    case = make_case(read_tagged(quick), quick, folder / "tagging")
     batch = case["batch"]
+    ways = (("transformers", 1), (f"transformers, {batch}", batch))
     return [
-        *our_workers(case),
+        our_worker(case),
         *(
-            Worker(name, peer, "transformers_tagging", {**case, "at_once": at_once})
-            for name, at_once in (
-                ("transformers", 1),
-                (f"transformers, {batch}", batch),
-            )
+            Worker(name, torch, "transformers_tagging", {**case, "at_once": at_once})
+            for name, at_once in ways
         ),
     ]
 
 
-def our_workers(case: dict) -> list[Worker]:
-    """This project's workers, for a case of `make_case`."""
-    python = command.python("decoupled")
-    return [
-        Worker(name, python, "decoupled_tagging", {**case, "by_length": by_length})
-        for name, by_length in ((OURS, True), (f"{OURS}, padded", False))
-    ]
+def our_worker(case: dict) -> Worker:
+    """This project's worker, for a case of `make_case`."""
+    return Worker(OURS, peers.python("decoupled"), "decoupled_tagging", case)
 
 
-def scoring_workers(arguments, folder: pathlib.Path) -> list[Worker]:
-    """Both ways to score the tags of a file, one in five of which is drawn."""
-    sentences = read_tagged(arguments.quick, arguments.sentences)
-    labels = [sentence.tags for sentence in sentences]
-    generator = random.Random(0)
-    known = sorted({tag for tags in labels for tag in tags})
-    predictions = [
-        [generator.choice(known) if generator.random() < _WRONG else t for t in tags]
-        for tags in labels
-    ]
-    path = folder / "tags.json"
-    content = {"labels": labels, "predictions": predictions}
-    path.write_text(json.dumps(content), encoding="utf-8")
-    case = {
-        "tags": str(path),
-        "task": TASK,
-        "sentences": len(labels),
-        "words": sum(map(len, labels)),
-    }
-    python = command.python("decoupled")
-    return [
-        Worker(OURS, python, "decoupled_scoring", case),
-        Worker("seqeval", python, "seqeval_scoring", case),
-    ]
-
-
-def read_tagged(quick: bool, path: str | None) -> list[TaggedSentence]:
-    """Tagged sentences: of the file, or else the English test file of DATA_DIR.
-
-    Args:
-      quick: a few invented ones will do.
-      path: of the file.
+def read_tagged(quick: bool) -> list[TaggedSentence]:
+    """Sentences of the English test file of udpos, or a few invented ones.
 
     Raises:
-      Skip: there is no file. UserError: it is malformed.
+      Skip: there is no file.
     """
     if quick:
         starts = [list(_QUICK_TAGS.items())[n % 3 :] * (1 + n % 2) for n in range(20)]
         return [TaggedSentence(*map(list, zip(*s, strict=True))) for s in starts]
-    if path is None:
-        if DATA_DIR not in os.environ:
-            raise Skip(f"no sentences: give --sentences, or set {DATA_DIR}")
-        path = os.path.join(os.environ[DATA_DIR], "xtreme", TASK, "test-en.tsv")
+    if peers.DATA_DIR not in os.environ:
+        raise Skip(f"no sentences: set {peers.DATA_DIR}")
+    path = os.path.join(os.environ[peers.DATA_DIR], "xtreme", TASK, "test-en.tsv")
     return read_sentences(LanguageFile(path, TASK, "en"), tags_may_miss=False)
 
 
@@ -215,14 +151,14 @@ def _write_model(
     to_huggingface(ours, prefix, str(folder / "theirs"), encoder_only=False)
 
 
-def tables(comparisons: list[Comparison]) -> list[Table]:
+def tables(measured: list[Comparison]) -> list[Table]:
     """One table: a row for each worker of each comparison."""
     return [
         worker_table(
             "tagging",
-            "Words to tags, and tags to scores",
+            "Words to tags",
             ["what", "by", "sentences", "rate", "time, against ours", "peak memory"],
-            comparisons,
+            measured,
             OURS,
             _cells,
         )
@@ -241,5 +177,4 @@ def _cells(comparison, worker, against):
     ]
 
 
-if __name__ == "__main__":
-    command.run(NAME, main)
+SUITE = Suite(comparisons, tables, rounds=3, steps=1)

@@ -3,9 +3,8 @@
 Writes each step as a program of XLA to a folder of its own, with five batches of the
 fine-tuning tasks and one of the others:
   dropout-DTYPE           pre-training, base size, dropout 0.1, 8 sequences of 128
-  TASK-DTYPE-WAY          fine-tuning on real XNLI, UD-POS and XQuAD, dropout 0.1 before
-                          the head, as `benchmarks.finetuning_runs` trains: packed rows,
-                          or rows padded to the maximum
+  TASK-DTYPE-packed       fine-tuning on real XNLI, UD-POS and XQuAD, dropout 0.1 before
+                          the head, as `benchmarks/finetuning_runs.py` trains
   softmax-DTYPE-V-E_OUT   pre-training, two layers of width 256 below a vocabulary of V
                           pieces, 32 sequences of 128 tokens with 20 predictions each
   layers-DTYPE-kept, layers-DTYPE-recomputed
@@ -37,7 +36,7 @@ import numpy as np
 
 from benchmarks import finetuning_runs
 from benchmarks.interleave import Skip
-from benchmarks.machine import ROOT
+from benchmarks.results import ROOT
 from benchmarks.sizes import (
     ADAMW,
     DTYPES,
@@ -63,7 +62,6 @@ from decoupled.training.mesh import session_config
 from decoupled.training.network import Network, TrainingGraph
 
 NAME = "xla_programs"
-WAYS = {"packed": finetuning_runs.OURS, "padded": finetuning_runs.PADDED}
 BATCHES, PRETRAINING_STEPS = 5, 10
 # Pieces, and columns of the output embedding.
 SOFTMAX_SIZES = ((250_000, 768), (250_000, 3072), (1_000_000, 768))
@@ -115,7 +113,7 @@ def names(dtypes: list[str]) -> Iterator[str]:
     for dtype in dtypes:
         yield f"dropout-{dtype}"
         for real in finetuning_runs.REAL:
-            yield from (f"{real.task}-{dtype}-{way}" for way in WAYS)
+            yield f"{real.task}-{dtype}-packed"
         for vocab_size, width in SOFTMAX_SIZES:
             yield f"softmax-{dtype}-{vocab_size}-{width}"
         yield from (f"layers-{dtype}-{way}" for way in ("kept", "recomputed"))
@@ -140,7 +138,7 @@ def write(name: str, folder: pathlib.Path, quick: bool) -> None:
         graph = graph._replace(recompute_layers=rest == ["recomputed"])
         steps = PRETRAINING_STEPS if kind == "dropout" else 0
     else:
-        graph, *data = _finetuning(kind, dtype, WAYS[rest[0]], folder, quick)
+        graph, *data = _finetuning(kind, dtype, folder, quick)
         steps = BATCHES
     _write(folder / name, steps, graph, *data)
     say(f"{NAME}: {name}")
@@ -168,12 +166,12 @@ def _one_core(dtype):
     return MeshConfig("data:1;model:1", RULES, dtype, "gather", "float32", 128)
 
 
-def _finetuning(task, dtype, way, folder, quick):
+def _finetuning(task, dtype, folder, quick):
     """Graph, first batches and lengths that `decoupled finetune` would train with."""
     (real,) = (real for real in finetuning_runs.REAL if real.task == task)
     cases = folder / "cases" / task
     case = finetuning_runs.make_case(real, quick, cases) | {"dtype": dtype, "epochs": 1}
-    words = finetuning_runs.command_words(case, dtype, quick, way)
+    words = finetuning_runs.command_words(case, dtype, quick)
     captured = []
 
     def train(graph, spec, batches_from, lengths=(), **more):

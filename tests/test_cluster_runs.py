@@ -116,9 +116,9 @@ def test_a_killed_worker_costs_the_steps_since_the_checkpoint(
 
 @pytest.mark.slow
 def test_without_a_supervisor_the_driver_ends_and_says_why(data, tmp_path):
-    from decoupled.launch.supervision import free_ports
+    from decoupled.launch.supervision import free_addresses
 
-    addresses = [f"localhost:{port}" for port in free_ports(2)]
+    addresses = free_addresses(2)
     worker = start_command(
         "decoupled", "worker", f"--workers={','.join(addresses)}", "--index=1"
     )

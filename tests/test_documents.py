@@ -1,7 +1,10 @@
-"""What README and the pages of docs/ point to exists."""
+"""What README and the pages of docs/ point to exists; tests show what they say."""
 
+import functools
 import pathlib
 import re
+
+import pytest
 
 ROOT = pathlib.Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -11,6 +14,7 @@ PATH = re.compile(
 # NAME, TASK, tableN and the like stand for what the reader has.
 PLACEHOLDER = re.compile(r"[A-Z]{2,}|tableN")
 LINK = re.compile(r"\]\((?!https?:)([^)]+)\)")
+TEST = re.compile(r"^ *def test_(\w+)", re.MULTILINE)
 HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
 
 
@@ -60,3 +64,40 @@ def test_what_is_broken_is_found(tmp_path):
     assert broken_links(page) == ["b.md", "page.md#two"]
     page.write_text("# One heading\n`gin/tasks/TASK.gin` [a](page.md#one-heading)\n")
     assert (broken_paths(page), broken_links(page)) == ([], [])
+
+
+def promises():
+    """Page, words of a sentence in it, and the tests and benchmarks that show it."""
+    lines = (ROOT / "tests" / "promises.tsv").read_text(encoding="utf-8").splitlines()
+    return [line.split("\t") for line in lines[1:]]
+
+
+@functools.cache
+def names_of_tests():
+    texts = (path.read_text(encoding="utf-8") for path in ROOT.glob("tests/**/*.py"))
+    return {name for text in texts for name in TEST.findall(text)}
+
+
+def is_there(evidence):
+    if evidence.startswith("benchmarks."):
+        return (ROOT / f"{evidence.replace('.', '/')}.py").exists()
+    return evidence in names_of_tests()
+
+
+@pytest.mark.parametrize("page", sorted({page for page, _, _ in promises()}))
+def test_promises_stand_in_their_pages_and_are_shown(page):
+    """Who rewords a sentence changes tests/promises.tsv, too.
+
+    A promise that is taken back leaves the file, and CHANGELOG.md says so.
+    """
+    text = " ".join((ROOT / page).read_text(encoding="utf-8").split())
+    rows = [(words, shown) for where, words, shown in promises() if where == page]
+    gone = [words for words, _ in rows if words not in text]
+    assert not gone, f"{page} does not say: {gone}"
+    unshown = [
+        (words, evidence)
+        for words, shown in rows
+        for evidence in shown.split(" ")
+        if not is_there(evidence)
+    ]
+    assert not unshown, f"neither a test nor a benchmark: {unshown}"

@@ -22,8 +22,8 @@ Run = Callable[[dict], np.ndarray]
 
 
 def build(case: dict) -> tuple[protocol.Step, dict]:
-    """A case is that of `benchmarks/tagging.py` and "by_length": whether the graph
-    has several lengths, as in an evaluation of "files" of such sentences."""
+    """A case is that of `benchmarks/tagging.py`; the graph is that of an evaluation of
+    "files" of such sentences."""
     folder = pathlib.Path(case["folder"])
     words = json.loads((folder / "words.json").read_text(encoding="utf-8"))
     sentences = [TaggedSentence(own, None) for own in words]
@@ -34,10 +34,8 @@ def build(case: dict) -> tuple[protocol.Step, dict]:
         ModelConfig(**case["model"]),
         MeshConfig(**case["mesh"]),
     )
-    lengths = (case["sequence_length"],)
-    if case["by_length"]:
-        sizes = task.features(vocabulary, sentences)["input_mask"].sum(1)
-        lengths = evaluation_lengths(network, sizes, case["batch"], case["files"])
+    sizes = task.features(vocabulary, sentences)["input_mask"].sum(1)
+    lengths = evaluation_lengths(network, sizes, case["batch"], case["files"])
     run = _graph(case, network, task.graph_features, lengths)
 
     def step():

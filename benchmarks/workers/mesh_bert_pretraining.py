@@ -1,14 +1,9 @@
 """Worker: training steps of the stock BERT of Mesh-TensorFlow, `mesh_tensorflow.bert`.
 
-Its model, loss and optimizer are used as they ship in float32; what bfloat16 takes,
-`bfloat16_activations` says. The output embedding is the input embedding, of the hidden
-size: this BERT can neither decouple nor factorize them. The head runs on the masked
-positions; there is no next-sentence loss.
+Its model, loss and optimizer are used as they ship, in float32. The output embedding is
+the input embedding, of the hidden size: this BERT can neither decouple nor factorize
+them. The head runs on the masked positions; there is no next-sentence loss.
 """
-
-import contextlib
-from collections.abc import Iterator
-from unittest import mock
 
 import protocol
 import synthetic
@@ -29,20 +24,15 @@ TRAIN_STEPS = 100_000
 
 def build(case: dict) -> tuple[protocol.Step, dict]:
     """A case holds a batch's sizes (see `synthetic`), the fields of a `ModelConfig` as
-    "model", those of an `OptimizerConfig` as "optimizer", and "dtype"."""
+    "model" and those of an `OptimizerConfig` as "optimizer"."""
     with tf.Graph().as_default():
         graph = mtf.Graph()
         mesh = mtf.Mesh(graph, "mesh")
         features = _import(mesh, synthetic.masked_lm_batch(case))
-        if case["dtype"] == "bfloat16":
-            with bfloat16_activations():
-                loss = _loss(case, features)
-            updates = _bfloat16_updates(case, loss)
-        else:
-            loss = _loss(case, features)
-            _, updates = optimization.create_optimizer(
-                loss, case["optimizer"]["learning_rate"], TRAIN_STEPS, 0
-            )
+        loss = _loss(case, features)
+        _, updates = optimization.create_optimizer(
+            loss, case["optimizer"]["learning_rate"], TRAIN_STEPS, 0
+        )
         implementation = mtf.placement_mesh_impl.PlacementMeshImpl(
             mtf.convert_to_shape("all:1"), mtf.convert_to_layout_rules(""), [""]
         )
@@ -109,53 +99,6 @@ def _loss(case, features):
         features["masked_lm_weights"],
     )
     return mtf.anonymize(loss)
-
-
-@contextlib.contextmanager
-def bfloat16_activations() -> Iterator[None]:
-    """Activations in bfloat16, for which this BERT has no setting.
-
-    It is built as Mesh-TensorFlow builds its own transformer in this case: float32
-    weights, each cast once a step, and a float32 loss.
-    """
-    dtype = mtf.VariableDType(tf.float32, tf.float32, tf.bfloat16)
-    get_variable = mtf.get_variable
-    cross_entropy = mtf.layers.softmax_cross_entropy_with_logits
-
-    def get_cast_variable(*arguments, **keywords):
-        return get_variable(*arguments, **{**keywords, "dtype": dtype})
-
-    def float32_cross_entropy(logits, *arguments, **keywords):
-        return cross_entropy(mtf.cast(logits, tf.float32), *arguments, **keywords)
-
-    with (
-        mock.patch.object(mtf, "get_variable", get_cast_variable),
-        # Used for the attention mask, which is added to bfloat16 scores.
-        mock.patch.object(mtf, "to_float", lambda x: mtf.cast(x, tf.bfloat16)),
-        mock.patch.object(
-            mtf.layers, "softmax_cross_entropy_with_logits", float32_cross_entropy
-        ),
-    ):
-        yield
-
-
-def _bfloat16_updates(case, loss):
-    # As `optimization.create_optimizer`, which cannot clip bfloat16 gradients. Nor can
-    # the optimizer decay a weight that is read as bfloat16: it saves that pass here.
-    config = case["optimizer"]
-    variables = loss.mesh.graph.trainable_variables
-    gradients = mtf.gradients([loss], [v.outputs[0] for v in variables])
-    gradients = [None if g is None else mtf.to_float(g) for g in gradients]
-    limit = mtf.constant(loss.mesh, config["clip_norm"], dtype=tf.float32)
-    gradients, _ = optimization.clip_by_global_norm(gradients, limit)
-    optimizer = mtf.optimize.AdamWeightDecayOptimizer(
-        learning_rate=config["learning_rate"],
-        weight_decay_rate=0.0,
-        beta_1=config["beta1"],
-        beta_2=config["beta2"],
-        epsilon=config["epsilon"],
-    )
-    return optimizer.apply_grads(gradients, variables)
 
 
 if __name__ == "__main__":

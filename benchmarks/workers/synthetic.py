@@ -1,10 +1,4 @@
-"""The same synthetic data for every framework. Needs NumPy only.
-
-Batches for training and inference, pairs of sentences and of vectors for retrieval,
-documents for input pipelines.
-"""
-
-from collections.abc import Iterator
+"""The same synthetic data for every framework. Needs NumPy only."""
 
 import numpy as np
 
@@ -14,10 +8,6 @@ PAD_ID, UNK_ID, CLS_ID, SEP_ID, MASK_ID, FIRST_ID = range(6)
 # Pieces of a sentence: as in Tatoeba, half have fewer, few have many more.
 SENTENCE_MEDIAN = 11
 SENTENCE_SPREAD = 0.5
-# Tokens of a document: half have fewer, one in a hundred has ten times as many.
-DOCUMENT_MEDIAN = 120
-DOCUMENT_SPREAD = 1.0
-DOCUMENT_LONGEST = 20_000
 
 
 def masked_lm_batch(case: dict) -> dict[str, np.ndarray]:
@@ -47,25 +37,19 @@ def masked_lm_batch(case: dict) -> dict[str, np.ndarray]:
     }
 
 
-def classification_batch(case: dict) -> dict[str, np.ndarray]:
-    """Random tokens without padding, as above, with labels.
+def token_batch(case: dict) -> dict[str, np.ndarray]:
+    """Random tokens without padding, as above, without masked positions.
 
     Args:
-      case: holds "vocab_size", "batch", "sequence_length" and "labels".
-
-    Returns:
-      int32 "input_word_ids", "input_mask", "input_type_ids" [batch, sequence] and
-      "label_ids" [batch].
+      case: holds "vocab_size", "batch" and "sequence_length".
     """
     generator = np.random.default_rng(0)
     shape = [case["batch"], case["sequence_length"]]
+    ids = generator.integers(FIRST_ID, case["vocab_size"], shape, np.int32)
     return {
-        "input_word_ids": generator.integers(
-            FIRST_ID, case["vocab_size"], shape, np.int32
-        ),
+        "input_word_ids": ids,
         "input_mask": np.ones(shape, np.int32),
         "input_type_ids": np.zeros(shape, np.int32),
-        "label_ids": generator.integers(0, case["labels"], shape[:1], np.int32),
     }
 
 
@@ -87,43 +71,3 @@ def sentence_pairs(case: dict) -> tuple[list[np.ndarray], list[np.ndarray]]:
         for side in lengths
     )
     return first, second
-
-
-def vector_pairs(case: dict) -> tuple[np.ndarray, np.ndarray]:
-    """float32 [pairs, size] twice; the second are the first with noise.
-
-    Args:
-      case: holds "pairs" and "size".
-    """
-    generator = np.random.default_rng(0)
-    shape = [case["pairs"], case["size"]]
-    first = generator.standard_normal(shape, np.float32) + 1
-    return first, first + 0.5 * generator.standard_normal(shape, np.float32)
-
-
-def documents(case: dict) -> Iterator[tuple[str, list[np.ndarray]]]:
-    """The documents of each language.
-
-    Lengths are log-normal, the frequencies of pieces fall as in text: piece number r
-    comes about 1 / r as often as the first.
-
-    Args:
-      case: holds "vocab_size" and "languages", a dict of name -> fewest tokens.
-
-    Returns:
-      (name, documents); a document is int64 [tokens], never empty.
-    """
-    for number, (name, tokens) in enumerate(case["languages"].items()):
-        yield name, _draw_documents(number, tokens, case["vocab_size"] - FIRST_ID + 1)
-
-
-def _draw_documents(seed, tokens, pieces):
-    generator = np.random.default_rng(seed)
-    # Their mean is above the median, so that these are enough.
-    drawn = generator.lognormal(
-        np.log(DOCUMENT_MEDIAN), DOCUMENT_SPREAD, tokens // DOCUMENT_MEDIAN + 1
-    )
-    ends = np.cumsum(np.clip(drawn, 1, DOCUMENT_LONGEST).astype(np.int64))
-    ends = ends[: np.searchsorted(ends, tokens) + 1]
-    ranks = pieces ** generator.random(ends[-1])
-    return np.split(ranks.astype(np.int64) - 1 + FIRST_ID, ends[:-1])

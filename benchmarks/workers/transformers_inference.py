@@ -1,4 +1,4 @@
-"""Worker: calls of transformers' RemBertModel or RemBertForSequenceClassification."""
+"""Worker: calls of transformers' RemBertModel."""
 
 import protocol
 import synthetic
@@ -6,19 +6,13 @@ import torch
 import transformers
 from transformers_pretraining import encoder_inputs, facts, rembert_config
 
-CLASSES = {
-    "encoder": transformers.RemBertModel,
-    "classifier": transformers.RemBertForSequenceClassification,
-}
-
 
 def build(case: dict) -> tuple[protocol.Step, dict]:
     """A case holds what that of `decoupled_inference` holds, and "compiled"."""
     torch.manual_seed(0)
-    config = rembert_config(case["model"], num_labels=case["labels"])
-    model = CLASSES[case["kind"]](config).eval()
+    model = transformers.RemBertModel(rembert_config(case["model"])).eval()
     call = torch.compile(model) if case["compiled"] else model
-    batch = synthetic.classification_batch(case)
+    batch = synthetic.token_batch(case)
     inputs = encoder_inputs({k: torch.as_tensor(v) for k, v in batch.items()})
 
     @torch.inference_mode()

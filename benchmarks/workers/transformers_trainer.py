@@ -21,12 +21,8 @@ import torch  # noqa: E402
 import transformers  # noqa: E402
 from transformers_pretraining import facts, rembert_config  # noqa: E402
 
-# What a user writes: pad to the longest row of a batch or to a fixed length; the order.
-MODES = {
-    "padded": (False, "random"),
-    "dynamic": (True, "random"),
-    "grouped": (True, "group_by_length"),
-}
+# What a user writes: the order of the rows. Batches are padded to their longest row.
+MODES = {"dynamic": "random", "grouped": "group_by_length"}
 HEADS = {
     "classification": transformers.RemBertForSequenceClassification,
     "tagging": transformers.RemBertForTokenClassification,
@@ -57,27 +53,20 @@ class Rows(torch.utils.data.Dataset):
         return row | {"attention_mask": np.ones(length, np.int64)}
 
 
-class Collator:
-    """Pads the rows of a batch to the longest of them, or to a fixed length."""
-
-    def __init__(self, dynamic: bool, sequence_length: int):
-        self._dynamic, self._sequence_length = dynamic, sequence_length
-
-    def __call__(self, rows: list[dict]) -> dict[str, torch.Tensor]:
-        """[rows, length] of each feature, [rows] of labels of whole rows."""
-        longest = max(len(row["input_ids"]) for row in rows)
-        length = longest if self._dynamic else self._sequence_length
-        batch = {}
-        for name in rows[0]:
-            values = [row[name] for row in rows]
-            if np.ndim(values[0]):
-                fill = IGNORED if name == "labels" else 0
-                padded = np.full([len(rows), length], fill, np.int64)
-                for row, value in zip(padded, values, strict=True):
-                    row[: len(value)] = value
-                values = padded
-            batch[name] = torch.as_tensor(np.asarray(values, np.int64))
-        return batch
+def collate(rows: list[dict]) -> dict[str, torch.Tensor]:
+    """[rows, longest] of each feature, [rows] of labels of whole rows."""
+    longest = max(len(row["input_ids"]) for row in rows)
+    batch = {}
+    for name in rows[0]:
+        values = [row[name] for row in rows]
+        if np.ndim(values[0]):
+            fill = IGNORED if name == "labels" else 0
+            padded = np.full([len(rows), longest], fill, np.int64)
+            for row, value in zip(padded, values, strict=True):
+                row[: len(value)] = value
+            values = padded
+        batch[name] = torch.as_tensor(np.asarray(values, np.int64))
+    return batch
 
 
 class CountingTrainer(transformers.Trainer):
@@ -105,7 +94,6 @@ class Turn(transformers.TrainerCallback):
 def main() -> None:
     """Trains until the suite has seen enough."""
     case = json.loads(sys.argv[1])
-    dynamic, order = MODES[case["mode"]]
     model = None
     turns = protocol.Turns(case["warmup"], lambda: facts(model))
     torch.manual_seed(0)
@@ -122,7 +110,7 @@ def main() -> None:
             use_cpu=True,
             bf16=case["dtype"] == "bfloat16",
             per_device_train_batch_size=case["batch"],
-            train_sampling_strategy=order,
+            train_sampling_strategy=MODES[case["mode"]],
             max_steps=100_000,
             learning_rate=optimizer["learning_rate"],
             weight_decay=optimizer["weight_decay"],
@@ -140,7 +128,7 @@ def main() -> None:
         trainer = CountingTrainer(
             model=model,
             args=arguments,
-            data_collator=Collator(dynamic, case["sequence_length"]),
+            data_collator=collate,
             train_dataset=Rows(case["features"]),
         )
         turn = Turn(lambda: turns.step_done(float(trainer.tokens)))

@@ -1,18 +1,21 @@
-"""Scores of models that were fine-tuned without their last layers (paper Figure 1).
+"""Scores with the last layers removed (paper Figure 1).
 
-Reads the files of fine-tuning: config.json has the number of layers that a run kept,
-and results.json has its scores. If the last layers are specialised on the MLM task,
-dropping them does not lower the scores, or raises them.
+Reads results.json of fine-tuning runs that kept only the first layers
+(FinetuningConfig.keep_layers) of one pre-trained model or of several. Runs with equal
+sizes and layers count as seeds: their mean and standard deviation are shown.
+
+  decoupled analyze layer_drop --finetuned_dir=runs/e_out_768_keep_12 \\
+      --finetuned_dir=runs/e_out_768_keep_11 --output_dir=results
 """
 
-import math
 import os
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
+from decoupled.analyses.output import Line, Panel, Picture, Table
 from decoupled.configs import ModelConfig
-from decoupled.core import console, files, plots
+from decoupled.core import files, plots
 from decoupled.core.errors import UserError
 from decoupled.core.made_from import RESULTS
 from decoupled.runs import run_folder
@@ -37,6 +40,11 @@ class Run(NamedTuple):
     model: ModelConfig
     languages: tuple[str, ...]
     scores: list[float]
+
+
+def run(flags: Any) -> dict[str, Any]:
+    """The result of the command's flags."""
+    return measure(flags.finetuned_dir, flags.split, flags.metric)
 
 
 def read_run(folder: str, split: str, metric: str | None) -> Run:
@@ -123,54 +131,44 @@ def read_results(folder) -> list[tuple[str, dict]]:
     return [(each, files.read_json(each)) for each in paths]
 
 
-def show(result: dict[str, Any]) -> None:
-    """Prints a table per task: a row per model, a column per number of layers."""
-    for task, found in result["tasks"].items():
-        points = found["points"]
+def tables(result: dict[str, Any]) -> Iterator[Table]:
+    """A table per task: a row per model, a column per number of layers."""
+    for task, scored in result["tasks"].items():
+        points = scored["points"]
         kept = sorted({point["layers"] for point in points})
-        rows = [
-            [model, *(_cell(points, model, layers) for layers in kept)]
-            for model in _models(points)
-        ]
-        console.table(
-            f"{task} {result['split']}, mean of {len(found['languages'])} languages; "
+        cells = {(p["model"], p["layers"]): _cell(p) for p in points}
+        yield Table(
+            f"{task} {result['split']}, mean of {len(scored['languages'])} languages; "
             "columns are the layers kept",
             ["model", *map(str, kept)],
-            rows,
+            [[m, *(cells.get((m, n)) for n in kept)] for m in _models(points)],
         )
 
 
-def plot(result: dict[str, Any], stem: str) -> list[str]:
+def picture(result: dict[str, Any]) -> Picture:
     """Score by layers kept, a panel per task; bars: standard deviation over seeds."""
-    tasks = result["tasks"]
-    figure, [axes] = plots.grid(1, len(tasks), 4.2, 3.2)
-    series = list(
-        dict.fromkeys(m for found in tasks.values() for m in _models(found["points"]))
-    )
-    for panel, (task, found) in zip(axes, tasks.items(), strict=True):
-        for index, model in enumerate(series):
-            own = [point for point in found["points"] if point["model"] == model]
-            own.sort(key=lambda point: point["layers"])
-            panel.errorbar(
-                [point["layers"] for point in own],
-                [point["mean"] for point in own],
-                yerr=[
-                    math.nan if point["std"] is None else point["std"] for point in own
-                ],
-                capsize=2,
-                label=model,
-                **plots.look(index),
+    panels, seeds = [], []
+    for task, scored in result["tasks"].items():
+        lines = []
+        for model in _models(scored["points"]):
+            points = [p for p in scored["points"] if p["model"] == model]
+            points.sort(key=lambda point: point["layers"])
+            seeds += [len(point["scores"]) for point in points]
+            means = [point["mean"] for point in points]
+            spreads = [point["std"] or 0.0 for point in points]
+            lines.append(
+                Line(
+                    model,
+                    [point["layers"] for point in points],
+                    means,
+                    [mean - std for mean, std in zip(means, spreads, strict=True)],
+                    [mean + std for mean, std in zip(means, spreads, strict=True)],
+                )
             )
-        panel.set_title(task, fontsize=10)
-        panel.set_xlabel("layers kept", fontsize=9)
-        panel.set_ylabel(f"{result['metric'] or 'score'} on {result['split']}", size=9)
-        plots.whole_numbers(panel)
-        plots.tidy(panel)
-    points = [point for found in tasks.values() for point in found["points"]]
-    seeds = [len(point["scores"]) for point in points]
+        label = f"{result['metric'] or 'score'} on {result['split']}"
+        panels.append(Panel(lines, "layers kept", label, task))
     title = f"Fine-tuned without the last layers; {plots.over_seeds(seeds)}"
-    plots.title_and_legend(figure, axes[0], title)
-    return plots.save(figure, stem)
+    return Picture(title, [panels])
 
 
 def _score(path, results, split, metric):
@@ -258,9 +256,6 @@ def _models(points):
     return list(dict.fromkeys(point["model"] for point in ordered))
 
 
-def _cell(points, model, layers):
-    for point in points:
-        if (point["model"], point["layers"]) == (model, layers):
-            spread = "" if point["std"] is None else f" ± {point['std']:.2f}"
-            return f"{point['mean']:.2f}{spread}"
-    return None
+def _cell(point) -> str:
+    spread = "" if point["std"] is None else f" ± {point['std']:.2f}"
+    return f"{point['mean']:.2f}{spread}"

@@ -1,18 +1,20 @@
-"""Masked-LM loss and accuracy of pre-trained models on held-out text.
+"""Loss and accuracy on held-out text, where every token is masked once.
 
-Every maskable token of the held-out sequences is predicted exactly once
-(`data.masking.mask_in_rounds`). Which tokens are masked together depends only on the
-text and on the settings of the analysis. So all models and seeds have the same masks,
-and their differences can be compared in pairs.
+Which tokens are masked together depends only on the text and these settings, so that
+all models and seeds predict the same tokens from the same contexts. Prints the loss in
+nats per token, accuracy and perplexity, by language and as means over the languages.
+Compares the loss with the unigram entropy, which is the loss of a model that knows only
+the frequencies of the pieces. A second table has loss and accuracy by the count of the
+target in the training text. masked_lm.items.npz has the sums of every held-out
+sequence.
 
-Losses are cross-entropies in nats per token. Their scale depends on the vocabulary and
-the language. So each loss is reported with the loss of the unigram distribution. This
-baseline knows only the frequencies of the pieces in the training text of the language,
+  decoupled analyze masked_lm --model_dir=runs/e_out_128 \\
+      --model_dir=runs/e_out_768 --records_dir=data/records \\
+      --gin_param='MaskingConfig.sequence_length = 128' --output_dir=results
 
-  p(piece) = (count + smoothing) / (tokens + smoothing * pieces),
-
-where `pieces` counts the pieces of the vocabulary that can occur in text. In averages
-over languages all have equal weight, however many tokens they have.
+Models must have the vocabulary of the records. To compare vocabularies, run the
+analysis once for each and compare the losses relative to the unigram entropy. Set the
+length and the masking rate of pre-training.
 """
 
 import dataclasses
@@ -21,8 +23,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from decoupled.analyses.held_out_text import HeldOutText
-from decoupled.analyses.models import AnalysedModel, batches
+from decoupled.analyses.held_out_text import HeldOutText, read_held_out
+from decoupled.analyses.models import AnalysedModel, batches, open_models
+from decoupled.analyses.output import Line, Panel, Picture, Table
 from decoupled.configs.analyses import MaskedLmSettings
 from decoupled.core import console, plots
 from decoupled.core.errors import UserError
@@ -51,6 +54,13 @@ class _Questions(NamedTuple):
     language: np.ndarray
     bin: np.ndarray
     weights: np.ndarray
+
+
+def run(flags: Any, settings: MaskedLmSettings) -> dict[str, Any]:
+    """The result of the command's flags."""
+    models = open_models(flags.model_dir, masked_lm=True)
+    text = read_held_out(flags.records_dir, models, settings, flags.languages)
+    return measure(models, text, settings)
 
 
 def measure(
@@ -97,7 +107,10 @@ def measure(
             sums = np.bincount(asked.sequence, values, minlength=len(text.ids))
             arrays[f"{number}/{name}"] = sums
         results.append(
-            {**model.describe(), **_summary(asked, text, losses, correct, entropies)}
+            {
+                **model.describe(),
+                **_summary(asked, text, losses, correct, entropies),
+            }
         )
     items = zip(text.language.tolist(), text.numbers.tolist(), strict=True)
     return {
@@ -115,70 +128,68 @@ def measure(
     }
 
 
-def show(result: dict[str, Any]) -> None:
-    """Prints a row for each model and language, and one for each bin of frequency."""
+def tables(result: dict[str, Any]) -> Iterator[Table]:
+    """A row for each model and language, and one for each bin of frequency."""
     tokens = {name: of["tokens"] for name, of in result["languages"].items()}
     rows = []
     for model in result["models"]:
-        for language, found in _by_language(model):
-            entropy = found["loss"] + found["below_unigram"]
+        for language, values in _by_language(model):
+            entropy = values["loss"] + values["below_unigram"]
             rows.append(
                 [
                     model["name"],
                     language,
                     tokens.get(language, sum(tokens.values())),
-                    f"{found['loss']:.3f}",
+                    f"{values['loss']:.3f}",
                     f"{entropy:.3f}",
-                    f"{found['below_unigram']:.3f}",
-                    f"{found['relative_loss']:.1%}",
-                    f"{100 * found['accuracy']:.2f}",
-                    f"{found['perplexity']:,.1f}",
+                    f"{values['below_unigram']:.3f}",
+                    f"{values['relative_loss']:.1%}",
+                    f"{100 * values['accuracy']:.2f}",
+                    f"{values['perplexity']:,.1f}",
                 ]
             )
     columns = ["model", "language", "tokens", "loss, nats", "unigram entropy"]
     columns += ["below it", "of it", "accuracy, %", "perplexity"]
-    console.table("Held-out text, every token masked once", columns, rows)
+    yield Table("Held-out text, every token masked once", columns, rows)
     named = [("unigram", result["unigram"])]
     named += [(model["name"], model) for model in result["models"]]
-    by_model = [of[ALL]["by_frequency"] for _, of in named]
     rows = [
         [
             _decade(bins[0]),
             f"{bins[0]['share']:.1%}",
             *(f"{b['loss']:.2f} ({100 * b['accuracy']:.0f}%)" for b in bins),
         ]
-        for bins in zip(*by_model, strict=True)
+        for bins in zip(*(of[ALL]["by_frequency"] for _, of in named), strict=True)
     ]
-    console.table(
+    yield Table(
         "Loss (and accuracy) by the target's count in the training text",
         ["count", "share", *(name for name, _ in named)],
         rows,
     )
 
 
-def plot(result: dict[str, Any], stem: str) -> list[str]:
-    """Loss (left) and accuracy by the target's count in the training text."""
-    figure, [[left, right]] = plots.grid(1, 2, 4.4, 3.4)
+def picture(result: dict[str, Any]) -> Picture:
+    """Loss and accuracy by the target's count in the training text."""
     grey = {"color": plots.GREY, "marker": ".", "zorder": 0}
-    series = [("word frequencies alone", grey, result["unigram"])]
-    series += [
-        (model["name"], plots.look(index), model)
-        for index, model in enumerate(result["models"])
-    ]
-    for label, style, found in series:
-        bins = found[ALL]["by_frequency"]
-        names = [_decade(entry) for entry in bins]
-        left.plot(names, [entry["loss"] for entry in bins], label=label, **style)
-        right.plot(names, [100 * entry["accuracy"] for entry in bins], **style)
-    left.set_ylabel("held-out masked-LM loss, nats", fontsize=9)
-    right.set_ylabel("masked-LM accuracy, %", fontsize=9)
-    for axes in (left, right):
-        axes.set_xlabel("count of the target in the training text", fontsize=9)
-        axes.set_ylim(bottom=0)
-        plots.tidy(axes)
-        axes.tick_params(axis="x", labelrotation=30)
-    plots.title_and_legend(figure, left, "Masked-LM loss by frequency of the target")
-    return plots.save(figure, stem)
+    series = [(model["name"], model, {}) for model in result["models"]]
+    series.append(("word frequencies alone", result["unigram"], grey))
+
+    def panel(key, times, label):
+        lines = [
+            Line(
+                name,
+                [_decade(entry) for entry in of[ALL]["by_frequency"]],
+                [times * entry[key] for entry in of[ALL]["by_frequency"]],
+                look=look,
+            )
+            for name, of, look in series
+        ]
+        x_label = "count of the target in the training text"
+        return Panel(lines, x_label, label, from_zero=True)
+
+    loss = panel("loss", 1, "held-out masked-LM loss, nats")
+    accuracy = panel("accuracy", 100, "masked-LM accuracy, %")
+    return Picture("Masked-LM loss by frequency of the target", [[loss, accuracy]])
 
 
 def _questions(
@@ -255,8 +266,8 @@ def _predict(
     total = -(-len(losses) // batch_size)
     tracked = console.track(batches(rows, batch_size), f"{model.name}: losses", total)
     for batch in tracked:
-        found = function(*(tf.constant(batch[name]) for name in names))
-        losses[batch["row"]], correct[batch["row"]] = (x.numpy() for x in found)
+        outputs = function(*(tf.constant(batch[name]) for name in names))
+        losses[batch["row"]], correct[batch["row"]] = (x.numpy() for x in outputs)
     return losses[asked.used], correct[asked.used]
 
 
@@ -270,14 +281,15 @@ def _summary(
     """Measures by language and over all; `entropies` default to the losses."""
     languages = {}
     for index, name in enumerate(text.languages):
-        own = asked.language == index
-        found = _averages(asked.bin[own], losses[own], correct[own], np.ones(own.sum()))
-        entropy = found["loss"] if entropies is None else entropies[name]
+        chosen = asked.language == index
+        parts = (values[chosen] for values in (asked.bin, losses, correct))
+        averages = _averages(*parts, np.ones(chosen.sum()))
+        entropy = averages["loss"] if entropies is None else entropies[name]
         languages[name] = {
-            **found,
-            "perplexity": float(np.exp(found["loss"])),
-            "below_unigram": entropy - found["loss"],
-            "relative_loss": found["loss"] / entropy,
+            **averages,
+            "perplexity": float(np.exp(averages["loss"])),
+            "below_unigram": entropy - averages["loss"],
+            "relative_loss": averages["loss"] / entropy,
         }
     over_all = _averages(asked.bin, losses, correct, asked.weights)
     means = {
@@ -292,15 +304,15 @@ def _averages(bins, losses, correct, weights) -> dict[str, Any]:
     weights = weights / weights.sum()
     by_frequency = []
     for decade in np.unique(bins).tolist():
-        own = bins == decade
-        share = weights[own].sum()
+        inside = bins == decade
+        share = weights[inside].sum()
         by_frequency.append(
             {
                 "from": 10 ** (decade - 1) if decade else 0,
                 "to": 10**decade - 1,
                 "share": float(share),
-                "loss": float(weights[own] @ losses[own] / share),
-                "accuracy": float(weights[own] @ correct[own] / share),
+                "loss": float(weights[inside] @ losses[inside] / share),
+                "accuracy": float(weights[inside] @ correct[inside] / share),
             }
         )
     return {

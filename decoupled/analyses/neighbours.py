@@ -1,16 +1,27 @@
-"""Nearest-neighbour translation, layer by layer (paper Figure 2, A.9).
+"""Translation by nearest neighbours, layer by layer (paper Figure 2).
 
-A sentence's vector in a layer is the mean over its tokens. The accuracy is the share of
-sentences whose nearest vector in the other language belongs to the translation. The
-paper takes the mean without [CLS] and [SEP], adds the mean difference between the
-languages, and uses the Euclidean distance: RetrievalConfig with
-pool_special_tokens = False, centre = True, scoring = "euclidean".
+A sentence's vector in a layer is the mean over its tokens. Prints how often the nearest
+vector of the other language is that of the translation, in both directions, with
+Wilson's 95% intervals. If the last layers are specialised on predicting masked words,
+this accuracy falls towards the last layer.
 
-Vectors of all layers are stored on disk, one layer at a time is in memory, and
-distances are computed in blocks.
+  decoupled analyze neighbours --model_dir=runs/e_out_768 \\
+      --data_dir=data/tatoeba_parallel --languages=de,sw --output_dir=results
+
+--data_dir has files XX-en.en and XX-en.XX, and line i of one is the translation of line
+i of the other. --source and --target name any other pair of such files.
+
+--sentences is a folder of LANGUAGE.tsv, a file for each language, with lines of id,
+tab, sentence. The sentences whose ids all languages have are compared between all pairs
+of languages in both directions. neighbours.items.npz then has the hits of every
+sentence:
+
+  decoupled analyze neighbours --model_dir=runs/e_out_768 \\
+      --sentences=data/corpus/parallel/test/sentences --output_dir=results
 """
 
 import dataclasses
+import itertools
 import os
 import re
 from collections.abc import Iterator, Sequence
@@ -19,48 +30,66 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from decoupled.analyses.models import AnalysedModel, open_models
+from decoupled.analyses.output import (
+    LAYER,
+    Line,
+    Panel,
+    Picture,
+    Table,
+    with_interval,
+)
 from decoupled.analyses.retrieval import search
 from decoupled.analyses.sentence_vectors import check_lengths, encode_texts
 from decoupled.configs import RetrievalConfig
-from decoupled.core import console, gfile, plots
+from decoupled.core import gfile
 from decoupled.core.errors import UserError
 from decoupled.core.files import scratch_folder
-from decoupled.metrics.neighbours import wilson_interval
+from decoupled.corpora.parallel.parallel_text import choose
+from decoupled.corpora.parallel.sentences import read_sentences
+from decoupled.metrics.neighbours import mean_interval, wilson_interval
 from decoupled.xtreme.parallel_sentences import read_parallel
 
-DIRECTIONS = {"forward": "source to target", "backward": "target to source"}
+# The choice of sentences depends on their ids alone.
+_SEED = 0
 
 
-class ParallelFiles(NamedTuple):
-    """Two files; line i of `target` translates line i of `source`."""
+class Translations(NamedTuple):
+    """Sentences that several languages have.
 
-    language: str
-    source: str
-    target: str
-
-
-class LayerAccuracy(NamedTuple):
-    """The share of sentences, in percent, whose nearest neighbour in a layer is right.
-
-    layer: 0 is the embedding output. pairs: the number of sentence pairs. forward:
-    source to target. backward: target to source. The intervals are 95% Wilson scores.
+    about: what results say of their source. texts: language -> sentences, line by line
+    translations of each other. ids: of the sentences, if they have any.
     """
 
-    layer: int
-    pairs: int
-    forward: float
-    forward_interval: tuple[float, float]
-    backward: float
-    backward_interval: tuple[float, float]
+    about: dict[str, str]
+    texts: dict[str, list[str]]
+    ids: list[str] | None = None
+
+    @property
+    def directions(self) -> list[tuple[str, str]]:
+        """All ordered pairs of languages."""
+        return list(itertools.permutations(self.texts, 2))
 
 
-def find_parallel(
+def run(flags: Any, settings: tuple[RetrievalConfig, int]) -> dict[str, Any]:
+    """The result of the command's flags."""
+    config, max_pairs = settings
+    if flags.sentences:
+        if flags.data_dir or flags.source or flags.target:
+            raise UserError("give --sentences without --data_dir, --source, --target")
+        texts = [read_shared(flags.sentences, flags.languages, max_pairs)]
+    else:
+        found = find_files(flags.data_dir, flags.languages, flags.source, flags.target)
+        texts = [read_files(paths, max_pairs) for paths in found]
+    return measure(open_models(flags.model_dir), texts, max_pairs, config)
+
+
+def find_files(
     data_dir: str | None,
     languages: Sequence[str] | None,
     source: str | None,
     target: str | None,
-) -> list[ParallelFiles]:
-    """The pairs of files of a folder, or the one pair that is given.
+) -> list[dict[str, str]]:
+    """The pairs of files of a folder, or the given one: language -> path.
 
     Args:
       data_dir: a folder of files XX-en.en and XX-en.XX.
@@ -73,256 +102,259 @@ def find_parallel(
     if source and target and not data_dir:
         if languages:
             raise UserError("--languages: chooses files of --data_dir or --sentences")
-        return [ParallelFiles(os.path.basename(target), source, target)]
+        return [{"source": source, "target": target}]
     if not data_dir or source or target:
         raise UserError("give --data_dir, or --source and --target, or --sentences")
     names = gfile.listdir(data_dir) if gfile.isdir(data_dir) else []
-    found = [re.fullmatch(r"([\w-]+)-en\.\1", name) for name in sorted(names)]
-    there = [match[1] for match in found if match and match[1] != "en"]
+    matches = [re.fullmatch(r"([\w-]+)-en\.\1", name) for name in sorted(names)]
+    there = [match[1] for match in matches if match and match[1] != "en"]
     if not there:
         raise UserError(f"{data_dir}: no files XX-en.XX, XX being a language")
     for language in languages or ():
         if language not in there:
             raise UserError(f"--languages: no {language}-en.{language} in {data_dir}")
     return [
-        ParallelFiles(
-            language,
-            os.path.join(data_dir, f"{language}-en.en"),
-            os.path.join(data_dir, f"{language}-en.{language}"),
-        )
-        for language in languages or there
+        {side: os.path.join(data_dir, f"{name}-en.{side}") for side in ("en", name)}
+        for name in languages or there
     ]
 
 
-def open_checked(
-    checkpoints: Sequence[str], config: RetrievalConfig
-) -> list[AnalysedModel]:
-    """As `open_models`; refuses models with too few positions."""
-    models = open_models(checkpoints)
-    for model in models:
-        check_lengths(model, config)
-    return models
+def read_files(paths: dict[str, str], max_pairs: int) -> Translations:
+    """The first `max_pairs` pairs of two files, or all for 0.
+
+    Raises:
+      UserError: a file is missing, or they have not equally many lines.
+    """
+    (_, source), (language, target) = paths.items()
+    sides = read_parallel(source, target, language, max_pairs)
+    about = {"language": language, "source": source, "target": target}
+    return Translations(about, dict(zip(paths, sides, strict=True)))
 
 
-def layer_accuracies(
-    model: AnalysedModel,
-    files: ParallelFiles,
+def read_shared(
+    folder: str, languages: Sequence[str] | None, max_pairs: int
+) -> Translations:
+    """The sentences whose ids all languages have.
+
+    Args:
+      folder: has LANGUAGE.tsv of id, tab, text for each language, as
+        CORPUS/parallel/test/sentences.
+      languages: the languages to read; None for all.
+      max_pairs: the maximal number of sentences, 0 for all. A hash of the ids chooses
+        them, so that they come from the whole text.
+
+    Raises:
+      UserError: the folder lacks a language or has fewer than two, or the languages
+        share no id.
+    """
+    texts = read_sentences(folder, languages)
+    first, *others = texts.values()
+    shared = [name for name in first if all(name in other for other in others)]
+    if not shared:
+        raise UserError(
+            f"{folder}: no id is in all of {', '.join(texts)}; choose --languages that "
+            "share sentences"
+        )
+    ids = choose(shared, max_pairs or len(shared), _SEED)
+    path = os.path.abspath(folder) if "://" not in folder else folder.rstrip("/")
+    above, name = os.path.split(path)
+    split = os.path.basename(above) if name == "sentences" else name
+    chosen = {language: [by_id[i] for i in ids] for language, by_id in texts.items()}
+    return Translations({"split": split}, chosen, ids)
+
+
+def measure(
+    models: Sequence[AnalysedModel],
+    texts: Sequence[Translations],
     max_pairs: int,
     config: RetrievalConfig,
-) -> list[LayerAccuracy]:
-    """Accuracy of every layer for two parallel files.
+) -> dict[str, Any]:
+    """Measures all layers of all models in all directions with `layer_hits`.
+
+    Returns:
+      `settings`; `models`: the entries of `AnalysedModel.describe`. For pairs of files
+      these have `languages`, a list of entries with `language`, `source`, `target`,
+      `pairs`, `directions` and `layers`. For sentences with ids they have `layers`, and
+      the result has `split`, `directions`, `items` (the ids), and `arrays`:
+      "MODELINDEX/hits" -> the result of `layer_hits`. Each of `layers` has `layer`,
+      `mean` (percent, over directions and sentences), `interval` (95%, over sentences)
+      and `directions`: `accuracy` in percent and `interval` (95%, Wilson's).
+    """
+    for model in models:
+        check_lengths(model, config)
+    settings = {**dataclasses.asdict(config), "max_pairs": max_pairs}
+    del settings["layer"]
+    described, arrays = [], {}
+    for index, model in enumerate(models):
+        entry, languages = model.describe(), []
+        for text in texts:
+            hits = layer_hits(model, text.texts, config)
+            layers = [_summary(layer, of_layer) for layer, of_layer in enumerate(hits)]
+            if text.ids is not None:
+                entry["layers"] = layers
+                arrays[f"{index}/hits"] = hits
+                continue
+            languages.append(
+                {
+                    **text.about,
+                    "pairs": hits.shape[-1],
+                    "directions": [list(way) for way in text.directions],
+                    "layers": layers,
+                }
+            )
+        described.append({**entry, "languages": languages} if languages else entry)
+    result = {"analysis": "neighbours", "settings": settings, "models": described}
+    if arrays:
+        [shared] = texts
+        result |= {
+            **shared.about,
+            "directions": [list(way) for way in shared.directions],
+            "items": shared.ids,
+            "arrays": arrays,
+        }
+    return result
+
+
+def layer_hits(
+    model: AnalysedModel, texts: dict[str, list[str]], config: RetrievalConfig
+) -> np.ndarray:
+    """Whether the nearest neighbour is the translation, by layer, direction, sentence.
 
     A neighbour is right if its sentence equals the translation, even at another index.
 
     Args:
-      files: one sentence per line; their language is for messages.
-      max_pairs: only the first `max_pairs` pairs are used; 0 for all.
+      texts: of two languages or more.
       config: pooling, scoring and batches; its layer is ignored.
 
+    Returns:
+      uint8 [layers + 1, directions, sentences], 1 if the neighbour is right.
+
     Raises:
-      UserError: the model has too few positions, or the files are missing or do not
-        have equally many lines.
+      UserError: the model has too few positions.
     """
-    sources, targets = read_parallel(
-        files.source, files.target, files.language, max_pairs
-    )
-    numbers = {text: number for number, text in enumerate([*sources, *targets])}
-    # Equal sentences of a side get the same number.
-    sides = [np.array([numbers[text] for text in side]) for side in (sources, targets)]
-    rows = []
-    every_layer = vectors_by_layer(model, [*sources, *targets], config)
+    numbers: dict[str, int] = {}
+    places = {
+        language: np.array([numbers.setdefault(text, len(numbers)) for text in side])
+        for language, side in texts.items()
+    }
+    directions = list(itertools.permutations(texts, 2))
+    sentences = len(next(iter(texts.values())))
+    hits = np.zeros([model.config.num_layers + 1, len(directions), sentences], np.uint8)
+    every_layer = vectors_by_layer(model, list(numbers), config)
     for layer, vectors in enumerate(every_layer):
-        first, second = vectors[: len(sources)], vectors[len(sources) :]
-        matches = search(first, second, config, f"searching blocks, layer {layer}")
-        rows.append(_row(layer, sides, matches))
-    return rows
+        for pair in itertools.combinations(texts, 2):
+            first, second = (places[language] for language in pair)
+            progress = f"searching blocks of {'-'.join(pair)}, layer {layer}"
+            matches = search(vectors[first], vectors[second], config, progress)
+            forward, backward = (directions.index(way) for way in (pair, pair[::-1]))
+            hits[layer, forward] = second[matches.forward] == second
+            hits[layer, backward] = first[matches.backward] == first
+    return hits
 
 
 def vectors_by_layer(
-    model: AnalysedModel,
-    texts: Sequence[str],
-    config: RetrievalConfig,
+    model: AnalysedModel, texts: Sequence[str], config: RetrievalConfig
 ) -> Iterator[np.ndarray]:
     """Yields float32 [texts, H] for layer 0 (the embedding output), 1, ... L.
 
-    Every text is encoded once; the vectors of all layers are stored on disk.
+    Every text is encoded once. The vectors of all layers are on disk, and one layer at
+    a time in memory.
     """
+    layers, width = range(model.config.num_layers + 1), model.config.hidden_size
     with scratch_folder() as folder:
-        stored = _LayersOnDisk(folder, model.config.hidden_size)
-        layers = range(model.config.num_layers + 1)
-        for places, pooled in encode_texts(model, texts, layers, config):
-            stored.add(places, pooled)
-        for layer in layers:
-            yield stored.read(layer)
+        paths = [os.path.join(folder, f"{layer}.float32") for layer in layers]
+        places = []
+        for rows, pooled in encode_texts(model, texts, layers, config):
+            places.append(rows)
+            for layer, vectors in pooled.items():
+                with gfile.GFile(paths[layer], "ab") as handle:
+                    handle.write(np.ascontiguousarray(vectors, np.float32))
+        for path in paths:
+            vectors = np.zeros([len(texts), width], np.float32)
+            stored = np.fromfile(path, np.float32).reshape(-1, width)
+            # A text of several windows has several rows.
+            np.add.at(vectors, np.concatenate(places), stored)
+            yield vectors
 
 
-def measure(
-    checkpoints: Sequence[str],
-    parallel: Sequence[ParallelFiles],
-    max_pairs: int,
-    config: RetrievalConfig,
-) -> dict[str, Any]:
-    """Measures all layers of all models on all pairs of files (`layer_accuracies`).
+def best_layer(result: dict[str, Any]) -> list[int]:
+    """The layer of each model, from 1 on, with the highest mean accuracy.
 
-    Returns:
-      `analysis`, `settings`, and `models`: name, checkpoint and sizes of each, with
-      `languages`, a list of entries with `language`, the two paths, and `layers`: the
-      fields of `LayerAccuracy`.
+    It serves to choose a layer on dev sentences and to score it on test sentences.
+    Among layers of equal accuracy the lowest is taken.
+
+    Args:
+      result: of `measure`, for sentences with ids.
     """
-    settings = dataclasses.asdict(config)
-    del settings["layer"]
-    models = open_checked(checkpoints, config)
-    # Every file is read before the first model encodes, which takes long.
-    for files in parallel:
-        read_parallel(files.source, files.target, files.language, max_pairs)
+    return [
+        max(model["layers"][1:], key=lambda layer: layer["mean"])["layer"]
+        for model in result["models"]
+    ]
+
+
+def _summary(layer: int, hits: np.ndarray) -> dict[str, Any]:
+    """The entry of a layer; hits: uint8 [directions, sentences]."""
+    directions = []
+    for direction in hits:
+        low, high = wilson_interval(int(direction.sum()), len(direction))
+        accuracy, interval = 100 * float(direction.mean()), (100 * low, 100 * high)
+        directions.append({"accuracy": accuracy, "interval": interval})
+    by_sentence = 100 * hits.mean(axis=0)
     return {
-        "analysis": "neighbours",
-        "settings": {**settings, "max_pairs": max_pairs},
-        "models": [
-            _measure_model(model, parallel, max_pairs, config) for model in models
-        ],
+        "layer": layer,
+        "mean": float(by_sentence.mean()),
+        "interval": mean_interval(by_sentence),
+        "directions": directions,
     }
 
 
-def show(result: dict[str, Any]) -> None:
-    """Prints a table per model: a row per layer, two columns per language."""
+def _texts(result: dict[str, Any], model: dict[str, Any]) -> list[dict[str, Any]]:
+    """The entries with `directions` and `layers` of a model."""
+    if "languages" in model:
+        return model["languages"]
+    shared = {"pairs": len(result["items"]), "directions": result["directions"]}
+    return [{**shared, "language": result["split"], "layers": model["layers"]}]
+
+
+def tables(result: dict[str, Any]) -> Iterator[Table]:
+    """A table per model: a row per direction, a column per layer."""
     for model in result["models"]:
-        languages = model["languages"]
-        heads = [
-            f"{entry['language']} {direction}"
-            for entry in languages
-            for direction in DIRECTIONS
-        ]
-        rows = [
-            [
-                str(layer),
-                *(_cell(e["layers"][layer], d) for e in languages for d in DIRECTIONS),
-            ]
-            for layer in range(model["num_layers"] + 1)
-        ]
-        pairs = ", ".join(f"{e['layers'][0]['pairs']:,}" for e in languages)
-        console.table(
+        rows = []
+        for text in _texts(result, model):
+            for index, direction in enumerate(text["directions"]):
+                cells = [layer["directions"][index] for layer in text["layers"]]
+                cells = [with_interval(c["accuracy"], c["interval"]) for c in cells]
+                rows.append([" to ".join(direction), text["pairs"], *cells])
+            means = [with_interval(c["mean"], c["interval"]) for c in text["layers"]]
+            rows.append([f"mean, {text['language']}", text["pairs"], *means])
+        yield Table(
             f"{model['name']}: % whose nearest neighbour is the translation (95% "
-            f"interval) among {pairs} pairs",
-            ["layer", *heads],
+            "interval)",
+            ["direction", "sentences"]
+            + [f"layer {layer}" for layer in range(model["num_layers"] + 1)],
             rows,
         )
 
 
-def plot(result: dict[str, Any], stem: str) -> list[str]:
-    """Accuracy by layer, a panel per direction; writes `stem`.png and `stem`.svg.
-
-    There is one line per language, or per model if there are several models. If there
-    are several of both, each language has a row of panels.
-    """
-    models = result["models"]
-    languages = [entry["language"] for entry in models[0]["languages"]]
-    # With several models, the lines of a panel are models and the rows are languages.
-    rows = languages if len(models) > 1 else [None]
-    figure, panels = plots.grid(len(rows), 2, 4.2, 3.0, sharey="row", sharex=True)
-    for row, axes in zip(rows, panels, strict=True):
-        for index, (name, layers) in enumerate(_series(models, row)):
-            for panel, direction in zip(axes, DIRECTIONS, strict=True):
-                _line(panel, layers, direction, name, plots.look(index))
-        for panel, direction in zip(axes, DIRECTIONS.values(), strict=True):
-            panel.set_title(direction if row is None else f"{row}: {direction}", size=9)
-            plots.whole_numbers(panel)
-            panel.set_ylim(bottom=0)
-            plots.tidy(panel)
-        axes[0].set_ylabel("accuracy, %", fontsize=9)
-    for panel in panels[-1]:
-        panel.set_xlabel("layer (0: input embedding)", fontsize=9)
-    title = "Nearest-neighbour translation"
-    if len(models) == 1:
-        title += f", {models[0]['name']}"
-    title += "; bands: 95% confidence intervals"
-    figure.suptitle(title, x=0.01, ha="left", fontsize=11)
-    handles, labels = panels[0][0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside right upper", frameon=False, fontsize=9)
-    return plots.save(figure, stem)
-
-
-def _measure_model(
-    model: AnalysedModel,
-    parallel: Sequence[ParallelFiles],
-    max_pairs: int,
-    config: RetrievalConfig,
-) -> dict[str, Any]:
-    measured = []
-    for files in parallel:
-        layers = layer_accuracies(model, files, max_pairs, config)
-        measured.append(
-            {**files._asdict(), "layers": [entry._asdict() for entry in layers]}
-        )
-    return {**model.describe(), "languages": measured}
-
-
-def _row(layer, sides, matches) -> LayerAccuracy:
-    sources, targets = sides
-    pairs = len(sources)
-    forward = int(np.sum(targets[matches.forward] == targets))
-    backward = int(np.sum(sources[matches.backward] == sources))
-    return LayerAccuracy(
-        layer,
-        pairs,
-        *percent(forward, pairs),
-        *percent(backward, pairs),
-    )
-
-
-def percent(right: int, trials: int) -> tuple[float, tuple[float, float]]:
-    """A share in percent, and its 95% interval by Wilson's score."""
-    low, high = wilson_interval(right, trials)
-    return 100 * right / trials, (100 * low, 100 * high)
-
-
-class _LayersOnDisk:
-    """Vectors of all layers: written as they arrive, read one layer at a time."""
-
-    def __init__(self, folder, size):
-        self._folder = folder
-        self._size = size
-        self._places = []
-
-    def add(self, places, pooled):
-        """Writes a batch of `encode_texts`."""
-        self._places.append(places)
-        for layer, vectors in pooled.items():
-            with gfile.GFile(self._path(layer), "ab") as handle:
-                handle.write(np.ascontiguousarray(vectors, np.float32))
-
-    def read(self, layer) -> np.ndarray:
-        """float32 [texts, size], in the order of the texts."""
-        stored = np.fromfile(self._path(layer), np.float32).reshape(-1, self._size)
-        texts = 1 + max(places.max() for places in self._places)
-        vectors = np.zeros([texts, self._size], np.float32)
-        end = 0
-        for places in self._places:
-            start, end = end, end + len(places)
-            vectors[places] += stored[start:end]
-        return vectors
-
-    def _path(self, layer):
-        return os.path.join(self._folder, f"{layer}.float32")
-
-
-def _cell(layer, direction) -> str:
-    low, high = layer[f"{direction}_interval"]
-    return f"{layer[direction]:.1f} ({low:.1f}-{high:.1f})"
-
-
-def _series(models, language):
-    """(name, layers) of each line: the languages of one model, or the models."""
-    for model in models:
-        for entry in model["languages"]:
-            if language is None:
-                yield entry["language"], entry["layers"]
-            elif entry["language"] == language:
-                yield model["name"], entry["layers"]
-
-
-def _line(axes, layers, direction, name, style):
-    places = [entry["layer"] for entry in layers]
-    low, high = zip(*(entry[f"{direction}_interval"] for entry in layers), strict=True)
-    axes.plot(places, [entry[direction] for entry in layers], label=name, **style)
-    axes.fill_between(places, low, high, color=style["color"], alpha=0.15, linewidth=0)
+def picture(result: dict[str, Any]) -> Picture:
+    """Means over directions by layer: a panel per text, a line per model."""
+    panels: dict[str, list[Line]] = {}
+    for model in result["models"]:
+        for text in _texts(result, model):
+            low, high = zip(*(c["interval"] for c in text["layers"]), strict=True)
+            panels.setdefault(text["language"], []).append(
+                Line(
+                    model["name"],
+                    [layer["layer"] for layer in text["layers"]],
+                    [layer["mean"] for layer in text["layers"]],
+                    low,
+                    high,
+                )
+            )
+    row = [
+        Panel(lines, LAYER, "accuracy, %", language, from_zero=True)
+        for language, lines in panels.items()
+    ]
+    title = "Nearest-neighbour translation, mean of all directions; bars: 95%"
+    # At most four panels side by side.
+    return Picture(title, [row[start : start + 4] for start in range(0, len(row), 4)])

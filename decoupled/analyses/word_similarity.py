@@ -1,38 +1,49 @@
-"""Do embeddings place similar words close together? (paper Table 8)
+"""Do embeddings order pairs of words as people do? (paper Table 8)
 
-The model's score of a pair is the dot product, or the cosine, of the vectors of the two
-words. Spearman's correlation compares the order of these scores with the order of human
-scores.
+A word's vector is the mean of its pieces' vectors, and a pair's score is the dot
+product or the cosine. Prints Spearman's correlation with human scores, its 95% interval
+(Fisher's z with the variance of Bonett and Wright 2000) and the share of pairs that the
+vocabulary covers, for input and output embeddings.
+
+  decoupled analyze word_similarity --model_dir=runs/e_out_768 \\
+      --model_dir=runs/e_out_3072 --data_dir=data/word_similarity --output_dir=results
+
+A line of a file of pairs has word, word and score, separated by tabs. MEN, MTurk-771,
+Rare Word, SimLex-999 and Verb-143 are read from men.tsv, mturk771.tsv, rare_word.tsv,
+simlex999.tsv and verb143.tsv. Other files are read, too.
 """
 
 import math
 import os
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from decoupled.analyses.models import (
-    INPUT,
-    OUTPUT,
-    AnalysedModel,
-    Vectors,
-    word_vectors,
-)
-from decoupled.core import console, files, gfile, plots
+from decoupled.analyses.models import INPUT, OUTPUT, AnalysedModel, open_models
+from decoupled.analyses.output import Line, Panel, Picture, Table, percent
+from decoupled.core import files, gfile
 from decoupled.core.errors import UserError, quoted
 from decoupled.core.labels import BLANKS
 from decoupled.core.tab_separated import read_rows
+from decoupled.data.vocabulary import Vocabulary
 from decoupled.metrics.similarity import spearman
 
 # The order of Table 8; other sets come after these.
 PAPER_SETS = ("men", "mturk771", "rare_word", "simlex999", "verb143")
 CONFIDENCE = 0.95
 SCORES = {"dot": "dot product", "cosine": "cosine"}
-# With fewer pairs the variance of the interval is not defined.
-_FEWEST_PAIRS = 4
-_LOOK = {INPUT: (plots.BLUE, "o"), OUTPUT: (plots.ORANGE, "s")}
+
+Vectors = dict[str, np.ndarray]
+
+
+def run(flags: Any) -> dict[str, Any]:
+    """The result of the command's flags."""
+    if not flags.data_dir and not flags.word_pairs:
+        raise UserError("--data_dir or --word_pairs must be given")
+    sets = find_sets(flags.data_dir, flags.word_pairs)
+    return measure(open_models(flags.model_dir), sets)
 
 
 class WordPairs(NamedTuple):
@@ -106,7 +117,7 @@ def measure(models: Sequence[AnalysedModel], sets: Sequence[WordPairs]) -> dict:
     """
     words = {word for entry in sets for pair in entry.pairs for word in pair}
     results = []
-    for model in console.track(models, "correlating models"):
+    for model in models:
         vectors = word_vectors(model, words)
         entries = [
             {"set": entry.name, "embedding": kind, **values}
@@ -115,23 +126,44 @@ def measure(models: Sequence[AnalysedModel], sets: Sequence[WordPairs]) -> dict:
             for values in _correlations(vectors[kind], entry)
         ]
         accuracy = model.masked_lm_accuracy()
-        results.append(
-            {
-                **model.describe(),
-                "masked_lm_accuracy": accuracy,
-                "correlations": entries,
-            }
-        )
+        scores = {"masked_lm_accuracy": accuracy, "correlations": entries}
+        results.append({**model.describe(), **scores})
+    read = {
+        entry.name: {"path": entry.path, "sha256": files.file_fingerprint(entry.path)}
+        for entry in sets
+    }
+    return {"analysis": "word_similarity", "sets": read, "models": results}
+
+
+def word_vectors(model: AnalysedModel, words: Iterable[str]) -> dict[str, Vectors]:
+    """The mean of the vectors of each word's pieces (paper section 6.1).
+
+    One table is in memory at a time, and only its needed rows are kept.
+
+    Returns:
+      "input", and "output" if the model has one -> word -> float64 [E]. Words with an
+      unknown piece, and words that the vocabulary normalises to nothing, are left out.
+    """
+    pieces = known_pieces(model.vocabulary, words)
+    needed = np.unique(np.concatenate([*pieces.values(), np.zeros(0, np.int64)]))
+    vectors = {}
+    for kind in model.embeddings:
+        rows = model.embedding(kind)[needed].astype(np.float64)
+        vectors[kind] = {
+            word: rows[np.searchsorted(needed, ids)].mean(0)
+            for word, ids in pieces.items()
+        }
+    return vectors
+
+
+def known_pieces(vocabulary: Vocabulary, words: Iterable[str]) -> dict[str, np.ndarray]:
+    """Word -> its pieces, int64, for the words without an unknown piece."""
+    words = sorted(set(words))
+    encoded = zip(words, vocabulary.encode_batch(words), strict=True)
     return {
-        "analysis": "word_similarity",
-        "sets": {
-            entry.name: {
-                "path": entry.path,
-                "sha256": files.file_fingerprint(entry.path),
-            }
-            for entry in sets
-        },
-        "models": results,
+        word: np.array(ids, np.int64)
+        for word, ids in encoded
+        if ids and vocabulary.unk_id not in ids
     }
 
 
@@ -148,53 +180,97 @@ def pair_scores(vectors: Vectors, pairs: Sequence[tuple[str, str]]) -> dict:
     return {"dot": dot, "cosine": cosine}
 
 
-def show(result: dict[str, Any]) -> None:
-    """Prints a table like Table 8 for each score, and the intervals."""
+def correlate(first: np.ndarray, second: np.ndarray) -> dict[str, float | None]:
+    """`spearman` of two sequences, and the bounds `low` and `high` of its interval.
+
+    The interval is by Fisher's z, whose variance for ranks is (1 + rho^2 / 2) / (n - 3)
+    (Bonett and Wright 2000, "Sample size requirements for estimating Pearson, Kendall
+    and Spearman correlations"). Pairs that share a word count as independent, as is
+    usual. What is not defined is None: rho if a sequence is constant or shorter than 2,
+    the bounds of fewer than 4 pairs.
+    """
+    rho = spearman(first, second)
+    low = high = None
+    if rho is not None and len(first) > 3:
+        low = high = rho
+        if abs(rho) < 1:
+            quantile = statistics.NormalDist().inv_cdf((1 + CONFIDENCE) / 2)
+            width = quantile * math.sqrt((1 + rho**2 / 2) / (len(first) - 3))
+            low, high = (math.tanh(math.atanh(rho) + s * width) for s in (-1, 1))
+    return {"spearman": rho, "low": low, "high": high}
+
+
+def tables(result: dict[str, Any]) -> Iterator[Table]:
+    """A table like Table 8 for each score, and the intervals."""
     sets = list(result["sets"])
     for score, title in SCORES.items():
-        rows = [
-            [
-                model["name"],
-                *(_input_output(model, name, score) for name in sets),
-                _percent(model["masked_lm_accuracy"]),
-            ]
-            for model in result["models"]
-        ]
-        console.table(
+        rows = []
+        for model in result["models"]:
+            found = {
+                name: [
+                    percent(entry["spearman"]) or "-"
+                    for entry in model["correlations"]
+                    if (entry["set"], entry["score"]) == (name, score)
+                ]
+                for name in sets
+            }
+            cells = [" / ".join(values) for values in found.values()]
+            rows.append([model["name"], *cells, percent(model["masked_lm_accuracy"])])
+        yield Table(
             f"Spearman x 100 of the {title}, input / output embedding",
             ["model", *sets, "MLM accuracy, %"],
             rows,
         )
-    columns = ["model", "set", "embedding", *SCORES.values(), "pairs", "covered"]
-    rows = [
-        [model["name"], *cells]
-        for model in result["models"]
-        for cells in _interval_rows(model)
+    yield Table(
+        "with 95% confidence intervals",
+        ["model", "set", "embedding", "score", "Spearman x 100", "pairs", "covered"],
+        [
+            [
+                *(model["name"], entry["set"], entry["embedding"]),
+                SCORES[entry["score"]],
+                _with_interval(entry),
+                entry["pairs"],
+                f"{entry['covered'] / entry['pairs']:.1%}",
+            ]
+            for model in result["models"]
+            for entry in model["correlations"]
+        ],
+    )
+
+
+def picture(result: dict[str, Any]) -> Picture:
+    """A row of panels for each score, a panel for each set."""
+    models = result["models"]
+
+    def line(name, score, kind):
+        found = [
+            (place, entry)
+            for place, model in enumerate(models)
+            for entry in model["correlations"]
+            if (entry["set"], entry["score"], entry["embedding"]) == (name, score, kind)
+            and entry["low"] is not None
+        ]
+        places = [place for place, _ in found]
+        values = [
+            [100 * entry[key] for _, entry in found]
+            for key in ("spearman", "low", "high")
+        ]
+        return Line(f"{kind} embedding", values[0], places, *values[1:])
+
+    panels = [
+        [
+            Panel(
+                [line(name, score, kind) for kind in (INPUT, OUTPUT)],
+                "Spearman x 100",
+                title=f"{name}, {title}",
+                rows=[model["name"] for model in models],
+            )
+            for name in result["sets"]
+        ]
+        for score, title in SCORES.items()
     ]
-    console.table("with 95% confidence intervals", columns, rows)
-
-
-def plot(result: dict[str, Any], stem: str) -> list[str]:
-    """Draws correlations with their intervals, a column of panels per set."""
-    models, sets = result["models"], list(result["sets"])
-    height = 1.0 + 0.36 * len(models)
-    figure, axes = plots.grid(len(SCORES), len(sets), 2.3, height, sharex=True)
-    for row, (score, title) in enumerate(SCORES.items()):
-        for column, name in enumerate(sets):
-            panel = axes[row][column]
-            _draw(panel, models, name, score)
-            plots.tidy(panel, grid="x")
-            if row == 0:
-                panel.set_title(name, fontsize=10)
-            if row == len(SCORES) - 1:
-                panel.set_xlabel("Spearman x 100", fontsize=9)
-            labels = [model["name"] for model in models] if column == 0 else []
-            panel.set_yticks(range(len(models)), labels or [""] * len(models))
-            panel.set_ylim(len(models) - 0.4, -0.6)
-        axes[row][0].set_ylabel(title, fontsize=9)
     title = "Word similarity by embeddings; bars: 95% confidence intervals"
-    plots.title_and_legend(figure, axes[0][0], title)
-    return plots.save(figure, stem)
+    return Picture(title, panels)
 
 
 def _number(text):
@@ -217,109 +293,9 @@ def _correlations(vectors, entry):
     if places:
         ours = pair_scores(vectors, [entry.pairs[index] for index in places])
     for score in SCORES:
-        yield {"score": score, **counts, **correlate(human, ours[score])._asdict()}
-
-
-def _find(model, name, kind, score):
-    wanted = (name, kind, score)
-    for entry in model["correlations"]:
-        if (entry["set"], entry["embedding"], entry["score"]) == wanted:
-            return entry
-    return None
-
-
-def _input_output(model, name, score):
-    entries = [_find(model, name, kind, score) for kind in (INPUT, OUTPUT)]
-    return " / ".join(_hundred(entry["spearman"]) for entry in entries if entry)
-
-
-def _interval_rows(model):
-    for dot in model["correlations"]:
-        if dot["score"] != "dot":
-            continue
-        cosine = _find(model, dot["set"], dot["embedding"], "cosine")
-        covered = f"{dot['covered'] / dot['pairs']:.1%}"
-        yield [
-            *(dot["set"], dot["embedding"], _with_interval(dot)),
-            *(_with_interval(cosine), dot["pairs"], covered),
-        ]
+        yield {"score": score, **counts, **correlate(human, ours[score])}
 
 
 def _with_interval(entry):
-    if entry["low"] is None:
-        return _hundred(entry["spearman"])
-    bounds = f"[{_hundred(entry['low'])}, {_hundred(entry['high'])}]"
-    return f"{_hundred(entry['spearman'])} {bounds}"
-
-
-def _hundred(value):
-    return "-" if value is None else f"{100 * value:.1f}"
-
-
-def _percent(share):
-    return None if share is None else f"{100 * share:.1f}"
-
-
-def _draw(panel, models, name, score):
-    panel.axvline(0, color=plots.GREY, linewidth=1)
-    for kind, (colour, marker) in _LOOK.items():
-        shift = -0.13 if kind == INPUT else 0.13
-        found = [
-            (place + shift, entry)
-            for place, model in enumerate(models)
-            if (entry := _find(model, name, kind, score)) and entry["low"] is not None
-        ]
-        if not found:
-            continue
-        middle = [100 * entry["spearman"] for _, entry in found]
-        low = [100 * (entry["spearman"] - entry["low"]) for _, entry in found]
-        high = [100 * (entry["high"] - entry["spearman"]) for _, entry in found]
-        panel.errorbar(
-            middle,
-            [place for place, _ in found],
-            xerr=[low, high],
-            fmt=marker,
-            color=colour,
-            markersize=5,
-            label=f"{kind} embedding",
-        )
-
-
-class Correlation(NamedTuple):
-    """Spearman's rho and its interval at `CONFIDENCE`; None if not defined."""
-
-    spearman: float | None
-    low: float | None
-    high: float | None
-
-
-def correlate(first: np.ndarray, second: np.ndarray) -> Correlation:
-    """Spearman's rho of two sequences, with its interval.
-
-    Args:
-      first, second: [n] each.
-
-    Returns:
-      rho is None if a sequence is constant or shorter than 2; the bounds are None if
-      there are fewer than 4 pairs.
-    """
-    rho = spearman(first, second)
-    if rho is None:
-        return Correlation(None, None, None)
-    return Correlation(rho, *interval(rho, len(first)))
-
-
-def interval(rho: float, pairs: int) -> tuple[float | None, float | None]:
-    """The confidence interval of Spearman's rho.
-
-    Fisher's z, whose variance for ranks is (1 + rho^2 / 2) / (n - 3) (Bonett and
-    Wright 2000, "Sample size requirements for estimating Pearson, Kendall and Spearman
-    correlations"). Pairs that share a word count as independent, as is usual.
-    """
-    if pairs < _FEWEST_PAIRS:
-        return None, None
-    if abs(rho) >= 1:
-        return rho, rho
-    quantile = statistics.NormalDist().inv_cdf((1 + CONFIDENCE) / 2)
-    width = quantile * math.sqrt((1 + rho**2 / 2) / (pairs - 3))
-    return math.tanh(math.atanh(rho) - width), math.tanh(math.atanh(rho) + width)
+    rho, *bounds = (percent(entry[name]) for name in ("spearman", "low", "high"))
+    return rho if bounds[0] is None else f"{rho} [{', '.join(bounds)}]"

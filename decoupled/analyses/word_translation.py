@@ -1,28 +1,34 @@
-"""Do the rows of an embedding translate words? Whole-word pieces of two languages.
+"""Do the rows of the input and the output embedding translate words?
 
-In a pair of translated pieces (`translated_pieces`), each piece is a query for the
-other. The frequent whole-word pieces of the other language are ranked by the dot
-product or the cosine of their rows with the query's row. The query itself is left out
-if it is a piece of both languages. The value of a pair is the reciprocal rank of the
-translation, averaged over both directions; half of the equal scores count as better. If
-rows are centred, the mean row of a language's frequent whole-word pieces is subtracted
-from its rows, as for sentences in `decoupled.analyses.neighbours`.
+Two pieces of the vocabulary that are whole words translate each other if each has its
+highest Dice coefficient with the other, in the training sentences of two languages.
+Equal pieces, such as names, are left out. Each piece of a pair is a query for the other
+among the frequent whole words of the other language, by dot product and by cosine.
+Prints the mean reciprocal rank x 100 of both directions with its 95% interval.
+
+  decoupled analyze word_translation --model_dir=runs/e_out_128 \\
+      --model_dir=runs/e_out_768 --corpus_dir=data/corpus --output_dir=results
+
+--corpus_dir is a corpus of parallel text, such as one that
+`decoupled build_corpus --source=aligned:FOLDER` wrote. word_translation.items.npz has
+the reciprocal rank of every pair.
 """
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from decoupled.analyses.models import INPUT, OUTPUT, AnalysedModel
+from decoupled.analyses.models import INPUT, OUTPUT, AnalysedModel, open_models
+from decoupled.analyses.output import Line, Panel, Picture, Table, with_interval
 from decoupled.analyses.translated_pieces import (
     TranslatedPieces,
     translated_pieces,
     word_groups,
 )
 from decoupled.configs.analyses import WordTranslationSettings
-from decoupled.core import console, plots
+from decoupled.core import console
 from decoupled.core.errors import UserError
 from decoupled.corpora.corpus import Corpus
 from decoupled.metrics.neighbours import mean_interval
@@ -30,7 +36,12 @@ from decoupled.metrics.neighbours import mean_interval
 SCORES = {"dot": "dot product", "cosine": "cosine"}
 # Number of queries that are ranked at once.
 _BLOCK = 1024
-_LOOK = {INPUT: (plots.BLUE, "o", -0.13), OUTPUT: (plots.ORANGE, "s", 0.13)}
+
+
+def run(flags: Any, settings: WordTranslationSettings) -> dict[str, Any]:
+    """The result of the command's flags."""
+    models = open_models(flags.model_dir)
+    return measure(models, Corpus(flags.corpus_dir), settings)
 
 
 def reciprocal_ranks(
@@ -148,10 +159,10 @@ def measure(
     }
 
 
-def show(result: dict[str, Any]) -> None:
-    """Prints the pairs of languages, and a line per embedding and score."""
+def tables(result: dict[str, Any]) -> Iterator[Table]:
+    """The pairs of languages, and a line per embedding and score."""
     pairs = result["pairs"]
-    console.table(
+    yield Table(
         "Pieces that translate each other in the training text",
         ["languages", "sentences", "pairs", "candidates", "MRR of a random order"],
         [
@@ -163,56 +174,52 @@ def show(result: dict[str, Any]) -> None:
             for entry in pairs
         ],
     )
-    rows = [
-        [
-            *(model["name"], entry["embedding"], SCORES[entry["score"]]),
-            "{:.1f} ({:.1f}-{:.1f})".format(entry["mrr"], *entry["interval"]),
-            *(f"{entry['pairs'][own['languages']]:.1f}" for own in pairs),
-        ]
-        for model in result["models"]
-        for entry in model["embeddings"]
-    ]
-    console.table(
+    languages = [entry["languages"] for entry in pairs]
+    yield Table(
         "Translation of words by embeddings, MRR x 100 (95% interval) of "
         f"{len(result['items']):,} pairs",
-        ["model", "embedding", "score", "all", *(own["languages"] for own in pairs)],
-        rows,
+        ["model", "embedding", "score", "all", *languages],
+        [
+            [
+                *(model["name"], entry["embedding"], SCORES[entry["score"]]),
+                with_interval(entry["mrr"], entry["interval"]),
+                *(f"{entry['pairs'][name]:.1f}" for name in languages),
+            ]
+            for model in result["models"]
+            for entry in model["embeddings"]
+        ],
     )
 
 
-def plot(result: dict[str, Any], stem: str) -> list[str]:
-    """A panel per score, a row per model; writes `stem`.png and `stem`.svg."""
-    models = result["models"]
-    figure, panels = plots.grid(
-        1, len(SCORES), 3.6, 1.0 + 0.36 * len(models), sharey=True
-    )
-    for axes, (score, name) in zip(panels[0], SCORES.items(), strict=True):
-        labelled = set()
-        for place, model in enumerate(models):
-            for entry in model["embeddings"]:
-                if entry["score"] != score:
-                    continue
-                kind = entry["embedding"]
-                colour, marker, shift = _LOOK[kind]
-                low, high = entry["interval"]
-                axes.errorbar(
-                    [entry["mrr"]],
-                    [place + shift],
-                    xerr=[[entry["mrr"] - low], [high - entry["mrr"]]],
-                    fmt=marker,
-                    color=colour,
-                    label=None if kind in labelled else f"{kind} embedding",
-                )
-                labelled.add(kind)
-        axes.set_yticks(range(len(models)), [model["name"] for model in models])
-        axes.set_ylim(len(models) - 0.4, -0.6)
-        axes.set_xlim(left=0)
-        axes.set_title(name, size=9)
-        axes.set_xlabel("MRR x 100", fontsize=9)
-        plots.tidy(axes, grid="x")
-    title = "Translation of words by embeddings; bars: 95%"
-    plots.title_and_legend(figure, panels[0][0], title)
-    return plots.save(figure, stem)
+def picture(result: dict[str, Any]) -> Picture:
+    """A panel per score, a row per model."""
+
+    def line(score, kind):
+        entries = [
+            (place, entry)
+            for place, model in enumerate(result["models"])
+            for entry in model["embeddings"]
+            if (entry["score"], entry["embedding"]) == (score, kind)
+        ]
+        return Line(
+            f"{kind} embedding",
+            [entry["mrr"] for _, entry in entries],
+            [place for place, _ in entries],
+            [entry["interval"][0] for _, entry in entries],
+            [entry["interval"][1] for _, entry in entries],
+        )
+
+    panels = [
+        Panel(
+            [line(score, kind) for kind in (INPUT, OUTPUT)],
+            "MRR x 100",
+            title=title,
+            rows=[model["name"] for model in result["models"]],
+            from_zero=True,
+        )
+        for score, title in SCORES.items()
+    ]
+    return Picture("Translation of words by embeddings; bars: 95%", [panels])
 
 
 class _Side(NamedTuple):

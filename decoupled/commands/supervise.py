@@ -24,12 +24,14 @@ The exit code is the driver's: 0 done, 2 a mistake to correct, 143 stopped by SI
 after saving. It is 75 after too many restarts.
 """
 
+import os
 import sys
 
 from absl import flags
 
 from decoupled.core import console, ports
 from decoupled.core.errors import UserError
+from decoupled.core.machine import nvidia_gpus
 from decoupled.launch import start, supervision
 
 RUNS_COMMAND = True
@@ -55,30 +57,32 @@ def define_flags() -> None:
 
 def main() -> None:
     """Supervises the run until it ends."""
-    make_group = _groups(flags.FLAGS)
-    restarts = flags.FLAGS.max_restarts
-    sys.exit(supervision.Supervisor(make_group, restarts, console.say).run())
-
-
-def _groups(values):
-    """A function that makes the groups of the run; checks the flags first."""
+    values = flags.FLAGS
     if values.devices < 1 or values.max_restarts < 0:
         raise UserError("--devices must be 1 or more, --max_restarts 0 or more")
-    shared = {"devices": values.devices, "accept_open_ports": values.accept_open_ports}
     if values.processes is not None:
         if values.workers is not None or values.index is not None:
             raise UserError("--processes is for one host: leave --workers, --index out")
         if values.processes < 1:
             raise UserError("--processes: must be 1 or more")
-        return supervision.groups_on_this_host(
-            start.command_to_run(), values.processes, **shared
+        indices = range(values.processes)
+        command = start.command_to_run()
+        if values.processes > 1:
+            ports.check_exposure(["localhost:0"], 0, values.accept_open_ports)
+        visible = os.environ.get(supervision.VISIBLE_GPUS)
+        gpus = supervision.gpu_shares(values.processes, nvidia_gpus(), visible)
+    else:
+        if values.workers is None or values.index is None:
+            raise UserError("--processes, or --workers and --index, must be given")
+        ports.check_addresses(values.workers, values.index, "--workers")
+        indices, gpus = [values.index], []
+        command = None if values.index else start.command_to_run()
+        ports.check_exposure(values.workers, values.index, values.accept_open_ports)
+
+    def make_members():
+        addresses = values.workers or supervision.free_addresses(values.processes)
+        return supervision.members(
+            command, addresses, indices, values.devices, values.accept_open_ports, gpus
         )
-    if values.workers is None or values.index is None:
-        raise UserError("--processes, or --workers and --index, must be given")
-    ports.check_addresses(values.workers, values.index, "--workers")
-    return supervision.groups_of_one_host(
-        None if values.index else start.command_to_run(),
-        values.workers,
-        values.index,
-        **shared,
-    )
+
+    sys.exit(supervision.supervise(make_members, values.max_restarts, console.say))

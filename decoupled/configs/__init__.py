@@ -9,7 +9,6 @@ line before a graph is built. This package does not import TensorFlow.
 from decoupled.configs.analyses import (
     geometry,
     masked_lm,
-    minimal_pairs,
     neighbours,
     probing,
     word_translation,
@@ -96,7 +95,6 @@ __all__ = [
     "finetune",
     "geometry",
     "masked_lm",
-    "minimal_pairs",
     "neighbours",
     "parameters",
     "plan",

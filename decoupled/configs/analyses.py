@@ -81,17 +81,13 @@ class GeometrySettings(NamedTuple):
 
     masking: length of the sequences and masking rates. sequences: the largest number
     per language. batch_size: sequences in a batch. gradients: the number of masked
-    positions whose gradient is followed to the encoder. neighbours: the number of
-    nearest neighbours of a piece. pieces: the number of pieces whose neighbours are
-    compared. seed: of the masks, and for drawing the pieces.
+    positions whose gradient is followed to the encoder. seed: of the masks.
     """
 
     masking: MaskingConfig
     sequences: int
     batch_size: int
     gradients: int
-    neighbours: int
-    pieces: int
     seed: int
 
     def check(self) -> None:
@@ -107,14 +103,10 @@ def geometry(
     sequences=gin.REQUIRED,
     batch_size=gin.REQUIRED,
     gradients=gin.REQUIRED,
-    neighbours=gin.REQUIRED,
-    pieces=gin.REQUIRED,
     seed=gin.REQUIRED,
 ):
     """The root of the gin configuration of `geometry`."""
-    return GeometrySettings(
-        masking, sequences, batch_size, gradients, neighbours, pieces, seed
-    )
+    return GeometrySettings(masking, sequences, batch_size, gradients, seed)
 
 
 class MaskedLmSettings(NamedTuple):
@@ -153,54 +145,6 @@ def masked_lm(
 ):
     """The root of the gin configuration of `masked_lm`."""
     return MaskedLmSettings(masking, max_sequences, smoothing, batch_size, seed)
-
-
-PAIR_MASKINGS = ("token", "word_left_to_right")
-LONG_PAIRS = ("refuse", "leave_out")
-
-
-class MinimalPairSettings(NamedTuple):
-    """How sentences of minimal pairs are scored.
-
-    masking: what is masked while a token is scored. "token": only this token (Salazar
-      et al. 2020); "word_left_to_right": also the tokens after it in its word (Kauf and
-      Ivanova 2023).
-    max_tokens: length of the longest sentence, [CLS] and [SEP] included; None for all
-      positions of the model.
-    long_pairs: what happens to pairs with a longer sentence. "refuse": the command
-      ends; "leave_out": they are left out.
-    batch_size: masked copies of sentences in a batch.
-    """
-
-    masking: str
-    max_tokens: int | None
-    long_pairs: str
-    batch_size: int
-
-    def check(self) -> None:
-        """Raises a UserError for values that cannot work."""
-        for name, choices in (("masking", PAIR_MASKINGS), ("long_pairs", LONG_PAIRS)):
-            value = getattr(self, name)
-            if value not in choices:
-                raise UserError(
-                    f"minimal_pairs.{name}: {value!r} is unknown; one of "
-                    f"{', '.join(choices)}"
-                )
-        if self.max_tokens is not None:
-            _check_whole(self, "minimal_pairs", max_tokens=3)
-        _check_whole(self, "minimal_pairs", batch_size=1)
-
-
-@gin.configurable
-def minimal_pairs(
-    *,
-    masking=gin.REQUIRED,
-    max_tokens=gin.REQUIRED,
-    long_pairs=gin.REQUIRED,
-    batch_size=gin.REQUIRED,
-):
-    """The root of the gin configuration of `minimal_pairs`."""
-    return MinimalPairSettings(masking, max_tokens, long_pairs, batch_size)
 
 
 @dataclasses.dataclass(frozen=True)

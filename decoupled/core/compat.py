@@ -32,51 +32,15 @@ from tensorflow.python.tpu import tpu as tpu_rewriting
 from tensorflow.python.training.saver import BulkSaverBuilder
 from tensorflow.python.util import tf_export
 
-# Modules that TensorFlow 2.16 removed -> the names that the estimator imports from
-# them. This package calls none of them: they serve distribution strategies, the
-# embeddings of TPUs, and a hook that `training.estimator` turns off.
-REMOVED = {
-    "tensorflow.python.distribute.estimator_training": (
-        "estimator_evaluate",
-        "estimator_train",
-        "init_run_config",
-        "should_run_distribute_coordinator",
-        "train_and_evaluate",
-    ),
-    "tensorflow.python.tpu.session_support": (
-        "GracefulShutdownHook",
-        "ResetComputation",
-        "ShutdownAllWorkers",
-        "ShutdownLameWorkers",
-        "start_worker_watchdog",
-    ),
-    "tensorflow.python.tpu.tpu_embedding": (
-        "AdagradParameters",
-        "AdagradSlotVariableNames",
-        "AdamParameters",
-        "AdamSlotVariableNames",
-        "EnqueueData",
-        "FeatureConfig",
-        "FtrlParameters",
-        "FtrlSlotVariableNames",
-        "INFERENCE",
-        "MomentumParameters",
-        "MomentumSlotVariableNames",
-        "ProximalAdagradParameters",
-        "ProximalAdagradSlotVariableNames",
-        "RMSPropParameters",
-        "RMSPropSlotVariableNames",
-        "StochasticGradientDescentParameters",
-        "TPUEmbedding",
-        "TRAINING",
-        "TableConfig",
-    ),
-    "tensorflow.python.tpu.tpu_embedding_gradient": (
-        "create_dummy_table_variables",
-        "get_gradients_through_dummy_table_variables",
-        "hook_dummy_table_variables_to_activations",
-    ),
-}
+# Modules that TensorFlow 2.16 removed and the estimator imports. This package calls
+# nothing of them: they serve distribution strategies, the embeddings of TPUs, and a
+# hook that `training.estimator` turns off.
+REMOVED = (
+    "tensorflow.python.distribute.estimator_training",
+    "tensorflow.python.tpu.session_support",
+    "tensorflow.python.tpu.tpu_embedding",
+    "tensorflow.python.tpu.tpu_embedding_gradient",
+)
 
 
 class _Removed:
@@ -90,14 +54,21 @@ class _Removed:
         )
 
 
+class _RemovedModule(types.ModuleType):
+    """Has every name that somebody imports from it."""
+
+    def __getattr__(self, name):
+        if name.startswith("__"):
+            raise AttributeError(name)
+        made = type(name, (_Removed,), {"__module__": self.__name__})
+        setattr(self, name, made)
+        return made
+
+
 def _modules_that_2_16_removed():
-    """The estimator always imports these modules."""
-    for module, names in REMOVED.items():
-        if importlib.util.find_spec(module) is None:
-            stand_in = types.ModuleType(module)
-            for name in names:
-                setattr(stand_in, name, type(name, (_Removed,), {"__module__": module}))
-            sys.modules[module] = stand_in
+    for name in REMOVED:
+        if importlib.util.find_spec(name) is None:
+            sys.modules[name] = _RemovedModule(name)
 
 
 def _register_of_conversions_that_2_13_moved():

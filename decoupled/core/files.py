@@ -1,11 +1,11 @@
-"""Files and folders that are never half written: atomic writes, fingerprints.
+"""Files and folders that are never half written, and what is read of those of users.
 
-Every path may be local or remote (`gs://`), see `gfile`. A file is written under a
-temporary name in its own folder. It is renamed when it is complete and, if it is local,
-on disk (`gfile.rename`). So neither a killed process nor a power failure leaves a file
-that looks finished. A folder is filled under a temporary name in the same way, and
-never replaces the folder of another process (`new_folder`)."""
+Every path may be local or remote (`gs://`), see `gfile`. A file or a folder is written
+under a temporary name beside its own, and renamed when it is complete and on disk. So
+neither a killed process nor a power failure leaves a file that looks finished.
+"""
 
+import collections
 import contextlib
 import hashlib
 import io
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 # Other characters that Unicode counts as line ends are text.
 LINE_END = re.compile("\r\n|\r|\n")
 _BYTE_ORDER_MARK = "\ufeff"
+# Of UTF-16; UTF-32's begin with them or with NUL.
+_WIDE_MARKS = (b"\xff\xfe", b"\xfe\xff")
 # TensorFlow's file that lists the checkpoints of a folder.
 CHECKPOINT_LIST = "checkpoint"
 # The cause is on the line after the node's name, after the name of a file.
@@ -46,17 +48,11 @@ _PART = r"(?!\.{1,2}(?:/|\Z))[^/\\\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]+"
 _BELOW = re.compile(rf"{_PART}(?:/{_PART})*")
 
 
-def exists(path: str) -> bool:
-    """True where `path` is a file or a folder."""
-    return gfile.exists(path)
+exists = gfile.exists
 
 
 def expand_home(path: str) -> str:
-    """A path whose `~` or `~user` at the beginning is that home, as in a shell.
-
-    Raises:
-      UserError: there is no such user.
-    """
+    """A path whose `~` or `~user` at the beginning is that home, as in a shell."""
     expanded = os.path.expanduser(path)
     if expanded.startswith("~"):
         user = path.split("/")[0]
@@ -65,11 +61,7 @@ def expand_home(path: str) -> str:
 
 
 def make_folder(path: str) -> str:
-    """Creates the folder and its parents; returns the path.
-
-    Raises:
-      UserError: the folder cannot be made or written to.
-    """
+    """Creates the folder and its parents, and checks that it can be written to."""
     try:
         gfile.makedirs(path)
         probe = temporary_name(os.path.join(path, "probe"))
@@ -96,9 +88,6 @@ def scratch_folder(parent: str | None = None) -> Iterator[str]:
     """Yields a new local folder that is removed after the block.
 
     `tempfile` alone would leave its files in `gfile.lost_files`.
-
-    Args:
-      parent: the folder to make it in; None takes the system's.
     """
     with tempfile.TemporaryDirectory(prefix="decoupled-", dir=parent) as folder:
         try:
@@ -123,10 +112,9 @@ def remove_temporaries(folder: str) -> None:
 
 @contextlib.contextmanager
 def atomic_path(path: str) -> Iterator[str]:
-    """Yields a temporary name; on a clean exit it is renamed to `path`.
+    """Yields a name for a file or a new folder, which is renamed to `path` at the end.
 
-    The name is for a file or, if `path` does not exist yet, a folder. On an error the
-    temporary file or folder is removed and `path` is unchanged.
+    On an error it is removed, and `path` is unchanged.
     """
     temporary = temporary_name(path)
     try:
@@ -153,11 +141,7 @@ def atomic_write(path: str, mode: str = "w") -> Iterator[IO]:
 
 
 def check_regular(path: str) -> None:
-    """Refuses a pipe or a device, which cannot be read twice and may never end.
-
-    Raises:
-      UserError: `path` is local, and neither missing nor a file nor a folder.
-    """
+    """Refuses a pipe or a device, which cannot be read twice and may never end."""
     local = "://" not in path and os.path.exists(path)
     if local and not os.path.isfile(path) and not os.path.isdir(path):
         raise UserError(
@@ -167,11 +151,7 @@ def check_regular(path: str) -> None:
 
 
 def read_bytes(path: str) -> bytes:
-    """The content of a file.
-
-    Raises:
-      UserError: the file is missing, unreadable or larger than the memory.
-    """
+    """The content of a file that fits into memory."""
     try:
         with gfile.GFile(path, "rb") as handle:
             return handle.read()
@@ -182,18 +162,20 @@ def read_bytes(path: str) -> bytes:
 
 
 def read_text(path: str) -> str:
-    """The content of a UTF-8 file, without a byte order mark.
-
-    Raises:
-      UserError: the file is missing or is not UTF-8 (the byte offset is named).
-    """
+    """The content of a UTF-8 file, without a byte order mark."""
     content = read_bytes(path)
+    # Without a byte order mark, letters of ASCII in UTF-16 or UTF-32 are valid UTF-8
+    # with a NUL beside each.
+    start = content[:4096]
+    wide = start.startswith(_WIDE_MARKS) or 4 * start.count(0) > len(start)
+    advice = "; it is UTF-16 or UTF-32, save it as UTF-8" if wide else ""
     try:
-        return content.decode("utf-8").lstrip(_BYTE_ORDER_MARK)
+        text = content.decode("utf-8").lstrip(_BYTE_ORDER_MARK)
     except UnicodeDecodeError as error:
-        utf_16 = content.startswith((b"\xff\xfe", b"\xfe\xff"))
-        advice = "; it is UTF-16, save it as UTF-8" if utf_16 else ""
         raise UserError(f"{path}: not UTF-8 at byte {error.start}{advice}") from error
+    if wide:
+        raise UserError(f"{path}: not UTF-8{advice}")
+    return text
 
 
 def split_lines(text: str) -> list[str]:
@@ -215,10 +197,7 @@ def split_blanks(line: str) -> list[str]:
 
 
 def parse_json(text: str | bytes, **options: Any) -> Any:
-    """The value of JSON text that is not trusted.
-
-    Args:
-      text: bytes are UTF-8. options: of `json.loads`.
+    """The value of JSON text that is not trusted; bytes are UTF-8.
 
     Raises:
       json.JSONDecodeError: it is not JSON, is nested too deeply for Python, or has a
@@ -237,14 +216,7 @@ def parse_json(text: str | bytes, **options: Any) -> Any:
 
 
 def parse_json_line(line: str, where: str) -> Any:
-    """The value of a line of JSON that is not trusted.
-
-    Args:
-      where: file and line, for the message.
-
-    Raises:
-      UserError: it is not JSON (the column is named).
-    """
+    """The value of a line of JSON that is not trusted; a message names `where`."""
     try:
         return parse_json(line)
     except json.JSONDecodeError as error:
@@ -254,13 +226,18 @@ def parse_json_line(line: str, where: str) -> Any:
 
 
 def read_json(path: str) -> Any:
-    """The value in a JSON file.
+    """The value in a JSON file that has no two values under one name."""
 
-    Raises:
-      UserError: the file is missing or is not JSON (line and column are named).
-    """
+    def unique(pairs):
+        value = dict(pairs)
+        if len(value) < len(pairs):
+            counts = collections.Counter(name for name, _ in pairs)
+            name = counts.most_common(1)[0][0]
+            raise UserError(f"{path}: has two values under the name {name!r}")
+        return value
+
     try:
-        return parse_json(read_text(path))
+        return parse_json(read_text(path), object_pairs_hook=unique)
     except json.JSONDecodeError as error:
         place = f"line {error.lineno}, column {error.colno}"
         raise UserError(f"{path}: not JSON at {place} ({error.msg})") from error
@@ -269,23 +246,17 @@ def read_json(path: str) -> Any:
 def check_checkpoint_path(path: str) -> None:
     """Refuses a folder or a prefix whose checkpoint TensorFlow would not find.
 
-    Raises:
-      UserError: the path has a character with a meaning in patterns; TensorFlow looks
-        for the files of a checkpoint by a pattern that begins with its path.
+    It looks for the files of a checkpoint by a pattern that begins with its path.
     """
-    if found := re.search(r"[*?\[\\]", path):
+    if sign := re.search(r"[*?\[\\]", path):
         raise UserError(
-            f"{path}: TensorFlow takes {found[0]} in the name of a folder for a "
+            f"{path}: TensorFlow takes {sign[0]} in the name of a folder for a "
             "pattern, and would not find the checkpoints in it; use another name"
         )
 
 
 def check_output(flag: str, path: str) -> None:
-    """Makes the folder of a file that a command writes when its work is done.
-
-    Raises:
-      UserError: `path` is a folder or a device, or its folder cannot be written to.
-    """
+    """Makes the folder of a file that a command writes when its work is done."""
     if gfile.isdir(path):
         raise UserError(f"{flag}: {path} is a folder; name a file in it")
     # The file takes the place of what has its name: /dev/null would be gone.
@@ -305,15 +276,7 @@ def is_below(name: Any) -> bool:
 
 
 def path_below(folder: str, name: Any, source: str) -> str:
-    """The path of a file that a manifest or a note names.
-
-    Args:
-      folder: the folder that must contain the file.
-      name: the value in `source`, a file that is not trusted.
-
-    Raises:
-      UserError: the name leads out of the folder, or is no file name.
-    """
+    """The path of a file below a folder that `source`, which is not trusted, names."""
     if not is_below(name):
         raise UserError(
             f"{source}: {name!r} is not the name of a file below {folder}; this folder "
@@ -342,12 +305,7 @@ def write_arrays(path: str, arrays: Mapping[str, "np.ndarray"]) -> None:
 
 
 def read_arrays(path: str) -> dict[str, "np.ndarray"]:
-    """Reads a file of `write_arrays`. Objects, which could run code, are refused.
-
-    Raises:
-      UserError: the file is missing or damaged, or holds something other than arrays of
-        numbers.
-    """
+    """Reads a file of `write_arrays`. Objects, which could run code, are refused."""
     import numpy as np
 
     content = io.BytesIO(read_bytes(path))
@@ -369,11 +327,7 @@ def fingerprint(content: bytes | str) -> str:
 
 
 def file_fingerprint(path: str) -> str:
-    """The SHA-256 of a file, read in pieces of 1 MiB.
-
-    Raises:
-      UserError: it is a pipe or a device.
-    """
+    """The SHA-256 of a file, in hexadecimal."""
     check_regular(path)
     digest = hashlib.sha256()
     with gfile.GFile(path, "rb") as handle:
@@ -399,30 +353,19 @@ def reason(error: BaseException) -> str:
         or str(error)
         or type(error).__name__
     )
-    found = _SESSION_FAILED.search(message)
-    line = found[1] if found else message.strip().splitlines()[0]
+    failed = _SESSION_FAILED.search(message)
+    line = failed[1] if failed else message.strip().splitlines()[0]
     return _NODES.sub("", line).strip() or type(error).__name__
 
 
-_FULL = "No space left on device"
-
-
 def check_target(folder: str) -> None:
-    """Refuses to write to a folder that is in use.
-
-    Raises:
-      UserError: `folder` exists and is not an empty folder.
-    """
+    """Refuses to write to a folder that is not new or empty."""
     if exists(folder) and not is_empty_folder(folder):
         raise UserError(f"{folder}: exists; choose a new folder")
 
 
 def check_is_no_link(folder: str) -> None:
-    """Refuses to remove files of a folder that lies elsewhere.
-
-    Raises:
-      UserError: `folder` is a link.
-    """
+    """Refuses to remove files of a folder that lies elsewhere."""
     if not gfile.is_remote(folder) and os.path.islink(folder.rstrip("/")):
         raise UserError(
             f"{folder}: is a link, and files of another folder are not removed; put a "
@@ -446,13 +389,11 @@ def new_folder(folder: str, replaces: bool = False) -> Iterator[str]:
     that another process writes there in the meantime are kept.
 
     Args:
-      folder: the folder to write.
       replaces: whether the existing content may be removed, which happens when the new
         folder is complete.
 
     Raises:
-      UserError: `folder` exists and is not an empty folder, or it cannot be written,
-        for example because the disk is full.
+      UserError: `folder` is in use, or it cannot be written, as on a full disk.
     """
     target, retired = folder.rstrip("/"), None
     if not replaces:
@@ -490,5 +431,6 @@ def _remove_leftovers(target):
 
 
 def _cause(error):
-    """The cause without the names of operations and files that TensorFlow adds."""
-    return _FULL if _FULL in str(error) else reason(error)
+    # TensorFlow adds names of operations and files.
+    full = "No space left on device"
+    return full if full in str(error) else reason(error)

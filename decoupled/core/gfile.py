@@ -1,14 +1,10 @@
 """Files and folders, local or remote (`gs://`), under the names of `tf.io.gfile`.
 
-Local paths use the standard library. So a command that only uses local files starts in
-a fraction of a second and its worker processes stay small: importing TensorFlow takes
-seconds and 300 MB. Paths with "://" use TensorFlow, which is imported for the first of
-them.
+Local paths use the standard library, because importing TensorFlow takes seconds and 300
+MB. It is imported for the first path with "://".
 
-    except gfile.OpError    OSError, and tf.errors.OpError if TensorFlow was imported
-
-OpError may be a tuple, and `except` refuses tuples in tuples. So it must be caught
-alone.
+`gfile.OpError` is OSError, and tf.errors.OpError too if TensorFlow was imported. It may
+be a tuple, and `except` refuses tuples in tuples: catch it alone.
 """
 
 import errno
@@ -49,12 +45,7 @@ def listdir(path: str) -> list[str]:
 
 
 def glob(beginning: str, pattern: str) -> list[str]:
-    """Paths that match, in order; `*` matches no "/".
-
-    Args:
-      beginning: of the paths, taken literally: names of folders may contain `[`.
-      pattern: the rest of the paths.
-    """
+    """Paths that begin with `beginning`, taken literally, and go on as `pattern`."""
     if _REMOTE in beginning or _REMOTE in pattern:
         literal = re.sub(r"[*?\[\\]", r"\\\g<0>", beginning)
         return sorted(_remote().glob(literal + pattern))
@@ -158,7 +149,7 @@ def _note_rename(source, target):
 
 def _written_in(path):
     folder = os.path.abspath(path)
-    return {one for one in _written if one == folder or one.startswith(f"{folder}/")}
+    return {p for p in _written if p == folder or p.startswith(f"{folder}/")}
 
 
 def forget_written() -> None:
@@ -172,11 +163,8 @@ def lost_files() -> list[str]:
 
 
 def sync(path: str) -> None:
-    """Returns when a file, or a folder and everything below it, is on disk.
-
-    Nothing is done for remote paths: an object store shows an object only when it is
-    completely stored.
-    """
+    """Returns when a file, or a folder and everything below it, is on disk."""
+    # An object store shows an object only when it is completely stored.
     if _REMOTE in path:
         return
     for folder, _, names in os.walk(path, topdown=False):

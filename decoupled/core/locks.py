@@ -2,11 +2,9 @@
 
 A second command in the same folder would overwrite the files of the first. It is
 refused, and the message names the process that holds the lock. The lock is flock's,
-through `filelock`. It is released when the process that holds it ends in any way, so
-that a run that was killed can be restarted at once. The file .lock is in the folder
-while the lock is held. A process that was killed leaves it behind, which does no harm.
-
-Remote folders (`gs://`) have no such lock; a message says so.
+through `filelock`, which ends with its process, so that a run that was killed can be
+restarted at once; the file .lock that it leaves behind does no harm. Remote folders
+have no such lock; a message says so.
 """
 
 import contextlib
@@ -29,16 +27,9 @@ _SHOWN = 60
 
 @contextlib.contextmanager
 def hold(folder: str, reading: bool = False) -> Iterator[None]:
-    """Keeps other commands out of a folder while the block runs.
+    """Keeps other commands out of a folder while the block runs, unless it only reads.
 
-    Args:
-      folder: made if it is missing; removed again if it is empty at the end.
-      reading: whether the command only reads the folder, which it may do in parallel
-        with another command; then nothing is locked.
-
-    Raises:
-      UserError: another process holds the folder (its command, host, process id and
-        start are named), or the folder cannot be made.
+    The folder is made if it is missing, and removed again if it is empty at the end.
     """
     if reading:
         yield
@@ -47,7 +38,11 @@ def hold(folder: str, reading: bool = False) -> Iterator[None]:
         _say_unlocked(folder, "it is remote")
         yield
         return
-    missing = _missing_folders(folder)
+    # The folder and its parents that do not exist, the lowest first.
+    missing, path = [], os.path.abspath(folder)
+    while not os.path.lexists(path):
+        missing.append(path)
+        path = os.path.dirname(path)
     if missing:
         files.make_folder(folder)
     process = os.getpid()
@@ -58,14 +53,15 @@ def hold(folder: str, reading: bool = False) -> Iterator[None]:
         if os.getpid() == process:
             if lock is not None:
                 _release(lock)
-            _remove_empty(missing)
+            with contextlib.suppress(OSError):
+                for made in missing:
+                    os.rmdir(made)
 
     with endings.cleaned_up(release):
         yield
 
 
 def _acquire(folder):
-    """The acquired lock; None if the folder cannot have one."""
     import filelock
 
     path = os.path.join(folder, LOCK)
@@ -83,7 +79,7 @@ def _acquire(folder):
         return None
     # On a full disk the lock still works, but the file does not name its holder.
     with contextlib.suppress(OSError), open(path, "w", encoding="utf-8") as handle:
-        handle.write(json.dumps(_own_description()))
+        handle.write(json.dumps(_description()))
     return lock
 
 
@@ -94,7 +90,7 @@ def _release(lock):
     lock.release()
 
 
-def _own_description():
+def _description():
     spec = sys.modules["__main__"].__spec__
     now = datetime.datetime.now(datetime.timezone.utc)
     return {
@@ -106,10 +102,9 @@ def _own_description():
 
 
 def _holder(path):
-    """The process that holds the lock, for a message."""
     try:
-        found = files.read_json(path)
-        shown = {name: str(found[name])[:_SHOWN] for name in _own_description()}
+        noted = files.read_json(path)
+        shown = {name: str(noted[name])[:_SHOWN] for name in _description()}
     except (UserError, KeyError, TypeError):
         # It has only just begun.
         return "another process"
@@ -124,19 +119,3 @@ def _say_unlocked(folder, reason):
         f"{folder}: cannot be locked ({reason}); make sure that no other command "
         "writes here"
     )
-
-
-def _missing_folders(folder):
-    """The folder and its parents that do not exist, the lowest first."""
-    missing = []
-    path = os.path.abspath(folder)
-    while not os.path.lexists(path):
-        missing.append(path)
-        path = os.path.dirname(path)
-    return missing
-
-
-def _remove_empty(folders):
-    with contextlib.suppress(OSError):
-        for folder in folders:
-            os.rmdir(folder)

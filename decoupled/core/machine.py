@@ -58,28 +58,21 @@ class Processor(NamedTuple):
 
 @functools.cache
 def processor(root: str = "/") -> Processor:
-    """The processor, as its first core describes it.
-
-    Args:
-      root: where /proc is.
-    """
-    found = {}
+    """The processor, as its first core describes it in /proc below `root`."""
+    core = {}
     for line in _content(os.path.join(root, "proc/cpuinfo")).splitlines():
         name, _, value = line.partition(":")
-        found.setdefault(name.strip(), value.strip())
+        core.setdefault(name.strip(), value.strip())
+    generation = ""
+    if "cpu family" in core and "model" in core:
+        generation = f"family {core['cpu family']}, model {core['model']}"
     return Processor(
-        found.get("model name") or platform.processor() or platform.machine(),
-        found.get("vendor_id", ""),
+        core.get("model name") or platform.processor() or platform.machine(),
+        core.get("vendor_id", ""),
         # An ARM core has "Features".
-        frozenset(found.get("flags", found.get("Features", "")).split()),
-        _generation(found),
+        frozenset(core.get("flags", core.get("Features", "")).split()),
+        generation,
     )
-
-
-def _generation(found: dict[str, str]) -> str:
-    if "cpu family" not in found or "model" not in found:
-        return ""
-    return f"family {found['cpu family']}, model {found['model']}"
 
 
 def usable_cores() -> int:
@@ -131,11 +124,7 @@ _VERSIONS = {
 
 
 def readable_bytes(count: float, digits: int = 2) -> str:
-    """Bytes in a suitable unit: "512 bytes", "3.50 MiB", "15.20 GiB".
-
-    Args:
-      digits: after the point.
-    """
+    """Bytes in a suitable unit: "512 bytes", "3.50 MiB", "15.20 GiB"."""
     value, unit = float(count), 0
     # A number that rounds to 1024 belongs to the next unit.
     while round(abs(value), digits) >= 1024 and unit < len(_UNITS) - 1:
@@ -147,16 +136,14 @@ def release_library_pages() -> None:
     """Removes the read-only pages of shared libraries from this process's memory.
 
     Loading TensorFlow 2.21 reads some 400 MB of its libraries, and training needs only
-    half of them. The system maps the needed pages again from its file cache. Pages that
-    this process has written to are kept. This works on Linux; elsewhere nothing
-    happens.
+    half of them. Linux maps the needed pages again from its file cache.
     """
     # linux/mman.h: the next access reads the file again.
     dont_need = 4
     with contextlib.suppress(OSError), open("/proc/self/smaps") as maps:
-        found = _MAPPING.findall(maps.read())
+        mappings = _MAPPING.findall(maps.read())
         libc = ctypes.CDLL(None)
-        for first, last in found:
+        for first, last in mappings:
             start = int(first, 16)
             size = ctypes.c_size_t(int(last, 16) - start)
             libc.madvise(ctypes.c_void_p(start), size, dont_need)
@@ -174,24 +161,16 @@ def choose_kernels() -> None:
 
 
 def memory_sizes(root: str = "/") -> dict[str, int]:
-    """Entries of /proc/meminfo in bytes, such as MemTotal; empty on other systems.
-
-    Args:
-      root: where /proc is.
-    """
+    """Entries of /proc/meminfo in bytes, such as MemTotal; empty on other systems."""
     content = _content(os.path.join(root, "proc/meminfo"))
-    found = re.findall(r"^(\w+): +(\d+) kB$", content, re.MULTILINE)
-    return {name: 1024 * int(size) for name, size in found}
+    entries = re.findall(r"^(\w+): +(\d+) kB$", content, re.MULTILINE)
+    return {name: 1024 * int(size) for name, size in entries}
 
 
 def available_memory(root: str = "/") -> int | None:
     """Bytes available to a new process, including swap if no group limits it.
 
-    Args:
-      root: where /proc and /sys are.
-
-    Returns:
-      None if the system does not report it, that is, on other systems than Linux.
+    None if the system does not report it, that is, on other systems than Linux.
     """
     sizes = memory_sizes(root)
     if "MemAvailable" not in sizes:
@@ -202,13 +181,13 @@ def available_memory(root: str = "/") -> int | None:
 
 def _left_in_groups(root: str) -> Iterator[int]:
     """The free memory of each limited group that this process belongs to."""
-    for version, own in _own_groups(_content(os.path.join(root, "proc/self/cgroup"))):
+    for version, group in _own_groups(_content(os.path.join(root, "proc/self/cgroup"))):
         names = _VERSIONS[version]
         folder = os.path.join(root, names.folder)
         # The limits of all outer groups hold as well. Inside a container the outer
         # groups are invisible, and the container's own group may be at the path of the
         # root.
-        parts = [part for part in own.split("/") if part not in ("", "..")]
+        parts = [part for part in group.split("/") if part not in ("", "..")]
         for depth in range(len(parts) + 1):
             left = _left(os.path.join(folder, *parts[:depth]), names)
             if left is not None:

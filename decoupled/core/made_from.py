@@ -18,26 +18,22 @@ from decoupled.core import console, files, gfile
 MADE_FROM = "made_from"
 # What fine-tuning and retrieval measured.
 RESULTS = "results.json"
-# A folder is known by one of these, which has checksums of everything else in it.
 _MANIFEST, _INDEXES = "manifest.json", ("*.index", "best/*.index")
+_OTHER_CHECKPOINT = "the checkpoint is another one"
 _SHOWN_CHARACTERS, _SHOWN_CHANGES = 200, 5
 
 
 def hash_files(
     paths: Iterable[str], folder: str = "", seen: dict[str, str] | None = None
 ) -> dict[str, str]:
-    """Name below `folder` -> SHA-256, of files and of all files of folders. A path that
-    is not below it is its own name.
+    """Name below `folder` -> SHA-256, of files and of all files of folders.
 
-    Of a folder with a manifest, only that is read; of a folder with checkpoints, only
-    their indexes. Both have checksums of the other files.
-
-    Args:
-      seen: path -> SHA-256 of files that are not read again; it is extended.
+    A path that is not below it is its own name. `seen` has the hashes of files that are
+    not read again; it is extended.
     """
     seen = {} if seen is None else seen
     hashes = {}
-    for path in dict.fromkeys(one for given in paths for one in _files_of(given)):
+    for path in dict.fromkeys(file for where in paths for file in _files_of(where)):
         if path not in seen:
             seen[path] = files.file_fingerprint(path)
         is_below = folder and path.startswith(folder)
@@ -49,11 +45,12 @@ def hash_files(
 def _files_of(path):
     if not gfile.isdir(path):
         return [path] if files.exists(path) else []
+    # Both have checksums of everything else in the folder.
     manifest = os.path.join(path, _MANIFEST)
     if files.exists(manifest):
         return [manifest]
     if files.exists(os.path.join(path, files.CHECKPOINT_LIST)):
-        return [p for one in _INDEXES for p in gfile.glob(f"{path}/", one)]
+        return [index for name in _INDEXES for index in gfile.glob(f"{path}/", name)]
     return sorted(
         os.path.join(parent, name)
         for parent, _, names in gfile.walk(path)
@@ -61,39 +58,39 @@ def _files_of(path):
     )
 
 
-def read_results(path: str, wanted: dict[str, Any]) -> dict[str, Any] | None:
-    """The results in a JSON file if they were computed from `wanted`, else None.
+def read_results(path: str, now: dict[str, Any]) -> dict[str, Any] | None:
+    """The results in a JSON file if they were computed from what there is now.
 
-    If there are results of something else, a line says what has changed.
+    Otherwise a line says what has changed. Another checkpoint alone, as after more
+    training, is not said.
     """
     if not files.exists(path):
         return None
     results = files.read_json(path)
     results = results if isinstance(results, dict) else {}
-    changed = changes(results.get(MADE_FROM), wanted)
-    if changed:
+    changed = changes(results.get(MADE_FROM), now)
+    if changed and changed != [_OTHER_CHECKPOINT]:
         console.say(f"{path}: evaluated again: {in_words(changed)}")
-        return None
-    return results
+    return None if changed else results
 
 
-def changes(saved: Any, wanted: dict[str, Any]) -> list[str]:
-    """How `wanted` differs from an entry MADE_FROM, a sentence each."""
+def changes(saved: Any, now: dict[str, Any]) -> list[str]:
+    """What has changed since an entry MADE_FROM, a sentence each."""
     if not isinstance(saved, dict) or not isinstance(saved.get("files"), dict):
         return ["it does not say from which files it was computed"]
     # JSON has no tuples: the file has lists in their place.
-    wanted, changed = files.parse_json(json.dumps(wanted)), []
-    if saved.get("checkpoint") != wanted.get("checkpoint"):
-        changed.append("the checkpoint is another one")
-    before, now = saved["files"], wanted["files"]
-    for name in sorted(before.keys() | now.keys()):
-        if name not in now:
+    now, changed = files.parse_json(json.dumps(now)), []
+    if saved.get("checkpoint") != now.get("checkpoint"):
+        changed.append(_OTHER_CHECKPOINT)
+    old, new = saved["files"], now["files"]
+    for name in sorted(old.keys() | new.keys()):
+        if name not in new:
             changed.append(f"{name} is gone")
-        elif name not in before:
+        elif name not in old:
             changed.append(f"{name} is new")
-        elif before[name] != now[name]:
+        elif old[name] != new[name]:
             changed.append(f"{name} has changed")
-    settings = differences("", saved.get("settings"), wanted.get("settings"))
+    settings = differences("", saved.get("settings"), now.get("settings"))
     return changed + [f"{name} was {old}, is {new}" for name, old, new in settings]
 
 
@@ -104,15 +101,15 @@ def in_words(changed: list[str]) -> str:
     return f"{words} and {more} more changes" if more > 0 else words
 
 
-def differences(name: str, saved: Any, wanted: Any) -> Iterator[tuple[str, str, str]]:
-    """Yields ("a.b", value in `saved`, value in `wanted`) for leaves that differ."""
-    if not (isinstance(saved, dict) and isinstance(wanted, dict)):
-        if saved != wanted:
-            yield name, shown(saved), shown(wanted)
+def differences(name: str, old: Any, new: Any) -> Iterator[tuple[str, str, str]]:
+    """Yields ("a.b", old value, new value) for leaves that differ."""
+    if not (isinstance(old, dict) and isinstance(new, dict)):
+        if old != new:
+            yield name, shown(old), shown(new)
         return
-    for key in sorted(saved.keys() | wanted.keys()):
+    for key in sorted(old.keys() | new.keys()):
         inner = f"{name}.{key}" if name else key
-        yield from differences(inner, saved.get(key), wanted.get(key))
+        yield from differences(inner, old.get(key), new.get(key))
 
 
 def shown(value: Any) -> str:

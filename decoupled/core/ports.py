@@ -12,33 +12,25 @@ import contextlib
 import ipaddress
 import os
 import socket
-import struct
 from collections.abc import Iterator, Sequence
 
 from decoupled.core.errors import UserError
 
 FLAG = "--accept_open_ports"
 _LOOPBACK = b"lo"
-# Linux's codes for two ioctl requests, and its flag for an interface that is up.
-_GET_FLAGS, _GET_ADDRESS, _UP = 0x8913, 0x8915, 0x1
-_ADDRESSES_OF_IPV6 = "/proc/net/if_inet6"
 # The range from which Linux chooses free ports.
 _FREE_PORTS = "32768:60999"
 
 
 def check_addresses(workers: Sequence[str], index: int, where: str) -> None:
-    """Checks the addresses of all workers, and the index of this process.
-
-    Raises:
-      UserError: one is wrong; the message names `where` they come from.
-    """
+    """Checks all workers' addresses and this one's index, which come from `where`."""
     for address in workers:
         host, colon, port = address.rpartition(":")
         is_number = port.isascii() and port.isdigit() and len(port) <= 5
         if not (host and colon and is_number and 0 < int(port) < 65536):
             raise UserError(f"{where}: {address!r} is no address; write host:port")
     if len(set(workers)) < len(workers):
-        raise UserError(f"{where}: names an address twice")
+        raise UserError(f"{where}: lists the same address twice")
     if not 0 <= index < len(workers):
         raise UserError(f"{where}: no worker {index} among {len(workers)}, from 0")
 
@@ -70,19 +62,16 @@ def check_exposure(
     Returns:
       None if other hosts cannot reach it, otherwise a warning with a firewall rule that
       helps.
-
-    Raises:
-      UserError: the port is open and the user has not accepted it.
     """
-    own = workers[index]
-    if is_loopback(own) and can_bind_to_loopback():
+    address = workers[index]
+    if is_loopback(address) and can_bind_to_loopback():
         return None
     interfaces = outside_interfaces()
     if not interfaces:
         return None
     warning = (
-        f"{own}: TensorFlow listens on every interface ({', '.join(interfaces)}) and "
-        f"runs the programs of whoever connects: close the port to strangers, as "
+        f"{address}: TensorFlow listens on every interface ({', '.join(interfaces)}) "
+        "and runs the programs of whoever connects: close the port to strangers, as "
         f"with {firewall_rule(workers, index)}"
     )
     if not accepted:
@@ -108,68 +97,35 @@ def can_bind_to_loopback() -> bool:
 
 
 def bind_to_loopback(port: int) -> bool:
-    """Binds this process's listening sockets on a port to the loopback interface.
+    """Whether this process's listening sockets on a port now take this host alone.
 
-    Earlier connections, perhaps through another interface, are closed if they were not
-    accepted yet. So call this before the server starts to answer.
-
-    Returns:
-      Whether the port is closed to all other interfaces.
+    Call it before the server starts to answer: connections that were made earlier,
+    perhaps through another interface, are closed.
     """
     with contextlib.ExitStack() as opened:
-        listening = [opened.enter_context(one) for one in _listening(port)]
-        if not listening or not all(_bind(one) for one in listening):
+        sockets = [opened.enter_context(listening) for listening in _listening(port)]
+        if not sockets or not all(map(_bind, sockets)):
             return False
-        for one in listening:
-            one.setblocking(False)
+        for listening in sockets:
+            listening.setblocking(False)
             with contextlib.suppress(BlockingIOError):
                 while True:
-                    one.accept()[0].close()
+                    listening.accept()[0].close()
     return True
 
 
 def outside_interfaces() -> list[str]:
-    """Names of the interfaces that are up and have an address, except the loopback's.
-
-    On other systems than Linux the state is unknown, so all except "lo" count.
-    """
-    names = [name for _, name in socket.if_nameindex() if name.encode() != _LOOPBACK]
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asking:
-        return [name for name in names if _is_open(asking, name)]
+    """Names of all network interfaces, except the loopback's."""
+    return [name for _, name in socket.if_nameindex() if name.encode() != _LOOPBACK]
 
 
-def _is_open(asking, name):
-    try:
-        import fcntl
-
-        request = struct.pack("256s", name.encode())
-        state = fcntl.ioctl(asking.fileno(), _GET_FLAGS, request)
-        if not struct.unpack("H", state[16:18])[0] & _UP:
-            return False
-    except (ImportError, OSError):
-        return True
-    try:
-        fcntl.ioctl(asking.fileno(), _GET_ADDRESS, request)
-    except OSError:
-        return name in _with_ipv6()
-    return True
-
-
-def _with_ipv6():
-    try:
-        with open(_ADDRESSES_OF_IPV6, encoding="ascii") as lines:
-            return {line.split()[-1] for line in lines if line.strip()}
-    except OSError:
-        return set()
-
-
-def _bind(one):
+def _bind(opened):
     option = getattr(socket, "SO_BINDTODEVICE", None)
     if option is None:
         return False
     try:
-        one.setsockopt(socket.SOL_SOCKET, option, _LOOPBACK + b"\0")
-        bound = one.getsockopt(socket.SOL_SOCKET, option, 16)
+        opened.setsockopt(socket.SOL_SOCKET, option, _LOOPBACK + b"\0")
+        bound = opened.getsockopt(socket.SOL_SOCKET, option, 16)
     except OSError:
         return False
     return bound.rstrip(b"\0") == _LOOPBACK
@@ -182,17 +138,12 @@ def _listening(port) -> Iterator[socket.socket]:
         try:
             if not os.readlink(f"{folder}/{descriptor}").startswith("socket:"):
                 continue
-            found = socket.socket(fileno=os.dup(int(descriptor)))
+            copy = socket.socket(fileno=os.dup(int(descriptor)))
         except OSError:
             continue
-        if _listens(found, port):
-            yield found
+        is_tcp = copy.family in (socket.AF_INET, socket.AF_INET6)
+        listens = is_tcp and copy.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
+        if listens and copy.getsockname()[1] == port:
+            yield copy
         else:
-            found.close()
-
-
-def _listens(one, port):
-    if one.family not in (socket.AF_INET, socket.AF_INET6):
-        return False
-    listens = one.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
-    return bool(listens) and one.getsockname()[1] == port
+            copy.close()

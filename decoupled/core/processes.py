@@ -1,8 +1,8 @@
-"""Processes: runs and ends commands, handles signals, and runs pools of workers.
+"""Commands that this process runs and ends, and a pool of workers.
 
-Workers end with the block that started them. They also end with the process that
-started them, even if it was killed. A terminal sends Ctrl-C to all processes: the
-workers ignore it, and the process that started them ends them.
+Both end with the process that started them, even if it was killed. A terminal sends
+Ctrl-C to all processes: commands and workers do not get it, and the process that
+started them passes it on or ends them.
 """
 
 import concurrent.futures
@@ -57,39 +57,28 @@ def start_apart(
     command: Sequence[str],
     environment: Mapping[str, str],
     stderr: IO | None = None,
-    begin: Callable[[], None] | None = None,
 ) -> subprocess.Popen:
     """Starts a process that does not get Ctrl-C from the terminal.
 
-    Args:
-      command: with its arguments. environment: all variables.
-      stderr: an open file for its stderr; by default the stderr of this process.
-      begin: called in the new process before the command.
+    On Linux it gets SIGTERM if this process is killed, so that it saves and ends
+    instead of running on in a folder that the next start needs.
     """
+    begin = None
+    if sys.platform == "linux":
+        library, parent = ctypes.CDLL(None), os.getpid()
+
+        def begin():
+            library.prctl(_PARENT_DEATH_SIGNAL, int(signal.SIGTERM), 0, 0, 0)
+            if os.getppid() != parent:
+                os.kill(os.getpid(), signal.SIGTERM)
+
     return subprocess.Popen(
         command,
-        env=environment,
+        env={**os.environ, **environment},
         start_new_session=True,
         stderr=stderr,
         preexec_fn=begin,
     )
-
-
-def _ended_with_this_process() -> Callable[[], None] | None:
-    """What a command calls to get SIGTERM if this process is killed; None elsewhere.
-
-    Only Linux can do it.
-    """
-    if sys.platform != "linux":
-        return None
-    library, parent = ctypes.CDLL(None), os.getpid()
-
-    def begin():
-        library.prctl(_PARENT_DEATH_SIGNAL, int(signal.SIGTERM), 0, 0, 0)
-        if os.getppid() != parent:
-            os.kill(os.getpid(), signal.SIGTERM)
-
-    return begin
 
 
 def end_all(running: Iterable[subprocess.Popen], grace: float) -> None:
@@ -113,17 +102,9 @@ def run_command(
 ) -> int:
     """Runs a command to its end; returns its exit code, as in `subprocess`.
 
-    If this process is killed, the command gets SIGTERM, so that it saves and ends
-    instead of running on in a folder that the next start needs.
-
-    Args:
-      command: with its arguments. environment: variables in addition to this process's.
-      stderr: an open file for its stderr; by default the stderr of this process.
-
     Raises:
-      Interrupted: Ctrl-C was pressed, and the command has ended. The message is the
-        name of the signal.
-      Terminated: SIGTERM or SIGHUP arrived, and the command has ended.
+      Interrupted, Terminated: Ctrl-C was pressed, or SIGTERM or SIGHUP arrived, and the
+        command has ended. The message is the name of the signal.
     """
     received, process = None, None
 
@@ -134,9 +115,8 @@ def run_command(
             process.send_signal(number)
 
     with handled(pass_on):
-        variables = {**os.environ, **(environment or {})}
-        begin = _ended_with_this_process()
-        process = start_apart(command, variables, stderr, begin)
+        process = start_apart(command, environment or {}, stderr)
+        # A signal that came before there was a process to pass it on to.
         if received is not None:
             process.send_signal(received)
         code = process.wait()
@@ -147,17 +127,16 @@ def run_command(
     return code
 
 
-def choose_workers(wanted: int, tasks: int, are_small: bool) -> int:
+def choose_workers(number: int, tasks: int, are_small: bool) -> int:
     """The number of processes for some tasks: at least 1, at most one per task.
 
     Args:
-      wanted: the user's number; 0 means one per core that this process may use.
-      are_small: whether starting processes takes longer than the tasks. Then `wanted` 0
-        means one process.
+      number: the user's; 0 means one per core that this process may use, or only one
+        where the tasks are so small that starting processes takes longer.
     """
-    if not wanted:
-        wanted = 1 if are_small else usable_cores()
-    return max(1, min(wanted, tasks))
+    if not number:
+        number = 1 if are_small else usable_cores()
+    return max(1, min(number, tasks))
 
 
 @contextlib.contextmanager
@@ -169,13 +148,8 @@ def started(
     If an error or Ctrl-C ends the block, the processes are killed. So `function` must
     leave its files in a state from which another start can resume.
 
-    Args:
-      function: importable by the processes, or a partial of such a function.
-      tasks: the arguments. Tasks and results pass through a pipe: keep them small.
-      workers: the number of processes. where: a folder or file that a message names.
-
     Raises:
-      UserError: a process was killed from outside.
+      UserError: a process was killed from outside; the message names `where`.
     """
     others = set(multiprocessing.active_children())
     executor = concurrent.futures.ProcessPoolExecutor(
@@ -186,7 +160,7 @@ def started(
         initargs=(function,),
     )
     try:
-        with _interrupts_held():
+        with _interrupts_delayed():
             futures = [executor.submit(_call, task) for task in tasks]
         yield futures
     except BaseException as error:
@@ -203,13 +177,13 @@ def started(
 
 
 @contextlib.contextmanager
-def _interrupts_held() -> Iterator[None]:
+def _interrupts_delayed():
     """Delays Ctrl-C to the end of the block; processes started there never get it."""
-    held = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
     finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, held)
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 # The function that a worker process calls with each task.

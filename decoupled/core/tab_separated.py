@@ -105,12 +105,12 @@ def _written_rows(text) -> list[Row] | None:
         first, in_quotes = at, text.startswith('"', at)
         if in_quotes:
             at = _after_quotes(text, at)
-            found = at and _SEPARATOR.match(text, at)
+            separator = at and _SEPARATOR.match(text, at)
         else:
-            found = _SEPARATOR.search(text, at)
-        if not found:
+            separator = _SEPARATOR.search(text, at)
+        if not separator:
             return None
-        cell, end, at = text[first : found.start()], found[0], found.end()
+        cell, end, at = text[first : separator.start()], separator[0], separator.end()
         if in_quotes:
             cell = cell[1:-1].replace('""', '"')
             alone = not (cell or cells) and end != "\t"

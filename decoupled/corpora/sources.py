@@ -108,7 +108,7 @@ class Source:
         [str, str, TextSettings, collections.Counter, int, int], Iterator[list[str]]
     ]
     splits: Callable[[TextSettings], bool]
-    needs: tuple[installed.Package, ...] = ()
+    needs: tuple[installed.NeededModule, ...] = ()
     rules: Callable[[], tuple[int, ...]] = tuple
     matches: Callable[[bytes], bool] = lambda head: False
 
@@ -419,7 +419,7 @@ SOURCES = (
         pattern=r"\.xml(-[\w-]+)?$",
         reads=read_dump,
         splits=lambda settings: True,
-        needs=(installed.Package("mwparserfromhell", purpose="MediaWiki dumps"),),
+        needs=(installed.NeededModule("mwparserfromhell", purpose="MediaWiki dumps"),),
         rules=_dump_rules,
     ),
     Source(
@@ -437,7 +437,7 @@ SOURCES = (
         pattern=r"\.parquet$",
         reads=read_parquet,
         splits=lambda settings: settings.split_json,
-        needs=(installed.Package("pyarrow", purpose="Parquet files"),),
+        needs=(installed.NeededModule("pyarrow", purpose="Parquet files"),),
     ),
     Source(
         # A sentence a line, an empty line between documents.

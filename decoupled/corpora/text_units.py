@@ -28,7 +28,7 @@ from decoupled.corpora.text_lines import normal_form
 # Increased when the same input gives other text or other files than before.
 RULES = 2
 DIGEST = np.dtype("<u8")
-_SPLITTER = installed.Package("sentencex", purpose="splitting text into sentences")
+_SPLITTER = installed.NeededModule("sentencex", purpose="splitting text into sentences")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -149,7 +149,9 @@ def _sources(paths: Iterable[str]) -> list[Source]:
     return [source for source in sources.SOURCES if source.name in used]
 
 
-def _packages(paths: Iterable[str], settings: TextSettings) -> list[installed.Package]:
+def _packages(
+    paths: Iterable[str], settings: TextSettings
+) -> list[installed.NeededModule]:
     used = _sources(paths)
     is_split = any(source.splits(settings) for source in used)
     needed = [package for source in used for package in source.needs]

@@ -25,13 +25,18 @@ from decoupled.core.errors import UserError, close_names
 # A limit for files that include others twice each, which multiply at every level.
 _MOST_FILES = 100
 _NO_MESH = "the serving encoder runs in one process; remove it and all of MeshConfig"
+_NO_OVERLAP = "linear CKA alone compares embeddings; remove this line"
 # Settings of earlier versions, and what takes their place.
 _REMOVED = {
     ("TrainingConfig", "softmax_block_size"): "logits are always computed as a whole; "
     "to save memory, split the vocabulary over the mesh (layout_rules), or set "
     "recompute_layers",
+    ("ParallelTextConfig", "translations"): "--source=aligned: reads a file for each "
+    "language, so the files choose the translations",
     ("retrieve", "mesh"): _NO_MESH,
     ("neighbours", "mesh"): _NO_MESH,
+    ("geometry", "neighbours"): _NO_OVERLAP,
+    ("geometry", "pieces"): _NO_OVERLAP,
 }
 _MISTAKES = (
     KeyError,

@@ -212,13 +212,10 @@ def _results(work_dir, model, seconds):
 
 def _translation(work_dir, model):
     """Accuracy by layer, the mean over languages and both directions, in percent."""
-    # Imported here: it loads TensorFlow, which this process needs only at the end.
-    from decoupled.analyses.neighbours import DIRECTIONS
-
     path = os.path.join(work_dir, "neighbours", "neighbours.json")
     measured = files.read_json(path)["models"][MODELS.index(model)]["languages"]
     return [
-        statistics.fmean(layer[way] for layer in layers for way in DIRECTIONS)
+        statistics.fmean(layer["mean"] for layer in layers)
         for layers in zip(*(entry["layers"] for entry in measured), strict=True)
     ]
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from decoupled.analyses.multi_parallel import best_layer
+from decoupled.analyses.neighbours import best_layer
 from decoupled.core import files
 from decoupled.model.parameters import finetuning_counts, pretraining_counts
 from decoupled.reports.results import PRETRAINING, Number, Row, settings_of
@@ -65,7 +65,7 @@ class Findings(NamedTuple):
     unigram_entropy: language -> nats per token of held-out text. shares: language ->
     its share of the training sequences.
     results: name of an analysis -> seed -> its JSON, for analyses without items
-    (geometry, spectrum) and for details.
+    (geometry) and for details.
     seconds: the sum over the data and all complete jobs. complete, jobs: the numbers of
     complete jobs and of all jobs.
     """

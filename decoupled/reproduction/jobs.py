@@ -275,7 +275,6 @@ def analyses(folders: Folders, pieces: int) -> dict[str, tuple[str, ...]]:
             f"--data_dir={folders.made('edges')}",
         )
     found["geometry"] = ("geometry", masking, f"--corpus_dir={folders.corpus}")
-    found["spectrum"] = ("spectrum",)
     words = folders.given("word_similarity")
     # With fewer pieces most words would be means of fragments.
     if words and pieces >= ENOUGH_PIECES:

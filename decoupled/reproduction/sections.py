@@ -152,8 +152,9 @@ def _anisotropy(model):
 
 
 def _spectrum(model):
-    for table in model["embeddings"]:
-        yield table["embedding"], table["centred"]["effective_rank"]
+    # Geometry of an earlier version has no embeddings.
+    for table in model.get("embeddings", ()):
+        yield table["embedding"], table["effective_rank"]
 
 
 def _similarity(model):
@@ -251,7 +252,7 @@ SECTIONS = (
         "Spectrum of the tables",
         "Effective rank (exponential of the entropy of the singular values, mean row "
         "taken away). Secondary.",
-        _of_models("spectrum", _spectrum),
+        _of_models("geometry", _spectrum),
     ),
     Section(
         "Table 8: word similarity",

@@ -139,9 +139,9 @@ class Cluster:
 
     def _check_devices(self, workers):
         with tf.Session(self.master, graph=tf.Graph()) as session:
-            found = {device.name for device in session.list_devices()}
+            available = {device.name for device in session.list_devices()}
         for device in self.devices:
-            if device.replace("/task:", "/replica:0/task:") not in found:
+            if device.replace("/task:", "/replica:0/task:") not in available:
                 task, _, name = device.partition("/task:")[2].partition("/device:")
                 raise UserError(
                     f"{workers[int(task)]}: has no {name}; start it with "
@@ -232,7 +232,7 @@ def start_server(
       UserError: the address cannot be used, or other hosts can reach the port and the
         user has not accepted it.
     """
-    own = process.workers[process.index]
+    address = process.workers[process.index]
     warning = ports.check_exposure(
         process.workers, process.index, process.accept_open_ports, accept
     )
@@ -248,13 +248,13 @@ def start_server(
         )
     except (tf.errors.OpError, RuntimeError) as error:
         raise UserError(
-            f"{own}: cannot serve this address; is it taken, or another host's? "
+            f"{address}: cannot serve this address; is it taken, or another host's? "
             f"({' '.join(str(error).split())})"
         ) from error
     if warning:
         say(f"warning: {warning}")
-    elif ports.is_loopback(own) and not _close_to_others(own):
-        raise UserError(f"{own}: cannot be bound to the loopback interface")
+    elif ports.is_loopback(address) and not _close_to_others(address):
+        raise UserError(f"{address}: cannot be bound to the loopback interface")
     server.start()
     return server
 

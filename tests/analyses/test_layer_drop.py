@@ -7,7 +7,7 @@ import pytest
 
 from decoupled.analyses import layer_drop
 from decoupled.core.errors import UserError
-from tests.analyses.tiny_runs import texts_of
+from tests.analyses.tiny_runs import show
 from tests.exports.models import model_config
 
 
@@ -142,18 +142,15 @@ def test_models_are_told_apart_by_what_differs(tmp_path):
 
 def test_what_is_shown(folders, tmp_path, capsys):
     result = layer_drop.measure(folders)
-    json.dumps(result, allow_nan=False)
-    layer_drop.show(result)
-    shown = capsys.readouterr().out
+    shown, drawn = show(layer_drop, result, tmp_path / "out", capsys)
     assert "67.00 ± 1.41" in shown
     assert shown.index("E_out 8") < shown.index("E_out 16")
-    _, svg = layer_drop.plot(result, str(tmp_path / "plot"))
-    assert {"E_out 8", "E_out 16", "xnli", "layers kept"} <= set(texts_of(svg))
+    assert {"E_out 8", "E_out 16", "xnli", "layers kept"} <= set(drawn)
     # One model has two runs. The title takes two lines.
     bars = (
         "Fine-tuned without the last layers; bars: standard deviation over 1 to 2 seeds"
     )
-    assert bars in " ".join(texts_of(svg))
+    assert bars in " ".join(drawn)
 
 
 def test_folders_that_cannot_be_used(folders, tmp_path):

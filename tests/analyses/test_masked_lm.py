@@ -19,7 +19,7 @@ from decoupled.core.errors import UserError
 from decoupled.data.masking import mask_in_rounds
 from decoupled.data.records_build import build_records
 from decoupled.runs.pretraining import run_pretraining
-from tests.analyses.tiny_runs import texts_of, write_finetuned_run, write_run
+from tests.analyses.tiny_runs import show, write_finetuned_run, write_run
 from tests.data.record_folders import flip_byte, make_records
 from tests.data.small_corpus import make_corpus, make_vocabulary
 from tests.exports.reference import Reference
@@ -321,21 +321,15 @@ def test_pre_training_samples_what_is_measured_here(corpus_records, tmp_path):
 
 
 def test_result_table_and_plot(result, tmp_path, capsys):
-    arrays = result["arrays"]
-    shown = {name: value for name, value in result.items() if name != "arrays"}
-    json.dumps(shown, allow_nan=False)
-    assert set(arrays) == {
+    assert set(result["arrays"]) == {
         f"{i}/{name}" for i in (0, 1) for name in ("loss", "correct", "predictions")
     }
-    assert shown["settings"]["masking"]["mask_token_rate"] == 1.0
-    masked_lm.show(shown)
-    printed = capsys.readouterr().out
-    assert "Held-out text, every token masked once" in printed
-    assert "100-999" in printed and "unigram entropy" in printed
-    _, svg = masked_lm.plot(shown, str(tmp_path / "plot"))
-    assert {"pretrained", "coupled", "word frequencies alone", "100-999"} <= set(
-        texts_of(svg)
-    )
+    assert result["settings"]["masking"]["mask_token_rate"] == 1.0
+    shown, drawn = show(masked_lm, result, tmp_path / "out", capsys)
+    assert "Held-out text, every token masked once" in shown
+    assert "100-999" in shown and "unigram entropy" in shown
+    names = {"pretrained", "coupled", "word frequencies alone", "100-999"}
+    assert names <= set(drawn)
 
 
 def test_too_few_positions(models, text):

@@ -1,7 +1,4 @@
-"""Which checkpoint is opened, by which name, and what is refused.
-
-Vectors of words are means of rows.
-"""
+"""Which checkpoint is opened, by which name, and what is refused."""
 
 import json
 import pathlib
@@ -13,10 +10,8 @@ import pytest
 from decoupled.analyses.models import (
     LayerEncoder,
     batches,
-    known_pieces,
     open_models,
     short_names,
-    word_vectors,
 )
 from decoupled.core.errors import UserError
 from decoupled.model.variables import OUTPUT_EMBEDDING, OUTPUT_FACTOR
@@ -159,28 +154,3 @@ def test_batches_hold_every_row_once_without_empty_columns():
     assert [batch["number"].tolist() for batch in found] == [[3, 1], [2, 4], [0]]
     assert [batch["input_mask"].shape for batch in found] == [(2, 2), (2, 4), (1, 5)]
     assert found[1]["input_word_ids"].tolist() == [[3, 3, 3, 0], [5, 5, 5, 5]]
-
-
-def test_a_words_vector_is_the_mean_of_its_pieces(pretrained_dir, vocabulary):
-    [model] = open_models([pretrained_dir])
-    vectors = word_vectors(model, ["password", "the", "the"])
-    assert list(vectors) == ["input", "output"]
-    for kind, width in (("input", 6), ("output", 10)):
-        table = model.embedding(kind)
-        assert table.shape == (48, width)
-        for word in ("password", "the"):
-            expected = table[vocabulary.encode(word)].mean(0)
-            np.testing.assert_allclose(vectors[kind][word], expected, rtol=1e-6)
-    # One of the words has several pieces.
-    assert len(vocabulary.encode("password")) > 1
-
-
-def test_a_coupled_model_has_one_table(coupled_dir):
-    [model] = open_models([coupled_dir])
-    assert list(word_vectors(model, ["page"])) == ["input"]
-
-
-def test_words_with_unknown_pieces_are_left_out(vocabulary, pretrained_dir):
-    assert list(known_pieces(vocabulary, ["page", "Ωmega", ""])) == ["page"]
-    [model] = open_models([pretrained_dir])
-    assert word_vectors(model, ["Ω"]) == {"input": {}, "output": {}}

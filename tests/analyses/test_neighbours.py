@@ -1,11 +1,15 @@
-"""Nearest-neighbour translation per layer, recomputed with scipy."""
+"""Nearest-neighbour translation by layer, recomputed with scipy."""
+
+import itertools
 
 import numpy as np
 import pytest
+from scipy.spatial import distance
 
 from decoupled.analyses import neighbours
 from decoupled.analyses.sentence_vectors import encode_texts
 from decoupled.core.errors import UserError
+from decoupled.metrics.neighbours import mean_interval, wilson_interval
 from tests.analyses.sentences import (
     ENGLISH,
     OTHERS,
@@ -13,11 +17,14 @@ from tests.analyses.sentences import (
     retrieval,
     write_trained_model,
 )
+from tests.analyses.tiny_runs import show
 
-# The paper's way (appendix A.9).
-PAPER = dict(pool_special_tokens=False, centre=True, scoring="euclidean")
-# Half of the sentences are their own translations.
-TRANSLATIONS = [*ENGLISH[:5], *OTHERS[:5]]
+PAPER = retrieval(pool_special_tokens=False, centre=True, scoring="euclidean")
+TEXTS = {
+    "en": ENGLISH,
+    "ti": [*ENGLISH[:4], *OTHERS],
+    "yo": [*OTHERS[:3], *ENGLISH[3:]],
+}
 
 
 @pytest.fixture(scope="module")
@@ -25,99 +32,196 @@ def model(tmp_path_factory):
     return write_trained_model(tmp_path_factory.mktemp("trained"))
 
 
-@pytest.fixture(scope="module")
-def parallel(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("parallel")
-    for name, lines in (("xx", TRANSLATIONS), ("en", ENGLISH)):
-        (folder / name).write_text("\n".join(lines) + "\n", encoding="utf-8")
-    return neighbours.ParallelFiles("xx", str(folder / "xx"), str(folder / "en"))
+def write_sentences(folder, texts):
+    folder.mkdir(parents=True, exist_ok=True)
+    for language, own in texts.items():
+        lines = (f"{name}\t{text}\n" for name, text in own)
+        (folder / f"{language}.tsv").write_text("".join(lines), encoding="utf-8")
+    return str(folder)
 
 
 @pytest.fixture(scope="module")
-def result(model, parallel):
-    return neighbours.measure([model], [parallel], 0, retrieval(**PAPER))
+def folder(tmp_path_factory):
+    """Ten sentences of three languages; each file has another order and one more."""
+    rows = {
+        language: [(f"v{number}", text) for number, text in enumerate(own)]
+        for language, own in TEXTS.items()
+    }
+    for place, (language, own) in enumerate(rows.items()):
+        own.insert(place, (f"{language} alone", "Nobody else has it."))
+    rows["yo"].reverse()
+    return write_sentences(tmp_path_factory.mktemp("corpus") / "test/sentences", rows)
 
 
-def test_mistakes_are_found_before_the_first_model_encodes(
-    model, parallel, monkeypatch, tmp_path
-):
-    def encode(*_):
-        raise AssertionError("encoded")
+@pytest.fixture(scope="module")
+def result(model, folder):
+    shared = neighbours.read_shared(folder, None, 0)
+    return neighbours.measure([open_model(model)], [shared], 0, PAPER)
 
-    monkeypatch.setattr(neighbours, "vectors_by_layer", encode)
-    settings = (0, retrieval(**PAPER))
-    with pytest.raises(UserError, match="no config.json"):
-        neighbours.measure([model, str(tmp_path)], [parallel], *settings)
-    missing = parallel._replace(target=str(tmp_path / "none"))
-    with pytest.raises(UserError, match="none"):
-        neighbours.measure([model], [parallel, missing], *settings)
+
+def test_sentences_of_all_languages_are_compared(result):
+    assert result["split"] == "test"
+    assert result["items"] == [f"v{number}" for number in range(10)]
+    assert [tuple(way) for way in result["directions"]] == list(
+        itertools.permutations(TEXTS, 2)
+    )
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    """Two files with the same sentences in two languages."""
+    folder = tmp_path_factory.mktemp("files")
+    for language in ("en", "ti"):
+        text = "\n".join(TEXTS[language]) + "\n"
+        (folder / f"ti-en.{language}").write_text(text, encoding="utf-8")
+    return str(folder)
+
+
+@pytest.fixture(scope="module")
+def of_files(model, files):
+    """The result for two files."""
+    [paths] = neighbours.find_files(files, None, None, None)
+    text = neighbours.read_files(paths, 0)
+    return neighbours.measure([open_model(model)], [text], 0, PAPER)
 
 
 def test_accuracy_is_that_of_the_nearest_after_the_translation_vector(
-    model, parallel, result
+    model, result, of_files
 ):
-    distance = pytest.importorskip("scipy.spatial.distance")
     encoder, vectors = open_model(model), np.zeros([3, 20, 8])
     for places, pooled in encode_texts(
-        encoder, [*TRANSLATIONS, *ENGLISH], range(3), retrieval(**PAPER)
+        encoder, [*TEXTS["en"], *TEXTS["ti"]], range(3), PAPER
     ):
         vectors[:, places] = list(pooled.values())
-    (entry,) = result["models"][0]["languages"]
-    assert [layer["layer"] for layer in entry["layers"]] == [0, 1, 2]
-    for layer in entry["layers"]:
-        source, target = np.split(vectors[layer["layer"]], 2)
+    (entry,) = of_files["models"][0]["languages"]
+    assert (entry["language"], entry["pairs"]) == ("ti", 10)
+    assert entry["directions"] == [["en", "ti"], ["ti", "en"]]
+    for number, layer in enumerate(entry["layers"]):
+        assert layer["layer"] == number
+        source, target = np.split(vectors[number], 2)
         moved = source + (target - source).mean(axis=0)
         distances = distance.cdist(moved, target)
-        places = np.arange(len(ENGLISH))
-        forward = 100 * np.mean(distances.argmin(axis=1) == places)
-        backward = 100 * np.mean(distances.argmin(axis=0) == places)
-        assert layer["forward"] == pytest.approx(forward)
-        assert layer["backward"] == pytest.approx(backward)
-        assert layer["forward_interval"][0] < forward <= layer["forward_interval"][1]
+        forward, backward = layer["directions"]
+        places = np.arange(10)
+        for way, axis in ((forward, 1), (backward, 0)):
+            expected = 100 * np.mean(distances.argmin(axis=axis) == places)
+            assert way["accuracy"] == pytest.approx(expected)
+            assert way["interval"][0] < expected <= way["interval"][1]
+        # The same two languages among all three.
+        shared = result["models"][0]["layers"][number]["directions"]
+        ways = [result["directions"].index(list(way)) for way in entry["directions"]]
+        assert [shared[way] for way in ways] == [forward, backward]
 
 
-def test_sentences_that_are_their_own_translations_are_found(model, parallel):
-    rows = neighbours.layer_accuracies(open_model(model), parallel, 5, retrieval())
-    assert [(row.pairs, row.forward, row.backward) for row in rows] == [
-        (5, 100, 100)
-    ] * 3
+def test_means_and_intervals_are_those_of_the_hits(result):
+    for layer, hits in zip(
+        result["models"][0]["layers"], result["arrays"]["0/hits"], strict=True
+    ):
+        assert layer["mean"] == pytest.approx(100 * hits.mean())
+        assert layer["interval"] == pytest.approx(mean_interval(100 * hits.mean(0)))
+        low, high = wilson_interval(int(hits[2].sum()), 10)
+        assert layer["directions"][2]["interval"] == pytest.approx(
+            (100 * low, 100 * high)
+        )
+
+
+def test_each_sentence_is_encoded_once(model, folder, monkeypatch):
+    seen = []
+    encode = neighbours.encode_texts
+
+    def counted(encoder, texts, *rest):
+        seen.extend(texts)
+        return encode(encoder, texts, *rest)
+
+    monkeypatch.setattr(neighbours, "encode_texts", counted)
+    shared = neighbours.read_shared(folder, None, 0)
+    neighbours.layer_hits(open_model(model), shared.texts, PAPER)
+    assert sorted(seen) == sorted({text for own in TEXTS.values() for text in own})
 
 
 def test_an_equal_sentence_elsewhere_is_right(model, tmp_path):
-    for name in ("a", "b"):
-        lines = [ENGLISH[0], ENGLISH[1], ENGLISH[0]]
-        (tmp_path / name).write_text("\n".join(lines), encoding="utf-8")
-    files = neighbours.ParallelFiles("xx", str(tmp_path / "a"), str(tmp_path / "b"))
-    rows = neighbours.layer_accuracies(open_model(model), files, 0, retrieval())
-    assert {row.forward for row in rows} == {100}
+    lines = [("a", ENGLISH[0]), ("b", ENGLISH[1]), ("c", ENGLISH[0])]
+    folder = write_sentences(tmp_path / "own", {"ti": lines, "yo": lines})
+    shared = neighbours.read_shared(folder, None, 0)
+    assert shared.about["split"] == "own"
+    hits = neighbours.layer_hits(open_model(model), shared.texts, retrieval())
+    assert hits.all()
 
 
-def test_table_and_plots(model, parallel, result, tmp_path, capsys):
-    pytest.importorskip("matplotlib")
-    neighbours.show(result)
-    shown = capsys.readouterr().out
-    layer = result["models"][0]["languages"][0]["layers"][0]
-    assert f"{layer['forward']:.1f} (" in shown
-    assert "among 10 pairs" in " ".join(shown.split())
-    both = {
-        **result,
-        "models": [*result["models"], {**result["models"][0], "name": "B"}],
-    }
-    paths = neighbours.plot(both, str(tmp_path / "two"))
-    assert paths == [str(tmp_path / "two.png"), str(tmp_path / "two.svg")]
-    svg = (tmp_path / "two.svg").read_text(encoding="utf-8")
-    for text in (
-        "xx: source to target",
-        "accuracy, %",
-        "layer (0: input embedding)",
-        "Nearest-neighbour translation; bands: 95% confidence intervals",
-        "B",
-    ):
-        assert f">{text}<" in svg
+def test_fewer_sentences_are_chosen_by_their_ids(tmp_path):
+    """From the whole text, and the same whatever else stands there."""
+    rows = [(f"{number:03d}", f"Text {number}.") for number in range(300)]
+    folder = write_sentences(tmp_path, {"ti": rows, "yo": rows})
+    shared = neighbours.read_shared(folder, None, 50)
+    assert len(shared.ids) == 50
+    assert shared.ids == sorted(shared.ids)
+    thirds = [sum(name[0] == digit for name in shared.ids) for digit in "012"]
+    assert min(thirds) >= 8
+    kept = [row for row in rows if row[0] in shared.ids[:30] or row[0] > "150"]
+    folder = write_sentences(tmp_path, {"yo": kept})
+    again = neighbours.read_shared(folder, ["yo", "ti"], 50)
+    assert set(shared.ids[:30]) <= set(again.ids)
+    assert again.texts["ti"] == again.texts["yo"]
 
 
-def test_files_that_do_not_belong_together(model, parallel, tmp_path):
+def test_the_best_layer_is_chosen_from_the_first_on():
+    def layers(*means):
+        return {"layers": [{"layer": n, "mean": mean} for n, mean in enumerate(means)]}
+
+    result = {"models": [layers(9, 1, 3, 2), layers(0, 5, 5), layers(7, 4)]}
+    assert neighbours.best_layer(result) == [2, 1, 1]
+
+
+@pytest.mark.parametrize(
+    "rows, languages, message",
+    [
+        ({"yo": [("a", "A.")]}, None, "1 languages; sentences are compared between"),
+        ({}, None, "0 languages"),
+        ({"yo": [("a", "A.")]}, ["sw"], r"--languages: no sw.tsv in .*; it has yo"),
+        (
+            {"yo": [("a", "A.")], "ti": [("b", "A.")]},
+            None,
+            "no id is in all of ti, yo; choose --languages",
+        ),
+        (
+            {"yo": [("a", "A."), ("a", "B.")], "ti": []},
+            None,
+            r"yo.tsv:2: the id 'a' stands twice",
+        ),
+        ({"yo": [("a", "A.\tB.")], "ti": []}, None, r"yo.tsv:1: not id, tab, text"),
+    ],
+)
+def test_folders_that_hold_no_such_sentences(tmp_path, rows, languages, message):
+    folder = write_sentences(tmp_path, rows)
+    with pytest.raises(UserError, match=message):
+        neighbours.read_shared(folder, languages, 0)
+
+
+def test_tables_and_plots(result, of_files, tmp_path, capsys):
+    shown, drawn = show(neighbours, result, tmp_path / "shared", capsys)
+    layer = result["models"][0]["layers"][1]
+    assert f"{layer['mean']:.1f} ({layer['interval'][0]:.1f}" in shown
+    assert "ti to en" in shown and "mean, test" in shown
+    assert "Nearest-neighbour translation, mean of all directions" in " ".join(drawn)
+    both = {**of_files, "models": [*of_files["models"], *of_files["models"]]}
+    both["models"][1] = {**both["models"][0], "name": "B"}
+    shown, drawn = show(neighbours, both, tmp_path / "files", capsys)
+    assert "en to ti" in shown
+    assert {"ti", "accuracy, %", "layer (0: input embedding)", "B"} <= set(drawn)
+
+
+def test_two_named_files_and_their_mistakes(files, tmp_path):
+    source = f"{files}/ti-en.en"
     (tmp_path / "short").write_text("One line.\n")
-    files = parallel._replace(target=str(tmp_path / "short"))
-    with pytest.raises(UserError, match="short .language xx.: 1 lines"):
-        neighbours.layer_accuracies(open_model(model), files, 0, retrieval())
+    [paths] = neighbours.find_files(None, None, source, str(tmp_path / "short"))
+    with pytest.raises(UserError, match="short .language target.: 1 lines"):
+        neighbours.read_files(paths, 0)
+    with pytest.raises(UserError, match="--languages: chooses files of --data_dir"):
+        neighbours.find_files(None, ["ti"], source, source)
+
+
+def test_too_few_positions_are_found_before_the_first_model_encodes(model, folder):
+    shared = neighbours.read_shared(folder, None, 0)
+    models = [open_model(model)]
+    with pytest.raises(UserError, match="RetrievalConfig.max_sequence_length: 999"):
+        neighbours.measure(models, [shared], 0, retrieval(max_sequence_length=999))

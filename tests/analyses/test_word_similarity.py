@@ -1,6 +1,5 @@
 """Word similarity: files, scores, planted orders, the picture, rank correlation."""
 
-import json
 import os
 
 import numpy as np
@@ -13,12 +12,13 @@ from decoupled.analyses.word_similarity import (
     WordPairs,
     correlate,
     find_sets,
-    interval,
+    known_pieces,
     read_pairs,
+    word_vectors,
 )
 from decoupled.core.errors import UserError
 from decoupled.model import variables as names
-from tests.analyses.tiny_runs import texts_of, write_run
+from tests.analyses.tiny_runs import show, write_run
 
 
 def write(path, text):
@@ -132,27 +132,23 @@ def test_against_scipy_on_a_random_model(vocabulary, pretrained_dir, tmp_path):
         assert entry["spearman"] == pytest.approx(expected, abs=1e-9)
 
 
-def test_words_that_the_vocabulary_lacks(pretrained_dir, tmp_path):
+def test_words_that_the_vocabulary_lacks(pretrained_dir, tmp_path, capsys):
     path = write(tmp_path / "greek.tsv", "Ω\tΨ\t1\nthe\tΩ\t2\n")
     result = word_similarity.measure(open_models([pretrained_dir]), [read_pairs(path)])
     entry = result["models"][0]["correlations"][0]
     assert (entry["covered"], entry["spearman"], entry["low"]) == (0, None, None)
-    word_similarity.plot(result, str(tmp_path / "plot"))
+    show(word_similarity, result, tmp_path / "out", capsys)
 
 
 def test_what_is_shown(planted, tmp_path, capsys):
-    json.dumps(planted, allow_nan=False)
-    word_similarity.show(planted)
-    shown = capsys.readouterr().out
+    shown, drawn = show(word_similarity, planted, tmp_path / "out", capsys)
     assert "100.0 / -100.0" in shown
     assert "85.7%" in shown
-    png, svg = word_similarity.plot(planted, str(tmp_path / "plot"))
-    assert os.path.getsize(png) > 1000
     title = "Word similarity by embeddings; bars: 95% confidence intervals"
-    expected = {"pairs", "planted", "input embedding", "output embedding"}
-    assert expected <= set(texts_of(svg))
+    expected = {"pairs, cosine", "planted", "input embedding", "output embedding"}
+    assert expected <= set(drawn)
     # The title may take two lines.
-    assert title in " ".join(texts_of(svg))
+    assert title in " ".join(drawn)
 
 
 def test_the_sets_of_table_8(data_dir):
@@ -167,20 +163,20 @@ def test_the_sets_of_table_8(data_dir):
 
 
 def test_what_has_one_value_has_no_correlation():
-    assert correlate(np.ones(9), np.arange(9)) == (None, None, None)
-    assert correlate(np.array([1.0]), np.array([2.0])) == (None, None, None)
+    nothing = {"spearman": None, "low": None, "high": None}
+    assert correlate(np.ones(9), np.arange(9)) == nothing
+    assert correlate(np.array([1.0]), np.array([2.0])) == nothing
 
 
 def test_interval_by_hand():
-    # rho 0: tanh(1.959964 / sqrt(100)).
-    assert interval(0.0, 103) == pytest.approx((-0.193525, 0.193525), abs=1e-6)
-    # rho 0.5: z = 0.549306, width 1.959964 * sqrt(1.125 / 25) = 0.415771.
-    assert interval(0.5, 28) == pytest.approx((0.132747, 0.746533), abs=1e-5)
-
-
-def test_interval_of_few_pairs_and_of_perfect_order():
-    assert interval(0.5, 3) == (None, None)
-    assert interval(1.0, 10) == (1.0, 1.0)
+    # 1 - 6 * 2 / (5 * 24) = 0.9; z = 1.472219, width 1.959964 * sqrt(1.405 / 2).
+    found = correlate(np.arange(5), np.array([0, 1, 2, 4, 3]))
+    assert found["spearman"] == pytest.approx(0.9)
+    assert found["low"] == pytest.approx(np.tanh(1.472219 - 1.642743), abs=1e-5)
+    assert found["high"] == pytest.approx(np.tanh(1.472219 + 1.642743), abs=1e-5)
+    # Three pairs are too few, and a perfect order has no width.
+    assert correlate(np.arange(3), np.arange(3))["low"] is None
+    assert correlate(np.arange(9), np.arange(9))["low"] == pytest.approx(1)
 
 
 def test_intervals_hold_the_truth_in_95_of_100_samples():
@@ -192,7 +188,7 @@ def test_intervals_hold_the_truth_in_95_of_100_samples():
         first, noise = generator.normal(size=[2, 60])
         second = true_pearson * first + np.sqrt(1 - true_pearson**2) * noise
         found = correlate(first, second)
-        held += found.low <= truth <= found.high
+        held += found["low"] <= truth <= found["high"]
     assert 930 <= held <= 970
 
 
@@ -215,3 +211,28 @@ def test_a_long_line_is_not_repeated(tmp_path):
     with pytest.raises(UserError, match="is not word, word, score") as caught:
         read_pairs(path)
     assert len(str(caught.value)) < len(path) + 150 and str(caught.value).isprintable()
+
+
+def test_a_words_vector_is_the_mean_of_its_pieces(pretrained_dir, vocabulary):
+    [model] = open_models([pretrained_dir])
+    vectors = word_vectors(model, ["password", "the", "the"])
+    assert list(vectors) == ["input", "output"]
+    for kind, width in (("input", 6), ("output", 10)):
+        table = model.embedding(kind)
+        assert table.shape == (48, width)
+        for word in ("password", "the"):
+            expected = table[vocabulary.encode(word)].mean(0)
+            np.testing.assert_allclose(vectors[kind][word], expected, rtol=1e-6)
+    # One of the words has several pieces.
+    assert len(vocabulary.encode("password")) > 1
+
+
+def test_a_coupled_model_has_one_table(coupled_dir):
+    [model] = open_models([coupled_dir])
+    assert list(word_vectors(model, ["page"])) == ["input"]
+
+
+def test_words_with_unknown_pieces_are_left_out(vocabulary, pretrained_dir):
+    assert list(known_pieces(vocabulary, ["page", "Ωmega", ""])) == ["page"]
+    [model] = open_models([pretrained_dir])
+    assert word_vectors(model, ["Ω"]) == {"input": {}, "output": {}}

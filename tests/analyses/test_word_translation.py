@@ -12,7 +12,7 @@ from decoupled.core.errors import UserError
 from decoupled.metrics.neighbours import mean_interval
 from tests.analyses.sentences import write_trained_model
 from tests.analyses.test_translated_pieces import SETTINGS
-from tests.analyses.tiny_runs import texts_of, write_finetuned_run, write_run
+from tests.analyses.tiny_runs import show, write_finetuned_run, write_run
 
 
 def translated(pairs, first, second, languages=("ti", "yo")):
@@ -165,16 +165,12 @@ def test_models_of_two_vocabularies_are_refused(pretrained_dir, tmp_path):
 
 
 def test_tables_and_plots(found_pieces, pretrained_dir, coupled_dir, tmp_path, capsys):
-    pytest.importorskip("matplotlib")
     result = word_translation.measure(
         open_models([pretrained_dir, coupled_dir]), CORPUS, SETTINGS
     )
-    word_translation.show(result)
-    shown = capsys.readouterr().out
+    shown, drawn = show(word_translation, result, tmp_path / "out", capsys)
     assert "MRR x 100 (95% interval) of 3 pairs" in shown
     entry = result["models"][0]["embeddings"][0]
     assert f"{entry['mrr']:.1f} (" in shown
-    paths = word_translation.plot(result, str(tmp_path / "plot"))
-    assert {"input embedding", "output embedding", "cosine", "MRR x 100"} <= set(
-        texts_of(paths[1])
-    )
+    names = {"input embedding", "output embedding", "cosine", "MRR x 100"}
+    assert names <= set(drawn)

@@ -1,7 +1,10 @@
-"""Folders of runs with tiny random models, and what plots show."""
+"""Folders of runs with tiny random models, and what analyses show and write."""
 
+import json
+import os
 import re
 
+from decoupled.analyses import output
 from decoupled.configs import MaskingConfig
 from tests.exports.models import (
     finetuned_weights,
@@ -50,3 +53,15 @@ def texts_of(svg):
     """All words of a picture."""
     with open(svg, encoding="utf-8") as file:
         return re.findall(r"<text [^>]*>([^<]+)</text>", file.read())
+
+
+def show(module, result, folder, capsys):
+    """Writes a result to a folder; returns its tables as one line, and its picture."""
+    folder.mkdir()
+    output.write(str(folder), result, module.tables, module.picture)
+    stem = os.path.join(folder, result["analysis"])
+    with open(f"{stem}.json", encoding="utf-8") as file:
+        assert "arrays" not in json.load(file)
+    assert os.path.exists(f"{stem}.items.npz") == ("arrays" in result)
+    assert os.path.getsize(f"{stem}.png") > 1000
+    return " ".join(capsys.readouterr().out.split()), texts_of(f"{stem}.svg")

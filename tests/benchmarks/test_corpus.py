@@ -1,11 +1,11 @@
 """The table of dump readers from numbers typed in, and quick runs of the workers."""
 
 import os
-import sys
 
 import pytest
 
-from benchmarks import command, corpus, results
+from benchmarks import corpus, peers, results
+from benchmarks.__main__ import main
 from benchmarks.workers import leftovers
 from tests.benchmarks.toys import comparison, measured
 
@@ -27,11 +27,6 @@ def test_table():
     ]  # fmt: skip
 
 
-def test_what_was_skipped_says_why():
-    (table,) = corpus.tables([comparison("dump x8", skipped="too little memory")])
-    assert table.rows == [["dump x8", "too little memory", "", "", "", "", ""]]
-
-
 @pytest.mark.parametrize(
     "text, expected",
     [
@@ -44,16 +39,15 @@ def test_leftovers_are_counted(text, expected):
     assert leftovers.count(text) == expected
 
 
-def run(monkeypatch, folder):
-    monkeypatch.setattr(sys, "argv", ["corpus", "--quick", f"--results_dir={folder}"])
-    corpus.main()
+def run(folder):
+    main(["corpus", "--quick", f"--results_dir={folder}"])
     return results.read(folder / "corpus.json")[0].workers
 
 
 @pytest.mark.slow
 def test_a_quick_run_of_our_worker(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(corpus, "peer_workers", lambda case: [])
-    (ours,) = run(monkeypatch, tmp_path)
+    (ours,) = run(tmp_path)
     assert ours.case["pages"] == 30
     # Every step reads what the count of characters has seen.
     assert {chunk.loss for chunk in ours.rounds} == {ours.rounds[0].loss}
@@ -66,9 +60,9 @@ def test_a_quick_run_of_our_worker(tmp_path, monkeypatch, capsys):
 @pytest.mark.skipif(not PEERS, reason="no interpreter with gensim and wikiextractor")
 def test_a_quick_run_with_the_peers(tmp_path, monkeypatch):
     monkeypatch.setattr(
-        command, "PEERS", {**command.PEERS, "corpus": ("DECOUPLED_CORPUS_PYTHON", "")}
+        peers, "PEERS", {**peers.PEERS, "corpus": ("DECOUPLED_CORPUS_PYTHON", "")}
     )
-    workers = run(monkeypatch, tmp_path)
+    workers = run(tmp_path)
     assert [worker.name for worker in workers] == [
         "decoupled", "gensim", "wikiextractor 1", "wikiextractor 2",
     ]  # fmt: skip

@@ -16,24 +16,6 @@ def test_workers_take_turns_round_by_round(tmp_path):
     assert log.read_text().split() == ["a", "a", "b", "b"] * 3
 
 
-def test_workers_that_do_not_fit_together_are_started_anew_for_each_turn(tmp_path):
-    log = tmp_path / "log"
-    workers = [toy("a", log=str(log)), toy("b", log=str(log))]
-    found = interleave(workers, 2, steps=1, description="toys", together=False)
-    # Two steps of warm-up in each turn, and one that is measured.
-    assert log.read_text().split() == (["a"] * 3 + ["b"] * 3) * 2
-    for worker in found:
-        assert [chunk.loss for chunk in worker.rounds] == [2.0, 2.0]
-        assert worker.peak_resident >= max(c.resident for c in worker.rounds)
-    assert all(worker._process.poll() == 0 for worker in workers)
-
-
-def test_a_worker_that_fails_in_its_turn_is_named():
-    workers = [toy("good"), toy("bad", fail="step")]
-    with pytest.raises(UserError, match="^bad: worker ended with code 1"):
-        interleave(workers, 2, 1, "toys", together=False)
-
-
 def test_what_is_measured():
     slow, fast = interleave(
         [toy("slow", seconds=0.02), toy("fast", steps=5)], 2, 3, "toys"

@@ -1,6 +1,7 @@
 """The file of a suite: written after each comparison, resumed, never half written."""
 
 import json
+import subprocess
 
 import pytest
 
@@ -20,7 +21,7 @@ def path(tmp_path):
 def commit(monkeypatch):
     """The commit of the checkout, as a list of one."""
     current = ["0123456789"]
-    monkeypatch.setattr(results.machine, "commit", lambda: current[0])
+    monkeypatch.setattr(results, "commit", lambda: current[0])
     return current
 
 
@@ -38,62 +39,69 @@ def test_everything_is_read_back(path):
 
 def test_what_is_gone_tomorrow_is_not_recorded(path, tmp_path, monkeypatch):
     monkeypatch.setattr(
-        results.sys, "argv", ["toys", "--quick", f"--results_dir={tmp_path}"]
+        results.sys, "argv", ["benchmarks", "--quick", f"--results_dir={tmp_path}"]
     )
     worker = toy("a")
     worker.case["path"] = str(tmp_path / "run" / "dump.xml")
     worker.case["words"] = [f"{tmp_path}/bin/python", f"--data_dir={tmp_path}/data"]
-    Results(path, "toys", resume=False).measure("one", lambda: [worker], 1, 1)
+    Results(path, "toys").measure("one", lambda: [worker], 1, 1)
     (read,) = results.read(path)
     assert read.worker("a").case["path"] == "dump.xml"
     assert read.worker("a").case["words"] == ["python", "--data_dir=data"]
-    assert read.command == "python -m benchmarks.toys --quick"
+    assert read.command == "python -m benchmarks --quick"
 
 
 def test_a_comparison_is_written_as_soon_as_it_is_measured(path):
-    suite = Results(path, "toys", resume=False)
+    suite = Results(path, "toys")
     suite.measure("one", lambda: [toy("a")], rounds=2, steps=1)
     (read,) = results.read(path)
     assert read.title == "one"
     assert [len(chunk.seconds) for chunk in read.worker("a").rounds] == [1, 1]
     assert read.commit == "0123456789"
     assert read.machine["cores"] >= 1
-    assert read.command.startswith("python -m benchmarks.toys")
+    assert read.command.startswith("python -m benchmarks")
     with pytest.raises(UserError):
         suite.measure("two", lambda: [toy("a", fail="step")], rounds=1, steps=1)
     assert [c.title for c in results.read(path)] == ["one"]
 
 
-def not_measured():
-    raise AssertionError("measured again")
-
-
-def test_resume_keeps_what_this_commit_measured(path, commit, capsys):
-    results.write(path, "toys", [comparison("one"), comparison("old", commit="abc")])
-    suite = Results(path, "toys", resume=True)
-    suite.measure("one", not_measured, 1, 1)
-    assert "toys: one: kept" in capsys.readouterr().out
-    suite.measure("old", lambda: [toy("a")], 1, 1)
-    assert [(c.title, c.commit) for c in suite.comparisons()] == [
-        ("one", "0123456789"),
-        ("old", "0123456789"),
-    ]
-
-
-def test_without_resume_everything_is_measured_anew(path):
+def test_what_is_measured_again_takes_the_place_of_the_earlier(path):
     results.write(path, "toys", [comparison("one"), comparison("two")])
-    suite = Results(path, "toys", resume=False)
-    suite.measure("one", lambda: [toy("a")], 1, 1)
+    Results(path, "toys").measure("one", lambda: [toy("a")], 1, 1)
     first, second = results.read(path)
     assert first.worker("a").name == "a"
     assert second == comparison("two")
+
+
+def test_the_commit_is_that_of_the_code(tmp_path, monkeypatch):
+    monkeypatch.undo()
+    monkeypatch.setattr(results, "ROOT", tmp_path)
+    assert results.commit() is None
+
+    def git(*arguments):
+        identity = ["-c", "user.name=a", "-c", "user.email=a@b"]
+        command = ["git", "-C", str(tmp_path), *identity, *arguments]
+        subprocess.run(command, check=True, capture_output=True)
+
+    git("init")
+    (tmp_path / "code.py").write_text("")
+    git("add", ".")
+    git("commit", "-m", "first")
+    before = results.commit()
+    assert len(before) == 10
+    for name in ("benchmarks/results/a.json", "docs/performance.md"):
+        (tmp_path / name).parent.mkdir(parents=True)
+        (tmp_path / name).write_text("")
+    assert results.commit() == before
+    (tmp_path / "code.py").write_text("changed")
+    assert results.commit() == before + "+"
 
 
 def test_what_cannot_be_measured_here_is_skipped_with_its_reason(path, capsys):
     def make_workers():
         raise Skip("needs 32 GB")
 
-    suite = Results(path, "toys", resume=False)
+    suite = Results(path, "toys")
     suite.measure("one", make_workers, 1, 1)
     suite.measure("two", lambda: [toy("a", fail="killed")], 1, 1)
     first, second = results.read(path)
@@ -114,4 +122,4 @@ def test_a_file_of_something_else(path, content, reason):
     path.parent.mkdir()
     path.write_text(content)
     with pytest.raises(UserError, match=f"toys.json: {reason}"):
-        Results(path, "toys", resume=False)
+        Results(path, "toys")

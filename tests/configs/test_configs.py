@@ -70,7 +70,6 @@ GOOD = {
         max_pairs=1000,
         max_train_examples=4000,
         max_test_examples=1000,
-        translations={"pt": "a"},
     ),
     configs.OptimizerConfig: dict(
         name="adamw",
@@ -259,7 +258,6 @@ REFUSED = [
     ("ParallelTextConfig", dict(max_pairs=0), "max_pairs"),
     ("ParallelTextConfig", dict(max_train_examples=0), "max_train_examples"),
     ("ParallelTextConfig", dict(max_test_examples=0), "max_test_examples"),
-    ("ParallelTextConfig", dict(translations={"pt": 1}), "translations"),
     ("OptimizerConfig", dict(beta1=1.0), "beta1"),
     ("OptimizerConfig", dict(beta2=1.0), "beta2"),
     ("OptimizerConfig", dict(epsilon=0.0), "epsilon"),

@@ -149,7 +149,7 @@ def test_a_full_disk_takes_the_name_of_the_holder_and_not_the_lock(
     def nothing():
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(locks, "_own_description", nothing)
+    monkeypatch.setattr(locks, "_description", nothing)
     with locks.hold(str(tmp_path)):
         monkeypatch.undo()
         assert "another process writes here" in refusal(tmp_path)

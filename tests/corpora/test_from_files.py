@@ -22,7 +22,7 @@ from decoupled.core.errors import UserError
 from decoupled.corpora import corpus_writer, from_files, sources, text_units
 from decoupled.corpora.build import build
 from decoupled.corpora.corpus import Corpus
-from decoupled.corpora.from_files import find_inputs
+from decoupled.corpora.input_files import find_inputs
 from decoupled.corpora.runners import Runner
 from tests.corpora.no_beam import run_without_beam
 
@@ -474,8 +474,15 @@ def test_a_full_disk_is_told_and_leaves_nothing_that_looks_complete(
     assert tree(tmp_path / "c") == tree(tmp_path / "whole")
 
 
-@pytest.mark.parametrize("at", ["find_duplicates", "clean_up", "unique_unit"])
-def test_what_a_later_step_left_is_used(inputs, tmp_path, monkeypatch, at):
+@pytest.mark.parametrize(
+    "module, at",
+    [
+        (from_files, "find_duplicates"),
+        (from_files, "unique_unit"),
+        (corpus_writer, "clean_up"),
+    ],
+)
+def test_what_a_later_step_left_is_used(inputs, tmp_path, monkeypatch, module, at):
     (tmp_path / "in/sw.txt").write_text("Habari.\n\nNdiyo.\n\nSawa.\n\nHabari.\n")
     make(inputs, tmp_path / "whole")
 
@@ -483,7 +490,7 @@ def test_what_a_later_step_left_is_used(inputs, tmp_path, monkeypatch, at):
         raise SystemError("killed")
 
     with monkeypatch.context() as patch:
-        patch.setattr(from_files, at, killed)
+        patch.setattr(module, at, killed)
         with pytest.raises(SystemError):
             make(inputs, tmp_path / "c")
     monkeypatch.setattr(text_units, "read_unit", killed)

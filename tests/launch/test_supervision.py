@@ -13,26 +13,45 @@ import pytest
 from decoupled.core import files
 from decoupled.core.errors import Interrupted, Terminated, UserError
 from decoupled.launch.supervision import (
-    Group,
+    Member,
     Step,
-    Supervisor,
-    cluster_variable,
-    free_ports,
+    free_addresses,
     gpu_shares,
-    local_group,
+    members,
     run_step,
     seconds_of_steps,
+    supervise,
 )
+
+VISIBLE = "CUDA_VISIBLE_DEVICES"
+
+
+def python(code):
+    return [sys.executable, "-c", code]
+
+
+FOREVER = python("import time; time.sleep(60)")
+
+
+def signal_when(ready, number):
+    """Sends this process a signal as soon as a file is there."""
+
+    def send():
+        while not ready.exists():
+            time.sleep(0.01)
+        os.kill(os.getpid(), number)
+
+    threading.Thread(target=send).start()
 
 
 @pytest.mark.parametrize(
-    "name, raised, told",
+    "name, raised, message",
     [
         ("SIGINT", Interrupted, "^Ctrl-C: ended in step records$"),
         ("SIGTERM", Terminated, "^SIGTERM: ended in step records; run the same comm"),
     ],
 )
-def test_a_signal_reaches_a_step_and_is_waited_for(tmp_path, name, raised, told):
+def test_a_signal_reaches_a_step_and_is_waited_for(tmp_path, name, raised, message):
     """A child of `subprocess.run` is killed a quarter of a second after Ctrl-C."""
     ready, saved = tmp_path / "ready", tmp_path / "saved"
     number = getattr(signal, name)
@@ -48,7 +67,7 @@ def test_a_signal_reaches_a_step_and_is_waited_for(tmp_path, name, raised, told)
         "time.sleep(60)"
     )
     signal_when(ready, number)
-    with pytest.raises(raised, match=told):
+    with pytest.raises(raised, match=message):
         run_step(str(tmp_path), Step("", "records", step))
     # Ctrl-C of the terminal comes to the group of the demo, and so only once.
     assert int(saved.read_text()) != os.getpgid(0)
@@ -56,58 +75,42 @@ def test_a_signal_reaches_a_step_and_is_waited_for(tmp_path, name, raised, told)
     assert not (tmp_path / "seconds.json").exists()
 
 
-def test_a_step_that_fails_is_named(tmp_path):
-    with pytest.raises(UserError, match="broken: ended with code 3, see above; mend"):
-        run_step(str(tmp_path), Step("", "broken", python("raise SystemExit(3)")))
-    assert not (tmp_path / "seconds.json").exists()
-
-
-def test_seconds_of_a_step_are_those_of_its_first_full_run(tmp_path):
-    run_step(str(tmp_path), Step("", "quick", python("pass")))
-    files.write_json(str(tmp_path / "seconds.json"), {"quick": 99.0})
-    run_step(str(tmp_path), Step("", "quick", python("pass")))
-    assert files.read_json(str(tmp_path / "seconds.json")) == {"quick": 99.0}
-
-
-def test_a_step_is_shown_as_a_command_of_a_shell(tmp_path, capsys):
+def test_steps_are_shown_and_their_first_full_runs_are_timed(tmp_path, capsys):
     run_step(str(tmp_path), Step("[1/2] nothing", "quick", ["true", "a b"]))
     assert capsys.readouterr().out == "\n[1/2] nothing\n$ true 'a b'\n"
     assert list(seconds_of_steps(str(tmp_path))) == ["quick"]
-    run_step(str(tmp_path), Step("", "silent", ["true"]))
+    files.write_json(str(tmp_path / "seconds.json"), {"quick": 99.0})
+    run_step(str(tmp_path), Step("", "quick", ["true"]))
     assert capsys.readouterr().out == ""
+    assert seconds_of_steps(str(tmp_path)) == {"quick": 99.0}
 
 
 @pytest.mark.parametrize("code, shown", [(0, ""), (3, "a line\n")])
-def test_a_quiet_step_prints_its_errors_where_it_fails(tmp_path, capfd, code, shown):
+def test_a_step_that_fails_is_named_with_its_errors(tmp_path, capfd, code, shown):
     write = python(f"import sys; sys.stderr.write('a line\\n'); sys.exit({code})")
-    with contextlib.suppress(UserError):
+    message = "quiet: ended with code 3, see above; mend"
+    with pytest.raises(UserError, match=message) if code else contextlib.nullcontext():
         run_step(str(tmp_path), Step("speaks", "quiet", write, quiet=True))
     assert capfd.readouterr().err == shown
+    assert (tmp_path / "seconds.json").exists() == (code == 0)
 
 
-VISIBLE = "CUDA_VISIBLE_DEVICES"
-FOREVER = [sys.executable, "-c", "import time; time.sleep(60)"]
+def run(starts, max_restarts=3):
+    """Supervises starts one after the other; (exit code, lines, starts left)."""
+    lines, left = [], list(starts)
+    code = supervise(lambda: left.pop(0), max_restarts, lines.append)
+    return code, lines, left
 
 
-def python(code):
-    return [sys.executable, "-c", code]
-
-
-def supervise(groups, max_restarts=3):
-    """Runs groups one after the other; (exit code, lines, groups left)."""
-    lines, left = [], list(groups)
-    supervisor = Supervisor(lambda: left.pop(0), max_restarts, lines.append)
-    return supervisor.run(), lines, left
-
-
-def group(driver, *workers):
-    return Group(driver, workers, {})
+def start(driver, *workers):
+    named = {f"worker {n}": words for n, words in enumerate(workers, start=1)}
+    return [Member(*each, {}) for each in {**named, "driver": driver}.items()]
 
 
 @pytest.mark.parametrize("code", [0, 1, 2, 143])
 def test_a_driver_that_ends_by_itself_ends_the_run(code):
-    groups = [group(python(f"raise SystemExit({code})"), FOREVER)] * 2
-    assert supervise(groups) == (code, [], groups[1:])
+    starts = [start(python(f"raise SystemExit({code})"), FOREVER)] * 2
+    assert run(starts) == (code, [], starts[1:])
 
 
 def test_a_lost_worker_restarts_everybody(tmp_path):
@@ -120,15 +123,15 @@ def test_a_lost_worker_restarts_everybody(tmp_path):
         f"import os, signal, time\nwhile not os.path.exists({str(mark)!r}):\n"
         "    time.sleep(0.01)\nos.kill(os.getpid(), signal.SIGKILL)"
     )
-    code, lines, left = supervise([group(driver, waits), group(driver, FOREVER)])
+    code, lines, left = run([start(driver, waits), start(driver, FOREVER)])
     assert (code, left) == (0, [])
     assert lines == ["worker 1 was killed by SIGKILL; restart 1 of 3 in 0.5 s"]
 
 
 def test_a_driver_that_lost_its_worker_or_was_killed_is_restarted():
     killed = python("import os; os.kill(os.getpid(), 9)")
-    groups = [group(python("raise SystemExit(75)")), group(killed), group(python(""))]
-    code, lines, left = supervise(groups)
+    starts = [start(python("raise SystemExit(75)")), start(killed), start(python(""))]
+    code, lines, left = run(starts)
     assert (code, left) == (0, [])
     assert lines == [
         "driver ended with code 75; restart 1 of 3 in 0.5 s",
@@ -136,31 +139,19 @@ def test_a_driver_that_lost_its_worker_or_was_killed_is_restarted():
     ]
 
 
-def test_it_gives_up():
-    groups = [group(python("raise SystemExit(75)"))] * 3
-    code, lines, left = supervise(groups, max_restarts=1)
-    assert (code, len(left)) == (75, 1)
-    assert lines[-1] == "driver ended with code 75; gave up after 1 restarts"
-
-
-def test_a_worker_alone_is_kept_running(tmp_path):
+def test_it_gives_up_also_where_the_driver_is_on_another_host(tmp_path):
     path = tmp_path / "starts"
     worker = python(f"open({str(path)!r}, 'a').write('x')")
-    code, lines, _ = supervise([Group(None, [worker], {})] * 2, max_restarts=1)
-    assert code == 75
+    starts = [[Member("worker 1", worker, {})]] * 3
+    assert run(starts, max_restarts=1) == (
+        75,
+        [
+            "worker 1 ended with code 0; restart 1 of 1 in 0.5 s",
+            "worker 1 ended with code 0; gave up after 1 restarts",
+        ],
+        starts[2:],
+    )
     assert path.read_text() == "xx"
-    assert lines[0] == "worker 1 ended with code 0; restart 1 of 1 in 0.5 s"
-
-
-def signal_when(ready, number):
-    """Sends this process a signal as soon as a file is there."""
-
-    def send():
-        while not ready.exists():
-            time.sleep(0.01)
-        os.kill(os.getpid(), number)
-
-    threading.Thread(target=send).start()
 
 
 @pytest.mark.parametrize("name", ["SIGTERM", "SIGINT"])
@@ -175,7 +166,7 @@ def test_a_signal_reaches_the_driver_which_may_save(tmp_path, name):
         "time.sleep(60)"
     )
     signal_when(ready, number)
-    assert supervise([group(driver, FOREVER)]) == (99, [], [])
+    assert run([start(driver, FOREVER)]) == (99, [], [])
     assert signal.getsignal(number) == before
 
 
@@ -184,37 +175,47 @@ def test_ctrl_c_of_the_terminal_comes_to_the_driver_through_the_supervisor_alone
 ):
     """So that it comes once, and workers live until the driver has saved."""
     seen = tmp_path / "seen"
-    own = "import os, sys; own = os.getpgid(0) == os.getpid()\n"
-    worker = python(f"{own}import time\nif not own: sys.exit(3)\ntime.sleep(60)")
-    driver = python(f"{own}open({str(seen)!r}, 'w').write(str(own))")
-    assert supervise([group(driver, worker)])[0] == 0
+    leads = "import os, sys; leads = os.getpgid(0) == os.getpid()\n"
+    worker = python(f"{leads}import time\nif not leads: sys.exit(3)\ntime.sleep(60)")
+    driver = python(f"{leads}open({str(seen)!r}, 'w').write(str(leads))")
+    assert run([start(driver, worker)])[0] == 0
     assert seen.read_text() == "True"
 
 
 def test_a_signal_between_two_starts_ends_the_run():
-    groups, lines = [group(python("raise SystemExit(75)"))], []
+    starts, lines = [start(python("raise SystemExit(75)"))], []
 
     def say(line):
         lines.append(line)
         os.kill(os.getpid(), signal.SIGTERM)
 
-    assert Supervisor(lambda: groups.pop(), 3, say).run() == 75
+    assert supervise(starts.pop, 3, say) == 75
     assert lines == ["driver ended with code 75; restart 1 of 3 in 0.5 s"]
 
 
-def test_commands_of_a_local_group():
-    made = local_group(["decoupled", "pretrain", "--mode=train"], 3, 2)
-    assert made.driver == [
-        sys.executable, "-m", "decoupled", "pretrain", "--mode=train"
-    ]  # fmt: skip
-    variable = json.loads(made.environment["TF_CONFIG"])
-    addresses = variable["cluster"]["worker"]
+def test_processes_of_one_host():
+    command = ["decoupled", "pretrain", "--mode=train"]
+    addresses = free_addresses(3)
     assert len(set(addresses)) == 3
+    gpus = ["6", "7", "8"]
+    *workers, driver = members(command, addresses, range(3), 2, False, gpus)
+    assert driver.command == [sys.executable, "-m", *command]
+    assert driver.environment[VISIBLE] == "6"
+    variable = json.loads(driver.environment["TF_CONFIG"])
+    assert variable["cluster"]["worker"] == addresses
     assert variable["task"] == {"type": "worker", "index": 0}
-    for index, worker in enumerate(made.workers, start=1):
-        assert f"--workers={','.join(addresses)}" in worker
-        assert f"--index={index}" in worker and "--devices=2" in worker
-        assert "--ends_with_parent" in worker
+    for index, (_, words, variables) in enumerate(workers, start=1):
+        assert f"--workers={','.join(addresses)}" in words
+        assert f"--index={index}" in words and "--devices=2" in words
+        assert "--ends_with_parent" in words
+        assert variables == {VISIBLE: gpus[index]}
+
+
+def test_the_processes_are_told_which_ports_the_user_accepted():
+    *_, worker, driver = members(["bash", "run.sh"], ["a:1", "b:2"], [0, 1], 1, True)
+    assert driver.command == ["bash", "run.sh"]
+    assert json.loads(driver.environment["TF_CONFIG"])["accept_open_ports"] is True
+    assert "--accept_open_ports" in worker.command
 
 
 @pytest.mark.parametrize(
@@ -243,23 +244,17 @@ def test_fewer_gpus_than_processes_are_refused(gpus, visible):
 
 
 def test_each_process_sees_its_own_gpus(tmp_path, monkeypatch):
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "7,8,9")
+    monkeypatch.setenv(VISIBLE, "7,8,9")
 
     def writes(name):
         code = f"open({str(tmp_path / name)!r}, 'w').write(os.environ[{VISIBLE!r}])"
-        return python(f"import os; {code}")
+        return f"import os, time; {code}"
 
     waits = f"while not os.path.exists({str(tmp_path / 'worker')!r}): time.sleep(0.01)"
-    driver = python(f"import os, time\n{waits}\n{writes('driver')[-1]}")
-    worker = python(f"{writes('worker')[-1]}; import time; time.sleep(60)")
-    code, _, _ = supervise([Group(driver, [worker], {}, ["7", "8"])])
-    assert code == 0
+    driver = python(f"import os, time\n{waits}\n{writes('driver')}")
+    worker = python(f"{writes('worker')}; time.sleep(60)")
+    starts = [Member("worker 1", worker, {VISIBLE: "8"})]
+    starts.append(Member("driver", driver, {VISIBLE: "7"}))
+    assert run([starts])[0] == 0
     assert (tmp_path / "driver").read_text() == "7"
     assert (tmp_path / "worker").read_text() == "8"
-
-
-def test_other_commands_stay_as_they_are():
-    assert local_group(["bash", "run.sh"], 1, 1).driver == ["bash", "run.sh"]
-    variable = json.loads(cluster_variable(["a:1", "b:2"], 1)["TF_CONFIG"])
-    assert variable["task"]["index"] == 1
-    assert len(set(free_ports(5))) == 5

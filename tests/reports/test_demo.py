@@ -38,8 +38,8 @@ def work_dir(tmp_path):
         }
         files.make_folder(f"{folder}_catalogs")
         files.write_json(f"{folder}_catalogs/results.json", {"test": tested})
-    layers = [{"forward": 1.0, "backward": 3.0}, {"forward": 6.0, "backward": 4.0}]
-    zero = [{"forward": 0.0, "backward": 0.0}] * 2
+    layers = [{"mean": 2.0}, {"mean": 5.0}]
+    zero = [{"mean": 0.0}] * 2
     languages = [{"layers": layers}, {"layers": zero}]
     measured = [{"languages": languages} for _ in demo.MODELS]
     files.make_folder(str(tmp_path / "neighbours"))
@@ -64,7 +64,7 @@ def test_table_and_plot(work_dir, capsys):
     assert cells["masked-LM accuracy"][:3] == ["25.0%", "35.0%", "45.0%"]
     assert cells["accuracy, de"] == ["50.0%", "60.0%", "70.0%", "30.0%"]
     assert cells["seconds of pre-training"][:2] == ["12.5", "12.5"]
-    # Over both directions, and over the language in which nothing was found.
+    # Also over the language in which nothing was found.
     assert cells["translations found in layer 1"][0] == "2.5%"
     results = json.loads((work_dir / "results.json").read_text())
     _, small, large = (results[model] for model in demo.MODELS)

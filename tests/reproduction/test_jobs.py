@@ -32,7 +32,7 @@ def test_all_jobs_of_a_seed_of_the_default_size(jobs):
             f"analyses/{name}/seed_1"
             for name in (
                 "neighbours_dev", "neighbours", "masked_lm", "word_translation",
-                "probing", "geometry", "spectrum",
+                "probing", "geometry",
             )
         ),
     ]  # fmt: skip
@@ -128,7 +128,7 @@ def test_text_of_one_language_has_no_pairs(root, folders):
     os.remove(os.path.join(folders.sentences("test"), "de.tsv"))
     jobs = JobMaker(sized(root, 1), folders, "float32").of_seed(0)
     analyses = {job.name.split("/")[1] for job in jobs if job.kind == "analyze"}
-    assert analyses == {"masked_lm", "probing", "geometry", "spectrum"}
+    assert analyses == {"masked_lm", "probing", "geometry"}
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ import pytest
 from decoupled.configs import ClusterConfig, MeshConfig
 from decoupled.core import ports
 from decoupled.core.errors import UserError, WorkerLost
-from decoupled.launch.supervision import cluster_variable, free_ports
+from decoupled.launch.supervision import cluster_variable, free_addresses
 from decoupled.training import cluster
 from decoupled.training.cluster import Process
 
@@ -56,7 +56,7 @@ def test_a_chief_is_the_first_worker():
         (variable(["a:1"], 1), "no worker 1 among 1"),
         (variable(["a"]), "'a' is no address"),
         (variable(["a:0"]), "'a:0' is no address"),
-        (variable(["a:1", "a:1"]), "an address twice"),
+        (variable(["a:1", "a:1"]), "the same address twice"),
         (variable(["a:1"], ps=["b:2"]), "jobs ps are of no use"),
     ],
 )
@@ -115,7 +115,7 @@ def test_tf_config_is_not_left_for_the_estimator():
 @pytest.fixture(scope="module")
 def worker():
     """(process, addresses) of a worker with one device."""
-    addresses = [f"localhost:{port}" for port in free_ports(2)]
+    addresses = free_addresses(2)
     command = [
         sys.executable, "-m", "decoupled", "worker", f"--workers={','.join(addresses)}",
         "--index=1", "--ends_with_parent",
@@ -162,7 +162,7 @@ def test_a_server_of_another_kind_is_no_worker():
 
 
 def test_a_worker_that_never_comes():
-    address = f"localhost:{free_ports(1)[0]}"
+    [address] = free_addresses(1)
     said = []
     with pytest.raises(WorkerLost, match=f"{address}: no worker answered within 0 s"):
         cluster.wait_for([address], 0.3, said.append)
@@ -198,7 +198,7 @@ def test_a_worker_at_localhost_is_open_to_this_host_alone(worker, outside_addres
 
 def test_an_address_that_other_hosts_reach_must_be_accepted(monkeypatch):
     monkeypatch.setattr(ports, "outside_interfaces", lambda: ["eth0"])
-    workers = tuple(f"0.0.0.0:{port}" for port in free_ports(2))
+    workers = tuple(a.replace("localhost", "0.0.0.0") for a in free_addresses(2))
     told = f"{workers[0]}: TensorFlow listens on every interface"
     config = ClusterConfig(workers, 0.1, 1.0, False)
     with pytest.raises(UserError, match=told) as refused:

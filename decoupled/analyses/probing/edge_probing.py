@@ -1,20 +1,32 @@
-"""How much grammar and meaning can a probe read from frozen layers? (paper Table 9)
+"""What do frozen layers encode of grammar and meaning? (paper Table 9)
 
-This is edge probing (Tenney et al. 2019). Its variants are:
+Edge probing (Tenney et al. 2019) trains a probe for each task: a learned mix of the
+layers, pooling over the span or spans, and a network of two layers. F1 is
+micro-averaged over all labels. --variants=layers trains a probe on each layer alone,
+and cumulative one on layers 0 to l for each l.
 
-  mix          one probe on a learned mix of all layers, including the input embedding
-  layers       a probe on each layer by itself
-  cumulative   a probe on a mix of layers 0 to l, for each l
+  decoupled analyze probing --model_dir=runs/e_out_768 --data_dir=edges \\
+      --variants=mix,layers --output_dir=results
+
+--data_dir has a folder per task with train.jsonl, dev.jsonl and optionally test.jsonl
+(or .json; development or val for dev), in the format of the edge-probing suite:
+
+  {"text": "The cat sleeps", "targets": [{"span1": [0, 2], "label": "NP"}]}
+
+Spans are of words, and their ends are exclusive. Tasks of two spans also have span2.
+label may be a list. `decoupled analyze probing_data` makes such files. The best step is
+chosen on dev, so only the score on test is unbiased by selection.
 """
 
 import dataclasses
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from decoupled.analyses.models import AnalysedModel, LayerEncoder
+from decoupled.analyses.models import AnalysedModel, LayerEncoder, open_models
+from decoupled.analyses.output import LAYER, Line, Panel, Picture, Table, percent
 from decoupled.analyses.probing.frozen_vectors import ProbingData, label_ids, prepare
 from decoupled.analyses.probing.probe import (
     majority,
@@ -22,13 +34,25 @@ from decoupled.analyses.probing.probe import (
     train_probe,
     word_lookup,
 )
-from decoupled.analyses.probing.task_files import Example, ProbingTask, read_examples
+from decoupled.analyses.probing.task_files import (
+    Example,
+    ProbingTask,
+    find_tasks,
+    read_examples,
+)
 from decoupled.configs.analyses import ProbeSettings
-from decoupled.core import console, files, plots
+from decoupled.core import files
 from decoupled.core.errors import UserError
 
 VARIANTS = ("mix", "layers", "cumulative")
 _BY_LAYER = VARIANTS[1:]
+
+
+def run(flags: Any, settings: ProbeSettings) -> dict[str, Any]:
+    """The result of the command's flags."""
+    tasks = find_tasks(flags.data_dir, flags.tasks)
+    models = open_models(flags.model_dir)
+    return measure(models, tasks, flags.variants, settings, flags.cache_dir)
 
 
 def measure(
@@ -121,32 +145,34 @@ def expected_layer(scores: Sequence[float]) -> float | None:
     return sum(layer * gain for layer, gain in enumerate(gains, start=1)) / total
 
 
-def show(result: dict[str, Any]) -> None:
-    """Prints a table like Table 9, the mixes, and scores by layer."""
-    if _found(result, "mix"):
-        _show_mix(result)
+def tables(result: dict[str, Any]) -> Iterator[Table]:
+    """A table like Table 9, the mixes, and scores by layer."""
+    if _trained(result, "mix"):
+        yield from _tables_of_mix(result)
     for variant in _BY_LAYER:
-        if _found(result, variant):
-            _show_by_layer(result, variant)
+        if _trained(result, variant):
+            yield _table_by_layer(result, variant)
 
 
-def plot(result: dict[str, Any], stem: str) -> list[str]:
-    """Draws F1 by layer if there is such a variant; the mixes otherwise."""
-    drawn = [variant for variant in _BY_LAYER if _found(result, variant)] or ["mix"]
-    tasks = list(result["tasks"])
-    figure, axes = plots.grid(len(drawn), len(tasks), 3.0, 2.6)
-    for row, variant in zip(axes, drawn, strict=True):
-        for panel, task in zip(row, tasks, strict=True):
-            for index, model in enumerate(result["models"]):
-                layers, values = _curve(model, task, variant)
-                panel.plot(layers, values, label=model["name"], **plots.look(index))
-            panel.set_title(task, fontsize=10)
-            panel.set_xlabel("layer (0: input embedding)", fontsize=9)
-            plots.whole_numbers(panel)
-            plots.tidy(panel)
-        row[0].set_ylabel(_AXES[variant], fontsize=9)
-    plots.title_and_legend(figure, axes[0][0], "Edge probing of frozen layers")
-    return plots.save(figure, stem)
+def picture(result: dict[str, Any]) -> Picture:
+    """F1 by layer if there is such a variant; the mixes otherwise."""
+    variants = [name for name in _BY_LAYER if _trained(result, name)] or ["mix"]
+    panels = [
+        [
+            Panel(
+                [
+                    Line(model["name"], *_curve(model, task, variant))
+                    for model in result["models"]
+                ],
+                LAYER,
+                _AXES[variant],
+                task,
+            )
+            for task in result["tasks"]
+        ]
+        for variant in variants
+    ]
+    return Picture("Edge probing of frozen layers", panels)
 
 
 _AXES = {
@@ -268,7 +294,7 @@ def _probes(model, task, read, data, variants, settings):
             yield entry, trained.hits
 
 
-def _found(result, variant):
+def _trained(result, variant):
     probes = [probe for model in result["models"] for probe in model["probes"]]
     return [probe for probe in probes if probe["variant"] == variant]
 
@@ -281,30 +307,30 @@ def _of(model, task, variant):
     ]
 
 
-def _show_mix(result):
+def _tables_of_mix(result):
     tasks = list(result["tasks"])
     rows, details = [], []
     for model in result["models"]:
         probes = [_of(model, task, "mix")[0] for task in tasks]
         shown = [_headline(probe)["f1"] for probe in probes]
-        cells = [_percent(value) for value in shown]
-        rows.append([model["name"], *cells, _percent(sum(shown) / len(shown))])
+        cells = [percent(value) for value in shown]
+        rows.append([model["name"], *cells, percent(sum(shown) / len(shown))])
         details += [
             [
-                *(model["name"], probe["task"], _percent(probe["dev"]["f1"])),
-                *(_percent(probe["majority_f1"]), _percent(probe["lookup_f1"])),
+                *(model["name"], probe["task"], percent(probe["dev"]["f1"])),
+                *(percent(probe["majority_f1"]), percent(probe["lookup_f1"])),
                 _headline(probe)["targets"],
                 *(probe["lost"], probe["steps"], center_of_gravity(probe["mix"])),
             ]
             for probe in probes
         ]
-    console.table(
+    yield Table(
         "Edge probing with a mix of all layers: F1 on test, or dev where there is none",
         ["model", *tasks, "average"],
         rows,
     )
     columns = ["model", "task", "dev F1", "majority", "lookup", "targets", "lost"]
-    console.table(
+    yield Table(
         "F1 on dev, of the most frequent label, of a lookup of words; where the mix "
         "looks",
         [*columns, "steps", "centre of gravity"],
@@ -312,20 +338,20 @@ def _show_mix(result):
     )
 
 
-def _show_by_layer(result, variant):
+def _table_by_layer(result, variant):
     tasks = list(result["tasks"])
     rows = []
     for model in result["models"]:
         probes = [_of(model, task, variant) for task in tasks]
         for same_layer in zip(*probes, strict=True):
-            cells = [_percent(_headline(probe)["f1"]) for probe in same_layer]
+            cells = [percent(_headline(probe)["f1"]) for probe in same_layer]
             rows.append([model["name"], str(same_layer[0]["layer"]), *cells])
         if variant == "cumulative":
             scores = [[_headline(probe)["f1"] for probe in found] for found in probes]
             expected = [expected_layer(values) for values in scores]
             rows.append([model["name"], "expected", *expected])
     title = {"layers": "each layer by itself", "cumulative": "layers 0 to l"}[variant]
-    console.table(
+    return Table(
         f"Edge probing of {title}: F1 on test, or dev where there is none",
         ["model", "layer", *tasks],
         rows,
@@ -335,7 +361,7 @@ def _show_by_layer(result, variant):
 def _curve(model, task, variant):
     if variant == "mix":
         shares = _of(model, task, variant)[0]["mix"]
-        return range(len(shares)), [100 * share for share in shares]
+        return list(range(len(shares))), [100 * share for share in shares]
     probes = _of(model, task, variant)
     return (
         [probe["layer"] for probe in probes],
@@ -345,7 +371,3 @@ def _curve(model, task, variant):
 
 def _headline(probe):
     return probe.get("test", probe["dev"])
-
-
-def _percent(share):
-    return f"{100 * share:.1f}"

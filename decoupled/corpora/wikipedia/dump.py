@@ -2,8 +2,13 @@
 
 Reads `*-pages-articles*.xml.bz2` and similar files, local or remote. An article is the
 last revision of a page of the main namespace that is neither a redirect nor a
-disambiguation page. `dump_stream` unpacks the file. `dump_pages` cuts the XML into
-pages and parses the pages that may be articles, one at a time.
+disambiguation page.
+
+The standard library's expat parses the whole file, also the pages of other workers. So
+damage is found wherever it is. The encoding is the one that the XML declares: UTF-8,
+UTF-16 or one of 8 bits. A dump never has a document type. So document types, and with
+them entities, are refused (CVE-2003-1564, "billion laughs"), and so are elements that
+the export format (https://www.mediawiki.org/xml/export-0.11.xsd) does not have.
 """
 
 import collections
@@ -11,35 +16,51 @@ import itertools
 import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
+from xml.parsers import expat
 
 from decoupled.core.errors import UserError
-from decoupled.corpora.text_lines import unescape
-from decoupled.corpora.unpacking import Damaged
+from decoupled.corpora.unpacking import Damaged, unpacked
 from decoupled.corpora.wikipedia import wiki_names
-from decoupled.corpora.wikipedia.dump_pages import (
-    MAX_PAGE_BYTES,
-    BadXml,
-    NotADump,
-    PageCutter,
-    PageFields,
-    RawPage,
-    parse_namespaces,
-    parse_page,
-)
-from decoupled.corpora.wikipedia.dump_stream import xml_chunks
+
+# MediaWiki itself refuses wikitext above 2 MiB ($wgMaxArticleSize).
+MAX_CHARACTERS = 16 << 20
+# A tag or a comment; expat holds it as a whole.
+_MAX_TOKEN = 8 << 20
+# The deepest elements of an export are a revision's contributor and slots, at 5.
+_MAX_DEPTH = 16
 
 OTHER_NAMESPACES = "pages outside namespace 0"
 REDIRECTS = "redirects"
 DISAMBIGUATION = "disambiguation pages"
 NO_TEXT = "pages without text"
 NO_WIKITEXT = "pages that are not wikitext"
-TOO_LARGE = f"pages above {MAX_PAGE_BYTES >> 20} MiB"
+TOO_LARGE = f"pages above {MAX_CHARACTERS >> 20} million characters"
 
-# Both stand before a page's first revision.
-_NAMESPACE = re.compile(rb"<ns>\s*(-?\d+)\s*</ns>")
-_REVISION = re.compile(rb"<revision[\s>]")
+_ROOT = "mediawiki"
+_NAMESPACE = f"{_ROOT}/siteinfo/namespaces/namespace"
+_PAGE = f"{_ROOT}/page"
+_REVISION = f"{_PAGE}/revision"
+_TITLE, _NUMBER, _ID = f"{_PAGE}/title", f"{_PAGE}/ns", f"{_PAGE}/id"
+_REDIRECT = f"{_PAGE}/redirect"
+_TEXT, _MODEL = f"{_REVISION}/text", f"{_REVISION}/model"
+_BEFORE_REVISIONS = (_TITLE, _NUMBER, _ID)
+_READ = (*_BEFORE_REVISIONS, _REDIRECT, _TEXT, _MODEL)
+# Path of an element -> the elements that it may hold. Other paths are not checked.
+_CHILDREN = {
+    "": {_ROOT},
+    _ROOT: {"siteinfo", "page"},
+    _PAGE: set(
+        "title ns id redirect restrictions revision upload DiscussionThreading "
+        "discussionthreadinginfo".split()
+    ),
+    _REVISION: set(
+        "id parentid timestamp contributor minor comment origin model format text sha1 "
+        "content".split()
+    ),
+    **{path: set() for path in _READ},
+}
 # "#REDIRECT [[...]]" in the wiki's own language.
-_REDIRECT = re.compile(r"\s*[#＃]\s*[^\W\d_][^\[\]#*\n]{2,30}\[\[[^\[\]\n]+\]\]")
+_REDIRECT_TEXT = re.compile(r"\s*[#＃]\s*[^\W\d_][^\[\]#*\n]{2,30}\[\[[^\[\]\n]+\]\]")
 
 
 class Article(NamedTuple):
@@ -57,74 +78,237 @@ class Article(NamedTuple):
 def read_articles(
     path: str, dropped: collections.Counter, part: int = 0, parts: int = 1
 ) -> Iterator[Article]:
-    """Yields the articles of a dump; memory holds one page and at most 64 MiB of XML.
+    """Yields the articles of a dump; memory holds the pages of a megabyte of XML.
 
     Args:
-      path: local or remote, plain or compressed, in any encoding that the file's byte
-        order mark or XML declaration names.
+      path: local or remote, plain or compressed.
       dropped: counts the pages that are no articles, by reason.
-      part, parts: every `parts`-th page, from page `part` on, is yielded or counted;
-        the other pages are skipped without parsing. All parts together are the dump.
+      part, parts: every `parts`-th page, from page `part` on, is yielded or counted.
+        All parts together are the dump.
 
     Raises:
       UserError: the file is missing, empty, truncated, damaged, or no MediaWiki export.
         The message names the place and the last complete page. The articles before it
         were yielded.
     """
-    cutter = None
+    reader = _Reader(part, parts)
+    to_english = None
     try:
-        cutter = PageCutter(xml_chunks(path))
-        namespaces = parse_namespaces(cutter.head)
-        to_english = _namespaces_to_english(namespaces)
-        for raw in itertools.islice(cutter.pages(), part, None, parts):
-            if not _is_chosen(raw, dropped):
-                continue
-            page = parse_page(raw.content)
-            number, title = _split_title(page, namespaces)
-            if _is_article(page, number, title, dropped):
+        for page in _pages(unpacked(path), reader):
+            to_english = to_english or _namespaces_to_english(reader.namespaces)
+            namespace, title = _split_title(page, reader.namespaces)
+            if reason := _fault(page, namespace, title):
+                dropped[reason] += 1
+            else:
                 yield Article(title, page.page_id, to_english(page.text))
-        if cutter.last is None:
-            raise NotADump("holds no page")
-    except (Damaged, NotADump) as error:
-        raise UserError(f"{path}: {error}{_progress(cutter)}") from error
-    except BadXml as error:
-        raise UserError(
-            f"{path}: cannot read the XML of page {_name(cutter)} ({error})"
-        ) from error
+    except (Damaged, _BadXml) as error:
+        raise UserError(f"{path}: {error}{reader.progress()}") from error
 
 
-def _progress(cutter):
-    if cutter is None or cutter.last is None:
-        return ""
-    return f"; the last complete page is {_name(cutter)}; download the file again"
+class _BadXml(Exception):
+    """The XML is not well formed, or is no MediaWiki export; the message says why."""
 
 
-def _name(cutter):
-    if cutter is None or cutter.last is None:
-        return "0 (the head of the dump)"
-    page = cutter.last
-    title = unescape(page.title())
-    return f"{page.number} ({title!r}, byte {page.offset} of the XML)"
+class _Page(NamedTuple):
+    """The fields of a page and of its last revision.
+
+    title: with the name of its namespace, as in the XML. namespace: None if the dump is
+    older than the element (export-0.5). text, model: None if they are missing or empty.
+    """
+
+    title: str
+    namespace: int | None
+    page_id: int | None
+    is_redirect: bool
+    is_too_large: bool
+    text: str | None
+    model: str | None
 
 
-def _is_chosen(page: RawPage, dropped) -> bool:
-    """False if a page can be left out without parsing it; the page is then counted."""
-    if page.content is None:
-        dropped[TOO_LARGE] += 1
-        return False
-    revision = _REVISION.search(page.content)
-    start = page.content[: revision.start()] if revision else page.content
-    namespace = _NAMESPACE.search(start)
-    if namespace and namespace[1] != b"0":
-        dropped[OTHER_NAMESPACES] += 1
-    elif b"<redirect" in start:
-        dropped[REDIRECTS] += 1
-    else:
-        return True
-    return False
+def _pages(chunks: Iterator[bytes], reader: "_Reader") -> Iterator[_Page]:
+    """Yields the pages, and then raises what is wrong with the XML after them."""
+    # White space is not allowed before an XML declaration, but some wikis write it.
+    first = next(chunks, b"").lstrip(b" \t\r\n")
+    for chunk in itertools.chain([first], chunks, [None]):
+        error = None
+        try:
+            reader.feed(chunk)
+        except _BadXml as raised:
+            error = raised
+        yield from reader.take_pages()
+        if error is not None:
+            raise error
 
 
-def _split_title(page: PageFields, namespaces: Mapping[str, int]) -> tuple[int, str]:
+class _Reader:
+    """Expat's handlers. They keep the path of the open element, and complete pages.
+
+    namespaces: name -> number, from the head of the dump.
+    """
+
+    def __init__(self, part: int, parts: int):
+        self.namespaces: dict[str, int] = {}
+        self._part, self._parts = part, parts
+        self._pages: list[_Page] = []
+        self._count = 0  # of the pages so far, the open one included
+        self._last = ""
+        self._path, self._depth, self._is_skipped = "", 0, False
+        self._fields: dict[str, str] = {}
+        self._text: list[str] | None = None
+        self._size = self._start = self._fed = 0
+        self._is_too_large = False
+        self._namespace = 0
+        self._encoding = None
+        self._parser = parser = expat.ParserCreate()
+        # Without the buffer, each line of text would be one call.
+        parser.buffer_text, parser.buffer_size = True, 1 << 16
+        parser.StartElementHandler = self._begin
+        parser.EndElementHandler = self._end
+        parser.CharacterDataHandler = self._data
+        parser.StartDoctypeDeclHandler = parser.EntityDeclHandler = self._refuse
+        parser.XmlDeclHandler = self._declare
+
+    def feed(self, chunk: bytes | None) -> None:
+        """Parses a chunk; None is the end of the file.
+
+        Raises:
+          _BadXml
+        """
+        try:
+            self._parser.Parse(chunk or b"", chunk is None)
+        except expat.ExpatError as error:
+            if chunk is None:
+                ended = f"the XML ends too soon, after {self._fed} bytes"
+                raise _BadXml(ended if self._fed else "the file is empty") from error
+            raise _BadXml(f"cannot read the XML ({error})") from error
+        except (LookupError, ValueError) as error:
+            # From expat's search for an encoding among those of Python.
+            raise _BadXml(
+                f"cannot read the encoding {self._encoding!r}; convert it to UTF-8, "
+                "and change the encoding in the first line"
+            ) from error
+        self._fed += len(chunk or b"")
+        if self._fed - max(self._parser.CurrentByteIndex, 0) > _MAX_TOKEN:
+            raise _BadXml(f"a tag of more than {_MAX_TOKEN >> 20} MiB; this is no dump")
+        if chunk is None and not self._count:
+            raise _BadXml("holds no page")
+
+    def take_pages(self) -> list[_Page]:
+        """The complete pages that were not taken yet."""
+        pages, self._pages = self._pages, []
+        return pages
+
+    def progress(self) -> str:
+        """The last complete page and what to do, for a message; "" if there is none."""
+        if not self._last:
+            return ""
+        return f"; the last complete page is {self._last}; download the file again"
+
+    def _declare(self, version, encoding, standalone):
+        self._encoding = encoding
+
+    def _refuse(self, *_):
+        raise _BadXml(
+            "declares a document type or an entity, which no MediaWiki export does"
+        )
+
+    def _begin(self, name, attributes):
+        self._depth += 1
+        if self._depth > _MAX_DEPTH:
+            raise _BadXml(f"elements lie in each other, deeper than {_MAX_DEPTH}")
+        if self._is_skipped:
+            return
+        # Whatever the prefix of the name.
+        name = name.rpartition(":")[2]
+        if name not in _CHILDREN.get(self._path, (name,)):
+            if self._depth == 1:
+                raise _BadXml(f"no MediaWiki export: its first element is {name!r:.60}")
+            inside = self._path.rpartition("/")[2]
+            raise _BadXml(f"unexpected element {name!r:.60} in {inside}")
+        self._path = f"{self._path}/{name}" if self._path else name
+        if self._path == _PAGE:
+            self._begin_page()
+        elif self._path == _REVISION:
+            self._fields[_REVISION] = ""
+            self._fields.pop(_TEXT, None)
+            self._fields.pop(_MODEL, None)
+            self._is_too_large = False
+        elif self._path in _BEFORE_REVISIONS and _REVISION in self._fields:
+            raise _BadXml(f"unexpected element {name!r} after a revision")
+        elif self._path == _NAMESPACE:
+            self._text = []
+            self._namespace = _integer(attributes.get("key", ""))
+        elif self._path in _READ:
+            self._text, self._size = [], 0
+
+    def _begin_page(self):
+        self._fields = {}
+        self._start = self._parser.CurrentByteIndex
+        self._is_skipped = self._count % self._parts != self._part
+        self._count += 1
+        if self._is_skipped:
+            self._parser.CharacterDataHandler = None
+
+    def _data(self, text):
+        if self._text is None:
+            if self._path in (_ROOT, _PAGE, _REVISION) and text.strip():
+                raise _BadXml(
+                    f"unexpected text between elements ({text.strip()!r:.60})"
+                )
+            return
+        self._text.append(text)
+        self._size += len(text)
+        if self._size > MAX_CHARACTERS:
+            self._text.clear()
+            self._is_too_large = True
+
+    def _end(self, name):
+        self._depth -= 1
+        if self._is_skipped and self._depth > 1:
+            return
+        if self._path == _NAMESPACE:
+            self.namespaces["".join(self._text)] = self._namespace
+        elif self._path == _PAGE:
+            self._end_page()
+        elif self._text is not None:
+            self._fields[self._path] = "".join(self._text)
+        self._text = None
+        self._path = self._path.rpartition("/")[0]
+
+    def _end_page(self):
+        title = ""
+        if self._is_skipped:
+            self._is_skipped = False
+            self._parser.CharacterDataHandler = self._data
+        else:
+            title = self._fields.get(_TITLE)
+            if not title:
+                raise _BadXml(f"page {self._count} has no title")
+            self._pages.append(self._page(title))
+        shown = f"{title!r:.80}, " if title else ""
+        self._last = f"{self._count} ({shown}byte {self._start} of the XML)"
+
+    def _page(self, title) -> _Page:
+        namespace, page_id = map(self._fields.get, (_NUMBER, _ID))
+        return _Page(
+            title,
+            None if namespace is None else _integer(namespace),
+            None if page_id is None else _integer(page_id),
+            _REDIRECT in self._fields,
+            self._is_too_large,
+            self._fields.get(_TEXT) or None,
+            self._fields.get(_MODEL) or None,
+        )
+
+
+def _integer(text: str) -> int:
+    try:
+        return int(text)
+    except ValueError as error:
+        raise _BadXml(f"{text!r:.60} is no number of a page or namespace") from error
+
+
+def _split_title(page: _Page, namespaces: Mapping[str, int]) -> tuple[int, str]:
     """The number of a page's namespace, and its title without the namespace's name."""
     title = page.title.replace("_", " ")
     if page.namespace is not None:
@@ -136,24 +320,23 @@ def _split_title(page: PageFields, namespaces: Mapping[str, int]) -> tuple[int, 
     return 0, title
 
 
-def _is_article(page: PageFields, namespace: int, title: str, dropped) -> bool:
-    """False if a page is no article; the page is then counted."""
+def _fault(page: _Page, namespace: int, title: str) -> str | None:
+    """Why a page is no article; None if it is one."""
     if namespace != 0:
-        reason = OTHER_NAMESPACES
-    elif page.is_redirect:
-        reason = REDIRECTS
-    elif not page.text or not page.text.strip():
-        reason = NO_TEXT
-    elif page.model not in (None, "wikitext"):
-        reason = NO_WIKITEXT
-    elif _REDIRECT.match(page.text):
-        reason = REDIRECTS
-    elif wiki_names.is_disambiguation(title, page.text):
-        reason = DISAMBIGUATION
-    else:
-        return True
-    dropped[reason] += 1
-    return False
+        return OTHER_NAMESPACES
+    if page.is_redirect:
+        return REDIRECTS
+    if page.is_too_large:
+        return TOO_LARGE
+    if not page.text or not page.text.strip():
+        return NO_TEXT
+    if page.model not in (None, "wikitext"):
+        return NO_WIKITEXT
+    if _REDIRECT_TEXT.match(page.text):
+        return REDIRECTS
+    if wiki_names.is_disambiguation(title, page.text):
+        return DISAMBIGUATION
+    return None
 
 
 def _namespaces_to_english(namespaces: Mapping[str, int]) -> Callable[[str], str]:

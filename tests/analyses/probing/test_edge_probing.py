@@ -17,7 +17,7 @@ from decoupled.analyses.probing.task_files import (
 )
 from decoupled.core.errors import UserError
 from tests.analyses.probing.test_probe import SETTINGS
-from tests.analyses.tiny_runs import texts_of, write_run
+from tests.analyses.tiny_runs import show, write_run
 
 SHORT = dataclasses.replace(SETTINGS, train_steps=60, eval_every_steps=30)
 COLOURS, THINGS = ("blue", "green", "hidden", "last"), ("page", "image", "password")
@@ -140,20 +140,18 @@ def test_two_spans_without_test_data(tasks, models):
 
 
 def test_what_is_shown(result, tmp_path, capsys):
-    edge_probing.show(result)
-    shown = capsys.readouterr().out
+    shown, drawn = show(edge_probing, result, tmp_path / "out", capsys)
     for text in ("with a mix of all layers", "centre of gravity", "layers 0 to l"):
-        assert text in " ".join(shown.split())
-    _, svg = edge_probing.plot(result, str(tmp_path / "plot"))
-    assert {"kinds", "shallow", "F1 with this layer alone, %"} <= set(texts_of(svg))
+        assert text in shown
+    assert {"kinds", "shallow", "F1 with this layer alone, %"} <= set(drawn)
 
 
-def test_a_mix_alone_is_drawn_by_its_shares(result, tmp_path):
+def test_a_mix_alone_is_drawn_by_its_shares(result, tmp_path, capsys):
     [model] = result["models"]
     only = [probe for probe in model["probes"] if probe["variant"] == "mix"]
     mixes = {**result, "models": [{**model, "probes": only}]}
-    _, svg = edge_probing.plot(mixes, str(tmp_path / "plot"))
-    assert "share of the layer in the mix, %" in texts_of(svg)
+    _, drawn = show(edge_probing, mixes, tmp_path / "out", capsys)
+    assert "share of the layer in the mix, %" in drawn
 
 
 def test_files_of_a_task_must_agree(tasks, models):

@@ -12,8 +12,7 @@ from decoupled.core.errors import UserError
 from decoupled.corpora import corpus_writer
 from decoupled.corpora.build import build
 from decoupled.corpora.corpus import Corpus
-from decoupled.corpora.parallel import from_parallel
-from decoupled.corpora.parallel.kinds import KINDS
+from decoupled.corpora.parallel import parallel_units
 from decoupled.corpora.parallel.parallel_text import group_of, split_of
 from decoupled.corpora.runners import LOCAL, Runner
 from decoupled.tasks.classification import CorpusTask
@@ -255,7 +254,7 @@ def test_killed_builds_look_unfinished_and_read_no_text_again(
         raise SystemError("killed")
 
     for place, name in (
-        (from_parallel, "_write_folder"),
+        (corpus_writer, "write_further_files"),
         (corpus_writer, "write_manifest"),
     ):
         with monkeypatch.context() as patch:
@@ -266,9 +265,8 @@ def test_killed_builds_look_unfinished_and_read_no_text_again(
         assert corpus_writer.is_unfinished(str(folder))
         with pytest.raises(UserError, match="no corpus here"):
             Corpus(str(folder))
-    unread = dataclasses.replace(KINDS["aligned"], read=killed)
     with monkeypatch.context() as patch:
-        patch.setitem(KINDS, "aligned", unread)
+        patch.setattr(parallel_units, "read", killed)
         assert make(source, folder)
         assert not make(source, folder)
     assert files_below(folder) == files_below(tmp_path / "whole")

@@ -1,0 +1,191 @@
+"""Speed and memory beside other implementations: one runner for all suites.
+
+  python -m benchmarks SUITE --quick          do the benchmarks run? tiny sizes
+  python -m benchmarks SUITE --only=float32   only comparisons with this in their title
+  python -m benchmarks report                 puts the tables of all results into
+                                              docs/performance.md
+A suite is a module of this folder, whose text says what it measures. Its results go to
+benchmarks/results/SUITE.json.
+"""
+
+import argparse
+import importlib
+import os
+import pathlib
+import re
+import sys
+import tempfile
+from collections.abc import Sequence
+
+from benchmarks.results import ROOT, Comparison, Results, read
+from benchmarks.sizes import DTYPES
+from benchmarks.tables import Suite, Table, gigabytes, markdown, show
+from decoupled.core.console import say
+from decoupled.core.errors import UserError
+
+RESULTS = ROOT / "benchmarks" / "results"
+DOCUMENT = ROOT / "docs" / "performance.md"
+SUITES = (
+    "pretraining", "finetuning_runs", "inference", "retrieval", "tagging", "corpus",
+)  # fmt: skip
+REPORT = "report"
+_PLACE = re.compile(
+    r"(?P<start><!-- table:(?P<name>[\w-]+) -->\n).*?(?P<end><!-- end -->)", re.DOTALL
+)
+
+
+def main(words: Sequence[str] | None = None) -> None:
+    """Runs a suite, or fills the document; a mistake is one line and exit code 2."""
+    arguments = _parser().parse_args(words)
+    try:
+        if arguments.suite == REPORT:
+            report(arguments.results_dir or RESULTS, arguments.document)
+        else:
+            run(arguments)
+    except UserError as error:
+        print(f"benchmarks: error: {error}", file=sys.stderr)
+        sys.exit(2)
+    except KeyboardInterrupt:
+        sys.exit(130)
+
+
+def _parser():
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add = parser.add_argument
+    add("suite", choices=[*SUITES, REPORT])
+    add("--quick", action="store_true", help="tiny sizes, 2 rounds of 2 steps")
+    add("--only", action="append", default=[], metavar="TITLE",
+        help="only comparisons whose title contains this (repeatable)")  # fmt: skip
+    add("--rounds", type=_positive, help="default: the suite's")
+    add("--steps", type=_positive, help="steps a round; default: the suite's")
+    add("--dtypes", type=_dtypes, metavar="TYPE,...", help="types of activations")
+    add("--dump", help="corpus: a dump of Wikipedia (default: a small English one)")
+    add("--results_dir", type=pathlib.Path, help="folder of the result files")
+    add("--document", type=pathlib.Path, default=DOCUMENT,
+        help="report: Markdown file with places for tables")  # fmt: skip
+    return parser
+
+
+def _positive(text):
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"{text} is less than 1")
+    return value
+
+
+def _dtypes(text):
+    names = text.split(",")
+    for name in names:
+        if name not in DTYPES:
+            raise argparse.ArgumentTypeError(f"{name} is not one of {DTYPES}")
+    return names
+
+
+def run(arguments: argparse.Namespace) -> None:
+    """Measures the comparisons that --only leaves in, and prints the suite's tables."""
+    suite = load(arguments.suite)
+    if arguments.quick:
+        arguments.rounds = arguments.steps = 2
+    arguments.rounds = arguments.rounds or suite.rounds
+    arguments.steps = arguments.steps or suite.steps
+    arguments.dtypes = arguments.dtypes or suite.dtypes
+    folder = arguments.results_dir or (
+        RESULTS / "quick" if arguments.quick else RESULTS
+    )
+    results = Results(folder / f"{arguments.suite}.json", arguments.suite)
+    with tempfile.TemporaryDirectory() as scratch:
+        for planned in suite.comparisons(arguments, pathlib.Path(scratch)):
+            if not arguments.only or any(t in planned.title for t in arguments.only):
+                steps = planned.steps or arguments.steps
+                results.measure(
+                    planned.title, planned.make_workers, arguments.rounds, steps
+                )
+    for table in suite.tables(results.comparisons()):
+        show(table)
+
+
+def load(name: str) -> Suite:
+    """The suite of a module."""
+    return importlib.import_module(f"benchmarks.{name}").SUITE
+
+
+def report(folder: pathlib.Path, document: pathlib.Path) -> None:
+    """Prints the tables of all results and puts them into the document.
+
+    What stands between `<!-- table:X -->` and `<!-- end -->` is replaced by table X.
+
+    Raises:
+      UserError: there are no results, or no document.
+    """
+    measured = {
+        name: read(folder / f"{name}.json")
+        for name in SUITES
+        if (folder / f"{name}.json").exists()
+    }
+    if not measured:
+        raise UserError(f"{folder}: no results; run `make bench` first")
+    if not document.exists():
+        raise UserError(f"{document}: does not exist; create it first")
+    tables = [t for name, found in measured.items() for t in load(name).tables(found)]
+    tables.append(machine_table(measured))
+    for table in tables:
+        show(table)
+    text = document.read_text(encoding="utf-8")
+    temporary = document.with_suffix(".tmp")
+    temporary.write_text(fill(text, tables), encoding="utf-8")
+    os.replace(temporary, document)
+    places = {match["name"] for match in _PLACE.finditer(text)}
+    for name in sorted({table.name for table in tables} - places):
+        say(f"{document}: no place for table {name}")
+
+
+def fill(text: str, tables: list[Table]) -> str:
+    """The document with its places filled; a place without a table stays as it is."""
+    by_name = {table.name: markdown(table) for table in tables}
+
+    def replace(match):
+        if match["name"] not in by_name:
+            return match[0]
+        return f"{match['start']}\n{by_name[match['name']]}\n{match['end']}"
+
+    return _PLACE.sub(replace, text)
+
+
+def machine_table(measured: dict[str, list[Comparison]]) -> Table:
+    """Where, when and with which versions the comparisons of each suite were made."""
+    groups: dict[tuple[str, ...], list[Comparison]] = {}
+    for name, comparisons in measured.items():
+        for comparison in comparisons:
+            machine = comparison.machine
+            key = (
+                name,
+                machine["processor"],
+                " ".join(machine["features"]),
+                str(machine["cores"]),
+                gigabytes(machine["memory"]),
+                comparison.commit or "unknown",
+                comparison.date[:10],
+            )
+            groups.setdefault(key, []).append(comparison)
+    rows = [[*key[:5], _versions(group), *key[5:]] for key, group in groups.items()]
+    columns = [
+        "suite", "processor", "instructions", "cores", "memory", "versions", "commit",
+        "date",
+    ]  # fmt: skip
+    return Table("machine", "What was measured where", columns, rows)
+
+
+def _versions(comparisons):
+    versions = {}
+    for comparison in comparisons:
+        for worker in comparison.workers:
+            versions |= worker.facts.get("versions", {})
+    return ", ".join(f"{name} {version}" for name, version in sorted(versions.items()))
+
+
+if __name__ == "__main__":
+    main()

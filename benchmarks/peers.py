@@ -1,0 +1,93 @@
+"""The interpreters of the peers, what they bring, and the rate of matrix products."""
+
+import os
+import pathlib
+import sys
+
+from benchmarks.interleave import Measured, Spread, Worker, spread
+from benchmarks.results import ROOT
+from decoupled.core.errors import UserError
+
+# The variable that names an interpreter, or else where `make bench` installs the peers.
+PEERS = {
+    "torch": ("DECOUPLED_INTEROP_PYTHON", ".venv-interop"),
+    "mesh_bert": ("DECOUPLED_MESH_BERT_PYTHON", ".venv-mesh-bert"),
+    "corpus": ("DECOUPLED_CORPUS_PYTHON", ".venv-corpus"),
+}
+DATA_DIR = "DECOUPLED_DATA_DIR"
+# The dump in DECOUPLED_DATA_DIR.
+BUNDLED = "wikipedia/enwiki-pages-articles-shortened.xml.bz2"
+# The same pages of the English Wikipedia, among gensim's test data.
+_IN_GENSIM = (
+    "lib/python*/site-packages/gensim/test/test_data/"
+    "enwiki-latest-pages-articles1.xml-*-shortened.bz2"
+)
+# [2048, 2048] times [2048, 2048]: large enough for the full rate, small enough for
+# caches that every machine has.
+MATMUL_SIZE, MATMUL_STEPS = 2048, 30
+
+
+def python(framework: str) -> str:
+    """The interpreter that has a framework: "decoupled" or one of `PEERS`.
+
+    Raises:
+      UserError: it is missing.
+    """
+    if framework == "decoupled":
+        return sys.executable
+    variable, folder = PEERS[framework]
+    path = os.environ.get(variable) or str(ROOT / folder / "bin" / "python")
+    if not os.access(path, os.X_OK):
+        raise UserError(
+            f"{path}: no interpreter there; run `make bench`, which installs the "
+            f"peers, or let {variable} name one"
+        )
+    return path
+
+
+def default_dump() -> str:
+    """The Wikipedia dump in DECOUPLED_DATA_DIR, or the one that gensim's wheel brings.
+
+    Raises:
+      UserError: there is neither.
+    """
+    folder = os.environ.get(DATA_DIR)
+    if folder:
+        return os.path.join(folder, BUNDLED)
+    environment = pathlib.Path(python("corpus")).parent.parent
+    paths = sorted(environment.glob(_IN_GENSIM))
+    if not paths:
+        raise UserError(
+            f"{environment}: no gensim with a dump in it; give --dump=FILE, or set "
+            f"{DATA_DIR}"
+        )
+    return str(paths[0])
+
+
+def matmul_workers(dtype: str, quick: bool) -> list[Worker]:
+    """Workers whose step is a product of two square matrices.
+
+    They run in the same rounds as the steps that are compared with their rate: a share
+    of a rate that was measured at another time says little.
+    """
+    case = {"size": 64 if quick else MATMUL_SIZE, "dtype": dtype}
+    return [
+        Worker(f"matmul {name}", python(place), f"matmul_{name}", case, MATMUL_STEPS)
+        for name, place in (("tensorflow", "decoupled"), ("torch", "torch"))
+    ]
+
+
+def matmul_rates(measured: Measured) -> Spread:
+    """FLOP/s of a worker of `matmul_workers`, over rounds."""
+    flops = 2 * measured.case["size"] ** 3
+    return spread([flops / seconds for seconds in measured.medians()])
+
+
+def share(step_flops: float, step: Measured, matmul: Measured) -> Spread:
+    """Achieved FLOP/s of a step as a share of the matmul rate, round by round.
+
+    Both workers are of the same comparison.
+    """
+    flops = 2 * matmul.case["size"] ** 3
+    pairs = zip(step.medians(), matmul.medians(), strict=True)
+    return spread([(step_flops / own) / (flops / best) for own, best in pairs])

@@ -1,0 +1,179 @@
+"""The runner of all suites, the interpreters of the peers, and the document."""
+
+import argparse
+import pathlib
+import sys
+
+import pytest
+
+from benchmarks import __main__ as runner
+from benchmarks import peers, results
+from benchmarks.results import Planned
+from benchmarks.sizes import QUICK, QUICK_BATCH, pretraining_case
+from benchmarks.tables import Suite, Table
+from decoupled.core.errors import UserError
+from tests.benchmarks.toys import comparison, measured
+
+DOCUMENT = """# Speed
+
+<!-- table:toys -->
+old
+<!-- end -->
+
+Text.
+
+<!-- table:other -->
+kept
+<!-- end -->
+"""
+
+
+@pytest.fixture
+def done(monkeypatch):
+    """(Title, rounds, steps) of what a suite of two comparisons measures."""
+    measured = []
+
+    def measure(results, title, make_workers, rounds, steps):
+        measured.append((title, rounds, steps))
+
+    def planned(arguments, folder):
+        assert isinstance(arguments, argparse.Namespace) and folder.is_dir()
+        yield Planned("float32: toys", list)
+        yield Planned("bfloat16: toys", list, steps=1)
+
+    suite = Suite(planned, lambda comparisons: [], 5, 3)
+    monkeypatch.setattr(results.Results, "measure", measure)
+    monkeypatch.setattr(runner, "load", lambda name: suite)
+    return measured
+
+
+@pytest.mark.parametrize(
+    "words, expected",
+    [
+        ([], [("float32: toys", 5, 3), ("bfloat16: toys", 5, 1)]),
+        (["--quick"], [("float32: toys", 2, 2), ("bfloat16: toys", 2, 1)]),
+        (["--rounds=7", "--only=float32"], [("float32: toys", 7, 3)]),
+        (["--only=bfloat16", "--only=none"], [("bfloat16: toys", 5, 1)]),
+        (["--only=nothing"], []),
+    ],
+)
+def test_what_is_measured(done, tmp_path, words, expected):
+    runner.main(["corpus", f"--results_dir={tmp_path}", *words])
+    assert done == expected
+
+
+@pytest.mark.parametrize("name", runner.SUITES)
+def test_every_suite_plans_comparisons_of_its_own(name, tmp_path, monkeypatch):
+    suite = runner.load(name)
+    arguments = argparse.Namespace(
+        quick=True, dtypes=suite.dtypes, rounds=2, steps=2, dump=None
+    )
+    titles = [planned.title for planned in suite.comparisons(arguments, tmp_path)]
+    assert titles and len(set(titles)) == len(titles)
+
+
+@pytest.mark.parametrize("word", ["--rounds=0", "--dtypes=float16", "--nothing", "x"])
+def test_mistakes_on_the_command_line(capsys, word):
+    with pytest.raises(SystemExit) as caught:
+        runner.main(["corpus", word])
+    assert caught.value.code == 2
+    assert "python -m benchmarks: error:" in capsys.readouterr().err
+
+
+def test_interpreters_of_the_peers(monkeypatch, capsys):
+    monkeypatch.setenv("DECOUPLED_MESH_BERT_PYTHON", sys.executable)
+    assert peers.python("mesh_bert") == sys.executable
+    assert peers.python("decoupled") == sys.executable
+    monkeypatch.setenv("DECOUPLED_INTEROP_PYTHON", "/nowhere/python")
+    with pytest.raises(UserError, match="^/nowhere/python: no interpreter there"):
+        peers.python("torch")
+    monkeypatch.setattr(runner, "run", lambda arguments: peers.python("torch"))
+    with pytest.raises(SystemExit) as caught:
+        runner.main(["retrieval"])
+    assert caught.value.code == 2
+    assert capsys.readouterr().err.startswith("benchmarks: error: /nowhere/python")
+
+
+def test_the_dump_of_the_data_folder_or_else_the_one_that_gensim_brings(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setenv("DECOUPLED_DATA_DIR", "/data")
+    assert peers.default_dump() == f"/data/{peers.BUNDLED}"
+    monkeypatch.delenv("DECOUPLED_DATA_DIR")
+    python = tmp_path / "bin" / "python"
+    python.parent.mkdir()
+    python.touch(mode=0o755)
+    monkeypatch.setenv(peers.PEERS["corpus"][0], str(python))
+    with pytest.raises(UserError, match="give --dump=FILE"):
+        peers.default_dump()
+    name = "enwiki-latest-pages-articles1.xml-p000000010p000030302-shortened.bz2"
+    folder = tmp_path / "lib/python3.11/site-packages/gensim/test/test_data"
+    folder.mkdir(parents=True)
+    (folder / name).touch()
+    assert peers.default_dump() == str(folder / name)
+
+
+def test_the_rate_of_matrix_products(monkeypatch):
+    monkeypatch.setenv("DECOUPLED_INTEROP_PYTHON", "/bin/sh")
+    workers = peers.matmul_workers("float32", True)
+    assert [worker.name for worker in workers] == ["matmul tensorflow", "matmul torch"]
+    assert [worker.case["size"] for worker in workers] == [64, 64]
+    matmul = measured("matmul x", [[0.5], [1.0], [0.5]], {"size": 1000})
+    assert peers.matmul_rates(matmul) == (4e9, 2e9, 4e9)
+    # 6 * 10^9 FLOPs; shares are taken within rounds.
+    step = measured("ours", [[2.0], [4.0], [3.0]])
+    assert peers.share(6e9, step, matmul) == pytest.approx((0.75, 0.5, 0.75))
+
+
+def test_places_are_filled_and_the_rest_stays():
+    table = Table("toys", "Toys", ["name", "step"], [["a", "1 s"]])
+    filled = runner.fill(DOCUMENT, [table])
+    assert filled == DOCUMENT.replace(
+        "old\n", "\n| name | step |\n| --- | ---: |\n| a | 1 s |\n\n"
+    )
+    assert runner.fill(filled, [table]) == filled
+
+
+def test_machine_table():
+    versions = {"versions": {"torch": "2.13.0", "tensorflow": "2.15.1"}}
+    workers = [measured("a", [[1.0]], facts=versions)]
+    same = [comparison("one", workers), comparison("two", workers)]
+    later = comparison("three", date="2024-04-01T00:00:00", commit=None)
+    table = runner.machine_table({"toys": same, "others": [later]})
+    assert table.rows == [
+        ["toys", "CPU X", "avx avx2", "2", "16.00 GB",
+         "tensorflow 2.15.1, torch 2.13.0", "0123456789", "2024-03-01"],
+        ["others", "CPU X", "avx avx2", "2", "16.00 GB", "", "unknown", "2024-04-01"],
+    ]  # fmt: skip
+
+
+def test_a_report_puts_the_tables_of_results_into_the_document(tmp_path, capsys):
+    words = ["report", f"--results_dir={tmp_path}"]
+    document = tmp_path / "performance.md"
+    for missing in ("no results; run `make bench` first", "does not exist"):
+        with pytest.raises(SystemExit):
+            runner.main([*words, f"--document={document}"])
+        assert missing in capsys.readouterr().err
+        case = pretraining_case(QUICK, QUICK_BATCH, "float32")
+        ours = measured("decoupled", [[0.5]], case)
+        stock = measured("mesh_tensorflow.bert", [[1.0]], case)
+        found = [comparison("float32: mesh_tensorflow.bert", [stock, ours])]
+        results.write(tmp_path / "pretraining.json", "pretraining", found)
+    document.write_text("<!-- table:pretraining -->\n<!-- end -->\n")
+    runner.main([*words, f"--document={document}"])
+    assert "| 2.00x (2.00-2.00) |" in document.read_text()
+    assert "no place for table matmul" in capsys.readouterr().out
+
+
+def test_the_results_of_all_suites_are_in_docs():
+    names = {path.stem for path in runner.RESULTS.glob("*.json")}
+    assert names == set(runner.SUITES)
+    text = pathlib.Path(runner.DOCUMENT).read_text(encoding="utf-8")
+    tables = [
+        table
+        for name in runner.SUITES
+        for table in runner.load(name).tables(
+            results.read(runner.RESULTS / f"{name}.json")
+        )
+    ]
+    assert runner.fill(text, tables) == text
