@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from decoupled.core.compat import mtf, tf
-from decoupled.ops.local import Spec, mesh_op, own_index, shard_of
+from decoupled.ops.local import Spec, local_index, mesh_op, shard_of
 from decoupled.ops.meshes.placement import PlacementMeshImpl
 
 
@@ -215,7 +215,7 @@ def _target_cells(
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """[row, column] of each target in this shard's [rows, size] view, and ownership."""
     flat = tf.reshape(targets, [-1])
-    column, is_here = own_index(flat, coordinate, size, vocab_size)
+    column, is_here = local_index(flat, coordinate, size, vocab_size)
     return tf.stack([tf.range(flat.shape[0]), column], axis=1), is_here
 
 

@@ -16,8 +16,8 @@ from decoupled.ops.local import (
     Spec,
     check_separate,
     lazy_sum,
+    local_index,
     mesh_op,
-    own_index,
     shard_of,
     zero_unless,
 )
@@ -109,7 +109,7 @@ class _Lookup(mtf.Operation):
         def gather_here(
             table: tf.Tensor, ids: tf.Tensor, coordinate: tf.Tensor
         ) -> tf.Tensor:
-            index, is_here = own_index(ids, coordinate, rows, self._vocab_dim.size)
+            index, is_here = local_index(ids, coordinate, rows, self._vocab_dim.size)
             return zero_unless(is_here, gather(table, index))
 
         if axis is None:
@@ -191,7 +191,7 @@ def gather_positions(
         def gather(
             x: tf.Tensor, positions: tf.Tensor, coordinate: tf.Tensor | int
         ) -> tf.Tensor:
-            index, is_here = own_index(positions, coordinate, size, dim.size)
+            index, is_here = local_index(positions, coordinate, size, dim.size)
             rows = tf.gather(x, index, axis=rank, batch_dims=rank)
             return rows if axis is None else zero_unless(is_here, rows)
 

@@ -120,32 +120,29 @@ def shard_of(mesh_impl: mtf.MeshImpl, dimension: mtf.Dimension) -> Shard:
     return Shard(axis, size, mesh_impl.laid_out_pcoord(axis))
 
 
-def own_index(
+def local_index(
     ids: tf.Tensor, coordinate: tf.Tensor | int, size: int, total: int
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """Indices of `ids` within one part of a dimension.
+    """Indices within one part of a dimension, and whether an id lies in this part.
+
+    The index of an id of another part is 0. An id outside the whole dimension is
+    returned unchanged, so that a gather on a CPU fails with an error that shows it.
 
     Args:
       ids: int32 of any shape, indices in the whole dimension.
       coordinate, size: index and size of the part. total: size of the dimension.
-
-    Returns:
-      index: int32 like `ids`, the index within the part; 0 for an id of another part.
-        An id outside the whole dimension is returned unchanged, so that a gather on a
-        CPU fails with an error that shows it.
-      own: bool like `ids`, whether the id lies in this part.
     """
     local = ids - coordinate * size
-    own = tf.logical_and(local >= 0, local < size)
+    is_here = tf.logical_and(local >= 0, local < size)
     known = tf.logical_and(ids >= 0, ids < total)
     elsewhere = tf.where_v2(known, tf.zeros_like(ids), ids)
-    return tf.where_v2(own, local, elsewhere), own
+    return tf.where_v2(is_here, local, elsewhere), is_here
 
 
-def zero_unless(own: tf.Tensor, values: tf.Tensor) -> tf.Tensor:
-    """`values` [own's dimensions, ...], 0 where `own` is false."""
-    rank = len(values.shape) - len(own.shape)
-    mask = tf.reshape(own, own.shape.as_list() + [1] * rank)
+def zero_unless(mask: tf.Tensor, values: tf.Tensor) -> tf.Tensor:
+    """`values` [mask's dimensions, ...], 0 where `mask` is false."""
+    rank = len(values.shape) - len(mask.shape)
+    mask = tf.reshape(mask, mask.shape.as_list() + [1] * rank)
     return tf.where_v2(mask, values, tf.zeros_like(values))
 
 

@@ -40,11 +40,11 @@ def _gradients(
         if not isinstance(tensor.operation, mtf.ops.Variable)
     ]
     delayed = After(kept, output_grads).outputs
-    held = dict(zip(kept, delayed, strict=False))
-    cloned, copies = graph.clone_operations(forward_operations, held)
+    later = dict(zip(kept, delayed, strict=False))
+    cloned, copies = graph.clone_operations(forward_operations, later)
     return mtf.gradients(
         [copies[tensor] for tensor in outputs],
-        [held.get(tensor, tensor) for tensor in all_inputs],
+        [later.get(tensor, tensor) for tensor in all_inputs],
         grad_ys=delayed[len(kept) :],
         operations=cloned,
     )

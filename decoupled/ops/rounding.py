@@ -168,13 +168,13 @@ def noise(key: tf.Tensor, sizes: Sequence[int], part: Sequence[int]) -> tf.Tenso
     place = tf.zeros(several, tf.uint32)
     for axis, (begin, size, length) in enumerate(zip(first, sizes, part, strict=True)):
         begin = tf.reshape(begin, several + [1] * (axis + 1))
-        own = begin + tf.cast(tf.range(length), tf.uint32)
-        place = tf.expand_dims(place * _uint32(size), -1) + own
+        index = begin + tf.cast(tf.range(length), tf.uint32)
+        place = tf.expand_dims(place * _uint32(size), -1) + index
     # Two rounds: after one, the bits of two steps would be shifted copies of one
     # sequence.
-    one = tf.reshape(_mixed(seed + _mixed(salt)), several + [1] * len(part))
-    other = _mixed(one + _uint32(0x9E3779B9))
-    return _mixed(_mixed(place + one) ^ other)
+    first = tf.reshape(_mixed(seed + _mixed(salt)), several + [1] * len(part))
+    second = _mixed(first + _uint32(0x9E3779B9))
+    return _mixed(_mixed(place + first) ^ second)
 
 
 def _mixed(x: tf.Tensor) -> tf.Tensor:

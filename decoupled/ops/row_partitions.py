@@ -196,18 +196,18 @@ def row_partitioning_getter(is_chosen: Callable[[str], bool]) -> Callable:
 
 
 def _count(rows: int, columns: int) -> int:
-    wanted = max(1, rows * columns // _PARTITION_ELEMENTS)
-    if wanted > _MOST_PARTITIONS:
-        wanted = min(_MOST_PARTITIONS, -(-rows // columns))
-    return min(wanted, rows)
+    count = max(1, rows * columns // _PARTITION_ELEMENTS)
+    if count > _MOST_PARTITIONS:
+        count = min(_MOST_PARTITIONS, -(-rows // columns))
+    return min(count, rows)
 
 
 def saved_variables() -> dict[str, tf.Variable | RowPartitionedVariable]:
     """The current graph's variables by their names in a checkpoint."""
     wholes = tf.get_collection(_COLLECTION)
     owners = {id(p): whole for whole in wholes for p in whole.partitions}
-    found = [owners.get(id(v), v) for v in tf.global_variables()]
-    return {variable.name.removesuffix(":0"): variable for variable in found}
+    variables = [owners.get(id(v), v) for v in tf.global_variables()]
+    return {variable.name.removesuffix(":0"): variable for variable in variables}
 
 
 def partitioned_product(product: Callable, equation: str, *factors) -> tf.Tensor:

@@ -19,7 +19,7 @@ from decoupled.planning.costs import (
     memory_of,
 )
 from decoupled.planning.hardware import Slice
-from decoupled.planning.program import build_program
+from decoupled.planning.program import build_program, feature_specs
 from decoupled.training.network import pretraining_graph
 
 _DAY = 86_400.0
@@ -160,7 +160,8 @@ def make_plan(run: PretrainConfig, tpu: Slice, assumed: PlanConfig) -> Plan:
     """
     microbatches = run.training.gradient_accumulation
     batch_size = run.training.batch_size
-    program = build_program(pretraining_graph(run), run.masking, tpu, batch_size)
+    features = feature_specs(run.masking, batch_size)
+    program = build_program(pretraining_graph(run), features, tpu)
     memory = memory_of(program)
     flops = flops_of(program, microbatches)
     collectives = collectives_of(program, microbatches)
@@ -169,9 +170,10 @@ def make_plan(run: PretrainConfig, tpu: Slice, assumed: PlanConfig) -> Plan:
         for v in program.lowered.lowering.graph.trainable_variables
     ]
     times = predict(tpu, flops, memory, collectives, assumed.efficiency)
+    infeed = sum(s.shape.num_elements() * s.dtype.size for s in features.values())
     all_variables = program.lowered.lowering.graph.all_variables
     slices = tpu.cores * len(program.mesh.stacks(all_variables))
     return Plan(
         tpu, run, assumed, memory, flops, collectives, times, variables,
-        program.infeed_bytes, len(all_variables), slices,
+        infeed, len(all_variables), slices,
     )  # fmt: skip

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from decoupled.core.compat import tf
-from decoupled.ops.local import own_index
+from decoupled.ops.local import local_index
 from decoupled.ops.meshes.placement import matrix_product
 from decoupled.ops.shared import (
     integers,
@@ -26,7 +26,7 @@ from decoupled.ops.shared import (
 def test_places_belong_to_one_part_and_others_to_none(parts, size, ids):
     total = parts * size
     found = [
-        [x.numpy() for x in own_index(tf2.constant(ids), part, size, total)]
+        [x.numpy() for x in local_index(tf2.constant(ids), part, size, total)]
         for part in range(parts)
     ]
     for column, place in enumerate(ids):
