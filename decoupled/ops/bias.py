@@ -117,16 +117,9 @@ gelu_tanh = _activation("gelu_tanh", _gelu_tanh, _gelu_tanh_gradient)
 def split_heads(
     x: mtf.Tensor, bias: mtf.Tensor, heads: mtf.Dimension, head_size: mtf.Dimension
 ) -> mtf.Tensor:
-    """x + bias, with its columns split into heads.
+    """x + bias, [batch, ..., columns], as [batch, heads, ..., head_size].
 
-    Args:
-      x: float [batch, ..., columns], head index major; the layout must split the
-        columns as it splits `heads`.
-      bias: [columns], of x's dtype.
-      heads, head_size: dimensions whose sizes multiply to that of the columns.
-
-    Returns:
-      [batch, heads, ..., head_size].
+    Columns are head index major; the layout must split them as it splits `heads`.
     """
     return _split_heads([x, bias], heads, head_size)
 

@@ -90,13 +90,7 @@ Gradient = mtf.Tensor | FactoredGradient
 
 
 def global_norm(gradients: Sequence[Gradient]) -> mtf.Tensor:
-    """sqrt of the sum of all squares, a float32 scalar.
-
-    No squared copy of a tensor is made.
-
-    Args:
-      gradients: float tensors.
-    """
+    """sqrt of the sum of all squares, a float32 scalar; makes no squared copies."""
     return mtf.sqrt(mtf.add_n([_squared_norm(g) for g in gradients]))
 
 

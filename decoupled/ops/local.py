@@ -147,11 +147,8 @@ def zero_unless(mask: tf.Tensor, values: tf.Tensor) -> tf.Tensor:
 
 
 def lazy_sum(mesh_impl: mtf.MeshImpl, part: Any, axes: Iterable[int | None]) -> Any:
-    """The all-reduce of `part` over mesh axes, done when its result is needed.
-
-    Args:
-      mesh_impl: of `part`, which is laid out. axes: of the mesh; None is ignored.
-    """
+    """The all-reduce of laid-out slices over mesh axes (None is ignored), done when its
+    result is needed."""
     axes = sorted(set(axes) - {None})
     return mtf.ops.LazyAllreduceSum(mesh_impl, part, axes) if axes else part
 

@@ -13,12 +13,8 @@ from decoupled.core.compat import gen_xla_ops, mtf, tf
 
 
 def recompute(function: Callable, x: mtf.Tensor) -> mtf.Tensor:
-    """function(x); its inner tensors are recomputed in the backward pass.
-
-    Args:
-      function: maps one tensor to one tensor; may read variables and other tensors.
-      x: float tensor.
-    """
+    """function(x), whose inner tensors are recomputed in the backward pass. It may read
+    variables and other tensors."""
     return mtf.ops.custom_gradient(function, _gradients, [x])
 
 

@@ -62,16 +62,9 @@ class RoundedSubtraction(mtf.Operation):
 
 
 def rounded(update: Callable) -> Callable:
-    """A kernel for `update_rounded`.
-
-    Args:
-      update: an elementwise function from float32 weights and further tensors to new
-        float32 weights.
-
-    Returns:
-      A compiled function of a slice, its `key`, the sizes of the whole variable and the
-      further tensors. It returns the new slice in bfloat16.
-    """
+    """A compiled kernel for `update_rounded`, from an elementwise function of float32
+    weights and further tensors. It takes a slice, its `key`, the sizes of the whole
+    variable and the further tensors, and returns the new slice in bfloat16."""
 
     def kernel(
         weights: tf.Tensor, key: tf.Tensor, sizes: Sequence[int], *inputs: tf.Tensor

@@ -58,15 +58,9 @@ def slice_along(x: tf.Tensor, axis: int, tile: Tile) -> tf.Tensor:
 def two_at_a_time(
     work: Callable[[Any], list[tf.Tensor]], tiles: Sequence
 ) -> list[list[tf.Tensor]]:
-    """work(tile) for each tile, at most two of them at a time.
-
-    With two, the copies of one tile run in parallel with the products of the other.
-
-    Args:
-      work: builds a tile's part of the graph; returns tensors that are available once
-        that part has run.
-      tiles: in the order in which they begin.
-    """
+    """work(tile) for each tile, at most two of them at a time: the copies of one run in
+    parallel with the products of the other. It returns tensors that are available once
+    the tile's part of the graph has run."""
     done = []
     for index, tile in enumerate(tiles):
         with tf.control_dependencies(done[index - 2] if index > 1 else []):

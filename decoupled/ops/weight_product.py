@@ -25,13 +25,8 @@ _TILE = 8_000_000
 def weight_product(
     x: mtf.Tensor, weights: mtf.Tensor, output_shape: Sequence[mtf.Dimension]
 ) -> mtf.Tensor:
-    """The contraction of `x` and `weights`, in the dtype of `x`.
-
-    Args:
-      x: float [...].
-      weights: float, of any dtype, as a variable is read.
-      output_shape: dimensions of the result; all others are summed over.
-    """
+    """The contraction of `x` and `weights`, as a variable is read, in the dtype of `x`.
+    Dimensions that `output_shape` lacks are summed over."""
     if weights.dtype == x.dtype:
         return mtf.einsum([x, weights], output_shape=output_shape)
     return _WeightProduct(x, weights, mtf.Shape(output_shape)).outputs[0]
