@@ -176,7 +176,7 @@ def build_program(
     with tf.Graph().as_default() as graph, _collectives_of_xla():
         step = tf.train.get_or_create_global_step()
         inputs = {n: tf.placeholder(s.dtype, s.shape, n) for n, s in features.items()}
-        mesh = _make_mesh(training.network.mesh, tpu)
+        mesh = one_core_mesh(training.network.mesh, tpu)
         with tf.variable_scope("", custom_getter=_without_values):
             lowered = build_step(training, inputs, Placement(mesh, None), lengths)
         with tf.control_dependencies([lowered.update]):
@@ -189,7 +189,8 @@ def build_program(
     return Program(graph, lowered, mesh, inputs, results)
 
 
-def _make_mesh(config: MeshConfig, tpu: Slice | None) -> OneCoreMesh:
+def one_core_mesh(config: MeshConfig, tpu: Slice | None) -> OneCoreMesh:
+    """The mesh of a slice, or of a single core."""
     shape, layout = shape_and_layout(config)
     if tpu is None:
         check_mesh_size(config, 1, "one core")

@@ -14,10 +14,13 @@ from decoupled.configs import MeshConfig
 from decoupled.core.compat import mtf, tf
 from decoupled.core.errors import UserError
 from decoupled.launch import gin_files
-from decoupled.planning import hlo
 from decoupled.planning.hardware import parse_topology
 from decoupled.planning.hlo import export
-from decoupled.planning.program import build_program, feature_specs
+from decoupled.planning.program import (
+    build_program,
+    feature_specs,
+    one_core_mesh,
+)
 from decoupled.tasks.classification import Classification
 from decoupled.tasks.qa import ExtractiveQA
 from decoupled.tasks.regression import Regression
@@ -165,7 +168,7 @@ def test_an_all_to_all_of_float32_is_seen():
     """A reshape that moves a mesh axis from one dimension to another has one."""
     mesh = dataclasses.replace(EIGHT_CORES, layout_rules="batch:data;hidden:data")
     with tf.Graph().as_default() as graph:
-        impl = hlo._make_mesh(mesh, parse_topology("v3-8"))
+        impl = one_core_mesh(mesh, parse_topology("v3-8"))
         mesh_graph = mtf.Graph()
         mtf_mesh = mtf.Mesh(mesh_graph, "mesh")
         rows, columns = mtf.Dimension("batch", 8), mtf.Dimension("columns", 8)
@@ -193,6 +196,6 @@ def test_no_layout_sends_float32_in_an_all_to_all(layout, name):
     assert narrowed(build_program(config, specs, tpu).graph) == []
     with tf.Graph().as_default() as graph:
         inputs = {n: tf.placeholder(s.dtype, s.shape) for n, s in specs.items()}
-        placement = Placement(hlo._make_mesh(config.network.mesh, tpu), None)
+        placement = Placement(one_core_mesh(config.network.mesh, tpu), None)
         build_predictions(config.network, inputs, [LENGTH], placement)
         assert narrowed(graph) == []
