@@ -54,6 +54,7 @@ from decoupled.configs import MaskingConfig, MeshConfig, ModelConfig, ScheduleCo
 from decoupled.core import files
 from decoupled.core.compat import tf
 from decoupled.core.console import say
+from decoupled.planning.hlo import export
 from decoupled.planning.jax_step import start_value
 from decoupled.planning.program import build_program
 from decoupled.runs import finetuning_run

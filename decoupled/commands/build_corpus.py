@@ -15,7 +15,7 @@ continues where it stopped. A complete corpus is not changed.
 
 from absl import flags
 
-from decoupled.configs.corpora import build_corpus
+from decoupled.configs import CorpusSettings
 from decoupled.core import locks
 from decoupled.corpora.build import build
 from decoupled.corpora.runners import LOCAL, Runner
@@ -23,7 +23,6 @@ from decoupled.corpora.sources import SOURCES
 from decoupled.launch import start
 
 FLAGS = flags.FLAGS
-GIN_FILE = "runs/build_corpus.gin"
 _KINDS = "; ".join(source.name for source in SOURCES)
 
 
@@ -75,7 +74,7 @@ def define_flags() -> None:
 
 def main() -> None:
     """Builds what is missing and prints a table."""
-    settings = start.parse_gin(build_corpus, GIN_FILE)
+    settings = start.parse_gin(CorpusSettings)
     runner = Runner(FLAGS.runner, FLAGS.workers, tuple(FLAGS.beam_option))
     with locks.hold(FLAGS.output_dir):
         built = build(

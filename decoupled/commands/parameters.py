@@ -16,15 +16,18 @@ from dataclasses import fields
 
 from absl import flags
 
-from decoupled.configs import ModelConfig
-from decoupled.configs.studies import ParametersConfig, parameters
+from decoupled.configs import ModelConfig, ParametersConfig
 from decoupled.core import console
 from decoupled.core.errors import UserError
 from decoupled.launch import gin_files, start
-from decoupled.model.parameters import ROWS, Row, finetuning_counts, pretraining_counts
+from decoupled.model.parameters import (
+    ROWS,
+    PaperRow,
+    finetuning_counts,
+    pretraining_counts,
+)
 
 FLAGS = flags.FLAGS
-DEFAULTS = "runs/parameters.gin"
 _COLUMNS = (
     ["model", "Table"]
     + ["PT", "PT as in paper", "PT in paper"]
@@ -41,7 +44,7 @@ def define_flags() -> None:
 def main() -> None:
     """Counts one model or all."""
     if not FLAGS.all:
-        config = start.parse_gin(parameters, DEFAULTS)
+        config = start.parse_gin(ParametersConfig)
         print_model(config, _shipped_models())
     elif FLAGS.gin_file or FLAGS.gin_param:
         raise UserError(
@@ -58,8 +61,8 @@ def _shipped_models() -> dict[str, ModelConfig]:
     names = [name for name in sorted(os.listdir(folder)) if name.endswith(".gin")]
     return {
         f"models/{name}": gin_files.configure(
-            parameters, [DEFAULTS, os.path.join(folder, name)], []
-        ).model
+            ModelConfig, [os.path.join(folder, name)], []
+        )
         for name in names
         if not name.endswith("base.gin")
     }
@@ -113,7 +116,7 @@ def print_shipped(shipped: Mapping[str, ModelConfig]) -> None:
         console.say(remark)
 
 
-def _compare(row: Row, pretraining: dict[str, int], finetuning: dict[str, int]):
+def _compare(row: PaperRow, pretraining: dict[str, int], finetuning: dict[str, int]):
     """(PT, FT) by the paper's rules, the same in millions, and as printed there."""
     totals = row.convention.totals(pretraining, finetuning)
     computed = [f"{row.convention.millions(total)}M" for total in totals]
@@ -122,7 +125,7 @@ def _compare(row: Row, pretraining: dict[str, int], finetuning: dict[str, int]):
 
 def _published_row(
     config: ParametersConfig, shipped: Mapping[str, ModelConfig]
-) -> Row | None:
+) -> PaperRow | None:
     """The paper's row of the same sizes and layers in fine-tuning, or None."""
     # Everything but rates, activation and MLM head.
     sizes = [field.name for field in fields(ModelConfig) if field.type in (int, bool)]

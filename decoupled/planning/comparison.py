@@ -37,7 +37,8 @@ class Option(NamedTuple):
         config = getattr(self.run, part)
         lines = (f"{type(config).__name__}.{k} = {v!r}" for k, v in changes.items())
         changed = {part: dataclasses.replace(config, **changes)}
-        return Option((*self.settings, *lines), self.run._replace(**changed))
+        run = dataclasses.replace(self.run, **changed)
+        return Option((*self.settings, *lines), run)
 
 
 def compare_layouts(

@@ -8,7 +8,7 @@ from tests.command_line import decoupled, mistake
 
 
 def test_the_command(tmp_path):
-    """The settings of gin/runs/build_corpus.gin; then a mistake: one line, code 2."""
+    """The default settings; then a mistake: one line, code 2."""
     lines = (f"Sentence one of {i}.\nSentence two of {i}.\n" for i in range(100))
     (tmp_path / "en.txt").write_text("\n".join(lines))
     folder = tmp_path / "corpus"

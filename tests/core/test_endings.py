@@ -248,7 +248,7 @@ def run_interrupted(command, moment, folder, **options):
     [*((STARTS[0], moment) for moment in MOMENTS), (STARTS[1], MOMENTS[0])],
 )
 def test_ctrl_c_during_the_imports_ends_quietly(start, moment, tmp_path):
-    plan = [*start, "plan", "--topology=v3-8", "--gin_file=models/base.gin"]
+    plan = [*start, "plan", "--topology=v3-8", "--gin_file=models/coupled.gin"]
     done = run_interrupted(plan, moment, tmp_path)
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
 
