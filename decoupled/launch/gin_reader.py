@@ -10,7 +10,7 @@ import dataclasses
 import io
 import re
 import tokenize
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import gin
@@ -59,15 +59,24 @@ class Reader:
     Args:
       root: the gin configurable with the command's settings, of any module.
       find_file: the name in an include statement -> the path of the file.
+      task, tasks: of the command, and all that it knows. TASK/Name.parameter = value
+        is a setting of TASK alone.
 
     Attributes:
       macros: the names of all macros that occurred in values.
     """
 
-    def __init__(self, root: type, find_file: Callable[[str], str]):
+    def __init__(
+        self,
+        root: type,
+        find_file: Callable[[str], str],
+        task: str | None = None,
+        tasks: Collection[str] = (),
+    ):
         self.macros: set[str] = set()
         self._root = root
         self._find_file = find_file
+        self._task, self._tasks = task, tasks
         self._included = 0
 
     def read_file(self, path: str, above: tuple[str, ...] = ()) -> None:
@@ -180,6 +189,10 @@ class Reader:
                 self.find(statement.selector)
             elif statement.arg_name:
                 self._check_parameter(statement.selector, statement.arg_name)
+                if statement.scope in self._tasks:
+                    if statement.scope != self._task:
+                        return
+                    statement = statement._replace(scope="")
                 gin.bind_parameter(statement[:3], statement.value)
             else:
                 parts = [statement.scope, statement.selector]
