@@ -179,7 +179,7 @@ def test_two_jobs_at_a_time(make):
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
-def test_a_signal_ends_jobs_and_the_next_start_goes_on(make, tmp_path, number):
+def test_sigterm_ends_jobs_and_the_next_start_goes_on(make, tmp_path, number):
     before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
     try:
         _ends_and_goes_on(make, tmp_path, number)
