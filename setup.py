@@ -45,7 +45,10 @@ setup(
     # named `gin`, would hide gin-config.
     packages=[*find_packages(include=["decoupled*"]), "decoupled.gin"],
     package_dir={"decoupled.gin": "gin"},
-    package_data={"decoupled.gin": ["*.gin", "*/*.gin", "*/*/*.gin"]},
+    package_data={
+        "decoupled.gin": ["*.gin", "*/*.gin", "*/*/*.gin"],
+        "decoupled.corpora.wikipedia": ["*.json"],
+    },
     entry_points={"console_scripts": ["decoupled = decoupled.__main__:main"]},
     python_requires=">=3.10,<3.14",
     classifiers=[

@@ -32,24 +32,18 @@ from benchmarks.results import Comparison, Planned
 from benchmarks.sizes import ADAMW, DTYPES, QUICK, REFERENCE
 from benchmarks.tables import Suite, Table, gigabytes, milliseconds_or_seconds
 from decoupled.configs import QuestionAnsweringConfig, VocabularyConfig
+from decoupled.configs.finetuning import CLASSIFICATION, QUESTION_ANSWERING, TAGGING
+from decoupled.corpora.locales import ENGLISH
 from decoupled.data.vocabulary import Vocabulary
 from decoupled.data.vocabulary_training import train_vocabulary
-from decoupled.exports.checkpoint_files import CheckpointWriter
 from decoupled.model.variables import MASKED_LM, shapes
 from decoupled.runs import run_folder
-from decoupled.runs.task_data import ENGLISH, TaskData
-from decoupled.tasks.classification import LABELS, SequenceClassificationTask
-from decoupled.tasks.classification_files import LabelledTexts
-from decoupled.tasks.qa import QuestionAnsweringTask
+from decoupled.runs.task_data import TaskData
+from decoupled.tasks.presets import TASKS, task_of
 from decoupled.tasks.qa_files import Question
-from decoupled.tasks.registry import (
-    CLASSIFICATION,
-    QUESTION_ANSWERING,
-    TAGGING,
-    TASKS,
-)
-from decoupled.tasks.tagging import TaggingTask
 from decoupled.tasks.tagging_files import TaggedSentence
+from decoupled.tasks.text_files import LabelledTexts
+from decoupled.training.checkpoint_files import CheckpointWriter
 from decoupled.training.checkpoints import write_list
 
 OURS = "decoupled"
@@ -69,7 +63,7 @@ QUICK_LENGTH = 48
 # Of gin/tasks/qa.gin; the last two do not matter to training.
 QUESTIONS = QuestionAnsweringConfig(64, 128, 30, 20)
 QUICK_QUESTIONS = QuestionAnsweringConfig(16, 16, 8, 5)
-# Of gin/runs/finetune.gin.
+# The defaults of fine-tuning.
 DROPOUT = 0.1
 
 
@@ -199,14 +193,14 @@ def _invented(task):
 def _prepare(real, quick, folder, data_dir):
     model = QUICK_MODEL if quick else MODEL
     length = QUICK_LENGTH if quick else real.length
-    task = _task(real.task, length, quick)
+    task = _task(real.task, data_dir, length, quick)
     vocabulary = _vocabulary(real, quick, folder, data_dir)
     batch = QUICK_BATCH if quick else real.batch
     path = data_dir / real.training_file
     text = first_examples(path.read_text(encoding="utf-8"), task.kind, STEPS * batch)
     path.write_text(text, encoding="utf-8")
-    examples = task.read(str(data_dir), "train", ENGLISH)
-    data = TaskData(task, str(data_dir), vocabulary, str(folder / "features"))
+    examples = task.training
+    data = TaskData(task, vocabulary, str(folder / "features"))
     features = data.features("train", ENGLISH, examples)
     _write_run(folder / "pretrained", vocabulary, model)
     np.savez(folder / "features.npz", **peer_features(features))
@@ -244,9 +238,7 @@ def _vocabulary(real, quick, folder, data_dir):
     texts = [
         _text(example)
         for each in ((real,) if quick else REAL)
-        for example in _task(each.task, each.length, quick).read(
-            str(data_dir), "train", ENGLISH
-        )
+        for example in _task(each.task, data_dir, each.length, quick).training
     ]
     path = str(folder / "pieces.model")
     train_vocabulary(texts, path, QUICK_VOCABULARY if quick else VOCABULARY)
@@ -260,14 +252,9 @@ def _text(example: LabelledTexts | TaggedSentence | Question) -> str:
     return " ".join(example.words if tagged else example.texts)
 
 
-def _task(name, length, quick):
-    kind = TASKS[name].kind
-    if kind == CLASSIFICATION:
-        return SequenceClassificationTask(name, LABELS[name], length)
-    if kind == TAGGING:
-        return TaggingTask(name, length)
+def _task(name, data_dir, length, quick):
     settings = QUICK_QUESTIONS if quick else QUESTIONS
-    return QuestionAnsweringTask(name, length, settings)
+    return task_of(TASKS[name], str(data_dir), length, settings)
 
 
 def _write_run(folder, vocabulary, model):

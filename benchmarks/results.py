@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from benchmarks.interleave import Chunk, Measured, Skip, Worker, interleave
-from decoupled.configs import EARLIER_VALUES
+from decoupled.configs import saved_model
 from decoupled.core.console import say
 from decoupled.core.errors import UserError
 from decoupled.core.machine import memory_sizes, processor, usable_cores
@@ -184,7 +184,7 @@ def _from_json(entry):
     for worker in entry["workers"]:
         case = worker["case"]
         if isinstance(case.get("model"), dict):
-            case["model"] = EARLIER_VALUES | case["model"]
+            case["model"] = vars(saved_model(case["model"]))
     workers = [
         Measured(**{**worker, "rounds": [Chunk(**chunk) for chunk in worker["rounds"]]})
         for worker in entry["workers"]

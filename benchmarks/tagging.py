@@ -23,15 +23,16 @@ from benchmarks.results import Comparison, Planned
 from benchmarks.sizes import QUICK, REFERENCE
 from benchmarks.tables import Suite, Table, gigabytes, with_range, worker_table
 from decoupled.configs import MeshConfig, ModelConfig, VocabularyConfig
+from decoupled.configs.finetuning import TAGGING
 from decoupled.data.vocabulary import Vocabulary
 from decoupled.data.vocabulary_training import train_vocabulary
-from decoupled.exports.checkpoint_files import CheckpointWriter
 from decoupled.exports.interop.to_huggingface import to_huggingface
 from decoupled.model.variables import shapes, token_classifier
 from decoupled.runs import run_folder
-from decoupled.tasks.registry import TAGGING
+from decoupled.tasks.presets import TASKS, task_of
 from decoupled.tasks.tagging import TaggingTask
 from decoupled.tasks.tagging_files import TaggedSentence, read_sentences
+from decoupled.training.checkpoint_files import CheckpointWriter
 from decoupled.xtreme.files import LanguageFile
 
 OURS = "decoupled"
@@ -95,7 +96,9 @@ def read_tagged(quick: bool) -> list[TaggedSentence]:
     if peers.DATA_DIR not in os.environ:
         raise Skip(f"no sentences: set {peers.DATA_DIR}")
     path = os.path.join(os.environ[peers.DATA_DIR], "xtreme", TASK, "test-en.tsv")
-    return read_sentences(LanguageFile(path, TASK, "en"), tags_may_miss=False)
+    return read_sentences(
+        LanguageFile(path, TASK, "en"), TASKS[TASK].labels, tags_may_miss=False
+    )
 
 
 def make_case(
@@ -108,7 +111,7 @@ def make_case(
     train_vocabulary(texts, pieces, QUICK_VOCABULARY if quick else VOCABULARY)
     vocabulary = Vocabulary(pieces)
     length = QUICK_LENGTH if quick else LENGTH
-    task = TaggingTask(TASK, length)
+    task = task_of(TASKS[TASK], "", length)
     # In several rows a sentence has other neighbours than in one.
     rows = np.bincount(task.features(vocabulary, sentences)["example_index"])
     whole = [sentences[i].words for i in np.flatnonzero(rows == 1)]

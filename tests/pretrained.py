@@ -3,9 +3,9 @@
 import numpy as np
 
 from decoupled.data.vocabulary import Vocabulary
-from decoupled.exports.checkpoint_files import CheckpointWriter
 from decoupled.model.variables import MASKED_LM, shapes
 from decoupled.runs import run_folder
+from decoupled.training.checkpoint_files import CheckpointWriter
 from decoupled.training.checkpoints import write_list
 from tests.data.small_corpus import make_vocabulary
 from tests.helpers import tiny_model

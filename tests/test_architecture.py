@@ -237,8 +237,8 @@ def test_commands_start_with_the_core_alone():
 
 
 def test_what_an_extra_brings_is_checked_before_the_work():
-    """By `installed.need`, `lacking` or `Package`, which name the module."""
-    checks = ("installed.need", "installed.lacking", "installed.Package")
+    """By `installed.need`, `lacking` or `NeededModule`, which name the module."""
+    checks = ("installed.need", "installed.lacking", "installed.NeededModule")
     named = {
         argument.value
         for path in SOURCES

@@ -22,12 +22,12 @@ SECTIONS = {
     "section 5": (
         "RemBERT's V, E_in, E_out, layers and heads; 2048 sequences of 512 tokens, "
         "1.76M steps, 1.8T tokens, 3.5 times fewer than XLM-R; 110 languages",
-        {f"{GIN}models/rembert.gin", f"{GIN}runs/pretrain.gin", MAP},
+        {f"{GIN}models/rembert.gin", f"{CODE}configs/data.py", MAP},
     ),
     "section 6.1": (
         "Spearman with human judgements by dot products; a word is the mean of its "
         "subwords",
-        {f"{CODE}analyses/models.py"},
+        {f"{CODE}analyses/models.py", f"{CODE}analyses/word_similarity.py"},
     ),
     "A.1": (
         "models are compared by their parameters in fine-tuning, without task heads",
@@ -37,8 +37,7 @@ SECTIONS = {
         "mBERT's architecture; no dropout; SentencePiece, 120k subwords; Wikipedia in "
         "104 languages; masked language modelling",
         {
-            f"{GIN}models/base.gin",
-            f"{GIN}runs/pretrain.gin",
+            f"{CODE}configs/data.py",
             f"{CODE}configs/model.py",
             f"{CODE}data/masking.py",
             "docs/configuration.md",
@@ -49,7 +48,7 @@ SECTIONS = {
         "64 Cloud TPUs and 26B tokens of Wikipedia, except RemBERT; fine-tuning on 8 "
         "TPUs with batch 32; unigram SentencePiece",
         {
-            f"{GIN}runs/pretrain.gin",
+            f"{CODE}configs/training.py",
             f"{GIN}sweeps/paper.gin",
             "docs/scaling.md",
             MAP,
@@ -60,7 +59,6 @@ SECTIONS = {
         "languages by sentences, to the power alpha = 0.5",
         {
             f"{GIN}models/rembert.gin",
-            f"{GIN}runs/pretrain.gin",
             f"{CODE}configs/data.py",
             f"{CODE}corpora/sampling.py",
             "docs/configuration.md",
@@ -71,15 +69,13 @@ SECTIONS = {
         "5000 sentence pairs of WMT16; means without [CLS] and [SEP]; translation "
         "vector; L2 distance",
         {
-            f"{GIN}runs/analyze_neighbours.gin",
-            f"{CODE}analyses/neighbours.py",
+            f"{CODE}configs/analyses.py",
             "docs/analyses.md",
         },
     ),
     "footnote 3": (
         "linear projections E_in -> H and H -> E_out",
         {
-            f"{GIN}models/base.gin",
             f"{GIN}models/rembert_table14.gin",
             f"{CODE}configs/model.py",
             f"{CODE}model/embeddings.py",
@@ -89,7 +85,7 @@ SECTIONS = {
     ),
     "footnote 4": (
         "the trend of Table 3 stays with a frozen input embedding",
-        {f"{GIN}runs/finetune.gin", MAP},
+        {f"{CODE}configs/finetuning.py", MAP},
     ),
     "footnote 11": (
         "output embedding and pooler are discarded after pre-training",

@@ -20,8 +20,6 @@ from decoupled.configs import (
 )
 from decoupled.configs.corpora import (
     CorpusSettings,
-    TaskSettings,
-    TextSettings,
     VocabularySettings,
 )
 from decoupled.configs.finetuning import FinetuneConfig
@@ -29,8 +27,8 @@ from decoupled.data.records_build import build_records
 from decoupled.data.vocabulary import Vocabulary
 from decoupled.data.vocabulary_build import build_vocabulary
 from decoupled.exports.serving.saved_model import export
-from decoupled.exports.trained_model import open_trained_model
 from decoupled.runs.pretraining import run_pretraining
+from tests.exports.models import opened
 from tests.helpers import ALONE, MASKING, adamw, schedule, tiny_model, tiny_training
 
 ANIMALS = "cat dog horse cow sheep goat duck hen fox wolf".split()
@@ -64,10 +62,7 @@ def records(folder):
         path = folder / f"{language}.txt"
         path.write_text("\n\n".join(sentences(language)) + "\n")
         inputs.append(f"{language}={path}")
-    settings = CorpusSettings(
-        TextSettings(0.1, 1, False, False, True, 1 << 25, 4),
-        TaskSettings(0.1, 0.1, 1, 1),
-    )
+    settings = CorpusSettings(eval_share=0.1, min_characters=1, split_json=False)
     build(None, inputs, str(folder / "corpus"), settings)
     vocabulary = VocabularySettings(
         VocabularyConfig(PIECES, 1.0, False, 1000, 10**6, 16), SAMPLING, 0, 100
@@ -147,11 +142,12 @@ def test_finetuning_and_export_agree_on_raw_text(folder, pretrained):
     assert results["test"]["en"]["accuracy"] == 100
     assert results["test"]["en"]["trivial_accuracy"] == 80
 
-    trained = open_trained_model(str(tuned))
+    model, task = opened(str(tuned))
     export(
-        trained,
+        model,
+        task,
         str(folder / "export"),
-        sequence_length=trained.default_length,
+        sequence_length=task.default_length(model.config),
         mlm=False,
         overwrite=False,
     )

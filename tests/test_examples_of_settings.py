@@ -13,7 +13,6 @@ import shlex
 import pytest
 
 from decoupled import configs
-from decoupled.commands import pretrain
 from decoupled.core.errors import UserError
 from decoupled.launch import gin_files, gin_reader
 
@@ -67,12 +66,12 @@ def found(path):
 
 def check(text):
     """Refuses a setting that no command takes; `...` and $variables are values."""
-    reader = gin_reader.Reader(configs.pretrain, gin_files.find_file)
+    reader = gin_reader.Reader(configs.PretrainConfig, gin_files.find_file)
     value = re.sub(r"\.\.\.|\$\w+|\{\w*\}", "1", text)
     reader.check_setting(value, text, ("build_corpus",))
 
 
-def refusal(words, defaults=pretrain.DEFAULTS):
+def refusal(words, *defaults):
     """Why a command of pre-training refuses its settings, "" if it takes them.
 
     Sequences are compared with positions here, which the command does when it has read
@@ -83,7 +82,9 @@ def refusal(words, defaults=pretrain.DEFAULTS):
         for flag in ("--gin_file=", "--gin_param=")
     )
     try:
-        config = gin_files.configure(configs.pretrain, [defaults, *files], params)
+        config = gin_files.configure(
+            configs.PretrainConfig, [*defaults, *files], params
+        )
     except UserError as error:
         return str(error)
     longest = max(phase.config.masking.sequence_length for phase in config.phases)

@@ -1,6 +1,5 @@
 """Which Python the Makefile's environments get, shown with stand-ins on PATH."""
 
-import os
 import pathlib
 import re
 import shutil
@@ -113,6 +112,10 @@ def installed(version, folder=".venv", what="--requirement requirements.txt"):
     return f"{folder}/bin/python {version} -m pip install {what} --editable ."
 
 
+# A launcher that has nothing to launch, as pyenv's.
+LAUNCHER = "#!/bin/sh\nexit 127\n"
+
+
 @pytest.mark.parametrize(
     "versions, chosen",
     [
@@ -127,39 +130,30 @@ def test_the_newest_supported_python_is_taken(machine, versions, chosen):
     assert machine.make("install") == ([installed(chosen)], [])
 
 
-def test_a_python_without_its_version_in_its_name_is_taken(machine):
-    machine.has("3.12", "python3")
-    assert machine.make("install")[0] == [installed("3.12")]
-
-
-def test_launchers_without_anything_to_launch_are_passed_over(machine):
-    machine._write(machine.programs / "python3.13", "#!/bin/sh\nexit 127\n")
-    machine.has("3.11")
+def test_a_python_is_found_without_its_version_in_its_name_and_behind_launchers(
+    machine,
+):
+    machine._write(machine.programs / "python3.13", LAUNCHER)
+    machine.has("3.12", modules='{"ensurepip": None}')
+    machine.has("3.11", "python3")
     assert machine.make("install")[0] == [installed("3.11")]
-
-
-def test_what_pyenv_has_installed_is_found_behind_its_launchers(machine):
-    machine._write(machine.programs / "python3.13", "#!/bin/sh\nexit 127\n")
+    shutil.rmtree(machine.checkout / ".venv")
+    (machine.checkout / "setup.py").touch()
     machine.has("3.13", machine.home / "pyenv/versions/3.13.0/bin/python")
-    machine.has("3.12")
-    assert machine.make("install")[0] == [installed("3.13")]
+    assert machine.make("install", "--always-make")[0][1:] == [installed("3.13")]
 
 
 def test_the_user_names_a_python(machine):
     machine.has("3.13")
-    machine.has("3.11", machine.home / "own")
-    python = f"PYTHON={machine.home}/own"
-    assert machine.make("install", python)[0] == [installed("3.11")]
-
-
-def test_a_named_python_that_is_not_supported_is_refused(machine):
-    machine.has("3.13")
     machine.has("3.9")
+    machine.has("3.11", machine.home / "named")
     ran, (line,) = machine.make("install", "PYTHON=python3.9", code=2)
     assert ran == []
     assert line.startswith(
         "make: error: PYTHON=python3.9 is not Python 3.13, 3.12, 3.11, 3.10"
     )
+    python = f"PYTHON={machine.home}/named"
+    assert machine.make("install", python)[0] == [installed("3.11")]
 
 
 def test_an_interrupted_install_goes_on_in_the_same_environment(machine):
@@ -174,41 +168,20 @@ def test_an_interrupted_install_goes_on_in_the_same_environment(machine):
 
 
 @pytest.mark.parametrize("version", ["3.14", "3.9"])
-def test_without_a_supported_python_uv_is_installed_and_provides_one(machine, version):
+def test_without_a_supported_python_uv_provides_one(machine, version):
     machine.has(version)
-    ran, errors = machine.make("install")
-    assert errors == []
-    assert ran == [
-        f".venv-uv/bin/python {version} -m pip install uv",
-        ".venv-uv/bin/uv venv --quiet --no-project --seed --python 3.13 .venv",
-        installed("3.13"),
-    ]
-
-
-def test_an_installed_uv_is_used_again(machine):
-    machine.has("3.14")
-    machine.make("install")
-    ran, _ = machine.make(".venv-oldest/.installed")
-    assert [line.split()[0] for line in ran[3:]] == [
-        ".venv-uv/bin/uv",
-        ".venv-oldest/bin/python",
-    ]
-    assert "--python 3.11 .venv-oldest" in ran[3]
-
-
-def test_the_uv_of_the_machine_comes_before_another_one(machine):
+    assert machine.make("install") == (
+        [
+            f".venv-uv/bin/python {version} -m pip install uv",
+            ".venv-uv/bin/uv venv --quiet --no-project --seed --python 3.13 .venv",
+            installed("3.13"),
+        ],
+        [],
+    )
     shutil.copy(machine.home / "uv", machine.programs)
-    ran, _ = machine.make("install")
-    assert ran == [
-        f"{machine.programs}/uv venv --quiet --no-project --seed --python 3.13 .venv",
-        installed("3.13"),
-    ]
-
-
-def test_a_python_without_its_venv_module_is_passed_over(machine):
-    machine.has("3.13", modules='{"ensurepip": None}')
-    machine.has("3.10")
-    assert machine.make("install")[0] == [installed("3.10")]
+    ran, _ = machine.make(".venv-oldest/.installed")
+    assert ran[3].startswith(f"{machine.programs}/uv venv ")
+    assert ran[3].endswith("--python 3.11 .venv-oldest")
 
 
 def test_a_python_that_cannot_be_downloaded_is_one_line_of_what_to_install(machine):
@@ -236,40 +209,22 @@ def test_where_uv_cannot_be_installed_one_line_says_what_to_install(machine, mod
 
 
 @pytest.mark.parametrize(
-    "versions, oldest", [(["3.13", "3.11", "3.10"], "3.11"), (["3.12", "3.10"], "3.10")]
+    "environment, versions, chosen",
+    [
+        (".venv-oldest", ["3.13", "3.11", "3.10"], "3.11"),
+        (".venv-oldest", ["3.12", "3.10"], "3.10"),
+        (".venv-interop", ["3.13", "3.11"], "3.11"),
+        (".venv-interop", ["3.13", "3.12"], "3.12"),
+    ],
 )
-def test_the_oldest_tensorflow_has_an_older_python(machine, versions, oldest):
+def test_other_environments_have_an_older_python(
+    machine, environment, versions, chosen
+):
     for version in versions:
         machine.has(version)
-    requirements = "tensorflow<2.16 --requirement requirements.txt"
-    ran, _ = machine.make(".venv-oldest/.installed")
-    assert ran == [installed(oldest, ".venv-oldest", requirements)]
-
-
-@pytest.mark.parametrize(
-    "versions, chosen", [(["3.13", "3.11"], "3.11"), (["3.13", "3.12"], "3.12")]
-)
-def test_other_software_has_python_3_11_where_that_is_there(machine, versions, chosen):
-    for version in versions:
-        machine.has(version)
-    (ran,), _ = machine.make(".venv-interop/.installed")
-    assert ran.startswith(f".venv-interop/bin/python {chosen} ")
-
-
-def test_ci_tests_the_oldest_only_where_the_machine_has_such_a_python(machine):
-    def find():
-        return subprocess.run(
-            ["bash", "make_environment.sh", "--find", "3.11", "3.10"],
-            cwd=machine.checkout,
-            env={"PATH": str(machine.programs), "HOME": str(machine.home)},
-            capture_output=True,
-            text=True,
-        )
-
-    machine.has("3.13")
-    assert find().returncode == 1
-    machine.has("3.10")
-    assert find().stdout == "python3.10\n"
+    (ran,), _ = machine.make(f"{environment}/.installed")
+    assert ran.startswith(f"{environment}/bin/python {chosen} -m pip install ")
+    assert ("tensorflow<2.16" in ran) == (environment == ".venv-oldest")
 
 
 def test_all_places_name_the_same_versions_of_python():
@@ -282,7 +237,3 @@ def test_all_places_name_the_same_versions_of_python():
     setup = (ROOT / "setup.py").read_text()
     assert f'python_requires=">=3.{lowest[1]},<3.{above[1]}"' in setup
     assert f"in range({lowest[1]}, {above[1]})" in setup
-
-
-def test_the_script_is_a_program():
-    assert os.access(ROOT / "make_environment.sh", os.X_OK)

@@ -12,13 +12,13 @@ import numpy as np
 import protocol
 import synthetic
 
-from decoupled.analyses.models import AnalysedModel
 from decoupled.analyses.retrieval import search
 from decoupled.analyses.sentence_vectors import layer_vectors
 from decoupled.configs import ModelConfig, RetrievalConfig
 from decoupled.core.compat import tf
-from decoupled.exports.checkpoint_files import CheckpointFile
 from decoupled.model.variables import NO_HEAD, shapes
+from decoupled.runs.saved_run import Model
+from decoupled.training.checkpoint_files import CheckpointFile
 
 
 class Pieces(NamedTuple):
@@ -42,7 +42,7 @@ def build(case: dict) -> tuple[protocol.Step, dict]:
     folder = tempfile.TemporaryDirectory()
     prefix, parameters = write_checkpoint(folder.name, model)
     weights = CheckpointFile(prefix)
-    analysed = AnalysedModel("model", folder.name, model, Pieces(), weights)
+    analysed = Model("model", folder.name, model, Pieces(), weights, None)
     first, second = (
         [" ".join(map(str, ids)) for ids in side]
         for side in synthetic.sentence_pairs(case)

@@ -12,7 +12,7 @@ from decoupled.core.compat import tf
 from decoupled.data.array_input_fn import evaluation_batches, longest_first
 from decoupled.data.vocabulary import Vocabulary
 from decoupled.runs.evaluation import evaluation_lengths
-from decoupled.tasks.tagging import TaggingTask
+from decoupled.tasks.presets import TASKS, task_of
 from decoupled.tasks.tagging_files import TaggedSentence
 from decoupled.training.graph import build_predictions
 from decoupled.training.mesh import session_config
@@ -28,7 +28,7 @@ def build(case: dict) -> tuple[protocol.Step, dict]:
     words = json.loads((folder / "words.json").read_text(encoding="utf-8"))
     sentences = [TaggedSentence(own, None) for own in words]
     vocabulary = Vocabulary(str(folder / "pieces.model"))
-    task = TaggingTask(case["task"], case["sequence_length"])
+    task = task_of(TASKS[case["task"]], "", case["sequence_length"])
     network = Network(
         task.network(dropout=0.0, label_smoothing=0.0),
         ModelConfig(**case["model"]),

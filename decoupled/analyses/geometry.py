@@ -26,7 +26,7 @@ from typing import Any
 
 import numpy as np
 
-from decoupled.analyses.models import AnalysedModel, LayerEncoder, batches, open_models
+from decoupled.analyses.models import LayerEncoder, batches, describe, open_models
 from decoupled.analyses.output import LAYER, Line, Panel, Picture, Table, number
 from decoupled.analyses.output_path import OutputPath, centred_values, effective_rank
 from decoupled.configs.analyses import GeometrySettings
@@ -38,6 +38,7 @@ from decoupled.data.masking import mask_sequences
 from decoupled.data.sequences import chunks
 from decoupled.data.vocabulary import Vocabulary
 from decoupled.metrics.similarity import linear_cka
+from decoupled.runs.saved_run import Model
 
 Arrays = dict[str, np.ndarray]
 
@@ -53,7 +54,7 @@ def run(flags: Any, settings: GeometrySettings) -> dict[str, Any]:
 
 
 def measure(
-    models: Sequence[AnalysedModel], corpus: Corpus, settings: GeometrySettings
+    models: Sequence[Model], corpus: Corpus, settings: GeometrySettings
 ) -> dict[str, Any]:
     """All measures of all models.
 
@@ -68,7 +69,6 @@ def measure(
     Raises:
       UserError: a model has too few positions, or there is too little held-out text.
     """
-    settings.check()
     for model in models:
         model.check_length(settings.masking.sequence_length)
     texts: dict[str, Arrays] = {}
@@ -78,7 +78,7 @@ def measure(
         if key not in texts:
             texts[key] = masked_text(corpus, model.vocabulary, settings)
         measured.append(_measure_model(model, texts[key], settings))
-    described = {**settings._asdict(), "masking": dataclasses.asdict(settings.masking)}
+    described = dataclasses.asdict(settings)
     return {
         "analysis": "geometry",
         "corpus": corpus.fingerprint,
@@ -203,7 +203,7 @@ def masked_text(
 
 
 def _measure_model(
-    model: AnalysedModel, arrays: Arrays, settings: GeometrySettings
+    model: Model, arrays: Arrays, settings: GeometrySettings
 ) -> dict[str, Any]:
     anisotropy = Anisotropy()
     hidden, targets = [], []
@@ -220,7 +220,7 @@ def _measure_model(
     path = OutputPath(model.config, model.weights)
     values = path.spectrum(vectors)
     return {
-        **model.describe(),
+        **describe(model),
         "sequences": len(arrays["input_mask"]),
         "predictions": len(pieces),
         "layers": [
@@ -283,7 +283,7 @@ class Anisotropy:
 
 
 def _gradient(
-    model: AnalysedModel,
+    model: Model,
     path: OutputPath,
     hidden: np.ndarray,
     targets: np.ndarray,
@@ -308,7 +308,7 @@ def _gradient(
     }
 
 
-def compare_embeddings(models: Sequence[AnalysedModel]) -> list[dict[str, Any]]:
+def compare_embeddings(models: Sequence[Model]) -> list[dict[str, Any]]:
     """Linear CKA of every two embeddings of one vocabulary, without special pieces."""
     pairs = []
     named = [(model, kind) for model in models for kind in model.embeddings]
@@ -329,7 +329,7 @@ def compare_embeddings(models: Sequence[AnalysedModel]) -> list[dict[str, Any]]:
     return pairs
 
 
-def _named(model: AnalysedModel, kind: str) -> dict[str, str]:
+def _named(model: Model, kind: str) -> dict[str, str]:
     return {
         "model": model.name,
         "embedding": "coupled" if model.config.coupled else kind,

@@ -11,7 +11,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from decoupled.analyses.models import AnalysedModel
 from decoupled.configs.analyses import MaskedLmSettings
 from decoupled.core import console
 from decoupled.core.errors import UserError
@@ -20,6 +19,7 @@ from decoupled.data.records import RecordsManifest, read_manifest
 from decoupled.data.sequence_order import EVAL, TRAIN
 from decoupled.data.sequences import evaluation_batches, evaluation_count
 from decoupled.data.vocabulary import Vocabulary
+from decoupled.runs.saved_run import Model
 
 # Number of sequences that are read at once.
 _READ = 512
@@ -45,7 +45,7 @@ class HeldOutText(NamedTuple):
 
 def read_held_out(
     records_dir: str,
-    models: Sequence[AnalysedModel],
+    models: Sequence[Model],
     settings: MaskedLmSettings,
     languages: Sequence[str] | None = None,
 ) -> HeldOutText:
@@ -61,7 +61,6 @@ def read_held_out(
       UserError: the records have another vocabulary than a model, are damaged, or lack
         held-out or training text of a language.
     """
-    settings.check()
     manifest = read_manifest(records_dir)
     for model in models:
         pieces = model.vocabulary

@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from decoupled.analyses.held_out_text import HeldOutText, read_held_out
-from decoupled.analyses.models import AnalysedModel, batches, open_models
+from decoupled.analyses.models import batches, describe, open_models
 from decoupled.analyses.output import Line, Panel, Picture, Table
 from decoupled.configs.analyses import MaskedLmSettings
 from decoupled.core import console, plots
@@ -33,6 +33,7 @@ from decoupled.core.release import tf
 from decoupled.data.masking import mask_in_rounds
 from decoupled.data.vocabulary import Vocabulary
 from decoupled.exports.serving.encoder import FEATURES, Encoder, MaskedLm
+from decoupled.runs.saved_run import Model
 
 ALL = "all"
 _MEASURES = ("loss", "accuracy", "perplexity", "below_unigram", "relative_loss")
@@ -64,7 +65,7 @@ def run(flags: Any, settings: MaskedLmSettings) -> dict[str, Any]:
 
 
 def measure(
-    models: Sequence[AnalysedModel], text: HeldOutText, settings: MaskedLmSettings
+    models: Sequence[Model], text: HeldOutText, settings: MaskedLmSettings
 ) -> dict[str, Any]:
     """Loss and accuracy of all models on the same masks.
 
@@ -79,7 +80,7 @@ def measure(
       `items`: [language, number] of every held-out sequence; `arrays`:
       "MODEL NUMBER/loss", "/correct" and "/predictions", float64 [items], sums over the
       tokens of a sequence. `unigram`, for the unigram distribution, and `models`, with
-      the entries of `AnalysedModel.describe`, have `languages`: name -> measures, and
+      the entries of `describe`, have `languages`: name -> measures, and
       `all`: their means over the languages. Measures are `loss` (nats per token),
       `accuracy` (0 to 1), `perplexity` (exp of the loss), `below_unigram` (unigram
       entropy - loss), `relative_loss` (loss / unigram entropy) and `by_frequency`:
@@ -89,7 +90,6 @@ def measure(
     Raises:
       UserError: a model has too few positions.
     """
-    settings.check()
     for model in models:
         model.check_length(settings.masking.sequence_length)
     vocabulary = models[0].vocabulary
@@ -108,17 +108,14 @@ def measure(
             arrays[f"{number}/{name}"] = sums
         results.append(
             {
-                **model.describe(),
+                **describe(model),
                 **_summary(asked, text, losses, correct, entropies),
             }
         )
     items = zip(text.language.tolist(), text.numbers.tolist(), strict=True)
     return {
         "analysis": "masked_lm",
-        "settings": {
-            **settings._asdict(),
-            "masking": dataclasses.asdict(settings.masking),
-        },
+        "settings": dataclasses.asdict(settings),
         "languages": _described(asked, text),
         "unigram_entropy": entropies,
         "unigram": unigram,
@@ -243,7 +240,7 @@ def _unigram(
 
 
 def _predict(
-    model: AnalysedModel, asked: _Questions, batch_size: int
+    model: Model, asked: _Questions, batch_size: int
 ) -> tuple[np.ndarray, np.ndarray]:
     """Losses and hits of a model, float64 [T] each."""
     encoder = Encoder(model.config, model.weights)

@@ -29,7 +29,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from decoupled.analyses.models import AnalysedModel, open_models
+from decoupled.analyses.models import describe, open_models
 from decoupled.analyses.output import (
     LAYER,
     Line,
@@ -47,6 +47,7 @@ from decoupled.core.files import scratch_folder
 from decoupled.corpora.parallel.parallel_text import choose
 from decoupled.corpora.parallel.sentences import read_sentences
 from decoupled.metrics.neighbours import mean_interval, wilson_interval
+from decoupled.runs.saved_run import Model
 from decoupled.xtreme.parallel_sentences import read_parallel
 
 # The choice of sentences depends on their ids alone.
@@ -72,7 +73,7 @@ class Translations(NamedTuple):
 
 def run(flags: Any, settings: tuple[RetrievalConfig, int]) -> dict[str, Any]:
     """The result of the command's flags."""
-    config, max_pairs = settings
+    config, max_pairs = settings.retrieval, settings.max_pairs
     if flags.sentences:
         if flags.data_dir or flags.source or flags.target:
             raise UserError("give --sentences without --data_dir, --source, --target")
@@ -164,7 +165,7 @@ def read_shared(
 
 
 def measure(
-    models: Sequence[AnalysedModel],
+    models: Sequence[Model],
     texts: Sequence[Translations],
     max_pairs: int,
     config: RetrievalConfig,
@@ -172,7 +173,7 @@ def measure(
     """Measures all layers of all models in all directions with `layer_hits`.
 
     Returns:
-      `settings`; `models`: the entries of `AnalysedModel.describe`. For pairs of files
+      `settings`; `models`: the entries of `describe`. For pairs of files
       these have `languages`, a list of entries with `language`, `source`, `target`,
       `pairs`, `directions` and `layers`. For sentences with ids they have `layers`, and
       the result has `split`, `directions`, `items` (the ids), and `arrays`:
@@ -186,7 +187,7 @@ def measure(
     del settings["layer"]
     described, arrays = [], {}
     for index, model in enumerate(models):
-        entry, languages = model.describe(), []
+        entry, languages = describe(model), []
         for text in texts:
             hits = layer_hits(model, text.texts, config)
             layers = [_summary(layer, of_layer) for layer, of_layer in enumerate(hits)]
@@ -216,7 +217,7 @@ def measure(
 
 
 def layer_hits(
-    model: AnalysedModel, texts: dict[str, list[str]], config: RetrievalConfig
+    model: Model, texts: dict[str, list[str]], config: RetrievalConfig
 ) -> np.ndarray:
     """Whether the nearest neighbour is the translation, by layer, direction, sentence.
 
@@ -253,7 +254,7 @@ def layer_hits(
 
 
 def vectors_by_layer(
-    model: AnalysedModel, texts: Sequence[str], config: RetrievalConfig
+    model: Model, texts: Sequence[str], config: RetrievalConfig
 ) -> Iterator[np.ndarray]:
     """Yields float32 [texts, H] for layer 0 (the embedding output), 1, ... L.
 

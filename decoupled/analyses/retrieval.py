@@ -8,12 +8,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from decoupled.analyses.models import AnalysedModel, open_models
+from decoupled.analyses.models import open_models
 from decoupled.analyses.sentence_vectors import check_lengths, layer_vectors
 from decoupled.configs import RetrievalConfig
 from decoupled.core import console, files
 from decoupled.core.errors import Mistakes, UserError
 from decoupled.metrics.neighbours import Matches, best_matches, best_threshold, mine
+from decoupled.runs.saved_run import Model
 from decoupled.xtreme import parallel_sentences
 from decoupled.xtreme.parallel_sentences import (
     DEV,
@@ -281,9 +282,7 @@ class TranslationSearch:
             yield Found(language, ["\t".join(pair) for pair in mined.pairs], results)
 
 
-def _open_model(
-    path: str, config: RetrievalConfig, mistakes: Mistakes
-) -> AnalysedModel | None:
+def _open_model(path: str, config: RetrievalConfig, mistakes: Mistakes) -> Model | None:
     """The model, checked against the settings; None after a mistake."""
     model = None
     with mistakes.noted():

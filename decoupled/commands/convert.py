@@ -13,7 +13,7 @@ import math
 
 from absl import flags
 
-from decoupled.configs.studies import convert
+from decoupled.configs import ModelConfig
 from decoupled.core.errors import UserError
 from decoupled.launch import start
 from decoupled.launch.start import Subcommand
@@ -112,7 +112,7 @@ def from_tf() -> None:
     """
     options = flags.FLAGS
     # Mistakes in settings are reported before TensorFlow is loaded.
-    model = start.parse_gin(convert, "runs/convert.gin")
+    model = start.parse_gin(ModelConfig)
 
     from decoupled.exports.interop.from_original import from_original
 

@@ -24,7 +24,7 @@ from decoupled.core.errors import UserError
 from decoupled.core.installed import (
     CHECKOUT,
     EXTRAS,
-    Found,
+    Package,
     check_package,
     requirements,
 )
@@ -94,7 +94,7 @@ def report_python() -> None:
     print(f"Python {platform.python_version()} in {sys.prefix}{remark}")
 
 
-def report_packages(packages: list[Found]) -> None:
+def report_packages(packages: list[Package]) -> None:
     """Prints each requirement, what is installed, and what is wrong with it."""
     print("\nPackages: installed (required)")
     if not packages:
@@ -103,78 +103,67 @@ def report_packages(packages: list[Found]) -> None:
         extras = f" [{','.join(package.extras)}]" if package.extras else ""
         name = package.name + extras
         limits = package.limits or "any"
-        print(f"  {name:32} {package.installed or '-':12} ({limits}){_remark(package)}")
+        remark = "" if package.fits else "  <- another version is required"
+        if package.installed is None:
+            remark = "  <- missing"
+        print(f"  {name:32} {package.installed or '-':12} ({limits}){remark}")
     versions = {package.name: package.installed for package in packages}
     core, text = versions.get("tensorflow"), versions.get("tensorflow-text")
-    if core and text and _release(core) != _release(text):
+    if core and text and core.split(".")[:2] != text.split(".")[:2]:
         print(
             f"  tensorflow-text {text} cannot be loaded beside tensorflow {core}: pip "
-            f"install 'tensorflow-text=={_release(core)}.*'"
+            f"install 'tensorflow-text=={'.'.join(core.split('.')[:2])}.*'"
         )
-
-
-def _release(version):
-    return ".".join(version.split(".")[:2])
-
-
-def _remark(package):
-    if package.installed is None:
-        return "  <- missing"
-    return "" if package.fits else "  <- another version is required"
 
 
 def report_machine() -> None:
     """Prints processor, memory, disk and signs of a TPU."""
     print("\nMachine")
     print(f"  {'system':12} {platform.platform()}")
-    own = processor()
-    print(f"  {'processor':12} {own.description()}, {usable_cores()} cores usable")
-    print(f"  {'features':12} {' '.join(own.features()) or 'unknown'}")
-    print(f"  {'memory':12} {memory()}")
-    for name, folder in (("here", os.getcwd()), ("temporary", _temporary_folder())):
-        print(f"  {'disk, ' + name:12} {_free_disk(folder)} {folder}")
+    cpu = processor()
+    print(f"  {'processor':12} {cpu.description()}, {usable_cores()} cores usable")
+    print(f"  {'features':12} {' '.join(cpu.features()) or 'unknown'}")
+    memory, free = "unknown", available_memory()
+    if free is not None:
+        total = memory_sizes()["MemTotal"]
+        memory = f"{readable_bytes(total)}, {readable_bytes(free)} available"
+    print(f"  {'memory':12} {memory}")
+    temporary = os.getenv("TMPDIR", "/tmp")
+    for name, folder in (("here", os.getcwd()), ("temporary", temporary)):
+        try:
+            free = f"{readable_bytes(shutil.disk_usage(folder).free)} free in"
+        except OSError as error:
+            free = f"cannot be used ({error.strerror}):"
+        print(f"  {'disk, ' + name:12} {free} {folder}")
     hints = [f"{name}={os.environ[name]}" for name in TPU_VARIABLES if os.getenv(name)]
     hints += [str(path) for path in pathlib.Path("/dev").glob("accel*")]
     print(f"  {'TPU':12} {', '.join(hints) or 'none: no variable and no device'}")
-
-
-def memory() -> str:
-    """Installed and free memory."""
-    free = available_memory()
-    if free is None:
-        return "unknown"
-    total = memory_sizes()["MemTotal"]
-    return f"{readable_bytes(total)}, {readable_bytes(free)} available"
-
-
-def _free_disk(folder):
-    try:
-        return f"{readable_bytes(shutil.disk_usage(folder).free)} free in"
-    except OSError as error:
-        return f"cannot be used ({error.strerror}):"
 
 
 def report_core() -> bool:
     """Prints whether TensorFlow and Mesh-TensorFlow can compute; True if they can."""
     print("\nTensorFlow and Mesh-TensorFlow (some seconds)", flush=True)
     try:
-        found = probe_tensorflow()
+        probed = probe_tensorflow()
     except RuntimeError as error:
         print(f"  do not work: {error}")
         return False
+    devices, cuda = probed["devices"], probed["cuda"]
     print("  work")
-    print(f"  {'devices':12} {', '.join(found['devices'])}")
-    print(f"  {'built for':12} {'CUDA ' + found['cuda'] if found['cuda'] else 'CPU'}")
-    _report_unseen_gpus(found["devices"])
+    print(f"  {'devices':12} {', '.join(devices)}")
+    print(f"  {'built for':12} {'CUDA ' + cuda if cuda else 'CPU'}")
+    hidden = os.getenv("CUDA_VISIBLE_DEVICES") in ("", "-1")
+    seen = any(":GPU:" in name for name in devices)
+    if not hidden and not seen and (there := nvidia_gpus()):
+        print(
+            f"  {'GPUs':12} {there} of NVIDIA here, but TensorFlow sees none: CUDA "
+            "libraries are missing: install the extra gpu"
+        )
     return True
 
 
 def probe_tensorflow() -> dict[str, Any]:
-    """Computes with TensorFlow and Mesh-TensorFlow in another process.
-
-    Returns:
-      "devices": names of the physical devices. "cuda": the version of CUDA that
-      TensorFlow was built for, or None.
+    """What `PROBE` prints in another process.
 
     Raises:
       RuntimeError: it failed; the message is its last line, or its exit status.
@@ -206,19 +195,7 @@ def probe_tensorflow() -> dict[str, Any]:
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def _report_unseen_gpus(devices):
-    """Prints a line if the machine has NVIDIA GPUs that TensorFlow does not list."""
-    hidden = os.getenv("CUDA_VISIBLE_DEVICES") in ("", "-1")
-    if hidden or any(":GPU:" in name for name in devices):
-        return
-    if there := nvidia_gpus():
-        print(
-            f"  {'GPUs':12} {there} of NVIDIA here, but TensorFlow sees none: CUDA "
-            "libraries are missing: install the extra gpu"
-        )
-
-
-def report_commands(packages: list[Found], works: bool) -> None:
+def report_commands(packages: list[Package], works: bool) -> None:
     """Prints whether commands can run, and what those with an extra lack."""
     print("\nCommands")
     absent = [package for package in packages if not package.installed]
@@ -236,7 +213,3 @@ def _cure(extra=""):
     if (CHECKOUT / "Makefile").exists():
         return "make install"
     return f"pip install 'decoupled{extra and f'[{extra}]'}'"
-
-
-def _temporary_folder():
-    return os.getenv("TMPDIR", "/tmp")

@@ -38,7 +38,7 @@ is subtracted.
 
 from absl import flags
 
-from decoupled.configs.finetuning import retrieve
+from decoupled.configs import RetrieveConfig
 from decoupled.core.errors import UserError
 from decoupled.launch import start
 
@@ -92,7 +92,7 @@ def main() -> None:
     options = flags.FLAGS
     retrieval = None
     if options.sentence_vectors:
-        retrieval = start.parse_gin(retrieve, "runs/retrieve.gin")
+        retrieval = start.parse_gin(RetrieveConfig).retrieval
     elif options.gin_file or options.gin_param or options.centre_on:
         raise UserError(
             "--gin_file, --gin_param, --centre_on: are for --sentence_vectors; a whole "

@@ -51,7 +51,7 @@ from collections.abc import Sequence
 
 from absl import flags
 
-from decoupled.configs.finetuning import FinetuneConfig, finetune
+from decoupled.configs import FinetuneConfig
 from decoupled.core import console, files, locks
 from decoupled.launch import start, tpu_flags
 from decoupled.runs.run_folder import MODES, PREDICTIONS, SPLITS, TRAINING_MODES
@@ -59,7 +59,7 @@ from decoupled.runs.run_folder import MODES, PREDICTIONS, SPLITS, TRAINING_MODES
 
 def define_flags() -> None:
     """The command's flags."""
-    from decoupled.tasks.registry import OWN, TASKS
+    from decoupled.tasks.presets import OWN, TASKS
 
     start.define_gin_flags()
     tpu_flags.define()
@@ -95,7 +95,7 @@ def define_flags() -> None:
 def main() -> None:
     """Parses the configuration and runs."""
     options = flags.FLAGS
-    config = start.parse_gin(finetune, "runs/finetune.gin")
+    config = start.parse_gin(FinetuneConfig)
     tpu = tpu_flags.parse()
     with locks.hold(options.model_dir, reading=options.mode not in TRAINING_MODES):
         run_finetuning(
@@ -134,7 +134,7 @@ def run_finetuning(
     """
     from decoupled.core import plots
     from decoupled.runs.finetuning import Finetuning
-    from decoupled.tasks.registry import make_task
+    from decoupled.tasks.presets import make_task
     from decoupled.xtreme.scoring import score_command
 
     made = make_task(
@@ -148,7 +148,6 @@ def run_finetuning(
     finetuning = Finetuning(
         config,
         made,
-        data_dir,
         init_checkpoint,
         folder,
         mode,
@@ -170,7 +169,7 @@ def run_finetuning(
         console.say(f"wrote {os.path.join(predictions, made.name)}")
     elif mode == "train":
         best = finetuning.grid.best_run()
-        _say_if_trivial(finetuning, best.dev_results(finetuning.training))
+        _say_if_trivial(finetuning, best.dev_results())
     else:
         results = finetuning.evaluate(anew=mode == "eval")
         _report(finetuning, results)

@@ -13,40 +13,26 @@ paper's rules are shown, too.
 import os
 from collections.abc import Mapping
 from dataclasses import fields
-from typing import NamedTuple
 
 from absl import flags
 
-from decoupled.configs import ModelConfig
-from decoupled.configs.studies import ParametersConfig, parameters
+from decoupled.configs import ModelConfig, ParametersConfig
 from decoupled.core import console
 from decoupled.core.errors import UserError
 from decoupled.launch import gin_files, start
-from decoupled.model.parameters import ROWS, Row, finetuning_counts, pretraining_counts
+from decoupled.model.parameters import (
+    ROWS,
+    PaperRow,
+    finetuning_counts,
+    pretraining_counts,
+)
 
 FLAGS = flags.FLAGS
-DEFAULTS = "runs/parameters.gin"
 _COLUMNS = (
     ["model", "Table"]
     + ["PT", "PT as in paper", "PT in paper"]
     + ["FT", "FT as in paper", "FT in paper", ""]
 )
-_DIFFERS = "differs"
-
-Counts = tuple[dict[str, int], dict[str, int]]
-
-
-class Comparison(NamedTuple):
-    """Counts for a row of the paper: computed, computed in millions, and printed."""
-
-    exact: tuple[int, int]
-    computed: tuple[int, int]
-    printed: tuple[int, int]
-
-    @property
-    def mark(self) -> str:
-        """Empty if the computed and the printed number agree."""
-        return "" if self.computed == self.printed else _DIFFERS
 
 
 def define_flags() -> None:
@@ -58,7 +44,7 @@ def define_flags() -> None:
 def main() -> None:
     """Counts one model or all."""
     if not FLAGS.all:
-        config = start.parse_gin(parameters, DEFAULTS)
+        config = start.parse_gin(ParametersConfig)
         print_model(config, _shipped_models())
     elif FLAGS.gin_file or FLAGS.gin_param:
         raise UserError(
@@ -74,26 +60,16 @@ def _shipped_models() -> dict[str, ModelConfig]:
     folder = os.path.join(gin_files.packaged_folder(), "models")
     names = [name for name in sorted(os.listdir(folder)) if name.endswith(".gin")]
     return {
-        f"models/{name}": _read(os.path.join(folder, name))
+        f"models/{name}": gin_files.configure(
+            ModelConfig, [os.path.join(folder, name)], []
+        )
         for name in names
         if not name.endswith("base.gin")
     }
 
 
-def _read(path: str) -> ModelConfig:
-    return gin_files.configure(parameters, [DEFAULTS, path], []).model
-
-
 def print_model(config: ParametersConfig, shipped: Mapping[str, ModelConfig]) -> None:
-    """Prints PT and FT per group, and the paper's numbers if it has the model.
-
-    Args:
-      config: the model, and the number of layers that fine-tuning keeps.
-      shipped: gin file -> model, of all models of the package.
-
-    Raises:
-      UserError: `keep_layers` does not fit the model.
-    """
+    """Prints PT and FT per group, and the paper's numbers if it has the model."""
     row = _published_row(config, shipped)
     keep = config.keep_layers or (row.keep_layers if row else 0)
     pretraining = pretraining_counts(config.model)
@@ -101,10 +77,10 @@ def print_model(config: ParametersConfig, shipped: Mapping[str, ModelConfig]) ->
     rows = [[g, pretraining[g] or None, finetuning[g] or None] for g in pretraining]
     rows.append(["all", sum(pretraining.values()), sum(finetuning.values())])
     if row is not None:
-        compared = _compare(row, pretraining, finetuning)
-        rows.append(["counted as in the paper", *compared.exact])
-        rows.append(["in millions", *_in_millions(compared.computed)])
-        rows.append([f"paper, {row.place}", *_in_millions(compared.printed)])
+        totals, computed, printed = _compare(row, pretraining, finetuning)
+        rows.append(["counted as in the paper", *totals])
+        rows.append(["in millions", *computed])
+        rows.append([f"paper, {row.place}", *printed])
     layers = f"{keep or config.model.num_layers} of {config.model.num_layers}"
     title = f"Parameters in the graphs; fine-tuning has {layers} layers"
     console.table(title, ["group", "pre-training (PT)", "fine-tuning (FT)"], rows)
@@ -113,70 +89,49 @@ def print_model(config: ParametersConfig, shipped: Mapping[str, ModelConfig]) ->
         return
     console.say(f"{row.gin_file}: {row.name!r} of {row.place}.")
     console.say(f"The paper counts there: {row.convention.description}.")
-    if compared.mark:
-        console.say(f"The paper's number {compared.mark}: {row.remark}.")
+    if computed != printed:
+        console.say(f"The paper's number differs: {row.remark}.")
 
 
 def print_shipped(shipped: Mapping[str, ModelConfig]) -> None:
     """Prints a line for each model: our count, the paper's rule, the paper's number."""
     rows, remarks = [], []
-    for row in console.track(ROWS, "counting"):
-        counts = _count(shipped[row.gin_file], row.keep_layers)
-        compared = _compare(row, *counts)
-        rows.append(_line(row.gin_file, row.tables, counts, compared))
-        if compared.mark:
-            remarks.append(f"{row.gin_file} {compared.mark}: {row.remark}.")
-    for gin_file in sorted(set(shipped) - {row.gin_file for row in ROWS}):
-        rows.append(_line(gin_file, None, _count(shipped[gin_file], 0), None))
+    published = {row.gin_file: row for row in ROWS}
+    others = sorted(shipped.keys() - published.keys())
+    for gin_file in console.track([*published, *others], "counting"):
+        row, model = published.get(gin_file), shipped[gin_file]
+        pretraining = pretraining_counts(model)
+        finetuning = finetuning_counts(model, row.keep_layers if row else 0)
+        computed, printed, mark = [None] * 2, [None] * 2, ""
+        if row:
+            _, computed, printed = _compare(row, pretraining, finetuning)
+            if computed != printed:
+                mark = "differs"
+                remarks.append(f"{gin_file} {mark}: {row.remark}.")
+        pt, ft = sum(pretraining.values()), sum(finetuning.values())
+        columns = [pt, computed[0], printed[0], ft, computed[1], printed[1], mark]
+        rows.append([gin_file, row and row.tables, *columns])
     console.table("Parameters in the graphs, and in the paper", _COLUMNS, rows)
     for remark in remarks:
         console.say(remark)
 
 
-def _count(model: ModelConfig, keep_layers: int) -> Counts:
-    return pretraining_counts(model), finetuning_counts(model, keep_layers)
-
-
-def _line(
-    gin_file: str, tables: str | None, counts: Counts, compared: Comparison | None
-) -> list:
-    pt, ft = (sum(part.values()) for part in counts)
-    if compared is None:
-        return [gin_file, tables, pt, None, None, ft, None, None, ""]
-    as_paper = _in_millions(compared.computed)
-    paper = _in_millions(compared.printed)
-    return [
-        *(gin_file, tables),
-        *(pt, as_paper[0], paper[0]),
-        *(ft, as_paper[1], paper[1]),
-        compared.mark,
-    ]
-
-
-def _compare(
-    row: Row, pretraining: dict[str, int], finetuning: dict[str, int]
-) -> Comparison:
-    exact = row.convention.totals(pretraining, finetuning)
-    computed = tuple(row.convention.millions(total) for total in exact)
-    return Comparison(exact, computed, (row.pretraining, row.finetuning))
-
-
-def _in_millions(pair: tuple[int, int]) -> list[str]:
-    return [f"{millions}M" for millions in pair]
+def _compare(row: PaperRow, pretraining: dict[str, int], finetuning: dict[str, int]):
+    """(PT, FT) by the paper's rules, the same in millions, and as printed there."""
+    totals = row.convention.totals(pretraining, finetuning)
+    computed = [f"{row.convention.millions(total)}M" for total in totals]
+    return totals, computed, [f"{row.pretraining}M", f"{row.finetuning}M"]
 
 
 def _published_row(
     config: ParametersConfig, shipped: Mapping[str, ModelConfig]
-) -> Row | None:
+) -> PaperRow | None:
     """The paper's row of the same sizes and layers in fine-tuning, or None."""
+    # Everything but rates, activation and MLM head.
+    sizes = [field.name for field in fields(ModelConfig) if field.type in (int, bool)]
     for row in ROWS:
-        if _sizes(shipped[row.gin_file]) == _sizes(config.model):
+        model = shipped[row.gin_file]
+        if all(getattr(model, n) == getattr(config.model, n) for n in sizes):
             printed = row.keep_layers or config.model.num_layers
             return row if config.keep_layers in (0, printed) else None
     return None
-
-
-def _sizes(model: ModelConfig) -> list[int]:
-    """The sizes of a model: everything but rates, activation and MLM head."""
-    names = [field.name for field in fields(model) if field.type in (int, bool)]
-    return [getattr(model, name) for name in names]

@@ -29,13 +29,13 @@ import time
 
 from absl import flags
 
-from decoupled.configs.studies import plan
+from decoupled.configs import PlanSettings, PretrainConfig
 from decoupled.core import files
 from decoupled.core.errors import UserError
 from decoupled.launch import gin_files, start
 
 FLAGS = flags.FLAGS
-DEFAULTS, GPU_DEFAULTS = "runs/plan.gin", "runs/plan_gpus.gin"
+DEFAULTS = "runs/pretrain_tpu.gin"
 _ALL = "all"
 
 
@@ -78,14 +78,14 @@ def _place_on_gpus():
         raise UserError(
             "--layouts, --json and --compiler are for --topology: leave --gpus out"
         )
-    settings = start.parse_gin(plan, GPU_DEFAULTS)
+    run = start.parse_gin(PretrainConfig)
     from decoupled.planning.gpu_placement import landing_of_run, print_landing
 
-    print_landing(landing_of_run(settings.run, FLAGS.gpus), FLAGS.gpus)
+    print_landing(landing_of_run(run, FLAGS.gpus), FLAGS.gpus)
 
 
 def _plan_for_tpu():
-    settings = start.parse_gin(plan, DEFAULTS)
+    settings = start.parse_gin(PlanSettings, DEFAULTS)
     # Imported here, so that --help does not wait for TensorFlow.
     from decoupled.planning.comparison import advise, compare_layouts
     from decoupled.planning.compiled import check_compiler, compile_step
@@ -133,7 +133,7 @@ def _layouts():
         path = name if name.endswith(".gin") else f"{name}.gin"
         path = path if os.path.dirname(path) else os.path.join("layouts", path)
         settings = gin_files.configure(
-            plan,
+            PlanSettings,
             [DEFAULTS, *FLAGS.gin_file, path],
             FLAGS.gin_param,
             FLAGS.gin_location_prefix,

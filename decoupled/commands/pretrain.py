@@ -35,12 +35,12 @@ same command resumes it.
 
 from absl import flags
 
-from decoupled.configs import pretrain
+from decoupled.configs import PretrainConfig
 from decoupled.core import locks
 from decoupled.launch import start, tpu_flags
 from decoupled.runs.run_folder import MODES, TRAINING_MODES
 
-DEFAULTS, TPU_DEFAULTS = "runs/pretrain.gin", "runs/pretrain_tpu.gin"
+TPU_DEFAULTS = "runs/pretrain_tpu.gin"
 
 
 def define_flags() -> None:
@@ -68,8 +68,8 @@ def define_flags() -> None:
 def main() -> None:
     """Parses the configuration and runs."""
     options = flags.FLAGS
-    defaults = TPU_DEFAULTS if options.tpu else DEFAULTS
-    config = start.parse_gin(pretrain, defaults)
+    defaults = [TPU_DEFAULTS] if options.tpu else []
+    config = start.parse_gin(PretrainConfig, *defaults)
     tpu = tpu_flags.parse()
     with locks.hold(options.model_dir, reading=options.mode not in TRAINING_MODES):
         # Imported here, so that --help and the message of a lock need no TensorFlow.

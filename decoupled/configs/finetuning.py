@@ -3,16 +3,16 @@
 import dataclasses
 import math
 import re
-from typing import NamedTuple
-
-import gin
+from typing import ClassVar
 
 from decoupled.configs.checks import (
+    bound,
     check_choice,
     check_not_negative,
     check_positive,
     check_rates,
     check_types,
+    configurable,
 )
 from decoupled.configs.mesh import MeshConfig
 from decoupled.configs.training import ClusterConfig, OptimizerConfig, TrainingConfig
@@ -46,7 +46,7 @@ SCORINGS = ("cosine", "euclidean", "ratio_margin", "distance_margin")
 LONG_SENTENCES = ("cut", "windows")
 
 
-@gin.register
+@configurable()
 @dataclasses.dataclass(frozen=True)
 class FinetuningConfig:
     """The settings of fine-tuning that pre-training does not have.
@@ -71,16 +71,19 @@ class FinetuningConfig:
       a batch of the others, group_by_length decides.
     """
 
-    num_epochs: float
-    max_sequence_length: int
-    classifier_dropout: float
-    keep_layers: int
-    freeze_input_embedding: bool
-    warmup_fraction: float
-    learning_rates: tuple
-    class_weights: str
-    group_by_length: bool
-    pack_sequences: bool
+    # Paper Table 10 has the epochs. The paper gives no length, warm-up or dropout of
+    # the classifier; ours are those of google-research/bert.
+    num_epochs: float = 3
+    max_sequence_length: int = 128
+    classifier_dropout: float = 0.1
+    keep_layers: int = 0
+    # True is the control of the paper's footnote 4.
+    freeze_input_embedding: bool = False
+    warmup_fraction: float = 0.1
+    learning_rates: tuple = ()
+    class_weights: str = "none"
+    group_by_length: bool = True
+    pack_sequences: bool = True
 
     def __post_init__(self):
         check_types(self)
@@ -98,8 +101,8 @@ class FinetuningConfig:
             )
 
 
-@gin.register
-@dataclasses.dataclass(frozen=True)
+@configurable()
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class OwnTaskConfig:
     """A task in the user's own files, for `finetune --task=own`.
 
@@ -126,12 +129,12 @@ class OwnTaskConfig:
     name: str
     kind: str
     files: str
-    splits: tuple
-    split_column: str | int | None
-    training_languages: tuple
-    texts: tuple
-    label: str | int | None
-    labels: tuple
+    splits: tuple = ("train", "dev", "test")
+    split_column: str | int | None = None
+    training_languages: tuple = ("en",)
+    texts: tuple = ()
+    label: str | int | None = None
+    labels: tuple = ()
     metric: str
 
     def __post_init__(self):
@@ -230,7 +233,7 @@ class OwnTaskConfig:
             )
 
 
-@gin.register
+@configurable()
 @dataclasses.dataclass(frozen=True)
 class QuestionAnsweringConfig:
     """Windows of contexts and choice of answers (Devlin et al. 2019, section 4.2).
@@ -243,10 +246,13 @@ class QuestionAnsweringConfig:
     n_best: how many of the most likely starts and ends of each window are combined.
     """
 
-    max_question_length: int
-    doc_stride: int
-    max_answer_length: int | str
-    n_best: int
+    # Those of XTREME's scripts, which are BERT's for SQuAD. The scripts allow answers
+    # of 30 pieces, which excludes correct ones where a vocabulary cuts words into many
+    # pieces (docs/xtreme.md).
+    max_question_length: int = 64
+    doc_stride: int = 128
+    max_answer_length: int | str = AUTO
+    n_best: int = 20
 
     def __post_init__(self):
         check_types(self)
@@ -257,7 +263,7 @@ class QuestionAnsweringConfig:
             check_positive(self, "max_answer_length")
 
 
-@gin.register
+@configurable()
 @dataclasses.dataclass(frozen=True)
 class RetrievalConfig:
     """How translations are found with sentence vectors.
@@ -277,14 +283,15 @@ class RetrievalConfig:
     batch_size: sentences or windows in a batch.
     """
 
-    layer: int
-    pool_special_tokens: bool
-    centre: bool
-    scoring: str
-    num_neighbours: int
-    max_sequence_length: int
-    long_sentences: str
-    batch_size: int
+    # In deep models a layer somewhat above the middle is better (Figure 2).
+    layer: int = -1
+    pool_special_tokens: bool = True
+    centre: bool = False
+    scoring: str = "cosine"
+    num_neighbours: int = 4
+    max_sequence_length: int = 128
+    long_sentences: str = "cut"
+    batch_size: int = 64
 
     def __post_init__(self):
         check_types(self)
@@ -314,40 +321,44 @@ class RetrievalConfig:
         return self.layer if self.layer >= 0 else num_layers + 1 + self.layer
 
 
-class FinetuneConfig(NamedTuple):
+@configurable("finetune")
+@dataclasses.dataclass(frozen=True)
+class FinetuneConfig:
     """All settings of a fine-tuning run, without those of the pre-trained model.
 
-    question_answering: None for tasks of other kinds. cluster: None for a run in this
-    process alone. own_task: None unless the task is `own`.
+    question_answering: None for tasks of other kinds.
+    own_task: None unless the task is `own`.
     """
 
-    finetuning: FinetuningConfig
-    mesh: MeshConfig
-    optimizer: OptimizerConfig
-    training: TrainingConfig
+    DEFAULTS: ClassVar = {
+        # Paper Table 10, for all models except RemBERT. The rate is the middle of
+        # XNLI's grid; the files in tasks/ have the grid of each task.
+        "TrainingConfig.batch_size": 32,
+        "OptimizerConfig.learning_rate": 2e-5,
+        "TrainingConfig.save_checkpoints_steps": 1000,
+        "TrainingConfig.keep_checkpoint_max": 3,
+        "TrainingConfig.log_steps": 10,
+        "TrainingConfig.eval_sequences": 0,
+    }
+
+    finetuning: FinetuningConfig = bound(FinetuningConfig)
+    mesh: MeshConfig = bound(MeshConfig)
+    optimizer: OptimizerConfig = bound(OptimizerConfig)
+    training: TrainingConfig = bound(TrainingConfig)
     question_answering: QuestionAnsweringConfig | None = None
-    cluster: ClusterConfig | None = None
+    cluster: ClusterConfig = bound(ClusterConfig)
     own_task: OwnTaskConfig | None = None
 
-
-@gin.configurable
-def finetune(
-    *,
-    finetuning=gin.REQUIRED,
-    mesh=gin.REQUIRED,
-    optimizer=gin.REQUIRED,
-    training=gin.REQUIRED,
-    question_answering=gin.REQUIRED,
-    cluster=gin.REQUIRED,
-    own_task=gin.REQUIRED,
-) -> FinetuneConfig:
-    """The root of the gin configuration; the model's sizes come from its checkpoint."""
-    return FinetuneConfig(
-        finetuning, mesh, optimizer, training, question_answering, cluster, own_task
-    )
+    def __post_init__(self):
+        check_types(self)
 
 
-@gin.configurable
-def retrieve(*, retrieval=gin.REQUIRED) -> RetrievalConfig:
-    """The root of the gin configuration; the model's sizes come from its checkpoint."""
-    return retrieval
+@configurable("retrieve")
+@dataclasses.dataclass(frozen=True)
+class RetrieveConfig:
+    """The settings of `decoupled retrieve` and of `export --sentence_vectors`."""
+
+    retrieval: RetrievalConfig = bound(RetrievalConfig)
+
+    def __post_init__(self):
+        check_types(self)

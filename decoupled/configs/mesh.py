@@ -2,16 +2,19 @@
 
 import dataclasses
 
-import gin
-
-from decoupled.configs.checks import check_choice, check_not_negative, check_types
+from decoupled.configs.checks import (
+    check_choice,
+    check_not_negative,
+    check_types,
+    configurable,
+)
 
 ACTIVATION_DTYPES = ("float32", "bfloat16")
 SLICE_DTYPES = ("float32", "bfloat16")
 EMBEDDING_LOOKUPS = ("gather", "one_hot")
 
 
-@gin.register
+@configurable()
 @dataclasses.dataclass(frozen=True)
 class MeshConfig:
     """The mesh of devices, and how the graph is laid out on it.
@@ -34,12 +37,13 @@ class MeshConfig:
       gives each slice its own variable. Results and checkpoints are equal.
     """
 
-    mesh_shape: str
-    layout_rules: str
-    activation_dtype: str
-    embedding_lookup: str
-    slice_dtype: str
-    stack_mib: int
+    # One device, no splitting.
+    mesh_shape: str = "all:1"
+    layout_rules: str = ""
+    activation_dtype: str = "float32"
+    embedding_lookup: str = "gather"
+    slice_dtype: str = "float32"
+    stack_mib: int = 128
 
     def __post_init__(self):
         check_types(self)

@@ -1,8 +1,8 @@
 """The sizes of the model."""
 
 import dataclasses
-
-import gin
+from collections.abc import Mapping
+from typing import Any
 
 from decoupled.configs.checks import (
     check_choice,
@@ -10,6 +10,7 @@ from decoupled.configs.checks import (
     check_positive,
     check_rates,
     check_types,
+    configurable,
 )
 from decoupled.core.errors import UserError
 
@@ -17,15 +18,13 @@ ACTIVATIONS = ("gelu", "gelu_tanh", "relu")
 MLM_TRANSFORMS = ("dense_activation_norm", "projection")
 
 
-# Settings that model files of earlier versions lack, with the values that all models
-# had then.
-EARLIER_VALUES = {"project_equal_widths": False, "output_embedding_rank": 0}
-
-
-@gin.register
+@configurable()
 @dataclasses.dataclass(frozen=True)
 class ModelConfig:
     """The sizes of an encoder and its embeddings (paper A.2 and Table 14).
+
+    The defaults are the paper's multilingual BERT-base, coupled (A.2: mBERT's
+    architecture).
 
     vocab_size (V): number of pieces.
     input_embedding_size (E_in): width of word, position and type embeddings; they are
@@ -50,25 +49,33 @@ class ModelConfig:
       of the paper's footnote 3; left out if H = E_out, which is not in the paper).
     """
 
-    vocab_size: int
-    input_embedding_size: int
-    project_equal_widths: bool
-    output_embedding_size: int
-    output_embedding_rank: int
-    coupled: bool
-    hidden_size: int
-    num_layers: int
-    num_heads: int
-    head_size: int
-    intermediate_size: int
-    max_positions: int
-    type_vocab_size: int
-    hidden_dropout: float
-    attention_dropout: float
-    activation: str
-    layer_norm_epsilon: float
-    initializer_range: float
-    mlm_transform: str
+    # Paper A.2: 120k SentencePiece pieces. The vocabulary must have exactly this many.
+    vocab_size: int = 120_000
+    input_embedding_size: int = 768
+    project_equal_widths: bool = False
+    output_embedding_size: int = 768
+    output_embedding_rank: int = 0
+    coupled: bool = True
+    hidden_size: int = 768
+    num_layers: int = 12
+    num_heads: int = 12
+    head_size: int = 64
+    intermediate_size: int = 3072
+    max_positions: int = 512
+    type_vocab_size: int = 2
+    # Paper A.2: no dropout.
+    hidden_dropout: float = 0.0
+    attention_dropout: float = 0.0
+    # The paper does not print these. They are the values of google-research/bert
+    # (modeling.py), whose variable names the released checkpoint uses. Its "gelu" is
+    # the tanh approximation, and its layer norm is tf.contrib's, with epsilon 1e-12.
+    activation: str = "gelu_tanh"
+    layer_norm_epsilon: float = 1e-12
+    initializer_range: float = 0.02
+    # Paper footnote 3. That the projection is absent at equal widths is ours, because
+    # equal widths need none, and the paper's counts of parameters leave it out
+    # everywhere.
+    mlm_transform: str = "projection"
 
     def __post_init__(self):
         check_types(self)
@@ -116,3 +123,19 @@ class ModelConfig:
         """Whether a linear layer projects from E_in to H."""
         equal = self.input_embedding_size == self.hidden_size
         return self.project_equal_widths or not equal
+
+
+def saved_model(sizes: Mapping[str, Any]) -> ModelConfig:
+    """The model of a saved description, which may be of an earlier version.
+
+    A description may lack only settings that are off by default: they were added after
+    it was written.
+
+    Raises:
+      KeyError: it lacks a size. TypeError: it has an unknown setting.
+      UserError: a value is impossible.
+    """
+    for field in dataclasses.fields(ModelConfig):
+        if field.default and field.name not in sizes:
+            raise KeyError(field.name)
+    return ModelConfig(**sizes)

@@ -2,15 +2,15 @@
 
 import dataclasses
 import re
-from typing import NamedTuple
-
-import gin
+from typing import ClassVar
 
 from decoupled.configs.checks import (
+    bound,
     check_not_negative,
     check_positive,
     check_rates,
     check_types,
+    configurable,
 )
 from decoupled.configs.model import ModelConfig
 from decoupled.configs.training import PretrainConfig
@@ -30,7 +30,7 @@ _KINDS = {
 _FOLDER = re.compile(r"\w[\w.-]*")
 
 
-@gin.register
+@configurable()
 @dataclasses.dataclass(frozen=True)
 class ScaleConfig:
     """Divisors of the sizes of the paper's models; 1 leaves a size unchanged.
@@ -40,17 +40,17 @@ class ScaleConfig:
     depth_divisor: of the number of layers; the result is rounded to the nearest.
     """
 
-    width_divisor: int
-    head_size_divisor: int
-    depth_divisor: int
+    width_divisor: int = 1
+    head_size_divisor: int = 1
+    depth_divisor: int = 1
 
     def __post_init__(self):
         check_types(self)
         check_positive(self, "width_divisor head_size_divisor depth_divisor")
 
 
-@gin.register
-@dataclasses.dataclass(frozen=True)
+@configurable()
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class SweepConfig:
     """A grid of runs: every model, with every seed, on every task.
 
@@ -75,7 +75,7 @@ class SweepConfig:
     task_files: dict
     pretraining: tuple
     finetuning: tuple
-    warm_processes: bool
+    warm_processes: bool = True
 
     def __post_init__(self):
         check_types(self)
@@ -117,20 +117,29 @@ class SweepConfig:
                     )
 
 
-class SweepRoot(NamedTuple):
+@configurable("sweep")
+@dataclasses.dataclass(frozen=True)
+class SweepRoot:
     """A grid of runs, and the scale of its models."""
 
-    sweep: SweepConfig
-    scale: ScaleConfig
+    DEFAULTS: ClassVar = {
+        "SweepConfig.keep_layers": {},
+        "SweepConfig.task_files": {
+            "*": "tasks/{task}.gin",
+            "catalogs": "",
+            "books": "",
+            "sib200": "",
+        },
+    }
+
+    sweep: SweepConfig = bound(SweepConfig)
+    scale: ScaleConfig = bound(ScaleConfig)
+
+    def __post_init__(self):
+        check_types(self)
 
 
-@gin.configurable
-def sweep(*, sweep=gin.REQUIRED, scale=gin.REQUIRED) -> SweepRoot:
-    """The root of the settings of a sweep."""
-    return SweepRoot(sweep, scale)
-
-
-@gin.register
+@configurable()
 @dataclasses.dataclass(frozen=True)
 class StudyConfig:
     """What a reproduction adds to the grid of its runs.
@@ -162,11 +171,16 @@ class StudyConfig:
                 )
 
 
-class ReproductionRoot(NamedTuple):
+@configurable("reproduce")
+@dataclasses.dataclass(frozen=True)
+class ReproductionRoot:
     """A grid of runs, and what is measured in addition."""
 
-    sweep: SweepConfig
-    study: StudyConfig
+    sweep: SweepConfig = bound(SweepConfig)
+    study: StudyConfig = bound(StudyConfig)
+
+    def __post_init__(self):
+        check_types(self)
 
     def check(self) -> None:
         """Raises a UserError if the two do not fit together."""
@@ -185,32 +199,20 @@ class ReproductionRoot(NamedTuple):
             )
 
 
-@gin.configurable
-def reproduce(*, sweep=gin.REQUIRED, study=gin.REQUIRED) -> ReproductionRoot:
-    """The root of the settings of the reproduction."""
-    root = ReproductionRoot(sweep, study)
-    root.check()
-    return root
-
-
-@gin.configurable
-def sweep_row(*, model=gin.REQUIRED) -> ModelConfig:
-    """The root of the settings of one model of a sweep."""
-    return model
-
-
-@gin.register
+@configurable()
 @dataclasses.dataclass(frozen=True)
 class PlanConfig:
     """What the plan of a TPU run assumes.
 
     efficiency: share of the peak that matrix products reach, including the time of what
       runs between them.
-    memory_share: share of a core's memory that a step may use.
+    memory_share: share of a core's memory that a step may use. The rest is left for the
+      compiler and for what it does not fuse.
     """
 
-    efficiency: float
-    memory_share: float
+    # An assumption: replace it with what your first steps show.
+    efficiency: float = 0.4
+    memory_share: float = 0.95
 
     def __post_init__(self):
         check_types(self)
@@ -218,36 +220,28 @@ class PlanConfig:
         check_rates(self, "efficiency memory_share", closed=True)
 
 
-class PlanSettings(NamedTuple):
+@configurable("plan")
+@dataclasses.dataclass(frozen=True)
+class PlanSettings:
     """The planned run, and the assumptions of the prediction."""
 
-    run: PretrainConfig
-    config: PlanConfig
+    run: PretrainConfig = bound(PretrainConfig)
+    config: PlanConfig = bound(PlanConfig)
+
+    def __post_init__(self):
+        check_types(self)
 
 
-@gin.configurable
-def plan(*, run=gin.REQUIRED, config=gin.REQUIRED) -> PlanSettings:
-    """The root of the gin configuration."""
-    return PlanSettings(run, config)
-
-
-class ParametersConfig(NamedTuple):
+@configurable("parameters")
+@dataclasses.dataclass(frozen=True)
+class ParametersConfig:
     """The model, and the number of layers that fine-tuning keeps.
 
     keep_layers: 0 keeps as many as the paper, or all if the model is not the paper's.
     """
 
-    model: ModelConfig
-    keep_layers: int
+    model: ModelConfig = bound(ModelConfig)
+    keep_layers: int = 0
 
-
-@gin.configurable
-def parameters(*, model=gin.REQUIRED, keep_layers=gin.REQUIRED) -> ParametersConfig:
-    """The root of the gin configuration."""
-    return ParametersConfig(model, keep_layers)
-
-
-@gin.configurable
-def convert(*, model=gin.REQUIRED) -> ModelConfig:
-    """The root of the gin configuration, for `from_tf`."""
-    return model
+    def __post_init__(self):
+        check_types(self)

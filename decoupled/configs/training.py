@@ -3,14 +3,15 @@
 import dataclasses
 from typing import NamedTuple
 
-import gin
-
 from decoupled.configs.checks import (
+    bound,
     check_choice,
     check_not_negative,
     check_positive,
     check_rates,
     check_types,
+    configurable,
+    where,
 )
 from decoupled.configs.data import MaskingConfig, SamplingConfig
 from decoupled.configs.mesh import MeshConfig
@@ -21,7 +22,7 @@ OPTIMIZERS = ("adamw", "adafactor")
 DECAYS = ("constant", "linear", "cosine", "one_minus_sqrt")
 
 
-@gin.register
+@configurable()
 @dataclasses.dataclass(frozen=True)
 class OptimizerConfig:
     """The optimizer (paper Tables 10, 14, 15).
@@ -35,13 +36,14 @@ class OptimizerConfig:
     clip_norm: gradients are clipped to this global norm; 0 does not clip.
     """
 
-    name: str
-    learning_rate: float
-    weight_decay: float
-    beta1: float
-    beta2: float
-    epsilon: float
-    clip_norm: float
+    # Paper Table 14 (RemBERT).
+    name: str = "adamw"
+    learning_rate: float = 2e-4
+    weight_decay: float = 0.01
+    beta1: float = 0.9
+    beta2: float = 0.999
+    epsilon: float = 1e-6
+    clip_norm: float = 1.0
 
     def __post_init__(self):
         check_types(self)
@@ -56,7 +58,7 @@ class OptimizerConfig:
             )
 
 
-@gin.register
+@configurable()
 @dataclasses.dataclass(frozen=True)
 class ScheduleConfig:
     """The length of a run and its learning rate over time.
@@ -70,11 +72,14 @@ class ScheduleConfig:
     final_share: share of the peak at which the decay ends; 0 for a decay to 0.
     """
 
-    train_steps: int
-    warmup_steps: int
-    decay: str
-    decay_steps: int | None
-    final_share: float
+    # Paper Table 14 (RemBERT). The paper gives its other models 26B tokens (A.3), and
+    # neither rate nor batch nor warm-up.
+    train_steps: int = 1_760_000
+    warmup_steps: int = 15_000
+    # Not in the paper; ours, because BERT has it.
+    decay: str = "linear"
+    decay_steps: int | None = None
+    final_share: float = 0.0
 
     def __post_init__(self):
         check_types(self)
@@ -109,7 +114,7 @@ class ScheduleConfig:
         return self.train_steps - self.decay_steps
 
 
-@gin.register
+@configurable()
 @dataclasses.dataclass(frozen=True)
 class TrainingConfig:
     """Batches and bookkeeping of a run.
@@ -132,18 +137,19 @@ class TrainingConfig:
       saves, logs and handles signals; without a TPU it is always 1.
     """
 
-    batch_size: int
-    gradient_accumulation: int
-    save_checkpoints_steps: int
-    keep_checkpoint_max: int
-    log_steps: int
-    eval_every_steps: int
-    eval_batch_size: int
-    eval_sequences: int
-    seed: int
-    label_smoothing: float
-    recompute_layers: bool
-    iterations_per_loop: int
+    # Paper Table 14 (RemBERT).
+    batch_size: int = 2048
+    gradient_accumulation: int = 1
+    save_checkpoints_steps: int = 5000
+    keep_checkpoint_max: int = 5
+    log_steps: int = 100
+    eval_every_steps: int = 0
+    eval_batch_size: int = 64
+    eval_sequences: int = 1000
+    seed: int = 0
+    label_smoothing: float = 0.0
+    recompute_layers: bool = False
+    iterations_per_loop: int = 100
 
     def __post_init__(self):
         check_types(self)
@@ -198,7 +204,7 @@ def without_effect(
     return found
 
 
-@gin.register
+@configurable()
 @dataclasses.dataclass(frozen=True)
 class ClusterConfig:
     """The processes that the mesh spans (`decoupled.training.cluster`).
@@ -211,10 +217,10 @@ class ClusterConfig:
       anyone who reaches them can run programs here (`decoupled.core.ports`).
     """
 
-    workers: tuple
-    start_seconds: float
-    patience_seconds: float
-    accept_open_ports: bool
+    workers: tuple = ()
+    start_seconds: float = 120.0
+    patience_seconds: float = 30.0
+    accept_open_ports: bool = False
 
     def __post_init__(self):
         check_types(self)
@@ -226,47 +232,81 @@ class ClusterConfig:
                 )
 
 
-@gin.register
+@configurable()
 @dataclasses.dataclass(frozen=True)
 class PhaseConfig:
     """A phase of pre-training with its own data settings, before the main phase.
 
-    steps: optimizer steps. masking, sampling: for its data. batch_size: sequences per
-      step over the whole mesh.
+    steps: optimizer steps. batch_size: sequences per step over the whole mesh.
+    masking, sampling: for its data.
     """
 
     steps: int
-    masking: MaskingConfig
-    sampling: SamplingConfig
     batch_size: int
+    masking: MaskingConfig = bound(MaskingConfig)
+    sampling: SamplingConfig = bound(SamplingConfig)
 
     def __post_init__(self):
         check_types(self)
         check_positive(self, "steps batch_size")
 
 
-class PretrainConfig(NamedTuple):
+@configurable("pretrain")
+@dataclasses.dataclass(frozen=True)
+class PretrainConfig:
     """All settings of a pre-training run.
 
     whole_words: whether training predicts all tokens of a word or none
       (`decoupled.data.masking`).
     eval_masking_rate: masking rate of held-out text, which is masked token by token,
-      regardless of the masking in training.
+      regardless of the masking in training, so that runs can be compared.
     earlier_phases: `PhaseConfig`s, in order; masking, sampling and batch size of the
       run are those of its last phase.
     """
 
-    model: ModelConfig
-    mesh: MeshConfig
-    masking: MaskingConfig
-    sampling: SamplingConfig
-    optimizer: OptimizerConfig
-    schedule: ScheduleConfig
-    training: TrainingConfig
-    cluster: ClusterConfig
-    whole_words: bool
-    eval_masking_rate: float
-    earlier_phases: tuple[PhaseConfig, ...] = ()
+    model: ModelConfig = bound(ModelConfig)
+    mesh: MeshConfig = bound(MeshConfig)
+    masking: MaskingConfig = bound(MaskingConfig)
+    sampling: SamplingConfig = bound(SamplingConfig)
+    optimizer: OptimizerConfig = bound(OptimizerConfig)
+    schedule: ScheduleConfig = bound(ScheduleConfig)
+    training: TrainingConfig = bound(TrainingConfig)
+    cluster: ClusterConfig = bound(ClusterConfig)
+    whole_words: bool = False
+    eval_masking_rate: float = 0.15
+    earlier_phases: tuple = ()
+
+    def __post_init__(self):
+        check_types(self)
+        check_positive(self, "eval_masking_rate")
+        check_rates(self, "eval_masking_rate", closed=True)
+        self._check_phases()
+        for masking in (self.masking, *(p.masking for p in self.earlier_phases)):
+            self._check_predictions(masking)
+
+    def _check_phases(self):
+        name = where(self, "earlier_phases")
+        if not all(isinstance(phase, PhaseConfig) for phase in self.earlier_phases):
+            raise UserError(
+                f"{name}: {self.earlier_phases!r} are no phases; give "
+                "(@first/PhaseConfig(), ...), or () for none"
+            )
+        steps = sum(phase.steps for phase in self.earlier_phases)
+        if steps >= self.schedule.train_steps:
+            raise UserError(
+                f"{name}: they have {steps} steps, which leaves none of ScheduleConfig."
+                f"train_steps = {self.schedule.train_steps} to the last phase"
+            )
+
+    def _check_predictions(self, masking):
+        for rate in (masking.masking_rate, self.eval_masking_rate):
+            needed = round(rate * (masking.sequence_length - 2))
+            if needed > masking.max_predictions:
+                raise UserError(
+                    f"MaskingConfig.max_predictions: {masking.max_predictions} are "
+                    f"fewer than the {needed} tokens that a masking rate of {rate} "
+                    f"predicts of {masking.sequence_length}; give {needed} or more"
+                )
 
     @property
     def eval_masking(self) -> MaskingConfig:
@@ -278,7 +318,8 @@ class PretrainConfig(NamedTuple):
         """All phases; one if the run has no earlier phases."""
         phases, first = [], 0
         for number, phase in enumerate(self.earlier_phases):
-            config = self._replace(
+            config = dataclasses.replace(
+                self,
                 masking=phase.masking,
                 sampling=phase.sampling,
                 training=dataclasses.replace(
@@ -288,7 +329,9 @@ class PretrainConfig(NamedTuple):
             )
             phases.append(Phase(number, first, first + phase.steps, config))
             first += phase.steps
-        last = self._replace(earlier_phases=())
+        last = self
+        if self.earlier_phases:
+            last = dataclasses.replace(self, earlier_phases=())
         return [*phases, Phase(len(phases), first, self.schedule.train_steps, last)]
 
 
@@ -304,65 +347,3 @@ class Phase(NamedTuple):
     def sequences(self) -> int:
         """How many sequences the phase draws."""
         return (self.last - self.first) * self.config.training.batch_size
-
-
-@gin.configurable
-def pretrain(
-    *,
-    model=gin.REQUIRED,
-    mesh=gin.REQUIRED,
-    masking=gin.REQUIRED,
-    sampling=gin.REQUIRED,
-    optimizer=gin.REQUIRED,
-    schedule=gin.REQUIRED,
-    training=gin.REQUIRED,
-    cluster=gin.REQUIRED,
-    whole_words=gin.REQUIRED,
-    eval_masking_rate=gin.REQUIRED,
-    earlier_phases=gin.REQUIRED,
-) -> PretrainConfig:
-    """The root of the settings of pre-training, and of its plan."""
-    if type(whole_words) is not bool:
-        raise UserError(
-            f"pretrain.whole_words: {whole_words!r} is neither True nor False"
-        )
-    if type(eval_masking_rate) not in (int, float) or not 0 < eval_masking_rate <= 1:
-        raise UserError(
-            f"pretrain.eval_masking_rate: {eval_masking_rate!r} is not in (0, 1]"
-        )
-    config = PretrainConfig(
-        model, mesh, masking, sampling, optimizer, schedule, training, cluster,
-        whole_words, eval_masking_rate, _phases(earlier_phases, schedule),
-    )  # fmt: skip
-    for phase in config.phases:
-        _check_predictions(phase.config)
-    return config
-
-
-def _phases(given, schedule) -> tuple[PhaseConfig, ...]:
-    if not isinstance(given, list | tuple) or not all(
-        isinstance(phase, PhaseConfig) for phase in given
-    ):
-        raise UserError(
-            f"pretrain.earlier_phases: {given!r} is no list of phases; give "
-            "(@first/PhaseConfig(), ...), or () for none"
-        )
-    steps = sum(phase.steps for phase in given)
-    if steps >= schedule.train_steps:
-        raise UserError(
-            f"pretrain.earlier_phases: they have {steps} steps, which leaves none of "
-            f"ScheduleConfig.train_steps = {schedule.train_steps} to the last phase"
-        )
-    return tuple(given)
-
-
-def _check_predictions(config) -> None:
-    masking = config.masking
-    for rate in (masking.masking_rate, config.eval_masking_rate):
-        wanted = round(rate * (masking.sequence_length - 2))
-        if wanted > masking.max_predictions:
-            raise UserError(
-                f"MaskingConfig.max_predictions: {masking.max_predictions} are fewer "
-                f"than the {wanted} tokens that a masking rate of {rate} predicts of "
-                f"{masking.sequence_length}; give {wanted} or more"
-            )

@@ -133,13 +133,13 @@ def _interrupt(number, frame):
     raise KeyboardInterrupt
 
 
-def _unraisable(given):
+def _unraisable(dropped):
     """Python drops an exception in a destructor; a KeyboardInterrupt comes again."""
-    if issubclass(given.exc_type, KeyboardInterrupt):
+    if issubclass(dropped.exc_type, KeyboardInterrupt):
         signal.signal(signal.SIGALRM, _interrupt)
         signal.setitimer(signal.ITIMER_REAL, _PAUSE)
     else:
-        _report_unraisable(given)
+        _report_unraisable(dropped)
 
 
 class _Stdout(io.TextIOWrapper):

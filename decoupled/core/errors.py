@@ -100,7 +100,7 @@ def printable(text: str) -> str:
 
     Tabs and line ends stay, and so does all text in any script.
     """
-    return _CONTROLS.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+    return _CONTROLS.sub(lambda sign: sign[0].encode("unicode_escape").decode(), text)
 
 
 def in_one_line(message: str) -> str:
@@ -112,7 +112,7 @@ def in_one_line(message: str) -> str:
     text = re.sub(r"\n[ \t]+", " ", message.strip(" \t\n"))
     text = printable(text).replace("\n", r"\n").replace("\t", r"\t")
     words = re.compile(rf"\S{{{_LONGEST_WORD},}}")
-    text = words.sub(lambda found: _shortened(found[0], _LONGEST_WORD), text)
+    text = words.sub(lambda word: _shortened(word[0], _LONGEST_WORD), text)
     return _shortened(text, _LONGEST_MESSAGE)
 
 

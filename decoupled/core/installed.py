@@ -19,6 +19,7 @@ EXTRAS = {
     "demo": "demo, and build_corpus of catalogs:django",
     "data": "build_corpus of Wikipedia dumps, of text without sentences, of catalogs",
     "parquet": "build_corpus of Parquet files and of files packed with Zstandard",
+    "convert": "convert of a model from Hugging Face",
     "plots": "plots beside the tables of finetune, report, analyze and others",
     "reproduce": "reproduce",
     "beam": "build_corpus and build_records with --runner",
@@ -40,7 +41,7 @@ class Requirement(NamedTuple):
     extras: tuple[str, ...]
 
 
-class Package(NamedTuple):
+class NeededModule(NamedTuple):
     """A module of an extra, and its purpose, e.g. "MediaWiki dumps"."""
 
     module: str
@@ -51,7 +52,7 @@ class Package(NamedTuple):
         need(self.module, purpose=self.purpose)
 
 
-class Found(NamedTuple):
+class Package(NamedTuple):
     """A requirement and the installed version.
 
     installed: the version, or None if it is missing. fits: whether the version is
@@ -71,7 +72,7 @@ def requirements() -> list[Requirement]:
         lines = importlib.metadata.requires("decoupled") or []
     except importlib.metadata.PackageNotFoundError:
         lines = _lines_of_checkout()
-    found: dict[str, Requirement] = {}
+    entries: dict[str, Requirement] = {}
     for line in lines:
         text, _, condition = line.partition(";")
         # tensorflow[and-cuda] is no distribution; doctor tests the GPUs instead.
@@ -79,9 +80,9 @@ def requirements() -> list[Requirement]:
             continue
         name, limits = re.fullmatch(r"([\w.-]+)\s*\(?([^)]*)\)?\s*", text).groups()
         extras = re.findall(r"""extra == ['"](\w+)['"]""", condition)
-        before = found.get(name, Requirement(name, limits, ()))
-        found[name] = before._replace(extras=(*before.extras, *extras))
-    return list(found.values())
+        before = entries.get(name, Requirement(name, limits, ()))
+        entries[name] = before._replace(extras=(*before.extras, *extras))
+    return list(entries.values())
 
 
 def _lines_of_checkout():
@@ -97,13 +98,13 @@ def _lines_of_checkout():
                 yield line
 
 
-def check_package(requirement: Requirement) -> Found:
+def check_package(requirement: Requirement) -> Package:
     """Compares the installed version of a distribution with its limits."""
     try:
         version = importlib.metadata.version(requirement.name)
     except importlib.metadata.PackageNotFoundError:
-        return Found(*requirement, None, False)
-    return Found(*requirement, version, _fits(version, requirement.limits))
+        return Package(*requirement, None, False)
+    return Package(*requirement, version, _fits(version, requirement.limits))
 
 
 def _fits(version, limits):
@@ -138,8 +139,8 @@ def in_brackets(choices: Sequence[Sequence[str]]) -> str:
 
 def cure(modules: Iterable[str]) -> str:
     """The command that installs the extras of some top-level modules."""
-    found = filter(None, map(requirement_of, modules))
-    chosen = in_brackets([requirement.extras for requirement in found])
+    required = filter(None, map(requirement_of, modules))
+    chosen = in_brackets([requirement.extras for requirement in required])
     return f"pip install 'decoupled{chosen}', or in a checkout pip install '.{chosen}'"
 
 

@@ -48,10 +48,10 @@ def label_in(cell: str, where: str) -> str:
         )
     if label and label.isascii() and label.isprintable():
         return label
-    if found := _CONTROL.search(label):
+    if sign := _CONTROL.search(label):
         raise UserError(
             f"{where}: label {quoted(label)} has the control character "
-            f"U+{ord(found[0]):04X}; a label is one line of text"
+            f"U+{ord(sign[0]):04X}; a label is one line of text"
         )
     if not look(label):
         raise UserError(f"{where}: label {quoted(label)} shows no character")
@@ -81,10 +81,10 @@ def same_look(label: str, other: str) -> str:
         return f"label {quoted(label)} occurs twice"
     # The characters around the first difference.
     begin = max(0, len(os.path.commonprefix([label, other])) - _AROUND)
-    one, two = (ascii(text[begin:][: 2 * _AROUND]) for text in (label, other))
+    first, second = (ascii(text[begin:][: 2 * _AROUND]) for text in (label, other))
     return (
-        f"labels {one} and {two} look the same (Unicode form or invisible characters); "
-        "write both in the same way"
+        f"labels {first} and {second} look the same (Unicode form or invisible "
+        "characters); write both in the same way"
     )
 
 

@@ -30,7 +30,7 @@ def check_addresses(workers: Sequence[str], index: int, where: str) -> None:
         if not (host and colon and is_number and 0 < int(port) < 65536):
             raise UserError(f"{where}: {address!r} is no address; write host:port")
     if len(set(workers)) < len(workers):
-        raise UserError(f"{where}: names an address twice")
+        raise UserError(f"{where}: lists the same address twice")
     if not 0 <= index < len(workers):
         raise UserError(f"{where}: no worker {index} among {len(workers)}, from 0")
 
@@ -63,15 +63,15 @@ def check_exposure(
       None if other hosts cannot reach it, otherwise a warning with a firewall rule that
       helps.
     """
-    own = workers[index]
-    if is_loopback(own) and can_bind_to_loopback():
+    address = workers[index]
+    if is_loopback(address) and can_bind_to_loopback():
         return None
     interfaces = outside_interfaces()
     if not interfaces:
         return None
     warning = (
-        f"{own}: TensorFlow listens on every interface ({', '.join(interfaces)}) and "
-        f"runs the programs of whoever connects: close the port to strangers, as "
+        f"{address}: TensorFlow listens on every interface ({', '.join(interfaces)}) "
+        "and runs the programs of whoever connects: close the port to strangers, as "
         f"with {firewall_rule(workers, index)}"
     )
     if not accepted:

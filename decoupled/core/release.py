@@ -35,8 +35,8 @@ def check_release(version: str) -> tuple[int, int]:
       UserError: the release is not supported. TensorFlow's private modules change from
         release to release, and training would fail somewhere.
     """
-    found = re.match(r"(\d+)\.(\d+)\b", version)
-    release = tuple(map(int, found.groups())) if found else ()
+    parts = re.match(r"(\d+)\.(\d+)\b", version)
+    release = tuple(map(int, parts.groups())) if parts else ()
     if not OLDEST <= release <= NEWEST:
         oldest, newest = (".".join(map(str, known)) for known in (OLDEST, NEWEST))
         raise UserError(
@@ -64,24 +64,24 @@ def early_lines_as_the_level_says() -> Iterator[None]:
     if not hidden or "avx" not in processor().flags:
         yield
         return
-    with tempfile.TemporaryFile() as held:
+    with tempfile.TemporaryFile() as lines:
         kept = os.dup(2)
         sys.stderr.flush()
-        os.dup2(held.fileno(), 2)
+        os.dup2(lines.fileno(), 2)
         try:
             yield
         finally:
             sys.stderr.flush()
             os.dup2(kept, 2)
             os.close(kept)
-            held.seek(0)
-            for line in held:
-                found = _LOG_LINE.match(line)
-                level = found and (found[1] or found[2])
+            lines.seek(0)
+            for line in lines:
+                logged = _LOG_LINE.match(line)
+                level = logged and (logged[1] or logged[2])
                 no_error = _NEVER_WRONG.search(line) or (
                     _NO_GPU in line and not nvidia_devices()
                 )
-                if not (found and (level in [None, *hidden] or no_error)):
+                if not (logged and (level in [None, *hidden] or no_error)):
                     os.write(2, line)
 
 
@@ -96,12 +96,12 @@ def without_keras() -> Iterator[None]:
     """
     eager = ("keras.src.optimizers", "tf_keras.src.optimizers")
     # None in sys.modules makes an import fail.
-    held = [name for name in eager if name not in sys.modules]
-    sys.modules.update(dict.fromkeys(held))
+    absent = [name for name in eager if name not in sys.modules]
+    sys.modules.update(dict.fromkeys(absent))
     try:
         yield
     finally:
-        for name in held:
+        for name in absent:
             del sys.modules[name]
 
 

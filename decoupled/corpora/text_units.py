@@ -22,13 +22,13 @@ from decoupled.core import files, gfile, installed
 from decoupled.corpora import sources
 from decoupled.corpora.corpus import COUNTED, SPLITS, Document
 from decoupled.corpora.corpus_writer import MAX_FILE_BYTES, WORK, write_documents
-from decoupled.corpora.sources import Source, source_of
+from decoupled.corpora.sources import Reading, Source, source_of
 from decoupled.corpora.text_lines import normal_form
 
 # Increased when the same input gives other text or other files than before.
 RULES = 2
 DIGEST = np.dtype("<u8")
-_SPLITTER = installed.Package("sentencex", purpose="splitting text into sentences")
+_SPLITTER = installed.NeededModule("sentencex", purpose="splitting text into sentences")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -149,7 +149,9 @@ def _sources(paths: Iterable[str]) -> list[Source]:
     return [source for source in sources.SOURCES if source.name in used]
 
 
-def _packages(paths: Iterable[str], settings: TextSettings) -> list[installed.Package]:
+def _packages(
+    paths: Iterable[str], settings: TextSettings
+) -> list[installed.NeededModule]:
     used = _sources(paths)
     is_split = any(source.splits(settings) for source in used)
     needed = [package for source in used for package in source.needs]
@@ -182,9 +184,9 @@ def read_unit(
       UserError: the file cannot be read or is damaged; file and place are named.
     """
     source = source_of(unit.path)
-    for lines in source.reads(
-        unit.path, unit.language, settings, dropped, unit.part, unit.parts
-    ):
+    part = (unit.part, unit.parts)
+    reading = Reading(unit.path, unit.language, settings, dropped, *part)
+    for lines in source.reads(reading):
         document = lines
         if source.splits(settings):
             from decoupled.corpora.sentences import clean_sentences

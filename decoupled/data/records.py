@@ -8,7 +8,6 @@ without [CLS] and [SEP], never empty. A folder without a manifest is not complet
 """
 
 import dataclasses
-import functools
 import os
 from collections.abc import Sequence
 
@@ -18,6 +17,7 @@ from decoupled.core import files, gfile
 from decoupled.core.errors import UserError
 from decoupled.corpora import locales
 from decoupled.corpora.corpus import SPLITS
+from decoupled.data.wire_format import varint
 
 FORMAT = "decoupled-records-1"
 MANIFEST = "manifest.json"
@@ -197,27 +197,14 @@ def write_shard(
 
 
 def serialize(ids: Sequence[int]) -> bytes:
-    """One document as a serialized `tf.train.Example`.
-
-    It does not use protobuf, whose Python code would take most of the time of a build.
-    """
-    content = b"".join(map(_varint, np.asarray(ids).tolist()))
+    """One document as a serialized `tf.train.Example`."""
+    content = b"".join(map(varint, np.asarray(ids).tolist()))
     for head in (_VALUE, _INT64_LIST, _ENTRY_VALUE):
-        content = head + _varint(len(content)) + content
+        content = head + varint(len(content)) + content
     content = _ENTRY_KEY + content
     for head in (_FEATURE, _FEATURES):
-        content = head + _varint(len(content)) + content
+        content = head + varint(len(content)) + content
     return content
-
-
-@functools.cache
-def _varint(value: int) -> bytes:
-    """A protobuf integer: 7 bits a byte, the lowest first."""
-    head = b""
-    while value >= 0x80:
-        head += bytes([value & 0x7F | 0x80])
-        value >>= 7
-    return head + bytes([value])
 
 
 def _check_ids(documents, vocab_size: int, path: str) -> None:

@@ -6,10 +6,11 @@ than TensorFlow. The file is a protobuf message (sentencepiece_model.proto), of 
 this module reads a few fields.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from decoupled.core.errors import UserError
+from decoupled.data.wire_format import fields, varint
 
 # Stands for a space, and begins every word: other vocabularies are refused.
 MARK = "▁"
@@ -22,9 +23,6 @@ _PIECES, _TRAINER_SPEC, _NORMALIZER_SPEC, _SELF_TEST = 1, 2, 3, 4
 _TYPE = 3
 _MODEL_TYPE, _WHITESPACE_AS_SUFFIX, _BYTE_FALLBACK = 3, 24, 35
 _CHARSMAP, _DUMMY_PREFIX, _REMOVE_WHITESPACE, _ESCAPE_WHITESPACE = 2, 3, 4, 5
-
-# Sizes of the wire types that have one.
-_FIXED = {1: 8, 5: 4}
 
 
 class Settings(NamedTuple):
@@ -50,7 +48,7 @@ def read_settings(model: bytes, path: str) -> Settings:
       UserError: "▁" does not mark the beginning of every word, also of the first one.
     """
     try:
-        parts = {number: value for number, value, _ in _fields(model) if number != 1}
+        parts = {number: value for number, value, _ in fields(model) if number != 1}
         trainer = _values(parts.get(_TRAINER_SPEC, b""))
         normalizer = _values(parts.get(_NORMALIZER_SPEC, b""))
     except (ValueError, IndexError, TypeError) as error:
@@ -77,7 +75,7 @@ def piece_types(model: bytes) -> list[int]:
     """The type of each piece, by id."""
     return [
         _values(value).get(_TYPE, NORMAL)
-        for number, value, _ in _fields(model)
+        for number, value, _ in fields(model)
         if number == _PIECES
     ]
 
@@ -85,12 +83,12 @@ def piece_types(model: bytes) -> list[int]:
 def with_types(model: bytes, types: Mapping[int, int]) -> bytes:
     """The model in which the pieces of these ids have other types."""
     parts, index = [], 0
-    for number, value, field in _fields(model):
+    for number, value, field in fields(model):
         if number == _PIECES:
             if index in types:
                 # Of two values of a field, the last one counts.
                 typed = value + bytes([_TYPE << 3, types[index]])
-                field = bytes([_PIECES << 3 | 2]) + _as_varint(len(typed)) + typed
+                field = bytes([_PIECES << 3 | 2]) + varint(len(typed)) + typed
             index += 1
         parts.append(field)
     return b"".join(parts)
@@ -103,7 +101,7 @@ def with_pieces(model: bytes, kept: set[int]) -> bytes:
     other pieces.
     """
     parts, index = [], 0
-    for number, _, field in _fields(model):
+    for number, _, field in fields(model):
         if number == _PIECES:
             index += 1
             if index - 1 not in kept:
@@ -114,48 +112,4 @@ def with_pieces(model: bytes, kept: set[int]) -> bytes:
 
 
 def _values(message: bytes) -> dict[int, int | bytes]:
-    return {number: value for number, value, _ in _fields(message)}
-
-
-def _fields(message: bytes) -> Iterator[tuple[int, int | bytes, bytes]]:
-    """Yields field number, value and serialized field of a protobuf message.
-
-    Values of the fixed-size wire types, such as scores, are bytes."""
-    place = 0
-    while place < len(message):
-        begin = place
-        key, place = _varint(message, place)
-        number, wire_type = key >> 3, key & 7
-        if wire_type == 0:
-            value, place = _varint(message, place)
-        else:
-            if wire_type == 2:
-                size, place = _varint(message, place)
-            elif wire_type in _FIXED:
-                size = _FIXED[wire_type]
-            else:
-                raise ValueError(f"wire type {wire_type}")
-            value, place = message[place : place + size], place + size
-        yield number, value, message[begin:place]
-
-
-def _as_varint(value: int) -> bytes:
-    parts = []
-    while value > 127:
-        parts.append(value & 127 | 128)
-        value >>= 7
-    return bytes([*parts, value])
-
-
-def _varint(message: bytes, place: int) -> tuple[int, int]:
-    value, shift = message[place], 7
-    place += 1
-    if value < 128:
-        return value, place
-    value &= 127
-    while True:
-        byte = message[place]
-        value |= (byte & 127) << shift
-        place, shift = place + 1, shift + 7
-        if byte < 128:
-            return value, place
+    return {number: value for number, value, _ in fields(message)}

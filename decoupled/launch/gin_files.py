@@ -9,7 +9,7 @@ import functools
 import importlib.resources
 import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TypeVar
 
 import gin
@@ -23,12 +23,19 @@ from decoupled.launch.gin_reader import Reader, first_line
 
 T = TypeVar("T")
 
+# Files that are no longer shipped, and what to give now.
+_GONE = {
+    r"models/base\.gin|runs/(pretrain|finetune|parameters|plan|plan_gpus|retrieve|"
+    r"convert|sweep|sweep_row|reproduce|build_corpus|build_vocabulary|analyze_\w+)"
+    r"\.gin": "its settings are the defaults of the command: leave it out",
+}
 _INCLUDE = re.compile(r"^\s*include\s+['\"](.+?)['\"]", re.MULTILINE)
 _BINDING = re.compile(r"^([\w./]+) =", re.MULTILINE)
+_used_text = ""
 
 
 def configure(
-    root: Callable[[], T],
+    root: type[T],
     files: Sequence[str],
     params: Sequence[str],
     prefixes: Sequence[str] = (),
@@ -36,7 +43,7 @@ def configure(
     """Reads gin files, then single bindings, and calls `root`; later bindings win.
 
     Args:
-      root: a `@gin.configurable` without required arguments of its own.
+      root: a gin configurable of `decoupled.configs`; its DEFAULTS are bound first.
       files: gin files, each a path or a name below one of the search folders.
       params: bindings, one each, e.g. "ScheduleConfig.train_steps = 100".
       prefixes: folders to search after the current one and before the package's.
@@ -44,23 +51,37 @@ def configure(
     Raises:
       UserError: see `decoupled.launch.start.parse_gin`.
     """
+    global _used_text
     gin.clear_config()
-    reader = Reader(root, functools.partial(find_file, prefixes=prefixes))
-    for name in files:
-        reader.read_file(find_file(name, prefixes))
-    for param in params:
-        reader.read_param(param)
-    config = _call(root)
-    _check_references()
-    unused = [name for name in unused_bindings() if name not in reader.macros]
-    if unused:
-        raise UserError(_unused_mistake(unused, root))
+    try:
+        for name, value in getattr(root, "DEFAULTS", {}).items():
+            gin.bind_parameter(name, value)
+        reader = Reader(root, functools.partial(find_file, prefixes=prefixes))
+        for name in files:
+            reader.read_file(find_file(name, prefixes))
+        for param in params:
+            reader.read_param(param)
+        config = _call(root)
+        unused = [name for name in unused_bindings() if name not in reader.macros]
+        if unused:
+            raise UserError(_unused_mistake(unused, root))
+        _used_text = gin.operative_config_str()
+    finally:
+        # What is made later has the defaults of the classes, not these bindings.
+        gin.clear_config()
     return config
 
 
 def used_text() -> str:
     """The settings that the last `configure` used, as a gin file."""
-    return gin.operative_config_str()
+    return _used_text
+
+
+def defaults(root: type) -> str:
+    """The settings of a command without gin files and bindings, one a line."""
+    configure(root, [], [])
+    lines = used_text().splitlines()
+    return "\n".join(line for line in lines if line and not line.startswith("#"))
 
 
 def unused_bindings() -> list[str]:
@@ -101,6 +122,9 @@ def find_file(name: str, prefixes: Sequence[str] = ()) -> str:
         path = os.path.join(folder, name)
         if _is_file(path):
             return path
+    for pattern, advice in _GONE.items():
+        if gone := re.fullmatch(pattern, name):
+            raise UserError(f"{name}: is gone (CHANGELOG.md); {gone.expand(advice)}")
     searched = ", ".join(folder or "." for folder in folders)
     raise UserError(
         f"{name}: no such gin file in {searched}{close_names(name, _packaged_files())}"
@@ -145,7 +169,7 @@ def _is_file(path):
 def _call(root):
     try:
         gin.finalize()
-        return root()
+        return gin.get_configurable(root)()
     except UserError as error:
         # gin re-raises it as another class and appends lines about the call.
         raise UserError(first_line(error)) from None
@@ -165,41 +189,21 @@ def _call_mistake(message):
     macro = re.match(r"No bindings specified for '(.+?)/(?:gin\.)?macro'", message)
     if macro:
         return f"gin: %{macro[1]} is used but defined nowhere; add {macro[1]} = ..."
-    required = re.match(
-        r"Required bindings for `(.+?)` not provided .*?: (\[.*\])", message
-    )
-    if required:
-        names = re.findall(r"'(\w+)'", required[2])
-        return _missing(required[1], names)
     arguments = re.match(r"(\w+)\.__init__\(\) missing \d+ required", message)
     if arguments:
-        names = re.findall(r"'(\w+)'", message.splitlines()[0])
-        return _missing(arguments[1], names)
+        owner, names = arguments[1], re.findall(r"'(\w+)'", message.splitlines()[0])
+        return (
+            f"gin: {owner} needs {', '.join(names)}; give a --gin_file that sets them "
+            f"or --gin_param='{owner}.{names[0]} = ...'"
+        )
     return None
 
 
 def _unused_mistake(names, root):
-    told = f"gin: {', '.join(names)}: set, but {root.__name__} has no such setting"
-    if root is configs.sweep and any("." in name for name in names):
+    mistake = f"gin: {', '.join(names)}: set, but {root.gin_name} has no such setting"
+    if root is configs.SweepRoot and any("." in name for name in names):
         return (
-            f"{told}; the runs of a sweep take theirs from SweepConfig.pretraining and "
-            "SweepConfig.finetuning: add it there, as a string"
+            f"{mistake}; the runs of a sweep take theirs from SweepConfig.pretraining "
+            "and SweepConfig.finetuning: add it there, as a string"
         )
-    return f"{told}; remove it or correct the name"
-
-
-def _missing(owner, names):
-    example = f"{owner}.{names[0]} = ..."
-    return (
-        f"gin: {owner} needs {', '.join(names)}; give a --gin_file that sets them or "
-        f"--gin_param='{example}'"
-    )
-
-
-def _check_references():
-    """Refuses `@Name`, the class, if `@Name()`, an instance, is meant."""
-    found = re.search(r"^([\w./]+) = @([\w./]+)$", used_text(), re.MULTILINE)
-    if found:
-        raise UserError(
-            f"gin: {found[1]} = @{found[2]} names a class; write @{found[2]}()"
-        )
+    return f"{mistake}; remove it or correct the name"

@@ -7,7 +7,6 @@ modules, is never called.
 """
 
 import dataclasses
-import inspect
 import io
 import re
 import tokenize
@@ -31,6 +30,8 @@ _REMOVED = {
     ("TrainingConfig", "softmax_block_size"): "logits are always computed as a whole; "
     "to save memory, split the vocabulary over the mesh (layout_rules), or set "
     "recompute_layers",
+    ("ParallelTextConfig", "translations"): "--source=aligned: reads a file for each "
+    "language, so the files choose the translations",
     ("retrieve", "mesh"): _NO_MESH,
     ("neighbours", "mesh"): _NO_MESH,
     ("geometry", "neighbours"): _NO_OVERLAP,
@@ -53,14 +54,14 @@ class Reader:
     A text is parsed completely before its first statement is bound.
 
     Args:
-      root: the command's `@gin.configurable`, of any module.
+      root: the gin configurable with the command's settings, of any module.
       find_file: the name in an include statement -> the path of the file.
 
     Attributes:
       macros: the names of all macros that occurred in values.
     """
 
-    def __init__(self, root: Callable, find_file: Callable[[str], str]):
+    def __init__(self, root: type, find_file: Callable[[str], str]):
         self.macros: set[str] = set()
         self._root = root
         self._find_file = find_file
@@ -139,12 +140,12 @@ class Reader:
         if found is not None and self._is_own(found):
             return found
         last = name.rpartition("/")[2]
-        known = [self._root.__name__, *_config_classes()]
+        known = [self._root.gin_name, *_config_classes()]
         raise UserError(f"no configurable named {last!r}{close_names(last, known)}")
 
     def _is_own(self, found):
         package = found.__module__.partition(".")[0]
-        return found is self._root or package == "decoupled"
+        return package == "decoupled" or self._root in getattr(found, "__mro__", ())
 
     def _statements(self, text, where, lines=True):
         """All statements of a text, none of them an import; nothing is bound.
@@ -215,8 +216,12 @@ class _References(ParserDelegate):
         self._reader = reader
 
     def configurable_reference(self, scoped_selector: str, evaluate: bool) -> Any:
-        """`@scope/Name`, or `@scope/Name()` if `evaluate`."""
+        """`@scope/Name()`; `@scope/Name`, if not `evaluate`, is refused."""
         self._reader.find(scoped_selector.rpartition("/")[2])
+        if not evaluate:
+            raise UserError(
+                f"@{scoped_selector} names a class; write @{scoped_selector}()"
+            )
         return super().configurable_reference(scoped_selector, evaluate)
 
     def macro(self, name: str) -> Any:
@@ -261,17 +266,16 @@ def _parse_mistake(error):
 
 
 def _config_classes():
+    """The classes whose gin name is their own, without the settings of commands."""
     return {
-        name: value
-        for name, value in vars(configs).items()
-        if inspect.isclass(value) and dataclasses.is_dataclass(value)
+        name: kind
+        for name, kind in vars(configs).items()
+        if name == getattr(kind, "gin_name", None)
     }
 
 
-def _parameters(configurable):
-    if inspect.isclass(configurable):
-        return [field.name for field in dataclasses.fields(configurable)]
-    return list(inspect.signature(configurable).parameters)
+def _parameters(kind):
+    return [field.name for field in dataclasses.fields(kind)]
 
 
 def first_line(error: Exception) -> str:

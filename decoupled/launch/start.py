@@ -58,8 +58,8 @@ def define_gin_flags() -> None:
     flags.DEFINE_multi_string(
         "gin_file",
         [],
-        "A file of settings, e.g. models/base.gin; later files win. Found from here, "
-        "then below --gin_location_prefix, then among the files of the package.",
+        "A file of settings, e.g. models/rembert.gin; later files win. Found from "
+        "here, then below --gin_location_prefix, then among the files of the package.",
     )
     flags.DEFINE_multi_string(
         "gin_param",
@@ -82,22 +82,18 @@ def define_open_ports_flag() -> None:
     )
 
 
-def parse_gin(root: Callable[[], T], defaults: str | None) -> T:
-    """Builds a command's configuration from its defaults and the gin flags.
+def parse_gin(root: type[T], *defaults: str) -> T:
+    """Builds a command's configuration from the gin flags.
 
     Args:
-      root: the command's `@gin.configurable`, whose keyword arguments are the
-        dataclasses that the command needs. It is called without arguments.
-      defaults: the package's gin file that is read first, e.g. "runs/pretrain.gin".
-
-    Returns:
-      the result of `root`.
+      root: the class of the command's settings, of `decoupled.configs`.
+      defaults: gin files of the package that are read first.
 
     Raises:
       UserError: a file is missing or wrong, a name is unknown, a value is missing or
         impossible, or a setting has no effect.
     """
-    names = [*([defaults] if defaults else []), *FLAGS.gin_file]
+    names = [*defaults, *FLAGS.gin_file]
     return gin_files.configure(root, names, FLAGS.gin_param, FLAGS.gin_location_prefix)
 
 

@@ -104,7 +104,7 @@ def seconds_of_steps(work_dir: str) -> dict[str, float]:
     return files.read_json(path) if files.exists(path) else {}
 
 
-class Member(NamedTuple):
+class HostProcess(NamedTuple):
     """A process of a run: the driver, or a worker that runs as long as the driver."""
 
     name: str
@@ -119,7 +119,7 @@ def members(
     devices: int,
     accept_open_ports: bool,
     gpus: Sequence[str] = (),
-) -> list[Member]:
+) -> list[HostProcess]:
     """The processes of a run that this host starts, workers first.
 
     Args:
@@ -133,11 +133,11 @@ def members(
         if index:
             # A worker is identified by its flags, not by the driver's TF_CONFIG.
             words = worker_command(addresses, index, devices, accept_open_ports)
-            made.append(Member(f"worker {index}", words, variables))
+            made.append(HostProcess(f"worker {index}", words, variables))
         else:
             variables |= cluster_variable(addresses, 0, accept_open_ports)
-            made.append(Member(DRIVER, command_line(*command), variables))
-    return sorted(made, key=lambda member: member.name == DRIVER)
+            made.append(HostProcess(DRIVER, command_line(*command), variables))
+    return sorted(made, key=lambda process: process.name == DRIVER)
 
 
 def worker_command(
@@ -202,7 +202,7 @@ def gpu_shares(processes: int, gpus: int, visible: str | None) -> list[str]:
 
 
 def supervise(
-    make_members: Callable[[], list[Member]],
+    make_members: Callable[[], list[HostProcess]],
     max_restarts: int,
     say: Callable[[str], None],
 ) -> int:

@@ -23,18 +23,18 @@ def define() -> None:
 
 
 def parse() -> dict[str, str | None] | None:
-    """name, zone, project and job_name as given; None without --tpu.
+    """name, zone, project and job_name as values; None without --tpu.
 
     Raises:
       UserError: one of the other flags without --tpu, or --tpu is a node's name and the
         client of the TPU API is not installed.
     """
     names = {"tpu_zone": "zone", "gcp_project": "project", "tpu_job_name": "job_name"}
-    given = {names[flag]: FLAGS[flag].value for flag in names}
+    values = {names[flag]: FLAGS[flag].value for flag in names}
     if FLAGS.tpu:
         if FLAGS.tpu != "local" and "://" not in FLAGS.tpu:
             installed.need("cloud_tpu_client", purpose="--tpu with a node's name")
-        return {"name": FLAGS.tpu, **given}
+        return {"name": FLAGS.tpu, **values}
     for flag in names:
         if FLAGS[flag].value is not None:
             raise UserError(f"--{flag}: has no effect without --tpu; give the TPU")

@@ -50,6 +50,19 @@ def spearman(first: np.ndarray, second: np.ndarray) -> float | None:
     return pearson(*(ranks(np.asarray(values)) for values in (first, second)))
 
 
+def number_scores(targets: np.ndarray, answers: np.ndarray) -> dict[str, float]:
+    """Correlations times 100, 0 if all answers are equal, and the mean absolute error.
+
+    Args:
+      targets: at least two different numbers.
+    """
+    return {
+        "pearson": 100 * (pearson(targets, answers) or 0.0),
+        "spearman": 100 * (spearman(targets, answers) or 0.0),
+        "mean_absolute_error": float(np.abs(targets - answers).mean()),
+    }
+
+
 def linear_cka(first: np.ndarray, second: np.ndarray) -> float | None:
     """|X'Y|^2 / (|X'X| |Y'Y|) of the centred vectors; None if one set is constant.
 

@@ -54,7 +54,7 @@ class Convention(NamedTuple):
         return (total + self.rounding) // 1_000_000
 
 
-class Row(NamedTuple):
+class PaperRow(NamedTuple):
     """A model of the paper.
 
     gin_file: below gin/. tables, name: the tables that list it, and its name there.
@@ -131,9 +131,9 @@ RELEASED = Convention(
 )
 
 ROWS = (
-    Row("models/coupled.gin", "2, 6, 12", "coupled", 177, 177, ROUNDED_DOWN),
-    Row("models/decoupled.gin", "2", "decoupled", 269, 177, ROUNDED_DOWN),
-    Row(
+    PaperRow("models/coupled.gin", "2, 6, 12", "coupled", 177, 177, ROUNDED_DOWN),
+    PaperRow("models/decoupled.gin", "2", "decoupled", 269, 177, ROUNDED_DOWN),
+    PaperRow(
         "models/large_in_small_out.gin",
         "3",
         "E_in 768, E_out 128",
@@ -141,7 +141,7 @@ ROWS = (
         177,
         ROUNDED_DOWN,
     ),
-    Row(
+    PaperRow(
         "models/e_out_768.gin",
         "3, 4, 5, 6",
         "E_in 128, E_out 768",
@@ -149,9 +149,9 @@ ROWS = (
         100,
         ROUNDED_DOWN,
     ),
-    Row("models/e_out_128.gin", "4", "E_out 128", 115, 100, ROUNDED_DOWN),
-    Row("models/e_out_3072.gin", "4", "E_out 3072", 469, 100, ROUNDED_DOWN),
-    Row(
+    PaperRow("models/e_out_128.gin", "4", "E_out 128", 115, 100, ROUNDED_DOWN),
+    PaperRow("models/e_out_3072.gin", "4", "E_out 3072", 469, 100, ROUNDED_DOWN),
+    PaperRow(
         "models/additional_layers_23.gin",
         "5",
         "11 additional layers",
@@ -160,7 +160,7 @@ ROWS = (
         ROUNDED_DOWN,
         keep_layers=12,
     ),
-    Row(
+    PaperRow(
         "models/reinvested_h.gin",
         "6",
         "reinvested in H",
@@ -170,8 +170,8 @@ ROWS = (
         remark="both numbers come out with the pooler and rounded to the nearest, but "
         "no other row of Tables 2-6 is counted so",
     ),
-    Row("models/reinvested_l.gin", "6", "reinvested in L", 270, 178, ROUNDED_DOWN),
-    Row(
+    PaperRow("models/reinvested_l.gin", "6", "reinvested in L", 270, 178, ROUNDED_DOWN),
+    PaperRow(
         "models/albert_coupled_128.gin",
         "12",
         "multilingual, E 128",
@@ -179,7 +179,7 @@ ROWS = (
         100,
         ROUNDED_DOWN,
     ),
-    Row(
+    PaperRow(
         "models/english_coupled.gin",
         "12, 13",
         "BERT-base, coupled",
@@ -189,7 +189,7 @@ ROWS = (
         remark="110M is what BERT is known by: 30,522 pieces, pooler and MLM head "
         "counted",
     ),
-    Row(
+    PaperRow(
         "models/english_albert_coupled_128.gin",
         "12",
         "English, E 128",
@@ -197,10 +197,10 @@ ROWS = (
         89,
         TO_NEAREST,
     ),
-    Row("models/english_e_out_128.gin", "13", "E_out 128", 93, 89, TO_NEAREST),
-    Row("models/english_e_out_768.gin", "13", "E_out 768", 112, 89, TO_NEAREST),
-    Row("models/english_e_out_3072.gin", "13", "E_out 3072", 181, 89, TO_NEAREST),
-    Row(
+    PaperRow("models/english_e_out_128.gin", "13", "E_out 128", 93, 89, TO_NEAREST),
+    PaperRow("models/english_e_out_768.gin", "13", "E_out 768", 112, 89, TO_NEAREST),
+    PaperRow("models/english_e_out_3072.gin", "13", "E_out 3072", 181, 89, TO_NEAREST),
+    PaperRow(
         "models/english_additional_layers_15.gin",
         "13",
         "15 layers",
@@ -209,7 +209,7 @@ ROWS = (
         TO_NEAREST,
         keep_layers=12,
     ),
-    Row(
+    PaperRow(
         "models/english_additional_layers_24.gin",
         "13",
         "24 layers",
@@ -218,8 +218,8 @@ ROWS = (
         TO_NEAREST,
         keep_layers=12,
     ),
-    Row("models/rembert.gin", "7, 16", "RemBERT, as released", 995, 575, RELEASED),
-    Row(
+    PaperRow("models/rembert.gin", "7, 16", "RemBERT, as released", 995, 575, RELEASED),
+    PaperRow(
         "models/rembert_table14.gin",
         "14",
         "RemBERT, as printed",

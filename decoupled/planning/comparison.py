@@ -142,7 +142,8 @@ def _with_adafactor(lever):
         "OptimizerConfig.weight_decay = 0.0",
         "OptimizerConfig.beta1 = 0.0",
     )
-    return Lever((*lever.settings, *names), lever.run._replace(optimizer=optimizer))
+    run = dataclasses.replace(lever.run, optimizer=optimizer)
+    return Lever((*lever.settings, *names), run)
 
 
 def _with_less_kept(lever):

@@ -92,12 +92,13 @@ def seconds(collective: Collective, tpu: Slice) -> float:
 
 def with_mesh(run: PretrainConfig, **changes: Any) -> PretrainConfig:
     """The same settings with other fields of MeshConfig."""
-    return run._replace(mesh=dataclasses.replace(run.mesh, **changes))
+    return dataclasses.replace(run, mesh=dataclasses.replace(run.mesh, **changes))
 
 
 def with_training(run: PretrainConfig, **changes: Any) -> PretrainConfig:
     """The same settings with other fields of TrainingConfig."""
-    return run._replace(training=dataclasses.replace(run.training, **changes))
+    training = dataclasses.replace(run.training, **changes)
+    return dataclasses.replace(run, training=training)
 
 
 class Variable(NamedTuple):

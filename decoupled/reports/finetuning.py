@@ -15,9 +15,10 @@ from decoupled.configs.finetuning import (
     TAGGING,
 )
 from decoupled.core import console, files, plots, tables
+from decoupled.corpora.locales import ENGLISH
 from decoupled.runs.finetuning_run import TRIVIAL
 from decoupled.runs.run_folder import SPLITS
-from decoupled.tasks.task import ENGLISH, FinetuningTask
+from decoupled.tasks.task import FinetuningTask
 from decoupled.xtreme.official import TASKS, is_official
 
 # Suffix of a metric's name for its sample standard deviation over seeds.

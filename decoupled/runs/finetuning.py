@@ -23,7 +23,7 @@ from decoupled.runs.finetuning_run import (
     frozen_variables,
     steps_of,
 )
-from decoupled.runs.saved_run import BEST, keep_checkpoint, open_run
+from decoupled.runs.saved_run import BEST, keep_checkpoint, open_model
 from decoupled.runs.task_data import Features, TaskData
 from decoupled.tasks.task import FinetuningTask
 from decoupled.training.cluster import join_cluster
@@ -47,7 +47,6 @@ class Finetuning:
     Args:
       config: the settings.
       task: what is learned.
-      data_dir: the folder with a folder per task.
       init_checkpoint: a pre-training run's folder, or a prefix.
       folder: of all runs. mode: one of `run_folder.MODES`.
       num_runs: seeds. cache: folder of features.
@@ -65,7 +64,6 @@ class Finetuning:
         self,
         config: FinetuneConfig,
         task: FinetuningTask,
-        data_dir: str,
         init_checkpoint: str,
         folder: str,
         mode: str,
@@ -77,21 +75,19 @@ class Finetuning:
         if tpu is not None:
             # Its programs have one shape. Packed batches have one too.
             ungrouped = dataclasses.replace(config.finetuning, group_by_length=False)
-            config = config._replace(finetuning=ungrouped)
+            config = dataclasses.replace(config, finetuning=ungrouped)
         self.config, self.task, self.folder = config, task, folder
         self._reading = mode not in run_folder.TRAINING_MODES
-        self._source = open_run(init_checkpoint)
-        model = finetuned_model(self._source.description.model, config.finetuning)
+        self._source = open_model(init_checkpoint)
+        model = finetuned_model(self._source.config, config.finetuning)
         self.data = TaskData(
             task,
-            data_dir,
             self._source.vocabulary,
             cache,
             splits,
             model.type_vocab_size,
         )
         self.training = self.data.examples("train", self.data.source)
-        task.see_training(self.training)
         rates = _learning_rates(config, self.data)
         seeds = range(config.training.seed, config.training.seed + num_runs)
         held = _claimed_data(folder)
@@ -154,7 +150,7 @@ class Finetuning:
         for run in self.grid.chosen_runs():
             found = None if anew or (run is best and not is_written) else run.finished()
             written = {run.folder, *([self.folder] if run is best else [])}
-            results.append(found or run.evaluate(self.training, sorted(written)))
+            results.append(found or run.evaluate(sorted(written)))
         return results
 
     def _has_answers_of(self, run):
@@ -200,7 +196,7 @@ class Finetuning:
             spec=RunSpec(
                 folder,
                 training,
-                self._source.prefix,
+                self._source.weights.path,
                 console.say,
                 self._stop,
                 self._cluster,
@@ -211,7 +207,7 @@ class Finetuning:
         )
 
     def _claim(self, folder, run):
-        source = self._source.prefix
+        source = self._source.weights.path
         data = {
             "init_checkpoint": os.path.basename(source),
             "init_checkpoint_sha256": run_folder.weights_sha256(source),

@@ -102,7 +102,7 @@ class FinetuningRun(NamedTuple):
         steps = graph.schedule.train_steps
         shape = BatchShape(graph.network.task, (), None)
         done = checkpoint_step(latest_complete(self.folder))
-        config = self.config._replace(training=self.spec.training)
+        config = dataclasses.replace(self.config, training=self.spec.training)
         settings = run_folder.resumable_settings(config, ("training", "mesh"))
         run_folder.note_settings(self.folder, settings, done, steps)
         if done < steps:
@@ -138,7 +138,7 @@ class FinetuningRun(NamedTuple):
         """The scores on English dev so far."""
         return read_scores(self.folder)
 
-    def dev_results(self, training: list[Any]) -> dict[str, dict]:
+    def dev_results(self) -> dict[str, dict]:
         """The part of `evaluate`'s results that training knows: the best checkpoint's
         scores on English dev, if checkpoints were compared."""
         scores, source = self.scores(), self.data.source
@@ -146,7 +146,6 @@ class FinetuningRun(NamedTuple):
         if scores.by_step:
             results["dev"][source] = _beside_trivial(
                 self.data.task,
-                training,
                 source,
                 self.data.examples("dev", source),
                 scores.by_step[scores.best_step],
@@ -161,13 +160,10 @@ class FinetuningRun(NamedTuple):
         """
         return selected_checkpoint(self.folder)
 
-    def evaluate(
-        self, training: list[Any], folders: Sequence[str] = ()
-    ) -> dict[str, Any]:
+    def evaluate(self, folders: Sequence[str] = ()) -> dict[str, Any]:
         """Scores the selected checkpoint; writes results.json and TensorBoard scalars.
 
         Args:
-          training: the English training examples, for the trivial baseline.
           folders: the answers are written to predictions/TASK/SPLIT-LANGUAGE in each.
 
         Returns:
@@ -180,7 +176,7 @@ class FinetuningRun(NamedTuple):
         self._say_what_is_evaluated()
         results: dict[str, dict] = {split: {} for split in run_folder.SPLITS}
         for found in self._answers("evaluating", selected):
-            results[found.split][found.language] = _scores(task, training, found)
+            results[found.split][found.language] = _scores(task, found)
             for folder in folders:
                 _write(task, folder, found)
         _say_unlabelled(task, results)
@@ -413,7 +409,7 @@ def finetuning_graph(
     return TrainingGraph(
         network=network,
         optimizer=dataclasses.replace(config.optimizer, learning_rate=learning_rate),
-        schedule=ScheduleConfig(steps, warmup, "linear", None, 0.0),
+        schedule=ScheduleConfig(steps, warmup),
         accumulation=training.gradient_accumulation,
         seed=seed,
         frozen=frozen_variables(config, network.model),
@@ -432,19 +428,16 @@ def _scalar_name(metric, split, language):
     return f"{metric}/{split}/{language}"
 
 
-def _scores(
-    task: FinetuningTask, training: list[Any], found: Answers
-) -> dict[str, float]:
+def _scores(task: FinetuningTask, found: Answers) -> dict[str, float]:
     metrics = task.score(found.language, found.examples, found.answers)
-    return _beside_trivial(task, training, found.language, found.examples, metrics)
+    return _beside_trivial(task, found.language, found.examples, metrics)
 
 
-def _beside_trivial(task, training, language, examples, metrics):
+def _beside_trivial(task, language, examples, metrics):
     """Metrics, which may be None, with those of the trivial answers and `examples`."""
     scores = {} if metrics is None else dict(metrics)
-    trivial = task.trivial_answers(training, examples)
-    if metrics is not None and trivial is not None:
-        baseline = task.score(language, examples, trivial)
+    if metrics is not None:
+        baseline = task.score(language, examples, task.trivial_answers(examples))
         scores |= {f"{TRIVIAL}{name}": value for name, value in baseline.items()}
     return {**scores, "examples": len(examples)}
 

@@ -29,7 +29,7 @@ from decoupled.runs import run_folder
 from decoupled.runs.curve import CROSSED_BELOW, entropy
 from decoupled.runs.evaluation import Part, predict_parts
 from decoupled.runs.run_folder import TRAINING_MODES
-from decoupled.runs.saved_run import open_run
+from decoupled.runs.saved_run import open_model
 from decoupled.training.checkpoints import (
     branch_off,
     checkpoint_step,
@@ -419,13 +419,13 @@ def _initial_checkpoint(path, pieces) -> str | None:
     """The prefix that `path` names, or None; it must have the pieces of the records."""
     if path is None:
         return None
-    source = open_run(path)
+    source = open_model(path)
     if source.vocabulary.fingerprint != pieces.fingerprint:
         raise UserError(
             f"--init_checkpoint: {path} has another vocabulary than {pieces.path}; "
             "build the records with its sentencepiece.model"
         )
-    return source.prefix
+    return source.weights.path
 
 
 def _trunk(path, folder, description, config, contents) -> str | None:

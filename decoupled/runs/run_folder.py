@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from decoupled.configs import EARLIER_VALUES, ModelConfig
+from decoupled.configs import ModelConfig, saved_model
 from decoupled.core import console, files, gfile
 from decoupled.core.errors import UserError
 from decoupled.core.files import CHECKPOINT_LIST, check_checkpoint_path
@@ -301,8 +301,8 @@ def _described(path, saved) -> ModelDir:
             f'{path}: not the description of a model ("format": "{FORMAT}")'
         )
     try:
-        saved["model"] = EARLIER_VALUES | _typed(saved["model"], dict)
-        model = ModelConfig(**saved["model"])
+        model = saved_model(_typed(saved["model"], dict))
+        saved["model"] = vars(model)
         description = ModelDir(
             command=_typed(saved["command"], str),
             model=model,

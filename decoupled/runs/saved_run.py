@@ -5,29 +5,38 @@ folder has the scores of every checkpoint that was evaluated, and `best/` the we
 the best one, which the run's own saver never deletes. Without a `best/`, the run's
 newest checkpoint is the selected one.
 
-Fine-tuning, continued pre-training, exports, analyses and retrieval open runs with this
-module, so that all of them use the same checkpoint and refuse the same folders.
+Fine-tuning, continued pre-training, exports, conversions, analyses and retrieval open
+models with `open_model`, so that all of them use the same checkpoint and refuse the
+same folders.
 `run_folder`, which reads and writes config.json, is a separate module, because commands
 import its constants and this module needs TensorFlow.
 """
 
+import dataclasses
 import os
 from typing import Any, NamedTuple
 
+import numpy as np
+
+from decoupled.configs import ModelConfig
 from decoupled.core import files, gfile
 from decoupled.core.errors import UserError
 from decoupled.core.files import CHECKPOINT_LIST
 from decoupled.data.vocabulary import Vocabulary
+from decoupled.model import variables as names
 from decoupled.runs import run_folder
+from decoupled.training.checkpoint_files import CheckpointFile
 from decoupled.training.checkpoints import (
     checkpoint_step,
     copy_without_slots,
     find_checkpoint,
+    listed_checkpoints,
     write_list,
 )
 
 SCORES = "dev.json"
 BEST = "best"
+INPUT, OUTPUT = "input", "output"
 
 
 class SelectedCheckpoint(NamedTuple):
@@ -144,41 +153,100 @@ def selected_checkpoint(folder: str) -> SelectedCheckpoint:
     return SelectedCheckpoint(place, prefix, checkpoint_step(prefix))
 
 
-class SavedRun(NamedTuple):
-    """A run at one of its checkpoints.
+@dataclasses.dataclass(frozen=True)
+class Model:
+    """A trained model at one of its checkpoints.
 
-    folder: with config.json. prefix: of the checkpoint, in this folder or its best/.
-    description: what config.json says. vocabulary: its pieces.
+    name: for tables and messages. folder: with config.json, which `description` is.
+    config: its sizes. vocabulary: its pieces. weights: of the checkpoint.
     """
 
+    name: str
     folder: str
-    prefix: str
-    description: run_folder.ModelDir
+    config: ModelConfig
     vocabulary: Vocabulary
+    weights: CheckpointFile
+    description: run_folder.ModelDir
+
+    @property
+    def embeddings(self) -> list[str]:
+        """ "input" and, if the checkpoint has a separate output embedding, "output".
+
+        A coupled model has one table; fine-tuning keeps only the input embedding.
+        """
+        matrices = names.output_matrices(self.config)
+        has_output = all(matrix.name in self.weights for matrix in matrices)
+        return [INPUT, OUTPUT] if has_output and not self.config.coupled else [INPUT]
+
+    def embedding(self, kind: str) -> np.ndarray:
+        """One table, float32 [V, E_in] or [V, E_out]; every call reads it again."""
+        if kind == INPUT:
+            return self.weights[names.WORD_EMBEDDINGS]
+        last, *before = reversed(names.output_matrices(self.config))
+        table = self.weights[last.name]
+        for matrix in before:
+            table = table @ self.weights[matrix.name]
+        return table
+
+    def check_length(
+        self, length: int, setting: str = "MaskingConfig.sequence_length"
+    ) -> None:
+        """Raises a UserError if the model has fewer positions than a setting."""
+        if length > self.config.max_positions:
+            raise UserError(
+                f"{setting}: {length}, but {self.name} has "
+                f"max_positions = {self.config.max_positions}"
+            )
 
 
-def open_run(path: str) -> SavedRun:
-    """Opens a run of `pretrain` or `finetune`, or a conversion.
+def open_model(
+    path: str, checkpoint: str | None = None, *, verify: bool = True
+) -> Model:
+    """Opens what `pretrain`, `finetune` or `convert` wrote.
 
     Args:
       path: its folder, for the selected checkpoint; or the prefix of a checkpoint.
+      checkpoint: a prefix, or the name of a checkpoint in the folder `path`.
+      verify: whether the checkpoint is read to check that it is complete; False for a
+        caller that reads every weight.
 
     Raises:
       UserError: as for `read_folder`; or there is no complete checkpoint.
     """
-    if not gfile.isdir(path):
-        prefix, place = find_checkpoint(path), os.path.dirname(path)
-    else:
-        prefix, place = None, path.rstrip("/")
-    # A run's own folder may have that name, too.
+    place, prefix = path.rstrip("/"), checkpoint
+    if checkpoint and "/" not in checkpoint:
+        prefix = os.path.join(place, checkpoint)
+    elif not checkpoint and not gfile.isdir(path):
+        place, prefix = os.path.dirname(path), find_checkpoint(path)
+    # A run's own folder may have the name of BEST, too.
     has_config = files.exists(os.path.join(place, run_folder.CONFIG))
     in_best = os.path.basename(place) == BEST and not has_config
     folder = os.path.dirname(place) if in_best else place
     # Read first, so that the error for an unrelated folder is about config.json.
     description, vocabulary = read_folder(folder)
     if prefix is None:
-        prefix = selected_checkpoint(place).prefix
-    return SavedRun(folder, prefix, description, vocabulary)
+        prefix = selected_checkpoint(place).prefix if verify else _last_listed(place)
+    elif verify:
+        prefix = find_checkpoint(prefix)
+    return Model(
+        name=os.path.basename(folder),
+        folder=folder,
+        config=description.model,
+        vocabulary=vocabulary,
+        weights=CheckpointFile(prefix),
+        description=description,
+    )
+
+
+def _last_listed(folder: str) -> str:
+    """The prefix of the selected checkpoint, which is not read."""
+    folder = selected_folder(folder)
+    if prefixes := listed_checkpoints(folder):
+        return prefixes[-1]
+    raise UserError(
+        f"{folder}: no readable list of checkpoints ({CHECKPOINT_LIST}); name one with "
+        "--checkpoint=PREFIX"
+    )
 
 
 def read_folder(folder: str) -> tuple[run_folder.ModelDir, Vocabulary]:

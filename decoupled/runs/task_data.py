@@ -10,11 +10,12 @@ import numpy as np
 from decoupled.core import console, files
 from decoupled.core.errors import Mistakes, UserError
 from decoupled.core.made_from import hash_files
+from decoupled.corpora.locales import ENGLISH
 from decoupled.data.feature_cache import cached_features
 from decoupled.data.vocabulary import Vocabulary
 from decoupled.runs.run_folder import SPLITS
 from decoupled.tasks.qa_files import Question
-from decoupled.tasks.task import ENGLISH, Features, FinetuningTask
+from decoupled.tasks.task import Features, FinetuningTask
 from decoupled.xtreme import official
 
 # Examples that are turned into features at once, between two progress lines.
@@ -30,7 +31,6 @@ class TaskData:
 
     Args:
       task: what is learned.
-      data_dir: the folder with a folder per task.
       vocabulary: of the model.
       cache: folder where features are kept.
       splits: of `files_to_answer`.
@@ -40,7 +40,6 @@ class TaskData:
     def __init__(
         self,
         task: FinetuningTask,
-        data_dir: str,
         vocabulary: Vocabulary,
         cache: str,
         splits: Sequence[str] = SPLITS,
@@ -51,14 +50,13 @@ class TaskData:
         self.source_name = "English" if self.source == ENGLISH else self.source
         others = task.training_languages[1:]
         self.trained_on = ", ".join([self.source_name, *others])
-        self.data_dir = data_dir
         self.vocabulary = vocabulary
         self._cache, self._splits = cache, splits
         self._type_vocab_size = type_vocab_size
 
     def languages(self, split: str) -> list[str]:
         """Languages that have a file of this split, English first."""
-        return self.task.languages(self.data_dir, split)
+        return self.task.languages(split)
 
     def has_source_dev(self) -> bool:
         """Whether the language by which checkpoints are chosen has a dev file."""
@@ -74,7 +72,7 @@ class TaskData:
         wanted = [(split, name) for split in splits for name in self.languages(split)]
         if not wanted:
             raise UserError(
-                f"{os.path.join(self.data_dir, self.task.name)}: holds no "
+                f"{os.path.join(self.task.data_dir, self.task.name)}: holds no "
                 f"{' or '.join(splits)} file of {self.task.name} in any language"
             )
         return wanted
@@ -106,12 +104,12 @@ class TaskData:
 
     def paths(self, split: str, language: str) -> list[str]:
         """The files of a split in a language, of which most tasks have one."""
-        return self.task.paths(self.data_dir, split, language)
+        return self.task.paths(split, language)
 
     def hashes(self, wanted: list[tuple[str, str]]) -> dict[str, str]:
         """Name below the data folder -> SHA-256, for splits and languages."""
         paths = [path for one in wanted for path in self.paths(*one)]
-        return hash_files(paths, self.data_dir)
+        return hash_files(paths, self.task.data_dir)
 
     def fingerprint(self, split: str, language: str) -> str:
         """SHA-256 of a file; for several files, of their fingerprints."""
@@ -138,7 +136,7 @@ class TaskData:
                 share = self._share_beyond_limit(self.examples(split, language))
                 beyond[f"{split} {language}"] = share
         mistakes.raise_all()
-        if limit := self.task.answer_limit():
+        if limit := self.task.answer_limit:
             console.say(f"{self.task.name}: {_limit_in_words(limit, beyond)}")
 
     def _share_beyond_limit(self, examples):
@@ -151,10 +149,10 @@ class TaskData:
           UserError: as for `FinetuningTask.read`; or they have two texts, and the model
             has one type embedding.
         """
-        examples = self.task.read(self.data_dir, split, language)
+        examples = self.task.read(split, language)
         if self._type_vocab_size < 2 and any(map(_has_two_texts, examples)):
             raise UserError(
-                f"{self.task.path(self.data_dir, split, language)}: holds pairs of "
+                f"{self.paths(split, language)[0]}: holds pairs of "
                 "texts, or questions, but the model has one type embedding; pre-train "
                 "it with ModelConfig.type_vocab_size = 2"
             )

@@ -25,7 +25,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from decoupled.configs import ModelConfig, ScaleConfig, SweepConfig, pretrain, sweep_row
+from decoupled.configs import ModelConfig, PretrainConfig, ScaleConfig, SweepConfig
 from decoupled.core import files, gfile
 from decoupled.core.errors import UserError
 from decoupled.core.made_from import MADE_FROM, RESULTS, changes, hash_files
@@ -94,8 +94,7 @@ def read_model(name: str) -> ModelConfig:
     Raises:
       UserError: there is no such file.
     """
-    names = ["runs/sweep_row.gin", f"models/{name}.gin"]
-    return gin_files.configure(sweep_row, names, [])
+    return gin_files.configure(ModelConfig, [f"models/{name}.gin"], [])
 
 
 def scaled_model(
@@ -413,7 +412,7 @@ def make_jobs(
 
 
 def _check_settings(sweep):
-    reader = Reader(pretrain, gin_files.find_file)
+    reader = Reader(PretrainConfig, gin_files.find_file)
     for name in ("pretraining", "finetuning"):
         for text in getattr(sweep, name):
             where = f"SweepConfig.{name}: {text!r}"

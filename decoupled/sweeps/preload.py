@@ -30,7 +30,7 @@ _MODULES = (
     "decoupled.commands.retrieve",
     "decoupled.runs.finetuning",
     "decoupled.runs.pretraining",
-    "decoupled.tasks.registry",
+    "decoupled.tasks.presets",
     "decoupled.analyses.models",
     # Imported within the functions that draw.
     "matplotlib.figure",

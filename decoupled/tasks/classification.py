@@ -1,8 +1,4 @@
-"""Classification of a text or a pair of texts: graph, features, answers, scores.
-
-The tasks are XTREME's xnli and pawsx, and two that `build_corpus` writes, catalogs and
-books. `decoupled.tasks.own` has others.
-"""
+"""Classification and regression of a text or a pair of texts: a label or a number."""
 
 import collections
 import os
@@ -11,46 +7,37 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from decoupled.configs.finetuning import CLASSIFICATION
-from decoupled.core import files
+from decoupled.core import console, files
 from decoupled.core.compat import mtf, tf
 from decoupled.core.errors import UserError
 from decoupled.core.tab_separated import row_text
 from decoupled.data.vocabulary import Vocabulary
-from decoupled.metrics.labels import accuracy
-from decoupled.model.dims import Dims
+from decoupled.model.dims import Dims, labels_dim
 from decoupled.model.encoder import encode
 from decoupled.model.heads import Forward, sequence_logits
 from decoupled.model.layers import Builder
 from decoupled.model.variables import Head, classifier
 from decoupled.ops.normalization import softmax
-from decoupled.tasks import classification_files
-from decoupled.tasks.classification_files import LabelledTexts, read_pairs
+from decoupled.tasks.description import CORPUS, XTREME, TaskDescription
 from decoupled.tasks.task import (
     Features,
     FinetuningTask,
     Labelling,
+    Task,
     example_dims,
     loss_scale,
 )
-from decoupled.xtreme.files import LanguageFile, languages_of
-from decoupled.xtreme.official import english_first
+from decoupled.tasks.text_files import (
+    LabelledTexts,
+    read_corpus,
+    read_corpus_labels,
+    read_texts,
+)
 
-LABELS = {
-    "xnli": ("contradiction", "entailment", "neutral"),
-    "pawsx": ("0", "1"),
-}
-CATALOGS, BOOKS = "catalogs", "books"
 # [CLS] and two [SEP], and a piece for each of two segments.
 _SHORTEST = 5
 # Increases when the result of `features` changes, so that older caches are not used.
 _FEATURES_VERSION = 1
-_HOW_TO_GET = {
-    "xnli": "XTREME's scripts/download_data.sh writes it from XNLI and MultiNLI",
-    "pawsx": "XTREME's scripts/download_data.sh writes it from PAWS-X",
-    CATALOGS: "decoupled build_corpus --source=catalogs:PACKAGE writes it",
-    BOOKS: "decoupled build_corpus writes it, of a --source of Bibles",
-}
 
 
 class Classification(Labelling):
@@ -85,6 +72,118 @@ class Classification(Labelling):
         return self._labelled(build, features, logits, weights, predictions)
 
 
+class Regression(Task):
+    """Gives a sequence a number; the loss is the mean squared error.
+
+    Features beside the encoder's inputs: `targets`, float32 [batch].
+
+    Args:
+      name: of the task.
+      sequence_length: tokens of every input.
+      dropout: before the last layer, in training.
+    """
+
+    metrics = {}
+
+    def __init__(self, name: str, sequence_length: int, dropout: float):
+        self.name, self.sequence_length = name, sequence_length
+        self._dropout, self._one = dropout, labels_dim(1)
+
+    @property
+    def head(self) -> Head:
+        """Pooler and last layer, of one output."""
+        return classifier(1)
+
+    def extra_dims(self) -> list[mtf.Dimension]:
+        """The one output."""
+        return [self._one]
+
+    def feature_dims(self, dims: Dims) -> dict[str, list[mtf.Dimension]]:
+        """The encoder's inputs, and targets and weights of each example."""
+        return example_dims(self, dims, "targets")
+
+    def prepare(self, features: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+        """Adds weights (padding has 0) and 1 / (their sum over the batch)."""
+        weights = features.get("example_weights")
+        if weights is None:
+            weights = tf.ones_like(features["targets"])
+        return {
+            **features,
+            "example_weights": weights,
+            "loss_scale": loss_scale(weights),
+        }
+
+    def forward(self, build: Builder, features: dict[str, mtf.Tensor]) -> Forward:
+        """The squared error, and `values` float32 [batch]."""
+        cls = encode(build, features, self.first_positions(build, features)).output
+        outputs = sequence_logits(build, cls, 1, self._dropout)
+        values = mtf.reduce_sum(outputs, reduced_dim=self._one)
+        weights = features["example_weights"]
+        losses = mtf.square(values - features["targets"]) * weights
+        return Forward(
+            loss=mtf.reduce_sum(losses * features["loss_scale"]),
+            sums={
+                "loss_sum": mtf.reduce_sum(losses),
+                "weight": mtf.reduce_sum(weights),
+            },
+            predictions={"values": values},
+        )
+
+
+class _TextTask(FinetuningTask):
+    """A label or a number for a text or a pair of texts.
+
+    Args:
+      max_sequence_length: tokens of a row; longer pairs lose pieces of the longer text.
+      settings: of features, beside this length.
+
+    Raises:
+      UserError: a row has no room for two texts.
+    """
+
+    def __init__(
+        self,
+        description: TaskDescription,
+        data_dir: str,
+        max_sequence_length: int,
+        **settings: Any,
+    ):
+        if max_sequence_length < _SHORTEST:
+            raise UserError(
+                f"FinetuningConfig.max_sequence_length: {max_sequence_length} leaves "
+                f"no room for two texts; {_SHORTEST} or more"
+            )
+        settings |= {
+            "max_sequence_length": max_sequence_length,
+            "version": _FEATURES_VERSION,
+        }
+        super().__init__(description, data_dir, settings)
+        self._length = max_sequence_length
+        # Files of which it was said that cells have line ends.
+        self._noted: set[str] = set()
+
+    def read_file(self, path: str, language: str, split: str) -> list[LabelledTexts]:
+        """The rows of a split; it is said once that cells have line ends in them."""
+        if self.description.form == CORPUS:
+            return read_corpus(path, self.labels)
+        rows = read_texts(path, self.description, split, self.label_reader())
+        count = sum(bool(files.LINE_END.search(t)) for row in rows for t in row.texts)
+        if count and path.endswith(".tsv") and path not in self._noted:
+            self._noted.add(path)
+            console.say(f"{path}: {count:,} cells in quotes have line ends in them")
+        return rows
+
+    def _packed(
+        self,
+        vocabulary: Vocabulary,
+        examples: list[LabelledTexts],
+        **targets: np.ndarray,
+    ) -> Features:
+        packed = pack_texts(vocabulary, [e.texts for e in examples], self._length)
+        number = np.arange(len(examples), dtype=np.int32)
+        return {**packed, **targets, "example_index": number}
+
+
 class Answer(NamedTuple):
     """The most probable label and its probability."""
 
@@ -92,72 +191,36 @@ class Answer(NamedTuple):
     probability: float
 
 
-class SequenceClassificationTask(FinetuningTask):
-    """One label for a text or a pair of texts; an answer is an `Answer`.
+class ClassificationTask(_TextTask):
+    """A label for a text or a pair of texts; an answer is an `Answer`.
 
-    Files are `NAME/{train-en,dev-L,test-L}.tsv` below --data_dir.
-
-    Args:
-      name: of the task and its folder.
-      labels: in the order of their ids.
-      max_sequence_length: tokens of a row; longer pairs lose pieces of the longer text.
-
-    Raises:
-      UserError: a row has no room for two texts.
+    Args: as for `_TextTask`. Without labels in the description, they come from the
+      training files, or from the file that `build_corpus` writes.
     """
 
-    kind = CLASSIFICATION
-    metrics = headline = ("accuracy",)
-    prediction_suffix = "tsv"
     graph_features = ("input_word_ids", "input_mask", "input_type_ids", "label_ids")
 
-    def __init__(self, name: str, labels: list[str], max_sequence_length: int):
-        check_row(max_sequence_length)
-        self.name = name
-        self.labels = list(labels)
-        self._length = max_sequence_length
-
-    def languages(self, data_dir: str, split: str) -> list[str]:
-        """The languages that have a file: English, XTREME's others, then the rest."""
-        found = languages_of(data_dir, f"{self.name}/{split}-{{language}}.tsv")
-        return english_first(self.name, found)
-
-    def path(self, data_dir: str, split: str, language: str) -> str:
-        """`NAME/SPLIT-LANGUAGE.tsv`."""
-        path = os.path.join(data_dir, self.name, f"{split}-{language}.tsv")
-        if not files.exists(path):
-            raise UserError(
-                f"{path}: missing; {self.name} needs its {split} file of language "
-                f"{language!r}: {_HOW_TO_GET[self.name]}"
+    def __init__(
+        self, description: TaskDescription, data_dir: str, max_sequence_length: int
+    ):
+        super().__init__(description, data_dir, max_sequence_length)
+        if description.form == CORPUS and not description.labels:
+            self.labels = read_corpus_labels(os.path.join(data_dir, self.name))
+        else:
+            self.labels = self._read_labels(
+                lambda path, labels: read_texts(path, description, "train", labels)
             )
-        return path
-
-    def read(self, data_dir: str, split: str, language: str) -> list[LabelledTexts]:
-        """The pairs; only those of test files may lack labels."""
-        path = self.path(data_dir, split, language)
-        file = LanguageFile(path, self.name, language)
-        return read_pairs(file, self.labels, may_lack_labels=split == "test")
-
-    def settings(self) -> dict[str, Any]:
-        """Length, labels and version of the features."""
-        return {
-            "max_sequence_length": self._length,
-            "labels": self.labels,
-            "version": _FEATURES_VERSION,
-        }
+        self._settings["labels"] = self.labels
 
     def features(
         self, vocabulary: Vocabulary, examples: list[LabelledTexts]
     ) -> Features:
         """The encoder's inputs and `label_ids` int32 [examples], 0 without a label."""
         ids = {label: index for index, label in enumerate(self.labels)}
-        packed = pack_texts(vocabulary, [e.texts for e in examples], self._length)
         label_ids = [ids.get(example.label, 0) for example in examples]
-        return {
-            **packed,
-            "label_ids": np.array(label_ids, np.int32),
-            "example_index": np.arange(len(examples), dtype=np.int32),
-        }
+        return self._packed(
+            vocabulary, examples, label_ids=np.array(label_ids, np.int32)
+        )
 
     def network(
         self, dropout: float, label_smoothing: float, any_length: bool = False
@@ -179,82 +242,101 @@ class SequenceClassificationTask(FinetuningTask):
     def score(
         self, language: str, examples: list[LabelledTexts], answers: list[Answer]
     ) -> dict[str, float] | None:
-        """`scores_of` in percent; None without labels."""
+        """The description's metrics; None without labels."""
         labels = [example.label for example in examples]
         if None in labels:
             return None
-        return self.scores_of(labels, [answer.label for answer in answers])
+        return self.description.score(language, labels, [a.label for a in answers])
 
-    def scores_of(self, labels: list[str], answers: list[str]) -> dict[str, float]:
-        """Accuracy."""
-        return accuracy(labels, answers)
-
-    def trivial_answers(
-        self, training: list[LabelledTexts], examples: list[LabelledTexts]
-    ) -> list[Answer]:
+    def trivial_answers(self, examples: list[LabelledTexts]) -> list[Answer]:
         """The most frequent label in training; of equally frequent ones the first."""
-        counts = collections.Counter(example.label for example in training)
+        counts = collections.Counter(example.label for example in self.training)
         majority = max(self.labels, key=lambda label: counts[label])
-        return [Answer(majority, counts[majority] / len(training))] * len(examples)
+        return [Answer(majority, counts[majority] / len(self.training))] * len(examples)
 
     def write(
         self, path: str, examples: list[LabelledTexts], answers: list[Answer]
     ) -> None:
-        """Writes a label a line."""
-        files.write_text(path, "".join(f"{answer.label}\n" for answer in answers))
+        """Writes a label a line and, but for XTREME, after a tab its probability.
+
+        A label with quotes is quoted as by csv.writer, so that `read_rows` reads it.
+        """
+        if self.description.form == XTREME:
+            lines = (f"{answer.label}\n" for answer in answers)
+        else:
+            lines = (row_text([label, f"{share:.6f}"]) for label, share in answers)
+        files.write_text(path, "".join(lines))
 
 
-class CorpusTask(SequenceClassificationTask):
-    """The catalog that a message comes from (catalogs), or the group of books that a
-    verse comes from (books). `build_corpus` writes the files of both.
+class RegressionTask(_TextTask):
+    """A number for a text or a pair of texts, as STS-B's; an answer is a float."""
 
-    The files determine the languages and the labels.
+    graph_features = ("input_word_ids", "input_mask", "input_type_ids", "targets")
 
-    Args:
-      name: of the task and its folder.
-      data_dir: the folder with a folder per task.
-      max_sequence_length: tokens of a row.
+    def read_file(self, path: str, language: str, split: str) -> list[LabelledTexts]:
+        """The rows of a split.
 
-    Raises:
-      UserError: the file of labels is missing or malformed.
-    """
+        Raises:
+          UserError: also if every row of a dev file has the same number. Correlations
+            are undefined there, and none of them can select a checkpoint.
+        """
+        rows = super().read_file(path, language, split)
+        if split == "dev" and len({float(row.label) for row in rows}) < 2:
+            raise UserError(
+                f"{path}: every number is {rows[0].label}, and a correlation needs two "
+                "different numbers; add examples, or give no dev file"
+            )
+        return rows
 
-    def __init__(self, name: str, data_dir: str, max_sequence_length: int):
-        labels = classification_files.read_labels(os.path.join(data_dir, name))
-        super().__init__(name, labels, max_sequence_length)
+    def features(
+        self, vocabulary: Vocabulary, examples: list[LabelledTexts]
+    ) -> Features:
+        """The encoder's inputs and `targets` float32 [examples], 0 without a number."""
+        targets = [float(example.label or 0.0) for example in examples]
+        return self._packed(vocabulary, examples, targets=np.array(targets, np.float32))
 
-    def languages(self, data_dir: str, split: str) -> list[str]:
-        """The languages that have a file of this split, English first."""
-        return classification_files.languages(os.path.join(data_dir, self.name), split)
+    def network(
+        self, dropout: float, label_smoothing: float, any_length: bool = False
+    ) -> Regression:
+        """The graph's side of the task, whose loss never depends on padding.
 
-    def read(self, data_dir: str, split: str, language: str) -> list[LabelledTexts]:
-        """The texts, or pairs of texts, with their labels."""
-        path = self.path(data_dir, split, language)
-        return classification_files.read_examples(path, self.labels)
+        Raises:
+          UserError: labels are to be smoothed.
+        """
+        if label_smoothing:
+            raise UserError(
+                f"TrainingConfig.label_smoothing: {label_smoothing}, but {self.name} "
+                "is a regression and has no labels; set it to 0.0"
+            )
+        return Regression(self.name, self._length, dropout)
+
+    def answers(
+        self, examples: list[LabelledTexts], features: Features, outputs: Features
+    ) -> list[float]:
+        """`values` float32 [examples]."""
+        return outputs["values"].tolist()
+
+    def score(
+        self, language: str, examples: list[LabelledTexts], answers: list[float]
+    ) -> dict[str, float] | None:
+        """None if the file has no numbers or all of them are equal."""
+        if any(example.label is None for example in examples):
+            return None
+        targets = np.array([float(example.label) for example in examples])
+        if np.ptp(targets) == 0:
+            return None
+        return self.description.score(language, targets, np.array(answers))
+
+    def trivial_answers(self, examples: list[LabelledTexts]) -> list[float]:
+        """The mean of the training numbers."""
+        mean = float(np.mean([float(example.label) for example in self.training]))
+        return [mean] * len(examples)
 
     def write(
-        self, path: str, examples: list[LabelledTexts], answers: list[Answer]
+        self, path: str, examples: list[LabelledTexts], answers: list[float]
     ) -> None:
-        """As `write_probable`."""
-        write_probable(path, answers)
-
-
-def check_row(max_sequence_length: int) -> None:
-    """Refuses rows that have no room for two texts, with a UserError."""
-    if max_sequence_length < _SHORTEST:
-        raise UserError(
-            f"FinetuningConfig.max_sequence_length: {max_sequence_length} leaves no "
-            f"room for two texts; {_SHORTEST} or more"
-        )
-
-
-def write_probable(path: str, answers: list[Answer]) -> None:
-    """Writes a label a line and, after a tab, its probability.
-
-    A label with quotes is quoted as by csv.writer, so that `read_rows` reads it.
-    """
-    lines = (row_text([label, f"{probability:.6f}"]) for label, probability in answers)
-    files.write_text(path, "".join(lines))
+        """Writes a number a line."""
+        files.write_text(path, "".join(f"{answer:.9g}\n" for answer in answers))
 
 
 def pack_texts(

@@ -1,11 +1,10 @@
-"""Extractive question answering: the graph and the task.
+"""Extractive question answering: the answer to a question is a span of a text.
 
-The answer to a question is a span of a text.
-
-The tasks are XTREME's xquad, mlqa and tydiqa. Windows are made in
-`decoupled.tasks.qa_features`; answers are chosen in `decoupled.tasks.qa_answers`.
+Windows are made in `decoupled.tasks.qa_features`; answers are chosen in
+`decoupled.tasks.qa_answers`.
 """
 
+import functools
 import re
 import statistics
 from collections.abc import Iterable
@@ -14,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from decoupled.configs import QuestionAnsweringConfig
-from decoupled.configs.finetuning import AUTO, QUESTION_ANSWERING
+from decoupled.configs.finetuning import AUTO
 from decoupled.core import console, files
 from decoupled.core.compat import mtf, tf
 from decoupled.core.errors import UserError, quoted
@@ -25,14 +24,10 @@ from decoupled.model.heads import Forward, span_logits
 from decoupled.model.layers import Builder
 from decoupled.model.variables import SPANS
 from decoupled.ops.cross_entropy import softmax_cross_entropy
+from decoupled.tasks.description import TaskDescription
 from decoupled.tasks.qa_answers import scored_answers
 from decoupled.tasks.qa_features import FEATURES_VERSION, SPECIALS, question_features
-from decoupled.tasks.qa_files import (
-    Question,
-    question_file,
-    question_languages,
-    read_questions,
-)
+from decoupled.tasks.qa_files import Question, read_questions
 from decoupled.tasks.task import (
     Features,
     FinetuningTask,
@@ -42,7 +37,6 @@ from decoupled.tasks.task import (
     weighted_loss,
 )
 from decoupled.xtreme.files import LanguageFile
-from decoupled.xtreme.official import TASKS, score_language
 
 _START, _END = 0, 1
 # Subtracted from the logits of padding; far above the magnitude of any logit.
@@ -192,20 +186,16 @@ class ExtractiveQA(Task):
 
 
 class QuestionAnsweringTask(FinetuningTask):
-    """XQuAD, MLQA or TyDiQA-GoldP (Hu et al. 2020, XTREME). An answer is a text.
+    """The span of a text that answers a question; an answer is a text.
 
     Args:
-      name: "xquad", "mlqa", "tydiqa", or that of a task outside of XTREME.
       max_sequence_length: tokens of a window, question and special pieces included.
-      settings: of windows and answers.
+      config: of windows and answers.
 
     Raises:
       UserError: a window has too little room for its part of a context.
     """
 
-    kind = QUESTION_ANSWERING
-    labels = ()
-    metrics = headline = ("exact_match", "f1")
     prediction_suffix = "json"
     graph_features = (
         "input_word_ids",
@@ -216,109 +206,80 @@ class QuestionAnsweringTask(FinetuningTask):
     )
 
     def __init__(
-        self, name: str, max_sequence_length: int, settings: QuestionAnsweringConfig
+        self,
+        description: TaskDescription,
+        data_dir: str,
+        max_sequence_length: int,
+        config: QuestionAnsweringConfig,
     ):
-        room = max_sequence_length - SPECIALS - settings.max_question_length
-        if settings.doc_stride > room:
+        room = max_sequence_length - SPECIALS - config.max_question_length
+        if config.doc_stride > room:
             raise UserError(
-                f"QuestionAnsweringConfig.doc_stride: {settings.doc_stride} would skip "
+                f"QuestionAnsweringConfig.doc_stride: {config.doc_stride} would skip "
                 f"text; a window of max_sequence_length = {max_sequence_length} has "
                 f"{max(room, 0)} pieces of context beside a question of "
-                f"{settings.max_question_length}"
+                f"{config.max_question_length}"
             )
-        self.name = name
-        if name in TASKS:
-            self.metrics = self.headline = TASKS[name].headline
-        self._length = max_sequence_length
-        self._settings = settings
-        self._max_characters: int | None = None
+        settings = {
+            "max_sequence_length": max_sequence_length,
+            "max_question_length": config.max_question_length,
+            "doc_stride": config.doc_stride,
+            "version": FEATURES_VERSION,
+        }
+        super().__init__(description, data_dir, settings)
+        self._length, self._config = max_sequence_length, config
         # Files whose repairs were reported; a file is read several times.
-        self._told: set[str] = set()
-        # For files that are both dev and test file, whether they have answers.
-        self._answered: dict[str, bool] = {}
+        self._noted: set[str] = set()
 
-    def languages(self, data_dir: str, split: str) -> list[str]:
-        """The languages that have a file: English, XTREME's others, then the rest.
-
-        XTREME's script removes the answers from test files. If such a file is also the
-        dev file, as in TyDi QA, there is no dev file.
-        """
-        found = question_languages(self.name, data_dir, split)
-        if split != "dev":
-            return found
-        return [name for name in found if self._can_choose(data_dir, name)]
-
-    def path(self, data_dir: str, split: str, language: str) -> str:
-        """See the table in `decoupled.tasks.qa_files`."""
-        return question_file(self.name, data_dir, split, language)
-
-    def read(self, data_dir: str, split: str, language: str) -> list[Question]:
-        """The questions; for training, only those whose context contains the answer.
-
-        Only questions of test files may lack answers.
-        """
-        path = self.path(data_dir, split, language)
-        return self.read_questions_of(LanguageFile(path, self.name, language), split)
-
-    def read_questions_of(self, file: LanguageFile, split: str) -> list[Question]:
-        """As `read`, of a file."""
-        path = file.path
+    def read_file(self, path: str, language: str, split: str) -> list[Question]:
+        """The questions; for training, only those whose context contains the answer."""
+        file = LanguageFile(path, self.name, language)
         read = read_questions(file, ids_may_repeat=split == "train")
-        repairs = read.repairs()
-        found = [question for question in read.questions if question.trained_answer]
-        if not found and split != "test":
+        questions = [question for question in read.questions if question.trained_answer]
+        if not questions and split != "test":
             raise file.error("no question has an answer, which only tests may lack")
         unanswered = [q.identifier for q in read.questions if not q.answers]
-        without = len(read.questions) - len(unanswered) - len(found)
         if unanswered and split == "dev":
             raise file.error(
                 f"question {quoted(unanswered[0])} has no answer, which only tests "
                 "may lack"
             )
-        if unanswered and split == "train":
-            left_out = f"{len(unanswered):,} questions have no answer and are left out"
-            repairs = "; ".join(filter(None, [repairs, left_out]))
-        if without and split == "train":
-            left_out = f"{without:,} questions have no answer in the context and are "
-            repairs = f"{repairs}; {left_out}left out"
-        if repairs and path not in self._told:
-            self._told.add(path)
-            console.say(f"{path}: {repairs}")
-        return found if split == "train" else read.questions
-
-    def settings(self) -> dict[str, Any]:
-        """Lengths, stride and version of the features."""
-        return {
-            "max_sequence_length": self._length,
-            "max_question_length": self._settings.max_question_length,
-            "doc_stride": self._settings.doc_stride,
-            "version": FEATURES_VERSION,
-        }
+        notes = [read.repairs()] if read.repairs() else []
+        if split == "train":
+            without = len(read.questions) - len(unanswered) - len(questions)
+            for count, what in (
+                (len(unanswered), "have no answer"),
+                (without, "have no answer in the context"),
+            ):
+                if count:
+                    notes.append(f"{count:,} questions {what} and are left out")
+        if notes and path not in self._noted:
+            self._noted.add(path)
+            console.say(f"{path}: {'; '.join(notes)}")
+        return questions if split == "train" else read.questions
 
     def answer_settings(self) -> dict[str, Any]:
-        """The limits of answers. For "auto" the limit is in characters, and known only
-        after `see_training`."""
-        in_pieces = self._settings.max_answer_length != AUTO
+        """The limits of answers. For "auto" the limit is in characters."""
         return {
-            "max_answer_length": self._settings.max_answer_length,
-            "max_characters": None if in_pieces else self._max_characters,
-            "n_best": self._settings.n_best,
+            "max_answer_length": self._config.max_answer_length,
+            "max_characters": self._max_characters,
+            "n_best": self._config.n_best,
         }
 
-    def features(self, vocabulary: Vocabulary, examples: list[Question]) -> Features:
-        """See `question_features`."""
-        return question_features(vocabulary, examples, self._length, self._settings)
+    @functools.cached_property
+    def _max_characters(self) -> int | None:
+        """The limit for a max_answer_length of "auto", from the longest answer."""
+        if self._config.max_answer_length != AUTO:
+            return None
+        longest = max(len(a.text.strip()) for q in self.training for a in q.answers)
+        return int(_LONGER_THAN_IN_TRAINING * longest)
 
-    def see_training(self, training: list[Question]) -> None:
-        """Sets the limit for a max_answer_length of "auto" from the longest answer."""
-        longest = max(len(a.text.strip()) for q in training for a in q.answers)
-        self._max_characters = int(_LONGER_THAN_IN_TRAINING * longest)
-
+    @property
     def answer_limit(self) -> str:
-        """In pieces or, after `see_training`, in characters."""
+        """In pieces, or in characters."""
         name = "QuestionAnsweringConfig.max_answer_length"
-        if self._settings.max_answer_length != AUTO:
-            return f"{self._settings.max_answer_length} pieces ({name})"
+        if self._max_characters is None:
+            return f"{self._config.max_answer_length} pieces ({name})"
         return (
             f"{self._max_characters} characters, {_LONGER_THAN_IN_TRAINING} times the "
             f"longest one in training ({name} = {AUTO!r})"
@@ -333,14 +294,18 @@ class QuestionAnsweringTask(FinetuningTask):
         if not texts:
             return None
         flat = [text for answers in texts for text in answers]
-        if self._settings.max_answer_length == AUTO:
+        if self._max_characters is not None:
             limit, lengths = self._max_characters, map(len, flat)
         else:
-            limit = self._settings.max_answer_length
+            limit = self._config.max_answer_length
             lengths = map(len, vocabulary.encode_batch(flat))
         lengths = iter(lengths)
         shortest = [min(next(lengths) for _ in answers) for answers in texts]
         return sum(length > limit for length in shortest) / len(texts)
+
+    def features(self, vocabulary: Vocabulary, examples: list[Question]) -> Features:
+        """See `question_features`."""
+        return question_features(vocabulary, examples, self._length, self._config)
 
     def network(
         self, dropout: float, label_smoothing: float, any_length: bool = False
@@ -354,56 +319,47 @@ class QuestionAnsweringTask(FinetuningTask):
         self, examples: list[Question], features: Features, outputs: Features
     ) -> list[str]:
         """Texts, from `start_logits` and `end_logits`, float [windows, sequence]."""
+        logits = outputs["start_logits"], outputs["end_logits"]
         answers = scored_answers(
-            examples,
-            features,
-            outputs["start_logits"],
-            outputs["end_logits"],
-            self._settings,
-            self._max_characters,
+            examples, features, *logits, self._config, self._max_characters
         )
         return [answer.text for answer in answers]
 
     def score(
         self, language: str, examples: list[Question], answers: list[str]
     ) -> dict[str, float] | None:
-        """`scores_of` in percent; None where a question has no answers."""
+        """The description's metrics; None where a question has no answers."""
         if not all(question.answers for question in examples):
             return None
         questions = [(q.identifier, [a.text for a in q.answers]) for q in examples]
-        return self.scores_of(language, questions, _by_identifier(examples, answers))
+        by_identifier = _by_identifier(examples, answers)
+        return self.description.score(language, questions, by_identifier)
 
-    def scores_of(
-        self,
-        language: str,
-        questions: list[tuple[str, list[str]]],
-        answers: dict[str, str],
-    ) -> dict[str, float]:
-        """Exact match and F1, by the rules of the task for the language."""
-        return score_language(self.name, language, questions, answers)
-
-    def trivial_answers(
-        self, training: list[Question], examples: list[Question]
-    ) -> list[str]:
+    def trivial_answers(self, examples: list[Question]) -> list[str]:
         """The words that are surrounded by most of the question's words."""
-        length = usual_length(training)
+        length = usual_length(self.training)
         return [sliding_window_answer(question, length) for question in examples]
 
     def write(self, path: str, examples: list[Question], answers: list[str]) -> None:
         """Writes one JSON object, id -> answer, in UTF-8."""
         files.write_json(path, _by_identifier(examples, answers))
 
-    def _can_choose(self, data_dir, language):
-        """Whether checkpoints can be chosen by the dev file: False if it is also the
-        test file and has no answers."""
-        path = self.path(data_dir, "dev", language)
-        tests = question_languages(self.name, data_dir, "test")
-        if language not in tests or self.path(data_dir, "test", language) != path:
-            return True
-        if path not in self._answered:
-            read = read_questions(LanguageFile(path, self.name, language))
-            self._answered[path] = any(question.answers for question in read.questions)
-        return self._answered[path]
+    def _find_files(self, split: str) -> dict[str, str]:
+        """XTREME's script removes the answers from test files. If such a file is also
+        the dev file, as in TyDi QA, there is no dev file."""
+        found = super()._find_files(split)
+        if split != "dev":
+            return found
+        tests = super()._find_files("test")
+        return {
+            language: path
+            for language, path in found.items()
+            if tests.get(language) != path or self._has_answers(path, language)
+        }
+
+    def _has_answers(self, path, language):
+        read = read_questions(LanguageFile(path, self.name, language))
+        return any(question.answers for question in read.questions)
 
 
 def _by_identifier(examples: list[Question], answers: list[str]) -> dict[str, str]:

@@ -1,16 +1,4 @@
-"""Files of question answering: XTREME's paths, and their content in SQuAD's JSON.
-
-Below --data_dir:
-
-| task | train (English) | dev | test |
-|---|---|---|---|
-| xquad | SQuAD 1.1's train | SQuAD 1.1's dev, English only | XQuAD |
-| mlqa | as xquad | MLQA's dev; without it, in English, SQuAD 1.1's | MLQA's test |
-| tydiqa | TyDiQA-GoldP's train | its dev, English only | its dev |
-
-XQuAD has no dev set of its own. Only train and dev of TyDiQA-GoldP are published.
-XTREME tests on dev. Checkpoints are therefore selected on a part of the test set,
-unless XTREME's script has removed the answers from it.
+"""Questions, contexts and answers in SQuAD's JSON.
 
 A file contains contexts, questions about each, and answers that are parts of it.
 `answer_start` counts characters (code points). The text at that index may differ from
@@ -21,32 +9,14 @@ predictions can, becomes U+FFFD.
 
 import bisect
 import functools
-import os
 import unicodedata
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from decoupled.core import files
-from decoupled.core.errors import UserError, quoted
+from decoupled.core.errors import quoted
 from decoupled.data.vocabulary import valid_text
-from decoupled.xtreme.files import LanguageFile, languages_of
-from decoupled.xtreme.official import TASKS, english_first, label_files
+from decoupled.xtreme.files import LanguageFile
 
-_SQUAD_TRAIN = "squad/train-v1.1.json"
-_SQUAD_DEV = "squad/dev-v1.1.json"
-_MLQA = "mlqa/MLQA_V1/{split}/{split}-context-{language}-question-{language}.json"
-_TYDIQA_TRAIN = [
-    "tydiqa/tydiqa-goldp-v1.1-train/tydiqa.goldp.en.train.json",
-    # The name that XTREME's training script uses for the downloaded file.
-    "tydiqa/tydiqa-goldp-v1.1-train/tydiqa.en.train.json",
-]
-_ENGLISH = "en"
-_HOW_TO_GET = {
-    "squad": "XTREME's scripts/download_data.sh fetches SQuAD 1.1",
-    "xquad": "XTREME's scripts/download_data.sh fetches github.com/deepmind/xquad",
-    "mlqa": "XTREME's scripts/download_data.sh fetches MLQA_V1.zip",
-    "tydiqa": "XTREME's scripts/download_data.sh fetches tydiqa-goldp-v1.1",
-}
 _SHOWN_IDS = 3
 # Places of an answer that may begin or end inside a letter with its accents.
 _MOST_PLACES = 100
@@ -299,63 +269,3 @@ def _part(file, fields: Any, name: str, kind: type, where: str) -> Any:
 def _some(ids: list[str]) -> str:
     shown = [quoted(name)[1:-1] for name in ids[:_SHOWN_IDS]]
     return ", ".join(shown) + (", ..." if len(ids) > _SHOWN_IDS else "")
-
-
-def question_languages(task: str, data_dir: str, split: str) -> list[str]:
-    """The languages that have a file: English, XTREME's others, then the rest.
-
-    Args:
-      task: "xquad", "mlqa" or "tydiqa". data_dir: the folder with a folder per task.
-      split: "train", "dev" or "test".
-    """
-    templates = _names(task, split, "{language}")
-    found = [*TASKS[task].languages, *languages_of(data_dir, *templates)]
-    return [
-        name
-        for name in english_first(task, found)
-        if _find(task, data_dir, split, name)
-    ]
-
-
-def question_file(task: str, data_dir: str, split: str, language: str) -> str:
-    """The file of a split in a language.
-
-    Raises:
-      UserError: there is none.
-    """
-    path = _find(task, data_dir, split, language)
-    if path:
-        return path
-    what = f"the {split} file of task {task} in language {language!r}"
-    names = _names(task, split, language)
-    if not names:
-        raise UserError(
-            f"{data_dir}: no place for {what}; XTREME has this split in English only"
-        )
-    folder = names[0].split("/")[0]
-    raise UserError(
-        f"{os.path.join(data_dir, names[0])}: missing, {what}; {_HOW_TO_GET[folder]}"
-    )
-
-
-def _find(task, data_dir, split, language) -> str | None:
-    paths = [os.path.join(data_dir, name) for name in _names(task, split, language)]
-    return next((path for path in paths if files.exists(path)), None)
-
-
-def _names(task, split, language) -> list[str]:
-    """The paths where the file may be; the first that exists is used. Empty if XTREME
-    has no such file."""
-    english = language == _ENGLISH
-    if split == "train" and task != "tydiqa":
-        return [_SQUAD_TRAIN] if english else []
-    if task == "tydiqa" and split == "train":
-        return _TYDIQA_TRAIN if english else []
-    if task == "tydiqa":
-        # The files from which `score` reads labels, without the one of labels only.
-        _, *names = label_files(task, language)
-        return names if english or split == "test" else []
-    if split == "test" and task == "xquad":
-        return [f"xquad/xquad.{language}.json"]
-    names = [_MLQA.format(split=split, language=language)] if task == "mlqa" else []
-    return names + [_SQUAD_DEV] * (english and split == "dev")

@@ -1,17 +1,15 @@
 """Tagging, a label for every word: graph, features, answers, scores.
 
-A word's label is predicted at its first piece. The tasks are XTREME's parts of speech
-(udpos) and entities (panx).
+A word's label is predicted at its first piece.
 """
 
 import itertools
 from collections import Counter, defaultdict
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from decoupled.configs.finetuning import TAGGING
 from decoupled.core import files
 from decoupled.core.compat import mtf, tf
 from decoupled.core.errors import UserError
@@ -21,29 +19,11 @@ from decoupled.model.encoder import encode
 from decoupled.model.heads import Forward, token_logits
 from decoupled.model.layers import Builder
 from decoupled.model.variables import Head, token_classifier
-from decoupled.tasks.tagging_files import (
-    TaggedSentence,
-    files_by_language,
-    find_file,
-    read_sentences,
-)
-from decoupled.tasks.task import (
-    Features,
-    FinetuningTask,
-    Labelling,
-    loss_scale,
-)
-from decoupled.xtreme.files import PARTS_OF_SPEECH, LanguageFile
-from decoupled.xtreme.official import TASKS, score_language
+from decoupled.tasks.description import XTREME, TaskDescription
+from decoupled.tasks.tagging_files import TaggedSentence, read_sentences, read_tagged
+from decoupled.tasks.task import Features, FinetuningTask, Labelling, loss_scale
+from decoupled.xtreme.files import LanguageFile
 
-LABELS = {
-    "udpos": tuple(PARTS_OF_SPEECH),
-    "panx": ("B-LOC", "B-ORG", "B-PER", "I-LOC", "I-ORG", "I-PER", "O"),
-}
-_METRICS = {
-    "udpos": ("f1", "precision", "recall", "accuracy", "f1_seqeval_1_2_2"),
-    "panx": ("f1", "precision", "recall", "f1_strict_iob2"),
-}
 # [CLS] and [SEP] of every row.
 _SPECIALS = 2
 # Increases when the result of `tagging_features` changes, so that older caches are not
@@ -98,20 +78,16 @@ class Tagging(Labelling):
 
 
 class TaggingTask(FinetuningTask):
-    """UD-POS or PAN-X (Hu et al. 2020, XTREME). An answer is a list with a tag a word.
+    """A tag for each word; an answer is a list with a tag a word.
 
     Args:
-      name: of the task.
+      description: without labels in it, they come from the training files.
       max_sequence_length: tokens of a row, [CLS] and [SEP] included.
-      labels: in the order of their ids; None for those of "udpos" or "panx".
 
     Raises:
-      UserError: a row has no room for a piece.
+      UserError: a row has no room for a piece; or as for training files.
     """
 
-    kind = TAGGING
-    metrics = headline = ("accuracy",)
-    prediction_suffix = "tsv"
     graph_features = (
         "input_word_ids",
         "input_mask",
@@ -121,10 +97,7 @@ class TaggingTask(FinetuningTask):
     )
 
     def __init__(
-        self,
-        name: str,
-        max_sequence_length: int,
-        labels: Sequence[str] | None = None,
+        self, description: TaskDescription, data_dir: str, max_sequence_length: int
     ):
         shortest = _SPECIALS + 1
         if max_sequence_length < shortest:
@@ -132,33 +105,23 @@ class TaggingTask(FinetuningTask):
                 f"FinetuningConfig.max_sequence_length: {max_sequence_length} leaves "
                 f"no room for text; {shortest} or more"
             )
-        self.name = name
-        self.labels = LABELS[name] if labels is None else tuple(labels)
-        if labels is None:
-            self.metrics, self.headline = _METRICS[name], TASKS[name].headline
-        self._length = max_sequence_length
-
-    def languages(self, data_dir: str, split: str) -> list[str]:
-        """The languages that have a file: English, XTREME's others, then the rest."""
-        return list(files_by_language(self.name, data_dir, split))
-
-    def path(self, data_dir: str, split: str, language: str) -> str:
-        """`NAME/SPLIT-LANGUAGE.tsv`, or else the file that XTREME's preprocessing wrote
-        from it."""
-        return find_file(self.name, data_dir, split, language)
-
-    def read(self, data_dir: str, split: str, language: str) -> list[TaggedSentence]:
-        """The sentences; only those of test files may lack tags."""
-        path = self.path(data_dir, split, language)
-        return read_sentences(LanguageFile(path, self.name, language), split == "test")
-
-    def settings(self) -> dict[str, Any]:
-        """Length, labels and version of the features."""
-        return {
-            "max_sequence_length": self._length,
-            "labels": list(self.labels),
+        settings = {
+            "max_sequence_length": max_sequence_length,
             "version": _FEATURES_VERSION,
         }
+        super().__init__(description, data_dir, settings)
+        self._length = max_sequence_length
+        self.labels = self._read_labels(
+            lambda path, labels: read_tagged(path, description, "train", labels)
+        )
+        settings["labels"] = self.labels
+
+    def read_file(self, path: str, language: str, split: str) -> list[TaggedSentence]:
+        """The sentences of a file."""
+        if self.description.form == XTREME:
+            file = LanguageFile(path, self.name, language)
+            return read_sentences(file, self.labels, tags_may_miss=split == "test")
+        return read_tagged(path, self.description, split, self.label_reader())
 
     def features(
         self, vocabulary: Vocabulary, examples: list[TaggedSentence]
@@ -183,26 +146,18 @@ class TaggingTask(FinetuningTask):
     def score(
         self, language: str, examples: list[TaggedSentence], answers: list[Tags]
     ) -> dict[str, float] | None:
-        """`scores_of` in percent; None without tags."""
+        """The description's metrics; None without tags."""
         if any(sentence.tags is None for sentence in examples):
             return None
-        return self.scores_of(language, [s.tags for s in examples], answers)
+        return self.description.score(language, [s.tags for s in examples], answers)
 
-    def scores_of(
-        self, language: str, labels: list[Tags], answers: list[Tags]
-    ) -> dict[str, float]:
-        """The metrics of XTREME's script."""
-        return score_language(self.name, language, labels, answers)
-
-    def trivial_answers(
-        self, training: list[TaggedSentence], examples: list[TaggedSentence]
-    ) -> list[Tags]:
+    def trivial_answers(self, examples: list[TaggedSentence]) -> list[Tags]:
         """A word's most frequent tag in training; for new words that of all words.
 
         Of equally frequent tags, the one that comes first in training is taken.
         """
         by_word, overall = defaultdict(Counter), Counter()
-        for sentence in training:
+        for sentence in self.training:
             for word, tag in zip(sentence.words, sentence.tags, strict=True):
                 by_word[word][tag] += 1
                 overall[tag] += 1

@@ -1,40 +1,33 @@
-"""XTREME's files of udpos and panx: sentences with a tag for each word.
+"""Files of sentences with a tag for each word.
 
-    udpos/{train,dev,test}-L.tsv         a word a line, TAB, its tag; an empty line
-                                         between sentences; test files may lack tags
-    udpos/udpos_processed_maxlenN/L/SPLIT.MODEL, SPLIT.MODEL.idx
-                                         the same, but sentences with too many pieces
-                                         are divided; the .idx file has the number of
-                                         the sentence for each word. Used if there is
-                                         no plain file.
+XTREME's are a word a line, a tab and its tag, and an empty line between sentences; test
+files may lack tags. XTREME's preprocessing divides sentences with too many pieces, and
+writes the number of the sentence of each word to a file beside (`INDEX`).
 
-The files of panx have the same structure.
+A user's files have more columns, which a `TaskDescription` numbers.
 """
 
 import itertools
-import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from decoupled.core import gfile
-from decoupled.core.errors import UserError
-from decoupled.core.labels import BLANKS
-from decoupled.xtreme.files import LanguageFile, is_language, languages_of
-from decoupled.xtreme.official import english_first
+from decoupled.configs.finetuning import ENTITY_TAG
+from decoupled.core import files
+from decoupled.core.errors import UserError, quoted
+from decoupled.core.labels import BLANKS, LabelReader
+from decoupled.core.tab_separated import is_quoted, unquoted
+from decoupled.tasks.description import INDEX, TaskDescription
+from decoupled.tasks.text_files import Row, cell_error, label_in, lines_of, text_in
+from decoupled.xtreme.files import LanguageFile
 
-_HOW_TO_GET = {
-    "udpos": (
-        "XTREME's scripts/download_data.sh writes it from Universal Dependencies v2.5"
-    ),
-    "panx": (
-        "XTREME's scripts/download_data.sh writes it from AmazonPhotos.zip, which is "
-        "fetched by hand (github.com/google-research/xtreme, issue 101)"
-    ),
-}
-_INDEX = ".idx"
-# The tag that XTREME's preprocessing writes if a word has none.
-_NO_TAG = {"udpos": "X", "panx": "O"}
+# XTREME's preprocessing writes one of these tags if a word has none.
+_NO_TAGS = ({"X"}, {"O"})
+# CoNLL-U: words of several syntactic words (1-2), and words that are not in the text.
+_NO_WORD = re.compile(r"\d+[-.]\d+")
+# Lines above a sentence in files without comments: `# id 12ab\tdomain=train` of
+# MultiCoNER, `# sent_id = 3`.
+_COMMENT = re.compile(r"# (id \S+[ \t]+domain=|\S+ = |\S+ =$|newdoc|newpar)")
 
 
 class TaggedSentence(NamedTuple):
@@ -51,86 +44,30 @@ class _Line(NamedTuple):
     tag: str
 
 
-def files_by_language(task: str, data_dir: str, split: str) -> dict[str, str]:
-    """The existing files of a split: English, XTREME's others, then the rest.
-
-    Args:
-      task: "udpos" or "panx". data_dir: the folder with a folder per task.
-      split: "train", "dev" or "test".
-    """
-    folder = os.path.join(data_dir, task)
-    names = _names(folder)
-    processed = [
-        os.path.join(folder, name)
-        for name in sorted(names)
-        if re.fullmatch(rf"{task}_processed_maxlen\d+", name)
-    ]
-    plain = languages_of(folder, f"{split}-{{language}}.tsv")
-    within = [name for place in processed for name in _names(place)]
-    found = {}
-    for language in english_first(task, [*plain, *filter(is_language, within)]):
-        if language in plain:
-            found[language] = os.path.join(folder, f"{split}-{language}.tsv")
-        elif path := _processed_file(processed, split, language):
-            found[language] = path
-    return found
-
-
-def find_file(task: str, data_dir: str, split: str, language: str) -> str:
-    """The file of a split in a language.
+def read_sentences(
+    file: LanguageFile, labels: Sequence[str], tags_may_miss: bool
+) -> list[TaggedSentence]:
+    """The sentences of a file of XTREME; `tags` is None if the file has none.
 
     Raises:
-      UserError: there is none.
+      UserError: the file is missing, empty or malformed; a tag is not one of
+        `labels`; or tags are missing, unless all are and `tags_may_miss`.
     """
-    path = files_by_language(task, data_dir, split).get(language)
-    if path is None:
-        expected = os.path.join(data_dir, task, f"{split}-{language}.tsv")
-        raise UserError(
-            f"{expected}: missing, the {split} file of task {task} in language "
-            f"{language!r}; {_HOW_TO_GET[task]}"
-        )
-    return path
-
-
-def read_sentences(file: LanguageFile, tags_may_miss: bool) -> list[TaggedSentence]:
-    """The sentences of a file, in its order; `tags` is None if the file has none.
-
-    Raises:
-      UserError: the file is missing, empty or malformed; a tag is not one of the
-        task's; or tags are missing, unless all are and `tags_may_miss`.
-    """
-    lines = list(_lines(file))
+    lines = list(_lines(file, labels))
     if not lines:
         raise file.error("holds no word")
     tagged = _is_tagged(file, lines)
     if not tagged and not tags_may_miss:
         raise file.error("no tags, which only test files may lack", lines[0].number)
     sentences = []
-    for _, own in itertools.groupby(lines, key=lambda line: line.sentence):
-        own = list(own)
-        tags = [line.tag for line in own] if tagged else None
-        sentences.append(TaggedSentence([line.word for line in own], tags))
+    for _, group in itertools.groupby(lines, key=lambda line: line.sentence):
+        group = list(group)
+        tags = [line.tag for line in group] if tagged else None
+        sentences.append(TaggedSentence([line.word for line in group], tags))
     return sentences
 
 
-def _names(folder: str) -> list[str]:
-    if not gfile.isdir(folder):
-        return []
-    # Folders of gs:// end in a slash.
-    return [name.rstrip("/") for name in gfile.listdir(folder)]
-
-
-def _processed_file(folders: Iterable[str], split: str, language: str) -> str | None:
-    """The first of XTREME's preprocessed files, for any tokenizer."""
-    for folder in folders:
-        names = set(_names(os.path.join(folder, language)))
-        for name in sorted(names):
-            if name.startswith(f"{split}.") and f"{name}{_INDEX}" in names:
-                return os.path.join(folder, language, name)
-    return None
-
-
-def _lines(file: LanguageFile) -> Iterator[_Line]:
+def _lines(file: LanguageFile, labels: Sequence[str]) -> Iterator[_Line]:
     """The lines with a word."""
     lines = file.lines()
     sentences = _sentences_of_lines(file, lines)
@@ -144,7 +81,10 @@ def _lines(file: LanguageFile) -> Iterator[_Line]:
                 f"{len(columns) + 1} columns, not a word, a tab and its tag", number
             )
         tag = columns[0].strip(BLANKS) if columns else ""
-        tag = tag and file.value(tag, number)
+        if tag and tag not in labels:
+            raise file.error(
+                f"{quoted(tag)} is not one of the tags {', '.join(labels)}", number
+            )
         yield _Line(number, sentence, word, tag)
 
 
@@ -159,7 +99,7 @@ def _is_empty(line: str) -> bool:
 
 def _sentences_of_lines(file: LanguageFile, lines: list[str]) -> Iterable[str | int]:
     """For each line, a key that differs between neighbouring sentences."""
-    index = file._replace(path=file.path + _INDEX)
+    index = file._replace(path=file.path + INDEX)
     if _is_plain(file):
         return itertools.accumulate(_is_empty(line) for line in lines)
     sentences = [line.strip(BLANKS) for line in index.lines()]
@@ -179,7 +119,81 @@ def _is_tagged(file: LanguageFile, lines: list[_Line]) -> bool:
     without = [line.number for line in lines if not line.tag]
     if without and len(without) < len(lines):
         raise file.error("no tag after the word, but other lines have one", without[0])
-    filled = not _is_plain(file) and {line.tag for line in lines} == {
-        _NO_TAG[file.task]
-    }
+    filled = not _is_plain(file) and {line.tag for line in lines} in _NO_TAGS
     return not without and not filled
+
+
+def read_tagged(
+    path: str, task: TaskDescription, split: str, labels: LabelReader
+) -> list[TaggedSentence]:
+    """The sentences of a file with a word a line and empty lines between sentences.
+
+    Columns are separated by tabs or, in lines without tabs, by blanks. In .conllu
+    files, comments, ranges of words and words that are not in the text are skipped. In
+    other files, comments above a sentence are skipped, and a line that begins with
+    -DOCSTART- ends a sentence.
+
+    Args, Raises: as for `read_texts`. Also if the lines of a sentence differ in their
+      number of columns, or a tag has blanks inside.
+    """
+    [word_column] = task.texts
+    sentences, words, tags, untagged, width = [], [], [], None, 0
+    for number, cells in [*_word_lines(path), (0, [])]:
+        if not cells:
+            if words:
+                sentences.append(TaggedSentence(words, None if untagged else tags))
+            words, tags = [], []
+            continue
+        row = Row(number, dict(enumerate(cells, start=1)))
+        words.append(text_in(path, row, word_column, BLANKS))
+        lacks_tag = task.label not in row.values
+        untagged = lacks_tag if untagged is None else untagged
+        if lacks_tag != untagged or (untagged and split != "test"):
+            raise cell_error(path, number, task.label, "is missing, or not everywhere")
+        width = len(cells) if len(words) == 1 else width
+        if len(cells) != width:
+            raise UserError(
+                f"{path}:{number}: {len(cells)} columns; the first line of the "
+                f"sentence has {width}"
+            )
+        if untagged:
+            continue
+        tags.append(label_in(path, row, task, labels))
+        if problem := _problem_of_tag(tags[-1], task):
+            raise cell_error(path, number, task.label, problem)
+    if not sentences:
+        raise UserError(f"{path}: holds no word")
+    return sentences
+
+
+def _problem_of_tag(tag, task):
+    if any(map(str.isspace, tag)):
+        return f"the tag {quoted(tag)} has a blank in it"
+    if task.headline == ("entity_f1",) and not ENTITY_TAG.fullmatch(tag):
+        return (
+            "entity_f1 (OwnTaskConfig.metric) needs tags O, B-TYPE and I-TYPE; "
+            f"{quoted(tag)} is none of them"
+        )
+    return None
+
+
+def _word_lines(path):
+    """Numbers and columns of lines with a word, and no columns between sentences."""
+    lines, above = [], True
+    for number, line in lines_of(path):
+        cells = line.split("\t") if "\t" in line else files.split_blanks(line)
+        if path.endswith(".conllu"):
+            if line.startswith("#") or _NO_WORD.match(cells[0] if cells else ""):
+                continue
+        elif above and _COMMENT.match(line):
+            continue
+        above = not line.strip(BLANKS) or line.startswith("-DOCSTART-")
+        lines.append((number, [] if above else cells))
+    # Words may be quotes. If csv.writer has written the file, it has quoted all of
+    # them, or every cell.
+    cells = [cell for _, cells in lines for cell in cells]
+    everywhere = all(map(is_quoted, cells))
+    written = all(unquoted(cell) != cell for cell in cells if '"' in cell)
+    if path.endswith(".tsv") and (everywhere or written):
+        return [(n, [unquoted(cell, everywhere) for cell in row]) for n, row in lines]
+    return lines

@@ -10,21 +10,26 @@ labels.
 
 import abc
 import copy
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from decoupled.core.compat import mtf, tf
+from decoupled.core.errors import UserError, quoted
+from decoupled.core.labels import LabelReader, check_labels
 from decoupled.data.vocabulary import Vocabulary
 from decoupled.model.dims import Dims, examples_dim, labels_dim
 from decoupled.model.heads import Forward, cls_positions
 from decoupled.model.layers import Builder
 from decoupled.model.variables import Head
 from decoupled.ops.cross_entropy import softmax_cross_entropy
+from decoupled.tasks.description import COLUMNS, TaskDescription
+from decoupled.tasks.text_files import splits_of
 
 Features = dict[str, np.ndarray]
-ENGLISH = "en"
+_LABELS = "OwnTaskConfig.labels"
 
 
 class Task(abc.ABC):
@@ -204,77 +209,94 @@ class Labelling(Task):
 class FinetuningTask(abc.ABC):
     """A task that is trained in one language and evaluated in every language.
 
-    name: as on the command line and in XTREME's folders. kind: what the head does.
-    training_languages: trained on; checkpoints are chosen by the dev file of the first,
-      which is usually English.
+    A kind of task says how files are read (`read_file`), what the graph computes of
+    examples, and which answers follow.
+
     labels: of classification and tagging, in the order of their ids; else empty.
     metrics: what `score` gives, in the order in which it is shown.
     headline: the metrics whose mean chooses a checkpoint and a learning rate.
+    training_languages: trained on; checkpoints are chosen by the dev file of the first,
+      which is usually English.
     prediction_suffix: "tsv" or "json", of XTREME's submission format.
     graph_features: the features that the graph wants; any others serve `answers`.
+
+    Args:
+      description: of files and metrics. data_dir: above the files.
+      settings: all else that features depend on, as JSON.
     """
 
-    name: str
-    kind: str
-    training_languages: tuple[str, ...] = (ENGLISH,)
-    labels: Sequence[str]
-    metrics: tuple[str, ...]
-    headline: tuple[str, ...]
-    prediction_suffix: str
+    labels: Sequence[str] = ()
+    prediction_suffix = "tsv"
     graph_features: tuple[str, ...]
 
-    @abc.abstractmethod
-    def languages(self, data_dir: str, split: str) -> list[str]:
-        """Languages that have a file of this split, English first.
+    def __init__(
+        self, description: TaskDescription, data_dir: str, settings: dict[str, Any]
+    ):
+        self.description, self.data_dir = description, data_dir
+        self.name, self.kind = description.name, description.kind
+        self.metrics, self.headline = description.metrics, description.headline
+        self.training_languages = description.training_languages
+        self._settings = settings
+        self._files: dict[str, dict[str, str]] = {}
+
+    def languages(self, split: str) -> list[str]:
+        """Languages that have a file of this split, those of training first.
 
         Those that XTREME does not list for the task come last.
         """
+        if split not in self._files:
+            self._files[split] = self._find_files(split)
+        return list(self._files[split])
 
-    @abc.abstractmethod
-    def path(self, data_dir: str, split: str, language: str) -> str:
-        """The file of a split ("train", "dev" or "test") in a language.
+    def paths(self, split: str, language: str) -> list[str]:
+        """The files of a split ("train", "dev" or "test"), several only for training.
 
         Raises:
           UserError: there is none; the error names task, split, language, the expected
             path and how to get the file.
         """
+        names = self.training_languages if split == "train" else [language]
+        for name in names:
+            if name not in self.languages(split):
+                raise self.description.missing(self.data_dir, split, name)
+        return [self._files[split][name] for name in names]
 
-    def paths(self, data_dir: str, split: str, language: str) -> list[str]:
-        """All files that `read` reads."""
-        return [self.path(data_dir, split, language)]
-
-    @abc.abstractmethod
-    def read(self, data_dir: str, split: str, language: str) -> list[Any]:
-        """The examples in `path(...)`, in the order of the file.
+    def read(self, split: str, language: str) -> list[Any]:
+        """The examples of a split, in the order of the files.
 
         Raises:
-          UserError: the file is missing, empty or malformed; file and line are named.
+          UserError: a file is missing, empty or malformed; file and line are named.
         """
+        if split == "train":
+            return self.training
+        [path] = self.paths(split, language)
+        return self.read_file(path, language, split)
 
-    @abc.abstractmethod
+    @functools.cached_property
+    def training(self) -> list[Any]:
+        """The examples of all training languages."""
+        names = self.training_languages
+        pairs = zip(self.paths("train", names[0]), names, strict=True)
+        return [x for path, name in pairs for x in self.read_file(path, name, "train")]
+
     def settings(self) -> dict[str, Any]:
         """All that features depend on besides vocabulary and file, as JSON."""
+        task = self.description
+        if task.form != COLUMNS:
+            return self._settings
+        return {
+            **self._settings,
+            "texts": list(task.texts),
+            "label": task.label,
+            "splits": list(task.splits),
+            "split_column": task.split_column,
+        }
 
     def answer_settings(self) -> dict[str, Any]:
         """All else that `answers` depends on, as JSON; exported models follow it."""
         return {}
 
-    @abc.abstractmethod
-    def features(self, vocabulary: Vocabulary, examples: list[Any]) -> Features:
-        """Examples as arrays with one row per window; an example may have several.
-
-        Returns:
-          name -> array [rows, ...]; `example_index` int32 [rows], non-decreasing, is
-          the example of each row.
-        """
-
-    def see_training(self, training: list[Any]) -> None:
-        """Derives from the training examples what `answers` depends on.
-
-        Called once, before `answers`. Most tasks need no training examples for that.
-        """
-        return None
-
+    @property
     def answer_limit(self) -> str | None:
         """The longest answer that `answers` gives, in words; None without a limit."""
         return None
@@ -288,6 +310,55 @@ class FinetuningTask(abc.ABC):
           0 to 1; None if no example is labelled or answers have no limit.
         """
         return None
+
+    def label_reader(self) -> LabelReader:
+        """Knows the labels, to read a file with them."""
+        is_set = bool(self.description.labels)
+        return LabelReader(self.labels, _LABELS if is_set else "the training files")
+
+    def _find_files(self, split: str) -> dict[str, str]:
+        """Language -> its file of a split."""
+        found = self.description.find_files(self.data_dir, split)
+        if self.description.split_column is None or split == "train":
+            return found
+        # A file that has all splits may lack this one.
+        return {
+            language: path
+            for language, path in found.items()
+            if split in splits_of(path, self.description)
+        }
+
+    def _read_labels(self, read: Callable[[str, LabelReader], Any]) -> list[str]:
+        """The labels of the description, or those that `read` finds in training files.
+
+        Raises:
+          UserError: there are fewer than two.
+        """
+        if self.description.labels:
+            return check_labels(self.description.labels, _LABELS)
+        found = LabelReader()
+        paths = self.paths("train", self.training_languages[0])
+        for path in paths:
+            read(path, found)
+        if len(found.labels) < 2:
+            raise UserError(
+                f"{paths[0]}: has the label {quoted(''.join(found.labels))} alone; two "
+                "or more are needed"
+            )
+        return found.labels
+
+    @abc.abstractmethod
+    def read_file(self, path: str, language: str, split: str) -> list[Any]:
+        """The examples of a file; only those of test files may lack labels."""
+
+    @abc.abstractmethod
+    def features(self, vocabulary: Vocabulary, examples: list[Any]) -> Features:
+        """Examples as arrays with one row per window; an example may have several.
+
+        Returns:
+          name -> array [rows, ...]; `example_index` int32 [rows], non-decreasing, is
+          the example of each row.
+        """
 
     @abc.abstractmethod
     def network(
@@ -312,13 +383,11 @@ class FinetuningTask(abc.ABC):
     def score(
         self, language: str, examples: list[Any], answers: list[Any]
     ) -> dict[str, float] | None:
-        """Metric -> value of all answers; None if the examples have no labels."""
+        """Metric -> value of all answers, in percent; None without labels."""
 
     @abc.abstractmethod
-    def trivial_answers(
-        self, training: list[Any], examples: list[Any]
-    ) -> list[Any] | None:
-        """Answers of a trivial baseline (majority label or tag), or None."""
+    def trivial_answers(self, examples: list[Any]) -> list[Any]:
+        """Answers of a trivial baseline, such as the most frequent training label."""
 
     @abc.abstractmethod
     def write(self, path: str, examples: list[Any], answers: list[Any]) -> None:

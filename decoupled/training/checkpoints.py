@@ -16,8 +16,9 @@ from decoupled.core import console, files, gfile
 from decoupled.core.compat import tf
 from decoupled.core.errors import UserError
 from decoupled.core.files import CHECKPOINT_LIST, check_checkpoint_path
-from decoupled.model.variables import GLOBAL_STEP, Role, Variable, is_slot
+from decoupled.model.variables import Role, Variable, is_slot
 from decoupled.ops.row_partitions import saved_variables
+from decoupled.training.checkpoint_files import CheckpointFile
 from decoupled.training.partitioned_tables import start_from
 
 # Drawn from the seed where a checkpoint lacks them: heads.
@@ -235,7 +236,7 @@ def checkpoint_step(prefix: str | None) -> int:
     """The global step in a checkpoint; 0 for None."""
     if prefix is None:
         return 0
-    return int(tf.train.load_checkpoint(prefix).get_tensor(GLOBAL_STEP))
+    return CheckpointFile(prefix).global_step or 0
 
 
 def sync_checkpoint(prefix: str) -> None:
@@ -315,8 +316,8 @@ def plan_initialization(checkpoint: str, variables: Mapping[str, Variable]) -> R
         head of pre-training or of a task in another shape: these are drawn from the
         seed.
     """
-    available = tf.train.load_checkpoint(checkpoint).get_variable_to_shape_map()
-    restored, fresh = [], []
+    stored = CheckpointFile(checkpoint)
+    available, restored, fresh = stored.shapes, [], []
     for name, variable in sorted(variables.items()):
         if name not in available:
             if variable.role not in _HEADS:
@@ -324,7 +325,7 @@ def plan_initialization(checkpoint: str, variables: Mapping[str, Variable]) -> R
                     f"{checkpoint}: has no variable {name}; is it of this model?"
                 )
             fresh.append(name)
-        elif tuple(available[name]) == variable.shape:
+        elif available[name] == variable.shape:
             restored.append(name)
         elif variable.role in _RESIZABLE:
             fresh.append(name)
@@ -334,8 +335,7 @@ def plan_initialization(checkpoint: str, variables: Mapping[str, Variable]) -> R
                 f"the model needs {list(variable.shape)}; use the gin file that the "
                 "checkpoint was trained with"
             )
-    weights = (n for n in available if n != GLOBAL_STEP and not is_slot(n))
-    return Report(restored, fresh, sorted(set(weights) - set(restored)))
+    return Report(restored, fresh, sorted(set(stored) - set(restored)))
 
 
 def check_resumable(checkpoint: str) -> None:
@@ -345,7 +345,7 @@ def check_resumable(checkpoint: str) -> None:
       UserError: it lacks one: the run that wrote it had another optimizer or other
         frozen variables.
     """
-    available = tf.train.load_checkpoint(checkpoint).get_variable_to_shape_map()
+    available = CheckpointFile(checkpoint).shapes
     for name in saved_variables():
         if name not in available:
             raise UserError(

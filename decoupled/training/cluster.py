@@ -45,9 +45,8 @@ _ACCEPT = "ClusterConfig.accept_open_ports = True"
 
 
 class Process(NamedTuple):
-    """A process of a cluster.
+    """A process of a cluster: the addresses of all, and which one is its own.
 
-    workers: addresses of all ("host:port"). index: which one is its own.
     accept_open_ports: whether the user accepts that other hosts can reach its port.
     """
 
@@ -62,11 +61,8 @@ def from_environment(
     """What TF_CONFIG says of this process, or None where it is not set.
 
     TF_CONFIG is {"cluster": {"worker": ["host:port", ...]}, "task": {"type": "worker",
-    "index": 0}}. A "chief" counts as the first worker. "accept_open_ports": true may
-    stand beside these.
-
-    Raises:
-      UserError: it is not of this form.
+    "index": 0}}. A "chief" counts as the first worker. It may have
+    "accept_open_ports": true.
     """
     text = environment.get(VARIABLE)
     if not text:
@@ -94,11 +90,6 @@ def from_environment(
 
 class Cluster:
     """The driver's side of a cluster: its server, its mesh, its watch.
-
-    Args:
-      process: addresses of all workers, this process first.
-      config: how long to wait for workers. mesh: its shape and layout.
-      say: prints a line.
 
     Raises:
       UserError: the mesh cannot be divided among the workers, or other hosts can reach
@@ -139,9 +130,9 @@ class Cluster:
 
     def _check_devices(self, workers):
         with tf.Session(self.master, graph=tf.Graph()) as session:
-            found = {device.name for device in session.list_devices()}
+            available = {device.name for device in session.list_devices()}
         for device in self.devices:
-            if device.replace("/task:", "/replica:0/task:") not in found:
+            if device.replace("/task:", "/replica:0/task:") not in available:
                 task, _, name = device.partition("/task:")[2].partition("/device:")
                 raise UserError(
                     f"{workers[int(task)]}: has no {name}; start it with "
@@ -159,12 +150,8 @@ def join_cluster(
     """The cluster that gin or TF_CONFIG names, or None where the driver is alone.
 
     TF_CONFIG is removed from the environment: the Estimator reads it too, and supports
-    only clusters in which every process builds a graph.
-
-    Raises:
-      UserError: addresses or mesh are wrong, this process is not the first worker, or
-        the run is on a TPU, whose hosts TensorFlow finds by itself.
-      WorkerLost: not all workers answered in time.
+    only clusters in which every process builds a graph. On a TPU, TensorFlow finds the
+    hosts by itself.
     """
     source = VARIABLE if environment.get(VARIABLE) else "ClusterConfig.workers"
     process = from_environment(environment)
@@ -188,12 +175,7 @@ def join_cluster(
 
 
 def mesh_devices(workers: int, mesh: MeshConfig) -> list[str]:
-    """The device of each processor of the mesh, in order: worker after worker.
-
-    Raises:
-      UserError: the mesh's size is not a multiple of the number of workers, or a worker
-        has GPUs, but fewer than its part of the mesh.
-    """
+    """The device of each processor of the mesh, in order: worker after worker."""
     size = meshes.mesh_size(mesh)
     if size % workers:
         raise UserError(
@@ -219,20 +201,12 @@ def mesh_devices(workers: int, mesh: MeshConfig) -> list[str]:
 def start_server(
     process: Process, devices: int, say: Callable[[str], None], accept: str = ports.FLAG
 ) -> tf.distribute.Server:
-    """Serves this process' devices to the cluster.
+    """Serves this process' virtual CPU devices, and all its GPUs, to the cluster.
 
-    A loopback address is served on the loopback interface only.
-
-    Args:
-      process: which worker this is. devices: number of its virtual CPU devices; all
-        GPUs are served. say: prints a line, here a warning if other hosts can reach the
-        port. accept: what the user writes to accept that.
-
-    Raises:
-      UserError: the address cannot be used, or other hosts can reach the port and the
-        user has not accepted it.
+    A loopback address is served on the loopback interface only. If other hosts can
+    reach the port, a line says so, or it is an error until the user writes `accept`.
     """
-    own = process.workers[process.index]
+    address = process.workers[process.index]
     warning = ports.check_exposure(
         process.workers, process.index, process.accept_open_ports, accept
     )
@@ -248,21 +222,17 @@ def start_server(
         )
     except (tf.errors.OpError, RuntimeError) as error:
         raise UserError(
-            f"{own}: cannot serve this address; is it taken, or another host's? "
+            f"{address}: cannot serve this address; is it taken, or another host's? "
             f"({' '.join(str(error).split())})"
         ) from error
     if warning:
         say(f"warning: {warning}")
-    elif ports.is_loopback(own) and not _close_to_others(own):
-        raise UserError(f"{own}: cannot be bound to the loopback interface")
+    elif ports.is_loopback(address):
+        port = int(address.rpartition(":")[2])
+        if not ports.bind_to_loopback(port) and ports.outside_interfaces():
+            raise UserError(f"{address}: cannot be bound to the loopback interface")
     server.start()
     return server
-
-
-def _close_to_others(address):
-    """Binds the server to the loopback interface, if there is any other."""
-    port = int(address.rpartition(":")[2])
-    return ports.bind_to_loopback(port) or not ports.outside_interfaces()
 
 
 def is_alive(address: str, seconds: float = _ANSWER_SECONDS) -> bool:
@@ -288,11 +258,7 @@ def is_alive(address: str, seconds: float = _ANSWER_SECONDS) -> bool:
 
 
 def wait_for(addresses: Sequence[str], seconds: float, say: Callable) -> None:
-    """Returns when all workers answer.
-
-    Raises:
-      WorkerLost: some did not within the time.
-    """
+    """Returns when all workers answer, which they have to in some seconds."""
     deadline = time.monotonic() + seconds
     missing = list(addresses)
     said = False
@@ -309,11 +275,7 @@ def wait_for(addresses: Sequence[str], seconds: float, say: Callable) -> None:
 
 
 class Watch(threading.Thread):
-    """Asks workers for a sign of life until one has been silent for too long.
-
-    Args:
-      addresses: of the workers. patience: seconds. lost: called once, with a message.
-    """
+    """Asks workers for a sign of life; calls `lost` if one is silent for too long."""
 
     def __init__(
         self, addresses: Sequence[str], patience: float, lost: Callable[[str], None]
@@ -359,11 +321,7 @@ class OneSession(estimator.SessionRunHook):
         self._sessions = 0
 
     def after_create_session(self, session, coord):
-        """Counts sessions.
-
-        Raises:
-          WorkerLost: this is not the first session.
-        """
+        """Counts sessions, of which only one may be."""
         self._sessions += 1
         if self._sessions > 1:
             raise WorkerLost(

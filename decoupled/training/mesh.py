@@ -45,7 +45,7 @@ def parse_mesh_shape(text: str) -> dict[str, int]:
                 f"not {size!r} (e.g. data:2;vocab:4)"
             )
         if name in axes:
-            raise UserError(f"MeshConfig.mesh_shape: axis {name!r} stands twice")
+            raise UserError(f"MeshConfig.mesh_shape: axis {name!r} is repeated")
         axes[name] = int(size)
     if not axes:
         raise UserError("MeshConfig.mesh_shape: is empty; write all:1 for one device")

@@ -21,7 +21,8 @@ GROUPS = {
 }
 OVERALL = "all_task"
 
-_TYDIQA_NAMES = {
+# In the names of TyDi QA's files.
+LANGUAGE_NAMES = {
     "en": "english",
     "ar": "arabic",
     "bn": "bengali",
@@ -140,7 +141,7 @@ def label_templates(task: str) -> list[str]:
 
 def label_files(task: str, language: str) -> list[str]:
     """`label_templates` of a language, without those that need a name it lacks."""
-    name = _TYDIQA_NAMES.get(language)
+    name = LANGUAGE_NAMES.get(language)
     return [
         template.format(language=language, name=name)
         for template in label_templates(task)

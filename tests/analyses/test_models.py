@@ -10,6 +10,7 @@ import pytest
 from decoupled.analyses.models import (
     LayerEncoder,
     batches,
+    describe,
     open_models,
     short_names,
 )
@@ -35,7 +36,7 @@ def test_names_are_the_shortest_that_differ(tmp_path):
 
 def test_what_a_result_says_of_a_model(pretrained_dir, coupled_dir, vocabulary):
     decoupled, coupled = open_models([pretrained_dir, coupled_dir])
-    assert decoupled.describe() == {
+    assert describe(decoupled) == {
         "name": "pretrained",
         "folder": pretrained_dir,
         "checkpoint": "model.ckpt-7",
@@ -48,7 +49,7 @@ def test_what_a_result_says_of_a_model(pretrained_dir, coupled_dir, vocabulary):
         "hidden_size": 8,
         "num_layers": 2,
     }
-    assert coupled.describe()["coupled"] is True
+    assert describe(coupled)["coupled"] is True
 
 
 def test_the_best_checkpoint_counts_where_one_was_kept(vocabulary, tmp_path):
@@ -63,18 +64,6 @@ def test_the_best_checkpoint_counts_where_one_was_kept(vocabulary, tmp_path):
     assert model.weights.path == f"{best}/model.ckpt-3"
     [model] = open_models([f"{best}/model.ckpt-3"])
     assert (model.folder, model.name) == (folder, "best/model.ckpt-3")
-
-
-def test_accuracy_of_pretraining_is_that_of_the_same_checkpoint(vocabulary, tmp_path):
-    folder = write_run(tmp_path / "run", vocabulary)
-    [model] = open_models([folder])
-    assert model.masked_lm_accuracy() is None
-    evaluation = {"global_step": 7, "all": {"masked_lm_accuracy": 0.25}}
-    (tmp_path / "run" / "eval.json").write_text(json.dumps(evaluation))
-    assert model.masked_lm_accuracy() == 0.25
-    evaluation["global_step"] = 6
-    (tmp_path / "run" / "eval.json").write_text(json.dumps(evaluation))
-    assert model.masked_lm_accuracy() is None
 
 
 def test_a_folder_that_is_no_run(tmp_path):

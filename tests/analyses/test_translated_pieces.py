@@ -207,19 +207,3 @@ def test_pairs_that_share_words_are_a_group(tmp_path):
     ]
     assert word_groups([]).size == 0
     assert np.issubdtype(word_groups(found).dtype, np.integer)
-
-
-@pytest.mark.parametrize(
-    "name, value",
-    [
-        ("min_count", 0),
-        ("min_candidate_count", 2.0),
-        ("min_candidate_count", 3),
-        ("whole_word_share", 1.5),
-        ("min_dice", "0.2"),
-        ("centre", 1),
-    ],
-)
-def test_settings_that_cannot_work_are_named(name, value):
-    with pytest.raises(UserError, match=rf"word_translation\.{name}: '?{value}"):
-        WordTranslationSettings(**{**vars(SETTINGS), name: value})

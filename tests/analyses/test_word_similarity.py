@@ -1,5 +1,6 @@
 """Word similarity: files, scores, planted orders, the picture, rank correlation."""
 
+import json
 import os
 
 import numpy as np
@@ -13,6 +14,7 @@ from decoupled.analyses.word_similarity import (
     correlate,
     find_sets,
     known_pieces,
+    pretraining_accuracy,
     read_pairs,
     word_vectors,
 )
@@ -236,3 +238,15 @@ def test_words_with_unknown_pieces_are_left_out(vocabulary, pretrained_dir):
     assert list(known_pieces(vocabulary, ["page", "Ωmega", ""])) == ["page"]
     [model] = open_models([pretrained_dir])
     assert word_vectors(model, ["Ω"]) == {"input": {}, "output": {}}
+
+
+def test_accuracy_of_pretraining_is_that_of_the_same_checkpoint(vocabulary, tmp_path):
+    folder = write_run(tmp_path / "run", vocabulary)
+    [model] = open_models([folder])
+    assert pretraining_accuracy(model) is None
+    evaluation = {"global_step": 7, "all": {"masked_lm_accuracy": 0.25}}
+    (tmp_path / "run" / "eval.json").write_text(json.dumps(evaluation))
+    assert pretraining_accuracy(model) == 0.25
+    evaluation["global_step"] = 6
+    (tmp_path / "run" / "eval.json").write_text(json.dumps(evaluation))
+    assert pretraining_accuracy(model) is None

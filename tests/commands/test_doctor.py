@@ -11,13 +11,13 @@ import pytest
 
 from decoupled.commands import doctor
 from decoupled.core.compat import tf
-from decoupled.core.installed import CHECKOUT, Found, requirements
+from decoupled.core.installed import CHECKOUT, Package, requirements
 from decoupled.core.machine import usable_cores
 from tests.command_line import decoupled, in_process_of_its_own
 
 
 def package(name, installed="1.0", extras=(), fits=True):
-    return Found(name, ">=1", extras, installed, fits)
+    return Package(name, ">=1", extras, installed, fits)
 
 
 def test_report_marks_what_is_missing_or_of_another_version(capsys):
@@ -158,7 +158,7 @@ def commands(monkeypatch, capsys):
 
     def report(*absent, works=True):
         packages = [
-            Found(name, limits, extras, None if name in absent else "1.0", True)
+            Package(name, limits, extras, None if name in absent else "1.0", True)
             for name, limits, extras in requirements()
         ]
         doctor.report_commands(packages, works)
@@ -170,7 +170,7 @@ def commands(monkeypatch, capsys):
 def test_a_complete_installation_can_run_everything(commands):
     first, *extras = commands()
     assert first == "  all but doctor can run"
-    assert len(extras) == 8
+    assert len(extras) == 9
     assert all(line.endswith(": installed") for line in extras)
 
 

@@ -19,9 +19,9 @@ from decoupled.configs import (
 from decoupled.configs.finetuning import FinetuneConfig
 from decoupled.core.compat import tf
 from decoupled.core.errors import UserError
-from decoupled.exports.checkpoint_files import CheckpointWriter
 from decoupled.runs import finetuning_run
 from decoupled.training import checkpoints
+from decoupled.training.checkpoint_files import CheckpointWriter
 from decoupled.training.hooks import SaveCheckpoints
 from decoupled.training.model_fn import PredictionSpec
 from tests.command_line import decoupled
@@ -416,7 +416,8 @@ def tune_right(folder, data, task):
     config, _, _, init, out, mode = arguments(
         folder, data / "run", "train_and_evaluate", eval_every_steps=2
     )
-    config = config._replace(
+    config = dataclasses.replace(
+        config,
         finetuning=dataclasses.replace(config.finetuning, max_sequence_length=20),
         question_answering=QuestionAnsweringConfig(4, 4, "auto", 5),
     )

@@ -22,9 +22,9 @@ from decoupled.configs.finetuning import FinetuneConfig
 from decoupled.core.compat import tf
 from decoupled.core.errors import UserError
 from decoupled.exports.interop.to_huggingface import to_huggingface
-from decoupled.exports.trained_model import chosen_prefix, open_trained_model
+from decoupled.exports.served_task import check_exportable, read_task
 from decoupled.runs.saved_run import selected_checkpoint
-from decoupled.tasks.classification import SequenceClassificationTask
+from decoupled.tasks.classification import ClassificationTask
 from decoupled.training.events import read_scalars
 from decoupled.xtreme.official import TASKS
 from decoupled.xtreme.scoring import score
@@ -181,8 +181,8 @@ def test_predictions_of_the_best_run_are_in_xtremes_format(grid, folder):
 
 def test_the_best_checkpoint_is_what_is_exported(grid):
     results = read(grid / "results.json")
-    trained = open_trained_model(str(grid))
-    assert trained.labels == ["contradiction", "entailment", "neutral"]
+    trained = open_model(str(grid))
+    assert read_task(trained).labels == ["contradiction", "entailment", "neutral"]
     expected = tf.train.load_checkpoint(str(grid / results["checkpoint"]))
     np.testing.assert_array_equal(
         trained.weights["output_weights"], expected.get_tensor("output_weights")
@@ -373,7 +373,7 @@ def dev_scores(monkeypatch):
     def scored(*_):
         return {"accuracy": planned.pop(0) if planned else 50.0}
 
-    monkeypatch.setattr(SequenceClassificationTask, "score", scored)
+    monkeypatch.setattr(ClassificationTask, "score", scored)
     return planned
 
 
@@ -405,7 +405,7 @@ def test_the_best_checkpoint_outlives_later_ones_and_a_kill(
     ]
     assert dev["best_step"] == 4
     assert selected_checkpoint(str(tmp_path)).prefix == f"{tmp_path}/best/model.ckpt-4"
-    assert open_trained_model(str(tmp_path)).weights.global_step == 4
+    assert open_model(str(tmp_path)).weights.global_step == 4
 
     for _ in range(2):
         tune(folder, tmp_path, "eval", **settings)
@@ -465,8 +465,9 @@ def test_training_alone_says_that_it_found_nothing_better(
 
 def check_restores(run):
     """Its best checkpoint is whole for all who read it but training."""
-    open_trained_model(run).check(sequence_length=12, mlm=False)
-    prefix = chosen_prefix(run, None)
+    model = open_model(run)
+    check_exportable(model, read_task(model), 12, mlm=False)
+    prefix = model.weights.path
     to_huggingface(run, prefix, f"{run}/huggingface", encoder_only=False)
     encoder, config = open_model(run), retrieval(max_sequence_length=12)
     assert encoder.weights.path == prefix == f"{run}/best/model.ckpt-4"

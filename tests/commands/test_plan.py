@@ -113,16 +113,16 @@ def test_a_graph_that_tensorflow_would_refuse(run, monkeypatch):
 
 def test_pretraining_on_a_tpu_has_the_defaults_that_are_planned():
     model = "models/demo_decoupled.gin"
-    planned = gin_files.configure(plan.plan, [plan.DEFAULTS, model], TINY).run
+    planned = gin_files.configure(plan.PlanSettings, [plan.DEFAULTS, model], TINY).run
     trained = gin_files.configure(
-        configs.pretrain, [pretrain.TPU_DEFAULTS, model], TINY
+        configs.PretrainConfig, [pretrain.TPU_DEFAULTS, model], TINY
     )
     assert planned == trained
     assert trained.mesh.activation_dtype == "bfloat16"
 
 
 @pytest.mark.parametrize(
-    "tpu, defaults", [("local", "runs/pretrain_tpu.gin"), (None, "runs/pretrain.gin")]
+    "tpu, defaults", [("local", ("runs/pretrain_tpu.gin",)), (None, ())]
 )
 def test_the_flag_of_a_tpu_chooses_the_defaults(tpu, defaults, monkeypatch, tmp_path):
     read = []
@@ -131,7 +131,7 @@ def test_the_flag_of_a_tpu_chooses_the_defaults(tpu, defaults, monkeypatch, tmp_
         tpu=tpu, model_dir=str(tmp_path), **dict.fromkeys(names)
     )
     monkeypatch.setattr(pretrain.flags, "FLAGS", given)
-    monkeypatch.setattr(start, "parse_gin", lambda root, path: read.append(path))
+    monkeypatch.setattr(start, "parse_gin", lambda root, *paths: read.append(paths))
     monkeypatch.setattr(pretrain.tpu_flags, "parse", lambda: None)
     monkeypatch.setattr(pretraining, "run_pretraining", lambda *_: None)
     pretrain.main()
@@ -202,17 +202,17 @@ def documented_launches():
 @pytest.mark.slow
 @pytest.mark.parametrize("topology, names, params", list(documented_launches()))
 def test_a_documented_launch_fits(topology, names, params):
-    settings = gin_files.configure(plan.plan, [plan.DEFAULTS, *names], params)
+    settings = gin_files.configure(plan.PlanSettings, [plan.DEFAULTS, *names], params)
     made = make_plan(settings.run, parse_topology(topology), settings.config)
     assert made.fits and made.can_start
 
 
 @pytest.mark.slow
 def test_the_largest_row_of_a_sweep_fits_on_its_slices():
-    scale = ["runs/sweep.gin", "sweeps/paper.gin", "sweeps/table4.gin"]
-    sweep = gin_files.configure(configs.sweep, [*scale, "sweeps/v3_32.gin"], [])
+    scale = ["sweeps/paper.gin", "sweeps/table4.gin"]
+    sweep = gin_files.configure(configs.SweepRoot, [*scale, "sweeps/v3_32.gin"], [])
     files = [plan.DEFAULTS, "models/e_out_3072.gin"]
-    settings = gin_files.configure(plan.plan, files, sweep.sweep.pretraining)
+    settings = gin_files.configure(plan.PlanSettings, files, sweep.sweep.pretraining)
     made = make_plan(settings.run, parse_topology("v3-32"), settings.config)
     assert made.fits and made.can_start
 
@@ -278,7 +278,7 @@ COMMANDS = sorted(
 @pytest.mark.parametrize("command", COMMANDS)
 def test_commands_of_the_documents_run_as_they_are_written(command, monkeypatch):
     def parse():
-        print(start.parse_gin(plan.plan, plan.DEFAULTS).run.model)
+        print(start.parse_gin(plan.PlanSettings, plan.DEFAULTS).run.model)
 
     monkeypatch.setattr(plan, "main", parse)
     done = decoupled("plan", *shlex.split(command))

@@ -147,7 +147,7 @@ def test_an_evaluation_belongs_to_its_text_settings_and_weights(evaluated, capsy
     fewer = tiny_training(eval_sequences=1)
     assert (
         f"{path}: evaluated again: TrainingConfig.eval_sequences was 0, is 1\n"
-        in printed(given[0]._replace(training=fewer))
+        in printed(dataclasses.replace(given[0], training=fewer))
     )
     assert "eval_sequences was 1, is 0\n" in printed()
     # The documents in another order: the same size and the same time of the change.
@@ -205,7 +205,7 @@ def test_a_setting_that_changes_at_a_resume_is_said(
     monkeypatch.setattr(pretraining, "train", lambda *given, **named: None)
     field, value = CHANGED[name]
     before = config(schedule=schedule(train_steps=4))
-    settings = before._replace(**{field: value})
+    settings = dataclasses.replace(before, **{field: value})
     # `trained` was to train for two steps.
     run_pretraining(settings, *data, str(trained), "train")
     said = [line for line in capsys.readouterr().out.splitlines() if " until " in line]
@@ -238,7 +238,7 @@ def test_sampling_is_shown_and_kept_with_its_limits(data, tmp_path, capsys):
     drawn = 0.25 * 2 * settings.training.batch_size
     assert kept["sw"]["epochs"] == pytest.approx(drawn / pieces, abs=1e-6)
     # Limits on epochs belong to the length of the run.
-    longer = settings._replace(schedule=schedule(train_steps=4))
+    longer = dataclasses.replace(settings, schedule=schedule(train_steps=4))
     with pytest.raises(UserError, match=r"data\.sequences is \d+, not \d+"):
         run_pretraining(longer, *data, str(tmp_path / "run"), "train")
 
@@ -335,7 +335,7 @@ def test_held_out_text_is_masked_at_its_own_rate(data, tmp_path):
     saved = json.loads((tmp_path / "run/config.json").read_text())
     assert saved["data"]["masking"]["whole_words"] is True
     with pytest.raises(UserError, match=r"masking.whole_words is True, not None"):
-        tokens = settings._replace(whole_words=False)
+        tokens = dataclasses.replace(settings, whole_words=False)
         run_pretraining(tokens, *data, str(tmp_path / "run"), "train")
 
 
@@ -402,7 +402,7 @@ def test_phases_have_data_of_their_own_and_resume_exactly(
 
     # Evaluated every four steps: in the second phase, which goes on, and at its end.
     chunks = before_the_second_phase(run, tmp_path / "chunks")
-    settings = PHASES._replace(training=tiny_training(eval_every_steps=4))
+    settings = dataclasses.replace(PHASES, training=tiny_training(eval_every_steps=4))
     run_pretraining(settings, *data, str(chunks), "train_and_evaluate")
     evaluated = read_scalars(str(chunks / "eval"), "masked_lm_loss/sw")
     assert set(evaluated) == {4, 6}
@@ -411,7 +411,9 @@ def test_phases_have_data_of_their_own_and_resume_exactly(
     saved = json.loads((run / "config.json").read_text())["data"]
     assert saved["masking"]["sequence_length"] == 12
     assert [phase["steps"] for phase in saved["earlier_phases"]] == [3]
-    longer = PHASES._replace(earlier_phases=(dataclasses.replace(SHORT, steps=4),))
+    longer = dataclasses.replace(
+        PHASES, earlier_phases=(dataclasses.replace(SHORT, steps=4),)
+    )
     with pytest.raises(UserError, match=r"earlier_phases"):
         run_pretraining(longer, *data, str(run), "train")
 

@@ -160,13 +160,16 @@ def test_on_a_full_disk_the_file_is_named(write, named, tmp_path):
     assert raised.value.strerror == "File too large"
 
 
-# Each prints: Python's print, and rich's tables.
-PRINTING = [[], ["doctor"], ["finetune", "--help"], ["parameters", "--all"]]
-
-
-@pytest.mark.parametrize("unbuffered", ["", "1"])
-@pytest.mark.parametrize("words", PRINTING, ids=" ".join)
-@pytest.mark.parametrize("start", STARTS, ids=["module", "script"])
+# Python's print, and rich's tables.
+@pytest.mark.parametrize(
+    "start, words, unbuffered",
+    [
+        (STARTS[0], [], "1"),
+        (STARTS[1], ["finetune", "--help"], ""),
+        (STARTS[0], ["parameters", "--all"], ""),
+        (STARTS[0], ["parameters", "--all"], "1"),
+    ],
+)
 def test_an_output_that_takes_nothing_ends_in_one_line(start, words, unbuffered):
     def run(stdout, **options):
         return subprocess.run(
@@ -226,8 +229,7 @@ class Finder:
 sys.meta_path.insert(0, Finder)
 """
 MOMENTS = [
-    *("decoupled.core.endings", "difflib", "decoupled.commands.plan", "absl.flags"),
-    *("gin", "decoupled.launch.start", "numpy", "numpy.linalg", "tensorflow"),
+    *("decoupled.core.endings", "absl.flags", "numpy.linalg"),
     *("tensorflow.python.framework.ops", "google.protobuf.message"),
 ]
 
@@ -243,13 +245,10 @@ def run_interrupted(command, moment, folder, **options):
 
 @pytest.mark.parametrize(
     "start, moment",
-    [
-        *((STARTS[0], moment) for moment in MOMENTS),
-        *((STARTS[1], moment) for moment in MOMENTS[::4]),
-    ],
-)  # fmt: skip
+    [*((STARTS[0], moment) for moment in MOMENTS), (STARTS[1], MOMENTS[0])],
+)
 def test_ctrl_c_during_the_imports_ends_quietly(start, moment, tmp_path):
-    plan = [*start, "plan", "--topology=v3-8", "--gin_file=models/base.gin"]
+    plan = [*start, "plan", "--topology=v3-8", "--gin_file=models/coupled.gin"]
     done = run_interrupted(plan, moment, tmp_path)
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
 

@@ -17,13 +17,6 @@ from decoupled.core.errors import UserError
 from decoupled.corpora.text_lines import read_lines
 
 
-def test_written_text_is_read_back(tmp_path):
-    path = str(tmp_path / "a.txt")
-    files.write_text(path, "één\n☃\n")
-    assert files.read_text(path) == "één\n☃\n"
-    assert files.read_bytes(path) == "één\n☃\n".encode()
-
-
 def test_json_keeps_the_order_of_keys_and_is_not_escaped(tmp_path):
     path = str(tmp_path / "a.json")
     files.write_json(path, {"z": 1, "a": "ü"})
@@ -37,12 +30,6 @@ def test_files_of_a_scratch_folder_are_not_lost(tmp_path):
         assert os.path.dirname(folder) == str(tmp_path)
         files.write_text(f"{folder}/below.txt", "a")
     assert gfile.lost_files() == [] and list(tmp_path.iterdir()) == []
-
-
-def test_a_scratch_folder_is_removed_after_an_error():
-    with pytest.raises(KeyboardInterrupt), files.scratch_folder() as folder:
-        raise KeyboardInterrupt
-    assert not os.path.exists(folder)
 
 
 def test_a_file_appears_only_when_it_is_complete(tmp_path):
@@ -96,28 +83,6 @@ def test_a_killed_process_leaves_the_old_file_and_a_removable_temporary(tmp_path
     assert len(left) == 1 and files.is_temporary(left[0])
     files.remove_temporaries(str(tmp_path))
     assert os.listdir(tmp_path) == ["a.txt"]
-
-
-def test_temporaries_are_told_from_finished_files(tmp_path):
-    assert files.is_temporary(files.temporary_name("/a/b.txt"))
-    assert files.is_temporary("/a/folder.tmp-0123abcd/")
-    assert not files.is_temporary("/a/b.tmp-notes")
-    assert not files.is_temporary("/a/b.tmp-0123abcd.txt")
-
-
-def test_remove_temporaries_removes_folders_and_needs_none(tmp_path):
-    (tmp_path / "x.tmp-0123abcd").mkdir()
-    (tmp_path / "x.tmp-0123abcd" / "y").write_text("")
-    (tmp_path / "kept").write_text("")
-    files.remove_temporaries(str(tmp_path))
-    files.remove_temporaries(str(tmp_path / "absent"))
-    assert os.listdir(tmp_path) == ["kept"]
-
-
-def test_make_folder_makes_parents_and_leaves_it_empty(tmp_path):
-    folder = files.make_folder(str(tmp_path / "a" / "b"))
-    assert files.exists(folder)
-    assert os.listdir(folder) == []
 
 
 def assert_user_error(call, path, reason):
@@ -188,12 +153,6 @@ def test_json_that_python_cannot_hold_ends_in_one_line(tmp_path, content, reason
     assert_user_error(files.read_json, tmp_path / "a", reason)
 
 
-def test_json_from_bytes():
-    assert files.parse_json('{"a": "ü"}'.encode()) == {"a": "ü"}
-    with pytest.raises(json.JSONDecodeError):
-        files.parse_json(b"\xff")
-
-
 def test_a_folder_that_cannot_be_made_is_named(tmp_path):
     (tmp_path / "file").write_text("")
     assert_user_error(files.make_folder, tmp_path / "file" / "a", "cannot write here")
@@ -236,10 +195,6 @@ def test_names_that_lead_elsewhere_are_refused_in_one_line(name):
     with pytest.raises(UserError, match="m.json: .*not the name of a file") as caught:
         files.path_below("/data", name, "m.json")
     assert len(str(caught.value).splitlines()) == 1
-
-
-def test_shard_names():
-    assert files.shard_name("text", 3, 10, ".txt") == "text-00003-of-00010.txt"
 
 
 SESSION_FAILED = """Graph execution error:
@@ -347,14 +302,6 @@ def test_arrays_come_back_and_objects_are_refused(tmp_path):
     np.savez(path, np.array([{}], dtype=object))
     with pytest.raises(UserError, match=r"items\.npz: not a file of arrays"):
         files.read_arrays(path)
-
-
-@pytest.mark.parametrize("content", [b"", b"PK\x03\x04 cut", b"text"])
-def test_a_damaged_file_of_arrays_is_named(tmp_path, content):
-    path = tmp_path / "items.npz"
-    path.write_bytes(content)
-    with pytest.raises(UserError, match=r"items\.npz: not a file of arrays"):
-        files.read_arrays(str(path))
 
 
 def test_ctrl_c_while_a_folder_is_replaced_keeps_the_earlier_one(tmp_path, monkeypatch):

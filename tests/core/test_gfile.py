@@ -47,11 +47,6 @@ def test_patterns(folder, pattern):
     assert gfile.glob("", str(folder / pattern)) == expected
 
 
-def test_sizes(folder):
-    path = str(folder / "b" / "2.txt")
-    assert gfile.size(path) == REFERENCE.stat(path).length == 8
-
-
 def test_text_is_utf_8_with_the_line_breaks_that_it_has(folder):
     path = str(folder / "b" / "2.txt")
     with gfile.GFile(path) as ours, REFERENCE.GFile(path) as theirs:
@@ -61,15 +56,6 @@ def test_text_is_utf_8_with_the_line_breaks_that_it_has(folder):
     with gfile.GFile(path, "w") as handle:
         handle.write("a\rb\n")
     assert REFERENCE.GFile(path, "rb").read() == b"a\rb\n"
-
-
-def test_folders_are_made_and_removed_with_all_in_them(tmp_path):
-    path = str(tmp_path / "x" / "y")
-    gfile.makedirs(path)
-    gfile.makedirs(path)
-    gfile.GFile(os.path.join(path, "file"), "w").close()
-    gfile.rmtree(str(tmp_path / "x"))
-    assert os.listdir(tmp_path) == []
 
 
 def test_of_a_link_to_a_folder_the_link_is_removed(folder, tmp_path):
@@ -168,14 +154,6 @@ def test_all_of_a_folder_is_on_disk_before_its_new_name_is(folder, disk):
     assert after == ("sync", f"{folder}")
 
 
-def test_a_written_file_is_renamed_when_its_content_is_on_disk(folder, disk):
-    files.write_text(str(folder / "c.txt"), "text")
-    (content, temporary), renamed, parent = disk
-    assert content == "sync" and files.is_temporary(temporary)
-    assert renamed == ("rename", f"{folder}/c.txt")
-    assert parent == ("sync", f"{folder}")
-
-
 def fails_to_sync(monkeypatch, number, wanted):
     """os.fsync fails for what `wanted` is true of, a path."""
 
@@ -230,11 +208,6 @@ def test_remote_paths_are_tensorflow_s():
     assert gfile.GFile(f"{root}/a/y").read() == "text"
     gfile.remove(f"{root}/a/y")
     assert not gfile.exists(f"{root}/a/y")
-
-
-def test_other_names_are_none(folder):
-    with pytest.raises(AttributeError, match="no attribute 'copy'"):
-        gfile.copy(str(folder), "x")
 
 
 def test_local_files_need_no_tensorflow(folder):

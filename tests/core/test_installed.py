@@ -8,7 +8,7 @@ import pytest
 
 from decoupled.core import installed
 from decoupled.core.errors import UserError
-from decoupled.core.installed import Found, Requirement, check_package
+from decoupled.core.installed import Package, Requirement, check_package
 
 
 def requirement(name):
@@ -114,4 +114,4 @@ def test_versions_are_compared_with_their_limits():
     assert check_package(Requirement("pytest", ">=1", ("dev",))).fits
     assert not check_package(Requirement("pytest", "<1", ("dev",))).fits
     absent = check_package(Requirement("no-such-package", ">=1", ()))
-    assert absent == Found("no-such-package", ">=1", (), None, False)
+    assert absent == Package("no-such-package", ">=1", (), None, False)

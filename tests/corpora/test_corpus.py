@@ -12,7 +12,7 @@ from decoupled.corpora.corpus import (
     find_corpus,
     read_documents,
 )
-from decoupled.corpora.corpus_writer import write_corpus
+from decoupled.corpora.corpus_writer import building, write_corpus
 
 ENGLISH = [
     ("train", ["One.", "Two."]),
@@ -20,6 +20,13 @@ ENGLISH = [
     ("train", ["Three."]),
 ]
 THAI = [("train", ["สาม"])]
+CORPUS_FILES = [
+    "manifest.json",
+    "tasks/catalogs/labels.txt",
+    "text/eval/en/text-00000-of-00001.txt",
+    "text/train/en/text-00000-of-00001.txt",
+    "text/train/th/text-00000-of-00001.txt",
+]
 
 
 def write(folder, languages=(("en", ENGLISH), ("th", THAI)), inputs=None, **options):
@@ -29,7 +36,7 @@ def write(folder, languages=(("en", ENGLISH), ("th", THAI)), inputs=None, **opti
         inputs=inputs or {"files": {"en": "abc"}},
         languages=languages,
         dropped={"too short": 2},
-        extra_files={"tasks/catalogs/labels.txt": "a\nb\n"},
+        contents={"tasks/catalogs/labels.txt": "a\nb\n"},
         tasks={"catalogs": {"labels": ["a", "b"]}},
         **options,
     )
@@ -57,13 +64,7 @@ def test_what_is_written_is_read(tmp_path):
 
 def test_files_and_manifest(tmp_path):
     write(tmp_path)
-    assert files_below(tmp_path) == [
-        "manifest.json",
-        "tasks/catalogs/labels.txt",
-        "text/eval/en/text-00000-of-00001.txt",
-        "text/train/en/text-00000-of-00001.txt",
-        "text/train/th/text-00000-of-00001.txt",
-    ]
+    assert files_below(tmp_path) == CORPUS_FILES
     text = (tmp_path / "text/train/en/text-00000-of-00001.txt").read_text()
     assert text == "One.\nTwo.\n\nThree.\n"
     manifest = json.loads((tmp_path / "manifest.json").read_text())
@@ -110,7 +111,7 @@ def test_a_failure_leaves_nothing(tmp_path, exists):
     folder = tmp_path / "c"
     if exists:
         folder.mkdir()
-    with pytest.raises(UserError, match="a.txt:3"):
+    with pytest.raises(UserError, match="a.txt:3"), building(str(folder), {}):
         write(folder, languages=[("th", THAI), ("en", broken())])
     assert files_below(tmp_path) == []
     assert folder.exists() == exists
@@ -119,25 +120,21 @@ def test_a_failure_leaves_nothing(tmp_path, exists):
 def test_no_text_is_no_corpus(tmp_path):
     with pytest.raises(UserError, match="no text for training"):
         write(tmp_path / "c", languages=[("en", [("eval", ["One."])])])
-    assert not (tmp_path / "c").exists()
+    assert files_below(tmp_path) == []
 
 
-def test_what_a_killed_run_left_is_cleared(tmp_path):
-    (tmp_path / "building.txt").write_text("")
-    (tmp_path / "text/train/xx").mkdir(parents=True)
-    (tmp_path / "text/train/xx/text.tmp-01234567").write_text("half")
+@pytest.mark.parametrize(
+    "left", ["building.txt", "building.txt.tmp-01234567", "text/train/xx/text.tmp-01"]
+)
+def test_what_a_killed_run_left_is_cleared(tmp_path, left):
+    (tmp_path / left).parent.mkdir(parents=True, exist_ok=True)
+    (tmp_path / left).write_text("half")
+    if "/" in left:
+        (tmp_path / "building.txt").write_text("")
     assert find_corpus(str(tmp_path), {}) is None
-    write(tmp_path)
-    assert not (tmp_path / "text/train/xx").exists()
-    assert not (tmp_path / "building.txt").exists()
-
-
-def test_a_run_that_was_killed_while_it_wrote_its_first_file_goes_on(tmp_path):
-    left = tmp_path / "building.txt.tmp-01234567"
-    left.write_text("half")
-    assert find_corpus(str(tmp_path), {}) is None
-    write(tmp_path)
-    assert not left.exists()
+    with building(str(tmp_path), {}):
+        write(tmp_path)
+    assert files_below(tmp_path) == CORPUS_FILES
 
 
 def test_somebody_elses_files_are_not_touched(tmp_path):

@@ -1,6 +1,7 @@
 """Files become a corpus: the same whoever makes it, resumable, nothing half-written."""
 
 import bz2
+import dataclasses
 import errno
 import hashlib
 import importlib.metadata
@@ -17,27 +18,16 @@ import unicodedata
 import pytest
 import sentencepiece
 
-from decoupled.configs.corpora import CorpusSettings, TaskSettings, TextSettings
+from decoupled.configs.corpora import CorpusSettings
 from decoupled.core.errors import UserError
 from decoupled.corpora import corpus_writer, from_files, sources, text_units
 from decoupled.corpora.build import build
 from decoupled.corpora.corpus import Corpus
-from decoupled.corpora.from_files import find_inputs
+from decoupled.corpora.input_files import find_inputs
 from decoupled.corpora.runners import Runner
 from tests.corpora.no_beam import run_without_beam
 
-SETTINGS = CorpusSettings(
-    text=TextSettings(
-        eval_share=0.2,
-        min_characters=5,
-        split_json=True,
-        split_text=False,
-        drop_duplicates=True,
-        part_bytes=500,
-        max_parts=3,
-    ),
-    task=TaskSettings(0.2, 0.3, 5, 1),
-)
+SETTINGS = CorpusSettings(eval_share=0.2, min_characters=5, part_bytes=500, max_parts=3)
 ROOT = pathlib.Path(__file__).parent.parent.parent
 PAGE = (
     "<page><title>{0}</title><ns>0</ns><id>{1}</id><revision><id>{1}</id>"
@@ -280,8 +270,7 @@ def test_the_same_document_in_two_languages_stays(tmp_path):
 
 def test_duplicates_stay_where_asked(tmp_path):
     (tmp_path / "a.txt").write_text("One.\n\nTwo.\n\nOne.\n")
-    changes = {**vars(SETTINGS.text), "drop_duplicates": False}
-    settings = CorpusSettings(TextSettings(**changes), SETTINGS.task)
+    settings = dataclasses.replace(SETTINGS, drop_duplicates=False)
     corpus = make([f"en={tmp_path}/a.txt"], tmp_path / "c", settings=settings)
     kept = sorted(all_documents(corpus, "en"))
     assert kept == [["One."], ["One."], ["Two."]]
@@ -292,8 +281,7 @@ def write_texts(path, numbers):
 
 
 def with_share(share, **changes):
-    changes = {**vars(SETTINGS.text), "eval_share": share, **changes}
-    return CorpusSettings(TextSettings(**changes), SETTINGS.task)
+    return dataclasses.replace(SETTINGS, eval_share=share, **changes)
 
 
 @pytest.mark.parametrize("drop_duplicates", [True, False])
@@ -420,8 +408,7 @@ def test_a_language_without_rows_is_told_and_only_its_own_are_read_again(
     with pytest.raises(UserError, match=told):
         make([mixed], tmp_path / "c", settings=wrong)
     assert [unit.language for unit in read] == ["de", "sw"]
-    changes = {**vars(wrong.text), "language_values": {"de": "deu"}}
-    right = CorpusSettings(TextSettings(**changes), wrong.task)
+    right = dataclasses.replace(wrong, language_values={"de": "deu"})
     corpus = make([mixed], tmp_path / "c", settings=right)
     assert [unit.language for unit in read] == ["de", "sw", "de"]
     assert len(all_documents(corpus, "de")) == 40
@@ -474,8 +461,15 @@ def test_a_full_disk_is_told_and_leaves_nothing_that_looks_complete(
     assert tree(tmp_path / "c") == tree(tmp_path / "whole")
 
 
-@pytest.mark.parametrize("at", ["find_duplicates", "clean_up", "unique_unit"])
-def test_what_a_later_step_left_is_used(inputs, tmp_path, monkeypatch, at):
+@pytest.mark.parametrize(
+    "module, at",
+    [
+        (from_files, "find_duplicates"),
+        (from_files, "unique_unit"),
+        (corpus_writer, "clean_up"),
+    ],
+)
+def test_what_a_later_step_left_is_used(inputs, tmp_path, monkeypatch, module, at):
     (tmp_path / "in/sw.txt").write_text("Habari.\n\nNdiyo.\n\nSawa.\n\nHabari.\n")
     make(inputs, tmp_path / "whole")
 
@@ -483,7 +477,7 @@ def test_what_a_later_step_left_is_used(inputs, tmp_path, monkeypatch, at):
         raise SystemError("killed")
 
     with monkeypatch.context() as patch:
-        patch.setattr(from_files, at, killed)
+        patch.setattr(module, at, killed)
         with pytest.raises(SystemError):
             make(inputs, tmp_path / "c")
     monkeypatch.setattr(text_units, "read_unit", killed)
@@ -499,8 +493,7 @@ def test_other_settings_after_a_kill_are_begun_anew(inputs, tmp_path, monkeypatc
         patch.setattr(from_files, "find_duplicates", killed)
         with pytest.raises(SystemError):
             make(inputs, tmp_path / "c")
-    changes = {**vars(SETTINGS.text), "eval_share": 0.5}
-    settings = CorpusSettings(TextSettings(**changes), SETTINGS.task)
+    settings = with_share(0.5)
     make(inputs, tmp_path / "c", settings=settings)
     make(inputs, tmp_path / "fresh", settings=settings)
     assert tree(tmp_path / "c") == tree(tmp_path / "fresh")

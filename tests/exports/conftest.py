@@ -7,10 +7,10 @@ import subprocess
 import pytest
 
 from decoupled.exports.serving.saved_model import export
-from decoupled.exports.trained_model import open_trained_model
 from tests.exports.models import (
     finetuned_weights,
     model_config,
+    opened,
     pretrained_weights,
     write_model_dir,
 )
@@ -60,7 +60,7 @@ def export_and_move(model_dir, tmp_path_factory, mlm):
         if not moved.exists():
             written = tmp_path_factory.mktemp("exports") / "written"
             export(
-                open_trained_model(model_dir),
+                *opened(model_dir),
                 str(written),
                 sequence_length=16,
                 mlm=mlm,

@@ -11,9 +11,11 @@ import sentencepiece
 import tensorflow as tf
 
 from decoupled.configs import ModelConfig
+from decoupled.exports.served_task import read_task
 from decoupled.exports.serving.encoder import Encoder, MaskedLm
 from decoupled.exports.serving.roots import EncoderRoot
 from decoupled.model.variables import MASKED_LM, classifier, shapes
+from decoupled.runs.saved_run import open_model
 
 VOCABULARY_SIZE = 48
 
@@ -166,3 +168,9 @@ def save_encoder(config, mlm, vocabulary, folder):
     head = MaskedLm(config, weights, encoder) if mlm else None
     root = EncoderRoot(encoder, head, vocabulary.path)
     tf.saved_model.save(root, str(folder), signatures=root.signatures())
+
+
+def opened(folder):
+    """The model of a folder, and its task."""
+    model = open_model(folder)
+    return model, read_task(model)

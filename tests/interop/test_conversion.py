@@ -11,13 +11,11 @@ from safetensors.numpy import load_file
 
 from decoupled.configs import MeshConfig
 from decoupled.core.compat import mtf
-from decoupled.exports.checkpoint_files import CheckpointFile
 from decoupled.exports.interop.from_huggingface import from_huggingface
 from decoupled.exports.interop.huggingface_config import ACTIVATIONS
 from decoupled.exports.interop.to_huggingface import to_huggingface
 from decoupled.exports.serving import encoder as serving
 from decoupled.exports.serving.encoder import Encoder
-from decoupled.exports.trained_model import chosen_prefix
 from decoupled.model import variables as names
 from decoupled.model.dims import make_dims
 from decoupled.model.embeddings import OutputEmbedding
@@ -30,9 +28,9 @@ from decoupled.model.heads import (
 )
 from decoupled.model.layers import Builder
 from decoupled.runs.run_folder import read
-from decoupled.tasks.classification import Classification
+from decoupled.runs.saved_run import open_model
+from decoupled.tasks.classification import Classification, Regression
 from decoupled.tasks.qa import ExtractiveQA
-from decoupled.tasks.regression import Regression
 from decoupled.training.checkpoints import initialize_from
 from decoupled.training.graph import build_step
 from decoupled.training.network import Network, TrainingGraph
@@ -153,7 +151,7 @@ def returned(converted, folder, batch):
     for name in THEIRS:
         ours = str(converted / name)
         target = str(folder / "again" / name)
-        to_huggingface(ours, chosen_prefix(ours, None), target, encoder_only=False)
+        to_huggingface(ours, None, target, encoder_only=False)
     models = {name: {"folder": str(folder / "again" / name)} for name in THEIRS}
     for name in TRAINED:
         models[name]["train"] = vars(OPTIMIZER) | {
@@ -190,7 +188,7 @@ def head_logits(description, build, tensors):
 def our_logits(folder, batch):
     """What the graph of training computes from a folder's checkpoint."""
     description = read(str(folder))
-    weights = CheckpointFile(chosen_prefix(str(folder), None))
+    weights = open_model(str(folder), verify=False).weights
     size, length = batch["input_word_ids"].shape
     dims = make_dims(description.model, size, length)
     positions = np.tile(np.arange(length, dtype=np.int32), [size, 1])
@@ -212,7 +210,7 @@ def test_from_transformers_every_layer_and_the_pooled_vector(
 ):
     expected = load(theirs / f"{name}.npz")
     description = read(str(converted / name))
-    weights = CheckpointFile(chosen_prefix(str(converted / name), None))
+    weights = open_model(str(converted / name), verify=False).weights
     outputs = Encoder(description.model, weights)(
         {key: tf.constant(value) for key, value in batch.items()}
     )
@@ -324,7 +322,7 @@ def ours(folder, vocabulary, batch):
         write_model_dir(
             path, vocabulary.model_bytes, vocabulary.fingerprint, config, arrays, entry
         )
-        to_huggingface(path, chosen_prefix(path, None), target, encoder_only=False)
+        to_huggingface(path, None, target, encoder_only=False)
         models[name] = {"folder": target}
     request = {"models": models, "batch": as_lists(batch)}
     call("run", request, folder / "exported_outputs")
@@ -347,8 +345,8 @@ def test_ours_come_back_bit_by_bit(name, ours, tmp_path):
         str(ours / "exported" / name), str(tmp_path / "again"), None, allowed=[]
     )
     trained = str(ours / "trained" / name)
-    before = CheckpointFile(chosen_prefix(trained, None))
-    after = CheckpointFile(chosen_prefix(str(tmp_path / "again"), None))
+    before = open_model(trained, verify=False).weights
+    after = open_model(str(tmp_path / "again"), verify=False).weights
     assert set(before.shapes) == set(after.shapes)
     for variable in set(before.shapes) - {"global_step"}:
         assert np.array_equal(before[variable], after[variable]), variable
@@ -387,7 +385,7 @@ def our_word_gradients(folder, batch, starts, ends):
         return mtf.gradients([loss], [words.value])
 
     inputs = {name: (value, shapes[name]) for name, value in prepared.items()}
-    weights = CheckpointFile(chosen_prefix(str(folder), None))
+    weights = open_model(str(folder), verify=False).weights
     return run_mesh(build, inputs, weights=weights)[0]
 
 
@@ -460,7 +458,7 @@ def our_losses(folder, batches):
             for name in batches[0]
         }
         lowered = build_step(config, features)
-        prefix = chosen_prefix(str(folder), None)
+        prefix = open_model(str(folder)).weights.path
         report = initialize_from(prefix, config.network.variables)
         assert report.fresh == report.dropped == []
         with tf.control_dependencies([lowered.update]):

@@ -12,7 +12,7 @@ import tensorflow as tf
 from decoupled.core.compat import mtf
 from decoupled.model.encoder import encode
 from decoupled.model.heads import token_logits
-from decoupled.tasks.tagging import TaggingTask
+from decoupled.tasks.presets import TASKS, task_of
 from decoupled.tasks.tagging_files import TaggedSentence
 from tests.helpers import tiny_model
 from tests.interop.reference import NEEDS_TRANSFORMERS, PYTHON
@@ -24,7 +24,7 @@ pytestmark = NEEDS_TRANSFORMERS
 SCRIPT = pathlib.Path(__file__).parent / "token_reference.py"
 LENGTH = 20
 MODEL = tiny_model(vocab_size=150, layer_norm_epsilon=1e-12)
-TASK = TaggingTask("udpos", LENGTH)
+TASK = task_of(TASKS["udpos"], "", LENGTH)
 
 
 def run_reference(folder, weights, features):

@@ -1,29 +1,33 @@
 """gin files build a configuration, or one line says what is wrong and where."""
 
+import dataclasses
 import os
+from typing import ClassVar
 
 import gin
 import pytest
 
 from decoupled import configs
+from decoupled.configs.checks import bound, check_types, configurable
 from decoupled.core.errors import UserError
 from decoupled.launch import gin_files
 
-SAMPLING = configs.SamplingConfig(0.5, None, None, None)
 
+@configurable("example_root")
+@dataclasses.dataclass(frozen=True)
+class Example:
+    DEFAULTS: ClassVar = {"SamplingConfig.alpha": 0.4}
 
-@gin.configurable
-def example_root(*, sampling=gin.REQUIRED, masking=None):
-    return sampling, masking
+    sampling: configs.SamplingConfig = bound(configs.SamplingConfig)
+    phase: configs.PhaseConfig | None = None
+
+    def __post_init__(self):
+        check_types(self)
 
 
 GOOD = """
 ALPHA = 0.5
-example_root.sampling = @SamplingConfig()
 SamplingConfig.alpha = %ALPHA
-SamplingConfig.weights = None
-SamplingConfig.min_epochs = None
-SamplingConfig.max_epochs = None
 """
 
 
@@ -42,7 +46,7 @@ def write(tmp_path, monkeypatch):
 
 
 def configure(files, params=(), prefixes=()):
-    return gin_files.configure(example_root, files, params, prefixes)
+    return gin_files.configure(Example, files, params, prefixes)
 
 
 def message_of(call, *args):
@@ -54,22 +58,47 @@ def message_of(call, *args):
 
 
 def test_files_build_the_dataclasses(write):
-    assert configure([write(GOOD)]) == (SAMPLING, None)
+    assert configure([write(GOOD)]) == Example(configs.SamplingConfig(alpha=0.5))
+
+
+def test_a_command_may_have_another_default_than_the_class(write):
+    assert configs.SamplingConfig().alpha == 0.5
+    assert configure([]).sampling.alpha == 0.4
+    assert "SamplingConfig.alpha = 0.4\n" in gin_files.used_text()
 
 
 def test_later_files_win_and_single_bindings_win_over_files(write):
     files = [write(GOOD), write("ALPHA = 0.25", "b.gin")]
-    assert configure(files)[0].alpha == 0.25
-    assert configure(files, ["ALPHA = 0.75", "ALPHA = 1.0"])[0].alpha == 1.0
+    assert configure(files).sampling.alpha == 0.25
+    assert configure(files, ["ALPHA = 0.75", "ALPHA = 1.0"]).sampling.alpha == 1.0
 
 
-def test_configure_forgets_the_bindings_before(write):
+def test_bindings_hold_for_their_configuration_alone(write):
     configure([write(GOOD)])
-    assert "needs sampling" in message_of(configure, [])
+    assert gin.config_str() == ""
+    assert configure([]).sampling.alpha == 0.4
+    assert configs.PretrainConfig().sampling.alpha == 0.5
+
+
+def test_defaults_follow_the_scope_of_what_holds_them(write):
+    params = [
+        "example_root.phase = @first/PhaseConfig()",
+        "first/PhaseConfig.steps = 3",
+        "PhaseConfig.batch_size = 2",
+        "first/SamplingConfig.alpha = 0.1",
+        "MaskingConfig.max_predictions = 9",
+    ]
+    config = configure([], params)
+    alphas = [part.sampling.alpha for part in (config, config.phase)]
+    assert alphas == [0.4, 0.1]
+    assert config.phase.masking.max_predictions == 9
+    text = write(gin_files.used_text(), "again.gin")
+    assert configure([text]) == config
 
 
 def test_a_macro_whose_only_use_is_overridden_is_no_mistake(write):
-    assert configure([write(GOOD)], ["SamplingConfig.alpha = 0.1"])[0].alpha == 0.1
+    config = configure([write(GOOD)], ["SamplingConfig.alpha = 0.1"])
+    assert config.sampling.alpha == 0.1
 
 
 def test_used_text_builds_the_same_configuration(write):
@@ -81,13 +110,13 @@ def test_includes_are_read_in_their_place(write):
     write(GOOD, "deep/base.gin")
     before = write("ALPHA = 0.1\ninclude 'deep/base.gin'  # with a remark\n", "a.gin")
     after = write('include "deep/base.gin"\nALPHA = 0.1\n', "b.gin")
-    assert configure([before])[0].alpha == 0.5
-    assert configure([after])[0].alpha == 0.1
+    assert configure([before]).sampling.alpha == 0.5
+    assert configure([after]).sampling.alpha == 0.1
 
 
 def test_blocks_are_read(write):
     block = "SamplingConfig:\n  alpha = 1\n  weights = {'en': 0.5}\n"
-    sampling = configure([write(GOOD), write(block, "block.gin")])[0]
+    sampling = configure([write(GOOD), write(block, "block.gin")]).sampling
     assert (sampling.alpha, sampling.weights) == (1, {"en": 0.5})
 
 
@@ -97,19 +126,33 @@ def test_files_are_found_here_then_below_prefixes_then_in_the_package(write):
     write(GOOD, "prefix/other.gin")
     assert gin_files.find_file(here, ["prefix"]) == "good.gin"
     assert gin_files.find_file("other.gin", ["prefix"]) == "prefix/other.gin"
-    packaged = gin_files.find_file("runs/pretrain.gin")
-    assert packaged == os.path.join(gin_files.packaged_folder(), "runs", "pretrain.gin")
+    packaged = gin_files.find_file("tasks/qa.gin")
+    assert packaged == os.path.join(gin_files.packaged_folder(), "tasks", "qa.gin")
 
 
 def test_a_folder_named_like_that_of_the_file_is_no_obstacle(write):
     write("", "runs/notes.txt")
-    assert os.path.isabs(gin_files.find_file("runs/pretrain.gin"))
+    assert os.path.isabs(gin_files.find_file("runs/demo_pretrain.gin"))
 
 
 def test_a_missing_file_is_told_with_the_search_path_and_near_names(write):
-    message = message_of(configure, ["runs/pretran.gin"], [], ["/p"])
-    assert message.startswith("runs/pretran.gin: no such gin file in ., /p, /")
-    assert "did you mean runs/pretrain.gin" in message
+    message = message_of(configure, ["runs/demo_pretran.gin"], [], ["/p"])
+    assert message.startswith("runs/demo_pretran.gin: no such gin file in ., /p, /")
+    assert "did you mean runs/demo_pretrain.gin" in message
+
+
+@pytest.mark.parametrize(
+    "name, advice",
+    [
+        ("models/base.gin", "leave it out"),
+        ("runs/pretrain.gin", "leave it out"),
+        ("runs/analyze_neighbours.gin", "leave it out"),
+    ],
+)
+def test_a_file_that_is_gone_is_refused_with_what_to_give_now(write, name, advice):
+    message = message_of(configure, [write(f"include {name!r}", "a.gin")])
+    assert message.startswith(f"a.gin:1: {name}: is gone (CHANGELOG.md); ")
+    assert advice in message
 
 
 def test_an_absolute_path_is_searched_nowhere_else(tmp_path):
@@ -141,7 +184,7 @@ def test_files_that_include_each_other_are_refused(write):
             "a.gin:2: SamplingConfig has no parameter 'alpa'; ",
         ),
         ("example_root.x = 1", "a.gin:2: example_root has no parameter 'x'; Known: "),
-        ("example_root.masking = @Mask()", "a.gin:2: no configurable named 'Mask'; "),
+        ("example_root.phase = @Mask()", "a.gin:2: no configurable named 'Mask'; "),
         ("X == 2", "a.gin:2: Couldn't parse statement"),
         ("X = [1,", "a.gin:"),
         ("X = 'a", "a.gin:2: "),
@@ -191,9 +234,9 @@ def test_a_word_without_quotes_is_told(write, word):
 
 
 def test_a_setting_of_the_runs_of_a_sweep_is_told_where_it_belongs():
-    files = ["runs/sweep.gin", "sweeps/mini.gin", "sweeps/table4.gin"]
+    files = ["sweeps/mini.gin", "sweeps/table4.gin"]
     params = ["ScheduleConfig.train_steps = 3"]
-    message = message_of(gin_files.configure, configs.sweep, files, params)
+    message = message_of(gin_files.configure, configs.SweepRoot, files, params)
     assert message == (
         "gin: ScheduleConfig.train_steps: set, but sweep has no such setting; the "
         "runs of a sweep take theirs from SweepConfig.pretraining and "
@@ -236,8 +279,12 @@ def test_known_names_are_listed(write):
         ("MaskingConfig.masking_rate = 0.1", "gin: MaskingConfig.masking_rate: set, "),
         (
             "example_root.sampling = @SamplingConfig",
-            "gin: example_root.sampling = @SamplingConfig names a class; write "
-            "@SamplingConfig()",
+            "--gin_param='example_root.sampling = @SamplingConfig': @SamplingConfig "
+            "names a class; write @SamplingConfig()",
+        ),
+        (
+            "example_root.sampling = 0.5",
+            "example_root.sampling: 0.5 is not of type SamplingConfig",
         ),
     ],
 )
@@ -246,12 +293,8 @@ def test_mistakes_in_a_single_binding_name_it(write, param, message):
 
 
 def test_missing_values_are_named():
-    message = message_of(configure, [])
-    assert message.startswith("gin: example_root needs sampling; give a --gin_file")
-    message = message_of(configure, [], ["example_root.sampling = @MaskingConfig()"])
-    assert message.startswith(
-        "gin: MaskingConfig needs sequence_length, max_predictions"
-    )
+    message = message_of(configure, [], ["example_root.phase = @PhaseConfig()"])
+    assert message.startswith("gin: PhaseConfig needs steps, batch_size; give a --gin_")
 
 
 def test_a_file_that_is_not_utf8_is_named(write, tmp_path):
@@ -259,11 +302,13 @@ def test_a_file_that_is_not_utf8_is_named(write, tmp_path):
     assert message_of(configure, ["a.gin"]).startswith("a.gin: not UTF-8 at byte 0")
 
 
-@gin.configurable
-def defective_root():
-    raise TypeError("unsupported operand")
+@configurable()
+@dataclasses.dataclass
+class Defective:
+    def __post_init__(self):
+        raise TypeError("unsupported operand")
 
 
 def test_a_defect_in_a_root_keeps_its_own_exception():
     with pytest.raises(TypeError, match="unsupported operand"):
-        gin_files.configure(defective_root, [], [])
+        gin_files.configure(Defective, [], [])

@@ -1,5 +1,6 @@
 """No text that reaches gin runs code, however its statements are written."""
 
+import dataclasses
 import random
 import sys
 
@@ -7,6 +8,7 @@ import gin
 import pytest
 
 from decoupled import configs
+from decoupled.configs.checks import bound, configurable
 from decoupled.core.errors import UserError
 from decoupled.launch import gin_files
 
@@ -100,9 +102,10 @@ NEARLY_INCLUDES = [
 ]
 
 
-@gin.configurable
-def reader_root(*, sampling=gin.REQUIRED):
-    return sampling
+@configurable("reader_root")
+@dataclasses.dataclass(frozen=True)
+class ReaderRoot:
+    sampling: configs.SamplingConfig = bound(configs.SamplingConfig)
 
 
 def function_of_a_library():
@@ -117,9 +120,6 @@ gin.register(function_of_a_library, module="library")
 GOOD = """
 reader_root.sampling = @SamplingConfig()
 SamplingConfig.alpha = 0.5
-SamplingConfig.weights = None
-SamplingConfig.min_epochs = None
-SamplingConfig.max_epochs = None
 """
 
 
@@ -144,7 +144,7 @@ def ran(tmp_path, monkeypatch):
 
 
 def configure(files=(), params=()):
-    return gin_files.configure(reader_root, files, params)
+    return gin_files.configure(ReaderRoot, files, params).sampling
 
 
 def mistake(files=(), params=()):
@@ -238,7 +238,7 @@ def test_a_single_binding_may_span_lines(tmp_path):
 )
 def test_a_value_names_only_what_this_package_defines(value, name, tmp_path):
     path = write(tmp_path / "a.gin", f"{GOOD}SamplingConfig.alpha = {value}\n")
-    assert f"a.gin:7: no configurable named {name!r}" in mistake([path])
+    assert f"a.gin:4: no configurable named {name!r}" in mistake([path])
 
 
 @pytest.mark.parametrize(
@@ -246,7 +246,7 @@ def test_a_value_names_only_what_this_package_defines(value, name, tmp_path):
     [
         ("library.function_of_a_library.x = 1", "library.function_of_a_library"),
         ("function_of_a_library:\n  x = 1", "function_of_a_library"),
-        ("a/gin.singleton.constructor = @SamplingConfig", "gin.singleton"),
+        ("a/gin.singleton.constructor = @SamplingConfig()", "gin.singleton"),
         ("gin.macro.value = 1", "gin.macro"),
         ("gin.macro:\n  value = 1", "gin.macro"),
     ],
@@ -291,7 +291,7 @@ def test_any_number_of_files_can_be_given_on_the_command_line(tmp_path):
 @pytest.mark.parametrize("mark", ["", "\ufeff"])
 def test_editors_may_write_a_mark_and_line_ends_of_their_own(mark, line_end, tmp_path):
     path = write(tmp_path / "a.gin", mark + GOOD.replace("\n", line_end))
-    assert configure([path]) == configs.SamplingConfig(0.5, None, None, None)
+    assert configure([path]) == configs.SamplingConfig()
 
 
 PIECES = [

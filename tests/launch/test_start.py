@@ -12,9 +12,11 @@ COMMAND = '''
 Example:
   decoupled command --count=3
 """
+import dataclasses
 import sys
-import gin
 from absl import flags
+from decoupled.configs import SamplingConfig
+from decoupled.configs.checks import bound, configurable
 from decoupled.launch import start
 from decoupled.core import endings
 from decoupled.core.errors import Interrupted, UserError
@@ -30,9 +32,11 @@ def define_flags():
     ends += ["paths", "lost"]
     flags.DEFINE_enum("end", "well", ends, "How it ends.")
 
-@gin.configurable
-def command(*, sampling=gin.REQUIRED):
-    return sampling
+@configurable()
+@dataclasses.dataclass(frozen=True)
+class command:
+    size: int
+    sampling: SamplingConfig = bound(SamplingConfig)
 
 def main():
     end = flags.FLAGS.end
@@ -57,7 +61,7 @@ def main():
             files.write_text(os.path.join(files.make_folder(folder), name), "text")
         shutil.rmtree(folder)
         return
-    print(start.parse_gin(command, None))
+    print(start.parse_gin(command).sampling)
     if flags.FLAGS.folder:
         start.save_start(flags.FLAGS.folder)
     if end == "late_ctrl_c":
@@ -70,11 +74,8 @@ if __name__ == "__main__":
     endings.end(lambda: start.run(sys.modules[__name__]))
 '''
 GOOD = """
-command.sampling = @SamplingConfig()
+command.size = 3
 SamplingConfig.alpha = 0.5
-SamplingConfig.weights = None
-SamplingConfig.min_epochs = None
-SamplingConfig.max_epochs = None
 """
 
 
@@ -117,7 +118,7 @@ def test_help_teaches_the_command_and_lists_its_own_flags_only(run):
         (["--end=badly"], "flag --end=badly: value should be one of <well|user|"),
         (["x"], "'x' belongs to no flag; write --flag=value (--help lists them)"),
         (["--end=user"], "corpus: is empty; build it again"),
-        ([], "gin: command needs sampling; give a --gin_file that sets them or"),
+        ([], "gin: command needs size; give a --gin_file that sets them or"),
         (["--gin_file=no.gin"], "no.gin: no such gin file in ., "),
         (["--gin_param=x.y=1"], "--gin_param='x.y=1': no configurable named 'x'"),
         (
@@ -137,11 +138,11 @@ def test_mistakes_end_in_one_line_and_exit_code_2(run, arguments, message):
 @pytest.fixture
 def run_with_required_flags(run, tmp_path):
     text = COMMAND.replace(
-        "@gin.configurable",
+        "@configurable()",
         """    flags.mark_flag_as_required("folder")
     flags.DEFINE_multi_string("other", None, "Also needed.", required=True)
 
-@gin.configurable""",
+@configurable()""",
     )
     (tmp_path / "command.py").write_text(text)
     return run
@@ -322,7 +323,7 @@ def test_it_is_known_which_flags_are_paths():
         *("corpus_dir", "data_dir", "document", "export_dir", "feature_dir"),
         *("finetuned_dir", "gin_file", "gin_location_prefix", "hf_dir"),
         *("init_checkpoint", "input", "json", "label_folder", "layouts"),
-        *("model_dir", "new_model_dir", "output", "output_dir", "pairs"),
+        *("model_dir", "new_model_dir", "output", "output_dir"),
         *("prediction_folder", "records_dir", "sentences", "source", "sweep_dir"),
         *("target", "texts", "vocabulary", "word_pairs", "work_dir"),
     ]

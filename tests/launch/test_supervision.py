@@ -13,7 +13,7 @@ import pytest
 from decoupled.core import files
 from decoupled.core.errors import Interrupted, Terminated, UserError
 from decoupled.launch.supervision import (
-    Member,
+    HostProcess,
     Step,
     free_addresses,
     gpu_shares,
@@ -104,7 +104,7 @@ def run(starts, max_restarts=3):
 
 def start(driver, *workers):
     named = {f"worker {n}": words for n, words in enumerate(workers, start=1)}
-    return [Member(*each, {}) for each in {**named, "driver": driver}.items()]
+    return [HostProcess(*each, {}) for each in {**named, "driver": driver}.items()]
 
 
 @pytest.mark.parametrize("code", [0, 1, 2, 143])
@@ -142,7 +142,7 @@ def test_a_driver_that_lost_its_worker_or_was_killed_is_restarted():
 def test_it_gives_up_also_where_the_driver_is_on_another_host(tmp_path):
     path = tmp_path / "starts"
     worker = python(f"open({str(path)!r}, 'a').write('x')")
-    starts = [[Member("worker 1", worker, {})]] * 3
+    starts = [[HostProcess("worker 1", worker, {})]] * 3
     assert run(starts, max_restarts=1) == (
         75,
         [
@@ -253,8 +253,8 @@ def test_each_process_sees_its_own_gpus(tmp_path, monkeypatch):
     waits = f"while not os.path.exists({str(tmp_path / 'worker')!r}): time.sleep(0.01)"
     driver = python(f"import os, time\n{waits}\n{writes('driver')}")
     worker = python(f"{writes('worker')}; time.sleep(60)")
-    starts = [Member("worker 1", worker, {VISIBLE: "8"})]
-    starts.append(Member("driver", driver, {VISIBLE: "7"}))
+    starts = [HostProcess("worker 1", worker, {VISIBLE: "8"})]
+    starts.append(HostProcess("driver", driver, {VISIBLE: "7"}))
     assert run([starts])[0] == 0
     assert (tmp_path / "driver").read_text() == "7"
     assert (tmp_path / "worker").read_text() == "8"

@@ -21,13 +21,9 @@ def make_run(**training):
         model=tiny_model(),
         mesh=MeshConfig("all:32", "", "bfloat16", "gather", "float32", 128),
         masking=MASKING,
-        sampling=None,
         optimizer=adamw(),
         schedule=schedule(),
         training=tiny_training(**{"batch_size": 64, **training}),
-        cluster=None,
-        whole_words=False,
-        eval_masking_rate=0.15,
     )
 
 

@@ -18,9 +18,8 @@ from decoupled.planning import hlo
 from decoupled.planning.hardware import parse_topology
 from decoupled.planning.hlo import build_step_graph
 from decoupled.planning.program import feature_specs
-from decoupled.tasks.classification import Classification
+from decoupled.tasks.classification import Classification, Regression
 from decoupled.tasks.qa import ExtractiveQA
-from decoupled.tasks.regression import Regression
 from decoupled.tasks.tagging import Tagging
 from decoupled.training.graph import build_predictions
 from decoupled.training.mesh import Placement
@@ -142,7 +141,7 @@ def shipped_mesh(layout):
     """A layout of gin/layouts on eight cores."""
     files = [plan.DEFAULTS, "models/demo_decoupled.gin", f"layouts/{layout}.gin"]
     size = ["ModelConfig.vocab_size = 48"]
-    mesh = gin_files.configure(plan.plan, files, size).run.mesh
+    mesh = gin_files.configure(plan.PlanSettings, files, size).run.mesh
     return dataclasses.replace(
         mesh, mesh_shape=LAYOUTS[layout], activation_dtype="float32"
     )

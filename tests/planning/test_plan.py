@@ -53,13 +53,9 @@ def make_run(mesh, **changes):
         model=tiny_model(num_layers=1),
         mesh=mesh,
         masking=MASKING,
-        sampling=None,
         optimizer=adamw(),
         schedule=schedule(),
         training=tiny_training(batch_size=16),
-        cluster=None,
-        whole_words=False,
-        eval_masking_rate=0.15,
     )
     return PretrainConfig(**{**fields, **changes})
 

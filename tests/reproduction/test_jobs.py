@@ -64,7 +64,7 @@ def test_pretraining_says_all_that_it_depends_on(jobs, folders):
 def test_rows_have_learning_rates_of_their_own(root, folders):
     rates = {**root.study.learning_rates, "e_small": 1e-3}
     study = dataclasses.replace(root.study, learning_rates=rates)
-    maker = StudyJobs(root._replace(study=study), folders, "float32")
+    maker = StudyJobs(dataclasses.replace(root, study=study), folders, "float32")
     given = {
         job.name: [one for one in job.arguments if ".learning_rate = " in one]
         for job in maker.of_seed(0)
@@ -158,4 +158,4 @@ def test_a_size_that_cannot_be(root):
         sized(root, 0)
     sweep = dataclasses.replace(root.sweep, pretraining=())
     with pytest.raises(UserError, match="no ScheduleConfig.train_steps"):
-        sized(root._replace(sweep=sweep), 2)
+        sized(dataclasses.replace(root, sweep=sweep), 2)

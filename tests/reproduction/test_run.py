@@ -133,7 +133,8 @@ def test_settings_of_all_jobs_are_checked_before_the_first(root, folders):
 
     wrong = ("FinetuningConfig.num_epochs = 0",)
     sweep = dataclasses.replace(root.sweep, finetuning=wrong)
-    jobs = StudyJobs(sized(root._replace(sweep=sweep), 1), folders, "f").of_seed(0)
+    root = sized(dataclasses.replace(root, sweep=sweep), 1)
+    jobs = StudyJobs(root, folders, "f").of_seed(0)
     with pytest.raises(UserError, match=r"MeshConfig.activation_dtype: .*'f'"):
         run.check(jobs, folders.runs)
     tuned = [job for job in jobs if job.kind == "finetune"]

@@ -9,12 +9,11 @@ import pytest
 from decoupled.analyses.models import open_models
 from decoupled.core.compat import tf
 from decoupled.core.errors import UserError
-from decoupled.exports.trained_model import chosen_prefix, open_trained_model
 from decoupled.runs import saved_run
 from decoupled.runs.saved_run import (
     Scores,
     keep_checkpoint,
-    open_run,
+    open_model,
     read_folder,
     read_scores,
     selected_checkpoint,
@@ -40,8 +39,8 @@ def keep_older(run):
 
 def test_a_folder_or_a_prefix_of_a_run(run, vocabulary):
     for path in (run, f"{run}/", f"{run}/model.ckpt-7"):
-        opened = open_run(path)
-        assert (opened.folder, opened.prefix) == (run, f"{run}/model.ckpt-7")
+        opened = open_model(path)
+        assert (opened.folder, opened.weights.path) == (run, f"{run}/model.ckpt-7")
         assert opened.description.task["name"] == "xnli"
         assert opened.vocabulary.fingerprint == vocabulary.fingerprint
 
@@ -49,12 +48,10 @@ def test_a_folder_or_a_prefix_of_a_run(run, vocabulary):
 def test_the_best_checkpoint_counts_for_everyone(run):
     best = keep_older(run)
     for path in (run, f"{run}/best", best):
-        opened = open_run(path)
-        assert (opened.folder, opened.prefix) == (run, best)
-    assert open_run(f"{run}/model.ckpt-7").prefix == f"{run}/model.ckpt-7"
-    assert open_trained_model(run).weights.path == best
-    assert chosen_prefix(run, None) == best
-    assert open_models([str(run)])[0].weights.path == best
+        opened = open_model(path)
+        assert (opened.folder, opened.weights.path) == (run, best)
+    assert open_model(f"{run}/model.ckpt-7").weights.path == f"{run}/model.ckpt-7"
+    assert open_model(run, verify=False).weights.path == best
     assert [model.weights.path for model in open_models([run])] == [best]
 
 
@@ -68,21 +65,21 @@ def refusal(function, path):
 def test_a_run_may_be_called_best(vocabulary, tmp_path):
     folder = write_finetuned_run(tmp_path / "best", vocabulary)
     for path in (folder, f"{folder}/model.ckpt-7"):
-        assert open_run(path).folder == folder
+        assert open_model(path).folder == folder
 
 
 def test_what_is_no_run_is_called_so(tmp_path):
     told = (
         f"{tmp_path}: no config.json; is it a folder that pretrain or finetune wrote?"
     )
-    assert refusal(open_run, str(tmp_path)) == told
+    assert refusal(open_model, str(tmp_path)) == told
     missing = f"{tmp_path}/model.ckpt-1"
-    assert refusal(open_run, missing).startswith(f"{missing}: no such checkpoint")
+    assert refusal(open_model, missing).startswith(f"{missing}: no such checkpoint")
 
 
 def test_a_run_without_checkpoints_is_refused(run):
     (pathlib.Path(run) / "checkpoint").unlink()
-    assert refusal(open_run, run).startswith(f"{run}: no complete checkpoint")
+    assert refusal(open_model, run).startswith(f"{run}: no complete checkpoint")
 
 
 def change_config(run, change):
@@ -98,7 +95,7 @@ def test_the_vocabulary_must_be_the_models_own(run, vocabulary):
         f"{run}/sentencepiece.model: is not the vocabulary that the model was trained "
         f"with (fingerprint {vocabulary.fingerprint}, config.json says {'ab' * 32})"
     )
-    assert refusal(read_folder, run) == refusal(open_run, run) == told
+    assert refusal(read_folder, run) == refusal(open_model, run) == told
 
 
 def test_every_piece_must_have_its_row(run):

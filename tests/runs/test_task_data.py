@@ -17,28 +17,26 @@ class Numbers:
     training_languages = ("en",)
     graph_features = ("input_word_ids",)
 
-    def __init__(self, window=4):
-        self.window = window
+    def __init__(self, data_dir, window=4):
+        self.data_dir, self.window = str(data_dir), window
         self.asked = []
         self.limit = None
 
-    def languages(self, data_dir, split):
+    def languages(self, split):
         return ["sw"] if split == "test" else ["en", "sw"]
 
-    def path(self, data_dir, split, language):
-        return f"{data_dir}/{split}-{language}.txt"
+    def paths(self, split, language):
+        return [f"{self.data_dir}/{split}-{language}.txt"]
 
-    def paths(self, data_dir, split, language):
-        return [self.path(data_dir, split, language)]
-
-    def read(self, data_dir, split, language):
-        path = self.path(data_dir, split, language)
+    def read(self, split, language):
+        [path] = self.paths(split, language)
         try:
             with open(path, encoding="utf-8") as handle:
                 return [int(word) for word in handle.read().split()]
         except (OSError, ValueError) as error:
             raise UserError(f"{path}: no numbers") from error
 
+    @property
     def answer_limit(self):
         return None if self.limit is None else f"{self.limit} units"
 
@@ -66,7 +64,7 @@ def folder(tmp_path, monkeypatch):
 
 def make(folder, task=None, fingerprint="abc"):
     vocabulary = SimpleNamespace(fingerprint=fingerprint, size=9)
-    return TaskData(task or Numbers(), str(folder), vocabulary, f"{folder}/cache")
+    return TaskData(task or Numbers(folder), vocabulary, f"{folder}/cache")
 
 
 def features(data):
@@ -99,7 +97,7 @@ def test_other_inputs_have_other_features(folder, changed):
         (folder / "dev-en.txt").write_text("1 2 1 3 2")
     data = make(
         folder,
-        Numbers(window=5 if changed == "length" else 4),
+        Numbers(folder, window=5 if changed == "length" else 4),
         "other" if changed == "vocabulary" else "abc",
     )
     features(data)
@@ -109,7 +107,7 @@ def test_other_inputs_have_other_features(folder, changed):
 def test_checkpoints_can_be_compared_where_there_is_english_dev(folder):
     data = make(folder)
     assert data.has_source_dev()
-    data.task.languages = lambda data_dir, split: ["sw"]
+    data.task.languages = lambda split: ["sw"]
     assert not data.has_source_dev()
 
 
@@ -155,8 +153,8 @@ def test_a_check_says_which_right_answers_are_too_long(folder, capsys):
 def test_a_task_without_dev_and_test_files_is_refused(folder):
     data = make(folder)
     assert data.files_to_answer() == FILES
-    only_dev = TaskData(data.task, str(folder), None, "", ["dev"])
+    only_dev = TaskData(data.task, None, "", ["dev"])
     assert only_dev.files_to_answer() == [f for f in FILES if f[0] == "dev"]
-    data.task.languages = lambda data_dir, split: []
+    data.task.languages = lambda split: []
     with pytest.raises(UserError, match="numbers: holds no dev or test file of numb"):
         data.files_to_answer()

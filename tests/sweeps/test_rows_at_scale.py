@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from decoupled.configs import ScaleConfig, sweep_row
+from decoupled.configs import ModelConfig, ScaleConfig
 from decoupled.core.errors import UserError
 from decoupled.launch import gin_files
 from decoupled.model.parameters import ROWS
@@ -14,7 +14,7 @@ MINI = ScaleConfig(width_divisor=8, head_size_divisor=4, depth_divisor=4)
 
 
 def shipped(name):
-    return gin_files.configure(sweep_row, ["runs/sweep_row.gin", name], [])
+    return gin_files.configure(ModelConfig, [name], [])
 
 
 def test_the_largest_output_embedding_in_small():
@@ -61,5 +61,5 @@ def test_a_width_that_cannot_be_divided_is_named():
 
 def test_bindings_make_the_same_model():
     mini = scaled_model(shipped("models/coupled.gin"), MINI, 77)
-    files = ["runs/sweep_row.gin", "models/coupled.gin"]
-    assert gin_files.configure(sweep_row, files, model_bindings(mini)) == mini
+    files = ["models/coupled.gin"]
+    assert gin_files.configure(ModelConfig, files, model_bindings(mini)) == mini

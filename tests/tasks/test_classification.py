@@ -4,19 +4,13 @@ import numpy as np
 import pytest
 
 from decoupled.core.errors import UserError
-from decoupled.tasks.classification import (
-    LABELS,
-    Answer,
-    CorpusTask,
-    SequenceClassificationTask,
-    pack_texts,
-    truncate,
-)
-from decoupled.tasks.classification_files import LabelledTexts
+from decoupled.tasks.classification import Answer, pack_texts, truncate
+from decoupled.tasks.presets import TASKS, task_of
+from decoupled.tasks.text_files import LabelledTexts
 from decoupled.xtreme.files import LanguageFile
 from decoupled.xtreme.labels import read_predictions
 
-XNLI = SequenceClassificationTask("xnli", LABELS["xnli"], 8)
+XNLI = task_of(TASKS["xnli"], "", 8)
 EXAMPLES = [
     LabelledTexts(("ab", "c"), "neutral"),
     LabelledTexts(("d", "e"), "contradiction"),
@@ -35,17 +29,19 @@ def data(tmp_path):
 
 
 def test_languages_of_xtreme_come_first_and_english_before_them(data):
-    assert XNLI.languages(str(data), "test") == ["en", "ar", "sw", "xx"]
-    assert XNLI.languages(str(data), "dev") == []
-    assert XNLI.languages(str(data / "nowhere"), "test") == []
+    xnli = task_of(TASKS["xnli"], str(data), 8)
+    assert xnli.languages("test") == ["en", "ar", "sw", "xx"]
+    assert xnli.languages("dev") == []
+    assert task_of(TASKS["xnli"], str(data / "nowhere"), 8).languages("test") == []
 
 
 def test_reads_labelled_training_and_unlabelled_test_files(data):
-    assert XNLI.read(str(data), "train", "en") == [(("a", "b"), "neutral")]
-    assert XNLI.read(str(data), "test", "sw") == [(("a", "b"), None)]
+    xnli = task_of(TASKS["xnli"], str(data), 8)
+    assert xnli.read("train", "en") == [(("a", "b"), "neutral")]
+    assert xnli.read("test", "sw") == [(("a", "b"), None)]
     (data / "xnli" / "dev-en.tsv").write_text("a\tb\n")
-    with pytest.raises(UserError, match=r"dev-en\.tsv:1 \(language en\): no label"):
-        XNLI.read(str(data), "dev", "en")
+    with pytest.raises(UserError, match=r"dev-en\.tsv:1: column 3: is missing"):
+        xnli.read("dev", "en")
 
 
 def test_a_missing_file_says_which_and_how_to_get_it(data):
@@ -53,7 +49,7 @@ def test_a_missing_file_says_which_and_how_to_get_it(data):
         r"xnli/dev-th\.tsv: missing; xnli needs its dev file of language 'th': .*XNLI"
     )
     with pytest.raises(UserError, match=told) as caught:
-        XNLI.read(str(data), "dev", "th")
+        task_of(TASKS["xnli"], str(data), 8).read("dev", "th")
     assert "scripts/download_data.sh" in str(caught.value)
 
 
@@ -84,9 +80,12 @@ def test_scores_are_percentages_of_labelled_examples():
 
 
 def test_the_trivial_answer_is_the_majority_of_training():
-    assert XNLI.trivial_answers(EXAMPLES, EXAMPLES[:2]) == [("neutral", 2 / 3)] * 2
+    task = task_of(TASKS["xnli"], "", 8)
+    task.training = EXAMPLES
+    assert task.trivial_answers(EXAMPLES[:2]) == [("neutral", 2 / 3)] * 2
     # Of equally frequent labels the first.
-    assert XNLI.trivial_answers(EXAMPLES[:2], EXAMPLES[:1])[0].label == "contradiction"
+    task.training = EXAMPLES[:2]
+    assert task.trivial_answers(EXAMPLES[:1])[0].label == "contradiction"
 
 
 def test_predictions_are_what_the_scoring_command_reads(tmp_path):
@@ -102,7 +101,7 @@ def test_predictions_are_what_the_scoring_command_reads(tmp_path):
 
 def test_a_row_must_hold_a_pair():
     with pytest.raises(UserError, match="max_sequence_length: 4 leaves no room"):
-        SequenceClassificationTask("pawsx", LABELS["pawsx"], 4)
+        task_of(TASKS["pawsx"], "", 4)
 
 
 def test_settings_tell_what_features_depend_on():
@@ -117,16 +116,16 @@ def test_tasks_of_a_corpus_take_labels_and_languages_from_the_folder(name, tmp_p
     (folder / "labels.txt").write_text("admin\ncore\n")
     (folder / "dev-sw.tsv").write_text("neno\tcore\n")
     (folder / "dev-ast.tsv").write_text("pallabra\tadmin\n")
-    task = CorpusTask(name, str(tmp_path), 8)
+    task = task_of(TASKS[name], str(tmp_path), 8)
     assert task.labels == ["admin", "core"]
-    assert task.languages(str(tmp_path), "dev") == ["ast", "sw"]
-    assert task.read(str(tmp_path), "dev", "sw") == [(("neno",), "core")]
+    assert task.languages("dev") == ["ast", "sw"]
+    assert task.read("dev", "sw") == [(("neno",), "core")]
     path = str(tmp_path / "dev-sw.tsv")
     task.write(path, [], [Answer("core", 0.25)])
     with open(path, encoding="utf-8") as handle:
         assert handle.read() == "core\t0.250000\n"
     with pytest.raises(UserError, match="train-en.tsv: missing.*build_corpus"):
-        task.read(str(tmp_path), "train", "en")
+        task.read("train", "en")
 
 
 class Letters:

@@ -1,5 +1,6 @@
 """Tasks of one's own: descriptions, files of all forms, mistakes in them, scores."""
 
+import ast
 import csv
 import dataclasses
 import io
@@ -14,10 +15,9 @@ from decoupled.configs import FinetuningConfig, QuestionAnsweringConfig
 from decoupled.configs.finetuning import OwnTaskConfig
 from decoupled.core.errors import UserError
 from decoupled.core.tab_separated import read_rows
+from decoupled.tasks import description
 from decoupled.tasks.classification import Answer
-from decoupled.tasks.own import SIB200, make_own_task
-from decoupled.tasks.own_files import find_languages
-from decoupled.tasks.registry import OWN, make_task
+from decoupled.tasks.presets import OWN, TASKS, make_task, task_of
 
 TEXTS = OwnTaskConfig(
     name="reviews",
@@ -61,11 +61,11 @@ def write(folder, **contents):
 
 
 def make(config, folder):
-    return make_own_task(config, folder, 64, QUESTIONS)
+    return task_of(description.described(config), folder, 64, QUESTIONS)
 
 
 def read(config, folder, split="train", language="en"):
-    return make(config, str(folder)).read(str(folder), split, language)
+    return make(config, str(folder)).read(split, language)
 
 
 def test_a_table_with_a_header(tmp_path):
@@ -73,13 +73,13 @@ def test_a_table_with_a_header(tmp_path):
     task = make(TEXTS, folder)
     assert (task.name, task.kind) == ("reviews", "classification")
     assert task.labels == ["bad", "good"]
-    assert task.read(folder, "train", "en") == [
+    assert task.read("train", "en") == [
         (("I liked it.",), "good"),
         (("I did not.",), "bad"),
     ]
     # Test files may lack labels.
-    assert task.read(folder, "test", "de") == [(("Schön!",), None)]
-    assert task.languages(folder, "test") == ["de"]
+    assert task.read("test", "de") == [(("Schön!",), None)]
+    assert task.languages("test") == ["de"]
 
 
 def test_pairs_in_a_table_without_a_header(tmp_path):
@@ -119,18 +119,19 @@ def test_a_file_that_holds_all_splits(tmp_path):
         label="intent",
     )
     task = make(config, folder)
-    assert task.read(folder, "dev", "en-US") == [
+    assert task.read("dev", "en-US") == [
         (("validation 0",), "i0"),
         (("validation 1",), "i1"),
     ]
-    with pytest.raises(UserError, match=r"en-US\.jsonl: holds no example of test"):
-        task.read(folder, "test", "en-US")
+    with pytest.raises(UserError, match=r"en-US\.jsonl: missing; .* its test file"):
+        task.read("test", "en-US")
     # A language may have rows of the test alone.
     row = {"partition": "test", "utt": "jaribio", "intent": "i1"}
     write(tmp_path, sw_KE_jsonl=json.dumps(row))
-    assert task.languages(folder, "dev") == ["en-US"]
-    assert task.languages(folder, "test") == ["sw-KE"]
-    assert task.read(folder, "test", "sw-KE") == [(("jaribio",), "i1")]
+    task = make(config, folder)
+    assert task.languages("dev") == ["en-US"]
+    assert task.languages("test") == ["sw-KE"]
+    assert task.read("test", "sw-KE") == [(("jaribio",), "i1")]
 
 
 def test_a_label_of_null_is_none(tmp_path):
@@ -154,13 +155,13 @@ def test_several_training_languages_are_read_together(tmp_path):
     folder = write(tmp_path, train_en_tsv=TRAINING, train_de_tsv=german)
     task = make(described(training_languages=("de", "en")), folder)
     assert task.labels == ["bad", "good", "schlecht"]
-    assert [e.label for e in task.read(folder, "train", "de")] == [
+    assert [e.label for e in task.read("train", "de")] == [
         "good", "schlecht", "good", "bad",
     ]  # fmt: skip
-    assert [os.path.basename(path) for path in task.paths(folder, "train", "de")] == [
+    assert [os.path.basename(path) for path in task.paths("train", "de")] == [
         "train-de.tsv", "train-en.tsv",
     ]  # fmt: skip
-    assert task.languages(folder, "train") == ["de", "en"]
+    assert task.languages("train") == ["de", "en"]
 
 
 def test_languages_may_be_folders(tmp_path):
@@ -169,14 +170,14 @@ def test_languages_may_be_folders(tmp_path):
         (tmp_path / "data" / language / "test.tsv").write_text("x")
     (tmp_path / "data" / "README").write_text("x")
     config = described(files="data/{language}/{split}.tsv")
-    found = find_languages(config, str(tmp_path), "test")
+    found = description.described(config).find_files(str(tmp_path), "test")
     assert list(found) == ["deu_Latn", "eng_Latn"]
     assert found["deu_Latn"] == str(tmp_path / "data/deu_Latn/test.tsv")
 
 
 def test_a_task_of_one_language_needs_no_language_in_its_files(tmp_path):
     folder = write(tmp_path, train_tsv=TRAINING)
-    assert make(described(files="{split}.tsv"), folder).languages(folder, "dev") == []
+    assert make(described(files="{split}.tsv"), folder).languages("dev") == []
     assert len(read(described(files="{split}.tsv"), folder)) == 2
 
 
@@ -184,8 +185,8 @@ def test_tags_of_words(tmp_path):
     content = "-DOCSTART- O\n\nAnna B-PER\nsees O\n\nRome B-LOC\n"
     folder = write(tmp_path, train_en_conll=content)
     task = make(described(TAGS, metric="entity_f1"), folder)
-    assert task.labels == ("B-LOC", "B-PER", "O")
-    sentences = task.read(folder, "train", "en")
+    assert task.labels == ["B-LOC", "B-PER", "O"]
+    sentences = task.read("train", "en")
     assert [s.words for s in sentences] == [["Anna", "sees"], ["Rome"]]
     answers = [["B-PER", "O"], ["O"]]
     scores = task.score("en", sentences, answers)
@@ -203,7 +204,7 @@ def test_columns_of_universal_dependencies(data_dir):
         splits=("dev", "dev2", "test"),
     )
     task = make(config, data_dir)
-    sentences = task.read(data_dir, "test", "en")
+    sentences = task.read("test", "en")
     # The treebank's own counts: github.com/UniversalDependencies/UD_English-EWT.
     assert len(sentences) == 2077
     assert sum(len(sentence.words) for sentence in sentences) == 25_094
@@ -217,7 +218,7 @@ def test_questions_in_the_form_of_squad(tmp_path):
     content = json.dumps({"data": [{"paragraphs": [paragraph]}]})
     folder = write(tmp_path, train_en_json=content)
     task = make(SPANS, folder)
-    examples = task.read(folder, "train", "en")
+    examples = task.read("train", "en")
     assert task.score("en", examples, ["anna"]) == {"exact_match": 100.0, "f1": 100.0}
     assert (task.headline, task.prediction_suffix) == (("f1",), "json")
 
@@ -229,7 +230,7 @@ def test_scores_are_those_of_scikit_learn(tmp_path):
     labels = "good bad good good bad".split()
     found = ["good", "good", "so so", "good", "bad"]
     examples = [((f"text {n}",), label) for n, label in enumerate(labels)]
-    examples = [type(task.read(folder, "train", "en")[0])(*e) for e in examples]
+    examples = [type(task.read("train", "en")[0])(*e) for e in examples]
     scores = task.score("en", examples, [Answer(label, 1.0) for label in found])
     expected = metrics.f1_score(labels, found, average="macro")
     assert scores["macro_f1"] == pytest.approx(100 * expected)
@@ -287,7 +288,7 @@ def test_rows_of_a_test_file_may_have_empty_labels_and_end_in_blank_lines(tmp_pa
             TRAINING.replace("\t", "," if form == "csv" else "\t")
         )
         task = make(described(files=f"{{split}}-{{language}}.{form}"), folder)
-        found = task.read(folder, "test", language)
+        found = task.read("test", language)
         assert [(e.texts, e.label) for e in found] == [(("a",), None), (("b",), None)]
 
 
@@ -295,7 +296,7 @@ def test_no_blank_row_vanishes_from_a_test_file(tmp_path):
     test = "text\nfirst\n\nthird\n"
     folder = write(tmp_path, train_en_tsv=TRAINING, test_de_tsv=test)
     with pytest.raises(UserError, match=r"test-de\.tsv:3: column 'text': is empty"):
-        make(TEXTS, folder).read(folder, "test", "de")
+        make(TEXTS, folder).read("test", "de")
 
 
 def test_mixed_encodings_and_unclosed_quotes_are_refused(tmp_path):
@@ -311,16 +312,16 @@ def test_a_label_that_only_a_test_file_has_is_refused(tmp_path):
     test = "label\ttext\nbad\ta\nugly\tb\n"
     folder = write(tmp_path, train_en_tsv=TRAINING, test_de_tsv=test)
     task = make(TEXTS, folder)
-    message = r"test-de\.tsv:3: column 'label': unknown label 'ugly'; no training file"
+    message = r"test-de\.tsv:3: column 'label': unknown label 'ugly'; those of the tr"
     with pytest.raises(UserError, match=message):
-        task.read(folder, "test", "de")
+        task.read("test", "de")
 
 
 def test_a_label_that_the_description_lacks_is_told_so(tmp_path):
     folder = write(tmp_path, train_en_tsv=TRAINING)
     task = make(described(labels=("good", "fair")), folder)
-    with pytest.raises(UserError, match="label 'bad'; OwnTaskConfig.labels lacks it"):
-        task.read(folder, "train", "en")
+    with pytest.raises(UserError, match="unknown label 'bad'; the task's labels: "):
+        task.read("train", "en")
 
 
 def test_training_questions_without_an_answer_are_counted(tmp_path, capsys):
@@ -333,7 +334,7 @@ def test_training_questions_without_an_answer_are_counted(tmp_path, capsys):
     folder = write(tmp_path, train_en_json=content)
     task = make(SPANS, folder)
     for _ in range(2):
-        assert [q.identifier for q in task.read(folder, "train", "en")] == ["1"]
+        assert [q.identifier for q in task.read("train", "en")] == ["1"]
     told = "train-en.json: 1 questions have no answer and are left out"
     assert capsys.readouterr().out.count(told) == 1
 
@@ -414,11 +415,11 @@ def test_the_name_of_another_task_is_refused(tmp_path):
 
 
 def test_real_topics_in_all_languages(data_dir):
-    task = make_own_task(SIB200, data_dir, 64, None)
+    task = task_of(TASKS["sib200"], data_dir, 64)
     assert len(task.labels) == 7
-    languages = task.languages(data_dir, "test")
+    languages = task.languages("test")
     assert languages[0] == "en" and len(languages) >= 12
-    read = [task.read(data_dir, "test", name) for name in languages]
+    read = [task.read("test", name) for name in languages]
     # The sentences are parallel.
     assert {tuple(example.label for example in examples) for examples in read} == {
         tuple(example.label for example in read[0])
@@ -429,8 +430,9 @@ def test_real_topics_in_all_languages(data_dir):
 def test_the_template_of_texts_is_the_task_sib200():
     with open("gin/tasks/own_texts.gin", encoding="utf-8") as handle:
         bindings = dict(re.findall(r"OwnTaskConfig\.(\w+) = (.+)", handle.read()))
-    expected = {name: repr(v) for name, v in dataclasses.asdict(SIB200).items()}
-    assert bindings == expected | {"name": "'topics'"}
+    config = {name: ast.literal_eval(value) for name, value in bindings.items()}
+    topics = description.described(OwnTaskConfig(**config | {"name": "sib200"}))
+    assert topics == TASKS["sib200"]
 
 
 NUMBERS = dataclasses.replace(
@@ -443,7 +445,7 @@ def test_numbers_of_pairs(tmp_path):
     task = make(NUMBERS, folder)
     assert (task.name, task.kind, task.labels) == ("reviews", "regression", ())
     assert task.headline == ("pearson",)
-    examples = task.read(folder, "train", "en")
+    examples = task.read("train", "en")
     assert examples == [(("x", "y"), "2.5"), (("z", "z"), "-1e-1")]
 
 
@@ -524,10 +526,10 @@ def test_labels_are_the_same_with_blanks_around_them(tmp_path):
     folder = write(tmp_path, train_en_tsv=table, test_en_tsv="text\t label\na\tbad \n")
     task = make(TEXTS, folder)
     assert task.labels == ["bad", "good"]
-    assert [e.label for e in task.read(folder, "train", "en")] == [
+    assert [e.label for e in task.read("train", "en")] == [
         "good", "bad", "good", "bad",
     ]  # fmt: skip
-    assert task.read(folder, "test", "en") == [(("a",), "bad")]
+    assert task.read("test", "en") == [(("a",), "bad")]
     # In settings too.
     assert make(described(labels=("good ", "bad")), folder).labels == ["good", "bad"]
     rows = [{"text": "a", "label": " x"}, {"text": "b", "label": "y\t"}]
@@ -539,8 +541,8 @@ def test_labels_are_the_same_with_blanks_around_them(tmp_path):
 def test_tags_are_the_same_with_blanks_around_them(tmp_path):
     folder = write(tmp_path, train_en_conll="Ann\tB-PER \nlives\t O\nAda\tB-PER\n")
     task = make(described(TAGS, metric="entity_f1"), folder)
-    assert task.labels == ("B-PER", "O")
-    assert task.read(folder, "train", "en")[0].tags == ["B-PER", "O", "B-PER"]
+    assert task.labels == ["B-PER", "O"]
+    assert task.read("train", "en")[0].tags == ["B-PER", "O", "B-PER"]
 
 
 def test_names_of_splits_are_the_same_with_blanks_around_them(tmp_path):
@@ -548,8 +550,8 @@ def test_names_of_splits_are_the_same_with_blanks_around_them(tmp_path):
     folder = write(tmp_path, all_en_tsv=table)
     config = described(files="all-{language}.tsv", split_column="part")
     task = make(config, folder)
-    assert len(task.read(folder, "train", "en")) == 2
-    assert task.languages(folder, "test") == ["en"]
+    assert len(task.read("train", "en")) == 2
+    assert task.languages("test") == ["en"]
 
 
 @pytest.mark.parametrize("other", ["cafe\u0301", "caf\u00e9\u200b", "caf\u00e9\u00a0"])
@@ -566,7 +568,7 @@ def test_labels_that_look_the_same_are_refused_with_their_lines(tmp_path, other)
         make(described(training_languages=("en", "de")), folder)
     write(tmp_path, test_en_tsv=f"text\tlabel\nc\t{other}\n")
     with pytest.raises(UserError, match=r"test-en\.tsv:2: .* look the same"):
-        make(TEXTS, folder).read(folder, "test", "en")
+        make(TEXTS, folder).read("test", "en")
     with pytest.raises(UserError, match="OwnTaskConfig.labels: .* look the same"):
         described(labels=("caf\u00e9", other))
     write(tmp_path, train_en_conll=f"a\tcaf\u00e9\nb\t{other.strip()}x\nc\t{other}\n")
@@ -639,7 +641,7 @@ def test_byte_order_marks_are_skipped(tmp_path, form):
 def words_of(content, tmp_path, form="txt"):
     folder = write(tmp_path, **{f"train_en_{form}": content})
     task = make(described(TAGS, files=f"{{split}}-{{language}}.{form}"), folder)
-    return [(s.words, s.tags) for s in task.read(folder, "train", "en")]
+    return [(s.words, s.tags) for s in task.read("train", "en")]
 
 
 def test_comments_above_sentences_of_words(tmp_path):
@@ -738,7 +740,7 @@ def test_training_takes_the_first_answer_that_is_in_the_context(tmp_path, capsys
     paragraph = {"context": "Now Ada wrote it.", "qas": questions}
     content = json.dumps({"data": [{"paragraphs": [paragraph]}]})
     folder = write(tmp_path, train_en_json=content)
-    examples = make(SPANS, folder).read(folder, "train", "en")
+    examples = make(SPANS, folder).read("train", "en")
     assert [q.identifier for q in examples] == ["1", "3"]
     assert {q.trained_answer for q in examples} == {("Ada", 4, 7)}
     told = capsys.readouterr().out
@@ -752,7 +754,7 @@ def test_cells_with_line_ends_are_counted_once(tmp_path, capsys):
     folder = write(tmp_path, train_en_tsv=TRAINING, test_en_tsv=test)
     task = make(TEXTS, folder)
     for _ in range(2):
-        assert [e.texts for e in task.read(folder, "test", "en")] == [
+        assert [e.texts for e in task.read("test", "en")] == [
             ("one\ntwo",), ("three",),
         ]  # fmt: skip
     told = "test-en.tsv: 1 cells in quotes have line ends in them"

@@ -12,11 +12,8 @@ from decoupled.core.errors import UserError
 from decoupled.data.array_input_fn import evaluation_input_fn, training_input_fn
 from decoupled.data.vocabulary_training import train_vocabulary
 from decoupled.runs.evaluation import Part, predict_parts
-from decoupled.tasks.qa import (
-    QuestionAnsweringTask,
-    sliding_window_answer,
-    usual_length,
-)
+from decoupled.tasks.presets import TASKS, task_of
+from decoupled.tasks.qa import sliding_window_answer, usual_length
 from decoupled.training.estimator import train
 from decoupled.training.hooks import StopOnSignal
 from decoupled.training.model_fn import RunSpec
@@ -63,8 +60,9 @@ def vocabulary(tmp_path_factory):
     return make_vocabulary(tmp_path_factory.mktemp("pieces") / "sentencepiece.model")
 
 
-def make_task(name, length=64, **changes):
-    return QuestionAnsweringTask(name, length, dataclasses.replace(SETTINGS, **changes))
+def make_task(name, folder="", length=64, **changes):
+    config = dataclasses.replace(SETTINGS, **changes)
+    return task_of(TASKS[name], str(folder), length, config)
 
 
 def gold_logits(features):
@@ -81,11 +79,11 @@ def gold_logits(features):
 @pytest.mark.parametrize("name", FILES)
 def test_perfect_logits_give_a_perfect_score(folder, vocabulary, tmp_path, name):
     """In all scripts, through answers, submission files and `decoupled score`."""
-    task = make_task(name)
-    languages = task.languages(str(folder), "test")
+    task = make_task(name, folder)
+    languages = task.languages("test")
     assert set(languages) == set(FILES[name][2].split()) and languages[0] == "en"
     for language in languages:
-        examples = task.read(str(folder), "test", language)
+        examples = task.read("test", language)
         features = task.features(vocabulary, examples)
         answers = task.answers(examples, features, gold_logits(features))
         assert answers == [answer for _, answer in TEXTS[language][1:]]
@@ -102,8 +100,8 @@ def test_perfect_logits_give_a_perfect_score(folder, vocabulary, tmp_path, name)
 
 
 def test_answers_are_scored_as_officially(folder):
-    task = make_task("mlqa")
-    examples = task.read(str(folder), "test", "en")
+    task = make_task("mlqa", folder)
+    examples = task.read("test", "en")
     answers = ["the 1,094 km", "in Giant Mountains of nowhere"]
     found = task.score("en", examples, answers)
     # in, giant, mountains of three; five words in the answer.
@@ -111,8 +109,8 @@ def test_answers_are_scored_as_officially(folder):
 
 
 def test_what_the_graph_wants_is_there(folder, vocabulary):
-    task = make_task("xquad")
-    examples = task.read(str(folder), "train", "en")
+    task = make_task("xquad", folder)
+    examples = task.read("train", "en")
     features = task.features(vocabulary, examples)
     assert set(task.graph_features) <= set(features)
     network = task.network(0.1, 0.0)
@@ -136,7 +134,7 @@ def test_settings_are_those_that_change_features():
         "n_best": 3,
     }
     task = make_task("xquad", max_answer_length="auto")
-    task.see_training([question("The Elbe is 1,094 km long.", "1,094 km")])
+    task.training = [question("The Elbe is 1,094 km long.", "1,094 km")]
     assert task.answer_settings()["max_characters"] == 12
 
 
@@ -153,23 +151,23 @@ def test_training_goes_without_lost_answers(folder, tmp_path, capsys):
     first["answers"][0]["text"] = "no such text"
     write_document(tmp_path / "squad/train-v1.1.json", document)
     write_document(tmp_path / "xquad/xquad.en.json", document)
-    task = make_task("xquad")
-    assert [q.identifier for q in task.read(str(tmp_path), "train", "en")] == ["en-1"]
+    task = make_task("xquad", tmp_path)
+    assert [q.identifier for q in task.read("train", "en")] == ["en-1"]
     assert "1 questions with an answer that is not in the context, as en-0" in (
         capsys.readouterr().out
     )
-    assert len(task.read(str(tmp_path), "test", "en")) == 2
+    assert len(task.read("test", "en")) == 2
 
 
 def test_only_tests_may_lack_answers(tmp_path):
     stripped = documents("en", with_answers=False)
     for name in ("squad/train-v1.1.json", "squad/dev-v1.1.json", "xquad/xquad.en.json"):
         write_document(tmp_path / name, stripped)
-    task = make_task("xquad")
+    task = make_task("xquad", tmp_path)
     for split in ("train", "dev"):
         with pytest.raises(UserError, match="v1.1.json .*no question has an answer"):
-            task.read(str(tmp_path), split, "en")
-    examples = task.read(str(tmp_path), "test", "en")
+            task.read(split, "en")
+    examples = task.read("test", "en")
     assert task.score("en", examples, ["", ""]) is None
 
 
@@ -181,7 +179,7 @@ def test_one_dev_question_without_an_answer_is_named(tmp_path):
     with pytest.raises(
         UserError, match="dev-v1.1.json .*question 'en-1' has no answer"
     ):
-        make_task("xquad").read(str(tmp_path), "dev", "en")
+        make_task("xquad", tmp_path).read("dev", "en")
 
 
 def test_ids_of_training_questions_may_repeat(tmp_path):
@@ -192,11 +190,11 @@ def test_ids_of_training_questions_may_repeat(tmp_path):
     train, test, _ = FILES["tydiqa"]
     write_document(tmp_path / train, document)
     write_document(tmp_path / test.format("en"), document)
-    task = make_task("tydiqa")
-    assert len(task.read(str(tmp_path), "train", "en")) == 2
+    task = make_task("tydiqa", tmp_path)
+    assert len(task.read("train", "en")) == 2
     # Those of predictions tell the questions apart.
     with pytest.raises(UserError, match="two questions with the id '0'"):
-        task.read(str(tmp_path), "test", "en")
+        task.read("test", "en")
 
 
 def test_a_dev_file_without_answers_that_is_the_test_file_is_no_dev_file(tmp_path):
@@ -205,13 +203,13 @@ def test_a_dev_file_without_answers_that_is_the_test_file_is_no_dev_file(tmp_pat
     write_document(tmp_path / train, documents("en"))
     stripped = documents("en", with_answers=False)
     write_document(tmp_path / test.format("en"), stripped)
-    task = make_task("tydiqa")
-    assert task.languages(str(tmp_path), "dev") == []
-    assert task.languages(str(tmp_path), "test") == ["en"]
-    examples = task.read(str(tmp_path), "test", "en")
+    task = make_task("tydiqa", tmp_path)
+    assert task.languages("dev") == []
+    assert task.languages("test") == ["en"]
+    examples = task.read("test", "en")
     assert task.score("en", examples, ["", ""]) is None
     write_document(tmp_path / test.format("en"), documents("en"))
-    assert make_task("tydiqa").languages(str(tmp_path), "dev") == ["en"]
+    assert make_task("tydiqa", tmp_path).languages("dev") == ["en"]
 
 
 def test_repairs_are_told_once(folder, tmp_path, capsys):
@@ -219,9 +217,9 @@ def test_repairs_are_told_once(folder, tmp_path, capsys):
     first = document["data"][0]["paragraphs"][0]["qas"][0]
     first["answers"][0]["answer_start"] += 1
     write_document(tmp_path / "xquad/xquad.en.json", document)
-    task = make_task("xquad")
+    task = make_task("xquad", tmp_path)
     for _ in range(3):
-        task.read(str(tmp_path), "test", "en")
+        task.read("test", "en")
     assert capsys.readouterr().out.count("not at its answer_start") == 1
 
 
@@ -232,8 +230,8 @@ def asked(*answers):
 
 def test_the_limit_of_answers_follows_the_training_answers(vocabulary):
     task = make_task("xquad", max_answer_length="auto")
-    task.see_training(asked("abcd", "ab cd ef gh "))
-    assert task.answer_limit().startswith("16 characters, 1.5 times the longest one")
+    task.training = asked("abcd", "ab cd ef gh ")
+    assert task.answer_limit.startswith("16 characters, 1.5 times the longest one")
     examples = asked("a" * 16, "a" * 17, "a", f"  {'a' * 16} ")
     assert task.share_beyond_limit(vocabulary, examples) == 1 / 4
     several = examples[1]._replace(answers=(*examples[1].answers, *examples[2].answers))
@@ -244,29 +242,28 @@ def test_the_limit_of_answers_follows_the_training_answers(vocabulary):
 
 
 def test_a_limit_in_pieces_depends_on_the_vocabulary(folder, vocabulary):
-    examples = make_task("xquad").read(str(folder), "test", "zh")
+    examples = make_task("xquad", folder).read("test", "zh")
     lengths = [len(vocabulary.encode(q.answers[0].text)) for q in examples]
     low, high = sorted(lengths)
     assert low < high
     for most, share in ((high, 0), (high - 1, 1 / 2), (low - 1, 1)):
-        task = make_task("xquad", max_answer_length=most)
-        task.see_training(examples)
+        task = make_task("xquad", folder, max_answer_length=most)
+        task.training = examples
         limit = f"{most} pieces (QuestionAnsweringConfig.max_answer_length)"
-        assert task.answer_limit() == limit
+        assert task.answer_limit == limit
         assert task.share_beyond_limit(vocabulary, examples) == share
 
 
 def test_trivial_answers(folder):
-    task = make_task("xquad")
-    training = task.read(str(folder), "train", "en")
-    answers = task.trivial_answers(training, training)
+    task = make_task("xquad", folder)
+    answers = task.trivial_answers(task.training)
     # Answers have three words (1, 094, km) or four.
     assert [len(answer.split()) for answer in answers] == [4, 4]
 
 
 def test_answers_are_written_atomically_as_one_object(folder, tmp_path):
-    task = make_task("xquad")
-    examples = task.read(str(folder), "test", "zh")
+    task = make_task("xquad", folder)
+    examples = task.read("test", "zh")
     task.write(str(tmp_path / "test-zh.json"), examples, ["１０９４公里", "巨人山脉"])
     text = (tmp_path / "test-zh.json").read_text(encoding="utf-8")
     assert json.loads(text) == {"zh-0": "１０９４公里", "zh-1": "巨人山脉"}
@@ -306,8 +303,8 @@ def test_a_tiny_model_learns_questions_by_heart(few_questions, tmp_path):
     """Features, windows, loss, decoding, submission and scoring as one."""
     data, vocabulary = few_questions
     settings = QuestionAnsweringConfig(32, 80, max_answer_length=30, n_best=20)
-    task = QuestionAnsweringTask("xquad", 128, settings)
-    examples = task.read(data, "train", "en")
+    task = task_of(TASKS["xquad"], data, 128, settings)
+    examples = task.read("train", "en")
     features = task.features(vocabulary, examples)
     arrays = {name: features[name] for name in task.graph_features}
     assert len(examples) == QUESTIONS < len(features["example_index"])

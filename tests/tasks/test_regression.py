@@ -6,8 +6,9 @@ import scipy.stats
 
 from decoupled.configs import OwnTaskConfig
 from decoupled.core.errors import UserError
-from decoupled.tasks.classification_files import LabelledTexts
-from decoupled.tasks.own import OwnRegression
+from decoupled.tasks.description import described
+from decoupled.tasks.presets import task_of
+from decoupled.tasks.text_files import LabelledTexts
 from tests.tasks.test_classification import Letters
 
 CONFIG = OwnTaskConfig(
@@ -22,7 +23,7 @@ CONFIG = OwnTaskConfig(
     labels=(),
     metric="pearson",
 )
-TASK = OwnRegression(CONFIG, 8)
+TASK = task_of(described(CONFIG), "", 8)
 EXAMPLES = [
     LabelledTexts(("ab", "c"), "2.5"),
     LabelledTexts(("b", "c"), "-1"),
@@ -57,7 +58,9 @@ def test_scores_are_correlations_in_percent_and_the_mean_error():
 
 
 def test_the_trivial_answer_is_the_mean_of_training():
-    assert TASK.trivial_answers(EXAMPLES, EXAMPLES[:2]) == [1.375, 1.375]
+    task = task_of(described(CONFIG), "", 8)
+    task.training = EXAMPLES
+    assert task.trivial_answers(EXAMPLES[:2]) == [1.375, 1.375]
 
 
 def test_answers_are_written_a_line_each(tmp_path):
@@ -73,4 +76,4 @@ def test_there_are_no_labels_to_smooth():
 
 def test_a_row_must_hold_a_pair():
     with pytest.raises(UserError, match="max_sequence_length: 4 leaves no room"):
-        OwnRegression(CONFIG, 4)
+        task_of(described(CONFIG), "", 4)

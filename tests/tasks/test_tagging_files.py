@@ -3,16 +3,13 @@
 import pytest
 
 from decoupled.core.errors import UserError
-from decoupled.tasks.tagging_files import (
-    TaggedSentence,
-    files_by_language,
-    find_file,
-    read_sentences,
-)
+from decoupled.tasks.presets import TASKS
+from decoupled.tasks.tagging_files import TaggedSentence, read_sentences
 from decoupled.xtreme.files import LanguageFile
 from decoupled.xtreme.labels import read_labels
 from tests.xtreme.xtreme_samples import language_file
 
+UDPOS = TASKS["udpos"].labels
 THAI = "แมว\tNOUN\nนั่ง\tVERB\n\nหมา\tNOUN\n"
 
 
@@ -22,7 +19,7 @@ def read(tmp_path):
 
     def read(text, task="udpos", name="udpos/test-th.tsv", tags_may_miss=True):
         file = language_file(tmp_path / name, text, task, "th")
-        return read_sentences(file, tags_may_miss)
+        return read_sentences(file, TASKS[task].labels, tags_may_miss)
 
     return read
 
@@ -73,8 +70,9 @@ def test_entities(read):
         ("\n \n", "test-th.tsv (language th): holds no word"),
         (
             "a\tX\n\nb\tNOPE\n",
-            "test-th.tsv:3 (language th): 'NOPE' is not a part of speech of UD, "
-            "as NOUN",
+            "test-th.tsv:3 (language th): 'NOPE' is not one of the tags ADJ, ADP, ADV, "
+            "AUX, CCONJ, DET, INTJ, NOUN, NUM, PART, PRON, PROPN, PUNCT, SCONJ, SYM, "
+            "VERB, X, _",
         ),
         (
             "a\tX\nb\n",
@@ -92,7 +90,7 @@ def test_what_is_wrong_is_told_with_its_line(read, text, message):
 
 
 def test_tags_of_entities_are_no_parts_of_speech(read):
-    with pytest.raises(UserError, match="'NOUN' is not O, or B- or I-"):
+    with pytest.raises(UserError, match="'NOUN' is not one of the tags B-LOC, B-ORG"):
         read("a\tNOUN\n", task="panx")
 
 
@@ -103,36 +101,6 @@ def test_training_needs_tags(read):
 
 def test_not_utf_8(read):
     assert "not UTF-8 at byte 1" in refused(read, b"a\xff\tX\n")
-
-
-def make(folder, *names):
-    for name in names:
-        path = folder / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text("")
-
-
-def test_languages_of_xtreme_come_first_and_english_before_them(tmp_path):
-    make(
-        tmp_path / "udpos",
-        *(f"test-{name}.tsv" for name in ("zh", "af", "en", "de", "xx")),
-        "dev-fr.tsv",
-        "test-ar.conll",
-    )
-    found = files_by_language("udpos", str(tmp_path), "test")
-    assert list(found) == ["en", "af", "de", "zh", "xx"]
-    assert found["de"] == str(tmp_path / "udpos" / "test-de.tsv")
-    assert files_by_language("panx", str(tmp_path), "test") == {}
-
-
-@pytest.mark.parametrize("task", ["udpos", "panx"])
-def test_a_missing_file_is_named(tmp_path, task):
-    with pytest.raises(UserError) as error:
-        find_file(task, str(tmp_path), "dev", "sw" if task == "panx" else "zh")
-    message = str(error.value)
-    assert message.startswith(f"{tmp_path}/{task}/dev-")
-    assert f": missing, the dev file of task {task} in language" in message
-    assert "scripts/download_data.sh" in message
 
 
 PROCESSED = "udpos/udpos_processed_maxlen128/th/test.some-model"
@@ -150,9 +118,8 @@ def test_what_preprocessing_made_is_found_and_rejoined(tmp_path):
         "a\tNOUN\nb\tVERB\n\nc\tNUM\n\n\nd\tX\n",
         "0\n0\n\n0\n\n\n2\n",
     )
-    assert find_file("udpos", str(tmp_path), "test", "th") == file.path
-    assert list(files_by_language("udpos", str(tmp_path), "test")) == ["th"]
-    assert read_sentences(file, True) == [
+    assert TASKS["udpos"].find_files(str(tmp_path), "test") == {"th": file.path}
+    assert read_sentences(file, UDPOS, True) == [
         TaggedSentence(["a", "b", "c"], ["NOUN", "VERB", "NUM"]),
         TaggedSentence(["d"], ["X"]),
     ]
@@ -160,33 +127,23 @@ def test_what_preprocessing_made_is_found_and_rejoined(tmp_path):
 
 def test_what_preprocessing_fills_in_is_no_tag(tmp_path):
     file = processed(tmp_path, "a\tX\n\nb\tX\n", "0\n\n1\n")
-    assert [s.tags for s in read_sentences(file, True)] == [None, None]
-
-
-def test_plain_files_come_first_and_others_need_their_index(tmp_path):
-    folder = "udpos/udpos_processed_maxlen128/th"
-    make(tmp_path, f"{folder}/test.other", f"{folder}/dev.some-model.idx")
-    assert files_by_language("udpos", str(tmp_path), "test") == {}
-    processed(tmp_path, "a\tX\n", "0\n")
-    make(tmp_path, "udpos/test-th.tsv")
-    found = find_file("udpos", str(tmp_path), "test", "th")
-    assert found == str(tmp_path / "udpos" / "test-th.tsv")
+    assert [s.tags for s in read_sentences(file, UDPOS, True)] == [None, None]
 
 
 @pytest.mark.parametrize("index, line", [("0\n", 3), ("0\n0\n1\n", 2), ("", 1)])
 def test_an_index_of_another_file_is_refused(tmp_path, index, line):
     file = processed(tmp_path, "a\tX\n\nb\tX\n", index)
     with pytest.raises(UserError, match="make both anew") as error:
-        read_sentences(file, True)
+        read_sentences(file, UDPOS, True)
     assert str(error.value).startswith(f"{file.path}.idx:{line} (language th): ")
 
 
 @pytest.mark.parametrize("split", ["train", "dev", "test"])
 def test_real_sentences_are_those_of_the_reader_of_labels(data_dir, split):
     """Which was written apart, to score."""
-    path = find_file("udpos", f"{data_dir}/xtreme", split, "en")
+    path = f"{data_dir}/xtreme/udpos/{split}-en.tsv"
     file = LanguageFile(path, "udpos", "en")
-    sentences = read_sentences(file, False)
+    sentences = read_sentences(file, UDPOS, False)
     assert [s.tags for s in sentences] == read_labels(file)
     with open(path, encoding="utf-8") as handle:
         lines = [line.split("\t")[0] for line in handle.read().split("\n") if line]

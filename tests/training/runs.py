@@ -11,9 +11,8 @@ from decoupled.core.compat import mtf, tf
 from decoupled.model.variables import NO_HEAD, shapes
 from decoupled.ops.gradients import as_factored
 from decoupled.ops.row_partitions import saved_variables
-from decoupled.tasks.classification import Classification
+from decoupled.tasks.classification import Classification, Regression
 from decoupled.tasks.mlm import MaskedLM
-from decoupled.tasks.regression import Regression
 from decoupled.tasks.tagging import Tagging
 from decoupled.training import graph as graphs
 from decoupled.training.checkpoints import latest_complete

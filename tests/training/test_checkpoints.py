@@ -11,9 +11,7 @@ import pytest
 from decoupled.core import files
 from decoupled.core.compat import tf
 from decoupled.core.errors import UserError
-from decoupled.exports.checkpoint_files import CheckpointFile, CheckpointWriter
 from decoupled.exports.interop.conversion import write_converted_folder
-from decoupled.exports.trained_model import chosen_prefix
 from decoupled.model.variables import (
     MASKED_LM,
     TRUNCATED_NORMAL,
@@ -24,6 +22,7 @@ from decoupled.model.variables import (
 from decoupled.model.variables import classifier as classifier_of
 from decoupled.tasks.classification import Classification
 from decoupled.training import checkpoints
+from decoupled.training.checkpoint_files import CheckpointFile, CheckpointWriter
 from decoupled.training.checkpoints import (
     checkpoint_step,
     find_checkpoint,
@@ -255,7 +254,6 @@ def test_a_list_that_names_files_outside_its_folder_is_refused(
     for call in (
         lambda: latest_complete(str(folder)),
         lambda: find_checkpoint(str(folder)),
-        lambda: chosen_prefix(str(folder), None),
         lambda: train_run(graph_config(), run_spec(folder)),
     ):
         with pytest.raises(UserError) as caught:
@@ -272,7 +270,6 @@ def test_a_folder_that_moved_is_opened_by_the_names_of_its_former_place(tmp_path
     folder = write_checkpoints(tmp_path / "run", [5, 10])
     former = [f"{tmp_path}/former/model.ckpt-{step}" for step in (5, 10)]
     listing(tmp_path / "run", *former)
-    assert chosen_prefix(folder, None) == f"{folder}/model.ckpt-10"
     assert latest_complete(folder) == f"{folder}/model.ckpt-10"
     # For the Estimator and for the Saver, which read the list themselves.
     state = tf.train.get_checkpoint_state(folder)

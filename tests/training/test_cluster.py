@@ -56,7 +56,7 @@ def test_a_chief_is_the_first_worker():
         (variable(["a:1"], 1), "no worker 1 among 1"),
         (variable(["a"]), "'a' is no address"),
         (variable(["a:0"]), "'a:0' is no address"),
-        (variable(["a:1", "a:1"]), "an address twice"),
+        (variable(["a:1", "a:1"]), "the same address twice"),
         (variable(["a:1"], ps=["b:2"]), "jobs ps are of no use"),
     ],
 )

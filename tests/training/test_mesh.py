@@ -49,7 +49,7 @@ def test_axes_are_read_in_order(text):
         ("d:-2", "axis 'd' needs a size of 1 or more, not '-2'"),
         ("d:two", "axis 'd' needs a size of 1 or more, not 'two'"),
         ("d:2:2", "axis 'd' needs a size of 1 or more, not '2:2'"),
-        ("d:2;d:2", "axis 'd' stands twice"),
+        ("d:2;d:2", "axis 'd' is repeated"),
     ],
 )
 def test_a_shape_that_is_none_is_refused(text, told):

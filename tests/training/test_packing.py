@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from decoupled.data.packing import Packing, pack, pack_batch
-from decoupled.tasks.regression import Regression
+from decoupled.tasks.classification import Regression
 from tests.helpers import adamw
 from tests.training.runs import (
     ONE_DEVICE,

@@ -13,11 +13,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from decoupled.analyses.models import AnalysedModel, LayerEncoder, batches
+from decoupled.analyses.models import LayerEncoder, batches
 from decoupled.analyses.probing.task_files import Example, Span, Target
 from decoupled.core import console
 from decoupled.core.errors import UserError
 from decoupled.data.vocabulary import Vocabulary
+from decoupled.runs.saved_run import Model
 
 # [CLS] and [SEP].
 _SPECIAL = 2
@@ -69,10 +70,10 @@ class ProbingData:
         """The number of targets, without those that are lost."""
         return len(self.labels)
 
-    def batch(self, rows: Sequence[int], layers: slice) -> Batch:
-        """The sentences `rows`, with the given layers of their vectors."""
+    def batch(self, rows: Sequence[int]) -> Batch:
+        """The sentences `rows`."""
         vectors = np.concatenate(
-            [self.vectors[self.starts[r] : self.starts[r + 1], layers] for r in rows]
+            [self.vectors[self.starts[r] : self.starts[r + 1]] for r in rows]
         )
         lengths = [self.starts[r + 1] - self.starts[r] for r in rows]
         shifts = np.cumsum([0, *lengths[:-1]])
@@ -94,10 +95,10 @@ class ProbingData:
             missed,
         )
 
-    def batches(self, size: int, layers: slice) -> Iterator[Batch]:
+    def batches(self, size: int) -> Iterator[Batch]:
         """All sentences in their order, `size` at a time."""
         for start in range(0, self.sentences, size):
-            yield self.batch(range(start, min(start + size, self.sentences)), layers)
+            yield self.batch(range(start, min(start + size, self.sentences)))
 
 
 def label_ids(examples: Sequence[Example]) -> dict[str, int]:
@@ -107,7 +108,7 @@ def label_ids(examples: Sequence[Example]) -> dict[str, int]:
 
 
 def prepare(
-    model: AnalysedModel,
+    model: Model,
     encoder: LayerEncoder,
     examples: Sequence[Example],
     labels: dict[str, int],
@@ -163,7 +164,7 @@ def prepare(
     )
 
 
-def _pieces(model: AnalysedModel, words: list[str]) -> tuple[np.ndarray, list[int]]:
+def _pieces(model: Model, words: list[str]) -> tuple[np.ndarray, list[int]]:
     """The ends of the words, int64 [words + 1] starting with 0, and all pieces."""
     vocabulary = model.vocabulary
     # A word that the normalisation removes completely still needs a piece.
@@ -194,7 +195,7 @@ def _rows_of_spans(
 
 
 def _encode(
-    model: AnalysedModel,
+    model: Model,
     encoder: LayerEncoder,
     pieces: list[list[int]],
     starts: np.ndarray,

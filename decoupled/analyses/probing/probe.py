@@ -125,15 +125,14 @@ class Trained(NamedTuple):
 
 
 def train_probe(
-    data: dict[str, ProbingData], layers: slice, settings: ProbeSettings, name: str
+    data: dict[str, ProbingData], settings: ProbeSettings, name: str
 ) -> Trained:
     """Trains on "train", keeps the best step on "dev", scores "dev" and "test".
 
     Args:
-      data: splits; "test" may be missing. layers: the layers that the probe sees.
-      name: for the progress shown.
+      data: splits; "test" may be missing. name: for the progress shown.
     """
-    trainer = _Trainer(data["train"], layers, settings)
+    trainer = _Trainer(data["train"], settings)
     best = Score(-1, 0, 0, 0)
     best_step = resting = 0
     values = trainer.values()
@@ -175,9 +174,9 @@ def micro_score(right: int, said: int, there: int, targets: int) -> Score:
 class _Trainer:
     """A probe with its optimizer and compiled steps."""
 
-    def __init__(self, data: ProbingData, layers: slice, settings: ProbeSettings):
-        self._data, self._layers, self._settings = data, layers, settings
-        count, width = data.vectors[:1, layers].shape[1:]
+    def __init__(self, data: ProbingData, settings: ProbeSettings):
+        self._data, self._settings = data, settings
+        count, width = data.vectors.shape[1:]
         spans = len(data.spans)
         self._probe = Probe(count, width, data.num_labels, spans, settings)
         self._variables = self._probe.trainable_variables
@@ -208,7 +207,7 @@ class _Trainer:
         while True:
             order = generator.permutation(self._data.sentences)
             for start in range(0, len(order), size):
-                yield self._data.batch(order[start : start + size], self._layers)
+                yield self._data.batch(order[start : start + size])
 
     def learn(self, batch: Batch, step: int) -> None:
         """One step of the optimizer."""
@@ -219,7 +218,7 @@ class _Trainer:
         """The score of a split, and `Trained.hits`."""
         right = said = there = 0
         hits = []
-        for batch in data.batches(self._settings.batch_size, self._layers):
+        for batch in data.batches(self._settings.batch_size):
             spans = _tensors(batch.spans)
             logits = self._logits(tf.constant(batch.vectors), spans).numpy()
             yes, true = logits > 0, batch.labels > 0

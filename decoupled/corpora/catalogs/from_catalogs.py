@@ -18,7 +18,7 @@ from decoupled.core.errors import UserError
 from decoupled.corpora import locales
 from decoupled.corpora.catalogs import catalog_files
 from decoupled.corpora.catalogs.catalog_files import Message, message_key
-from decoupled.corpora.corpus import SPLITS, Corpus, Document
+from decoupled.corpora.corpus import SPLITS, Document
 from decoupled.corpora.corpus_writer import write_corpus
 
 _PREFIX = "catalogs:"
@@ -72,11 +72,8 @@ class CatalogsBuild:
             "files": catalog_files.fingerprint_catalogs(self._packages),
         }
 
-    def write(self, folder: str, inputs: Mapping[str, Any]) -> Corpus:
-        """Builds the corpus in `folder`.
-
-        Args:
-          inputs: of this build.
+    def write(self, folder: str, inputs: Mapping[str, Any]) -> None:
+        """Writes the corpus; `corpus_writer.building` surrounds it.
 
         Raises:
           UserError: the catalogs have no such language or too little text for the task,
@@ -87,13 +84,13 @@ class CatalogsBuild:
             messages = _only(messages, self._languages)
         task = make_task(messages, self._settings)
         texts = make_text(messages, self._settings)
-        return write_corpus(
+        write_corpus(
             folder,
             source=self._source,
             inputs=inputs,
             languages=_message_documents(texts),
             dropped=dropped,
-            extra_files={
+            contents={
                 **_task_files(task),
                 **_pair_files(make_pairs(messages, self._settings)),
             },

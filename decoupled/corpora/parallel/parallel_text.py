@@ -5,11 +5,9 @@ the first book. The group of an id (a chapter, a page) is held out as a whole, i
 languages. The choice depends only on the group's name and a seed.
 """
 
-import dataclasses
 import hashlib
 import re
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from decoupled.configs.corpora import ParallelTextConfig
 from decoupled.core.errors import UserError
@@ -30,32 +28,6 @@ _GROUPS_OF_BOOKS = {
     "letters": 66,
 }
 BOOK_GROUPS = tuple(_GROUPS_OF_BOOKS)
-
-
-class Line(NamedTuple):
-    """A clean sentence, which may be empty. place: its position, for messages."""
-
-    id: str
-    text: str
-    place: str
-
-
-@dataclasses.dataclass(frozen=True)
-class ParallelText:
-    """The text of a language.
-
-    path: the file or folder that holds it. sha256, size: of the bytes that are read.
-    title, licence: for people; the licence is "" if only the user can know it.
-    part: the part of the file that is read, if a file holds several texts.
-    """
-
-    language: str
-    path: str
-    sha256: str
-    size: int
-    title: str
-    licence: str = ""
-    part: str = ""
 
 
 def group_of(identifier: str, pattern: str | None, place: str) -> str:

@@ -10,7 +10,7 @@ replaces them.
 import calendar
 import re
 
-from decoupled.corpora.wikipedia.wiki_names import names, normal_form
+from decoupled.corpora.wikipedia.wiki_names import NAMES, TEMPLATES, normal_form
 
 # Replaces a part of the sentence: a formula, a conversion. (This is Unicode's object
 # replacement character.)
@@ -31,92 +31,14 @@ _WINDOW = 200
 _MOST_ARGUMENTS = 50
 _DEPTH = 6
 
-_FIRST = names("""
-    nowrap, nobr, nobreak, nbr, nowr, j, esd, нобр, s nobr, small, smaller, big, large,
-    larger, sc, smallcaps, small-caps, sc2, versalita, uline, underline, u, i, b, em,
-    strong, italic, italics, noitalic, no italic, nobold, bold, normal, mono, tt, sup,
-    sub, exp, abbr, abbrlink, tooltip, hover, comment, подсказка, mvar, var, ruby,
-    ruby-ja, 読み仮名, jis2004フォント, 補助漢字フォント, nihongo, nihongo2,
-    nihongo foot, ill, ill2, illm, interlanguage link, interlanguage link multi, lien,
-    仮リンク, link-interwiki, link-en, link-de, link-fr, link-ja, link-ru, link-es,
-    link-it, le, sic, not a typo, typo, as written, proper name, key, key press,
-    keypress, vanchor, visible anchor, oldstyledate, num, число, gloss, angbr,
-    x-smaller, xx-smaller, x-large, xx-large, x-larger, xx-larger, xxx-larger, huge,
-    dropcap, drop cap, drop initial, dropinitial, initial, large initial, di, lettrine,
-    initiale, capolettera, буквица
-""")
-_SECOND = names("lang, langue, lang2, color, font color, colored text")
-_LAST = names("transl, transliteration, rtl-lang, script, font, resize")
-_SECOND_OR_FIRST = names("""
-    нп, нп2, нп3, нп4, нп5, не переведено, не переведено 2, не переведено 3,
-    не переведено 5, iw, iw2, не перекладено
-""")
-_NOTHING = names("""
-    sfn, sfnp, sfnm, sfnref, sfn2, snf, efn, efn2, efn-lr, efn-ua, efn-lg, efn-zh, refn,
-    refnest, r, rp, ref, harvnb, harvp, harvsp, cref, note, notetag, ref label, label,
-    note label, cn, cr, fact, citation needed, dead link, when, which, who, by whom,
-    according to whom, why, where, clarify, clarification needed, clarify span, vague,
-    dubious, verify, failed verification, better source, better source needed,
-    original research inline, page needed, page number needed, full citation needed,
-    disambiguation needed, year needed, specify, update after, update inline,
-    non-primary source needed, medical citation needed, importance inline, anchor,
-    clear, clr, -, refbegin, refend, reflist, référence nécessaire, référence souhaitée,
-    réf. nécessaire, refnec, refsou, citation requise, quand, qui, où, lequel, ancre,
-    référence à confirmer, cita requerida, carece de fontes, precisión, senza fonte,
-    chiarire, bron?, belege fehlen, belege, przypis, fakt, odn, odwołanie, bez źródła,
-    нет аи, нет источника, источник, уточнить, когда, кто, kilde mangler, kilder,
-    källa behövs, källa, kaynak belirt, lähde, 要出典, 要出典範囲, 要検証, 誰, いつ,
-    誰2, 来源请求, 來源請求, 何时, 何時, 谁, 誰人, 출처, 출처 필요, 주, بحاجة لمصدر,
-    إنج, مدرک, به انگلیسی, چر, سخ, אנ, הערה, מקור, דרוש מקור, כ
-""")
 # Text before a date or a name, which may be the template's argument.
-_PREFIXES = {
-    "circa": "c.", "c.": "c.", "ca.": "ca.", "m.": "M.", "mm.": "MM.", "mme": "Mme",
-    "mlle": "Mlle", "n°": "n°", "no.": "No.", "numero": "No.",
-}  # fmt: skip
-_CONSTANT = {
-    "snd": " – ", "spnd": " – ", "sndash": " – ", "spaced ndash": " – ",
-    "spaced en dash": " – ", "ndash": "–", "en dash": "–", "–": "–", "mdash": "—",
-    "em dash": "—", "emdash": "—", "spaced mdash": " — ", "nbsp": " ", "spaces": " ",
-    "space": " ", "thinsp": " ", "thin space": " ", "hair space": " ", "0": "",
-    "zwsp": "", "zwj": "", "shy": "", "wbr": "", "br": " ", "=": "=", "'": "'",
-    "'s": "'s", "-'": "'", "'-": "'", "' \"": "'\"", "\" '": "\"'", "'\"": "'\"",
-    "\"'": "\"'", "apostrophe": "'", "·": " · ", "dot": " · ", "middot": " · ",
-    "•": " · ", "bull": " · ", "\\": " / ", "ad": "AD", "bc": "BC", "bce": "BCE",
-    "ce": "CE", "av. j.-c.": "av. J.-C.", "pound sign": "£", "£": "£", "euro": "€",
-    "sharp": "♯", "flat": "♭", "tm": "", "e": "e", "er": "er", "re": "re", "es": "es",
-    "1er": "1er", "1re": "1re", "2e": "2e", "3e": "3e",
-}  # fmt: skip
+_PREFIXES = NAMES["text_before_argument"]
+_CONSTANT = NAMES["constant_text"]
+_UNITS, _SYMBOLS = NAMES["units"], frozenset(NAMES["unit_symbols"])
+_RANGES = NAMES["ranges"]
+_WITHOUT_TEXT = TEMPLATES["nothing"]
+
 _FRENCH_CENTURY = re.compile(r"(-?[IVX]+(?:e|er)) (siècle|millénaire)(.*)", re.I)
-_UNITS = {
-    "sqmi": "square miles", "sqkm": "km²", "km2": "km²", "m2": "m²", "cm2": "cm²",
-    "km3": "km³", "m3": "m³", "cm3": "cm³", "sqft": "square feet", "ft2": "square feet",
-    "sqyd": "square yards", "sqin": "square inches", "cuft": "cubic feet",
-    "ft3": "cubic feet", "cumi": "cubic miles", "cuyd": "cubic yards", "acre": "acres",
-    "ha": "hectares", "c": "°C", "f": "°F", "°c": "°C", "°f": "°F", "k": "K",
-    "ft": "feet", "foot": "feet", "in": "inches", "inch": "inches", "mi": "miles",
-    "mile": "miles", "yd": "yards", "nmi": "nautical miles", "kn": "knots",
-    "kph": "km/h", "mph": "mph", "mpg": "miles per gallon", "lb": "pounds",
-    "oz": "ounces", "st": "stone", "lt": "long tons", "tonne": "tonnes", "ton": "tons",
-    "short ton": "short tons", "long ton": "long tons", "l": "litres",
-    "usgal": "US gallons", "impgal": "imperial gallons", "hp": "horsepower",
-    "kilometre": "kilometres", "kilometer": "kilometers", "metre": "metres",
-    "meter": "meters", "e6km2": "million km²", "e6acre": "million acres",
-    "e6sqmi": "million square miles", "pd/sqmi": "per square mile",
-    "/sqmi": "per square mile", "pd/km2": "per km²", "/km2": "per km²",
-}  # fmt: skip
-_SYMBOLS = frozenset(
-    """
-    km m dm cm mm nm µm μm kg g mg t L ml mL cl hl km/h m/s W kW MW GW TW V kV mV A Hz
-    kHz MHz GHz J kJ MJ N kN kPa MPa hPa bar bhp PS Nm kWh MWh GWh acres miles feet
-    inches metres kilometres m/s² h min s °C °F cc rpm
-    """.split()
-)
-_RANGES = {
-    "-": "–", "–": "–", "to": " to ", "to(-)": " to ", "to about": " to about ",
-    "and": " and ", "or": " or ", "x": " by ", "by": " by ", "×": " × ", "±": " ± ",
-    "+/-": " ± ",
-}  # fmt: skip
 _NUMBER = re.compile(r"[-−+]?[\d,.]+(?:[/⁄]\d+)?(?:e\d+)?")
 _INNERMOST = re.compile(r"\{\{([^{}]*)\}\}")
 _LINK_BAR = re.compile(r"(\[\[[^\[\]|]*)\|([^\[\]]*\]\])")
@@ -164,7 +86,7 @@ def shown(template: str) -> str:
     if "{{" not in inner:
         return _shown_inner(inner)
     name = _name(inner)
-    if name in _NOTHING:
+    if name in _WITHOUT_TEXT:
         return ""
     if len(template) > 1000:
         return GAP
@@ -181,7 +103,7 @@ def _name(inner):
 
 def _shown_inner(inner):
     name = _name(inner)
-    if name in _NOTHING:
+    if name in _WITHOUT_TEXT:
         return ""
     if name in _CONSTANT:
         return _CONSTANT[name]
@@ -319,21 +241,25 @@ def _date(arguments, inner):
     return " ".join(argument for argument in arguments[:3] if argument)
 
 
-_HANDLERS = {
-    **dict.fromkeys(_FIRST, _first),
-    **dict.fromkeys(_SECOND, _second),
-    **dict.fromkeys(_LAST, _last),
-    **dict.fromkeys(_SECOND_OR_FIRST, _second_or_first),
-    **dict.fromkeys(names("convert, cvt, conv"), _convert),
-    **dict.fromkeys(names("unité, unit, nombre, nb, unidad"), _number_and_unit),
-    **dict.fromkeys(names("frac, fraction, sfrac"), _fraction),
-    **dict.fromkeys(names("s, -s, s-, -s-, s2, sp, sp-"), _french_century),
-    **dict.fromkeys(names("hms, uss, ss, hmas, hmcs, rms"), _prefixed_ship),
-    **dict.fromkeys(names("date, date-, дата"), _date),
-    "val": _value,
-    "as of": _as_of,
-    "siglo": _spanish_century,
-    "citation": _quoted,
+# Kind of template -> its text; names.json lists the templates of each kind.
+_KINDS = {
+    "first_argument": _first,
+    "second_argument": _second,
+    "last_argument": _last,
+    "second_or_first_argument": _second_or_first,
+    "conversion": _convert,
+    "number_and_unit": _number_and_unit,
+    "fraction": _fraction,
+    "french_century": _french_century,
+    "spanish_century": _spanish_century,
+    "prefixed_ship": _prefixed_ship,
     "ship": _ship,
-    "tsl": _chinese_link,
+    "date": _date,
+    "value": _value,
+    "as_of": _as_of,
+    "quotation": _quoted,
+    "chinese_link": _chinese_link,
+}
+_HANDLERS = {
+    name: function for kind, function in _KINDS.items() for name in TEMPLATES[kind]
 }

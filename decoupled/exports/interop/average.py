@@ -20,11 +20,11 @@ import numpy as np
 
 from decoupled.core.errors import UserError
 from decoupled.core.files import check_target
-from decoupled.exports.checkpoint_files import CheckpointFile, aligned_empty
 from decoupled.exports.interop.conversion import Contents, write_converted_folder
 from decoupled.model.variables import OUTPUT_BIAS
 from decoupled.runs import run_folder
-from decoupled.runs.saved_run import open_run
+from decoupled.runs.saved_run import open_model
+from decoupled.training.checkpoint_files import aligned_empty
 
 
 def average(
@@ -51,23 +51,24 @@ def average(
     if not half_life > 0:
         raise UserError(f"--half_life: {half_life:g} steps is not above 0")
     check_target(model_dir)
-    runs = [open_run(path) for path in checkpoints]
-    prefixes = [os.path.abspath(run.prefix) for run in runs]
-    if len(runs) < 2:
+    models = [open_model(path) for path in checkpoints]
+    files = [model.weights for model in models]
+    prefixes = [os.path.abspath(file.path) for file in files]
+    if len(models) < 2:
         raise UserError("give --checkpoint twice or more, once for each to average")
     for prefix in prefixes:
         if prefixes.count(prefix) > 1:
             raise UserError(f"--checkpoint: {prefix} is given twice")
-    first, *others = runs
-    for run in others:
-        own = run.description
-        wanted = first.description._replace(command=own.command, data=own.data)
-        if differing := run_folder.differences_in_words(run.folder, wanted):
+    first, *others = models
+    for model in others:
+        same = first.description._replace(
+            command=model.description.command, data=model.description.data
+        )
+        if differing := run_folder.differences_in_words(model.folder, same):
             raise UserError(
-                f"{run.prefix}: another model than {first.prefix}: "
+                f"{model.weights.path}: another model than {files[0].path}: "
                 f"{'; '.join(differing)}; average checkpoints of one model"
             )
-    files = [CheckpointFile(run.prefix) for run in runs]
     shapes = {name: files[0].shapes[name] for name in files[0]}
     for file in files[1:]:
         for name in sorted(set(shapes) | set(file)):
@@ -108,7 +109,7 @@ def average(
     write_converted_folder(
         model_dir,
         Contents(
-            model=first.description.model,
+            model=first.config,
             vocabulary=first.vocabulary,
             task=task,
             variables=list(shapes),

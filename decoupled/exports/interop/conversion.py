@@ -27,7 +27,6 @@ from decoupled.core.errors import UserError
 from decoupled.core.files import new_folder
 from decoupled.core.release import tf
 from decoupled.data.vocabulary import Vocabulary
-from decoupled.exports.checkpoint_files import CheckpointWriter
 from decoupled.model.variables import (
     GLOBAL_STEP,
     ONES,
@@ -37,6 +36,7 @@ from decoupled.model.variables import (
     initial_seed,
 )
 from decoupled.runs import run_folder
+from decoupled.training.checkpoint_files import CheckpointWriter
 from decoupled.training.checkpoints import write_list
 
 CONVERSION = "conversion.json"

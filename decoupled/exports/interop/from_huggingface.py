@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from decoupled.configs import ModelConfig
-from decoupled.configs.finetuning import REGRESSION
+from decoupled.configs.finetuning import CLASSIFICATION, QUESTION_ANSWERING, REGRESSION
 from decoupled.core.errors import UserError
 from decoupled.core.files import check_target
 from decoupled.exports.interop.conversion import (
@@ -45,7 +45,6 @@ from decoupled.exports.interop.safetensors_files import SafetensorsFolder, align
 from decoupled.exports.interop.wordpiece_rows import WordPieceRows
 from decoupled.model import variables as names
 from decoupled.runs import run_folder
-from decoupled.tasks.registry import CLASSIFICATION, QUESTION_ANSWERING
 
 _PROJECTION = (f"{names.PROJECTION}/kernel", f"{names.PROJECTION}/bias")
 

@@ -17,7 +17,6 @@ from decoupled.core.errors import UserError
 from decoupled.core.files import check_target
 from decoupled.core.release import tf
 from decoupled.data.vocabulary import FILE_NAME, Vocabulary
-from decoupled.exports.checkpoint_files import CheckpointFile
 from decoupled.exports.interop.conversion import (
     Contents,
     check_complete,
@@ -30,6 +29,7 @@ from decoupled.exports.interop.huggingface_config import original_settings
 from decoupled.exports.interop.huggingface_tokenizer import WORDPIECE, unused_rows
 from decoupled.exports.interop.safetensors_files import Shape
 from decoupled.model import variables as names
+from decoupled.training.checkpoint_files import CheckpointFile
 
 _SIZES = "the model's gin file"
 # Of google-research/bert.

@@ -9,8 +9,8 @@ import os
 import re
 from typing import Any, NamedTuple
 
-from decoupled.configs import EARLIER_VALUES, ModelConfig
-from decoupled.configs.finetuning import REGRESSION
+from decoupled.configs import ModelConfig
+from decoupled.configs.finetuning import CLASSIFICATION, QUESTION_ANSWERING, REGRESSION
 from decoupled.core import files
 from decoupled.core.errors import UserError
 from decoupled.core.labels import check_labels
@@ -23,7 +23,6 @@ from decoupled.exports.interop.huggingface_format import (
     REMBERT,
     Family,
 )
-from decoupled.tasks.registry import CLASSIFICATION, QUESTION_ANSWERING
 
 CONFIG = "config.json"
 
@@ -288,7 +287,6 @@ def _sizes(path, content, family):
         **sizes,
         **widths,
         "head_size": hidden // heads,
-        **EARLIER_VALUES,
         "activation": ACTIVATIONS[activation],
         "mlm_transform": "dense_activation_norm",
     }

@@ -8,11 +8,15 @@ import re
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from decoupled.configs.finetuning import REGRESSION
+from decoupled.configs.finetuning import (
+    CLASSIFICATION,
+    QUESTION_ANSWERING,
+    REGRESSION,
+    TAGGING,
+)
 from decoupled.core.errors import UserError
 from decoupled.model import variables as names
 from decoupled.model.variables import Shape
-from decoupled.tasks.registry import CLASSIFICATION, QUESTION_ANSWERING, TAGGING
 
 MASKED_LM = "masked language model"
 

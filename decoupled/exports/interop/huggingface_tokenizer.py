@@ -14,6 +14,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
+from decoupled.configs.finetuning import CLASSIFICATION, QUESTION_ANSWERING
 from decoupled.core import files
 from decoupled.core.errors import UserError, quoted
 from decoupled.data.vocabulary import FILE_NAME, PAD, UNKNOWN, Vocabulary
@@ -36,7 +37,6 @@ from decoupled.exports.interop.wordpiece_rows import (
     WordPieceRows,
     seems_lower,
 )
-from decoupled.tasks.registry import CLASSIFICATION, QUESTION_ANSWERING
 
 WORDPIECE = "vocab.txt"
 ADDED_TOKENS = "added_tokens.json"

@@ -30,9 +30,9 @@ from decoupled.data.fertility import measure_fertility
 from decoupled.data.sentencepiece_file import MARK, UNIGRAM, with_pieces
 from decoupled.data.vocabulary import FILE_NAME, Vocabulary
 from decoupled.exports.interop.conversion import Contents, write_converted_folder
-from decoupled.exports.trained_model import TrainedModel, open_trained_model
 from decoupled.model import variables as names
 from decoupled.runs import run_folder
+from decoupled.runs.saved_run import Model, open_model
 
 # Sentences that are encoded at once.
 _BATCH = 4096
@@ -64,7 +64,7 @@ def trim_vocabulary(
     Special pieces, bytes, and all single characters of the kept pieces are kept too.
 
     Args:
-      model_dir, checkpoint: of the model, as for `open_trained_model`.
+      model_dir, checkpoint: of the model, as for `open_model`.
       new_model_dir: written; it must not exist yet, or be empty.
       corpus_dir: of `build_corpus`. languages: of the corpus; empty for all.
       min_count: a piece is kept if it occurs at least so often in one of the languages.
@@ -77,7 +77,7 @@ def trim_vocabulary(
         folder cannot be read or written; nothing is written.
     """
     check_target(new_model_dir)
-    model = open_trained_model(model_dir, checkpoint, is_read_whole=True)
+    model = open_model(model_dir, checkpoint, verify=False)
     old = model.vocabulary
     if old.settings.model_type != UNIGRAM:
         raise UserError(f"{old.path}: not a unigram model; it cannot be trimmed")
@@ -111,7 +111,7 @@ def replace_vocabulary(
     Returns, Raises: as for `trim_vocabulary`.
     """
     check_target(new_model_dir)
-    model = open_trained_model(model_dir, checkpoint, is_read_whole=True)
+    model = open_model(model_dir, checkpoint, verify=False)
     new = Vocabulary(vocabulary)
     rows = matching_rows(model.vocabulary, new)
     corpus = Corpus(corpus_dir) if corpus_dir else None
@@ -203,7 +203,7 @@ def mean_rows(table: np.ndarray, rows: Rows) -> np.ndarray:
 
 def _convert(
     model_dir: str,
-    model: TrainedModel,
+    model: Model,
     new: Vocabulary,
     rows: Rows,
     folder: str,
@@ -248,7 +248,7 @@ def _convert(
         Contents(
             model=config,
             vocabulary=new,
-            task=run_folder.read(model_dir).task,
+            task=model.description.task,
             variables=weights,
             value_of=value_of,
             step=model.weights.global_step or 0,

@@ -27,14 +27,10 @@ from decoupled.exports.interop.huggingface_format import (
 from decoupled.exports.interop.safetensors_files import FILE_NAME as WEIGHTS
 from decoupled.exports.interop.safetensors_files import write_safetensors
 from decoupled.exports.interop.tokenizer_files import write_tokenizer
-from decoupled.exports.trained_model import (
-    LABELLED,
-    TrainedModel,
-    open_trained_model,
-    task_head,
-)
+from decoupled.exports.served_task import LABELLED, ServedTask, read_task, task_head
 from decoupled.model import variables as names
 from decoupled.runs import run_folder
+from decoupled.runs.saved_run import Model, open_model
 
 
 def to_huggingface(
@@ -44,7 +40,7 @@ def to_huggingface(
 
     Args:
       model_dir: folder of a run, or of a conversion.
-      checkpoint: as for `open_trained_model`.
+      checkpoint: as for `open_model`.
       hf_dir: written; it must not exist yet, or be empty.
       encoder_only: leave the head out.
 
@@ -56,10 +52,11 @@ def to_huggingface(
         one that transformers does not have; nothing is written.
     """
     check_target(hf_dir)
-    model = open_trained_model(model_dir, checkpoint, is_read_whole=True)
-    head = None if encoder_only else _head(model)
+    model = open_model(model_dir, checkpoint, verify=False)
+    task = read_task(model)
+    head = None if encoder_only else _head(model, task)
     family = _family(model_dir, model.config, head)
-    variables = _variables(model, head)
+    variables = _variables(model, task, head)
     model.weights.check(model.config, variables)
     shapes = names.shapes(model.config, variables)
     config = make_config(
@@ -67,8 +64,8 @@ def to_huggingface(
         model.vocabulary,
         family,
         head,
-        list(model.labels) if head in LABELLED else None,
-        None if encoder_only else model.task,
+        list(task.labels) if head in LABELLED else None,
+        None if encoder_only else task.name,
         None if encoder_only else run_folder.classifier_dropout(model_dir),
     )
     with new_folder(hf_dir) as folder:
@@ -95,11 +92,11 @@ def to_huggingface(
     return report
 
 
-def _head(model: TrainedModel) -> str | None:
+def _head(model: Model, task: ServedTask) -> str | None:
     """A value of `huggingface_format.HEADS`."""
-    if model.head is None and names.OUTPUT_BIAS in model.weights:
+    if task.head is None and names.OUTPUT_BIAS in model.weights:
         return MASKED_LM
-    return model.head
+    return task.head
 
 
 def _family(model_dir: str, config: ModelConfig, head: str | None) -> Family:
@@ -127,17 +124,17 @@ def _family(model_dir: str, config: ModelConfig, head: str | None) -> Family:
     return REMBERT
 
 
-def _variables(model: TrainedModel, head: str | None) -> names.Head:
+def _variables(model: Model, task: ServedTask, head: str | None) -> names.Head:
     """The head in our declaration; an encoder keeps its pooler if it has one."""
     if head == MASKED_LM:
         return names.MASKED_LM
     if head is None:
         return names.Head(pooler=f"{names.POOLER}/kernel" in model.weights)
-    return task_head(head, len(model.labels))
+    return task_head(head, len(task.labels))
 
 
 def _write_weights(
-    model: TrainedModel,
+    model: Model,
     family: Family,
     head: str | None,
     shapes: dict[str, names.Shape],

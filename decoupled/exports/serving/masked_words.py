@@ -14,8 +14,8 @@ from decoupled.data.vocabulary import Vocabulary
 from decoupled.data.words import UNSPACED
 from decoupled.exports.serving.encoder import Encoder, MaskedLm
 from decoupled.exports.serving.saved_model import open_saved_model
-from decoupled.exports.trained_model import open_trained_model
 from decoupled.model import variables as names
+from decoupled.runs.saved_run import open_model
 
 MASK = "[MASK]"
 
@@ -133,18 +133,18 @@ def open_checkpoint(model_dir: str, checkpoint: str | None) -> MaskedWords:
     Raises:
       UserError: it has no MLM head, or cannot be read.
     """
-    trained = open_trained_model(model_dir, checkpoint)
-    if names.OUTPUT_BIAS not in trained.weights:
-        raise UserError(f"{trained.weights.path}: {_NO_HEAD}")
-    trained.check(trained.config.max_positions, mlm=True)
-    encoder = Encoder(trained.config, trained.weights)
-    head = MaskedLm(trained.config, trained.weights, encoder)
+    model = open_model(model_dir, checkpoint)
+    if names.OUTPUT_BIAS not in model.weights:
+        raise UserError(f"{model.weights.path}: {_NO_HEAD}")
+    model.weights.check(model.config, names.MASKED_LM)
+    encoder = Encoder(model.config, model.weights)
+    head = MaskedLm(model.config, model.weights, encoder)
 
     def logits(inputs: dict[str, tf.Tensor]) -> tf.Tensor:
         output = encoder(inputs)["sequence_output"]
         return head(output, inputs["masked_lm_positions"])
 
-    return MaskedWords(trained.vocabulary, trained.config.max_positions, logits)
+    return MaskedWords(model.vocabulary, model.config.max_positions, logits)
 
 
 def open_export(export_dir: str) -> MaskedWords:

@@ -37,21 +37,22 @@ from decoupled.core.errors import UserError
 from decoupled.core.labels import LabelReader
 from decoupled.core.release import tf
 from decoupled.data.vocabulary import Vocabulary, vocabulary_path
+from decoupled.exports.served_task import LABELLED
 from decoupled.exports.serving.encoder import FEATURES
 from decoupled.exports.serving.saved_model import DESCRIPTION, FORMAT, open_saved_model
-from decoupled.exports.trained_model import LABELLED
-from decoupled.tasks import classification, tagging
-from decoupled.tasks.classification_files import (
-    LabelledTexts,
-    read_examples,
-    read_pairs,
+from decoupled.tasks.description import (
+    COLUMNS,
+    SPLITS,
+    Column,
+    TaskDescription,
+    described,
 )
-from decoupled.tasks.own import make_own_task
-from decoupled.tasks.own_files import SPLITS, Column, read_tagged, read_texts
+from decoupled.tasks.presets import TASKS, task_of
 from decoupled.tasks.qa_answers import scored_answers
 from decoupled.tasks.qa_files import Question
-from decoupled.tasks.tagging_files import TaggedSentence, read_sentences
+from decoupled.tasks.tagging_files import TaggedSentence, read_tagged
 from decoupled.tasks.task import Features, FinetuningTask
+from decoupled.tasks.text_files import LabelledTexts, read_texts
 from decoupled.xtreme.files import LanguageFile
 
 # The kinds of exports that `predict` runs, and the kinds of their tasks.
@@ -219,27 +220,21 @@ class Predictor:
         if self.kind == QUESTION_ANSWERING:
             if columns:
                 raise UserError("--texts: questions come in SQuAD's JSON; leave it out")
-            return {".json": lambda path: self.task.read_file(path, "test")}
+            return {".json": self._read_own}
         readers = {
             ending: lambda path: self._read_columns(path, columns)
             for ending in OWN_ENDINGS[self.kind]
         }
         if self.kind != TAGGING:
             readers[_LINES] = _read_lines
-        name, labels = self.task.name, self.task.labels
-        if not columns:
-            # The forms of these tasks, which differ from others in quoting.
-            if name in classification.LABELS:
-                readers[".tsv"] = lambda path: read_pairs(
-                    LanguageFile(path, name, "unknown"), labels, may_lack_labels=True
-                )
-            elif name in (classification.CATALOGS, classification.BOOKS):
-                readers[".tsv"] = lambda path: read_examples(path, labels)
-            elif name in tagging.LABELS:
-                readers[".tsv"] = lambda path: read_sentences(
-                    LanguageFile(path, name, "unknown"), tags_may_miss=True
-                )
+        if not columns and self.task.description.form != COLUMNS:
+            # The files of these tasks differ from others in quoting.
+            readers[".tsv"] = self._read_own
         return readers
+
+    def _read_own(self, path: str) -> list[Any]:
+        """Reads a file in the form of the task's own."""
+        return self.task.read_file(path, "unknown", "test")
 
     def _read_columns(self, path: str, columns: Sequence[Column]) -> list[Any]:
         """Reads the columns of texts or words of a file of one's own."""
@@ -255,10 +250,10 @@ class Predictor:
                 "pair, as --texts=premise,hypothesis"
             )
         if self.kind == TAGGING:
-            config = _own_config(self.task.name, TAGGING, columns)
-            return read_tagged(path, config, "test", LabelReader())
-        config = _own_config(self.task.name, self.kind, columns, label)
-        return read_texts(path, config, "test", LabelReader())
+            task = _description(self.task.name, TAGGING, columns)
+            return read_tagged(path, task, "test", LabelReader())
+        task = _description(self.task.name, self.kind, columns, label)
+        return read_texts(path, task, "test", LabelReader())
 
     def _outputs(self, features: Features) -> Features:
         """The model's numbers for all rows; rows of similar length run together."""
@@ -383,22 +378,23 @@ def _task(
     answers: QuestionAnsweringConfig | None,
 ) -> FinetuningTask:
     """The code of a task, which reads no file of it."""
-    if name in classification.LABELS:
-        return classification.SequenceClassificationTask(name, list(labels), length)
-    config = _own_config(name, kind, columns, labels=labels)
-    return make_own_task(config, "", length, answers)
+    if name in TASKS and TASKS[name].kind == kind:
+        task = dataclasses.replace(TASKS[name], labels=labels)
+    else:
+        task = _description(name, kind, columns, labels=labels)
+    return task_of(task, "", length, answers)
 
 
-def _own_config(
+def _description(
     name: str,
     kind: str,
     columns: Sequence[Column],
     label: Column | None = None,
     labels: Sequence[str] = (),
-) -> OwnTaskConfig:
+) -> TaskDescription:
     """A description of files with these columns, perhaps without labels."""
     columns = tuple(columns) or (1,)
-    return OwnTaskConfig(
+    config = OwnTaskConfig(
         name=name,
         kind=kind,
         files=f"{{split}}{OWN_ENDINGS[kind][0]}",
@@ -410,6 +406,7 @@ def _own_config(
         labels=tuple(labels),
         metric=OWN_METRICS[kind][0],
     )
+    return described(config)
 
 
 def _read_lines(path: str) -> list[LabelledTexts]:

@@ -18,12 +18,19 @@ import os
 from typing import Any
 
 from decoupled.configs import RetrievalConfig
-from decoupled.configs.finetuning import REGRESSION
+from decoupled.configs.finetuning import QUESTION_ANSWERING, REGRESSION, TAGGING
 from decoupled.core import console, files, gfile
 from decoupled.core.errors import UserError
 from decoupled.core.files import is_empty_folder, new_folder
 from decoupled.core.machine import readable_bytes
 from decoupled.core.release import tf
+from decoupled.exports.served_task import (
+    NAMES,
+    SENTENCE_NAMES,
+    ServedTask,
+    check_exportable,
+    read_task,
+)
 from decoupled.exports.serving.encoder import Classifier, Encoder, MaskedLm
 from decoupled.exports.serving.roots import (
     ClassifierRoot,
@@ -40,14 +47,8 @@ from decoupled.exports.serving.sentence_vectors import (
 )
 from decoupled.exports.serving.stored import FLOAT32, StoredWeights
 from decoupled.exports.serving.text import Preprocessor, TextRoot
-from decoupled.exports.trained_model import (
-    NAMES,
-    SENTENCE_NAMES,
-    TrainedModel,
-    open_trained_model,
-)
 from decoupled.model.variables import POOLER
-from decoupled.tasks.registry import QUESTION_ANSWERING, TAGGING
+from decoupled.runs.saved_run import Model, open_model
 
 FORMAT = "decoupled-export-1"
 DESCRIPTION = "export.json"
@@ -80,7 +81,7 @@ def export_folder(
     """Exports the model of a folder and says what was written.
 
     Args:
-      model_dir, checkpoint: as for `open_trained_model`.
+      model_dir, checkpoint: as for `open_model`.
       export_dir, mlm, overwrite, weights: as for `export`.
       sequence_length: as for `export`; None for the length of training, or of the
         retrieval.
@@ -90,33 +91,25 @@ def export_folder(
       centre_on: a file of sentences; needed if `retrieval` centres vectors.
 
     Raises:
-      UserError: as for `open_trained_model` and `export`; or an export does not support
+      UserError: as for `open_model` and `export`; or an export does not support
         the settings of `retrieval`.
     """
-    trained = open_trained_model(model_dir, checkpoint)
-    sentences = None
+    model = open_model(model_dir, checkpoint)
+    task, sentences = read_task(model), None
     if retrieval is not None:
-        sentences = _sentence_vectors(trained, retrieval, centre_on, mlm)
+        sentences = _sentence_vectors(model, retrieval, centre_on, mlm)
         # Only the encoder is exported, without windows and answers.
-        trained = dataclasses.replace(
-            trained,
-            head=None,
-            task=None,
-            labels=(),
-            answers=None,
-            assumed=(),
-            columns=(),
-            label_column=None,
-        )
+        task = ServedTask(trained_length=task.trained_length)
         if sequence_length is None:
-            longest = trained.config.max_positions
+            longest = model.config.max_positions
             sequence_length = min(retrieval.max_sequence_length, longest)
     if max_answer_length is not None:
-        trained = trained.with_max_answer_length(max_answer_length)
+        task = task.with_max_answer_length(max_answer_length)
     if sequence_length is None:
-        sequence_length = trained.default_length
+        sequence_length = task.default_length(model.config)
     description = export(
-        trained,
+        model,
+        task,
         export_dir,
         sequence_length=sequence_length,
         mlm=mlm,
@@ -125,12 +118,12 @@ def export_folder(
         sentences=sentences,
     )
     say_written(export_dir, description)
-    say_length(sequence_length, trained.trained_length)
-    say_vectors(description, f"{POOLER}/kernel" in trained.weights)
-    say_assumed(trained)
+    say_length(sequence_length, task.trained_length)
+    say_vectors(description, f"{POOLER}/kernel" in model.weights)
+    say_assumed(task)
 
 
-def _sentence_vectors(trained, retrieval, centre_on, mlm) -> SentenceVectors:
+def _sentence_vectors(model, retrieval, centre_on, mlm) -> SentenceVectors:
     """The settings of sentence vectors; refuses options that contradict them."""
     if mlm:
         raise UserError("--mlm: sentence vectors need no MLM head; leave it out")
@@ -144,12 +137,13 @@ def _sentence_vectors(trained, retrieval, centre_on, mlm) -> SentenceVectors:
             "RetrievalConfig.long_sentences: an export cuts long sentences and makes "
             "no windows of them; set it to 'cut'"
         )
-    layer = retrieval.layer_of(trained.config.num_layers, trained.weights.path)
+    layer = retrieval.layer_of(model.config.num_layers, model.weights.path)
     return SentenceVectors(layer, retrieval.pool_special_tokens, centre_on or "")
 
 
 def export(
-    trained: TrainedModel,
+    model: Model,
+    task: ServedTask,
     export_dir: str,
     *,
     sequence_length: int,
@@ -161,7 +155,7 @@ def export(
     """Writes the SavedModels.
 
     Args:
-      trained: what to export.
+      model, task: what to export.
       export_dir: OUT of the module's docstring.
       sequence_length: length to which the preprocessor packs by default, and to which
         the combined model cuts.
@@ -174,13 +168,13 @@ def export(
       The content of export.json.
 
     Raises:
-      UserError: see `TrainedModel.check`; `export_dir` exists, and is not an earlier
+      UserError: see `check_exportable`; `export_dir` exists, and is not an earlier
         export or `overwrite` is false; or it cannot be written.
     """
     _check_target(export_dir, overwrite)
-    trained.check(sequence_length, mlm)
+    check_exportable(model, task, sequence_length, mlm)
     with new_folder(export_dir, replaces=overwrite) as temporary:
-        return _write(trained, temporary, sequence_length, mlm, weights, sentences)
+        return _write(model, task, temporary, sequence_length, mlm, weights, sentences)
 
 
 def open_saved_model(folder: str) -> Any:
@@ -272,11 +266,11 @@ def say_vectors(description: dict[str, Any], has_pooler: bool) -> None:
         )
 
 
-def say_assumed(trained: TrainedModel) -> None:
+def say_assumed(task: ServedTask) -> None:
     """Prints the question-answering settings that the model's folder does not have."""
-    if trained.assumed:
-        values = dataclasses.asdict(trained.answers)
-        assumed = ", ".join(f"{name} = {values[name]}" for name in trained.assumed)
+    if task.assumed:
+        values = dataclasses.asdict(task.answers)
+        assumed = ", ".join(f"{name} = {values[name]}" for name in task.assumed)
         console.say(
             f"the model's folder does not say how its answers are chosen; usual "
             f"settings were taken: {assumed}"
@@ -315,7 +309,8 @@ def _check_target(export_dir: str, overwrite: bool) -> None:
 
 
 def _write(
-    trained: TrainedModel,
+    model: Model,
+    task: ServedTask,
     folder: str,
     sequence_length: int,
     mlm: bool,
@@ -323,13 +318,13 @@ def _write(
     sentences: SentenceVectors | None,
 ) -> dict[str, Any]:
     """Builds and saves everything below `folder`; returns the description."""
-    weights = StoredWeights(trained.weights, stored_as)
+    weights = StoredWeights(model.weights, stored_as)
     if sentences is None:
-        kind, about, segments = trained.kind, {}, trained.segments
-        roots = _build_roots(trained, weights, sequence_length, mlm)
+        kind, about = task.kind, {}
+        roots = _build_roots(model, task, weights, sequence_length, mlm)
     else:
-        kind, segments = SENTENCE_NAMES[0], (1,)
-        roots = _build_sentence_roots(trained, weights, sequence_length, sentences)
+        kind = SENTENCE_NAMES[0]
+        roots = _build_sentence_roots(model, weights, sequence_length, sentences)
         about = {"sentence_vectors": sentences._asdict()}
         if sentences.centre_on:
             root, text = (roots[name] for name in SENTENCE_NAMES)
@@ -345,23 +340,23 @@ def _write(
         "mlm": mlm,
         "weights": stored_as,
         "sequence_length": sequence_length,
-        "model": dataclasses.asdict(trained.config),
+        "model": dataclasses.asdict(model.config),
         "vocabulary": {
-            "fingerprint": trained.vocabulary.fingerprint,
-            "vocab_size": trained.vocabulary.size,
+            "fingerprint": model.vocabulary.fingerprint,
+            "vocab_size": model.vocabulary.size,
         },
         "checkpoint": {
-            "name": os.path.basename(trained.weights.path),
-            "global_step": trained.weights.global_step,
+            "name": os.path.basename(model.weights.path),
+            "global_step": model.weights.global_step,
         },
         "task": {
-            "name": trained.task,
-            "columns": list(trained.columns),
-            "label_column": trained.label_column,
-            "texts": list(segments),
+            "name": task.name,
+            "columns": list(task.columns),
+            "label_column": task.label_column,
+            "texts": list(task.segments),
         },
-        "labels": list(trained.labels) or None,
-        "answers": trained.described_answers(),
+        "labels": list(task.labels) or None,
+        "answers": task.described_answers(),
         "bytes": sizes,
         **about,
     }
@@ -370,52 +365,57 @@ def _write(
 
 
 def _build_roots(
-    trained: TrainedModel, weights: StoredWeights, sequence_length: int, mlm: bool
+    model: Model,
+    task: ServedTask,
+    weights: StoredWeights,
+    sequence_length: int,
+    mlm: bool,
 ) -> dict[str, Root]:
     """Folder name -> object to save."""
-    model = _model_root(trained, weights, mlm)
-    preprocessor = _preprocessor(trained, sequence_length)
-    roots = {"preprocessor": preprocessor, trained.kind: model}
-    if trained.text_kind:
-        path = trained.vocabulary.path
-        text = TextRoot(preprocessor, model, trained.segments, path)
-        roots[trained.text_kind] = text
+    root = _model_root(model, task, weights, mlm)
+    preprocessor = _preprocessor(model, sequence_length)
+    roots = {"preprocessor": preprocessor, task.kind: root}
+    if task.text_kind:
+        path = model.vocabulary.path
+        roots[task.text_kind] = TextRoot(preprocessor, root, task.segments, path)
     return roots
 
 
-def _preprocessor(trained: TrainedModel, sequence_length: int) -> Preprocessor:
-    segments = (1, 2) if trained.config.type_vocab_size > 1 else (1,)
-    return Preprocessor(trained.vocabulary, sequence_length, segments)
+def _preprocessor(model: Model, sequence_length: int) -> Preprocessor:
+    segments = (1, 2) if model.config.type_vocab_size > 1 else (1,)
+    return Preprocessor(model.vocabulary, sequence_length, segments)
 
 
 def _build_sentence_roots(
-    trained: TrainedModel,
+    model: Model,
     weights: StoredWeights,
     sequence_length: int,
     sentences: SentenceVectors,
 ) -> dict[str, Root]:
     """Folder name -> object to save, with the layers up to the chosen one."""
-    config, path = trained.config, trained.vocabulary.path
+    config, path = model.config, model.vocabulary.path
     encoder = Encoder(config, weights, sentences.layer)
     root = SentenceRoot(
         encoder, config.hidden_size, sentences.pool_special_tokens, path
     )
-    preprocessor = _preprocessor(trained, sequence_length)
+    preprocessor = _preprocessor(model, sequence_length)
     text = TextRoot(preprocessor, root, segments=(1,), vocabulary_path=path)
     roots = dict(zip(SENTENCE_NAMES, (root, text), strict=True))
     return {"preprocessor": preprocessor, **roots}
 
 
-def _model_root(trained: TrainedModel, weights: StoredWeights, mlm: bool) -> Root:
+def _model_root(
+    model: Model, task: ServedTask, weights: StoredWeights, mlm: bool
+) -> Root:
     """The encoder with its head."""
-    config, path = trained.config, trained.vocabulary.path
+    config, path = model.config, model.vocabulary.path
     encoder = Encoder(config, weights)
-    if trained.head is None:
+    if task.head is None:
         head = MaskedLm(config, weights, encoder) if mlm else None
         return EncoderRoot(encoder, head, path)
-    if trained.head == QUESTION_ANSWERING:
+    if task.head == QUESTION_ANSWERING:
         return SpanRoot(encoder, Classifier(weights), path)
-    if trained.head == REGRESSION:
+    if task.head == REGRESSION:
         return RegressorRoot(encoder, Classifier(weights), path)
-    kind = TaggerRoot if trained.head == TAGGING else ClassifierRoot
-    return kind(encoder, Classifier(weights), trained.labels, path)
+    kind = TaggerRoot if task.head == TAGGING else ClassifierRoot
+    return kind(encoder, Classifier(weights), task.labels, path)

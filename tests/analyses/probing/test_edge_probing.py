@@ -1,7 +1,6 @@
-"""Probing from files to tables, and the summaries over layers by hand."""
+"""Probing from files to tables, and the centre of gravity by hand."""
 
 import dataclasses
-import json
 import os
 
 import numpy as np
@@ -60,50 +59,31 @@ def models(vocabulary, tmp_path_factory):
 @pytest.fixture(scope="module")
 def result(tasks, models, tmp_path_factory):
     cache = tmp_path_factory.mktemp("cache")
-    found = edge_probing.measure(
-        models, tasks[:1], edge_probing.VARIANTS, SHORT, str(cache)
-    )
+    found = edge_probing.measure(models, tasks[:1], SHORT, str(cache))
     # Vectors are gone.
     assert list(cache.iterdir()) == []
     return found
 
 
-def test_every_variant(result):
-    said = {name: value for name, value in result.items() if name != "arrays"}
-    json.dumps(said, allow_nan=False)
+def test_scores_and_baselines(result):
     assert result["tasks"]["kinds"]["labels"] == 2
     assert result["tasks"]["kinds"]["dev"]["targets"] == 12
-    probes = result["models"][0]["probes"]
-    assert [(p["task"], p["variant"], p["layer"]) for p in probes] == [
-        ("kinds", "mix", None),
-        ("kinds", "layers", 0),
-        ("kinds", "layers", 1),
-        ("kinds", "cumulative", 0),
-        ("kinds", "cumulative", 1),
-    ]
-    assert [len(probe["mix"]) for probe in probes] == [2, 1, 1, 1, 2]
-    for probe in probes:
-        assert probe["test"]["targets"] == 6
-        assert (probe["majority_f1"], probe["lost"]) == (0.5, 0)
-        # All words of the task are in its training data.
-        assert probe["lookup_f1"] == 1
+    [probe] = result["models"][0]["probes"]
+    assert (probe["task"], len(probe["mix"])) == ("kinds", 2)
+    assert probe["test"]["targets"] == 6
+    assert (probe["majority_f1"], probe["lost"]) == (0.5, 0)
+    # All words of the task are in its training data.
+    assert probe["lookup_f1"] == 1
 
 
 def test_a_value_for_each_target_of_test(result):
-    task, probes = result["tasks"]["kinds"], result["models"][0]["probes"]
+    task, [probe] = result["tasks"]["kinds"], result["models"][0]["probes"]
     assert task["items"] == [[0, 0], [0, 1], [1, 0], [1, 1], [2, 0], [2, 1]]
     assert task["baseline"] == 1
-    assert list(result["arrays"]) == [
-        "0/kinds",
-        "0/kinds/layers/0",
-        "0/kinds/layers/1",
-        "0/kinds/cumulative/0",
-        "0/kinds/cumulative/1",
-    ]
-    for hits, probe in zip(result["arrays"].values(), probes, strict=True):
-        assert hits.dtype == np.uint8 and hits.shape == (6,)
-        # A target has one label here: what is said alone and right is a hit.
-        assert hits.mean() >= probe["test"]["recall"] > 0.5
+    [(name, hits)] = result["arrays"].items()
+    assert (name, hits.dtype, hits.shape) == ("0/kinds", np.uint8, (6,))
+    # A target has one label here: what is said alone and right is a hit.
+    assert hits.mean() >= probe["test"]["recall"] > 0.5
 
 
 def test_items_are_those_that_all_models_have(
@@ -113,7 +93,7 @@ def test_items_are_those_that_all_models_have(
     positions = len(vocabulary.encode("Select the blue")) + 2
     short = write_run(tmp_path / "short", vocabulary, {"max_positions": positions})
     others = open_models([short])
-    both = edge_probing.measure([*models, *others], tasks[:1], ["mix"], SHORT)
+    both = edge_probing.measure([*models, *others], tasks[:1], SHORT)
     items = both["tasks"]["kinds"]["items"]
     # The things of all sentences, and longer words for colours, are cut away.
     fitting = [
@@ -132,7 +112,7 @@ def test_what_embeddings_tell_is_told(result):
 
 
 def test_two_spans_without_test_data(tasks, models):
-    result = edge_probing.measure(models, tasks[1:], ["mix"], SHORT)
+    result = edge_probing.measure(models, tasks[1:], SHORT)
     [probe] = result["models"][0]["probes"]
     assert "test" not in probe and "arrays" not in result
     # Which word comes first is told by the words.
@@ -141,31 +121,17 @@ def test_two_spans_without_test_data(tasks, models):
 
 def test_what_is_shown(result, tmp_path, capsys):
     shown, drawn = show(edge_probing, result, tmp_path / "out", capsys)
-    for text in ("with a mix of all layers", "centre of gravity", "layers 0 to l"):
+    for text in ("with a mix of all layers", "centre of gravity"):
         assert text in shown
-    assert {"kinds", "shallow", "F1 with this layer alone, %"} <= set(drawn)
-
-
-def test_a_mix_alone_is_drawn_by_its_shares(result, tmp_path, capsys):
-    [model] = result["models"]
-    only = [probe for probe in model["probes"] if probe["variant"] == "mix"]
-    mixes = {**result, "models": [{**model, "probes": only}]}
-    _, drawn = show(edge_probing, mixes, tmp_path / "out", capsys)
-    assert "share of the layer in the mix, %" in drawn
+    assert {"kinds", "shallow", "share of the layer in the mix, %"} <= set(drawn)
 
 
 def test_files_of_a_task_must_agree(tasks, models):
     kinds, relations = tasks
     mixed = kinds._replace(paths={**kinds.paths, "dev": relations.paths["dev"]})
     with pytest.raises(UserError, match="dev.jsonl: .* same number of spans"):
-        edge_probing.measure(models, [mixed], ["mix"], SHORT)
+        edge_probing.measure(models, [mixed], SHORT)
 
 
 def test_centre_of_gravity_by_hand():
     assert edge_probing.center_of_gravity([0.5, 0.25, 0.25]) == 0.75
-
-
-def test_expected_layer_by_hand():
-    # Gains 0.2, 0.1 and -0.1 at layers 1, 2 and 3: (0.2 + 0.2 - 0.3) / 0.2.
-    assert edge_probing.expected_layer([0.5, 0.7, 0.8, 0.7]) == pytest.approx(0.5)
-    assert edge_probing.expected_layer([0.5, 0.5]) is None

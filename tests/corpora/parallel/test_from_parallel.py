@@ -12,11 +12,10 @@ from decoupled.core.errors import UserError
 from decoupled.corpora import corpus_writer
 from decoupled.corpora.build import build
 from decoupled.corpora.corpus import Corpus
-from decoupled.corpora.parallel import from_parallel
-from decoupled.corpora.parallel.kinds import KINDS
+from decoupled.corpora.parallel import parallel_units
 from decoupled.corpora.parallel.parallel_text import group_of, split_of
 from decoupled.corpora.runners import LOCAL, Runner
-from decoupled.tasks.classification import CorpusTask
+from decoupled.tasks.presets import TASKS, task_of
 from decoupled.xtreme.parallel_sentences import read_tatoeba
 from tests.corpora.parallel.test_parallel_text import SETTINGS
 from tests.corpora.test_build import files_below
@@ -26,7 +25,7 @@ LANGUAGES = ("en", "ti", "yo", "zh-Hant")
 
 def make(source, folder, languages=(), runner=LOCAL, **changes):
     settings = dataclasses.replace(SETTINGS, **changes)
-    given = CorpusSettings(None, None, settings)
+    given = CorpusSettings(parallel=settings)
     return build(source, [], str(folder), given, languages, runner)
 
 
@@ -117,15 +116,15 @@ def test_training_sentences_keep_their_ids(bibles, tmp_path):
 def test_the_task_is_read_by_finetune(bibles, tmp_path):
     make(f"aligned:{bibles}", tmp_path / "c")
     tasks = str(tmp_path / "c/tasks")
-    task = CorpusTask("books", tasks, 16)
+    task = task_of(TASKS["books"], tasks, 16)
     groups = {"law", "history", "poetry", "prophets", "letters"}
     assert {"law", "letters"} < set(task.labels) <= groups
     numbers = {f"{n}.": name for name, n in bible().items()}
     for split in ("train", "dev", "test"):
         languages = ["en"] if split == "train" else list(LANGUAGES)
-        assert task.languages(tasks, split) == languages
+        assert task.languages(split) == languages
         for language in languages:
-            examples = task.read(tasks, split, language)
+            examples = task.read(split, language)
             assert len(examples) == 10
             for example in examples:
                 name = numbers[example.texts[0].split()[1]]
@@ -255,7 +254,7 @@ def test_killed_builds_look_unfinished_and_read_no_text_again(
         raise SystemError("killed")
 
     for place, name in (
-        (from_parallel, "_write_folder"),
+        (corpus_writer, "write_further_files"),
         (corpus_writer, "write_manifest"),
     ):
         with monkeypatch.context() as patch:
@@ -266,9 +265,8 @@ def test_killed_builds_look_unfinished_and_read_no_text_again(
         assert corpus_writer.is_unfinished(str(folder))
         with pytest.raises(UserError, match="no corpus here"):
             Corpus(str(folder))
-    unread = dataclasses.replace(KINDS["aligned"], read=killed)
     with monkeypatch.context() as patch:
-        patch.setitem(KINDS, "aligned", unread)
+        patch.setattr(parallel_units, "read", killed)
         assert make(source, folder)
         assert not make(source, folder)
     assert files_below(folder) == files_below(tmp_path / "whole")

@@ -21,7 +21,6 @@ SETTINGS = ParallelTextConfig(
     max_pairs=10,
     max_train_examples=10,
     max_test_examples=10,
-    translations=None,
 )
 
 

@@ -8,9 +8,9 @@ import pytest
 
 from decoupled.core.errors import UserError
 from decoupled.data.vocabulary import Vocabulary
-from decoupled.exports.checkpoint_files import CheckpointFile
 from decoupled.exports.interop.average import average
-from decoupled.runs.saved_run import open_run
+from decoupled.runs.saved_run import open_model
+from decoupled.training.checkpoint_files import CheckpointFile
 from tests.analyses.tiny_runs import write_finetuned_run, write_run
 from tests.exports.models import (
     model_config,
@@ -49,10 +49,10 @@ def prefixes(run):
 def test_every_weight_is_the_mean(run, vocabulary, tmp_path, capsys):
     target = str(tmp_path / "mean")
     report = average(prefixes(run), target)
-    opened = open_run(target)
+    opened = open_model(target)
     assert opened.description.model == CONFIG
     assert opened.vocabulary.fingerprint == vocabulary.fingerprint
-    found = CheckpointFile(opened.prefix)
+    found = opened.weights
     # The highest step, and no slots.
     assert found.global_step == 12
     assert set(found.shapes) == {*found, "global_step"}
@@ -72,7 +72,7 @@ def test_older_checkpoints_weigh_less(run, tmp_path):
     # Of steps 10, 11 and 12, with half the weight for each step of age.
     report = average(prefixes(run), target, half_life=1.0)
     assert report["kind"] == "mean of 3 checkpoints, half-life 1 steps"
-    found = CheckpointFile(open_run(target).prefix)
+    found = CheckpointFile(open_model(target).weights.path)
     sources = [pretrained_weights(CONFIG, seed) for seed in SEEDS]
     for name in found:
         parts = [source[name].astype(np.float64) for source in sources]
@@ -89,7 +89,10 @@ def test_a_half_life_that_is_none(run, tmp_path, half_life):
 def test_a_finetuned_model_keeps_its_task(vocabulary, tmp_path):
     folders = [write_finetuned_run(tmp_path / name, vocabulary) for name in "ab"]
     average(folders, str(tmp_path / "mean"))
-    assert open_run(str(tmp_path / "mean")).description.task["labels"] == ["no", "yes"]
+    assert open_model(str(tmp_path / "mean")).description.task["labels"] == [
+        "no",
+        "yes",
+    ]
 
 
 def test_refused_checkpoints(run, vocabulary, tmp_path):

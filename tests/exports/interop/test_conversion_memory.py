@@ -34,11 +34,11 @@ LARGEST = 4 * 100_000 * 1000
 # Prints how much the peak grew after the imports, in bytes.
 SCRIPT = r"""
 import re, sys
-from decoupled.exports.trained_model import chosen_prefix
 from decoupled.exports.interop.from_huggingface import from_huggingface
 from decoupled.exports.interop.from_original import from_original
 from decoupled.exports.interop.to_huggingface import to_huggingface
 from decoupled.runs import run_folder as model_dir
+from decoupled.runs.saved_run import open_model
 import tensorflow as tf
 tf.zeros(1)
 def peak():
@@ -52,7 +52,7 @@ direction, source, target = sys.argv[1:]
 if direction == "from_hf":
     from_huggingface(source, target, None, [])
 else:
-    prefix = chosen_prefix(source, None)
+    prefix = open_model(source, verify=False).weights.path
     if direction == "to_hf":
         to_huggingface(source, prefix, target, False)
     else:

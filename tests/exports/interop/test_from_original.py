@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from decoupled.core.errors import UserError
-from decoupled.exports.checkpoint_files import CheckpointFile
 from decoupled.exports.interop.from_original import from_original, match_by_shape
-from decoupled.exports.trained_model import open_trained_model
 from decoupled.model.variables import MASKED_LM, NO_HEAD, shapes
+from decoupled.runs.saved_run import open_model
+from decoupled.training.checkpoint_files import CheckpointFile
 from tests.exports.models import (
     model_config,
     pretrained_weights,
@@ -50,10 +50,10 @@ def test_encoder_and_head_are_taken_over_bit_by_bit(tmp_path, vocabulary):
     assert set(converted) == set(arrays)
     assert all(np.array_equal(converted[n], arrays[n]) for n in arrays)
     assert (report["unused"], report["unset"], report["renamed"]) == ([], [], {})
-    trained = open_trained_model(str(target))
+    trained = open_model(str(target))
     assert trained.config == CONFIG
     assert trained.weights.global_step == 40
-    trained.check(sequence_length=16, mlm=True)
+    trained.weights.check(trained.config, MASKED_LM)
     written = json.loads((target / "conversion.json").read_text())
     assert written["parameters"] == sum(value.size for value in arrays.values())
 

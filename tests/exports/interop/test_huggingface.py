@@ -11,14 +11,13 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 from decoupled.core.errors import UserError
-from decoupled.exports.checkpoint_files import CheckpointFile
 from decoupled.exports.interop import to_huggingface as to_hf
 from decoupled.exports.interop.from_huggingface import from_huggingface
 from decoupled.exports.interop.to_huggingface import to_huggingface
-from decoupled.exports.trained_model import chosen_prefix, open_trained_model
 from decoupled.model import variables as names
 from decoupled.model.variables import MASKED_LM
 from decoupled.runs import run_folder
+from decoupled.runs.saved_run import open_model
 from tests.command_line import decoupled
 from tests.exports.models import (
     finetuned_weights,
@@ -45,7 +44,7 @@ def trained(folder, vocabulary, arrays=None, task=None, **changes):
         arrays,
         task,
     )
-    return str(folder), chosen_prefix(str(folder), None)
+    return str(folder), open_model(str(folder)).weights.path
 
 
 def headed_weights(task, **changes):
@@ -155,14 +154,14 @@ def test_settings_are_those_of_training(tmp_path, vocabulary, ours, theirs):
 
 def test_a_conversion_there_and_back_changes_nothing(masked_lm, tmp_path):
     report = read(masked_lm, tmp_path)
-    model = open_trained_model(str(tmp_path / "ours"))
+    model = open_model(str(tmp_path / "ours"))
     arrays = pretrained_weights(model_config())
     assert model.config == model_config()
     assert set(model.weights) == set(arrays)
     assert model.weights.global_step == 0
     assert all(np.array_equal(model.weights[n], arrays[n]) for n in arrays)
     assert report["unused"] == report["unset"] == []
-    model.check(sequence_length=16, mlm=True)
+    model.weights.check(model.config, MASKED_LM)
 
 
 @pytest.mark.parametrize(
@@ -184,8 +183,8 @@ def test_architecture_of_each_kind_of_model(
     target = write(tmp_path, vocabulary, arrays=arrays, task=task, **changes)
     assert config_of(target)["architectures"] == [architecture]
     read(target, tmp_path)
-    before = CheckpointFile(chosen_prefix(str(tmp_path / "trained"), None))
-    after = CheckpointFile(chosen_prefix(str(tmp_path / "ours"), None))
+    before = open_model(str(tmp_path / "trained"), verify=False).weights
+    after = open_model(str(tmp_path / "ours"), verify=False).weights
     assert set(before.shapes) == set(after.shapes)
     for name in set(before.shapes) - {"global_step"}:
         assert np.array_equal(before[name], after[name]), name
@@ -207,7 +206,7 @@ def test_parameters_are_counted_as_converted(tmp_path, vocabulary):
     (target / "vocab.txt").write_text("\n".join(words))
     unset = "bert/embeddings/token_type_embeddings"
     report = read(target, tmp_path, [unset], vocabulary=vocabulary.path)
-    model = open_trained_model(str(tmp_path / "ours"))
+    model = open_model(str(tmp_path / "ours"))
     sizes = [np.prod(shape) for shape in names.shapes(model.config, MASKED_LM).values()]
     assert report["parameters"] == sum(sizes)
     assert report["variables"] == len(sizes)
@@ -258,10 +257,8 @@ def test_heads_that_transformers_does_not_have_are_refused(
     with pytest.raises(UserError, match=f"{message}.*--encoder_only"):
         write(tmp_path, vocabulary, **changes)
     assert not (tmp_path / "hf").exists()
-    folder, prefix = str(tmp_path / "trained"), None
-    written = to_huggingface(
-        folder, chosen_prefix(folder, prefix), str(tmp_path / "hf"), encoder_only=True
-    )
+    folder = str(tmp_path / "trained")
+    written = to_huggingface(folder, None, str(tmp_path / "hf"), encoder_only=True)
     assert written["architecture"] == "RemBertModel"
     assert "cls/predictions/output_bias" in written["left_out"]
 
@@ -441,7 +438,7 @@ def test_a_projection_of_equal_widths_is_kept_unless_it_is_the_identity(
     save_file(tensors, target / "model.safetensors")
     from_huggingface(str(target), str(tmp_path / "other"), None, [])
     assert run_folder.read(str(tmp_path / "other")).model.project_equal_widths
-    weights = CheckpointFile(chosen_prefix(str(tmp_path / "other"), None))
+    weights = open_model(str(tmp_path / "other"), verify=False).weights
     name = "bert/encoder/embedding_hidden_mapping_in/kernel"
     assert np.array_equal(weights[name], kernel.T)
 
@@ -487,7 +484,7 @@ def test_rows_of_wordpieces_become_rows_of_pieces(tmp_path, vocabulary):
     report = read(target, tmp_path, vocabulary=vocabulary.path)
     assert sum(report["vocabulary"].values()) == vocabulary.size
     arrays = pretrained_weights(model_config(**COUPLED))
-    stored = CheckpointFile(chosen_prefix(str(tmp_path / "ours"), None))
+    stored = open_model(str(tmp_path / "ours"), verify=False).weights
     for name in ("bert/embeddings/word_embeddings", "cls/predictions/output_bias"):
         before, after = arrays[name], stored[name]
         assert np.array_equal(after[vocabulary.mask_id], before[4])
@@ -509,7 +506,7 @@ def test_sizes_are_written_as_gin(masked_lm, tmp_path):
 
 def test_neither_torch_nor_transformers_is_needed(masked_lm, tmp_path, monkeypatch):
     # Whoever imports one of them gets an ImportError.
-    for name in "torch transformers tokenizers safetensors safetensors.numpy".split():
+    for name in "torch transformers tokenizers".split():
         monkeypatch.setitem(sys.modules, name, None)
     folders = (f"--hf_dir={masked_lm}", f"--model_dir={tmp_path}/ours")
     result = decoupled("convert", "from_hf", *folders)

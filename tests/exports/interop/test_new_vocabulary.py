@@ -9,7 +9,6 @@ import tokenizers
 
 from decoupled.core.errors import UserError
 from decoupled.corpora.corpus import Corpus
-from decoupled.exports.checkpoint_files import CheckpointFile
 from decoupled.exports.interop.new_vocabulary import (
     Rows,
     matching_rows,
@@ -18,8 +17,9 @@ from decoupled.exports.interop.new_vocabulary import (
     trim_vocabulary,
 )
 from decoupled.exports.interop.to_huggingface import to_huggingface
-from decoupled.exports.trained_model import open_trained_model
 from decoupled.model import variables as names
+from decoupled.runs.saved_run import open_model
+from decoupled.training.checkpoint_files import CheckpointFile
 from tests.data.small_corpus import make_corpus, make_vocabulary
 from tests.exports.models import (
     finetuned_weights,
@@ -67,7 +67,7 @@ def write_model(folder, vocabulary, coupled=False, labels=()):
 
 
 def reference(folder):
-    model = open_trained_model(folder)
+    model = open_model(folder)
     weights = {name: np.asarray(model.weights[name]) for name in model.weights}
     return model.vocabulary, Reference(model.config, weights)
 
@@ -111,7 +111,7 @@ def test_kept_pieces_have_the_same_logits(tmp_path, big, corpus):
     source = write_model(tmp_path / "source", big)
     target = str(tmp_path / "target")
     trim_vocabulary(source, None, target, corpus, ["sw"], 1)
-    old, new = (open_trained_model(folder) for folder in (source, target))
+    old, new = (open_model(folder) for folder in (source, target))
     kept = [
         old.vocabulary.piece_to_id(new.vocabulary.id_to_piece(i))
         for i in range(new.vocabulary.size)
@@ -132,7 +132,7 @@ def test_a_higher_threshold_keeps_fewer_pieces_and_all_their_characters(
     for least in (1, 50):
         target = str(tmp_path / f"target{least}")
         trim_vocabulary(source, None, target, corpus, [], least)
-        vocabulary = open_trained_model(target).vocabulary
+        vocabulary = open_model(target).vocabulary
         sizes.append(vocabulary.size)
         pieces = {vocabulary.id_to_piece(i) for i in range(vocabulary.size)}
         ordinary = set(range(vocabulary.size)) - {
@@ -147,7 +147,7 @@ def test_a_classifier_keeps_its_labels(tmp_path, big, corpus):
     source = write_model(tmp_path / "source", big, labels=["a", "b", "c"])
     target = str(tmp_path / "target")
     trim_vocabulary(source, None, target, corpus, ["sw"], 1)
-    assert list(open_trained_model(target).labels) == ["a", "b", "c"]
+    assert open_model(target).description.task["labels"] == ["a", "b", "c"]
 
 
 def test_another_vocabulary_takes_rows_of_equal_pieces_and_means_of_others(
@@ -157,7 +157,7 @@ def test_another_vocabulary_takes_rows_of_equal_pieces_and_means_of_others(
     source = write_model(tmp_path / "source", big)
     target = str(tmp_path / "target")
     report = replace_vocabulary(source, None, target, other.path, corpus)
-    old, new = (open_trained_model(folder) for folder in (source, target))
+    old, new = (open_model(folder) for folder in (source, target))
     assert new.vocabulary.fingerprint == other.fingerprint
     table = "cls/predictions/output_embedding"
     means = 0
@@ -199,7 +199,7 @@ def test_transformers_files_of_a_trimmed_model_have_its_ids(
     hf_dir = str(tmp_path / "hf")
     to_huggingface(target, None, hf_dir, encoder_only=False)
     tokenizer = tokenizers.Tokenizer.from_file(os.path.join(hf_dir, "tokenizer.json"))
-    vocabulary = open_trained_model(target).vocabulary
+    vocabulary = open_model(target).vocabulary
     for text in texts[:5]:
         ids = tokenizer.encode(text, add_special_tokens=False).ids
         assert ids == vocabulary.encode(text)

@@ -13,7 +13,6 @@ from decoupled.core.errors import UserError
 from decoupled.exports.serving.encoder import FEATURES, Classifier, Encoder
 from decoupled.exports.serving.prediction import open_predictor
 from decoupled.exports.serving.saved_model import export
-from decoupled.exports.trained_model import open_trained_model
 from decoupled.tasks.classification import pack_texts
 from decoupled.tasks.qa_answers import scored_answers
 from decoupled.tasks.qa_features import question_features
@@ -21,7 +20,12 @@ from decoupled.tasks.qa_files import Question
 from decoupled.tasks.tagging import tagging_features, word_tags
 from decoupled.tasks.tagging_files import TaggedSentence
 from tests.command_line import decoupled, mistake
-from tests.exports.models import finetuned_weights, model_config, write_model_dir
+from tests.exports.models import (
+    finetuned_weights,
+    model_config,
+    opened,
+    write_model_dir,
+)
 from tests.tasks.question_samples import SETTINGS, TEXTS, documents, make_vocabulary
 from tests.tasks.tagged_words import DIFFICULT, TEXT, small_vocabulary
 
@@ -58,9 +62,8 @@ def make_export(folder, vocabulary, kind, labels, data, outputs, answers=None):
     path.write_text(json.dumps(described))
     if answers:
         (run / "answers.json").write_text(json.dumps(answers))
-    trained = open_trained_model(str(run))
     export(
-        trained, str(folder / "export"), sequence_length=LENGTH, mlm=False,
+        *opened(str(run)), str(folder / "export"), sequence_length=LENGTH, mlm=False,
         overwrite=False,
     )  # fmt: skip
     return Encoder(config, weights), Classifier(weights), folder / "export"
@@ -272,7 +275,13 @@ def test_earlier_exports_are_opened(reader, tmp_path):
         ("numbers", "none.txt", None, [], "none.txt: "),
         ("numbers", "a.jsonl", "{}", [], "a.jsonl:1: column 'text': is missing"),
         ("reader", "a.txt", "What?\n", [], "does not end in one of .json"),
-        ("reader", "a.json", "{}", [], "a.json (language own): not in SQuAD's form"),
+        (
+            "reader",
+            "a.json",
+            "{}",
+            [],
+            "a.json (language unknown): not in SQuAD",
+        ),
         ("reader", "a.json", "{}", ["--texts=1"], "--texts: questions come in SQuAD"),
     ],
 )

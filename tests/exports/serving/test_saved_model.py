@@ -13,12 +13,12 @@ import tensorflow_text  # noqa: F401  (registers the tokenizer's operation)
 
 from decoupled.core.errors import UserError
 from decoupled.exports.serving.saved_model import export
-from decoupled.exports.trained_model import open_trained_model
 from tests.exports.conftest import FINETUNED, LABELS
 from tests.exports.models import (
     VOCABULARY_SIZE,
     finetuned_weights,
     model_config,
+    opened,
     pretrained_weights,
     random_batch,
     save_encoder,
@@ -383,7 +383,7 @@ def test_stock_saved_model_cli_shows_names_and_dynamic_shapes(encoder_export):
 def export_to(target, model_dir, overwrite=False):
     """An export without MLM head."""
     export(
-        open_trained_model(model_dir),
+        *opened(model_dir),
         str(target),
         sequence_length=16,
         mlm=False,
@@ -428,7 +428,7 @@ def small_dir(vocabulary, tmp_path):
 
 
 def test_an_empty_folder_of_the_user_is_filled(pretrained_dir, tmp_path, monkeypatch):
-    def write(trained, folder, *settings):
+    def write(model, task, folder, *settings):
         # What there is in it is tested elsewhere, and takes seconds.
         os.mkdir(folder)
         (pathlib.Path(folder) / "export.json").write_text("{}")

@@ -16,9 +16,14 @@ from decoupled.configs import (
 from decoupled.configs.finetuning import FinetuneConfig
 from decoupled.data.vocabulary_training import train_vocabulary
 from decoupled.exports.serving.saved_model import export
-from decoupled.exports.trained_model import open_trained_model
+from decoupled.runs.saved_run import open_model
 from tests.command_line import decoupled
-from tests.exports.models import model_config, pretrained_weights, write_model_dir
+from tests.exports.models import (
+    model_config,
+    opened,
+    pretrained_weights,
+    write_model_dir,
+)
 from tests.helpers import adamw, tiny_training
 
 pytestmark = pytest.mark.slow
@@ -126,11 +131,10 @@ def tune(folder, task):
     arguments = (config, task, *places)
     run_finetuning(*arguments, "train")
     run_finetuning(*arguments, "predict")
-    trained = open_trained_model(str(folder / task))
     export(
-        trained,
+        *opened(str(folder / task)),
         str(folder / task / "export"),
-        sequence_length=trained.default_length,
+        sequence_length=LENGTH,
         mlm=False,
         overwrite=False,
     )
@@ -231,7 +235,7 @@ def test_a_reader_of_ids_gives_both_logits(reader):
     outputs = model.signatures["serving_default"](**packed)
     assert outputs["start_logits"].shape == outputs["end_logits"].shape == (1, LENGTH)
     both = np.stack([outputs["start_logits"], outputs["end_logits"]], axis=-1)
-    weights = open_trained_model(str(reader)).weights
+    weights = open_model(str(reader)).weights
     expected = (
         outputs["sequence_output"].numpy() @ weights["output_weights"].T
         + weights["output_bias"]

@@ -7,8 +7,8 @@ import pytest
 import tensorflow as tf
 
 from decoupled.core.errors import UserError
-from decoupled.exports import checkpoint_files
-from decoupled.exports.checkpoint_files import (
+from decoupled.training import checkpoint_files
+from decoupled.training.checkpoint_files import (
     ALIGNMENT,
     CheckpointFile,
     CheckpointWriter,

@@ -1,4 +1,4 @@
-"""A trained model for exports: sizes, vocabulary, checkpoint, task."""
+"""The task of a trained model, as exports and conversions see it."""
 
 import dataclasses
 import os
@@ -6,22 +6,20 @@ from collections.abc import Sequence
 from typing import Any
 
 from decoupled.configs import ModelConfig, QuestionAnsweringConfig
-from decoupled.configs.finetuning import AUTO, REGRESSION
+from decoupled.configs.finetuning import (
+    AUTO,
+    CLASSIFICATION,
+    QUESTION_ANSWERING,
+    REGRESSION,
+    TAGGING,
+)
 from decoupled.core import files
 from decoupled.core.errors import UserError
 from decoupled.core.labels import check_labels
-from decoupled.data.vocabulary import Vocabulary
-from decoupled.exports.checkpoint_files import CheckpointFile
 from decoupled.model.variables import OUTPUT_BIAS, SPANS, Head
 from decoupled.runs import run_folder
-from decoupled.runs.saved_run import (
-    read_folder,
-    selected_checkpoint,
-    selected_folder,
-)
+from decoupled.runs.saved_run import Model
 from decoupled.tasks.qa_features import SPECIALS
-from decoupled.tasks.registry import CLASSIFICATION, QUESTION_ANSWERING, TAGGING
-from decoupled.training.checkpoints import find_checkpoint, listed_checkpoints
 
 # [CLS] and two [SEP], and a piece for each of two segments.
 _SHORTEST = 5
@@ -66,49 +64,32 @@ def task_head(kind: str | None, labels: int) -> Head:
 
 
 @dataclasses.dataclass(frozen=True)
-class TrainedModel:
-    """The model that is exported.
+class ServedTask:
+    """What the folder of a model says of its task.
 
-    config: its sizes. vocabulary: its pieces. weights: of its checkpoint.
-    head: the kind of its task, see `configs.finetuning`; None for an encoder.
-    task: the name of its fine-tuning task, if any.
+    head: the kind of the task, see `configs.finetuning`; None for an encoder.
+    name: of the fine-tuning task, if any.
     labels: of a classifier or tagger, in the order of their ids; else empty.
+    segments: how many texts an input may have: 1, 2, or either if it is unknown.
     trained_length: tokens of the inputs in training; None if the folder does not say,
       as after a conversion.
     answers: settings of windows and answers for question answering; else None.
-    columns: of the texts, or of the word, in the task's files; empty if the folder does
-      not say, as for tasks whose files have one form. label_column: of the label.
     assumed: names of settings in `answers` that the folder does not contain.
     max_characters: most characters of an answer, instead of the limit in pieces.
+    columns: of the texts, or of the word, in the task's files; empty if the folder does
+      not say, as for tasks whose files have one form. label_column: of the label.
     """
 
-    config: ModelConfig
-    vocabulary: Vocabulary
-    weights: CheckpointFile
-    head: str | None
-    task: str | None
-    labels: Sequence[str]
-    trained_length: int | None
+    head: str | None = None
+    name: str | None = None
+    labels: Sequence[str] = ()
+    segments: Sequence[int] = (1,)
+    trained_length: int | None = None
     answers: QuestionAnsweringConfig | None = None
     assumed: Sequence[str] = ()
     max_characters: int | None = None
     columns: Sequence[str | int] = ()
     label_column: str | int | None = None
-
-    @property
-    def segments(self) -> Sequence[int]:
-        """How many texts an input may have: 1, 2, or either if it is unknown."""
-        possible = (1, 2) if self.config.type_vocab_size > 1 else (1,)
-        if self.head not in (CLASSIFICATION, REGRESSION):
-            return possible
-        count = 2 if self.task in _PAIR_TASKS else len(self.columns)
-        return (count,) if count else possible
-
-    @property
-    def default_length(self) -> int:
-        """The length of training; a common length if that is unknown."""
-        usual = _READER_LENGTH if self.answers else _HUB_SEQUENCE_LENGTH
-        return self.trained_length or min(usual, self.config.max_positions)
 
     @property
     def kind(self) -> str:
@@ -120,8 +101,13 @@ class TrainedModel:
         """The name of the SavedModel for strings; None if there is none."""
         return _NAMES[self.head][1]
 
-    def with_max_answer_length(self, pieces: int) -> "TrainedModel":
-        """The same question-answering model with another limit.
+    def default_length(self, config: ModelConfig) -> int:
+        """The length of training; a common length if that is unknown."""
+        usual = _READER_LENGTH if self.answers else _HUB_SEQUENCE_LENGTH
+        return self.trained_length or min(usual, config.max_positions)
+
+    def with_max_answer_length(self, pieces: int) -> "ServedTask":
+        """The same question answering with another limit.
 
         Raises:
           UserError: the limit is not positive, or the model gives no answers.
@@ -149,104 +135,72 @@ class TrainedModel:
             described["max_answer_length"] = None
         return described | {"max_characters": self.max_characters}
 
-    def check(self, sequence_length: int, mlm: bool) -> None:
-        """Checks that the model can be exported, before anything is written.
 
-        Raises:
-          UserError: a variable is missing or has another shape, the checkpoint lacks
-            the MLM head that `mlm` requires, or the sequence length is impossible.
-        """
-        longest = self.config.max_positions
-        if not _SHORTEST <= sequence_length <= longest:
-            raise UserError(
-                f"--sequence_length: {sequence_length} is not between {_SHORTEST} and "
-                f"the model's max_positions = {longest}"
-            )
-        if self.answers:
-            self._check_windows(sequence_length)
-        if self.config.type_vocab_size < 2 and (self.answers or 2 in self.segments):
-            raise UserError(
-                f"{self.weights.path}: has one type embedding "
-                "(ModelConfig.type_vocab_size); pairs and questions need two"
-            )
-        if mlm and OUTPUT_BIAS not in self.weights:
-            raise UserError(
-                f"{self.weights.path}: holds no MLM head (fine-tuning drops it); "
-                "export without --mlm, or a pre-training checkpoint"
-            )
-        own = task_head(self.head, len(self.labels))
-        self.weights.check(self.config, own._replace(masked_lm=mlm))
-
-    def _check_windows(self, sequence_length):
-        asked, stride = self.answers.max_question_length, self.answers.doc_stride
-        room = sequence_length - SPECIALS - asked
-        if room < stride:
-            raise UserError(
-                f"--sequence_length: {sequence_length} leaves {max(room, 0)} pieces of "
-                f"context beside a question of {asked}; windows begin every {stride} "
-                f"pieces, so give {asked + SPECIALS + stride} or more"
-            )
-
-
-def open_trained_model(
-    model_dir: str, checkpoint: str | None = None, *, is_read_whole: bool = False
-) -> TrainedModel:
-    """Opens a model that `pretrain`, `finetune` or `convert` made.
-
-    Args:
-      model_dir: the run's folder.
-      checkpoint: a prefix, or the name of one in `model_dir`; by default the selected
-        checkpoint.
-      is_read_whole: whether the caller reads every weight. This function then does not
-        read the checkpoint to check that it is complete.
+def read_task(model: Model) -> ServedTask:
+    """The task of an opened model.
 
     Raises:
-      UserError: a file is missing or not ours, the vocabulary is not the one that the
-        model was trained with, or there is no complete checkpoint.
+      UserError: config.json or answers.json describes none.
     """
-    described, vocabulary = read_folder(model_dir)
-    find = chosen_prefix if is_read_whole else _find
-    prefix = find(model_dir, checkpoint)
-    path = os.path.join(model_dir, run_folder.CONFIG)
+    described = model.description
+    path = os.path.join(model.folder, run_folder.CONFIG)
     head = _head(path, described.task)
+    name = described.task.get("name") if described.task else None
+    columns = _columns(path, described.data)
+    segments = (1, 2) if model.config.type_vocab_size > 1 else (1,)
+    if head in (CLASSIFICATION, REGRESSION):
+        count = 2 if name in _PAIR_TASKS else len(columns["columns"])
+        segments = (count,) if count else segments
     reader = {}
     if head == QUESTION_ANSWERING:
-        reader = _reader_settings(model_dir, described.data)
-    return TrainedModel(
-        config=described.model,
-        vocabulary=vocabulary,
-        weights=CheckpointFile(prefix),
+        reader = _reader_settings(model.folder, described.data)
+    return ServedTask(
         head=head,
-        task=described.task.get("name") if described.task else None,
+        name=name,
         labels=_labels(path, described.task) if head in LABELLED else (),
+        segments=segments,
         trained_length=_trained_length(path, described),
-        **_columns(path, described.data),
+        **columns,
         **reader,
     )
 
 
-def chosen_prefix(model_dir: str, checkpoint: str | None) -> str:
-    """The prefix of the given checkpoint, or else of the selected one.
-
-    The checkpoint is not read.
-
-    Args:
-      model_dir: the run's folder.
-      checkpoint: a prefix, or the name of one in `model_dir`.
+def check_exportable(
+    model: Model, task: ServedTask, sequence_length: int, mlm: bool
+) -> None:
+    """Checks that a model can be exported, before anything is written.
 
     Raises:
-      UserError: the folder has no readable list of checkpoints.
+      UserError: a variable is missing or has another shape, the checkpoint lacks the
+        MLM head that `mlm` requires, or the sequence length is impossible.
     """
-    if checkpoint:
-        return _named(model_dir, checkpoint)
-    folder = selected_folder(model_dir)
-    prefixes = listed_checkpoints(folder)
-    if not prefixes:
+    longest, prefix = model.config.max_positions, model.weights.path
+    if not _SHORTEST <= sequence_length <= longest:
         raise UserError(
-            f"{folder}: no readable list of checkpoints ({files.CHECKPOINT_LIST}); "
-            "name one with --checkpoint=PREFIX"
+            f"--sequence_length: {sequence_length} is not between {_SHORTEST} and "
+            f"the model's max_positions = {longest}"
         )
-    return prefixes[-1]
+    if task.answers:
+        question, stride = task.answers.max_question_length, task.answers.doc_stride
+        room = sequence_length - SPECIALS - question
+        if room < stride:
+            raise UserError(
+                f"--sequence_length: {sequence_length} leaves {max(room, 0)} pieces of "
+                f"context beside a question of {question}; windows begin every "
+                f"{stride} pieces, so give {question + SPECIALS + stride} or more"
+            )
+    if model.config.type_vocab_size < 2 and (task.answers or 2 in task.segments):
+        raise UserError(
+            f"{prefix}: has one type embedding (ModelConfig.type_vocab_size); pairs "
+            "and questions need two"
+        )
+    if mlm and OUTPUT_BIAS not in model.weights:
+        raise UserError(
+            f"{prefix}: holds no MLM head (fine-tuning drops it); export without "
+            "--mlm, or a pre-training checkpoint"
+        )
+    head = task_head(task.head, len(task.labels))
+    model.weights.check(model.config, head._replace(masked_lm=mlm))
 
 
 def _head(path: str, task: dict[str, Any] | None) -> str | None:
@@ -282,7 +236,7 @@ def _columns(path: str, data: Any) -> dict[str, Any]:
 
 
 def _reader_settings(model_dir: str, data: Any) -> dict[str, Any]:
-    """`answers`, `assumed` and `max_characters` of a `TrainedModel`."""
+    """`answers`, `assumed` and `max_characters` of a `ServedTask`."""
     path = os.path.join(model_dir, run_folder.ANSWERS)
     said = files.read_json(path) if files.exists(path) else {}
     features = data.get("features") if isinstance(data, dict) else None
@@ -330,15 +284,3 @@ def _trained_length(path: str, described: run_folder.ModelDir) -> int | None:
             )
         return length
     return None
-
-
-def _find(model_dir: str, checkpoint: str | None) -> str:
-    """The prefix of a checkpoint. It is read to check that it is complete."""
-    if checkpoint:
-        return find_checkpoint(_named(model_dir, checkpoint))
-    return selected_checkpoint(model_dir).prefix
-
-
-def _named(model_dir: str, checkpoint: str) -> str:
-    """The prefix; a bare name, e.g. `model.ckpt-100`, is in `model_dir`."""
-    return checkpoint if "/" in checkpoint else os.path.join(model_dir, checkpoint)

@@ -1,7 +1,6 @@
 """Files of id, tab, text: which are found, and what a line may be."""
 
 import bz2
-import collections
 import gzip
 import lzma
 import os
@@ -9,15 +8,15 @@ import os
 import pytest
 
 from decoupled.core.errors import UserError
-from decoupled.corpora.parallel import aligned_lines, sentences
+from decoupled.corpora.parallel import sentences
 
 
 def find(place):
-    return aligned_lines.find(str(place), None)
+    return sentences.find(str(place))
 
 
 def read(path):
-    return list(sentences.read(find(f"en={path}")[0], collections.Counter()))
+    return list(sentences.read(str(path)))
 
 
 def test_languages_are_the_names_of_the_files_of_a_folder(tmp_path):
@@ -25,9 +24,8 @@ def test_languages_are_the_names_of_the_files_of_a_folder(tmp_path):
     (tmp_path / "zh-Hant.tsv.gz").write_bytes(gzip.compress(b"GEN.1.1\tA.\n"))
     (tmp_path / "README.md").write_text("Licences.\n")
     found = find(tmp_path)
-    assert [text.language for text in found] == ["yo", "zh-Hant"]
-    assert [text.title for text in found] == ["yo.tsv", "zh-Hant.tsv.gz"]
-    assert list(sentences.read(found[1], collections.Counter())) == [
+    assert list(found) == ["yo", "zh-Hant"]
+    assert read(found["zh-Hant"].path) == [
         ("GEN.1.1", "A.", f"{tmp_path}/zh-Hant.tsv.gz:1")
     ]
 
@@ -41,10 +39,12 @@ def test_files_are_compressed_as_their_content_says(tmp_path):
     (tmp_path / "fr.tsv.gz").write_bytes(content)
     (tmp_path / "it.tsv").write_bytes(gzip.compress(content))
     found = find(tmp_path)
-    assert [text.language for text in found] == ["de", "en", "fr", "it"]
-    for text in found:
-        lines = sentences.read(text, collections.Counter())
-        assert [line[:2] for line in lines] == [("1.1", "A."), ("1.2", "B. B.")]
+    assert list(found) == ["de", "en", "fr", "it"]
+    for file in found.values():
+        assert [line[:2] for line in read(file.path)] == [
+            ("1.1", "A."),
+            ("1.2", "B. B."),
+        ]
 
 
 def test_a_pipe_is_refused(tmp_path):
@@ -57,7 +57,7 @@ def test_languages_may_be_given(tmp_path):
     for name in ("a.txt", "b.txt"):
         (tmp_path / name).write_text("1.1\tA.\n")
     found = find(f"am={tmp_path}/a.txt,ti={tmp_path}/b.*")
-    assert [text.language for text in found] == ["am", "ti"]
+    assert list(found) == ["am", "ti"]
 
 
 def test_white_space_is_one_space_and_lines_without_text_stay(tmp_path):

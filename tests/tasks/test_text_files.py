@@ -8,12 +8,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from decoupled.core.errors import UserError
-from decoupled.tasks import classification_files
-from decoupled.tasks.classification_files import (
-    read_examples,
-    read_pairs,
-)
-from decoupled.xtreme.files import LanguageFile
+from decoupled.core.labels import LabelReader
+from decoupled.tasks.presets import TASKS
+from decoupled.tasks.text_files import read_corpus, read_corpus_labels, read_texts
 
 LABELS = ["contradiction", "entailment", "neutral"]
 
@@ -23,10 +20,14 @@ def path(tmp_path_factory):
     return str(tmp_path_factory.mktemp("pairs") / "test-sw.tsv")
 
 
-def read(path, content, may_lack_labels=False):
+def read_pairs(path, split="train"):
+    return read_texts(path, TASKS["xnli"], split, LabelReader(LABELS))
+
+
+def read(path, content, split="train"):
     with open(path, "w", encoding="utf-8", newline="") as handle:
         handle.write(content)
-    return read_pairs(LanguageFile(path, "xnli", "sw"), LABELS, may_lack_labels)
+    return read_pairs(path, split)
 
 
 def test_sentences_and_label_in_the_order_of_the_file(path):
@@ -38,11 +39,11 @@ def test_sentences_and_label_in_the_order_of_the_file(path):
 
 
 def test_test_files_may_lack_labels(path):
-    assert read(path, "a\tb\nc\td\n", may_lack_labels=True) == [
+    assert read(path, "a\tb\nc\td\n", split="test") == [
         (("a", "b"), None),
         (("c", "d"), None),
     ]
-    with pytest.raises(UserError, match=r"test-sw\.tsv:1 \(language sw\): no label"):
+    with pytest.raises(UserError, match=r"test-sw\.tsv:1: column 3: is missing"):
         read(path, "a\tb\nc\td\n")
 
 
@@ -67,7 +68,7 @@ def test_only_what_csv_writer_quotes_loses_its_quotes(path, written, text):
         (text, "b"),
         ("a", text),
     ]
-    unlabelled = read(path, f"{written}\tb\n", may_lack_labels=True)
+    unlabelled = read(path, f"{written}\tb\n", split="test")
     assert unlabelled == [((text, "b"), None)]
 
 
@@ -102,7 +103,7 @@ def test_what_csv_writer_writes_comes_back(path, rows):
     """As XTREME calls it; lines end in CR LF then."""
     with open(path, "w", encoding="utf-8", newline="") as handle:
         csv.writer(handle, delimiter="\t").writerows(rows)
-    examples = read_pairs(LanguageFile(path, "xnli", "sw"), LABELS, False)
+    examples = read_pairs(path)
     assert [(*example.texts, example.label) for example in examples] == rows
 
 
@@ -129,16 +130,19 @@ def test_files_without_quoting_keep_their_text(path, rows):
 @pytest.mark.parametrize(
     "content, message",
     [
-        ("a\tb\tneutral\na\tb\n", r":2 \(language sw\): 2 columns, not 3 \(sentence"),
-        ("a\tb\tneutral\nx\tneutral\tb\tc\n", r":2 .*4 columns, not 3"),
-        ("alone\n", r":1 .*1 columns, not 3"),
-        ("a\tb\tneutral\n\nc\td\tneutral\n", r":2 .*1 columns, not 3"),
-        ("a\tb\tneutral\nc\td\tmaybe\n", r":2 .*unknown label 'maybe'; one of contra"),
+        ("a\tb\tneutral\na\tb\n", r":2: 2 columns, not 3 \(sentence"),
+        ("a\tb\tneutral\nx\tneutral\tb\tc\n", r":2: 4 columns, not 3"),
+        ("alone\n", r":1: 1 columns, not 3"),
+        ("a\tb\tneutral\n\nc\td\tneutral\n", r":2: 1 columns, not 3"),
+        (
+            "a\tb\tneutral\nc\td\tmaybe\n",
+            r":2: .*unknown label 'maybe'; the task's labels",
+        ),
         ("\n\n", "holds no example"),
         ("", "holds no example"),
     ],
 )
-def test_mistakes_are_told_with_file_line_and_language(path, content, message):
+def test_mistakes_are_told_with_file_and_line(path, content, message):
     with pytest.raises(UserError, match=message) as caught:
         read(path, content)
     assert "test-sw.tsv" in str(caught.value) and "\n" not in str(caught.value)
@@ -148,14 +152,14 @@ def test_a_file_that_is_not_utf8(path):
     with open(path, "wb") as handle:
         handle.write(b"a\tb\xff\tneutral\n")
     with pytest.raises(UserError, match="not UTF-8 at byte 3"):
-        read_pairs(LanguageFile(path, "xnli", "sw"), LABELS, False)
+        read_pairs(path)
 
 
 @pytest.mark.parametrize("language", ["en", "sw"])
 @pytest.mark.parametrize("split, count", [("dev", 2490), ("test", 5010)])
 def test_real_files_of_xnli(data_dir, split, count, language):
     path = os.path.join(data_dir, "xtreme", "xnli", f"{split}-{language}.tsv")
-    examples = read_pairs(LanguageFile(path, "xnli", language), LABELS, False)
+    examples = read_pairs(path)
     assert len(examples) == count
     # The three hypotheses of a premise differ in their labels.
     assert {label: sum(e.label == label for e in examples) for label in LABELS} == (
@@ -174,22 +178,17 @@ def folder(tmp_path):
 
 
 def test_one_text_and_two(folder):
-    labels = classification_files.read_labels(str(folder))
+    labels = read_corpus_labels(str(folder))
     assert labels == ["no", "yes"]
-    train = read_examples(str(folder / "train-en.tsv"), labels)
+    train = read_corpus(str(folder / "train-en.tsv"), labels)
     assert train == [(("a text",), "yes"), (("another",), "no")]
-    [pair] = read_examples(str(folder / "dev-sw.tsv"), labels)
+    [pair] = read_corpus(str(folder / "dev-sw.tsv"), labels)
     assert pair.texts == ("moja", "mbili")
-
-
-def test_languages_with_english_first(folder):
-    assert classification_files.languages(str(folder), "dev") == ["en", "de", "sw"]
-    assert classification_files.languages(str(folder), "test") == []
 
 
 def test_line_separators_inside_a_text_stay(folder):
     (folder / "test-en.tsv").write_text("a\u2028b\x0cc\tyes\r\n", newline="")
-    [read] = read_examples(str(folder / "test-en.tsv"), ["no", "yes"])
+    [read] = read_corpus(str(folder / "test-en.tsv"), ["no", "yes"])
     assert read.texts == ("a\u2028b\x0cc",)
 
 
@@ -205,12 +204,12 @@ def test_line_separators_inside_a_text_stay(folder):
 def test_mistakes(folder, content, message):
     (folder / "test-x.tsv").write_text(content)
     with pytest.raises(UserError, match=message):
-        read_examples(str(folder / "test-x.tsv"), ["no", "yes"])
+        read_corpus(str(folder / "test-x.tsv"), ["no", "yes"])
 
 
 def test_missing_file_and_bad_labels(folder):
     with pytest.raises(UserError, match=r"test-sw\.tsv: cannot read"):
-        read_examples(str(folder / "test-sw.tsv"), ["no", "yes"])
+        read_corpus(str(folder / "test-sw.tsv"), ["no", "yes"])
     (folder / "labels.txt").write_text("same\nsame\n")
     with pytest.raises(UserError, match="labels.txt: label 'same' occurs twice"):
-        classification_files.read_labels(str(folder))
+        read_corpus_labels(str(folder))

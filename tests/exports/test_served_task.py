@@ -11,10 +11,10 @@ import pytest
 
 from decoupled.configs import ModelConfig, QuestionAnsweringConfig
 from decoupled.core.errors import UserError
+from decoupled.exports.served_task import check_exportable, read_task
 from decoupled.exports.serving.saved_model import export
-from decoupled.exports.trained_model import chosen_prefix, open_trained_model
 from decoupled.launch import gin_files
-from decoupled.training.checkpoints import write_list
+from decoupled.runs.saved_run import open_model
 from tests.exports.conftest import LABELS
 from tests.exports.models import (
     finetuned_weights,
@@ -37,12 +37,19 @@ def change_config(run, **changes):
     path.write_text(json.dumps(json.loads(path.read_text()) | changes))
 
 
+def open_task(folder):
+    """The task of a folder."""
+    return read_task(open_model(str(folder)))
+
+
 def refused(run, mlm=False, sequence_length=16, checkpoint=None):
     """The message of the UserError; nothing may have been written."""
     target = run.parent / "out"
     with pytest.raises(UserError) as caught:
+        model = open_model(str(run), checkpoint)
         export(
-            open_trained_model(str(run), checkpoint),
+            model,
+            read_task(model),
             str(target),
             sequence_length=sequence_length,
             mlm=mlm,
@@ -61,12 +68,13 @@ def with_weights(run, weights):
 
 def test_reads_config_vocabulary_and_newest_checkpoint(run, vocabulary):
     weights = pretrained_weights(CONFIG, seed=1)
-    trained = open_trained_model(str(with_weights(run, weights)))
+    trained = open_model(str(with_weights(run, weights)))
+    task = read_task(trained)
     assert trained.config == CONFIG
     assert isinstance(trained.config, ModelConfig)
     assert trained.vocabulary.fingerprint == vocabulary.fingerprint
     assert trained.weights.global_step == 9
-    assert (trained.head, trained.kind, trained.labels) == (None, "encoder", ())
+    assert (task.head, task.kind, task.labels) == (None, "encoder", ())
     np.testing.assert_array_equal(
         trained.weights["cls/predictions/output_bias"],
         weights["cls/predictions/output_bias"],
@@ -76,19 +84,19 @@ def test_reads_config_vocabulary_and_newest_checkpoint(run, vocabulary):
 @pytest.mark.parametrize("name", ["model.ckpt-7", "{run}/model.ckpt-7"])
 def test_an_earlier_checkpoint_by_name_or_prefix(run, name):
     with_weights(run, pretrained_weights(CONFIG, seed=1))
-    trained = open_trained_model(str(run), name.format(run=run))
+    trained = open_model(str(run), name.format(run=run))
     assert trained.weights.global_step == 7
 
 
 def test_labels_make_it_a_classifier(finetuned_dir):
-    trained = open_trained_model(finetuned_dir)
+    trained = open_task(finetuned_dir)
     assert trained.labels == LABELS
     assert (trained.kind, trained.text_kind) == ("classifier", "text_classifier")
 
 
 def test_a_kind_makes_it_a_tagger(run):
     change_config(run, task={"name": "panx", "kind": "tagging", "labels": LABELS})
-    trained = open_trained_model(str(run))
+    trained = open_task(run)
     assert (trained.kind, trained.text_kind) == ("tagger", None)
     assert trained.labels == LABELS
 
@@ -101,10 +109,10 @@ def test_a_reader_has_the_settings_of_its_training_and_its_last_evaluation(run):
     change_config(run, task=READER, data={"features": FEATURES})
     answers = {"max_answer_length": 11, "n_best": 3}
     (run / "answers.json").write_text(json.dumps(answers))
-    trained = open_trained_model(str(run))
+    trained = open_task(run)
     assert (trained.kind, trained.text_kind) == ("span_model", None)
     assert trained.answers == QuestionAnsweringConfig(9, 7, 11, 3)
-    assert (trained.default_length, trained.assumed) == (24, [])
+    assert (trained.default_length(CONFIG), trained.assumed) == (24, [])
     other = trained.with_max_answer_length(5)
     assert other.answers == QuestionAnsweringConfig(9, 7, 5, 3)
 
@@ -122,7 +130,7 @@ def test_a_reader_has_the_settings_of_its_training_and_its_last_evaluation(run):
 )
 def test_a_model_takes_as_many_texts_as_in_training(run, task, features, segments):
     change_config(run, task=task, data={"features": features})
-    assert open_trained_model(str(run)).segments == segments
+    assert open_task(run).segments == segments
 
 
 def test_columns_that_are_none_are_refused(run):
@@ -144,7 +152,7 @@ def test_a_limit_in_characters_takes_the_place_of_one_in_pieces(run):
     change_config(run, task=READER, data={"features": FEATURES})
     answers = {"max_answer_length": "auto", "max_characters": 50, "n_best": 3}
     (run / "answers.json").write_text(json.dumps(answers))
-    trained = open_trained_model(str(run))
+    trained = open_task(run)
     assert trained.max_characters == 50
     assert trained.described_answers() == {
         "max_question_length": 9,
@@ -155,7 +163,7 @@ def test_a_limit_in_characters_takes_the_place_of_one_in_pieces(run):
     }
     # Without training data "auto" says nothing.
     (run / "answers.json").write_text(json.dumps({"max_answer_length": "auto"}))
-    unknown = open_trained_model(str(run))
+    unknown = open_task(run)
     assert unknown.answers.max_answer_length == 30
     assert unknown.assumed == ["max_answer_length", "n_best"]
     other = trained.with_max_answer_length(5)
@@ -164,7 +172,7 @@ def test_a_limit_in_characters_takes_the_place_of_one_in_pieces(run):
 
 def test_a_reader_of_unknown_settings_has_those_of_xtreme(run):
     change_config(run, task=READER, data={"source": "elsewhere"})
-    trained = open_trained_model(str(run))
+    trained = open_task(run)
     gin_file = pathlib.Path(gin_files.packaged_folder(), "tasks/qa.gin")
     written = dict(
         re.findall(
@@ -180,7 +188,7 @@ def test_a_reader_of_unknown_settings_has_those_of_xtreme(run):
     assert described == written | {"max_answer_length": 30}
     assert trained.assumed == sorted(described)
     with pytest.raises(UserError, match="--sequence_length: 24 leaves 0 pieces of"):
-        trained.check(24, mlm=False)
+        check_exportable(open_model(str(run)), trained, 24, mlm=False)
 
 
 @pytest.mark.parametrize(
@@ -209,12 +217,12 @@ def test_windows_that_would_skip_text(run):
 def test_an_impossible_limit_of_answers(run, pieces):
     change_config(run, task=READER, data={"features": FEATURES})
     with pytest.raises(UserError, match=f"--max_answer_length: {pieces} is less than"):
-        open_trained_model(str(run)).with_max_answer_length(pieces)
+        open_task(run).with_max_answer_length(pieces)
 
 
 def test_a_limit_of_answers_for_another_model(finetuned_dir):
     with pytest.raises(UserError, match="--max_answer_length: is for models that"):
-        open_trained_model(finetuned_dir).with_max_answer_length(5)
+        open_task(finetuned_dir).with_max_answer_length(5)
 
 
 def test_a_task_of_an_unknown_kind(run):
@@ -342,8 +350,8 @@ def test_as_many_labels_as_the_classifier_has(run):
 )
 def test_the_length_of_training_is_the_default(run, data, trained, default):
     change_config(run, data=data)
-    model = open_trained_model(str(run))
-    assert (model.trained_length, model.default_length) == (trained, default)
+    model = open_task(run)
+    assert (model.trained_length, model.default_length(CONFIG)) == (trained, default)
 
 
 @pytest.mark.parametrize("length", ["9", 0, 25, True, None])
@@ -363,17 +371,15 @@ def test_impossible_sequence_length(run, length):
     )
 
 
-def test_the_selected_checkpoint_is_chosen_unread(tmp_path):
-    folder = str(tmp_path)
+def test_the_selected_checkpoint_is_chosen_unread(run):
+    data = next(run.glob("*.data-00000-of-00001"))
+    data.write_bytes(data.read_bytes()[:-100])
+    assert open_model(str(run), verify=False).weights.path == f"{run}/model.ckpt-7"
+    with pytest.raises(UserError, match="no complete checkpoint|cannot be read"):
+        open_model(str(run))
+    (run / "checkpoint").unlink()
     with pytest.raises(UserError, match="no readable list of checkpoints"):
-        chosen_prefix(folder, None)
-    write_list(folder, ["model.ckpt-3"])
-    assert chosen_prefix(folder, None) == f"{folder}/model.ckpt-3"
-    assert chosen_prefix(folder, "model.ckpt-1") == f"{folder}/model.ckpt-1"
-    assert chosen_prefix(folder, "/x/model.ckpt-1") == "/x/model.ckpt-1"
-    (tmp_path / "best").mkdir()
-    write_list(f"{folder}/best", ["model.ckpt-2"])
-    assert chosen_prefix(folder, None) == f"{folder}/best/model.ckpt-2"
-    (tmp_path / "best" / "checkpoint").write_text("nonsense")
-    with pytest.raises(UserError, match="best/checkpoint: cannot be read; write"):
-        chosen_prefix(folder, None)
+        open_model(str(run), verify=False)
+    (run / "checkpoint").write_text("nonsense")
+    with pytest.raises(UserError, match="run/checkpoint: cannot be read; write"):
+        open_model(str(run), verify=False)

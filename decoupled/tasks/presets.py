@@ -1,0 +1,232 @@
+"""The tasks of `finetune --task=NAME`, and how a task is made of its description.
+
+An entry of `TASKS` is all that a task of XTREME's form needs.
+"""
+
+import functools
+from typing import TYPE_CHECKING
+
+from decoupled.configs import FinetuningConfig, QuestionAnsweringConfig
+from decoupled.configs.finetuning import (
+    CLASSIFICATION,
+    QUESTION_ANSWERING,
+    REGRESSION,
+    TAGGING,
+    OwnTaskConfig,
+)
+from decoupled.core.errors import UserError
+from decoupled.metrics.labels import accuracy
+from decoupled.tasks.description import (
+    CORPUS,
+    INDEX,
+    SPLITS,
+    XTREME,
+    TaskDescription,
+    described,
+)
+from decoupled.xtreme import official
+from decoupled.xtreme.files import PARTS_OF_SPEECH
+
+if TYPE_CHECKING:
+    from decoupled.tasks.task import FinetuningTask
+
+# The task that OwnTaskConfig describes.
+OWN = "own"
+CATALOGS, BOOKS = "catalogs", "books"
+_SQUAD_TRAIN, _SQUAD_DEV = ("squad/train-v1.1.json",), ("squad/dev-v1.1.json",)
+_MLQA_DEV = "mlqa/MLQA_V1/dev/dev-context-{language}-question-{language}.json"
+_TYDIQA_TRAIN = "tydiqa/tydiqa-goldp-v1.1-train/"
+_DOWNLOAD = "XTREME's scripts/download_data.sh"
+
+
+def _xtreme(name, kind, files, metrics="", how_to_get="", **fields):
+    """A task of XTREME, whose languages and scores are official."""
+    headline = official.TASKS[name].headline
+    return TaskDescription(
+        name=name,
+        kind=kind,
+        files=files,
+        score=functools.partial(official.score_language, name),
+        metrics=(*headline, *metrics.split()),
+        headline=headline,
+        how_to_get=how_to_get,
+        form=XTREME,
+        **fields,
+    )
+
+
+def _splits(*patterns):
+    """The patterns of each split."""
+    return {s: tuple(p.replace("{split}", s) for p in patterns) for s in SPLITS}
+
+
+def _pairs(name, labels, origin, **fields):
+    """Tables of sentence, sentence, label; XTREME's test files lack the label."""
+    how_to_get = f"{_DOWNLOAD} writes it from {origin}"
+    files = _splits(f"{name}/{{split}}-{{language}}.tsv")
+    columns = {"labels": labels, "texts": (1, 2), "label": 3}
+    return _xtreme(
+        name, CLASSIFICATION, files, how_to_get=how_to_get, **columns, **fields
+    )
+
+
+def _words(name, labels, metrics, origin):
+    """A word a line, tab, its tag. XTREME's preprocessing writes sentences that it has
+    divided to {language}/; they are read if the file in one piece is missing."""
+    return _xtreme(
+        name,
+        TAGGING,
+        _splits(
+            f"{name}/{{split}}-{{language}}.tsv",
+            f"{name}/{name}_processed_maxlen*/{{language}}/{{split}}.*{INDEX}",
+        ),
+        metrics,
+        f"{_DOWNLOAD} writes it from {origin}",
+        labels=labels,
+    )
+
+
+def _questions(name, train, dev):
+    """Questions in SQuAD's JSON. Test files are where `decoupled score` finds labels,
+    without the files of labels alone."""
+    files = {"train": train, "dev": dev, "test": official.label_templates(name)[1:]}
+    return _xtreme(
+        name, QUESTION_ANSWERING, files, how_to_get=f"{_DOWNLOAD} fetches it"
+    )
+
+
+def _corpus(name, how_to_get):
+    """A text or two and a label, with tabs between; labels.txt has the labels."""
+    return TaskDescription(
+        name=name,
+        kind=CLASSIFICATION,
+        files=_splits(f"{name}/{{split}}-{{language}}.tsv"),
+        score=lambda language, labels, answers: accuracy(labels, answers),
+        metrics=("accuracy",),
+        headline=("accuracy",),
+        how_to_get=how_to_get,
+        form=CORPUS,
+    )
+
+
+TASKS = {
+    "xnli": _pairs(
+        "xnli",
+        ("contradiction", "entailment", "neutral"),
+        "XNLI and MultiNLI",
+        # XNLI's machine-translated training files spell one label differently.
+        spellings={"contradictory": "contradiction"},
+    ),
+    "pawsx": _pairs("pawsx", ("0", "1"), "PAWS-X"),
+    "panx": _words(
+        "panx",
+        ("B-LOC", "B-ORG", "B-PER", "I-LOC", "I-ORG", "I-PER", "O"),
+        "precision recall f1_strict_iob2",
+        "AmazonPhotos.zip, which is fetched by hand (github.com/google-research/"
+        "xtreme, issue 101)",
+    ),
+    "udpos": _words(
+        "udpos",
+        tuple(PARTS_OF_SPEECH),
+        "precision recall accuracy f1_seqeval_1_2_2",
+        "Universal Dependencies v2.5",
+    ),
+    # XQuAD has no dev set of its own.
+    "xquad": _questions("xquad", _SQUAD_TRAIN, _SQUAD_DEV),
+    "mlqa": _questions("mlqa", _SQUAD_TRAIN, (_MLQA_DEV, *_SQUAD_DEV)),
+    # TyDiQA-GoldP's test set is not published. XTREME tests on its dev set, so that a
+    # checkpoint is selected on a part of the test set.
+    "tydiqa": _questions(
+        "tydiqa",
+        # The second name is that of XTREME's script for training.
+        (
+            f"{_TYDIQA_TRAIN}tydiqa.goldp.en.train.json",
+            f"{_TYDIQA_TRAIN}tydiqa.en.train.json",
+        ),
+        official.label_files("tydiqa", "en")[1:],
+    ),
+    CATALOGS: _corpus(
+        CATALOGS, "decoupled build_corpus --source=catalogs:PACKAGE writes it"
+    ),
+    BOOKS: _corpus(BOOKS, "decoupled build_corpus writes it, of a --source of Bibles"),
+    # Topics of parallel sentences (Adelani et al. 2024; github.com/dadelani/sib-200).
+    "sib200": described(
+        OwnTaskConfig(
+            name="sib200",
+            kind=CLASSIFICATION,
+            files="sib200/{split}-{language}.tsv",
+            splits=SPLITS,
+            split_column=None,
+            training_languages=("en",),
+            texts=("text",),
+            label="category",
+            labels=(),
+            metric="accuracy",
+        )
+    ),
+}
+
+
+def make_task(
+    name: str,
+    data_dir: str,
+    finetuning: FinetuningConfig,
+    question_answering: QuestionAnsweringConfig | None,
+    own: OwnTaskConfig | None = None,
+) -> "FinetuningTask":
+    """The task of a name, one of `TASKS`, or OWN, which `own` describes.
+
+    Raises:
+      UserError: settings are invalid, or files that the task reads at once are missing.
+    """
+    description = _own(own) if name == OWN else TASKS[name]
+    kind = description.kind
+    if finetuning.class_weights != "none" and kind != CLASSIFICATION:
+        raise UserError(
+            f"FinetuningConfig.class_weights: {finetuning.class_weights!r} is for "
+            f"classification only; {name} is {kind}"
+        )
+    length = finetuning.max_sequence_length
+    return task_of(description, data_dir, length, question_answering)
+
+
+def task_of(
+    description: TaskDescription,
+    data_dir: str,
+    max_sequence_length: int,
+    question_answering: QuestionAnsweringConfig | None = None,
+) -> "FinetuningTask":
+    """The task of a description. Its module is imported here, with TensorFlow."""
+    place = (description, data_dir, max_sequence_length)
+    if description.kind == CLASSIFICATION:
+        from decoupled.tasks.classification import ClassificationTask
+
+        return ClassificationTask(*place)
+    if description.kind == REGRESSION:
+        from decoupled.tasks.classification import RegressionTask
+
+        return RegressionTask(*place)
+    if description.kind == TAGGING:
+        from decoupled.tasks.tagging import TaggingTask
+
+        return TaggingTask(*place)
+    from decoupled.tasks.qa import QuestionAnsweringTask
+
+    if question_answering is None:
+        raise UserError(
+            "finetune.question_answering: is not set; give --gin_file=tasks/qa.gin too"
+        )
+    return QuestionAnsweringTask(*place, question_answering)
+
+
+def _own(config):
+    if config is None:
+        raise UserError(
+            "--task=own: needs a description; give --gin_file=tasks/own_texts.gin, or "
+            "another of tasks/own_*.gin, and change what differs"
+        )
+    if config.name in TASKS:
+        raise UserError(
+            f"OwnTaskConfig.name: {config.name!r} is another task; use another name"
+        )
+    return described(config)

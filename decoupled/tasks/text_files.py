@@ -1,0 +1,319 @@
+"""Files with a label or a number for a text or a pair of texts.
+
+Tables are in .tsv, .csv or .jsonl; a `TaskDescription` names their columns. XTREME's
+are .tsv without a header: sentence, sentence, label. XTREME writes them with Python's
+csv.writer, which encloses a sentence with quotes in quotes and doubles those inside.
+XTREME reads the files without undoing this, so that its baselines see
+`"He said ""yes""."` for `He said "yes".`. Here the quoting is undone, because the text
+of pre-training has none (`core.tab_separated`).
+
+`build_corpus` writes one or two texts and the label in a line, with tabs between and
+without quoting, and labels.txt, which has the labels, one a line, in the order of their
+ids.
+"""
+
+import csv
+import io
+import json
+import math
+import os
+import re
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from decoupled.configs.finetuning import REGRESSION
+from decoupled.core import files
+from decoupled.core.errors import UserError, quoted
+from decoupled.core.labels import BLANKS, LabelReader, check_labels, look
+from decoupled.core.tab_separated import read_rows
+from decoupled.tasks.description import SPLITS, XTREME, Column, TaskDescription
+
+_SHOWN, _LISTED = 40, 400
+_NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?", re.ASCII)
+_LARGEST_NUMBER = 3.4e38
+
+
+class LabelledTexts(NamedTuple):
+    """One or two texts and their label, None where the file has none."""
+
+    texts: tuple[str, ...]
+    label: str | None
+
+
+class Row(NamedTuple):
+    """The values of a row by column, and its line, from 1."""
+
+    line: int
+    values: dict[Column, Any]
+
+
+def read_texts(
+    path: str, task: TaskDescription, split: str, labels: LabelReader
+) -> list[LabelledTexts]:
+    """The rows of a split in a file, in its order.
+
+    Args:
+      labels: knows or collects the labels; numbers are not read by it.
+
+    Raises:
+      UserError: the file is missing, empty, not UTF-8 or malformed; or a text is empty,
+        a label is unknown or is not a number, or labels are missing in a file other
+        than a test file.
+    """
+    rows = list(_rows_of_split(path, task, split))
+    if not rows:
+        raise UserError(f"{path}: holds no example of {split}")
+    has_labels = task.label in rows[0].values
+    if not has_labels and split != "test":
+        raise cell_error(path, rows[0].line, task.label, "is missing; only tests may")
+    return [_example(path, row, task, labels, has_labels) for row in rows]
+
+
+def splits_of(path: str, task: TaskDescription) -> set[str]:
+    """The names in `SPLITS` of the splits that a file with a split column contains.
+
+    Raises:
+      UserError: as for `read_texts`.
+    """
+    named = {_stripped(path, row, task.split_column) for row in _rows(path, task)}
+    return {s for s, name in zip(SPLITS, task.splits, strict=True) if name in named}
+
+
+def _rows(path, task):
+    readers = {".jsonl": _json_rows, ".csv": _csv_rows, ".tsv": _tsv_rows}
+    _, ending = os.path.splitext(path)
+    return readers[ending](path, task)
+
+
+def _rows_of_split(path, task, split):
+    name = task.splits[SPLITS.index(split)]
+    for row in _rows(path, task):
+        if task.split_column is None:
+            yield row
+        elif _stripped(path, row, task.split_column) == name:
+            yield row
+
+
+def _example(path, row, task, labels, has_labels):
+    if task.form == XTREME:
+        texts = tuple(row.values[column] for column in task.texts)
+    else:
+        texts = tuple(text_in(path, row, column) for column in task.texts)
+    if not has_labels:
+        if task.label in row.values:
+            raise cell_error(path, row.line, task.label, "is missing in other rows")
+        return LabelledTexts(texts, None)
+    if task.kind != REGRESSION:
+        return LabelledTexts(texts, label_in(path, row, task, labels))
+    number = _stripped(path, row, task.label)
+    if not _is_number(number):
+        problem = f"{quoted(number)} is not a number of float32"
+        raise cell_error(path, row.line, task.label, problem)
+    return LabelledTexts(texts, number)
+
+
+def label_in(path: str, row: Row, task: TaskDescription, labels: LabelReader) -> str:
+    """The label of a row, which must be one of the task's."""
+    cell = text_in(path, row, task.label)
+    cell = task.spellings.get(cell.strip(BLANKS), cell)
+    label = labels.read(cell, f"{path}:{row.line}: column {task.label!r}")
+    if label is None:
+        known = ", ".join(label[:_SHOWN] for label in labels.labels[:_SHOWN])[:_LISTED]
+        origin = "the task's labels" if task.labels else "those of the training files"
+        problem = f"unknown label {quoted(cell)}; {origin}: {known}"
+        raise cell_error(path, row.line, task.label, problem)
+    return label
+
+
+def _is_number(cell):
+    number = cell.strip(BLANKS)
+    return bool(_NUMBER.fullmatch(number)) and abs(float(number)) <= _LARGEST_NUMBER
+
+
+def _stripped(path, row, column):
+    return text_in(path, row, column).strip(BLANKS)
+
+
+def text_in(path: str, row: Row, column: Column, white: str | None = None) -> str:
+    """A cell, which must not be empty. Numbers and truth values become JSON's text.
+
+    NaN, which Python writes for a missing value, is refused.
+
+    Args:
+      white: the characters that make no text; None for all white space.
+    """
+    if column not in row.values:
+        raise cell_error(path, row.line, column, "is missing")
+    value = row.values[column]
+    if type(value) is float and not math.isfinite(value):
+        raise cell_error(path, row.line, column, f"{value} is no text and no number")
+    if type(value) in (int, bool, float):
+        value = json.dumps(value)
+    if not isinstance(value, str):
+        raise cell_error(path, row.line, column, f"{type(value).__name__}, not a text")
+    if not value.strip(white):
+        raise cell_error(path, row.line, column, "is empty")
+    return value
+
+
+def cell_error(path: str, line: int, column: Column, problem: str) -> UserError:
+    """The error about a cell."""
+    return UserError(f"{path}:{line}: column {column!r}: {problem}")
+
+
+def lines_of(path: str) -> Iterator[tuple[int, str]]:
+    """Lines and their numbers, from 1."""
+    yield from enumerate(files.split_lines(files.read_text(path)), start=1)
+
+
+def _json_rows(path, task):
+    for number, line in lines_of(path):
+        if not line.strip(BLANKS):
+            continue
+        value = files.parse_json_line(line, f"{path}:{number}")
+        if not isinstance(value, dict):
+            raise UserError(f"{path}:{number}: not a JSON object")
+        # Many files mark a test row without a label by a label of null.
+        yield Row(number, {k: v for k, v in value.items() if v is not None})
+
+
+def _tsv_rows(path, task):
+    label, is_label = task.label, None
+    if type(label) is int:
+        label -= 1
+    if task.kind == REGRESSION:
+        is_label = _is_number
+    elif task.labels:
+        known = {look(label.strip(BLANKS)) for label in (*task.labels, *task.spellings)}
+        is_label = lambda cell: look(cell.strip(BLANKS)) in known  # noqa: E731
+    rows = read_rows(files.read_text(path), label, is_label)
+    if task.form == XTREME:
+        yield from _pairs_and_labels(path, task, rows)
+    else:
+        yield from _table(path, task, iter(rows))
+
+
+def _pairs_and_labels(path, task, rows):
+    """The rows of XTREME: two sentences, perhaps empty, and a label in all or none."""
+    while rows and rows[-1].cells == [""]:
+        rows.pop()
+    width = len(rows[0].cells) if rows else 0
+    if width != len(task.texts):
+        width = len(task.texts) + 1
+    for number, cells in rows:
+        if len(cells) != width:
+            names = "sentence, sentence" + ", label" * (width > len(task.texts))
+            raise UserError(
+                f"{path}:{number}: {len(cells)} columns, not {width} ({names}, with "
+                "tabs between)"
+            )
+        yield _without_empty_label(Row(number, dict(enumerate(cells, 1))), task)
+
+
+def _csv_rows(path, task):
+    """As Python's csv module reads them: quoted cells may hold commas and line ends."""
+    text = files.read_text(path)
+    # By default, Python's module refuses cells of more than 131,072 characters.
+    csv.field_size_limit(max(csv.field_size_limit(), len(text)))
+    # An unmatched quote is an error.
+    reader = csv.reader(io.StringIO(text, newline=""), strict=True)
+    before = [0]
+
+    def numbered():
+        for cells in reader:
+            yield before[0] + 1, cells
+            before[0] = reader.line_num
+
+    try:
+        yield from _table(path, task, numbered())
+    except csv.Error as error:
+        raise UserError(f"{path}:{reader.line_num}: not CSV ({error})") from error
+
+
+def _table(path, task, rows):
+    """Rows whose keys are the names of a header, or numbers if columns are numbers.
+
+    An empty cell is no label: many test files have a column for labels that they lack.
+    """
+    rows = _to_the_last_text(rows)
+    columns = [*task.texts, task.label, task.split_column]
+    if any(type(column) is int for column in columns):
+        for number, cells in rows:
+            yield _without_empty_label(Row(number, dict(enumerate(cells, 1))), task)
+        return
+    number, header = next(rows, (1, []))
+    names = {look(column): column for column in columns if column is not None}
+    header = [name.strip(BLANKS) for name in header]
+    header = [names.get(look(name), name) for name in header]
+    needed = [c for c in (*task.texts, task.split_column) if c is not None]
+    for column in [*needed, task.label]:
+        if header.count(column) > 1 or column in needed and column not in header:
+            raise UserError(
+                f"{path}:{number}: the header has {header.count(column)} columns "
+                f"{column!r}, not 1; it is {quoted(', '.join(header))}"
+            )
+    for number, cells in rows:
+        if len(cells) != len(header):
+            raise UserError(
+                f"{path}:{number}: {len(cells)} columns; the header has {len(header)}"
+            )
+        row = Row(number, dict(zip(header, cells, strict=True)))
+        yield _without_empty_label(row, task)
+
+
+def _to_the_last_text(rows):
+    """Rows without the blank ones at the end; others are somebody's mistake."""
+    blank = []
+    for row in rows:
+        blank.append(row)
+        if any(cell.strip(BLANKS) for cell in row[1]):
+            yield from blank
+            blank = []
+
+
+def _without_empty_label(row, task):
+    if not row.values.get(task.label, " ").strip(BLANKS):
+        row.values.pop(task.label, None)
+    return row
+
+
+def read_corpus_labels(folder: str) -> list[str]:
+    """The labels in labels.txt, which `build_corpus` writes.
+
+    Raises:
+      UserError: the file is missing, or names fewer than two labels or one twice.
+    """
+    path = os.path.join(folder, "labels.txt")
+    lines = files.split_lines(files.read_text(path))
+    labels = check_labels([line for line in lines if line.strip(BLANKS)], path)
+    if len(labels) < 2:
+        raise UserError(f"{path}: needs two or more labels, one a line")
+    return labels
+
+
+def read_corpus(path: str, labels: list[str]) -> list[LabelledTexts]:
+    """The examples of a file that `build_corpus` writes.
+
+    Raises:
+      UserError: the file is missing or empty, or a line does not have two or three
+        columns or has an unknown label; the line is named.
+    """
+    examples, known = [], LabelReader(labels, "labels.txt")
+    for number, line in enumerate(files.split_lines(files.read_text(path)), start=1):
+        if not line:
+            continue
+        *columns, cell = line.split("\t")
+        if len(columns) not in (1, 2):
+            raise UserError(
+                f"{path}:{number}: {len(columns) + 1} columns, not 2 or 3 "
+                "(text, optional second text, label)"
+            )
+        if (label := known.read(cell, f"{path}:{number}")) is None:
+            raise UserError(
+                f"{path}:{number}: unknown label {quoted(cell)}; one of "
+                f"{', '.join(labels)[:_LISTED]}"
+            )
+        examples.append(LabelledTexts(tuple(columns), label))
+    if not examples:
+        raise UserError(f"{path}: holds no example")
+    return examples
