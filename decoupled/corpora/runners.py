@@ -28,8 +28,7 @@ import io
 import logging
 import os
 import re
-import threading
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Protocol
 
 from decoupled.core import console, files, gfile, installed, processes
@@ -43,9 +42,7 @@ _LOCAL = "local"
 _DIRECT = "DirectRunner"
 # Its job server may have options of its own.
 _PORTABLE = "PortableRunner"
-_USER_ERROR = re.compile(r"\.UserError: (.+?)(?: \[while running .*)?$")
-_POLL_SECONDS = 0.2
-_REMOTE_POLL_SECONDS = 10.0
+_USER_ERROR = re.compile(r"UserError: (.+?)(?: \[while running .*)?$", re.MULTILINE)
 
 
 class Unit(Protocol):
@@ -86,33 +83,22 @@ class Job(Protocol):
 def attempt(job: Job, unit: Unit) -> str | None:
     """Does a unit and leaves its note; returns why it cannot be done, or None."""
     try:
-        result = job.run(unit)
-        note = {"inputs": job.inputs(unit), "result": result}
-        files.write_json(_path(job, unit.name, DONE), note)
+        note = {"inputs": job.inputs(unit), "result": job.run(unit)}
+        files.write_json(_path(job, unit, DONE), note)
     except UserError as error:
         return str(error)
     except gfile.OpError as error:
         # Errors of readers name their files, so this error comes from writing.
-        told = f"{job.work_dir}: cannot write ({files.reason(error)})"
-        return f"{told}; make room and run the same command again"
+        return (
+            f"{job.work_dir}: cannot write ({files.reason(error)}); make room and run "
+            "the same command again"
+        )
     return None
-
-
-def note_failure(job: Job, unit: Unit, message: str) -> None:
-    """Leaves a note for the command, which may wait on another machine.
-
-    Raises:
-      UserError: `message`, where there is no room even for the note.
-    """
-    try:
-        files.write_json(_path(job, unit.name, FAILED), {"message": message})
-    except gfile.OpError as error:
-        raise UserError(message) from error
 
 
 def result_of(job: Job, unit: Unit) -> dict[str, Any] | None:
     """The result in the note of a unit; None if the unit is not done yet."""
-    path = _path(job, unit.name, DONE)
+    path = _path(job, unit, DONE)
     if not files.exists(path):
         return None
     note = files.read_json(path)
@@ -121,37 +107,17 @@ def result_of(job: Job, unit: Unit) -> dict[str, Any] | None:
     return note["result"] if job.is_intact(note.get("result")) else None
 
 
-def forget(job: Job, units: Collection[Unit]) -> None:
+def forget(job: Job, units: Sequence[Unit]) -> None:
     """Removes the notes of units that have to be done again."""
-    there = set(_notes(job))
+    names = {name.rstrip("/") for name in gfile.listdir(job.work_dir)}
     for unit in units:
         for suffix in (DONE, FAILED):
-            if unit.name + suffix in there:
-                gfile.remove(_path(job, unit.name, suffix))
+            if unit.name + suffix in names:
+                gfile.remove(_path(job, unit, suffix))
 
 
-def ended(job: Job, waited: Collection[str]) -> dict[str, str | None]:
-    """Name -> why it failed, or None, of each unit in `waited` that has a note.
-
-    The folder is listed once, however many units there are.
-    """
-    found = {}
-    for entry in _notes(job):
-        for suffix in (DONE, FAILED):
-            name = entry.removesuffix(suffix)
-            if name != entry and name in waited:
-                failed = suffix == FAILED
-                path = _path(job, name, suffix)
-                found[name] = files.read_json(path)["message"] if failed else None
-    return found
-
-
-def _notes(job):
-    return [name.rstrip("/") for name in gfile.listdir(job.work_dir)]
-
-
-def _path(job, name, suffix):
-    return os.path.join(job.work_dir, name + suffix)
+def _path(job, unit, suffix):
+    return os.path.join(job.work_dir, unit.name + suffix)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -194,7 +160,7 @@ LOCAL = Runner()
 
 def run_units(
     job: Job,
-    wanted: Sequence[Unit],
+    units: Sequence[Unit],
     runner: Runner,
     description: str,
     small: int,
@@ -202,21 +168,21 @@ def run_units(
     """Does the units that are not done yet; shows the progress.
 
     Args:
-      job: the work on each unit. wanted: the units, with unique names.
+      job: the work on each unit. units: with unique names.
       runner: where the units run. description: of the whole work, for the progress.
       small: units whose total weight is below this are done in this process, unless
         the runner names a number of workers: starting processes would take longer.
 
     Returns:
-      the result of each unit, in the order of `wanted`.
+      the result of each unit, in the order of `units`.
 
     Raises:
       UserError: units failed. All others are done; the message has the first reason.
     """
-    results = {unit.name: result_of(job, unit) for unit in wanted}
-    missing = [unit for unit in wanted if results[unit.name] is None]
-    if len(missing) < len(wanted):
-        console.say(f"{description}: {len(wanted) - len(missing)} done before")
+    results = {unit.name: result_of(job, unit) for unit in units}
+    missing = [unit for unit in units if results[unit.name] is None]
+    if len(missing) < len(units):
+        console.say(f"{description}: {len(units) - len(missing)} done before")
     if missing:
         forget(job, missing)
         _run(job, missing, runner, description, small)
@@ -224,7 +190,7 @@ def run_units(
         results[unit.name] = result_of(job, unit)
         if results[unit.name] is None:
             raise RuntimeError(f"{job.work_dir}: {unit.name} ended without a note")
-    return [results[unit.name] for unit in wanted]
+    return [results[unit.name] for unit in units]
 
 
 def _run(job, missing, runner, description, small):
@@ -243,8 +209,8 @@ def _run(job, missing, runner, description, small):
                 console.say(failure)
                 failures.append(failure)
     if failures:
-        told = f" ({len(failures) - 1} more failed)" if len(failures) > 1 else ""
-        raise UserError(f"{failures[0]}{told}; what else was done is kept")
+        more = f" ({len(failures) - 1} more failed)" if len(failures) > 1 else ""
+        raise UserError(f"{failures[0]}{more}; what else was done is kept")
 
 
 def _on_this_machine(job, ordered, workers, small) -> Iterator[str | None]:
@@ -261,31 +227,42 @@ def _on_this_machine(job, ordered, workers, small) -> Iterator[str | None]:
 
 
 def _on_beam(
-    job: Job, wanted: Sequence[Unit], runner: str, options: Sequence[str]
+    job: Job, units: Sequence[Unit], runner: str, options: Sequence[str]
 ) -> Iterator[str | None]:
-    """Yields for each unit, as it ends, why it failed, or None.
-
-    Args:
-      job: the work on each unit. wanted: the units, without notes.
-      runner: a Beam runner's name. options: Beam's, "NAME=VALUE" or "NAME".
+    """Yields for each unit, after all of them ended, why it failed, or None.
 
     Raises:
       UserError: Beam does not know the runner or one of its options, or a unit could
         not even leave a note.
     """
-    raised = []
-    arguments = (_run_pipeline, raised, job, wanted, runner, options)
-    # A daemon, so that Ctrl-C ends the command.
-    pipeline = threading.Thread(target=_keep_error, args=arguments, daemon=True)
     with _quiet():
-        pipeline.start()
-        yield from _follow(job, {unit.name for unit in wanted}, pipeline)
-    if raised:
-        raise _as_user_error(raised[0])
+        import apache_beam
+
+        pipeline = _make_pipeline(runner, options)
+        (
+            pipeline
+            | apache_beam.Create(list(units))
+            | apache_beam.Reshuffle()
+            | "units" >> apache_beam.Map(functools.partial(_do_unit, job))
+        )
+        try:
+            pipeline.run().wait_until_finish()
+        except Exception as error:
+            # An error of another process arrives as a traceback in a message.
+            name = "UserError: " if isinstance(error, UserError) else ""
+            if match := _USER_ERROR.search(f"{name}{error}"):
+                raise UserError(match[1]) from error
+            raise
+    failed = {name.rstrip("/") for name in gfile.listdir(job.work_dir)}
+    for unit in units:
+        if unit.name + FAILED in failed:
+            yield files.read_json(_path(job, unit, FAILED))["message"]
+        else:
+            yield None
 
 
 def _do_unit(job, unit):
-    """Does one unit; Beam calls it, in this process or on another machine.
+    """Does one unit on a machine of Beam, and leaves a note if it failed.
 
     It has no annotations: Beam would check them, which is impossible for a protocol.
 
@@ -294,40 +271,10 @@ def _do_unit(job, unit):
     """
     failure = attempt(job, unit)
     if failure is not None:
-        note_failure(job, unit, failure)
-
-
-def _keep_error(function, raised, *arguments):
-    try:
-        function(*arguments)
-    except BaseException as error:  # re-raised by the thread that waits
-        raised.append(error)
-
-
-def _follow(job, waited: set[str], pipeline: threading.Thread) -> Iterator[str | None]:
-    """Looks at the notes until the pipeline ends."""
-    wait = _REMOTE_POLL_SECONDS if "://" in job.work_dir else _POLL_SECONDS
-    running = True
-    while running:
-        pipeline.join(wait)
-        # Checked before the folder is listed, so that no later note is missed.
-        running = pipeline.is_alive()
-        for name, failure in sorted(ended(job, waited).items()):
-            waited.remove(name)
-            yield failure
-
-
-def _run_pipeline(job, wanted, runner, options):
-    import apache_beam
-
-    pipeline = _make_pipeline(runner, options)
-    (
-        pipeline
-        | apache_beam.Create(list(wanted))
-        | apache_beam.Reshuffle()
-        | "units" >> apache_beam.Map(functools.partial(_do_unit, job))
-    )
-    pipeline.run().wait_until_finish()
+        try:
+            files.write_json(_path(job, unit, FAILED), {"message": failure})
+        except gfile.OpError as error:
+            raise UserError(failure) from error
 
 
 def _make_pipeline(runner: str, options: Sequence[str]):
@@ -340,14 +287,14 @@ def _make_pipeline(runner: str, options: Sequence[str]):
     from apache_beam.options.pipeline_options import PipelineOptions
     from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 
-    given = [f"--{option.lstrip('-')}" for option in options]
+    arguments = [f"--{option.lstrip('-')}" for option in options]
     # Given the name "DirectRunner", Beam would first try to download another runner.
     direct = FnApiRunner() if runner == _DIRECT else None
     named = [] if direct else [f"--runner={runner}"]
     complaints = io.StringIO()
     try:
         with contextlib.redirect_stderr(complaints):
-            parsed = PipelineOptions([*given, *named])
+            parsed = PipelineOptions([*arguments, *named])
             unknown = _unknown_options(parsed)
             if unknown and runner != _PORTABLE:
                 raise ValueError(f"no option {', '.join(unknown)}")
@@ -355,15 +302,14 @@ def _make_pipeline(runner: str, options: Sequence[str]):
     except (SystemExit, ValueError) as error:
         # argparse prints its complaint and exits.
         lines = complaints.getvalue().strip().splitlines()
-        told = lines[-1] if isinstance(error, SystemExit) and lines else str(error)
-        told = " ".join(told.split())
-        raise UserError(f"Beam with {runner}: {told}") from error
+        reason = lines[-1] if isinstance(error, SystemExit) and lines else str(error)
+        raise UserError(f"Beam with {runner}: {' '.join(reason.split())}") from error
 
 
 def _unknown_options(options) -> list[str]:
     known = type(options)([]).get_all_options()
-    given = options.get_all_options(retain_unknown_options=True)
-    return sorted(set(given) - set(known))
+    parsed = options.get_all_options(retain_unknown_options=True)
+    return sorted(set(parsed) - set(known))
 
 
 @contextlib.contextmanager
@@ -372,19 +318,7 @@ def _quiet() -> Iterator[None]:
     disabled = logging.root.manager.disable
     # Beam logs to the root logger, even while it is imported.
     logging.disable(logging.CRITICAL)
-    yield
-    # This line is not reached if the command ends before the pipeline. Logging then
-    # stays off, because the pipeline's threads would log errors.
-    logging.disable(disabled)
-
-
-def _as_user_error(error: BaseException) -> BaseException:
-    """The UserError that Beam reports as text, or the error itself."""
-    # An error of a worker process arrives as a traceback in another error's message.
-    lines = str(error).splitlines()
-    if isinstance(error, UserError):
-        lines = [f".UserError: {lines[0]}"]
-    for line in lines:
-        if found := _USER_ERROR.search(line.strip()):
-            return UserError(found[1])
-    return error
+    try:
+        yield
+    finally:
+        logging.disable(disabled)

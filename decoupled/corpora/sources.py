@@ -2,8 +2,7 @@
 
 A source reads a file into documents. A document is a list of lines. A line is a
 paragraph if `Source.splits` is set, and a sentence otherwise. The content of a file
-tells its kind, and its name does so where the content does not. All kinds but tables
-may be compressed.
+tells its kind, and its name does so where the content does not.
 
 To read another kind of file, add an entry before the last one, which matches every
 name.
@@ -18,6 +17,7 @@ import json
 import re
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 from decoupled.configs.corpora import TextSettings
 from decoupled.core import files, gfile, installed
@@ -79,6 +79,20 @@ _FORMATS = (
 )
 
 
+class Reading(NamedTuple):
+    """What a source reads: every `parts`-th document of a file, from `part` on.
+
+    It counts in `dropped` what it leaves out, by reason.
+    """
+
+    path: str
+    language: str
+    settings: TextSettings
+    dropped: collections.Counter
+    part: int = 0
+    parts: int = 1
+
+
 @dataclasses.dataclass(frozen=True)
 class Source:
     """A kind of file.
@@ -87,11 +101,8 @@ class Source:
       name: for people, with the endings of file names.
       pattern: a regular expression that is searched in a path, without the ending of a
         compression. It tells the kind of a file whose content matches no source.
-      reads: (path, language, settings, dropped, part, parts) -> the documents of a file
-        in a language, each a list of lines. It yields every `parts`-th document from
-        number `part` on, holds a few in memory, and counts in `dropped` what it leaves
-        out, by reason. For a bad file it raises a UserError that names the file and the
-        place of the error.
+      reads: a `Reading` -> its documents, each a list of lines, of which memory holds a
+        few. A bad file raises a UserError that names the file and the place.
       splits: whether lines are paragraphs, which are split into sentences. Large files
         are then cut into parts, because cleaning takes longer than reading.
       needs: packages that read the file. A corpus also depends on their versions.
@@ -104,11 +115,9 @@ class Source:
 
     name: str
     pattern: str
-    reads: Callable[
-        [str, str, TextSettings, collections.Counter, int, int], Iterator[list[str]]
-    ]
+    reads: Callable[[Reading], Iterator[list[str]]]
     splits: Callable[[TextSettings], bool]
-    needs: tuple[installed.NeededModule, ...] = ()
+    needs: tuple[installed.Package, ...] = ()
     rules: Callable[[], tuple[int, ...]] = tuple
     matches: Callable[[bytes], bool] = lambda head: False
 
@@ -147,24 +156,18 @@ def language_values(path: str, settings: TextSettings) -> list[str]:
     columns = {"text_column": settings.language_column}
     columns |= {"language_column": None, "language_values": None}
     as_texts = dataclasses.replace(settings, **columns)
-    rows = source_of(path).reads(path, "", as_texts, collections.Counter(), 0, 1)
+    rows = source_of(path).reads(Reading(path, "", as_texts, collections.Counter()))
     seen = itertools.islice(rows, _SEEN_ROWS)
     return sorted({value for lines in seen for value in lines})[:_SHOWN]
 
 
-def read_dump(
-    path: str,
-    language: str,
-    settings: TextSettings,
-    dropped: collections.Counter,
-    part: int,
-    parts: int,
-) -> Iterator[list[str]]:
-    """As `Source.reads`: a document is an article of a wiki."""
+def _read_dump(reading: Reading) -> Iterator[list[str]]:
+    """A document is an article of a wiki, a line is a paragraph."""
     # Imported here: only dumps need mwparserfromhell.
     from decoupled.corpora.wikipedia import dump, wikitext
 
-    for article in dump.read_articles(path, dropped, part, parts):
+    path, _, _, dropped, *part = reading
+    for article in dump.read_articles(path, dropped, *part):
         yield wikitext.article_paragraphs(article.wikitext, dropped)
 
 
@@ -174,21 +177,9 @@ def _dump_rules() -> tuple[int, ...]:
     return (wikitext.RULES,)
 
 
-def read_json_lines(
-    path: str,
-    language: str,
-    settings: TextSettings,
-    dropped: collections.Counter,
-    part: int,
-    parts: int,
-) -> Iterator[list[str]]:
-    """As `Source.reads`: a document is the text of an object, a paragraph is a line.
-
-    Raises:
-      UserError: a line is not the expected JSON; or as `read_plain_text`.
-    """
-    rows = _json_rows(path, _columns(settings), part, parts)
-    return _row_documents(rows, language, settings, dropped)
+def _read_json_lines(reading: Reading) -> Iterator[list[str]]:
+    """A document is the text of an object, a line of the text is a paragraph."""
+    return _row_documents(_json_rows(reading, _columns(reading.settings)), reading)
 
 
 def _columns(settings: TextSettings) -> dict[str, str]:
@@ -200,17 +191,15 @@ def _columns(settings: TextSettings) -> dict[str, str]:
 
 
 def _row_documents(
-    rows: Iterable[Sequence[str | None]],
-    language: str,
-    settings: TextSettings,
-    dropped: collections.Counter,
+    rows: Iterable[Sequence[str | None]], reading: Reading
 ) -> Iterator[list[str]]:
     """The documents of rows, which are values of the columns of `_columns`."""
-    wanted = settings.language_value(language)
+    dropped = reading.dropped
+    value = reading.settings.language_value(reading.language)
     for text, *languages in rows:
         if languages and not languages[0]:
             dropped[NO_LANGUAGE] += 1
-        elif languages and languages[0] != wanted:
+        elif languages and languages[0] != value:
             dropped[OTHER_LANGUAGE] += 1
         elif text is None:
             dropped[NO_TEXT] += 1
@@ -219,10 +208,11 @@ def _row_documents(
 
 
 def _json_rows(
-    path: str, columns: Mapping[str, str], part: int, parts: int
+    reading: Reading, columns: Mapping[str, str]
 ) -> Iterator[Sequence[str | None]]:
+    path = reading.path
     for number, line in read_lines(path):
-        if (number - 1) % parts != part or not line.strip():
+        if (number - 1) % reading.parts != reading.part or not line.strip():
             continue
         where = f"{path}:{number}"
         try:
@@ -263,31 +253,19 @@ def _missing(where: str, setting: str, column: str, names: list[str]) -> UserErr
     )
 
 
-def read_parquet(
-    path: str,
-    language: str,
-    settings: TextSettings,
-    dropped: collections.Counter,
-    part: int,
-    parts: int,
-) -> Iterator[list[str]]:
-    """As `Source.reads`: a document is the text of a row, a paragraph is a line.
-
-    Raises:
-      UserError: the file is missing or damaged, or lacks a text column of that name.
-    """
-    rows = _table_rows(path, _columns(settings), part, parts)
-    return _row_documents(rows, language, settings, dropped)
+def _read_parquet(reading: Reading) -> Iterator[list[str]]:
+    """A document is the text of a row, a line of the text is a paragraph."""
+    return _row_documents(_table_rows(reading, _columns(reading.settings)), reading)
 
 
 def _table_rows(
-    path: str, columns: Mapping[str, str], part: int, parts: int
+    reading: Reading, columns: Mapping[str, str]
 ) -> Iterator[Sequence[str | None]]:
     # Imported here: only tables need it.
     import pyarrow
     from pyarrow import parquet
 
-    names = list(columns.values())
+    path, names = reading.path, list(columns.values())
     number = -1
     try:
         with gfile.GFile(path, "rb") as handle:
@@ -311,7 +289,7 @@ def _table_rows(
                 )
             )
             for number, row in enumerate(rows):
-                if number % parts == part:
+                if number % reading.parts == reading.part:
                     yield row
     except gfile.OpError as error:
         # An error of the disk has a number, an error of pyarrow has none.
@@ -340,25 +318,10 @@ def _check_column(path, schema, setting, column):
         raise UserError(f"{path}: column {column!r} holds {kind}, not texts")
 
 
-def read_plain_text(
-    path: str,
-    language: str,
-    settings: TextSettings,
-    dropped: collections.Counter,
-    part: int,
-    parts: int,
-) -> Iterator[list[str]]:
-    """As `Source.reads`: a sentence a line, an empty line between documents.
-
-    A document of more than `_MAX_DOCUMENT` bytes is cut. So memory is bounded for files
-    without empty lines, too.
-
-    Raises:
-      UserError: the file is missing, damaged, no UTF-8, or text of another format.
-    """
-    for number, document in enumerate(_plain_text_documents(path, dropped)):
-        if number % parts == part:
-            yield document
+def _read_plain_text(reading: Reading) -> Iterator[list[str]]:
+    """A line is a sentence, an empty line separates documents."""
+    documents = _plain_text_documents(reading.path, reading.dropped)
+    return itertools.islice(documents, reading.part, None, reading.parts)
 
 
 def _plain_text_documents(
@@ -373,6 +336,7 @@ def _plain_text_documents(
         if sentence:
             document.append(sentence)
             size += len(sentence) + _LINE_BYTES
+        # So memory is bounded for files without empty lines, too.
         if size > _MAX_DOCUMENT:
             dropped[CUTS] += 1
         if document and (not sentence or size > _MAX_DOCUMENT):
@@ -417,7 +381,7 @@ SOURCES = (
         name="MediaWiki dumps (.xml)",
         matches=_is_dump,
         pattern=r"\.xml(-[\w-]+)?$",
-        reads=read_dump,
+        reads=_read_dump,
         splits=lambda settings: True,
         needs=(installed.NeededModule("mwparserfromhell", purpose="MediaWiki dumps"),),
         rules=_dump_rules,
@@ -427,7 +391,7 @@ SOURCES = (
         name='JSON lines with a "text" in every line (.jsonl, .json)',
         matches=_is_json,
         pattern=r"\.jsonl?$",
-        reads=read_json_lines,
+        reads=_read_json_lines,
         splits=lambda settings: settings.split_json,
     ),
     Source(
@@ -435,7 +399,7 @@ SOURCES = (
         name="tables (.parquet)",
         matches=_is_table,
         pattern=r"\.parquet$",
-        reads=read_parquet,
+        reads=_read_parquet,
         splits=lambda settings: settings.split_json,
         needs=(installed.NeededModule("pyarrow", purpose="Parquet files"),),
     ),
@@ -443,7 +407,7 @@ SOURCES = (
         # A sentence a line, an empty line between documents.
         name="plain text (all others)",
         pattern="",
-        reads=read_plain_text,
+        reads=_read_plain_text,
         splits=lambda settings: settings.split_text,
     ),
 )

@@ -22,7 +22,7 @@ from decoupled.core import files, gfile, installed
 from decoupled.corpora import sources
 from decoupled.corpora.corpus import COUNTED, SPLITS, Document
 from decoupled.corpora.corpus_writer import MAX_FILE_BYTES, WORK, write_documents
-from decoupled.corpora.sources import Source, source_of
+from decoupled.corpora.sources import Reading, Source, source_of
 from decoupled.corpora.text_lines import normal_form
 
 # Increased when the same input gives other text or other files than before.
@@ -184,9 +184,9 @@ def read_unit(
       UserError: the file cannot be read or is damaged; file and place are named.
     """
     source = source_of(unit.path)
-    for lines in source.reads(
-        unit.path, unit.language, settings, dropped, unit.part, unit.parts
-    ):
+    part = (unit.part, unit.parts)
+    reading = Reading(unit.path, unit.language, settings, dropped, *part)
+    for lines in source.reads(reading):
         document = lines
         if source.splits(settings):
             from decoupled.corpora.sentences import clean_sentences

@@ -1,17 +1,38 @@
-"""Builds a records folder from a corpus and a vocabulary."""
+"""Builds a records folder from a corpus and a vocabulary; resumable after a kill.
 
+While records are being built, `DIR/work/UNIT/` contains the shards of a text file. A
+final name contains the number of shards of the language, so that shards are renamed
+when all text is encoded.
+"""
+
+import dataclasses
+import functools
+import itertools
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
-from decoupled.core import console, files
+import numpy as np
+
+from decoupled.core import console, files, gfile
 from decoupled.core.errors import UserError
-from decoupled.corpora.corpus import SPLITS, Corpus, without_held_out
+from decoupled.corpora.corpus import (
+    SPLITS,
+    Corpus,
+    Document,
+    read_documents,
+    without_held_out,
+)
 from decoupled.corpora.runners import LOCAL, Runner, run_units
-from decoupled.data import encoding, records
+from decoupled.data import records
+from decoupled.data.records import LanguageRecords, Shard, read_shard, write_shard
 from decoupled.data.vocabulary import Vocabulary
 
+WORK = "work"
 # Below this many bytes of text, starting worker processes takes longer than the work.
 _SMALL_TEXT_BYTES = 50_000_000
+# Documents handed to the vocabulary at once.
+_BATCH = 256
 
 
 def build_records(
@@ -26,7 +47,6 @@ def build_records(
     """Encodes a corpus; resumes a build that was killed, or reuses a complete one.
 
     Args:
-      corpus_dir, vocabulary_path, output_dir: what is read and written.
       tokens_per_shard: most tokens in a file.
       workers: processes; 0 chooses: one per core, or one for a small corpus.
       runner, beam_options: see `decoupled.corpora.runners.Runner`.
@@ -38,7 +58,7 @@ def build_records(
     where = Runner(runner, workers, tuple(beam_options))
     vocabulary = Vocabulary(vocabulary_path)
     corpus = Corpus(corpus_dir)
-    job = encoding.EncodingJob(
+    job = EncodingJob(
         corpus_dir,
         vocabulary_path,
         output_dir,
@@ -48,16 +68,19 @@ def build_records(
     if files.exists(os.path.join(output_dir, records.MANIFEST)):
         manifest = _complete(job)
     else:
-        done = _encode(job, corpus, where)
+        files.make_folder(job.work_dir)
+        texts = text_files(corpus)
+        results = run_units(job, texts, where, "encoding text", _SMALL_TEXT_BYTES)
         manifest = records.RecordsManifest(
             folder=output_dir,
             vocabulary_fingerprint=vocabulary.fingerprint,
             vocab_size=vocabulary.size,
             corpus_fingerprint=corpus.fingerprint,
-            splits=_by_split(done),
+            splits=gather(job, texts, results),
         )
         records.write_manifest(manifest)
-    encoding.forget_progress(output_dir)
+    if gfile.isdir(job.work_dir):
+        gfile.rmtree(job.work_dir)
     _print_table(manifest)
     train, held_out = (
         [
@@ -72,49 +95,22 @@ def build_records(
     return manifest
 
 
-def _complete(job: encoding.EncodingJob) -> records.RecordsManifest:
+def _complete(job: "EncodingJob") -> records.RecordsManifest:
     """The existing manifest, which must have the same inputs."""
     manifest = records.read_manifest(job.output_dir)
-    found = {
+    made_of = {
         "corpus": manifest.corpus_fingerprint,
         "vocabulary": manifest.vocabulary_fingerprint,
     }
     for name, fingerprint in job.fingerprints.items():
-        if found[name] != fingerprint:
+        if made_of[name] != fingerprint:
             raise UserError(
                 f"{job.output_dir}: holds records of another {name} "
-                f"({found[name][:12]}, not {fingerprint[:12]}); give another "
+                f"({made_of[name][:12]}, not {fingerprint[:12]}); give another "
                 "--output_dir or remove it"
             )
     console.say(f"{job.output_dir}: complete already, reused")
     return manifest
-
-
-def _encode(job, corpus: Corpus, runner: Runner) -> list[encoding.EncodedLanguage]:
-    files.make_folder(job.work_dir)
-    texts = encoding.text_files(corpus)
-    results = run_units(job, texts, runner, "encoding text", _SMALL_TEXT_BYTES)
-    done = encoding.gather(job, texts, results)
-    for item in done:
-        _tell(item)
-    return done
-
-
-def _tell(item: encoding.EncodedLanguage) -> None:
-    name = f"{item.split}/{item.language}"
-    if item.empty_documents:
-        console.say(f"{name}: {item.empty_documents} documents without pieces left out")
-    if not item.records.records:
-        console.say(
-            f"{name}: no text; the language is in the manifest, without records"
-        )
-
-
-def _by_split(done: list[encoding.EncodedLanguage]) -> dict:
-    splits: dict[str, dict[str, records.LanguageRecords]] = {}
-    for item in done:
-        splits.setdefault(item.split, {})[item.language] = item.records
-    return splits
 
 
 def _print_table(manifest: records.RecordsManifest) -> None:
@@ -131,13 +127,209 @@ def _print_table(manifest: records.RecordsManifest) -> None:
         for split, languages in manifest.splits.items()
         for language, entry in languages.items()
     ]
-    columns = [
-        "split",
-        "language",
-        "sentences",
-        "documents",
-        "tokens",
-        "bytes",
-        "files",
-    ]
+    columns = "split language sentences documents tokens bytes files".split()
     console.table(f"Records in {manifest.folder}", columns, rows)
+
+
+@dataclasses.dataclass(frozen=True)
+class TextFile:
+    """A file of the corpus: the `number`-th of its split and language.
+
+    entry: of the corpus manifest: its name, SHA-256 and size.
+    """
+
+    split: str
+    language: str
+    number: int
+    entry: dict[str, Any]
+
+    @property
+    def name(self) -> str:
+        """A folder's name."""
+        return f"{self.split}-{self.language}-{self.number:05d}"
+
+    @property
+    def weight(self) -> int:
+        """Its bytes."""
+        return self.entry["bytes"]
+
+
+def text_files(corpus: Corpus) -> list[TextFile]:
+    """All files of a corpus, in the order of the text."""
+    return [
+        TextFile(split, language, number, entry)
+        for split in SPLITS
+        for language in corpus.languages(split)
+        for number, entry in enumerate(
+            corpus.manifest["splits"][split][language]["files"]
+        )
+    ]
+
+
+@dataclasses.dataclass(frozen=True)
+class EncodingJob:
+    """The settings of a build, for all text files; it is sent to worker processes.
+
+    tokens_per_shard: most tokens in a shard. In training, one shard of each language
+      must fit in memory. A longer document becomes several records.
+    fingerprints: of the corpus and the vocabulary.
+    """
+
+    corpus_dir: str
+    vocabulary_path: str
+    output_dir: str
+    tokens_per_shard: int
+    fingerprints: dict[str, str]
+
+    @property
+    def work_dir(self) -> str:
+        """The folder of unfinished work."""
+        return os.path.join(self.output_dir, WORK)
+
+    def inputs(self, unit: TextFile) -> dict[str, Any]:
+        """All that the records depend on."""
+        shared = {**self.fingerprints, "tokens_per_shard": self.tokens_per_shard}
+        return {**shared, "text": unit.entry["name"], "sha256": unit.entry["sha256"]}
+
+    def run(self, unit: TextFile) -> dict[str, Any]:
+        """Writes the shards of a text file.
+
+        Raises:
+          UserError: the text cannot be read, or an id is outside the vocabulary.
+        """
+        folder = files.make_folder(os.path.join(self.work_dir, unit.name))
+        _clear(folder)
+        vocabulary = _vocabulary(
+            self.vocabulary_path, self.fingerprints.get("vocabulary")
+        )
+        documents = read_documents(self.corpus_dir, [unit.entry])
+        result = {"shards": [], "sentences": 0, "empty_documents": 0}
+        try:
+            encoded = _encoded(documents, vocabulary, result)
+            for ids in _shards(encoded, self.tokens_per_shard):
+                name = _part_name(len(result["shards"]))
+                shard = write_shard(folder, name, ids, vocabulary.size)
+                result["shards"].append(dataclasses.asdict(shard))
+        except UserError:
+            # If the text is wrong at its end, the shards of its beginning are useless.
+            _clear(folder)
+            raise
+        return result
+
+    def is_intact(self, result: dict[str, Any]) -> bool:
+        """Whether a saved result has the form of ours, as its shards will be renamed.
+
+        It is not checked whether the shards exist: those that do not have already been
+        renamed.
+        """
+        try:
+            names = [read_shard(shard).name for shard in result["shards"]]
+            counts = [result[name] for name in ("sentences", "empty_documents")]
+        except (KeyError, TypeError):
+            return False
+        expected = [_part_name(index) for index in range(len(names))]
+        return names == expected and all(type(count) is int for count in counts)
+
+
+@functools.lru_cache(maxsize=1)
+def _vocabulary(path: str, fingerprint: str | None) -> Vocabulary:
+    """The vocabulary; a process reads it once for all of its text files."""
+    del fingerprint  # a part of the cache's key, in case the file is replaced
+    return Vocabulary(path)
+
+
+def _encoded(
+    documents: Iterable[Document], vocabulary: Vocabulary, counts: dict[str, Any]
+) -> Iterator[np.ndarray]:
+    """Yields the ids of each document; counts sentences, and documents without ids."""
+    documents = iter(documents)
+    while batch := list(itertools.islice(documents, _BATCH)):
+        sentences = [sentence for document in batch for sentence in document]
+        encoded = iter(vocabulary.encode_batch(sentences))
+        for document in batch:
+            parts = [next(encoded) for _ in document]
+            ids = np.array(list(itertools.chain.from_iterable(parts)), np.int32)
+            if len(ids):
+                counts["sentences"] += len(document)
+                yield ids
+            else:
+                counts["empty_documents"] += 1
+
+
+def _shards(documents: Iterable[np.ndarray], limit: int) -> Iterator[list[np.ndarray]]:
+    """Yields the records of each shard, which has at most `limit` ids."""
+    shard, tokens = [], 0
+    for ids in documents:
+        for start in range(0, len(ids), limit):
+            record = ids[start : start + limit]
+            if shard and tokens + len(record) > limit:
+                yield shard
+                shard, tokens = [], 0
+            shard.append(record)
+            tokens += len(record)
+    if shard:
+        yield shard
+
+
+def gather(
+    job: EncodingJob, units: list[TextFile], results: list[dict[str, Any]]
+) -> dict[str, dict[str, LanguageRecords]]:
+    """Gives the shards of all languages their final names; prints what has no text.
+
+    It can be repeated after a kill.
+
+    Args:
+      units: all text files, in the order of the text.
+      results: of `job.run` for each of them.
+
+    Returns:
+      split -> language -> its records.
+    """
+    splits: dict[str, dict[str, LanguageRecords]] = {}
+    pairs = zip(units, results, strict=True)
+    for (split, language), group in itertools.groupby(
+        pairs, lambda pair: (pair[0].split, pair[0].language)
+    ):
+        parts, name = list(group), f"{split}/{language}"
+        shards = _rename(job, name, parts)
+        if empty := sum(result["empty_documents"] for _, result in parts):
+            console.say(f"{name}: {empty} documents without pieces left out")
+        if not shards:
+            console.say(
+                f"{name}: no text; the language is in the manifest, without records"
+            )
+        splits.setdefault(split, {})[language] = LanguageRecords(
+            files=shards,
+            records=sum(shard.records for shard in shards),
+            sentences=sum(result["sentences"] for _, result in parts),
+            tokens=sum(shard.tokens for shard in shards),
+        )
+    return splits
+
+
+def _rename(job, name: str, parts) -> tuple[Shard, ...]:
+    written = [(unit, fields) for unit, result in parts for fields in result["shards"]]
+    folder = os.path.join(job.output_dir, name)
+    gfile.makedirs(folder)
+    shards = []
+    for index, (unit, fields) in enumerate(written):
+        final = f"{name}/{files.shard_name('tokens', index, len(written), '.tfrecord')}"
+        path = os.path.join(job.work_dir, unit.name, fields["name"])
+        if files.exists(path):
+            target = os.path.join(job.output_dir, final)
+            gfile.rename(path, target, overwrite=True)
+        shards.append(Shard(**{**fields, "name": final}))
+    # What a killed build of other inputs left.
+    _clear(folder, {os.path.basename(shard.name) for shard in shards})
+    return tuple(shards)
+
+
+def _part_name(index: int) -> str:
+    return f"part-{index:05d}.tfrecord"
+
+
+def _clear(folder: str, keeps: Iterable[str] = ()) -> None:
+    files.check_is_no_link(folder)
+    for entry in gfile.listdir(folder):
+        if entry not in keeps:
+            gfile.remove(os.path.join(folder, entry))

@@ -7,7 +7,7 @@ new variables. `decoupled/planning/jax_step.py` reads it.
 
 import contextlib
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from decoupled.core import files
@@ -148,7 +148,6 @@ def build_step_graph(
     training: TrainingGraph,
     features: dict[str, tf.TensorSpec],
     tpu: Slice | None = None,
-    lengths: Sequence[int] = (),
 ) -> StepGraph:
     """Builds the step of a core.
 
@@ -157,7 +156,6 @@ def build_step_graph(
         cores, or one.
       features: name -> of a batch.
       tpu: the slice, or None for a single core.
-      lengths: see `build_step`.
 
     Raises:
       UserError: mesh, model, batch and slice do not fit each other.
@@ -166,7 +164,7 @@ def build_step_graph(
         step = tf.train.get_or_create_global_step()
         inputs = {n: tf.placeholder(s.dtype, s.shape, n) for n, s in features.items()}
         mesh = _make_mesh(training.network.mesh, tpu)
-        lowered = build_step(training, inputs, Placement(mesh, None), lengths)
+        lowered = build_step(training, inputs, Placement(mesh, None))
         with tf.control_dependencies([lowered.update]):
             counted = tf.assign_add(step, 1)
         with tf.control_dependencies([counted]):

@@ -227,8 +227,8 @@ def copy_settings(results: Results, folder: str) -> list[Number]:
     """Copies settings to `folder`; returns the numbers with the paths of the copies.
 
     Runs whose settings differ only in the seed share one copy. Its name is the common
-    part of their names: tasks/udpos.gin, or tasks/udpos/ROW.gin if the settings of
-    other rows differ.
+    part of their names: tasks/TASK.gin, or tasks/TASK/ROW.gin if the settings of other
+    rows differ.
     """
     kinds: dict[str, dict[str, list[Number]]] = {}
     for one in results.numbers:

@@ -205,7 +205,9 @@ def _check_settings(job):
     if root is None:
         return
     try:
-        gin_files.configure(root, given, params)
+        tasks = TASKS if job.kind == FINETUNING else ()
+        task = next(iter(job.values("task")), None)
+        gin_files.configure(root, given, params, task=task, tasks=tasks)
     except UserError as error:
         raise UserError(f"{job.name}: {error}") from error
 

@@ -55,4 +55,6 @@ def test_an_original_checkpoint_with_the_sizes_of_gin(tmp_path, vocabulary):
     assert result.returncode == 0, result.stderr[-2000:]
     assert "original TensorFlow checkpoint, " in result.stdout
     assert (tmp_path / "ours" / "model.ckpt-5.index").exists()
-    assert "gin: ModelConfig needs vocab_size" in mistake("convert", *arguments)
+    # The sizes by default are those of a model of the paper.
+    other = [*arguments[:-1], f"--model_dir={tmp_path}/other"]
+    assert "/sentencepiece.model: 48 pieces" in mistake("convert", *other)

@@ -158,17 +158,17 @@ def test_text_files_give_text(text_input, tmp_path):
     assert 10 <= len(held_out) <= 30
 
 
-def read_verses(path, language, settings, dropped, part, parts):
+def read_verses(reading):
     """A document is a chapter of `BOOK CHAPTER:VERSE<TAB>text`."""
     chapters = {}
-    with open(path, encoding="utf-8") as handle:
+    with open(reading.path, encoding="utf-8") as handle:
         for line in handle:
             place, separator, verse = line.rstrip("\n").partition("\t")
             if separator:
                 chapters.setdefault(place.partition(":")[0], []).append(verse)
             else:
-                dropped["lines without a place"] += 1
-    yield from list(chapters.values())[part::parts]
+                reading.dropped["lines without a place"] += 1
+    yield from list(chapters.values())[reading.part :: reading.parts]
 
 
 def test_a_new_kind_of_file_is_one_entry(tmp_path, monkeypatch):

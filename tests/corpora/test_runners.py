@@ -260,7 +260,6 @@ def test_a_disk_without_room_for_a_note_is_told_on_beam(tmp_path, monkeypatch):
     (tmp_path / "bb.failed.json").mkdir()
     (tmp_path / "bb.failed.json" / "file").write_text("")
     monkeypatch.setattr("decoupled.corpora.runners.forget", lambda *_: None)
-    monkeypatch.setattr("decoupled.corpora.runners.ended", lambda *_: {})
     with pytest.raises(UserError) as caught:
         run_on(tmp_path, units(bb="input"))
     assert str(caught.value) == "bb.bz2: truncated at byte 7"

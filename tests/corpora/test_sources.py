@@ -20,6 +20,7 @@ from decoupled.corpora.sources import (
     NO_LANGUAGE,
     NO_TEXT,
     OTHER_LANGUAGE,
+    Reading,
     language_values,
     source_of,
 )
@@ -48,7 +49,7 @@ def write(path, content):
 
 def read_documents(path, part=0, parts=1):
     dropped = collections.Counter()
-    return source_of(path).reads(path, "en", SETTINGS, dropped, part, parts)
+    return source_of(path).reads(Reading(path, "en", SETTINGS, dropped, part, parts))
 
 
 def test_plain_text_has_a_sentence_a_line_and_empty_lines_between_documents(tmp_path):
@@ -66,7 +67,7 @@ def test_json_lines_have_a_document_a_line(tmp_path):
 def read_column(path, column, dropped=None):
     settings = dataclasses.replace(SETTINGS, text_column=column)
     dropped = collections.Counter() if dropped is None else dropped
-    return list(source_of(path).reads(path, "en", settings, dropped, 0, 1))
+    return list(source_of(path).reads(Reading(path, "en", settings, dropped)))
 
 
 def write_table(path, rows_of_a_group=2, **columns):
@@ -143,8 +144,8 @@ def test_rows_of_one_language_are_read_and_the_others_counted(
     for language, value in (("en", "en"), ("pt", "por")):
         dropped, found = collections.Counter(), []
         for part in range(parts):
-            reads = source_of(path).reads
-            found += reads(path, language, MIXED, dropped, part, parts)
+            reading = Reading(path, language, MIXED, dropped, part, parts)
+            found += source_of(path).reads(reading)
         own = [text for other, text in rows if other == value]
         assert sorted(found) == sorted([text] for text in own if text)
         assert dropped[NO_TEXT] == own.count(None)
@@ -158,7 +159,7 @@ def test_the_column_of_languages_has_to_be_there(tmp_path, name):
     path = write_rows(tmp_path / name, text=["One."], language=["en"])
     told = rf"{name}.* no column 'lang' .*language_column.*; it has text, language$"
     with pytest.raises(UserError, match=told):
-        list(source_of(path).reads(path, "en", MIXED, collections.Counter(), 0, 1))
+        list(source_of(path).reads(Reading(path, "en", MIXED, collections.Counter())))
 
 
 @RECORDS
@@ -166,7 +167,7 @@ def test_languages_have_to_be_texts(tmp_path, name):
     path = write_rows(tmp_path / name, text=["One."], lang=[7])
     told = "'lang' (holds int64, not texts|is not a string)"
     with pytest.raises(UserError, match=told):
-        list(source_of(path).reads(path, "en", MIXED, collections.Counter(), 0, 1))
+        list(source_of(path).reads(Reading(path, "en", MIXED, collections.Counter())))
 
 
 @RECORDS
@@ -389,7 +390,7 @@ def test_a_document_without_end_is_cut(tmp_path, monkeypatch):
     monkeypatch.setattr(sources, "_MAX_DOCUMENT", 200)
     path = write(tmp_path / "a.txt", "One.\n" * 7)
     dropped = collections.Counter()
-    documents = list(source_of(path).reads(path, "en", SETTINGS, dropped, 0, 1))
+    documents = list(source_of(path).reads(Reading(path, "en", SETTINGS, dropped)))
     assert documents == [["One."] * 3, ["One."] * 3, ["One."]]
     assert dropped == {sources.CUTS: 2}
 

@@ -10,7 +10,7 @@ import tensorflow as tf
 from decoupled.core.errors import UserError
 from decoupled.corpora import runners
 from decoupled.corpora.corpus import Corpus
-from decoupled.data import encoding, reading, records
+from decoupled.data import reading, records, records_build
 from decoupled.data.records_build import build_records
 from decoupled.data.verification import all_shards, verify_shard
 from tests.corpora.no_beam import run_without_beam
@@ -47,7 +47,7 @@ def stored(manifest, split, language):
 
 
 def expected(source, split, language):
-    vocabulary = encoding.Vocabulary(str(source / "vocabulary.model"))
+    vocabulary = records_build.Vocabulary(str(source / "vocabulary.model"))
     return [
         [token for sentence in document for token in vocabulary.encode(sentence)]
         for document in Corpus(str(source / "corpus")).documents(split, language)
@@ -83,7 +83,7 @@ def test_records_are_the_documents_of_the_corpus(source, tmp_path, capsys):
     assert manifest.corpus_fingerprint == corpus.fingerprint
     assert not any(verify_shard(manifest, shard) for shard in all_shards(manifest))
     names = tree(tmp_path / "records")
-    assert not any("progress" in name or "part-" in name for name in names)
+    assert not any("work" in name or "part-" in name for name in names)
     assert "Records in" in capsys.readouterr().out
 
 
@@ -114,42 +114,41 @@ def test_a_complete_folder_is_reused(source, tmp_path, capsys):
     assert f"{output}: complete already, reused" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("tokens_per_shard", [7, 300])
-def test_a_build_that_was_killed_goes_on(
-    source, tmp_path, monkeypatch, tokens_per_shard
+def test_a_build_that_was_killed_goes_on_with_the_next_file(
+    source, tmp_path, monkeypatch
 ):
-    whole = build(source, tmp_path / "whole", tokens_per_shard)
-    output = tmp_path / "records"
-    written = []
+    build(source, tmp_path / "whole")
+    output, begun = tmp_path / "records", []
     write_shard = records.write_shard
 
-    def killed_at_third(folder, name, *arguments):
-        if len(written) == 2:
+    def killed_in_the_second(folder, *arguments):
+        begun.append(folder)
+        if len(set(begun)) == 2:
             raise ValueError("killed")
-        written.append((folder, name))
-        return write_shard(folder, name, *arguments)
+        return write_shard(folder, *arguments)
 
-    monkeypatch.setattr(encoding, "write_shard", killed_at_third)
-    with pytest.raises(ValueError, match="killed"):
-        build(source, output, tokens_per_shard)
+    with monkeypatch.context() as patch:
+        patch.setattr(records_build, "write_shard", killed_in_the_second)
+        with pytest.raises(ValueError, match="killed"):
+            build(source, output)
     with pytest.raises(UserError, match="no complete records"):
         records.read_manifest(str(output))
-    resumed = []
+    # Half a shard of the process that was killed.
+    with open(os.path.join(begun[-1], "part-00000.tfrecord"), "wb") as half:
+        half.write(b"half")
+    again = []
     monkeypatch.setattr(
-        encoding,
+        records_build,
         "write_shard",
-        lambda folder, name, *rest: (
-            resumed.append((folder, name)) or write_shard(folder, name, *rest)
-        ),
+        lambda folder, *rest: again.append(folder) or write_shard(folder, *rest),
     )
-    build(source, output, tokens_per_shard)
-    assert not set(written) & set(resumed)
+    build(source, output)
+    assert begun[0] not in again and begun[-1] in again
     assert tree(output) == tree(tmp_path / "whole")
-    assert len(written) + len(resumed) == len(all_shards(whole))
 
 
 def test_work_in_progress_with_another_vocabulary_is_begun_anew(source, tmp_path):
-    job = encoding.EncodingJob(
+    job = records_build.EncodingJob(
         str(source / "corpus"),
         str(source / "vocabulary.model"),
         str(tmp_path / "records"),
@@ -159,7 +158,7 @@ def test_work_in_progress_with_another_vocabulary_is_begun_anew(source, tmp_path
     os.makedirs(job.work_dir)
     (text,) = (
         unit
-        for unit in encoding.text_files(Corpus(job.corpus_dir))
+        for unit in records_build.text_files(Corpus(job.corpus_dir))
         if (unit.split, unit.language) == ("train", "en")
     )
     runners.attempt(job, text)
@@ -191,7 +190,7 @@ def test_a_note_of_somebody_else_is_not_followed(source, tmp_path, monkeypatch, 
         raise ValueError("killed")
 
     with monkeypatch.context() as patch:
-        patch.setattr(encoding, "gather", killed)
+        patch.setattr(records_build, "gather", killed)
         with pytest.raises(ValueError, match="killed"):
             build(source, output)
     (tmp_path / "mine.txt").write_text("mine")
@@ -200,43 +199,6 @@ def test_a_note_of_somebody_else_is_not_followed(source, tmp_path, monkeypatch, 
     for path, note in found.items():
         change(note["result"])
         path.write_text(json.dumps(note))
-    build(source, output)
-    assert (tmp_path / "mine.txt").read_text() == "mine"
-    build(source, tmp_path / "fresh")
-    assert tree(output) == tree(tmp_path / "fresh")
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        lambda note: note["shards"][0].update(name="../../../mine.txt"),
-        lambda note: note["shards"][0].pop("tokens"),
-        lambda note: note.update(document="many"),
-        lambda note: note.update(more=1),
-        lambda note: note.update(shards=7),
-    ],
-)
-def test_damaged_notes_of_progress_begin_a_file_anew(
-    source, tmp_path, monkeypatch, change
-):
-    output = tmp_path / "records"
-    written = []
-    write_shard = records.write_shard
-
-    def killed_at_third(*arguments):
-        if len(written) == 2:
-            raise ValueError("killed")
-        written.append(arguments)
-        return write_shard(*arguments)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(encoding, "write_shard", killed_at_third)
-        with pytest.raises(ValueError, match="killed"):
-            build(source, output)
-    ((path, note),) = notes(output, "progress.json").items()
-    change(note)
-    path.write_text(json.dumps(note))
-    (tmp_path / "mine.txt").write_text("mine")
     build(source, output)
     assert (tmp_path / "mine.txt").read_text() == "mine"
     build(source, tmp_path / "fresh")
@@ -295,14 +257,14 @@ def test_a_folder_of_other_inputs_is_refused(source, tmp_path):
 def test_a_document_without_pieces_is_left_out_and_said(
     source, tmp_path, capsys, monkeypatch
 ):
-    encode = encoding.Vocabulary.encode_batch
+    encode = records_build.Vocabulary.encode_batch
 
     def without_the_first(self, texts):
         return [[] if i == 0 else ids for i, ids in enumerate(encode(self, texts))]
 
-    monkeypatch.setattr(encoding.Vocabulary, "encode_batch", without_the_first)
+    monkeypatch.setattr(records_build.Vocabulary, "encode_batch", without_the_first)
     monkeypatch.setattr(
-        encoding, "read_documents", lambda *_: iter([["a"], ["the text"]])
+        records_build, "read_documents", lambda *_: iter([["a"], ["the text"]])
     )
     manifest = build(source, tmp_path / "records")
     assert manifest.language("train", "sw").records == 1

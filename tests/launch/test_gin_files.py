@@ -126,8 +126,8 @@ def test_files_are_found_here_then_below_prefixes_then_in_the_package(write):
     write(GOOD, "prefix/other.gin")
     assert gin_files.find_file(here, ["prefix"]) == "good.gin"
     assert gin_files.find_file("other.gin", ["prefix"]) == "prefix/other.gin"
-    packaged = gin_files.find_file("tasks/qa.gin")
-    assert packaged == os.path.join(gin_files.packaged_folder(), "tasks", "qa.gin")
+    packaged = gin_files.find_file("tasks/rembert.gin")
+    assert packaged == os.path.join(gin_files.packaged_folder(), "tasks", "rembert.gin")
 
 
 def test_a_folder_named_like_that_of_the_file_is_no_obstacle(write):
@@ -312,3 +312,33 @@ class Defective:
 def test_a_defect_in_a_root_keeps_its_own_exception():
     with pytest.raises(TypeError, match="unsupported operand"):
         gin_files.configure(Defective, [], [])
+
+
+def test_a_line_may_count_for_one_task(write):
+    text = "a/SamplingConfig.alpha = 0.1\nb/SamplingConfig.alpha = 0.2\n"
+    path, tasks = write(text), ("a", "b")
+    for task, alpha in (("a", 0.1), ("b", 0.2)):
+        config = gin_files.configure(Example, [path], [], task=task, tasks=tasks)
+        assert config.sampling.alpha == alpha
+        # What comes later overrides it.
+        params = ["SamplingConfig.alpha = 0.3"]
+        config = gin_files.configure(Example, [path], params, task=task, tasks=tasks)
+        assert config.sampling.alpha == 0.3
+    for wrong in ("c/SamplingConfig.alpha = 0.1\n", "b/SamplingConfig.alhpa = 0.1\n"):
+        with pytest.raises(UserError, match="c/SamplingConfig.alpha|'alhpa'"):
+            path = write(wrong)
+            gin_files.configure(Example, [path], [], task="a", tasks=tasks)
+
+
+@pytest.mark.parametrize(
+    ("name", "now"),
+    [
+        ("xnli", "tasks/table_10.gin has the settings of xnli"),
+        ("rembert_panx", "tasks/rembert.gin has the settings of panx"),
+        ("bucc2018", "tasks/retrieval.gin has the settings of bucc2018"),
+        ("qa", "its settings are defaults, but for the length"),
+    ],
+)
+def test_former_files_of_tasks_name_what_took_their_place(name, now):
+    with pytest.raises(UserError, match=f"tasks/{name}.gin: is gone .*{now}"):
+        gin_files.find_file(f"tasks/{name}.gin")
