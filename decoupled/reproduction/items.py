@@ -17,18 +17,12 @@ from decoupled.core import files
 from decoupled.core.errors import UserError
 from decoupled.core.tab_separated import unquoted
 from decoupled.corpora.locales import ENGLISH
-from decoupled.reproduction.jobs import (
-    ANALYSES,
-    CONTROL,
-    DROPPED_TASK,
-    row_of_model,
-    seed_of,
-)
-from decoupled.reproduction.measured import CONTROL as CONTROL_ROW
-from decoupled.reproduction.measured import Components, ratios
+from decoupled.reproduction.jobs import DROPPED_TASK, row_of_model
+from decoupled.reproduction.statistics import CONTROL, Components, ratios
 from decoupled.runs import run_folder
 from decoupled.runs.finetuning_run import TRIVIAL
-from decoupled.sweeps.jobs import Job
+from decoupled.sweeps.jobs import ANALYSES, LAYER_DROP, Job, seed_of
+from decoupled.sweeps.jobs import CONTROL as CONTROL_ROOM
 from decoupled.tasks.presets import TASKS, task_of
 from decoupled.tasks.task import FinetuningTask
 
@@ -38,25 +32,29 @@ _ROUNDING = 1e-6
 
 
 class Analysed(NamedTuple):
-    """A finished analysis: its JSON, "MODELINDEX/key" -> values, its models' rows, and
-    its folder."""
+    """A finished analysis: its JSON, "MODELINDEX/key" -> values, its models' rows."""
 
     result: Mapping[str, Any]
-    arrays: Mapping[str, np.ndarray]
+    values: Mapping[str, np.ndarray]
     rows: Sequence[str]
     folder: str
+
+    def arrays(self, key: str) -> dict[str, np.ndarray]:
+        """Row -> values; without the rows that have none."""
+        return {
+            row: self.values[f"{index}/{key}"]
+            for index, row in enumerate(self.rows)
+            if f"{index}/{key}" in self.values
+        }
 
 
 class Items(NamedTuple):
     """The items of a language, the runs of a model averaged.
 
-    Items are the same for all models and, in files of parallel text, for all languages.
-
     right: float64 [items], the number of right answers. total: float64 [items], the
-      number of answers: 1 for a text, the number of words for a sentence. The accuracy
-      is sum(right) / sum(total).
-    baseline: the accuracy of a trivial baseline on the same items, in percent: the most
-      frequent class, or each word's most frequent tag.
+    number of answers: 1 for a text, the number of words for a sentence. baseline: the
+    accuracy of a trivial baseline on the same items, in percent: the most frequent
+    class, or each word's most frequent tag.
     """
 
     right: np.ndarray
@@ -68,7 +66,7 @@ class Reader:
     """Reads complete jobs.
 
     Args:
-      jobs: complete ones. tasks: task -> the parent of its folder.
+      tasks: task -> the parent of its folder.
 
     Raises:
       UserError: a file is damaged, or the analyses of two seeds have different items.
@@ -79,7 +77,7 @@ class Reader:
         self.seeds = sorted({seed_of(job.name) for job in jobs})
         self._tasks = tasks
         self._analysed: dict[str, dict[int, Analysed]] = {}
-        self._scores: dict[str, dict[str, Items]] = {}
+        self._items: dict[str, dict[str, Items]] = {}
         for job in jobs:
             if job.name.startswith(f"{ANALYSES}/"):
                 self._read_analysis(job)
@@ -89,41 +87,24 @@ class Reader:
         result = files.read_json(f"{stem}.json")
         by_seed = self._analysed.setdefault(job.name.split("/")[1], {})
         for other in by_seed.values():
-            if _items(other.result) != _items(result):
+            if _names_of_items(other.result) != _names_of_items(result):
                 raise UserError(
                     f"{stem}.json: has other items than {other.folder}; remove both "
                     "folders and run the same command again"
                 )
-        items = f"{stem}.items.npz"
-        arrays = files.read_arrays(items) if files.exists(items) else {}
+        path = f"{stem}.items.npz"
+        values = files.read_arrays(path) if files.exists(path) else {}
         rows = [row for need in job.needs if (row := row_of_model(need))]
-        by_seed[seed_of(job.name)] = Analysed(result, arrays, rows, job.folder)
+        by_seed[seed_of(job.name)] = Analysed(result, values, rows, job.folder)
 
-    def analysed(self, name: str) -> dict[int, Analysed]:
-        """Seed -> an analysis by the name of its folder."""
-        return self._analysed.get(name, {})
-
-    def arrays(self, name: str, seed: int, key: str) -> dict[str, np.ndarray]:
-        """Row -> values of one analysis; empty if it is missing."""
-        found = self.analysed(name).get(seed)
-        if not found:
-            return {}
-        return {
-            row: found.arrays[f"{index}/{key}"]
-            for index, row in enumerate(found.rows)
-            if f"{index}/{key}" in found.arrays
-        }
-
-    def results(self) -> dict[str, dict[int, Mapping[str, Any]]]:
-        """Name of an analysis -> seed -> its JSON."""
-        return {
-            name: {seed: one.result for seed, one in by_seed.items()}
-            for name, by_seed in self._analysed.items()
-        }
+    def analysed(self, name: str, seed: int) -> Analysed | None:
+        """An analysis by the name of its folder, if it is complete."""
+        return self._analysed.get(name, {}).get(seed)
 
     def any_result(self, name: str) -> Mapping[str, Any] | None:
         """The JSON of an analysis, of any seed, for entries that depend on the data."""
-        return next((one.result for one in self.analysed(name).values()), None)
+        by_seed = self._analysed.get(name, {})
+        return next((one.result for one in by_seed.values()), None)
 
     def models(self) -> Iterator[tuple[str, int, Job]]:
         """Yields row, seed and job of each pre-training, including controls."""
@@ -132,16 +113,12 @@ class Reader:
                 yield row, seed_of(job.name), job
 
     def folder(self, name: str, row: str, seed: int) -> str:
-        """The folder that a row's values come from.
-
-        Args:
-          name: of the folder of an analysis, or of a task.
-        """
-        if found := self.analysed(name).get(seed):
-            return found.folder
-        control = f"{CONTROL}/" * row.startswith(CONTROL_ROW)
-        name = f"{control}tasks/{name}/{row.removeprefix(CONTROL_ROW)}"
-        return self.jobs[f"{name}/seed_{seed}"].folder
+        """The folder of a row's values; `name`: of an analysis, or of a task."""
+        if analysed := self.analysed(name, seed):
+            return analysed.folder
+        control = f"{CONTROL_ROOM}/" * row.startswith(CONTROL)
+        job = f"{control}tasks/{name}/{row.removeprefix(CONTROL)}/seed_{seed}"
+        return self.jobs[job].folder
 
     def tuned(self, name: str, task: str) -> Components:
         """Component -> percent of right answers by item; empty without the job.
@@ -151,48 +128,56 @@ class Reader:
         have equally many texts, the texts are translations of each other, line by line,
         and an item is a text in all languages.
         """
-        found = {
+        by_language = {
             language: 100 * ratios(items.right[None], items.total[None])[0]
             for language, items in self._tested(name, task).items()
         }
-        if task != DROPPED_TASK and len({len(one) for one in found.values()}) == 1:
-            return {"mean": np.mean([*found.values()], axis=0)}
-        return found
+        sizes = {len(values) for values in by_language.values()}
+        if task != DROPPED_TASK and len(sizes) == 1:
+            return {"mean": np.mean([*by_language.values()], axis=0)}
+        return by_language
 
     def tuned_rows(self, seed: int, task: str) -> dict[str, Components]:
         """Row -> component -> values, including controls."""
-        found = {}
+        rows = {}
         for name in self.jobs:
             parts = name.split("/")
             if parts[-4:-2] == ["tasks", task] and seed_of(name) == seed:
-                row = CONTROL_ROW * (parts[0] == CONTROL) + parts[-2]
+                row = CONTROL * (parts[0] == CONTROL_ROOM) + parts[-2]
                 if scores := self.tuned(name, task):
-                    found[row] = scores
-        return found
+                    rows[row] = scores
+        return rows
+
+    def dropped(self, seed: int) -> Iterator[tuple[str, int, Components, str]]:
+        """Row, layers kept, scores and folder of fine-tunings of the first layers."""
+        for name, job in self.jobs.items():
+            if name.startswith(f"{LAYER_DROP}/") and seed_of(name) == seed:
+                _, _, row, keep, _ = name.split("/")
+                scores = self.tuned(name, DROPPED_TASK)
+                yield row, int(keep.removeprefix("keep_")), scores, job.folder
 
     def guess(self, task: str) -> float | None:
         """The trivial baseline of a task, in percent; None without its runs."""
         for name in self.jobs:
             if name.startswith(f"tasks/{task}/"):
-                tested = self._tested(name, task).values()
-                guesses = [items.baseline for items in tested]
-                return float(np.mean(guesses)) if guesses else None
+                baselines = [one.baseline for one in self._tested(name, task).values()]
+                return float(np.mean(baselines)) if baselines else None
         return None
 
     def _tested(self, name, task):
         """Language -> items, for the languages that a task is measured in."""
         if name not in self.jobs:
             return {}
-        if name not in self._scores:
+        if name not in self._items:
             folder = self.jobs[name].folder
-            self._scores[name] = read_items(folder, self._tasks[task])
-        found = self._scores[name]
+            self._items[name] = read_items(folder, self._tasks[task])
+        items = self._items[name]
         if task == DROPPED_TASK:
-            return found
-        return {key: items for key, items in found.items() if key != ENGLISH}
+            return items
+        return {key: one for key, one in items.items() if key != ENGLISH}
 
 
-def _items(result):
+def _names_of_items(result):
     """Names of the items of an analysis; those of probes are a task's."""
     tasks = result.get("tasks", {}).items()
     return result.get("items"), {name: task.get("items") for name, task in tasks}
@@ -210,7 +195,7 @@ def read_items(folder: str, data_dir: str) -> dict[str, Items]:
     """
     runs = read_results(folder)
     task = _task(folder, data_dir)
-    found = {}
+    by_language = {}
     for language, scores in runs[0][1].get(_SPLIT, {}).items():
         if _METRIC not in scores:
             # A file without labels.
@@ -230,19 +215,19 @@ def read_items(folder: str, data_dir: str) -> dict[str, Items]:
                     "--mode=eval again"
                 )
         baseline = scores[f"{TRIVIAL}{_METRIC}"]
-        found[language] = Items(np.mean(right, 0), total, baseline)
-    if not found:
+        by_language[language] = Items(np.mean(right, 0), total, baseline)
+    if not by_language:
         raise UserError(f"{runs[0][0]}: has no scores of {_SPLIT}")
-    return found
+    return by_language
 
 
 def _task(folder: str, data_dir: str) -> FinetuningTask:
     described = run_folder.read(folder)
     if described.task is None:
         raise UserError(f"{folder}: is of pre-training, not of fine-tuning")
-    name, kind = described.task["name"], described.task["kind"]
+    name = described.task["name"]
     length = described.data["features"]["max_sequence_length"]
-    if name not in TASKS or kind not in (CLASSIFICATION, TAGGING):
+    if name not in TASKS or TASKS[name].kind not in (CLASSIFICATION, TAGGING):
         raise UserError(f"{folder}: {name} is no task whose answers are counted here")
     return task_of(TASKS[name], data_dir, length)
 

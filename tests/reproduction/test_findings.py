@@ -1,15 +1,22 @@
 """What is read from the folders of finished jobs."""
 
 import os
+import types
 
 import numpy as np
 import pytest
 
 from decoupled.core.errors import UserError
-from decoupled.reproduction import claims, reader
-from decoupled.reproduction.finished import Told, read_findings
-from decoupled.reproduction.jobs import JobMaker, sized
-from decoupled.reproduction.reader import Items
+from decoupled.reproduction import claims, items
+from decoupled.reproduction.findings import read_study
+from decoupled.reproduction.items import Items, Reader
+from decoupled.reproduction.jobs import StudyJobs, sized
+from decoupled.reproduction.measures import (
+    SOURCES,
+    read_measures,
+    read_runs,
+)
+from decoupled.sweeps.jobs import complete_jobs
 from tests.reproduction.finished_jobs import (
     GUESSED,
     TRANSLATED,
@@ -33,12 +40,23 @@ def findings(root, shared_folders):
 
 
 def reader_of(root, folders):
-    maker = JobMaker(sized(root, 1), folders, "float32")
+    maker = StudyJobs(sized(root, 1), folders, "float32")
     jobs = write_all(maker, (0, 1))
 
     def read():
-        told = Told(["Text."], 4000, "float32", "2 cores", 60.0, "decoupled", [])
-        return read_findings(jobs, maker.rows, folders.runs, maker.tasks, told)
+        reader = Reader(complete_jobs(jobs), maker.tasks)
+        facts = {"steps": 200, "seconds": 60.0}
+        study, curves = read_study(
+            jobs, maker.rows, maker.tasks, folders.work_dir, facts
+        )
+        return types.SimpleNamespace(
+            measured=read_measures(reader),
+            study=study,
+            numbers=study.numbers,
+            facts=study.facts,
+            curves=curves,
+            runs=read_runs(reader, curves, read_measures(reader).get(claims.LOSS)),
+        )
 
     return read
 
@@ -47,7 +65,7 @@ def reader_of(root, folders):
 def finetunings(root, folders):
     """All fine-tunings are complete: sizes of languages -> what reads their items,
     every second of which is right, and none with two layers."""
-    maker = JobMaker(sized(root, 1), folders, "float32")
+    maker = StudyJobs(sized(root, 1), folders, "float32")
     for seed in (0, 1):
         for job in maker.of_seed(seed):
             if job.kind == "finetune":
@@ -103,8 +121,9 @@ def test_losses_have_equal_weights_of_languages_and_the_unigram_entropy(findings
         assert loss.by_seed(row) == pytest.approx([value + 0.25, value + 0.26])
     accuracy = findings.measured[claims.ACCURACY]
     assert accuracy.by_seed("e_large") == pytest.approx([25, 25])
-    assert findings.unigram_entropy == {"de": 6.0, "en": 5.0}
-    assert findings.shares == {"de": 0.5, "en": 0.5}
+    assert findings.facts["languages"] == ["de", "en"]
+    # Languages count as they are drawn: half each.
+    assert findings.facts["unigram_entropy"] == pytest.approx(5.5)
 
 
 def test_pairs_that_share_a_word_are_one_item(findings):
@@ -129,7 +148,7 @@ def test_tags_in_all_languages_other_tasks_in_those_not_trained_on(
     read, monkeypatch, finetunings
 ):
     sizes = {"en": 6, "de": 4, "fr": 4}
-    monkeypatch.setattr(reader, "read_items", finetunings(sizes))
+    monkeypatch.setattr(items, "read_items", finetunings(sizes))
     measured = read().measured
     tags = measured[claims.UD_POS]
     assert {key: one.shape for key, one in tags.values["e_small"].items()} == {
@@ -141,12 +160,12 @@ def test_tags_in_all_languages_other_tasks_in_those_not_trained_on(
     assert {key: one.shape for key, one in books.values["e_small"].items()} == {
         "mean": (2, 4)
     }
-    monkeypatch.setattr(reader, "read_items", finetunings({**sizes, "fr": 5}))
+    monkeypatch.setattr(items, "read_items", finetunings({**sizes, "fr": 5}))
     assert set(read().measured[claims.BOOKS].values["e_small"]) == {"de", "fr"}
 
 
 def test_a_task_in_english_alone_has_no_transfer(read, monkeypatch, finetunings):
-    monkeypatch.setattr(reader, "read_items", finetunings({"en": 6}))
+    monkeypatch.setattr(items, "read_items", finetunings({"en": 6}))
     measured = read().measured
     assert claims.UD_POS in measured and claims.BOOKS not in measured
 
@@ -154,7 +173,7 @@ def test_a_task_in_english_alone_has_no_transfer(read, monkeypatch, finetunings)
 def test_the_last_layer_is_worth_what_tags_lose_without_it(
     read, monkeypatch, finetunings
 ):
-    monkeypatch.setattr(reader, "read_items", finetunings({"en": 4}))
+    monkeypatch.setattr(items, "read_items", finetunings({"en": 4}))
     findings = read()
     drop = findings.measured[claims.LAYER_DROP]
     assert set(drop.values) == {"e_small", "e_large"}
@@ -177,23 +196,31 @@ def test_curves_and_rows(findings, read, folders):
         (row, seed) for row in TRANSLATED for seed in (0, 1)
     }
     assert findings.curves["e_small", 1].loss == pytest.approx([6, 5, 4])
-    assert findings.seeds == (0, 1)
-    assert list(findings.rows) == list(TRANSLATED)
+    assert findings.facts["seeds"] == [0, 1]
+    assert list(findings.study.rows) == list(TRANSLATED)
+    # A loss of 4 at the end, which is 1.5 below the unigram entropy.
+    run = findings.runs["e_small"][1]
+    assert run.crossed == 150 and run.below == pytest.approx(0.99)
+    assert findings.study.training["e_small"].crosses == "150 ± 0"
+    assert "nats below" in findings.study.training["e_small"].void
     # A job of another length is another job.
     os.remove(folder_of(folders, "models/e_small/seed_1/job.json"))
     assert ("e_small", 1) not in read().curves
 
 
-def test_numbers_keep_their_folders(findings, shared_folders):
+def test_numbers_keep_their_folders(findings):
     found = {(one.row, one.task, one.metric, one.seed): one for one in findings.numbers}
     one = found["e_large", "layers", "layer 3", 1]
     assert one.value == pytest.approx(70)
-    assert one.folder == folder_of(shared_folders, "analyses/neighbours/seed_1")
-    assert one.settings == f"{one.folder}/config.1.gin"
+    # Below the work folder, whose own path says nothing to others.
+    assert one.folder == "runs/analyses/neighbours/seed_1"
     one = found[CONTROL, "pretrain", "masked-LM accuracy", 0]
     assert one.value == 25 and "control/models/e_small/seed_0" in one.folder
-    # 4 models and 5 invented analyses of each of 2 seeds, 10 seconds each.
-    assert findings.seconds == 60 + 2 * 9 * 10 and findings.complete == 18
+    one = found["e_small", "geometry", "effective rank, input", 1]
+    assert one.value == 9.5
+    # 4 models and 6 invented analyses of each of 2 seeds, 10 seconds each.
+    facts = findings.facts
+    assert facts["seconds"] == 60 + 2 * 10 * 10 and facts["complete"] == 20
 
 
 def test_seeds_with_other_items_are_not_mixed(read, folders):
@@ -205,9 +232,37 @@ def test_seeds_with_other_items_are_not_mixed(read, folders):
 
 
 def test_nothing_is_complete(root, folders):
-    maker = JobMaker(sized(root, 1), folders, "float32")
-    told = Told([], 4000, "float32", "", 0.0, "", [])
-    jobs = maker.of_seed(0)
-    findings = read_findings(jobs, maker.rows, folders.runs, maker.tasks, told)
-    assert findings.measured == {} and findings.numbers == []
-    assert findings.curves == {} and findings.unigram_entropy == {}
+    maker = StudyJobs(sized(root, 1), folders, "float32")
+    facts = {"steps": 4000, "seconds": 0.0}
+    study, curves = read_study(
+        maker.of_seed(0), maker.rows, maker.tasks, folders.work_dir, facts
+    )
+    assert curves == {} and study.numbers == [] and study.training == {}
+    assert study.evidence == ({}, {}, {})
+
+
+def test_without_held_out_losses_no_run_is_trained(folders, read):
+    for seed in (0, 1):
+        os.remove(folder_of(folders, f"analyses/masked_lm/seed_{seed}/job.json"))
+    without = read()
+    assert without.runs == {} and without.study.training == {}
+
+
+def test_word_similarity_is_that_of_the_output_embedding():
+    def entry(name, embedding, spearman, score="dot"):
+        return {
+            "set": name, "embedding": embedding, "spearman": spearman, "score": score
+        }  # fmt: skip
+
+    models = [
+        [entry("men", "coupled", 0.3), entry("men", "coupled", 0.9, "cosine")],
+        [entry("men", "input", 0.4), entry("men", "output", 0.1)],
+        [entry("men", "input", 0.4), entry("men", "output", None)],
+    ]
+    result = {"models": [{"correlations": model} for model in models]}
+    analysed = items.Analysed(result, {}, ["coupled", "e_large", "e_small"], "")
+    reader = types.SimpleNamespace(analysed=lambda name, seed: analysed)
+    values = SOURCES[claims.SIMILARITY].read(reader, 0)
+    assert {row: one["men"].tolist() for row, one in values.items()} == {
+        "coupled": [30.0], "e_large": [10.0]
+    }  # fmt: skip
