@@ -49,11 +49,6 @@ QUICK_VOCABULARY = dataclasses.replace(VOCABULARY, vocab_size=16)
 # The longest that a row may be.
 LENGTH = 128
 QUICK_LENGTH = 32
-# What the graph is built for: dev and test in XTREME's 33 languages, a thousand
-# sentences each, are about so many times TAGGED_SENTENCES.
-FILES = 500
-# So many that a tiny graph of several lengths pays, too.
-QUICK_FILES = 10**9
 
 _QUICK_TAGS = {"a": "DET", "cat": "NOUN", "sees": "VERB", "the": "DET", "owl": "NOUN"}
 
@@ -123,7 +118,6 @@ def make_case(
         "folder": str(folder),
         "task": TASK,
         "sequence_length": length,
-        "files": QUICK_FILES if quick else FILES,
         "batch": QUICK_BATCH if quick else BATCH,
         "model": dataclasses.asdict(model),
         "mesh": dataclasses.asdict(MESH),

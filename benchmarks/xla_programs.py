@@ -160,7 +160,7 @@ def _pretraining(model: ModelConfig, batch, dtype, quick):
     features = synthetic.masked_lm_batch(batch_fields(model, batch))
     # A TPU's hosts do not send what the program computes from the ids.
     del features["input_mask"], features["input_type_ids"]
-    return graph, [features], ()
+    return graph, [features]
 
 
 def _one_core(dtype):
@@ -168,19 +168,19 @@ def _one_core(dtype):
 
 
 def _finetuning(task, dtype, folder, quick):
-    """Graph, first batches and lengths that `decoupled finetune` would train with."""
+    """Graph and first batches that `decoupled finetune` would train with."""
     (real,) = (real for real in finetuning_runs.REAL if real.task == task)
     cases = folder / "cases" / task
     case = finetuning_runs.make_case(real, quick, cases) | {"dtype": dtype, "epochs": 1}
     words = finetuning_runs.command_words(case, dtype, quick)
     captured = []
 
-    def train(graph, spec, batches_from, lengths=(), **more):
+    def train(graph, spec, batches_from, **more):
         del spec, more
         with tf.Graph().as_default(), tf.Session() as session:
             batch = tf.data.make_one_shot_iterator(batches_from(0)()).get_next()
             batches = [session.run(batch) for _ in range(BATCHES)]
-            captured.extend([graph, batches, lengths])
+            captured.extend([graph, batches])
         raise _Captured
 
     with (
@@ -191,15 +191,15 @@ def _finetuning(task, dtype, folder, quick):
             decoupled.main()
         except _Captured:
             pass
-    graph, batches, lengths = captured
+    graph, batches = captured
     network = graph.network._replace(mesh=_one_core(dtype))
-    return graph._replace(network=network), batches, lengths
+    return graph._replace(network=network), batches
 
 
-def _write(folder, steps, graph, batches, lengths):
+def _write(folder, steps, graph, batches):
     shutil.rmtree(folder, ignore_errors=True)
     specs = {n: tf.TensorSpec(x.shape, x.dtype) for n, x in batches[0].items()}
-    built = build_program(graph, specs, lengths=lengths)
+    built = build_program(graph, specs)
     export(built).write(str(folder))
     arrays = {
         f"{number}-{name}": value

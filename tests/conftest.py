@@ -43,7 +43,6 @@ LONG = (
     "test_cluster_runs.py",
     "test_pretrain.py",
     "test_end_to_end.py",
-    "test_training_lengths.py",
 )
 
 

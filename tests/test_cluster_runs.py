@@ -5,7 +5,6 @@ import random
 import re
 import signal
 import time
-from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -167,38 +166,12 @@ def test_killed_20_times(data, long_undisturbed, tmp_path, name):
     assert max(abs(found[step] - expected[step]) for step in expected) < 1e-5
 
 
-class Batches(NamedTuple):
-    """A way to make batches of texts of 1 and of `words` words, and what is told."""
-
-    setting: str
-    words: int
-    size: int
-    told: str
-
-
-PACKED = Batches(
-    "FinetuningConfig.pack_sequences = True", 9, 8,
-    r"batches of 8 examples packed into \d rows of \d+ tokens",
-)  # fmt: skip
-# So few steps pay for a second graph only if it saves most of the tokens.
-SEVERAL_LENGTHS = Batches(
-    "FinetuningConfig.pack_sequences = False", 110, 32,
-    r"batches of like length, padded to \d+, .*\d tokens",
-)  # fmt: skip
-EPOCHS, STEPS_PER_EPOCH = 3, 16
-
-
-@pytest.fixture(
-    scope="module",
-    params=[PACKED, pytest.param(SEVERAL_LENGTHS, marks=pytest.mark.slow)],
-    ids=["packed", "several lengths"],
-)
-def batches(request):
-    return request.param
+PACKED = r"batches of 8 examples packed into \d rows of \d+ tokens"
+EPOCHS, STEPS_PER_EPOCH, BATCH = 3, 16, 8
 
 
 @pytest.fixture(scope="module")
-def task(batches, tmp_path_factory):
+def task(tmp_path_factory):
     """A folder with a pre-trained model and a task of short and of long texts."""
     folder = tmp_path_factory.mktemp("task")
     made = make_pretrained(folder / "made", max_positions=128)
@@ -210,22 +183,21 @@ def task(batches, tmp_path_factory):
     rows = [
         f"{' '.join([label] * words)} here\t{label}\n"
         for label in labels
-        for words in (1, batches.words)
+        for words in (1, 9)
     ]
-    copies = STEPS_PER_EPOCH * batches.size // len(rows)
+    copies = STEPS_PER_EPOCH * BATCH // len(rows)
     (catalogs / "train-en.tsv").write_text("".join(rows * copies))
     return folder
 
 
-def finetune(task, batches, folder):
+def finetune(task, folder):
     """The command's words; half of every batch is on the second device."""
     params = [
         'MeshConfig.mesh_shape = "d:2"',
         'MeshConfig.layout_rules = "batch:d"',
         f"FinetuningConfig.num_epochs = {EPOCHS}",
-        batches.setting,
         "OptimizerConfig.learning_rate = 1e-3",
-        f"TrainingConfig.batch_size = {batches.size}",
+        f"TrainingConfig.batch_size = {BATCH}",
         "TrainingConfig.log_steps = 1",
         "TrainingConfig.save_checkpoints_steps = 10",
         PATIENCE,
@@ -239,29 +211,29 @@ def finetune(task, batches, folder):
 
 
 @pytest.fixture(scope="module")
-def tuned_losses(task, batches, tmp_path_factory):
+def tuned_losses(task, tmp_path_factory):
     """Step -> loss of one process that fine-tunes on two virtual devices."""
     folder = tmp_path_factory.mktemp("tuned") / "run"
-    _, *words = finetune(task, batches, folder)
+    _, *words = finetune(task, folder)
     done = decoupled(*words)
     assert done.returncode == 0, done.stderr
-    assert re.search(batches.told, done.stdout)
+    assert re.search(PACKED, done.stdout)
     found = losses(folder)
     assert sorted(found) == list(range(1, EPOCHS * STEPS_PER_EPOCH + 1))
     return found
 
 
-def test_two_processes_fine_tune_like_one(task, batches, tuned_losses, tmp_path):
-    code, out, error = finish(supervised(finetune(task, batches, tmp_path / "run")))
+def test_two_processes_fine_tune_like_one(task, tuned_losses, tmp_path):
+    code, out, error = finish(supervised(finetune(task, tmp_path / "run")))
     assert code == 0, error
-    assert re.search(batches.told, out) and "worker 0 of 2" in out
+    assert re.search(PACKED, out) and "worker 0 of 2" in out
     assert losses(tmp_path / "run") == pytest.approx(tuned_losses, rel=0, abs=1e-5)
 
 
 @pytest.mark.slow
-def test_killed_fine_tuning_goes_on(task, batches, tuned_losses, tmp_path):
-    process = supervised(finetune(task, batches, tmp_path / "run"))
+def test_killed_fine_tuning_goes_on(task, tuned_losses, tmp_path):
+    process = supervised(finetune(task, tmp_path / "run"))
     saved = tmp_path / "run" / "checkpoint"
     out = end_with_a_killed_worker(process, saved)
-    assert len(re.findall(batches.told, out)) == 2
+    assert len(re.findall(PACKED, out)) == 2
     assert losses(tmp_path / "run") == pytest.approx(tuned_losses, rel=0, abs=1e-5)

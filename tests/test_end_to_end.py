@@ -130,7 +130,7 @@ def test_finetuning_and_export_agree_on_raw_text(folder, pretrained):
         write("test", language, COLOURS[9:])
     write_long("test", "de", COLOURS)
     config = FinetuneConfig(
-        FinetuningConfig(24.0, 12, 0.1, 0, False, 0.1, (), "none", False, False),
+        FinetuningConfig(24.0, 12, 0.1, 0, False, 0.1, (), "none"),
         MESH,
         adamw(learning_rate=5e-3),
         tiny_training(),

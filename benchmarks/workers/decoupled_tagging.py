@@ -9,9 +9,10 @@ import protocol
 
 from decoupled.configs import MeshConfig, ModelConfig
 from decoupled.core.compat import tf
-from decoupled.data.array_input_fn import evaluation_batches, longest_first
+from decoupled.data.array_input_fn import evaluation_batches
+from decoupled.data.packing import Packing, plan_rows, unpack
 from decoupled.data.vocabulary import Vocabulary
-from decoupled.runs.evaluation import evaluation_lengths
+from decoupled.runs.evaluation import prediction_packing
 from decoupled.tasks.presets import TASKS, task_of
 from decoupled.tasks.tagging_files import TaggedSentence
 from decoupled.training.graph import build_predictions
@@ -22,8 +23,7 @@ Run = Callable[[dict], np.ndarray]
 
 
 def build(case: dict) -> tuple[protocol.Step, dict]:
-    """A case is that of `benchmarks/tagging.py`; the graph is that of an evaluation of
-    "files" of such sentences."""
+    """A case is that of `benchmarks/tagging.py`."""
     folder = pathlib.Path(case["folder"])
     words = json.loads((folder / "words.json").read_text(encoding="utf-8"))
     sentences = [TaggedSentence(own, None) for own in words]
@@ -35,22 +35,22 @@ def build(case: dict) -> tuple[protocol.Step, dict]:
         MeshConfig(**case["mesh"]),
     )
     sizes = task.features(vocabulary, sentences)["input_mask"].sum(1)
-    lengths = evaluation_lengths(network, sizes, case["batch"], case["files"])
-    run = _graph(case, network, task.graph_features, lengths)
+    packing = prediction_packing(network, case["batch"], sizes)
+    network = network._replace(task=network.task.packed(packing.examples))
+    run = _graph(case, network, packing, task.graph_features)
 
     def step():
         features = task.features(vocabulary, sentences)
         arrays = {name: features[name] for name in task.graph_features}
-        batches = evaluation_batches(arrays, case["batch"], lengths)
-        found = np.concatenate([run(batch) for batch in batches])
-        order = longest_first(features["input_mask"])
-        best = np.empty_like(features["label_ids"])
-        best[order] = found[: len(order)]
-        tags = task.answers(sentences, features, {"best_labels": best})
+        sizes = features["input_mask"].sum(1)
+        plan = plan_rows(sizes, packing.length, packing.examples)
+        batches = evaluation_batches([(arrays, plan)], packing)
+        rows = [{"best_labels": row} for batch in batches for row in run(batch)]
+        outputs = unpack(rows[: len(plan)], plan, sizes, True, case["sequence_length"])
+        tags = task.answers(sentences, features, outputs)
         return checksum(tags, task.labels)
 
     return step, {
-        "lengths": lengths,
         "versions": protocol.versions("decoupled", "tensorflow", "mesh-tensorflow"),
     }
 
@@ -61,14 +61,13 @@ def checksum(tags: list[list[str]], labels: list[str]) -> float:
     return float(np.dot(flat, np.arange(1, len(flat) + 1)))
 
 
-def _graph(
-    case: dict, network: Network, names: Sequence[str], lengths: Sequence[int]
-) -> Run:
-    """Gives the labels of a batch, int32 [batch, sequence_length]."""
+def _graph(case: dict, network: Network, packing: Packing, names: Sequence[str]) -> Run:
+    """Gives the labels of a batch, int32 [rows, length]."""
     with tf.Graph().as_default():
-        shape = [case["batch"], None]
+        shape = [packing.rows, packing.length]
+        names = (*names, "position_ids")
         inputs = {name: tf.placeholder(tf.int32, shape) for name in names}
-        outputs, lowering = build_predictions(network, inputs, lengths)
+        outputs, lowering = build_predictions(network, inputs)
         saved = [v for v in tf.global_variables() if v.op.name != "global_step"]
         copy = lowering.copy_masters_to_slices()
         session = tf.Session(config=session_config(network.mesh))

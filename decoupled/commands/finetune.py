@@ -10,7 +10,7 @@ describes (docs/own_data.md):
   decoupled finetune --task=own --gin_file=tasks/own_texts.gin --data_dir=DATA \\
       --init_checkpoint=runs/decoupled --model_dir=runs/topics
 
-  decoupled finetune --task=xnli --gin_file=tasks/xnli.gin --data_dir=DATA \\
+  decoupled finetune --task=xnli --gin_file=tasks/table_10.gin --data_dir=DATA \\
       --init_checkpoint=runs/decoupled --model_dir=runs/decoupled_xnli --num_runs=3
 
 Every TrainingConfig.eval_every_steps steps a checkpoint is evaluated on English dev,
@@ -21,11 +21,8 @@ command resumes an incomplete run and does not repeat complete ones. Dev and tes
 that have changed are evaluated again. A folder with another model, or whose training
 file has changed, is refused.
 
-Short examples are packed: a row of a batch holds several, and attention does not cross
-between them. If that saves no tokens, or FinetuningConfig.pack_sequences is False, a
-row holds one example. Batches then have rows of similar length, padded to one of a few
-lengths, or, if FinetuningConfig.group_by_length is False or on a TPU, rows padded to
-FinetuningConfig.max_sequence_length.
+Examples are packed: a row of a batch holds several, and attention does not cross
+between them.
 
 --mode: train_and_evaluate (default), train, eval, predict (no labels needed).
 --splits=dev leaves out the test files, which may take longer than the training.
@@ -94,8 +91,10 @@ def define_flags() -> None:
 
 def main() -> None:
     """Parses the configuration and runs."""
+    from decoupled.tasks.presets import TASKS
+
     options = flags.FLAGS
-    config = start.parse_gin(FinetuneConfig)
+    config = start.parse_gin(FinetuneConfig, task=options.task, tasks=TASKS)
     tpu = tpu_flags.parse()
     with locks.hold(options.model_dir, reading=options.mode not in TRAINING_MODES):
         run_finetuning(

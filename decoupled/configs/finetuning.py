@@ -62,13 +62,6 @@ class FinetuningConfig:
       OptimizerConfig.learning_rate, which is ignored otherwise.
     class_weights: "none", or "balanced", which gives every class the same total weight
       in the training loss; classification only.
-    group_by_length: length bucketing. A batch has rows of similar length and is padded
-      to one of a few lengths instead of max_sequence_length. Ignored on a TPU.
-    pack_sequences: sequence packing (Krell et al. 2021). A row has several examples,
-      which do not see each other, instead of one and padding. All batches have one
-      shape, so that this also works on a TPU. If packed batches have no fewer tokens,
-      because mesh or microbatches need many rows or because one example is as long as
-      a batch of the others, group_by_length decides.
     """
 
     # Paper Table 10 has the epochs. The paper gives no length, warm-up or dropout of
@@ -82,8 +75,6 @@ class FinetuningConfig:
     warmup_fraction: float = 0.1
     learning_rates: tuple = ()
     class_weights: str = "none"
-    group_by_length: bool = True
-    pack_sequences: bool = True
 
     def __post_init__(self):
         check_types(self)
@@ -326,8 +317,7 @@ class RetrievalConfig:
 class FinetuneConfig:
     """All settings of a fine-tuning run, without those of the pre-trained model.
 
-    question_answering: None for tasks of other kinds.
-    own_task: None unless the task is `own`.
+    question_answering: of tasks of this kind. own_task: None unless the task is `own`.
     """
 
     DEFAULTS: ClassVar = {
@@ -345,7 +335,7 @@ class FinetuneConfig:
     mesh: MeshConfig = bound(MeshConfig)
     optimizer: OptimizerConfig = bound(OptimizerConfig)
     training: TrainingConfig = bound(TrainingConfig)
-    question_answering: QuestionAnsweringConfig | None = None
+    question_answering: QuestionAnsweringConfig | None = bound(QuestionAnsweringConfig)
     cluster: ClusterConfig = bound(ClusterConfig)
     own_task: OwnTaskConfig | None = None
 

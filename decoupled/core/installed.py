@@ -19,7 +19,6 @@ EXTRAS = {
     "demo": "demo, and build_corpus of catalogs:django",
     "data": "build_corpus of Wikipedia dumps, of text without sentences, of catalogs",
     "parquet": "build_corpus of Parquet files and of files packed with Zstandard",
-    "convert": "convert of a model from Hugging Face",
     "plots": "plots beside the tables of finetune, report, analyze and others",
     "reproduce": "reproduce",
     "beam": "build_corpus and build_records with --runner",

@@ -1,4 +1,4 @@
-"""From arrays of features to batches, for data sets that fit in memory.
+"""From arrays of features to packed batches, for data sets that fit in memory.
 
 Batches are made by Python code of this process. The workers of a TPU slice of several
 hosts are C++ servers, which cannot call Python ("No registered 'PyFunc'"). For them
@@ -17,121 +17,77 @@ from decoupled.core import files
 from decoupled.core.compat import tf
 from decoupled.core.release import without_autograph
 from decoupled.data.packing import (
+    Arrays,
     Packing,
     Rows,
     SharedBatch,
     balanced_batches,
     fit_batches,
     pack_batch,
+    pack_rows,
 )
 
 # Batches in a file. A run that is killed while writing loses those of one file.
 PER_FILE = 500
 _COMPRESSION, _LEVEL = "ZLIB", 1
-# Number of batches that are sorted by length together: enough for rows of nearly equal
-# length, but at most a quarter of an epoch. If the whole epoch were sorted, batches
-# would contain the same rows in every epoch, and rows with the same label would come
-# together where labels depend on the length.
-_GROUP, _GROUPS_PER_EPOCH = 50, 4
-
-Arrays = dict[str, np.ndarray]
 
 
 def training_input_fn(
-    arrays: Arrays,
-    batch_size: int,
-    seed: int,
-    start_step: int,
-    lengths: Sequence[int] = (),
-    packing: Packing | None = None,
+    arrays: Arrays, batch_size: int, seed: int, start_step: int, packing: Packing
 ) -> Callable:
-    """Endless shuffled batches; that of a step does not depend on where a run starts.
+    """Shuffled batches; that of a step does not depend on where a run starts.
 
     Args:
       arrays: name -> array [examples, ...].
       batch_size, seed: of the run. start_step: the first batch's step.
-      lengths: ascending. If given, rows are grouped by length (`training_order`), and a
-        batch is cut to the shortest length that its longest row fits into. Otherwise
-        batches keep the length of the arrays.
-      packing: the shape of packed batches (`pack_batch`), which end with the run; None
-        for rows of one example.
+      packing: the shape of the batches, which end with the run.
 
     Returns:
       An input_fn.
     """
 
     def batches():
-        return training_batches(arrays, batch_size, seed, start_step, lengths, packing)
+        return training_batches(arrays, batch_size, seed, start_step, packing)
 
-    if packing is not None:
-        return lambda params=None: generated_dataset(
-            batches, _packed_signature(arrays, packing)
-        )
-    return lambda params=None: _dataset(
-        batches, arrays, batch_size, any_length=bool(lengths)
-    )
+    return lambda params=None: generated_dataset(batches, _signature(arrays, packing))
 
 
 def training_batches(
-    arrays: Arrays,
-    batch_size: int,
-    seed: int,
-    start_step: int,
-    lengths: Sequence[int] = (),
-    packing: Packing | None = None,
+    arrays: Arrays, batch_size: int, seed: int, start_step: int, packing: Packing
 ) -> Iterator[Arrays]:
     """The batches of `training_input_fn`."""
-    sizes = arrays["input_mask"].sum(1) if lengths or packing is not None else None
-    fitting = last = None
-    if packing is not None:
-        fitting = packing.order
-        # TensorFlow asks for some batches in advance, also after the last step.
-        last = packing.steps - start_step
-    order = training_order(
-        _examples(arrays), batch_size, seed, start_step, sizes, fitting
-    )
-    for places in itertools.islice(order, last):
+    sizes = arrays["input_mask"].sum(1)
+    order = training_order(batch_size, seed, start_step, sizes, packing.order)
+    # TensorFlow asks for some batches in advance, also after the last step.
+    for places in itertools.islice(order, packing.steps - start_step):
         rows = {name: array[places] for name, array in arrays.items()}
-        if packing is not None:
-            yield pack_batch(rows, packing)
-        else:
-            yield _cut(rows, lengths) if lengths else rows
+        yield pack_batch(rows, packing)
 
 
 def training_order(
-    examples: int,
-    batch_size: int,
-    seed: int,
-    start_step: int,
-    sizes: np.ndarray | None = None,
-    packed: Rows | None = None,
+    batch_size: int, seed: int, start_step: int, sizes: np.ndarray, rows: Rows
 ) -> Iterator[np.ndarray]:
-    """The indices of each batch's rows, without end.
+    """The indices of each batch's examples, without end.
 
-    Every epoch has a permutation of its own, a function of (seed, epoch). A batch may
-    contain the end of one epoch and the start of the next.
+    Every epoch has an order of its own, a function of (seed, epoch). A batch may
+    contain the end of one epoch and the start of the next. All batches have nearly the
+    same total length (`balanced_batches`), and exchange examples where they do not fit
+    into their rows (`fit_batches`).
 
     Args:
-      examples: rows in all. batch_size, seed, start_step: see `training_input_fn`.
-      sizes: int [examples], tokens of each row. If given, a batch has rows of similar
-        length: groups of `_GROUP` batches of the permutation (fewer in a short epoch)
-        are sorted by length and divided into batches again, and all batches of the
-        epoch are shuffled. The batches that an epoch shares with its neighbours stay
-        random.
-      packed: rows that every batch is to fit into. If given, batches have nearly the
-        same total length instead (`balanced_batches`), also shuffled, and exchange
-        examples where they do not fit (`fit_batches`).
+      batch_size, seed, start_step: see `training_input_fn`.
+      sizes: int [examples], tokens of each. rows: that every batch is to fit into.
     """
     order = {}
     for step in itertools.count(start_step):
         places = np.arange(step * batch_size, (step + 1) * batch_size)
-        epochs, within = divmod(places, examples)
-        if (wanted := tuple(np.unique(epochs))) != tuple(order):
+        epochs, within = divmod(places, len(sizes))
+        if (needed := tuple(np.unique(epochs))) != tuple(order):
             order = {
                 epoch: order[epoch]
                 if epoch in order
-                else _epoch_order(examples, batch_size, seed, int(epoch), sizes, packed)
-                for epoch in wanted
+                else _epoch_order(batch_size, seed, int(epoch), sizes, rows)
+                for epoch in needed
             }
         yield np.array(
             [order[epoch][i] for epoch, i in zip(epochs, within, strict=True)]
@@ -143,9 +99,9 @@ def recorded_training_input_fn(
     batch_size: int,
     seed: int,
     steps: range,
+    packing: Packing,
     folder: str,
     track: Callable,
-    packing: Packing | None = None,
 ) -> Callable:
     """The batches of `training_input_fn` through files, for hosts that run no Python.
 
@@ -157,35 +113,29 @@ def recorded_training_input_fn(
     """
     paths = _write_training_batches(
         os.path.join(folder, _fingerprint(arrays, batch_size, seed, packing)),
-        lambda step: training_batches(arrays, batch_size, seed, step, (), packing),
+        lambda step: training_batches(arrays, batch_size, seed, step, packing),
         steps.start,
         steps.stop,
         track,
     )
-    signature = _signature(arrays, batch_size)
-    if packing is not None:
-        signature = _packed_signature(arrays, packing)
+    signature = _signature(arrays, packing)
     skip = steps.start % PER_FILE
     return lambda params=None: _read_batches(paths, signature, skip).prefetch(4)
 
 
 def evaluation_input_fn(
-    parts: Iterable[Arrays],
-    batch_size: int,
-    lengths: Sequence[int] = (),
+    parts: Iterable[tuple[Arrays, list[list[int]]]],
+    packing: Packing,
     record_to: str | None = None,
 ) -> Callable:
-    """Data sets one after the other, each once and in batches of its own.
+    """The packed rows of several data sets, one after the other.
 
-    The last batch of each is padded with rows of zeros. The next data set is taken from
-    `parts` when all batches of the one before are made.
+    A batch may have rows of two data sets. The next data set is taken from `parts` when
+    all rows of the one before are in batches.
 
     Args:
-      parts: data sets, name -> array [rows] or [rows, tokens].
-      batch_size: rows of a batch.
-      lengths: of the buckets, ascending. If given, rows come `longest_first`, and a
-        batch is cut to the shortest length that its longest row fits into. Otherwise
-        batches keep the length of the arrays.
+      parts: arrays, and the examples of each of their rows.
+      packing: the shape of the batches; the last one is filled up with empty rows.
       record_to: a file through which all batches go, for hosts that run no Python;
         `parts` must then not wait for predictions. None: Python makes the batches.
 
@@ -198,16 +148,33 @@ def evaluation_input_fn(
         first = next(waiting)
 
         def batches():
-            for arrays in itertools.chain([first], waiting):
-                yield from evaluation_batches(arrays, batch_size, lengths)
+            return evaluation_batches(itertools.chain([first], waiting), packing)
 
+        signature = _signature(first[0], packing)
         if record_to is not None:
             files.make_folder(os.path.dirname(record_to))
             _write_batches(record_to, batches())
-            return _read_batches([record_to], _signature(first, batch_size)).prefetch(4)
-        return _dataset(batches, first, batch_size, any_length=bool(lengths))
+            return _read_batches([record_to], signature).prefetch(4)
+        return generated_dataset(batches, signature)
 
     return input_fn
+
+
+def evaluation_batches(
+    parts: Iterable[tuple[Arrays, list[list[int]]]], packing: Packing
+) -> Iterator[Arrays]:
+    """The batches of `evaluation_input_fn`."""
+    # A row is packed by itself: rows of two data sets may share a batch.
+    alone = packing._replace(rows=1)
+    rows = (
+        pack_rows(arrays, [members], alone)
+        for arrays, plan in parts
+        for members in plan
+    )
+    while some := list(itertools.islice(rows, packing.rows)):
+        missing = packing.rows - len(some)
+        some += [{n: np.zeros_like(a) for n, a in some[0].items()}] * missing
+        yield {name: np.concatenate([row[name] for row in some]) for name in some[0]}
 
 
 def generated_dataset(
@@ -227,76 +194,25 @@ def generated_dataset(
     return dataset.prefetch(4).with_options(options)
 
 
-def longest_first(input_mask: np.ndarray) -> np.ndarray:
-    """Indices of rows by decreasing length; rows of equal length keep their order.
-
-    Rows of similar length come together, and the batch that is padded with empty rows
-    is a short one.
-
-    Args:
-      input_mask: int [rows, tokens], 1 at the tokens of a row, 0 behind them.
-    """
-    return np.argsort(-input_mask.sum(1), kind="stable")
-
-
-def evaluation_batches(
-    arrays: Arrays, batch_size: int, lengths: Sequence[int]
-) -> Iterator[Arrays]:
-    """The batches of one data set; see `evaluation_input_fn`."""
-    order = np.arange(_examples(arrays))
-    if lengths:
-        order = longest_first(arrays["input_mask"])
-    for start in range(0, len(order), batch_size):
-        places = order[start : start + batch_size]
-        rows = {name: array[places] for name, array in arrays.items()}
-        if lengths:
-            rows = _cut(rows, lengths)
-        missing = batch_size - len(places)
-        yield {
-            name: np.pad(row, [(0, missing)] + [(0, 0)] * (row.ndim - 1))
-            for name, row in rows.items()
-        }
-
-
-def _cut(rows, lengths):
-    """Cuts rows to the shortest length that the longest of them fits into."""
-    used = rows["input_mask"].sum(1).max()
-    length = next(length for length in lengths if length >= used)
-    return {k: v[:, :length] if v.ndim > 1 else v for k, v in rows.items()}
-
-
 def _fingerprint(arrays, batch_size, seed, packing):
     """A hash of all that the batches of training depend on."""
-    shape = (batch_size, seed) if packing is None else (batch_size, seed, packing)
-    digest = hashlib.sha256(repr(shape).encode())
+    digest = hashlib.sha256(repr((batch_size, seed, packing)).encode())
     for name, array in sorted(arrays.items()):
         digest.update(repr((name, array.dtype.str, array.shape)).encode())
         digest.update(np.ascontiguousarray(array))
     return digest.hexdigest()[:16]
 
 
-def _examples(arrays):
-    return len(next(iter(arrays.values())))
-
-
-def _epoch_order(examples, batch_size, seed, epoch, sizes, packed):
+def _epoch_order(batch_size, seed, epoch, sizes, rows):
     generator = np.random.default_rng([seed, epoch])
-    if sizes is None:
-        return generator.permutation(examples)
-    start, body, end = _parts(examples, batch_size, epoch, sizes, packed, generator)
-    if packed is None:
-        group = min(_GROUP, len(body) // batch_size // _GROUPS_PER_EPOCH)
-        group = max(group, 1) * batch_size
-        for place in range(0, len(body), group):
-            rows = body[place : place + group]
-            rows[:] = rows[np.argsort(sizes[rows], kind="stable")]
+    start, body, end = _parts(batch_size, epoch, sizes, generator)
     batches = generator.permutation(body.reshape(-1, batch_size))
     # With a row for each example all batches fit.
-    if packed is not None and packed.count < batch_size:
+    if rows.count < batch_size:
 
         def parts_of(neighbour: int) -> list[np.ndarray]:
             draw = np.random.default_rng([seed, neighbour])
-            return _parts(examples, batch_size, neighbour, sizes, packed, draw)
+            return _parts(batch_size, neighbour, sizes, draw)
 
         # The epoch with the larger part of a shared batch makes it fit.
         shared = []
@@ -304,42 +220,28 @@ def _epoch_order(examples, batch_size, seed, epoch, sizes, packed):
             shared.append(SharedBatch(start, parts_of(epoch - 1)[2]))
         if 2 * len(end) > batch_size:
             shared.append(SharedBatch(end, parts_of(epoch + 1)[0]))
-        fit_batches(batches, sizes, packed, generator, shared)
+        fit_batches(batches, sizes, rows, generator, shared)
     return np.concatenate([start, batches.ravel(), end])
 
 
-def _parts(examples, batch_size, epoch, sizes, packed, generator):
+def _parts(batch_size, epoch, sizes, generator):
     """An epoch's order in three parts: its share of the batch that it has in common
     with the epoch before, its own batches, and its share of the next epoch's first."""
+    examples = len(sizes)
     order = generator.permutation(examples)
     # The first rows fill up the last batch of the epoch before.
     first = min(-epoch * examples % batch_size, examples)
     whole = (examples - first) // batch_size * batch_size
-    if packed is not None:
-        order = balanced_batches(order, sizes, first, batch_size, generator)
+    order = balanced_batches(order, sizes, first, batch_size, generator)
     return np.split(order, [first, first + whole])
 
 
-def _signature(arrays, batch_size, any_length=False):
-    def rest(array):
-        return [None] * (array.ndim - 1) if any_length else array.shape[1:]
-
-    return {
-        name: tf.TensorSpec([batch_size, *rest(array)], array.dtype)
-        for name, array in arrays.items()
-    }
-
-
-def _packed_signature(arrays, packing):
+def _signature(arrays, packing):
     """Shape and dtype of the arrays of `pack_batch`."""
     example = pack_batch({name: array[:1] for name, array in arrays.items()}, packing)
     return {
         name: tf.TensorSpec(array.shape, array.dtype) for name, array in example.items()
     }
-
-
-def _dataset(batches, arrays, batch_size, any_length=False):
-    return generated_dataset(batches, _signature(arrays, batch_size, any_length))
 
 
 def _write_training_batches(

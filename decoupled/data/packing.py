@@ -24,6 +24,8 @@ _SAMPLE = 100
 _ATTEMPTS = 200
 # There are fewer of both with more examples in a batch than this, but at least so many.
 _EXAMPLES, _FEWEST = 32, 4
+# Examples of a data set that are packed together where their order does not matter.
+_PACKED_AT_ONCE = 256
 
 Arrays = dict[str, np.ndarray]
 
@@ -224,11 +226,20 @@ def _columns(count: int, strata: int) -> np.ndarray:
 
 
 def pack_batch(arrays: Arrays, packing: Packing) -> Arrays:
-    """The examples of a batch in packed rows.
+    """The examples of a batch in packed rows, by `pack`; see `pack_rows`."""
+    plan = pack(arrays["input_mask"].sum(1), packing.length)
+    return pack_rows(arrays, plan, packing)
+
+
+def pack_rows(
+    arrays: Arrays, plan: Sequence[Sequence[int]], packing: Packing
+) -> Arrays:
+    """Examples in packed rows, those of the plan and empty ones behind them.
 
     Args:
       arrays: name -> [examples, tokens] or [examples]. `input_mask` is 1 at the tokens
         of an example and 0 behind them.
+      plan: for each row the indices of its examples.
       packing: the shape of the result.
 
     Returns:
@@ -242,32 +253,82 @@ def pack_batch(arrays: Arrays, packing: Packing) -> Arrays:
           the arrays have it, 1 elsewhere.
     """
     rows, length, examples, *_ = packing
-    sizes = arrays["input_mask"].sum(1)
-    own = {name for name, array in arrays.items() if array.ndim == 1}
-    if own and "example_weights" not in arrays:
-        arrays = {**arrays, "example_weights": np.ones(len(sizes), np.float32)}
-        own.add("example_weights")
+    whole = {name for name, array in arrays.items() if array.ndim == 1}
+    if whole and "example_weights" not in arrays:
+        weights = np.ones(len(arrays["input_mask"]), np.float32)
+        arrays = {**arrays, "example_weights": weights}
+        whole.add("example_weights")
     packed = {
-        name: np.zeros((rows, examples if name in own else length), array.dtype)
+        name: np.zeros((rows, examples if name in whole else length), array.dtype)
         for name, array in arrays.items()
     }
     packed["position_ids"] = np.zeros((rows, length), np.int32)
-    if own:
+    if whole:
         packed["first_positions"] = np.zeros((rows, examples), np.int32)
-    for row, members in enumerate(pack(sizes, length)):
+    for row, members in enumerate(plan):
         end = 0
         for number, index in enumerate(members):
-            start, end = end, end + sizes[index]
+            start, end = end, end + arrays["input_mask"][index].sum()
             for name, array in arrays.items():
-                if name in own:
+                if name in whole:
                     packed[name][row, number] = array[index]
                 else:
                     packed[name][row, start:end] = array[index, : end - start]
             packed["input_mask"][row, start:end] = number + 1
             packed["position_ids"][row, start:end] = np.arange(end - start)
-            if own:
+            if whole:
                 packed["first_positions"][row, number] = start
     return packed
+
+
+def plan_rows(sizes: np.ndarray, length: int, most: int) -> list[list[int]]:
+    """For each row of a whole data set the indices of its examples.
+
+    Args:
+      sizes: int [examples], tokens of each. length: tokens of a row.
+      most: examples of a row.
+    """
+    plan = []
+    # `pack` takes the square of the number of examples.
+    for start in range(0, len(sizes), _PACKED_AT_ONCE):
+        for row in pack(sizes[start : start + _PACKED_AT_ONCE], length):
+            indices = [start + index for index in row]
+            plan += [indices[i : i + most] for i in range(0, len(indices), most)]
+    return plan
+
+
+def unpack(
+    rows: Sequence[Arrays],
+    plan: Sequence[Sequence[int]],
+    sizes: np.ndarray,
+    of_tokens: bool,
+    longest: int,
+) -> Arrays:
+    """What a graph gave for packed rows, example by example.
+
+    Args:
+      rows: name -> [length, ...], or [examples, ...], of each row.
+      plan: of `plan_rows`. sizes: int [examples], tokens of each.
+      of_tokens: whether the arrays are of tokens, not of whole examples.
+      longest: tokens that an example may have.
+
+    Returns:
+      name -> [examples, longest, ...], 0 behind an example's tokens, or [examples, ...]
+    """
+    unpacked = {}
+    for name, array in rows[0].items():
+        shape = (longest, *array.shape[1:]) if of_tokens else array.shape[1:]
+        unpacked[name] = np.zeros((len(sizes), *shape), array.dtype)
+    for row, members in zip(rows, plan, strict=True):
+        end = 0
+        for number, index in enumerate(members):
+            start, end = end, end + sizes[index]
+            for name, array in row.items():
+                if of_tokens:
+                    unpacked[name][index, : end - start] = array[start:end]
+                else:
+                    unpacked[name][index] = array[number]
+    return unpacked
 
 
 def balanced_batches(

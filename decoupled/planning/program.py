@@ -9,7 +9,7 @@ the norm of the gradient and the new variables. A plan adds up its costs, and
 import contextlib
 import functools
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -160,7 +160,6 @@ def build_program(
     training: TrainingGraph,
     features: dict[str, tf.TensorSpec],
     tpu: Slice | None = None,
-    lengths: Sequence[int] = (),
 ) -> Program:
     """Builds the step of a core.
 
@@ -168,7 +167,6 @@ def build_program(
       training: its mesh has as many processors as `tpu` has cores, or one.
       features: name -> of a batch.
       tpu: the slice, or None for a single core.
-      lengths: see `build_step`.
 
     Raises:
       UserError: mesh, model, batch and slice do not fit each other.
@@ -178,7 +176,7 @@ def build_program(
         inputs = {n: tf.placeholder(s.dtype, s.shape, n) for n, s in features.items()}
         mesh = one_core_mesh(training.network.mesh, tpu)
         with tf.variable_scope("", custom_getter=_without_values):
-            lowered = build_step(training, inputs, Placement(mesh, None), lengths)
+            lowered = build_step(training, inputs, Placement(mesh, None))
         with tf.control_dependencies([lowered.update]):
             counted = tf.assign_add(step, 1)
         with tf.control_dependencies([counted]):

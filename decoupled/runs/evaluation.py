@@ -5,89 +5,26 @@ Building a mesh graph for each of 100 languages would take longer than evaluatin
 
 import collections
 import contextlib
+import itertools
 import os
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from decoupled.core import gfile
-from decoupled.data.array_input_fn import evaluation_input_fn, longest_first
+from decoupled.data.array_input_fn import evaluation_input_fn
+from decoupled.data.packing import Packing, plan_rows, unpack
 from decoupled.runs.task_data import Features, TaskData
 from decoupled.training.estimator import predict
-from decoupled.training.lengths import choose_lengths, tokens_while_building
-from decoupled.training.mesh import length_step
+from decoupled.training.mesh import length_step, rows_multiple
 from decoupled.training.model_fn import PredictionSpec
 from decoupled.training.network import Network
 
-
-class Part(NamedTuple):
-    """One data set of an evaluation, e.g. a language.
-
-    examples: their number, without padding. order: int [examples], the example of each
-    row, if rows do not come in the order of the data set.
-    """
-
-    name: str
-    examples: int
-    order: np.ndarray | None = None
-
-
-def evaluation_lengths(
-    network: Network, sizes: np.ndarray, batch_size: int, count: int
-) -> tuple[int, ...]:
-    """The lengths of the graph that evaluates some files with length bucketing.
-
-    Args:
-      network: what evaluates.
-      sizes: int [rows], tokens of each row of the first file. The other files are
-        assumed to have similar lengths, but may contain rows of any length.
-      batch_size: rows that run together. count: of files.
-
-    Returns:
-      Lengths, ascending. One length if more would not pay.
-    """
-    longest = network.task.sequence_length
-    # The longest row of each batch.
-    batches = np.sort(sizes)[::-1][::batch_size]
-    if count > 1:
-        batches = np.append(batches, longest)
-    cost = tokens_while_building(network.model) / (batch_size * count)
-    return tuple(choose_lengths(batches, longest, cost, length_step(network.mesh)))
-
-
-def predict_parts(
-    network: Network,
-    spec: PredictionSpec,
-    input_fn: Callable,
-    parts: Iterable[Part],
-    lengths: Sequence[int] = (),
-) -> Iterator[tuple[str, dict[str, np.ndarray]]]:
-    """Predictions of the newest checkpoint for each part, without the padding.
-
-    Args:
-      network, spec: what predicts and where.
-      input_fn: gives the batches of all parts in order, each part's last one padded.
-      parts: their names and sizes; each is read when the one before is done.
-      lengths: of batches; empty if all batches have the task's length.
-
-    Yields:
-      (name, prediction name -> array [examples, ...]).
-    """
-    batch = spec.batch_size
-    with contextlib.closing(predict(network, spec, input_fn, lengths)) as rows:
-        for part in parts:
-            padded = -(-part.examples // batch) * batch
-            own = [next(rows) for _ in range(padded)][: part.examples]
-            if part.order is not None:
-                own = [own[place] for place in np.argsort(part.order)]
-            found = {key: np.stack([row[key] for row in own]) for key in own[0]}
-            yield part.name, found
-        # TPUEstimator adds a last batch to a TPU's program. If nobody read this batch,
-        # the session would close while the program runs.
-        collections.deque(rows, maxlen=0)
+# Tokens of the shortest examples, on average: a packed row holds no more examples.
+_SHORTEST = 8
 
 
 class Answers(NamedTuple):
@@ -104,6 +41,15 @@ class _Loaded(NamedTuple):
     language: str
     examples: list[Any]
     features: Features
+
+    @property
+    def sizes(self) -> np.ndarray:
+        """Tokens of each window, int [windows]."""
+        return self.features["input_mask"].sum(1)
+
+    def plan(self, packing: Packing) -> list[list[int]]:
+        """The windows of each packed row."""
+        return plan_rows(self.sizes, packing.length, packing.examples)
 
 
 class FilesAhead:
@@ -148,22 +94,11 @@ class FilesAhead:
         self._pool.shutdown(wait=False, cancel_futures=True)
 
 
-def _feed(loaded: FilesAhead, data: TaskData) -> Iterator[Features]:
-    """The features of all files, for the input pipeline."""
-    for index in range(len(loaded)):
-        try:
-            features = loaded[index].features
-        except Exception:
-            # The caller meets the same error in its own thread, and shows it.
-            return
-        yield data.for_graph(features)
-
-
 def answer_languages(
     network: Network,
     spec: PredictionSpec,
     data: TaskData,
-    wanted: list[tuple[str, str]],
+    names: list[tuple[str, str]],
 ) -> Iterator[Answers]:
     """Answers of the newest checkpoint in `spec.model_dir`.
 
@@ -171,52 +106,84 @@ def answer_languages(
 
     Args:
       network, spec: what answers and where. data: of the task.
-      wanted: splits and languages of the files.
+      names: splits and languages of the files.
 
     Yields:
-      the answers to each file, in the order of `wanted`.
+      the answers to each file, in the order of `names`.
     """
+    on_tpu = spec.tpu is not None
 
     def load(split, language):
         examples = data.examples(split, language)
-        return _Loaded(
-            split, language, examples, data.features(split, language, examples)
-        )
+        features = data.features(split, language, examples)
+        return _Loaded(split, language, examples, features)
 
-    with contextlib.closing(FilesAhead(load, wanted)) as loaded:
-        yield from _answers(network, spec, data, loaded)
+    with contextlib.closing(FilesAhead(load, names)) as loaded:
+        sizes = loaded[0].features["input_mask"].sum(1)
+        packing = prediction_packing(network, spec.batch_size, sizes, on_tpu)
+        network = network._replace(task=network.task.packed(packing.examples))
+        yield from _answers(network, spec, data, loaded, packing)
 
 
-def _answers(network, spec, data, loaded):
-    sets: Iterable[Features] = _feed(loaded, data)
-    if not spec.feeds_itself:
+def prediction_packing(
+    network: Network, batch_size: int, sizes: np.ndarray, on_tpu: bool = False
+) -> Packing:
+    """The shape of the batches of a network that predicts.
+
+    Args:
+      batch_size: about so many examples are in a batch.
+      sizes: int [examples], tokens of each, of the first file.
+    """
+    step = length_step(network.mesh, on_tpu)
+    length = -(-network.task.sequence_length // step) * step
+    rows = -(-batch_size * int(sizes.sum()) // (len(sizes) * length))
+    multiple = rows_multiple(network.mesh, accumulation=1)
+    rows = -(-rows // multiple) * multiple
+    return Packing(rows, length, -(-length // _SHORTEST), steps=0)
+
+
+def _answers(network, spec, data, loaded, packing):
+    recorded = spec.recorded_batches
+    parts = _feed(loaded, data, packing)
+    if recorded is not None:
         # All batches are written before the first prediction, so that the features of
         # all files are in memory at once.
-        sets = [data.for_graph(file.features) for file in loaded]
-    lengths = _lengths(network, spec, loaded[0].features, len(loaded))
-    # The number of the file that is answered.
-    current = 0
-
-    def parts():
-        nonlocal current
-        for current, (split, language, _, features) in enumerate(loaded):
-            order = longest_first(features["input_mask"]) if lengths else None
-            rows = len(features["example_index"])
-            yield Part(f"{split}/{language}", rows, order)
-            loaded.forget(current)
-
-    recorded = spec.recorded_batches
-    input_fn = evaluation_input_fn(sets, spec.batch_size, lengths, recorded)
-    predictions = predict_parts(network, spec, input_fn, parts(), lengths)
+        parts = [(data.for_graph(f.features), f.plan(packing)) for f in loaded]
+    input_fn = evaluation_input_fn(parts, packing, recorded)
+    task = network.task
     try:
-        with contextlib.closing(predictions):
-            for _, outputs in predictions:
-                split, language, examples, features = loaded[current]
-                answers = data.task.answers(examples, features, outputs)
-                yield Answers(split, language, examples, answers)
+        with contextlib.closing(predict(network, spec, input_fn)) as rows:
+            for number, file in enumerate(loaded):
+                plan = file.plan(packing)
+                outputs = unpack(
+                    list(itertools.islice(rows, len(plan))),
+                    plan,
+                    file.sizes,
+                    task.predicts_tokens,
+                    task.sequence_length,
+                )
+                answers = data.task.answers(file.examples, file.features, outputs)
+                yield Answers(file.split, file.language, file.examples, answers)
+                loaded.forget(number)
+            # TPUEstimator adds a last batch to a TPU's program. If nobody read this
+            # batch, the session would close while the program runs.
+            collections.deque(rows, maxlen=0)
     finally:
         if recorded is not None:
             _remove_batches(recorded)
+
+
+def _feed(
+    loaded: FilesAhead, data: TaskData, packing: Packing
+) -> Iterator[tuple[Features, list[list[int]]]]:
+    """The windows of all files and their rows, for the input pipeline."""
+    for index in range(len(loaded)):
+        try:
+            file = loaded[index]
+        except BaseException:
+            # The caller meets the same error in its own thread, and shows it.
+            return
+        yield data.for_graph(file.features), file.plan(packing)
 
 
 def _remove_batches(path):
@@ -226,11 +193,3 @@ def _remove_batches(path):
     folder = os.path.dirname(path)
     if gfile.isdir(folder) and not gfile.listdir(folder):
         gfile.rmtree(folder)
-
-
-def _lengths(network, spec, features, count):
-    """The lengths of the graph; () on a TPU, whose programs have one shape."""
-    if spec.tpu is not None:
-        return ()
-    sizes = features["input_mask"].sum(1)
-    return evaluation_lengths(network, sizes, spec.batch_size, count)

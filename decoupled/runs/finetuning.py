@@ -72,10 +72,6 @@ class Finetuning:
         tpu: dict[str, str | None] | None = None,
         splits: Sequence[str] = run_folder.SPLITS,
     ):
-        if tpu is not None:
-            # Its programs have one shape. Packed batches have one too.
-            ungrouped = dataclasses.replace(config.finetuning, group_by_length=False)
-            config = dataclasses.replace(config, finetuning=ungrouped)
         self.config, self.task, self.folder = config, task, folder
         self._reading = mode not in run_folder.TRAINING_MODES
         self._source = open_model(init_checkpoint)
@@ -95,10 +91,8 @@ class Finetuning:
         self._several = len(rates) * num_runs > 1 or holds_several
         self._network = finetuning_network(config, task, model)
         frozen = frozen_variables(config, model)
-        check_graph(self._network, config.training, frozen)
-        if config.finetuning.pack_sequences:
-            packed = self._network._replace(task=self._network.task.packed(2))
-            check_graph(packed, config.training, frozen)
+        packed = self._network._replace(task=self._network.task.packed(2))
+        check_graph(packed, config.training, frozen)
         self._check_files(only_train=mode == "train")
         self._stop = StopOnSignal()
         self._tpu = TpuAddress(**tpu) if tpu else None
@@ -245,8 +239,6 @@ class Finetuning:
         """Settings of training alone; evaluation takes those of the folder's run."""
         finetuning, optimizer = self.config.finetuning, vars(self.config.optimizer)
         settings = {
-            "group_by_length": finetuning.group_by_length,
-            "pack_sequences": finetuning.pack_sequences,
             "classifier_dropout": finetuning.classifier_dropout,
             "freeze_input_embedding": finetuning.freeze_input_embedding,
             "warmup_fraction": finetuning.warmup_fraction,

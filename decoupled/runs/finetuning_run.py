@@ -22,12 +22,7 @@ from decoupled.data.array_input_fn import (
 )
 from decoupled.model.variables import NO_HEAD, Role, declare
 from decoupled.runs import run_folder
-from decoupled.runs.batch_shape import (
-    BatchShape,
-    choose_shape,
-    read_begun,
-    write_begun,
-)
+from decoupled.runs.batch_shape import plan_batches, read_order, write_order
 from decoupled.runs.evaluation import Answers, answer_languages
 from decoupled.runs.saved_run import (
     BEST,
@@ -100,19 +95,19 @@ class FinetuningRun(NamedTuple):
             steps_of(self.config, features),
         )
         steps = graph.schedule.train_steps
-        shape = BatchShape(graph.network.task, (), None)
+        packing = None
         done = checkpoint_step(latest_complete(self.folder))
         config = dataclasses.replace(self.config, training=self.spec.training)
         settings = run_folder.resumable_settings(config, ("training", "mesh"))
         run_folder.note_settings(self.folder, settings, done, steps)
         if done < steps:
-            graphs = math.ceil(steps / every) if every else 1
-            begun = read_begun(self.folder) if done else None
-            shape = choose_shape(
-                graph, self.config.finetuning, features["input_mask"].sum(1),
-                self.spec, graphs, begun,
-            )  # fmt: skip
-            write_begun(self.folder, shape.begun)
+            order = read_order(self.folder) if done else None
+            packing = plan_batches(
+                graph, features["input_mask"].sum(1), self.spec, order
+            )
+            write_order(self.folder, packing.order)
+            packed = self.network.task.packed(packing.examples)
+            graph = graph._replace(network=self.network._replace(task=packed))
             fraction = self.config.finetuning.warmup_fraction
             training = self.config.training
             for sentence in without_effect(
@@ -120,12 +115,11 @@ class FinetuningRun(NamedTuple):
             ):
                 self.spec.say(sentence)
         train(
-            graph._replace(network=self.network._replace(task=shape.task)),
+            graph,
             self.spec,
-            lambda step: self._input_fn(features, range(step, steps), shape),
+            lambda step: self._input_fn(features, range(step, steps), packing),
             every_steps=every,
             then=self._evaluate_dev,
-            lengths=shape.lengths,
         )
         if self.selecting:
             self._evaluate_dev()
@@ -269,15 +263,12 @@ class FinetuningRun(NamedTuple):
                 labelled.append(found.language)
         return labelled
 
-    def _input_fn(self, features, steps, shape):
+    def _input_fn(self, features, steps, packing):
         batch, folder = self.spec.training.batch_size, self.spec.recorded_batches
         if folder is None:
-            lengths = () if shape.packing else shape.lengths
-            return training_input_fn(
-                features, batch, self.seed, steps.start, lengths, shape.packing
-            )
+            return training_input_fn(features, batch, self.seed, steps.start, packing)
         return recorded_training_input_fn(
-            features, batch, self.seed, steps, folder, console.track, shape.packing
+            features, batch, self.seed, steps, packing, folder, console.track
         )
 
     def _catch_up(self, every):
@@ -375,12 +366,8 @@ def finetuning_network(
       config: the settings. task: what is learned. model: sizes of the encoder.
     """
     finetuning, training = config.finetuning, config.training
-    graph_side = task.network(
-        finetuning.classifier_dropout,
-        training.label_smoothing,
-        any_length=finetuning.group_by_length or finetuning.pack_sequences,
-    )
-    return Network(graph_side, model, config.mesh)
+    head = task.network(finetuning.classifier_dropout, training.label_smoothing)
+    return Network(head, model, config.mesh)
 
 
 def frozen_variables(config: FinetuneConfig, model: ModelConfig) -> tuple[str, ...]:

@@ -4,7 +4,10 @@ Writes checkpoints, events, config.json, sampling.json, eval.json and prediction
 to the folder of the run.
 """
 
+import collections
+import contextlib
 import functools
+import itertools
 import json
 import os
 from collections.abc import Callable, Iterator
@@ -27,7 +30,6 @@ from decoupled.data.verification import check_beginnings
 from decoupled.data.vocabulary import Vocabulary
 from decoupled.runs import run_folder
 from decoupled.runs.curve import CROSSED_BELOW, entropy
-from decoupled.runs.evaluation import Part, predict_parts
 from decoupled.runs.run_folder import TRAINING_MODES
 from decoupled.runs.saved_run import open_model
 from decoupled.training.checkpoints import (
@@ -37,7 +39,7 @@ from decoupled.training.checkpoints import (
     latest_complete,
 )
 from decoupled.training.cluster import join_cluster
-from decoupled.training.estimator import train
+from decoupled.training.estimator import predict, train
 from decoupled.training.events import PERCENT, write_scalars
 from decoupled.training.graph import check_graph
 from decoupled.training.hooks import StopOnSignal
@@ -321,19 +323,25 @@ class Pretraining:
         phase = self._phase()
         config = phase.config
         counts = held_out_counts(config, self._manifest)
-        parts = [Part(language, count) for language, count in counts.items()]
         input_fn = languages_input_fn(
             self._manifest,
             self._vocabulary,
             config.eval_masking,
             config.training.eval_batch_size,
             config.training.seed,
-            [part.name for part in parts],
+            list(counts),
             config.training.eval_sequences,
         )
         network, spec = self._graphs[phase.number].network, self._spec.prediction
-        predictions = predict_parts(network, spec, input_fn, parts)
-        return console.track(predictions, "evaluating languages", len(parts))
+        # Each language has batches of its own; the last one is filled up.
+        batch, track = spec.batch_size, console.track
+        with contextlib.closing(predict(network, spec, input_fn)) as rows:
+            for language, count in track(counts.items(), "evaluating languages"):
+                padded = itertools.islice(rows, -(-count // batch) * batch)
+                kept = list(padded)[:count]
+                yield language, {k: np.stack([row[k] for row in kept]) for k in kept[0]}
+            # TPUEstimator adds a last batch; see `runs.evaluation`.
+            collections.deque(rows, maxlen=0)
 
 
 def held_out_counts(

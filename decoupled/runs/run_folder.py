@@ -42,8 +42,9 @@ _NAME = re.compile(r"(?!\.)[^/\\\x00-\x1f]*")
 # Larger values in a damaged file would use up all memory before any other check.
 _LARGEST, _MOST_LAYERS = 2**31 - 1, 10_000
 _DEEPEST = 20
-# Values of settings that descriptions of earlier versions do not contain.
-_EARLIER_DATA = {"group_by_length": False, "pack_sequences": False}
+# Settings of earlier versions, which a run may differ in. `batches.json` tells whether
+# its batches were packed.
+_GONE_DATA = ("group_by_length", "pack_sequences")
 # Settings of training that do not change the weights.
 _BOOKKEEPING = (
     "save_checkpoints_steps",
@@ -193,8 +194,8 @@ def _differences_in_words(saved, wanted, contents) -> list[str]:
     `contents`, "FILE has changed since the run began"."""
     data = wanted["data"]
     unrecorded = {name: data[name] for name in _UNRECORDED_DATA if name in data}
-    earlier = unrecorded | {k: v for k, v in _EARLIER_DATA.items() if k in data}
-    saved = saved | {"data": earlier | saved["data"]}
+    kept = {name: v for name, v in saved["data"].items() if name not in _GONE_DATA}
+    saved = saved | {"data": unrecorded | kept}
     return [
         f"{contents[name]} has changed since the run began"
         if name in contents

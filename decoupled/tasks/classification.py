@@ -222,9 +222,7 @@ class ClassificationTask(_TextTask):
             vocabulary, examples, label_ids=np.array(label_ids, np.int32)
         )
 
-    def network(
-        self, dropout: float, label_smoothing: float, any_length: bool = False
-    ) -> Classification:
+    def network(self, dropout: float, label_smoothing: float) -> Classification:
         """The graph's side of the task, whose loss never depends on padding."""
         return Classification(
             self.name, self.labels, self._length, dropout, label_smoothing
@@ -295,9 +293,7 @@ class RegressionTask(_TextTask):
         targets = [float(example.label or 0.0) for example in examples]
         return self._packed(vocabulary, examples, targets=np.array(targets, np.float32))
 
-    def network(
-        self, dropout: float, label_smoothing: float, any_length: bool = False
-    ) -> Regression:
+    def network(self, dropout: float, label_smoothing: float) -> Regression:
         """The graph's side of the task, whose loss never depends on padding.
 
         Raises:

@@ -55,35 +55,27 @@ _WORD = re.compile(
 class ExtractiveQA(Task):
     """Finds the first and last token of an answer (Devlin et al. 2019, section 4.2).
 
-    Both are chosen among all positions of the sequence, padding included, as in BERT;
-    in packed rows among the positions of the example.
+    Both are chosen among the tokens of the example; padding has no part in the loss.
     Position 0, that of [CLS], means that the window does not contain the answer.
 
     Args:
       name: of the task. sequence_length: tokens of every input.
       dropout: before the last layer, in training.
       label_smoothing: of the training loss; evaluation reports the plain loss.
-      any_length: whether the training loss excludes padding, whose amount depends on
-        the length of the batch. That of packed rows always does.
     """
 
     metrics = {"span_accuracy": ("hits", "weight")}
     head = SPANS
+    predicts_tokens = True
 
     def __init__(
-        self,
-        name: str,
-        sequence_length: int,
-        dropout: float,
-        label_smoothing: float,
-        any_length: bool = False,
+        self, name: str, sequence_length: int, dropout: float, label_smoothing: float
     ):
         self.name = name
         self.sequence_length = sequence_length
         self._ends = labels_dim(SPANS.labels)
         self._dropout = dropout
         self._label_smoothing = label_smoothing
-        self._any_length = any_length
 
     def extra_dims(self) -> list[mtf.Dimension]:
         """Start and end."""
@@ -117,15 +109,7 @@ class ExtractiveQA(Task):
         [batch, sequence]."""
         encoded = encode(build, features)
         logits = span_logits(build, encoded.output, self._dropout)
-        if self.examples is not None or (self._any_length and build.training):
-            losses, correct = self._losses_of_tokens(build, features, logits)
-        else:
-            losses, correct = softmax_cross_entropy(
-                logits,
-                features["span_positions"],
-                build.dims.sequence,
-                label_smoothing=self._label_smoothing if build.training else 0.0,
-            )
+        losses, correct = self._losses_of_tokens(build, features, logits)
         weights = features["example_weights"]
         losses = mtf.reduce_mean(losses, output_shape=weights.shape) * weights
         # Correct if start and end both are.
@@ -155,7 +139,7 @@ class ExtractiveQA(Task):
             positions,
             sequence,
         )
-        if self._label_smoothing:
+        if self._label_smoothing and build.training:
             tokens = mtf.reduce_sum(mask, reduced_dim=sequence)
             # Places without an example have no tokens, and weight 0.
             even = mask / mtf.maximum(tokens, 1.0)
@@ -307,13 +291,9 @@ class QuestionAnsweringTask(FinetuningTask):
         """See `question_features`."""
         return question_features(vocabulary, examples, self._length, self._config)
 
-    def network(
-        self, dropout: float, label_smoothing: float, any_length: bool = False
-    ) -> ExtractiveQA:
+    def network(self, dropout: float, label_smoothing: float) -> ExtractiveQA:
         """The graph's side of the task."""
-        return ExtractiveQA(
-            self.name, self._length, dropout, label_smoothing, any_length
-        )
+        return ExtractiveQA(self.name, self._length, dropout, label_smoothing)
 
     def answers(
         self, examples: list[Question], features: Features, outputs: Features

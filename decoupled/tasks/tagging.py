@@ -42,6 +42,8 @@ class Tagging(Labelling):
     section 5.3).
     """
 
+    predicts_tokens = True
+
     @property
     def head(self) -> Head:
         """The last layer."""
@@ -129,9 +131,7 @@ class TaggingTask(FinetuningTask):
         """See `tagging_features`."""
         return tagging_features(vocabulary, examples, self.labels, self._length)
 
-    def network(
-        self, dropout: float, label_smoothing: float, any_length: bool = False
-    ) -> Tagging:
+    def network(self, dropout: float, label_smoothing: float) -> Tagging:
         """The graph's side of the task, whose loss never depends on padding."""
         return Tagging(self.name, self.labels, self._length, dropout, label_smoothing)
 

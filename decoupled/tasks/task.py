@@ -39,15 +39,17 @@ class Task(abc.ABC):
     metrics: name -> (numerator, denominator), names of `Forward.sums`; the metric of a
       batch is the quotient of the two, and is logged in percent.
     examples: of a packed row (`decoupled.data.packing`); None if a row is an example.
+    predicts_tokens: whether predictions are of tokens, not of whole examples.
     """
 
     name: str
     sequence_length: int
     metrics: dict[str, tuple[str, str]]
     examples: mtf.Dimension | None = None
+    predicts_tokens = False
 
     def packed(self, examples: int) -> "Task":
-        """The same task on packed rows, for training.
+        """The same task on packed rows.
 
         Args:
           examples: the most that a row holds.
@@ -361,16 +363,12 @@ class FinetuningTask(abc.ABC):
         """
 
     @abc.abstractmethod
-    def network(
-        self, dropout: float, label_smoothing: float, any_length: bool = False
-    ) -> Task:
+    def network(self, dropout: float, label_smoothing: float) -> Task:
         """The graph's side of the task.
 
         Args:
           dropout: before the last layer, in training.
           label_smoothing: of the training loss.
-          any_length: whether batches are padded to different lengths, or packed. The
-            training loss must not depend on padding.
         """
 
     @abc.abstractmethod

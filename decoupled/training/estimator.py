@@ -3,7 +3,7 @@
 import contextlib
 import os
 import signal
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 
 from decoupled.configs import Phase
 from decoupled.core.compat import estimator, tf
@@ -28,16 +28,13 @@ _SHUTDOWN_MODE = "TF_TPU_GRACEFUL_SHUTDOWN_MODE"
 
 
 def make_estimator(
-    graph: TrainingGraph | Network,
-    run: RunSpec | PredictionSpec,
-    lengths: Sequence[int] = (),
+    graph: TrainingGraph | Network, run: RunSpec | PredictionSpec
 ) -> estimator.tpu.TPUEstimator:
     """The TPUEstimator of a run, on CPUs or GPUs or on the run's TPU.
 
     Args:
       graph, run: what it computes and where: a `TrainingGraph` and a `RunSpec` to
         train, a `Network` and a `PredictionSpec` to predict.
-      lengths: see `train` and `predict`.
     """
     tf.logging.set_verbosity(tf.logging.ERROR)
     if run.tpu is None:
@@ -62,7 +59,7 @@ def make_estimator(
         tpu_config=tpu.tpu_config(run.tpu, loop),
     )
     return estimator.tpu.TPUEstimator(
-        model_fn=make_model_fn(graph, run, lengths),
+        model_fn=make_model_fn(graph, run),
         config=run_config,
         use_tpu=run.tpu is not None,
         train_batch_size=batch_size,
@@ -123,7 +120,6 @@ def train(
     input_fn_from: Callable[[int], Callable],
     every_steps: int = 0,
     then: Callable[[], None] | None = None,
-    lengths: Sequence[int] = (),
     phase: Phase | None = None,
 ) -> int:
     """Trains to the end of the schedule, resuming where the folder's run stopped.
@@ -133,7 +129,6 @@ def train(
       input_fn_from: step -> input_fn whose first batch is that step's.
       every_steps, then: `then` is called every `every_steps` steps (0: never), but not
         after the last step of the schedule.
-      lengths: of batches; empty if all batches have the task's length.
       phase: training stops at its end; None trains to the end of the schedule.
 
     Returns:
@@ -155,7 +150,7 @@ def train(
             end = min(end, (step // every_steps + 1) * every_steps)
         try:
             with _tpu_program(run):
-                made = make_estimator(graph, run, lengths)
+                made = make_estimator(graph, run)
                 made.train(input_fn_from(step), max_steps=end)
         except (estimator.NanLossDuringTrainingError, tf.errors.OpError) as error:
             message = tpu.divergence(error)
@@ -196,22 +191,17 @@ def _announce(graph, run, first):
 
 
 def predict(
-    network: Network,
-    spec: PredictionSpec,
-    input_fn: Callable,
-    lengths: Sequence[int] = (),
+    network: Network, spec: PredictionSpec, input_fn: Callable
 ) -> Iterator[dict]:
     """Predictions of the newest checkpoint, one dict of arrays per example.
 
     Args:
       network, spec: what predicts and where.
       input_fn: gives the data set once.
-      lengths: of batches; empty if all batches have the task's length. Predictions are
-        always padded to the task's length, with zeros.
     """
     # Not the list in the folder: only `find_checkpoint` stays inside the folder.
     checkpoint = find_checkpoint(spec.model_dir)
-    estimator_of_spec = make_estimator(network, spec, lengths)
+    estimator_of_spec = make_estimator(network, spec)
     rows = estimator_of_spec.predict(input_fn, checkpoint_path=checkpoint)
     with contextlib.closing(rows):
         while True:

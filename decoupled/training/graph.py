@@ -1,6 +1,5 @@
 """One mesh graph for training and prediction of any task."""
 
-import contextlib
 import dataclasses
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -10,9 +9,7 @@ from decoupled.core.compat import mtf, tf
 from decoupled.model.dims import FLOAT_FEATURES, Dims, make_dims
 from decoupled.model.heads import Forward
 from decoupled.model.layers import Builder
-from decoupled.ops.branches import merge, only_with
 from decoupled.training import mesh as meshes
-from decoupled.training.lengths import join_lengths, split_by_length
 from decoupled.training.network import Network, TrainingGraph
 from decoupled.training.optimizer import apply_gradients, learning_rate
 from decoupled.training.partitioned_tables import partition_large_tables
@@ -115,7 +112,6 @@ def build_step(
     graph: TrainingGraph,
     features: Features,
     placement: meshes.Placement | None = None,
-    lengths: Sequence[int] = (),
 ) -> Lowered:
     """Builds and lowers the graph of one training step, with dropout and update.
 
@@ -124,49 +120,27 @@ def build_step(
       features: name -> tf.Tensor [batch, length] or [batch], as the task declares them;
         those of packed examples are [batch, examples].
       placement: the cores of a TPU; None is this host's devices.
-      lengths: of batches; empty if all batches have the task's length. Packed batches
-        have one.
 
     Raises:
       UserError: the mesh does not fit the model or the batch.
     """
     network = graph.network
-    batch = features["input_word_ids"].shape.as_list()[0]
+    batch, length = features["input_word_ids"].shape.as_list()
     context = _make_context(network, graph, placement)
     step = tf.train.get_or_create_global_step()
     # Microbatches add their number, so that no two of a run have equal masks.
     first = tf.cast(step, tf.int32) * batch + graph.seed * 1_000_003
     dropout_seed = _import_scalar(context, first)
-    lengths = lengths or (network.task.sequence_length,)
-    parts = []
     with partition_large_tables(
         network.variables, graph.optimizer, network.mesh, context.implementation
     ):
-        for length, own in split_by_length(features, lengths):
-            dims = _checked_dims(network, batch // graph.accumulation, length)
-            whole = make_dims(network.model, batch, length)
-            gate = contextlib.nullcontext()
-            if len(lengths) > 1:
-                gate = only_with(own["input_word_ids"], context.mesh)
-            with gate:
-                imported = _import(context, network.task.prepare(own), whole)
-                parts.append(
-                    _forward_and_gradients(context, dims, imported, dropout_seed)
-                )
-        forward, gradients = _joined(parts)
+        dims = _checked_dims(network, batch // graph.accumulation, length)
+        whole = make_dims(network.model, batch, length)
+        imported = _import(context, network.task.prepare(features), whole)
+        forward, gradients = _forward_and_gradients(
+            context, dims, imported, dropout_seed
+        )
         return _with_update(context, forward, gradients, step)
-
-
-def _joined(
-    parts: Sequence[tuple[Forward, list[mtf.Tensor]]],
-) -> tuple[Forward, list[mtf.Tensor]]:
-    """Loss, sums and gradients of the part that runs. All lengths share one update."""
-    if len(parts) == 1:
-        return parts[0]
-    forwards, gradients = zip(*parts, strict=True)
-    sums = {name: merge([f.sums[name] for f in forwards]) for name in forwards[0].sums}
-    loss = merge([forward.loss for forward in forwards])
-    return Forward(loss, sums, {}), list(map(merge, zip(*gradients, strict=True)))
 
 
 def _checked_dims(network, batch, length):
@@ -212,55 +186,28 @@ def _with_update(
 def build_predictions(
     network: Network,
     features: Features,
-    lengths: Sequence[int],
     placement: meshes.Placement | None = None,
 ) -> tuple[dict[str, tf.Tensor], mtf.Lowering]:
-    """Builds and lowers the graph that predicts batches of several lengths.
+    """Builds and lowers the graph that predicts.
 
-    Args:
-      network: what predicts.
-      features: name -> tf.Tensor [batch, length] or [batch], as the task declares them;
-        the length is one of `lengths`.
-      lengths: of batches, none above the task's length.
-      placement: the cores of a TPU, where only one length is possible.
+    Args: see `build_step`.
 
     Returns:
-      name -> prediction, padded to the task's length with zeros; and the lowering.
+      name -> prediction; and the lowering.
 
     Raises:
       UserError: the mesh does not fit the model or the batch.
     """
-    task = network.task
     context = _make_context(network, None, placement)
     tf.train.get_or_create_global_step()
-    parts = []
-    for length, own in split_by_length(features, lengths):
-        own = task.prepare(own)
-        batch = own["input_word_ids"].shape.as_list()[0]
-        dims = _checked_dims(network, batch, length)
-        imported = _import(context, own, dims)
-        found = task.forward(_builder(context, dims), imported).predictions
-        # Anonymous dimensions lose their names; `_filled_up` needs them.
-        parts.append({k: (mtf.anonymize(v), v.shape) for k, v in found.items()})
+    batch, length = features["input_word_ids"].shape.as_list()
+    dims = _checked_dims(network, batch, length)
+    imported = _import(context, network.task.prepare(features), dims)
+    forward = network.task.forward(_builder(context, dims), imported)
+    predictions = {k: mtf.anonymize(v) for k, v in forward.predictions.items()}
     lowering = _lowering(context)
-
-    def exported(prediction: mtf.Tensor, shape: mtf.Shape) -> tf.Tensor:
-        value = lowering.export_to_tf_tensor(prediction)
-        return _filled_up(value, shape, task.sequence_length)
-
-    joined = {
-        name: join_lengths([exported(*part[name]) for part in parts])
-        for name in parts[0]
-    }
-    return joined, lowering
-
-
-def _filled_up(value: tf.Tensor, shape: mtf.Shape, length: int) -> tf.Tensor:
-    """Pads a prediction of one value per token to `length` with zeros."""
-    missing = [
-        (0, length - dim.size if dim.name == "sequence" else 0) for dim in shape.dims
-    ]
-    return tf.pad(value, missing) if any(after for _, after in missing) else value
+    export = lowering.export_to_tf_tensor
+    return {name: export(value) for name, value in predictions.items()}, lowering
 
 
 def _make_context(network, training, placement):

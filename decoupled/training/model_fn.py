@@ -3,7 +3,7 @@
 import contextlib
 import gc
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from decoupled.configs import TrainingConfig
@@ -82,17 +82,13 @@ class RunSpec(NamedTuple):
 
 
 def make_model_fn(
-    graph: TrainingGraph | Network,
-    run: RunSpec | PredictionSpec,
-    lengths: Sequence[int] = (),
+    graph: TrainingGraph | Network, run: RunSpec | PredictionSpec
 ) -> Callable:
     """A model_fn(features, labels, mode, params) for TPUEstimator.
 
     Args:
       graph, run: what is computed and where. A `Network` and a `PredictionSpec` do not
         support the mode TRAIN.
-      lengths: of batches to train on or to predict; empty if all have the task's
-        length.
     """
     network = graph.network if isinstance(graph, TrainingGraph) else graph
 
@@ -101,11 +97,9 @@ def make_model_fn(
         placement = _placement(network, run, params)
         with _without_garbage_collection():
             if mode == estimator.ModeKeys.TRAIN:
-                lowered = build_step(graph, features, placement, lengths)
+                lowered = build_step(graph, features, placement)
                 return _train_spec(graph, run, lowered)
-            predictions, lowering = build_predictions(
-                network, features, lengths or (network.task.sequence_length,), placement
-            )
+            predictions, lowering = build_predictions(network, features, placement)
         return estimator.tpu.TPUEstimatorSpec(
             mode, predictions=predictions, prediction_hooks=_restore(lowering)
         )

@@ -170,7 +170,7 @@ def commands(monkeypatch, capsys):
 def test_a_complete_installation_can_run_everything(commands):
     first, *extras = commands()
     assert first == "  all but doctor can run"
-    assert len(extras) == 9
+    assert len(extras) == 8
     assert all(line.endswith(": installed") for line in extras)
 
 

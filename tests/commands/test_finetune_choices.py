@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from decoupled.analyses.sentence_vectors import layer_vectors
+from decoupled.analyses.models import layer_vectors
 from decoupled.commands.finetune import run_finetuning
 from decoupled.configs import FinetuningConfig, MeshConfig
 from decoupled.configs.finetuning import FinetuneConfig
@@ -42,8 +42,6 @@ FINETUNING = FinetuningConfig(
     warmup_fraction=0.1,
     learning_rates=(),
     class_weights="none",
-    group_by_length=False,
-    pack_sequences=False,
 )
 # 24 pairs, 2 epochs, batches of 8.
 STEPS = 6
@@ -279,14 +277,9 @@ def test_a_changed_dev_file_compares_the_runs_again(grid, folder, tmp_path, caps
     copy, data, go_on = copy_of(folder, grid, tmp_path)
     before = read(copy / "results.json")
     path = data / "dev-en.tsv"
-    # Every label is another one now, so that what was right is wrong.
-    following = {
-        "entailment": "neutral",
-        "neutral": "contradiction",
-        "contradiction": "entailment",
-    }
+    # So that the score is another one, whatever the model says.
     rows = [line.split("\t") for line in path.read_text().splitlines()]
-    path.write_text("".join(f"{a}\t{b}\t{following[c]}\n" for a, b, c in rows))
+    path.write_text("".join(f"{a}\t{b}\tneutral\n" for a, b, _ in rows))
     capsys.readouterr()
     go_on("eval")
     assert capsys.readouterr().out.count(

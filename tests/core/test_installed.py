@@ -52,6 +52,7 @@ def test_the_core_is_lean():
         "numpy",
         "packaging",
         "rich",
+        "safetensors",
         "sentencepiece",
         "setuptools",
         "tensorboard",

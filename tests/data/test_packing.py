@@ -8,12 +8,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from decoupled.data.array_input_fn import (
+    evaluation_batches,
     recorded_training_input_fn,
     training_batches,
     training_input_fn,
     training_order,
 )
-from decoupled.data.packing import Packing, Rows, pack, pack_batch, plan_packing
+from decoupled.data.packing import (
+    Packing,
+    Rows,
+    pack,
+    pack_batch,
+    plan_packing,
+    plan_rows,
+    unpack,
+)
 
 LONGEST, EXAMPLES = 12, 203
 SIZES = np.minimum(2 + np.random.default_rng(0).geometric(0.2, EXAMPLES), LONGEST)
@@ -53,7 +62,7 @@ UNPACKED = Rows(10**6, LONGEST)
 def order(
     steps, examples=EXAMPLES, batch=BATCH, seed=1, start=0, rows=UNPACKED, sizes=SIZES
 ):
-    found = training_order(examples, batch, seed, start, sizes[:examples], rows)
+    found = training_order(batch, seed, start, sizes[:examples], rows)
     return list(itertools.islice(found, steps))
 
 
@@ -72,7 +81,7 @@ def test_every_epoch_of_balanced_batches_holds_each_example_once(examples, batch
 def test_balanced_batches_have_nearly_the_same_number_of_tokens():
     # Three epochs, of which two end within a batch.
     totals = [SIZES[rows].sum() for rows in order(76)]
-    at_random = itertools.islice(training_order(203, BATCH, 1, 0), 76)
+    at_random = np.random.default_rng(0).integers(0, EXAMPLES, (76, BATCH))
     assert np.std(totals) < 0.2 * np.std([SIZES[rows].sum() for rows in at_random])
     assert max(totals) < SIZES.mean() * BATCH * 1.1
     # Neither the longest nor the shortest examples come together.
@@ -216,7 +225,7 @@ def test_batches_that_were_made_for_another_shape_stay_as_they_are():
     arrays = made_arrays()
     held = [
         batch["label_ids"][batch["example_weights"] > 0]
-        for batch in training_batches(arrays, BATCH, 1, 0, (), packing)
+        for batch in training_batches(arrays, BATCH, 1, 0, packing)
     ]
     for expected, found in zip(order(LONG_RUN, rows=FIVE_ROWS), held, strict=True):
         assert sorted(found) == sorted(expected)
@@ -231,7 +240,7 @@ def test_batches_after_the_last_step_need_not_fit(tmp_path, monkeypatch):
     assert 0 < steps < 500
     packing = Packing(*FIVE_ROWS, 8, steps)
     written = recorded_training_input_fn(
-        made_arrays(), BATCH, 1, range(steps), str(tmp_path), lambda x, _: x, packing
+        made_arrays(), BATCH, 1, range(steps), packing, str(tmp_path), lambda x, _: x
     )
     assert len(list(written())) == steps
 
@@ -270,7 +279,7 @@ def test_a_task_of_tokens_gets_no_features_of_examples():
 def test_packed_batches_hold_the_examples_of_their_steps():
     packing = run_packing()
     arrays = made_arrays()
-    batches = training_batches(arrays, BATCH, 1, 0, (), packing)
+    batches = training_batches(arrays, BATCH, 1, 0, packing)
     expected_order = order(80, rows=packing.order)
     # No batch comes after the run's last one, which may not fit.
     for expected, batch in zip(expected_order, batches, strict=True):
@@ -288,13 +297,43 @@ def test_packed_batches_hold_the_examples_of_their_steps():
 @pytest.mark.parametrize("start", [1, 25, 26, 60])
 def test_a_resumed_run_sees_the_packed_batches_of_a_straight_one(start, tmp_path):
     packing, arrays = run_packing(), made_arrays()
-    straight = list(training_batches(arrays, BATCH, 1, 0, (), packing))
-    own = training_input_fn(arrays, BATCH, 1, start, (), packing)()
+    straight = list(training_batches(arrays, BATCH, 1, 0, packing))
+    own = training_input_fn(arrays, BATCH, 1, start, packing)()
     written = recorded_training_input_fn(
-        arrays, BATCH, 1, range(start, 80), str(tmp_path), lambda x, _: x, packing
+        arrays, BATCH, 1, range(start, 80), packing, str(tmp_path), lambda x, _: x
     )()
     for resumed in (own, written):
         for expected, batch in zip(straight[start:], resumed, strict=True):
             assert set(batch) == set(expected)
             for name, values in expected.items():
                 np.testing.assert_array_equal(batch[name], values)
+
+
+MOST = 3
+
+
+@pytest.mark.parametrize("rows", [1, 4, 50])
+def test_every_example_of_a_data_set_comes_back_from_its_row(rows, monkeypatch):
+    """Also where batches have rows of two data sets."""
+    monkeypatch.setattr("decoupled.data.packing._PACKED_AT_ONCE", 20)
+    packing = Packing(rows, 16, MOST, 0)
+    sets = [made_arrays(), made_arrays(5)]
+    sizes = [arrays["input_mask"].sum(1) for arrays in sets]
+    plans = [plan_rows(each, packing.length, MOST) for each in sizes]
+    assert max(map(len, plans[0])) == MOST
+    batches = list(evaluation_batches(zip(sets, plans, strict=True), packing))
+    assert len(batches) == -(-sum(map(len, plans)) // rows)
+    given = (
+        {name: array[row] for name, array in batch.items()}
+        for batch in batches
+        for row in range(rows)
+    )
+    for arrays, each, plan in zip(sets, sizes, plans, strict=True):
+        own = list(itertools.islice(given, len(plan)))
+        tokens = [{"ids": row["input_word_ids"]} for row in own]
+        found = unpack(tokens, plan, each, True, LONGEST)
+        np.testing.assert_array_equal(found["ids"], arrays["input_word_ids"])
+        labels = [{"label": row["label_ids"]} for row in own]
+        found = unpack(labels, plan, each, False, LONGEST)
+        np.testing.assert_array_equal(found["label"], arrays["label_ids"])
+    assert not any(row["input_mask"].any() for row in given)

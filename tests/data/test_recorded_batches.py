@@ -12,12 +12,15 @@ from decoupled.data.array_input_fn import (
     recorded_training_input_fn,
     training_batches,
 )
+from decoupled.data.packing import Packing
 
 EXAMPLES, BATCH, SEED = 11, 4, 5
 ARRAYS = {
     "input_word_ids": np.arange(EXAMPLES * 6, dtype=np.int32).reshape(EXAMPLES, 6),
+    "input_mask": np.ones((EXAMPLES, 6), np.int32),
     "example_weights": np.linspace(0, 1, EXAMPLES, dtype=np.float32),
 }
+PACKING = Packing(BATCH, 6, 1, steps=10)
 
 
 @pytest.fixture(autouse=True)
@@ -50,7 +53,9 @@ def untold(items, description):
 
 def recorded(folder, start, end=10, track=untold, arrays=ARRAYS, seed=SEED):
     steps = range(start, end)
-    return recorded_training_input_fn(arrays, BATCH, seed, steps, str(folder), track)
+    return recorded_training_input_fn(
+        arrays, BATCH, seed, steps, PACKING, str(folder), track
+    )
 
 
 def assert_same(found, expected):
@@ -65,9 +70,9 @@ def assert_same(found, expected):
 @pytest.mark.parametrize("start", [0, 2, 3, 7])
 def test_training_goes_on_from_any_step(start, tmp_path):
     found, graph_def = values(recorded(tmp_path / "batches", start))
-    made = training_batches(ARRAYS, BATCH, SEED, start)
-    # The last file is written whole, up to step 12.
-    assert_same(found, [next(made) for _ in range(start, 12)])
+    made = list(training_batches(ARRAYS, BATCH, SEED, start, PACKING))
+    assert len(made) == 10 - start
+    assert_same(found, made)
     assert "PyFunc" not in operation_types(graph_def)
 
 
@@ -96,8 +101,8 @@ def test_batches_of_a_run_that_came_to_nothing_are_not_taken_for_another(
     recorded(tmp_path, 0)
     found, _ = values(recorded(tmp_path, 0, **other))
     settings = {"arrays": ARRAYS, "seed": SEED, **other}
-    made = training_batches(settings["arrays"], BATCH, settings["seed"], 0)
-    assert_same(found, [next(made) for _ in range(12)])
+    made = training_batches(settings["arrays"], BATCH, settings["seed"], 0, PACKING)
+    assert_same(found, list(made))
 
 
 def test_a_kill_leaves_no_file_that_is_not_whole(tmp_path, monkeypatch):
@@ -113,12 +118,12 @@ def test_a_kill_leaves_no_file_that_is_not_whole(tmp_path, monkeypatch):
 
 def test_data_sets_to_predict_are_the_same_with_their_padding(tmp_path):
     other = {name: array[:5] for name, array in ARRAYS.items()}
-    parts = [ARRAYS, other]
+    parts = [(a, [[n] for n in range(len(a["input_mask"]))]) for a in (ARRAYS, other)]
     path = str(tmp_path / "batches" / "evaluation")
-    found, graph_def = values(evaluation_input_fn(parts, BATCH, record_to=path))
-    expected, by_python = values(evaluation_input_fn(parts, BATCH))
+    found, graph_def = values(evaluation_input_fn(parts, PACKING, record_to=path))
+    expected, by_python = values(evaluation_input_fn(parts, PACKING))
     assert_same(found, expected)
-    assert len(found) == 3 + 2
+    assert len(found) == 4
     assert "PyFunc" not in operation_types(graph_def)
     # What a host without Python could not run.
     assert "PyFunc" in operation_types(by_python)

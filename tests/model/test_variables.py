@@ -96,7 +96,7 @@ def test_a_graph_has_the_weights_that_are_declared(model, task):
     config = tiny_model(**MODELS[model])
     network = Network(TASKS[task][0], config, ONE_DEVICE)
     with tf.Graph().as_default():
-        _, lowering = build_predictions(network, constants(task), (LENGTH,))
+        _, lowering = build_predictions(network, constants(task))
     trainable = lowering.graph.trainable_variables
     weights = {v.name: tuple(map(tuple, v.shape.dims)) for v in trainable}
     declared = declare(config, TASKS[task][1])

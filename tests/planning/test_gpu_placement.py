@@ -87,7 +87,7 @@ def test_all_of_fine_tuning_and_prediction_stays_on_the_gpus(task):
     network = Network(task, MODEL, mesh)
     with tf.Graph().as_default() as graph:
         tensors = {name: tf.constant(value) for name, value in features.items()}
-        build_predictions(network, tensors, (LENGTH,), gpus(mesh))
+        build_predictions(network, tensors, gpus(mesh))
     assert not landing(graph).moved
 
 

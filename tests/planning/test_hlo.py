@@ -196,5 +196,5 @@ def test_no_layout_sends_float32_in_an_all_to_all(layout, name):
     with tf.Graph().as_default() as graph:
         inputs = {n: tf.placeholder(s.dtype, s.shape) for n, s in specs.items()}
         placement = Placement(one_core_mesh(config.network.mesh, tpu), None)
-        build_predictions(config.network, inputs, [LENGTH], placement)
+        build_predictions(config.network, inputs, placement)
         assert narrowed(graph) == []

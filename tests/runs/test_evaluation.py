@@ -7,11 +7,12 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from decoupled.core import files
 from decoupled.core.compat import tf
 from decoupled.core.errors import UserError
 from decoupled.runs import evaluation
 from decoupled.runs.evaluation import FilesAhead, answer_languages
+from decoupled.tasks.tagging import Tagging
+from tests.training.runs import graph_config
 
 
 def test_results_come_in_order_each_loaded_before_it_is_asked_for():
@@ -42,13 +43,14 @@ def test_a_mistake_in_a_file_is_raised_where_its_turn_is():
 
 
 ROWS, BATCH, LANGUAGES = 10, 4, "en de sw ar".split()
-BATCHES = 3 * len(LANGUAGES)
+BATCHES = ROWS * len(LANGUAGES) // BATCH
 
 
 def features_of(language):
     start = 100 * LANGUAGES.index(language)
     rows = np.arange(start, start + ROWS, dtype=np.int32)
-    return {"example_index": rows, "input_mask": np.ones((ROWS, 4), np.int32)}
+    ids = np.repeat(rows[:, np.newaxis], 8, axis=1)
+    return {"input_word_ids": ids, "input_mask": np.ones((ROWS, 8), np.int32)}
 
 
 def session_loop(before_batch):
@@ -58,7 +60,7 @@ def session_loop(before_batch):
       before_batch: called in the session, with the number of the batch, before it runs.
     """
 
-    def predict(network, spec, input_fn, lengths):
+    def predict(network, spec, input_fn):
         with tf.Graph().as_default():
             batch = tf.data.make_one_shot_iterator(input_fn()).get_next()
             with tf.train.MonitoredSession() as session:
@@ -69,7 +71,7 @@ def session_loop(before_batch):
                     except tf.errors.OutOfRangeError:
                         return
                     for row in range(BATCH):
-                        yield {name: value[row] for name, value in found.items()}
+                        yield {"ids": found["input_word_ids"][row]}
 
     return predict
 
@@ -97,16 +99,20 @@ def answered(monkeypatch, before_batch, load=features_of, answer=lambda *_: None
         examples=lambda split, language: language,
         features=lambda split, language, examples: load(language),
         for_graph=lambda features: features,
-        task=SimpleNamespace(answers=answer, sequence_length=4),
+        task=SimpleNamespace(answers=answer),
     )
     spec = SimpleNamespace(
         tpu=None, feeds_itself=True, recorded_batches=None, batch_size=BATCH
     )
     monkeypatch.setattr(evaluation, "predict", session_loop(before_batch))
-    monkeypatch.setattr(evaluation, "_lengths", lambda *_: ())
     wanted = [("test", language) for language in LANGUAGES]
-    found = answer_languages(None, spec, data, wanted)
+    found = answer_languages(NETWORK, spec, data, wanted)
     return [one.language for one in found]
+
+
+# A row holds one example of eight tokens.
+TASK = Tagging("tags", ("A", "B"), 8, 0.0, 0.0)
+NETWORK = graph_config(task=TASK).network
 
 
 def nothing(number):
@@ -117,7 +123,7 @@ def test_every_language_gets_its_own_rows(monkeypatch):
     seen = {}
 
     def answer(examples, features, outputs):
-        seen[examples] = outputs["example_index"].tolist()
+        seen[examples] = outputs["ids"][:, 0].tolist()
 
     assert answered(monkeypatch, nothing, answer=answer) == LANGUAGES
     assert list(seen) == LANGUAGES
@@ -161,7 +167,7 @@ def test_the_batches_of_a_tpu_of_several_hosts_are_gone_afterwards(
     tmp_path, monkeypatch, all_answers
 ):
     path = tmp_path / "batches" / "evaluation"
-    features = {"example_index": np.arange(3), "input_mask": np.ones((3, 4), np.int32)}
+    features = {"example_index": np.arange(3), "input_mask": np.ones((3, 8), np.int32)}
     data = SimpleNamespace(
         examples=lambda split, language: [f"{language} {n}" for n in range(3)],
         features=lambda *_: features,
@@ -175,18 +181,14 @@ def test_the_batches_of_a_tpu_of_several_hosts_are_gone_afterwards(
         batch_size=2,
     )
 
-    def write(sets, batch_size, lengths, record_to):
-        files.make_folder(str(path.parent))
-        files.write_text(record_to, "batches")
-
-    def predict(graph, run, input_fn, parts, lengths):
-        for part in parts:
+    def predict(network, run, input_fn):
+        input_fn()
+        for _ in range(6):
             assert path.exists()
-            yield part.name, None
+            yield {"best_labels": np.zeros(128, np.int32)}
 
-    monkeypatch.setattr(evaluation, "evaluation_input_fn", write)
-    monkeypatch.setattr(evaluation, "predict_parts", predict)
-    answers = answer_languages(None, run, data, [("test", "de"), ("test", "sw")])
+    monkeypatch.setattr(evaluation, "predict", predict)
+    answers = answer_languages(NETWORK, run, data, [("test", "de"), ("test", "sw")])
     if all_answers:
         assert [one.language for one in answers] == ["de", "sw"]
     else:

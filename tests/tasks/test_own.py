@@ -407,7 +407,7 @@ def test_a_no_break_space_is_part_of_a_word(tmp_path):
 
 
 def test_the_name_of_another_task_is_refused(tmp_path):
-    settings = FinetuningConfig(3.0, 128, 0.1, 0, False, 0.1, (), "none", True, False)
+    settings = FinetuningConfig()
     with pytest.raises(UserError, match="--task=own: needs a description"):
         make_task(OWN, str(tmp_path), settings, None)
     with pytest.raises(UserError, match="name: 'xnli' is another task"):

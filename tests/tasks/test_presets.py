@@ -8,7 +8,7 @@ from decoupled.tasks.presets import TASKS, make_task
 from decoupled.tasks.task import FinetuningTask
 from decoupled.xtreme import official
 
-SETTINGS = FinetuningConfig(3.0, 128, 0.1, 0, False, 0.1, (), "none", False, False)
+SETTINGS = FinetuningConfig()
 QUESTIONS = QuestionAnsweringConfig(16, 32, 30, 20)
 
 
@@ -41,15 +41,8 @@ def test_kinds_are_the_groups_of_xtreme():
         assert {TASKS[name].kind for name in official.GROUPS[group]} == {kind}
 
 
-def test_questions_need_settings_of_their_own(tmp_path):
-    with pytest.raises(UserError, match="question_answering: is not set; give"):
-        make_task("xquad", str(tmp_path), SETTINGS, None)
-
-
 def test_class_weights_are_for_classification(tmp_path):
-    weighted = FinetuningConfig(
-        3.0, 128, 0.1, 0, False, 0.1, (), "balanced", False, False
-    )
+    weighted = FinetuningConfig(class_weights="balanced")
     make_task("pawsx", str(tmp_path), weighted, None)
     with pytest.raises(UserError, match="class_weights: 'balanced' is for classif"):
         make_task("udpos", str(tmp_path), weighted, None)

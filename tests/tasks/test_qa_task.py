@@ -9,9 +9,11 @@ import pytest
 
 from decoupled.configs import MeshConfig, QuestionAnsweringConfig, VocabularyConfig
 from decoupled.core.errors import UserError
-from decoupled.data.array_input_fn import evaluation_input_fn, training_input_fn
+from decoupled.data.array_input_fn import training_input_fn
 from decoupled.data.vocabulary_training import train_vocabulary
-from decoupled.runs.evaluation import Part, predict_parts
+from decoupled.runs.batch_shape import plan_batches
+from decoupled.runs.evaluation import answer_languages
+from decoupled.runs.task_data import TaskData
 from decoupled.tasks.presets import TASKS, task_of
 from decoupled.tasks.qa import sliding_window_answer, usual_length
 from decoupled.training.estimator import train
@@ -323,11 +325,16 @@ def test_a_tiny_model_learns_questions_by_heart(few_questions, tmp_path):
         batch_size=32, eval_batch_size=32, save_checkpoints_steps=150, log_steps=50
     )
     run = RunSpec(str(tmp_path / "run"), training, None, print, StopOnSignal())
-    train(graph, run, lambda step: training_input_fn(arrays, 32, training.seed, step))
-    parts = [Part("en", len(features["example_index"]))]
-    input_fn = evaluation_input_fn([arrays], training.eval_batch_size)
-    ((_, outputs),) = predict_parts(network, run.prediction, input_fn, parts)
-    answers = task.answers(examples, features, outputs)
+    packing = plan_batches(graph, features["input_mask"].sum(1), run)
+    packed = network._replace(task=network.task.packed(packing.examples))
+    train(
+        graph._replace(network=packed),
+        run,
+        lambda step: training_input_fn(arrays, 32, training.seed, step, packing),
+    )
+    files = TaskData(task, vocabulary, str(tmp_path / "features"))
+    [answered] = answer_languages(network, run.prediction, files, [("test", "en")])
+    answers = answered.answers
     os.makedirs(tmp_path / "predictions/xquad")
     task.write(str(tmp_path / "predictions/xquad/test-en.json"), examples, answers)
     scored = score(str(tmp_path / "predictions"), data, ["xquad"], ["en"])

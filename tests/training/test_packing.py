@@ -1,65 +1,90 @@
-"""Training on packed rows: the steps of padded rows, in one shape and for less."""
+"""Packed rows: the steps and predictions of padded rows, in one shape and for less."""
 
 import dataclasses
 
 import numpy as np
 import pytest
 
-from decoupled.data.packing import Packing, pack, pack_batch
-from decoupled.tasks.classification import Regression
-from tests.helpers import adamw
+from decoupled.core.compat import tf
+from decoupled.data.array_input_fn import training_input_fn
+from decoupled.data.packing import Packing, pack, pack_batch, plan_rows, unpack
+from decoupled.tasks.classification import Classification, Regression
+from decoupled.tasks.qa import ExtractiveQA
+from decoupled.tasks.tagging import Tagging
+from decoupled.training.estimator import train
+from decoupled.training.events import read_scalars
+from decoupled.training.graph import build_predictions
+from decoupled.training.mesh import session_config
+from tests.helpers import adamw, schedule, tiny_model
 from tests.training.runs import (
+    BODY,
     ONE_DEVICE,
+    assert_equal_values,
+    checkpoint_values,
     graph_config,
-)
-from tests.training.test_lengths import BATCH, LENGTH, mesh
-from tests.training.test_training_lengths import (
-    PAIRS,
-    SPANS,
-    TASKS,
-    Steps,
-    assert_a_killed_run_goes_on,
-    assert_same_steps,
-    features,
+    run_spec,
+    run_steps,
 )
 
-NUMBERS = Regression("numbers", LENGTH, 0.0)
+LENGTH, BATCH = 20, 4
 # Any example of `features` fits; the mesh can split rows and length.
 PACKING = Packing(4, 24, 4, steps=14)
-FOUR = mesh("d:2;m:2", "batch:d;vocab:m;heads:m;intermediate:m")
-SPLIT_SEQUENCE = mesh("s:2", "sequence:s")
-SPLIT_MEMORY = mesh("d:2;s:2", "batch:d;memory:s")
+TASKS = {
+    "tags": Tagging("tags", ("A", "B", "C"), LENGTH, 0.0, 0.1),
+    "pairs": Classification("pairs", ("A", "B", "C"), LENGTH, 0.0, 0.1),
+    "spans": ExtractiveQA("spans", LENGTH, 0.0, 0.1),
+    "numbers": Regression("numbers", LENGTH, 0.0),
+}
+
+
+def mesh(shape, rules):
+    return dataclasses.replace(ONE_DEVICE, mesh_shape=shape, layout_rules=rules)
+
+
 CASES = {
     "plain": {},
-    "four devices": dict(mesh=FOUR),
-    "split sequences": dict(mesh=SPLIT_SEQUENCE),
-    "split memory": dict(mesh=SPLIT_MEMORY),
+    "four devices": dict(
+        mesh=mesh("d:2;m:2", "batch:d;vocab:m;heads:m;intermediate:m")
+    ),
+    "split sequences": dict(mesh=mesh("s:2", "sequence:s")),
+    "split memory": dict(mesh=mesh("d:2;s:2", "batch:d;memory:s")),
     "microbatches": dict(accumulation=2),
     "gradient checkpointing": dict(recompute_layers=True),
     "one-hot": dict(mesh=dataclasses.replace(ONE_DEVICE, embedding_lookup="one_hot")),
 }
 
 
-def padded_batches(task):
-    """Two batches of full length, of examples of 3 to 20 tokens."""
-    if task is not NUMBERS:
-        own = features(task)
-    else:
-        own = dict(features(PAIRS))
-        own["targets"] = own.pop("label_ids").astype(np.float32) - 0.7
-    order = np.argsort(-own["input_mask"].sum(1), kind="stable")
+def features(kind, examples=18):
+    """Examples of all lengths from 3 to 20 tokens."""
+    generator = np.random.default_rng(0)
+    sizes = generator.permutation(np.arange(examples) % (LENGTH - 2) + 3)
+    mask = (np.arange(LENGTH) < sizes[:, np.newaxis]).astype(np.int32)
+
+    def integers(high, *shape):
+        return generator.integers(0, high, shape).astype(np.int32)
+
+    own = {
+        "tags": {"word_starts": mask, "label_ids": integers(3, examples, LENGTH)},
+        "pairs": {"label_ids": integers(3, examples)},
+        "spans": {
+            f"{end}_positions": integers(3, examples) for end in ("start", "end")
+        },
+        "numbers": {"targets": integers(3, examples).astype(np.float32) - 0.7},
+    }
+    return {
+        "input_word_ids": integers(48, examples, LENGTH) * mask,
+        "input_mask": mask,
+        "input_type_ids": integers(2, examples, LENGTH) * mask,
+        **own[kind],
+    }
+
+
+def padded_batches(kind):
+    """Two batches of full length."""
+    arrays = features(kind)
+    order = np.argsort(-arrays["input_mask"].sum(1), kind="stable")
     chosen = (order[[0, 5, 11, 17]], order[[4, 6, 9, 16]])
-    return [{name: array[rows] for name, array in own.items()} for rows in chosen]
-
-
-def packed_like(batches):
-    packed = [pack_batch(batch, PACKING) for batch in batches]
-    # Rows do hold several examples.
-    assert all(
-        len(pack(batch["input_mask"].sum(1), PACKING.length)) < BATCH
-        for batch in batches
-    )
-    return packed
+    return [{name: array[rows] for name, array in arrays.items()} for rows in chosen]
 
 
 @pytest.mark.parametrize(
@@ -82,17 +107,91 @@ def packed_like(batches):
 )
 def test_packing_changes_no_step(kind, case):
     """Neither losses nor gradients: no example sees another one of its row."""
-    task = {**TASKS, "numbers": NUMBERS}[kind]
+    task = TASKS[kind]
     settings = {"optimizer": adamw(clip_norm=0.0), **CASES[case]}
-    own = padded_batches(task)
-    config = graph_config(task=task, **settings)
-    padded = Steps(config, own, (LENGTH,))
+    padded = padded_batches(kind)
+    packed = [pack_batch(batch, PACKING) for batch in padded]
+    # Rows do hold several examples.
+    for batch in padded:
+        assert len(pack(batch["input_mask"].sum(1), PACKING.length)) < BATCH
+    expected = run_steps(graph_config(task=task, **settings), 2, padded)
     config = graph_config(task=task.packed(PACKING.examples), **settings)
-    packed = Steps(config, packed_like(own), (PACKING.length,))
+    found = run_steps(config, 2, packed)
+    for kind_of_value in (1, 2):
+        np.testing.assert_allclose(
+            found[kind_of_value], expected[kind_of_value], rtol=1e-5
+        )
+    # Where a gradient is nearly zero, Adam takes its rounding for a direction.
+    for name, value in expected[0].items():
+        if "key/bias" not in name and "output_bias" not in name:
+            np.testing.assert_allclose(found[0][name], value, atol=1e-4, err_msg=name)
 
-    assert_same_steps(packed, padded)
+
+def predictions(task, batch, placed):
+    """Of initial weights, which are the same in every graph."""
+    network = graph_config(task=task, mesh=placed).network
+    with tf.Graph().as_default():
+        inputs = {name: tf.constant(value) for name, value in batch.items()}
+        outputs, lowering = build_predictions(network, inputs)
+        initialize = tf.global_variables_initializer()
+        copy = lowering.copy_masters_to_slices()
+        with tf.Session(config=session_config(placed)) as session:
+            session.run(initialize)
+            session.run(copy)
+            return session.run(outputs)
 
 
-def test_a_killed_packed_run_goes_on_with_the_losses_of_an_undisturbed_one(tmp_path):
-    task = SPANS.packed(PACKING.examples)
-    assert_a_killed_run_goes_on(tmp_path, task, (PACKING.length,), PACKING)
+@pytest.mark.parametrize(
+    "kind, case",
+    [*((kind, "plain") for kind in TASKS), ("spans", "split sequences")],
+)
+def test_packing_changes_no_prediction(kind, case):
+    task, placed = TASKS[kind], CASES[case].get("mesh", ONE_DEVICE)
+    arrays = features(kind)
+    sizes = arrays["input_mask"].sum(1)
+    plan = plan_rows(sizes, PACKING.length, PACKING.examples)
+    packing = PACKING._replace(rows=len(plan))
+    packed = task.packed(packing.examples)
+    found = predictions(packed, pack_batch(arrays, packing), placed)
+    rows = [{k: v[row] for k, v in found.items()} for row in range(len(plan))]
+    found = unpack(rows, plan, sizes, task.predicts_tokens, LENGTH)
+    for name, expected in predictions(task, arrays, placed).items():
+        assert found[name].shape == expected.shape
+        if task.predicts_tokens:
+            assert not (found[name] * (1 - arrays["input_mask"])).any()
+            expected = expected * arrays["input_mask"]
+        np.testing.assert_allclose(found[name], expected, atol=2e-6, err_msg=name)
+
+
+def test_a_killed_run_goes_on_with_the_losses_of_an_undisturbed_one(tmp_path):
+    config = graph_config(
+        task=TASKS["spans"].packed(PACKING.examples),
+        model=tiny_model(hidden_dropout=0.1, attention_dropout=0.1),
+        schedule=schedule(14, 2),
+        frozen=BODY,
+    )
+    arrays = features("spans", examples=30)
+
+    def from_step(start):
+        return training_input_fn(arrays, BATCH, config.seed, start, PACKING)
+
+    def run(name, **more):
+        spec = run_spec(tmp_path / name, batch_size=BATCH, save_checkpoints_steps=3)
+        train(config, spec, from_step, **more)
+
+    class Killed(Exception):
+        pass
+
+    def kill():
+        raise Killed
+
+    run("straight")
+    with pytest.raises(Killed):
+        run("killed", every_steps=8, then=kill)
+    run("killed")
+
+    losses = [read_scalars(str(tmp_path / n), "loss") for n in ("straight", "killed")]
+    assert losses[0] == losses[1] and sorted(losses[0]) == list(range(1, 15))
+    assert_equal_values(
+        *(checkpoint_values(tmp_path / n) for n in ("straight", "killed"))
+    )
