@@ -93,22 +93,6 @@ def test_what_waits_for_something_is_not_shared_with_what_does_not(graph):
     assert not free.op.control_inputs and not free.op.inputs[1].op.control_inputs
 
 
-def test_a_part_that_does_not_run_takes_nothing_from_another(graph):
-    """As in a graph of several lengths (`decoupled.ops.branches`)."""
-    x, wanted = tf.constant(VALUES), tf.placeholder(tf.bool, [])
-    switch = tf.raw_ops.Switch(data=tf.constant(0), pred=wanted)
-    results = []
-    for output in switch:
-        with tf.control_dependencies([tf.identity(output)]):
-            results.append(reshape(x, [24]) + ones([24], tf.float32))
-    result = tf.raw_ops.Merge(inputs=results)
-    with tf.Session() as session:
-        for value in (False, True):
-            found = session.run(result, {wanted: value})
-            np.testing.assert_array_equal(found.output, VALUES.reshape(24) + 1)
-            assert found.value_index == value
-
-
 def test_a_loop_has_nodes_of_its_own(graph):
     x = tf.constant(VALUES)
 
