@@ -60,7 +60,7 @@ QUICK_VOCABULARY = dataclasses.replace(VOCABULARY, vocab_size=24)
 MODEL = dataclasses.replace(REFERENCE, vocab_size=8_000)
 QUICK_MODEL = dataclasses.replace(QUICK, vocab_size=24)
 QUICK_LENGTH = 48
-# Of gin/tasks/qa.gin; the last two do not matter to training.
+# The defaults; the last two do not matter to training.
 QUESTIONS = QuestionAnsweringConfig(64, 128, 30, 20)
 QUICK_QUESTIONS = QuestionAnsweringConfig(16, 16, 8, 5)
 # The defaults of fine-tuning.
@@ -318,7 +318,6 @@ def command_words(case: Mapping[str, Any], dtype: str, quick: bool) -> list[str]
     }
     words = ["finetune", f"--task={case['task']}"]
     if case["kind"] == QUESTION_ANSWERING:
-        words.append("--gin_file=tasks/qa.gin")
         settings |= {
             f"QuestionAnsweringConfig.{field}": value
             for field, value in dataclasses.asdict(questions).items()

@@ -224,7 +224,7 @@ def test_a_tagger_is_trained_and_scored(environment, pretrained):
     done = environment.command(
         "finetune",
         "--task=udpos",
-        "--gin_file=tasks/udpos.gin",
+        "--gin_file=tasks/table_10.gin",
         *TINY,
         "--data_dir=xtreme",
         f"--init_checkpoint={pretrained}",

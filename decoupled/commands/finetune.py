@@ -10,7 +10,7 @@ describes (docs/own_data.md):
   decoupled finetune --task=own --gin_file=tasks/own_texts.gin --data_dir=DATA \\
       --init_checkpoint=runs/decoupled --model_dir=runs/topics
 
-  decoupled finetune --task=xnli --gin_file=tasks/xnli.gin --data_dir=DATA \\
+  decoupled finetune --task=xnli --gin_file=tasks/table_10.gin --data_dir=DATA \\
       --init_checkpoint=runs/decoupled --model_dir=runs/decoupled_xnli --num_runs=3
 
 Every TrainingConfig.eval_every_steps steps a checkpoint is evaluated on English dev,
@@ -91,8 +91,10 @@ def define_flags() -> None:
 
 def main() -> None:
     """Parses the configuration and runs."""
+    from decoupled.tasks.presets import TASKS
+
     options = flags.FLAGS
-    config = start.parse_gin(FinetuneConfig)
+    config = start.parse_gin(FinetuneConfig, task=options.task, tasks=TASKS)
     tpu = tpu_flags.parse()
     with locks.hold(options.model_dir, reading=options.mode not in TRAINING_MODES):
         run_finetuning(

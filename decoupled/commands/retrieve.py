@@ -16,9 +16,8 @@ with the missing languages. A folder with other settings is refused.
       --init_checkpoint=runs/decoupled --output_dir=runs/decoupled_tatoeba \\
       --gin_param='RetrievalConfig.layer = 8'
 
---gin_file=tasks/tatoeba.gin or tasks/bucc2018.gin has the settings of XTREME's
-baseline, for 12 layers. decoupled/xtreme/parallel_sentences.py lists the files of a
-task.
+--gin_file=tasks/retrieval.gin has the settings of XTREME's baseline, for 12 layers.
+decoupled/xtreme/parallel_sentences.py lists the files of a task.
 """
 
 from collections.abc import Sequence
@@ -53,15 +52,16 @@ def define_flags() -> None:
 
 def main() -> None:
     """Parses the configuration and runs."""
-    config = start.parse_gin(RetrieveConfig).retrieval
-    with locks.hold(flags.FLAGS.output_dir):
+    options = flags.FLAGS
+    config = start.parse_gin(RetrieveConfig, task=options.task, tasks=TASKS)
+    with locks.hold(options.output_dir):
         run_retrieval(
-            config,
-            flags.FLAGS.task,
-            flags.FLAGS.data_dir,
-            flags.FLAGS.init_checkpoint,
-            flags.FLAGS.output_dir,
-            flags.FLAGS.languages,
+            config.retrieval,
+            options.task,
+            options.data_dir,
+            options.init_checkpoint,
+            options.output_dir,
+            options.languages,
         )
 
 

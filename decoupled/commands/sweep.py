@@ -30,7 +30,7 @@ from absl import flags
 
 from decoupled.configs import FinetuneConfig, SweepRoot
 from decoupled.core import console, locks
-from decoupled.core.errors import Mistakes, UserError
+from decoupled.core.errors import Mistakes, UserError, close_names
 from decoupled.launch import gin_files, start
 from decoupled.sweeps.jobs import (
     FINETUNING,
@@ -100,13 +100,17 @@ def _check_tasks(jobs):
     # Loads TensorFlow.
     from decoupled.data.vocabulary import Vocabulary
     from decoupled.runs.task_data import TaskData
-    from decoupled.tasks.presets import make_task
+    from decoupled.tasks.presets import TASKS, make_task
 
     vocabulary, mistakes = Vocabulary(flags.FLAGS.vocabulary), Mistakes()
     for name, job in by_task.items():
         with mistakes.noted():
             config = gin_files.configure(
-                FinetuneConfig, job.values("gin_file"), job.values("gin_param")
+                FinetuneConfig,
+                job.values("gin_file"),
+                job.values("gin_param"),
+                task=name,
+                tasks=TASKS,
             )
             [data_dir] = job.values("data_dir")
             task = make_task(
@@ -124,6 +128,7 @@ def _check_tasks(jobs):
 def _prepare():
     """The configuration of the sweep, its models and its jobs."""
     from decoupled.data.vocabulary import Vocabulary
+    from decoupled.tasks.presets import TASKS
 
     options = flags.FLAGS
     options.gin_file = [f"sweeps/{options.scale}.gin", *options.gin_file]
@@ -133,6 +138,10 @@ def _prepare():
             f"SweepConfig.tasks = {tuple(options.tasks)!r}",
         ]
     config = start.parse_gin(SweepRoot)
+    for task in config.sweep.tasks:
+        if task not in TASKS:
+            known = close_names(task, list(TASKS))
+            raise UserError(f"SweepConfig.tasks: {task!r} is no task{known}")
     if config.sweep.tasks and not options.data_dir:
         raise UserError("--data_dir: must be given, because the sweep has tasks")
     if not options.print_jobs:

@@ -317,8 +317,7 @@ class RetrievalConfig:
 class FinetuneConfig:
     """All settings of a fine-tuning run, without those of the pre-trained model.
 
-    question_answering: None for tasks of other kinds.
-    own_task: None unless the task is `own`.
+    question_answering: of tasks of this kind. own_task: None unless the task is `own`.
     """
 
     DEFAULTS: ClassVar = {
@@ -336,7 +335,7 @@ class FinetuneConfig:
     mesh: MeshConfig = bound(MeshConfig)
     optimizer: OptimizerConfig = bound(OptimizerConfig)
     training: TrainingConfig = bound(TrainingConfig)
-    question_answering: QuestionAnsweringConfig | None = None
+    question_answering: QuestionAnsweringConfig | None = bound(QuestionAnsweringConfig)
     cluster: ClusterConfig = bound(ClusterConfig)
     own_task: OwnTaskConfig | None = None
 

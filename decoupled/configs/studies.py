@@ -125,7 +125,7 @@ class SweepRoot:
     DEFAULTS: ClassVar = {
         "SweepConfig.keep_layers": {},
         "SweepConfig.task_files": {
-            "*": "tasks/{task}.gin",
+            "*": "tasks/table_10.gin",
             "catalogs": "",
             "books": "",
             "sib200": "",

@@ -57,8 +57,9 @@ def start_apart(
     command: Sequence[str],
     environment: Mapping[str, str],
     stderr: IO | None = None,
+    stdout: IO | None = None,
 ) -> subprocess.Popen:
-    """Starts a process that does not get Ctrl-C from the terminal.
+    """Starts a process that does not get Ctrl-C, or other input, from the terminal.
 
     On Linux it gets SIGTERM if this process is killed, so that it saves and ends
     instead of running on in a folder that the next start needs.
@@ -76,6 +77,8 @@ def start_apart(
         command,
         env={**os.environ, **environment},
         start_new_session=True,
+        stdin=subprocess.DEVNULL,
+        stdout=stdout,
         stderr=stderr,
         preexec_fn=begin,
     )

@@ -25,8 +25,8 @@ from decoupled.tasks.qa_features import SPECIALS
 _SHORTEST = 5
 # TF Hub's text preprocessors pack to this length by default.
 _HUB_SEQUENCE_LENGTH = 128
-# The settings of XTREME's scripts and gin/tasks/qa.gin. They are for question-answering
-# models whose folder has no settings, such as converted models.
+# The settings of XTREME's scripts, for question-answering models whose folder has no
+# settings, such as converted models.
 _READER_LENGTH = 384
 _READER_DEFAULTS = {
     "max_question_length": 64,

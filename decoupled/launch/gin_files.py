@@ -9,7 +9,7 @@ import functools
 import importlib.resources
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import TypeVar
 
 import gin
@@ -28,6 +28,14 @@ _GONE = {
     r"models/base\.gin|runs/(pretrain|finetune|parameters|plan|plan_gpus|retrieve|"
     r"convert|sweep|sweep_row|reproduce|build_corpus|build_vocabulary|analyze_\w+)"
     r"\.gin": "its settings are the defaults of the command: leave it out",
+    r"tasks/qa\.gin": "its settings are defaults, but for the length: give "
+    "FinetuningConfig.max_sequence_length = 384",
+    r"tasks/(xnli|pawsx|panx|udpos|xquad|mlqa|tydiqa)\.gin": r"tasks/table_10.gin has "
+    r"the settings of \1 and of the other tasks",
+    r"tasks/rembert_(\w+)\.gin": r"tasks/rembert.gin has the settings of \1 and of the "
+    "other tasks",
+    r"tasks/(tatoeba|bucc2018)\.gin": r"tasks/retrieval.gin has the settings of \1 and "
+    "of the other task",
 }
 _INCLUDE = re.compile(r"^\s*include\s+['\"](.+?)['\"]", re.MULTILINE)
 _BINDING = re.compile(r"^([\w./]+) =", re.MULTILINE)
@@ -39,6 +47,8 @@ def configure(
     files: Sequence[str],
     params: Sequence[str],
     prefixes: Sequence[str] = (),
+    task: str | None = None,
+    tasks: Collection[str] = (),
 ) -> T:
     """Reads gin files, then single bindings, and calls `root`; later bindings win.
 
@@ -47,6 +57,7 @@ def configure(
       files: gin files, each a path or a name below one of the search folders.
       params: bindings, one each, e.g. "ScheduleConfig.train_steps = 100".
       prefixes: folders to search after the current one and before the package's.
+      task, tasks: see `Reader`.
 
     Raises:
       UserError: see `decoupled.launch.start.parse_gin`.
@@ -56,7 +67,8 @@ def configure(
     try:
         for name, value in getattr(root, "DEFAULTS", {}).items():
             gin.bind_parameter(name, value)
-        reader = Reader(root, functools.partial(find_file, prefixes=prefixes))
+        find = functools.partial(find_file, prefixes=prefixes)
+        reader = Reader(root, find, task, tasks)
         for name in files:
             reader.read_file(find_file(name, prefixes))
         for param in params:

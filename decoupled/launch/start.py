@@ -16,7 +16,7 @@ import re
 import shlex
 import sys
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from types import ModuleType
 from typing import NamedTuple, TypeVar
 
@@ -82,19 +82,27 @@ def define_open_ports_flag() -> None:
     )
 
 
-def parse_gin(root: type[T], *defaults: str) -> T:
+def parse_gin(
+    root: type[T],
+    *defaults: str,
+    task: str | None = None,
+    tasks: Collection[str] = (),
+) -> T:
     """Builds a command's configuration from the gin flags.
 
     Args:
       root: the class of the command's settings, of `decoupled.configs`.
       defaults: gin files of the package that are read first.
+      task, tasks: the command's, and all that it knows: TASK/Name.parameter = value is
+        a setting of TASK alone.
 
     Raises:
       UserError: a file is missing or wrong, a name is unknown, a value is missing or
         impossible, or a setting has no effect.
     """
     names = [*defaults, *FLAGS.gin_file]
-    return gin_files.configure(root, names, FLAGS.gin_param, FLAGS.gin_location_prefix)
+    prefixes = FLAGS.gin_location_prefix
+    return gin_files.configure(root, names, FLAGS.gin_param, prefixes, task, tasks)
 
 
 def save_start(folder: str) -> None:

@@ -16,7 +16,7 @@ import sys
 import threading
 from collections.abc import Sequence
 
-from decoupled.core.processes import command_line
+from decoupled.core.processes import command_line, start_apart
 from decoupled.sweeps.jobs import LOG, Job
 
 # linux/prctl.h
@@ -65,9 +65,7 @@ def start(
     if warm and sys.platform == "linux":
         return Fork(job, cores)
     with open(os.path.join(job.folder, LOG), "ab") as log:
-        process = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT
-        )
+        process = start_apart(command, {}, log, log)
     if cores:
         # Before it starts threads, which inherit this.
         os.sched_setaffinity(process.pid, cores)

@@ -155,12 +155,8 @@ TASKS = {
             name="sib200",
             kind=CLASSIFICATION,
             files="sib200/{split}-{language}.tsv",
-            splits=SPLITS,
-            split_column=None,
-            training_languages=("en",),
             texts=("text",),
             label="category",
-            labels=(),
             metric="accuracy",
         )
     ),
@@ -212,11 +208,8 @@ def task_of(
         return TaggingTask(*place)
     from decoupled.tasks.qa import QuestionAnsweringTask
 
-    if question_answering is None:
-        raise UserError(
-            "finetune.question_answering: is not set; give --gin_file=tasks/qa.gin too"
-        )
-    return QuestionAnsweringTask(*place, question_answering)
+    config = question_answering or QuestionAnsweringConfig()
+    return QuestionAnsweringTask(*place, config)
 
 
 def _own(config):

@@ -6,7 +6,7 @@ import json
 import numpy as np
 import pytest
 
-from decoupled.analyses.sentence_vectors import layer_vectors
+from decoupled.analyses.models import layer_vectors
 from decoupled.commands import retrieve
 from decoupled.commands.retrieve import run_retrieval
 from decoupled.core.errors import UserError
@@ -253,6 +253,9 @@ def test_missing_flags_are_named_at_once():
 def test_settings_of_the_package_are_complete():
     from decoupled.launch import gin_files
 
-    for files in ([], ["tasks/tatoeba.gin"]):
-        config = gin_files.configure(retrieve.RetrieveConfig, files, [])
-        assert config.retrieval.scoring == "cosine"
+    root, tasks = retrieve.RetrieveConfig, retrieve.TASKS
+    assert gin_files.configure(root, [], []).retrieval.scoring == "cosine"
+    for task, scoring in (("tatoeba", "cosine"), ("bucc2018", "ratio_margin")):
+        files = ["tasks/retrieval.gin"]
+        config = gin_files.configure(root, files, [], task=task, tasks=tasks)
+        assert config.retrieval.scoring == scoring

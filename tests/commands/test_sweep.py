@@ -24,3 +24,13 @@ def test_missing_files_of_all_tasks_are_named_before_the_first_job(tmp_path):
     assert f"{data}/xnli: holds no dev or test file" in done.stderr
     assert f"{data}/udpos/train-en.tsv: missing" in done.stderr
     assert not (folder / "models").exists()
+
+
+def test_a_task_that_does_not_exist_is_named(tmp_path):
+    done = decoupled(
+        "sweep", "--gin_file=sweeps/table4.gin", "--scale=mini", "--tasks=xnil",
+        "--records_dir=none", "--vocabulary=none", "--data_dir=none",
+        f"--sweep_dir={tmp_path}",
+    )  # fmt: skip
+    assert done.returncode == 2
+    assert "SweepConfig.tasks: 'xnil' is no task; did you mean xnli" in done.stderr

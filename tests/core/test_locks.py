@@ -178,7 +178,7 @@ COMMANDS = {
     "--model_dir",
     "finetune": "--gin_file=runs/demo_finetune.gin --task=catalogs --data_dir=none "
     "--init_checkpoint=none --model_dir",
-    "retrieve": "--gin_file=tasks/tatoeba.gin --task=tatoeba --data_dir=none "
+    "retrieve": "--gin_file=tasks/retrieval.gin --task=tatoeba --data_dir=none "
     "--init_checkpoint=none --output_dir",
     "sweep": "--gin_file=sweeps/table4.gin --records_dir=none --vocabulary=none "
     "--sweep_dir",

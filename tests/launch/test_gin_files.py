@@ -106,6 +106,22 @@ def test_used_text_builds_the_same_configuration(write):
     assert configure([write(gin_files.used_text(), "again.gin")]) == first
 
 
+@pytest.mark.parametrize(
+    "root, removed",
+    [
+        (configs.PretrainConfig, "TrainingConfig.softmax_block_size = 0"),
+        (configs.FinetuneConfig, "FinetuningConfig.pack_sequences = True"),
+        (configs.FinetuneConfig, "FinetuningConfig.group_by_length = False"),
+        (configs.CorpusSettings, "ParallelTextConfig.translations = None"),
+    ],
+)
+def test_the_record_of_an_earlier_run_is_read(write, root, removed):
+    """It has settings that are gone, with values that changed nothing."""
+    now = gin_files.configure(root, [], [])
+    record = write(f"{gin_files.used_text()}\n{removed}\n", "config.1.gin")
+    assert gin_files.configure(root, [record], []) == now
+
+
 def test_includes_are_read_in_their_place(write):
     write(GOOD, "deep/base.gin")
     before = write("ALPHA = 0.1\ninclude 'deep/base.gin'  # with a remark\n", "a.gin")
@@ -126,8 +142,8 @@ def test_files_are_found_here_then_below_prefixes_then_in_the_package(write):
     write(GOOD, "prefix/other.gin")
     assert gin_files.find_file(here, ["prefix"]) == "good.gin"
     assert gin_files.find_file("other.gin", ["prefix"]) == "prefix/other.gin"
-    packaged = gin_files.find_file("tasks/qa.gin")
-    assert packaged == os.path.join(gin_files.packaged_folder(), "tasks", "qa.gin")
+    packaged = gin_files.find_file("tasks/rembert.gin")
+    assert packaged == os.path.join(gin_files.packaged_folder(), "tasks", "rembert.gin")
 
 
 def test_a_folder_named_like_that_of_the_file_is_no_obstacle(write):
@@ -260,8 +276,8 @@ def test_known_names_are_listed(write):
             "--gin_param='SamplingConfig.a = 1': SamplingConfig has ",
         ),
         (
-            "TrainingConfig.softmax_block_size = 0",
-            "--gin_param='TrainingConfig.softmax_block_size = 0': TrainingConfig."
+            "TrainingConfig.softmax_block_size = 512",
+            "--gin_param='TrainingConfig.softmax_block_size = 512': TrainingConfig."
             "softmax_block_size was removed: logits are always computed as a whole; ",
         ),
         ("SamplingConfig.alpha =", "--gin_param='SamplingConfig.alpha =': Unable to "),
@@ -312,3 +328,33 @@ class Defective:
 def test_a_defect_in_a_root_keeps_its_own_exception():
     with pytest.raises(TypeError, match="unsupported operand"):
         gin_files.configure(Defective, [], [])
+
+
+def test_a_line_may_count_for_one_task(write):
+    text = "a/SamplingConfig.alpha = 0.1\nb/SamplingConfig.alpha = 0.2\n"
+    path, tasks = write(text), ("a", "b")
+    for task, alpha in (("a", 0.1), ("b", 0.2)):
+        config = gin_files.configure(Example, [path], [], task=task, tasks=tasks)
+        assert config.sampling.alpha == alpha
+        # What comes later overrides it.
+        params = ["SamplingConfig.alpha = 0.3"]
+        config = gin_files.configure(Example, [path], params, task=task, tasks=tasks)
+        assert config.sampling.alpha == 0.3
+    for wrong in ("c/SamplingConfig.alpha = 0.1\n", "b/SamplingConfig.alhpa = 0.1\n"):
+        with pytest.raises(UserError, match="c/SamplingConfig.alpha|'alhpa'"):
+            path = write(wrong)
+            gin_files.configure(Example, [path], [], task="a", tasks=tasks)
+
+
+@pytest.mark.parametrize(
+    ("name", "now"),
+    [
+        ("xnli", "tasks/table_10.gin has the settings of xnli"),
+        ("rembert_panx", "tasks/rembert.gin has the settings of panx"),
+        ("bucc2018", "tasks/retrieval.gin has the settings of bucc2018"),
+        ("qa", "its settings are defaults, but for the length"),
+    ],
+)
+def test_former_files_of_tasks_name_what_took_their_place(name, now):
+    with pytest.raises(UserError, match=f"tasks/{name}.gin: is gone .*{now}"):
+        gin_files.find_file(f"tasks/{name}.gin")

@@ -21,7 +21,7 @@ SWEEP = SweepConfig(
     tasks=("xnli", "catalogs"),
     seeds=(0, 5),
     finetuning_runs=2,
-    task_files={"*": "tasks/{task}.gin", "catalogs": ""},
+    task_files={"*": "tasks/table_10.gin", "catalogs": ""},
     pretraining=("ScheduleConfig.train_steps = 3",),
     finetuning=("FinetuningConfig.num_epochs = 1",),
     warm_processes=True,
@@ -67,7 +67,7 @@ def test_pretraining(jobs, tmp_path):
 def test_finetuning(jobs, tmp_path):
     job = jobs["tasks/xnli/e_out_128/seed_0"]
     assert job.kind == "finetune" and job.needs == ("models/e_out_128/seed_0",)
-    assert "--gin_file=tasks/xnli.gin" in job.arguments
+    assert "--gin_file=tasks/table_10.gin" in job.arguments
     assert "--gin_param=FinetuningConfig.keep_layers = 1" in job.arguments
     assert "--num_runs=2" in job.arguments
     assert "--data_dir=D" in job.arguments
@@ -270,7 +270,7 @@ def test_a_task_is_put_into_the_name_of_its_file_and_nothing_else_is(tmp_path):
 
 
 def test_a_task_whose_gin_file_is_missing_is_refused_first(tmp_path):
-    sweep = dataclasses.replace(SWEEP, tasks=("xnil",))
-    with pytest.raises(UserError, match=r"tasks/xnil\.gin"):
+    sweep = dataclasses.replace(SWEEP, task_files={"*": "tasks/{task}.gni"})
+    with pytest.raises(UserError, match=r"tasks/xnli\.gni"):
         make_jobs(sweep, ROWS, INPUTS, str(tmp_path))
     assert not list(tmp_path.iterdir())

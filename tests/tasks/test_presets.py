@@ -41,11 +41,6 @@ def test_kinds_are_the_groups_of_xtreme():
         assert {TASKS[name].kind for name in official.GROUPS[group]} == {kind}
 
 
-def test_questions_need_settings_of_their_own(tmp_path):
-    with pytest.raises(UserError, match="question_answering: is not set; give"):
-        make_task("xquad", str(tmp_path), SETTINGS, None)
-
-
 def test_class_weights_are_for_classification(tmp_path):
     weighted = FinetuningConfig(class_weights="balanced")
     make_task("pawsx", str(tmp_path), weighted, None)
