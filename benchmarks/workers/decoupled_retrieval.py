@@ -12,8 +12,8 @@ import numpy as np
 import protocol
 import synthetic
 
+from decoupled.analyses.models import layer_vectors
 from decoupled.analyses.retrieval import search
-from decoupled.analyses.sentence_vectors import layer_vectors
 from decoupled.configs import ModelConfig, RetrievalConfig
 from decoupled.core.compat import tf
 from decoupled.model.variables import NO_HEAD, shapes

@@ -3,14 +3,17 @@
 import dataclasses
 import os
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from decoupled.core import gfile
+from decoupled.configs import RetrievalConfig
+from decoupled.core import console, gfile
 from decoupled.core.errors import UserError
 from decoupled.core.release import tf
+from decoupled.data.vocabulary import Vocabulary
 from decoupled.exports.serving.encoder import FEATURES, Encoder
+from decoupled.exports.serving.sentence_vectors import mean_over_tokens
 from decoupled.model import variables as names
 from decoupled.runs.saved_run import Model, open_model
 
@@ -125,3 +128,161 @@ def short_names(paths: Sequence[str]) -> list[str]:
             return shortened
     twice = next(path for path in paths if list(paths).count(path) > 1)
     raise UserError(f"{twice}: is given twice")
+
+
+_SPECIAL = 2
+_TEXTS_AT_ONCE = 10_000
+
+
+class Tokens(NamedTuple):
+    """The pieces of all sentences one after the other.
+
+    ids: int32 [pieces]. ends: int64 [sentences], index in `ids` after each sentence.
+    """
+
+    ids: np.ndarray
+    ends: np.ndarray
+
+    def lengths(self, longest: int) -> np.ndarray:
+        """Tokens of each sentence with [CLS] and [SEP], none above `longest`."""
+        return np.minimum(np.diff(self.ends, prepend=0) + _SPECIAL, longest)
+
+    def windows(self, longest: int) -> tuple["Tokens", np.ndarray]:
+        """Divides sentences that are too long into windows of nearly equal length.
+
+        Args:
+          longest: tokens of a window, [CLS] and [SEP] included; 3 or more.
+
+        Returns:
+          the windows as sentences, in their order; int64 [windows], the sentence of
+          each window.
+        """
+        sizes = np.diff(self.ends, prepend=0)
+        counts = np.maximum(1, -(-sizes // (longest - _SPECIAL)))
+        owners = np.repeat(np.arange(len(sizes)), counts)
+        last = np.cumsum(counts)
+        number = np.arange(len(owners)) - np.repeat(last - counts, counts) + 1
+        starts = (self.ends - sizes)[owners]
+        ends = starts + number * sizes[owners] // counts[owners]
+        return Tokens(self.ids, ends), owners
+
+
+def tokenize(vocabulary: Vocabulary, texts: Sequence[str]) -> Tokens:
+    """Encodes sentences, without special pieces."""
+    parts, counts = [np.zeros(0, np.int32)], []
+    for start in range(0, len(texts), _TEXTS_AT_ONCE):
+        encoded = vocabulary.encode_batch(texts[start : start + _TEXTS_AT_ONCE])
+        counts += map(len, encoded)
+        parts.append(np.array([i for ids in encoded for i in ids], np.int32))
+    return Tokens(np.concatenate(parts), np.cumsum(counts, dtype=np.int64))
+
+
+def check_lengths(model: Model, config: RetrievalConfig) -> None:
+    """Raises a UserError if the model has too few positions for the longest text."""
+    setting = "RetrievalConfig.max_sequence_length"
+    model.check_length(config.max_sequence_length, setting)
+
+
+def layer_vectors(
+    model: Model, texts: Sequence[str], config: RetrievalConfig
+) -> np.ndarray:
+    """float32 [texts, H]: the mean over each text's tokens in the configured layer.
+
+    Raises:
+      UserError: the model has no such layer, or too few positions.
+    """
+    layer = config.layer_of(model.config.num_layers, model.name)
+    vectors = np.zeros([len(texts), model.config.hidden_size], np.float32)
+    for rows, pooled in encode_texts(model, texts, [layer], config):
+        vectors[rows] += pooled[layer]
+    return vectors
+
+
+def encode_texts(
+    model: Model,
+    texts: Sequence[str],
+    layers: Sequence[int],
+    config: RetrievalConfig,
+) -> Iterator[tuple[np.ndarray, dict[int, np.ndarray]]]:
+    """Encodes texts in batches of similar length, with progress.
+
+    Args:
+      layers: from 0, the output of the embeddings, to L.
+      config: lengths, batches and pooling; its layer is ignored here.
+
+    Yields:
+      (indices in `texts` int64 [n], each once, layer -> float32 [n, H]). A text that
+      was divided into windows may occur again in other batches; its vectors add up to
+      the mean over its tokens.
+
+    Raises:
+      UserError: the model has too few positions, or gives values that are not finite.
+    """
+    check_lengths(model, config)
+    tokens = tokenize(model.vocabulary, texts)
+    owners, shares = None, None
+    if config.long_sentences == "windows":
+        tokens, owners = tokens.windows(config.max_sequence_length)
+        shares = _shares(tokens, owners, config)
+    pool = _pooling_function(model, layers, config.pool_special_tokens)
+    sizes = tokens.lengths(config.max_sequence_length)
+    # The longest first, so that memory that is too small is noticed at once.
+    order = np.argsort(-sizes, kind="stable")
+    starts = range(0, len(order), config.batch_size)
+    for start in console.track(starts, "encoding batches of sentences"):
+        rows = order[start : start + config.batch_size]
+        ids, mask = _batch(model.vocabulary, tokens, rows, sizes[rows])
+        pooled = pool(tf.constant(ids), tf.constant(mask)).numpy()
+        if not np.isfinite(pooled).all():
+            raise UserError(
+                f"{model.weights.path}: gives numbers that are not finite; the "
+                "training diverged, choose an earlier checkpoint"
+            )
+        if shares is not None:
+            places, which = np.unique(owners[rows], return_inverse=True)
+            # [texts, windows], the share of each window in its text.
+            parts = np.zeros([len(places), len(rows)], np.float32)
+            parts[which, np.arange(len(rows))] = shares[rows]
+            rows, pooled = places, parts @ pooled
+        yield rows, dict(zip(layers, pooled, strict=True))
+
+
+def _pooling_function(model, layers, pool_special_tokens):
+    """Ids and mask, int32 [batch, length], to float32 [layers, batch, H]."""
+    encoder = Encoder(model.config, model.weights, up_to=max(layers))
+
+    def pool(ids: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
+        states = encoder.hidden_states(
+            {
+                "input_word_ids": ids,
+                "input_mask": mask,
+                "input_type_ids": tf.zeros_like(ids),
+            }
+        )
+        return tf.stack(
+            [mean_over_tokens(states[i], mask, pool_special_tokens) for i in layers]
+        )
+
+    spec = tf.TensorSpec([None, None], tf.int32)
+    return tf.function(pool, [spec, spec], autograph=False)
+
+
+def _batch(vocabulary, tokens, rows, sizes):
+    """Ids and mask of sentences: int32 [sentences, tokens of the longest one]."""
+    ids = np.full([len(rows), sizes.max()], vocabulary.pad_id, np.int32)
+    mask = (np.arange(sizes.max()) < sizes[:, np.newaxis]).astype(np.int32)
+    ids[:, 0] = vocabulary.cls_id
+    ids[np.arange(len(rows)), sizes - 1] = vocabulary.sep_id
+    for place, (row, size) in enumerate(zip(rows, sizes, strict=True)):
+        start = tokens.ends[row - 1] if row else 0
+        ids[place, 1 : size - 1] = tokens.ids[start : start + size - _SPECIAL]
+    return ids, mask
+
+
+def _shares(tokens: Tokens, owners: np.ndarray, config: RetrievalConfig) -> np.ndarray:
+    """float32 [windows], the share of its text's pooled tokens in each window."""
+    pieces = np.diff(tokens.ends, prepend=0)
+    # [CLS] and [SEP]; an empty text has a share of 1.
+    pooled = np.maximum(1, pieces + _SPECIAL * config.pool_special_tokens)
+    totals = np.bincount(owners, pooled)[owners]
+    return (pooled / totals).astype(np.float32)

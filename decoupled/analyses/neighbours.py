@@ -29,7 +29,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from decoupled.analyses.models import describe, open_models
+from decoupled.analyses.models import check_lengths, describe, encode_texts, open_models
 from decoupled.analyses.output import (
     LAYER,
     Line,
@@ -39,7 +39,6 @@ from decoupled.analyses.output import (
     with_interval,
 )
 from decoupled.analyses.retrieval import search
-from decoupled.analyses.sentence_vectors import check_lengths, encode_texts
 from decoupled.configs import RetrievalConfig
 from decoupled.core import gfile
 from decoupled.core.errors import UserError

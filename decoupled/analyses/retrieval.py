@@ -8,8 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from decoupled.analyses.models import open_models
-from decoupled.analyses.sentence_vectors import check_lengths, layer_vectors
+from decoupled.analyses.models import check_lengths, layer_vectors, open_models
 from decoupled.configs import RetrievalConfig
 from decoupled.core import console, files
 from decoupled.core.errors import Mistakes, UserError

@@ -181,7 +181,7 @@ def probing_data() -> None:
       decoupled analyze probing_data --task=pos \\
           --input=en_ewt-ud-dev.conllu --output=edges/pos/dev.jsonl
     """
-    from decoupled.analyses.probing.conversion import convert
+    from decoupled.analyses.probing.task_files import convert
 
     convert(FLAGS.task, FLAGS.input, FLAGS.output)
 

@@ -22,7 +22,7 @@ from decoupled.core.errors import UserError
 class WordTranslationSettings:
     """Which pieces translate each other, and how their rows are compared.
 
-    See `decoupled.analyses.translated_pieces`.
+    See `decoupled.analyses.word_translation`.
 
     whole_word_share: the share of a piece's occurrences that must be whole words to
       make it a whole-word piece of a language; in [0, 1].

@@ -60,9 +60,12 @@ def signal_at_end_of_parent(number: signal.Signals) -> None:
 
 
 def start_apart(
-    command: Sequence[str], environment: Mapping[str, str], **streams: IO | int | None
+    command: Sequence[str],
+    environment: Mapping[str, str],
+    stderr: IO | None = None,
+    stdout: IO | None = None,
 ) -> subprocess.Popen:
-    """Starts a process that does not get Ctrl-C from the terminal.
+    """Starts a process that does not get Ctrl-C, or other input, from the terminal.
 
     On Linux it gets SIGTERM if this process is killed, so that it saves and ends
     instead of running on in a folder that the next start needs.
@@ -78,8 +81,10 @@ def start_apart(
         command,
         env={**os.environ, **environment},
         start_new_session=True,
+        stdin=subprocess.DEVNULL,
+        stdout=stdout,
+        stderr=stderr,
         preexec_fn=begin,
-        **streams,
     )
 
 
@@ -117,7 +122,7 @@ def run_command(
             process.send_signal(number)
 
     with handled(pass_on):
-        process = start_apart(command, environment or {}, stderr=stderr)
+        process = start_apart(command, environment or {}, stderr)
         # A signal that came before there was a process to pass it on to.
         if received is not None:
             process.send_signal(received)

@@ -30,8 +30,9 @@ from decoupled.data.vocabulary import (
 from decoupled.data.vocabulary_training import (
     TrainingLines,
     check_memory,
-    estimate_cost,
     train_from_lines,
+    training_memory,
+    training_seconds,
 )
 
 FORMAT = "decoupled-vocabulary-1"
@@ -143,13 +144,12 @@ def _plan(corpus: Corpus, settings: VocabularySettings) -> dict[str, int]:
         _rows(counts, sizes, sampling),
     )
     size = sum(sizes[name] * lengths[name] for name in sizes)
-    cost = estimate_cost(size, config.vocab_size)
-    available = available_memory()
-    warning = check_memory(size, total, available)
+    warning = check_memory(size, total, available_memory())
+    minutes = training_seconds(size, config.vocab_size) / 60
     console.say(
         f"training {config.vocab_size:,} pieces on some {readable_bytes(size, 1)} of "
-        f"text takes about {readable_bytes(cost.memory, 1)} of memory and "
-        f"{max(cost.seconds / 60, 1):,.0f} min on two cores"
+        f"text takes about {readable_bytes(training_memory(size), 1)} of memory and "
+        f"{max(minutes, 1):,.0f} min on two cores"
     )
     if warning:
         console.say(f"warning: {warning}")
@@ -186,16 +186,24 @@ def _train(
     )
     tracked = console.track(sample, "reading sentences", sum(sizes.values()))
     lines = TrainingLines(tracked)
-    trained = train_from_lines(lines, vocabulary_path(output_dir), settings.vocabulary)
+    vocabulary, peak = train_from_lines(
+        lines, vocabulary_path(output_dir), settings.vocabulary
+    )
     taken = f"trained in {time.monotonic() - started:,.0f} s"
-    if trained.peak_bytes is not None:
-        taken += f" with {readable_bytes(trained.peak_bytes)} of memory"
+    if peak is not None:
+        taken += f" with {readable_bytes(peak)} of memory"
     console.say(taken)
-    _tell_changes(lines)
+    if lines.cut:
+        console.say(f"{lines.cut:,} long sentences were cut; all parts were used")
+    if lines.reserved:
+        console.say(
+            f'{lines.reserved:,} sentences held "▅", which SentencePiece reserves, and '
+            "were used without it"
+        )
     return {
         "format": FORMAT,
-        "vocab_size": trained.vocabulary.size,
-        "fingerprint": trained.vocabulary.fingerprint,
+        "vocab_size": vocabulary.size,
+        "fingerprint": vocabulary.fingerprint,
         "sample": {
             "lines": lines.lines,
             "characters": lines.characters,
@@ -204,19 +212,8 @@ def _train(
             "sentences_with_reserved_character": lines.reserved,
             "languages": as_json(_rows(counts, sizes, settings.sampling)),
         },
-        "languages": _measure(corpus, trained.vocabulary, settings.report_sentences),
+        "languages": _measure(corpus, vocabulary, settings.report_sentences),
     }
-
-
-def _tell_changes(lines: TrainingLines) -> None:
-    """Prints how many sentences were changed for the trainer."""
-    if lines.cut:
-        console.say(f"{lines.cut:,} long sentences were cut; all parts were used")
-    if lines.reserved:
-        console.say(
-            f'{lines.reserved:,} sentences held "▅", which SentencePiece reserves, and '
-            "were used without it"
-        )
 
 
 def _measure(

@@ -9,18 +9,17 @@ The trainer (0.2.3) silently skips lines with more bytes than its limit, and lin
 into a form of which it skips nothing.
 """
 
+import contextlib
 import json
 import math
 import os
-import queue
 import re
 import signal
 import subprocess
 import sys
-import threading
 import unicodedata
 from collections.abc import Iterable, Iterator
-from typing import Any, NamedTuple
+from typing import IO, Any
 
 from decoupled.configs import VocabularyConfig
 from decoupled.configs.corpora import NORMALIZATION
@@ -159,16 +158,6 @@ def _continues(text: str, place: int) -> bool:
     return joined or virama or unicodedata.category(following).startswith("M")
 
 
-class TrainingResult(NamedTuple):
-    """A trained vocabulary.
-
-    peak_bytes: the most memory that the trainer held; None outside Linux.
-    """
-
-    vocabulary: Vocabulary
-    peak_bytes: int | None
-
-
 def train_vocabulary(
     sentences: Iterable[str], path: str, config: VocabularyConfig
 ) -> Vocabulary:
@@ -182,19 +171,23 @@ def train_vocabulary(
         than its characters need (the message states the limit), or the trainer ran out
         of memory.
     """
-    return train_from_lines(TrainingLines(sentences), path, config).vocabulary
+    return train_from_lines(TrainingLines(sentences), path, config)[0]
 
 
 def train_from_lines(
     lines: Iterable[bytes], path: str, config: VocabularyConfig
-) -> TrainingResult:
-    """As `train_vocabulary`, from the lines of a `TrainingLines`."""
+) -> tuple[Vocabulary, int | None]:
+    """As `train_vocabulary`, from the lines of a `TrainingLines`.
+
+    Returns:
+      the vocabulary, and the most memory that the trainer held (None outside Linux).
+    """
     answer, model = _run_worker(lines, path, config)
     if answer["error"] is not None:
         raise UserError(f"{path}: {_training_error(answer['error'], config)}")
     with files.atomic_write(path, "wb") as handle:
         handle.write(model)
-    return TrainingResult(Vocabulary(path), answer["peak_bytes"])
+    return Vocabulary(path), answer["peak_bytes"]
 
 
 def _options(config: VocabularyConfig) -> dict[str, Any]:
@@ -231,80 +224,49 @@ def _run_worker(
         stderr=subprocess.PIPE,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
     )
-    log = _Log(process.stderr)
+    last = ""
+
+    def rounds():
+        # The worker's log has a message for each round of the EM algorithm.
+        nonlocal last
+        for line in process.stderr:
+            if match := _MESSAGE.match(line.decode("utf-8", errors="replace")):
+                last = match[1].rstrip()
+                if last.startswith("EM sub_iter"):
+                    yield last
+
     try:
         _feed(process.stdin, _options(config), lines)
-        rounds = expected_rounds(config.vocab_size)
-        for _ in console.track(log.rounds(), "training pieces, rounds", rounds):
+        count = expected_rounds(config.vocab_size)
+        for _ in console.track(rounds(), "training pieces, rounds", count):
             pass
         header, model = process.stdout.readline(), process.stdout.read()
         code = process.wait()
     finally:
         process.kill()
-        process.wait()
-        for stream in (process.stdin, process.stdout, process.stderr):
-            _close(stream)
+        # Closing its pipes fails if it ended before it read everything.
+        with contextlib.suppress(BrokenPipeError), process:
+            pass
     if code or not header:
-        raise UserError(f"{path}: {_ending(code, log.last)}")
+        raise UserError(f"{path}: {_ending(code, last)}")
     return json.loads(header), model
 
 
-def _feed(stream, options: dict[str, Any], lines: Iterable[bytes]) -> None:
+def _feed(stream: IO[bytes], options: dict[str, Any], lines: Iterable[bytes]) -> None:
     """Sends options and text; stops silently if the worker has ended."""
-    stream.write(json.dumps(options).encode() + b"\n")
-    for line in lines:
-        try:
+    with contextlib.suppress(BrokenPipeError):
+        stream.write(json.dumps(options).encode() + b"\n")
+        for line in lines:
             stream.write(line + b"\n")
-        except BrokenPipeError:
-            return
-    try:
         stream.write(b"\n")
         stream.flush()
-    except BrokenPipeError:
-        return
-
-
-def _close(stream) -> None:
-    try:
-        stream.close()
-    except BrokenPipeError:
-        # The worker has ended and cannot take the buffered rest.
-        return
-
-
-class _Log:
-    """The worker's log. A thread reads it, so that the worker never waits.
-
-    last: the newest message.
-    """
-
-    def __init__(self, stream):
-        self.last = ""
-        self._messages = queue.SimpleQueue()
-        threading.Thread(target=self._read, args=(stream,), daemon=True).start()
-
-    def rounds(self) -> Iterator[str]:
-        """Yields the message of each round of the EM algorithm until the log ends."""
-        while (message := self._messages.get()) is not None:
-            if message.startswith("EM sub_iter"):
-                yield message
-
-    def _read(self, stream):
-        try:
-            for line in stream:
-                text = line.decode("utf-8", errors="replace").rstrip()
-                if found := _MESSAGE.match(text):
-                    self.last = found[1]
-                    self._messages.put(found[1])
-        finally:
-            self._messages.put(None)
 
 
 def _ending(code: int, last: str) -> str:
     """Why a worker ended without an answer."""
     if code == -signal.SIGKILL:
         return (
-            f'the trainer was killed, most likely for want of memory, after "{last}"; '
+            f'the trainer was killed, most likely for lack of memory, after "{last}"; '
             "lower VocabularyConfig.max_sentences or max_bytes"
         )
     return f'SentencePiece ended with code {code} after "{last}"'
@@ -328,29 +290,20 @@ def _training_error(message: str, config: VocabularyConfig) -> str:
     return f"SentencePiece cannot train a vocabulary ({message.strip()})"
 
 
-class Cost(NamedTuple):
-    """The cost of training: memory in bytes, time in seconds (on two cores)."""
-
-    memory: float
-    seconds: float
-
-
 def expected_rounds(vocab_size: int) -> int:
     """The most rounds of EM that the trainer needs for a vocabulary of this size."""
     shrinkings = math.log(SEED_PIECES / (_SURPLUS * vocab_size)) / -math.log(SHRINKING)
     return ROUNDS_PER_SHRINKING * (1 + max(0, math.ceil(shrinkings)))
 
 
-def estimate_cost(text_bytes: float, vocab_size: int) -> Cost:
-    """The cost of training `vocab_size` pieces on `text_bytes` of UTF-8."""
+def training_seconds(text_bytes: float, vocab_size: int) -> float:
+    """How long training on `text_bytes` of UTF-8 takes on two cores."""
     rounds = expected_rounds(vocab_size)
-    return Cost(
-        _memory(text_bytes),
-        (_SECONDS + _SECONDS_PER_ROUND * rounds) * text_bytes / 1e6,
-    )
+    return (_SECONDS + _SECONDS_PER_ROUND * rounds) * text_bytes / 1e6
 
 
-def _memory(text_bytes: float) -> float:
+def training_memory(text_bytes: float) -> float:
+    """The bytes of memory that training on `text_bytes` of UTF-8 takes."""
     part = min(_WITH_SPACES * text_bytes, _LARGEST_PART)
     return _BYTES_BEFORE_TEXT + _HELD * text_bytes + _COUNTED * part
 
@@ -374,7 +327,7 @@ def check_memory(
     Raises:
       UserError: there is less memory than training needs.
     """
-    needed = _memory(text_bytes)
+    needed = training_memory(text_bytes)
     if available is None or needed <= _COMFORTABLE * available:
         return None
     fitting = math.floor(

@@ -15,7 +15,7 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from decoupled.analyses.probing.conversion import make_treebank_tasks
+from decoupled.analyses.probing.task_files import make_treebank_tasks
 from decoupled.core import files
 from decoupled.core.errors import UserError
 from decoupled.core.files import fingerprint

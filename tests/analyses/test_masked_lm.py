@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from decoupled.analyses import masked_lm
-from decoupled.analyses.held_out_text import read_held_out
+from decoupled.analyses.masked_lm import read_held_out
 from decoupled.analyses.models import open_models
 from decoupled.configs import MaskingConfig, MeshConfig, PretrainConfig, SamplingConfig
 from decoupled.configs.analyses import MaskedLmSettings

@@ -7,7 +7,7 @@ import pytest
 from scipy.spatial import distance
 
 from decoupled.analyses import neighbours
-from decoupled.analyses.sentence_vectors import encode_texts
+from decoupled.analyses.models import encode_texts
 from decoupled.core.errors import UserError
 from decoupled.metrics.neighbours import mean_interval, wilson_interval
 from tests.analyses.sentences import (

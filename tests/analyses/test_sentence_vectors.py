@@ -8,8 +8,8 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
-from decoupled.analyses import sentence_vectors
-from decoupled.analyses.sentence_vectors import Tokens, tokenize
+from decoupled.analyses import models
+from decoupled.analyses.models import Tokens, tokenize
 from decoupled.core.compat import tf
 from decoupled.core.errors import UserError
 from decoupled.exports.serving.encoder import Encoder
@@ -53,7 +53,7 @@ def test_vectors_are_means_over_the_tokens_of_the_last_layer(encoder, special, l
     lengths = tokenize(encoder.vocabulary, TEXTS).lengths(length)
     assert lengths.min() <= 8 < lengths.max() == length
     config = retrieval(max_sequence_length=length, pool_special_tokens=special)
-    found = sentence_vectors.layer_vectors(encoder, TEXTS, config)
+    found = models.layer_vectors(encoder, TEXTS, config)
     np.testing.assert_allclose(found, served(encoder, length, special), atol=2e-5)
 
 
@@ -63,7 +63,7 @@ def test_a_checkpoint_that_is_not_the_newest(folder, encoder, tmp_path):
     older = open_model(copy / "model.ckpt-7")
     assert older.weights.global_step == 7
     vectors = [
-        sentence_vectors.layer_vectors(e, ENGLISH[:3], retrieval(layer=1))
+        models.layer_vectors(e, ENGLISH[:3], retrieval(layer=1))
         for e in (encoder, older)
     ]
     np.testing.assert_array_equal(*vectors)
@@ -79,7 +79,7 @@ def test_layers_are_counted_from_either_end():
 
 def test_more_tokens_than_positions(encoder):
     with pytest.raises(UserError, match="max_positions = 24"):
-        sentence_vectors.check_lengths(encoder, retrieval(max_sequence_length=25))
+        models.check_lengths(encoder, retrieval(max_sequence_length=25))
 
 
 def test_another_vocabulary_is_refused(folder, tmp_path):
@@ -97,7 +97,7 @@ def test_a_long_sentence_is_the_mean_over_the_tokens_of_its_windows(encoder, spe
     """Of windows that are encoded as texts of their own."""
     config = retrieval(max_sequence_length=8, pool_special_tokens=special)
     long = " ".join(ENGLISH[:3])
-    (found,) = sentence_vectors.layer_vectors(
+    (found,) = models.layer_vectors(
         encoder,
         [long],
         dataclasses.replace(config, long_sentences="windows"),
@@ -128,7 +128,7 @@ def test_a_long_sentence_is_the_mean_over_the_tokens_of_its_windows(encoder, spe
         for row, size in zip(outputs, sizes, strict=True)
     ]
     np.testing.assert_allclose(found, np.concatenate(tokens).mean(0), atol=2e-5)
-    (cut,) = sentence_vectors.layer_vectors(encoder, [long], config)
+    (cut,) = models.layer_vectors(encoder, [long], config)
     assert np.abs(found - cut).max() > 1e-3
 
 
@@ -137,11 +137,9 @@ def test_each_layer_by_itself(encoder, layers):
     every = dict.fromkeys(range(3))
     for layer in every:
         config = retrieval(layer=layer)
-        every[layer] = sentence_vectors.layer_vectors(encoder, TEXTS, config)
+        every[layer] = models.layer_vectors(encoder, TEXTS, config)
     seen = []
-    for rows, pooled in sentence_vectors.encode_texts(
-        encoder, TEXTS, layers, retrieval()
-    ):
+    for rows, pooled in models.encode_texts(encoder, TEXTS, layers, retrieval()):
         assert sorted(pooled) == sorted(layers)
         for layer, vectors in pooled.items():
             np.testing.assert_allclose(vectors, every[layer][rows], atol=1e-6)
@@ -150,7 +148,7 @@ def test_each_layer_by_itself(encoder, layers):
 
 
 def test_no_text_has_no_vector(encoder):
-    assert sentence_vectors.layer_vectors(encoder, [], retrieval()).shape == (0, 8)
+    assert models.layer_vectors(encoder, [], retrieval()).shape == (0, 8)
 
 
 def test_numbers_that_are_not_finite_are_refused(encoder, monkeypatch):
@@ -167,7 +165,7 @@ def test_numbers_that_are_not_finite_are_refused(encoder, monkeypatch):
 
     diverged = dataclasses.replace(encoder, weights=Diverged())
     with pytest.raises(UserError, match="model.ckpt-7: gives numbers that are not fin"):
-        sentence_vectors.layer_vectors(diverged, ENGLISH, retrieval())
+        models.layer_vectors(diverged, ENGLISH, retrieval())
 
 
 class Letters(NamedTuple):
@@ -185,7 +183,7 @@ LETTERS = ["ab", "", "cdefgh", "z", "ij"]
 
 
 def test_tokens_of_all_sentences(monkeypatch):
-    monkeypatch.setattr(sentence_vectors, "_TEXTS_AT_ONCE", 2)
+    monkeypatch.setattr(models, "_TEXTS_AT_ONCE", 2)
     tokens = tokenize(Letters(), LETTERS)
     assert "".join(map(chr, tokens.ids)) == "".join(LETTERS)
     assert tokens.ends.tolist() == [2, 2, 8, 9, 11]
@@ -195,7 +193,7 @@ def test_tokens_of_all_sentences(monkeypatch):
 def test_batches_by_hand():
     tokens, rows = tokenize(Letters(), LETTERS), np.array([2, 0, 1])
     sizes = tokens.lengths(5)[rows]
-    ids, mask = sentence_vectors._batch(Letters(), tokens, rows, sizes)
+    ids, mask = models._batch(Letters(), tokens, rows, sizes)
     a, b, c, d, e = map(ord, "abcde")
     # A long sentence is cut and keeps its end.
     assert ids.tolist() == [[1, c, d, e, 2], [1, a, b, 2, 0], [1, 2, 0, 0, 0]]

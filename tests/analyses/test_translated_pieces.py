@@ -8,7 +8,7 @@ import types
 import numpy as np
 import pytest
 
-from decoupled.analyses.translated_pieces import translated_pieces, word_groups
+from decoupled.analyses.word_translation import translated_pieces, word_groups
 from decoupled.configs.analyses import WordTranslationSettings
 from decoupled.core.errors import UserError
 

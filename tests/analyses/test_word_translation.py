@@ -7,7 +7,7 @@ import pytest
 
 from decoupled.analyses import word_translation
 from decoupled.analyses.models import open_models
-from decoupled.analyses.translated_pieces import TranslatedPieces
+from decoupled.analyses.word_translation import TranslatedPieces
 from decoupled.core.errors import UserError
 from decoupled.metrics.neighbours import mean_interval
 from tests.analyses.sentences import write_trained_model
@@ -55,7 +55,7 @@ def test_of_equal_scores_half_are_better():
 @pytest.mark.parametrize("score", word_translation.SCORES)
 @pytest.mark.parametrize("centre", [True, False])
 def test_ranks_are_those_of_sorted_scores(score, centre, monkeypatch):
-    monkeypatch.setattr(word_translation, "_BLOCK", 7)
+    monkeypatch.setattr(word_translation, "_QUERIES", 7)
     generator = np.random.default_rng(0)
     table = generator.normal(0.5, 1, [60, 5]).astype(np.float32)
     sides = [np.sort(generator.choice(60, 40, replace=False)) for _ in range(2)]

@@ -6,7 +6,7 @@ import json
 import numpy as np
 import pytest
 
-from decoupled.analyses.sentence_vectors import layer_vectors
+from decoupled.analyses.models import layer_vectors
 from decoupled.commands import retrieve
 from decoupled.commands.retrieve import run_retrieval
 from decoupled.core.errors import UserError

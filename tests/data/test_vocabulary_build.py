@@ -47,7 +47,7 @@ def corpus(tmp_path):
             ("sw", documents(SWAHILI, 20)),
         ],
         dropped={},
-        extra_files={},
+        contents={},
         tasks={},
     )
     return str(tmp_path / "corpus")

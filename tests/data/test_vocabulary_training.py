@@ -17,11 +17,12 @@ from decoupled.data.vocabulary_training import (
     TrainingLines,
     check_memory,
     cut_text,
-    estimate_cost,
     expected_rounds,
     fitting_text,
     train_from_lines,
     train_vocabulary,
+    training_memory,
+    training_seconds,
 )
 
 
@@ -189,8 +190,8 @@ def test_a_sign_that_the_trainer_reserves_hides_no_line(tmp_path):
 
 def test_the_memory_of_the_trainer_is_told(sentences, tmp_path):
     lines = TrainingLines(sentences)
-    trained = train_from_lines(lines, str(tmp_path / "m"), config(4000))
-    assert 10 << 20 < trained.peak_bytes < 1 << 30
+    _, peak = train_from_lines(lines, str(tmp_path / "m"), config(4000))
+    assert 10 << 20 < peak < 1 << 30
     assert lines.lines == len(sentences)
 
 
@@ -214,7 +215,7 @@ WORKER_THAT_DIES = "import os, sys; sys.stdin.readline(); os.kill(os.getpid(), {
 
 @pytest.mark.parametrize(
     "signal, message",
-    [(9, "killed, most likely for want of memory"), (6, "ended with code -6")],
+    [(9, "killed, most likely for lack of memory"), (6, "ended with code -6")],
 )
 def test_a_trainer_that_dies_leaves_nothing(tmp_path, monkeypatch, signal, message):
     start = subprocess.Popen
@@ -244,26 +245,23 @@ GIB = 1 << 30
 def test_memory_is_that_of_the_measured_runs():
     # docs/vocabulary.md: bytes of text, peak in MiB.
     for size, peak in ((20_130_131, 379), (60_440_732, 1101), (201_611_140, 3599)):
-        assert estimate_cost(size, 50_000).memory / 2**20 == pytest.approx(
-            peak, rel=0.03
-        )
+        assert training_memory(size) / 2**20 == pytest.approx(peak, rel=0.03)
+    # Beyond one part, it grows with the text alone.
+    assert training_memory(2e9) - training_memory(1e9) == pytest.approx(2.9e9)
+    assert training_memory(0) < 0.1 * GIB
 
 
-def test_beyond_one_part_memory_grows_with_the_text_alone():
-    one, two = (estimate_cost(size, 250_000) for size in (1e9, 2e9))
-    assert two.memory - one.memory == pytest.approx(2.9e9)
-    assert two.seconds == pytest.approx(2 * one.seconds)
-    assert estimate_cost(0, 8000).memory < 0.1 * GIB
-
-
-def test_time_is_that_of_the_measured_runs():
-    # docs/vocabulary.md: bytes of text, pieces, seconds on two cores.
-    for size, pieces, seconds in (
+@pytest.mark.parametrize(
+    "size, pieces, seconds",
+    [
+        # docs/vocabulary.md: bytes of text, pieces, seconds on two cores.
         (60_440_732, 50_000, 46.2),
         (60_440_732, 250_000, 27.9),
         (201_611_140, 250_000, 95.3),
-    ):
-        assert estimate_cost(size, pieces).seconds == pytest.approx(seconds, rel=0.1)
+    ],
+)
+def test_time_is_that_of_the_measured_runs(size, pieces, seconds):
+    assert training_seconds(size, pieces) == pytest.approx(seconds, rel=0.1)
 
 
 def test_rounds_from_the_seed_pieces():
@@ -274,16 +272,13 @@ def test_rounds_from_the_seed_pieces():
 
 @pytest.mark.parametrize("size", [1e6, 3e8, 5e8, 2e9])
 def test_what_fits_is_the_inverse_of_the_estimate(size):
-    assert fitting_text(estimate_cost(size, 8000).memory) == pytest.approx(size)
+    assert fitting_text(training_memory(size)) == pytest.approx(size)
     assert fitting_text(0) == 0
 
 
-def test_memory_that_nobody_knows_is_enough():
-    assert check_memory(1e15, 10, None) is None
-
-
-def test_enough_memory_needs_no_word():
-    assert check_memory(2e9, 10, 16 * GIB) is None
+@pytest.mark.parametrize("size, free", [(1e15, None), (2e9, 16 * GIB)])
+def test_unknown_or_enough_memory_needs_no_word(size, free):
+    assert check_memory(size, 10, free) is None
 
 
 def test_little_room_is_a_warning():

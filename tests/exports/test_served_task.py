@@ -220,38 +220,9 @@ def test_a_task_of_an_unknown_kind(run):
     )
 
 
-def test_no_config(run):
-    (run / "config.json").unlink()
-    assert refused(run).startswith(f"{run}: no config.json")
-
-
-def test_another_config(run):
-    (run / "config.json").write_text('{"model_type": "bert"}')
-    assert refused(run).startswith("config.json: not the description of a model")
-
-
-def test_config_of_another_version(run):
-    change_config(run, model={"vocab_size": 48})
-    assert refused(run).startswith("config.json: does not fit this version")
-
-
 def test_task_without_labels(run):
     change_config(run, task={"name": "xquad"})
     assert refused(run).startswith('config.json: "task" has no list of labels')
-
-
-def test_another_vocabulary(run):
-    change_config(run, vocabulary={"fingerprint": "ab" * 32, "vocab_size": 48})
-    message = refused(run)
-    assert message.startswith("sentencepiece.model: is not the vocabulary that")
-    assert "ab" * 32 in message
-
-
-def test_no_checkpoint(run):
-    for path in run.glob("*ckpt*"):
-        path.unlink()
-    (run / "checkpoint").unlink()
-    assert "no complete checkpoint" in refused(run)
 
 
 def test_unknown_checkpoint(run):

@@ -121,7 +121,11 @@ def test_forks_give_the_results_of_commands(inputs, forked, tmp_path):
         assert done.returncode == (2 if alone is jobs[1] else 0), done.stderr
         # Of all that a job says, times and folders alone differ.
         logs = [text(fork.folder, LOG), done.stdout + done.stderr]
-        shown = [[line[:20] for line in log.splitlines()] for log in logs]
+        # TensorFlow warns of a missing kernel on some processors, and only once.
+        shown = [
+            [line[:20] for line in log.splitlines() if "util.cc:" not in line]
+            for log in logs
+        ]
         assert shown[0] == shown[1]
     for place in (0, 2):
         expected, found = (arrays(one[place].folder) for one in (jobs, warm))

@@ -11,12 +11,13 @@ are ignored.
 
 import json
 import os
-from collections.abc import Sequence
+import re
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from decoupled.core import files, gfile
+from decoupled.core import console, files, gfile
 from decoupled.core.errors import UserError, quoted
-from decoupled.core.labels import BLANKS, LabelReader
+from decoupled.core.labels import BLANKS, LabelReader, label_in
 
 # The names that the suite's data sets use.
 SPLITS = {
@@ -167,3 +168,233 @@ def _as_json(target):
     second = {} if target.span2 is None else {"span2": list(target.span2)}
     labels = target.labels[0] if len(target.labels) == 1 else list(target.labels)
     return {"span1": list(target.span1), **second, "label": labels}
+
+
+_COLUMNS = 10
+_WHOLE = re.compile("[0-9]{1,9}")
+_SPLIT_OF_NAME = re.compile(r"(?:^|[-_.])(train|dev|test)\.conllu$")
+
+
+class _Word(NamedTuple):
+    """A line of CoNLL-U: its number, form, tag, head (0: the root) and relation."""
+
+    number: int
+    form: str
+    tag: str
+    head: int
+    relation: str
+
+
+def parts_of_speech(path: str) -> list[Example]:
+    """The universal part of speech of each word; words without one have no target."""
+    return [
+        Example(
+            [word.form for word in words],
+            [
+                Target((place, place + 1), None, (word.tag,))
+                for place, word in enumerate(words)
+                if word.tag != "_"
+            ],
+        )
+        for words in _read_treebank(path)
+    ]
+
+
+def dependencies(path: str) -> list[Example]:
+    """The relation of each word to its head; the root has no head and no target."""
+    return [
+        Example(
+            [word.form for word in words],
+            [
+                Target((place, place + 1), (word.head - 1, word.head), (word.relation,))
+                for place, word in enumerate(words)
+                if word.head
+            ],
+        )
+        for words in _read_treebank(path)
+    ]
+
+
+def entities(path: str) -> list[Example]:
+    """The type of each entity; sentences without entities have no targets.
+
+    The first column is the word, the last its tag: B-TYPE, I-TYPE or O. An I- tag that
+    does not continue an entity of its type begins a new entity, as in conlleval.
+    """
+    return [
+        Example([word for word, _ in words], _entities([tag for _, tag in words]))
+        for words in _read_tags(path)
+    ]
+
+
+CONVERTERS: dict[str, Callable[[str], list[Example]]] = {
+    "pos": parts_of_speech,
+    "dependencies": dependencies,
+    "entities": entities,
+}
+
+
+def convert(task: str, source: str, target: str) -> None:
+    """Writes a file for probing and prints a summary of it.
+
+    Args:
+      task: of `CONVERTERS`. source: CoNLL-U or tagged words. target: the file to write.
+
+    Raises:
+      UserError: the source is malformed, or the target cannot be written.
+    """
+    examples = CONVERTERS[task](source)
+    files.make_folder(os.path.dirname(target) or ".")
+    write_examples(target, examples)
+    targets = sum(len(example.targets) for example in examples)
+    console.say(f"{target}: {len(examples):,} sentences, {targets:,} targets")
+
+
+def make_treebank_tasks(paths: Sequence[str], folder: str) -> list[str]:
+    """Makes the tasks `pos` and `dependencies` from a language's treebanks.
+
+    The split of a file is the `train`, `dev` or `test` at the end of its name before
+    .conllu, as in Universal Dependencies. Files of a split are joined. The test split
+    always consists of the test files. If training or development files are missing, the
+    other ones give both splits: a hash of its words puts about one sentence in five
+    into development.
+
+    Args:
+      paths: of CoNLL-U files.
+      folder: pos/SPLIT.jsonl and dependencies/SPLIT.jsonl are written there.
+
+    Returns:
+      The paths written.
+
+    Raises:
+      UserError: a name has no split, the test files or all others are missing, or a
+        file is malformed. Nothing is written then.
+    """
+    by_split: dict[str, list[str]] = {split: [] for split in SPLITS}
+    for path in paths:
+        found = _SPLIT_OF_NAME.search(os.path.basename(path))
+        if not found:
+            raise UserError(
+                f"{path}: its name says no split; it must end in train.conllu, "
+                "dev.conllu or test.conllu"
+            )
+        by_split[found[1]].append(path)
+    if not by_split["test"] or not by_split["train"] + by_split["dev"]:
+        raise UserError(
+            f"{', '.join(paths) or 'no treebank'}: probes need a file *test.conllu and "
+            "one *train.conllu or *dev.conllu"
+        )
+    made = {}
+    for task in ("pos", "dependencies"):
+        read = {
+            split: [example for path in found for example in CONVERTERS[task](path)]
+            for split, found in by_split.items()
+        }
+        if not read["train"] or not read["dev"]:
+            both = read["train"] + read["dev"]
+            read["train"] = [e for e in both if not _is_development(e)]
+            read["dev"] = [e for e in both if _is_development(e)]
+        for split, examples in read.items():
+            if not any(example.targets for example in examples):
+                raise UserError(f"{', '.join(paths)}: no {split} sentence for {task}")
+            made[os.path.join(folder, task, f"{split}.jsonl")] = examples
+    for path, examples in made.items():
+        files.make_folder(os.path.dirname(path))
+        write_examples(path, examples)
+    return list(made)
+
+
+def _is_development(example: Example) -> bool:
+    return int(files.fingerprint(" ".join(example.words)), 16) % 5 == 0
+
+
+def _sentences(path: str) -> Iterator[list[tuple[int, str]]]:
+    """Yields sentences: the numbered lines up to each empty line.
+
+    Raises:
+      UserError: there are none.
+    """
+    held: list[tuple[int, str]] = []
+    found = False
+    for number, line in enumerate(files.split_lines(files.read_text(path)), start=1):
+        if line.strip(BLANKS):
+            held.append((number, line))
+            continue
+        if held:
+            found = True
+            yield held
+            held = []
+    if held:
+        yield held
+    elif not found:
+        raise UserError(f"{path}: holds no sentences")
+
+
+def _read_treebank(path) -> Iterator[list[_Word]]:
+    for lines in _sentences(path):
+        words = []
+        for number, line in lines:
+            if line.startswith("#"):
+                continue
+            cells = line.split("\t")
+            if len(cells) != _COLUMNS:
+                raise UserError(
+                    f"{path}:{number}: {len(cells)} columns, CoNLL-U has {_COLUMNS}"
+                )
+            # 3-4 is a contraction of the words that follow; 5.1 is an omitted word.
+            if _WHOLE.fullmatch(cells[0]):
+                words.append(_word(cells, f"{path}:{number}"))
+        _check_heads(words, f"{path}:{lines[0][0]}")
+        if words:
+            yield words
+
+
+def _word(cells, where) -> _Word:
+    if not _WHOLE.fullmatch(cells[6]) and cells[6] != "_":
+        raise UserError(f"{where}: head {quoted(cells[6])} is no number")
+    # White space within a word would split it in two, also a no-break space.
+    form = "".join(cells[1].split()) or "_"
+    head = 0 if cells[6] == "_" else int(cells[6])
+    return _Word(int(cells[0]), form, cells[3], head, cells[7])
+
+
+def _check_heads(words, where):
+    if [word.number for word in words] != list(range(1, len(words) + 1)):
+        raise UserError(f"{where}: this sentence does not number its words 1, 2, ...")
+    for word in words:
+        if word.head > len(words):
+            raise UserError(
+                f"{where}: word {word.number} of this sentence has head {word.head}, "
+                f"which is none of its {len(words)} words"
+            )
+
+
+def _read_tags(path) -> Iterator[list[tuple[str, str]]]:
+    for lines in _sentences(path):
+        words = []
+        for number, line in lines:
+            cells = line.split("\t") if "\t" in line else files.split_blanks(line)
+            if cells[0].strip(BLANKS) == "-DOCSTART-":
+                continue
+            tag = label_in(cells[-1], f"{path}:{number}")
+            known = tag == "O" or (tag[:2] in ("B-", "I-") and len(tag) > 2)
+            if len(cells) < 2 or not known:
+                raise UserError(
+                    f"{path}:{number}: {quoted(line)} is not a word and B-TYPE, "
+                    "I-TYPE or O"
+                )
+            words.append(("".join(cells[0].split()) or "_", tag))
+        if words:
+            yield words
+
+
+def _entities(tags) -> list[Target]:
+    targets, start = [], None
+    for place, tag in enumerate([*tags, "O"]):
+        kind = None if start is None else tags[start][2:]
+        if start is not None and tag != f"I-{kind}":
+            targets.append(Target((start, place), None, (kind,)))
+            start = None
+        if start is None and tag != "O":
+            start = place
+    return targets

@@ -14,8 +14,6 @@ from decoupled.exports.serving.encoder import (
     Classifier,
     Encoder,
     MaskedLm,
-    assert_below,
-    shaped,
 )
 
 # Nothing here branches on a tensor; converting the Python code would double the time.
@@ -134,10 +132,9 @@ class _TaskRoot(Root):
         self.encoder = EncoderRoot(encoder, None, vocabulary_path)
         self._head = head
 
-    def _trace(self, *specs: dict[str, tf.TensorSpec]) -> None:
-        for spec in specs:
-            for training in (False, True):
-                trace(self.__call__, spec, training=training)
+    def _trace(self, spec: dict[str, tf.TensorSpec]) -> None:
+        for training in (False, True):
+            trace(self.__call__, spec, training=training)
 
     def signatures(self) -> dict:
         """`serving_default`."""
@@ -232,35 +229,17 @@ class TaggerRoot(_LabelRoot):
 
     Its outputs are the encoder's and, at every piece, `logits`, `probabilities` float32
     [batch, length, labels] and `label` string [batch, length]. The label of a word is
-    that of its first piece. With an input `word_starts` int32 [batch, length], which is
-    1 at the first piece of a word, `label` is empty at all other pieces.
+    that of its first piece.
     """
 
     def __init__(self, *arguments):
         super().__init__(*arguments)
-        self._trace(feature_spec(), feature_spec("word_starts"))
+        self._trace(feature_spec())
 
     @network_function
     def __call__(self, inputs, training=False):
         outputs = self.encoder(inputs, training)
-        found = self.named(self._head(outputs["sequence_output"]))
-        if "word_starts" in inputs:
-            starts = inputs["word_starts"]
-            same = tf.debugging.assert_equal(
-                tf.shape(starts),
-                tf.shape(inputs["input_word_ids"]),
-                message="word_starts: its shape is not that of input_word_ids",
-            )
-            zero_or_one = assert_below(starts, 2, "word_starts")
-            with tf.control_dependencies([same, zero_or_one]):
-                starts = shaped(starts, inputs["input_word_ids"])
-            found["label"] = tf.where(starts == 1, found["label"], "")
-        return outputs | found
-
-    def signatures(self) -> dict:
-        """`serving_default`, and `word_starts`, which also has that input."""
-        starts = graph_signature(self.__call__, "word_starts")
-        return super().signatures() | {"word_starts": starts}
+        return outputs | self.named(self._head(outputs["sequence_output"]))
 
 
 class SpanRoot(_TaskRoot):

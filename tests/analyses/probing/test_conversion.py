@@ -4,13 +4,15 @@ import os
 
 import pytest
 
-from decoupled.analyses.probing.conversion import (
+from decoupled.analyses.probing.task_files import (
+    Example,
+    Target,
     dependencies,
     entities,
     make_treebank_tasks,
     parts_of_speech,
+    read_examples,
 )
-from decoupled.analyses.probing.task_files import Example, Target, read_examples
 from decoupled.core.errors import UserError
 
 # A contraction (3-4), a word that is not written (5.1) and a word with a space.

@@ -220,14 +220,6 @@ def test_a_tagger_of_ids_names_a_label_for_every_piece(tagger):
     labels = model.labels().numpy()
     best = labels[outputs["logits"].numpy().argmax(-1)]
     np.testing.assert_array_equal(outputs["label"], best)
-    starts = np.zeros([1, LENGTH], np.int32)
-    starts[0, [1, 3]] = 1
-    signature = model.signatures["word_starts"]
-    served = signature(**packed, word_starts=tf.constant(starts))["label"].numpy()
-    assert (served[starts == 0] == b"").all()
-    np.testing.assert_array_equal(served[starts == 1], best[starts == 1])
-    with pytest.raises(tf.errors.InvalidArgumentError, match="word_starts: its shape"):
-        model({**packed, "word_starts": tf.constant(starts[:, 1:])})
 
 
 def test_a_reader_of_ids_gives_both_logits(reader):
