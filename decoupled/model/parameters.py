@@ -92,13 +92,8 @@ def pretraining_counts(config: ModelConfig) -> dict[str, int]:
 
 
 def finetuning_counts(config: ModelConfig, keep_layers: int = 0) -> dict[str, int]:
-    """Parameters of a classifier (the paper's FT) per group of variables.
-
-    The pooler is counted, the task's own last layer is not.
-
-    Args:
-      config: of pre-training.
-      keep_layers: the first so many layers are used; 0 keeps all.
+    """Parameters of a classifier (the paper's FT) per group of variables: with the
+    pooler, without the task's last layer. It uses the first `keep_layers`; 0 keeps all.
 
     Raises:
       UserError: `keep_layers` is negative or more than the model has.

@@ -72,11 +72,6 @@ def test_a_coupled_table_is_counted_once():
     assert counts["output bias"] == 48
 
 
-def test_both_factors_of_an_output_embedding_of_low_rank_are_counted():
-    counts = pretraining_counts(tiny_model(output_embedding_rank=5))
-    assert counts["output embedding"] == 48 * 5 + 5 * 24
-
-
 @pytest.mark.parametrize("keep_layers,layers", [(0, 2), (1, 1), (2, 2)])
 def test_layers_kept_in_finetuning(keep_layers, layers):
     counts = finetuning_counts(tiny_model(num_layers=2), keep_layers)
@@ -204,21 +199,3 @@ def test_a_rank_replaces_one_matrix_by_two():
     expected["output embedding"] = 120_000 * 128 + 128 * 768
     assert pretraining_counts(factorised) == expected
     assert round(sum(expected.values()) / 1e6) == 116
-
-
-def test_reinvested_in_h_to_the_parameter():
-    # 120000 * 128 + 512 * 128 + 2 * 128 + 2 * 128 + 128 * 1024 + 1024, 12 layers of
-    # 4 * (1024 * 1024 + 1024) + 4 * 1024 + 2 * 1024 * 4096 + 4096 + 1024; 120000 * 768.
-    counts = finetuning_counts(shipped("reinvested_h"))
-    encoder = 15_360_000 + 65_536 + 512 + 132_096 + 12 * 12_596_224
-    row = parameters.ROUNDED_DOWN
-    assert row.totals(counts, counts)[1] == encoder == 166_712_832
-    assert row.totals(pretraining_counts(shipped("reinvested_h")), counts)[0] == (
-        encoder + 92_160_000
-    )
-
-
-def test_rounding():
-    assert parameters.ROUNDED_DOWN.millions(100_999_999) == 100
-    assert parameters.TO_NEAREST.millions(100_499_999) == 100
-    assert parameters.TO_NEAREST.millions(100_500_000) == 101
