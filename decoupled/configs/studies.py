@@ -108,7 +108,7 @@ class SweepConfig:
             if not strings or not parts or not _FOLDER.fullmatch(parts[0]):
                 raise UserError(
                     f"SweepConfig.models: {row!r}: {parts!r} is not the name of a file "
-                    "in models/ and settings, e.g. ('coupled', 'ModelConfig.coupled = False')"
+                    "in models/ and settings: ('coupled', 'ModelConfig.num_layers = 6')"
                 )
         for name in ("rows", "tasks"):
             for value in getattr(self, name):
