@@ -86,7 +86,7 @@ def test_layers_that_cannot_be_kept(keep_layers):
 
 def variables_in_training(task, features, model):
     """Total size of what a training step of `task` really updates."""
-    mesh = MeshConfig("all:1", "", "float32", "gather", "float32", 128)
+    mesh = MeshConfig()
     config = TrainingGraph(
         Network(task, model, mesh),
         optimizer=adamw(),

@@ -315,7 +315,7 @@ def test_a_tiny_model_learns_questions_by_heart(few_questions, tmp_path):
         hidden_size=64, num_layers=1, head_size=16, intermediate_size=128,
         max_positions=128, initializer_range=0.05,
     )  # fmt: skip
-    mesh = MeshConfig("all:1", "", "float32", "gather", "float32", 128)
+    mesh = MeshConfig()
     network = Network(task.network(0.0, 0.0), model, mesh)
     graph = TrainingGraph(
         network, adamw(learning_rate=5e-3), schedule(train_steps=150, warmup_steps=15),
