@@ -2,14 +2,14 @@
 
   decoupled report --sweep_dir=runs/table4 --output_dir=runs/table4/report
 
-Every number is read from the runs' folders. In report.md each number links to runs.md,
-which has its values by seed and the settings of each run. An incomplete run leaves a
+Every number is read from the runs' folders. report.csv has each of them by seed, with
+the folder of its run, whose config.1.gin has all settings. An incomplete run leaves a
 gap; report.md then says that the sweep is not finished, and how many seeds of each
 model are. Several --sweep_dir are joined: the report has the rows of all of them, and
 all seeds of models that they share.
 
-Writes to --output_dir: report.md, runs.md, report.csv (every single number),
-report.tex, scores.png and .svg, curves.png and .svg.
+Writes to --output_dir: report.md, report.csv (every single number), report.tex,
+scores.png and .svg, curves.png and .svg.
 """
 
 from absl import flags

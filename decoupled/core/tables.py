@@ -17,13 +17,12 @@ _LATEX = (("_", r"\_"), ("±", r"$\pm$"), ("->", r"$\rightarrow$"), ("%", r"\%")
 class Cell(NamedTuple):
     """A number of our runs with its format and the paper's number.
 
-    text: the number. bold: whether it is the best of its column. link: a page with
-    details. paper: the published number.
+    text: the number. bold: whether it is the best of its column. paper: the published
+    number.
     """
 
     text: str
     bold: bool = False
-    link: str = ""
     paper: str = ""
 
     def __str__(self) -> str:
@@ -79,8 +78,6 @@ def _in_markdown(cell, gap):
     if not isinstance(cell, Cell):
         return shown(cell, gap)
     text = f"**{cell.text}**" if cell.bold else cell.text
-    if cell.link:
-        text = f"[{text}]({cell.link})"
     return f"{text}<br>paper {cell.paper}" if cell.paper else text
 
 

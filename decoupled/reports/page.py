@@ -1,19 +1,15 @@
 """A page in Markdown, written block by block: headings, paragraphs, tables, pictures.
 
-A folder beside the page has the pictures, and the page of the runs that numbers link to
-(`decoupled.reports.sweeps.write_runs`).
+A folder beside the page has the pictures.
 """
 
 import os
-import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from decoupled.core import files, plots, tables
-from decoupled.core.tables import GAP, Cell
+from decoupled.core.tables import GAP
 from decoupled.reports.results import Values, spread
-
-RUNS = "runs.md"
 
 
 class Page:
@@ -21,7 +17,7 @@ class Page:
 
     Args:
       path: of the Markdown file.
-      beside: the folder of pictures and of the runs' page, relative to the page; "" is
+      beside: the folder of pictures and other files, relative to the page; "" is
         the page's own folder. formats: of the pictures that are kept.
     """
 
@@ -69,33 +65,17 @@ class Page:
             link = self.beside(f"{name}.png")
             self._blocks.append(f"![{title}]({link})")
 
-    def number(
-        self, row: str, *values: Values, paper: str = "", digits: int = 1
-    ) -> Cell:
-        """Means ± standard deviations over seeds, linked to the runs of a model.
-
-        Args:
-          row: name of the model. values: of one number, or of several that are shown
-            together; empty ones are left out. paper: the published numbers.
-          digits: after the point.
-        """
-        text = " / ".join(mean(found, digits=digits) for found in values if found)
-        return Cell(text or GAP, link=self.runs(row) if text else "", paper=paper)
-
     def beside(self, name: str) -> str:
         """The link to a file in the folder of pictures."""
         return os.path.join(self._beside, name)
 
-    def runs(self, row: str = "") -> str:
-        """Link to the page of the runs, or to the section of a model."""
-        page = self.beside(RUNS)
-        # The anchor that Markdown gives a heading: "control:a" becomes #controla.
-        section = re.sub(r"[^\w-]", "", row)
-        return f"{page}#{section}" if row else page
+    def markdown(self) -> str:
+        """The text so far."""
+        return "\n\n".join(self._blocks) + "\n"
 
     def write(self) -> None:
         """Writes the page, atomically."""
-        files.write_text(self.path, "\n\n".join(self._blocks) + "\n")
+        files.write_text(self.path, self.markdown())
 
 
 def mean(*values: Values, digits: int = 1) -> str:

@@ -1,21 +1,24 @@
-"""Reads the results of finished runs, by model, task, metric and seed.
+"""One table of results: numbers by model, task, metric and seed.
 
-The sources are sweep.json and, for complete jobs, eval.json (pre-training) and
-results.json (fine-tuning). A run that is missing or incomplete leaves a gap."""
+Those of sweeps are read from sweep.json and, for complete jobs, eval.json
+(pre-training) and results.json (fine-tuning). An incomplete run leaves a gap.
+"""
 
+import csv
 import os
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from decoupled.configs import ModelConfig, saved_model
-from decoupled.core import files
+from decoupled.core import files, tables
 from decoupled.core.errors import UserError
 from decoupled.core.made_from import RESULTS
+from decoupled.sweeps.jobs import DESCRIPTION, PRETRAINING, RECORD
 from decoupled.xtreme import official
 
-# The `task` and the `metric` of pre-training's results.
-PRETRAINING, MLM = "pretrain", "MLM acc"
+# The metric of pre-training's results.
+MLM = "MLM acc"
 
 # Seed -> value.
 Values = Mapping[int, float]
@@ -38,9 +41,8 @@ class Row(NamedTuple):
 class Number(NamedTuple):
     """A single number.
 
-    row: name of the model. task: of fine-tuning, or PRETRAINING. metric: its name.
-    value: as tables show it, scores in percent. folder: where it was read. settings:
-    the gin file of the run.
+    row: name of the model. task: of fine-tuning, or PRETRAINING. value: as tables show
+    it, scores in percent. folder: of the run, whose config.1.gin has its settings.
     """
 
     row: str
@@ -49,20 +51,14 @@ class Number(NamedTuple):
     seed: int
     value: float
     folder: str = ""
-    settings: str = ""
 
 
 class Results(NamedTuple):
-    """Every value of sweeps, or of the paper.
-
-    rows: by name. tasks: of fine-tuning that have scores. numbers: in the order in
-    which they are listed. folder: the common folder of all runs, if there is one.
-    """
+    """Every value of sweeps; tasks: of fine-tuning that have scores."""
 
     rows: Mapping[str, Row]
     tasks: Sequence[str]
     numbers: Sequence[Number]
-    folder: str = ""
 
     def of(self, names: Iterable[str]) -> "Results":
         """Only these models, in this order."""
@@ -79,9 +75,9 @@ class Results(NamedTuple):
         """The metrics whose mean is a model's score of a task of fine-tuning."""
         if task in official.TASKS:
             return official.TASKS[task].headline
-        found = [n for n in self.numbers if n.task == task]
-        own = [n for n in found if n.row == row] or found
-        return tuple(dict.fromkeys(n.metric for n in own))
+        of_task = [n for n in self.numbers if n.task == task]
+        of_row = [n for n in of_task if n.row == row] or of_task
+        return tuple(dict.fromkeys(n.metric for n in of_row))
 
     def score(self, row: str, task: str) -> dict[int, float]:
         """The mean of a task's metrics; exact match and F1 count half each."""
@@ -126,16 +122,40 @@ def spread(values: Values) -> Spread | None:
     return Spread(statistics.fmean(numbers), deviation, len(numbers))
 
 
-DESCRIPTION = "sweep.json"
-_RECORD = "job.json"
-_SETTINGS = "config.1.gin"
 # A task's score is that of its dev files if these are in several languages.
 _SPLITS = ("dev", "test")
 
 
-def settings_of(folder: str) -> str:
-    """The gin file with all settings that a run was first started with."""
-    return os.path.join(folder, _SETTINGS)
+COLUMNS = "model task metric seed value folder".split()
+
+
+def numbers_as_csv(numbers: Iterable[Number]) -> str:
+    """A line per number, below a line of `COLUMNS`."""
+    return tables.to_csv(COLUMNS, numbers)
+
+
+def read_numbers(path: str) -> list[Number]:
+    """The numbers of a file that `numbers_as_csv` wrote.
+
+    Raises:
+      UserError: it is missing or damaged.
+    """
+    lines = list(csv.reader(files.split_lines(files.read_text(path))))
+    if not lines or lines[0] != COLUMNS:
+        raise UserError(f"{path}: does not begin with {','.join(COLUMNS)}")
+    numbers = []
+    for place, line in enumerate(lines[1:], start=2):
+        try:
+            row, task, metric, seed, value, folder = line
+            numbers.append(Number(row, task, metric, int(seed), float(value), folder))
+        except ValueError as error:
+            raise UserError(f"{path}, line {place}: not a number of a run") from error
+    return numbers
+
+
+def describe_row(row: Row) -> dict[str, Any]:
+    """The model of a row for JSON; see `read_row`."""
+    return {"name": row.name, "model": vars(row.model), "keep_layers": row.keep_layers}
 
 
 def read_description(sweep_dir: str) -> dict[str, Any]:
@@ -170,24 +190,24 @@ def read_sweeps(sweep_dirs: Sequence[str]) -> Results:
     """
     rows: dict[str, Row] = {}
     tasks: dict[str, None] = {}
-    found: dict[str, dict[tuple, dict[int, Number]]] = {}
+    by_row: dict[str, dict[tuple, dict[int, Number]]] = {}
     for folder in sweep_dirs:
         described = read_description(folder)
         tasks |= dict.fromkeys(described["tasks"])
         for entry in described["rows"]:
-            row = _row(entry)
+            row = read_row(entry)
             if rows.setdefault(row.name, row) != row:
                 raise UserError(
                     f"{folder}: {row.name} has other sizes than in another sweep; "
                     "report them apart"
                 )
-            own = found.setdefault(row.name, {})
+            seen = by_row.setdefault(row.name, {})
             for number in _numbers(folder, described, row.name):
-                own.setdefault(number[:3], {})[number.seed] = number
+                seen.setdefault(number[:3], {})[number.seed] = number
     numbers = [
         number
-        for own in found.values()
-        for by_seed in own.values()
+        for seen in by_row.values()
+        for by_seed in seen.values()
         for number in by_seed.values()
     ]
     scored = {number.task for number in numbers}
@@ -212,9 +232,9 @@ def read_progress(sweep_dirs: Sequence[str]) -> list[Progress]:
             row = entry["name"]
             for task in (PRETRAINING, *described["tasks"]):
                 for seed in described["seeds"]:
-                    record = os.path.join(_run(folder, row, task, seed), _RECORD)
-                    found = seeds.setdefault((row, task), {})
-                    found[seed] = found.get(seed, False) or files.exists(record)
+                    record = os.path.join(_run(folder, row, task, seed), RECORD)
+                    done = seeds.setdefault((row, task), {})
+                    done[seed] = done.get(seed, False) or files.exists(record)
     return [Progress(*key, sum(f.values()), len(f)) for key, f in seeds.items()]
 
 
@@ -224,7 +244,8 @@ def _run(folder, row, task, seed):
     return os.path.join(folder, *place, row, f"seed_{seed}")
 
 
-def _row(entry):
+def read_row(entry: Mapping[str, Any]) -> Row:
+    """A row of sweep.json, with its parameters counted."""
     from decoupled.model.parameters import finetuning_counts, pretraining_counts
 
     model, keep = saved_model(entry["model"]), entry["keep_layers"]
@@ -239,23 +260,19 @@ def _numbers(folder, described, row):
     for seed in seeds:
         run = _run(folder, row, PRETRAINING, seed)
         path = os.path.join(run, "eval.json")
-        if files.exists(os.path.join(run, _RECORD)) and files.exists(path):
+        if files.exists(os.path.join(run, RECORD)) and files.exists(path):
             value = 100 * files.read_json(path)["all"]["masked_lm_accuracy"]
-            yield _number(run, row, PRETRAINING, MLM, seed, value)
+            yield Number(row, PRETRAINING, MLM, seed, value, run)
     for seed in seeds:
         for task in described["tasks"]:
             run = _run(folder, row, task, seed)
             for metric, mean in _task_means(run, task).items():
-                yield _number(run, row, task, metric, seed, mean)
-
-
-def _number(run, *measured):
-    return Number(*measured, folder=run, settings=settings_of(run))
+                yield Number(row, task, metric, seed, mean, run)
 
 
 def _task_means(run, task):
     """Metric -> mean over the languages, for a complete run that has a score."""
-    paths = [os.path.join(run, name) for name in (_RECORD, RESULTS)]
+    paths = [os.path.join(run, name) for name in (RECORD, RESULTS)]
     if not all(map(files.exists, paths)):
         return {}
     results = files.read_json(paths[1])

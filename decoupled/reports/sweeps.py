@@ -2,38 +2,34 @@
 
 The table has a row for each model: sizes, parameters, masked-LM accuracy, the score of
 every task as mean ± standard deviation over seeds, and the average of the scores. The
-best value of a column is bold, and the paper's number is below ours. A number links to
-its runs on the page of the runs.
+best value of a column is bold, and the paper's number is below ours.
 
 Pictures show means over seeds. Error bars are the standard deviation over seeds; with
 one seed there are none.
 """
 
 import os
-import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from decoupled.core import console, files, plots, tables
 from decoupled.core.errors import UserError
 from decoupled.core.tables import Cell
-from decoupled.reports.page import RUNS, Page, mean
+from decoupled.reports.page import Page, mean
 from decoupled.reports.published import AVERAGE, printed
 from decoupled.reports.results import (
     MLM,
     PRETRAINING,
-    Number,
     Progress,
     Results,
     Row,
+    numbers_as_csv,
     read_description,
     read_progress,
     read_sweeps,
     spread,
 )
 
-# The only line of a gin file that differs between the runs of a row.
-_SEED = re.compile(r"^\w+\.seed = \d+$", re.MULTILINE)
 SIZES = ("E_in", "E_out", "H", "L", "PT", "FT")
 # As shares of an axis: the space for a label, and the distance between equal positions.
 _LABEL, _STEP = 0.06, 0.012
@@ -52,7 +48,7 @@ def write_report(
     names: Sequence[str] | None = None,
     title: str | None = None,
 ) -> None:
-    """Writes report.md, .tex, .csv, runs.md and pictures, and prints the table.
+    """Writes report.md, .tex, .csv and pictures, and prints the table.
 
     Args:
       sweep_dirs: folders of sweeps, whose rows are joined. output_dir: made if missing.
@@ -65,7 +61,7 @@ def write_report(
     results = _chosen(read_sweeps(sweep_dirs), names)
     title = title or read_description(sweep_dirs[0])["title"]
     page = Page(os.path.join(output_dir, "report.md"))
-    table = make_table(results, page)
+    table = make_table(results)
     page.heading(title)
     page.table(*table)
     progress = [one for one in read_progress(sweep_dirs) if one.row in results.rows]
@@ -82,7 +78,6 @@ def write_report(
         ("report.csv", numbers_as_csv(results.numbers)),
     ):
         files.write_text(os.path.join(page.folder, name), text)
-    write_runs(os.path.join(page.folder, RUNS), results.numbers)
     console.table(title, *table)
     for line in (first, *models, f"report: {page.path}"):
         console.say(line)
@@ -124,8 +119,8 @@ def _chosen(results, names):
     return chosen._replace(tasks=[task for task in chosen.tasks if task in scored])
 
 
-def make_table(results: Results, page: Page) -> Table:
-    """The table of all rows; its numbers have the same links as on the page."""
+def make_table(results: Results) -> Table:
+    """The table of all rows."""
     columns = [MLM, *results.tasks, *([AVERAGE] if len(results.tasks) > 1 else [])]
     rows = [[name, *sizes(row)] for name, row in results.rows.items()]
     for column in columns:
@@ -138,7 +133,6 @@ def make_table(results: Results, page: Page) -> Table:
                 Cell(
                     mean(*found[row][1:]),
                     bold=row in means and means[row] == best,
-                    link=page.runs(row) if row in means else "",
                     paper=printed(row, column),
                 )
             )
@@ -179,91 +173,6 @@ def sizes(row: Row) -> list[str]:
 def _millions(count):
     millions = count / 1e6
     return f"{millions:.0f}M" if millions >= 100 else f"{millions:.2f}M"
-
-
-def numbers_as_csv(numbers: Iterable[Number]) -> str:
-    """A line per number: model, task, metric, seed, value and the folder of its run."""
-    columns = "model task metric seed value folder".split()
-    return tables.to_csv(columns, (number[:-1] for number in numbers))
-
-
-def write_runs(path: str, numbers: Sequence[Number]) -> None:
-    """Writes the page that values in tables link to: each value by seed.
-
-    There is a section for each model, a line for each number, and a column for each
-    seed. Every value links to the settings of its run.
-
-    Args:
-      path: of the Markdown file. numbers: their first occurrences give the order of the
-        models; numbers whose `settings` file is missing are written without a link.
-    """
-    page = Page(path)
-    page.heading("Runs", level=1)
-    page.text(
-        "Every number of the tables by seed. Each links to all settings of its run; an "
-        "analysis that has none links to those of the model's pre-training. Runs that "
-        "differ by the seed alone share a file."
-    )
-    for row in dict.fromkeys(number.row for number in numbers):
-        own = [number for number in numbers if number.row == row]
-        seeds = sorted({number.seed for number in own})
-        lines: dict[tuple[str, str], dict[int, Cell]] = {}
-        for number in own:
-            cell = Cell(f"{number.value:.2f}")
-            if files.exists(number.settings):
-                settings = os.path.relpath(number.settings, page.folder)
-                cell = cell._replace(link=settings)
-            lines.setdefault((number.task, number.metric), {})[number.seed] = cell
-        page.heading(row)
-        page.table(
-            ["", "", *(f"seed {seed}" for seed in seeds)],
-            [[*line, *map(cells.get, seeds)] for line, cells in lines.items()],
-            words=2,
-        )
-    page.write()
-
-
-def copy_settings(results: Results, folder: str) -> list[Number]:
-    """Copies settings to `folder`; returns the numbers with the paths of the copies.
-
-    Runs whose settings differ only in the seed share one copy. Its name is the common
-    part of their names: tasks/TASK.gin, or tasks/TASK/ROW.gin if the settings of other
-    rows differ.
-    """
-    kinds: dict[str, dict[str, list[Number]]] = {}
-    for one in results.numbers:
-        if files.exists(one.settings):
-            text = _SEED.sub("", files.read_text(one.settings))
-            kinds.setdefault(_kind(one, results), {}).setdefault(text, []).append(one)
-    copies = {}
-    for kind, by_text in kinds.items():
-        for own in by_text.values():
-            first = min(own, key=lambda one: one.seed)
-            name = kind if len(by_text) == 1 else os.path.join(kind, first.row)
-            path = os.path.join(folder, f"{name.replace(':', '_')}.gin")
-            if path in copies.values():
-                path = path.replace(".gin", f"_seed_{first.seed}.gin")
-            seeds = ", ".join(str(seed) for seed in sorted({one.seed for one in own}))
-            head = f"# Seeds {seeds}: nothing else differs. Below: seed {first.seed}."
-            _write_copy(path, f"{head}\n{files.read_text(first.settings)}")
-            copies |= dict.fromkeys((one.settings for one in own), path)
-    return [
-        one._replace(settings=copies.get(one.settings, one.settings))
-        for one in results.numbers
-    ]
-
-
-def _kind(number, results):
-    """The run's path without the folders of its row and its seed: tasks/udpos."""
-    place = os.path.relpath(os.path.dirname(number.settings), results.folder)
-    names = place.split(os.sep)[:-1]
-    row = number.row.rpartition(":")[2]
-    return os.path.join(*[name for name in names if name != row] or ["runs"])
-
-
-def _write_copy(path, text):
-    files.make_folder(os.path.dirname(path))
-    files.write_text(path, text)
 
 
 def plot_scores(results: Results, stem: str) -> list[str]:

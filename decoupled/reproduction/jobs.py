@@ -1,17 +1,9 @@
-"""The jobs of a reproduction, seed by seed; each has one folder and one command.
+"""The jobs of a reproduction: those of a sweep, with controls and analyses.
 
-  RUNS/models/ROW/seed_S                  pre-training
-  RUNS/control/models/ROW/seed_S          the same for a single step
-  RUNS/tasks/TASK/ROW/seed_S              fine-tuning, and in control/ that of controls
-  RUNS/layer_drop/TASK/ROW/keep_K/seed_S  fine-tuning of the first K layers alone
-  RUNS/analyses/NAME/seed_S               an analysis of all models of a seed
-  RUNS/features                           tokenised task files, which runs share
-
-`Job` explains how a complete job is recognised: by its arguments.
+`decoupled.sweeps.jobs` lists their folders.
 """
 
 import dataclasses
-import os
 import re
 from collections.abc import Sequence
 
@@ -19,21 +11,11 @@ from decoupled.configs import ReproductionRoot, SweepConfig
 from decoupled.core.errors import UserError
 from decoupled.data.vocabulary import Vocabulary
 from decoupled.reproduction.data import ENOUGH_PIECES, Folders
-from decoupled.reproduction.measured import CONTROL as CONTROL_ROW
-from decoupled.sweeps.jobs import (
-    FINETUNING,
-    PRETRAINING,
-    Job,
-    Row,
-    model_bindings,
-    read_model,
-)
+from decoupled.reproduction.statistics import CONTROL as CONTROL_ROW
+from decoupled.sweeps.jobs import CONTROL, Inputs, Job, JobMaker, Row, read_model
 
-CONTROL, LAYER_DROP, ANALYSES = "control", "layer_drop", "analyses"
 # The task of fine-tuning without the last layers.
 DROPPED_TASK = "udpos"
-# Flags of analyses that name what they read, besides models.
-_PATH = re.compile(r"--(sentences|records_dir|corpus_dir|data_dir)=")
 # From this size on all rows are run.
 ALL_ROWS = 4
 _STEPS = re.compile(r"(ScheduleConfig\.(?:train|warmup)_steps) = (\d+)")
@@ -78,159 +60,90 @@ def sized(root: ReproductionRoot, size: float) -> ReproductionRoot:
 
 
 def _multiplied(param, times):
-    found = _STEPS.fullmatch(param)
-    if not found:
+    match = _STEPS.fullmatch(param)
+    if not match:
         return param
-    return f"{found[1]} = {max(1, round(int(found[2]) * times))}"
+    return f"{match[1]} = {max(1, round(int(match[2]) * times))}"
 
 
 def train_steps(sweep: SweepConfig) -> int:
     """Steps of pre-training."""
-    found = (_STEPS.fullmatch(param) for param in sweep.pretraining)
-    return next(int(one[2]) for one in found if one and "train" in one[1])
+    matches = filter(None, map(_STEPS.fullmatch, sweep.pretraining))
+    return next(int(match[2]) for match in matches if "train" in match[1])
 
 
-def read_rows(names: Sequence[str], sweep: SweepConfig, pieces: int) -> list[Row]:
-    """The models by the names of their rows, from models/mini_ROW.gin.
+class StudyJobs:
+    """Makes the jobs of a reproduction.
 
     Args:
-      sweep: has the number of layers that fine-tuning keeps. pieces: of the vocabulary.
+      folders: of the data, which must exist, and of the jobs.
+      activation_dtype: of pre-training, as in `MeshConfig`.
 
     Raises:
-      UserError: a row has no gin file.
-    """
-    return [
-        Row(
-            name,
-            dataclasses.replace(read_model(f"mini_{name}"), vocab_size=pieces),
-            sweep.keep_layers.get(name, 0),
-        )
-        for name in names
-    ]
-
-
-class JobMaker:
-    """Makes the jobs of one seed.
-
-    Args:
-      root: the settings. folders: of the data, which must exist, and of the jobs.
-      activation_dtype: of pre-training, as in `MeshConfig`.
+      UserError: a row has no gin file, or as `JobMaker`.
     """
 
     def __init__(self, root: ReproductionRoot, folders: Folders, activation_dtype: str):
         self._sweep, self._study = root.sweep, root.study
-        self._folders, self._dtype = folders, activation_dtype
+        self._dtype = activation_dtype
         self.pieces = Vocabulary(folders.vocabulary).size
-        self.rows = read_rows(self._sweep.rows, self._sweep, self.pieces)
-        controls = self._study.control_rows
-        self.control_rows = [row for row in self.rows if row.name in controls]
+        self.rows = read_rows(self._sweep, self.pieces)
         self.tasks = {
             task: folder
             for task, folder in folders.tasks().items()
             if task in self._sweep.tasks
         }
+        inputs = Inputs(folders.records, folders.vocabulary, self.tasks)
+        self._maker = JobMaker(self._sweep, inputs, folders.runs)
         self._analyses = analyses(folders, self.pieces)
-
-    def pretraining(self, row: Row, seed: int, control: bool = False) -> Job:
-        """Pre-training of a row, or of its control, which trains for a single step."""
-        name = f"{CONTROL}/" * control + f"models/{row.name}/seed_{seed}"
-        folder = os.path.join(self._folders.runs, name)
-        params = [
-            *model_bindings(row.model),
-            *self._sweep.pretraining,
-            *(_ONE_STEP if control else ()),
-            f"OptimizerConfig.learning_rate = {self._study.learning_rates[row.name]!r}",
-            f"MeshConfig.activation_dtype = {self._dtype!r}",
-            f"TrainingConfig.seed = {seed}",
-        ]
-        arguments = (
-            f"--gin_file=models/mini_{row.name}.gin",
-            *(f"--gin_param={param}" for param in params),
-            f"--records_dir={self._folders.records}",
-            f"--vocabulary={self._folders.vocabulary}",
-            f"--model_dir={folder}",
-        )
-        reads = (self._folders.records, self._folders.vocabulary)
-        return Job(PRETRAINING, name, folder, arguments, (), reads)
-
-    def finetuning(self, model: Job, row: Row, task: str, keep: int = 0) -> Job:
-        """Fine-tuning of a pre-trained model.
-
-        Args:
-          keep: the number of layers, for the study of dropped layers; 0 for the row's.
-        """
-        *control, _, name, seed = model.name.split("/")
-        kept = [f"keep_{keep}"] if keep else []
-        kind = LAYER_DROP if keep else "tasks"
-        name = "/".join([*control, kind, task, name, *kept, seed])
-        folder = os.path.join(self._folders.runs, name)
-        params = [
-            *self._sweep.finetuning,
-            f"FinetuningConfig.keep_layers = {keep or row.keep_layers}",
-            f"TrainingConfig.seed = {seed.removeprefix('seed_')}",
-        ]
-        gin_file = self._sweep.task_files.get(task, self._sweep.task_files.get("*", ""))
-        secondary = keep or task in self._study.secondary_tasks
-        arguments = (
-            f"--task={task}",
-            *([f"--gin_file={gin_file}"] if gin_file else []),
-            *(f"--gin_param={param}" for param in params),
-            f"--data_dir={self.tasks[task]}",
-            f"--init_checkpoint={model.folder}",
-            f"--model_dir={folder}",
-            f"--feature_dir={os.path.join(self._folders.runs, 'features')}",
-            f"--num_runs={1 if secondary else self._sweep.finetuning_runs}",
-        )
-        reads = (model.folder,)
-        return Job(FINETUNING, name, folder, arguments, (model.name,), reads)
-
-    def layer_drops(self, model: Job, row: Row) -> list[Job]:
-        """Fine-tuning without the last layers, for the rows of that study."""
-        layers = row.model.num_layers
-        if DROPPED_TASK not in self.tasks or row.name not in self._study.dropped_rows:
-            return []
-        fewest = max(1, layers - self._study.most_dropped)
-        return [
-            self.finetuning(model, row, DROPPED_TASK, keep)
-            for keep in range(fewest, layers)
-        ]
-
-    def analyses(self, models: Sequence[Job], seed: int) -> list[Job]:
-        """Each analysis of all models of a seed, including the controls."""
-        jobs = []
-        for analysis, (command, *arguments) in self._analyses.items():
-            name = f"{ANALYSES}/{analysis}/seed_{seed}"
-            folder = os.path.join(self._folders.runs, name)
-            given = (
-                command,
-                *(f"--model_dir={model.folder}" for model in models),
-                *arguments,
-                f"--output_dir={folder}",
-            )
-            needs = tuple(model.name for model in models)
-            paths = [one.partition("=")[2] for one in arguments if _PATH.match(one)]
-            reads = (*(model.folder for model in models), *paths)
-            jobs.append(Job("analyze", name, folder, given, needs, reads))
-        return jobs
 
     def of_seed(self, seed: int) -> list[Job]:
         """All jobs of a seed; each comes after the jobs that it needs."""
-        trained = [(row, self.pretraining(row, seed)) for row in self.rows]
-        controls = [
-            (row, self.pretraining(row, seed, True)) for row in self.control_rows
+        controls = [row for row in self.rows if row.name in self._study.control_rows]
+        trained = [(row, self._pretraining(row, seed)) for row in self.rows]
+        trained += [
+            (row, self._pretraining(row, seed, control=True)) for row in controls
         ]
-        models = [model for _, model in trained + controls]
+        models = [model for _, model in trained]
         jobs = list(models)
-        for row, model in trained + controls:
-            jobs += [self.finetuning(model, row, task) for task in self.tasks]
         for row, model in trained:
-            jobs += self.layer_drops(model, row)
-        return jobs + self.analyses(models, seed)
+            for task in self.tasks:
+                runs = 1 if task in self._study.secondary_tasks else 0
+                jobs.append(self._maker.finetuning(model, row, task, runs))
+        for row, model in trained[: len(self.rows)]:
+            if row.name in self._study.dropped_rows and DROPPED_TASK in self.tasks:
+                layers = row.model.num_layers
+                for keep in range(max(1, layers - self._study.most_dropped), layers):
+                    job = self._maker.finetuning(model, row, DROPPED_TASK, 1, keep)
+                    jobs.append(job)
+        for name, words in self._analyses.items():
+            jobs.append(self._maker.analysis(name, words, models, seed))
+        return jobs
+
+    def _pretraining(self, row, seed, control=False):
+        """Of a row, or of its control, which trains for a single step."""
+        params = (
+            *(_ONE_STEP if control else ()),
+            f"OptimizerConfig.learning_rate = {self._study.learning_rates[row.name]!r}",
+            f"MeshConfig.activation_dtype = {self._dtype!r}",
+        )
+        return self._maker.pretraining(row, seed, params, control)
 
 
-def seed_of(name: str) -> int:
-    """The seed in the name of a job, which ends in seed_S."""
-    return int(name.rpartition("seed_")[2])
+def read_rows(sweep: SweepConfig, pieces: int) -> list[Row]:
+    """The models of the rows, with a vocabulary of `pieces`.
+
+    Raises:
+      UserError: a setting of a model is wrong.
+    """
+    return [
+        Row(
+            name,
+            dataclasses.replace(read_model(sweep, name), vocab_size=pieces),
+            sweep.keep_layers.get(name, 0),
+        )
+        for name in sweep.rows
+    ]
 
 
 def row_of_model(name: str) -> str:
@@ -241,42 +154,34 @@ def row_of_model(name: str) -> str:
     return CONTROL_ROW * (control == [CONTROL]) + row
 
 
-def analyses(folders: Folders, pieces: int) -> dict[str, tuple[str, ...]]:
-    """Name of the folder -> the analysis and its flags, if its data exist.
-
-    Args:
-      pieces: of the vocabulary.
-    """
+def analyses(folders: Folders, pieces: int) -> dict[str, Sequence[str]]:
+    """Name of the folder -> the analysis and its flags, if its data exist."""
     masking = "--gin_file=runs/reproduce_masking.gin"
-    pairs = {
-        "neighbours_dev": (
-            "neighbours",
-            "--gin_file=runs/reproduce_neighbours_dev.gin",
-            f"--sentences={folders.sentences('dev')}",
-        ),
-        "neighbours": (
-            "neighbours",
-            "--gin_file=runs/reproduce_neighbours.gin",
-            f"--sentences={folders.sentences('test')}",
-        ),
-    }
-    found = dict(pairs if folders.has_pairs else {})
-    found["masked_lm"] = ("masked_lm", masking, f"--records_dir={folders.records}")
+    chosen = {}
+    if folders.has_pairs:
+        for name, gin_file, split in (
+            ("neighbours_dev", "reproduce_neighbours_dev", "dev"),
+            ("neighbours", "reproduce_neighbours", "test"),
+        ):
+            chosen[name] = (
+                "neighbours",
+                f"--gin_file=runs/{gin_file}.gin",
+                f"--sentences={folders.sentences(split)}",
+            )
+    chosen["masked_lm"] = ("masked_lm", masking, f"--records_dir={folders.records}")
     if folders.is_parallel and folders.has_pairs:
-        found["word_translation"] = (
-            "word_translation",
-            f"--corpus_dir={folders.corpus}",
-        )
+        corpus = f"--corpus_dir={folders.corpus}"
+        chosen["word_translation"] = ("word_translation", corpus)
     if folders.treebank():
-        found["probing"] = (
+        chosen["probing"] = (
             "probing",
             "--gin_file=runs/reproduce_probing.gin",
             "--variants=mix",
             f"--data_dir={folders.made('edges')}",
         )
-    found["geometry"] = ("geometry", masking, f"--corpus_dir={folders.corpus}")
+    chosen["geometry"] = ("geometry", masking, f"--corpus_dir={folders.corpus}")
     words = folders.given("word_similarity")
     # With fewer pieces most words would be means of fragments.
     if words and pieces >= ENOUGH_PIECES:
-        found["word_similarity"] = ("word_similarity", f"--data_dir={words}")
-    return found
+        chosen["word_similarity"] = ("word_similarity", f"--data_dir={words}")
+    return chosen

@@ -22,7 +22,7 @@ from decoupled.reproduction.data import (
     left_out,
     make_data,
 )
-from decoupled.reproduction.jobs import JobMaker, sized, times_steps, train_steps
+from decoupled.reproduction.jobs import StudyJobs, sized, times_steps, train_steps
 from decoupled.sweeps.jobs import (
     FINETUNING,
     PRETRAINING,
@@ -68,10 +68,10 @@ class Options(NamedTuple):
 
 
 def run(options: Options, arguments: Sequence[str]) -> bool:
-    """Makes the data, runs the jobs, writes the document; False if a job failed.
+    """Makes the data, runs the jobs, writes the page; False if a job failed.
 
     Args:
-      options: the flags. arguments: of the command, as they were given.
+      arguments: of the command, as they were given.
 
     Raises:
       UserError: a setting is wrong, a package is missing, or the data cannot be made.
@@ -96,10 +96,7 @@ def run(options: Options, arguments: Sequence[str]) -> bool:
 
 
 def write(options: Options, arguments: Sequence[str]) -> None:
-    """Writes the document from the complete jobs, and prints the verdicts.
-
-    Args:
-      options: the flags. arguments: of the command, as they were given.
+    """Writes the page and its files from the complete jobs, and prints the verdicts.
 
     Raises:
       UserError: the data do not exist yet, or the files of a finished job are damaged.
@@ -107,25 +104,33 @@ def write(options: Options, arguments: Sequence[str]) -> None:
     folders, root = options.folders(), configure(options)
     maker, jobs = plan(root, folders)
     # Imported here: they load TensorFlow, which this process needs only at the end.
-    from decoupled.reproduction.document import write_document
-    from decoupled.reproduction.finished import Told, read_findings
+    from decoupled.reproduction.findings import read_study
+    from decoupled.reproduction.page import write_page
+    from decoupled.reproduction.study import load, save
 
-    told = Told(
-        text=describe_text(folders),
-        steps=train_steps(root.sweep),
-        activation_dtype=activation_dtype(folders.work_dir),
-        machine=machine(),
-        seconds=sum(seconds_of_steps(folders.work_dir).values()),
-        command=shown_command(arguments),
-        left_out=left_out(folders, options.languages, maker.pieces),
-    )
-    findings = read_findings(jobs, maker.rows, folders.runs, maker.tasks, told)
-    judged = write_document(options.document, findings)
+    facts = {
+        "command": shown_command(arguments),
+        "text": describe_text(folders),
+        "steps": train_steps(root.sweep),
+        "activation_dtype": activation_dtype(folders.work_dir),
+        "machine": machine(),
+        "seconds": sum(seconds_of_steps(folders.work_dir).values()),
+        "left_out": left_out(folders, options.languages, maker.pieces),
+    }
+    study, curves = read_study(jobs, maker.rows, maker.tasks, folders.work_dir, facts)
+    beside = files.make_folder(os.path.splitext(options.document)[0])
+    save(study, beside)
+    # From the files, so that the page never has more than these.
+    judged = write_page(options.document, load(beside), curves)
     console.say("")
     console.table(
         "The paper's claims at this scale",
-        ["claim", "", "verdict"],
-        [[str(one.claim.number), one.claim.text, one.verdict] for one in judged],
+        ["claim", "", "verdict", "not measured"],
+        [
+            [str(one.claim.number), one.claim.text, one.verdict]
+            + [", ".join(one.missing())]
+            for one in judged
+        ],
     )
     console.say(f"document: {options.document}")
 
@@ -146,7 +151,7 @@ def configure(options: Options) -> configs.ReproductionRoot:
 
 def plan(
     root: configs.ReproductionRoot, folders: Folders
-) -> tuple[JobMaker, list[Job]]:
+) -> tuple[StudyJobs, list[Job]]:
     """All jobs in their order, and the maker of the jobs.
 
     Raises:
@@ -157,7 +162,7 @@ def plan(
             f"{folders.work_dir}: no data here yet; run the command without "
             "--document_only"
         )
-    maker = JobMaker(root, folders, activation_dtype(folders.work_dir))
+    maker = StudyJobs(root, folders, activation_dtype(folders.work_dir))
     return maker, [job for seed in root.sweep.seeds for job in maker.of_seed(seed)]
 
 
@@ -273,8 +278,8 @@ def shown_command(arguments: Sequence[str]) -> str:
     Absolute paths are shown without the folders of this machine. Flags of the document
     itself are left out.
     """
-    told = [_shorter(one) for one in arguments if not one.startswith("--document")]
-    return shlex.join(["decoupled", "reproduce", *told])
+    words = [_shorter(one) for one in arguments if not one.startswith("--document")]
+    return shlex.join(["decoupled", "reproduce", *words])
 
 
 def _shorter(argument):

@@ -1,4 +1,7 @@
-"""Differences between models, estimated over crossed seeds and items.
+"""Measures by seed and item, and differences of models estimated over both.
+
+An item is the unit of sampling of the text: a verse in all languages, a sentence, or a
+word. Values of one item and one model are averaged before.
 
 All rows have the same seeds and the same items, and both are samples: another training
 would have other seeds, and another text other items. So the variance of a difference of
@@ -9,14 +12,17 @@ matter.
 """
 
 import math
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 from scipy import optimize, special, stats
 
-from decoupled.reproduction.measured import Measured, checked
+from decoupled.core.errors import UserError
 
+POINTS, NATS, LOGITS, RANKS = "points", "nats", "logits", "MRR x 100"
+# Prefix of a row's name for its control: the row after one step of pre-training.
+CONTROL = "control:"
 CONFIDENCE = 0.95
 ALPHA = 0.05
 POWER = 0.8
@@ -30,14 +36,144 @@ _ROUNDING = 1e-12
 # Number of points for the integral over the estimated standard error.
 _GRID = 600
 
+# Component -> values of its items.
+Components = Mapping[str, np.ndarray]
+
+
+class Measured(NamedTuple):
+    """One measure of all models.
+
+    The value of a model is the mean over its components of the mean over items.
+
+    name: on the page. unit: POINTS (accuracies x 100), NATS, LOGITS or RANKS.
+    seeds: of all rows; a seed that is missing in one row is left out of all.
+    values: row -> component -> float64 [seeds, items]. Each component has its own
+    items, the same in every row. Rows that begin with `CONTROL` are controls.
+    baseline: the value of a trivial baseline (word lookup, majority class, unigram
+    entropy), or None. better: +1 if higher is better, -1 for losses.
+    """
+
+    name: str
+    unit: str
+    seeds: tuple[int, ...]
+    values: Mapping[str, Components]
+    baseline: float | None
+    better: int
+
+    def by_seed(self, row: str) -> np.ndarray:
+        """The value of a row for each seed, float64 [seeds]."""
+        return np.mean([one.mean(axis=1) for one in self.values[row].values()], axis=0)
+
+
+def checked(measured: Measured, rows: Iterable[str]) -> dict[str, Components]:
+    """The values of some rows, after checks of their shapes.
+
+    Raises:
+      UserError: a row is missing, differs from the first one in components, seeds or
+        items, or has values that are not finite.
+    """
+    values: dict[str, Components] = {}
+    first, count = None, len(measured.seeds)
+    for row in rows:
+        where = f"{measured.name}, row {row}"
+        if row not in measured.values:
+            raise UserError(f"{where}: it was not measured; run its jobs")
+        components = {
+            name: np.asarray(one, np.float64)
+            for name, one in measured.values[row].items()
+        }
+        shapes = {name: one.shape for name, one in components.items()}
+        if not shapes or any(
+            len(s) != 2 or s[0] != count or not s[1] for s in shapes.values()
+        ):
+            raise UserError(
+                f"{where}: its values have the shapes {shapes}, but there are {count} "
+                "seeds; leave seeds out of all rows that are missing in one"
+            )
+        if first is not None and shapes != first:
+            raise UserError(
+                f"{where}: its components and items {shapes} are not those of the "
+                f"other rows, {first}; run the analysis again for all rows together"
+            )
+        first = shapes
+        for name, one in components.items():
+            if not np.isfinite(one).all():
+                seed = measured.seeds[int(np.argmin(np.isfinite(one).all(axis=1)))]
+                raise UserError(
+                    f"{where}, seed {seed}, {name}: a value is not a finite number; "
+                    "look at that run and train it again"
+                )
+        values[row] = components
+    return values
+
+
+def average(name: str, measures: Sequence[Measured]) -> Measured:
+    """The mean of several measures, each with the same weight.
+
+    The mean has the seeds and the rows that all measures have, and a baseline if all
+    have one. Components keep their own items. They are scaled so that the plain mean
+    over components gives each measure the same weight.
+
+    Raises:
+      ValueError: there is no measure, or they differ in unit or direction.
+    """
+    if len({(one.unit, one.better) for one in measures}) != 1:
+        raise ValueError(f"{name}: measures of one unit and one direction are averaged")
+    seeds = [s for s in measures[0].seeds if all(s in one.seeds for one in measures)]
+    rows = [r for r in measures[0].values if all(r in one.values for one in measures)]
+    values: dict[str, Components] = {}
+    for row in rows:
+        total = sum(len(one.values[row]) for one in measures)
+        values[row] = {
+            f"{one.name}: {component}": items[[one.seeds.index(s) for s in seeds]]
+            * (total / (len(measures) * len(one.values[row])))
+            for one in measures
+            for component, items in one.values[row].items()
+        }
+    baselines = [one.baseline for one in measures if one.baseline is not None]
+    baseline = float(np.mean(baselines)) if len(baselines) == len(measures) else None
+    unit, better = measures[0].unit, measures[0].better
+    return Measured(name, unit, tuple(seeds), values, baseline, better)
+
+
+def ratios(correct: np.ndarray, counts: np.ndarray) -> np.ndarray:
+    """Pseudo-values of a ratio of sums, such as an accuracy over tokens of sentences.
+
+    p + (correct_i - p n_i) / mean(n): their mean is p = sum(correct) / sum(n), and
+    their spread that of p by the delta method (Cochran 1977, Sampling Techniques,
+    section 6.3).
+
+    Args:
+      correct: [seeds, items], sums over an item. counts: [seeds, items] or [items], the
+        number of summands; 0 is allowed, but not for all items.
+    """
+    correct = np.asarray(correct, np.float64)
+    counts = np.broadcast_to(np.asarray(counts, np.float64), correct.shape)
+    share = correct.sum(axis=1, keepdims=True) / counts.sum(axis=1, keepdims=True)
+    return share + (correct - share * counts) / counts.mean(axis=1, keepdims=True)
+
+
+def logits(hits: np.ndarray) -> np.ndarray:
+    """Pseudo-values of the logit of a share of hits, [seeds, items] each from 0 to 1.
+
+    logit(p) + (x_i - p) / (p (1 - p)): their mean is logit(p), and their spread that
+    of logit(p) by the delta method. A share of 0 or 1 has no logit. So p is kept at
+    least half an item away from 0 and from 1.
+    """
+    hits = np.asarray(hits, np.float64)
+    mean = hits.mean(axis=1, keepdims=True)
+    nearest = 0.5 / hits.shape[1]
+    share = np.clip(mean, nearest, 1 - nearest)
+    return np.log(share / (1 - share)) + (hits - mean) / (share * (1 - share))
+
 
 class Estimate(NamedTuple):
     """A difference, or any linear combination of rows.
 
-    value: the estimate. error: its standard error. It is infinite if the value is
-    exactly the same for all seeds: then the runs are copies of each other, or the
-    measure is constant, and nothing can be inferred. freedom: degrees of freedom of
-    Student's t. seeds, items: their numbers; items of all components together.
+    error: standard error of the value. It is infinite if the value is exactly the same
+    for all seeds: then the runs are copies of each other, or the measure is constant,
+    and nothing can be inferred. freedom: degrees of freedom of Student's t. items: of
+    all components together.
     """
 
     value: float
@@ -105,7 +241,7 @@ def estimate(measured: Measured, weights: Mapping[str, float]) -> Estimate:
       weights: row -> weight; {"a": 1, "b": -1} is the difference a - b.
 
     Raises:
-      UserError: see `measured.checked`.
+      UserError: see `checked`.
       ValueError: fewer than two seeds.
     """
     differences = combined(measured, weights)
@@ -135,19 +271,13 @@ def estimate(measured: Measured, weights: Mapping[str, float]) -> Estimate:
 
 
 def bootstrap(
-    measured: Measured,
-    weights: Mapping[str, float],
-    confidence: float = CONFIDENCE,
-    replicates: int = REPLICATES,
+    measured: Measured, weights: Mapping[str, float], replicates: int = REPLICATES
 ) -> tuple[float, float]:
-    """The percentile interval of a bootstrap over seeds and over items.
+    """The 95% percentile interval of a bootstrap over seeds and over items.
 
     Seeds are drawn with replacement for all components together, items for each
     component. The interval is reported with `estimate` and decides nothing: with 5
-    seeds a 95% interval covers 99% if items matter and 91% if seeds matter. The
-    generator has a fixed seed.
-
-    Args and errors: see `estimate`; replicates: of the bootstrap.
+    seeds it covers 99% if items matter and 91% if seeds matter.
     """
     differences = combined(measured, weights)
     generator = np.random.default_rng(_SEED)
@@ -161,7 +291,7 @@ def bootstrap(
             chosen = drawn[start : start + step]
             counts = _counts(generator, items, len(chosen)) / items
             means[start : start + step] += np.sum(chosen * (counts @ one.T), axis=1)
-    tail = (1 - confidence) / 2
+    tail = (1 - CONFIDENCE) / 2
     low, high = np.quantile(means / len(differences), [tail, 1 - tail])
     return float(low), float(high)
 
@@ -170,13 +300,12 @@ def combined(measured: Measured, weights: Mapping[str, float]) -> dict[str, np.n
     """The linear combination of rows: component -> float64 [seeds, items].
 
     Raises:
-      UserError: see `measured.checked`.
+      UserError: see `checked`.
     """
     rows = checked(measured, weights)
-    components = next(iter(rows.values()))
     return {
         component: sum(weight * rows[row][component] for row, weight in weights.items())
-        for component in components
+        for component in next(iter(rows.values()))
     }
 
 

@@ -2,12 +2,14 @@
 
 A claim gets the first of these verdicts that applies:
   not run at this size  if one of its rows was not run;
+  not measured          if none of its measures was taken; a claim of which a part was
+                        measured is judged by that part, and says so;
   too few seeds         with fewer than 5: the rule is fixed for 5 or more;
-  void                  if one of its rows did not train, see `untrained`;
-  not testable          if one of its measures was not taken, or does not show an
-                        effect of pre-training, see `check`;
+  void                  if one of its rows did not train;
+  not testable          if one of its measures does not show an effect of pre-training,
+                        see `check`;
   supported, contradicted, no effect above the margin, or undecided: see `judge`.
-The first four say nothing about the paper.
+The first five say nothing about the paper.
 """
 
 import math
@@ -30,10 +32,12 @@ from decoupled.reproduction.claims import (
     Claim,
     Contrast,
 )
-from decoupled.reproduction.measured import CONTROL, Measured, average
 from decoupled.reproduction.statistics import (
     ALPHA,
+    CONTROL,
     Estimate,
+    Measured,
+    average,
     bootstrap,
     estimate,
     holm,
@@ -44,60 +48,75 @@ CONTRADICTED = "contradicted"
 NO_EFFECT = "no effect above the margin"
 UNDECIDED = "undecided"
 NOT_TESTABLE = "not testable"
+NOT_MEASURED = "not measured"
 VOID = "void"
 NOT_RUN = "not run at this size"
 TOO_FEW = "too few seeds"
 
 
-class Trained(NamedTuple):
-    """The progress of training of a run.
-
-    below: the unigram entropy minus the final held-out loss, in nats, in the language
-    where this is least. crossed: the first step from which the smoothed training loss
-    stays below the level that ends the plateau, or None.
-    steps: of the run.
-    """
-
-    below: float
-    crossed: int | None
-    steps: int
-
-
-Training = Mapping[str, Mapping[int, Trained]]
-
-
 class Checked(NamedTuple):
     """A measure of one row, compared with its control and its baseline.
 
-    name: of the measure. row: see `claims.CONTROLLED`. gain: the row minus its control,
-    None if one of them was not measured. over_baseline: the row minus the trivial
-    baseline, None without a baseline. Both are positive if the row is better.
+    gain: the row minus its control, None if one of them was not measured.
+    over_baseline: the row minus the trivial baseline, None without a baseline. Both are
+    positive if the row is better.
     """
 
-    name: str
     row: str
     gain: Estimate | None
     over_baseline: Estimate | None
 
     def passed(self) -> bool:
         """Whether the 95% intervals of both differences are above 0."""
-        found = [one for one in (self.gain, self.over_baseline) if one]
-        return bool(self.gain) and all(one.interval()[0] > 0 for one in found)
+        gains = [one for one in (self.gain, self.over_baseline) if one]
+        return bool(self.gain) and all(one.interval()[0] > 0 for one in gains)
+
+
+class Measure(NamedTuple):
+    """What is known of a measure without its items.
+
+    seeds: of all rows. baseline: see `Measured`. checks: None for a measure that
+    another one is checked by.
+    """
+
+    name: str
+    unit: str
+    seeds: Sequence[int]
+    baseline: float | None
+    checks: Sequence[Checked] | None
+
+
+class Compared(NamedTuple):
+    """A contrast with its numbers; resampled: the 95% interval of the bootstrap."""
+
+    found: Estimate
+    resampled: tuple[float, float]
+
+
+class Evidence(NamedTuple):
+    """All that verdicts depend on.
+
+    trained: row -> why contrasts with it are void, or "", for all rows that were run.
+    measures: by the names in `claims`, with the score. compared: `Contrast.key()` ->
+    its numbers, for all contrasts of claims whose rows were measured.
+    """
+
+    trained: Mapping[str, str]
+    measures: Mapping[str, Measure]
+    compared: Mapping[str, Compared]
 
 
 class Part(NamedTuple):
-    """A contrast with its numbers.
+    """A contrast with what its rule makes of its numbers.
 
-    name: of the measure. unit: of all numbers. state: one of the first four verdicts
-    if the contrast decides nothing, else "". reason: the same as a sentence.
-    found: the estimate with its degrees of freedom, seeds and items; None if nothing
-    could be computed. interval, resampled: 95% intervals of the formula and of the
-    bootstrap. p_value: of the contrast's own rule, or two-sided against 0 for a
-    secondary contrast; not corrected. margin: a smaller difference counts as no effect.
-    smallest, smallest_corrected: the distance from the rule's bound that is detected
-    with 80% power, without correction and at Holm's first step; for a rule of
-    equivalence, the smallest margin for which equivalence is shown with that power if
-    there is no difference. paper: the paper's number.
+    name: of the measure. unit: of all numbers. state: one of the first five verdicts
+    if the contrast decides nothing, else "". reason: the same as a sentence. p_value:
+    of the contrast's own rule, or two-sided against 0 for a secondary contrast; not
+    corrected. margin: a smaller difference counts as no effect. smallest,
+    smallest_corrected: the distance from the rule's bound that is detected with 80%
+    power, without correction and at Holm's first step; for a rule of equivalence, the
+    smallest margin for which equivalence is shown with that power if there is no
+    difference. paper: the paper's number.
     """
 
     contrast: Contrast
@@ -106,7 +125,6 @@ class Part(NamedTuple):
     state: str
     reason: str
     found: Estimate | None = None
-    interval: tuple[float, float] | None = None
     resampled: tuple[float, float] | None = None
     p_value: float | None = None
     margin: float | None = None
@@ -114,45 +132,99 @@ class Part(NamedTuple):
     smallest_corrected: float | None = None
     paper: float | None = None
 
+    def title(self) -> str:
+        """The measure and the rows."""
+        return f"{self.name}, {self.contrast.rows()}"
+
 
 class Judged(NamedTuple):
     """A claim with its verdict.
 
-    p_value: the largest of its parts. corrected: by Holm's method over the claims that
-    were run. Both are None if nothing is tested. parts, secondary: its contrasts.
-    Secondary ones are exploratory; those whose measure was not taken are left out.
-    sentences: the reasons for the verdict.
+    verdict: of the parts that were measured. corrected: the largest p of its parts, by
+    Holm's method over the claims that were run; None if it was not run. secondary:
+    exploratory contrasts, without those whose measure was not taken. sentences: the
+    reasons for the verdict.
     """
 
     claim: Claim
     verdict: str
-    p_value: float | None
     corrected: float | None
     parts: list[Part]
     secondary: list[Part]
     sentences: list[str]
 
+    def missing(self) -> list[str]:
+        """The measures that were not taken, where others of the claim were."""
+        missing = [part.name for part in self.parts if part.state == NOT_MEASURED]
+        return missing if len(missing) < len(self.parts) else []
+
+
+def gather(
+    measures: Mapping[str, Measured],
+    trained: Mapping[str, str],
+    claims: Sequence[Claim] = CLAIMS,
+) -> Evidence:
+    """The evidence of measures by seed and item, without the score.
+
+    Raises:
+      UserError: see `statistics.checked`.
+    """
+    measures = with_score(measures)
+    described = {
+        key: Measure(
+            one.name,
+            one.unit,
+            one.seeds,
+            one.baseline,
+            None if key in CHECKED_BY else check(one, trained),
+        )
+        for key, one in measures.items()
+    }
+    compared = {}
+    for claim in claims:
+        for contrast in (*claim.parts, *claim.secondary):
+            measured = measures.get(contrast.measure)
+            if (
+                measured is not None
+                and len(measured.seeds) > 1
+                and contrast.weights.keys() <= measured.values.keys()
+            ):
+                compared[contrast.key()] = Compared(
+                    estimate(measured, contrast.weights),
+                    bootstrap(measured, contrast.weights),
+                )
+    return Evidence(trained, described, compared)
+
 
 def with_score(measures: Mapping[str, Measured]) -> dict[str, Measured]:
     """The measures and the score S, the mean of its parts that were measured."""
-    found = dict(measures)
-    if parts := [found[part] for part in SCORE_PARTS if part in found]:
-        found[SCORE] = average(SCORE, parts)
-    return found
+    all_measures = dict(measures)
+    if parts := [measures[part] for part in SCORE_PARTS if part in measures]:
+        all_measures[SCORE] = average(SCORE, parts)
+    return all_measures
 
 
-def untrained(row: str, training: Training, seeds: Iterable[int]) -> str:
+class Run(NamedTuple):
+    """The progress of training of a run.
+
+    below: the unigram entropy minus the final held-out loss, in nats, in the language
+    where this is least. crossed: the first step from which the smoothed training loss
+    stays below the level that ends the plateau, or None.
+    """
+
+    below: float
+    crossed: int | None
+
+
+def untrained(row: str, runs: Mapping[int, Run], steps: int) -> str:
     """Why contrasts with a row are void, as a sentence; "" if it trained.
 
     Every seed must end at least `ENDS_BELOW` nats below the unigram entropy and must
-    cross within `CROSSED_BY` of its steps. If one row has not left the plateau, a
+    cross within `CROSSED_BY` of the steps. If one row has not left the plateau, a
     contrast shows when models learn, not what they learn.
     """
-    for seed in seeds:
-        run = training[row].get(seed)
+    for seed, run in runs.items():
         where = f"Row {row}, seed {seed},"
-        if run is None:
-            return f"{where} has no curve of its training."
         # Written with `not`, so that NaN fails too.
         if not run.below >= ENDS_BELOW:
             return (
@@ -161,172 +233,146 @@ def untrained(row: str, training: Training, seeds: Iterable[int]) -> str:
             )
         if run.crossed is None:
             return f"{where} never leaves the plateau."
-        if run.crossed > CROSSED_BY * run.steps:
+        if run.crossed > CROSSED_BY * steps:
             return (
                 f"{where} leaves the plateau at step {run.crossed:,}, not within "
-                f"{CROSSED_BY:.0%} of its {run.steps:,} steps."
+                f"{CROSSED_BY:.0%} of its {steps:,} steps."
             )
-    return ""
+    return "" if runs else f"Row {row} has no curve of its training."
 
 
-def check(measured: Measured, training: Training) -> list[Checked]:
+def check(measured: Measured, trained: Mapping[str, str]) -> list[Checked]:
     """Compares the rows that have controls with them and with the baseline.
 
-    Rows that were not run are left out. Rows that did not train are left out as well:
-    contrasts with them are void, and they cannot show whether the measure works. With
-    fewer than two seeds nothing can be estimated.
+    Rows that were not run or did not train are left out: they cannot show whether the
+    measure works. With fewer than two seeds nothing can be estimated.
 
     Raises:
-      UserError: see `measured.checked`.
+      UserError: see `statistics.checked`.
     """
-    found = []
+    checks, sign = [], measured.better
     for row in CONTROLLED:
-        usable = row in training and len(measured.seeds) > 1
-        if not usable or untrained(row, training, measured.seeds):
+        if trained.get(row, "not run") or len(measured.seeds) < 2:
             continue
         gain, over = None, None
         if {row, CONTROL + row} <= measured.values.keys():
-            sign = measured.better
             gain = estimate(measured, {row: sign, CONTROL + row: -sign})
             if measured.baseline is not None:
                 over = estimate(measured, {row: sign})
                 over = over._replace(value=over.value - sign * measured.baseline)
-        found.append(Checked(measured.name, row, gain, over))
-    return found
+        checks.append(Checked(row, gain, over))
+    return checks
 
 
-def judge(
-    measures: Mapping[str, Measured],
-    training: Training,
-    claims: Sequence[Claim] = CLAIMS,
-) -> list[Judged]:
+def judge(evidence: Evidence, claims: Sequence[Claim] = CLAIMS) -> list[Judged]:
     """All claims with their verdicts, in their order.
 
     The p of a part tests its rule in the direction of the estimate. It is two-sided
     against 0, or against minus the margin. For equivalence it is the larger of two
     one-sided tests or, if the estimate is outside the margin, the one-sided p of being
     outside. A claim of several parts takes the largest p. The p of claims are corrected
-    by Holm's method over all claims that were run; claims that are void or not testable
-    enter with a p of 1. If the corrected p is at most 5%, a claim is supported if every
-    part is on the paper's side, and contradicted otherwise. If the corrected p is
-    larger, there is no effect above the margin if the 95% interval of every part is
-    within its margin. (This holds for rules that compare with 0; a rule with a margin
-    tests this itself.) All other claims are undecided.
-
-    Args:
-      measures: by the names in `decoupled.reproduction.claims`, without the score.
-      training: row -> seed -> its progress, for all rows that were run.
-
-    Raises:
-      UserError: see `measured.checked`.
+    by Holm's method over all claims that were run; claims that are void, not measured
+    or not testable enter with a p of 1. If the corrected p is at most 5%, a claim is
+    supported if every part is on the paper's side, and contradicted otherwise. If the
+    corrected p is larger, there is no effect above the margin if the 95% interval of
+    every part is within its margin. (This holds for rules that compare with 0; a rule
+    with a margin tests this itself.) All other claims are undecided.
     """
-    measures = with_score(measures)
-    rows = {c.number: {r for one in c.parts for r in one.weights} for c in claims}
-    run = [number for number in rows if rows[number] <= training.keys()]
-    judging = _Judging(measures, training, len(run))
-    parts = {claim.number: [*map(judging.part, claim.parts)] for claim in claims}
-    p_values = {number: _largest(parts[number]) for number in run}
-    corrected = holm({n: 1.0 if p is None else p for n, p in p_values.items()})
+    run = [
+        claim.number
+        for claim in claims
+        if all(row in evidence.trained for part in claim.parts for row in part.weights)
+    ]
+    first_step = ALPHA / max(1, len(run))
+    parts = {
+        c.number: [_part(p, evidence, first_step) for p in c.parts] for c in claims
+    }
+    corrected = holm({number: _largest(parts[number]) for number in run})
     judged = []
     for claim in claims:
-        own, p_value = parts[claim.number], p_values.get(claim.number)
-        holms = None if p_value is None else corrected[claim.number]
-        verdict = _verdict(own, holms)
-        secondary = [*map(judging.part, filter(judging.measured, claim.secondary))]
-        sentences = [*_sentences(own, verdict, holms), *filter(None, [claim.note])]
-        judged.append(Judged(claim, verdict, p_value, holms, own, secondary, sentences))
+        own, p_value = parts[claim.number], corrected.get(claim.number)
+        verdict = _verdict(own, p_value)
+        secondary = [
+            _part(contrast, evidence, first_step)
+            for contrast in claim.secondary
+            if contrast.key() in evidence.compared
+        ]
+        sentences = _sentences(own, verdict, p_value)
+        sentences += filter(None, [claim.note])
+        judged.append(Judged(claim, verdict, p_value, own, secondary, sentences))
     return judged
 
 
-class _Judging:
-    """Makes parts of contrasts; family: the number of claims in Holm's correction."""
+def _part(contrast, evidence, first_step):
+    state, reason = _state(contrast, evidence)
+    measure = evidence.measures.get(contrast.measure)
+    name = measure.name if measure else contrast.measure.replace("_", " ")
+    unit = measure.unit if measure else ""
+    part = Part(contrast, name, unit, state, reason, paper=contrast.paper())
+    if state not in ("", TOO_FEW, NOT_TESTABLE):
+        return part
+    if contrast.key() not in evidence.compared:
+        return part
+    found, resampled = evidence.compared[contrast.key()]
+    part = part._replace(found=found, resampled=resampled, margin=MARGINS[unit])
+    if state:
+        return part
+    smallest = (
+        found.smallest_margin if contrast.rule == WITHIN else found.smallest_effect
+    )
+    return part._replace(
+        p_value=_p_value(part),
+        smallest=smallest(),
+        smallest_corrected=smallest(first_step),
+    )
 
-    def __init__(self, measures, training, family):
-        self._measures, self._training = measures, training
-        self._first_step = ALPHA / max(1, family)
-        # Measure -> the reason why it decides nothing.
-        self._unchecked = {}
 
-    def measured(self, contrast):
-        """Whether all rows of a contrast have its measure."""
-        found = self._measures.get(contrast.measure)
-        return found is not None and contrast.weights.keys() <= found.values.keys()
-
-    def part(self, contrast):
-        state, reason = self._state(contrast)
-        measured = self._measures.get(contrast.measure)
-        name = measured.name if measured else contrast.measure
-        unit = measured.unit if measured else ""
-        part = Part(contrast, name, unit, state, reason, paper=contrast.paper())
-        shown = state in ("", TOO_FEW, NOT_TESTABLE) and self.measured(contrast)
-        if not shown or len(measured.seeds) < 2:
-            return part
-        found = estimate(measured, contrast.weights)
-        part = part._replace(
-            found=found,
-            interval=found.interval(),
-            resampled=bootstrap(measured, contrast.weights),
-            margin=MARGINS[unit],
+def _state(contrast, evidence):
+    """Why a contrast decides nothing: a verdict and a sentence, or "" and ""."""
+    lacking = [row for row in contrast.weights if row not in evidence.trained]
+    if lacking:
+        return NOT_RUN, f"Rows that were not run: {', '.join(lacking)}."
+    measure = evidence.measures.get(contrast.measure)
+    if measure is None:
+        names = SCORE_PARTS if contrast.measure == SCORE else (contrast.measure,)
+        names = ", ".join(name.replace("_", " ") for name in names)
+        return NOT_MEASURED, f"Not measured: {names}."
+    if len(measure.seeds) < MIN_SEEDS:
+        return TOO_FEW, (
+            f"{measure.name} has {len(measure.seeds)} seeds in all rows; a verdict "
+            f"takes {MIN_SEEDS}."
         )
-        if state:
-            return part
-        smallest = (
-            found.smallest_margin if contrast.rule == WITHIN else found.smallest_effect
-        )
-        return part._replace(
-            p_value=_p_value(part),
-            smallest=smallest(),
-            smallest_corrected=smallest(self._first_step),
-        )
+    if contrast.key() not in evidence.compared:
+        return NOT_TESTABLE, f"{measure.name} was not measured for every row."
+    for row in contrast.weights:
+        if evidence.trained[row]:
+            return VOID, evidence.trained[row]
+    for key in CHECKED_BY.get(contrast.measure, (contrast.measure,)):
+        # S does not include measures whose data are not available.
+        if contrast.measure == SCORE and key not in evidence.measures:
+            continue
+        if reason := _unchecked(key, evidence.measures):
+            return NOT_TESTABLE, reason
+    return "", ""
 
-    def _state(self, contrast):
-        """Why a contrast decides nothing: a verdict and a sentence, or "" and ""."""
-        lacking = [row for row in contrast.weights if row not in self._training]
-        if lacking:
-            return NOT_RUN, f"Rows that were not run: {', '.join(lacking)}."
-        measured = self._measures.get(contrast.measure)
-        if measured is None:
-            of_score = contrast.measure == SCORE
-            names = SCORE_PARTS if of_score else (contrast.measure,)
-            return NOT_TESTABLE, f"Not measured: {', '.join(names)}."
-        if not self.measured(contrast):
-            return NOT_TESTABLE, f"{measured.name} was not measured for every row."
-        if len(measured.seeds) < MIN_SEEDS:
-            return TOO_FEW, (
-                f"{measured.name} has {len(measured.seeds)} seeds in all rows; a "
-                f"verdict takes {MIN_SEEDS}."
+
+def _unchecked(key, measures):
+    """Why a measure decides nothing, as a sentence; "" if it passed."""
+    if key not in measures:
+        return f"Not measured: {key}."
+    name, checks = measures[key].name, measures[key].checks
+    for one in checks:
+        if one.gain is None:
+            return f"{name} has no control for {one.row}."
+        if not one.passed():
+            over = f"{_signed(one.gain)} over its control"
+            if one.over_baseline:
+                over += f" and {_signed(one.over_baseline)} over the baseline"
+            return (
+                f"{name} does not show what pre-training brings: {one.row} is {over}; "
+                "intervals have to lie above 0."
             )
-        for row in contrast.weights:
-            if reason := untrained(row, self._training, measured.seeds):
-                return VOID, reason
-        for key in CHECKED_BY.get(contrast.measure, (contrast.measure,)):
-            # S does not include measures whose data are not available.
-            if contrast.measure == SCORE and key not in self._measures:
-                continue
-            if key not in self._unchecked:
-                self._unchecked[key] = self._check(key)
-            if self._unchecked[key]:
-                return NOT_TESTABLE, self._unchecked[key]
-        return "", ""
-
-    def _check(self, key):
-        """Why a measure decides nothing, as a sentence; "" if it passed."""
-        if key not in self._measures:
-            return f"Not measured: {key}."
-        name = self._measures[key].name
-        checks = check(self._measures[key], self._training)
-        for one in checks:
-            if one.gain is None:
-                return f"{name} has no control for {one.row}."
-            if not one.passed():
-                over = f"{_signed(one.gain)} over its control"
-                if one.over_baseline:
-                    over += f" and {_signed(one.over_baseline)} over the baseline"
-                return (
-                    f"{name} does not show what pre-training brings: {one.row} is "
-                    f"{over}; intervals have to lie above 0."
-                )
-        return "" if checks else f"{name} has no control."
+    return "" if checks else f"{name} has no control."
 
 
 def _p_value(part):
@@ -345,50 +391,58 @@ def _as_claimed(part):
     return part.found.value > (-part.margin if part.contrast.rule == NOT_BELOW else 0)
 
 
+def _measured(parts: Iterable[Part]) -> list[Part]:
+    return [part for part in parts if part.state != NOT_MEASURED]
+
+
 def _largest(parts):
-    found = [part.p_value for part in parts]
-    return None if None in found else max(found)
+    p_values = [part.p_value for part in _measured(parts)]
+    return max(p_values) if p_values and None not in p_values else 1.0
 
 
 def _verdict(parts, corrected):
-    states = [part.state for part in parts]
+    measured = _measured(parts)
+    if not measured:
+        return NOT_MEASURED
+    states = [part.state for part in measured]
     for state in (NOT_RUN, TOO_FEW, VOID, NOT_TESTABLE):
         if state in states:
             return state
     if corrected <= ALPHA:
-        return SUPPORTED if all(map(_as_claimed, parts)) else CONTRADICTED
-    without_margin = all(part.contrast.rule == ABOVE for part in parts)
-    small = all(
-        -part.margin < part.interval[0] and part.interval[1] < part.margin
-        for part in parts
-    )
+        return SUPPORTED if all(map(_as_claimed, measured)) else CONTRADICTED
+    without_margin = all(part.contrast.rule == ABOVE for part in measured)
+    small = all(max(map(abs, part.found.interval())) < part.margin for part in measured)
     return NO_EFFECT if without_margin and small else UNDECIDED
 
 
 def _sentences(parts, verdict, corrected):
     """Why a claim has its verdict."""
-    reasons = list(dict.fromkeys(part.reason for part in parts if part.reason))
-    if reasons:
-        return reasons
-    found = []
-    for part in parts:
+    reasons = dict.fromkeys(part.reason for part in parts if part.reason)
+    if verdict in (NOT_MEASURED, NOT_RUN, TOO_FEW, VOID, NOT_TESTABLE):
+        return list(reasons)
+    sentences, measured = list(reasons), _measured(parts)
+    for part in measured:
         rule, margin = part.contrast.rule, f"{part.margin:g} {part.unit}"
         side = "on the paper's side" if _as_claimed(part) else "against the paper"
-        found.append(
-            f"{part.name}, {part.contrast.rows()}: {_signed(part.found)} {part.unit}, "
-            f"{side} (rule: {rule}{'' if rule == ABOVE else f', {margin}'})."
+        sentences.append(
+            f"{part.title()}: {_signed(part.found)} {part.unit}, {side} (rule: "
+            f"{rule}{'' if rule == ABOVE else f', {margin}'})."
         )
         if math.isinf(part.found.error):
-            found.append("It is exactly the same for all seeds, so nothing follows.")
-        if rule == NOT_BELOW and part.interval[0] > 0:
-            found.append("Its interval lies above 0 too, which is more than the claim.")
-    how = "The p" if len(parts) == 1 else "The larger p of the parts"
-    found.append(f"{how} is {_p(corrected)} after Holm's correction.")
+            sentences.append(
+                "It is exactly the same for all seeds, so nothing follows."
+            )
+        if rule == NOT_BELOW and part.found.interval()[0] > 0:
+            sentences.append(
+                "Its interval lies above 0 too, which is more than the claim."
+            )
+    how = "The p" if len(measured) == 1 else "The larger p of the parts"
+    sentences.append(f"{how} is {p_text(corrected)} after Holm's correction.")
     if verdict == NO_EFFECT:
-        found.append("Every interval lies within the margin to both sides of 0.")
+        sentences.append("Every interval lies within the margin to both sides of 0.")
     if verdict == UNDECIDED:
-        found += map(could_have_been_seen, parts)
-    return found
+        sentences += map(could_have_been_seen, measured)
+    return sentences
 
 
 def could_have_been_seen(part: Part) -> str:
@@ -410,5 +464,6 @@ def _signed(found):
     return f"{found.value:+.2f} ({low:+.2f} to {high:+.2f})"
 
 
-def _p(p_value):
+def p_text(p_value: float) -> str:
+    """A p value with three digits."""
     return f"{p_value:.3f}" if p_value >= 0.001 else "below 0.001"

@@ -3,6 +3,10 @@
   SWEEP_DIR/models/ROW/seed_S          pre-training
   SWEEP_DIR/tasks/TASK/ROW/seed_S      fine-tuning, needs the model of its row and seed
   SWEEP_DIR/features                   tokenised task files, which runs share
+and of a reproduction, which is a sweep with controls and analyses:
+  control/models, control/tasks        the same after a single step of pre-training
+  layer_drop/TASK/ROW/keep_K/seed_S    fine-tuning of the first K layers alone
+  analyses/NAME/seed_S                 an analysis of all models of a seed
 
 job.json in a folder records the command that succeeded there and the contents of the
 files that it read; job.log has its output. A job is complete if both are as before.
@@ -41,6 +45,10 @@ RECORD = "job.json"
 LOG = "job.log"
 PRETRAINING = "pretrain"
 FINETUNING = "finetune"
+# Rooms of a reproduction's jobs.
+CONTROL, LAYER_DROP, ANALYSES = "control", "layer_drop", "analyses"
+# Flags of analyses that name what they read, besides models.
+_PATH = re.compile(r"--(sentences|records_dir|corpus_dir|data_dir)=")
 # More steps continue a run; another optimizer or schedule gives another model.
 _DECIDES_TRAINING = re.compile(
     r"--gin_param=(OptimizerConfig\.|ScheduleConfig\.(?!train_steps\b))"
@@ -50,8 +58,7 @@ _DECIDES_TRAINING = re.compile(
 class Row(NamedTuple):
     """A model of the sweep.
 
-    name: of its gin file in models/. model: sizes. keep_layers: in fine-tuning; 0 means
-    all.
+    keep_layers: in fine-tuning; 0 means all.
     """
 
     name: str
@@ -63,41 +70,42 @@ def make_rows(
     sweep: SweepConfig,
     scale: ScaleConfig,
     pieces: int,
-    read_model: Callable[[str], ModelConfig],
+    read: Callable[[SweepConfig, str], ModelConfig] | None = None,
 ) -> list[Row]:
     """The models with their sizes at this scale.
 
     Args:
-      sweep: names the models. scale: divisors. pieces: of the vocabulary.
-      read_model: name of a row -> the paper's sizes.
+      pieces: of the vocabulary. read: the sweep, a row -> the paper's sizes.
 
     Raises:
       UserError: a row has no gin file, or has sizes that the scale cannot divide.
     """
     rows = []
     for name in sweep.rows:
-        model = scaled_model(read_model(name), scale, pieces)
+        model = scaled_model((read or read_model)(sweep, name), scale, pieces)
         keep = sweep.keep_layers.get(name, 0)
         rows.append(Row(name, model, scaled_layers(keep, scale) if keep else 0))
     return rows
 
 
-def read_model(name: str) -> ModelConfig:
-    """The paper's sizes of a row, from its gin file in models/.
+def read_model(sweep: SweepConfig, row: str) -> ModelConfig:
+    """The paper's sizes of a row, from a gin file in models/ and settings.
 
     Raises:
-      UserError: there is no such file.
+      UserError: there is no such file, or a setting is wrong.
     """
-    return gin_files.configure(ModelConfig, [f"models/{name}.gin"], [])
+    _, *settings = sweep.models.get(row, [row])
+    return gin_files.configure(ModelConfig, [_model_file(sweep, row)], settings)
+
+
+def _model_file(sweep, row):
+    return f"models/{sweep.models.get(row, [row])[0]}.gin"
 
 
 def scaled_model(
     model: ModelConfig, scale: ScaleConfig, vocab_size: int
 ) -> ModelConfig:
-    """The model with the given vocabulary size and with divided sizes.
-
-    Args:
-      model: of the paper. scale: divisors. vocab_size: pieces of the vocabulary.
+    """The paper's model with divided sizes and the given number of pieces.
 
     Raises:
       UserError: a width is not divisible.
@@ -141,9 +149,8 @@ def model_bindings(model: ModelConfig) -> list[str]:
 class Job(NamedTuple):
     """A run of a command.
 
-    kind: "pretrain" or "finetune", the command. name: unique in the sweep. folder: its
-    --model_dir. arguments: of the command. needs: names of the jobs before it.
-    reads: files and folders that it reads, see `made_from.hash_files`.
+    kind: the command. name: unique in the sweep. folder: that it writes. needs: names
+    of the jobs before it. reads: files and folders, see `made_from.hash_files`.
     """
 
     kind: str
@@ -231,7 +238,7 @@ class Job(NamedTuple):
         saved, own = self._saved_arguments(), self.arguments
         return self._is_recorded() and _settings(saved) == _settings(own)
 
-    def set_aside(self) -> str | None:
+    def move_outdated(self) -> str | None:
         """Renames the folder, if any, to FOLDER.replaced.N; returns the new name."""
         if not files.exists(self.folder):
             return None
@@ -286,14 +293,106 @@ def _settings(arguments):
 
 
 class Inputs(NamedTuple):
-    """Folders and files that jobs read.
-
-    data_dirs: task -> the parent of its folder.
-    """
+    """Folders and files that jobs read; data_dirs: task -> the parent of its folder."""
 
     records_dir: str
     vocabulary: str
     data_dirs: Mapping[str, str]
+
+
+class JobMaker:
+    """Makes the jobs of a sweep or a reproduction: folders and argument lists.
+
+    Raises:
+      UserError: a command does not have one of the settings of its runs, or a task's
+        gin file does not exist.
+    """
+
+    def __init__(self, sweep: SweepConfig, inputs: Inputs, folder: str):
+        self._sweep, self._inputs, self._folder = sweep, inputs, folder
+        _check_settings(sweep)
+
+    def pretraining(
+        self,
+        row: Row,
+        seed: int,
+        params: Sequence[str] = (),
+        control: bool = False,
+    ) -> Job:
+        """Pre-training of a row; `params` override the settings of the sweep."""
+        name = f"{CONTROL}/" * control + f"models/{row.name}/seed_{seed}"
+        folder = os.path.join(self._folder, name)
+        inputs = self._inputs
+        params = (
+            *model_bindings(row.model),
+            *self._sweep.pretraining,
+            *params,
+            f"TrainingConfig.seed = {seed}",
+        )
+        arguments = (
+            f"--gin_file={_model_file(self._sweep, row.name)}",
+            *(f"--gin_param={param}" for param in params),
+            f"--records_dir={inputs.records_dir}",
+            f"--vocabulary={inputs.vocabulary}",
+            f"--model_dir={folder}",
+        )
+        reads = (inputs.records_dir, inputs.vocabulary)
+        return Job(PRETRAINING, name, folder, arguments, (), reads)
+
+    def finetuning(
+        self, model: Job, row: Row, task: str, runs: int = 0, keep: int = 0
+    ) -> Job:
+        """Fine-tuning of a pre-trained model, or of its first layers alone.
+
+        Args:
+          runs: 0 for the sweep's. keep: the number of layers, for the study of dropped
+            layers; 0 for the row's.
+        """
+        *control, _, _, seed = model.name.split("/")
+        kept = [f"keep_{keep}"] if keep else []
+        room = LAYER_DROP if keep else "tasks"
+        name = "/".join([*control, room, task, row.name, *kept, seed])
+        folder = os.path.join(self._folder, name)
+        params = (
+            *self._sweep.finetuning,
+            f"FinetuningConfig.keep_layers = {keep or row.keep_layers}",
+            f"TrainingConfig.seed = {seed_of(model.name)}",
+        )
+        gin_file = _gin_file(self._sweep, task)
+        arguments = (
+            f"--task={task}",
+            *([f"--gin_file={gin_file}"] if gin_file else []),
+            *(f"--gin_param={param}" for param in params),
+            f"--data_dir={self._inputs.data_dirs[task]}",
+            f"--init_checkpoint={model.folder}",
+            f"--model_dir={folder}",
+            f"--feature_dir={os.path.join(self._folder, 'features')}",
+            f"--num_runs={runs or self._sweep.finetuning_runs}",
+        )
+        return Job(FINETUNING, name, folder, arguments, (model.name,), (model.folder,))
+
+    def analysis(
+        self, name: str, words: Sequence[str], models: Sequence[Job], seed: int
+    ) -> Job:
+        """An analysis of all models of a seed; `words` are its name and its flags."""
+        name = f"{ANALYSES}/{name}/seed_{seed}"
+        folder = os.path.join(self._folder, name)
+        analysis, *flags = words
+        arguments = (
+            analysis,
+            *(f"--model_dir={model.folder}" for model in models),
+            *flags,
+            f"--output_dir={folder}",
+        )
+        needs = tuple(model.name for model in models)
+        paths = [flag.partition("=")[2] for flag in flags if _PATH.match(flag)]
+        reads = (*(model.folder for model in models), *paths)
+        return Job("analyze", name, folder, arguments, needs, reads)
+
+
+def seed_of(name: str) -> int:
+    """The seed in the name of a job, which ends in seed_S."""
+    return int(name.rpartition("seed_")[2])
 
 
 def make_jobs(
@@ -305,19 +404,14 @@ def make_jobs(
     results.
 
     Raises:
-      UserError: a command does not have one of the settings of its runs, or a task's
-        gin file does not exist.
+      UserError: as `JobMaker`.
     """
-    _check_settings(sweep)
-    jobs = []
+    maker, jobs = JobMaker(sweep, inputs, sweep_dir), []
     for seed in sweep.seeds:
         for row in rows:
-            pretraining = _pretraining(sweep, row, seed, inputs, sweep_dir)
-            jobs.append(pretraining)
-            jobs += [
-                _finetuning(sweep, row, seed, task, inputs, sweep_dir, pretraining)
-                for task in sweep.tasks
-            ]
+            model = maker.pretraining(row, seed)
+            jobs.append(model)
+            jobs += [maker.finetuning(model, row, task) for task in sweep.tasks]
     return jobs
 
 
@@ -336,48 +430,6 @@ def _gin_file(sweep, task):
     """The gin file of a task, or ""."""
     pattern = sweep.task_files.get(task, sweep.task_files.get("*", ""))
     return pattern.replace("{task}", task)
-
-
-def _pretraining(sweep, row, seed, inputs, sweep_dir):
-    folder = os.path.join(sweep_dir, "models", row.name, f"seed_{seed}")
-    params = [
-        *model_bindings(row.model),
-        *sweep.pretraining,
-        f"TrainingConfig.seed = {seed}",
-    ]
-    arguments = (
-        f"--gin_file=models/{row.name}.gin",
-        *(f"--gin_param={param}" for param in params),
-        f"--records_dir={inputs.records_dir}",
-        f"--vocabulary={inputs.vocabulary}",
-        f"--model_dir={folder}",
-    )
-    reads = (inputs.records_dir, inputs.vocabulary)
-    name = f"models/{row.name}/seed_{seed}"
-    return Job(PRETRAINING, name, folder, arguments, (), reads)
-
-
-def _finetuning(sweep, row, seed, task, inputs, sweep_dir, pretraining):
-    folder = os.path.join(sweep_dir, "tasks", task, row.name, f"seed_{seed}")
-    params = [
-        *sweep.finetuning,
-        f"FinetuningConfig.keep_layers = {row.keep_layers}",
-        f"TrainingConfig.seed = {seed}",
-    ]
-    gin_file = _gin_file(sweep, task)
-    arguments = (
-        f"--task={task}",
-        *([f"--gin_file={gin_file}"] if gin_file else []),
-        *(f"--gin_param={param}" for param in params),
-        f"--data_dir={inputs.data_dirs[task]}",
-        f"--init_checkpoint={pretraining.folder}",
-        f"--model_dir={folder}",
-        f"--feature_dir={os.path.join(sweep_dir, 'features')}",
-        f"--num_runs={sweep.finetuning_runs}",
-    )
-    name = f"tasks/{task}/{row.name}/seed_{seed}"
-    reads = (pretraining.folder,)
-    return Job(FINETUNING, name, folder, arguments, (pretraining.name,), reads)
 
 
 def describe(

@@ -71,22 +71,23 @@ class JobRunner:
         # What the running jobs read.
         self._made_from: dict[str, dict[str, Any]] = {}
         self._seconds: dict[str, list[float]] = {}
-        self._asked_to_end = False
+        # The name of the signal that ends the sweep.
+        self._signal = ""
 
     def run(self) -> list[Failure]:
         """Runs the incomplete jobs; returns those that failed or could not start.
 
         Raises:
-          Terminated: SIGTERM arrived; running jobs have saved and were ended.
+          Terminated: SIGTERM or SIGHUP arrived; jobs have saved and were ended.
         """
-        with handled(self._end, [signal.SIGTERM]):
+        with handled(self._end, [signal.SIGTERM, signal.SIGHUP]):
             try:
                 return self._run()
             finally:
                 self._stop()
 
     def _run(self):
-        self._set_aside_outdated()
+        self._move_outdated()
         complete, seen = set(), {}
         for job in self._jobs:
             # A job whose needs have changed is run again.
@@ -101,13 +102,15 @@ class JobRunner:
         while waiting or self._running:
             waiting = self._start(waiting, complete, failures)
             self._collect(complete, failures, waiting)
-            if self._asked_to_end:
+            if self._signal:
                 self._stop()
-                raise Terminated("SIGTERM: jobs ended; run the same command to go on")
+                raise Terminated(
+                    f"{self._signal}: jobs ended; run the same command to go on"
+                )
             time.sleep(_POLL)
         return list(failures.values())
 
-    def _set_aside_outdated(self):
+    def _move_outdated(self):
         """Renames the folders of jobs whose needs run again, as for more steps.
 
         Their commands would refuse these folders, or reuse the outdated results.
@@ -115,7 +118,7 @@ class JobRunner:
         changed = set()
         for job in self._jobs:
             made_anew = [name for name in job.needs if name in changed]
-            if made_anew and (aside := job.set_aside()):
+            if made_anew and (aside := job.move_outdated()):
                 self._say(f"{job.name}: {made_anew[0]} is made anew; moved to {aside}")
             if not job.conflicts() and not job.has_settings():
                 changed.add(job.name)
@@ -157,7 +160,7 @@ class JobRunner:
                 continue
             del self._running[name]
             job, seconds = jobs[name], time.monotonic() - started
-            if self._asked_to_end:
+            if self._signal:
                 continue
             if code == 0:
                 job.record(seconds, self._made_from[name])
@@ -184,8 +187,8 @@ class JobRunner:
             return line
         return f"{line}; about {console.duration(expected / self._parallel)} left"
 
-    def _end(self, *_):
-        self._asked_to_end = True
+    def _end(self, number, _):
+        self._signal = signal.Signals(number).name
 
     def _stop(self):
         if self._running:

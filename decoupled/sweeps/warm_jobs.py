@@ -6,7 +6,6 @@ modules: no graph, no gin setting, no flag, no session. Its results, log and exi
 are those of a new process.
 """
 
-import ctypes
 import multiprocessing
 import os
 import runpy
@@ -16,11 +15,12 @@ import sys
 import threading
 from collections.abc import Sequence
 
-from decoupled.core.processes import command_line
+from decoupled.core.processes import (
+    command_line,
+    signal_at_end_of_parent,
+    start_apart,
+)
 from decoupled.sweeps.jobs import LOG, Job
-
-# linux/prctl.h
-_PARENT_DEATH_SIGNAL = 1
 
 
 class Fork:
@@ -65,9 +65,7 @@ def start(
     if warm and sys.platform == "linux":
         return Fork(job, cores)
     with open(os.path.join(job.folder, LOG), "ab") as log:
-        process = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT
-        )
+        process = start_apart(command, {}, log, log)
     if cores:
         # Before it starts threads, which inherit this.
         os.sched_setaffinity(process.pid, cores)
@@ -79,7 +77,7 @@ def _run(words: list[str], log: str, cores: set[int] | None) -> None:
     from decoupled.sweeps import preload
 
     # The fork ends with the server, because nobody else could report its exit code.
-    ctypes.CDLL(None).prctl(_PARENT_DEATH_SIGNAL, int(signal.SIGKILL), 0, 0, 0)
+    signal_at_end_of_parent(signal.SIGKILL)
     if cores:
         os.sched_setaffinity(0, cores)
     descriptor = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)

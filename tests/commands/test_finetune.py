@@ -472,7 +472,7 @@ def test_every_bad_file_is_named_and_training_alone_reads_english_dev(folder, tm
     }
     write_files(tmp_path, texts)
     config, _, _, init, out, _ = arguments(folder, tmp_path / "run")
-    told = "2 mistakes: .*dev-sw.tsv:1 .*test-my.tsv:1 .*unknown label 'd'"
+    told = "2 mistakes: .*dev-sw.tsv:1: .*test-my.tsv:1: .*unknown label 'd'"
     with pytest.raises(UserError, match=told):
         run_finetuning(config, "xnli", str(tmp_path), init, out, "train_and_evaluate")
     run_finetuning(config, "xnli", str(tmp_path), init, out, "train")

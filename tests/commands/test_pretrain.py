@@ -459,7 +459,7 @@ def test_every_phase_is_checked_before_the_first(data, tmp_path):
             run_pretraining(settings, *data, str(tmp_path / "run"), "train")
         assert not (tmp_path / "run").exists()
 
-    long = dataclasses.replace(MASKING, sequence_length=10_000)
+    long = dataclasses.replace(MASKING, sequence_length=10_000, max_predictions=1500)
     refused("10000 is more than ModelConfig.max_positions", masking=long)
     unknown = SamplingConfig(0.5, {"xx": 0.1}, None, None)
     refused("no language 'xx'", sampling=unknown)

@@ -8,7 +8,7 @@ from decoupled.core.tables import Cell
 
 COLUMNS = ["model", "n", "score"]
 ROWS = [
-    ["e_out_128", 1234, Cell("50.0 ± 1.4", True, "runs.md#e_out_128", "68.1")],
+    ["e_out_128", 1234, Cell("50.0 ± 1.4", True, "68.1")],
     ["coupled", None, Cell("-", paper="70.7")],
 ]
 
@@ -38,7 +38,7 @@ def test_markdown():
     assert tables.to_markdown(COLUMNS, ROWS).splitlines() == [
         "| model | n | score |",
         "| --- | ---: | ---: |",
-        "| e_out_128 | 1,234 | [**50.0 ± 1.4**](runs.md#e_out_128)<br>paper 68.1 |",
+        "| e_out_128 | 1,234 | **50.0 ± 1.4**<br>paper 68.1 |",
         "| coupled | - | -<br>paper 70.7 |",
     ]
 

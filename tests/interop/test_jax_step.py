@@ -17,8 +17,8 @@ from decoupled.configs import MeshConfig
 from decoupled.core.compat import tf
 from decoupled.planning import jax_step
 from decoupled.planning.hardware import parse_topology
-from decoupled.planning.hlo import build_step_graph
-from decoupled.planning.program import feature_specs
+from decoupled.planning.hlo import export
+from decoupled.planning.program import build_program, feature_specs
 from tests.command_line import decoupled
 from tests.helpers import MASKING, masked_lm_features
 from tests.training.runs import graph_config
@@ -92,7 +92,7 @@ def test_four_cores_sum_to_what_one_core_computes(tmp_path):
             f"data:{cores}", "batch:data", "float32", "gather", "float32", 128
         )
         folder = tmp_path / str(cores)
-        step = build_step_graph(graph_config(mesh=mesh), specs, tpu).export()
+        step = export(build_program(graph_config(mesh=mesh), specs, tpu))
         step.write(str(folder))
         np.savez(folder / "features.npz", **arrays)
     one, four = run_script("--losses=5", tmp_path / "1", tmp_path / "4", devices=4)

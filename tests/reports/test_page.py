@@ -53,16 +53,6 @@ def test_without_matplotlib_there_is_no_picture(tmp_path, monkeypatch):
     assert (tmp_path / "r.md").read_text() == "Text.\n"
 
 
-def test_a_number_links_to_the_runs_of_its_model(tmp_path):
-    page = Page(str(tmp_path / "r.md"), "r")
-    found = page.number("coupled", {0: 1.0, 1: 3.0}, {}, {0: 5.0}, paper="7.0")
-    assert found.text == "2.0 ± 1.4 / 5.0"
-    assert (found.link, found.paper) == ("r/runs.md#coupled", "7.0")
-    missing = page.number("coupled", {})
-    assert (missing.text, missing.link) == ("-", "")
-    assert page.runs() == "r/runs.md"
-
-
 def test_means_over_seeds():
     assert mean({}) == "-"
     assert mean({3: 50.0}) == "50.0"

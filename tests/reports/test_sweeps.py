@@ -7,11 +7,10 @@ import pytest
 from decoupled.core.errors import UserError
 from decoupled.core.tables import to_latex, to_markdown
 from decoupled.reports import sweeps
-from decoupled.reports.page import Page
 from decoupled.reports.results import (
     MLM,
-    Number,
-    Results,
+    numbers_as_csv,
+    read_numbers,
     read_progress,
     read_sweeps,
 )
@@ -122,56 +121,47 @@ def test_a_job_that_is_not_complete_leaves_a_gap(sweep):
 
 def test_table_in_markdown(sweep):
     results = read_sweeps([str(sweep)])
-    table = sweeps.make_table(results, Page(str(sweep / "report.md")))
+    table = sweeps.make_table(results)
     lines = to_markdown(*table).splitlines()
     assert lines[0].endswith("| PT | FT | MLM acc | xnli | xquad | average |")
     small, large = lines[2].split(" | "), lines[3].split(" | ")
     # Of 45 and 47: the sample standard deviation is sqrt(2).
-    assert small[8] == "[46.0 ± 1.4](runs.md#e_out_128)<br>paper 68.1"
-    assert small[9].startswith("[**40.0/55.0**](")
-    assert large[8].startswith("[**50.0 ± 1.4**](")
+    assert small[8] == "46.0 ± 1.4<br>paper 68.1"
+    assert small[9].startswith("**40.0/55.0**")
+    assert large[8].startswith("**50.0 ± 1.4**")
     assert large[9] == "-<br>paper 45.3/63.3"
     # The average, of the one seed that has both.
-    assert small[10].startswith("[**46.2**](runs.md#e_out_128)")
+    assert small[10].startswith("**46.2**")
     assert large[4].endswith("-> 1")
 
 
 def test_table_in_latex(sweep):
     results = read_sweeps([str(sweep)])._replace(tasks=["xnli"])
-    text = to_latex(*sweeps.make_table(results, Page(str(sweep / "report.md"))))
+    text = to_latex(*sweeps.make_table(results))
     assert r"\begin{tabular}{lrrrrrrrr}" in text
     assert r"e\_out\_3072" in text
     assert r"\textbf{50.0 $\pm$ 1.4} (71.1) \\" in text
 
 
-def test_csv_has_every_single_number(sweep):
+def test_csv_has_every_single_number(sweep, tmp_path):
     numbers = read_sweeps([str(sweep)]).numbers
-    lines = sweeps.numbers_as_csv(numbers).splitlines()
+    text = numbers_as_csv(numbers)
+    lines = text.splitlines()
     assert lines[0] == "model,task,metric,seed,value,folder"
     folder = f"{sweep}/tasks/xquad/e_out_128/seed_0"
     assert f"e_out_128,xquad,f1,0,55.0,{folder}" in lines
     assert len(lines) == 1 + 4 + 4 + 2
-
-
-def test_page_of_the_runs(sweep):
-    run = sweep / "tasks/xnli/e_out_128/seed_1"
-    (run / "config.1.gin").write_text("seed = 1\n")
-    page = sweep / "report" / "runs.md"
-    sweeps.write_runs(str(page), read_sweeps([str(sweep)]).numbers)
-    small, large = page.read_text().split("\n## ")[1:]
-    assert small.startswith("e_out_128\n") and large.startswith("e_out_3072\n")
-    lines = small.splitlines()
-    assert lines[2] == "|  |  | seed 0 | seed 1 |"
-    link = "../tasks/xnli/e_out_128/seed_1/config.1.gin"
-    assert f"| xnli | accuracy | 45.00 | [47.00]({link}) |" in lines
-    assert "| xquad | f1 | 55.00 | - |" in lines
-    assert "| pretrain | MLM acc | 20.00 | 22.00 |" in lines
+    (tmp_path / "numbers.csv").write_text(text)
+    assert read_numbers(str(tmp_path / "numbers.csv")) == list(numbers)
+    (tmp_path / "numbers.csv").write_text("a,b\n")
+    with pytest.raises(UserError, match="does not begin with model,task"):
+        read_numbers(str(tmp_path / "numbers.csv"))
 
 
 def test_a_report_of_some_models(sweep, tmp_path, capsys):
     folder = tmp_path / "report"
     sweeps.write_report([str(sweep)], str(folder), ["e_out_3072"])
-    written = {"report.md", "report.tex", "report.csv", "runs.md"}
+    written = {"report.md", "report.tex", "report.csv"}
     drawn = {"scores.png", "scores.svg"}
     assert {path.name for path in folder.iterdir()} == written | drawn
     text = (folder / "report.md").read_text()
@@ -313,33 +303,3 @@ def test_equal_places_stand_side_by_side():
     assert first < 16 < second and first * second == pytest.approx(16 * 16)
     assert alone == 384
     assert sweeps.apart([8]) == [8]
-
-
-def test_runs_that_differ_by_the_seed_share_their_settings(tmp_path):
-    runs = {
-        ("a", "tasks/udpos/a/seed_0"): "X.y = 1\nTrainingConfig.seed = 0\n",
-        ("a", "tasks/udpos/a/seed_1"): "X.y = 1\nTrainingConfig.seed = 1\n",
-        ("b", "tasks/udpos/b/seed_0"): "X.y = 1\nTrainingConfig.seed = 0\n",
-        ("a", "models/a/seed_0"): "X.y = 1\n",
-        ("b", "models/b/seed_0"): "X.y = 2\n",
-        ("control:b", "control/models/b/seed_0"): "X.y = 3\n",
-        ("a", "analyses/probing/seed_0"): "X.y = 4\n",
-    }
-    numbers = []
-    for (row, place), text in runs.items():
-        folder = tmp_path / "runs" / place
-        folder.mkdir(parents=True)
-        (folder / "config.1.gin").write_text(text)
-        seed = int(place[-1])
-        settings = str(folder / "config.1.gin")
-        numbers.append(Number(row, "t", "m", seed, 1.0, str(folder), settings))
-    results = Results({}, [], numbers, str(tmp_path / "runs"))
-    copied = sweeps.copy_settings(results, str(tmp_path / "settings"))
-    names = [one.settings.removeprefix(f"{tmp_path}/settings/") for one in copied]
-    assert names == [
-        "tasks/udpos.gin", "tasks/udpos.gin", "tasks/udpos.gin", "models/a.gin",
-        "models/b.gin", "control/models.gin", "analyses/probing.gin",
-    ]  # fmt: skip
-    text = (tmp_path / "settings/tasks/udpos.gin").read_text()
-    head = "# Seeds 0, 1: nothing else differs. Below: seed 0."
-    assert text.startswith(f"{head}\nX.y = 1")

@@ -5,7 +5,8 @@ import json
 import numpy as np
 
 from decoupled.core.files import write_arrays
-from decoupled.reproduction.jobs import ANALYSES, JobMaker, row_of_model, seed_of
+from decoupled.reproduction.jobs import StudyJobs, row_of_model
+from decoupled.sweeps.jobs import ANALYSES, seed_of
 from decoupled.training.events import write_scalars
 
 LANGUAGES = ("de", "en")
@@ -138,7 +139,17 @@ def _probing(rows, seed):
     return result, arrays
 
 
+def _geometry(rows, seed):
+    model = {
+        "gradient": {"share": 0.25, "random_share": 0.024},
+        "logits": {"rank": 96, "bound": 97, "effective_rank": 41.0 + seed},
+        "embeddings": [{"embedding": "input", "effective_rank": 8.5 + seed}],
+    }
+    return {"models": [model] * len(rows)}, {}
+
+
 _RESULTS = {
+    "geometry": _geometry,
     "probing": _probing,
     "neighbours": _neighbours(False),
     "neighbours_dev": _neighbours(True),
@@ -147,7 +158,7 @@ _RESULTS = {
 }
 
 
-def write_all(maker: JobMaker, seeds):
+def write_all(maker: StudyJobs, seeds):
     """The jobs of these seeds, of which pre-training and some analyses are complete."""
     jobs = [job for seed in seeds for job in maker.of_seed(seed)]
     for job in jobs:

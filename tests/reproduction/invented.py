@@ -1,12 +1,11 @@
-"""Findings of a reproduction with planted effects, without any run."""
+"""A study with planted effects, without any run."""
 
 import numpy as np
 
-from decoupled.core import files
+from decoupled.reports.page import mean
 from decoupled.reports.results import Number, Row
 from decoupled.reproduction import claims
-from decoupled.reproduction.finished import Findings, Told
-from decoupled.reproduction.measured import (
+from decoupled.reproduction.statistics import (
     CONTROL,
     LOGITS,
     NATS,
@@ -14,6 +13,8 @@ from decoupled.reproduction.measured import (
     RANKS,
     Measured,
 )
+from decoupled.reproduction.study import Study, Training
+from decoupled.reproduction.verdicts import gather
 from decoupled.runs.curve import Curve
 from tests.helpers import tiny_model
 
@@ -79,107 +80,64 @@ def curve(crossed, final=3.0):
     return Curve(steps, ENTROPY - (ENTROPY - final) * falling)
 
 
-def findings(folder, rows=ROWS, found=None, **changed):
-    """Findings whose settings lie in `folder`.
+def curves(rows=ROWS):
+    """A curve for each row and seed."""
+    return {
+        (row, seed): curve(200 + 5 * seed + 10 * place)
+        for place, row in enumerate(rows)
+        for seed in SEEDS
+    }
+
+
+def study(rows=ROWS, found=None, void=(), **facts):
+    """A study.
 
     Args:
-      rows: that were run. found: measures. changed: fields.
+      rows: that were run. found: measures. void: rows that did not train. facts:
+        changed ones.
     """
     found = measures(rows=rows) if found is None else found
-    numbers = []
-    for name, one in found.items():
-        for row in one.values:
-            room = "control/models" if row.startswith(CONTROL) else "models"
-            for seed, value in zip(one.seeds, one.by_seed(row), strict=True):
-                run = f"{folder}/{room}/{row.removeprefix(CONTROL)}/seed_{seed}"
-                settings = f"{run}/config.1.gin"
-                files.make_folder(run)
-                files.write_text(settings, f"TrainingConfig.seed = {seed}\n")
-                numbers.append(Number(row, name, "mean", seed, value, run, settings))
-    for row in ("e_small", "e_large"):
-        for kept in (1, 2):
-            numbers += [
-                Number(row, claims.LAYER_DROP, f"layers 1 to {kept}", seed, 60.0 + kept)
-                for seed in SEEDS
-            ]
+    numbers = [
+        Number(row, name, "mean", seed, float(value), f"runs/{row}/seed_{seed}")
+        for name, one in found.items()
+        for row in one.values
+        for seed, value in zip(one.seeds, one.by_seed(row), strict=True)
+    ]
+    numbers += [
+        Number(row, claims.LAYER_DROP, f"layers 1 to {kept}", seed, 60.0 + kept)
+        for row in ("e_small", "e_large")
+        if row in rows
+        for kept in (1, 2)
+        for seed in SEEDS
+    ]
     numbers += [
         Number(row, "layers", f"layer {layer}", seed, percent)
         for row in rows
         for layer, percent in enumerate([4.0, 9.0, 12.0, 8.0])
         for seed in SEEDS
     ]
-    models = {
+    counted = {
         row: Row(row, tiny_model(), 1 if row == "add_layers" else 0, 900_000, 700_000)
         for row in rows
     }
-    told = Told(
-        text=["Text: 4 sentences."],
-        steps=STEPS,
-        activation_dtype="float32",
-        machine="2 cores",
-        seconds=60.0,
-        command="decoupled reproduce --work_dir=w",
-        left_out=["No questions."],
-    )
-    made = Findings(
-        told=told,
-        folder=str(folder),
-        rows=models,
-        seeds=SEEDS,
-        measured=found,
-        numbers=numbers,
-        curves={
-            (row, seed): curve(200 + 5 * seed + 10 * place)
-            for place, row in enumerate(rows)
-            for seed in SEEDS
-        },
-        unigram_entropy={"en": ENTROPY, "de": ENTROPY},
-        shares={"en": 0.5, "de": 0.5},
-        results={
-            "geometry": {seed: geometry(folder, rows, seed) for seed in SEEDS},
-            "masked_lm": {seed: held_out(folder, rows, seed) for seed in SEEDS},
-        },
-        seconds=3600.0,
-        complete=9,
-        jobs=9,
-    )
-    return made._replace(**changed)
-
-
-def held_out(folder, rows, seed):
-    """What `analyze masked_lm` says, as far as the document reads it."""
-    bins = [{"from": 1, "to": 9, "loss": 7.0}, {"from": 10, "to": 99, "loss": 5.0}]
-    return {
-        "models": [
-            {
-                "folder": f"{folder}/models/{row}/seed_{seed}",
-                "all": {"by_frequency": bins},
-            }
-            for row in rows
-        ]
+    trained = {row: f"Row {row} did not train." * (row in void) for row in rows}
+    steps = mean(dict.fromkeys(SEEDS, 300.0), digits=0)
+    training = {row: Training(steps, "3.00", "3.10", trained[row]) for row in rows}
+    told = {
+        "command": "decoupled reproduce --work_dir=w",
+        "text": ["Text: 4 sentences."],
+        "steps": STEPS,
+        "activation_dtype": "float32",
+        "machine": "2 cores",
+        "seconds": 3600.0,
+        "left_out": ["No questions."],
+        "languages": ["en", "de"],
+        "seeds": list(SEEDS),
+        "complete": 9,
+        "jobs": 9,
+        "unigram_entropy": ENTROPY,
+        "common_steps": 500,
+        "only_speed": [],
     }
-
-
-def geometry(folder, rows, seed):
-    """What `analyze geometry` says, as far as the document reads it."""
-    described = [
-        {
-            "name": row,
-            "folder": f"{folder}/models/{row}/seed_{seed}",
-            "layers": [{"layer": layer, "predicted": 0.2} for layer in range(4)],
-            "gradient": {"share": 0.25, "random_share": 0.024},
-            "logits": {"rank": 96, "bound": 97, "effective_rank": 41.0},
-        }
-        for row in rows
-    ]
-    pairs = [
-        {
-            "first": {"model": "coupled", "embedding": "coupled"},
-            "second": {"model": row, "embedding": kind},
-            "cka": 0.75,
-        }
-        for row in rows
-        if row != "coupled" and "coupled" in rows
-        for kind in ("input", "output")
-    ]
-    return {"models": described, "pairs": pairs}
+    evidence = gather(found, trained)
+    return Study({**told, **facts}, counted, training, numbers, evidence)

@@ -6,14 +6,14 @@ import os
 import pytest
 
 from decoupled.core.errors import UserError
-from decoupled.reproduction.jobs import JobMaker, sized
+from decoupled.reproduction.jobs import StudyJobs, sized
 
 ROWS = ("in_small", "e_small", "e_large")
 
 
 @pytest.fixture
 def maker(root, folders):
-    return JobMaker(sized(root, 1), folders, "bfloat16")
+    return StudyJobs(sized(root, 1), folders, "bfloat16")
 
 
 @pytest.fixture
@@ -48,7 +48,7 @@ def test_jobs_come_after_those_that_they_need_in_folders_of_their_own(jobs):
 
 def test_pretraining_says_all_that_it_depends_on(jobs, folders):
     given = jobs["models/e_large/seed_1"].arguments
-    assert given[0] == "--gin_file=models/mini_e_large.gin"
+    assert given[0] == "--gin_file=models/mini.gin"
     assert {
         "--gin_param=ModelConfig.output_embedding_size = 384",
         "--gin_param=ModelConfig.vocab_size = 48",
@@ -64,7 +64,7 @@ def test_pretraining_says_all_that_it_depends_on(jobs, folders):
 def test_rows_have_learning_rates_of_their_own(root, folders):
     rates = {**root.study.learning_rates, "e_small": 1e-3}
     study = dataclasses.replace(root.study, learning_rates=rates)
-    maker = JobMaker(dataclasses.replace(root, study=study), folders, "float32")
+    maker = StudyJobs(dataclasses.replace(root, study=study), folders, "float32")
     given = {
         job.name: [one for one in job.arguments if ".learning_rate = " in one]
         for job in maker.of_seed(0)
@@ -117,7 +117,7 @@ def test_tasks_that_decide_are_fine_tuned_twice(jobs):
 
 def test_what_is_not_there_is_left_out(root, folders):
     bare = folders._replace(data_dir="", source="catalogs:django")
-    names = [job.name for job in JobMaker(sized(root, 1), bare, "float32").of_seed(0)]
+    names = [job.name for job in StudyJobs(sized(root, 1), bare, "float32").of_seed(0)]
     kinds = {name.rpartition("/seed_")[0] for name in names}
     assert not any("udpos" in kind for kind in kinds)
     assert not {"analyses/probing", "analyses/word_translation"} & kinds
@@ -126,7 +126,7 @@ def test_what_is_not_there_is_left_out(root, folders):
 
 def test_text_of_one_language_has_no_pairs(root, folders):
     os.remove(os.path.join(folders.sentences("test"), "de.tsv"))
-    jobs = JobMaker(sized(root, 1), folders, "float32").of_seed(0)
+    jobs = StudyJobs(sized(root, 1), folders, "float32").of_seed(0)
     analyses = {job.name.split("/")[1] for job in jobs if job.kind == "analyze"}
     assert analyses == {"masked_lm", "probing", "geometry"}
 
@@ -144,7 +144,7 @@ def test_sizes(root, size, rows, steps):
 
 def test_the_larger_study_has_the_runs_of_the_default_one(root, folders):
     small, large = (
-        {job.name: job for job in JobMaker(sized(root, size), folders, "f").of_seed(0)}
+        {job.name: job for job in StudyJobs(sized(root, size), folders, "f").of_seed(0)}
         for size in (1, 4)
     )
     shared = [name for name in small if not name.startswith("analyses/")]

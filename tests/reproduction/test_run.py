@@ -10,7 +10,7 @@ import pytest
 from decoupled.core.errors import UserError
 from decoupled.core.machine import Processor, usable_cores
 from decoupled.reproduction import run
-from decoupled.reproduction.jobs import JobMaker, sized
+from decoupled.reproduction.jobs import StudyJobs, sized
 from decoupled.reproduction.run import Options
 from decoupled.sweeps import runner
 
@@ -119,7 +119,7 @@ def test_the_command_is_told_without_folders_of_this_machine():
 
 
 def test_announcement_tells_how_long_is_left(root, folders):
-    jobs = JobMaker(sized(root, 1), folders, "float32").of_seed(0)[:4]
+    jobs = StudyJobs(sized(root, 1), folders, "float32").of_seed(0)[:4]
     assert run.announcement(jobs, 2) == "4 jobs, 4 to do"
     os.makedirs(jobs[0].folder)
     jobs[0].record(100.0, jobs[0].made_from())
@@ -128,13 +128,13 @@ def test_announcement_tells_how_long_is_left(root, folders):
 
 
 def test_settings_of_all_jobs_are_checked_before_the_first(root, folders):
-    maker = JobMaker(sized(root, 4), folders, "float32")
+    maker = StudyJobs(sized(root, 4), folders, "float32")
     run.check(maker.of_seed(0), folders.runs)
 
     wrong = ("FinetuningConfig.num_epochs = 0",)
     sweep = dataclasses.replace(root.sweep, finetuning=wrong)
     root = sized(dataclasses.replace(root, sweep=sweep), 1)
-    jobs = JobMaker(root, folders, "f").of_seed(0)
+    jobs = StudyJobs(root, folders, "f").of_seed(0)
     with pytest.raises(UserError, match=r"MeshConfig.activation_dtype: .*'f'"):
         run.check(jobs, folders.runs)
     tuned = [job for job in jobs if job.kind == "finetune"]
@@ -143,7 +143,7 @@ def test_settings_of_all_jobs_are_checked_before_the_first(root, folders):
 
 
 def test_a_disk_that_is_too_small(root, folders, monkeypatch):
-    jobs = JobMaker(sized(root, 1), folders, "float32").of_seed(0)
+    jobs = StudyJobs(sized(root, 1), folders, "float32").of_seed(0)
     free = run.shutil.disk_usage("/")._replace(free=100 << 20)
     monkeypatch.setattr(run.shutil, "disk_usage", lambda _: free)
     with pytest.raises(UserError, match="has 100.00 MiB free, and the jobs may need"):

@@ -1,7 +1,9 @@
 """Jobs run once, side by side; failures and kills cost themselves only."""
 
+import json
 import os
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -176,7 +178,16 @@ def test_two_jobs_at_a_time(make):
     assert run([one, two], parallel=2)[0] == []
 
 
-def test_sigterm_ends_jobs_and_the_next_start_goes_on(make, tmp_path):
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_sigterm_ends_jobs_and_the_next_start_goes_on(make, tmp_path, number):
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    try:
+        _ends_and_goes_on(make, tmp_path, number)
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+def _ends_and_goes_on(make, tmp_path, number):
     code = (
         "import signal, sys, time\n"
         "if os.path.exists('saved'): sys.exit(0)\n"
@@ -189,7 +200,7 @@ def test_sigterm_ends_jobs_and_the_next_start_goes_on(make, tmp_path):
     def terminate():
         while not (tmp_path / "job" / "ready").exists():
             time.sleep(0.01)
-        os.kill(os.getpid(), signal.SIGTERM)
+        os.kill(os.getpid(), number)
 
     threading.Thread(target=terminate).start()
     said = []
@@ -198,6 +209,33 @@ def test_sigterm_ends_jobs_and_the_next_start_goes_on(make, tmp_path):
     assert said[-1] == "ending running jobs (1); they save first"
     assert (tmp_path / "job" / "saved").exists() and not job.is_complete()
     assert run([job])[0] == [] and job.is_complete()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="Linux alone")
+def test_a_job_ends_with_a_sweep_that_is_killed(tmp_path):
+    """Or it would go on in the folder that the next start needs."""
+    job = Job("no_such_command", "job", str(tmp_path), (), ())
+    endless = [
+        sys.executable,
+        "-c",
+        "print('on', flush=True); import time; time.sleep(99)",
+    ]
+    code = (
+        "import json, sys; from decoupled.sweeps.jobs import Job; "
+        "from decoupled.sweeps.warm_jobs import start; "
+        "job = start(Job(**json.loads(sys.argv[1])), None, False, sys.argv[2:]); "
+        "print(job.pid, flush=True); job.wait()"
+    )
+    words = [sys.executable, "-c", code, json.dumps(job._asdict()), *endless]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as sweep:
+        number = int(sweep.stdout.readline())
+        while (tmp_path / "job.log").read_text() != "on\n":
+            time.sleep(0.01)
+        sweep.kill()
+    end = time.monotonic() + 20
+    while os.path.exists(f"/proc/{number}"):
+        assert time.monotonic() < end
+        time.sleep(0.01)
 
 
 def test_a_job_is_a_command_of_this_package(make):

@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import time
-import unittest.mock
 
 import numpy as np
 import pytest
@@ -122,7 +121,11 @@ def test_forks_give_the_results_of_commands(inputs, forked, tmp_path):
         assert done.returncode == (2 if alone is jobs[1] else 0), done.stderr
         # Of all that a job says, times and folders alone differ.
         logs = [text(fork.folder, LOG), done.stdout + done.stderr]
-        shown = [[line[:20] for line in log.splitlines()] for log in logs]
+        # TensorFlow warns of a missing kernel on some processors, and only once.
+        shown = [
+            [line[:20] for line in log.splitlines() if "util.cc:" not in line]
+            for log in logs
+        ]
         assert shown[0] == shown[1]
     for place in (0, 2):
         expected, found = (arrays(one[place].folder) for one in (jobs, warm))
@@ -258,7 +261,7 @@ def test_a_server_with_threads_starts_python_anew(inputs, tmp_path, monkeypatch)
     monkeypatch.setattr(runpy, "run_module", lambda *_, **__: None)
     monkeypatch.setattr(os, "dup2", lambda *_: None)
     monkeypatch.setattr(warm_jobs, "_end_with_sweep", lambda: None)
-    monkeypatch.setattr(warm_jobs.ctypes, "CDLL", lambda _: unittest.mock.MagicMock())
+    monkeypatch.setattr(warm_jobs, "signal_at_end_of_parent", lambda _: None)
     monkeypatch.setattr(sys, "argv", ["decoupled"])
     warm_jobs._run(["pretrain", "--x"], str(tmp_path / "log"), None)
     words = [sys.executable, "-m", "decoupled", "pretrain", "--x"]
