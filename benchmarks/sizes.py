@@ -42,7 +42,7 @@ QUICK = dataclasses.replace(
     intermediate_size=64,
     max_positions=64,
 )
-# gin/models/mini_in_small.gin: what sweeps of embedding sizes train on a laptop.
+# in_small of gin/sweeps/reproduce.gin: what sweeps of sizes train on a laptop.
 MINI = dataclasses.replace(
     REFERENCE,
     vocab_size=4000,
