@@ -54,8 +54,9 @@ from decoupled.configs import MaskingConfig, MeshConfig, ModelConfig, ScheduleCo
 from decoupled.core import files
 from decoupled.core.compat import tf
 from decoupled.core.console import say
-from decoupled.planning.hlo import build_step_graph
+from decoupled.planning.hlo import export
 from decoupled.planning.jax_step import start_value
+from decoupled.planning.program import build_program
 from decoupled.runs import finetuning_run
 from decoupled.tasks.mlm import MaskedLM
 from decoupled.training.mesh import session_config
@@ -151,7 +152,7 @@ def _pretraining(model: ModelConfig, batch, dtype, quick):
     graph = TrainingGraph(
         Network(task, model, _one_core(dtype)),
         optimizer=ADAMW,
-        schedule=ScheduleConfig(100_000, 0, "constant", None, 0.0),
+        schedule=ScheduleConfig(100_000, 0, "constant"),
         accumulation=1,
         seed=1,
         frozen=(),
@@ -163,7 +164,7 @@ def _pretraining(model: ModelConfig, batch, dtype, quick):
 
 
 def _one_core(dtype):
-    return MeshConfig("data:1;model:1", RULES, dtype, "gather", "float32", 128)
+    return MeshConfig("data:1;model:1", RULES, dtype)
 
 
 def _finetuning(task, dtype, folder, quick):
@@ -198,8 +199,8 @@ def _finetuning(task, dtype, folder, quick):
 def _write(folder, steps, graph, batches):
     shutil.rmtree(folder, ignore_errors=True)
     specs = {n: tf.TensorSpec(x.shape, x.dtype) for n, x in batches[0].items()}
-    built = build_step_graph(graph, specs)
-    built.export().write(str(folder))
+    built = build_program(graph, specs)
+    export(built).write(str(folder))
     arrays = {
         f"{number}-{name}": value
         for number, batch in enumerate(batches)

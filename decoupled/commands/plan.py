@@ -88,8 +88,8 @@ def _plan_for_tpu():
     settings = start.parse_gin(PlanSettings, DEFAULTS)
     # Imported here, so that --help does not wait for TensorFlow.
     from decoupled.planning.comparison import advise, compare_layouts
-    from decoupled.planning.compiled import check_compiler, compile_step
     from decoupled.planning.hardware import parse_topology
+    from decoupled.planning.hlo import check_compiler, compile_step
     from decoupled.planning.plan import make_plan
     from decoupled.planning.report import as_json, print_compiled, print_plan
 

@@ -208,7 +208,10 @@ def write_documents(
     documents: Iterable[tuple[str, Document]],
     max_file_bytes: int = MAX_FILE_BYTES,
 ) -> dict[str, dict[str, Any]]:
-    """Writes documents, each with its split, below text/SPLIT/`place`.
+    """Writes documents, each with its split, to text/SPLIT/`place`.
+
+    What was there before is removed. After a failure nothing is left, which also frees
+    a full disk.
 
     Args:
       folder: the corpus folder. place: "LANGUAGE", or a folder in it.
@@ -217,20 +220,32 @@ def write_documents(
     Returns:
       split -> files and counts, for splits that have text.
     """
-    with contextlib.ExitStack() as stack:
-        writers = {
-            split: stack.enter_context(
-                TextShards(folder, f"text/{split}/{place}", max_file_bytes)
-            )
-            for split in SPLITS
-        }
+    _clear_text(folder, place)
+    writers = {
+        split: TextShards(folder, f"text/{split}/{place}", max_file_bytes)
+        for split in SPLITS
+    }
+    try:
         for split, document in documents:
             writers[split].write(document)
-    return {split: writer.counts for split, writer in writers.items() if writer.counts}
+        counts = {split: writer.finish() for split, writer in writers.items()}
+    except BaseException:
+        for writer in writers.values():
+            writer.abandon()
+        _clear_text(folder, place)
+        raise
+    return {split: counted for split, counted in counts.items() if counted}
+
+
+def _clear_text(folder, place):
+    for split in SPLITS:
+        path = os.path.join(folder, "text", split, place)
+        if gfile.isdir(path):
+            gfile.rmtree(path)
 
 
 class TextShards:
-    """Writes documents into files of about `max_bytes`; sets `counts` when closed.
+    """Writes documents into files of about `max_bytes`.
 
     The file names contain the number of files, which is known only at the end. So the
     files have temporary names at first.
@@ -242,10 +257,6 @@ class TextShards:
         self._entries: list[dict[str, Any]] = []
         self._handle = None
         self._documents = self._sentences = self._characters = 0
-        self.counts: dict[str, Any] = {}
-
-    def __enter__(self):
-        return self
 
     def write(self, document: Document) -> None:
         if self._handle is None:
@@ -260,34 +271,45 @@ class TextShards:
         self._sentences += len(document)
         self._characters += sum(map(len, document))
         if self._size >= self._max_bytes:
-            self._close_file()
+            self._close()
 
-    def __exit__(self, kind, error, traceback):
+    def finish(self) -> dict[str, Any]:
+        """Gives the files their names; the files and counts, {} without documents."""
         if self._handle is not None:
-            self._close_file()
-        if kind is not None or not self._entries:
-            return
+            self._close()
+        if not self._entries:
+            return {}
+        names = []
         for index, temporary in enumerate(self._temporaries):
             shard = files.shard_name("text", index, len(self._temporaries), ".txt")
-            name = f"{self._folder}/{shard}"
-            gfile.rename(temporary, os.path.join(self._root, name))
-            self._entries[index] = {"name": name, **self._entries[index]}
-        self.counts = {
-            "files": self._entries,
+            names.append(f"{self._folder}/{shard}")
+            gfile.rename(temporary, os.path.join(self._root, names[-1]))
+        return {
+            "files": [
+                {"name": name, **entry}
+                for name, entry in zip(names, self._entries, strict=True)
+            ],
             "documents": self._documents,
             "sentences": self._sentences,
             "characters": self._characters,
             "bytes": sum(entry["bytes"] for entry in self._entries),
         }
 
-    def _open(self) -> None:
+    def abandon(self) -> None:
+        """Closes the open file."""
+        if self._handle is not None:
+            # What is still in its buffer may not fit on the disk.
+            with contextlib.suppress(gfile.OpError):
+                self._handle.close()
+
+    def _open(self):
         folder = os.path.join(self._root, self._folder)
         gfile.makedirs(folder)
         self._temporaries.append(files.temporary_name(os.path.join(folder, "text")))
         self._handle = gfile.GFile(self._temporaries[-1], "wb")
         self._digest, self._size = hashlib.sha256(), 0
 
-    def _close_file(self) -> None:
+    def _close(self):
         self._handle.close()
         self._handle = None
         self._entries.append({"sha256": self._digest.hexdigest(), "bytes": self._size})

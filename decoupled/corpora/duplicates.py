@@ -145,18 +145,15 @@ class UniqueJob:
 
     def run(self, unit: UniqueUnit) -> dict[str, Any]:
         """Writes a unit's text again; returns counts by split."""
-        language = unit.unit.language
         folder = self.text_job.corpus_dir
-        text_units.clear(folder, unit.name, language)
         share = self.text_job.settings.eval_share
         kept = _without_duplicates(folder, unit, share)
-        with text_units.cleared_on_failure(folder, unit.name, language):
-            splits = write_documents(
-                folder,
-                f"{language}/{unit.name}",
-                text_units.with_splits(kept, share, unit.held_out),
-                self.text_job.max_file_bytes,
-            )
+        splits = write_documents(
+            folder,
+            f"{unit.unit.language}/{unit.name}",
+            text_units.with_splits(kept, share, unit.held_out),
+            self.text_job.max_file_bytes,
+        )
         return {"splits": splits}
 
     def is_intact(self, result: dict[str, Any]) -> bool:

@@ -8,7 +8,6 @@ So no document is sent between processes.
 """
 
 import collections
-import contextlib
 import dataclasses
 import hashlib
 import os
@@ -80,21 +79,18 @@ class TextJob:
 
     def run(self, unit: TextUnit) -> dict[str, Any]:
         """Writes a unit; returns counts by split, and what was dropped by reason."""
-        clear(self.corpus_dir, unit.name, unit.language)
         dropped = collections.Counter()
         documents = read_unit(unit, self.settings, dropped)
-        with cleared_on_failure(self.corpus_dir, unit.name, unit.language):
-            path = digests_path(self.corpus_dir, unit)
-            with files.atomic_write(path, "wb") as digests:
-                # The file of digests exists even if there are no documents.
-                digests.write(b"")
-                numbered = _noted(documents, digests)
-                splits = write_documents(
-                    self.corpus_dir,
-                    f"{unit.language}/{unit.name}",
-                    with_splits(numbered, self.settings.eval_share),
-                    self.max_file_bytes,
-                )
+        path = digests_path(self.corpus_dir, unit)
+        with files.atomic_write(path, "wb") as digests:
+            # The file of digests exists even if there are no documents.
+            digests.write(b"")
+            splits = write_documents(
+                self.corpus_dir,
+                f"{unit.language}/{unit.name}",
+                with_splits(_noted(documents, digests), self.settings.eval_share),
+                self.max_file_bytes,
+            )
         return {"splits": splits, "dropped": dict(sorted(dropped.items()))}
 
     def is_intact(self, result: dict[str, Any]) -> bool:
@@ -229,24 +225,6 @@ def with_splits(
     for number, document in documents:
         is_held_out = number == held_out
         yield "eval" if is_held_out else split_of(number, eval_share), document
-
-
-def clear(corpus_dir: str, folder: str, language: str) -> None:
-    """Removes the text files of a unit that was begun before."""
-    for split in SPLITS:
-        path = os.path.join(corpus_dir, "text", split, language, folder)
-        if gfile.isdir(path):
-            gfile.rmtree(path)
-
-
-@contextlib.contextmanager
-def cleared_on_failure(corpus_dir: str, folder: str, language: str) -> Iterator[None]:
-    """Removes the unit's text files after a failure, which also frees a full disk."""
-    try:
-        yield
-    except BaseException:
-        clear(corpus_dir, folder, language)
-        raise
 
 
 def _noted(documents, digests) -> Iterator[tuple[int, Document]]:

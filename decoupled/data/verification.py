@@ -7,20 +7,17 @@ that one call shows all of them.
 
 import concurrent.futures
 import functools
+import itertools
 from collections.abc import Iterator, Sequence
-
-import numpy as np
 
 from decoupled.core import console, files, gfile, processes
 from decoupled.core.errors import UserError
 from decoupled.core.release import tf
-from decoupled.data.reading import VERIFY_COMMAND, parse, readable_records
+from decoupled.data.reading import VERIFY_COMMAND, parse
 from decoupled.data.records import FEATURE, RecordsManifest, Shard, read_manifest
 from decoupled.data.vocabulary import Vocabulary
 
 _BATCH = 1024
-# Bytes of a record beside its content.
-_FRAME = 16
 # Files that are opened at once; most of the time is the disk's or the network's.
 _FILES_AT_ONCE = 8
 # Below this, starting worker processes takes longer than the work.
@@ -141,108 +138,75 @@ def verify_shard(manifest: RecordsManifest, shard: Shard) -> list[str]:
     path = manifest.path(shard)
     if not files.exists(path):
         return [f"{path}: missing"]
-    scan = _Scan(path, manifest.vocab_size)
-    defects = scan.defects
-    told = f"{path}: {{}}, the manifest says {{}}"
-    if scan.complete and scan.records != shard.records:
-        defects.append(told.format(f"{scan.records} records", shard.records))
-    elif scan.complete and scan.parsed == scan.records and scan.tokens != shard.tokens:
-        defects.append(told.format(f"{scan.tokens} tokens", shard.tokens))
-    elif scan.complete and scan.sha256 != shard.sha256:
+    content = files.read_bytes(path)
+    is_changed = files.fingerprint(content) != shard.sha256
+    # An unchanged file needs no look at its checksums, which take long in Python.
+    frames = enumerate(_framed(content, is_changed))
+    records = tokens = 0
+    is_complete = is_parsed = True
+    defects = []
+    while batch := list(itertools.islice(frames, _BATCH)):
+        records += len(batch)
+        count = _tokens([frame for _, frame in batch], manifest.vocab_size)
+        if count is not None:
+            tokens += count
+            continue
+        for number, (record, problem) in batch:
+            if problem:
+                is_complete = False
+            else:
+                ids, problem = _ids(record)
+                is_parsed = is_parsed and not problem
+                tokens += len(ids)
+                problem = problem or _outside(ids, manifest.vocab_size)
+            if problem:
+                defects.append(f"{path}: record {number}: {problem}")
+    if not is_complete:
+        return defects
+    if records != shard.records:
+        counted = f"{records} records, the manifest says {shard.records}"
+        defects.append(f"{path}: {counted}")
+    elif is_parsed and tokens != shard.tokens:
+        defects.append(f"{path}: {tokens} tokens, the manifest says {shard.tokens}")
+    elif is_changed:
         defects.append(f"{path}: sha256 is not that of the manifest")
     return defects
 
 
-class _Scan:
-    """One pass over a file.
-
-    Attributes:
-      defects: a line for each. sha256: of the file.
-      records: number of records. parsed: number of those with ids. tokens: of these.
-      complete: whether no record is corrupt and the file ends after the last one.
-    """
-
-    def __init__(self, path: str, vocab_size: int):
-        self.path, self.vocab_size = path, vocab_size
-        self.records, self.parsed, self.tokens = 0, 0, 0
-        self.defects: list[str] = []
-        content = files.read_bytes(path)
-        self.sha256 = files.fingerprint(content)
-        read = 0
-        # TensorFlow ends the process if a corrupt length is larger than the memory.
-        if _lengths_fit(content):
-            most = len(content) // _FRAME + 1
-            for batch in readable_records(path, most).batch(_BATCH):
-                self._check(batch)
-                read += int(tf.reduce_sum(tf.strings.length(batch)))
-                read += _FRAME * len(batch)
-        self.complete = read == len(content)
-        if not self.complete:
-            self._check_rest(content, read)
-
-    def _check(self, batch: tf.Tensor) -> None:
-        """Counts and checks serialized records, string [records]."""
-        try:
-            ids = parse(batch)
-            lengths, values = ids.row_lengths().numpy(), ids.values.numpy()
-        except (tf.errors.InvalidArgumentError, UnicodeDecodeError):
-            lengths, values = np.zeros(1), np.zeros(0)
-        if lengths.all() and ((values >= 0) & (values < self.vocab_size)).all():
-            self.records += len(batch)
-            self.parsed += len(batch)
-            self.tokens += len(values)
-            return
-        for record in batch.numpy():
-            self._check_record(record)
-
-    def _check_record(self, record: bytes) -> None:
-        number, self.records = self.records, self.records + 1
-        ids, problem = _ids(record)
-        if not problem:
-            self.parsed += 1
-            self.tokens += len(ids)
-            problem = _outside(ids, self.vocab_size)
-        if problem:
-            self._tell(number, problem)
-
-    def _check_rest(self, content: bytes, start: int) -> None:
-        """Continues at the first record that TensorFlow could not read."""
-        for record, problem in _framed(content, start):
-            if problem:
-                self._tell(self.records, problem)
-                self.records += 1
-            else:
-                self._check(tf.constant([record]))
-
-    def _tell(self, number: int, problem: str) -> None:
-        self.defects.append(f"{self.path}: record {number}: {problem}")
+def _tokens(frames: list[tuple[bytes, str]], vocab_size: int) -> int | None:
+    """The number of ids in records without defects; None if there are defects."""
+    if any(problem for _, problem in frames):
+        return None
+    try:
+        ids = parse(tf.constant([record for record, _ in frames]))
+        lengths, values = ids.row_lengths().numpy(), ids.values.numpy()
+    except (tf.errors.InvalidArgumentError, UnicodeDecodeError):
+        return None
+    inside = (values >= 0) & (values < vocab_size)
+    return len(values) if lengths.all() and inside.all() else None
 
 
-def _lengths_fit(content: bytes) -> bool:
-    """Whether the records' lengths add up to the length of a TFRecord file."""
-    place = 0
-    while place < len(content):
-        place += int.from_bytes(content[place : place + 8], "little") + _FRAME
-    return place == len(content)
-
-
-def _framed(content: bytes, start: int) -> Iterator[tuple[bytes, str]]:
+def _framed(content: bytes, checks: bool) -> Iterator[tuple[bytes, str]]:
     """(record, "") or (b"", what is wrong) for each record of a TFRecord file.
 
     A record consists of its length in 8 bytes, their checksum in 4, its content, and
     the checksum of the content. A corrupt record can be skipped if its length is right.
+
+    Args:
+      checks: whether the checksums are compared.
     """
+    start = 0
     while start < len(content):
         head, begin = content[start : start + 12], start + 12
         end = begin + int.from_bytes(head[:8], "little")
-        if len(head) == 12 and _checksum(head[:8]) != head[8:]:
+        if checks and len(head) == 12 and _checksum(head[:8]) != head[8:]:
             yield b"", "corrupt length; the rest of the file cannot be read"
             return
         if end + 4 > len(content):
             yield b"", "truncated"
             return
         record, start = content[begin:end], end + 4
-        if _checksum(record) == content[end:start]:
+        if not checks or _checksum(record) == content[end:start]:
             yield record, ""
         else:
             yield b"", "corrupt (its checksum does not match)"

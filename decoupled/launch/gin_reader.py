@@ -26,7 +26,14 @@ _MOST_FILES = 100
 _NO_MESH = "the serving encoder runs in one process; remove it and all of MeshConfig"
 _PACKED = "batches of fine-tuning are always packed; remove it"
 _NO_OVERLAP = "linear CKA alone compares embeddings; remove this line"
-# Settings of earlier versions, and what takes their place.
+# Settings of earlier versions, and what takes their place. Records of their runs name
+# them: a line is skipped if its value is one of _NO_EFFECT.
+_NO_EFFECT = {
+    ("TrainingConfig", "softmax_block_size"): (0,),
+    ("FinetuningConfig", "group_by_length"): (True, False),
+    ("FinetuningConfig", "pack_sequences"): (True,),
+    ("ParallelTextConfig", "translations"): (None,),
+}
 _REMOVED = {
     ("TrainingConfig", "softmax_block_size"): "logits are always computed as a whole; "
     "to save memory, split the vocabulary over the mesh (layout_rules), or set "
@@ -187,6 +194,8 @@ class Reader:
         try:
             if isinstance(statement, config_parser.BlockDeclaration):
                 self.find(statement.selector)
+            elif _had_no_effect(statement):
+                return
             elif statement.arg_name:
                 self._check_parameter(statement.selector, statement.arg_name)
                 if statement.scope in self._tasks:
@@ -250,6 +259,11 @@ def _refuse_import(statement):
     if isinstance(statement, config_parser.ImportStatement):
         message = f"{statement.format()!r} would run code; gin files hold settings only"
         raise SyntaxError(message, statement.location[:3] + ("",))
+
+
+def _had_no_effect(statement):
+    setting = statement.selector, statement.arg_name
+    return statement.value in _NO_EFFECT.get(setting, ())
 
 
 def _place(where, number):

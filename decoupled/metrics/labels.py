@@ -36,9 +36,7 @@ def accuracy(labels: Sequence[str], predictions: Sequence[str]) -> dict[str, flo
     """
     if len(labels) != len(predictions) or not labels:
         raise ValueError(f"{len(labels)} labels, {len(predictions)} predictions")
-    right = sum(
-        label == found for label, found in zip(labels, predictions, strict=True)
-    )
+    right = sum(a == b for a, b in zip(labels, predictions, strict=True))
     return {"accuracy": right / len(labels) * 100}
 
 
@@ -53,22 +51,18 @@ def macro_f1(labels: Sequence[str], predictions: Sequence[str]) -> dict[str, flo
     """
     if len(labels) != len(predictions) or not labels:
         raise ValueError(f"{len(labels)} labels, {len(predictions)} predictions")
-    wanted, found = Counter(labels), Counter(predictions)
+    labelled, predicted = Counter(labels), Counter(predictions)
     pairs = zip(labels, predictions, strict=True)
     right = Counter(label for label, other in pairs if label == other)
     each = [
-        2 * right[label] / (wanted[label] + found[label])
-        for label in wanted.keys() | found.keys()
+        2 * right[label] / (labelled[label] + predicted[label])
+        for label in labelled.keys() | predicted.keys()
     ]
     return {"macro_f1": 100 * math.fsum(each) / len(each)}
 
 
 def entity_scores(labels: Sentences, predictions: Sentences) -> dict[str, float]:
-    """Scores of entities in percent, by seqeval 1.2.2.
-
-    Args:
-      labels, predictions: sentences of the same lengths, with one tag per word: B-TYPE,
-        I-TYPE or O.
+    """Scores of entities in percent, by seqeval 1.2.2, of tags B-TYPE, I-TYPE and O.
 
     Returns:
       `f1`, `precision`, `recall`: the official scores;
@@ -104,9 +98,6 @@ def part_of_speech_scores(
 ) -> dict[str, float]:
     """Scores of parts of speech in percent.
 
-    Args:
-      labels, predictions: sentences of the same lengths, with one tag per word.
-
     Returns:
       `f1`, `precision`, `recall`: of runs of equal tags, the official score;
       `accuracy`: share of words whose tag is right;
@@ -116,9 +107,9 @@ def part_of_speech_scores(
       ValueError: the lengths differ, or there are no words.
     """
     right = total = 0
-    for wanted, found in zip(labels, predictions, strict=True):
-        right += sum(a == b for a, b in zip(wanted, found, strict=True))
-        total += len(wanted)
+    for tags, predicted in zip(labels, predictions, strict=True):
+        right += sum(a == b for a, b in zip(tags, predicted, strict=True))
+        total += len(tags)
     if not total:
         raise ValueError("no words")
     return {
@@ -207,10 +198,10 @@ def _check_lengths(labels, predictions):
 
 def _scores(labels: Iterable[Span], predictions: Iterable[Span]) -> dict[str, float]:
     """F1, precision and recall in percent; 0 instead of a division by 0."""
-    wanted, found = set(labels), set(predictions)
-    right = len(wanted & found)
-    precision = right / len(found) if found else 0.0
-    recall = right / len(wanted) if wanted else 0.0
+    gold, predicted = set(labels), set(predictions)
+    right = len(gold & predicted)
+    precision = right / len(predicted) if predicted else 0.0
+    recall = right / len(gold) if gold else 0.0
     both = precision + recall
     f1 = 2 * precision * recall / both if both else 0.0
     return {"f1": f1 * 100, "precision": precision * 100, "recall": recall * 100}

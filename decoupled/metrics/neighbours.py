@@ -61,8 +61,7 @@ def best_matches(
 
     Args:
       first, second: float [vectors, size], finite, at least one vector each.
-      scoring: one of SCORINGS.
-      num_neighbours: k of the margins; all neighbours if a side has fewer.
+      scoring: one of SCORINGS. num_neighbours: k of the margins, or all there are.
       block: vectors of each side at a time. It changes only memory and speed.
       progress: wraps the iterated list; margins call it a second time.
     """
@@ -83,13 +82,7 @@ def neighbour_means(
     block: int = BLOCK,
     progress: Progress = iter,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Mean cosine of every vector with its nearest neighbours on the other side.
-
-    Args: as for `best_matches`.
-
-    Returns:
-      [first] and [second].
-    """
+    """Mean cosine of every vector with its nearest neighbours on the other side."""
     forward = _Highest(len(first), min(num_neighbours, len(second)), first.dtype)
     backward = _Highest(len(second), min(num_neighbours, len(first)), first.dtype)
     for rows, columns in progress(_places(first, second, block)):
@@ -114,12 +107,9 @@ def mean_interval(
     """95% interval of a mean, by the normal distribution.
 
     Args:
-      values: float [items].
       groups: int [items], from 0 on. Groups are independent of each other, the values
-        within a group are not. None if all values are independent.
-
-    Returns:
-      the bounds; the mean itself, twice, for a single group.
+        within a group are not. None if all values are independent. The interval of a
+        single group is the mean.
     """
     if groups is None:
         groups = np.arange(len(values))
@@ -157,7 +147,6 @@ def _pair_scores(first, second, scoring, num_neighbours, block, progress):
 
 
 def _places(first, second, block) -> list[tuple[slice, slice]]:
-    """Pairs of slices that cover all pairs of vectors."""
     starts = [range(0, len(vectors), block) for vectors in (first, second)]
     return [
         (slice(row, row + block), slice(column, column + block))
@@ -183,13 +172,13 @@ class _Best:
         self.places = np.zeros(vectors, np.int64)
         self.scores = np.full(vectors, -np.inf, dtype)
 
-    def add(self, own, other, scores):
+    def add(self, rows, other, scores):
         """Adds the scores [own, other] of two slices."""
         places = scores.argmax(axis=1)
         highest = scores[np.arange(len(scores)), places]
-        better = highest > self.scores[own]
-        self.scores[own] = np.where(better, highest, self.scores[own])
-        self.places[own] = np.where(better, places + other.start, self.places[own])
+        better = highest > self.scores[rows]
+        self.scores[rows] = np.where(better, highest, self.scores[rows])
+        self.places[rows] = np.where(better, places + other.start, self.places[rows])
 
 
 class _Highest:
@@ -199,9 +188,9 @@ class _Highest:
         self._count = count
         self.values = np.full([vectors, count], -np.inf, dtype)
 
-    def add(self, own, scores):
+    def add(self, rows, scores):
         """Adds the scores [own, ...] of a slice."""
-        values = self.values[own]
+        values = self.values[rows]
         # Most blocks have no nearest neighbour for most vectors.
         changed = scores.max(axis=1) > values.min(axis=1)
         both = np.concatenate([values[changed], scores[changed]], axis=1)
@@ -260,8 +249,7 @@ def best_threshold(
     score if all are kept.
 
     Args:
-      scores: of candidates, descending, at least one.
-      are_right: bool [candidates], which of them are translations.
+      scores: of candidates, descending. are_right: which of them are translations.
       num_gold: number of gold translations, at least one.
     """
     scores = scores.astype(np.float64)

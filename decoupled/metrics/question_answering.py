@@ -50,12 +50,8 @@ def squad_scores(
     """Exact match and F1 in percent, as `{"exact_match": ..., "f1": ...}`.
 
     Args:
-      questions: (id, its right answers, at least one) of each question.
-      predictions: id -> answer; a question without an answer scores 0, and other ids
-        are ignored.
-
-    Raises:
-      ValueError: there are no questions, or one has no right answer.
+      questions: (id, its right answers) of each question, at least one of each.
+      predictions: id -> answer; a question without an answer scores 0.
     """
     return answer_scores(questions, predictions, squad_words)
 
@@ -108,11 +104,7 @@ def mlqa_words(answer: str, language: str) -> list[str]:
 def mlqa_scores(
     questions: Iterable[Question], predictions: Mapping[str, str], language: str
 ) -> dict[str, float]:
-    """Exact match and F1 in percent; see `squad_scores`.
-
-    Raises:
-      ValueError: there are no questions, or one has no right answer.
-    """
+    """As `squad_scores`, by the rules of MLQA for the language."""
     to_words = functools.partial(mlqa_words, language=language)
     return answer_scores(questions, predictions, to_words)
 

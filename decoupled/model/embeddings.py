@@ -16,11 +16,7 @@ from decoupled.ops.weight_product import weight_product
 
 
 class InputEmbedding:
-    """Ids to hidden vectors.
-
-    Args:
-      build: sizes and variables.
-    """
+    """Ids to hidden vectors."""
 
     def __init__(self, build: Builder):
         self._build = build
@@ -31,15 +27,8 @@ class InputEmbedding:
         type_ids: mtf.Tensor,
         position_ids: mtf.Tensor | None = None,
     ) -> mtf.Tensor:
-        """Embeds tokens.
-
-        Args:
-          word_ids, type_ids: int32 [batch, sequence].
-          position_ids: int32 [batch, sequence]; None counts from a row's start.
-
-        Returns:
-          [batch, sequence, hidden] of the activation dtype.
-        """
+        """[batch, sequence, hidden] of int32 [batch, sequence]. `position_ids` None
+        counts from a row's start."""
         build, dims = self._build, self._build.dims
         words = build.embedding(names.WORD_EMBEDDINGS)
         positions = build.embedding(names.POSITION_EMBEDDINGS)
@@ -59,26 +48,16 @@ class InputEmbedding:
 
 
 class OutputEmbedding:
-    """Hidden vectors to a score for every piece.
-
-    Args:
-      build: sizes and variables.
-    """
+    """Hidden vectors to a score for every piece."""
 
     def __init__(self, build: Builder):
         self._build = build.with_head(names.MASKED_LM)
 
     def logits(self, x: mtf.Tensor) -> mtf.Tensor:
-        """Scores of every piece at the masked positions only.
+        """Scores of every piece at the masked positions, [batch, predictions, vocab].
 
         H -> E_out, then, for the transform of the released model, activation and layer
-        norm; then `scores`.
-
-        Args:
-          x: [batch, predictions, hidden], the encoder's output at these positions.
-
-        Returns:
-          [batch, predictions, vocab] of the activation dtype.
+        norm; then `scores`. `x` is [batch, predictions, hidden].
         """
         return self.scores(self._transformed(x))
 
@@ -88,30 +67,16 @@ class OutputEmbedding:
         targets: mtf.Tensor,
         label_smoothing: float,
     ) -> tuple[mtf.Tensor, mtf.Tensor]:
-        """Loss of each position, and whether its prediction is correct.
-
-        Args:
-          x: [batch, predictions, hidden]. targets: int32 [batch, predictions].
-          label_smoothing: see `softmax_cross_entropy`.
-
-        Returns:
-          losses, correct: float32 [batch, predictions], the `softmax_cross_entropy` of
-          `logits`.
-        """
+        """The `softmax_cross_entropy` of `logits`: loss of each position, and whether
+        its prediction is correct, float32 [batch, predictions]."""
         logits = self.logits(x)
         return softmax_cross_entropy(
             logits, targets, logits.shape.dims[-1], label_smoothing=label_smoothing
         )
 
     def scores(self, x: mtf.Tensor) -> mtf.Tensor:
-        """Products with the matrices of the output embedding, and its bias.
-
-        Args:
-          x: [batch, predictions, output_embedding].
-
-        Returns:
-          [batch, predictions, vocab] of the activation dtype.
-        """
+        """[batch, predictions, output_embedding] times the matrices of the output
+        embedding, and its bias."""
         for matrix in map(self._matrix, names.output_matrices(self._build.config)):
             outputs, inputs = matrix.shape.dims
             if x.shape.dims[-1] != inputs:

@@ -34,59 +34,38 @@ def cls_positions(build: Builder) -> mtf.Tensor:
 def sequence_logits(
     build: Builder, cls: mtf.Tensor, num_labels: int, dropout: float
 ) -> mtf.Tensor:
-    """Scores of a whole sequence: pooled [CLS], dropout, linear layer.
+    """Scores of a whole sequence, float32 [..., labels]: pooled [CLS], dropout, linear
+    layer.
 
     Args:
-      build: sizes and variables.
       cls: [batch, hidden], the encoder's output at `cls_positions`; of packed rows
         [batch, examples, hidden].
-      num_labels: classes.
       dropout: rate before the linear layer, in training only.
-
-    Returns:
-      float32 [batch, labels] or [batch, examples, labels].
     """
     build = build.with_head(names.classifier(num_labels))
-    pooled = mtf.tanh(build.dense(cls, names.POOLER))
-    pooled = build.dropout(pooled, dropout, "classifier")
-    kernel, bias = build.kernel(names.TASK_WEIGHTS), build.bias(names.TASK_BIAS)
-    shape = [*pooled.shape.dims[:-1], *bias.shape.dims]
-    logits = add_bias(weight_product(pooled, kernel, shape), bias)
-    return mtf.cast(logits, tf.float32)
+    return _scores(build, mtf.tanh(build.dense(cls, names.POOLER)), dropout)
 
 
 def token_logits(
     build: Builder, encoded: mtf.Tensor, num_labels: int, dropout: float
 ) -> mtf.Tensor:
-    """Scores of every token: dropout, linear layer.
-
-    Args:
-      build: sizes and variables.
-      encoded: [batch, sequence, hidden].
-      num_labels: classes.
-      dropout: rate before the linear layer, in training only.
-
-    Returns:
-      float32 [batch, sequence, labels].
-    """
+    """Scores of every token, float32 [batch, sequence, labels]: dropout, linear layer,
+    of `encoded` [batch, sequence, hidden]."""
     build = build.with_head(names.token_classifier(num_labels))
-    dropped = build.dropout(encoded, dropout, "classifier")
+    return _scores(build, encoded, dropout)
+
+
+def _scores(build: Builder, x: mtf.Tensor, dropout: float) -> mtf.Tensor:
+    x = build.dropout(x, dropout, "classifier")
     kernel, bias = build.kernel(names.TASK_WEIGHTS), build.bias(names.TASK_BIAS)
-    shape = [build.dims.batch, build.dims.sequence, *bias.shape.dims]
-    logits = add_bias(weight_product(dropped, kernel, shape), bias)
-    return mtf.cast(logits, tf.float32)
+    shape = [*x.shape.dims[:-1], *bias.shape.dims]
+    return mtf.cast(add_bias(weight_product(x, kernel, shape), bias), tf.float32)
 
 
 def span_logits(build: Builder, encoded: mtf.Tensor, dropout: float) -> mtf.Tensor:
     """Scores of every token as the first (label 0) and the last (1) of an answer.
 
-    Args:
-      build: sizes and variables.
-      encoded: [batch, sequence, hidden].
-      dropout: rate before the linear layer, in training only.
-
-    Returns:
-      float32 [batch, labels, sequence]; the softmax is over the last dimension.
+    float32 [batch, labels, sequence]; the softmax is over the last dimension.
     """
     build = build.with_head(names.SPANS)
     dropped = build.dropout(encoded, dropout, "classifier")

@@ -47,8 +47,8 @@ class Builder:
 
     def __post_init__(self):
         if self.variables is None:
-            found = declared.declare(self.config, declared.NO_HEAD)
-            object.__setattr__(self, "variables", found)
+            encoder = declared.declare(self.config, declared.NO_HEAD)
+            object.__setattr__(self, "variables", encoder)
 
     def with_head(self, head: declared.Head) -> "Builder":
         """The builder of an encoder with this head."""

@@ -56,7 +56,7 @@ _MESH_NAMES = {"heads_and_size": "heads"}
 
 
 class Role(enum.Enum):
-    """What a variable is for. Who takes it over from a checkpoint depends on this."""
+    """What a variable is for; it decides which runs restore the variable."""
 
     INPUT_EMBEDDING = "input embedding"
     ENCODER = "encoder"
@@ -167,10 +167,12 @@ def declare(config: ModelConfig, head: Head) -> Mapping[str, Variable]:
     if head.pooler:
         parts.append(_dense(config, "pooler", POOLER, "hidden", "pooled"))
     if head.masked_lm:
-        own = [v for v in output_matrices(config) if v.role is Role.OUTPUT_EMBEDDING]
-        bias = (dimension(config, "vocab"),)
-        own.append(Variable(OUTPUT_BIAS, bias, ZEROS, "output bias"))
-        parts += [_transform(config), own]
+        matrices = output_matrices(config)
+        head_only = [v for v in matrices if v.role is Role.OUTPUT_EMBEDDING]
+        bias = Variable(
+            OUTPUT_BIAS, (dimension(config, "vocab"),), ZEROS, "output bias"
+        )
+        parts += [_transform(config), head_only, [bias]]
     if head.labels:
         parts.append(_task_layer(config, head))
     return types.MappingProxyType({v.name: v for part in parts for v in part})
@@ -183,8 +185,8 @@ def shapes(config: ModelConfig, head: Head) -> dict[str, Shape]:
 
 def foreign(config: ModelConfig, names: Iterable[str]) -> list[str]:
     """The names of encoder variables that this model does not have, sorted."""
-    own = declare(config, Head(pooler=True))
-    return sorted(n for n in names if n.startswith("bert/") and n not in own)
+    encoder = declare(config, Head(pooler=True))
+    return sorted(n for n in names if n.startswith("bert/") and n not in encoder)
 
 
 def layer_name(index: int) -> str:

@@ -15,11 +15,12 @@ weights and the two moments.
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from decoupled.core.compat import mtf, tf
 from decoupled.ops.gradients import FactoredGradient, Gradient
 from decoupled.ops.kernels import compiled, is_large
+from decoupled.ops.local import mesh_op
 from decoupled.ops.rounding import read_slice
 from decoupled.ops.row_partitions import (
     RowPartitionedVariable,
@@ -85,10 +86,13 @@ def step_scalars(
             epsilon * correction,
             rate * correction / (1.0 - beta1_power),
             1.0 - decay,
-            decay / (1.0 - decay) / _NOTHING,
+            decay / (1.0 - decay) / _TINY,
         )
 
-    scalars = _Scalars([learning_rate, step], compute, 6).outputs
+    def lower(mesh_impl: mtf.MeshImpl, *slices: Any) -> Sequence:
+        return mesh_impl.slicewise(compute, *slices)
+
+    scalars = mesh_op("step_scalars", lower, [learning_rate, step], [learning_rate] * 6)
     return StepScalars(beta1, beta2, learning_rate, *scalars)
 
 
@@ -114,26 +118,6 @@ def new_weights(
     """The first and the last line of the formula in `step_scalars`, given the moments
     after the step."""
     return weights * kept - rate * m / (tf.sqrt(v) + epsilon)
-
-
-class _Scalars(mtf.Operation):
-    def __init__(self, inputs: Sequence[mtf.Tensor], function: Callable, count: int):
-        super().__init__(inputs, name="step_scalars")
-        self._function = function
-        self._outputs = [
-            mtf.Tensor(self, mtf.Shape([]), tf.float32, index=index)
-            for index in range(count)
-        ]
-
-    @property
-    def has_gradient(self):
-        return False
-
-    def lower(self, lowering):
-        inputs = [lowering.tensors[x] for x in self.inputs]
-        values = lowering.mesh_impl(self).slicewise(self._function, *inputs)
-        for tensor, value in zip(self.outputs, values, strict=True):
-            lowering.set_tensor_lowering(tensor, value)
 
 
 class AdamUpdate(mtf.Operation):
@@ -330,23 +314,23 @@ class _FactoredSlice:
 
 # Multiplies a gradient that must have no effect: the product is far below the last bit
 # of any weight above 1e-20.
-_NOTHING = 1e-30
+_TINY = 1e-30
 
 
 def _decay(
     variable: tf.Variable, gradient: tf.Tensor, penalty: tf.Tensor
 ) -> tf.Operation:
-    """variable /= 1 + penalty * _NOTHING, in place.
+    """variable /= 1 + penalty * _TINY, in place.
 
     Assigning the decayed value would need a second buffer as large as the variable. It
     would also move the variable in memory in every step, which fragments TensorFlow's
     memory pool (0.6 GB of 5.1 with an output embedding of 120000 x 768). The proximal
     step of an L2 penalty (Duchi and Singer 2009) divides in place. The gradient step
-    that comes with it is scaled by `_NOTHING` and has no effect.
+    that comes with it is scaled by `_TINY` and has no effect.
     """
     return tf.raw_ops.ResourceApplyProximalGradientDescent(
         var=variable.handle,
-        alpha=_NOTHING,
+        alpha=_TINY,
         l1=0.0,
         l2=penalty,
         delta=gradient,
@@ -363,7 +347,7 @@ def _decay_on_gpu(
     copy of the weight.
     """
     del gradient
-    factor = penalty * _NOTHING
+    factor = penalty * _TINY
     return tf.raw_ops.ResourceApplyGradientDescent(
         var=variable.handle, alpha=factor / (1.0 + factor), delta=read_slice(variable)
     )

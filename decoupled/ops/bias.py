@@ -11,74 +11,68 @@ gradients are matrix products that need no transposition in memory.
 """
 
 import math
+import operator
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any
 
 from decoupled.core.compat import mtf, tf
 from decoupled.ops.kernels import compiled_where_large, sums_over_rows
-from decoupled.ops.shared import integers, lazy_sum, reshape
+from decoupled.ops.local import Spec, lazy_sum, local_op, mesh_op
+from decoupled.ops.shared import integers, reshape
 
 
 def add_bias(x: mtf.Tensor, bias: mtf.Tensor) -> mtf.Tensor:
-    """x + bias.
+    """x [..., d] + bias [d], of one dtype."""
+    return local_op("add_bias", operator.add, [x, bias], x, _gradients_of_sum)
 
-    Args:
-      x: float [..., d].
-      bias: [d], of x's dtype.
 
-    Returns:
-      A tensor like `x`.
-    """
-    return _AddBias(x, bias).outputs[0]
+def _gradients_of_sum(operation: mtf.Operation, dy: mtf.Tensor) -> list[mtf.Tensor]:
+    del operation
+    return [dy, bias_gradient(dy)]
 
 
 def bias_gradient(dy: mtf.Tensor) -> mtf.Tensor:
     """The gradient of a bias, [d]: the sum, in float32, of the gradient `dy` [..., d]
     of the tensor that the bias was added to."""
-    return _BiasGradient(dy).outputs[0]
+    *rows, columns = dy.shape.dims
 
-
-class _AddBias(mtf.Operation):
-    def __init__(self, x: mtf.Tensor, bias: mtf.Tensor):
-        super().__init__([x, bias], name="add_bias")
-        self._outputs = [mtf.Tensor(self, x.shape, x.dtype)]
-
-    def gradient(self, grad_ys):
-        return [grad_ys[0], bias_gradient(grad_ys[0])]
-
-    def lower(self, lowering):
-        x, bias = (lowering.tensors[t] for t in self.inputs)
-        y = lowering.mesh_impl(self).slicewise(lambda x, b: x + b, x, bias)
-        lowering.set_tensor_lowering(self.outputs[0], y)
-
-
-class _BiasGradient(mtf.Operation):
-    def __init__(self, dy: mtf.Tensor):
-        super().__init__([dy], name="bias_gradient")
-        self._outputs = [mtf.Tensor(self, mtf.Shape(dy.shape.dims[-1:]), dy.dtype)]
-
-    def lower(self, lowering):
-        mesh_impl = lowering.mesh_impl(self)
-        (dy,) = self.inputs
-        part = sums_over_rows(mesh_impl, lowering.tensors[dy])
-        rows = dy.shape.dims[:-1]
+    def lower(mesh_impl: mtf.MeshImpl, dy: Any) -> list:
         axes = [mesh_impl.tensor_dimension_to_mesh_axis(d) for d in rows]
-        lowering.set_tensor_lowering(self.outputs[0], lazy_sum(mesh_impl, part, axes))
+        return [lazy_sum(mesh_impl, sums_over_rows(mesh_impl, dy), axes)]
+
+    output = Spec(mtf.Shape([columns]), dy.dtype)
+    return mesh_op("bias_gradient", lower, [dy], [output])[0]
 
 
-def gelu(x: mtf.Tensor, bias: mtf.Tensor) -> mtf.Tensor:
-    """z * Phi(z) with the error function (Hendrycks and Gimpel 2016), z = x + bias.
+def _activation(name: str, function: Callable, derivative: Callable) -> Callable:
+    """An activation of x + bias, for float tensors of the mesh [..., d] and [d].
 
     Args:
-      x: float [..., d].
-      bias: [d], of x's dtype.
+      name: of the operation. function, derivative: of a float32 tensor.
     """
-    return _Activation(x, bias, _GELU, "gelu").outputs[0]
+
+    @compiled_where_large
+    def value(x: tf.Tensor, bias: tf.Tensor) -> tf.Tensor:
+        return tf.cast(function(_sum(x, bias)), x.dtype)
+
+    @compiled_where_large
+    def gradient(x: tf.Tensor, bias: tf.Tensor, dy: tf.Tensor) -> tf.Tensor:
+        slope = derivative(_sum(x, bias))
+        return tf.cast(tf.cast(dy, tf.float32) * slope, x.dtype)
+
+    def backward(operation: mtf.Operation, dy: mtf.Tensor) -> list[mtf.Tensor]:
+        inputs = [*operation.inputs, dy]
+        dx = local_op("activation_gradient", gradient, inputs, inputs[0])
+        return [dx, bias_gradient(dx)]
+
+    def activation(x: mtf.Tensor, bias: mtf.Tensor) -> mtf.Tensor:
+        return local_op(name, value, [x, bias], x, backward)
+
+    return activation
 
 
-def gelu_tanh(x: mtf.Tensor, bias: mtf.Tensor) -> mtf.Tensor:
-    """The tanh approximation of `gelu`, as in the original BERT code."""
-    return _Activation(x, bias, _GELU_TANH, "gelu_tanh").outputs[0]
+def _sum(x: tf.Tensor, bias: tf.Tensor) -> tf.Tensor:
+    return tf.cast(x, tf.float32) + tf.cast(bias, tf.float32)
 
 
 def relu(x: mtf.Tensor, bias: mtf.Tensor) -> mtf.Tensor:
@@ -114,138 +108,62 @@ def _gelu_tanh_gradient(x: tf.Tensor) -> tf.Tensor:
     return 0.5 * (1.0 + t) + 0.5 * x * (1.0 - t * t) * inner
 
 
-class _Kernels(NamedTuple):
-    """value(x, bias) and gradient(x, bias, dy), both computed in float32."""
-
-    value: Callable
-    gradient: Callable
-
-
-def _kernels(function: Callable, derivative: Callable) -> _Kernels:
-    def value(x: tf.Tensor, bias: tf.Tensor) -> tf.Tensor:
-        return tf.cast(function(_sum(x, bias)), x.dtype)
-
-    def gradient(x: tf.Tensor, bias: tf.Tensor, dy: tf.Tensor) -> tf.Tensor:
-        slope = derivative(_sum(x, bias))
-        return tf.cast(tf.cast(dy, tf.float32) * slope, x.dtype)
-
-    return _Kernels(compiled_where_large(value), compiled_where_large(gradient))
-
-
-def _sum(x: tf.Tensor, bias: tf.Tensor) -> tf.Tensor:
-    return tf.cast(x, tf.float32) + tf.cast(bias, tf.float32)
-
-
-_GELU = _kernels(_gelu, _gelu_gradient)
-_GELU_TANH = _kernels(_gelu_tanh, _gelu_tanh_gradient)
-
-
-class _Activation(mtf.Operation):
-    def __init__(self, x: mtf.Tensor, bias: mtf.Tensor, kernels: _Kernels, name: str):
-        super().__init__([x, bias], name=name)
-        self._kernels = kernels
-        self._outputs = [mtf.Tensor(self, x.shape, x.dtype)]
-
-    def gradient(self, grad_ys):
-        operation = _ActivationGradient(*self.inputs, grad_ys[0], self._kernels)
-        dx = operation.outputs[0]
-        return [dx, bias_gradient(dx)]
-
-    def lower(self, lowering):
-        _lower_elementwise(self, lowering, self._kernels.value)
-
-
-class _ActivationGradient(mtf.Operation):
-    def __init__(
-        self, x: mtf.Tensor, bias: mtf.Tensor, dy: mtf.Tensor, kernels: _Kernels
-    ):
-        super().__init__([x, bias, dy], name="activation_gradient")
-        self._kernels = kernels
-        self._outputs = [mtf.Tensor(self, x.shape, x.dtype)]
-
-    def lower(self, lowering):
-        _lower_elementwise(self, lowering, self._kernels.gradient)
-
-
-def _lower_elementwise(
-    operation: mtf.Operation, lowering: mtf.Lowering, function: Callable
-) -> None:
-    inputs = [lowering.tensors[x] for x in operation.inputs]
-    result = lowering.mesh_impl(operation).slicewise(function, *inputs)
-    lowering.set_tensor_lowering(operation.outputs[0], result)
+# z * Phi(z) with the error function (Hendrycks and Gimpel 2016), z = x + bias.
+gelu = _activation("gelu", _gelu, _gelu_gradient)
+# Its tanh approximation, as in the original BERT code.
+gelu_tanh = _activation("gelu_tanh", _gelu_tanh, _gelu_tanh_gradient)
 
 
 def split_heads(
     x: mtf.Tensor, bias: mtf.Tensor, heads: mtf.Dimension, head_size: mtf.Dimension
 ) -> mtf.Tensor:
-    """x + bias, with its columns split into heads.
+    """x + bias, [batch, ..., columns], as [batch, heads, ..., head_size].
 
-    Args:
-      x: float [batch, ..., columns], head index major; the layout must split the
-        columns as it splits `heads`.
-      bias: [columns], of x's dtype.
-      heads, head_size: dimensions whose sizes multiply to that of the columns.
-
-    Returns:
-      [batch, heads, ..., head_size].
+    Columns are head index major; the layout must split them as it splits `heads`.
     """
-    return _SplitHeads([x, bias], heads, head_size).outputs[0]
+    return _split_heads([x, bias], heads, head_size)
 
 
 def merge_heads(x: mtf.Tensor, columns: mtf.Dimension) -> mtf.Tensor:
     """[batch, heads, ..., head_size] to [batch, ..., columns], head index major."""
-    return _MergeHeads(x, columns).outputs[0]
+    batch, heads, *tokens, head_size = x.shape.dims
+    last = x.shape.ndims - 1
+
+    def lower(mesh_impl: mtf.MeshImpl, x: Any) -> list:
+        axis = mesh_impl.tensor_dimension_to_mesh_axis(head_size)
+        if axis is not None:
+            x = mesh_impl.allconcat(x.to_laid_out_tensor(), axis, last)
+        return [mesh_impl.slicewise(_merged, x)]
+
+    def backward(operation: mtf.Operation, dy: mtf.Tensor) -> list[mtf.Tensor]:
+        del operation
+        return [_split_heads([dy], heads, head_size)]
+
+    output = Spec(mtf.Shape([batch, *tokens, columns]), x.dtype)
+    return mesh_op("merge_heads", lower, [x], [output], backward)[0]
 
 
-class _SplitHeads(mtf.Operation):
-    def __init__(
-        self,
-        inputs: Sequence[mtf.Tensor],
-        heads: mtf.Dimension,
-        head_size: mtf.Dimension,
-    ):
-        super().__init__(inputs, name="split_heads")
-        self._head_size = head_size.size
-        batch, *tokens, _ = inputs[0].shape.dims
-        shape = mtf.Shape([batch, heads, *tokens, head_size])
-        self._outputs = [mtf.Tensor(self, shape, inputs[0].dtype)]
+def _split_heads(
+    inputs: Sequence[mtf.Tensor], heads: mtf.Dimension, head_size: mtf.Dimension
+) -> mtf.Tensor:
+    """As `split_heads`; the bias may be missing."""
+    batch, *tokens, columns = inputs[0].shape.dims
+    shape = mtf.Shape([batch, heads, *tokens, head_size])
 
-    def gradient(self, grad_ys):
-        dx = merge_heads(grad_ys[0], self.inputs[0].shape.dims[-1])
-        return [dx, bias_gradient(dx)][: len(self.inputs)]
-
-    def lower(self, lowering):
-        inputs = [lowering.tensors[t] for t in self.inputs]
-        function = _split if len(inputs) == 1 else _split_with_bias
-        mesh_impl, shape = lowering.mesh_impl(self), self.outputs[0].shape
-        y = mesh_impl.slicewise(function, *inputs, self._head_size)
+    def lower(mesh_impl: mtf.MeshImpl, *slices: Any) -> list:
+        function = _split if len(slices) == 1 else _split_with_bias
+        y = mesh_impl.slicewise(function, *slices, head_size.size)
         # A device's columns are whole heads. Where the layout splits `head_size`, each
         # device keeps its part of every head.
-        axis = mesh_impl.tensor_dimension_to_mesh_axis(shape.dims[-1])
-        if axis is not None:
-            y = mesh_impl.allsplit(y, axis, shape.ndims - 1)
-        lowering.set_tensor_lowering(self.outputs[0], y)
+        axis = mesh_impl.tensor_dimension_to_mesh_axis(head_size)
+        return [y if axis is None else mesh_impl.allsplit(y, axis, shape.ndims - 1)]
 
+    def backward(operation: mtf.Operation, dy: mtf.Tensor) -> list[mtf.Tensor]:
+        dx = merge_heads(dy, columns)
+        return [dx, bias_gradient(dx)][: len(operation.inputs)]
 
-class _MergeHeads(mtf.Operation):
-    def __init__(self, x: mtf.Tensor, columns: mtf.Dimension):
-        super().__init__([x], name="merge_heads")
-        batch, _, *tokens, _ = x.shape.dims
-        shape = mtf.Shape([batch, *tokens, columns])
-        self._outputs = [mtf.Tensor(self, shape, x.dtype)]
-
-    def gradient(self, grad_ys):
-        _, heads, *_, head_size = self.inputs[0].shape.dims
-        return _SplitHeads(grad_ys, heads, head_size).outputs
-
-    def lower(self, lowering):
-        mesh_impl, shape = lowering.mesh_impl(self), self.inputs[0].shape
-        x = lowering.tensors[self.inputs[0]]
-        axis = mesh_impl.tensor_dimension_to_mesh_axis(shape.dims[-1])
-        if axis is not None:
-            x = mesh_impl.allconcat(x.to_laid_out_tensor(), axis, shape.ndims - 1)
-        y = mesh_impl.slicewise(_merged, x)
-        lowering.set_tensor_lowering(self.outputs[0], y)
+    output = Spec(shape, inputs[0].dtype)
+    return mesh_op("split_heads", lower, inputs, [output], backward)[0]
 
 
 @compiled_where_large

@@ -10,12 +10,13 @@ overwrites the logits (or their float32 copy), and the gradient overwrites the s
 No exponential is computed twice.
 """
 
+import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from decoupled.core.compat import mtf, tf
+from decoupled.ops.local import Spec, local_index, mesh_op, shard_of
 from decoupled.ops.meshes.placement import PlacementMeshImpl
-from decoupled.ops.shared import own_index, shard_of
 
 
 def softmax_cross_entropy(
@@ -43,81 +44,39 @@ def softmax_cross_entropy(
       correct: float32 [...], 1 where the target is the arg-max (the smallest id wins a
         tie), else 0; not differentiable.
     """
-    operation = _CrossEntropy(logits, targets, vocab_dim, label_smoothing)
-    losses, correct, *_ = operation.outputs
+    if logits.shape.dims != targets.shape.dims + [vocab_dim]:
+        raise ValueError(f"{logits.shape} is not {targets.shape} + {vocab_dim}")
+    positions = Spec(targets.shape, tf.float32)
+    # The gradient needs two more results: each shard's softmax over its own part of the
+    # vocabulary, and that part's share of the probability.
+    outputs = [positions, positions, Spec(logits.shape, tf.float32), positions]
+    losses, correct, *_ = mesh_op(
+        "softmax_cross_entropy",
+        functools.partial(_lower, vocab_dim, label_smoothing),
+        [logits, targets],
+        outputs,
+        functools.partial(_backward, vocab_dim, label_smoothing),
+    )
     if weights is None:
         return losses, correct
     return losses * weights, correct * weights
 
 
-class _CrossEntropy(mtf.Operation):
-    def __init__(
-        self,
-        logits: mtf.Tensor,
-        targets: mtf.Tensor,
-        vocab_dim: mtf.Dimension,
-        label_smoothing: float,
-    ):
-        super().__init__([logits, targets], name="softmax_cross_entropy")
-        if logits.shape.dims != targets.shape.dims + [vocab_dim]:
-            raise ValueError(f"{logits.shape} is not {targets.shape} + {vocab_dim}")
-        self._vocab_dim, self._smoothing = vocab_dim, label_smoothing
-        # Losses and correct predictions. The gradient needs two more: each shard's
-        # softmax over its own part of the vocabulary, and that part's share of the
-        # probability.
-        shapes = [targets.shape, targets.shape, logits.shape, targets.shape]
-        self._outputs = [
-            mtf.Tensor(self, shape, tf.float32, index=index)
-            for index, shape in enumerate(shapes)
-        ]
+def _lower(
+    vocab_dim: mtf.Dimension,
+    smoothing: float,
+    mesh_impl: mtf.MeshImpl,
+    logits: Any,
+    targets: Any,
+) -> list:
+    axis, size, coordinate = shard_of(mesh_impl, vocab_dim)
+    largest = _kernels_of(mesh_impl).largest
 
-    def gradient(self, grad_ys):
-        logits, targets = self.inputs
-        _, _, softmax, share = self.outputs
-        operation = _CrossEntropyGradient(
-            softmax, share, targets, grad_ys[0],
-            self._vocab_dim, self._smoothing, logits.dtype,
-        )  # fmt: skip
-        return [operation.outputs[0], None]
+    def over_vocab(x: Any, reduction: str) -> Any:
+        return x if axis is None else mesh_impl.allreduce(x, [axis], reduction)
 
-    def lower(self, lowering):
-        mesh_impl = lowering.mesh_impl(self)
-        logits, targets = (lowering.tensors[x] for x in self.inputs)
-        axis, size, coordinate = shard_of(mesh_impl, self._vocab_dim)
-
-        def over_vocab(x: Any, reduction: str) -> Any:
-            return x if axis is None else mesh_impl.allreduce(x, [axis], reduction)
-
-        largest = _kernels_of(mesh_impl).largest
-        softmax, shard_max, candidate, shard_log_sum, partial = mesh_impl.slicewise(
-            lambda x, t, c: self._shard_pass(x, t, c, size, largest),
-            logits, targets, coordinate,
-        )  # fmt: skip
-        # Logs of sums of exp(logit - maximum), so that small losses keep their digits.
-        maximum = over_vocab(shard_max, "MAX")
-        own_log_sum = mesh_impl.slicewise(
-            lambda own, m, s: own - m + s, shard_max, maximum, shard_log_sum
-        )
-        sums = over_vocab(mesh_impl.slicewise(tf.exp, own_log_sum), "SUM")
-        losses = mesh_impl.slicewise(
-            lambda m, p, s: m - p + tf.math.log(s),
-            maximum, over_vocab(partial, "SUM"), sums,
-        )  # fmt: skip
-        share = mesh_impl.slicewise(lambda o, s: tf.exp(o) / s, own_log_sum, sums)
-        correct = _correct_predictions(
-            mesh_impl, axis, shard_max, maximum, candidate, targets
-        )
-        values = [losses, correct, softmax, share]
-        for tensor, value in zip(self.outputs, values, strict=True):
-            lowering.set_tensor_lowering(tensor, value)
-
-    def _shard_pass(
-        self,
-        logits: tf.Tensor,
-        targets: tf.Tensor,
-        coordinate: tf.Tensor | int,
-        size: int,
-        largest: Callable,
+    def shard_pass(
+        logits: tf.Tensor, targets: tf.Tensor, coordinate: tf.Tensor | int
     ) -> tuple[tf.Tensor, ...]:
         """What one device computes from its [..., size] logits.
 
@@ -130,12 +89,12 @@ class _CrossEntropy(mtf.Operation):
         """
         x = tf.reshape(tf.cast(logits, tf.float32), [-1, size])
         maximum, best = largest(x)
-        cells, own = _target_cells(targets, coordinate, size, self._vocab_dim.size)
-        weight = tf.cast(own, tf.float32) * (1.0 - self._smoothing)
+        cells, is_here = _target_cells(targets, coordinate, size, vocab_dim.size)
+        weight = tf.cast(is_here, tf.float32) * (1.0 - smoothing)
         partial = tf.gather_nd(x, cells) * weight
-        if self._smoothing:
-            mean_part = tf.reduce_sum(x, axis=-1) / self._vocab_dim.size
-            partial += self._smoothing * mean_part
+        if smoothing:
+            mean_part = tf.reduce_sum(x, axis=-1) / vocab_dim.size
+            partial += smoothing * mean_part
         # After every other read of the logits, so that the softmax may overwrite them.
         with tf.control_dependencies([maximum, partial]):
             softmax = tf.nn.softmax(x)
@@ -147,25 +106,38 @@ class _CrossEntropy(mtf.Operation):
             tf.reshape(x, targets.shape) for x in values
         ]
 
+    softmax, shard_max, candidate, shard_log_sum, partial = mesh_impl.slicewise(
+        shard_pass, logits, targets, coordinate
+    )
+    # Logs of sums of exp(logit - maximum), so that small losses keep their digits.
+    maximum = over_vocab(shard_max, "MAX")
+    log_sum = mesh_impl.slicewise(
+        lambda here, m, s: here - m + s, shard_max, maximum, shard_log_sum
+    )
+    sums = over_vocab(mesh_impl.slicewise(tf.exp, log_sum), "SUM")
+    losses = mesh_impl.slicewise(
+        lambda m, p, s: m - p + tf.math.log(s),
+        maximum, over_vocab(partial, "SUM"), sums,
+    )  # fmt: skip
+    share = mesh_impl.slicewise(lambda o, s: tf.exp(o) / s, log_sum, sums)
+    correct = _correct_predictions(
+        mesh_impl, axis, shard_max, maximum, candidate, targets
+    )
+    return [losses, correct, softmax, share]
 
-class _CrossEntropyGradient(mtf.Operation):
-    def __init__(
-        self,
-        softmax: mtf.Tensor,
-        share: mtf.Tensor,
-        targets: mtf.Tensor,
-        dy: mtf.Tensor,
-        vocab_dim: mtf.Dimension,
-        smoothing: float,
-        dtype: tf.DType,
-    ):
-        super().__init__([softmax, share, targets, dy], name="cross_entropy_gradient")
-        self._vocab_dim, self._smoothing = vocab_dim, smoothing
-        self._outputs = [mtf.Tensor(self, softmax.shape, dtype)]
 
-    def lower(self, lowering):
-        mesh_impl = lowering.mesh_impl(self)
-        _, size, coordinate = shard_of(mesh_impl, self._vocab_dim)
+def _backward(
+    vocab_dim: mtf.Dimension,
+    smoothing: float,
+    operation: mtf.Operation,
+    dy: mtf.Tensor,
+    *_: Any,
+) -> list:
+    logits, targets = operation.inputs
+    _, _, softmax, share = operation.outputs
+
+    def lower(mesh_impl: mtf.MeshImpl, *slices: Any) -> list:
+        _, size, coordinate = shard_of(mesh_impl, vocab_dim)
         add_at = _kernels_of(mesh_impl).add_at
 
         def gradient(
@@ -178,17 +150,18 @@ class _CrossEntropyGradient(mtf.Operation):
             factor = tf.reshape(share * dy, [-1, 1])
             result = tf.reshape(softmax, [-1, size]) * factor
             dy = tf.reshape(dy, [-1])
-            if self._smoothing:
-                even = dy * (self._smoothing / self._vocab_dim.size)
+            if smoothing:
+                even = dy * (smoothing / vocab_dim.size)
                 result -= tf.expand_dims(even, 1)
-            cells, own = _target_cells(targets, coordinate, size, self._vocab_dim.size)
-            update = dy * tf.cast(own, tf.float32) * (self._smoothing - 1.0)
+            cells, is_here = _target_cells(targets, coordinate, size, vocab_dim.size)
+            update = dy * tf.cast(is_here, tf.float32) * (smoothing - 1.0)
             result = tf.reshape(add_at(result, cells, update), softmax.shape)
-            return tf.cast(result, self.outputs[0].dtype)
+            return tf.cast(result, logits.dtype)
 
-        inputs = [lowering.tensors[x] for x in self.inputs]
-        result = mesh_impl.slicewise(gradient, *inputs, coordinate)
-        lowering.set_tensor_lowering(self.outputs[0], result)
+        return [mesh_impl.slicewise(gradient, *slices, coordinate)]
+
+    inputs = [softmax, share, targets, dy]
+    return [*mesh_op("cross_entropy_gradient", lower, inputs, [logits]), None]
 
 
 # Larger than any id, exact in float32.
@@ -198,7 +171,7 @@ _NO_ID = float(2**30)
 def _correct_predictions(
     mesh_impl: mtf.MeshImpl,
     axis: int | None,
-    own: Any,
+    here: Any,
     largest: Any,
     candidate: Any,
     targets: Any,
@@ -208,14 +181,14 @@ def _correct_predictions(
     Args:
       mesh_impl: the mesh on which the other arguments are laid out.
       axis: the mesh axis that splits the vocabulary, or None.
-      own, largest: the largest logit of each device's part and of all, float32.
+      here, largest: the largest logit of each device's part and of all, float32.
       candidate: float32 id of a device's largest. targets: int32.
     """
     # The smallest id among the shards that hold the maximum: a maximum of negatives,
     # as meshes have no minimum.
     best = mesh_impl.slicewise(
-        lambda own, largest, c: tf.where_v2(own >= largest, -c, -_NO_ID),
-        own, largest, candidate,
+        lambda here, largest, c: tf.where_v2(here >= largest, -c, -_NO_ID),
+        here, largest, candidate,
     )  # fmt: skip
     if axis is not None:
         best = mesh_impl.allreduce(best, [axis], "MAX")
@@ -242,8 +215,8 @@ def _target_cells(
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """[row, column] of each target in this shard's [rows, size] view, and ownership."""
     flat = tf.reshape(targets, [-1])
-    column, own = own_index(flat, coordinate, size, vocab_size)
-    return tf.stack([tf.range(flat.shape[0]), column], axis=1), own
+    column, is_here = local_index(flat, coordinate, size, vocab_size)
+    return tf.stack([tf.range(flat.shape[0]), column], axis=1), is_here
 
 
 def _add_at_in_place(x: tf.Tensor, cells: tf.Tensor, updates: tf.Tensor) -> tf.Tensor:

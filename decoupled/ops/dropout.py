@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from decoupled.core.compat import mtf, tf
+from decoupled.ops.local import mesh_op
 
 
 def dropout(
@@ -30,41 +31,19 @@ def dropout(
     """
     if seed is None or rate == 0:
         return x
-    return x * _Mask(x.shape, x.dtype, rate, seed, name).outputs[0]
+    salt = zlib.crc32(name.encode("utf-8")) % 2**30
 
-
-class _Mask(mtf.Operation):
-    def __init__(
-        self,
-        shape: mtf.Shape,
-        dtype: tf.DType,
-        rate: float,
-        seed: mtf.Tensor,
-        name: str,
-    ):
-        super().__init__([seed], name="dropout_mask")
-        self._rate = rate
-        self._salt = zlib.crc32(name.encode("utf-8")) % 2**30
-        self._outputs = [mtf.Tensor(self, shape, dtype)]
-
-    @property
-    def has_gradient(self):
-        return False
-
-    def lower(self, lowering):
-        mesh_impl = lowering.mesh_impl(self)
-        shape, dtype = self.outputs[0].shape, self.outputs[0].dtype
-        slice_shape = mesh_impl.slice_shape(shape)
+    def lower(mesh_impl: mtf.MeshImpl, seed: Any) -> list:
+        slice_shape = mesh_impl.slice_shape(x.shape)
 
         def mask(seed: tf.Tensor, part: tf.Tensor | int) -> tf.Tensor:
-            pair = tf.stack([tf.reshape(seed, []), self._salt + part])
-            kept = _uniform(slice_shape, pair) >= np.float32(self._rate) * 2**23
-            return tf.cast(kept, dtype) / (1.0 - self._rate)
+            pair = tf.stack([tf.reshape(seed, []), salt + part])
+            kept = _uniform(slice_shape, pair) >= np.float32(rate) * 2**23
+            return tf.cast(kept, x.dtype) / (1.0 - rate)
 
-        result = mesh_impl.slicewise(
-            mask, lowering.tensors[self.inputs[0]], _slice_index(mesh_impl, shape)
-        )
-        lowering.set_tensor_lowering(self.outputs[0], result)
+        return [mesh_impl.slicewise(mask, seed, _slice_index(mesh_impl, x.shape))]
+
+    return x * mesh_op("dropout_mask", lower, [seed], [x])[0]
 
 
 def _uniform(shape: Sequence[int], seed: tf.Tensor) -> tf.Tensor:

@@ -12,10 +12,12 @@ from contextlib import nullcontext
 from typing import Any
 
 from decoupled.core.compat import mtf, tf
-from decoupled.ops.shared import (
+from decoupled.ops.local import (
+    Spec,
     check_separate,
     lazy_sum,
-    own_index,
+    local_index,
+    mesh_op,
     shard_of,
     zero_unless,
 )
@@ -47,12 +49,36 @@ def one_hot_lookup(
     Meant for TPUs, whose matrix units can be faster than their gathers if the
     vocabulary is small. Needs memory for [ids, vocabulary] elements.
     """
-    checked = _CheckedIds(ids, vocab_dim).outputs[0]
+    checked = _checked(ids, vocab_dim)
     shape = ids.shape.dims + table.shape.dims[1:]
     return mtf.gather(table, checked, vocab_dim, output_shape=shape)
 
 
+def _checked(ids: mtf.Tensor, vocab_dim: mtf.Dimension) -> mtf.Tensor:
+    """The ids unchanged; on a CPU, an id outside the vocabulary ends the step."""
+
+    def lower(mesh_impl: mtf.MeshImpl, ids: Any) -> list:
+        def checked(ids: tf.Tensor) -> tf.Tensor:
+            low, high = tf.reduce_min(ids), tf.reduce_max(ids)
+            inside = tf.logical_and(low >= 0, high < vocab_dim.size)
+            # GPUs have no string tensors, and a cluster has no soft placement.
+            on_cpu = tf.device("cpu:0") if mesh_impl.on_gpus else nullcontext()
+            with on_cpu:
+                words = ["ids from", low, "to", high, f"not in [0, {vocab_dim.size})"]
+                check = tf.debugging.Assert(inside, words)
+            with tf.control_dependencies([check]):
+                return tf.identity(ids)
+
+        # A TPU has neither string tensors nor a way to end the step.
+        can_end = mesh_impl.supports_control_dependencies
+        return [mesh_impl.slicewise(checked if can_end else tf.identity, ids)]
+
+    return mesh_op("checked_ids", lower, [ids], [ids])[0]
+
+
 class _Lookup(mtf.Operation):
+    """No `mesh_op`: it reads a variable's slices in the dtype that they have."""
+
     def __init__(self, table: mtf.Tensor, ids: mtf.Tensor, vocab_dim: mtf.Dimension):
         super().__init__([table, ids], name="embedding_lookup")
         if table.shape.dims[0] != vocab_dim:
@@ -63,8 +89,7 @@ class _Lookup(mtf.Operation):
 
     def gradient(self, grad_ys):
         table, ids = self.inputs
-        operation = _LookupGradient(ids, grad_ys[0], table.shape, self._vocab_dim)
-        return [operation.outputs[0], None]
+        return [_lookup_gradient(ids, grad_ys[0], table.shape, self._vocab_dim), None]
 
     def check_layout(self, mesh_impl):
         """Also called before anything is lowered (`training.mesh.check_tensors`)."""
@@ -81,16 +106,16 @@ class _Lookup(mtf.Operation):
         def gather(table: tf.Tensor, ids: tf.Tensor) -> tf.Tensor:
             return tf.cast(tf.gather(table, ids), dtype)
 
-        def gather_own(
+        def gather_here(
             table: tf.Tensor, ids: tf.Tensor, coordinate: tf.Tensor
         ) -> tf.Tensor:
-            index, own = own_index(ids, coordinate, rows, self._vocab_dim.size)
-            return zero_unless(own, gather(table, index))
+            index, is_here = local_index(ids, coordinate, rows, self._vocab_dim.size)
+            return zero_unless(is_here, gather(table, index))
 
         if axis is None:
             result = mesh_impl.slicewise(gather, table, ids)
         else:
-            part = mesh_impl.slicewise(gather_own, table, ids, coordinate)
+            part = mesh_impl.slicewise(gather_here, table, ids, coordinate)
             result = lazy_sum(mesh_impl, part, [axis])
         lowering.set_tensor_lowering(self.outputs[0], result)
 
@@ -109,70 +134,30 @@ def _as_stored(lowering: mtf.Lowering, table: mtf.Tensor) -> Any:
     return lowering.mesh_impl(variable).slicewise(tf.convert_to_tensor, slices)
 
 
-class _LookupGradient(mtf.Operation):
-    def __init__(
-        self,
-        ids: mtf.Tensor,
-        dy: mtf.Tensor,
-        table_shape: mtf.Shape,
-        vocab_dim: mtf.Dimension,
-    ):
-        super().__init__([ids, dy], name="embedding_lookup_gradient")
-        self._vocab_dim = vocab_dim
-        self._outputs = [mtf.Tensor(self, table_shape, dy.dtype)]
+def _lookup_gradient(
+    ids: mtf.Tensor, dy: mtf.Tensor, table_shape: mtf.Shape, vocab_dim: mtf.Dimension
+) -> mtf.Tensor:
+    id_dims = ids.shape.dims
 
-    def lower(self, lowering):
-        mesh_impl = lowering.mesh_impl(self)
-        ids, dy = self.inputs
-        _, rows, coordinate = shard_of(mesh_impl, self._vocab_dim)
+    def lower(mesh_impl: mtf.MeshImpl, ids: Any, dy: Any) -> list:
+        _, rows, coordinate = shard_of(mesh_impl, vocab_dim)
 
-        def scatter_own(
-            ids_slice: tf.Tensor, dy_slice: tf.Tensor, coordinate: tf.Tensor
+        def scatter(
+            ids: tf.Tensor, dy: tf.Tensor, coordinate: tf.Tensor | int
         ) -> tf.Tensor:
-            local = tf.reshape(ids_slice - coordinate * rows, [-1])
+            local = tf.reshape(ids - coordinate * rows, [-1])
             # Negative segments are dropped: rows of other shards.
-            own = tf.where_v2(local < rows, local, -tf.ones_like(local))
-            width = dy_slice.shape.as_list()[len(ids_slice.shape) :]
-            flat = tf.reshape(dy_slice, [local.shape[0]] + width)
-            return tf.math.unsorted_segment_sum(flat, own, rows)
+            segments = tf.where_v2(local < rows, local, -tf.ones_like(local))
+            width = dy.shape.as_list()[len(ids.shape) :]
+            flat = tf.reshape(dy, [local.shape[0]] + width)
+            return tf.math.unsorted_segment_sum(flat, segments, rows)
 
-        part = mesh_impl.slicewise(
-            scatter_own, lowering.tensors[ids], lowering.tensors[dy], coordinate
-        )
-        axes = [mesh_impl.tensor_dimension_to_mesh_axis(d) for d in ids.shape.dims]
-        lowering.set_tensor_lowering(self.outputs[0], lazy_sum(mesh_impl, part, axes))
+        part = mesh_impl.slicewise(scatter, ids, dy, coordinate)
+        axes = [mesh_impl.tensor_dimension_to_mesh_axis(d) for d in id_dims]
+        return [lazy_sum(mesh_impl, part, axes)]
 
-
-class _CheckedIds(mtf.Operation):
-    """The ids unchanged; on a CPU, an id outside the vocabulary ends the step."""
-
-    def __init__(self, ids: mtf.Tensor, vocab_dim: mtf.Dimension):
-        super().__init__([ids], name="checked_ids")
-        self._vocab_size = vocab_dim.size
-        self._outputs = [mtf.Tensor(self, ids.shape, ids.dtype)]
-
-    @property
-    def has_gradient(self):
-        return False
-
-    def lower(self, lowering):
-        def checked(ids: tf.Tensor) -> tf.Tensor:
-            low, high = tf.reduce_min(ids), tf.reduce_max(ids)
-            inside = tf.logical_and(low >= 0, high < self._vocab_size)
-            # GPUs have no string tensors, and a cluster has no soft placement.
-            on_cpu = tf.device("cpu:0") if mesh_impl.on_gpus else nullcontext()
-            with on_cpu:
-                told = ["ids from", low, "to", high, f"not in [0, {self._vocab_size})"]
-                check = tf.debugging.Assert(inside, told)
-            with tf.control_dependencies([check]):
-                return tf.identity(ids)
-
-        ids = lowering.tensors[self.inputs[0]]
-        mesh_impl = lowering.mesh_impl(self)
-        # A TPU has neither string tensors nor a way to end the step.
-        check = checked if mesh_impl.supports_control_dependencies else tf.identity
-        result = mesh_impl.slicewise(check, ids)
-        lowering.set_tensor_lowering(self.outputs[0], result)
+    output = Spec(table_shape, dy.dtype)
+    return mesh_op("embedding_lookup_gradient", lower, [ids, dy], [output])[0]
 
 
 def gather_positions(
@@ -190,75 +175,61 @@ def gather_positions(
     Returns:
       [positions' dimensions, x's dimensions after dim], of x's dtype.
     """
-    return _GatherPositions(x, positions, dim).outputs[0]
+    rank, x_shape = x.shape.dims.index(dim), x.shape
+    batch_dims = x.shape.dims[:rank]
+    if positions.shape.dims[:rank] != batch_dims:
+        raise ValueError(f"{positions.shape} does not start with {batch_dims}")
+    position_dims = positions.shape.dims
+    shape = mtf.Shape(position_dims + x.shape.dims[rank + 1 :])
 
+    def check(mesh_impl: mtf.MeshImpl) -> None:
+        check_separate(mesh_impl, dim, position_dims)
 
-class _GatherPositions(mtf.Operation):
-    def __init__(self, x: mtf.Tensor, positions: mtf.Tensor, dim: mtf.Dimension):
-        super().__init__([x, positions], name="gather_positions")
-        self._dim, self._rank = dim, x.shape.dims.index(dim)
-        batch_dims = x.shape.dims[: self._rank]
-        if positions.shape.dims[: self._rank] != batch_dims:
-            raise ValueError(f"{positions.shape} does not start with {batch_dims}")
-        shape = positions.shape.dims + x.shape.dims[self._rank + 1 :]
-        self._outputs = [mtf.Tensor(self, mtf.Shape(shape), x.dtype)]
+    def lower(mesh_impl: mtf.MeshImpl, x: Any, positions: Any) -> list:
+        axis, size, coordinate = shard_of(mesh_impl, dim)
 
-    def gradient(self, grad_ys):
-        x, positions = self.inputs
-        operation = _GatherPositionsGradient(
-            positions, grad_ys[0], x.shape, self._dim, self._rank
-        )
-        return [operation.outputs[0], None]
-
-    def check_layout(self, mesh_impl):
-        """Also called before anything is lowered (`training.mesh.check_tensors`)."""
-        check_separate(mesh_impl, self._dim, self.inputs[1].shape.dims)
-
-    def lower(self, lowering):
-        mesh_impl = lowering.mesh_impl(self)
-        self.check_layout(mesh_impl)
-        axis, size, coordinate = shard_of(mesh_impl, self._dim)
-
-        def gather_own(
-            x: tf.Tensor, positions: tf.Tensor, coordinate: tf.Tensor
+        def gather(
+            x: tf.Tensor, positions: tf.Tensor, coordinate: tf.Tensor | int
         ) -> tf.Tensor:
-            index, own = own_index(positions, coordinate, size, self._dim.size)
-            found = tf.gather(x, index, axis=self._rank, batch_dims=self._rank)
-            return found if axis is None else zero_unless(own, found)
+            index, is_here = local_index(positions, coordinate, size, dim.size)
+            rows = tf.gather(x, index, axis=rank, batch_dims=rank)
+            return rows if axis is None else zero_unless(is_here, rows)
 
-        inputs = [lowering.tensors[t] for t in self.inputs]
-        part = mesh_impl.slicewise(gather_own, *inputs, coordinate)
-        lowering.set_tensor_lowering(self.outputs[0], lazy_sum(mesh_impl, part, [axis]))
+        part = mesh_impl.slicewise(gather, x, positions, coordinate)
+        return [lazy_sum(mesh_impl, part, [axis])]
+
+    def backward(operation: mtf.Operation, dy: mtf.Tensor) -> list:
+        positions = operation.inputs[1]
+        return [_gather_positions_gradient(positions, dy, x_shape, dim, rank), None]
+
+    outputs = [Spec(shape, x.dtype)]
+    return mesh_op("gather_positions", lower, [x, positions], outputs, backward, check)[
+        0
+    ]
 
 
-class _GatherPositionsGradient(mtf.Operation):
-    def __init__(
-        self,
-        positions: mtf.Tensor,
-        dy: mtf.Tensor,
-        shape: mtf.Shape,
-        dim: mtf.Dimension,
-        rank: int,
-    ):
-        super().__init__([positions, dy], name="gather_positions_gradient")
-        self._dim, self._rank = dim, rank
-        self._outputs = [mtf.Tensor(self, shape, dy.dtype)]
+def _gather_positions_gradient(
+    positions: mtf.Tensor,
+    dy: mtf.Tensor,
+    x_shape: mtf.Shape,
+    dim: mtf.Dimension,
+    rank: int,
+) -> mtf.Tensor:
+    summed = positions.shape.dims[rank:]
 
-    def lower(self, lowering):
-        mesh_impl = lowering.mesh_impl(self)
-        positions, dy = self.inputs
-        _, size, coordinate = shard_of(mesh_impl, self._dim)
-        shape = mesh_impl.slice_shape(self.outputs[0].shape)
-        rows, width = math.prod(shape[: self._rank]), shape[self._rank + 1 :]
+    def lower(mesh_impl: mtf.MeshImpl, positions: Any, dy: Any) -> list:
+        _, size, coordinate = shard_of(mesh_impl, dim)
+        shape = mesh_impl.slice_shape(x_shape)
+        rows, width = math.prod(shape[:rank]), shape[rank + 1 :]
 
-        def scatter_own(
-            positions: tf.Tensor, dy: tf.Tensor, coordinate: tf.Tensor
+        def scatter(
+            positions: tf.Tensor, dy: tf.Tensor, coordinate: tf.Tensor | int
         ) -> tf.Tensor:
             local = tf.reshape(positions - coordinate * size, [rows, -1])
-            own = tf.logical_and(local >= 0, local < size)
+            is_here = tf.logical_and(local >= 0, local < size)
             first = tf.expand_dims(tf.range(rows) * size, 1)
             # Negative segments are dropped: positions of other devices.
-            segments = tf.where_v2(own, first + local, -tf.ones_like(local))
+            segments = tf.where_v2(is_here, first + local, -tf.ones_like(local))
             flat = tf.reshape(dy, [-1] + width)
             # A position can be repeated. Sums are float32, as in matrix products.
             sums = tf.math.unsorted_segment_sum(
@@ -266,9 +237,9 @@ class _GatherPositionsGradient(mtf.Operation):
             )
             return tf.cast(tf.reshape(sums, shape), dy.dtype)
 
-        part = mesh_impl.slicewise(
-            scatter_own, lowering.tensors[positions], lowering.tensors[dy], coordinate
-        )
-        summed = positions.shape.dims[self._rank :]
+        part = mesh_impl.slicewise(scatter, positions, dy, coordinate)
         axes = [mesh_impl.tensor_dimension_to_mesh_axis(d) for d in summed]
-        lowering.set_tensor_lowering(self.outputs[0], lazy_sum(mesh_impl, part, axes))
+        return [lazy_sum(mesh_impl, part, axes)]
+
+    output = Spec(x_shape, dy.dtype)
+    return mesh_op("gather_positions_gradient", lower, [positions, dy], [output])[0]

@@ -8,12 +8,13 @@ update. Both can be computed from the factors: the norm from products of
 (`decoupled.ops.adam`).
 """
 
-from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 from decoupled.core.compat import mtf, tf
+from decoupled.ops.local import Spec, lazy_sum, mesh_op
 from decoupled.ops.meshes.placement import PlacementMeshImpl
-from decoupled.ops.shared import lazy_sum, scalar
+from decoupled.ops.shared import scalar
 from decoupled.ops.weight_product import GradientCast
 
 # Elements on one device, 16 MB; smaller gradients are not kept as factors.
@@ -89,49 +90,24 @@ Gradient = mtf.Tensor | FactoredGradient
 
 
 def global_norm(gradients: Sequence[Gradient]) -> mtf.Tensor:
-    """sqrt of the sum of all squares, a float32 scalar.
-
-    No squared copy of a tensor is made.
-
-    Args:
-      gradients: float tensors.
-    """
+    """sqrt of the sum of all squares, a float32 scalar; makes no squared copies."""
     return mtf.sqrt(mtf.add_n([_squared_norm(g) for g in gradients]))
 
 
 def _squared_norm(gradient: Gradient) -> mtf.Tensor:
-    inputs, of_slice = [gradient], _squared_norm_of_slice
-    if isinstance(gradient, FactoredGradient):
-        inputs, of_slice = [*gradient], _squared_norm_of_factors
-    return _SquaredNorm(inputs, gradient.shape, of_slice).outputs[0]
+    """The squared norm of each slice, summed over the devices that split the tensor."""
+    is_factored = isinstance(gradient, FactoredGradient)
+    inputs = [*gradient] if is_factored else [gradient]
+    of_slice = _squared_norm_of_factors if is_factored else _squared_norm_of_slice
+    shape = gradient.shape
 
+    def lower(mesh_impl: mtf.MeshImpl, *slices: Any) -> list:
+        part = mesh_impl.slicewise(of_slice, *slices)
+        axes = map(mesh_impl.tensor_dimension_to_mesh_axis, shape.dims)
+        return [lazy_sum(mesh_impl, part, axes)]
 
-class _SquaredNorm(mtf.Operation):
-    """The squared norm of each slice of a tensor, summed over the devices that split
-    it.
-
-    Args:
-      inputs: what the norm is computed from. shape: of the tensor.
-      of_slice: from slices of the inputs to a float32 scalar.
-    """
-
-    def __init__(
-        self, inputs: Sequence[mtf.Tensor], shape: mtf.Shape, of_slice: Callable
-    ):
-        super().__init__(inputs, name="squared_norm")
-        self._shape, self._of_slice = shape, of_slice
-        self._outputs = [mtf.Tensor(self, mtf.Shape([]), tf.float32)]
-
-    @property
-    def has_gradient(self):
-        return False
-
-    def lower(self, lowering):
-        mesh_impl = lowering.mesh_impl(self)
-        inputs = [lowering.tensors[x] for x in self.inputs]
-        part = mesh_impl.slicewise(self._of_slice, *inputs)
-        axes = map(mesh_impl.tensor_dimension_to_mesh_axis, self._shape.dims)
-        lowering.set_tensor_lowering(self.outputs[0], lazy_sum(mesh_impl, part, axes))
+    output = Spec(mtf.Shape([]), tf.float32)
+    return mesh_op("squared_norm", lower, inputs, [output])[0]
 
 
 def _squared_norm_of_slice(x: tf.Tensor) -> tf.Tensor:

@@ -29,11 +29,8 @@ _LARGE = 2**16
 
 
 def compiled(function: Callable) -> Callable:
-    """`function` of tensors as one kernel, compiled once per shape and dtype.
-
-    Args:
-      function: takes and returns tf.Tensor; elementwise, with broadcasting.
-    """
+    """An elementwise function of tensors as one kernel, compiled once per shape and
+    dtype."""
     return tf.function(function, jit_compile=True, autograph=False)
 
 
@@ -70,30 +67,17 @@ def row_sums(x: tf.Tensor) -> tf.Tensor:
 
 
 def sums_over_rows(mesh_impl: mtf.MeshImpl, x: Any) -> Any:
-    """Sums over rows within each slice: [..., columns] to [columns].
-
-    Args:
-      mesh_impl: of the slices. x: laid-out tensor.
-
-    Returns:
-      A laid-out tensor of x's dtype, summed in float32.
-    """
-    own = isinstance(mesh_impl, PlacementMeshImpl)
-    return mesh_impl.slicewise(_ones_times if own else _reduced_over_rows, x)
+    """Sums over rows within each slice, [..., columns] to [columns], in float32; laid
+    out, of x's dtype."""
+    on_host = isinstance(mesh_impl, PlacementMeshImpl)
+    return mesh_impl.slicewise(_ones_times if on_host else _reduced_over_rows, x)
 
 
 def sums_along_rows(mesh_impl: mtf.MeshImpl, x: Any, weights: Any) -> Any:
-    """Weighted sums along rows within each slice: [..., columns] to [..., 1].
-
-    Args:
-      mesh_impl: of the slices. x: laid-out float32 tensor. weights: laid-out float32
-        [columns].
-
-    Returns:
-      A laid-out float32 tensor.
-    """
-    own = isinstance(mesh_impl, PlacementMeshImpl)
-    return mesh_impl.slicewise(_times if own else _reduced_along_rows, x, weights)
+    """Sums along rows within each slice, [..., columns] to [..., 1], weighted by
+    [columns]; all laid out and float32."""
+    on_host = isinstance(mesh_impl, PlacementMeshImpl)
+    return mesh_impl.slicewise(_times if on_host else _reduced_along_rows, x, weights)
 
 
 def _ones_times(x: tf.Tensor) -> tf.Tensor:
@@ -131,18 +115,18 @@ def compile_first_quietly() -> None:
     # This session takes no GPU: they are left to the sessions that use them.
     config = tf.ConfigProto(device_count={"GPU": 0})
     with tf.Graph().as_default(), tf.Session(config=config) as session, _no_stderr():
-        given = tf.placeholder(tf.float32, [1])
-        session.run(compiled(tf.exp)(given), {given: [0.0]})
+        x = tf.placeholder(tf.float32, [1])
+        session.run(compiled(tf.exp)(x), {x: [0.0]})
 
 
 @contextlib.contextmanager
 def _no_stderr() -> Iterator[None]:
     """Drops what the process writes to stderr, from C++ too."""
-    kept = os.dup(2)
+    stderr = os.dup(2)
     try:
         with open(os.devnull, "wb") as nowhere:
             os.dup2(nowhere.fileno(), 2)
         yield
     finally:
-        os.dup2(kept, 2)
-        os.close(kept)
+        os.dup2(stderr, 2)
+        os.close(stderr)

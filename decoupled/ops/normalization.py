@@ -1,6 +1,6 @@
 """Layer normalisation and softmax in few passes, also over a split dimension."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from decoupled.core.compat import mtf, tf
@@ -10,7 +10,8 @@ from decoupled.ops.kernels import (
     sums_along_rows,
     sums_over_rows,
 )
-from decoupled.ops.shared import lazy_sum, reshape
+from decoupled.ops.local import Spec, lazy_sum, mesh_op
+from decoupled.ops.shared import reshape
 
 
 def layer_norm(
@@ -18,68 +19,42 @@ def layer_norm(
 ) -> mtf.Tensor:
     """(x - mean) / sqrt(variance + epsilon) * gamma + beta over the last dimension.
 
+    The variance is the biased one, and the arithmetic is float32.
+
     Args:
-      x: float [..., d], of any dtype; the arithmetic is float32.
-      gamma, beta: float32 [d].
-      epsilon: added to the (biased) variance.
-
-    Returns:
-      A tensor like `x`.
+      x: float [..., d]. gamma, beta: float32 [d].
     """
-    return _LayerNorm(x, gamma, beta, epsilon).outputs[0]
+    *rows, columns = x.shape.dims
 
-
-class _LayerNorm(mtf.Operation):
-    def __init__(
-        self, x: mtf.Tensor, gamma: mtf.Tensor, beta: mtf.Tensor, epsilon: float
-    ):
-        super().__init__([x, gamma, beta], name="layer_norm")
-        self._epsilon = epsilon
-        rows = mtf.Shape(x.shape.dims[:-1] + [mtf.Dimension("moment", 1)])
-        # Mean and reciprocal deviation are kept for the gradient.
-        self._outputs = [
-            mtf.Tensor(self, x.shape, x.dtype, index=0),
-            mtf.Tensor(self, rows, tf.float32, index=1),
-            mtf.Tensor(self, rows, tf.float32, index=2),
-        ]
-
-    def gradient(self, grad_ys):
-        x, gamma, _ = self.inputs
-        _, mean, reciprocal = self.outputs
-        return _LayerNormGradient(x, gamma, mean, reciprocal, grad_ys[0]).outputs
-
-    def lower(self, lowering):
-        mesh_impl = lowering.mesh_impl(self)
-        x, gamma, beta = (lowering.tensors[t] for t in self.inputs)
-        dimension = self.inputs[0].shape.dims[-1]
-        axis = mesh_impl.tensor_dimension_to_mesh_axis(dimension)
+    def lower(mesh_impl: mtf.MeshImpl, x: Any, gamma: Any, beta: Any) -> Sequence:
+        axis = mesh_impl.tensor_dimension_to_mesh_axis(columns)
         if axis is None:
-            outputs = mesh_impl.slicewise(_normalize, x, gamma, beta, self._epsilon)
-        else:
-            mean, reciprocal = self._moments(mesh_impl, x, axis, dimension.size)
-            y = mesh_impl.slicewise(_normalized, x, mean, reciprocal, gamma, beta)
-            outputs = [y, mean, reciprocal]
-        for tensor, value in zip(self.outputs, outputs, strict=True):
-            lowering.set_tensor_lowering(tensor, value)
+            return mesh_impl.slicewise(_normalize, x, gamma, beta, epsilon)
+        mean, reciprocal = _split_moments(mesh_impl, x, axis, columns.size, epsilon)
+        y = mesh_impl.slicewise(_normalized, x, mean, reciprocal, gamma, beta)
+        return [y, mean, reciprocal]
 
-    def _moments(
-        self, mesh_impl: mtf.MeshImpl, x: Any, axis: int, size: int
-    ) -> tuple[Any, Any]:
-        """Mean and reciprocal deviation over a dimension that is split."""
+    # Mean and reciprocal deviation are kept for the gradient.
+    moment = Spec(mtf.Shape([*rows, mtf.Dimension("moment", 1)]), tf.float32)
+    inputs, outputs = [x, gamma, beta], [x, moment, moment]
+    return mesh_op("layer_norm", lower, inputs, outputs, _layer_norm_gradient)[0]
 
-        def mean_of(function: Callable, *inputs: Any) -> Any:
-            sums = mesh_impl.slicewise(
-                lambda *xs: tf.reduce_sum(function(*xs), axis=-1, keepdims=True) / size,
-                *inputs,
-            )
-            return mesh_impl.allreduce(sums, [axis], "SUM")
 
-        mean = mean_of(lambda x: tf.cast(x, tf.float32), x)
-        variance = mean_of(lambda x, m: tf.square(tf.cast(x, tf.float32) - m), x, mean)
-        reciprocal = mesh_impl.slicewise(
-            lambda v: tf.math.rsqrt(v + self._epsilon), variance
+def _split_moments(
+    mesh_impl: mtf.MeshImpl, x: Any, axis: int, size: int, epsilon: float
+) -> tuple[Any, Any]:
+    """Mean and reciprocal deviation over a dimension that is split."""
+
+    def mean_of(function: Callable, *inputs: Any) -> Any:
+        sums = mesh_impl.slicewise(
+            lambda *xs: tf.reduce_sum(function(*xs), axis=-1, keepdims=True) / size,
+            *inputs,
         )
-        return mean, reciprocal
+        return mesh_impl.allreduce(sums, [axis], "SUM")
+
+    mean = mean_of(lambda x: tf.cast(x, tf.float32), x)
+    variance = mean_of(lambda x, m: tf.square(tf.cast(x, tf.float32) - m), x, mean)
+    return mean, mesh_impl.slicewise(lambda v: tf.math.rsqrt(v + epsilon), variance)
 
 
 @compiled_where_large
@@ -107,26 +82,16 @@ def _normalized(
     return tf.cast(y, x.dtype)
 
 
-class _LayerNormGradient(mtf.Operation):
-    def __init__(
-        self,
-        x: mtf.Tensor,
-        gamma: mtf.Tensor,
-        mean: mtf.Tensor,
-        reciprocal: mtf.Tensor,
-        dy: mtf.Tensor,
-    ):
-        super().__init__([x, gamma, mean, reciprocal, dy], name="layer_norm_gradient")
-        self._outputs = [
-            mtf.Tensor(self, x.shape, x.dtype, index=0),
-            mtf.Tensor(self, gamma.shape, tf.float32, index=1),
-            mtf.Tensor(self, gamma.shape, tf.float32, index=2),
-        ]
+def _layer_norm_gradient(
+    operation: mtf.Operation, dy: mtf.Tensor, *_: Any
+) -> list[mtf.Tensor]:
+    x, gamma, beta = operation.inputs
+    _, mean, reciprocal = operation.outputs
+    *rows, columns = x.shape.dims
 
-    def lower(self, lowering):
-        mesh_impl = lowering.mesh_impl(self)
-        x, gamma, mean, reciprocal, dy = (lowering.tensors[t] for t in self.inputs)
-        columns = self.inputs[0].shape.dims[-1]
+    def lower(
+        mesh_impl: mtf.MeshImpl, x: Any, gamma: Any, mean: Any, reciprocal: Any, dy: Any
+    ) -> list:
         axis = mesh_impl.tensor_dimension_to_mesh_axis(columns)
         product = mesh_impl.slicewise(_times_normal, x, mean, reciprocal, dy)
         dy = mesh_impl.slicewise(tf.cast, dy, tf.float32)
@@ -140,14 +105,12 @@ class _LayerNormGradient(mtf.Operation):
             _input_gradient, x, mean, reciprocal, gamma, dy,
             mean_times_gamma(dy), mean_times_gamma(product),
         )  # fmt: skip
-        row_dims = self.inputs[0].shape.dims[:-1]
-        axes = [mesh_impl.tensor_dimension_to_mesh_axis(d) for d in row_dims]
-        d_gamma, d_beta = (
-            lazy_sum(mesh_impl, sums_over_rows(mesh_impl, values), axes)
-            for values in (product, dy)
-        )
-        for tensor, value in zip(self.outputs, [dx, d_gamma, d_beta], strict=True):
-            lowering.set_tensor_lowering(tensor, value)
+        axes = [mesh_impl.tensor_dimension_to_mesh_axis(d) for d in rows]
+        sums = [sums_over_rows(mesh_impl, values) for values in (product, dy)]
+        return [dx, *(lazy_sum(mesh_impl, x, axes) for x in sums)]
+
+    inputs, outputs = [x, gamma, mean, reciprocal, dy], [x, gamma, beta]
+    return mesh_op("layer_norm_gradient", lower, inputs, outputs)
 
 
 @compiled_where_large
@@ -192,42 +155,29 @@ def softmax(
     Returns:
       A tensor like `x`.
     """
-    return _Softmax(x, bias, scale).outputs[0]
 
+    def with_ones(mesh_impl: mtf.MeshImpl, slices: Any) -> Any:
+        """The bias's slices, with size 1 for each dimension of x that it lacks."""
+        sizes = zip(x.shape.dims, mesh_impl.slice_shape(x.shape), strict=True)
+        shape = [size if dim in bias.shape.dims else 1 for dim, size in sizes]
+        return mesh_impl.slicewise(lambda b: reshape(b, shape), slices)
 
-class _Softmax(mtf.Operation):
-    def __init__(self, x: mtf.Tensor, bias: mtf.Tensor | None, scale: float):
-        super().__init__([x] if bias is None else [x, bias], name="softmax")
-        self._scale = scale
-        self._outputs = [mtf.Tensor(self, x.shape, x.dtype)]
-
-    def gradient(self, grad_ys):
-        dx = _SoftmaxGradient(self.outputs[0], grad_ys[0], self._scale).outputs[0]
-        return [dx, None][: len(self.inputs)]
-
-    def lower(self, lowering):
-        mesh_impl = lowering.mesh_impl(self)
-        x = self.inputs[0]
-        scaled = mesh_impl.slicewise(
-            _scaled, lowering.tensors[x], self._scale, self._lowered_bias(lowering)
-        )
+    def lower(mesh_impl: mtf.MeshImpl, value: Any, *biases: Any) -> list:
+        added = with_ones(mesh_impl, *biases) if biases else 0.0
+        scaled = mesh_impl.slicewise(_scaled, value, scale, added)
         axis = mesh_impl.tensor_dimension_to_mesh_axis(x.shape.dims[-1])
         if axis is None:
             y = mesh_impl.slicewise(tf.nn.softmax, scaled)
         else:
             y = _split_softmax(mesh_impl, scaled, axis)
-        y = mesh_impl.slicewise(tf.cast, y, x.dtype)
-        lowering.set_tensor_lowering(self.outputs[0], y)
+        return [mesh_impl.slicewise(tf.cast, y, x.dtype)]
 
-    def _lowered_bias(self, lowering: mtf.Lowering) -> Any:
-        """The bias's slices, with size 1 for each dimension of x that it lacks."""
-        if len(self.inputs) == 1:
-            return 0.0
-        mesh_impl = lowering.mesh_impl(self)
-        x, bias = self.inputs
-        sizes = zip(x.shape.dims, mesh_impl.slice_shape(x.shape), strict=True)
-        shape = [size if dim in bias.shape.dims else 1 for dim, size in sizes]
-        return mesh_impl.slicewise(lambda b: reshape(b, shape), lowering.tensors[bias])
+    def backward(operation: mtf.Operation, dy: mtf.Tensor) -> list:
+        dx = _softmax_gradient(operation.outputs[0], dy, scale)
+        return [dx, None][: len(operation.inputs)]
+
+    inputs = [x] if bias is None else [x, bias]
+    return mesh_op("softmax", lower, inputs, [x], backward)[0]
 
 
 @compiled_where_large
@@ -248,23 +198,16 @@ def _split_softmax(mesh_impl: mtf.MeshImpl, value: Any, axis: int) -> Any:
     return mesh_impl.slicewise(lambda e, s: e / s, exponentials, sums)
 
 
-class _SoftmaxGradient(mtf.Operation):
-    def __init__(self, y: mtf.Tensor, dy: mtf.Tensor, scale: float):
-        super().__init__([y, dy], name="softmax_gradient")
-        self._scale = scale
-        self._outputs = [mtf.Tensor(self, y.shape, y.dtype)]
-
-    def lower(self, lowering):
-        mesh_impl = lowering.mesh_impl(self)
-        axis = mesh_impl.tensor_dimension_to_mesh_axis(self.outputs[0].shape.dims[-1])
-        y, dy = (lowering.tensors[t] for t in self.inputs)
+def _softmax_gradient(y: mtf.Tensor, dy: mtf.Tensor, scale: float) -> mtf.Tensor:
+    def lower(mesh_impl: mtf.MeshImpl, y_slices: Any, dy: Any) -> list:
+        axis = mesh_impl.tensor_dimension_to_mesh_axis(y.shape.dims[-1])
         if axis is None:
-            dx = mesh_impl.slicewise(_gradient, y, dy, self._scale)
-        else:
-            inner = mesh_impl.slicewise(_inner_product, y, dy)
-            inner = mesh_impl.allreduce(inner, [axis], "SUM")
-            dx = mesh_impl.slicewise(_gradient_given, y, dy, self._scale, inner)
-        lowering.set_tensor_lowering(self.outputs[0], dx)
+            return [mesh_impl.slicewise(_gradient, y_slices, dy, scale)]
+        inner = mesh_impl.slicewise(_inner_product, y_slices, dy)
+        inner = mesh_impl.allreduce(inner, [axis], "SUM")
+        return [mesh_impl.slicewise(_gradient_given, y_slices, dy, scale, inner)]
+
+    return mesh_op("softmax_gradient", lower, [y, dy], [y])[0]
 
 
 def _inner_product(y: tf.Tensor, dy: tf.Tensor) -> tf.Tensor:

@@ -13,12 +13,8 @@ from decoupled.core.compat import gen_xla_ops, mtf, tf
 
 
 def recompute(function: Callable, x: mtf.Tensor) -> mtf.Tensor:
-    """function(x); its inner tensors are recomputed in the backward pass.
-
-    Args:
-      function: maps one tensor to one tensor; may read variables and other tensors.
-      x: float tensor.
-    """
+    """function(x), whose inner tensors are recomputed in the backward pass. It may read
+    variables and other tensors."""
     return mtf.ops.custom_gradient(function, _gradients, [x])
 
 
@@ -40,11 +36,11 @@ def _gradients(
         if not isinstance(tensor.operation, mtf.ops.Variable)
     ]
     delayed = After(kept, output_grads).outputs
-    held = dict(zip(kept, delayed, strict=False))
-    cloned, copies = graph.clone_operations(forward_operations, held)
+    later = dict(zip(kept, delayed, strict=False))
+    cloned, copies = graph.clone_operations(forward_operations, later)
     return mtf.gradients(
         [copies[tensor] for tensor in outputs],
-        [held.get(tensor, tensor) for tensor in all_inputs],
+        [later.get(tensor, tensor) for tensor in all_inputs],
         grad_ys=delayed[len(kept) :],
         operations=cloned,
     )

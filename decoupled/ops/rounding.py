@@ -22,8 +22,8 @@ from typing import Any
 
 from decoupled.core.compat import mtf, tf
 from decoupled.ops.kernels import compiled
+from decoupled.ops.local import shard_of
 from decoupled.ops.meshes.stacks import slices_of, stacked
-from decoupled.ops.shared import shard_of
 
 
 class RoundedSubtraction(mtf.Operation):
@@ -62,16 +62,9 @@ class RoundedSubtraction(mtf.Operation):
 
 
 def rounded(update: Callable) -> Callable:
-    """A kernel for `update_rounded`.
-
-    Args:
-      update: an elementwise function from float32 weights and further tensors to new
-        float32 weights.
-
-    Returns:
-      A compiled function of a slice, its `key`, the sizes of the whole variable and the
-      further tensors. It returns the new slice in bfloat16.
-    """
+    """A compiled kernel for `update_rounded`, from an elementwise function of float32
+    weights and further tensors. It takes a slice, its `key`, the sizes of the whole
+    variable and the further tensors, and returns the new slice in bfloat16."""
 
     def kernel(
         weights: tf.Tensor, key: tf.Tensor, sizes: Sequence[int], *inputs: tf.Tensor
@@ -168,13 +161,13 @@ def noise(key: tf.Tensor, sizes: Sequence[int], part: Sequence[int]) -> tf.Tenso
     place = tf.zeros(several, tf.uint32)
     for axis, (begin, size, length) in enumerate(zip(first, sizes, part, strict=True)):
         begin = tf.reshape(begin, several + [1] * (axis + 1))
-        own = begin + tf.cast(tf.range(length), tf.uint32)
-        place = tf.expand_dims(place * _uint32(size), -1) + own
+        index = begin + tf.cast(tf.range(length), tf.uint32)
+        place = tf.expand_dims(place * _uint32(size), -1) + index
     # Two rounds: after one, the bits of two steps would be shifted copies of one
     # sequence.
-    one = tf.reshape(_mixed(seed + _mixed(salt)), several + [1] * len(part))
-    other = _mixed(one + _uint32(0x9E3779B9))
-    return _mixed(_mixed(place + one) ^ other)
+    first = tf.reshape(_mixed(seed + _mixed(salt)), several + [1] * len(part))
+    second = _mixed(first + _uint32(0x9E3779B9))
+    return _mixed(_mixed(place + first) ^ second)
 
 
 def _mixed(x: tf.Tensor) -> tf.Tensor:

@@ -58,15 +58,9 @@ def slice_along(x: tf.Tensor, axis: int, tile: Tile) -> tf.Tensor:
 def two_at_a_time(
     work: Callable[[Any], list[tf.Tensor]], tiles: Sequence
 ) -> list[list[tf.Tensor]]:
-    """work(tile) for each tile, at most two of them at a time.
-
-    With two, the copies of one tile run in parallel with the products of the other.
-
-    Args:
-      work: builds a tile's part of the graph; returns tensors that are available once
-        that part has run.
-      tiles: in the order in which they begin.
-    """
+    """work(tile) for each tile, at most two of them at a time: the copies of one run in
+    parallel with the products of the other. It returns tensors that are available once
+    the tile's part of the graph has run."""
     done = []
     for index, tile in enumerate(tiles):
         with tf.control_dependencies(done[index - 2] if index > 1 else []):
@@ -196,18 +190,18 @@ def row_partitioning_getter(is_chosen: Callable[[str], bool]) -> Callable:
 
 
 def _count(rows: int, columns: int) -> int:
-    wanted = max(1, rows * columns // _PARTITION_ELEMENTS)
-    if wanted > _MOST_PARTITIONS:
-        wanted = min(_MOST_PARTITIONS, -(-rows // columns))
-    return min(wanted, rows)
+    count = max(1, rows * columns // _PARTITION_ELEMENTS)
+    if count > _MOST_PARTITIONS:
+        count = min(_MOST_PARTITIONS, -(-rows // columns))
+    return min(count, rows)
 
 
 def saved_variables() -> dict[str, tf.Variable | RowPartitionedVariable]:
     """The current graph's variables by their names in a checkpoint."""
     wholes = tf.get_collection(_COLLECTION)
     owners = {id(p): whole for whole in wholes for p in whole.partitions}
-    found = [owners.get(id(v), v) for v in tf.global_variables()]
-    return {variable.name.removesuffix(":0"): variable for variable in found}
+    variables = [owners.get(id(v), v) for v in tf.global_variables()]
+    return {variable.name.removesuffix(":0"): variable for variable in variables}
 
 
 def partitioned_product(product: Callable, equation: str, *factors) -> tf.Tensor:

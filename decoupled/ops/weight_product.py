@@ -11,10 +11,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from decoupled.core.compat import mtf, tf
+from decoupled.ops.local import lazy_sum
 from decoupled.ops.meshes.placement import PlacementMeshImpl
 from decoupled.ops.recompute import identity_after
 from decoupled.ops.row_partitions import RowPartitionedTensor, partition_rows
-from decoupled.ops.shared import before_cast, lazy_sum
+from decoupled.ops.shared import before_cast
 
 # Elements of a table that are cast at a time, 16 MB in bfloat16. A table with fewer
 # than twice as many is cast as a whole.
@@ -24,13 +25,8 @@ _TILE = 8_000_000
 def weight_product(
     x: mtf.Tensor, weights: mtf.Tensor, output_shape: Sequence[mtf.Dimension]
 ) -> mtf.Tensor:
-    """The contraction of `x` and `weights`, in the dtype of `x`.
-
-    Args:
-      x: float [...].
-      weights: float, of any dtype, as a variable is read.
-      output_shape: dimensions of the result; all others are summed over.
-    """
+    """The contraction of `x` and `weights`, as a variable is read, in the dtype of `x`.
+    Dimensions that `output_shape` lacks are summed over."""
     if weights.dtype == x.dtype:
         return mtf.einsum([x, weights], output_shape=output_shape)
     return _WeightProduct(x, weights, mtf.Shape(output_shape)).outputs[0]

@@ -1,16 +1,16 @@
-"""Compares plans of the same run with other layouts and other settings."""
+"""Compares plans of a run: on other layouts, and with settings that save memory."""
 
 import dataclasses
 import time
 from collections.abc import Callable, Iterable, Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from decoupled.configs import MeshConfig, PretrainConfig
 from decoupled.core import console
 from decoupled.core.errors import UserError
 from decoupled.model.dims import make_dims, predictions_dim
 from decoupled.planning.hardware import Slice
-from decoupled.planning.plan import Plan, with_mesh, with_training
+from decoupled.planning.plan import Plan
 from decoupled.planning.report import SUMMARY, summary_row
 from decoupled.training.mesh import check_mesh, parse_mesh_shape
 
@@ -26,53 +26,88 @@ _SLOW = 5.0
 Planner = Callable[[PretrainConfig], Plan]
 
 
-class Candidate(NamedTuple):
-    """A layout on a mesh of the slice's size, and the reason if it is impossible."""
+class Option(NamedTuple):
+    """A run with other settings, and these settings as lines of gin."""
 
-    name: str
+    settings: tuple[str, ...]
     run: PretrainConfig
-    reason: str
+
+    def with_settings(self, part: str, **changes: Any) -> "Option":
+        """`part` is a field of `PretrainConfig`; the changes are of its fields."""
+        config = getattr(self.run, part)
+        lines = (f"{type(config).__name__}.{k} = {v!r}" for k, v in changes.items())
+        changed = {part: dataclasses.replace(config, **changes)}
+        run = dataclasses.replace(self.run, **changed)
+        return Option((*self.settings, *lines), run)
 
 
-def candidates(
-    name: str, mesh: MeshConfig, run: PretrainConfig, tpu: Slice
-) -> list[Candidate]:
-    """A layout on all reasonable meshes of the slice's cores.
+def compare_layouts(
+    layouts: Iterable[tuple[str, MeshConfig]],
+    run: PretrainConfig,
+    tpu: Slice,
+    make: Planner,
+) -> Plan:
+    """Plans layouts on every reasonable mesh; prints a table and returns the best.
+
+    The axis `model` has 2, 4, ... 16 cores, the other axis the rest.
 
     Args:
-      name: of the layout. mesh: its axes and rules; sizes are ignored.
-      run: all other settings. tpu: the slice.
+      layouts: names and meshes, whose sizes are ignored. run: all other settings.
 
-    Returns:
-      One candidate for each size of the axis `model` (2, 4, ... 16), with the rest of
-      the cores on the other axis. If none is possible, the smallest with the reason.
+    Raises:
+      UserError: no layout is possible on the slice.
     """
     possible, refused = [], []
-    for shape in _shapes(list(parse_mesh_shape(mesh.mesh_shape)), tpu.cores):
-        changed = with_mesh(run, mesh_shape=shape, layout_rules=mesh.layout_rules)
-        reason = _why_not(changed)
-        (refused if reason else possible).append(Candidate(name, changed, reason))
-    return possible or refused[:1]
+    for name, mesh in layouts:
+        options = list(_on_meshes(mesh, run, tpu))
+        fitting = [(name, option) for option in options if not _why_not(option.run)]
+        possible += fitting
+        if not fitting:
+            run_on = options[0].run
+            why = f"{name}, {run_on.mesh.mesh_shape}: {_why_not(run_on)}"
+            refused.append(why)
+    if not possible:
+        raise UserError(f"--layouts: none can be on {tpu.name}: {'; '.join(refused)}")
+    plans = [
+        (name, make(option.run))
+        for name, option in console.track(possible, "planning layouts")
+    ]
+    rows = [summary_row(name, plan) for name, plan in plans]
+    console.table(f"Layouts on {tpu.name}", ["layout", *SUMMARY[1:]], rows)
+    for line in refused:
+        console.say(f"cannot be: {line}")
+    chosen = best([plan for _, plan in plans])
+    console.say(
+        f"best: MeshConfig.mesh_shape = {chosen.run.mesh.mesh_shape!r}, "
+        f"MeshConfig.layout_rules = {chosen.run.mesh.layout_rules!r}"
+    )
+    return chosen
 
 
-def _shapes(axes, cores):
+def _on_meshes(mesh: MeshConfig, run: PretrainConfig, tpu: Slice) -> Iterator[Option]:
+    axes = list(parse_mesh_shape(mesh.mesh_shape))
     others = [axis for axis in axes if axis != _MODEL_AXIS]
     if len(others) > 1:
         raise UserError(
             f"MeshConfig.mesh_shape: axes {', '.join(axes)}: layouts are compared on "
             f"one axis and, beside it, {_MODEL_AXIS!r}; plan this one without --layouts"
         )
-    if len(axes) == 1:
-        yield f"{axes[0]}:{cores}"
-        return
-    size = 2
-    while size <= min(cores, _MOST_MODEL_CORES):
-        sizes = {_MODEL_AXIS: size, others[0]: cores // size}
-        yield ";".join(f"{axis}:{sizes[axis]}" for axis in axes)
-        size *= 2
+    sizes = [{axes[0]: tpu.cores}]
+    if len(axes) > 1:
+        counts = [2**n for n in range(1, 10) if 2**n <= _MOST_MODEL_CORES]
+        sizes = [
+            {_MODEL_AXIS: count, others[0]: tpu.cores // count}
+            for count in counts
+            if count <= tpu.cores
+        ]
+    for size in sizes:
+        shape = ";".join(f"{axis}:{size[axis]}" for axis in axes)
+        changes = {"mesh_shape": shape, "layout_rules": mesh.layout_rules}
+        yield Option((), run).with_settings("mesh", **changes)
 
 
-def _why_not(run):
+def _why_not(run: PretrainConfig) -> str:
+    """Why a run's mesh and batch do not fit each other; empty if they do."""
     batch = run.training.batch_size // run.training.gradient_accumulation
     dims = make_dims(run.model, batch, run.masking.sequence_length)
     try:
@@ -80,89 +115,6 @@ def _why_not(run):
     except UserError as error:
         return str(error).split(": ", 2)[-1].partition(";")[0]
     return ""
-
-
-class Lever(NamedTuple):
-    """A change of settings that saves memory: gin lines, and the run with them."""
-
-    settings: tuple[str, ...]
-    run: PretrainConfig
-
-
-def levers(plan: Plan) -> Iterator[list[Lever]]:
-    """Changes of settings for a run that does not fit, the cheapest in time first.
-
-    Batches are divided into microbatches as long as every core has at least one
-    sequence of each.
-
-    Yields:
-      series of levers; in a series, each lever needs less memory than the one before.
-      If weights, slots and gradients alone do not fit, only levers that reduce these.
-    """
-    for base in _with_smaller_weights_and_slots(plan):
-        yield _with_less_kept(base)
-        if not base.run.training.recompute_layers:
-            setting = "TrainingConfig.recompute_layers = True"
-            run = with_training(base.run, recompute_layers=True)
-            yield _with_less_kept(Lever((*base.settings, setting), run))
-
-
-def _with_smaller_weights_and_slots(plan):
-    """The run as it is, and with smaller weights and slots.
-
-    Runs whose weights, slots and gradients alone are known not to fit are left out.
-    """
-    run, memory = plan.run, plan.memory
-    fixed = memory.weights + memory.slots + memory.all_gradients
-    as_it_is = Lever((), run)
-    if fixed < plan.usable_bytes:
-        yield as_it_is
-    narrow = run.mesh.slice_dtype == "bfloat16"
-    if not narrow and fixed - memory.weights // 2 < plan.usable_bytes:
-        yield _with_bfloat16_slices(as_it_is)
-    if run.optimizer.name != "adafactor":
-        other = _with_adafactor(as_it_is)
-        yield other
-        if not narrow:
-            yield _with_bfloat16_slices(other)
-
-
-def _with_bfloat16_slices(lever):
-    setting = "MeshConfig.slice_dtype = 'bfloat16'"
-    run = with_mesh(lever.run, slice_dtype="bfloat16")
-    return Lever((*lever.settings, setting), run)
-
-
-def _with_adafactor(lever):
-    optimizer = dataclasses.replace(
-        lever.run.optimizer, name="adafactor", weight_decay=0.0, beta1=0.0
-    )
-    names = (
-        "OptimizerConfig.name = 'adafactor'",
-        "OptimizerConfig.weight_decay = 0.0",
-        "OptimizerConfig.beta1 = 0.0",
-    )
-    run = dataclasses.replace(lever.run, optimizer=optimizer)
-    return Lever((*lever.settings, *names), run)
-
-
-def _with_less_kept(lever):
-    """A series: a lever, if it changes anything, then with more and more
-    microbatches."""
-    first = [lever] if lever.settings else []
-    return first + _microbatches(lever.run, lever.settings)
-
-
-def _microbatches(run, settings):
-    found = []
-    count = run.training.gradient_accumulation * 2
-    while count <= _MOST_MICROBATCHES and run.training.batch_size % count == 0:
-        changed = with_training(run, gradient_accumulation=count)
-        if not _why_not(changed):
-            setting = f"TrainingConfig.gradient_accumulation = {count}"
-            found.append(Lever((*settings, setting), changed))
-        count *= 2
-    return found
 
 
 def best(plans: list[Plan]) -> Plan:
@@ -173,46 +125,44 @@ def best(plans: list[Plan]) -> Plan:
     return min(plans, key=lambda plan: plan.memory.total)
 
 
-def compare_layouts(
-    layouts: Iterable[tuple[str, MeshConfig]],
-    run: PretrainConfig,
-    tpu: Slice,
-    make: Planner,
-) -> Plan:
-    """Plans every layout; prints them in a table and returns the best.
+def options_that_save_memory(plan: Plan) -> Iterator[list[Option]]:
+    """Series of options, the cheapest in time first; each needs less than the one
+    before it in its series.
 
-    Args:
-      layouts: names and meshes, whose sizes are ignored. run: all other settings.
-      tpu: the slice. make: plans a run.
-
-    Raises:
-      UserError: no layout is possible on the slice.
+    If weights, slots and gradients alone do not fit, only options that reduce these.
     """
-    found = [
-        candidate
-        for name, mesh in layouts
-        for candidate in candidates(name, mesh, run, tpu)
-    ]
-    plans, rows, refused = [], [], []
-    for candidate in console.track(found, "planning layouts"):
-        if candidate.reason:
-            refused.append(
-                f"{candidate.name}, {candidate.run.mesh.mesh_shape}: {candidate.reason}"
-            )
-            continue
-        plans.append(make(candidate.run))
-        rows.append(summary_row(candidate.name, plans[-1]))
-    if not plans:
-        raise UserError(f"--layouts: none can be on {tpu.name}: {'; '.join(refused)}")
-    console.table(f"Layouts on {tpu.name}", ["layout", *SUMMARY[1:]], rows)
-    for line in refused:
-        console.say(f"cannot be: {line}")
-    chosen = best(plans)
-    console.say(
-        f"best: MeshConfig.mesh_shape = {chosen.run.mesh.mesh_shape!r}, "
-        f"MeshConfig.layout_rules = {chosen.run.mesh.layout_rules!r}"
-    )
-    return chosen
+    run, memory, usable = plan.run, plan.memory, plan.usable_bytes
+    fixed = memory.weights + memory.slots + memory.all_gradients
+    as_it_is, bases = Option((), run), []
+    if fixed < usable:
+        bases.append(as_it_is)
+    is_narrow = run.mesh.slice_dtype == "bfloat16"
+    if not is_narrow and fixed - memory.weights // 2 < usable:
+        bases.append(as_it_is.with_settings("mesh", slice_dtype="bfloat16"))
+    if run.optimizer.name != "adafactor":
+        other = as_it_is.with_settings(
+            "optimizer", name="adafactor", weight_decay=0.0, beta1=0.0
+        )
+        bases.append(other)
+        if not is_narrow:
+            bases.append(other.with_settings("mesh", slice_dtype="bfloat16"))
+    for base in bases:
+        yield _microbatches(base)
+        if not run.training.recompute_layers:
+            yield _microbatches(base.with_settings("training", recompute_layers=True))
+
+
+def _microbatches(base: Option) -> list[Option]:
+    """The option, if it changes anything, then with more and more microbatches, as long
+    as every core has at least one sequence of each."""
+    options = [base] if base.settings else []
+    count = base.run.training.gradient_accumulation * 2
+    while count <= _MOST_MICROBATCHES and base.run.training.batch_size % count == 0:
+        option = base.with_settings("training", gradient_accumulation=count)
+        if not _why_not(option.run):
+            options.append(option)
+        count *= 2
+    return options
 
 
 def advise(plan: Plan, make: Planner, seconds: float, limit: float) -> None:
@@ -222,7 +172,7 @@ def advise(plan: Plan, make: Planner, seconds: float, limit: float) -> None:
       plan: that does not fit. make: plans a run.
       seconds: that the first program took. limit: most seconds for all.
     """
-    series = list(levers(plan))
+    series = list(options_that_save_memory(plan))
     count = sum(map(len, series))
     console.say(
         f"looking for settings that fit: at most {count} programs of some "
@@ -231,8 +181,8 @@ def advise(plan: Plan, make: Planner, seconds: float, limit: float) -> None:
     )
     deadline = time.monotonic() + limit
     rows, fits = [], False
-    for lever, made in _try(series, make, deadline):
-        rows.append(summary_row("; ".join(lever.settings), made))
+    for option, made in _plans_until_one_fits(series, make, deadline):
+        rows.append(summary_row("; ".join(option.settings), made))
         fits = made.fits
         left = min(deadline - time.monotonic(), seconds * (count - len(rows)))
         if not fits and seconds >= _SLOW:
@@ -242,15 +192,12 @@ def advise(plan: Plan, make: Planner, seconds: float, limit: float) -> None:
             )
     if rows:
         console.table("What to change", ["setting", *SUMMARY[1:]], rows)
-    if not fits:
-        _say_what_else(len(rows), count, limit, time.monotonic() >= deadline)
-
-
-def _say_what_else(tried, count, limit, over):
-    if over:
+    if fits:
+        return
+    if time.monotonic() >= deadline:
         console.say(
-            f"stopped after {console.duration(limit)} with {tried} of at most {count} "
-            "tried: give it more --advice_minutes"
+            f"stopped after {console.duration(limit)} with {len(rows)} of at most "
+            f"{count} tried: give it more --advice_minutes"
         )
     console.say(
         "none of these fits: split more over `model` (--layouts=all), or take a "
@@ -258,18 +205,19 @@ def _say_what_else(tried, count, limit, over):
     )
 
 
-def _try(series, make, deadline) -> Iterator:
-    """Yields levers with their plans until one fits or the time is over."""
-    for tried in series:
-        last = None
-        for lever in tried:
+def _plans_until_one_fits(
+    series: list[list[Option]], make: Planner, deadline: float
+) -> Iterator[tuple[Option, Plan]]:
+    for options in series:
+        least = None
+        for option in options:
             if time.monotonic() >= deadline:
                 return
-            made = make(lever.run)
-            yield lever, made
+            made = make(option.run)
+            yield option, made
             if made.fits:
                 return
-            least, last = last, made.memory.total
             # The rest of a series that no longer helps will not help either.
-            if least and last > _HELPS * least:
+            if least and made.memory.total > _HELPS * least:
                 break
+            least = made.memory.total

@@ -189,14 +189,19 @@ def _largest(tensors, sizes):
 
 
 _MATRIX_PRODUCTS = ("MatMul", "BatchMatMulV2")
-_COLLECTIVES = ("CrossReplicaSum", "AllToAll", "CollectivePermute")
+# Operation of the program -> that of a TPU's program, by which it is reported.
+_COLLECTIVES = {
+    "XlaAllReduce": "CrossReplicaSum",
+    "AllToAll": "AllToAll",
+    "CollectivePermute": "CollectivePermute",
+}
 
 
 class Collective(NamedTuple):
     """Equal collective operations of a step.
 
-    kind: TensorFlow's operation. cores: size of core 0's group. bytes: of one operand
-    on a core. count: per step. part: the part of the model.
+    kind: TensorFlow's operation. group: coordinates of the cores of core 0's group.
+    bytes: of one operand on a core. count: per step.
     """
 
     kind: str
@@ -215,7 +220,7 @@ def flops_of(program: Program, microbatches: int) -> int:
 
 def collectives_of(program: Program, microbatches: int) -> list[Collective]:
     """The collective operations in which core 0 takes part."""
-    found = {}
+    counts = {}
     for operation, times in _operations(program.graph, microbatches):
         if operation.type not in _COLLECTIVES:
             continue
@@ -223,9 +228,9 @@ def collectives_of(program: Program, microbatches: int) -> list[Collective]:
         if len(replicas) < 2:
             continue
         group = tuple(program.mesh.group_of_core(replicas))
-        key = (operation.type, group, _bytes(operation.inputs[0]))
-        found[key] = found.get(key, 0) + times
-    return [Collective(*key, count) for key, count in found.items()]
+        key = (_COLLECTIVES[operation.type], group, _bytes(operation.inputs[0]))
+        counts[key] = counts.get(key, 0) + times
+    return [Collective(*key, count) for key, count in counts.items()]
 
 
 def _operations(graph, microbatches) -> Iterator[tuple[tf.Operation, int]]:

@@ -69,22 +69,23 @@ def landing_of_run(run: PretrainConfig, gpus: int) -> Landing:
     return landing(graph)
 
 
-def print_landing(found: Landing, gpus: int) -> None:
+def print_landing(placed: Landing, gpus: int) -> None:
     """Prints the placement, and each type of operation without a GPU kernel."""
+    on_each = placed.slice_bytes // gpus
     rows = [
-        ["operations on GPUs", f"{found.gpu:,}", ""],
-        ["operations on the CPU", f"{found.cpu:,}", "input, saving, and those below"],
-        ["weights and slots", readable_bytes(found.slice_bytes // gpus), "on each GPU"],
-        ["saved variables", readable_bytes(found.master_bytes), "on the host"],
+        ["operations on GPUs", f"{placed.gpu:,}", ""],
+        ["operations on the CPU", f"{placed.cpu:,}", "input, saving, and those below"],
+        ["weights and slots", readable_bytes(on_each), "on each GPU"],
+        ["saved variables", readable_bytes(placed.master_bytes), "on the host"],
     ]
     console.table(f"Where the training graph lands on {gpus} GPUs", ["", "", ""], rows)
-    if not found.moved:
+    if not placed.moved:
         console.say("all of the training step stays on the GPUs")
         return
     console.table(
         "Meant for GPUs, without a kernel there: TensorFlow runs these on the CPU",
         ["operation", "type", "count"],
-        [[kind, dtype, count] for (kind, dtype), count in found.moved.most_common()],
+        [[kind, dtype, count] for (kind, dtype), count in placed.moved.most_common()],
     )
 
 
@@ -102,11 +103,11 @@ def landing(graph: tf.Graph) -> Landing:
     gpu, cpu, moved, slices, masters = 0, 0, Counter(), 0, 0
     for operation in graph.get_operations():
         meant_for_gpu = "GPU" in operation.device.upper()
-        if operation.type == "VarHandleOp":
-            size = _bytes(operation)
-            slices, masters = (
-                (slices + size, masters) if meant_for_gpu else (slices, masters + size)
-            )
+        size = _bytes(operation) if operation.type == "VarHandleOp" else 0
+        if meant_for_gpu:
+            slices += size
+        else:
+            masters += size
         if meant_for_gpu and has_kernel(operation):
             gpu += 1
             continue
@@ -131,14 +132,14 @@ def _kernels(operation_type):
 @functools.cache
 def _constrained(operation_type):
     """The attributes of an operation on which the choice of a kernel depends."""
-    found = _kernels(operation_type)
-    return sorted({c.name for kernel in found for c in kernel.constraint})
+    kernels_there = _kernels(operation_type)
+    return sorted({c.name for kernel in kernels_there for c in kernel.constraint})
 
 
 @functools.cache
 def _is_registered(operation_type, types):
-    given = dict(zip(_constrained(operation_type), types, strict=True))
-    return any(_fits(kernel, given) for kernel in _kernels(operation_type))
+    types = dict(zip(_constrained(operation_type), types, strict=True))
+    return any(_fits(kernel, types) for kernel in _kernels(operation_type))
 
 
 def _types(values):
@@ -147,10 +148,10 @@ def _types(values):
     return tuple(v.as_datatype_enum for v in values if isinstance(v, tf.DType))
 
 
-def _fits(kernel, given):
+def _fits(kernel, types):
     for constraint in kernel.constraint:
         allowed = constraint.allowed_values.list.type
-        if allowed and not set(given[constraint.name]) <= set(allowed):
+        if allowed and not set(types[constraint.name]) <= set(allowed):
             return False
     return True
 

@@ -56,12 +56,12 @@ def main() -> None:
     arguments = parser.parse_args()
     if arguments.topology:
         os.environ.update(_SETTINGS)
-        found = (compile_for(arguments.topology, f) for f in arguments.folders)
+        results = (compile_for(arguments.topology, f) for f in arguments.folders)
     elif arguments.losses:
-        found = (losses(folder, arguments.losses) for folder in arguments.folders)
+        results = (losses(folder, arguments.losses) for folder in arguments.folders)
     else:
-        found = run_in_turns(arguments.folders, arguments.steps)
-    for folder, result in zip(arguments.folders, found, strict=True):
+        results = run_in_turns(arguments.folders, arguments.steps)
+    for folder, result in zip(arguments.folders, results, strict=True):
         print(json.dumps({"folder": folder.name, **result}), flush=True)
 
 
@@ -93,7 +93,7 @@ def compile_for(topology: str, folder: pathlib.Path) -> dict[str, Any]:
     )
     cores = json.loads((folder / "step.json").read_text(encoding="utf-8"))["cores"]
     devices = sorted(described.devices, key=_place)[:cores]
-    found = {"compiler": f"libtpu {importlib.metadata.version('libtpu')}"}
+    result = {"compiler": f"libtpu {importlib.metadata.version('libtpu')}"}
     began = time.monotonic()
     try:
         program = _compile(folder, devices, load=False)
@@ -102,10 +102,10 @@ def compile_for(topology: str, folder: pathlib.Path) -> dict[str, Any]:
         if not sizes:
             raise
         needed, available = (int(float(size) * 2**30) for size in sizes.groups())
-        found |= {"needed": needed, "available": available}
+        result |= {"needed": needed, "available": available}
     else:
-        found |= _memory(program) | {"flops": program.cost_analysis().get("flops")}
-    return found | {"seconds": round(time.monotonic() - began, 1)}
+        result |= _memory(program) | {"flops": program.cost_analysis().get("flops")}
+    return result | {"seconds": round(time.monotonic() - began, 1)}
 
 
 def _place(device):
@@ -115,19 +115,19 @@ def _place(device):
 
 
 def _memory(program):
-    found = program.get_compiled_memory_stats()
+    stats = program.get_compiled_memory_stats()
     parts = (
-        found.argument_size_in_bytes,
-        found.output_size_in_bytes - found.alias_size_in_bytes,
-        found.temp_size_in_bytes,
-        found.generated_code_size_in_bytes,
+        stats.argument_size_in_bytes,
+        stats.output_size_in_bytes - stats.alias_size_in_bytes,
+        stats.temp_size_in_bytes,
+        stats.generated_code_size_in_bytes,
     )
     return {
-        "arguments": found.argument_size_in_bytes,
-        "temporary": found.temp_size_in_bytes,
+        "arguments": stats.argument_size_in_bytes,
+        "temporary": stats.temp_size_in_bytes,
         # Before JAX 0.11 an upper bound: what temporary tensors share with arguments is
         # counted twice.
-        "needed": getattr(found, "total_allocation_bytes", sum(parts)),
+        "needed": getattr(stats, "total_allocation_bytes", sum(parts)),
     }
 
 
@@ -273,20 +273,20 @@ def run_in_turns(folders: list[pathlib.Path], steps: int) -> list[dict[str, Any]
         for _ in range(WARMUP):
             program.step()
     for _ in range(ROUNDS):
-        for program, found in zip(running, times, strict=True):
+        for program, rounds in zip(running, times, strict=True):
             taken = []
             for _ in range(steps):
                 began = time.perf_counter()
                 program.step()
                 taken.append(1e3 * (time.perf_counter() - began))
-            found.append(round(statistics.median(taken), 2))
+            rounds.append(round(statistics.median(taken), 2))
     return [
         {
-            "milliseconds": found,
+            "milliseconds": rounds,
             **_memory(program.program),
             "device": jax.devices()[0].device_kind,
         }
-        for program, found in zip(running, times, strict=True)
+        for program, rounds in zip(running, times, strict=True)
     ]
 
 

@@ -8,8 +8,7 @@ more than one dimension and overlap some of this. The time that the program wait
 the host is not included.
 """
 
-import dataclasses
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from decoupled.configs import PlanConfig, PretrainConfig
 from decoupled.planning.costs import (
@@ -20,7 +19,7 @@ from decoupled.planning.costs import (
     memory_of,
 )
 from decoupled.planning.hardware import Slice
-from decoupled.planning.program import build_program
+from decoupled.planning.program import build_program, feature_specs
 from decoupled.training.network import pretraining_graph
 
 _DAY = 86_400.0
@@ -57,13 +56,10 @@ def predict(
     collectives: list[Collective],
     efficiency: float,
 ) -> Times:
-    """The times of a step.
+    """The times of a step, from the costs of a core.
 
-    Args:
-      tpu: the slice. flops: of a core. memory: of a core.
-      collectives: of a core.
-      efficiency: share of the peak that matrix products reach, including the time of
-        all operations between them.
+    efficiency: share of the peak that matrix products reach, including the time of all
+    operations between them.
     """
     moved = 2 * (memory.weights + memory.slots) + memory.all_gradients
     return Times(
@@ -88,17 +84,6 @@ def seconds(collective: Collective, tpu: Slice) -> float:
     ring = passes[collective.kind] * share * collective.bytes * sharing
     here = 2 * collective.bytes / tpu.core_hbm_bandwidth if cores_here > 1 else 0.0
     return here + ring / (2 * tpu.generation.link_bandwidth)
-
-
-def with_mesh(run: PretrainConfig, **changes: Any) -> PretrainConfig:
-    """The same settings with other fields of MeshConfig."""
-    return dataclasses.replace(run, mesh=dataclasses.replace(run.mesh, **changes))
-
-
-def with_training(run: PretrainConfig, **changes: Any) -> PretrainConfig:
-    """The same settings with other fields of TrainingConfig."""
-    training = dataclasses.replace(run.training, **changes)
-    return dataclasses.replace(run, training=training)
 
 
 class Variable(NamedTuple):
@@ -170,15 +155,13 @@ class Plan(NamedTuple):
 def make_plan(run: PretrainConfig, tpu: Slice, assumed: PlanConfig) -> Plan:
     """Builds a run's program for a slice and adds up its costs.
 
-    Args:
-      run: its settings. tpu: the slice. assumed: assumptions of the prediction.
-
     Raises:
       UserError: mesh, layout, model, batch and slice do not fit each other.
     """
     microbatches = run.training.gradient_accumulation
     batch_size = run.training.batch_size
-    program = build_program(pretraining_graph(run), run.masking, tpu, batch_size)
+    features = feature_specs(run.masking, batch_size)
+    program = build_program(pretraining_graph(run), features, tpu)
     memory = memory_of(program)
     flops = flops_of(program, microbatches)
     collectives = collectives_of(program, microbatches)
@@ -187,9 +170,10 @@ def make_plan(run: PretrainConfig, tpu: Slice, assumed: PlanConfig) -> Plan:
         for v in program.lowered.lowering.graph.trainable_variables
     ]
     times = predict(tpu, flops, memory, collectives, assumed.efficiency)
+    infeed = sum(s.shape.num_elements() * s.dtype.size for s in features.values())
     all_variables = program.lowered.lowering.graph.all_variables
     slices = tpu.cores * len(program.mesh.stacks(all_variables))
     return Plan(
         tpu, run, assumed, memory, flops, collectives, times, variables,
-        program.infeed_bytes, len(all_variables), slices,
+        infeed, len(all_variables), slices,
     )  # fmt: skip

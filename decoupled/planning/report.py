@@ -1,8 +1,10 @@
 """Plans as tables and as JSON."""
 
+import math
+
 from decoupled.core import console
 from decoupled.core.machine import readable_bytes
-from decoupled.planning.compiled import Compiled
+from decoupled.planning.hlo import Compiled
 from decoupled.planning.plan import MOST_GRAPH_BYTES, Plan, seconds
 
 # Rows of the tables of slices, activations and collectives.
@@ -12,8 +14,24 @@ _TRILLION = 1e12
 
 def print_plan(plan: Plan) -> None:
     """Prints what was assumed; what a core holds, computes and sends; the times."""
-    _print_assumptions(plan)
-    _print_slices(plan)
+    mesh, training = plan.run.mesh, plan.run.training
+    console.say(
+        f"planned with activations in {mesh.activation_dtype}, weights on the cores in "
+        f"{mesh.slice_dtype}, slots in float32, {plan.run.optimizer.name}, "
+        f"{training.gradient_accumulation} microbatches, layers "
+        f"{'computed again' if training.recompute_layers else 'kept'} for the backward "
+        "pass (pretrain --tpu has the same defaults)"
+    )
+    first_of_shape = {}
+    for variable in plan.variables:
+        first_of_shape.setdefault(tuple(variable.shape), variable)
+    largest = sorted(first_of_shape.values(), key=lambda v: -math.prod(v.shape))
+    console.table(
+        f"The largest weights, and a core's slice, on {mesh.mesh_shape} with "
+        f"{mesh.layout_rules or 'no rules'}",
+        ["weight", "whole", "slice"],
+        [[v.name, str(v.shape), str(v.slice)] for v in largest[:_ROWS]],
+    )
     _print_memory(plan)
     _print_collectives(plan)
     _print_times(plan)
@@ -59,8 +77,8 @@ def print_compiled(plan: Plan, compiled: Compiled) -> None:
         f"{compiled.seconds:.0f} s",
         ["", "compiled", "planned"],
         [
-            [name, readable_bytes(found), readable_bytes(planned)]
-            for name, found, planned in rows
+            [name, readable_bytes(compiled_bytes), readable_bytes(planned)]
+            for name, compiled_bytes, planned in rows
         ],
     )
     if not compiled.fits:
@@ -125,42 +143,6 @@ def as_json(plan: Plan, compiled: Compiled | None = None) -> dict:
     }
 
 
-def _print_assumptions(plan):
-    mesh, training = plan.run.mesh, plan.run.training
-    console.say(
-        f"planned with activations in {mesh.activation_dtype}, weights on the cores in "
-        f"{mesh.slice_dtype}, slots in float32, {plan.run.optimizer.name}, "
-        f"{training.gradient_accumulation} microbatches, layers "
-        f"{'computed again' if training.recompute_layers else 'kept'} for the backward "
-        "pass (pretrain --tpu has the same defaults)"
-    )
-
-
-def _print_slices(plan):
-    rows = [[v.name, str(v.shape), str(v.slice)] for v in _distinct(plan.variables)]
-    console.table(
-        f"The largest weights, and a core's slice, on {plan.run.mesh.mesh_shape} with "
-        f"{plan.run.mesh.layout_rules or 'no rules'}",
-        ["weight", "whole", "slice"],
-        rows[:_ROWS],
-    )
-
-
-def _distinct(variables):
-    """One of each shape, the largest first."""
-    first = {}
-    for variable in variables:
-        first.setdefault(tuple(variable.shape), variable)
-    return sorted(first.values(), key=lambda v: -_size(v.shape))
-
-
-def _size(shape):
-    size = 1
-    for length in shape:
-        size *= length
-    return size
-
-
 def _print_memory(plan):
     memory = plan.memory
     rows = [
@@ -186,31 +168,24 @@ def _print_memory(plan):
 
 
 def _print_collectives(plan):
+    collectives = _by_time(plan)
+
+    def row(kind, cores, each, together):
+        size = sum(c.count * c.bytes for c in together)
+        time = sum(c.count * seconds(c, plan.tpu) for c in together)
+        count = sum(c.count for c in together)
+        return [kind, cores, count, each, readable_bytes(size), f"{1000 * time:.2f} ms"]
+
     rows = [
-        [
-            c.kind,
-            len(c.group),
-            c.count,
-            readable_bytes(c.bytes),
-            readable_bytes(c.count * c.bytes),
-            f"{1000 * c.count * seconds(c, plan.tpu):.2f} ms",
-        ]
-        for c in _by_time(plan)
+        row(c.kind, len(c.group), readable_bytes(c.bytes), [c])
+        for c in collectives[:_ROWS]
     ]
-    shown = rows[:_ROWS]
-    if len(rows) > _ROWS:
-        rest = _by_time(plan)[_ROWS:]
-        shown.append(
-            [
-                "the rest", None, sum(c.count for c in rest), None,
-                readable_bytes(sum(c.count * c.bytes for c in rest)),
-                f"{1000 * sum(c.count * seconds(c, plan.tpu) for c in rest):.2f} ms",
-            ]
-        )  # fmt: skip
+    if len(collectives) > _ROWS:
+        rows.append(row("the rest", None, None, collectives[_ROWS:]))
     console.table(
         "Collective operations of a core in a step",
         ["operation", "cores", "count", "each", "all", "time"],
-        shown,
+        rows,
     )
 
 

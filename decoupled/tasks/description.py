@@ -74,13 +74,13 @@ class TaskDescription:
 
     def find_files(self, data_dir: str, split: str) -> dict[str, str]:
         """Language -> its file of a split: training languages first, then XTREME's."""
-        found: dict[str, str] = {}
+        paths: dict[str, str] = {}
         for pattern in self.files[split]:
             if _NAME in pattern:
                 for language, name in official.LANGUAGE_NAMES.items():
                     path = os.path.join(data_dir, pattern.replace(_NAME, name))
                     if files.exists(path):
-                        found.setdefault(language, path)
+                        paths.setdefault(language, path)
                 continue
             # Of a pattern without a language.
             first = None if _LANGUAGE in pattern else self.training_languages[0]
@@ -89,10 +89,10 @@ class TaskDescription:
                     path = path.removesuffix(INDEX)
                     if not files.exists(path):
                         continue
-                found.setdefault(language, path)
+                paths.setdefault(language, path)
         xtreme = official.TASKS[self.name].languages if self.form == XTREME else ()
-        order = dict.fromkeys([*self.training_languages, *xtreme, *sorted(found)])
-        return {language: found[language] for language in order if language in found}
+        order = dict.fromkeys([*self.training_languages, *xtreme, *sorted(paths)])
+        return {language: paths[language] for language in order if language in paths}
 
     def missing(self, data_dir: str, split: str, language: str) -> UserError:
         """The error about a missing file."""
@@ -180,8 +180,10 @@ def _classes(language, labels, answers):
 
 
 def _tags(language, labels, answers):
-    flat, found = ([tag for tags in side for tag in tags] for side in (labels, answers))
-    return accuracy(flat, found)
+    flat, predicted = (
+        [tag for tags in side for tag in tags] for side in (labels, answers)
+    )
+    return accuracy(flat, predicted)
 
 
 def _entities(language, labels, answers):

@@ -327,13 +327,13 @@ class QuestionAnsweringTask(FinetuningTask):
     def _find_files(self, split: str) -> dict[str, str]:
         """XTREME's script removes the answers from test files. If such a file is also
         the dev file, as in TyDi QA, there is no dev file."""
-        found = super()._find_files(split)
+        paths = super()._find_files(split)
         if split != "dev":
-            return found
+            return paths
         tests = super()._find_files("test")
         return {
             language: path
-            for language, path in found.items()
+            for language, path in paths.items()
             if tests.get(language) != path or self._has_answers(path, language)
         }
 

@@ -49,16 +49,12 @@ def scored_answers(
     start wins, then that of the end; of equal logits, the first piece wins.
 
     Args:
-      questions: in the order of `example_index`.
-      features: of `qa_features.question_features`.
       start_logits, end_logits: float [windows, sequence].
-      settings: of the task.
-      max_characters: most characters of an answer; needed if
-        `settings.max_answer_length` is "auto", else ignored.
+      max_characters: of an answer, if `settings.max_answer_length` is "auto".
 
     Returns:
-      One answer per question, trimmed (see `trim`). If the context has no text, it is
-      "" with the score of [CLS], which means in training that there is no answer.
+      Trimmed answers (see `trim`). If a context has no text, the answer is "" with the
+      score of [CLS], which means in training that there is no answer.
     """
     answers = [ScoredAnswer("", 0, 0.0)] * len(questions)
     spans = best_spans(features, start_logits, end_logits, settings, max_characters)
@@ -145,9 +141,9 @@ def best_spans(
         rows = slice(begin, begin + _WINDOWS_AT_ONCE)
         starts = np.where(has_text[rows], start_logits[rows], -np.inf)
         ends = np.where(has_text[rows], end_logits[rows], -np.inf)
-        own = {name: features[name][rows] for name in _PLACES}
-        found = _best_of_windows(starts, ends, own, settings, max_characters)
-        parts.append(found)
+        places = {name: features[name][rows] for name in _PLACES}
+        spans = _best_of_windows(starts, ends, places, settings, max_characters)
+        parts.append(spans)
     return np.concatenate(parts)
 
 
@@ -177,12 +173,12 @@ def _best_of_windows(
     # If no pair is possible, the best single piece is the answer.
     sums = np.where(may_be_middle, starts + ends, -np.inf)
     single = sums.argmax(axis=1)
-    found = np.isfinite(scores[rows, best])
+    is_pair = np.isfinite(scores[rows, best])
     width = last_places.shape[1]
-    first = np.where(found, first_places[rows, best // width], single)
-    last = np.where(found, last_places[rows, best % width], single)
+    first = np.where(is_pair, first_places[rows, best // width], single)
+    last = np.where(is_pair, last_places[rows, best % width], single)
     return np.stack(
-        [first, last, np.where(found, scores[rows, best], sums[rows, single])], axis=1
+        [first, last, np.where(is_pair, scores[rows, best], sums[rows, single])], axis=1
     )
 
 
@@ -202,10 +198,8 @@ def _are_short(
 
 
 def _largest(logits: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
-    """Indices and values of the largest logits of each row, as `tf.math.top_k`.
-
-    The largest come first, and equal logits keep their order. Ties between pairs are
-    therefore decided by this order, and not by details of numpy's sorting.
+    """As `tf.math.top_k`: the largest come first, and equal logits keep their order,
+    so that it does not depend on numpy's sorting which of two pairs wins.
     """
     places = np.argsort(-logits, axis=1, kind="stable")[:, :count]
     return places, np.take_along_axis(logits, places, axis=1)

@@ -75,15 +75,12 @@ def question_features(
     """Windows of all questions, in the order of the questions and of the text.
 
     Returns:
-      `example_index`: int32 [windows], the question's number.
-      `input_word_ids`, `input_mask`, `input_type_ids`: int32 [windows, sequence].
-      `start_positions`, `end_positions`: int32 [windows], first and last piece of the
-        first answer; 0, the position of [CLS], if the window does not contain all of
-        it.
-      `character_starts`, `character_ends`: int32 [windows, sequence], the characters
-        of the context that a piece stands for; -1 for other pieces.
-      `max_context`: int8 [windows, sequence], 1 for pieces around which no other window
-        shows more context.
+      `example_index` int32 [windows], the question's number; and, [windows, sequence]:
+      `input_word_ids`, `input_mask`, `input_type_ids`, and, for pieces of the context,
+      `character_starts`, `character_ends` int32, their characters (else -1), and
+      `max_context` int8, 1 if no other window shows more context around the piece.
+      `start_positions`, `end_positions` int32 [windows]: first and last piece of the
+      first answer; 0, the position of [CLS], if the window does not contain all of it.
     """
     parts = [
         _pack(vocabulary, block, sequence_length, settings.doc_stride, first)
@@ -93,26 +90,19 @@ def question_features(
 
 
 def window_starts(pieces: int, room: int, stride: int) -> range:
-    """First pieces of the windows over a context.
-
-    Args:
-      pieces: of the context. room: of a window. stride: between two starts.
-    """
+    """First pieces of windows of `room` pieces over a context."""
     return range(0, max(pieces - room, 0) + stride, stride)
 
 
 def most_context(starts: np.ndarray, lengths: np.ndarray, pieces: int) -> np.ndarray:
-    """For each piece of a context, the window that shows most context around it.
+    """For each piece of a context, the index of the window that shows most context.
 
     That is the window in which the smaller of the two sides of the piece is largest;
     ties go to the longer window, then to the first. If any window contains the pieces i
     to k, the window that is best for their middle piece, (i + k + 1) // 2, does too.
 
     Args:
-      starts, lengths: int [windows], in pieces. pieces: of the context.
-
-    Returns:
-      int [pieces], indices of windows.
+      starts, lengths: int [windows], in pieces.
     """
     places = np.arange(pieces)
     before = places - starts[:, np.newaxis]
@@ -137,20 +127,19 @@ def _blocks(vocabulary, questions, settings) -> Iterator[tuple[int, _Block]]:
 
 
 def _pack(vocabulary, block, sequence_length, stride, first_index):
-    """The features of all windows of a block, computed for all windows at once."""
     windows = _cut(block, sequence_length, stride)
     queries, lengths = _joined(block.queries)
     texts, begins = _joined_contexts(block.contexts)
-    own = windows.question
+    owners = windows.question
     columns = np.arange(sequence_length)
-    asked = lengths[own, np.newaxis]
+    asked = lengths[owners, np.newaxis]
     # Columns of the first piece of the context and of the [SEP] after the last.
     begin = asked + SPECIALS - 1
     end = begin + windows.length[:, np.newaxis]
     in_query = (columns > 0) & (columns <= asked)
     in_text = (columns >= begin) & (columns < end)
-    query_places = (np.cumsum(lengths) - lengths)[own, np.newaxis] + columns - 1
-    text_places = (begins[own] + windows.first)[:, np.newaxis] + columns - begin
+    query_places = (np.cumsum(lengths) - lengths)[owners, np.newaxis] + columns - 1
+    text_places = (begins[owners] + windows.first)[:, np.newaxis] + columns - begin
     text_places = text_places[in_text]
     word_ids = np.where(columns <= end, vocabulary.sep_id, vocabulary.pad_id)
     word_ids[:, 0] = vocabulary.cls_id
@@ -158,7 +147,7 @@ def _pack(vocabulary, block, sequence_length, stride, first_index):
     word_ids[in_text] = texts.ids[text_places]
     positions = _positions(block, windows, lengths + SPECIALS - 1)
     return {
-        "example_index": (first_index + own).astype(np.int32),
+        "example_index": (first_index + owners).astype(np.int32),
         "input_word_ids": word_ids.astype(np.int32),
         "input_mask": (columns <= end).astype(np.int32),
         "input_type_ids": ((columns >= begin) & (columns <= end)).astype(np.int32),
@@ -171,7 +160,6 @@ def _pack(vocabulary, block, sequence_length, stride, first_index):
 
 
 def _at(places: np.ndarray, values: np.ndarray) -> np.ndarray:
-    """int32 of the shape of the mask `places`: the values there, else -1."""
     result = np.full(places.shape, -1, np.int32)
     result[places] = values
     return result
@@ -201,7 +189,6 @@ def _cut(block, sequence_length, stride) -> _Windows:
 
 
 def _joined(lists: Iterable[list[int]]) -> tuple[np.ndarray, np.ndarray]:
-    """The concatenation of all lists, and their lengths."""
     lists = list(lists)
     joined = np.concatenate([np.array(x, np.int32) for x in [*lists, []]])
     return joined, np.array([len(x) for x in lists], np.int64)
@@ -221,11 +208,11 @@ def _positions(block: _Block, windows: _Windows, offsets: np.ndarray) -> np.ndar
     """int32 [windows, 2]: positions of the first and the last piece of the answer."""
     pieces = zip(block.questions, block.contexts, strict=True)
     spans = np.array([_gold(question, context) for question, context in pieces])
-    own = windows.question
-    inside = (spans[own, 0] >= windows.first) & (
-        spans[own, 1] < windows.first + windows.length
+    owners = windows.question
+    inside = (spans[owners, 0] >= windows.first) & (
+        spans[owners, 1] < windows.first + windows.length
     )
-    moved = spans[own] + (offsets[own] - windows.first)[:, np.newaxis]
+    moved = spans[owners] + (offsets[owners] - windows.first)[:, np.newaxis]
     return np.where(inside[:, np.newaxis], moved, 0).astype(np.int32)
 
 

@@ -63,7 +63,7 @@ class QuestionFile(NamedTuple):
 
     def repairs(self) -> str:
         """One line about answers moved and lost; empty where there are none."""
-        told = [
+        notes = [
             f"{len(ids)} questions with an answer {what}, as {_some(ids)}"
             for ids, what in (
                 (self.moved, "that is not at its answer_start, found elsewhere"),
@@ -71,16 +71,15 @@ class QuestionFile(NamedTuple):
             )
             if ids
         ]
-        return "; ".join(told)
+        return "; ".join(notes)
 
 
 def read_questions(file: LanguageFile, ids_may_repeat: bool = False) -> QuestionFile:
     """All questions of a file.
 
     Args:
-      file: with the questions.
-      ids_may_repeat: whether ids may repeat, as in the training file of TyDi QA:
-        XTREME's script keeps only the last part of its ids.
+      ids_may_repeat: as in the training file of TyDi QA: XTREME's script keeps only the
+        last part of its ids.
 
     Raises:
       UserError: the file is missing, no JSON, or not in SQuAD's form, contains no
@@ -110,19 +109,11 @@ def read_questions(file: LanguageFile, ids_may_repeat: bool = False) -> Question
 
 
 def find_span(context: str, text: str, start: int) -> tuple[int, int] | None:
-    """Finds an answer in the context: the exact text, or else an equivalent one.
+    """The characters of an answer in the context, nearest to `start`; or None.
 
-    Two texts are equivalent if they have the same compatibility decomposition
-    (Unicode's NFKD: full-width digits, ligatures, composed and decomposed accents),
-    except for differences in white space and invisible format characters. White space
-    around the answer does not belong to it.
-
-    Args:
-      context, text: of question and answer.
-      start: expected index of the answer; the nearest occurrence wins.
-
-    Returns:
-      (start, end) in characters of the context, or None.
+    The text is the same, or has the same compatibility decomposition (Unicode's NFKD:
+    full-width digits, ligatures, composed and decomposed accents) but for white space
+    and invisible format characters. White space around the answer is no part of it.
     """
     stripped = text.strip()
     if not stripped:
@@ -157,7 +148,6 @@ def _on_both_sides(text, part, start, fits=lambda place: True) -> list[int]:
 
 
 def _last_before(text, part, end) -> int:
-    """The last place of `part` below `end`, or -1."""
     # str.rfind takes the product of both lengths in the worst case, str.find the sum.
     head = text[: max(end + len(part) - 1, 0)] if end else ""
     place = head[::-1].find(part[::-1])
@@ -166,16 +156,16 @@ def _last_before(text, part, end) -> int:
 
 def _places_that_read_the_same(context, text, start) -> list[tuple[int, int]]:
     joined, origins = _readable(context)
-    wanted = _readable(text)[0].strip()
-    if not wanted:
+    answer = _readable(text)[0].strip()
+    if not answer:
         return []
     places = _on_both_sides(
         joined,
-        wanted,
+        answer,
         bisect.bisect_left(origins, start),
-        lambda place: _is_whole(joined, origins, place, place + len(wanted)),
+        lambda place: _is_whole(joined, origins, place, place + len(answer)),
     )
-    return [(origins[place], origins[place + len(wanted) - 1] + 1) for place in places]
+    return [(origins[place], origins[place + len(answer) - 1] + 1) for place in places]
 
 
 def _is_whole(joined, origins, first, end) -> bool:
@@ -210,7 +200,6 @@ def _readable(text: str) -> tuple[str, list[int]]:
 
 
 def _in_order(marks):
-    """Sorts the marks on one letter into Unicode's canonical order."""
     return sorted(marks, key=lambda mark: unicodedata.combining(mark[0]))
 
 
@@ -224,8 +213,8 @@ def _walk(file: LanguageFile, articles: list) -> Iterator[tuple[Question, bool]]
             context = valid_text(_part(file, paragraph, "context", str, place))
             questions = _part(file, paragraph, "qas", list, place)
             for question_number, fields in enumerate(questions, start=1):
-                own = f"{place}, question {question_number}"
-                yield _question(file, fields, context, own)
+                asked = f"{place}, question {question_number}"
+                yield _question(file, fields, context, asked)
 
 
 def _question(file, fields, context, where) -> tuple[Question, bool]:
@@ -239,11 +228,11 @@ def _question(file, fields, context, where) -> tuple[Question, bool]:
     # Test files without labels have no "answers", or empty ones.
     listed = _part(file, fields, "answers", list, where) if "answers" in fields else []
     for number, answer in enumerate(listed, start=1):
-        own = f"{where}, answer {number}"
-        answer_text = valid_text(_part(file, answer, "text", str, own))
+        place = f"{where}, answer {number}"
+        answer_text = valid_text(_part(file, answer, "text", str, place))
         if not answer_text:
             continue
-        start = _part(file, answer, "answer_start", int, own)
+        start = _part(file, answer, "answer_start", int, place)
         span = find_span(context, answer_text, start)
         answers.append(Answer(answer_text, *(span or (-1, -1))))
         moved |= span is not None and not context.startswith(answer_text, max(start, 0))

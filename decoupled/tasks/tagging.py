@@ -200,12 +200,6 @@ def tagging_features(
     word that does not fit into the rest of a row starts the next row. A word longer
     than the window is divided between rows. No piece is lost or repeated.
 
-    Args:
-      vocabulary: of the model.
-      sentences: at least one, none without words.
-      labels: in the order of their ids.
-      sequence_length: tokens of every row, [CLS] and [SEP] included; 3 or more.
-
     Returns:
       int32 [rows, sequence_length]: `input_word_ids`, `input_mask`, `input_type_ids`
       (zeros), `word_starts` (1 at the first piece of each word; in row-major order
@@ -248,14 +242,7 @@ def word_tags(
     best_labels: np.ndarray,
     labels: Sequence[str],
 ) -> list[list[str]]:
-    """The tags of each sentence's words.
-
-    Args:
-      sentences: from which the rows were made.
-      word_starts: from `tagging_features`, [rows, sequence_length].
-      best_labels: label ids at all pieces, [rows, sequence_length].
-      labels: in the order of their ids.
-    """
+    """The tags of each sentence's words, from the label ids of all pieces."""
     tags = iter([labels[i] for i in best_labels[word_starts == 1].tolist()])
     return [list(itertools.islice(tags, len(s.words))) for s in sentences]
 

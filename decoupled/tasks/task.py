@@ -49,11 +49,7 @@ class Task(abc.ABC):
     predicts_tokens = False
 
     def packed(self, examples: int) -> "Task":
-        """The same task on packed rows.
-
-        Args:
-          examples: the most that a row holds.
-        """
+        """The same task on rows that hold up to so many examples, for training."""
         task = copy.copy(self)
         task.examples = examples_dim(examples)
         return task
@@ -104,11 +100,8 @@ class Task(abc.ABC):
 
 
 def example_dims(task: Task, dims: Dims, *names: str) -> dict[str, list[mtf.Dimension]]:
-    """The layout of a task whose answer belongs to a whole example.
-
-    Args:
-      task: on padded or packed rows. dims: of the graph.
-      names: features beside the encoder's inputs, weights and `loss_scale`.
+    """The layout of a task whose answer belongs to a whole example: the encoder's
+    inputs, weights, `loss_scale`, and what `names` has.
     """
     layout = {name: task.of_each_example(dims) for name in (*names, "example_weights")}
     if task.examples is not None:
@@ -117,14 +110,8 @@ def example_dims(task: Task, dims: Dims, *names: str) -> dict[str, list[mtf.Dime
 
 
 def loss_scale(weights: tf.Tensor) -> tf.Tensor:
-    """The factor that turns the sum of weighted losses into their mean over a batch.
-
-    Args:
-      weights: float32 [batch] or [batch, ...].
-
-    Returns:
-      float32 [batch], equal for all rows: 1 / (sum of the weights), or 1 if the sum is
-      less than 1.
+    """float32 [batch], equal for all rows: 1 / (sum of the weights), or 1 if the sum is
+    less than 1. It turns the sum of weighted losses into their mean over a batch.
     """
     total = tf.maximum(tf.reduce_sum(weights), 1.0)
     per_row = weights if weights.shape.rank == 1 else weights[:, 0]
@@ -141,10 +128,8 @@ def weighted_loss(
     """The loss of a step, and the sums from which the metrics are computed.
 
     Args:
-      losses, correct, weights: float32 [batch] or [batch, ...]. `correct` is 1 where
-        the prediction is right, else 0. `losses` and `correct` are already weighted.
-      scale: float32 [batch], from `loss_scale`.
-      predictions: of the task.
+      losses, correct: float32 [batch, ...], weighted; `correct` counts right answers.
+      scale: from `loss_scale`.
     """
     return Forward(
         loss=mtf.reduce_sum(losses * scale),
@@ -161,8 +146,7 @@ class Labelling(Task):
     """A task whose answers are labels; see `Classification` and `Tagging`.
 
     Args:
-      name: of the task. labels: in the order of their ids.
-      sequence_length: tokens of every input.
+      labels: in the order of their ids.
       dropout: before the last layer, in training.
       label_smoothing: of the training loss; evaluation reports the plain loss.
     """
@@ -254,8 +238,7 @@ class FinetuningTask(abc.ABC):
         """The files of a split ("train", "dev" or "test"), several only for training.
 
         Raises:
-          UserError: there is none; the error names task, split, language, the expected
-            path and how to get the file.
+          UserError: one is missing; the error says how to get it.
         """
         names = self.training_languages if split == "train" else [language]
         for name in names:
@@ -306,10 +289,8 @@ class FinetuningTask(abc.ABC):
     def share_beyond_limit(
         self, vocabulary: Vocabulary, examples: list[Any]
     ) -> float | None:
-        """Share of labelled examples whose right answers are all beyond `answer_limit`.
-
-        Returns:
-          0 to 1; None if no example is labelled or answers have no limit.
+        """Share of labelled examples whose right answers are all beyond `answer_limit`;
+        None if no example is labelled or answers have no limit.
         """
         return None
 
@@ -320,34 +301,30 @@ class FinetuningTask(abc.ABC):
 
     def _find_files(self, split: str) -> dict[str, str]:
         """Language -> its file of a split."""
-        found = self.description.find_files(self.data_dir, split)
+        paths = self.description.find_files(self.data_dir, split)
         if self.description.split_column is None or split == "train":
-            return found
+            return paths
         # A file that has all splits may lack this one.
         return {
             language: path
-            for language, path in found.items()
+            for language, path in paths.items()
             if split in splits_of(path, self.description)
         }
 
     def _read_labels(self, read: Callable[[str, LabelReader], Any]) -> list[str]:
-        """The labels of the description, or those that `read` finds in training files.
-
-        Raises:
-          UserError: there are fewer than two.
-        """
+        """The description's labels, or those that `read` finds in training files."""
         if self.description.labels:
             return check_labels(self.description.labels, _LABELS)
-        found = LabelReader()
+        collected = LabelReader()
         paths = self.paths("train", self.training_languages[0])
         for path in paths:
-            read(path, found)
-        if len(found.labels) < 2:
+            read(path, collected)
+        if len(collected.labels) < 2:
+            only = quoted("".join(collected.labels))
             raise UserError(
-                f"{paths[0]}: has the label {quoted(''.join(found.labels))} alone; two "
-                "or more are needed"
+                f"{paths[0]}: has the label {only} alone; two or more are needed"
             )
-        return found.labels
+        return collected.labels
 
     @abc.abstractmethod
     def read_file(self, path: str, language: str, split: str) -> list[Any]:

@@ -70,11 +70,7 @@ def read_texts(
 
 
 def splits_of(path: str, task: TaskDescription) -> set[str]:
-    """The names in `SPLITS` of the splits that a file with a split column contains.
-
-    Raises:
-      UserError: as for `read_texts`.
-    """
+    """The names in `SPLITS` of the splits that a file with a split column contains."""
     named = {_stripped(path, row, task.split_column) for row in _rows(path, task)}
     return {s for s, name in zip(SPLITS, task.splits, strict=True) if name in named}
 

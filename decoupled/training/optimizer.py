@@ -8,7 +8,7 @@ from decoupled.configs import OptimizerConfig, ScheduleConfig
 from decoupled.core.compat import mtf, tf
 from decoupled.model.variables import slots
 from decoupled.ops.adam import AdamUpdate, step_scalars
-from decoupled.ops.adam_elementwise import RoundedAdamUpdate, StackedAdamUpdate
+from decoupled.ops.adam_elementwise import ElementwiseAdamUpdate
 from decoupled.ops.gradients import Gradient, as_factored, global_norm
 from decoupled.ops.meshes.simd import SimdMeshImpl
 from decoupled.ops.meshes.stacks import StackedAssign
@@ -159,7 +159,7 @@ def _adamw(
     if stacks is not None:
         gradient_of = dict(zip(variables, gradients, strict=True))
         return [
-            StackedAdamUpdate(
+            ElementwiseAdamUpdate(
                 members,
                 *zip(*map(moments_of, members), strict=True),
                 [gradient_of[v] for v in members],
@@ -173,16 +173,24 @@ def _adamw(
     operations, before = [], None
     for gradient, variable in zip(gradients, variables, strict=True):
         is_decayed = variable.name in numbers.decayed
-        inputs = [variable, *moments_of(variable), gradient, numbers.scale]
-        inputs += [shared, is_decayed]
+        updated = [variable, *moments_of(variable), gradient]
         if _is_rounded(variable):
             seed = numbers.rounding_seed
-            before = RoundedAdamUpdate(*inputs, seed=seed, before=before)
+            before = ElementwiseAdamUpdate(
+                *([x] for x in updated),
+                numbers.scale,
+                shared,
+                [is_decayed],
+                seed=seed,
+                before=before,
+            )
             operations.append(before)
         else:
             is_whole = isinstance(gradient, mtf.Tensor)
             after = None if is_whole else numbers.norm
-            operations.append(AdamUpdate(*inputs, after=after))
+            operations.append(
+                AdamUpdate(*updated, numbers.scale, shared, is_decayed, after=after)
+            )
     return operations
 
 

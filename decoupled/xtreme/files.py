@@ -45,7 +45,7 @@ def languages_of(folder: str, *templates: str) -> list[str]:
       templates: paths below the folder. {language} in the name of the file, once or
         more, stands for the language. Templates without it are ignored.
     """
-    found: set[str] = set()
+    languages: set[str] = set()
     for template in templates:
         below, name = os.path.split(template)
         if "{language}" not in name:
@@ -55,8 +55,8 @@ def languages_of(folder: str, *templates: str) -> list[str]:
         pattern = f"{parts[0]}({_LANGUAGE}){same.join(parts[1:])}"
         place = os.path.join(folder, below)
         names = gfile.listdir(place) if gfile.isdir(place) else []
-        found.update(m[1] for m in (re.fullmatch(pattern, n) for n in names) if m)
-    return sorted(found)
+        languages.update(m[1] for m in (re.fullmatch(pattern, n) for n in names) if m)
+    return sorted(languages)
 
 
 class Sentence(NamedTuple):
@@ -79,30 +79,18 @@ class LanguageFile(NamedTuple):
         return UserError(f"{where} (language {self.language}): {problem}")
 
     def text(self) -> str:
-        """The content.
-
-        Raises:
-          UserError: the file is missing or is not UTF-8.
-        """
+        """The content; an error names the language."""
         try:
             return files.read_text(self.path)
         except UserError as error:
             raise UserError(f"{error} (language {self.language})") from error
 
     def lines(self) -> list[str]:
-        """The lines, without their ends.
-
-        Raises:
-          UserError: the file is missing or is not UTF-8.
-        """
+        """The lines, without their ends."""
         return files.split_lines(self.text())
 
     def json(self) -> Any:
-        """The value in the file.
-
-        Raises:
-          UserError: the file is missing, not UTF-8 or not JSON.
-        """
+        """The value in the file."""
         text = self.text()
         try:
             return files.parse_json(text)
@@ -114,11 +102,7 @@ class LanguageFile(NamedTuple):
         """The value on each line without outer blanks, in the task's form.
 
         Args:
-          lines: all lines of the file, or the relevant part of each.
-          advice: what the user can do, for the message.
-
-        Raises:
-          UserError: a line is empty or of another form.
+          advice: what the user can do if a line is empty or of another form.
         """
         return [self.value(v, n, advice) for n, v in enumerate(lines, start=1)]
 

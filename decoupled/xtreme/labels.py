@@ -40,9 +40,6 @@ def read_labels(file: LanguageFile) -> Any:
     Returns:
       list of labels (xnli, pawsx, tatoeba); list of lists of tags (udpos, panx); list
       of pairs of ids (bucc2018); list of (id, right answers) (xquad, mlqa, tydiqa).
-
-    Raises:
-      UserError: the file is missing or malformed, or holds no labels.
     """
     labels = _READERS[file.task](file)
     if not labels:
@@ -139,9 +136,7 @@ def read_predictions(
     """The predictions of a task in a language, one for each label.
 
     Args:
-      file: with the predictions.
-      labels: of the same task and language, from `read_labels`.
-      labels_path: their file, for messages.
+      labels_path: the file of the labels, for messages.
       answers_may_miss: whether missing answers to questions are accepted.
 
     Returns:
@@ -174,11 +169,11 @@ def _predicted_tags(
 ) -> list[list[str]]:
     sentences = file.sentences(lines)
     pairs = zip(sentences, labels, strict=False)
-    for number, (sentence, wanted) in enumerate(pairs, start=1):
-        if len(sentence.tags) != len(wanted):
+    for number, (sentence, gold) in enumerate(pairs, start=1):
+        if len(sentence.tags) != len(gold):
             raise file.error(
                 f"sentence {number}, which starts here, has {len(sentence.tags)} tags, "
-                f"but {len(wanted)} in {labels_path}",
+                f"but {len(gold)} in {labels_path}",
                 sentence.line,
             )
     if len(sentences) != len(labels):

@@ -128,10 +128,8 @@ def prediction_file(task: str, language: str) -> str:
 
 
 def label_templates(task: str) -> list[str]:
-    """Possible paths of labels below the folder with all labels, best first.
-
-    {language} stands for the code, and in one path of TyDi QA {name} for its name of
-    the language.
+    """Possible paths of labels below the folder with all labels, best first, with
+    {language} for the code, and in one path of TyDi QA {name} for its name.
     """
     described = TASKS[task]
     return [
@@ -150,9 +148,8 @@ def label_files(task: str, language: str) -> list[str]:
 
 
 def is_official(task: str, language: str) -> bool:
-    """Whether XTREME's average of a task includes a language.
-
-    True for every language if XTREME does not have the task.
+    """Whether XTREME's average of a task includes a language; True if XTREME does not
+    have the task.
     """
     return task not in TASKS or language in TASKS[task].languages
 
@@ -160,11 +157,8 @@ def is_official(task: str, language: str) -> bool:
 def headline(
     task: str, results: Mapping[str, Any], otherwise: Iterable[str]
 ) -> list[str]:
-    """The metrics whose mean is the score of a task, XTREME's or another.
-
-    Args:
-      results: results.json of a run of fine-tuning, which names the metrics.
-      otherwise: the metrics where it does not; earlier versions named none.
+    """The metrics whose mean is the score of a task, XTREME's or that of results.json
+    (`results`), or `otherwise`: earlier versions named none.
     """
     if task in TASKS:
         return list(TASKS[task].headline)
@@ -173,14 +167,9 @@ def headline(
 
 def in_order(task: str, languages: Iterable[str]) -> list[str]:
     """XTREME's languages of the task in XTREME's order, then the others by name."""
-    given = set(languages)
-    official = [name for name in TASKS[task].languages if name in given]
-    return official + sorted(given.difference(official))
-
-
-def english_first(task: str, languages: Iterable[str]) -> list[str]:
-    """`in_order`, but with English first."""
-    return sorted(in_order(task, languages), key=lambda name: name != "en")
+    names = set(languages)
+    official = [name for name in TASKS[task].languages if name in names]
+    return official + sorted(names.difference(official))
 
 
 def score_language(
@@ -189,8 +178,6 @@ def score_language(
     """All metrics of a task in a language, in percent, the official ones first.
 
     Args:
-      task: its name in XTREME.
-      language: two-letter code.
       labels, predictions: as the task's metric takes them.
     """
     if task == "mlqa":
@@ -227,10 +214,8 @@ def task_scores(
 
 
 def group_scores(tasks: Mapping[str, Mapping[str, Any]]) -> dict[str, float]:
-    """The overall score (`all_task`) and the scores of groups whose tasks all exist.
-
-    Args:
-      tasks: task -> the result of `task_scores`.
+    """The overall score (`all_task`) and the scores of groups whose tasks all exist,
+    from task -> the result of `task_scores`.
     """
     scores = {
         name: value["avg_metric"] for name, value in tasks.items() if _whole(value)

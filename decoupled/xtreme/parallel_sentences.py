@@ -63,11 +63,7 @@ class Bucc(NamedTuple):
 
 
 def task_folder(task: str, data_dir: str) -> str:
-    """The folder of a task below `data_dir`.
-
-    Raises:
-      UserError: there is none.
-    """
+    """The folder of a task below `data_dir`."""
     for name in official.TASKS[task].folders:
         folder = os.path.join(data_dir, name)
         if gfile.isdir(folder):
@@ -83,11 +79,11 @@ def languages(task: str, data_dir: str) -> list[str]:
     """
     folder = task_folder(task, data_dir)
     templates = [f"{{language}}-en.{part}" for part in _PARTS[task].split()]
-    found = languages_of(folder, *templates)
-    if not found:
+    names = languages_of(folder, *templates)
+    if not names:
         example = {"tatoeba": "sw-en.sw", "bucc2018": "de-en.test.de"}[task]
         raise UserError(f"{folder}: has no files such as {example}; {_GET}")
-    return found
+    return names
 
 
 def language_files(task: str, data_dir: str, language: str) -> list[str]:
@@ -109,11 +105,7 @@ def language_files(task: str, data_dir: str, language: str) -> list[str]:
 
 
 def check_language(task: str, data_dir: str, language: str) -> None:
-    """Reads all files of a language, so that their mistakes are found early.
-
-    Raises:
-      UserError: files are missing, or one is empty or malformed.
-    """
+    """Reads all files of a language, so that their mistakes are found early."""
     language_files(task, data_dir, language)
     if task == "tatoeba":
         read_tatoeba(data_dir, language)
@@ -123,11 +115,7 @@ def check_language(task: str, data_dir: str, language: str) -> None:
 
 
 def read_tatoeba(data_dir: str, language: str) -> Tatoeba:
-    """The sentences of a language and, if known, their translations.
-
-    Raises:
-      UserError: a file is missing, empty or malformed, or the sides differ in length.
-    """
+    """The sentences of a language and, if known, their translations."""
     folder = task_folder("tatoeba", data_dir)
     source, english = (
         _file("tatoeba", os.path.join(folder, f"{language}-en.{side}"), language)
@@ -213,14 +201,8 @@ def _gold_pairs(folder, split, language, source, english):
 def read_parallel(
     source_path: str, target_path: str, language: str, max_pairs: int
 ) -> tuple[list[str], list[str]]:
-    """The first pairs of two files in which line i translates line i.
-
-    Pairs with an empty side are left out.
-
-    Args:
-      source_path, target_path: UTF-8, one sentence per line.
-      language: for messages.
-      max_pairs: the maximal number of pairs; 0 for all.
+    """The first pairs, at most `max_pairs` (0 for all), of two files of which line i
+    translates line i; those with an empty side are left out.
 
     Raises:
       UserError: a file is missing, the sides differ in length, or no pair is left.

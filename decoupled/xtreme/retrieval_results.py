@@ -38,8 +38,8 @@ def tatoeba_results(pair: Tatoeba, places: list[int]) -> dict[str, float]:
     """
     results = {}
     if pair.gold is not None:
-        labels, found = ([*map(str, side)] for side in (pair.gold, places))
-        results = official.score_language("tatoeba", pair.language, labels, found)
+        labels, answers = ([*map(str, side)] for side in (pair.gold, places))
+        results = official.score_language("tatoeba", pair.language, labels, answers)
     count = len(pair.sources)
     return {**results, "random_accuracy": 100 / count, "examples": count}
 

@@ -64,20 +64,20 @@ def find_files(
       UserError: some of XTREME's languages have predictions, or labels, and others do
         not.
     """
-    wanted = _wanted(prediction_folder, label_folder, task, languages)
-    if not wanted:
+    names = _wanted(prediction_folder, label_folder, task, languages)
+    if not names:
         return Inputs({}, {}, NO_LANGUAGES, {})
-    predictions, labels = _both_kinds(prediction_folder, label_folder, task, wanted)
+    predictions, labels = _both_kinds(prediction_folder, label_folder, task, names)
     if not predictions or not labels:
         return Inputs({}, {}, NO_LABELS if predictions else NO_PREDICTIONS, {})
-    listed = [name for name in wanted if official.is_official(task, name)]
+    listed = [name for name in names if official.is_official(task, name)]
     if any(name in predictions for name in listed):
         paths = [official.prediction_file(task, name) for name in listed]
         _check_all(listed, predictions, prediction_folder, paths, "predictions")
         paths = [" or ".join(official.label_files(task, name)) for name in listed]
         _check_all(listed, labels, label_folder, paths, "labels")
-    left_out = _left_out(task, wanted, predictions, labels, languages is None)
-    both = [name for name in wanted if name in predictions and name in labels]
+    left_out = _left_out(task, names, predictions, labels, languages is None)
+    both = [name for name in names if name in predictions and name in labels]
     scored = [name for name in both if name not in left_out]
     return Inputs(
         {name: predictions[name] for name in scored},
@@ -103,13 +103,8 @@ def scorable(
 def score_command(
     prediction_folder: str, label_folder: str, task: str, labelled: Sequence[str]
 ) -> list[str]:
-    """The words of the command that scores the answers to a task's test files.
-
-    Args:
-      labelled: the languages of files that have labels.
-
-    Returns:
-      no words if XTREME has no such task, or no file can be scored.
+    """The words of the command that scores the answers to a task's test files, of the
+    languages whose files have labels; none if XTREME has no such task.
     """
     if task not in official.TASKS:
         return []
@@ -151,14 +146,14 @@ def _wanted(prediction_folder, label_folder, task, languages):
 
 def _existing(folder, task, paths):
     """Language -> the first of its paths that exists, for languages that have one."""
-    found = {}
+    existing = {}
     for language, names in paths.items():
         for name in names:
             path = os.path.join(folder, name)
             if files.exists(path):
-                found[language] = LanguageFile(path, task, language)
+                existing[language] = LanguageFile(path, task, language)
                 break
-    return found
+    return existing
 
 
 def _left_out(task, languages, predictions, labels, reads):

@@ -106,6 +106,22 @@ def test_used_text_builds_the_same_configuration(write):
     assert configure([write(gin_files.used_text(), "again.gin")]) == first
 
 
+@pytest.mark.parametrize(
+    "root, removed",
+    [
+        (configs.PretrainConfig, "TrainingConfig.softmax_block_size = 0"),
+        (configs.FinetuneConfig, "FinetuningConfig.pack_sequences = True"),
+        (configs.FinetuneConfig, "FinetuningConfig.group_by_length = False"),
+        (configs.CorpusSettings, "ParallelTextConfig.translations = None"),
+    ],
+)
+def test_the_record_of_an_earlier_run_is_read(write, root, removed):
+    """It has settings that are gone, with values that changed nothing."""
+    now = gin_files.configure(root, [], [])
+    record = write(f"{gin_files.used_text()}\n{removed}\n", "config.1.gin")
+    assert gin_files.configure(root, [record], []) == now
+
+
 def test_includes_are_read_in_their_place(write):
     write(GOOD, "deep/base.gin")
     before = write("ALPHA = 0.1\ninclude 'deep/base.gin'  # with a remark\n", "a.gin")
@@ -147,6 +163,9 @@ def test_a_missing_file_is_told_with_the_search_path_and_near_names(write):
         ("models/base.gin", "leave it out"),
         ("runs/pretrain.gin", "leave it out"),
         ("runs/analyze_neighbours.gin", "leave it out"),
+        ("models/english_e_out_128.gin", "models/e_out_128.gin and ModelConfig.vocab"),
+        ("models/english_additional_layers_15.gin", "ModelConfig.num_layers = 15"),
+        ("models/mini_e_small.gin", "settings of e_small in sweeps/reproduce.gin"),
     ],
 )
 def test_a_file_that_is_gone_is_refused_with_what_to_give_now(write, name, advice):
@@ -260,8 +279,8 @@ def test_known_names_are_listed(write):
             "--gin_param='SamplingConfig.a = 1': SamplingConfig has ",
         ),
         (
-            "TrainingConfig.softmax_block_size = 0",
-            "--gin_param='TrainingConfig.softmax_block_size = 0': TrainingConfig."
+            "TrainingConfig.softmax_block_size = 512",
+            "--gin_param='TrainingConfig.softmax_block_size = 512': TrainingConfig."
             "softmax_block_size was removed: logits are always computed as a whole; ",
         ),
         ("SamplingConfig.alpha =", "--gin_param='SamplingConfig.alpha =': Unable to "),

@@ -12,29 +12,6 @@ from tests.helpers import tiny_model
 from tests.model.graphs import build_only
 
 
-def test_sizes_are_those_of_config_and_batch():
-    dims = make_dims(tiny_model(), batch_size=6, sequence_length=10)
-    assert dataclasses.asdict(dims) == {
-        "batch": ("batch", 6),
-        "sequence": ("sequence", 10),
-        "memory": ("memory", 10),
-        "vocab": ("vocab", 48),
-        "input_embedding": ("input_embedding", 8),
-        "output_embedding": ("output_embedding", 24),
-        "output_rank": ("output_rank", 0),
-        "hidden": ("hidden", 16),
-        "heads": ("heads", 4),
-        "head_size": ("head_size", 4),
-        "heads_and_size": ("heads", 16),
-        "intermediate": ("intermediate", 32),
-        "positions": ("positions", 20),
-        "token_types": ("token_types", 2),
-        "pooled": ("pooled", 16),
-    }
-    assert predictions_dim(7) == ("predictions", 7)
-    assert labels_dim(3) == ("labels", 3)
-
-
 def test_every_dimension_is_explained_and_every_explanation_is_of_one():
     dims = make_dims(tiny_model(), 1, 2)
     made = {getattr(dims, field.name).name for field in dataclasses.fields(Dims)}

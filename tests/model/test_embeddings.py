@@ -1,12 +1,10 @@
 """The input embedding against hand-made tables, and the output embedding's logits."""
 
 import numpy as np
-import pytest
 
 from decoupled.core.compat import mtf, tf
 from decoupled.model.dims import predictions_dim
 from decoupled.model.embeddings import InputEmbedding, OutputEmbedding
-from tests.exports.reference import Reference
 from tests.helpers import tiny_model
 from tests.model.graphs import encoder_features, random_weights, run_model
 
@@ -62,29 +60,6 @@ def test_another_width_is_projected_with_a_bias_after_the_norm():
     np.testing.assert_allclose(found[0], [wanted], atol=1e-5)
 
 
-@pytest.mark.parametrize("width, projected", [(8, True), (16, False), (20, True)])
-def test_a_projection_exists_only_between_different_widths(width, projected):
-    weights = random_weights(tiny_model(input_embedding_size=width), embed)
-    shapes = {name: value.shape for name, value in weights.items()}
-    expected = {
-        WORDS: (48, width),
-        POSITIONS: (20, width),
-        TYPES: (2, width),
-        "bert/embeddings/LayerNorm/gamma": (width,),
-        "bert/embeddings/LayerNorm/beta": (width,),
-    }
-    if projected:
-        expected |= {f"{PROJECTION}/kernel": (width, 16), f"{PROJECTION}/bias": (16,)}
-    assert shapes == expected
-
-
-def test_an_id_outside_the_vocabulary_ends_the_step():
-    config, features = two_wide(2), dict(TOKENS)
-    features["input_word_ids"] = np.array([[2, 3, 0]], np.int32)
-    with pytest.raises(tf.errors.InvalidArgumentError, match="3"):
-        run_model(config, features, embed, TABLES)
-
-
 def test_every_piece_is_scored_by_its_row_and_its_bias():
     """[1, 2, 3] against three rows: 1, 2 + 3 = 5 and 6, plus 10, 20 and 30."""
     config = tiny_model(vocab_size=3, output_embedding_size=3)
@@ -132,17 +107,3 @@ def test_a_coupled_table_collects_the_gradients_of_both_uses():
     assert np.abs(read).max() > 1e-1
     assert np.abs(scored).max() > 1e-1
     np.testing.assert_allclose(gradient(0, 1), read + scored, rtol=1e-4, atol=1e-3)
-
-
-@pytest.mark.parametrize("width", [8, 16])
-def test_embedding_against_numpy(width):
-    config = tiny_model(input_embedding_size=width)
-    weights, features = random_weights(config, embed), encoder_features()
-    reference = Reference(config, weights)
-    x = weights[WORDS][features["input_word_ids"]].astype(float)
-    x += weights[POSITIONS][:12] + weights[TYPES][features["input_type_ids"]]
-    x = reference.layer_norm(x, "bert/embeddings/LayerNorm")
-    if width != 16:
-        x = reference.dense(x, PROJECTION)
-    found = run_model(config, features, embed, weights)
-    np.testing.assert_allclose(found[0], x, atol=1e-5, rtol=1e-5)

@@ -17,7 +17,6 @@ from tests.helpers import masked_lm_features, tiny_model
 from tests.model.graphs import (
     build_only,
     encoder_features,
-    initial_weights,
     random_weights,
     run_model,
 )
@@ -109,18 +108,6 @@ def test_the_last_layer_at_some_positions(
         np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4)
 
 
-def test_the_activations_differ_by_more_than_the_tolerance():
-    """Otherwise the comparisons above could not tell them apart."""
-    features = encoder_features()
-    weights = random_weights(tiny_model(), all_layers)
-    outputs = {
-        name: Reference(tiny_model(activation=name), weights).encode(features)[-1]
-        for name in ("gelu", "gelu_tanh", "relu")
-    }
-    for one, other in (("gelu", "gelu_tanh"), ("gelu", "relu")):
-        assert np.abs(outputs[one] - outputs[other]).max() > 1e-4
-
-
 def test_the_input_of_the_first_layer_is_given_too():
     """A post-norm layer whose two parts add nothing only normalises its input."""
     config, features = tiny_model(), encoder_features()
@@ -160,33 +147,6 @@ def test_padding_changes_nothing_but_padding():
     assert np.abs(first[:, ~real] - second[:, ~real]).max() > 1e-2
 
 
-def test_a_longer_batch_gives_the_same_tokens():
-    config, features = tiny_model(num_layers=1), encoder_features()
-    weights = random_weights(config, all_layers)
-    longer = {n: np.pad(v, [(0, 0), (0, 6)]) for n, v in features.items()}
-    short = run_model(config, features, all_layers, weights)[0]
-    long = run_model(config, longer, all_layers, weights)[0]
-    real = features["input_mask"].astype(bool)
-    np.testing.assert_allclose(long[:, :12][real], short[real], atol=1e-5)
-
-
-def test_order_is_known_from_the_position_embedding_only():
-    """Without it, a reversed sequence has the reversed representations."""
-    config, features = tiny_model(num_layers=1), encoder_features(batch=1)
-    features["input_type_ids"] *= 0
-    weights = random_weights(config, all_layers)
-    table = "bert/embeddings/position_embeddings"
-    reverse = {n: v[:, ::-1].copy() for n, v in features.items()}
-
-    def difference(weights):
-        forward = run_model(config, features, all_layers, weights)[0]
-        backward = run_model(config, reverse, all_layers, weights)[0]
-        return np.abs(forward - backward[:, ::-1]).max()
-
-    assert difference(weights) > 1e-2
-    assert difference({**weights, table: np.zeros_like(weights[table])}) < 1e-5
-
-
 def test_names_and_shapes_are_those_of_the_released_checkpoint():
     with tf.Graph().as_default():
         variables = build_only(tiny_model(num_layers=1), all_layers).all_variables
@@ -214,18 +174,6 @@ def test_names_and_shapes_are_those_of_the_released_checkpoint():
         f"{b}/{n}": shape for b, block in blocks.items() for n, shape in block.items()
     }
     assert {v.name: v.shape.to_integer_list for v in variables} == wanted
-
-
-def test_the_first_layers_of_a_deeper_model_start_with_the_same_weights():
-    shallow = initial_weights(tiny_model(num_layers=1), all_layers)
-    deep = initial_weights(tiny_model(num_layers=2), all_layers)
-    assert {n for n in deep if n not in shallow} == {
-        n.replace("layer_0", "layer_1") for n in shallow if "layer_0" in n
-    }
-    for name, value in shallow.items():
-        np.testing.assert_array_equal(deep[name], value, err_msg=name)
-    kernel = "bert/encoder/layer_{}/intermediate/dense/kernel"
-    assert (deep[kernel.format(0)] != deep[kernel.format(1)]).any()
 
 
 def test_bfloat16_layers_are_near_float32():
@@ -294,14 +242,6 @@ def share(score, other):
     return 1 / (1 + math.exp(other - score))
 
 
-def test_scores_are_divided_by_the_root_of_the_head_size():
-    """One head of size 4: 2 . 2 = 4 becomes 4 / sqrt(4) = 2, and 2 . 0 = 0."""
-    found = run_identity(heads_of(1, 4), [[[2, 0, 0, 0], [0, 0, 0, 0]]], [[1, 1]])
-    np.testing.assert_allclose(found[0, 0], [2 * share(2, 0), 0, 0, 0], atol=1e-6)
-    # All scores of a zero query are 0.
-    np.testing.assert_allclose(found[0, 1], [1, 0, 0, 0], atol=1e-6)
-
-
 def test_the_scale_is_of_a_head_not_of_the_whole_width():
     """Two heads of size 1: the first attends by 2 * 2 / 1, the second by 0."""
     found = run_identity(heads_of(2, 1), [[[2, 0], [0, 6]]], [[1, 1]])
@@ -309,13 +249,6 @@ def test_the_scale_is_of_a_head_not_of_the_whole_width():
     np.testing.assert_allclose(found[0, 0], [first, second], atol=1e-6)
     # The second token: its first head is even, its second scores 0 and 36.
     np.testing.assert_allclose(found[0, 1], [1, 6 * share(36, 0)], atol=1e-6)
-
-
-def test_padding_has_no_share():
-    found = run_identity(heads_of(1, 2), [[[1, 0], [0, 1], [50, 50]]], [[1, 1, 0]])
-    own, other = share(1 / math.sqrt(2), 0), share(0, 1 / math.sqrt(2))
-    np.testing.assert_allclose(found[0, 0], [own, other], atol=1e-6)
-    np.testing.assert_allclose(found[0, 1], [other, own], atol=1e-6)
 
 
 def test_a_sequence_of_padding_alone_gives_numbers():
@@ -353,33 +286,6 @@ def test_the_bias_is_0_for_real_tokens_and_far_below_for_padding():
 
     found = run_model(tiny_model(), features(mask), outputs)
     np.testing.assert_allclose(found[0], [[0, -1e9, 0], [0, 0, -1e9]])
-
-
-@pytest.mark.parametrize("heads, size", [(1, 16), (4, 4), (2, 8)])
-def test_any_number_of_heads_against_numpy(heads, size):
-    config, inputs = heads_of(heads, size), encoder_features()
-    x = np.random.default_rng(3).normal(size=[4, 12, 16])
-    weights = random_weights(config, attend(x[:2]))
-    found = run_model(config, inputs, attend(x), weights)[0]
-    reference = Reference(config, weights)
-    real = inputs["input_mask"].astype(bool)
-    wanted = reference.attention(x, real, NAME)
-    np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)
-
-
-def test_what_stands_on_padding_never_reaches_a_real_token():
-    """Neither through its key nor through its value: the bits are the same."""
-    config, inputs = heads_of(4, 4), encoder_features()
-    real = inputs["input_mask"].astype(bool)
-    generator = np.random.default_rng(3)
-    x = generator.normal(size=[4, 12, 16])
-    weights = random_weights(config, attend(x[:2]))
-    other = np.where(real[:, :, np.newaxis], x, generator.normal(size=x.shape) * 9)
-    first, second = (
-        run_model(config, inputs, attend(y), weights)[0] for y in (x, other)
-    )
-    np.testing.assert_array_equal(first[real], second[real])
-    assert np.abs(first[~real] - second[~real]).max() > 1e-2
 
 
 def test_no_gradient_flows_to_padding_from_real_tokens():

@@ -155,13 +155,6 @@ def test_roles_initializers_and_decay(name, role, initializer):
     assert variable.is_decayed == (initializer == TRUNCATED_NORMAL)
 
 
-def test_shapes_are_those_of_the_dimensions():
-    found = shapes(tiny_model(), token_classifier(5))
-    assert found["bert/embeddings/word_embeddings"] == (48, 8)
-    assert found["bert/encoder/layer_0/intermediate/dense/kernel"] == (16, 32)
-    assert found["output_weights"] == (5, 16)
-
-
 def test_names_of_an_encoder_that_a_model_does_not_have():
     names = ["bert/encoder/layer_1/output/dense/bias", "bert/adapter", "other/adapter"]
     wider = shapes(tiny_model(num_layers=1), classifier(3))

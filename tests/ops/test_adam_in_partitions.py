@@ -44,7 +44,7 @@ class Training:
         self, mesh_shape, layout, dtype=tf.float32, *, partitioned=True, factored=True,
         is_decayed=True,
     ):  # fmt: skip
-        config = MeshConfig(mesh_shape, layout, "float32", "gather", "float32", 128)
+        config = MeshConfig(mesh_shape, layout)
         self._session = session_config(config)
         self._graph = tf.Graph()
         getter = partitions_on(mesh_shape) if partitioned else None
@@ -190,49 +190,3 @@ def test_one_kernel_applies_the_gradient_of_a_partition(
     # Its result is a scalar.
     assert ("StatefulPartitionedCall",) in training.update_reads()
     assert_equal_training(training.run(), whole, tf.bfloat16)
-
-
-@pytest.mark.parametrize(("mesh_shape", "layout"), [MESHES[0], MESHES[3]])
-@pytest.mark.parametrize(
-    ("partitioned", "factored"), [(True, False), (False, True)],
-    ids=["partitions, whole gradient", "factors, one variable"],
-)  # fmt: skip
-def test_partitions_and_factors_do_not_need_each_other(
-    mesh_shape, layout, partitioned, factored
-):
-    """A sum over microbatches has no factors; a smaller matrix has no partitions."""
-    training = Training(mesh_shape, layout, partitioned=partitioned, factored=factored)
-    whole = Training(mesh_shape, layout, partitioned=False, factored=False)
-    assert_equal_training(training.run(), whole.run(), tf.float32)
-
-
-@pytest.mark.parametrize(("mesh_shape", "layout"), [MESHES[0], MESHES[3]])
-def test_repeated_runs_are_equal_bit_for_bit(mesh_shape, layout):
-    training = Training(mesh_shape, layout)
-    losses, norms, values = training.run()
-    for _ in range(3):
-        again = training.run()
-        np.testing.assert_array_equal(again[0], losses)
-        np.testing.assert_array_equal(again[1], norms)
-        for value, wanted in zip(again[2], values, strict=True):
-            np.testing.assert_array_equal(value, wanted)
-
-
-def test_without_decay():
-    """As for a whole variable; and it makes a difference here."""
-    [*_, values] = Training("all:1", "", is_decayed=False).run()
-    whole = Training("all:1", "", partitioned=False, factored=False, is_decayed=False)
-    [*_, wanted] = whole.run()
-    [*_, decayed] = Training("all:1", "").run()
-    np.testing.assert_allclose(values[0], wanted[0], rtol=1e-5, atol=1e-6)
-    assert np.abs(values[0] - decayed[0]).max() > 1e-2
-
-
-@pytest.mark.parametrize("dtype", [tf.float32, tf.bfloat16])
-def test_neither_gradient_nor_table_is_ever_whole(dtype):
-    """Nothing that a step computes has the shape of the table."""
-    reads = Training("all:1", "", dtype).update_reads()
-    assert not [x for x in reads if x[1:] == (200, 96)]
-    assert {x[1:] for x in reads if x[0] == "MatMul"} >= {(23, 96), (22, 96), (6, 96)}
-    whole = Training("all:1", "", dtype, partitioned=False, factored=False)
-    assert ("MatMul", 200, 96) in whole.update_reads()

@@ -2,14 +2,10 @@
 
 import numpy as np
 import pytest
-import tensorflow as tf2
-from scipy.special import ndtr
 
 from decoupled.core.compat import mtf, tf
 from decoupled.ops import bias
 from tests.helpers import run_mesh
-
-X = np.linspace(-6, 6, 49).astype(np.float32)
 
 
 def with_no_bias(activation):
@@ -39,29 +35,6 @@ def values_and_slopes(activation, x, dtype=tf.float32):
     return run_mesh(build, {"x": (x, dims)})
 
 
-def test_gelu_is_x_times_the_normal_distribution():
-    values, slopes = values_and_slopes(gelu, X)
-    np.testing.assert_allclose(values, X * ndtr(X), atol=1e-6)
-    density = np.exp(-0.5 * X**2) / np.sqrt(2 * np.pi)
-    np.testing.assert_allclose(slopes, ndtr(X) + X * density, atol=1e-6)
-
-
-def test_gelu_tanh_is_tensorflow_s_approximation():
-    values, slopes = values_and_slopes(gelu_tanh, X)
-    x = tf2.constant(X)
-    with tf2.GradientTape() as tape:
-        tape.watch(x)
-        expected = tf2.nn.gelu(x, approximate=True)
-    np.testing.assert_allclose(values, expected, atol=1e-6)
-    np.testing.assert_allclose(slopes, tape.gradient(expected, x), atol=1e-5)
-
-
-def test_the_two_differ_by_less_than_a_thousandth():
-    exact, _ = values_and_slopes(gelu, X)
-    approximate, _ = values_and_slopes(gelu_tanh, X)
-    assert 1e-4 < np.abs(exact - approximate).max() < 1e-3
-
-
 @pytest.mark.parametrize("activation", [gelu, gelu_tanh])
 def test_known_values(activation):
     """gelu(1) = 0.841345; far from 0 it is 0 or x, and its slope 0 or 1."""
@@ -69,14 +42,6 @@ def test_known_values(activation):
     values, slopes = values_and_slopes(activation, x)
     np.testing.assert_allclose(values, [0, -0.158655, 0, 0.841345, 100], atol=2e-4)
     np.testing.assert_allclose(slopes, [0, -0.083315, 0.5, 1.083315, 1], atol=1e-3)
-
-
-@pytest.mark.parametrize("activation", [gelu, gelu_tanh])
-def test_slopes_are_the_differences_of_values(activation):
-    step = np.float32(2**-7)
-    ends = [values_and_slopes(activation, X + s)[0] for s in (-step, step)]
-    _, slopes = values_and_slopes(activation, X)
-    np.testing.assert_allclose((ends[1] - ends[0]) / (2 * step), slopes, atol=1e-4)
 
 
 @pytest.mark.parametrize("activation", [gelu, gelu_tanh])

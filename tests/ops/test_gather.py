@@ -1,20 +1,15 @@
-"""Embedding lookup against numpy, whole and split."""
+"""What a gather must refuse, and the dtypes of its sums; values are in
+test_against_stock.py."""
 
 import numpy as np
 import pytest
 
 from decoupled.core.compat import mtf, tf
 from decoupled.core.errors import UserError
-from decoupled.ops.gather import embedding_lookup, one_hot_lookup
+from decoupled.ops.gather import embedding_lookup, gather_positions, one_hot_lookup
 from tests.helpers import run_mesh
 
-MESHES = [
-    ("all:1", ""),
-    ("m:2", "vocab:m"),
-    ("m:3", "vocab:m"),
-    ("m:2", "width:m"),
-    ("d:2;m:2", "batch:d;vocab:m"),
-]
+MESHES = [("all:1", ""), ("m:2", "vocab:m"), ("m:3", "vocab:m")]
 VOCAB, WIDTH = mtf.Dimension("vocab", 12), mtf.Dimension("width", 4)
 BATCH, LENGTH = mtf.Dimension("batch", 2), mtf.Dimension("length", 5)
 # Repeated ids, and ids at the borders of two and of three shards.
@@ -37,16 +32,6 @@ def look_up(ids, mesh_shape, layout_rules, lookup=embedding_lookup):
         "weights": (weights, [BATCH, LENGTH, WIDTH]),
     }
     return table, weights, run_mesh(build, inputs, mesh_shape, layout_rules)
-
-
-@pytest.mark.parametrize("lookup", [embedding_lookup, one_hot_lookup])
-@pytest.mark.parametrize("mesh_shape, layout_rules", MESHES)
-def test_rows_and_gradient(mesh_shape, layout_rules, lookup):
-    table, weights, (rows, gradient) = look_up(IDS, mesh_shape, layout_rules, lookup)
-    np.testing.assert_array_equal(rows, table[IDS])
-    expected = np.zeros_like(table)
-    np.add.at(expected, IDS.ravel(), weights.reshape(-1, 4))
-    np.testing.assert_allclose(gradient, expected, rtol=1e-6)
 
 
 @pytest.mark.parametrize("mesh_shape, layout_rules", MESHES[:2])
@@ -83,32 +68,24 @@ def test_rows_of_a_variable_with_bfloat16_slices_are_read_as_float32(
     np.testing.assert_array_equal(gradient[:, 0], counts * np.float32(1 + 2**-16))
 
 
-@pytest.mark.parametrize("mesh_shape, layout_rules", MESHES[:3])
+@pytest.mark.parametrize(
+    "lookup, said",
+    [
+        (embedding_lookup, r"= {} is not in \[0"),
+        # Its row would be zeros.
+        (one_hot_lookup, r"(?s)ids from.*{}.*not in \[0, 12\)"),
+    ],
+)
+@pytest.mark.parametrize("mesh_shape, layout_rules", MESHES)
 @pytest.mark.parametrize("outside", [12, 17, -1])
 def test_id_outside_the_vocabulary_is_an_error_that_shows_it(
-    mesh_shape, layout_rules, outside
+    mesh_shape, layout_rules, outside, lookup, said
 ):
     """Whichever shard is the first to refuse it."""
     ids = IDS.copy()
     ids[1, 2] = outside
-    for _ in range(3):
-        with pytest.raises(
-            tf.errors.InvalidArgumentError, match=rf"= {outside} is not in \[0"
-        ):
-            look_up(ids, mesh_shape, layout_rules)
-
-
-@pytest.mark.parametrize("mesh_shape, layout_rules", MESHES[:3])
-@pytest.mark.parametrize("outside", [12, 17, -1])
-def test_id_outside_the_vocabulary_is_an_error_of_a_one_hot_too(
-    mesh_shape, layout_rules, outside
-):
-    """Whose row would be zeros."""
-    ids = IDS.copy()
-    ids[1, 2] = outside
-    told = rf"ids from.*{outside}.*not in \[0, 12\)"
-    with pytest.raises(tf.errors.InvalidArgumentError, match=f"(?s){told}"):
-        look_up(ids, mesh_shape, layout_rules, one_hot_lookup)
+    with pytest.raises(tf.errors.InvalidArgumentError, match=said.format(outside)):
+        look_up(ids, mesh_shape, layout_rules, lookup)
 
 
 def test_a_vocabulary_and_ids_on_one_axis_are_refused():
@@ -121,30 +98,65 @@ def test_a_vocabulary_and_ids_on_one_axis_are_refused():
     )
 
 
-@pytest.mark.parametrize("mesh_shape, layout_rules", MESHES[:2])
-def test_ids_of_any_rank(mesh_shape, layout_rules):
-    """One id is [width]; three dimensions give four."""
-    table = np.arange(48, dtype=np.float32).reshape(12, 4)
-    one, many = np.int32(7), np.array([[[0, 11], [6, 6]]], np.int32)
-    dims = [mtf.Dimension("a", 1), mtf.Dimension("b", 2), mtf.Dimension("c", 2)]
+POSITION_MESHES = [("all:1", ""), ("m:2", "sequence:m"), ("m:3", "sequence:m")]
+SEQUENCE, PREDICTIONS = mtf.Dimension("sequence", 6), mtf.Dimension("predictions", 4)
+THREE = mtf.Dimension("width", 3)
+X = np.arange(36, dtype=np.float32).reshape(2, 6, 3)
+# A repeated one, and both ends of two and of three parts.
+POSITIONS = np.array([[0, 2, 3, 2], [5, 4, 1, 5]], np.int32)
+
+
+def gather(positions, mesh_shape, layout_rules, dims=(BATCH, PREDICTIONS)):
+    """[entries, gradient of x] for sum(entries * weights), and the weights."""
+    shape = [*(dim.size for dim in dims), 3]
+    weights = np.random.default_rng(0).normal(size=shape).astype(np.float32)
 
     def build(mesh, tensors):
-        return [
-            embedding_lookup(tensors["table"], tensors[name], VOCAB)
-            for name in ("one", "many")
-        ]
+        y = gather_positions(tensors["x"], tensors["positions"], SEQUENCE)
+        loss = mtf.reduce_sum(y * tensors["weights"])
+        return [y, *mtf.gradients([loss], [tensors["x"]])]
 
-    inputs = {"table": (table, [VOCAB, WIDTH]), "one": (one, []), "many": (many, dims)}
-    found = run_mesh(build, inputs, mesh_shape, layout_rules)
-    np.testing.assert_array_equal(found[0], [28, 29, 30, 31])
-    np.testing.assert_array_equal(found[1], table[many])
+    inputs = {
+        "x": (X, [BATCH, SEQUENCE, THREE]),
+        "positions": (positions, list(dims)),
+        "weights": (weights, [*dims, THREE]),
+    }
+    return run_mesh(build, inputs, mesh_shape, layout_rules), weights
 
 
-def test_the_vocabulary_is_the_first_dimension():
+@pytest.mark.parametrize("mesh_shape, layout_rules", POSITION_MESHES)
+@pytest.mark.parametrize("outside", [6, 9, -1])
+def test_position_outside_the_sequence_is_an_error_that_shows_it(
+    mesh_shape, layout_rules, outside
+):
+    positions = POSITIONS.copy()
+    positions[1, 3] = outside
+    with pytest.raises(
+        tf.errors.InvalidArgumentError, match=rf"= {outside} is not in \[0"
+    ):
+        gather(positions, mesh_shape, layout_rules)
+
+
+def test_a_sequence_and_positions_on_one_axis_are_refused():
+    with pytest.raises(UserError, match="rules sequence:m and predictions:m split"):
+        gather(POSITIONS, "m:2", "sequence:m;predictions:m")
+
+
+def test_repeated_positions_add_up_in_float32():
+    """In bfloat16 a sum of ones stops growing at 256."""
+    many = mtf.Dimension("predictions", 600)
+
     def build(mesh, tensors):
-        return [embedding_lookup(tensors["table"], tensors["ids"], WIDTH)]
+        x = mtf.cast(tensors["x"], tf.bfloat16)
+        y = gather_positions(x, tensors["positions"], SEQUENCE)
+        [gradient] = mtf.gradients([mtf.reduce_sum(mtf.cast(y, tf.float32))], [x])
+        assert y.dtype == gradient.dtype == tf.bfloat16
+        return [mtf.cast(gradient, tf.float32)]
 
-    table = np.zeros([12, 4], np.float32)
-    inputs = {"table": (table, [VOCAB, WIDTH]), "ids": (IDS, [BATCH, LENGTH])}
-    with pytest.raises(ValueError, match="does not start with"):
-        run_mesh(build, inputs)
+    inputs = {
+        "x": (X, [BATCH, SEQUENCE, THREE]),
+        "positions": (np.full([2, 600], 3, np.int32), [BATCH, many]),
+    }
+    [gradient] = run_mesh(build, inputs)
+    np.testing.assert_array_equal(gradient[:, 3], np.full([2, 3], 600))
+    assert gradient.sum() == 2 * 3 * 600

@@ -14,7 +14,6 @@ from decoupled.ops.kernels import (
     compiled,
     compiled_where_large,
     row_sums,
-    sums_along_rows,
     sums_over_rows,
 )
 from tests.helpers import mesh_impl
@@ -48,10 +47,6 @@ def test_values_are_the_same(rows):
         found = session.run(sum_and_twice(tf.constant(x), tf.constant(x[0]), 2.0))
     np.testing.assert_array_equal(found[0], x + x[0])
     np.testing.assert_array_equal(found[1], x * 2)
-
-
-def test_the_function_itself_is_there_for_what_is_compiled_as_a_whole():
-    assert sum_and_twice.python_function(3, 4, 5) == (7, 15)
 
 
 @pytest.mark.parametrize("width", [1, 15, 16, 40, 64, 768])
@@ -108,17 +103,6 @@ def test_over_rows(mesh, shape):
     x = np.random.default_rng(0).normal(size=shape).astype(np.float32)
     found = run(mesh, sums_over_rows, x)
     np.testing.assert_allclose(found, x.reshape([-1, shape[-1]]).sum(0), rtol=1e-5)
-
-
-@pytest.mark.parametrize("mesh", MESHES.values(), ids=MESHES)
-@pytest.mark.parametrize("shape", [(5, 7), (2, 3, 7)])
-def test_along_rows(mesh, shape):
-    generator = np.random.default_rng(0)
-    x = generator.normal(size=shape).astype(np.float32)
-    weights = generator.normal(size=shape[-1:]).astype(np.float32)
-    found = run(mesh, sums_along_rows, x, weights)
-    wanted = (x * weights).sum(-1, keepdims=True)
-    np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("mesh", MESHES.values(), ids=MESHES)

@@ -11,7 +11,6 @@ from decoupled.ops.row_partitions import (
     partitioned_product,
     row_partitioning_getter,
     row_tiles,
-    slice_along,
     truncated_normal,
     two_at_a_time,
 )
@@ -47,41 +46,12 @@ def test_only_chosen_and_large_variables_are_partitioned():
     assert names == [*(f"table/part_{n}" for n in range(4)), "small", "other"]
 
 
-def test_it_has_what_mesh_tensorflow_asks_of_a_variable():
-    with tf.Graph().as_default(), tf.device("cpu:0"):
-        table = variable()
-    assert table.name == "table:0"
-    assert table.shape.as_list() == [20, 3]
-    assert table.dtype == tf.float32
-    assert table.device.lower().endswith("cpu:0")
-    assert [(t.first, t.size) for t in table.tiles] == [(n, 5) for n in (0, 5, 10, 15)]
-
-
-def test_there_are_not_more_partitions_than_rows_nor_than_the_most(monkeypatch):
-    monkeypatch.setattr("decoupled.ops.row_partitions._PARTITION_ELEMENTS", 1)
-    with tf.Graph().as_default():
-        assert len(variable().partitions) == 20
-    monkeypatch.setattr("decoupled.ops.row_partitions._MOST_PARTITIONS", 3)
-    with tf.Graph().as_default():
-        assert [partition.shape[0] for partition in variable().partitions] == [7, 7, 6]
-
-
 def test_partitions_of_the_largest_are_not_wider_than_long(monkeypatch):
     monkeypatch.setattr("decoupled.ops.row_partitions._PARTITION_ELEMENTS", 3)
     monkeypatch.setattr("decoupled.ops.row_partitions._MOST_PARTITIONS", 10)
     with tf.Graph().as_default():
         rows = [partition.shape[0] for partition in variable().partitions]
     assert rows == [3, 3, 3, 3, 3, 3, 2]
-
-
-def test_values_are_those_of_the_whole():
-    with tf.Graph().as_default(), tf.Session() as session:
-        table = variable()
-        session.run(tf.global_variables_initializer())
-        np.testing.assert_array_equal(session.run(tf.identity(table)), TABLE)
-        read = table.read().cast(tf.bfloat16)
-        assert (read.dtype, read.shape.as_list()) == (tf.bfloat16, [20, 3])
-        np.testing.assert_array_equal(session.run(read.partition(1)), TABLE[5:10])
 
 
 def test_assigned_rows_are_copies():
@@ -179,14 +149,6 @@ def test_tiles_cover_all_rows_in_multiples_of_16(rows, size, expected):
     assert row_tiles(rows, size) == expected
 
 
-@pytest.mark.parametrize("axis", [0, 1, 2])
-def test_a_part_of_any_dimension(axis):
-    x = np.arange(60).reshape(3, 4, 5)
-    with tf.Graph().as_default(), tf.Session() as session:
-        part = session.run(slice_along(tf.constant(x), axis, Tile(1, 2)))
-    np.testing.assert_array_equal(part, np.take(x, [1, 2], axis))
-
-
 def test_a_tile_waits_for_the_one_before_the_last():
     """Only two are worked on at a time."""
     tiles = row_tiles(80, 16)
@@ -233,9 +195,3 @@ def test_some_rows_of_a_matrix(session, columns, first, rows):
     found = session.run(truncated_normal([rows, columns], SEED, 0.02, first))
     whole = expected(session, [1001, columns])
     np.testing.assert_array_equal(found, whole[first : first + rows])
-
-
-def test_some_rows_of_more_dimensions(session):
-    found = session.run(truncated_normal([2, 3, 5], SEED, 1.0, first_row=4))
-    whole = tf.random.stateless_truncated_normal([7, 3, 5], SEED)
-    np.testing.assert_array_equal(found, session.run(whole)[4:6])

@@ -6,20 +6,15 @@ import tensorflow as tf2
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from decoupled.core.compat import mtf, tf
-from decoupled.core.errors import UserError
+from decoupled.core.compat import tf
+from decoupled.ops.local import local_index
 from decoupled.ops.meshes.placement import matrix_product
 from decoupled.ops.shared import (
-    check_separate,
     integers,
     ones,
-    own_index,
     reshape,
     scalar,
-    shard_of,
-    zero_unless,
 )
-from tests.helpers import SESSION_CONFIG, mesh_impl
 
 
 @settings(max_examples=100, deadline=None)
@@ -31,7 +26,7 @@ from tests.helpers import SESSION_CONFIG, mesh_impl
 def test_places_belong_to_one_part_and_others_to_none(parts, size, ids):
     total = parts * size
     found = [
-        [x.numpy() for x in own_index(tf2.constant(ids), part, size, total)]
+        [x.numpy() for x in local_index(tf2.constant(ids), part, size, total)]
         for part in range(parts)
     ]
     for column, place in enumerate(ids):
@@ -45,30 +40,6 @@ def test_places_belong_to_one_part_and_others_to_none(parts, size, ids):
             # A gather from a part refuses it, whichever part it is.
             assert owners == []
             assert set(indices) == {place}
-
-
-def test_rows_of_other_parts_are_zero_even_where_they_are_not_numbers():
-    values = np.array([[[1.0, 2.0], [np.nan, np.inf]]], np.float32)
-    own = tf2.constant([[True, False]])
-    np.testing.assert_array_equal(zero_unless(own, values), [[[1, 2], [0, 0]]])
-
-
-def test_sizes_and_coordinates_of_parts():
-    rows, columns = mtf.Dimension("rows", 6), mtf.Dimension("columns", 4)
-    implementation = mesh_impl("d:2;m:2", "rows:m")
-    with tf.Graph().as_default(), tf.Session(config=SESSION_CONFIG) as session:
-        axis, size, coordinate = shard_of(implementation, rows)
-        assert (axis, size) == (1, 3)
-        assert session.run(coordinate.all_slices) == [0, 1, 0, 1]
-    assert shard_of(implementation, columns) == (None, 4, 0)
-
-
-def test_dimensions_on_axes_of_their_own_may_be_split():
-    rows, columns = mtf.Dimension("rows", 6), mtf.Dimension("columns", 4)
-    check_separate(mesh_impl("d:2;m:2", "rows:d;columns:m"), rows, [columns])
-    check_separate(mesh_impl("d:2;m:2", "columns:m"), rows, [columns])
-    with pytest.raises(UserError, match="rules rows:m and columns:m"):
-        check_separate(mesh_impl("m:2", "rows:m;columns:m"), rows, [columns])
 
 
 VALUES = np.arange(24, dtype=np.float32).reshape(2, 3, 4)
@@ -87,13 +58,6 @@ def run(*tensors):
 
 def count(graph, kind):
     return sum(operation.type == kind for operation in graph.get_operations())
-
-
-def test_a_tensor_of_the_shape_is_returned_itself(graph):
-    x = tf.constant(VALUES)
-    assert reshape(x, [2, 3, 4]) is x
-    assert reshape(x, [2, -1, 4]) is x
-    assert count(graph, "Reshape") == 0
 
 
 def test_a_reshape_is_made_once(graph):
@@ -129,22 +93,6 @@ def test_what_waits_for_something_is_not_shared_with_what_does_not(graph):
     assert not free.op.control_inputs and not free.op.inputs[1].op.control_inputs
 
 
-def test_a_part_that_does_not_run_takes_nothing_from_another(graph):
-    """As in a graph of several lengths (`decoupled.ops.branches`)."""
-    x, wanted = tf.constant(VALUES), tf.placeholder(tf.bool, [])
-    switch = tf.raw_ops.Switch(data=tf.constant(0), pred=wanted)
-    results = []
-    for output in switch:
-        with tf.control_dependencies([tf.identity(output)]):
-            results.append(reshape(x, [24]) + ones([24], tf.float32))
-    result = tf.raw_ops.Merge(inputs=results)
-    with tf.Session() as session:
-        for value in (False, True):
-            found = session.run(result, {wanted: value})
-            np.testing.assert_array_equal(found.output, VALUES.reshape(24) + 1)
-            assert found.value_index == value
-
-
 def test_a_loop_has_nodes_of_its_own(graph):
     x = tf.constant(VALUES)
 
@@ -157,30 +105,6 @@ def test_a_loop_has_nodes_of_its_own(graph):
     (steps, total), values = run(loop, behind)
     assert steps == 3 and total == 3 * VALUES.sum()
     np.testing.assert_array_equal(values, VALUES.reshape(24) + 1)
-
-
-def test_a_device_has_nodes_of_its_own(graph):
-    x = tf.constant(VALUES)
-    found = []
-    for device in ("/cpu:0", "/cpu:1", "/cpu:0"):
-        with tf.device(device):
-            found.append(reshape(x, [24]))
-    assert found[0] is found[2] and found[0] is not found[1]
-    assert [y.device[-1] for y in found] == ["0", "1", "0"]
-
-
-def test_a_graph_has_nodes_of_its_own(graph):
-    first = integers([3])
-    with tf.Graph().as_default():
-        assert integers([3]).graph is not first.graph
-
-
-def test_without_a_graph():
-    assert tf.executing_eagerly()
-    x = tf.constant(VALUES)
-    np.testing.assert_array_equal(reshape(x, [6, -1]), VALUES.reshape(6, 4))
-    assert reshape(x, [2, 3, 4]) is x
-    assert ones([2], tf.float32).numpy().tolist() == [1.0, 1.0]
 
 
 def test_products_of_one_tensor_share_its_matrix(graph):

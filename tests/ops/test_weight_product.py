@@ -85,24 +85,6 @@ def test_values_and_gradients_are_those_of_one_cast(
     assert np.abs(expected[0]).max() > 5
 
 
-def test_real_numbers_to_the_precision_of_bfloat16(monkeypatch):
-    monkeypatch.setattr("decoupled.ops.weight_product._TILE", 1)
-    generator = np.random.default_rng(3)
-    x = generator.normal(size=(2, 5, 40)).astype(np.float32)
-    weights = generator.normal(size=(40, 24)).astype(np.float32)
-
-    def build(mesh, tensors):
-        table = mtf.get_variable(mesh, "weights", mtf.Shape([ROWS, COLUMNS]))
-        y = weight_product(
-            mtf.cast(tensors["x"], tf.bfloat16), table, [BATCH, TOKENS, COLUMNS]
-        )
-        return [mtf.cast(y, tf.float32)]
-
-    inputs = {"x": (x, [BATCH, TOKENS, ROWS])}
-    [found] = run_mesh(build, inputs, weights={"weights": weights})
-    np.testing.assert_allclose(found, x @ weights, rtol=0.02, atol=0.1)
-
-
 def test_weights_of_the_same_dtype_are_not_touched():
     found = run(weight_product, tf.float32, "all:1", "")
     for value, wanted in zip(

@@ -1,25 +1,31 @@
 """Which layouts and settings are tried, and which wins. No graph is built."""
 
+import dataclasses
+
 import pytest
 
 from decoupled.configs import MeshConfig, PlanConfig, PretrainConfig
 from decoupled.core.errors import UserError
-from decoupled.planning.comparison import best, candidates, levers
+from decoupled.planning import comparison
+from decoupled.planning.comparison import (
+    Option,
+    best,
+    compare_layouts,
+    options_that_save_memory,
+)
 from decoupled.planning.costs import Memory
 from decoupled.planning.hardware import GIB, parse_topology
-from decoupled.planning.plan import Plan, Times, with_mesh
+from decoupled.planning.plan import Plan, Times
 from tests.helpers import MASKING, adamw, schedule, tiny_model, tiny_training
 
 TPU = parse_topology("v3-32")
-LAYOUT = MeshConfig(
-    "data:4;model:2", "batch:data;vocab:model", "float32", "gather", "float32", 128
-)
+LAYOUT = MeshConfig("data:4;model:2", "batch:data;vocab:model")
 
 
 def make_run(**training):
     return PretrainConfig(
         model=tiny_model(),
-        mesh=MeshConfig("all:32", "", "bfloat16", "gather", "float32", 128),
+        mesh=MeshConfig("all:32", "", "bfloat16"),
         masking=MASKING,
         optimizer=adamw(),
         schedule=schedule(),
@@ -34,42 +40,44 @@ def make_plan(gibibytes, seconds, run=None):
     return Plan(TPU, run or make_run(), assumed, memory, 0, [], times, [], 0, 0, 0)
 
 
-def test_every_size_of_the_model_axis_that_divides_the_vocabulary():
-    found = candidates("embedding", LAYOUT, make_run(), TPU)
-    shapes = [candidate.run.mesh.mesh_shape for candidate in found]
+def planned_on(monkeypatch, mesh_shape, layout_rules, batch_size=64):
+    """The meshes that a layout is planned on; the best is the first."""
+    monkeypatch.setattr(comparison.console, "track", lambda each, _: each)
+    meshes = []
+
+    def make(run):
+        meshes.append(run.mesh)
+        return make_plan(4, len(meshes), run)
+
+    changes = {"mesh_shape": mesh_shape, "layout_rules": layout_rules}
+    layout = dataclasses.replace(LAYOUT, **changes)
+    run = make_run(batch_size=batch_size)
+    chosen = compare_layouts([("layout", layout)], run, TPU, make)
+    assert chosen.run.mesh == meshes[0]
+    # All settings but the layout are the run's own.
+    assert {mesh.activation_dtype for mesh in meshes} == {"bfloat16"}
+    return [mesh.mesh_shape for mesh in meshes]
+
+
+def test_a_layout_is_planned_on_every_mesh_that_divides_the_model(monkeypatch):
     # 48 pieces; 64 sequences.
-    assert shapes == [
+    assert planned_on(monkeypatch, "data:4;model:2", "batch:data;vocab:model") == [
         "data:16;model:2", "data:8;model:4", "data:4;model:8", "data:2;model:16",
     ]  # fmt: skip
-    assert {c.run.mesh.layout_rules for c in found} == {"batch:data;vocab:model"}
-    assert {c.run.mesh.activation_dtype for c in found} == {"bfloat16"}
-    assert {c.reason for c in found} == {""}
+    assert planned_on(monkeypatch, "data:8", "batch:data") == ["data:32"]
 
 
-def test_one_axis_takes_all_cores():
-    layout = MeshConfig("data:8", "batch:data", "float32", "gather", "float32", 128)
-    (only,) = candidates("data", layout, make_run(), TPU)
-    assert only.run.mesh.mesh_shape == "data:32"
-
-
-def test_a_layout_that_cannot_be_says_why():
-    layout = MeshConfig("model:2", "heads:model", "float32", "gather", "float32", 128)
-    (only,) = candidates("heads", layout, make_run(), TPU)
-    assert only.reason == "dimension 'heads' of size 4 does not divide into 32 parts"
-
-
-def test_a_layout_without_rules_cannot_be():
-    layout = MeshConfig("data:8", "", "float32", "gather", "float32", 128)
-    (only,) = candidates("none", layout, make_run(), TPU)
-    assert only.reason.startswith("no rule splits anything over mesh axis 'data', so")
-
-
-def test_three_axes_are_planned_as_they_are():
-    layout = MeshConfig(
-        "a:2;b:2;model:2", "batch:a", "float32", "gather", "float32", 128
-    )
-    with pytest.raises(UserError, match="plan this one without --layouts"):
-        candidates("three", layout, make_run(), TPU)
+@pytest.mark.parametrize(
+    "shape, rules, said",
+    [
+        ("model:2", "heads:model", "'heads' of size 4 does not divide into 32 parts"),
+        ("data:8", "", "no rule splits anything over mesh axis 'data', so"),
+        ("a:2;b:2;model:2", "batch:a", "plan this one without --layouts"),
+    ],
+)
+def test_a_layout_that_cannot_be_says_why(monkeypatch, shape, rules, said):
+    with pytest.raises(UserError, match=said):
+        planned_on(monkeypatch, shape, rules)
 
 
 def test_the_best_is_the_quickest_that_fits_or_else_the_smallest():
@@ -90,15 +98,17 @@ ADAFACTOR = (
 
 
 def large_plan(**memory):
-    run = with_mesh(make_run(), mesh_shape="data:32", layout_rules="batch:data")
-    plan = make_plan(20, 1.0, run)
+    option = Option((), make_run()).with_settings(
+        "mesh", mesh_shape="data:32", layout_rules="batch:data"
+    )
+    plan = make_plan(20, 1.0, option.run)
     return plan._replace(memory=plan.memory._replace(**memory))
 
 
 def test_what_saves_memory_the_cheapest_in_time_first():
-    found = list(levers(large_plan()))
+    found = list(options_that_save_memory(large_plan()))
     # Of 64 sequences every core has 2, so that 2 microbatches are the most.
-    assert [[lever.settings for lever in series] for series in found] == [
+    assert [[option.settings for option in series] for series in found] == [
         [(HALVES,)],
         [(RECOMPUTE,), (RECOMPUTE, HALVES)],
         [(SLICES,), (SLICES, HALVES)],
@@ -130,4 +140,4 @@ def test_what_saves_memory_the_cheapest_in_time_first():
 )
 def test_weights_that_are_too_large_are_made_smaller_first(gradients, setting):
     plan = large_plan(weights=3 * GIB, all_gradients=gradients * GIB)
-    assert next(levers(plan))[0].settings[0] == setting
+    assert next(options_that_save_memory(plan))[0].settings[0] == setting

@@ -14,10 +14,13 @@ from decoupled.configs import MeshConfig
 from decoupled.core.compat import mtf, tf
 from decoupled.core.errors import UserError
 from decoupled.launch import gin_files
-from decoupled.planning import hlo
 from decoupled.planning.hardware import parse_topology
-from decoupled.planning.hlo import build_step_graph
-from decoupled.planning.program import feature_specs
+from decoupled.planning.hlo import export
+from decoupled.planning.program import (
+    build_program,
+    feature_specs,
+    one_core_mesh,
+)
 from decoupled.tasks.classification import Classification, Regression
 from decoupled.tasks.qa import ExtractiveQA
 from decoupled.tasks.tagging import Tagging
@@ -27,7 +30,7 @@ from tests.helpers import MASKING, masked_lm_features, tiny_model
 from tests.training.runs import graph_config, head_features
 
 RULES = "batch:data;vocab:model;heads:model;intermediate:model"
-ONE_CORE = MeshConfig("data:1;model:1", RULES, "float32", "gather", "float32", 128)
+ONE_CORE = MeshConfig("data:1;model:1", RULES)
 EIGHT_CORES = dataclasses.replace(ONE_CORE, mesh_shape="data:4;model:2")
 BATCH = 8
 OLDEST = tf.__version__.startswith("2.15.")
@@ -36,7 +39,7 @@ OLDEST = tf.__version__.startswith("2.15.")
 def step_graph(mesh, topology=None, **changes):
     config = graph_config(mesh=mesh, model=tiny_model(num_layers=1), **changes)
     tpu = topology and parse_topology(topology)
-    return build_step_graph(config, feature_specs(MASKING, BATCH), tpu)
+    return build_program(config, feature_specs(MASKING, BATCH), tpu)
 
 
 @pytest.fixture(scope="module")
@@ -48,11 +51,11 @@ def one_core():
 def eight_cores():
     if OLDEST:
         pytest.skip("TensorFlow 2.15 cannot translate sums over cores")
-    return step_graph(EIGHT_CORES, "v3-8").export()
+    return export(step_graph(EIGHT_CORES, "v3-8"))
 
 
 def test_arguments_are_features_and_variables(one_core):
-    step = one_core.export()
+    step = export(one_core)
     features = {argument.name: argument for argument in step.features}
     assert features["input_word_ids"] == (
         "input_word_ids", [BATCH, MASKING.sequence_length], "int32",
@@ -113,7 +116,7 @@ def test_a_folder_has_the_program_and_its_arguments(eight_cores, tmp_path):
 @pytest.mark.skipif(not OLDEST, reason="this TensorFlow translates them")
 def test_the_oldest_tensorflow_says_that_it_cannot_translate_sums_over_cores():
     with pytest.raises(UserError, match=r"TensorFlow 2\.15.* sums over cores.*2\.21"):
-        step_graph(EIGHT_CORES, "v3-8").export()
+        export(step_graph(EIGHT_CORES, "v3-8"))
 
 
 @pytest.mark.parametrize("mesh, topology", [(EIGHT_CORES, None), (ONE_CORE, "v3-8")])
@@ -164,7 +167,7 @@ def test_an_all_to_all_of_float32_is_seen():
     """A reshape that moves a mesh axis from one dimension to another has one."""
     mesh = dataclasses.replace(EIGHT_CORES, layout_rules="batch:data;hidden:data")
     with tf.Graph().as_default() as graph:
-        impl = hlo._make_mesh(mesh, parse_topology("v3-8"))
+        impl = one_core_mesh(mesh, parse_topology("v3-8"))
         mesh_graph = mtf.Graph()
         mtf_mesh = mtf.Mesh(mesh_graph, "mesh")
         rows, columns = mtf.Dimension("batch", 8), mtf.Dimension("columns", 8)
@@ -189,9 +192,9 @@ def test_no_layout_sends_float32_in_an_all_to_all(layout, name):
         model=tiny_model(num_layers=1, num_heads=8, head_size=2),
         **({"task": task} if task else {}),
     )
-    assert narrowed(build_step_graph(config, specs, tpu).graph) == []
+    assert narrowed(build_program(config, specs, tpu).graph) == []
     with tf.Graph().as_default() as graph:
         inputs = {n: tf.placeholder(s.dtype, s.shape) for n, s in specs.items()}
-        placement = Placement(hlo._make_mesh(config.network.mesh, tpu), None)
+        placement = Placement(one_core_mesh(config.network.mesh, tpu), None)
         build_predictions(config.network, inputs, placement)
         assert narrowed(graph) == []

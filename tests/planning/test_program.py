@@ -18,12 +18,6 @@ def test_every_core_has_coordinates_of_its_own(name):
     assert max(found) == tuple(size - 1 for size in topology.mesh_shape)
 
 
-def test_every_replica_is_one_core():
-    assignment = assign_cores(parse_topology("v3-32"))
-    assert assignment.num_replicas == 32
-    assert assignment.num_cores_per_replica == 1
-
-
 def chips_of_groups(name, mesh_shape, size):
     """For each group of `size` neighbours of the mesh, its chips."""
     assignment = assign_cores(parse_topology(name))
@@ -39,8 +33,3 @@ def chips_of_groups(name, mesh_shape, size):
 def test_two_cores_that_split_a_model_are_of_one_chip():
     groups = chips_of_groups("v3-32", "data:16;model:2", 2)
     assert {len(chips) for chips in groups} == {1}
-
-
-def test_eight_cores_that_split_a_model_are_four_chips():
-    groups = chips_of_groups("v3-64", "data:8;model:8", 8)
-    assert {len(chips) for chips in groups} == {4}

@@ -55,6 +55,7 @@ def test_a_node_can_be_requested_at_once():
         "--service_account=a@p",
         "--create_arg=--network=x",
         "--create_arg=--reserved",
+        "--internal_ip",
     )
     assert shown[:3] == ["tpu-vm", "create", "n"]
     # Several hosts have an image of their own.
@@ -65,13 +66,8 @@ def test_a_node_can_be_requested_at_once():
         "--service-account=a@p",
         "--network=x",
         "--reserved",
+        "--internal-ips",
     } <= set(shown)
-
-
-def test_within_a_network_no_public_addresses_are_used():
-    assert "--internal-ips" in arguments("create.sh", *SLICE, "--internal_ip")
-    install = dry_run("install.sh", *SLICE, "--internal_ip", "--package=gs://b/p.whl")
-    assert all("--internal-ip" in command for command in install)
 
 
 def test_the_package_goes_to_the_first_host_and_is_installed_there():
@@ -143,33 +139,24 @@ def test_training_scripts_are_the_launcher_with_a_command(script, flags):
     "script, options, message",
     [
         ("create.sh", ["--name=n"], "--zone must be given"),
-        ("create.sh", [ZONE], "--name must be given"),
         ("create.sh", ["--name=A b", ZONE], "small letters"),
         ("create.sh", ["--nme=n", ZONE], "unknown option --nme=n"),
         ("create.sh", [*SLICE, "--spot=yes"], "--spot takes no value"),
         ("create.sh", [*SLICE, "--type"], "--type wants a value: --type=v3-8"),
-        ("create.sh", [*SLICE, "x"], "x belongs to no option"),
         ("create.sh", [*SLICE, "--type=v5litepod-8"], "v2, v3 and v4 only"),
-        ("create.sh", [*SLICE, "--type=v6e-8"], "v2, v3 and v4 only"),
-        ("create.sh", [*SLICE, "--type=tpu7x-8"], "v2, v3 and v4 only"),
         ("create.sh", [*SLICE, "--type=v3"], "not of the form v3-8"),
         ("create.sh", [*SLICE, "--version=tpu-vm-tf-2.15.0-pjrt"], "finds no TPU"),
-        ("create.sh", [*SLICE, "--version=tpu-vm-tf-2.17.0"], "TensorFlow 2.15 is"),
         ("create.sh", [*SLICE, "--version=tpu-vm-tf-2.15.0"], "end in -se"),
-        ("create.sh", [*SLICE, "--version=tpu-ubuntu2204-base"], "without Tensor"),
         (
             "create.sh",
             [*SLICE, "--type=v3-32", "--version=tpu-vm-tf-2.15.0-se"],
             "whose image ends in -pod-se",
         ),
-        ("install.sh", [*SLICE, "--spot"], "unknown option --spot"),
         ("upload.sh", ["--to=gs://b"], "nothing to copy"),
         ("fetch.sh", ["--from=runs", "--to=x"], "--from=runs: not on gs://"),
-        ("list.sh", [], "--zones must be given"),
         ("run.sh", [*SLICE], "no job"),
         ("run.sh", [*SLICE, "--", "rm -rf", RUN], "a job starts with a command"),
         ("run.sh", [*SLICE, "--", "pretrain"], "--model_dir=gs://... must be"),
-        ("run.sh", [*SLICE, "--", "pretrain", "--model_dir=runs/x"], "on gs://"),
         ("run.sh", [*SLICE, "--max_hours=2.5", "--", "pretrain", RUN], "whole number"),
         ("run.sh", [*SLICE, "--env=A B", "--", "pretrain", RUN], "not NAME=VALUE"),
         ("run.sh", [*SLICE, "--jobs=no/file"], "cannot be read"),
@@ -180,7 +167,6 @@ def test_training_scripts_are_the_launcher_with_a_command(script, flags):
             [*SLICE, "--", RUN, DATA[0], "--vocabulary=data/pieces.model"],
             "--vocabulary=data/pieces.model: must be on gs://",
         ),
-        ("finetune.sh", [*SLICE, "--", RUN], "needs --task=..., after --"),
         ("sweep.sh", [*SLICE], "--jobs must be given"),
     ],
 )
@@ -191,11 +177,6 @@ def test_mistakes_are_one_line_and_exit_code_2(script, options, message):
     last = finished.stderr.splitlines()[-1]
     assert message in last
     assert last.startswith(f"{script}: error: ")
-
-
-def test_force_tries_what_is_known_not_to_work():
-    shown = arguments("create.sh", *SLICE, "--type=v5litepod-8", "--force")
-    assert "--accelerator-type=v5litepod-8" in shown
 
 
 def test_help_explains_each_script_and_only_its_options():

@@ -52,37 +52,24 @@ def test_the_command_arrives_word_for_word(make_cloud):
     ]
 
 
-def test_a_slice_of_several_hosts_is_found_by_its_name():
+def test_a_dry_run_shows_the_way_from_creation_to_deletion():
     shown = dry_run("run.sh", *SLICE, "--type=v3-32", "--project=p", *JOB)
-    [start] = [c[6] for c in shown if "ssh" in c and "host_job.sh start" in c[6]]
-    words = shlex.split(start.removeprefix("--command="))
+    verbs = [c[4] for c in shown if c[:3] == ["gcloud", "compute", "tpus"]]
+    assert verbs == "describe create describe describe scp ssh ssh delete".split()
+    words = started(shown)
     driver = words.index("python3")
     # The coordinator must not take the cores of its own host for itself.
     assert words[driver - 2 : driver] == ["env", "TPU_LOAD_LIBRARY=0"]
+    flags = [f"--model_dir={RUN}", "--tpu=n", "--tpu_zone=us-central1-a"]
     assert words[driver + 1 :] == [
-        "-m",
-        "decoupled",
-        "pretrain",
-        f"--model_dir={RUN}",
-        "--tpu=n",
-        "--tpu_zone=us-central1-a",
-        "--gcp_project=p",
-    ]
+        "-m", "decoupled", "pretrain", *flags, "--gcp_project=p"
+    ]  # fmt: skip
 
 
-def test_a_dry_run_shows_the_way_from_creation_to_deletion():
-    shown = dry_run("run.sh", *SLICE, *JOB)
-    verbs = [c[4] for c in shown if c[:3] == ["gcloud", "compute", "tpus"]]
-    assert verbs == [
-        "describe",
-        "create",
-        "describe",
-        "describe",
-        "scp",
-        "ssh",
-        "ssh",
-        "delete",
-    ]
+def started(shown):
+    """The words of the command that starts a job on the host."""
+    [start] = [c[6] for c in shown if "ssh" in c and "host_job.sh start" in c[6]]
+    return shlex.split(start.removeprefix("--command="))
 
 
 @pytest.mark.parametrize(
@@ -113,16 +100,6 @@ def test_a_stopped_job_goes_on_upon_the_same_slice(make_cloud):
     assert len(cloud.calls("create")) == len(cloud.calls("scp")) == 1
 
 
-def test_a_crash_is_tried_again_while_there_is_progress(make_cloud):
-    crashes = [["save 10", "exit 1"], ["save 20", "exit 134"], ["exit 1"]]
-    cloud = make_cloud(runs=crashes)
-    finished = run(cloud)
-    assert finished.returncode == 4
-    assert "ended with code 1, twice at step 20" in finished.stderr
-    assert "ends with 134" in finished.stderr
-    assert cloud.state()["slices"] == {}
-
-
 def test_an_unhealthy_tpu_is_replaced_and_not_blamed_on_the_job(make_cloud):
     cloud = make_cloud(runs=[["save 10", "exit 1"], ["save 20"]])
     cloud.health(4)
@@ -132,71 +109,74 @@ def test_an_unhealthy_tpu_is_replaced_and_not_blamed_on_the_job(make_cloud):
     assert len(cloud.calls("create")) == 2
 
 
-def test_a_mistake_of_the_job_ends_at_once_and_is_shown(make_cloud):
-    cloud = make_cloud(runs=[["exit 2"]])
-    finished = run(cloud)
-    assert finished.returncode == 2
-    assert "ends with 2" in finished.stderr
-    assert "a mistake in its settings or data" in finished.stderr
-    assert len(cloud.calls("create")) == 1
-    assert cloud.state()["slices"] == {}
-
-
-@pytest.mark.parametrize(
-    "life",
-    [
-        {"error": NO_QUOTA},
-        {"states": ["CREATING", "FAILED"], "message": NO_QUOTA},
-    ],
-)
-def test_no_quota_ends_at_once_and_says_where_to_ask(make_cloud, life):
-    cloud = make_cloud(lives=[life])
-    finished = run(cloud)
-    assert finished.returncode == 3
-    assert "the quota for preemptible v3-8 in us-central1-a" in finished.stderr
-    assert "console.cloud.google.com/iam-admin/quotas" in finished.stderr
-    assert len(cloud.calls("create")) == 1
-    assert cloud.state()["slices"] == {}
-
-
-def test_no_room_is_asked_for_again_but_not_for_ever(make_cloud):
-    cloud = make_cloud(lives=[{"error": NO_ROOM}])
-    finished = run(cloud, "--plain", "--max_attempts=3")
-    assert finished.returncode == 4
-    assert len(cloud.calls("create")) == 3
-    assert "3 starts in a row left no new checkpoint" in finished.stderr
-
-
-def test_a_wrong_request_is_not_repeated(make_cloud):
-    cloud = make_cloud(lives=[{"error": "INVALID_ARGUMENT: no such runtime version"}])
-    finished = run(cloud)
-    assert finished.returncode == 2
-    assert "no such runtime version" in finished.stderr
-    assert len(cloud.calls("create")) == 1
-
-
-def test_losses_without_progress_are_counted_and_progress_forgives(make_cloud):
-    lost = {"lost": [0, "SUSPENDED"]}
-    lives = [lost, {"lost": [10, "SUSPENDED"]}, lost]
-    cloud = make_cloud(lives=lives, runs=[["save 10", "hang"]])
-    finished = run(cloud, "--max_attempts=2")
-    assert finished.returncode == 4
+LOST = {"lost": [0, "SUSPENDED"]}
+# How a launch ends without its job: the service, options, exit code, words, creations.
+ENDS = {
+    "a crash twice at one step": (
+        {"runs": [["save 10", "exit 1"], ["save 20", "exit 134"], ["exit 1"]]},
+        (), 4, ["ended with code 1, twice at step 20", "ends with 134"], 1,
+    ),
+    "a mistake": (
+        {"runs": [["exit 2"]]},
+        (), 2, ["ends with 2", "a mistake in its settings or data"], 1,
+    ),
+    "no quota": (
+        {"lives": [{"error": NO_QUOTA}]},
+        (), 3,
+        ["quota for preemptible v3-8 in us-central1-a", "google.com/iam-admin/quotas"],
+        1,
+    ),
+    "no quota in the queue": (
+        {"lives": [{"states": ["CREATING", "FAILED"], "message": NO_QUOTA}]},
+        (), 3, ["quota for preemptible v3-8"], 1,
+    ),
+    "no capacity": (
+        {"lives": [{"error": NO_ROOM}]},
+        ("--plain", "--max_attempts=3"), 4, ["3 starts in a row left no new"], 3,
+    ),
+    "a wrong request": (
+        {"lives": [{"error": "INVALID_ARGUMENT: no such runtime version"}]},
+        (), 2, ["no such runtime version"], 1,
+    ),
     # One in vain, one that saved, and then two in vain again.
-    assert len(cloud.calls("create")) == 4
+    "losses without progress": (
+        {
+            "lives": [LOST, {"lost": [10, "SUSPENDED"]}, LOST],
+            "runs": [["save 10", "hang"]],
+        },
+        ("--max_attempts=2",), 4, ["2 starts in a row"], 4,
+    ),
+    "no time": ({}, ("--max_hours=0",), 4, ["--max_hours=0"], 0),
+    "no access": (
+        {"read_error": "HTTPError 403: no storage.objects.get access"},
+        (), 2, ["gs://bucket/run: cannot be read (ERROR: (gcloud) HTTPError 403"], 0,
+    ),
+    "no login": (
+        {"describe_error": "You do not have an active account selected"},
+        (), 2, ["active account"], 0,
+    ),
+    "a host that cannot report": (
+        {"write_error": "HTTPError 403"},
+        (), 2, ["needs roles/storage.objectAdmin"], 1,
+    ),
+}  # fmt: skip
 
 
-def test_hours_are_limited(make_cloud):
-    cloud = make_cloud()
-    finished = run(cloud, "--max_hours=0")
-    assert finished.returncode == 4
-    assert "--max_hours=0" in finished.stderr
-    assert cloud.calls("create") == []
+@pytest.mark.parametrize("name", ENDS)
+def test_what_cannot_be_trained_costs_no_more_than_needed(make_cloud, name):
+    state, options, code, words, creations = ENDS[name]
+    cloud = make_cloud(**state)
+    finished = run(cloud, *options)
+    assert finished.returncode == code
+    for word in words:
+        assert word in finished.stderr
+    assert len(cloud.calls("create")) == creations
+    assert cloud.state()["slices"] == {}
 
 
 def test_the_job_has_time_to_save_before_its_slice_is_deleted(make_cloud):
     shown = dry_run("run.sh", *SLICE, "--max_hours=2", *JOB)
-    [start] = [c[6] for c in shown if "ssh" in c and "host_job.sh start" in c[6]]
-    words = shlex.split(start.removeprefix("--command="))
+    words = started(shown)
     seconds = int(words[words.index("start") + 3])
     # Ten minutes less than the launcher has, and less what has passed.
     assert 2 * 3600 - 600 - 300 < seconds <= 2 * 3600 - 600
@@ -317,33 +297,6 @@ def test_keep_leaves_the_slice_and_says_so(make_cloud):
     assert finished.returncode == 0
     assert "costs money until delete.sh --name=n" in finished.stderr
     assert list(cloud.state()["slices"]) == ["n"]
-
-
-def test_without_access_nothing_is_created(make_cloud):
-    cloud = make_cloud(read_error="HTTPError 403: no storage.objects.get access")
-    finished = run(cloud)
-    assert finished.returncode == 2
-    assert "gs://bucket/run: cannot be read (ERROR: (gcloud) HTTPError 403" in (
-        finished.stderr
-    )
-    assert cloud.calls("create") == []
-
-
-def test_without_a_login_nothing_is_created(make_cloud):
-    cloud = make_cloud(describe_error="You do not have an active account selected")
-    finished = run(cloud)
-    assert finished.returncode == 2
-    assert "active account" in finished.stderr
-    assert cloud.calls("create") == []
-
-
-def test_a_host_that_cannot_report_is_not_started_again_and_again(make_cloud):
-    cloud = make_cloud(write_error="HTTPError 403")
-    finished = run(cloud)
-    assert finished.returncode == 2
-    assert "needs roles/storage.objectAdmin" in finished.stderr
-    assert len(cloud.calls("create")) == 1
-    assert cloud.state()["slices"] == {}
 
 
 def test_several_jobs_share_a_slice_and_complete_ones_are_passed_over(make_cloud):

@@ -25,12 +25,6 @@ def test_shellcheck_finds_nothing():
     assert finished.returncode == 0
 
 
-def test_lines_are_short():
-    for path in SOURCES:
-        for number, line in enumerate(path.read_text().splitlines(), 1):
-            assert len(line) <= 105, f"{path.name}:{number}"
-
-
 @pytest.mark.slow
 def test_gcloud_knows_every_option(tmp_path):
     if shutil.which("gcloud") is None:

@@ -104,21 +104,19 @@ class ParallelJob:
           counts by split, counts of dropped sentences by reason, whether all ids are
           those of a Bible, and the files of its sentences.
         """
-        text_units.clear(self.corpus_dir, unit.name, unit.language)
         dropped = collections.Counter()
         names = {key: f"{unit.name}.{suffix}" for key, suffix in _NOTED.items()}
         paths = {key: os.path.join(self.work_dir, name) for key, name in names.items()}
-        with text_units.cleared_on_failure(self.corpus_dir, unit.name, unit.language):
-            with files.atomic_write(paths["training"]) as training:
-                kept = _Kept(training)
-                splits = write_documents(
-                    self.corpus_dir,
-                    f"{unit.language}/{unit.name}",
-                    _documents(read(unit.file.path), self.settings, kept, dropped),
-                    self.max_file_bytes,
-                )
-            rows = (json.dumps(row, ensure_ascii=False) for row in kept.held_out())
-            files.write_text(paths["sentences"], "".join(f"{row}\n" for row in rows))
+        with files.atomic_write(paths["training"]) as training:
+            kept = _Kept(training)
+            splits = write_documents(
+                self.corpus_dir,
+                f"{unit.language}/{unit.name}",
+                _documents(read(unit.file.path), self.settings, kept, dropped),
+                self.max_file_bytes,
+            )
+        rows = (json.dumps(row, ensure_ascii=False) for row in kept.held_out())
+        files.write_text(paths["sentences"], "".join(f"{row}\n" for row in rows))
         return {
             "splits": splits,
             "dropped": dict(sorted(dropped.items())),

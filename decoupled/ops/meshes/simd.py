@@ -301,7 +301,7 @@ class Member(Slices):
 
     def __init__(self, stack: Slices, place: int):
         super().__init__(stack.name, stack.handles, stack.dtype, stack.shape[1:])
-        self._stack, self._own = stack, place
+        self._stack, self._place = stack, place
 
     @property
     def handle(self):
@@ -309,4 +309,4 @@ class Member(Slices):
         raise NotImplementedError(f"a member of {self._name} has no variable alone")
 
     def _read_variable_op(self):
-        return self._stack.members()[self._own]
+        return self._stack.members()[self._place]

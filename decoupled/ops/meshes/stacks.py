@@ -43,16 +43,16 @@ def stacks_of(
     names = {v.name for v in variables if v.trainable}
     owners = {v: _owner(v.name, names) for v in variables if not v.trainable}
     weights = [v for v in variables if owners.get(v) is None]
-    found = list(_cut(_equal(weights, mesh_impl), mesh_impl, most_bytes))
-    stack_of_name = {v.name: index for index, vs in enumerate(found) for v in vs}
+    stacks = list(_cut(_equal(weights, mesh_impl), mesh_impl, most_bytes))
+    stack_of_name = {v.name: index for index, vs in enumerate(stacks) for v in vs}
     slots = {}
     for variable, owner in owners.items():
         if owner is not None:
             role = variable.name.removeprefix(owner)
             slots.setdefault((stack_of_name[owner], role), []).append(variable)
     for members in slots.values():
-        found += _equal(members, mesh_impl)
-    return found
+        stacks += _equal(members, mesh_impl)
+    return stacks
 
 
 def _owner(name: str, names: Collection[str]) -> str | None:

@@ -53,23 +53,6 @@ def test_products_equal_numpy_s_einsum():
 
 
 @pytest.mark.parametrize(
-    "rows, inner, columns",
-    [
-        (3, 512, 5),  # rows of a transposed factor that are long,
-        (3, 512, 600),  # or many: both have a kernel of their own.
-        (300, 512, 600),
-        (3, 511, 5),
-    ],
-)
-def test_products_with_a_large_table(rows, inner, columns):
-    generator = np.random.default_rng(1)
-    x = generator.normal(size=[rows, inner]).astype(np.float32)
-    table = generator.normal(size=[columns, inner]).astype(np.float32)
-    found = matrix_product("ab,cb->ac", tf2.constant(x), tf2.constant(table))
-    np.testing.assert_allclose(found, x @ table.T, atol=1e-3)
-
-
-@pytest.mark.parametrize(
     "equation",
     [
         "abc,cd->abd",  # a dense layer
@@ -83,43 +66,6 @@ def test_the_model_s_contractions_need_no_einsum(equation):
     operands = equation.split("->")[0].split(",")
     x, y = (tf2.ones([SIZES[i] for i in operand]) for operand in operands)
     assert matrix_product(equation, x, y) is not None
-
-
-@pytest.mark.parametrize(
-    "equation",
-    [
-        # A transpose is needed, or there is no sum.
-        *("abc,dbc->adb", "ab,ab->ab", "abc,adc->bda"),
-        # The sum is over one operand's own index, or there is none.
-        *("abc,bd->abd", "abc,cd->ad", "ab,c->abc"),
-    ],
-)
-def test_what_is_no_product_of_matrices_is_left_to_einsum(equation):
-    operands = equation.split("->")[0].split(",")
-    x, y = (tf2.ones([SIZES[i] for i in operand]) for operand in operands)
-    assert matrix_product(equation, x, y) is None
-
-
-@pytest.mark.parametrize(
-    "equation",
-    [
-        "abcd,abed->abce",  # attention scores; their sum with values below
-        "abce,abed->abcd",
-        "abce,abcd->abed",  # gradient for the values
-        "bcd,ab->acd",  # the operands change places
-        "bcd,ba->acd",
-        "abc,abc->a",  # a batch of inner products
-    ],
-)
-def test_products_of_a_batch_and_of_exchanged_operands(equation):
-    generator = np.random.default_rng(2)
-    operands = equation.split("->")[0].split(",")
-    x, y = (
-        generator.normal(size=[SIZES[i] for i in operand]).astype(np.float32)
-        for operand in operands
-    )
-    product = matrix_product(equation, tf2.constant(x), tf2.constant(y))
-    np.testing.assert_allclose(product, np.einsum(equation, x, y), atol=1e-5)
 
 
 def kinds_of_operations(equation_dims, output_names):
@@ -253,19 +199,6 @@ def test_known_processors(monkeypatch, case):
     vendor, flags, is_slow = CASES[case]
     described_as(monkeypatch, vendor, f"fpu {flags}")
     assert bfloat16_is_slow() == is_slow
-
-
-@pytest.mark.parametrize(("vendor", "flags"), [("", ""), ("", "asimd"), ("Other", "")])
-def test_one_that_does_not_say_is_taken_to_be_fast(monkeypatch, vendor, flags):
-    described_as(monkeypatch, vendor, flags)
-    assert not bfloat16_is_slow()
-
-
-def test_gpus_are_fast(monkeypatch):
-    described_as(monkeypatch, "GenuineIntel", "avx2")
-    assert bfloat16_is_slow()
-    monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: ["GPU:0"])
-    assert not bfloat16_is_slow()
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,175 @@
+"""Operations of a mesh graph that each device computes from its own slices.
+
+Mesh-TensorFlow wants a class for each operation. `local_op` makes one from two
+functions: forward, of TensorFlow's slices, and backward, of tensors of the mesh.
+`mesh_op` is for an operation that also adds up between devices.
+
+Neither fits what is no function of tensors: an update of variables, which has no
+result (`decoupled.ops.adam`, `adam_elementwise`, `rounding`, `meshes.stacks`), the
+lookup in a table, which reads a variable in the dtype that it is stored in
+(`decoupled.ops.gather`), and what other modules recognise by its class
+(`weight_product`, `recompute`).
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple
+
+from decoupled.core.compat import mtf, tf
+from decoupled.core.errors import UserError
+
+
+class Spec(NamedTuple):
+    """Shape and dtype of a result; a tensor stands for its own."""
+
+    shape: mtf.Shape
+    dtype: tf.DType
+
+
+def local_op(
+    name: str,
+    forward: Callable[..., tf.Tensor],
+    inputs: Sequence[mtf.Tensor],
+    output: mtf.Tensor | Spec,
+    backward: Callable[..., list] | None = None,
+) -> mtf.Tensor:
+    """A tensor whose slices are `forward` of the inputs' slices.
+
+    Args:
+      name: of the operation in the graph.
+      forward: from a slice of each input to a slice of the result.
+      inputs: tensors of the mesh.
+      output: what the result is like.
+      backward: from the operation (its `inputs` and `outputs`; never those of the
+        caller, because gradient checkpointing copies operations) and the gradient of
+        each output to a gradient, or None, of each input. None: it has no gradient.
+    """
+
+    def lower(mesh_impl: mtf.MeshImpl, *slices: Any) -> list:
+        return [mesh_impl.slicewise(forward, *slices)]
+
+    return mesh_op(name, lower, inputs, [output], backward)[0]
+
+
+def mesh_op(
+    name: str,
+    lower: Callable[..., Sequence],
+    inputs: Sequence[mtf.Tensor],
+    outputs: Sequence[mtf.Tensor | Spec],
+    backward: Callable[..., list] | None = None,
+    check_layout: Callable[[mtf.MeshImpl], None] | None = None,
+) -> list[mtf.Tensor]:
+    """Several tensors, whose slices may depend on the slices of other devices.
+
+    Args:
+      name, inputs, backward: as for `local_op`.
+      lower: from the implementation of the mesh and the laid-out inputs to the laid-out
+        outputs.
+      outputs: what the results are like.
+      check_layout: raises UserError where a layout is impossible for this operation.
+    """
+    return _Operation(name, lower, inputs, outputs, backward, check_layout).outputs
+
+
+class _Operation(mtf.Operation):
+    def __init__(self, name, lower, inputs, outputs, backward, check_layout):
+        super().__init__(list(inputs), name=name)
+        self._lower, self._backward, self._check = lower, backward, check_layout
+        self._outputs = [
+            mtf.Tensor(self, output.shape, output.dtype, index=index)
+            for index, output in enumerate(outputs)
+        ]
+
+    def gradient(self, grad_ys):
+        if self._backward is None:
+            raise NotImplementedError(f"{self.name} has no gradient")
+        return self._backward(self, *grad_ys)
+
+    def check_layout(self, mesh_impl):
+        """Also called before anything is lowered (`training.mesh.check_tensors`)."""
+        if self._check is not None:
+            self._check(mesh_impl)
+
+    def lower(self, lowering):
+        mesh_impl = lowering.mesh_impl(self)
+        self.check_layout(mesh_impl)
+        values = self._lower(mesh_impl, *(lowering.tensors[x] for x in self.inputs))
+        for tensor, value in zip(self.outputs, values, strict=True):
+            lowering.set_tensor_lowering(tensor, value)
+
+
+class Shard(NamedTuple):
+    """A device's part of a dimension.
+
+    axis: mesh axis that splits the dimension, or None if it is not split.
+    size: of the part.
+    coordinate: laid-out mesh coordinate along the axis, which is the index of the part;
+      0 if the dimension is not split.
+    """
+
+    axis: int | None
+    size: int
+    coordinate: Any
+
+
+def shard_of(mesh_impl: mtf.MeshImpl, dimension: mtf.Dimension) -> Shard:
+    """The part of `dimension` on each device."""
+    axis = mesh_impl.tensor_dimension_to_mesh_axis(dimension)
+    if axis is None:
+        return Shard(None, dimension.size, 0)
+    size = dimension.size // mesh_impl.shape[axis].size
+    return Shard(axis, size, mesh_impl.laid_out_pcoord(axis))
+
+
+def local_index(
+    ids: tf.Tensor, coordinate: tf.Tensor | int, size: int, total: int
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """Indices within one part of a dimension, and whether an id lies in this part.
+
+    The index of an id of another part is 0. An id outside the whole dimension is
+    returned unchanged, so that a gather on a CPU fails with an error that shows it.
+
+    Args:
+      ids: int32 of any shape, indices in the whole dimension.
+      coordinate, size: index and size of the part. total: size of the dimension.
+    """
+    local = ids - coordinate * size
+    is_here = tf.logical_and(local >= 0, local < size)
+    known = tf.logical_and(ids >= 0, ids < total)
+    elsewhere = tf.where_v2(known, tf.zeros_like(ids), ids)
+    return tf.where_v2(is_here, local, elsewhere), is_here
+
+
+def zero_unless(mask: tf.Tensor, values: tf.Tensor) -> tf.Tensor:
+    """`values` [mask's dimensions, ...], 0 where `mask` is false."""
+    rank = len(values.shape) - len(mask.shape)
+    mask = tf.reshape(mask, mask.shape.as_list() + [1] * rank)
+    return tf.where_v2(mask, values, tf.zeros_like(values))
+
+
+def lazy_sum(mesh_impl: mtf.MeshImpl, part: Any, axes: Iterable[int | None]) -> Any:
+    """The all-reduce of laid-out slices over mesh axes (None is ignored), done when its
+    result is needed."""
+    axes = sorted(set(axes) - {None})
+    return mtf.ops.LazyAllreduceSum(mesh_impl, part, axes) if axes else part
+
+
+def check_separate(
+    mesh_impl: mtf.MeshImpl, dimension: mtf.Dimension, others: list[mtf.Dimension]
+) -> None:
+    """Checks that a table and the ids that look it up can both be split.
+
+    Mesh-TensorFlow checks the dimensions of single tensors only. If both were split
+    over the same axis, no device would see all ids that look up its rows.
+
+    Raises:
+      UserError: `dimension` and one of `others` are split over one mesh axis.
+    """
+    axis = mesh_impl.tensor_dimension_to_mesh_axis(dimension)
+    for other in others:
+        if axis is not None and mesh_impl.tensor_dimension_to_mesh_axis(other) == axis:
+            name = mesh_impl.shape[axis].name
+            raise UserError(
+                f"MeshConfig.layout_rules: rules {dimension.name}:{name} and "
+                f"{other.name}:{name} split rows and the ids that look them up over "
+                "the same mesh axis; give one of them another axis"
+            )
