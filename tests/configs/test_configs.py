@@ -36,6 +36,7 @@ BASE = {
     configs.SweepConfig: dict(
         title="t",
         rows=("a", "b"),
+        models={"b": ("coupled", "ModelConfig.num_layers = 2")},
         keep_layers={"a": 3},
         tasks=("xnli",),
         seeds=(0, 1),
@@ -193,6 +194,7 @@ BAD = {
     configs.SweepConfig: dict(
         title=[1],
         rows=[(), ("a", "a"), ("../a",), ("",)],
+        models=[{"b": "coupled"}, {"b": ()}, {"b": ("../a",)}, {"b": ("a", 1)}],
         keep_layers=[{"c": 1}, {"a": "1"}],
         tasks=[(1,), ("..",), ("/tmp/a",)],
         seeds=[(0, 0)],
@@ -402,6 +404,8 @@ def test_epochs_of_a_language():
 
 def shown(field):
     """A field in the table: its name and default, or the class of other settings."""
+    if field.default_factory is dict:
+        return f"`{field.name} = {{}}`"
     if field.default_factory is not dataclasses.MISSING:
         # None is read, too, as runs of earlier versions have recorded it.
         kind, *_ = typing.get_args(field.type) or (field.type,)

@@ -38,7 +38,7 @@ class Training:
         self, mesh_shape, layout, dtype=tf.float32, *, partitioned=True, factored=True,
         is_decayed=True,
     ):  # fmt: skip
-        config = MeshConfig(mesh_shape, layout, "float32", "gather", "float32", 128)
+        config = MeshConfig(mesh_shape, layout)
         self._session = session_config(config)
         self._graph = tf.Graph()
         getter = partitions_on(mesh_shape) if partitioned else None

@@ -21,7 +21,7 @@ from decoupled.training.cluster import Process
 
 
 def mesh(shape):
-    return MeshConfig(shape, "", "float32", "gather", "float32", 128)
+    return MeshConfig(shape, "")
 
 
 def variable(workers, index=0, kind="worker", **jobs):
