@@ -20,8 +20,7 @@ from decoupled.corpora.sampling import (
     print_rows,
     sample_sizes,
 )
-from decoupled.data.fertility import measure_fertility
-from decoupled.data.fertility_plot import plot_fertility
+from decoupled.data.fertility import measure_fertility, plot_fertility
 from decoupled.data.vocabulary import (
     FILE_NAME,
     Vocabulary,
