@@ -152,7 +152,7 @@ def _pretraining(model: ModelConfig, batch, dtype, quick):
     graph = TrainingGraph(
         Network(task, model, _one_core(dtype)),
         optimizer=ADAMW,
-        schedule=ScheduleConfig(100_000, 0, "constant", None, 0.0),
+        schedule=ScheduleConfig(100_000, 0, "constant"),
         accumulation=1,
         seed=1,
         frozen=(),
@@ -164,7 +164,7 @@ def _pretraining(model: ModelConfig, batch, dtype, quick):
 
 
 def _one_core(dtype):
-    return MeshConfig("data:1;model:1", RULES, dtype, "gather", "float32", 128)
+    return MeshConfig("data:1;model:1", RULES, dtype)
 
 
 def _finetuning(task, dtype, folder, quick):

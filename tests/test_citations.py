@@ -27,7 +27,7 @@ SECTIONS = {
     "section 6.1": (
         "Spearman with human judgements by dot products; a word is the mean of its "
         "subwords",
-        {f"{CODE}analyses/models.py", f"{CODE}analyses/word_similarity.py"},
+        {f"{CODE}analyses/word_similarity.py"},
     ),
     "A.1": (
         "models are compared by their parameters in fine-tuning, without task heads",

@@ -76,7 +76,7 @@ def graph_config(case: dict) -> TrainingGraph:
     return TrainingGraph(
         Network(task, model, mesh),
         optimizer=OptimizerConfig(**case["optimizer"]),
-        schedule=ScheduleConfig(100_000, 0, "constant", None, 0.0),
+        schedule=ScheduleConfig(100_000, 0, "constant"),
         accumulation=1,
         seed=1,
         frozen=(),

@@ -13,7 +13,7 @@ from decoupled.core.errors import UserError
 from decoupled.core.release import tf
 from decoupled.data.vocabulary import Vocabulary
 from decoupled.exports.serving.encoder import FEATURES, Encoder
-from decoupled.exports.serving.sentence_vectors import mean_over_tokens
+from decoupled.exports.serving.roots import mean_over_tokens
 from decoupled.model import variables as names
 from decoupled.runs.saved_run import Model, open_model
 

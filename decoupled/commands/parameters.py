@@ -56,15 +56,17 @@ def main() -> None:
 
 
 def _shipped_models() -> dict[str, ModelConfig]:
-    """Gin file -> model, without *base.gin, which only other files include."""
+    """Label of a row of the paper, or gin file -> model.
+
+    *base.gin, which only other files include, is left out.
+    """
     folder = os.path.join(gin_files.packaged_folder(), "models")
     names = [name for name in sorted(os.listdir(folder)) if name.endswith(".gin")]
+    others = {f"models/{name}": () for name in names if not name.endswith("base.gin")}
+    rows = {row.label: row.settings for row in ROWS}
     return {
-        f"models/{name}": gin_files.configure(
-            ModelConfig, [os.path.join(folder, name)], []
-        )
-        for name in names
-        if not name.endswith("base.gin")
+        label: gin_files.configure(ModelConfig, [label.partition(",")[0]], settings)
+        for label, settings in {**others, **rows}.items()
     }
 
 
@@ -87,7 +89,7 @@ def print_model(config: ParametersConfig, shipped: Mapping[str, ModelConfig]) ->
     if row is None:
         console.say("The paper has no such model.")
         return
-    console.say(f"{row.gin_file}: {row.name!r} of {row.place}.")
+    console.say(f"{row.label}: {row.name!r} of {row.place}.")
     console.say(f"The paper counts there: {row.convention.description}.")
     if computed != printed:
         console.say(f"The paper's number differs: {row.remark}.")
@@ -96,10 +98,10 @@ def print_model(config: ParametersConfig, shipped: Mapping[str, ModelConfig]) ->
 def print_shipped(shipped: Mapping[str, ModelConfig]) -> None:
     """Prints a line for each model: our count, the paper's rule, the paper's number."""
     rows, remarks = [], []
-    published = {row.gin_file: row for row in ROWS}
+    published = {row.label: row for row in ROWS}
     others = sorted(shipped.keys() - published.keys())
-    for gin_file in console.track([*published, *others], "counting"):
-        row, model = published.get(gin_file), shipped[gin_file]
+    for label in console.track([*published, *others], "counting"):
+        row, model = published.get(label), shipped[label]
         pretraining = pretraining_counts(model)
         finetuning = finetuning_counts(model, row.keep_layers if row else 0)
         computed, printed, mark = [None] * 2, [None] * 2, ""
@@ -107,10 +109,10 @@ def print_shipped(shipped: Mapping[str, ModelConfig]) -> None:
             _, computed, printed = _compare(row, pretraining, finetuning)
             if computed != printed:
                 mark = "differs"
-                remarks.append(f"{gin_file} {mark}: {row.remark}.")
+                remarks.append(f"{label} {mark}: {row.remark}.")
         pt, ft = sum(pretraining.values()), sum(finetuning.values())
         columns = [pt, computed[0], printed[0], ft, computed[1], printed[1], mark]
-        rows.append([gin_file, row and row.tables, *columns])
+        rows.append([label, row and row.tables, *columns])
     console.table("Parameters in the graphs, and in the paper", _COLUMNS, rows)
     for remark in remarks:
         console.say(remark)
@@ -130,7 +132,7 @@ def _published_row(
     # Everything but rates, activation and MLM head.
     sizes = [field.name for field in fields(ModelConfig) if field.type in (int, bool)]
     for row in ROWS:
-        model = shipped[row.gin_file]
+        model = shipped[row.label]
         if all(getattr(model, n) == getattr(config.model, n) for n in sizes):
             printed = row.keep_layers or config.model.num_layers
             return row if config.keep_layers in (0, printed) else None

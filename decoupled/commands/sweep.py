@@ -39,7 +39,6 @@ from decoupled.sweeps.jobs import (
     describe,
     make_jobs,
     make_rows,
-    read_model,
 )
 from decoupled.sweeps.runner import JobRunner, show_failures
 
@@ -147,7 +146,7 @@ def _prepare():
     if not options.print_jobs:
         start.save_start(options.sweep_dir)
     pieces = Vocabulary(options.vocabulary).size
-    rows = make_rows(config.sweep, config.scale, pieces, read_model)
+    rows = make_rows(config.sweep, config.scale, pieces)
     data_dirs = dict.fromkeys(config.sweep.tasks, options.data_dir)
     inputs = Inputs(options.records_dir, options.vocabulary, data_dirs)
     return config, rows, make_jobs(config.sweep, rows, inputs, options.sweep_dir)

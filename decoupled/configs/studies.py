@@ -55,6 +55,8 @@ class SweepConfig:
     """A grid of runs: every model, with every seed, on every task.
 
     title: of the table. rows: names of files in gin/models, in the table's order.
+    models: row -> (name of a file in gin/models, *settings), for rows that have no file
+      of their name.
     keep_layers: row -> number of layers that fine-tuning keeps, for rows that drop
       layers. It counts layers of the paper's model, before the model is scaled.
     tasks: names of tasks, as for `finetune`. seeds: of pre-training, one run each.
@@ -68,7 +70,8 @@ class SweepConfig:
 
     title: str
     rows: tuple
-    keep_layers: dict
+    models: dict = dataclasses.field(default_factory=dict)
+    keep_layers: dict = dataclasses.field(default_factory=dict)
     tasks: tuple
     seeds: tuple
     finetuning_runs: int
@@ -100,6 +103,13 @@ class SweepConfig:
 
     def _check_strings(self):
         """Refuses values that could name a folder outside the sweep, or add a job."""
+        for row, parts in self.models.items():
+            strings = isinstance(parts, tuple) and all(type(x) is str for x in parts)
+            if not strings or not parts or not _FOLDER.fullmatch(parts[0]):
+                raise UserError(
+                    f"SweepConfig.models: {row!r}: {parts!r} is not the name of a file "
+                    "in models/ and settings: ('coupled', 'ModelConfig.num_layers = 6')"
+                )
         for name in ("rows", "tasks"):
             for value in getattr(self, name):
                 if not _FOLDER.fullmatch(value):
@@ -123,6 +133,7 @@ class SweepRoot:
     """A grid of runs, and the scale of its models."""
 
     DEFAULTS: ClassVar = {
+        "SweepConfig.models": {},
         "SweepConfig.keep_layers": {},
         "SweepConfig.task_files": {
             "*": "tasks/table_10.gin",

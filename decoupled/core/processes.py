@@ -53,6 +53,12 @@ def handled(
             signal.signal(number, before)
 
 
+def signal_at_end_of_parent(number: signal.Signals) -> None:
+    """On Linux, sends this process a signal when the one that started it has ended."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PARENT_DEATH_SIGNAL, int(number), 0, 0, 0)
+
+
 def start_apart(
     command: Sequence[str],
     environment: Mapping[str, str],
@@ -64,14 +70,12 @@ def start_apart(
     On Linux it gets SIGTERM if this process is killed, so that it saves and ends
     instead of running on in a folder that the next start needs.
     """
-    begin = None
-    if sys.platform == "linux":
-        library, parent = ctypes.CDLL(None), os.getpid()
+    parent = os.getpid()
 
-        def begin():
-            library.prctl(_PARENT_DEATH_SIGNAL, int(signal.SIGTERM), 0, 0, 0)
-            if os.getppid() != parent:
-                os.kill(os.getpid(), signal.SIGTERM)
+    def begin():
+        signal_at_end_of_parent(signal.SIGTERM)
+        if os.getppid() != parent:
+            os.kill(os.getpid(), signal.SIGTERM)
 
     return subprocess.Popen(
         command,

@@ -28,6 +28,14 @@ _GONE = {
     r"models/base\.gin|runs/(pretrain|finetune|parameters|plan|plan_gpus|retrieve|"
     r"convert|sweep|sweep_row|reproduce|build_corpus|build_vocabulary|analyze_\w+)"
     r"\.gin": "its settings are the defaults of the command: leave it out",
+    r"models/english_base\.gin": "set ModelConfig.vocab_size = 30000",
+    r"models/english_additional_layers_(\d+)\.gin": r"give models/additional_layers_23."
+    r"gin, ModelConfig.vocab_size = 30000 and ModelConfig.num_layers = \1",
+    r"models/english_(\w+)\.gin": r"give models/\1.gin and ModelConfig.vocab_size = "
+    "30000",
+    r"models/mini_(base|coupled)\.gin": "give models/mini.gin",
+    r"models/mini_(\w+)\.gin": r"give models/mini.gin and the settings of \1 in sweeps/"
+    "reproduce.gin",
     r"tasks/qa\.gin": "its settings are defaults, but for the length: give "
     "FinetuningConfig.max_sequence_length = 384",
     r"tasks/(xnli|pawsx|panx|udpos|xquad|mlqa|tydiqa)\.gin": r"tasks/table_10.gin has "

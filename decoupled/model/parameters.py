@@ -57,7 +57,8 @@ class Convention(NamedTuple):
 class PaperRow(NamedTuple):
     """A model of the paper.
 
-    gin_file: below gin/. tables, name: the tables that list it, and its name there.
+    gin_file, settings: its file below gin/, and what to set beside it.
+    tables, name: the tables that list it, and its name there.
     pretraining, finetuning: PT and FT as printed, in millions.
     keep_layers: layers that fine-tuning keeps; 0 is all.
     remark: why the count of `convention` differs, where it does.
@@ -71,6 +72,13 @@ class PaperRow(NamedTuple):
     convention: Convention
     keep_layers: int = 0
     remark: str = ""
+    settings: tuple[str, ...] = ()
+
+    @property
+    def label(self) -> str:
+        """Its file and settings, e.g. "models/coupled.gin, vocab_size = 30000"."""
+        changes = [setting.partition(".")[2] for setting in self.settings]
+        return ", ".join([self.gin_file, *changes])
 
     @property
     def place(self) -> str:
@@ -125,6 +133,8 @@ RELEASED = Convention(
     "PT everything with the pooler, FT the encoder without it, rounded to the nearest",
 )
 
+# The English models have BERT-base's sizes and 30k pieces.
+ENGLISH = ("ModelConfig.vocab_size = 30000",)
 ROWS = (
     PaperRow("models/coupled.gin", "2, 6, 12", "coupled", 177, 177, ROUNDED_DOWN),
     PaperRow("models/decoupled.gin", "2", "decoupled", 269, 177, ROUNDED_DOWN),
@@ -175,7 +185,7 @@ ROWS = (
         ROUNDED_DOWN,
     ),
     PaperRow(
-        "models/english_coupled.gin",
+        "models/coupled.gin",
         "12, 13",
         "BERT-base, coupled",
         110,
@@ -183,35 +193,63 @@ ROWS = (
         TO_NEAREST,
         remark="110M is what BERT is known by: 30,522 pieces, pooler and MLM head "
         "counted",
+        settings=ENGLISH,
     ),
     PaperRow(
-        "models/english_albert_coupled_128.gin",
+        "models/albert_coupled_128.gin",
         "12",
         "English, E 128",
         89,
         89,
         TO_NEAREST,
+        settings=ENGLISH,
     ),
-    PaperRow("models/english_e_out_128.gin", "13", "E_out 128", 93, 89, TO_NEAREST),
-    PaperRow("models/english_e_out_768.gin", "13", "E_out 768", 112, 89, TO_NEAREST),
-    PaperRow("models/english_e_out_3072.gin", "13", "E_out 3072", 181, 89, TO_NEAREST),
     PaperRow(
-        "models/english_additional_layers_15.gin",
+        "models/e_out_128.gin",
+        "13",
+        "E_out 128",
+        93,
+        89,
+        TO_NEAREST,
+        settings=ENGLISH,
+    ),
+    PaperRow(
+        "models/e_out_768.gin",
+        "13",
+        "E_out 768",
+        112,
+        89,
+        TO_NEAREST,
+        settings=ENGLISH,
+    ),
+    PaperRow(
+        "models/e_out_3072.gin",
+        "13",
+        "E_out 3072",
+        181,
+        89,
+        TO_NEAREST,
+        settings=ENGLISH,
+    ),
+    PaperRow(
+        "models/additional_layers_23.gin",
         "13",
         "15 layers",
         114,
         89,
         TO_NEAREST,
         keep_layers=12,
+        settings=ENGLISH + ("ModelConfig.num_layers = 15",),
     ),
     PaperRow(
-        "models/english_additional_layers_24.gin",
+        "models/additional_layers_23.gin",
         "13",
         "24 layers",
         178,
         89,
         TO_NEAREST,
         keep_layers=12,
+        settings=ENGLISH + ("ModelConfig.num_layers = 24",),
     ),
     PaperRow("models/rembert.gin", "7, 16", "RemBERT, as released", 995, 575, RELEASED),
     PaperRow(

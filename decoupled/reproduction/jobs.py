@@ -127,20 +127,19 @@ class StudyJobs:
             f"OptimizerConfig.learning_rate = {self._study.learning_rates[row.name]!r}",
             f"MeshConfig.activation_dtype = {self._dtype!r}",
         )
-        gin_file = f"models/mini_{row.name}.gin"
-        return self._maker.pretraining(row, seed, gin_file, params, control)
+        return self._maker.pretraining(row, seed, params, control)
 
 
 def read_rows(sweep: SweepConfig, pieces: int) -> list[Row]:
-    """The models of the rows, from models/mini_ROW.gin, with a vocabulary of `pieces`.
+    """The models of the rows, with a vocabulary of `pieces`.
 
     Raises:
-      UserError: a row has no gin file.
+      UserError: a setting of a model is wrong.
     """
     return [
         Row(
             name,
-            dataclasses.replace(read_model(f"mini_{name}"), vocab_size=pieces),
+            dataclasses.replace(read_model(sweep, name), vocab_size=pieces),
             sweep.keep_layers.get(name, 0),
         )
         for name in sweep.rows

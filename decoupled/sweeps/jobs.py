@@ -58,7 +58,7 @@ _DECIDES_TRAINING = re.compile(
 class Row(NamedTuple):
     """A model of the sweep.
 
-    name: of its gin file in models/. keep_layers: in fine-tuning; 0 means all.
+    keep_layers: in fine-tuning; 0 means all.
     """
 
     name: str
@@ -70,31 +70,36 @@ def make_rows(
     sweep: SweepConfig,
     scale: ScaleConfig,
     pieces: int,
-    read_model: Callable[[str], ModelConfig],
+    read: Callable[[SweepConfig, str], ModelConfig] | None = None,
 ) -> list[Row]:
     """The models with their sizes at this scale.
 
     Args:
-      pieces: of the vocabulary. read_model: name of a row -> the paper's sizes.
+      pieces: of the vocabulary. read: the sweep, a row -> the paper's sizes.
 
     Raises:
       UserError: a row has no gin file, or has sizes that the scale cannot divide.
     """
     rows = []
     for name in sweep.rows:
-        model = scaled_model(read_model(name), scale, pieces)
+        model = scaled_model((read or read_model)(sweep, name), scale, pieces)
         keep = sweep.keep_layers.get(name, 0)
         rows.append(Row(name, model, scaled_layers(keep, scale) if keep else 0))
     return rows
 
 
-def read_model(name: str) -> ModelConfig:
-    """The paper's sizes of a row, from its gin file in models/.
+def read_model(sweep: SweepConfig, row: str) -> ModelConfig:
+    """The paper's sizes of a row, from a gin file in models/ and settings.
 
     Raises:
-      UserError: there is no such file.
+      UserError: there is no such file, or a setting is wrong.
     """
-    return gin_files.configure(ModelConfig, [f"models/{name}.gin"], [])
+    _, *settings = sweep.models.get(row, [row])
+    return gin_files.configure(ModelConfig, [_model_file(sweep, row)], settings)
+
+
+def _model_file(sweep, row):
+    return f"models/{sweep.models.get(row, [row])[0]}.gin"
 
 
 def scaled_model(
@@ -311,7 +316,6 @@ class JobMaker:
         self,
         row: Row,
         seed: int,
-        gin_file: str,
         params: Sequence[str] = (),
         control: bool = False,
     ) -> Job:
@@ -326,7 +330,7 @@ class JobMaker:
             f"TrainingConfig.seed = {seed}",
         )
         arguments = (
-            f"--gin_file={gin_file}",
+            f"--gin_file={_model_file(self._sweep, row.name)}",
             *(f"--gin_param={param}" for param in params),
             f"--records_dir={inputs.records_dir}",
             f"--vocabulary={inputs.vocabulary}",
@@ -405,7 +409,7 @@ def make_jobs(
     maker, jobs = JobMaker(sweep, inputs, sweep_dir), []
     for seed in sweep.seeds:
         for row in rows:
-            model = maker.pretraining(row, seed, f"models/{row.name}.gin")
+            model = maker.pretraining(row, seed)
             jobs.append(model)
             jobs += [maker.finetuning(model, row, task) for task in sweep.tasks]
     return jobs

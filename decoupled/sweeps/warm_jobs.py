@@ -6,7 +6,6 @@ modules: no graph, no gin setting, no flag, no session. Its results, log and exi
 are those of a new process.
 """
 
-import ctypes
 import multiprocessing
 import os
 import runpy
@@ -16,11 +15,12 @@ import sys
 import threading
 from collections.abc import Sequence
 
-from decoupled.core.processes import command_line, start_apart
+from decoupled.core.processes import (
+    command_line,
+    signal_at_end_of_parent,
+    start_apart,
+)
 from decoupled.sweeps.jobs import LOG, Job
-
-# linux/prctl.h
-_PARENT_DEATH_SIGNAL = 1
 
 
 class Fork:
@@ -77,7 +77,7 @@ def _run(words: list[str], log: str, cores: set[int] | None) -> None:
     from decoupled.sweeps import preload
 
     # The fork ends with the server, because nobody else could report its exit code.
-    ctypes.CDLL(None).prctl(_PARENT_DEATH_SIGNAL, int(signal.SIGKILL), 0, 0, 0)
+    signal_at_end_of_parent(signal.SIGKILL)
     if cores:
         os.sched_setaffinity(0, cores)
     descriptor = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)

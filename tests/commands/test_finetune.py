@@ -82,7 +82,7 @@ def folder(tmp_path_factory):
 def tune(folder, name, mode="train_and_evaluate", mesh="all:1", tpu=None, **changes):
     config = FinetuneConfig(
         dataclasses.replace(FINETUNING, **changes),
-        MeshConfig(mesh, "", "float32", "gather", "float32", 128),
+        MeshConfig(mesh, ""),
         adamw(learning_rate=5e-3),
         tiny_training(),
     )
@@ -180,7 +180,7 @@ def test_a_task_of_ones_own_is_trained_in_its_own_language(folder, tmp_path, cap
     (tmp_path / "test-en.csv").write_text("kind,text\nword,one word\n")
     config = FinetuneConfig(
         FINETUNING,
-        MeshConfig("all:1", "", "float32", "gather", "float32", 128),
+        MeshConfig(),
         adamw(learning_rate=5e-3),
         tiny_training(),
         own_task=OWN,
@@ -206,7 +206,7 @@ def test_a_number_for_each_text_is_learned_exported_and_converted(folder, tmp_pa
     own = {"kind": "regression", "metric": "pearson", "training_languages": ("en",)}
     config = FinetuneConfig(
         dataclasses.replace(FINETUNING, num_epochs=25.0, keep_layers=1),
-        MeshConfig("rows:2", "batch:rows", "float32", "gather", "float32", 128),
+        MeshConfig("rows:2", "batch:rows"),
         adamw(learning_rate=5e-3),
         tiny_training(),
         own_task=dataclasses.replace(OWN, files="{split}-{language}.tsv", **own),
@@ -525,7 +525,7 @@ def arguments(folder, out, mode="train", init="pretrained", **changes):
     finetuning = {k: v for k, v in changes.items() if k not in training}
     config = FinetuneConfig(
         dataclasses.replace(FINETUNING, num_epochs=1.0, keep_layers=1, **finetuning),
-        MeshConfig("all:1", "", "float32", "gather", "float32", 128),
+        MeshConfig(),
         adamw(learning_rate=5e-3),
         tiny_training(**training),
     )

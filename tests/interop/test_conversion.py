@@ -441,7 +441,7 @@ def our_losses(folder, batches):
         task = Regression("ours", 17, 0.0)
     else:
         task = Classification("ours", ["a", "b", "c"], 17, 0.0, 0.0)
-    mesh = MeshConfig("all:1", "", "float32", "gather", "float32", 128)
+    mesh = MeshConfig()
     config = TrainingGraph(
         Network(task, model, mesh),
         optimizer=OPTIMIZER,

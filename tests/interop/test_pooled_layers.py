@@ -4,7 +4,7 @@ import numpy as np
 
 from decoupled.core.release import tf
 from decoupled.exports.serving.encoder import Encoder
-from decoupled.exports.serving.sentence_vectors import mean_over_tokens
+from decoupled.exports.serving.roots import mean_over_tokens
 from tests.exports.models import model_config, pretrained_weights
 from tests.interop.reference import NEEDS_TRANSFORMERS, run_reference
 from tests.interop.test_transformers import masked_lm_batch

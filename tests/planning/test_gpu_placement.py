@@ -19,10 +19,8 @@ from tests.training.runs import BODY, graph_config, tile_everything
 from tests.training.test_tpu_program import head_features
 
 LENGTH = MASKING.sequence_length
-ONE = MeshConfig("all:1", "", "float32", "gather", "float32", 128)
-TWO = MeshConfig(
-    "m:2", "vocab:m;heads:m;intermediate:m", "bfloat16", "gather", "float32", 128
-)
+ONE = MeshConfig()
+TWO = MeshConfig("m:2", "vocab:m;heads:m;intermediate:m", "bfloat16")
 MODEL = tiny_model(num_layers=1, hidden_dropout=0.1, attention_dropout=0.1)
 ADAFACTOR = adamw(name="adafactor", weight_decay=0.0, beta1=0.0)
 ONE_HOT = dataclasses.replace(TWO, embedding_lookup="one_hot", slice_dtype="bfloat16")

@@ -48,7 +48,7 @@ def test_jobs_come_after_those_that_they_need_in_folders_of_their_own(jobs):
 
 def test_pretraining_says_all_that_it_depends_on(jobs, folders):
     given = jobs["models/e_large/seed_1"].arguments
-    assert given[0] == "--gin_file=models/mini_e_large.gin"
+    assert given[0] == "--gin_file=models/mini.gin"
     assert {
         "--gin_param=ModelConfig.output_embedding_size = 384",
         "--gin_param=ModelConfig.vocab_size = 48",

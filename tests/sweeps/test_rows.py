@@ -26,11 +26,17 @@ MODELS = {
     "wide": tiny_model(hidden_size=16, num_heads=4, head_size=4),
     "deep": tiny_model(num_layers=6),
 }
+
+
+def read(sweep, row):
+    return MODELS[row]
+
+
 HALF = ScaleConfig(width_divisor=2, head_size_divisor=1, depth_divisor=2)
 
 
 def test_models_are_scaled_and_so_are_the_layers_that_are_kept():
-    wide, deep = make_rows(SWEEP, HALF, 77, MODELS.__getitem__)
+    wide, deep = make_rows(SWEEP, HALF, 77, read)
     assert (wide.name, wide.model.hidden_size, wide.keep_layers) == ("wide", 8, 0)
     assert wide.model.vocab_size == 77
     assert (deep.model.num_layers, deep.keep_layers) == (3, 2)
@@ -39,11 +45,11 @@ def test_models_are_scaled_and_so_are_the_layers_that_are_kept():
 def test_what_cannot_be_divided_is_named():
     thirds = ScaleConfig(width_divisor=3, head_size_divisor=1, depth_divisor=1)
     with pytest.raises(UserError, match="cannot be divided by 3"):
-        make_rows(SWEEP, thirds, 77, MODELS.__getitem__)
+        make_rows(SWEEP, thirds, 77, read)
 
 
 def test_the_folder_tells_tables_what_they_need(tmp_path):
-    rows = make_rows(SWEEP, HALF, 77, MODELS.__getitem__)
+    rows = make_rows(SWEEP, HALF, 77, read)
     jobs = [Job("pretrain", "models/wide/seed_0", "", (), ())]
     describe(str(tmp_path), SWEEP, HALF, "mini", rows, jobs)
     found = read_description(str(tmp_path))

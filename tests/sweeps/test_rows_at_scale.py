@@ -13,8 +13,8 @@ from decoupled.sweeps.jobs import model_bindings, scaled_layers, scaled_model
 MINI = ScaleConfig(width_divisor=8, head_size_divisor=4, depth_divisor=4)
 
 
-def shipped(name):
-    return gin_files.configure(ModelConfig, [name], [])
+def shipped(name, settings=()):
+    return gin_files.configure(ModelConfig, [name], settings)
 
 
 def test_the_largest_output_embedding_in_small():
@@ -28,9 +28,9 @@ def test_the_largest_output_embedding_in_small():
     assert not mini.coupled and mini.max_positions == 512
 
 
-@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.gin_file)
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.label)
 def test_every_model_of_the_paper_can_be_scaled(row):
-    paper = shipped(row.gin_file)
+    paper = shipped(row.gin_file, row.settings)
     mini = scaled_model(paper, MINI, 5000)
     assert mini.hidden_size * 8 == paper.hidden_size
     assert mini.num_heads * mini.head_size == mini.hidden_size

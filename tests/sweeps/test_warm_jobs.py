@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import time
-import unittest.mock
 
 import numpy as np
 import pytest
@@ -262,7 +261,7 @@ def test_a_server_with_threads_starts_python_anew(inputs, tmp_path, monkeypatch)
     monkeypatch.setattr(runpy, "run_module", lambda *_, **__: None)
     monkeypatch.setattr(os, "dup2", lambda *_: None)
     monkeypatch.setattr(warm_jobs, "_end_with_sweep", lambda: None)
-    monkeypatch.setattr(warm_jobs.ctypes, "CDLL", lambda _: unittest.mock.MagicMock())
+    monkeypatch.setattr(warm_jobs, "signal_at_end_of_parent", lambda _: None)
     monkeypatch.setattr(sys, "argv", ["decoupled"])
     warm_jobs._run(["pretrain", "--x"], str(tmp_path / "log"), None)
     words = [sys.executable, "-m", "decoupled", "pretrain", "--x"]

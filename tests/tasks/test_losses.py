@@ -21,7 +21,7 @@ from tests.training.runs import build_evaluation
 
 def evaluate(task, features, training=False):
     """(loss, sums, predictions) of initial weights; predictions outside training."""
-    mesh = MeshConfig("all:1", "", "float32", "gather", "float32", 128)
+    mesh = MeshConfig()
     config = TrainingGraph(
         Network(task, tiny_model(), mesh),
         adamw(),

@@ -30,19 +30,10 @@ from tests.helpers import (
     tiny_training,
 )
 
-ONE_DEVICE = MeshConfig("all:1", "", "float32", "gather", "float32", 128)
-MODEL_AXIS = MeshConfig(
-    "m:2", "vocab:m;heads:m;intermediate:m", "float32", "gather", "float32", 128
-)
-DATA_AXIS = MeshConfig("d:2", "batch:d", "float32", "gather", "float32", 128)
-BOTH_AXES = MeshConfig(
-    "d:2;m:2",
-    "batch:d;vocab:m;heads:m;intermediate:m",
-    "float32",
-    "gather",
-    "float32",
-    128,
-)
+ONE_DEVICE = MeshConfig()
+MODEL_AXIS = MeshConfig("m:2", "vocab:m;heads:m;intermediate:m")
+DATA_AXIS = MeshConfig("d:2", "batch:d")
+BOTH_AXES = MeshConfig("d:2;m:2", "batch:d;vocab:m;heads:m;intermediate:m")
 # All of `tiny_model` but the head. Frozen, it makes graphs of about half the size.
 BODY = tuple(shapes(tiny_model(), NO_HEAD))
 

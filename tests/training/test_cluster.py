@@ -22,7 +22,7 @@ from decoupled.training.loop import OneSession
 
 
 def mesh(shape):
-    return MeshConfig(shape, "", "float32", "gather", "float32", 128)
+    return MeshConfig(shape, "")
 
 
 def variable(workers, index=0, kind="worker", **jobs):

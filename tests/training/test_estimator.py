@@ -162,7 +162,7 @@ def test_a_tiny_model_learns_eight_sequences_by_heart(tmp_path):
 
 
 def test_adafactor_learns_and_resumes(tmp_path):
-    optimizer = OptimizerConfig("adafactor", 0.05, 0.0, 0.0, 0.999, 1e-6, 1.0)
+    optimizer = OptimizerConfig("adafactor", 0.05, 0.0, 0.0)
     config = graph_config(
         optimizer=optimizer, schedule=schedule(20, 2, "constant"), model=SHALLOW
     )

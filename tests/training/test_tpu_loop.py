@@ -32,12 +32,7 @@ from tests.training.runs import (
 )
 
 ONE_CORE = MeshConfig(
-    "data:1;model:1",
-    "batch:data;vocab:model;heads:model;intermediate:model",
-    "float32",
-    "gather",
-    "float32",
-    128,
+    "data:1;model:1", "batch:data;vocab:model;heads:model;intermediate:model"
 )
 MODEL = tiny_model(num_layers=1, hidden_dropout=0.1, attention_dropout=0.1)
 

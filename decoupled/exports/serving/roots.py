@@ -5,9 +5,18 @@ need this code.
 """
 
 import functools
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
 
+import numpy as np
+
+from decoupled.configs.finetuning import (
+    CLASSIFICATION,
+    QUESTION_ANSWERING,
+    REGRESSION,
+)
+from decoupled.core import console, files
+from decoupled.core.errors import UserError
 from decoupled.core.release import tf
 from decoupled.exports.serving.encoder import (
     FEATURES,
@@ -120,52 +129,61 @@ class EncoderRoot(Root):
         return signatures
 
 
-class _TaskRoot(Root):
-    """A fine-tuned model.
+class TaskRoot(Root):
+    """A fine-tuned model of one of the kinds of `configs.finetuning`.
+
+    Its outputs are the encoder's and those of its head. A classifier has `logits`,
+    `probabilities` float32 [batch, labels] and `label` string [batch]; `default` is
+    `logits`. A tagger has the same for every piece; the label of a word is that of its
+    first. A regression has `value` float32 [batch], which is also `default`. A model
+    that finds answers has `start_logits` and `end_logits` float32 [batch, length]: how
+    likely each piece is to be the first and the last of the answer.
 
     Attributes:
       encoder: the encoder alone, a TF Hub text encoder.
-    """
-
-    def __init__(self, encoder: Encoder, head: Classifier, vocabulary_path: str):
-        super().__init__(encoder, head, vocabulary_path=vocabulary_path)
-        self.encoder = EncoderRoot(encoder, None, vocabulary_path)
-        self._head = head
-
-    def _trace(self, spec: dict[str, tf.TensorSpec]) -> None:
-        for training in (False, True):
-            trace(self.__call__, spec, training=training)
-
-    def signatures(self) -> dict:
-        """`serving_default`."""
-        return {"serving_default": graph_signature(self.__call__)}
-
-
-class _LabelRoot(_TaskRoot):
-    """A model that gives labels.
-
-    Attributes:
-      labels: function without arguments -> string [labels], in the order of the logits.
+      labels: of classifiers and taggers, function without arguments -> string [labels],
+        in the order of the logits.
+      predict: of classifiers and regressions, function of the inputs -> the head's
+        outputs only; computes the last layer only at [CLS].
     """
 
     def __init__(
         self,
+        kind: str,
         encoder: Encoder,
         head: Classifier,
         labels: Sequence[str],
         vocabulary_path: str,
     ):
-        super().__init__(encoder, head, vocabulary_path)
-        self._label_names = tuple(labels)
-        trace(self.labels)
+        super().__init__(encoder, head, vocabulary_path=vocabulary_path)
+        self.encoder = EncoderRoot(encoder, None, vocabulary_path)
+        self._kind, self._head, self._label_names = kind, head, tuple(labels)
+        if labels:
+            self.labels = graph_function(lambda: tf.constant(self._label_names))
+            trace(self.labels)
+        self._is_pooled = kind in (CLASSIFICATION, REGRESSION)
+        for training in (False, True):
+            trace(self.__call__, feature_spec(), training=training)
+        if self._is_pooled:
+            self.predict = network_function(
+                lambda inputs: self._outputs(encoder.pooled_output(inputs))
+            )
+            trace(self.predict, feature_spec())
 
-    @graph_function
-    def labels(self):
-        """string [labels]."""
-        return tf.constant(self._label_names)
+    @network_function
+    def __call__(self, inputs, training=False):
+        outputs = self.encoder(inputs, training)
+        read = "pooled_output" if self._is_pooled else "sequence_output"
+        return outputs | self._outputs(outputs[read])
 
-    def named(self, logits: tf.Tensor) -> dict[str, tf.Tensor]:
-        """Logits [..., labels], `default`, `probabilities` and `label` string [...]."""
+    def _outputs(self, vectors: tf.Tensor) -> dict[str, tf.Tensor]:
+        """The head's outputs of float32 [..., H]."""
+        logits = self._head(vectors)
+        if self._kind == REGRESSION:
+            return {"value": logits[:, 0], "default": logits[:, 0]}
+        if self._kind == QUESTION_ANSWERING:
+            starts, ends = tf.unstack(logits, axis=-1)
+            return {"start_logits": starts, "end_logits": ends}
         return {
             "logits": logits,
             "default": logits,
@@ -173,88 +191,116 @@ class _LabelRoot(_TaskRoot):
             "label": tf.gather(self.labels(), tf.argmax(logits, axis=-1)),
         }
 
+    def signatures(self) -> dict:
+        """`serving_default`, and `predict` if there is one."""
+        signatures = {"serving_default": graph_signature(self.__call__)}
+        if self._is_pooled:
+            signatures["predict"] = graph_signature(self.predict)
+        return signatures
 
-class _PooledRoot(_TaskRoot):
-    """A model whose head reads the pooled vector alone."""
 
-    def __init__(self, encoder: Encoder, *arguments):
-        super().__init__(encoder, *arguments)
-        self._network = encoder
-        self._trace(feature_spec())
-        trace(self.predict, feature_spec())
+_BATCH = 64
 
-    def _found(self, pooled: tf.Tensor) -> dict[str, tf.Tensor]:
-        """The head's outputs of float32 [batch, H]."""
-        raise NotImplementedError
+
+class SentenceVectors(NamedTuple):
+    """How the vectors are made; see `RetrievalConfig`.
+
+    layer: 0 (embeddings) to L. pool_special_tokens: whether [CLS] and [SEP] are in the
+    mean. centre_on: a file with a sentence a line, whose mean vector is subtracted; ""
+    subtracts nothing.
+    """
+
+    layer: int
+    pool_special_tokens: bool
+    centre_on: str
+
+
+class SentenceRoot(Root):
+    """Packed ids -> `sentence_vector` float32 [batch, H], which is also `default`.
+
+    The input should have one segment only. If no token is in the mean, the vector is
+    zeros minus the mean vector.
+
+    Attributes:
+      mean_vector: float32 [H], which is subtracted.
+    """
+
+    def __init__(
+        self,
+        encoder: Encoder,
+        hidden_size: int,
+        pool_special_tokens: bool,
+        vocabulary_path: str,
+    ):
+        super().__init__(encoder, vocabulary_path=vocabulary_path)
+        self._encoder, self._pool_special_tokens = encoder, pool_special_tokens
+        self.mean_vector = tf.Variable(
+            tf.zeros([hidden_size]), trainable=False, name="mean_vector"
+        )
+        self.variables = [*self.variables, self.mean_vector]
+        for training in (False, True):
+            trace(self.__call__, feature_spec(), training=training)
 
     @network_function
     def __call__(self, inputs, training=False):
-        outputs = self.encoder(inputs, training)
-        return outputs | self._found(outputs["pooled_output"])
-
-    @network_function
-    def predict(self, inputs):
-        """The head's outputs only; computes the last layer only at [CLS]."""
-        return self._found(self._network.pooled_output(inputs))
+        states = self._encoder.hidden_states(inputs, training)[-1]
+        mask = inputs["input_mask"]
+        vector = mean_over_tokens(states, mask, self._pool_special_tokens)
+        vector -= self.mean_vector
+        return {"sentence_vector": vector, "default": vector}
 
     def signatures(self) -> dict:
-        """`serving_default` and `predict`."""
-        return super().signatures() | {"predict": graph_signature(self.predict)}
+        """`serving_default`."""
+        return {"serving_default": graph_signature(self.__call__)}
 
 
-class ClassifierRoot(_PooledRoot, _LabelRoot):
-    """A fine-tuned sequence classifier.
+def mean_over_tokens(
+    states: tf.Tensor, mask: tf.Tensor, pool_special_tokens: bool
+) -> tf.Tensor:
+    """The mean of the vectors of each text's tokens, zeros if none is in the mean.
 
-    Its outputs are the encoder's and `logits`, `probabilities` float32 [batch, labels]
-    and `label` string [batch]; `default` is `logits`.
+    Args:
+      states: float32 [batch, length, H]. mask: int32 [batch, length], 1 for tokens.
+      pool_special_tokens: whether [CLS], the first, and [SEP], the last, are in it.
     """
+    if not pool_special_tokens:
+        last = tf.reduce_sum(mask, axis=1, keepdims=True) - 1
+        column = tf.range(tf.shape(mask)[1])[tf.newaxis, :]
+        mask *= tf.cast((column > 0) & (column < last), mask.dtype)
+    shares = tf.cast(mask, tf.float32)
+    shares /= tf.maximum(tf.reduce_sum(shares, axis=1, keepdims=True), 1.0)
+    return tf.einsum("blh,bl->bh", states, shares)
 
-    def _found(self, pooled):
-        return self.named(self._head(pooled))
 
+def store_mean(root: SentenceRoot, text: Callable, path: str) -> int:
+    """Sets the mean vector to that of the sentences of a file; returns their number.
 
-class RegressorRoot(_PooledRoot):
-    """A fine-tuned regression.
+    Args:
+      root: its mean vector must be 0 before. text: the model of strings around `root`.
+      path: UTF-8 text, a sentence a line; empty lines are left out.
 
-    Its outputs are the encoder's and `value` float32 [batch], which is also `default`.
+    Raises:
+      UserError: the file cannot be read, has no sentence, or a vector is not finite.
     """
-
-    def _found(self, pooled):
-        value = self._head(pooled)[:, 0]
-        return {"value": value, "default": value}
-
-
-class TaggerRoot(_LabelRoot):
-    """A fine-tuned tagger.
-
-    Its outputs are the encoder's and, at every piece, `logits`, `probabilities` float32
-    [batch, length, labels] and `label` string [batch, length]. The label of a word is
-    that of its first piece.
-    """
-
-    def __init__(self, *arguments):
-        super().__init__(*arguments)
-        self._trace(feature_spec())
-
-    @network_function
-    def __call__(self, inputs, training=False):
-        outputs = self.encoder(inputs, training)
-        return outputs | self.named(self._head(outputs["sequence_output"]))
+    lines = [line.strip() for line in files.split_lines(files.read_text(path))]
+    # Sorted, so that batches have sentences of similar length.
+    sentences = sorted(filter(None, lines), key=len)
+    if not sentences:
+        raise UserError(f"{path}: holds no sentence to centre vectors on")
+    count = -(-len(sentences) // _BATCH)
+    total = np.zeros(root.mean_vector.shape, np.float64)
+    for batch in console.track(_batches(sentences), "centring on sentences", count):
+        total += text(tf.constant(batch))["sentence_vector"].numpy().sum(0, np.float64)
+    mean = total / len(sentences)
+    if not np.isfinite(mean).all():
+        raise UserError(
+            f"{path}: the mean vector of these sentences is not finite; the training "
+            "diverged, choose an earlier checkpoint"
+        )
+    root.mean_vector.assign(mean.astype(np.float32))
+    return len(sentences)
 
 
-class SpanRoot(_TaskRoot):
-    """A model that finds answers.
-
-    Its outputs are the encoder's and `start_logits`, `end_logits` float32 [batch,
-    length]: how likely each piece is to be the first and the last of the answer.
-    """
-
-    def __init__(self, *arguments):
-        super().__init__(*arguments)
-        self._trace(feature_spec())
-
-    @network_function
-    def __call__(self, inputs, training=False):
-        outputs = self.encoder(inputs, training)
-        starts, ends = tf.unstack(self._head(outputs["sequence_output"]), axis=-1)
-        return outputs | {"start_logits": starts, "end_logits": ends}
+def _batches(sentences: Sequence[str]) -> Iterator[Sequence[str]]:
+    for start in range(0, len(sentences), _BATCH):
+        yield sentences[start : start + _BATCH]

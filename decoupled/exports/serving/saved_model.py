@@ -18,7 +18,6 @@ import os
 from typing import Any
 
 from decoupled.configs import RetrievalConfig
-from decoupled.configs.finetuning import QUESTION_ANSWERING, REGRESSION, TAGGING
 from decoupled.core import console, files, gfile
 from decoupled.core.errors import UserError
 from decoupled.core.files import is_empty_folder, new_folder
@@ -33,16 +32,11 @@ from decoupled.exports.served_task import (
 )
 from decoupled.exports.serving.encoder import Classifier, Encoder, MaskedLm
 from decoupled.exports.serving.roots import (
-    ClassifierRoot,
     EncoderRoot,
-    RegressorRoot,
     Root,
-    SpanRoot,
-    TaggerRoot,
-)
-from decoupled.exports.serving.sentence_vectors import (
     SentenceRoot,
     SentenceVectors,
+    TaskRoot,
     store_mean,
 )
 from decoupled.exports.serving.stored import FLOAT32, StoredWeights
@@ -413,9 +407,4 @@ def _model_root(
     if task.head is None:
         head = MaskedLm(config, weights, encoder) if mlm else None
         return EncoderRoot(encoder, head, path)
-    if task.head == QUESTION_ANSWERING:
-        return SpanRoot(encoder, Classifier(weights), path)
-    if task.head == REGRESSION:
-        return RegressorRoot(encoder, Classifier(weights), path)
-    kind = TaggerRoot if task.head == TAGGING else ClassifierRoot
-    return kind(encoder, Classifier(weights), task.labels, path)
+    return TaskRoot(task.head, encoder, Classifier(weights), task.labels, path)

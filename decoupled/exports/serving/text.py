@@ -10,9 +10,9 @@ from collections.abc import Callable, Sequence
 from decoupled.core.release import tf
 from decoupled.data.vocabulary import Vocabulary
 from decoupled.exports.serving.roots import (
-    ClassifierRoot,
     EncoderRoot,
     Root,
+    TaskRoot,
     graph_function,
     only_tensors,
     trace,
@@ -326,7 +326,7 @@ class TextRoot(Root):
     def __init__(
         self,
         preprocessor: Preprocessor,
-        model: EncoderRoot | ClassifierRoot,
+        model: EncoderRoot | TaskRoot,
         segments: Sequence[int],
         vocabulary_path: str,
     ):

@@ -5,8 +5,9 @@ import pytest
 import tensorflow as tf
 import tensorflow_text  # noqa: F401  (registers the tokenizer's operation)
 
+from decoupled.configs.finetuning import CLASSIFICATION
 from decoupled.exports.serving.encoder import Classifier, Encoder
-from decoupled.exports.serving.roots import ClassifierRoot
+from decoupled.exports.serving.roots import TaskRoot
 from decoupled.exports.serving.text import Preprocessor, TextRoot
 from tests.exports.conftest import FINETUNED, LABELS
 from tests.exports.models import finetuned_weights
@@ -20,7 +21,7 @@ def saved(vocabulary, tmp_path_factory):
     """segments -> the loaded model of strings of a classifier."""
     weights = finetuned_weights(FINETUNED, len(LABELS))
     encoder, head = Encoder(FINETUNED, weights), Classifier(weights)
-    classifier = ClassifierRoot(encoder, head, LABELS, vocabulary.path)
+    classifier = TaskRoot(CLASSIFICATION, encoder, head, LABELS, vocabulary.path)
     preprocessor = Preprocessor(vocabulary, 16, (1, 2))
     found = {}
     for segments in ((1,), (2,), (1, 2)):
