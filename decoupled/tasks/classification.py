@@ -29,7 +29,6 @@ from decoupled.tasks.task import (
 )
 from decoupled.tasks.text_files import (
     LabelledTexts,
-    read_corpus,
     read_corpus_labels,
     read_texts,
 )
@@ -164,8 +163,6 @@ class _TextTask(FinetuningTask):
 
     def read_file(self, path: str, language: str, split: str) -> list[LabelledTexts]:
         """The rows of a split; it is said once that cells have line ends in them."""
-        if self.description.form == CORPUS:
-            return read_corpus(path, self.labels)
         rows = read_texts(path, self.description, split, self.label_reader())
         count = sum(bool(files.LINE_END.search(t)) for row in rows for t in row.texts)
         if count and path.endswith(".tsv") and path not in self._noted:

@@ -29,7 +29,7 @@ from decoupled.tasks.description import COLUMNS, TaskDescription
 from decoupled.tasks.text_files import splits_of
 
 Features = dict[str, np.ndarray]
-_LABELS = "OwnTaskConfig.labels"
+_LABELS = "the task's labels"
 
 
 class Task(abc.ABC):
