@@ -24,8 +24,8 @@ from decoupled.tasks.task import (
     FinetuningTask,
     Labelling,
     Task,
-    example_dims,
-    loss_scale,
+    example_layout,
+    with_weights,
 )
 from decoupled.tasks.text_files import (
     LabelledTexts,
@@ -49,18 +49,11 @@ class Classification(Labelling):
 
     def feature_dims(self, dims: Dims) -> dict[str, list[mtf.Dimension]]:
         """The encoder's inputs, and labels and weights of each example."""
-        return example_dims(self, dims, "label_ids")
+        return example_layout(self, dims, "label_ids")
 
     def prepare(self, features: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
         """Adds weights (padding has 0) and 1 / (their sum over the batch)."""
-        weights = features.get("example_weights")
-        if weights is None:
-            weights = tf.ones_like(features["label_ids"], tf.float32)
-        return {
-            **features,
-            "example_weights": weights,
-            "loss_scale": loss_scale(weights),
-        }
+        return with_weights(features, features["label_ids"])
 
     def forward(self, build: Builder, features: dict[str, mtf.Tensor]) -> Forward:
         """Loss, correct predictions and probabilities [batch, labels]."""
@@ -99,18 +92,11 @@ class Regression(Task):
 
     def feature_dims(self, dims: Dims) -> dict[str, list[mtf.Dimension]]:
         """The encoder's inputs, and targets and weights of each example."""
-        return example_dims(self, dims, "targets")
+        return example_layout(self, dims, "targets")
 
     def prepare(self, features: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
         """Adds weights (padding has 0) and 1 / (their sum over the batch)."""
-        weights = features.get("example_weights")
-        if weights is None:
-            weights = tf.ones_like(features["targets"])
-        return {
-            **features,
-            "example_weights": weights,
-            "loss_scale": loss_scale(weights),
-        }
+        return with_weights(features, features["targets"])
 
     def forward(self, build: Builder, features: dict[str, mtf.Tensor]) -> Forward:
         """The squared error, and `values` float32 [batch]."""
