@@ -53,10 +53,6 @@ def read_run(folder: str, split: str, metric: str | None) -> Run:
     A score is the mean over languages, and over the metrics if the task's score is the
     mean of several metrics. If the folder has runs of several seeds, each is read.
 
-    Args:
-      split: "dev" or "test".
-      metric: a name in results.json; None for the metric of the task.
-
     Raises:
       UserError: the folder is not of fine-tuning, is not finished, or lacks the split
         or the metric.

@@ -62,11 +62,8 @@ def search(
 ) -> Matches:
     """Best matches in both directions by the configured scoring, with progress.
 
-    Args:
-      first, second: float32 [sentences, H]. With config.centre they are changed in
-        place, so that millions of vectors need no second copy.
-      config: the scoring.
-      description: for the progress.
+    With config.centre the vectors, float32 [sentences, H], are changed in place, so
+    that millions of them need no second copy.
     """
     if config.centre:
         first -= first.mean(axis=0)
@@ -108,11 +105,7 @@ def mine_test(
 ) -> MinedTest:
     """Mines both splits and keeps the test pairs above the threshold of the dev set.
 
-    Args:
-      dev: with gold pairs.
-      read_test: called after the dev set is done.
-      encode: gives vectors.
-      config: the scoring.
+    The test set is read after the dev set is done.
 
     Raises:
       UserError: the dev set has no gold pairs, or no sentence that occurs only once.

@@ -263,12 +263,12 @@ def measure(
       `languages` ("de-en"), `sentences`, `items`, `candidates` and `random_order`, the
       mean reciprocal rank x 100 of a random order; `items`: both pieces and the
       languages of each item; `groups`: for each item the index of its group of items
-      that share words (`word_groups`); `models`: the entries of
-      `describe`, with `embeddings`, a list of entries with `embedding`,
-      `score` ("dot" or "cosine"), `mrr` (x 100, over all items), `interval` (95%, over
-      the groups), `pairs`: languages -> `mrr`. `arrays`: "MODELINDEX/input", "/output"
-      by dot product, "/input_cosine", "/output_cosine": float32 [items]. The output
-      embedding of a coupled model is its input embedding.
+      that share words (`word_groups`); `models`: the entries of `describe`, with
+      `embeddings`, a list of entries with `embedding`, `score` ("dot" or "cosine"),
+      `mrr` (x 100, over all items), `interval` (95%, over the groups), `pairs`:
+      languages -> `mrr`. `arrays`: "MODELINDEX/input", "/output" by dot product,
+      "/input_cosine", "/output_cosine": float32 [items]. The output embedding of a
+      coupled model is its input embedding.
 
     Raises:
       UserError: the models have several vocabularies, the corpus has no training

@@ -55,9 +55,6 @@ class ProbingTask(NamedTuple):
 def find_tasks(folder: str, wanted: Sequence[str] | None) -> list[ProbingTask]:
     """The tasks below a folder: FOLDER/TASK/train.jsonl, dev.jsonl, test.jsonl.
 
-    Args:
-      wanted: the names of tasks; None for all folders there.
-
     Raises:
       UserError: a task, or its training or development file, is missing.
     """
@@ -235,10 +232,7 @@ CONVERTERS: dict[str, Callable[[str], list[Example]]] = {
 
 
 def convert(task: str, source: str, target: str) -> None:
-    """Writes a file for probing and prints a summary of it.
-
-    Args:
-      task: of `CONVERTERS`. source: CoNLL-U or tagged words. target: the file to write.
+    """Writes a file for probing from CoNLL-U or tagged words, and prints a summary.
 
     Raises:
       UserError: the source is malformed, or the target cannot be written.
@@ -251,7 +245,7 @@ def convert(task: str, source: str, target: str) -> None:
 
 
 def make_treebank_tasks(paths: Sequence[str], folder: str) -> list[str]:
-    """Makes the tasks `pos` and `dependencies` from a language's treebanks.
+    """Makes the tasks `pos` and `dependencies` from a language's CoNLL-U files.
 
     The split of a file is the `train`, `dev` or `test` at the end of its name before
     .conllu, as in Universal Dependencies. Files of a split are joined. The test split
@@ -259,12 +253,8 @@ def make_treebank_tasks(paths: Sequence[str], folder: str) -> list[str]:
     other ones give both splits: a hash of its words puts about one sentence in five
     into development.
 
-    Args:
-      paths: of CoNLL-U files.
-      folder: pos/SPLIT.jsonl and dependencies/SPLIT.jsonl are written there.
-
     Returns:
-      The paths written.
+      The paths written, pos/SPLIT.jsonl and dependencies/SPLIT.jsonl in the folder.
 
     Raises:
       UserError: a name has no split, the test files or all others are missing, or a

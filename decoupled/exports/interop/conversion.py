@@ -78,12 +78,7 @@ def match(targets: Mapping[str, str], sources: Mapping[str, str]) -> Matching:
 
 
 def check_complete(where: str, matching: Matching, allowed: Sequence[str]) -> None:
-    """Refuses unmatched names that are not allowed.
-
-    Args:
-      where: the source, for messages.
-      matching: the result of `match`.
-      allowed: patterns like a shell's, e.g. "cls.seq_relationship.*".
+    """Refuses unmatched names that no pattern of `allowed`, like a shell's, allows.
 
     Raises:
       UserError: a name that no pattern allows, or a pattern that allows no name.

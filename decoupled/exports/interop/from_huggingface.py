@@ -60,11 +60,9 @@ class _Source(NamedTuple):
 def from_huggingface(
     folder: str, model_dir: str, vocabulary: str | None, allowed: Sequence[str]
 ) -> dict[str, Any]:
-    """Converts a folder.
+    """Converts a folder of RemBERT or BERT to a new or empty `model_dir`.
 
     Args:
-      folder: config.json and safetensors, of RemBERT or BERT.
-      model_dir: written; it must not exist yet, or be empty.
       vocabulary: a SentencePiece model; by default the folder's own. If the folder has
         WordPieces instead, rows of the embeddings are converted (`wordpiece_rows`).
       allowed: patterns of names that may stay unused or without value. Variables

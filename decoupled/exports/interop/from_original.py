@@ -52,15 +52,11 @@ def from_original(
     vocabulary: str,
     allowed: Sequence[str],
 ) -> dict[str, Any]:
-    """Converts a checkpoint.
+    """Converts a checkpoint to a new or empty `model_dir`.
 
     Args:
-      checkpoint: its prefix.
-      model_dir: written; it must not exist yet, or be empty.
-      model: its sizes.
-      vocabulary: its SentencePiece model.
-      allowed: patterns of names that may stay unused or without value. Variables
-        without value are initialised as for training from scratch.
+      model: its sizes. vocabulary: its SentencePiece model.
+      allowed: as for `from_huggingface`.
 
     Returns:
       The content of conversion.json.
@@ -168,11 +164,6 @@ def match_by_shape(
     A variable outside of the encoder is matched with a variable of the head if it is
     the only one of that shape whose role fits. The last part of its name (gamma, beta,
     bias, kernel) may say its role.
-
-    Args:
-      where: the checkpoint, for messages.
-      head: our names and shapes.
-      weights: the checkpoint's.
 
     Returns:
       Our name -> the checkpoint's.

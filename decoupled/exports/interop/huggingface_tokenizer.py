@@ -76,10 +76,7 @@ def open_vocabulary(
 ) -> tuple[Vocabulary, WordPieceRows | None]:
     """The vocabulary; and the conversion of rows of WordPieces to its rows, or None.
 
-    Args:
-      folder: of transformers. given: the path of a SentencePiece model, or None.
-      described: its config.json.
-      notes: what the user should know is added.
+    What the user should know is added to `notes`.
 
     Raises:
       UserError: the folder has no vocabulary, `given` is another one, it does not fit
@@ -281,10 +278,6 @@ def _check_special(
     Args:
       roles: transformers' name -> id of the special pieces.
       special: ids of pieces that text never becomes.
-      id_of: piece -> id, or None.
-
-    Returns:
-      The content of tokenizer_config.json.
     """
     config = _object(folder, TOKENIZER_CONFIG)
     for name, content in (

@@ -61,13 +61,8 @@ def trim_vocabulary(
 ) -> dict[str, Any]:
     """Writes the model with the pieces that the training text of a corpus uses.
 
-    Special pieces, bytes, and all single characters of the kept pieces are kept too.
-
-    Args:
-      model_dir, checkpoint: of the model, as for `open_model`.
-      new_model_dir: written; it must not exist yet, or be empty.
-      corpus_dir: of `build_corpus`. languages: of the corpus; empty for all.
-      min_count: a piece is kept if it occurs at least so often in one of the languages.
+    Special pieces, bytes, and all single characters of the kept pieces are kept too. A
+    piece is kept if it occurs at least `min_count` times in one of the languages.
 
     Returns:
       The content of conversion.json.
@@ -102,13 +97,7 @@ def replace_vocabulary(
 ) -> dict[str, Any]:
     """Writes the model with the pieces of another SentencePiece model.
 
-    Args:
-      model_dir, checkpoint, new_model_dir: as for `trim_vocabulary`.
-      vocabulary: path of the other model.
-      corpus_dir: a corpus on whose held-out text the shares of unknown tokens are
-        measured.
-
-    Returns, Raises: as for `trim_vocabulary`.
+    With a corpus, the shares of unknown tokens are measured on its held-out text.
     """
     check_target(new_model_dir)
     model = open_model(model_dir, checkpoint, verify=False)

@@ -138,9 +138,6 @@ class Predictor:
     def answers(self, examples: list[Any], progress: bool = False) -> list[Any]:
         """The task's answers to examples; of questions, `ScoredAnswer`s.
 
-        Args:
-          progress: whether to show the time left.
-
         Raises:
           UserError: the model gives NaN or infinity.
         """
