@@ -318,7 +318,7 @@ class Encoder(tf.Module):
     def hidden_states(
         self, inputs: dict[str, tf.Tensor], training: bool = False
     ) -> list[tf.Tensor]:
-        """The input embedding and the output of every layer, float32 [batch, length, H] each.
+        """Input embedding and output of every layer, float32 [batch, length, H] each.
 
         Number 0 is the input embedding after its projection to H, number l the output of
         the l-th layer. Arguments and errors are those of `__call__`.
