@@ -139,12 +139,12 @@ def _read_sequences(
         chosen = np.arange(count)
         if limit and limit < count:
             chosen = np.arange(limit) * count // limit
-        found = []
+        parts = []
         for first in range(0, count, _READ):
             ids = next(batched)[0].numpy()
             here = chosen[(chosen >= first) & (chosen < first + _READ)]
-            found.append(ids[here - first])
-        yield chosen, np.concatenate(found)
+            parts.append(ids[here - first])
+        yield chosen, np.concatenate(parts)
 
 
 ALL = "all"

@@ -78,8 +78,8 @@ def run(flags: Any, settings: tuple[RetrievalConfig, int]) -> dict[str, Any]:
             raise UserError("give --sentences without --data_dir, --source, --target")
         texts = [read_shared(flags.sentences, flags.languages, max_pairs)]
     else:
-        found = find_files(flags.data_dir, flags.languages, flags.source, flags.target)
-        texts = [read_files(paths, max_pairs) for paths in found]
+        pairs = find_files(flags.data_dir, flags.languages, flags.source, flags.target)
+        texts = [read_files(paths, max_pairs) for paths in pairs]
     return measure(open_models(flags.model_dir), texts, max_pairs, config)
 
 

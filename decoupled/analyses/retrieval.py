@@ -89,15 +89,15 @@ def find_translations(
     }
     places = {text: place for place, text in enumerate(texts)}
     vectors = encode(list(places))
-    found = {}
+    translations = {}
     for pair in languages:
         sides = (
             vectors[[places[text] for text in side]]
             for side in (pair.sources, pair.candidates)
         )
         matches = search(*sides, config, f"searching blocks of {pair.language}")
-        found[pair.language] = matches.forward.tolist()
-    return found
+        translations[pair.language] = matches.forward.tolist()
+    return translations
 
 
 def mine_test(
@@ -249,9 +249,9 @@ class TranslationSearch:
             while pairs and (not group or sentences < _SENTENCES_AT_ONCE):
                 group.append(pairs.pop(0))
                 sentences += 2 * len(group[-1].sources)
-            found = find_translations(group, self._encode, self._config)
+            translations = find_translations(group, self._encode, self._config)
             for pair in group:
-                places = found[pair.language]
+                places = translations[pair.language]
                 results = tatoeba_results(pair, places)
                 yield Found(pair.language, [*map(str, places)], results)
 
@@ -298,8 +298,8 @@ def _wanted_languages(
                 f"--languages: no {', '.join(map(repr, lost))} in {folder}; it has "
                 f"{', '.join(known)}"
             )
-    wanted = [name for name in known if languages is None or name in languages]
-    for language in wanted:
+    chosen = [name for name in known if languages is None or name in languages]
+    for language in chosen:
         with mistakes.noted():
             parallel_sentences.check_language(task, data_dir, language)
-    return wanted
+    return chosen

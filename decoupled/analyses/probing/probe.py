@@ -141,9 +141,9 @@ def train_probe(
         trainer.learn(batch, step)
         if step % settings.eval_every_steps and step != settings.train_steps:
             continue
-        found, _ = trainer.score(data["dev"])
-        if found.f1 > best.f1:
-            best, best_step, resting, values = found, step, 0, trainer.values()
+        on_dev, _ = trainer.score(data["dev"])
+        if on_dev.f1 > best.f1:
+            best, best_step, resting, values = on_dev, step, 0, trainer.values()
             continue
         resting += 1
         if resting == settings.stop_after:

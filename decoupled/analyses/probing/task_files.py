@@ -262,13 +262,13 @@ def make_treebank_tasks(paths: Sequence[str], folder: str) -> list[str]:
     """
     by_split: dict[str, list[str]] = {split: [] for split in SPLITS}
     for path in paths:
-        found = _SPLIT_OF_NAME.search(os.path.basename(path))
-        if not found:
+        match = _SPLIT_OF_NAME.search(os.path.basename(path))
+        if not match:
             raise UserError(
                 f"{path}: its name says no split; it must end in train.conllu, "
                 "dev.conllu or test.conllu"
             )
-        by_split[found[1]].append(path)
+        by_split[match[1]].append(path)
     if not by_split["test"] or not by_split["train"] + by_split["dev"]:
         raise UserError(
             f"{', '.join(paths) or 'no treebank'}: probes need a file *test.conllu and "
@@ -277,8 +277,8 @@ def make_treebank_tasks(paths: Sequence[str], folder: str) -> list[str]:
     made = {}
     for task in ("pos", "dependencies"):
         read = {
-            split: [example for path in found for example in CONVERTERS[task](path)]
-            for split, found in by_split.items()
+            split: [e for path in of_split for e in CONVERTERS[task](path)]
+            for split, of_split in by_split.items()
         }
         if not read["train"] or not read["dev"]:
             both = read["train"] + read["dev"]
@@ -304,19 +304,19 @@ def _sentences(path: str) -> Iterator[list[tuple[int, str]]]:
     Raises:
       UserError: there are none.
     """
-    held: list[tuple[int, str]] = []
-    found = False
+    lines: list[tuple[int, str]] = []
+    has_any = False
     for number, line in enumerate(files.split_lines(files.read_text(path)), start=1):
         if line.strip(BLANKS):
-            held.append((number, line))
+            lines.append((number, line))
             continue
-        if held:
-            found = True
-            yield held
-            held = []
-    if held:
-        yield held
-    elif not found:
+        if lines:
+            has_any = True
+            yield lines
+            lines = []
+    if lines:
+        yield lines
+    elif not has_any:
         raise UserError(f"{path}: holds no sentences")
 
 

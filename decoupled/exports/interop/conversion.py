@@ -67,13 +67,13 @@ def match(targets: Mapping[str, str], sources: Mapping[str, str]) -> Matching:
       targets: our variable -> the name that it should have in the source.
       sources: name in the source -> name in its file.
     """
-    found = {
+    matched = {
         ours: sources[theirs] for ours, theirs in targets.items() if theirs in sources
     }
     return Matching(
-        found,
-        sorted(set(sources.values()) - set(found.values())),
-        sorted(set(targets) - set(found)),
+        matched,
+        sorted(set(sources.values()) - set(matched.values())),
+        sorted(set(targets) - set(matched)),
     )
 
 

@@ -149,10 +149,10 @@ def _check_folder(folder, model, vocabulary, notes) -> None:
     if not isinstance(content, dict):
         raise UserError(f"{path}: not an object")
     for name, value in original_settings(model).items():
-        found = content.get(name, value)
-        if found != value:
+        said = content.get(name, value)
+        if said != value:
             raise UserError(
-                f"{path}: {name} is {found!r}, but {value!r} in {_SIZES}; correct it"
+                f"{path}: {name} is {said!r}, but {value!r} in {_SIZES}; correct it"
             )
 
 
@@ -172,7 +172,7 @@ def match_by_shape(
       UserError: two names fit equally well.
     """
     left = [n for n in weights if n not in head and not n.startswith("bert/")]
-    found = {}
+    matched = {}
     for name, shape in head.items():
         if name in weights:
             continue
@@ -187,9 +187,9 @@ def match_by_shape(
                 f"{list(shape)}; save the checkpoint without one of them"
             )
         if fitting:
-            found[name] = fitting[0]
+            matched[name] = fitting[0]
             left.remove(fitting[0])
-    return found
+    return matched
 
 
 def _role(name: str) -> str:
@@ -204,7 +204,7 @@ def _moments(
     """Our slot -> the checkpoint's, for variables with both moments there."""
     moments = {}
     for name, theirs in sources.items():
-        found = names.slots(theirs, "adamw")
-        if all(stored.shapes.get(slot) == shapes[name] for slot in found):
-            moments |= zip(names.slots(name, "adamw"), found, strict=True)
+        their_slots = names.slots(theirs, "adamw")
+        if all(stored.shapes.get(slot) == shapes[name] for slot in their_slots):
+            moments |= zip(names.slots(name, "adamw"), their_slots, strict=True)
     return moments

@@ -296,10 +296,10 @@ def _check_special(
                     f"{index} of the vocabulary"
                 )
     for source, piece, index in _added(folder, tokenizer, config):
-        found = id_of(piece)
-        if found is None and piece in (*PAD, *UNKNOWN) and index is None:
+        known = id_of(piece)
+        if known is None and piece in (*PAD, *UNKNOWN) and index is None:
             continue
-        if found is None or index not in (None, found) or found not in special:
+        if known is None or index not in (None, known) or known not in special:
             raise UserError(
                 f"{folder}/{source}: adds the token {quoted(piece)} to the vocabulary, "
                 "which transformers finds in text before it cuts words; no text is "
@@ -400,8 +400,8 @@ def _note_modules(folder, notes) -> None:
 
 def _content(token: Any) -> str | None:
     """The text of a special piece, which may be an object with settings."""
-    found = token.get("content") if isinstance(token, dict) else token
-    return found if isinstance(found, str) else None
+    text = token.get("content") if isinstance(token, dict) else token
+    return text if isinstance(text, str) else None
 
 
 def _object(folder: str, name: str) -> dict[str, Any]:

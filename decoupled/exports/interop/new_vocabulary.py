@@ -121,7 +121,7 @@ def _languages(corpus: Corpus, wanted: Sequence[str]) -> list[str]:
 
 def _used(vocabulary, corpus, languages, min_count) -> list[int]:
     """The ids of the kept pieces, in their order."""
-    found = set()
+    used = set()
     for language in languages:
         counts = collections.Counter()
         sentences = iter(corpus.sentences("train", language))
@@ -130,13 +130,13 @@ def _used(vocabulary, corpus, languages, min_count) -> list[int]:
             batch = list(itertools.islice(sentences, _BATCH))
             for ids in vocabulary.encode_batch(batch):
                 counts.update(ids)
-        found |= {index for index, count in counts.items() if count >= min_count}
+        used |= {index for index, count in counts.items() if count >= min_count}
     always = {*vocabulary.special_ids, vocabulary.unk_id, *vocabulary.byte_ids}
     characters = {
-        character for index in found for character in vocabulary.id_to_piece(index)
+        character for index in used for character in vocabulary.id_to_piece(index)
     }
     single = {vocabulary.piece_to_id(character) for character in characters}
-    return sorted(found | always | single)
+    return sorted(used | always | single)
 
 
 def matching_rows(old: Vocabulary, new: Vocabulary) -> Rows:
@@ -256,17 +256,17 @@ def _unknown(
 
     They are measured on held-out text, or on training text if a language has none.
     """
-    found = {}
+    by_language = {}
     for language in languages:
         split = "eval" if language in corpus.languages("eval") else "train"
         texts = list(itertools.islice(corpus.sentences(split, language), _MEASURED))
-        found[language] = {
+        by_language[language] = {
             f"{what}_{when}": getattr(measured, what)
             for when, vocabulary in (("before", old), ("after", new))
             for measured in [measure_fertility(vocabulary, texts)]
             for what in ("unknown_rate", "tokens_per_character")
         }
-    return found
+    return by_language
 
 
 def _say_unknown(unknown: dict[str, dict[str, float]]) -> None:

@@ -320,8 +320,8 @@ class Encoder(tf.Module):
     ) -> list[tf.Tensor]:
         """Input embedding and output of every layer, float32 [batch, length, H] each.
 
-        Number 0 is the input embedding after its projection to H, number l the output of
-        the l-th layer. Arguments and errors are those of `__call__`.
+        Number 0 is the input embedding after its projection to H, number l the output
+        of the l-th layer. Arguments and errors are those of `__call__`.
         """
         x, mask = self._embedded(inputs, training)
         states = [x]
