@@ -3,6 +3,7 @@
 import collections
 import dataclasses
 import gzip
+import json
 import os
 
 import pytest
@@ -300,6 +301,18 @@ def test_languages_are_chosen(bibles, tmp_path):
     assert Corpus(str(tmp_path / "c")).languages("train") == ["en", "yo"]
     with pytest.raises(UserError, match="has no sw; it has en, ti, yo, zh-Hant"):
         make(source, tmp_path / "other", languages=["sw"])
+
+
+def test_a_corpus_of_an_earlier_version_is_reused(bibles, tmp_path):
+    """It chose translations of a database, and told titles and licences."""
+    make(f"aligned:{bibles}", tmp_path / "c")
+    path = tmp_path / "c/manifest.json"
+    manifest = json.loads(path.read_text())
+    manifest["inputs"]["settings"]["translations"] = None
+    for language, text in manifest["languages"].items():
+        text |= {"title": f"{language}.tsv", "licence": ""}
+    path.write_text(json.dumps(manifest))
+    assert not make(f"aligned:{bibles}", tmp_path / "c")
 
 
 def test_other_settings_are_other_inputs(bibles, tmp_path):
