@@ -244,7 +244,7 @@ def test_masks_depend_on_the_settings_alone(pretrained_dir, corpus, vocabulary):
 
 
 def test_too_few_positions(pretrained_dir, corpus):
-    masking = MaskingConfig(32, 5, 0.3, 0.8, 0.1)
+    masking = MaskingConfig(32, 5, 0.3)
     with pytest.raises(UserError, match="sequence_length: 32, but pretrained has max_"):
         geometry.measure(
             open_models([pretrained_dir]), corpus, replace(SETTINGS, masking=masking)

@@ -28,13 +28,6 @@ def data(tmp_path):
     return tmp_path
 
 
-def test_languages_of_xtreme_come_first_and_english_before_them(data):
-    xnli = task_of(TASKS["xnli"], str(data), 8)
-    assert xnli.languages("test") == ["en", "ar", "sw", "xx"]
-    assert xnli.languages("dev") == []
-    assert task_of(TASKS["xnli"], str(data / "nowhere"), 8).languages("test") == []
-
-
 def test_reads_labelled_training_and_unlabelled_test_files(data):
     xnli = task_of(TASKS["xnli"], str(data), 8)
     assert xnli.read("train", "en") == [(("a", "b"), "neutral")]
@@ -42,15 +35,6 @@ def test_reads_labelled_training_and_unlabelled_test_files(data):
     (data / "xnli" / "dev-en.tsv").write_text("a\tb\n")
     with pytest.raises(UserError, match=r"dev-en\.tsv:1: column 3: is missing"):
         xnli.read("dev", "en")
-
-
-def test_a_missing_file_says_which_and_how_to_get_it(data):
-    told = (
-        r"xnli/dev-th\.tsv: missing; xnli needs its dev file of language 'th': .*XNLI"
-    )
-    with pytest.raises(UserError, match=told) as caught:
-        task_of(TASKS["xnli"], str(data), 8).read("dev", "th")
-    assert "scripts/download_data.sh" in str(caught.value)
 
 
 def test_features_are_packed_pairs_and_label_ids():
@@ -102,11 +86,6 @@ def test_predictions_are_what_the_scoring_command_reads(tmp_path):
 def test_a_row_must_hold_a_pair():
     with pytest.raises(UserError, match="max_sequence_length: 4 leaves no room"):
         task_of(TASKS["pawsx"], "", 4)
-
-
-def test_settings_tell_what_features_depend_on():
-    assert XNLI.settings()["max_sequence_length"] == 8
-    assert XNLI.settings()["labels"] == ["contradiction", "entailment", "neutral"]
 
 
 @pytest.mark.parametrize("name", ["catalogs", "books"])

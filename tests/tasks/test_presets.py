@@ -52,3 +52,13 @@ def test_class_weights_are_for_classification(tmp_path):
 def test_the_labels_of_our_own_tasks_are_missing(name, tmp_path):
     with pytest.raises(UserError, match=f"{name}/{OWN[name]}: (cannot read|missing)"):
         make_task(name, str(tmp_path), SETTINGS, None)
+
+
+@pytest.mark.parametrize("name", ["xnli", "panx"])
+def test_settings_are_those_that_runs_have_recorded(name):
+    """With others a run does not resume."""
+    task = make_task(name, "", SETTINGS, None)
+    labels = list(TASKS[name].labels)
+    assert task.settings() == {
+        "max_sequence_length": 128, "labels": labels, "version": 1
+    }  # fmt: skip

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 from decoupled.core.errors import UserError
-from decoupled.data.feature_cache import cached_features
 from decoupled.tasks.presets import TASKS, task_of
 from decoupled.tasks.tagging import Tagging
 from decoupled.tasks.tagging_files import TaggedSentence
@@ -59,22 +58,6 @@ def test_a_row_needs_room():
         task_of(TASKS["panx"], "", 2)
 
 
-def test_settings_tell_tasks_and_lengths_apart():
-    known = [task_of(TASKS[name], "", length).settings() for name, length in
-             [("udpos", 128), ("udpos", 64), ("panx", 128)]]  # fmt: skip
-    assert all(a != b for i, a in enumerate(known) for b in known[:i])
-    assert known[0] == task_of(TASKS["udpos"], "", 128).settings()
-
-
-def test_languages_and_paths(folder):
-    task = task_of(TASKS["panx"], folder, 128)
-    assert task.languages("train") == ["en"]
-    assert task.languages("test") == ["ar", "ja", "th", "zh"]
-    assert task.paths("dev", "en") == [f"{folder}/panx/dev-en.tsv"]
-    with pytest.raises(UserError, match="panx needs its test file of language 'ka'"):
-        task.read("test", "ka")
-
-
 @pytest.mark.parametrize("length", [3, 4, 16])
 @pytest.mark.parametrize("language", ["ar", "zh", "ja"])
 def test_from_files_to_scores_and_predictions(
@@ -119,12 +102,6 @@ def test_files_without_tags_are_tagged_but_not_scored(folder, vocabulary):
     assert task.score("th", examples, answers) is None
 
 
-def test_only_test_files_may_lack_tags(tmp_path):
-    language_file(tmp_path / "udpos/train-en.tsv", "a\nb\n", "udpos")
-    with pytest.raises(UserError, match="train-en.tsv:1 .*no tags"):
-        task_of(TASKS["udpos"], str(tmp_path), 16).read("train", "en")
-
-
 def test_most_frequent_tags():
     training = [
         TaggedSentence(["the", "cat", "run"], ["DET", "NOUN", "VERB"]),
@@ -137,21 +114,6 @@ def test_most_frequent_tags():
     answers = task.trivial_answers(examples)
     # "Cat" is new: the most frequent of all.
     assert answers == [["NOUN", "DET", "NOUN"], ["X"]]
-
-
-def test_features_come_back_from_the_cache(folder, vocabulary, tmp_path):
-    task = task_of(TASKS["panx"], folder, 16)
-    examples = task.read("test", "zh")
-    key = {"task": task.name, **task.settings(), "vocabulary": vocabulary.fingerprint}
-    first, second = (
-        cached_features(
-            str(tmp_path), key, lambda: task.features(vocabulary, examples), print
-        )
-        for _ in range(2)
-    )
-    assert first is not second
-    for name, array in first.items():
-        np.testing.assert_array_equal(second[name], array, strict=True)
 
 
 def test_difficult_words(vocabulary):
