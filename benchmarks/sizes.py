@@ -10,24 +10,9 @@ DTYPES = ("float32", "bfloat16")
 # BERT-base with the decoupled embeddings of the paper's Table 3 and its multilingual
 # vocabulary. No dropout, so that every framework computes the same.
 REFERENCE = ModelConfig(
-    vocab_size=120_000,
     input_embedding_size=128,
-    project_equal_widths=False,
-    output_embedding_size=768,
-    output_embedding_rank=0,
     coupled=False,
-    hidden_size=768,
-    num_layers=12,
-    num_heads=12,
-    head_size=64,
-    intermediate_size=3072,
-    max_positions=512,
-    type_vocab_size=2,
-    hidden_dropout=0.0,
-    attention_dropout=0.0,
     activation="gelu",
-    layer_norm_epsilon=1e-12,
-    initializer_range=0.02,
     mlm_transform="dense_activation_norm",
 )
 QUICK = dataclasses.replace(
@@ -59,15 +44,7 @@ MINI = dataclasses.replace(
 NARROW = dataclasses.replace(
     REFERENCE, hidden_size=256, num_heads=4, intermediate_size=1024
 )
-ADAMW = OptimizerConfig(
-    name="adamw",
-    learning_rate=1e-4,
-    weight_decay=0.01,
-    beta1=0.9,
-    beta2=0.999,
-    epsilon=1e-6,
-    clip_norm=1.0,
-)
+ADAMW = OptimizerConfig(learning_rate=1e-4)
 
 
 class Batch(NamedTuple):

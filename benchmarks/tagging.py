@@ -43,7 +43,7 @@ QUICK_BATCH = 4
 TAGGED_SENTENCES = 128
 # A third of the layers: beside all twelve, words and tags would take no time at all.
 MODEL = dataclasses.replace(REFERENCE, num_layers=4, vocab_size=8_000)
-MESH = MeshConfig("all:1", "", "float32", "gather", "float32", 128)
+MESH = MeshConfig()
 VOCABULARY = VocabularyConfig(3_000, 1.0, False, 10**6, 10**9, 16)
 QUICK_VOCABULARY = dataclasses.replace(VOCABULARY, vocab_size=16)
 # The longest that a row may be.

@@ -59,8 +59,8 @@ from decoupled.planning.jax_step import start_value
 from decoupled.planning.program import build_program
 from decoupled.runs import finetuning_run
 from decoupled.tasks.mlm import MaskedLM
+from decoupled.training.graph import Network, TrainingGraph
 from decoupled.training.mesh import session_config
-from decoupled.training.network import Network, TrainingGraph
 
 NAME = "xla_programs"
 BATCHES, PRETRAINING_STEPS = 5, 10
@@ -152,7 +152,7 @@ def _pretraining(model: ModelConfig, batch, dtype, quick):
     graph = TrainingGraph(
         Network(task, model, _one_core(dtype)),
         optimizer=ADAMW,
-        schedule=ScheduleConfig(100_000, 0, "constant", None, 0.0),
+        schedule=ScheduleConfig(100_000, 0, "constant"),
         accumulation=1,
         seed=1,
         frozen=(),
@@ -164,7 +164,7 @@ def _pretraining(model: ModelConfig, batch, dtype, quick):
 
 
 def _one_core(dtype):
-    return MeshConfig("data:1;model:1", RULES, dtype, "gather", "float32", 128)
+    return MeshConfig("data:1;model:1", RULES, dtype)
 
 
 def _finetuning(task, dtype, folder, quick):

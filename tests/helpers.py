@@ -13,7 +13,7 @@ from decoupled.configs import (
 from decoupled.core.compat import mtf, tf
 from decoupled.ops.meshes.placement import PlacementMeshImpl
 
-ALONE = ClusterConfig((), 120.0, 30.0, False)
+ALONE = ClusterConfig()
 SESSION_CONFIG = tf.ConfigProto(
     device_count={"CPU": 4},
     intra_op_parallelism_threads=1,
@@ -89,9 +89,7 @@ def tiny_model(**changes):
     fields = dict(
         vocab_size=48,
         input_embedding_size=8,
-        project_equal_widths=False,
         output_embedding_size=24,
-        output_embedding_rank=0,
         coupled=False,
         hidden_size=16,
         num_layers=1,
@@ -99,9 +97,6 @@ def tiny_model(**changes):
         head_size=4,
         intermediate_size=32,
         max_positions=20,
-        type_vocab_size=2,
-        hidden_dropout=0.0,
-        attention_dropout=0.0,
         activation="gelu",
         layer_norm_epsilon=1e-6,
         initializer_range=0.1,
@@ -114,16 +109,12 @@ def tiny_training(**changes):
     """Bookkeeping for runs of a few steps."""
     fields = dict(
         batch_size=8,
-        gradient_accumulation=1,
         save_checkpoints_steps=10,
         keep_checkpoint_max=3,
         log_steps=1,
-        eval_every_steps=0,
         eval_batch_size=8,
         eval_sequences=0,
         seed=3,
-        label_smoothing=0.0,
-        recompute_layers=False,
         iterations_per_loop=1,
     )
     return TrainingConfig(**{**fields, **changes})
@@ -131,16 +122,7 @@ def tiny_training(**changes):
 
 def adamw(**changes):
     """The optimizer of Table 14 with a rate for tiny models."""
-    fields = dict(
-        name="adamw",
-        learning_rate=1e-2,
-        weight_decay=0.01,
-        beta1=0.9,
-        beta2=0.999,
-        epsilon=1e-6,
-        clip_norm=1.0,
-    )
-    return OptimizerConfig(**{**fields, **changes})
+    return OptimizerConfig(**{"learning_rate": 1e-2, **changes})
 
 
 def adamw_step(w, m, v, g, step, rate, *, weight_decay, beta1, beta2, epsilon):
@@ -178,13 +160,7 @@ def schedule(
     return ScheduleConfig(train_steps, warmup_steps, decay, decay_steps, final_share)
 
 
-MASKING = MaskingConfig(
-    sequence_length=12,
-    max_predictions=4,
-    masking_rate=0.15,
-    mask_token_rate=0.8,
-    random_token_rate=0.1,
-)
+MASKING = MaskingConfig(sequence_length=12, max_predictions=4)
 
 
 def masked_lm_features(batch_size=8, vocab_size=48, seed=0):

@@ -38,8 +38,8 @@ WORDS = {
     "de": ("der", "ist", "und"),
 }
 PIECES = 42
-MESH = MeshConfig("all:1", "", "float32", "gather", "float32", 128)
-SAMPLING = SamplingConfig(0.5, None, None, None)
+MESH = MeshConfig()
+SAMPLING = SamplingConfig()
 
 
 def sentences(language):
@@ -130,7 +130,7 @@ def test_finetuning_and_export_agree_on_raw_text(folder, pretrained):
         write("test", language, COLOURS[9:])
     write_long("test", "de", COLOURS)
     config = FinetuneConfig(
-        FinetuningConfig(24.0, 12, 0.1, 0, False, 0.1, (), "none"),
+        FinetuningConfig(24.0, 12, 0.1),
         MESH,
         adamw(learning_rate=5e-3),
         tiny_training(),

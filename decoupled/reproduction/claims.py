@@ -277,11 +277,11 @@ LIMITS = (
 
 def _last_layers(value):
     """The last layer minus the mean of the others, from the paper's Figure 2."""
-    found = {}
+    rows = {}
     for row, layers in published.TRANSLATION.items():
         *lower, last = (value(layers[layer] / 100) for layer in sorted(layers))
-        found[row] = last - sum(lower) / len(lower)
-    return found
+        rows[row] = last - sum(lower) / len(lower)
+    return rows
 
 
 # measure -> the paper's row -> the paper's number.

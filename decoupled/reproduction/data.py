@@ -101,11 +101,12 @@ class Folders(NamedTuple):
     def treebank(self) -> list[str]:
         """Files of the first English treebank that has test and another split."""
         folder = self.given("ud")
-        found: dict[str, dict[str, str]] = {}
+        treebanks: dict[str, dict[str, str]] = {}
         for name in sorted(os.listdir(folder)) if folder else []:
             if match := _TREEBANK.fullmatch(name):
-                found.setdefault(match[1], {})[match[2]] = os.path.join(folder, name)
-        for splits in found.values():
+                path = os.path.join(folder, name)
+                treebanks.setdefault(match[1], {})[match[2]] = path
+        for splits in treebanks.values():
             if "test" in splits and len(splits) > 1:
                 return list(splits.values())
         return []
@@ -156,16 +157,16 @@ def choose_languages(folders: Folders, wanted: Sequence[str]) -> list[str]:
         return list(dict.fromkeys([ENGLISH, *wanted]))
     place = folders.source.removeprefix(sentences.PREFIX)
     there = list(sentences.find(place))
-    found = [one for one in dict.fromkeys([ENGLISH, *wanted]) if one in there]
-    if len(found) < 2:
-        others = [one for one in there if one not in found]
-        found = [*found, *others][: max(2, len(wanted))]
-    if len(found) < 2:
+    chosen = [name for name in dict.fromkeys([ENGLISH, *wanted]) if name in there]
+    if len(chosen) < 2:
+        others = [name for name in there if name not in chosen]
+        chosen = [*chosen, *others][: max(2, len(wanted))]
+    if len(chosen) < 2:
         raise UserError(
             f"{place}: has {len(there)} language(s); sentences are compared between "
             "two or more"
         )
-    return found
+    return chosen
 
 
 def make_data(folders: Folders, languages: Sequence[str]) -> None:
@@ -262,7 +263,7 @@ def describe_text(folders: Folders) -> list[str]:
     held_out = sum(one["sentences"] for one in splits.get("eval", {}).values())
     kind, _, place = folders.source.partition(":")
     source = os.path.basename(os.path.normpath(place)) if folders.is_parallel else place
-    told = [
+    text = [
         f"Text: {count:,} sentences ({characters / 1e6:.1f} million characters) in "
         f"{', '.join(sorted(splits['train']))}, from {source} ({kind}). {held_out:,} "
         "sentences are held out, with their translations."
@@ -272,7 +273,7 @@ def describe_text(folders: Folders) -> list[str]:
         for language, text in manifest.get("languages", {}).items()
         if text.get("licence")
     ]
-    return told + ([f"Translations: {'; '.join(licences)}."] if licences else [])
+    return text + ([f"Translations: {'; '.join(licences)}."] if licences else [])
 
 
 def left_out(folders: Folders, wanted: Sequence[str], pieces: int) -> list[str]:
@@ -283,18 +284,18 @@ def left_out(folders: Folders, wanted: Sequence[str], pieces: int) -> list[str]:
     """
     manifest = files.read_json(os.path.join(folders.corpus, "manifest.json"))
     there = manifest["splits"]["train"]
-    told = []
+    missing = []
     if lacking := [language for language in wanted if language not in there]:
-        told.append(f"The text has no {', '.join(lacking)}.")
+        missing.append(f"The text has no {', '.join(lacking)}.")
     if not folders.is_parallel:
-        told += [
+        missing += [
             "Messages of programs stand in for parallel text, which --data_dir had not "
             "(parallel_bible): they are short and few.",
         ]
         if folders.has_pairs:
-            told.append("Word translation is left out: it needs parallel text.")
+            missing.append("Word translation is left out: it needs parallel text.")
     if not folders.has_pairs:
-        told.append(
+        missing.append(
             "Retrieval and the translation of words are left out: they need text in "
             "two languages. S is the mean of its other measures."
         )
@@ -307,10 +308,10 @@ def left_out(folders: Folders, wanted: Sequence[str], pieces: int) -> list[str]:
     lacks = [reason for task, reason in reasons.items() if task not in tasks]
     if not folders.treebank():
         lacks.append("probes: a treebank in ud")
-    told += [f"Left out for want of data, {reason}." for reason in lacks]
+    missing += [f"Left out, no data: {reason}." for reason in lacks]
     if not folders.given("word_similarity") or pieces < ENOUGH_PIECES:
-        told.append(
+        missing.append(
             "Word similarity (Table 8) is left out: it needs its files and a "
             f"vocabulary of {ENOUGH_PIECES:,} pieces, of which this one has {pieces:,}."
         )
-    return told
+    return missing

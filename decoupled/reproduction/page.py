@@ -137,7 +137,7 @@ def _verdicts(page, judged):
         (f"{claim.claim.number}: {part.title()}", part)
         for claim in judged
         for part in claim.parts
-        if part.found is not None and math.isfinite(part.found.error)
+        if part.estimate is not None and math.isfinite(part.estimate.error)
     ]
     if parts:
         page.picture("contrasts", plot_contrasts, parts)
@@ -160,8 +160,8 @@ def plot_contrasts(parts: Sequence[tuple[str, Part]], stem: str) -> list[str]:
     axes.axvspan(-1, 1, color=plots.GREY, alpha=0.4, linewidth=0)
     axes.axvline(0, color=plots.BLACK, linewidth=0.8)
     for place, (_, part) in enumerate(parts):
-        low, high = np.divide(part.found.interval(), part.margin)
-        middle = part.found.value / part.margin
+        low, high = np.divide(part.estimate.interval(), part.margin)
+        middle = part.estimate.value / part.margin
         sides = [[middle - low], [high - middle]]
         style = {"color": plots.BLUE, "marker": "o", "capsize": 3}
         axes.errorbar([middle], [place], xerr=sides, **style)
@@ -178,12 +178,12 @@ def _numbers(part: Part) -> list[str]:
     """Difference, interval, smallest effect and the paper's effect, as text."""
     digits = _digits(part.unit)
     paper = GAP if part.paper is None else f"{part.paper:+.{digits}f}"
-    if part.found is None:
+    if part.estimate is None:
         return [GAP, GAP, GAP, paper]
     small = part.smallest_corrected
     return [
-        f"{part.found.value:+.2f} {part.unit}",
-        _interval(part.found.interval()),
+        f"{part.estimate.value:+.2f} {part.unit}",
+        _interval(part.estimate.interval()),
         GAP if small is None else f"{small:.2f}",
         paper,
     ]
@@ -297,8 +297,8 @@ def _checks(page, study):
     )
 
 
-def _gain(found: Estimate | None) -> str:
-    return f"{found.value:+.2f} ({_interval(found.interval())})" if found else GAP
+def _gain(gain: Estimate | None) -> str:
+    return f"{gain.value:+.2f} ({_interval(gain.interval())})" if gain else GAP
 
 
 def _values(study: Study, row: str, key: str) -> Values:
@@ -486,9 +486,9 @@ def _claims(page, judged):
 def _contrast(part: Part) -> list[str]:
     difference, interval, small, paper = _numbers(part)
     cells = [part.title(), part.contrast.rule or "secondary", difference, interval]
-    if part.found is None:
+    if part.estimate is None:
         return [*cells, *[GAP] * 5, small, paper]
-    found = part.found
+    estimate = part.estimate
     cells += [_interval(part.resampled), _p(part.p_value)]
-    counts = [f"{found.seeds}", f"{found.items:,}", f"{found.freedom:.1f}"]
+    counts = [f"{estimate.seeds}", f"{estimate.items:,}", f"{estimate.freedom:.1f}"]
     return [*cells, *counts, small, paper]

@@ -3,14 +3,13 @@
 import os
 import platform
 import shlex
-import shutil
 from collections.abc import Sequence
 from typing import NamedTuple
 
 from decoupled import configs
 from decoupled.core import console, files, installed, plots
 from decoupled.core.errors import UserError
-from decoupled.core.machine import processor, readable_bytes, usable_cores
+from decoupled.core.machine import processor, usable_cores
 from decoupled.launch import gin_files, start
 from decoupled.launch.supervision import seconds_of_steps
 from decoupled.reproduction.data import (
@@ -23,13 +22,7 @@ from decoupled.reproduction.data import (
     make_data,
 )
 from decoupled.reproduction.jobs import StudyJobs, sized, times_steps, train_steps
-from decoupled.sweeps.jobs import (
-    FINETUNING,
-    PRETRAINING,
-    RECORD,
-    Job,
-    complete_jobs,
-)
+from decoupled.sweeps.jobs import FINETUNING, PRETRAINING, Job
 from decoupled.sweeps.runner import JobRunner, show_failures
 from decoupled.tasks.presets import TASKS
 
@@ -38,9 +31,6 @@ DESCRIPTION = "reproduction.json"
 # The most parallel jobs by default; each takes about 1 GB of memory.
 _MOST_JOBS = 4
 _FILE, _PARAM = "--gin_file=", "--gin_param="
-# Disk space for a run's checkpoints, their copies and predictions. Analyses need
-# little.
-_BYTES = {PRETRAINING: 60 << 20, FINETUNING: 40 << 20}
 
 
 class Options(NamedTuple):
@@ -82,11 +72,11 @@ def run(options: Options, arguments: Sequence[str]) -> bool:
         installed.need("django", "polib", purpose="the text")
     make_data(folders, choose_languages(folders, options.languages))
     maker, jobs = plan(root, folders)
-    check(jobs, folders.runs)
+    check(jobs)
     for sentence in left_out(folders, options.languages, maker.pieces):
         console.say(sentence)
     console.say("")
-    console.say(announcement(jobs, options.parallel()))
+    console.say(f"{len(jobs)} jobs")
     warm = root.sweep.warm_processes
     failures = JobRunner(jobs, options.parallel(), console.say, warm).run()
     write(options, arguments)
@@ -166,17 +156,11 @@ def plan(
     return maker, [job for seed in root.sweep.seeds for job in maker.of_seed(seed)]
 
 
-def check(jobs: Sequence[Job], folder: str) -> None:
-    """Checks the needs of all jobs before the first one begins.
-
-    A message is printed if matplotlib is missing.
-
-    Args:
-      jobs: all jobs. folder: where they write.
+def check(jobs: Sequence[Job]) -> None:
+    """Checks the settings of all jobs before the first one begins.
 
     Raises:
-      UserError: a command does not have one of its settings, a task is unknown, or the
-        disk has too little space.
+      UserError: a command does not have one of its settings, or a task is unknown.
     """
     seen = set()
     for job in jobs:
@@ -190,14 +174,6 @@ def check(jobs: Sequence[Job], folder: str) -> None:
         if key not in seen:
             seen.add(key)
             _check_settings(job)
-    complete = complete_jobs(jobs)
-    needed = sum(_BYTES.get(job.kind, 0) for job in jobs if job not in complete)
-    free = shutil.disk_usage(_existing(folder)).free
-    if free < needed:
-        raise UserError(
-            f"{folder}: has {readable_bytes(free)} free, and the jobs may need "
-            f"{readable_bytes(needed)}; free some or choose another --work_dir"
-        )
     plots.can_draw()
 
 
@@ -229,12 +205,6 @@ def _root(job):
     return configs.ANALYSES.get(job.arguments[0])
 
 
-def _existing(folder):
-    while not os.path.isdir(folder):
-        folder = os.path.dirname(folder) or "."
-    return folder
-
-
 def activation_dtype(work_dir: str) -> str:
     """The dtype of activations in pre-training, the same for the whole study.
 
@@ -248,28 +218,6 @@ def activation_dtype(work_dir: str) -> str:
         content = {"activation_dtype": "bfloat16" if fast else "float32"}
         files.write_json(path, content)
     return files.read_json(path)["activation_dtype"]
-
-
-def announcement(jobs: Sequence[Job], parallel: int) -> str:
-    """The number of jobs and, if complete jobs allow an estimate, the time left."""
-    complete = complete_jobs(jobs)
-    left = [job for job in jobs if job not in complete]
-    seconds: dict[str, list[float]] = {}
-    for job in jobs:
-        if job not in left:
-            seconds.setdefault(job.kind, []).append(_seconds(job))
-    known = [value for values in seconds.values() for value in values]
-    line = f"{len(jobs)} jobs, {len(left)} to do"
-    if left and known:
-        means = {kind: sum(values) / len(values) for kind, values in seconds.items()}
-        average = sum(known) / len(known)
-        expected = sum(means.get(job.kind, average) for job in left) / parallel
-        line += f"; about {console.duration(expected)} left"
-    return line
-
-
-def _seconds(job):
-    return files.read_json(os.path.join(job.folder, RECORD)).get("seconds", 0.0)
 
 
 def shown_command(arguments: Sequence[str]) -> str:

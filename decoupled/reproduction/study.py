@@ -70,7 +70,7 @@ def save(study: Study, folder: str) -> None:
             for key, measure in evidence.measures.items()
         },
         "contrasts": {
-            key: _estimate(one.found) | {"bootstrap": list(one.resampled)}
+            key: _estimate(one.estimate) | {"bootstrap": list(one.resampled)}
             for key, one in evidence.compared.items()
         },
     }

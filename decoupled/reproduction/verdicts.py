@@ -89,7 +89,7 @@ class Measure(NamedTuple):
 class Compared(NamedTuple):
     """A contrast with its numbers; resampled: the 95% interval of the bootstrap."""
 
-    found: Estimate
+    estimate: Estimate
     resampled: tuple[float, float]
 
 
@@ -109,14 +109,13 @@ class Evidence(NamedTuple):
 class Part(NamedTuple):
     """A contrast with what its rule makes of its numbers.
 
-    name: of the measure. unit: of all numbers. state: one of the first five verdicts
-    if the contrast decides nothing, else "". reason: the same as a sentence. p_value:
-    of the contrast's own rule, or two-sided against 0 for a secondary contrast; not
-    corrected. margin: a smaller difference counts as no effect. smallest,
-    smallest_corrected: the distance from the rule's bound that is detected with 80%
-    power, without correction and at Holm's first step; for a rule of equivalence, the
-    smallest margin for which equivalence is shown with that power if there is no
-    difference. paper: the paper's number.
+    name: of the measure. state: one of the first five verdicts if the contrast decides
+    nothing, else "". p_value: of the contrast's own rule, or two-sided against 0 for a
+    secondary contrast; not corrected. margin: a smaller difference counts as no effect.
+    smallest, smallest_corrected: the distance from the rule's bound that is detected
+    with 80% power, without correction and at Holm's first step; for a rule of
+    equivalence, the smallest margin that is shown with that power if there is no
+    difference.
     """
 
     contrast: Contrast
@@ -124,7 +123,7 @@ class Part(NamedTuple):
     unit: str
     state: str
     reason: str
-    found: Estimate | None = None
+    estimate: Estimate | None = None
     resampled: tuple[float, float] | None = None
     p_value: float | None = None
     margin: float | None = None
@@ -267,16 +266,13 @@ def check(measured: Measured, trained: Mapping[str, str]) -> list[Checked]:
 def judge(evidence: Evidence, claims: Sequence[Claim] = CLAIMS) -> list[Judged]:
     """All claims with their verdicts, in their order.
 
-    The p of a part tests its rule in the direction of the estimate. It is two-sided
-    against 0, or against minus the margin. For equivalence it is the larger of two
-    one-sided tests or, if the estimate is outside the margin, the one-sided p of being
-    outside. A claim of several parts takes the largest p. The p of claims are corrected
-    by Holm's method over all claims that were run; claims that are void, not measured
-    or not testable enter with a p of 1. If the corrected p is at most 5%, a claim is
-    supported if every part is on the paper's side, and contradicted otherwise. If the
-    corrected p is larger, there is no effect above the margin if the 95% interval of
-    every part is within its margin. (This holds for rules that compare with 0; a rule
-    with a margin tests this itself.) All other claims are undecided.
+    The p of a part tests its rule in the direction of the estimate. A claim takes the
+    largest p of its parts, corrected by Holm's method over all claims that were run;
+    those that are void, not measured or not testable enter with a p of 1. If the
+    corrected p is at most 5%, a claim is supported if every part is on the paper's
+    side, and contradicted otherwise. If it is larger, there is no effect above the
+    margin if the 95% interval of every part is within its margin and no rule has a
+    margin, which would test this itself. All other claims are undecided.
     """
     run = [
         claim.number
@@ -290,16 +286,16 @@ def judge(evidence: Evidence, claims: Sequence[Claim] = CLAIMS) -> list[Judged]:
     corrected = holm({number: _largest(parts[number]) for number in run})
     judged = []
     for claim in claims:
-        own, p_value = parts[claim.number], corrected.get(claim.number)
-        verdict = _verdict(own, p_value)
+        of_claim, p_value = parts[claim.number], corrected.get(claim.number)
+        verdict = _verdict(of_claim, p_value)
         secondary = [
             _part(contrast, evidence, first_step)
             for contrast in claim.secondary
             if contrast.key() in evidence.compared
         ]
-        sentences = _sentences(own, verdict, p_value)
+        sentences = _sentences(of_claim, verdict, p_value)
         sentences += filter(None, [claim.note])
-        judged.append(Judged(claim, verdict, p_value, own, secondary, sentences))
+        judged.append(Judged(claim, verdict, p_value, of_claim, secondary, sentences))
     return judged
 
 
@@ -313,12 +309,15 @@ def _part(contrast, evidence, first_step):
         return part
     if contrast.key() not in evidence.compared:
         return part
-    found, resampled = evidence.compared[contrast.key()]
-    part = part._replace(found=found, resampled=resampled, margin=MARGINS[unit])
+    compared = evidence.compared[contrast.key()]
+    part = part._replace(**compared._asdict(), margin=MARGINS[unit])
     if state:
         return part
+    is_margin = contrast.rule == WITHIN
     smallest = (
-        found.smallest_margin if contrast.rule == WITHIN else found.smallest_effect
+        compared.estimate.smallest_margin
+        if is_margin
+        else compared.estimate.smallest_effect
     )
     return part._replace(
         p_value=_p_value(part),
@@ -377,18 +376,20 @@ def _unchecked(key, measures):
 
 def _p_value(part):
     """p of the part's rule, in the direction that the estimate has."""
-    found, margin = part.found, part.margin
+    estimate, margin = part.estimate, part.margin
     if part.contrast.rule == WITHIN:
-        outside = min(found.p_above(margin), found.p_below(-margin))
-        return min(found.p_within(margin), outside)
-    return found.p_differs(-margin if part.contrast.rule == NOT_BELOW else 0.0)
+        outside = min(estimate.p_above(margin), estimate.p_below(-margin))
+        return min(estimate.p_within(margin), outside)
+    return estimate.p_differs(-margin if part.contrast.rule == NOT_BELOW else 0.0)
 
 
 def _as_claimed(part):
     """Whether the estimate is on the paper's side of the rule."""
     if part.contrast.rule == WITHIN:
-        return abs(part.found.value) < part.margin
-    return part.found.value > (-part.margin if part.contrast.rule == NOT_BELOW else 0)
+        return abs(part.estimate.value) < part.margin
+    return part.estimate.value > (
+        -part.margin if part.contrast.rule == NOT_BELOW else 0
+    )
 
 
 def _measured(parts: Iterable[Part]) -> list[Part]:
@@ -411,7 +412,9 @@ def _verdict(parts, corrected):
     if corrected <= ALPHA:
         return SUPPORTED if all(map(_as_claimed, measured)) else CONTRADICTED
     without_margin = all(part.contrast.rule == ABOVE for part in measured)
-    small = all(max(map(abs, part.found.interval())) < part.margin for part in measured)
+    small = all(
+        max(map(abs, part.estimate.interval())) < part.margin for part in measured
+    )
     return NO_EFFECT if without_margin and small else UNDECIDED
 
 
@@ -425,14 +428,14 @@ def _sentences(parts, verdict, corrected):
         rule, margin = part.contrast.rule, f"{part.margin:g} {part.unit}"
         side = "on the paper's side" if _as_claimed(part) else "against the paper"
         sentences.append(
-            f"{part.title()}: {_signed(part.found)} {part.unit}, {side} (rule: "
+            f"{part.title()}: {_signed(part.estimate)} {part.unit}, {side} (rule: "
             f"{rule}{'' if rule == ABOVE else f', {margin}'})."
         )
-        if math.isinf(part.found.error):
+        if math.isinf(part.estimate.error):
             sentences.append(
                 "It is exactly the same for all seeds, so nothing follows."
             )
-        if rule == NOT_BELOW and part.found.interval()[0] > 0:
+        if rule == NOT_BELOW and part.estimate.interval()[0] > 0:
             sentences.append(
                 "Its interval lies above 0 too, which is more than the claim."
             )
@@ -459,9 +462,9 @@ def could_have_been_seen(part: Part) -> str:
     )
 
 
-def _signed(found):
-    low, high = found.interval()
-    return f"{found.value:+.2f} ({low:+.2f} to {high:+.2f})"
+def _signed(estimate):
+    low, high = estimate.interval()
+    return f"{estimate.value:+.2f} ({low:+.2f} to {high:+.2f})"
 
 
 def p_text(p_value: float) -> str:

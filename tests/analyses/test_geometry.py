@@ -16,7 +16,7 @@ from decoupled.corpora.corpus_writer import write_corpus
 from decoupled.data.vocabulary import Vocabulary
 from decoupled.exports.serving.encoder import Encoder, MaskedLm
 from decoupled.model.variables import WORD_EMBEDDINGS
-from tests.analyses.tiny_runs import MASKING, show, write_finetuned_run, write_run
+from tests.analyses.tiny_runs import MASKING, show, write_run
 from tests.data.small_corpus import make_vocabulary
 from tests.exports.reference import Reference
 
@@ -243,14 +243,8 @@ def test_masks_depend_on_the_settings_alone(pretrained_dir, corpus, vocabulary):
     assert not np.array_equal(first["predicted"], other["predicted"])
 
 
-def test_a_fine_tuned_model_has_no_head(vocabulary, tmp_path):
-    folder = write_finetuned_run(tmp_path / "tuned", vocabulary)
-    with pytest.raises(UserError, match="holds no MLM head"):
-        open_models([folder], masked_lm=True)
-
-
 def test_too_few_positions(pretrained_dir, corpus):
-    masking = MaskingConfig(32, 5, 0.3, 0.8, 0.1)
+    masking = MaskingConfig(32, 5, 0.3)
     with pytest.raises(UserError, match="sequence_length: 32, but pretrained has max_"):
         geometry.measure(
             open_models([pretrained_dir]), corpus, replace(SETTINGS, masking=masking)

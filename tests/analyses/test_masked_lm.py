@@ -20,7 +20,7 @@ from decoupled.core.errors import UserError
 from decoupled.data.masking import mask_in_rounds
 from decoupled.data.records_build import build_records
 from decoupled.runs.pretraining import run_pretraining
-from tests.analyses.tiny_runs import show, write_finetuned_run, write_run
+from tests.analyses.tiny_runs import show, write_run
 from tests.data.record_folders import flip_byte, make_records
 from tests.data.small_corpus import make_corpus, make_vocabulary
 from tests.exports.reference import Reference
@@ -238,7 +238,7 @@ def test_languages_can_be_chosen(records, one_model, result):
         read_held_out(records, one_model, SETTINGS, ["sw", "th"])
 
 
-CORPUS_MASKING = MaskingConfig(12, 4, 0.4, 0.8, 0.1)
+CORPUS_MASKING = MaskingConfig(12, 4, 0.4)
 ALL_MASKED = MaskingConfig(12, 10, 1.0, 1.0, 0.0)
 
 
@@ -257,9 +257,9 @@ def pretrained(folder, data, masking):
     """A run of 20 steps; its folder, what it says of held-out text, and ours."""
     config = PretrainConfig(
         model=tiny_model(vocab_size=54),
-        mesh=MeshConfig("all:1", "", "float32", "gather", "float32", 128),
+        mesh=MeshConfig(),
         masking=masking,
-        sampling=SamplingConfig(0.5, None, None, None),
+        sampling=SamplingConfig(),
         optimizer=adamw(),
         schedule=schedule(20),
         training=tiny_training(seed=5),
@@ -334,15 +334,9 @@ def test_result_table_and_plot(result, tmp_path, capsys):
 
 
 def test_too_few_positions(models, text):
-    masking = MaskingConfig(32, 5, 0.3, 0.8, 0.1)
+    masking = MaskingConfig(32, 5, 0.3)
     with pytest.raises(UserError, match="sequence_length: 32, but pretrained has max_"):
         masked_lm.measure(models, text, replace(SETTINGS, masking=masking))
-
-
-def test_a_fine_tuned_model_has_no_head(vocabulary, tmp_path):
-    folder = write_finetuned_run(tmp_path / "tuned", vocabulary)
-    with pytest.raises(UserError, match="holds no MLM head"):
-        open_models([folder], masked_lm=True)
 
 
 def test_records_that_do_not_fit(vocabulary, records, models, tmp_path):

@@ -92,7 +92,7 @@ def tune(
     }
     config = FinetuneConfig(
         dataclasses.replace(FINETUNING, **changes),
-        MeshConfig("all:1", "", "float32", "gather", "float32", 128),
+        MeshConfig(),
         adamw(learning_rate=5e-3),
         tiny_training(**training),
     )

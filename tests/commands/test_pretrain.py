@@ -24,8 +24,8 @@ from decoupled.data.sequence_order import chunk_counts
 from decoupled.launch.start import save_start
 from decoupled.runs import pretraining
 from decoupled.runs.pretraining import held_out_counts, run_pretraining
+from decoupled.training.bookkeeping import Checkpoints
 from decoupled.training.events import read_scalars
-from decoupled.training.hooks import SaveCheckpoints
 from tests.command_line import decoupled, mistake
 from tests.commands.pretraining import (
     checkpoint,
@@ -52,9 +52,9 @@ def data(tmp_path_factory):
 def config(**changes):
     fields = dict(
         model=tiny_model(vocab_size=54),
-        mesh=MeshConfig("all:1", "", "float32", "gather", "float32", 128),
+        mesh=MeshConfig(),
         masking=MASKING,
-        sampling=SamplingConfig(0.5, None, None, None),
+        sampling=SamplingConfig(),
         optimizer=adamw(),
         schedule=schedule(train_steps=STEPS),
         training=tiny_training(),
@@ -193,7 +193,7 @@ CHANGED = {
     "TrainingConfig.label_smoothing": ("training", tiny_training(label_smoothing=0.5)),
     "MeshConfig.activation_dtype": (
         "mesh",
-        MeshConfig("all:1", "", "bfloat16", "gather", "float32", 128),
+        MeshConfig("all:1", "", "bfloat16"),
     ),
 }
 
@@ -342,7 +342,7 @@ def test_held_out_text_is_masked_at_its_own_rate(data, tmp_path):
 SHORT = PhaseConfig(
     steps=3,
     masking=dataclasses.replace(MASKING, sequence_length=8, masking_rate=0.3),
-    sampling=SamplingConfig(1.0, None, None, None),
+    sampling=SamplingConfig(1.0),
     batch_size=4,
 )
 
@@ -461,9 +461,9 @@ def test_every_phase_is_checked_before_the_first(data, tmp_path):
 
     long = dataclasses.replace(MASKING, sequence_length=10_000, max_predictions=1500)
     refused("10000 is more than ModelConfig.max_positions", masking=long)
-    unknown = SamplingConfig(0.5, {"xx": 0.1}, None, None)
+    unknown = SamplingConfig(0.5, {"xx": 0.1})
     refused("no language 'xx'", sampling=unknown)
-    mesh = MeshConfig("d:2", "batch:d", "float32", "gather", "float32", 128)
+    mesh = MeshConfig("d:2", "batch:d")
     phase = dataclasses.replace(SHORT, batch_size=3)
     with pytest.raises(UserError, match="batch.* of size 3 does not divide into 2"):
         settings = config(mesh=mesh, earlier_phases=(phase,))
@@ -472,7 +472,7 @@ def test_every_phase_is_checked_before_the_first(data, tmp_path):
 
 def test_impossible_sampling_leaves_no_folder(data, tmp_path):
     for sampling, message in (
-        (SamplingConfig(0.5, {"xx": 0.1}, None, None), "no language 'xx'"),
+        (SamplingConfig(0.5, {"xx": 0.1}), "no language 'xx'"),
         (SamplingConfig(0.5, None, None, 0.001), "max_epochs: the maxima allow"),
     ):
         with pytest.raises(UserError, match=message):
@@ -506,19 +506,15 @@ def test_stopping_half_way_changes_nothing(data, tmp_path, capsys):
             "more than ModelConfig",
         ),
         (
-            {"mesh": MeshConfig("m:3", "heads:m", "float32", "gather", "float32", 128)},
+            {"mesh": MeshConfig("m:3", "heads:m")},
             "rule heads:m: dimension 'heads' of size 4 does not divide into 3",
         ),
         (
-            {"mesh": MeshConfig("m:2", "vocb:m", "float32", "gather", "float32", 128)},
+            {"mesh": MeshConfig("m:2", "vocb:m")},
             "no dimension 'vocb'",
         ),
         (
-            {
-                "mesh": MeshConfig(
-                    "m:2", "batch:m;vocab:m", "float32", "gather", "float32", 128
-                )
-            },
+            {"mesh": MeshConfig("m:2", "batch:m;vocab:m")},
             "rules vocab:m and batch:m split rows",
         ),
     ],
@@ -548,16 +544,16 @@ def pretrain(data, folder, *more):
 
 def signalled(number, step, *arguments):
     """The same; the signal comes once, after the first save from `step` on."""
-    save, sent = SaveCheckpoints._save, []
+    save, sent = Checkpoints.save, []
 
-    def saved(hook, session):
-        save(hook, session)
-        if hook.step >= step and not sent:
-            sent.append(hook.step)
+    def saved(checkpoints, session, now):
+        save(checkpoints, session, now)
+        if now >= step and not sent:
+            sent.append(now)
             os.kill(os.getpid(), number)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(SaveCheckpoints, "_save", saved)
+        patch.setattr(Checkpoints, "save", saved)
         return pretrain(*arguments)
 
 
@@ -647,7 +643,7 @@ def test_evaluation_and_training_are_separate_modes(data, trained, tmp_path, cap
 def test_a_longer_schedule_resumes_on_another_mesh_and_says_from_where(
     data, trained, capsys
 ):
-    mesh = MeshConfig("m:2", "vocab:m;heads:m", "float32", "gather", "float32", 128)
+    mesh = MeshConfig("m:2", "vocab:m;heads:m")
     longer = config(schedule=schedule(4), mesh=mesh)
     run_pretraining(longer, *data, str(trained), "train")
 
@@ -696,7 +692,7 @@ def test_records_without_held_out_text_end_before_the_first_step(data, tmp_path,
 
 
 def test_a_mesh_and_records_that_cannot_be_used_are_named(data, tmp_path):
-    mesh = MeshConfig("m:5", "vocab:m", "float32", "gather", "float32", 128)
+    mesh = MeshConfig("m:5", "vocab:m")
     none = str(tmp_path / "none")
     with pytest.raises(UserError, match="rule vocab:m: dimension"):
         run_pretraining(config(mesh=mesh), *data, str(tmp_path / "run"), "train")

@@ -320,7 +320,7 @@ def test_rows_largest_first():
 
 
 def test_json_has_every_language():
-    found = as_json(rows(SamplingConfig(1.0, None, None, None)))
+    found = as_json(rows(SamplingConfig(1.0)))
     assert list(found) == ["en", "tr", "sw", "no"]
     assert found["tr"] == {
         "sentences": 90,
@@ -332,7 +332,7 @@ def test_json_has_every_language():
 
 
 def test_few_languages_are_all_shown(capsys):
-    print_rows("languages", rows(SamplingConfig(1.0, None, None, None)))
+    print_rows("languages", rows(SamplingConfig(1.0)))
     printed = capsys.readouterr().out
     assert printed.startswith("languages")
     lines = [line.split() for line in printed.splitlines()]
@@ -341,7 +341,7 @@ def test_few_languages_are_all_shown(capsys):
 
 def test_many_languages_are_summarised(capsys):
     counts = {f"l{index:03d}": 10 * (104 - index) for index in range(104)}
-    config = SamplingConfig(0.5, None, None, None)
+    config = SamplingConfig()
     print_rows("languages", rows(config, counts, sum(counts.values())))
     printed = capsys.readouterr().out
     shown = [line.split()[0] for line in printed.splitlines() if line.startswith("  l")]

@@ -27,11 +27,11 @@ class FakeVocabulary:
 
 
 VOCABULARY = FakeVocabulary()
-SAMPLING = SamplingConfig(0.5, None, None, None)
+SAMPLING = SamplingConfig()
 
 
 def masking(sequence_length=16, max_predictions=3, rate=0.15):
-    return MaskingConfig(sequence_length, max_predictions, rate, 0.8, 0.1)
+    return MaskingConfig(sequence_length, max_predictions, rate)
 
 
 def distinct_documents(*lengths, start=6):

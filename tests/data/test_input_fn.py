@@ -247,7 +247,7 @@ def test_an_error_in_a_session_is_named_too(tmp_path):
 
 @pytest.mark.slow
 def test_sizes_of_the_paper(manifest):
-    config = MaskingConfig(512, 80, 0.15, 0.8, 0.1)
+    config = MaskingConfig(512, 80)
     dataset = pretraining_input_fn(manifest, VOCABULARY, config, SAMPLING, 4, 1, 0, 9)()
     batch = steps(dataset, 1)[0]
     assert batch["input_word_ids"].shape == (4, 512)

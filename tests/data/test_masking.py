@@ -39,12 +39,12 @@ def mask(ids, config, numbers=None, seed=1, vocabulary=VOCABULARY, words=None):
     [(0, 0), (1, 1), (3, 1), (9, 1), (11, 2), (20, 3), (126, 19), (127, 19), (128, 19)],
 )
 def test_budget(tokens, expected):
-    config = MaskingConfig(128, 20, 0.15, 0.8, 0.1)
+    config = MaskingConfig(128, 20)
     assert prediction_budget(config)[tokens] == expected
 
 
 def test_budget_has_a_limit():
-    assert prediction_budget(MaskingConfig(128, 5, 0.15, 0.8, 0.1))[126] == 5
+    assert prediction_budget(MaskingConfig(128, 5))[126] == 5
 
 
 @pytest.mark.parametrize("filled", [3, 5, 16, 40, 64])
@@ -253,7 +253,7 @@ def test_whole_words_are_predicted_or_not_at_all():
 
 def test_whole_words_meet_the_budget_on_average():
     ids = batch(20_000, 32, 30)
-    config = MaskingConfig(32, 16, 0.15, 0.8, 0.1)
+    config = MaskingConfig(32, 16)
     counts = mask(ids, config, words=WORDS)["masked_lm_weights"].sum(axis=1)
     budget = round(0.15 * 28)
     assert counts.min() >= 1 and counts.max() <= 16
@@ -265,7 +265,7 @@ def test_long_and_short_words_are_drawn_alike():
     row = np.array([3, 8, 10, 11, 12, 13, 15, 16, 18, 19, 20, 21, 23, 4], np.int32)
     assert list(map(len, words_of(row))) == [1, 2, 3, 1, 2, 3]
     ids = np.tile(row, (20_000, 1))
-    found = mask(ids, MaskingConfig(14, 12, 0.34, 0.8, 0.1), words=WORDS)
+    found = mask(ids, MaskingConfig(14, 12, 0.34), words=WORDS)
     counts = np.zeros(14)
     for positions in chosen(found):
         counts[list(positions)] += 1

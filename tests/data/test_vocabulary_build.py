@@ -23,7 +23,7 @@ def settings(vocab_size=45, **changes):
     config = VocabularyConfig(vocab_size, 1.0, False, 1000, 10**6, 16)
     values = {
         "vocabulary": config,
-        "sampling": SamplingConfig(0.5, None, None, None),
+        "sampling": SamplingConfig(),
         "seed": 0,
         "report_sentences": 100,
     }
@@ -136,7 +136,7 @@ def test_a_kill_behind_the_report_leaves_a_complete_vocabulary(corpus, tmp_path)
 
 
 def test_the_sample_is_shown_and_reported(corpus, tmp_path, capsys):
-    weighted = SamplingConfig(0.5, {"sw": 0.5}, None, None)
+    weighted = SamplingConfig(0.5, {"sw": 0.5})
     build_vocabulary(corpus, str(tmp_path / "v"), settings(sampling=weighted))
     printed = capsys.readouterr().out
     assert "120 sentences in 2 languages, alpha 0.5" in printed

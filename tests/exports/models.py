@@ -34,9 +34,7 @@ def model_config(**changes) -> ModelConfig:
         **{
             "vocab_size": VOCABULARY_SIZE,
             "input_embedding_size": 6,
-            "project_equal_widths": False,
             "output_embedding_size": 10,
-            "output_embedding_rank": 0,
             "coupled": False,
             "hidden_size": 8,
             "num_layers": 2,
@@ -44,12 +42,10 @@ def model_config(**changes) -> ModelConfig:
             "head_size": 4,
             "intermediate_size": 12,
             "max_positions": 24,
-            "type_vocab_size": 2,
             "hidden_dropout": 0.1,
             "attention_dropout": 0.1,
             "activation": "gelu",
             "layer_norm_epsilon": 1e-6,
-            "initializer_range": 0.02,
             "mlm_transform": "dense_activation_norm",
         }
         | changes

@@ -32,8 +32,7 @@ from decoupled.runs.saved_run import open_model
 from decoupled.tasks.classification import Classification, Regression
 from decoupled.tasks.qa import ExtractiveQA
 from decoupled.training.checkpoints import initialize_from
-from decoupled.training.graph import build_step
-from decoupled.training.network import Network, TrainingGraph
+from decoupled.training.graph import Network, TrainingGraph, build_step
 from tests.exports.models import (
     finetuned_weights,
     model_config,
@@ -442,7 +441,7 @@ def our_losses(folder, batches):
         task = Regression("ours", 17, 0.0)
     else:
         task = Classification("ours", ["a", "b", "c"], 17, 0.0, 0.0)
-    mesh = MeshConfig("all:1", "", "float32", "gather", "float32", 128)
+    mesh = MeshConfig()
     config = TrainingGraph(
         Network(task, model, mesh),
         optimizer=OPTIMIZER,

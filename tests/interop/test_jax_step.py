@@ -30,9 +30,7 @@ pytestmark = [
     pytest.mark.interop,
     pytest.mark.skipif(not PYTHON, reason=f"{VARIABLE} is not set"),
 ]
-ONE_CORE = MeshConfig(
-    "data:1;model:1", xla_programs.RULES, "bfloat16", "gather", "float32", 128
-)
+ONE_CORE = MeshConfig("data:1;model:1", xla_programs.RULES, "bfloat16")
 LAYOUT = (
     "--topology=v3-8",
     "--gin_file=layouts/data_and_model.gin",
@@ -88,9 +86,7 @@ def test_four_cores_sum_to_what_one_core_computes(tmp_path):
     specs = feature_specs(MASKING, 8)
     arrays = {f"0-{name}": features[name] for name in specs}
     for cores, tpu in ((1, None), (4, parse_topology("v4-8"))):
-        mesh = MeshConfig(
-            f"data:{cores}", "batch:data", "float32", "gather", "float32", 128
-        )
+        mesh = MeshConfig(f"data:{cores}", "batch:data")
         folder = tmp_path / str(cores)
         step = export(build_program(graph_config(mesh=mesh), specs, tpu))
         step.write(str(folder))

@@ -19,15 +19,13 @@ from decoupled.planning.plan import Plan, Times
 from tests.helpers import MASKING, adamw, schedule, tiny_model, tiny_training
 
 TPU = parse_topology("v3-32")
-LAYOUT = MeshConfig(
-    "data:4;model:2", "batch:data;vocab:model", "float32", "gather", "float32", 128
-)
+LAYOUT = MeshConfig("data:4;model:2", "batch:data;vocab:model")
 
 
 def make_run(**training):
     return PretrainConfig(
         model=tiny_model(),
-        mesh=MeshConfig("all:32", "", "bfloat16", "gather", "float32", 128),
+        mesh=MeshConfig("all:32", "", "bfloat16"),
         masking=MASKING,
         optimizer=adamw(),
         schedule=schedule(),

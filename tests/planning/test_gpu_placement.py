@@ -12,18 +12,15 @@ from decoupled.planning.gpu_placement import has_kernel, landing
 from decoupled.tasks.classification import Classification
 from decoupled.tasks.qa import ExtractiveQA
 from decoupled.tasks.tagging import Tagging
-from decoupled.training.graph import build_predictions, build_step
+from decoupled.training.graph import Network, build_predictions, build_step
 from decoupled.training.mesh import Placement, shape_and_layout
-from decoupled.training.network import Network
 from tests.helpers import MASKING, adamw, masked_lm_features, tiny_model
 from tests.training.runs import BODY, graph_config, tile_everything
 from tests.training.test_tpu_program import head_features
 
 LENGTH = MASKING.sequence_length
-ONE = MeshConfig("all:1", "", "float32", "gather", "float32", 128)
-TWO = MeshConfig(
-    "m:2", "vocab:m;heads:m;intermediate:m", "bfloat16", "gather", "float32", 128
-)
+ONE = MeshConfig()
+TWO = MeshConfig("m:2", "vocab:m;heads:m;intermediate:m", "bfloat16")
 MODEL = tiny_model(num_layers=1, hidden_dropout=0.1, attention_dropout=0.1)
 ADAFACTOR = adamw(name="adafactor", weight_decay=0.0, beta1=0.0)
 ONE_HOT = dataclasses.replace(TWO, embedding_lookup="one_hot", slice_dtype="bfloat16")

@@ -30,7 +30,7 @@ from tests.helpers import MASKING, masked_lm_features, tiny_model
 from tests.training.runs import graph_config, head_features
 
 RULES = "batch:data;vocab:model;heads:model;intermediate:model"
-ONE_CORE = MeshConfig("data:1;model:1", RULES, "float32", "gather", "float32", 128)
+ONE_CORE = MeshConfig("data:1;model:1", RULES)
 EIGHT_CORES = dataclasses.replace(ONE_CORE, mesh_shape="data:4;model:2")
 BATCH = 8
 OLDEST = tf.__version__.startswith("2.15.")

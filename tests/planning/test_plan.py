@@ -18,8 +18,7 @@ from decoupled.planning.plan import (
     seconds,
 )
 from decoupled.planning.report import as_json
-from decoupled.training.graph import build_step
-from decoupled.training.network import pretraining_graph
+from decoupled.training.graph import build_step, pretraining_graph
 from tests.helpers import (
     MASKING,
     adamw,
@@ -31,14 +30,9 @@ from tests.helpers import (
 
 TPU = parse_topology("v2-8")
 ASSUMED = PlanConfig(efficiency=0.5, memory_share=1.0)
-DATA = MeshConfig("data:8", "batch:data", "float32", "gather", "float32", 128)
+DATA = MeshConfig("data:8", "batch:data")
 BOTH = MeshConfig(
-    "data:4;model:2",
-    "batch:data;vocab:model;heads:model;intermediate:model",
-    "float32",
-    "gather",
-    "float32",
-    128,
+    "data:4;model:2", "batch:data;vocab:model;heads:model;intermediate:model"
 )
 # On the four cores of a v4-8.
 BOTH_ON_FOUR = dataclasses.replace(BOTH, mesh_shape="data:2;model:2")

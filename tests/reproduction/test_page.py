@@ -244,8 +244,8 @@ def test_links_and_tables_are_well_formed(document):
 def test_a_study_is_read_back_from_its_files(tmp_path):
     study = invented.study()
     key = "S, e_large - in_small"
-    same = study.evidence.compared[key].found._replace(error=float("inf"))
-    study.evidence.compared[key] = study.evidence.compared[key]._replace(found=same)
+    same = study.evidence.compared[key].estimate._replace(error=float("inf"))
+    study.evidence.compared[key] = study.evidence.compared[key]._replace(estimate=same)
     save(study, str(tmp_path))
     again = load(str(tmp_path))
     assert again.evidence.compared == study.evidence.compared

@@ -128,10 +128,10 @@ def test_a_judged_claim_has_all_its_numbers(supported):
     (part,) = three.parts
     weights = {"e_large": 1, "in_small": -1}
     expected = estimate(with_score(measures())["S"], weights)
-    assert part.found == expected
+    assert part.estimate == expected
     assert (part.name, part.unit, part.paper) == ("S", POINTS, pytest.approx(1.6))
-    assert (part.found.seeds, part.found.items) == (5, 150)
-    assert part.resampled[0] < part.found.value < part.resampled[1]
+    assert (part.estimate.seeds, part.estimate.items) == (5, 150)
+    assert part.resampled[0] < part.estimate.value < part.resampled[1]
     assert part.p_value == expected.p_differs()
     assert part.smallest == expected.smallest_effect()
     assert part.smallest_corrected == expected.smallest_effect(0.05 / 7)
@@ -198,7 +198,7 @@ def test_a_rule_with_a_margin_takes_holms_correction():
     equal = dict.fromkeys(SCORES, 30.0) | dict.fromkeys(CONTROLS, 5.0)
     found = {key: measured(key, equal, spread=4.4) for key in claims.SCORE_PARTS}
     judged = {one.claim.number: one for one in judge_all(found, TRAINED)}
-    low, high = judged[1].parts[0].found.interval()
+    low, high = judged[1].parts[0].estimate.interval()
     assert -1 < low < high < 1 and judged[1].corrected > 0.05
     assert [judged[n].verdict for n in (1, 2, 3)] == [UNDECIDED, UNDECIDED, NO_EFFECT]
 
@@ -214,16 +214,16 @@ def test_too_wide_an_interval_is_undecided_with_the_smallest_effect():
     size = f"An effect of {part.smallest_corrected:.2g} points on S would have been"
     assert size in " ".join(found[3].sentences)
     margin = found[1].parts[0]
-    assert margin.smallest == margin.found.smallest_margin()
+    assert margin.smallest == margin.estimate.smallest_margin()
     assert "a margin of" in " ".join(found[1].sentences)
 
 
 def test_equivalence_and_non_inferiority_have_p_values_of_their_margins(supported):
     one, two = supported[1].parts[0], supported[2].parts[0]
-    t = (1 - abs(one.found.value)) / one.found.error
-    assert one.p_value == pytest.approx(stats.t.sf(t, one.found.freedom))
-    t = (two.found.value + 1) / two.found.error
-    assert two.p_value == pytest.approx(2 * stats.t.sf(t, two.found.freedom))
+    t = (1 - abs(one.estimate.value)) / one.estimate.error
+    assert one.p_value == pytest.approx(stats.t.sf(t, one.estimate.freedom))
+    t = (two.estimate.value + 1) / two.estimate.error
+    assert two.p_value == pytest.approx(2 * stats.t.sf(t, two.estimate.freedom))
 
 
 def test_better_than_not_worse_is_told():
@@ -245,14 +245,14 @@ def test_rows_that_were_not_run():
         **dict.fromkeys((1, 2, 4, 5), NOT_RUN),
         **dict.fromkeys((3, 6, 7), SUPPORTED),
     }
-    assert judged[1].corrected is None and judged[1].parts[0].found is None
+    assert judged[1].corrected is None and judged[1].parts[0].estimate is None
     assert "decoupled, coupled" in judged[1].sentences[0]
     # Holm's method corrects for the three that were run.
     assert max(one.corrected for one in judged.values() if one.corrected) == max(
         holm(largest({n: judged[n] for n in (3, 6, 7)})).values()
     )
     part = judged[3].parts[0]
-    assert part.smallest_corrected == part.found.smallest_effect(0.05 / 3)
+    assert part.smallest_corrected == part.estimate.smallest_effect(0.05 / 3)
 
 
 def test_fewer_than_five_seeds_have_an_estimate_and_no_verdict():
@@ -265,7 +265,7 @@ def test_fewer_than_five_seeds_have_an_estimate_and_no_verdict():
     }
     for one in judge_all(few, TRAINED):
         assert one.verdict == TOO_FEW and one.corrected == 1
-        assert one.parts[0].found.seeds == 4 and one.parts[0].p_value is None
+        assert one.parts[0].estimate.seeds == 4 and one.parts[0].p_value is None
         assert "4 seeds" in one.sentences[0]
 
 
@@ -294,7 +294,7 @@ def test_a_row_that_did_not_train_makes_contrasts_void():
     found = {one.claim.number: one for one in judge_all(measures(), trained)}
     assert found[4].verdict == VOID and found[3].verdict == SUPPORTED
     assert found[4].sentences[0] == BAD
-    assert found[4].parts[0].found is None
+    assert found[4].parts[0].estimate is None
     # It stays one of the seven that Holm's method corrects for.
     expected = holm(largest(found))
     assert {n: one.corrected for n, one in found.items()} == expected
@@ -320,7 +320,7 @@ def test_a_measure_that_does_not_show_pretraining_decides_nothing(
     }
     pattern = f"^probes does not show what pre-training brings: {reason}"
     assert re.search(pattern, found[3].sentences[0])
-    assert found[3].parts[0].found is not None and found[3].corrected == 1
+    assert found[3].parts[0].estimate is not None and found[3].corrected == 1
 
 
 def test_the_score_is_the_mean_of_the_parts_whose_data_are_at_hand():
@@ -401,7 +401,7 @@ def test_one_seed_can_be_checked_for_nothing():
     assert check(one, TRAINED) == []
     found = {key: measured(key, SCORES, seeds=1) for key in claims.SCORE_PARTS}
     (first, *_) = judge_all(found, TRAINED)
-    assert first.verdict == TOO_FEW and first.parts[0].found is None
+    assert first.verdict == TOO_FEW and first.parts[0].estimate is None
 
 
 def test_secondary_contrasts_are_shown_and_not_corrected(supported):
@@ -413,7 +413,7 @@ def test_secondary_contrasts_are_shown_and_not_corrected(supported):
         "S", "UD-POS", "masked-LM accuracy", "masked-LM loss", "probes", "retrieval"
     }  # fmt: skip
     (loss,) = [one for one in three.secondary if one.unit == NATS][:1]
-    assert loss.p_value == loss.found.p_differs() and loss.margin == 0.05
+    assert loss.p_value == loss.estimate.p_differs() and loss.margin == 0.05
 
 
 def test_values_without_variation_are_undecided():

@@ -7,8 +7,7 @@ from decoupled.configs import MeshConfig
 from decoupled.core.compat import tf
 from decoupled.tasks.classification import Classification
 from decoupled.tasks.mlm import MaskedLM
-from decoupled.training.graph import build_step
-from decoupled.training.network import Network, TrainingGraph
+from decoupled.training.graph import Network, TrainingGraph, build_step
 from tests.helpers import (
     MASKING,
     SESSION_CONFIG,
@@ -22,7 +21,7 @@ from tests.training.runs import build_evaluation
 
 def evaluate(task, features, training=False):
     """(loss, sums, predictions) of initial weights; predictions outside training."""
-    mesh = MeshConfig("all:1", "", "float32", "gather", "float32", 128)
+    mesh = MeshConfig()
     config = TrainingGraph(
         Network(task, tiny_model(), mesh),
         adamw(),

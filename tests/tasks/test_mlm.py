@@ -12,7 +12,7 @@ from decoupled.model.layers import Builder
 from decoupled.tasks import mlm
 from tests.helpers import run_mesh, tiny_model
 
-MASKING = MaskingConfig(6, 3, 0.15, 0.8, 0.1)
+MASKING = MaskingConfig(6, 3)
 TASK = mlm.MaskedLM(MASKING, label_smoothing=0.0)
 MODEL = tiny_model(vocab_size=4)
 # The first of 4 pieces has half of the probability, each other one sixth.

@@ -6,8 +6,7 @@ import pytest
 from decoupled.configs import MeshConfig
 from decoupled.core.compat import tf
 from decoupled.tasks.qa import ExtractiveQA
-from decoupled.training.graph import build_step
-from decoupled.training.network import Network, TrainingGraph
+from decoupled.training.graph import Network, TrainingGraph, build_step
 from tests.helpers import (
     SESSION_CONFIG,
     adamw,
@@ -32,7 +31,7 @@ def features():
 
 def run(arrays, mesh=("all:1", ""), training=False, label_smoothing=0.0):
     """(loss, sums, predictions, weights) of initial weights, without dropout."""
-    placed = MeshConfig(*mesh, "float32", "gather", "float32", 128)
+    placed = MeshConfig(*mesh)
     task = ExtractiveQA("xquad", LENGTH, 0.0, label_smoothing)
     config = TrainingGraph(
         Network(task, tiny_model(), placed),

@@ -249,7 +249,7 @@ def test_examples_of_padding_count_nothing_in_evaluation():
 )
 def test_a_mesh_that_does_not_fit_is_refused(mesh, accumulation, told):
     config = graph_config(
-        mesh=MeshConfig(*mesh, "float32", "gather", "float32", 128),
+        mesh=MeshConfig(*mesh),
         accumulation=accumulation,
     )
 
@@ -285,7 +285,7 @@ def test_a_mesh_that_fits_is_checked_without_devices(mesh, monkeypatch):
 )
 def test_the_layout_of_every_task_is_checked(task):
     check_graph(graph_config(task=task, mesh=MODEL_AXIS).network, tiny_training())
-    mesh = MeshConfig("m:2", "sequence:m;vocab:m", "float32", "gather", "float32", 128)
+    mesh = MeshConfig("m:2", "sequence:m;vocab:m")
     with pytest.raises(UserError, match="rules vocab:m and sequence:m split rows"):
         check_graph(graph_config(task=task, mesh=mesh).network, tiny_training())
     mesh = dataclasses.replace(mesh, layout_rules="predictions:m;output_embedding:m")

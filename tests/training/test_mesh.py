@@ -11,7 +11,7 @@ from tests.helpers import tiny_model
 
 
 def config(shape, rules=""):
-    return MeshConfig(shape, rules, "float32", "gather", "float32", 128)
+    return MeshConfig(shape, rules)
 
 
 def refusal(function, *arguments):

@@ -190,7 +190,7 @@ def test_the_norm_counts_every_slice_once():
                 np.testing.assert_allclose(found[name], expected[name], rtol=1e-6)
 
 
-ADAFACTOR = OptimizerConfig("adafactor", 0.1, 0.0, 0.0, 0.999, 1e-6, 1.0)
+ADAFACTOR = OptimizerConfig("adafactor", 0.1, 0.0, 0.0)
 
 
 def test_adafactor_moves_against_the_gradient_by_a_share_of_the_weights():

@@ -34,7 +34,7 @@ from tests.training.runs import (
 
 TABLE = "cls/predictions/output_embedding"
 BFLOAT16 = dataclasses.replace(ONE_DEVICE, activation_dtype="bfloat16")
-BFLOAT16_SLICES = MeshConfig("all:1", "", "bfloat16", "gather", "bfloat16", 128)
+BFLOAT16_SLICES = MeshConfig("all:1", "", "bfloat16", "gather", "bfloat16")
 
 
 @pytest.fixture(autouse=True)

@@ -21,9 +21,7 @@ from tests.training.runs import BOTH_AXES, DATA_AXIS, graph_config
 MESHES = {
     "batch": DATA_AXIS,
     "weights and batch": BOTH_AXES,
-    "batch and sequence": MeshConfig(
-        "d:2;m:2", "batch:d;sequence:m", "float32", "gather", "float32", 128
-    ),
+    "batch and sequence": MeshConfig("d:2;m:2", "batch:d;sequence:m"),
     "bfloat16 slices": dataclasses.replace(BOTH_AXES, slice_dtype="bfloat16"),
 }
 STEPS = 4

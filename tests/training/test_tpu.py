@@ -25,9 +25,7 @@ from decoupled.training.tpu import (
 )
 
 ADDRESS = TpuAddress("pod", None, None, None)
-MESH = MeshConfig(
-    "data:8;model:4", "batch:data;vocab:model", "bfloat16", "gather", "float32", 128
-)
+MESH = MeshConfig("data:8;model:4", "batch:data;vocab:model", "bfloat16")
 
 
 def context(topology="v2-32", hosts=4):
@@ -118,7 +116,7 @@ def test_tpu_estimator_closes_the_session_when_the_host_ends_a_run(
 
 
 def test_the_mesh_has_every_core():
-    wrong = MeshConfig("all:8", "", "float32", "gather", "float32", 128)
+    wrong = MeshConfig("all:8", "")
     with pytest.raises(UserError, match="all:8 has 8 .* TPU has 32 cores"):
         place(wrong, context())
     check_mesh_size(wrong, 8, "the TPU")

@@ -121,8 +121,8 @@ def folder(tmp_path_factory, data_dir):
 def tune(folder, task):
     """Fine-tunes, predicts and exports; returns the run's folder."""
     config = FinetuneConfig(
-        FinetuningConfig(8.0, LENGTH, 0.0, 0, False, 0.1, (), "none"),
-        MeshConfig("all:1", "", "float32", "gather", "float32", 128),
+        FinetuningConfig(8.0, LENGTH, 0.0),
+        MeshConfig(),
         adamw(learning_rate=1e-3),
         tiny_training(),
         SETTINGS,

@@ -117,14 +117,7 @@ def test_compiled_functions_go_in_as_they_were():
     assert not types & {"PartitionedCall", "StatefulPartitionedCall"}
 
 
-SPLIT = MeshConfig(
-    "d:1;m:1",
-    "batch:d;vocab:m;heads:m;intermediate:m",
-    "float32",
-    "gather",
-    "float32",
-    128,
-)
+SPLIT = MeshConfig("d:1;m:1", "batch:d;vocab:m;heads:m;intermediate:m")
 CASES = {
     "recomputed, in microbatches": dict(accumulation=2, recompute_layers=True),
     "tanh and one-hot lookup": dict(
