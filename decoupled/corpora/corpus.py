@@ -64,8 +64,8 @@ class Corpus:
         try:
             _check_manifest(folder, path, self.manifest)
         except (KeyError, TypeError, AttributeError) as error:
-            told = f"{type(error).__name__}: {files.reason(error)}"
-            raise UserError(f"{path}: damaged ({told}); {build}") from error
+            reason = f"{type(error).__name__}: {files.reason(error)}"
+            raise UserError(f"{path}: damaged ({reason}); {build}") from error
         if not self.languages("train"):
             raise UserError(f"{folder}: the corpus is empty; {build}")
         for entry in self._entries():
@@ -211,15 +211,15 @@ def _is_begun_mark(name):
     return name.startswith(BUILDING) and files.is_temporary(name)
 
 
-def difference(saved: Any, given: Any, where: str = "") -> str:
+def difference(saved: Any, new: Any, where: str = "") -> str:
     """The first difference of two nested dicts, e.g. "a.b: 1 != 2"; "" if none."""
-    if isinstance(saved, dict) and isinstance(given, Mapping):
-        for name in sorted(set(saved) | set(given)):
+    if isinstance(saved, dict) and isinstance(new, Mapping):
+        for name in sorted(set(saved) | set(new)):
             inner = f"{where}.{name}" if where else name
-            if found := difference(saved.get(name), given.get(name), inner):
-                return found
+            if inside := difference(saved.get(name), new.get(name), inner):
+                return inside
         return ""
-    return "" if saved == given else f"{where}: {saved!r} != {given!r}"
+    return "" if saved == new else f"{where}: {saved!r} != {new!r}"
 
 
 def without_held_out(train: Iterable[str], held_out: Iterable[str]) -> str:
@@ -231,10 +231,10 @@ def without_held_out(train: Iterable[str], held_out: Iterable[str]) -> str:
     if not missing:
         return ""
     more = len(missing) - _NAMED_LANGUAGES
-    told = ", ".join(missing[:_NAMED_LANGUAGES]) + (
+    shown = ", ".join(missing[:_NAMED_LANGUAGES]) + (
         f" and {more} more" if more > 0 else ""
     )
     return (
-        f"warning: no held-out text in {told}; pretrain cannot evaluate there (more "
+        f"warning: no held-out text in {shown}; pretrain cannot evaluate there (more "
         "documents, or a larger share to hold out, would give some)"
     )

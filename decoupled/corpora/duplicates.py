@@ -40,10 +40,10 @@ def find_duplicates(
     counts = [_read(path).size for path in paths]
     starts = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
     passes = -(-int(starts[-1]) // documents_at_once)
-    found = [np.zeros(0, np.int64)]
+    places_by_pass = [np.zeros(0, np.int64)]
     for number in range(passes):
-        found.append(_repeated(paths, starts, number, passes))
-    repeated = np.sort(np.concatenate(found))
+        places_by_pass.append(_repeated(paths, starts, number, passes))
+    repeated = np.sort(np.concatenate(places_by_pass))
     places = np.searchsorted(repeated, starts)
     return [
         repeated[places[index] : places[index + 1]] - starts[index]
@@ -139,9 +139,9 @@ class UniqueJob:
 
     def inputs(self, unit: UniqueUnit) -> dict[str, Any]:
         """All that the text depends on."""
-        given = self.text_job.inputs(unit.unit)
+        inputs = self.text_job.inputs(unit.unit)
         changes = {"duplicates": unit.sha256, "held_out": unit.held_out}
-        return {**given, "splits": unit.splits, **changes}
+        return {**inputs, "splits": unit.splits, **changes}
 
     def run(self, unit: UniqueUnit) -> dict[str, Any]:
         """Writes a unit's text again; returns counts by split."""

@@ -62,17 +62,18 @@ class _Part(NamedTuple):
 class FilesBuild:
     """Builds a corpus from the files of --input."""
 
-    def __init__(self, given: list[str], settings: TextSettings, runner: Runner):
+    def __init__(self, inputs: list[str], settings: TextSettings, runner: Runner):
         """Finds the files and reads them once, for their SHA-256.
 
         Args:
-          given: "LANGUAGE=GLOB,...", as for `find_inputs`. runner: who cleans the text.
+          inputs: "LANGUAGE=GLOB,...", as for `find_inputs`.
+          runner: who cleans the text.
 
         Raises:
           UserError: an input is wrong, cannot be read, or needs a missing package.
         """
-        paths = find_inputs(given)
-        self._paths = [path for found in paths.values() for path in found]
+        paths = find_inputs(inputs)
+        self._paths = [path for each in paths.values() for path in each]
         self._settings, self._runner = settings, runner
         with concurrent.futures.ThreadPoolExecutor(FILES_AT_ONCE) as pool:
             # The result is remembered: later calls read nothing.
@@ -89,10 +90,12 @@ class FilesBuild:
             "settings": self._settings.described(),
             "languages": {
                 language: {
-                    "files": len(own),
-                    "sha256": files.fingerprint("\n".join(file.sha256 for file in own)),
+                    "files": len(inputs),
+                    "sha256": files.fingerprint(
+                        "\n".join(file.sha256 for file in inputs)
+                    ),
                 }
-                for language, own in self._files.items()
+                for language, inputs in self._files.items()
             },
         }
 
@@ -116,12 +119,12 @@ class FilesBuild:
         _write_manifest(folder, self._files, inputs, parts, repeated)
 
 
-def _units(job, given: _Files, repeated: collections.Counter) -> list[TextUnit]:
+def _units(job, by_language: _Files, repeated: collections.Counter) -> list[TextUnit]:
     """The units of all files; files with equal contents are read once."""
     units = []
-    for language, own in given.items():
+    for language, inputs in by_language.items():
         seen = set()
-        for file in own:
+        for file in inputs:
             if file.sha256 in seen:
                 repeated[language] += 1
                 console.say(f"{file.path}: a copy of another file of {language}")
@@ -135,15 +138,17 @@ def _written_anew(job, parts: list[_Part], runner) -> list[_Part]:
     """The parts; those with duplicates or a document to hold out are written again."""
     anew = {}
     for language in console.track(_languages(parts), "looking for equal documents"):
-        own = [part for part in parts if part.unit.language == language]
-        paths = [digests_path(job.corpus_dir, part.unit) for part in own]
-        found = [np.zeros(0, np.int64)] * len(own)
+        chosen = [part for part in parts if part.unit.language == language]
+        paths = [digests_path(job.corpus_dir, part.unit) for part in chosen]
+        repeated = [np.zeros(0, np.int64)] * len(chosen)
         if job.settings.drop_duplicates:
-            found = find_duplicates(paths)
+            repeated = find_duplicates(paths)
         held_out = None
-        if job.settings.eval_share and not any("eval" in part.splits for part in own):
+        if job.settings.eval_share and not any(
+            "eval" in part.splits for part in chosen
+        ):
             held_out = find_held_out(paths)
-        for part, path, duplicates in zip(own, paths, found, strict=True):
+        for part, path, duplicates in zip(chosen, paths, repeated, strict=True):
             if duplicates.size:
                 part.dropped[DUPLICATE] += int(duplicates.size)
             holds_out = held_out is not None and has_document(path, held_out)
@@ -172,13 +177,15 @@ def _languages(parts: list[_Part]) -> list[str]:
     return sorted({part.unit.language for part in parts})
 
 
-def _check_text(given: _Files, parts: list[_Part], settings: TextSettings) -> None:
+def _check_text(
+    by_language: _Files, parts: list[_Part], settings: TextSettings
+) -> None:
     with_text = {part.unit.language for part in parts if part.splits}
-    for language, own in given.items():
+    for language, inputs in by_language.items():
         if language not in with_text:
-            paths = ", ".join(file.path for file in own)
-            told = f"--input={language}=: no text in {paths}"
-            raise UserError(told + _languages_instead(language, parts, settings))
+            paths = ", ".join(file.path for file in inputs)
+            message = f"--input={language}=: no text in {paths}"
+            raise UserError(message + _languages_instead(language, parts, settings))
     if not any("train" in part.splits for part in parts):
         raise UserError("--input: no text for training is left; nothing written")
 
@@ -198,16 +205,16 @@ def _languages_instead(language: str, parts: list[_Part], settings) -> str:
     return ""
 
 
-def _write_manifest(folder, given: _Files, inputs, parts, repeated) -> None:
+def _write_manifest(folder, by_language: _Files, inputs, parts, repeated) -> None:
     splits = {split: {} for split in SPLITS}
     languages = {}
     dropped = collections.Counter()
-    for language, read in given.items():
-        own = [part for part in parts if part.unit.language == language]
+    for language, read in by_language.items():
+        chosen = [part for part in parts if part.unit.language == language]
         left_out = collections.Counter(
             {REPEATED_FILE: repeated[language]} if repeated[language] else {}
         )
-        for part in own:
+        for part in chosen:
             left_out.update(part.dropped)
         dropped.update(left_out)
         languages[language] = {
@@ -217,7 +224,7 @@ def _write_manifest(folder, given: _Files, inputs, parts, repeated) -> None:
             "dropped": dict(sorted(left_out.items())),
         }
         for split in SPLITS:
-            counts = [part.splits[split] for part in own if split in part.splits]
+            counts = [part.splits[split] for part in chosen if split in part.splits]
             if counts:
                 splits[split][language] = _sum(counts)
     corpus_writer.write_manifest(

@@ -97,8 +97,8 @@ def _code(locale: _Locale, locales: list[_Locale]) -> str:
         for other in locales
         if other[:2] == locale[:2] and other.territory != territory
     ]
-    own = territory == locale.language.upper()
+    is_own = territory == locale.language.upper()
     plain = any(other.territory is None for other in siblings)
-    if not siblings or (own and not plain):
+    if not siblings or (is_own and not plain):
         territory = None
     return "-".join(filter(None, (locale.language, locale.script, territory)))

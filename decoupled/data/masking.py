@@ -155,8 +155,8 @@ def choose_positions(
     if words is not None:
         # The bits of a word that its score has not used.
         chances = tf.bitcast(bits, tf.int64) & 0xFFFFFFFF
-        own, chances = (tf.gather(x, order, batch_dims=1) for x in (drawn, chances))
-        budget = _whole_words(own, chances, budget, width)
+        word, chances = (tf.gather(x, order, batch_dims=1) for x in (drawn, chances))
+        budget = _whole_words(word, chances, budget, width)
         order = order[:, :width]
     chosen = tf.where(tf.range(width) < budget[:, tf.newaxis], order, length)
     positions = tf.sort(chosen, axis=1)
@@ -171,23 +171,23 @@ def _word_numbers(ids: tf.Tensor, words: WordPieces) -> tf.Tensor:
 
 
 def _whole_words(
-    own: tf.Tensor, chances: tf.Tensor, budget: tf.Tensor, width: int
+    word: tf.Tensor, chances: tf.Tensor, budget: tf.Tensor, width: int
 ) -> tf.Tensor:
     """How many of the first tokens are predicted, int32 [batch]; see
     `choose_positions`.
 
     Args:
-      own: the word of each token, int32 [batch, length]; its tokens are consecutive.
+      word: the word of each token, int32 [batch, length]; its tokens are consecutive.
       chances: uniform in [0, 2**32), int64 [batch, length], equal within a word.
       budget: int32 [batch]. width: most tokens.
     """
-    batch, length = tf.unstack(tf.shape(own))
-    flat = own + length * tf.range(batch)[:, tf.newaxis]
+    batch, length = tf.unstack(tf.shape(word))
+    flat = word + length * tf.range(batch)[:, tf.newaxis]
     sizes = tf.math.unsorted_segment_sum(
         tf.ones([batch * length], tf.int32), tf.reshape(flat, [-1]), batch * length
     )
     size = tf.gather(sizes, flat)
-    changed = tf.not_equal(own[:, 1:], own[:, :-1])
+    changed = tf.not_equal(word[:, 1:], word[:, :-1])
     first = tf.pad(changed, [[0, 0], [1, 0]], constant_values=True)
     end = tf.cumsum(tf.where(first, size, 0), axis=1)
     budget = budget[:, tf.newaxis]

@@ -61,15 +61,15 @@ def load_shard(
       fails with an error that `named_errors` turns into one line.
     """
     serialized = _read_until_error(path, records + 1)
-    found = tf.size(serialized, out_type=tf.int64)
+    count = tf.size(serialized, out_type=tf.int64)
     whole = _assert(
-        found >= records,
-        [path, ": record ", _text(found), ": truncated or corrupt"],
+        count >= records,
+        [path, ": record ", _text(count), ": truncated or corrupt"],
     )
     with tf.control_dependencies([whole]):
         ids = parse(tf.identity(serialized))
     counted = _assert(
-        (found <= records) & (tf.equal(tf.size(ids.values, out_type=tf.int64), tokens)),
+        (count <= records) & (tf.equal(tf.size(ids.values, out_type=tf.int64), tokens)),
         [
             path,
             ": not the file of the manifest (more or fewer records or tokens)",
@@ -110,9 +110,9 @@ def count_pieces(
         sizes = [v1.placeholder(tf.int64, []) for _ in range(2)]
         values = load_shard(path, *sizes, manifest.vocab_size).values
         for shard in records.files:
-            told = zip(sizes, (shard.records, shard.tokens), strict=True)
-            found = session.run(values, {path: manifest.path(shard), **dict(told)})
-            counts += np.bincount(found, minlength=len(counts))
+            feeds = dict(zip(sizes, (shard.records, shard.tokens), strict=True))
+            ids = session.run(values, {path: manifest.path(shard), **feeds})
+            counts += np.bincount(ids, minlength=len(counts))
             if counts.sum() >= tokens:
                 break
     return counts
@@ -129,16 +129,16 @@ def named_errors(folder: str) -> Iterator[None]:
         yield
     except (tf.errors.OpError, UnicodeDecodeError) as error:
         message = _message(error)
-        if found := _MARKED.search(message):
-            told = found.group(1)
-        elif found := re.search(re.escape(folder) + r".*?\.tfrecord", message):
-            told = f"{found.group()}: cannot read ({_kind(error)})"
+        if match := _MARKED.search(message):
+            defect = match.group(1)
+        elif match := re.search(re.escape(folder) + r".*?\.tfrecord", message):
+            defect = f"{match.group()}: cannot read ({_kind(error)})"
         elif "parse example" in message or "Key: ids" in message:
-            told = f"{folder}: a record is not an Example with int64 feature 'ids'"
+            defect = f"{folder}: a record is not an Example with int64 feature 'ids'"
         else:
             raise
         raise UserError(
-            f"{told}; see all defects with {VERIFY_COMMAND} --records_dir={folder}"
+            f"{defect}; see all defects with {VERIFY_COMMAND} --records_dir={folder}"
         ) from error
 
 

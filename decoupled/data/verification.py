@@ -42,9 +42,9 @@ def verify_records(
     are_small = sum(shard.bytes for shard in shards) < _SMALL_BYTES
     workers = processes.choose_workers(workers, len(shards), are_small)
     defects = []
-    found = verify_shards(manifest, workers)
-    for own in console.track(found, "verifying files", total=len(shards)):
-        defects += own
+    by_shard = verify_shards(manifest, workers)
+    for each in console.track(by_shard, "verifying files", total=len(shards)):
+        defects += each
     defects += stray_files(manifest)
     if not defects:
         records = sum(shard.records for shard in shards)

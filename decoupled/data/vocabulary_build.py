@@ -20,8 +20,7 @@ from decoupled.corpora.sampling import (
     print_rows,
     sample_sizes,
 )
-from decoupled.data.fertility import measure_fertility
-from decoupled.data.fertility_plot import plot_fertility
+from decoupled.data.fertility import measure_fertility, plot_fertility
 from decoupled.data.vocabulary import (
     FILE_NAME,
     Vocabulary,
@@ -124,8 +123,8 @@ def _find(output_dir: str, inputs: dict[str, Any]) -> dict[str, Any] | None:
         raise UserError(
             f"{output_dir}: holds a vocabulary of other inputs ({different}); {cure}"
         )
-    found = Vocabulary(vocabulary_path(output_dir)).fingerprint
-    if found != report["fingerprint"]:
+    fingerprint = Vocabulary(vocabulary_path(output_dir)).fingerprint
+    if fingerprint != report["fingerprint"]:
         raise UserError(f"{output_dir}: {FILE_NAME} is not the one of {REPORT}; {cure}")
     return report
 
@@ -227,10 +226,10 @@ def _measure(
         sentences = itertools.islice(
             corpus.sentences(split, language), report_sentences
         )
-        found = measure_fertility(vocabulary, sentences)._asdict()
-        if found["byte_rate"] is None:
-            del found["byte_rate"]
-        measured[language] = {"split": split, **found}
+        fertility = measure_fertility(vocabulary, sentences)._asdict()
+        if fertility["byte_rate"] is None:
+            del fertility["byte_rate"]
+        measured[language] = {"split": split, **fertility}
     return measured
 
 

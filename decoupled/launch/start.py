@@ -29,7 +29,7 @@ from decoupled.core.errors import UserError, close_names
 from decoupled.launch import gin_files
 
 T = TypeVar("T")
-# The words of the command line that are no flags.
+# The positional arguments of the command line.
 _words: list[str] = []
 FLAGS = flags.FLAGS
 
@@ -88,17 +88,12 @@ def parse_gin(
     task: str | None = None,
     tasks: Collection[str] = (),
 ) -> T:
-    """Builds a command's configuration from the gin flags.
+    """Builds a command's settings, a class of `decoupled.configs`, from the gin flags.
 
     Args:
-      root: the class of the command's settings, of `decoupled.configs`.
       defaults: gin files of the package that are read first.
       task, tasks: the command's, and all that it knows: TASK/Name.parameter = value is
         a setting of TASK alone.
-
-    Raises:
-      UserError: a file is missing or wrong, a name is unknown, a value is missing or
-        impossible, or a setting has no effect.
     """
     names = [*defaults, *FLAGS.gin_file]
     prefixes = FLAGS.gin_location_prefix
@@ -109,24 +104,24 @@ def save_start(folder: str) -> None:
     """Records the start of a command: folder/command.N and folder/config.N.gin.
 
     N is the next free number. A shell can run command.N. config.N.gin has every setting
-    that `parse_gin` used and can be given to --gin_file. A command without settings
-    writes only command.N.
-
-    Raises:
-      UserError: the folder cannot be written to.
+    that `parse_gin` used and can be given to --gin_file.
     """
     files.make_folder(folder)
+
+    def names(number):
+        kinds = (f"command.{number}", f"config.{number}.gin")
+        return [os.path.join(folder, kind) for kind in kinds]
+
     number = 1
-    while any(files.exists(path) for path in _start_files(folder, number)):
+    while any(map(files.exists, names(number))):
         number += 1
-    command_file, config_file = _start_files(folder, number)
+    command_file, config_file = names(number)
     moment = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
     command = shlex.join(["decoupled", *sys.argv[1:]])
     endings.resume_with(command)
     heading = f"# decoupled {decoupled.__version__}, {moment}, in {os.getcwd()}"
     files.write_text(command_file, f"{heading}\n{command}\n")
-    settings = gin_files.used_text()
-    if settings:
+    if settings := gin_files.used_text():
         files.write_text(config_file, settings)
 
 
@@ -136,11 +131,7 @@ def words() -> list[str]:
 
 
 def command_to_run() -> list[str]:
-    """The command after "--" on the command line, for commands that run another.
-
-    Raises:
-      UserError: there is none.
-    """
+    """The command after "--" on the command line, for commands that run another."""
     command = sys.argv[sys.argv.index("--") + 1 :] if "--" in sys.argv else []
     if not command:
         raise UserError(
@@ -162,11 +153,11 @@ def run(command: ModuleType) -> None:
     """
     name = f"decoupled {sys.argv[1]}"
     endings.call_command(name)
-    chosen, usage, given = _choose(command, name, sys.argv[2:])
+    chosen, usage, arguments = _choose(command, name, sys.argv[2:])
     gfile.forget_written()
     app.run(
         lambda _: _run_main(chosen),
-        argv=[name, *given],
+        argv=[name, *arguments],
         flags_parser=lambda argv: _parse_flags(command, argv, usage),
     )
 
@@ -182,22 +173,23 @@ def _run_main(chosen):
         )
 
 
-def _choose(command, name, given):
+def _choose(command, name, arguments):
     """The command or its subcommand, its help and its words; defines its flags."""
     subcommands = getattr(command, "SUBCOMMANDS", None)
     if subcommands is None:
         command.define_flags()
-        return command, command.__doc__, given
-    first, *rest = given or [""]
+        return command, command.__doc__, arguments
+    first, *rest = arguments or [""]
     if first in _HELP:
         print(_with_list(command.__doc__, subcommands))
         sys.exit(0)
     if not first or first.startswith("-"):
-        raise UserError(f"say first which of {', '.join(subcommands)} (--help)")
+        raise UserError(f"choose a subcommand: {', '.join(subcommands)} (--help)")
     if first in getattr(command, "GONE", {}):
         raise UserError(f"{first} is gone (CHANGELOG.md); {command.GONE[first]}")
     if first not in subcommands:
-        raise UserError(f"no {first!r} here{close_names(first, list(subcommands))}")
+        known = close_names(first, list(subcommands))
+        raise UserError(f"unknown subcommand {first!r}{known}")
     endings.call_command(f"{name} {first}")
     subcommands[first].define_flags()
     return subcommands[first], inspect.cleandoc(subcommands[first].main.__doc__), rest
@@ -207,15 +199,10 @@ def _with_list(text, subcommands):
     """The help of a command, and the first line of each of its subcommands."""
     width = max(map(len, subcommands))
     lines = [
-        f"  {name:{width}}  {inspect.cleandoc(one.main.__doc__).splitlines()[0]}"
-        for name, one in subcommands.items()
+        f"  {name:{width}}  {inspect.cleandoc(part.main.__doc__).splitlines()[0]}"
+        for name, part in subcommands.items()
     ]
     return "\n".join([text.strip(), "", *lines])
-
-
-def _start_files(folder, number):
-    names = (f"command.{number}", f"config.{number}.gin")
-    return [os.path.join(folder, name) for name in names]
 
 
 def _parse_flags(command, argv, usage):
@@ -234,7 +221,7 @@ def _parse_flags(command, argv, usage):
         _words = rest[1:]
     elif len(rest) > 1:
         raise UserError(
-            f"{rest[1]!r} belongs to no flag; write --flag=value (--help lists them)"
+            f"unexpected argument {rest[1]!r}; write --flag=value (--help lists them)"
         )
     empty = [
         name for name in FLAGS if _is_required(FLAGS[name]) and not FLAGS[name].value
@@ -268,7 +255,7 @@ def _with_homes(name, value):
         value = files.expand_home(value)
     except UserError as error:
         raise UserError(f"--{name}={error}") from None
-    return _INNER_HOME.sub(lambda found: os.path.expanduser(found[0]), value)
+    return _INNER_HOME.sub(lambda home: os.path.expanduser(home[0]), value)
 
 
 def _flag_mistake(error):
@@ -296,8 +283,8 @@ def _set_log_level():
 
 
 def _help(usage):
-    own = sorted(_own_flags(), key=lambda flag: flag.name)
-    listed = [_flag_help(flag) for flag in own]
+    ordered = sorted(_own_flags(), key=lambda flag: flag.name)
+    listed = [_flag_help(flag) for flag in ordered]
     return "\n".join([usage.strip(), "", "Flags:", *listed])
 
 

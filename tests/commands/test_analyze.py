@@ -75,7 +75,7 @@ def test_from_the_command_line_to_files(model_dir, tmp_path):
 
 def test_a_mistake_is_one_line_and_exit_code_2():
     assert mistake("analyze", "tables", "--model_dir=x") == (
-        "decoupled analyze: error: no 'tables' here; Known: "
+        "decoupled analyze: error: unknown subcommand 'tables'; Known: "
         f"{', '.join(analyze.SUBCOMMANDS)}"
     )
 

@@ -15,10 +15,10 @@ from tests.exports.models import (
     [
         (
             [],
-            ": error: say first which of from_tf, from_hf, to_hf, vocabulary, average ",
+            ": error: choose a subcommand: from_tf, from_hf, to_hf, vocabulary, ",
         ),
-        (["sideways"], ": error: no 'sideways' here; Known: from_tf, "),
-        (["to_fh"], ": error: no 'to_fh' here; did you mean to_hf"),
+        (["sideways"], ": error: unknown subcommand 'sideways'; Known: from_tf, "),
+        (["to_fh"], ": error: unknown subcommand 'to_fh'; did you mean to_hf"),
         (["to_hf", "--model_dir=a"], " to_hf: error: --hf_dir must be given; --help"),
         (
             ["from_hf", "--model_dir=a", "--hf_dir="],

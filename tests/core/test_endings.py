@@ -121,8 +121,9 @@ def no_room():
 
 
 def write_shards(path):
-    with TextShards(path, "text", 100) as shards:
-        shards.write(["a sentence"])
+    shards = TextShards(path, "text", 100)
+    shards.write(["a sentence"])
+    shards.finish()
 
 
 def write_array(path):

@@ -116,7 +116,7 @@ def test_help_teaches_the_command_and_lists_its_own_flags_only(run):
     [
         (["--fodler=x"], "Unknown command line flag 'fodler'. Did you mean: folder"),
         (["--end=badly"], "flag --end=badly: value should be one of <well|user|"),
-        (["x"], "'x' belongs to no flag; write --flag=value (--help lists them)"),
+        (["x"], "unexpected argument 'x'; write --flag=value (--help lists them)"),
         (["--end=user"], "corpus: is empty; build it again"),
         ([], "gin: command needs size; give a --gin_file that sets them or"),
         (["--gin_file=no.gin"], "no.gin: no such gin file in ., "),

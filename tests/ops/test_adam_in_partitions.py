@@ -14,13 +14,7 @@ from tests.helpers import mesh_impl, operations_before, starting_from
 
 TOKENS = mtf.Dimension("tokens", 6)
 ROWS, COLUMNS = mtf.Dimension("vocab", 200), mtf.Dimension("width", 96)
-MESHES = [
-    ("all:1", ""),
-    ("m:2", "vocab:m"),
-    ("m:2", "width:m"),
-    ("d:2;m:2", "vocab:d;width:m"),
-    ("d:2;m:2", "vocab:m"),
-]
+MESHES = [("all:1", ""), ("m:2", "vocab:m"), ("d:2;m:2", "vocab:d;width:m")]
 SETTINGS = {"weight_decay": 0.1, "beta1": 0.9, "beta2": 0.99, "epsilon": 0.01}
 STEPS, CLIP = 20, 0.2
 
@@ -178,7 +172,7 @@ def test_equals_the_update_with_the_whole_gradient(mesh_shape, layout, dtype):
     assert_equal_training(training.run(), whole.run(), dtype)
 
 
-@pytest.mark.parametrize(("mesh_shape", "layout"), [MESHES[0], MESHES[3]])
+@pytest.mark.parametrize(("mesh_shape", "layout"), [MESHES[0], MESHES[2]])
 def test_one_kernel_applies_the_gradient_of_a_partition(
     mesh_shape, layout, monkeypatch
 ):

@@ -149,17 +149,17 @@ def fingerprint_catalogs(packages: Sequence[str]) -> dict[str, str]:
 def _find_files(package: str) -> list[_File]:
     """The `.po` files of a package; English first, as it determines the order."""
     root = _package_folder(package)
-    found = []
+    places = []
     for folder, _, names in sorted(gfile.walk(root)):
         parent, last = os.path.split(folder)
         if last == "LC_MESSAGES":
-            found += [(parent, name) for name in sorted(names) if name.endswith(".po")]
-    codes = locales.language_codes({os.path.basename(parent) for parent, _ in found})
+            places += [(parent, name) for name in sorted(names) if name.endswith(".po")]
+    codes = locales.language_codes({os.path.basename(parent) for parent, _ in places})
     if not codes:
         raise UserError(f"catalogs:{package}: no LC_MESSAGES/*.po files below {root}")
     result = [
         _describe_file(package, root, parent, name, codes[os.path.basename(parent)])
-        for parent, name in found
+        for parent, name in places
         if os.path.basename(parent) in codes
     ]
     return sorted(

@@ -98,16 +98,16 @@ class _Closings:
 
     def after(self, start: int, name: str) -> tuple[int | None, int | None]:
         """Start and end of the closing tag for content that starts at `start`."""
-        found = self._found.get(name, (-1, -1))
-        if found and found[0] < start:
+        span = self._found.get(name, (-1, -1))
+        if span and span[0] < start:
             closing = _CLOSING[name].search(self._text, start)
-            found = self._found[name] = closing and closing.span()
-        if not found:
+            span = self._found[name] = closing and closing.span()
+        if not span:
             return None, None
         # A <ref> cannot hold another <ref>, so the first one was not closed.
-        if name == "ref" and _OPEN_REF.search(self._text, start, found[0]):
+        if name == "ref" and _OPEN_REF.search(self._text, start, span[0]):
             return None, None
-        return found
+        return span
 
 
 def _remove_braces(text, dropped):
@@ -142,14 +142,14 @@ def _brace_spans(text, dropped):
     tables = 0
     headings = [heading.start() for heading in _HEADING.finditer(text)]
     for token in _BRACES.finditer(text):
-        found = token[0]
-        if found == "{|":
+        marks = token[0]
+        if marks == "{|":
             if _STARTS_LINE.search(text, max(0, token.start() - 20), token.start()):
                 stack.append([token.start(), 0])
                 tables += 1
-        elif found[0] == "{":
-            stack.append([token.start(), len(found)])
-        elif found[0] == "}":
+        elif marks[0] == "{":
+            stack.append([token.start(), len(marks)])
+        elif marks[0] == "}":
             tables -= _close_templates(text, stack, token, spans, headings)
         elif tables:
             tables -= _close_table(stack, token.end(), spans)

@@ -184,12 +184,12 @@ def _link_or_initial(link):
     return next((x for x in letters if len(x) == 1 and x.isalpha()), HOLE)
 
 
-def _nothing(found):
-    return wiki_templates.nothing(found.string, *found.span())
+def _nothing(match):
+    return wiki_templates.nothing(match.string, *match.span())
 
 
-def _joined_initial(found):
-    return found[1] if found[2].islower() else found[0]
+def _joined_initial(match):
+    return match[1] if match[2].islower() else match[0]
 
 
 def _is_file(target):
@@ -230,7 +230,7 @@ def _without_emphasis(line):
     parts = _EMPHASIS.split(line)
     counts = [len(mark) for mark in parts[1::2]]
     # If both bold and italics stay open, MediaWiki also looks for an apostrophe.
-    italics, bolds = (sum(n != one for n in counts) for one in (3, 2))
+    italics, bolds = (sum(n != length for n in counts) for length in (3, 2))
     unbalanced = italics % 2 and bolds % 2
     bold = False
     for index, count in enumerate(counts):
@@ -247,13 +247,13 @@ def _without_emphasis(line):
     return "".join(parts)
 
 
-def _raised_text(found):
-    text = found[2].strip()
+def _raised_text(match):
+    text = match[2].strip()
     if not text or text[0] == "[":
-        return _nothing(found)  # a note such as [1]
+        return _nothing(match)  # a note such as [1]
     if text.isalpha() and text != "n":
         return text  # 1st, CO as a name's index
-    raised = text.translate(_SUPERSCRIPT if found[1].lower() == "sup" else _SUBSCRIPT)
+    raised = text.translate(_SUPERSCRIPT if match[1].lower() == "sup" else _SUBSCRIPT)
     plain = any(character.isascii() and not character.isspace() for character in raised)
     return HOLE if plain else raised
 

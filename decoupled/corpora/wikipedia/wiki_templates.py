@@ -67,10 +67,10 @@ def starts_line(text: str, start: int) -> bool:
 
 def is_before_small(text: str, end: int, next_line: bool) -> bool:
     """Whether a lowercase letter follows directly, perhaps in a font tag or a link."""
-    found = _BEFORE_WORD.match(text, end)
-    if found is None or (found["line"] and not next_line):
+    match = _BEFORE_WORD.match(text, end)
+    if match is None or (match["line"] and not next_line):
         return False
-    return found["letter"].islower()
+    return match["letter"].islower()
 
 
 def shown(template: str) -> str:
@@ -91,7 +91,7 @@ def shown(template: str) -> str:
     if len(template) > 1000:
         return GAP
     for _ in range(_DEPTH):
-        inner, count = _INNERMOST.subn(lambda found: _shown_inner(found[1]), inner)
+        inner, count = _INNERMOST.subn(lambda match: _shown_inner(match[1]), inner)
         if not count:
             break
     return _shown_inner(inner) if "{{" not in inner else GAP
@@ -134,8 +134,8 @@ def _positional(inner):
 
 
 def _named(inner, key):
-    found = re.search(rf"\|\s*{key}\s*=\s*([^|]*)", inner)
-    return found[1].strip() if found else ""
+    match = re.search(rf"\|\s*{key}\s*=\s*([^|]*)", inner)
+    return match[1].strip() if match else ""
 
 
 def _first(arguments, inner):

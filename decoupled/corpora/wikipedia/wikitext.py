@@ -218,22 +218,22 @@ def _close_gaps(paragraph):
     return paragraph.replace(GAP, HOLE)
 
 
-def _after_sentence(found):
-    after = found.string[found.end() : found.end() + 2]
-    return found[0] if after.lstrip()[:1].islower() else ""
+def _after_sentence(match):
+    after = match.string[match.end() : match.end() + 2]
+    return match[0] if after.lstrip()[:1].islower() else ""
 
 
-def _parenthesis_text(found):
+def _parenthesis_text(match):
     """Empty for a parenthesis that lost a part.
 
     The parenthesis and its hole are kept if it is an argument, as in f(x), or the first
     letter of a word, as in "(F)undamental".
     """
-    text = found[0]
+    text = match[0]
     if GAP not in text and HOLE not in text:
         return text
-    after = found.string[found.end() : found.end() + 1]
+    after = match.string[match.end() : match.end() + 1]
     if after.islower():
         return text
-    before = found.string[found.start() - 1 : found.start()]
+    before = match.string[match.start() - 1 : match.start()]
     return "" if not before or _BEFORE_PARENTHESIS.match(before) else text
