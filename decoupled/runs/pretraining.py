@@ -32,6 +32,7 @@ from decoupled.runs import run_folder
 from decoupled.runs.curve import CROSSED_BELOW, entropy
 from decoupled.runs.run_folder import TRAINING_MODES
 from decoupled.runs.saved_run import open_model
+from decoupled.training.bookkeeping import StopOnSignal
 from decoupled.training.checkpoints import (
     branch_off,
     checkpoint_step,
@@ -39,12 +40,9 @@ from decoupled.training.checkpoints import (
     latest_complete,
 )
 from decoupled.training.cluster import join_cluster
-from decoupled.training.estimator import predict, train
 from decoupled.training.events import PERCENT, write_scalars
-from decoupled.training.graph import check_graph
-from decoupled.training.hooks import StopOnSignal
-from decoupled.training.model_fn import RunSpec
-from decoupled.training.network import pretraining_graph
+from decoupled.training.graph import check_graph, pretraining_graph
+from decoupled.training.loop import Run, predict, train
 from decoupled.training.tpu import TpuAddress
 
 EVALUATION, PREDICTIONS = "eval.json", "predictions.jsonl"
@@ -147,7 +145,7 @@ class Pretraining:
         for phase, graph in zip(self._phases, self._graphs, strict=True):
             check_graph(graph.network, phase.config.training)
         cluster = join_cluster(config.cluster, config.mesh, console.say, bool(tpu))
-        self._spec = RunSpec(
+        self._spec = Run(
             model_dir=folder,
             training=config.training,
             init_checkpoint=init_checkpoint,
@@ -332,9 +330,9 @@ class Pretraining:
             list(counts),
             config.training.eval_sequences,
         )
-        network, spec = self._graphs[phase.number].network, self._spec.prediction
+        network, spec = self._graphs[phase.number].network, self._spec
         # Each language has batches of its own; the last one is filled up.
-        batch, track = spec.batch_size, console.track
+        batch, track = config.training.eval_batch_size, console.track
         with contextlib.closing(predict(network, spec, input_fn)) as rows:
             for language, count in track(counts.items(), "evaluating languages"):
                 padded = itertools.islice(rows, -(-count // batch) * batch)

@@ -24,8 +24,8 @@ from decoupled.data.sequence_order import chunk_counts
 from decoupled.launch.start import save_start
 from decoupled.runs import pretraining
 from decoupled.runs.pretraining import held_out_counts, run_pretraining
+from decoupled.training.bookkeeping import Checkpoints
 from decoupled.training.events import read_scalars
-from decoupled.training.hooks import SaveCheckpoints
 from tests.command_line import decoupled, mistake
 from tests.commands.pretraining import (
     checkpoint,
@@ -544,16 +544,16 @@ def pretrain(data, folder, *more):
 
 def signalled(number, step, *arguments):
     """The same; the signal comes once, after the first save from `step` on."""
-    save, sent = SaveCheckpoints._save, []
+    save, sent = Checkpoints.save, []
 
-    def saved(hook, session):
-        save(hook, session)
-        if hook.step >= step and not sent:
-            sent.append(hook.step)
+    def saved(checkpoints, session, now):
+        save(checkpoints, session, now)
+        if now >= step and not sent:
+            sent.append(now)
             os.kill(os.getpid(), number)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(SaveCheckpoints, "_save", saved)
+        patch.setattr(Checkpoints, "save", saved)
         return pretrain(*arguments)
 
 
