@@ -106,6 +106,7 @@ def _corpus(name, how_to_get):
         headline=("accuracy",),
         how_to_get=how_to_get,
         form=CORPUS,
+        label="label",
     )
 
 
