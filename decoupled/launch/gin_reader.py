@@ -10,7 +10,7 @@ import dataclasses
 import io
 import re
 import tokenize
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection
 from typing import Any
 
 import gin
@@ -115,18 +115,10 @@ class Reader:
         where = f"--gin_param={param!r}"
         self._bind(self._setting(param, where), where)
 
-    def check_setting(self, text: str, where: str, roots: Sequence[str]) -> None:
-        """Refuses a text that `read_param` would refuse in another command.
-
-        Args:
-          text: one binding. where: the beginning of messages.
-          roots: the names of commands, whose parameters are unknown here.
-
-        Raises:
-          UserError: see `read_param`.
-        """
+    def check_setting(self, text: str, where: str) -> None:
+        """Refuses a text that `read_param` would refuse; `where` begins the message."""
         setting = self._setting(text, where)
-        if not setting.arg_name or setting.selector in roots:
+        if not setting.arg_name:
             return
         try:
             self._check_parameter(setting.selector, setting.arg_name)
