@@ -256,6 +256,7 @@ class PhaseConfig:
 class PretrainConfig:
     """All settings of a pre-training run.
 
+    objective: what the model learns (`decoupled.tasks.objectives`).
     whole_words: whether training predicts all tokens of a word or none
       (`decoupled.data.masking`).
     eval_masking_rate: masking rate of held-out text, which is masked token by token,
@@ -272,6 +273,7 @@ class PretrainConfig:
     schedule: ScheduleConfig = bound(ScheduleConfig)
     training: TrainingConfig = bound(TrainingConfig)
     cluster: ClusterConfig = bound(ClusterConfig)
+    objective: str = "mlm"
     whole_words: bool = False
     eval_masking_rate: float = 0.15
     earlier_phases: tuple = ()
