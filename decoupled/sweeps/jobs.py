@@ -420,7 +420,7 @@ def _check_settings(sweep):
     for name in ("pretraining", "finetuning"):
         for text in getattr(sweep, name):
             where = f"SweepConfig.{name}: {text!r}"
-            reader.check_setting(text, where, (PRETRAINING, FINETUNING))
+            reader.check_setting(text, where)
     for task in sweep.tasks:
         if gin_file := _gin_file(sweep, task):
             gin_files.find_file(gin_file)
