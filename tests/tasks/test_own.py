@@ -23,12 +23,8 @@ TEXTS = OwnTaskConfig(
     name="reviews",
     kind="classification",
     files="{split}-{language}.tsv",
-    splits=("train", "dev", "test"),
-    split_column=None,
-    training_languages=("en",),
     texts=("text",),
     label="label",
-    labels=(),
     metric="accuracy",
 )
 TAGS = dataclasses.replace(
