@@ -175,6 +175,15 @@ def test_languages_may_be_folders(tmp_path):
     assert found["deu_Latn"] == str(tmp_path / "data/deu_Latn/test.tsv")
 
 
+def test_an_asterisk_in_a_path_stands_for_itself(tmp_path):
+    config = described(files="{split}-*-{language}.tsv")
+    (tmp_path / "test-a-en.tsv").touch()
+    assert description.described(config).find_files(str(tmp_path), "test") == {}
+    (tmp_path / "test-*-en.tsv").touch()
+    found = description.described(config).find_files(str(tmp_path), "test")
+    assert found == {"en": str(tmp_path / "test-*-en.tsv")}
+
+
 def test_a_task_of_one_language_needs_no_language_in_its_files(tmp_path):
     folder = write(tmp_path, train_tsv=TRAINING)
     assert make(described(files="{split}.tsv"), folder).languages("dev") == []
