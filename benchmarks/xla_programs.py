@@ -59,8 +59,8 @@ from decoupled.planning.jax_step import start_value
 from decoupled.planning.program import build_program
 from decoupled.runs import finetuning_run
 from decoupled.tasks.mlm import MaskedLM
+from decoupled.training.graph import Network, TrainingGraph
 from decoupled.training.mesh import session_config
-from decoupled.training.network import Network, TrainingGraph
 
 NAME = "xla_programs"
 BATCHES, PRETRAINING_STEPS = 5, 10

@@ -14,9 +14,8 @@ from decoupled.configs import (
 from decoupled.core.compat import mtf, tf
 from decoupled.tasks.mlm import MaskedLM
 from decoupled.training.cluster import Cluster
-from decoupled.training.graph import Lowered, build_step
+from decoupled.training.graph import Lowered, Network, TrainingGraph, build_step
 from decoupled.training.mesh import session_config
-from decoupled.training.network import Network, TrainingGraph
 
 OUTPUT_EMBEDDING = "cls/predictions/output_embedding"
 

@@ -12,21 +12,21 @@ import protocol
 
 from decoupled import __main__ as decoupled
 from decoupled.runs import finetuning
-from decoupled.training.hooks import StopOnSignal
+from decoupled.training.bookkeeping import StopOnSignal
 
 
 class Turn(StopOnSignal):
-    """The hook of every run that hears signals, with a turn for others after a step."""
+    """What hears signals in every run, with a turn for others after a step."""
 
     def __init__(self, turns: protocol.Turns):
         super().__init__()
         self._turns, self._steps = turns, 0
 
-    def after_run(self, run_context, run_values) -> None:
+    def after_steps(self) -> bool:
         """After the update of the weights."""
-        super().after_run(run_context, run_values)
         self._steps += 1
         self._turns.step_done(float(self._steps))
+        return super().after_steps()
 
 
 def main() -> None:

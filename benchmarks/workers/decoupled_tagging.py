@@ -15,9 +15,8 @@ from decoupled.data.vocabulary import Vocabulary
 from decoupled.runs.evaluation import prediction_packing
 from decoupled.tasks.presets import TASKS, task_of
 from decoupled.tasks.tagging_files import TaggedSentence
-from decoupled.training.graph import build_predictions
+from decoupled.training.graph import Network, build_predictions
 from decoupled.training.mesh import session_config
-from decoupled.training.network import Network
 
 Run = Callable[[dict], np.ndarray]
 

@@ -312,17 +312,21 @@ def compare_embeddings(models: Sequence[Model]) -> list[dict[str, Any]]:
     """Linear CKA of every two embeddings of one vocabulary, without special pieces."""
     pairs = []
     named = [(model, kind) for model in models for kind in model.embeddings]
-    for one, other in console.track(
+    for first, second in console.track(
         list(itertools.combinations(named, 2)), "comparing embeddings"
     ):
-        vocabulary = one[0].vocabulary
-        if other[0].vocabulary.fingerprint != vocabulary.fingerprint:
+        vocabulary = first[0].vocabulary
+        if second[0].vocabulary.fingerprint != vocabulary.fingerprint:
             continue
         special = [vocabulary.pad_id, *vocabulary.special_ids]
         ordinary = np.setdiff1d(np.arange(vocabulary.size), special)
-        rows = (model.embedding(kind)[ordinary] for model, kind in (one, other))
+        rows = (model.embedding(kind)[ordinary] for model, kind in (first, second))
         pairs.append(
-            {"first": _named(*one), "second": _named(*other), "cka": linear_cka(*rows)}
+            {
+                "first": _named(*first),
+                "second": _named(*second),
+                "cka": linear_cka(*rows),
+            }
         )
     if len({model.vocabulary.fingerprint for model in models}) > 1:
         console.say("embeddings of different vocabularies are not compared")

@@ -53,10 +53,6 @@ def read_run(folder: str, split: str, metric: str | None) -> Run:
     A score is the mean over languages, and over the metrics if the task's score is the
     mean of several metrics. If the folder has runs of several seeds, each is read.
 
-    Args:
-      split: "dev" or "test".
-      metric: a name in results.json; None for the metric of the task.
-
     Raises:
       UserError: the folder is not of fine-tuning, is not finished, or lacks the split
         or the metric.
@@ -65,14 +61,14 @@ def read_run(folder: str, split: str, metric: str | None) -> Run:
     if described.command != "finetune" or not described.task:
         raise UserError(f"{folder}: is not a folder of fine-tuning")
     results = read_results(folder)
-    found = [_score(path, values, split, metric) for path, values in results]
-    languages, _ = found[0]
+    scored = [_score(path, values, split, metric) for path, values in results]
+    languages, _ = scored[0]
     return Run(
         folder=folder,
         task=described.task["name"],
         model=described.model,
         languages=languages,
-        scores=[score for _, score in found],
+        scores=[score for _, score in scored],
     )
 
 
@@ -95,11 +91,11 @@ def measure(
     names = _names(runs)
     tasks = {}
     for task in dict.fromkeys(run.task for run in runs):
-        own = [run for run in runs if run.task == task]
-        _check_languages(own)
+        of_task = [run for run in runs if run.task == task]
+        _check_languages(of_task)
         tasks[task] = {
-            "languages": list(own[0].languages),
-            "points": list(_points(own, names)),
+            "languages": list(of_task[0].languages),
+            "points": list(_points(of_task, names)),
         }
     return {"analysis": "layer_drop", "split": split, "metric": metric, "tasks": tasks}
 

@@ -68,12 +68,6 @@ def read_held_out(
 ) -> HeldOutText:
     """Reads held-out sequences, and counts the pieces of the training text.
 
-    Args:
-      records_dir: the output of build_records.
-      models: of the vocabulary of the records.
-      settings: `max_sequences` are read per language, evenly spaced over its text.
-      languages: the languages of the held-out text to read; None for all.
-
     Raises:
       UserError: the records have another vocabulary than a model, are damaged, or lack
         held-out or training text of a language.
@@ -145,12 +139,12 @@ def _read_sequences(
         chosen = np.arange(count)
         if limit and limit < count:
             chosen = np.arange(limit) * count // limit
-        found = []
+        parts = []
         for first in range(0, count, _READ):
             ids = next(batched)[0].numpy()
             here = chosen[(chosen >= first) & (chosen < first + _READ)]
-            found.append(ids[here - first])
-        yield chosen, np.concatenate(found)
+            parts.append(ids[here - first])
+        yield chosen, np.concatenate(parts)
 
 
 ALL = "all"
@@ -187,23 +181,19 @@ def measure(
 ) -> dict[str, Any]:
     """Loss and accuracy of all models on the same masks.
 
-    Args:
-      models: with their MLM heads, of the vocabulary of the text.
-
     Returns:
       `settings`; `languages`: name -> `sequences`, `tokens` (predicted),
       `training_tokens` and `plain_entropy` (of the distribution of its training text
       without smoothing, nats per token); `unigram_entropy`: language -> nats per token,
       the cross-entropy of the held-out tokens under the smoothed unigram distribution;
       `items`: [language, number] of every held-out sequence; `arrays`:
-      "MODEL NUMBER/loss", "/correct" and "/predictions", float64 [items], sums over the
-      tokens of a sequence. `unigram`, for the unigram distribution, and `models`, with
-      the entries of `describe`, have `languages`: name -> measures, and
-      `all`: their means over the languages. Measures are `loss` (nats per token),
-      `accuracy` (0 to 1), `perplexity` (exp of the loss), `below_unigram` (unigram
-      entropy - loss), `relative_loss` (loss / unigram entropy) and `by_frequency`:
-      `loss` and `accuracy` by the decade of the target's count in the training text of
-      all languages, `from` to `to`, with its `share` of the tokens.
+      "MODELINDEX/loss", "/correct" and "/predictions", float64 [items], sums over the
+      tokens of a sequence. `unigram` and `models`, the latter with the entries of
+      `describe`, have `languages`: name -> measures, and `all`: their means. Measures
+      are `loss` (nats per token), `accuracy` (0 to 1), `perplexity`, `below_unigram`
+      (unigram entropy - loss), `relative_loss` (loss / unigram entropy) and
+      `by_frequency`: `loss` and `accuracy` by the decade of the target's count in the
+      training text of all languages, `from` to `to`, with its `share` of the tokens.
 
     Raises:
       UserError: a model has too few positions.

@@ -50,14 +50,8 @@ class LayerEncoder:
         self._function = tf.function(self._encode, specs, autograph=False)
 
     def __call__(self, batch: dict[str, np.ndarray]) -> tf.Tensor:
-        """Runs the network without dropout.
-
-        Args:
-          batch: `input_word_ids`, `input_mask`, `input_type_ids`, int32
-            [batch, length]; other entries are ignored.
-
-        Returns:
-          float32 [layers + 1, batch, length, H], see `Encoder.hidden_states`.
+        """`input_word_ids`, `input_mask`, `input_type_ids`, int32 [batch, length], ->
+        float32 [layers + 1, batch, length, H], see `Encoder.hidden_states`.
         """
         return self._function(*(tf.constant(batch[name]) for name in FEATURES))
 
@@ -69,14 +63,9 @@ class LayerEncoder:
 def open_models(paths: Sequence[str], *, masked_lm: bool = False) -> list[Model]:
     """Opens runs of `pretrain` or `finetune`, with short names.
 
-    Args:
-      paths: prefixes of checkpoints, or folders. In a folder, the checkpoint that
-        fine-tuning selected is taken, or else the newest one.
-      masked_lm: whether the model must have the head of pre-training.
-
     Raises:
-      UserError: a path is given twice, or cannot be opened; or a model's variables do
-        not fit its config.json.
+      UserError: a path is given twice, or cannot be opened; a model's variables do not
+        fit its config.json; or it lacks the head that `masked_lm` requires.
     """
     models = []
     for path, name in zip(paths, short_names(paths), strict=True):
@@ -148,14 +137,10 @@ class Tokens(NamedTuple):
         return np.minimum(np.diff(self.ends, prepend=0) + _SPECIAL, longest)
 
     def windows(self, longest: int) -> tuple["Tokens", np.ndarray]:
-        """Divides sentences that are too long into windows of nearly equal length.
-
-        Args:
-          longest: tokens of a window, [CLS] and [SEP] included; 3 or more.
+        """Divides sentences above `longest` tokens into windows of nearly equal length.
 
         Returns:
-          the windows as sentences, in their order; int64 [windows], the sentence of
-          each window.
+          the windows as sentences, in their order; int64 [windows], their sentences.
         """
         sizes = np.diff(self.ends, prepend=0)
         counts = np.maximum(1, -(-sizes // (longest - _SPECIAL)))
@@ -205,10 +190,6 @@ def encode_texts(
     config: RetrievalConfig,
 ) -> Iterator[tuple[np.ndarray, dict[int, np.ndarray]]]:
     """Encodes texts in batches of similar length, with progress.
-
-    Args:
-      layers: from 0, the output of the embeddings, to L.
-      config: lengths, batches and pooling; its layer is ignored here.
 
     Yields:
       (indices in `texts` int64 [n], each once, layer -> float32 [n, H]). A text that

@@ -78,8 +78,8 @@ def run(flags: Any, settings: tuple[RetrievalConfig, int]) -> dict[str, Any]:
             raise UserError("give --sentences without --data_dir, --source, --target")
         texts = [read_shared(flags.sentences, flags.languages, max_pairs)]
     else:
-        found = find_files(flags.data_dir, flags.languages, flags.source, flags.target)
-        texts = [read_files(paths, max_pairs) for paths in found]
+        pairs = find_files(flags.data_dir, flags.languages, flags.source, flags.target)
+        texts = [read_files(paths, max_pairs) for paths in pairs]
     return measure(open_models(flags.model_dir), texts, max_pairs, config)
 
 
@@ -90,11 +90,6 @@ def find_files(
     target: str | None,
 ) -> list[dict[str, str]]:
     """The pairs of files of a folder, or the given one: language -> path.
-
-    Args:
-      data_dir: a folder of files XX-en.en and XX-en.XX.
-      languages: the codes XX to read; None for all.
-      source, target: two files instead of a folder.
 
     Raises:
       UserError: both a folder and files or neither are given, or a language is missing.
@@ -136,12 +131,8 @@ def read_shared(
 ) -> Translations:
     """The sentences whose ids all languages have.
 
-    Args:
-      folder: has LANGUAGE.tsv of id, tab, text for each language, as
-        CORPUS/parallel/test/sentences.
-      languages: the languages to read; None for all.
-      max_pairs: the maximal number of sentences, 0 for all. A hash of the ids chooses
-        them, so that they come from the whole text.
+    A hash of the ids chooses at most `max_pairs` of them, so that they come from the
+    whole text; 0 takes all.
 
     Raises:
       UserError: the folder lacks a language or has fewer than two, or the languages
@@ -222,15 +213,8 @@ def layer_hits(
 
     A neighbour is right if its sentence equals the translation, even at another index.
 
-    Args:
-      texts: of two languages or more.
-      config: pooling, scoring and batches; its layer is ignored.
-
     Returns:
       uint8 [layers + 1, directions, sentences], 1 if the neighbour is right.
-
-    Raises:
-      UserError: the model has too few positions.
     """
     numbers: dict[str, int] = {}
     places = {
@@ -281,10 +265,6 @@ def best_layer(result: dict[str, Any]) -> list[int]:
     """The layer of each model, from 1 on, with the highest mean accuracy.
 
     It serves to choose a layer on dev sentences and to score it on test sentences.
-    Among layers of equal accuracy the lowest is taken.
-
-    Args:
-      result: of `measure`, for sentences with ids.
     """
     return [
         max(model["layers"][1:], key=lambda layer: layer["mean"])["layer"]

@@ -55,14 +55,7 @@ class OutputPath:
         )
 
     def loss_gradients(self, hidden: np.ndarray, targets: np.ndarray) -> np.ndarray:
-        """The gradients of the loss by the logits: softmax minus one at the target.
-
-        Args:
-          hidden: [n, H]. targets: int [n], the pieces that were masked.
-
-        Returns:
-          float64 [n, V]; each row sums to 0.
-        """
+        """The gradients of the loss by the logits: softmax minus one at the target."""
         logits = self.logits(hidden)
         logits -= logits.max(1, keepdims=True)
         np.exp(logits, out=logits)
@@ -116,16 +109,11 @@ class OutputPath:
         return np.array(shares), np.array(ranks)
 
     def spectrum(self, hidden: np.ndarray) -> np.ndarray:
-        """The singular values of the centred logits of many positions.
+        """The singular values of the centred logits of positions [n, H], largest first.
 
         Each position's mean over the vocabulary is subtracted from the logits [n, V],
         which changes no probability, and then each piece's mean over the positions.
-
-        Args:
-          hidden: [n, H], at least two positions.
-
-        Returns:
-          float64 [at most r], largest first; all others are exactly 0.
+        At most r values are returned; all others are exactly 0.
         """
         features = triangle(self._features(tf.constant(hidden, tf.float64)).numpy())
         product = features[1:, 1:] @ self._triangle[1:, 1:].T
@@ -170,17 +158,11 @@ def centred_values(table: np.ndarray) -> np.ndarray:
 
 
 def triangle(table: np.ndarray) -> np.ndarray:
-    """The triangular factor R of a QR decomposition of [1, X], computed in blocks.
+    """The triangular factor R of a QR decomposition of [1, X], X being a table.
 
     Because of the column of ones, one pass serves two matrices. R without its first
     column has the norms and singular values of X. Without its first row as well, it has
     those of X minus its mean row.
-
-    Args:
-      table: X, [rows, width].
-
-    Returns:
-      float64 [min(rows, 1 + width), 1 + width].
     """
     factor = np.zeros([0, 1 + table.shape[1]])
     for block in _blocks(table):

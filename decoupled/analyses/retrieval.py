@@ -62,11 +62,8 @@ def search(
 ) -> Matches:
     """Best matches in both directions by the configured scoring, with progress.
 
-    Args:
-      first, second: float32 [sentences, H]. With config.centre they are changed in
-        place, so that millions of vectors need no second copy.
-      config: the scoring.
-      description: for the progress.
+    With config.centre the vectors, float32 [sentences, H], are changed in place, so
+    that millions of them need no second copy.
     """
     if config.centre:
         first -= first.mean(axis=0)
@@ -92,15 +89,15 @@ def find_translations(
     }
     places = {text: place for place, text in enumerate(texts)}
     vectors = encode(list(places))
-    found = {}
+    translations = {}
     for pair in languages:
         sides = (
             vectors[[places[text] for text in side]]
             for side in (pair.sources, pair.candidates)
         )
         matches = search(*sides, config, f"searching blocks of {pair.language}")
-        found[pair.language] = matches.forward.tolist()
-    return found
+        translations[pair.language] = matches.forward.tolist()
+    return translations
 
 
 def mine_test(
@@ -108,11 +105,7 @@ def mine_test(
 ) -> MinedTest:
     """Mines both splits and keeps the test pairs above the threshold of the dev set.
 
-    Args:
-      dev: with gold pairs.
-      read_test: called after the dev set is done.
-      encode: gives vectors.
-      config: the scoring.
+    The test set is read after the dev set is done.
 
     Raises:
       UserError: the dev set has no gold pairs, or no sentence that occurs only once.
@@ -256,9 +249,9 @@ class TranslationSearch:
             while pairs and (not group or sentences < _SENTENCES_AT_ONCE):
                 group.append(pairs.pop(0))
                 sentences += 2 * len(group[-1].sources)
-            found = find_translations(group, self._encode, self._config)
+            translations = find_translations(group, self._encode, self._config)
             for pair in group:
-                places = found[pair.language]
+                places = translations[pair.language]
                 results = tatoeba_results(pair, places)
                 yield Found(pair.language, [*map(str, places)], results)
 
@@ -305,8 +298,8 @@ def _wanted_languages(
                 f"--languages: no {', '.join(map(repr, lost))} in {folder}; it has "
                 f"{', '.join(known)}"
             )
-    wanted = [name for name in known if languages is None or name in languages]
-    for language in wanted:
+    chosen = [name for name in known if languages is None or name in languages]
+    for language in chosen:
         with mistakes.noted():
             parallel_sentences.check_language(task, data_dir, language)
-    return wanted
+    return chosen

@@ -65,10 +65,10 @@ def find_sets(folder: str | None, paths: Sequence[str]) -> list[WordPairs]:
       UserError: there is nothing to read, a file is malformed, or two files have the
         same name.
     """
-    found = gfile.glob(f"{folder}/", "*.tsv") if folder else []
-    if folder and not found:
+    in_folder = gfile.glob(f"{folder}/", "*.tsv") if folder else []
+    if folder and not in_folder:
         raise UserError(f"{folder}: no *.tsv there; each holds word, word, score")
-    sets = [read_pairs(path) for path in (*found, *paths)]
+    sets = [read_pairs(path) for path in (*in_folder, *paths)]
     names = [entry.name for entry in sets]
     for entry in sets:
         if names.count(entry.name) > 1:
@@ -223,7 +223,7 @@ def tables(result: dict[str, Any]) -> Iterator[Table]:
     for score, title in SCORES.items():
         rows = []
         for model in result["models"]:
-            found = {
+            by_set = {
                 name: [
                     percent(entry["spearman"]) or "-"
                     for entry in model["correlations"]
@@ -231,7 +231,7 @@ def tables(result: dict[str, Any]) -> Iterator[Table]:
                 ]
                 for name in sets
             }
-            cells = [" / ".join(values) for values in found.values()]
+            cells = [" / ".join(values) for values in by_set.values()]
             rows.append([model["name"], *cells, percent(model["masked_lm_accuracy"])])
         yield Table(
             f"Spearman x 100 of the {title}, input / output embedding",

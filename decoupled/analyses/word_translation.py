@@ -89,28 +89,28 @@ def translated_pieces(
         )
     texts = read_sentences(folder)
     ids: dict[str, int] = {}
-    for own in texts.values():
-        for name in own:
+    for by_id in texts.values():
+        for name in by_id:
             ids.setdefault(name, len(ids))
     kinds = _kinds(vocabulary)
     words = {}
-    for language, own in texts.items():
-        places = np.array([ids[name] for name in own])
-        encoded = vocabulary.encode_batch(list(own.values()))
+    for language, by_id in texts.items():
+        places = np.array([ids[name] for name in by_id])
+        encoded = vocabulary.encode_batch(list(by_id.values()))
         words[language] = _whole_words(
             places, encoded, len(ids), kinds, settings.whole_word_share
         )
-    found = [
+    translated = [
         _pair(pair, *(words[language] for language in pair), vocabulary.size, settings)
         for pair in itertools.combinations(texts, 2)
     ]
-    if not any(len(entry.pairs) for entry in found):
+    if not any(len(entry.pairs) for entry in translated):
         raise UserError(
             f"{folder}: no two whole-word pieces of {vocabulary.path} translate each "
             f"other in {', '.join(texts)} (text written without spaces has none, and "
             "each must be in word_translation.min_count sentences)"
         )
-    return found
+    return translated
 
 
 def word_groups(translated: Sequence[TranslatedPieces]) -> np.ndarray:
@@ -263,12 +263,12 @@ def measure(
       `languages` ("de-en"), `sentences`, `items`, `candidates` and `random_order`, the
       mean reciprocal rank x 100 of a random order; `items`: both pieces and the
       languages of each item; `groups`: for each item the index of its group of items
-      that share words (`word_groups`); `models`: the entries of
-      `describe`, with `embeddings`, a list of entries with `embedding`,
-      `score` ("dot" or "cosine"), `mrr` (x 100, over all items), `interval` (95%, over
-      the groups), `pairs`: languages -> `mrr`. `arrays`: "MODELINDEX/input", "/output"
-      by dot product, "/input_cosine", "/output_cosine": float32 [items]. The output
-      embedding of a coupled model is its input embedding.
+      that share words (`word_groups`); `models`: the entries of `describe`, with
+      `embeddings`, a list of entries with `embedding`, `score` ("dot" or "cosine"),
+      `mrr` (x 100, over all items), `interval` (95%, over the groups), `pairs`:
+      languages -> `mrr`. `arrays`: "MODELINDEX/input", "/output" by dot product,
+      "/input_cosine", "/output_cosine": float32 [items]. The output embedding of a
+      coupled model is its input embedding.
 
     Raises:
       UserError: the models have several vocabularies, the corpus has no training
@@ -291,10 +291,10 @@ def measure(
     for index, model in enumerate(console.track(models, "ranking translations")):
         embeddings = []
         for kind in (INPUT, OUTPUT):
-            own = INPUT if model.config.coupled else kind
-            if own not in model.embeddings:
+            stored = INPUT if model.config.coupled else kind
+            if stored not in model.embeddings:
                 continue
-            table = model.embedding(own)
+            table = model.embedding(stored)
             for score in SCORES:
                 ranks = [
                     reciprocal_ranks(table, entry, score, settings.centre)
@@ -319,9 +319,9 @@ def measure(
                 "languages": "-".join(entry.languages),
                 "sentences": entry.sentences,
                 "items": len(entry.pairs),
-                "candidates": [len(own) for own in entry.candidates],
+                "candidates": [len(pieces) for pieces in entry.candidates],
                 "random_order": float(
-                    np.mean([_random_order(len(own)) for own in entry.candidates])
+                    np.mean([_random_order(len(pieces)) for pieces in entry.candidates])
                 ),
             }
             for entry in translated
@@ -411,7 +411,7 @@ class _Side(NamedTuple):
 
 def _one_direction(own: _Side, other: _Side) -> np.ndarray:
     """Reciprocal ranks, float64 [pairs], of the other side's pieces."""
-    found = np.zeros(len(own.ids))
+    ranks = np.zeros(len(own.ids))
     for start in range(0, len(own.ids), _QUERIES):
         block = slice(start, start + _QUERIES)
         scores = own.asking[block] @ other.frequent.T
@@ -421,8 +421,8 @@ def _one_direction(own: _Side, other: _Side) -> np.ndarray:
         better = (scores > translation).sum(1)
         # The translation itself is not counted.
         equal = (scores == translation).sum(1) - 1
-        found[block] = 1 / (1 + better + equal / 2)
-    return found
+        ranks[block] = 1 / (1 + better + equal / 2)
+    return ranks
 
 
 def _unit(rows) -> np.ndarray:

@@ -18,61 +18,63 @@ from decoupled.core.errors import UserError
 from decoupled.launch import start
 from decoupled.launch.start import Subcommand
 
-_FOLDERS = {
-    "vocabulary": "A sentencepiece.model file.",
-    "model_dir": "Model folder: to_hf reads it, the others write it.",
-    "hf_dir": "Folder of transformers: to_hf writes it, from_hf reads it.",
-}
+_VOCABULARY = "A sentencepiece.model file."
 _CHECKPOINT = (
     "Prefix, or name in --model_dir. Default: the checkpoint that fine-tuning "
     "selected, or else the newest."
 )
 
 
-def from_tf_flags() -> None:
-    """The flags of `from_tf`."""
+def _text(name, text, required=True):
+    flags.DEFINE_string(name, None, text, required=required)
+
+
+def _allow_partial():
+    flags.DEFINE_multi_string(
+        "allow_partial",
+        [],
+        "Pattern of names of variables that may lack a use or a value.",
+    )
+
+
+def _from_tf_flags():
     start.define_gin_flags()
-    flags.DEFINE_string("checkpoint", None, "Prefix of the checkpoint.", required=True)
-    _define_folders("vocabulary", "model_dir")
-    _define_allow_partial()
+    _text("checkpoint", "Prefix of the checkpoint.")
+    _text("vocabulary", _VOCABULARY)
+    _text("model_dir", "Model folder to write.")
+    _allow_partial()
 
 
-def from_hf_flags() -> None:
-    """The flags of `from_hf`."""
-    _define_folders("hf_dir", "model_dir")
-    flags.DEFINE_string("vocabulary", None, _FOLDERS["vocabulary"])
-    _define_allow_partial()
+def _from_hf_flags():
+    _text("hf_dir", "Folder of transformers to read.")
+    _text("model_dir", "Model folder to write.")
+    _text("vocabulary", _VOCABULARY, required=False)
+    _allow_partial()
 
 
-def to_hf_flags() -> None:
-    """The flags of `to_hf`."""
-    _define_folders("model_dir", "hf_dir")
-    flags.DEFINE_string("checkpoint", None, _CHECKPOINT)
+def _to_hf_flags():
+    _text("model_dir", "Model folder to read.")
+    _text("hf_dir", "Folder of transformers to write.")
+    _text("checkpoint", _CHECKPOINT, required=False)
     flags.DEFINE_bool("encoder_only", False, "Leave the head out.")
 
 
-def vocabulary_flags() -> None:
-    """The flags of `vocabulary`."""
-    flags.DEFINE_string("model_dir", None, "Model folder to read.", required=True)
-    flags.DEFINE_string("new_model_dir", None, "Model folder to write.", required=True)
-    flags.DEFINE_string(
-        "vocabulary",
-        None,
-        "The sentencepiece.model to use. Default: unused pieces are removed.",
-    )
-    flags.DEFINE_string(
-        "corpus_dir", None, "A corpus: pieces that its training text uses are kept."
-    )
+def _vocabulary_flags():
+    _text("model_dir", "Model folder to read.")
+    _text("new_model_dir", "Model folder to write.")
+    _text("checkpoint", _CHECKPOINT, required=False)
+    unused = "The sentencepiece.model to use. Default: unused pieces are removed."
+    _text("vocabulary", unused, required=False)
+    kept = "A corpus: pieces that its training text uses are kept."
+    _text("corpus_dir", kept, required=False)
     flags.DEFINE_list("languages", [], "Languages of the corpus. Default: all.")
     flags.DEFINE_integer(
         "min_count", 1, "A piece is kept if a language has it at least this often.",
         lower_bound=1,
     )  # fmt: skip
-    flags.DEFINE_string("checkpoint", None, _CHECKPOINT)
 
 
-def average_flags() -> None:
-    """The flags of `average`."""
+def _average_flags():
     flags.DEFINE_multi_string(
         "checkpoint", None, "Prefix, or a run's folder.", required=True
     )
@@ -82,20 +84,7 @@ def average_flags() -> None:
         "A checkpoint that is so many steps older than the newest has half its weight. "
         "inf: all have the same weight.",
     )
-    _define_folders("model_dir")
-
-
-def _define_folders(*names):
-    for name in names:
-        flags.DEFINE_string(name, None, _FOLDERS[name], required=True)
-
-
-def _define_allow_partial():
-    flags.DEFINE_multi_string(
-        "allow_partial",
-        [],
-        "Pattern of names of variables that may lack a use or a value.",
-    )
+    _text("model_dir", "Model folder to write.")
 
 
 def from_tf() -> None:
@@ -218,9 +207,9 @@ def average() -> None:
 
 
 SUBCOMMANDS = {
-    "from_tf": Subcommand(from_tf_flags, from_tf),
-    "from_hf": Subcommand(from_hf_flags, from_hf),
-    "to_hf": Subcommand(to_hf_flags, to_hf),
-    "vocabulary": Subcommand(vocabulary_flags, vocabulary),
-    "average": Subcommand(average_flags, average),
+    "from_tf": Subcommand(_from_tf_flags, from_tf),
+    "from_hf": Subcommand(_from_hf_flags, from_hf),
+    "to_hf": Subcommand(_to_hf_flags, to_hf),
+    "vocabulary": Subcommand(_vocabulary_flags, vocabulary),
+    "average": Subcommand(_average_flags, average),
 }

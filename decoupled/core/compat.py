@@ -34,7 +34,7 @@ from tensorflow.python.util import tf_export
 
 # Modules that TensorFlow 2.16 removed and the estimator imports. This package calls
 # nothing of them: they serve distribution strategies, the embeddings of TPUs, and a
-# hook that `training.estimator` turns off.
+# hook that `training.loop` turns off.
 REMOVED = (
     "tensorflow.python.distribute.estimator_training",
     "tensorflow.python.tpu.session_support",

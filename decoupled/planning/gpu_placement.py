@@ -17,9 +17,8 @@ from decoupled.core.errors import UserError
 from decoupled.core.machine import readable_bytes
 from decoupled.ops.meshes.placement import PlacementMeshImpl
 from decoupled.planning.program import feature_specs
-from decoupled.training.graph import build_step
+from decoupled.training.graph import build_step, pretraining_graph
 from decoupled.training.mesh import Placement, mesh_size, shape_and_layout
-from decoupled.training.network import pretraining_graph
 
 # A kernel for every device, e.g. of control flow.
 _DEVICES = ("GPU", "DEFAULT")

@@ -16,7 +16,7 @@ from decoupled.core.console import say
 from decoupled.core.errors import UserError
 from decoupled.planning.hardware import Slice
 from decoupled.planning.program import Argument, Program, build_program, feature_specs
-from decoupled.training.network import pretraining_graph
+from decoupled.training.graph import pretraining_graph
 
 # Of a folder: the program, and what its arguments are.
 HLO, ABOUT = "step.hlo", "step.json"

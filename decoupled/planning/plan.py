@@ -20,7 +20,7 @@ from decoupled.planning.costs import (
 )
 from decoupled.planning.hardware import Slice
 from decoupled.planning.program import build_program, feature_specs
-from decoupled.training.network import pretraining_graph
+from decoupled.training.graph import pretraining_graph
 
 _DAY = 86_400.0
 # A graph is sent as one protocol buffer, whose size is limited to this.

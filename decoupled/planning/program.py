@@ -18,9 +18,8 @@ from decoupled.configs import MaskingConfig, MeshConfig
 from decoupled.core.compat import device_assignment, gen_xla_ops, mtf, tf, topology
 from decoupled.ops.meshes.simd import SimdMeshImpl
 from decoupled.planning.hardware import Slice
-from decoupled.training.graph import Lowered, build_step
+from decoupled.training.graph import Lowered, TrainingGraph, build_step
 from decoupled.training.mesh import Placement, shape_and_layout
-from decoupled.training.network import TrainingGraph
 from decoupled.training.tpu import check_mesh_size, logical_to_physical, stack_bytes
 
 # Chips of one host: 2 x 2.

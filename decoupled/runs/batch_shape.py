@@ -15,9 +15,9 @@ from decoupled.core import files
 from decoupled.core.errors import UserError
 from decoupled.data.array_input_fn import training_order
 from decoupled.data.packing import Packing, Rows, plan_packing
+from decoupled.training.graph import TrainingGraph
+from decoupled.training.loop import Run
 from decoupled.training.mesh import length_step, rows_multiple
-from decoupled.training.model_fn import RunSpec
-from decoupled.training.network import TrainingGraph
 
 # A file in the run's folder: {"way": "packed"} and the shape on which the order of the
 # examples depends, {"count": rows, "length": tokens of a row}.
@@ -61,7 +61,7 @@ def read_order(folder: str) -> Rows:
 
 
 def plan_batches(
-    graph: TrainingGraph, sizes: np.ndarray, run: RunSpec, order: Rows | None = None
+    graph: TrainingGraph, sizes: np.ndarray, run: Run, order: Rows | None = None
 ) -> Packing:
     """The cheapest shape into which all batches of a run fit; says which it is.
 

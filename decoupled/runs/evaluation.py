@@ -18,10 +18,9 @@ from decoupled.core import gfile
 from decoupled.data.array_input_fn import evaluation_input_fn
 from decoupled.data.packing import Packing, plan_rows, unpack
 from decoupled.runs.task_data import Features, TaskData
-from decoupled.training.estimator import predict
+from decoupled.training.graph import Network
+from decoupled.training.loop import Run, predict
 from decoupled.training.mesh import length_step, rows_multiple
-from decoupled.training.model_fn import PredictionSpec
-from decoupled.training.network import Network
 
 # Tokens of the shortest examples, on average: a packed row holds no more examples.
 _SHORTEST = 8
@@ -96,22 +95,22 @@ class FilesAhead:
 
 def answer_languages(
     network: Network,
-    spec: PredictionSpec,
+    run: Run,
     data: TaskData,
     names: list[tuple[str, str]],
 ) -> Iterator[Answers]:
-    """Answers of the newest checkpoint in `spec.model_dir`.
+    """Answers of the newest checkpoint in `run.model_dir`.
 
     The next file is read and tokenised while one is answered.
 
     Args:
-      network, spec: what answers and where. data: of the task.
+      network, run: what answers and where. data: of the task.
       names: splits and languages of the files.
 
     Yields:
       the answers to each file, in the order of `names`.
     """
-    on_tpu = spec.tpu is not None
+    on_tpu = run.tpu is not None
 
     def load(split, language):
         examples = data.examples(split, language)
@@ -120,9 +119,11 @@ def answer_languages(
 
     with contextlib.closing(FilesAhead(load, names)) as loaded:
         sizes = loaded[0].features["input_mask"].sum(1)
-        packing = prediction_packing(network, spec.batch_size, sizes, on_tpu)
+        packing = prediction_packing(
+            network, run.training.eval_batch_size, sizes, on_tpu
+        )
         network = network._replace(task=network.task.packed(packing.examples))
-        yield from _answers(network, spec, data, loaded, packing)
+        yield from _answers(network, run, data, loaded, packing)
 
 
 def prediction_packing(
@@ -142,8 +143,8 @@ def prediction_packing(
     return Packing(rows, length, -(-length // _SHORTEST), steps=0)
 
 
-def _answers(network, spec, data, loaded, packing):
-    recorded = spec.recorded_batches
+def _answers(network, run, data, loaded, packing):
+    recorded = run.recorded("evaluation")
     parts = _feed(loaded, data, packing)
     if recorded is not None:
         # All batches are written before the first prediction, so that the features of
@@ -152,7 +153,7 @@ def _answers(network, spec, data, loaded, packing):
     input_fn = evaluation_input_fn(parts, packing, recorded)
     task = network.task
     try:
-        with contextlib.closing(predict(network, spec, input_fn)) as rows:
+        with contextlib.closing(predict(network, run, input_fn)) as rows:
             for number, file in enumerate(loaded):
                 plan = file.plan(packing)
                 outputs = unpack(

@@ -26,10 +26,10 @@ from decoupled.runs.finetuning_run import (
 from decoupled.runs.saved_run import BEST, keep_checkpoint, open_model
 from decoupled.runs.task_data import Features, TaskData
 from decoupled.tasks.task import FinetuningTask
+from decoupled.training.bookkeeping import StopOnSignal
 from decoupled.training.cluster import join_cluster
 from decoupled.training.graph import check_graph
-from decoupled.training.hooks import StopOnSignal
-from decoupled.training.model_fn import RunSpec
+from decoupled.training.loop import Run
 from decoupled.training.tpu import TpuAddress
 
 CHOSEN = "chosen.json"
@@ -187,7 +187,7 @@ class Finetuning:
             seed=seed,
             config=config,
             network=self._network,
-            spec=RunSpec(
+            spec=Run(
                 folder,
                 training,
                 self._source.weights.path,

@@ -37,10 +37,9 @@ from decoupled.runs.saved_run import (
 from decoupled.runs.task_data import Features, TaskData
 from decoupled.tasks.task import FinetuningTask
 from decoupled.training.checkpoints import checkpoint_step, latest_complete
-from decoupled.training.estimator import train
 from decoupled.training.events import write_results, write_scalars
-from decoupled.training.model_fn import RunSpec
-from decoupled.training.network import Network, TrainingGraph
+from decoupled.training.graph import Network, TrainingGraph
+from decoupled.training.loop import Run, train
 
 # Below the run's folder: for TensorBoard, the curve on English dev, and the scores of
 # the selected checkpoint.
@@ -65,7 +64,7 @@ class FinetuningRun(NamedTuple):
     seed: int
     config: FinetuneConfig
     network: Network
-    spec: RunSpec
+    spec: Run
     data: TaskData
     selecting: bool
 
@@ -124,7 +123,7 @@ class FinetuningRun(NamedTuple):
         if self.selecting:
             self._evaluate_dev()
             write_scores(self.folder, read_scores(self.folder)._replace(complete=True))
-        written = self.spec.recorded_batches
+        written = self.spec.recorded("training")
         if written is not None and gfile.isdir(written):
             gfile.rmtree(written)
 
@@ -264,7 +263,7 @@ class FinetuningRun(NamedTuple):
         return labelled
 
     def _input_fn(self, features, steps, packing):
-        batch, folder = self.spec.training.batch_size, self.spec.recorded_batches
+        batch, folder = self.spec.training.batch_size, self.spec.recorded("training")
         if folder is None:
             return training_input_fn(features, batch, self.seed, steps.start, packing)
         return recorded_training_input_fn(
@@ -321,7 +320,7 @@ class FinetuningRun(NamedTuple):
         source = self.data.source
         wanted = [("dev", source)]
         scores = scores._replace(files=self._dev_hashes())
-        spec = self.spec.prediction._replace(model_dir=folder or self.folder)
+        spec = self.spec._replace(model_dir=folder or self.folder)
         [found] = answer_languages(self.network, spec, self.data, wanted)
         metrics = task.score(source, found.examples, found.answers)
         write_scalars(
@@ -351,7 +350,7 @@ class FinetuningRun(NamedTuple):
 
     def _answers(self, doing, selected):
         wanted = self.data.files_to_answer()
-        spec = self.spec.prediction._replace(model_dir=selected.folder)
+        spec = self.spec._replace(model_dir=selected.folder)
         answers = answer_languages(self.network, spec, self.data, wanted)
         name = self.data.task.name
         return console.track(answers, f"{doing} {name}, files", len(wanted))

@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from decoupled.configs import ClusterConfig, MeshConfig
 from decoupled.core import files, ports
-from decoupled.core.compat import estimator, mtf, tf
+from decoupled.core.compat import mtf, tf
 from decoupled.core.errors import (
     WORKER_LOST_CODE,
     UserError,
@@ -307,24 +307,3 @@ def end_process(message: str) -> None:
     sys.stdout.flush()
     print(f"error: {in_one_line(message)}", file=sys.stderr, flush=True)
     os._exit(WORKER_LOST_CODE)
-
-
-class OneSession(estimator.SessionRunHook):
-    """Ends the run if its session is lost, instead of continuing in a new one.
-
-    When a worker comes back, a monitored session restarts by itself from the last
-    checkpoint. It would continue with the current position in the data rather than that
-    of the checkpoint.
-    """
-
-    def __init__(self):
-        self._sessions = 0
-
-    def after_create_session(self, session, coord):
-        """Counts sessions, of which only one may be."""
-        self._sessions += 1
-        if self._sessions > 1:
-            raise WorkerLost(
-                "a worker was started anew and has forgotten its part of the model; "
-                "run again, what is saved is kept"
-            )

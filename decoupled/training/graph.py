@@ -1,21 +1,83 @@
-"""One mesh graph for training and prediction of any task."""
+"""What is trained, and the mesh graph of a training step or of predictions."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from decoupled.configs import TrainingConfig
+from decoupled.configs import (
+    MeshConfig,
+    ModelConfig,
+    OptimizerConfig,
+    PretrainConfig,
+    ScheduleConfig,
+    TrainingConfig,
+)
 from decoupled.core.compat import mtf, tf
 from decoupled.model.dims import FLOAT_FEATURES, Dims, make_dims
 from decoupled.model.heads import Forward
 from decoupled.model.layers import Builder
+from decoupled.model.variables import Variable, declare
+from decoupled.tasks.objectives import make_objective
+from decoupled.tasks.task import Task
 from decoupled.training import mesh as meshes
-from decoupled.training.network import Network, TrainingGraph
 from decoupled.training.optimizer import apply_gradients, learning_rate
 from decoupled.training.partitioned_tables import partition_large_tables
 
 Features = dict[str, tf.Tensor]
 MeshFeatures = dict[str, mtf.Tensor]
+
+
+class Network(NamedTuple):
+    """What a graph needs to predict, besides the features.
+
+    task: with its head. model: sizes of the encoder. mesh: its shape and layout.
+    """
+
+    task: Task
+    model: ModelConfig
+    mesh: MeshConfig
+
+    @property
+    def variables(self) -> Mapping[str, Variable]:
+        """All variables of the encoder and the head, by name, without slots."""
+        return declare(self.model, self.task.head)
+
+
+class TrainingGraph(NamedTuple):
+    """What a graph needs to train a network.
+
+    optimizer, schedule: of the updates. accumulation: microbatches per step.
+    seed: of initial weights, dropout and stochastic rounding.
+    frozen: names of variables that are not trained.
+    recompute_layers: gradient checkpointing of every encoder layer.
+    """
+
+    network: Network
+    optimizer: OptimizerConfig
+    schedule: ScheduleConfig
+    accumulation: int
+    seed: int
+    frozen: tuple[str, ...]
+    recompute_layers: bool = False
+
+
+def pretraining_graph(config: PretrainConfig, pad_id: int = 0) -> TrainingGraph:
+    """The graph of a pre-training run.
+
+    Args:
+      config: the settings. pad_id: see `make_objective`.
+    """
+    training = config.training
+    objective = make_objective(config, pad_id)
+    return TrainingGraph(
+        network=Network(objective, config.model, config.mesh),
+        optimizer=config.optimizer,
+        schedule=config.schedule,
+        accumulation=training.gradient_accumulation,
+        seed=training.seed,
+        frozen=(),
+        recompute_layers=training.recompute_layers,
+    )
 
 
 class Lowered(NamedTuple):
@@ -44,13 +106,57 @@ _OF_AN_EVALUATION = {"batch": "TrainingConfig.eval_batch_size"}
 _EXAMPLE = "example_number"
 
 
-class _Context(NamedTuple):
-    """What is built, and where; `training` is None where nothing is trained."""
+class _MeshGraph(NamedTuple):
+    """A mesh graph while it is built; `training` is None where nothing is trained."""
 
     network: Network
     training: TrainingGraph | None
     mesh: mtf.Mesh
     implementation: mtf.MeshImpl | None
+
+    def checked_dims(self, batch: int, length: int) -> Dims:
+        """The dimensions of a batch, which the mesh can split."""
+        dims = make_dims(self.network.model, batch, length)
+        task = self.network.task
+        meshes.check_mesh(self.network.mesh, dims, task.extra_dims())
+        return dims
+
+    def import_features(self, features: Features, dims: Dims) -> MeshFeatures:
+        """The features with the dimensions that the task declares."""
+        layouts = self.network.task.feature_dims(dims)
+        return {
+            name: mtf.import_tf_tensor(self.mesh, value, mtf.Shape(layouts[name]))
+            for name, value in features.items()
+        }
+
+    def import_scalar(self, value: tf.Tensor) -> mtf.Tensor:
+        """A number that all processors have."""
+        return mtf.import_tf_tensor(self.mesh, value, mtf.Shape([]))
+
+    def builder(self, dims: Dims, dropout_seed: mtf.Tensor | None = None) -> Builder:
+        """What the layers are built with."""
+        training, mesh = self.training, self.network.mesh
+        return Builder(
+            config=self.network.model,
+            dims=dims,
+            mesh=self.mesh,
+            activation_dtype=tf.as_dtype(mesh.activation_dtype),
+            # A graph that only predicts gets its weights from a checkpoint.
+            initializer_seed=training.seed if training else 0,
+            dropout_seed=dropout_seed,
+            frozen=training.frozen if training else (),
+            embedding_lookup=mesh.embedding_lookup,
+            recompute_layers=training is not None and training.recompute_layers,
+            slice_dtype=tf.as_dtype(mesh.slice_dtype),
+        )
+
+    def lower(self) -> mtf.Lowering:
+        """Checks all tensors, and makes TensorFlow operations of the graph."""
+        meshes.check_tensors(self.network.mesh, self.mesh.graph)
+        # Stacked variables have no slice of their own for the fused optimizer.
+        return mtf.Lowering(
+            self.mesh.graph, {self.mesh: self.implementation}, autostack=False
+        )
 
 
 def check_graph(
@@ -88,7 +194,7 @@ def _check_layout(network, training, frozen, dims):
     network = network._replace(model=dataclasses.replace(model, num_layers=layers))
     with tf.Graph().as_default():
         mesh = mtf.Mesh(mtf.Graph(), "mesh")
-        context = _Context(network, None, mesh, None)
+        building = _MeshGraph(network, None, mesh, None)
         features = {
             name: tf.placeholder(
                 tf.float32 if name.endswith(FLOAT_FEATURES) else tf.int32,
@@ -97,12 +203,12 @@ def _check_layout(network, training, frozen, dims):
             for name, layout in network.task.feature_dims(dims).items()
         }
         build = dataclasses.replace(
-            _builder(context, dims),
-            dropout_seed=_import_scalar(context, tf.placeholder(tf.int32, [])),
+            building.builder(dims),
+            dropout_seed=building.import_scalar(tf.placeholder(tf.int32, [])),
             frozen=tuple(frozen),
             recompute_layers=training.recompute_layers,
         )
-        forward = network.task.forward(build, _import(context, features, dims))
+        forward = network.task.forward(build, building.import_features(features, dims))
         variables = mesh.graph.trainable_variables
         mtf.gradients([forward.loss], [variable.value for variable in variables])
         meshes.check_tensors(network.mesh, mesh.graph)
@@ -126,50 +232,44 @@ def build_step(
     """
     network = graph.network
     batch, length = features["input_word_ids"].shape.as_list()
-    context = _make_context(network, graph, placement)
+    building = _begin(network, graph, placement)
     step = tf.train.get_or_create_global_step()
     # Microbatches add their number, so that no two of a run have equal masks.
     first = tf.cast(step, tf.int32) * batch + graph.seed * 1_000_003
-    dropout_seed = _import_scalar(context, first)
+    dropout_seed = building.import_scalar(first)
     with partition_large_tables(
-        network.variables, graph.optimizer, network.mesh, context.implementation
+        network.variables, graph.optimizer, network.mesh, building.implementation
     ):
-        dims = _checked_dims(network, batch // graph.accumulation, length)
+        dims = building.checked_dims(batch // graph.accumulation, length)
         whole = make_dims(network.model, batch, length)
-        imported = _import(context, network.task.prepare(features), whole)
+        imported = building.import_features(network.task.prepare(features), whole)
         forward, gradients = _forward_and_gradients(
-            context, dims, imported, dropout_seed
+            building, dims, imported, dropout_seed
         )
-        return _with_update(context, forward, gradients, step)
-
-
-def _checked_dims(network, batch, length):
-    dims = make_dims(network.model, batch, length)
-    meshes.check_mesh(network.mesh, dims, network.task.extra_dims())
-    return dims
+        return _with_update(building, forward, gradients, step)
 
 
 def _with_update(
-    context: _Context,
+    building: _MeshGraph,
     forward: Forward,
     gradients: list[mtf.Tensor],
     step: tf.Tensor,
 ) -> Lowered:
-    graph = context.training
-    meshes.check_tensors(context.network.mesh, context.mesh.graph)
+    graph = building.training
+    meshes.check_tensors(building.network.mesh, building.mesh.graph)
     rate = learning_rate(graph.optimizer.learning_rate, graph.schedule, step)
-    declared = context.network.variables
+    declared = building.network.variables
     updates = apply_gradients(
         graph.optimizer,
         gradients,
-        list(context.mesh.graph.trainable_variables),
+        list(building.mesh.graph.trainable_variables),
         [name for name, v in declared.items() if v.is_decayed],
-        _import_scalar(context, rate),
-        _import_scalar(context, tf.cast(step + 1, tf.float32)),
-        context.implementation,
-        _rounding_seed(context, step),
+        building.import_scalar(rate),
+        building.import_scalar(tf.cast(step + 1, tf.float32)),
+        building.implementation,
+        _rounding_seed(building, step),
     )
-    lowering = _lowering(context)
+    lowering = building.lower()
     export = lowering.export_to_tf_tensor
     operations = [lowering.lowered_operation(op) for op in updates.operations]
     norm = export(updates.gradient_norm)
@@ -198,76 +298,45 @@ def build_predictions(
     Raises:
       UserError: the mesh does not fit the model or the batch.
     """
-    context = _make_context(network, None, placement)
-    tf.train.get_or_create_global_step()
+    building = _begin(network, None, placement)
     batch, length = features["input_word_ids"].shape.as_list()
-    dims = _checked_dims(network, batch, length)
-    imported = _import(context, network.task.prepare(features), dims)
-    forward = network.task.forward(_builder(context, dims), imported)
+    dims = building.checked_dims(batch, length)
+    imported = building.import_features(network.task.prepare(features), dims)
+    forward = network.task.forward(building.builder(dims), imported)
     predictions = {k: mtf.anonymize(v) for k, v in forward.predictions.items()}
-    lowering = _lowering(context)
+    lowering = building.lower()
     export = lowering.export_to_tf_tensor
     return {name: export(value) for name, value in predictions.items()}, lowering
 
 
-def _make_context(network, training, placement):
+def _begin(network, training, placement):
     if placement is None:
         placement = meshes.Placement(meshes.make_mesh_impl(network.mesh), None)
     mesh = mtf.Mesh(mtf.Graph(), "mesh", placement.variable_placer)
-    return _Context(network, training, mesh, placement.implementation)
+    tf.train.get_or_create_global_step()
+    return _MeshGraph(network, training, mesh, placement.implementation)
 
 
-def _import(context: _Context, features: Features, dims: Dims) -> MeshFeatures:
-    layouts = context.network.task.feature_dims(dims)
-    return {
-        name: mtf.import_tf_tensor(context.mesh, value, mtf.Shape(layouts[name]))
-        for name, value in features.items()
-    }
-
-
-def _import_scalar(context: _Context, value: tf.Tensor) -> mtf.Tensor:
-    return mtf.import_tf_tensor(context.mesh, value, mtf.Shape([]))
-
-
-def _builder(
-    context: _Context, dims: Dims, dropout_seed: mtf.Tensor | None = None
-) -> Builder:
-    network, training = context.network, context.training
-    return Builder(
-        config=network.model,
-        dims=dims,
-        mesh=context.mesh,
-        activation_dtype=tf.as_dtype(network.mesh.activation_dtype),
-        # A graph that only predicts gets its weights from a checkpoint.
-        initializer_seed=training.seed if training else 0,
-        dropout_seed=dropout_seed,
-        frozen=training.frozen if training else (),
-        embedding_lookup=network.mesh.embedding_lookup,
-        recompute_layers=training is not None and training.recompute_layers,
-        slice_dtype=tf.as_dtype(network.mesh.slice_dtype),
-    )
-
-
-def _rounding_seed(context: _Context, step: tf.Tensor) -> mtf.Tensor | None:
+def _rounding_seed(building: _MeshGraph, step: tf.Tensor) -> mtf.Tensor | None:
     """One number per step for stochastic rounding; None where no weight needs it."""
-    if context.network.mesh.slice_dtype == "float32":
+    if building.network.mesh.slice_dtype == "float32":
         return None
-    seed = context.training.seed * 1_000_003 % 2**30
-    return _import_scalar(context, tf.cast(step, tf.int32) + seed)
+    seed = building.training.seed * 1_000_003 % 2**30
+    return building.import_scalar(tf.cast(step, tf.int32) + seed)
 
 
 def _forward_and_gradients(
-    context: _Context, dims: Dims, features: MeshFeatures, dropout_seed: mtf.Tensor
+    building: _MeshGraph, dims: Dims, features: MeshFeatures, dropout_seed: mtf.Tensor
 ) -> tuple[Forward, list[mtf.Tensor]]:
     """Loss and sums of a step, and the gradients of its trainable variables.
 
     Args:
       dims: of a microbatch. features: of the whole batch. dropout_seed: of the step.
     """
-    task, accumulation = context.network.task, context.training.accumulation
+    task, accumulation = building.network.task, building.training.accumulation
     if accumulation == 1:
-        forward = task.forward(_builder(context, dims, dropout_seed), features)
-        variables = context.mesh.graph.trainable_variables
+        forward = task.forward(building.builder(dims, dropout_seed), features)
+        variables = building.mesh.graph.trainable_variables
         gradients = mtf.gradients([forward.loss], [v.value for v in variables])
         return forward, gradients
     batch = mtf.Dimension("batch", dims.batch.size * accumulation)
@@ -276,22 +345,15 @@ def _forward_and_gradients(
     def microbatch(part: MeshFeatures) -> dict[str, mtf.Tensor]:
         # Microbatch m has examples m, m + accumulation, ...
         number = -mtf.reduce_max(-part.pop(_EXAMPLE), output_shape=[])
-        build = _builder(context, dims, dropout_seed + number)
+        build = building.builder(dims, dropout_seed + number)
         forward = task.forward(build, part)
         names[:] = forward.sums
         return {"loss": forward.loss, **forward.sums}
 
     # A microbatch gets nothing but its part of these tensors.
-    numbered = {**features, _EXAMPLE: mtf.range(context.mesh, batch, tf.int32)}
+    numbered = {**features, _EXAMPLE: mtf.range(building.mesh, batch, tf.int32)}
     gradients, outputs = mtf.serialize_training_step(
         numbered, microbatch, batch, accumulation
     )
     sums = {name: outputs[name] for name in names}
     return Forward(outputs["loss"], sums, {}), gradients
-
-
-def _lowering(context):
-    graph = context.mesh.graph
-    meshes.check_tensors(context.network.mesh, graph)
-    # Stacked variables have no slice of their own for the fused optimizer.
-    return mtf.Lowering(graph, {context.mesh: context.implementation}, autostack=False)

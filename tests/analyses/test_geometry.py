@@ -16,7 +16,7 @@ from decoupled.corpora.corpus_writer import write_corpus
 from decoupled.data.vocabulary import Vocabulary
 from decoupled.exports.serving.encoder import Encoder, MaskedLm
 from decoupled.model.variables import WORD_EMBEDDINGS
-from tests.analyses.tiny_runs import MASKING, show, write_finetuned_run, write_run
+from tests.analyses.tiny_runs import MASKING, show, write_run
 from tests.data.small_corpus import make_vocabulary
 from tests.exports.reference import Reference
 
@@ -241,12 +241,6 @@ def test_masks_depend_on_the_settings_alone(pretrained_dir, corpus, vocabulary):
     other = masked_text(corpus, vocabulary, replace(SETTINGS, seed=4))
     assert all(np.array_equal(first[name], second[name]) for name in first)
     assert not np.array_equal(first["predicted"], other["predicted"])
-
-
-def test_a_fine_tuned_model_has_no_head(vocabulary, tmp_path):
-    folder = write_finetuned_run(tmp_path / "tuned", vocabulary)
-    with pytest.raises(UserError, match="holds no MLM head"):
-        open_models([folder], masked_lm=True)
 
 
 def test_too_few_positions(pretrained_dir, corpus):

@@ -20,7 +20,7 @@ from decoupled.core.errors import UserError
 from decoupled.data.masking import mask_in_rounds
 from decoupled.data.records_build import build_records
 from decoupled.runs.pretraining import run_pretraining
-from tests.analyses.tiny_runs import show, write_finetuned_run, write_run
+from tests.analyses.tiny_runs import show, write_run
 from tests.data.record_folders import flip_byte, make_records
 from tests.data.small_corpus import make_corpus, make_vocabulary
 from tests.exports.reference import Reference
@@ -337,12 +337,6 @@ def test_too_few_positions(models, text):
     masking = MaskingConfig(32, 5, 0.3)
     with pytest.raises(UserError, match="sequence_length: 32, but pretrained has max_"):
         masked_lm.measure(models, text, replace(SETTINGS, masking=masking))
-
-
-def test_a_fine_tuned_model_has_no_head(vocabulary, tmp_path):
-    folder = write_finetuned_run(tmp_path / "tuned", vocabulary)
-    with pytest.raises(UserError, match="holds no MLM head"):
-        open_models([folder], masked_lm=True)
 
 
 def test_records_that_do_not_fit(vocabulary, records, models, tmp_path):

@@ -1,8 +1,6 @@
 """Vectors of sentences from a model folder, against the serving encoder's."""
 
 import dataclasses
-import json
-import shutil
 from typing import NamedTuple
 
 import numpy as np
@@ -57,18 +55,6 @@ def test_vectors_are_means_over_the_tokens_of_the_last_layer(encoder, special, l
     np.testing.assert_allclose(found, served(encoder, length, special), atol=2e-5)
 
 
-def test_a_checkpoint_that_is_not_the_newest(folder, encoder, tmp_path):
-    copy = shutil.copytree(folder, tmp_path / "model")
-    (copy / "checkpoint").unlink()
-    older = open_model(copy / "model.ckpt-7")
-    assert older.weights.global_step == 7
-    vectors = [
-        models.layer_vectors(e, ENGLISH[:3], retrieval(layer=1))
-        for e in (encoder, older)
-    ]
-    np.testing.assert_array_equal(*vectors)
-
-
 def test_layers_are_counted_from_either_end():
     layers = [retrieval(layer=number).layer_of(2, "m") for number in (0, 2, -1, -3)]
     assert layers == [0, 2, 2, 0]
@@ -80,16 +66,6 @@ def test_layers_are_counted_from_either_end():
 def test_more_tokens_than_positions(encoder):
     with pytest.raises(UserError, match="max_positions = 24"):
         models.check_lengths(encoder, retrieval(max_sequence_length=25))
-
-
-def test_another_vocabulary_is_refused(folder, tmp_path):
-    copy = shutil.copytree(folder, tmp_path / "model")
-    (copy / "checkpoint").unlink()
-    described = json.loads((copy / "config.json").read_text())
-    described["vocabulary"]["fingerprint"] = "0" * 64
-    (copy / "config.json").write_text(json.dumps(described))
-    with pytest.raises(UserError, match="is not the vocabulary that the model"):
-        open_model(copy / "model.ckpt-7")
 
 
 @pytest.mark.parametrize("special", [True, False])

@@ -229,11 +229,6 @@ def test_a_words_vector_is_the_mean_of_its_pieces(pretrained_dir, vocabulary):
     assert len(vocabulary.encode("password")) > 1
 
 
-def test_a_coupled_model_has_one_table(coupled_dir):
-    [model] = open_models([coupled_dir])
-    assert list(word_vectors(model, ["page"])) == ["input"]
-
-
 def test_words_with_unknown_pieces_are_left_out(vocabulary, pretrained_dir):
     assert list(known_pieces(vocabulary, ["page", "Ωmega", ""])) == ["page"]
     [model] = open_models([pretrained_dir])

@@ -12,7 +12,7 @@ from decoupled.core.errors import UserError
 from decoupled.metrics.neighbours import mean_interval
 from tests.analyses.sentences import write_trained_model
 from tests.analyses.test_translated_pieces import SETTINGS
-from tests.analyses.tiny_runs import show, write_finetuned_run, write_run
+from tests.analyses.tiny_runs import show, write_finetuned_run
 
 
 def translated(pairs, first, second, languages=("ti", "yo")):
@@ -144,18 +144,6 @@ def test_a_finetuned_model_has_its_input_embedding(found_pieces, tmp_path, vocab
     folder = write_finetuned_run(tmp_path / "tuned", vocabulary)
     result = word_translation.measure(open_models([folder]), CORPUS, SETTINGS)
     assert sorted(result["arrays"]) == ["0/input", "0/input_cosine"]
-
-
-def test_an_output_embedding_of_low_rank_is_its_product(
-    found_pieces, tmp_path, vocabulary
-):
-    folder = write_run(tmp_path / "low", vocabulary, {"output_embedding_rank": 3})
-    models = open_models([folder])
-    result = word_translation.measure(models, CORPUS, SETTINGS)
-    expected = word_translation.reciprocal_ranks(
-        models[0].embedding("output"), found_pieces[0], "dot", True
-    )
-    np.testing.assert_array_equal(result["arrays"]["0/output"][:2], expected)
 
 
 def test_models_of_two_vocabularies_are_refused(pretrained_dir, tmp_path):

@@ -21,9 +21,9 @@ from decoupled.core.compat import tf
 from decoupled.core.errors import UserError
 from decoupled.runs import finetuning_run
 from decoupled.training import checkpoints
+from decoupled.training.bookkeeping import Checkpoints
 from decoupled.training.checkpoint_files import CheckpointWriter
-from decoupled.training.hooks import SaveCheckpoints
-from decoupled.training.model_fn import PredictionSpec
+from decoupled.training.loop import Run
 from tests.command_line import decoupled
 from tests.data.small_corpus import make_vocabulary
 from tests.helpers import adamw, tiny_training
@@ -268,7 +268,7 @@ def test_a_tpu_whose_hosts_run_no_python_learns_the_same(folder, tmp_path, monke
     # A little more than two epochs.
     changes = dict(num_epochs=2.0, keep_layers=1, classifier_dropout=0.0)
     here = tune(folder, tmp_path / "here", **changes)
-    monkeypatch.setattr(PredictionSpec, "feeds_itself", False)
+    monkeypatch.setattr(Run, "can_use_generators", False)
 
     def refused(function):
         raise AssertionError("No registered 'PyFunc'")
@@ -495,15 +495,15 @@ def test_an_interrupted_run_resumes_and_says_from_where(
     told = r"batches of 8 examples packed into \d rows of \d+ tokens, \d+% of them"
     assert re.search(told, capsys.readouterr().out)
     settings = arguments(folder, out, **changes)
-    save = SaveCheckpoints._save
+    save = Checkpoints.save
 
-    def interrupted(hook, session):
-        if hook.step == 6:
+    def interrupted(checkpoints, session, step):
+        if step == 6:
             raise KeyboardInterrupt
-        save(hook, session)
+        save(checkpoints, session, step)
 
     with monkeypatch.context() as patch:
-        patch.setattr(SaveCheckpoints, "_save", interrupted)
+        patch.setattr(Checkpoints, "save", interrupted)
         with pytest.raises(KeyboardInterrupt):
             run_finetuning(*settings)
     run_finetuning(*settings)

@@ -1,7 +1,6 @@
 """A corpus folder is built from files or from catalogs, whole or not at all."""
 
 import dataclasses
-import os
 import sys
 
 import pytest
@@ -14,6 +13,7 @@ from decoupled.corpora.build import build
 from decoupled.corpora.corpus import Corpus
 from decoupled.corpora.runners import Runner
 from decoupled.corpora.sources import Source
+from tests.corpora.builds import killed_at, tree
 
 SETTINGS = CorpusSettings(
     eval_share=0.2,
@@ -51,20 +51,10 @@ def text_input(tmp_path):
     return f"en={tmp_path}/en.txt"
 
 
-def files_below(folder):
-    return {
-        os.path.relpath(os.path.join(root, name), folder): open(
-            os.path.join(root, name), "rb"
-        ).read()
-        for root, _, names in os.walk(folder)
-        for name in names
-    }
-
-
 def test_catalogs_give_text_task_and_pairs(package, tmp_path, capsys):
     folder = str(tmp_path / "corpus")
     assert build(f"catalogs:{package}", [], folder, SETTINGS)
-    found = files_below(folder)
+    found = tree(folder)
     assert set(found) == {
         "manifest.json",
         "parallel/de-en.de",
@@ -105,19 +95,14 @@ def test_catalogs_killed_after_the_manifest_are_complete(
     build(source, [], str(tmp_path / "whole"), SETTINGS)
     folder = tmp_path / "corpus"
 
-    def killed(*_):
-        raise SystemError("killed")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(corpus_writer, "clean_up", killed)
-        with pytest.raises(SystemError):
-            build(source, [], str(folder), SETTINGS)
+    with killed_at(corpus_writer, "clean_up"):
+        build(source, [], str(folder), SETTINGS)
     assert (folder / "manifest.json").exists()
     assert corpus_writer.is_unfinished(str(folder))
     # Of an earlier build of other inputs.
     (folder / "text/train/de/text-00000-of-00009.txt").write_text("Alt.")
     assert not build(source, [], str(folder), SETTINGS)
-    assert files_below(folder) == files_below(tmp_path / "whole")
+    assert tree(folder) == tree(tmp_path / "whole")
 
 
 def test_catalogs_read_by_another_version_are_other_inputs(
@@ -233,29 +218,29 @@ def test_equal_documents_share_a_split(tmp_path):
 def test_the_same_inputs_give_the_same_files(package, tmp_path):
     for name in ("1", "2"):
         build(f"catalogs:{package}", [], str(tmp_path / name), SETTINGS)
-    assert files_below(tmp_path / "1") == files_below(tmp_path / "2")
+    assert tree(tmp_path / "1") == tree(tmp_path / "2")
 
 
 def test_a_complete_corpus_is_reused(text_input, tmp_path, capsys):
     folder = str(tmp_path / "corpus")
     assert build(None, [text_input], folder, SETTINGS)
-    before = files_below(folder)
+    before = tree(folder)
     capsys.readouterr()
     assert not build(None, [text_input], folder, SETTINGS)
     assert f"{folder}: complete already, reused" in capsys.readouterr().out
-    assert files_below(folder) == before
+    assert tree(folder) == before
 
 
 def test_a_corpus_of_other_inputs_is_refused(text_input, package, tmp_path):
     folder = str(tmp_path / "corpus")
     build(None, [text_input], folder, SETTINGS)
-    before = files_below(folder)
+    before = tree(folder)
     with pytest.raises(UserError, match="holds a corpus of other inputs"):
         build(f"catalogs:{package}", [], folder, SETTINGS)
     (tmp_path / "en.txt").write_text("Something else.\n")
     with pytest.raises(UserError, match=r"languages\.en\.sha256"):
         build(None, [text_input], folder, SETTINGS)
-    assert files_below(folder) == before
+    assert tree(folder) == before
 
 
 @pytest.mark.parametrize(

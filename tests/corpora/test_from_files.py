@@ -25,6 +25,7 @@ from decoupled.corpora.build import build
 from decoupled.corpora.corpus import Corpus
 from decoupled.corpora.input_files import find_inputs
 from decoupled.corpora.runners import Runner
+from tests.corpora.builds import killed_at, tree
 from tests.corpora.no_beam import run_without_beam
 
 SETTINGS = CorpusSettings(eval_share=0.2, min_characters=5, part_bytes=500, max_parts=3)
@@ -65,14 +66,6 @@ def make(inputs, folder, workers=1, settings=SETTINGS, name="local"):
     runner = Runner(name, workers if name == "local" else 0)
     build(None, inputs, str(folder), settings, runner=runner)
     return Corpus(str(folder))
-
-
-def tree(folder):
-    return {
-        str(path.relative_to(folder)): path.read_bytes()
-        for path in pathlib.Path(folder).rglob("*")
-        if path.is_file()
-    }
 
 
 def all_documents(corpus, language):
@@ -319,16 +312,11 @@ def test_what_holds_out_a_document_goes_on_after_a_kill(tmp_path, monkeypatch):
     inputs, settings = [f"en={tmp_path}/a.txt"], with_share(1e-9)
     make(inputs, tmp_path / "whole", settings=settings)
 
-    def killed(*_):
-        raise SystemError("killed")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(from_files, "_check_text", killed)
-        with pytest.raises(SystemError):
-            make(inputs, tmp_path / "c", settings=settings)
-    monkeypatch.setattr(text_units, "read_unit", killed)
+    with killed_at(from_files, "_check_text"):
+        make(inputs, tmp_path / "c", settings=settings)
+    read = record_units(monkeypatch)
     make(inputs, tmp_path / "c", settings=settings)
-    assert tree(tmp_path / "c") == tree(tmp_path / "whole")
+    assert not read and tree(tmp_path / "c") == tree(tmp_path / "whole")
 
 
 @pytest.mark.parametrize(
@@ -473,26 +461,16 @@ def test_what_a_later_step_left_is_used(inputs, tmp_path, monkeypatch, module, a
     (tmp_path / "in/sw.txt").write_text("Habari.\n\nNdiyo.\n\nSawa.\n\nHabari.\n")
     make(inputs, tmp_path / "whole")
 
-    def killed(*_):
-        raise SystemError("killed")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(module, at, killed)
-        with pytest.raises(SystemError):
-            make(inputs, tmp_path / "c")
-    monkeypatch.setattr(text_units, "read_unit", killed)
+    with killed_at(module, at):
+        make(inputs, tmp_path / "c")
+    read = record_units(monkeypatch)
     assert make(inputs, tmp_path / "c").languages("train") == ["de", "en", "sw"]
-    assert tree(tmp_path / "c") == tree(tmp_path / "whole")
+    assert not read and tree(tmp_path / "c") == tree(tmp_path / "whole")
 
 
-def test_other_settings_after_a_kill_are_begun_anew(inputs, tmp_path, monkeypatch):
-    def killed(*_):
-        raise SystemError("killed")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(from_files, "find_duplicates", killed)
-        with pytest.raises(SystemError):
-            make(inputs, tmp_path / "c")
+def test_other_settings_after_a_kill_are_begun_anew(inputs, tmp_path):
+    with killed_at(from_files, "find_duplicates"):
+        make(inputs, tmp_path / "c")
     settings = with_share(0.5)
     make(inputs, tmp_path / "c", settings=settings)
     make(inputs, tmp_path / "fresh", settings=settings)
@@ -520,13 +498,8 @@ def with_version(monkeypatch, package, version):
 def test_another_version_of_a_library_begins_anew_and_says_so(
     inputs, tmp_path, monkeypatch, capsys, package
 ):
-    def killed(*_):
-        raise SystemError("killed")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(from_files, "find_duplicates", killed)
-        with pytest.raises(SystemError):
-            make(inputs, tmp_path / "c")
+    with killed_at(from_files, "find_duplicates"):
+        make(inputs, tmp_path / "c")
     with_version(monkeypatch, package, "0.0.1")
     read = record_units(monkeypatch)
     capsys.readouterr()

@@ -13,6 +13,7 @@ from decoupled.corpora.corpus import Corpus
 from decoupled.data import reading, records, records_build
 from decoupled.data.records_build import build_records
 from decoupled.data.verification import all_shards, verify_shard
+from tests.corpora.builds import killed_at, tree
 from tests.corpora.no_beam import run_without_beam
 from tests.data.small_corpus import make_corpus, make_vocabulary
 
@@ -52,16 +53,6 @@ def expected(source, split, language):
         [token for sentence in document for token in vocabulary.encode(sentence)]
         for document in Corpus(str(source / "corpus")).documents(split, language)
     ]
-
-
-def tree(folder):
-    return {
-        os.path.relpath(os.path.join(parent, name), folder): (
-            open(os.path.join(parent, name), "rb").read()
-        )
-        for parent, _, names in os.walk(folder)
-        for name in names
-    }
 
 
 def test_records_are_the_documents_of_the_corpus(source, tmp_path, capsys):
@@ -183,16 +174,11 @@ def notes(folder, suffix):
         lambda result: result.update(empty_documents="many"),
     ],
 )
-def test_a_note_of_somebody_else_is_not_followed(source, tmp_path, monkeypatch, change):
+def test_a_note_of_somebody_else_is_not_followed(source, tmp_path, change):
     output = tmp_path / "records"
 
-    def killed(*_):
-        raise ValueError("killed")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(records_build, "gather", killed)
-        with pytest.raises(ValueError, match="killed"):
-            build(source, output)
+    with killed_at(records_build, "gather"):
+        build(source, output)
     (tmp_path / "mine.txt").write_text("mine")
     found = notes(output, runners.DONE)
     assert found

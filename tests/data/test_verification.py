@@ -1,6 +1,7 @@
 """The verifier names file and record of every kind of defect."""
 
 import dataclasses
+import json
 
 import numpy as np
 import pytest
@@ -189,6 +190,18 @@ def test_records_of_another_schema(folder, record, told):
     found, counts = defects(folder)
     assert found.startswith(f"{folder / NAME}: record 1: {told}")
     assert counts == f"{folder / NAME}: 3 records, the manifest says 1100"
+
+
+@pytest.mark.parametrize("unit, count", [("records", 1100), ("tokens", 3300)])
+def test_a_manifest_that_counts_wrongly(folder, unit, count):
+    path = folder / "manifest.json"
+    content = json.loads(path.read_text())
+    english = content["splits"]["train"]["en"]
+    english["files"][0][unit] += 1
+    english[unit] += 1
+    path.write_text(json.dumps(content))
+    told = f"{count} {unit}, the manifest says {count + 1}"
+    assert defects(folder) == [f"{folder / NAME}: {told}"]
 
 
 def test_other_contents_of_the_same_counts(folder):

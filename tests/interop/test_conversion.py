@@ -32,8 +32,7 @@ from decoupled.runs.saved_run import open_model
 from decoupled.tasks.classification import Classification, Regression
 from decoupled.tasks.qa import ExtractiveQA
 from decoupled.training.checkpoints import initialize_from
-from decoupled.training.graph import build_step
-from decoupled.training.network import Network, TrainingGraph
+from decoupled.training.graph import Network, TrainingGraph, build_step
 from tests.exports.models import (
     finetuned_weights,
     model_config,

@@ -13,8 +13,7 @@ from decoupled.model import parameters
 from decoupled.model.parameters import finetuning_counts, pretraining_counts
 from decoupled.tasks.classification import Classification
 from decoupled.tasks.mlm import MaskedLM
-from decoupled.training.graph import build_step
-from decoupled.training.network import Network, TrainingGraph
+from decoupled.training.graph import Network, TrainingGraph, build_step
 from tests.helpers import MASKING, adamw, masked_lm_features, schedule, tiny_model
 
 # Of two layers: V 48, E_in 8, E_out 24, H 16, feed-forward 32, 20 positions.

@@ -32,8 +32,7 @@ from decoupled.tasks.classification import Classification
 from decoupled.tasks.mlm import MaskedLM
 from decoupled.tasks.qa import ExtractiveQA
 from decoupled.tasks.tagging import Tagging
-from decoupled.training.graph import build_predictions, build_step
-from decoupled.training.network import Network
+from decoupled.training.graph import Network, build_predictions, build_step
 from tests.helpers import MASKING, adamw, masked_lm_features, tiny_model
 from tests.training.runs import ONE_DEVICE, graph_config
 

@@ -89,7 +89,7 @@ def run_compiled(config, features, steps):
 
 @contextlib.contextmanager
 def control_flow_of_tensorflow_1():
-    """As `training.estimator` sets it for a TPU's program."""
+    """As `training.loop` sets it for a TPU's program."""
     tf.disable_control_flow_v2()
     try:
         yield

@@ -12,9 +12,8 @@ from decoupled.planning.gpu_placement import has_kernel, landing
 from decoupled.tasks.classification import Classification
 from decoupled.tasks.qa import ExtractiveQA
 from decoupled.tasks.tagging import Tagging
-from decoupled.training.graph import build_predictions, build_step
+from decoupled.training.graph import Network, build_predictions, build_step
 from decoupled.training.mesh import Placement, shape_and_layout
-from decoupled.training.network import Network
 from tests.helpers import MASKING, adamw, masked_lm_features, tiny_model
 from tests.training.runs import BODY, graph_config, tile_everything
 from tests.training.test_tpu_program import head_features

@@ -18,8 +18,7 @@ from decoupled.planning.plan import (
     seconds,
 )
 from decoupled.planning.report import as_json
-from decoupled.training.graph import build_step
-from decoupled.training.network import pretraining_graph
+from decoupled.training.graph import build_step, pretraining_graph
 from tests.helpers import (
     MASKING,
     adamw,

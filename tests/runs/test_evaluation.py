@@ -12,7 +12,7 @@ from decoupled.core.errors import UserError
 from decoupled.runs import evaluation
 from decoupled.runs.evaluation import FilesAhead, answer_languages
 from decoupled.tasks.tagging import Tagging
-from tests.training.runs import graph_config
+from tests.training.runs import graph_config, run_spec
 
 
 def test_results_come_in_order_each_loaded_before_it_is_asked_for():
@@ -101,9 +101,7 @@ def answered(monkeypatch, before_batch, load=features_of, answer=lambda *_: None
         for_graph=lambda features: features,
         task=SimpleNamespace(answers=answer),
     )
-    spec = SimpleNamespace(
-        tpu=None, feeds_itself=True, recorded_batches=None, batch_size=BATCH
-    )
+    spec = run_spec("", eval_batch_size=BATCH)
     monkeypatch.setattr(evaluation, "predict", session_loop(before_batch))
     wanted = [("test", language) for language in LANGUAGES]
     found = answer_languages(NETWORK, spec, data, wanted)
@@ -174,12 +172,8 @@ def test_the_batches_of_a_tpu_of_several_hosts_are_gone_afterwards(
         for_graph=lambda features: features,
         task=SimpleNamespace(answers=lambda examples, *_: examples),
     )
-    run = SimpleNamespace(
-        tpu="of several hosts",
-        feeds_itself=False,
-        recorded_batches=str(path),
-        batch_size=2,
-    )
+    tpu = SimpleNamespace(name="of several hosts")
+    run = run_spec(tmp_path, eval_batch_size=2)._replace(tpu=tpu)
 
     def predict(network, run, input_fn):
         input_fn()

@@ -7,8 +7,7 @@ from decoupled.configs import MeshConfig
 from decoupled.core.compat import tf
 from decoupled.tasks.classification import Classification
 from decoupled.tasks.mlm import MaskedLM
-from decoupled.training.graph import build_step
-from decoupled.training.network import Network, TrainingGraph
+from decoupled.training.graph import Network, TrainingGraph, build_step
 from tests.helpers import (
     MASKING,
     SESSION_CONFIG,

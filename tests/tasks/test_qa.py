@@ -6,8 +6,7 @@ import pytest
 from decoupled.configs import MeshConfig
 from decoupled.core.compat import tf
 from decoupled.tasks.qa import ExtractiveQA
-from decoupled.training.graph import build_step
-from decoupled.training.network import Network, TrainingGraph
+from decoupled.training.graph import Network, TrainingGraph, build_step
 from tests.helpers import (
     SESSION_CONFIG,
     adamw,

@@ -16,10 +16,9 @@ from decoupled.runs.evaluation import answer_languages
 from decoupled.runs.task_data import TaskData
 from decoupled.tasks.presets import TASKS, task_of
 from decoupled.tasks.qa import sliding_window_answer, usual_length
-from decoupled.training.estimator import train
-from decoupled.training.hooks import StopOnSignal
-from decoupled.training.model_fn import RunSpec
-from decoupled.training.network import Network, TrainingGraph
+from decoupled.training.bookkeeping import StopOnSignal
+from decoupled.training.graph import Network, TrainingGraph
+from decoupled.training.loop import Run, train
 from decoupled.xtreme.scoring import score
 from tests.helpers import adamw, schedule, tiny_model, tiny_training
 from tests.tasks.question_samples import (
@@ -315,7 +314,7 @@ def test_a_tiny_model_learns_questions_by_heart(few_questions, tmp_path):
     training = tiny_training(
         batch_size=32, eval_batch_size=32, save_checkpoints_steps=150, log_steps=50
     )
-    run = RunSpec(str(tmp_path / "run"), training, None, print, StopOnSignal())
+    run = Run(str(tmp_path / "run"), training, None, print, StopOnSignal())
     packing = plan_batches(graph, features["input_mask"].sum(1), run)
     packed = network._replace(task=network.task.packed(packing.examples))
     train(
@@ -324,7 +323,7 @@ def test_a_tiny_model_learns_questions_by_heart(few_questions, tmp_path):
         lambda step: training_input_fn(arrays, 32, training.seed, step, packing),
     )
     files = TaskData(task, vocabulary, str(tmp_path / "features"))
-    [answered] = answer_languages(network, run.prediction, files, [("test", "en")])
+    [answered] = answer_languages(network, run, files, [("test", "en")])
     answers = answered.answers
     os.makedirs(tmp_path / "predictions/xquad")
     task.write(str(tmp_path / "predictions/xquad/test-en.json"), examples, answers)

@@ -23,7 +23,7 @@ from decoupled.core import compat
 from decoupled.core.compat import mtf, tf
 from decoupled.planning.hardware import parse_topology
 from decoupled.planning.program import slice_topology
-from decoupled.training import estimator
+from decoupled.training import loop
 from decoupled.training import tpu as tpu_training
 from decoupled.training.tpu import TpuAddress
 from tests.ops.simd_on_cpu import OneCore
@@ -92,7 +92,7 @@ def build(mode, graph, input_fn, folder, slice_type="v2-8", hosts=1, **training)
     """Builds what `train` or `predict` would run.
 
     Args:
-      mode: the name of a function of `decoupled.training.estimator`.
+      mode: the name of a function of `decoupled.training.loop`.
       graph: TrainingGraph. input_fn: an input_fn with batches of the right size.
       folder: of the run. slice_type, hosts: of the slice.
       training: changes of `tiny_training`.
@@ -106,10 +106,8 @@ def build(mode, graph, input_fn, folder, slice_type="v2-8", hosts=1, **training)
     spec = run_spec(folder, iterations_per_loop=5, **training)
     spec = spec._replace(tpu=ADDRESS, init_checkpoint=init_checkpoint)
     calls = {
-        "train": lambda: estimator.train(graph, spec, lambda step: input_fn),
-        "predict": lambda: list(
-            estimator.predict(graph.network, spec.prediction, input_fn)
-        ),
+        "train": lambda: loop.train(graph, spec, lambda step: input_fn),
+        "predict": lambda: list(loop.predict(graph.network, spec, input_fn)),
     }
     built = []
 
@@ -173,7 +171,7 @@ def one_core():
     built, not compiled. All the rest is what runs on a TPU: threads, hooks, host calls.
 
     Yields:
-      ADDRESS of the slice, for `RunSpec.tpu`.
+      ADDRESS of the slice, for `Run.tpu`.
     """
     infeed, outfeed = _Queue(), _Queue()
 

@@ -15,13 +15,11 @@ from decoupled.tasks.classification import Classification, Regression
 from decoupled.tasks.mlm import MaskedLM
 from decoupled.tasks.tagging import Tagging
 from decoupled.training import graph as graphs
+from decoupled.training.bookkeeping import StopOnSignal
 from decoupled.training.checkpoints import latest_complete
-from decoupled.training.estimator import train
-from decoupled.training.graph import build_step
-from decoupled.training.hooks import StopOnSignal
+from decoupled.training.graph import Network, TrainingGraph, build_step
+from decoupled.training.loop import Run, train
 from decoupled.training.mesh import session_config
-from decoupled.training.model_fn import RunSpec
-from decoupled.training.network import Network, TrainingGraph
 from tests.helpers import (
     MASKING,
     adamw,
@@ -69,14 +67,12 @@ class Evaluation(NamedTuple):
 def build_evaluation(network, features, placement=None):
     """Builds and lowers what predicts a batch, with its loss and sums."""
     features = network.task.prepare(features)
-    context = graphs._make_context(network, None, placement)
-    tf.train.get_or_create_global_step()
-    batch = features["input_word_ids"].shape.as_list()[0]
-    dims = graphs._checked_dims(network, batch, network.task.sequence_length)
-    imported = graphs._import(context, features, dims)
-    forward = network.task.forward(graphs._builder(context, dims), imported)
+    building = graphs._begin(network, None, placement)
+    dims = building.checked_dims(*features["input_word_ids"].shape.as_list())
+    imported = building.import_features(features, dims)
+    forward = network.task.forward(building.builder(dims), imported)
     predictions = {k: mtf.anonymize(v) for k, v in forward.predictions.items()}
-    lowering = graphs._lowering(context)
+    lowering = building.lower()
     export = lowering.export_to_tf_tensor
     return Evaluation(
         export(forward.loss),
@@ -162,7 +158,7 @@ def tile_everything(monkeypatch):
 def run_spec(folder, **training):
     """A run in `folder`; what it says is collected in `spec.say.__self__`."""
     config = tiny_training(**training)
-    return RunSpec(str(folder), config, None, [].append, StopOnSignal())
+    return Run(str(folder), config, None, [].append, StopOnSignal())
 
 
 def said(spec):

@@ -18,6 +18,7 @@ from decoupled.core.errors import UserError, WorkerLost
 from decoupled.launch.supervision import cluster_variable, free_addresses
 from decoupled.training import cluster
 from decoupled.training.cluster import Process
+from decoupled.training.loop import OneSession
 
 
 def mesh(shape):
@@ -222,7 +223,7 @@ def test_an_address_that_is_taken():
 
 
 def test_a_second_session_ends_the_run():
-    hook = cluster.OneSession()
+    hook = OneSession()
     hook.after_create_session(None, None)
     with pytest.raises(WorkerLost, match="run again"):
         hook.after_create_session(None, None)

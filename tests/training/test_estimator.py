@@ -6,13 +6,12 @@ import numpy as np
 import pytest
 
 from decoupled.configs import OptimizerConfig
-from decoupled.core.compat import estimator, tf
+from decoupled.core.compat import estimator
 from decoupled.core.errors import UserError
-from decoupled.runs.evaluation import Part, predict_parts
-from decoupled.training import model_fn
+from decoupled.training import loop
 from decoupled.training.checkpoints import branch_off
-from decoupled.training.estimator import predict, train
 from decoupled.training.events import read_scalars
+from decoupled.training.loop import predict, train
 from tests.helpers import (
     adamw,
     constant_input_fn,
@@ -124,7 +123,7 @@ def split_run(tmp_path_factory):
 
 def test_what_a_mesh_trained_predicts_the_same_on_one_device(split_run):
     features = masked_lm_features(seed=77)
-    spec, input_fn = run_spec(split_run).prediction, constant_input_fn(features, False)
+    spec, input_fn = run_spec(split_run), constant_input_fn(features, False)
     one, two = (
         list(predict(shallow(**mesh).network, spec, input_fn))
         for mesh in ({}, {"mesh": MODEL_AXIS})
@@ -137,25 +136,6 @@ def test_what_a_mesh_trained_predicts_the_same_on_one_device(split_run):
         np.testing.assert_allclose(
             [row[name] for row in two], [row[name] for row in one], atol=1e-5
         )
-
-
-def test_predictions_of_parts_come_without_padding(split_run):
-    sets = [masked_lm_features(seed=seed) for seed in (5, 6, 7)]
-
-    def input_fn(params=None):
-        arrays = {name: np.stack([f[name] for f in sets]) for name in sets[0]}
-        return tf.data.Dataset.from_tensor_slices(arrays)
-
-    network, spec = shallow().network, run_spec(split_run).prediction
-    everything = list(predict(network, spec, input_fn))
-    # "aa" fills a batch of 8 and 3 rows of the next, "bb" 2 of the third.
-    wanted = [Part("aa", 11), Part("bb", 2)]
-    parts = dict(predict_parts(network, spec, input_fn, wanted))
-
-    assert list(parts) == ["aa", "bb"]
-    expected = [row["loss_sum"] for row in everything]
-    np.testing.assert_array_equal(parts["aa"]["loss_sum"], expected[:11])
-    np.testing.assert_array_equal(parts["bb"]["loss_sum"], expected[16:18])
 
 
 def test_a_tiny_model_learns_eight_sequences_by_heart(tmp_path):
@@ -176,7 +156,7 @@ def test_a_tiny_model_learns_eight_sequences_by_heart(tmp_path):
     assert losses[120] < 0.05
     assert read_scalars(str(tmp_path), "masked_lm_accuracy_percent")[120] == 100.0
     input_fn = constant_input_fn(features, False)
-    rows = list(predict(config.network, spec.prediction, input_fn))
+    rows = list(predict(config.network, spec, input_fn))
     assert sum(row["loss_sum"] for row in rows) / 30 < 0.05
     assert [row["hits"] for row in rows] == [row["weight"] for row in rows]
 
@@ -209,8 +189,8 @@ def test_the_garbage_collector_pauses_while_a_graph_is_built(tmp_path, monkeypat
         seen.append(gc.isenabled())
         raise UserError("no such mesh")
 
-    monkeypatch.setattr(model_fn, "build_step", build)
-    made = model_fn.make_model_fn(graph_config(), run_spec(tmp_path))
+    monkeypatch.setattr(loop, "build_step", build)
+    made = loop.make_model_fn(graph_config(), run_spec(tmp_path))
     with pytest.raises(UserError, match="no such mesh"):
         made({}, None, estimator.ModeKeys.TRAIN, {})
     assert seen == [False]

@@ -12,9 +12,9 @@ import pytest
 from decoupled.core.compat import tf
 from decoupled.core.errors import Interrupted, Terminated, UserError
 from decoupled.tasks.mlm import MaskedLM
-from decoupled.training.estimator import train
+from decoupled.training.bookkeeping import StopOnSignal
 from decoupled.training.events import read_scalars
-from decoupled.training.hooks import StopOnSignal
+from decoupled.training.loop import train
 from tests.helpers import MASKING, schedule
 from tests.training.runs import (
     BODY,
@@ -237,11 +237,11 @@ class SignalAtStep(StopOnSignal):
         super().__init__()
         self._number, self._left = number, step
 
-    def after_run(self, run_context, run_values):
+    def after_steps(self):
         self._left -= 1
         if not self._left:
             os.kill(os.getpid(), self._number)
-        super().after_run(run_context, run_values)
+        return super().after_steps()
 
 
 @pytest.mark.parametrize(

@@ -11,9 +11,9 @@ from decoupled.data.packing import Packing, pack, pack_batch, plan_rows, unpack
 from decoupled.tasks.classification import Classification, Regression
 from decoupled.tasks.qa import ExtractiveQA
 from decoupled.tasks.tagging import Tagging
-from decoupled.training.estimator import train
 from decoupled.training.events import read_scalars
 from decoupled.training.graph import build_predictions
+from decoupled.training.loop import train
 from decoupled.training.mesh import session_config
 from tests.helpers import adamw, schedule, tiny_model
 from tests.training.runs import (

@@ -9,8 +9,8 @@ import pytest
 from decoupled.core.compat import tf
 from decoupled.model.variables import NO_HEAD, shapes
 from decoupled.training.checkpoints import branch_off, latest_complete
-from decoupled.training.estimator import predict
 from decoupled.training.graph import build_step
+from decoupled.training.loop import predict
 from tests.helpers import (
     adamw,
     constant_input_fn,
@@ -150,7 +150,7 @@ def test_a_resumed_run_ends_as_one_that_was_not_stopped(folder, tmp_path):
 
 def test_prediction_with_float32_slices_gives_the_same_losses(folder):
     input_fn = constant_input_fn(masked_lm_features(seed=9), False)
-    spec = run_spec(folder).prediction
+    spec = run_spec(folder)
     wide, narrow = (
         [row["loss_sum"] for row in predict(config(mesh).network, spec, input_fn)]
         for mesh in (ONE_DEVICE, bfloat16(ONE_DEVICE))

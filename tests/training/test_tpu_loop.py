@@ -11,11 +11,11 @@ import pytest
 from decoupled.configs import MeshConfig
 from decoupled.core.compat import tf
 from decoupled.core.errors import Interrupted, UserError
-from decoupled.runs.evaluation import Part, predict_parts
+from decoupled.training.bookkeeping import StopOnSignal
 from decoupled.training.checkpoints import latest_complete
-from decoupled.training.estimator import predict
 from decoupled.training.events import event_files, read_file, read_scalars
 from decoupled.training.graph import build_step
+from decoupled.training.loop import predict
 from decoupled.training.tpu import session_config
 from tests.helpers import adamw, masked_lm_features, schedule, tiny_model
 from tests.training.described_tpu import one_core
@@ -110,41 +110,40 @@ def test_a_resumed_run_goes_on_to_the_same_weights(
     assert [read_file(path, "loss").start for path in files] == [1, 9]
 
 
-class _StopAt(type(run_spec("").stop)):
-    """SIGTERM comes during the loop that ends at a step."""
+class _StopAt(StopOnSignal):
+    """SIGTERM comes during the loop of four steps that ends at a step."""
 
     def __init__(self, step):
         super().__init__()
-        self._step = step
+        self._left = step // 4
 
-    def after_run(self, run_context, run_values):
-        step = run_context.session.run(
-            tf.train.get_global_step(run_context.session.graph)
-        )
-        self.received = signal.SIGTERM if step >= self._step else None
-        super().after_run(run_context, run_values)
+    def after_steps(self):
+        self._left -= 1
+        self.received = None if self._left else signal.SIGTERM
+        return super().after_steps()
 
 
-class _CtrlC(type(run_spec("").stop)):
-    """Ctrl-C is pressed during the second loop, of the steps up to 8."""
+class _CtrlC(StopOnSignal):
+    """Ctrl-C is pressed during the second loop, of the steps up to 8.
+
+    `installed`: the handlers of Ctrl-C, the last of them while the last step is saved.
+    """
 
     def __init__(self):
         super().__init__()
-        self.while_saving = []
+        self.installed, self._loops = [], 0
 
-    def after_run(self, run_context, run_values):
-        step = run_context.session.run(
-            tf.train.get_global_step(run_context.session.graph)
-        )
-        if step == 8:
+    def install(self):
+        super().install()
+        self.installed.append(signal.getsignal(signal.SIGINT))
+
+    def after_steps(self):
+        self._loops += 1
+        if self._loops == 2:
             # Where nothing catches Ctrl-C, it would end the test's own process.
             assert signal.getsignal(signal.SIGINT) != signal.SIG_DFL
             os.kill(os.getpid(), signal.SIGINT)
-        super().after_run(run_context, run_values)
-
-    def end(self, session):
-        super().end(session)
-        self.while_saving.append(signal.getsignal(signal.SIGINT))
+        return super().after_steps()
 
 
 @pytest.fixture
@@ -165,7 +164,7 @@ def test_ctrl_c_during_a_loop_saves_and_ends(tpu, tmp_path, sigint, capfd):
     assert checkpoint_names(tmp_path) == [8]
     assert "Ctrl-C: saving after this step (a TPU: this loop)" in capfd.readouterr().err
     # A second one would have ended the process at once.
-    assert stop.while_saving == [signal.SIG_DFL]
+    assert stop.installed[-1] == signal.SIG_DFL
     assert signal.getsignal(signal.SIGINT) == signal.default_int_handler
 
 
@@ -176,7 +175,7 @@ def test_ctrl_c_that_is_ignored_stays_ignored_on_a_tpu(tpu, tmp_path, sigint):
     spec = run_spec(tmp_path, iterations_per_loop=4)._replace(tpu=tpu, stop=stop)
     train_run(core_config(schedule=schedule(12)), spec)
     assert checkpoint_names(tmp_path)[-1] == 12
-    assert stop.while_saving == [signal.SIG_IGN]
+    assert stop.installed[-1] == signal.SIG_IGN
     assert signal.getsignal(signal.SIGINT) == signal.SIG_IGN
 
 
@@ -188,31 +187,15 @@ def test_predictions_are_those_of_the_host(trained, tmp_path):
         return tf.data.Dataset.from_tensors(features).repeat(3)
 
     with one_core():
-        network, spec = core_config().network, trained.prediction
+        network, spec = core_config().network, trained
         rows = list(predict(network, spec, three_batches))
-    local = trained._replace(tpu=None).prediction
+    local = trained._replace(tpu=None)
     expected = list(predict(here, local, three_batches))
     assert len(rows) == len(expected) == 24
     for name in expected[0]:
         np.testing.assert_allclose(
             [row[name] for row in rows], [row[name] for row in expected], rtol=1e-5
         )
-
-
-def test_the_program_has_ended_when_the_last_part_is_there(trained, monkeypatch):
-    """TPUEstimator adds a batch that ends the program, and somebody must read it."""
-    features, read = masked_lm_features(), []
-
-    def rows(*_):
-        yield from ({"x": np.float32(i)} for i in range(8))
-        read.append("the batch that ends the program")
-
-    monkeypatch.setattr("decoupled.runs.evaluation.predict", rows)
-    parts, network = [Part("a", 5)], core_config().network
-    found = predict_parts(network, trained.prediction, lambda: features, parts)
-    ((name, found),) = found
-    assert (name, len(found["x"])) == ("a", 5)
-    assert read
 
 
 def test_a_run_that_diverges_ends_in_one_line_and_saves_nothing(tpu, tmp_path):
@@ -253,8 +236,8 @@ def test_a_gradient_that_is_infinite_ends_the_run_before_it_is_saved(
         scalars = {**lowered.scalars, "gradient_norm": tf.constant(np.inf)}
         return lowered._replace(scalars=scalars)
 
-    monkeypatch.setattr("decoupled.training.model_fn.build_step", infinite)
-    monkeypatch.setattr("decoupled.training.model_fn.host_call", lambda *_: None)
+    monkeypatch.setattr("decoupled.training.loop.build_step", infinite)
+    monkeypatch.setattr("decoupled.training.tpu.host_call", lambda *_: None)
     spec = run_spec(tmp_path, iterations_per_loop=4)._replace(tpu=tpu)
     with pytest.raises(UserError, match="loss or gradient_norm is infinite or NaN"):
         train_run(core_config(), spec)

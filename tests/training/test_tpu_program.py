@@ -13,7 +13,7 @@ from decoupled.planning.plan import GRAPH_BYTES_OF_A_SLICE
 from decoupled.tasks.classification import Classification
 from decoupled.tasks.qa import ExtractiveQA
 from decoupled.tasks.tagging import Tagging
-from decoupled.training import hooks
+from decoupled.training.loop import StepHook
 from tests.exports.models import pretrained_weights, write_checkpoint
 from tests.helpers import MASKING, constant_input_fn, masked_lm_features, tiny_model
 from tests.training.described_tpu import build
@@ -202,8 +202,7 @@ def test_no_slice_is_a_variable_that_is_saved(training):
 def test_no_hook_saves_what_the_cores_have_not_copied_back(training):
     kinds = [type(hook).__name__ for hook in training.hooks]
     assert "GracefulShutdownHook" not in kinds
-    (saver,) = [h for h in training.hooks if isinstance(h, hooks.SaveCheckpoints)]
-    assert saver.loops
+    (saver,) = [h for h in training.hooks if isinstance(h, StepHook)]
     # A step whose loss is NaN ends the run before it is saved.
     assert kinds.index("NanTensorHook") < training.hooks.index(saver)
 

@@ -103,8 +103,8 @@ class ProbingData:
 
 def label_ids(examples: Sequence[Example]) -> dict[str, int]:
     """The labels of the training data, sorted."""
-    found = {label for _, targets in examples for t in targets for label in t.labels}
-    return {label: number for number, label in enumerate(sorted(found))}
+    labels = {label for _, targets in examples for t in targets for label in t.labels}
+    return {label: number for number, label in enumerate(sorted(labels))}
 
 
 def prepare(
@@ -218,8 +218,8 @@ def _encode(
         outputs = encoder(batch).numpy()
         for place, row in enumerate(batch["row"]):
             length = starts[row + 1] - starts[row]
-            own = outputs[:, place, 1 : length + 1]
-            vectors[starts[row] : starts[row + 1]] = own.swapaxes(0, 1)
+            of_sentence = outputs[:, place, 1 : length + 1]
+            vectors[starts[row] : starts[row + 1]] = of_sentence.swapaxes(0, 1)
     return vectors
 
 

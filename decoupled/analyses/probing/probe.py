@@ -141,9 +141,9 @@ def train_probe(
         trainer.learn(batch, step)
         if step % settings.eval_every_steps and step != settings.train_steps:
             continue
-        found, _ = trainer.score(data["dev"])
-        if found.f1 > best.f1:
-            best, best_step, resting, values = found, step, 0, trainer.values()
+        on_dev, _ = trainer.score(data["dev"])
+        if on_dev.f1 > best.f1:
+            best, best_step, resting, values = on_dev, step, 0, trainer.values()
             continue
         resting += 1
         if resting == settings.stop_after:
@@ -157,14 +157,7 @@ def train_probe(
 
 
 def micro_score(right: int, said: int, there: int, targets: int) -> Score:
-    """The score from counts of labels.
-
-    It is 0 instead of a division by 0.
-
-    Args:
-      right: correctly predicted labels. said: predicted labels. there: gold labels.
-      targets: of the split.
-    """
+    """The score from counts of right, predicted and gold labels; 0 instead of 0 / 0."""
     precision = right / said if said else 0.0
     recall = right / there if there else 0.0
     f1 = 2 * right / (said + there) if said + there else 0.0
@@ -286,11 +279,7 @@ def word_lookup(
 
     Targets with two spans are looked up by the words of both. If this pair is not in
     the training data, the words of the first span are looked up alone. Unknown words
-    get the most frequent label of all. Of equally frequent labels the first one is
-    taken.
-
-    Args:
-      train: all training data. examples: of the split. data: has the scored targets.
+    get the most frequent label of all. Of equally frequent labels the first is taken.
     """
     [(most, _)] = _labels(train).most_common(1)
     by_words: defaultdict[tuple, Counter[str]] = defaultdict(Counter)

@@ -55,9 +55,6 @@ class ProbingTask(NamedTuple):
 def find_tasks(folder: str, wanted: Sequence[str] | None) -> list[ProbingTask]:
     """The tasks below a folder: FOLDER/TASK/train.jsonl, dev.jsonl, test.jsonl.
 
-    Args:
-      wanted: the names of tasks; None for all folders there.
-
     Raises:
       UserError: a task, or its training or development file, is missing.
     """
@@ -235,10 +232,7 @@ CONVERTERS: dict[str, Callable[[str], list[Example]]] = {
 
 
 def convert(task: str, source: str, target: str) -> None:
-    """Writes a file for probing and prints a summary of it.
-
-    Args:
-      task: of `CONVERTERS`. source: CoNLL-U or tagged words. target: the file to write.
+    """Writes a file for probing from CoNLL-U or tagged words, and prints a summary.
 
     Raises:
       UserError: the source is malformed, or the target cannot be written.
@@ -251,7 +245,7 @@ def convert(task: str, source: str, target: str) -> None:
 
 
 def make_treebank_tasks(paths: Sequence[str], folder: str) -> list[str]:
-    """Makes the tasks `pos` and `dependencies` from a language's treebanks.
+    """Makes the tasks `pos` and `dependencies` from a language's CoNLL-U files.
 
     The split of a file is the `train`, `dev` or `test` at the end of its name before
     .conllu, as in Universal Dependencies. Files of a split are joined. The test split
@@ -259,12 +253,8 @@ def make_treebank_tasks(paths: Sequence[str], folder: str) -> list[str]:
     other ones give both splits: a hash of its words puts about one sentence in five
     into development.
 
-    Args:
-      paths: of CoNLL-U files.
-      folder: pos/SPLIT.jsonl and dependencies/SPLIT.jsonl are written there.
-
     Returns:
-      The paths written.
+      The paths written, pos/SPLIT.jsonl and dependencies/SPLIT.jsonl in the folder.
 
     Raises:
       UserError: a name has no split, the test files or all others are missing, or a
@@ -272,13 +262,13 @@ def make_treebank_tasks(paths: Sequence[str], folder: str) -> list[str]:
     """
     by_split: dict[str, list[str]] = {split: [] for split in SPLITS}
     for path in paths:
-        found = _SPLIT_OF_NAME.search(os.path.basename(path))
-        if not found:
+        match = _SPLIT_OF_NAME.search(os.path.basename(path))
+        if not match:
             raise UserError(
                 f"{path}: its name says no split; it must end in train.conllu, "
                 "dev.conllu or test.conllu"
             )
-        by_split[found[1]].append(path)
+        by_split[match[1]].append(path)
     if not by_split["test"] or not by_split["train"] + by_split["dev"]:
         raise UserError(
             f"{', '.join(paths) or 'no treebank'}: probes need a file *test.conllu and "
@@ -287,8 +277,8 @@ def make_treebank_tasks(paths: Sequence[str], folder: str) -> list[str]:
     made = {}
     for task in ("pos", "dependencies"):
         read = {
-            split: [example for path in found for example in CONVERTERS[task](path)]
-            for split, found in by_split.items()
+            split: [e for path in of_split for e in CONVERTERS[task](path)]
+            for split, of_split in by_split.items()
         }
         if not read["train"] or not read["dev"]:
             both = read["train"] + read["dev"]
@@ -314,19 +304,19 @@ def _sentences(path: str) -> Iterator[list[tuple[int, str]]]:
     Raises:
       UserError: there are none.
     """
-    held: list[tuple[int, str]] = []
-    found = False
+    lines: list[tuple[int, str]] = []
+    has_any = False
     for number, line in enumerate(files.split_lines(files.read_text(path)), start=1):
         if line.strip(BLANKS):
-            held.append((number, line))
+            lines.append((number, line))
             continue
-        if held:
-            found = True
-            yield held
-            held = []
-    if held:
-        yield held
-    elif not found:
+        if lines:
+            has_any = True
+            yield lines
+            lines = []
+    if lines:
+        yield lines
+    elif not has_any:
         raise UserError(f"{path}: holds no sentences")
 
 

@@ -33,10 +33,8 @@ def average(
     """Writes a folder with the mean of the weights, without slots.
 
     Args:
-      checkpoints: two or more: prefixes, or folders of runs, whose selected checkpoint
-        is used.
-      model_dir: written; it must not exist yet, or be empty. Its step is the highest of
-        the checkpoints.
+      checkpoints: prefixes, or folders of runs, whose selected checkpoint is used.
+      model_dir: new or empty. Its step is the highest of the checkpoints.
       half_life: a checkpoint that is so many steps older than the newest has half its
         weight; infinity gives equal weights.
 

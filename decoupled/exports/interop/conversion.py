@@ -67,23 +67,18 @@ def match(targets: Mapping[str, str], sources: Mapping[str, str]) -> Matching:
       targets: our variable -> the name that it should have in the source.
       sources: name in the source -> name in its file.
     """
-    found = {
+    matched = {
         ours: sources[theirs] for ours, theirs in targets.items() if theirs in sources
     }
     return Matching(
-        found,
-        sorted(set(sources.values()) - set(found.values())),
-        sorted(set(targets) - set(found)),
+        matched,
+        sorted(set(sources.values()) - set(matched.values())),
+        sorted(set(targets) - set(matched)),
     )
 
 
 def check_complete(where: str, matching: Matching, allowed: Sequence[str]) -> None:
-    """Refuses unmatched names that are not allowed.
-
-    Args:
-      where: the source, for messages.
-      matching: the result of `match`.
-      allowed: patterns like a shell's, e.g. "cls.seq_relationship.*".
+    """Refuses unmatched names that no pattern of `allowed`, like a shell's, allows.
 
     Raises:
       UserError: a name that no pattern allows, or a pattern that allows no name.

@@ -60,11 +60,9 @@ class _Source(NamedTuple):
 def from_huggingface(
     folder: str, model_dir: str, vocabulary: str | None, allowed: Sequence[str]
 ) -> dict[str, Any]:
-    """Converts a folder.
+    """Converts a folder of RemBERT or BERT to a new or empty `model_dir`.
 
     Args:
-      folder: config.json and safetensors, of RemBERT or BERT.
-      model_dir: written; it must not exist yet, or be empty.
       vocabulary: a SentencePiece model; by default the folder's own. If the folder has
         WordPieces instead, rows of the embeddings are converted (`wordpiece_rows`).
       allowed: patterns of names that may stay unused or without value. Variables
@@ -182,15 +180,15 @@ def _label_count(source: _Source) -> int:
     if described.head == QUESTION_ANSWERING:
         return names.SPANS.labels
     name = huggingface_name(names.TASK_WEIGHTS, described.family, described.head)
-    found = source.parameters.get(name)
-    if found is None:
+    stored = source.parameters.get(name)
+    if stored is None:
         raise UserError(f"{source.stored.folder}: no {name}, which the head needs")
-    count = (source.stored.tensors[found].shape or (0,))[0]
-    wanted = len(described.labels or [REGRESSION])
-    if wanted != count:
+    count = (source.stored.tensors[stored].shape or (0,))[0]
+    labels = len(described.labels or [REGRESSION])
+    if labels != count:
         raise UserError(
-            f"{source.stored.folder}: {found} has {count} rows, {CONFIG} has "
-            f"{wanted} labels"
+            f"{source.stored.folder}: {stored} has {count} rows, {CONFIG} has "
+            f"{labels} labels"
         )
     return count
 

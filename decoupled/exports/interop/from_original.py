@@ -52,15 +52,11 @@ def from_original(
     vocabulary: str,
     allowed: Sequence[str],
 ) -> dict[str, Any]:
-    """Converts a checkpoint.
+    """Converts a checkpoint to a new or empty `model_dir`.
 
     Args:
-      checkpoint: its prefix.
-      model_dir: written; it must not exist yet, or be empty.
-      model: its sizes.
-      vocabulary: its SentencePiece model.
-      allowed: patterns of names that may stay unused or without value. Variables
-        without value are initialised as for training from scratch.
+      model: its sizes. vocabulary: its SentencePiece model.
+      allowed: as for `from_huggingface`.
 
     Returns:
       The content of conversion.json.
@@ -153,10 +149,10 @@ def _check_folder(folder, model, vocabulary, notes) -> None:
     if not isinstance(content, dict):
         raise UserError(f"{path}: not an object")
     for name, value in original_settings(model).items():
-        found = content.get(name, value)
-        if found != value:
+        said = content.get(name, value)
+        if said != value:
             raise UserError(
-                f"{path}: {name} is {found!r}, but {value!r} in {_SIZES}; correct it"
+                f"{path}: {name} is {said!r}, but {value!r} in {_SIZES}; correct it"
             )
 
 
@@ -169,11 +165,6 @@ def match_by_shape(
     the only one of that shape whose role fits. The last part of its name (gamma, beta,
     bias, kernel) may say its role.
 
-    Args:
-      where: the checkpoint, for messages.
-      head: our names and shapes.
-      weights: the checkpoint's.
-
     Returns:
       Our name -> the checkpoint's.
 
@@ -181,7 +172,7 @@ def match_by_shape(
       UserError: two names fit equally well.
     """
     left = [n for n in weights if n not in head and not n.startswith("bert/")]
-    found = {}
+    matched = {}
     for name, shape in head.items():
         if name in weights:
             continue
@@ -196,9 +187,9 @@ def match_by_shape(
                 f"{list(shape)}; save the checkpoint without one of them"
             )
         if fitting:
-            found[name] = fitting[0]
+            matched[name] = fitting[0]
             left.remove(fitting[0])
-    return found
+    return matched
 
 
 def _role(name: str) -> str:
@@ -213,7 +204,7 @@ def _moments(
     """Our slot -> the checkpoint's, for variables with both moments there."""
     moments = {}
     for name, theirs in sources.items():
-        found = names.slots(theirs, "adamw")
-        if all(stored.shapes.get(slot) == shapes[name] for slot in found):
-            moments |= zip(names.slots(name, "adamw"), found, strict=True)
+        their_slots = names.slots(theirs, "adamw")
+        if all(stored.shapes.get(slot) == shapes[name] for slot in their_slots):
+            moments |= zip(names.slots(name, "adamw"), their_slots, strict=True)
     return moments

@@ -76,10 +76,7 @@ def open_vocabulary(
 ) -> tuple[Vocabulary, WordPieceRows | None]:
     """The vocabulary; and the conversion of rows of WordPieces to its rows, or None.
 
-    Args:
-      folder: of transformers. given: the path of a SentencePiece model, or None.
-      described: its config.json.
-      notes: what the user should know is added.
+    What the user should know is added to `notes`.
 
     Raises:
       UserError: the folder has no vocabulary, `given` is another one, it does not fit
@@ -281,10 +278,6 @@ def _check_special(
     Args:
       roles: transformers' name -> id of the special pieces.
       special: ids of pieces that text never becomes.
-      id_of: piece -> id, or None.
-
-    Returns:
-      The content of tokenizer_config.json.
     """
     config = _object(folder, TOKENIZER_CONFIG)
     for name, content in (
@@ -303,10 +296,10 @@ def _check_special(
                     f"{index} of the vocabulary"
                 )
     for source, piece, index in _added(folder, tokenizer, config):
-        found = id_of(piece)
-        if found is None and piece in (*PAD, *UNKNOWN) and index is None:
+        known = id_of(piece)
+        if known is None and piece in (*PAD, *UNKNOWN) and index is None:
             continue
-        if found is None or index not in (None, found) or found not in special:
+        if known is None or index not in (None, known) or known not in special:
             raise UserError(
                 f"{folder}/{source}: adds the token {quoted(piece)} to the vocabulary, "
                 "which transformers finds in text before it cuts words; no text is "
@@ -407,8 +400,8 @@ def _note_modules(folder, notes) -> None:
 
 def _content(token: Any) -> str | None:
     """The text of a special piece, which may be an object with settings."""
-    found = token.get("content") if isinstance(token, dict) else token
-    return found if isinstance(found, str) else None
+    text = token.get("content") if isinstance(token, dict) else token
+    return text if isinstance(text, str) else None
 
 
 def _object(folder: str, name: str) -> dict[str, Any]:

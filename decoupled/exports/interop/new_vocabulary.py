@@ -61,13 +61,8 @@ def trim_vocabulary(
 ) -> dict[str, Any]:
     """Writes the model with the pieces that the training text of a corpus uses.
 
-    Special pieces, bytes, and all single characters of the kept pieces are kept too.
-
-    Args:
-      model_dir, checkpoint: of the model, as for `open_model`.
-      new_model_dir: written; it must not exist yet, or be empty.
-      corpus_dir: of `build_corpus`. languages: of the corpus; empty for all.
-      min_count: a piece is kept if it occurs at least so often in one of the languages.
+    Special pieces, bytes, and all single characters of the kept pieces are kept too. A
+    piece is kept if it occurs at least `min_count` times in one of the languages.
 
     Returns:
       The content of conversion.json.
@@ -102,13 +97,7 @@ def replace_vocabulary(
 ) -> dict[str, Any]:
     """Writes the model with the pieces of another SentencePiece model.
 
-    Args:
-      model_dir, checkpoint, new_model_dir: as for `trim_vocabulary`.
-      vocabulary: path of the other model.
-      corpus_dir: a corpus on whose held-out text the shares of unknown tokens are
-        measured.
-
-    Returns, Raises: as for `trim_vocabulary`.
+    With a corpus, the shares of unknown tokens are measured on its held-out text.
     """
     check_target(new_model_dir)
     model = open_model(model_dir, checkpoint, verify=False)
@@ -132,7 +121,7 @@ def _languages(corpus: Corpus, wanted: Sequence[str]) -> list[str]:
 
 def _used(vocabulary, corpus, languages, min_count) -> list[int]:
     """The ids of the kept pieces, in their order."""
-    found = set()
+    used = set()
     for language in languages:
         counts = collections.Counter()
         sentences = iter(corpus.sentences("train", language))
@@ -141,13 +130,13 @@ def _used(vocabulary, corpus, languages, min_count) -> list[int]:
             batch = list(itertools.islice(sentences, _BATCH))
             for ids in vocabulary.encode_batch(batch):
                 counts.update(ids)
-        found |= {index for index, count in counts.items() if count >= min_count}
+        used |= {index for index, count in counts.items() if count >= min_count}
     always = {*vocabulary.special_ids, vocabulary.unk_id, *vocabulary.byte_ids}
     characters = {
-        character for index in found for character in vocabulary.id_to_piece(index)
+        character for index in used for character in vocabulary.id_to_piece(index)
     }
     single = {vocabulary.piece_to_id(character) for character in characters}
-    return sorted(found | always | single)
+    return sorted(used | always | single)
 
 
 def matching_rows(old: Vocabulary, new: Vocabulary) -> Rows:
@@ -267,17 +256,17 @@ def _unknown(
 
     They are measured on held-out text, or on training text if a language has none.
     """
-    found = {}
+    by_language = {}
     for language in languages:
         split = "eval" if language in corpus.languages("eval") else "train"
         texts = list(itertools.islice(corpus.sentences(split, language), _MEASURED))
-        found[language] = {
+        by_language[language] = {
             f"{what}_{when}": getattr(measured, what)
             for when, vocabulary in (("before", old), ("after", new))
             for measured in [measure_fertility(vocabulary, texts)]
             for what in ("unknown_rate", "tokens_per_character")
         }
-    return found
+    return by_language
 
 
 def _say_unknown(unknown: dict[str, dict[str, float]]) -> None:

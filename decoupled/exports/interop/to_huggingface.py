@@ -38,12 +38,6 @@ def to_huggingface(
 ) -> dict[str, Any]:
     """Writes config.json, model.safetensors and the tokenizer's files, and says so.
 
-    Args:
-      model_dir: folder of a run, or of a conversion.
-      checkpoint: as for `open_model`.
-      hf_dir: written; it must not exist yet, or be empty.
-      encoder_only: leave the head out.
-
     Returns:
       What was written: `architecture`, `tensors`, `parameters`, `left_out` (names).
 

@@ -133,7 +133,7 @@ def check_ends(path, tokenizer, cls_id, sep_id) -> None:
 
 def _template(step, name) -> list[tuple[Any, Any]] | None:
     """(id or name of a text, type) of the parts; None if damaged."""
-    found = []
+    parts = []
     special = entry(step, "special_tokens")
     for part in items(step.get(name)):
         if not (isinstance(part, dict) and len(part) == 1):
@@ -143,8 +143,8 @@ def _template(step, name) -> list[tuple[Any, Any]] | None:
         if kind == "SpecialToken":
             token = entry(special, str(token)).get("ids")
             token = token[0] if isinstance(token, list) and len(token) == 1 else None
-        found.append((token, entry(part, kind).get("type_id")))
-    return found
+        parts.append((token, entry(part, kind).get("type_id")))
+    return parts
 
 
 def steps(value: Any, inner: str) -> Iterator[dict]:

@@ -123,10 +123,10 @@ class WordPieceRows:
         """The WordPieces of a piece; [] if a part has none."""
         parts = []
         for word, alone in _words(text, self._rules.separates_chinese):
-            found = self._longest_matches(word, starts_word or alone)
-            if not found:
+            pieces = self._longest_matches(word, starts_word or alone)
+            if not pieces:
                 return []
-            parts += found
+            parts += pieces
             # What follows punctuation begins a word.
             starts_word = alone
         return parts
@@ -136,14 +136,14 @@ class WordPieceRows:
         while word:
             prefix = "" if starts_word and not parts else "##"
             for end in range(len(word), 0, -1):
-                found = self._ids.get(prefix + word[:end])
+                row = self._ids.get(prefix + word[:end])
                 # A character that BERT knows at the start of words alone.
-                if found is None and end == 1:
-                    found = self._ids.get(word[0])
-                if found is not None:
+                if row is None and end == 1:
+                    row = self._ids.get(word[0])
+                if row is not None:
                     break
             else:
                 return []
-            parts.append(found)
+            parts.append(row)
             word = word[end:]
         return parts

@@ -318,14 +318,10 @@ class Encoder(tf.Module):
     def hidden_states(
         self, inputs: dict[str, tf.Tensor], training: bool = False
     ) -> list[tf.Tensor]:
-        """The input embedding and the output of every layer.
+        """Input embedding and output of every layer, float32 [batch, length, H] each.
 
-        Args:
-          inputs, training: as for `__call__`, which raises the same errors.
-
-        Returns:
-          float32 [batch, length, H] each: number 0 is the input embedding after its
-          projection to H, number l the output of the l-th layer.
+        Number 0 is the input embedding after its projection to H, number l the output
+        of the l-th layer. Arguments and errors are those of `__call__`.
         """
         x, mask = self._embedded(inputs, training)
         states = [x]

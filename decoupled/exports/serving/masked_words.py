@@ -148,10 +148,7 @@ def open_checkpoint(model_dir: str, checkpoint: str | None) -> MaskedWords:
 
 
 def open_export(export_dir: str) -> MaskedWords:
-    """The `mlm` object of a SavedModel that `decoupled export --mlm` wrote.
-
-    Args:
-      export_dir: the folder with encoder/ in it, or that folder.
+    """The `mlm` object of an export, or of the folder encoder/ in it.
 
     Raises:
       UserError: there is no SavedModel, or none with an MLM head.

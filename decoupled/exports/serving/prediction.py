@@ -138,9 +138,6 @@ class Predictor:
     def answers(self, examples: list[Any], progress: bool = False) -> list[Any]:
         """The task's answers to examples; of questions, `ScoredAnswer`s.
 
-        Args:
-          progress: whether to show the time left.
-
         Raises:
           UserError: the model gives NaN or infinity.
         """
@@ -209,10 +206,10 @@ class Predictor:
 
     def _check_count(self, texts: Sequence[str], where: str) -> None:
         if len(texts) not in self.segments:
-            wanted = " or ".join(f"{count}" for count in self.segments)
+            possible = " or ".join(f"{count}" for count in self.segments)
             raise UserError(
                 f"{where}: the number of texts is {len(texts)}, but this model is for "
-                f"{wanted}; --texts names the columns of an input"
+                f"{possible}; --texts names the columns of an input"
             )
 
     def _readers(self, columns: Sequence[Column]) -> dict[str, Callable]:
@@ -278,26 +275,26 @@ class Predictor:
     def _numbers(self, outputs: dict[str, tf.Tensor]) -> Features:
         """The outputs that the task's answers depend on, under the task's names."""
         if self.kind == REGRESSION:
-            found = {"values": outputs["value"].numpy()}
+            numbers = {"values": outputs["value"].numpy()}
         elif self.kind == QUESTION_ANSWERING:
             names = ("start_logits", "end_logits")
-            found = {name: outputs[name].numpy() for name in names}
+            numbers = {name: outputs[name].numpy() for name in names}
         else:
             name = "logits" if self.kind == TAGGING else "probabilities"
-            found = {name: outputs[name].numpy()}
-            if found[name].shape[-1] != len(self.task.labels):
+            numbers = {name: outputs[name].numpy()}
+            if numbers[name].shape[-1] != len(self.task.labels):
                 raise UserError(
                     f"{DESCRIPTION}: has {len(self.task.labels)} labels, but the model "
-                    f"gives {found[name].shape[-1]}; export it again"
+                    f"gives {numbers[name].shape[-1]}; export it again"
                 )
-        if not all(np.isfinite(values).all() for values in found.values()):
+        if not all(np.isfinite(values).all() for values in numbers.values()):
             raise UserError(
                 "the model gives NaN or infinity; its training diverged, export an "
                 "earlier checkpoint"
             )
         if self.kind == TAGGING:
-            return {"best_labels": found["logits"].argmax(axis=-1)}
-        return found
+            return {"best_labels": numbers["logits"].argmax(axis=-1)}
+        return numbers
 
 
 def open_predictor(export_dir: str) -> Predictor:

@@ -273,11 +273,7 @@ def mean_over_tokens(
 
 
 def store_mean(root: SentenceRoot, text: Callable, path: str) -> int:
-    """Sets the mean vector to that of the sentences of a file; returns their number.
-
-    Args:
-      root: its mean vector must be 0 before. text: the model of strings around `root`.
-      path: UTF-8 text, a sentence a line; empty lines are left out.
+    """Sets the mean vector, 0 before, to that of the lines of a file; their number.
 
     Raises:
       UserError: the file cannot be read, has no sentence, or a vector is not finite.

@@ -75,10 +75,7 @@ def export_folder(
     """Exports the model of a folder and says what was written.
 
     Args:
-      model_dir, checkpoint: as for `open_model`.
-      export_dir, mlm, overwrite, weights: as for `export`.
-      sequence_length: as for `export`; None for the length of training, or of the
-        retrieval.
+      sequence_length: None for the length of training, or of the retrieval.
       max_answer_length: most pieces of an answer; None for the folder's limit.
       retrieval: settings of the sentence vectors to export; None exports the whole
         model.
@@ -149,12 +146,9 @@ def export(
     """Writes the SavedModels.
 
     Args:
-      model, task: what to export.
-      export_dir: OUT of the module's docstring.
       sequence_length: length to which the preprocessor packs by default, and to which
         the combined model cuts.
       mlm: include the output embedding and MLM head as `encoder.mlm`.
-      overwrite: replace an `export_dir` that contains an earlier export.
       weights: the type in which matrices are stored, one of `stored.STORED_AS`.
       sentences: export the vectors of sentences instead of the whole model.
 

@@ -89,10 +89,10 @@ class Matrix(tf.Module):
 
     def rows(self, ids: tf.Tensor) -> tf.Tensor:
         """Rows of a table, int [...] -> float32 [..., columns]."""
-        found = tf.gather(self.value, ids)
+        rows = tf.gather(self.value, ids)
         if self.scale is None:
-            return _float32(found)
-        return _float32(found) * tf.gather(self.scale, ids)[..., tf.newaxis]
+            return _float32(rows)
+        return _float32(rows) * tf.gather(self.scale, ids)[..., tf.newaxis]
 
     def times(self, x: tf.Tensor) -> tf.Tensor:
         """x @ a kernel, float32 [n, rows] -> [n, columns]."""

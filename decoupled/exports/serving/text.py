@@ -37,11 +37,6 @@ def trace_forms(function: Callable, segments: Sequence[int], *training: bool) ->
     TensorFlow calls the first trace that fits. A pair is two arguments, or a list of
     two lists, as on TF Hub. A list of two lists of two texts could also be two pairs.
     It is refused, and so is everything else, each in a sentence.
-
-    Args:
-      function: passes its arguments to `texts_of`.
-      segments: how many texts an input may have: 1, 2, or both.
-      training: the values of the argument of that name; none if there is none.
     """
     options = [{"training": value} for value in training] or [{}]
     for option in options:
@@ -87,18 +82,11 @@ def texts_of(sentences, second_sentences, segments: Sequence[int]) -> list[tf.Te
 
 
 def share_budget(lengths: list[tf.Tensor], budget: tf.Tensor | int) -> list[tf.Tensor]:
-    """How many tokens of each segment are kept.
+    """How many tokens of each of one or two segments are kept, int [batch] each.
 
     Two segments share the budget equally, and the first gets the odd token. Tokens that
     one segment does not need go to the other. BERT's "cut the longest first" gives the
     same result.
-
-    Args:
-      lengths: of one or two segments, each int [batch].
-      budget: int, tokens in all, at least 0.
-
-    Returns:
-      int [batch] for each segment.
     """
     if len(lengths) == 1:
         return [tf.minimum(lengths[0], budget)]
@@ -282,11 +270,7 @@ def text_signatures(
 ) -> dict:
     """Signatures over a callable that takes strings and returns a dict.
 
-    Args:
-      call: function of `sentences`, and of `second_sentences` for pairs.
-      segments: how many texts an input may have.
-      name, pair_name: of the signatures. A model of pairs alone has both, which are
-        then equal.
+    A model of pairs alone has both names, which are then equal.
     """
 
     @graph_function(input_signature=[_SENTENCES])

@@ -3,6 +3,7 @@
 import collections
 import dataclasses
 import gzip
+import json
 import os
 
 import pytest
@@ -17,8 +18,8 @@ from decoupled.corpora.parallel.parallel_text import group_of, split_of
 from decoupled.corpora.runners import LOCAL, Runner
 from decoupled.tasks.presets import TASKS, task_of
 from decoupled.xtreme.parallel_sentences import read_tatoeba
+from tests.corpora.builds import killed_at, tree
 from tests.corpora.parallel.test_parallel_text import SETTINGS
-from tests.corpora.test_build import files_below
 
 LANGUAGES = ("en", "ti", "yo", "zh-Hant")
 
@@ -222,7 +223,7 @@ def test_a_bad_line_ends_the_build_and_the_rest_is_kept(
     (bibles / "ti.tsv").write_text(whole)
     make(f"aligned:{bibles}", tmp_path / "c")
     make(f"aligned:{bibles}", tmp_path / "other")
-    assert files_below(tmp_path / "c") == files_below(tmp_path / "other")
+    assert tree(tmp_path / "c") == tree(tmp_path / "other")
 
 
 def test_ids_that_differ_between_languages_are_refused(bibles, tmp_path):
@@ -250,26 +251,18 @@ def test_killed_builds_look_unfinished_and_read_no_text_again(
     source, folder = f"aligned:{bibles}", tmp_path / "c"
     make(source, tmp_path / "whole")
 
-    def killed(*_, **__):
-        raise SystemError("killed")
-
-    for place, name in (
-        (corpus_writer, "write_further_files"),
-        (corpus_writer, "write_manifest"),
-    ):
-        with monkeypatch.context() as patch:
-            patch.setattr(place, name, killed)
-            with pytest.raises(SystemError):
-                make(source, folder)
+    for name in ("write_further_files", "write_manifest"):
+        with killed_at(corpus_writer, name):
+            make(source, folder)
         assert not (folder / "manifest.json").exists()
         assert corpus_writer.is_unfinished(str(folder))
         with pytest.raises(UserError, match="no corpus here"):
             Corpus(str(folder))
     with monkeypatch.context() as patch:
-        patch.setattr(parallel_units, "read", killed)
+        patch.delattr(parallel_units, "read")
         assert make(source, folder)
         assert not make(source, folder)
-    assert files_below(folder) == files_below(tmp_path / "whole")
+    assert tree(folder) == tree(tmp_path / "whole")
 
 
 def test_changed_notes_are_not_believed(bibles, tmp_path, monkeypatch):
@@ -285,13 +278,13 @@ def test_changed_notes_are_not_believed(bibles, tmp_path, monkeypatch):
     changed.write_text(changed.read_text().replace("en", "ne"))
     next((folder / "work").glob("ti-*.sentences.jsonl")).unlink()
     make(source, folder)
-    assert files_below(folder) == files_below(tmp_path / "whole")
+    assert tree(folder) == tree(tmp_path / "whole")
 
 
 def test_processes_do_not_change_the_corpus(bibles, tmp_path):
     make(f"aligned:{bibles}", tmp_path / "1")
     make(f"aligned:{bibles}", tmp_path / "2", runner=Runner(workers=2))
-    assert files_below(tmp_path / "1") == files_below(tmp_path / "2")
+    assert tree(tmp_path / "1") == tree(tmp_path / "2")
 
 
 def test_languages_are_chosen(bibles, tmp_path):
@@ -300,6 +293,18 @@ def test_languages_are_chosen(bibles, tmp_path):
     assert Corpus(str(tmp_path / "c")).languages("train") == ["en", "yo"]
     with pytest.raises(UserError, match="has no sw; it has en, ti, yo, zh-Hant"):
         make(source, tmp_path / "other", languages=["sw"])
+
+
+def test_a_corpus_of_an_earlier_version_is_reused(bibles, tmp_path):
+    """It chose translations of a database, and told titles and licences."""
+    make(f"aligned:{bibles}", tmp_path / "c")
+    path = tmp_path / "c/manifest.json"
+    manifest = json.loads(path.read_text())
+    manifest["inputs"]["settings"]["translations"] = None
+    for language, text in manifest["languages"].items():
+        text |= {"title": f"{language}.tsv", "licence": ""}
+    path.write_text(json.dumps(manifest))
+    assert not make(f"aligned:{bibles}", tmp_path / "c")
 
 
 def test_other_settings_are_other_inputs(bibles, tmp_path):

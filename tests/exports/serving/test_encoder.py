@@ -143,32 +143,3 @@ def test_more_padding_and_more_rows_change_no_real_token():
         np.testing.assert_allclose(
             alone["sequence_output"][0], together[row, :count], atol=2e-6
         )
-
-
-def test_an_empty_batch_has_empty_outputs():
-    config = model_config()
-    outputs = encode(
-        Encoder(config, pretrained_weights(config)),
-        {k: v[:0] for k, v in random_batch(config, 2, 5).items()},
-    )
-    assert outputs["sequence_output"].shape == (0, 5, 8)
-    assert outputs["pooled_output"].shape == (0, 8)
-
-
-def test_an_input_longer_than_the_positions_is_refused():
-    config = model_config()
-    encoder = Encoder(config, pretrained_weights(config))
-    with pytest.raises(
-        tf.errors.InvalidArgumentError, match="longer than the 24 positions"
-    ):
-        encode(encoder, random_batch(config, 1, 25))
-
-
-def test_dropout_is_active_in_training_only():
-    config = model_config()
-    encoder = Encoder(config, pretrained_weights(config))
-    features = random_batch(config, 2, 6)
-    first, second = (encode(encoder, features)["pooled_output"] for _ in range(2))
-    np.testing.assert_array_equal(first, second)
-    first, second = (encode(encoder, features, True)["pooled_output"] for _ in range(2))
-    assert np.abs(first - second).max() > 1e-3

@@ -1,12 +1,17 @@
-"""What happens around a step: saving, logging, stopping."""
+"""What happens around a step: saving, logging, stopping.
+
+Plain classes without a loop of their own; `training.loop` calls them around each run of
+its session, which is one step, or on a TPU several.
+"""
 
 import math
 import os
 import signal
 import time
+from collections.abc import Callable
 
 from decoupled.core import files, gfile
-from decoupled.core.compat import estimator, mtf, tf
+from decoupled.core.compat import mtf, tf
 from decoupled.core.console import duration
 from decoupled.core.errors import UserError
 from decoupled.core.files import CHECKPOINT_LIST
@@ -17,29 +22,7 @@ from decoupled.training.partitioned_tables import PartitionedSaverBuilder
 _CTRL_C = b"Ctrl-C: saving after this step (a TPU: this loop); once more ends at once\n"
 
 
-class CountingHook(estimator.SessionRunHook):
-    """Counts the updates, `self.step`, without reading the step every time.
-
-    `loops`: whether one run of the session does several updates, as on a TPU. The step
-    is then read after each run.
-    """
-
-    loops = False
-
-    def after_create_session(self, session, coord):
-        """Reads the step that the run starts from."""
-        self._global_step = tf.train.get_global_step(session.graph)
-        self.step = int(session.run(self._global_step))
-
-    def after_run(self, run_context, run_values):
-        """Counts."""
-        if self.loops:
-            self.step = int(run_context.session.run(self._global_step))
-        else:
-            self.step += 1
-
-
-class SaveCheckpoints(CountingHook):
+class Checkpoints:
     """Saves weights, slots and the step every `every_steps` steps and at the end.
 
     Mesh-TensorFlow trains slices; they are copied to the variables that are saved. The
@@ -49,14 +32,8 @@ class SaveCheckpoints(CountingHook):
     """
 
     def __init__(
-        self,
-        model_dir: str,
-        lowering: mtf.Lowering,
-        every_steps: int,
-        keep,
-        loops=False,
+        self, model_dir: str, lowering: mtf.Lowering, every_steps: int, keep: int
     ):
-        self.loops = loops
         self._path = f"{model_dir}/model.ckpt"
         self._lowering = lowering
         self._every_steps = every_steps
@@ -71,46 +48,39 @@ class SaveCheckpoints(CountingHook):
         tf.add_to_collection(tf.GraphKeys.SAVERS, self._saver)
         self._saved = None
 
-    def begin(self):
-        """Adds the copy operations."""
+    def begin(self) -> None:
+        """Adds the copy operations to the graph."""
         self._copy = self._lowering.copy_slices_to_masters()
         # Checkpoints from before a resume count towards `max_to_keep`.
         before = listed_checkpoints(self._path.rpartition("/")[0])
         self._saver.recover_last_checkpoints(before)
 
-    def after_run(self, run_context, run_values):
-        """Saves when it is time."""
-        before = self.step
-        super().after_run(run_context, run_values)
-        if self.step // self._every_steps > before // self._every_steps:
-            self._save(run_context.session)
+    def after_steps(self, session: tf.Session, before: int, step: int) -> None:
+        """Saves if it is time after the steps from `before` to `step`."""
+        if step // self._every_steps > before // self._every_steps:
+            self.save(session, step)
 
-    def end(self, session):
-        """Saves the last step."""
-        self._save(session)
-
-    def _save(self, session):
-        if self.step == self._saved:
+    def save(self, session: tf.Session, step: int) -> None:
+        """Saves a step, unless it was the last one that was saved."""
+        if step == self._saved:
             return
         session.run(self._copy)
         try:
-            prefix = self._saver.save(
-                session, self._path, self.step, write_meta_graph=False
-            )
+            prefix = self._saver.save(session, self._path, step, write_meta_graph=False)
             sync_checkpoint(prefix)
             gfile.sync(os.path.join(os.path.dirname(prefix), CHECKPOINT_LIST))
         except gfile.OpError as error:
             self._check_folder(error)
-            self._remove_parts()
+            self._remove_parts(step)
             raise UserError(
-                f"{self._path}-{self.step}: cannot be saved ({files.reason(error)}); "
+                f"{self._path}-{step}: cannot be saved ({files.reason(error)}); "
                 "what was saved before is whole: make room, and run again to go on"
             ) from error
         except ValueError as error:
             # The Saver's error for a folder that does not exist.
             self._check_folder(error)
             raise
-        self._saved = self.step
+        self._saved = step
 
     def _check_folder(self, error):
         folder = os.path.dirname(self._path)
@@ -120,13 +90,13 @@ class SaveCheckpoints(CountingHook):
                 "trained; run it again"
             ) from error
 
-    def _remove_parts(self):
+    def _remove_parts(self, step):
         """Removes the parts of a checkpoint that could not be written."""
-        for path in gfile.glob(f"{self._path}-{self.step}", "_temp*"):
+        for path in gfile.glob(f"{self._path}-{step}", "_temp*"):
             gfile.rmtree(path)
 
 
-class StopOnSignal(estimator.SessionRunHook):
+class StopOnSignal:
     """Ends the loop after the current step on SIGTERM or Ctrl-C; the saver then saves.
 
     A second Ctrl-C ends the process at once.
@@ -138,25 +108,18 @@ class StopOnSignal(estimator.SessionRunHook):
         self.received: int | None = None
         self._previous, self._handlers = {}, {}
 
-    def begin(self):
+    def begin(self) -> None:
         """Installs the handlers."""
         for number in (signal.SIGTERM, signal.SIGINT):
             self._previous[number] = signal.getsignal(number)
             # Ctrl-C may be ignored, as for a background job of a script.
             is_ignored = self._previous[number] == signal.SIG_IGN
             self._handlers[number] = signal.SIG_IGN if is_ignored else self._handle
-        self._install()
+        self.install()
 
-    def before_run(self, run_context):
+    def install(self) -> None:
         """Installs the handlers again. On a TPU, TPUEstimator's own hook makes Ctrl-C
         end the process at once, before every loop."""
-        self._install()
-
-    def end(self, session):
-        """Installs them while the last step is saved; see `before_run`."""
-        self._install()
-
-    def _install(self):
         for number, handler in self._handlers.items():
             signal.signal(number, handler)
 
@@ -165,14 +128,13 @@ class StopOnSignal(estimator.SessionRunHook):
         if number == signal.SIGINT:
             # Python's own handlers would wait until TensorFlow returns.
             self._handlers[number] = signal.SIG_DFL
-            self._install()
+            self.install()
             # Not print: the signal may have come while something is printed.
             os.write(2, _CTRL_C)
 
-    def after_run(self, run_context, run_values):
-        """Stops where a signal has come."""
-        if self.received is not None:
-            run_context.request_stop()
+    def after_steps(self) -> bool:
+        """Whether a signal has come, so that training is to end."""
+        return self.received is not None
 
     def restore(self):
         """Puts the former handlers back; also where the loop ended in an error."""
@@ -180,36 +142,42 @@ class StopOnSignal(estimator.SessionRunHook):
             signal.signal(*self._previous.popitem())
 
 
-class LoopProgress(CountingHook):
-    """Progress on the terminal for a TPU, whose losses go to TensorBoard only.
+class Progress:
+    """Progress on the terminal for a TPU, whose host writes the scalars.
 
     Args:
       batch_size, total_steps: of the run. say: prints a line.
     """
 
-    loops = True
-
-    def __init__(self, batch_size, total_steps, say):
+    def __init__(self, batch_size: int, total_steps: int, say: Callable[[str], None]):
         self._batch_size, self._total, self._say = batch_size, total_steps, say
 
-    def after_create_session(self, session, coord):
-        """Starts the clock."""
-        super().after_create_session(session, coord)
-        self._start = (self.step, time.monotonic())
+    def begin(self, step: int) -> None:
+        """Starts the clock at the step that the run starts from."""
+        self._start = (step, time.monotonic())
 
-    def after_run(self, run_context, run_values):
+    def tensors(self, step: int) -> dict[str, tf.Tensor]:
+        """What a run of the session that ends at `step` computes for `after_steps`."""
+        return {}
+
+    def after_steps(self, step: int, values: dict[str, float]) -> None:
         """Prints a line for every loop."""
-        super().after_run(run_context, run_values)
-        done, passed = self.step - self._start[0], time.monotonic() - self._start[1]
+        self._print(step, "")
+
+    def end(self) -> None:
+        """After the last step."""
+
+    def _print(self, step, scalars):
+        done, passed = step - self._start[0], time.monotonic() - self._start[1]
         rate = done / max(passed, 1e-9)
-        left = (self._total - self.step) / max(rate, 1e-9)
+        left = (self._total - step) / max(rate, 1e-9)
         self._say(
-            f"step {self.step}/{self._total}  {rate * self._batch_size:.0f} examples/s"
-            f"  {duration(left)} left"
+            f"step {step}/{self._total}  {scalars}"
+            f"{rate * self._batch_size:.0f} examples/s  {duration(left)} left"
         )
 
 
-class TrainingMonitor(CountingHook):
+class Monitor(Progress):
     """Progress on the terminal, scalars for TensorBoard, and a stop on NaN.
 
     Every `log_steps` steps, and at the last one, it writes loss, metrics, learning
@@ -229,48 +197,46 @@ class TrainingMonitor(CountingHook):
     INTERVAL = 5.0
 
     def __init__(self, model_dir, scalars, log_steps, batch_size, total_steps, say):
+        super().__init__(batch_size, total_steps, say)
         self._model_dir = model_dir
         self._scalars = scalars
         self._log_steps = log_steps
-        self._batch_size = batch_size
-        self._total = total_steps
-        self._say = say
 
-    def after_create_session(self, session, coord):
-        """Starts the clock."""
-        super().after_create_session(session, coord)
-        self._writer = event_writer(self._model_dir, self.step)
-        self._start = self._mark = (self.step, time.monotonic())
+    def begin(self, step):
+        """Opens the event file, too."""
+        super().begin(step)
+        self._writer = event_writer(self._model_dir, step)
+        self._mark = self._start
         self._said = time.monotonic()
 
-    def before_run(self, run_context):
-        """Reads what is checked every step and the rest when it is logged."""
-        step = self.step + 1
-        self._logged = step % self._log_steps == 0 or step == self._total
-        names = self._scalars if self._logged else self.CHECKED
-        return estimator.SessionRunArgs({name: self._scalars[name] for name in names})
+    def tensors(self, step):
+        """What is checked every step, and the rest when it is logged."""
+        names = self._scalars if self._is_logged(step) else self.CHECKED
+        return {name: self._scalars[name] for name in names}
 
-    def after_run(self, run_context, run_values):
+    def after_steps(self, step, values):
         """Checks, logs and prints."""
-        super().after_run(run_context, run_values)
-        values = run_values.results
         for name in self.CHECKED:
             if not math.isfinite(values[name]):
                 raise UserError(
-                    diverged(f"training: {name} is {values[name]} at step {self.step}")
+                    diverged(f"training: {name} is {values[name]} at step {step}")
                 )
-        if not self._logged:
+        if not self._is_logged(step):
             return
-        self._write(values)
-        if time.monotonic() - self._said >= self.INTERVAL or self.step == self._total:
-            self._print(values)
+        self._write(step, values)
+        if time.monotonic() - self._said >= self.INTERVAL or step == self._total:
+            self._said = time.monotonic()
+            self._print(step, f"{_shown(values)}  ")
 
-    def end(self, session):
+    def end(self):
         """Closes the event file."""
         self._writer.close()
 
-    def _write(self, values):
-        step, now = self.step, time.monotonic()
+    def _is_logged(self, step):
+        return step % self._log_steps == 0 or step == self._total
+
+    def _write(self, step, values):
+        now = time.monotonic()
         steps, seconds = step - self._mark[0], now - self._mark[1]
         if steps and seconds:
             rate = steps / seconds
@@ -283,22 +249,15 @@ class TrainingMonitor(CountingHook):
         self._writer.add_summary(scalar_summary(values), step)
         self._writer.flush()
 
-    def _print(self, values):
-        step, now = self.step, time.monotonic()
-        self._said = now
-        rate = (step - self._start[0]) / max(now - self._start[1], 1e-9)
-        left = (self._total - step) / rate
-        shown = "  ".join(
-            f"{name.removesuffix(PERCENT)} {values[name]:.2f}%"
-            if name.endswith(PERCENT)
-            else f"{name} {float(values[name]):.4g}"
-            for name in values
-            if name in ("loss", "learning_rate") or name.endswith(PERCENT)
-        )
-        self._say(
-            f"step {step}/{self._total}  {shown}  "
-            f"{rate * self._batch_size:.0f} examples/s  {duration(left)} left"
-        )
+
+def _shown(values):
+    return "  ".join(
+        f"{name.removesuffix(PERCENT)} {values[name]:.2f}%"
+        if name.endswith(PERCENT)
+        else f"{name} {float(values[name]):.4g}"
+        for name in values
+        if name in ("loss", "learning_rate") or name.endswith(PERCENT)
+    )
 
 
 def diverged(what: str) -> str:

@@ -1,0 +1,445 @@
+"""The loop in which networks are trained and predict, on the real TPUEstimator.
+
+`train` and `predict` are what commands call. Below them come, in the order in which
+they run: the Estimator, its model_fn (data to graph), what is restored, and the hook
+around each run of its session (stop, monitor, save).
+"""
+
+import contextlib
+import gc
+import math
+import os
+import signal
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+from decoupled.configs import Phase, TrainingConfig
+from decoupled.core.compat import estimator, mtf, tf
+from decoupled.core.errors import Interrupted, Terminated, UserError, WorkerLost
+from decoupled.ops.kernels import compile_first_quietly
+from decoupled.training import tpu
+from decoupled.training.bookkeeping import (
+    Checkpoints,
+    Monitor,
+    Progress,
+    StopOnSignal,
+    diverged,
+)
+from decoupled.training.checkpoints import (
+    check_resumable,
+    checkpoint_step,
+    find_checkpoint,
+    initialize_from,
+    latest_complete,
+    remove_unfinished,
+)
+from decoupled.training.cluster import Cluster
+from decoupled.training.events import PERCENT
+from decoupled.training.graph import (
+    Lowered,
+    Network,
+    TrainingGraph,
+    build_predictions,
+    build_step,
+)
+from decoupled.training.mesh import session_config
+from decoupled.training.tpu import TpuAddress
+
+_SHUTDOWN_MODE = "TF_TPU_GRACEFUL_SHUTDOWN_MODE"
+
+
+class Run(NamedTuple):
+    """Where a network is trained and predicts, and its bookkeeping.
+
+    model_dir: where checkpoints and events go. training: bookkeeping.
+    init_checkpoint: prefix that a new run starts from, or None.
+    say: prints a line. stop: ends training on a signal.
+    cluster: the processes that the mesh spans, or None for this one.
+    tpu: the TPU that the run is on, or None.
+    """
+
+    model_dir: str
+    training: TrainingConfig
+    init_checkpoint: str | None
+    say: Callable[[str], None]
+    stop: StopOnSignal
+    cluster: Cluster | None = None
+    tpu: TpuAddress | None = None
+
+    @property
+    def can_use_generators(self) -> bool:
+        """Whether Python code of this process may make the batches.
+
+        "local" is a TPU of this host, whose session runs in this process. Any other TPU
+        is reached through workers that run no Python.
+        """
+        return self.tpu is None or self.tpu.name == "local"
+
+    def recorded(self, name: str) -> str | None:
+        """The path through which batches reach the TPU; None if none is needed."""
+        return None if self.can_use_generators else f"{self.model_dir}/batches/{name}"
+
+
+# ---- The loop ----------------------------------------------------------------------
+
+
+def train(
+    graph: TrainingGraph,
+    run: Run,
+    input_fn_from: Callable[[int], Callable],
+    every_steps: int = 0,
+    then: Callable[[], None] | None = None,
+    phase: Phase | None = None,
+) -> int:
+    """Trains to the end of the schedule, resuming where the folder's run stopped.
+
+    Args:
+      graph, run: what is trained and where.
+      input_fn_from: step -> input_fn whose first batch is that step's.
+      every_steps, then: `then` is called every `every_steps` steps (0: never), but not
+        after the last step of the schedule.
+      phase: training stops at its end; None trains to the end of the schedule.
+
+    Returns:
+      The step reached.
+
+    Raises:
+      Terminated: SIGTERM came, perhaps in the last step; the checkpoint is saved.
+      Interrupted: Ctrl-C was pressed; the checkpoint is saved.
+      UserError: loss or gradient became infinite or NaN.
+    """
+    remove_unfinished(run.model_dir)
+    last = phase.last if phase else graph.schedule.train_steps
+    step = _announce(graph, run, phase.first if phase else 0)
+    while step < last:
+        if step:
+            run = run._replace(init_checkpoint=None)
+        end = last
+        if every_steps:
+            end = min(end, (step // every_steps + 1) * every_steps)
+        try:
+            with _tpu_program(run):
+                made = _estimator(graph, run)
+                made.train(input_fn_from(step), max_steps=end)
+        except (estimator.NanLossDuringTrainingError, tf.errors.OpError) as error:
+            message = tpu.divergence(error)
+            if message is None:
+                raise
+            raise UserError(diverged(message)) from error
+        finally:
+            run.stop.restore()
+        step = checkpoint_step(latest_complete(run.model_dir))
+        if run.stop.received == signal.SIGINT:
+            raise Interrupted(f"Ctrl-C: saved at step {step}")
+        if run.stop.received is not None:
+            # Also after the last step: an evaluation could take longer than the time
+            # left before SIGKILL. The same command, run again, begins with it.
+            place = ", the last" if step >= graph.schedule.train_steps else ""
+            raise Terminated(
+                f"SIGTERM: saved at step {step}{place}; run again to go on"
+            )
+        at_end = step >= graph.schedule.train_steps
+        if then is not None and every_steps and not step % every_steps and not at_end:
+            then()
+    return step
+
+
+def _announce(graph, run, first):
+    """Says what the run starts from, in a phase from step `first`; returns its step."""
+    checkpoint = latest_complete(run.model_dir)
+    step = checkpoint_step(checkpoint)
+    if step >= graph.schedule.train_steps:
+        run.say(f"{run.model_dir}: complete at step {step}; nothing to train")
+    elif checkpoint is not None:
+        seen = (step - first) * run.training.batch_size
+        of = " of this phase" if first else ""
+        run.say(f"resuming from {checkpoint} at step {step}, {seen} examples{of} seen")
+    elif run.init_checkpoint is None:
+        run.say("starting from initial weights")
+    return step
+
+
+def predict(network: Network, run: Run, input_fn: Callable) -> Iterator[dict]:
+    """Predictions of the newest checkpoint, one dict of arrays per row of a batch.
+
+    Args:
+      network, run: what predicts and where. input_fn: gives the data set once.
+    """
+    # Not the list in the folder: only `find_checkpoint` stays inside the folder.
+    checkpoint = find_checkpoint(run.model_dir)
+    rows = _estimator(network, run).predict(input_fn, checkpoint_path=checkpoint)
+    with contextlib.closing(rows):
+        while True:
+            # Only while TensorFlow runs, not while the caller uses a row.
+            with _tpu_program(run):
+                row = next(rows, None)
+            if row is None:
+                return
+            yield row
+
+
+# ---- The Estimator -----------------------------------------------------------------
+
+
+def _estimator(graph: TrainingGraph | Network, run: Run) -> estimator.tpu.TPUEstimator:
+    """The TPUEstimator of a run, on CPUs or GPUs or on the run's TPU."""
+    tf.logging.set_verbosity(tf.logging.ERROR)
+    if run.tpu is None:
+        compile_first_quietly()
+    trains, config = isinstance(graph, TrainingGraph), run.training
+    network = graph.network if trains else graph
+    loop = config.iterations_per_loop if trains else 1
+    run_config = estimator.tpu.RunConfig(
+        model_dir=run.model_dir,
+        tf_random_seed=config.seed,
+        **_session(network.mesh, run),
+        # Our own hook saves and logs; a second saver would save untrained masters.
+        save_checkpoints_steps=None,
+        save_checkpoints_secs=None,
+        save_summary_steps=0,
+        log_step_count_steps=None,
+        tpu_config=tpu.tpu_config(run.tpu, loop),
+    )
+    return estimator.tpu.TPUEstimator(
+        model_fn=make_model_fn(graph, run),
+        config=run_config,
+        use_tpu=run.tpu is not None,
+        train_batch_size=config.batch_size,
+        eval_batch_size=config.eval_batch_size,
+        predict_batch_size=config.eval_batch_size,
+    )
+
+
+def _session(mesh, run):
+    """The session's settings and, for a cluster or a TPU, its address."""
+    if run.tpu is not None:
+        return {
+            "session_config": tpu.session_config(),
+            "cluster": tpu.resolver(run.tpu),
+        }
+    if run.cluster is None:
+        return {"session_config": session_config(mesh)}
+    return {
+        "session_config": run.cluster.session_config(),
+        "master": run.cluster.master,
+        "evaluation_master": run.cluster.master,
+    }
+
+
+@contextlib.contextmanager
+def _tpu_program(run):
+    """Settings of this process under which TPUEstimator can run on a TPU.
+
+    1. Control flow of TensorFlow 1. Otherwise the training loop is a functional While
+       whose body is a graph of its own. `control_dependencies(None)`, with which
+       Mesh-TensorFlow leaves the program, does not leave that graph: slices and their
+       copies would lie in the body, where no hook can run them. The environment
+       variable TF_ENABLE_CONTROL_FLOW_V2 does not help, because TensorFlow reads it
+       only when it is imported.
+    2. No GracefulShutdownHook. It saves the variables of the hosts, which are older
+       than the slices that the cores train (`Checkpoints` copies them first).
+    """
+    if run.tpu is None:
+        yield
+        return
+    enabled = tf.control_flow_v2_enabled()
+    shutdown_mode = os.environ.get(_SHUTDOWN_MODE)
+    tf.disable_control_flow_v2()
+    os.environ[_SHUTDOWN_MODE] = ""
+    try:
+        yield
+    finally:
+        if enabled:
+            tf.enable_control_flow_v2()
+        del os.environ[_SHUTDOWN_MODE]
+        if shutdown_mode is not None:
+            os.environ[_SHUTDOWN_MODE] = shutdown_mode
+
+
+# ---- The graph ---------------------------------------------------------------------
+
+
+def make_model_fn(graph: TrainingGraph | Network, run: Run) -> Callable:
+    """A model_fn(features, labels, mode, params) for TPUEstimator.
+
+    A `Network` predicts only.
+    """
+    network = graph.network if isinstance(graph, TrainingGraph) else graph
+
+    def model_fn(features, labels, mode, params):
+        del labels
+        placement = run.cluster.placement() if run.cluster else None
+        if run.tpu is not None:
+            placement = tpu.place(network.mesh, params["context"])
+        with _without_garbage_collection():
+            if mode == estimator.ModeKeys.TRAIN:
+                lowered = build_step(graph, features, placement)
+                return _train_spec(graph, run, lowered)
+            predictions, lowering = build_predictions(network, features, placement)
+        restore = mtf.MtfRestoreHook(lowering)
+        return estimator.tpu.TPUEstimatorSpec(
+            mode, predictions=predictions, prediction_hooks=[restore, OneSession()]
+        )
+
+    return model_fn
+
+
+@contextlib.contextmanager
+def _without_garbage_collection() -> Iterator[None]:
+    """Pauses Python's garbage collector while a graph is built.
+
+    All objects of a graph stay alive, but the collector scans them again and again.
+    This took some 8% of the CPU time of building the graph of a base model with seven
+    lengths.
+    """
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+def _train_spec(
+    graph: TrainingGraph, run: Run, lowered: Lowered
+) -> estimator.tpu.TPUEstimatorSpec:
+    # Outside of a TPU's program; on CPUs and GPUs this has no effect.
+    with mtf.utils.outside_all_rewrites():
+        _initialize(run, graph.network.variables)
+    with tf.control_dependencies([lowered.update]):
+        train_op = tf.assign_add(tf.train.get_global_step(), 1)
+    sums = lowered.sums
+    metrics = {
+        # The unit is in the name: earlier versions logged shares.
+        f"{name}{PERCENT}": 100.0 * sums[numerator] / tf.maximum(sums[denominator], 1.0)
+        for name, (numerator, denominator) in graph.network.task.metrics.items()
+    }
+    scalars = {"loss": lowered.loss, **metrics, **lowered.scalars}
+    with mtf.utils.outside_all_rewrites():
+        steps = StepHook(graph, run, lowered, scalars)
+    # Slices get their values before the first step.
+    hooks = [OneSession(), mtf.MtfRestoreHook(lowered.lowering), steps]
+    if run.tpu is not None:
+        # A finite loss may have a gradient that is not. The Estimator checks the loss
+        # of a training loop's last step before our hooks save a checkpoint.
+        norm = lowered.scalars["gradient_norm"]
+        start = checkpoint_step(latest_complete(run.model_dir)) + 1
+        return estimator.tpu.TPUEstimatorSpec(
+            estimator.ModeKeys.TRAIN,
+            loss=tf.where_v2(tf.math.is_finite(norm), lowered.loss, math.nan),
+            train_op=train_op,
+            # `train_op` is the step after its update.
+            host_call=tpu.host_call(
+                run.model_dir,
+                scalars,
+                tf.identity(train_op),
+                run.training.log_steps,
+                start,
+            ),
+            training_hooks=hooks,
+        )
+    # The Estimator's own check for NaN would come first and print a traceback.
+    shown = tf.where_v2(tf.math.is_finite(lowered.loss), lowered.loss, 0.0)
+    return estimator.tpu.TPUEstimatorSpec(
+        estimator.ModeKeys.TRAIN,
+        loss=shown,
+        train_op=train_op,
+        training_hooks=hooks,
+    )
+
+
+# ---- What is restored --------------------------------------------------------------
+
+
+def _initialize(run, variables):
+    if run.init_checkpoint is not None:
+        report = initialize_from(run.init_checkpoint, variables)
+        for line in report.lines(run.init_checkpoint):
+            run.say(line)
+    checkpoint = latest_complete(run.model_dir)
+    if checkpoint is not None:
+        check_resumable(checkpoint)
+
+
+# ---- Around each run of the session ------------------------------------------------
+
+
+class OneSession(estimator.SessionRunHook):
+    """Ends the run if its session is lost, instead of continuing in a new one.
+
+    When a worker comes back, a monitored session restarts by itself from the last
+    checkpoint. It would continue with the current position in the data rather than that
+    of the checkpoint.
+    """
+
+    def __init__(self):
+        self._sessions = 0
+
+    def after_create_session(self, session, coord):
+        """Counts sessions."""
+        self._sessions += 1
+        if self._sessions > 1:
+            raise WorkerLost(
+                "a worker was started anew and has forgotten its part of the model; "
+                "run again, what is saved is kept"
+            )
+
+
+class StepHook(estimator.SessionRunHook):
+    """Calls what monitors, stops and saves; on a TPU, after each loop of steps."""
+
+    def __init__(
+        self,
+        graph: TrainingGraph,
+        run: Run,
+        lowered: Lowered,
+        scalars: dict[str, tf.Tensor],
+    ):
+        config, steps = run.training, graph.schedule.train_steps
+        self._stop, self._loops = run.stop, run.tpu is not None
+        if self._loops:
+            self._progress = Progress(config.batch_size, steps, run.say)
+        else:
+            self._progress = Monitor(
+                run.model_dir, scalars, config.log_steps, config.batch_size, steps,
+                run.say,
+            )  # fmt: skip
+        self.checkpoints = Checkpoints(
+            run.model_dir,
+            lowered.lowering,
+            config.save_checkpoints_steps,
+            config.keep_checkpoint_max,
+        )
+
+    def begin(self):
+        """While operations can still be added to the graph."""
+        self._stop.begin()
+        self.checkpoints.begin()
+
+    def after_create_session(self, session, coord):
+        """Reads the step that the run starts from."""
+        self._global_step = tf.train.get_global_step(session.graph)
+        self._step = int(session.run(self._global_step))
+        self._progress.begin(self._step)
+
+    def before_run(self, run_context):
+        """Asks for what the monitor needs."""
+        self._stop.install()
+        return estimator.SessionRunArgs(self._progress.tensors(self._step + 1))
+
+    def after_run(self, run_context, run_values):
+        """Counts the updates, without reading the step where a run is one step."""
+        before, session = self._step, run_context.session
+        self._step = int(session.run(self._global_step)) if self._loops else before + 1
+        # The check for NaN comes first, so that a bad step is never saved.
+        self._progress.after_steps(self._step, run_values.results)
+        if self._stop.after_steps():
+            run_context.request_stop()
+        self.checkpoints.after_steps(session, before, self._step)
+
+    def end(self, session):
+        """Saves the last step."""
+        self._progress.end()
+        self._stop.install()
+        self.checkpoints.save(session, self._step)
