@@ -21,13 +21,7 @@ from typing import Any
 import decoupled
 from decoupled.core import endings
 from decoupled.core.errors import UserError
-from decoupled.core.installed import (
-    CHECKOUT,
-    EXTRAS,
-    Package,
-    check_package,
-    requirements,
-)
+from decoupled.core.installed import CHECKOUT, EXTRAS, Requirement, requirements
 from decoupled.core.machine import (
     available_memory,
     memory_sizes,
@@ -75,7 +69,7 @@ def main() -> int:
         return 0
     if words:
         raise UserError(f"{words[0]!r}: takes no flags and no words")
-    packages = [check_package(entry) for entry in requirements()]
+    packages = requirements()
     report_python()
     report_packages(packages)
     report_machine()
@@ -94,7 +88,7 @@ def report_python() -> None:
     print(f"Python {platform.python_version()} in {sys.prefix}{remark}")
 
 
-def report_packages(packages: list[Package]) -> None:
+def report_packages(packages: list[Requirement]) -> None:
     """Prints each requirement, what is installed, and what is wrong with it."""
     print("\nPackages: installed (required)")
     if not packages:
@@ -195,7 +189,7 @@ def probe_tensorflow() -> dict[str, Any]:
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def report_commands(packages: list[Package], works: bool) -> None:
+def report_commands(packages: list[Requirement], works: bool) -> None:
     """Prints whether commands can run, and what those with an extra lack."""
     print("\nCommands")
     absent = [package for package in packages if not package.installed]

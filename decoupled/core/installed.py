@@ -39,6 +39,27 @@ class Requirement(NamedTuple):
     limits: str
     extras: tuple[str, ...]
 
+    @property
+    def installed(self) -> str | None:
+        """The installed version."""
+        try:
+            return importlib.metadata.version(self.name)
+        except importlib.metadata.PackageNotFoundError:
+            return None
+
+    @property
+    def fits(self) -> bool:
+        """Whether the installed version is within the limits."""
+        try:
+            from packaging.specifiers import SpecifierSet
+        except (
+            ImportError
+        ):  # Listed as missing; the other versions are shown unchecked.
+            return True
+        version = self.installed
+        allowed = SpecifierSet(self.limits)
+        return version is not None and allowed.contains(version, prereleases=True)
+
 
 class NeededModule(NamedTuple):
     """A module of an extra, and its purpose, e.g. "MediaWiki dumps"."""
@@ -49,20 +70,6 @@ class NeededModule(NamedTuple):
     def check(self) -> None:
         """As `need`."""
         need(self.module, purpose=self.purpose)
-
-
-class Package(NamedTuple):
-    """A requirement and the installed version.
-
-    installed: the version, or None if it is missing. fits: whether the version is
-    within the limits.
-    """
-
-    name: str
-    limits: str
-    extras: tuple[str, ...]
-    installed: str | None
-    fits: bool
 
 
 def requirements() -> list[Requirement]:
@@ -95,23 +102,6 @@ def _lines_of_checkout():
             yield from (f"{line}; extra == '{extra}'" for extra in extras)
             if not extras:
                 yield line
-
-
-def check_package(requirement: Requirement) -> Package:
-    """Compares the installed version of a distribution with its limits."""
-    try:
-        version = importlib.metadata.version(requirement.name)
-    except importlib.metadata.PackageNotFoundError:
-        return Package(*requirement, None, False)
-    return Package(*requirement, version, _fits(version, requirement.limits))
-
-
-def _fits(version, limits):
-    try:
-        from packaging.specifiers import SpecifierSet
-    except ImportError:  # Listed as missing; the other versions are shown unchecked.
-        return True
-    return SpecifierSet(limits).contains(version, prereleases=True)
 
 
 def requirement_of(module: str) -> Requirement | None:

@@ -117,7 +117,7 @@ class Source:
     pattern: str
     reads: Callable[[Reading], Iterator[list[str]]]
     splits: Callable[[TextSettings], bool]
-    needs: tuple[installed.Package, ...] = ()
+    needs: tuple[installed.NeededModule, ...] = ()
     rules: Callable[[], tuple[int, ...]] = tuple
     matches: Callable[[bytes], bool] = lambda head: False
 

@@ -82,7 +82,7 @@ def configure(
         for param in params:
             reader.read_param(param)
         config = _call(root)
-        unused = [name for name in unused_bindings() if name not in reader.macros]
+        unused = [name for name in _unused_bindings() if name not in reader.macros]
         if unused:
             raise UserError(_unused_mistake(unused, root))
         _used_text = gin.operative_config_str()
@@ -102,16 +102,6 @@ def defaults(root: type) -> str:
     configure(root, [], [])
     lines = used_text().splitlines()
     return "\n".join(line for line in lines if line and not line.startswith("#"))
-
-
-def unused_bindings() -> list[str]:
-    """The given settings, macros and scopes that were not used."""
-    used = set(_BINDING.findall(gin.operative_config_str()))
-    return sorted(
-        name
-        for name in set(_BINDING.findall(gin.config_str()))
-        if not any(other == name or other.endswith("/" + name) for other in used)
-    )
 
 
 def packaged_folder() -> str:
@@ -157,14 +147,14 @@ def with_includes(names: Sequence[str]) -> list[str]:
     Raises:
       UserError: there is no such file, or it cannot be read.
     """
-    found, waiting = [], [find_file(name) for name in names]
+    paths, waiting = [], [find_file(name) for name in names]
     while waiting:
         path = waiting.pop()
-        if path not in found:
-            found.append(path)
+        if path not in paths:
+            paths.append(path)
             included = _INCLUDE.findall(core_files.read_text(path))
             waiting += [find_file(name) for name in included]
-    return sorted(found)
+    return sorted(paths)
 
 
 def _packaged_files():
@@ -217,6 +207,16 @@ def _call_mistake(message):
             f"or --gin_param='{owner}.{names[0]} = ...'"
         )
     return None
+
+
+def _unused_bindings():
+    """The given settings, macros and scopes that were not used."""
+    used = set(_BINDING.findall(gin.operative_config_str()))
+    return sorted(
+        name
+        for name in set(_BINDING.findall(gin.config_str()))
+        if not any(other == name or other.endswith("/" + name) for other in used)
+    )
 
 
 def _unused_mistake(names, root):

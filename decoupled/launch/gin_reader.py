@@ -10,7 +10,7 @@ import dataclasses
 import io
 import re
 import tokenize
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection
 from typing import Any
 
 import gin
@@ -101,8 +101,8 @@ class Reader:
         for statement in self._statements(text, path):
             place = _place(path, statement.location.line_num)
             if isinstance(statement, config_parser.IncludeStatement):
-                found = self._find_included(statement.filename, place)
-                self.read_file(found, (*above, path))
+                included = self._find_included(statement.filename, place)
+                self.read_file(included, (*above, path))
             else:
                 self._bind(statement, place)
 
@@ -115,18 +115,10 @@ class Reader:
         where = f"--gin_param={param!r}"
         self._bind(self._setting(param, where), where)
 
-    def check_setting(self, text: str, where: str, roots: Sequence[str]) -> None:
-        """Refuses a text that `read_param` would refuse in another command.
-
-        Args:
-          text: one binding. where: the beginning of messages.
-          roots: the names of commands, whose parameters are unknown here.
-
-        Raises:
-          UserError: see `read_param`.
-        """
+    def check_setting(self, text: str, where: str) -> None:
+        """Refuses a text that `read_param` would refuse; `where` begins the message."""
         setting = self._setting(text, where)
-        if not setting.arg_name or setting.selector in roots:
+        if not setting.arg_name:
             return
         try:
             self._check_parameter(setting.selector, setting.arg_name)
@@ -151,20 +143,20 @@ class Reader:
           UserError: there is none, or it is gin's or another library's.
         """
         try:
-            found = gin.get_configurable(name)
+            kind = gin.get_configurable(name)
         except KeyError as error:
             raise UserError(first_line(error)) from error
         except ValueError:
-            found = None
-        if found is not None and self._is_own(found):
-            return found
+            kind = None
+        if kind is not None and self._is_own(kind):
+            return kind
         last = name.rpartition("/")[2]
         known = [self._root.gin_name, *_config_classes()]
         raise UserError(f"no configurable named {last!r}{close_names(last, known)}")
 
-    def _is_own(self, found):
-        package = found.__module__.partition(".")[0]
-        return package == "decoupled" or self._root in getattr(found, "__mro__", ())
+    def _is_own(self, kind):
+        package = kind.__module__.partition(".")[0]
+        return package == "decoupled" or self._root in getattr(kind, "__mro__", ())
 
     def _statements(self, text, where, lines=True):
         """All statements of a text, none of them an import; nothing is bound.
@@ -275,8 +267,8 @@ def _line_number(error):
         return error.lineno
     if isinstance(error, tokenize.TokenError):
         return error.args[1][0]
-    found = re.search(r"\n  In file .* line (\d+)\n", str(error))
-    return found and found[1]
+    line = re.search(r"\n  In file .* line (\d+)\n", str(error))
+    return line and line[1]
 
 
 def _parse_mistake(error):

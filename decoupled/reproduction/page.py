@@ -17,7 +17,7 @@ from decoupled.core.console import duration
 from decoupled.core.tables import GAP
 from decoupled.reports import published, sweeps
 from decoupled.reports.page import Page, mean
-from decoupled.reports.results import Number, Results, Values, over_seeds
+from decoupled.reports.results import Number, Values, over_seeds
 from decoupled.reproduction import claims
 from decoupled.reproduction.measures import GEOMETRY, LAYERS
 from decoupled.reproduction.statistics import (
@@ -28,7 +28,7 @@ from decoupled.reproduction.statistics import (
     Estimate,
 )
 from decoupled.reproduction.study import SCORES, STUDY, Study
-from decoupled.reproduction.verdicts import Judged, Part, judge, p_text
+from decoupled.reproduction.verdicts import NOT_RUN, Judged, Part, judge, p_text
 from decoupled.runs.curve import CROSSED_BELOW, Curve, smoothed
 from decoupled.sweeps.jobs import LAYER_DROP
 
@@ -306,7 +306,11 @@ def _values(study: Study, row: str, key: str) -> Values:
     if key == claims.SCORE:
         parts = [p for p in claims.SCORE_PARTS if p in study.evidence.measures]
         return over_seeds(_values(study, row, part) for part in parts)
-    return Results(study.rows, [], study.numbers).score(row, key)
+    components: dict[str, dict[int, float]] = {}
+    for number in study.numbers:
+        if (number.row, number.task) == (row, key):
+            components.setdefault(number.metric, {})[number.seed] = number.value
+    return over_seeds(components.values())
 
 
 def _rows(page, study):
@@ -477,6 +481,8 @@ def _claims(page, judged):
     head = ["contrast", "rule", "difference", "interval", "bootstrap", "p"]
     head += ["seeds", "items", "d. f.", "could be seen", "paper"]
     for claim in judged:
+        if claim.verdict == NOT_RUN:
+            continue
         page.heading(f"{claim.claim.number}. {claim.claim.text}", 3)
         page.text(f"{_verdict(claim)}. {' '.join(claim.sentences)}")
         parts = [*claim.parts, *claim.secondary]

@@ -52,6 +52,8 @@ NOT_MEASURED = "not measured"
 VOID = "void"
 NOT_RUN = "not run at this size"
 TOO_FEW = "too few seeds"
+# They say nothing about the paper.
+SILENT = (NOT_MEASURED, NOT_RUN, TOO_FEW, VOID, NOT_TESTABLE)
 
 
 class Checked(NamedTuple):
@@ -140,9 +142,9 @@ class Judged(NamedTuple):
     """A claim with its verdict.
 
     verdict: of the parts that were measured. corrected: the largest p of its parts, by
-    Holm's method over the claims that were run; None if it was not run. secondary:
-    exploratory contrasts, without those whose measure was not taken. sentences: the
-    reasons for the verdict.
+    Holm's method over the claims that were run; None for a verdict of `SILENT`.
+    secondary: contrasts that decide nothing, without those that were not measured.
+    sentences: the reasons for the verdict.
     """
 
     claim: Claim
@@ -293,6 +295,8 @@ def judge(evidence: Evidence, claims: Sequence[Claim] = CLAIMS) -> list[Judged]:
             for contrast in claim.secondary
             if contrast.key() in evidence.compared
         ]
+        if verdict in SILENT:
+            p_value = None
         sentences = _sentences(of_claim, verdict, p_value)
         sentences += filter(None, [claim.note])
         judged.append(Judged(claim, verdict, p_value, of_claim, secondary, sentences))
@@ -421,7 +425,7 @@ def _verdict(parts, corrected):
 def _sentences(parts, verdict, corrected):
     """Why a claim has its verdict."""
     reasons = dict.fromkeys(part.reason for part in parts if part.reason)
-    if verdict in (NOT_MEASURED, NOT_RUN, TOO_FEW, VOID, NOT_TESTABLE):
+    if verdict in SILENT:
         return list(reasons)
     sentences, measured = list(reasons), _measured(parts)
     for part in measured:

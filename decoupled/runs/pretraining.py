@@ -21,7 +21,6 @@ from decoupled.core.files import CHECKPOINT_LIST
 from decoupled.core.made_from import MADE_FROM, hash_files, read_results
 from decoupled.corpora.sampling import LanguageRow, as_json, print_rows
 from decoupled.data.counters import Stream, numpy_bits
-from decoupled.data.input_fn import languages_input_fn, pretraining_input_fn
 from decoupled.data.reading import count_pieces, named_errors
 from decoupled.data.records import RecordsManifest, read_manifest
 from decoupled.data.sequence_order import EVAL, TRAIN, sampling_rows
@@ -47,8 +46,9 @@ from decoupled.training.tpu import TpuAddress
 
 EVALUATION, PREDICTIONS = "eval.json", "predictions.jsonl"
 SAMPLING = "sampling.json"
-_ACCURACY = "masked_lm_accuracy"
-_METRICS = (_ACCURACY, "masked_lm_loss", "unigram_entropy")
+# Beside the objective's metrics in eval.json: the loss of a model that knows only how
+# frequent pieces are, and what the average of the languages is weighted by.
+UNIGRAM_ENTROPY, PREDICTED = "unigram_entropy", "predictions"
 # A language's unigram entropy is computed from whole shards with about so many tokens.
 _COUNTED_TOKENS = 1_000_000
 
@@ -235,14 +235,10 @@ class Pretraining:
         nats below it; see `runs.curve`.
         """
         step, made_from, results = self._step(), self._made_from(), {}
+        task = self._graphs[self._phase().number].network.task
         for language, rows in self._predictions():
-            weight = float(rows["weight"].sum())
-            results[language] = {
-                "masked_lm_accuracy": float(rows["hits"].sum()) / weight,
-                "masked_lm_loss": float(rows["loss_sum"].sum()) / weight,
-                "unigram_entropy": self._unigram_entropy[language],
-                "predictions": int(weight),
-            }
+            unigram = {UNIGRAM_ENTROPY: self._unigram_entropy[language]}
+            results[language] = task.results(rows) | unigram
         average = _weighted_average(results)
         files.write_json(
             os.path.join(self._folder, EVALUATION),
@@ -255,17 +251,22 @@ class Pretraining:
         )
         scalars = {}
         for language, values in {"all": average, **results}.items():
-            logged = {metric: values[metric] for metric in _METRICS}
-            logged[f"{_ACCURACY}{PERCENT}"] = 100 * logged.pop(_ACCURACY)
-            scalars |= {f"{name}/{language}": x for name, x in logged.items()}
+            for name, value in values.items():
+                if name in task.metrics:
+                    scalars[f"{name}{PERCENT}/{language}"] = 100 * value
+                elif name != PREDICTED:
+                    scalars[f"{name}/{language}"] = value
         write_scalars(os.path.join(self._folder, "eval"), step, scalars)
-        console.say(
-            f"held-out text at step {step}, {len(results)} languages: "
-            f"masked_lm_accuracy {100 * average[_ACCURACY]:.2f}%  "
-            f"masked_lm_loss {average['masked_lm_loss']:.4f}  "
-            f"unigram_entropy {average['unigram_entropy']:.4f}"
+        shown = "  ".join(
+            f"{name} {100 * value:.2f}%"
+            if name in task.metrics
+            else f"{name} {value:.4f}"
+            for name, value in average.items()
+            if name != PREDICTED
         )
-        if average["masked_lm_loss"] > average["unigram_entropy"] - CROSSED_BELOW:
+        count = len(results)
+        console.say(f"held-out text at step {step}, {count} languages: {shown}")
+        if average[task.loss] > average[UNIGRAM_ENTROPY] - CROSSED_BELOW:
             console.say(
                 f"the loss is not {CROSSED_BELOW:g} nat below the unigram entropy: the "
                 "model may still be on the plateau of word frequencies "
@@ -299,16 +300,13 @@ class Pretraining:
 
     def _input_fn_from(self, phase, step):
         config = phase.config
-        return pretraining_input_fn(
+        return self._graphs[phase.number].network.task.training_input_fn(
+            config,
             self._manifest,
             self._vocabulary,
-            config.masking,
-            config.sampling,
-            config.training.batch_size,
             stream_seed(config.training.seed, phase.number),
             step - phase.first,
             phase.last - phase.first,
-            config.whole_words,
         )
 
     def _phase(self):
@@ -321,16 +319,10 @@ class Pretraining:
         phase = self._phase()
         config = phase.config
         counts = held_out_counts(config, self._manifest)
-        input_fn = languages_input_fn(
-            self._manifest,
-            self._vocabulary,
-            config.eval_masking,
-            config.training.eval_batch_size,
-            config.training.seed,
-            list(counts),
-            config.training.eval_sequences,
-        )
         network, spec = self._graphs[phase.number].network, self._spec
+        input_fn = network.task.evaluation_input_fn(
+            config, self._manifest, self._vocabulary, list(counts)
+        )
         # Each language has batches of its own; the last one is filled up.
         batch, track = config.training.eval_batch_size, console.track
         with contextlib.closing(predict(network, spec, input_fn)) as rows:
@@ -382,6 +374,8 @@ def _describe(config, manifest, pieces, prefix) -> run_folder.ModelDir:
             "sequences": _sequences(last),
             "batch_size": config.training.batch_size,
             "seed": config.training.seed,
+            # Only another one, so that runs from before this setting can be resumed.
+            **({} if config.objective == "mlm" else {"objective": config.objective}),
             # Not the path: folders move.
             "init_checkpoint": prefix and os.path.basename(prefix),
         }
@@ -512,8 +506,9 @@ def _show_sampling(rows, phase, config, folder):
 
 
 def _weighted_average(results: dict[str, dict[str, float]]) -> dict[str, float]:
-    total = sum(values["predictions"] for values in results.values())
+    total = sum(values[PREDICTED] for values in results.values())
+    names = next(iter(results.values())).keys() - {PREDICTED}
     return {
-        metric: sum(v[metric] * v["predictions"] for v in results.values()) / total
-        for metric in _METRICS
-    } | {"predictions": total}
+        name: sum(v[name] * v[PREDICTED] for v in results.values()) / total
+        for name in sorted(names)
+    } | {PREDICTED: total}

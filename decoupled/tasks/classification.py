@@ -24,12 +24,11 @@ from decoupled.tasks.task import (
     FinetuningTask,
     Labelling,
     Task,
-    example_dims,
-    loss_scale,
+    example_layout,
+    with_weights,
 )
 from decoupled.tasks.text_files import (
     LabelledTexts,
-    read_corpus,
     read_corpus_labels,
     read_texts,
 )
@@ -50,18 +49,11 @@ class Classification(Labelling):
 
     def feature_dims(self, dims: Dims) -> dict[str, list[mtf.Dimension]]:
         """The encoder's inputs, and labels and weights of each example."""
-        return example_dims(self, dims, "label_ids")
+        return example_layout(self, dims, "label_ids")
 
     def prepare(self, features: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
         """Adds weights (padding has 0) and 1 / (their sum over the batch)."""
-        weights = features.get("example_weights")
-        if weights is None:
-            weights = tf.ones_like(features["label_ids"], tf.float32)
-        return {
-            **features,
-            "example_weights": weights,
-            "loss_scale": loss_scale(weights),
-        }
+        return with_weights(features, features["label_ids"])
 
     def forward(self, build: Builder, features: dict[str, mtf.Tensor]) -> Forward:
         """Loss, correct predictions and probabilities [batch, labels]."""
@@ -100,18 +92,11 @@ class Regression(Task):
 
     def feature_dims(self, dims: Dims) -> dict[str, list[mtf.Dimension]]:
         """The encoder's inputs, and targets and weights of each example."""
-        return example_dims(self, dims, "targets")
+        return example_layout(self, dims, "targets")
 
     def prepare(self, features: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
         """Adds weights (padding has 0) and 1 / (their sum over the batch)."""
-        weights = features.get("example_weights")
-        if weights is None:
-            weights = tf.ones_like(features["targets"])
-        return {
-            **features,
-            "example_weights": weights,
-            "loss_scale": loss_scale(weights),
-        }
+        return with_weights(features, features["targets"])
 
     def forward(self, build: Builder, features: dict[str, mtf.Tensor]) -> Forward:
         """The squared error, and `values` float32 [batch]."""
@@ -164,8 +149,6 @@ class _TextTask(FinetuningTask):
 
     def read_file(self, path: str, language: str, split: str) -> list[LabelledTexts]:
         """The rows of a split; it is said once that cells have line ends in them."""
-        if self.description.form == CORPUS:
-            return read_corpus(path, self.labels)
         rows = read_texts(path, self.description, split, self.label_reader())
         count = sum(bool(files.LINE_END.search(t)) for row in rows for t in row.texts)
         if count and path.endswith(".tsv") and path not in self._noted:
@@ -184,7 +167,7 @@ class _TextTask(FinetuningTask):
         return {**packed, **targets, "example_index": number}
 
 
-class Answer(NamedTuple):
+class LabelAnswer(NamedTuple):
     """The most probable label and its probability."""
 
     label: str
@@ -192,7 +175,7 @@ class Answer(NamedTuple):
 
 
 class ClassificationTask(_TextTask):
-    """A label for a text or a pair of texts; an answer is an `Answer`.
+    """A label for a text or a pair of texts; an answer is an `LabelAnswer`.
 
     Args: as for `_TextTask`. Without labels in the description, they come from the
       training files, or from the file that `build_corpus` writes.
@@ -230,15 +213,16 @@ class ClassificationTask(_TextTask):
 
     def answers(
         self, examples: list[LabelledTexts], features: Features, outputs: Features
-    ) -> list[Answer]:
+    ) -> list[LabelAnswer]:
         """The best labels, from `probabilities` float32 [examples, labels]."""
         rows = outputs["probabilities"]
         return [
-            Answer(self.labels[int(row.argmax())], float(row.max())) for row in rows
+            LabelAnswer(self.labels[int(row.argmax())], float(row.max()))
+            for row in rows
         ]
 
     def score(
-        self, language: str, examples: list[LabelledTexts], answers: list[Answer]
+        self, language: str, examples: list[LabelledTexts], answers: list[LabelAnswer]
     ) -> dict[str, float] | None:
         """The description's metrics; None without labels."""
         labels = [example.label for example in examples]
@@ -246,14 +230,16 @@ class ClassificationTask(_TextTask):
             return None
         return self.description.score(language, labels, [a.label for a in answers])
 
-    def trivial_answers(self, examples: list[LabelledTexts]) -> list[Answer]:
+    def trivial_answers(self, examples: list[LabelledTexts]) -> list[LabelAnswer]:
         """The most frequent label in training; of equally frequent ones the first."""
         counts = collections.Counter(example.label for example in self.training)
         majority = max(self.labels, key=lambda label: counts[label])
-        return [Answer(majority, counts[majority] / len(self.training))] * len(examples)
+        return [LabelAnswer(majority, counts[majority] / len(self.training))] * len(
+            examples
+        )
 
     def write(
-        self, path: str, examples: list[LabelledTexts], answers: list[Answer]
+        self, path: str, examples: list[LabelledTexts], answers: list[LabelAnswer]
     ) -> None:
         """Writes a label a line and, but for XTREME, after a tab its probability.
 

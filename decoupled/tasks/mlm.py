@@ -1,7 +1,14 @@
 """Masked language modelling: the pre-training task."""
 
-from decoupled.configs import MaskingConfig
+from collections.abc import Sequence
+
+import numpy as np
+
+from decoupled.configs import MaskingConfig, PretrainConfig
 from decoupled.core.compat import mtf, tf
+from decoupled.data.input_fn import InputFn, languages_input_fn, pretraining_input_fn
+from decoupled.data.records import RecordsManifest
+from decoupled.data.vocabulary import Vocabulary
 from decoupled.model.dims import Dims, predictions_dim
 from decoupled.model.embeddings import OutputEmbedding
 from decoupled.model.encoder import encode
@@ -23,6 +30,8 @@ class MaskedLM(Task):
     name = "masked_lm"
     head = MASKED_LM
     metrics = {"masked_lm_accuracy": ("hits", "weight")}
+    # The metric that is a loss, in nats a prediction.
+    loss = "masked_lm_loss"
 
     def __init__(
         self,
@@ -34,6 +43,64 @@ class MaskedLM(Task):
         self._label_smoothing = label_smoothing
         self.sequence_length = masking.sequence_length
         self._predictions = predictions_dim(masking.max_predictions)
+
+    @classmethod
+    def from_config(cls, config: PretrainConfig, pad_id: int) -> "MaskedLM":
+        """The objective of a run."""
+        return cls(config.masking, config.training.label_smoothing, pad_id)
+
+    def training_input_fn(
+        self,
+        config: PretrainConfig,
+        manifest: RecordsManifest,
+        vocabulary: Vocabulary,
+        seed: int,
+        start_step: int,
+        train_steps: int,
+    ) -> InputFn:
+        """The batches of a phase, whose settings are `config`, from `start_step` on."""
+        return pretraining_input_fn(
+            manifest,
+            vocabulary,
+            config.masking,
+            config.sampling,
+            config.training.batch_size,
+            seed,
+            start_step,
+            train_steps,
+            config.whole_words,
+        )
+
+    def evaluation_input_fn(
+        self,
+        config: PretrainConfig,
+        manifest: RecordsManifest,
+        vocabulary: Vocabulary,
+        languages: Sequence[str],
+    ) -> InputFn:
+        """The held-out sequences of some languages, in order."""
+        return languages_input_fn(
+            manifest,
+            vocabulary,
+            config.eval_masking,
+            config.training.eval_batch_size,
+            config.training.seed,
+            languages,
+            config.training.eval_sequences,
+        )
+
+    def results(self, rows: dict[str, np.ndarray]) -> dict[str, float]:
+        """The metrics of some sequences, and the number of their "predictions".
+
+        Args:
+          rows: what `forward` predicts, [sequences] each.
+        """
+        weight = float(rows["weight"].sum())
+        return {
+            "masked_lm_accuracy": float(rows["hits"].sum()) / weight,
+            self.loss: float(rows["loss_sum"].sum()) / weight,
+            "predictions": int(weight),
+        }
 
     def extra_dims(self) -> list[mtf.Dimension]:
         """The masked positions."""

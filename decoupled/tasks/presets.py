@@ -78,7 +78,7 @@ def _words(name, labels, metrics, origin):
         TAGGING,
         _splits(
             f"{name}/{{split}}-{{language}}.tsv",
-            f"{name}/{name}_processed_maxlen*/{{language}}/{{split}}.*{INDEX}",
+            f"{name}/{name}_processed_maxlen{{any}}/{{language}}/{{split}}.{{any}}{INDEX}",
         ),
         metrics,
         f"{_DOWNLOAD} writes it from {origin}",
@@ -106,6 +106,7 @@ def _corpus(name, how_to_get):
         headline=("accuracy",),
         how_to_get=how_to_get,
         form=CORPUS,
+        label="label",
     )
 
 

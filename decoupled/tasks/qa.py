@@ -32,9 +32,9 @@ from decoupled.tasks.task import (
     Features,
     FinetuningTask,
     Task,
-    example_dims,
-    loss_scale,
+    example_layout,
     weighted_loss,
+    with_weights,
 )
 from decoupled.xtreme.files import LanguageFile
 
@@ -83,8 +83,8 @@ class ExtractiveQA(Task):
 
     def feature_dims(self, dims: Dims) -> dict[str, list[mtf.Dimension]]:
         """The encoder's inputs, and both positions and the weight of each example."""
-        spans = [*self.of_each_example(dims), self._ends]
-        return {**example_dims(self, dims), "span_positions": spans}
+        spans = [*self.example_dims(dims), self._ends]
+        return {**example_layout(self, dims), "span_positions": spans}
 
     def prepare(self, features: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
         """Joins the positions, which become those of the packed row; adds weights
@@ -94,15 +94,8 @@ class ExtractiveQA(Task):
         if self.examples is not None:
             first = features["first_positions"]
             starts, ends = starts + first, ends + first
-        weights = features.get("example_weights")
-        if weights is None:
-            weights = tf.ones_like(starts, tf.float32)
-        return {
-            **features,
-            "span_positions": tf.stack([starts, ends], axis=-1),
-            "example_weights": weights,
-            "loss_scale": loss_scale(weights),
-        }
+        features["span_positions"] = tf.stack([starts, ends], axis=-1)
+        return with_weights(features, starts)
 
     def forward(self, build: Builder, features: dict[str, mtf.Tensor]) -> Forward:
         """The mean of the losses of start and end; predictions are the logits of both,
@@ -202,7 +195,8 @@ class QuestionAnsweringTask(FinetuningTask):
                 f"QuestionAnsweringConfig.doc_stride: {config.doc_stride} would skip "
                 f"text; a window of max_sequence_length = {max_sequence_length} has "
                 f"{max(room, 0)} pieces of context beside a question of "
-                f"{config.max_question_length}"
+                f"{config.max_question_length} (XTREME's scripts: "
+                "FinetuningConfig.max_sequence_length = 384)"
             )
         settings = {
             "max_sequence_length": max_sequence_length,

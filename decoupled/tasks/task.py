@@ -29,7 +29,7 @@ from decoupled.tasks.description import COLUMNS, TaskDescription
 from decoupled.tasks.text_files import splits_of
 
 Features = dict[str, np.ndarray]
-_LABELS = "OwnTaskConfig.labels"
+_LABELS = "the task's labels"
 
 
 class Task(abc.ABC):
@@ -54,7 +54,7 @@ class Task(abc.ABC):
         task.examples = examples_dim(examples)
         return task
 
-    def of_each_example(self, dims: Dims) -> list[mtf.Dimension]:
+    def example_dims(self, dims: Dims) -> list[mtf.Dimension]:
         """[batch], or [batch, examples] of packed rows."""
         return [dims.batch] if self.examples is None else [dims.batch, self.examples]
 
@@ -68,7 +68,7 @@ class Task(abc.ABC):
     def first_positions(
         self, build: Builder, features: dict[str, mtf.Tensor]
     ) -> mtf.Tensor:
-        """Where [CLS] is, int32, of the dimensions of `of_each_example`."""
+        """Where [CLS] is, int32, of the dimensions of `example_dims`."""
         if self.examples is None:
             return cls_positions(build)
         return features["first_positions"]
@@ -99,13 +99,15 @@ class Task(abc.ABC):
         """Builds the encoder, the head, and the loss if there are labels."""
 
 
-def example_dims(task: Task, dims: Dims, *names: str) -> dict[str, list[mtf.Dimension]]:
+def example_layout(
+    task: Task, dims: Dims, *names: str
+) -> dict[str, list[mtf.Dimension]]:
     """The layout of a task whose answer belongs to a whole example: the encoder's
     inputs, weights, `loss_scale`, and what `names` has.
     """
-    layout = {name: task.of_each_example(dims) for name in (*names, "example_weights")}
+    layout = {name: task.example_dims(dims) for name in (*names, "example_weights")}
     if task.examples is not None:
-        layout["first_positions"] = task.of_each_example(dims)
+        layout["first_positions"] = task.example_dims(dims)
     return {**task.encoder_dims(dims), **layout, "loss_scale": [dims.batch]}
 
 
@@ -116,6 +118,16 @@ def loss_scale(weights: tf.Tensor) -> tf.Tensor:
     total = tf.maximum(tf.reduce_sum(weights), 1.0)
     per_row = weights if weights.shape.rank == 1 else weights[:, 0]
     return tf.ones_like(per_row) / total
+
+
+def with_weights(
+    features: dict[str, tf.Tensor], like: tf.Tensor
+) -> dict[str, tf.Tensor]:
+    """Adds `example_weights` (padding has 0), of the shape of `like`, and the scale."""
+    weights = features.get("example_weights")
+    if weights is None:
+        weights = tf.ones_like(like, tf.float32)
+    return {**features, "example_weights": weights, "loss_scale": loss_scale(weights)}
 
 
 def weighted_loss(

@@ -26,7 +26,14 @@ from decoupled.core import files
 from decoupled.core.errors import UserError, quoted
 from decoupled.core.labels import BLANKS, LabelReader, check_labels, look
 from decoupled.core.tab_separated import read_rows
-from decoupled.tasks.description import SPLITS, XTREME, Column, TaskDescription
+from decoupled.tasks.description import (
+    COLUMNS,
+    CORPUS,
+    SPLITS,
+    XTREME,
+    Column,
+    TaskDescription,
+)
 
 _SHOWN, _LISTED = 40, 400
 _NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?", re.ASCII)
@@ -76,6 +83,8 @@ def splits_of(path: str, task: TaskDescription) -> set[str]:
 
 
 def _rows(path, task):
+    if task.form == CORPUS:
+        return _corpus_rows(path, task)
     readers = {".jsonl": _json_rows, ".csv": _csv_rows, ".tsv": _tsv_rows}
     _, ending = os.path.splitext(path)
     return readers[ending](path, task)
@@ -91,10 +100,10 @@ def _rows_of_split(path, task, split):
 
 
 def _example(path, row, task, labels, has_labels):
-    if task.form == XTREME:
-        texts = tuple(row.values[column] for column in task.texts)
-    else:
+    if task.form == COLUMNS:
         texts = tuple(text_in(path, row, column) for column in task.texts)
+    else:
+        texts = tuple(text for name, text in row.values.items() if name != task.label)
     if not has_labels:
         if task.label in row.values:
             raise cell_error(path, row.line, task.label, "is missing in other rows")
@@ -171,6 +180,19 @@ def _json_rows(path, task):
             raise UserError(f"{path}:{number}: not a JSON object")
         # Many files mark a test row without a label by a label of null.
         yield Row(number, {k: v for k, v in value.items() if v is not None})
+
+
+def _corpus_rows(path, task):
+    """One or two texts and a label, with tabs between, in every line with text."""
+    for number, line in lines_of(path):
+        *texts, label = line.split("\t")
+        if line and len(texts) not in (1, 2):
+            raise UserError(
+                f"{path}:{number}: {len(texts) + 1} columns, not 2 or 3 "
+                "(text, optional second text, label)"
+            )
+        if line:
+            yield Row(number, {**dict(enumerate(texts, 1)), task.label: label})
 
 
 def _tsv_rows(path, task):
@@ -285,31 +307,3 @@ def read_corpus_labels(folder: str) -> list[str]:
     if len(labels) < 2:
         raise UserError(f"{path}: needs two or more labels, one a line")
     return labels
-
-
-def read_corpus(path: str, labels: list[str]) -> list[LabelledTexts]:
-    """The examples of a file that `build_corpus` writes.
-
-    Raises:
-      UserError: the file is missing or empty, or a line does not have two or three
-        columns or has an unknown label; the line is named.
-    """
-    examples, known = [], LabelReader(labels, "labels.txt")
-    for number, line in enumerate(files.split_lines(files.read_text(path)), start=1):
-        if not line:
-            continue
-        *columns, cell = line.split("\t")
-        if len(columns) not in (1, 2):
-            raise UserError(
-                f"{path}:{number}: {len(columns) + 1} columns, not 2 or 3 "
-                "(text, optional second text, label)"
-            )
-        if (label := known.read(cell, f"{path}:{number}")) is None:
-            raise UserError(
-                f"{path}:{number}: unknown label {quoted(cell)}; one of "
-                f"{', '.join(labels)[:_LISTED]}"
-            )
-        examples.append(LabelledTexts(tuple(columns), label))
-    if not examples:
-        raise UserError(f"{path}: holds no example")
-    return examples

@@ -17,7 +17,7 @@ from decoupled.model.dims import FLOAT_FEATURES, Dims, make_dims
 from decoupled.model.heads import Forward
 from decoupled.model.layers import Builder
 from decoupled.model.variables import Variable, declare
-from decoupled.tasks.mlm import MaskedLM
+from decoupled.tasks.objectives import make_objective
 from decoupled.tasks.task import Task
 from decoupled.training import mesh as meshes
 from decoupled.training.optimizer import apply_gradients, learning_rate
@@ -65,12 +65,12 @@ def pretraining_graph(config: PretrainConfig, pad_id: int = 0) -> TrainingGraph:
     """The graph of a pre-training run.
 
     Args:
-      config: the settings. pad_id: see `MaskedLM`.
+      config: the settings. pad_id: see `make_objective`.
     """
     training = config.training
-    task = MaskedLM(config.masking, training.label_smoothing, pad_id)
+    objective = make_objective(config, pad_id)
     return TrainingGraph(
-        network=Network(task, config.model, config.mesh),
+        network=Network(objective, config.model, config.mesh),
         optimizer=config.optimizer,
         schedule=config.schedule,
         accumulation=training.gradient_accumulation,

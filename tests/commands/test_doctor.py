@@ -6,18 +6,21 @@ import runpy
 import signal
 import subprocess
 import sys
+import types
 
 import pytest
 
 from decoupled.commands import doctor
 from decoupled.core.compat import tf
-from decoupled.core.installed import CHECKOUT, Package, requirements
+from decoupled.core.installed import CHECKOUT, requirements
 from decoupled.core.machine import usable_cores
 from tests.command_line import decoupled, in_process_of_its_own
 
 
 def package(name, installed="1.0", extras=(), fits=True):
-    return Package(name, ">=1", extras, installed, fits)
+    return types.SimpleNamespace(
+        name=name, limits=">=1", extras=extras, installed=installed, fits=fits
+    )
 
 
 def test_report_marks_what_is_missing_or_of_another_version(capsys):
@@ -158,8 +161,8 @@ def commands(monkeypatch, capsys):
 
     def report(*absent, works=True):
         packages = [
-            Package(name, limits, extras, None if name in absent else "1.0", True)
-            for name, limits, extras in requirements()
+            package(name, None if name in absent else "1.0", extras)
+            for name, _, extras in requirements()
         ]
         doctor.report_commands(packages, works)
         return capsys.readouterr().out.splitlines()[2:]

@@ -24,6 +24,8 @@ from decoupled.data.sequence_order import chunk_counts
 from decoupled.launch.start import save_start
 from decoupled.runs import pretraining
 from decoupled.runs.pretraining import held_out_counts, run_pretraining
+from decoupled.tasks.mlm import MaskedLM
+from decoupled.tasks.objectives import OBJECTIVES
 from decoupled.training.bookkeeping import Checkpoints
 from decoupled.training.events import read_scalars
 from tests.command_line import decoupled, mistake
@@ -513,6 +515,7 @@ def test_stopping_half_way_changes_nothing(data, tmp_path, capsys):
             {"mesh": MeshConfig("m:2", "vocb:m")},
             "no dimension 'vocb'",
         ),
+        ({"objective": "rtd"}, "pretrain.objective: 'rtd' is none of mlm"),
         (
             {"mesh": MeshConfig("m:2", "batch:m;vocab:m")},
             "rules vocab:m and batch:m split rows",
@@ -526,6 +529,29 @@ def test_settings_that_do_not_fit_leave_no_folder(
         run_pretraining(config(**changes), *data, str(tmp_path / "run"), "train")
     assert "starting from" not in capsys.readouterr().out
     assert not (tmp_path / "run").exists()
+
+
+def test_an_objective_is_a_class_and_its_name(data, tmp_path, monkeypatch, capsys):
+    class Halved(MaskedLM):
+        metrics = {"halved_accuracy": ("hits", "weight")}
+        loss = "halved_loss"
+
+        def results(self, rows):
+            found = super().results(rows)
+            accuracy = found.pop("masked_lm_accuracy")
+            return {"halved_accuracy": accuracy / 2, **found}
+
+    monkeypatch.setitem(OBJECTIVES, "halved", Halved)
+    settings = config(objective="halved", schedule=schedule(train_steps=1))
+    run_pretraining(settings, *data, str(tmp_path / "run"), "train_and_evaluate")
+    printed = capsys.readouterr().out
+    assert "halved_accuracy " in printed and "halved_loss " in printed
+    evaluated = json.loads((tmp_path / "run/eval.json").read_text())
+    assert set(evaluated["all"]) == {
+        "halved_accuracy", "halved_loss", "unigram_entropy", "predictions",
+    }  # fmt: skip
+    saved = json.loads((tmp_path / "run/config.json").read_text())
+    assert saved["data"]["objective"] == "halved"
 
 
 def test_another_model_in_the_folder_is_refused(data, trained):

@@ -8,7 +8,7 @@ import pytest
 
 from decoupled.core import installed
 from decoupled.core.errors import UserError
-from decoupled.core.installed import Package, Requirement, check_package
+from decoupled.core.installed import Requirement
 
 
 def requirement(name):
@@ -112,7 +112,7 @@ def test_one_extra_that_brings_all_is_better_than_two():
 
 
 def test_versions_are_compared_with_their_limits():
-    assert check_package(Requirement("pytest", ">=1", ("dev",))).fits
-    assert not check_package(Requirement("pytest", "<1", ("dev",))).fits
-    absent = check_package(Requirement("no-such-package", ">=1", ()))
-    assert absent == Package("no-such-package", ">=1", (), None, False)
+    assert Requirement("pytest", ">=1", ("dev",)).fits
+    assert not Requirement("pytest", "<1", ("dev",)).fits
+    absent = Requirement("no-such-package", ">=1", ())
+    assert (absent.installed, absent.fits) == (None, False)

@@ -150,6 +150,10 @@ def test_the_rows_stand_beside_the_papers(document):
     assert rows == list(invented.ROWS)
     found = cells(text, "e_large")
     assert found[-1] == "61.8" and found[4].endswith("M")
+    # S is the mean of the three after it: 53, 73 and 63.
+    means = [float(cell.split(" ± ")[0]) for cell in found[6:10]]
+    assert means == pytest.approx([63, 53, 73, 63], abs=1.5)
+    assert means[0] == pytest.approx(sum(means[1:]) / 3, abs=0.1)
     assert cells(text, "add_layers")[3] == "1 -> 1"
     assert cells(text, "in_small_head")[-1] == "-"
 
@@ -279,6 +283,8 @@ def test_the_committed_pages_are_those_of_their_files(
     judged = write_page(str(copy), load(str(page.with_suffix(""))))
     assert verdicts(judged) == expected
     assert judged[5].missing() == ["word similarity"]
+    # Every row has a score.
+    assert not re.search(r"^\| \w+ \|( [\w>. -]+ \|){6} - \|", page.read_text(), re.M)
     drawn = re.compile(r"!\[(?!curves).*\n\n")
     assert copy.read_text() == drawn.sub("", page.read_text())
 

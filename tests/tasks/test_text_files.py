@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from decoupled.core.errors import UserError
 from decoupled.core.labels import LabelReader
 from decoupled.tasks.presets import TASKS
-from decoupled.tasks.text_files import read_corpus, read_corpus_labels, read_texts
+from decoupled.tasks.text_files import read_corpus_labels, read_texts
 
 LABELS = ["contradiction", "entailment", "neutral"]
 
@@ -167,49 +167,38 @@ def test_real_files_of_xnli(data_dir, split, count, language):
     )
 
 
-@pytest.fixture
-def folder(tmp_path):
-    (tmp_path / "labels.txt").write_text("no\nyes\n")
-    (tmp_path / "train-en.tsv").write_text("a text\tyes\nanother\tno\n")
-    (tmp_path / "dev-sw.tsv").write_text("moja\tmbili\tno\n")
-    (tmp_path / "dev-de.tsv").write_text("eins\tno\n")
-    (tmp_path / "dev-en.tsv").write_text("one\tno\n")
-    return tmp_path
+def read_corpus(path, content):
+    """As the test file of a corpus' task."""
+    with open(path, "w", encoding="utf-8", newline="") as handle:
+        handle.write(content)
+    return read_texts(path, TASKS["catalogs"], "test", LabelReader(["no", "yes"]))
 
 
-def test_one_text_and_two(folder):
-    labels = read_corpus_labels(str(folder))
-    assert labels == ["no", "yes"]
-    train = read_corpus(str(folder / "train-en.tsv"), labels)
-    assert train == [(("a text",), "yes"), (("another",), "no")]
-    [pair] = read_corpus(str(folder / "dev-sw.tsv"), labels)
-    assert pair.texts == ("moja", "mbili")
-
-
-def test_line_separators_inside_a_text_stay(folder):
-    (folder / "test-en.tsv").write_text("a\u2028b\x0cc\tyes\r\n", newline="")
-    [read] = read_corpus(str(folder / "test-en.tsv"), ["no", "yes"])
+def test_lines_of_a_corpus_have_one_text_or_two(path):
+    assert read_corpus(path, 'a "text"\tyes\n\nanother\ttext\tno\n') == [
+        (('a "text"',), "yes"),
+        (("another", "text"), "no"),
+    ]
+    [read] = read_corpus(path, "a\u2028b\x0cc\tyes\r\n")
     assert read.texts == ("a\u2028b\x0cc",)
 
 
 @pytest.mark.parametrize(
     "content, message",
     [
-        ("a\tyes\nb\tmaybe\n", r"x\.tsv:2: unknown label 'maybe'; one of no, yes"),
-        ("a\tb\tc\tyes\n", r"x\.tsv:1: 4 columns, not 2 or 3"),
-        ("alone\n", r"x\.tsv:1: 1 columns, not 2 or 3"),
-        ("\n\n", r"x\.tsv: holds no example"),
+        ("a\tyes\nb\tmaybe\n", r"\.tsv:2: .*unknown label 'maybe'; .*: no, yes"),
+        ("a\tb\tc\tyes\n", r"\.tsv:1: 4 columns, not 2 or 3"),
+        ("alone\n", r"\.tsv:1: 1 columns, not 2 or 3"),
+        ("a\t\n", r"\.tsv:1: column 'label': is empty"),
+        ("\n\n", r"\.tsv: holds no example"),
     ],
 )
-def test_mistakes(folder, content, message):
-    (folder / "test-x.tsv").write_text(content)
+def test_mistakes_in_lines_of_a_corpus(path, content, message):
     with pytest.raises(UserError, match=message):
-        read_corpus(str(folder / "test-x.tsv"), ["no", "yes"])
+        read_corpus(path, content)
 
 
-def test_missing_file_and_bad_labels(folder):
-    with pytest.raises(UserError, match=r"test-sw\.tsv: cannot read"):
-        read_corpus(str(folder / "test-sw.tsv"), ["no", "yes"])
-    (folder / "labels.txt").write_text("same\nsame\n")
+def test_bad_labels_of_a_corpus(tmp_path):
+    (tmp_path / "labels.txt").write_text("same\nsame\n")
     with pytest.raises(UserError, match="labels.txt: label 'same' occurs twice"):
-        read_corpus_labels(str(folder))
+        read_corpus_labels(str(tmp_path))
