@@ -18,8 +18,6 @@ def encoder_flops(
     """FLOPs of a forward pass of the encoder over [sequences, length] tokens.
 
     Args:
-      model: sizes.
-      sequences, length: of the batch.
       outputs: tokens of a sequence for which the last layer computes more than keys and
         values; None for all.
     """
@@ -66,7 +64,6 @@ def pretraining_flops(
     """FLOPs of a pre-training step; the head runs at the masked positions.
 
     Args:
-      model, batch: sizes.
       devices: over which the vocabulary, and nothing else, is split; the FLOPs are
         those of all devices together. Each runs the whole encoder.
       whole: the last layer is computed for all tokens, not for those only that the head

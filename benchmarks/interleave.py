@@ -98,12 +98,9 @@ class Worker:
     """A worker process; a context manager that starts and ends it.
 
     Args:
-      name: what the results call it.
-      python: path of the interpreter that has its packages.
-      script: file name in benchmarks/workers, without ".py", or a path.
-      case: given to the worker as JSON.
-      steps: steps a round, where they differ from the comparison's.
-      environment: further environment variables of the process.
+      python: path of the interpreter that has its packages. script: file name in
+        benchmarks/workers, without ".py", or a path. case: given to it as JSON. steps:
+        of a round, where they differ from the comparison's.
     """
 
     def __init__(
@@ -217,10 +214,8 @@ def interleave(
     """Starts the workers one by one, runs them in turn, ends them.
 
     Args:
-      workers: not started yet, names unique.
-      rounds: number of chunks of each worker.
-      steps: steps of a chunk, unless the worker says otherwise.
-      description: names the comparison in the progress shown.
+      workers: not started yet, names unique. steps: of a round, unless the worker says
+        otherwise. description: names the comparison in the progress shown.
 
     Raises:
       UserError: a worker cannot be started or ended too soon; `Skip` where it got too

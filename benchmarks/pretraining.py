@@ -10,7 +10,7 @@ Measures seconds a step and peak memory of
 and the machine's own rate of matrix products. The first three are one comparison and
 the fourth another, each with this project, because all of them together need about
 28 GB. The first three are compared once more at the sizes of
-gin/models/mini_in_small.gin, 256 sequences of 32 tokens: "mini".
+in_small of gin/sweeps/reproduce.gin, 256 sequences of 32 tokens: "mini".
 """
 
 import functools

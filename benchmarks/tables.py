@@ -60,8 +60,6 @@ def worker_table(
     """A row for each worker of each comparison, or one that says why it was skipped.
 
     Args:
-      name, title, columns: of the table.
-      comparisons: of a suite.
       ours: name of the worker that the others are set against.
       cells: comparison, worker, and its time against ours ("" for ours) -> the row.
     """

@@ -102,8 +102,8 @@ class TextSettings:
         described = dataclasses.asdict(self)
         if language is not None:
             values = self.language_values or {}
-            own = {language: values[language]} if language in values else None
-            described["language_values"] = own
+            values = {x: values[x] for x in values if x == language}
+            described["language_values"] = values or None
         columns = {"text_column": "text", "language_column": None}
         for name, default in {**columns, "language_values": None}.items():
             if described[name] == default:

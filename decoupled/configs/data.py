@@ -112,9 +112,9 @@ class SamplingConfig:
         return 0.0 if least is None else least, math.inf if most is None else most
 
     def _named(self):
-        given = (self.weights, self.min_epochs, self.max_epochs)
+        settings = (self.weights, self.min_epochs, self.max_epochs)
         named = {
-            name for values in given if isinstance(values, dict) for name in values
+            name for values in settings if isinstance(values, dict) for name in values
         }
         return sorted({EVERY_LANGUAGE, *named})
 

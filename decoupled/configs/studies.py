@@ -85,8 +85,8 @@ class SweepConfig:
         check_positive(self, "finetuning_runs")
         for name, kind in _KINDS.items():
             values = getattr(self, name)
-            held = values.values() if isinstance(values, dict) else values
-            if any(type(value) is not kind for value in held):
+            items = values.values() if isinstance(values, dict) else values
+            if any(type(item) is not kind for item in items):
                 raise UserError(
                     f"SweepConfig.{name}: {values!r} must hold {kind.__name__} only"
                 )

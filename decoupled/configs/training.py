@@ -179,15 +179,15 @@ def without_effect(
       evaluating: whether checkpoints are evaluated while the run trains.
       warmup_fraction: from which fine-tuning derives the steps of its warm-up.
     """
-    steps, found = schedule.train_steps, []
+    steps, sentences = schedule.train_steps, []
     if warmup_fraction and not schedule.warmup_steps:
-        found.append(
+        sentences.append(
             f"FinetuningConfig.warmup_fraction = {warmup_fraction:g} has no effect: of "
             f"{steps} steps it is less than one"
         )
     if schedule.warmup_steps >= steps:
         decay = "" if schedule.decay == "constant" else ", and there is no decay"
-        found.append(
+        sentences.append(
             f"the warm-up of {schedule.warmup_steps} steps is not shorter than the run "
             f"of {steps}: the learning rate reaches no more than "
             f"{steps / schedule.warmup_steps:.0%} of its peak{decay}"
@@ -197,11 +197,11 @@ def without_effect(
         every["eval_every_steps"] = "evaluates"
     for name, does in every.items():
         if getattr(training, name) > steps:
-            found.append(
+            sentences.append(
                 f"TrainingConfig.{name} = {getattr(training, name)} has no effect: the "
                 f"run has {steps} steps, and {does} only at its end"
             )
-    return found
+    return sentences
 
 
 @configurable()

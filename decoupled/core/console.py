@@ -32,10 +32,7 @@ def say(message: str) -> None:
 def table(title: str, columns: list[str], rows: list[list[object]]) -> None:
     """Prints a table; the first column is left-aligned, number columns right-aligned.
 
-    Args:
-      title: the line above the table.
-      columns: the head of each column.
-      rows: cells, as `decoupled.core.tables.shown` writes them.
+    Cells appear as `decoupled.core.tables.shown` writes them.
     """
     grid = Table(box=box.SIMPLE_HEAD)
     cells = [[_line(shown(value)) for value in row] for row in rows]
@@ -76,12 +73,7 @@ def track(
     """Yields `items` and shows the progress of the loop, its rate and the time left.
 
     On a terminal this is one line that is updated. Elsewhere a line is printed every 10
-    seconds, and no line for a shorter loop.
-
-    Args:
-      items: to iterate over.
-      description: of the work, e.g. "reading catalogs".
-      total: number of items, if `items` has no length.
+    seconds, and no line for a shorter loop. `total` is for items without a length.
     """
     if total is None and hasattr(items, "__len__"):
         total = len(items)

@@ -37,15 +37,7 @@ def look(index: int) -> dict[str, object]:
 
 
 def grid(rows: int, columns: int, width: float, height: float, **sharing):
-    """A figure of panels.
-
-    Args:
-      rows, columns: of panels.
-      width, height: inches of one panel. sharing: `sharex`, `sharey`.
-
-    Returns:
-      the figure and its axes, [rows][columns].
-    """
+    """A figure of panels of some inches each, and its axes, [rows][columns]."""
     from matplotlib.figure import Figure
 
     size = (1.2 + width * columns, 0.8 + height * rows)
@@ -69,10 +61,9 @@ def whole_numbers(axes) -> None:
 
 
 def over_seeds(counts: Iterable[int]) -> str:
-    """The description of error bars for a title; one seed has none.
+    """The description of error bars for a title, from the seeds of each mean.
 
-    Args:
-      counts: of the seeds of each mean; a mean that is missing has 0.
+    One seed has no bars, and a mean that is missing has no seed.
     """
     known = sorted(count for count in counts if count)
     if not known or known[-1] < 2:

@@ -32,9 +32,7 @@ class Cell(NamedTuple):
 def shown(value: Any, gap: str = GAP) -> str:
     """A value as a cell: an int with thousands separators, a float with 4 digits.
 
-    Args:
-      value: a bool becomes yes or no; other types are converted by `str`.
-      gap: the text for None.
+    A bool becomes yes or no, and None the gap.
     """
     if value is None:
         return gap
@@ -57,9 +55,7 @@ def to_markdown(
 
     Args:
       columns: their heads, or the first two lines of the table in Markdown.
-      rows: cells, `Cell` or of the types of `shown`.
       words: the number of left-aligned columns; the others are right-aligned.
-      gap: see `shown`.
     """
     if isinstance(columns, str):
         lines = [columns]

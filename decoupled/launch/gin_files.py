@@ -147,14 +147,14 @@ def with_includes(names: Sequence[str]) -> list[str]:
     Raises:
       UserError: there is no such file, or it cannot be read.
     """
-    found, waiting = [], [find_file(name) for name in names]
+    paths, waiting = [], [find_file(name) for name in names]
     while waiting:
         path = waiting.pop()
-        if path not in found:
-            found.append(path)
+        if path not in paths:
+            paths.append(path)
             included = _INCLUDE.findall(core_files.read_text(path))
             waiting += [find_file(name) for name in included]
-    return sorted(found)
+    return sorted(paths)
 
 
 def _packaged_files():

@@ -101,8 +101,8 @@ class Reader:
         for statement in self._statements(text, path):
             place = _place(path, statement.location.line_num)
             if isinstance(statement, config_parser.IncludeStatement):
-                found = self._find_included(statement.filename, place)
-                self.read_file(found, (*above, path))
+                included = self._find_included(statement.filename, place)
+                self.read_file(included, (*above, path))
             else:
                 self._bind(statement, place)
 
@@ -143,20 +143,20 @@ class Reader:
           UserError: there is none, or it is gin's or another library's.
         """
         try:
-            found = gin.get_configurable(name)
+            kind = gin.get_configurable(name)
         except KeyError as error:
             raise UserError(first_line(error)) from error
         except ValueError:
-            found = None
-        if found is not None and self._is_own(found):
-            return found
+            kind = None
+        if kind is not None and self._is_own(kind):
+            return kind
         last = name.rpartition("/")[2]
         known = [self._root.gin_name, *_config_classes()]
         raise UserError(f"no configurable named {last!r}{close_names(last, known)}")
 
-    def _is_own(self, found):
-        package = found.__module__.partition(".")[0]
-        return package == "decoupled" or self._root in getattr(found, "__mro__", ())
+    def _is_own(self, kind):
+        package = kind.__module__.partition(".")[0]
+        return package == "decoupled" or self._root in getattr(kind, "__mro__", ())
 
     def _statements(self, text, where, lines=True):
         """All statements of a text, none of them an import; nothing is bound.
@@ -267,8 +267,8 @@ def _line_number(error):
         return error.lineno
     if isinstance(error, tokenize.TokenError):
         return error.args[1][0]
-    found = re.search(r"\n  In file .* line (\d+)\n", str(error))
-    return found and found[1]
+    line = re.search(r"\n  In file .* line (\d+)\n", str(error))
+    return line and line[1]
 
 
 def _parse_mistake(error):

@@ -144,10 +144,10 @@ def _peak(operations, sizes):
 
 
 def _peak_inside(operation, sizes):
-    if not isinstance(operation, mtf.ops.WhileLoopOperation):
-        inside = [getattr(operation, name, []) for name in ("stacked", "workspace")]
-        return [tensor for tensors in inside for tensor in tensors]
-    return _peak(operation._body_ops, sizes)
+    if isinstance(operation, mtf.ops.WhileLoopOperation):
+        return _peak(operation._body_ops, sizes)
+    # An update needs the stack of its gradients beside the gradients.
+    return getattr(operation, "stacked", [])
 
 
 def _reads(operation):

@@ -10,6 +10,7 @@ from decoupled.core import console, files, plots, tables
 from decoupled.core.machine import readable_bytes
 from decoupled.launch.supervision import Step, run_step, seconds_of_steps
 from decoupled.model.parameters import finetuning_counts, pretraining_counts
+from decoupled.reports.sweeps import training_curve
 from decoupled.runs import run_folder
 
 # gin/models/demo_NAME.gin. The last two have the same size in fine-tuning.
@@ -273,8 +274,10 @@ def _plot(work_dir, results, stem):
     )
     for index, model in enumerate(MODELS):
         look, title = plots.look(index), results[model]["title"]
-        steps, values = _curve(os.path.join(work_dir, model))
+        points = training_curve([os.path.join(work_dir, model)])
+        steps = [step for step, _ in points]
         label = f"{title}, training batches"
+        values = [value for _, value in points]
         left.plot(steps, values, color=look["color"], label=label)
         by_layer = results[model]["translation"]
         middle.plot(range(len(by_layer)), by_layer, label=title, **look)
@@ -321,14 +324,3 @@ def _draw_languages(axes, results):
     axes.set(title="Fine-tuned on English, tested in all", ylabel="accuracy, %")
     # Room for the legend above the highest bar.
     axes.set_ylim(top=1.15 * axes.get_ylim()[1])
-
-
-def _curve(folder, window=5):
-    """Steps and smoothed training accuracy of a run, in percent."""
-    # Imported here: it loads TensorFlow, which this process needs only at the end.
-    from decoupled.runs.curve import read_accuracy
-
-    points = sorted(read_accuracy(folder).items())
-    steps, values = [step for step, _ in points], [value for _, value in points]
-    windows = [values[max(0, i - window + 1) : i + 1] for i in range(len(values))]
-    return steps, [sum(near) / len(near) for near in windows]

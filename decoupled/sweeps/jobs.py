@@ -176,8 +176,8 @@ class Job(NamedTuple):
         """How the files differ from those that the recorded job read, in words."""
         saved = self._record().get(MADE_FROM)
         # An earlier version did not record the files.
-        found = changes(saved, self.made_from(seen)) if saved else []
-        return found + self._changes_of_task(seen)
+        differences = changes(saved, self.made_from(seen)) if saved else []
+        return differences + self._changes_of_task(seen)
 
     def _changes_of_task(self, seen):
         """How the files of a task differ from those that were read for its results."""
@@ -198,8 +198,8 @@ class Job(NamedTuple):
     def values(self, flag: str) -> list[str]:
         """The values of a flag in the arguments."""
         start = f"--{flag}="
-        given = [one for one in self.arguments if one.startswith(start)]
-        return [one.removeprefix(start) for one in given]
+        words = [word for word in self.arguments if word.startswith(start)]
+        return [word.removeprefix(start) for word in words]
 
     def made_from(self, seen: dict[str, str] | None = None) -> dict[str, Any]:
         """The contents of the files that the job reads, gin files among them.
@@ -228,15 +228,15 @@ class Job(NamedTuple):
         if self.kind != PRETRAINING:
             return []
         return [
-            one.removeprefix("--gin_param=")
-            for one in self._saved_arguments()
-            if one not in self.arguments and _DECIDES_TRAINING.match(one)
+            word.removeprefix("--gin_param=")
+            for word in self._saved_arguments()
+            if word not in self.arguments and _DECIDES_TRAINING.match(word)
         ]
 
     def has_settings(self) -> bool:
         """Whether a command with these settings succeeded here, with any paths."""
-        saved, own = self._saved_arguments(), self.arguments
-        return self._is_recorded() and _settings(saved) == _settings(own)
+        saved = _settings(self._saved_arguments())
+        return self._is_recorded() and saved == _settings(self.arguments)
 
     def move_outdated(self) -> str | None:
         """Renames the folder, if any, to FOLDER.replaced.N; returns the new name."""
@@ -289,7 +289,7 @@ def _object(path):
 
 
 def _settings(arguments):
-    return {one for one in arguments if one.startswith("--gin_")}
+    return {word for word in arguments if word.startswith("--gin_")}
 
 
 class Inputs(NamedTuple):
@@ -432,6 +432,11 @@ def _gin_file(sweep, task):
     return pattern.replace("{task}", task)
 
 
+def describe_row(row: Any) -> dict[str, Any]:
+    """A row for JSON; `decoupled.reports.results.read_row` reads it."""
+    return {"name": row.name, "model": vars(row.model), "keep_layers": row.keep_layers}
+
+
 def describe(
     folder: str,
     sweep: SweepConfig,
@@ -447,14 +452,7 @@ def describe(
         "divisors": vars(scale),
         "tasks": list(sweep.tasks),
         "seeds": list(sweep.seeds),
-        "rows": [
-            {
-                "name": row.name,
-                "model": vars(row.model),
-                "keep_layers": row.keep_layers,
-            }
-            for row in rows
-        ],
+        "rows": [describe_row(row) for row in rows],
         "jobs": [job.name for job in jobs],
     }
     files.write_json(os.path.join(files.make_folder(folder), DESCRIPTION), content)

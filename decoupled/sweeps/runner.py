@@ -175,16 +175,13 @@ class JobRunner:
     def _progress(self, job, seconds, complete, failures, waiting):
         done = len(complete) + len(failures)
         line = f"{done} of {len(self._jobs)}: {job.name} in {console.duration(seconds)}"
-        jobs = {one.name: one for one in self._jobs}
+        jobs = {job.name: job for job in self._jobs}
         left = [*waiting, *(jobs[name] for name in self._running)]
-        known = [value for values in self._seconds.values() for value in values]
-        average = sum(known) / len(known)
-        expected = 0.0
-        for one in left:
-            own = self._seconds.get(one.kind)
-            expected += sum(own) / len(own) if own else average
         if not left:
             return line
+        every = [value for values in self._seconds.values() for value in values]
+        of_kinds = [self._seconds.get(job.kind, every) for job in left]
+        expected = sum(sum(values) / len(values) for values in of_kinds)
         return f"{line}; about {console.duration(expected / self._parallel)} left"
 
     def _end(self, number, _):

@@ -167,7 +167,7 @@ class _TextTask(FinetuningTask):
         return {**packed, **targets, "example_index": number}
 
 
-class Answer(NamedTuple):
+class LabelAnswer(NamedTuple):
     """The most probable label and its probability."""
 
     label: str
@@ -175,7 +175,7 @@ class Answer(NamedTuple):
 
 
 class ClassificationTask(_TextTask):
-    """A label for a text or a pair of texts; an answer is an `Answer`.
+    """A label for a text or a pair of texts; an answer is an `LabelAnswer`.
 
     Args: as for `_TextTask`. Without labels in the description, they come from the
       training files, or from the file that `build_corpus` writes.
@@ -213,15 +213,16 @@ class ClassificationTask(_TextTask):
 
     def answers(
         self, examples: list[LabelledTexts], features: Features, outputs: Features
-    ) -> list[Answer]:
+    ) -> list[LabelAnswer]:
         """The best labels, from `probabilities` float32 [examples, labels]."""
         rows = outputs["probabilities"]
         return [
-            Answer(self.labels[int(row.argmax())], float(row.max())) for row in rows
+            LabelAnswer(self.labels[int(row.argmax())], float(row.max()))
+            for row in rows
         ]
 
     def score(
-        self, language: str, examples: list[LabelledTexts], answers: list[Answer]
+        self, language: str, examples: list[LabelledTexts], answers: list[LabelAnswer]
     ) -> dict[str, float] | None:
         """The description's metrics; None without labels."""
         labels = [example.label for example in examples]
@@ -229,14 +230,16 @@ class ClassificationTask(_TextTask):
             return None
         return self.description.score(language, labels, [a.label for a in answers])
 
-    def trivial_answers(self, examples: list[LabelledTexts]) -> list[Answer]:
+    def trivial_answers(self, examples: list[LabelledTexts]) -> list[LabelAnswer]:
         """The most frequent label in training; of equally frequent ones the first."""
         counts = collections.Counter(example.label for example in self.training)
         majority = max(self.labels, key=lambda label: counts[label])
-        return [Answer(majority, counts[majority] / len(self.training))] * len(examples)
+        return [LabelAnswer(majority, counts[majority] / len(self.training))] * len(
+            examples
+        )
 
     def write(
-        self, path: str, examples: list[LabelledTexts], answers: list[Answer]
+        self, path: str, examples: list[LabelledTexts], answers: list[LabelAnswer]
     ) -> None:
         """Writes a label a line and, but for XTREME, after a tab its probability.
 

@@ -30,7 +30,7 @@ SPLITS = ("train", "dev", "test")
 # The forms of files: tables, or columns of words and tags, that a user describes too;
 # XTREME's files; those of `build_corpus`.
 COLUMNS, XTREME, CORPUS = "columns", "XTREME", "corpus"
-_LANGUAGE, _NAME = "{language}", "{name}"
+_LANGUAGE, _NAME, _ANY = "{language}", "{name}", "{any}"
 # A file for every line of which the file beside it has the number of the sentence.
 INDEX = ".idx"
 
@@ -45,9 +45,9 @@ class TaskDescription:
 
     kind: a key of `OWN_METRICS`.
     files: split -> paths below --data_dir, of which the first that exists is read.
-      {language} stands for a language, {name} for its English name, and * for any name.
-      A path without a language is of the first training language. A path that ends in
-      `INDEX` stands for the file beside that one.
+      {language} stands for a language, {name} for its English name, and {any} for any
+      text. A path without a language is of the first training language. A path that
+      ends in `INDEX` stands for the file beside that one.
     score, metrics: what is measured. headline: the metrics that choose a checkpoint.
     how_to_get: the end of the message about a missing file.
     form: of the files, XTREME or one of the others above.
@@ -100,7 +100,7 @@ class TaskDescription:
         names = [
             pattern.replace(_LANGUAGE, language)
             for pattern in self.files[split]
-            if "*" not in pattern
+            if _ANY not in pattern
             and _NAME not in pattern
             and (_LANGUAGE in pattern or language == first)
         ]
@@ -121,7 +121,7 @@ class TaskDescription:
         part, *rest = parts
         if language is not None:
             part = part.replace(_LANGUAGE, language)
-        if _LANGUAGE in part or "*" in part:
+        if _LANGUAGE in part or _ANY in part:
             before, *others = (re.escape(p) for p in part.split(_LANGUAGE))
             regular = before + "".join(
                 f"{'(?P=language)' if number else '(?P<language>.+)'}{other}"
@@ -130,7 +130,9 @@ class TaskDescription:
             names = gfile.listdir(folder) if gfile.isdir(folder) else []
             # Folders of gs:// end in a slash.
             names = sorted(name.rstrip("/") for name in names)
-            matches = (re.fullmatch(regular.replace(r"\*", ".*"), n) for n in names)
+            matches = (
+                re.fullmatch(regular.replace(re.escape(_ANY), ".*"), n) for n in names
+            )
             listed = [(m.groupdict().get("language"), m[0]) for m in matches if m]
             entries = [(name or language, entry) for name, entry in listed]
             entries = [entry for entry in entries if self._is_language(entry[0])]

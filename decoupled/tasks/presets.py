@@ -78,7 +78,7 @@ def _words(name, labels, metrics, origin):
         TAGGING,
         _splits(
             f"{name}/{{split}}-{{language}}.tsv",
-            f"{name}/{name}_processed_maxlen*/{{language}}/{{split}}.*{INDEX}",
+            f"{name}/{name}_processed_maxlen{{any}}/{{language}}/{{split}}.{{any}}{INDEX}",
         ),
         metrics,
         f"{_DOWNLOAD} writes it from {origin}",

@@ -195,7 +195,8 @@ class QuestionAnsweringTask(FinetuningTask):
                 f"QuestionAnsweringConfig.doc_stride: {config.doc_stride} would skip "
                 f"text; a window of max_sequence_length = {max_sequence_length} has "
                 f"{max(room, 0)} pieces of context beside a question of "
-                f"{config.max_question_length}"
+                f"{config.max_question_length} (XTREME's scripts: "
+                "FinetuningConfig.max_sequence_length = 384)"
             )
         settings = {
             "max_sequence_length": max_sequence_length,

@@ -16,11 +16,6 @@ def clock(monkeypatch):
     return now
 
 
-def test_say_prints_one_line_as_it_is(capsys):
-    console.say("loss [bold]1.5[/bold]")
-    assert capsys.readouterr().out == "loss [bold]1.5[/bold]\n"
-
-
 def test_names_cannot_act_on_the_terminal(capsys):
     console.say("read \x1b[2Ja.txt")
     console.table("t\x1b[1m", ["\u202ea"], [["b\x9b1m\nc"]])
@@ -96,12 +91,6 @@ def test_track_without_a_length_tells_count_and_rate(capsys, clock):
     for _ in console.track(iter("abc"), "reading"):
         clock[0] += 10.0
     assert lines_of(capsys)[-1] == "reading: 3, 0.1/s"
-
-
-def test_track_takes_the_total_from_the_caller(capsys, clock):
-    for _ in console.track(iter("ab"), "reading", total=4):
-        clock[0] += 10.0
-    assert lines_of(capsys)[0] == "reading: 1 of 4 (25%), 0.1/s, 30 s left"
 
 
 def test_track_says_how_long_one_of_few_items_takes(capsys, clock):

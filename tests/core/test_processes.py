@@ -112,20 +112,6 @@ def test_workers_of_a_command_that_ignores_ctrl_c_work_to_their_end():
     assert (done.returncode, done.stdout) == (0, "[1, 2]\n"), done.stderr
 
 
-def test_tests_have_ctrl_c_where_it_was_ignored(tmp_path):
-    """As in `make test &`; the package's own tests are the measure of it."""
-    test = "test_signals_go_to_the_handler_in_the_block_alone"
-    program = (
-        "import signal, sys, pytest\n"
-        "assert signal.getsignal(signal.SIGINT) == signal.SIG_IGN\n"
-        f"code = pytest.main(['-q', '-p', 'no:cacheprovider', '{__file__}::{test}'])\n"
-        "assert signal.getsignal(signal.SIGINT) == signal.default_int_handler\n"
-        "sys.exit(code)"
-    )
-    done = in_background(program)
-    assert done.returncode == 0, done.stdout + done.stderr
-
-
 @pytest.mark.parametrize(
     "wanted, tasks, are_small, expected",
     [
@@ -146,13 +132,6 @@ def test_futures_are_in_the_order_of_the_tasks():
     with processes.started(functools.partial(pow, 2), range(9), 2, "here") as futures:
         assert [future.result() for future in futures] == [2**n for n in range(9)]
     assert multiprocessing.active_children() == []
-
-
-def test_what_a_task_raises_is_raised_and_the_others_go_on():
-    with processes.started(functools.partial(divmod, 6), [0, 3], 2, "") as futures:
-        with pytest.raises(ZeroDivisionError):
-            futures[0].result()
-        assert futures[1].result() == (2, 0)
 
 
 def test_an_error_in_the_block_kills_the_processes_and_no_others():

@@ -228,4 +228,8 @@ def test_variables_are_saved_in_float32(slice_dtype, kernel_dtype):
     assert (table.dtype, kernel.dtype) == (tf.float32, kernel_dtype)
     assert (bias.dtype, product.dtype) == (tf.bfloat16, tf.bfloat16)
     assert set(stored.values()) == {tf.float32}
+    slices = {v.name: v.slice_dtype for v in build.mesh.graph.all_variables}
+    # Vectors are float32 on the devices, too.
+    assert slices["kernel"] == slices["table"] == slice_dtype
+    assert slices["bias"] == slices["layer/bias"] == tf.float32
     assert build.cast(table).dtype == tf.bfloat16

@@ -91,12 +91,6 @@ def test_a_run_without_a_whole_event_is_reported(work_dir):
     assert (work_dir / "results.png").exists()
 
 
-def test_curve_is_the_mean_of_the_last_values(work_dir):
-    steps, values = demo._curve(str(work_dir / "coupled"), window=2)
-    assert steps == [1, 2, 3]
-    assert values == pytest.approx([10.0, 15.0, 25.0])
-
-
 def test_every_step_is_a_command_that_exists(tmp_path):
     steps = demo.make_steps(str(tmp_path))
     assert [step.name for step in steps] == [

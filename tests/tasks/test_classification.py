@@ -2,9 +2,12 @@
 
 import numpy as np
 import pytest
+import scipy.stats
 
+from decoupled.configs import OwnTaskConfig
 from decoupled.core.errors import UserError
-from decoupled.tasks.classification import Answer, pack_texts, truncate
+from decoupled.tasks.classification import LabelAnswer, pack_texts, truncate
+from decoupled.tasks.description import described
 from decoupled.tasks.presets import TASKS, task_of
 from decoupled.tasks.text_files import LabelledTexts
 from decoupled.xtreme.files import LanguageFile
@@ -57,7 +60,7 @@ def test_answers_are_the_most_probable_labels():
 
 
 def test_scores_are_percentages_of_labelled_examples():
-    answers = [Answer(label, 1.0) for label in ("neutral", "neutral", "neutral")]
+    answers = [LabelAnswer(label, 1.0) for label in ("neutral", "neutral", "neutral")]
     assert XNLI.score("en", EXAMPLES, answers)["accuracy"] == pytest.approx(200 / 3)
     unlabelled = [example._replace(label=None) for example in EXAMPLES]
     assert XNLI.score("en", unlabelled, answers) is None
@@ -74,7 +77,7 @@ def test_the_trivial_answer_is_the_majority_of_training():
 
 def test_predictions_are_what_the_scoring_command_reads(tmp_path):
     path = str(tmp_path / "test-en.tsv")
-    answers = [Answer("entailment", 0.9), Answer("neutral", 0.5)]
+    answers = [LabelAnswer("entailment", 0.9), LabelAnswer("neutral", 0.5)]
     XNLI.write(path, EXAMPLES[:2], answers)
     with open(path, encoding="utf-8") as handle:
         assert handle.read() == "entailment\nneutral\n"
@@ -100,7 +103,7 @@ def test_tasks_of_a_corpus_take_labels_and_languages_from_the_folder(name, tmp_p
     assert task.languages("dev") == ["ast", "sw"]
     assert task.read("dev", "sw") == [(("neno",), "core")]
     path = str(tmp_path / "dev-sw.tsv")
-    task.write(path, [], [Answer("core", 0.25)])
+    task.write(path, [], [LabelAnswer("core", 0.25)])
     with open(path, encoding="utf-8") as handle:
         assert handle.read() == "core\t0.250000\n"
     with pytest.raises(UserError, match="train-en.tsv: missing.*build_corpus"):
@@ -159,3 +162,66 @@ def test_the_longer_is_cut_first_and_of_equals_the_second(lengths, budget, kept)
     cut = truncate(segments, budget)
     assert tuple(map(len, cut)) == kept
     assert all(s[: len(c)] == c for s, c in zip(segments, cut, strict=True))
+
+
+SIMILARITY = described(
+    OwnTaskConfig(
+        name="similarity",
+        kind="regression",
+        files="{split}-{language}.tsv",
+        texts=("a", "b"),
+        label="score",
+        metric="pearson",
+    )
+)
+NUMBERS = task_of(SIMILARITY, "", 8)
+NUMBERED = [
+    LabelledTexts(("ab", "c"), "2.5"),
+    LabelledTexts(("b", "c"), "-1"),
+    LabelledTexts(("c", "c"), "4e0"),
+    LabelledTexts(("d", "c"), "0"),
+]
+
+
+def test_features_of_a_regression_have_the_numbers():
+    features = NUMBERS.features(Letters(), NUMBERED)
+    assert features["targets"].tolist() == [2.5, -1.0, 4.0, 0.0]
+    assert features["targets"].dtype == np.float32
+    assert features["example_index"].tolist() == [0, 1, 2, 3]
+    unlabelled = NUMBERS.features(Letters(), [LabelledTexts(("a",), None)])
+    assert unlabelled["targets"].tolist() == [0.0]
+
+
+def test_scores_are_correlations_in_percent_and_the_mean_error():
+    answers = [2.0, 0.0, 3.0, 1.0]
+    found = NUMBERS.score("en", NUMBERED, answers)
+    targets = [2.5, -1.0, 4.0, 0.0]
+    assert found == {
+        "pearson": pytest.approx(100 * scipy.stats.pearsonr(targets, answers)[0]),
+        "spearman": pytest.approx(100 * scipy.stats.spearmanr(targets, answers)[0]),
+        "mean_absolute_error": pytest.approx((0.5 + 1 + 1 + 1) / 4),
+    }
+    assert set(found) == set(NUMBERS.metrics)
+    # Equal answers are correlated with nothing.
+    assert NUMBERS.score("en", NUMBERED, [1.0] * 4)["pearson"] == 0.0
+    assert (
+        NUMBERS.score("en", [*NUMBERED, LabelledTexts(("a",), None)], [1.0] * 5) is None
+    )
+    assert NUMBERS.score("en", NUMBERED[:1], [1.0]) is None
+
+
+def test_the_trivial_number_is_the_mean_of_training():
+    task = task_of(SIMILARITY, "", 8)
+    task.training = NUMBERED
+    assert task.trivial_answers(NUMBERED[:2]) == [1.375, 1.375]
+
+
+def test_numbers_are_written_a_line_each(tmp_path):
+    path = tmp_path / "test-en.tsv"
+    NUMBERS.write(str(path), NUMBERED[:3], [0.5, -1.25, 1.2345678e-7])
+    assert path.read_text() == "0.5\n-1.25\n1.2345678e-07\n"
+
+
+def test_there_are_no_labels_to_smooth():
+    with pytest.raises(UserError, match="label_smoothing: 0.1, but similarity is"):
+        NUMBERS.network(0.1, 0.1)

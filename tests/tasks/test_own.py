@@ -16,19 +16,15 @@ from decoupled.configs.finetuning import OwnTaskConfig
 from decoupled.core.errors import UserError
 from decoupled.core.tab_separated import read_rows
 from decoupled.tasks import description
-from decoupled.tasks.classification import Answer
+from decoupled.tasks.classification import LabelAnswer
 from decoupled.tasks.presets import OWN, TASKS, make_task, task_of
 
 TEXTS = OwnTaskConfig(
     name="reviews",
     kind="classification",
     files="{split}-{language}.tsv",
-    splits=("train", "dev", "test"),
-    split_column=None,
-    training_languages=("en",),
     texts=("text",),
     label="label",
-    labels=(),
     metric="accuracy",
 )
 TAGS = dataclasses.replace(
@@ -175,6 +171,15 @@ def test_languages_may_be_folders(tmp_path):
     assert found["deu_Latn"] == str(tmp_path / "data/deu_Latn/test.tsv")
 
 
+def test_an_asterisk_in_a_path_stands_for_itself(tmp_path):
+    config = described(files="{split}-*-{language}.tsv")
+    (tmp_path / "test-a-en.tsv").touch()
+    assert description.described(config).find_files(str(tmp_path), "test") == {}
+    (tmp_path / "test-*-en.tsv").touch()
+    found = description.described(config).find_files(str(tmp_path), "test")
+    assert found == {"en": str(tmp_path / "test-*-en.tsv")}
+
+
 def test_a_task_of_one_language_needs_no_language_in_its_files(tmp_path):
     folder = write(tmp_path, train_tsv=TRAINING)
     assert make(described(files="{split}.tsv"), folder).languages("dev") == []
@@ -231,7 +236,7 @@ def test_scores_are_those_of_scikit_learn(tmp_path):
     found = ["good", "good", "so so", "good", "bad"]
     examples = [((f"text {n}",), label) for n, label in enumerate(labels)]
     examples = [type(task.read("train", "en")[0])(*e) for e in examples]
-    scores = task.score("en", examples, [Answer(label, 1.0) for label in found])
+    scores = task.score("en", examples, [LabelAnswer(label, 1.0) for label in found])
     expected = metrics.f1_score(labels, found, average="macro")
     assert scores["macro_f1"] == pytest.approx(100 * expected)
     assert scores["accuracy"] == pytest.approx(60)
@@ -598,7 +603,7 @@ def test_predictions_have_a_line_a_row_and_come_back(tmp_path):
     task = make(described(files="{split}-{language}.jsonl"), folder)
     assert task.labels == sorted(labels)
     path = str(tmp_path / "test-en.tsv")
-    task.write(path, [], [Answer(label, 0.5) for label in labels])
+    task.write(path, [], [LabelAnswer(label, 0.5) for label in labels])
     text = (tmp_path / "test-en.tsv").read_text(encoding="utf-8")
     assert text.split("\n")[0] == '"5"" pipe"\t0.500000'
     assert text.count("\n") == len(labels)

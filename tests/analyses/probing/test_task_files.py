@@ -1,17 +1,229 @@
 """The edge-probing format: what is read, what is refused, and what is written."""
 
 import json
+import os
 
 import pytest
 
 from decoupled.analyses.probing.task_files import (
     Example,
     Target,
+    dependencies,
+    entities,
     find_tasks,
+    make_treebank_tasks,
+    parts_of_speech,
     read_examples,
     write_examples,
 )
 from decoupled.core.errors import UserError
+
+# A contraction (3-4), a word that is not written (5.1) and a word with a space.
+TREEBANK = """\
+# sent_id = 1
+# text = Va al mar 10 000
+1\tVa\tir\tVERB\t_\t_\t0\troot\t_\t_
+2-3\tal\t_\t_\t_\t_\t_\t_\t_\t_
+2\ta\ta\tADP\t_\t_\t4\tcase\t_\t_
+3\tel\tel\tDET\t_\t_\t4\tdet\t_\t_
+4\tmar\tmar\tNOUN\t_\t_\t1\tobl\t_\t_
+4.1\tva\tir\tVERB\t_\t_\t_\t_\t1:conj\t_
+5\t10 000\t10 000\tNUM\t_\t_\t4\tnummod\t_\t_
+
+1\tSí\tsí\tINTJ\t_\t_\t0\troot\t_\t_
+"""
+
+
+@pytest.fixture
+def treebank(tmp_path):
+    path = tmp_path / "es.conllu"
+    path.write_text(TREEBANK, encoding="utf-8")
+    return str(path)
+
+
+def test_parts_of_speech(treebank):
+    words = ["Va", "a", "el", "mar", "10000"]
+    tags = ["VERB", "ADP", "DET", "NOUN", "NUM"]
+    assert parts_of_speech(treebank) == [
+        Example(
+            words,
+            [Target((i, i + 1), None, (tag,)) for i, tag in enumerate(tags)],
+        ),
+        Example(["Sí"], [Target((0, 1), None, ("INTJ",))]),
+    ]
+
+
+def test_dependencies_point_from_word_to_head_and_roots_nowhere(treebank):
+    first, second = dependencies(treebank)
+    assert first.targets == [
+        Target((1, 2), (3, 4), ("case",)),
+        Target((2, 3), (3, 4), ("det",)),
+        Target((3, 4), (0, 1), ("obl",)),
+        Target((4, 5), (3, 4), ("nummod",)),
+    ]
+    assert second.targets == []
+
+
+@pytest.mark.parametrize(
+    "text, reason",
+    [
+        ("1\tVa\tir\n", "bad.conllu:1: 3 columns, CoNLL-U has 10"),
+        (TREEBANK.replace("\t4\tdet", "\tx\tdet"), "conllu:6: head 'x' is no number"),
+        (TREEBANK.replace("\t4\tdet", "\t9\tdet"), "conllu:1: word 3 .* has head 9"),
+        (TREEBANK.replace("\n3\t", "\n7\t"), "conllu:1: this sentence does not number"),
+        ("\n\n", "bad.conllu: holds no sentences"),
+    ],
+)
+def test_a_malformed_treebank_is_named(tmp_path, text, reason):
+    path = tmp_path / "bad.conllu"
+    path.write_text(text)
+    with pytest.raises(UserError, match=reason):
+        dependencies(str(path))
+
+
+def write_tags(path, tags, separator="\t"):
+    lines = [f"w{i}{separator}{tag}" for i, tag in enumerate(tags.split())]
+    path.write_text("\n".join(lines) + "\n")
+    return str(path)
+
+
+@pytest.mark.parametrize(
+    "tags, expected",
+    [
+        ("O B-PER I-PER O", [(1, 3, "PER")]),
+        ("B-PER B-PER", [(0, 1, "PER"), (1, 2, "PER")]),
+        ("B-PER I-LOC I-LOC", [(0, 1, "PER"), (1, 3, "LOC")]),
+        # As conlleval: an I- that continues nothing begins an entity.
+        ("I-ORG I-ORG O I-ORG", [(0, 2, "ORG"), (3, 4, "ORG")]),
+        ("O O", []),
+    ],
+)
+@pytest.mark.parametrize("separator", ["\t", " ", " NN B-NP "])
+def test_entities(tmp_path, tags, expected, separator):
+    [example] = entities(write_tags(tmp_path / "tags.txt", tags, separator))
+    assert example.targets == [
+        Target((start, end), None, (kind,)) for start, end, kind in expected
+    ]
+
+
+def test_documents_and_sentences_are_told_apart(tmp_path):
+    path = tmp_path / "tags.txt"
+    path.write_text("-DOCSTART- O\n\nAnn B-PER\nsings O\n\n\nOslo B-LOC\n")
+    assert [example.words for example in entities(str(path))] == [
+        ["Ann", "sings"],
+        ["Oslo"],
+    ]
+
+
+@pytest.mark.parametrize("line", ["Ann", "Ann\tPER", "Ann\tB-"])
+def test_a_malformed_tag_is_named(tmp_path, line):
+    path = tmp_path / "tags.txt"
+    path.write_text(f"Oslo\tB-LOC\n{line}\n")
+    with pytest.raises(UserError, match="tags.txt:2: .* is not a word and B-TYPE"):
+        entities(str(path))
+
+
+def test_a_real_treebank(data_dir):
+    path = os.path.join(data_dir, "ud", "en_ewt-ud-dev.conllu")
+    tags, relations = parts_of_speech(path), dependencies(path)
+    assert len(tags) == len(relations) == 2001
+    assert sum(len(example.targets) for example in tags) == 25147
+    # One root in each sentence.
+    assert sum(len(example.targets) for example in relations) == 25147 - 2001
+
+
+def write_treebanks(folder, *names):
+    """Twenty sentences a file, whose only words with a head name file and sentence."""
+    for name in names:
+        lines = [
+            f"1\t{name}\t_\tX\t_\t_\t2\tdep\t_\t_\n"
+            f"2\t{number}\t_\tNUM\t_\t_\t0\troot\t_\t_\n"
+            for number in range(20)
+        ]
+        (folder / f"{name}.conllu").write_text("\n".join(lines))
+    return [str(folder / f"{name}.conllu") for name in names]
+
+
+def made(folder, *names):
+    """The sentences of each split, which both tasks share."""
+    make_treebank_tasks(write_treebanks(folder, *names), str(folder / "edges"))
+    splits = {}
+    for split in ("train", "dev", "test"):
+        pos, relations = (
+            [
+                e.words
+                for e in read_examples(str(folder / f"edges/{task}/{split}.jsonl"))
+            ]
+            for task in ("pos", "dependencies")
+        )
+        assert pos == relations
+        splits[split] = pos
+    return splits
+
+
+def test_treebanks_with_three_splits_keep_them_and_those_of_a_split_are_joined(
+    tmp_path,
+):
+    names = ("sw_a-ud-train", "sw_b-ud-train", "sw_a-ud-dev", "sw_a-ud-test")
+    found = made(tmp_path, *names)
+    assert [len(found[split]) for split in ("train", "dev", "test")] == [40, 20, 20]
+    assert {words[0] for words in found["train"]} == set(names[:2])
+
+
+@pytest.mark.parametrize("there", ["train", "dev"])
+def test_what_is_not_test_gives_training_and_development(tmp_path, there):
+    found = made(tmp_path, f"sw-ud-{there}", "sw-ud-test")
+    train, dev = (set(map(tuple, found[split])) for split in ("train", "dev"))
+    assert len(train) + len(dev) == 20 and not train & dev
+    assert 1 <= len(dev) <= 8
+    assert {words[0] for words in found["test"]} == {"sw-ud-test"}
+    again = tmp_path / "again"
+    again.mkdir()
+    assert made(again, f"sw-ud-{there}", "sw-ud-test") == found
+
+
+@pytest.mark.parametrize(
+    "names, message",
+    [
+        (["sw-ud-dev"], "probes need a file .test.conllu and one"),
+        (["sw-ud-test"], "probes need a file .test.conllu and one"),
+        (["sw-ud-dev", "sw-ud-latest"], "sw-ud-latest.conllu: its name says no split"),
+        ([], "no treebank: probes need"),
+    ],
+)
+def test_treebanks_that_cannot_be_used(tmp_path, names, message):
+    with pytest.raises(UserError, match=message):
+        make_treebank_tasks(write_treebanks(tmp_path, *names), str(tmp_path / "edges"))
+    assert not (tmp_path / "edges").exists()
+
+
+def test_a_real_treebank_without_training_data(data_dir, tmp_path):
+    stem = os.path.join(data_dir, "ud", "en_ewt-ud-")
+    make_treebank_tasks([f"{stem}dev.conllu", f"{stem}test.conllu"], str(tmp_path))
+    train, dev, test = (
+        len(read_examples(str(tmp_path / "pos" / f"{split}.jsonl")))
+        for split in ("train", "dev", "test")
+    )
+    assert (train + dev, test) == (2001, 2077)
+    assert 300 < dev < 500
+
+
+def test_white_space_that_is_no_blank_separates_no_columns(tmp_path):
+    path = tmp_path / "a.txt"
+    path.write_text("10\u00a0000 O\nx\u3000y B-PER \n\u00a0 O\n", encoding="utf-8")
+    [example] = entities(str(path))
+    # The suite's files separate words by white space of any kind.
+    assert example.words == ["10000", "xy", "_"]
+    assert example.targets == [((1, 2), None, ("PER",))]
+
+
+@pytest.mark.parametrize("number", ["\u00b2", "9" * 5000])
+def test_a_head_that_python_cannot_read_is_refused(tmp_path, number):
+    path = tmp_path / "a.conllu"
+    path.write_text(f"1\tw\t_\tX\t_\t_\t{number}\tx\t_\t_\n", encoding="utf-8")
+    with pytest.raises(UserError, match=r"a\.conllu:1: head .* is no number"):
+        parts_of_speech(str(path))
+
 
 # As data sets of the suite have them, with entries that are of no use here.
 ENTITIES = {
