@@ -164,10 +164,10 @@ def run_finetuning(
         finetuning.train()
     labelled = []
     if mode == "predict":
-        labelled = finetuning.grid.best_run().predict(folder)
+        labelled = finetuning.best_run().predict(folder)
         console.say(f"wrote {os.path.join(predictions, made.name)}")
     elif mode == "train":
-        best = finetuning.grid.best_run()
+        best = finetuning.best_run()
         _say_if_trivial(finetuning, best.dev_results())
     else:
         results = finetuning.evaluate(anew=mode == "eval")
@@ -186,15 +186,15 @@ def _report(finetuning, results):
     from decoupled.runs.finetuning_run import ANSWER_SETTINGS
 
     task, folder = finetuning.task, finetuning.folder
-    best = finetuning.grid.best_run()
+    best = finetuning.best_run()
     selected = best.selected()
     combined = finetuning_report.combine(results)
     summary = {
         "task": task.name,
         "headline": list(task.headline),
-        **finetuning.grid.summary(folder),
+        **finetuning.summary(),
         ANSWER_SETTINGS: task.answer_settings(),
-        MADE_FROM: results[finetuning.grid.chosen_runs().index(best)][MADE_FROM],
+        MADE_FROM: results[finetuning.chosen_runs().index(best)][MADE_FROM],
         "outside_xtreme": finetuning_report.outside_languages(task.name, combined),
         **combined,
     }
@@ -226,7 +226,7 @@ def _say_if_trivial(finetuning, results):
     """Says so if training has found nothing better than the trivial answer."""
     from decoupled.reports.finetuning import not_above_trivial
 
-    rate = finetuning.grid.chosen_rate()
+    rate = finetuning.chosen_rate()
     source = finetuning.data.source
     if said := not_above_trivial(results, finetuning.task, source, rate):
         console.say(said)

@@ -153,11 +153,6 @@ def read_numbers(path: str) -> list[Number]:
     return numbers
 
 
-def describe_row(row: Row) -> dict[str, Any]:
-    """The model of a row for JSON; see `read_row`."""
-    return {"name": row.name, "model": vars(row.model), "keep_layers": row.keep_layers}
-
-
 def read_description(sweep_dir: str) -> dict[str, Any]:
     """sweep.json of a sweep.
 

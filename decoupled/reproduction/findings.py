@@ -7,9 +7,8 @@ from typing import Any
 import numpy as np
 
 from decoupled.core import files
-from decoupled.model.parameters import finetuning_counts, pretraining_counts
-from decoupled.reports import results
 from decoupled.reports.page import mean
+from decoupled.reports.results import read_row
 from decoupled.reproduction import claims
 from decoupled.reproduction.items import Reader
 from decoupled.reproduction.measures import (
@@ -24,7 +23,7 @@ from decoupled.reproduction.statistics import NATS
 from decoupled.reproduction.study import Study, Training
 from decoupled.reproduction.verdicts import Run, gather, untrained
 from decoupled.runs.curve import CROSSED_BELOW, Curve, smoothed
-from decoupled.sweeps.jobs import RECORD, Job, Row, complete_jobs, seed_of
+from decoupled.sweeps.jobs import RECORD, Job, Row, complete_jobs, describe_row, seed_of
 
 Curves = Mapping[tuple[str, int], Curve]
 Runs = Mapping[str, Mapping[int, Run]]
@@ -82,14 +81,8 @@ def read_study(
         number._replace(folder=os.path.relpath(number.folder, work_dir))
         for number in read_numbers(reader)
     ]
-    counted = {row.name: _counted(row) for row in rows}
+    counted = {row.name: read_row(describe_row(row)) for row in rows}
     return Study(facts, counted, training, numbers, gather(measures, trained)), curves
-
-
-def _counted(row):
-    pretraining = sum(pretraining_counts(row.model).values())
-    finetuning = sum(finetuning_counts(row.model, row.keep_layers).values())
-    return results.Row(row.name, row.model, row.keep_layers, pretraining, finetuning)
 
 
 def _known(values):

@@ -15,13 +15,13 @@ from decoupled.core.errors import UserError
 from decoupled.reports.results import (
     Number,
     Row,
-    describe_row,
     numbers_as_csv,
     read_numbers,
     read_row,
 )
 from decoupled.reproduction.statistics import Estimate
 from decoupled.reproduction.verdicts import Checked, Compared, Evidence, Measure
+from decoupled.sweeps.jobs import describe_row
 
 SCORES, STUDY = "scores.csv", "study.json"
 

@@ -6,8 +6,8 @@ trained with the other seeds. No other language influences the choice.
 
 import dataclasses
 import os
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -42,7 +42,7 @@ class Finetuning:
     it. A folder of several runs keeps these subfolders even for a single run.
 
     Attributes: `task`; `folder`; `data`, its files; `training`, its English examples;
-    `grid`, its runs.
+    `rates`, the learning rates to choose from; `seeds`, of the chosen rate's runs.
 
     Args:
       config: the settings.
@@ -84,11 +84,12 @@ class Finetuning:
             model.type_vocab_size,
         )
         self.training = self.data.examples("train", self.data.source)
-        rates = _learning_rates(config, self.data)
-        seeds = range(config.training.seed, config.training.seed + num_runs)
-        held = _claimed_data(folder)
-        holds_several = held is not None and "seed" not in held
-        self._several = len(rates) * num_runs > 1 or holds_several
+        self.rates = _learning_rates(config, self.data)
+        first = config.training.seed
+        self.seeds = tuple(range(first, first + num_runs))
+        claimed = _claimed_data(folder)
+        holds_several = claimed is not None and "seed" not in claimed
+        self._several = len(self.rates) * num_runs > 1 or holds_several
         self._network = finetuning_network(config, task, model)
         frozen = frozen_variables(config, model)
         packed = self._network._replace(task=self._network.task.packed(2))
@@ -101,15 +102,15 @@ class Finetuning:
         )
         self._runs: dict[tuple[float, int], FinetuningRun] = {}
         if self._several:
-            if held and "learning_rate" in held and run_folder.holds_results(folder):
+            is_single = claimed is not None and "learning_rate" in claimed
+            if is_single and run_folder.holds_results(folder):
                 raise UserError(
                     f"{folder}: holds a single run, of learning rate "
-                    f"{held['learning_rate']} and seed {held['seed']}; several runs "
-                    "need a folder of their own: use another --model_dir"
+                    f"{claimed['learning_rate']} and seed {claimed['seed']}; several "
+                    "runs need a folder of their own: use another --model_dir"
                 )
             self._claim(folder, {})
-        self._run(rates[0], seeds[0])
-        self.grid = Grid(rates, tuple(seeds), self._run)
+        self._run(self.rates[0], self.seeds[0])
 
     def train(self) -> None:
         """Trains all incomplete runs, and copies the best of several to best/."""
@@ -121,7 +122,7 @@ class Finetuning:
         inputs = "" if rows == len(self.training) else f" in {rows:,} windows"
         examples = f"{len(self.training):,} {self.data.source_name} examples"
         console.say(f"{examples}{inputs}, {steps:,} steps")
-        self.grid.train(self._training_features(features))
+        self._train_runs(self._training_features(features))
         if self._several:
             self._keep_best()
 
@@ -137,15 +138,89 @@ class Finetuning:
         Returns:
           the result of `FinetuningRun.evaluate` for each run.
         """
-        best = self.grid.best_run()
+        best = self.best_run()
         # Another run may have been the best when answers were last written.
         is_written = self._has_answers_of(best)
         results = []
-        for run in self.grid.chosen_runs():
+        for run in self.chosen_runs():
             found = None if anew or (run is best and not is_written) else run.finished()
             written = {run.folder, *([self.folder] if run is best else [])}
             results.append(found or run.evaluate(sorted(written)))
         return results
+
+    def _train_runs(self, features):
+        count = len(self.rates) + len(self.seeds) - 1
+        for number, rate in enumerate(self.rates, start=1):
+            self._train_run(rate, self.seeds[0], f"{number} of {count}", features)
+        rate = self.chosen_rate()
+        for number, seed in enumerate(self.seeds[1:], start=len(self.rates) + 1):
+            self._train_run(rate, seed, f"{number} of {count}", features)
+
+    def chosen_rate(self) -> float:
+        """The rate whose first run is best on English dev; the first rate wins a tie.
+
+        Raises:
+          UserError: a rate's run is not complete.
+        """
+        if len(self.rates) == 1:
+            return self.rates[0]
+        best = {}
+        for rate in self.rates:
+            run = self._run(rate, self.seeds[0])
+            scores = run.scores()
+            if not scores.complete:
+                raise UserError(
+                    f"{run.folder}: not complete, so that no learning rate can be "
+                    "chosen; --mode=train goes on"
+                )
+            best[rate] = scores.best
+        return max(best, key=best.get)
+
+    def chosen_runs(self) -> list[FinetuningRun]:
+        """The runs of the chosen rate, one per seed."""
+        rate = self.chosen_rate()
+        return [self._run(rate, seed) for seed in self.seeds]
+
+    def all_runs(self) -> list[FinetuningRun]:
+        """All runs that are trained: the first run of each rate, then the other runs of
+        the chosen rate."""
+        first = [self._run(rate, self.seeds[0]) for rate in self.rates]
+        return [*first, *self.chosen_runs()[1:]]
+
+    def best_run(self) -> FinetuningRun:
+        """The best of the chosen runs on English dev; the first if there is no dev
+        file.
+
+        Raises:
+          UserError: one of several runs is compared on English dev and not complete.
+        """
+        runs = self.chosen_runs()
+        for run in runs if len(runs) > 1 else []:
+            if run.selecting and not run.scores().complete:
+                raise UserError(
+                    f"{run.folder}: not complete, so that no run can be chosen as the "
+                    "best; --mode=train goes on, or give a smaller --num_runs"
+                )
+        best = [run.scores().best for run in runs]
+        return runs[0] if None in best else runs[best.index(max(best))]
+
+    def summary(self) -> dict[str, Any]:
+        """What results.json says of the runs; the fields of the best run come first."""
+        best = self.best_run()
+        return {
+            **_described(best, self.folder),
+            "seeds": list(self.seeds),
+            "runs": [
+                _described(run, self.folder) | {"english_dev": run.scores().best}
+                for run in self.all_runs()
+            ],
+        }
+
+    def _train_run(self, rate, seed, number, features):
+        run = self._run(rate, seed)
+        if len(self.rates) + len(self.seeds) > 2:
+            console.say(f"run {number}: learning rate {rate:g}, seed {seed}")
+        run.train(features)
 
     def _has_answers_of(self, run):
         """Whether the answers below the folder of all runs are those of this run."""
@@ -245,14 +320,14 @@ class Finetuning:
             "label_smoothing": self.config.training.label_smoothing,
             "optimizer": {k: v for k, v in optimizer.items() if k != "learning_rate"},
         }
-        held = _claimed_data(folder) if self._reading else None
-        if held is None:
+        claimed = _claimed_data(folder) if self._reading else None
+        if claimed is None:
             return settings
-        return {name: held[name] for name in settings if name in held}
+        return {name: claimed[name] for name in settings if name in claimed}
 
     def _keep_best(self):
         """Copies the best run's checkpoint to best/, unless it is already there."""
-        best = self.grid.best_run().selected()
+        best = self.best_run().selected()
         path = os.path.join(self.folder, CHOSEN)
         wanted = {
             "checkpoint": os.path.relpath(best.prefix, self.folder),
@@ -316,101 +391,6 @@ def _claimed_data(folder):
     if not files.exists(os.path.join(folder, run_folder.CONFIG)):
         return None
     return run_folder.read(folder).data
-
-
-class Grid(NamedTuple):
-    """The runs of a task.
-
-    rates: learning rates to choose from. seeds: of the chosen rate's runs.
-    make_run: (rate, seed) -> its run.
-    """
-
-    rates: tuple[float, ...]
-    seeds: tuple[int, ...]
-    make_run: Callable[[float, int], FinetuningRun]
-
-    def train(self, features: Features) -> None:
-        """Trains the runs that are not complete yet.
-
-        Args:
-          features: of the English training set.
-        """
-        count = len(self.rates) + len(self.seeds) - 1
-        for number, rate in enumerate(self.rates, start=1):
-            self._train(rate, self.seeds[0], f"{number} of {count}", features)
-        rate = self.chosen_rate()
-        for number, seed in enumerate(self.seeds[1:], start=len(self.rates) + 1):
-            self._train(rate, seed, f"{number} of {count}", features)
-
-    def chosen_rate(self) -> float:
-        """The rate whose first run is best on English dev; the first rate wins a tie.
-
-        Raises:
-          UserError: a rate's run is not complete.
-        """
-        if len(self.rates) == 1:
-            return self.rates[0]
-        best = {}
-        for rate in self.rates:
-            run = self.make_run(rate, self.seeds[0])
-            scores = run.scores()
-            if not scores.complete:
-                raise UserError(
-                    f"{run.folder}: not complete, so that no learning rate can be "
-                    "chosen; --mode=train goes on"
-                )
-            best[rate] = scores.best
-        return max(best, key=best.get)
-
-    def chosen_runs(self) -> list[FinetuningRun]:
-        """The runs of the chosen rate, one per seed."""
-        rate = self.chosen_rate()
-        return [self.make_run(rate, seed) for seed in self.seeds]
-
-    def all_runs(self) -> list[FinetuningRun]:
-        """All runs that are trained: the first run of each rate, then the other runs of
-        the chosen rate."""
-        first = [self.make_run(rate, self.seeds[0]) for rate in self.rates]
-        return [*first, *self.chosen_runs()[1:]]
-
-    def best_run(self) -> FinetuningRun:
-        """The best of the chosen runs on English dev; the first if there is no dev
-        file.
-
-        Raises:
-          UserError: one of several runs is compared on English dev and not complete.
-        """
-        runs = self.chosen_runs()
-        for run in runs if len(runs) > 1 else []:
-            if run.selecting and not run.scores().complete:
-                raise UserError(
-                    f"{run.folder}: not complete, so that no run can be chosen as the "
-                    "best; --mode=train goes on, or give a smaller --num_runs"
-                )
-        best = [run.scores().best for run in runs]
-        return runs[0] if None in best else runs[best.index(max(best))]
-
-    def summary(self, folder: str) -> dict[str, Any]:
-        """What results.json says of the runs; the fields of the best run come first.
-
-        Args:
-          folder: paths of checkpoints are relative to it.
-        """
-        best = self.best_run()
-        return {
-            **_described(best, folder),
-            "seeds": list(self.seeds),
-            "runs": [
-                _described(run, folder) | {"english_dev": run.scores().best}
-                for run in self.all_runs()
-            ],
-        }
-
-    def _train(self, rate, seed, number, features):
-        run = self.make_run(rate, seed)
-        if len(self.rates) + len(self.seeds) > 2:
-            console.say(f"run {number}: learning rate {rate:g}, seed {seed}")
-        run.train(features)
 
 
 def _described(run, folder):

@@ -432,6 +432,11 @@ def _gin_file(sweep, task):
     return pattern.replace("{task}", task)
 
 
+def describe_row(row: Any) -> dict[str, Any]:
+    """A row for JSON; `decoupled.reports.results.read_row` reads it."""
+    return {"name": row.name, "model": vars(row.model), "keep_layers": row.keep_layers}
+
+
 def describe(
     folder: str,
     sweep: SweepConfig,
@@ -447,14 +452,7 @@ def describe(
         "divisors": vars(scale),
         "tasks": list(sweep.tasks),
         "seeds": list(sweep.seeds),
-        "rows": [
-            {
-                "name": row.name,
-                "model": vars(row.model),
-                "keep_layers": row.keep_layers,
-            }
-            for row in rows
-        ],
+        "rows": [describe_row(row) for row in rows],
         "jobs": [job.name for job in jobs],
     }
     files.write_json(os.path.join(files.make_folder(folder), DESCRIPTION), content)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from decoupled.core.errors import UserError
-from decoupled.runs.finetuning import Grid, class_weights
+from decoupled.runs.finetuning import Finetuning, class_weights
 from decoupled.runs.saved_run import Scores
 
 DEV = {(1e-5, 0): 60.0, (2e-5, 0): 70.0, (3e-5, 0): 65.0, (2e-5, 1): 72.0}
@@ -27,13 +27,21 @@ class Run:
         return Scores({5: {}}, {5: self._dev[self.key]}, True)
 
 
+class Runs(Finetuning):
+    """Makes `Run`s."""
+
+    def __init__(self, rates, seeds, dev=DEV):
+        self.rates, self.seeds = rates, seeds
+        self._dev, self._made, self.trained = dev, {}, []
+
+    def _run(self, rate, seed):
+        made = Run((rate, seed), self.trained, self._dev)
+        return self._made.setdefault((rate, seed), made)
+
+
 def make_grid(rates, seeds, dev=DEV):
-    trained, runs = [], {}
-
-    def make_run(rate, seed):
-        return runs.setdefault((rate, seed), Run((rate, seed), trained, dev))
-
-    return Grid(rates, seeds, make_run), trained
+    grid = Runs(rates, seeds, dev)
+    return grid, grid.trained
 
 
 def keys(runs):
@@ -42,7 +50,7 @@ def keys(runs):
 
 def test_every_rate_with_the_first_seed_then_the_best_rate_with_the_others():
     grid, trained = make_grid((1e-5, 2e-5, 3e-5), (0, 1, 2))
-    grid.train({})
+    grid._train_runs({})
     assert trained == [(1e-5, 0), (2e-5, 0), (3e-5, 0), (2e-5, 1), (2e-5, 2)]
     assert grid.chosen_rate() == 2e-5
     assert keys(grid.chosen_runs()) == [(2e-5, 0), (2e-5, 1), (2e-5, 2)]
@@ -51,19 +59,19 @@ def test_every_rate_with_the_first_seed_then_the_best_rate_with_the_others():
 
 def test_the_best_run_is_the_best_seed_of_the_chosen_rate():
     grid, _ = make_grid((1e-5, 2e-5), (0, 1))
-    grid.train({})
+    grid._train_runs({})
     assert grid.best_run().key == (2e-5, 1)
 
 
 def test_of_equally_good_rates_the_first_is_chosen():
     grid, _ = make_grid((3e-5, 1e-5), (0,), {(3e-5, 0): 50.0, (1e-5, 0): 50.0})
-    grid.train({})
+    grid._train_runs({})
     assert grid.chosen_rate() == 3e-5
 
 
 def test_one_rate_needs_no_comparison_and_no_dev_file():
     grid, trained = make_grid((4e-5,), (7, 8), {})
-    grid.train({})
+    grid._train_runs({})
     assert trained == [(4e-5, 7), (4e-5, 8)]
     assert grid.best_run().key == (4e-5, 7)
 

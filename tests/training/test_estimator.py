@@ -23,12 +23,10 @@ from tests.training.runs import (
     BODY,
     MODEL_AXIS,
     assert_equal_values,
-    checkpoint_names,
     checkpoint_values,
     constant_batches,
     graph_config,
     run_spec,
-    said,
     stepping_input_fn,
     tile_everything,
     train_run,
@@ -64,36 +62,6 @@ def test_ten_steps_and_ten_more_equal_twenty(tmp_path, mesh, tiled, monkeypatch)
     losses = [read_scalars(str(tmp_path / n), "loss") for n in ("straight", "resumed")]
     assert losses[0] == losses[1]
     assert sorted(losses[0]) == list(range(1, 21))
-
-
-def test_a_run_that_was_cut_goes_on_in_a_new_start_as_if_never_cut(tmp_path):
-    """The head alone; test_slice_dtype.py resumes a run that trains all."""
-    config = graph_config(model=DROPOUT, frozen=BODY)
-    straight = train_run(config, run_spec(tmp_path / "straight"))
-    spec = run_spec(tmp_path / "cut", save_checkpoints_steps=5)
-
-    class Cut(Exception):
-        pass
-
-    def until_twelve(start):
-        def input_fn(params=None):
-            return stepping_input_fn(start)().take(12 - start)
-
-        return input_fn
-
-    # The data ends after 12 steps; without a word the run would be called complete.
-    def cut():
-        raise Cut
-
-    with pytest.raises(Cut):
-        train(config, spec, until_twelve, every_steps=12, then=cut)
-    assert checkpoint_names(spec.model_dir) == [5, 10, 12]
-    again = run_spec(tmp_path / "cut")
-
-    assert_equal_values(train_run(config, again), straight)
-    assert said(again)[0] == (
-        f"resuming from {tmp_path}/cut/model.ckpt-12 at step 12, 96 examples seen"
-    )
 
 
 @pytest.mark.slow

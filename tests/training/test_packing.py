@@ -6,23 +6,16 @@ import numpy as np
 import pytest
 
 from decoupled.core.compat import tf
-from decoupled.data.array_input_fn import training_input_fn
 from decoupled.data.packing import Packing, pack, pack_batch, plan_rows, unpack
 from decoupled.tasks.classification import Classification, Regression
 from decoupled.tasks.qa import ExtractiveQA
 from decoupled.tasks.tagging import Tagging
-from decoupled.training.events import read_scalars
 from decoupled.training.graph import build_predictions
-from decoupled.training.loop import train
 from decoupled.training.mesh import session_config
-from tests.helpers import adamw, schedule, tiny_model
+from tests.helpers import adamw
 from tests.training.runs import (
-    BODY,
     ONE_DEVICE,
-    assert_equal_values,
-    checkpoint_values,
     graph_config,
-    run_spec,
     run_steps,
 )
 
@@ -161,37 +154,3 @@ def test_packing_changes_no_prediction(kind, case):
             assert not (found[name] * (1 - arrays["input_mask"])).any()
             expected = expected * arrays["input_mask"]
         np.testing.assert_allclose(found[name], expected, atol=2e-6, err_msg=name)
-
-
-def test_a_killed_run_goes_on_with_the_losses_of_an_undisturbed_one(tmp_path):
-    config = graph_config(
-        task=TASKS["spans"].packed(PACKING.examples),
-        model=tiny_model(hidden_dropout=0.1, attention_dropout=0.1),
-        schedule=schedule(14, 2),
-        frozen=BODY,
-    )
-    arrays = features("spans", examples=30)
-
-    def from_step(start):
-        return training_input_fn(arrays, BATCH, config.seed, start, PACKING)
-
-    def run(name, **more):
-        spec = run_spec(tmp_path / name, batch_size=BATCH, save_checkpoints_steps=3)
-        train(config, spec, from_step, **more)
-
-    class Killed(Exception):
-        pass
-
-    def kill():
-        raise Killed
-
-    run("straight")
-    with pytest.raises(Killed):
-        run("killed", every_steps=8, then=kill)
-    run("killed")
-
-    losses = [read_scalars(str(tmp_path / n), "loss") for n in ("straight", "killed")]
-    assert losses[0] == losses[1] and sorted(losses[0]) == list(range(1, 15))
-    assert_equal_values(
-        *(checkpoint_values(tmp_path / n) for n in ("straight", "killed"))
-    )
