@@ -398,11 +398,8 @@ def new_folder(folder: str, replaces: bool = False) -> Iterator[str]:
     """Yields a temporary name for a folder; on a clean exit it becomes `folder`.
 
     On an error nothing is left. A rename replaces only an empty folder, so that files
-    that another process writes there in the meantime are kept.
-
-    Args:
-      replaces: whether the existing content may be removed, which happens when the new
-        folder is complete.
+    that another process writes there in the meantime are kept. With `replaces`, the
+    existing content is removed when the new folder is complete.
 
     Raises:
       UserError: `folder` is in use, or it cannot be written, as on a full disk.
