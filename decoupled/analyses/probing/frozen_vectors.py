@@ -25,7 +25,7 @@ _SPECIAL = 2
 _ENCODED_AT_ONCE = 32
 
 
-class Batch(NamedTuple):
+class SpanBatch(NamedTuple):
     """Concatenated sentences.
 
     vectors: float32 [pieces, layers, H]. spans: one or two of (int32 [n], int32 [n]):
@@ -70,7 +70,7 @@ class ProbingData:
         """The number of targets, without those that are lost."""
         return len(self.labels)
 
-    def batch(self, rows: Sequence[int]) -> Batch:
+    def batch(self, rows: Sequence[int]) -> SpanBatch:
         """The sentences `rows`."""
         vectors = np.concatenate(
             [self.vectors[self.starts[r] : self.starts[r + 1]] for r in rows]
@@ -88,14 +88,14 @@ class ProbingData:
             known = [label for label in self.labels[target] if label >= 0]
             labels[place, known] = 1
             missed += len(self.labels[target]) - len(known)
-        return Batch(
+        return SpanBatch(
             vectors.astype(np.float32),
             tuple(_rows_of_spans(spans[chosen], shift) for spans in self.spans),
             labels,
             missed,
         )
 
-    def batches(self, size: int) -> Iterator[Batch]:
+    def batches(self, size: int) -> Iterator[SpanBatch]:
         """All sentences in their order, `size` at a time."""
         for start in range(0, self.sentences, size):
             yield self.batch(range(start, min(start + size, self.sentences)))
