@@ -65,7 +65,7 @@ def read_study(
         "seconds": facts["seconds"] + seconds,
         "unigram_entropy": plateau(reader) + CROSSED_BELOW if runs else None,
         "common_steps": common,
-        "only_speed": list(_only_speed(curves, runs, common, later)),
+        "only_speed": list(_only_speed(curves, common, later)),
     }
     training = {
         row: Training(
@@ -106,7 +106,7 @@ def _since_crossing(curves: Curves, runs: Runs):
     return common, later
 
 
-def _only_speed(curves, runs, common, later):
+def _only_speed(curves, common, later):
     """Differences of losses that change sign after equally many steps since crossing.
 
     Differences within the margin are left out.

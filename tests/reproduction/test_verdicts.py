@@ -35,7 +35,6 @@ from decoupled.reproduction.verdicts import (
     with_score,
 )
 
-SEEDS = 5
 ROWS = tuple(claims.PAPER_ROWS)
 CONTROLS = ("control:coupled", "control:e_small")
 TRAINED = dict.fromkeys(ROWS, "")

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from decoupled.analyses.models import LayerEncoder, batches
-from decoupled.analyses.probing.task_files import Example, Span, Target
+from decoupled.analyses.probing.task_files import Example, Target
 from decoupled.core import console
 from decoupled.core.errors import UserError
 from decoupled.data.vocabulary import Vocabulary
@@ -143,7 +143,9 @@ def prepare(
         pieces.append(sentence[:longest])
         counts.append(len(kept))
         places += [(number, place) for place in np.flatnonzero(within).tolist()]
-        spans += [[_piece_span(s, ends) for s in t[:2] if s is not None] for t in kept]
+        spans += [
+            [[ends[s[0]], ends[s[1]]] for s in t[:2] if s is not None] for t in kept
+        ]
         ids += [tuple(labels.get(name, -1) for name in t.labels) for t in kept]
     if not pieces:
         raise UserError(
@@ -176,10 +178,6 @@ def _pieces(model: Model, words: list[str]) -> tuple[np.ndarray, list[int]]:
 def _last_piece(target: Target, ends: np.ndarray) -> int:
     spans = [span for span in (target.span1, target.span2) if span is not None]
     return max(ends[end] for _, end in spans)
-
-
-def _piece_span(span: Span, ends: np.ndarray) -> list[int]:
-    return [ends[span[0]], ends[span[1]]]
 
 
 def _rows_of_spans(

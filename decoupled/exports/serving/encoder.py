@@ -300,16 +300,14 @@ class Encoder(tf.Module):
             "encoder_outputs": layers,
         }
 
-    def pooled_output(
-        self, inputs: dict[str, tf.Tensor], training: bool = False
-    ) -> tf.Tensor:
+    def pooled_output(self, inputs: dict[str, tf.Tensor]) -> tf.Tensor:
         """`pooled_output` of `__call__`; computes the last layer only at [CLS]."""
-        x, mask = self._embedded(inputs, training)
+        x, mask = self._embedded(inputs, training=False)
         *layers, last = self.layers
         for layer in layers:
-            x = layer(x, mask, training)
+            x = layer(x, mask, training=False)
         first = self._first(self._by_sequence(x, mask))
-        return self._pooled(last(x, mask, training, rows=first))
+        return self._pooled(last(x, mask, training=False, rows=first))
 
     def hidden_states(
         self, inputs: dict[str, tf.Tensor], training: bool = False
