@@ -266,6 +266,7 @@ def pack_rows(
                     packed[name][row, number] = array[index]
                 else:
                     packed[name][row, start:end] = array[index, : end - start]
+            # Attention stays within equal numbers; 0 is padding.
             packed["input_mask"][row, start:end] = number + 1
             packed["position_ids"][row, start:end] = np.arange(end - start)
             if whole:

@@ -88,10 +88,12 @@ class Finetuning:
         first = config.training.seed
         self.seeds = tuple(range(first, first + num_runs))
         claimed = _claimed_data(folder)
+        # Only the folder of a single run names its seed.
         holds_several = claimed is not None and "seed" not in claimed
         self._several = len(self.rates) * num_runs > 1 or holds_several
         self._network = finetuning_network(config, task, model)
         frozen = frozen_variables(config, model)
+        # How many examples a row has is known later; any number above 1 shows mistakes.
         packed = self._network._replace(task=self._network.task.packed(2))
         check_graph(packed, config.training, frozen)
         self._check_files(only_train=mode == "train")

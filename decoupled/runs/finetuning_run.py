@@ -97,6 +97,7 @@ class FinetuningRun(NamedTuple):
         settings = run_folder.resumable_settings(config, ("training", "mesh"))
         run_folder.note_settings(self.folder, settings, done, steps)
         if done < steps:
+            # A resumed run keeps its order of examples, which depends on the shape.
             order = read_order(self.folder) if done else None
             packing = plan_batches(
                 graph, features["input_mask"].sum(1), self.spec, order

@@ -112,6 +112,7 @@ def train(
     step = _announce(graph, run, phase.first if phase else 0)
     while step < last:
         if step:
+            # The folder's own checkpoint is restored.
             run = run._replace(init_checkpoint=None)
         end = last
         if every_steps:

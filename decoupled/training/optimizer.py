@@ -165,6 +165,7 @@ def _adamw(
         is_decayed = variable.name in numbers.decayed
         updated = [variable, *moments_of(variable), gradient]
         if _is_rounded(variable):
+            # A chain: the temporaries of one variable at a time are in memory.
             seed = numbers.rounding_seed
             before = ElementwiseAdamUpdate(
                 *([x] for x in updated),
@@ -176,6 +177,7 @@ def _adamw(
             )
             operations.append(before)
         else:
+            # Before the norm, a factored gradient still reads what is updated here.
             is_whole = isinstance(gradient, mtf.Tensor)
             after = None if is_whole else numbers.norm
             operations.append(
