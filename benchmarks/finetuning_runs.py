@@ -258,7 +258,6 @@ def _task(name, data_dir, length, quick):
 
 
 def _write_run(folder, vocabulary, model):
-    """Random weights as a pre-training run."""
     description = run_folder.ModelDir(
         "pretrain", model, vocabulary.fingerprint, None, {}
     )
@@ -274,14 +273,11 @@ def _write_run(folder, vocabulary, model):
 
 
 def peer_features(features: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Features of a task under transformers' names, with the length of every row.
-
-    Args:
-      features: of the training set. `word_starts` are where tags have labels.
+    """Features of a training set under transformers' names, with each row's length.
 
     Returns:
       int64 "input_ids", "token_type_ids" [rows, sequence], "lengths" [rows], and
-      "labels", or "start_positions" and "end_positions".
+      "labels", where `word_starts` are, or "start_positions" and "end_positions".
     """
     found = {
         "input_ids": features["input_word_ids"],
@@ -299,11 +295,7 @@ def peer_features(features: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
 
 
 def command_words(case: Mapping[str, Any], dtype: str, quick: bool) -> list[str]:
-    """The words after `decoupled` that train on the case's examples.
-
-    Args:
-      case: of `make_case`, with "epochs". dtype: of activations.
-    """
+    """The words after `decoupled` that train on the examples of `make_case`."""
     folder, optimizer = case["folder"], case["optimizer"]
     questions = QUICK_QUESTIONS if quick else QUESTIONS
     settings = {

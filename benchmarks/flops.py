@@ -17,9 +17,8 @@ def encoder_flops(
 ) -> int:
     """FLOPs of a forward pass of the encoder over [sequences, length] tokens.
 
-    Args:
-      outputs: tokens of a sequence for which the last layer computes more than keys and
-        values; None for all.
+    For `outputs` tokens of a sequence, or all, the last layer computes more than keys
+    and values.
     """
     tokens = sequences * length
     hidden = model.hidden_size
@@ -63,11 +62,9 @@ def pretraining_flops(
 ) -> int:
     """FLOPs of a pre-training step; the head runs at the masked positions.
 
-    Args:
-      devices: over which the vocabulary, and nothing else, is split; the FLOPs are
-        those of all devices together. Each runs the whole encoder.
-      whole: the last layer is computed for all tokens, not for those only that the head
-        reads.
+    They are those of all devices, over which the vocabulary, and nothing else, is
+    split. Each runs the whole encoder. With `whole`, the last layer is computed for all
+    tokens.
     """
     positions = batch.sequences * batch.predictions
     outputs = None if whole else batch.predictions

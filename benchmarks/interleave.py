@@ -215,7 +215,7 @@ def interleave(
 
     Args:
       workers: not started yet, names unique. steps: of a round, unless the worker says
-        otherwise. description: names the comparison in the progress shown.
+        otherwise.
 
     Raises:
       UserError: a worker cannot be started or ended too soon; `Skip` where it got too

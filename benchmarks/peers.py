@@ -84,10 +84,7 @@ def matmul_rates(measured: Measured) -> Spread:
 
 
 def share(step_flops: float, step: Measured, matmul: Measured) -> Spread:
-    """Achieved FLOP/s of a step as a share of the matmul rate, round by round.
-
-    Both workers are of the same comparison.
-    """
+    """Achieved FLOP/s of a step as a share of the matmul rate, round by round."""
     flops = 2 * matmul.case["size"] ** 3
     pairs = zip(step.medians(), matmul.medians(), strict=True)
     return spread([(step_flops / own) / (flops / best) for own, best in pairs])

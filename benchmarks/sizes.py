@@ -78,12 +78,7 @@ def pretraining_case(
     mesh_shape: str = "all:1",
     layout_rules: str = "",
 ) -> dict[str, Any]:
-    """The case of a pre-training worker, of any framework.
-
-    Args:
-      model: sizes. batch: sizes. dtype: of activations, one of DTYPES.
-      mesh_shape, layout_rules: of this project's worker.
-    """
+    """The case of a pre-training worker, of any framework; only ours reads the mesh."""
     mesh = {
         "mesh_shape": mesh_shape,
         "layout_rules": layout_rules,

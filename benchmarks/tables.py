@@ -59,9 +59,8 @@ def worker_table(
 ) -> Table:
     """A row for each worker of each comparison, or one that says why it was skipped.
 
-    Args:
-      ours: name of the worker that the others are set against.
-      cells: comparison, worker, and its time against ours ("" for ours) -> the row.
+    `cells` makes it of comparison, worker, and its time against the worker `ours` (""
+    for ours).
     """
     rows = []
     for comparison in comparisons:

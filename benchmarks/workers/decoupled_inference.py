@@ -37,7 +37,6 @@ def build(case: dict) -> tuple[protocol.Step, dict]:
 
 
 def _random_weights(case):
-    """Name -> float32 array."""
     model = ModelConfig(**case["model"])
     head = Head(pooler=True, labels=0)
     generator = np.random.default_rng(0)

@@ -36,10 +36,7 @@ def training_step(
 ) -> tuple[protocol.Step, Lowered]:
     """A step of training on the same batch always, in a session that is ready.
 
-    Args:
-      config: of the graph.
-      batch: name of a feature -> array.
-      cluster: the processes that the mesh spans, or None for this one.
+    `cluster`: the processes that the mesh spans, or None for this one.
     """
     placement = cluster.placement() if cluster else None
     mesh = config.network.mesh
@@ -90,15 +87,7 @@ def parameters(lowered: Lowered) -> int:
 
 
 def slice_bytes(lowering: mtf.Lowering, name: str) -> dict[str, list[int]]:
-    """Bytes per device of a variable and its optimizer slots, from the lowered slices.
-
-    Args:
-      lowering: of the training graph.
-      name: of the variable; its slots' names start with it and "/".
-
-    Returns:
-      Name of variable or slot -> bytes of each device's slice.
-    """
+    """Bytes per device of a variable and its optimizer slots, from lowered slices."""
     return {
         variable.name: [
             int(np.prod(part.shape.as_list())) * part.dtype.size

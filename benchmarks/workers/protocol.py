@@ -37,8 +37,7 @@ Step = Callable[[], float]
 def serve(build: Callable[[dict], tuple[Step, dict]]) -> None:
     """Runs a worker, from the case on its command line to the end of its input.
 
-    Args:
-      build: function of the case; gives the step and facts, a dict that JSON can hold.
+    `build` gives the step, and facts, which JSON can hold, for the case.
     """
     replies = _take_stdout()
     case = json.loads(sys.argv[1])

@@ -13,13 +13,9 @@ SENTENCE_SPREAD = 0.5
 def masked_lm_batch(case: dict) -> dict[str, np.ndarray]:
     """A batch without padding, its masked positions distinct and sorted.
 
-    Args:
-      case: holds "vocab_size", "batch", "sequence_length" and "predictions".
-
-    Returns:
-      int32 "input_word_ids", "input_mask", "input_type_ids" [batch, sequence],
-      "masked_lm_positions", "masked_lm_ids" and, float32, "masked_lm_weights"
-      [batch, predictions].
+    int32 "input_word_ids", "input_mask", "input_type_ids" [batch, sequence],
+    "masked_lm_positions", "masked_lm_ids" and, float32, "masked_lm_weights"
+    [batch, predictions].
     """
     generator = np.random.default_rng(0)
     vocab_size = case["vocab_size"]
@@ -38,11 +34,7 @@ def masked_lm_batch(case: dict) -> dict[str, np.ndarray]:
 
 
 def token_batch(case: dict) -> dict[str, np.ndarray]:
-    """Random tokens without padding, as above, without masked positions.
-
-    Args:
-      case: holds "vocab_size", "batch" and "sequence_length".
-    """
+    """Random tokens without padding, as above, without masked positions."""
     generator = np.random.default_rng(0)
     shape = [case["batch"], case["sequence_length"]]
     ids = generator.integers(FIRST_ID, case["vocab_size"], shape, np.int32)
@@ -54,12 +46,7 @@ def token_batch(case: dict) -> dict[str, np.ndarray]:
 
 
 def sentence_pairs(case: dict) -> tuple[list[np.ndarray], list[np.ndarray]]:
-    """Two lists of sentences, int64 [pieces] each, without special pieces.
-
-    Args:
-      case: holds "vocab_size", "pairs" and "sequence_length", which no sentence
-        exceeds.
-    """
+    """Two lists of sentences, int64 [pieces] each, without special pieces."""
     generator = np.random.default_rng(0)
     longest = case["sequence_length"] - 2
     drawn = generator.lognormal(

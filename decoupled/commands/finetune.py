@@ -123,10 +123,9 @@ def run_finetuning(
     tpu: dict | None = None,
     splits: Sequence[str] = SPLITS,
 ) -> None:
-    """Trains, evaluates or predicts; see the module's docstring.
+    """Trains, evaluates or predicts; see the module's docstring and its flags.
 
-    Args: as the flags of these names; tpu: the result of `tpu_flags.parse`; splits: a
-      list.
+    `tpu` is the result of `tpu_flags.parse`.
 
     Raises:
       UserError: checkpoint, task files, settings and folder do not fit each other.
@@ -179,7 +178,6 @@ def run_finetuning(
 
 
 def _report(finetuning, results):
-    """Writes results.json, .csv and .png of all runs, and prints the table."""
     from decoupled.core import plots
     from decoupled.core.made_from import MADE_FROM
     from decoupled.reports import finetuning as finetuning_report

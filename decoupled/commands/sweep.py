@@ -86,9 +86,7 @@ def _run():
 def _check_tasks(jobs):
     """Ends a sweep before its first job if a fine-tuning would find no files.
 
-    Raises:
-      UserError: a task's settings are wrong, or its training file or all dev and test
-        files are missing; the mistakes of all tasks are named.
+    The message names the mistakes of all tasks.
     """
     by_task = {}
     for job in jobs:
@@ -125,7 +123,6 @@ def _check_tasks(jobs):
 
 
 def _prepare():
-    """The configuration of the sweep, its models and its jobs."""
     from decoupled.data.vocabulary import Vocabulary
     from decoupled.tasks.presets import TASKS
 

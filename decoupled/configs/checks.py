@@ -17,12 +17,9 @@ T = TypeVar("T")
 
 
 def configurable(name: str | None = None) -> Callable[[type[T]], type[T]]:
-    """Lets gin files set the fields of a dataclass.
+    """Lets gin files set the fields of a dataclass, under its name or a command's.
 
     `gin.register` leaves the class as it is: only gin's own calls look at bindings.
-
-    Args:
-      name: of the settings of a command, e.g. "pretrain"; otherwise the class's name.
     """
 
     def register(kind: type[T]) -> type[T]:

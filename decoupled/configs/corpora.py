@@ -91,13 +91,10 @@ class TextSettings:
         return (self.language_values or {}).get(language, language)
 
     def described(self, language: str | None = None) -> dict[str, Any]:
-        """The settings as a manifest has them.
+        """The settings as a manifest has them, for one language or for all.
 
         The columns are left out if they have their defaults, so that corpora from
         before there were columns equal new ones.
-
-        Args:
-          language: None, or a language; the values of all others are left out.
         """
         described = dataclasses.asdict(self)
         if language is not None:

@@ -174,7 +174,6 @@ class VocabularyConfig:
 
 
 def _by_language(values, language):
-    """The number for a language; None if there is none."""
     if isinstance(values, dict):
         return values.get(language, values.get(EVERY_LANGUAGE))
     return values

@@ -298,9 +298,6 @@ class RetrievalConfig:
     def layer_of(self, num_layers: int, checkpoint: str) -> int:
         """The layer counted from the start, from 0 to L; L for -1.
 
-        Args:
-          num_layers: L of the model. checkpoint: named in the message.
-
         Raises:
           UserError: the model has no such layer.
         """

@@ -175,9 +175,7 @@ def without_effect(
 ) -> list[str]:
     """The settings that a run of these steps cannot follow, a sentence each.
 
-    Args:
-      evaluating: whether checkpoints are evaluated while the run trains.
-      warmup_fraction: from which fine-tuning derives the steps of its warm-up.
+    `warmup_fraction`: from which fine-tuning derives the steps of its warm-up.
     """
     steps, sentences = schedule.train_steps, []
     if warmup_fraction and not schedule.warmup_steps:

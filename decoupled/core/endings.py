@@ -97,7 +97,6 @@ def _handle_interrupts():
 
 
 def _leave_at_once_on_interrupts():
-    """From here on nothing has to be put in order."""
     signal.setitimer(signal.ITIMER_REAL, 0)
     if signal.getsignal(signal.SIGINT) != signal.SIG_IGN:
         signal.signal(signal.SIGINT, _leave_at_once)
@@ -171,9 +170,6 @@ def _open_streams():
 
     A file that is opened later would take the number of a closed stream, and get what
     libraries print.
-
-    Raises:
-      UserError: stdout is closed.
     """
     for number in range(3):
         try:

@@ -293,8 +293,16 @@ def write_text(path: str, text: str) -> None:
 
 
 def write_json(path: str, value: Any) -> None:
-    """Writes `value` as readable JSON, keys in their own order, atomically."""
-    write_text(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
+    """Writes `value` as readable JSON, keys in their own order, atomically.
+
+    Raises:
+      UserError: a number is NaN or infinite, which JSON does not have.
+    """
+    try:
+        text = json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False)
+    except ValueError as error:
+        raise UserError(f"{path}: not written, a number is NaN or infinite") from error
+    write_text(path, text + "\n")
 
 
 def write_arrays(path: str, arrays: Mapping[str, "np.ndarray"]) -> None:
@@ -398,11 +406,8 @@ def new_folder(folder: str, replaces: bool = False) -> Iterator[str]:
     """Yields a temporary name for a folder; on a clean exit it becomes `folder`.
 
     On an error nothing is left. A rename replaces only an empty folder, so that files
-    that another process writes there in the meantime are kept.
-
-    Args:
-      replaces: whether the existing content may be removed, which happens when the new
-        folder is complete.
+    that another process writes there in the meantime are kept. With `replaces`, the
+    existing content is removed when the new folder is complete.
 
     Raises:
       UserError: `folder` is in use, or it cannot be written, as on a full disk.

@@ -116,9 +116,8 @@ def requirement_of(module: str) -> Requirement | None:
 def in_brackets(choices: Sequence[Sequence[str]]) -> str:
     """The extras after a name in pip's arguments to install distributions, e.g. [data].
 
-    Args:
-      choices: the extras of each distribution, the smallest extra first. An extra that
-        has all of the distributions is preferred.
+    `choices` has the extras of each distribution, the smallest first. An extra that has
+    all of the distributions is preferred.
     """
     first = choices[0] if choices else ()
     shared = [extra for extra in first if all(extra in each for each in choices)]
@@ -134,12 +133,7 @@ def cure(modules: Iterable[str]) -> str:
 
 
 def lacking(*modules: str, purpose: str) -> str:
-    """One line that names the missing modules; empty if none is missing.
-
-    Args:
-      modules: top-level names of modules of extras.
-      purpose: what needs them, e.g. "plots".
-    """
+    """One line that names the missing ones of top-level modules; empty if none is."""
     absent = [name for name in modules if importlib.util.find_spec(name) is None]
     if not absent:
         return ""

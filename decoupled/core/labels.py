@@ -34,9 +34,6 @@ _TAGS = range(0xE0020, 0xE0080)
 def label_in(cell: str, where: str) -> str:
     """The label in a cell, without the blanks around it.
 
-    Args:
-      where: the cell's file and line, or the setting, for messages.
-
     Raises:
       UserError: it shows no character, has a control character or is too long.
     """
@@ -59,11 +56,7 @@ def label_in(cell: str, where: str) -> str:
 
 
 def check_labels(labels: Iterable[Any], where: str) -> list[str]:
-    """The labels of a list, in its order, without the blanks around them.
-
-    Args:
-      where: the file or setting that has the list, for messages.
-    """
+    """The labels of a list, in its order, without the blanks around them."""
     known: dict[str, str] = {}
     for cell in labels:
         if not isinstance(cell, str):
@@ -119,11 +112,7 @@ class LabelReader:
         return sorted(label for label, _ in self._known.values())
 
     def read(self, cell: str, where: str) -> str | None:
-        """The label in a cell; None if it is unknown.
-
-        Args:
-          where: file and line, for messages.
-        """
+        """The label in a cell; None if it is unknown."""
         if cell in self._cells:
             return self._cells[cell]
         label = label_in(cell, where)

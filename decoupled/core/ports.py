@@ -53,15 +53,13 @@ def is_loopback(address: str) -> bool:
 def check_exposure(
     workers: Sequence[str], index: int, accepted: bool, accept: str = FLAG
 ) -> str | None:
-    """Checks whether other hosts can reach the server of worker `index`.
+    """A warning, with a firewall rule, if other hosts can reach the server `index`.
+
+    None if they cannot.
 
     Args:
       workers: "host:port" of all; port 0 stands for a free port.
       accepted: whether the user accepts open ports. accept: the text to do so.
-
-    Returns:
-      None if other hosts cannot reach it, otherwise a warning with a firewall rule that
-      helps.
     """
     address = workers[index]
     if is_loopback(address) and can_bind_to_loopback():

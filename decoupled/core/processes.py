@@ -137,9 +137,8 @@ def run_command(
 def choose_workers(number: int, tasks: int, are_small: bool) -> int:
     """The number of processes for some tasks: at least 1, at most one per task.
 
-    Args:
-      number: the user's; 0 means one per core that this process may use, or only one
-        where the tasks are so small that starting processes takes longer.
+    The user's `number`, or with 0 one per core that this process may use. Only one
+    where tasks are so small that starting processes takes longer.
     """
     if not number:
         number = 1 if are_small else usable_cores()

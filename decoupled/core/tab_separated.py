@@ -61,8 +61,7 @@ def read_rows(
 def unquoted(cell: str, everywhere: bool = False) -> str:
     """A cell that was cut from a line, without the quotes of csv.writer.
 
-    Args:
-      everywhere: whether csv.writer has quoted every cell, also those without need.
+    `everywhere`: csv.writer has quoted every cell, also those without need.
     """
     if not is_quoted(cell):
         return cell

@@ -53,9 +53,8 @@ def to_markdown(
 ) -> str:
     """The table in Markdown, without a final line end.
 
-    Args:
-      columns: their heads, or the first two lines of the table in Markdown.
-      words: the number of left-aligned columns; the others are right-aligned.
+    `columns` are their heads, or the first two lines of the table in Markdown. The
+    first `words` of them are left-aligned, the others right-aligned.
     """
     if isinstance(columns, str):
         lines = [columns]

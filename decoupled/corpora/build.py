@@ -38,7 +38,6 @@ def build(
       source: "catalogs:PACKAGE,...", "aligned:PLACE", or None.
       inputs: "LANGUAGE=GLOB", if no source.
       languages: the languages of `source` to keep; empty keeps all.
-      runner: where `inputs` and parallel text are read.
 
     Raises:
       UserError: the inputs or the output folder cannot be used.
@@ -78,7 +77,6 @@ def build(
 
 
 def _print_summary(built: Corpus) -> None:
-    """Prints the largest languages and the totals."""
     counted = ("documents", "sentences", "characters")
     train = {name: built.counts("train", name) for name in counted}
     held_out = built.counts("eval")

@@ -84,8 +84,7 @@ class Corpus:
         """Yields the documents of one language, as lists of sentences, in their order.
 
         Raises:
-          UserError: a file differs from the one that the manifest describes. This is
-            known only at the end of the file.
+          UserError: at the end of a file that differs from the manifest.
         """
         entries = self.manifest["splits"][split][language]["files"]
         return read_documents(self.folder, entries)
@@ -117,7 +116,6 @@ class Corpus:
 
 
 def _check_manifest(folder: str, path: str, manifest: dict[str, Any]) -> None:
-    """Raises a UserError for an unsafe name, another error for a missing entry."""
     for name in ("inputs", "dropped", "tasks"):
         if not isinstance(manifest.get(name, {}), dict):
             raise TypeError(f"{name} are no object")
@@ -143,12 +141,10 @@ def read_documents(
     """Yields the documents of text files, each as its sentences, in their order.
 
     Args:
-      folder: the corpus folder.
-      entries: entries of its manifest, each with "name" and "sha256".
+      entries: of the manifest, each with "name" and "sha256".
 
     Raises:
-      UserError: a file differs from the one that its entry describes. This is known
-        only at the end of the file.
+      UserError: at the end of a file that differs from its entry.
     """
     for entry in entries:
         document = []

@@ -75,8 +75,7 @@ def write_further_files(
 ) -> None:
     """Writes the files of tasks/ and parallel/, and removes all others there.
 
-    Args:
-      contents: name below `folder` -> content. copies: name -> a file to copy.
+    Both mappings have names below `folder`: of contents, and of files to copy.
     """
     for name in ("tasks", "parallel"):
         if gfile.isdir(os.path.join(folder, name)):
@@ -211,11 +210,7 @@ def write_documents(
     """Writes documents, each with its split, to text/SPLIT/`place`.
 
     What was there before is removed. After a failure nothing is left, which also frees
-    a full disk.
-
-    Args:
-      folder: the corpus folder. place: "LANGUAGE", or a folder in it.
-      max_file_bytes: files are about this large at most.
+    a full disk. `place` is a language, or a folder in it.
 
     Returns:
       split -> files and counts, for splits that have text.

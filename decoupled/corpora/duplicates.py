@@ -31,8 +31,7 @@ def find_duplicates(
 
     Args:
       paths: files of digests; the first of equal documents in this order is kept.
-      documents_at_once: bounds the memory. The files are read once per this many
-        documents.
+      documents_at_once: bounds the memory, at one pass over the files for each.
 
     Returns:
       for each file, the indices of its repeated documents, int64, ascending.
@@ -54,12 +53,8 @@ def find_duplicates(
 def find_held_out(paths: Sequence[str]) -> int | None:
     """The digest of the document to hold out, for a language without held-out text.
 
-    Args:
-      paths: files with the digests of all documents of the language.
-
-    Returns:
-      None if all documents of the language are equal, or if there is only one: it is
-      needed for training.
+    `paths` are the digests of all its documents. None if these are all equal, or only
+    one, which training needs.
     """
     ends = [
         (int(digests.min()), int(digests.max()))

@@ -65,10 +65,6 @@ class FilesBuild:
     def __init__(self, inputs: list[str], settings: TextSettings, runner: Runner):
         """Finds the files and reads them once, for their SHA-256.
 
-        Args:
-          inputs: "LANGUAGE=GLOB,...", as for `find_inputs`.
-          runner: who cleans the text.
-
         Raises:
           UserError: an input is wrong, cannot be read, or needs a missing package.
         """
@@ -239,7 +235,6 @@ def _write_manifest(folder, by_language: _Files, inputs, parts, repeated) -> Non
 
 
 def _sum(counts: list[dict[str, Any]]) -> dict[str, Any]:
-    """The files of several parts, one after the other, and the sums of their counts."""
     return {
         name: sum((part[name] for part in counts), [] if name == "files" else 0)
         for name in counts[0]

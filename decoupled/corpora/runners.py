@@ -168,8 +168,6 @@ def run_units(
     """Does the units that are not done yet; shows the progress.
 
     Args:
-      job: the work on each unit. units: with unique names.
-      runner: where the units run. description: of the whole work, for the progress.
       small: units whose total weight is below this are done in this process, unless
         the runner names a number of workers: starting processes would take longer.
 
@@ -194,7 +192,6 @@ def run_units(
 
 
 def _run(job, missing, runner, description, small):
-    """Does the units; prints failures at once, and raises after all units ended."""
     # The units that take longest are begun first.
     ordered = sorted(missing, key=lambda unit: (-unit.weight, unit.name))
     if runner.name == _LOCAL:
@@ -229,12 +226,7 @@ def _on_this_machine(job, ordered, workers, small) -> Iterator[str | None]:
 def _on_beam(
     job: Job, units: Sequence[Unit], runner: str, options: Sequence[str]
 ) -> Iterator[str | None]:
-    """Yields for each unit, after all of them ended, why it failed, or None.
-
-    Raises:
-      UserError: Beam does not know the runner or one of its options, or a unit could
-        not even leave a note.
-    """
+    """Yields for each unit, after all of them ended, why it failed, or None."""
     with _quiet():
         import apache_beam
 
@@ -265,9 +257,6 @@ def _do_unit(job, unit):
     """Does one unit on a machine of Beam, and leaves a note if it failed.
 
     It has no annotations: Beam would check them, which is impossible for a protocol.
-
-    Raises:
-      UserError: the unit failed, and there is no room for the note that says why.
     """
     failure = attempt(job, unit)
     if failure is not None:
@@ -278,11 +267,6 @@ def _do_unit(job, unit):
 
 
 def _make_pipeline(runner: str, options: Sequence[str]):
-    """An empty pipeline.
-
-    Raises:
-      UserError: Beam does not know the runner or one of its options.
-    """
     import apache_beam
     from apache_beam.options.pipeline_options import PipelineOptions
     from apache_beam.runners.portability.fn_api_runner import FnApiRunner

@@ -22,9 +22,8 @@ _LARGEST, _SMALLEST = 8, 4
 def language_probabilities(counts: Mapping[str, int], alpha: float) -> dict[str, float]:
     """Probability of each language: (its share of the sentences) ** alpha, normalised.
 
-    Args:
-      counts: language -> sentences; a language without sentences gets probability 0.
-      alpha: 1 keeps the natural shares, 0 makes all non-empty languages equal.
+    A language without sentences gets 0. `alpha` = 1 keeps the natural shares, 0 makes
+    all others equal.
 
     Raises:
       ValueError: a count is negative or all are zero.
@@ -45,11 +44,9 @@ def bounded_shares(
 ) -> dict[str, float]:
     """The given shares, moved into bounds with as little change of ratios as possible.
 
-    The share that clipping takes from some languages or gives to them is divided among
-    the rest in proportion (water-filling): each result is
-    clip(scale * share, lower, upper), with the scale that makes the sum 1. So languages
-    that are not at a bound keep their ratios. If no language is at a bound, the shares
-    are returned unchanged.
+    Each result is clip(scale * share, lower, upper), with the scale that makes the sum
+    1 (water-filling). So languages that are not at a bound keep their ratios, and
+    shares within their bounds stay as they are.
 
     Args:
       shares: language -> share, not negative, sum 1.
@@ -102,7 +99,6 @@ def language_shares(
         without sentences gets 0.
       epoch: language -> the number of draws that make one epoch of its text.
       total: the number of draws of the run; None if epochs are not limited.
-      unit: what is drawn, for messages.
 
     Raises:
       UserError: a setting names a language that does not exist or has no text, or the
@@ -221,11 +217,7 @@ def sample_sizes(
 
     The sample has all sentences, or `max_sentences` if there are more, and at most
     about `max_bytes`. A language that is drawn gets at least one sentence.
-
-    Args:
-      counts: language -> sentences.
-      sentence_bytes: language -> mean length of its sentences in bytes; only needed
-        with `max_bytes`.
+    `sentence_bytes`, the mean length of sentences, is only needed with `max_bytes`.
 
     Raises:
       UserError: as `language_shares`.
@@ -246,7 +238,6 @@ def sample_sizes(
 
 
 def _most_sentences(counts: Mapping[str, int], sampling: SamplingConfig) -> float:
-    """The number of sentences that the maximal epochs allow, rounded down."""
     weights = sampling.weights or {}
     drawn = [name for name in counts if counts[name] and weights.get(name) != 0]
     most = sum(sampling.epochs_of(name)[1] * counts[name] for name in drawn)
@@ -264,11 +255,6 @@ def draw_sample(
     If a language needs more sentences than it has, all its sentences are repeated as
     often as fits, and the rest is drawn without replacement. Nothing is held in memory,
     and the same arguments give the same sample.
-
-    Args:
-      counts: language -> available sentences.
-      sentences: language -> a fresh pass over its `counts[language]` sentences.
-      sizes: language -> sentences of the sample.
     """
     for language in sorted(sizes):
         if not sizes[language]:
@@ -370,5 +356,4 @@ def _summary(rows: list[LanguageRow]) -> list[Any]:
 
 
 def _percent(share: float) -> str:
-    """Three digits: 12.3%, 0.0456%."""
     return f"{100 * share:.3g}%"

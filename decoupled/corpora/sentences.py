@@ -70,7 +70,7 @@ _SENTENCE_END = tuple(".!?…。！？．؟۔।॥։።")
 
 
 def split_sentences(paragraph: str, language: str) -> list[str]:
-    """The sentences of a paragraph, without white space around them.
+    """The sentences of a paragraph, one line, without white space around them.
 
     The splitter may take an abbreviation for the end of a sentence. So a part is joined
     to the sentence before it in three cases: it begins with a lowercase letter, perhaps
@@ -78,10 +78,8 @@ def split_sentences(paragraph: str, language: str) -> list[str]:
     mark and begins with brackets that hold no whole sentence, as in
     `„сл. Хр.“ (След Христа)`.
 
-    Args:
-      paragraph: one line.
-      language: any code. An unknown code gets the rules of its first part, such as `sr`
-        for `sr-Latn`, or those of English.
+    An unknown language gets the rules of its first part, such as `sr` for `sr-Latn`, or
+    those of English.
     """
     sentences = []
     separator = ""
@@ -101,14 +99,9 @@ def clean_sentences(
     min_characters: int,
     dropped: collections.Counter,
 ) -> list[str]:
-    """The sentences of a document that are running text.
+    """The sentences of a document that are running text; counts the others by reason.
 
-    Args:
-      paragraphs: of one document, as from `wikitext.article_paragraphs`.
-      language: as for `split_sentences`.
-      min_characters: the least length of a sentence; a character of 漢字, かな or 한글
-        counts twice.
-      dropped: counts the sentences left out, by reason.
+    `min_characters` is their least length; one of 漢字, かな or 한글 counts twice.
     """
     kept = []
     for paragraph in paragraphs:

@@ -140,7 +140,6 @@ def source_of(path: str) -> Source:
 
 @functools.lru_cache(maxsize=1 << 16)
 def _name_of_kind(path: str, size: int, changed_ns: int) -> str | None:
-    """The name of the source that the content of a file matches."""
     head = head_of(path)
     return next((source.name for source in SOURCES if source.matches(head)), None)
 

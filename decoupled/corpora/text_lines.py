@@ -52,9 +52,8 @@ def clean_sentence(line: str) -> str:
 def normal_form(line: str) -> str:
     """A line as a vocabulary of `build_vocabulary` normalises it, in the same case.
 
-    Lines with one normal form, such as a composed and a decomposed é, or a full-width
-    and a plain digit, become the same ids. So they are one text, which must not be in
-    training and held out.
+    Lines with one normal form, such as a composed and a decomposed é, become the same
+    ids. So they are one text, which must not be in training and held out.
     """
     # The normaliser changes nothing else of ASCII, and takes several times as long.
     if line.isascii() and line.isprintable():

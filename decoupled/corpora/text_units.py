@@ -101,8 +101,7 @@ class TextJob:
 def is_intact(corpus_dir: str, result: dict[str, Any]) -> bool:
     """False if a text file is missing, has another size, or is not one of this job's.
 
-    Args:
-      result: from the note of a unit; notes are not trusted.
+    `result` comes from the note of a unit, and notes are not trusted.
     """
     try:
         entries = _described_files(result)
@@ -216,12 +215,7 @@ def with_splits(
     eval_share: float,
     held_out: int | None = None,
 ) -> Iterator[tuple[str, Document]]:
-    """Yields documents with their splits.
-
-    Args:
-      documents: with their digests. eval_share: as of `split_of`.
-      held_out: digest of documents that belong to eval regardless of `eval_share`.
-    """
+    """Yields documents with their splits; those of digest `held_out` are in eval."""
     for number, document in documents:
         is_held_out = number == held_out
         yield "eval" if is_held_out else split_of(number, eval_share), document
@@ -235,11 +229,7 @@ def _noted(documents, digests) -> Iterator[tuple[int, Document]]:
 
 
 def _described_files(result: Any) -> list[tuple[str, int]]:
-    """(name, bytes) of each text file in a note; notes are not trusted.
-
-    Raises:
-      KeyError, TypeError, AttributeError: the note has another form than a job's.
-    """
+    """(name, bytes) of each text file in a note; notes are not trusted."""
     entries = []
     numbers = list(result.get("dropped", {}).values())
     for split, counts in result["splits"].items():

@@ -106,7 +106,6 @@ def _text_chunks(chunks, path, packing) -> Iterator[bytes]:
 
 
 def _check_content(first: bytes, path: str, packing: Packing | None) -> None:
-    """Raises a UserError if the content is an archive or another file without text."""
     name = shlex.quote(path)
     if _is_tar(first):
         raise UserError(

@@ -35,15 +35,9 @@ _COMPRESSION, _LEVEL = "ZLIB", 1
 def training_input_fn(
     arrays: Arrays, batch_size: int, seed: int, start_step: int, packing: Packing
 ) -> Callable:
-    """Shuffled batches; that of a step does not depend on where a run starts.
+    """Shuffled batches of arrays [examples, ...], from that of `start_step` to the end.
 
-    Args:
-      arrays: name -> array [examples, ...].
-      batch_size, seed: of the run. start_step: the first batch's step.
-      packing: the shape of the batches, which end with the run.
-
-    Returns:
-      An input_fn.
+    The batch of a step does not depend on where a run starts.
     """
 
     def batches():
@@ -72,11 +66,7 @@ def training_order(
     Every epoch has an order of its own, a function of (seed, epoch). A batch may
     contain the end of one epoch and the start of the next. All batches have nearly the
     same total length (`balanced_batches`), and exchange examples where they do not fit
-    into their rows (`fit_batches`).
-
-    Args:
-      batch_size, seed, start_step: see `training_input_fn`.
-      sizes: int [examples], tokens of each. rows: that every batch is to fit into.
+    into `rows` (`fit_batches`). `sizes`, int [examples], are the tokens of each.
     """
     order = {}
     for step in itertools.count(start_step):
@@ -105,11 +95,8 @@ def recorded_training_input_fn(
 ) -> Callable:
     """The batches of `training_input_fn` through files, for hosts that run no Python.
 
-    Args:
-      arrays, batch_size, seed, packing: as for `training_input_fn`.
-      steps: whose batches are needed; this function writes the missing ones.
-      folder: gets a folder for this training set, batch size and seed.
-      track: as `console.track`.
+    Writes the missing ones of `steps`, in a folder below `folder` for this training
+    set, batch size and seed. `track` is as `console.track`.
     """
     paths = _write_training_batches(
         os.path.join(folder, _fingerprint(arrays, batch_size, seed, packing)),
@@ -138,9 +125,6 @@ def evaluation_input_fn(
       packing: the shape of the batches; the last one is filled up with empty rows.
       record_to: a file through which all batches go, for hosts that run no Python;
         `parts` must then not wait for predictions. None: Python makes the batches.
-
-    Returns:
-      An input_fn.
     """
 
     def input_fn(params=None):
@@ -182,9 +166,8 @@ def generated_dataset(
 ) -> tf.data.Dataset:
     """A dataset of batches that Python code of this process makes, a few in advance.
 
-    Args:
-      batches: starts from the first batch; called at every iteration of the dataset.
-      signature: name -> shape and dtype of each batch's array.
+    `batches` is called, and starts from the first, at every iteration of the dataset.
+    `signature` has the shape and dtype of each array.
     """
     dataset = tf.data.Dataset.from_generator(batches, output_signature=signature)
     # There is nothing to tune, and the tuning thread can delay the end of a session by
@@ -251,17 +234,10 @@ def _write_training_batches(
     end: int,
     track: Callable[[Sequence[int], str], Iterator[int]],
 ) -> list[str]:
-    """Writes the batches of steps `start` to `end`; existing files are kept.
+    """Writes the batches of steps `start` to `end`, the last one excluded.
 
-    Args:
-      folder: its name depends on all that the batches depend on; made if missing.
-      batches_from: step -> the batches from that step on. The batch of a step does not
-        depend on where the iterator starts.
-      start, end: steps, the last one excluded.
-      track: as `console.track`, shows the progress.
-
-    Returns:
-      The files. The first begins with step start // PER_FILE * PER_FILE.
+    Existing files are kept: the name of the folder depends on all that the batches
+    depend on. The first file begins with step start // PER_FILE * PER_FILE.
     """
     files.make_folder(folder)
     numbers = range(start // PER_FILE, -(-end // PER_FILE))
@@ -282,7 +258,6 @@ def _write_training_batches(
 
 
 def _write_batches(path: str, batches: Iterator[Arrays]) -> None:
-    """Writes one file, atomically."""
     options = tf.io.TFRecordOptions(_COMPRESSION, compression_level=_LEVEL)
     with files.atomic_path(path) as temporary:
         with tf.io.TFRecordWriter(temporary, options) as writer:
@@ -293,13 +268,7 @@ def _write_batches(path: str, batches: Iterator[Arrays]) -> None:
 def _read_batches(
     paths: Sequence[str], signature: dict[str, tf.TensorSpec], skip: int = 0
 ) -> tf.data.Dataset:
-    """The batches of some files in order, without those that are skipped.
-
-    Args:
-      paths: of `_write_batches`.
-      signature: name -> shape and dtype, int32 or float32, of each batch's array.
-      skip: batches of the first file that are left out.
-    """
+    """The batches of some files in order, without the first `skip`."""
 
     @without_autograph
     def parsed(record):

@@ -33,13 +33,9 @@ class Stream(enum.IntEnum):
 
 
 def numpy_bits(*counters) -> np.ndarray:
-    """64 random bits for each combination of the counters, which are broadcast.
+    """64 random bits for each combination of the counters, integers or integer arrays.
 
-    Args:
-      counters: integers or integer arrays, at least one.
-
-    Returns:
-      uint64 array of the broadcast shape.
+    They are broadcast; the result is uint64 of the broadcast shape.
     """
     key = np.zeros((1,), np.uint64)
     shape = np.broadcast_shapes(*(np.shape(counter) for counter in counters))
@@ -50,14 +46,7 @@ def numpy_bits(*counters) -> np.ndarray:
 
 
 def graph_bits(*counters) -> tf.Tensor:
-    """As `numpy_bits`, with tensors: the same counters give the same bits.
-
-    Args:
-      counters: Python integers or integer tensors, at least one.
-
-    Returns:
-      uint64 tensor of the broadcast shape.
-    """
+    """As `numpy_bits`, with tensors: the same counters give the same bits."""
     key = tf.zeros((), tf.uint64)
     for counter in counters:
         steps = _as_uint64_tensor(counter) + tf.constant(1, tf.uint64)

@@ -33,7 +33,6 @@ def cached_features(
     Processes may share a folder, even while they write.
 
     Args:
-      folder: of all caches, local or remote; made if missing.
       key: all that the features depend on, as JSON: task and settings, fingerprints of
         the vocabulary and of the file with the examples, version of the code.
       build: makes the features: name -> array of any shape, of numbers or strings.

@@ -85,9 +85,6 @@ def plot_fertility(
 ) -> list[str]:
     """Draws the picture; returns the paths `stem`.png and `stem`.svg.
 
-    Args:
-      languages: language -> `Fertility` as a dict, at least one.
-
     Raises:
       ImportError: matplotlib is not installed.
     """

@@ -99,9 +99,6 @@ def languages_input_fn(
     Args:
       limit: most sequences of a language that are evaluated; 0 is all.
 
-    Returns:
-      As for `pretraining_input_fn`.
-
     Raises:
       UserError: another vocabulary, or no text in the eval split of a language.
     """

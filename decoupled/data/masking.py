@@ -17,11 +17,9 @@ from decoupled.data.words import WordPieces, word_starts
 
 
 def prediction_budget(masking: MaskingConfig) -> np.ndarray:
-    """The number of predicted positions for each number of maskable tokens.
+    """The number of predicted positions for each number n of maskable tokens.
 
-    Returns:
-      int32 [sequence_length + 1]: min(max_predictions, max(1, round(rate * n))) at n,
-      and 0 at 0.
+    int32 [sequence_length + 1]: min(max_predictions, max(1, round(rate * n))), 0 at 0.
     """
     counts = [
         min(masking.max_predictions, max(1, round(masking.masking_rate * tokens)))
@@ -43,7 +41,6 @@ def mask_sequences(
     Args:
       ids: int32 [batch, sequence_length].
       numbers: int64 [batch], the number of each sequence in its stream.
-      seed: of the stream.
       words: of the vocabulary, to predict whole words; None for single tokens.
 
     Returns:
@@ -173,13 +170,10 @@ def _word_numbers(ids: tf.Tensor, words: WordPieces) -> tf.Tensor:
 def _whole_words(
     word: tf.Tensor, chances: tf.Tensor, budget: tf.Tensor, width: int
 ) -> tf.Tensor:
-    """How many of the first tokens are predicted, int32 [batch]; see
-    `choose_positions`.
+    """How many of the first tokens are predicted, int32 [batch].
 
-    Args:
-      word: the word of each token, int32 [batch, length]; its tokens are consecutive.
-      chances: uniform in [0, 2**32), int64 [batch, length], equal within a word.
-      budget: int32 [batch]. width: most tokens.
+    `word` and `chances`, uniform in [0, 2**32), are of each token [batch, length]. The
+    tokens of a word are consecutive and have the same chance. `budget` is [batch].
     """
     batch, length = tf.unstack(tf.shape(word))
     flat = word + length * tf.range(batch)[:, tf.newaxis]

@@ -63,11 +63,7 @@ def pack(sizes: Sequence[int], length: int) -> list[list[int]]:
 
     A row gets the longest example that is left, and then those of the others that fill
     it best. First fit leaves too much room: 32 pairs of XNLI take 11 rows of 128 tokens
-    instead of 10.
-
-    Args:
-      sizes: tokens of each example, 1 or more and none above `length`.
-      length: tokens of a row.
+    instead of 10. `sizes` are at least 1 and at most `length`.
 
     Returns:
       for each row the indices of its examples.
@@ -108,10 +104,8 @@ def plan_packing(
     Args:
       batches_for: shape -> the run's batches, int [examples] each: the tokens of its
         examples. They fit into the shape if `fit_batches` could make them fit.
-      steps: batches of the run. batch_size: examples of a batch.
       shortest: the smallest length of rows; every example fits into it.
       step: lengths are multiples of it. At most twice the shortest is tried.
-      multiple: the number of rows is a multiple of it.
       cost: length of a row -> cost of one of its tokens.
       made_for: see `Packing`; None for a new run.
     """
@@ -186,8 +180,6 @@ def fit_batches(
       batches: int [batches, batch_size], changed in place. All examples of a column are
         of one stratum (`balanced_batches`).
       sizes: int [examples], tokens of each.
-      rows: that each batch is to fit into.
-      generator: of the epoch.
       shared: batches that other epochs leave to this one; `own` is changed in place.
     """
     strata = batches.shape[1]
@@ -284,9 +276,8 @@ def pack_rows(
 def plan_rows(sizes: np.ndarray, length: int, most: int) -> list[list[int]]:
     """For each row of a whole data set the indices of its examples.
 
-    Args:
-      sizes: int [examples], tokens of each. length: tokens of a row.
-      most: examples of a row.
+    `sizes` are the tokens of each example; a row has `length` tokens and at most `most`
+    examples.
     """
     plan = []
     # `pack` takes the square of the number of examples.
@@ -349,9 +340,7 @@ def balanced_batches(
 
     Args:
       order: int [examples], a random permutation.
-      sizes: int [examples], tokens of each.
       first: how many examples fill up the last batch of the epoch before.
-      batch_size: examples of a batch. generator: of the epoch.
     """
     examples = len(order)
     batches = (examples - first) // batch_size

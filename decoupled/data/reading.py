@@ -54,7 +54,6 @@ def load_shard(
 
     Args:
       path: string scalar. records, tokens: int64 scalars, what the manifest says.
-      vocab_size: every id must be below it.
 
     Returns:
       ids, int64 [records, (tokens)]. If the shard differs from the manifest, the step
@@ -94,9 +93,7 @@ def count_pieces(
 ) -> np.ndarray:
     """How often each piece is in the records of a language, int64 [V].
 
-    Args:
-      manifest: of the folder. records: of one language in one split.
-      tokens: no further shard is read when so many tokens have been counted.
+    No further shard is read when `tokens` have been counted.
 
     Raises:
       tf.errors.OpError: a shard differs from the manifest; see `named_errors`.
@@ -143,10 +140,7 @@ def named_errors(folder: str) -> Iterator[None]:
 
 
 def _read_until_error(path: tf.Tensor, limit: tf.Tensor) -> tf.Tensor:
-    """The first records of a file, string [at most limit], up to the first bad one.
-
-    Fails with an error that names the file if it cannot be opened.
-    """
+    """The first records of a file, string [at most limit], up to the first bad one."""
     byte = tf.data.FixedLengthRecordDataset(path, record_bytes=1, buffer_size=16)
     nothing = tf.data.Dataset.from_tensors("")
     opened = byte.concatenate(nothing).take(1).get_single_element()

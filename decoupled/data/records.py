@@ -169,12 +169,7 @@ def write_manifest(manifest: RecordsManifest) -> None:
 def write_shard(
     folder: str, name: str, documents: Sequence[Sequence[int]], vocab_size: int
 ) -> Shard:
-    """Writes one file of records, atomically.
-
-    Args:
-      folder: the records folder. name: the file's name below it.
-      documents: piece ids of each document.
-      vocab_size: every id must be below it.
+    """Writes one file of records, the ids of a document each, atomically.
 
     Raises:
       UserError: an id is outside the vocabulary; the document is named.

@@ -96,7 +96,6 @@ def build_records(
 
 
 def _complete(job: "EncodingJob") -> records.RecordsManifest:
-    """The existing manifest, which must have the same inputs."""
     manifest = records.read_manifest(job.output_dir)
     made_of = {
         "corpus": manifest.corpus_fingerprint,
@@ -276,11 +275,8 @@ def gather(
 ) -> dict[str, dict[str, LanguageRecords]]:
     """Gives the shards of all languages their final names; prints what has no text.
 
-    It can be repeated after a kill.
-
-    Args:
-      units: all text files, in the order of the text.
-      results: of `job.run` for each of them.
+    It can be repeated after a kill. `results` are those of `job.run` for each of the
+    units, which are in the order of the text.
 
     Returns:
       split -> language -> its records.

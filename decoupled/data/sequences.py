@@ -38,7 +38,6 @@ def chunks(
 
     Args:
       ids: int64 or int32 [documents, (tokens)], at least one document.
-      sequence_length: at least 4.
 
     Returns:
       int32 [chunks, sequence_length]; ceil((tokens + documents - 1) /
@@ -172,7 +171,6 @@ def evaluation_count(
 
 @without_autograph
 def _draw(order: SequenceOrder, numbers: tf.Tensor) -> tf.Tensor:
-    """`order.draw` in the graph."""
     draws = shift_right(graph_bits(order.seed, Stream.LANGUAGE, numbers), 32)
     return tf.searchsorted(
         tf.constant(order.thresholds),

@@ -115,11 +115,7 @@ def stray_files(manifest: RecordsManifest) -> list[str]:
 
 
 def verify_shards(manifest: RecordsManifest, workers: int) -> Iterator[list[str]]:
-    """Yields the defects of each shard, in the order of `all_shards`.
-
-    Args:
-      manifest: of the folder. workers: processes; 1 is this one alone.
-    """
+    """Yields the defects of each shard, in the order of `all_shards`."""
     verify = functools.partial(verify_shard, manifest)
     if workers == 1:
         yield from map(verify, all_shards(manifest))
@@ -191,9 +187,6 @@ def _framed(content: bytes, checks: bool) -> Iterator[tuple[bytes, str]]:
 
     A record consists of its length in 8 bytes, their checksum in 4, its content, and
     the checksum of the content. A corrupt record can be skipped if its length is right.
-
-    Args:
-      checks: whether the checksums are compared.
     """
     start = 0
     while start < len(content):
@@ -213,7 +206,7 @@ def _framed(content: bytes, checks: bool) -> Iterator[tuple[bytes, str]]:
 
 
 def _checksum(content: bytes) -> bytes:
-    """The masked CRC-32C of TFRecord files, 4 bytes.
+    """The masked CRC-32C of TFRecord files.
 
     In Python, a million bytes take some tenths of a second. It is used for damaged
     files only.

@@ -110,10 +110,7 @@ class Vocabulary:
         return self._processor.encode(valid_text(text))
 
     def encode_masked(self, text: str) -> list[int]:
-        """The ids of a text in which every [MASK] becomes the special piece.
-
-        The pieces around it are those of the whole text.
-        """
+        """The ids of a text in which every [MASK] becomes the special piece."""
         return self._masking_processor.encode(valid_text(text))
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:

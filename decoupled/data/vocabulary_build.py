@@ -103,7 +103,6 @@ def _outputs(output_dir: str) -> list[str]:
 
 
 def _remove_outputs(output_dir: str) -> None:
-    """Removes the outputs of a run that was killed or failed."""
     files.remove_temporaries(output_dir)
     for path in _outputs(output_dir):
         gfile.remove(path)
@@ -175,7 +174,6 @@ def _rows(
 def _train(
     corpus: Corpus, sizes: dict[str, int], output_dir: str, settings: VocabularySettings
 ) -> dict[str, Any]:
-    """Trains and measures; returns the report."""
     counts, started = corpus.counts("train"), time.monotonic()
     sample = draw_sample(
         counts,
@@ -240,7 +238,6 @@ def _plot(output_dir: str, report: dict[str, Any]) -> None:
 
 
 def _print_table(output_dir: str, report: dict[str, Any]) -> None:
-    """Prints the languages with most unknown tokens, and the mean of all."""
     languages = report["languages"]
     columns = ["tokens_per_word", "tokens_per_character", "unknown_rate"]
     if any("byte_rate" in measured for measured in languages.values()):
@@ -264,7 +261,6 @@ def _print_table(output_dir: str, report: dict[str, Any]) -> None:
 
 
 def _column_means(rows: list[list[Any]]) -> list[float | None]:
-    """The mean of the values in each column but the first; None if there are none."""
     columns = list(zip(*rows, strict=True))[1:]
     filled = [[value for value in column if value is not None] for column in columns]
     return [sum(column) / len(column) if column else None for column in filled]

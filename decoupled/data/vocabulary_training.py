@@ -127,7 +127,6 @@ def cut_text(text: str, max_line: int) -> Iterator[str]:
 
 
 def _place_to_cut(text: str, max_line: int) -> int:
-    """The index at which to cut, from 1 to `max_line`."""
     half = max_line // 2
     places = (
         _last_end(_SENTENCE_ENDS, text, half, max_line),
@@ -273,7 +272,6 @@ def _ending(code: int, last: str) -> str:
 
 
 def _training_error(message: str, config: VocabularyConfig) -> str:
-    """The library's error in our words."""
     if "!sentences_.empty()" in message:
         return "no text to train a vocabulary on; the corpus is empty"
     size = f"vocab_size {config.vocab_size}"
@@ -319,13 +317,10 @@ def fitting_text(memory: float) -> float:
 def check_memory(
     text_bytes: float, sentences: int, available: int | None
 ) -> str | None:
-    """A warning if memory is short; None if it is not, or if it is unknown.
-
-    Args:
-      text_bytes, sentences: of the sample. available: free memory in bytes, or None.
+    """A warning if memory for a sample is short; None if it is not, or is unknown.
 
     Raises:
-      UserError: there is less memory than training needs.
+      UserError: there is less memory, in bytes, than training needs.
     """
     needed = training_memory(text_bytes)
     if available is None or needed <= _COMFORTABLE * available:

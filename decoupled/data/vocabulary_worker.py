@@ -46,7 +46,6 @@ def main() -> None:
 
 
 def _peak_memory() -> int | None:
-    """The most memory that this program held, in bytes; None outside Linux."""
     # getrusage would count what the parent held when it started this process.
     try:
         with open("/proc/self/status", encoding="utf-8") as status:

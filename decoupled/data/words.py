@@ -58,15 +58,11 @@ def word_pieces(vocabulary: Vocabulary) -> WordPieces:
 
 
 def word_starts(begins: Any, closes: Any, joins: Any) -> Any:
-    """Which tokens begin a word.
+    """Which tokens begin a word, but the first, which always does: [..., length - 1].
 
     Args:
       begins, closes, joins: the tables of `WordPieces` at the ids of a text: NumPy
         arrays or tensors, bool [..., length].
-
-    Returns:
-      of the same kind, bool [..., length - 1], for all tokens but the first, which
-      always begins a word.
     """
     return begins[..., 1:] | closes[..., :-1] & ~joins[..., 1:]
 

@@ -62,8 +62,7 @@ def configure(
 
     Args:
       root: a gin configurable of `decoupled.configs`; its DEFAULTS are bound first.
-      files: gin files, each a path or a name below one of the search folders.
-      params: bindings, one each, e.g. "ScheduleConfig.train_steps = 100".
+      files: each a path or a name below one of the search folders.
       prefixes: folders to search after the current one and before the package's.
       task, tasks: see `Reader`.
 

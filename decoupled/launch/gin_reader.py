@@ -126,7 +126,6 @@ class Reader:
             raise UserError(f"{where}: {error}") from error
 
     def _setting(self, text, where):
-        """The one binding that a text holds."""
         statements = self._statements(text, where, lines=False)
         kinds = [type(statement) for statement in statements]
         if kinds != [config_parser.BindingStatement]:

@@ -236,7 +236,6 @@ def _parse_flags(command, argv, usage):
 
 
 def _own_flags():
-    """The flags of the command, without absl's."""
     return [
         flag
         for module, defined in FLAGS.flags_by_module_dict().items()

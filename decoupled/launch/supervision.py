@@ -179,10 +179,7 @@ def gpu_shares(processes: int, gpus: int, visible: str | None) -> list[str]:
     """CUDA_VISIBLE_DEVICES for each process of a host; empty if nothing is to share.
 
     Without separate shares every process would take all memory of the first GPU.
-
-    Args:
-      gpus: the number of GPUs of the host. visible: CUDA_VISIBLE_DEVICES of this
-        process, None if it is not set.
+    `visible` is CUDA_VISIBLE_DEVICES of this process, None if it is not set.
     """
     names = [str(number) for number in range(gpus)]
     if visible is not None:
@@ -209,11 +206,8 @@ def supervise(
     """Runs all processes of a run, with restarts, until it ends.
 
     SIGTERM, SIGHUP and Ctrl-C are passed on to the driver, which saves and ends.
-
-    Args:
-      make_members: the processes of the next start; addresses may change each time.
-      max_restarts: the number of restarts without ten minutes of work between them.
-      say: prints a line.
+    `make_members` gives the processes of the next start, as addresses may change.
+    `max_restarts` counts those without ten minutes of work between them.
 
     Returns:
       The driver's exit code, or 75 if this gave up.
@@ -276,7 +270,6 @@ def _end(running):
 
 
 def _can_go_on(code):
-    """Whether a driver with this exit code may be restarted."""
     return code == WORKER_LOST_CODE or code < 0 and -code != signal.SIGINT
 
 

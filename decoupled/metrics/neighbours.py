@@ -61,7 +61,7 @@ def best_matches(
 
     Args:
       first, second: float [vectors, size], finite, at least one vector each.
-      scoring: one of SCORINGS. num_neighbours: k of the margins, or all there are.
+      num_neighbours: k of the margins, or all there are.
       block: vectors of each side at a time. It changes only memory and speed.
       progress: wraps the iterated list; margins call it a second time.
     """
@@ -106,10 +106,8 @@ def mean_interval(
 ) -> tuple[float, float]:
     """95% interval of a mean, by the normal distribution.
 
-    Args:
-      groups: int [items], from 0 on. Groups are independent of each other, the values
-        within a group are not. None if all values are independent. The interval of a
-        single group is the mean.
+    `groups`, int [items], are independent of each other; the values within a group are
+    not. The interval of a single group is the mean.
     """
     if groups is None:
         groups = np.arange(len(values))
@@ -246,11 +244,7 @@ def best_threshold(
     """The threshold with the highest F1; among several, the highest threshold.
 
     It is halfway between the last score that is kept and the next one, or the lowest
-    score if all are kept.
-
-    Args:
-      scores: of candidates, descending. are_right: which of them are translations.
-      num_gold: number of gold translations, at least one.
+    score if all are kept. `scores` are descending, and `num_gold` at least 1.
     """
     scores = scores.astype(np.float64)
     extracted = np.arange(1, len(scores) + 1)

@@ -49,9 +49,7 @@ def squad_scores(
 ) -> dict[str, float]:
     """Exact match and F1 in percent, as `{"exact_match": ..., "f1": ...}`.
 
-    Args:
-      questions: (id, its right answers) of each question, at least one of each.
-      predictions: id -> answer; a question without an answer scores 0.
+    A question is its id and its right answers. Without an answer it scores 0.
     """
     return answer_scores(questions, predictions, squad_words)
 

@@ -53,8 +53,7 @@ def spearman(first: np.ndarray, second: np.ndarray) -> float | None:
 def number_scores(targets: np.ndarray, answers: np.ndarray) -> dict[str, float]:
     """Correlations times 100, 0 if all answers are equal, and the mean absolute error.
 
-    Args:
-      targets: at least two different numbers.
+    The targets are at least two different numbers.
     """
     return {
         "pearson": 100 * (pearson(targets, answers) or 0.0),
@@ -64,12 +63,10 @@ def number_scores(targets: np.ndarray, answers: np.ndarray) -> dict[str, float]:
 
 
 def linear_cka(first: np.ndarray, second: np.ndarray) -> float | None:
-    """|X'Y|^2 / (|X'X| |Y'Y|) of the centred vectors; None if one set is constant.
+    """|X'Y|^2 / (|X'X| |Y'Y|) of centred vectors of the same objects, [n, width].
 
-    The norms are Frobenius norms. Sums are made over blocks of rows, in float64.
-
-    Args:
-      first, second: vectors of the same objects, [n, width] and [n, other width].
+    The norms are Frobenius norms. Sums are made over blocks of rows, in float64. None
+    if one set is constant.
     """
     pair = (first, second)
     means = [vectors.mean(0, dtype=np.float64) for vectors in pair]

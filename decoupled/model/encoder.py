@@ -23,7 +23,6 @@ def attention_bias(
     """0 for tokens that are attended to, a large negative number for the others.
 
     Args:
-      build: sizes.
       mask: int32 [batch, sequence], 1 for real tokens; in packed rows the number of
         each token's example, from 1.
       query_examples: of packed rows, [..., queries], the example of each query, counted
@@ -54,12 +53,10 @@ def attention(
     """Attention of tokens to the tokens of their example, heads joined and projected.
 
     Args:
-      build: sizes and variables.
       x: [batch, ..., hidden], the tokens that attend: all of a sequence (then it is
         `context`), some of them, or one.
       context: [batch, sequence, hidden].
       bias: float32, from `attention_bias`.
-      name: of the layer's attention scope.
 
     Returns:
       A tensor like `x`, before dropout and residual.
@@ -125,7 +122,6 @@ def encode(
     """Builds the encoder.
 
     Args:
-      build: sizes and variables.
       features: `input_word_ids`, `input_mask`, `input_type_ids`, int32
         [batch, sequence]. Packed rows (`decoupled.data.packing`) also have
         `position_ids`.

@@ -34,13 +34,10 @@ def cls_positions(build: Builder) -> mtf.Tensor:
 def sequence_logits(
     build: Builder, cls: mtf.Tensor, num_labels: int, dropout: float
 ) -> mtf.Tensor:
-    """Scores of a whole sequence, float32 [..., labels]: pooled [CLS], dropout, linear
-    layer.
+    """Scores of a whole sequence: pooled [CLS], dropout in training, linear layer.
 
-    Args:
-      cls: [batch, hidden], the encoder's output at `cls_positions`; of packed rows
-        [batch, examples, hidden].
-      dropout: rate before the linear layer, in training only.
+    `cls` is the encoder's output at `cls_positions`, [batch, hidden], or of packed rows
+    [batch, examples, hidden]. The scores are float32 [..., labels].
     """
     build = build.with_head(names.classifier(num_labels))
     return _scores(build, mtf.tanh(build.dense(cls, names.POOLER)), dropout)

@@ -233,9 +233,7 @@ _SLOTS = {
 def slots(name: str, optimizer: str) -> list[str]:
     """The names of all slots that an optimizer may keep for a variable.
 
-    Args:
-      name: of the variable. optimizer: as in `OptimizerConfig.name`; "adamw" has the
-        first and the second moment, in this order.
+    "adamw" has the first and the second moment, in this order.
     """
     return [name + suffix for suffix in _SLOTS[optimizer]]
 

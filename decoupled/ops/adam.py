@@ -70,10 +70,6 @@ def step_scalars(
       variable -= learning_rate * (m / (1 - beta1^t)) / (sqrt(v / (1 - beta2^t)) + eps)
     The kernels compute the last line as rate * m / (sqrt(v) + epsilon), which is equal
     with `StepScalars.rate` and `StepScalars.epsilon`.
-
-    Args:
-      learning_rate, step: float32 scalars, the step counted from 1.
-      weight_decay, beta1, beta2, epsilon: of the optimizer.
     """
 
     def compute(rate: tf.Tensor, step: tf.Tensor) -> tuple[tf.Tensor, ...]:
@@ -322,11 +318,10 @@ def _decay(
 ) -> tf.Operation:
     """variable /= 1 + penalty * _TINY, in place.
 
-    Assigning the decayed value would need a second buffer as large as the variable. It
-    would also move the variable in memory in every step, which fragments TensorFlow's
-    memory pool (0.6 GB of 5.1 with an output embedding of 120000 x 768). The proximal
-    step of an L2 penalty (Duchi and Singer 2009) divides in place. The gradient step
-    that comes with it is scaled by `_TINY` and has no effect.
+    Assigning the decayed value would take a second buffer, and move the variable in
+    every step, which fragments TensorFlow's memory pool (0.6 GB of 5.1 with an output
+    embedding of 120000 x 768). The proximal step of an L2 penalty (Duchi and Singer
+    2009) divides in place. Its gradient step is scaled by `_TINY` and has no effect.
     """
     return tf.raw_ops.ResourceApplyProximalGradientDescent(
         var=variable.handle,
@@ -342,9 +337,8 @@ def _decay_on_gpu(
 ) -> tf.Operation:
     """As `_decay`, by a step along the gradient of an L2 penalty: the weight itself.
 
-    TensorFlow implements the proximal step for CPUs only. On a GPU it would silently
-    place the weight, its moments and the whole update on the CPU. This step needs a
-    copy of the weight.
+    TensorFlow has the proximal step for CPUs only, and would silently place the weight
+    and its whole update there. This step needs a copy of the weight.
     """
     del gradient
     factor = penalty * _TINY

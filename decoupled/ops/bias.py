@@ -47,8 +47,7 @@ def bias_gradient(dy: mtf.Tensor) -> mtf.Tensor:
 def _activation(name: str, function: Callable, derivative: Callable) -> Callable:
     """An activation of x + bias, for float tensors of the mesh [..., d] and [d].
 
-    Args:
-      name: of the operation. function, derivative: of a float32 tensor.
+    `function` and `derivative` are of a float32 tensor.
     """
 
     @compiled_where_large
@@ -146,7 +145,6 @@ def merge_heads(x: mtf.Tensor, columns: mtf.Dimension) -> mtf.Tensor:
 def _split_heads(
     inputs: Sequence[mtf.Tensor], heads: mtf.Dimension, head_size: mtf.Dimension
 ) -> mtf.Tensor:
-    """As `split_heads`; the bias may be missing."""
     batch, *tokens, columns = inputs[0].shape.dims
     shape = mtf.Shape([batch, heads, *tokens, head_size])
 

@@ -176,13 +176,10 @@ def _correct_predictions(
     candidate: Any,
     targets: Any,
 ) -> Any:
-    """1 where a target is the arg-max, else 0: laid-out float32, like the targets.
+    """1 where a target is the arg-max, else 0: float32, like the targets.
 
-    Args:
-      mesh_impl: the mesh on which the other arguments are laid out.
-      axis: the mesh axis that splits the vocabulary, or None.
-      here, largest: the largest logit of each device's part and of all, float32.
-      candidate: float32 id of a device's largest. targets: int32.
+    Each device has the largest logit of its own part, `here`, and its id, `candidate`;
+    `largest` is that of all parts. `axis` splits the vocabulary, or is None.
     """
     # The smallest id among the shards that hold the maximum: a maximum of negatives,
     # as meshes have no minimum.

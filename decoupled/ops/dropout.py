@@ -19,15 +19,12 @@ def dropout(
 ) -> mtf.Tensor:
     """Zeroes a share `rate` of `x` and scales the rest by 1 / (1 - rate).
 
+    Each slice of a split dimension has a mask of its own, so the masks depend on the
+    layout.
+
     Args:
-      x: float tensor.
-      rate: in [0, 1).
       seed: int32 scalar that changes from step to step, or None outside training.
       name: of this dropout, unique in the model: equal names give equal masks.
-
-    Returns:
-      A tensor like `x`; `x` itself where nothing is dropped. Each slice of a split
-      dimension has a mask of its own, so the masks depend on the layout.
     """
     if seed is None or rate == 0:
         return x

@@ -169,8 +169,8 @@ def gather_positions(
       x: float [batch dimensions, dim, ...].
       positions: int32 [batch dimensions, ...], values in [0, dim.size), possibly
         repeated. On a CPU another value ends the step with an error that shows it.
-      dim: the dimension that the positions index. Any dimension may be split, but this
-        one and a dimension of the positions must not be split over the same mesh axis.
+      dim: any dimension may be split, but this one and a dimension of the positions
+        must not be split over the same mesh axis.
 
     Returns:
       [positions' dimensions, x's dimensions after dim], of x's dtype.

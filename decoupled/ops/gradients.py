@@ -46,16 +46,10 @@ def as_factored(
 ) -> FactoredGradient | None:
     """The factors of a gradient, where it pays not to multiply them.
 
-    Args:
-      gradient: of a variable, as `mtf.gradients` gives it.
-      mesh_impl: that the graph will run on. On a TPU the result is None: XLA cannot
-        write a few rows of a variable in place.
-      smallest: least number of elements of a device's part of the gradient.
-
-    Returns:
-      The factors; None where the gradient is no product of two tensors (it is a sum in
-      a model with coupled embeddings), is small, has too many inner rows for its norm
-      to be cheap, or is summed over devices.
+    None where the gradient is no product of two tensors (it is a sum in a model with
+    coupled embeddings), is small (a device's part has fewer than `smallest` elements),
+    has too many inner rows for its norm to be cheap, or is summed over devices. None on
+    a TPU too: XLA cannot write a few rows of a variable in place.
     """
     factors = _factors(gradient)
     if factors is None or not isinstance(mesh_impl, PlacementMeshImpl):
@@ -117,9 +111,8 @@ def _squared_norm_of_slice(x: tf.Tensor) -> tf.Tensor:
 def _squared_norm_of_factors(left: tf.Tensor, right: tf.Tensor) -> tf.Tensor:
     """The squared norm of left^T x right, without computing this product.
 
-    It is the sum of (left left^T) * (right right^T) over all pairs of inner rows.
-    Rounding errors are relative to the largest term; a sum that they make negative is
-    taken as 0.
+    It is the sum of (left left^T) * (right right^T). Rounding errors are relative to
+    the largest term; a sum that they make negative is taken as 0.
     """
     return tf.maximum(tf.reduce_sum(_pairs(left) * _pairs(right)), 0.0)
 

@@ -35,9 +35,6 @@ def local_op(
     """A tensor whose slices are `forward` of the inputs' slices.
 
     Args:
-      name: of the operation in the graph.
-      forward: from a slice of each input to a slice of the result.
-      inputs: tensors of the mesh.
       output: what the result is like.
       backward: from the operation (its `inputs` and `outputs`; never those of the
         caller, because gradient checkpointing copies operations) and the gradient of
@@ -61,10 +58,10 @@ def mesh_op(
     """Several tensors, whose slices may depend on the slices of other devices.
 
     Args:
-      name, inputs, backward: as for `local_op`.
       lower: from the implementation of the mesh and the laid-out inputs to the laid-out
         outputs.
       outputs: what the results are like.
+      backward: as for `local_op`.
       check_layout: raises UserError where a layout is impossible for this operation.
     """
     return _Operation(name, lower, inputs, outputs, backward, check_layout).outputs
@@ -127,10 +124,7 @@ def local_index(
 
     The index of an id of another part is 0. An id outside the whole dimension is
     returned unchanged, so that a gather on a CPU fails with an error that shows it.
-
-    Args:
-      ids: int32 of any shape, indices in the whole dimension.
-      coordinate, size: index and size of the part. total: size of the dimension.
+    `size` is of the part, `total` of the dimension.
     """
     local = ids - coordinate * size
     is_here = tf.logical_and(local >= 0, local < size)

@@ -20,9 +20,6 @@ def layer_norm(
     """(x - mean) / sqrt(variance + epsilon) * gamma + beta over the last dimension.
 
     The variance is the biased one, and the arithmetic is float32.
-
-    Args:
-      x: float [..., d]. gamma, beta: float32 [d].
     """
     *rows, columns = x.shape.dims
 
@@ -131,10 +128,10 @@ def _input_gradient(
     mean_dy: tf.Tensor,
     mean_product: tf.Tensor,
 ) -> tf.Tensor:
-    """The gradient of x.
+    """The gradient of x, from means over the columns, [..., 1].
 
-    mean_dy, mean_product: [..., 1], means over the columns of dy * gamma, and of dy
-    times the normalised x times gamma.
+    `mean_dy` is that of dy * gamma, `mean_product` that of the latter times the
+    normalised x.
     """
     normal = (tf.cast(x, tf.float32) - mean) * reciprocal
     dx = (dy * gamma - mean_dy - normal * mean_product) * reciprocal
@@ -146,14 +143,8 @@ def softmax(
 ) -> mtf.Tensor:
     """softmax(x * scale + bias) over the last dimension, computed in float32.
 
-    Args:
-      x: float [..., d].
-      bias: float32, whose dimensions are some of x's in their order. It gets no
-        gradient.
-      scale: a constant.
-
-    Returns:
-      A tensor like `x`.
+    The bias is float32, and its dimensions are some of x's in their order. It gets no
+    gradient.
     """
 
     def with_ones(mesh_impl: mtf.MeshImpl, slices: Any) -> Any:

@@ -25,7 +25,6 @@ def _gradients(
     outputs: Sequence[mtf.Tensor],
     output_grads: Sequence[mtf.Tensor],
 ) -> list[mtf.Tensor]:
-    """The gradients of `all_inputs`; called by Mesh-TensorFlow."""
     del explicit_inputs
     graph = forward_operations[0].graph
     inside = {t for operation in forward_operations for t in operation.outputs}

@@ -83,12 +83,9 @@ def update_rounded(
     seed: Any,
     *inputs: Any,
 ) -> Any:
-    """Replaces the slices of variables by the kernel's results.
+    """Replaces the slices of variables by the results of `kernel`, from `rounded`.
 
-    Args:
-      lowering: of the graph. variables: with slices of bfloat16; several are a stack.
-      kernel: from `rounded`.
-      seed: laid-out int32 scalar. inputs: the kernel's further tensors, laid out.
+    Several variables are a stack. `seed` and the kernel's further inputs are laid out.
 
     Returns:
       Laid-out dummy tensors for ordering: scalars that are available once the slices
@@ -128,14 +125,9 @@ def _write_slice(variable: tf.Variable, value: tf.Tensor) -> tf.Tensor:
 def round_by(x: tf.Tensor, noise: tf.Tensor) -> tf.Tensor:
     """`x` rounded stochastically to one of the two nearest bfloat16.
 
-    A bfloat16 is the upper half of a float32. Adding 16 random bits carries into it
-    with the probability of the lower half, exactly: the mean is `x`.
-
-    Args:
-      x: float32. noise: uint32 like `x`, whose upper 16 bits are used.
-
-    Returns:
-      bfloat16 like `x`; infinite and NaN where `x` is.
+    A bfloat16 is the upper half of a float32. Adding 16 random bits, the upper ones of
+    `noise`, carries into it with the probability of the lower half, exactly: the mean
+    is `x`. Infinite and NaN stay.
     """
     bits = tf.bitcast(x, tf.uint32) + tf.bitwise.right_shift(noise, _uint32(16))
     upper = tf.bitwise.bitwise_and(bits, _uint32(0xFFFF0000))

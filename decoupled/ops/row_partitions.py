@@ -167,11 +167,7 @@ def copied_rows(matrix: tf.Tensor, tiles: Sequence[Tile]) -> list[tf.Tensor]:
 def row_partitioning_getter(is_chosen: Callable[[str], bool]) -> Callable:
     """A custom getter of a `tf.variable_scope` that partitions large variables.
 
-    They become `RowPartitionedVariable`.
-
-    Args:
-      is_chosen: whether the variable of this name may be partitioned; it must be a
-        matrix.
+    Matrices whose name `is_chosen` become `RowPartitionedVariable`.
     """
 
     def get(getter, name, shape, **settings):
@@ -207,13 +203,8 @@ def saved_variables() -> dict[str, tf.Variable | RowPartitionedVariable]:
 def partitioned_product(product: Callable, equation: str, *factors) -> tf.Tensor:
     """A contraction with one row-partitioned matrix, one partition at a time.
 
-    Args:
-      product: maps an equation and two tensors to their contraction.
-      equation: of `tf.einsum`, e.g. "abc,dc->abd".
-      factors: two, of which one is a `RowPartitionedTensor`.
-
-    Returns:
-      The result. If it sums over the rows, the sums over partitions are float32.
+    `product` maps an equation of `tf.einsum`, e.g. "abc,dc->abd", and two tensors to
+    their contraction. If it sums over the rows, the sums over partitions are float32.
     """
     (place,) = (i for i, x in enumerate(factors) if isinstance(x, RowPartitionedTensor))
     matrix, other = factors[place], factors[1 - place]
@@ -246,20 +237,11 @@ def partitioned_product(product: Callable, equation: str, *factors) -> tf.Tensor
 def truncated_normal(
     shape: Sequence[int], seed: Sequence[int], stddev: float, first_row: int = 0
 ) -> tf.Tensor:
-    """Rows of `tf.random.stateless_truncated_normal(..., seed, stddev=stddev)`.
+    """Float32 rows of `tf.random.stateless_truncated_normal(..., seed, stddev=stddev)`.
 
     Any range of rows can be drawn alone. A row-partitioned matrix therefore starts from
-    the same weights as a whole one without being whole in memory.
-
-    Args:
-      shape: [rows, ...] of the result.
-      seed: two integers.
-      stddev: of the normal distribution, which is truncated at two standard deviations.
-      first_row: index of the first row in the whole tensor, whose other dimensions are
-        those of `shape`.
-
-    Returns:
-      float32 values.
+    the same weights as a whole one without being whole in memory. `shape` is that of
+    the result, and `first_row` its place in the whole tensor.
     """
     shape = tf.TensorShape(shape)
     size = shape.num_elements()

@@ -15,12 +15,7 @@ _NODES = "_decoupled_shared_nodes"
 
 
 def reshape(x: tf.Tensor, shape: Sequence[int]) -> tf.Tensor:
-    """`x` itself where it has this shape; otherwise a shared node.
-
-    Args:
-      x: of static shape.
-      shape: its new dimensions, of which one may be -1.
-    """
+    """`x`, of static shape, itself where it has this shape; otherwise a shared node."""
     sizes = [int(size) for size in shape]
     if -1 in sizes:
         sizes[sizes.index(-1)] = x.shape.num_elements() // -math.prod(sizes)
@@ -48,11 +43,7 @@ def scalar(value: float) -> tf.Tensor:
 
 
 def ones(shape: Sequence[int], dtype: tf.DType) -> tf.Tensor:
-    """A shared tensor of ones.
-
-    Args:
-      shape: static. dtype: of floating-point numbers.
-    """
+    """A shared tensor of ones."""
     sizes = [int(size) for size in shape]
     return _shared(
         ("ones", dtype, *sizes),
@@ -63,8 +54,7 @@ def ones(shape: Sequence[int], dtype: tf.DType) -> tf.Tensor:
 def _shared(key: Hashable, make: Callable[[], tf.Tensor]) -> tf.Tensor:
     """The tensor that `make` returned when it was first called with this key.
 
-    A node has a device, a control-flow context and control dependencies. It is shared
-    only where all three are the same.
+    It is shared only where device, control-flow context and dependencies are the same.
     """
     if tf.executing_eagerly():
         return make()

@@ -49,10 +49,8 @@ def compare_layouts(
 ) -> Plan:
     """Plans layouts on every reasonable mesh; prints a table and returns the best.
 
-    The axis `model` has 2, 4, ... 16 cores, the other axis the rest.
-
-    Args:
-      layouts: names and meshes, whose sizes are ignored. run: all other settings.
+    The axis `model` has 2, 4, ... 16 cores, the other axis the rest: the sizes of the
+    given meshes are ignored.
 
     Raises:
       UserError: no layout is possible on the slice.
@@ -168,9 +166,7 @@ def _microbatches(base: Option) -> list[Option]:
 def advise(plan: Plan, make: Planner, seconds: float, limit: float) -> None:
     """Tries settings that save memory, the cheapest first, until a run fits.
 
-    Args:
-      plan: that does not fit. make: plans a run.
-      seconds: that the first program took. limit: most seconds for all.
+    The first program took `seconds`; all may take `limit`.
     """
     series = list(options_that_save_memory(plan))
     count = sum(map(len, series))

@@ -142,7 +142,6 @@ def _is_registered(operation_type, types):
 
 
 def _types(values):
-    """TensorFlow's enum values of an attribute's types; () for any other value."""
     values = values if isinstance(values, list) else [values]
     return tuple(v.as_datatype_enum for v in values if isinstance(v, tf.DType))
 

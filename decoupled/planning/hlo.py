@@ -158,10 +158,7 @@ def check_compiler(python: str) -> None:
 
 
 def compile_step(python: str, run: PretrainConfig, tpu: Slice) -> Compiled:
-    """Compiles the step of a run for a slice.
-
-    Args:
-      python: an interpreter with the packages jax and libtpu.
+    """Compiles the step of a run for a slice, by a Python that has jax and libtpu.
 
     Raises:
       UserError: mesh, model, batch and slice do not fit each other, or the compiler

@@ -132,7 +132,6 @@ def _memory(program):
 
 
 def _compile(folder, devices, load):
-    """The step of a folder, compiled for some devices; `load`: to run there."""
     from jax._src import compiler
     from jax._src.lib import xla_client
 
@@ -239,11 +238,7 @@ class _Running:
 def start_value(
     index: int, name: str, shape: list[int], dtype: str
 ) -> "np.ndarray[Any, Any]":
-    """The value of a variable before the first step, the same in every process.
-
-    Args:
-      index: of the variable among those of its step. name, shape, dtype: of it.
-    """
+    """The value of a step's variable before it, the same in every process."""
     if not dtype.startswith(("float", "bfloat")):
         return np.zeros(shape, dtype)
     if "/adam_" in name:

@@ -160,12 +160,9 @@ def build_program(
     features: dict[str, tf.TensorSpec],
     tpu: Slice | None = None,
 ) -> Program:
-    """Builds the step of a core.
+    """Builds the step of a core, of the slice or, without one, a single core.
 
-    Args:
-      training: its mesh has as many processors as `tpu` has cores, or one.
-      features: name -> of a batch.
-      tpu: the slice, or None for a single core.
+    The mesh has as many processors as the slice has cores, or one.
 
     Raises:
       UserError: mesh, model, batch and slice do not fit each other.

@@ -88,11 +88,7 @@ def print_compiled(plan: Plan, compiled: Compiled) -> None:
 
 
 def as_json(plan: Plan, compiled: Compiled | None = None) -> dict:
-    """Every value of a plan; bytes, seconds and FLOPs are of one core and step.
-
-    Args:
-      compiled: of its program, if it was compiled.
-    """
+    """Every value of a plan; bytes, seconds and FLOPs are of one core and step."""
     memory, times, run = plan.memory, plan.times, plan.run
     return {
         "topology": plan.tpu.name,

@@ -25,11 +25,7 @@ SENTENCES = (
 
 
 def run_demo(work_dir: str, data_only: bool) -> None:
-    """Runs the steps, then writes the report.
-
-    Args:
-      work_dir: the folder of all outputs.
-      data_only: whether to make only the corpus, the vocabulary and the records.
+    """Runs the steps, all of them or those of the data, then writes the report.
 
     Raises:
       UserError: a step fails.
@@ -75,11 +71,7 @@ def _data_steps(work_dir):
 
 
 def corpus_step(languages: str, corpus: str) -> Step:
-    """Text, a task and pairs from message catalogs.
-
-    Args:
-      languages: such as "en,de". corpus: the folder to write.
-    """
+    """Text, a task and pairs from message catalogs."""
     command = [
         *("decoupled", "build_corpus"),
         "--source=catalogs:django",
@@ -90,11 +82,7 @@ def corpus_step(languages: str, corpus: str) -> Step:
 
 
 def vocabulary_step(settings: str, corpus: str, folder: str) -> Step:
-    """A vocabulary of a corpus.
-
-    Args:
-      settings: name of gin/runs/NAME_vocabulary.gin. folder: the folder to write.
-    """
+    """A vocabulary of a corpus, by gin/runs/SETTINGS_vocabulary.gin."""
     command = [
         *("decoupled", "build_vocabulary"),
         f"--gin_file=runs/{settings}_vocabulary.gin",
@@ -302,7 +290,6 @@ def _plot(work_dir, results, stem):
 
 
 def _draw_languages(axes, results):
-    """A bar for each model and language, and the accuracy of the majority class."""
     tested = [results[model]["languages"] for model in MODELS]
     languages = list(tested[0])
     width = 0.8 / len(MODELS)

@@ -78,15 +78,7 @@ def shown_metrics(metrics: Sequence[str], headline: Sequence[str]) -> list[str]:
 def mean_over(
     languages: dict[str, dict], metric: str, left_out: Sequence[str] = ()
 ) -> float | None:
-    """The mean of a metric over languages.
-
-    Args:
-      languages: language -> its values, as from `combine`.
-      metric: its name. left_out: languages to leave out, such as those of training.
-
-    Returns:
-      The mean, or None if no language has the metric.
-    """
+    """The mean of a metric over languages, as from `combine`; None if none has it."""
     values = [
         values[metric]
         for name, values in languages.items()
@@ -104,9 +96,7 @@ def not_above_trivial(
     if dev has no labels. A score that chance alone may give is not better: one within
     two standard errors of the trivial accuracy, or of a correlation of 0.
 
-    Args:
-      results: of `combine`. task: that was learned. language: of training.
-      rate: the learning rate.
+    `results` are those of `combine`, `language` that of training.
     """
     for split in SPLITS:
         values = results[split].get(language, {})
@@ -156,11 +146,8 @@ def print_table(
 ) -> None:
     """Prints a row per language: each metric beside the trivial baseline's.
 
-    Languages outside XTREME come after the means and are not part of them.
-
-    Args:
-      title: above the table. task: its name. results: of `combine`.
-      metrics: to show. trained: languages of training, which come first.
+    The `trained` languages, those of training, come first. Languages outside XTREME
+    come after the means and are not part of them. `results` are those of `combine`.
     """
     splits = [split for split in SPLITS if results[split]]
     outside = outside_languages(task, results)
@@ -248,11 +235,9 @@ def plot_results(result: dict[str, Any], stem: str) -> list[str]:
     Bars show the test files, or the dev files if the test files have no labels. The
     error bars are the spread over seeds. A short black line is the trivial baseline.
 
-    Args:
-      result: `task`, `metrics` (those to draw), and split -> language -> values, as
-        from `combine`; `training_languages`, and their description `trained_on`, if
-        these are not English.
-      stem: of the files' paths.
+    `result` has `task`, `metrics` (those to draw), and split -> language -> values, as
+    from `combine`; `training_languages`, and their description `trained_on`, if these
+    are not English.
     """
     split, languages = _labelled(result)
     if not languages:
@@ -305,7 +290,6 @@ def _labelled(result):
 
 
 def _bars(axes, places, width, rows, metric, index):
-    """The bars of one metric, with spread and trivial score."""
     axes.bar(
         places,
         [row[metric] for row in rows],

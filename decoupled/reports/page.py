@@ -81,9 +81,7 @@ class Page:
 def mean(*values: Values, digits: int = 1) -> str:
     """Mean ± standard deviation over seeds; only the mean for one seed.
 
-    Args:
-      values: of one number, or of several of the same seeds: "40.0/55.0 ± 1.1/0.9".
-      digits: after the point.
+    Of one number, or of several of the same seeds: "40.0/55.0 ± 1.1/0.9".
     """
     spreads = [spread(found) for found in values]
     if None in spreads:

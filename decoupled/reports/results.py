@@ -234,7 +234,6 @@ def read_progress(sweep_dirs: Sequence[str]) -> list[Progress]:
 
 
 def _run(folder, row, task, seed):
-    """The folder of a run of a sweep."""
     place = ("models",) if task == PRETRAINING else ("tasks", task)
     return os.path.join(folder, *place, row, f"seed_{seed}")
 
@@ -283,12 +282,8 @@ def _task_means(run, task):
 def scored_languages(results: dict[str, Any], task: str) -> dict[str, dict[str, float]]:
     """language -> values of dev, or of test if dev has fewer than two languages.
 
-    Args:
-      results: results.json of a run of fine-tuning.
-
-    Returns:
-      the languages that have all metrics of the task's score, perhaps none. For a task
-      of XTREME these are only XTREME's languages.
+    They have all metrics of the task's score; there may be none. For a task of XTREME
+    they are only XTREME's languages.
     """
     metrics, found = _headline(results, task), {}
     for split in _SPLITS:

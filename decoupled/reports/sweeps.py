@@ -51,7 +51,7 @@ def write_report(
     """Writes report.md, .tex, .csv and pictures, and prints the table.
 
     Args:
-      sweep_dirs: folders of sweeps, whose rows are joined. output_dir: made if missing.
+      sweep_dirs: whose rows are joined.
       names: the models to show, in this order; None for all.
       title: the first sweep's by default.
 
@@ -176,14 +176,7 @@ def _millions(count):
 
 
 def plot_scores(results: Results, stem: str) -> list[str]:
-    """Average score and masked-LM accuracy against PT parameters and against E_out.
-
-    Args:
-      results: of a sweep. stem: of the files, without suffix.
-
-    Returns:
-      The paths written.
-    """
+    """Average score and masked-LM accuracy against PT parameters and against E_out."""
     rows, tasks = results.rows, results.tasks
     masked_lm = [results.masked_lm(row) for row in rows]
     panels = [("masked-LM accuracy, %", masked_lm)]
@@ -247,11 +240,7 @@ def apart(places: Sequence[float]) -> list[float]:
 
 
 def plot_curves(curves: Mapping[str, Sequence[tuple[float, float]]], stem: str) -> list:
-    """Draws masked-LM accuracy in training, a line per model, averaged over seeds.
-
-    Args:
-      curves: model -> (step, percent). stem: of the files.
-    """
+    """Draws masked-LM accuracy by step, a line per model, averaged over seeds."""
     figure, [[axes]] = plots.grid(1, 1, 6.5, 4.0)
     for index, (name, points) in enumerate(curves.items()):
         steps, values = zip(*points, strict=True)
@@ -277,11 +266,7 @@ def training_curves(results: Results) -> dict[str, list[tuple[float, float]]]:
 def training_curve(
     folders: Sequence[str], points: int = 40
 ) -> list[tuple[float, float]]:
-    """(step, percent) for one model, averaged over its runs and over parts of a run.
-
-    Args:
-      folders: of pre-training runs. points: the number of parts.
-    """
+    """(step, percent) for one model, averaged over its runs and over `points` parts."""
     from decoupled.runs.curve import read_accuracy
 
     runs = [read_accuracy(folder) for folder in folders]

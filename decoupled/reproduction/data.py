@@ -118,11 +118,7 @@ class Folders(NamedTuple):
 
 
 def find_folders(work_dir: str, data_dir: str | None, runs: str) -> Folders:
-    """The folders of a reproduction.
-
-    Args:
-      work_dir: of all outputs. data_dir: of the user, or None. runs: name of the jobs'
-        folder below work_dir.
+    """The folders of a reproduction; `runs` is the name of that of the jobs.
 
     Raises:
       UserError: the given folder does not exist.
@@ -171,9 +167,6 @@ def choose_languages(folders: Folders, wanted: Sequence[str]) -> list[str]:
 
 def make_data(folders: Folders, languages: Sequence[str]) -> None:
     """Makes the missing ones of corpus, vocabulary, records, pairs and probing files.
-
-    Args:
-      languages: of the text.
 
     Raises:
       UserError: one of the commands fails, or a given file is malformed.
@@ -277,11 +270,7 @@ def describe_text(folders: Folders) -> list[str]:
 
 
 def left_out(folders: Folders, wanted: Sequence[str], pieces: int) -> list[str]:
-    """Sentences on the measures that are left out because their data are missing.
-
-    Args:
-      wanted: languages. pieces: of the vocabulary.
-    """
+    """Sentences on the measures that are left out because their data are missing."""
     manifest = files.read_json(os.path.join(folders.corpus, "manifest.json"))
     there = manifest["splits"]["train"]
     missing = []

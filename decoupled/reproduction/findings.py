@@ -39,9 +39,9 @@ def read_study(
     """Reads all complete jobs; returns the study and its training curves.
 
     Args:
-      jobs: of all seeds. tasks: task -> the parent of its folder. work_dir: folders are
-        named below it. facts: those that jobs do not have, among them "steps" and the
-        "seconds" of the data.
+      tasks: task -> the parent of its folder. work_dir: folders are named below it.
+      facts: those that jobs do not have, among them "steps" and the "seconds" of the
+        data.
 
     Raises:
       UserError: a file is damaged, or the analyses of two seeds have different items.

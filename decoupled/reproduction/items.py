@@ -178,7 +178,6 @@ class Reader:
 
 
 def _names_of_items(result):
-    """Names of the items of an analysis; those of probes are a task's."""
     tasks = result.get("tasks", {}).items()
     return result.get("items"), {name: task.get("items") for name, task in tasks}
 
@@ -186,8 +185,7 @@ def _names_of_items(result):
 def read_items(folder: str, data_dir: str) -> dict[str, Items]:
     """The test items of one model's fine-tuning, by language.
 
-    Args:
-      folder: of `finetune`, with one run or several. data_dir: the same as in that run.
+    `folder` is that of `finetune`, with one run or several.
 
     Raises:
       UserError: a file is missing, predictions do not fit the file with the labels, or

@@ -51,11 +51,10 @@ _COLUMNS = {
 def write_page(
     path: str, study: Study, curves: Mapping[tuple[str, int], Curve] | None = None
 ) -> list[Judged]:
-    """Writes the page and its pictures; returns the claims with verdicts.
+    """Writes the Markdown page and its pictures; returns the claims with verdicts.
 
-    Args:
-      path: of the Markdown file. curves: (row, seed) -> losses of pre-training; without
-        them the picture that exists stays.
+    `curves` are losses of pre-training by (row, seed); without them the picture that
+    exists stays.
     """
     judged = judge(study.evidence)
     if study.is_english():
@@ -151,11 +150,7 @@ def _verdict(claim):
 
 
 def plot_contrasts(parts: Sequence[tuple[str, Part]], stem: str) -> list[str]:
-    """A forest plot in multiples of the margins, so that all units share an axis.
-
-    Args:
-      parts: labels and contrasts from top to bottom. stem: of the files.
-    """
+    """A forest plot in multiples of the margins, so that all units share an axis."""
     figure, [[axes]] = plots.grid(1, 1, 6.5, 0.6 + 0.34 * len(parts))
     axes.axvspan(-1, 1, color=plots.GREY, alpha=0.4, linewidth=0)
     axes.axvline(0, color=plots.BLACK, linewidth=0.8)
@@ -235,8 +230,7 @@ def plot_curves(
 ) -> list[str]:
     """The smoothed loss of each row, mean and range over seeds, and the unigram level.
 
-    Args:
-      drawn: (row, seed) -> losses of pre-training; the unigram entropy in nats.
+    `drawn`: (row, seed) -> losses of pre-training; and the unigram entropy in nats.
     """
     curves, level = drawn
     figure, [[axes]] = plots.grid(1, 1, 6.5, 4.2)
@@ -424,7 +418,6 @@ def _by_column(numbers: Iterable[Number], row: str) -> dict[str, dict[int, float
 
 
 def _paper(page, study, details, rows):
-    """A table of the paper's numbers for the same rows."""
     names = {row: claims.PAPER_ROWS.get(row) for row in rows}
     printed = {
         row: details.printed[name]
@@ -442,8 +435,7 @@ def plot_layers(
 ) -> list[str]:
     """A line for each row: mean and range over seeds by layer.
 
-    Args:
-      drawn: names of the layers; row -> layer -> values by seed.
+    `drawn`: names of the layers; and row -> layer -> values by seed.
     """
     layers, rows = drawn
     figure, [[axes]] = plots.grid(1, 1, 5.2, 3.4)

@@ -60,9 +60,6 @@ class Options(NamedTuple):
 def run(options: Options, arguments: Sequence[str]) -> bool:
     """Makes the data, runs the jobs, writes the page; False if a job failed.
 
-    Args:
-      arguments: of the command, as they were given.
-
     Raises:
       UserError: a setting is wrong, a package is missing, or the data cannot be made.
     """
@@ -223,8 +220,7 @@ def activation_dtype(work_dir: str) -> str:
 def shown_command(arguments: Sequence[str]) -> str:
     """The command line of the study, as the document shows it.
 
-    Absolute paths are shown without the folders of this machine. Flags of the document
-    itself are left out.
+    Without the folders of this machine, and without flags of the document itself.
     """
     words = [_shorter(one) for one in arguments if not one.startswith("--document")]
     return shlex.join(["decoupled", "reproduce", *words])

@@ -141,11 +141,7 @@ def ratios(correct: np.ndarray, counts: np.ndarray) -> np.ndarray:
 
     p + (correct_i - p n_i) / mean(n): their mean is p = sum(correct) / sum(n), and
     their spread that of p by the delta method (Cochran 1977, Sampling Techniques,
-    section 6.3).
-
-    Args:
-      correct: [seeds, items], sums over an item. counts: [seeds, items] or [items], the
-        number of summands; 0 is allowed, but not for all items.
+    section 6.3). `counts`, [seeds, items] or [items], may be 0, but not for all items.
     """
     correct = np.asarray(correct, np.float64)
     counts = np.broadcast_to(np.asarray(counts, np.float64), correct.shape)
@@ -237,8 +233,7 @@ def estimate(measured: Measured, weights: Mapping[str, float]) -> Estimate:
     with one item (a measure without items) has no such term, which leaves the paired t
     test over seeds.
 
-    Args:
-      weights: row -> weight; {"a": 1, "b": -1} is the difference a - b.
+    `weights` are those of the rows: {"a": 1, "b": -1} is the difference a - b.
 
     Raises:
       UserError: see `checked`.

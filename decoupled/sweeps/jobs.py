@@ -74,9 +74,6 @@ def make_rows(
 ) -> list[Row]:
     """The models with their sizes at this scale.
 
-    Args:
-      pieces: of the vocabulary. read: the sweep, a row -> the paper's sizes.
-
     Raises:
       UserError: a row has no gin file, or has sizes that the scale cannot divide.
     """
@@ -161,11 +158,7 @@ class Job(NamedTuple):
     reads: tuple[str, ...] = ()
 
     def is_complete(self, seen: dict[str, str] | None = None) -> bool:
-        """Whether exactly this command succeeded in its folder, with these files.
-
-        Args:
-          seen: see `made_from.hash_files`.
-        """
+        """Whether exactly this command succeeded in its folder, with these files."""
         return (
             self._is_recorded()
             and self._saved_arguments() == list(self.arguments)
@@ -261,11 +254,7 @@ class Job(NamedTuple):
         return arguments if isinstance(arguments, list) else []
 
     def record(self, seconds: float, made_from: dict[str, Any]) -> None:
-        """Marks the job as complete.
-
-        Args:
-          made_from: of the job when it began.
-        """
+        """Marks the job as complete; `made_from` is what it had when it began."""
         content = {
             "name": self.name,
             "command": self.kind,
@@ -342,11 +331,9 @@ class JobMaker:
     def finetuning(
         self, model: Job, row: Row, task: str, runs: int = 0, keep: int = 0
     ) -> Job:
-        """Fine-tuning of a pre-trained model, or of its first layers alone.
+        """Fine-tuning of a pre-trained model, or of its first `keep` layers alone.
 
-        Args:
-          runs: 0 for the sweep's. keep: the number of layers, for the study of dropped
-            layers; 0 for the row's.
+        `runs` and `keep` are 0 for the sweep's and the row's.
         """
         *control, _, _, seed = model.name.split("/")
         kept = [f"keep_{keep}"] if keep else []
@@ -427,7 +414,6 @@ def _check_settings(sweep):
 
 
 def _gin_file(sweep, task):
-    """The gin file of a task, or ""."""
     pattern = sweep.task_files.get(task, sweep.task_files.get("*", ""))
     return pattern.replace("{task}", task)
 

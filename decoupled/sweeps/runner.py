@@ -124,7 +124,6 @@ class JobRunner:
                 changed.add(job.name)
 
     def _start(self, waiting, complete, failures):
-        """Starts the jobs that can start; returns the jobs that still wait."""
         left = []
         for job in waiting:
             lost = [name for name in job.needs if name in failures]
@@ -198,11 +197,8 @@ def shares_of_cores(parallel: int) -> list[set[int]]:
     """The cores of this process, divided among `parallel` jobs.
 
     Two jobs with one core each are faster than two jobs that share two cores, because
-    the threads of one job do not wait for those of the other.
-
-    Returns:
-      a set of cores per job; empty if there is one job, more jobs than cores, or no
-      such system call.
+    the threads of one job do not wait for those of the other. Empty if there is one
+    job, more jobs than cores, or no such system call.
     """
     if parallel == 1 or not hasattr(os, "sched_setaffinity"):
         return []

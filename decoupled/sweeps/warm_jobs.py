@@ -55,12 +55,9 @@ class Fork:
 def start(
     job: Job, cores: set[int] | None, warm: bool, command: Sequence[str]
 ) -> subprocess.Popen | Fork:
-    """Starts a job.
+    """Starts a job, on some cores or all; if `warm`, as a fork where that is possible.
 
-    Args:
-      cores: that it may use; None for all.
-      warm: whether it is a fork, where the system is Linux.
-      command: its argument list as a new process.
+    `command` is its argument list as a new process.
     """
     if warm and sys.platform == "linux":
         return Fork(job, cores)
@@ -95,9 +92,6 @@ def _run(words: list[str], log: str, cores: set[int] | None) -> None:
 
 
 def _end_with_sweep() -> None:
-    """Ends this fork, which saves first, if the sweep was killed.
-
-    The server does not end while a fork has its end of a pipe to it.
-    """
+    """Ends this fork, which saves first, if the sweep was killed."""
     multiprocessing.parent_process().join()
     os.kill(os.getpid(), signal.SIGTERM)

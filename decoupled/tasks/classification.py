@@ -328,11 +328,6 @@ def pack_texts(
 
     If a pair is too long, pieces are cut from the end of the longer text first.
 
-    Args:
-      vocabulary: of the model.
-      texts: one or two texts each.
-      sequence_length: tokens of every row, special pieces included.
-
     Returns:
       `input_word_ids`, `input_mask`, `input_type_ids`: int32 [texts, sequence_length];
       type 1 is the second text and its [SEP].

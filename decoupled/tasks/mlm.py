@@ -90,11 +90,7 @@ class MaskedLM(Task):
         )
 
     def results(self, rows: dict[str, np.ndarray]) -> dict[str, float]:
-        """The metrics of some sequences, and the number of their "predictions".
-
-        Args:
-          rows: what `forward` predicts, [sequences] each.
-        """
+        """The metrics of sequences, from what `forward` predicts, and "predictions"."""
         weight = float(rows["weight"].sum())
         return {
             "masked_lm_accuracy": float(rows["hits"].sum()) / weight,

@@ -56,7 +56,6 @@ def _xtreme(name, kind, files, metrics="", how_to_get="", **fields):
 
 
 def _splits(*patterns):
-    """The patterns of each split."""
     return {s: tuple(p.replace("{split}", s) for p in patterns) for s in SPLITS}
 
 

@@ -90,12 +90,8 @@ def trim(text: str, head: int, tail: int) -> str:
 
     Pieces such as " (2", " Inc)." and "的。" contain more than a word. White space is
     removed, and so are closing signs, and brackets that enclose the whole text or whose
-    partner is not in it. Signs and brackets are kept if their piece contains nothing
-    else, so that a model can still choose them.
-
-    Args:
-      text: of whole pieces.
-      head, tail: characters of its first and of its last piece.
+    partner is not in it. Signs and brackets are kept if their piece, of `head` or
+    `tail` characters, contains nothing else, so that a model can still choose them.
     """
     text, tail = _without_closing_signs(text, tail)
     leading = len(text) - len(text.lstrip())
@@ -189,7 +185,6 @@ def _are_short(
     settings: QuestionAnsweringConfig,
     max_characters: int | None,
 ) -> np.ndarray:
-    """bool [windows, starts, ends]: which spans are no longer than answers may be."""
     if settings.max_answer_length != AUTO:
         return lasts - firsts < settings.max_answer_length
     rows = np.arange(len(firsts))[:, np.newaxis, np.newaxis]

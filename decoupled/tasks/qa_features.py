@@ -100,9 +100,6 @@ def most_context(starts: np.ndarray, lengths: np.ndarray, pieces: int) -> np.nda
     That is the window in which the smaller of the two sides of the piece is largest;
     ties go to the longer window, then to the first. If any window contains the pieces i
     to k, the window that is best for their middle piece, (i + k + 1) // 2, does too.
-
-    Args:
-      starts, lengths: int [windows], in pieces.
     """
     places = np.arange(pieces)
     before = places - starts[:, np.newaxis]

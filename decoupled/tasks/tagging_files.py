@@ -68,7 +68,6 @@ def read_sentences(
 
 
 def _lines(file: LanguageFile, labels: Sequence[str]) -> Iterator[_Line]:
-    """The lines with a word."""
     lines = file.lines()
     sentences = _sentences_of_lines(file, lines)
     numbered = zip(itertools.count(1), lines, sentences)

@@ -139,9 +139,8 @@ def weighted_loss(
 ) -> Forward:
     """The loss of a step, and the sums from which the metrics are computed.
 
-    Args:
-      losses, correct: float32 [batch, ...], weighted; `correct` counts right answers.
-      scale: from `loss_scale`.
+    `losses` and `correct`, which counts right answers, are weighted float32 [batch,
+    ...]. `scale` is from `loss_scale`.
     """
     return Forward(
         loss=mtf.reduce_sum(losses * scale),
@@ -312,7 +311,6 @@ class FinetuningTask(abc.ABC):
         return LabelReader(self.labels, _LABELS if is_set else "the training files")
 
     def _find_files(self, split: str) -> dict[str, str]:
-        """Language -> its file of a split."""
         paths = self.description.find_files(self.data_dir, split)
         if self.description.split_column is None or split == "train":
             return paths
@@ -353,12 +351,7 @@ class FinetuningTask(abc.ABC):
 
     @abc.abstractmethod
     def network(self, dropout: float, label_smoothing: float) -> Task:
-        """The graph's side of the task.
-
-        Args:
-          dropout: before the last layer, in training.
-          label_smoothing: of the training loss.
-        """
+        """The graph's side of the task; `dropout` is before the last layer."""
 
     @abc.abstractmethod
     def answers(

@@ -59,9 +59,6 @@ def read_texts(
 ) -> list[LabelledTexts]:
     """The rows of a split in a file, in its order.
 
-    Args:
-      labels: knows or collects the labels; numbers are not read by it.
-
     Raises:
       UserError: the file is missing, empty, not UTF-8 or malformed; or a text is empty,
         a label is unknown or is not a number, or labels are missing in a file other
@@ -142,10 +139,8 @@ def _stripped(path, row, column):
 def text_in(path: str, row: Row, column: Column, white: str | None = None) -> str:
     """A cell, which must not be empty. Numbers and truth values become JSON's text.
 
-    NaN, which Python writes for a missing value, is refused.
-
-    Args:
-      white: the characters that make no text; None for all white space.
+    NaN, which Python writes for a missing value, is refused. `white` are the characters
+    that make no text; None for all white space.
     """
     if column not in row.values:
         raise cell_error(path, row.line, column, "is missing")

@@ -38,12 +38,10 @@ def is_language(name: str) -> bool:
 
 
 def languages_of(folder: str, *templates: str) -> list[str]:
-    """The languages that have a file, by name.
+    """The languages that have a file, by name, in a folder that may be missing.
 
-    Args:
-      folder: above the files; it may be missing.
-      templates: paths below the folder. {language} in the name of the file, once or
-        more, stands for the language. Templates without it are ignored.
+    {language} in the name of a template's file, once or more, stands for the language.
+    Templates without it are ignored.
     """
     languages: set[str] = set()
     for template in templates:
@@ -101,8 +99,7 @@ class LanguageFile(NamedTuple):
     def values(self, lines: Iterable[str], advice: str = "") -> list[str]:
         """The value on each line without outer blanks, in the task's form.
 
-        Args:
-          advice: what the user can do if a line is empty or of another form.
+        `advice` tells what to do if a line is empty or of another form.
         """
         return [self.value(v, n, advice) for n, v in enumerate(lines, start=1)]
 

@@ -35,11 +35,8 @@ Question = tuple[str, list[str]]
 
 
 def read_labels(file: LanguageFile) -> Any:
-    """The labels of a task in a language.
-
-    Returns:
-      list of labels (xnli, pawsx, tatoeba); list of lists of tags (udpos, panx); list
-      of pairs of ids (bucc2018); list of (id, right answers) (xquad, mlqa, tydiqa).
+    """The labels of a task in a language: a list of labels, or of lists of tags (udpos,
+    panx), of pairs of ids (bucc2018), or of (id, right answers) (xquad, mlqa, tydiqa).
     """
     labels = _READERS[file.task](file)
     if not labels:
@@ -133,14 +130,10 @@ def _walk(document: Any) -> Iterator[Question]:
 def read_predictions(
     file: LanguageFile, labels: Any, labels_path: str, answers_may_miss: bool = False
 ) -> Any:
-    """The predictions of a task in a language, one for each label.
+    """The predictions of a task in a language, one for each label, as `read_labels`.
 
-    Args:
-      labels_path: the file of the labels, for messages.
-      answers_may_miss: whether missing answers to questions are accepted.
-
-    Returns:
-      as `read_labels`; for questions a dict, id -> answer.
+    Those for questions are a dict, id -> answer; with `answers_may_miss`, some may be
+    missing. `labels_path` is named in messages.
 
     Raises:
       UserError: the file is missing or malformed, or does not fit the labels.

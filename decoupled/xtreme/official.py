@@ -175,11 +175,7 @@ def in_order(task: str, languages: Iterable[str]) -> list[str]:
 def score_language(
     task: str, language: str, labels: Any, predictions: Any
 ) -> dict[str, float]:
-    """All metrics of a task in a language, in percent, the official ones first.
-
-    Args:
-      labels, predictions: as the task's metric takes them.
-    """
+    """All metrics of a task in a language, in percent, the official ones first."""
     if task == "mlqa":
         return mlqa_scores(labels, predictions, language)
     return _METRICS[task](labels, predictions)
@@ -190,10 +186,8 @@ def task_scores(
 ) -> dict[str, Any]:
     """The results of a task, named as in the official script's output.
 
-    Args:
-      task: its name in XTREME.
-      by_language: language -> metric -> value, for at least one of the task's
-        languages; languages that XTREME does not list are ignored.
+    `by_language` has a language of the task at least; those that XTREME does not list
+    are ignored.
 
     Returns:
       metric -> language -> value; "avg_" + metric -> mean over these languages; and

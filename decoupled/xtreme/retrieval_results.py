@@ -32,9 +32,7 @@ def _cell(column, value):
 def tatoeba_results(pair: Tatoeba, places: list[int]) -> dict[str, float]:
     """Metrics in percent; accuracy only if the translations are known.
 
-    Args:
-      pair: the sentences of a language.
-      places: for each source the index of the candidate that was found.
+    `places` has for each source the index of the candidate that was found.
     """
     results = {}
     if pair.gold is not None:

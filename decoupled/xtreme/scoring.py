@@ -57,9 +57,6 @@ def find_files(
     language whose labels cannot be read is left out, because test sets often come
     without labels.
 
-    Args:
-      languages: the wanted ones; None for all.
-
     Raises:
       UserError: some of XTREME's languages have predictions, or labels, and others do
         not.
@@ -125,7 +122,6 @@ def score_command(
 
 
 def _both_kinds(prediction_folder, label_folder, task, languages):
-    """Predictions and labels, language -> file."""
     paths = {name: [official.prediction_file(task, name)] for name in languages}
     predictions = _existing(prediction_folder, task, paths)
     paths = {name: official.label_files(task, name) for name in languages}
@@ -197,12 +193,7 @@ def score(
     languages: Sequence[str] | None = None,
     answers_may_miss: bool = False,
 ) -> dict[str, Any]:
-    """All scores, in percent.
-
-    Args:
-      prediction_folder, label_folder: each with a folder per task.
-      tasks, languages: only these; None for all.
-      answers_may_miss: whether questions without an answer count 0.
+    """All scores, in percent, of folders that each have a folder per task.
 
     Returns:
       the output of XTREME's script: group -> score, `all_task` -> overall score, task

@@ -24,6 +24,14 @@ def test_json_keeps_the_order_of_keys_and_is_not_escaped(tmp_path):
     assert files.read_json(path) == {"z": 1, "a": "ü"}
 
 
+@pytest.mark.parametrize("number", [float("nan"), float("inf")])
+def test_a_number_that_json_lacks_is_not_written(number, tmp_path):
+    files.write_json(str(tmp_path / "a"), {"loss": 1.0})
+    with pytest.raises(UserError, match=r"a: not written, a number is NaN or infinite"):
+        files.write_json(str(tmp_path / "a"), {"loss": number})
+    assert files.read_json(str(tmp_path / "a")) == {"loss": 1.0}
+
+
 def test_files_of_a_scratch_folder_are_not_lost(tmp_path):
     gfile.forget_written()
     with files.scratch_folder(str(tmp_path)) as folder:

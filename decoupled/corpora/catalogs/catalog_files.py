@@ -121,11 +121,7 @@ def read_catalogs(packages: Sequence[str]) -> Catalogs:
 
 
 def libraries() -> dict[str, str]:
-    """The version of the library that reads catalogs.
-
-    The catalogs are identified by their contents (`fingerprint_catalogs`), not by the
-    version of their package.
-    """
+    """The version of the library of catalogs, which their fingerprints do not hold."""
     return {"polib": _polib().__version__}
 
 

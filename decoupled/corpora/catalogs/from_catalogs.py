@@ -242,7 +242,6 @@ def _only(messages: list[Message], languages: Sequence[str]) -> list[Message]:
 def _message_documents(
     texts: dict[str, dict[str, list[str]]],
 ) -> Iterator[tuple[str, Iterable[tuple[str, Document]]]]:
-    """Every message is a document of one sentence."""
     languages = sorted({language for split in texts.values() for language in split})
     for language in languages:
         yield (

@@ -65,9 +65,7 @@ class ParallelBuild:
         """Finds the files and reads them once, for their SHA-256.
 
         Args:
-          source: "aligned:PLACE".
           languages: the languages to keep in addition to English; empty keeps all.
-          runner: where the text is read.
 
         Raises:
           UserError: the place holds no such text, or lacks one of the languages.

@@ -34,7 +34,6 @@ def group_of(identifier: str, pattern: str | None, place: str) -> str:
     """The group of an id.
 
     Args:
-      identifier: of a sentence.
       pattern: as `ParallelTextConfig.group`. With None, the group of a Bible's id is
         its book and chapter; of other ids it is everything before the last separator.
       place: the position of the id, for messages.
@@ -80,8 +79,7 @@ def position(name: str, seed: int) -> float:
 def choose(ids: Sequence[str], most: int, seed: int) -> list[str]:
     """At most `most` of the ids, in their order.
 
-    The choice depends on the ids and the seed alone, so that languages with the same
-    ids get the same choice.
+    Depends on ids and seed alone: languages with the same ids get the same choice.
     """
     if len(ids) <= most:
         return list(ids)

@@ -196,11 +196,7 @@ def _documents(
     kept: _Kept,
     dropped: collections.Counter,
 ) -> Iterator[tuple[str, Document]]:
-    """Yields each group as a document with its split.
-
-    Raises:
-      UserError: an id occurs twice, or a group is interrupted by another group.
-    """
+    """Yields each group as a document with its split."""
     for group, members in _groups(lines, settings.group):
         sentences = [line for line in members if _WORD.search(line.text)]
         if len(sentences) < len(members):

@@ -67,9 +67,6 @@ def read_sentences(
 ) -> dict[str, dict[str, str]]:
     """The sentences of a folder with LANGUAGE.tsv, plain or compressed.
 
-    Args:
-      languages: the languages to read; None for all.
-
     Returns:
       language -> id -> text, languages sorted, ids in the order of the file; sentences
       without text are left out.
@@ -101,7 +98,6 @@ def read_sentences(
 
 
 def _files_of(folder: str) -> dict[str, list[str]]:
-    """Language -> its files in a folder, sorted; empty where there is none."""
     names = sorted(gfile.listdir(folder)) if gfile.isdir(folder) else []
     paths = collections.defaultdict(list)
     for name in names:

@@ -83,13 +83,11 @@ def read_articles(
     Args:
       path: local or remote, plain or compressed.
       dropped: counts the pages that are no articles, by reason.
-      part, parts: every `parts`-th page, from page `part` on, is yielded or counted.
-        All parts together are the dump.
+      part, parts: only every `parts`-th page, from page `part` on, is read.
 
     Raises:
-      UserError: the file is missing, empty, truncated, damaged, or no MediaWiki export.
-        The message names the place and the last complete page. The articles before it
-        were yielded.
+      UserError: after the articles before it, if the file is missing, empty, truncated,
+        damaged, or no MediaWiki export; names the place and the last complete page.
     """
     reader = _Reader(part, parts)
     to_english = None
@@ -321,7 +319,6 @@ def _split_title(page: _Page, namespaces: Mapping[str, int]) -> tuple[int, str]:
 
 
 def _fault(page: _Page, namespace: int, title: str) -> str | None:
-    """Why a page is no article; None if it is one."""
     if namespace != 0:
         return OTHER_NAMESPACES
     if page.is_redirect:

@@ -47,7 +47,7 @@ _ENDS_TABLE = re.compile(
 def remove_blocks(wikitext: str, dropped: collections.Counter) -> str:
     """Wikitext without comments, tags with content, templates and tables.
 
-    `HOLE` and `wiki_templates.GAP` mark the places where a sentence is incomplete.
+    `HOLE` and `wiki_templates.GAP` mark where a sentence is incomplete.
     """
     text = _remove_tags(wikitext, dropped)
     return _remove_braces(text, dropped) if "{" in text else text
@@ -127,7 +127,6 @@ def _remove_braces(text, dropped):
 
 
 def _outermost(spans):
-    """Spans in order, without those inside others."""
     end = 0
     for span in sorted(spans, key=lambda span: (span[0], -span[1])):
         if span[0] >= end:
@@ -207,6 +206,5 @@ def _unclosed_spans(text, stack, headings):
 
 
 def _next(positions, start):
-    """The first of sorted positions from `start` on, or None."""
     index = bisect.bisect_left(positions, start)
     return positions[index] if index < len(positions) else None

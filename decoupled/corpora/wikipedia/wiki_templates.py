@@ -74,14 +74,7 @@ def is_before_small(text: str, end: int, next_line: bool) -> bool:
 
 
 def shown(template: str) -> str:
-    """The text that replaces a template.
-
-    Args:
-      template: from `{{` to `}}`, with everything between.
-
-    Returns:
-      wikitext without templates, `HOLE`, or `GAP`.
-    """
+    """What replaces a template, `{{...}}`: plain wikitext, `HOLE`, or `GAP`."""
     inner = template[2:-2]
     if "{{" not in inner:
         return _shown_inner(inner)
@@ -120,7 +113,6 @@ def _shown_inner(inner):
 
 
 def _positional(inner):
-    """Arguments without a name, and those named by a number, in order."""
     if "[[" in inner:
         inner = _LINK_BAR.sub("\\1\0\\2", inner)
     arguments = []

@@ -44,13 +44,9 @@ _WIDE = re.compile("[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\uf900-\ufaff]")
 def article_paragraphs(wikitext: str, dropped: collections.Counter) -> list[str]:
     """The readable paragraphs of an article, without markup, each in one line.
 
-    Args:
-      wikitext: of any wiki; broken markup damages only the text around it.
-      dropped: counts what was left out, by reason.
-
-    Returns:
-      Paragraphs. `HOLE` (U+FFFC) replaces a formula or a template within a sentence;
-      `sentences.clean_sentences` leaves those sentences out.
+    `HOLE` (U+FFFC) replaces a formula or a template within a sentence, and
+    `sentences.clean_sentences` leaves such sentences out. Broken markup damages only
+    the text around it. `dropped` counts what was left out, by reason.
     """
     text = f"\n{wikitext}\n".replace("\r", "")
     if HOLE in text or GAP in text:
@@ -226,8 +222,7 @@ def _after_sentence(match):
 def _parenthesis_text(match):
     """Empty for a parenthesis that lost a part.
 
-    The parenthesis and its hole are kept if it is an argument, as in f(x), or the first
-    letter of a word, as in "(F)undamental".
+    Those of arguments, as in f(x), and first letters, "(F)undamental", keep a hole.
     """
     text = match[0]
     if GAP not in text and HOLE not in text:

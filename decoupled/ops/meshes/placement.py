@@ -98,13 +98,9 @@ def _read_once(
 def matrix_product(equation: str, x: tf.Tensor, y: tf.Tensor) -> tf.Tensor | None:
     """The contraction as one (batched) `tf.matmul` without transposing data.
 
-    Args:
-      equation: e.g. "abc,cd->abd", without repeated or ellipsis indices.
-      x, y: tensors of static shape.
-
-    Returns:
-      The result, or None where the indices do not group into
-      [batch, rows, inner] x [batch, inner, columns].
+    The equation, such as "abc,cd->abd", has no repeated or ellipsis indices. Shapes are
+    static. None where the indices do not group into
+    [batch, rows, inner] x [batch, inner, columns].
     """
     operands, output = equation.split("->")
     left, right = operands.split(",")
@@ -138,9 +134,8 @@ def _multiply(
     """`tf.matmul` by the faster of its two kernels on a CPU.
 
     In float32, the kernel for single matrices is slow if the rows of a transposed
-    factor are long. A product with an output embedding of width 3072 takes 1.7 times as
-    long as with the kernel for batches, which is slower in all other cases
-    (docs/performance.md).
+    factor are long: 1.7 times as long with an output embedding of width 3072 as the
+    kernel for batches, which is slower in all other cases (docs/performance.md).
     """
     product = functools.partial(
         tf.matmul, transpose_a=transpose_a, transpose_b=transpose_b

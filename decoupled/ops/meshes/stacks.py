@@ -25,20 +25,14 @@ _GRADIENT_BYTES = 4
 def stacks_of(
     variables: Sequence[mtf.Variable], mesh_impl: mtf.MeshImpl, most_bytes: int
 ) -> list[list[mtf.Variable]]:
-    """The members of each stack.
+    """The members of each stack: all variables, each in one list, in their order.
 
     Two variables share a stack if their whole shapes, layouts and dtypes are equal, and
     if both or neither are trained. The slots of an optimizer are stacked like their
     weights: the first moments of a stack's members are a stack in the same order.
 
-    Args:
-      variables: of a graph; a slot's name begins with its weight's.
-      mesh_impl: that lays them out.
-      most_bytes: largest float32 gradient of a stack on one core. A larger slice is a
-        stack of one member. 0 stacks nothing.
-
-    Returns:
-      All variables, each in one list, in their order.
+    `most_bytes` is the largest float32 gradient of a stack on one core. A larger slice
+    is a stack of one member. 0 stacks nothing.
     """
     names = {v.name for v in variables if v.trainable}
     owners = {v: _owner(v.name, names) for v in variables if not v.trainable}
@@ -64,7 +58,6 @@ def _owner(name: str, names: Collection[str]) -> str | None:
 def _equal(
     variables: Sequence[mtf.Variable], mesh_impl: mtf.MeshImpl
 ) -> list[list[mtf.Variable]]:
-    """Variables of equal shape, layout and dtype, in their order."""
     groups = {}
     for v in variables:
         layout = tuple(map(mesh_impl.tensor_dimension_to_mesh_axis, v.shape.dims))
