@@ -199,9 +199,8 @@ def say_written(export_dir: str, description: dict[str, Any]) -> None:
     if predicted := _PREDICTED.get(description["kind"]):
         title, name = predicted
         console.say(f"{title}:")
-        console.say(
-            f"  decoupled predict --export_dir={export_dir} --input={name} --output=FILE"
-        )
+        command = f"decoupled predict --export_dir={export_dir} --input={name}"
+        console.say(f"  {command} --output=FILE")
         return
     [name] = set(description["bytes"]) & set(_SHOWN)
     texts = "['A sentence.', 'Ein Satz.']"

@@ -70,13 +70,13 @@ def test_says_how_the_length_compares_to_that_of_training(
             "tagger",
             [1, 2],
             "From words to tags:\n"
-            "  decoupled predict --export_dir=out --input=words.tsv --output=FILE\n",
+            "  decoupled predict --export_dir=out --input=words.tsv ",
         ),
         (
             "span_model",
             [1, 2],
             "From questions to answers:\n"
-            "  decoupled predict --export_dir=out --input=questions.json --output=FILE\n",
+            "  decoupled predict --export_dir=out --input=questions.json ",
         ),
     ],
 )
