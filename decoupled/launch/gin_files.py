@@ -132,7 +132,7 @@ def find_file(name: str, prefixes: Sequence[str] = ()) -> str:
         if _is_file(path):
             return path
     for pattern, advice in _GONE.items():
-        if gone := re.fullmatch(pattern, name):
+        if gone := re.fullmatch(rf"(?:.*\bgin/)?(?:{pattern})", name):
             raise UserError(f"{name}: is gone (CHANGELOG.md); {gone.expand(advice)}")
     searched = ", ".join(folder or "." for folder in folders)
     raise UserError(

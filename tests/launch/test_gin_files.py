@@ -166,6 +166,8 @@ def test_a_missing_file_is_told_with_the_search_path_and_near_names(write):
         ("models/english_e_out_128.gin", "models/e_out_128.gin and ModelConfig.vocab"),
         ("models/english_additional_layers_15.gin", "ModelConfig.num_layers = 15"),
         ("models/mini_e_small.gin", "settings of e_small in sweeps/reproduce.gin"),
+        ("gin/tasks/xnli.gin", "tasks/table_10.gin has the settings of xnli"),
+        ("../checkout/gin/tasks/tatoeba.gin", "tasks/retrieval.gin"),
     ],
 )
 def test_a_file_that_is_gone_is_refused_with_what_to_give_now(write, name, advice):

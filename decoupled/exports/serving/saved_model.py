@@ -56,7 +56,10 @@ _SHOWN = {
     "text_sentence_encoder": "sentence_vector",
 }
 # The files that `decoupled predict` reads for models without such a model.
-_INPUTS = {"tagger": "words.tsv", "span_model": "questions.json"}
+_PREDICTED = {
+    "tagger": ("From words to tags", "words.tsv"),
+    "span_model": ("From questions to answers", "questions.json"),
+}
 
 
 def export_folder(
@@ -193,11 +196,11 @@ def say_written(export_dir: str, description: dict[str, Any]) -> None:
         ["SavedModel", "size"],
         [[name, readable_bytes(size)] for name, size in description["bytes"].items()],
     )
-    if kind := _INPUTS.get(description["kind"]):
-        console.say(
-            f"decoupled predict --export_dir={export_dir} --input={kind} "
-            "--output=FILE goes from strings to answers"
-        )
+    if predicted := _PREDICTED.get(description["kind"]):
+        title, name = predicted
+        console.say(f"{title}:")
+        command = f"decoupled predict --export_dir={export_dir} --input={name}"
+        console.say(f"  {command} --output=FILE")
         return
     [name] = set(description["bytes"]) & set(_SHOWN)
     texts = "['A sentence.', 'Ein Satz.']"

@@ -66,8 +66,18 @@ def test_says_how_the_length_compares_to_that_of_training(
             "model(['A sentence.', 'Ein Satz.'], "
             "second_sentences=['Another sentence.', 'Noch ein Satz.'])['value']",
         ),
-        ("tagger", [1, 2], "decoupled predict --export_dir=out --input=words.tsv "),
-        ("span_model", [1, 2], "decoupled predict --export_dir=out --input=questions."),
+        (
+            "tagger",
+            [1, 2],
+            "From words to tags:\n"
+            "  decoupled predict --export_dir=out --input=words.tsv ",
+        ),
+        (
+            "span_model",
+            [1, 2],
+            "From questions to answers:\n"
+            "  decoupled predict --export_dir=out --input=questions.json ",
+        ),
     ],
 )
 def test_shows_how_each_kind_of_model_is_called(capsys, kind, texts, call):
