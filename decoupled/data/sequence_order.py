@@ -108,6 +108,7 @@ class SequenceOrder:
         for first in range(0, sequence, _CHUNK):
             draws = self._draws(first, min(_CHUNK, sequence - first))
             upper = draws >> (_DRAW_BITS - _GUIDE_BITS)
+            # The upper bits decide most draws: counting them is enough.
             cells += np.bincount(upper, minlength=len(cells))
             unsure = draws[undecided[upper]]
             exact = np.searchsorted(self.thresholds, unsure, side="right")

@@ -135,7 +135,7 @@ def members(
             words = worker_command(addresses, index, devices, accept_open_ports)
             made.append(HostProcess(f"worker {index}", words, variables))
         else:
-            variables |= cluster_variable(addresses, 0, accept_open_ports)
+            variables |= cluster_variable(addresses, accept_open_ports)
             made.append(HostProcess(DRIVER, command_line(*command), variables))
     return sorted(made, key=lambda process: process.name == DRIVER)
 
@@ -155,12 +155,12 @@ def worker_command(
 
 
 def cluster_variable(
-    addresses: Sequence[str], index: int, accept_open_ports: bool = False
+    addresses: Sequence[str], accept_open_ports: bool
 ) -> dict[str, str]:
-    """TF_CONFIG for worker `index`."""
+    """TF_CONFIG of the driver, which is the worker with index 0."""
     content = {
         "cluster": {"worker": list(addresses)},
-        "task": {"type": "worker", "index": index},
+        "task": {"type": "worker", "index": 0},
         **({"accept_open_ports": True} if accept_open_ports else {}),
     }
     return {"TF_CONFIG": json.dumps(content)}
