@@ -30,7 +30,7 @@ from benchmarks import peers
 from benchmarks.interleave import Measured, Skip, Spread, Worker, spread
 from benchmarks.results import Comparison, Planned
 from benchmarks.sizes import ADAMW, DTYPES, QUICK, REFERENCE
-from benchmarks.tables import Suite, Table, gigabytes, milliseconds_or_seconds
+from benchmarks.tables import OURS, Suite, Table, gigabytes, milliseconds_or_seconds
 from decoupled.configs import QuestionAnsweringConfig, VocabularyConfig
 from decoupled.configs.finetuning import CLASSIFICATION, QUESTION_ANSWERING, TAGGING
 from decoupled.corpora.locales import ENGLISH
@@ -46,7 +46,6 @@ from decoupled.tasks.text_files import LabelledTexts
 from decoupled.training.checkpoint_files import CheckpointWriter
 from decoupled.training.checkpoints import write_list
 
-OURS = "decoupled"
 MODES = ("dynamic", "grouped")
 # Behind the title of a comparison of programs from their start to their first step.
 START = ", start"

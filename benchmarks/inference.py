@@ -19,6 +19,7 @@ from benchmarks.interleave import Worker, seconds
 from benchmarks.results import Comparison, Planned
 from benchmarks.sizes import QUICK, REFERENCE, Batch, pretraining_case
 from benchmarks.tables import (
+    OURS,
     Suite,
     Table,
     gigabytes,
@@ -27,7 +28,6 @@ from benchmarks.tables import (
 )
 from decoupled.exports.serving.stored import FLOAT32, STORED_AS
 
-OURS = "decoupled"
 BATCH_SIZES = (1, 32)
 LENGTH, QUICK_LENGTH = 128, 16
 # Name of a way to run transformers -> whether it compiles the model.
@@ -73,7 +73,7 @@ def _workers(case):
 def tables(measured: list[Comparison]) -> list[Table]:
     """One table: a row for each worker of each comparison."""
     columns = ["model", "batch", "call", "against ours", "peak memory", "files"]
-    return [worker_table("inference", "Serving", columns, measured, OURS, _cells)]
+    return [worker_table("inference", "Serving", columns, measured, _cells)]
 
 
 def _cells(comparison, worker, against):

@@ -32,6 +32,7 @@ from benchmarks.sizes import (
     pretraining_case,
 )
 from benchmarks.tables import (
+    OURS,
     Suite,
     Table,
     gigabytes,
@@ -42,7 +43,6 @@ from benchmarks.tables import (
 )
 from decoupled.configs import ModelConfig
 
-OURS = "decoupled"
 FAIR_PEER = "transformers masked"
 MESH_BERT = "mesh_tensorflow.bert"
 # A step takes a twentieth of a second.
@@ -100,7 +100,7 @@ def tables(measured: list[Comparison]) -> list[Table]:
     rates = [row for comparison in measured for row in _rate_rows(comparison)]
     return [
         worker_table(
-            "pretraining", "Pre-training step", columns, measured, OURS, _step_cells
+            "pretraining", "Pre-training step", columns, measured, _step_cells
         ),
         Table(
             "matmul",

@@ -10,6 +10,9 @@ from benchmarks.results import Comparison, Planned
 from decoupled.core import console
 from decoupled.core.tables import to_markdown
 
+# The worker of this project.
+OURS = "decoupled"
+
 
 class Table(NamedTuple):
     """Cells are texts already; see the functions below.
@@ -54,13 +57,11 @@ def worker_table(
     title: str,
     columns: list[str],
     comparisons: Sequence[Comparison],
-    ours: str,
     cells: Callable[[Comparison, Measured, str], list[str]],
 ) -> Table:
     """A row for each worker of each comparison, or one that says why it was skipped.
 
-    `cells` makes it of comparison, worker, and its time against the worker `ours` (""
-    for ours).
+    `cells` makes it of comparison, worker, and its time against ours ("" for ours).
     """
     rows = []
     for comparison in comparisons:
@@ -68,7 +69,7 @@ def worker_table(
             blank = [""] * (len(columns) - 2)
             rows.append([comparison.title, comparison.skipped, *blank])
             continue
-        reference = comparison.worker(ours)
+        reference = comparison.worker(OURS)
         for worker in comparison.workers:
             # The machine's own rate has no row.
             if worker.name.startswith("matmul "):
