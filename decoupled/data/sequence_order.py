@@ -74,9 +74,8 @@ class SequenceOrder:
         sequence_length: int,
         sequences: int | None = None,
     ):
-        """Args:
-          sequences: of the whole run; limits on epochs refer to it. Without such
-            limits the order does not depend on it.
+        """Without limits on epochs, which refer to it, the order does not depend on
+        `sequences`, those of the whole run.
 
         Raises:
           UserError: the manifest has no training text, or the sampling does not fit it.

@@ -270,7 +270,6 @@ def _check_codes(languages):
 
 
 def _check_languages(languages, inputs, prediction_folder):
-    """Refuses wanted languages that no task has."""
     with_labels = {name for entry in inputs.values() for name in entry.labels}
     lost = [name for name in languages or () if name not in with_labels]
     if lost:

@@ -387,7 +387,6 @@ def _description(
     label: Column | None = None,
     labels: Sequence[str] = (),
 ) -> TaskDescription:
-    """A description of files with these columns, perhaps without labels."""
     columns = tuple(columns) or (1,)
     config = OwnTaskConfig(
         name=name,
