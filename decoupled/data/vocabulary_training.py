@@ -260,7 +260,6 @@ def _feed(stream: IO[bytes], options: dict[str, Any], lines: Iterable[bytes]) ->
 
 
 def _ending(code: int, last: str) -> str:
-    """Why a worker ended without an answer."""
     if code == -signal.SIGKILL:
         return (
             f'the trainer was killed, most likely for lack of memory, after "{last}"; '

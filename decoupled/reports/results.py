@@ -249,7 +249,6 @@ def read_row(entry: Mapping[str, Any]) -> ModelRow:
 
 
 def _numbers(folder, described, row):
-    """Yields the results of pre-training, then of each task."""
     seeds = described["seeds"]
     for seed in seeds:
         run = _run(folder, row, PRETRAINING, seed)

@@ -336,7 +336,6 @@ def _as_result(inputs, by_task):
 
 
 def _by_metric(by_language, languages):
-    """Metric -> language -> value, for some languages."""
     metrics = by_language[languages[0]]
     return {
         metric: {name: by_language[name][metric] for name in languages}

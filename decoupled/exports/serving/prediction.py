@@ -212,7 +212,6 @@ class Predictor:
             )
 
     def _readers(self, columns: Sequence[Column]) -> dict[str, Callable]:
-        """Ending of a file -> function that reads it."""
         if self.kind == QUESTION_ANSWERING:
             if columns:
                 raise UserError("--texts: questions come in SQuAD's JSON; leave it out")
@@ -232,7 +231,6 @@ class Predictor:
         return self.task.read_file(path, "unknown", "test")
 
     def _read_columns(self, path: str, columns: Sequence[Column]) -> list[Any]:
-        """Reads the columns of texts or words of a file of one's own."""
         ending = os.path.splitext(path)[1]
         # The label says where a row ends if a cell in quotes has a line end.
         label = None if columns else self.label_column
