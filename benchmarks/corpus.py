@@ -20,7 +20,7 @@ from collections.abc import Iterable
 from benchmarks import peers
 from benchmarks.interleave import Worker, rate
 from benchmarks.results import Comparison, Planned
-from benchmarks.tables import OURS, Suite, Table, with_range, worker_table
+from benchmarks.tables import OURS, BenchmarkTable, Suite, with_range, worker_table
 
 PROCESSES = 2
 # Copies of the dump's pages.
@@ -124,7 +124,7 @@ def peer_workers(case: dict) -> list[Worker]:
     ]
 
 
-def tables(measured: list[Comparison]) -> list[Table]:
+def tables(measured: list[Comparison]) -> list[BenchmarkTable]:
     """One table: a row for each worker."""
     columns = [
         "dump", "reader", "XML", "pages", "time, against ours", "text of one copy",

@@ -20,8 +20,8 @@ from benchmarks.results import Comparison, Planned
 from benchmarks.sizes import QUICK, REFERENCE, Batch, pretraining_case
 from benchmarks.tables import (
     OURS,
+    BenchmarkTable,
     Suite,
-    Table,
     gigabytes,
     milliseconds_or_seconds,
     worker_table,
@@ -70,7 +70,7 @@ def _workers(case):
     return [*theirs, *our_workers(case)]
 
 
-def tables(measured: list[Comparison]) -> list[Table]:
+def tables(measured: list[Comparison]) -> list[BenchmarkTable]:
     """One table: a row for each worker of each comparison."""
     columns = ["model", "batch", "call", "against ours", "peak memory", "files"]
     return [worker_table("inference", "Serving", columns, measured, _cells)]

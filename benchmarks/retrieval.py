@@ -18,7 +18,14 @@ from benchmarks import peers
 from benchmarks.interleave import Worker, rate
 from benchmarks.results import Comparison, Planned
 from benchmarks.sizes import QUICK, REFERENCE, Batch, pretraining_case
-from benchmarks.tables import OURS, Suite, Table, gigabytes, with_range, worker_table
+from benchmarks.tables import (
+    OURS,
+    BenchmarkTable,
+    Suite,
+    gigabytes,
+    with_range,
+    worker_table,
+)
 from decoupled.configs import ModelConfig, RetrievalConfig
 
 PEER = "transformers"
@@ -96,7 +103,7 @@ def _peer_worker(case):
     return Worker(PEER, peers.python("torch"), "transformers_retrieval", case)
 
 
-def tables(measured: list[Comparison]) -> list[Table]:
+def tables(measured: list[Comparison]) -> list[BenchmarkTable]:
     """One table: a row for each worker of each comparison."""
     columns = [
         "what", "with", "pairs", "pairs a second", "time against ours", "peak memory",

@@ -5,7 +5,7 @@ import pathlib
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
-from benchmarks.interleave import Measured, Spread, ratio
+from benchmarks.interleave import MeasuredWorker, Spread, ratio
 from benchmarks.results import Comparison, Planned
 from decoupled.core import console
 from decoupled.core.tables import to_markdown
@@ -14,7 +14,7 @@ from decoupled.core.tables import to_markdown
 OURS = "decoupled"
 
 
-class Table(NamedTuple):
+class BenchmarkTable(NamedTuple):
     """Cells are texts already; see the functions below.
 
     name: of the place in docs/performance.md, between `<!-- table:NAME -->` and
@@ -36,18 +36,18 @@ class Suite(NamedTuple):
     """
 
     comparisons: Callable[[argparse.Namespace, pathlib.Path], Iterable[Planned]]
-    tables: Callable[[list[Comparison]], list[Table]]
+    tables: Callable[[list[Comparison]], list[BenchmarkTable]]
     rounds: int
     steps: int
     dtypes: Sequence[str] = ("float32",)
 
 
-def show(table: Table) -> None:
+def show(table: BenchmarkTable) -> None:
     """Prints a table."""
     console.table(table.title, table.columns, table.rows)
 
 
-def markdown(table: Table) -> str:
+def markdown(table: BenchmarkTable) -> str:
     """The table as Markdown: first column to the left, the others to the right."""
     return f"{to_markdown(table.columns, table.rows)}\n"
 
@@ -57,8 +57,8 @@ def worker_table(
     title: str,
     columns: list[str],
     comparisons: Sequence[Comparison],
-    cells: Callable[[Comparison, Measured, str], list[str]],
-) -> Table:
+    cells: Callable[[Comparison, MeasuredWorker, str], list[str]],
+) -> BenchmarkTable:
     """A row for each worker of each comparison, or one that says why it was skipped.
 
     `cells` makes it of comparison, worker, and its time against ours ("" for ours).
@@ -76,7 +76,7 @@ def worker_table(
                 continue
             against = "" if worker is reference else times(ratio(worker, reference))
             rows.append(cells(comparison, worker, against))
-    return Table(name, title, columns, rows)
+    return BenchmarkTable(name, title, columns, rows)
 
 
 def milliseconds_or_seconds(spread: Spread) -> str:
