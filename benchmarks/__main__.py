@@ -130,7 +130,11 @@ def report(folder: pathlib.Path, document: pathlib.Path) -> None:
         raise UserError(f"{folder}: no results; run `make bench` first")
     if not document.exists():
         raise UserError(f"{document}: does not exist; create it first")
-    tables = [t for name, found in measured.items() for t in load(name).tables(found)]
+    tables = [
+        t
+        for name, comparisons in measured.items()
+        for t in load(name).tables(comparisons)
+    ]
     tables.append(machine_table(measured))
     for table in tables:
         show(table)

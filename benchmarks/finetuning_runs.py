@@ -279,19 +279,19 @@ def peer_features(features: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
       int64 "input_ids", "token_type_ids" [rows, sequence], "lengths" [rows], and
       "labels", where `word_starts` are, or "start_positions" and "end_positions".
     """
-    found = {
+    renamed = {
         "input_ids": features["input_word_ids"],
         "token_type_ids": features["input_type_ids"],
         "lengths": features["input_mask"].sum(axis=1),
     }
     if "start_positions" in features:
-        found |= {n: features[n] for n in ("start_positions", "end_positions")}
+        renamed |= {n: features[n] for n in ("start_positions", "end_positions")}
     elif "word_starts" in features:
         starts = features["word_starts"] == 1
-        found["labels"] = np.where(starts, features["label_ids"], NOT_SCORED)
+        renamed["labels"] = np.where(starts, features["label_ids"], NOT_SCORED)
     else:
-        found["labels"] = features["label_ids"]
-    return {name: values.astype(np.int64) for name, values in found.items()}
+        renamed["labels"] = features["label_ids"]
+    return {name: values.astype(np.int64) for name, values in renamed.items()}
 
 
 def command_words(case: Mapping[str, Any], dtype: str, quick: bool) -> list[str]:
@@ -344,24 +344,29 @@ def tables(measured: list[Comparison]) -> list[Table]:
 
 
 def _row(title, worker, ours, starts):
-    step, own = seconds_a_step(worker), seconds_a_step(ours)
+    step, our_step = seconds_a_step(worker), seconds_a_step(ours)
     thousand = 1000 * step / worker.case["batch"]
-    row = [title, worker.name, f"{thousand:.1f} s", _against(worker, ours, step, own)]
+    row = [
+        title,
+        worker.name,
+        f"{thousand:.1f} s",
+        _against(worker, ours, step, our_step),
+    ]
     if starts is None or starts.skipped:
         return [*row, "", "", "", gigabytes(worker.peak_resident)]
-    start, own_start = (_start(starts.worker(w.name)) for w in (worker, ours))
-    whole, own_whole = start.median + STEPS * step, own_start.median + STEPS * own
+    start, our_start = (_start(starts.worker(w.name)) for w in (worker, ours))
+    whole, our_whole = start.median + STEPS * step, our_start.median + STEPS * our_step
     return [
         *row,
         milliseconds_or_seconds(start),
         f"{whole:.0f} s",
-        _against(worker, ours, whole, own_whole),
+        _against(worker, ours, whole, our_whole),
         gigabytes(worker.peak_resident),
     ]
 
 
-def _against(worker, ours, value, own):
-    return "" if worker is ours else f"{value / own:.2f}x"
+def _against(worker, ours, value, ours_value):
+    return "" if worker is ours else f"{value / ours_value:.2f}x"
 
 
 def seconds_a_step(worker: Measured) -> float:

@@ -87,4 +87,4 @@ def share(step_flops: float, step: Measured, matmul: Measured) -> Spread:
     """Achieved FLOP/s of a step as a share of the matmul rate, round by round."""
     flops = 2 * matmul.case["size"] ** 3
     pairs = zip(step.medians(), matmul.medians(), strict=True)
-    return spread([(step_flops / own) / (flops / best) for own, best in pairs])
+    return spread([(step_flops / seconds) / (flops / best) for seconds, best in pairs])

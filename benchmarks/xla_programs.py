@@ -227,12 +227,12 @@ def _losses(built, mesh, batches, steps):
     with tf.Session(graph=built.graph, config=session_config(mesh)) as session:
         for assign, value in values.items():
             session.run(assign, value)
-        found = []
+        results = []
         for step in range(steps):
             batch = batches[step % len(batches)]
-            given = {built.inputs[name]: value for name, value in batch.items()}
-            found.append([float(x) for x in session.run(built.results, given)])
-    return found
+            feed = {built.inputs[name]: value for name, value in batch.items()}
+            results.append([float(x) for x in session.run(built.results, feed)])
+    return results
 
 
 if __name__ == "__main__":

@@ -216,7 +216,7 @@ def test_text_becomes_records(environment):
 
 
 def test_a_tagger_is_trained_and_scored(environment, pretrained):
-    """Its scores come after its training: that must not end for want of a package."""
+    """Its scores come after its training: a missing package must not end that."""
     data = environment.cwd / "xtreme" / "udpos"
     data.mkdir(parents=True)
     for split in ("train", "dev", "test"):

@@ -21,7 +21,7 @@ from decoupled.runs.saved_run import Model
 from decoupled.training.checkpoint_files import CheckpointFile
 
 
-class Pieces(NamedTuple):
+class NumberedPieces(NamedTuple):
     """A vocabulary whose texts are numbers of pieces, with spaces between them."""
 
     pad_id: int = synthetic.PAD_ID
@@ -42,15 +42,15 @@ def build(case: dict) -> tuple[protocol.Step, dict]:
     folder = tempfile.TemporaryDirectory()
     prefix, parameters = write_checkpoint(folder.name, model)
     weights = CheckpointFile(prefix)
-    analysed = Model("model", folder.name, model, Pieces(), weights, None)
+    analysed = Model("model", folder.name, model, NumberedPieces(), weights, None)
     first, second = (
         [" ".join(map(str, ids)) for ids in side]
         for side in synthetic.sentence_pairs(case)
     )
 
     def step(checkpoint=folder):
-        found = layer_vectors(analysed, first + second, config)
-        halves = np.split(found, 2)
+        vectors = layer_vectors(analysed, first + second, config)
+        halves = np.split(vectors, 2)
         matches = search(*halves, config, "searching blocks")
         return float(matches.forward_scores.mean() + matches.backward_scores.mean())
 

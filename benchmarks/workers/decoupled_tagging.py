@@ -25,7 +25,7 @@ def build(case: dict) -> tuple[protocol.Step, dict]:
     """A case is that of `benchmarks/tagging.py`."""
     folder = pathlib.Path(case["folder"])
     words = json.loads((folder / "words.json").read_text(encoding="utf-8"))
-    sentences = [TaggedSentence(own, None) for own in words]
+    sentences = [TaggedSentence(sentence, None) for sentence in words]
     vocabulary = Vocabulary(str(folder / "pieces.model"))
     task = task_of(TASKS[case["task"]], "", case["sequence_length"])
     network = Network(
@@ -56,7 +56,7 @@ def build(case: dict) -> tuple[protocol.Step, dict]:
 
 def checksum(tags: list[list[str]], labels: list[str]) -> float:
     """Equal where all tags are."""
-    flat = [labels.index(tag) for own in tags for tag in own]
+    flat = [labels.index(tag) for sentence in tags for tag in sentence]
     return float(np.dot(flat, np.arange(1, len(flat) + 1)))
 
 
@@ -74,8 +74,8 @@ def _graph(case: dict, network: Network, packing: Packing, names: Sequence[str])
         session.run(copy)
 
     def run(features):
-        given = {inputs[name]: value for name, value in features.items()}
-        return session.run(outputs["best_labels"], given)
+        feed = {inputs[name]: value for name, value in features.items()}
+        return session.run(outputs["best_labels"], feed)
 
     return run
 

@@ -20,9 +20,9 @@ def build(case: dict) -> tuple[protocol.Step, dict]:
     first, second = synthetic.sentence_pairs(case)
 
     def step():
-        found = encode(model, first + second, batch_size)
-        found /= np.linalg.norm(found, axis=1, keepdims=True)
-        left, right = np.split(found, 2)
+        vectors = encode(model, first + second, batch_size)
+        vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+        left, right = np.split(vectors, 2)
         cosines = left @ right.T
         best = cosines.argmax(axis=1), cosines.argmax(axis=0)
         forward = cosines[np.arange(len(left)), best[0]]

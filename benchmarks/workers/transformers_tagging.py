@@ -28,11 +28,11 @@ def build(case: dict) -> tuple[protocol.Step, dict]:
 
     @torch.inference_mode()
     def step():
-        found = pipeline(words, is_split_into_words=True, batch_size=case["at_once"])
+        tagged = pipeline(words, is_split_into_words=True, batch_size=case["at_once"])
         tags = [
             tag
-            for own, pieces in zip(words, found, strict=True)
-            for tag in word_tags(own, pieces)
+            for sentence, pieces in zip(words, tagged, strict=True)
+            for tag in word_tags(sentence, pieces)
         ]
         return float(sum(ids[tag] * place for place, tag in enumerate(tags, start=1)))
 

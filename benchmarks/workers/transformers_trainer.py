@@ -31,7 +31,7 @@ HEADS = {
 IGNORED = -100
 
 
-class Rows(torch.utils.data.Dataset):
+class FeatureRows(torch.utils.data.Dataset):
     """The rows of a file of features, each as long as its text."""
 
     def __init__(self, path: str):
@@ -129,7 +129,7 @@ def main() -> None:
             model=model,
             args=arguments,
             data_collator=collate,
-            train_dataset=Rows(case["features"]),
+            train_dataset=FeatureRows(case["features"]),
         )
         turn = Turn(lambda: turns.step_done(float(trainer.tokens)))
         trainer.add_callback(turn)

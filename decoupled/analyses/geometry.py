@@ -260,11 +260,7 @@ class Anisotropy:
         self._count, self._same = 0, 0
 
     def add(self, vectors: np.ndarray, chosen: np.ndarray) -> None:
-        """Adds sequences. Each must be complete and added once.
-
-        Args:
-          vectors: [layers, batch, length, H]. chosen: bool [batch, length].
-        """
+        """Adds whole sequences, once each: float [layers, batch, length, H]."""
         vectors = vectors.astype(np.float64)
         norms = np.linalg.norm(vectors, axis=-1, keepdims=True)
         units = vectors / np.where(norms == 0, 1, norms)

@@ -32,7 +32,7 @@ _NO_METRIC = ("examples", "trivial_")
 _SPREAD = "_spread"
 
 
-class Run(NamedTuple):
+class DroppedRun(NamedTuple):
     """A fine-tuned model: its folder, task and sizes, and a score per seed."""
 
     folder: str
@@ -47,7 +47,7 @@ def run(flags: Any) -> dict[str, Any]:
     return measure(flags.finetuned_dir, flags.split, flags.metric)
 
 
-def read_run(folder: str, split: str, metric: str | None) -> Run:
+def read_run(folder: str, split: str, metric: str | None) -> DroppedRun:
     """Reads a folder that `decoupled finetune` wrote.
 
     A score is the mean over languages, and over the metrics if the task's score is the
@@ -63,7 +63,7 @@ def read_run(folder: str, split: str, metric: str | None) -> Run:
     results = read_results(folder)
     scored = [_score(path, values, split, metric) for path, values in results]
     languages, _ = scored[0]
-    return Run(
+    return DroppedRun(
         folder=folder,
         task=described.task["name"],
         model=described.model,
@@ -223,24 +223,24 @@ def _check_languages(runs):
 
 
 def _points(runs, names):
-    grouped: dict[tuple[str, int], list[Run]] = {}
+    grouped: dict[tuple[str, int], list[DroppedRun]] = {}
     for run in runs:
         grouped.setdefault((names[run.folder], run.model.num_layers), []).append(run)
     most = {
         name: max(layers for other, layers in grouped if other == name)
         for name, _ in grouped
     }
-    for (name, layers), own in sorted(grouped.items()):
-        scores = [score for run in own for score in run.scores]
+    for (name, layers), runs_of_point in sorted(grouped.items()):
+        scores = [score for run in runs_of_point for score in run.scores]
         yield {
             "model": name,
-            "sizes": {size: getattr(own[0].model, size) for size in _SIZES},
+            "sizes": {size: getattr(runs_of_point[0].model, size) for size in _SIZES},
             "layers": layers,
             "dropped": most[name] - layers,
             "scores": scores,
             "mean": statistics.fmean(scores),
             "std": statistics.stdev(scores) if len(scores) > 1 else None,
-            "folders": [run.folder for run in own],
+            "folders": [run.folder for run in runs_of_point],
         }
 
 

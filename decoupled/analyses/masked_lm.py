@@ -96,18 +96,18 @@ def read_held_out(
     )
 
 
-def _languages(manifest: RecordsManifest, wanted) -> list[str]:
+def _languages(manifest: RecordsManifest, chosen) -> list[str]:
     """The languages with held-out text, sorted; each must have training text."""
     there = manifest.splits.get(EVAL, {})
     names = sorted(name for name, entry in there.items() if entry.records)
-    if wanted is not None:
-        for name in wanted:
+    if chosen is not None:
+        for name in chosen:
             if name not in names:
                 raise UserError(
                     f"--languages: {manifest.folder} has no held-out text of {name!r} "
                     f"(there: {', '.join(names) or 'none'})"
                 )
-        names = sorted(set(wanted))
+        names = sorted(set(chosen))
     if not names:
         raise UserError(
             f"{manifest.folder}: no held-out text (split {EVAL!r}); build corpus and "
@@ -450,6 +450,5 @@ def _by_language(model) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def _decade(entry) -> str:
-    """ "0", "1-9", "10-99": the counts of a bin."""
     first, last = entry["from"], entry["to"]
     return f"{first:,}-{last:,}" if last else "0"

@@ -86,9 +86,7 @@ def batches(
 ) -> Iterator[dict[str, np.ndarray]]:
     """Yields batches of rows of similar length, without columns of padding.
 
-    Args:
-      arrays: `input_mask` [rows, length] and others. Only arrays of its shape lose
-        columns.
+    Only arrays of the shape of `input_mask`, [rows, length], lose columns.
     """
     mask = arrays["input_mask"]
     lengths = mask.sum(1)

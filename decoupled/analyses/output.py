@@ -143,7 +143,7 @@ def number(value: float | None, digits: int) -> str | None:
     return None if value is None else f"{value:.{digits}f}"
 
 
-def with_interval(value: float, interval: Sequence[float], digits: int = 1) -> str:
+def with_interval(value: float, interval: Sequence[float]) -> str:
     """value (low-high)."""
     low, high = interval
-    return f"{value:.{digits}f} ({low:.{digits}f}-{high:.{digits}f})"
+    return f"{value:.1f} ({low:.1f}-{high:.1f})"

@@ -72,15 +72,11 @@ class OutputPath:
     def passed_on(
         self, hidden: np.ndarray, gradients: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
-        """How much of the gradients g of the logits reaches the encoder.
+        """How much of the gradients g of the logits, [n, V], reaches the encoder.
 
-        Let A [V, H] be the Jacobian of the logits with respect to the hidden vector.
+        Let A [V, H] be the Jacobian of the logits with respect to `hidden`, [n, H].
         The encoder gets A'g. The part of g that is orthogonal to the columns of A is
-        lost: no change of the hidden vector has this effect.
-
-        Args:
-          hidden: [n, H], the vectors at which the head is differentiated.
-          gradients: float64 [n, V].
+        lost: no change of the hidden vector has this effect. `gradients` are float64.
 
         Returns:
           shares |P g|^2 / |g|^2, [n], where P is the orthogonal projection onto the

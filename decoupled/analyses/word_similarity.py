@@ -143,13 +143,13 @@ def pretraining_accuracy(model: Model) -> float | None:
     path = os.path.join(model.folder, "eval.json")
     if not files.exists(path):
         return None
-    said = files.read_json(path)
-    sha256 = said.get(MADE_FROM, {}).get("checkpoint")
-    if said.get("global_step") != model.weights.global_step or (
+    results = files.read_json(path)
+    sha256 = results.get(MADE_FROM, {}).get("checkpoint")
+    if results.get("global_step") != model.weights.global_step or (
         sha256 and sha256 != run_folder.weights_sha256(model.weights.path)
     ):
         return None
-    return said.get("all", {}).get("masked_lm_accuracy")
+    return results.get("all", {}).get("masked_lm_accuracy")
 
 
 def word_vectors(model: Model, words: Iterable[str]) -> dict[str, Vectors]:
@@ -260,16 +260,16 @@ def picture(result: dict[str, Any]) -> Picture:
     models = result["models"]
 
     def line(name, score, kind):
-        found = [
+        scored = [
             (place, entry)
             for place, model in enumerate(models)
             for entry in model["correlations"]
             if (entry["set"], entry["score"], entry["embedding"]) == (name, score, kind)
             and entry["low"] is not None
         ]
-        places = [place for place, _ in found]
+        places = [place for place, _ in scored]
         values = [
-            [100 * entry[key] for _, entry in found]
+            [100 * entry[key] for _, entry in scored]
             for key in ("spearman", "low", "high")
         ]
         return Line(f"{kind} embedding", values[0], places, *values[1:])

@@ -131,10 +131,10 @@ def word_groups(translated: Sequence[TranslatedPieces]) -> np.ndarray:
         for entry in translated
         for pair in entry.pairs.tolist()
     ]
-    for one, other in words:
-        above[top(one)] = top(other)
+    for left, right in words:
+        above[top(left)] = top(right)
     numbers: dict[tuple[str, int], int] = {}
-    return np.array([numbers.setdefault(top(one), len(numbers)) for one, _ in words])
+    return np.array([numbers.setdefault(top(left), len(numbers)) for left, _ in words])
 
 
 def _kinds(vocabulary: Vocabulary) -> tuple[np.ndarray, np.ndarray]:
@@ -147,15 +147,12 @@ def _kinds(vocabulary: Vocabulary) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _whole_words(places, encoded, sentences, kinds, share) -> _Words:
-    """The whole-word pieces of sentences.
+    """The whole-word pieces of encoded sentences.
 
     An occurrence of a piece is a whole word if the piece begins a word and one of these
     follows: a piece that begins another word, or begins with a punctuation mark or a
     symbol, or the end of the sentence. A piece is a whole-word piece if this holds for
     the given share of its occurrences.
-
-    Args:
-      places: int64 [n], indices of the sentences. encoded: their pieces.
     """
     words, ends = kinds
     lengths = np.array([len(pieces) for pieces in encoded], np.int64)
@@ -185,28 +182,30 @@ def _pair(languages, first, second, size, settings) -> TranslatedPieces:
         kept = in_shared & (counts >= settings.min_count)[words.piece]
         columns = np.searchsorted(frequent, words.piece[kept])
         sides.append((frequent, counts[frequent], words.sentence[kept], columns))
-    (one, one_counts, *one_places), (other, other_counts, *other_places) = sides
+    (left, left_counts, *left_places), (right, right_counts, *right_places) = sides
     pairs = np.zeros([0, 2], np.int64)
-    if len(one) and len(other):
-        both = _together(one_places, other_places, (len(one), len(other)), len(shared))
-        dice = 2 * both / (one_counts[:, None] + other_counts[None, :])
+    if len(left) and len(right):
+        both = _together(
+            left_places, right_places, (len(left), len(right)), len(shared)
+        )
+        dice = 2 * both / (left_counts[:, None] + right_counts[None, :])
         best, back = dice.argmax(1), dice.argmax(0)
-        rows = np.arange(len(one))
+        rows = np.arange(len(left))
         kept = (back[best] == rows) & (dice[rows, best] >= settings.min_dice)
-        kept &= one != other[best]
-        pairs = np.stack([one[kept], other[best[kept]]], axis=1)
+        kept &= left != right[best]
+        pairs = np.stack([left[kept], right[best[kept]]], axis=1)
     return TranslatedPieces(languages, int(shared.sum()), pairs, tuple(candidates))
 
 
 def _together(first, second, shape, sentences) -> np.ndarray:
     """Counts of sentences with both pieces, int64 of `shape`.
 
-    first, second: (sentence, column) of each occurrence.
+    `first` and `second` are (sentence, column) of each occurrence.
     """
     begins = np.searchsorted(second[0], np.arange(sentences + 1))
     together = np.zeros(shape[0] * shape[1], np.int64)
     for start in range(0, len(first[0]), _BLOCK):
-        sentence, column = (own[start : start + _BLOCK] for own in first)
+        sentence, column = (values[start : start + _BLOCK] for values in first)
         partners = begins[sentence + 1] - begins[sentence]
         # Each occurrence with all occurrences of the other language in its sentence.
         skipped = np.cumsum(partners) - partners
@@ -227,17 +226,10 @@ def run(flags: Any, settings: WordTranslationSettings) -> dict[str, Any]:
 def reciprocal_ranks(
     table: np.ndarray, translated: TranslatedPieces, score: str, centre: bool
 ) -> np.ndarray:
-    """The reciprocal rank of each pair, averaged over both directions.
+    """The reciprocal rank of each pair, averaged over both directions, float32 [pairs].
 
-    Half of the equal scores count as better.
-
-    Args:
-      table: a row for each piece, float [V, E].
-      score: "dot" or "cosine".
-      centre: whether the mean row of each language's candidates is subtracted.
-
-    Returns:
-      float32 [pairs].
+    Half of the equal scores count as better. The table, float [V, E], has a row for
+    each piece. `centre` subtracts the mean row of each language's candidates.
     """
     sides = []
     for ids, candidates in zip(translated.pairs.T, translated.candidates, strict=True):
@@ -409,13 +401,13 @@ class _Side(NamedTuple):
     frequent: np.ndarray
 
 
-def _one_direction(own: _Side, other: _Side) -> np.ndarray:
+def _one_direction(side: _Side, other: _Side) -> np.ndarray:
     """Reciprocal ranks, float64 [pairs], of the other side's pieces."""
-    ranks = np.zeros(len(own.ids))
-    for start in range(0, len(own.ids), _QUERIES):
+    ranks = np.zeros(len(side.ids))
+    for start in range(0, len(side.ids), _QUERIES):
         block = slice(start, start + _QUERIES)
-        scores = own.asking[block] @ other.frequent.T
-        scores[own.ids[block, None] == other.candidates] = -np.inf
+        scores = side.asking[block] @ other.frequent.T
+        scores[side.ids[block, None] == other.candidates] = -np.inf
         right = np.searchsorted(other.candidates, other.ids[block])
         translation = scores[np.arange(len(scores)), right][:, None]
         better = (scores > translation).sum(1)
@@ -436,12 +428,11 @@ def _summary(translated, ranks, groups) -> dict[str, Any]:
         "mrr": float(together.mean()),
         "interval": mean_interval(together, groups),
         "pairs": {
-            "-".join(entry.languages): 100 * float(own.mean())
-            for entry, own in zip(translated, ranks, strict=True)
+            "-".join(entry.languages): 100 * float(reciprocals.mean())
+            for entry, reciprocals in zip(translated, ranks, strict=True)
         },
     }
 
 
 def _random_order(candidates: int) -> float:
-    """The mean of the reciprocals of all ranks, x 100."""
     return float(100 * np.mean(1 / np.arange(1, candidates + 1)))

@@ -226,8 +226,8 @@ def _say_if_trivial(finetuning, results):
 
     rate = finetuning.chosen_rate()
     source = finetuning.data.source
-    if said := not_above_trivial(results, finetuning.task, source, rate):
-        console.say(said)
+    if sentence := not_above_trivial(results, finetuning.task, source, rate):
+        console.say(sentence)
 
 
 def _print_runs(task, runs, chosen_on):

@@ -22,7 +22,7 @@ _LONGEST, _AROUND = 1000, 30
 # Characters that end lines or steer a terminal, and halves of surrogate pairs.
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 # Variation selectors, fillers and others that show nothing and are no Cf.
-_SHOWS_NOTHING = re.compile(
+_INVISIBLE = re.compile(
     "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0"
     "\U000e0100-\U000e01ef]"
 )
@@ -89,7 +89,7 @@ def look(label: str) -> str:
     shown = "".join(
         c for c in label if unicodedata.category(c) != "Cf" or ord(c) in _TAGS
     )
-    shown = " ".join(_SHOWS_NOTHING.sub("", shown).split())
+    shown = " ".join(_INVISIBLE.sub("", shown).split())
     return unicodedata.normalize("NFC", shown)
 
 

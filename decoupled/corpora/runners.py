@@ -55,7 +55,7 @@ class Unit(Protocol):
     weight: int
 
 
-class Job(Protocol):
+class UnitJob(Protocol):
     """The work on each unit. It is pickled for other processes and machines.
 
     work_dir: the folder of the notes, which every machine can reach.
@@ -80,7 +80,7 @@ class Job(Protocol):
         """False if files that the note names no longer exist."""
 
 
-def attempt(job: Job, unit: Unit) -> str | None:
+def attempt(job: UnitJob, unit: Unit) -> str | None:
     """Does a unit and leaves its note; returns why it cannot be done, or None."""
     try:
         note = {"inputs": job.inputs(unit), "result": job.run(unit)}
@@ -96,7 +96,7 @@ def attempt(job: Job, unit: Unit) -> str | None:
     return None
 
 
-def result_of(job: Job, unit: Unit) -> dict[str, Any] | None:
+def result_of(job: UnitJob, unit: Unit) -> dict[str, Any] | None:
     """The result in the note of a unit; None if the unit is not done yet."""
     path = _path(job, unit, DONE)
     if not files.exists(path):
@@ -107,7 +107,7 @@ def result_of(job: Job, unit: Unit) -> dict[str, Any] | None:
     return note["result"] if job.is_intact(note.get("result")) else None
 
 
-def forget(job: Job, units: Sequence[Unit]) -> None:
+def forget(job: UnitJob, units: Sequence[Unit]) -> None:
     """Removes the notes of units that have to be done again."""
     names = {name.rstrip("/") for name in gfile.listdir(job.work_dir)}
     for unit in units:
@@ -159,7 +159,7 @@ LOCAL = Runner()
 
 
 def run_units(
-    job: Job,
+    job: UnitJob,
     units: Sequence[Unit],
     runner: Runner,
     description: str,
@@ -224,7 +224,7 @@ def _on_this_machine(job, ordered, workers, small) -> Iterator[str | None]:
 
 
 def _on_beam(
-    job: Job, units: Sequence[Unit], runner: str, options: Sequence[str]
+    job: UnitJob, units: Sequence[Unit], runner: str, options: Sequence[str]
 ) -> Iterator[str | None]:
     """Yields for each unit, after all of them ended, why it failed, or None."""
     with _quiet():

@@ -323,7 +323,7 @@ def print_rows(title: str, rows: list[LanguageRow]) -> None:
         middle = rows[_LARGEST:-_SMALLEST]
         shown[_LARGEST:-_SMALLEST] = [_summary(middle)]
     for row in shown:
-        row[2:4] = [_percent(share) for share in row[2:4]]
+        row[2:4] = [f"{100 * share:.3g}%" for share in row[2:4]]
     columns = ["language", "sentences", "share", "drawn", "epochs", "by"]
     console.table(title, columns, shown)
 
@@ -353,7 +353,3 @@ def _summary(rows: list[LanguageRow]) -> list[Any]:
         f"{min(epochs):.4g} to {max(epochs):.4g}",
         ", ".join(sorted({row.by for row in rows})),
     ]
-
-
-def _percent(share: float) -> str:
-    return f"{100 * share:.3g}%"

@@ -34,7 +34,7 @@ class Damaged(Exception):
     """The file is truncated or cannot be unpacked; the message says where and why."""
 
 
-class Packing(NamedTuple):
+class Compression(NamedTuple):
     """A compression.
 
     command: what writes a file's content to standard output.
@@ -78,7 +78,7 @@ def head_of(path: str) -> bytes:
     return head[:HEAD]
 
 
-def packing_of(first: bytes) -> Packing | None:
+def packing_of(first: bytes) -> Compression | None:
     """The compression of a file, by its first bytes; None for all other files."""
     for packing, starts in _PACKINGS.items():
         if first.startswith(starts):
@@ -105,7 +105,7 @@ def _text_chunks(chunks, path, packing) -> Iterator[bytes]:
     yield from chunks
 
 
-def _check_content(first: bytes, path: str, packing: Packing | None) -> None:
+def _check_content(first: bytes, path: str, packing: Compression | None) -> None:
     name = shlex.quote(path)
     if _is_tar(first):
         raise UserError(
@@ -283,8 +283,8 @@ def _xz_stream():
     return lzma.LZMADecompressor(memlimit=_XZ_MEMORY)
 
 
-def _packing(name: str, command: str, make_stream: Callable) -> Packing:
-    return Packing(name, command, functools.partial(_streams, make_stream, name))
+def _packing(name: str, command: str, make_stream: Callable) -> Compression:
+    return Compression(name, command, functools.partial(_streams, make_stream, name))
 
 
 # Compression -> the first bytes of its files.
@@ -297,11 +297,11 @@ _PACKINGS = {
     ),
     _packing("xz", "xz -dc", _xz_stream): (b"\xfd7zXZ\0", b"\x5d\0\0"),
     # A frame, and the skippable frames that may precede it.
-    Packing("zstd", "zstd -dc", _zstandard): (
+    Compression("zstd", "zstd -dc", _zstandard): (
         b"\x28\xb5\x2f\xfd",
         *(bytes([first]) + b"\x2a\x4d\x18" for first in range(0x50, 0x60)),
     ),
-    Packing("zip", "unzip -p", _zip): (b"PK\3\4", b"PK\5\6", b"PK\7\x08"),
+    Compression("zip", "unzip -p", _zip): (b"PK\3\4", b"PK\5\6", b"PK\7\x08"),
 }
 
 _UNPACK = "unpack it, and give its text files"

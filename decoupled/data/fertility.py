@@ -91,7 +91,9 @@ def plot_fertility(
     from matplotlib.figure import Figure
 
     blocks = _blocks(languages)
-    rate = "byte_rate" if "byte_rate" in _first(languages) else "unknown_rate"
+    rate = (
+        "byte_rate" if "byte_rate" in next(iter(languages.values())) else "unknown_rate"
+    )
     tallest = max(len(block.rows) for block in blocks)
     size = (
         _BLOCK_INCHES * len(blocks),
@@ -106,10 +108,6 @@ def plot_fertility(
         right.set_yticks([])
     figure.suptitle(title, x=0.01, ha="left", fontsize=11)
     return plots.save(figure, stem)
-
-
-def _first(languages):
-    return next(iter(languages.values()))
 
 
 def _blocks(languages) -> list[_Block]:

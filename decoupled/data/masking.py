@@ -93,12 +93,14 @@ def mask_in_rounds(
     maskable = ~np.isin(ids, [vocabulary.pad_id, *vocabulary.special_ids])
     positions = np.arange(ids.shape[1])
     bits = numpy_bits(seed, Stream.MASK_POSITION, numbers[:, np.newaxis], positions)
+    # 63 random bits for maskable tokens; the others come last in each row.
     scores = np.where(maskable, bits >> np.uint64(1), np.uint64(1) << np.uint64(63))
     ranks = scores.argsort(axis=1, kind="stable").argsort(axis=1, kind="stable")
     counts = maskable.sum(axis=1)
     rounds = -(-counts // np.maximum(prediction_budget(masking)[counts], 1))
 
     sequence, place = np.nonzero(maskable)
+    # Dealt out like cards, so that no round has two more than another.
     slot, number = np.divmod(ranks[sequence, place], rounds[sequence])
     row = (np.cumsum(rounds) - rounds)[sequence] + number
     copied = np.repeat(np.arange(len(ids)), rounds)

@@ -110,7 +110,7 @@ def plan_packing(
       made_for: see `Packing`; None for a new run.
     """
     shortest = -(-shortest // step) * step
-    # With one example in a row every batch fits as it is.
+    # One example per row always fits.
     most = -(-batch_size // multiple) * multiple
     some = _fewer_if_large(_SAMPLE, batch_size)
     every = max(1, steps // some)
@@ -156,10 +156,10 @@ def _fullest_row(batches: Iterator[np.ndarray], rows: Rows, steps: int) -> int:
 class SharedBatch(NamedTuple):
     """A batch of the end of an epoch and the start of the next.
 
-    own: int [n], the epoch's part, by descending length. rest: int, the other epoch's.
+    part: int [n], of this epoch, by descending length. rest: int, of the other one.
     """
 
-    own: np.ndarray
+    part: np.ndarray
     rest: np.ndarray
 
 
@@ -180,12 +180,12 @@ def fit_batches(
       batches: int [batches, batch_size], changed in place. All examples of a column are
         of one stratum (`balanced_batches`).
       sizes: int [examples], tokens of each.
-      shared: batches that other epochs leave to this one; `own` is changed in place.
+      shared: batches that other epochs leave to this one; `part` is changed in place.
     """
     strata = batches.shape[1]
     if not len(batches):
         return
-    parts = [(own, rest, _columns(len(own), strata)) for own, rest in shared]
+    parts = [(part, rest, _columns(len(part), strata)) for part, rest in shared]
     parts += [(batch, batch[:0], np.arange(strata)) for batch in batches]
 
     def fits(*parts: np.ndarray) -> bool:
@@ -266,6 +266,7 @@ def pack_rows(
                     packed[name][row, number] = array[index]
                 else:
                     packed[name][row, start:end] = array[index, : end - start]
+            # Attention stays within equal numbers; 0 is padding.
             packed["input_mask"][row, start:end] = number + 1
             packed["position_ids"][row, start:end] = np.arange(end - start)
             if whole:

@@ -54,11 +54,7 @@ _PAIR_TASKS = ("xnli", "pawsx")
 
 
 def task_head(kind: str | None, labels: int) -> Head:
-    """The variables beside the encoder of a kind of task; none for None.
-
-    Args:
-      labels: of a classifier or tagger.
-    """
+    """The variables beside the encoder of a kind of task; none for None."""
     count = {REGRESSION: 1, QUESTION_ANSWERING: SPANS.labels}.get(kind, labels)
     return Head(pooler=kind in (CLASSIFICATION, REGRESSION), labels=count)
 
@@ -204,7 +200,6 @@ def check_exportable(
 
 
 def _head(path: str, task: dict[str, Any] | None) -> str | None:
-    """The kind of a task; None where the model has no task."""
     if task is None:
         return None
     kind = task.get("kind", CLASSIFICATION)
@@ -238,16 +233,16 @@ def _columns(path: str, data: Any) -> dict[str, Any]:
 def _reader_settings(model_dir: str, data: Any) -> dict[str, Any]:
     """`answers`, `assumed` and `max_characters` of a `ServedTask`."""
     path = os.path.join(model_dir, run_folder.ANSWERS)
-    said = files.read_json(path) if files.exists(path) else {}
+    answers = files.read_json(path) if files.exists(path) else {}
     features = data.get("features") if isinstance(data, dict) else None
-    parts = [part for part in (features, said) if isinstance(part, dict)]
+    parts = [part for part in (features, answers) if isinstance(part, dict)]
     known = {
         name: part[name]
         for part in parts
         for name in _READER_DEFAULTS
         if part.get(name) is not None
     }
-    characters = said.get("max_characters") if isinstance(said, dict) else None
+    characters = answers.get("max_characters") if isinstance(answers, dict) else None
     if characters is not None:
         if type(characters) is not int or characters < 1:
             raise UserError(f"{path}: max_characters is {characters!r}, not 1 or more")

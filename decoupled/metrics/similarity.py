@@ -27,14 +27,14 @@ def pearson(first: np.ndarray, second: np.ndarray) -> float | None:
     Raises:
       ValueError: the sequences differ in length.
     """
-    one, other = (np.asarray(values, np.float64) for values in (first, second))
-    if len(one) != len(other):
-        raise ValueError(f"{len(one)} values and {len(other)} values")
+    x, y = (np.asarray(values, np.float64) for values in (first, second))
+    if len(x) != len(y):
+        raise ValueError(f"{len(x)} values and {len(y)} values")
     # A constant sequence may differ from its mean by a rounding error.
-    if not len(one) or np.ptp(one) == 0 or np.ptp(other) == 0:
+    if not len(x) or np.ptp(x) == 0 or np.ptp(y) == 0:
         return None
-    one, other = _unit(one), _unit(other)
-    return float(one @ other)
+    x, y = _unit(x), _unit(y)
+    return float(x @ y)
 
 
 def _unit(values):

@@ -137,6 +137,7 @@ def encode(
     is_packed = position_ids is not None
     bias = last_bias = attention_bias(build, mask, mask if is_packed else None)
     if is_packed and positions is not None:
+        # Query i of a row belongs to its example i + 1, as the mask counts them.
         numbers = mtf.range(build.mesh, positions.shape.dims[-1], tf.float32) + 1.0
         last_bias = attention_bias(build, mask, numbers)
     x = embedded = InputEmbedding(build).hidden(

@@ -147,12 +147,14 @@ def _backward(
             dy: tf.Tensor,
             coordinate: tf.Tensor | int,
         ) -> tf.Tensor:
+            # `softmax` is over this shard alone; `share` of all probability lies here.
             factor = tf.reshape(share * dy, [-1, 1])
             result = tf.reshape(softmax, [-1, size]) * factor
             dy = tf.reshape(dy, [-1])
             if smoothing:
                 even = dy * (smoothing / vocab_dim.size)
                 result -= tf.expand_dims(even, 1)
+            # The rest of the target distribution, which is at the target.
             cells, is_here = _target_cells(targets, coordinate, size, vocab_dim.size)
             update = dy * tf.cast(is_here, tf.float32) * (smoothing - 1.0)
             result = tf.reshape(add_at(result, cells, update), softmax.shape)

@@ -110,6 +110,7 @@ class _Lookup(mtf.Operation):
             table: tf.Tensor, ids: tf.Tensor, coordinate: tf.Tensor
         ) -> tf.Tensor:
             index, is_here = local_index(ids, coordinate, rows, self._vocab_dim.size)
+            # Zeros for the ids of other shards: the sum below is the lookup.
             return zero_unless(is_here, gather(table, index))
 
         if axis is None:

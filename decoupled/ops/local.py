@@ -94,7 +94,7 @@ class _Operation(mtf.Operation):
             lowering.set_tensor_lowering(tensor, value)
 
 
-class Shard(NamedTuple):
+class DevicePart(NamedTuple):
     """A device's part of a dimension.
 
     axis: mesh axis that splits the dimension, or None if it is not split.
@@ -108,13 +108,13 @@ class Shard(NamedTuple):
     coordinate: Any
 
 
-def shard_of(mesh_impl: mtf.MeshImpl, dimension: mtf.Dimension) -> Shard:
+def shard_of(mesh_impl: mtf.MeshImpl, dimension: mtf.Dimension) -> DevicePart:
     """The part of `dimension` on each device."""
     axis = mesh_impl.tensor_dimension_to_mesh_axis(dimension)
     if axis is None:
-        return Shard(None, dimension.size, 0)
+        return DevicePart(None, dimension.size, 0)
     size = dimension.size // mesh_impl.shape[axis].size
-    return Shard(axis, size, mesh_impl.laid_out_pcoord(axis))
+    return DevicePart(axis, size, mesh_impl.laid_out_pcoord(axis))
 
 
 def local_index(

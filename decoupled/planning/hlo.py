@@ -24,7 +24,7 @@ _SCRIPT = pathlib.Path(__file__).with_name("jax_step.py")
 ADVICE = "python -m venv compiler && compiler/bin/pip install 'jax[tpu]'"
 
 
-class Step(NamedTuple):
+class CoreProgram(NamedTuple):
     """A program of one core.
 
     hlo: a serialized HloModuleProto, before any optimization. Its arguments are the
@@ -51,7 +51,7 @@ class Step(NamedTuple):
         files.write_json(os.path.join(folder, ABOUT), about)
 
 
-def export(program: Program) -> Step:
+def export(program: Program) -> CoreProgram:
     """Translates a program.
 
     Raises:
@@ -63,7 +63,7 @@ def export(program: Program) -> Step:
         for name, value in program.inputs.items()
     ]
     hlo = _translated(program)
-    return Step(hlo, features, program.described(), program.mesh.size)
+    return CoreProgram(hlo, features, program.described(), program.mesh.size)
 
 
 def _translated(program):
@@ -175,7 +175,7 @@ def compile_step(python: str, run: PretrainConfig, tpu: Slice) -> Compiled:
         )  # fmt: skip
     lines = done.stdout.splitlines()
     if done.returncode or not lines:
-        said = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
-        raise UserError(f"--compiler: {tpu.name}: {said[-1]}")
+        output = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
+        raise UserError(f"--compiler: {tpu.name}: {output[-1]}")
     answer = files.parse_json(lines[-1])
     return Compiled(**{name: answer.get(name) for name in Compiled._fields})

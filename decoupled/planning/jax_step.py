@@ -14,9 +14,9 @@ gradient of each of the first steps instead. Weights are random. A program of se
 cores takes as many devices, all with the same weights: its layout splits the batch
 alone. JAX_NUM_CPU_DEVICES=4 makes devices of a CPU.
 
-A FOLDER is from `decoupled.planning.hlo.Step.write`; to run it, features.npz must be in
-it too, with an array NUMBER-FEATURE for each feature of each batch. Prints a line of
-JSON for each folder.
+A FOLDER is from `decoupled.planning.hlo.CoreProgram.write`; to run it, features.npz
+must be in it too, with an array NUMBER-FEATURE for each feature of each batch. Prints a
+line of JSON for each folder.
 """
 
 import argparse

@@ -86,7 +86,7 @@ def seconds(collective: Collective, tpu: Slice) -> float:
     return here + ring / (2 * tpu.generation.link_bandwidth)
 
 
-class Variable(NamedTuple):
+class SlicedVariable(NamedTuple):
     """A weight's whole shape and that of a core's slice."""
 
     name: str
@@ -109,7 +109,7 @@ class Plan(NamedTuple):
     flops: int
     collectives: list[Collective]
     times: Times
-    variables: list[Variable]
+    variables: list[SlicedVariable]
     infeed_bytes: int
     variable_count: int
     slice_count: int
@@ -166,7 +166,9 @@ def make_plan(run: PretrainConfig, tpu: Slice, assumed: PlanConfig) -> Plan:
     flops = flops_of(program, microbatches)
     collectives = collectives_of(program, microbatches)
     variables = [
-        Variable(v.name, v.shape.to_integer_list, program.mesh.slice_shape(v.shape))
+        SlicedVariable(
+            v.name, v.shape.to_integer_list, program.mesh.slice_shape(v.shape)
+        )
         for v in program.lowered.lowering.graph.trainable_variables
     ]
     times = predict(tpu, flops, memory, collectives, assumed.efficiency)

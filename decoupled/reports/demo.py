@@ -64,18 +64,18 @@ def _vocabulary(work_dir):
 def _data_steps(work_dir):
     corpus = os.path.join(work_dir, "corpus")
     return [
-        corpus_step(LANGUAGES, corpus),
+        corpus_step(corpus),
         vocabulary_step("demo", corpus, os.path.join(work_dir, "vocabulary")),
         records_step(corpus, _vocabulary(work_dir), os.path.join(work_dir, "records")),
     ]
 
 
-def corpus_step(languages: str, corpus: str) -> Step:
+def corpus_step(corpus: str) -> Step:
     """Text, a task and pairs from message catalogs."""
     command = [
         *("decoupled", "build_corpus"),
         "--source=catalogs:django",
-        f"--languages={languages}",
+        f"--languages={LANGUAGES}",
         f"--output_dir={corpus}",
     ]
     return Step("collect human-translated interface messages", "corpus", command)

@@ -83,10 +83,12 @@ def mean(*values: Values, digits: int = 1) -> str:
 
     Of one number, or of several of the same seeds: "40.0/55.0 ± 1.1/0.9".
     """
-    spreads = [spread(found) for found in values]
+    spreads = [spread(by_seed) for by_seed in values]
     if None in spreads:
         return GAP
-    text = "/".join(f"{one.mean:.{digits}f}" for one in spreads)
+    text = "/".join(f"{number.mean:.{digits}f}" for number in spreads)
     if spreads[0].count == 1:
         return text
-    return f"{text} ± {'/'.join(f'{one.deviation:.{digits}f}' for one in spreads)}"
+    return (
+        f"{text} ± {'/'.join(f'{number.deviation:.{digits}f}' for number in spreads)}"
+    )

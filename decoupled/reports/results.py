@@ -24,7 +24,7 @@ MLM = "MLM acc"
 Values = Mapping[int, float]
 
 
-class Row(NamedTuple):
+class ModelRow(NamedTuple):
     """A model of a sweep.
 
     name: of its gin file. model: sizes. keep_layers: in fine-tuning; 0 means all.
@@ -56,7 +56,7 @@ class Number(NamedTuple):
 class Results(NamedTuple):
     """Every value of sweeps; tasks: of fine-tuning that have scores."""
 
-    rows: Mapping[str, Row]
+    rows: Mapping[str, ModelRow]
     tasks: Sequence[str]
     numbers: Sequence[Number]
 
@@ -96,12 +96,12 @@ class Results(NamedTuple):
 
 def over_seeds(values: Iterable[Values]) -> dict[int, float]:
     """The mean of several numbers, for the seeds that all of them have."""
-    found = list(values)
-    if not found:
+    parts = list(values)
+    if not parts:
         return {}
-    seeds = set.intersection(*(set(each) for each in found))
+    seeds = set.intersection(*(set(each) for each in parts))
     return {
-        seed: statistics.fmean(each[seed] for each in found) for seed in sorted(seeds)
+        seed: statistics.fmean(each[seed] for each in parts) for seed in sorted(seeds)
     }
 
 
@@ -183,7 +183,7 @@ def read_sweeps(sweep_dirs: Sequence[str]) -> Results:
       UserError: a folder holds no sweep, or two sweeps have different models of the
         same name.
     """
-    rows: dict[str, Row] = {}
+    rows: dict[str, ModelRow] = {}
     tasks: dict[str, None] = {}
     by_row: dict[str, dict[tuple, dict[int, Number]]] = {}
     for folder in sweep_dirs:
@@ -209,7 +209,7 @@ def read_sweeps(sweep_dirs: Sequence[str]) -> Results:
     return Results(rows, [task for task in tasks if task in scored], numbers)
 
 
-class Progress(NamedTuple):
+class RowProgress(NamedTuple):
     """How many seeds of a model have completed pre-training, or a task."""
 
     row: str
@@ -218,7 +218,7 @@ class Progress(NamedTuple):
     planned: int
 
 
-def read_progress(sweep_dirs: Sequence[str]) -> list[Progress]:
+def read_progress(sweep_dirs: Sequence[str]) -> list[RowProgress]:
     """For each model pre-training and then the tasks; seeds of sweeps are joined."""
     seeds: dict[tuple[str, str], dict[int, bool]] = {}
     for folder in sweep_dirs:
@@ -230,7 +230,7 @@ def read_progress(sweep_dirs: Sequence[str]) -> list[Progress]:
                     record = os.path.join(_run(folder, row, task, seed), RECORD)
                     done = seeds.setdefault((row, task), {})
                     done[seed] = done.get(seed, False) or files.exists(record)
-    return [Progress(*key, sum(f.values()), len(f)) for key, f in seeds.items()]
+    return [RowProgress(*key, sum(f.values()), len(f)) for key, f in seeds.items()]
 
 
 def _run(folder, row, task, seed):
@@ -238,14 +238,14 @@ def _run(folder, row, task, seed):
     return os.path.join(folder, *place, row, f"seed_{seed}")
 
 
-def read_row(entry: Mapping[str, Any]) -> Row:
+def read_row(entry: Mapping[str, Any]) -> ModelRow:
     """A row of sweep.json, with its parameters counted."""
     from decoupled.model.parameters import finetuning_counts, pretraining_counts
 
     model, keep = saved_model(entry["model"]), entry["keep_layers"]
     pretraining = sum(pretraining_counts(model).values())
     finetuning = sum(finetuning_counts(model, keep).values())
-    return Row(entry["name"], model, keep, pretraining, finetuning)
+    return ModelRow(entry["name"], model, keep, pretraining, finetuning)
 
 
 def _numbers(folder, described, row):
@@ -285,17 +285,17 @@ def scored_languages(results: dict[str, Any], task: str) -> dict[str, dict[str, 
     They have all metrics of the task's score; there may be none. For a task of XTREME
     they are only XTREME's languages.
     """
-    metrics, found = _headline(results, task), {}
+    metrics, complete = _headline(results, task), {}
     for split in _SPLITS:
-        found = {
+        complete = {
             language: values
             for language, values in results[split].items()
             if official.is_official(task, language)
             and all(metric in values for metric in metrics)
         }
-        if len(found) > 1:
+        if len(complete) > 1:
             break
-    return found
+    return complete
 
 
 def _headline(results, task):

@@ -20,9 +20,9 @@ from decoupled.reports.published import AVERAGE, printed
 from decoupled.reports.results import (
     MLM,
     PRETRAINING,
-    Progress,
+    ModelRow,
     Results,
-    Row,
+    RowProgress,
     numbers_as_csv,
     read_description,
     read_progress,
@@ -35,7 +35,7 @@ SIZES = ("E_in", "E_out", "H", "L", "PT", "FT")
 _LABEL, _STEP = 0.06, 0.012
 
 
-class Table(NamedTuple):
+class ScoreTable(NamedTuple):
     """Columns and rows, for the writers of `decoupled.core.tables`."""
 
     columns: list[str]
@@ -64,7 +64,7 @@ def write_report(
     table = make_table(results)
     page.heading(title)
     page.table(*table)
-    progress = [one for one in read_progress(sweep_dirs) if one.row in results.rows]
+    progress = [part for part in read_progress(sweep_dirs) if part.row in results.rows]
     first, *models = on_seeds(progress)
     page.text(first)
     page.items(models)
@@ -83,11 +83,11 @@ def write_report(
         console.say(line)
 
 
-def on_seeds(progress: Sequence[Progress]) -> list[str]:
+def on_seeds(progress: Sequence[RowProgress]) -> list[str]:
     """Whether the sweeps are finished; if models differ, the seeds of each."""
-    planned = sum(one.planned for one in progress)
-    complete = sum(one.complete for one in progress)
-    counts = {(one.complete, one.planned) for one in progress}
+    planned = sum(part.planned for part in progress)
+    complete = sum(part.complete for part in progress)
+    counts = {(part.complete, part.planned) for part in progress}
     if len(counts) == 1 and complete == planned:
         [(seeds, _)] = counts
         return [f"All {planned} jobs are complete. Seeds of each model: {seeds}."]
@@ -95,11 +95,11 @@ def on_seeds(progress: Sequence[Progress]) -> list[str]:
     if complete < planned:
         start = f"Not finished: {planned - complete} of {planned} jobs are missing"
     lines = [f"{start}. Seeds of each model:"]
-    for row in dict.fromkeys(one.row for one in progress):
+    for row in dict.fromkeys(part.row for part in progress):
         cells = ", ".join(
-            f"{one.task} {one.complete} of {one.planned}"
-            for one in progress
-            if one.row == row
+            f"{part.task} {part.complete} of {part.planned}"
+            for part in progress
+            if part.row == row
         )
         lines.append(f"{row}: {cells}")
     return lines
@@ -119,24 +119,24 @@ def _chosen(results, names):
     return chosen._replace(tasks=[task for task in chosen.tasks if task in scored])
 
 
-def make_table(results: Results) -> Table:
+def make_table(results: Results) -> ScoreTable:
     """The table of all rows."""
     columns = [MLM, *results.tasks, *([AVERAGE] if len(results.tasks) > 1 else [])]
     rows = [[name, *sizes(row)] for name, row in results.rows.items()]
     for column in columns:
-        found = {row: _values(results, row, column) for row in results.rows}
-        means = {row: spread(each[0]).mean for row, each in found.items() if each[0]}
+        by_row = {row: _values(results, row, column) for row in results.rows}
+        means = {row: spread(each[0]).mean for row, each in by_row.items() if each[0]}
         best = max(means.values(), default=None)
         for cells in rows:
             row = cells[0]
             cells.append(
                 Cell(
-                    mean(*found[row][1:]),
+                    mean(*by_row[row][1:]),
                     bold=row in means and means[row] == best,
                     paper=printed(row, column),
                 )
             )
-    return Table(["model", *SIZES, *columns], rows)
+    return ScoreTable(["model", *SIZES, *columns], rows)
 
 
 def _values(results, row, column):
@@ -151,7 +151,7 @@ def _values(results, row, column):
     return [results.score(row, column), *metrics]
 
 
-def sizes(row: Row) -> list[str]:
+def sizes(row: ModelRow) -> list[str]:
     """A model's widths, layers and parameters, in the order of `SIZES`."""
     model = row.model
     layers = str(model.num_layers)
@@ -204,12 +204,12 @@ def plot_scores(results: Results, stem: str) -> list[str]:
 def _scatter(axes, rows, values, places):
     drawn = apart(places)
     for index, (row, by_seed) in enumerate(zip(rows, values, strict=True)):
-        found = spread(by_seed)
-        if found is None:
+        score = spread(by_seed)
+        if score is None:
             continue
         look = plots.look(index) | {"linestyle": "none", "capsize": 3}
-        bar = found.deviation if found.count > 1 else None
-        axes.errorbar(drawn[index], found.mean, bar, label=row, **look)
+        bar = score.deviation if score.count > 1 else None
+        axes.errorbar(drawn[index], score.mean, bar, label=row, **look)
     axes.set_xscale("log")
     # Ticks at the positions themselves: a logarithmic axis has too few ticks.
     marked = ticks(places)
@@ -254,13 +254,13 @@ def plot_curves(curves: Mapping[str, Sequence[tuple[float, float]]], stem: str) 
 
 def training_curves(results: Results) -> dict[str, list[tuple[float, float]]]:
     """model -> its training curve, for the models that have one."""
-    found = {}
+    curves = {}
     for row in results.rows:
         runs = [
             n.folder for n in results.numbers if (n.row, n.task) == (row, PRETRAINING)
         ]
-        found[row] = training_curve(runs)
-    return {name: points for name, points in found.items() if points}
+        curves[row] = training_curve(runs)
+    return {name: points for name, points in curves.items() if points}
 
 
 def training_curve(

@@ -137,7 +137,7 @@ def find_folders(work_dir: str, data_dir: str | None, runs: str) -> Folders:
     return folders._replace(source=source)
 
 
-def choose_languages(folders: Folders, wanted: Sequence[str]) -> list[str]:
+def choose_languages(folders: Folders, preferred: Sequence[str]) -> list[str]:
     """The languages of the text: the wanted ones that exist, and English.
 
     If fewer than two of them exist, other languages replace the missing ones, as many
@@ -147,16 +147,16 @@ def choose_languages(folders: Folders, wanted: Sequence[str]) -> list[str]:
     Raises:
       UserError: the text has fewer than two languages, or cannot be read.
     """
-    if set(wanted) == {ENGLISH}:
+    if set(preferred) == {ENGLISH}:
         return [ENGLISH]
     if not folders.is_parallel:
-        return list(dict.fromkeys([ENGLISH, *wanted]))
+        return list(dict.fromkeys([ENGLISH, *preferred]))
     place = folders.source.removeprefix(sentences.PREFIX)
     there = list(sentences.find(place))
-    chosen = [name for name in dict.fromkeys([ENGLISH, *wanted]) if name in there]
+    chosen = [name for name in dict.fromkeys([ENGLISH, *preferred]) if name in there]
     if len(chosen) < 2:
         others = [name for name in there if name not in chosen]
-        chosen = [*chosen, *others][: max(2, len(wanted))]
+        chosen = [*chosen, *others][: max(2, len(preferred))]
     if len(chosen) < 2:
         raise UserError(
             f"{place}: has {len(there)} language(s); sentences are compared between "
@@ -250,10 +250,10 @@ def describe_text(folders: Folders) -> list[str]:
     manifest = files.read_json(os.path.join(folders.corpus, "manifest.json"))
     splits = manifest["splits"]
     count, characters = (
-        sum(one[name] for one in splits["train"].values())
+        sum(counts[name] for counts in splits["train"].values())
         for name in ("sentences", "characters")
     )
-    held_out = sum(one["sentences"] for one in splits.get("eval", {}).values())
+    held_out = sum(counts["sentences"] for counts in splits.get("eval", {}).values())
     kind, _, place = folders.source.partition(":")
     source = os.path.basename(os.path.normpath(place)) if folders.is_parallel else place
     text = [
@@ -269,12 +269,12 @@ def describe_text(folders: Folders) -> list[str]:
     return text + ([f"Translations: {'; '.join(licences)}."] if licences else [])
 
 
-def left_out(folders: Folders, wanted: Sequence[str], pieces: int) -> list[str]:
+def left_out(folders: Folders, languages: Sequence[str], pieces: int) -> list[str]:
     """Sentences on the measures that are left out because their data are missing."""
     manifest = files.read_json(os.path.join(folders.corpus, "manifest.json"))
     there = manifest["splits"]["train"]
     missing = []
-    if lacking := [language for language in wanted if language not in there]:
+    if lacking := [language for language in languages if language not in there]:
         missing.append(f"The text has no {', '.join(lacking)}.")
     if not folders.is_parallel:
         missing += [

@@ -10,7 +10,7 @@ from decoupled.core import files
 from decoupled.reports.page import mean
 from decoupled.reports.results import read_row
 from decoupled.reproduction import claims
-from decoupled.reproduction.items import Reader
+from decoupled.reproduction.items import ResultReader
 from decoupled.reproduction.measures import (
     plateau,
     read_curves,
@@ -21,12 +21,12 @@ from decoupled.reproduction.measures import (
 )
 from decoupled.reproduction.statistics import NATS
 from decoupled.reproduction.study import Study, Training
-from decoupled.reproduction.verdicts import Run, gather, untrained
+from decoupled.reproduction.verdicts import TrainedRun, gather, untrained
 from decoupled.runs.curve import CROSSED_BELOW, Curve, smoothed
 from decoupled.sweeps.jobs import RECORD, Job, Row, complete_jobs, describe_row, seed_of
 
 Curves = Mapping[tuple[str, int], Curve]
-Runs = Mapping[str, Mapping[int, Run]]
+Runs = Mapping[str, Mapping[int, TrainedRun]]
 
 
 def read_study(
@@ -47,7 +47,7 @@ def read_study(
       UserError: a file is damaged, or the analyses of two seeds have different items.
     """
     complete = complete_jobs(jobs)
-    reader = Reader(complete, tasks)
+    reader = ResultReader(complete, tasks)
     curves, measures = read_curves(reader), read_measures(reader)
     runs = read_runs(reader, curves, measures.get(claims.LOSS))
     common, later = _since_crossing(curves, runs)
@@ -65,7 +65,7 @@ def read_study(
         "seconds": facts["seconds"] + seconds,
         "unigram_entropy": plateau(reader) + CROSSED_BELOW if runs else None,
         "common_steps": common,
-        "only_speed": list(_only_speed(curves, runs, common, later)),
+        "only_speed": list(_only_speed(curves, common, later)),
     }
     training = {
         row: Training(
@@ -106,7 +106,7 @@ def _since_crossing(curves: Curves, runs: Runs):
     return common, later
 
 
-def _only_speed(curves, runs, common, later):
+def _only_speed(curves, common, later):
     """Differences of losses that change sign after equally many steps since crossing.
 
     Differences within the margin are left out.

@@ -62,7 +62,7 @@ class Items(NamedTuple):
     baseline: float
 
 
-class Reader:
+class ResultReader:
     """Reads complete jobs.
 
     Args:
@@ -104,7 +104,7 @@ class Reader:
     def any_result(self, name: str) -> Mapping[str, Any] | None:
         """The JSON of an analysis, of any seed, for entries that depend on the data."""
         by_seed = self._analysed.get(name, {})
-        return next((one.result for one in by_seed.values()), None)
+        return next((finished.result for finished in by_seed.values()), None)
 
     def models(self) -> Iterator[tuple[str, int, Job]]:
         """Yields row, seed and job of each pre-training, including controls."""
@@ -160,7 +160,10 @@ class Reader:
         """The trivial baseline of a task, in percent; None without its runs."""
         for name in self.jobs:
             if name.startswith(f"tasks/{task}/"):
-                baselines = [one.baseline for one in self._tested(name, task).values()]
+                baselines = [
+                    of_language.baseline
+                    for of_language in self._tested(name, task).values()
+                ]
                 return float(np.mean(baselines)) if baselines else None
         return None
 
@@ -174,7 +177,9 @@ class Reader:
         items = self._items[name]
         if task == DROPPED_TASK:
             return items
-        return {key: one for key, one in items.items() if key != ENGLISH}
+        return {
+            key: of_language for key, of_language in items.items() if key != ENGLISH
+        }
 
 
 def _names_of_items(result):
@@ -252,6 +257,6 @@ def _right(
             f"{path}: {len(answers):,} answers, but the file with the labels has "
             f"{len(flat):,}; run decoupled finetune --mode=eval again"
         )
-    hits = [float(said == label) for said, label in zip(answers, flat, strict=True)]
+    hits = [float(answer == label) for answer, label in zip(answers, flat, strict=True)]
     ends = np.cumsum([0, *map(len, gold)])
     return np.add.reduceat(hits, ends[:-1])

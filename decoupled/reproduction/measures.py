@@ -16,7 +16,7 @@ from decoupled.analyses.neighbours import best_layer
 from decoupled.core import files
 from decoupled.reports.results import PRETRAINING, Number
 from decoupled.reproduction import claims
-from decoupled.reproduction.items import Reader
+from decoupled.reproduction.items import ResultReader
 from decoupled.reproduction.jobs import DROPPED_TASK
 from decoupled.reproduction.statistics import (
     CONTROL,
@@ -29,17 +29,17 @@ from decoupled.reproduction.statistics import (
     logits,
     ratios,
 )
-from decoupled.reproduction.verdicts import Run
+from decoupled.reproduction.verdicts import TrainedRun
 from decoupled.runs.curve import Curve, crossing, crossing_level, read_curve
 from decoupled.sweeps.jobs import LAYER_DROP
 
 LAYERS, GEOMETRY = "layers", "geometry"
 
 # (reader, seed) -> row -> component -> values of items, float64 [items].
-Read = Callable[[Reader, int], Mapping[str, Components]]
+Read = Callable[[ResultReader, int], Mapping[str, Components]]
 
 
-class Source(NamedTuple):
+class MeasureSource(NamedTuple):
     """The source of a measure.
 
     name, unit, better: of the measure. folder: name of the analysis or task.
@@ -51,16 +51,16 @@ class Source(NamedTuple):
     unit: str
     folder: str
     read: Read
-    baseline: Callable[[Reader], float | None] = lambda reader: None
+    baseline: Callable[[ResultReader], float | None] = lambda reader: None
     better: int = 1
 
 
-def read_measures(reader: Reader) -> dict[str, Measured]:
+def read_measures(reader: ResultReader) -> dict[str, Measured]:
     """Name in `decoupled.reproduction.claims` -> measure, for available measures."""
     measures = {}
     for key, source in SOURCES.items():
         by_seed = {seed: source.read(reader, seed) for seed in reader.seeds}
-        rows = list(dict.fromkeys(row for one in by_seed.values() for row in one))
+        rows = list(dict.fromkeys(row for values in by_seed.values() for row in values))
         seeds = [s for s in reader.seeds if rows and set(by_seed[s]) == set(rows)]
         if seeds:
             values = {
@@ -79,7 +79,7 @@ def read_measures(reader: Reader) -> dict[str, Measured]:
     return measures
 
 
-def read_numbers(reader: Reader) -> Iterator[Number]:
+def read_numbers(reader: ResultReader) -> Iterator[Number]:
     """The mean of every measure by row and seed, scores by layer, and exploratory
     numbers of embeddings and logits."""
     for row, seed, job in reader.models():
@@ -103,7 +103,7 @@ def read_numbers(reader: Reader) -> Iterator[Number]:
                     yield Number(row, LAYERS, name, seed, value, analysed.folder)
         # The scores with all layers are those of the task.
         for row, kept, scores, folder in reader.dropped(seed):
-            value = float(np.mean([one.mean() for one in scores.values()]))
+            value = float(np.mean([items.mean() for items in scores.values()]))
             yield Number(row, LAYER_DROP, f"layers 1 to {kept}", seed, value, folder)
         if analysed := reader.analysed(GEOMETRY, seed):
             for row, model in zip(
@@ -123,7 +123,7 @@ def _geometry(model):
         yield f"effective rank, {table['embedding']}", table["effective_rank"]
 
 
-def read_curves(reader: Reader) -> dict[tuple[str, int], Curve]:
+def read_curves(reader: ResultReader) -> dict[tuple[str, int], Curve]:
     """(row, seed) -> training loss by step, without controls."""
     return {
         (row, seed): read_curve(job.folder)
@@ -132,24 +132,24 @@ def read_curves(reader: Reader) -> dict[tuple[str, int], Curve]:
     }
 
 
-def unigram_entropy(reader: Reader) -> dict[str, float]:
+def unigram_entropy(reader: ResultReader) -> dict[str, float]:
     """Language -> nats per token of held-out text; empty if it was not measured."""
     return (reader.any_result("masked_lm") or {}).get("unigram_entropy", {})
 
 
-def plateau(reader: Reader) -> float:
+def plateau(reader: ResultReader) -> float:
     """The training loss below which a run has left the plateau; see `curve`."""
     shares = None
     for _, _, job in reader.models():
         drawn = files.read_json(os.path.join(job.folder, "sampling.json"))
-        shares = {language: one["drawn"] for language, one in drawn.items()}
+        shares = {language: counts["drawn"] for language, counts in drawn.items()}
         break
     return crossing_level(unigram_entropy(reader), shares)
 
 
 def read_runs(
-    reader: Reader, curves: Mapping[tuple[str, int], Curve], loss: Measured | None
-) -> dict[str, dict[int, Run]]:
+    reader: ResultReader, curves: Mapping[tuple[str, int], Curve], loss: Measured | None
+) -> dict[str, dict[int, TrainedRun]]:
     """Row -> seed -> the progress of training.
 
     A run without a measured held-out loss has NaN there and counts as untrained.
@@ -159,12 +159,14 @@ def read_runs(
         return {}
     below: dict[tuple[str, int], float] = {}
     for row, languages in loss.values.items() if loss else ():
-        gaps = [entropy[name] - one.mean(axis=1) for name, one in languages.items()]
+        gaps = [
+            entropy[name] - losses.mean(axis=1) for name, losses in languages.items()
+        ]
         for seed, gap in zip(loss.seeds, np.min(gaps, axis=0).tolist(), strict=True):
             below[row, seed] = gap
     level, runs = plateau(reader), {}
     for (row, seed), curve in curves.items():
-        run = Run(below.get((row, seed), math.nan), crossing(curve, level))
+        run = TrainedRun(below.get((row, seed), math.nan), crossing(curve, level))
         runs.setdefault(row, {})[seed] = run
     return runs
 
@@ -190,7 +192,7 @@ def _last_layer(value: Callable[[np.ndarray], np.ndarray]) -> Read:
         for row, hits in analysed.arrays("hits").items() if analysed else ():
             *below, last = hits.mean(axis=1)[1:]
             if below:
-                fall = value(last) - np.mean([value(one) for one in below], axis=0)
+                fall = value(last) - np.mean([value(layer) for layer in below], axis=0)
                 rows[row] = {"last layer": fall}
         return rows
 
@@ -252,8 +254,8 @@ def _by_group(component, groups, values):
     """Row -> the component x 100; each group of values is one item."""
     counts = np.bincount(groups)[None]
     return {
-        row: {component: 100.0 * ratios(np.bincount(groups, one)[None], counts)[0]}
-        for row, one in values.items()
+        row: {component: 100.0 * ratios(np.bincount(groups, correct)[None], counts)[0]}
+        for row, correct in values.items()
     }
 
 
@@ -285,8 +287,11 @@ def _drop(reader, seed):
         if row in whole and kept > fewer.get(row, (0,))[0]:
             fewer[row] = kept, scores
     return {
-        row: {component: whole[row][component] - one[component] for component in one}
-        for row, (_, one) in fewer.items()
+        row: {
+            component: whole[row][component] - dropped[component]
+            for component in dropped
+        }
+        for row, (_, dropped) in fewer.items()
     }
 
 
@@ -302,11 +307,11 @@ def _entropy(reader):
 
 def _random_words(reader):
     result = reader.any_result("word_translation")
-    return result and float(np.mean([one["random_order"] for one in result["pairs"]]))
+    return result and float(np.mean([pair["random_order"] for pair in result["pairs"]]))
 
 
 def _task_source(name, task):
-    return Source(
+    return MeasureSource(
         name,
         POINTS,
         task,
@@ -321,41 +326,45 @@ def _probe_source(name, task):
         tasks = (reader.any_result("probing") or {"tasks": {}})["tasks"]
         return 100 * tasks[task]["baseline"] if task in tasks else None
 
-    return Source(name, POINTS, "probing", _probes(task), lookup)
+    return MeasureSource(name, POINTS, "probing", _probes(task), lookup)
 
 
 def _translation_source(embedding):
     name = f"translation of words by the {embedding} embedding"
-    return Source(name, RANKS, "word_translation", _words(embedding), _random_words)
+    return MeasureSource(
+        name, RANKS, "word_translation", _words(embedding), _random_words
+    )
 
 
 _LAST = "the last layer of retrieval minus those below"
 SOURCES = {
-    claims.RETRIEVAL: Source(
+    claims.RETRIEVAL: MeasureSource(
         "retrieval of translations", POINTS, "neighbours", _retrieval, _guess
     ),
     claims.UD_POS: _task_source("UD-POS", "udpos"),
     claims.PROBES: _probe_source("probes of dependencies", "dependencies"),
     claims.POS_PROBES: _probe_source("probes of parts of speech", "pos"),
-    claims.LOSS: Source(
+    claims.LOSS: MeasureSource(
         "masked-LM loss", NATS, "masked_lm", _masked_lm("loss", 1.0), _entropy, -1
     ),
-    claims.ACCURACY: Source(
+    claims.ACCURACY: MeasureSource(
         "masked-LM accuracy", POINTS, "masked_lm", _masked_lm("correct", 100.0)
     ),
-    claims.SIMILARITY: Source(
+    claims.SIMILARITY: MeasureSource(
         "word similarity by the output embedding", POINTS, "word_similarity",
         _similarity,
     ),
     claims.INPUT_WORDS: _translation_source("input"),
     claims.OUTPUT_WORDS: _translation_source("output"),
-    claims.LAST_LAYER: Source(
+    claims.LAST_LAYER: MeasureSource(
         _LAST, LOGITS, "neighbours", _last_layer(lambda x: logits(x[None])[0])
     ),
-    claims.LAST_LAYER_POINTS: Source(
+    claims.LAST_LAYER_POINTS: MeasureSource(
         _LAST, POINTS, "neighbours", _last_layer(lambda x: 100.0 * x)
     ),
-    claims.LAYER_DROP: Source("what the last layer is worth", POINTS, "udpos", _drop),
+    claims.LAYER_DROP: MeasureSource(
+        "what the last layer is worth", POINTS, "udpos", _drop
+    ),
     claims.BOOKS: _task_source("groups of books", "books"),
     claims.SIB200: _task_source("SIB-200", "sib200"),
 }  # fmt: skip

@@ -216,10 +216,10 @@ def _training(page, study, curves):
         "steps after its crossing | |\n|---|---:|---:|---:|---|",
         [
             [
-                *(row, one.crosses, one.loss, one.later),
-                f"**void**: {one.void}" if one.void else "trained",
+                *(row, trained.crosses, trained.loss, trained.later),
+                f"**void**: {trained.void}" if trained.void else "trained",
             ]
-            for row, one in study.training.items()
+            for row, trained in study.training.items()
         ],
     )
     page.text(*facts["only_speed"])
@@ -237,7 +237,7 @@ def plot_curves(
     for index, row in enumerate(dict.fromkeys(row for row, _ in curves)):
         runs = [curve for (name, _), curve in curves.items() if name == row]
         steps = runs[0].steps
-        same = [smoothed(one) for one in runs if np.array_equal(one.steps, steps)]
+        same = [smoothed(run) for run in runs if np.array_equal(run.steps, steps)]
         style = plots.look(index) | {"marker": ""}
         axes.plot(steps, np.mean(same, axis=0), label=row, **style)
         shade = {"color": style["color"], "alpha": 0.15, "lw": 0}
@@ -253,7 +253,11 @@ def plot_curves(
 
 def _checks(page, study):
     """Every measure of the rows with a control, with the control and the baseline."""
-    measures = {key: one for key, one in study.evidence.measures.items() if one.checks}
+    measures = {
+        key: with_checks
+        for key, with_checks in study.evidence.measures.items()
+        if with_checks.checks
+    }
     page.heading("What pre-training brings")
     if not measures:
         page.text("No row that trained was measured after one step too.")
@@ -386,13 +390,15 @@ _DETAILS = (
 def _layers(page, study):
     for details in _DETAILS:
         numbers = [
-            one._replace(metric=one.metric.removeprefix(details.prefix))
-            for one in study.numbers
-            if (one.task, one.row.startswith(CONTROL)) == (details.task, False)
-            and one.metric.startswith(details.prefix)
+            number._replace(metric=number.metric.removeprefix(details.prefix))
+            for number in study.numbers
+            if (number.task, number.row.startswith(CONTROL)) == (details.task, False)
+            and number.metric.startswith(details.prefix)
         ]
-        columns = list(dict.fromkeys(one.metric for one in numbers))
-        rows = [row for row in study.rows if any(one.row == row for one in numbers)]
+        columns = list(dict.fromkeys(number.metric for number in numbers))
+        rows = [
+            row for row in study.rows if any(number.row == row for number in numbers)
+        ]
         if not rows:
             continue
         page.heading(details.title)
@@ -411,9 +417,9 @@ def _layers(page, study):
 
 def _by_column(numbers: Iterable[Number], row: str) -> dict[str, dict[int, float]]:
     values: dict[str, dict[int, float]] = {}
-    for one in numbers:
-        if one.row == row:
-            values.setdefault(one.metric, {})[one.seed] = one.value
+    for number in numbers:
+        if number.row == row:
+            values.setdefault(number.metric, {})[number.seed] = number.value
     return values
 
 
@@ -447,8 +453,8 @@ def plot_layers(
         shown = max(shown, len(values))
         middle = [statistics.fmean(each) for each in values]
         sides = [
-            [one - min(each) for one, each in zip(middle, values, strict=True)],
-            [max(each) - one for one, each in zip(middle, values, strict=True)],
+            [center - min(each) for center, each in zip(middle, values, strict=True)],
+            [max(each) - center for center, each in zip(middle, values, strict=True)],
         ]
         # Shifted, so that the error bars do not overlap.
         shift = _SHIFT * (index - (len(rows) - 1) / 2)

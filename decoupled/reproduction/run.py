@@ -114,9 +114,9 @@ def write(options: Options, arguments: Sequence[str]) -> None:
         "The paper's claims at this scale",
         ["claim", "", "verdict", "not measured"],
         [
-            [str(one.claim.number), one.claim.text, one.verdict]
-            + [", ".join(one.missing())]
-            for one in judged
+            [str(judgement.claim.number), judgement.claim.text, judgement.verdict]
+            + [", ".join(judgement.missing())]
+            for judgement in judged
         ],
     )
     console.say(f"document: {options.document}")
@@ -175,9 +175,11 @@ def check(jobs: Sequence[Job]) -> None:
 
 
 def _check_settings(job):
-    given = [one.removeprefix(_FILE) for one in job.arguments if one.startswith(_FILE)]
+    gin_names = [
+        word.removeprefix(_FILE) for word in job.arguments if word.startswith(_FILE)
+    ]
     params = [
-        one.removeprefix(_PARAM) for one in job.arguments if one.startswith(_PARAM)
+        word.removeprefix(_PARAM) for word in job.arguments if word.startswith(_PARAM)
     ]
     root = _root(job)
     if root is None:
@@ -185,7 +187,7 @@ def _check_settings(job):
     try:
         tasks = TASKS if job.kind == FINETUNING else ()
         task = next(iter(job.values("task")), None)
-        gin_files.configure(root, given, params, task=task, tasks=tasks)
+        gin_files.configure(root, gin_names, params, task=task, tasks=tasks)
     except UserError as error:
         raise UserError(f"{job.name}: {error}") from error
 
@@ -222,7 +224,11 @@ def shown_command(arguments: Sequence[str]) -> str:
 
     Without the folders of this machine, and without flags of the document itself.
     """
-    words = [_shorter(one) for one in arguments if not one.startswith("--document")]
+    words = [
+        _shorter(argument)
+        for argument in arguments
+        if not argument.startswith("--document")
+    ]
     return shlex.join(["decoupled", "reproduce", *words])
 
 

@@ -62,7 +62,9 @@ class Measured(NamedTuple):
 
     def by_seed(self, row: str) -> np.ndarray:
         """The value of a row for each seed, float64 [seeds]."""
-        return np.mean([one.mean(axis=1) for one in self.values[row].values()], axis=0)
+        return np.mean(
+            [component.mean(axis=1) for component in self.values[row].values()], axis=0
+        )
 
 
 def checked(measured: Measured, rows: Iterable[str]) -> dict[str, Components]:
@@ -79,10 +81,10 @@ def checked(measured: Measured, rows: Iterable[str]) -> dict[str, Components]:
         if row not in measured.values:
             raise UserError(f"{where}: it was not measured; run its jobs")
         components = {
-            name: np.asarray(one, np.float64)
-            for name, one in measured.values[row].items()
+            name: np.asarray(component, np.float64)
+            for name, component in measured.values[row].items()
         }
-        shapes = {name: one.shape for name, one in components.items()}
+        shapes = {name: component.shape for name, component in components.items()}
         if not shapes or any(
             len(s) != 2 or s[0] != count or not s[1] for s in shapes.values()
         ):
@@ -96,9 +98,11 @@ def checked(measured: Measured, rows: Iterable[str]) -> dict[str, Components]:
                 f"other rows, {first}; run the analysis again for all rows together"
             )
         first = shapes
-        for name, one in components.items():
-            if not np.isfinite(one).all():
-                seed = measured.seeds[int(np.argmin(np.isfinite(one).all(axis=1)))]
+        for name, component in components.items():
+            if not np.isfinite(component).all():
+                seed = measured.seeds[
+                    int(np.argmin(np.isfinite(component).all(axis=1)))
+                ]
                 raise UserError(
                     f"{where}, seed {seed}, {name}: a value is not a finite number; "
                     "look at that run and train it again"
@@ -117,20 +121,30 @@ def average(name: str, measures: Sequence[Measured]) -> Measured:
     Raises:
       ValueError: there is no measure, or they differ in unit or direction.
     """
-    if len({(one.unit, one.better) for one in measures}) != 1:
+    if len({(measure.unit, measure.better) for measure in measures}) != 1:
         raise ValueError(f"{name}: measures of one unit and one direction are averaged")
-    seeds = [s for s in measures[0].seeds if all(s in one.seeds for one in measures)]
-    rows = [r for r in measures[0].values if all(r in one.values for one in measures)]
+    seeds = [
+        s for s in measures[0].seeds if all(s in measure.seeds for measure in measures)
+    ]
+    rows = [
+        r
+        for r in measures[0].values
+        if all(r in measure.values for measure in measures)
+    ]
     values: dict[str, Components] = {}
     for row in rows:
-        total = sum(len(one.values[row]) for one in measures)
+        total = sum(len(measure.values[row]) for measure in measures)
         values[row] = {
-            f"{one.name}: {component}": items[[one.seeds.index(s) for s in seeds]]
-            * (total / (len(measures) * len(one.values[row])))
-            for one in measures
-            for component, items in one.values[row].items()
+            f"{measure.name}: {component}": items[
+                [measure.seeds.index(s) for s in seeds]
+            ]
+            * (total / (len(measures) * len(measure.values[row])))
+            for measure in measures
+            for component, items in measure.values[row].items()
         }
-    baselines = [one.baseline for one in measures if one.baseline is not None]
+    baselines = [
+        measure.baseline for measure in measures if measure.baseline is not None
+    ]
     baseline = float(np.mean(baselines)) if len(baselines) == len(measures) else None
     unit, better = measures[0].unit, measures[0].better
     return Measured(name, unit, tuple(seeds), values, baseline, better)
@@ -243,22 +257,24 @@ def estimate(measured: Measured, weights: Mapping[str, float]) -> Estimate:
     seeds, share = len(measured.seeds), 1 / len(differences)
     if seeds < 2:
         raise ValueError(f"{measured.name}: {seeds} seeds give no standard error")
-    by_seed = share * sum(one.mean(axis=1) for one in differences.values())
-    items = sum(one.shape[1] for one in differences.values())
+    by_seed = share * sum(
+        items_of_seeds.mean(axis=1) for items_of_seeds in differences.values()
+    )
+    items = sum(items_of_seeds.shape[1] for items_of_seeds in differences.values())
     value = float(by_seed.mean())
     scale = max(
-        np.abs(one).max() * abs(weight)
+        np.abs(items_of_seeds).max() * abs(weight)
         for row, weight in weights.items()
-        for one in measured.values[row].values()
+        for items_of_seeds in measured.values[row].values()
     )
     if np.ptp(by_seed) <= _ROUNDING * scale:
         return Estimate(value, math.inf, seeds - 1.0, seeds, items)
     of_seeds = float(by_seed.var(ddof=1)) / seeds
     variance, squares = of_seeds, of_seeds**2 / (seeds - 1)
-    for one in differences.values():
-        of_items, of_rest, freedom = _mean_squares(one)
+    for items_of_seeds in differences.values():
+        of_items, of_rest, freedom = _mean_squares(items_of_seeds)
         if of_items > of_rest:
-            factor = share**2 / one.size
+            factor = share**2 / items_of_seeds.size
             variance += factor * (of_items - of_rest)
             squares += (factor * of_items) ** 2 / freedom
             squares += (factor * of_rest) ** 2 / (freedom * (seeds - 1))
@@ -279,13 +295,15 @@ def bootstrap(
     seeds = len(measured.seeds)
     drawn = _counts(generator, seeds, replicates) / seeds
     means = np.zeros(replicates)
-    for one in differences.values():
-        items = one.shape[1]
+    for difference in differences.values():
+        items = difference.shape[1]
         step = max(1, _CHUNK // items)
         for start in range(0, replicates, step):
             chosen = drawn[start : start + step]
             counts = _counts(generator, items, len(chosen)) / items
-            means[start : start + step] += np.sum(chosen * (counts @ one.T), axis=1)
+            means[start : start + step] += np.sum(
+                chosen * (counts @ difference.T), axis=1
+            )
     tail = (1 - CONFIDENCE) / 2
     low, high = np.quantile(means / len(differences), [tail, 1 - tail])
     return float(low), float(high)
@@ -311,7 +329,7 @@ def holm(p_values: Mapping[Hashable, float]) -> dict[Hashable, float]:
     for any dependence between the tests.
     """
     corrected, largest = {}, 0.0
-    ordered = sorted(p_values.items(), key=lambda one: one[1])
+    ordered = sorted(p_values.items(), key=lambda pair: pair[1])
     for place, (name, p_value) in enumerate(ordered):
         largest = max(largest, min(1.0, (len(ordered) - place) * p_value))
         corrected[name] = largest

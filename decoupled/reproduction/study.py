@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 from decoupled.core import files
 from decoupled.core.errors import UserError
 from decoupled.reports.results import (
+    ModelRow,
     Number,
-    Row,
     numbers_as_csv,
     read_numbers,
     read_row,
@@ -46,7 +46,7 @@ class Study(NamedTuple):
     """
 
     facts: Mapping[str, Any]
-    rows: Mapping[str, Row]
+    rows: Mapping[str, ModelRow]
     training: Mapping[str, Training]
     numbers: Sequence[Number]
     evidence: Evidence
@@ -62,7 +62,7 @@ def save(study: Study, folder: str) -> None:
     content = {
         "facts": dict(study.facts),
         "rows": [describe_row(row) for row in study.rows.values()],
-        "training": {row: one._asdict() for row, one in study.training.items()},
+        "training": {row: value._asdict() for row, value in study.training.items()},
         "trained": dict(evidence.trained),
         "measures": {
             key: measure._asdict()
@@ -70,8 +70,8 @@ def save(study: Study, folder: str) -> None:
             for key, measure in evidence.measures.items()
         },
         "contrasts": {
-            key: _estimate(one.estimate) | {"bootstrap": list(one.resampled)}
-            for key, one in evidence.compared.items()
+            key: _estimate(value.estimate) | {"bootstrap": list(value.resampled)}
+            for key, value in evidence.compared.items()
         },
     }
     files.write_json(os.path.join(folder, STUDY), content)
@@ -89,16 +89,16 @@ def load(folder: str) -> Study:
     try:
         evidence = Evidence(
             content["trained"],
-            {key: _read_measure(one) for key, one in content["measures"].items()},
+            {key: _read_measure(saved) for key, saved in content["measures"].items()},
             {
-                key: Compared(_read_estimate(one), tuple(one["bootstrap"]))
-                for key, one in content["contrasts"].items()
+                key: Compared(_read_estimate(saved), tuple(saved["bootstrap"]))
+                for key, saved in content["contrasts"].items()
             },
         )
         return Study(
             content["facts"],
             {entry["name"]: read_row(entry) for entry in content["rows"]},
-            {row: Training(**one) for row, one in content["training"].items()},
+            {row: Training(**saved) for row, saved in content["training"].items()},
             read_numbers(os.path.join(folder, SCORES)),
             evidence,
         )
@@ -121,11 +121,12 @@ def _read_measure(entry):
     if checks is not None:
         checks = [
             Checked(
-                one["row"],
-                one["gain"] and _read_estimate(one["gain"]),
-                one["over_baseline"] and _read_estimate(one["over_baseline"]),
+                saved_check["row"],
+                saved_check["gain"] and _read_estimate(saved_check["gain"]),
+                saved_check["over_baseline"]
+                and _read_estimate(saved_check["over_baseline"]),
             )
-            for one in checks
+            for saved_check in checks
         ]
     return Measure(**entry | {"checks": checks})
 

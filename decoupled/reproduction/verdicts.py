@@ -70,8 +70,8 @@ class Checked(NamedTuple):
 
     def passed(self) -> bool:
         """Whether the 95% intervals of both differences are above 0."""
-        gains = [one for one in (self.gain, self.over_baseline) if one]
-        return bool(self.gain) and all(one.interval()[0] > 0 for one in gains)
+        gains = [gain for gain in (self.gain, self.over_baseline) if gain]
+        return bool(self.gain) and all(gain.interval()[0] > 0 for gain in gains)
 
 
 class Measure(NamedTuple):
@@ -173,13 +173,13 @@ def gather(
     measures = with_score(measures)
     described = {
         key: Measure(
-            one.name,
-            one.unit,
-            one.seeds,
-            one.baseline,
-            None if key in CHECKED_BY else check(one, trained),
+            measure.name,
+            measure.unit,
+            measure.seeds,
+            measure.baseline,
+            None if key in CHECKED_BY else check(measure, trained),
         )
-        for key, one in measures.items()
+        for key, measure in measures.items()
     }
     compared = {}
     for claim in claims:
@@ -205,7 +205,7 @@ def with_score(measures: Mapping[str, Measured]) -> dict[str, Measured]:
     return all_measures
 
 
-class Run(NamedTuple):
+class TrainedRun(NamedTuple):
     """The progress of training of a run.
 
     below: the unigram entropy minus the final held-out loss, in nats, in the language
@@ -217,7 +217,7 @@ class Run(NamedTuple):
     crossed: int | None
 
 
-def untrained(row: str, runs: Mapping[int, Run], steps: int) -> str:
+def untrained(row: str, runs: Mapping[int, TrainedRun], steps: int) -> str:
     """Why contrasts with a row are void, as a sentence; "" if it trained.
 
     Every seed must end at least `ENDS_BELOW` nats below the unigram entropy and must
@@ -364,16 +364,16 @@ def _unchecked(key, measures):
     if key not in measures:
         return f"Not measured: {key}."
     name, checks = measures[key].name, measures[key].checks
-    for one in checks:
-        if one.gain is None:
-            return f"{name} has no control for {one.row}."
-        if not one.passed():
-            over = f"{_signed(one.gain)} over its control"
-            if one.over_baseline:
-                over += f" and {_signed(one.over_baseline)} over the baseline"
+    for checked in checks:
+        if checked.gain is None:
+            return f"{name} has no control for {checked.row}."
+        if not checked.passed():
+            over = f"{_signed(checked.gain)} over its control"
+            if checked.over_baseline:
+                over += f" and {_signed(checked.over_baseline)} over the baseline"
             return (
-                f"{name} does not show what pre-training brings: {one.row} is {over}; "
-                "intervals have to lie above 0."
+                f"{name} does not show what pre-training brings: {checked.row} is "
+                f"{over}; intervals have to lie above 0."
             )
     return "" if checks else f"{name} has no control."
 

@@ -66,7 +66,6 @@ def plan_batches(
     """The cheapest shape into which all batches of a run fit; says which it is.
 
     Args:
-      graph: of the run. run: where it trains.
       sizes: int [examples], tokens of each.
       order: `read_order` of a run that goes on; None at its first start.
 

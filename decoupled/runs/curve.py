@@ -51,13 +51,10 @@ class Curve(NamedTuple):
 
 
 def entropy(counts: np.ndarray) -> float:
-    """The entropy of the distribution that `counts` are drawn from, in nats.
+    """The entropy of the distribution that `counts`, [V], are drawn from, in nats.
 
     The entropy of the shares is too low by about (pieces seen - 1) / (2 n) for n draws;
     this bias is corrected (Miller 1955). 0 if all counts are 0.
-
-    Args:
-      counts: [V], at least 0.
     """
     seen = counts[counts > 0].astype(np.float64)
     if not len(seen):
@@ -80,13 +77,13 @@ def read_curve(folder: str) -> Curve:
     """
     values: dict[int, float] = {}
     for path in event_files(folder):
-        found = read_file(path, LOSS)
-        if found.damage:
+        events = read_file(path, LOSS)
+        if events.damage:
             raise UserError(
-                f"{path}: damaged ({found.damage}); restore it from a copy, or remove "
+                f"{path}: damaged ({events.damage}); restore it from a copy, or remove "
                 "it to read the losses of the other files"
             )
-        values = found.after(values)
+        values = events.after(values)
     if not values:
         raise UserError(
             f"{folder}: no training loss in event files here; give the folder of a "
@@ -124,13 +121,9 @@ def smoothed(curve: Curve) -> np.ndarray:
 
 
 def crossing(curve: Curve, level: float) -> int | None:
-    """The first logged step from which the smoothed loss stays below `level`.
+    """The first logged step from which the smoothed loss stays below `level`, in nats.
 
-    Args:
-      curve: of a whole run. level: nats a token, e.g. of `crossing_level`.
-
-    Returns:
-      The step; None where the curve does not end below the level.
+    None where the curve, that of a whole run, does not end below the level.
     """
     above = np.flatnonzero(~(smoothed(curve) < level))
     first = int(above[-1]) + 1 if len(above) else 0
@@ -142,15 +135,9 @@ def crossing_level(
 ) -> float:
     """The loss below which a run has left the plateau, nats a token.
 
-    Args:
-      unigram_entropy: language -> nats a token, as `decoupled analyze masked_lm` gives
-        it.
-      shares: language -> its share of the training sequences, up to a common factor;
-        None if all languages are drawn equally often.
-
-    Returns:
-      The mean of the entropies, weighted by the shares, minus CROSSED_BELOW: training
-      batches mix the languages as the run draws them.
+    The mean of the languages' unigram entropies, as `decoupled analyze masked_lm` gives
+    them, minus CROSSED_BELOW. Its weights are the shares of the training sequences, up
+    to a common factor, as batches mix the languages so; None is equal shares.
     """
     names = sorted(unigram_entropy)
     weights = [1.0 if shares is None else shares[name] for name in names]

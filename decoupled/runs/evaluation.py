@@ -65,21 +65,21 @@ class FilesAhead:
       load: called with each of `wanted`. wanted: its arguments, in order.
     """
 
-    def __init__(self, load: Callable[..., Any], wanted: Sequence[tuple]):
-        self._load, self._wanted = load, wanted
+    def __init__(self, load: Callable[..., Any], names: Sequence[tuple]):
+        self._load, self._names = load, names
         self._pool = ThreadPoolExecutor(max_workers=1)
         self._lock = threading.Lock()
         self._futures: list[Future | None] = []
 
     def __len__(self) -> int:
-        return len(self._wanted)
+        return len(self._names)
 
     def __getitem__(self, index: int) -> Any:
         if index >= len(self):
             raise IndexError(index)
         with self._lock:
             for number in range(len(self._futures), min(index + 2, len(self))):
-                future = self._pool.submit(self._load, *self._wanted[number])
+                future = self._pool.submit(self._load, *self._names[number])
                 self._futures.append(future)
             future = self._futures[index]
         return future.result()
@@ -99,16 +99,10 @@ def answer_languages(
     data: TaskData,
     names: list[tuple[str, str]],
 ) -> Iterator[Answers]:
-    """Answers of the newest checkpoint in `run.model_dir`.
+    """Yields the answers of the newest checkpoint in `run.model_dir` to each file.
 
-    The next file is read and tokenised while one is answered.
-
-    Args:
-      network, run: what answers and where. data: of the task.
-      names: splits and languages of the files.
-
-    Yields:
-      the answers to each file, in the order of `names`.
+    The files have splits and languages. The next one is read and tokenised while one is
+    answered.
     """
     on_tpu = run.tpu is not None
 
@@ -188,7 +182,6 @@ def _feed(
 
 
 def _remove_batches(path):
-    """Removes the file of batches, and its folder if that is empty then."""
     if gfile.exists(path):
         gfile.remove(path)
     folder = os.path.dirname(path)

@@ -88,10 +88,12 @@ class Finetuning:
         first = config.training.seed
         self.seeds = tuple(range(first, first + num_runs))
         claimed = _claimed_data(folder)
+        # Only the folder of a single run names its seed.
         holds_several = claimed is not None and "seed" not in claimed
         self._several = len(self.rates) * num_runs > 1 or holds_several
         self._network = finetuning_network(config, task, model)
         frozen = frozen_variables(config, model)
+        # How many examples a row has is known later; any number above 1 shows mistakes.
         packed = self._network._replace(task=self._network.task.packed(2))
         check_graph(packed, config.training, frozen)
         self._check_files(only_train=mode == "train")
@@ -129,11 +131,8 @@ class Finetuning:
     def evaluate(self, anew: bool) -> list[dict[str, Any]]:
         """Scores each run of the chosen learning rate, and writes its answers.
 
-        The answers of the best run are also written below the folder of all runs.
-
-        Args:
-          anew: whether to evaluate a run again that has results of its selected
-            checkpoint.
+        The answers of the best run are also written below the folder of all runs. With
+        `anew`, a run is evaluated again that has results of its selected checkpoint.
 
         Returns:
           the result of `FinetuningRun.evaluate` for each run.
@@ -143,9 +142,10 @@ class Finetuning:
         is_written = self._has_answers_of(best)
         results = []
         for run in self.chosen_runs():
-            found = None if anew or (run is best and not is_written) else run.finished()
+            reuses = not anew and (run is not best or is_written)
+            finished = run.finished() if reuses else None
             written = {run.folder, *([self.folder] if run is best else [])}
-            results.append(found or run.evaluate(sorted(written)))
+            results.append(finished or run.evaluate(sorted(written)))
         return results
 
     def _train_runs(self, features):
@@ -234,8 +234,8 @@ class Finetuning:
     def _check_files(self, only_train):
         """Reads the dev and test files, or only English dev if runs only train."""
         english_dev = [("dev", self.data.source)] if self.data.has_source_dev() else []
-        wanted = english_dev if only_train else self.data.files_to_answer()
-        self.data.check(self.training, wanted)
+        split_names = english_dev if only_train else self.data.files_to_answer()
+        self.data.check(self.training, split_names)
 
     def _training_features(self, features):
         selected = self.data.for_graph(features)
@@ -329,15 +329,15 @@ class Finetuning:
         """Copies the best run's checkpoint to best/, unless it is already there."""
         best = self.best_run().selected()
         path = os.path.join(self.folder, CHOSEN)
-        wanted = {
+        content = {
             "checkpoint": os.path.relpath(best.prefix, self.folder),
             "checkpoint_sha256": run_folder.weights_sha256(best.prefix),
             "global_step": best.step,
         }
-        if files.exists(path) and files.read_json(path) == wanted:
+        if files.exists(path) and files.read_json(path) == content:
             return
         keep_checkpoint(best.prefix, os.path.join(self.folder, BEST))
-        files.write_json(path, wanted)
+        files.write_json(path, content)
 
 
 def _learning_rates(config: FinetuneConfig, data: TaskData) -> tuple[float, ...]:
@@ -371,14 +371,10 @@ def finetuned_model(model: ModelConfig, config: FinetuningConfig) -> ModelConfig
 
 
 def class_weights(label_ids: Features, num_labels: int) -> np.ndarray:
-    """Weights that give every class of a training set the same total.
+    """Weights that give every class of a training set the same total, float32.
 
-    Args:
-      label_ids: int32 [examples]. num_labels: classes.
-
-    Returns:
-      float32 [num_labels], examples / (classes that occur * examples of the class), so
-      that an example weighs 1 on average; 0 for a class that does not occur.
+    examples / (classes that occur * examples of the class), so that an example weighs 1
+    on average; 0 for a class that does not occur.
     """
     counts = np.bincount(label_ids, minlength=num_labels)
     weights = len(label_ids) / np.maximum(counts, 1) / np.count_nonzero(counts)

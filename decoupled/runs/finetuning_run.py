@@ -76,9 +76,6 @@ class FinetuningRun(NamedTuple):
     def train(self, features: Features) -> None:
         """Trains to the end, or resumes; keeps the best checkpoint.
 
-        Args:
-          features: of the English training set.
-
         Raises:
           Terminated: SIGTERM came.
           UserError: loss or gradient became infinite or NaN.
@@ -100,6 +97,7 @@ class FinetuningRun(NamedTuple):
         settings = run_folder.resumable_settings(config, ("training", "mesh"))
         run_folder.note_settings(self.folder, settings, done, steps)
         if done < steps:
+            # A resumed run keeps its order of examples, which depends on the shape.
             order = read_order(self.folder) if done else None
             packing = plan_batches(
                 graph, features["input_mask"].sum(1), self.spec, order
@@ -156,8 +154,7 @@ class FinetuningRun(NamedTuple):
     def evaluate(self, folders: Sequence[str] = ()) -> dict[str, Any]:
         """Scores the selected checkpoint; writes results.json and TensorBoard scalars.
 
-        Args:
-          folders: the answers are written to predictions/TASK/SPLIT-LANGUAGE in each.
+        Answers are written to predictions/TASK/SPLIT-LANGUAGE in each of the folders.
 
         Returns:
           the content of results.json: `task`, `global_step`, `checkpoint`,
@@ -168,10 +165,10 @@ class FinetuningRun(NamedTuple):
         self._tell_if_dev_has_changed()
         self._say_what_is_evaluated()
         results: dict[str, dict] = {split: {} for split in run_folder.SPLITS}
-        for found in self._answers("evaluating", selected):
-            results[found.split][found.language] = _scores(task, found)
+        for answered in self._answers("evaluating", selected):
+            results[answered.split][answered.language] = _scores(task, answered)
             for folder in folders:
-                _write(task, folder, found)
+                _write(task, folder, answered)
         _say_unlabelled(task, results)
         # The curve of a run that was selected on English dev has these scores already.
         curve = [("dev", self.data.source)] if self.selecting else []
@@ -240,26 +237,25 @@ class FinetuningRun(NamedTuple):
 
     def missing_answers(self, folder: str) -> list[str]:
         """The files of answers that `folder` lacks."""
-        wanted = self.data.files_to_answer()
-        paths = [_answers_path(self.data.task, folder, *one) for one in wanted]
+        file_names = self.data.files_to_answer()
+        paths = [_answers_path(self.data.task, folder, *name) for name in file_names]
         return [path for path in paths if not files.exists(path)]
 
     def predict(self, folder: str) -> list[str]:
         """Writes the answers to all dev and test files, labelled or not.
 
-        Args:
-          folder: of all runs; its `run_folder.PREDICTIONS` gets the files.
+        They go to `run_folder.PREDICTIONS` of the folder of all runs.
 
         Returns:
           the languages whose test files have labels.
         """
         task, labelled = self.data.task, []
         self._tell_if_dev_has_changed()
-        for found in self._answers("predicting", self.selected()):
-            _write(task, folder, found)
-            scores = task.score(found.language, found.examples, found.answers)
-            if found.split == "test" and scores is not None:
-                labelled.append(found.language)
+        for answered in self._answers("predicting", self.selected()):
+            _write(task, folder, answered)
+            scores = task.score(answered.language, answered.examples, answered.answers)
+            if answered.split == "test" and scores is not None:
+                labelled.append(answered.language)
         return labelled
 
     def _input_fn(self, features, steps, packing):
@@ -318,11 +314,11 @@ class FinetuningRun(NamedTuple):
             return
         task = self.data.task
         source = self.data.source
-        wanted = [("dev", source)]
+        file_names = [("dev", source)]
         scores = scores._replace(files=self._dev_hashes())
         spec = self.spec._replace(model_dir=folder or self.folder)
-        [found] = answer_languages(self.network, spec, self.data, wanted)
-        metrics = task.score(source, found.examples, found.answers)
+        [answered] = answer_languages(self.network, spec, self.data, file_names)
+        metrics = task.score(source, answered.examples, answered.answers)
         write_scalars(
             os.path.join(self.folder, EVENTS),
             step,
@@ -349,21 +345,17 @@ class FinetuningRun(NamedTuple):
         self.spec.say(f"{self.data.task.name}: evaluates {kinds} {noun}{hint}")
 
     def _answers(self, doing, selected):
-        wanted = self.data.files_to_answer()
+        file_names = self.data.files_to_answer()
         spec = self.spec._replace(model_dir=selected.folder)
-        answers = answer_languages(self.network, spec, self.data, wanted)
+        answers = answer_languages(self.network, spec, self.data, file_names)
         name = self.data.task.name
-        return console.track(answers, f"{doing} {name}, files", len(wanted))
+        return console.track(answers, f"{doing} {name}, files", len(file_names))
 
 
 def finetuning_network(
     config: FinetuneConfig, task: FinetuningTask, model: ModelConfig
 ) -> Network:
-    """What fine-tuning trains.
-
-    Args:
-      config: the settings. task: what is learned. model: sizes of the encoder.
-    """
+    """What fine-tuning trains."""
     finetuning, training = config.finetuning, config.training
     head = task.network(finetuning.classifier_dropout, training.label_smoothing)
     return Network(head, model, config.mesh)
@@ -384,12 +376,7 @@ def finetuning_graph(
     seed: int,
     steps: int,
 ) -> TrainingGraph:
-    """The graph of a fine-tuning run.
-
-    Args:
-      config: the settings. network: from `finetuning_network`.
-      learning_rate: the peak. seed: of the run. steps: of the optimizer.
-    """
+    """The graph of a fine-tuning run."""
     training = config.training
     warmup = int(config.finetuning.warmup_fraction * steps)
     return TrainingGraph(
@@ -414,9 +401,9 @@ def _scalar_name(metric, split, language):
     return f"{metric}/{split}/{language}"
 
 
-def _scores(task: FinetuningTask, found: Answers) -> dict[str, float]:
-    metrics = task.score(found.language, found.examples, found.answers)
-    return _beside_trivial(task, found.language, found.examples, metrics)
+def _scores(task: FinetuningTask, answered: Answers) -> dict[str, float]:
+    metrics = task.score(answered.language, answered.examples, answered.answers)
+    return _beside_trivial(task, answered.language, answered.examples, metrics)
 
 
 def _beside_trivial(task, language, examples, metrics):
@@ -429,15 +416,14 @@ def _beside_trivial(task, language, examples, metrics):
 
 
 def _answers_path(task: FinetuningTask, folder: str, split: str, language: str) -> str:
-    """The file of answers below a folder of `finetune`."""
     name = f"{split}-{language}.{task.prediction_suffix}"
     return os.path.join(folder, run_folder.PREDICTIONS, task.name, name)
 
 
-def _write(task: FinetuningTask, folder: str, found: Answers) -> None:
-    path = _answers_path(task, folder, found.split, found.language)
+def _write(task: FinetuningTask, folder: str, answered: Answers) -> None:
+    path = _answers_path(task, folder, answered.split, answered.language)
     files.make_folder(os.path.dirname(path))
-    task.write(path, found.examples, found.answers)
+    task.write(path, answered.examples, answered.answers)
 
 
 def _say_unlabelled(task: FinetuningTask, results: dict[str, dict]) -> None:

@@ -64,13 +64,10 @@ def run_pretraining(
     branch_from: str | None = None,
     record_start: Callable[[str], None] = lambda folder: None,
 ) -> None:
-    """Trains, evaluates or predicts.
+    """Trains, evaluates or predicts, one of `run_folder.MODES`.
 
     Args:
-      config: the settings.
-      records_dir: what build_records wrote. vocabulary: its sentencepiece.model.
-      folder: of the run, made if missing.
-      mode: one of `run_folder.MODES`.
+      vocabulary: the sentencepiece.model of the records.
       tpu: fields of a `TpuAddress`, or None.
       init_checkpoint: a model folder, or a prefix in one, that a new run starts from.
       branch_from: a run, or a prefix of one of its checkpoints, from which a new run
@@ -158,9 +155,8 @@ class Pretraining:
     def train(self, evaluating: bool) -> None:
         """Trains to the end, or resumes.
 
-        Args:
-          evaluating: whether held-out text is evaluated every
-            `TrainingConfig.eval_every_steps` steps.
+        With `evaluating`, held-out text is evaluated every
+        `TrainingConfig.eval_every_steps` steps.
         """
         every = self._config.training.eval_every_steps if evaluating else 0
         step = checkpoint_step(latest_complete(self._folder))
@@ -197,13 +193,13 @@ class Pretraining:
         """Whether eval.json has the results of the newest checkpoint and of the present
         held-out text."""
         path = os.path.join(self._folder, EVALUATION)
-        found = read_results(path, self._made_from()) is not None
-        if found:
+        evaluated = read_results(path, self._made_from()) is not None
+        if evaluated:
             console.say(
                 f"{path}: of step {self._step()} already, reused; --mode=eval "
                 "evaluates again"
             )
-        return found
+        return evaluated
 
     def _made_from(self):
         """What an evaluation of the newest checkpoint is computed from."""
@@ -295,7 +291,6 @@ class Pretraining:
         console.say(f"wrote {path}")
 
     def _step(self):
-        """The step of the newest checkpoint."""
         return checkpoint_step(find_checkpoint(self._folder))
 
     def _input_fn_from(self, phase, step):
@@ -472,9 +467,7 @@ def _check_sizes(config, pieces):
 def stream_seed(seed: int, number: int) -> int:
     """The seed of a phase's data: each phase has an order and masks of its own.
 
-    Args:
-      seed: `TrainingConfig.seed`, which the first phase uses unchanged.
-      number: of the phase, from 0.
+    The first phase, number 0, uses `TrainingConfig.seed` unchanged.
     """
     if not number:
         return seed

@@ -142,9 +142,7 @@ def claim(
     ...), so that no plot mixes the two runs.
 
     Args:
-      model_dir: made if it does not exist.
-      description: of the run that starts.
-      vocabulary: path of its vocabulary, copied into the folder.
+      vocabulary: its path; the file is copied into the folder.
       reading: whether the command only evaluates. It then replaces no description,
         because another process may train in the folder and have saved nothing yet.
       contents: name of an entry of the description that is a hash -> what was hashed,
@@ -158,12 +156,12 @@ def claim(
     check_checkpoint_path(model_dir)
     files.make_folder(model_dir)
     path = os.path.join(model_dir, CONFIG)
-    wanted = _as_json(description)
+    described = _as_json(description)
     if files.exists(path):
         saved = files.read_json(path)
         _described(path, saved)
         contents = {"vocabulary.fingerprint": vocabulary} | dict(contents or {})
-        differing = _differences_in_words(saved, wanted, contents)
+        differing = _differences_in_words(saved, described, contents)
         if not differing:
             return
         if reading or holds_results(model_dir):
@@ -186,13 +184,13 @@ def claim(
         gfile.remove(path)
     with files.atomic_write(vocabulary_path(model_dir), "wb") as handle:
         handle.write(content)
-    files.write_json(path, wanted)
+    files.write_json(path, described)
 
 
-def _differences_in_words(saved, wanted, contents) -> list[str]:
+def _differences_in_words(saved, described, contents) -> list[str]:
     """How a description differs: "model.num_layers is 2, not 4", or, for an entry of
     `contents`, "FILE has changed since the run began"."""
-    data = wanted["data"]
+    data = described["data"]
     unrecorded = {name: data[name] for name in _UNRECORDED_DATA if name in data}
     kept = {name: v for name, v in saved["data"].items() if name not in _GONE_DATA}
     saved = saved | {"data": unrecorded | kept}
@@ -200,7 +198,7 @@ def _differences_in_words(saved, wanted, contents) -> list[str]:
         f"{contents[name]} has changed since the run began"
         if name in contents
         else f"{name} is {old}, not {new}"
-        for name, old, new in differences("", saved, wanted)
+        for name, old, new in differences("", saved, described)
     ]
 
 
@@ -222,9 +220,8 @@ def note_settings(
 ) -> None:
     """Records the settings of training from `step` on; says which have changed there.
 
-    Args:
-      settings: that may change when a run resumes. All others are in config.json.
-      end: the last step of training; at it, nothing is recorded.
+    They are those that may change when a run resumes; all others are in config.json. At
+    `end`, the last step of training, nothing is recorded.
     """
     path = os.path.join(model_dir, SETTINGS)
     noted = files.read_json(path) if files.exists(path) else []
@@ -248,10 +245,8 @@ def note_settings(
 def resumable_settings(config: Any, names: Iterable[str]) -> dict[str, Any]:
     """The settings that a resumed run may change, as "OptimizerConfig.beta1": value.
 
-    Settings that change no weights are left out (`_BOOKKEEPING`).
-
-    Args:
-      config: of a command. names: of its fields.
+    Settings that change no weights are left out (`_BOOKKEEPING`). `names` are those of
+    the fields of `config`.
     """
     parts = [getattr(config, name) for name in names]
     return {
@@ -277,13 +272,13 @@ def _set_events_aside(model_dir):
     number = 1
     while files.exists(aside := os.path.join(model_dir, f"{_REPLACED}.{number}")):
         number += 1
-    found = [
+    event_files = [
         os.path.relpath(os.path.join(folder, name), model_dir)
         for folder, _, names in gfile.walk(model_dir)
         for name in names
         if _EVENTS.fullmatch(name)
     ]
-    moved = [name for name in found if not name.startswith(f"{_REPLACED}.")]
+    moved = [name for name in event_files if not name.startswith(f"{_REPLACED}.")]
     for name in moved:
         target = os.path.join(aside, name)
         gfile.makedirs(os.path.dirname(target))
@@ -345,7 +340,7 @@ def _check_sizes(path, saved):
             raise UserError(f"{path}: nested too deeply")
         if isinstance(value, dict | list):
             inner = value.values() if isinstance(value, dict) else value
-            waiting += [(one, depth + 1) for one in inner]
+            waiting += [(item, depth + 1) for item in inner]
 
 
 def _typed(value, kind):

@@ -206,7 +206,6 @@ def open_model(
 
     Args:
       path: its folder, for the selected checkpoint; or the prefix of a checkpoint.
-      checkpoint: a prefix, or the name of a checkpoint in the folder `path`.
       verify: whether the checkpoint is read to check that it is complete; False for a
         caller that reads every weight.
 

@@ -69,13 +69,13 @@ class TaskData:
           UserError: there are none.
         """
         splits = [split for split in SPLITS if split in self._splits]
-        wanted = [(split, name) for split in splits for name in self.languages(split)]
-        if not wanted:
+        names = [(split, name) for split in splits for name in self.languages(split)]
+        if not names:
             raise UserError(
                 f"{os.path.join(self.task.data_dir, self.task.name)}: holds no "
                 f"{' or '.join(splits)} file of {self.task.name} in any language"
             )
-        return wanted
+        return names
 
     def say_what_is_missing(self) -> None:
         """Says which files are missing for the selection of checkpoints and for
@@ -106,32 +106,29 @@ class TaskData:
         """The files of a split in a language, of which most tasks have one."""
         return self.task.paths(split, language)
 
-    def hashes(self, wanted: list[tuple[str, str]]) -> dict[str, str]:
+    def hashes(self, names: list[tuple[str, str]]) -> dict[str, str]:
         """Name below the data folder -> SHA-256, for splits and languages."""
-        paths = [path for one in wanted for path in self.paths(*one)]
+        paths = [path for name in names for path in self.paths(*name)]
         return hash_files(paths, self.task.data_dir)
 
     def fingerprint(self, split: str, language: str) -> str:
         """SHA-256 of a file; for several files, of their fingerprints."""
-        found = [files.file_fingerprint(path) for path in self.paths(split, language)]
-        return found[0] if len(found) == 1 else files.fingerprint("\n".join(found))
+        hashes = [files.file_fingerprint(path) for path in self.paths(split, language)]
+        return hashes[0] if len(hashes) == 1 else files.fingerprint("\n".join(hashes))
 
-    def check(self, training: list[Any], wanted: list[tuple[str, str]]) -> None:
+    def check(self, training: list[Any], names: list[tuple[str, str]]) -> None:
         """Reads files, so that a malformed one ends a run before its first step.
 
         It also says how many right answers are longer than the task's answers can be.
-        One file is in memory at a time, and no features are made.
-
-        Args:
-          training: the English training examples.
-          wanted: splits and languages of the files.
+        One file is in memory at a time, and no features are made. `training` are the
+        English training examples.
 
         Raises:
           UserError: files are missing or malformed; all of them are named.
         """
         beyond = {f"train {self.source}": self._share_beyond_limit(training)}
         mistakes = Mistakes()
-        for split, language in console.track(wanted, f"reading {self.task.name}"):
+        for split, language in console.track(names, f"reading {self.task.name}"):
             with mistakes.noted():
                 share = self._share_beyond_limit(self.examples(split, language))
                 beyond[f"{split} {language}"] = share
@@ -163,9 +160,7 @@ class TaskData:
     ) -> Features:
         """The features of all examples of a file, from the cache if it has them.
 
-        Args:
-          split, language: of the file. examples: all that are in it.
-          progress: whether to show the time left while features are made.
+        `progress` shows the time left while they are made.
         """
         key = {
             "task": self.task.name,

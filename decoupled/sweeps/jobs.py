@@ -22,7 +22,7 @@ import itertools
 import math
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from decoupled.configs import ModelConfig, PretrainConfig, ScaleConfig, SweepConfig
@@ -70,7 +70,6 @@ def make_rows(
     sweep: SweepConfig,
     scale: ScaleConfig,
     pieces: int,
-    read: Callable[[SweepConfig, str], ModelConfig] | None = None,
 ) -> list[Row]:
     """The models with their sizes at this scale.
 
@@ -79,7 +78,7 @@ def make_rows(
     """
     rows = []
     for name in sweep.rows:
-        model = scaled_model((read or read_model)(sweep, name), scale, pieces)
+        model = scaled_model(read_model(sweep, name), scale, pieces)
         keep = sweep.keep_layers.get(name, 0)
         rows.append(Row(name, model, scaled_layers(keep, scale) if keep else 0))
     return rows

@@ -168,14 +168,14 @@ def make_task(
     data_dir: str,
     finetuning: FinetuningConfig,
     question_answering: QuestionAnsweringConfig | None,
-    own: OwnTaskConfig | None = None,
+    described: OwnTaskConfig | None = None,
 ) -> "FinetuningTask":
-    """The task of a name, one of `TASKS`, or OWN, which `own` describes.
+    """The task of a name, one of `TASKS`, or OWN, which is described.
 
     Raises:
       UserError: settings are invalid, or files that the task reads at once are missing.
     """
-    description = _own(own) if name == OWN else TASKS[name]
+    description = _own(described) if name == OWN else TASKS[name]
     kind = description.kind
     if finetuning.class_weights != "none" and kind != CLASSIFICATION:
         raise UserError(

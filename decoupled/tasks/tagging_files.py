@@ -18,7 +18,7 @@ from decoupled.core.errors import UserError, quoted
 from decoupled.core.labels import BLANKS, LabelReader
 from decoupled.core.tab_separated import is_quoted, unquoted
 from decoupled.tasks.description import INDEX, TaskDescription
-from decoupled.tasks.text_files import Row, cell_error, label_in, lines_of, text_in
+from decoupled.tasks.text_files import TextRow, cell_error, label_in, lines_of, text_in
 from decoupled.xtreme.files import LanguageFile
 
 # XTREME's preprocessing writes one of these tags if a word has none.
@@ -139,7 +139,7 @@ def read_tagged(
                 sentences.append(TaggedSentence(words, None if untagged else tags))
             words, tags = [], []
             continue
-        row = Row(number, dict(enumerate(cells, start=1)))
+        row = TextRow(number, dict(enumerate(cells, start=1)))
         words.append(text_in(path, row, word_column, BLANKS))
         lacks_tag = task.label not in row.values
         untagged = lacks_tag if untagged is None else untagged

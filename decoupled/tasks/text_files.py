@@ -47,7 +47,7 @@ class LabelledTexts(NamedTuple):
     label: str | None
 
 
-class Row(NamedTuple):
+class TextRow(NamedTuple):
     """The values of a row by column, and its line, from 1."""
 
     line: int
@@ -114,7 +114,9 @@ def _example(path, row, task, labels, has_labels):
     return LabelledTexts(texts, number)
 
 
-def label_in(path: str, row: Row, task: TaskDescription, labels: LabelReader) -> str:
+def label_in(
+    path: str, row: TextRow, task: TaskDescription, labels: LabelReader
+) -> str:
     """The label of a row, which must be one of the task's."""
     cell = text_in(path, row, task.label)
     cell = task.spellings.get(cell.strip(BLANKS), cell)
@@ -136,7 +138,7 @@ def _stripped(path, row, column):
     return text_in(path, row, column).strip(BLANKS)
 
 
-def text_in(path: str, row: Row, column: Column, white: str | None = None) -> str:
+def text_in(path: str, row: TextRow, column: Column, white: str | None = None) -> str:
     """A cell, which must not be empty. Numbers and truth values become JSON's text.
 
     NaN, which Python writes for a missing value, is refused. `white` are the characters
@@ -174,7 +176,7 @@ def _json_rows(path, task):
         if not isinstance(value, dict):
             raise UserError(f"{path}:{number}: not a JSON object")
         # Many files mark a test row without a label by a label of null.
-        yield Row(number, {k: v for k, v in value.items() if v is not None})
+        yield TextRow(number, {k: v for k, v in value.items() if v is not None})
 
 
 def _corpus_rows(path, task):
@@ -187,7 +189,7 @@ def _corpus_rows(path, task):
                 "(text, optional second text, label)"
             )
         if line:
-            yield Row(number, {**dict(enumerate(texts, 1)), task.label: label})
+            yield TextRow(number, {**dict(enumerate(texts, 1)), task.label: label})
 
 
 def _tsv_rows(path, task):
@@ -220,7 +222,7 @@ def _pairs_and_labels(path, task, rows):
                 f"{path}:{number}: {len(cells)} columns, not {width} ({names}, with "
                 "tabs between)"
             )
-        yield _without_empty_label(Row(number, dict(enumerate(cells, 1))), task)
+        yield _without_empty_label(TextRow(number, dict(enumerate(cells, 1))), task)
 
 
 def _csv_rows(path, task):
@@ -252,7 +254,7 @@ def _table(path, task, rows):
     columns = [*task.texts, task.label, task.split_column]
     if any(type(column) is int for column in columns):
         for number, cells in rows:
-            yield _without_empty_label(Row(number, dict(enumerate(cells, 1))), task)
+            yield _without_empty_label(TextRow(number, dict(enumerate(cells, 1))), task)
         return
     number, header = next(rows, (1, []))
     names = {look(column): column for column in columns if column is not None}
@@ -276,7 +278,7 @@ def _table(path, task, rows):
             raise UserError(
                 f"{path}:{number}: {len(cells)} columns; the header has {len(header)}"
             )
-        row = Row(number, dict(zip(header, cells, strict=True)))
+        row = TextRow(number, dict(zip(header, cells, strict=True)))
         yield _without_empty_label(row, task)
 
 

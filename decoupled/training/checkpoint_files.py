@@ -54,13 +54,13 @@ class CheckpointFile(Mapping):
         try:
             reader = tf.train.load_checkpoint(path)
             self._dtypes = reader.get_variable_to_dtype_map()
-            found = reader.get_variable_to_shape_map()
+            shapes = reader.get_variable_to_shape_map()
         except _UNREADABLE as error:
             raise UserError(
                 f"{path}: cannot read a checkpoint ({files.reason(error)})"
             ) from error
         self.shapes: dict[str, Shape] = {
-            name: tuple(shape) for name, shape in sorted(found.items())
+            name: tuple(shape) for name, shape in sorted(shapes.items())
         }
         self._weights = {
             name: shape
@@ -111,17 +111,17 @@ class CheckpointFile(Mapping):
           UserError: one is missing, has another shape, or is an encoder variable that
             the model does not have (of a further layer, or of a projection).
         """
-        for name, wanted in shapes(config, head).items():
-            found = self._weights.get(name)
-            if found is None:
+        for name, expected in shapes(config, head).items():
+            stored = self._weights.get(name)
+            if stored is None:
                 raise UserError(
-                    f"{self.path}: no variable {name} {list(wanted)}; this is not a "
+                    f"{self.path}: no variable {name} {list(expected)}; this is not a "
                     "checkpoint of the model that config.json describes"
                 )
-            if found != wanted:
+            if stored != expected:
                 raise UserError(
-                    f"{self.path}: {name} has shape {list(found)}, the model of "
-                    f"config.json has {list(wanted)}"
+                    f"{self.path}: {name} has shape {list(stored)}, the model of "
+                    f"config.json has {list(expected)}"
                 )
         for name in foreign(config, self):
             raise UserError(

@@ -127,8 +127,8 @@ def remove_unfinished(model_dir: str) -> None:
     listed = {os.path.basename(path) for path in listed_checkpoints(model_dir)}
     names = set(gfile.listdir(model_dir))
     for name in names:
-        found = _DATA.fullmatch(name)
-        if found and found[1] not in listed and f"{found[1]}.index" not in names:
+        match = _DATA.fullmatch(name)
+        if match and match[1] not in listed and f"{match[1]}.index" not in names:
             gfile.remove(os.path.join(model_dir, name))
 
 
@@ -141,11 +141,7 @@ def _pass_over(problems, used):
 
 
 def write_list(folder: str, prefixes: Sequence[str]) -> None:
-    """Replaces the list of a folder's checkpoints, the oldest first.
-
-    Args:
-      prefixes: of checkpoints in the folder.
-    """
+    """Replaces the list of a folder's checkpoints, prefixes in it, the oldest first."""
     # Names without folders, so that the folder can be moved.
     names = [os.path.basename(prefix) for prefix in prefixes]
     lines = [f'all_model_checkpoint_paths: "{name}"' for name in names]
@@ -202,8 +198,8 @@ def _listed_names(model_dir):
 def _problem(prefix: str) -> str | None:
     """Why a checkpoint cannot be read, or None.
 
-    The whole checkpoint is read, which takes minutes for a large model. It is read
-    again only after one of its files has changed.
+    All of it is read, which takes minutes for a large model, and again only after one
+    of its files has changed.
     """
     check_checkpoint_path(prefix)
     if not tf.io.gfile.exists(f"{prefix}.index"):
@@ -249,8 +245,7 @@ def sync_checkpoint(prefix: str) -> None:
 def branch_off(trunk: str, model_dir: str) -> None:
     """Copies a checkpoint with its slots into a folder, whose run goes on from there.
 
-    Args:
-      trunk: prefix of the checkpoint. model_dir: a folder without checkpoints.
+    The folder has no checkpoints.
 
     Raises:
       UserError: it cannot be written.
@@ -269,8 +264,7 @@ def branch_off(trunk: str, model_dir: str) -> None:
 def copy_without_slots(prefix: str, copy: str) -> None:
     """Copies what evaluation reads from a checkpoint: its weights and its step.
 
-    Args:
-      prefix: of the checkpoint. copy: prefix of the copy, whose folder exists.
+    The copy's folder exists.
 
     Raises:
       UserError: it cannot be written.
@@ -299,13 +293,9 @@ def copy_without_slots(prefix: str, copy: str) -> None:
 
 
 def plan_initialization(checkpoint: str, variables: Mapping[str, Variable]) -> Report:
-    """Matches a checkpoint's variables with those that a model has.
+    """Matches a checkpoint's variables with those of a model and its head, by name.
 
     Optimizer slots and the step are never taken over from another run.
-
-    Args:
-      checkpoint: prefix.
-      variables: of the model and its head, by name.
 
     Returns:
       The report; `restored` is what to load.
@@ -357,11 +347,8 @@ def check_resumable(checkpoint: str) -> None:
 def initialize_from(checkpoint: str, variables: Mapping[str, Variable]) -> Report:
     """Makes the current graph's variables start from a checkpoint's values.
 
-    Call it after the graph is built and before its session starts. See
-    `plan_initialization` for the rules and errors.
-
-    Args:
-      checkpoint: prefix. variables: of the graph's model and head, by name.
+    Call it after the graph is built and before its session starts. Rules and errors are
+    those of `plan_initialization`.
     """
     report = plan_initialization(checkpoint, variables)
     built = saved_variables()

@@ -261,16 +261,16 @@ def wait_for(addresses: Sequence[str], seconds: float, say: Callable) -> None:
     """Returns when all workers answer, which they have to in some seconds."""
     deadline = time.monotonic() + seconds
     missing = list(addresses)
-    said = False
+    announced = False
     while missing := [address for address in missing if not is_alive(address, 1.0)]:
         if time.monotonic() > deadline:
             raise WorkerLost(
                 f"{', '.join(missing)}: no worker answered within {seconds:.0f} s; "
                 "start it with decoupled worker"
             )
-        if not said:
+        if not announced:
             say(f"waiting for {', '.join(missing)}, at most {seconds:.0f} s")
-            said = True
+            announced = True
         time.sleep(0.2)
 
 

@@ -62,11 +62,7 @@ class TrainingGraph(NamedTuple):
 
 
 def pretraining_graph(config: PretrainConfig, pad_id: int = 0) -> TrainingGraph:
-    """The graph of a pre-training run.
-
-    Args:
-      config: the settings. pad_id: see `make_objective`.
-    """
+    """The graph of a pre-training run; `pad_id` as for `make_objective`."""
     training = config.training
     objective = make_objective(config, pad_id)
     return TrainingGraph(
@@ -164,9 +160,7 @@ def check_graph(
 ) -> None:
     """Checks that the mesh fits model, task and batches, before anything is run.
 
-    Args:
-      network: what is trained and predicts. training: sizes of its batches.
-      frozen: names of variables that are not trained.
+    `frozen` are the names of variables that are not trained.
 
     Raises:
       UserError: naming the rule, the dimension, the sizes and the setting.
@@ -222,7 +216,6 @@ def build_step(
     """Builds and lowers the graph of one training step, with dropout and update.
 
     Args:
-      graph: what is trained, and how.
       features: name -> tf.Tensor [batch, length] or [batch], as the task declares them;
         those of packed examples are [batch, examples].
       placement: the cores of a TPU; None is this host's devices.
@@ -288,9 +281,7 @@ def build_predictions(
     features: Features,
     placement: meshes.Placement | None = None,
 ) -> tuple[dict[str, tf.Tensor], mtf.Lowering]:
-    """Builds and lowers the graph that predicts.
-
-    Args: see `build_step`.
+    """Builds and lowers the graph that predicts, from features as for `build_step`.
 
     Returns:
       name -> prediction; and the lowering.
@@ -330,8 +321,7 @@ def _forward_and_gradients(
 ) -> tuple[Forward, list[mtf.Tensor]]:
     """Loss and sums of a step, and the gradients of its trainable variables.
 
-    Args:
-      dims: of a microbatch. features: of the whole batch. dropout_seed: of the step.
+    `dims` are those of a microbatch, `features` those of the whole batch.
     """
     task, accumulation = building.network.task, building.training.accumulation
     if accumulation == 1:

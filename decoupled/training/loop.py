@@ -94,7 +94,6 @@ def train(
     """Trains to the end of the schedule, resuming where the folder's run stopped.
 
     Args:
-      graph, run: what is trained and where.
       input_fn_from: step -> input_fn whose first batch is that step's.
       every_steps, then: `then` is called every `every_steps` steps (0: never), but not
         after the last step of the schedule.
@@ -113,6 +112,7 @@ def train(
     step = _announce(graph, run, phase.first if phase else 0)
     while step < last:
         if step:
+            # The folder's own checkpoint is restored.
             run = run._replace(init_checkpoint=None)
         end = last
         if every_steps:
@@ -160,11 +160,7 @@ def _announce(graph, run, first):
 
 
 def predict(network: Network, run: Run, input_fn: Callable) -> Iterator[dict]:
-    """Predictions of the newest checkpoint, one dict of arrays per row of a batch.
-
-    Args:
-      network, run: what predicts and where. input_fn: gives the data set once.
-    """
+    """Predictions of the newest checkpoint, one dict of arrays per row of a batch."""
     # Not the list in the folder: only `find_checkpoint` stays inside the folder.
     checkpoint = find_checkpoint(run.model_dir)
     rows = _estimator(network, run).predict(input_fn, checkpoint_path=checkpoint)

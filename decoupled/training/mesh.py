@@ -94,8 +94,6 @@ def check_mesh(
     several processors has a rule.
 
     Args:
-      config: mesh shape and layout rules.
-      dims: the model's dimensions.
       extra: further dimensions of the task (predictions, labels).
       settings: name of a dimension -> the setting of its size, where that is not the
         one in `decoupled.model.dims.SETTINGS`.
@@ -123,8 +121,12 @@ def _check_axes(axes, rules, dimensions):
     used = {rules[name] for name in dimensions if name in rules}
     for axis, size in axes.items():
         if size > 1 and axis not in used:
-            given = [f"{name}:{to}" for name, to in rules.items() if to == axis]
-            what = f"{'; '.join(given)} splits no tensor of this model" if given else ""
+            rules_of_axis = [f"{name}:{to}" for name, to in rules.items() if to == axis]
+            what = (
+                f"{'; '.join(rules_of_axis)} splits no tensor of this model"
+                if rules_of_axis
+                else ""
+            )
             raise UserError(
                 f"MeshConfig.layout_rules: {what or 'no rule splits anything'} over "
                 f"mesh axis {axis!r}, so that its {size} processors would all do the "
@@ -206,8 +208,7 @@ def length_step(config: MeshConfig, on_tpu: bool = False) -> int:
 def rows_multiple(config: MeshConfig, accumulation: int) -> int:
     """The number whose multiples are rows of a batch that the mesh can split.
 
-    Args:
-      config: mesh shape and layout rules. accumulation: microbatches of a step.
+    `accumulation` is the number of microbatches of a step.
     """
     return math.prod(_parts(config, "batch")) * accumulation
 

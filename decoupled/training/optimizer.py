@@ -29,18 +29,10 @@ class Updates(NamedTuple):
 
 
 def learning_rate(peak: float, schedule: ScheduleConfig, step: tf.Tensor) -> tf.Tensor:
-    """The rate of the update that takes `step` to `step + 1`.
+    """The rate of the update that takes `step` to `step + 1`, a float32 scalar.
 
     Linear warm-up from 0 reaches the peak after `warmup_steps` updates. A decay begins
     at `decay_begins` and ends after `train_steps`.
-
-    Args:
-      peak: the highest rate.
-      schedule: warm-up, decay and length.
-      step: integer scalar, updates done so far.
-
-    Returns:
-      float32 scalar.
     """
     step = tf.cast(step, tf.float32)
     rate = tf.constant(peak, tf.float32)
@@ -74,13 +66,11 @@ def apply_gradients(
     """Clips by global norm and updates every variable.
 
     Args:
-      config: the optimizer.
       gradients: one per variable.
       variables: mtf variables, whose slices are float32 or bfloat16.
       decayed: names of the variables that weight decay applies to.
       rate: float32 scalar, from `learning_rate`.
       step: float32 scalar, counted from 1.
-      mesh_impl: that the graph will run on.
       rounding_seed: int32 scalar that changes from step to step; needed where slices
         are bfloat16.
 
@@ -175,6 +165,7 @@ def _adamw(
         is_decayed = variable.name in numbers.decayed
         updated = [variable, *moments_of(variable), gradient]
         if _is_rounded(variable):
+            # A chain: the temporaries of one variable at a time are in memory.
             seed = numbers.rounding_seed
             before = ElementwiseAdamUpdate(
                 *([x] for x in updated),
@@ -186,6 +177,7 @@ def _adamw(
             )
             operations.append(before)
         else:
+            # Before the norm, a factored gradient still reads what is updated here.
             is_whole = isinstance(gradient, mtf.Tensor)
             after = None if is_whole else numbers.norm
             operations.append(
@@ -234,16 +226,16 @@ def _adafactor(
     }
     updates = []
     for members in stacks or [[variable] for variable in variables]:
-        *slots, own = zip(*map(updates_of.get, members), strict=True)
+        *slots, subtractions = zip(*map(updates_of.get, members), strict=True)
         for assigns in slots:
             updates += [StackedAssign(assigns)] if len(members) > 1 else assigns
         if _is_rounded(members[0]):
             # Replaces the assignments, which would round to the nearest value.
-            for update in own:
+            for update in subtractions:
                 update.graph.operations.remove(update)
-            changes = [update.inputs[0] for update in own]
-            own = [RoundedSubtraction(members, changes, numbers.rounding_seed)]
+            changes = [update.inputs[0] for update in subtractions]
+            subtractions = [RoundedSubtraction(members, changes, numbers.rounding_seed)]
         elif len(members) > 1:
-            own = [StackedAssign(own)]
-        updates += own
+            subtractions = [StackedAssign(subtractions)]
+        updates += subtractions
     return updates

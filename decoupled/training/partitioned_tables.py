@@ -39,10 +39,8 @@ def partition_large_tables(
 ) -> contextlib.AbstractContextManager:
     """The scope in which a training graph is built and lowered.
 
-    Args:
-      variables: of the model, by name.
-      optimizer, mesh: of the run. implementation: of the mesh. Nothing is partitioned
-        on TPUs and GPUs, where many small kernels are slow, or if slices are bfloat16.
+    Nothing is partitioned on TPUs and GPUs, where many small kernels are slow, or if
+    slices are bfloat16.
     """
     placed = isinstance(implementation, PlacementMeshImpl)
     on_cpus = placed and not implementation.on_gpus
@@ -54,8 +52,8 @@ def partition_large_tables(
     chosen = {n for table in tables for n in (table, *slots(table, optimizer.name))}
 
     def is_chosen(name):
-        found = _SLICE.fullmatch(name)
-        return found["whole"] in chosen and (found["slice"] is None) == alone
+        match = _SLICE.fullmatch(name)
+        return match["whole"] in chosen and (match["slice"] is None) == alone
 
     return tf.variable_scope(
         tf.get_variable_scope(), custom_getter=row_partitioning_getter(is_chosen)
@@ -95,12 +93,7 @@ class PartitionedSaverBuilder(BulkSaverBuilder):
 def start_from(
     checkpoint: str, variables: Mapping[str, tf.Variable | RowPartitionedVariable]
 ) -> None:
-    """Makes variables start from a checkpoint's values.
-
-    Args:
-      checkpoint: prefix.
-      variables: by their names in it.
-    """
+    """Makes variables, by their names in a checkpoint, start from its values."""
     partitioned = _partitioned(variables)
     for name, rows in _read(checkpoint, partitioned).items():
         partitions = partitioned[name].partitions

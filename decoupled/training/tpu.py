@@ -77,9 +77,7 @@ def session_config() -> tf.ConfigProto:
 def place(config: MeshConfig, context) -> Placement:
     """The cores of a slice, and hosts that share the saved variables evenly.
 
-    Args:
-      config: mesh shape and layout rules.
-      context: TPUEstimator's `params["context"]`.
+    `context` is TPUEstimator's `params["context"]`.
 
     Raises:
       UserError: the mesh has more or fewer processors than the slice has cores.
@@ -232,7 +230,7 @@ def divergence(error: Exception) -> str | None:
     """
     if isinstance(error, estimator.NanLossDuringTrainingError):
         return f"{_DIVERGED}: loss or gradient_norm is infinite or NaN"
-    found = re.search(
+    match = re.search(
         rf"\[({_DIVERGED}: \w+ is)\] \[(\S+)\] \[(at step)\] \[(\d+)\]", str(error)
     )
-    return " ".join(found.groups()) if found else None
+    return " ".join(match.groups()) if match else None

@@ -57,7 +57,7 @@ def languages_of(folder: str, *templates: str) -> list[str]:
     return sorted(languages)
 
 
-class Sentence(NamedTuple):
+class SentenceTags(NamedTuple):
     """Tags of a sentence, and the line of the first, from 1."""
 
     line: int
@@ -103,15 +103,15 @@ class LanguageFile(NamedTuple):
         """
         return [self.value(v, n, advice) for n, v in enumerate(lines, start=1)]
 
-    def sentences(self, lines: Iterable[str], advice: str = "") -> list[Sentence]:
+    def sentences(self, lines: Iterable[str], advice: str = "") -> list[SentenceTags]:
         """The tags of sentences, separated by one or more empty lines; see `values`."""
-        sentences: list[Sentence] = []
+        sentences: list[SentenceTags] = []
         inside = False
         for number, line in enumerate(lines, start=1):
             if filled := bool(line.strip(BLANKS)):
                 tag = self.value(line, number, advice)
                 if not inside:
-                    sentences.append(Sentence(number, []))
+                    sentences.append(SentenceTags(number, []))
                 sentences[-1].tags.append(tag)
             inside = filled
         return sentences

@@ -212,17 +212,15 @@ def group_scores(tasks: Mapping[str, Mapping[str, Any]]) -> dict[str, float]:
     from task -> the result of `task_scores`.
     """
     scores = {
-        name: value["avg_metric"] for name, value in tasks.items() if _whole(value)
+        name: value["avg_metric"]
+        for name, value in tasks.items()
+        if "avg_metric" in value
     }
     result = {}
     for group, members in {OVERALL: tuple(TASKS), **GROUPS}.items():
         if all(name in scores for name in members):
             result[group] = _mean(scores[name] for name in members)
     return result
-
-
-def _whole(result: Mapping[str, Any]) -> bool:
-    return "avg_metric" in result
 
 
 def _mean(values: Iterable[float]) -> float:

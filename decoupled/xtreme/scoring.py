@@ -24,7 +24,7 @@ _ONLY_OUTSIDE = "only languages outside XTREME"
 _ALSO_SHOWN = {"udpos": ("accuracy",)}
 
 
-class Inputs(NamedTuple):
+class ScoredFiles(NamedTuple):
     """The files of a task by language; `missing` says why there are none.
 
     left_out: languages outside XTREME that lack predictions or labels, and which.
@@ -49,7 +49,7 @@ def find_files(
     label_folder: str,
     task: str,
     languages: Sequence[str] | None = None,
-) -> Inputs:
+) -> ScoredFiles:
     """The files of a task, for the wanted languages.
 
     If one of XTREME's wanted languages has a file, all of them need both files. Other
@@ -63,10 +63,10 @@ def find_files(
     """
     names = _wanted(prediction_folder, label_folder, task, languages)
     if not names:
-        return Inputs({}, {}, NO_LANGUAGES, {})
+        return ScoredFiles({}, {}, NO_LANGUAGES, {})
     predictions, labels = _both_kinds(prediction_folder, label_folder, task, names)
     if not predictions or not labels:
-        return Inputs({}, {}, NO_LABELS if predictions else NO_PREDICTIONS, {})
+        return ScoredFiles({}, {}, NO_LABELS if predictions else NO_PREDICTIONS, {})
     listed = [name for name in names if official.is_official(task, name)]
     if any(name in predictions for name in listed):
         paths = [official.prediction_file(task, name) for name in listed]
@@ -76,7 +76,7 @@ def find_files(
     left_out = _left_out(task, names, predictions, labels, languages is None)
     both = [name for name in names if name in predictions and name in labels]
     scored = [name for name in both if name not in left_out]
-    return Inputs(
+    return ScoredFiles(
         {name: predictions[name] for name in scored},
         {name: labels[name] for name in scored},
         None if scored else NO_LABELS,
@@ -171,10 +171,10 @@ def _left_out(task, languages, predictions, labels, reads):
     return left_out
 
 
-def _check_all(languages, found, folder, paths, what):
+def _check_all(languages, existing, folder, paths, what):
     """Names the first path that is missing, and the languages of the others."""
     pairs = zip(languages, paths, strict=True)
-    lost = [(name, path) for name, path in pairs if name not in found]
+    lost = [(name, path) for name, path in pairs if name not in existing]
     if not lost:
         return
     language, path = lost[0]
@@ -215,7 +215,7 @@ def score(
     inputs = {
         task: find_files(prediction_folder, label_folder, task, languages)
         if task in chosen
-        else Inputs({}, {}, _NOT_CHOSEN, {})
+        else ScoredFiles({}, {}, _NOT_CHOSEN, {})
         for task in official.TASKS
     }
     if tasks is not None:
@@ -271,8 +271,8 @@ def _check_codes(languages):
 
 def _check_languages(languages, inputs, prediction_folder):
     """Refuses wanted languages that no task has."""
-    found = {name for entry in inputs.values() for name in entry.labels}
-    lost = [name for name in languages or () if name not in found]
+    with_labels = {name for entry in inputs.values() for name in entry.labels}
+    lost = [name for name in languages or () if name not in with_labels]
     if lost:
         tasks = [task for task, entry in inputs.items() if entry.missing is None]
         path = os.path.join(

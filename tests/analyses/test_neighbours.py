@@ -186,7 +186,7 @@ def test_the_best_layer_is_chosen_from_the_first_on():
         (
             {"yo": [("a", "A."), ("a", "B.")], "ti": []},
             None,
-            r"yo.tsv:2: the id 'a' stands twice",
+            r"yo.tsv:2: the id 'a' is repeated",
         ),
         ({"yo": [("a", "A.\tB.")], "ti": []}, None, r"yo.tsv:1: not id, tab, text"),
     ],

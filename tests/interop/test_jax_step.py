@@ -30,7 +30,6 @@ pytestmark = [
     pytest.mark.interop,
     pytest.mark.skipif(not PYTHON, reason=f"{VARIABLE} is not set"),
 ]
-ONE_CORE = MeshConfig("data:1;model:1", xla_programs.RULES, "bfloat16")
 LAYOUT = (
     "--topology=v3-8",
     "--gin_file=layouts/data_and_model.gin",

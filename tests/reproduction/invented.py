@@ -3,7 +3,7 @@
 import numpy as np
 
 from decoupled.reports.page import mean
-from decoupled.reports.results import Number, Row
+from decoupled.reports.results import ModelRow, Number
 from decoupled.reproduction import claims
 from decoupled.reproduction.statistics import (
     CONTROL,
@@ -117,7 +117,9 @@ def study(rows=ROWS, found=None, void=(), **facts):
         for seed in SEEDS
     ]
     counted = {
-        row: Row(row, tiny_model(), 1 if row == "add_layers" else 0, 900_000, 700_000)
+        row: ModelRow(
+            row, tiny_model(), 1 if row == "add_layers" else 0, 900_000, 700_000
+        )
         for row in rows
     }
     trained = {row: f"Row {row} did not train." * (row in void) for row in rows}

@@ -9,7 +9,7 @@ import pytest
 from decoupled.core.errors import UserError
 from decoupled.reproduction import claims, items
 from decoupled.reproduction.findings import read_study
-from decoupled.reproduction.items import Items, Reader
+from decoupled.reproduction.items import Items, ResultReader
 from decoupled.reproduction.jobs import StudyJobs, sized
 from decoupled.reproduction.measures import (
     SOURCES,
@@ -44,7 +44,7 @@ def reader_of(root, folders):
     jobs = write_all(maker, (0, 1))
 
     def read():
-        reader = Reader(complete_jobs(jobs), maker.tasks)
+        reader = ResultReader(complete_jobs(jobs), maker.tasks)
         facts = {"steps": 200, "seconds": 60.0}
         study, curves = read_study(
             jobs, maker.rows, maker.tasks, folders.work_dir, facts

@@ -27,7 +27,7 @@ from decoupled.reproduction.verdicts import (
     TOO_FEW,
     UNDECIDED,
     VOID,
-    Run,
+    TrainedRun,
     check,
     gather,
     judge,
@@ -35,7 +35,6 @@ from decoupled.reproduction.verdicts import (
     with_score,
 )
 
-SEEDS = 5
 ROWS = tuple(claims.PAPER_ROWS)
 CONTROLS = ("control:coupled", "control:e_small")
 TRAINED = dict.fromkeys(ROWS, "")
@@ -272,20 +271,20 @@ def test_fewer_than_five_seeds_have_an_estimate_and_no_verdict():
 @pytest.mark.parametrize(
     "run,reason",
     [
-        (Run(1.4, 1000), "ends 1.40 nats below the unigram entropy"),
-        (Run(float("nan"), 1000), "ends nan nats"),
-        (Run(2.0, None), "never leaves the plateau"),
-        (Run(2.0, 2401), "at step 2,401, not within 60% of its 4,000 steps"),
+        (TrainedRun(1.4, 1000), "ends 1.40 nats below the unigram entropy"),
+        (TrainedRun(float("nan"), 1000), "ends nan nats"),
+        (TrainedRun(2.0, None), "never leaves the plateau"),
+        (TrainedRun(2.0, 2401), "at step 2,401, not within 60% of its 4,000 steps"),
     ],
 )
 def test_a_seed_that_did_not_train_is_named(run, reason):
-    runs = {0: Run(2.0, 1000), 3: run}
+    runs = {0: TrainedRun(2.0, 1000), 3: run}
     told = untrained("add_layers", runs, 4000)
     assert reason in told and "Row add_layers, seed 3" in told
 
 
 def test_the_bounds_of_training_belong_to_it():
-    assert untrained("coupled", {0: Run(1.5, 2400)}, 4000) == ""
+    assert untrained("coupled", {0: TrainedRun(1.5, 2400)}, 4000) == ""
     assert "no curve" in untrained("coupled", {}, 4000)
 
 

@@ -156,7 +156,7 @@ OURS = "events.out.tfevents.1700000000.host-1.my.net.000000000000"
 OTHERS = "events.out.tfevents.1700000000.host-1.77.0.v2"
 
 
-def test_event_files_of_the_replaced_run_are_set_aside(folder, vocabulary, capsys):
+def test_event_files_of_the_replaced_run_are_moved(folder, vocabulary, capsys):
     """TensorBoard and this project's plots would show two runs as one."""
     below = pathlib.Path(folder, "learning_rate_0.1", "seed_0")
     below.mkdir(parents=True)
@@ -175,8 +175,8 @@ def test_event_files_of_the_replaced_run_are_set_aside(folder, vocabulary, capsy
         assert pathlib.Path(folder, OTHERS).read_text() == "of somebody else"
         assert (aside / OURS).read_text() == content
         pathlib.Path(folder, OURS).write_text("second")
-    set_aside = pathlib.Path(folder, "replaced.1/learning_rate_0.1/seed_0", OURS)
-    assert set_aside.read_text() == "of a seed"
+    moved = pathlib.Path(folder, "replaced.1/learning_rate_0.1/seed_0", OURS)
+    assert moved.read_text() == "of a seed"
     assert not (below / OURS).exists()
 
 

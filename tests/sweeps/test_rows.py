@@ -7,6 +7,7 @@ import pytest
 from decoupled.configs import ScaleConfig, SweepConfig
 from decoupled.core.errors import UserError
 from decoupled.reports.results import read_description
+from decoupled.sweeps import jobs
 from decoupled.sweeps.jobs import Job, describe, make_rows
 from tests.helpers import tiny_model
 
@@ -28,15 +29,16 @@ MODELS = {
 }
 
 
-def read(sweep, row):
-    return MODELS[row]
+@pytest.fixture(autouse=True)
+def models(monkeypatch):
+    monkeypatch.setattr(jobs, "read_model", lambda sweep, row: MODELS[row])
 
 
 HALF = ScaleConfig(width_divisor=2, head_size_divisor=1, depth_divisor=2)
 
 
 def test_models_are_scaled_and_so_are_the_layers_that_are_kept():
-    wide, deep = make_rows(SWEEP, HALF, 77, read)
+    wide, deep = make_rows(SWEEP, HALF, 77)
     assert (wide.name, wide.model.hidden_size, wide.keep_layers) == ("wide", 8, 0)
     assert wide.model.vocab_size == 77
     assert (deep.model.num_layers, deep.keep_layers) == (3, 2)
@@ -45,13 +47,13 @@ def test_models_are_scaled_and_so_are_the_layers_that_are_kept():
 def test_what_cannot_be_divided_is_named():
     thirds = ScaleConfig(width_divisor=3, head_size_divisor=1, depth_divisor=1)
     with pytest.raises(UserError, match="cannot be divided by 3"):
-        make_rows(SWEEP, thirds, 77, read)
+        make_rows(SWEEP, thirds, 77)
 
 
 def test_the_folder_tells_tables_what_they_need(tmp_path):
-    rows = make_rows(SWEEP, HALF, 77, read)
-    jobs = [Job("pretrain", "models/wide/seed_0", "", (), ())]
-    describe(str(tmp_path), SWEEP, HALF, "mini", rows, jobs)
+    rows = make_rows(SWEEP, HALF, 77)
+    trained = [Job("pretrain", "models/wide/seed_0", "", (), ())]
+    describe(str(tmp_path), SWEEP, HALF, "mini", rows, trained)
     found = read_description(str(tmp_path))
     assert (found["title"], found["scale"]) == ("A table", "mini")
     assert found["divisors"]["width_divisor"] == 2

@@ -119,7 +119,7 @@ def test_of_equal_spans_the_larger_start_and_then_the_first_answers():
         assert answers(window(), [{}], [{}], some) == ["one"]
 
 
-def test_a_span_counts_only_in_the_window_that_shows_most_around_its_middle():
+def test_only_the_window_with_most_context_scores_a_span():
     features = window()
     features["max_context"][0, 4] = 0
     # The middle of 4 to 5 is 5, that of 3 to 4 and of 4 itself is 4.

@@ -25,7 +25,6 @@ from decoupled.training.tpu import (
 )
 
 ADDRESS = TpuAddress("pod", None, None, None)
-MESH = MeshConfig("data:8;model:4", "batch:data;vocab:model", "bfloat16")
 
 
 def context(topology="v2-32", hosts=4):

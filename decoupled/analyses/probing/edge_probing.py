@@ -65,9 +65,6 @@ def measure(
 ) -> dict[str, Any]:
     """Trains and scores all probes.
 
-    Args:
-      cache_dir: the folder for the temporary files of vectors; None for the system's.
-
     Returns:
       `settings`; `tasks`: files and counts of targets; `models`: the entries of
       `describe`, with `probes`, a list of entries with `task`, `dev` and, if there is
@@ -192,7 +189,6 @@ def _probe(
 
 
 def _add_items(task, described, items, arrays):
-    """Adds the items of a task that all models have: names, baseline and hits."""
     common = set.intersection(*(set(of_model.names) for of_model in items))
     if not common:
         raise UserError(f"{task}: no target of test is within the length of all models")

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from decoupled.analyses.models import LayerEncoder, batches
-from decoupled.analyses.probing.task_files import Example, Span, Target
+from decoupled.analyses.probing.task_files import Example, Target
 from decoupled.core import console
 from decoupled.core.errors import UserError
 from decoupled.data.vocabulary import Vocabulary
@@ -25,7 +25,7 @@ _SPECIAL = 2
 _ENCODED_AT_ONCE = 32
 
 
-class Batch(NamedTuple):
+class SpanBatch(NamedTuple):
     """Concatenated sentences.
 
     vectors: float32 [pieces, layers, H]. spans: one or two of (int32 [n], int32 [n]):
@@ -70,7 +70,7 @@ class ProbingData:
         """The number of targets, without those that are lost."""
         return len(self.labels)
 
-    def batch(self, rows: Sequence[int]) -> Batch:
+    def batch(self, rows: Sequence[int]) -> SpanBatch:
         """The sentences `rows`."""
         vectors = np.concatenate(
             [self.vectors[self.starts[r] : self.starts[r + 1]] for r in rows]
@@ -88,14 +88,14 @@ class ProbingData:
             known = [label for label in self.labels[target] if label >= 0]
             labels[place, known] = 1
             missed += len(self.labels[target]) - len(known)
-        return Batch(
+        return SpanBatch(
             vectors.astype(np.float32),
             tuple(_rows_of_spans(spans[chosen], shift) for spans in self.spans),
             labels,
             missed,
         )
 
-    def batches(self, size: int) -> Iterator[Batch]:
+    def batches(self, size: int) -> Iterator[SpanBatch]:
         """All sentences in their order, `size` at a time."""
         for start in range(0, self.sentences, size):
             yield self.batch(range(start, min(start + size, self.sentences)))
@@ -143,7 +143,9 @@ def prepare(
         pieces.append(sentence[:longest])
         counts.append(len(kept))
         places += [(number, place) for place in np.flatnonzero(within).tolist()]
-        spans += [[_piece_span(s, ends) for s in t[:2] if s is not None] for t in kept]
+        spans += [
+            [[ends[s[0]], ends[s[1]]] for s in t[:2] if s is not None] for t in kept
+        ]
         ids += [tuple(labels.get(name, -1) for name in t.labels) for t in kept]
     if not pieces:
         raise UserError(
@@ -176,10 +178,6 @@ def _pieces(model: Model, words: list[str]) -> tuple[np.ndarray, list[int]]:
 def _last_piece(target: Target, ends: np.ndarray) -> int:
     spans = [span for span in (target.span1, target.span2) if span is not None]
     return max(ends[end] for _, end in spans)
-
-
-def _piece_span(span: Span, ends: np.ndarray) -> list[int]:
-    return [ends[span[0]], ends[span[1]]]
 
 
 def _rows_of_spans(

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from decoupled.analyses.probing.frozen_vectors import Batch, ProbingData
+from decoupled.analyses.probing.frozen_vectors import ProbingData, SpanBatch
 from decoupled.analyses.probing.task_files import Example, Span, Target
 from decoupled.configs.analyses import ProbeSettings
 from decoupled.core import console
@@ -51,14 +51,11 @@ class Probe(tf.Module):
     def __call__(
         self, vectors: tf.Tensor, spans: Spans, step: tf.Tensor | None = None
     ) -> tf.Tensor:
-        """Scores of all labels.
+        """Scores of all labels, float32 [targets, labels]; one above 0 is predicted.
 
         Args:
-          vectors: float32 [pieces, layers, H]. spans: see `Batch`.
+          vectors: float32 [pieces, layers, H]. spans: see `SpanBatch`.
           step: int32 scalar that seeds the dropout; None for no dropout.
-
-        Returns:
-          float32 [targets, labels]; a label is predicted if its score is above 0.
         """
         mixed = tf.einsum("plh,l->ph", vectors, tf.nn.softmax(self.mix_weights))
         mixed *= self.mix_scale
@@ -129,8 +126,7 @@ def train_probe(
 ) -> Trained:
     """Trains on "train", keeps the best step on "dev", scores "dev" and "test".
 
-    Args:
-      data: splits; "test" may be missing. name: for the progress shown.
+    "test" may be missing. `name` is for the progress shown.
     """
     trainer = _Trainer(data["train"], settings)
     best = Score(-1, 0, 0, 0)
@@ -156,11 +152,11 @@ def train_probe(
     return Trained({"dev": best, scored: score}, hits, trainer.mix(), best_step)
 
 
-def micro_score(right: int, said: int, there: int, targets: int) -> Score:
+def micro_score(right: int, predicted: int, there: int, targets: int) -> Score:
     """The score from counts of right, predicted and gold labels; 0 instead of 0 / 0."""
-    precision = right / said if said else 0.0
+    precision = right / predicted if predicted else 0.0
     recall = right / there if there else 0.0
-    f1 = 2 * right / (said + there) if said + there else 0.0
+    f1 = 2 * right / (predicted + there) if predicted + there else 0.0
     return Score(f1, precision, recall, targets)
 
 
@@ -193,7 +189,7 @@ class _Trainer:
             autograph=False,
         )
 
-    def batches(self) -> Iterator[Batch]:
+    def batches(self) -> Iterator[SpanBatch]:
         """Yields training batches endlessly, in a new order in each epoch."""
         generator = np.random.default_rng(self._settings.seed)
         size = self._settings.batch_size
@@ -202,14 +198,14 @@ class _Trainer:
             for start in range(0, len(order), size):
                 yield self._data.batch(order[start : start + size])
 
-    def learn(self, batch: Batch, step: int) -> None:
+    def learn(self, batch: SpanBatch, step: int) -> None:
         """One step of the optimizer."""
         spans = _tensors(batch.spans)
         self._learn(tf.constant(batch.vectors), spans, tf.constant(batch.labels), step)
 
     def score(self, data: ProbingData) -> tuple[Score, np.ndarray]:
         """The score of a split, and `Trained.hits`."""
-        right = said = there = 0
+        right = predicted = there = 0
         hits = []
         for batch in data.batches(self._settings.batch_size):
             spans = _tensors(batch.spans)
@@ -217,9 +213,9 @@ class _Trainer:
             yes, true = logits > 0, batch.labels > 0
             hits.append(true[np.arange(len(true)), logits.argmax(-1)])
             right += int((yes & true).sum())
-            said += int(yes.sum())
+            predicted += int(yes.sum())
             there += int(true.sum()) + batch.missed
-        return micro_score(right, said, there, data.targets), np.concatenate(hits)
+        return micro_score(right, predicted, there, data.targets), np.concatenate(hits)
 
     def halve_rate(self) -> None:
         """Halves the learning rate."""
@@ -287,12 +283,12 @@ def word_lookup(
         for target in targets:
             for key in _keys(words, target):
                 by_words[key].update(target.labels)
-    said = []
+    labels = []
     for sentence, place in data.places:
         words, targets = examples[sentence]
         known = [key for key in _keys(words, targets[place]) if key in by_words]
-        said.append(by_words[known[0]].most_common(1)[0][0] if known else most)
-    return _baseline(said, scored_targets(examples, data))
+        labels.append(by_words[known[0]].most_common(1)[0][0] if known else most)
+    return _baseline(labels, scored_targets(examples, data))
 
 
 def scored_targets(examples: Sequence[Example], data: ProbingData) -> list[Target]:
@@ -318,8 +314,8 @@ def _keys(words: list[str], target: Target) -> list[tuple]:
     return [(first, text(target.span2)), (first,)]
 
 
-def _baseline(said: Sequence[str], there: Sequence[Target]) -> Baseline:
-    hits = [label in t.labels for label, t in zip(said, there, strict=True)]
+def _baseline(answers: Sequence[str], there: Sequence[Target]) -> Baseline:
+    hits = [label in t.labels for label, t in zip(answers, there, strict=True)]
     labels = sum(len(target.labels) for target in there)
-    score = micro_score(sum(hits), len(said), labels, len(there))
+    score = micro_score(sum(hits), len(answers), labels, len(there))
     return Baseline(score, np.array(hits))

@@ -52,7 +52,7 @@ class ProbingTask(NamedTuple):
     paths: dict[str, str]
 
 
-def find_tasks(folder: str, wanted: Sequence[str] | None) -> list[ProbingTask]:
+def find_tasks(folder: str, names: Sequence[str] | None) -> list[ProbingTask]:
     """The tasks below a folder: FOLDER/TASK/train.jsonl, dev.jsonl, test.jsonl.
 
     Raises:
@@ -67,10 +67,10 @@ def find_tasks(folder: str, wanted: Sequence[str] | None) -> list[ProbingTask]:
     )
     if not there:
         raise UserError(f"{folder}: has no folders; it holds one for each task")
-    for name in wanted or ():
+    for name in names or ():
         if name not in there:
             raise UserError(f"--tasks: no {name!r} in {folder}; {', '.join(there)} are")
-    return [_find_task(folder, name) for name in wanted or there]
+    return [_find_task(folder, name) for name in names or there]
 
 
 def read_examples(path: str) -> list[Example]:
@@ -299,11 +299,7 @@ def _is_development(example: Example) -> bool:
 
 
 def _sentences(path: str) -> Iterator[list[tuple[int, str]]]:
-    """Yields sentences: the numbered lines up to each empty line.
-
-    Raises:
-      UserError: there are none.
-    """
+    """Yields sentences: the numbered lines up to each empty line."""
     lines: list[tuple[int, str]] = []
     has_any = False
     for number, line in enumerate(files.split_lines(files.read_text(path)), start=1):

@@ -24,18 +24,18 @@ from decoupled.corpora.corpus_writer import write_corpus
 _PREFIX = "catalogs:"
 
 
-class Example(NamedTuple):
+class CatalogExample(NamedTuple):
     """A labelled text."""
 
     text: str
     label: str
 
 
-class Task(NamedTuple):
+class CatalogTask(NamedTuple):
     """labels: sorted. examples: ("train" | "dev" | "test", language) -> examples."""
 
     labels: list[str]
-    examples: dict[tuple[str, str], list[Example]]
+    examples: dict[tuple[str, str], list[CatalogExample]]
 
 
 class CatalogsBuild:
@@ -98,7 +98,7 @@ class CatalogsBuild:
         )
 
 
-def make_task(messages: Iterable[Message], settings: TaskSettings) -> Task:
+def make_task(messages: Iterable[Message], settings: TaskSettings) -> CatalogTask:
     """The zero-shot task.
 
     It leaves out messages that several catalogs share (their label would be ambiguous),
@@ -116,7 +116,9 @@ def make_task(messages: Iterable[Message], settings: TaskSettings) -> Task:
         languages = [locales.ENGLISH] if split == "train" else message.translations
         for language in languages:
             if not locales.is_variant(language):
-                example = Example(message.translations[language], message.catalog)
+                example = CatalogExample(
+                    message.translations[language], message.catalog
+                )
                 examples[split, language].append(example)
     _check_task(labels, examples, settings)
     enough = {
@@ -126,7 +128,7 @@ def make_task(messages: Iterable[Message], settings: TaskSettings) -> Task:
         or min(len(examples.get((split, language), ())) for split in ("dev", "test"))
         >= settings.min_language_examples
     }
-    return Task(
+    return CatalogTask(
         labels,
         {key: value for key, value in sorted(examples.items()) if key[1] in enough},
     )
@@ -254,7 +256,7 @@ def _message_documents(
         )
 
 
-def _task_files(task: Task) -> dict[str, str]:
+def _task_files(task: CatalogTask) -> dict[str, str]:
     named = {"tasks/catalogs/labels.txt": "".join(f"{x}\n" for x in task.labels)}
     for (split, language), examples in task.examples.items():
         lines = [f"{example.text}\t{example.label}\n" for example in examples]
@@ -271,7 +273,7 @@ def _pair_files(pairs: dict[str, list[tuple[str, str]]]) -> dict[str, str]:
     return named
 
 
-def _describe_task(task: Task) -> dict[str, Any]:
+def _describe_task(task: CatalogTask) -> dict[str, Any]:
     examples: dict[str, dict[str, int]] = {"train": {}, "dev": {}, "test": {}}
     for (split, language), rows in task.examples.items():
         examples[split][language] = len(rows)

@@ -38,9 +38,9 @@ from decoupled.corpora.parallel.parallel_text import (
 )
 from decoupled.corpora.parallel.parallel_units import (
     RULES,
+    KeptSentence,
     ParallelJob,
     ParallelUnit,
-    Sentence,
 )
 from decoupled.corpora.runners import Runner, run_units
 
@@ -175,7 +175,7 @@ def _read_training(job: ParallelJob, result: Mapping[str, Any]) -> dict[str, str
     return {line.id: line.text for line in lines}
 
 
-def gather(held_out: Mapping[str, Sequence[Sentence]]) -> tuple[_Texts, set[str]]:
+def gather(held_out: Mapping[str, Sequence[KeptSentence]]) -> tuple[_Texts, set[str]]:
     """The held-out sentences of each language, without ids that any language repeats.
 
     Returns:

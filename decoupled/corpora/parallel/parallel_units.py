@@ -34,7 +34,7 @@ from decoupled.corpora.parallel.parallel_text import (
     group_of,
     split_of,
 )
-from decoupled.corpora.parallel.sentences import Line, read
+from decoupled.corpora.parallel.sentences import SentenceLine, read
 from decoupled.corpora.text_lines import normal_form
 
 # Increased when the same input gives other text or other files than before. (The second
@@ -47,7 +47,7 @@ _WORD = re.compile(r"[^\W_]")
 _NOTED = {"training": "training.tsv", "sentences": "sentences.jsonl"}
 
 
-class Sentence(NamedTuple):
+class KeptSentence(NamedTuple):
     """A row of UNIT.sentences.jsonl, see the module."""
 
     split: str
@@ -148,11 +148,11 @@ class ParallelJob:
         """The file with the training sentences of a unit with this result."""
         return os.path.join(self.work_dir, result["training"]["name"])
 
-    def held_out(self, result: dict[str, Any]) -> list[Sentence]:
+    def held_out(self, result: dict[str, Any]) -> list[KeptSentence]:
         """The held-out sentences of a unit with this result, in their order."""
         path = os.path.join(self.work_dir, result["sentences"]["name"])
         rows = files.read_text(path).split("\n")
-        return [Sentence(*files.parse_json(row)) for row in rows if row]
+        return [KeptSentence(*files.parse_json(row)) for row in rows if row]
 
 
 class _Kept:
@@ -160,11 +160,11 @@ class _Kept:
 
     def __init__(self, training: IO):
         self._training = training
-        self._held_out: list[Sentence] = []
+        self._held_out: list[KeptSentence] = []
         self._digests = array.array("Q")
         self.is_bible = True
 
-    def add(self, split: str, lines: list[Line]) -> None:
+    def add(self, split: str, lines: list[SentenceLine]) -> None:
         """Takes the sentences of a group."""
         for line in lines:
             self.is_bible = self.is_bible and book_group(line.id) is not None
@@ -172,9 +172,9 @@ class _Kept:
                 self._training.write(f"{line.id}\t{line.text}\n")
                 self._digests.append(_digest(line.text))
             else:
-                self._held_out.append(Sentence(split, line.id, line.text, False))
+                self._held_out.append(KeptSentence(split, line.id, line.text, False))
 
-    def held_out(self) -> Iterator[Sentence]:
+    def held_out(self) -> Iterator[KeptSentence]:
         """Yields the held-out sentences, and says which are repeated."""
         digests = [_digest(sentence.text) for sentence in self._held_out]
         trained = set(digests).intersection(self._digests)
@@ -191,7 +191,7 @@ def _digest(text: str) -> int:
 
 
 def _documents(
-    lines: Iterator[Line],
+    lines: Iterator[SentenceLine],
     settings: ParallelTextConfig,
     kept: _Kept,
     dropped: collections.Counter,
@@ -209,8 +209,8 @@ def _documents(
 
 
 def _groups(
-    lines: Iterator[Line], pattern: str | None
-) -> Iterator[tuple[str, list[Line]]]:
+    lines: Iterator[SentenceLine], pattern: str | None
+) -> Iterator[tuple[str, list[SentenceLine]]]:
     seen: set[str] = set()
     current, members = None, {}
     for line in lines:

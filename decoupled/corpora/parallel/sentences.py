@@ -25,7 +25,7 @@ _MAX_ID = 200
 _NAME = re.compile(rf"({locales.CODE})\.tsv(?:\.(?:gz|bz2|xz|lzma|zst|zip))?")
 
 
-class Line(NamedTuple):
+class SentenceLine(NamedTuple):
     """A clean sentence, which may be empty. place: its position, for messages."""
 
     id: str
@@ -110,13 +110,13 @@ def _read_ids(path: str) -> dict[str, str]:
     texts: dict[str, str] = {}
     for line in read(path):
         if line.id in texts:
-            raise UserError(f"{line.place}: the id {line.id!r} stands twice")
+            raise UserError(f"{line.place}: the id {line.id!r} is repeated")
         if line.text:
             texts[line.id] = line.text
     return texts
 
 
-def read(path: str) -> Iterator[Line]:
+def read(path: str) -> Iterator[SentenceLine]:
     """Yields the sentences in the order of the file; blank lines are skipped.
 
     Raises:
@@ -135,4 +135,4 @@ def read(path: str) -> Iterator[Line]:
                 f"{place}: the id {identifier[:40]!r} has control characters, or more "
                 f"than {_MAX_ID} characters"
             )
-        yield Line(identifier, clean_sentence(columns[1]), place)
+        yield SentenceLine(identifier, clean_sentence(columns[1]), place)

@@ -70,10 +70,10 @@ def average(
     shapes = {name: files[0].shapes[name] for name in files[0]}
     for file in files[1:]:
         for name in sorted(set(shapes) | set(file)):
-            found = file.shapes[name] if name in file else None
-            if found != shapes.get(name):
+            this_shape = file.shapes[name] if name in file else None
+            if this_shape != shapes.get(name):
                 raise UserError(
-                    f"{file.path}: {name} is {_shape(found)}, in {files[0].path} "
+                    f"{file.path}: {name} is {_shape(this_shape)}, in {files[0].path} "
                     f"{_shape(shapes.get(name))}; average checkpoints of one model"
                 )
 

@@ -103,16 +103,17 @@ def check_complete(where: str, matching: Matching, allowed: Sequence[str]) -> No
 
 
 def check_shape(
-    where: str, name: str, found: Shape, wanted: Shape, config: str
+    where: str, name: str, stored: Shape, expected: Shape, config: str
 ) -> None:
     """Refuses a tensor whose shape does not follow from the model's sizes.
 
     Raises:
       UserError: `config` contradicts the weights.
     """
-    if found != wanted:
+    if stored != expected:
         raise UserError(
-            f"{where}: {name} has shape {list(found)}, {config} makes it {list(wanted)}"
+            f"{where}: {name} has shape {list(stored)}, {config} makes it "
+            f"{list(expected)}"
         )
 
 

@@ -88,9 +88,11 @@ def from_huggingface(
     }
     matching = match(theirs, source.parameters)
     where = source.stored.folder
-    for name, found in matching.sources.items():
-        wanted = huggingface_shape(name, shapes[name])
-        check_shape(where, found, source.stored.tensors[found].shape, wanted, CONFIG)
+    for name, parameter in matching.sources.items():
+        expected = huggingface_shape(name, shapes[name])
+        check_shape(
+            where, parameter, source.stored.tensors[parameter].shape, expected, CONFIG
+        )
     check_complete(where, matching, allowed)
     report = _report(source, matching, names.shapes(model, head), rows, notes)
     contents = Contents(

@@ -52,11 +52,9 @@ def from_original(
     vocabulary: str,
     allowed: Sequence[str],
 ) -> dict[str, Any]:
-    """Converts a checkpoint to a new or empty `model_dir`.
+    """Converts a checkpoint and its SentencePiece model to a new or empty `model_dir`.
 
-    Args:
-      model: its sizes. vocabulary: its SentencePiece model.
-      allowed: as for `from_huggingface`.
+    `allowed` is as for `from_huggingface`.
 
     Returns:
       The content of conversion.json.
@@ -79,12 +77,12 @@ def from_original(
     head = {name: shape for name, shape in whole.items() if name not in encoder}
     renamed = match_by_shape(checkpoint, head, weights)
     has_head = bool(renamed or set(head) & set(weights))
-    found = names.Head(has_head, pooler=f"{names.POOLER}/kernel" in weights)
-    shapes, variables = names.shapes(model, found), names.declare(model, found)
+    kept_head = names.Head(has_head, pooler=f"{names.POOLER}/kernel" in weights)
+    shapes, variables = names.shapes(model, kept_head), names.declare(model, kept_head)
     targets = {name: renamed.get(name, name) for name in shapes}
     matching = match(targets, {name: name for name in weights})
-    for name, found in matching.sources.items():
-        check_shape(checkpoint, found, weights[found], shapes[name], _SIZES)
+    for name, parameter in matching.sources.items():
+        check_shape(checkpoint, parameter, weights[parameter], shapes[name], _SIZES)
     check_complete(checkpoint, matching, allowed)
     slots = _moments(stored, matching.sources, shapes)
     sources = matching.sources | slots
@@ -149,10 +147,10 @@ def _check_folder(folder, model, vocabulary, notes) -> None:
     if not isinstance(content, dict):
         raise UserError(f"{path}: not an object")
     for name, value in original_settings(model).items():
-        said = content.get(name, value)
-        if said != value:
+        beside = content.get(name, value)
+        if beside != value:
             raise UserError(
-                f"{path}: {name} is {said!r}, but {value!r} in {_SIZES}; correct it"
+                f"{path}: {name} is {beside!r}, but {value!r} in {_SIZES}; correct it"
             )
 
 

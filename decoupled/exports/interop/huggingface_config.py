@@ -149,8 +149,8 @@ def read_config(folder: str) -> HuggingFaceModel:
     family, head = _architecture(path, content)
     for key, value in _FIXED.items():
         # False, {} and null mean the same.
-        if (found := content.get(key)) and found != value:
-            raise UserError(f"{path}: {key} is {found!r}, only {value!r} is known")
+        if (setting := content.get(key)) and setting != value:
+            raise UserError(f"{path}: {key} is {setting!r}, only {value!r} is known")
     sizes = _sizes(path, content, family)
     try:
         model = ModelConfig(**sizes)
@@ -394,24 +394,24 @@ def _labels(path, content, head, notes):
         raise UserError(
             f"{path}: num_labels is {count}, but id2label has {len(labels)} labels"
         )
-    found = (labels[index] for index in range(len(labels)))
-    labels = check_labels(found, f"{path}: id2label")
+    in_order = (labels[index] for index in range(len(labels)))
+    labels = check_labels(in_order, f"{path}: id2label")
     _check_label_ids(path, content.get("label2id"), labels, notes)
     return labels
 
 
-def _check_label_ids(path, given, labels, notes):
+def _check_label_ids(path, label2id, labels, notes):
     """label2id must not give a label another id than id2label."""
     ids = {label: index for index, label in enumerate(labels)}
-    if given in (None, {}):
+    if label2id in (None, {}):
         return
-    if not isinstance(given, dict):
+    if not isinstance(label2id, dict):
         raise UserError(f"{path}: label2id is not an object")
-    for label, index in given.items():
+    for label, index in label2id.items():
         if label in ids and str(index) != str(ids[label]):
             raise UserError(
                 f"{path}: label {label!r} has id {ids[label]} in id2label and "
                 f"{index!r} in label2id"
             )
-    if given.keys() != ids.keys():
+    if label2id.keys() != ids.keys():
         notes.append(f"{CONFIG}: id2label is used; label2id has other labels")

@@ -108,7 +108,7 @@ def huggingface_shape(name: str, shape: Shape) -> Shape:
 
 
 def canonical_names(
-    found: Iterable[str], family: Family, folder: str
+    parameters: Iterable[str], family: Family, folder: str
 ) -> dict[str, str]:
     """Current parameter names -> the names in a file, which may be older.
 
@@ -119,7 +119,7 @@ def canonical_names(
       UserError: two names of the file are the same parameter.
     """
     canonical = {}
-    for name in sorted(found):
+    for name in sorted(parameters):
         if name.endswith(".position_ids"):
             continue
         modern = re.sub(r"LayerNorm\.gamma$", "LayerNorm.weight", name)

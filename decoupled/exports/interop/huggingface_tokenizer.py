@@ -72,7 +72,7 @@ _WITHOUT_EFFECT = frozenset((
 
 
 def open_vocabulary(
-    folder: str, given: str | None, described: HuggingFaceModel, notes: list[str]
+    folder: str, vocabulary: str | None, described: HuggingFaceModel, notes: list[str]
 ) -> tuple[Vocabulary, WordPieceRows | None]:
     """The vocabulary; and the conversion of rows of WordPieces to its rows, or None.
 
@@ -113,8 +113,8 @@ def open_vocabulary(
             "WordPiece; remove the files of the one that is not the model's"
         )
     if present == [WORDPIECE]:
-        return _wordpieces(folder, given, tokenizer, described, notes)
-    return _sentencepieces(folder, given, tokenizer, described, notes), None
+        return _wordpieces(folder, vocabulary, tokenizer, described, notes)
+    return _sentencepieces(folder, vocabulary, tokenizer, described, notes), None
 
 
 def unused_rows(pieces: int, rows: int) -> str:
@@ -122,18 +122,19 @@ def unused_rows(pieces: int, rows: int) -> str:
     return f"{pieces:,} pieces, {rows:,} rows of embeddings: no text uses the last rows"
 
 
-def _sentencepieces(folder, given, tokenizer, described, notes) -> Vocabulary:
+def _sentencepieces(folder, vocabulary_path, tokenizer, described, notes) -> Vocabulary:
     beside, path = os.path.join(folder, FILE_NAME), os.path.join(folder, TOKENIZER)
-    if not given and not files.exists(beside):
+    if not vocabulary_path and not files.exists(beside):
         raise UserError(
             f"{folder}: has {TOKENIZER} but no {FILE_NAME}; name the {FILE_NAME} that "
             "it was made from with --vocabulary"
         )
-    vocabulary = Vocabulary(given or beside)
-    if given and files.exists(beside):
+    vocabulary = Vocabulary(vocabulary_path or beside)
+    if vocabulary_path and files.exists(beside):
         if vocabulary.fingerprint != Vocabulary(beside).fingerprint:
             raise UserError(
-                f"--vocabulary: {given} is not {beside}; the folder's own is used"
+                f"--vocabulary: {vocabulary_path} is not {beside}; "
+                "the folder's own is used"
             )
     rows = described.model.vocab_size
     if vocabulary.size > rows:
@@ -171,7 +172,7 @@ def _sentencepieces(folder, given, tokenizer, described, notes) -> Vocabulary:
     return vocabulary
 
 
-def _wordpieces(folder, given, tokenizer, described, notes):
+def _wordpieces(folder, vocabulary_path, tokenizer, described, notes):
     ids = _wordpiece_ids(folder, tokenizer)
     path = os.path.join(folder, TOKENIZER if tokenizer else WORDPIECE)
     rows = described.model.vocab_size
@@ -185,12 +186,12 @@ def _wordpieces(folder, given, tokenizer, described, notes):
     config = _check_special(folder, tokenizer, roles, {*roles.values()}, ids.get)
     _check_rest(folder, config, described, roles, 0, notes)
     rules = _text_rules(folder, tokenizer, config, ids)
-    if not given:
+    if not vocabulary_path:
         raise UserError(
             f"{folder}: has only WordPieces; name the vocabulary of your data with "
             f"--vocabulary={FILE_NAME}"
         )
-    vocabulary = Vocabulary(given)
+    vocabulary = Vocabulary(vocabulary_path)
     return vocabulary, WordPieceRows(ids, rules, vocabulary)
 
 
@@ -245,18 +246,18 @@ def _text_rules(folder, tokenizer, config, ids) -> TextRules:
                 f"{path}: text passes {', '.join(map(str, kinds)) or 'nothing'}; known "
                 "is BertNormalizer, BertPreTokenizer"
             )
-        said = {
+        settings = {
             "do_lower_case": changes[0].get("lowercase", True),
             "strip_accents": changes[0].get("strip_accents"),
             "tokenize_chinese_chars": changes[0].get("handle_chinese_chars", True),
         }
-        for name, value in said.items():
+        for name, value in settings.items():
             if config.get(name, value) != value:
                 raise UserError(
                     f"{folder}/{TOKENIZER_CONFIG}: {name} is {config[name]!r}, but "
                     f"{value!r} in {TOKENIZER}; correct one of them"
                 )
-        lower, accents, chinese = said.values()
+        lower, accents, chinese = settings.values()
         check_ends(path, tokenizer, ids["[CLS]"], ids["[SEP]"])
     lower = seems_lower(ids) if lower is None else bool(lower)
     return TextRules(
@@ -275,9 +276,8 @@ def _check_special(
 ) -> Mapping[str, Any]:
     """Refuses other special pieces, and pieces beyond the vocabulary.
 
-    Args:
-      roles: transformers' name -> id of the special pieces.
-      special: ids of pieces that text never becomes.
+    `roles` are transformers' names -> ids of the special pieces, `special` the ids of
+    pieces that text never becomes.
     """
     config = _object(folder, TOKENIZER_CONFIG)
     for name, content in (
@@ -329,26 +329,25 @@ def _added(folder, tokenizer, config) -> Iterator[tuple[str, str, Any]]:
 def _check_rest(folder, config, described, roles, pieces, notes) -> None:
     """The settings of tokenizer_config.json that no other function reads.
 
-    Args:
-      pieces: how many pieces have their row by number; 0 for WordPieces, which are
-        found by their text.
+    `pieces` have their row by number; it is 0 for WordPieces, which are found by their
+    text.
     """
     path = os.path.join(folder, TOKENIZER_CONFIG)
     for name, value in _FIXED.items():
-        found = config.get(name)
-        if found is not None and found != value and (found or value):
-            raise UserError(f"{path}: {name} is {found!r}, only {value!r} is known")
+        setting = config.get(name)
+        if setting is not None and setting != value and (setting or value):
+            raise UserError(f"{path}: {name} is {setting!r}, only {value!r} is known")
     kind = config.get("tokenizer_class")
     if kind is not None and not files.exists(os.path.join(folder, TOKENIZER)):
         if str(kind).removesuffix("Fast") not in _CLASSES:
             raise UserError(f"{path}: tokenizer_class is {kind!r}, which is not known")
     inputs = config.get("model_input_names")
     if inputs is not None and "token_type_ids" not in items(inputs):
-        said = f"{TOKENIZER_CONFIG}: pairs get no token types; here the second text"
+        no_types = f"{TOKENIZER_CONFIG}: pairs get no token types; here the second text"
         if described.head == QUESTION_ANSWERING and described.model.type_vocab_size > 1:
-            raise UserError(f"{folder}/{said} has type 1; set model_input_names")
+            raise UserError(f"{folder}/{no_types} has type 1; set model_input_names")
         if described.head == CLASSIFICATION:
-            notes.append(f"{said} of a pair has type 1")
+            notes.append(f"{no_types} of a pair has type 1")
     lengths = [config.get(name) for name in ("model_max_length", "max_len")]
     lengths.append(entry(_object(folder, TOKENIZER), "truncation").get("max_length"))
     shorter = [
@@ -361,19 +360,19 @@ def _check_rest(folder, config, described, roles, pieces, notes) -> None:
             f"its tokenizer cuts texts at {min(shorter)} tokens; to do the same, give "
             f"--sequence_length={min(shorter)} to export"
         )
-    wanted = [roles[role] for role in ("pad_token", "cls_token", "sep_token")]
-    for name, found, index in zip(
-        ("pad", "bos", "eos"), described.special_ids, wanted, strict=True
+    expected = [roles[role] for role in ("pad_token", "cls_token", "sep_token")]
+    for name, setting, index in zip(
+        ("pad", "bos", "eos"), described.special_ids, expected, strict=True
     ):
-        if found is None or found == index:
+        if setting is None or setting == index:
             continue
         # transformers' defaults are often beyond a small vocabulary.
-        if type(found) is int and 0 <= found < pieces:
+        if type(setting) is int and 0 <= setting < pieces:
             raise UserError(
-                f"{folder}/{CONFIG}: {name}_token_id is {found}, but the vocabulary "
+                f"{folder}/{CONFIG}: {name}_token_id is {setting}, but the vocabulary "
                 f"has {index}; set it to null if the vocabulary is right"
             )
-        notes.append(f"{CONFIG}: {name}_token_id is {found!r}, which is not used")
+        notes.append(f"{CONFIG}: {name}_token_id is {setting!r}, which is not used")
     known = {*_FIXED, *_ROLES, *_BERT_RULES, *_WITHOUT_EFFECT}
     if unknown := sorted(set(config) - known):
         notes.append(
@@ -399,7 +398,6 @@ def _note_modules(folder, notes) -> None:
 
 
 def _content(token: Any) -> str | None:
-    """The text of a special piece, which may be an object with settings."""
     text = token.get("content") if isinstance(token, dict) else token
     return text if isinstance(text, str) else None
 

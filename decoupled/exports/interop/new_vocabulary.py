@@ -40,7 +40,7 @@ _BATCH = 4096
 _MEASURED = 20_000
 
 
-class Rows(NamedTuple):
+class NewRows(NamedTuple):
     """The sources of the rows of a new embedding.
 
     sources: for each new piece, the ids of the old rows whose mean it gets.
@@ -79,7 +79,7 @@ def trim_vocabulary(
     corpus = Corpus(corpus_dir)
     chosen = _languages(corpus, languages)
     kept = _used(old, corpus, chosen, min_count)
-    rows = Rows([[index] for index in kept], len(kept))
+    rows = NewRows([[index] for index in kept], len(kept))
     with files.scratch_folder() as folder:
         path = os.path.join(folder, FILE_NAME)
         with files.atomic_write(path, "wb") as handle:
@@ -108,15 +108,15 @@ def replace_vocabulary(
     return _convert(model_dir, model, new, rows, new_model_dir, corpus, chosen)
 
 
-def _languages(corpus: Corpus, wanted: Sequence[str]) -> list[str]:
+def _languages(corpus: Corpus, chosen: Sequence[str]) -> list[str]:
     there = corpus.languages("train")
-    missing = [language for language in wanted if language not in there]
+    missing = [language for language in chosen if language not in there]
     if missing:
         raise UserError(
             f"--languages: {corpus.folder} has no {missing[0]}; it has "
             f"{', '.join(there)}"
         )
-    return list(wanted) or there
+    return list(chosen) or there
 
 
 def _used(vocabulary, corpus, languages, min_count) -> list[int]:
@@ -139,7 +139,7 @@ def _used(vocabulary, corpus, languages, min_count) -> list[int]:
     return sorted(used | always | single)
 
 
-def matching_rows(old: Vocabulary, new: Vocabulary) -> Rows:
+def matching_rows(old: Vocabulary, new: Vocabulary) -> NewRows:
     """The old rows for each new piece: that of the same piece, or those of its parts.
 
     The parts are the old pieces into which the text of the new piece is cut. Special
@@ -165,7 +165,7 @@ def matching_rows(old: Vocabulary, new: Vocabulary) -> Rows:
             copied += 1
         else:
             sources.append(_parts(old, piece) or ordinary)
-    return Rows(sources, copied)
+    return NewRows(sources, copied)
 
 
 def _parts(old, piece) -> list[int]:
@@ -177,7 +177,7 @@ def _parts(old, piece) -> list[int]:
     return [index for index in after if index != old.unk_id]
 
 
-def mean_rows(table: np.ndarray, rows: Rows) -> np.ndarray:
+def mean_rows(table: np.ndarray, rows: NewRows) -> np.ndarray:
     """The new rows of a table or vector, float32 [new pieces, ...]."""
     result = table[[source[0] for source in rows.sources]].astype(np.float32)
     # All pieces without a source of their own share one list, of most of the table.
@@ -194,7 +194,7 @@ def _convert(
     model_dir: str,
     model: Model,
     new: Vocabulary,
-    rows: Rows,
+    rows: NewRows,
     folder: str,
     corpus: Corpus | None,
     languages: Sequence[str],
@@ -285,11 +285,11 @@ def _say_unknown(unknown: dict[str, dict[str, float]]) -> None:
         [
             [
                 language,
-                f"{found['unknown_rate_before']:.3%}",
-                f"{found['unknown_rate_after']:.3%}",
-                f"{found['tokens_per_character_before']:.3f}",
-                f"{found['tokens_per_character_after']:.3f}",
+                f"{shares['unknown_rate_before']:.3%}",
+                f"{shares['unknown_rate_after']:.3%}",
+                f"{shares['tokens_per_character_before']:.3f}",
+                f"{shares['tokens_per_character_after']:.3f}",
             ]
-            for language, found in sorted(unknown.items())
+            for language, shares in sorted(unknown.items())
         ],
     )

@@ -95,10 +95,10 @@ class SafetensorsFolder:
 
     def same_content(self, first: str, second: str) -> bool:
         """Whether two tensors have the same type, shape and bytes."""
-        one, other = self.tensors[first], self.tensors[second]
-        if (one.dtype, one.shape) != (other.dtype, other.shape):
+        left, right = self.tensors[first], self.tensors[second]
+        if (left.dtype, left.shape) != (right.dtype, right.shape):
             return False
-        pairs = zip(_blocks(one), _blocks(other), strict=True)
+        pairs = zip(_blocks(left), _blocks(right), strict=True)
         return all(ours == theirs for ours, theirs in pairs)
 
 
@@ -138,19 +138,15 @@ def _unique(pairs):
     # The package keeps the last of several.
     names = [name for name, _ in pairs]
     if len(set(names)) != len(names):
-        raise ValueError("a name stands twice in the header")
+        raise ValueError("the header repeats a name")
     return dict(pairs)
 
 
 def write_safetensors(
     path: str, shapes: Mapping[str, Shape], value_of: Callable[[str], np.ndarray]
 ) -> None:
-    """Writes float32 tensors; each is read just before it is written.
-
-    Args:
-      path: the file, written atomically.
-      shapes: of all tensors.
-      value_of: name -> array of that shape.
+    """Writes a file of float32 tensors atomically; each is read just before it is
+    written.
     """
     header, place = {_METADATA: {"format": "pt"}}, 0
     for name in sorted(shapes):

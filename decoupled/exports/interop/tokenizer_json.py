@@ -112,7 +112,7 @@ def check_ends(path, tokenizer, cls_id, sep_id) -> None:
             raise UserError(f"{path}: {name} is on the left; here it is on the right")
     cls, sep = (cls_id, 0), (sep_id, 0)
     single = [cls, ("A", 0), sep]
-    wanted = {"single": single, "pair": [*single, ("B", 1), (sep_id, 1)]}
+    expected = {"single": single, "pair": [*single, ("B", 1), (sep_id, 1)]}
     ends = list(steps(tokenizer.get("post_processor"), "processors"))
     kind = ends[0].get("type") if len(ends) == 1 else None
     if kind == "BertProcessing":
@@ -121,7 +121,7 @@ def check_ends(path, tokenizer, cls_id, sep_id) -> None:
             ["[SEP]", sep_id],
         ]:
             return
-    for name, parts in wanted.items():
+    for name, parts in expected.items():
         if kind != "TemplateProcessing" or _template(ends[0], name) != parts:
             raise UserError(
                 f"{path}: its post_processor does not make [CLS] A [SEP] of a text and "
@@ -160,8 +160,8 @@ def steps(value: Any, inner: str) -> Iterator[dict]:
 
 def entry(value: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     """The object of this name; {} if there is none."""
-    found = value.get(name)
-    return found if isinstance(found, dict) else {}
+    inner = value.get(name)
+    return inner if isinstance(inner, dict) else {}
 
 
 def items(value: Any) -> Iterable[Any]:

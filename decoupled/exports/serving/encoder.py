@@ -46,16 +46,15 @@ def assert_below(ids: tf.Tensor, rows: tf.Tensor | int, name: str) -> tf.Operati
     """
     least, largest = tf.reduce_min(ids), tf.reduce_max(ids)
     limits = [f"{name}: ids must be 0 or more, and less than", rows]
-    found = ["found the least and the largest", least, largest]
-    return tf.debugging.Assert((least >= 0) & (largest < rows), limits + found)
+    extremes = ["found the least and the largest", least, largest]
+    return tf.debugging.Assert((least >= 0) & (largest < rows), limits + extremes)
 
 
 def shaped(value: tf.Tensor, like: tf.Tensor) -> tf.Tensor:
     """`value` reshaped to the shape of `like`.
 
-    TensorFlow infers shapes before anything runs. It would report mismatched shapes
-    with a message of its own, and our checks would never run. It cannot infer the shape
-    of a gather.
+    Where TensorFlow infers mismatched shapes before anything runs, its message comes
+    instead of our checks'. It cannot infer the shape of a gather.
     """
     places = tf.reshape(tf.range(tf.size(like)), tf.shape(like))
     return tf.gather(tf.reshape(value, [-1]), places)
@@ -64,9 +63,9 @@ def shaped(value: tf.Tensor, like: tf.Tensor) -> tf.Tensor:
 def read(source: tf.Variable) -> tf.Tensor:
     """The variable's value, read such that operations on it can be fused.
 
-    The outputs of a traced function have control dependencies on all of its reads of
-    variables. TF 2.15's graph rewriter does not fuse an operation if others wait for
-    one of its inputs. An operation that changes nothing is therefore put in between.
+    TF 2.15's graph rewriter does not fuse an operation if others wait for one of its
+    inputs, and a traced function's outputs wait for all of its reads of variables. An
+    operation that changes nothing is therefore put in between.
     """
     return tf.ensure_shape(source, source.shape)
 
@@ -192,9 +191,8 @@ class _Attention(tf.Module):
     ) -> tf.Tensor:
         """[batch * length, H], mask [batch, 1, 1, length] -> the shape of `rows`.
 
-        Args:
-          rows: those of `x` that attend: all, or the first of each sequence, [batch,
-            H].
+        `rows` are those of `x` that attend: all, or the first of each sequence, [batch,
+        H].
         """
         shape = tf.shape(mask)
         batch, length = shape[0], shape[3]
@@ -236,9 +234,8 @@ class _Layer(tf.Module):
     ) -> tf.Tensor:
         """[batch * length, H], mask [batch, 1, 1, length] -> [batch * length, H].
 
-        Args:
-          rows: the first row of each sequence, [batch, H], if the layer is computed
-            only there; None for all rows of `x`.
+        If the layer is computed only at the first row of each sequence, these are
+        `rows`, [batch, H].
         """
         rows = x if rows is None else rows
         attended = self.attention(x, rows, mask, training)
@@ -279,12 +276,11 @@ class Encoder(tf.Module):
         }
 
     def __call__(self, inputs: dict[str, tf.Tensor], training: bool = False) -> Outputs:
-        """Runs the network.
+        """Runs the network; `training` activates dropout.
 
         Args:
           inputs: `input_word_ids`, `input_mask` (1 = real token), `input_type_ids`,
             each int32 [batch, length].
-          training: whether dropout is active.
 
         Returns:
           float32 `sequence_output` [batch, length, H]; `pooled_output` and `default`
@@ -304,16 +300,14 @@ class Encoder(tf.Module):
             "encoder_outputs": layers,
         }
 
-    def pooled_output(
-        self, inputs: dict[str, tf.Tensor], training: bool = False
-    ) -> tf.Tensor:
+    def pooled_output(self, inputs: dict[str, tf.Tensor]) -> tf.Tensor:
         """`pooled_output` of `__call__`; computes the last layer only at [CLS]."""
-        x, mask = self._embedded(inputs, training)
+        x, mask = self._embedded(inputs, training=False)
         *layers, last = self.layers
         for layer in layers:
-            x = layer(x, mask, training)
+            x = layer(x, mask, training=False)
         first = self._first(self._by_sequence(x, mask))
-        return self._pooled(last(x, mask, training, rows=first))
+        return self._pooled(last(x, mask, training=False, rows=first))
 
     def hidden_states(
         self, inputs: dict[str, tf.Tensor], training: bool = False

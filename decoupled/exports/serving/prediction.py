@@ -116,10 +116,9 @@ class Predictor:
     def read(self, path: str, columns: Sequence[Column] = ()) -> list[Any]:
         """The examples of a file; its labels are not used.
 
-        Args:
-          path: in the format of the task's own files, or, for models of single texts, a
-            .txt file with a text a line.
-          columns: of the texts or of the word, instead of those of training.
+        The file has the format of the task's own files, or is, for models of single
+        texts, a .txt file with a text a line. `columns` are those of the texts or of
+        the word, instead of those of training.
 
         Raises:
           UserError: the file is missing or malformed, or is none for this model.
@@ -230,7 +229,6 @@ class Predictor:
         return readers
 
     def _read_own(self, path: str) -> list[Any]:
-        """Reads a file in the form of the task's own."""
         return self.task.read_file(path, "unknown", "test")
 
     def _read_columns(self, path: str, columns: Sequence[Column]) -> list[Any]:
@@ -311,10 +309,10 @@ def open_predictor(export_dir: str) -> Predictor:
             "decoupled export wrote, and not a SavedModel in it such as "
             f"{', '.join(_KINDS)}"
         )
-    said = files.read_json(path)
-    if not isinstance(said, dict) or said.get("format") != FORMAT:
+    content = files.read_json(path)
+    if not isinstance(content, dict) or content.get("format") != FORMAT:
         raise UserError(f"{path}: was not written by decoupled export")
-    name = said.get("kind")
+    name = content.get("kind")
     if not isinstance(name, str) or name not in _KINDS:
         raise UserError(
             f"--export_dir: {export_dir} is of the kind {name!r} and gives vectors; "
@@ -324,28 +322,28 @@ def open_predictor(export_dir: str) -> Predictor:
         vocabulary_path(os.path.join(export_dir, "preprocessor", "assets"))
     )
     try:
-        if vocabulary.fingerprint != said["vocabulary"]["fingerprint"]:
+        if vocabulary.fingerprint != content["vocabulary"]["fingerprint"]:
             raise UserError(f"{vocabulary.path}: is not the vocabulary of the model")
         # Earlier exports do not have all of these.
-        about, sizes = said.get("task") or {}, said["model"]
+        about, sizes = content.get("task") or {}, content["model"]
         segments = about.get("texts") or (
             [1, 2] if sizes["type_vocab_size"] > 1 else [1]
         )
         if not {*segments} <= {1, 2}:
             raise ValueError(f"texts are {segments}")
-        if said["sequence_length"] > sizes["max_positions"]:
+        if content["sequence_length"] > sizes["max_positions"]:
             raise ValueError("sequence_length is more than max_positions")
         kind, columns = _KINDS[name], tuple(about.get("columns", ()))
         label_column = about.get("label_column")
-        if kind in LABELLED and not said["labels"]:
+        if kind in LABELLED and not content["labels"]:
             raise ValueError("no labels")
-        answers = _answers(said["answers"]) if kind == QUESTION_ANSWERING else None
+        answers = _answers(content["answers"]) if kind == QUESTION_ANSWERING else None
         task = _task(
             kind,
             about.get("name") or "own",
             columns,
-            tuple(said["labels"] or ()),
-            said["sequence_length"],
+            tuple(content["labels"] or ()),
+            content["sequence_length"],
             answers and answers[0],
         )
     except (KeyError, TypeError, AttributeError, ValueError) as error:
@@ -357,13 +355,13 @@ def open_predictor(export_dir: str) -> Predictor:
     )
 
 
-def _answers(said: dict[str, Any]) -> tuple[QuestionAnsweringConfig, int | None]:
+def _answers(content: dict[str, Any]) -> tuple[QuestionAnsweringConfig, int | None]:
     """Settings of answers, and most characters of one, of export.json."""
     names = [field.name for field in dataclasses.fields(QuestionAnsweringConfig)]
-    settings = {name: said[name] for name in names}
-    if said["max_characters"] is not None:
+    settings = {name: content[name] for name in names}
+    if content["max_characters"] is not None:
         settings["max_answer_length"] = AUTO
-    return QuestionAnsweringConfig(**settings), said["max_characters"]
+    return QuestionAnsweringConfig(**settings), content["max_characters"]
 
 
 def _task(

@@ -259,9 +259,8 @@ def mean_over_tokens(
 ) -> tf.Tensor:
     """The mean of the vectors of each text's tokens, zeros if none is in the mean.
 
-    Args:
-      states: float32 [batch, length, H]. mask: int32 [batch, length], 1 for tokens.
-      pool_special_tokens: whether [CLS], the first, and [SEP], the last, are in it.
+    `states` are float32 [batch, length, H], and `mask` is 1 for tokens. [CLS], the
+    first, and [SEP], the last, are in it with `pool_special_tokens`.
     """
     if not pool_special_tokens:
         last = tf.reduce_sum(mask, axis=1, keepdims=True) - 1

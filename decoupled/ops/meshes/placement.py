@@ -111,6 +111,7 @@ def matrix_product(equation: str, x: tf.Tensor, y: tf.Tensor) -> tf.Tensor | Non
     if set(output) != set(batch + rows + columns) or not inner:
         return None
     sizes = dict(zip(left + right, x.shape.as_list() + y.shape.as_list(), strict=True))
+    # The factors in their order, or swapped: (xy)' = y'x'.
     for (l_rows, l_columns), (a, b), (u, v) in (
         ((rows, columns), (left, right), (x, y)),
         ((columns, rows), (right, left), (y, x)),

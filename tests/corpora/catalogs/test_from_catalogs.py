@@ -6,7 +6,7 @@ from decoupled.configs.corpora import TaskSettings
 from decoupled.core.errors import UserError
 from decoupled.corpora.catalogs import catalog_files, from_catalogs
 from decoupled.corpora.catalogs.catalog_files import message_key
-from decoupled.corpora.catalogs.from_catalogs import Example
+from decoupled.corpora.catalogs.from_catalogs import CatalogExample
 
 SETTINGS = TaskSettings(
     dev_share=0.2, test_share=0.3, min_label_messages=5, min_language_examples=1
@@ -131,7 +131,10 @@ def test_django_task_is_held_out_in_every_language(django):
     assert len(task.examples["train", "en"]) > 400
     tested = [language for split, language in task.examples if split == "test"]
     assert len(tested) > 70 and {"en", "ar", "de", "hi", "ja", "th"} <= set(tested)
-    assert Example("Delete multiple objects", "admin") in task.examples["train", "en"]
+    assert (
+        CatalogExample("Delete multiple objects", "admin")
+        in task.examples["train", "en"]
+    )
     for language in tested:
         train = {message_key(sentence) for sentence in text["train"][language]}
         for split in ("dev", "test"):

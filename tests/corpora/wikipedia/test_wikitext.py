@@ -467,7 +467,7 @@ def test_a_sentence_that_lost_its_beginning_is_no_part_of_the_one_before():
     assert sentences(text) == ["He was a king.", "They are old."]
 
 
-def test_what_is_taken_out_before_a_small_letter_within_a_line_is_no_initial():
+def test_a_hole_within_a_line_is_not_the_initial_of_the_next_word():
     text = "He was<ref>F</ref>often [[File:F.png|left]]there and [[en:F]]elsewhere."
     assert line(text) == "He wasoften there and elsewhere."
 

@@ -10,7 +10,7 @@ import tokenizers
 from decoupled.core.errors import UserError
 from decoupled.corpora.corpus import Corpus
 from decoupled.exports.interop.new_vocabulary import (
-    Rows,
+    NewRows,
     matching_rows,
     mean_rows,
     replace_vocabulary,
@@ -184,7 +184,7 @@ def test_rows_of_the_same_vocabulary_are_its_own(big):
 
 
 def test_means_of_vectors_and_tables():
-    rows = Rows([[2], [0, 1], [1]], 2)
+    rows = NewRows([[2], [0, 1], [1]], 2)
     table = np.array([[1.0, 2.0], [3.0, 6.0], [5.0, 7.0]], np.float32)
     assert mean_rows(table, rows).tolist() == [[5, 7], [2, 4], [3, 6]]
     assert mean_rows(table[:, 0], rows).tolist() == [5, 2, 3]

@@ -139,7 +139,7 @@ def test_a_file_that_is_cut_off_is_refused(tmp_path, kept):
             b'{"a": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]},'
             b'"a": {"dtype": "I32", "shape": [1], "data_offsets": [0, 4]}}',
             bytes(4),
-            "stands twice in the header",
+            "the header repeats a name",
         ),
         ({"a": {"dtype": "F32"}}, b"", "missing field `shape`"),
         ({"a": entry([-1], 0, 4)}, b"", "invalid value: integer `-1`"),
