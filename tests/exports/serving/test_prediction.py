@@ -278,7 +278,7 @@ def test_earlier_exports_are_opened(reader, tmp_path):
     [
         ("pairs", "a.txt", "One text.\n", [], "a.txt, example 1: the number of texts"),
         ("pairs", "a.xml", "", [], "--input: {folder}/a.xml does not end in one of"),
-        ("pairs", "a.csv", "x,y\n1,2\n", [], "the header has 0 columns 'first', not 1"),
+        ("pairs", "a.csv", "x,y\n1,2\n", [], "the header has no column 'first'; it is"),
         ("pairs", "a.csv", "x,y\n1,2\n", ["--texts=x"], "a.csv, example 1: the number"),
         ("pairs", "a.csv", "x\n1\n", ["--texts=x,y,z"], "OwnTaskConfig.texts"),
         ("numbers", "a.txt", "One.\n\nTwo.\n", [], "a.txt:2: is empty"),
