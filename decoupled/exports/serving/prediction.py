@@ -241,7 +241,7 @@ class Predictor:
             columns = (_WORD_COLUMN.get(ending, 1),)
         is_treebank = ending in _WORD_COLUMN
         if self.kind == TAGGING and columns == (2,) and not (is_named or is_treebank):
-            # If it was trained on a treebank, column 2 of other files may have the tags.
+            # If it was trained on a treebank, column 2 of a table may have the tags.
             raise UserError(
                 "--texts: the model was trained on files with the words in column 2, "
                 f"perhaps .conllu; name the column of {path} with the words, as "
