@@ -196,7 +196,10 @@ def report_commands(packages: list[Requirement], works: bool) -> None:
     core = ", ".join(package.name for package in absent if not package.extras)
     if not works:
         core = core or "TensorFlow and Mesh-TensorFlow to work (see above)"
-    print(f"  all but doctor {f'need {core}: {_cure()}' if core else 'can run'}")
+    if core:
+        print(f"  all but doctor need {core}: {_cure()}")
+    else:
+        print("  all can run, some of them with an extra:")
     for extra, purpose in EXTRAS.items():
         lacks = ", ".join(entry.name for entry in absent if extra in entry.extras)
         state = f"needs {lacks}: {_cure(extra)}" if lacks else "installed"

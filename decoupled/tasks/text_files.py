@@ -262,10 +262,16 @@ def _table(path, task, rows):
     header = [names.get(look(name), name) for name in header]
     needed = [c for c in (*task.texts, task.split_column) if c is not None]
     for column in [*needed, task.label]:
-        if header.count(column) > 1 or column in needed and column not in header:
+        count = header.count(column)
+        if count > 1 or column in needed and not count:
+            what = (
+                f"{count} columns {column!r}, not one"
+                if count
+                else f"no column {column!r}"
+            )
             raise UserError(
-                f"{path}:{number}: the header has {header.count(column)} columns "
-                f"{column!r}, not 1; it is {quoted(', '.join(header))}"
+                f"{path}:{number}: the header has {what}; it is "
+                f"{quoted(', '.join(header))}"
             )
     for number, cells in rows:
         if len(cells) != len(header):

@@ -245,11 +245,11 @@ def test_scores_are_those_of_scikit_learn(tmp_path):
 @pytest.mark.parametrize(
     "content, message",
     [
-        ("", r"train-en\.tsv:1: the header has 0 columns 'text', not 1"),
+        ("", r"train-en\.tsv:1: the header has no column 'text'; it is"),
         ("text\n", r"train-en\.tsv: holds no example of train"),
         ("text\na\n", r"train-en\.tsv:2: column 'label': is missing; only tests may"),
         ("text\tlabel\na\tb\tc\n", r"train-en\.tsv:2: 3 columns; the header has 2"),
-        ("text\tlabel\tlabel\n", r"tsv:1: the header has 2 columns 'label', not 1"),
+        ("text\tlabel\tlabel\n", r"tsv:1: the header has 2 columns 'label', not one"),
         ("text\tlabel\na\tx\n \ty\n", r"train-en\.tsv:3: column 'text': is empty"),
         ("text\tlabel\na\tx\nb\tx\n", r"has the label 'x' alone; two or more"),
         ("text\tlabel\na\t\n", r"tsv:2: column 'label': is missing; only tests may"),

@@ -234,9 +234,17 @@ class Predictor:
         ending = os.path.splitext(path)[1]
         # The label says where a row ends if a cell in quotes has a line end.
         label = None if columns else self.label_column
-        columns = tuple(columns) or self.columns
+        is_named, columns = bool(columns), tuple(columns) or self.columns
         if self.kind == TAGGING and columns in ((), (1,)):
             columns = (_WORD_COLUMN.get(ending, 1),)
+        is_treebank = ending in _WORD_COLUMN
+        if self.kind == TAGGING and columns == (2,) and not (is_named or is_treebank):
+            # If it was trained on a treebank, column 2 of a table may have the tags.
+            raise UserError(
+                "--texts: the model was trained on files with the words in column 2, "
+                f"perhaps .conllu; name the column of {path} with the words, as "
+                "--texts=1"
+            )
         if not columns:
             raise UserError(
                 f"--texts: name the column of {path} with the text, or the two of a "

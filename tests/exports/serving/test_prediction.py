@@ -1,6 +1,7 @@
 """`decoupled predict` and its function: strings to answers, by the task's own code."""
 
 import csv
+import dataclasses
 import json
 import pathlib
 import shutil
@@ -144,6 +145,16 @@ def test_the_words_of_a_treebank_are_not_the_numbers_of_its_words(tagger, tmp_pa
     assert sentence.words == ["नमस्ते", "दुनिया"]
 
 
+def test_the_words_of_a_table_are_not_its_tags(tagger, tmp_path):
+    (tmp_path / "a.tsv").write_text("the\tDET\ncat\tNOUN\n")
+    # A model that was trained on a treebank.
+    model = dataclasses.replace(open_predictor(str(tagger[-1])), columns=(2,))
+    with pytest.raises(UserError, match=r"a\.tsv with the words, as --texts=1"):
+        model.read(str(tmp_path / "a.tsv"))
+    [sentence] = model.read(str(tmp_path / "a.tsv"), (1,))
+    assert sentence.words == ["the", "cat"]
+
+
 def test_answers_are_those_of_the_evaluation_and_scores_are_finite(reader, tmp_path):
     encoder, head, folder = reader
     asked = [text for texts in TEXTS.values() for text, _ in texts[1:]]
@@ -267,7 +278,7 @@ def test_earlier_exports_are_opened(reader, tmp_path):
     [
         ("pairs", "a.txt", "One text.\n", [], "a.txt, example 1: the number of texts"),
         ("pairs", "a.xml", "", [], "--input: {folder}/a.xml does not end in one of"),
-        ("pairs", "a.csv", "x,y\n1,2\n", [], "the header has 0 columns 'first', not 1"),
+        ("pairs", "a.csv", "x,y\n1,2\n", [], "the header has no column 'first'; it is"),
         ("pairs", "a.csv", "x,y\n1,2\n", ["--texts=x"], "a.csv, example 1: the number"),
         ("pairs", "a.csv", "x\n1\n", ["--texts=x,y,z"], "OwnTaskConfig.texts"),
         ("numbers", "a.txt", "One.\n\nTwo.\n", [], "a.txt:2: is empty"),
