@@ -143,6 +143,29 @@ def test_dropout_differs_from_step_to_step_and_with_the_seed():
     assert len(set(constant)) == 1
 
 
+def test_dropout_differs_between_microbatches():
+    """Both microbatches of a batch in which every example comes twice are the same."""
+    once = masked_lm_features(4)
+    twice = {name: np.repeat(value, 2, axis=0) for name, value in once.items()}
+
+    def losses(rate):
+        model = tiny_model(num_layers=1, hidden_dropout=rate)
+        return [
+            run_steps(
+                graph_config(model=model, frozen=BODY, accumulation=accumulation),
+                1,
+                [batch],
+            )[1].item()
+            for accumulation, batch in ((1, once), (2, twice))
+        ]
+
+    whole, parts = losses(0.0)
+    assert parts == pytest.approx(whole, abs=1e-5)
+    whole, parts = losses(0.5)
+    # With equal masks the mean of the two would be the loss of one.
+    assert abs(parts - whole) > 1e-3
+
+
 BFLOAT16 = dataclasses.replace(ONE_DEVICE, activation_dtype="bfloat16")
 
 
