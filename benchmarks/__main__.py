@@ -19,7 +19,7 @@ from collections.abc import Sequence
 
 from benchmarks.results import ROOT, Comparison, Results, read
 from benchmarks.sizes import DTYPES
-from benchmarks.tables import Suite, Table, gigabytes, markdown, show
+from benchmarks.tables import BenchmarkTable, Suite, gigabytes, markdown, show
 from decoupled.core.console import say
 from decoupled.core.errors import UserError
 
@@ -147,7 +147,7 @@ def report(folder: pathlib.Path, document: pathlib.Path) -> None:
         say(f"{document}: no place for table {name}")
 
 
-def fill(text: str, tables: list[Table]) -> str:
+def fill(text: str, tables: list[BenchmarkTable]) -> str:
     """The document with its places filled; a place without a table stays as it is."""
     by_name = {table.name: markdown(table) for table in tables}
 
@@ -159,7 +159,7 @@ def fill(text: str, tables: list[Table]) -> str:
     return _PLACE.sub(replace, text)
 
 
-def machine_table(measured: dict[str, list[Comparison]]) -> Table:
+def machine_table(measured: dict[str, list[Comparison]]) -> BenchmarkTable:
     """Where, when and with which versions the comparisons of each suite were made."""
     groups: dict[tuple[str, ...], list[Comparison]] = {}
     for name, comparisons in measured.items():
@@ -180,7 +180,7 @@ def machine_table(measured: dict[str, list[Comparison]]) -> Table:
         "suite", "processor", "instructions", "cores", "memory", "versions", "commit",
         "date",
     ]  # fmt: skip
-    return Table("machine", "What was measured where", columns, rows)
+    return BenchmarkTable("machine", "What was measured where", columns, rows)
 
 
 def _versions(comparisons):

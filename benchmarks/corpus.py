@@ -20,9 +20,8 @@ from collections.abc import Iterable
 from benchmarks import peers
 from benchmarks.interleave import Worker, rate
 from benchmarks.results import Comparison, Planned
-from benchmarks.tables import Suite, Table, with_range, worker_table
+from benchmarks.tables import OURS, BenchmarkTable, Suite, with_range, worker_table
 
-OURS = "decoupled"
 PROCESSES = 2
 # Copies of the dump's pages.
 REPEATS = 8
@@ -125,14 +124,14 @@ def peer_workers(case: dict) -> list[Worker]:
     ]
 
 
-def tables(measured: list[Comparison]) -> list[Table]:
+def tables(measured: list[Comparison]) -> list[BenchmarkTable]:
     """One table: a row for each worker."""
     columns = [
         "dump", "reader", "XML", "pages", "time, against ours", "text of one copy",
         "leftovers of markup",
     ]  # fmt: skip
     title = "Dump to text on two processes"
-    return [worker_table("corpus", title, columns, measured, OURS, _cells)]
+    return [worker_table("corpus", title, columns, measured, _cells)]
 
 
 def _cells(comparison, worker, against):

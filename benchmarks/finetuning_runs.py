@@ -27,10 +27,16 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from benchmarks import peers
-from benchmarks.interleave import Measured, Skip, Spread, Worker, spread
+from benchmarks.interleave import MeasuredWorker, Skip, Spread, Worker, spread
 from benchmarks.results import Comparison, Planned
 from benchmarks.sizes import ADAMW, DTYPES, QUICK, REFERENCE
-from benchmarks.tables import Suite, Table, gigabytes, milliseconds_or_seconds
+from benchmarks.tables import (
+    OURS,
+    BenchmarkTable,
+    Suite,
+    gigabytes,
+    milliseconds_or_seconds,
+)
 from decoupled.configs import QuestionAnsweringConfig, VocabularyConfig
 from decoupled.configs.finetuning import CLASSIFICATION, QUESTION_ANSWERING, TAGGING
 from decoupled.corpora.locales import ENGLISH
@@ -46,7 +52,6 @@ from decoupled.tasks.text_files import LabelledTexts
 from decoupled.training.checkpoint_files import CheckpointWriter
 from decoupled.training.checkpoints import write_list
 
-OURS = "decoupled"
 MODES = ("dynamic", "grouped")
 # Behind the title of a comparison of programs from their start to their first step.
 START = ", start"
@@ -324,7 +329,7 @@ def command_words(case: Mapping[str, Any], dtype: str, quick: bool) -> list[str]
     ]
 
 
-def tables(measured: list[Comparison]) -> list[Table]:
+def tables(measured: list[Comparison]) -> list[BenchmarkTable]:
     """One table: a row for each way to train on each task."""
     columns = [
         "examples", "by", "1,000 examples", "time, against ours",
@@ -340,7 +345,9 @@ def tables(measured: list[Comparison]) -> list[Table]:
             continue
         starts, ours = by_title.get(title + START), comparison.worker(OURS)
         rows += [_row(title, worker, ours, starts) for worker in comparison.workers]
-    return [Table("finetuning_runs", "Fine-tuning on real examples", columns, rows)]
+    return [
+        BenchmarkTable("finetuning_runs", "Fine-tuning on real examples", columns, rows)
+    ]
 
 
 def _row(title, worker, ours, starts):
@@ -369,13 +376,13 @@ def _against(worker, ours, value, ours_value):
     return "" if worker is ours else f"{value / ours_value:.2f}x"
 
 
-def seconds_a_step(worker: Measured) -> float:
+def seconds_a_step(worker: MeasuredWorker) -> float:
     """The mean over all steps of all rounds, which have different lengths."""
     steps = [second for chunk in worker.rounds for second in chunk.seconds]
     return sum(steps) / len(steps)
 
 
-def _start(worker: Measured) -> Spread:
+def _start(worker: MeasuredWorker) -> Spread:
     """Seconds that each start took, as the started program counted them."""
     return spread([chunk.loss for chunk in worker.rounds])
 

@@ -19,15 +19,15 @@ from benchmarks.interleave import Worker, seconds
 from benchmarks.results import Comparison, Planned
 from benchmarks.sizes import QUICK, REFERENCE, Batch, pretraining_case
 from benchmarks.tables import (
+    OURS,
+    BenchmarkTable,
     Suite,
-    Table,
     gigabytes,
     milliseconds_or_seconds,
     worker_table,
 )
 from decoupled.exports.serving.stored import FLOAT32, STORED_AS
 
-OURS = "decoupled"
 BATCH_SIZES = (1, 32)
 LENGTH, QUICK_LENGTH = 128, 16
 # Name of a way to run transformers -> whether it compiles the model.
@@ -70,10 +70,10 @@ def _workers(case):
     return [*theirs, *our_workers(case)]
 
 
-def tables(measured: list[Comparison]) -> list[Table]:
+def tables(measured: list[Comparison]) -> list[BenchmarkTable]:
     """One table: a row for each worker of each comparison."""
     columns = ["model", "batch", "call", "against ours", "peak memory", "files"]
-    return [worker_table("inference", "Serving", columns, measured, OURS, _cells)]
+    return [worker_table("inference", "Serving", columns, measured, _cells)]
 
 
 def _cells(comparison, worker, against):

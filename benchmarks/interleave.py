@@ -46,7 +46,7 @@ class Chunk(NamedTuple):
     loss: float
 
 
-class Measured(NamedTuple):
+class MeasuredWorker(NamedTuple):
     """One worker's part of a comparison.
 
     name: unique in the comparison. case: what the worker was given. facts: what it told
@@ -78,17 +78,17 @@ def spread(values: Sequence[float]) -> Spread:
     return Spread(statistics.median(values), min(values), max(values))
 
 
-def seconds(measured: Measured) -> Spread:
+def seconds(measured: MeasuredWorker) -> Spread:
     """Seconds a step, over rounds."""
     return spread(measured.medians())
 
 
-def rate(measured: Measured, amount: float) -> Spread:
+def rate(measured: MeasuredWorker, amount: float) -> Spread:
     """Over rounds: the amount that a step works through, per second."""
     return spread([amount / duration for duration in measured.medians()])
 
 
-def ratio(other: Measured, ours: Measured) -> Spread:
+def ratio(other: MeasuredWorker, ours: MeasuredWorker) -> Spread:
     """How many times as long a step of `other` takes, over rounds of both."""
     pairs = zip(other.medians(), ours.medians(), strict=True)
     return spread([theirs / mine for theirs, mine in pairs])
@@ -210,7 +210,7 @@ def interleave(
     rounds: int,
     steps: int,
     description: str,
-) -> list[Measured]:
+) -> list[MeasuredWorker]:
     """Starts the workers one by one, runs them in turn, ends them.
 
     Args:
@@ -234,6 +234,6 @@ def interleave(
         for worker in track(list(workers) * rounds, description):
             chunks[worker.name].append(worker.run(worker.steps or steps))
     return [
-        Measured(w.name, w.case, w.facts, chunks[w.name], w.peak_resident)
+        MeasuredWorker(w.name, w.case, w.facts, chunks[w.name], w.peak_resident)
         for w in workers
     ]

@@ -4,7 +4,7 @@ import os
 import pathlib
 import sys
 
-from benchmarks.interleave import Measured, Spread, Worker, spread
+from benchmarks.interleave import MeasuredWorker, Spread, Worker, spread
 from benchmarks.results import ROOT
 from decoupled.core.errors import UserError
 
@@ -77,13 +77,13 @@ def matmul_workers(dtype: str, quick: bool) -> list[Worker]:
     ]
 
 
-def matmul_rates(measured: Measured) -> Spread:
+def matmul_rates(measured: MeasuredWorker) -> Spread:
     """FLOP/s of a worker of `matmul_workers`, over rounds."""
     flops = 2 * measured.case["size"] ** 3
     return spread([flops / seconds for seconds in measured.medians()])
 
 
-def share(step_flops: float, step: Measured, matmul: Measured) -> Spread:
+def share(step_flops: float, step: MeasuredWorker, matmul: MeasuredWorker) -> Spread:
     """Achieved FLOP/s of a step as a share of the matmul rate, round by round."""
     flops = 2 * matmul.case["size"] ** 3
     pairs = zip(step.medians(), matmul.medians(), strict=True)

@@ -18,7 +18,7 @@ from collections.abc import Iterator
 
 from benchmarks import peers
 from benchmarks.flops import pretraining_flops
-from benchmarks.interleave import Measured, Worker, seconds
+from benchmarks.interleave import MeasuredWorker, Worker, seconds
 from benchmarks.results import Comparison, Planned
 from benchmarks.sizes import (
     DTYPES,
@@ -32,8 +32,9 @@ from benchmarks.sizes import (
     pretraining_case,
 )
 from benchmarks.tables import (
+    OURS,
+    BenchmarkTable,
     Suite,
-    Table,
     gigabytes,
     milliseconds_or_seconds,
     percent,
@@ -42,7 +43,6 @@ from benchmarks.tables import (
 )
 from decoupled.configs import ModelConfig
 
-OURS = "decoupled"
 FAIR_PEER = "transformers masked"
 MESH_BERT = "mesh_tensorflow.bert"
 # A step takes a twentieth of a second.
@@ -91,7 +91,7 @@ def our_worker(case: dict) -> Worker:
     return Worker(OURS, peers.python("decoupled"), "decoupled_pretraining", case)
 
 
-def tables(measured: list[Comparison]) -> list[Table]:
+def tables(measured: list[Comparison]) -> list[BenchmarkTable]:
     """Steps, and rates of matrix products."""
     columns = [
         "model", "activations", "step", "against ours", "FLOP/s in matmuls",
@@ -100,9 +100,9 @@ def tables(measured: list[Comparison]) -> list[Table]:
     rates = [row for comparison in measured for row in _rate_rows(comparison)]
     return [
         worker_table(
-            "pretraining", "Pre-training step", columns, measured, OURS, _step_cells
+            "pretraining", "Pre-training step", columns, measured, _step_cells
         ),
-        Table(
+        BenchmarkTable(
             "matmul",
             "Matrix products of this machine",
             ["framework", "type", "rate", "our step's share of it"],
@@ -136,7 +136,7 @@ def _rate_rows(comparison) -> Iterator[list[str]]:
             ]
 
 
-def step_flops(worker: Measured) -> int:
+def step_flops(worker: MeasuredWorker) -> int:
     """Matmul FLOPs of a step of a worker of this suite."""
     sizes = dict(worker.case["model"])
     predictions = worker.case["predictions"]

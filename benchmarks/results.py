@@ -17,7 +17,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from benchmarks.interleave import Chunk, Measured, Skip, Worker, interleave
+from benchmarks.interleave import Chunk, MeasuredWorker, Skip, Worker, interleave
 from decoupled.configs import saved_model
 from decoupled.core.console import say
 from decoupled.core.errors import UserError
@@ -51,14 +51,14 @@ class Comparison(NamedTuple):
     """
 
     title: str
-    workers: list[Measured]
+    workers: list[MeasuredWorker]
     skipped: str | None
     date: str
     command: str
     commit: str | None
     machine: dict[str, Any]
 
-    def worker(self, name: str) -> Measured:
+    def worker(self, name: str) -> MeasuredWorker:
         """The worker of this name."""
         return next(worker for worker in self.workers if worker.name == name)
 
@@ -186,7 +186,9 @@ def _from_json(entry):
         if isinstance(case.get("model"), dict):
             case["model"] = vars(saved_model(case["model"]))
     workers = [
-        Measured(**{**worker, "rounds": [Chunk(**chunk) for chunk in worker["rounds"]]})
+        MeasuredWorker(
+            **{**worker, "rounds": [Chunk(**chunk) for chunk in worker["rounds"]]}
+        )
         for worker in entry["workers"]
     ]
     return Comparison(**{**entry, "workers": workers})

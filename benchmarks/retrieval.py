@@ -18,10 +18,17 @@ from benchmarks import peers
 from benchmarks.interleave import Worker, rate
 from benchmarks.results import Comparison, Planned
 from benchmarks.sizes import QUICK, REFERENCE, Batch, pretraining_case
-from benchmarks.tables import Suite, Table, gigabytes, with_range, worker_table
+from benchmarks.tables import (
+    OURS,
+    BenchmarkTable,
+    Suite,
+    gigabytes,
+    with_range,
+    worker_table,
+)
 from decoupled.configs import ModelConfig, RetrievalConfig
 
-OURS, PEER = "decoupled", "transformers"
+PEER = "transformers"
 RETRIEVAL = RetrievalConfig(
     layer=-1,
     pool_special_tokens=True,
@@ -96,12 +103,12 @@ def _peer_worker(case):
     return Worker(PEER, peers.python("torch"), "transformers_retrieval", case)
 
 
-def tables(measured: list[Comparison]) -> list[Table]:
+def tables(measured: list[Comparison]) -> list[BenchmarkTable]:
     """One table: a row for each worker of each comparison."""
     columns = [
         "what", "with", "pairs", "pairs a second", "time against ours", "peak memory",
     ]  # fmt: skip
-    return [worker_table("retrieval", "Retrieval", columns, measured, OURS, _cells)]
+    return [worker_table("retrieval", "Retrieval", columns, measured, _cells)]
 
 
 def _cells(comparison, worker, against):

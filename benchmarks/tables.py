@@ -5,13 +5,16 @@ import pathlib
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
-from benchmarks.interleave import Measured, Spread, ratio
+from benchmarks.interleave import MeasuredWorker, Spread, ratio
 from benchmarks.results import Comparison, Planned
 from decoupled.core import console
 from decoupled.core.tables import to_markdown
 
+# The worker of this project.
+OURS = "decoupled"
 
-class Table(NamedTuple):
+
+class BenchmarkTable(NamedTuple):
     """Cells are texts already; see the functions below.
 
     name: of the place in docs/performance.md, between `<!-- table:NAME -->` and
@@ -33,18 +36,18 @@ class Suite(NamedTuple):
     """
 
     comparisons: Callable[[argparse.Namespace, pathlib.Path], Iterable[Planned]]
-    tables: Callable[[list[Comparison]], list[Table]]
+    tables: Callable[[list[Comparison]], list[BenchmarkTable]]
     rounds: int
     steps: int
     dtypes: Sequence[str] = ("float32",)
 
 
-def show(table: Table) -> None:
+def show(table: BenchmarkTable) -> None:
     """Prints a table."""
     console.table(table.title, table.columns, table.rows)
 
 
-def markdown(table: Table) -> str:
+def markdown(table: BenchmarkTable) -> str:
     """The table as Markdown: first column to the left, the others to the right."""
     return f"{to_markdown(table.columns, table.rows)}\n"
 
@@ -54,13 +57,11 @@ def worker_table(
     title: str,
     columns: list[str],
     comparisons: Sequence[Comparison],
-    ours: str,
-    cells: Callable[[Comparison, Measured, str], list[str]],
-) -> Table:
+    cells: Callable[[Comparison, MeasuredWorker, str], list[str]],
+) -> BenchmarkTable:
     """A row for each worker of each comparison, or one that says why it was skipped.
 
-    `cells` makes it of comparison, worker, and its time against the worker `ours` (""
-    for ours).
+    `cells` makes it of comparison, worker, and its time against ours ("" for ours).
     """
     rows = []
     for comparison in comparisons:
@@ -68,14 +69,14 @@ def worker_table(
             blank = [""] * (len(columns) - 2)
             rows.append([comparison.title, comparison.skipped, *blank])
             continue
-        reference = comparison.worker(ours)
+        reference = comparison.worker(OURS)
         for worker in comparison.workers:
             # The machine's own rate has no row.
             if worker.name.startswith("matmul "):
                 continue
             against = "" if worker is reference else times(ratio(worker, reference))
             rows.append(cells(comparison, worker, against))
-    return Table(name, title, columns, rows)
+    return BenchmarkTable(name, title, columns, rows)
 
 
 def milliseconds_or_seconds(spread: Spread) -> str:

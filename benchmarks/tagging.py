@@ -21,7 +21,14 @@ from benchmarks import peers
 from benchmarks.interleave import Skip, Worker, rate
 from benchmarks.results import Comparison, Planned
 from benchmarks.sizes import QUICK, REFERENCE
-from benchmarks.tables import Suite, Table, gigabytes, with_range, worker_table
+from benchmarks.tables import (
+    OURS,
+    BenchmarkTable,
+    Suite,
+    gigabytes,
+    with_range,
+    worker_table,
+)
 from decoupled.configs import MeshConfig, ModelConfig, VocabularyConfig
 from decoupled.configs.finetuning import TAGGING
 from decoupled.data.vocabulary import Vocabulary
@@ -35,7 +42,6 @@ from decoupled.tasks.tagging_files import TaggedSentence, read_sentences
 from decoupled.training.checkpoint_files import CheckpointWriter
 from decoupled.xtreme.files import LanguageFile
 
-OURS = "decoupled"
 TASK = "udpos"
 BATCH = 32
 QUICK_BATCH = 4
@@ -148,7 +154,7 @@ def _write_model(
     to_huggingface(ours, prefix, str(folder / "theirs"), encoder_only=False)
 
 
-def tables(measured: list[Comparison]) -> list[Table]:
+def tables(measured: list[Comparison]) -> list[BenchmarkTable]:
     """One table: a row for each worker of each comparison."""
     return [
         worker_table(
@@ -156,7 +162,6 @@ def tables(measured: list[Comparison]) -> list[Table]:
             "Words to tags",
             ["what", "by", "sentences", "rate", "time, against ours", "peak memory"],
             measured,
-            OURS,
             _cells,
         )
     ]

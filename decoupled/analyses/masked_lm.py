@@ -428,7 +428,6 @@ def _averages(bins, losses, correct, weights) -> dict[str, Any]:
 
 
 def _described(asked: _Questions, text: HeldOutText) -> dict[str, dict[str, Any]]:
-    """The entries of each language in the result of `measure`."""
     described = {}
     for index, name in enumerate(text.languages):
         counts = text.counts[index]

@@ -235,7 +235,6 @@ class TranslationSearch:
         }
 
     def _fingerprint(self, language: str) -> str:
-        """The fingerprint of all files of a language."""
         paths = language_files(self._task, self._data_dir, language)
         return files.fingerprint("".join(map(files.file_fingerprint, paths)))
 

@@ -221,7 +221,6 @@ def _report(finetuning, results):
 
 
 def _say_if_trivial(finetuning, results):
-    """Says so if training has found nothing better than the trivial answer."""
     from decoupled.reports.finetuning import not_above_trivial
 
     rate = finetuning.chosen_rate()

@@ -210,7 +210,6 @@ def _code_and_line(error: BaseException) -> tuple[int | None, str]:
 
 
 def _message(error: BaseException) -> str | None:
-    """What the user can mend, in words; None for a defect."""
     if isinstance(error, UserError):
         return str(error)
     if isinstance(error, MemoryError):

@@ -218,7 +218,6 @@ def _left(folder: str, names: _Version) -> int | None:
 
 
 def _content(path: str) -> str:
-    """The text of a system file; "" if it does not exist."""
     try:
         with open(path, encoding="utf-8", errors="replace") as handle:
             return handle.read()

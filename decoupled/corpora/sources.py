@@ -354,7 +354,6 @@ def _check_format(path: str) -> None:
 
 
 def _first_lines(head: bytes) -> list[bytes]:
-    """The first lines of a file that are complete."""
     lines = head.removeprefix(codecs.BOM_UTF8).lstrip().splitlines(keepends=True)
     complete = lines if len(head) < HEAD else lines[:-1]
     return complete[:_SEEN_LINES]

@@ -135,6 +135,7 @@ def read_lines(path: str) -> Iterator[tuple[int, str]]:
                     f"{path}:{number}: a NUL character; is this a text? Remove them "
                     f"with {shown_content(path)} | tr -d '\\000' > NEW_FILE"
                 )
+            # `surrogateescape` keeps a bad byte, so that the message can name its line.
             if not line.isascii() and (byte := _SURROGATE.search(line)):
                 raise UserError(
                     f"{path}:{number}: not UTF-8 (byte {ord(byte[0]) - 0xDC00:#x}); if "

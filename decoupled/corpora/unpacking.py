@@ -174,6 +174,7 @@ def _streams(make_stream, kind: str, handle, path: str) -> Iterator[bytes]:
         offset += len(chunk)
         while chunk:
             if stream is None:
+                # At the beginning of a file, zero bytes are damage.
                 chunk = chunk.lstrip(b"\0") if offset > len(chunk) else chunk
                 if not chunk:
                     break

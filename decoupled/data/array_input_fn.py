@@ -220,7 +220,6 @@ def _parts(batch_size, epoch, sizes, generator):
 
 
 def _signature(arrays, packing):
-    """Shape and dtype of the arrays of `pack_batch`."""
     example = pack_batch({name: array[:1] for name, array in arrays.items()}, packing)
     return {
         name: tf.TensorSpec(array.shape, array.dtype) for name, array in example.items()

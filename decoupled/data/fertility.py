@@ -70,7 +70,7 @@ def measure_fertility(vocabulary: Vocabulary, sentences: Iterable[str]) -> Ferti
     )
 
 
-class _Block(NamedTuple):
+class _PlotBlock(NamedTuple):
     """A column of languages of one kind.
 
     key: of the measure on the left. rows: (language, its measures).
@@ -110,7 +110,7 @@ def plot_fertility(
     return plots.save(figure, stem)
 
 
-def _blocks(languages) -> list[_Block]:
+def _blocks(languages) -> list[_PlotBlock]:
     """Languages with words, most tokens first, in even columns; then the others."""
     blocks = []
     for key, spaced in (("tokens_per_word", True), ("tokens_per_character", False)):
@@ -123,7 +123,7 @@ def _blocks(languages) -> list[_Block]:
         columns = -(-len(rows) // _ROWS)
         height = -(-len(rows) // columns) if columns else 1
         blocks += [
-            _Block(key, rows[first : first + height])
+            _PlotBlock(key, rows[first : first + height])
             for first in range(0, len(rows), height)
         ]
     return blocks
@@ -145,7 +145,7 @@ def _highest(languages, key) -> float:
     return max(_values(rows, key))
 
 
-def _draw(axes, block: _Block, key: str, tallest: int, highest: float) -> None:
+def _draw(axes, block: _PlotBlock, key: str, tallest: int, highest: float) -> None:
     """A dot per language at its value, on a line from 0."""
     label, marker, colour = _LABELS[key]
     values, places = _values(block.rows, key), range(len(block.rows))

@@ -74,9 +74,8 @@ class SequenceOrder:
         sequence_length: int,
         sequences: int | None = None,
     ):
-        """Args:
-          sequences: of the whole run; limits on epochs refer to it. Without such
-            limits the order does not depend on it.
+        """Without limits on epochs, which refer to it, the order does not depend on
+        `sequences`, those of the whole run.
 
         Raises:
           UserError: the manifest has no training text, or the sampling does not fit it.
@@ -108,6 +107,7 @@ class SequenceOrder:
         for first in range(0, sequence, _CHUNK):
             draws = self._draws(first, min(_CHUNK, sequence - first))
             upper = draws >> (_DRAW_BITS - _GUIDE_BITS)
+            # The upper bits decide most draws: counting them is enough.
             cells += np.bincount(upper, minlength=len(cells))
             unsure = draws[undecided[upper]]
             exact = np.searchsorted(self.thresholds, unsure, side="right")

@@ -89,9 +89,7 @@ class TrainingLines:
     """
 
     def __init__(self, sentences: Iterable[str], max_line: int = MAX_LINE_CHARACTERS):
-        """Args:
-        max_line: most characters of a line.
-        """
+        """A line has at most `max_line` characters."""
         self._sentences = sentences
         self._max_line = max_line
         self.lines = self.characters = self.bytes = 0
@@ -262,7 +260,6 @@ def _feed(stream: IO[bytes], options: dict[str, Any], lines: Iterable[bytes]) ->
 
 
 def _ending(code: int, last: str) -> str:
-    """Why a worker ended without an answer."""
     if code == -signal.SIGKILL:
         return (
             f'the trainer was killed, most likely for lack of memory, after "{last}"; '

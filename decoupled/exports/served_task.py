@@ -210,7 +210,6 @@ def _head(path: str, task: dict[str, Any] | None) -> str | None:
 
 
 def _labels(path: str, task: dict[str, Any]) -> list[str]:
-    """The labels of a classifier or tagger."""
     labels = task.get("labels")
     if not (isinstance(labels, list) and labels):
         raise UserError(f'{path}: "task" has no list of labels')

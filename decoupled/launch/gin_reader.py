@@ -271,7 +271,6 @@ def _line_number(error):
 
 
 def _parse_mistake(error):
-    """The mistake in a text, in one line."""
     if isinstance(error, RecursionError):
         return "a value is nested too deeply"
     if isinstance(error, tokenize.TokenError):

@@ -64,7 +64,8 @@ class Step(NamedTuple):
 def run_step(work_dir: str, step: Step) -> None:
     """Runs one step and shows its output immediately.
 
-    The seconds of its first full run are saved in work_dir/seconds.json under its name.
+    Its seconds are saved in work_dir/seconds.json under its name, if its first run is
+    not interrupted: what goes on after a kill is only a part of the work.
 
     Raises:
       UserError: it failed.
@@ -73,6 +74,10 @@ def run_step(work_dir: str, step: Step) -> None:
     if step.title:
         for line in ("", step.title, f"$ {shlex.join(step.command)}"):
             console.say(line)
+    seconds = seconds_of_steps(work_dir)
+    is_first = step.name not in seconds
+    if is_first:
+        _write_seconds(work_dir, seconds | {step.name: None})
     started = time.monotonic()
     with tempfile.TemporaryFile("w+", errors="replace") as errors:
         stderr = errors if step.quiet else None
@@ -92,16 +97,19 @@ def run_step(work_dir: str, step: Step) -> None:
                 f"{step.name}: ended with code {code}, see above; mend it and run the "
                 "same command again, which goes on from here"
             )
-    seconds = seconds_of_steps(work_dir)
-    if step.name not in seconds:
-        seconds[step.name] = round(time.monotonic() - started, 1)
-        files.write_json(os.path.join(work_dir, SECONDS), seconds)
+    if is_first:
+        taken = round(time.monotonic() - started, 1)
+        _write_seconds(work_dir, seconds | {step.name: taken})
 
 
-def seconds_of_steps(work_dir: str) -> dict[str, float]:
-    """Name -> seconds of the first full run, for the steps that had one."""
+def seconds_of_steps(work_dir: str) -> dict[str, float | None]:
+    """Name -> seconds, of all steps that began; None if the first run did not end."""
     path = os.path.join(work_dir, SECONDS)
     return files.read_json(path) if files.exists(path) else {}
+
+
+def _write_seconds(work_dir, seconds):
+    files.write_json(os.path.join(work_dir, SECONDS), seconds)
 
 
 class HostProcess(NamedTuple):
@@ -135,7 +143,7 @@ def members(
             words = worker_command(addresses, index, devices, accept_open_ports)
             made.append(HostProcess(f"worker {index}", words, variables))
         else:
-            variables |= cluster_variable(addresses, 0, accept_open_ports)
+            variables |= cluster_variable(addresses, accept_open_ports)
             made.append(HostProcess(DRIVER, command_line(*command), variables))
     return sorted(made, key=lambda process: process.name == DRIVER)
 
@@ -155,12 +163,12 @@ def worker_command(
 
 
 def cluster_variable(
-    addresses: Sequence[str], index: int, accept_open_ports: bool = False
+    addresses: Sequence[str], accept_open_ports: bool
 ) -> dict[str, str]:
-    """TF_CONFIG for worker `index`."""
+    """TF_CONFIG of the driver, which is the worker with index 0."""
     content = {
         "cluster": {"worker": list(addresses)},
-        "task": {"type": "worker", "index": index},
+        "task": {"type": "worker", "index": 0},
         **({"accept_open_ports": True} if accept_open_ports else {}),
     }
     return {"TF_CONFIG": json.dumps(content)}

@@ -176,7 +176,6 @@ def strict_spans(sentences: Sentences) -> Iterator[Span]:
 
 
 def _ends(previous: tuple[str, str], current: tuple[str, str]) -> bool:
-    """Whether a span ends with the previous (role, type)."""
     (before, type_before), (now, type_now) = previous, current
     if before in "ES" or (before in "BI" and now in "BSO"):
         return True
@@ -184,7 +183,6 @@ def _ends(previous: tuple[str, str], current: tuple[str, str]) -> bool:
 
 
 def _starts(previous: tuple[str, str], current: tuple[str, str]) -> bool:
-    """Whether a span starts with the current (role, type)."""
     (before, type_before), (now, type_now) = previous, current
     if now in "BS" or (before in "ESO" and now in "EI"):
         return True

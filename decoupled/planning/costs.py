@@ -117,7 +117,6 @@ class _Sizes:
 
 
 def _peak(operations, sizes):
-    """The tensors in memory at the peak."""
     owner = _owners(operations, sizes)
     last = {}
     for index, operation in enumerate(operations):

@@ -53,14 +53,14 @@ class Number(NamedTuple):
     folder: str = ""
 
 
-class Results(NamedTuple):
+class SweepResults(NamedTuple):
     """Every value of sweeps; tasks: of fine-tuning that have scores."""
 
     rows: Mapping[str, ModelRow]
     tasks: Sequence[str]
     numbers: Sequence[Number]
 
-    def of(self, names: Iterable[str]) -> "Results":
+    def of(self, names: Iterable[str]) -> "SweepResults":
         """Only these models, in this order."""
         rows = {name: self.rows[name] for name in names}
         numbers = [n for name in rows for n in self.numbers if n.row == name]
@@ -105,7 +105,7 @@ def over_seeds(values: Iterable[Values]) -> dict[int, float]:
     }
 
 
-class Spread(NamedTuple):
+class SeedSpread(NamedTuple):
     """A mean, the sample standard deviation (0 for one value), and the count."""
 
     mean: float
@@ -113,13 +113,13 @@ class Spread(NamedTuple):
     count: int
 
 
-def spread(values: Values) -> Spread | None:
+def spread(values: Values) -> SeedSpread | None:
     """The spread over the seeds; None if there are none."""
     if not values:
         return None
     numbers = list(values.values())
     deviation = statistics.stdev(numbers) if len(numbers) > 1 else 0.0
-    return Spread(statistics.fmean(numbers), deviation, len(numbers))
+    return SeedSpread(statistics.fmean(numbers), deviation, len(numbers))
 
 
 # A task's score is that of its dev files if these are in several languages.
@@ -176,7 +176,7 @@ def read_description(sweep_dir: str) -> dict[str, Any]:
     return described
 
 
-def read_sweeps(sweep_dirs: Sequence[str]) -> Results:
+def read_sweeps(sweep_dirs: Sequence[str]) -> SweepResults:
     """The rows of all sweeps, in their order; the seeds of equal models are joined.
 
     Raises:
@@ -206,7 +206,7 @@ def read_sweeps(sweep_dirs: Sequence[str]) -> Results:
         for number in by_seed.values()
     ]
     scored = {number.task for number in numbers}
-    return Results(rows, [task for task in tasks if task in scored], numbers)
+    return SweepResults(rows, [task for task in tasks if task in scored], numbers)
 
 
 class RowProgress(NamedTuple):
@@ -249,7 +249,6 @@ def read_row(entry: Mapping[str, Any]) -> ModelRow:
 
 
 def _numbers(folder, described, row):
-    """Yields the results of pre-training, then of each task."""
     seeds = described["seeds"]
     for seed in seeds:
         run = _run(folder, row, PRETRAINING, seed)

@@ -21,8 +21,8 @@ from decoupled.reports.results import (
     MLM,
     PRETRAINING,
     ModelRow,
-    Results,
     RowProgress,
+    SweepResults,
     numbers_as_csv,
     read_description,
     read_progress,
@@ -119,7 +119,7 @@ def _chosen(results, names):
     return chosen._replace(tasks=[task for task in chosen.tasks if task in scored])
 
 
-def make_table(results: Results) -> ScoreTable:
+def make_table(results: SweepResults) -> ScoreTable:
     """The table of all rows."""
     columns = [MLM, *results.tasks, *([AVERAGE] if len(results.tasks) > 1 else [])]
     rows = [[name, *sizes(row)] for name, row in results.rows.items()]
@@ -175,7 +175,7 @@ def _millions(count):
     return f"{millions:.0f}M" if millions >= 100 else f"{millions:.2f}M"
 
 
-def plot_scores(results: Results, stem: str) -> list[str]:
+def plot_scores(results: SweepResults, stem: str) -> list[str]:
     """Average score and masked-LM accuracy against PT parameters and against E_out."""
     rows, tasks = results.rows, results.tasks
     masked_lm = [results.masked_lm(row) for row in rows]
@@ -252,7 +252,7 @@ def plot_curves(curves: Mapping[str, Sequence[tuple[float, float]]], stem: str) 
     return plots.save(figure, stem)
 
 
-def training_curves(results: Results) -> dict[str, list[tuple[float, float]]]:
+def training_curves(results: SweepResults) -> dict[str, list[tuple[float, float]]]:
     """model -> its training curve, for the models that have one."""
     curves = {}
     for row in results.rows:

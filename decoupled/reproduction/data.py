@@ -194,7 +194,6 @@ def make_data(folders: Folders, languages: Sequence[str]) -> None:
 
 
 def _check_sentences(folder):
-    """Refuses text whose held-out part is too small for the search of translations."""
     names = os.listdir(folder) if os.path.isdir(folder) else []
     texts = [files.read_text(os.path.join(folder, name)) for name in names]
     if sum(bool(text) for text in texts) < 2:

@@ -101,7 +101,7 @@ def write(options: Options, arguments: Sequence[str]) -> None:
         "steps": train_steps(root.sweep),
         "activation_dtype": activation_dtype(folders.work_dir),
         "machine": machine(),
-        "seconds": sum(seconds_of_steps(folders.work_dir).values()),
+        "seconds": sum(filter(None, seconds_of_steps(folders.work_dir).values())),
         "left_out": left_out(folders, options.languages, maker.pieces),
     }
     study, curves = read_study(jobs, maker.rows, maker.tasks, folders.work_dir, facts)

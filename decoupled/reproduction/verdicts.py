@@ -265,7 +265,7 @@ def check(measured: Measured, trained: Mapping[str, str]) -> list[Checked]:
     return checks
 
 
-def judge(evidence: Evidence, claims: Sequence[Claim] = CLAIMS) -> list[Judged]:
+def judge(evidence: Evidence) -> list[Judged]:
     """All claims with their verdicts, in their order.
 
     The p of a part tests its rule in the direction of the estimate. A claim takes the
@@ -278,16 +278,16 @@ def judge(evidence: Evidence, claims: Sequence[Claim] = CLAIMS) -> list[Judged]:
     """
     run = [
         claim.number
-        for claim in claims
+        for claim in CLAIMS
         if all(row in evidence.trained for part in claim.parts for row in part.weights)
     ]
     first_step = ALPHA / max(1, len(run))
     parts = {
-        c.number: [_part(p, evidence, first_step) for p in c.parts] for c in claims
+        c.number: [_part(p, evidence, first_step) for p in c.parts] for c in CLAIMS
     }
     corrected = holm({number: _largest(parts[number]) for number in run})
     judged = []
-    for claim in claims:
+    for claim in CLAIMS:
         of_claim, p_value = parts[claim.number], corrected.get(claim.number)
         verdict = _verdict(of_claim, p_value)
         secondary = [

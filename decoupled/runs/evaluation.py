@@ -171,7 +171,6 @@ def _answers(network, run, data, loaded, packing):
 def _feed(
     loaded: FilesAhead, data: TaskData, packing: Packing
 ) -> Iterator[tuple[Features, list[list[int]]]]:
-    """The windows of all files and their rows, for the input pipeline."""
     for index in range(len(loaded)):
         try:
             file = loaded[index]

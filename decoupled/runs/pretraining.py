@@ -351,7 +351,6 @@ def held_out_counts(
 
 
 def _describe(config, manifest, pieces, prefix) -> run_folder.ModelDir:
-    """What config.json says of the run."""
     *earlier, last = config.phases
     return run_folder.ModelDir(
         command="pretrain",
@@ -487,7 +486,6 @@ def _sequences(phase) -> int | None:
 
 
 def _show_sampling(rows, phase, config, folder):
-    """Prints the table and keeps all of it in the folder."""
     earlier = phase.number < len(config.earlier_phases)
     name = f"sampling_phase_{phase.number + 1}.json" if earlier else SAMPLING
     path = os.path.join(folder, name)

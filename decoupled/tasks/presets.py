@@ -40,7 +40,6 @@ _DOWNLOAD = "XTREME's scripts/download_data.sh"
 
 
 def _xtreme(name, kind, files, metrics="", how_to_get="", **fields):
-    """A task of XTREME, whose languages and scores are official."""
     headline = official.TASKS[name].headline
     return TaskDescription(
         name=name,

@@ -110,7 +110,6 @@ def trim(text: str, head: int, tail: int) -> str:
 
 
 def _without_closing_signs(text: str, tail: int) -> tuple[str, int]:
-    """Text and length of its last piece without the signs that end that piece."""
     before, piece = text[: len(text) - tail], text[len(text) - tail :]
     kept = piece.rstrip(_CLOSING_SIGNS)
     return (before + kept, len(kept)) if kept.strip() else (text, tail)

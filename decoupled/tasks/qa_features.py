@@ -58,7 +58,7 @@ class _Windows(NamedTuple):
     best: list[np.ndarray | None]
 
 
-class _Block(NamedTuple):
+class _QuestionBlock(NamedTuple):
     """Questions that are packed at once, with the pieces of question and context."""
 
     questions: list[Question]
@@ -108,7 +108,7 @@ def most_context(starts: np.ndarray, lengths: np.ndarray, pieces: int) -> np.nda
     return np.where(np.minimum(before, after) < 0, -np.inf, shown).argmax(axis=0)
 
 
-def _blocks(vocabulary, questions, settings) -> Iterator[tuple[int, _Block]]:
+def _blocks(vocabulary, questions, settings) -> Iterator[tuple[int, _QuestionBlock]]:
     """Blocks with the number of their first question; a context is encoded once."""
     encoded: dict[str, Pieces] = {}
     starts = range(0, max(len(questions), 1), _QUESTIONS_AT_ONCE)
@@ -120,7 +120,7 @@ def _blocks(vocabulary, questions, settings) -> Iterator[tuple[int, _Block]]:
                 encoded[question.context] = pieces
         ids = vocabulary.encode_batch([question.text for question in block])
         queries = [query[: settings.max_question_length] for query in ids]
-        yield first, _Block(block, queries, [encoded[q.context] for q in block])
+        yield first, _QuestionBlock(block, queries, [encoded[q.context] for q in block])
 
 
 def _pack(vocabulary, block, sequence_length, stride, first_index):
@@ -201,7 +201,9 @@ def _joined_contexts(contexts: list[Pieces]) -> tuple[Pieces, np.ndarray]:
     return joined, np.array([begins[id(context)] for context in contexts])
 
 
-def _positions(block: _Block, windows: _Windows, offsets: np.ndarray) -> np.ndarray:
+def _positions(
+    block: _QuestionBlock, windows: _Windows, offsets: np.ndarray
+) -> np.ndarray:
     """int32 [windows, 2]: positions of the first and the last piece of the answer."""
     pieces = zip(block.questions, block.contexts, strict=True)
     spans = np.array([_gold(question, context) for question, context in pieces])

@@ -110,7 +110,6 @@ def _sentences_of_lines(file: LanguageFile, lines: list[str]) -> Iterable[str | 
 
 
 def _is_tagged(file: LanguageFile, lines: list[_Line]) -> bool:
-    """Whether all lines have tags; some lines alone are refused."""
     without = [line.number for line in lines if not line.tag]
     if without and len(without) < len(lines):
         raise file.error("no tag after the word, but other lines have one", without[0])

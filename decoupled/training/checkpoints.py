@@ -59,7 +59,6 @@ class Report(NamedTuple):
 
 
 def _summary(names):
-    """Variable names with all of a layer's variables as one entry."""
     return sorted({re.sub(r"(/layer_\d+)/.*", r"\1/*", name) for name in names})
 
 

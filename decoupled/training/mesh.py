@@ -117,7 +117,6 @@ def check_mesh(
 
 
 def _check_axes(axes, rules, dimensions):
-    """Checks that every axis of several processors splits one of the dimensions."""
     used = {rules[name] for name in dimensions if name in rules}
     for axis, size in axes.items():
         if size > 1 and axis not in used:

@@ -270,7 +270,6 @@ def _check_codes(languages):
 
 
 def _check_languages(languages, inputs, prediction_folder):
-    """Refuses wanted languages that no task has."""
     with_labels = {name for entry in inputs.values() for name in entry.labels}
     lost = [name for name in languages or () if name not in with_labels]
     if lost:
@@ -337,7 +336,6 @@ def _as_result(inputs, by_task):
 
 
 def _by_metric(by_language, languages):
-    """Metric -> language -> value, for some languages."""
     metrics = by_language[languages[0]]
     return {
         metric: {name: by_language[name][metric] for name in languages}

@@ -10,7 +10,7 @@ import pytest
 from benchmarks import finetuning_runs, peers, results
 from benchmarks.__main__ import main
 from benchmarks.finetuning_runs import OURS, REAL, first_examples
-from benchmarks.interleave import Chunk, Measured, Skip, interleave
+from benchmarks.interleave import Chunk, MeasuredWorker, Skip, interleave
 from tests.benchmarks.toys import comparison, measured
 from tests.interop.reference import PYTHON
 
@@ -30,7 +30,9 @@ def runs():
 
 def starts():
     workers = [
-        Measured(name, {}, {}, [Chunk([99.0], 1, s - 1), Chunk([99.0], 1, s)] * 2, 1)
+        MeasuredWorker(
+            name, {}, {}, [Chunk([99.0], 1, s - 1), Chunk([99.0], 1, s)] * 2, 1
+        )
         for name, s in START_AFTER.items()
     ]
     return comparison("xnli: float32, start", workers)

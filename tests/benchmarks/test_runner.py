@@ -10,7 +10,7 @@ from benchmarks import __main__ as runner
 from benchmarks import peers, results
 from benchmarks.results import Planned
 from benchmarks.sizes import QUICK, QUICK_BATCH, pretraining_case
-from benchmarks.tables import Suite, Table
+from benchmarks.tables import BenchmarkTable, Suite
 from decoupled.core.errors import UserError
 from tests.benchmarks.toys import comparison, measured
 
@@ -126,7 +126,7 @@ def test_the_rate_of_matrix_products(monkeypatch):
 
 
 def test_places_are_filled_and_the_rest_stays():
-    table = Table("toys", "Toys", ["name", "step"], [["a", "1 s"]])
+    table = BenchmarkTable("toys", "Toys", ["name", "step"], [["a", "1 s"]])
     filled = runner.fill(DOCUMENT, [table])
     assert filled == DOCUMENT.replace(
         "old\n", "\n| name | step |\n| --- | ---: |\n| a | 1 s |\n\n"

@@ -4,9 +4,9 @@ import pytest
 
 from benchmarks import tables
 from benchmarks.interleave import Spread
-from benchmarks.tables import Table
+from benchmarks.tables import BenchmarkTable
 
-TABLE = Table("toys", "Toys", ["name", "step"], [["a", "1.50 s"], ["b", ""]])
+TABLE = BenchmarkTable("toys", "Toys", ["name", "step"], [["a", "1.50 s"], ["b", ""]])
 
 
 def test_markdown():

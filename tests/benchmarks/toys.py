@@ -3,7 +3,7 @@
 import pathlib
 import sys
 
-from benchmarks.interleave import WORKERS, Chunk, Measured, Worker
+from benchmarks.interleave import WORKERS, Chunk, MeasuredWorker, Worker
 from benchmarks.results import Comparison
 
 TOY = pathlib.Path(__file__).parent / "toy_worker.py"
@@ -22,7 +22,7 @@ def measured(name, rounds, case=None, facts=None, resident=(), peak=2_500_000_00
     chunks = [
         Chunk(seconds, size, 1.5) for seconds, size in zip(rounds, sizes, strict=True)
     ]
-    return Measured(name, case or {}, facts or {}, chunks, peak)
+    return MeasuredWorker(name, case or {}, facts or {}, chunks, peak)
 
 
 def comparison(title="float32: toys", workers=(), **changes):

@@ -211,7 +211,7 @@ def test_an_address_that_other_hosts_reach_must_be_accepted(monkeypatch):
 
 
 def test_what_supervise_accepted_reaches_the_driver():
-    environment = cluster_variable(["a:1", "b:2"], 0, accept_open_ports=True)
+    environment = cluster_variable(["a:1", "b:2"], accept_open_ports=True)
     assert cluster.from_environment(environment) == Process(("a:1", "b:2"), 0, True)
 
 

@@ -83,6 +83,7 @@ def average(
     def value_of(name: str) -> np.ndarray:
         total = np.zeros(shapes[name], np.float64)
         for file, share in zip(files, shares, strict=True):
+            # Equal weights need no product, which copies the table as float64.
             total += (
                 file[name]
                 if share == 1

@@ -262,7 +262,6 @@ def _architecture(path, content):
 
 
 def _sizes(path, content, family):
-    """The fields of a ModelConfig."""
     sizes = {}
     for ours, theirs in _SIZES.items():
         if theirs not in content:

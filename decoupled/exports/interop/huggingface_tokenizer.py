@@ -381,7 +381,6 @@ def _check_rest(folder, config, described, roles, pieces, notes) -> None:
 
 
 def _note_modules(folder, notes) -> None:
-    """A folder of sentence-transformers has layers beside those of the model."""
     path = os.path.join(folder, "modules.json")
     if not files.exists(path):
         return

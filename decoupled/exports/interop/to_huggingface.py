@@ -87,7 +87,6 @@ def to_huggingface(
 
 
 def _head(model: Model, task: ServedTask) -> str | None:
-    """A value of `huggingface_format.HEADS`."""
     if task.head is None and names.OUTPUT_BIAS in model.weights:
         return MASKED_LM
     return task.head

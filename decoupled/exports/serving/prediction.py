@@ -212,7 +212,6 @@ class Predictor:
             )
 
     def _readers(self, columns: Sequence[Column]) -> dict[str, Callable]:
-        """Ending of a file -> function that reads it."""
         if self.kind == QUESTION_ANSWERING:
             if columns:
                 raise UserError("--texts: questions come in SQuAD's JSON; leave it out")
@@ -232,13 +231,20 @@ class Predictor:
         return self.task.read_file(path, "unknown", "test")
 
     def _read_columns(self, path: str, columns: Sequence[Column]) -> list[Any]:
-        """Reads the columns of texts or words of a file of one's own."""
         ending = os.path.splitext(path)[1]
         # The label says where a row ends if a cell in quotes has a line end.
         label = None if columns else self.label_column
-        columns = tuple(columns) or self.columns
+        is_named, columns = bool(columns), tuple(columns) or self.columns
         if self.kind == TAGGING and columns in ((), (1,)):
             columns = (_WORD_COLUMN.get(ending, 1),)
+        is_treebank = ending in _WORD_COLUMN
+        if self.kind == TAGGING and columns == (2,) and not (is_named or is_treebank):
+            # If it was trained on a treebank, column 2 of a table may have the tags.
+            raise UserError(
+                "--texts: the model was trained on files with the words in column 2, "
+                f"perhaps .conllu; name the column of {path} with the words, as "
+                "--texts=1"
+            )
         if not columns:
             raise UserError(
                 f"--texts: name the column of {path} with the text, or the two of a "
@@ -387,7 +393,6 @@ def _description(
     label: Column | None = None,
     labels: Sequence[str] = (),
 ) -> TaskDescription:
-    """A description of files with these columns, perhaps without labels."""
     columns = tuple(columns) or (1,)
     config = OwnTaskConfig(
         name=name,

@@ -398,7 +398,6 @@ def _build_sentence_roots(
 def _model_root(
     model: Model, task: ServedTask, weights: StoredWeights, mlm: bool
 ) -> Root:
-    """The encoder with its head."""
     config, path = model.config, model.vocabulary.path
     encoder = Encoder(config, weights)
     if task.head is None:

@@ -219,7 +219,6 @@ class SimdMeshImpl(mtf.simd_mesh_impl.SimdMeshImpl):
 
 
 def _host(device: str) -> str:
-    """The CPU of the host of a device."""
     spec = tf.DeviceSpec.from_string(device)
     return spec.replace(device_type="CPU", device_index=0).to_string()
 

@@ -1,6 +1,7 @@
 """`decoupled predict` and its function: strings to answers, by the task's own code."""
 
 import csv
+import dataclasses
 import json
 import pathlib
 import shutil
@@ -142,6 +143,16 @@ def test_the_words_of_a_treebank_are_not_the_numbers_of_its_words(tagger, tmp_pa
     # The model was trained on files whose first column has the words.
     [sentence] = open_predictor(str(folder)).read(str(path))
     assert sentence.words == ["नमस्ते", "दुनिया"]
+
+
+def test_the_words_of_a_table_are_not_its_tags(tagger, tmp_path):
+    (tmp_path / "a.tsv").write_text("the\tDET\ncat\tNOUN\n")
+    # A model that was trained on a treebank.
+    model = dataclasses.replace(open_predictor(str(tagger[-1])), columns=(2,))
+    with pytest.raises(UserError, match=r"a\.tsv with the words, as --texts=1"):
+        model.read(str(tmp_path / "a.tsv"))
+    [sentence] = model.read(str(tmp_path / "a.tsv"), (1,))
+    assert sentence.words == ["the", "cat"]
 
 
 def test_answers_are_those_of_the_evaluation_and_scores_are_finite(reader, tmp_path):
