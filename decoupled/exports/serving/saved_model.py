@@ -236,6 +236,7 @@ def say_length(length: int, trained_length: int | None) -> None:
 def say_vectors(description: dict[str, Any], has_pooler: bool) -> None:
     """Says what the vectors of a model are, if it gives no answers."""
     layers = description["model"]["num_layers"]
+    above = -(-2 * layers // 3)
     if described := description.get("sentence_vectors"):
         special = "with" if described["pool_special_tokens"] else "without"
         mean = described["centre_on"] and (
@@ -244,16 +245,15 @@ def say_vectors(description: dict[str, Any], has_pooler: bool) -> None:
         console.say(
             f"sentence_vector is the mean over the tokens of layer "
             f"{described['layer']} of {layers}, {special} [CLS] and [SEP]{mean} "
-            "(--gin_param='RetrievalConfig.layer = 8' takes layer 8; a layer above the "
-            "middle is often better than the last)"
+            f"(--gin_param='RetrievalConfig.layer = {above}' takes layer {above}; a "
+            "layer above the middle is often better than the last)"
         )
     elif description["kind"] == "encoder" and not has_pooler:
         console.say(
             f"pooled_output is the vector of [CLS] in layer {layers}, because the "
             "model has no pooler; it is not trained to compare texts. For that, export "
-            f"with --sentence_vectors --gin_param='RetrievalConfig.layer = "
-            f"{-(-2 * layers // 3)}': the mean over the tokens of a layer, as in "
-            "decoupled retrieve"
+            f"with --sentence_vectors --gin_param='RetrievalConfig.layer = {above}': "
+            "the mean over the tokens of a layer, as in decoupled retrieve"
         )
 
 
