@@ -5,6 +5,7 @@ under a temporary name beside its own, and renamed when it is complete and on di
 neither a killed process nor a power failure leaves a file that looks finished.
 """
 
+import codecs
 import collections
 import contextlib
 import hashlib
@@ -28,8 +29,23 @@ if TYPE_CHECKING:
 # Other characters that Unicode counts as line ends are text.
 LINE_END = re.compile("\r\n|\r|\n")
 _BYTE_ORDER_MARK = "\ufeff"
-# Of UTF-16; UTF-32's begin with them or with NUL.
-_WIDE_MARKS = (b"\xff\xfe", b"\xfe\xff")
+# UTF-32's marks begin with UTF-16's.
+_MARKS = (
+    (codecs.BOM_UTF32_LE, "UTF-32"),
+    (codecs.BOM_UTF32_BE, "UTF-32"),
+    (codecs.BOM_UTF16_LE, "UTF-16"),
+    (codecs.BOM_UTF16_BE, "UTF-16"),
+)
+# Encoding -> the bytes of each character of it, of which the true ones are NUL in text
+# of ASCII.
+_NULS = {
+    "UTF-32LE": (False, True, True, True),
+    "UTF-32BE": (True, True, True, False),
+    "UTF-16LE": (False, True),
+    "UTF-16BE": (True, False),
+}
+# This many bytes of a file without a byte order mark tell its encoding.
+_SAMPLE = 1 << 10
 # TensorFlow's file that lists the checkpoints of a folder.
 CHECKPOINT_LIST = "checkpoint"
 # The cause is on the line after the node's name, after the name of a file.
@@ -165,18 +181,34 @@ def read_bytes(path: str) -> bytes:
 def read_text(path: str) -> str:
     """The content of a UTF-8 file, without a byte order mark."""
     content = read_bytes(path)
-    # Without a byte order mark, letters of ASCII in UTF-16 or UTF-32 are valid UTF-8
-    # with a NUL beside each.
-    start = content[:4096]
-    wide = start.startswith(_WIDE_MARKS) or 4 * start.count(0) > len(start)
-    advice = "; it is UTF-16 or UTF-32, save it as UTF-8" if wide else ""
+    # Without a byte order mark, ASCII in UTF-16 is valid UTF-8, with a NUL a letter.
+    encoding = wide_encoding(content)
+    advice = f"; it is {encoding}, save it as UTF-8" if encoding else ""
     try:
         text = content.decode("utf-8").lstrip(_BYTE_ORDER_MARK)
     except UnicodeDecodeError as error:
         raise UserError(f"{path}: not UTF-8 at byte {error.start}{advice}") from error
-    if wide:
-        raise UserError(f"{path}: not UTF-8{advice}")
+    start = content[:4096]
+    if encoding or 4 * start.count(0) > len(start):
+        raise UserError(f"{path}: not UTF-8{advice or ', but mostly NUL bytes'}")
     return text
+
+
+def wide_encoding(head: bytes) -> str | None:
+    """UTF-16 or UTF-32, by the byte order mark or by the NUL bytes of ASCII text."""
+    for mark, encoding in _MARKS:
+        if head.startswith(mark):
+            return encoding
+    for encoding, is_nul in _NULS.items():
+        sample = head[: min(_SAMPLE, len(head)) // len(is_nul) * len(is_nul)]
+        units = [sample[index :: len(is_nul)] for index in range(len(is_nul))]
+        shares = [unit.count(0) / max(1, len(unit)) for unit in units]
+        if all(
+            share > 0.5 if nul else share < 0.1
+            for share, nul in zip(shares, is_nul, strict=True)
+        ):
+            return encoding
+    return None
 
 
 def split_lines(text: str) -> list[str]:

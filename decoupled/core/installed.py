@@ -52,9 +52,8 @@ class Requirement(NamedTuple):
         """Whether the installed version is within the limits."""
         try:
             from packaging.specifiers import SpecifierSet
-        except (
-            ImportError
-        ):  # Listed as missing; the other versions are shown unchecked.
+        except ImportError:
+            # It is listed as missing; the other versions are shown unchecked.
             return True
         version = self.installed
         allowed = SpecifierSet(self.limits)

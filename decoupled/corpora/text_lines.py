@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterator
 
 from decoupled.configs.corpora import NORMALIZATION
+from decoupled.core import files
 from decoupled.core.errors import UserError
 from decoupled.corpora.unpacking import Damaged, head_of, shown_content, unpacked
 
@@ -22,23 +23,6 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 _LONG_REFERENCE = re.compile(r"&#[0-9]{20,};?")
 _LINE_END = re.compile(r"\r\n?|\n")
 _BYTE_ORDER_MARK = "\ufeff"
-# UTF-32's marks begin with UTF-16's.
-_MARKS = (
-    (codecs.BOM_UTF32_LE, "UTF-32"),
-    (codecs.BOM_UTF32_BE, "UTF-32"),
-    (codecs.BOM_UTF16_LE, "UTF-16"),
-    (codecs.BOM_UTF16_BE, "UTF-16"),
-)
-# Encoding -> the bytes of each character of it, of which the true ones are NUL in text
-# of ASCII.
-_NULS = {
-    "UTF-32LE": (False, True, True, True),
-    "UTF-32BE": (True, True, True, False),
-    "UTF-16LE": (False, True),
-    "UTF-16BE": (True, False),
-}
-# This many bytes of a file without a byte order mark tell its encoding.
-_SAMPLE = 1 << 10
 
 
 def clean_sentence(line: str) -> str:
@@ -108,7 +92,7 @@ def read_lines(path: str) -> Iterator[tuple[int, str]]:
         or does not fit into memory.
     """
     head = head_of(path)
-    if encoding := _other_encoding(head):
+    if encoding := files.wide_encoding(head):
         raise UserError(
             f"{path}: {encoding}, not UTF-8; convert it: {_recoded(path, encoding)}"
         )
@@ -152,23 +136,6 @@ def read_lines(path: str) -> Iterator[tuple[int, str]]:
 
 def _recoded(path: str, encoding: str) -> str:
     return f"{shown_content(path)} | iconv -f {encoding} -t UTF-8 > NEW_FILE"
-
-
-def _other_encoding(head: bytes) -> str | None:
-    """UTF-16 or UTF-32, by the byte order mark or by the NUL bytes of ASCII text."""
-    for mark, encoding in _MARKS:
-        if head.startswith(mark):
-            return encoding
-    for encoding, is_nul in _NULS.items():
-        sample = head[: min(_SAMPLE, len(head)) // len(is_nul) * len(is_nul)]
-        units = [sample[index :: len(is_nul)] for index in range(len(is_nul))]
-        shares = [unit.count(0) / max(1, len(unit)) for unit in units]
-        if all(
-            share > 0.5 if nul else share < 0.1
-            for share, nul in zip(shares, is_nul, strict=True)
-        ):
-            return encoding
-    return None
 
 
 def _is_utf8(head: bytes) -> bool:

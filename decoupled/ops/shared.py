@@ -1,8 +1,8 @@
 """Nodes that the operations of a TensorFlow graph share.
 
 The matrix products of a mesh graph reshape their factors to matrices. Reshapes and the
-constants for their shapes were 58% of the nodes of a graph that fine-tunes a model of
-12 layers with seven lengths. A node takes some 0.5 ms to build and some microseconds to
+constants for their shapes were 58% of the nodes of a graph that fine-tuned a model of
+12 layers. A node takes some 0.5 ms to build and some microseconds to
 run. Therefore a graph contains equal reshapes and constants only once."""
 
 import math

@@ -285,8 +285,7 @@ def _without_garbage_collection() -> Iterator[None]:
     """Pauses Python's garbage collector while a graph is built.
 
     All objects of a graph stay alive, but the collector scans them again and again.
-    This took some 8% of the CPU time of building the graph of a base model with seven
-    lengths.
+    This took some 8% of the CPU time of building a large graph.
     """
     was_enabled = gc.isenabled()
     gc.disable()
