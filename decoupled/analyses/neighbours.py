@@ -115,11 +115,7 @@ def find_files(
 
 
 def read_files(paths: dict[str, str], max_pairs: int) -> Translations:
-    """The first `max_pairs` pairs of two files, or all for 0.
-
-    Raises:
-      UserError: a file is missing, or they have not equally many lines.
-    """
+    """The first `max_pairs` pairs of two files of equal length, or all for 0."""
     (_, source), (language, target) = paths.items()
     sides = read_parallel(source, target, language, max_pairs)
     about = {"language": language, "source": source, "target": target}

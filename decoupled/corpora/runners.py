@@ -69,11 +69,8 @@ class UnitJob(Protocol):
     def run(self, unit: Unit) -> dict[str, Any]:
         """Does the unit, from its beginning or from where it stopped.
 
-        Returns:
-          the result for the note, as JSON values.
-
-        Raises:
-          UserError: an input is bad; other units go on.
+        Returns the result for the note, as JSON values. Raises UserError for a bad
+        input; other units go on.
         """
 
     def is_intact(self, result: dict[str, Any]) -> bool:

@@ -95,15 +95,11 @@ def language_shares(
     """The share of each language among the draws; see `SamplingConfig`.
 
     Args:
-      sentences: language -> sentences, the counts that alpha smooths; a language
-        without sentences gets 0.
+      sentences: language -> the counts that alpha smooths; 0 gives a share of 0.
       epoch: language -> the number of draws that make one epoch of its text.
       total: the number of draws of the run; None if epochs are not limited.
 
-    Raises:
-      UserError: a setting names a language that does not exist or has no text, or the
-        limits cannot be met.
-      ValueError: there are no sentences at all.
+    Raises UserError for unknown languages, and for limits that cannot be met.
     """
     _check_names(sentences, sampling)
     shares = _weighted(language_probabilities(sentences, sampling.alpha), sampling)

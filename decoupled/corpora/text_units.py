@@ -196,10 +196,8 @@ def read_unit(
 
 
 def digest(document: Document) -> int:
-    """64 bits of the SHA-256 of a document's normal form.
-
-    The probability that any two of a billion different documents collide is 3 %.
-    """
+    """64 bits of the SHA-256 of a document's normal form."""
+    # Any two of a billion different documents collide with a probability of 3%.
     lines = filter(None, map(normal_form, document))
     content = "\n".join(lines).encode("utf-8")
     return int.from_bytes(hashlib.sha256(content).digest()[:8], "big")

@@ -160,13 +160,8 @@ def train_vocabulary(
 ) -> Vocabulary:
     """Trains a unigram vocabulary and writes it to `path` (atomically).
 
-    Ids: <pad> 0, </s> 1, <unk> 2, then [CLS], [SEP], [MASK] as control pieces, then the
-    256 bytes where `byte_fallback` asks for them.
-
-    Raises:
-      UserError: there is no text, vocab_size is more than the text can give or less
-        than its characters need (the message states the limit), or the trainer ran out
-        of memory.
+    Ids: <pad> 0, </s> 1, <unk> 2, [CLS], [SEP], [MASK], then 256 bytes if asked for.
+    Raises UserError if there is no text, `vocab_size` is impossible or memory runs out.
     """
     return train_from_lines(TrainingLines(sentences), path, config)[0]
 

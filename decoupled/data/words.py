@@ -58,11 +58,9 @@ def word_pieces(vocabulary: Vocabulary) -> WordPieces:
 
 
 def word_starts(begins: Any, closes: Any, joins: Any) -> Any:
-    """Which tokens begin a word, but the first, which always does: [..., length - 1].
+    """Which tokens begin a word, [..., length - 1]; the first always does.
 
-    Args:
-      begins, closes, joins: the tables of `WordPieces` at the ids of a text: NumPy
-        arrays or tensors, bool [..., length].
+    The arguments, bool [..., length], are the tables of `WordPieces` at a text's ids.
     """
     return begins[..., 1:] | closes[..., :-1] & ~joins[..., 1:]
 

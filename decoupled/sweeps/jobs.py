@@ -85,11 +85,7 @@ def make_rows(
 
 
 def read_model(sweep: SweepConfig, row: str) -> ModelConfig:
-    """The paper's sizes of a row, from a gin file in models/ and settings.
-
-    Raises:
-      UserError: there is no such file, or a setting is wrong.
-    """
+    """The paper's sizes of a row, from a gin file in models/ and settings."""
     _, *settings = sweep.models.get(row, [row])
     return gin_files.configure(ModelConfig, [_model_file(sweep, row)], settings)
 
@@ -384,14 +380,8 @@ def seed_of(name: str) -> int:
 def make_jobs(
     sweep: SweepConfig, rows: Sequence[Row], inputs: Inputs, sweep_dir: str
 ) -> list[Job]:
-    """All jobs, seed by seed; each comes after the jobs that it needs.
-
-    The first seed of all rows comes first, so that an interrupted sweep already has
-    results.
-
-    Raises:
-      UserError: as `JobMaker`.
-    """
+    """All jobs, each after the jobs that it needs."""
+    # The first seed of all rows comes first, so that an interrupted sweep has results.
     maker, jobs = JobMaker(sweep, inputs, sweep_dir), []
     for seed in sweep.seeds:
         for row in rows:

@@ -139,12 +139,7 @@ class Contents(NamedTuple):
 
 
 def write_converted_folder(folder: str, contents: Contents) -> None:
-    """Writes the whole folder or nothing, and prints what was written.
-
-    Raises:
-      UserError: a weight cannot be read or is refused, or the folder exists or cannot
-        be written.
-    """
+    """Writes the whole folder or nothing, and prints what was written."""
     files.check_checkpoint_path(folder)
     with new_folder(folder) as temporary:
         _write(temporary, contents)
