@@ -164,7 +164,6 @@ def picture(result: dict[str, Any]) -> Picture:
 
 
 def _score(path, results, split, metric):
-    """The languages with a score, and their mean."""
     languages = results.get(split)
     if not languages:
         raise UserError(f"{path}: has no scores of {split}")

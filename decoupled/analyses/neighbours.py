@@ -269,7 +269,6 @@ def best_layer(result: dict[str, Any]) -> list[int]:
 
 
 def _summary(layer: int, hits: np.ndarray) -> dict[str, Any]:
-    """The entry of a layer; hits: uint8 [directions, sentences]."""
     directions = []
     for direction in hits:
         low, high = wilson_interval(int(direction.sum()), len(direction))
@@ -285,7 +284,6 @@ def _summary(layer: int, hits: np.ndarray) -> dict[str, Any]:
 
 
 def _texts(result: dict[str, Any], model: dict[str, Any]) -> list[dict[str, Any]]:
-    """The entries with `directions` and `layers` of a model."""
     if "languages" in model:
         return model["languages"]
     shared = {"pairs": len(result["items"]), "directions": result["directions"]}

@@ -152,7 +152,6 @@ def mine_pairs(split: Bucc, encode: Encode, config: RetrievalConfig) -> Mined:
 
 
 def _ids_by_sentence(text: Text) -> dict[str, str | None]:
-    """Sentence -> its id; None if it has several."""
     times = Counter(text.sentences)
     return {
         sentence: name if times[sentence] == 1 else None

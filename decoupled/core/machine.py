@@ -177,7 +177,6 @@ def available_memory(root: str = "/") -> int | None:
 
 
 def _left_in_groups(root: str) -> Iterator[int]:
-    """The free memory of each limited group that this process belongs to."""
     for version, group in _own_groups(_content(os.path.join(root, "proc/self/cgroup"))):
         names = _VERSIONS[version]
         folder = os.path.join(root, names.folder)

@@ -133,7 +133,6 @@ def drawn_by(
 
 
 def _weighted(shares: Mapping[str, float], sampling: SamplingConfig):
-    """Shares in which the explicit weights replace the smoothed shares."""
     weights = sampling.weights
     if weights is None:
         return dict(shares)
@@ -339,7 +338,6 @@ def as_json(rows: list[LanguageRow]) -> dict[str, dict[str, Any]]:
 
 
 def _summary(rows: list[LanguageRow]) -> list[Any]:
-    """Sums of several languages, and the range of their epochs."""
     epochs = [row.epochs for row in rows]
     return [
         f"{len(rows)} more",

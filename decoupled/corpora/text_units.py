@@ -139,7 +139,6 @@ def libraries(paths: Iterable[str], settings: TextSettings) -> dict[str, str]:
 
 
 def _sources(paths: Iterable[str]) -> list[Source]:
-    """The sources that read the files, in the order of the table."""
     used = {source_of(path).name for path in paths}
     return [source for source in sources.SOURCES if source.name in used]
 

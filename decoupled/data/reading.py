@@ -159,7 +159,6 @@ def _message(error: tf.errors.OpError | UnicodeDecodeError) -> str:
 
 
 def _kind(error: tf.errors.OpError) -> str:
-    """NotFoundError -> "not found"."""
     words = re.findall("[A-Z][a-z]*", type(error).__name__.removesuffix("Error"))
     return " ".join(words).lower()
 

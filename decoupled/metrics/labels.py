@@ -187,7 +187,6 @@ def _check_lengths(labels, predictions):
 
 
 def _scores(labels: Iterable[Span], predictions: Iterable[Span]) -> dict[str, float]:
-    """F1, precision and recall in percent; 0 instead of a division by 0."""
     gold, predicted = set(labels), set(predictions)
     right = len(gold & predicted)
     precision = right / len(predicted) if predicted else 0.0

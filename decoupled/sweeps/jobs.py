@@ -168,7 +168,6 @@ class Job(NamedTuple):
         return differences + self._changes_of_task(seen)
 
     def _changes_of_task(self, seen):
-        """How the files of a task differ from those that were read for its results."""
         path = os.path.join(self.folder, RESULTS)
         if self.kind != FINETUNING or not files.exists(path):
             return []

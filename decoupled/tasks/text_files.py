@@ -209,7 +209,6 @@ def _tsv_rows(path, task):
 
 
 def _pairs_and_labels(path, task, rows):
-    """The rows of XTREME: two sentences, perhaps empty, and a label in all or none."""
     while rows and rows[-1].cells == [""]:
         rows.pop()
     width = len(rows[0].cells) if rows else 0

@@ -180,7 +180,6 @@ class Predictor:
         self.task.write(path, examples, answers)
 
     def _example(self, number: int, item: Any) -> Any:
-        """An input of `predict` as an example of the task."""
         is_text = isinstance(item, str)
         parts = tuple(item) if isinstance(item, list | tuple) else (item,)
         where = f"input {number}"

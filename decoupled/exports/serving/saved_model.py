@@ -303,7 +303,6 @@ def _write(
     stored_as: str,
     sentences: SentenceVectors | None,
 ) -> dict[str, Any]:
-    """Builds and saves everything below `folder`; returns the description."""
     weights = StoredWeights(model.weights, stored_as)
     if sentences is None:
         kind, about = task.kind, {}
@@ -357,7 +356,6 @@ def _build_roots(
     sequence_length: int,
     mlm: bool,
 ) -> dict[str, Root]:
-    """Folder name -> object to save."""
     root = _model_root(model, task, weights, mlm)
     preprocessor = _preprocessor(model, sequence_length)
     roots = {"preprocessor": preprocessor, task.kind: root}
