@@ -305,7 +305,7 @@ def path_below(folder: str, name: Any, source: str) -> str:
     if not is_below(name):
         raise UserError(
             f"{source}: {name!r} is not the name of a file below {folder}; this folder "
-            "was damaged or made by somebody else, build it again"
+            "is damaged or was made elsewhere; build it again"
         )
     return os.path.join(folder, name)
 

@@ -40,7 +40,7 @@ FAILED = ".failed.json"
 _LOCAL = "local"
 # Beam's own runner on this machine.
 _DIRECT = "DirectRunner"
-# Its job server may have options of its own.
+# Its job server may have further options.
 _PORTABLE = "PortableRunner"
 _USER_ERROR = re.compile(r"UserError: (.+?)(?: \[while running .*)?$", re.MULTILINE)
 

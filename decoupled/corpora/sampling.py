@@ -248,7 +248,7 @@ def draw_sample(
     """Yields a sample, language after language, in the order of the text.
 
     If a language needs more sentences than it has, all its sentences are repeated as
-    often as fits, and the rest is drawn without replacement. Nothing is held in memory,
+    often as fits, and the rest is drawn without replacement. Nothing is kept in memory,
     and the same arguments give the same sample.
     """
     for language in sorted(sizes):

@@ -60,7 +60,7 @@ def training_order(
 ) -> Iterator[np.ndarray]:
     """The indices of each batch's examples, without end.
 
-    Every epoch has an order of its own, a function of (seed, epoch). A batch may
+    The order of an epoch is a function of (seed, epoch). A batch may
     contain the end of one epoch and the start of the next. All batches have nearly the
     same total length (`balanced_batches`), and exchange examples where they do not fit
     into `rows` (`fit_batches`). `sizes`, int [examples], are the tokens of each.

@@ -172,7 +172,7 @@ def train_from_lines(
     """As `train_vocabulary`, from the lines of a `TrainingLines`.
 
     Returns:
-      the vocabulary, and the most memory that the trainer held (None outside Linux).
+      the vocabulary, and the trainer's peak memory (None outside Linux).
     """
     answer, model = _run_worker(lines, path, config)
     if answer["error"] is not None:

@@ -19,7 +19,7 @@ def dropout(
 ) -> mtf.Tensor:
     """Zeroes a share `rate` of `x` and scales the rest by 1 / (1 - rate).
 
-    Each slice of a split dimension has a mask of its own, so the masks depend on the
+    Each slice of a split dimension has its own mask, so the masks depend on the
     layout.
 
     Args:

@@ -282,7 +282,7 @@ def _table(path, task, rows):
 
 
 def _to_the_last_text(rows):
-    """Rows without the blank ones at the end; others are somebody's mistake."""
+    """Rows without the blank ones at the end; other blank rows are mistakes."""
     blank = []
     for row in rows:
         blank.append(row)

@@ -65,7 +65,7 @@ _FIXED = {
     "pruned_heads": {},
     "directionality": "bidi",
     "pooler_type": "first_token_transform",
-    # Layers with sizes of their own, weights in few bits, code in the folder.
+    # Layers of different sizes, weights in few bits, code in the folder.
     "per_layer_config": {},
     "quantization_config": {},
     "auto_map": {},

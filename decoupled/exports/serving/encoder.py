@@ -331,7 +331,7 @@ class Encoder(tf.Module):
 
     def _first(self, x):
         """[batch, length, H] -> [batch, H], the first of each sequence."""
-        # Not x[:, 0]: TensorFlow would report a length of 0 with a message of its own.
+        # Not x[:, 0]: TensorFlow would report a length of 0 in its own words.
         return tf.reshape(x[:, :1], [-1, self._hidden])
 
     def _pooled(self, first):
