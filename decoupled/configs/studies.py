@@ -123,7 +123,7 @@ class SweepConfig:
                 if value.splitlines() not in ([value], []):
                     raise UserError(
                         f"SweepConfig.{name}: {value!r} has more than one line; write "
-                        "give each setting as a separate string on one line"
+                        "each setting as a separate string on one line"
                     )
 
 
