@@ -59,7 +59,10 @@ def read_run(folder: str, split: str, metric: str | None) -> DroppedRun:
     """
     described = run_folder.read(folder)
     if described.command != "finetune" or not described.task:
-        raise UserError(f"{folder}: is not a folder of fine-tuning")
+        raise UserError(
+            f"{folder}: is not a folder of fine-tuning; give one that "
+            "decoupled finetune wrote"
+        )
     results = read_results(folder)
     scored = [_score(path, values, split, metric) for path, values in results]
     languages, _ = scored[0]

@@ -146,7 +146,8 @@ def mine_pairs(split: Bucc, encode: Encode, config: RetrievalConfig) -> Mined:
             kept.append(index)
     if not pairs:
         raise UserError(
-            f"bucc2018 (language {split.language}): every sentence stands several times"
+            f"bucc2018 (language {split.language}): every sentence occurs several "
+            "times; remove the copies"
         )
     return Mined(pairs, candidates.scores[kept])
 

@@ -140,7 +140,9 @@ def _weighted(shares: Mapping[str, float], sampling: SamplingConfig):
     named = sum(weights.values())
     others = sum(shares[name] for name in drawn if name not in weights)
     if not others and not named:
-        raise UserError("SamplingConfig.weights: all are 0, nothing would be drawn")
+        raise UserError(
+            "SamplingConfig.weights: all are 0; give one language more than 0"
+        )
     if not others:
         return {name: weights.get(name, 0.0) / named for name in shares}
     if named >= 1:

@@ -97,7 +97,7 @@ def check_complete(where: str, matching: Matching, allowed: Sequence[str]) -> No
         refused = [name for name in names if not _allows(allowed, name)]
         if refused:
             raise UserError(
-                f"{where}: {what} {_listed(refused)}; to take over a part of a model, "
+                f"{where}: {what} {_listed(refused)}; to convert a part of a model, "
                 f"give --allow_partial='{refused[0]}' and so on (patterns as a shell's)"
             )
 
