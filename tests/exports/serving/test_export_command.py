@@ -1,10 +1,8 @@
 """`decoupled export` from the command line."""
 
-import os
 import types
 
 import pytest
-import tensorflow as tf
 
 from decoupled.configs import QuestionAnsweringConfig
 from decoupled.exports.serving.saved_model import (
@@ -14,16 +12,16 @@ from decoupled.exports.serving.saved_model import (
     say_written,
 )
 from tests.command_line import decoupled, mistake
+from tests.exports.models import saving_only
 
 
-def test_writes_an_export_and_says_how_to_load_it(finetuned_dir, tmp_path, monkeypatch):
-    # Saving itself is tested elsewhere, and takes seconds.
-    monkeypatch.setattr(tf.saved_model, "save", lambda _, path, **__: os.makedirs(path))
+def test_writes_an_export_and_says_how_to_load_it(finetuned_dir, tmp_path):
     target = tmp_path / "out"
     # Where there is nothing to replace, --overwrite fills an empty folder too.
     target.mkdir()
     folders = (f"--model_dir={finetuned_dir}", f"--export_dir={target}")
-    result = decoupled("export", *folders, "--overwrite")
+    with saving_only():
+        result = decoupled("export", *folders, "--overwrite")
     assert result.returncode == 0, result.stderr[-3000:]
     assert sorted(path.name for path in target.iterdir()) == [
         "classifier",

@@ -3,7 +3,6 @@
 import csv
 import dataclasses
 import json
-import os
 import pathlib
 import shutil
 
@@ -26,6 +25,7 @@ from tests.exports.models import (
     finetuned_weights,
     model_config,
     opened,
+    saving_only,
     write_model_dir,
 )
 from tests.tasks.question_samples import SETTINGS, TEXTS, documents, make_vocabulary
@@ -64,24 +64,15 @@ def make_export(folder, vocabulary, kind, labels, data, outputs, answers=None):
     path.write_text(json.dumps(described))
     if answers:
         (run / "answers.json").write_text(json.dumps(answers))
-    save = tf.saved_model.save
-
-    def save_what_predict_reads(root, path, signatures):
-        # The rest is tested elsewhere, and takes seconds.
-        if path.endswith("/preprocessor"):
-            os.makedirs(f"{path}/assets")
-            shutil.copy(vocabulary.path, f"{path}/assets/sentencepiece.model")
-        elif os.path.basename(path).startswith("text_"):
-            os.makedirs(path)
-        else:
-            save(root, path, signatures=signatures)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(tf.saved_model, "save", save_what_predict_reads)
+    # What `predict` reads, beside the vocabulary.
+    with saving_only("tagger", "span_model", "classifier", "regressor"):
         export(
             *opened(str(run)), str(folder / "export"), sequence_length=LENGTH,
             mlm=False, overwrite=False,
         )  # fmt: skip
+    assets = folder / "export/preprocessor/assets"
+    assets.mkdir()
+    shutil.copy(vocabulary.path, assets / "sentencepiece.model")
     return Encoder(config, weights), Classifier(weights), folder / "export"
 
 
