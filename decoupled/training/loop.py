@@ -34,13 +34,13 @@ from decoupled.training.checkpoints import (
     remove_unfinished,
 )
 from decoupled.training.cluster import Cluster
-from decoupled.training.events import PERCENT
 from decoupled.training.graph import (
     Lowered,
     Network,
     TrainingGraph,
     build_predictions,
     build_step,
+    step_scalars,
 )
 from decoupled.training.mesh import session_config
 from decoupled.training.tpu import TpuAddress
@@ -304,13 +304,7 @@ def _train_spec(
         _initialize(run, graph.network.variables)
     with tf.control_dependencies([lowered.update]):
         train_op = tf.assign_add(tf.train.get_global_step(), 1)
-    sums = lowered.sums
-    metrics = {
-        # The unit is in the name: earlier versions logged shares.
-        f"{name}{PERCENT}": 100.0 * sums[numerator] / tf.maximum(sums[denominator], 1.0)
-        for name, (numerator, denominator) in graph.network.task.metrics.items()
-    }
-    scalars = {"loss": lowered.loss, **metrics, **lowered.scalars}
+    scalars = step_scalars(graph, lowered)
     with mtf.utils.outside_all_rewrites():
         steps = StepHook(graph, run, lowered, scalars)
     # Slices get their values before the first step.
