@@ -161,6 +161,8 @@ def partition_rows(matrix: tf.Tensor, size: int) -> RowPartitionedTensor:
 
 def copied_rows(matrix: tf.Tensor, tiles: Sequence[Tile]) -> list[tf.Tensor]:
     """A copy of each tile's rows, whose buffer a variable can take over."""
+    # Variables that took over one tensor would share its buffer. TensorFlow copies a
+    # shared buffer before each update.
     return [tf.raw_ops.DeepCopy(x=slice_along(matrix, 0, tile)) for tile in tiles]
 
 
