@@ -208,7 +208,7 @@ class _Running:
             self._put(start_value(index, *variable))
             for index, variable in enumerate(about["variables"])
         ]
-        self._results, self._steps = len(about["results"]), 0
+        self._results, self._steps = about["results"], 0
 
     def _put(self, value):
         import jax
@@ -222,9 +222,10 @@ class _Running:
         batch = self._batches[self._steps % len(self._batches)]
         results = self.program.execute_sharded(batch + self._weights)
         results = results.disassemble_into_single_device_arrays()
-        # Loss and norm come first.
-        (loss, *_), (norm, *_) = results[:2]
-        weights = results[self._results :]
+        (loss, *_), (norm, *_) = (
+            results[self._results.index(name)] for name in ("loss", "gradient_norm")
+        )
+        weights = results[len(self._results) :]
         self._weights = [
             jax.make_array_from_single_device_arrays(
                 shards[0].shape, self._everywhere, shards

@@ -278,14 +278,14 @@ def _with_update(
 
 
 def step_scalars(graph: TrainingGraph, lowered: Lowered) -> dict[str, tf.Tensor]:
-    """name -> float32 scalar to log: loss, norm of the gradient, rate, metrics."""
+    """name -> float32 scalar to log: loss, metrics, norm of the gradient, rate."""
     sums = lowered.sums
     metrics = {
         # The unit is in the name: earlier versions logged shares.
         f"{name}{PERCENT}": 100.0 * sums[numerator] / tf.maximum(sums[denominator], 1.0)
         for name, (numerator, denominator) in graph.network.task.metrics.items()
     }
-    return {"loss": lowered.loss, **lowered.scalars, **metrics}
+    return {"loss": lowered.loss, **metrics, **lowered.scalars}
 
 
 def build_predictions(

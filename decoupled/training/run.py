@@ -4,9 +4,9 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from decoupled.configs import TrainingConfig
+from decoupled.configs.hardware import HOST, Hardware, TpuAddress
 from decoupled.training.bookkeeping import StopOnSignal
 from decoupled.training.cluster import Cluster
-from decoupled.training.tpu import TpuAddress
 
 
 class Run(NamedTuple):
@@ -16,9 +16,7 @@ class Run(NamedTuple):
     init_checkpoint: prefix that a new run starts from, or None.
     say: prints a line. stop: ends training on a signal.
     cluster: the processes that the mesh spans, or None for this one.
-    tpu: the TPU that TPUEstimator's session is on, or None.
-    accelerator: "gpu", "tpu" or "cpu", on which programs of XLA run; None runs
-      TensorFlow's own kernels.
+    hardware: what computes.
     """
 
     model_dir: str
@@ -27,8 +25,17 @@ class Run(NamedTuple):
     say: Callable[[str], None]
     stop: StopOnSignal
     cluster: Cluster | None = None
-    tpu: TpuAddress | None = None
-    accelerator: str | None = None
+    hardware: Hardware = HOST
+
+    @property
+    def accelerator(self) -> str | None:
+        """The kind of device on which programs of XLA run, or None."""
+        return self.hardware.accelerator
+
+    @property
+    def tpu(self) -> TpuAddress | None:
+        """The TPU of TPUEstimator's own session, or None."""
+        return self.hardware.tpu
 
     @property
     def can_use_generators(self) -> bool:

@@ -95,7 +95,9 @@ def test_a_session_runs_the_step_of_one_core(one_core):
     }
     with tf.Session(graph=one_core.graph) as session:
         session.run(initial)
-        loss, norm = session.run(list(one_core.results.values())[:2], features)
+        loss, norm = session.run(
+            [one_core.results[n] for n in ("loss", "gradient_norm")], features
+        )
     # All logits are zero.
     assert loss == pytest.approx(3.871201, rel=1e-6)
     assert norm > 0

@@ -56,7 +56,7 @@ class Program:
     Attributes:
       graph: TensorFlow's. mesh: of all replicas.
       inputs: name of a feature -> placeholder.
-      results: name -> tensor; of a step after its update, loss and norm first.
+      results: name -> tensor; of a step after its update.
       saved: name -> variable in checkpoints, without the step.
       lowered: the mesh graph of a step and its lowering; None for predictions.
     """
