@@ -212,20 +212,15 @@ def wide_encoding(head: bytes) -> str | None:
 
 
 def split_lines(text: str) -> list[str]:
-    r"""The lines of a text, which end at \n, \r\n or \r.
-
-    `str.splitlines` also cuts at form feeds, U+0085, U+2028 and others, which users'
-    texts contain.
-    """
+    r"""The lines of a text, which end at \n, \r\n or \r."""
+    # Not `str.splitlines`, which also cuts at form feeds, U+0085, U+2028 and others.
     lines = LINE_END.split(text)
     return lines if lines[-1] else lines[:-1]
 
 
 def split_blanks(line: str) -> list[str]:
-    """The parts of a line between blanks and tabs.
-
-    `str.split` also cuts at no-break spaces and other white space, which words contain.
-    """
+    """The parts of a line between blanks and tabs."""
+    # Not `str.split`, which also cuts at no-break spaces, which words contain.
     return [part for part in line.replace("\t", " ").split(" ") if part]
 
 
@@ -304,11 +299,8 @@ def check_output(flag: str, path: str) -> None:
 
 
 def is_below(name: Any) -> bool:
-    """True for the name of a file below a folder, such as "a.txt" or "train/en/a.txt".
-
-    False for anything else that a manifest or a note may hold: absolute paths, "..",
-    empty parts, backslashes, control characters, and values that are no strings.
-    """
+    """True for the name of a file below a folder, such as "train/en/a.txt"."""
+    # A manifest or a note may hold anything: absolute paths, "..", numbers.
     return isinstance(name, str) and _BELOW.fullmatch(name) is not None
 
 
@@ -317,7 +309,7 @@ def path_below(folder: str, name: Any, source: str) -> str:
     if not is_below(name):
         raise UserError(
             f"{source}: {name!r} is not the name of a file below {folder}; this folder "
-            "was damaged or made by somebody else, build it again"
+            "is damaged or was made elsewhere; build it again"
         )
     return os.path.join(folder, name)
 

@@ -81,10 +81,9 @@ class Corpus:
         return {language: languages[language][unit] for language in sorted(languages)}
 
     def documents(self, split: str, language: str) -> Iterator[Document]:
-        """Yields the documents of one language, as lists of sentences, in their order.
+        """Yields the documents of a language, as lists of sentences, in their order.
 
-        Raises:
-          UserError: at the end of a file that differs from the manifest.
+        Raises UserError at the end of a file that differs from the manifest.
         """
         entries = self.manifest["splits"][split][language]["files"]
         return read_documents(self.folder, entries)

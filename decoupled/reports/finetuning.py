@@ -214,7 +214,7 @@ def write_csv(
 
     The columns are task, split, language, metric, value, spread (over seeds), trivial
     (the value of the trivial baseline), examples and official ("yes" for a language
-    that XTREME lists for a task of its own, else "no"). Missing values are empty.
+    that XTREME lists for one of its tasks, else "no"). Missing values are empty.
     """
     rows = []
     for split in SPLITS:

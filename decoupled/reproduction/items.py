@@ -236,7 +236,6 @@ def _task(folder: str, data_dir: str) -> FinetuningTask:
 
 
 def _labels(example: Any) -> list[str]:
-    """The one label of a text, or the labels of a sentence."""
     return example.tags if hasattr(example, "tags") else [example.label]
 
 

@@ -73,7 +73,7 @@ def _run(words: list[str], log: str, cores: set[int] | None) -> None:
     """The fork's own work: `decoupled WORDS`, with the log as stdout and stderr."""
     from decoupled.sweeps import preload
 
-    # The fork ends with the server, because nobody else could report its exit code.
+    # The fork ends with the server: no other process could report its exit code.
     signal_at_end_of_parent(signal.SIGKILL)
     if cores:
         os.sched_setaffinity(0, cores)

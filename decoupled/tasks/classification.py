@@ -136,7 +136,7 @@ class _TextTask(FinetuningTask):
         if max_sequence_length < _SHORTEST:
             raise UserError(
                 f"FinetuningConfig.max_sequence_length: {max_sequence_length} leaves "
-                f"no room for two texts; {_SHORTEST} or more"
+                f"no room for two texts; use {_SHORTEST} or more"
             )
         settings |= {
             "max_sequence_length": max_sequence_length,

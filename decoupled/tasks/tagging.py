@@ -105,7 +105,7 @@ class TaggingTask(FinetuningTask):
         if max_sequence_length < shortest:
             raise UserError(
                 f"FinetuningConfig.max_sequence_length: {max_sequence_length} leaves "
-                f"no room for text; {shortest} or more"
+                f"no room for text; use {shortest} or more"
             )
         settings = {
             "max_sequence_length": max_sequence_length,

@@ -23,7 +23,6 @@ _OTHER_UNITS = ("threshold", "pairs", "examples")
 
 
 def _cell(column, value):
-    """A value of the table: percent with two decimals, or as it is."""
     if value is None or column in _OTHER_UNITS:
         return value
     return f"{value:.2f}"

@@ -29,7 +29,7 @@ _SYMBOLS = "$+<=>^`|~"
 def _words(text: str, separates_chinese: bool) -> Iterator[tuple[str, bool]]:
     """The words that BERT cuts a text into, and whether one is a single character.
 
-    Punctuation, ASCII's symbols and Chinese characters are words of their own.
+    Punctuation, ASCII's symbols and Chinese characters are separate words.
     """
 
     def is_alone(character):
@@ -54,7 +54,7 @@ class TextRules(NamedTuple):
     """What BERT's tokenizer does to a text before it cuts words.
 
     lower: whether it lower-cases. strips_accents: whether it removes accents.
-    separates_chinese: whether a Chinese character is a word of its own.
+    separates_chinese: whether a Chinese character is a separate word.
     """
 
     lower: bool

@@ -51,22 +51,18 @@ def assert_below(ids: tf.Tensor, rows: tf.Tensor | int, name: str) -> tf.Operati
 
 
 def shaped(value: tf.Tensor, like: tf.Tensor) -> tf.Tensor:
-    """`value` reshaped to the shape of `like`.
-
-    Where TensorFlow infers mismatched shapes before anything runs, its message comes
-    instead of our checks'. It cannot infer the shape of a gather.
-    """
+    """`value` reshaped to the shape of `like`."""
+    # TensorFlow would report mismatched shapes before our checks, which name the
+    # mistake. It cannot infer the shape of a gather.
     places = tf.reshape(tf.range(tf.size(like)), tf.shape(like))
     return tf.gather(tf.reshape(value, [-1]), places)
 
 
 def read(source: tf.Variable) -> tf.Tensor:
-    """The variable's value, read such that operations on it can be fused.
-
-    TF 2.15's graph rewriter does not fuse an operation if others wait for one of its
-    inputs, and a traced function's outputs wait for all of its reads of variables. An
-    operation that changes nothing is therefore put in between.
-    """
+    """The variable's value, read such that operations on it can be fused."""
+    # TF 2.15's graph rewriter does not fuse an operation if others wait for one of its
+    # inputs, and a traced function's outputs wait for all of its reads of variables. An
+    # operation that changes nothing is therefore put in between.
     return tf.ensure_shape(source, source.shape)
 
 
@@ -278,18 +274,9 @@ class Encoder(tf.Module):
     def __call__(self, inputs: dict[str, tf.Tensor], training: bool = False) -> Outputs:
         """Runs the network; `training` activates dropout.
 
-        Args:
-          inputs: `input_word_ids`, `input_mask` (1 = real token), `input_type_ids`,
-            each int32 [batch, length].
-
-        Returns:
-          float32 `sequence_output` [batch, length, H]; `pooled_output` and `default`
-          [batch, H], the pooler's output or else the [CLS] vector; `encoder_outputs`, a
-          list with the output of each layer, [batch, length, H].
-
-        Raises:
-          tf.errors.InvalidArgumentError: more tokens than the model has positions, an
-            id without a row in its table, or inputs of different shapes.
+        `inputs` has `input_word_ids`, `input_mask` and `input_type_ids`, int32 [batch,
+        length]. `pooled_output` is the pooler's output or else the [CLS] vector.
+        Raises InvalidArgumentError for impossible ids, lengths and shapes.
         """
         _, *layers = self.hidden_states(inputs, training)
         pooled = self._pooled(self._first(layers[-1]))
@@ -343,10 +330,8 @@ class Encoder(tf.Module):
         return tf.reshape(x, [shape[0], shape[3], self._hidden])
 
     def _first(self, x):
-        """[batch, length, H] -> [batch, H], the first of each sequence.
-
-        Not x[:, 0]: TensorFlow would report a length of 0 with a message of its own.
-        """
+        """[batch, length, H] -> [batch, H], the first of each sequence."""
+        # Not x[:, 0]: TensorFlow would report a length of 0 in its own words.
         return tf.reshape(x[:, :1], [-1, self._hidden])
 
     def _pooled(self, first):

@@ -118,7 +118,7 @@ def encode_masked(vocabulary: Vocabulary, text: str) -> list[int]:
     ids = [vocabulary.cls_id]
     for index in vocabulary.encode_masked(text):
         if index == vocabulary.mask_id:
-            # A "▁" of its own belongs to the word that follows it. In scripts without
+            # A separate "▁" belongs to the word that follows it. In scripts without
             # spaces, no word has one (`data.words`).
             is_spaced = not (rests and UNSPACED.match(rests.pop(0)))
             if is_spaced and vocabulary.id_to_piece(ids[-1]) == MARK:

@@ -286,7 +286,7 @@ class Slices(mtf.tpu_variables.ReplicatedVariable):
 
 
 def _place() -> tuple[tf.Graph, Any]:
-    """The current place in the graph: the body of a loop needs reads of its own."""
+    """The current place in the graph: the body of a loop needs its own reads."""
     graph = tf.get_default_graph()
     return graph, graph._get_control_flow_context()
 
