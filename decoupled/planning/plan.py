@@ -131,8 +131,7 @@ class Plan(NamedTuple):
         """Whether the graph that TPUEstimator would build is within TensorFlow's
         limit."""
         return (
-            not self.tpu.generation.tpu_estimator
-            or self.graph_bytes < MOST_GRAPH_BYTES
+            not self.tpu.generation.tpu_estimator or self.graph_bytes < MOST_GRAPH_BYTES
         )
 
     @property

@@ -214,9 +214,9 @@ def _print_hosts(plan):
     console.table("Hosts", ["", "", ""], rows)
     if not plan.can_start:
         console.say(
-            "warning: this run cannot start with --tpu: TensorFlow takes graphs of up to "
-            f"{readable_bytes(MOST_GRAPH_BYTES)}. Raise MeshConfig.stack_mib, or take "
-            "a smaller slice (docs/tpu.md)"
+            "warning: this run cannot start with --tpu: TensorFlow takes graphs of up "
+            f"to {readable_bytes(MOST_GRAPH_BYTES)}. Raise MeshConfig.stack_mib, or "
+            "take a smaller slice (docs/tpu.md)"
         )
 
 

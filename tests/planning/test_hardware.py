@@ -48,7 +48,7 @@ def test_tpu_estimator_runs_on_no_generation_after_v4():
         ("v2-1024", "'v2-1024' is no slice; one of v2-8"),
         ("v5litepod-2", "'v5litepod-2' is no slice; one of v5litepod-1, v5litepod-4"),
         ("v5p-4", "'v5p-4' is no slice; one of v5p-8, v5p-16"),
-        ("v3", "'v3' is no slice; write the generation, v2, v3, v4, v5e, v5p, v6e, tpu"),
+        ("v3", "'v3' is no slice; write the generation, v2, v3, v4, v5e, v5p, v6e,"),
         ("v3-\u00b2", "'v3-\u00b2' is no slice; write the generation"),
         ("h100-8", "'h100-8' is no slice; write the generation"),
     ],
