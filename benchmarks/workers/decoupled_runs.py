@@ -11,7 +11,7 @@ import sys
 import protocol
 
 from decoupled import __main__ as decoupled
-from decoupled.runs import finetuning
+from decoupled.runs import finetuning_plan
 from decoupled.training.bookkeeping import StopOnSignal
 
 
@@ -33,7 +33,7 @@ def main() -> None:
     """Trains until the suite has seen enough."""
     case = json.loads(sys.argv[1])
     turns = protocol.Turns(case["warmup"], _facts)
-    finetuning.StopOnSignal = lambda: Turn(turns)
+    finetuning_plan.StopOnSignal = lambda: Turn(turns)
     sys.argv = ["decoupled", *case["command"]]
     decoupled.main()
 

@@ -131,7 +131,8 @@ def run_finetuning(
       UserError: checkpoint, task files, settings and folder do not fit each other.
     """
     from decoupled.core import plots
-    from decoupled.runs.finetuning import Finetuning
+    from decoupled.runs import finetuning
+    from decoupled.runs.finetuning_plan import plan_finetuning
     from decoupled.tasks.presets import make_task
     from decoupled.xtreme.scoring import score_command
 
@@ -143,67 +144,60 @@ def run_finetuning(
         config.own_task,
     )
     cache = feature_dir or os.path.join(folder, "features")
-    finetuning = Finetuning(
-        config,
-        made,
-        init_checkpoint,
-        folder,
-        mode,
-        num_runs,
-        cache,
-        tpu,
-        splits,
+    plan = plan_finetuning(
+        config, made, init_checkpoint, folder, mode, num_runs, cache, tpu, splits
     )
+    finetuning.claim(plan)
     start.save_start(folder)
-    finetuning.data.say_what_is_missing()
+    plan.data.say_what_is_missing()
     if mode in ("eval", "train_and_evaluate"):
         plots.can_draw()
     predictions = os.path.join(folder, PREDICTIONS)
     if mode in TRAINING_MODES:
-        finetuning.train()
+        finetuning.train(plan)
     labelled = []
     if mode == "predict":
-        labelled = finetuning.best_run().predict(folder)
+        labelled = finetuning.best_run(plan).predict(folder)
         console.say(f"wrote {os.path.join(predictions, made.name)}")
     elif mode == "train":
-        best = finetuning.best_run()
-        _say_if_trivial(finetuning, best.dev_results())
+        _say_if_trivial(plan, finetuning.best_run(plan).dev_results())
     else:
-        results = finetuning.evaluate(anew=mode == "eval")
-        _report(finetuning, results)
+        results = finetuning.evaluate(plan, anew=mode == "eval")
+        _report(plan, results)
         tested = results[0]["test"].items()
         labelled = [name for name, values in tested if made.metrics[0] in values]
     if command := score_command(predictions, data_dir, task, labelled):
         console.say(f"score with: {shlex.join(command)}")
 
 
-def _report(finetuning, results):
+def _report(plan, results):
     from decoupled.core import plots
     from decoupled.core.made_from import MADE_FROM
     from decoupled.reports import finetuning as finetuning_report
+    from decoupled.runs import finetuning
     from decoupled.runs.finetuning_run import ANSWER_SETTINGS
 
-    task, folder = finetuning.task, finetuning.folder
-    best = finetuning.best_run()
+    task, folder = plan.task, plan.folder
+    best = finetuning.best_run(plan)
     selected = best.selected()
     combined = finetuning_report.combine(results)
     summary = {
         "task": task.name,
         "headline": list(task.headline),
-        **finetuning.summary(),
+        **finetuning.summary(plan),
         ANSWER_SETTINGS: task.answer_settings(),
-        MADE_FROM: results[finetuning.chosen_runs().index(best)][MADE_FROM],
+        MADE_FROM: results[finetuning.chosen_runs(plan).index(best)][MADE_FROM],
         "outside_xtreme": finetuning_report.outside_languages(task.name, combined),
         **combined,
     }
     stem = os.path.join(folder, "results")
     files.write_json(f"{stem}.json", summary)
     finetuning_report.write_csv(f"{stem}.csv", task.name, combined, task.metrics)
-    _print_runs(task, summary["runs"], f"{finetuning.data.source_name} dev")
+    _print_runs(task, summary["runs"], f"{plan.data.source_name} dev")
     shown = finetuning_report.shown_metrics(task.metrics, task.headline)
     seeds = len(results)
     spread = f"; mean ± standard deviation of {seeds} seeds" if seeds > 1 else ""
-    trained = finetuning.data.trained_on
+    trained = plan.data.trained_on
     title = f"{task.name} at step {selected.step}; trained on {trained} only{spread}"
     finetuning_report.print_table(
         title, task.name, combined, shown, task.training_languages
@@ -217,20 +211,19 @@ def _report(finetuning, results):
     }
     paths = plots.draw(finetuning_report.plot_results, drawn, stem)
     console.say(f"results: {', '.join([f'{stem}.json', f'{stem}.csv', *paths])}")
-    _say_if_trivial(finetuning, combined)
+    _say_if_trivial(plan, combined)
 
 
-def _say_if_trivial(finetuning, results):
+def _say_if_trivial(plan, results):
     from decoupled.reports.finetuning import not_above_trivial
+    from decoupled.runs import finetuning
 
-    rate = finetuning.chosen_rate()
-    source = finetuning.data.source
-    if sentence := not_above_trivial(results, finetuning.task, source, rate):
+    rate = finetuning.chosen_rate(plan)
+    if sentence := not_above_trivial(results, plan.task, plan.data.source, rate):
         console.say(sentence)
 
 
 def _print_runs(task, runs, chosen_on):
-    """Prints a row per run if there are several; the first column is the rate."""
     if len(runs) == 1:
         return
     console.table(

@@ -96,10 +96,7 @@ def close_names(name: str, known: Sequence[str]) -> str:
 
 
 def printable(text: str) -> str:
-    r"""A text of unknown origin for a terminal: "\x1b" stands for the character ESC.
-
-    Tabs and line ends stay, and so does all text in any script.
-    """
+    r"""A text of unknown origin for a terminal: "\x1b" stands for the character ESC."""
     return _CONTROLS.sub(lambda sign: sign[0].encode("unicode_escape").decode(), text)
 
 

@@ -113,10 +113,9 @@ def requirement_of(module: str) -> Requirement | None:
 
 
 def in_brackets(choices: Sequence[Sequence[str]]) -> str:
-    """The extras after a name in pip's arguments to install distributions, e.g. [data].
+    """The extras that install distributions, for pip: "[data]".
 
-    `choices` has the extras of each distribution, the smallest first. An extra that has
-    all of the distributions is preferred.
+    `choices` has the extras of each distribution, the smallest first.
     """
     first = choices[0] if choices else ()
     shared = [extra for extra in first if all(extra in each for each in choices)]

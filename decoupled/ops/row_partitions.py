@@ -69,16 +69,10 @@ def two_at_a_time(
 
 
 class RowPartitionedVariable:
-    """A matrix whose rows are stored in several variables.
+    """A matrix whose rows are stored in several variables, in their order.
 
     It has the attributes of a variable that Mesh-TensorFlow reads. Converting it to a
-    tensor copies it.
-
-    Args:
-      name: of the whole matrix.
-      partitions: tf.Variable [rows, columns], in the order of their rows.
-
-    Attributes: `tiles`, the rows of each partition.
+    tensor copies it. `tiles` has the rows of each partition.
     """
 
     def __init__(self, name: str, partitions: Sequence[tf.Variable]):
@@ -161,6 +155,8 @@ def partition_rows(matrix: tf.Tensor, size: int) -> RowPartitionedTensor:
 
 def copied_rows(matrix: tf.Tensor, tiles: Sequence[Tile]) -> list[tf.Tensor]:
     """A copy of each tile's rows, whose buffer a variable can take over."""
+    # Variables that took over one tensor would share its buffer. TensorFlow copies a
+    # shared buffer before each update.
     return [tf.raw_ops.DeepCopy(x=slice_along(matrix, 0, tile)) for tile in tiles]
 
 

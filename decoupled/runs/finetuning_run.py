@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from decoupled.configs import ModelConfig, ScheduleConfig, without_effect
+from decoupled.configs import ScheduleConfig, without_effect
 from decoupled.configs.finetuning import REGRESSION, FinetuneConfig
 from decoupled.core import console, files, gfile
 from decoupled.core.files import CHECKPOINT_LIST
@@ -20,10 +20,10 @@ from decoupled.data.array_input_fn import (
     recorded_training_input_fn,
     training_input_fn,
 )
-from decoupled.model.variables import NO_HEAD, Role, declare
 from decoupled.runs import run_folder
 from decoupled.runs.batch_shape import plan_batches, read_order, write_order
-from decoupled.runs.evaluation import Answers, answer_languages
+from decoupled.runs.evaluation import Answers, answer_languages, ends_with_a_line
+from decoupled.runs.finetuning_plan import Plan
 from decoupled.runs.saved_run import (
     BEST,
     SCORES,
@@ -38,7 +38,7 @@ from decoupled.runs.task_data import Features, TaskData
 from decoupled.tasks.task import FinetuningTask
 from decoupled.training.checkpoints import checkpoint_step, latest_complete
 from decoupled.training.events import write_results, write_scalars
-from decoupled.training.graph import Network, TrainingGraph
+from decoupled.training.graph import TrainingGraph
 from decoupled.training.loop import Run, train
 
 # Below the run's folder: for TensorBoard, the curve on English dev, and the scores of
@@ -51,27 +51,35 @@ TRIVIAL = "trivial_"
 
 
 class FinetuningRun(NamedTuple):
-    """A run and where it lives.
-
-    learning_rate, seed: in which it differs from the other runs of its task.
-    config: the settings of all runs.
-    network: what is trained. spec: folder and bookkeeping. data: of the task.
-    selecting: whether its checkpoints are compared on English dev, every
-      `TrainingConfig.eval_every_steps` steps and at the end.
+    """The run of a learning rate and a seed. With `selecting`, its checkpoints are
+    compared on English dev, every `TrainingConfig.eval_every_steps` steps and at the
+    end.
     """
 
+    plan: Plan
     learning_rate: float
     seed: int
-    config: FinetuneConfig
-    network: Network
-    spec: Run
-    data: TaskData
-    selecting: bool
 
     @property
     def folder(self) -> str:
         """The folder of the run's checkpoints."""
-        return self.spec.model_dir
+        return self.plan.folder_of(self.learning_rate, self.seed)
+
+    @property
+    def spec(self) -> Run:
+        """Folder and bookkeeping."""
+        training = dataclasses.replace(self.plan.config.training, seed=self.seed)
+        return self.plan.run._replace(model_dir=self.folder, training=training)
+
+    @property
+    def data(self) -> TaskData:
+        """The task's files."""
+        return self.plan.data
+
+    @property
+    def selecting(self) -> bool:
+        """Whether checkpoints are compared on English dev."""
+        return self.plan.selecting
 
     def train(self, features: Features) -> None:
         """Trains to the end, or resumes; keeps the best checkpoint.
@@ -80,40 +88,32 @@ class FinetuningRun(NamedTuple):
           Terminated: SIGTERM came.
           UserError: loss or gradient became infinite or NaN.
         """
-        every = self.spec.training.eval_every_steps if self.selecting else 0
+        plan, spec = self.plan, self.spec
+        every = spec.training.eval_every_steps if self.selecting else 0
         self._score_anew_if_dev_has_changed()
         self._catch_up(every)
-        graph = finetuning_graph(
-            self.config,
-            self.network,
-            self.learning_rate,
-            self.seed,
-            steps_of(self.config, features),
-        )
+        graph = self._graph(features)
         steps = graph.schedule.train_steps
         packing = None
         done = checkpoint_step(latest_complete(self.folder))
-        config = dataclasses.replace(self.config, training=self.spec.training)
+        config = dataclasses.replace(plan.config, training=spec.training)
         settings = run_folder.resumable_settings(config, ("training", "mesh"))
         run_folder.note_settings(self.folder, settings, done, steps)
         if done < steps:
             # A resumed run keeps its order of examples, which depends on the shape.
             order = read_order(self.folder) if done else None
-            packing = plan_batches(
-                graph, features["input_mask"].sum(1), self.spec, order
-            )
+            packing = plan_batches(graph, features["input_mask"].sum(1), spec, order)
             write_order(self.folder, packing.order)
-            packed = self.network.task.packed(packing.examples)
-            graph = graph._replace(network=self.network._replace(task=packed))
-            fraction = self.config.finetuning.warmup_fraction
-            training = self.config.training
-            for sentence in without_effect(
-                graph.schedule, training, self.selecting, fraction
+            packed = plan.network.task.packed(packing.examples)
+            graph = graph._replace(network=plan.network._replace(task=packed))
+            fraction = plan.config.finetuning.warmup_fraction
+            for line in without_effect(
+                graph.schedule, spec.training, self.selecting, fraction
             ):
-                self.spec.say(sentence)
+                spec.say(line)
         train(
             graph,
-            self.spec,
+            spec,
             lambda step: self._input_fn(features, range(step, steps), packing),
             every_steps=every,
             then=self._evaluate_dev,
@@ -121,9 +121,25 @@ class FinetuningRun(NamedTuple):
         if self.selecting:
             self._evaluate_dev()
             write_scores(self.folder, read_scores(self.folder)._replace(complete=True))
-        written = self.spec.recorded("training")
+        written = spec.recorded("training")
         if written is not None and gfile.isdir(written):
             gfile.rmtree(written)
+
+    def _graph(self, features):
+        config, training = self.plan.config, self.spec.training
+        steps = steps_of(config, features)
+        warmup = int(config.finetuning.warmup_fraction * steps)
+        return TrainingGraph(
+            network=self.plan.network,
+            optimizer=dataclasses.replace(
+                config.optimizer, learning_rate=self.learning_rate
+            ),
+            schedule=ScheduleConfig(steps, warmup),
+            accumulation=training.gradient_accumulation,
+            seed=self.seed,
+            frozen=self.plan.frozen,
+            recompute_layers=training.recompute_layers,
+        )
 
     def scores(self) -> Scores:
         """The scores on English dev so far."""
@@ -151,6 +167,7 @@ class FinetuningRun(NamedTuple):
         """
         return selected_checkpoint(self.folder)
 
+    @ends_with_a_line
     def evaluate(self, folders: Sequence[str] = ()) -> dict[str, Any]:
         """Scores the selected checkpoint; writes results.json and TensorBoard scalars.
 
@@ -202,7 +219,7 @@ class FinetuningRun(NamedTuple):
                 [("train", self.data.source), *self.data.files_to_answer()]
             ),
             "settings": {
-                "MeshConfig.activation_dtype": self.network.mesh.activation_dtype,
+                "MeshConfig.activation_dtype": self.plan.config.mesh.activation_dtype,
                 **self.data.task.answer_settings(),
             },
         }
@@ -241,6 +258,7 @@ class FinetuningRun(NamedTuple):
         paths = [_answers_path(self.data.task, folder, *name) for name in file_names]
         return [path for path in paths if not files.exists(path)]
 
+    @ends_with_a_line
     def predict(self, folder: str) -> list[str]:
         """Writes the answers to all dev and test files, labelled or not.
 
@@ -305,6 +323,7 @@ class FinetuningRun(NamedTuple):
         if has_best and not self.scores().by_step:
             self._evaluate_dev(best)
 
+    @ends_with_a_line
     def _evaluate_dev(self, folder=None):
         """Evaluates the newest checkpoint of a folder, by default the run's own."""
         prefix = latest_complete(folder or self.folder)
@@ -317,7 +336,7 @@ class FinetuningRun(NamedTuple):
         file_names = [("dev", source)]
         scores = scores._replace(files=self._dev_hashes())
         spec = self.spec._replace(model_dir=folder or self.folder)
-        [answered] = answer_languages(self.network, spec, self.data, file_names)
+        [answered] = answer_languages(self.plan.network, spec, self.data, file_names)
         metrics = task.score(source, answered.examples, answered.answers)
         write_scalars(
             os.path.join(self.folder, EVENTS),
@@ -347,47 +366,9 @@ class FinetuningRun(NamedTuple):
     def _answers(self, doing, selected):
         file_names = self.data.files_to_answer()
         spec = self.spec._replace(model_dir=selected.folder)
-        answers = answer_languages(self.network, spec, self.data, file_names)
+        answers = answer_languages(self.plan.network, spec, self.data, file_names)
         name = self.data.task.name
         return console.track(answers, f"{doing} {name}, files", len(file_names))
-
-
-def finetuning_network(
-    config: FinetuneConfig, task: FinetuningTask, model: ModelConfig
-) -> Network:
-    """What fine-tuning trains."""
-    finetuning, training = config.finetuning, config.training
-    head = task.network(finetuning.classifier_dropout, training.label_smoothing)
-    return Network(head, model, config.mesh)
-
-
-def frozen_variables(config: FinetuneConfig, model: ModelConfig) -> tuple[str, ...]:
-    """Names of the variables that are not trained."""
-    if not config.finetuning.freeze_input_embedding:
-        return ()
-    encoder = declare(model, NO_HEAD)
-    return tuple(n for n, v in encoder.items() if v.role is Role.INPUT_EMBEDDING)
-
-
-def finetuning_graph(
-    config: FinetuneConfig,
-    network: Network,
-    learning_rate: float,
-    seed: int,
-    steps: int,
-) -> TrainingGraph:
-    """The graph of a fine-tuning run."""
-    training = config.training
-    warmup = int(config.finetuning.warmup_fraction * steps)
-    return TrainingGraph(
-        network=network,
-        optimizer=dataclasses.replace(config.optimizer, learning_rate=learning_rate),
-        schedule=ScheduleConfig(steps, warmup),
-        accumulation=training.gradient_accumulation,
-        seed=seed,
-        frozen=frozen_variables(config, network.model),
-        recompute_layers=training.recompute_layers,
-    )
 
 
 def steps_of(config: FinetuneConfig, features: Features) -> int:

@@ -6,6 +6,7 @@ to the folder of the run.
 
 import collections
 import contextlib
+import dataclasses
 import functools
 import itertools
 import json
@@ -14,7 +15,7 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from decoupled.configs import PretrainConfig, without_effect
+from decoupled.configs import Phase, PretrainConfig, without_effect
 from decoupled.core import console, files, gfile
 from decoupled.core.errors import UserError
 from decoupled.core.files import CHECKPOINT_LIST
@@ -29,6 +30,7 @@ from decoupled.data.verification import check_beginnings
 from decoupled.data.vocabulary import Vocabulary
 from decoupled.runs import run_folder
 from decoupled.runs.curve import CROSSED_BELOW, entropy
+from decoupled.runs.evaluation import ends_with_a_line
 from decoupled.runs.run_folder import TRAINING_MODES
 from decoupled.runs.saved_run import open_model
 from decoupled.training.bookkeeping import StopOnSignal
@@ -40,7 +42,7 @@ from decoupled.training.checkpoints import (
 )
 from decoupled.training.cluster import join_cluster
 from decoupled.training.events import PERCENT, write_scalars
-from decoupled.training.graph import check_graph, pretraining_graph
+from decoupled.training.graph import TrainingGraph, check_graph, pretraining_graph
 from decoupled.training.loop import Run, predict, train
 from decoupled.training.tpu import TpuAddress
 
@@ -51,6 +53,52 @@ SAMPLING = "sampling.json"
 UNIGRAM_ENTROPY, PREDICTED = "unigram_entropy", "predictions"
 # A language's unigram entropy is computed from whole shards with about so many tokens.
 _COUNTED_TOKENS = 1_000_000
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """A run whose settings, records, weights and folder fit each other.
+
+    phases: each with its graph. sampling: of each phase, a row per language; empty
+      where nothing is trained. run: folder, cluster or TPU.
+    description: of the folder, and `hashed`, what its hashes are of; see
+      `run_folder.claim`.
+    trunk: the checkpoint from which a new branch goes on, or None.
+    """
+
+    config: PretrainConfig
+    manifest: RecordsManifest
+    vocabulary: Vocabulary
+    phases: list[tuple[Phase, TrainingGraph]]
+    sampling: list[list[LanguageRow]]
+    run: Run
+    description: run_folder.ModelDir
+    hashed: dict[str, str]
+    trunk: str | None
+
+    @property
+    def folder(self) -> str:
+        """The folder of the run."""
+        return self.run.model_dir
+
+    @functools.cached_property
+    def unigram_entropy(self) -> dict[str, float]:
+        """Language -> nats a token of its held-out text."""
+        manifest = self.manifest
+        with named_errors(manifest.folder):
+            return {
+                language: entropy(count_pieces(manifest, records, _COUNTED_TOKENS))
+                for language, records in manifest.splits[EVAL].items()
+            }
+
+    def step(self) -> int:
+        """The step of the newest checkpoint."""
+        return checkpoint_step(find_checkpoint(self.folder))
+
+    def phase(self) -> tuple[Phase, TrainingGraph]:
+        """The phase of the newest checkpoint; the last if it is after all phases."""
+        step, last = self.step(), self.phases[-1]
+        return next((pair for pair in self.phases if step <= pair[0].last), last)
 
 
 def run_pretraining(
@@ -66,6 +114,41 @@ def run_pretraining(
 ) -> None:
     """Trains, evaluates or predicts, one of `run_folder.MODES`.
 
+    The arguments but the last are those of `plan_pretraining`.
+
+    Args:
+      record_start: called with the folder once it belongs to this run.
+
+    Raises:
+      UserError: settings, records, vocabulary and folder do not fit each other.
+    """
+    plan = plan_pretraining(
+        config, records_dir, vocabulary, folder, mode, tpu, init_checkpoint, branch_from
+    )
+    training = mode in TRAINING_MODES
+    run_folder.claim(folder, plan.description, vocabulary, not training, plan.hashed)
+    record_start(folder)
+    with named_errors(records_dir):
+        if training:
+            train_phases(plan, evaluating=mode == "train_and_evaluate")
+        if mode == "eval" or (mode == "train_and_evaluate" and not is_evaluated(plan)):
+            evaluate(plan)
+        if mode == "predict":
+            predict_sequences(plan)
+
+
+def plan_pretraining(
+    config: PretrainConfig,
+    records_dir: str,
+    vocabulary: str,
+    folder: str,
+    mode: str,
+    tpu: dict[str, str | None] | None = None,
+    init_checkpoint: str | None = None,
+    branch_from: str | None = None,
+) -> Plan:
+    """Checks all that can be checked before the first step. Writes nothing.
+
     Args:
       vocabulary: the sentencepiece.model of the records.
       tpu: fields of a `TpuAddress`, or None.
@@ -73,260 +156,217 @@ def run_pretraining(
       branch_from: a run, or a prefix of one of its checkpoints, from which a new run
         continues at its step and with its slots. Only schedule and optimizer may
         differ.
-      record_start: called with the folder once it belongs to this run.
 
     Raises:
-      UserError: settings, records, vocabulary and folder do not fit each other.
+      UserError: settings, records, vocabulary and weights do not fit each other.
+      WorkerLost: a process of the cluster did not answer.
     """
     manifest = read_manifest(records_dir)
     pieces = Vocabulary(vocabulary)
     manifest.check_vocabulary(pieces.fingerprint, vocabulary)
-    training, rows = mode in TRAINING_MODES, []
+    sampling = []
     for phase in config.phases:
         _check_sizes(phase.config, pieces)
-        if training:
-            rows.append(_sampling_rows(phase, manifest))
+        if mode in TRAINING_MODES:
+            sampling.append(_sampling_rows(phase, manifest))
         if mode != "train":
             held_out_counts(phase.config, manifest)
     prefix = _initial_checkpoint(init_checkpoint, pieces)
     check_beginnings(manifest)
-    run = Pretraining(config, manifest, pieces, folder, tpu, prefix)
+    phases = [(p, pretraining_graph(p.config, pieces.pad_id)) for p in config.phases]
+    for phase, graph in phases:
+        check_graph(graph.network, phase.config.training)
+    # Waits for the other processes.
+    cluster = join_cluster(config.cluster, config.mesh, console.say, bool(tpu))
     description = _describe(config, manifest, pieces, prefix)
-    contents = _contents(records_dir, prefix)
-    trunk = _trunk(branch_from, folder, description, config, contents)
-    run_folder.claim(folder, description, vocabulary, not training, contents)
-    record_start(folder)
-    if trunk and training:
-        branch_off(trunk, folder)
-        console.say(f"branched off {trunk}")
-    with named_errors(records_dir):
-        if training:
-            for phase, of_phase in zip(config.phases, rows, strict=True):
-                _show_sampling(of_phase, phase, config, folder)
-            run.train(evaluating=mode == "train_and_evaluate")
-        if mode == "eval" or (mode == "train_and_evaluate" and not run.is_evaluated()):
-            run.evaluate()
-        if mode == "predict":
-            run.predict()
+    hashed = {
+        "data.records": f"the corpus of {records_dir}",
+        "data.shards": f"the training text in {records_dir}",
+        "data.init_checkpoint_sha256": str(prefix),
+    }
+    run = Run(
+        model_dir=folder,
+        training=config.training,
+        init_checkpoint=prefix,
+        say=console.say,
+        stop=StopOnSignal(),
+        cluster=cluster,
+        tpu=TpuAddress(**tpu) if tpu else None,
+    )
+    trunk = _trunk(branch_from, folder, description, config, hashed)
+    return Plan(
+        config, manifest, pieces, phases, sampling, run, description, hashed, trunk
+    )
 
 
-class Pretraining:
-    """One run: its graph, data and folder.
+def train_phases(plan: Plan, evaluating: bool) -> None:
+    """Trains to the end, or resumes; a new branch begins where its trunk is.
 
-    Args:
-      config: the settings. manifest: of the records. vocabulary: their pieces.
-      folder: of the run. tpu: fields of a `TpuAddress`, or None.
-      init_checkpoint: prefix that a new run starts from, or None.
-
-    Raises:
-      UserError: the mesh does not fit model and batches.
-      WorkerLost: a process of the cluster did not answer.
+    With `evaluating`, held-out text is evaluated every
+    `TrainingConfig.eval_every_steps` steps.
     """
-
-    def __init__(
-        self,
-        config: PretrainConfig,
-        manifest: RecordsManifest,
-        vocabulary: Vocabulary,
-        folder: str,
-        tpu: dict[str, str | None] | None,
-        init_checkpoint: str | None,
-    ):
-        self._config, self._manifest = config, manifest
-        self._vocabulary, self._folder = vocabulary, folder
-        self._phases = config.phases
-        self._graphs = [
-            pretraining_graph(phase.config, vocabulary.pad_id) for phase in self._phases
-        ]
-        # Before waiting for the other processes.
-        for phase, graph in zip(self._phases, self._graphs, strict=True):
-            check_graph(graph.network, phase.config.training)
-        cluster = join_cluster(config.cluster, config.mesh, console.say, bool(tpu))
-        self._spec = Run(
-            model_dir=folder,
-            training=config.training,
-            init_checkpoint=init_checkpoint,
-            say=console.say,
-            stop=StopOnSignal(),
-            cluster=cluster,
-            tpu=TpuAddress(**tpu) if tpu else None,
-        )
-
-    def train(self, evaluating: bool) -> None:
-        """Trains to the end, or resumes.
-
-        With `evaluating`, held-out text is evaluated every
-        `TrainingConfig.eval_every_steps` steps.
-        """
-        every = self._config.training.eval_every_steps if evaluating else 0
-        step = checkpoint_step(latest_complete(self._folder))
-        changeable = ("optimizer", "schedule", "training", "mesh")
-        settings = run_folder.resumable_settings(self._config, changeable)
-        end = self._config.schedule.train_steps
-        run_folder.note_settings(self._folder, settings, step, end)
-        if step < end:
-            schedule, training = self._config.schedule, self._config.training
-            for sentence in without_effect(schedule, training, evaluating):
-                console.say(sentence)
-        for phase, graph in zip(self._phases, self._graphs, strict=True):
-            if phase is not self._phases[-1]:
-                if checkpoint_step(latest_complete(self._folder)) >= phase.last:
-                    continue
-            masking, training = phase.config.masking, phase.config.training
-            if len(self._graphs) > 1:
-                console.say(
-                    f"phase {phase.number + 1} of {len(self._graphs)}: steps "
-                    f"{phase.first} to {phase.last}, {training.batch_size} sequences "
-                    f"of {masking.sequence_length} tokens a step, "
-                    f"{masking.masking_rate:.0%} predicted"
-                )
-            train(
-                graph,
-                self._spec._replace(training=training),
-                functools.partial(self._input_fn_from, phase),
-                every_steps=every,
-                then=self.evaluate,
-                phase=phase,
-            )
-
-    def is_evaluated(self) -> bool:
-        """Whether eval.json has the results of the newest checkpoint and of the present
-        held-out text."""
-        path = os.path.join(self._folder, EVALUATION)
-        evaluated = read_results(path, self._made_from()) is not None
-        if evaluated:
+    config, folder = plan.config, plan.folder
+    if plan.trunk:
+        branch_off(plan.trunk, folder)
+        console.say(f"branched off {plan.trunk}")
+    for (phase, _), rows in zip(plan.phases, plan.sampling, strict=True):
+        _show_sampling(rows, phase, config, folder)
+    step = checkpoint_step(latest_complete(folder))
+    changeable = ("optimizer", "schedule", "training", "mesh")
+    settings = run_folder.resumable_settings(config, changeable)
+    end = config.schedule.train_steps
+    run_folder.note_settings(folder, settings, step, end)
+    if step < end:
+        for line in without_effect(config.schedule, config.training, evaluating):
+            console.say(line)
+    for phase, graph in plan.phases:
+        is_last = phase.number == len(plan.phases) - 1
+        if not is_last and checkpoint_step(latest_complete(folder)) >= phase.last:
+            continue
+        masking, training = phase.config.masking, phase.config.training
+        if len(plan.phases) > 1:
             console.say(
-                f"{path}: of step {self._step()} already, reused; --mode=eval "
-                "evaluates again"
+                f"phase {phase.number + 1} of {len(plan.phases)}: steps "
+                f"{phase.first} to {phase.last}, {training.batch_size} sequences "
+                f"of {masking.sequence_length} tokens a step, "
+                f"{masking.masking_rate:.0%} predicted"
             )
-        return evaluated
-
-    def _made_from(self):
-        """What an evaluation of the newest checkpoint is computed from."""
-        manifest, config = self._manifest, self._phase().config
-        shards = [
-            manifest.path(shard)
-            for entry in manifest.splits.get(EVAL, {}).values()
-            for shard in entry.files
-        ]
-        return {
-            "checkpoint": run_folder.weights_sha256(find_checkpoint(self._folder)),
-            "files": hash_files(shards, manifest.folder),
-            "settings": {
-                "MaskingConfig": vars(config.eval_masking),
-                "MeshConfig.activation_dtype": config.mesh.activation_dtype,
-                "TrainingConfig.eval_sequences": config.training.eval_sequences,
-                "TrainingConfig.seed": config.training.seed,
-            },
-        }
-
-    def evaluate(self) -> None:
-        """Writes eval.json and TensorBoard scalars; prints the averages.
-
-        Sequences are as long as in the phase of the newest checkpoint.
-
-        The unigram entropy of the held-out text is written beside the loss. It is the
-        loss of a model that knows only how frequent the pieces are. BERT's masks leave
-        a tenth of the tokens unchanged, so that a model on that plateau is some 0.5
-        nats below it; see `runs.curve`.
-        """
-        step, made_from, results = self._step(), self._made_from(), {}
-        task = self._graphs[self._phase().number].network.task
-        for language, rows in self._predictions():
-            unigram = {UNIGRAM_ENTROPY: self._unigram_entropy[language]}
-            results[language] = task.results(rows) | unigram
-        average = _weighted_average(results)
-        files.write_json(
-            os.path.join(self._folder, EVALUATION),
-            {
-                "global_step": step,
-                MADE_FROM: made_from,
-                "all": average,
-                "languages": results,
-            },
-        )
-        scalars = {}
-        for language, values in {"all": average, **results}.items():
-            for name, value in values.items():
-                if name in task.metrics:
-                    scalars[f"{name}{PERCENT}/{language}"] = 100 * value
-                elif name != PREDICTED:
-                    scalars[f"{name}/{language}"] = value
-        write_scalars(os.path.join(self._folder, "eval"), step, scalars)
-        shown = "  ".join(
-            f"{name} {100 * value:.2f}%"
-            if name in task.metrics
-            else f"{name} {value:.4f}"
-            for name, value in average.items()
-            if name != PREDICTED
-        )
-        count = len(results)
-        console.say(f"held-out text at step {step}, {count} languages: {shown}")
-        if average[task.loss] > average[UNIGRAM_ENTROPY] - CROSSED_BELOW:
-            console.say(
-                f"the loss is not {CROSSED_BELOW:g} nat below the unigram entropy: the "
-                "model may still be on the plateau of word frequencies "
-                "(docs/expectations.md)"
-            )
-
-    @functools.cached_property
-    def _unigram_entropy(self) -> dict[str, float]:
-        """Language -> nats a token of its held-out text."""
-        manifest = self._manifest
-        with named_errors(manifest.folder):
-            return {
-                language: entropy(count_pieces(manifest, records, _COUNTED_TOKENS))
-                for language, records in manifest.splits[EVAL].items()
-            }
-
-    def predict(self) -> None:
-        """Writes predictions.jsonl: loss and hits of every held-out sequence."""
-        path = os.path.join(self._folder, PREDICTIONS)
-        with files.atomic_write(path) as handle:
-            for language, rows in self._predictions():
-                for index in range(len(rows["weight"])):
-                    row = {name: float(values[index]) for name, values in rows.items()}
-                    line = {"language": language, "sequence": index, **row}
-                    handle.write(json.dumps(line) + "\n")
-        console.say(f"wrote {path}")
-
-    def _step(self):
-        return checkpoint_step(find_checkpoint(self._folder))
-
-    def _input_fn_from(self, phase, step):
-        config = phase.config
-        return self._graphs[phase.number].network.task.training_input_fn(
-            config,
-            self._manifest,
-            self._vocabulary,
-            stream_seed(config.training.seed, phase.number),
-            step - phase.first,
-            phase.last - phase.first,
+        train(
+            graph,
+            plan.run._replace(training=training),
+            functools.partial(_input_fn_from, plan, phase, graph),
+            every_steps=config.training.eval_every_steps if evaluating else 0,
+            then=functools.partial(evaluate, plan),
+            phase=phase,
         )
 
-    def _phase(self):
-        """The phase of the newest checkpoint; the last if it is after all phases."""
-        step, last = self._step(), self._phases[-1]
-        return next((phase for phase in self._phases if step <= phase.last), last)
 
-    def _predictions(self) -> Iterator[tuple[str, dict[str, np.ndarray]]]:
-        """Languages, with the predictions for each of their held-out sequences."""
-        phase = self._phase()
-        config = phase.config
-        counts = held_out_counts(config, self._manifest)
-        network, spec = self._graphs[phase.number].network, self._spec
-        input_fn = network.task.evaluation_input_fn(
-            config, self._manifest, self._vocabulary, list(counts)
+def _input_fn_from(plan, phase, graph, step):
+    config = phase.config
+    return graph.network.task.training_input_fn(
+        config,
+        plan.manifest,
+        plan.vocabulary,
+        stream_seed(config.training.seed, phase.number),
+        step - phase.first,
+        phase.last - phase.first,
+    )
+
+
+def is_evaluated(plan: Plan) -> bool:
+    """Whether eval.json has the results of the newest checkpoint and of the present
+    held-out text."""
+    path = os.path.join(plan.folder, EVALUATION)
+    evaluated = read_results(path, _made_from(plan)) is not None
+    if evaluated:
+        console.say(
+            f"{path}: of step {plan.step()} already, reused; --mode=eval evaluates "
+            "again"
         )
-        # Each language has batches of its own; the last one is filled up.
-        batch, track = config.training.eval_batch_size, console.track
-        with contextlib.closing(predict(network, spec, input_fn)) as rows:
-            for language, count in track(counts.items(), "evaluating languages"):
-                padded = itertools.islice(rows, -(-count // batch) * batch)
-                kept = list(padded)[:count]
-                yield language, {k: np.stack([row[k] for row in kept]) for k in kept[0]}
-            # TPUEstimator adds a last batch; see `runs.evaluation`.
-            collections.deque(rows, maxlen=0)
+    return evaluated
+
+
+def _made_from(plan):
+    """What an evaluation of the newest checkpoint is computed from."""
+    manifest, config = plan.manifest, plan.phase()[0].config
+    shards = [
+        manifest.path(shard)
+        for entry in manifest.splits.get(EVAL, {}).values()
+        for shard in entry.files
+    ]
+    return {
+        "checkpoint": run_folder.weights_sha256(find_checkpoint(plan.folder)),
+        "files": hash_files(shards, manifest.folder),
+        "settings": {
+            "MaskingConfig": vars(config.eval_masking),
+            "MeshConfig.activation_dtype": config.mesh.activation_dtype,
+            "TrainingConfig.eval_sequences": config.training.eval_sequences,
+            "TrainingConfig.seed": config.training.seed,
+        },
+    }
+
+
+@ends_with_a_line
+def evaluate(plan: Plan) -> None:
+    """Writes eval.json and TensorBoard scalars; prints the averages.
+
+    Sequences are as long as in the phase of the newest checkpoint.
+
+    The unigram entropy of the held-out text is written beside the loss. It is the loss
+    of a model that knows only how frequent the pieces are. BERT's masks leave a tenth
+    of the tokens unchanged, so that a model on that plateau is some 0.5 nats below it;
+    see `runs.curve`.
+    """
+    step, made_from, results = plan.step(), _made_from(plan), {}
+    task = plan.phase()[1].network.task
+    for language, rows in _predictions(plan):
+        unigram = {UNIGRAM_ENTROPY: plan.unigram_entropy[language]}
+        results[language] = task.results(rows) | unigram
+    average = _weighted_average(results)
+    files.write_json(
+        os.path.join(plan.folder, EVALUATION),
+        {
+            "global_step": step,
+            MADE_FROM: made_from,
+            "all": average,
+            "languages": results,
+        },
+    )
+    scalars = {}
+    for language, values in {"all": average, **results}.items():
+        for name, value in values.items():
+            if name in task.metrics:
+                scalars[f"{name}{PERCENT}/{language}"] = 100 * value
+            elif name != PREDICTED:
+                scalars[f"{name}/{language}"] = value
+    write_scalars(os.path.join(plan.folder, "eval"), step, scalars)
+    shown = "  ".join(
+        f"{name} {100 * value:.2f}%" if name in task.metrics else f"{name} {value:.4f}"
+        for name, value in average.items()
+        if name != PREDICTED
+    )
+    count = len(results)
+    console.say(f"held-out text at step {step}, {count} languages: {shown}")
+    if average[task.loss] > average[UNIGRAM_ENTROPY] - CROSSED_BELOW:
+        console.say(
+            f"the loss is not {CROSSED_BELOW:g} nat below the unigram entropy: the "
+            "model may still be on the plateau of word frequencies "
+            "(docs/expectations.md)"
+        )
+
+
+@ends_with_a_line
+def predict_sequences(plan: Plan) -> None:
+    """Writes predictions.jsonl: loss and hits of every held-out sequence."""
+    path = os.path.join(plan.folder, PREDICTIONS)
+    with files.atomic_write(path) as handle:
+        for language, rows in _predictions(plan):
+            for index in range(len(rows["weight"])):
+                row = {name: float(values[index]) for name, values in rows.items()}
+                line = {"language": language, "sequence": index, **row}
+                handle.write(json.dumps(line) + "\n")
+    console.say(f"wrote {path}")
+
+
+def _predictions(plan) -> Iterator[tuple[str, dict[str, np.ndarray]]]:
+    """Languages, with the predictions for each of their held-out sequences."""
+    phase, graph = plan.phase()
+    config, network = phase.config, graph.network
+    counts = held_out_counts(config, plan.manifest)
+    input_fn = network.task.evaluation_input_fn(
+        config, plan.manifest, plan.vocabulary, list(counts)
+    )
+    # Each language has batches of its own; the last one is filled up.
+    batch, track = config.training.eval_batch_size, console.track
+    with contextlib.closing(predict(network, plan.run, input_fn)) as predicted:
+        # The first row waits for the graph, which no other language does.
+        rows = itertools.chain([next(predicted)], predicted)
+        for language, count in track(counts.items(), "evaluating languages"):
+            padded = itertools.islice(rows, -(-count // batch) * batch)
+            kept = list(padded)[:count]
+            yield language, {k: np.stack([row[k] for row in kept]) for k in kept[0]}
+        # TPUEstimator adds a last batch; see `runs.evaluation`.
+        collections.deque(rows, maxlen=0)
 
 
 def held_out_counts(
@@ -373,7 +413,11 @@ def _describe(config, manifest, pieces, prefix) -> run_folder.ModelDir:
             # Not the path: folders move.
             "init_checkpoint": prefix and os.path.basename(prefix),
         }
-        | (_weights(prefix) if prefix else {})
+        | (
+            {"init_checkpoint_sha256": run_folder.weights_sha256(prefix)}
+            if prefix
+            else {}
+        )
         | ({"earlier_phases": list(map(_describe_phase, earlier))} if earlier else {}),
     )
 
@@ -383,19 +427,6 @@ def _shards_sha256(manifest) -> str:
     languages = manifest.splits.get(TRAIN, {}).values()
     hashes = [shard.sha256 for entry in languages for shard in entry.files]
     return files.fingerprint("\n".join(hashes))
-
-
-def _contents(records_dir, prefix) -> dict[str, str]:
-    """The entries of config.json that are hashes, and of what; see `run_folder`."""
-    return {
-        "data.records": f"the corpus of {records_dir}",
-        "data.shards": f"the training text in {records_dir}",
-        "data.init_checkpoint_sha256": str(prefix),
-    }
-
-
-def _weights(prefix):
-    return {"init_checkpoint_sha256": run_folder.weights_sha256(prefix)}
 
 
 def _describe_phase(phase):

@@ -1,12 +1,20 @@
-"""Anisotropy, tables and text in closed form, and whole results of tiny models."""
+"""Anisotropy, tables, text and head in closed form; whole results of tiny models."""
 
 from dataclasses import replace
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from decoupled.analyses import geometry
-from decoupled.analyses.geometry import Anisotropy, masked_text
+from decoupled.analyses.geometry import (
+    Anisotropy,
+    OutputPath,
+    centred_values,
+    effective_rank,
+    masked_text,
+    triangle,
+)
 from decoupled.analyses.models import open_models
 from decoupled.configs import MaskingConfig
 from decoupled.configs.analyses import GeometrySettings
@@ -15,9 +23,11 @@ from decoupled.corpora.corpus import Corpus
 from decoupled.corpora.corpus_writer import write_corpus
 from decoupled.data.vocabulary import Vocabulary
 from decoupled.exports.serving.encoder import Encoder, MaskedLm
+from decoupled.model import variables as names
 from decoupled.model.variables import WORD_EMBEDDINGS
 from tests.analyses.tiny_runs import MASKING, show, write_run
 from tests.data.small_corpus import make_vocabulary
+from tests.exports.models import model_config, pretrained_weights
 from tests.exports.reference import Reference
 
 SETTINGS = GeometrySettings(
@@ -249,3 +259,202 @@ def test_too_few_positions(pretrained_dir, corpus):
         geometry.measure(
             open_models([pretrained_dir]), corpus, replace(SETTINGS, masking=masking)
         )
+
+
+# E_out is above H = 8 but for the last two.
+HEADS = {
+    "nonlinear": {},
+    "linear": dict(mlm_transform="projection"),
+    "low rank": dict(mlm_transform="projection", output_embedding_rank=5),
+    "nonlinear, low rank": dict(output_embedding_rank=9, activation="relu"),
+    "coupled": dict(mlm_transform="projection", coupled=True, output_embedding_size=6),
+    "no projection": dict(mlm_transform="projection", output_embedding_size=8),
+}
+RANKS = dict(zip(HEADS, (8, 8, 5, 8, 6, 8), strict=True))
+
+
+def small_blocks(monkeypatch):
+    monkeypatch.setattr(geometry, "_BLOCK_ROWS", 7)
+
+
+@pytest.fixture(params=HEADS)
+def head(request, monkeypatch):
+    """(name, config, weights); tables are read in several blocks."""
+    small_blocks(monkeypatch)
+    config = model_config(**HEADS[request.param])
+    return request.param, config, pretrained_weights(config)
+
+
+def hidden_vectors(count, width=8):
+    """As a layer norm leaves them: the elements of each sum to 0."""
+    found = np.random.default_rng(5).normal(size=[count, width])
+    return (found - found.mean(1, keepdims=True)).astype(np.float32)
+
+
+def whole_jacobians(config, weights, hidden):
+    """[n, V, H], by automatic differentiation of the network of the tests."""
+    reference = Reference(config, weights)
+    x = tf.constant(hidden.astype(np.float64))
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        places = np.zeros([len(hidden), 1], np.int32)
+        logits = reference.logits(x[:, tf.newaxis], places)[:, 0]
+    return tape.batch_jacobian(logits, x).numpy()
+
+
+def test_logits_are_those_of_the_serving_head(head):
+    _, config, weights = head
+    hidden = hidden_vectors(9)
+    serving = MaskedLm(config, weights, Encoder(config, weights))
+    expected = serving(hidden[:, np.newaxis], np.zeros([9, 1], np.int32))[:, 0]
+    found = OutputPath(config, weights).logits(hidden)
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_gradients_are_those_of_the_loss(head):
+    _, config, weights = head
+    hidden, targets = hidden_vectors(9), np.arange(9)
+    path = OutputPath(config, weights)
+    logits = tf.constant(path.logits(hidden))
+    with tf.GradientTape() as tape:
+        tape.watch(logits)
+        loss = tf.nn.sparse_softmax_cross_entropy_with_logits(targets, logits)
+    expected = tape.gradient(loss, logits)
+    found = path.loss_gradients(hidden, targets)
+    np.testing.assert_allclose(found, expected, atol=1e-12)
+
+
+def test_what_is_passed_on_is_that_of_whole_matrices(head):
+    name, config, weights = head
+    hidden, targets = hidden_vectors(9), np.arange(9)
+    path = OutputPath(config, weights)
+    gradients = path.loss_gradients(hidden, targets)
+    shares, ranks = path.passed_on(hidden, gradients)
+    jacobians = whole_jacobians(config, weights, hidden)
+    for index, (matrix, g) in enumerate(zip(jacobians, gradients, strict=True)):
+        projected = matrix @ np.linalg.pinv(matrix, rcond=1e-10) @ g
+        assert shares[index] == pytest.approx((projected @ projected) / (g @ g))
+        assert ranks[index] == np.linalg.matrix_rank(
+            matrix, tol=1e-10 * np.linalg.norm(matrix, 2)
+        )
+    if "nonlinear" not in name:
+        assert set(ranks) == {RANKS[name]}
+    assert (shares < 1).all()
+
+
+def coupled_path(table, bias=0.0):
+    """Logits are `table @ h + bias`."""
+    vocab, width = table.shape
+    config = model_config(
+        vocab_size=vocab,
+        coupled=True,
+        input_embedding_size=width,
+        output_embedding_size=width,
+        hidden_size=width,
+        num_heads=1,
+        head_size=width,
+        mlm_transform="projection",
+    )
+    weights = {
+        names.WORD_EMBEDDINGS: table.astype(np.float32),
+        names.OUTPUT_BIAS: np.full([vocab], bias, np.float32),
+    }
+    return OutputPath(config, weights)
+
+
+def test_a_square_table_passes_everything_on():
+    path = coupled_path(np.eye(5))
+    hidden = hidden_vectors(3, 5)
+    shares, _ = path.passed_on(hidden, path.loss_gradients(hidden, np.arange(3)))
+    np.testing.assert_allclose(shares, 1)
+
+
+def test_by_hand_for_two_of_four_pieces():
+    """Hidden vectors reach the logits of pieces 0 and 1 alone.
+
+    At h = 0 all probabilities are 1/4. With target 0 the gradient is (-3, 1, 1, 1) / 4:
+    10 of 12 parts of its squared length reach the encoder. With target 3 it is 2 of 12.
+    """
+    table = np.zeros([4, 2])
+    table[0, 0] = table[1, 1] = 2
+    path = coupled_path(table, bias=7)
+    hidden = np.zeros([2, 2])
+    gradients = path.loss_gradients(hidden, np.array([0, 3]))
+    np.testing.assert_allclose(gradients[0], [-0.75, 0.25, 0.25, 0.25])
+    shares, ranks = path.passed_on(hidden, gradients)
+    np.testing.assert_allclose(shares, [10 / 12, 2 / 12])
+    assert ranks.tolist() == [2, 2]
+
+
+def test_a_random_table_passes_on_its_rank_over_the_vocabulary():
+    generator = np.random.default_rng(0)
+    path = coupled_path(generator.normal(size=[400, 40]))
+    gradients = generator.normal(size=[500, 400])
+    shares, _ = path.passed_on(np.zeros([500, 40]), gradients)
+    # Beta with mean 1/10 and a standard deviation of 0.021, over 500 draws.
+    assert shares.mean() == pytest.approx(0.1, abs=0.004)
+
+
+def test_directions_that_a_table_lacks_are_no_part_of_its_rank():
+    table = np.random.default_rng(0).normal(size=[30, 4])
+    table[:, 3] = table[:, 0]
+    _, ranks = coupled_path(table).passed_on(np.zeros([1, 4]), np.ones([1, 30]))
+    assert ranks.tolist() == [3]
+
+
+def test_a_certain_prediction_has_no_gradient_and_no_error():
+    path = coupled_path(np.eye(2))
+    hidden = np.array([[5000.0, 0]])
+    shares, _ = path.passed_on(hidden, path.loss_gradients(hidden, np.array([0])))
+    assert shares.tolist() == [0]
+
+
+def test_the_spectrum_is_that_of_all_centred_logits(head):
+    _, config, weights = head
+    hidden = hidden_vectors(60)
+    path = OutputPath(config, weights)
+    whole = path.logits(hidden)
+    whole -= whole.mean(1, keepdims=True)
+    whole -= whole.mean(0)
+    expected = np.linalg.svd(whole, compute_uv=False)
+    found = path.spectrum(hidden)
+    np.testing.assert_allclose(found, expected[: len(found)], atol=1e-10)
+    np.testing.assert_allclose(expected[len(found) :], 0, atol=1e-10)
+
+
+BOUNDS = dict(zip(HEADS, (9, 7, 5, 9, 6, 7), strict=True))
+
+
+def test_only_an_activation_lets_logits_have_a_rank_above_that_of_h(head):
+    """E_out is 10 and H 8; a layer norm takes a dimension."""
+    name, config, weights = head
+    path = OutputPath(config, weights)
+    assert path.bound == BOUNDS[name]
+    values = path.spectrum(hidden_vectors(200))
+    assert (values > values[0] * 1e-6).sum() == BOUNDS[name]
+
+
+@pytest.mark.parametrize("shape", [(50, 7), (16, 16), (5, 9)])
+def test_the_triangle_has_the_singular_values_of_the_table(shape, monkeypatch):
+    small_blocks(monkeypatch)
+    table = np.random.default_rng(0).normal(3, 1, shape).astype(np.float32)
+    values = np.linalg.svd(table.astype(np.float64), compute_uv=False)
+    found = np.linalg.svd(triangle(table)[:, 1:], compute_uv=False)
+    np.testing.assert_allclose(found[: len(values)], values, rtol=1e-6)
+    centred = table.astype(np.float64) - table.mean(0, dtype=np.float64)
+    values = np.linalg.svd(centred, compute_uv=False)
+    found = centred_values(table)
+    np.testing.assert_allclose(
+        found, values[: len(found)], rtol=1e-5, atol=1e-6 * values[0]
+    )
+
+
+def test_effective_ranks_in_closed_form():
+    assert effective_rank(np.full(12, 0.7)) == pytest.approx(12)
+    assert effective_rank(np.array([5.0, 0, 0])) == pytest.approx(1)
+    assert effective_rank(np.zeros(3)) == 0
+    # Shares 3/4 and 1/4: exp(-(0.75 ln 0.75 + 0.25 ln 0.25)).
+    assert effective_rank(np.array([3.0, 1.0])) == pytest.approx(1.754765, abs=1e-6)
+    # A direction that all rows share does not count.
+    table = np.random.default_rng(0).normal(size=[500, 8]) + 30
+    assert effective_rank(centred_values(table)) > 7.9

@@ -1,10 +1,13 @@
 """What fine-tuning computes before it trains; which runs it trains, in which order."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
 from decoupled.core.errors import UserError
-from decoupled.runs.finetuning import Finetuning, class_weights
+from decoupled.runs import finetuning
+from decoupled.runs.finetuning import class_weights
 from decoupled.runs.saved_run import Scores
 
 DEV = {(1e-5, 0): 60.0, (2e-5, 0): 70.0, (3e-5, 0): 65.0, (2e-5, 1): 72.0}
@@ -27,69 +30,69 @@ class Run:
         return Scores({5: {}}, {5: self._dev[self.key]}, True)
 
 
-class Runs(Finetuning):
-    """Makes `Run`s."""
+@pytest.fixture
+def make_grid(monkeypatch):
+    """Makes a plan, and the list to which each run that is trained is added."""
+    made = {}
 
-    def __init__(self, rates, seeds, dev=DEV):
-        self.rates, self.seeds = rates, seeds
-        self._dev, self._made, self.trained = dev, {}, []
+    def run_of(plan, rate, seed):
+        run = Run((rate, seed), plan.trained, plan.dev)
+        return made.setdefault((rate, seed), run)
 
-    def _run(self, rate, seed):
-        made = Run((rate, seed), self.trained, self._dev)
-        return self._made.setdefault((rate, seed), made)
+    def make(rates, seeds, dev=DEV):
+        plan = SimpleNamespace(rates=rates, seeds=seeds, dev=dev, trained=[])
+        return plan, plan.trained
 
-
-def make_grid(rates, seeds, dev=DEV):
-    grid = Runs(rates, seeds, dev)
-    return grid, grid.trained
+    monkeypatch.setattr(finetuning, "run_of", run_of)
+    return make
 
 
 def keys(runs):
     return [run.key for run in runs]
 
 
-def test_every_rate_with_the_first_seed_then_the_best_rate_with_the_others():
+def test_every_rate_with_the_first_seed_then_the_best_rate_with_the_others(make_grid):
     grid, trained = make_grid((1e-5, 2e-5, 3e-5), (0, 1, 2))
-    grid._train_runs({})
+    finetuning.train_runs(grid, {})
     assert trained == [(1e-5, 0), (2e-5, 0), (3e-5, 0), (2e-5, 1), (2e-5, 2)]
-    assert grid.chosen_rate() == 2e-5
-    assert keys(grid.chosen_runs()) == [(2e-5, 0), (2e-5, 1), (2e-5, 2)]
-    assert keys(grid.all_runs()) == trained
+    assert finetuning.chosen_rate(grid) == 2e-5
+    assert keys(finetuning.chosen_runs(grid)) == [(2e-5, 0), (2e-5, 1), (2e-5, 2)]
+    assert keys(finetuning.all_runs(grid)) == trained
 
 
-def test_the_best_run_is_the_best_seed_of_the_chosen_rate():
+def test_the_best_run_is_the_best_seed_of_the_chosen_rate(make_grid):
     grid, _ = make_grid((1e-5, 2e-5), (0, 1))
-    grid._train_runs({})
-    assert grid.best_run().key == (2e-5, 1)
+    finetuning.train_runs(grid, {})
+    assert finetuning.best_run(grid).key == (2e-5, 1)
 
 
-def test_of_equally_good_rates_the_first_is_chosen():
+def test_of_equally_good_rates_the_first_is_chosen(make_grid):
     grid, _ = make_grid((3e-5, 1e-5), (0,), {(3e-5, 0): 50.0, (1e-5, 0): 50.0})
-    grid._train_runs({})
-    assert grid.chosen_rate() == 3e-5
+    finetuning.train_runs(grid, {})
+    assert finetuning.chosen_rate(grid) == 3e-5
 
 
-def test_one_rate_needs_no_comparison_and_no_dev_file():
+def test_one_rate_needs_no_comparison_and_no_dev_file(make_grid):
     grid, trained = make_grid((4e-5,), (7, 8), {})
-    grid._train_runs({})
+    finetuning.train_runs(grid, {})
     assert trained == [(4e-5, 7), (4e-5, 8)]
-    assert grid.best_run().key == (4e-5, 7)
+    assert finetuning.best_run(grid).key == (4e-5, 7)
 
 
-def test_no_rate_is_chosen_before_all_are_trained():
+def test_no_rate_is_chosen_before_all_are_trained(make_grid):
     grid, trained = make_grid((1e-5, 2e-5), (0,))
     trained.append((1e-5, 0))
     with pytest.raises(UserError, match=r"\(2e-05, 0\): not complete.*--mode=train"):
-        grid.chosen_rate()
+        finetuning.chosen_rate(grid)
 
 
-def test_no_best_run_is_chosen_before_all_seeds_are_trained():
+def test_no_best_run_is_chosen_before_all_seeds_are_trained(make_grid):
     grid, trained = make_grid((2e-5,), (0, 1))
     trained.append((2e-5, 0))
     with pytest.raises(UserError, match=r"\(2e-05, 1\): not complete.*--num_runs"):
-        grid.best_run()
+        finetuning.best_run(grid)
     trained.append((2e-5, 1))
-    assert grid.best_run().key == (2e-5, 1)
+    assert finetuning.best_run(grid).key == (2e-5, 1)
 
 
 def test_every_class_weighs_the_same_in_all():

@@ -42,11 +42,10 @@ class CatalogsBuild:
     """Builds a corpus from the catalogs of --source."""
 
     def __init__(self, source: str, settings: TaskSettings, languages: Sequence[str]):
-        """Checks that the packages are there.
+        """Checks that the packages of "catalogs:PACKAGE,..." are there.
 
         Args:
-          source: "catalogs:PACKAGE,...".
-          languages: the languages to keep in addition to English; empty keeps all.
+          languages: to keep in addition to English; empty keeps all.
 
         Raises:
           UserError: `source` has another form, or a package is missing.

@@ -45,10 +45,7 @@ _ENDS_TABLE = re.compile(
 
 
 def remove_blocks(wikitext: str, dropped: collections.Counter) -> str:
-    """Wikitext without comments, tags with content, templates and tables.
-
-    `HOLE` and `wiki_templates.GAP` mark where a sentence is incomplete.
-    """
+    """Wikitext with `HOLE` or `wiki_templates.GAP` for tags, templates and tables."""
     text = _remove_tags(wikitext, dropped)
     return _remove_braces(text, dropped) if "{" in text else text
 

@@ -95,18 +95,12 @@ class Predictor:
     model: Any
 
     def predict(self, inputs: Sequence[Any]) -> list[dict[str, Any]]:
-        """A prediction for each input.
+        """A prediction for each text, pair of texts, list of words, or pair of question
+        and context.
 
-        Args:
-          inputs: texts, or pairs of texts; for tags lists of words; for answers pairs
-            of question and context.
-
-        Returns:
-          `label` and `probability`; `value`; `words` and `tags`; or `answer`, `start`
-          (its first character in the context) and `score` (a sum of two logits).
-
-        Raises:
-          UserError: an input is of another form, or the model gives NaN or infinity.
+        It has `label` and `probability`; `value`; `words` and `tags`; or `answer`,
+        `start` (its first character in the context) and `score` (a sum of two logits).
+        Raises UserError for an input of another form, and for NaN or infinity.
         """
         if isinstance(inputs, str):
             raise UserError("inputs: is one text; give a list of texts")
@@ -186,7 +180,6 @@ class Predictor:
         self.task.write(path, examples, answers)
 
     def _example(self, number: int, item: Any) -> Any:
-        """An input of `predict` as an example of the task."""
         is_text = isinstance(item, str)
         parts = tuple(item) if isinstance(item, list | tuple) else (item,)
         where = f"input {number}"

@@ -1,0 +1,257 @@
+"""What is checked before the first step of a fine-tuning, and the plan of its runs."""
+
+import dataclasses
+import functools
+import os
+from collections.abc import Sequence
+from typing import Any
+
+from decoupled.configs import FinetuningConfig, ModelConfig
+from decoupled.configs.finetuning import FinetuneConfig
+from decoupled.core import console, files
+from decoupled.core.errors import UserError
+from decoupled.model.variables import NO_HEAD, Role, declare
+from decoupled.runs import run_folder
+from decoupled.runs.saved_run import Model, open_model
+from decoupled.runs.task_data import TaskData
+from decoupled.tasks.task import FinetuningTask
+from decoupled.training.bookkeeping import StopOnSignal
+from decoupled.training.cluster import join_cluster
+from decoupled.training.graph import Network, check_graph
+from decoupled.training.loop import Run
+from decoupled.training.mesh import rows_multiple
+from decoupled.training.tpu import TpuAddress
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """A task, its files, the weights that it starts from and a folder, which fit each
+    other.
+
+    A single run uses the folder itself; several runs use learning_rate_R/seed_S/ below
+    it. A folder of several runs keeps these subfolders even for a single run.
+
+    source: the pre-trained model. data: the task's files, and `examples`, those of
+      training. run: the folder of all runs, and what they have in common.
+    rates: to choose from; seeds: of the chosen rate's runs.
+    several: whether runs have subfolders. reading: whether nothing is trained.
+    runs: those whose folders are claimed, by rate and seed.
+    """
+
+    config: FinetuneConfig
+    source: Model
+    data: TaskData
+    examples: list[Any]
+    network: Network
+    run: Run
+    rates: tuple[float, ...]
+    seeds: tuple[int, ...]
+    several: bool
+    reading: bool
+    runs: dict[tuple[float, int], Any] = dataclasses.field(default_factory=dict)
+
+    @property
+    def task(self) -> FinetuningTask:
+        """What is learned."""
+        return self.data.task
+
+    @property
+    def folder(self) -> str:
+        """The folder of all runs."""
+        return self.run.model_dir
+
+    @property
+    def selecting(self) -> bool:
+        """Whether checkpoints are compared on English dev."""
+        compared = self.several or self.config.training.eval_every_steps > 0
+        return compared and self.data.has_source_dev()
+
+    @property
+    def frozen(self) -> tuple[str, ...]:
+        """Names of the variables that are not trained."""
+        return _frozen_variables(self.config, self.network.model)
+
+    def folder_of(self, rate: float, seed: int) -> str:
+        """The folder of the run of a learning rate and a seed."""
+        if not self.several:
+            return self.folder
+        return os.path.join(self.folder, f"learning_rate_{rate:g}", f"seed_{seed}")
+
+    def claim(self, folder: str, **run: Any) -> None:
+        """Claims a folder for these settings and those of a single run; see
+        `run_folder.claim`."""
+        task, vocabulary = self.task, self.source.vocabulary
+        finetuning, training = self.config.finetuning, self.config.training
+        description = run_folder.ModelDir(
+            command="finetune",
+            model=self.network.model,
+            vocabulary_fingerprint=vocabulary.fingerprint,
+            task={"name": task.name, "kind": task.kind, "labels": list(task.labels)},
+            data={
+                **self._start,
+                "features": task.settings(),
+                "num_epochs": finetuning.num_epochs,
+                "class_weights": finetuning.class_weights,
+                "headline": list(task.headline),
+                "batch_size": training.batch_size,
+                "eval_every_steps": training.eval_every_steps,
+                **self._training_settings(folder),
+                **run,
+            },
+        )
+        hashed = {
+            "data.train": ", ".join(task.paths("train", self.data.source)),
+            "data.init_checkpoint_sha256": self.source.weights.path,
+        }
+        run_folder.claim(folder, description, vocabulary.path, self.reading, hashed)
+        if answers := task.answer_settings():
+            files.write_json(os.path.join(folder, run_folder.ANSWERS), answers)
+
+    @functools.cached_property
+    def _start(self) -> dict[str, str]:
+        """The weights and the file that training starts from."""
+        weights = self.source.weights.path
+        return {
+            "init_checkpoint": os.path.basename(weights),
+            "init_checkpoint_sha256": run_folder.weights_sha256(weights),
+            "train": self.data.fingerprint("train", self.data.source),
+        }
+
+    def _training_settings(self, folder):
+        """Settings of training alone; evaluation takes those of the folder's run."""
+        finetuning, optimizer = self.config.finetuning, vars(self.config.optimizer)
+        settings = {
+            "classifier_dropout": finetuning.classifier_dropout,
+            "freeze_input_embedding": finetuning.freeze_input_embedding,
+            "warmup_fraction": finetuning.warmup_fraction,
+            "label_smoothing": self.config.training.label_smoothing,
+            "optimizer": {k: v for k, v in optimizer.items() if k != "learning_rate"},
+        }
+        claimed = _claimed_data(folder) if self.reading else None
+        if claimed is None:
+            return settings
+        return {name: claimed[name] for name in settings if name in claimed}
+
+
+def plan_finetuning(
+    config: FinetuneConfig,
+    task: FinetuningTask,
+    init_checkpoint: str,
+    folder: str,
+    mode: str,
+    num_runs: int,
+    cache: str,
+    tpu: dict[str, str | None] | None = None,
+    splits: Sequence[str] = run_folder.SPLITS,
+) -> Plan:
+    """Checks all that can be checked before the first step. Writes nothing.
+
+    All files are read, so that no run fails at a malformed file after its training.
+
+    Args:
+      init_checkpoint: a pre-training run's folder, or a prefix.
+      folder: of all runs. mode: one of `run_folder.MODES`.
+      num_runs: seeds. cache: folder of features.
+      tpu: fields of a `TpuAddress`, or None.
+      splits: whose files are evaluated and predicted, of "dev" and "test".
+
+    Raises:
+      UserError: checkpoint, task files, settings and folder do not fit each other.
+      WorkerLost: a process of the cluster did not answer.
+    """
+    source = open_model(init_checkpoint)
+    model = finetuned_model(source.config, config.finetuning)
+    data = TaskData(task, source.vocabulary, cache, splits, model.type_vocab_size)
+    examples = data.examples("train", data.source)
+    rates = _learning_rates(config, data)
+    claimed = _claimed_data(folder)
+    # Only the folder of a single run names its seed.
+    holds_several = claimed is not None and "seed" not in claimed
+    several = len(rates) * num_runs > 1 or holds_several
+    finetuning, training = config.finetuning, config.training
+    head = task.network(finetuning.classifier_dropout, training.label_smoothing)
+    # The rows of packed batches, and how many examples a row has, are known later: any
+    # number above 1 shows mistakes, and rows are always some that the mesh can split.
+    packed = Network(head.packed(2), model, config.mesh)
+    rows = rows_multiple(config.mesh, training.gradient_accumulation)
+    sizes = dataclasses.replace(training, batch_size=rows, eval_batch_size=rows)
+    check_graph(packed, sizes, _frozen_variables(config, model))
+    english_dev = [("dev", data.source)] if data.has_source_dev() else []
+    data.check(examples, english_dev if mode == "train" else data.files_to_answer())
+    # Waits for the other processes.
+    cluster = config.cluster and join_cluster(
+        config.cluster, config.mesh, console.say, on_tpu=tpu is not None
+    )
+    is_single = claimed is not None and "learning_rate" in claimed
+    if several and is_single and run_folder.holds_results(folder):
+        raise UserError(
+            f"{folder}: holds a single run, of learning rate "
+            f"{claimed['learning_rate']} and seed {claimed['seed']}; several "
+            "runs need a folder of their own: use another --model_dir"
+        )
+    return Plan(
+        config=config,
+        source=source,
+        data=data,
+        examples=examples,
+        network=Network(head, model, config.mesh),
+        run=Run(
+            folder,
+            training,
+            source.weights.path,
+            console.say,
+            StopOnSignal(),
+            cluster,
+            TpuAddress(**tpu) if tpu else None,
+        ),
+        rates=rates,
+        seeds=tuple(range(training.seed, training.seed + num_runs)),
+        several=several,
+        reading=mode not in run_folder.TRAINING_MODES,
+    )
+
+
+def _learning_rates(config: FinetuneConfig, data: TaskData) -> tuple[float, ...]:
+    rates = config.finetuning.learning_rates or (config.optimizer.learning_rate,)
+    if len(rates) > 1 and not data.has_source_dev():
+        raise UserError(
+            f"FinetuningConfig.learning_rates: {len(rates)} to choose from, but "
+            f"{data.task.name} has no {data.source_name} dev file with labels to "
+            "choose by; give one rate"
+        )
+    return rates
+
+
+def finetuned_model(model: ModelConfig, config: FinetuningConfig) -> ModelConfig:
+    """The pre-trained model's sizes with only the layers that are kept.
+
+    Raises:
+      UserError: the settings want more layers or positions than there are.
+    """
+    if config.keep_layers > model.num_layers:
+        raise UserError(
+            f"FinetuningConfig.keep_layers: {config.keep_layers}, but the checkpoint's "
+            f"model has {model.num_layers} layers"
+        )
+    if config.max_sequence_length > model.max_positions:
+        raise UserError(
+            f"FinetuningConfig.max_sequence_length: {config.max_sequence_length}, but "
+            f"the checkpoint's model has max_positions = {model.max_positions}"
+        )
+    return dataclasses.replace(model, num_layers=config.keep_layers or model.num_layers)
+
+
+def _frozen_variables(config: FinetuneConfig, model: ModelConfig) -> tuple[str, ...]:
+    """Names of the variables that are not trained."""
+    if not config.finetuning.freeze_input_embedding:
+        return ()
+    encoder = declare(model, NO_HEAD)
+    return tuple(n for n, v in encoder.items() if v.role is Role.INPUT_EMBEDDING)
+
+
+def _claimed_data(folder):
+    """The `data` of a folder's config.json; None if the folder has none. It has a seed
+    if the folder is that of a single run."""
+    if not files.exists(os.path.join(folder, run_folder.CONFIG)):
+        return None
+    return run_folder.read(folder).data
