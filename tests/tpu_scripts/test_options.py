@@ -59,7 +59,7 @@ def test_a_node_can_be_requested_at_once():
         "--internal_ip",
     )
     assert shown[:3] == ["tpu-vm", "create", "n"]
-    # Several hosts have an image of their own.
+    # Several hosts have another image.
     assert {
         "--version=tpu-vm-tf-2.15.1-pod-se",
         "--spot",
