@@ -211,7 +211,7 @@ def _check_task(labels, examples, settings: TaskSettings) -> None:
     if len(labels) < 2:
         raise UserError(
             f"catalogs: {len(labels)} of them have {settings.min_label_messages} "
-            "English messages of their own, but the task needs two labels; lower "
+            "English messages that no other has, but the task needs two labels; lower "
             "min_label_messages or add packages"
         )
     for split in ("train", "dev", "test"):
