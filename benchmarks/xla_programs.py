@@ -231,9 +231,8 @@ def _losses(built, mesh, batches, steps):
         for step in range(steps):
             batch = batches[step % len(batches)]
             feed = {built.inputs[name]: value for name, value in batch.items()}
-            results.append(
-                [float(x) for x in session.run(list(built.results.values())[:2], feed)]
-            )
+            fetched = [built.results[n] for n in ("loss", "gradient_norm")]
+            results.append([float(x) for x in session.run(fetched, feed)])
     return results
 
 

@@ -28,7 +28,7 @@ NEEDS_PYTHON_ALONE = "doctor"
 
 
 def listing() -> str:
-    """All commands by their purpose, each with the first line of its own help."""
+    """All commands by their purpose, each with the first line of its help."""
     parts = ["decoupled COMMAND --help explains a command."]
     for heading, names in COMMANDS.items():
         parts += ["", heading, *map(_line, names)]

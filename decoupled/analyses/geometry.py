@@ -375,12 +375,7 @@ class OutputPath:
         return np.array(shares), np.array(ranks)
 
     def spectrum(self, hidden: np.ndarray) -> np.ndarray:
-        """The singular values of the centred logits of positions [n, H], largest first.
-
-        Each position's mean over the vocabulary is subtracted from the logits [n, V],
-        which changes no probability, and then each piece's mean over the positions.
-        At most r values are returned; all others are exactly 0.
-        """
+        """The singular values of the doubly centred logits of `hidden` [n, H]."""
         features = triangle(self._features(tf.constant(hidden, tf.float64)).numpy())
         product = features[1:, 1:] @ self._triangle[1:, 1:].T
         return np.linalg.svd(product, compute_uv=False)
@@ -484,9 +479,8 @@ def centred_values(table: np.ndarray) -> np.ndarray:
 def triangle(table: np.ndarray) -> np.ndarray:
     """The triangular factor R of a QR decomposition of [1, X], X being a table.
 
-    Because of the column of ones, one pass serves two matrices. R without its first
-    column has the norms and singular values of X. Without its first row as well, it has
-    those of X minus its mean row.
+    R without its first column has the norms and singular values of X. Without its
+    first row as well, it has those of X minus its mean row.
     """
     factor = np.zeros([0, 1 + table.shape[1]])
     for block in _blocks(table):

@@ -59,7 +59,10 @@ def read_run(folder: str, split: str, metric: str | None) -> DroppedRun:
     """
     described = run_folder.read(folder)
     if described.command != "finetune" or not described.task:
-        raise UserError(f"{folder}: is not a folder of fine-tuning")
+        raise UserError(
+            f"{folder}: is not a folder of fine-tuning; give one that "
+            "decoupled finetune wrote"
+        )
     results = read_results(folder)
     scored = [_score(path, values, split, metric) for path, values in results]
     languages, _ = scored[0]
@@ -75,14 +78,10 @@ def read_run(folder: str, split: str, metric: str | None) -> DroppedRun:
 def measure(
     folders: Sequence[str], split: str = "dev", metric: str | None = None
 ) -> dict[str, Any]:
-    """Scores by layers kept.
+    """Scores by layers kept: `tasks`, task -> `languages` and `points`.
 
-    Returns:
-      `split`, `metric`, and `tasks`: task -> `languages` and `points`, a list of
-      entries with `model` (the sizes that tell it from the others), `sizes`, `layers`
-      (the number kept), `dropped` (the difference to the largest number of layers among
-      the runs of this model), `scores` (one per seed), `mean`, `std` (of the sample;
-      None for one seed) and `folders`.
+    A point is a model with a number of `layers`. `dropped` is the difference to the
+    most layers among its runs, `scores` has one per seed; `std` is None for one seed.
 
     Raises:
       UserError: see `read_run`; runs of a task have different languages.
@@ -168,7 +167,6 @@ def picture(result: dict[str, Any]) -> Picture:
 
 
 def _score(path, results, split, metric):
-    """The languages with a score, and their mean."""
     languages = results.get(split)
     if not languages:
         raise UserError(f"{path}: has no scores of {split}")

@@ -350,7 +350,6 @@ def _unigram(
 def _predict(
     model: Model, asked: _Questions, batch_size: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Losses and hits of a model, float64 [T] each."""
     encoder = Encoder(model.config, model.weights)
     head = MaskedLm(model.config, model.weights, encoder)
     names = (*FEATURES, "masked_lm_positions", "masked_lm_ids")

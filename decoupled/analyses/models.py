@@ -50,9 +50,7 @@ class LayerEncoder:
         self._function = tf.function(self._encode, specs, autograph=False)
 
     def __call__(self, batch: dict[str, np.ndarray]) -> tf.Tensor:
-        """`input_word_ids`, `input_mask`, `input_type_ids`, int32 [batch, length], ->
-        float32 [layers + 1, batch, length, H], see `Encoder.hidden_states`.
-        """
+        """Features [batch, length] to float32 [layers + 1, batch, length, H]."""
         return self._function(*(tf.constant(batch[name]) for name in FEATURES))
 
     def _encode(self, *features: tf.Tensor) -> tf.Tensor:

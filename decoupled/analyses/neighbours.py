@@ -115,11 +115,7 @@ def find_files(
 
 
 def read_files(paths: dict[str, str], max_pairs: int) -> Translations:
-    """The first `max_pairs` pairs of two files, or all for 0.
-
-    Raises:
-      UserError: a file is missing, or they have not equally many lines.
-    """
+    """The first `max_pairs` pairs of two files of equal length, or all for 0."""
     (_, source), (language, target) = paths.items()
     sides = read_parallel(source, target, language, max_pairs)
     about = {"language": language, "source": source, "target": target}
@@ -273,7 +269,6 @@ def best_layer(result: dict[str, Any]) -> list[int]:
 
 
 def _summary(layer: int, hits: np.ndarray) -> dict[str, Any]:
-    """The entry of a layer; hits: uint8 [directions, sentences]."""
     directions = []
     for direction in hits:
         low, high = wilson_interval(int(direction.sum()), len(direction))
@@ -289,7 +284,6 @@ def _summary(layer: int, hits: np.ndarray) -> dict[str, Any]:
 
 
 def _texts(result: dict[str, Any], model: dict[str, Any]) -> list[dict[str, Any]]:
-    """The entries with `directions` and `layers` of a model."""
     if "languages" in model:
         return model["languages"]
     shared = {"pairs": len(result["items"]), "directions": result["directions"]}

@@ -146,13 +146,13 @@ def mine_pairs(split: Bucc, encode: Encode, config: RetrievalConfig) -> Mined:
             kept.append(index)
     if not pairs:
         raise UserError(
-            f"bucc2018 (language {split.language}): every sentence stands several times"
+            f"bucc2018 (language {split.language}): every sentence occurs several "
+            "times; remove the copies"
         )
     return Mined(pairs, candidates.scores[kept])
 
 
 def _ids_by_sentence(text: Text) -> dict[str, str | None]:
-    """Sentence -> its id; None if it has several."""
     times = Counter(text.sentences)
     return {
         sentence: name if times[sentence] == 1 else None
@@ -170,12 +170,6 @@ class Found(NamedTuple):
 
 class TranslationSearch:
     """A run of `decoupled retrieve`: a task's languages, with results in a folder.
-
-    Args:
-      task: "tatoeba" or "bucc2018". data_dir: the folder with a folder per task.
-      init_checkpoint: of a run, or one of its checkpoints.
-      output_dir: of `RetrievalResults`.
-      languages: the languages to run; None for all that have files.
 
     Raises:
       UserError: checkpoint, settings, data and folder do not fit each other. All

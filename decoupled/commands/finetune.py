@@ -223,7 +223,6 @@ def _say_if_trivial(plan, results):
 
 
 def _print_runs(task, runs, chosen_on):
-    """Prints a row per run if there are several; the first column is the rate."""
     if len(runs) == 1:
         return
     console.table(

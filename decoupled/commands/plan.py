@@ -10,7 +10,7 @@ it fit. Takes the settings of `decoupled pretrain`.
 
 --compiler=PYTHON: compiles the planned program, with --layouts the best one's, with the
 compiler of Cloud TPUs, which knows the memory of a core exactly. PYTHON is of an
-environment of its own with the packages jax and libtpu (docs/scaling.md). RemBERT's
+separate environment with the packages jax and libtpu (docs/scaling.md). RemBERT's
 program takes 2 to 4 minutes and some 14 GB of this machine's memory.
 --gpus=N, instead of --topology: shows which operations of the training graph would run
 on N GPUs of one host, and which ones TensorFlow would move to the CPU because they have

@@ -126,14 +126,10 @@ class ModelConfig:
 
 
 def saved_model(sizes: Mapping[str, Any]) -> ModelConfig:
-    """The model of a saved description, which may be of an earlier version.
-
-    A description may lack only settings that are off by default: they were added after
-    it was written.
+    """The model of a saved description. It may lack settings that are off by default.
 
     Raises:
-      KeyError: it lacks a size. TypeError: it has an unknown setting.
-      UserError: a value is impossible.
+      KeyError, TypeError: a size is missing or unknown. UserError: it is impossible.
     """
     for field in dataclasses.fields(ModelConfig):
         if field.default and field.name not in sizes:

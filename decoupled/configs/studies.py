@@ -123,7 +123,7 @@ class SweepConfig:
                 if value.splitlines() not in ([value], []):
                     raise UserError(
                         f"SweepConfig.{name}: {value!r} has more than one line; write "
-                        "each setting as a string of its own, on one line"
+                        "each setting as a separate string on one line"
                     )
 
 

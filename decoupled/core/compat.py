@@ -55,7 +55,7 @@ class _Removed:
 
 
 class _RemovedModule(types.ModuleType):
-    """Has every name that somebody imports from it."""
+    """Has every name that is imported from it."""
 
     def __getattr__(self, name):
         if name.startswith("__"):

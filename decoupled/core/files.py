@@ -212,40 +212,45 @@ def wide_encoding(head: bytes) -> str | None:
 
 
 def split_lines(text: str) -> list[str]:
-    r"""The lines of a text, which end at \n, \r\n or \r.
-
-    `str.splitlines` also cuts at form feeds, U+0085, U+2028 and others, which users'
-    texts contain.
-    """
+    r"""The lines of a text, which end at \n, \r\n or \r."""
+    # Not `str.splitlines`, which also cuts at form feeds, U+0085, U+2028 and others.
     lines = LINE_END.split(text)
     return lines if lines[-1] else lines[:-1]
 
 
 def split_blanks(line: str) -> list[str]:
-    """The parts of a line between blanks and tabs.
-
-    `str.split` also cuts at no-break spaces and other white space, which words contain.
-    """
+    """The parts of a line between blanks and tabs."""
+    # Not `str.split`, which also cuts at no-break spaces, which words contain.
     return [part for part in line.replace("\t", " ").split(" ") if part]
 
 
-def parse_json(text: str | bytes, **options: Any) -> Any:
+def parse_json(text: str | bytes, *, unique_names: bool = False) -> Any:
     """The value of JSON text that is not trusted; bytes are UTF-8.
 
     Raises:
       json.JSONDecodeError: it is not JSON, is nested too deeply for Python, or has a
         number with too many digits for Python.
+      UserError: with `unique_names`, it has two values under one name.
     """
     if isinstance(text, bytes):
         text = text.decode("utf-8", errors="replace")
     try:
-        return json.loads(text, **options)
+        return json.loads(text, object_pairs_hook=_unique if unique_names else None)
     except json.JSONDecodeError:
         raise
     except RecursionError as error:
         raise json.JSONDecodeError("nested too deeply", text, 0) from error
     except ValueError as error:
         raise json.JSONDecodeError(reason(error), text, 0) from error
+
+
+def _unique(pairs):
+    value = dict(pairs)
+    if len(value) < len(pairs):
+        counts = collections.Counter(name for name, _ in pairs)
+        name = counts.most_common(1)[0][0]
+        raise UserError(f"has two values under the name {name!r}")
+    return value
 
 
 def parse_json_line(line: str, where: str) -> Any:
@@ -260,20 +265,14 @@ def parse_json_line(line: str, where: str) -> Any:
 
 def read_json(path: str) -> Any:
     """The value in a JSON file that has no two values under one name."""
-
-    def unique(pairs):
-        value = dict(pairs)
-        if len(value) < len(pairs):
-            counts = collections.Counter(name for name, _ in pairs)
-            name = counts.most_common(1)[0][0]
-            raise UserError(f"{path}: has two values under the name {name!r}")
-        return value
-
+    text = read_text(path)
     try:
-        return parse_json(read_text(path), object_pairs_hook=unique)
+        return parse_json(text, unique_names=True)
     except json.JSONDecodeError as error:
         place = f"line {error.lineno}, column {error.colno}"
         raise UserError(f"{path}: not JSON at {place} ({error.msg})") from error
+    except UserError as error:
+        raise UserError(f"{path}: {error}") from error
 
 
 def check_checkpoint_path(path: str) -> None:
@@ -300,11 +299,8 @@ def check_output(flag: str, path: str) -> None:
 
 
 def is_below(name: Any) -> bool:
-    """True for the name of a file below a folder, such as "a.txt" or "train/en/a.txt".
-
-    False for anything else that a manifest or a note may hold: absolute paths, "..",
-    empty parts, backslashes, control characters, and values that are no strings.
-    """
+    """True for the name of a file below a folder, such as "train/en/a.txt"."""
+    # A manifest or a note may hold anything: absolute paths, "..", numbers.
     return isinstance(name, str) and _BELOW.fullmatch(name) is not None
 
 
@@ -313,7 +309,7 @@ def path_below(folder: str, name: Any, source: str) -> str:
     if not is_below(name):
         raise UserError(
             f"{source}: {name!r} is not the name of a file below {folder}; this folder "
-            "was damaged or made by somebody else, build it again"
+            "is damaged or was made elsewhere; build it again"
         )
     return os.path.join(folder, name)
 

@@ -158,7 +158,7 @@ def forget_written() -> None:
 
 
 def lost_files() -> list[str]:
-    """Local files that this process wrote, and that somebody else has removed."""
+    """Local files that this process wrote and that no longer exist."""
     return sorted(path for path in _written if not os.path.lexists(path))
 
 

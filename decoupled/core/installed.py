@@ -23,6 +23,7 @@ EXTRAS = {
     "reproduce": "reproduce",
     "beam": "build_corpus and build_records with --runner",
     "tpu": "pretrain and finetune with --tpu=NAME, tpu_health",
+    "xla": "pretrain and finetune with --accelerator=cpu",
     "dev": "make test, test-slow and lint",
 }
 # Distributions whose modules have a different name.
@@ -113,10 +114,9 @@ def requirement_of(module: str) -> Requirement | None:
 
 
 def in_brackets(choices: Sequence[Sequence[str]]) -> str:
-    """The extras after a name in pip's arguments to install distributions, e.g. [data].
+    """The extras that install distributions, for pip: "[data]".
 
-    `choices` has the extras of each distribution, the smallest first. An extra that has
-    all of the distributions is preferred.
+    `choices` has the extras of each distribution, the smallest first.
     """
     first = choices[0] if choices else ()
     shared = [extra for extra in first if all(extra in each for each in choices)]

@@ -150,12 +150,9 @@ def release_library_pages() -> None:
 
 
 def choose_kernels() -> None:
-    """Makes TensorFlow use oneDNN's kernels on every x86 processor with AVX2.
-
-    By default it uses them only with AVX-512 VNNI. On an EPYC without VNNI they reduce
-    the time of a training step to 0.82, with less memory (docs/performance.md).
-    TF_ENABLE_ONEDNN_OPTS=0 turns them off.
-    """
+    """Makes TensorFlow use oneDNN's kernels on every x86 processor with AVX2."""
+    # By default it does so only with AVX-512 VNNI. Without VNNI, they reduce the time
+    # of a step to 0.82 (docs/performance.md). TF_ENABLE_ONEDNN_OPTS=0 turns them off.
     if "avx2" in processor().flags:
         os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
 
@@ -180,8 +177,7 @@ def available_memory(root: str = "/") -> int | None:
 
 
 def _left_in_groups(root: str) -> Iterator[int]:
-    """The free memory of each limited group that this process belongs to."""
-    for version, group in _own_groups(_content(os.path.join(root, "proc/self/cgroup"))):
+    for version, group in _cgroups(_content(os.path.join(root, "proc/self/cgroup"))):
         names = _VERSIONS[version]
         folder = os.path.join(root, names.folder)
         # The limits of all outer groups hold as well. Inside a container the outer
@@ -194,7 +190,7 @@ def _left_in_groups(root: str) -> Iterator[int]:
                 yield left
 
 
-def _own_groups(content: str) -> Iterator[tuple[str, str]]:
+def _cgroups(content: str) -> Iterator[tuple[str, str]]:
     """(version, path) of each group, from lines such as "4:memory:/a" and "0::/a"."""
     for line in content.splitlines():
         number, controllers, path = (line.split(":", 2) + ["", ""])[:3]

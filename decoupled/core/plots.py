@@ -139,10 +139,7 @@ def draw(plot: Callable[[dict, str], list[str]], result: dict, stem: str) -> lis
 
 
 def can_draw() -> bool:
-    """False, with a printed message, if matplotlib is not installed.
-
-    Commands that take long call this before they start.
-    """
+    """False, with a printed message, if matplotlib is not installed."""
     if problem := installed.lacking("matplotlib", purpose="plots"):
         console.say(f"no plots: {problem}")
     return not problem

@@ -135,11 +135,7 @@ def run_command(
 
 
 def choose_workers(number: int, tasks: int, are_small: bool) -> int:
-    """The number of processes for some tasks: at least 1, at most one per task.
-
-    The user's `number`, or with 0 one per core that this process may use. Only one
-    where tasks are so small that starting processes takes longer.
-    """
+    """`number` processes, or with 0 one for each core, or one if tasks are small."""
     if not number:
         number = 1 if are_small else usable_cores()
     return max(1, min(number, tasks))

@@ -81,10 +81,9 @@ class Corpus:
         return {language: languages[language][unit] for language in sorted(languages)}
 
     def documents(self, split: str, language: str) -> Iterator[Document]:
-        """Yields the documents of one language, as lists of sentences, in their order.
+        """Yields the documents of a language, as lists of sentences, in their order.
 
-        Raises:
-          UserError: at the end of a file that differs from the manifest.
+        Raises UserError at the end of a file that differs from the manifest.
         """
         entries = self.manifest["splits"][split][language]["files"]
         return read_documents(self.folder, entries)
@@ -140,11 +139,8 @@ def read_documents(
 ) -> Iterator[Document]:
     """Yields the documents of text files, each as its sentences, in their order.
 
-    Args:
-      entries: of the manifest, each with "name" and "sha256".
-
     Raises:
-      UserError: at the end of a file that differs from its entry.
+      UserError: at the end of a file that differs from its entry of the manifest.
     """
     for entry in entries:
         document = []

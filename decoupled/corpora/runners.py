@@ -40,7 +40,7 @@ FAILED = ".failed.json"
 _LOCAL = "local"
 # Beam's own runner on this machine.
 _DIRECT = "DirectRunner"
-# Its job server may have options of its own.
+# Its job server may have further options.
 _PORTABLE = "PortableRunner"
 _USER_ERROR = re.compile(r"UserError: (.+?)(?: \[while running .*)?$", re.MULTILINE)
 
@@ -69,11 +69,8 @@ class UnitJob(Protocol):
     def run(self, unit: Unit) -> dict[str, Any]:
         """Does the unit, from its beginning or from where it stopped.
 
-        Returns:
-          the result for the note, as JSON values.
-
-        Raises:
-          UserError: an input is bad; other units go on.
+        Returns the result for the note, as JSON values. Raises UserError for a bad
+        input; other units go on.
         """
 
     def is_intact(self, result: dict[str, Any]) -> bool:

@@ -95,15 +95,11 @@ def language_shares(
     """The share of each language among the draws; see `SamplingConfig`.
 
     Args:
-      sentences: language -> sentences, the counts that alpha smooths; a language
-        without sentences gets 0.
+      sentences: language -> the counts that alpha smooths; 0 gives a share of 0.
       epoch: language -> the number of draws that make one epoch of its text.
       total: the number of draws of the run; None if epochs are not limited.
 
-    Raises:
-      UserError: a setting names a language that does not exist or has no text, or the
-        limits cannot be met.
-      ValueError: there are no sentences at all.
+    Raises UserError for unknown languages, and for limits that cannot be met.
     """
     _check_names(sentences, sampling)
     shares = _weighted(language_probabilities(sentences, sampling.alpha), sampling)
@@ -137,7 +133,6 @@ def drawn_by(
 
 
 def _weighted(shares: Mapping[str, float], sampling: SamplingConfig):
-    """Shares in which the explicit weights replace the smoothed shares."""
     weights = sampling.weights
     if weights is None:
         return dict(shares)
@@ -145,7 +140,9 @@ def _weighted(shares: Mapping[str, float], sampling: SamplingConfig):
     named = sum(weights.values())
     others = sum(shares[name] for name in drawn if name not in weights)
     if not others and not named:
-        raise UserError("SamplingConfig.weights: all are 0, nothing would be drawn")
+        raise UserError(
+            "SamplingConfig.weights: all are 0; give one language more than 0"
+        )
     if not others:
         return {name: weights.get(name, 0.0) / named for name in shares}
     if named >= 1:
@@ -253,7 +250,7 @@ def draw_sample(
     """Yields a sample, language after language, in the order of the text.
 
     If a language needs more sentences than it has, all its sentences are repeated as
-    often as fits, and the rest is drawn without replacement. Nothing is held in memory,
+    often as fits, and the rest is drawn without replacement. Nothing is kept in memory,
     and the same arguments give the same sample.
     """
     for language in sorted(sizes):
@@ -343,7 +340,6 @@ def as_json(rows: list[LanguageRow]) -> dict[str, dict[str, Any]]:
 
 
 def _summary(rows: list[LanguageRow]) -> list[Any]:
-    """Sums of several languages, and the range of their epochs."""
     epochs = [row.epochs for row in rows]
     return [
         f"{len(rows)} more",

@@ -72,14 +72,8 @@ _SENTENCE_END = tuple(".!?…。！？．؟۔।॥։።")
 def split_sentences(paragraph: str, language: str) -> list[str]:
     """The sentences of a paragraph, one line, without white space around them.
 
-    The splitter may take an abbreviation for the end of a sentence. So a part is joined
-    to the sentence before it in three cases: it begins with a lowercase letter, perhaps
-    in brackets; it has neither a letter nor a digit; or it follows a closing quotation
-    mark and begins with brackets that hold no whole sentence, as in
-    `„сл. Хр.“ (След Христа)`.
-
-    An unknown language gets the rules of its first part, such as `sr` for `sr-Latn`, or
-    those of English.
+    An unknown language gets the rules of its first part, `sr` for `sr-Latn`, or those
+    of English.
     """
     sentences = []
     separator = ""
@@ -135,7 +129,7 @@ def _segments(code: str, paragraph: str) -> Iterator[str]:
 
 
 def _goes_on(before: str, part: str) -> bool:
-    """True if `part` is no sentence of its own but belongs to the sentence before."""
+    """True if `part` belongs to the sentence before, as after an abbreviation."""
     if len(before) > _LONGEST:
         return False
     if part[:1].islower() or not _WORD.search(part):
@@ -143,6 +137,7 @@ def _goes_on(before: str, part: str) -> bool:
     if small := _SMALL_IN_BRACKETS.match(part):
         if small["letter"].islower():
             return True
+    # Brackets without a whole sentence in them: „сл. Хр.“ (След Христа)
     brackets = _BRACKETS.match(part)
     if not (brackets and before.endswith(_CLOSING_QUOTES)):
         return False

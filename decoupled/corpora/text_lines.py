@@ -26,18 +26,15 @@ _BYTE_ORDER_MARK = "\ufeff"
 
 
 def clean_sentence(line: str) -> str:
-    """A line without line breaks of any kind; each run of white space is one space.
-
-    Lone surrogates, which JSON can hold and UTF-8 cannot, become U+FFFD.
-    """
+    """A line in which each run of white space, line ends included, is one space."""
+    # JSON can hold lone surrogates, which UTF-8 cannot.
     return _SURROGATE.sub("\ufffd", " ".join(line.split()))
 
 
 def normal_form(line: str) -> str:
-    """A line as a vocabulary of `build_vocabulary` normalises it, in the same case.
+    """A line as `build_vocabulary` normalises it, in the same case.
 
-    Lines with one normal form, such as a composed and a decomposed é, become the same
-    ids. So they are one text, which must not be in training and held out.
+    Lines with one normal form, such as a composed and a decomposed é, have equal ids.
     """
     # The normaliser changes nothing else of ASCII, and takes several times as long.
     if line.isascii() and line.isprintable():

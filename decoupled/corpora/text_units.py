@@ -139,7 +139,6 @@ def libraries(paths: Iterable[str], settings: TextSettings) -> dict[str, str]:
 
 
 def _sources(paths: Iterable[str]) -> list[Source]:
-    """The sources that read the files, in the order of the table."""
     used = {source_of(path).name for path in paths}
     return [source for source in sources.SOURCES if source.name in used]
 
@@ -196,10 +195,8 @@ def read_unit(
 
 
 def digest(document: Document) -> int:
-    """64 bits of the SHA-256 of a document's normal form.
-
-    The probability that any two of a billion different documents collide is 3 %.
-    """
+    """64 bits of the SHA-256 of a document's normal form."""
+    # Any two of a billion different documents collide with a probability of 3%.
     lines = filter(None, map(normal_form, document))
     content = "\n".join(lines).encode("utf-8")
     return int.from_bytes(hashlib.sha256(content).digest()[:8], "big")

@@ -35,10 +35,7 @@ _COMPRESSION, _LEVEL = "ZLIB", 1
 def training_input_fn(
     arrays: Arrays, batch_size: int, seed: int, start_step: int, packing: Packing
 ) -> Callable:
-    """Shuffled batches of arrays [examples, ...], from that of `start_step` to the end.
-
-    The batch of a step does not depend on where a run starts.
-    """
+    """Shuffled batches of arrays [examples, ...], from that of `start_step` on."""
 
     def batches():
         return training_batches(arrays, batch_size, seed, start_step, packing)
@@ -63,7 +60,7 @@ def training_order(
 ) -> Iterator[np.ndarray]:
     """The indices of each batch's examples, without end.
 
-    Every epoch has an order of its own, a function of (seed, epoch). A batch may
+    The order of an epoch is a function of (seed, epoch). A batch may
     contain the end of one epoch and the start of the next. All batches have nearly the
     same total length (`balanced_batches`), and exchange examples where they do not fit
     into `rows` (`fit_batches`). `sizes`, int [examples], are the tokens of each.
@@ -166,8 +163,7 @@ def generated_dataset(
 ) -> tf.data.Dataset:
     """A dataset of batches that Python code of this process makes, a few in advance.
 
-    `batches` is called, and starts from the first, at every iteration of the dataset.
-    `signature` has the shape and dtype of each array.
+    `batches` is called anew at every iteration. `signature` has shapes and dtypes.
     """
     dataset = tf.data.Dataset.from_generator(batches, output_signature=signature)
     # There is nothing to tune, and the tuning thread can delay the end of a session by

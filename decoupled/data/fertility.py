@@ -135,7 +135,6 @@ def _values(rows, key) -> list[float]:
 
 
 def _highest(languages, key) -> float:
-    """The largest value that axes of this kind show."""
     words = key == "tokens_per_word"
     rows = [
         (name, measured)

@@ -109,7 +109,8 @@ def languages_input_fn(
     for language, count in zip(languages, counts, strict=True):
         if not count:
             raise UserError(
-                f"{manifest.folder}: no text in split {EVAL!r} of {language!r}"
+                f"{manifest.folder}: no text in split {EVAL!r} of {language!r}; "
+                "build a corpus with more text of it"
             )
 
     @without_autograph

@@ -332,17 +332,14 @@ def balanced_batches(
 ) -> np.ndarray:
     """An order of the same examples whose batches have nearly the same total length.
 
-    Examples are sorted by length and divided into as many strata as a batch has
-    examples. Every batch gets one example of each stratum: a long one if it has few
-    tokens so far. Noise as large as the differences within the stratum mixes batches
-    that have nearly the same number, so that no two epochs have the same batches. The
-    examples that share a batch with another epoch are taken at equal distances from all
-    lengths.
-
     Args:
       order: int [examples], a random permutation.
-      first: how many examples fill up the last batch of the epoch before.
+      first: how many examples fill up the last batch of the epoch before. They have
+        all lengths.
     """
+    # Every batch gets one example of each stratum of lengths: a long one if it has few
+    # tokens so far. Noise as large as the differences within a stratum mixes batches of
+    # nearly the same number of tokens, so that no two epochs have the same batches.
     examples = len(order)
     batches = (examples - first) // batch_size
     # Descending; examples of equal length keep their random order.

@@ -29,10 +29,9 @@ def parse(serialized: tf.Tensor) -> tf.RaggedTensor:
 
 
 def readable_records(path: tf.Tensor, limit: tf.Tensor) -> tf.data.Dataset:
-    """The records of a file, at most `limit`, up to the first that cannot be read.
+    """The first `limit` records of a file, up to the first that cannot be read.
 
-    The count of these records is the index of the bad one. TensorFlow's own
-    DataLossError names neither file nor record (tensorflow issue 20835).
+    The count of these is the index of the bad one, which TensorFlow does not name.
     """
     # The range ends the dataset if the file cannot be opened. With `ignore_errors`
     # alone, it would never end.
@@ -160,7 +159,6 @@ def _message(error: tf.errors.OpError | UnicodeDecodeError) -> str:
 
 
 def _kind(error: tf.errors.OpError) -> str:
-    """NotFoundError -> "not found"."""
     words = re.findall("[A-Z][a-z]*", type(error).__name__.removesuffix("Error"))
     return " ".join(words).lower()
 

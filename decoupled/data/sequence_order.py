@@ -178,7 +178,6 @@ def _sentences(manifest) -> dict[str, int]:
 
 
 def _epochs(manifest, sequence_length) -> dict[str, int]:
-    """Language -> number of sequences in one epoch of its text."""
     train = manifest.splits.get(TRAIN, {})
     return {
         name: int(chunk_counts(train[name], sequence_length).sum())

@@ -155,7 +155,6 @@ def _plan(corpus: Corpus, settings: VocabularySettings) -> dict[str, int]:
 
 
 def _sentence_bytes(corpus: Corpus) -> dict[str, float]:
-    """Mean bytes of a sentence by language, its line break included."""
     languages = corpus.manifest["splits"]["train"]
     return {
         name: sum(file["bytes"] for file in entry["files"]) / max(entry["sentences"], 1)
@@ -216,7 +215,6 @@ def _train(
 def _measure(
     corpus: Corpus, vocabulary: Vocabulary, report_sentences: int
 ) -> dict[str, dict[str, Any]]:
-    """Fertility and unknown rate by language, on eval text if there is any."""
     held_out = set(corpus.languages("eval"))
     measured = {}
     for language in console.track(corpus.languages("train"), "measuring fertility"):

@@ -160,13 +160,8 @@ def train_vocabulary(
 ) -> Vocabulary:
     """Trains a unigram vocabulary and writes it to `path` (atomically).
 
-    Ids: <pad> 0, </s> 1, <unk> 2, then [CLS], [SEP], [MASK] as control pieces, then the
-    256 bytes where `byte_fallback` asks for them.
-
-    Raises:
-      UserError: there is no text, vocab_size is more than the text can give or less
-        than its characters need (the message states the limit), or the trainer ran out
-        of memory.
+    Ids: <pad> 0, </s> 1, <unk> 2, [CLS], [SEP], [MASK], then 256 bytes if asked for.
+    Raises UserError if there is no text, `vocab_size` is impossible or memory runs out.
     """
     return train_from_lines(TrainingLines(sentences), path, config)[0]
 
@@ -177,7 +172,7 @@ def train_from_lines(
     """As `train_vocabulary`, from the lines of a `TrainingLines`.
 
     Returns:
-      the vocabulary, and the most memory that the trainer held (None outside Linux).
+      the vocabulary, and the trainer's peak memory (None outside Linux).
     """
     answer, model = _run_worker(lines, path, config)
     if answer["error"] is not None:

@@ -46,7 +46,7 @@ def main() -> None:
 
 
 def _peak_memory() -> int | None:
-    # getrusage would count what the parent held when it started this process.
+    # getrusage would count the parent's memory when it started this process.
     try:
         with open("/proc/self/status", encoding="utf-8") as status:
             return 1024 * int(re.search(r"VmHWM:\s+(\d+) kB", status.read())[1])

@@ -1,7 +1,7 @@
 """Which pieces of a text make up a word, for whole-word masking.
 
 Words are separated by spaces, punctuation marks and symbols. Each of these marks and
-symbols is a word of its own: "don't" is don, ' and t, as in BERT. In scripts without
+symbols is a separate word: "don't" is don, ' and t, as in BERT. In scripts without
 spaces between words every piece is a word: a unigram vocabulary divides such text into
 frequent strings, which are often words. A combining mark and the bytes of an unknown
 character never begin a word.
@@ -40,7 +40,7 @@ class WordPieces(NamedTuple):
 
 
 def word_pieces(vocabulary: Vocabulary) -> WordPieces:
-    """The tables of a vocabulary; a special piece is a word of its own."""
+    """The tables of a vocabulary; a special piece is a separate word."""
     names = [vocabulary.id_to_piece(number) for number in range(vocabulary.size)]
     begins = np.array([name[0] == MARK or _is_separate(name[0]) for name in names])
     closes = np.array([_is_separate(name[-1]) for name in names])
@@ -58,11 +58,9 @@ def word_pieces(vocabulary: Vocabulary) -> WordPieces:
 
 
 def word_starts(begins: Any, closes: Any, joins: Any) -> Any:
-    """Which tokens begin a word, but the first, which always does: [..., length - 1].
+    """Which tokens begin a word, [..., length - 1]; the first always does.
 
-    Args:
-      begins, closes, joins: the tables of `WordPieces` at the ids of a text: NumPy
-        arrays or tensors, bool [..., length].
+    The arguments, bool [..., length], are the tables of `WordPieces` at a text's ids.
     """
     return begins[..., 1:] | closes[..., :-1] & ~joins[..., 1:]
 

@@ -230,7 +230,6 @@ def _columns(path: str, data: Any) -> dict[str, Any]:
 
 
 def _reader_settings(model_dir: str, data: Any) -> dict[str, Any]:
-    """`answers`, `assumed` and `max_characters` of a `ServedTask`."""
     path = os.path.join(model_dir, run_folder.ANSWERS)
     answers = files.read_json(path) if files.exists(path) else {}
     features = data.get("features") if isinstance(data, dict) else None

@@ -194,7 +194,6 @@ def _call(root):
 
 
 def _call_mistake(message):
-    """The missing setting, from gin's or Python's message; None for other errors."""
     macro = re.match(r"No bindings specified for '(.+?)/(?:gin\.)?macro'", message)
     if macro:
         return f"gin: %{macro[1]} is used but defined nowhere; add {macro[1]} = ..."
@@ -209,7 +208,6 @@ def _call_mistake(message):
 
 
 def _unused_bindings():
-    """The given settings, macros and scopes that were not used."""
     used = set(_BINDING.findall(gin.operative_config_str()))
     return sorted(
         name

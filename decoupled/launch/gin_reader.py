@@ -107,11 +107,7 @@ class Reader:
                 self._bind(statement, place)
 
     def read_param(self, param: str) -> None:
-        """Reads the text of one --gin_param, which holds one binding.
-
-        Raises:
-          UserError: it has another statement or several, or cannot be bound.
-        """
+        """Reads the text of one --gin_param, which has exactly one binding."""
         where = f"--gin_param={param!r}"
         self._bind(self._setting(param, where), where)
 

@@ -88,12 +88,9 @@ def parse_gin(
     task: str | None = None,
     tasks: Collection[str] = (),
 ) -> T:
-    """Builds a command's settings, a class of `decoupled.configs`, from the gin flags.
+    """A command's settings from the gin flags, after `defaults`, files of the package.
 
-    Args:
-      defaults: gin files of the package that are read first.
-      task, tasks: the command's, and all that it knows: TASK/Name.parameter = value is
-        a setting of TASK alone.
+    TASK/Name.parameter = value is a setting of one of `tasks`.
     """
     names = [*defaults, *FLAGS.gin_file]
     prefixes = FLAGS.gin_location_prefix
@@ -143,13 +140,10 @@ def command_to_run() -> list[str]:
 def run(command: ModuleType) -> None:
     """Parses the flags and runs the command; `endings.end` catches how it ends.
 
-    Args:
-      command: a module of `decoupled.commands`. Its name is the first word of the
-        command line, and --help prints its docstring above the flags. It has
-        `define_flags()` and `main()`, or SUBCOMMANDS, name -> `Subcommand`, from which
-        the second word selects. GONE: name of a former subcommand -> what to use now.
-        TAKES_WORDS = True: it also takes `words()`.
-        RUNS_COMMAND = True: "--" and another command follow, `command_to_run()`.
+    The module has `define_flags()` and `main()`, or SUBCOMMANDS, name -> `Subcommand`.
+    GONE: name of a former subcommand -> what to use now. TAKES_WORDS = True: it also
+    takes `words()`. RUNS_COMMAND = True: "--" and another command follow,
+    `command_to_run()`. --help prints the docstring above the flags.
     """
     name = f"decoupled {sys.argv[1]}"
     endings.call_command(name)

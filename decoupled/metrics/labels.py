@@ -29,11 +29,7 @@ _OUTSIDE = "O"
 
 
 def accuracy(labels: Sequence[str], predictions: Sequence[str]) -> dict[str, float]:
-    """The share of predictions that are the label, in percent, as `{"accuracy": ...}`.
-
-    Raises:
-      ValueError: labels and predictions differ in length, or are empty.
-    """
+    """The share of predictions that are the label, in percent: `{"accuracy": ...}`."""
     if len(labels) != len(predictions) or not labels:
         raise ValueError(f"{len(labels)} labels, {len(predictions)} predictions")
     right = sum(a == b for a, b in zip(labels, predictions, strict=True))
@@ -64,12 +60,8 @@ def macro_f1(labels: Sequence[str], predictions: Sequence[str]) -> dict[str, flo
 def entity_scores(labels: Sentences, predictions: Sentences) -> dict[str, float]:
     """Scores of entities in percent, by seqeval 1.2.2, of tags B-TYPE, I-TYPE and O.
 
-    Returns:
-      `f1`, `precision`, `recall`: the official scores;
-      `f1_strict_iob2`: the F1 of the strict reading.
-
-    Raises:
-      ValueError: the lengths differ, there are no sentences, or a tag is not of IOB2.
+    `f1`, `precision` and `recall` are the official scores, `f1_strict_iob2` is the F1
+    of the strict reading. Raises ValueError for a tag that is not of IOB2.
     """
     if not labels:
         raise ValueError("no sentences")
@@ -195,7 +187,6 @@ def _check_lengths(labels, predictions):
 
 
 def _scores(labels: Iterable[Span], predictions: Iterable[Span]) -> dict[str, float]:
-    """F1, precision and recall in percent; 0 instead of a division by 0."""
     gold, predicted = set(labels), set(predictions)
     right = len(gold & predicted)
     precision = right / len(predicted) if predicted else 0.0

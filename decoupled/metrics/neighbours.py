@@ -55,15 +55,11 @@ def best_matches(
     block: int = BLOCK,
     progress: Progress = iter,
 ) -> Matches:
-    """The best match of every vector among all of the other side.
+    """The best match of every vector [vectors, size] among all of the other side.
 
     Of equal scores the first wins. A vector of zeros has cosine 0 with all others.
-
-    Args:
-      first, second: float [vectors, size], finite, at least one vector each.
-      num_neighbours: k of the margins, or all there are.
-      block: vectors of each side at a time. It changes only memory and speed.
-      progress: wraps the iterated list; margins call it a second time.
+    `num_neighbours` is k of the margins. `block` is the number of vectors of each side
+    at a time. `progress` wraps the iterated list; margins call it a second time.
     """
     score = _pair_scores(first, second, scoring, num_neighbours, block, progress)
     forward = _Best(len(first), first.dtype)

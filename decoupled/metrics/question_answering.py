@@ -47,10 +47,7 @@ def squad_words(answer: str) -> list[str]:
 def squad_scores(
     questions: Iterable[Question], predictions: Mapping[str, str]
 ) -> dict[str, float]:
-    """Exact match and F1 in percent, as `{"exact_match": ..., "f1": ...}`.
-
-    A question is its id and its right answers. Without an answer it scores 0.
-    """
+    """Exact match and F1 in percent; a question without an answer scores 0."""
     return answer_scores(questions, predictions, squad_words)
 
 

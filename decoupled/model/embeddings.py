@@ -56,8 +56,7 @@ class OutputEmbedding:
     def logits(self, x: mtf.Tensor) -> mtf.Tensor:
         """Scores of every piece at the masked positions, [batch, predictions, vocab].
 
-        H -> E_out, then, for the transform of the released model, activation and layer
-        norm; then `scores`. `x` is [batch, predictions, hidden].
+        `x` is [batch, predictions, hidden].
         """
         return self.scores(self._transformed(x))
 

@@ -34,10 +34,9 @@ def cls_positions(build: Builder) -> mtf.Tensor:
 def sequence_logits(
     build: Builder, cls: mtf.Tensor, num_labels: int, dropout: float
 ) -> mtf.Tensor:
-    """Scores of a whole sequence: pooled [CLS], dropout in training, linear layer.
+    """Float32 scores of sequences: pooler, dropout in training, linear layer.
 
-    `cls` is the encoder's output at `cls_positions`, [batch, hidden], or of packed rows
-    [batch, examples, hidden]. The scores are float32 [..., labels].
+    `cls` is [batch, hidden], or of packed rows [batch, examples, hidden].
     """
     build = build.with_head(names.classifier(num_labels))
     return _scores(build, mtf.tanh(build.dense(cls, names.POOLER)), dropout)

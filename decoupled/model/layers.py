@@ -78,16 +78,13 @@ class Builder:
         )
 
     def kernel(self, name: str) -> mtf.Tensor:
-        """The matrix of a `weight_product`.
-
-        Float32 slices are read as float32; `weight_product` casts them.
-        """
+        """The matrix of a `weight_product`, which casts float32 slices."""
         whole = self.slice_dtype == tf.float32
         return self.variable(name, tf.float32 if whole else self.activation_dtype)
 
     def embedding(self, name: str) -> mtf.Tensor:
-        """A table, read as float32. Rows are cast after the lookup, so that no step
-        casts the whole table."""
+        """A table, read as float32."""
+        # Rows are cast after the lookup, so that no step casts the whole table.
         return self.variable(name)
 
     def bias(self, name: str) -> mtf.Tensor:

@@ -231,10 +231,7 @@ _SLOTS = {
 
 
 def slots(name: str, optimizer: str) -> list[str]:
-    """The names of all slots that an optimizer may keep for a variable.
-
-    "adamw" has the first and the second moment, in this order.
-    """
+    """The names of an optimizer's slots for a variable; "adamw" has two moments."""
     return [name + suffix for suffix in _SLOTS[optimizer]]
 
 

@@ -111,8 +111,7 @@ def new_weights(
     rate: tf.Tensor,
     epsilon: tf.Tensor,
 ) -> tf.Tensor:
-    """The first and the last line of the formula in `step_scalars`, given the moments
-    after the step."""
+    """The first and last line of the formula in `step_scalars`."""
     return weights * kept - rate * m / (tf.sqrt(v) + epsilon)
 
 

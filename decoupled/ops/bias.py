@@ -116,10 +116,8 @@ gelu_tanh = _activation("gelu_tanh", _gelu_tanh, _gelu_tanh_gradient)
 def split_heads(
     x: mtf.Tensor, bias: mtf.Tensor, heads: mtf.Dimension, head_size: mtf.Dimension
 ) -> mtf.Tensor:
-    """x + bias, [batch, ..., columns], as [batch, heads, ..., head_size].
-
-    Columns are head index major; the layout must split them as it splits `heads`.
-    """
+    """x + bias, [batch, ..., columns], as [batch, heads, ..., head_size]."""
+    # Columns are head index major; the layout must split them as it splits `heads`.
     return _split_heads([x, bias], heads, head_size)
 
 

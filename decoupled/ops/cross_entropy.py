@@ -27,22 +27,18 @@ def softmax_cross_entropy(
     weights: mtf.Tensor | None = None,
     label_smoothing: float = 0.0,
 ) -> tuple[mtf.Tensor, mtf.Tensor]:
-    """Loss of each position, and whether its prediction is correct.
+    """Loss of each position, and whether its prediction is correct, float32 [...].
 
     Args:
-      logits: float [..., vocab_dim].
-      targets: int32 [...], values in [0, vocab_dim.size). On a CPU another value ends
-        the step with an error that shows it.
-      vocab_dim: the last dimension of `logits`; any dimension may be split.
-      weights: float32 [...] that both results are multiplied by; None is all ones.
+      logits: float [..., vocab_dim]; any dimension may be split.
+      targets: int32 [...]. On a CPU a value that is no index ends the step with an
+        error that shows it.
+      weights: float32 [...] that both results are multiplied by.
       label_smoothing: s in [0, 1): the target distribution is 1 - s at the target plus
         s / vocab_dim.size everywhere (Szegedy et al. 2016, section 7).
 
-    Returns:
-      losses: float32 [...], -log softmax(logits)[target], or the cross-entropy with
-        the smoothed distribution; differentiable in the logits.
-      correct: float32 [...], 1 where the target is the arg-max (the smallest id wins a
-        tie), else 0; not differentiable.
+    Returns the differentiable -log softmax(logits)[target], and 1 where the target is
+    the arg-max (of equal logits the smallest id wins), else 0.
     """
     if logits.shape.dims != targets.shape.dims + [vocab_dim]:
         raise ValueError(f"{logits.shape} is not {targets.shape} + {vocab_dim}")

@@ -19,7 +19,7 @@ def dropout(
 ) -> mtf.Tensor:
     """Zeroes a share `rate` of `x` and scales the rest by 1 / (1 - rate).
 
-    Each slice of a split dimension has a mask of its own, so the masks depend on the
+    Each slice of a split dimension has its own mask, so the masks depend on the
     layout.
 
     Args:
@@ -44,12 +44,9 @@ def dropout(
 
 
 def _uniform(shape: Sequence[int], seed: tf.Tensor) -> tf.Tensor:
-    """Uniform integers in [0, 2^23) as float32, the same wherever they are drawn.
-
-    `tf.random.stateless_uniform` gives other values where XLA compiles it, because XLA
-    uses other bits of the generator. This function uses the bits that TensorFlow's own
-    kernel uses, as integers.
-    """
+    """Uniform integers in [0, 2^23) as float32, the same wherever they are drawn."""
+    # `tf.random.stateless_uniform` of floats gives other values where XLA compiles it,
+    # because XLA uses other bits of the generator.
     bits = tf.random.stateless_uniform(
         shape, seed, minval=None, maxval=None, dtype=tf.int32, alg="philox"
     )

@@ -26,17 +26,10 @@ from decoupled.ops.local import (
 def embedding_lookup(
     table: mtf.Tensor, ids: mtf.Tensor, vocab_dim: mtf.Dimension
 ) -> mtf.Tensor:
-    """Rows of `table`.
+    """Rows of `table` [vocab_dim, ...] at `ids`: [ids' dimensions, ...].
 
-    Args:
-      table: float [vocab_dim, ...]; `vocab_dim` is its first dimension.
-      ids: int32 of any shape, values in [0, vocab_dim.size). On a CPU another value
-        ends the step with an error that shows it.
-      vocab_dim: the dimension that is looked up. Any dimension may be split, but this
-        one and a dimension of the ids must not be split over the same mesh axis.
-
-    Returns:
-      [ids' dimensions, table's other dimensions], of the table's dtype.
+    On a CPU an id outside of the table ends the step with an error that shows it.
+    Any dimension may be split, but `vocab_dim` not over the mesh axis of an id's.
     """
     return _Lookup(table, ids, vocab_dim).outputs[0]
 
@@ -44,11 +37,8 @@ def embedding_lookup(
 def one_hot_lookup(
     table: mtf.Tensor, ids: mtf.Tensor, vocab_dim: mtf.Dimension
 ) -> mtf.Tensor:
-    """`embedding_lookup` as the product of a one-hot matrix and the table.
-
-    Meant for TPUs, whose matrix units can be faster than their gathers if the
-    vocabulary is small. Needs memory for [ids, vocabulary] elements.
-    """
+    """`embedding_lookup` as a product with a one-hot matrix [ids, vocabulary]."""
+    # On TPUs, matrix products can be faster than gathers if the vocabulary is small.
     checked = _checked(ids, vocab_dim)
     shape = ids.shape.dims + table.shape.dims[1:]
     return mtf.gather(table, checked, vocab_dim, output_shape=shape)

@@ -109,11 +109,8 @@ def _squared_norm_of_slice(x: tf.Tensor) -> tf.Tensor:
 
 
 def _squared_norm_of_factors(left: tf.Tensor, right: tf.Tensor) -> tf.Tensor:
-    """The squared norm of left^T x right, without computing this product.
-
-    It is the sum of (left left^T) * (right right^T). Rounding errors are relative to
-    the largest term; a sum that they make negative is taken as 0.
-    """
+    """The squared norm of left^T x right: the sum of left left^T * right right^T."""
+    # Rounding errors are relative to the largest term and can make the sum negative.
     return tf.maximum(tf.reduce_sum(_pairs(left) * _pairs(right)), 0.0)
 
 

@@ -29,8 +29,7 @@ _LARGE = 2**16
 
 
 def compiled(function: Callable) -> Callable:
-    """An elementwise function of tensors as one kernel, compiled once per shape and
-    dtype."""
+    """An elementwise function as one kernel, compiled once per shape and dtype."""
     return tf.function(function, jit_compile=True, autograph=False)
 
 
@@ -55,11 +54,9 @@ class _CompiledWhereLarge:
 
 
 def row_sums(x: tf.Tensor) -> tf.Tensor:
-    """Sums along rows, for kernels that are compiled: [..., d] to [..., 1].
-
-    On a CPU, XLA adds up a row element by element, and each addition waits for the one
-    before. If d is a multiple of 16, 16 partial sums are computed in parallel.
-    """
+    """Sums along rows, for kernels that are compiled: [..., d] to [..., 1]."""
+    # On a CPU, XLA adds up a row element by element, and each addition waits for the
+    # one before. 16 partial sums are computed in parallel.
     width = x.shape[-1]
     if width % _LANES == 0:
         x = tf.add_n(tf.split(x, width // _LANES, axis=-1))
@@ -105,10 +102,8 @@ def _reduced_along_rows(x: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
 def compile_first_quietly() -> None:
     """Compiles a tiny kernel, so that later ones write nothing to stderr.
 
-    XLA announces the first kernel of a process on stderr, in two lines that no log
-    level hides. This function compiles and runs a tiny kernel first, which takes a
-    fraction of a second, and drops all output to stderr meanwhile. Errors are raised as
-    usual. If TF_CPP_MIN_LOG_LEVEL is 0, which asks for every line, it does nothing.
+    XLA announces the first kernel of a process there, in two lines that no log level
+    hides. If TF_CPP_MIN_LOG_LEVEL is 0, which asks for every line, nothing is done.
     """
     if os.environ.get("TF_CPP_MIN_LOG_LEVEL") == "0":
         return

@@ -32,13 +32,11 @@ def local_op(
     output: mtf.Tensor | Spec,
     backward: Callable[..., list] | None = None,
 ) -> mtf.Tensor:
-    """A tensor whose slices are `forward` of the inputs' slices.
+    """A tensor like `output` whose slices are `forward` of the inputs' slices.
 
-    Args:
-      output: what the result is like.
-      backward: from the operation (its `inputs` and `outputs`; never those of the
-        caller, because gradient checkpointing copies operations) and the gradient of
-        each output to a gradient, or None, of each input. None: it has no gradient.
+    `backward` is from the operation and the gradient of each output to a gradient, or
+    None, of each input. It must read tensors from the operation (`inputs`, `outputs`):
+    gradient checkpointing copies operations. None: it has no gradient.
     """
 
     def lower(mesh_impl: mtf.MeshImpl, *slices: Any) -> list:
@@ -55,14 +53,11 @@ def mesh_op(
     backward: Callable[..., list] | None = None,
     check_layout: Callable[[mtf.MeshImpl], None] | None = None,
 ) -> list[mtf.Tensor]:
-    """Several tensors, whose slices may depend on the slices of other devices.
+    """Tensors like `outputs`, whose slices may depend on those of other devices.
 
-    Args:
-      lower: from the implementation of the mesh and the laid-out inputs to the laid-out
-        outputs.
-      outputs: what the results are like.
-      backward: as for `local_op`.
-      check_layout: raises UserError where a layout is impossible for this operation.
+    `lower` is from the implementation of the mesh and the laid-out inputs to the
+    laid-out outputs; `backward` as for `local_op`. `check_layout` raises UserError
+    where a layout is impossible for this operation.
     """
     return _Operation(name, lower, inputs, outputs, backward, check_layout).outputs
 
@@ -122,10 +117,10 @@ def local_index(
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """Indices within one part of a dimension, and whether an id lies in this part.
 
-    The index of an id of another part is 0. An id outside the whole dimension is
-    returned unchanged, so that a gather on a CPU fails with an error that shows it.
-    `size` is of the part, `total` of the dimension.
+    The index of another part's id is 0. `size` is of the part, `total` of the whole.
     """
+    # An id outside the whole dimension is returned unchanged, so that a gather on a CPU
+    # fails with an error that shows it.
     local = ids - coordinate * size
     is_here = tf.logical_and(local >= 0, local < size)
     known = tf.logical_and(ids >= 0, ids < total)

@@ -128,11 +128,8 @@ def _input_gradient(
     mean_dy: tf.Tensor,
     mean_product: tf.Tensor,
 ) -> tf.Tensor:
-    """The gradient of x, from means over the columns, [..., 1].
-
-    `mean_dy` is that of dy * gamma, `mean_product` that of the latter times the
-    normalised x.
-    """
+    """The gradient of x, from means over the columns, [..., 1]."""
+    # `mean_dy` is that of dy * gamma, `mean_product` that of the latter times `normal`.
     normal = (tf.cast(x, tf.float32) - mean) * reciprocal
     dx = (dy * gamma - mean_dy - normal * mean_product) * reciprocal
     return tf.cast(dx, x.dtype)

@@ -13,8 +13,7 @@ from decoupled.core.compat import gen_xla_ops, mtf, tf
 
 
 def recompute(function: Callable, x: mtf.Tensor) -> mtf.Tensor:
-    """function(x), whose inner tensors are recomputed in the backward pass. It may read
-    variables and other tensors."""
+    """function(x), whose inner tensors are recomputed in the backward pass."""
     return mtf.ops.custom_gradient(function, _gradients, [x])
 
 
@@ -88,7 +87,6 @@ def identity_after(x: tf.Tensor, *signals: tf.Tensor) -> tf.Tensor:
 
 
 def barrier(*tensors: tf.Tensor) -> tuple[tf.Tensor, ...]:
-    """The tensors, available once all of them are computed, in a program that XLA
-    compiles. XLA ignores control dependencies, and would merge two equal computations.
-    """
+    """The tensors, available once all of them are computed, also under XLA."""
+    # XLA ignores control dependencies, and would merge two equal computations.
     return tuple(gen_xla_ops.xla_optimization_barrier(input=tensors))

@@ -123,12 +123,9 @@ def _write_slice(variable: tf.Variable, value: tf.Tensor) -> tf.Tensor:
 
 
 def round_by(x: tf.Tensor, noise: tf.Tensor) -> tf.Tensor:
-    """`x` rounded stochastically to one of the two nearest bfloat16.
-
-    A bfloat16 is the upper half of a float32. Adding 16 random bits, the upper ones of
-    `noise`, carries into it with the probability of the lower half, exactly: the mean
-    is `x`. Infinite and NaN stay.
-    """
+    """`x` rounded stochastically to one of the two nearest bfloat16, with mean `x`."""
+    # A bfloat16 is the upper half of a float32. Adding 16 random bits, the upper ones
+    # of `noise`, carries into it with the probability of the lower half, exactly.
     bits = tf.bitcast(x, tf.uint32) + tf.bitwise.right_shift(noise, _uint32(16))
     upper = tf.bitwise.bitwise_and(bits, _uint32(0xFFFF0000))
     kept = tf.where_v2(tf.math.is_finite(x), tf.bitcast(upper, tf.float32), x)
@@ -136,17 +133,11 @@ def round_by(x: tf.Tensor, noise: tf.Tensor) -> tf.Tensor:
 
 
 def noise(key: tf.Tensor, sizes: Sequence[int], part: Sequence[int]) -> tf.Tensor:
-    """Random bits for each element of a slice.
+    """Random bits, uint32 [..., *part], for the elements of slices of shape `part`.
 
-    Args:
-      key: int32 [..., 2 + rank]: seed, salt, and the index of the slice's first element
-        along each dimension of the whole variable. Leading dimensions stand for several
-        slices.
-      sizes: shape of the whole variable. part: shape of a slice.
-
-    Returns:
-      uint32 of shape [..., *part]. The bits of an element are a function of the seed,
-      the salt and the element's index in the whole variable.
+    `key`, int32 [..., 2 + rank], has seed, salt, and the index of a slice's first
+    element along each dimension of the variable, whose shape is `sizes`. The bits of an
+    element are a function of seed, salt and its index in the variable.
     """
     several = key.shape.as_list()[:-1]
     seed, salt, *first = tf.unstack(tf.bitcast(key, tf.uint32), axis=-1)

@@ -122,6 +122,6 @@ class GradientCast(mtf.Operation):
 
 
 def _unrounded(gradient: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
-    """The gradient in another dtype. If it was itself cast from that dtype, the value
-    before the cast is returned, which is not rounded."""
+    # If the gradient was itself cast from this dtype, its value before that cast is not
+    # rounded.
     return tf.cast(before_cast(gradient, dtype), dtype)

@@ -74,9 +74,8 @@ def compile_step(python: str, run: PretrainConfig, tpu: Slice) -> Compiled:
     with files.scratch_folder() as folder:
         export(build_program(pretraining_graph(run), specs, tpu)).write(folder)
         say(f"compiling for {tpu.name}; a model of 32 layers takes some 3 minutes")
-        topology = f"{tpu.name.partition('-')[0]}:{'x'.join(map(str, tpu.chips))}"
         done = subprocess.run(
-            [python, str(_SCRIPT), folder, f"--topology={topology}"],
+            [python, str(_SCRIPT), folder, f"--topology={tpu.topology}"],
             capture_output=True, text=True, encoding="utf-8", errors="replace",
         )  # fmt: skip
     lines = done.stdout.splitlines()

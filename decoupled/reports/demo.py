@@ -256,7 +256,6 @@ def _percent(value):
 
 
 def _plot(work_dir, results, stem):
-    """Masked-LM accuracy, translations by layer, and accuracy by language."""
     figure, [[left, middle, right]] = plots.grid(
         1, 3, 4.6, 3.7, width_ratios=[1, 0.8, 2]
     )

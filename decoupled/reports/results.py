@@ -264,7 +264,6 @@ def _numbers(folder, described, row):
 
 
 def _task_means(run, task):
-    """Metric -> mean over the languages, for a complete run that has a score."""
     paths = [os.path.join(run, name) for name in (RECORD, RESULTS)]
     if not all(map(files.exists, paths)):
         return {}

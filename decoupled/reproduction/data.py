@@ -277,8 +277,8 @@ def left_out(folders: Folders, languages: Sequence[str], pieces: int) -> list[st
         missing.append(f"The text has no {', '.join(lacking)}.")
     if not folders.is_parallel:
         missing += [
-            "Messages of programs stand in for parallel text, which --data_dir had not "
-            "(parallel_bible): they are short and few.",
+            "--data_dir has no parallel text (parallel_bible). Messages of programs "
+            "take its place: they are short and few.",
         ]
         if folders.has_pairs:
             missing.append("Word translation is left out: it needs parallel text.")

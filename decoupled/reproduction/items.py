@@ -63,10 +63,7 @@ class Items(NamedTuple):
 
 
 class ResultReader:
-    """Reads complete jobs.
-
-    Args:
-      tasks: task -> the parent of its folder.
+    """Reads complete jobs; `tasks` is task -> the parent of its folder.
 
     Raises:
       UserError: a file is damaged, or the analyses of two seeds have different items.
@@ -236,7 +233,6 @@ def _task(folder: str, data_dir: str) -> FinetuningTask:
 
 
 def _labels(example: Any) -> list[str]:
-    """The one label of a text, or the labels of a sentence."""
     return example.tags if hasattr(example, "tags") else [example.label]
 
 

@@ -24,11 +24,7 @@ _ONE_STEP = ("ScheduleConfig.train_steps = 1", "ScheduleConfig.warmup_steps = 0"
 
 
 def times_steps(size: float) -> float:
-    """The factor for the steps of pre-training.
-
-    Raises:
-      UserError: `size` is not above 0.
-    """
+    """The factor for the steps of pre-training."""
     if size <= 0:
         raise UserError(f"--size: {size} must be above 0")
     return size / ALL_ROWS if size >= ALL_ROWS else size
@@ -74,10 +70,6 @@ def train_steps(sweep: SweepConfig) -> int:
 
 class StudyJobs:
     """Makes the jobs of a reproduction.
-
-    Args:
-      folders: of the data, which must exist, and of the jobs.
-      activation_dtype: of pre-training, as in `MeshConfig`.
 
     Raises:
       UserError: a row has no gin file, or as `JobMaker`.

@@ -170,7 +170,6 @@ def plot_contrasts(parts: Sequence[tuple[str, Part]], stem: str) -> list[str]:
 
 
 def _numbers(part: Part) -> list[str]:
-    """Difference, interval, smallest effect and the paper's effect, as text."""
     digits = _digits(part.unit)
     paper = GAP if part.paper is None else f"{part.paper:+.{digits}f}"
     if part.estimate is None:
@@ -252,7 +251,6 @@ def plot_curves(
 
 
 def _checks(page, study):
-    """Every measure of the rows with a control, with the control and the baseline."""
     measures = {
         key: with_checks
         for key, with_checks in study.evidence.measures.items()
@@ -312,7 +310,6 @@ def _values(study: Study, row: str, key: str) -> Values:
 
 
 def _rows(page, study):
-    """Sizes and measures of all rows, beside the paper's averages."""
     columns = {
         head: (key, _digits(study.evidence.measures[key].unit))
         for key, head in _COLUMNS.items()

@@ -153,9 +153,8 @@ def average(name: str, measures: Sequence[Measured]) -> Measured:
 def ratios(correct: np.ndarray, counts: np.ndarray) -> np.ndarray:
     """Pseudo-values of a ratio of sums, such as an accuracy over tokens of sentences.
 
-    p + (correct_i - p n_i) / mean(n): their mean is p = sum(correct) / sum(n), and
-    their spread that of p by the delta method (Cochran 1977, Sampling Techniques,
-    section 6.3). `counts`, [seeds, items] or [items], may be 0, but not for all items.
+    Their mean is p = sum(correct) / sum(n), their spread that of p (the delta method:
+    Cochran 1977, Sampling Techniques, section 6.3).
     """
     correct = np.asarray(correct, np.float64)
     counts = np.broadcast_to(np.asarray(counts, np.float64), correct.shape)
@@ -166,10 +165,9 @@ def ratios(correct: np.ndarray, counts: np.ndarray) -> np.ndarray:
 def logits(hits: np.ndarray) -> np.ndarray:
     """Pseudo-values of the logit of a share of hits, [seeds, items] each from 0 to 1.
 
-    logit(p) + (x_i - p) / (p (1 - p)): their mean is logit(p), and their spread that
-    of logit(p) by the delta method. A share of 0 or 1 has no logit. So p is kept at
-    least half an item away from 0 and from 1.
+    Their mean is logit(p), and their spread that of logit(p) by the delta method.
     """
+    # A share of 0 or 1 has no logit: p is kept half an item away from both.
     hits = np.asarray(hits, np.float64)
     mean = hits.mean(axis=1, keepdims=True)
     nearest = 0.5 / hits.shape[1]
@@ -210,11 +208,8 @@ class Estimate(NamedTuple):
         return min(1.0, 2 * min(self.p_above(bound), self.p_below(bound)))
 
     def p_within(self, margin: float) -> float:
-        """p of equivalence: small if the value is within `margin` of 0.
-
-        The larger of two one-sided tests (Schuirmann 1987). At level a it agrees with
-        the interval of confidence 1 - 2 a.
-        """
+        """p of equivalence within `margin` of 0: the larger of two one-sided tests."""
+        # Schuirmann 1987. At level a it agrees with the interval of confidence 1 - 2 a.
         return max(self.p_above(-margin), self.p_below(margin))
 
     def smallest_effect(self, alpha: float = ALPHA, power: float = POWER) -> float:

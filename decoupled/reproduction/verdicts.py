@@ -423,7 +423,6 @@ def _verdict(parts, corrected):
 
 
 def _sentences(parts, verdict, corrected):
-    """Why a claim has its verdict."""
     reasons = dict.fromkeys(part.reason for part in parts if part.reason)
     if verdict in SILENT:
         return list(reasons)

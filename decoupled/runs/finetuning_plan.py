@@ -20,6 +20,7 @@ from decoupled.training.bookkeeping import StopOnSignal
 from decoupled.training.cluster import join_cluster
 from decoupled.training.graph import Network, check_graph
 from decoupled.training.loop import Run
+from decoupled.training.mesh import rows_multiple
 
 
 @dataclasses.dataclass(frozen=True)
@@ -169,9 +170,12 @@ def plan_finetuning(
     several = len(rates) * num_runs > 1 or holds_several
     finetuning, training = config.finetuning, config.training
     head = task.network(finetuning.classifier_dropout, training.label_smoothing)
-    # How many examples a row has is known later; any number above 1 shows mistakes.
+    # The rows of packed batches, and how many examples a row has, are known later: any
+    # number above 1 shows mistakes, and rows are always some that the mesh can split.
     packed = Network(head.packed(2), model, config.mesh)
-    check_graph(packed, training, _frozen_variables(config, model))
+    rows = rows_multiple(config.mesh, training.gradient_accumulation)
+    sizes = dataclasses.replace(training, batch_size=rows, eval_batch_size=rows)
+    check_graph(packed, sizes, _frozen_variables(config, model))
     english_dev = [("dev", data.source)] if data.has_source_dev() else []
     data.check(examples, english_dev if mode == "train" else data.files_to_answer())
     # Waits for the other processes.

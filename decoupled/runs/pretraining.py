@@ -31,6 +31,7 @@ from decoupled.data.verification import check_beginnings
 from decoupled.data.vocabulary import Vocabulary
 from decoupled.runs import run_folder
 from decoupled.runs.curve import CROSSED_BELOW, entropy
+from decoupled.runs.evaluation import ends_with_a_line
 from decoupled.runs.run_folder import TRAINING_MODES
 from decoupled.runs.saved_run import open_model
 from decoupled.training.bookkeeping import StopOnSignal
@@ -292,6 +293,7 @@ def _made_from(plan):
     }
 
 
+@ends_with_a_line
 def evaluate(plan: Plan) -> None:
     """Writes eval.json and TensorBoard scalars; prints the averages.
 
@@ -340,6 +342,7 @@ def evaluate(plan: Plan) -> None:
         )
 
 
+@ends_with_a_line
 def predict_sequences(plan: Plan) -> None:
     """Writes predictions.jsonl: loss and hits of every held-out sequence."""
     path = os.path.join(plan.folder, PREDICTIONS)
@@ -362,7 +365,9 @@ def _predictions(plan) -> Iterator[tuple[str, dict[str, np.ndarray]]]:
     )
     # Each language has batches of its own; the last one is filled up.
     batch, track = config.training.eval_batch_size, console.track
-    with contextlib.closing(predict(network, plan.run, input_fn)) as rows:
+    with contextlib.closing(predict(network, plan.run, input_fn)) as predicted:
+        # The first row waits for the graph, which no other language does.
+        rows = itertools.chain([next(predicted)], predicted)
         for language, count in track(counts.items(), "evaluating languages"):
             padded = itertools.islice(rows, -(-count // batch) * batch)
             kept = list(padded)[:count]

@@ -85,11 +85,7 @@ def make_rows(
 
 
 def read_model(sweep: SweepConfig, row: str) -> ModelConfig:
-    """The paper's sizes of a row, from a gin file in models/ and settings.
-
-    Raises:
-      UserError: there is no such file, or a setting is wrong.
-    """
+    """The paper's sizes of a row, from a gin file in models/ and settings."""
     _, *settings = sweep.models.get(row, [row])
     return gin_files.configure(ModelConfig, [_model_file(sweep, row)], settings)
 
@@ -172,7 +168,6 @@ class Job(NamedTuple):
         return differences + self._changes_of_task(seen)
 
     def _changes_of_task(self, seen):
-        """How the files of a task differ from those that were read for its results."""
         path = os.path.join(self.folder, RESULTS)
         if self.kind != FINETUNING or not files.exists(path):
             return []
@@ -384,14 +379,8 @@ def seed_of(name: str) -> int:
 def make_jobs(
     sweep: SweepConfig, rows: Sequence[Row], inputs: Inputs, sweep_dir: str
 ) -> list[Job]:
-    """All jobs, seed by seed; each comes after the jobs that it needs.
-
-    The first seed of all rows comes first, so that an interrupted sweep already has
-    results.
-
-    Raises:
-      UserError: as `JobMaker`.
-    """
+    """All jobs, each after the jobs that it needs."""
+    # The first seed of all rows comes first, so that an interrupted sweep has results.
     maker, jobs = JobMaker(sweep, inputs, sweep_dir), []
     for seed in sweep.seeds:
         for row in rows:

@@ -26,8 +26,7 @@ from decoupled.sweeps.jobs import LOG, Job
 class Fork:
     """A job in a fork, with the methods of `subprocess.Popen` that a runner needs.
 
-    Args:
-      job: starts at once. cores: that it may use; None for all.
+    It may use these `cores`; None for all.
     """
 
     def __init__(self, job: Job, cores: set[int] | None):
@@ -73,7 +72,7 @@ def _run(words: list[str], log: str, cores: set[int] | None) -> None:
     """The fork's own work: `decoupled WORDS`, with the log as stdout and stderr."""
     from decoupled.sweeps import preload
 
-    # The fork ends with the server, because nobody else could report its exit code.
+    # The fork ends with the server: no other process could report its exit code.
     signal_at_end_of_parent(signal.SIGKILL)
     if cores:
         os.sched_setaffinity(0, cores)

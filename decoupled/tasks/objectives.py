@@ -1,7 +1,7 @@
 """The objectives of pre-training, by the names that `pretrain.objective` gives them.
 
 An objective is a `Task` that also makes its batches and sums up its predictions, as
-`MaskedLM` does. It may have settings of its own in `PretrainConfig`.
+`MaskedLM` does. It may have settings in `PretrainConfig`.
 """
 
 from decoupled.configs import PretrainConfig

@@ -130,7 +130,7 @@ TASKS = {
         "precision recall accuracy f1_seqeval_1_2_2",
         "Universal Dependencies v2.5",
     ),
-    # XQuAD has no dev set of its own.
+    # XQuAD has no dev set.
     "xquad": _questions("xquad", _SQUAD_TRAIN, _SQUAD_DEV),
     "mlqa": _questions("mlqa", _SQUAD_TRAIN, (_MLQA_DEV, *_SQUAD_DEV)),
     # TyDiQA-GoldP's test set is not published. XTREME tests on its dev set, so that a

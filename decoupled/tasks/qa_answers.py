@@ -36,25 +36,18 @@ def scored_answers(
     settings: QuestionAnsweringConfig,
     max_characters: int | None = None,
 ) -> list[ScoredAnswer]:
-    """The answer to each question, cut from the original text of its context.
+    """The trimmed answer to each question, cut from the original text of its context.
 
     A span's score is the sum of the logits of its first and last piece (Devlin et al.
     2019, section 4.2). In each window the `n_best` starts are combined with the
-    `n_best` ends. If several windows contain a span, only the window that shows most
-    context around the span's middle may give it. BERT uses the span's start instead of
-    its middle, and loses long answers whose end lies outside the window that is best
-    for the start.
-
-    Of equal scores, the first window wins. Within a window the larger logit of the
-    start wins, then that of the end; of equal logits, the first piece wins.
+    `n_best` ends. Only the window that shows most context around the middle of a span
+    may give it; BERT takes the span's start, and loses long answers.
 
     Args:
       start_logits, end_logits: float [windows, sequence].
       max_characters: of an answer, if `settings.max_answer_length` is "auto".
 
-    Returns:
-      Trimmed answers (see `trim`). If a context has no text, the answer is "" with the
-      score of [CLS], which means in training that there is no answer.
+    If a context has no text, the answer is "" with the score of [CLS].
     """
     answers = [ScoredAnswer("", 0, 0.0)] * len(questions)
     spans = best_spans(features, start_logits, end_logits, settings, max_characters)
@@ -192,8 +185,7 @@ def _are_short(
 
 
 def _largest(logits: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
-    """As `tf.math.top_k`: the largest come first, and equal logits keep their order,
-    so that it does not depend on numpy's sorting which of two pairs wins.
-    """
+    # As `tf.math.top_k`: equal logits keep their order, which numpy's default sort does
+    # not promise.
     places = np.argsort(-logits, axis=1, kind="stable")[:, :count]
     return places, np.take_along_axis(logits, places, axis=1)

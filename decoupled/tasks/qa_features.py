@@ -74,13 +74,10 @@ def question_features(
 ) -> dict[str, np.ndarray]:
     """Windows of all questions, in the order of the questions and of the text.
 
-    Returns:
-      `example_index` int32 [windows], the question's number; and, [windows, sequence]:
-      `input_word_ids`, `input_mask`, `input_type_ids`, and, for pieces of the context,
-      `character_starts`, `character_ends` int32, their characters (else -1), and
-      `max_context` int8, 1 if no other window shows more context around the piece.
-      `start_positions`, `end_positions` int32 [windows]: first and last piece of the
-      first answer; 0, the position of [CLS], if the window does not contain all of it.
+    `example_index` int32 [windows] is the question. Of pieces of the context, [windows,
+    sequence]: `character_starts`, `character_ends` int32 (else -1), and `max_context`,
+    1 if no other window shows more context around the piece. `start_positions` and
+    `end_positions` int32 [windows] are 0 if a window lacks a part of the first answer.
     """
     parts = [
         _pack(vocabulary, block, sequence_length, settings.doc_stride, first)
@@ -97,10 +94,9 @@ def window_starts(pieces: int, room: int, stride: int) -> range:
 def most_context(starts: np.ndarray, lengths: np.ndarray, pieces: int) -> np.ndarray:
     """For each piece of a context, the index of the window that shows most context.
 
-    That is the window in which the smaller of the two sides of the piece is largest;
-    ties go to the longer window, then to the first. If any window contains the pieces i
-    to k, the window that is best for their middle piece, (i + k + 1) // 2, does too.
+    The smaller side of the piece counts; ties go to the longer window, then the first.
     """
+    # If any window has the pieces i to k, the best one for their middle piece does too.
     places = np.arange(pieces)
     before = places - starts[:, np.newaxis]
     after = lengths[:, np.newaxis] - 1 - before

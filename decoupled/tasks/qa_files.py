@@ -204,7 +204,6 @@ def _in_order(marks):
 
 
 def _walk(file: LanguageFile, articles: list) -> Iterator[tuple[Question, bool]]:
-    """Questions, and whether an answer of each was not at its `answer_start`."""
     for article_number, article in enumerate(articles, start=1):
         where = f"article {article_number}"
         paragraphs = _part(file, article, "paragraphs", list, where)

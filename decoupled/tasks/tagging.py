@@ -82,9 +82,7 @@ class Tagging(Labelling):
 class TaggingTask(FinetuningTask):
     """A tag for each word; an answer is a list with a tag a word.
 
-    Args:
-      description: without labels in it, they come from the training files.
-      max_sequence_length: tokens of a row, [CLS] and [SEP] included.
+    Without labels in the description, they come from the training files.
 
     Raises:
       UserError: a row has no room for a piece; or as for training files.
@@ -105,7 +103,7 @@ class TaggingTask(FinetuningTask):
         if max_sequence_length < shortest:
             raise UserError(
                 f"FinetuningConfig.max_sequence_length: {max_sequence_length} leaves "
-                f"no room for text; {shortest} or more"
+                f"no room for text; use {shortest} or more"
             )
         settings = {
             "max_sequence_length": max_sequence_length,

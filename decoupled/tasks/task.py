@@ -154,13 +154,7 @@ def weighted_loss(
 
 
 class Labelling(Task):
-    """A task whose answers are labels; see `Classification` and `Tagging`.
-
-    Args:
-      labels: in the order of their ids.
-      dropout: before the last layer, in training.
-      label_smoothing: of the training loss; evaluation reports the plain loss.
-    """
+    """A task whose answers are labels; see `Classification` and `Tagging`."""
 
     metrics = {"accuracy": ("hits", "weight")}
 
@@ -237,7 +231,7 @@ class FinetuningTask(abc.ABC):
         self._files: dict[str, dict[str, str]] = {}
 
     def languages(self, split: str) -> list[str]:
-        """Languages that have a file of this split, those of training first.
+        """Languages that have a file of this split: those of training first.
 
         Those that XTREME does not list for the task come last.
         """
@@ -258,11 +252,7 @@ class FinetuningTask(abc.ABC):
         return [self._files[split][name] for name in names]
 
     def read(self, split: str, language: str) -> list[Any]:
-        """The examples of a split, in the order of the files.
-
-        Raises:
-          UserError: a file is missing, empty or malformed; file and line are named.
-        """
+        """The examples of a split, in the order of the files."""
         if split == "train":
             return self.training
         [path] = self.paths(split, language)
@@ -301,7 +291,7 @@ class FinetuningTask(abc.ABC):
         self, vocabulary: Vocabulary, examples: list[Any]
     ) -> float | None:
         """Share of labelled examples whose right answers are all beyond `answer_limit`;
-        None if no example is labelled or answers have no limit.
+        None without labels or a limit.
         """
         return None
 

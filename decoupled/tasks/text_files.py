@@ -209,7 +209,6 @@ def _tsv_rows(path, task):
 
 
 def _pairs_and_labels(path, task, rows):
-    """The rows of XTREME: two sentences, perhaps empty, and a label in all or none."""
     while rows and rows[-1].cells == [""]:
         rows.pop()
     width = len(rows[0].cells) if rows else 0
@@ -283,7 +282,7 @@ def _table(path, task, rows):
 
 
 def _to_the_last_text(rows):
-    """Rows without the blank ones at the end; others are somebody's mistake."""
+    """Rows without the blank ones at the end; other blank rows are mistakes."""
     blank = []
     for row in rows:
         blank.append(row)

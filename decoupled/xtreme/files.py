@@ -97,10 +97,7 @@ class LanguageFile(NamedTuple):
             raise self.error(problem, error.lineno) from error
 
     def values(self, lines: Iterable[str], advice: str = "") -> list[str]:
-        """The value on each line without outer blanks, in the task's form.
-
-        `advice` tells what to do if a line is empty or of another form.
-        """
+        """The value on each line; `advice` tells what to do if a line is malformed."""
         return [self.value(v, n, advice) for n, v in enumerate(lines, start=1)]
 
     def sentences(self, lines: Iterable[str], advice: str = "") -> list[SentenceTags]:

@@ -148,9 +148,7 @@ def label_files(task: str, language: str) -> list[str]:
 
 
 def is_official(task: str, language: str) -> bool:
-    """Whether XTREME's average of a task includes a language; True if XTREME does not
-    have the task.
-    """
+    """Whether XTREME's average of a task includes a language; True for other tasks."""
     return task not in TASKS or language in TASKS[task].languages
 
 

@@ -23,7 +23,6 @@ _OTHER_UNITS = ("threshold", "pairs", "examples")
 
 
 def _cell(column, value):
-    """A value of the table: percent with two decimals, or as it is."""
     if value is None or column in _OTHER_UNITS:
         return value
     return f"{value:.2f}"
@@ -55,11 +54,8 @@ def bucc_results(test: Bucc, pairs: list[Pair]) -> dict[str, float]:
 class RetrievalResults:
     """The folder of a run; a run that was stopped resumes with the missing languages.
 
-    content: of results.json. path: of that file.
-
-    Args:
-      folder: made if missing.
-      description: of the run, as JSON: at least "task", "global_step" and "settings".
+    `description` of the run, as JSON, has at least "task", "global_step" and
+    "settings". `content` is that of results.json, whose path is `path`.
 
     Raises:
       UserError: the folder holds something else, or results of another description.

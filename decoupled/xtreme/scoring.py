@@ -314,7 +314,6 @@ def _score_files(inputs, answers_may_miss):
 
 
 def _as_result(inputs, by_task):
-    """What `score` returns, from task -> language -> metric -> value."""
     results, outside = {}, {}
     for task, entry in inputs.items():
         if entry.languages(listed=True):

@@ -75,7 +75,7 @@ def test_mined_pairs_are_ids_the_best_first():
 def test_a_sentence_that_stands_twice_belongs_to_no_id():
     split = bucc(["eins", "zwei", "eins"], ["one", "two"])
     assert retrieval.mine_pairs(split, Encode(), config()).pairs == [("de-1", "en-1")]
-    with pytest.raises(UserError, match="every sentence stands several times"):
+    with pytest.raises(UserError, match="every sentence occurs several times"):
         retrieval.mine_pairs(bucc(["eins", "eins"], ["one"]), Encode(), config())
 
 

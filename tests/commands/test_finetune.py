@@ -533,6 +533,14 @@ def arguments(folder, out, mode="train", init="pretrained", **changes):
     return config, "catalogs", tasks, init, str(out), mode
 
 
+def test_a_mesh_splits_rows_and_not_examples(folder, tmp_path):
+    """Batches of 7 and 5 examples, over two devices."""
+    config, *rest = arguments(folder, tmp_path / "run", batch_size=7, eval_batch_size=5)
+    mesh = MeshConfig("data:2", "batch:data")
+    run_finetuning(dataclasses.replace(config, mesh=mesh), *rest[:-1], "train")
+    assert (tmp_path / "run" / "checkpoint").exists()
+
+
 def test_a_folder_of_another_run_is_refused(folder, tmp_path):
     out = tmp_path / "run"
     run_finetuning(*arguments(folder, out))

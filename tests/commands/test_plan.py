@@ -108,7 +108,7 @@ def test_a_graph_that_tensorflow_would_refuse(run, monkeypatch):
         "MeshConfig.mesh_shape = 'data:8'",
         "MeshConfig.layout_rules = 'batch:data'",
     )
-    assert "warning: this run cannot start: TensorFlow takes graphs" in shown
+    assert "warning: this run cannot start with --tpu: TensorFlow takes" in shown
 
 
 def test_pretraining_on_a_tpu_has_the_defaults_that_are_planned():

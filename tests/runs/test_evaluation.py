@@ -1,7 +1,10 @@
 """Answers to several files: each is loaded ahead, and nothing is left behind."""
 
 import itertools
+import os
+import signal
 import threading
+import time
 from types import SimpleNamespace
 
 import numpy as np
@@ -9,9 +12,9 @@ import pytest
 
 from decoupled.configs.hardware import Hardware, TpuAddress
 from decoupled.core.compat import tf
-from decoupled.core.errors import UserError
+from decoupled.core.errors import Terminated, UserError
 from decoupled.runs import evaluation
-from decoupled.runs.evaluation import FilesAhead, answer_languages
+from decoupled.runs.evaluation import FilesAhead, answer_languages, ends_with_a_line
 from decoupled.tasks.tagging import Tagging
 from tests.training.runs import graph_config, run_spec
 
@@ -41,6 +44,19 @@ def test_a_mistake_in_a_file_is_raised_where_its_turn_is():
     with pytest.raises(UserError, match="b.tsv:1: empty"):
         results[1]
     results.close()
+
+
+def test_sigterm_in_an_evaluation_ends_the_command_with_a_line():
+    before = signal.getsignal(signal.SIGTERM)
+
+    @ends_with_a_line
+    def evaluate():
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(10)
+
+    with pytest.raises(Terminated, match="in an evaluation; run again"):
+        evaluate()
+    assert signal.getsignal(signal.SIGTERM) == before
 
 
 ROWS, BATCH, LANGUAGES = 10, 4, "en de sw ar".split()

@@ -139,7 +139,7 @@ def prepare(
         kept = list(itertools.compress(targets, within))
         lost += len(targets) - len(kept)
         if not kept:
-            # Nobody reads the vectors of this sentence.
+            # The vectors of this sentence are not read.
             continue
         pieces.append(sentence[:longest])
         counts.append(len(kept))

@@ -213,10 +213,9 @@ def dependencies(path: str) -> list[Example]:
 
 
 def entities(path: str) -> list[Example]:
-    """The type of each entity; sentences without entities have no targets.
+    """The type of each entity, by tags B-TYPE, I-TYPE and O in the last column.
 
-    The first column is the word, the last its tag: B-TYPE, I-TYPE or O. An I- tag that
-    does not continue an entity of its type begins a new entity, as in conlleval.
+    An I- tag that does not continue an entity of its type begins one, as in conlleval.
     """
     return [
         Example([word for word, _ in words], _entities([tag for _, tag in words]))

@@ -214,7 +214,6 @@ def _add_entries(
     file: _File,
     dropped: collections.Counter,
 ) -> None:
-    """Adds the entries of a file to its catalog, a dict by message key."""
     for entry in entries:
         if entry.obsolete:
             dropped["obsolete"] += 1

@@ -227,8 +227,7 @@ def _groups(
             current, members = group, {}
         if line.id in members:
             raise UserError(
-                f"{line.place}: the id {line.id!r} stands in {members[line.id].place} "
-                "too"
+                f"{line.place}: the id {line.id!r} is also in {members[line.id].place}"
             )
         members[line.id] = line
     if members:

@@ -45,10 +45,7 @@ _ENDS_TABLE = re.compile(
 
 
 def remove_blocks(wikitext: str, dropped: collections.Counter) -> str:
-    """Wikitext without comments, tags with content, templates and tables.
-
-    `HOLE` and `wiki_templates.GAP` mark where a sentence is incomplete.
-    """
+    """Wikitext with `HOLE` or `wiki_templates.GAP` for tags, templates and tables."""
     text = _remove_tags(wikitext, dropped)
     return _remove_braces(text, dropped) if "{" in text else text
 
@@ -94,14 +91,14 @@ class _Closings:
 
     def __init__(self, text: str):
         self._text = text
-        self._found = {}  # name -> (start, end) of the last one found, or None
+        self._last = {}  # name -> (start, end) of its last closing tag, or None
 
     def after(self, start: int, name: str) -> tuple[int | None, int | None]:
         """Start and end of the closing tag for content that starts at `start`."""
-        span = self._found.get(name, (-1, -1))
+        span = self._last.get(name, (-1, -1))
         if span and span[0] < start:
             closing = _CLOSING[name].search(self._text, start)
-            span = self._found[name] = closing and closing.span()
+            span = self._last[name] = closing and closing.span()
         if not span:
             return None, None
         # A <ref> cannot hold another <ref>, so the first one was not closed.

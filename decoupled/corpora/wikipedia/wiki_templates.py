@@ -45,15 +45,9 @@ _LINK_BAR = re.compile(r"(\[\[[^\[\]|]*)\|([^\[\]]*\]\])")
 
 
 def nothing(text: str, start: int, end: int, next_line: bool = False) -> str:
-    """The replacement of markup without text: "", or a `HOLE`.
-
-    If a line goes on with a lowercase letter, its capital may have been inside the
-    markup, as in `<score>F</score>undamental`. `HOLE` marks such a sentence.
-
-    Args:
-      text: with the markup from `start` to `end`.
-      next_line: whether the lowercase letter may also begin the next line.
-    """
+    """The replacement of markup without text, text[start:end]: "", or a `HOLE`."""
+    # The capital of a line that goes on in lowercase may have been inside the markup:
+    # `<score>F</score>undamental`.
     if not starts_line(text, start):
         return ""
     return HOLE if is_before_small(text, end, next_line) else ""

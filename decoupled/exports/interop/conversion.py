@@ -97,7 +97,7 @@ def check_complete(where: str, matching: Matching, allowed: Sequence[str]) -> No
         refused = [name for name in names if not _allows(allowed, name)]
         if refused:
             raise UserError(
-                f"{where}: {what} {_listed(refused)}; to take over a part of a model, "
+                f"{where}: {what} {_listed(refused)}; to convert a part of a model, "
                 f"give --allow_partial='{refused[0]}' and so on (patterns as a shell's)"
             )
 
@@ -139,12 +139,7 @@ class Contents(NamedTuple):
 
 
 def write_converted_folder(folder: str, contents: Contents) -> None:
-    """Writes the whole folder or nothing, and prints what was written.
-
-    Raises:
-      UserError: a weight cannot be read or is refused, or the folder exists or cannot
-        be written.
-    """
+    """Writes the whole folder or nothing, and prints what was written."""
     files.check_checkpoint_path(folder)
     with new_folder(folder) as temporary:
         _write(temporary, contents)

@@ -167,7 +167,6 @@ def _without_identity(
 
 
 def _head(source: _Source) -> names.Head:
-    """The head of the model, according to config.json and the parameters."""
     family, head = source.described.family, source.described.head
     pooler = huggingface_name(f"{names.POOLER}/kernel", family, None)
     return names.Head(
@@ -196,7 +195,6 @@ def _label_count(source: _Source) -> int:
 
 
 def _task(source: _Source) -> dict[str, Any] | None:
-    """The task of config.json; None for an encoder or a masked language model."""
     described = source.described
     if described.head in (None, MASKED_LM):
         return None

@@ -65,7 +65,7 @@ _FIXED = {
     "pruned_heads": {},
     "directionality": "bidi",
     "pooler_type": "first_token_transform",
-    # Layers with sizes of their own, weights in few bits, code in the folder.
+    # Layers of different sizes, weights in few bits, code in the folder.
     "per_layer_config": {},
     "quantization_config": {},
     "auto_map": {},
@@ -234,10 +234,8 @@ def make_config(
 
 
 def original_settings(model: ModelConfig) -> dict[str, Any]:
-    """What the config.json of an original BERT says of a model's function.
-
-    Its "gelu" may be either form: releases of the code differ.
-    """
+    """What the config.json of an original BERT says of a model's function."""
+    # Its "gelu" may be either form: releases of the code differ.
     sizes = {t: getattr(model, o) for o, t in _SIZES.items() if o not in _FLOATS}
     return sizes | {"hidden_act": model.activation.removesuffix("_tanh")}
 

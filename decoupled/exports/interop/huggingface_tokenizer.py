@@ -402,7 +402,6 @@ def _content(token: Any) -> str | None:
 
 
 def _object(folder: str, name: str) -> dict[str, Any]:
-    """The content of a JSON file of the folder; {} if it is not there."""
     path = os.path.join(folder, name)
     content = files.read_json(path) if files.exists(path) else {}
     if not isinstance(content, dict):

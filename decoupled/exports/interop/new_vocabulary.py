@@ -180,7 +180,7 @@ def _parts(old, piece) -> list[int]:
 def mean_rows(table: np.ndarray, rows: NewRows) -> np.ndarray:
     """The new rows of a table or vector, float32 [new pieces, ...]."""
     result = table[[source[0] for source in rows.sources]].astype(np.float32)
-    # All pieces without a source of their own share one list, of most of the table.
+    # All pieces without a source share one list: most of the table.
     means: dict[int, np.ndarray] = {}
     for index, source in enumerate(rows.sources):
         if len(source) > 1:
@@ -280,7 +280,7 @@ def _say_unknown(unknown: dict[str, dict[str, float]]) -> None:
         "after",
     ]
     console.table(
-        "Held-out text, where there is some",
+        "Held-out text if there is any",
         columns,
         [
             [

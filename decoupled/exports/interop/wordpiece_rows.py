@@ -29,7 +29,7 @@ _SYMBOLS = "$+<=>^`|~"
 def _words(text: str, separates_chinese: bool) -> Iterator[tuple[str, bool]]:
     """The words that BERT cuts a text into, and whether one is a single character.
 
-    Punctuation, ASCII's symbols and Chinese characters are words of their own.
+    Punctuation, ASCII's symbols and Chinese characters are separate words.
     """
 
     def is_alone(character):
@@ -54,7 +54,7 @@ class TextRules(NamedTuple):
     """What BERT's tokenizer does to a text before it cuts words.
 
     lower: whether it lower-cases. strips_accents: whether it removes accents.
-    separates_chinese: whether a Chinese character is a word of its own.
+    separates_chinese: whether a Chinese character is a separate word.
     """
 
     lower: bool
@@ -68,11 +68,7 @@ def seems_lower(pieces: Iterable[str]) -> bool:
 
 
 class WordPieceRows:
-    """Converts rows of WordPieces to rows of pieces.
-
-    Args:
-      ids: WordPiece -> row. rules: of the tokenizer.
-      vocabulary: the pieces to convert to.
+    """Converts rows of WordPieces (`ids`: WordPiece -> row) to rows of pieces.
 
     Attributes:
       summary: how many pieces are a WordPiece, consist of several, or are unknown to

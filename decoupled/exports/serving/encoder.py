@@ -51,22 +51,18 @@ def assert_below(ids: tf.Tensor, rows: tf.Tensor | int, name: str) -> tf.Operati
 
 
 def shaped(value: tf.Tensor, like: tf.Tensor) -> tf.Tensor:
-    """`value` reshaped to the shape of `like`.
-
-    Where TensorFlow infers mismatched shapes before anything runs, its message comes
-    instead of our checks'. It cannot infer the shape of a gather.
-    """
+    """`value` reshaped to the shape of `like`."""
+    # TensorFlow would report mismatched shapes before our checks, which name the
+    # mistake. It cannot infer the shape of a gather.
     places = tf.reshape(tf.range(tf.size(like)), tf.shape(like))
     return tf.gather(tf.reshape(value, [-1]), places)
 
 
 def read(source: tf.Variable) -> tf.Tensor:
-    """The variable's value, read such that operations on it can be fused.
-
-    TF 2.15's graph rewriter does not fuse an operation if others wait for one of its
-    inputs, and a traced function's outputs wait for all of its reads of variables. An
-    operation that changes nothing is therefore put in between.
-    """
+    """The variable's value, read such that operations on it can be fused."""
+    # TF 2.15's graph rewriter does not fuse an operation if others wait for one of its
+    # inputs, and a traced function's outputs wait for all of its reads of variables. An
+    # operation that changes nothing is therefore put in between.
     return tf.ensure_shape(source, source.shape)
 
 
@@ -248,7 +244,6 @@ class Encoder(tf.Module):
     """Token ids to vectors.
 
     Args:
-      config: the model's sizes.
       weights: checkpoint name -> array, e.g. `CheckpointFile`, or `StoredWeights`,
         which keep matrices in fewer bits. The encoder has a pooler if these contain
         `bert/pooler`, as in fine-tuned classifiers. Pre-training trains no pooler, and
@@ -278,18 +273,9 @@ class Encoder(tf.Module):
     def __call__(self, inputs: dict[str, tf.Tensor], training: bool = False) -> Outputs:
         """Runs the network; `training` activates dropout.
 
-        Args:
-          inputs: `input_word_ids`, `input_mask` (1 = real token), `input_type_ids`,
-            each int32 [batch, length].
-
-        Returns:
-          float32 `sequence_output` [batch, length, H]; `pooled_output` and `default`
-          [batch, H], the pooler's output or else the [CLS] vector; `encoder_outputs`, a
-          list with the output of each layer, [batch, length, H].
-
-        Raises:
-          tf.errors.InvalidArgumentError: more tokens than the model has positions, an
-            id without a row in its table, or inputs of different shapes.
+        `inputs` has `input_word_ids`, `input_mask` and `input_type_ids`, int32 [batch,
+        length]. `pooled_output` is the pooler's output or else the [CLS] vector.
+        Raises InvalidArgumentError for impossible ids, lengths and shapes.
         """
         _, *layers = self.hidden_states(inputs, training)
         pooled = self._pooled(self._first(layers[-1]))
@@ -343,10 +329,8 @@ class Encoder(tf.Module):
         return tf.reshape(x, [shape[0], shape[3], self._hidden])
 
     def _first(self, x):
-        """[batch, length, H] -> [batch, H], the first of each sequence.
-
-        Not x[:, 0]: TensorFlow would report a length of 0 with a message of its own.
-        """
+        """[batch, length, H] -> [batch, H], the first of each sequence."""
+        # Not x[:, 0]: TensorFlow would report a length of 0 in its own words.
         return tf.reshape(x[:, :1], [-1, self._hidden])
 
     def _pooled(self, first):
@@ -377,11 +361,8 @@ class Encoder(tf.Module):
 class MaskedLm(tf.Module):
     """Scores of every piece at given positions (the decoupled output embedding).
 
-    Args:
-      config: the model's sizes.
-      weights: checkpoint name -> array.
-      encoder: in a coupled model its word embeddings are also the output embedding, as
-        one variable.
+    The word embeddings of a coupled model's `encoder` are also its output embedding, as
+    one variable.
     """
 
     def __init__(self, config: ModelConfig, weights: Weights, encoder: Encoder):

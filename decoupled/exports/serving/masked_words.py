@@ -33,13 +33,10 @@ class Expectation(NamedTuple):
 
 
 class MaskedWords:
-    """An encoder with its MLM head.
+    """An encoder with its MLM head, for texts of at most `longest` tokens.
 
-    Args:
-      vocabulary: of the model.
-      longest: most tokens of a text.
-      logits: function of the encoder's inputs and `masked_lm_positions`, int32
-        [1, length] and [1, masks], -> float32 [1, masks, V].
+    `logits` is a function of the encoder's inputs and `masked_lm_positions`, int32
+    [1, length] and [1, masks], to float32 [1, masks, V].
     """
 
     def __init__(
@@ -118,7 +115,7 @@ def encode_masked(vocabulary: Vocabulary, text: str) -> list[int]:
     ids = [vocabulary.cls_id]
     for index in vocabulary.encode_masked(text):
         if index == vocabulary.mask_id:
-            # A "▁" of its own belongs to the word that follows it. In scripts without
+            # A separate "▁" belongs to the word that follows it. In scripts without
             # spaces, no word has one (`data.words`).
             is_spaced = not (rests and UNSPACED.match(rests.pop(0)))
             if is_spaced and vocabulary.id_to_piece(ids[-1]) == MARK:

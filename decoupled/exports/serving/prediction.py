@@ -95,18 +95,12 @@ class Predictor:
     model: Any
 
     def predict(self, inputs: Sequence[Any]) -> list[dict[str, Any]]:
-        """A prediction for each input.
+        """A prediction for each text, pair of texts, list of words, or pair of question
+        and context.
 
-        Args:
-          inputs: texts, or pairs of texts; for tags lists of words; for answers pairs
-            of question and context.
-
-        Returns:
-          `label` and `probability`; `value`; `words` and `tags`; or `answer`, `start`
-          (its first character in the context) and `score` (a sum of two logits).
-
-        Raises:
-          UserError: an input is of another form, or the model gives NaN or infinity.
+        It has `label` and `probability`; `value`; `words` and `tags`; or `answer`,
+        `start` (its first character in the context) and `score` (a sum of two logits).
+        Raises UserError for an input of another form, and for NaN or infinity.
         """
         if isinstance(inputs, str):
             raise UserError("inputs: is one text; give a list of texts")
@@ -186,7 +180,6 @@ class Predictor:
         self.task.write(path, examples, answers)
 
     def _example(self, number: int, item: Any) -> Any:
-        """An input of `predict` as an example of the task."""
         is_text = isinstance(item, str)
         parts = tuple(item) if isinstance(item, list | tuple) else (item,)
         where = f"input {number}"
@@ -215,7 +208,7 @@ class Predictor:
         if self.kind == QUESTION_ANSWERING:
             if columns:
                 raise UserError("--texts: questions come in SQuAD's JSON; leave it out")
-            return {".json": self._read_own}
+            return {".json": self._read_task_file}
         readers = {
             ending: lambda path: self._read_columns(path, columns)
             for ending in OWN_ENDINGS[self.kind]
@@ -224,10 +217,10 @@ class Predictor:
             readers[_LINES] = _read_lines
         if not columns and self.task.description.form != COLUMNS:
             # The files of these tasks differ from others in quoting.
-            readers[".tsv"] = self._read_own
+            readers[".tsv"] = self._read_task_file
         return readers
 
-    def _read_own(self, path: str) -> list[Any]:
+    def _read_task_file(self, path: str) -> list[Any]:
         return self.task.read_file(path, "unknown", "test")
 
     def _read_columns(self, path: str, columns: Sequence[Column]) -> list[Any]:

@@ -49,8 +49,7 @@ def feature_spec(*more: str) -> dict[str, tf.TensorSpec]:
 
 
 def only_tensors(outputs: dict) -> dict:
-    """The outputs without the list `encoder_outputs`; a signature returns tensors
-    only."""
+    """The outputs without a list, which a signature cannot return."""
     return {name: value for name, value in outputs.items() if name != "encoder_outputs"}
 
 

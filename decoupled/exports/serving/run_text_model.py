@@ -1,6 +1,6 @@
 """Runs an exported model on raw text: TensorFlow is all it needs.
 
-A stand-alone script, to be read as an example and to be run in a process of its own:
+A stand-alone script, to be read as an example and to be run in a separate process:
 
   python run_text_model.py EXPORT_DIR/text_classifier "A sentence." "Ein Satz."
 

@@ -146,21 +146,16 @@ def export(
     weights: str = FLOAT32,
     sentences: SentenceVectors | None = None,
 ) -> dict[str, Any]:
-    """Writes the SavedModels.
+    """Writes the SavedModels and returns the content of export.json.
 
     Args:
-      sequence_length: length to which the preprocessor packs by default, and to which
-        the combined model cuts.
+      sequence_length: to which the preprocessor packs by default, and the combined
+        model cuts.
       mlm: include the output embedding and MLM head as `encoder.mlm`.
       weights: the type in which matrices are stored, one of `stored.STORED_AS`.
       sentences: export the vectors of sentences instead of the whole model.
 
-    Returns:
-      The content of export.json.
-
-    Raises:
-      UserError: see `check_exportable`; `export_dir` exists, and is not an earlier
-        export or `overwrite` is false; or it cannot be written.
+    Raises UserError if the model cannot be exported or the folder not be written.
     """
     _check_target(export_dir, overwrite)
     check_exportable(model, task, sequence_length, mlm)
@@ -308,7 +303,6 @@ def _write(
     stored_as: str,
     sentences: SentenceVectors | None,
 ) -> dict[str, Any]:
-    """Builds and saves everything below `folder`; returns the description."""
     weights = StoredWeights(model.weights, stored_as)
     if sentences is None:
         kind, about = task.kind, {}
@@ -362,7 +356,6 @@ def _build_roots(
     sequence_length: int,
     mlm: bool,
 ) -> dict[str, Root]:
-    """Folder name -> object to save."""
     root = _model_root(model, task, weights, mlm)
     preprocessor = _preprocessor(model, sequence_length)
     roots = {"preprocessor": preprocessor, task.kind: root}

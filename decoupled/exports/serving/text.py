@@ -171,15 +171,8 @@ class BertPackInputs(Root):
 
     @graph_function
     def __call__(self, inputs, seq_length=None) -> Packed:
-        """Packs a batch.
-
-        Args:
-          inputs: list of one or two int32 RaggedTensors [batch, (tokens)] or
-            [batch, (words), (tokens)].
-          seq_length: int; the default is the one given to the export.
-
-        Returns:
-          `input_word_ids`, `input_mask`, `input_type_ids`: int32 [batch, seq_length].
+        """Packs int32 [batch, (tokens)] or [batch, (words), (tokens)], one or two, to
+        `input_word_ids`, `input_mask`, `input_type_ids`, int32 [batch, seq_length].
         """
         length = self._sequence_length if seq_length is None else seq_length
         return self._pack(inputs, length)
@@ -219,10 +212,8 @@ def _joined(words: tf.RaggedTensor) -> tf.RaggedTensor:
 def _shifted(
     segment: tf.RaggedTensor, position: tf.Tensor, length: tf.Tensor | int
 ) -> tf.Tensor:
-    """The tokens of a RaggedTensor at `position` [batch, length], if it has one there.
-
-    Dense arithmetic is used because graphs with ragged slicing take seconds to load.
-    """
+    """The tokens at `position` [batch, length], if there are any."""
+    # Dense arithmetic, because graphs with ragged slicing take seconds to load.
     dense = segment.to_tensor(shape=tf.stack([-1, length]))
     return tf.gather(dense, tf.maximum(position, 0), batch_dims=1)
 
@@ -230,14 +221,12 @@ def _shifted(
 class Preprocessor(Root):
     """Strings to packed inputs; see the module's docstring.
 
+    `segments` says how many texts an input may have: (1,), or (1, 2).
+
     Attributes:
       tokenize, tokenize_with_offsets, bert_pack_inputs: the two steps by themselves.
       sp_model_file: the SentencePiece model, an asset that moves with the SavedModel.
       do_lower_case: False; case and accents are kept.
-
-    Args:
-      vocabulary: of the model. sequence_length: of the packed inputs.
-      segments: how many texts an input may have: (1,), or (1, 2).
     """
 
     def __init__(
@@ -299,12 +288,7 @@ class TextRoot(Root):
 
     Sequences are padded to the longest text of the batch, at most to the length of the
     preprocessor. The outputs include `input_word_ids` and `input_mask`, which say what
-    piece is at each position.
-
-    Args:
-      preprocessor, model: the separate models.
-      segments: how many texts an input may have: (1,), (2,) or (1, 2).
-      vocabulary_path: of the asset.
+    piece is at each position. `segments` says how many texts an input may have.
     """
 
     def __init__(

@@ -29,14 +29,11 @@ _MANY = 4
 
 
 def bfloat16_is_slow() -> bool:
-    """Whether products of bfloat16 matrices take longer here than those of float32.
-
-    A processor without bfloat16 instructions emulates them, and Intel's AVX-512 ones
-    are slower than those for float32: 145 against 245 GFLOP/s on two cores of a
-    Sapphire Rapids, and 52 by emulation. Intel's matrix
-    units (AMX), AMD's AVX-512 and GPUs are fast. A processor is taken to be fast if
-    the system does not describe it as Linux does on x86.
-    """
+    """Whether products of bfloat16 matrices take longer here than those of float32."""
+    # A processor without bfloat16 instructions emulates them, and Intel's AVX-512 ones
+    # are slower than those for float32: 145 against 245 GFLOP/s on two cores of a
+    # Sapphire Rapids, and 52 by emulation. Intel's matrix units (AMX), AMD's AVX-512
+    # and GPUs are fast. A processor that Linux does not describe as x86 is taken to be.
     return not tf.config.list_physical_devices("GPU") and _is_slow(processor())
 
 

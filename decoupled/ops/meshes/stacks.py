@@ -80,11 +80,7 @@ def _cut(
 
 
 def slices_of(lowering: mtf.Lowering, variables: Sequence[mtf.Variable]) -> Any:
-    """The laid-out slices of one variable, or the stack of several.
-
-    Raises:
-      ValueError: there is no stack of these variables in this order.
-    """
+    """The laid-out slices of one variable, or the stack of several in this order."""
     if len(variables) == 1:
         return lowering.variables[variables[0]].laid_out_tensor
     return lowering.variables[variables[0]].stack_of(variables)
@@ -98,9 +94,7 @@ def stacked(*tensors: tf.Tensor) -> tf.Tensor:
 class StackedAssign(mtf.Operation):
     """One assignment to all members of a stack.
 
-    Args:
-      assigns: mtf.Assign, one for each member, all with the same `assign_fn`. They are
-        removed from the graph.
+    It takes the place of `assigns`, which have one `assign_fn`, in the graph.
     """
 
     def __init__(self, assigns: Sequence[mtf.Operation]):

@@ -323,7 +323,7 @@ def _to_stablehlo(hlo: bytes, precision: str) -> tuple[Any, dict[int, int]]:
     """
     from jax._src.interpreters import mlir
     from jax._src.lib import _jax
-    from jaxlib.mlir import ir
+    from jax._src.lib.mlir import ir
 
     with mlir.make_ir_context():
         module = ir.Module.parse(_jax.mlir.hlo_to_stablehlo(hlo))

@@ -205,7 +205,7 @@ def test_repeated_sentences_are_in_no_pair_and_no_task(bibles, tmp_path, first_d
         (
             2,
             "01001001\tAgain.\n",
-            r"ti\.tsv:2: the id '01001001' stands in .*tsv:1",
+            r"ti\.tsv:2: the id '01001001' is also in .*tsv:1",
         ),
         (9, "01001009\tAgain.\n", r"ti\.tsv:9: '01001' begins again with the id '0100"),
         (5, "no tab\n", r"ti\.tsv:5: not id, tab, text"),
