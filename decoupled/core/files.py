@@ -224,23 +224,33 @@ def split_blanks(line: str) -> list[str]:
     return [part for part in line.replace("\t", " ").split(" ") if part]
 
 
-def parse_json(text: str | bytes, **options: Any) -> Any:
+def parse_json(text: str | bytes, *, unique_names: bool = False) -> Any:
     """The value of JSON text that is not trusted; bytes are UTF-8.
 
     Raises:
       json.JSONDecodeError: it is not JSON, is nested too deeply for Python, or has a
         number with too many digits for Python.
+      UserError: with `unique_names`, it has two values under one name.
     """
     if isinstance(text, bytes):
         text = text.decode("utf-8", errors="replace")
     try:
-        return json.loads(text, **options)
+        return json.loads(text, object_pairs_hook=_unique if unique_names else None)
     except json.JSONDecodeError:
         raise
     except RecursionError as error:
         raise json.JSONDecodeError("nested too deeply", text, 0) from error
     except ValueError as error:
         raise json.JSONDecodeError(reason(error), text, 0) from error
+
+
+def _unique(pairs):
+    value = dict(pairs)
+    if len(value) < len(pairs):
+        counts = collections.Counter(name for name, _ in pairs)
+        name = counts.most_common(1)[0][0]
+        raise UserError(f"has two values under the name {name!r}")
+    return value
 
 
 def parse_json_line(line: str, where: str) -> Any:
@@ -255,20 +265,14 @@ def parse_json_line(line: str, where: str) -> Any:
 
 def read_json(path: str) -> Any:
     """The value in a JSON file that has no two values under one name."""
-
-    def unique(pairs):
-        value = dict(pairs)
-        if len(value) < len(pairs):
-            counts = collections.Counter(name for name, _ in pairs)
-            name = counts.most_common(1)[0][0]
-            raise UserError(f"{path}: has two values under the name {name!r}")
-        return value
-
+    text = read_text(path)
     try:
-        return parse_json(read_text(path), object_pairs_hook=unique)
+        return parse_json(text, unique_names=True)
     except json.JSONDecodeError as error:
         place = f"line {error.lineno}, column {error.colno}"
         raise UserError(f"{path}: not JSON at {place} ({error.msg})") from error
+    except UserError as error:
+        raise UserError(f"{path}: {error}") from error
 
 
 def check_checkpoint_path(path: str) -> None:

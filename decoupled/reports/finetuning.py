@@ -37,6 +37,7 @@ _TRIVIAL_ANSWERS = {
 _GROUP = 0.8
 _HATCHES = ("", "//")
 _INCHES_PER_BAR, _FEWEST_INCHES, _HEIGHT = 0.3, 4.0, 3.6
+_INCHES_PER_LETTER = 0.08
 _COLUMNS = "task split language metric value spread trivial examples official".split()
 
 
@@ -255,6 +256,9 @@ def plot_results(result: dict[str, Any], stem: str) -> list[str]:
         name if is_official(result["task"], name) else f"{name}*" for name in languages
     ]
     axes.set_xticks(range(len(languages)), shown)
+    if max(map(len, shown)) * _INCHES_PER_LETTER > _INCHES_PER_BAR * len(metrics):
+        # Side by side they would overlap.
+        axes.tick_params(axis="x", rotation=90)
     if shown != list(languages):
         note = "* a language that XTREME does not list for the task"
         axes.set_xlabel(note, fontsize=8)

@@ -22,7 +22,7 @@ from decoupled.data.array_input_fn import (
 )
 from decoupled.runs import run_folder
 from decoupled.runs.batch_shape import plan_batches, read_order, write_order
-from decoupled.runs.evaluation import Answers, answer_languages
+from decoupled.runs.evaluation import Answers, answer_languages, ends_with_a_line
 from decoupled.runs.finetuning_plan import Plan
 from decoupled.runs.saved_run import (
     BEST,
@@ -167,6 +167,7 @@ class FinetuningRun(NamedTuple):
         """
         return selected_checkpoint(self.folder)
 
+    @ends_with_a_line
     def evaluate(self, folders: Sequence[str] = ()) -> dict[str, Any]:
         """Scores the selected checkpoint; writes results.json and TensorBoard scalars.
 
@@ -257,6 +258,7 @@ class FinetuningRun(NamedTuple):
         paths = [_answers_path(self.data.task, folder, *name) for name in file_names]
         return [path for path in paths if not files.exists(path)]
 
+    @ends_with_a_line
     def predict(self, folder: str) -> list[str]:
         """Writes the answers to all dev and test files, labelled or not.
 
@@ -321,6 +323,7 @@ class FinetuningRun(NamedTuple):
         if has_best and not self.scores().by_step:
             self._evaluate_dev(best)
 
+    @ends_with_a_line
     def _evaluate_dev(self, folder=None):
         """Evaluates the newest checkpoint of a folder, by default the run's own."""
         prefix = latest_complete(folder or self.folder)

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from decoupled.configs import Phase, PretrainConfig, without_effect
+from decoupled.configs.hardware import HOST, Hardware
 from decoupled.core import console, files, gfile
 from decoupled.core.errors import UserError
 from decoupled.core.files import CHECKPOINT_LIST
@@ -30,6 +31,7 @@ from decoupled.data.verification import check_beginnings
 from decoupled.data.vocabulary import Vocabulary
 from decoupled.runs import run_folder
 from decoupled.runs.curve import CROSSED_BELOW, entropy
+from decoupled.runs.evaluation import ends_with_a_line
 from decoupled.runs.run_folder import TRAINING_MODES
 from decoupled.runs.saved_run import open_model
 from decoupled.training.bookkeeping import StopOnSignal
@@ -43,7 +45,6 @@ from decoupled.training.cluster import join_cluster
 from decoupled.training.events import PERCENT, write_scalars
 from decoupled.training.graph import TrainingGraph, check_graph, pretraining_graph
 from decoupled.training.loop import Run, predict, train
-from decoupled.training.tpu import TpuAddress
 
 EVALUATION, PREDICTIONS = "eval.json", "predictions.jsonl"
 SAMPLING = "sampling.json"
@@ -106,7 +107,7 @@ def run_pretraining(
     vocabulary: str,
     folder: str,
     mode: str,
-    tpu: dict[str, str | None] | None = None,
+    hardware: Hardware = HOST,
     init_checkpoint: str | None = None,
     branch_from: str | None = None,
     record_start: Callable[[str], None] = lambda folder: None,
@@ -122,7 +123,14 @@ def run_pretraining(
       UserError: settings, records, vocabulary and folder do not fit each other.
     """
     plan = plan_pretraining(
-        config, records_dir, vocabulary, folder, mode, tpu, init_checkpoint, branch_from
+        config,
+        records_dir,
+        vocabulary,
+        folder,
+        mode,
+        hardware,
+        init_checkpoint,
+        branch_from,
     )
     training = mode in TRAINING_MODES
     run_folder.claim(folder, plan.description, vocabulary, not training, plan.hashed)
@@ -142,7 +150,7 @@ def plan_pretraining(
     vocabulary: str,
     folder: str,
     mode: str,
-    tpu: dict[str, str | None] | None = None,
+    hardware: Hardware = HOST,
     init_checkpoint: str | None = None,
     branch_from: str | None = None,
 ) -> Plan:
@@ -150,7 +158,7 @@ def plan_pretraining(
 
     Args:
       vocabulary: the sentencepiece.model of the records.
-      tpu: fields of a `TpuAddress`, or None.
+      hardware: what computes.
       init_checkpoint: a model folder, or a prefix in one, that a new run starts from.
       branch_from: a run, or a prefix of one of its checkpoints, from which a new run
         continues at its step and with its slots. Only schedule and optimizer may
@@ -176,7 +184,7 @@ def plan_pretraining(
     for phase, graph in phases:
         check_graph(graph.network, phase.config.training)
     # Waits for the other processes.
-    cluster = join_cluster(config.cluster, config.mesh, console.say, bool(tpu))
+    cluster = join_cluster(config.cluster, config.mesh, console.say, hardware)
     description = _describe(config, manifest, pieces, prefix)
     hashed = {
         "data.records": f"the corpus of {records_dir}",
@@ -190,7 +198,7 @@ def plan_pretraining(
         say=console.say,
         stop=StopOnSignal(),
         cluster=cluster,
-        tpu=TpuAddress(**tpu) if tpu else None,
+        hardware=hardware,
     )
     trunk = _trunk(branch_from, folder, description, config, hashed)
     return Plan(
@@ -285,6 +293,7 @@ def _made_from(plan):
     }
 
 
+@ends_with_a_line
 def evaluate(plan: Plan) -> None:
     """Writes eval.json and TensorBoard scalars; prints the averages.
 
@@ -333,6 +342,7 @@ def evaluate(plan: Plan) -> None:
         )
 
 
+@ends_with_a_line
 def predict_sequences(plan: Plan) -> None:
     """Writes predictions.jsonl: loss and hits of every held-out sequence."""
     path = os.path.join(plan.folder, PREDICTIONS)
@@ -355,7 +365,9 @@ def _predictions(plan) -> Iterator[tuple[str, dict[str, np.ndarray]]]:
     )
     # Each language has batches of its own; the last one is filled up.
     batch, track = config.training.eval_batch_size, console.track
-    with contextlib.closing(predict(network, plan.run, input_fn)) as rows:
+    with contextlib.closing(predict(network, plan.run, input_fn)) as predicted:
+        # The first row waits for the graph, which no other language does.
+        rows = itertools.chain([next(predicted)], predicted)
         for language, count in track(counts.items(), "evaluating languages"):
             padded = itertools.islice(rows, -(-count // batch) * batch)
             kept = list(padded)[:count]

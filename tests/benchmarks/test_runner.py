@@ -2,6 +2,7 @@
 
 import argparse
 import pathlib
+import runpy
 import sys
 
 import pytest
@@ -45,6 +46,14 @@ def done(monkeypatch):
     monkeypatch.setattr(results.Results, "measure", measure)
     monkeypatch.setattr(runner, "load", lambda name: suite)
     return measured
+
+
+@pytest.mark.parametrize("name", runner.SUITES)
+def test_a_suite_also_runs_as_a_module(name, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["benchmarks", "--rounds=0"])
+    with pytest.raises(SystemExit, match="2"):
+        runpy.run_module(f"benchmarks.{name}", run_name="__main__")
+    assert "--rounds: 0 is less than 1" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -538,6 +538,13 @@ def test_an_interrupted_run_resumes_and_says_from_where(
         np.testing.assert_array_equal(resumed[name], value, err_msg=name)
 
 
+def test_a_mesh_splits_rows_and_not_examples(folder, tmp_path):
+    """Batches of 7 and 5 examples, over two devices."""
+    changes = dict(batch_size=7, eval_batch_size=5, **ONE_EPOCH)
+    tune(folder, tmp_path, "train", mesh=("data:2", "batch:data"), **changes)
+    assert (tmp_path / "checkpoint").exists()
+
+
 def test_evaluation_leaves_the_folder_to_the_run_that_claimed_it(folder, tmp_path):
     """Which may be about to save its first checkpoint."""
     for batch_size, message in (

@@ -1,16 +1,20 @@
 """Answers to several files: each is loaded ahead, and nothing is left behind."""
 
 import itertools
+import os
+import signal
 import threading
+import time
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
+from decoupled.configs.hardware import Hardware, TpuAddress
 from decoupled.core.compat import tf
-from decoupled.core.errors import UserError
+from decoupled.core.errors import Terminated, UserError
 from decoupled.runs import evaluation
-from decoupled.runs.evaluation import FilesAhead, answer_languages
+from decoupled.runs.evaluation import FilesAhead, answer_languages, ends_with_a_line
 from decoupled.tasks.tagging import Tagging
 from tests.training.runs import graph_config, run_spec
 
@@ -40,6 +44,19 @@ def test_a_mistake_in_a_file_is_raised_where_its_turn_is():
     with pytest.raises(UserError, match="b.tsv:1: empty"):
         results[1]
     results.close()
+
+
+def test_sigterm_in_an_evaluation_ends_the_command_with_a_line():
+    before = signal.getsignal(signal.SIGTERM)
+
+    @ends_with_a_line
+    def evaluate():
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(10)
+
+    with pytest.raises(Terminated, match="in an evaluation; run again"):
+        evaluate()
+    assert signal.getsignal(signal.SIGTERM) == before
 
 
 ROWS, BATCH, LANGUAGES = 10, 4, "en de sw ar".split()
@@ -172,8 +189,8 @@ def test_the_batches_of_a_tpu_of_several_hosts_are_gone_afterwards(
         for_graph=lambda features: features,
         task=SimpleNamespace(answers=lambda examples, *_: examples),
     )
-    tpu = SimpleNamespace(name="of several hosts")
-    run = run_spec(tmp_path, eval_batch_size=2)._replace(tpu=tpu)
+    tpu = Hardware(tpu=TpuAddress("grpc://of-several-hosts"))
+    run = run_spec(tmp_path, eval_batch_size=2)._replace(hardware=tpu)
 
     def predict(network, run, input_fn):
         input_fn()

@@ -3,8 +3,9 @@
 The format (https://huggingface.co/docs/safetensors): 8 bytes with the length of the
 header, a JSON header with dtype, shape and offsets of each tensor, then their bytes in
 little endian. The package safetensors checks headers. The numbers are read and written
-here: the package would hold two copies of a tensor that is read, and all tensors that
-are written.
+here. The package writes all tensors at once. It reads slices of a file that is mapped
+into memory, where a file that becomes shorter ends the process (SIGBUS); without the
+map it reads whole tensors, into memory that TensorFlow has to copy.
 """
 
 import json
@@ -18,6 +19,7 @@ import numpy as np
 
 from decoupled.core import console, files, gfile, installed
 from decoupled.core.errors import UserError
+from decoupled.core.release import tf
 from decoupled.model.variables import Shape
 from decoupled.training.checkpoint_files import aligned_empty
 
@@ -27,6 +29,7 @@ INDEX_NAME = "model.safetensors.index.json"
 _METADATA = "__metadata__"
 _LENGTH = struct.Struct("<Q")
 _BLOCK = 1 << 24
+_DTYPES = {"F32": "<f4", "F16": "<f2", "BF16": tf.bfloat16.as_numpy_dtype}
 _PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle")
 
 
@@ -62,11 +65,6 @@ class SafetensorsFolder:
         else:
             raise UserError(_no_weights(folder))
 
-    @property
-    def shapes(self) -> dict[str, Shape]:
-        """Name -> shape of every tensor."""
-        return {name: stored.shape for name, stored in self.tensors.items()}
-
     def read(self, name: str) -> np.ndarray:
         """A tensor as float32; half precision is converted.
 
@@ -75,16 +73,16 @@ class SafetensorsFolder:
             finite.
         """
         stored = self.tensors[name]
-        if stored.dtype not in _DECODERS:
+        if stored.dtype not in _DTYPES:
             raise UserError(
                 f"{stored.path}: {name} is of type {stored.dtype}; only F32, F16 and "
                 "BF16 are weights"
             )
-        decode = _DECODERS[stored.dtype]
         value = aligned_empty(stored.shape)
         flat, filled = value.reshape(-1), 0
         for block in _blocks(stored):
-            numbers = decode(block)
+            numbers = np.frombuffer(block, _DTYPES[stored.dtype])
+            numbers = numbers.astype(np.float32, copy=False)
             if not np.all(np.isfinite(numbers)):
                 raise UserError(
                     f"{stored.path}: {name} holds values that are not finite"
@@ -117,10 +115,10 @@ def read_header(path: str) -> dict[str, StoredTensor]:
             pass
         with open(path, "rb") as handle:
             size = _LENGTH.unpack(handle.read(_LENGTH.size))[0]
-            entries = files.parse_json(handle.read(size), object_pairs_hook=_unique)
+            entries = files.parse_json(handle.read(size), unique_names=True)
     except OSError as error:
         raise UserError(f"{path}: cannot read ({files.reason(error)})") from error
-    except (safetensors.SafetensorError, ValueError) as error:
+    except (safetensors.SafetensorError, ValueError, UserError) as error:
         raise UserError(
             f"{path}: not a safetensors file, or cut off ({files.reason(error)}); "
             "download it again"
@@ -132,14 +130,6 @@ def read_header(path: str) -> dict[str, StoredTensor]:
         shape = tuple(entry["shape"])
         tensors[name] = StoredTensor(path, entry["dtype"], shape, start, end - start)
     return tensors
-
-
-def _unique(pairs):
-    # The package keeps the last of several.
-    names = [name for name, _ in pairs]
-    if len(set(names)) != len(names):
-        raise ValueError("the header repeats a name")
-    return dict(pairs)
 
 
 def write_safetensors(
@@ -195,18 +185,6 @@ def _blocks(stored: StoredTensor) -> Iterator[bytes]:
         raise UserError(
             f"{stored.path}: cannot read ({files.reason(error)})"
         ) from error
-
-
-def _from_bfloat16(block: bytes) -> np.ndarray:
-    # A bfloat16 is the upper half of a float32.
-    return (np.frombuffer(block, "<u2").astype(np.uint32) << 16).view(np.float32)
-
-
-_DECODERS = {
-    "F32": lambda block: np.frombuffer(block, "<f4"),
-    "F16": lambda block: np.frombuffer(block, "<f2").astype(np.float32),
-    "BF16": _from_bfloat16,
-}
 
 
 def _read_shards(folder, index):
