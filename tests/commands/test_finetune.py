@@ -17,6 +17,7 @@ from decoupled.configs import (
     QuestionAnsweringConfig,
 )
 from decoupled.configs.finetuning import FinetuneConfig
+from decoupled.configs.hardware import HOST
 from decoupled.core.compat import tf
 from decoupled.core.errors import UserError
 from decoupled.runs import finetuning_run
@@ -101,12 +102,12 @@ def tune(
     task="catalogs",
     data="tasks",
     init="pretrained",
-    tpu=None,
+    hardware=HOST,
     **changes,
 ):
     """Runs the command; returns the folder of the run. See `settings`."""
     paths = (str(folder / data), str(folder / init), str(folder / out))
-    run_finetuning(settings(**changes), task, *paths, mode, tpu=tpu)
+    run_finetuning(settings(**changes), task, *paths, mode, hardware=hardware)
     return folder / out
 
 
@@ -300,10 +301,10 @@ def test_a_tpu_whose_hosts_run_no_python_learns_the_same(folder, tmp_path, monke
 
     # No graph of the run may call Python.
     monkeypatch.setattr(script_ops._py_funcs, "insert", refused)
-    with one_core() as address:
+    with one_core() as core:
         there = tune(
             folder, tmp_path / "there", mesh=("data:1;model:1", ""),
-            tpu=address._asdict(), **changes,
+            hardware=core, **changes,
         )  # fmt: skip
     expected, trained = variables(here), variables(there)
     for name in expected:
