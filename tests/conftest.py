@@ -22,7 +22,7 @@ choose_kernels()
 os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
 
 # What tests write need not outlive a loss of power, and a disk takes minutes of a run
-# to promise that. Tests of the promise put a function of their own here.
+# to promise that. Tests of the promise put their own function here.
 os.fsync = lambda descriptor: None
 
 # As commands do: with Python's own thresholds, the garbage collector takes 5% of the

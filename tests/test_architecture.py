@@ -176,7 +176,7 @@ def test_flags_need_no_tensorflow():
 
 
 def test_everything_imported_is_required():
-    # Runs in an environment of its own, as it says.
+    # Runs in a separate environment, as it says.
     elsewhere = PACKAGE / "planning" / "jax_step.py"
     imported = {name for p in SOURCES if p != elsewhere for name in packages_of(p)}
     lacking = sorted(name for name in imported if not requirement_of(name))

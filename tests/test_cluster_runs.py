@@ -22,7 +22,7 @@ from tests.commands.pretraining import (
 from tests.pretrained import make_pretrained
 
 STEPS = 120
-# Enough for 20 kills, each after a checkpoint of its own, on a fast machine too.
+# Enough for 20 kills, each after another checkpoint, on a fast machine too.
 LONG_STEPS = 600
 MESH = ['MeshConfig.mesh_shape = "m:2"', 'MeshConfig.layout_rules = "vocab:m;heads:m"']
 PATIENCE = "ClusterConfig.patience_seconds = 2.0"

@@ -24,8 +24,8 @@ OPTIONS=(
   "name=NODE|of the TPU VM and of its queued resource, e.g. decoupled-1"
   "zone=ZONE|e.g. us-central1-a"
   "zones=ZONE,ZONE|where to look; - is everywhere"
-  "type=v3-8|accelerator type: v2, v3 or v4, with its number of cores"
-  "version=IMAGE|runtime image (default: tpu-vm-tf-2.15.1-se, -pod-se for several hosts)"
+  "type=v6e-8|accelerator type: v2, v3, v4, v5p (and TensorCores); v5litepod, v6e (and chips)"
+  "version=IMAGE|runtime image (default: by type; tpu-ubuntu2204-base runs v2 to v4 under JAX)"
   "project=PROJECT|of Google Cloud (default: gcloud's own)"
   "service_account=EMAIL|what the TPU VM acts as; docs/tpu.md lists the roles it needs"
   "scopes=SCOPES|of that account on the VM (default: gcloud's, all of its roles)"
@@ -35,7 +35,7 @@ OPTIONS=(
   "plain|create the node at once, without a queued resource; fails if the zone has no capacity"
   "valid_until=6h|give the queued resource up when it has no slice by then"
   "wait|return when the slice is ready, not when it is requested"
-  "worker=0|the host to work on: 0, or all (needs ssh-add ~/.ssh/google_compute_engine)"
+  "worker=0|the host to copy to: 0, or all (needs ssh-add ~/.ssh/google_compute_engine)"
   "package=FILE|sdist or wheel, local or gs:// (default: the commit that is checked out)"
   "with_package|also copy the commit that is checked out, as decoupled.tar.gz"
   "model_dir=gs://...|of the run"
@@ -177,47 +177,84 @@ refuse() {
   warn "$1"
 }
 
-# Only some hardware and images can run TPUEstimator at all.
+# Only some hardware and images can run the package at all.
 check_runtime() {
-  OPTION[type]="${OPTION[type]:-v3-8}"
+  need type v6e-8
   local type="${OPTION[type]}" version
-  version="$(runtime_version)"
+  [[ $type =~ ^[a-z][a-z0-9]*-[0-9]{1,5}$ ]] || fail "--type=$type: not of the form v3-8"
   case "$type" in
-    v2-* | v3-* | v4-*) ;;
-    *) refuse "--type=$type: TPUEstimator works on v2, v3 and v4 only; later generations have \
-at most the PJRT runtime, where it finds no TPU (tensorflow issue 90807)" ;;
+    v[234]-* | v5p-* | v5litepod-* | v6e-*) ;;
+    v5e-*) fail "--type=$type: gcloud's name is v5litepod-${type#v5e-}" ;;
+    tpu7x-*) fail "--type=$type: gcloud compute tpus cannot create TPU7x; create it with Compute \
+Engine or GKE, and start the command with --accelerator=tpu on each of its hosts" ;;
+    *) refuse "--type=$type: none of v2, v3, v4, v5litepod, v5p, v6e" ;;
   esac
-  case "$version" in
-    *pjrt*) refuse "--version=$version: TPUEstimator finds no TPU with the PJRT runtime \
-(tensorflow issue 90807)" ;;
-    tpu-vm-tf-2.15.*-se) ;;
-    tpu-vm-tf-2.15.*) refuse "--version=$version: from 2.15 on the images that TPUEstimator needs \
-end in -se (stream executor), e.g. tpu-vm-tf-2.15.1-se" ;;
-    tpu-vm-tf-*) refuse "--version=$version: TensorFlow 2.15 is needed; later releases have the \
-PJRT runtime, or were never tried (2.16.1-se)" ;;
-    *) refuse "--version=$version: an image without TensorFlow's stream executor for TPUs; use \
-tpu-vm-tf-2.15.1-se" ;;
+  version="$(runtime_version)"
+  case "$type $version" in
+    *' tpu-vm-tf-'*pjrt*) refuse "--version=$version: TPUEstimator finds no TPU with the PJRT \
+runtime (tensorflow issue 90807); $(other_image)" ;;
+    v[234]-*' tpu-vm-tf-2.15.'*-se) ;;
+    v[234]-*' tpu-vm-tf-2.15.'*) refuse "--version=$version: from 2.15 on the images that \
+TPUEstimator needs end in -se (stream executor), e.g. tpu-vm-tf-2.15.1-se" ;;
+    *' tpu-vm-tf-'*) refuse "--version=$version: TPUEstimator needs TensorFlow 2.15 on v2, v3 or \
+v4; $(other_image)" ;;
   esac
-  if several_hosts && [[ $version != *-pod* ]]; then
+  if by_estimator && several_hosts && [[ $version != *-pod* ]]; then
     refuse "--version=$version: $type has several hosts, whose image ends in -pod-se"
   fi
 }
 
-# More cores than one host has: a slice of several hosts, with an image of its own.
+# by_estimator: the image has the TensorFlow of TPUEstimator, whose first host drives all cores.
+# With any other image every host runs the command, under JAX.
+by_estimator() {
+  [[ $(runtime_version) == tpu-vm-tf-* ]]
+}
+
+# hosts: how many the slice has.
+hosts() {
+  local size="${OPTION[type]##*-}"
+  case "${OPTION[type]}" in
+    v5litepod-* | v6e-*) echo $((size <= 8 ? 1 : size / 4)) ;;
+    *) echo $(((size + 7) / 8)) ;;
+  esac
+}
+
+# workers: which hosts run the command.
+workers() {
+  if by_estimator || ! several_hosts; then echo 0; else echo all; fi
+}
+
 several_hosts() {
-  local cores="${OPTION[type]#*-}"
-  [[ $cores =~ ^[0-9]{1,5}$ ]] || fail "--type=${OPTION[type]}: not of the form v3-8"
-  ((cores > 8))
+  (($(hosts) > 1))
+}
+
+# chips: how many each host has.
+chips() {
+  local size="${OPTION[type]##*-}"
+  case "${OPTION[type]}" in
+    v5litepod-* | v6e-*) echo $((size <= 8 ? size : 4)) ;;
+    *) echo 4 ;;
+  esac
 }
 
 runtime_version() {
   if [[ -n ${OPTION[version]} ]]; then
     echo "${OPTION[version]}"
-  elif several_hosts; then
-    echo tpu-vm-tf-2.15.1-pod-se
-  else
-    echo tpu-vm-tf-2.15.1-se
+    return
   fi
+  case "${OPTION[type]}" in
+    v5litepod-*) echo v2-alpha-tpuv5-lite ;;
+    v5p-*) echo v2-alpha-tpuv5 ;;
+    v6e-*) echo v2-alpha-tpuv6e ;;
+    *) if several_hosts; then echo tpu-vm-tf-2.15.1-pod-se; else echo tpu-vm-tf-2.15.1-se; fi ;;
+  esac
+}
+
+other_image() {
+  case "${OPTION[type]}" in
+    v[234]-*) echo "use tpu-vm-tf-2.15.1-se, or tpu-ubuntu2204-base, where JAX computes" ;;
+    *) echo "leave --version out" ;;
+  esac
 }
 
 # quoted WORD...: one string that a bash, here or elsewhere, splits into the same words.

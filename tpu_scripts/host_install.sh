@@ -1,16 +1,34 @@
 #!/usr/bin/env bash
 # Installs the package on a host of a TPU slice; install.sh copies it there and calls it.
 #
-#   bash host_install.sh PACKAGE      an sdist or a wheel: in the home folder, or gs://
+#   bash host_install.sh PACKAGE                with the TensorFlow of the image
+#   bash host_install.sh PACKAGE CHIPS HOSTS    with JAX, on each of HOSTS hosts of CHIPS chips
 #
-# The image's own TensorFlow 2.15 stays: it has the stream executor, which TPUEstimator needs and
-# no build on PyPI has. The package itself is installed without its requirements; then
-# the requirements and the extra "tpu", with the TensorFlow of the image as a constraint, so that
-# pip ends with an error rather than fetch another. This is checked at the end.
+# PACKAGE is an sdist or a wheel: in the home folder, or gs://.
 set -euo pipefail
 cd
-package="$1"
-pip=(python3 -m pip --disable-pip-version-check)
+package="$1" chips="${2:-}" hosts="${3:-}"
+
+fetch_package() {
+  if [[ $package == gs://* ]]; then
+    gcloud storage cp "$package" .
+    package="${package##*/}"
+  fi
+}
+
+# with_jax: in an environment of its own, because JAX needs a newer Python than the image's; uv
+# brings one.
+with_jax() {
+  bash host_job.sh check_chips "$chips" || exit 1
+  fetch_package
+  export PATH="$HOME/.local/bin:$PATH" UV_VENV_CLEAR=1
+  command -v uv >/dev/null || python3 -m pip --disable-pip-version-check install --user uv
+  uv venv --quiet --no-project --python 3.13 decoupled_env
+  uv pip install --quiet --python decoupled_env/bin/python --reinstall-package decoupled \
+    "decoupled[tpu_vm] @ file://$HOME/$package"
+  # JAX on one host of several waits for the others.
+  ((hosts > 1)) || decoupled_env/bin/python -m decoupled doctor
+}
 
 # The version of TensorFlow, and the digests of its files as its installer recorded them.
 tensorflow_build() {
@@ -30,11 +48,17 @@ print(found.version, hashlib.sha256((found.read_text("RECORD") or "").encode()).
 PY
 }
 
-before="$(tensorflow_build)"
-if [[ $package == gs://* ]]; then
-  gcloud storage cp "$package" .
-  package="${package##*/}"
+if [[ -n $chips ]]; then
+  with_jax
+  exit
 fi
+# The image's own TensorFlow 2.15 stays: it has the stream executor, which TPUEstimator needs and
+# no build on PyPI has. The package itself is installed without its requirements; then
+# the requirements and the extra "tpu", with the TensorFlow of the image as a constraint, so that
+# pip ends with an error rather than fetch another. This is checked at the end.
+pip=(python3 -m pip --disable-pip-version-check)
+before="$(tensorflow_build)"
+fetch_package
 # Without the exact name of a release pip would not look into a file of the same version.
 "${pip[@]}" install --user --no-deps --force-reinstall "./$package"
 # numpy: TensorFlow 2.15 is built for numpy 1, whether or not the image's build says so.

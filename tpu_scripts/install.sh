@@ -1,17 +1,26 @@
 #!/usr/bin/env bash
-# Installs the package on the first host of a slice, without touching the image's own
-# TensorFlow: only that build drives the TPU. The first host is enough: the training program
-# runs there, and the others only serve their cores.
+# Installs the package on a slice. With an image for TPUEstimator, on the first host, without
+# touching the image's TensorFlow: only that build drives the TPU, and the other hosts only serve
+# their cores. With any other image, on all hosts, with JAX and a Python of its own.
 #
 #   tpu_scripts/install.sh --name=decoupled-1 --zone=us-central1-a
-USES=(name zone project package worker internal_ip dry_run)
+USES=(name zone type version project package internal_ip dry_run)
 # shellcheck source=common.sh
 source "$(dirname "$0")/common.sh"
 parse "$@"
 no_rest
 need_slice
 package="${OPTION[package]}"
-worker="${OPTION[worker]:-0}"
+
+# What the slice is, it says itself.
+OPTION[type]="${OPTION[type]:-v6e-8}"
+in_zone tpu-vm describe "${OPTION[name]}" '--format=value[separator="|"]('\
+'acceleratorType.basename(),runtimeVersion,networkEndpoints.len())'
+ask "${OPTION[type]}|$(runtime_version)|$(hosts)" "${COMMAND[@]}" || fail "$ERRORS"
+IFS='|' read -r type version count <<<"$ANSWER"
+OPTION[type]="$type" OPTION[version]="$version"
+[[ $count == "$(hosts)" ]] || fail "${OPTION[name]} has $count of the $(hosts) hosts of a \
+$type: delete it and create it again" 1
 
 files=("$HERE/host_install.sh" "$HERE/host_job.sh")
 if [[ -z $package ]]; then
@@ -23,8 +32,9 @@ if [[ $package != gs://* ]]; then
   files+=("$package")
   package="${package##*/}"
 fi
-on_worker "$worker" scp "${files[@]}" "${OPTION[name]}:"
+install=(bash host_install.sh "$package")
+by_estimator || install+=("$(chips)" "$count")
+on_worker "$(workers)" scp "${files[@]}" "${OPTION[name]}:"
 run "${COMMAND[@]}"
-on_worker "$worker" ssh "${OPTION[name]}" \
-  "--command=$(quoted bash host_install.sh "$package")"
+on_worker "$(workers)" ssh "${OPTION[name]}" "--command=$(quoted "${install[@]}")"
 run "${COMMAND[@]}"

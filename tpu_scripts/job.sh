@@ -21,35 +21,40 @@ set_job() {
   MODEL_DIR="${MODEL_DIR%/}"
 }
 
-# job_words: makes WORDS the job's command line on the first host.
+# job_words: makes WORDS the job's command line.
 job_words() {
-  local entry several=''
+  local entry flags=()
   WORDS=(env)
-  # A program on one host drives its cores itself; on several hosts it finds them by name,
-  # each behind a server of the image's, and must not take those of its own host first.
-  if several_hosts; then several=1 WORDS+=(TPU_LOAD_LIBRARY=0); fi
+  # A program on one host drives its cores itself; on several hosts TPUEstimator finds them by
+  # name, each behind a server of the image's, and must not take those of its own host first.
+  if by_estimator && several_hosts; then WORDS+=(TPU_LOAD_LIBRARY=0); fi
   while IFS= read -r entry; do
     [[ -z $entry ]] || WORDS+=("$entry")
   done <<<"${OPTION[env]}"
-  WORDS+=(python3 -m decoupled "$DRIVER" "${FLAGS[@]}")
-  [[ " ${FLAGS[*]}" != *" --tpu="* ]] || return 0
-  if [[ -z $several ]]; then
-    WORDS+=(--tpu=local)
+  if ! by_estimator; then
+    WORDS+=(decoupled_env/bin/python)
+    flags=(--accelerator=tpu)
   else
-    WORDS+=("--tpu=${OPTION[name]}" "--tpu_zone=${OPTION[zone]}")
-    [[ -z ${OPTION[project]} ]] || WORDS+=("--gcp_project=${OPTION[project]}")
+    WORDS+=(python3)
+    flags=(--tpu=local)
+    if several_hosts; then
+      flags=("--tpu=${OPTION[name]}" "--tpu_zone=${OPTION[zone]}")
+      [[ -z ${OPTION[project]} ]] || flags+=("--gcp_project=${OPTION[project]}")
+    fi
   fi
+  [[ " ${FLAGS[*]}" != *" ${flags[0]%=*}="* ]] || flags=()
+  WORDS+=(-m decoupled "$DRIVER" "${FLAGS[@]}" "${flags[@]}")
 }
 
 report_folder() {
   echo "$MODEL_DIR/tpu_job"
 }
 
-# read_report: sets REPORT_LINE and its fields JOB_ID, JOB_STATE, JOB_CODE and JOB_QUIET.
+# read_report: sets REPORT_LINE and its fields JOB_ID, JOB_STATE, JOB_CODE, JOB_QUIET, JOB_STEPS.
 read_report() {
   local field
-  REPORT_LINE='' JOB_ID='' JOB_STATE='' JOB_CODE='' JOB_QUIET=0
-  ask "id=${RUN_ID:-dry} state=FINISHED code=0 quiet=0 time=0" \
+  REPORT_LINE='' JOB_ID='' JOB_STATE='' JOB_CODE='' JOB_QUIET=0 JOB_STEPS=0
+  ask "id=${RUN_ID:-dry} state=FINISHED code=0 quiet=0 steps=0 time=0" \
     gcloud storage cat "$(report_folder)/status" || return 0
   REPORT_LINE="${ANSWER%%$'\n'*}"
   for field in $REPORT_LINE; do
@@ -58,9 +63,11 @@ read_report() {
       state=*) JOB_STATE="${field#*=}" ;;
       code=*) JOB_CODE="${field#*=}" ;;
       quiet=*) JOB_QUIET="${field#*=}" ;;
+      steps=*) JOB_STEPS="${field#*=}" ;;
     esac
   done
   [[ $JOB_QUIET =~ ^[0-9]+$ ]] || JOB_QUIET=0
+  [[ $JOB_STEPS =~ ^[0-9]+$ ]] || JOB_STEPS=0
 }
 
 # check_access: reads the report, and ends where that is not allowed.
@@ -80,4 +87,28 @@ saved_step() {
     step="$(sed -n 's/^model_checkpoint_path: ".*-\([0-9]*\)"$/\1/p' <<<"$ANSWER")"
   fi
   echo "${step:-0}"
+}
+
+# is_complete: whether the job that was reported is. The checkpoint decides: a command may end with
+# another code when it leaves the other hosts, or with 0 too early.
+is_complete() {
+  local step
+  [[ $JOB_STATE == FINISHED && $JOB_CODE =~ ^[0-9]+$ && ! $JOB_CODE =~ ^(2|143)$ ]] || return 1
+  step="$(saved_step)"
+  if ((JOB_CODE == 0)); then
+    # A folder of several runs has no checkpoint of its own.
+    ((step == 0 || step >= JOB_STEPS)) || has_results "$step"
+  else
+    ((JOB_STEPS > 0 && step >= JOB_STEPS)) && has_results "$step"
+  fi
+}
+
+# has_results STEP: the results of this checkpoint, which a command writes last, are there.
+has_results() {
+  local name
+  for name in eval.json results.json; do
+    ask '' gcloud storage cat "$MODEL_DIR/$name" || continue
+    [[ $ANSWER =~ \"global_step\":\ ([0-9]+) && ${BASH_REMATCH[1]} == "$1" ]] && return
+  done
+  return 1
 }

@@ -97,9 +97,11 @@ start() {
   local delete=queued
   queued || delete=node
   [[ -z ${OPTION[keep]} ]] || delete=nothing
-  on_worker 0 ssh "${OPTION[name]}" "--command=$(quoted bash host_job.sh start \
+  local chips=0
+  by_estimator || chips="$(chips)"
+  on_worker "$(workers)" ssh "${OPTION[name]}" "--command=$(quoted bash host_job.sh start \
     "$(report_folder)" "$RUN_ID" "$seconds" "$GRACE_SECONDS" \
-    "${OPTION[name]}" "${OPTION[zone]}" "${OPTION[project]}" "$delete" "${WORDS[@]}")"
+    "${OPTION[name]}" "${OPTION[zone]}" "${OPTION[project]}" "$delete" "$chips" "${WORDS[@]}")"
   local code=0
   run "${COMMAND[@]}" || code=$?
   ((code != 2)) || fail "the job cannot be started; the slice says why above"
@@ -124,7 +126,7 @@ adopt() {
 
 install() {
   local options=("--name=${OPTION[name]}" "--zone=${OPTION[zone]}") name
-  for name in project package; do
+  for name in project package type version; do
     [[ -z ${OPTION[$name]} ]] || options+=("--$name=${OPTION[$name]}")
   done
   for name in internal_ip dry_run; do
@@ -159,15 +161,21 @@ follow() {
   done
 }
 
+# job_ended: sets OUTCOME if it has.
 job_ended() {
   case "$JOB_STATE $JOB_CODE" in
-    'FINISHED 0') OUTCOME=complete ;;
-    'FINISHED 2') OUTCOME=mistake ;;
-    # Saved after SIGTERM, or lost one of its processes: both resume.
-    'FINISHED 143' | 'FINISHED 75') OUTCOME=stopped ;;
-    FINISHED*) OUTCOME=crashed ;;
-    UNHEALTHY*) lost 'its TPU is not healthy' ;;
+    FINISHED*) ;;
+    UNHEALTHY*) lost 'its TPU is not healthy'; return ;;
     *) return 1 ;;
+  esac
+  OUTCOME=crashed
+  if is_complete; then OUTCOME=complete; return; fi
+  case "$JOB_CODE" in
+    2) OUTCOME=mistake ;;
+    # JAX's errors of memory, compiler and input, which another try would repeat.
+    1) by_estimator || OUTCOME=failed ;;
+    # Saved after SIGTERM.
+    143) OUTCOME=stopped ;;
   esac
 }
 
@@ -192,6 +200,7 @@ run_job() {
       overtime) fail "not complete after --max_hours=${OPTION[max_hours]}" 4 ;;
       unreachable) fail "gcloud could not say $MOST_UNKNOWN times how the slice is" 4 ;;
       mistake) show_log; fail "the job ended with a mistake in its settings or data" ;;
+      failed) show_log; fail "the job ended with code 1, which another try would not change" 4 ;;
       crashed) show_log ;;
     esac
     step="$(saved_step)"

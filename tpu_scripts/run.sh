@@ -1,16 +1,20 @@
 #!/usr/bin/env bash
 # Runs commands of the package on a TPU slice until they are complete. Gets the slice, waits
-# until it is ready, installs the package, starts the job on the first host, where it outlives
-# the connection, and follows its reports on gs://. A slice that was preempted, suspended or
-# failed is deleted and created anew, and the job resumes from its checkpoint on gs://. At the
-# end, also on Ctrl-C, the slice is deleted.
+# until it is ready, installs the package, starts the job, where it outlives the connection, and
+# follows its reports on gs://. A slice that was preempted, suspended or failed is deleted and
+# created anew, and the job resumes from its checkpoint on gs://. At the end, also on Ctrl-C, the
+# slice is deleted.
 #
-#   tpu_scripts/run.sh --name=decoupled-1 --zone=us-central1-a --type=v3-32 --spot \
+# On v5litepod, v5p and v6e every host runs the job, and JAX computes. On v2, v3 and v4 the first
+# host does, with TPUEstimator; or every host, with --version=tpu-ubuntu2204-base.
+#
+#   tpu_scripts/run.sh --name=decoupled-1 --zone=us-central1-a --type=v6e-16 --spot \
 #       -- pretrain --gin_file=models/rembert.gin --model_dir=gs://bucket/rembert ...
 #   tpu_scripts/run.sh --name=decoupled-1 --zone=us-central1-a --jobs=jobs.txt
 #
 # Keep it alive: start it in tmux or under nohup. When started again, it finds its slice and
-# follows the job that runs there. It adds the flags --tpu, --tpu_zone and --gcp_project.
+# follows the job that runs there. It adds the flag --accelerator=tpu, or for TPUEstimator --tpu,
+# --tpu_zone and --gcp_project.
 #
 # Exit codes: 0 all complete; 2 a mistake, also one that the job found; 3 no quota; 4 gave up,
 # see the last lines; 5 the slice could not be deleted and may cost money.
@@ -40,6 +44,10 @@ parse_run() {
   while IFS= read -r entry; do
     [[ -z $entry || $entry =~ ^[A-Za-z_][A-Za-z_0-9]*= ]] || fail "--env=$entry: not NAME=VALUE"
   done <<<"${OPTION[env]}"
+  if [[ $(workers) == all && -z ${OPTION[dry_run]} ]] && ! ssh-add -l >/dev/null 2>&1; then
+    refuse "no key in an ssh agent, with which gcloud reaches $(hosts) hosts at once: \
+eval \"\$(ssh-agent)\"; ssh-add ~/.ssh/google_compute_engine"
+  fi
   [[ -n ${OPTION[service_account]} ]] ||
     warn "no --service_account: the slice acts as the project's default account, which may \
 do more than it needs"
@@ -100,7 +108,7 @@ for ((number = 1; number <= JOBS; number++)); do
   mapfile -d '' -t words <"$SCRATCH/job-$number"
   set_job "${words[@]}"
   check_access
-  if [[ -z ${OPTION[again]}${OPTION[dry_run]} && "$JOB_STATE $JOB_CODE" == 'FINISHED 0' ]]; then
+  if [[ -z ${OPTION[again]}${OPTION[dry_run]} ]] && is_complete; then
     say "job: $MODEL_DIR is complete; --again runs it anyway"
     continue
   fi

@@ -171,12 +171,6 @@ class Found(NamedTuple):
 class TranslationSearch:
     """A run of `decoupled retrieve`: a task's languages, with results in a folder.
 
-    Args:
-      task: "tatoeba" or "bucc2018". data_dir: the folder with a folder per task.
-      init_checkpoint: of a run, or one of its checkpoints.
-      output_dir: of `RetrievalResults`.
-      languages: the languages to run; None for all that have files.
-
     Raises:
       UserError: checkpoint, settings, data and folder do not fit each other. All
         mistakes in the first three are named.

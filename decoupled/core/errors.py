@@ -33,7 +33,7 @@ class Mistakes:
     """Collects mistakes of the user, so that all of them are reported at once."""
 
     def __init__(self):
-        self._found: list[str] = []
+        self._texts: list[str] = []
 
     @contextlib.contextmanager
     def noted(self) -> Iterator[None]:
@@ -41,15 +41,15 @@ class Mistakes:
         try:
             yield
         except UserError as error:
-            self._found.append(str(error))
+            self._texts.append(str(error))
 
     def raise_all(self) -> None:
         """Raises the collected mistakes as one error."""
-        if len(self._found) > 1:
-            numbered = [f"({n}) {text}" for n, text in enumerate(self._found, start=1)]
+        if len(self._texts) > 1:
+            numbered = [f"({n}) {text}" for n, text in enumerate(self._texts, start=1)]
             raise UserError(f"{len(numbered)} mistakes: {'; '.join(numbered)}")
-        if self._found:
-            raise UserError(self._found[0])
+        if self._texts:
+            raise UserError(self._texts[0])
 
 
 class Terminated(Exception):

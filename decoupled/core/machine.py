@@ -177,7 +177,7 @@ def available_memory(root: str = "/") -> int | None:
 
 
 def _left_in_groups(root: str) -> Iterator[int]:
-    for version, group in _own_groups(_content(os.path.join(root, "proc/self/cgroup"))):
+    for version, group in _cgroups(_content(os.path.join(root, "proc/self/cgroup"))):
         names = _VERSIONS[version]
         folder = os.path.join(root, names.folder)
         # The limits of all outer groups hold as well. Inside a container the outer
@@ -190,7 +190,7 @@ def _left_in_groups(root: str) -> Iterator[int]:
                 yield left
 
 
-def _own_groups(content: str) -> Iterator[tuple[str, str]]:
+def _cgroups(content: str) -> Iterator[tuple[str, str]]:
     """(version, path) of each group, from lines such as "4:memory:/a" and "0::/a"."""
     for line in content.splitlines():
         number, controllers, path = (line.split(":", 2) + ["", ""])[:3]

@@ -139,11 +139,8 @@ def read_documents(
 ) -> Iterator[Document]:
     """Yields the documents of text files, each as its sentences, in their order.
 
-    Args:
-      entries: of the manifest, each with "name" and "sha256".
-
     Raises:
-      UserError: at the end of a file that differs from its entry.
+      UserError: at the end of a file that differs from its entry of the manifest.
     """
     for entry in entries:
         document = []

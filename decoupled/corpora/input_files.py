@@ -27,8 +27,7 @@ class InputFile(NamedTuple):
 def find_inputs(inputs: list[str], flag: str = "--input=") -> dict[str, list[str]]:
     """Language -> sorted files, from inputs such as `en=/en/*.txt,de=/de/*.jsonl`.
 
-    Args:
-      flag: the text before an input in messages.
+    `flag` stands before an input in messages.
 
     Raises:
       UserError: an input is not LANGUAGE=GLOB, its language is not a valid code

@@ -29,9 +29,6 @@ def verify_records(
 ) -> list[str]:
     """All defects of a records folder, a line each. Prints a line if there are none.
 
-    Args:
-      workers: processes; 0 chooses: one per core, or one for small records.
-
     Raises:
       UserError: there is no manifest, or the vocabulary is another one.
     """

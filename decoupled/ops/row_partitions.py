@@ -69,16 +69,10 @@ def two_at_a_time(
 
 
 class RowPartitionedVariable:
-    """A matrix whose rows are stored in several variables.
+    """A matrix whose rows are stored in several variables, in their order.
 
     It has the attributes of a variable that Mesh-TensorFlow reads. Converting it to a
-    tensor copies it.
-
-    Args:
-      name: of the whole matrix.
-      partitions: tf.Variable [rows, columns], in the order of their rows.
-
-    Attributes: `tiles`, the rows of each partition.
+    tensor copies it. `tiles` has the rows of each partition.
     """
 
     def __init__(self, name: str, partitions: Sequence[tf.Variable]):

@@ -1,9 +1,10 @@
-"""Cloud TPU slices: memory and speed of a core, and links between chips.
+"""Cloud TPU slices: memory and speed of a device, and links between chips.
 
-Sources:
-  [arch] Google Cloud, "System architecture" pages of TPU v2, v3 and v4
-    (docs.cloud.google.com/tpu/docs/v3, .../v4): peak bf16 FLOP/s, memory and its
-    bandwidth per chip, largest slice, shape of the network.
+Sources, all of Google (docs.cloud.google.com/tpu/docs/...) but the last two:
+  [v2] .. [v4]: peak bf16 FLOP/s, memory and its bandwidth of a chip, largest slice.
+  [v5e], [v5p], [v6e], [tpu7x]: the same, and the bandwidth of all links of a chip in
+    both directions together: 400 GB/s over 4 links, 1200 over 6, 800 over 4, and 1200
+    over 6. A link has half of its share in each direction.
   [cacm] Jouppi et al., A Domain-Specific Supercomputer for Training Deep Neural
     Networks, CACM 63(7), 2020: links of v2 and v3, 4 of 496 and 656 Gbit/s a chip in
     each direction; v2's 700 GB/s of memory bandwidth.
@@ -11,66 +12,92 @@ Sources:
 
 The page of v3 gives 6.4 TB/s of bisection bandwidth for 32 x 32 chips. That is 50 GB/s
 for each direction of a link, not 82 as in [cacm]. The page of v4 gives 24 TB/s, or 47
-GB/s a link, which agrees with [isca].
+GB/s a link, which agrees with [isca]; those of v5e and v6e give 1.6 and 3.2 TB/s for
+16 x 16 chips, or 50 and 100 GB/s, which agrees with the bandwidths of their chips.
 """
 
 import math
-import re
 from typing import NamedTuple
 
 from decoupled.core.errors import UserError
 
 GIB = 2**30
-# In every generation.
-_CHIPS_OF_A_HOST = 4
 
 
 class Generation(NamedTuple):
     """One generation of chips; all numbers are of one chip.
 
-    cores: devices that a program sees; v4 joins its two cores into one.
+    cores: devices that a program sees; v4 and v5p join two TensorCores into one.
+    counted: what a slice's name counts: 2 TensorCores a chip, or the chip.
     hbm_bytes, hbm_bandwidth: bytes, bytes/s. flops: bf16 FLOP/s.
     link_bandwidth: bytes/s of one link in one direction.
-    slice_chips: chips -> shape of the slice, as Google lists them.
+    one_host: chips of the largest slice of one host; hosts of a larger slice have 4.
+    grids: the shapes of slices, as Google lists them.
+    prefix: of the names of slices, where it is not the generation's name.
+    tpu_estimator: whether TPUEstimator runs on it.
     """
 
     cores: int
+    counted: int
     hbm_bytes: int
     hbm_bandwidth: float
     flops: float
     link_bandwidth: float
-    slice_chips: dict[int, tuple[int, ...]]
+    one_host: int
+    grids: tuple[tuple[int, ...], ...]
+    prefix: str | None = None
+    tpu_estimator: bool = False
 
 
-_SQUARES = {4: (2, 2), 16: (4, 4), 32: (4, 8), 64: (8, 8), 128: (8, 16), 256: (16, 16)}
-_CUBES = {
-    4: (2, 2, 1), 8: (2, 2, 2), 16: (2, 2, 4), 32: (2, 4, 4), 64: (4, 4, 4),
-    128: (4, 4, 8), 256: (4, 8, 8), 512: (8, 8, 8), 1024: (8, 8, 16),
-    2048: (8, 16, 16),
-}  # fmt: skip
+_SQUARES = ((2, 2), (4, 4), (4, 8), (8, 8), (8, 16), (16, 16))
+_FROM_ONE_CHIP = ((1, 1), (2, 2), (2, 4), *_SQUARES[1:])
+_CUBES = (
+    (2, 2, 1), (2, 2, 2), (2, 2, 4), (2, 4, 4), (4, 4, 4), (4, 4, 8), (4, 8, 8),
+    (8, 8, 8), (8, 8, 16), (8, 16, 16),
+)  # fmt: skip
 
 GENERATIONS = {
-    # Peak and memory [arch]; memory bandwidth and links [cacm].
-    "v2": Generation(2, 16 * GIB, 700e9, 46e12, 62e9, _SQUARES),
-    # Peak, memory and its bandwidth [arch]; links [cacm].
-    "v3": Generation(
-        2, 32 * GIB, 900e9, 123e12, 82e9,
-        {**_SQUARES, 512: (16, 32), 1024: (32, 32)},
+    "v2": Generation(
+        2, 2, 16 * GIB, 700e9, 46e12, 62e9, 4, _SQUARES, tpu_estimator=True
     ),
-    # Peak, memory and its bandwidth [arch]; links [isca].
-    "v4": Generation(1, 32 * GIB, 1200e9, 275e12, 50e9, _CUBES),
+    "v3": Generation(
+        2, 2, 32 * GIB, 900e9, 123e12, 82e9, 4, (*_SQUARES, (16, 32), (32, 32)),
+        tpu_estimator=True,
+    ),
+    "v4": Generation(
+        1, 2, 32 * GIB, 1200e9, 275e12, 50e9, 4, _CUBES, tpu_estimator=True
+    ),
+    "v5e": Generation(
+        1, 1, 16 * GIB, 819e9, 197e12, 50e9, 8, _FROM_ONE_CHIP, prefix="v5litepod"
+    ),
+    "v5p": Generation(
+        1, 2, 95 * GIB, 2765e9, 459e12, 100e9, 4,
+        (*_CUBES, (16, 16, 16), (16, 16, 24)),
+    ),
+    "v6e": Generation(1, 1, 32 * GIB, 1638e9, 918e12, 100e9, 8, _FROM_ONE_CHIP),
+    "tpu7x": Generation(2, 2, 192 * GIB, 7380e9, 2307e12, 100e9, 4, _CUBES),
 }  # fmt: skip
 
 
 class Slice(NamedTuple):
     """A TPU slice.
 
-    name: e.g. "v3-128". generation: of its chips. chips: the shape of their grid.
+    name: e.g. "v3-128". version: its generation's name. chips: the shape of their grid.
     """
 
     name: str
-    generation: Generation
+    version: str
     chips: tuple[int, ...]
+
+    @property
+    def generation(self) -> Generation:
+        """Of its chips."""
+        return GENERATIONS[self.version]
+
+    @property
+    def topology(self) -> str:
+        """The name by which libtpu knows it, e.g. "v3:8x8"."""
+        return f"{self.version}:{'x'.join(map(str, self.chips))}"
 
     @property
     def cores(self) -> int:
@@ -80,7 +107,8 @@ class Slice(NamedTuple):
     @property
     def hosts(self) -> int:
         """Machines that the chips are connected to."""
-        return math.prod(self.chips) // _CHIPS_OF_A_HOST
+        chips = math.prod(self.chips)
+        return 1 if chips <= self.generation.one_host else chips // 4
 
     @property
     def core_hbm_bytes(self) -> int:
@@ -99,26 +127,22 @@ class Slice(NamedTuple):
 
 
 def parse_topology(name: str) -> Slice:
-    """The slice of an accelerator type, e.g. "v3-8": generation and TensorCores.
+    """The slice of an accelerator type, e.g. "v3-8", "v5litepod-16" or "v5e-16".
 
     Raises:
-      UserError: no such slice, or one that TPUEstimator cannot use.
+      UserError: no such slice.
     """
-    version, dash, size = name.partition("-")
-    if re.match(r"(v|tpu)([5-9]|\d\d)", version):
-        raise UserError(
-            f"--topology: {name}: TPUEstimator does not run on {version} (it needs the "
-            "runtime that v2, v3 and v4 have); choose one of those"
-        )
-    if version not in GENERATIONS or not dash or not size.isdigit():
+    prefix, _, size = name.partition("-")
+    version = next((v for v, g in GENERATIONS.items() if g.prefix == prefix), prefix)
+    if version not in GENERATIONS or not size.isdecimal():
         raise UserError(
             f"--topology: {name!r} is no slice; write the generation, "
-            f"{', '.join(GENERATIONS)}, and the number of cores, e.g. v3-8"
+            f"{', '.join(GENERATIONS)}, and the number of TensorCores (v5e, v6e: "
+            "chips), e.g. v3-8 or v6e-8"
         )
     generation = GENERATIONS[version]
-    # Names count two TensorCores a chip in every generation.
-    chips = generation.slice_chips.get(int(size) // 2)
-    if chips is None or int(size) % 2:
-        sizes = ", ".join(f"{version}-{2 * n}" for n in generation.slice_chips)
+    grids = {generation.counted * math.prod(grid): grid for grid in generation.grids}
+    if int(size) not in grids:
+        sizes = ", ".join(f"{prefix}-{size}" for size in grids)
         raise UserError(f"--topology: {name!r} is no slice; one of {sizes}")
-    return Slice(name, generation, chips)
+    return Slice(name, version, grids[int(size)])

@@ -116,7 +116,8 @@ class Plan(NamedTuple):
 
     @property
     def sent_bytes(self) -> int:
-        """Bytes that the first host sends in a step: the whole batch to each host."""
+        """Bytes that the first host sends in a step with TPUEstimator: the whole batch
+        to each host."""
         return self.tpu.hosts * self.infeed_bytes
 
     @property
@@ -127,8 +128,11 @@ class Plan(NamedTuple):
 
     @property
     def can_start(self) -> bool:
-        """Whether the graph is within TensorFlow's limit."""
-        return self.graph_bytes < MOST_GRAPH_BYTES
+        """Whether the graph that TPUEstimator would build is within TensorFlow's
+        limit."""
+        return (
+            not self.tpu.generation.tpu_estimator or self.graph_bytes < MOST_GRAPH_BYTES
+        )
 
     @property
     def fits(self) -> bool:

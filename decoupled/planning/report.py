@@ -20,7 +20,7 @@ def print_plan(plan: Plan) -> None:
         f"{mesh.slice_dtype}, slots in float32, {plan.run.optimizer.name}, "
         f"{training.gradient_accumulation} microbatches, layers "
         f"{'computed again' if training.recompute_layers else 'kept'} for the backward "
-        "pass (pretrain --tpu has the same defaults)"
+        "pass (pretrain on a TPU has the same defaults)"
     )
     first_of_shape = {}
     for variable in plan.variables:
@@ -195,24 +195,28 @@ def _print_hosts(plan):
     rows = [
         ["hosts", plan.tpu.hosts, plan.tpu.name],
         ["features of a step", readable_bytes(plan.infeed_bytes), "for every host"],
-        [
-            "sent by the first host",
-            readable_bytes(plan.sent_bytes),
-            f"in a step: {readable_bytes(round(plan.sent_bytes / plan.times.step))}/s",
-        ],
-        [
-            "variables of a core",
-            f"{plan.slice_count // plan.tpu.cores:,}",
-            f"for {plan.variable_count:,} weights and slots",
-        ],
-        ["graph", readable_bytes(plan.graph_bytes), "about"],
     ]
+    if plan.tpu.generation.tpu_estimator:
+        speed = readable_bytes(round(plan.sent_bytes / plan.times.step))
+        rows += [
+            [
+                "with --tpu, sent by the first host",
+                readable_bytes(plan.sent_bytes),
+                f"in a step: {speed}/s",
+            ],
+            [
+                "with --tpu, variables of a core",
+                f"{plan.slice_count // plan.tpu.cores:,}",
+                f"for {plan.variable_count:,} weights and slots",
+            ],
+            ["with --tpu, graph", readable_bytes(plan.graph_bytes), "about"],
+        ]
     console.table("Hosts", ["", "", ""], rows)
     if not plan.can_start:
         console.say(
-            "warning: this run cannot start: TensorFlow takes graphs of up to "
-            f"{readable_bytes(MOST_GRAPH_BYTES)}. Raise MeshConfig.stack_mib, or take "
-            "a smaller slice (docs/tpu.md)"
+            "warning: this run cannot start with --tpu: TensorFlow takes graphs of up "
+            f"to {readable_bytes(MOST_GRAPH_BYTES)}. Raise MeshConfig.stack_mib, or "
+            "take a smaller slice (docs/tpu.md)"
         )
 
 

@@ -16,9 +16,9 @@ class Page:
     """A page that is built from top to bottom, then written.
 
     Args:
-      path: of the Markdown file.
       beside: the folder of pictures and other files, relative to the page; "" is
-        the page's own folder. formats: of the pictures that are kept.
+        the page's own folder.
+      formats: of the pictures that are kept.
     """
 
     def __init__(

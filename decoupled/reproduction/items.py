@@ -63,10 +63,7 @@ class Items(NamedTuple):
 
 
 class ResultReader:
-    """Reads complete jobs.
-
-    Args:
-      tasks: task -> the parent of its folder.
+    """Reads complete jobs; `tasks` is task -> the parent of its folder.
 
     Raises:
       UserError: a file is damaged, or the analyses of two seeds have different items.

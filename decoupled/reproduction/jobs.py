@@ -71,10 +71,6 @@ def train_steps(sweep: SweepConfig) -> int:
 class StudyJobs:
     """Makes the jobs of a reproduction.
 
-    Args:
-      folders: of the data, which must exist, and of the jobs.
-      activation_dtype: of pre-training, as in `MeshConfig`.
-
     Raises:
       UserError: a row has no gin file, or as `JobMaker`.
     """

@@ -26,8 +26,7 @@ from decoupled.sweeps.jobs import LOG, Job
 class Fork:
     """A job in a fork, with the methods of `subprocess.Popen` that a runner needs.
 
-    Args:
-      job: starts at once. cores: that it may use; None for all.
+    It may use these `cores`; None for all.
     """
 
     def __init__(self, job: Job, cores: set[int] | None):

@@ -68,11 +68,6 @@ class Regression(Task):
     """Gives a sequence a number; the loss is the mean squared error.
 
     Features beside the encoder's inputs: `targets`, float32 [batch].
-
-    Args:
-      name: of the task.
-      sequence_length: tokens of every input.
-      dropout: before the last layer, in training.
     """
 
     metrics = {}
@@ -118,12 +113,8 @@ class Regression(Task):
 class _TextTask(FinetuningTask):
     """A label or a number for a text or a pair of texts.
 
-    Args:
-      max_sequence_length: tokens of a row; longer pairs lose pieces of the longer text.
-      settings: of features, beside this length.
-
     Raises:
-      UserError: a row has no room for two texts.
+      UserError: a row of `max_sequence_length` has no room for two texts.
     """
 
     def __init__(
@@ -175,10 +166,10 @@ class LabelAnswer(NamedTuple):
 
 
 class ClassificationTask(_TextTask):
-    """A label for a text or a pair of texts; an answer is an `LabelAnswer`.
+    """A label for a text or a pair of texts; an answer is a `LabelAnswer`.
 
-    Args: as for `_TextTask`. Without labels in the description, they come from the
-      training files, or from the file that `build_corpus` writes.
+    Without labels in the description, they come from the training files, or from the
+    file that `build_corpus` writes.
     """
 
     graph_features = ("input_word_ids", "input_mask", "input_type_ids", "label_ids")

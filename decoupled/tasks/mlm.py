@@ -19,13 +19,7 @@ from decoupled.tasks.task import Task, loss_scale, weighted_loss
 
 
 class MaskedLM(Task):
-    """Predicts the masked pieces of a sequence (paper: the only pre-training loss).
-
-    Args:
-      masking: lengths.
-      label_smoothing: of the training loss; evaluation reports the plain loss.
-      pad_id: the padding piece; 0 in the vocabularies of this project.
-    """
+    """Predicts the masked pieces of a sequence (paper: the only pre-training loss)."""
 
     name = "masked_lm"
     head = MASKED_LM

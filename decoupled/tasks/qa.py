@@ -57,11 +57,6 @@ class ExtractiveQA(Task):
 
     Both are chosen among the tokens of the example; padding has no part in the loss.
     Position 0, that of [CLS], means that the window does not contain the answer.
-
-    Args:
-      name: of the task. sequence_length: tokens of every input.
-      dropout: before the last layer, in training.
-      label_smoothing: of the training loss; evaluation reports the plain loss.
     """
 
     metrics = {"span_accuracy": ("hits", "weight")}
@@ -164,10 +159,6 @@ class ExtractiveQA(Task):
 
 class QuestionAnsweringTask(FinetuningTask):
     """The span of a text that answers a question; an answer is a text.
-
-    Args:
-      max_sequence_length: tokens of a window, question and special pieces included.
-      config: of windows and answers.
 
     Raises:
       UserError: a window has too little room for its part of a context.

@@ -82,9 +82,7 @@ class Tagging(Labelling):
 class TaggingTask(FinetuningTask):
     """A tag for each word; an answer is a list with a tag a word.
 
-    Args:
-      description: without labels in it, they come from the training files.
-      max_sequence_length: tokens of a row, [CLS] and [SEP] included.
+    Without labels in the description, they come from the training files.
 
     Raises:
       UserError: a row has no room for a piece; or as for training files.

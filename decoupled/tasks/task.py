@@ -154,13 +154,7 @@ def weighted_loss(
 
 
 class Labelling(Task):
-    """A task whose answers are labels; see `Classification` and `Tagging`.
-
-    Args:
-      labels: in the order of their ids.
-      dropout: before the last layer, in training.
-      label_smoothing: of the training loss; evaluation reports the plain loss.
-    """
+    """A task whose answers are labels; see `Classification` and `Tagging`."""
 
     metrics = {"accuracy": ("hits", "weight")}
 

@@ -6,11 +6,12 @@ variables that are saved live on the hosts.
 """
 
 import re
-from typing import NamedTuple
 
 from decoupled.configs import MeshConfig
+from decoupled.configs.hardware import TpuAddress
 from decoupled.core.compat import estimator, mtf, tf
 from decoupled.core.errors import UserError
+from decoupled.ops.meshes.device_order import device_order
 from decoupled.ops.meshes.simd import SimdMeshImpl
 from decoupled.training.events import start_event
 from decoupled.training.mesh import Placement, mesh_size, shape_and_layout
@@ -20,19 +21,6 @@ from decoupled.training.mesh import Placement, mesh_size, shape_and_layout
 _PROGRAM_BYTES = 300_000_000
 # How the message about a loss that is infinite or NaN begins.
 _DIVERGED = "training"
-
-
-class TpuAddress(NamedTuple):
-    """Which TPU, as the flags say it.
-
-    name: of the node, "local", or grpc://IP:8470. zone, project: of a node; None asks
-      the machine that this runs on. job_name: of TensorFlow's workers, or None.
-    """
-
-    name: str
-    zone: str | None
-    project: str | None
-    job_name: str | None
 
 
 def resolver(address: TpuAddress) -> tf.distribute.cluster_resolver.TPUClusterResolver:
@@ -122,43 +110,12 @@ def check_mesh_size(config: MeshConfig, cores: int, where: str) -> None:
 
 
 def logical_to_physical(shape: mtf.Shape, assignment) -> list[int]:
-    """Replica of each processor of the mesh.
-
-    Neighbours along the mesh's last axis are the cores of a chip, then chips of a
-    square, and so on; rings go round each such tile. Axes whose sizes are no powers of
-    2 keep to the order of the coordinates.
-    """
-    physical = [int(size) for size in assignment.topology.mesh_shape]
-    tiles = _tiles(shape.to_integer_list, physical)
-    places = list(range(shape.size))
-    if tiles is not None:
-        spec = list(zip(shape.dimension_names, tiles, strict=True))
-        tiling = mtf.simd_mesh_impl.HierarchicalTiling(spec, physical)
-        places = tiling.logical_to_physical
-    replicas = {
-        tuple(int(x) for x in assignment.coordinates(replica, 0)): replica
+    """Replica of each processor of the mesh."""
+    places = [
+        tuple(int(x) for x in assignment.coordinates(replica, 0))
         for replica in range(assignment.num_replicas)
-    }
-    coordinates = mtf.ops.pnum_to_processor_coordinates
-    return [replicas[tuple(coordinates(physical, place))] for place in places]
-
-
-def _tiles(sizes, physical):
-    """For each mesh axis, its extent along each axis of the TPU slice.
-
-    The last mesh axis is placed first. None if a size is not a power of 2.
-    """
-    left, tiles = list(physical), []
-    for size in reversed(sizes):
-        tile = [1] * len(left)
-        while size > 1:
-            chips = max(range(len(left) - 1), key=lambda axis: (left[axis], axis))
-            axis = len(left) - 1 if left[-1] > 1 else chips
-            if size % 2 or left[axis] % 2:
-                return None
-            size, left[axis], tile[axis] = size // 2, left[axis] // 2, tile[axis] * 2
-        tiles.insert(0, tile)
-    return tiles
+    ]
+    return device_order(places, shape.to_integer_list)
 
 
 def host_call(

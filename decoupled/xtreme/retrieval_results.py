@@ -54,11 +54,8 @@ def bucc_results(test: Bucc, pairs: list[Pair]) -> dict[str, float]:
 class RetrievalResults:
     """The folder of a run; a run that was stopped resumes with the missing languages.
 
-    content: of results.json. path: of that file.
-
-    Args:
-      folder: made if missing.
-      description: of the run, as JSON: at least "task", "global_step" and "settings".
+    `description` of the run, as JSON, has at least "task", "global_step" and
+    "settings". `content` is that of results.json, whose path is `path`.
 
     Raises:
       UserError: the folder holds something else, or results of another description.

@@ -86,7 +86,7 @@ def test_more_tokens_than_positions(encoder):
 
 @pytest.mark.parametrize("special", [True, False])
 def test_a_long_sentence_is_the_mean_over_the_tokens_of_its_windows(encoder, special):
-    """Of windows that are encoded as texts of their own."""
+    """Of windows that are encoded as separate texts."""
     config = retrieval(max_sequence_length=8, pool_special_tokens=special)
     long = " ".join(ENGLISH[:3])
     (found,) = models.layer_vectors(

@@ -108,7 +108,7 @@ def test_a_graph_that_tensorflow_would_refuse(run, monkeypatch):
         "MeshConfig.mesh_shape = 'data:8'",
         "MeshConfig.layout_rules = 'batch:data'",
     )
-    assert "warning: this run cannot start: TensorFlow takes graphs" in shown
+    assert "warning: this run cannot start with --tpu: TensorFlow takes" in shown
 
 
 def test_pretraining_on_a_tpu_has_the_defaults_that_are_planned():
@@ -132,7 +132,7 @@ def test_the_flag_of_a_tpu_chooses_the_defaults(tpu, defaults, monkeypatch, tmp_
     )
     monkeypatch.setattr(pretrain.flags, "FLAGS", given)
     monkeypatch.setattr(start, "parse_gin", lambda root, *paths: read.append(paths))
-    monkeypatch.setattr(pretrain.tpu_flags, "parse", lambda: None)
+    monkeypatch.setattr(pretrain.hardware_flags, "parse", lambda: None)
     monkeypatch.setattr(pretraining, "run_pretraining", lambda *_: None)
     pretrain.main()
     assert read == [defaults]

@@ -1,4 +1,4 @@
-"""A real dump, made longer by its pages, each with a title and text of its own."""
+"""A real dump, made longer by its pages, each with a different title and text."""
 
 import bz2
 import os
@@ -23,7 +23,7 @@ def repeat_dump(source, path, times):
     with open(path, "wb") as handle:
         handle.write(bz2.compress(xml[:start]))
         for number in range(times):
-            # A stream of its own, as in Wikipedia's multistream dumps.
+            # A separate stream, as in Wikipedia's multistream dumps.
             pages = xml[start:end].replace(b"</title>", b" (copy %d)</title>" % number)
             first = b"This is copy number %d of a page in this long dump." % number
             pages = re.sub(rb"(<text\b[^>/]*>)(?!#)", rb"\1%s\n\n" % first, pages)

@@ -35,7 +35,7 @@ def test_a_dump_20_times_as_long_takes_the_same_memory(data_dir, tmp_path, worke
         + Corpus(str(tmp_path / name)).counts("eval", "documents").get("en", 0)
         for name in ("short", "long")
     ]
-    # A page without text of its own has that sentence now.
+    # A page without other text has that sentence now.
     assert counts[1] >= 20 * counts[0]
     print(f"{workers} workers: {short >> 20} MiB, 20 times {long >> 20} MiB")
     print(f"{seconds:.0f} s for {(tmp_path / 'long.xml.bz2').stat().st_size} bytes")

@@ -138,7 +138,7 @@ def test_rows_of_one_language_are_read_and_the_others_counted(
     path = tmp_path_factory.mktemp("rows") / name
     columns = {"lang": list(languages), "text": list(texts)}
     if name == "a.parquet":
-        # A column that has nothing but null has no type of its own.
+        # A column that has nothing but null has no type.
         columns = {k: pyarrow.array(v, pyarrow.string()) for k, v in columns.items()}
     path = write_rows(path, **columns)
     for language, value in (("en", "en"), ("pt", "por")):

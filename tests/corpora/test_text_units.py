@@ -1,4 +1,4 @@
-"""Files become documents, whole or in parts, and text of a unit of its own."""
+"""Files become documents, whole or in parts, and the text of a unit."""
 
 import collections
 import dataclasses

@@ -213,7 +213,7 @@ def test_rounds_show_pieces_by_the_rates_of_bert():
     assert (seen == labels).mean() == pytest.approx(0.1, abs=0.01)
 
 
-# Even ids begin words; special pieces are words of their own.
+# Even ids begin words; special pieces are separate words.
 SPECIAL = np.isin(np.arange(1000), [0, *VOCABULARY.special_ids])
 WORDS = WordPieces((np.arange(1000) % 2 == 0) | SPECIAL, SPECIAL, np.zeros(1000, bool))
 

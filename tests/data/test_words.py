@@ -31,7 +31,7 @@ def starts(text):
     ("text", "expected"),
     [
         ("[CLS] ▁the ▁d on [SEP] <pad>", "|||.||"),
-        # Punctuation is a word of its own, and so is what follows it.
+        # Punctuation is a separate word, and so is what follows it.
         ("▁d on ' t ). ▁( t on", "|.|||||."),
         # Every piece of a script without spaces, and what follows it.
         ("▁ Z é 我 们 t é ▁我 我", "|..|||.||"),

@@ -1,4 +1,4 @@
-"""Which tensors get a kernel of their own; sums over rows and along them."""
+"""Which tensors get a separate kernel; sums over rows and along them."""
 
 import os
 import subprocess

@@ -82,7 +82,7 @@ def test_weights_of_the_same_dtype_are_not_touched():
 
 @pytest.mark.parametrize("tile", [1, 10**6], ids=["tiles", "whole"])
 def test_nothing_is_cast_before_its_time(tile, multiplies_in_float32, monkeypatch):
-    """Forward and backward have casts of their own, each after what it multiplies;
+    """Forward and backward have separate casts, each after what it multiplies;
     where they multiply in float32 they have none."""
     monkeypatch.setattr("decoupled.ops.weight_product._TILE", tile)
     with tf.Graph().as_default() as graph:

@@ -1,37 +1,43 @@
-"""Slices and their names; numbers per core from those per chip."""
+"""Slices and their names; numbers of a device from those of a chip."""
 
 import pytest
 
 from decoupled.core.errors import UserError
-from decoupled.planning.hardware import GIB, parse_topology
+from decoupled.planning.hardware import GENERATIONS, GIB, parse_topology
 
 
 @pytest.mark.parametrize(
-    "name, cores, chips, gibibytes, teraflops",
+    "name, topology, cores, hosts, gibibytes, teraflops",
     [
-        ("v2-8", 8, (2, 2), 8, 23),
-        ("v2-512", 512, (16, 16), 8, 23),
-        ("v3-8", 8, (2, 2), 16, 61.5),
-        ("v3-128", 128, (8, 8), 16, 61.5),
-        ("v3-2048", 2048, (32, 32), 16, 61.5),
+        ("v2-8", "v2:2x2", 8, 1, 8, 23),
+        ("v2-512", "v2:16x16", 512, 64, 8, 23),
+        ("v3-128", "v3:8x8", 128, 16, 16, 61.5),
+        ("v3-2048", "v3:32x32", 2048, 256, 16, 61.5),
         # A chip of two TensorCores is one device there.
-        ("v4-8", 4, (2, 2, 1), 32, 275),
-        ("v4-4096", 2048, (8, 16, 16), 32, 275),
+        ("v4-8", "v4:2x2x1", 4, 1, 32, 275),
+        ("v4-4096", "v4:8x16x16", 2048, 512, 32, 275),
+        ("v5p-128", "v5p:4x4x4", 64, 16, 95, 459),
+        # Names count chips, by Google's name and by the usual one.
+        ("v5litepod-8", "v5e:2x4", 8, 1, 16, 197),
+        ("v5e-16", "v5e:4x4", 16, 4, 16, 197),
+        ("v5litepod-256", "v5e:16x16", 256, 64, 16, 197),
+        ("v6e-1", "v6e:1x1", 1, 1, 32, 918),
+        ("v6e-8", "v6e:2x4", 8, 1, 32, 918),
+        # A chip is two devices.
+        ("tpu7x-8", "tpu7x:2x2x1", 8, 1, 96, 1153.5),
+        ("tpu7x-128", "tpu7x:4x4x4", 128, 16, 96, 1153.5),
     ],
 )
-def test_slices(name, cores, chips, gibibytes, teraflops):
+def test_slices(name, topology, cores, hosts, gibibytes, teraflops):
     tpu = parse_topology(name)
-    assert (tpu.cores, tpu.chips) == (cores, chips)
+    assert (tpu.topology, tpu.cores, tpu.hosts) == (topology, cores, hosts)
     assert tpu.core_hbm_bytes == gibibytes * GIB
     assert tpu.core_flops == teraflops * 1e12
 
 
-@pytest.mark.parametrize(
-    "name, hosts",
-    [("v2-8", 1), ("v3-32", 4), ("v3-512", 64), ("v4-8", 1), ("v4-32", 4)],
-)
-def test_a_host_has_four_chips(name, hosts):
-    assert parse_topology(name).hosts == hosts
+def test_tpu_estimator_runs_on_no_generation_after_v4():
+    runs = [name for name, made in GENERATIONS.items() if made.tpu_estimator]
+    assert runs == ["v2", "v3", "v4"]
 
 
 @pytest.mark.parametrize(
@@ -40,11 +46,11 @@ def test_a_host_has_four_chips(name, hosts):
         ("v3-7", "'v3-7' is no slice; one of v3-8, v3-32, v3-64"),
         ("v3-12", "'v3-12' is no slice; one of v3-8"),
         ("v2-1024", "'v2-1024' is no slice; one of v2-8"),
-        ("v3", "'v3' is no slice; write the generation, v2, v3, v4"),
-        ("tpu", "'tpu' is no slice; write the generation"),
-        ("v5p-8", "v5p-8: TPUEstimator does not run on v5p"),
-        ("v6e-8", "v6e-8: TPUEstimator does not run on v6e"),
-        ("tpu7x-8", "tpu7x-8: TPUEstimator does not run on tpu7x"),
+        ("v5litepod-2", "'v5litepod-2' is no slice; one of v5litepod-1, v5litepod-4"),
+        ("v5p-4", "'v5p-4' is no slice; one of v5p-8, v5p-16"),
+        ("v3", "'v3' is no slice; write the generation, v2, v3, v4, v5e, v5p, v6e,"),
+        ("v3-\u00b2", "'v3-\u00b2' is no slice; write the generation"),
+        ("h100-8", "'h100-8' is no slice; write the generation"),
     ],
 )
 def test_what_is_no_slice(name, said):

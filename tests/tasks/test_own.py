@@ -1,4 +1,4 @@
-"""Tasks of one's own: descriptions, files of all forms, mistakes in them, scores."""
+"""Tasks in users' files: descriptions, files of all forms, mistakes in them, scores."""
 
 import ast
 import csv

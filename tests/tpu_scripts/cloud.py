@@ -27,6 +27,15 @@ case "$*" in
 esac"""
 
 
+# A new environment's Python is the python3 above.
+UV = """
+echo "uv $*" >>decoupled_uv.log
+[ "$1" = venv ] || exit 0
+mkdir -p decoupled_env/bin
+printf '#!/bin/sh\\nexec python3 "$@"\\n' >decoupled_env/bin/python
+chmod +x decoupled_env/bin/python"""
+
+
 def _default_signals():
     for number in (signal.SIGHUP, signal.SIGINT):
         signal.signal(number, signal.SIG_DFL)
@@ -41,6 +50,11 @@ class Cloud:
         fake = f"exec {sys.executable} -I -S {FAKE}"
         self.program("gcloud", f'{fake} gcloud "$@"')
         self.program("python3", PYTHON.format(fake=fake, folder=folder))
+        self.program("ssh-add", "exit 0")
+        self.program("uv", UV)
+        self.program("curl", 'echo "$FAKE_WORKER"')
+        self.program("find", f"cat {folder}/devices")
+        self.devices(4)
         self.health(0)
         self.write_state({"lives": [{}], "runs": [["save 10"]], "slices": {}, **state})
 
@@ -52,6 +66,11 @@ class Cloud:
     def health(self, code):
         """What tpu_health ends with on the hosts."""
         (self.folder / "health").write_text(str(code))
+
+    def devices(self, count):
+        """How many chips each host has."""
+        lines = (f"/dev/vfio/{number}\n" for number in range(count))
+        (self.folder / "devices").write_text("".join(lines))
 
     def write_state(self, state):
         (self.folder / "state.json").write_text(json.dumps(state))

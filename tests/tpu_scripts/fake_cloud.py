@@ -5,16 +5,18 @@
 times, hence few imports, and some of them late.
 
 All is below the folder FAKE_CLOUD: state.json, calls.jsonl (what was called), gs/ (the
-buckets) and hosts/NAME (the home folder of a slice's first host). state.json holds
+buckets), hosts/NAME (the home folder of a slice's first host) and hosts/NAME.N (of its
+other hosts). state.json holds
 
   lives: one dict per creation, the last also for those after it:
     error: gcloud's message; nothing is created.
     states: of the queued resource (or node), one per question; the last stays.
     message: why the request failed.
     lost: [step, state]: once that checkpoint is saved, the slice gets this state and
-      its host is gone.
-  runs: a list per start of a job, e.g. ["save 10", "exit 0"]: actions in turn; "hang"
-    is one more.
+      its hosts are gone.
+    hosts: how many there are; all by default.
+  runs: a list per start of a job, e.g. ["save 10", "exit 0"]: actions in turn; "hang",
+    "evaluate" and "of 20", a line of progress, are others.
   delete_error, describe_error, read_error, write_error: what gcloud then says instead.
 """
 
@@ -101,14 +103,29 @@ def record(program, arguments):
         handle.write(json.dumps([program, *arguments]) + "\n")
 
 
-def home_of(name):
-    return f"{CLOUD}/hosts/{name}"
+def home_of(name, worker=0):
+    return f"{CLOUD}/hosts/{name}" + (f".{worker}" if worker else "")
 
 
-def remove_home(name):
+def homes(name):
+    import glob
+
+    return [home_of(name), *glob.glob(home_of(name) + ".*")]
+
+
+def remove_homes(name):
     import shutil
 
-    shutil.rmtree(home_of(name), ignore_errors=True)
+    for home in homes(name):
+        shutil.rmtree(home, ignore_errors=True)
+
+
+def count_hosts(kind):
+    """Of an accelerator type."""
+    generation, _, size = kind.rpartition("-")
+    if generation in ("v5litepod", "v6e"):
+        return max(1, int(size) // 4) if int(size) != 8 else 1
+    return int(size) // 8
 
 
 def error(text):
@@ -133,8 +150,12 @@ def create(queued):
         default = ["ACTIVE"] if queued else ["READY"]
         states = list(life.get("states", default))
         slice_ = {**life, "queued": queued, "labels": labels, "states": states}
+        slice_["type"] = options["--accelerator-type"]
+        slice_["image"] = options["--runtime-version" if queued else "--version"]
+        slice_.setdefault("hosts", count_hosts(slice_["type"]))
         state["slices"][words[0]] = slice_
-        os.makedirs(home_of(words[0]))
+        for worker in range(slice_["hosts"]):
+            os.makedirs(home_of(words[0], worker))
         return None
 
     return run
@@ -148,6 +169,9 @@ def describe(queued):
         slice_ = state["slices"].get(name)
         if slice_ is None or (queued and not slice_["queued"]):
             error(f"NOT_FOUND: Resource '{name}' was not found")
+        if "runtimeVersion" in options["--format"]:
+            print(*(slice_[key] for key in ("type", "image", "hosts")), sep="|")
+            return
         lose(name, slice_)
         current = slice_["states"][0]
         if queued == slice_["queued"] and len(slice_["states"]) > 1:
@@ -172,22 +196,23 @@ def lose(name, slice_):
     saved = [step_of(path) for path in glob.glob(f"{CLOUD}/gs/*/*/checkpoint")]
     if max(saved, default=0) >= step:
         slice_["states"] = [end]
-        kill_host(name)
-        remove_home(name)
+        kill_hosts(name)
+        remove_homes(name)
 
 
-def kill_host(name):
-    """Ends what runs on a host, without a warning."""
+def kill_hosts(name):
+    """Ends what runs on a slice's hosts, without a warning."""
     import signal
 
-    path = f"{home_of(name)}/decoupled_job/process"
-    if os.path.exists(path):
-        with open(path) as handle:
-            process = int(handle.read())
-        try:
-            os.killpg(process, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
+    for home in homes(name):
+        path = f"{home}/decoupled_job/process"
+        if os.path.exists(path):
+            with open(path) as handle:
+                process = int(handle.read())
+            try:
+                os.killpg(process, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
 
 
 def delete(state, words, options):
@@ -198,8 +223,8 @@ def delete(state, words, options):
     del state["slices"][words[0]]
     if "--async" not in options:
         # A host that deletes its own slice has nobody left to tell.
-        kill_host(words[0])
-    remove_home(words[0])
+        kill_hosts(words[0])
+    remove_homes(words[0])
 
 
 def list_slices(state, words, options):
@@ -207,29 +232,36 @@ def list_slices(state, words, options):
         print(name, slice_["states"][0])
 
 
-def ready_host(state, name):
+def ready_hosts(state, name, options):
+    """The home folders of the hosts of --worker."""
     slice_ = state["slices"].get(name)
     if slice_ is None or slice_["states"][0] not in ("ACTIVE", "READY"):
         error(f"TPU {name} is not in a usable state")
-    return home_of(name)
+    count = slice_["hosts"] if options["--worker"] == "all" else 1
+    return [home_of(name, worker) for worker in range(count)]
 
 
 def ssh(state, words, options):
-    home = ready_host(state, words[0])
+    found = ready_hosts(state, words[0], options)
 
     def run():
-        os.chdir(home)
-        environment = {**os.environ, "HOME": home}
-        os.execvpe("bash", ["bash", "-c", options["--command"]], environment)
+        import subprocess
+
+        codes = []
+        for worker, home in enumerate(found):
+            environment = {**os.environ, "HOME": home, "FAKE_WORKER": str(worker)}
+            command = ["bash", "-c", options["--command"]]
+            codes.append(subprocess.run(command, cwd=home, env=environment).returncode)
+        sys.exit(max(codes))
 
     return run
 
 
 def scp(state, words, options):
     name, _, folder = words[-1].partition(":")
-    home = ready_host(state, name)
-    for source in words[:-1]:
-        copy(source, os.path.join(home, folder, os.path.basename(source)))
+    for home in ready_hosts(state, name, options):
+        for source in words[:-1]:
+            copy(source, os.path.join(home, folder, os.path.basename(source)))
 
 
 def copy(source, target):
@@ -280,9 +312,11 @@ COMMANDS = {
 
 
 def host_python(arguments):
-    """Python on a TPU VM; the exit code."""
+    """Python on a TPU VM; the exit code. Hosts after the first have nothing to do."""
     with locked_state() as state:
         record("python3", arguments)
+        if os.environ.get("FAKE_WORKER", "0") != "0":
+            return 0
         actions = next_of(state, "runs")
     return train(arguments[2:], actions)
 
@@ -295,7 +329,13 @@ def train(flags, actions):
     print(f"starts at step {step_of(checkpoint)}", flush=True)
     for action in actions:
         verb, _, number = action.partition(" ")
-        if verb == "save":
+        if verb == "of":
+            # The step that the last of all steps is.
+            print(f"step {step_of(checkpoint)}/{number}", flush=True)
+        elif verb == "evaluate":
+            with open(f"{folder}/eval.json", "w") as handle:
+                json.dump({"global_step": step_of(checkpoint)}, handle, indent=2)
+        elif verb == "save":
             os.makedirs(folder, exist_ok=True)
             with open(checkpoint, "w") as handle:
                 handle.write(f'model_checkpoint_path: "model.ckpt-{number}"\n')

@@ -1,12 +1,14 @@
-"""Installing on a host: the image's TensorFlow stays, and a replaced one is noticed."""
+"""Installing on a host: the image's TensorFlow stays, and a replaced one is noticed; or
+an environment of its own, with JAX."""
 
 import os
+import shutil
 import subprocess
 import sys
 
 import pytest
 
-from tests.tpu_scripts.cloud import SCRIPTS
+from tests.tpu_scripts.cloud import SCRIPTS, UV
 
 # A python3 whose pip only notes its arguments; `installs` runs at the second call.
 PYTHON = """#!/bin/sh
@@ -110,3 +112,49 @@ def test_another_image_is_refused_before_anything_is_installed(host, version, sa
     assert finished.returncode == 1
     assert said in finished.stderr
     assert not (folder / "pip.log").exists()
+
+
+@pytest.fixture
+def host_with_jax(tmp_path):
+    """The home folder of a TPU VM with four chips, and how to install there."""
+    shutil.copy(SCRIPTS / "host_job.sh", tmp_path)
+    for name, text in {
+        "uv": UV,
+        "find": "printf '/dev/vfio/%s\\n' 0 1 2 3",
+        "python3": 'echo "python $*"',
+    }.items():
+        program = tmp_path / name
+        program.write_text(f"#!/bin/sh\n{text}\n")
+        program.chmod(0o755)
+
+    def install(*arguments):
+        return subprocess.run(
+            ["bash", SCRIPTS / "host_install.sh", "decoupled.tar.gz", *arguments],
+            capture_output=True,
+            text=True,
+            env={"PATH": f"{tmp_path}:{os.environ['PATH']}", "HOME": str(tmp_path)},
+        )
+
+    return tmp_path, install
+
+
+@pytest.mark.parametrize(
+    "hosts, doctor", [("1", "python -m decoupled doctor\n"), ("4", "")]
+)
+def test_jax_is_installed_into_an_environment_of_its_own(host_with_jax, hosts, doctor):
+    folder, install = host_with_jax
+    finished = install("4", hosts)
+    assert (finished.returncode, finished.stdout) == (0, doctor), finished.stderr
+    create, packages = (folder / "decoupled_uv.log").read_text().splitlines()
+    assert create.split()[1:] == [
+        "venv", "--quiet", "--no-project", "--python", "3.13", "decoupled_env"
+    ]  # fmt: skip
+    assert packages.endswith(f"decoupled[tpu_vm] @ file://{folder}/decoupled.tar.gz")
+
+
+def test_a_host_without_all_of_its_chips_installs_nothing(host_with_jax):
+    folder, install = host_with_jax
+    finished = install("8", "1")
+    assert finished.returncode == 1
+    assert "has 4 of 8 TPU chips: delete the slice and create it" in finished.stderr
+    assert not (folder / "decoupled_uv.log").exists()

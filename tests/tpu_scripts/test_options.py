@@ -9,6 +9,7 @@ import pytest
 from tests.tpu_scripts.cloud import ACCOUNT, NO_QUOTA, NO_ROOM, SCRIPTS, ZONE, dry_run
 
 SLICE = ("--name=n", ZONE)
+TYPED = (*SLICE, "--type=v3-8")
 COMMANDS = sorted(
     path.name
     for path in SCRIPTS.glob("*.sh")
@@ -58,7 +59,7 @@ def test_a_node_can_be_requested_at_once():
         "--internal_ip",
     )
     assert shown[:3] == ["tpu-vm", "create", "n"]
-    # Several hosts have an image of their own.
+    # Several hosts have another image.
     assert {
         "--version=tpu-vm-tf-2.15.1-pod-se",
         "--spot",
@@ -70,12 +71,45 @@ def test_a_node_can_be_requested_at_once():
     } <= set(shown)
 
 
-def test_the_package_goes_to_the_first_host_and_is_installed_there():
-    archive, copy, install = dry_run("install.sh", *SLICE)
+IMAGES = {
+    "v2-8": "tpu-vm-tf-2.15.1-se",
+    "v4-16": "tpu-vm-tf-2.15.1-pod-se",
+    "v5litepod-16": "v2-alpha-tpuv5-lite",
+    "v5p-8": "v2-alpha-tpuv5",
+    "v6e-8": "v2-alpha-tpuv6e",
+}
+
+
+@pytest.mark.parametrize("kind, image", IMAGES.items())
+def test_each_generation_has_its_image(kind, image):
+    shown = arguments("create.sh", *SLICE, f"--type={kind}")
+    assert {f"--runtime-version={image}", f"--accelerator-type={kind}"} <= set(shown)
+
+
+BASE = "--version=tpu-ubuntu2204-base"
+
+
+@pytest.mark.parametrize(
+    "options, worker, install",
+    [
+        (["--type=v3-32"], "0", ""),
+        # Chips of a host, and hosts.
+        (["--type=v3-32", BASE], "all", " 4 4"),
+        (["--type=v3-8", BASE], "0", " 4 1"),
+        (["--type=v5p-16"], "all", " 4 2"),
+        (["--type=v5litepod-8"], "0", " 8 1"),
+        (["--type=v6e-1"], "0", " 1 1"),
+        (["--type=v6e-256"], "all", " 4 64"),
+    ],
+)
+def test_the_package_is_installed_where_it_runs(options, worker, install):
+    describe, archive, copy, installation = dry_run("install.sh", *SLICE, *options)
+    assert "networkEndpoints.len()" in describe[-2]
     assert archive[3:5] == ["archive", "--format=tar.gz"]
     assert copy[4] == "scp"
-    assert copy[-4:] == ["n:", "--worker=0", ZONE, "--quiet"]
-    assert "--command=bash host_install.sh decoupled.tar.gz" in install
+    assert copy[-4:] == ["n:", f"--worker={worker}", ZONE, "--quiet"]
+    command = f"--command=bash host_install.sh decoupled.tar.gz{install}"
+    assert command in installation
 
 
 def test_uploads_go_to_the_bucket_or_to_a_host(tmp_path):
@@ -142,11 +176,23 @@ def test_training_scripts_are_the_launcher_with_a_command(script, flags):
         ("create.sh", ["--name=A b", ZONE], "small letters"),
         ("create.sh", ["--nme=n", ZONE], "unknown option --nme=n"),
         ("create.sh", [*SLICE, "--spot=yes"], "--spot takes no value"),
-        ("create.sh", [*SLICE, "--type"], "--type wants a value: --type=v3-8"),
-        ("create.sh", [*SLICE, "--type=v5litepod-8"], "v2, v3 and v4 only"),
+        ("create.sh", [*SLICE, "--type"], "--type wants a value: --type=v6e-8"),
+        ("create.sh", [*SLICE], "--type must be given, e.g. --type=v6e-8"),
+        ("create.sh", [*SLICE, "--type=v5e-8"], "gcloud's name is v5litepod-8"),
+        (
+            "create.sh",
+            [*SLICE, "--type=tpu7x-8"],
+            "cannot create TPU7x; create it with",
+        ),
+        ("create.sh", [*SLICE, "--type=v7-8"], "none of v2, v3, v4, v5litepod, v5p"),
+        (
+            "create.sh",
+            [*SLICE, "--type=v6e-8", "--version=tpu-vm-tf-2.15.1-se"],
+            "needs TensorFlow 2.15 on v2, v3 or v4; leave --version out",
+        ),
         ("create.sh", [*SLICE, "--type=v3"], "not of the form v3-8"),
-        ("create.sh", [*SLICE, "--version=tpu-vm-tf-2.15.0-pjrt"], "finds no TPU"),
-        ("create.sh", [*SLICE, "--version=tpu-vm-tf-2.15.0"], "end in -se"),
+        ("create.sh", [*TYPED, "--version=tpu-vm-tf-2.15.0-pjrt"], "finds no TPU"),
+        ("create.sh", [*TYPED, "--version=tpu-vm-tf-2.15.0"], "end in -se"),
         (
             "create.sh",
             [*SLICE, "--type=v3-32", "--version=tpu-vm-tf-2.15.0-se"],
@@ -154,13 +200,13 @@ def test_training_scripts_are_the_launcher_with_a_command(script, flags):
         ),
         ("upload.sh", ["--to=gs://b"], "nothing to copy"),
         ("fetch.sh", ["--from=runs", "--to=x"], "--from=runs: not on gs://"),
-        ("run.sh", [*SLICE], "no job"),
-        ("run.sh", [*SLICE, "--", "rm -rf", RUN], "a job starts with a command"),
-        ("run.sh", [*SLICE, "--", "pretrain"], "--model_dir=gs://... must be"),
-        ("run.sh", [*SLICE, "--max_hours=2.5", "--", "pretrain", RUN], "whole number"),
-        ("run.sh", [*SLICE, "--env=A B", "--", "pretrain", RUN], "not NAME=VALUE"),
-        ("run.sh", [*SLICE, "--jobs=no/file"], "cannot be read"),
-        ("run.sh", [*SLICE, "--", "pretrain", RUN, "--dry-run"], "stand before --"),
+        ("run.sh", [*TYPED], "no job"),
+        ("run.sh", [*TYPED, "--", "rm -rf", RUN], "a job starts with a command"),
+        ("run.sh", [*TYPED, "--", "pretrain"], "--model_dir=gs://... must be"),
+        ("run.sh", [*TYPED, "--max_hours=2.5", "--", "pretrain", RUN], "whole number"),
+        ("run.sh", [*TYPED, "--env=A B", "--", "pretrain", RUN], "not NAME=VALUE"),
+        ("run.sh", [*TYPED, "--jobs=no/file"], "cannot be read"),
+        ("run.sh", [*TYPED, "--", "pretrain", RUN, "--dry-run"], "stand before --"),
         ("pretrain.sh", [*SLICE, "--", RUN], "needs --records_dir=..., after --"),
         (
             "pretrain.sh",

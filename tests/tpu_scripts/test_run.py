@@ -55,7 +55,9 @@ def test_the_command_arrives_word_for_word(make_cloud):
 def test_a_dry_run_shows_the_way_from_creation_to_deletion():
     shown = dry_run("run.sh", *SLICE, "--type=v3-32", "--project=p", *JOB)
     verbs = [c[4] for c in shown if c[:3] == ["gcloud", "compute", "tpus"]]
-    assert verbs == "describe create describe describe scp ssh ssh delete".split()
+    assert verbs == (
+        "describe create describe describe describe scp ssh ssh delete".split()
+    )
     words = started(shown)
     driver = words.index("python3")
     # The coordinator must not take the cores of its own host for itself.
@@ -70,6 +72,51 @@ def started(shown):
     """The words of the command that starts a job on the host."""
     [start] = [c[6] for c in shown if "ssh" in c and "host_job.sh start" in c[6]]
     return shlex.split(start.removeprefix("--command="))
+
+
+def test_every_host_of_a_later_generation_runs_the_job(make_cloud):
+    cloud = make_cloud(runs=[["save 10", "exit 75"], ["save 20"]])
+    finished = run(cloud, "--type=v5litepod-16")
+    assert finished.returncode == 0, finished.stderr
+    assert "complete at step 20" in finished.stdout
+    started = cloud.calls("decoupled", "pretrain", program="python3")
+    flags = [f"--model_dir={RUN}", "--accelerator=tpu"]
+    # Four hosts, two starts. No health is asked of the TPU API.
+    assert started == [["-m", "decoupled", "pretrain", *flags]] * 8
+    assert cloud.calls("tpu_health", program="python3") == []
+    logs = {path.name[-10:] for path in cloud.file(f"{RUN}/tpu_job").glob("log-*")}
+    assert {"host-1.txt", "host-2.txt", "host-3.txt"} < logs
+    assert len(cloud.calls("create")) == 1
+
+
+def test_several_hosts_need_a_key_in_an_agent(make_cloud):
+    cloud = make_cloud()
+    cloud.program("ssh-add", "exit 2")
+    finished = run(cloud, "--type=v6e-256")
+    assert finished.returncode == 2
+    assert "no key in an ssh agent, with which gcloud reaches 64 hosts" in (
+        finished.stderr
+    )
+    assert cloud.calls("create") == []
+
+
+@pytest.mark.parametrize(
+    "lives, devices, said",
+    [
+        ([{"hosts": 3}], 4, "n has 3 of the 4 hosts of a v5litepod-16: delete it"),
+        ([{}], 3, "has 3 of 4 TPU chips: delete the slice and create it again"),
+    ],
+)
+def test_a_slice_that_lacks_hosts_or_chips_is_replaced(
+    make_cloud, lives, devices, said
+):
+    cloud = make_cloud(lives=lives)
+    cloud.devices(devices)
+    finished = run(cloud, "--type=v5litepod-16", "--max_attempts=2")
+    assert finished.returncode == 4
+    assert said in finished.stderr
+    assert len(cloud.calls("create")) == 2
+    assert not list(cloud.folder.glob("hosts/*/decoupled_uv.log"))
 
 
 @pytest.mark.parametrize(
@@ -115,6 +162,18 @@ ENDS = {
     "a crash twice at one step": (
         {"runs": [["save 10", "exit 1"], ["save 20", "exit 134"], ["exit 1"]]},
         (), 4, ["ended with code 1, twice at step 20", "ends with 134"], 1,
+    ),
+    "a host that is lost twice at one step": (
+        {"runs": [["save 10", "exit 75"], ["exit 75"]]},
+        ("--type=v6e-16",), 4, ["ended with code 75, twice at step 10"], 1,
+    ),
+    "an error that would come again": (
+        {"runs": [["exit 1"]]},
+        ("--type=v6e-4",), 4, ["code 1, which another try would not change"], 1,
+    ),
+    "an early end without an error": (
+        {"runs": [["save 10", "of 20", "exit 0"], ["of 20", "exit 0"]]},
+        (), 4, ["ended with code 0, twice at step 10"], 1,
     ),
     "a mistake": (
         {"runs": [["exit 2"]]},
@@ -172,6 +231,16 @@ def test_what_cannot_be_trained_costs_no_more_than_needed(make_cloud, name):
         assert word in finished.stderr
     assert len(cloud.calls("create")) == creations
     assert cloud.state()["slices"] == {}
+
+
+def test_a_run_whose_last_step_has_results_is_complete_whatever_its_code(make_cloud):
+    """A process may fail when it leaves the others."""
+    cloud = make_cloud(runs=[["save 20", "of 20", "evaluate", "exit 134"]])
+    for said in ("complete at step 20", "gs://bucket/run is complete; --again runs it"):
+        finished = run(cloud)
+        assert finished.returncode == 0, finished.stderr
+        assert said in finished.stdout
+    assert len(cloud.calls("decoupled", "pretrain", program="python3")) == 1
 
 
 def test_the_job_has_time_to_save_before_its_slice_is_deleted(make_cloud):

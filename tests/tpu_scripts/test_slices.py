@@ -9,7 +9,7 @@ OURS = {"queued": True, "labels": {"project": "decoupled"}, "states": ["ACTIVE"]
 def test_creation_waits_until_the_slice_is_ready(make_cloud):
     states = ["CREATING", "ACCEPTED", "WAITING_FOR_RESOURCES", "PROVISIONING", "ACTIVE"]
     cloud = make_cloud(lives=[{"states": states}])
-    finished = cloud.run("create.sh", *SLICE, "--wait")
+    finished = cloud.run("create.sh", *SLICE, "--type=v6e-8", "--wait")
     assert finished.returncode == 0, finished.stderr
     said = [line.split(": ", 1)[1] for line in finished.stdout.splitlines()]
     assert said[:-1] == states[:-1]
@@ -75,9 +75,8 @@ def sweep(cloud, text, *options):
     jobs.write_text(text)
     package = cloud.folder / "package.whl"
     package.touch()
-    return cloud.run(
-        "sweep.sh", *SLICE, ACCOUNT, f"--jobs={jobs}", f"--package={package}", *options
-    )
+    given = ("--type=v3-8", f"--jobs={jobs}", f"--package={package}")
+    return cloud.run("sweep.sh", *SLICE, ACCOUNT, *given, *options)
 
 
 def test_a_sweep_divides_its_jobs_over_slices(make_cloud):

@@ -1,4 +1,4 @@
-"""Whole steps against an implementation of its own: weights and slots, not the loss."""
+"""Whole steps against a second implementation: weights and slots, not the loss."""
 
 import functools
 

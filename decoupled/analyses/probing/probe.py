@@ -27,12 +27,7 @@ Spans = tuple[tuple[tf.Tensor, tf.Tensor], ...]
 
 
 class Probe(tf.Module):
-    """The network.
-
-    Args:
-      layers, width: of the vectors. labels: how many. spans: 1 or 2 per target.
-      settings: sizes and seed.
-    """
+    """The network for vectors [pieces, layers, width] and 1 or 2 spans per target."""
 
     def __init__(
         self, layers: int, width: int, labels: int, spans: int, settings: ProbeSettings
@@ -53,9 +48,7 @@ class Probe(tf.Module):
     ) -> tf.Tensor:
         """Scores of all labels, float32 [targets, labels]; one above 0 is predicted.
 
-        Args:
-          vectors: float32 [pieces, layers, H]. spans: see `SpanBatch`.
-          step: int32 scalar that seeds the dropout; None for no dropout.
+        `step`, an int32 scalar, seeds the dropout; None for no dropout.
         """
         mixed = tf.einsum("plh,l->ph", vectors, tf.nn.softmax(self.mix_weights))
         mixed *= self.mix_scale

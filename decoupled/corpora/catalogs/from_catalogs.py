@@ -42,11 +42,10 @@ class CatalogsBuild:
     """Builds a corpus from the catalogs of --source."""
 
     def __init__(self, source: str, settings: TaskSettings, languages: Sequence[str]):
-        """Checks that the packages are there.
+        """Checks that the packages of "catalogs:PACKAGE,..." are there.
 
         Args:
-          source: "catalogs:PACKAGE,...".
-          languages: the languages to keep in addition to English; empty keeps all.
+          languages: to keep in addition to English; empty keeps all.
 
         Raises:
           UserError: `source` has another form, or a package is missing.
@@ -212,7 +211,7 @@ def _check_task(labels, examples, settings: TaskSettings) -> None:
     if len(labels) < 2:
         raise UserError(
             f"catalogs: {len(labels)} of them have {settings.min_label_messages} "
-            "English messages of their own, but the task needs two labels; lower "
+            "English messages that no other has, but the task needs two labels; lower "
             "min_label_messages or add packages"
         )
     for split in ("train", "dev", "test"):

@@ -64,8 +64,7 @@ class ParallelBuild:
     ):
         """Finds the files and reads them once, for their SHA-256.
 
-        Args:
-          languages: the languages to keep in addition to English; empty keeps all.
+        `languages` are kept in addition to English; empty keeps all.
 
         Raises:
           UserError: the place holds no such text, or lacks one of the languages.

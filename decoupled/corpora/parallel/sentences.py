@@ -34,10 +34,7 @@ class SentenceLine(NamedTuple):
 
 
 def find(place: str) -> dict[str, InputFile]:
-    """Language -> its file, read once for its SHA-256.
-
-    Args:
-      place: the text after "aligned:".
+    """Language -> its file, read once for its SHA-256; `place` stands after "aligned:".
 
     Raises:
       UserError: `place` has another form, or a language has no file or two files.

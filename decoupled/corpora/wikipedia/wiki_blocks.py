@@ -91,14 +91,14 @@ class _Closings:
 
     def __init__(self, text: str):
         self._text = text
-        self._found = {}  # name -> (start, end) of the last one found, or None
+        self._last = {}  # name -> (start, end) of its last closing tag, or None
 
     def after(self, start: int, name: str) -> tuple[int | None, int | None]:
         """Start and end of the closing tag for content that starts at `start`."""
-        span = self._found.get(name, (-1, -1))
+        span = self._last.get(name, (-1, -1))
         if span and span[0] < start:
             closing = _CLOSING[name].search(self._text, start)
-            span = self._found[name] = closing and closing.span()
+            span = self._last[name] = closing and closing.span()
         if not span:
             return None, None
         # A <ref> cannot hold another <ref>, so the first one was not closed.

@@ -68,11 +68,7 @@ def seems_lower(pieces: Iterable[str]) -> bool:
 
 
 class WordPieceRows:
-    """Converts rows of WordPieces to rows of pieces.
-
-    Args:
-      ids: WordPiece -> row. rules: of the tokenizer.
-      vocabulary: the pieces to convert to.
+    """Converts rows of WordPieces (`ids`: WordPiece -> row) to rows of pieces.
 
     Attributes:
       summary: how many pieces are a WordPiece, consist of several, or are unknown to

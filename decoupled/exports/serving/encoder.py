@@ -244,7 +244,6 @@ class Encoder(tf.Module):
     """Token ids to vectors.
 
     Args:
-      config: the model's sizes.
       weights: checkpoint name -> array, e.g. `CheckpointFile`, or `StoredWeights`,
         which keep matrices in fewer bits. The encoder has a pooler if these contain
         `bert/pooler`, as in fine-tuned classifiers. Pre-training trains no pooler, and
@@ -362,11 +361,8 @@ class Encoder(tf.Module):
 class MaskedLm(tf.Module):
     """Scores of every piece at given positions (the decoupled output embedding).
 
-    Args:
-      config: the model's sizes.
-      weights: checkpoint name -> array.
-      encoder: in a coupled model its word embeddings are also the output embedding, as
-        one variable.
+    The word embeddings of a coupled model's `encoder` are also its output embedding, as
+    one variable.
     """
 
     def __init__(self, config: ModelConfig, weights: Weights, encoder: Encoder):

@@ -33,13 +33,10 @@ class Expectation(NamedTuple):
 
 
 class MaskedWords:
-    """An encoder with its MLM head.
+    """An encoder with its MLM head, for texts of at most `longest` tokens.
 
-    Args:
-      vocabulary: of the model.
-      longest: most tokens of a text.
-      logits: function of the encoder's inputs and `masked_lm_positions`, int32
-        [1, length] and [1, masks], -> float32 [1, masks, V].
+    `logits` is a function of the encoder's inputs and `masked_lm_positions`, int32
+    [1, length] and [1, masks], to float32 [1, masks, V].
     """
 
     def __init__(

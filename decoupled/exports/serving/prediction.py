@@ -208,7 +208,7 @@ class Predictor:
         if self.kind == QUESTION_ANSWERING:
             if columns:
                 raise UserError("--texts: questions come in SQuAD's JSON; leave it out")
-            return {".json": self._read_own}
+            return {".json": self._read_task_file}
         readers = {
             ending: lambda path: self._read_columns(path, columns)
             for ending in OWN_ENDINGS[self.kind]
@@ -217,10 +217,10 @@ class Predictor:
             readers[_LINES] = _read_lines
         if not columns and self.task.description.form != COLUMNS:
             # The files of these tasks differ from others in quoting.
-            readers[".tsv"] = self._read_own
+            readers[".tsv"] = self._read_task_file
         return readers
 
-    def _read_own(self, path: str) -> list[Any]:
+    def _read_task_file(self, path: str) -> list[Any]:
         return self.task.read_file(path, "unknown", "test")
 
     def _read_columns(self, path: str, columns: Sequence[Column]) -> list[Any]:

@@ -24,11 +24,7 @@ _LARGEST = 127
 
 
 class StoredWeights(Mapping[str, np.ndarray]):
-    """Weights, and the type in which a SavedModel stores their matrices.
-
-    Args:
-      weights: checkpoint name -> float32 array. stored_as: one of `STORED_AS`.
-    """
+    """Weights, and one of `STORED_AS`, the type of their matrices in a SavedModel."""
 
     def __init__(self, weights: Weights, stored_as: str):
         self._weights, self.stored_as = weights, stored_as
@@ -46,14 +42,8 @@ class StoredWeights(Mapping[str, np.ndarray]):
 class Matrix(tf.Module):
     """A float32 matrix, stored in another type if the weights are `StoredWeights`.
 
-    Only a matrix stored in float32 can be trained.
-
-    Args:
-      weights: that it comes from.
-      value: float32 [rows, columns].
-      name: of the variable.
-      scale_of: 0 for a table, whose rows have a scale each; 1 for a kernel, whose
-        columns have one.
+    Only a matrix stored in float32 can be trained. `scale_of` is 0 for a table, whose
+    rows have a scale each, and 1 for a kernel, whose columns have one.
 
     Raises:
       UserError: the matrix has a value that is not finite, or would have one in the

@@ -221,14 +221,12 @@ def _shifted(
 class Preprocessor(Root):
     """Strings to packed inputs; see the module's docstring.
 
+    `segments` says how many texts an input may have: (1,), or (1, 2).
+
     Attributes:
       tokenize, tokenize_with_offsets, bert_pack_inputs: the two steps by themselves.
       sp_model_file: the SentencePiece model, an asset that moves with the SavedModel.
       do_lower_case: False; case and accents are kept.
-
-    Args:
-      vocabulary: of the model. sequence_length: of the packed inputs.
-      segments: how many texts an input may have: (1,), or (1, 2).
     """
 
     def __init__(
@@ -290,12 +288,7 @@ class TextRoot(Root):
 
     Sequences are padded to the longest text of the batch, at most to the length of the
     preprocessor. The outputs include `input_word_ids` and `input_mask`, which say what
-    piece is at each position.
-
-    Args:
-      preprocessor, model: the separate models.
-      segments: how many texts an input may have: (1,), (2,) or (1, 2).
-      vocabulary_path: of the asset.
+    piece is at each position. `segments` says how many texts an input may have.
     """
 
     def __init__(

@@ -224,11 +224,9 @@ def _host(device: str) -> str:
 
 
 class Slices(mtf.tpu_variables.ReplicatedVariable):
-    """The slices on all cores; in the program, the slice of the core that runs it.
+    """The slices of a variable on all cores, each a resource of this dtype and shape.
 
-    Args:
-      name: of the variable. handles: resource of each core's slice.
-      dtype, shape: of a slice.
+    In the program, it is the slice of the core that runs it.
     """
 
     def __init__(
@@ -292,10 +290,9 @@ def _place() -> tuple[tf.Graph, Any]:
 
 
 class Member(Slices):
-    """One member of a stack. It can only be read; updates write the whole stack.
+    """One member of a stack, Slices of [members, ...].
 
-    Args:
-      stack: Slices of [members, ...]. place: index of this member.
+    It can only be read; updates write the whole stack.
     """
 
     def __init__(self, stack: Slices, place: int):

@@ -94,9 +94,7 @@ def stacked(*tensors: tf.Tensor) -> tf.Tensor:
 class StackedAssign(mtf.Operation):
     """One assignment to all members of a stack.
 
-    Args:
-      assigns: mtf.Assign, one for each member, all with the same `assign_fn`. They are
-        removed from the graph.
+    It takes the place of `assigns`, which have one `assign_fn`, in the graph.
     """
 
     def __init__(self, assigns: Sequence[mtf.Operation]):
