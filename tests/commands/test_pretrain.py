@@ -578,8 +578,8 @@ def signalled(number, step, *arguments):
     """The same; the signal comes once, after the first save from `step` on."""
     save, sent = Checkpoints.save, []
 
-    def saved(checkpoints, session, now):
-        save(checkpoints, session, now)
+    def saved(checkpoints, now):
+        save(checkpoints, now)
         if now >= step and not sent:
             sent.append(now)
             os.kill(os.getpid(), number)
