@@ -44,6 +44,10 @@ parse_run() {
   while IFS= read -r entry; do
     [[ -z $entry || $entry =~ ^[A-Za-z_][A-Za-z_0-9]*= ]] || fail "--env=$entry: not NAME=VALUE"
   done <<<"${OPTION[env]}"
+  if [[ $(workers) == all && -z ${OPTION[dry_run]} ]] && ! ssh-add -l >/dev/null 2>&1; then
+    refuse "no key in an ssh agent, with which gcloud reaches $(hosts) hosts at once: \
+eval \"\$(ssh-agent)\"; ssh-add ~/.ssh/google_compute_engine"
+  fi
   [[ -n ${OPTION[service_account]} ]] ||
     warn "no --service_account: the slice acts as the project's default account, which may \
 do more than it needs"

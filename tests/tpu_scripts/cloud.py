@@ -50,6 +50,7 @@ class Cloud:
         fake = f"exec {sys.executable} -I -S {FAKE}"
         self.program("gcloud", f'{fake} gcloud "$@"')
         self.program("python3", PYTHON.format(fake=fake, folder=folder))
+        self.program("ssh-add", "exit 0")
         self.program("uv", UV)
         self.program("curl", 'echo "$FAKE_WORKER"')
         self.program("find", f"cat {folder}/devices")

@@ -89,6 +89,17 @@ def test_every_host_of_a_later_generation_runs_the_job(make_cloud):
     assert len(cloud.calls("create")) == 1
 
 
+def test_several_hosts_need_a_key_in_an_agent(make_cloud):
+    cloud = make_cloud()
+    cloud.program("ssh-add", "exit 2")
+    finished = run(cloud, "--type=v6e-256")
+    assert finished.returncode == 2
+    assert "no key in an ssh agent, with which gcloud reaches 64 hosts" in (
+        finished.stderr
+    )
+    assert cloud.calls("create") == []
+
+
 @pytest.mark.parametrize(
     "lives, devices, said",
     [
