@@ -54,13 +54,13 @@ from decoupled.configs import MaskingConfig, MeshConfig, ModelConfig, ScheduleCo
 from decoupled.core import files
 from decoupled.core.compat import tf
 from decoupled.core.console import say
-from decoupled.planning.hlo import export
 from decoupled.planning.jax_step import start_value
 from decoupled.planning.program import build_program
 from decoupled.runs import finetuning_run
 from decoupled.tasks.mlm import MaskedLM
 from decoupled.training.graph import Network, TrainingGraph
 from decoupled.training.mesh import session_config
+from decoupled.training.xla.programs import export
 
 NAME = "xla_programs"
 BATCHES, PRETRAINING_STEPS = 5, 10
@@ -231,7 +231,8 @@ def _losses(built, mesh, batches, steps):
         for step in range(steps):
             batch = batches[step % len(batches)]
             feed = {built.inputs[name]: value for name, value in batch.items()}
-            results.append([float(x) for x in session.run(built.results, feed)])
+            fetched = [built.results[n] for n in ("loss", "gradient_norm")]
+            results.append([float(x) for x in session.run(fetched, feed)])
     return results
 
 

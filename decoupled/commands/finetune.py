@@ -49,8 +49,9 @@ from collections.abc import Sequence
 from absl import flags
 
 from decoupled.configs import FinetuneConfig
+from decoupled.configs.hardware import HOST, Hardware
 from decoupled.core import console, files, locks
-from decoupled.launch import start, tpu_flags
+from decoupled.launch import hardware_flags, start
 from decoupled.runs.run_folder import MODES, PREDICTIONS, SPLITS, TRAINING_MODES
 
 
@@ -59,7 +60,7 @@ def define_flags() -> None:
     from decoupled.tasks.presets import OWN, TASKS
 
     start.define_gin_flags()
-    tpu_flags.define()
+    hardware_flags.define()
     flags.DEFINE_enum("task", None, [*sorted(TASKS), OWN], "The task to learn.")
     flags.DEFINE_string("data_dir", None, "Folder with a folder per task.")
     flags.DEFINE_string(
@@ -95,7 +96,7 @@ def main() -> None:
 
     options = flags.FLAGS
     config = start.parse_gin(FinetuneConfig, task=options.task, tasks=TASKS)
-    tpu = tpu_flags.parse()
+    hardware = hardware_flags.parse()
     with locks.hold(options.model_dir, reading=options.mode not in TRAINING_MODES):
         run_finetuning(
             config,
@@ -106,7 +107,7 @@ def main() -> None:
             options.mode,
             options.num_runs,
             options.feature_dir,
-            tpu,
+            hardware,
             options.splits.split(","),
         )
 
@@ -120,12 +121,10 @@ def run_finetuning(
     mode: str,
     num_runs: int = 1,
     feature_dir: str | None = None,
-    tpu: dict | None = None,
+    hardware: Hardware = HOST,
     splits: Sequence[str] = SPLITS,
 ) -> None:
     """Trains, evaluates or predicts; see the module's docstring and its flags.
-
-    `tpu` is the result of `tpu_flags.parse`.
 
     Raises:
       UserError: checkpoint, task files, settings and folder do not fit each other.
@@ -145,7 +144,7 @@ def run_finetuning(
     )
     cache = feature_dir or os.path.join(folder, "features")
     plan = plan_finetuning(
-        config, made, init_checkpoint, folder, mode, num_runs, cache, tpu, splits
+        config, made, init_checkpoint, folder, mode, num_runs, cache, hardware, splits
     )
     finetuning.claim(plan)
     start.save_start(folder)

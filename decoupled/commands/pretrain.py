@@ -37,7 +37,7 @@ from absl import flags
 
 from decoupled.configs import PretrainConfig
 from decoupled.core import locks
-from decoupled.launch import start, tpu_flags
+from decoupled.launch import hardware_flags, start
 from decoupled.runs.run_folder import MODES, TRAINING_MODES
 
 TPU_DEFAULTS = "runs/pretrain_tpu.gin"
@@ -46,7 +46,7 @@ TPU_DEFAULTS = "runs/pretrain_tpu.gin"
 def define_flags() -> None:
     """The command's flags."""
     start.define_gin_flags()
-    tpu_flags.define()
+    hardware_flags.define()
     flags.DEFINE_string("records_dir", None, "Folder that build_records wrote.")
     flags.DEFINE_string("vocabulary", None, "The records' sentencepiece.model.")
     flags.DEFINE_string("model_dir", None, "Folder of the run, created if missing.")
@@ -70,7 +70,7 @@ def main() -> None:
     options = flags.FLAGS
     defaults = [TPU_DEFAULTS] if options.tpu else []
     config = start.parse_gin(PretrainConfig, *defaults)
-    tpu = tpu_flags.parse()
+    hardware = hardware_flags.parse()
     with locks.hold(options.model_dir, reading=options.mode not in TRAINING_MODES):
         # Imported here, so that --help and the message of a lock need no TensorFlow.
         from decoupled.runs.pretraining import run_pretraining
@@ -81,7 +81,7 @@ def main() -> None:
             options.vocabulary,
             options.model_dir,
             options.mode,
-            tpu,
+            hardware,
             options.init_checkpoint,
             options.branch_from,
             start.save_start,

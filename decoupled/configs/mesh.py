@@ -10,6 +10,7 @@ from decoupled.configs.checks import (
 )
 
 ACTIVATION_DTYPES = ("float32", "bfloat16")
+PRECISIONS = ("highest", "high", "default")
 SLICE_DTYPES = ("float32", "bfloat16")
 EMBEDDING_LOOKUPS = ("gather", "one_hot")
 
@@ -35,6 +36,11 @@ class MeshConfig:
     stack_mib: on a TPU core, slices of equal shape share a variable, as long as its
       float32 gradients take at most so many MiB (`decoupled.ops.meshes.stacks`). 0
       gives each slice its own variable. Results and checkpoints are equal.
+    matmul_precision: of products of float32 numbers with --accelerator: "highest" is
+      float32; "high" and "default" are faster and less exact, as each device has it
+      (TensorFloat-32 on GPUs, passes in bfloat16 on TPUs).
+    deterministic: with --accelerator=gpu, no operations whose sums depend on chance, so
+      that a resumed run equals an uninterrupted one to the bit.
     """
 
     # One device, no splitting.
@@ -44,6 +50,8 @@ class MeshConfig:
     embedding_lookup: str = "gather"
     slice_dtype: str = "float32"
     stack_mib: int = 128
+    matmul_precision: str = "highest"
+    deterministic: bool = True
 
     def __post_init__(self):
         check_types(self)
@@ -51,3 +59,4 @@ class MeshConfig:
         check_choice(self, "activation_dtype", ACTIVATION_DTYPES)
         check_choice(self, "embedding_lookup", EMBEDDING_LOOKUPS)
         check_choice(self, "slice_dtype", SLICE_DTYPES)
+        check_choice(self, "matmul_precision", PRECISIONS)

@@ -23,6 +23,7 @@ EXTRAS = {
     "reproduce": "reproduce",
     "beam": "build_corpus and build_records with --runner",
     "tpu": "pretrain and finetune with --tpu=NAME, tpu_health",
+    "xla": "pretrain and finetune with --accelerator=cpu",
     "dev": "make test, test-slow and lint",
 }
 # Distributions whose modules have a different name.

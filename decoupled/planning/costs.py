@@ -25,7 +25,7 @@ from decoupled.core.compat import mtf, tf
 from decoupled.model.variables import is_slot
 from decoupled.ops.recompute import After
 from decoupled.ops.weight_product import CastAfter
-from decoupled.planning.program import Program
+from decoupled.training.xla.programs import Program
 
 
 class Tensors(NamedTuple):

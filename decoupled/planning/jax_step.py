@@ -14,9 +14,9 @@ gradient of each of the first steps instead. Weights are random. A program of se
 cores takes as many devices, all with the same weights: its layout splits the batch
 alone. JAX_NUM_CPU_DEVICES=4 makes devices of a CPU.
 
-A FOLDER is from `decoupled.planning.hlo.CoreProgram.write`; to run it, features.npz
-must be in it too, with an array NUMBER-FEATURE for each feature of each batch. Prints a
-line of JSON for each folder.
+A FOLDER is from `decoupled.training.xla.programs.ExportedProgram.write`; to run it,
+features.npz must be in it too, with an array NUMBER-FEATURE for each feature of each
+batch. Prints a line of JSON for each folder.
 """
 
 import argparse
@@ -208,7 +208,7 @@ class _Running:
             self._put(start_value(index, *variable))
             for index, variable in enumerate(about["variables"])
         ]
-        self._steps = 0
+        self._results, self._steps = about["results"], 0
 
     def _put(self, value):
         import jax
@@ -221,9 +221,11 @@ class _Running:
 
         batch = self._batches[self._steps % len(self._batches)]
         results = self.program.execute_sharded(batch + self._weights)
-        (loss, *_), (norm, *_), *weights = (
-            results.disassemble_into_single_device_arrays()
+        results = results.disassemble_into_single_device_arrays()
+        (loss, *_), (norm, *_) = (
+            results[self._results.index(name)] for name in ("loss", "gradient_norm")
         )
+        weights = results[len(self._results) :]
         self._weights = [
             jax.make_array_from_single_device_arrays(
                 shards[0].shape, self._everywhere, shards

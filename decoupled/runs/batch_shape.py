@@ -91,7 +91,7 @@ def plan_batches(
         graph.schedule.train_steps,
         batch_size,
         longest,
-        length_step(network.mesh, run.tpu is not None),
+        length_step(network.mesh, run.on_tpu),
         rows_multiple(network.mesh, training.gradient_accumulation),
         lambda length: _token_cost(network.model, length),
         order,

@@ -126,7 +126,7 @@ def answer_languages(
     The files have splits and languages. The next one is read and tokenised while one is
     answered.
     """
-    on_tpu = run.tpu is not None
+    on_tpu = run.on_tpu
 
     def load(split, language):
         examples = data.examples(split, language)

@@ -8,6 +8,7 @@ from typing import Any
 
 from decoupled.configs import FinetuningConfig, ModelConfig
 from decoupled.configs.finetuning import FinetuneConfig
+from decoupled.configs.hardware import HOST, Hardware
 from decoupled.core import console, files
 from decoupled.core.errors import UserError
 from decoupled.model.variables import NO_HEAD, Role, declare
@@ -20,7 +21,6 @@ from decoupled.training.cluster import join_cluster
 from decoupled.training.graph import Network, check_graph
 from decoupled.training.loop import Run
 from decoupled.training.mesh import rows_multiple
-from decoupled.training.tpu import TpuAddress
 
 
 @dataclasses.dataclass(frozen=True)
@@ -141,7 +141,7 @@ def plan_finetuning(
     mode: str,
     num_runs: int,
     cache: str,
-    tpu: dict[str, str | None] | None = None,
+    hardware: Hardware = HOST,
     splits: Sequence[str] = run_folder.SPLITS,
 ) -> Plan:
     """Checks all that can be checked before the first step. Writes nothing.
@@ -152,7 +152,7 @@ def plan_finetuning(
       init_checkpoint: a pre-training run's folder, or a prefix.
       folder: of all runs. mode: one of `run_folder.MODES`.
       num_runs: seeds. cache: folder of features.
-      tpu: fields of a `TpuAddress`, or None.
+      hardware: what computes.
       splits: whose files are evaluated and predicted, of "dev" and "test".
 
     Raises:
@@ -180,7 +180,7 @@ def plan_finetuning(
     data.check(examples, english_dev if mode == "train" else data.files_to_answer())
     # Waits for the other processes.
     cluster = config.cluster and join_cluster(
-        config.cluster, config.mesh, console.say, on_tpu=tpu is not None
+        config.cluster, config.mesh, console.say, hardware
     )
     is_single = claimed is not None and "learning_rate" in claimed
     if several and is_single and run_folder.holds_results(folder):
@@ -202,7 +202,7 @@ def plan_finetuning(
             console.say,
             StopOnSignal(),
             cluster,
-            TpuAddress(**tpu) if tpu else None,
+            hardware,
         ),
         rates=rates,
         seeds=tuple(range(training.seed, training.seed + num_runs)),

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from decoupled.configs import Phase, PretrainConfig, without_effect
+from decoupled.configs.hardware import HOST, Hardware
 from decoupled.core import console, files, gfile
 from decoupled.core.errors import UserError
 from decoupled.core.files import CHECKPOINT_LIST
@@ -44,7 +45,6 @@ from decoupled.training.cluster import join_cluster
 from decoupled.training.events import PERCENT, write_scalars
 from decoupled.training.graph import TrainingGraph, check_graph, pretraining_graph
 from decoupled.training.loop import Run, predict, train
-from decoupled.training.tpu import TpuAddress
 
 EVALUATION, PREDICTIONS = "eval.json", "predictions.jsonl"
 SAMPLING = "sampling.json"
@@ -107,7 +107,7 @@ def run_pretraining(
     vocabulary: str,
     folder: str,
     mode: str,
-    tpu: dict[str, str | None] | None = None,
+    hardware: Hardware = HOST,
     init_checkpoint: str | None = None,
     branch_from: str | None = None,
     record_start: Callable[[str], None] = lambda folder: None,
@@ -123,7 +123,14 @@ def run_pretraining(
       UserError: settings, records, vocabulary and folder do not fit each other.
     """
     plan = plan_pretraining(
-        config, records_dir, vocabulary, folder, mode, tpu, init_checkpoint, branch_from
+        config,
+        records_dir,
+        vocabulary,
+        folder,
+        mode,
+        hardware,
+        init_checkpoint,
+        branch_from,
     )
     training = mode in TRAINING_MODES
     run_folder.claim(folder, plan.description, vocabulary, not training, plan.hashed)
@@ -143,7 +150,7 @@ def plan_pretraining(
     vocabulary: str,
     folder: str,
     mode: str,
-    tpu: dict[str, str | None] | None = None,
+    hardware: Hardware = HOST,
     init_checkpoint: str | None = None,
     branch_from: str | None = None,
 ) -> Plan:
@@ -151,7 +158,7 @@ def plan_pretraining(
 
     Args:
       vocabulary: the sentencepiece.model of the records.
-      tpu: fields of a `TpuAddress`, or None.
+      hardware: what computes.
       init_checkpoint: a model folder, or a prefix in one, that a new run starts from.
       branch_from: a run, or a prefix of one of its checkpoints, from which a new run
         continues at its step and with its slots. Only schedule and optimizer may
@@ -177,7 +184,7 @@ def plan_pretraining(
     for phase, graph in phases:
         check_graph(graph.network, phase.config.training)
     # Waits for the other processes.
-    cluster = join_cluster(config.cluster, config.mesh, console.say, bool(tpu))
+    cluster = join_cluster(config.cluster, config.mesh, console.say, hardware)
     description = _describe(config, manifest, pieces, prefix)
     hashed = {
         "data.records": f"the corpus of {records_dir}",
@@ -191,7 +198,7 @@ def plan_pretraining(
         say=console.say,
         stop=StopOnSignal(),
         cluster=cluster,
-        tpu=TpuAddress(**tpu) if tpu else None,
+        hardware=hardware,
     )
     trunk = _trunk(branch_from, folder, description, config, hashed)
     return Plan(

@@ -14,8 +14,12 @@ from decoupled.core import files, gfile
 from decoupled.core.compat import mtf, tf
 from decoupled.core.console import duration
 from decoupled.core.errors import UserError
-from decoupled.core.files import CHECKPOINT_LIST
-from decoupled.training.checkpoints import listed_checkpoints, sync_checkpoint
+from decoupled.training.checkpoints import (
+    listed_checkpoints,
+    remove_checkpoint,
+    sync_checkpoint,
+    write_list,
+)
 from decoupled.training.events import PERCENT, event_writer, scalar_summary
 from decoupled.training.partitioned_tables import PartitionedSaverBuilder
 
@@ -25,55 +29,35 @@ _CTRL_C = b"Ctrl-C: saving after this step (a TPU: this loop); once more ends at
 class Checkpoints:
     """Saves weights, slots and the step every `every_steps` steps and at the end.
 
-    Mesh-TensorFlow trains slices; they are copied to the variables that are saved. The
-    stock hook writes the graph with every checkpoint, which takes longer than writing
-    the weights of a small model. Nobody reads this graph, because it is built from the
-    configuration.
+    Args:
+      write: writes a checkpoint of the present step with this prefix.
+      keep: so many of the newest stay; 0 keeps all.
     """
 
     def __init__(
-        self, model_dir: str, lowering: mtf.Lowering, every_steps: int, keep: int
+        self, model_dir: str, every_steps: int, keep: int, write: Callable[[str], None]
     ):
-        self._path = f"{model_dir}/model.ckpt"
-        self._lowering = lowering
-        self._every_steps = every_steps
-        self._saver = tf.train.Saver(
-            tf.global_variables(),
-            sharded=True,
-            max_to_keep=keep,
-            save_relative_paths=True,
-            builder=PartitionedSaverBuilder(),
-        )
-        # Otherwise the Estimator adds a saver of its own.
-        tf.add_to_collection(tf.GraphKeys.SAVERS, self._saver)
-        self._saved = None
+        self._folder, self._every_steps, self._keep = model_dir, every_steps, keep
+        self._write, self._saved = write, None
 
-    def begin(self) -> None:
-        """Adds the copy operations to the graph."""
-        self._copy = self._lowering.copy_slices_to_masters()
-        # Checkpoints from before a resume count towards `max_to_keep`.
-        before = listed_checkpoints(self._path.rpartition("/")[0])
-        self._saver.recover_last_checkpoints(before)
+    def is_due(self, before: int, step: int) -> bool:
+        """Whether it is time to save after the steps from `before` to `step`."""
+        return step // self._every_steps > before // self._every_steps
 
-    def after_steps(self, session: tf.Session, before: int, step: int) -> None:
-        """Saves if it is time after the steps from `before` to `step`."""
-        if step // self._every_steps > before // self._every_steps:
-            self.save(session, step)
-
-    def save(self, session: tf.Session, step: int) -> None:
+    def save(self, step: int) -> None:
         """Saves a step, unless it was the last one that was saved."""
         if step == self._saved:
             return
-        session.run(self._copy)
+        prefix = f"{self._folder}/model.ckpt-{step}"
         try:
-            prefix = self._saver.save(session, self._path, step, write_meta_graph=False)
+            self._write(prefix)
             sync_checkpoint(prefix)
-            gfile.sync(os.path.join(os.path.dirname(prefix), CHECKPOINT_LIST))
+            self._list(prefix)
         except gfile.OpError as error:
             self._check_folder(error)
-            self._remove_parts(step)
+            self._remove_parts(prefix)
             raise UserError(
-                f"{self._path}-{step}: cannot be saved ({files.reason(error)}); "
+                f"{prefix}: cannot be saved ({files.reason(error)}); "
                 "what was saved before is whole: make room, and run again to go on"
             ) from error
         except ValueError as error:
@@ -82,18 +66,57 @@ class Checkpoints:
             raise
         self._saved = step
 
+    def _list(self, prefix):
+        """Names the checkpoint in the folder's list, and removes the oldest ones."""
+        prefixes = listed_checkpoints(self._folder)
+        prefixes = [path for path in prefixes if path != prefix] + [prefix]
+        dropped = prefixes[: -self._keep] if self._keep else []
+        write_list(self._folder, prefixes[len(dropped) :])
+        for path in dropped:
+            remove_checkpoint(path)
+
     def _check_folder(self, error):
-        folder = os.path.dirname(self._path)
-        if not gfile.isdir(folder):
+        if not gfile.isdir(self._folder):
             raise UserError(
-                f"{folder}: is gone: something else removed it while this command "
-                "trained; run it again"
+                f"{self._folder}: is gone: something else removed it while this "
+                "command trained; run it again"
             ) from error
 
-    def _remove_parts(self, step):
+    def _remove_parts(self, prefix):
         """Removes the parts of a checkpoint that could not be written."""
-        for path in gfile.glob(f"{self._path}-{step}", "_temp*"):
+        for path in gfile.glob(prefix, "_temp*"):
             gfile.rmtree(path)
+
+
+class SessionWriter:
+    """Writes the checkpoints of a session; to be made while the graph is built.
+
+    Mesh-TensorFlow trains slices; they are copied to the variables that are saved. The
+    stock hook writes the graph with every checkpoint, which takes longer than writing
+    the weights of a small model. Nobody reads this graph, because it is built from the
+    configuration.
+    """
+
+    def __init__(self, lowering: mtf.Lowering):
+        self._lowering = lowering
+        self._saver = tf.train.Saver(
+            tf.global_variables(),
+            sharded=True,
+            max_to_keep=None,
+            save_relative_paths=True,
+            builder=PartitionedSaverBuilder(),
+        )
+        # Otherwise the Estimator adds a saver of its own.
+        tf.add_to_collection(tf.GraphKeys.SAVERS, self._saver)
+
+    def begin(self) -> None:
+        """Adds the copy operations to the graph."""
+        self._copy = self._lowering.copy_slices_to_masters()
+
+    def write(self, session: tf.Session, prefix: str) -> None:
+        """Writes a checkpoint without naming it in the folder's list."""
+        session.run(self._copy)
+        self._saver.save(session, prefix, write_meta_graph=False, write_state=False)
 
 
 class StopOnSignal:

@@ -160,16 +160,19 @@ class CheckpointWriter:
     def __init__(self, prefix: str):
         self._prefix = prefix
         self._parts: list[str] = []
-        self._waiting: dict[str, tf.Tensor] = {}
+        self._waiting: list[tuple[str, str, tf.Tensor]] = []
         self._bytes = 0
 
-    def add(self, name: str, value: np.ndarray | tf.Tensor) -> None:
-        """Adds a tensor. Small tensors are collected and written together."""
+    def add(self, name: str, value: np.ndarray | tf.Tensor, spec: str = "") -> None:
+        """Adds a tensor. Small tensors are collected and written together.
+
+        `spec` says which slice of a variable it is, as SaveV2 has it; "" is the whole.
+        """
         tensor = value if tf.is_tensor(value) else _as_tensor(value)
         size = tensor.shape.num_elements() * tensor.dtype.size
         if self._bytes + size > _SHARD_BYTES:
             self._flush()
-        self._waiting[name] = tensor
+        self._waiting.append((name, spec, tensor))
         self._bytes += size
 
     def __enter__(self) -> "CheckpointWriter":
@@ -193,15 +196,17 @@ class CheckpointWriter:
     def _flush(self):
         if not self._waiting:
             return
-        part = os.path.join(f"{self._prefix}.parts", f"part-{len(self._parts)}")
+        # `checkpoints.remove_unfinished` removes what a killed process leaves.
+        part = os.path.join(f"{self._prefix}_temp", f"part-{len(self._parts)}")
+        names, specs, tensors = zip(*self._waiting, strict=True)
         tf.raw_ops.SaveV2(
             prefix=part,
-            tensor_names=list(self._waiting),
-            shape_and_slices=[""] * len(self._waiting),
-            tensors=list(self._waiting.values()),
+            tensor_names=list(names),
+            shape_and_slices=list(specs),
+            tensors=list(tensors),
         )
         self._parts.append(part)
-        self._waiting, self._bytes = {}, 0
+        self._waiting, self._bytes = [], 0
 
 
 def aligned_empty(shape: Shape) -> np.ndarray:

@@ -9,7 +9,7 @@ Order of precedence, printed when a run starts:
 import contextlib
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from decoupled.core import console, files, gfile
@@ -137,6 +137,16 @@ def _pass_over(problems, used):
         if prefix not in _passed_over:
             console.say(f"{prefix}: {problem}; {used} is used instead")
         _passed_over.add(prefix)
+
+
+def remove_checkpoint(prefix: str) -> None:
+    """Removes the files of a checkpoint that no list names any more.
+
+    The index goes first, so that what a kill leaves is no complete checkpoint, and is
+    removed by `remove_unfinished`.
+    """
+    for path in gfile.glob(prefix, ".index") + gfile.glob(prefix, ".data-*"):
+        gfile.remove(path)
 
 
 def write_list(folder: str, prefixes: Sequence[str]) -> None:
@@ -327,15 +337,15 @@ def plan_initialization(checkpoint: str, variables: Mapping[str, Variable]) -> R
     return Report(restored, fresh, sorted(set(stored) - set(restored)))
 
 
-def check_resumable(checkpoint: str) -> None:
-    """Checks that a run's checkpoint has every variable of the current graph.
+def check_resumable(checkpoint: str, names: Iterable[str]) -> None:
+    """Checks that a run's checkpoint has every variable of a graph.
 
     Raises:
       UserError: it lacks one: the run that wrote it had another optimizer or other
         frozen variables.
     """
     available = CheckpointFile(checkpoint).shapes
-    for name in saved_variables():
+    for name in names:
         if name not in available:
             raise UserError(
                 f"{checkpoint}: has no variable {name}; go on with the "

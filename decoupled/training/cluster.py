@@ -18,6 +18,7 @@ from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from typing import NamedTuple
 
 from decoupled.configs import ClusterConfig, MeshConfig
+from decoupled.configs.hardware import HOST, Hardware
 from decoupled.core import files, ports
 from decoupled.core.compat import mtf, tf
 from decoupled.core.errors import (
@@ -144,7 +145,7 @@ def join_cluster(
     config: ClusterConfig,
     mesh: MeshConfig,
     say: Callable[[str], None],
-    on_tpu: bool,
+    hardware: Hardware,
     environment: MutableMapping[str, str] = os.environ,
 ) -> Cluster | None:
     """The cluster that gin or TF_CONFIG names, or None where the driver is alone.
@@ -165,10 +166,11 @@ def join_cluster(
         process = Process(config.workers, 0)
     if len(process.workers) < 2:
         return None
-    if on_tpu:
+    if hardware != HOST:
+        flag = "--tpu" if hardware.tpu else "--accelerator"
         raise UserError(
             f"{source}: names {len(process.workers)} processes, which do nothing "
-            "beside --tpu; take one of the two away"
+            f"beside {flag}; take one of the two away"
         )
     accepted = process.accept_open_ports or config.accept_open_ports
     return Cluster(process._replace(accept_open_ports=accepted), config, mesh, say)

@@ -20,6 +20,7 @@ from decoupled.model.variables import Variable, declare
 from decoupled.tasks.objectives import make_objective
 from decoupled.tasks.task import Task
 from decoupled.training import mesh as meshes
+from decoupled.training.events import PERCENT
 from decoupled.training.optimizer import apply_gradients, learning_rate
 from decoupled.training.partitioned_tables import partition_large_tables
 
@@ -274,6 +275,17 @@ def _with_update(
         lowering=lowering,
         gradients=updates.gradients,
     )
+
+
+def step_scalars(graph: TrainingGraph, lowered: Lowered) -> dict[str, tf.Tensor]:
+    """name -> float32 scalar to log: loss, metrics, norm of the gradient, rate."""
+    sums = lowered.sums
+    metrics = {
+        # The unit is in the name: earlier versions logged shares.
+        f"{name}{PERCENT}": 100.0 * sums[numerator] / tf.maximum(sums[denominator], 1.0)
+        for name, (numerator, denominator) in graph.network.task.metrics.items()
+    }
+    return {"loss": lowered.loss, **metrics, **lowered.scalars}
 
 
 def build_predictions(

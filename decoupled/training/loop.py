@@ -1,6 +1,7 @@
 """The loop in which networks are trained and predict, on the real TPUEstimator.
 
-`train` and `predict` are what commands call. Below them come, in the order in which
+`train` and `predict` are what commands call. With an accelerator, programs of XLA run
+(`decoupled.training.xla.loop`). Otherwise come, in the order in which
 they run: the Estimator, its model_fn (data to graph), what is restored, and the hook
 around each run of its session (stop, monitor, save).
 """
@@ -11,18 +12,18 @@ import math
 import os
 import signal
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
 
-from decoupled.configs import Phase, TrainingConfig
+from decoupled.configs import Phase
 from decoupled.core.compat import estimator, mtf, tf
 from decoupled.core.errors import Interrupted, Terminated, UserError, WorkerLost
 from decoupled.ops.kernels import compile_first_quietly
+from decoupled.ops.row_partitions import saved_variables
 from decoupled.training import tpu
 from decoupled.training.bookkeeping import (
     Checkpoints,
     Monitor,
     Progress,
-    StopOnSignal,
+    SessionWriter,
     diverged,
 )
 from decoupled.training.checkpoints import (
@@ -33,51 +34,19 @@ from decoupled.training.checkpoints import (
     latest_complete,
     remove_unfinished,
 )
-from decoupled.training.cluster import Cluster
-from decoupled.training.events import PERCENT
 from decoupled.training.graph import (
     Lowered,
     Network,
     TrainingGraph,
     build_predictions,
     build_step,
+    step_scalars,
 )
 from decoupled.training.mesh import session_config
-from decoupled.training.tpu import TpuAddress
+from decoupled.training.run import Run
+from decoupled.training.xla.loop import predict_batches, train_steps
 
 _SHUTDOWN_MODE = "TF_TPU_GRACEFUL_SHUTDOWN_MODE"
-
-
-class Run(NamedTuple):
-    """Where a network is trained and predicts, and its bookkeeping.
-
-    model_dir: where checkpoints and events go. training: bookkeeping.
-    init_checkpoint: prefix that a new run starts from, or None.
-    say: prints a line. stop: ends training on a signal.
-    cluster: the processes that the mesh spans, or None for this one.
-    tpu: the TPU that the run is on, or None.
-    """
-
-    model_dir: str
-    training: TrainingConfig
-    init_checkpoint: str | None
-    say: Callable[[str], None]
-    stop: StopOnSignal
-    cluster: Cluster | None = None
-    tpu: TpuAddress | None = None
-
-    @property
-    def can_use_generators(self) -> bool:
-        """Whether Python code of this process may make the batches.
-
-        "local" is a TPU of this host, whose session runs in this process. Any other TPU
-        is reached through workers that run no Python.
-        """
-        return self.tpu is None or self.tpu.name == "local"
-
-    def recorded(self, name: str) -> str | None:
-        """The path through which batches reach the TPU; None if none is needed."""
-        return None if self.can_use_generators else f"{self.model_dir}/batches/{name}"
 
 
 # ---- The loop ----------------------------------------------------------------------
@@ -118,9 +87,12 @@ def train(
         if every_steps:
             end = min(end, (step // every_steps + 1) * every_steps)
         try:
-            with _tpu_program(run):
-                made = _estimator(graph, run)
-                made.train(input_fn_from(step), max_steps=end)
+            if run.accelerator is not None:
+                train_steps(graph, run, input_fn_from(step), end)
+            else:
+                with _tpu_program(run):
+                    made = _estimator(graph, run)
+                    made.train(input_fn_from(step), max_steps=end)
         except (estimator.NanLossDuringTrainingError, tf.errors.OpError) as error:
             message = tpu.divergence(error)
             if message is None:
@@ -161,6 +133,9 @@ def _announce(graph, run, first):
 
 def predict(network: Network, run: Run, input_fn: Callable) -> Iterator[dict]:
     """Predictions of the newest checkpoint, one dict of arrays per row of a batch."""
+    if run.accelerator is not None:
+        yield from predict_batches(network, run, input_fn)
+        return
     # Not the list in the folder: only `find_checkpoint` stays inside the folder.
     checkpoint = find_checkpoint(run.model_dir)
     rows = _estimator(network, run).predict(input_fn, checkpoint_path=checkpoint)
@@ -304,13 +279,7 @@ def _train_spec(
         _initialize(run, graph.network.variables)
     with tf.control_dependencies([lowered.update]):
         train_op = tf.assign_add(tf.train.get_global_step(), 1)
-    sums = lowered.sums
-    metrics = {
-        # The unit is in the name: earlier versions logged shares.
-        f"{name}{PERCENT}": 100.0 * sums[numerator] / tf.maximum(sums[denominator], 1.0)
-        for name, (numerator, denominator) in graph.network.task.metrics.items()
-    }
-    scalars = {"loss": lowered.loss, **metrics, **lowered.scalars}
+    scalars = step_scalars(graph, lowered)
     with mtf.utils.outside_all_rewrites():
         steps = StepHook(graph, run, lowered, scalars)
     # Slices get their values before the first step.
@@ -354,7 +323,7 @@ def _initialize(run, variables):
             run.say(line)
     checkpoint = latest_complete(run.model_dir)
     if checkpoint is not None:
-        check_resumable(checkpoint)
+        check_resumable(checkpoint, saved_variables())
 
 
 # ---- Around each run of the session ------------------------------------------------
@@ -400,20 +369,22 @@ class StepHook(estimator.SessionRunHook):
                 run.model_dir, scalars, config.log_steps, config.batch_size, steps,
                 run.say,
             )  # fmt: skip
-        self.checkpoints = Checkpoints(
+        self._writer = SessionWriter(lowered.lowering)
+        self._checkpoints = Checkpoints(
             run.model_dir,
-            lowered.lowering,
             config.save_checkpoints_steps,
             config.keep_checkpoint_max,
+            lambda prefix: self._writer.write(self._session, prefix),
         )
 
     def begin(self):
         """While operations can still be added to the graph."""
         self._stop.begin()
-        self.checkpoints.begin()
+        self._writer.begin()
 
     def after_create_session(self, session, coord):
         """Reads the step that the run starts from."""
+        self._session = session
         self._global_step = tf.train.get_global_step(session.graph)
         self._step = int(session.run(self._global_step))
         self._progress.begin(self._step)
@@ -431,10 +402,11 @@ class StepHook(estimator.SessionRunHook):
         self._progress.after_steps(self._step, run_values.results)
         if self._stop.after_steps():
             run_context.request_stop()
-        self.checkpoints.after_steps(session, before, self._step)
+        if self._checkpoints.is_due(before, self._step):
+            self._checkpoints.save(self._step)
 
     def end(self, session):
         """Saves the last step."""
         self._progress.end()
         self._stop.install()
-        self.checkpoints.save(session, self._step)
+        self._checkpoints.save(self._step)

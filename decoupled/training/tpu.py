@@ -6,9 +6,9 @@ variables that are saved live on the hosts.
 """
 
 import re
-from typing import NamedTuple
 
 from decoupled.configs import MeshConfig
+from decoupled.configs.hardware import TpuAddress
 from decoupled.core.compat import estimator, mtf, tf
 from decoupled.core.errors import UserError
 from decoupled.ops.meshes.device_order import device_order
@@ -21,19 +21,6 @@ from decoupled.training.mesh import Placement, mesh_size, shape_and_layout
 _PROGRAM_BYTES = 300_000_000
 # How the message about a loss that is infinite or NaN begins.
 _DIVERGED = "training"
-
-
-class TpuAddress(NamedTuple):
-    """Which TPU, as the flags say it.
-
-    name: of the node, "local", or grpc://IP:8470. zone, project: of a node; None asks
-      the machine that this runs on. job_name: of TensorFlow's workers, or None.
-    """
-
-    name: str
-    zone: str | None
-    project: str | None
-    job_name: str | None
 
 
 def resolver(address: TpuAddress) -> tf.distribute.cluster_resolver.TPUClusterResolver:

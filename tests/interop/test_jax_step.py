@@ -17,8 +17,8 @@ from decoupled.configs import MeshConfig
 from decoupled.core.compat import tf
 from decoupled.planning import jax_step
 from decoupled.planning.hardware import parse_topology
-from decoupled.planning.hlo import export
 from decoupled.planning.program import build_program, feature_specs
+from decoupled.training.xla.programs import export
 from tests.command_line import decoupled
 from tests.helpers import MASKING, masked_lm_features
 from tests.training.runs import graph_config

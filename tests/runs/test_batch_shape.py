@@ -5,6 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 
+from decoupled.configs.hardware import Hardware
 from decoupled.core.errors import UserError
 from decoupled.data.packing import Rows
 from decoupled.runs.batch_shape import BATCHES, plan_batches, read_order, write_order
@@ -25,7 +26,7 @@ def planned(
     graph = graph_config(task=TAGS, schedule=schedule(60, 0), mesh=placed)
     run = run_spec(
         folder, batch_size=batch_size, gradient_accumulation=accumulation
-    )._replace(tpu=tpu)
+    )._replace(hardware=Hardware(tpu=tpu))
     return plan_batches(graph, sizes, run, order), said(run)
 
 

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from decoupled.configs.hardware import Hardware, TpuAddress
 from decoupled.core.compat import tf
 from decoupled.core.errors import Terminated, UserError
 from decoupled.runs import evaluation
@@ -188,8 +189,8 @@ def test_the_batches_of_a_tpu_of_several_hosts_are_gone_afterwards(
         for_graph=lambda features: features,
         task=SimpleNamespace(answers=lambda examples, *_: examples),
     )
-    tpu = SimpleNamespace(name="of several hosts")
-    run = run_spec(tmp_path, eval_batch_size=2)._replace(tpu=tpu)
+    tpu = Hardware(tpu=TpuAddress("grpc://of-several-hosts"))
+    run = run_spec(tmp_path, eval_batch_size=2)._replace(hardware=tpu)
 
     def predict(network, run, input_fn):
         input_fn()

@@ -19,20 +19,20 @@ from tensorflow.python.tpu import tpu as tpu_rewriting
 from tensorflow.python.tpu.ops import tpu_ops
 from tensorflow.python.training import monitored_session
 
+from decoupled.configs.hardware import Hardware, TpuAddress
 from decoupled.core import compat
 from decoupled.core.compat import mtf, tf
 from decoupled.planning.hardware import parse_topology
 from decoupled.planning.program import slice_topology
 from decoupled.training import loop
 from decoupled.training import tpu as tpu_training
-from decoupled.training.tpu import TpuAddress
 from tests.ops.simd_on_cpu import OneCore
 from tests.training.runs import run_spec
 
 # Private, and to be imported after `compat` alone.
 tpu_context = sys.modules[compat.estimator.tpu.TPUEstimator.__module__].tpu_context
 # Nobody answers here, and nobody is asked before a session is made.
-ADDRESS = TpuAddress("grpc://10.0.0.1:8470", None, None, None)
+ADDRESS = Hardware(tpu=TpuAddress("grpc://10.0.0.1:8470"))
 
 
 class _Begun(Exception):
@@ -104,7 +104,7 @@ def build(mode, graph, input_fn, folder, slice_type="v2-8", hosts=1, **training)
     if mode == "predict":
         shutil.copytree(os.path.dirname(init_checkpoint), folder, dirs_exist_ok=True)
     spec = run_spec(folder, iterations_per_loop=5, **training)
-    spec = spec._replace(tpu=ADDRESS, init_checkpoint=init_checkpoint)
+    spec = spec._replace(hardware=ADDRESS, init_checkpoint=init_checkpoint)
     calls = {
         "train": lambda: loop.train(graph, spec, lambda step: input_fn),
         "predict": lambda: list(loop.predict(graph.network, spec, input_fn)),
@@ -207,4 +207,4 @@ def one_core():
         stack.enter_context(describe(found))
         for owner, name, stand_in in patches:
             stack.enter_context(mock.patch.object(owner, name, stand_in))
-        yield TpuAddress("local", None, None, None)
+        yield Hardware(tpu=TpuAddress("local"))

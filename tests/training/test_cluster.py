@@ -13,12 +13,15 @@ import time
 import pytest
 
 from decoupled.configs import ClusterConfig, MeshConfig
+from decoupled.configs.hardware import HOST, Hardware
 from decoupled.core import ports
 from decoupled.core.errors import UserError, WorkerLost
 from decoupled.launch.supervision import cluster_variable, free_addresses
 from decoupled.training import cluster
 from decoupled.training.cluster import Process
 from decoupled.training.loop import OneSession
+
+ON_TPU = Hardware("tpu")
 
 
 def mesh(shape):
@@ -86,30 +89,28 @@ def test_a_worker_has_a_gpu_for_each_processor_or_none(monkeypatch):
 
 def test_a_cluster_beside_a_tpu_is_refused_and_a_driver_alone_is_not():
     config = ClusterConfig(("localhost:1", "localhost:2"), 1.0, 1.0, False)
-    with pytest.raises(UserError, match=r"ClusterConfig.workers: .* beside --tpu; "):
-        cluster.join_cluster(config, mesh("all:2"), print, True, {})
+    with pytest.raises(UserError, match="beside --accelerator; "):
+        cluster.join_cluster(config, mesh("all:2"), print, ON_TPU, {})
     environment = variable(["localhost:1", "localhost:2"])
-    with pytest.raises(UserError, match="TF_CONFIG: names 2 processes, .* --tpu; "):
-        cluster.join_cluster(config, mesh("all:2"), print, True, environment)
+    with pytest.raises(UserError, match="TF_CONFIG: .* --accelerator; "):
+        cluster.join_cluster(config, mesh("all:2"), print, ON_TPU, environment)
     alone = variable(["localhost:1"])
-    assert cluster.join_cluster(config, mesh("all:1"), print, True, alone) is None
+    assert cluster.join_cluster(config, mesh("all:1"), print, ON_TPU, alone) is None
 
 
 def test_a_driver_alone_has_no_cluster():
     config = ClusterConfig((), 1.0, 1.0, False)
-    assert cluster.join_cluster(config, mesh("all:1"), print, False, {}) is None
+    assert cluster.join_cluster(config, mesh("all:1"), print, HOST, {}) is None
     with pytest.raises(UserError, match="start decoupled worker here"):
         cluster.join_cluster(
-            config, mesh("m:2"), print, False, variable(["a:1", "b:2"], index=1)
+            config, mesh("m:2"), print, HOST, variable(["a:1", "b:2"], index=1)
         )
 
 
 def test_tf_config_is_not_left_for_the_estimator():
     environment = variable(["localhost:1"])
     config = ClusterConfig((), 1.0, 1.0, False)
-    assert (
-        cluster.join_cluster(config, mesh("all:1"), print, False, environment) is None
-    )
+    assert cluster.join_cluster(config, mesh("all:1"), print, HOST, environment) is None
     assert environment == {}
 
 
@@ -187,7 +188,7 @@ def test_a_worker_with_too_few_devices_is_named(worker):
     _, addresses = worker
     config = ClusterConfig(tuple(addresses), 10.0, 10.0, False)
     with pytest.raises(UserError, match=f"{addresses[1]}: has no CPU:1; start it with"):
-        cluster.join_cluster(config, mesh("m:4"), [].append, False, {})
+        cluster.join_cluster(config, mesh("m:4"), [].append, HOST, {})
 
 
 def test_a_worker_at_localhost_is_open_to_this_host_alone(worker, outside_address):
@@ -203,7 +204,7 @@ def test_an_address_that_other_hosts_reach_must_be_accepted(monkeypatch):
     told = f"{workers[0]}: TensorFlow listens on every interface"
     config = ClusterConfig(workers, 0.1, 1.0, False)
     with pytest.raises(UserError, match=told) as refused:
-        cluster.join_cluster(config, mesh("m:2"), print, False, {})
+        cluster.join_cluster(config, mesh("m:2"), print, HOST, {})
     assert str(refused.value).endswith("ClusterConfig.accept_open_ports = True")
     said = []
     cluster.start_server(Process(workers, 0, True), 1, said.append)

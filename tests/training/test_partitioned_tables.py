@@ -235,4 +235,4 @@ def test_what_a_checkpoint_lacks_is_named_whole(tmp_path):
         values = dict.fromkeys(names, np.zeros(1, np.float32))
         prefix = write_checkpoint(f"{tmp_path}/model.ckpt", values, 1)
         with pytest.raises(UserError, match=f"no variable {TABLE}/adam_m; go on"):
-            check_resumable(prefix)
+            check_resumable(prefix, saved_variables())

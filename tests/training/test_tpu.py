@@ -9,13 +9,13 @@ from tensorboard.backend.event_processing.plugin_event_accumulator import (
 from tensorflow.python.ops import summary_ops_v2
 
 from decoupled.configs import MeshConfig
+from decoupled.configs.hardware import TpuAddress
 from decoupled.core.compat import estimator, tf
 from decoupled.core.errors import UserError
 from decoupled.planning.hardware import parse_topology
 from decoupled.planning.program import assign_cores
 from decoupled.training.events import event_writer, read_scalars, scalar_summary
 from decoupled.training.tpu import (
-    TpuAddress,
     check_mesh_size,
     divergence,
     host_call,
@@ -24,7 +24,7 @@ from decoupled.training.tpu import (
     tpu_config,
 )
 
-ADDRESS = TpuAddress("pod", None, None, None)
+ADDRESS = TpuAddress("pod")
 
 
 def context(topology="v2-32", hosts=4):

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from decoupled.configs import MeshConfig
+from decoupled.configs.hardware import HOST
 from decoupled.core.compat import tf
 from decoupled.core.errors import Interrupted, UserError
 from decoupled.training.bookkeeping import StopOnSignal
@@ -54,7 +55,7 @@ def trained(tmp_path_factory):
     """Folder and spec of 20 steps in loops of 4, with dropout and two microbatches."""
     spec = run_spec(tmp_path_factory.mktemp("run"), iterations_per_loop=4)
     with one_core() as address:
-        spec = spec._replace(tpu=address)
+        spec = spec._replace(hardware=address)
         train_run(core_config(accumulation=2), spec)
     return spec
 
@@ -98,7 +99,7 @@ def test_a_resumed_run_goes_on_to_the_same_weights(
         mesh = dataclasses.replace(ONE_CORE, stack_mib=mib)
         return core_config(mesh=mesh, accumulation=2)
 
-    parts = run_spec(tmp_path / "parts", iterations_per_loop=4)._replace(tpu=tpu)
+    parts = run_spec(tmp_path / "parts", iterations_per_loop=4)._replace(hardware=tpu)
     stopped = parts._replace(stop=_StopAt(8))
     with pytest.raises(Exception, match="saved at step 8"):
         train_run(stacking(before), stopped)
@@ -158,7 +159,7 @@ def test_ctrl_c_during_a_loop_saves_and_ends(tpu, tmp_path, sigint, capfd):
     """TPUEstimator's own hook sets SIGINT to its default before every loop."""
     sigint(signal.default_int_handler)
     stop = _CtrlC()
-    spec = run_spec(tmp_path, iterations_per_loop=4)._replace(tpu=tpu, stop=stop)
+    spec = run_spec(tmp_path, iterations_per_loop=4)._replace(hardware=tpu, stop=stop)
     with pytest.raises(Interrupted, match="^Ctrl-C: saved at step 8$"):
         train_run(core_config(), spec)
     assert checkpoint_names(tmp_path) == [8]
@@ -172,7 +173,7 @@ def test_ctrl_c_that_is_ignored_stays_ignored_on_a_tpu(tpu, tmp_path, sigint):
     """As in a job that nohup or a script started in the background."""
     sigint(signal.SIG_IGN)
     stop = _CtrlC()
-    spec = run_spec(tmp_path, iterations_per_loop=4)._replace(tpu=tpu, stop=stop)
+    spec = run_spec(tmp_path, iterations_per_loop=4)._replace(hardware=tpu, stop=stop)
     train_run(core_config(schedule=schedule(12)), spec)
     assert checkpoint_names(tmp_path)[-1] == 12
     assert stop.installed[-1] == signal.SIG_IGN
@@ -189,7 +190,7 @@ def test_predictions_are_those_of_the_host(trained, tmp_path):
     with one_core():
         network, spec = core_config().network, trained
         rows = list(predict(network, spec, three_batches))
-    local = trained._replace(tpu=None)
+    local = trained._replace(hardware=HOST)
     expected = list(predict(here, local, three_batches))
     assert len(rows) == len(expected) == 24
     for name in expected[0]:
@@ -204,7 +205,7 @@ def test_a_run_that_diverges_ends_in_one_line_and_saves_nothing(tpu, tmp_path):
     optimizer = adamw(learning_rate=1e30, clip_norm=0.0)
     bad = core_config(optimizer=optimizer, schedule=schedule(8))
     with pytest.raises(UserError, match=r"training: .*; the last checkpoint is untou"):
-        train_run(bad, spec._replace(tpu=tpu))
+        train_run(bad, spec._replace(hardware=tpu))
     assert checkpoint_names(tmp_path) == []
 
 
@@ -219,7 +220,7 @@ def test_a_loop_ends_that_waits_for_a_host_which_has_ended_the_run(
     # A loop that waits for ever fails here, as nothing else could end it.
     session.operation_timeout_in_ms = 60_000
     monkeypatch.setattr("decoupled.training.tpu.session_config", lambda: session)
-    spec = run_spec(tmp_path, iterations_per_loop=20)._replace(tpu=tpu)
+    spec = run_spec(tmp_path, iterations_per_loop=20)._replace(hardware=tpu)
     bad = core_config(optimizer=adamw(learning_rate=1e30))
     with pytest.raises(UserError, match="training: .* at step"):
         train_run(bad, spec)
@@ -238,7 +239,7 @@ def test_a_gradient_that_is_infinite_ends_the_run_before_it_is_saved(
 
     monkeypatch.setattr("decoupled.training.loop.build_step", infinite)
     monkeypatch.setattr("decoupled.training.tpu.host_call", lambda *_: None)
-    spec = run_spec(tmp_path, iterations_per_loop=4)._replace(tpu=tpu)
+    spec = run_spec(tmp_path, iterations_per_loop=4)._replace(hardware=tpu)
     with pytest.raises(UserError, match="loss or gradient_norm is infinite or NaN"):
         train_run(core_config(), spec)
     assert checkpoint_names(tmp_path) == []

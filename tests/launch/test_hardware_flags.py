@@ -1,12 +1,13 @@
-"""--tpu and its companions: what they give, and what is wrong with them."""
+"""--accelerator, --tpu and its companions: what they give, and what is wrong."""
 
 import sys
 
 import pytest
 from absl import flags
 
+from decoupled.configs.hardware import HOST, Hardware, TpuAddress
 from decoupled.core.errors import UserError
-from decoupled.launch import tpu_flags
+from decoupled.launch import hardware_flags
 
 
 @pytest.fixture
@@ -16,26 +17,31 @@ def parse(monkeypatch):
     def parse(*arguments):
         values = flags.FlagValues()
         monkeypatch.setattr(flags, "FLAGS", values)
-        monkeypatch.setattr(tpu_flags, "FLAGS", values)
-        for name in ("tpu", "tpu_zone", "gcp_project", "tpu_job_name"):
+        monkeypatch.setattr(hardware_flags, "FLAGS", values)
+        for name in ("tpu", "tpu_zone", "gcp_project", "tpu_job_name", "accelerator"):
             flags.DEFINE_string(name, None, "", flag_values=values)
         values(["command", *arguments])
-        return tpu_flags.parse()
+        return hardware_flags.parse()
 
     return parse
 
 
-def test_without_flags_there_is_no_tpu(parse):
-    assert parse() is None
+def test_without_flags_it_is_this_host(parse):
+    assert parse() == HOST
 
 
 def test_a_node_has_name_zone_and_project(parse):
-    assert parse("--tpu=n", "--tpu_zone=z", "--gcp_project=p") == {
-        "name": "n",
-        "zone": "z",
-        "project": "p",
-        "job_name": None,
-    }
+    address = TpuAddress("n", "z", "p")
+    assert parse("--tpu=n", "--tpu_zone=z", "--gcp_project=p") == Hardware(tpu=address)
+
+
+def test_an_accelerator_is_a_kind_of_device(parse):
+    assert parse("--accelerator=gpu") == Hardware("gpu")
+
+
+def test_both_are_refused(parse):
+    with pytest.raises(UserError, match="--tpu: is for .* --accelerator=tpu for"):
+        parse("--tpu=local", "--accelerator=tpu")
 
 
 def test_a_zone_alone_is_refused(parse):
@@ -49,4 +55,4 @@ def test_a_node_s_name_needs_the_client_of_the_tpu_api(parse, monkeypatch):
     with pytest.raises(UserError, match=r"for --tpu with .*'decoupled\[tpu\]'"):
         parse("--tpu=node-1")
     for address in ("local", "grpc://10.0.0.2:8470"):
-        assert parse(f"--tpu={address}")["name"] == address
+        assert parse(f"--tpu={address}").tpu.name == address

@@ -1,0 +1,115 @@
+"""A mesh of XLA's replicas: one program for all of them, built without their devices.
+
+A program knows its replica by XLA's own number. So it is built once, with the slices of
+replica 0, and is exported (`decoupled.training.xla.programs`). Whoever runs it knows
+from `stack_layouts` which part of which saved variable each replica holds.
+"""
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+from decoupled.core.compat import gen_xla_ops, mtf, tf
+from decoupled.ops.meshes.simd import SimdMeshImpl
+
+
+class StackLayout(NamedTuple):
+    """What a variable of the program holds.
+
+    name: of the variable. members: names of the saved variables in it, in order.
+    shape: of each of them. slice_shape: of their slices. begins: for each replica,
+    where its slices begin. dtype, saved_dtype: of the slices, and in checkpoints.
+    """
+
+    name: str
+    members: list[str]
+    shape: list[int]
+    slice_shape: list[int]
+    begins: list[tuple[int, ...]]
+    dtype: tf.DType
+    saved_dtype: tf.DType
+
+
+class ReplicaMesh(SimdMeshImpl):
+    """The whole mesh, but only with the slices of replica 0.
+
+    Args:
+      order: for each processor of the mesh, its replica. See the parent for the rest.
+    """
+
+    def __init__(
+        self,
+        shape: mtf.Shape,
+        layout: mtf.LayoutRules,
+        order: Sequence[int],
+        stack_bytes: int,
+        device_assignment: Any = None,
+    ):
+        super().__init__(shape, layout, device_assignment, order, stack_bytes)
+
+    class Stack(SimdMeshImpl.Stack):
+        """Slices without copies, because nothing runs."""
+
+        copies = False
+
+    def replicas(self) -> list[int]:
+        """Replica 0."""
+        return [0]
+
+    def slice_device(self, replica):
+        """Anywhere."""
+        return ""
+
+    @property
+    def pnum_tensor(self):
+        """The place of the replica in the mesh."""
+        if self._pnum_tensor is None:
+            with mtf.utils.outside_all_rewrites():
+                places = tf.constant([self.p2l(core) for core in range(self.size)])
+                # A session, which may run a single core, has no replica number.
+                core = gen_xla_ops.xla_replica_id() if self.size > 1 else 0
+                self._pnum_tensor = tf.gather(places, core)
+        return self._pnum_tensor
+
+    def stack_layouts(self) -> list[StackLayout]:
+        """The layout of each stack, after the graph has been lowered."""
+        layouts = []
+        for stack in dict.fromkeys(self._stacks.values()):
+            first = stack.members[0]
+            begins = [
+                tuple(self.slice_begin(first.shape, self.p2l(replica)))
+                for replica in range(self.size)
+            ]
+            layouts.append(
+                StackLayout(
+                    stack.slices.handles[0].op.name,
+                    [member.name for member in stack.members],
+                    first.shape.to_integer_list,
+                    list(self.slice_shape(first.shape)),
+                    begins,
+                    first.slice_dtype,
+                    first.master_dtype,
+                )
+            )
+        return layouts
+
+
+@contextlib.contextmanager
+def collectives_of_xla() -> Iterator[None]:
+    """The sums over cores as XLA's own operation. TensorFlow leaves the translation of
+    a TPU's operation to the runtime of TPUs."""
+
+    def all_reduce(x: tf.Tensor, groups: list[list[int]], name: str | None = None):
+        del name
+        if len(groups[0]) == 1:
+            return x
+        return gen_xla_ops.xla_all_reduce(
+            input=x, group_assignment=groups, reduce_op="Add", mode="CrossReplica"
+        )
+
+    operations = mtf.simd_mesh_impl.tpu_ops
+    of_a_tpu, operations.cross_replica_sum = operations.cross_replica_sum, all_reduce
+    try:
+        yield
+    finally:
+        operations.cross_replica_sum = of_a_tpu

@@ -1,0 +1,1 @@
+"""Training on what XLA's own clients compute: GPUs, today's TPUs, and CPU devices."""

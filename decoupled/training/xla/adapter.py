@@ -1,0 +1,391 @@
+"""The only module that imports JAX: devices, compilation, and runs of a program.
+
+JAX's public functions run what JAX traced. A program of TensorFlow's goes to the same
+compilers and devices by four private entry points: `compiler.get_compile_options`,
+`compiler.compile_or_get_cached`, `DeviceList`, and `execute_sharded` of an executable.
+"""
+
+import importlib.metadata
+import os
+import re
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from decoupled.core.console import duration
+from decoupled.core.errors import UserError
+from decoupled.training.xla.programs import ExportedProgram
+
+# The platforms of JAX, and the extra that brings them; plain "gpu" would also try ROCm.
+_PLATFORMS = {"cpu": "cpu", "gpu": "cuda,cpu", "tpu": "tpu,cpu"}
+_EXTRAS = {"cpu": "xla", "gpu": "cuda", "tpu": "tpu_vm"}
+_KINDS = {"cpu": "cpu", "gpu": "gpu", "tpu": "tpu"}
+# JAX 0.10 is the oldest that was tried.
+_OLDEST = (0, 10)
+# Seconds between two lines while a program is compiled.
+_LINE_EVERY = 60.0
+_NO_ROOM = re.compile(r"RESOURCE_EXHAUSTED|[Oo]ut of memory|exceeds available HBM")
+_SAVES_MEMORY = (
+    "TrainingConfig.recompute_layers, a larger TrainingConfig.gradient_accumulation, "
+    "MeshConfig.slice_dtype = 'bfloat16' or more devices need less"
+)
+
+Array = Any
+
+
+class Memory(NamedTuple):
+    """Bytes of a device: arguments of a program, its temporary tensors, both with
+    results and code, and what the device has; None where it does not say."""
+
+    arguments: int
+    temporary: int
+    needed: int
+    available: int | None
+
+
+class Client:
+    """The devices of a mesh, in the order of its replicas.
+
+    Args:
+      kind: "cpu", "gpu" or "tpu". count: of replicas, over all processes.
+      say: prints a line.
+
+    Raises:
+      UserError: JAX is missing or too old, or has not these devices.
+    """
+
+    def __init__(self, kind: str, count: int, say: Callable[[str], None]):
+        jax = _configured(kind, count)
+        self.kind, self._jax, self._say = kind, jax, say
+        try:
+            devices = jax.devices(_KINDS[kind])
+        except RuntimeError as error:
+            reason = _first_sentence(error)
+            raise UserError(
+                f"--accelerator={kind}: JAX {jax.__version__} finds no {kind.upper()} "
+                f"({reason}); pip install 'decoupled[{_EXTRAS[kind]}]', and "
+                "decoupled doctor shows what it finds"
+            ) from None
+        if count > len(devices):
+            raise UserError(
+                f"MeshConfig.mesh_shape: needs {count} devices, and there "
+                f"{_are(len(devices), kind)}; make it smaller, e.g. "
+                f"data:{len(devices)}"
+            )
+        if count < len(devices) and kind != "cpu":
+            say(f"uses {count} of {len(devices)} devices; the rest is idle")
+        self.devices = devices[:count]
+        self.local = [
+            index
+            for index, device in enumerate(self.devices)
+            if device.process_index == jax.process_index()
+        ]
+        mesh = jax.sharding.Mesh(np.array(self.devices), ["replica"])
+        self._everywhere = jax.sharding.NamedSharding(
+            mesh, jax.sharding.PartitionSpec()
+        )
+
+    def describe(self) -> str:
+        """The devices in words."""
+        device, count = self.devices[0], len(self.devices)
+        return f"{count} x {device.device_kind}, JAX {self._jax.__version__}"
+
+    def put(self, parts: Sequence[np.ndarray]) -> Array:
+        """An array with a part for each device of this process, in their order."""
+        jax = self._jax
+        # Not over the memory of `parts`, into which a program would write its results.
+        placed = [
+            jax.device_put(part, self.devices[index], may_alias=False)
+            for part, index in zip(parts, self.local, strict=True)
+        ]
+        return self._joined(placed)
+
+    def put_everywhere(self, value: np.ndarray) -> Array:
+        """The same array on each device."""
+        return self.put([value] * len(self.local))
+
+    def parts(self, array: Array) -> list[Array]:
+        """What each device of this process has of an array, in their order."""
+        of_device = {shard.device: shard.data for shard in array.addressable_shards}
+        return [of_device[self.devices[index]] for index in self.local]
+
+    def compile(
+        self, program: ExportedProgram, options: Mapping[str, Any], precision: str
+    ) -> "Executable":
+        """Compiles a program, or reads it from the cache of compiled programs.
+
+        A signal ends the process at once while the compiler works.
+
+        Args:
+          options: XLA's own flags. precision: of products of float32, one of
+            `decoupled.configs.mesh.PRECISIONS`.
+
+        Raises:
+          UserError: a device does not have the memory that the program needs.
+        """
+        began = time.monotonic()
+        module, updated = _to_stablehlo(program.hlo, precision)
+        work = _InBackground(lambda: self._compiled(module, dict(options)))
+        while not work.done(_LINE_EVERY):
+            passed = duration(time.monotonic() - began)
+            self._say(f"compiling for {self.describe()}: {passed} so far")
+        try:
+            executable = work.result()
+        except self._jax.errors.JaxRuntimeError as error:
+            raise _explained(error, "the compiler") from error
+        compiled = Executable(self, executable, program, updated)
+        self._say(f"compiled in {duration(time.monotonic() - began)}")
+        return compiled
+
+    def _compiled(self, module, options):
+        from jax._src import compiler
+        from jax._src.lib import xla_client
+
+        devices = self.devices
+        chosen = compiler.get_compile_options(
+            num_replicas=len(devices),
+            num_partitions=1,
+            device_assignment=np.array([[device.id] for device in devices]),
+            env_options_overrides=options,
+        )
+        return compiler.compile_or_get_cached(
+            devices[0].client,
+            module,
+            np.array(devices),
+            chosen,
+            [],
+            xla_client.DeviceList(tuple(devices)),
+        )
+
+    def _joined(self, parts):
+        return self._jax.make_array_from_single_device_arrays(
+            parts[0].shape, self._everywhere, parts
+        )
+
+
+class Executable:
+    """A compiled program on the devices of a client."""
+
+    def __init__(
+        self,
+        client: Client,
+        executable: Any,
+        program: ExportedProgram,
+        updated: Mapping[int, int],
+    ):
+        self._client, self._executable = client, executable
+        self._features = [argument.name for argument in program.features]
+        self._names = program.results
+        # Results come before variables, which follow the features as arguments.
+        first, count = len(self._features), len(self._names)
+        self._updated = {place: at - first for place, at in updated.items()}
+        variables = len(program.variables)
+        expected = range(count, count + len(self._updated))
+        in_range = all(0 <= at < variables for at in self._updated.values())
+        if sorted(self._updated) != list(expected) or not in_range:
+            raise ValueError(
+                f"results {sorted(updated)} are variables, expected {list(expected)}"
+            )
+
+    def memory(self) -> Memory:
+        """What a device needs, and has."""
+        stats = self._executable.get_compiled_memory_stats()
+        parts = (
+            stats.argument_size_in_bytes,
+            stats.output_size_in_bytes - stats.alias_size_in_bytes,
+            stats.temp_size_in_bytes,
+            stats.generated_code_size_in_bytes,
+        )
+        device = self._client.devices[self._client.local[0]]
+        limits = device.memory_stats() or {}
+        return Memory(parts[0], parts[2], sum(parts), limits.get("bytes_limit"))
+
+    def check_memory(self) -> None:
+        """Raises UserError if a device has less memory than the program needs."""
+        memory = self.memory()
+        if memory.available is not None and memory.needed > memory.available:
+            raise UserError(
+                f"does not fit: a device needs {memory.needed / 2**30:.1f} GiB "
+                f"({memory.arguments / 2**30:.1f} of weights, slots and features, "
+                f"{memory.temporary / 2**30:.1f} of other tensors) and has "
+                f"{memory.available / 2**30:.1f}; {_SAVES_MEMORY}"
+            )
+
+    def run(
+        self, features: Mapping[str, Array], variables: list[Array]
+    ) -> dict[str, Array]:
+        """Starts the program, and returns its results, which may not be there yet.
+
+        Args:
+          variables: replaced by their new values; the old ones are gone.
+
+        Raises:
+          UserError: the devices ran out of memory.
+        """
+        arguments = [features[name] for name in self._features] + variables
+        try:
+            outputs = self._executable.execute_sharded(arguments)
+            arrays = outputs.disassemble_into_single_device_arrays()
+        except self._client._jax.errors.JaxRuntimeError as error:
+            raise _explained(error, "the devices") from error
+        for place, at in self._updated.items():
+            variables[at] = self._client._joined(arrays[place])
+        return {name: arrays[place][0] for place, name in enumerate(self._names)}
+
+
+def _configured(kind, count):
+    try:
+        version = importlib.metadata.version("jax")
+    except importlib.metadata.PackageNotFoundError:
+        version = None
+    needs = f"--accelerator={kind}: needs JAX"
+    install = f"pip install 'decoupled[{_EXTRAS[kind]}]'"
+    if version is None:
+        if sys.version_info < (3, 11):
+            install = "use Python 3.12 or newer, " + install
+        raise UserError(f"{needs}, which is not installed; {install}")
+    if tuple(map(int, version.split(".")[:2])) < _OLDEST:
+        oldest = ".".join(map(str, _OLDEST))
+        raise UserError(f"{needs} {oldest} or newer, this is {version}; {install}")
+    asked = os.environ.get("JAX_PLATFORMS")
+    platforms = _PLATFORMS[kind]
+    if asked and platforms.partition(",")[0] not in asked.split(","):
+        raise UserError(
+            f"--accelerator={kind}: the environment has JAX_PLATFORMS={asked}, which "
+            "leaves these devices out; unset it"
+        )
+    import jax
+
+    settings = {
+        "jax_platforms": platforms,
+        "jax_enable_x64": True,
+        "jax_compilation_cache_dir": os.environ.get("JAX_COMPILATION_CACHE_DIR")
+        or _cache_folder(),
+        "jax_persistent_cache_min_compile_time_secs": 1.0,
+    }
+    if kind == "cpu":
+        settings["jax_num_cpu_devices"] = count
+    for name, value in settings.items():
+        try:
+            jax.config.update(name, value)
+        except RuntimeError:
+            # JAX runs already, and what it has is compared with what is needed.
+            if name != "jax_num_cpu_devices":
+                raise
+    return jax
+
+
+def _cache_folder() -> str:
+    """The user's own folder of compiled programs, which run as code."""
+    home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    folder = os.path.join(home, "decoupled", "xla")
+    os.makedirs(folder, mode=0o700, exist_ok=True)
+    return folder
+
+
+class _InBackground:
+    """A call in a thread of its own, so that the main thread hears signals."""
+
+    def __init__(self, call: Callable[[], Any]):
+        self._call, self._outcome = call, None
+        self._thread = threading.Thread(target=self._work, daemon=True)
+        self._thread.start()
+
+    def _work(self):
+        try:
+            self._outcome = (self._call(), None)
+        except BaseException as error:
+            self._outcome = (None, error)
+
+    def done(self, seconds: float) -> bool:
+        """Waits for at most so many seconds."""
+        self._thread.join(seconds)
+        return not self._thread.is_alive()
+
+    def result(self) -> Any:
+        """What the call returned, or its error."""
+        value, error = self._outcome
+        if error is not None:
+            raise error
+        return value
+
+
+def _to_stablehlo(hlo: bytes, precision: str) -> tuple[Any, dict[int, int]]:
+    """The module as compilers take it, and which results are which arguments.
+
+    Operations that only TensorFlow's translation writes are replaced; results take the
+    memory of the old variables; products of float32 get their precision, which JAX's
+    own setting gives only to what JAX traces.
+    """
+    from jax._src.interpreters import mlir
+    from jax._src.lib import _jax
+    from jax._src.lib.mlir import ir
+
+    with mlir.make_ir_context():
+        module = ir.Module.parse(_jax.mlir.hlo_to_stablehlo(hlo))
+        text = module.operation.get_asm(
+            enable_debug_info=False, large_elements_limit=None
+        )
+        text = re.sub(r"mhlo\.copy (%\S+) : (\S+)", r"stablehlo.convert \1 : \2", text)
+        text = re.sub(r"mhlo\.erf (%\S+) : (\S+)", r"chlo.erf \1 : \2 -> \2", text)
+        module = ir.Module.parse(text)
+        attributes = module.operation.attributes
+        (main,) = (
+            operation
+            for operation in module.body
+            if ir.StringAttr(operation.attributes["sym_name"]).value == "main"
+        )
+        number = ir.IntegerType.get_signless(32)
+        arguments, updated = [{} for _ in main.arguments], {}
+        for entry in attributes["mhlo.input_output_alias"]:
+            entry = ir.DictAttr(entry)
+            alias = ir.DictAttr(entry["alias"])
+            (place,) = ir.DenseI64ArrayAttr(entry["output_index"])
+            argument = ir.IntegerAttr(alias["parameter_number"]).value
+            value = ir.IntegerAttr.get(number, place)
+            arguments[argument] = {"tf.aliasing_output": value}
+            updated[place] = argument
+        described = [ir.DictAttr.get(argument) for argument in arguments]
+        main.attributes["arg_attrs"] = ir.ArrayAttr.get(described)
+        for name in [getattr(each, "name", each) for each in attributes]:
+            if name.startswith("mhlo."):
+                del attributes[name]
+        _set_precision(ir, module, precision.upper())
+        return module, updated
+
+
+def _set_precision(ir, module, precision):
+    """Writes the precision of every product of float32 numbers."""
+    chosen = ir.Attribute.parse(f"#stablehlo<precision {precision}>")
+
+    def visit(operation):
+        if operation.name in ("stablehlo.dot_general", "stablehlo.convolution"):
+            types = [ir.ShapedType(x.type).element_type for x in operation.operands]
+            if any(isinstance(each, ir.F32Type) for each in types):
+                both = ir.ArrayAttr.get([chosen, chosen])
+                operation.attributes["precision_config"] = both
+        return ir.WalkResult.ADVANCE
+
+    module.operation.walk(visit)
+
+
+def _explained(error, who):
+    """What a user can do about an error of XLA's; others stay as they are."""
+    if _NO_ROOM.search(str(error)):
+        return UserError(
+            f"{who} ran out of memory ({_first_sentence(error)}); {_SAVES_MEMORY}"
+        )
+    return error
+
+
+def _first_sentence(error):
+    return " ".join(str(error).split()).partition(". ")[0].rstrip(".")
+
+
+def _are(count, kind):
+    noun = f"{kind.upper()} device"
+    return f"is 1 {noun}" if count == 1 else f"are {count} {noun}s"

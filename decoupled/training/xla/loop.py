@@ -1,0 +1,175 @@
+"""The loop of steps and predictions on XLA's devices; `training.loop` calls it.
+
+TensorFlow builds the program, reads the data and saves; the devices compute. Steps run
+ahead of the numbers that they return: loss and norm are read while the next step runs,
+and always before a checkpoint is saved.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from decoupled.configs import MeshConfig
+from decoupled.core.compat import tf
+from decoupled.model.variables import GLOBAL_STEP
+from decoupled.ops.meshes.replicas import ReplicaMesh
+from decoupled.training.bookkeeping import Checkpoints, Monitor
+from decoupled.training.checkpoint_files import CheckpointWriter
+from decoupled.training.checkpoints import (
+    check_resumable,
+    checkpoint_step,
+    find_checkpoint,
+    latest_complete,
+    plan_initialization,
+)
+from decoupled.training.graph import Network, TrainingGraph
+from decoupled.training.mesh import mesh_size, shape_and_layout
+from decoupled.training.run import Run
+from decoupled.training.tpu import stack_bytes
+from decoupled.training.xla.adapter import Array, Client, Executable
+from decoupled.training.xla.programs import (
+    MakeMesh,
+    export,
+    prediction_program,
+    training_program,
+)
+from decoupled.training.xla.state import State, first_values, stored_values
+
+# XLA's flag for each kind of device, without which equal runs may differ in the last
+# bits: the order of atomic additions is left to chance.
+_DETERMINISTIC = {"gpu": {"xla_gpu_exclude_nondeterministic_ops": True}}
+
+
+def train_steps(
+    graph: TrainingGraph, run: Run, input_fn: Callable[[], tf.data.Dataset], last: int
+) -> None:
+    """Trains from the folder's newest checkpoint to step `last`, and saves.
+
+    It ends sooner, after it has saved, where `run.stop` has received a signal.
+
+    Raises:
+      UserError: loss or gradient became infinite or NaN; devices or their memory do not
+        suffice.
+    """
+    config, mesh = run.training, graph.network.mesh
+    client = Client(run.accelerator, mesh_size(mesh), run.say)
+    dataset = input_fn()
+    program = training_program(graph, dataset.element_spec, _make_mesh(mesh))
+    exported = export(program)
+    source = _first_or_stored(run, graph.network, program.saved)
+    executable = _compile(client, exported, mesh)
+    state = State(client, exported, source)
+    step = checkpoint_step(latest_complete(run.model_dir))
+
+    def write(prefix: str) -> None:
+        with CheckpointWriter(prefix) as writer:
+            state.save(writer)
+
+    checkpoints = Checkpoints(
+        run.model_dir, config.save_checkpoints_steps, config.keep_checkpoint_max, write
+    )
+    monitor = Monitor(
+        run.model_dir,
+        {name: name for name in exported.results},
+        config.log_steps,
+        config.batch_size,
+        graph.schedule.train_steps,
+        run.say,
+    )
+    run.stop.begin()
+    monitor.begin(step)
+    unread = None
+
+    def read() -> None:
+        # The check for NaN comes before anything is saved.
+        at, results = unread
+        names = monitor.tensors(at)
+        monitor.after_steps(
+            at, {name: float(np.asarray(results[name])) for name in names}
+        )
+
+    for batch in _ahead(dataset, client):
+        results = executable.run(batch, state.arrays)
+        if unread is not None:
+            read()
+        before, step = step, step + 1
+        unread = (step, results)
+        if run.stop.after_steps() or step == last or checkpoints.is_due(before, step):
+            read()
+            unread = None
+            checkpoints.save(step)
+            if run.stop.after_steps() or step == last:
+                break
+    monitor.end()
+
+
+def predict_batches(
+    network: Network, run: Run, input_fn: Callable[[], tf.data.Dataset]
+) -> Iterator[dict[str, np.ndarray]]:
+    """Predictions of the newest checkpoint, one dict of arrays per row of a batch."""
+    prefix = find_checkpoint(run.model_dir)
+    client = Client(run.accelerator, mesh_size(network.mesh), run.say)
+    dataset = input_fn()
+    program = prediction_program(
+        network, dataset.element_spec, _make_mesh(network.mesh)
+    )
+    exported = export(program)
+    check_resumable(prefix, program.saved)
+    executable = _compile(client, exported, network.mesh)
+    state = State(client, exported, stored_values(prefix))
+    unread = None
+    for batch in _ahead(dataset, client):
+        results = executable.run(batch, state.arrays)
+        if unread is not None:
+            yield from _rows(unread)
+        unread = results
+    if unread is not None:
+        yield from _rows(unread)
+
+
+def _make_mesh(config: MeshConfig) -> MakeMesh:
+    shape, layout = shape_and_layout(config)
+    order = range(mesh_size(config))
+    return lambda: ReplicaMesh(shape, layout, list(order), stack_bytes(config))
+
+
+def _compile(client: Client, exported: Any, mesh: MeshConfig) -> Executable:
+    options = _DETERMINISTIC.get(client.kind, {}) if mesh.deterministic else {}
+    executable = client.compile(exported, options, mesh.matmul_precision)
+    executable.check_memory()
+    return executable
+
+
+def _first_or_stored(run: Run, network: Network, saved: Mapping[str, Any]):
+    """Where the variables' values come from, as `training.loop` says of a run."""
+    checkpoint = latest_complete(run.model_dir)
+    if checkpoint is not None:
+        check_resumable(checkpoint, [*saved, GLOBAL_STEP])
+        return stored_values(checkpoint)
+    restored = set()
+    if run.init_checkpoint is not None:
+        report = plan_initialization(run.init_checkpoint, network.variables)
+        for line in report.lines(run.init_checkpoint):
+            run.say(line)
+        restored = set(report.restored)
+    return first_values(saved, run.init_checkpoint, restored)
+
+
+def _ahead(dataset: tf.data.Dataset, client: Client) -> Iterator[dict[str, Array]]:
+    """The batches on the devices, each sent before the one before it is used up."""
+    sent = None
+    for batch in dataset:
+        features = batch[0] if isinstance(batch, tuple) else batch
+        placed = {n: client.put_everywhere(x.numpy()) for n, x in features.items()}
+        if sent is not None:
+            yield sent
+        sent = placed
+    if sent is not None:
+        yield sent
+
+
+def _rows(results: Mapping[str, Array]) -> Iterator[dict[str, np.ndarray]]:
+    values = {name: np.asarray(value) for name, value in results.items()}
+    for index in range(len(next(iter(values.values())))):
+        yield {name: value[index] for name, value in values.items()}

@@ -1,0 +1,253 @@
+"""Steps and predictions as programs of XLA, exported from TensorFlow's graph.
+
+All replicas run the same program, so one is built, with the slices of the variables on
+one replica. It maps features and variables to named results and, if it trains, to the
+new variables. TensorFlow computes nothing here: whoever runs the program gives the
+variables their values (`decoupled.training.xla.state`). A plan adds up a program's
+costs (`decoupled.planning`).
+"""
+
+import functools
+import os
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+from decoupled.core import files
+from decoupled.core.compat import mtf, tensorflow, tf
+from decoupled.core.errors import UserError
+from decoupled.ops.meshes.replicas import ReplicaMesh, StackLayout, collectives_of_xla
+from decoupled.training.graph import (
+    Lowered,
+    Network,
+    TrainingGraph,
+    build_predictions,
+    build_step,
+    step_scalars,
+)
+from decoupled.training.mesh import Placement
+
+# A mesh makes tensors, and so is made in the graph of its program.
+MakeMesh = Callable[[], ReplicaMesh]
+# Of a folder: the program, and what its arguments and results are.
+HLO, ABOUT = "step.hlo", "step.json"
+
+
+class Argument(NamedTuple):
+    """An argument of the program: name of a feature or variable, shape, dtype."""
+
+    name: str
+    shape: list[int]
+    dtype: str
+
+
+class SavedVariable(NamedTuple):
+    """A variable as checkpoints have it; `initializer(shape, dtype)` makes its first
+    value."""
+
+    name: str
+    shape: list[int]
+    dtype: tf.DType
+    initializer: Callable[..., tf.Tensor]
+
+
+class Program:
+    """The program of a replica. A session can run that of a single replica.
+
+    Attributes:
+      graph: TensorFlow's. mesh: of all replicas.
+      inputs: name of a feature -> placeholder.
+      results: name -> tensor; of a step after its update.
+      saved: name -> variable in checkpoints, without the step.
+      lowered: the mesh graph of a step and its lowering; None for predictions.
+    """
+
+    def __init__(
+        self,
+        graph: tf.Graph,
+        mesh: ReplicaMesh,
+        inputs: dict[str, tf.Tensor],
+        results: dict[str, tf.Tensor],
+        saved: dict[str, SavedVariable],
+        lowered: Lowered | None = None,
+    ):
+        self.graph, self.mesh, self.inputs = graph, mesh, inputs
+        self.results, self.saved, self.lowered = results, saved, lowered
+
+    @functools.cached_property
+    def needed(self) -> tf.GraphDef:
+        """The definition of all that the results need."""
+        names = [tensor.op.name for tensor in self.results.values()]
+        return tf.graph_util.extract_sub_graph(self.graph.as_graph_def(), names)
+
+    @functools.cached_property
+    def variables(self) -> list[tf.Operation]:
+        """The operations of the variables' handles."""
+        names = (node.name for node in self.needed.node if node.op == "VarHandleOp")
+        return list(map(self.graph.get_operation_by_name, names))
+
+    def described(self) -> list[Argument]:
+        """The variables as arguments of the program."""
+        return [
+            Argument(
+                variable.name,
+                [int(dimension.size) for dimension in variable.get_attr("shape").dim],
+                variable.get_attr("dtype").name,
+            )
+            for variable in self.variables
+        ]
+
+
+def training_program(
+    training: TrainingGraph, features: Mapping[str, tf.TensorSpec], make_mesh: MakeMesh
+) -> Program:
+    """Builds the step of a replica.
+
+    Raises:
+      UserError: mesh, model and batch do not fit each other.
+    """
+    saved = {}
+    with tf.Graph().as_default() as graph, collectives_of_xla():
+        step = tf.train.get_or_create_global_step()
+        inputs, mesh = _placeholders(features), make_mesh()
+        with tf.variable_scope("", custom_getter=_without_values(saved)):
+            lowered = build_step(training, inputs, Placement(mesh, None))
+        scalars = step_scalars(training, lowered)
+        with tf.control_dependencies([lowered.update]):
+            counted = tf.assign_add(step, 1)
+        with tf.control_dependencies([counted]):
+            results = {name: tf.identity(value) for name, value in scalars.items()}
+    return Program(graph, mesh, inputs, results, saved, lowered)
+
+
+def prediction_program(
+    network: Network, features: Mapping[str, tf.TensorSpec], make_mesh: MakeMesh
+) -> Program:
+    """Builds the predictions of a replica, each for the whole batch.
+
+    Raises:
+      UserError: mesh, model and batch do not fit each other.
+    """
+    saved = {}
+    with tf.Graph().as_default() as graph, collectives_of_xla():
+        inputs, mesh = _placeholders(features), make_mesh()
+        with tf.variable_scope("", custom_getter=_without_values(saved)):
+            placement = Placement(mesh, None)
+            predictions, _ = build_predictions(network, inputs, placement)
+        results = {name: tf.identity(value) for name, value in predictions.items()}
+    return Program(graph, mesh, inputs, results, saved)
+
+
+def _placeholders(features):
+    return {n: tf.placeholder(s.dtype, s.shape, n) for n, s in features.items()}
+
+
+def _without_values(saved: dict[str, SavedVariable]) -> Callable:
+    """A getter that notes the variables to save, and gives them no memory."""
+
+    def getter(getter, name, shape, dtype, initializer=None, **settings):
+        del getter, settings
+        saved[name] = SavedVariable(name, list(shape), dtype, initializer)
+        with mtf.utils.outside_all_rewrites():
+            return tf.placeholder(dtype, shape, name)
+
+    return getter
+
+
+class ExportedProgram(NamedTuple):
+    """A program in XLA's own format.
+
+    hlo: a serialized HloModuleProto, before any optimization. Its arguments are the
+      features, then the variables; its results the named ones, then the variables that
+      it changes.
+    results: their names. layouts: of the variables, without the step.
+    cores: that run it together.
+    """
+
+    hlo: bytes
+    features: list[Argument]
+    variables: list[Argument]
+    results: list[str]
+    layouts: list[StackLayout]
+    cores: int
+
+    def write(self, folder: str) -> None:
+        """Writes the program to a folder, which it creates."""
+        os.makedirs(folder, exist_ok=True)
+        with files.atomic_write(os.path.join(folder, HLO), "wb") as file:
+            file.write(self.hlo)
+        about = {
+            "cores": self.cores,
+            "features": [list(argument) for argument in self.features],
+            "variables": [list(argument) for argument in self.variables],
+            "results": self.results,
+        }
+        files.write_json(os.path.join(folder, ABOUT), about)
+
+
+def export(program: Program) -> ExportedProgram:
+    """Translates a program.
+
+    Raises:
+      UserError: there are several replicas, and this TensorFlow cannot translate sums
+        over them (2.15).
+    """
+    features = [
+        Argument(name, value.shape.as_list(), value.dtype.name)
+        for name, value in program.inputs.items()
+    ]
+    return ExportedProgram(
+        _translated(program),
+        features,
+        program.described(),
+        list(program.results),
+        program.mesh.stack_layouts(),
+        program.mesh.size,
+    )
+
+
+def _translated(program):
+    inputs = list(program.inputs.values())
+    replaced = {tensor.op.name for tensor in inputs}
+    replaced |= {variable.name for variable in program.variables}
+    definition = _without(program.needed, replaced)
+    values = [_without_value(argument) for argument in program.described()]
+
+    @tensorflow.function(jit_compile=True)
+    def step(*features: tf.Tensor) -> list[tf.Tensor]:
+        mapped = {t.name: x for t, x in zip(inputs, features, strict=True)}
+        capture = tf.get_default_graph().capture
+        for variable, value in zip(program.variables, values, strict=True):
+            mapped[variable.outputs[0].name] = capture(value.handle)
+        names = [tensor.name for tensor in program.results.values()]
+        return tf.import_graph_def(definition, mapped, names, name="")
+
+    specs = [tf.TensorSpec(tensor.shape, tensor.dtype) for tensor in inputs]
+    try:
+        return step.experimental_get_compiler_ir(*specs)(stage="hlo_serialized")
+    except ValueError as error:
+        if "XlaAllReduce" not in str(error):
+            raise
+        raise UserError(
+            f"TensorFlow {tensorflow.__version__} cannot translate sums over cores "
+            "into a program of XLA; 2.21 can"
+        ) from None
+
+
+def _without_value(argument: Argument) -> tensorflow.Variable:
+    """A variable whose memory is reserved, but never written."""
+    dtype = tf.as_dtype(argument.dtype)
+    return tensorflow.Variable(tf.raw_ops.Empty(shape=argument.shape, dtype=dtype))
+
+
+def _without(definition, names):
+    """A graph's definition without some nodes, and without control dependencies on
+    them."""
+    rest = tf.GraphDef(library=definition.library, versions=definition.versions)
+    removed = {f"^{name}" for name in names}
+    for node in definition.node:
+        if node.name not in names:
+            copy = rest.node.add()
+            copy.CopyFrom(node)
+            del copy.input[:]
+            copy.input.extend(name for name in node.input if name not in removed)
+    return rest
