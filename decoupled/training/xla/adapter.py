@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from decoupled.core import installed
 from decoupled.core.console import duration
 from decoupled.core.errors import UserError
 from decoupled.ops.meshes.device_order import device_order
@@ -25,7 +26,6 @@ from decoupled.training.xla.programs import ExportedProgram
 # The platforms of JAX, and the extra that brings them; plain "gpu" would also try ROCm.
 _PLATFORMS = {"cpu": "cpu", "gpu": "cuda,cpu", "tpu": "tpu,cpu"}
 _EXTRAS = {"cpu": "xla", "gpu": "cuda", "tpu": "tpu_vm"}
-_KINDS = {"cpu": "cpu", "gpu": "gpu", "tpu": "tpu"}
 # JAX 0.10 is the oldest that was tried.
 _OLDEST = (0, 10)
 # Seconds between two lines while a program is compiled.
@@ -64,7 +64,7 @@ class Client:
         jax = _configured(kind, count)
         self.kind, self._jax, self._say = kind, jax, say
         try:
-            devices = jax.devices(_KINDS[kind])
+            devices = jax.devices(kind)
         except RuntimeError as error:
             reason = _first_sentence(error)
             raise UserError(
@@ -254,16 +254,13 @@ def _in_order(kind, devices, mesh):
 
 
 def _configured(kind, count):
-    try:
-        version = importlib.metadata.version("jax")
-    except importlib.metadata.PackageNotFoundError:
-        version = None
     needs = f"--accelerator={kind}: needs JAX"
     install = f"pip install 'decoupled[{_EXTRAS[kind]}]'"
-    if version is None:
-        if sys.version_info < (3, 11):
-            install = "use Python 3.12 or newer, " + install
+    if installed.lacking("jax", purpose="--accelerator"):
+        if sys.version_info < (3, 12):
+            install = "use Python 3.12 or newer, and there " + install
         raise UserError(f"{needs}, which is not installed; {install}")
+    version = importlib.metadata.version("jax")
     if tuple(map(int, version.split(".")[:2])) < _OLDEST:
         oldest = ".".join(map(str, _OLDEST))
         raise UserError(f"{needs} {oldest} or newer, this is {version}; {install}")
@@ -370,6 +367,8 @@ def _to_stablehlo(hlo: bytes, precision: str) -> tuple[Any, dict[int, int]]:
         for name in [getattr(each, "name", each) for each in attributes]:
             if name.startswith("mhlo."):
                 del attributes[name]
+        # TensorFlow numbers it anew in each process; the cache's key has the name.
+        attributes["sym_name"] = ir.StringAttr.get("program")
         _set_precision(ir, module, precision.upper())
         return module, updated
 

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from decoupled.configs import MeshConfig
+from decoupled.configs.hardware import Hardware
 from decoupled.core.compat import tf
 from decoupled.model.variables import GLOBAL_STEP
 from decoupled.training.bookkeeping import Checkpoints, Monitor
@@ -36,6 +37,22 @@ from decoupled.training.xla.state import State, first_values, stored_values
 # XLA's flag for each kind of device, without which equal runs may differ in the last
 # bits: the order of atomic additions is left to chance.
 _DETERMINISTIC = {"gpu": {"xla_gpu_exclude_nondeterministic_ops": True}}
+
+
+def check_devices(
+    hardware: Hardware, mesh: MeshConfig, say: Callable[[str], None]
+) -> None:
+    """Finds the devices of the mesh before anything is read or built.
+
+    Raises:
+      UserError: JAX or the devices are missing, or are fewer than the mesh has.
+    """
+    if hardware.accelerator is not None:
+        # TensorFlow only builds and reads; it would take the memory of the GPUs.
+        tf.config.set_visible_devices([], "GPU")
+        client = Client(hardware.accelerator, mesh_size(mesh), say)
+        precision = f"{mesh.matmul_precision} precision"
+        say(f"{client.describe()}: products of float32 in {precision}")
 
 
 def train_steps(
