@@ -245,7 +245,7 @@ def _write_edges(folders):
 
 
 def describe_text(folders: Folders) -> list[str]:
-    """Sentences on the training text: its size, languages, source and licences."""
+    """Sentences on the training text: its size, languages and source."""
     manifest = files.read_json(os.path.join(folders.corpus, "manifest.json"))
     splits = manifest["splits"]
     count, characters = (
@@ -255,17 +255,11 @@ def describe_text(folders: Folders) -> list[str]:
     held_out = sum(counts["sentences"] for counts in splits.get("eval", {}).values())
     kind, _, place = folders.source.partition(":")
     source = os.path.basename(os.path.normpath(place)) if folders.is_parallel else place
-    text = [
+    return [
         f"Text: {count:,} sentences ({characters / 1e6:.1f} million characters) in "
         f"{', '.join(sorted(splits['train']))}, from {source} ({kind}). {held_out:,} "
         "sentences are held out, with their translations."
     ]
-    licences = [
-        f"{language}: {text['title']} ({text['licence']})"
-        for language, text in manifest.get("languages", {}).items()
-        if text.get("licence")
-    ]
-    return text + ([f"Translations: {'; '.join(licences)}."] if licences else [])
 
 
 def left_out(folders: Folders, languages: Sequence[str], pieces: int) -> list[str]:

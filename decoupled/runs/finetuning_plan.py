@@ -19,7 +19,7 @@ from decoupled.tasks.task import FinetuningTask
 from decoupled.training.bookkeeping import StopOnSignal
 from decoupled.training.cluster import join_cluster
 from decoupled.training.graph import Network, check_graph
-from decoupled.training.loop import Run
+from decoupled.training.loop import Run, check_devices
 from decoupled.training.mesh import rows_multiple
 
 
@@ -159,6 +159,7 @@ def plan_finetuning(
       UserError: checkpoint, task files, settings and folder do not fit each other.
       WorkerLost: a process of the cluster did not answer.
     """
+    check_devices(hardware, config.mesh, console.say)
     source = open_model(init_checkpoint)
     model = finetuned_model(source.config, config.finetuning)
     data = TaskData(task, source.vocabulary, cache, splits, model.type_vocab_size)

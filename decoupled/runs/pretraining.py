@@ -44,7 +44,7 @@ from decoupled.training.checkpoints import (
 from decoupled.training.cluster import join_cluster
 from decoupled.training.events import PERCENT, write_scalars
 from decoupled.training.graph import TrainingGraph, check_graph, pretraining_graph
-from decoupled.training.loop import Run, predict, train
+from decoupled.training.loop import Run, check_devices, predict, train
 
 EVALUATION, PREDICTIONS = "eval.json", "predictions.jsonl"
 SAMPLING = "sampling.json"
@@ -168,6 +168,7 @@ def plan_pretraining(
       UserError: settings, records, vocabulary and weights do not fit each other.
       WorkerLost: a process of the cluster did not answer.
     """
+    check_devices(hardware, config.mesh, console.say)
     manifest = read_manifest(records_dir)
     pieces = Vocabulary(vocabulary)
     manifest.check_vocabulary(pieces.fingerprint, vocabulary)

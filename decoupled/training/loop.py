@@ -44,7 +44,9 @@ from decoupled.training.graph import (
 )
 from decoupled.training.mesh import session_config
 from decoupled.training.run import Run
-from decoupled.training.xla.loop import predict_batches, train_steps
+from decoupled.training.xla.loop import check_devices, predict_batches, train_steps
+
+__all__ = ["Run", "check_devices", "predict", "train"]
 
 _SHUTDOWN_MODE = "TF_TPU_GRACEFUL_SHUTDOWN_MODE"
 

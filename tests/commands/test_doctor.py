@@ -173,7 +173,7 @@ def commands(monkeypatch, capsys):
 def test_a_complete_installation_can_run_everything(commands):
     first, *extras = commands()
     assert first == "  all can run, some of them with an extra:"
-    assert len(extras) == 8
+    assert len(extras) == 9
     assert all(line.endswith(": installed") for line in extras)
 
 

@@ -14,7 +14,6 @@ Memory holds one group, the held-out sentences, and 8 bytes for each other sente
 import array
 import collections
 import dataclasses
-import hashlib
 import json
 import os
 import re
@@ -35,7 +34,6 @@ from decoupled.corpora.parallel.parallel_text import (
     split_of,
 )
 from decoupled.corpora.parallel.sentences import SentenceLine, read
-from decoupled.corpora.text_lines import normal_form
 
 # Increased when the same input gives other text or other files than before. (The second
 # number is from a time when there were several kinds of parallel text.)
@@ -170,24 +168,19 @@ class _Kept:
             self.is_bible = self.is_bible and book_group(line.id) is not None
             if split == TRAIN:
                 self._training.write(f"{line.id}\t{line.text}\n")
-                self._digests.append(_digest(line.text))
+                self._digests.append(text_units.digest([line.text]))
             else:
                 self._held_out.append(KeptSentence(split, line.id, line.text, False))
 
     def held_out(self) -> Iterator[KeptSentence]:
         """Yields the held-out sentences, and says which are repeated."""
-        digests = [_digest(sentence.text) for sentence in self._held_out]
+        digests = [text_units.digest([sentence.text]) for sentence in self._held_out]
         trained = set(digests).intersection(self._digests)
         seen = set()
         for sentence, digest in zip(self._held_out, digests, strict=True):
             key = (sentence.split, digest)
             yield sentence._replace(repeated=digest in trained or key in seen)
             seen.add(key)
-
-
-def _digest(text: str) -> int:
-    content = normal_form(text).encode("utf-8")
-    return int.from_bytes(hashlib.sha256(content).digest()[:8], "big")
 
 
 def _documents(

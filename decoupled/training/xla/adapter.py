@@ -6,6 +6,7 @@ compilers and devices by four private entry points: `compiler.get_compile_option
 """
 
 import importlib.metadata
+import math
 import os
 import re
 import sys
@@ -16,14 +17,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from decoupled.core import installed
 from decoupled.core.console import duration
 from decoupled.core.errors import UserError
+from decoupled.ops.meshes.device_order import device_order
 from decoupled.training.xla.programs import ExportedProgram
 
 # The platforms of JAX, and the extra that brings them; plain "gpu" would also try ROCm.
 _PLATFORMS = {"cpu": "cpu", "gpu": "cuda,cpu", "tpu": "tpu,cpu"}
 _EXTRAS = {"cpu": "xla", "gpu": "cuda", "tpu": "tpu_vm"}
-_KINDS = {"cpu": "cpu", "gpu": "gpu", "tpu": "tpu"}
 # JAX 0.10 is the oldest that was tried.
 _OLDEST = (0, 10)
 # Seconds between two lines while a program is compiled.
@@ -51,18 +53,18 @@ class Client:
     """The devices of a mesh, in the order of its replicas.
 
     Args:
-      kind: "cpu", "gpu" or "tpu". count: of replicas, over all processes.
-      say: prints a line.
+      kind: "cpu", "gpu" or "tpu". mesh: sizes of the mesh's axes. say: prints a line.
 
     Raises:
       UserError: JAX is missing or too old, or has not these devices.
     """
 
-    def __init__(self, kind: str, count: int, say: Callable[[str], None]):
+    def __init__(self, kind: str, mesh: Sequence[int], say: Callable[[str], None]):
+        count = math.prod(mesh)
         jax = _configured(kind, count)
         self.kind, self._jax, self._say = kind, jax, say
         try:
-            devices = jax.devices(_KINDS[kind])
+            devices = jax.devices(kind)
         except RuntimeError as error:
             reason = _first_sentence(error)
             raise UserError(
@@ -76,9 +78,9 @@ class Client:
                 f"{_are(len(devices), kind)}; make it smaller, e.g. "
                 f"data:{len(devices)}"
             )
-        if count < len(devices) and kind != "cpu":
+        if count < len(devices) and kind == "gpu":
             say(f"uses {count} of {len(devices)} devices; the rest is idle")
-        self.devices = devices[:count]
+        self.devices = _in_order(kind, devices, mesh)
         self.local = [
             index
             for index, device in enumerate(self.devices)
@@ -237,17 +239,28 @@ class Executable:
         return {name: arrays[place][0] for place, name in enumerate(self._names)}
 
 
+def _in_order(kind, devices, mesh):
+    """The device of each processor of the mesh, which must have all chips of a TPU."""
+    count = math.prod(mesh)
+    if kind != "tpu":
+        return devices[:count]
+    if count < len(devices):
+        raise UserError(
+            f"MeshConfig.mesh_shape: has {count} processors, and there "
+            f"{_are(len(devices), kind)}; make them equal, e.g. data:{len(devices)}"
+        )
+    places = [(*device.coords, device.core_on_chip) for device in devices]
+    return [devices[index] for index in device_order(places, mesh)]
+
+
 def _configured(kind, count):
-    try:
-        version = importlib.metadata.version("jax")
-    except importlib.metadata.PackageNotFoundError:
-        version = None
     needs = f"--accelerator={kind}: needs JAX"
     install = f"pip install 'decoupled[{_EXTRAS[kind]}]'"
-    if version is None:
-        if sys.version_info < (3, 11):
-            install = "use Python 3.12 or newer, " + install
+    if installed.lacking("jax", purpose="--accelerator"):
+        if sys.version_info < (3, 12):
+            install = "use Python 3.12 or newer, and there " + install
         raise UserError(f"{needs}, which is not installed; {install}")
+    version = importlib.metadata.version("jax")
     if tuple(map(int, version.split(".")[:2])) < _OLDEST:
         oldest = ".".join(map(str, _OLDEST))
         raise UserError(f"{needs} {oldest} or newer, this is {version}; {install}")
@@ -354,6 +367,8 @@ def _to_stablehlo(hlo: bytes, precision: str) -> tuple[Any, dict[int, int]]:
         for name in [getattr(each, "name", each) for each in attributes]:
             if name.startswith("mhlo."):
                 del attributes[name]
+        # TensorFlow numbers it anew in each process; the cache's key has the name.
+        attributes["sym_name"] = ir.StringAttr.get("program")
         _set_precision(ir, module, precision.upper())
         return module, updated
 
