@@ -110,7 +110,7 @@ def test_errors_that_are_none_appear_at_level_0_only(
     assert capfdbinary.readouterr().err == b"".join(shown)
 
 
-@pytest.mark.parametrize("level", [None, "2"])
+@pytest.mark.parametrize("level", [None, pytest.param("2", marks=pytest.mark.slow)])
 def test_the_start_of_tensorflow_prints_nothing(level):
     """No line about oneDNN, processors, or GPUs that this machine does not have."""
     code = (
