@@ -34,9 +34,10 @@ def attention_bias(
     memory = mtf.rename_dimension(mask, "sequence", build.dims.memory.name)
     if query_examples is None:
         return (1.0 - mtf.cast(memory, tf.float32)) * _MASKED
+    # Either may be a float; all numbers are exact in float32.
     is_other = mtf.not_equal(
-        query_examples,
-        memory,
+        mtf.cast(query_examples, tf.float32),
+        mtf.cast(memory, tf.float32),
         output_shape=[
             build.dims.batch,
             query_examples.shape.dims[-1],

@@ -38,8 +38,13 @@ _SETTINGS = {
     "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",
     "TPU_MIN_LOG_LEVEL": "3",
 }
-# A chip of v4 is one device: its two cores work as one.
-_CONFIGURATIONS = {"v4": {"chip_config_name": "megacore"}}
+# A chip of v4 is one device: its two cores work as one. A slice of one chip has a host
+# of its own.
+_CONFIGURATIONS = {
+    "v4": {"chip_config_name": "megacore"},
+    "v5e:1x1": {"chips_per_host_bounds": [1, 1, 1]},
+    "v6e:1x1": {"chips_per_host_bounds": [1, 1, 1]},
+}
 _NO_ROOM = re.compile(r"\(([\d.]+)G\) exceeds available HBM \(([\d.]+)G\)")
 # Values of a weight that are drawn; larger weights repeat them.
 _DRAWN = 4_000_037
@@ -89,10 +94,11 @@ def compile_for(topology: str, folder: pathlib.Path) -> dict[str, Any]:
     described = topologies.get_topology_desc(
         platform="tpu",
         topology_name=topology,
-        **_CONFIGURATIONS.get(generation, {}),
+        **_CONFIGURATIONS.get(generation, _CONFIGURATIONS.get(topology, {})),
     )
-    cores = json.loads((folder / "step.json").read_text(encoding="utf-8"))["cores"]
-    devices = sorted(described.devices, key=_place)[:cores]
+    at = {(*device.coords, device.core_on_chip): device for device in described.devices}
+    places = json.loads((folder / "places.json").read_text(encoding="utf-8"))
+    devices = [at[tuple(place)] for place in places]
     result = {"compiler": f"libtpu {importlib.metadata.version('libtpu')}"}
     began = time.monotonic()
     try:
@@ -106,12 +112,6 @@ def compile_for(topology: str, folder: pathlib.Path) -> dict[str, Any]:
     else:
         result |= _memory(program) | {"flops": program.cost_analysis().get("flops")}
     return result | {"seconds": round(time.monotonic() - began, 1)}
-
-
-def _place(device):
-    """Sorts cores as TensorFlow numbers them: host by host, which has 2 x 2 chips."""
-    x, y, z = device.coords
-    return x // 2, y // 2, z, x % 2, y % 2, device.core_on_chip
 
 
 def _memory(program):

@@ -517,10 +517,10 @@ def test_an_interrupted_run_resumes_and_says_from_where(
     assert re.search(line, capsys.readouterr().out)
     save = Checkpoints.save
 
-    def interrupted(checkpoints, session, step):
+    def interrupted(checkpoints, step):
         if step == 6:
             raise KeyboardInterrupt
-        save(checkpoints, session, step)
+        save(checkpoints, step)
 
     with monkeypatch.context() as patch:
         patch.setattr(Checkpoints, "save", interrupted)

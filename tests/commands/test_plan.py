@@ -251,6 +251,13 @@ def test_commands_of_the_documents_run_as_they_are_written(command, monkeypatch)
     assert "--layouts" in command or "MeshConfig.mesh_shape" in command
 
 
+def test_gpus_are_no_longer_planned_for():
+    done = decoupled("plan", "--topology=v3-8", "--gpus=2")
+    assert done.returncode == 2
+    start = "decoupled plan: error: --gpus is gone (CHANGELOG.md); "
+    assert done.stderr.startswith(start) and "--accelerator=gpu" in done.stderr
+
+
 @pytest.mark.parametrize(
     "more, said",
     [

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from decoupled.configs import MeshConfig, PhaseConfig, PretrainConfig, SamplingConfig
+from decoupled.configs.hardware import Hardware, TpuAddress
 from decoupled.core.compat import tf
 from decoupled.core.errors import UserError
 from decoupled.data.records import read_manifest, write_shard
@@ -577,8 +578,8 @@ def signalled(number, step, *arguments):
     """The same; the signal comes once, after the first save from `step` on."""
     save, sent = Checkpoints.save, []
 
-    def saved(checkpoints, session, now):
-        save(checkpoints, session, now)
+    def saved(checkpoints, now):
+        save(checkpoints, now)
         if now >= step and not sent:
             sent.append(now)
             os.kill(os.getpid(), number)
@@ -763,7 +764,7 @@ def test_a_run_that_came_to_nothing_binds_nobody(data, tmp_path, request, capsys
 
 def test_a_cluster_beside_a_tpu_ends_before_the_folder_is_claimed(data, tmp_path):
     cluster = dataclasses.replace(ALONE, workers=("localhost:1", "localhost:2"))
-    tpu = {"name": "local", "zone": None, "project": None, "job_name": None}
+    tpu = Hardware(tpu=TpuAddress("local"))
     folder = tmp_path / "run"
     with pytest.raises(UserError, match="ClusterConfig.workers: .* beside --tpu"):
         run_pretraining(config(cluster=cluster), *data, str(folder), "train", tpu)

@@ -6,6 +6,7 @@ compilers and devices by four private entry points: `compiler.get_compile_option
 """
 
 import importlib.metadata
+import math
 import os
 import re
 import sys
@@ -19,6 +20,7 @@ import numpy as np
 from decoupled.core import installed
 from decoupled.core.console import duration
 from decoupled.core.errors import UserError
+from decoupled.ops.meshes.device_order import device_order
 from decoupled.training.xla.programs import ExportedProgram
 
 # The platforms of JAX, and the extra that brings them; plain "gpu" would also try ROCm.
@@ -51,14 +53,14 @@ class Client:
     """The devices of a mesh, in the order of its replicas.
 
     Args:
-      kind: "cpu", "gpu" or "tpu". count: of replicas, over all processes.
-      say: prints a line.
+      kind: "cpu", "gpu" or "tpu". mesh: sizes of the mesh's axes. say: prints a line.
 
     Raises:
       UserError: JAX is missing or too old, or has not these devices.
     """
 
-    def __init__(self, kind: str, count: int, say: Callable[[str], None]):
+    def __init__(self, kind: str, mesh: Sequence[int], say: Callable[[str], None]):
+        count = math.prod(mesh)
         jax = _configured(kind, count)
         self.kind, self._jax, self._say = kind, jax, say
         try:
@@ -76,9 +78,9 @@ class Client:
                 f"{_are(len(devices), kind)}; make it smaller, e.g. "
                 f"data:{len(devices)}"
             )
-        if count < len(devices) and kind != "cpu":
+        if count < len(devices) and kind == "gpu":
             say(f"uses {count} of {len(devices)} devices; the rest is idle")
-        self.devices = devices[:count]
+        self.devices = _in_order(kind, devices, mesh)
         self.local = [
             index
             for index, device in enumerate(self.devices)
@@ -235,6 +237,20 @@ class Executable:
         for place, at in self._updated.items():
             variables[at] = self._client._joined(arrays[place])
         return {name: arrays[place][0] for place, name in enumerate(self._names)}
+
+
+def _in_order(kind, devices, mesh):
+    """The device of each processor of the mesh, which must have all chips of a TPU."""
+    count = math.prod(mesh)
+    if kind != "tpu":
+        return devices[:count]
+    if count < len(devices):
+        raise UserError(
+            f"MeshConfig.mesh_shape: has {count} processors, and there "
+            f"{_are(len(devices), kind)}; make them equal, e.g. data:{len(devices)}"
+        )
+    places = [(*device.coords, device.core_on_chip) for device in devices]
+    return [devices[index] for index in device_order(places, mesh)]
 
 
 def _configured(kind, count):
