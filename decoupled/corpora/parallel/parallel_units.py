@@ -25,15 +25,16 @@ from decoupled.core import files
 from decoupled.core.errors import UserError
 from decoupled.corpora import text_units
 from decoupled.corpora.corpus import Document
-from decoupled.corpora.corpus_writer import MAX_FILE_BYTES, WORK, write_documents
+from decoupled.corpora.corpus_writer import write_documents
 from decoupled.corpora.input_files import InputFile
 from decoupled.corpora.parallel.parallel_text import (
     TRAIN,
+    SentenceLine,
     book_group,
     group_of,
+    read,
     split_of,
 )
-from decoupled.corpora.parallel.sentences import SentenceLine, read
 
 # Increased when the same input gives other text or other files than before. (The second
 # number is from a time when there were several kinds of parallel text.)
@@ -73,17 +74,10 @@ class ParallelUnit:
 
 
 @dataclasses.dataclass(frozen=True)
-class ParallelJob:
+class ParallelJob(text_units.CorpusJob):
     """Writes the text and the sentences of each unit; see the module."""
 
-    corpus_dir: str
     settings: ParallelTextConfig
-    max_file_bytes: int = MAX_FILE_BYTES
-
-    @property
-    def work_dir(self) -> str:
-        """Where the notes lie."""
-        return os.path.join(self.corpus_dir, WORK)
 
     def inputs(self, unit: ParallelUnit) -> dict[str, Any]:
         """All that the text depends on."""
@@ -127,7 +121,7 @@ class ParallelJob:
 
     def is_intact(self, result: dict[str, Any]) -> bool:
         """False if a file is missing or changed, or if no job wrote the note."""
-        if not text_units.is_intact(self.corpus_dir, result):
+        if not super().is_intact(result):
             return False
         if not isinstance(result.get("bible"), bool):
             return False
