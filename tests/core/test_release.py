@@ -127,6 +127,25 @@ def test_the_start_of_tensorflow_prints_nothing(level):
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
+@pytest.mark.parametrize("in_command", [True, False])
+def test_only_a_command_hides_gpus_from_tensorflow(in_command, tmp_path):
+    (tmp_path / "tensorflow.py").write_text(
+        "import types\n"
+        "__version__ = '2.21.0'\n"
+        "def list_physical_devices(kind): return [kind]\n"
+        "def set_visible_devices(devices, kind): print('hides', kind, devices)\n"
+        "config = types.SimpleNamespace(**globals())\n"
+        "autograph = types.SimpleNamespace(experimental=config)\n"
+        "config.do_not_convert = None\n"
+    )
+    name = "from decoupled.core import endings; endings.call_command('decoupled plan')"
+    code = (name if in_command else "") + "\nimport decoupled.core.release"
+    path = f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}"
+    done = run("-c", code, PYTHONPATH=path)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == ("hides GPU []\n" if in_command else "")
+
+
 def test_what_failed_is_still_told(monkeypatch, capfdbinary):
     monkeypatch.setenv("TF_CPP_MIN_LOG_LEVEL", "3")
     with pytest.raises(ImportError), release.early_lines_as_the_level_says():
