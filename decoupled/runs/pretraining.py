@@ -59,14 +59,16 @@ _COUNTED_TOKENS = 1_000_000
 class Plan:
     """A run whose settings, records, weights and folder fit each other.
 
-    phases: each with its graph. sampling: of each phase, a row per language; empty
-      where nothing is trained. run: folder, cluster or TPU.
+    mode: one of `run_folder.MODES`. phases: each with its graph.
+    sampling: of each phase, a row per language; empty where nothing is trained.
+    run: folder, cluster or TPU.
     description: of the folder, and `hashed`, what its hashes are of; see
       `run_folder.claim`.
     trunk: the checkpoint from which a new branch goes on, or None.
     """
 
     config: PretrainConfig
+    mode: str
     manifest: RecordsManifest
     vocabulary: Vocabulary
     phases: list[tuple[Phase, TrainingGraph]]
@@ -102,40 +104,23 @@ class Plan:
 
 
 def run_pretraining(
-    config: PretrainConfig,
-    records_dir: str,
-    vocabulary: str,
-    folder: str,
-    mode: str,
-    hardware: Hardware = HOST,
-    init_checkpoint: str | None = None,
-    branch_from: str | None = None,
-    record_start: Callable[[str], None] = lambda folder: None,
+    plan: Plan, record_start: Callable[[str], None] = lambda folder: None
 ) -> None:
-    """Trains, evaluates or predicts, one of `run_folder.MODES`.
-
-    The arguments but the last are those of `plan_pretraining`.
+    """Trains, evaluates or predicts.
 
     Args:
       record_start: called with the folder once it belongs to this run.
 
     Raises:
-      UserError: settings, records, vocabulary and folder do not fit each other.
+      UserError: the folder holds another run, or a defect shows in the records.
     """
-    plan = plan_pretraining(
-        config,
-        records_dir,
-        vocabulary,
-        folder,
-        mode,
-        hardware,
-        init_checkpoint,
-        branch_from,
+    mode, training = plan.mode, plan.mode in TRAINING_MODES
+    vocabulary = plan.vocabulary.path
+    run_folder.claim(
+        plan.folder, plan.description, vocabulary, not training, plan.hashed
     )
-    training = mode in TRAINING_MODES
-    run_folder.claim(folder, plan.description, vocabulary, not training, plan.hashed)
-    record_start(folder)
-    with named_errors(records_dir):
+    record_start(plan.folder)
+    with named_errors(plan.manifest.folder):
         if training:
             train_phases(plan, evaluating=mode == "train_and_evaluate")
         if mode == "eval" or (mode == "train_and_evaluate" and not is_evaluated(plan)):
@@ -158,7 +143,7 @@ def plan_pretraining(
 
     Args:
       vocabulary: the sentencepiece.model of the records.
-      hardware: what computes.
+      mode: one of `run_folder.MODES`. hardware: what computes.
       init_checkpoint: a model folder, or a prefix in one, that a new run starts from.
       branch_from: a run, or a prefix of one of its checkpoints, from which a new run
         continues at its step and with its slots. Only schedule and optimizer may
@@ -201,9 +186,17 @@ def plan_pretraining(
         cluster=cluster,
         hardware=hardware,
     )
-    trunk = _trunk(branch_from, folder, description, config, hashed)
     return Plan(
-        config, manifest, pieces, phases, sampling, run, description, hashed, trunk
+        config=config,
+        mode=mode,
+        manifest=manifest,
+        vocabulary=pieces,
+        phases=phases,
+        sampling=sampling,
+        run=run,
+        description=description,
+        hashed=hashed,
+        trunk=_trunk(branch_from, folder, description, config, hashed),
     )
 
 

@@ -133,7 +133,8 @@ def test_the_flag_of_a_tpu_chooses_the_defaults(tpu, defaults, monkeypatch, tmp_
     monkeypatch.setattr(pretrain.flags, "FLAGS", given)
     monkeypatch.setattr(start, "parse_gin", lambda root, *paths: read.append(paths))
     monkeypatch.setattr(pretrain.hardware_flags, "parse", lambda: None)
-    monkeypatch.setattr(pretraining, "run_pretraining", lambda *_: None)
+    for name in ("plan_pretraining", "run_pretraining"):
+        monkeypatch.setattr(pretraining, name, lambda *_: None)
     pretrain.main()
     assert read == [defaults]
 
