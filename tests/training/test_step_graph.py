@@ -57,7 +57,14 @@ class StepGraph:
         return [operation for operation in self.all if operation.type in types]
 
 
-@pytest.fixture(scope="module", params=CASES)
+@pytest.fixture(
+    scope="module",
+    params=[
+        pytest.param("all:1, not clipped", marks=pytest.mark.slow),
+        "all:1, coupled",
+        "m:2, not clipped",
+    ],
+)
 def step(request):
     return StepGraph(**CASES[request.param])
 
