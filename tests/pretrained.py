@@ -4,7 +4,7 @@ import numpy as np
 
 from decoupled.data.vocabulary import Vocabulary
 from decoupled.model.variables import MASKED_LM, shapes
-from decoupled.runs import pretraining, run_folder
+from decoupled.runs import pretraining, pretraining_plan, run_folder
 from decoupled.training.checkpoint_files import CheckpointWriter
 from decoupled.training.checkpoints import write_list
 from tests.data.small_corpus import make_vocabulary
@@ -15,7 +15,7 @@ STEPS = 5
 
 def run_pretraining(*arguments, record_start=lambda folder: None, **options):
     """What `decoupled pretrain` does; the arguments are those of a plan."""
-    plan = pretraining.plan_pretraining(*arguments, **options)
+    plan = pretraining_plan.plan_pretraining(*arguments, **options)
     pretraining.run_pretraining(plan, record_start)
 
 

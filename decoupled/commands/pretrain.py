@@ -73,7 +73,8 @@ def main() -> None:
     hardware = hardware_flags.parse()
     with locks.hold(options.model_dir, reading=options.mode not in TRAINING_MODES):
         # Imported here, so that --help and the message of a lock need no TensorFlow.
-        from decoupled.runs.pretraining import plan_pretraining, run_pretraining
+        from decoupled.runs.pretraining import run_pretraining
+        from decoupled.runs.pretraining_plan import plan_pretraining
 
         plan = plan_pretraining(
             config,

@@ -21,7 +21,7 @@ from decoupled.data.records_build import build_records
 from decoupled.data.sequence_order import chunk_counts
 from decoupled.launch.start import save_start
 from decoupled.runs import pretraining
-from decoupled.runs.pretraining import held_out_counts
+from decoupled.runs.pretraining_plan import held_out_counts
 from decoupled.tasks.mlm import MaskedLM
 from decoupled.tasks.objectives import OBJECTIVES
 from decoupled.training.bookkeeping import Checkpoints
