@@ -19,23 +19,17 @@ from decoupled.corpora import locales
 from decoupled.corpora.catalogs import catalog_files
 from decoupled.corpora.catalogs.catalog_files import Message, message_key
 from decoupled.corpora.corpus import SPLITS, Document
-from decoupled.corpora.corpus_writer import write_corpus
+from decoupled.corpora.corpus_writer import labelled_files, lines, write_corpus
 
 _PREFIX = "catalogs:"
 
 
-class CatalogExample(NamedTuple):
-    """A labelled text."""
-
-    text: str
-    label: str
-
-
 class CatalogTask(NamedTuple):
-    """labels: sorted. examples: ("train" | "dev" | "test", language) -> examples."""
+    """labels: sorted. examples: ("train" | "dev" | "test", language) -> texts with
+    their labels."""
 
     labels: list[str]
-    examples: dict[tuple[str, str], list[CatalogExample]]
+    examples: dict[tuple[str, str], list[tuple[str, str]]]
 
 
 class CatalogsBuild:
@@ -83,6 +77,7 @@ class CatalogsBuild:
             messages = _only(messages, self._languages)
         task = make_task(messages, self._settings)
         texts = make_text(messages, self._settings)
+        task_contents, described = labelled_files("catalogs", *task)
         write_corpus(
             folder,
             source=self._source,
@@ -90,10 +85,10 @@ class CatalogsBuild:
             languages=_message_documents(texts),
             dropped=dropped,
             contents={
-                **_task_files(task),
+                **task_contents,
                 **_pair_files(make_pairs(messages, self._settings)),
             },
-            tasks={"catalogs": _describe_task(task)},
+            tasks={"catalogs": described},
         )
 
 
@@ -115,9 +110,7 @@ def make_task(messages: Iterable[Message], settings: TaskSettings) -> CatalogTas
         languages = [locales.ENGLISH] if split == "train" else message.translations
         for language in languages:
             if not locales.is_variant(language):
-                example = CatalogExample(
-                    message.translations[language], message.catalog
-                )
+                example = (message.translations[language], message.catalog)
                 examples[split, language].append(example)
     _check_task(labels, examples, settings)
     enough = {
@@ -255,25 +248,10 @@ def _message_documents(
         )
 
 
-def _task_files(task: CatalogTask) -> dict[str, str]:
-    named = {"tasks/catalogs/labels.txt": "".join(f"{x}\n" for x in task.labels)}
-    for (split, language), examples in task.examples.items():
-        lines = [f"{example.text}\t{example.label}\n" for example in examples]
-        named[f"tasks/catalogs/{split}-{language}.tsv"] = "".join(lines)
-    return named
-
-
 def _pair_files(pairs: dict[str, list[tuple[str, str]]]) -> dict[str, str]:
     named = {}
-    for language, lines in pairs.items():
+    for language, of_language in pairs.items():
         for index, side in enumerate((language, "en")):
-            content = "".join(f"{pair[index]}\n" for pair in lines)
+            content = lines(pair[index] for pair in of_language)
             named[f"parallel/{language}-en.{side}"] = content
     return named
-
-
-def _describe_task(task: CatalogTask) -> dict[str, Any]:
-    examples: dict[str, dict[str, int]] = {"train": {}, "dev": {}, "test": {}}
-    for (split, language), rows in task.examples.items():
-        examples[split][language] = len(rows)
-    return {"labels": task.labels, "examples": examples}
