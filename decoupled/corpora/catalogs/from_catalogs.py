@@ -9,7 +9,6 @@ messages is left out of the `train` split of the corpus and is its `eval` split.
 
 import collections
 import dataclasses
-import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -18,7 +17,7 @@ from decoupled.core.errors import UserError
 from decoupled.corpora import locales
 from decoupled.corpora.catalogs import catalog_files
 from decoupled.corpora.catalogs.catalog_files import Message, message_key
-from decoupled.corpora.corpus import SPLITS, Document
+from decoupled.corpora.corpus import SPLITS, Document, hash_bits, split_at
 from decoupled.corpora.corpus_writer import labelled_files, lines, write_corpus
 
 _PREFIX = "catalogs:"
@@ -128,11 +127,8 @@ def make_task(messages: Iterable[Message], settings: TaskSettings) -> CatalogTas
 
 def split_of(key: str, settings: TaskSettings) -> str:
     """The split of a message, a function of its English key and the settings only."""
-    digest = hashlib.sha256(key.encode("utf-8")).digest()
-    position = int.from_bytes(digest[:8], "big") / 2**64
-    if position < settings.test_share:
-        return "test"
-    return "dev" if position < settings.test_share + settings.dev_share else "train"
+    place = hash_bits(key) / 2**64
+    return split_at(place, settings.test_share, settings.dev_share)
 
 
 def make_text(
