@@ -5,6 +5,8 @@ compilers and devices by four private entry points: `compiler.get_compile_option
 `compiler.compile_or_get_cached`, `DeviceList`, and `execute_sharded` of an executable.
 """
 
+import contextlib
+import hashlib
 import importlib.metadata
 import math
 import os
@@ -12,14 +14,17 @@ import re
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from decoupled.core import installed
+import decoupled
+from decoupled.core import hosts, installed
+from decoupled.core.compat import tensorflow
 from decoupled.core.console import duration
-from decoupled.core.errors import UserError
+from decoupled.core.errors import UserError, WorkerLost, in_one_line
+from decoupled.core.joining import Hosts
 from decoupled.ops.meshes.device_order import device_order
 from decoupled.training.xla.programs import ExportedProgram
 
@@ -30,6 +35,12 @@ _EXTRAS = {"cpu": "xla", "gpu": "cuda", "tpu": "tpu_vm"}
 _OLDEST = (0, 10)
 # Seconds between two lines while a program is compiled.
 _LINE_EVERY = 60.0
+# What the transports between processes report of one that is gone.
+_LOST = re.compile(
+    r"[Gg]loo|NCCL|UNAVAILABLE|DEADLINE_EXCEEDED|[Cc]onnection (reset|closed|refused)"
+)
+# After so many seconds without a sign of life a process is taken for dead.
+_HEARTBEAT_SECONDS = 100
 _NO_ROOM = re.compile(r"RESOURCE_EXHAUSTED|[Oo]ut of memory|exceeds available HBM")
 _SAVES_MEMORY = (
     "TrainingConfig.recompute_layers, a larger TrainingConfig.gradient_accumulation, "
@@ -81,6 +92,7 @@ class Client:
         if count < len(devices) and kind == "gpu":
             say(f"uses {count} of {len(devices)} devices; the rest is idle")
         self.devices = _in_order(kind, devices, mesh)
+        self._check_shares(count, devices)
         self.local = [
             index
             for index, device in enumerate(self.devices)
@@ -90,6 +102,25 @@ class Client:
         self._everywhere = jax.sharding.NamedSharding(
             mesh, jax.sharding.PartitionSpec()
         )
+
+    def _check_shares(self, count, devices):
+        """Raises a UserError if a process would have no device of the mesh."""
+        idle = {device.process_index for device in devices}
+        idle -= {device.process_index for device in self.devices}
+        if idle:
+            raise UserError(
+                f"MeshConfig.mesh_shape: has {count} processors, of which process "
+                f"{min(idle)} would have none; use all {len(devices)} devices, or "
+                "fewer processes"
+            )
+
+    @contextlib.contextmanager
+    def explained(self) -> Iterator[None]:
+        """Says what an error of the devices means to a user."""
+        try:
+            yield
+        except self._jax.errors.JaxRuntimeError as error:
+            raise _explained(error, "the devices") from error
 
     def describe(self) -> str:
         """The devices in words."""
@@ -131,6 +162,13 @@ class Client:
         """
         began = time.monotonic()
         module, updated = _to_stablehlo(program.hlo, precision)
+        content = module.operation.get_asm(enable_debug_info=False)
+        facts = {
+            "the program": hashlib.sha256(content.encode()).hexdigest(),
+            "the compiler's options": str(sorted(options.items())),
+            "the kind of device": self.devices[0].device_kind,
+        }
+        hosts.agree("compile", facts)
         work = _InBackground(lambda: self._compiled(module, dict(options)))
         while not work.done(_LINE_EVERY):
             passed = duration(time.monotonic() - began)
@@ -229,11 +267,9 @@ class Executable:
           UserError: the devices ran out of memory.
         """
         arguments = [features[name] for name in self._features] + variables
-        try:
+        with self._client.explained():
             outputs = self._executable.execute_sharded(arguments)
             arrays = outputs.disassemble_into_single_device_arrays()
-        except self._client._jax.errors.JaxRuntimeError as error:
-            raise _explained(error, "the devices") from error
         for place, at in self._updated.items():
             variables[at] = self._client._joined(arrays[place])
         return {name: arrays[place][0] for place, name in enumerate(self._names)}
@@ -253,7 +289,139 @@ def _in_order(kind, devices, mesh):
     return [devices[index] for index in device_order(places, mesh)]
 
 
-def _configured(kind, count):
+def environment(kind: str) -> dict[str, str]:
+    """Packages and variables that must be equal on all hosts."""
+    _imported(kind)
+    packages = ("jax", "jaxlib", "numpy")
+    facts = {name: importlib.metadata.version(name) for name in packages}
+    facts["tensorflow"] = tensorflow.__version__
+    variables = sorted(
+        name
+        for name in os.environ
+        if name in ("XLA_FLAGS", "LIBTPU_INIT_ARGS") or name.startswith("NCCL_")
+    )
+    facts |= {name: os.environ[name] for name in variables}
+    return {"decoupled": decoupled.__version__, **facts}
+
+
+def found_hosts(kind: str) -> Hosts | None:
+    """The processes that Slurm, MPI or the TPU's own description name, if any."""
+    _imported(kind)
+    from jax._src import clusters
+
+    for cluster in clusters.ClusterEnv._cluster_types:
+        if cluster.opt_in_only_method or not cluster.is_env_present():
+            continue
+        address = cluster.get_coordinator_address(60, None)
+        devices = None
+        local = cluster.get_local_process_id()
+        if kind == "gpu" and local is not None:
+            devices = (local,)
+        count, index = cluster.get_process_count(), cluster.get_process_id()
+        return Hosts(address, count, index, 1800.0, devices)
+    return None
+
+
+class Coordination:
+    """JAX's service of several processes: a table of texts, and who is alive."""
+
+    def __init__(self, kind: str, described: Hosts):
+        jax = _imported(kind)
+        # Ours ends the others; JAX's would abort them. Ours hears SIGTERM.
+        jax.config.update("jax_enable_recoverability", True)
+        jax.config.update("jax_enable_preemption_service", False)
+        host, port = described.address
+        interface = host if described.is_local else "[::]"
+        try:
+            jax.distributed.initialize(
+                f"{host}:{port}",
+                described.count,
+                described.index,
+                local_device_ids=described.devices,
+                cluster_detection_method="deactivate",
+                initialization_timeout=int(described.seconds),
+                heartbeat_timeout_seconds=_HEARTBEAT_SECONDS,
+                coordinator_bind_address=f"{interface}:{port}",
+            )
+        except jax.errors.JaxRuntimeError as error:
+            raise WorkerLost(
+                f"{described.coordinator}: the service of JAX cannot be reached "
+                f"({_first_sentence(error)})"
+            ) from error
+        from jax._src import distributed
+
+        self._error = jax.errors.JaxRuntimeError
+        self._jax, self._client = jax, distributed.global_state.client
+
+    def set(self, key: str, value: str) -> None:
+        """Writes a value, once for each key."""
+        with self._reached():
+            self._client.key_value_set(key, value)
+
+    def try_set(self, key: str, value: str) -> None:
+        """Writes a value if the key has none and the service answers."""
+        with contextlib.suppress(self._error):
+            self._client.key_value_set(key, value)
+
+    def get(self, key: str, seconds: float) -> str:
+        """Waits for a value, and hears signals meanwhile; raises TimeoutError."""
+        milliseconds = int(1000 * seconds)
+        work = _InBackground(
+            lambda: self._client.blocking_key_value_get(key, milliseconds)
+        )
+        while not work.done(1.0):
+            pass
+        with self._reached():
+            return work.result()
+
+    def wait_for(self, key: str) -> str | None:
+        """Waits for a value; None if the service ends."""
+        try:
+            return self._client.blocking_key_value_get(key, 10**9)
+        except self._error:
+            return None
+
+    def below(self, folder: str) -> list[str]:
+        """All values below a folder."""
+        with self._reached():
+            return [value for _, value in self._client.key_value_dir_get(f"{folder}/")]
+
+    def peek(self, key: str, silent: bool = False) -> str | None:
+        """The value, if there is one; with `silent`, also where nobody answers."""
+        try:
+            return self._client.key_value_try_get(key)
+        except self._error as error:
+            if silent or str(error).startswith("NOT_FOUND"):
+                return None
+            raise _explained(error, "the service") from error
+
+    def delete(self, folder: str) -> None:
+        """Removes all keys below a folder."""
+        with self._reached():
+            self._client.key_value_delete(f"{folder}/")
+
+    def living(self, count: int) -> list[int] | None:
+        """Who is alive, when all who are have asked; None if nobody answers."""
+        try:
+            return list(self._client.get_live_nodes(list(range(count))))
+        except self._error:
+            return None
+
+    def close(self) -> None:
+        """Leaves the service, or ends it where it is."""
+        self._jax.distributed.shutdown()
+
+    @contextlib.contextmanager
+    def _reached(self):
+        try:
+            yield
+        except self._error as error:
+            if str(error).startswith("DEADLINE_EXCEEDED"):
+                raise TimeoutError from None
+            raise _explained(error, "the service") from error
+
+
+def _imported(kind):
     needs = f"--accelerator={kind}: needs JAX"
     install = f"pip install 'decoupled[{_EXTRAS[kind]}]'"
     if installed.lacking("jax", purpose="--accelerator"):
@@ -273,15 +441,27 @@ def _configured(kind, count):
         )
     import jax
 
+    jax.config.update("jax_platforms", platforms)
+    return jax
+
+
+def _configured(kind, count):
+    jax = _imported(kind)
     settings = {
-        "jax_platforms": platforms,
         "jax_enable_x64": True,
         "jax_compilation_cache_dir": os.environ.get("JAX_COMPILATION_CACHE_DIR")
         or _cache_folder(),
         "jax_persistent_cache_min_compile_time_secs": 1.0,
     }
     if kind == "cpu":
-        settings["jax_num_cpu_devices"] = count
+        if count % hosts.count():
+            raise UserError(
+                f"MeshConfig.mesh_shape: has {count} processors, which "
+                f"{hosts.count()} processes cannot share evenly"
+            )
+        settings["jax_num_cpu_devices"] = count // hosts.count()
+        if hosts.count() > 1:
+            settings["jax_cpu_collectives_implementation"] = "gloo"
     for name, value in settings.items():
         try:
             jax.config.update(name, value)
@@ -393,6 +573,11 @@ def _explained(error, who):
     if _NO_ROOM.search(str(error)):
         return UserError(
             f"{who} ran out of memory ({_first_sentence(error)}); {_SAVES_MEMORY}"
+        )
+    if hosts.count() > 1 and who != "the compiler" and _LOST.search(str(error)):
+        return WorkerLost(
+            f"another process is gone ({in_one_line(_first_sentence(error))[:200]}); "
+            "run again, what is saved is kept"
         )
     return error
 
