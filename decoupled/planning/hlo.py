@@ -81,7 +81,10 @@ def compile_step(python: str, run: PretrainConfig, tpu: Slice) -> Compiled:
         files.write_json(os.path.join(folder, PLACES), places)
         say(f"compiling for {tpu.name}; a model of 32 layers takes some 3 minutes")
         done = subprocess.run(
-            [python, str(_SCRIPT), folder, f"--topology={tpu.topology}"],
+            [
+                python, str(_SCRIPT), folder, f"--topology={tpu.topology}",
+                f"--precision={run.mesh.matmul_precision}",
+            ],
             capture_output=True, text=True, encoding="utf-8", errors="replace",
         )  # fmt: skip
     lines = done.stdout.splitlines()

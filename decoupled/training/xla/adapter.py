@@ -1,4 +1,4 @@
-"""The only module that imports JAX: devices, compilation, and runs of a program.
+"""Devices, compilation and runs of a program: what JAX is imported for.
 
 JAX's public functions run what JAX traced. A program of TensorFlow's goes to the same
 compilers and devices by four private entry points: `compiler.get_compile_options`,
@@ -27,6 +27,7 @@ from decoupled.core.errors import UserError, WorkerLost, in_one_line
 from decoupled.core.joining import Hosts
 from decoupled.ops.meshes.device_order import device_order
 from decoupled.training.xla.programs import ExportedProgram
+from decoupled.training.xla.stablehlo import to_stablehlo
 
 # The platforms of JAX, and the extra that brings them; plain "gpu" would also try ROCm.
 _PLATFORMS = {"cpu": "cpu", "gpu": "cuda,cpu", "tpu": "tpu,cpu"}
@@ -161,7 +162,7 @@ class Client:
           UserError: a device does not have the memory that the program needs.
         """
         began = time.monotonic()
-        module, updated = _to_stablehlo(program.hlo, precision)
+        module, updated = to_stablehlo(program.hlo, precision)
         content = module.operation.get_asm(enable_debug_info=False)
         facts = {
             "the program": hashlib.sha256(content.encode()).hexdigest(),
@@ -505,67 +506,6 @@ class _InBackground:
         if error is not None:
             raise error
         return value
-
-
-def _to_stablehlo(hlo: bytes, precision: str) -> tuple[Any, dict[int, int]]:
-    """The module as compilers take it, and which results are which arguments.
-
-    Operations that only TensorFlow's translation writes are replaced; results take the
-    memory of the old variables; products of float32 get their precision, which JAX's
-    own setting gives only to what JAX traces.
-    """
-    from jax._src.interpreters import mlir
-    from jax._src.lib import _jax
-    from jax._src.lib.mlir import ir
-
-    with mlir.make_ir_context():
-        module = ir.Module.parse(_jax.mlir.hlo_to_stablehlo(hlo))
-        text = module.operation.get_asm(
-            enable_debug_info=False, large_elements_limit=None
-        )
-        text = re.sub(r"mhlo\.copy (%\S+) : (\S+)", r"stablehlo.convert \1 : \2", text)
-        text = re.sub(r"mhlo\.erf (%\S+) : (\S+)", r"chlo.erf \1 : \2 -> \2", text)
-        module = ir.Module.parse(text)
-        attributes = module.operation.attributes
-        (main,) = (
-            operation
-            for operation in module.body
-            if ir.StringAttr(operation.attributes["sym_name"]).value == "main"
-        )
-        number = ir.IntegerType.get_signless(32)
-        arguments, updated = [{} for _ in main.arguments], {}
-        for entry in attributes["mhlo.input_output_alias"]:
-            entry = ir.DictAttr(entry)
-            alias = ir.DictAttr(entry["alias"])
-            (place,) = ir.DenseI64ArrayAttr(entry["output_index"])
-            argument = ir.IntegerAttr(alias["parameter_number"]).value
-            value = ir.IntegerAttr.get(number, place)
-            arguments[argument] = {"tf.aliasing_output": value}
-            updated[place] = argument
-        described = [ir.DictAttr.get(argument) for argument in arguments]
-        main.attributes["arg_attrs"] = ir.ArrayAttr.get(described)
-        for name in [getattr(each, "name", each) for each in attributes]:
-            if name.startswith("mhlo."):
-                del attributes[name]
-        # TensorFlow numbers it anew in each process; the cache's key has the name.
-        attributes["sym_name"] = ir.StringAttr.get("program")
-        _set_precision(ir, module, precision.upper())
-        return module, updated
-
-
-def _set_precision(ir, module, precision):
-    """Writes the precision of every product of float32 numbers."""
-    chosen = ir.Attribute.parse(f"#stablehlo<precision {precision}>")
-
-    def visit(operation):
-        if operation.name in ("stablehlo.dot_general", "stablehlo.convolution"):
-            types = [ir.ShapedType(x.type).element_type for x in operation.operands]
-            if any(isinstance(each, ir.F32Type) for each in types):
-                both = ir.ArrayAttr.get([chosen, chosen])
-                operation.attributes["precision_config"] = both
-        return ir.WalkResult.ADVANCE
-
-    module.operation.walk(visit)
 
 
 def _explained(error, who):

@@ -49,8 +49,6 @@ def check_devices(
       UserError: JAX or the devices are missing, or are fewer than the mesh has.
     """
     if hardware.accelerator is not None:
-        # TensorFlow only builds and reads; it would take the memory of the GPUs.
-        tf.config.set_visible_devices([], "GPU")
         client = Client(hardware.accelerator, _sizes(mesh), say)
         precision = f"{mesh.matmul_precision} precision"
         say(f"{client.describe()}: products of float32 in {precision}")
