@@ -72,7 +72,11 @@ def parse() -> Hardware:
     for flag in names:
         if FLAGS[flag].value is not None:
             raise UserError(f"--{flag}: has no effect without --tpu; give the TPU")
-    return Hardware(accelerator=FLAGS.accelerator, hosts=_hosts())
+    return Hardware(
+        accelerator=FLAGS.accelerator,
+        hosts=_hosts(),
+        patience_seconds=FLAGS.patience_seconds,
+    )
 
 
 def _hosts() -> Hosts | None:

@@ -125,12 +125,14 @@ def save_start(folder: str) -> None:
 
 def facts() -> dict[str, str]:
     """Flags and settings, which are the same in all processes that train together."""
+    # The settings are what the flags of gin make.
     flags_given = {
         f"--{flag.name}": str(flag.value)
         for flag in _own_flags()
-        if flag.name != "process" and not flag.using_default_value
+        if flag.name not in ("process", "gin_file", "gin_param", "gin_bindings")
+        and not flag.using_default_value
     }
-    return {**flags_given, "a setting": gin_files.used_text()}
+    return {"a setting": gin_files.used_text(), **flags_given}
 
 
 def words() -> list[str]:

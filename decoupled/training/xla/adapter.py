@@ -19,12 +19,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-import decoupled
 from decoupled.core import hosts, installed
-from decoupled.core.compat import tensorflow
 from decoupled.core.console import duration
 from decoupled.core.errors import UserError, WorkerLost, in_one_line
-from decoupled.core.joining import Hosts
 from decoupled.ops.meshes.device_order import device_order
 from decoupled.training.xla.programs import ExportedProgram
 from decoupled.training.xla.stablehlo import to_stablehlo
@@ -40,8 +37,6 @@ _LINE_EVERY = 60.0
 _LOST = re.compile(
     r"[Gg]loo|NCCL|UNAVAILABLE|DEADLINE_EXCEEDED|[Cc]onnection (reset|closed|refused)"
 )
-# After so many seconds without a sign of life a process is taken for dead.
-_HEARTBEAT_SECONDS = 100
 _NO_ROOM = re.compile(r"RESOURCE_EXHAUSTED|[Oo]ut of memory|exceeds available HBM")
 _SAVES_MEMORY = (
     "TrainingConfig.recompute_layers, a larger TrainingConfig.gradient_accumulation, "
@@ -78,7 +73,7 @@ class Client:
         try:
             devices = jax.devices(kind)
         except RuntimeError as error:
-            reason = _first_sentence(error)
+            reason = first_sentence(error)
             raise UserError(
                 f"--accelerator={kind}: JAX {jax.__version__} finds no {kind.upper()} "
                 f"({reason}); pip install 'decoupled[{_EXTRAS[kind]}]', and "
@@ -121,7 +116,7 @@ class Client:
         try:
             yield
         except self._jax.errors.JaxRuntimeError as error:
-            raise _explained(error, "the devices") from error
+            raise explained(error, "the devices") from error
 
     def describe(self) -> str:
         """The devices in words."""
@@ -170,14 +165,14 @@ class Client:
             "the kind of device": self.devices[0].device_kind,
         }
         hosts.agree("compile", facts)
-        work = _InBackground(lambda: self._compiled(module, dict(options)))
+        work = InBackground(lambda: self._compiled(module, dict(options)))
         while not work.done(_LINE_EVERY):
             passed = duration(time.monotonic() - began)
             self._say(f"compiling for {self.describe()}: {passed} so far")
         try:
             executable = work.result()
         except self._jax.errors.JaxRuntimeError as error:
-            raise _explained(error, "the compiler") from error
+            raise explained(error, "the compiler") from error
         compiled = Executable(self, executable, program, updated)
         self._say(f"compiled in {duration(time.monotonic() - began)}")
         return compiled
@@ -290,139 +285,8 @@ def _in_order(kind, devices, mesh):
     return [devices[index] for index in device_order(places, mesh)]
 
 
-def environment(kind: str) -> dict[str, str]:
-    """Packages and variables that must be equal on all hosts."""
-    _imported(kind)
-    packages = ("jax", "jaxlib", "numpy")
-    facts = {name: importlib.metadata.version(name) for name in packages}
-    facts["tensorflow"] = tensorflow.__version__
-    variables = sorted(
-        name
-        for name in os.environ
-        if name in ("XLA_FLAGS", "LIBTPU_INIT_ARGS") or name.startswith("NCCL_")
-    )
-    facts |= {name: os.environ[name] for name in variables}
-    return {"decoupled": decoupled.__version__, **facts}
-
-
-def found_hosts(kind: str) -> Hosts | None:
-    """The processes that Slurm, MPI or the TPU's own description name, if any."""
-    _imported(kind)
-    from jax._src import clusters
-
-    for cluster in clusters.ClusterEnv._cluster_types:
-        if cluster.opt_in_only_method or not cluster.is_env_present():
-            continue
-        address = cluster.get_coordinator_address(60, None)
-        devices = None
-        local = cluster.get_local_process_id()
-        if kind == "gpu" and local is not None:
-            devices = (local,)
-        count, index = cluster.get_process_count(), cluster.get_process_id()
-        return Hosts(address, count, index, 1800.0, devices)
-    return None
-
-
-class Coordination:
-    """JAX's service of several processes: a table of texts, and who is alive."""
-
-    def __init__(self, kind: str, described: Hosts):
-        jax = _imported(kind)
-        # Ours ends the others; JAX's would abort them. Ours hears SIGTERM.
-        jax.config.update("jax_enable_recoverability", True)
-        jax.config.update("jax_enable_preemption_service", False)
-        host, port = described.address
-        interface = host if described.is_local else "[::]"
-        try:
-            jax.distributed.initialize(
-                f"{host}:{port}",
-                described.count,
-                described.index,
-                local_device_ids=described.devices,
-                cluster_detection_method="deactivate",
-                initialization_timeout=int(described.seconds),
-                heartbeat_timeout_seconds=_HEARTBEAT_SECONDS,
-                coordinator_bind_address=f"{interface}:{port}",
-            )
-        except jax.errors.JaxRuntimeError as error:
-            raise WorkerLost(
-                f"{described.coordinator}: the service of JAX cannot be reached "
-                f"({_first_sentence(error)})"
-            ) from error
-        from jax._src import distributed
-
-        self._error = jax.errors.JaxRuntimeError
-        self._jax, self._client = jax, distributed.global_state.client
-
-    def set(self, key: str, value: str) -> None:
-        """Writes a value, once for each key."""
-        with self._reached():
-            self._client.key_value_set(key, value)
-
-    def try_set(self, key: str, value: str) -> None:
-        """Writes a value if the key has none and the service answers."""
-        with contextlib.suppress(self._error):
-            self._client.key_value_set(key, value)
-
-    def get(self, key: str, seconds: float) -> str:
-        """Waits for a value, and hears signals meanwhile; raises TimeoutError."""
-        milliseconds = int(1000 * seconds)
-        work = _InBackground(
-            lambda: self._client.blocking_key_value_get(key, milliseconds)
-        )
-        while not work.done(1.0):
-            pass
-        with self._reached():
-            return work.result()
-
-    def wait_for(self, key: str) -> str | None:
-        """Waits for a value; None if the service ends."""
-        try:
-            return self._client.blocking_key_value_get(key, 10**9)
-        except self._error:
-            return None
-
-    def below(self, folder: str) -> list[str]:
-        """All values below a folder."""
-        with self._reached():
-            return [value for _, value in self._client.key_value_dir_get(f"{folder}/")]
-
-    def peek(self, key: str, silent: bool = False) -> str | None:
-        """The value, if there is one; with `silent`, also where nobody answers."""
-        try:
-            return self._client.key_value_try_get(key)
-        except self._error as error:
-            if silent or str(error).startswith("NOT_FOUND"):
-                return None
-            raise _explained(error, "the service") from error
-
-    def delete(self, folder: str) -> None:
-        """Removes all keys below a folder."""
-        with self._reached():
-            self._client.key_value_delete(f"{folder}/")
-
-    def living(self, count: int) -> list[int] | None:
-        """Who is alive, when all who are have asked; None if nobody answers."""
-        try:
-            return list(self._client.get_live_nodes(list(range(count))))
-        except self._error:
-            return None
-
-    def close(self) -> None:
-        """Leaves the service, or ends it where it is."""
-        self._jax.distributed.shutdown()
-
-    @contextlib.contextmanager
-    def _reached(self):
-        try:
-            yield
-        except self._error as error:
-            if str(error).startswith("DEADLINE_EXCEEDED"):
-                raise TimeoutError from None
-            raise _explained(error, "the service") from error
-
-
-def _imported(kind):
+def imported(kind: str) -> Any:
+    """JAX, set to the devices of a kind. Raises UserError where it does not fit."""
     needs = f"--accelerator={kind}: needs JAX"
     install = f"pip install 'decoupled[{_EXTRAS[kind]}]'"
     if installed.lacking("jax", purpose="--accelerator"):
@@ -447,7 +311,7 @@ def _imported(kind):
 
 
 def _configured(kind, count):
-    jax = _imported(kind)
+    jax = imported(kind)
     settings = {
         "jax_enable_x64": True,
         "jax_compilation_cache_dir": os.environ.get("JAX_COMPILATION_CACHE_DIR")
@@ -481,7 +345,7 @@ def _cache_folder() -> str:
     return folder
 
 
-class _InBackground:
+class InBackground:
     """A call in a thread of its own, so that the main thread hears signals."""
 
     def __init__(self, call: Callable[[], Any]):
@@ -508,21 +372,22 @@ class _InBackground:
         return value
 
 
-def _explained(error, who):
+def explained(error: Exception, who: str) -> Exception:
     """What a user can do about an error of XLA's; others stay as they are."""
     if _NO_ROOM.search(str(error)):
         return UserError(
-            f"{who} ran out of memory ({_first_sentence(error)}); {_SAVES_MEMORY}"
+            f"{who} ran out of memory ({first_sentence(error)}); {_SAVES_MEMORY}"
         )
     if hosts.count() > 1 and who != "the compiler" and _LOST.search(str(error)):
         return WorkerLost(
-            f"another process is gone ({in_one_line(_first_sentence(error))[:200]}); "
+            f"another process is gone ({in_one_line(first_sentence(error))[:200]}); "
             "run again, what is saved is kept"
         )
     return error
 
 
-def _first_sentence(error):
+def first_sentence(error: Exception) -> str:
+    """Of its message."""
     return " ".join(str(error).split()).partition(". ")[0].rstrip(".")
 
 

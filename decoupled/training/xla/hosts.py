@@ -31,7 +31,11 @@ from decoupled.core.errors import (
 )
 from decoupled.core.joining import Hosts, join
 from decoupled.training.bookkeeping import StopOnSignal
-from decoupled.training.xla.adapter import Coordination, environment, found_hosts
+from decoupled.training.xla.coordination import (
+    Coordination,
+    environment,
+    found_hosts,
+)
 
 # Keys of the table.
 _ENDED, _SEEN, _LEFT, _STOP = "ended", "seen", "left", "stop"
@@ -62,7 +66,9 @@ def joined(hardware: Hardware, facts: Mapping[str, str]) -> Iterator[None]:
     """
     global _watch
     kind = hardware.accelerator
-    described = kind and (hardware.hosts or found_hosts(kind))
+    described = kind and (
+        hardware.hosts or found_hosts(kind, hardware.patience_seconds)
+    )
     if not described or described.count == 1:
         yield
         return
