@@ -18,12 +18,12 @@ from decoupled.configs.analyses import MaskedLmSettings
 from decoupled.core.errors import UserError
 from decoupled.data.masking import mask_in_rounds
 from decoupled.data.records_build import build_records
-from decoupled.runs.pretraining import run_pretraining
 from tests.analyses.tiny_runs import show, write_run
 from tests.data.record_folders import flip_byte, make_records
 from tests.data.small_corpus import make_corpus, make_vocabulary
 from tests.exports.reference import Reference
 from tests.helpers import ALONE, adamw, schedule, tiny_model, tiny_training
+from tests.pretrained import run_pretraining
 
 LENGTH = 12
 MASKING = MaskingConfig(LENGTH, 3, 0.3, 1.0, 0.0)

@@ -15,7 +15,7 @@ from decoupled.core.errors import UserError
 from decoupled.launch import gin_files, start
 from decoupled.planning.hardware import parse_topology
 from decoupled.planning.plan import make_plan
-from decoupled.runs import pretraining
+from decoupled.runs import pretraining, pretraining_plan
 from tests.command_line import decoupled
 
 ROOT = pathlib.Path(__file__).parent.parent.parent
@@ -128,6 +128,7 @@ def test_the_flag_of_a_tpu_chooses_the_defaults(tpu, defaults, monkeypatch, tmp_
     monkeypatch.setattr(pretrain.flags, "FLAGS", given)
     monkeypatch.setattr(start, "parse_gin", lambda root, *paths: read.append(paths))
     monkeypatch.setattr(pretrain.hardware_flags, "parse", lambda: None)
+    monkeypatch.setattr(pretraining_plan, "plan_pretraining", lambda *_: None)
     monkeypatch.setattr(pretraining, "run_pretraining", lambda *_: None)
     pretrain.main()
     assert read == [defaults]

@@ -21,7 +21,7 @@ from decoupled.data.records_build import build_records
 from decoupled.data.sequence_order import chunk_counts
 from decoupled.launch.start import save_start
 from decoupled.runs import pretraining
-from decoupled.runs.pretraining import held_out_counts, run_pretraining
+from decoupled.runs.pretraining_plan import held_out_counts
 from decoupled.tasks.mlm import MaskedLM
 from decoupled.tasks.objectives import OBJECTIVES
 from decoupled.training.bookkeeping import Checkpoints
@@ -37,6 +37,7 @@ from tests.commands.pretraining import (
 from tests.data.record_folders import flip_byte
 from tests.data.small_corpus import make_corpus, make_vocabulary
 from tests.helpers import ALONE, MASKING, adamw, schedule, tiny_model, tiny_training
+from tests.pretrained import run_pretraining
 
 STEPS = 20
 # Enough for a kill after the first checkpoint and a signal after a later one.
@@ -287,7 +288,7 @@ def test_a_run_goes_on_from_another_with_a_fresh_output_embedding(
         optimizer=adamw(learning_rate=1e-12, weight_decay=0.0),
         schedule=schedule(train_steps=1),
     )
-    arguments = (wider, *data, str(tmp_path / "second"), "train", None)
+    arguments = (wider, *data, str(tmp_path / "second"), "train")
     run_pretraining(*arguments, init_checkpoint=str(trained))
 
     printed = capsys.readouterr().out

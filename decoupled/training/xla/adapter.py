@@ -19,16 +19,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from decoupled.core import hosts, installed
+from decoupled.core import accelerators, hosts, installed
 from decoupled.core.console import duration
 from decoupled.core.errors import UserError, WorkerLost, in_one_line
+from decoupled.core.machine import readable_bytes
 from decoupled.ops.meshes.device_order import device_order
 from decoupled.training.xla.programs import ExportedProgram
 from decoupled.training.xla.stablehlo import to_stablehlo
 
 # The platforms of JAX, and the extra that brings them; plain "gpu" would also try ROCm.
 _PLATFORMS = {"cpu": "cpu", "gpu": "cuda,cpu", "tpu": "tpu,cpu"}
-_EXTRAS = {"cpu": "xla", "gpu": "cuda", "tpu": "tpu_vm"}
 # JAX 0.10 is the oldest that was tried.
 _OLDEST = (0, 10)
 # Seconds between two lines while a program is compiled.
@@ -70,15 +70,7 @@ class Client:
         count = math.prod(mesh)
         jax = _configured(kind, count)
         self.kind, self._jax, self._say = kind, jax, say
-        try:
-            devices = jax.devices(kind)
-        except RuntimeError as error:
-            reason = first_sentence(error)
-            raise UserError(
-                f"--accelerator={kind}: JAX {jax.__version__} finds no {kind.upper()} "
-                f"({reason}); pip install 'decoupled[{_EXTRAS[kind]}]', and "
-                "decoupled doctor shows what it finds"
-            ) from None
+        devices = _devices(jax, kind)
         if count > len(devices):
             raise UserError(
                 f"MeshConfig.mesh_shape: needs {count} devices, and there "
@@ -271,6 +263,52 @@ class Executable:
         return {name: arrays[place][0] for place, name in enumerate(self._names)}
 
 
+def try_devices(kind: str) -> list[str]:
+    """Runs a product on each device of this process, and a sum over all of them.
+
+    Returns what each device is.
+
+    Raises:
+      UserError: JAX is missing or too old, has no such device, or one computes wrongly.
+    """
+    jax = _configured(kind, 2)
+    jax.config.update("jax_enable_compilation_cache", False)
+    local = [
+        device
+        for device in _devices(jax, kind)
+        if device.process_index == jax.process_index()
+    ]
+    factor = np.arange(64 * 64, dtype=np.float32).reshape(64, 64) / 4096
+    multiply = jax.jit(lambda x: jax.numpy.matmul(x, x, precision="highest"))
+    for device in local:
+        product = multiply(jax.device_put(factor, device))
+        if not np.allclose(product, factor @ factor, rtol=1e-5):
+            raise UserError(f"{device}: its product of two matrices is wrong")
+    mesh = jax.sharding.Mesh(np.array(local), ["all"])
+    spread = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("all"))
+    numbers = jax.device_put(np.arange(len(local), dtype=np.float32), spread)
+    if float(jax.jit(jax.numpy.sum)(numbers)) != sum(range(len(local))):
+        raise UserError(f"the sum over {len(local)} devices is wrong")
+    return [_described(device) for device in local]
+
+
+def _described(device):
+    limit = (device.memory_stats() or {}).get("bytes_limit")
+    return f"{device.device_kind}{f', {readable_bytes(limit)}' if limit else ''}"
+
+
+def _devices(jax, kind):
+    try:
+        return jax.devices(kind)
+    except RuntimeError as error:
+        reason = first_sentence(error)
+        raise UserError(
+            f"--accelerator={kind}: JAX {jax.__version__} finds no {kind.upper()} "
+            f"({reason}); pip install 'decoupled[{accelerators.extra(kind)}]', and "
+            "decoupled doctor shows what it finds"
+        ) from None
+
+
 def _in_order(kind, devices, mesh):
     """The device of each processor of the mesh, which must have all chips of a TPU."""
     count = math.prod(mesh)
@@ -288,7 +326,7 @@ def _in_order(kind, devices, mesh):
 def imported(kind: str) -> Any:
     """JAX, set to the devices of a kind. Raises UserError where it does not fit."""
     needs = f"--accelerator={kind}: needs JAX"
-    install = f"pip install 'decoupled[{_EXTRAS[kind]}]'"
+    install = f"pip install 'decoupled[{accelerators.extra(kind)}]'"
     if installed.lacking("jax", purpose="--accelerator"):
         if sys.version_info < (3, 12):
             install = "use Python 3.12 or newer, and there " + install

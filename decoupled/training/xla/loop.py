@@ -12,6 +12,7 @@ import numpy as np
 
 from decoupled.configs import MeshConfig
 from decoupled.configs.hardware import Hardware
+from decoupled.core import accelerators
 from decoupled.core.compat import tf
 from decoupled.model.variables import GLOBAL_STEP
 from decoupled.training.bookkeeping import Checkpoints, Monitor
@@ -46,9 +47,11 @@ def check_devices(
     """Finds the devices of the mesh before anything is read or built.
 
     Raises:
-      UserError: JAX or the devices are missing, or are fewer than the mesh has.
+      UserError: JAX or the devices are missing, do not fit each other or are in use, or
+        are fewer than the mesh has.
     """
     if hardware.accelerator is not None:
+        accelerators.check(hardware.accelerator, say)
         client = Client(hardware.accelerator, _sizes(mesh), say)
         precision = f"{mesh.matmul_precision} precision"
         say(f"{client.describe()}: products of float32 in {precision}")
