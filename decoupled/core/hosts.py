@@ -15,11 +15,11 @@ import functools
 import json
 import os
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, ParamSpec, Protocol, TypeVar
 
-from decoupled.core.errors import UserError, WorkerLost
-from decoupled.core.joining import check_equal
+from decoupled.core.errors import UserError, WorkerLost, quoted
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -154,6 +154,32 @@ def agree(what: str, facts: Mapping[str, str]) -> None:
     """Raises a UserError on all processes if one has other facts than the rest."""
     if count() > 1:
         _group.meet(what, facts, lambda values: check_equal(_group.names, values))
+
+
+def check_equal(names: Sequence[str], facts: Sequence[Mapping[str, str]]) -> None:
+    """Raises a UserError that names who differs from the others, and in what."""
+    for what in {name: None for each in facts for name in each}:
+        values = [each.get(what, "missing") for each in facts]
+        # The first wins a tie.
+        usual = Counter(values).most_common(1)[0][0]
+        for name, value in zip(names, values, strict=True):
+            if value != usual:
+                most = names[values.index(usual)]
+                raise UserError(
+                    f"{name} differs from {most}: {what} is {_beside(value, usual)}; "
+                    "all processes need the same command, settings and packages"
+                )
+
+
+def _beside(value, usual):
+    lines, others = value.splitlines(), usual.splitlines()
+    different = [
+        (line, other)
+        for line, other in zip(lines, others, strict=False)
+        if line != other
+    ]
+    line, other = different[0] if different else (value, usual)
+    return f"{quoted(line)}, not {quoted(other)}"
 
 
 @contextlib.contextmanager

@@ -11,11 +11,12 @@ import ipaddress
 import json
 import socket
 import time
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from decoupled.core.errors import UserError, WorkerLost, quoted
+from decoupled.core import files
+from decoupled.core.errors import UserError, WorkerLost
+from decoupled.core.hosts import check_equal
 
 # Seconds until a line says who is there, and between two tries.
 _SAY_AFTER = 30.0
@@ -71,32 +72,6 @@ def join(
     return answer["names"]
 
 
-def check_equal(names: Sequence[str], facts: Sequence[Mapping[str, str]]) -> None:
-    """Raises a UserError that names who differs from the others, and in what."""
-    for what in {name: None for each in facts for name in each}:
-        values = [each.get(what, "missing") for each in facts]
-        # The first wins a tie.
-        usual = Counter(values).most_common(1)[0][0]
-        for name, value in zip(names, values, strict=True):
-            if value != usual:
-                most = names[values.index(usual)]
-                raise UserError(
-                    f"{name} differs from {most}: {what} is {_beside(value, usual)}; "
-                    "all processes need the same command, settings and packages"
-                )
-
-
-def _beside(value, usual):
-    lines, others = value.splitlines(), usual.splitlines()
-    different = [
-        (line, other)
-        for line, other in zip(lines, others, strict=False)
-        if line != other
-    ]
-    line, other = different[0] if different else (value, usual)
-    return f"{quoted(line)}, not {quoted(other)}"
-
-
 def _receive(hosts, mine, say):
     present, waiting, refused = {0: mine}, [], ""
     patience = _Patience(hosts)
@@ -108,7 +83,7 @@ def _receive(hosts, mine, say):
             try:
                 connection = opened.enter_context(server.accept()[0])
                 connection.settimeout(_SAY_AFTER)
-                other = json.loads(_line(connection))
+                other = files.parse_json(_line(connection))
                 index = other["index"]
             except (OSError, ValueError, KeyError, TypeError):
                 # Nobody came, or somebody else.
@@ -157,7 +132,7 @@ def _ask(hosts, mine, say):
             with socket.create_connection(hosts.address, _SAY_AFTER) as connection:
                 connection.sendall(json.dumps(mine).encode() + b"\n")
                 connection.settimeout(patience.left())
-                return json.loads(_line(connection))
+                return files.parse_json(_line(connection))
         except (OSError, ValueError):
             # It does not listen yet, or was started again.
             patience.check(lambda: f"{where} does not answer")

@@ -7,7 +7,8 @@ import pytest
 
 from decoupled.core import joining
 from decoupled.core.errors import UserError, WorkerLost
-from decoupled.core.joining import Hosts, check_equal, join
+from decoupled.core.hosts import check_equal
+from decoupled.core.joining import Hosts, join
 
 
 def free_port():
