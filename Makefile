@@ -64,13 +64,14 @@ test-in-background: $(VENV)/.installed  ## the tests that send Ctrl-C, where it 
 	trap '' INT HUP; $(RUN) -m pytest $(PYTEST_ARGS) \
 		$$(grep -rlE --include='test_*.py' 'SIGINT|SIGHUP' tests)
 
+# With what `make test-interop` has installed; without it, its longer tests are left out.
 test-slow: $(VENV)/.installed  ## the longer tests
-	$(RUN) -m pytest -m slow
+	DECOUPLED_COMPILER_PYTHON=$(wildcard $(CURDIR)/$(COMPILER)/bin/python) $(RUN) -m pytest -m slow
 
 test-interop: $(VENV)/.installed $(INTEROP)/.installed $(COMPILER)/.installed  ## the same numbers as PyTorch and JAX?
 	DECOUPLED_INTEROP_PYTHON=$(CURDIR)/$(INTEROP)/bin/python \
 		DECOUPLED_COMPILER_PYTHON=$(CURDIR)/$(COMPILER)/bin/python \
-		$(RUN) -m pytest -m interop tests/interop tests/benchmarks \
+		$(RUN) -m pytest -m 'interop and not slow' tests/interop tests/benchmarks \
 		tests/training/xla
 
 bench: $(COMPARED)  ## speed and memory beside the peers', several hours

@@ -1,16 +1,22 @@
-"""A tiny pre-trained model on disk, to fine-tune from."""
+"""Runs of pre-training, and a tiny model on disk to fine-tune from."""
 
 import numpy as np
 
 from decoupled.data.vocabulary import Vocabulary
 from decoupled.model.variables import MASKED_LM, shapes
-from decoupled.runs import run_folder
+from decoupled.runs import pretraining, pretraining_plan, run_folder
 from decoupled.training.checkpoint_files import CheckpointWriter
 from decoupled.training.checkpoints import write_list
 from tests.data.small_corpus import make_vocabulary
 from tests.helpers import tiny_model
 
 STEPS = 5
+
+
+def run_pretraining(*arguments, record_start=lambda folder: None, **options):
+    """What `decoupled pretrain` does; the arguments are those of a plan."""
+    plan = pretraining_plan.plan_pretraining(*arguments, **options)
+    pretraining.run_pretraining(plan, record_start)
 
 
 def make_pretrained(folder, **model):

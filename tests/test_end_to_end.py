@@ -27,9 +27,9 @@ from decoupled.data.records_build import build_records
 from decoupled.data.vocabulary import Vocabulary
 from decoupled.data.vocabulary_build import build_vocabulary
 from decoupled.exports.serving.saved_model import export
-from decoupled.runs.pretraining import run_pretraining
 from tests.exports.models import opened
 from tests.helpers import ALONE, MASKING, adamw, schedule, tiny_model, tiny_training
+from tests.pretrained import run_pretraining
 
 ANIMALS = "cat dog horse cow sheep goat duck hen fox wolf".split()
 COLOURS = "red blue green black white brown grey pink gold teal".split()

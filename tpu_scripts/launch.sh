@@ -97,14 +97,19 @@ start() {
   local delete=queued
   queued || delete=node
   [[ -z ${OPTION[keep]} ]] || delete=nothing
-  local chips=0
+  local chips=0 code=0 start
   by_estimator || chips="$(chips)"
-  on_worker "$(workers)" ssh "${OPTION[name]}" "--command=$(quoted bash host_job.sh start \
-    "$(report_folder)" "$RUN_ID" "$seconds" "$GRACE_SECONDS" \
-    "${OPTION[name]}" "${OPTION[zone]}" "${OPTION[project]}" "$delete" "$chips" "${WORDS[@]}")"
-  local code=0
+  start="$(quoted bash host_job.sh start "$(report_folder)" "$RUN_ID" "$seconds" \
+    "$GRACE_SECONDS" "${OPTION[name]}" "${OPTION[zone]}" "${OPTION[project]}" "$delete" \
+    "$chips" "${WORDS[@]}")"
+  on_worker 0 ssh "${OPTION[name]}" "--command=$start"
   run "${COMMAND[@]}" || code=$?
   ((code != 2)) || fail "the job cannot be started; the slice says why above"
+  # For several hosts gcloud does not pass their exit codes on.
+  if ((code == 0)) && [[ $(workers) == all ]]; then
+    on_worker "1-$(($(hosts) - 1))" ssh "${OPTION[name]}" "--command=$start"
+    run "${COMMAND[@]}" || code=$?
+  fi
   ((code == 0)) || { OUTCOME=not_started; return 1; }
 }
 

@@ -36,16 +36,10 @@ def describe(model: Model) -> dict[str, Any]:
 
 
 class LayerEncoder:
-    """A frozen encoder that gives every layer's output, with dynamic sizes.
-
-    Attributes:
-      num_layers: of the network; `__call__` returns one output more.
-      encoder: the network.
-    """
+    """A frozen encoder that gives every layer's output, with dynamic sizes."""
 
     def __init__(self, model: Model):
         self.encoder = Encoder(model.config, model.weights)
-        self.num_layers = model.config.num_layers
         specs = [tf.TensorSpec([None, None], tf.int32) for _ in FEATURES]
         self._function = tf.function(self._encode, specs, autograph=False)
 
@@ -132,6 +126,11 @@ class Tokens(NamedTuple):
         """Tokens of each sentence with [CLS] and [SEP], none above `longest`."""
         return np.minimum(np.diff(self.ends, prepend=0) + _SPECIAL, longest)
 
+    def pieces(self, row: int, size: int) -> np.ndarray:
+        """The pieces of a sentence that has `size` tokens with [CLS] and [SEP]."""
+        start = self.ends[row - 1] if row else 0
+        return self.ids[start : start + size - _SPECIAL]
+
     def windows(self, longest: int) -> tuple["Tokens", np.ndarray]:
         """Divides sentences above `longest` tokens into windows of nearly equal length.
 
@@ -208,8 +207,9 @@ def encode_texts(
     starts = range(0, len(order), config.batch_size)
     for start in console.track(starts, "encoding batches of sentences"):
         rows = order[start : start + config.batch_size]
-        ids, mask = _batch(model.vocabulary, tokens, rows, sizes[rows])
-        pooled = pool(tf.constant(ids), tf.constant(mask)).numpy()
+        pieces = [tokens.pieces(row, sizes[row]) for row in rows]
+        batch = packed(model.vocabulary, pieces)
+        pooled = pool(*(tf.constant(batch[name]) for name in FEATURES[:2])).numpy()
         if not np.isfinite(pooled).all():
             raise UserError(
                 f"{model.weights.path}: gives numbers that are not finite; the "
@@ -244,16 +244,19 @@ def _pooling_function(model, layers, pool_special_tokens):
     return tf.function(pool, [spec, spec], autograph=False)
 
 
-def _batch(vocabulary, tokens, rows, sizes):
-    """Ids and mask of sentences: int32 [sentences, tokens of the longest one]."""
-    ids = np.full([len(rows), sizes.max()], vocabulary.pad_id, np.int32)
+def packed(
+    vocabulary: Vocabulary, pieces: Sequence[Sequence[int]]
+) -> dict[str, np.ndarray]:
+    """[CLS] pieces [SEP] padding, the inputs of an encoder: int32 [texts, longest]."""
+    sizes = np.array([len(of_text) + _SPECIAL for of_text in pieces])
     mask = (np.arange(sizes.max()) < sizes[:, np.newaxis]).astype(np.int32)
+    ids = np.full(mask.shape, vocabulary.pad_id, np.int32)
     ids[:, 0] = vocabulary.cls_id
-    ids[np.arange(len(rows)), sizes - 1] = vocabulary.sep_id
-    for place, (row, size) in enumerate(zip(rows, sizes, strict=True)):
-        start = tokens.ends[row - 1] if row else 0
-        ids[place, 1 : size - 1] = tokens.ids[start : start + size - _SPECIAL]
-    return ids, mask
+    ids[np.arange(len(ids)), sizes - 1] = vocabulary.sep_id
+    for row, (size, of_text) in enumerate(zip(sizes, pieces, strict=True)):
+        ids[row, 1 : size - 1] = of_text
+    types = np.zeros_like(ids)
+    return {"input_word_ids": ids, "input_mask": mask, "input_type_ids": types}
 
 
 def _shares(tokens: Tokens, owners: np.ndarray, config: RetrievalConfig) -> np.ndarray:

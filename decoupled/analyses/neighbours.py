@@ -43,8 +43,7 @@ from decoupled.configs import RetrievalConfig
 from decoupled.core import gfile
 from decoupled.core.errors import UserError
 from decoupled.core.files import scratch_folder
-from decoupled.corpora.parallel.parallel_text import choose
-from decoupled.corpora.parallel.sentences import read_sentences
+from decoupled.corpora.parallel.parallel_text import choose, read_sentences
 from decoupled.metrics.neighbours import mean_interval, wilson_interval
 from decoupled.runs.saved_run import Model
 from decoupled.xtreme.parallel_sentences import read_parallel

@@ -28,8 +28,7 @@ from decoupled.configs.analyses import WordTranslationSettings
 from decoupled.core import console, gfile
 from decoupled.core.errors import UserError
 from decoupled.corpora.corpus import Corpus
-from decoupled.corpora.parallel.parallel_text import TRAIN
-from decoupled.corpora.parallel.sentences import read_sentences
+from decoupled.corpora.parallel.parallel_text import TRAIN, read_sentences
 from decoupled.data.sentencepiece_file import MARK
 from decoupled.data.vocabulary import Vocabulary
 from decoupled.data.words import word_pieces

@@ -1,14 +1,16 @@
 """Shows what is installed, what this machine has, and what the extras are for.
 
 Needs only Python itself, so that it can also explain an installation that does not
-work. Prints the installed and the required packages, processor, memory and disk, the
-devices that TensorFlow sees, and the packages that each extra lacks. The exit code is
-0 if training, evaluation and export can run, and 1 otherwise.
+work. Prints the installed and the required packages, processor, memory and disk,
+whether TensorFlow computes, what GPUs and TPUs there are and whether JAX computes on
+them, and the packages that each extra lacks. The exit code is 0 if training, evaluation
+and export can run, and 1 otherwise.
 
 Example:
   decoupled doctor
 """
 
+import collections
 import json
 import os
 import pathlib
@@ -19,7 +21,7 @@ import sys
 from typing import Any
 
 import decoupled
-from decoupled.core import endings
+from decoupled.core import accelerators, endings
 from decoupled.core.errors import UserError
 from decoupled.core.installed import CHECKOUT, EXTRAS, Requirement, requirements
 from decoupled.core.machine import (
@@ -49,14 +51,21 @@ from decoupled.core.compat import mtf, tf, estimator
 import gin, sentencepiece, tensorflow_text
 total = tf.linalg.trace(tf.ones([2, 2])).numpy()
 assert total == 2.0, total
-for gpu in tf.config.list_logical_devices("GPU"):
-    with tf.device(gpu.name):
-        compiled = tf.function(lambda x: tf.linalg.matmul(x, x) + 1.0, jit_compile=True)
-        assert compiled(tf.ones([2, 2])).numpy()[0, 0] == 3.0, gpu.name
-print(json.dumps({
-    "devices": [d.name for d in tf.config.list_physical_devices()],
-    "cuda": tf.sysconfig.get_build_info().get("cuda_version"),
-}))
+print(json.dumps({"release": tf.__version__}))
+"""
+# As in a run, TensorFlow comes first: what it loads, JAX finds loaded.
+JAX_PROBE = """
+import json, sys
+import decoupled.core.compat
+from decoupled.core.accelerators import foreign_libraries
+from decoupled.core.errors import UserError
+from decoupled.training.xla.adapter import try_devices
+found = {"devices": [], "error": ""}
+try:
+    found["devices"] = try_devices(sys.argv[1])
+except Exception as error:
+    found["error"] = " ".join(str(error).split()) or repr(error)
+print(json.dumps({**found, "foreign": foreign_libraries()}))
 """
 
 
@@ -74,6 +83,7 @@ def main() -> int:
     report_packages(packages)
     report_machine()
     works = report_core()
+    report_accelerators()
     report_commands(packages, works)
     return 0 if works else 1
 
@@ -111,7 +121,7 @@ def report_packages(packages: list[Requirement]) -> None:
 
 
 def report_machine() -> None:
-    """Prints processor, memory, disk and signs of a TPU."""
+    """Prints processor, memory and disk."""
     print("\nMachine")
     print(f"  {'system':12} {platform.platform()}")
     cpu = processor()
@@ -129,35 +139,68 @@ def report_machine() -> None:
         except OSError as error:
             free = f"cannot be used ({error.strerror}):"
         print(f"  {'disk, ' + name:12} {free} {folder}")
-    hints = [f"{name}={os.environ[name]}" for name in TPU_VARIABLES if os.getenv(name)]
-    hints += [str(path) for path in pathlib.Path("/dev").glob("accel*")]
-    print(f"  {'TPU':12} {', '.join(hints) or 'none: no variable and no device'}")
 
 
 def report_core() -> bool:
     """Prints whether TensorFlow and Mesh-TensorFlow can compute; True if they can."""
     print("\nTensorFlow and Mesh-TensorFlow (some seconds)", flush=True)
     try:
-        probed = probe_tensorflow()
+        print(f"  TensorFlow {probe(PROBE)['release']} computes, on the CPU")
     except RuntimeError as error:
         print(f"  do not work: {error}")
         return False
-    devices, cuda = probed["devices"], probed["cuda"]
-    print("  work")
-    print(f"  {'devices':12} {', '.join(devices)}")
-    print(f"  {'built for':12} {'CUDA ' + cuda if cuda else 'CPU'}")
-    hidden = os.getenv("CUDA_VISIBLE_DEVICES") in ("", "-1")
-    seen = any(":GPU:" in name for name in devices)
-    if not hidden and not seen and (there := nvidia_gpus()):
-        print(
-            f"  {'GPUs':12} {there} of NVIDIA here, but TensorFlow sees none: CUDA "
-            "libraries are missing: install the extra gpu"
-        )
     return True
 
 
-def probe_tensorflow() -> dict[str, Any]:
-    """What `PROBE` prints in another process.
+def report_accelerators() -> None:
+    """Prints GPUs and TPUs, JAX's packages, and whether JAX computes on the devices."""
+    print("\nJAX, for --accelerator (some seconds)", flush=True)
+    gpus, driver = nvidia_gpus(), accelerators.nvidia_driver()
+    gpu = "none of NVIDIA"
+    if gpus or driver:
+        gpu = (
+            f"{gpus} of NVIDIA, driver {driver or 'of unknown release'}: the extra "
+            f"{accelerators.cuda_extra()} fits"
+        )
+    print(f"  {'GPU':12} {gpu}")
+    chips, holders = accelerators.tpu_devices(), accelerators.tpu_holders()
+    variables = [f"{n}={os.environ[n]}" for n in TPU_VARIABLES if os.getenv(n)]
+    tpu = ", ".join([*variables, *chips]) or "none: no variable and no device"
+    print(f"  {'TPU':12} {tpu}")
+    for line in filter(None, (*holders, chips and accelerators.left_lock())):
+        print(f"  {'':12} {line}")
+    packages = accelerators.jax_packages()
+    listed = ", ".join(f"{name} {version}" for name, version in packages.items())
+    print(f"  {'packages':12} {listed or 'none'}")
+    of_kind = {"gpu": gpus or driver, "tpu": chips}
+    kinds = [kind for kind, there in of_kind.items() if there] or ["cpu"]
+    lines = [line for kind in kinds for line in accelerators.mistakes(kind)]
+    for line in dict.fromkeys(lines):
+        print(f"  {'':12} {line}")
+    for kind in kinds:
+        if "jax" not in packages:
+            extra = f"[{accelerators.extra(kind)}]"
+            cure = f"pip install 'decoupled{extra}', or in a checkout '.{extra}'"
+            print(f"  {kind:12} needs JAX: {cure}")
+        elif kind != "tpu" or not holders:
+            _report_devices(kind)
+
+
+def _report_devices(kind):
+    try:
+        result = probe(JAX_PROBE, kind)
+    except RuntimeError as error:
+        result = {"error": str(error), "devices": [], "foreign": []}
+    if result["error"]:
+        print(f"  {kind:12} does not work: {result['error']}")
+    for device, count in collections.Counter(result["devices"]).items():
+        print(f"  {kind:12} {count} x {device}: compiles and computes")
+    for line in result["foreign"]:
+        print(f"  {'':12} used instead of JAX's own: {line}")
+
+
+def probe(code: str, *arguments: str) -> dict[str, Any]:
+    """What code prints in another process, which ends.
 
     Raises:
       RuntimeError: it failed; the message is its last line, or its exit status.
@@ -170,7 +213,7 @@ def probe_tensorflow() -> dict[str, Any]:
     }
     try:
         done = subprocess.run(
-            [sys.executable, "-c", PROBE],
+            [sys.executable, "-c", code, *arguments],
             capture_output=True,
             text=True,
             timeout=_SECONDS,

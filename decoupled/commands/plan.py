@@ -1,4 +1,4 @@
-"""Plans a pre-training run on a Cloud TPU slice or on GPUs; it needs neither.
+"""Plans a pre-training run on a Cloud TPU slice, without one.
 
 Builds the graph of a training step as for the slice, and reports a core's slices of the
 weights, the bytes of its memory, collective operations, FLOPs, and the predicted time
@@ -12,9 +12,6 @@ it fit. Takes the settings of `decoupled pretrain`.
 compiler of Cloud TPUs, which knows the memory of a core exactly. PYTHON is of an
 separate environment with the packages jax and libtpu (docs/scaling.md). RemBERT's
 program takes 2 to 4 minutes and some 14 GB of this machine's memory.
---gpus=N, instead of --topology: shows which operations of the training graph would run
-on N GPUs of one host, and which ones TensorFlow would move to the CPU because they have
-no GPU kernel.
 --topology: v2-8 ... v2-512, v3-8 ... v3-2048, v4-8 ... v4-4096. The settings' mesh
 must have as many processors as the slice has cores (v4: chips).
 --layouts: compares these layouts, on every reasonable mesh of the slice's cores,
@@ -29,20 +26,23 @@ import time
 
 from absl import flags
 
-from decoupled.configs import PlanSettings, PretrainConfig
+from decoupled.configs import PlanSettings
 from decoupled.core import files
-from decoupled.core.errors import UserError
 from decoupled.launch import gin_files, start
 
 FLAGS = flags.FLAGS
 DEFAULTS = "runs/pretrain_tpu.gin"
 _ALL = "all"
+GONE = {
+    "--gpus": "TensorFlow's kernels no longer run on GPUs; decoupled pretrain "
+    "--accelerator=gpu says before the first step what it needs and what there is"
+}
 
 
 def define_flags() -> None:
     """The command's flags."""
     start.define_gin_flags()
-    flags.DEFINE_string("topology", None, "The slice, e.g. v3-8.")
+    flags.DEFINE_string("topology", None, "The slice, e.g. v3-8.", required=True)
     flags.DEFINE_list(
         "layouts", [], "Layouts to compare: gin files, names in layouts/, or all."
     )
@@ -56,35 +56,10 @@ def define_flags() -> None:
     flags.DEFINE_string(
         "compiler", None, "A Python with jax and libtpu, to compile the program with."
     )
-    flags.DEFINE_integer(
-        "gpus", None, "GPUs of one host, instead of --topology.", lower_bound=1
-    )
 
 
 def main() -> None:
     """Plans, compares and prints."""
-    if (FLAGS.topology is None) == (FLAGS.gpus is None):
-        raise UserError(
-            "--topology must be given, e.g. v3-8; or --gpus, and then no --topology"
-        )
-    if FLAGS.gpus is None:
-        _plan_for_tpu()
-    else:
-        _place_on_gpus()
-
-
-def _place_on_gpus():
-    if FLAGS.layouts or FLAGS.json or FLAGS.compiler:
-        raise UserError(
-            "--layouts, --json and --compiler are for --topology: leave --gpus out"
-        )
-    run = start.parse_gin(PretrainConfig)
-    from decoupled.planning.gpu_placement import landing_of_run, print_landing
-
-    print_landing(landing_of_run(run, FLAGS.gpus), FLAGS.gpus)
-
-
-def _plan_for_tpu():
     settings = start.parse_gin(PlanSettings, DEFAULTS)
     # Imported here, so that --help does not wait for TensorFlow.
     from decoupled.planning.comparison import advise, compare_layouts

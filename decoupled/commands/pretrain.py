@@ -74,8 +74,9 @@ def main() -> None:
     with locks.hold(options.model_dir, reading=options.mode not in TRAINING_MODES):
         # Imported here, so that --help and the message of a lock need no TensorFlow.
         from decoupled.runs.pretraining import run_pretraining
+        from decoupled.runs.pretraining_plan import plan_pretraining
 
-        run_pretraining(
+        plan = plan_pretraining(
             config,
             options.records_dir,
             options.vocabulary,
@@ -84,5 +85,5 @@ def main() -> None:
             hardware,
             options.init_checkpoint,
             options.branch_from,
-            start.save_start,
         )
+        run_pretraining(plan, start.save_start)

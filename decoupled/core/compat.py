@@ -26,8 +26,7 @@ from decoupled.core.machine import release_library_pages
 import tensorflow
 import tensorflow.compat.v1 as tf
 from tensorflow.compiler.tf2xla.ops import gen_xla_ops
-from tensorflow.python.framework import kernels, ops, tensor_conversion_registry
-from tensorflow.python.tpu import device_assignment, topology
+from tensorflow.python.framework import ops, tensor_conversion_registry
 from tensorflow.python.tpu import tpu as tpu_rewriting
 from tensorflow.python.training.saver import BulkSaverBuilder
 from tensorflow.python.util import tf_export
@@ -151,12 +150,9 @@ release_library_pages()
 
 __all__ = [
     "BulkSaverBuilder",
-    "device_assignment",
     "estimator",
     "gen_xla_ops",
-    "kernels",
     "mtf",
     "tf",
-    "topology",
     "tpu_rewriting",
 ]

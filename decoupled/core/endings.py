@@ -48,13 +48,18 @@ _OUTSIDE = (
 _clean_ups: list[Callable[[], None]] = []
 _report_unraisable = sys.unraisablehook
 # The running command, and the command line that resumes it.
-_name, _resuming = "decoupled", ""
+_name, _resuming = "", ""
 
 
 def call_command(name: str) -> None:
     """Gives the name that begins the last line, such as "decoupled plan"."""
     global _name
     _name = name
+
+
+def in_command() -> bool:
+    """Whether this process runs a command, and is not a user's own Python."""
+    return bool(_name)
 
 
 def resume_with(command: str) -> None:
@@ -84,7 +89,7 @@ def end(work: Callable[[], int | None]) -> NoReturn:
         _discard_output()
         if line:
             with contextlib.suppress(OSError):
-                print(f"{printable(_name)}: {line}", file=sys.stderr)
+                print(f"{printable(_name or 'decoupled')}: {line}", file=sys.stderr)
     _leave_at_once_on_interrupts()
     sys.exit(code)
 

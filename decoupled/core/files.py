@@ -20,7 +20,7 @@ from collections.abc import Iterator, Mapping
 from typing import IO, TYPE_CHECKING, Any
 
 from decoupled.core import gfile
-from decoupled.core.errors import UserError
+from decoupled.core.errors import UserError, quoted
 
 # Imported where it is needed: every command reads files, few read arrays.
 if TYPE_CHECKING:
@@ -273,6 +273,13 @@ def read_json(path: str) -> Any:
         raise UserError(f"{path}: not JSON at {place} ({error.msg})") from error
     except UserError as error:
         raise UserError(f"{path}: {error}") from error
+
+
+def typed(value: Any, kind: type) -> Any:
+    """A value of a JSON file, which raises a TypeError if it is of another type."""
+    if type(value) is not kind:
+        raise TypeError(f"{quoted(value)} is not of type {kind.__name__}")
+    return value
 
 
 def check_checkpoint_path(path: str) -> None:

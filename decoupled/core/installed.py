@@ -81,7 +81,7 @@ def requirements() -> list[Requirement]:
     entries: dict[str, Requirement] = {}
     for line in lines:
         text, _, condition = line.partition(";")
-        # tensorflow[and-cuda] is no distribution; doctor tests the GPUs instead.
+        # jax[cuda13] is no distribution; doctor tries the devices instead.
         if "[" in text:
             continue
         name, limits = re.fullmatch(r"([\w.-]+)\s*\(?([^)]*)\)?\s*", text).groups()

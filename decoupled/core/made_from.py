@@ -105,14 +105,14 @@ def differences(name: str, old: Any, new: Any) -> Iterator[tuple[str, str, str]]
     """Yields ("a.b", old value, new value) for leaves that differ."""
     if not (isinstance(old, dict) and isinstance(new, dict)):
         if old != new:
-            yield name, shown(old), shown(new)
+            yield name, _shown(old), _shown(new)
         return
     for key in sorted(old.keys() | new.keys()):
         inner = f"{name}.{key}" if name else key
         yield from differences(inner, old.get(key), new.get(key))
 
 
-def shown(value: Any) -> str:
+def _shown(value: Any) -> str:
     """A value in a message; a long one is cut."""
     text = repr(value)
     if len(text) <= _SHOWN_CHARACTERS:

@@ -12,6 +12,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 
+from decoupled.core import endings
 from decoupled.core.errors import UserError
 from decoupled.core.machine import choose_kernels, nvidia_devices, processor
 
@@ -111,7 +112,11 @@ with early_lines_as_the_level_says(), without_keras():
 
     RELEASE = check_release(tf.__version__)
     # CUDA is initialized here instead of later, once a process.
-    tf.config.list_physical_devices("GPU")
+    if tf.config.list_physical_devices("GPU") and endings.in_command():
+        # What a command computes with TensorFlow, it computes on the CPU: GPUs are for
+        # programs of XLA (--accelerator=gpu), which need their memory. Sessions with
+        # settings of their own leave GPUs out there.
+        tf.config.set_visible_devices([], "GPU")
 
 # Traces a dataset's function as it is written. AutoGraph would convert its source
 # first, which takes 10 to 60 ms a function; no function of this package needs that.

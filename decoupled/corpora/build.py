@@ -10,7 +10,7 @@ from decoupled.corpora import corpus_writer
 from decoupled.corpora.catalogs.from_catalogs import CatalogsBuild
 from decoupled.corpora.corpus import Corpus, find_corpus, without_held_out
 from decoupled.corpora.from_files import FilesBuild
-from decoupled.corpora.parallel import sentences
+from decoupled.corpora.parallel import parallel_text
 from decoupled.corpora.parallel.from_parallel import ParallelBuild
 from decoupled.corpora.runners import LOCAL, Runner
 
@@ -49,7 +49,7 @@ def build(
         raise UserError(
             f"--source={source}: {kind} is gone (CHANGELOG.md); {GONE[kind]}"
         )
-    is_parallel = (source or "").startswith(sentences.PREFIX)
+    is_parallel = (source or "").startswith(parallel_text.PREFIX)
     if source and not is_parallel and runner != LOCAL:
         raise UserError(
             "build_corpus: --runner and --workers go with --input and parallel text, "

@@ -176,11 +176,6 @@ def _dump_rules() -> tuple[int, ...]:
     return (wikitext.RULES,)
 
 
-def _read_json_lines(reading: Reading) -> Iterator[list[str]]:
-    """A document is the text of an object, a line of the text is a paragraph."""
-    return _row_documents(_json_rows(reading, _columns(reading.settings)), reading)
-
-
 def _columns(settings: TextSettings) -> dict[str, str]:
     """Setting -> the column that it names; the text first."""
     columns = {"text_column": settings.text_column}
@@ -190,12 +185,15 @@ def _columns(settings: TextSettings) -> dict[str, str]:
 
 
 def _row_documents(
-    rows: Iterable[Sequence[str | None]], reading: Reading
+    rows: Callable[..., Iterable[Sequence[str | None]]], reading: Reading
 ) -> Iterator[list[str]]:
-    """The documents of rows, which are values of the columns of `_columns`."""
+    """A document is the text of a row, a line of the text is a paragraph.
+
+    `rows` yields the values of the columns of `_columns`.
+    """
     dropped = reading.dropped
     value = reading.settings.language_value(reading.language)
-    for text, *languages in rows:
+    for text, *languages in rows(reading, _columns(reading.settings)):
         if languages and not languages[0]:
             dropped[NO_LANGUAGE] += 1
         elif languages and languages[0] != value:
@@ -250,11 +248,6 @@ def _missing(where: str, setting: str, column: str, names: list[str]) -> UserErr
         f"{where}: no column {column!r} (build_corpus.{setting}); it has "
         f"{shown or 'none'}"
     )
-
-
-def _read_parquet(reading: Reading) -> Iterator[list[str]]:
-    """A document is the text of a row, a line of the text is a paragraph."""
-    return _row_documents(_table_rows(reading, _columns(reading.settings)), reading)
 
 
 def _table_rows(
@@ -364,10 +357,6 @@ def _is_dump(head: bytes) -> bool:
     return _XML.match(head.replace(b"\0", b"")) is not None
 
 
-def _is_table(head: bytes) -> bool:
-    return head.startswith(b"PAR1")
-
-
 def _is_json(head: bytes) -> bool:
     text = head.removeprefix(codecs.BOM_UTF8).lstrip()
     return _OBJECT.match(text) is not None
@@ -389,15 +378,15 @@ SOURCES = (
         name='JSON lines with a "text" in every line (.jsonl, .json)',
         matches=_is_json,
         pattern=r"\.jsonl?$",
-        reads=_read_json_lines,
+        reads=functools.partial(_row_documents, _json_rows),
         splits=lambda settings: settings.split_json,
     ),
     Source(
         # As FineWeb-2, CulturaX and wikimedia/wikipedia are shared.
         name="tables (.parquet)",
-        matches=_is_table,
+        matches=lambda head: head.startswith(b"PAR1"),
         pattern=r"\.parquet$",
-        reads=_read_parquet,
+        reads=functools.partial(_row_documents, _table_rows),
         splits=lambda settings: settings.split_json,
         needs=(installed.NeededModule("pyarrow", purpose="Parquet files"),),
     ),

@@ -53,17 +53,37 @@ class TextUnit:
 
 
 @dataclasses.dataclass(frozen=True)
-class TextJob:
-    """Writes the text of each unit into the corpus folder; see the module."""
+class CorpusJob:
+    """Writes the text of each unit into the corpus folder."""
 
     corpus_dir: str
-    settings: TextSettings
+    settings: Any
     max_file_bytes: int = MAX_FILE_BYTES
 
     @property
     def work_dir(self) -> str:
         """Where the notes lie."""
         return os.path.join(self.corpus_dir, WORK)
+
+    def is_intact(self, result: dict[str, Any]) -> bool:
+        """False if a text file is missing, has another size, or is not one of this
+        job's. `result` comes from the note of a unit, and notes are not trusted.
+        """
+        try:
+            entries = _described_files(result)
+        except (KeyError, TypeError, AttributeError):
+            return False
+        return all(
+            files.is_below(name) and _size(os.path.join(self.corpus_dir, name)) == size
+            for name, size in entries
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class TextJob(CorpusJob):
+    """Writes the text of each unit; see the module."""
+
+    settings: TextSettings
 
     def inputs(self, unit: TextUnit) -> dict[str, Any]:
         """All that the text depends on."""
@@ -92,25 +112,6 @@ class TextJob:
                 self.max_file_bytes,
             )
         return {"splits": splits, "dropped": dict(sorted(dropped.items()))}
-
-    def is_intact(self, result: dict[str, Any]) -> bool:
-        """As the function of this name."""
-        return is_intact(self.corpus_dir, result)
-
-
-def is_intact(corpus_dir: str, result: dict[str, Any]) -> bool:
-    """False if a text file is missing, has another size, or is not one of this job's.
-
-    `result` comes from the note of a unit, and notes are not trusted.
-    """
-    try:
-        entries = _described_files(result)
-    except (KeyError, TypeError, AttributeError):
-        return False
-    return all(
-        files.is_below(name) and _size(os.path.join(corpus_dir, name)) == size
-        for name, size in entries
-    )
 
 
 def check_installed(paths: Iterable[str], settings: TextSettings) -> None:

@@ -98,7 +98,6 @@ def count_pieces(
       tf.errors.OpError: a shard differs from the manifest; see `named_errors`.
     """
     counts = np.zeros(manifest.vocab_size, np.int64)
-    # GPUs are left to the sessions that train.
     v1 = tf.compat.v1
     config = v1.ConfigProto(device_count={"GPU": 0})
     with tf.Graph().as_default(), v1.Session(config=config) as session:

@@ -15,6 +15,7 @@ import numpy as np
 
 from decoupled.core import files, gfile
 from decoupled.core.errors import UserError
+from decoupled.core.files import typed
 from decoupled.corpora import locales
 from decoupled.corpora.corpus import SPLITS
 from decoupled.data.wire_format import varint
@@ -115,9 +116,9 @@ def read_manifest(folder: str) -> RecordsManifest:
     try:
         manifest = RecordsManifest(
             folder=folder,
-            vocabulary_fingerprint=_typed(content["vocabulary"]["fingerprint"], str),
-            vocab_size=_typed(content["vocabulary"]["vocab_size"], int),
-            corpus_fingerprint=_typed(content["corpus_fingerprint"], str),
+            vocabulary_fingerprint=typed(content["vocabulary"]["fingerprint"], str),
+            vocab_size=typed(content["vocabulary"]["vocab_size"], int),
+            corpus_fingerprint=typed(content["corpus_fingerprint"], str),
             splits={
                 split: {name: _language(entry) for name, entry in languages.items()}
                 for split, languages in content["splits"].items()
@@ -140,7 +141,7 @@ def read_shard(item: dict) -> Shard:
     """
     return Shard(
         **{
-            field.name: _typed(item[field.name], field.type)
+            field.name: typed(item[field.name], field.type)
             for field in dataclasses.fields(Shard)
         }
     )
@@ -218,16 +219,10 @@ def _check_ids(documents, vocab_size: int, path: str) -> None:
         )
 
 
-def _typed(value, kind: type):
-    if type(value) is not kind:
-        raise TypeError(f"{value!r} is not of type {kind.__name__}")
-    return value
-
-
 def _language(entry: dict) -> LanguageRecords:
     shards = tuple(read_shard(item) for item in entry["files"])
     totals = {
-        name: _typed(entry[name], int) for name in ("records", "sentences", "tokens")
+        name: typed(entry[name], int) for name in ("records", "sentences", "tokens")
     }
     return LanguageRecords(files=shards, **totals)
 

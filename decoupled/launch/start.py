@@ -141,8 +141,8 @@ def run(command: ModuleType) -> None:
     """Parses the flags and runs the command; `endings.end` catches how it ends.
 
     The module has `define_flags()` and `main()`, or SUBCOMMANDS, name -> `Subcommand`.
-    GONE: name of a former subcommand -> what to use now. TAKES_WORDS = True: it also
-    takes `words()`. RUNS_COMMAND = True: "--" and another command follow,
+    GONE: name of a former subcommand or flag -> what to use now. TAKES_WORDS = True: it
+    also takes `words()`. RUNS_COMMAND = True: "--" and another command follow,
     `command_to_run()`. --help prints the docstring above the flags.
     """
     name = f"decoupled {sys.argv[1]}"
@@ -210,6 +210,10 @@ def _parse_flags(command, argv, usage):
     try:
         rest = FLAGS(argv)
     except flags.Error as error:
+        flag = f"--{getattr(error, 'flagname', '')}"
+        if flag in getattr(command, "GONE", {}):
+            line = f"{flag} is gone (CHANGELOG.md); {command.GONE[flag]}"
+            raise UserError(line) from error
         raise UserError(f"{_flag_mistake(error)}; --help lists the flags") from error
     if getattr(command, "TAKES_WORDS", False):
         _words = rest[1:]

@@ -34,7 +34,7 @@ def attention_bias(
     memory = mtf.rename_dimension(mask, "sequence", build.dims.memory.name)
     if query_examples is None:
         return (1.0 - mtf.cast(memory, tf.float32)) * _MASKED
-    # GPUs compare no integers of 32 bits; all numbers are exact in float32.
+    # Either may be a float; all numbers are exact in float32.
     is_other = mtf.not_equal(
         mtf.cast(query_examples, tf.float32),
         mtf.cast(memory, tf.float32),

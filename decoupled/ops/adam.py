@@ -21,7 +21,6 @@ from decoupled.core.compat import mtf, tf
 from decoupled.ops.gradients import FactoredGradient, Gradient
 from decoupled.ops.kernels import compiled, is_large
 from decoupled.ops.local import mesh_op
-from decoupled.ops.rounding import read_slice
 from decoupled.ops.row_partitions import (
     RowPartitionedVariable,
     Tile,
@@ -158,7 +157,6 @@ class AdamUpdate(mtf.Operation):
 
     def lower(self, lowering):
         mesh_impl = lowering.mesh_impl(self)
-        self._on_gpus = mesh_impl.on_gpus
         slices = [lowering.variables[v].laid_out_tensor for v in self._variables]
         inputs = [lowering.tensors[x] for x in self.inputs]
         if self._is_factored:
@@ -200,7 +198,7 @@ class AdamUpdate(mtf.Operation):
         scalars = StepScalars(self._beta1, self._beta2, *inputs[:count])
         narrow = before_cast(gradient, tf.bfloat16)
         is_narrow = narrow.dtype == tf.bfloat16
-        if is_narrow and is_large(narrow) and not self._on_gpus:
+        if is_narrow and is_large(narrow):
             update = self._update_in_one_pass
         else:
             narrow, update = gradient, self._update_in_passes
@@ -226,8 +224,7 @@ class AdamUpdate(mtf.Operation):
         with tf.control_dependencies([gradient, *after]):
             decay = []
             if self._is_decayed:
-                shrink = _decay_on_gpu if self._on_gpus else _decay
-                decay = [shrink(variable, gradient, scalars.penalty)]
+                decay = [_decay(variable, gradient, scalars.penalty)]
         with tf.control_dependencies([*decay, *after]):
             return tf.raw_ops.ResourceApplyAdam(
                 var=variable.handle,
@@ -328,19 +325,4 @@ def _decay(
         l1=0.0,
         l2=penalty,
         delta=gradient,
-    )
-
-
-def _decay_on_gpu(
-    variable: tf.Variable, gradient: tf.Tensor, penalty: tf.Tensor
-) -> tf.Operation:
-    """As `_decay`, by a step along the gradient of an L2 penalty: the weight itself.
-
-    TensorFlow has the proximal step for CPUs only, and would silently place the weight
-    and its whole update there. This step needs a copy of the weight.
-    """
-    del gradient
-    factor = penalty * _TINY
-    return tf.raw_ops.ResourceApplyGradientDescent(
-        var=variable.handle, alpha=factor / (1.0 + factor), delta=read_slice(variable)
     )

@@ -6,10 +6,10 @@ into one loop over all cores. This pays for chains of elementwise operations, wh
 contain sums along rows. Sums over rows and matrix products are faster as TensorFlow's
 own kernels (docs/performance.md).
 
-On CPUs and GPUs, a sum over rows is a matrix product with ones, and a weighted sum
-along rows one with the weights: TensorFlow's reductions take two to five times as long.
-On a TPU they are reductions, which are fast there; it would round the factors of a
-product to bfloat16.
+A sum over rows is a matrix product with ones, and a weighted sum along rows one with
+the weights: TensorFlow's reductions take two to five times as long. In programs of XLA
+they are reductions, which are fast there; a TPU would round the factors of a product to
+bfloat16.
 """
 
 import contextlib
@@ -107,7 +107,6 @@ def compile_first_quietly() -> None:
     """
     if os.environ.get("TF_CPP_MIN_LOG_LEVEL") == "0":
         return
-    # This session takes no GPU: they are left to the sessions that use them.
     config = tf.ConfigProto(device_count={"GPU": 0})
     with tf.Graph().as_default(), tf.Session(config=config) as session, _no_stderr():
         x = tf.placeholder(tf.float32, [1])

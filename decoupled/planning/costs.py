@@ -18,11 +18,12 @@ TensorFlow's graph."""
 
 import math
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from decoupled.core.compat import mtf, tf
 from decoupled.model.variables import is_slot
+from decoupled.ops.meshes.device_order import Place
 from decoupled.ops.recompute import After
 from decoupled.ops.weight_product import CastAfter
 from decoupled.training.xla.programs import Program
@@ -204,7 +205,7 @@ class Collective(NamedTuple):
     """
 
     kind: str
-    group: tuple[tuple[int, ...], ...]
+    group: tuple[Place, ...]
     bytes: int
     count: int
 
@@ -217,8 +218,10 @@ def flops_of(program: Program, microbatches: int) -> int:
     )
 
 
-def collectives_of(program: Program, microbatches: int) -> list[Collective]:
-    """The collective operations in which core 0 takes part."""
+def collectives_of(
+    program: Program, microbatches: int, places: Sequence[Place]
+) -> list[Collective]:
+    """The collective operations of core 0; `places` are all cores' coordinates."""
     counts = {}
     for operation, times in _operations(program.graph, microbatches):
         if operation.type not in _COLLECTIVES:
@@ -226,7 +229,7 @@ def collectives_of(program: Program, microbatches: int) -> list[Collective]:
         replicas = _group_of_first(operation)
         if len(replicas) < 2:
             continue
-        group = tuple(program.mesh.group_of_core(replicas))
+        group = tuple(places[replica] for replica in replicas)
         key = (_COLLECTIVES[operation.type], group, _bytes(operation.inputs[0]))
         counts[key] = counts.get(key, 0) + times
     return [Collective(*key, count) for key, count in counts.items()]

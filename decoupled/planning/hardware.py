@@ -16,10 +16,13 @@ GB/s a link, which agrees with [isca]; those of v5e and v6e give 1.6 and 3.2 TB/
 16 x 16 chips, or 50 and 100 GB/s, which agrees with the bandwidths of their chips.
 """
 
+import itertools
 import math
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from decoupled.core.errors import UserError
+from decoupled.ops.meshes.device_order import Place, device_order
 
 GIB = 2**30
 
@@ -109,6 +112,12 @@ class Slice(NamedTuple):
         """Machines that the chips are connected to."""
         chips = math.prod(self.chips)
         return 1 if chips <= self.generation.one_host else chips // 4
+
+    def places(self, mesh: Sequence[int]) -> list[Place]:
+        """Of the device of each processor of a mesh with axes of these sizes."""
+        sides = (*self.chips, 1)[:3]
+        devices = list(itertools.product(*map(range, (*sides, self.generation.cores))))
+        return [devices[index] for index in device_order(devices, mesh)]
 
     @property
     def core_hbm_bytes(self) -> int:

@@ -3,6 +3,7 @@
 `decoupled/planning/jax_step.py` does it, in a Python of its own.
 """
 
+import os
 import pathlib
 import subprocess
 from typing import NamedTuple
@@ -16,6 +17,8 @@ from decoupled.planning.program import build_program, feature_specs
 from decoupled.training.graph import pretraining_graph
 from decoupled.training.xla.programs import export
 
+# Of a program's folder: coordinates of the devices, in the order of its replicas.
+PLACES = "places.json"
 _SCRIPT = pathlib.Path(__file__).with_name("jax_step.py")
 ADVICE = "python -m venv compiler && compiler/bin/pip install 'jax[tpu]'"
 
@@ -72,10 +75,16 @@ def compile_step(python: str, run: PretrainConfig, tpu: Slice) -> Compiled:
     """
     specs = feature_specs(run.masking, run.training.batch_size)
     with files.scratch_folder() as folder:
-        export(build_program(pretraining_graph(run), specs, tpu)).write(folder)
+        program = build_program(pretraining_graph(run), specs, tpu)
+        export(program).write(folder)
+        places = tpu.places(program.mesh.shape.to_integer_list)
+        files.write_json(os.path.join(folder, PLACES), places)
         say(f"compiling for {tpu.name}; a model of 32 layers takes some 3 minutes")
         done = subprocess.run(
-            [python, str(_SCRIPT), folder, f"--topology={tpu.topology}"],
+            [
+                python, str(_SCRIPT), folder, f"--topology={tpu.topology}",
+                f"--precision={run.mesh.matmul_precision}",
+            ],
             capture_output=True, text=True, encoding="utf-8", errors="replace",
         )  # fmt: skip
     lines = done.stdout.splitlines()

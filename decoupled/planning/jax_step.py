@@ -1,7 +1,7 @@
 """Compiles a training step for Cloud TPUs, or runs it on a GPU, outside TensorFlow.
 
-A script for a Python of its own with the package jax, without TensorFlow and without
-this package. Google's compiler for TPUs comes with the package libtpu, and needs no
+A script for a Python of its own with the package jax, without TensorFlow and the rest
+of this package. Google's compiler for TPUs comes with the package libtpu, and needs no
 TPU:
 
   python -m venv compiler
@@ -16,7 +16,8 @@ alone. JAX_NUM_CPU_DEVICES=4 makes devices of a CPU.
 
 A FOLDER is from `decoupled.training.xla.programs.ExportedProgram.write`; to run it,
 features.npz must be in it too, with an array NUMBER-FEATURE for each feature of each
-batch. Prints a line of JSON for each folder.
+batch; to compile it, places.json with the coordinates of each replica's device. Prints
+a line of JSON for each folder.
 """
 
 import argparse
@@ -25,10 +26,14 @@ import os
 import pathlib
 import re
 import statistics
+import sys
 import time
 from typing import Any
 
 import numpy as np
+
+sys.path.append(str(pathlib.Path(__file__).parents[2]))
+from decoupled.training.xla.stablehlo import to_stablehlo  # noqa: E402
 
 ROUNDS, WARMUP = 5, 3
 # Nobody asks for a TPU's host here, and several processes may compile.
@@ -38,8 +43,13 @@ _SETTINGS = {
     "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",
     "TPU_MIN_LOG_LEVEL": "3",
 }
-# A chip of v4 is one device: its two cores work as one.
-_CONFIGURATIONS = {"v4": {"chip_config_name": "megacore"}}
+# A chip of v4 is one device: its two cores work as one. A slice of one chip has a host
+# of its own.
+_CONFIGURATIONS = {
+    "v4": {"chip_config_name": "megacore"},
+    "v5e:1x1": {"chips_per_host_bounds": [1, 1, 1]},
+    "v6e:1x1": {"chips_per_host_bounds": [1, 1, 1]},
+}
 _NO_ROOM = re.compile(r"\(([\d.]+)G\) exceeds available HBM \(([\d.]+)G\)")
 # Values of a weight that are drawn; larger weights repeat them.
 _DRAWN = 4_000_037
@@ -53,23 +63,33 @@ def main() -> None:
     mode.add_argument("--topology", help="compile for these chips, e.g. v3:8x8")
     mode.add_argument("--steps", type=int, help="steps of each of 5 rounds")
     mode.add_argument("--losses", type=int, help="steps whose losses are printed")
+    parser.add_argument(
+        "--precision", default="default", help="of float32 products, e.g. highest"
+    )
     arguments = parser.parse_args()
+    precision = arguments.precision
     if arguments.topology:
         os.environ.update(_SETTINGS)
-        results = (compile_for(arguments.topology, f) for f in arguments.folders)
+        results = (
+            compile_for(arguments.topology, folder, precision)
+            for folder in arguments.folders
+        )
     elif arguments.losses:
-        results = (losses(folder, arguments.losses) for folder in arguments.folders)
+        results = (
+            losses(folder, arguments.losses, precision) for folder in arguments.folders
+        )
     else:
-        results = run_in_turns(arguments.folders, arguments.steps)
+        results = run_in_turns(arguments.folders, arguments.steps, precision)
     for folder, result in zip(arguments.folders, results, strict=True):
         print(json.dumps({"folder": folder.name, **result}), flush=True)
 
 
-def compile_for(topology: str, folder: pathlib.Path) -> dict[str, Any]:
+def compile_for(topology: str, folder: pathlib.Path, precision: str) -> dict[str, Any]:
     """What the compiled step needs of the memory of a core.
 
     Args:
       topology: generation and grid of chips, e.g. "v3:8x8". folder: of the step.
+      precision: of products of float32 numbers.
 
     Returns:
       Bytes of "arguments" (weights, slots and features); "temporary", of other tensors,
@@ -89,14 +109,15 @@ def compile_for(topology: str, folder: pathlib.Path) -> dict[str, Any]:
     described = topologies.get_topology_desc(
         platform="tpu",
         topology_name=topology,
-        **_CONFIGURATIONS.get(generation, {}),
+        **_CONFIGURATIONS.get(generation, _CONFIGURATIONS.get(topology, {})),
     )
-    cores = json.loads((folder / "step.json").read_text(encoding="utf-8"))["cores"]
-    devices = sorted(described.devices, key=_place)[:cores]
+    at = {(*device.coords, device.core_on_chip): device for device in described.devices}
+    places = json.loads((folder / "places.json").read_text(encoding="utf-8"))
+    devices = [at[tuple(place)] for place in places]
     result = {"compiler": f"libtpu {importlib.metadata.version('libtpu')}"}
     began = time.monotonic()
     try:
-        program = _compile(folder, devices, load=False)
+        program = _compile(folder, devices, precision, load=False)
     except jax.errors.JaxRuntimeError as error:
         sizes = _NO_ROOM.search(str(error))
         if not sizes:
@@ -106,12 +127,6 @@ def compile_for(topology: str, folder: pathlib.Path) -> dict[str, Any]:
     else:
         result |= _memory(program) | {"flops": program.cost_analysis().get("flops")}
     return result | {"seconds": round(time.monotonic() - began, 1)}
-
-
-def _place(device):
-    """Sorts cores as TensorFlow numbers them: host by host, which has 2 x 2 chips."""
-    x, y, z = device.coords
-    return x // 2, y // 2, z, x % 2, y % 2, device.core_on_chip
 
 
 def _memory(program):
@@ -131,7 +146,7 @@ def _memory(program):
     }
 
 
-def _compile(folder, devices, load):
+def _compile(folder, devices, precision, load):
     from jax._src import compiler
     from jax._src.lib import xla_client
 
@@ -141,53 +156,15 @@ def _compile(folder, devices, load):
         num_partitions=1,
         device_assignment=np.array([[device.id] for device in devices]),
     )
-    module = _to_stablehlo((folder / "step.hlo").read_bytes())
+    module, _ = to_stablehlo((folder / "step.hlo").read_bytes(), precision)
     build = client.compile_and_load if load else client.compile
     return build(module, xla_client.DeviceList(tuple(devices)), options)
-
-
-def _to_stablehlo(hlo):
-    """The module as compilers take it: without operations that only TensorFlow's
-    translation writes, and with the results in the memory of the old variables."""
-    from jax._src.interpreters import mlir
-    from jax._src.lib import _jax
-    from jaxlib.mlir import ir
-
-    with mlir.make_ir_context():
-        module = ir.Module.parse(_jax.mlir.hlo_to_stablehlo(hlo))
-        text = module.operation.get_asm(
-            enable_debug_info=False, large_elements_limit=None
-        )
-        text = re.sub(r"mhlo\.copy (%\S+) : (\S+)", r"stablehlo.convert \1 : \2", text)
-        text = re.sub(r"mhlo\.erf (%\S+) : (\S+)", r"chlo.erf \1 : \2 -> \2", text)
-        module = ir.Module.parse(text)
-        attributes = module.operation.attributes
-        (main,) = (
-            operation
-            for operation in module.body
-            if ir.StringAttr(operation.attributes["sym_name"]).value == "main"
-        )
-        number = ir.IntegerType.get_signless(32)
-        arguments = [{} for _ in main.arguments]
-        for entry in attributes["mhlo.input_output_alias"]:
-            entry = ir.DictAttr(entry)
-            alias = ir.DictAttr(entry["alias"])
-            (place,) = ir.DenseI64ArrayAttr(entry["output_index"])
-            argument = ir.IntegerAttr(alias["parameter_number"]).value
-            value = ir.IntegerAttr.get(number, place)
-            arguments[argument] = {"tf.aliasing_output": value}
-        described = [ir.DictAttr.get(argument) for argument in arguments]
-        main.attributes["arg_attrs"] = ir.ArrayAttr.get(described)
-        for name in [getattr(each, "name", each) for each in attributes]:
-            if name.startswith("mhlo."):
-                del attributes[name]
-        return module
 
 
 class _Running:
     """A step on a device for each core, with its batches and its weights."""
 
-    def __init__(self, folder: pathlib.Path):
+    def __init__(self, folder: pathlib.Path, precision: str):
         import jax
 
         jax.config.update("jax_enable_x64", True)
@@ -203,7 +180,7 @@ class _Running:
                 [self._put(arrays[f"{batch}-{name}"]) for name in names]
                 for batch in range(count)
             ]
-        self.program = _compile(folder, devices, load=True)
+        self.program = _compile(folder, devices, precision, load=True)
         self._weights = [
             self._put(start_value(index, *variable))
             for index, variable in enumerate(about["variables"])
@@ -249,13 +226,15 @@ def start_value(
     return np.resize(drawn * np.float32(0.02), shape) + np.float32("gamma" in name)
 
 
-def losses(folder: pathlib.Path, steps: int) -> dict[str, Any]:
+def losses(folder: pathlib.Path, steps: int, precision: str) -> dict[str, Any]:
     """Loss and norm of the gradient of each of the first steps."""
-    running = _Running(folder)
+    running = _Running(folder, precision)
     return {"losses": [running.step() for _ in range(steps)]}
 
 
-def run_in_turns(folders: list[pathlib.Path], steps: int) -> list[dict[str, Any]]:
+def run_in_turns(
+    folders: list[pathlib.Path], steps: int, precision: str
+) -> list[dict[str, Any]]:
     """Milliseconds of a step of each program, in turn.
 
     Returns:
@@ -264,7 +243,7 @@ def run_in_turns(folders: list[pathlib.Path], steps: int) -> list[dict[str, Any]
     """
     import jax
 
-    running = [_Running(folder) for folder in folders]
+    running = [_Running(folder, precision) for folder in folders]
     times = [[] for _ in running]
     for program in running:
         for _ in range(WARMUP):

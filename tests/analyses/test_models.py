@@ -16,6 +16,7 @@ from decoupled.analyses.models import (
     batches,
     describe,
     open_models,
+    packed,
     short_names,
     tokenize,
 )
@@ -182,13 +183,16 @@ def test_tokens_of_all_sentences(monkeypatch):
 
 
 def test_batches_by_hand():
-    tokens, rows = tokenize(Letters(), LETTERS), np.array([2, 0, 1])
-    sizes = tokens.lengths(5)[rows]
-    ids, mask = models._batch(Letters(), tokens, rows, sizes)
+    tokens = tokenize(Letters(), LETTERS)
+    sizes = tokens.lengths(5)
+    batch = packed(Letters(), [tokens.pieces(row, sizes[row]) for row in (2, 0, 1)])
     a, b, c, d, e = map(ord, "abcde")
     # A long sentence is cut and keeps its end.
-    assert ids.tolist() == [[1, c, d, e, 2], [1, a, b, 2, 0], [1, 2, 0, 0, 0]]
-    assert mask.tolist() == [[1, 1, 1, 1, 1], [1, 1, 1, 1, 0], [1, 1, 0, 0, 0]]
+    expected = [[1, c, d, e, 2], [1, a, b, 2, 0], [1, 2, 0, 0, 0]]
+    assert batch["input_word_ids"].tolist() == expected
+    mask = [[1, 1, 1, 1, 1], [1, 1, 1, 1, 0], [1, 1, 0, 0, 0]]
+    assert batch["input_mask"].tolist() == mask
+    assert not batch["input_type_ids"].any()
 
 
 def test_long_sentences_are_divided_into_windows_of_nearly_equal_length():

@@ -103,11 +103,8 @@ def test_a_training_set_is_the_first_examples_of_its_file():
     assert found == [[{"id": "1"}], [{"id": "2"}], []]
 
 
-@pytest.mark.parametrize(
-    "real",
-    [REAL[0], *(pytest.param(real, marks=pytest.mark.slow) for real in REAL[1:])],
-    ids=lambda real: real.task,
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("real", REAL, ids=lambda real: real.task)
 def test_our_run_stops_when_enough_was_seen(real, tmp_path):
     case = finetuning_runs.make_case(real, True, tmp_path / real.task)
     ours = finetuning_runs.our_worker(case | {"dtype": "float32"}, True, 4)

@@ -82,6 +82,7 @@ def test_flops_of_what_each_model_computes():
     assert tied == pytest.approx(GIGAFLOPS - 3 * 2 * 1024 * 128 * 768 / 1e9)
 
 
+@pytest.mark.slow
 def test_our_worker_learns_its_batch_by_heart():
     quick = pretraining_case(pretraining.QUICK, pretraining.QUICK_BATCH, "float32")
     (ours,) = interleave([pretraining.our_worker(quick)], 3, 4, "float32")

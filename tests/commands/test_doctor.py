@@ -1,8 +1,6 @@
 """The doctor explains good and bad installations, with Python's own library alone."""
 
-import json
 import re
-import runpy
 import signal
 import subprocess
 import sys
@@ -11,7 +9,8 @@ import types
 import pytest
 
 from decoupled.commands import doctor
-from decoupled.core.compat import tf
+from decoupled.core import accelerators
+from decoupled.core.accelerators import Holder
 from decoupled.core.installed import CHECKOUT, requirements
 from decoupled.core.machine import usable_cores
 from tests.command_line import decoupled, in_process_of_its_own
@@ -99,23 +98,31 @@ def test_a_broken_tensorflow_is_explained(monkeypatch, capsys, probe, message):
     assert message in capsys.readouterr().out
 
 
-# What a probe finds. TensorFlow's own takes seconds; what it asks is asked below, too.
-FOUND = """print('{"devices": ["device:CPU:0"], "cuda": null}')"""
+# What probes print. TensorFlow and JAX themselves take seconds.
+COMPUTES = """print('{"release": "2.21.0"}')"""
+JAX_COMPUTES = """print('{"devices": ["cpu", "cpu"], "error": "", "foreign": []}')"""
 
 
 @pytest.mark.parametrize(
-    "probe",
-    [FOUND, pytest.param(doctor.PROBE, marks=pytest.mark.slow)],
-    ids=["found", "tensorflow"],
+    "probes",
+    [
+        (COMPUTES, JAX_COMPUTES),
+        pytest.param((doctor.PROBE, doctor.JAX_PROBE), marks=pytest.mark.slow),
+    ],
+    ids=["stand-ins", "tensorflow and jax"],
 )
-def test_the_whole_report_ends_with_0_where_the_core_works(monkeypatch, probe):
-    monkeypatch.setattr(doctor, "PROBE", probe)
+def test_the_whole_report_ends_with_0_where_the_core_works(monkeypatch, probes):
+    if "jax" not in accelerators.jax_packages():
+        pytest.skip("needs JAX")
+    monkeypatch.setattr(doctor, "PROBE", probes[0])
+    monkeypatch.setattr(doctor, "JAX_PROBE", probes[1])
     before = signal.getsignal(signal.SIGPIPE)
     done = decoupled("doctor")
     assert signal.getsignal(signal.SIGPIPE) is before
     assert done.returncode == 0, done.stdout
     assert done.stderr == ""
-    assert "device:CPU:0" in done.stdout
+    assert re.search(r"TensorFlow [\d.]+ computes, on the CPU", done.stdout)
+    assert re.search("cpu +2 x cpu: compiles and computes", done.stdout)
 
 
 def test_a_tensorflow_that_fails_ends_the_whole_report_with_1(tmp_path):
@@ -200,56 +207,73 @@ def test_without_a_checkout_pip_is_the_cure(commands, monkeypatch, tmp_path):
     ]
 
 
-def test_a_function_is_compiled_and_run_on_each_gpu(monkeypatch, capsys, tmp_path):
-    """The CPU stands for a GPU."""
-    cpu = tf.config.list_logical_devices("CPU")[0]
-    found = {"GPU": [cpu, cpu]}
-    monkeypatch.setattr(tf.config, "list_logical_devices", found.get)
-    compiled = []
-    function = tf.function
+@pytest.fixture
+def devices(monkeypatch, capsys):
+    """Prints what is said of GPUs, TPUs and JAX; returns the lines as words."""
 
-    def compile_and_run(body, jit_compile):
-        made = function(body, jit_compile=jit_compile)
+    def report(gpus=0, driver=None, chips=(), holders=(), packages=None, **results):
+        monkeypatch.setattr(doctor, "nvidia_gpus", lambda: gpus)
+        packages = {"jax": "0.11.2"} if packages is None else packages
+        for name, value in {
+            "nvidia_driver": driver,
+            "tpu_devices": chips,
+            "tpu_holders": holders,
+            "jax_packages": packages,
+            "mistakes": (),
+            "left_lock": "",
+        }.items():
+            monkeypatch.setattr(accelerators, name, lambda *_, value=value: value)
 
-        def run(x):
-            result = made(x)
-            compiled.append((jit_compile, result.device, result.numpy().tolist()))
-            return result
+        def probe(code, kind):
+            if isinstance(results[kind], Exception):
+                raise results[kind]
+            return {"devices": [], "error": "", "foreign": [], **results[kind]}
 
-        return run
+        monkeypatch.setattr(doctor, "probe", probe)
+        for name in doctor.TPU_VARIABLES:
+            monkeypatch.delenv(name, raising=False)
+        doctor.report_accelerators()
+        return [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
 
-    monkeypatch.setattr(tf, "function", compile_and_run)
-    (tmp_path / "probe.py").write_text(doctor.PROBE)
-    runpy.run_path(tmp_path / "probe.py")
-    assert "devices" in json.loads(capsys.readouterr().out)
-    product = [[3.0, 3.0], [3.0, 3.0]]
-    here = "/job:localhost/replica:0/task:0/device:CPU:0"
-    assert compiled == [(True, here, product)] * 2
+    return report
+
+
+def test_a_machine_without_gpu_and_tpu(devices):
+    assert devices(cpu={"devices": ["cpu", "cpu"]})[2:] == [
+        "GPU none of NVIDIA",
+        "TPU none: no variable and no device",
+        "packages jax 0.11.2",
+        "cpu 2 x cpu: compiles and computes",
+    ]
 
 
 @pytest.mark.parametrize(
-    "gpus, devices, visible, said",
-    [
-        (
-            2,
-            ["/physical_device:CPU:0"],
-            None,
-            "2 of NVIDIA here, but TensorFlow sees none",
-        ),
-        (2, ["/physical_device:CPU:0"], "", ""),
-        (2, ["/physical_device:GPU:0"], None, ""),
-        (0, ["/physical_device:CPU:0"], None, ""),
-    ],
+    "driver, fits",
+    [("580.65.06", "cuda"), ("535.129.03", "cuda12"), (None, "cuda")],
 )
-def test_gpus_that_tensorflow_does_not_see(
-    gpus, devices, visible, said, monkeypatch, capsys
-):
-    monkeypatch.setattr(doctor, "nvidia_gpus", lambda: gpus)
-    found = {"devices": devices, "cuda": "12"}
-    monkeypatch.setattr(doctor, "probe_tensorflow", lambda: found)
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    if visible is not None:
-        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
-    assert doctor.report_core()
-    shown = capsys.readouterr().out
-    assert ("TensorFlow sees none" in shown) == bool(said) and said in shown
+def test_gpus_and_the_extra_that_fits_their_driver(devices, driver, fits):
+    h100 = "NVIDIA H100 80GB HBM3, 59.00 GiB"
+    lines = devices(gpus=2, driver=driver, gpu={"devices": [h100] * 2})
+    release = driver or "of unknown release"
+    assert f"GPU 2 of NVIDIA, driver {release}: the extra {fits} fits" in lines
+    assert f"gpu 2 x {h100}: compiles and computes" in lines
+    lines = devices(gpus=2, driver=driver, packages={})
+    assert f"gpu needs JAX: pip install 'decoupled[{fits}]', or in " in lines[-1]
+
+
+def test_what_keeps_a_gpu_from_computing(devices):
+    system = "/usr/lib/libcublas.so.13 (by LD_LIBRARY_PATH: unset it)"
+    lines = devices(gpus=1, gpu={"error": "finds no GPU", "foreign": [system]})
+    assert lines[-2:] == [
+        "gpu does not work: finds no GPU",
+        f"used instead of JAX's own: {system}",
+    ]
+    lines = devices(gpus=1, gpu=RuntimeError("no answer in 180 seconds"))
+    assert lines[-1] == "gpu does not work: no answer in 180 seconds"
+
+
+def test_a_tpu_in_use_is_left_alone(devices):
+    holder = Holder("/dev/vfio/0", 17, "ann", "python train.py")
+    lines = devices(chips=["/dev/vfio/0"], holders=[holder])
+    assert "/dev/vfio/0 is used by process 17 of ann: python train.py" in lines
+    assert not any(line.startswith("tpu ") for line in lines)

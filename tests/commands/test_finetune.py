@@ -17,6 +17,7 @@ from decoupled.configs import (
     QuestionAnsweringConfig,
 )
 from decoupled.configs.finetuning import FinetuneConfig
+from decoupled.configs.hardware import HOST
 from decoupled.core.compat import tf
 from decoupled.core.errors import UserError
 from decoupled.runs import finetuning_run
@@ -26,6 +27,7 @@ from decoupled.training.checkpoint_files import CheckpointWriter
 from decoupled.training.loop import Run
 from tests.command_line import decoupled
 from tests.data.small_corpus import make_vocabulary
+from tests.exports.models import saving_only
 from tests.helpers import adamw, tiny_training
 from tests.pretrained import STEPS as PRETRAINED_STEPS
 from tests.pretrained import make_pretrained
@@ -79,16 +81,44 @@ def folder(tmp_path_factory):
     return folder
 
 
-def tune(folder, name, mode="train_and_evaluate", mesh="all:1", tpu=None, **changes):
-    config = FinetuneConfig(
-        dataclasses.replace(FINETUNING, **changes),
-        MeshConfig(mesh, ""),
+def settings(mesh=("all:1", ""), own_task=None, **changes):
+    """`changes` are fields of FinetuningConfig or TrainingConfig."""
+    training = {k: v for k, v in changes.items() if not hasattr(FINETUNING, k)}
+    finetuning = {k: v for k, v in changes.items() if k not in training}
+    return FinetuneConfig(
+        dataclasses.replace(FINETUNING, **finetuning),
+        MeshConfig(*mesh),
         adamw(learning_rate=5e-3),
-        tiny_training(),
+        tiny_training(**training),
+        own_task=own_task,
     )
-    arguments = (str(folder / "tasks"), str(folder / "pretrained"))
-    run_finetuning(config, "catalogs", *arguments, str(folder / name), mode, tpu=tpu)
-    return folder / name
+
+
+def tune(
+    folder,
+    out,
+    mode="train_and_evaluate",
+    *,
+    task="catalogs",
+    data="tasks",
+    init="pretrained",
+    hardware=HOST,
+    **changes,
+):
+    """Runs the command; returns the folder of the run. See `settings`."""
+    paths = (str(folder / data), str(folder / init), str(folder / out))
+    run_finetuning(settings(**changes), task, *paths, mode, hardware=hardware)
+    return folder / out
+
+
+ONE_EPOCH = dict(num_epochs=1.0, keep_layers=1)
+TWO_STEPS = dict(num_epochs=0.2, keep_layers=1)
+
+
+@pytest.fixture(scope="module")
+def short(folder):
+    """A run of two steps of the first layer."""
+    return tune(folder, "short", "train", **TWO_STEPS)
 
 
 def variables(path):
@@ -131,14 +161,21 @@ def test_learns_and_reports(folder, capsys):
         assert label in ("record", "word") and 0.5 <= float(probability) <= 1
 
 
-def test_a_folder_belongs_to_its_initial_weights_and_settings(folder):
-    short = dict(num_epochs=0.2, keep_layers=1)
-    tuned = tune(folder, "bound", "train", **short)
-    with pytest.raises(UserError, match="data.classifier_dropout is 0.1, not 0.5"):
-        tune(folder, "bound", "train", **short, classifier_dropout=0.5)
+def test_a_folder_belongs_to_its_initial_weights_and_settings(folder, short):
+    before = variables(short)
+    for changes, message in (
+        ({"classifier_dropout": 0.5}, "data.classifier_dropout is 0.1, not 0.5"),
+        ({"batch_size": 4}, "data.batch_size is 8, not 4;"),
+    ):
+        with pytest.raises(UserError, match=message):
+            tune(folder, short, "train", **TWO_STEPS, **changes)
+    with pytest.raises(UserError, match="command is 'pretrain', not 'finetune';"):
+        tune(folder, "pretrained", "train", **ONE_EPOCH)
+    assert variables(short).keys() == before.keys()
+    assert variables(folder / "pretrained")["global_step"] == PRETRAINED_STEPS
     # Of other settings of training evaluation takes the run's own.
-    tune(folder, "bound", "predict", **short, classifier_dropout=0.5)
-    assert (tuned / "predictions/catalogs/dev-en.tsv").exists()
+    tune(folder, short, "predict", **TWO_STEPS, classifier_dropout=0.5)
+    assert (short / "predictions/catalogs/dev-en.tsv").exists()
 
     # Other weights of the same names, sizes and step.
     prefix = folder / "pretrained" / f"model.ckpt-{PRETRAINED_STEPS}"
@@ -149,9 +186,9 @@ def test_a_folder_belongs_to_its_initial_weights_and_settings(folder):
         for name, value in weights.items():
             writer.add(name, value + (1 if value.dtype == np.float32 else 0))
     try:
-        told = rf"model.ckpt-{PRETRAINED_STEPS} has changed since the run began; use"
-        with pytest.raises(UserError, match=told):
-            tune(folder, "bound", "train", **short)
+        message = rf"model.ckpt-{PRETRAINED_STEPS} has changed since the run began; use"
+        with pytest.raises(UserError, match=message):
+            tune(folder, short, "train", **TWO_STEPS)
     finally:
         shutil.rmtree(folder / "pretrained")
         kept.rename(folder / "pretrained")
@@ -178,15 +215,7 @@ def test_a_task_of_ones_own_is_trained_in_its_own_language(folder, tmp_path, cap
         text = "".join(["kind,text\n", *content])
         (tmp_path / f"{name}-sw.csv").write_text(text)
     (tmp_path / "test-en.csv").write_text("kind,text\nword,one word\n")
-    config = FinetuneConfig(
-        FINETUNING,
-        MeshConfig(),
-        adamw(learning_rate=5e-3),
-        tiny_training(),
-        own_task=OWN,
-    )
-    init, out = str(folder / "pretrained"), tmp_path / "tuned"
-    run_finetuning(config, "own", str(tmp_path), init, str(out), "train_and_evaluate")
+    out = tune(folder, tmp_path / "tuned", task="own", data=tmp_path, own_task=OWN)
     printed = capsys.readouterr().out
     assert "66 sw examples" in printed and "trained on sw only" in printed
     assert "kinds: trained on sw, zero-shot" in (out / "results.svg").read_text()
@@ -204,23 +233,20 @@ def test_a_number_for_each_text_is_learned_exported_and_converted(folder, tmp_pa
     for name, content in (("train", rows * 3), ("dev", rows[:6])):
         (tmp_path / f"{name}-en.tsv").write_text("".join(["kind\ttext\n", *content]))
     own = {"kind": "regression", "metric": "pearson", "training_languages": ("en",)}
-    config = FinetuneConfig(
-        dataclasses.replace(FINETUNING, num_epochs=25.0, keep_layers=1),
-        MeshConfig("rows:2", "batch:rows"),
-        adamw(learning_rate=5e-3),
-        tiny_training(),
+    out = tune(
+        folder, tmp_path / "tuned", task="own", data=tmp_path, num_epochs=25.0,
+        keep_layers=1, mesh=("rows:2", "batch:rows"),
         own_task=dataclasses.replace(OWN, files="{split}-{language}.tsv", **own),
-    )
-    init, out = str(folder / "pretrained"), tmp_path / "tuned"
-    run_finetuning(config, "own", str(tmp_path), init, str(out), "train_and_evaluate")
-    found = json.loads((out / "results.json").read_text())["dev"]["en"]
-    assert found["pearson"] > 90 and found["trivial_pearson"] == 0
-    assert found["mean_absolute_error"] < found["trivial_mean_absolute_error"] / 2
+    )  # fmt: skip
+    scores = json.loads((out / "results.json").read_text())["dev"]["en"]
+    assert scores["pearson"] > 90 and scores["trivial_pearson"] == 0
+    assert scores["mean_absolute_error"] < scores["trivial_mean_absolute_error"] / 2
     [path] = (out / "predictions/kinds").iterdir()
     predicted = [float(line) for line in path.read_text().splitlines()]
 
     folders = [f"--model_dir={out}", f"--export_dir={tmp_path / 'export'}"]
-    assert decoupled("export", *folders).returncode == 0
+    with saving_only("text_regressor"):
+        assert decoupled("export", *folders).returncode == 0
     text = tf.compat.v2.saved_model.load(str(tmp_path / "export/text_regressor"))
     texts = [row.split("\t")[1].strip() for row in rows[:6]]
     np.testing.assert_allclose(text(tf.constant(texts))["value"], predicted, atol=1e-4)
@@ -275,32 +301,30 @@ def test_a_tpu_whose_hosts_run_no_python_learns_the_same(folder, tmp_path, monke
 
     # No graph of the run may call Python.
     monkeypatch.setattr(script_ops._py_funcs, "insert", refused)
-    with one_core() as address:
+    with one_core() as core:
         there = tune(
-            folder, tmp_path / "there", mesh="data:1;model:1", tpu=address._asdict(),
-            **changes,
+            folder, tmp_path / "there", mesh=("data:1;model:1", ""),
+            hardware=core, **changes,
         )  # fmt: skip
-    expected, found = variables(here), variables(there)
+    expected, trained = variables(here), variables(there)
     for name in expected:
-        np.testing.assert_allclose(found[name], expected[name], atol=2e-5)
+        np.testing.assert_allclose(trained[name], expected[name], atol=2e-5)
     results = [json.loads((run / "results.json").read_text()) for run in (here, there)]
     assert results[0]["test"] == results[1]["test"]
     # The batches are of use only until training and evaluation are complete.
     assert not (there / "batches").exists()
 
 
-def test_keeps_the_first_layers_only(folder):
-    tuned = tune(folder, "one_layer", mode="train", keep_layers=1, num_epochs=0.2)
-    names = variables(tuned)
+def test_keeps_the_first_layers_only(short):
+    names = variables(short)
     assert "bert/encoder/layer_0/output/dense/kernel" in names
     assert not any("layer_1" in name for name in names)
-    saved = json.loads((tuned / "config.json").read_text())
+    saved = json.loads((short / "config.json").read_text())
     assert saved["model"]["num_layers"] == 1
 
 
 def test_a_frozen_input_embedding_does_not_move_within_a_run(folder):
-    settings = dict(mode="train", num_epochs=1.0, keep_layers=1)
-    tuned = tune(folder, "frozen", freeze_input_embedding=True, **settings)
+    tuned = tune(folder, "frozen", "train", freeze_input_embedding=True, **ONE_EPOCH)
     before, after = variables(folder / "pretrained"), variables(tuned)
     fixed = [
         name
@@ -317,7 +341,7 @@ def test_a_frozen_input_embedding_does_not_move_within_a_run(folder):
     with pytest.raises(
         UserError, match="data.freeze_input_embedding is True, not False"
     ) as caught:
-        tune(folder, "frozen", **settings)
+        tune(folder, "frozen", "train", **ONE_EPOCH)
     assert "\n" not in str(caught.value)
 
 
@@ -395,15 +419,12 @@ def write_files(folder, texts):
 
 def tune_right(folder, data, task):
     """Trains a step on a task's files in `data`, and evaluates; writes to data/run."""
-    config, _, _, init, out, mode = arguments(
-        folder, data / "run", "train_and_evaluate", eval_every_steps=2
-    )
     config = dataclasses.replace(
-        config,
-        finetuning=dataclasses.replace(config.finetuning, max_sequence_length=20),
+        settings(**ONE_EPOCH, max_sequence_length=20, eval_every_steps=2),
         question_answering=QuestionAnsweringConfig(4, 4, "auto", 5),
     )
-    run_finetuning(config, task, str(data), init, out, mode)
+    paths = (str(data), str(folder / "pretrained"), str(data / "run"))
+    run_finetuning(config, task, *paths, "train_and_evaluate")
 
 
 @pytest.mark.parametrize("task, name, text, message", WRONG)
@@ -471,11 +492,11 @@ def test_every_bad_file_is_named_and_training_alone_reads_english_dev(folder, tm
         "xnli/test-my.tsv": "b\tc\td\n",
     }
     write_files(tmp_path, texts)
-    config, _, _, init, out, _ = arguments(folder, tmp_path / "run")
-    told = "2 mistakes: .*dev-sw.tsv:1: .*test-my.tsv:1: .*unknown label 'd'"
-    with pytest.raises(UserError, match=told):
-        run_finetuning(config, "xnli", str(tmp_path), init, out, "train_and_evaluate")
-    run_finetuning(config, "xnli", str(tmp_path), init, out, "train")
+    run = dict(task="xnli", data=tmp_path, **ONE_EPOCH)
+    message = "2 mistakes: .*dev-sw.tsv:1: .*test-my.tsv:1: .*unknown label 'd'"
+    with pytest.raises(UserError, match=message):
+        tune(folder, tmp_path / "run", **run)
+    out = tune(folder, tmp_path / "run", "train", **run)
     assert variables(out)["global_step"] == 1
 
 
@@ -484,101 +505,67 @@ def test_an_interrupted_run_resumes_and_says_from_where(
 ):
     orders, plan = [], finetuning_run.plan_batches
 
-    def noted(*given):
-        orders.append(given[-1])
-        return plan(*given)
+    def noted(*arguments):
+        orders.append(arguments[-1])
+        return plan(*arguments)
 
     monkeypatch.setattr(finetuning_run, "plan_batches", noted)
     out, straight = tmp_path / "run", tmp_path / "straight"
-    changes = dict(save_checkpoints_steps=2)
-    run_finetuning(*arguments(folder, straight, **changes))
-    told = r"batches of 8 examples packed into \d rows of \d+ tokens, \d+% of them"
-    assert re.search(told, capsys.readouterr().out)
-    settings = arguments(folder, out, **changes)
+    run = dict(mode="train", save_checkpoints_steps=2, **ONE_EPOCH)
+    tune(folder, straight, **run)
+    line = r"batches of 8 examples packed into \d rows of \d+ tokens, \d+% of them"
+    assert re.search(line, capsys.readouterr().out)
     save = Checkpoints.save
 
-    def interrupted(checkpoints, session, step):
+    def interrupted(checkpoints, step):
         if step == 6:
             raise KeyboardInterrupt
-        save(checkpoints, session, step)
+        save(checkpoints, step)
 
     with monkeypatch.context() as patch:
         patch.setattr(Checkpoints, "save", interrupted)
         with pytest.raises(KeyboardInterrupt):
-            run_finetuning(*settings)
-    run_finetuning(*settings)
+            tune(folder, out, **run)
+    tune(folder, out, **run)
 
     printed = capsys.readouterr().out
     assert f"resuming from {out}/model.ckpt-4 at step 4, 32 examples seen" in printed
     assert printed.count("initialised 23 variables from ") == 1
     # The resumed run makes its batches as it began, whatever mesh it has now.
     assert orders[:2] == [None, None] and orders[2] is not None
-    expected, found = variables(straight), variables(out)
-    assert expected.keys() == found.keys()
+    expected, resumed = variables(straight), variables(out)
+    assert expected.keys() == resumed.keys()
     for name, value in expected.items():
-        np.testing.assert_array_equal(found[name], value, err_msg=name)
-
-
-def arguments(folder, out, mode="train", init="pretrained", **changes):
-    """Of `run_finetuning` for one epoch of one layer."""
-    training = {k: v for k, v in changes.items() if not hasattr(FINETUNING, k)}
-    finetuning = {k: v for k, v in changes.items() if k not in training}
-    config = FinetuneConfig(
-        dataclasses.replace(FINETUNING, num_epochs=1.0, keep_layers=1, **finetuning),
-        MeshConfig(),
-        adamw(learning_rate=5e-3),
-        tiny_training(**training),
-    )
-    tasks, init = str(folder / "tasks"), str(folder / init)
-    return config, "catalogs", tasks, init, str(out), mode
+        np.testing.assert_array_equal(resumed[name], value, err_msg=name)
 
 
 def test_a_mesh_splits_rows_and_not_examples(folder, tmp_path):
     """Batches of 7 and 5 examples, over two devices."""
-    config, *rest = arguments(folder, tmp_path / "run", batch_size=7, eval_batch_size=5)
-    mesh = MeshConfig("data:2", "batch:data")
-    run_finetuning(dataclasses.replace(config, mesh=mesh), *rest[:-1], "train")
-    assert (tmp_path / "run" / "checkpoint").exists()
-
-
-def test_a_folder_of_another_run_is_refused(folder, tmp_path):
-    out = tmp_path / "run"
-    run_finetuning(*arguments(folder, out))
-    before = variables(out)
-
-    with pytest.raises(UserError, match="data.batch_size is 8, not 4;"):
-        run_finetuning(*arguments(folder, out, batch_size=4))
-    with pytest.raises(UserError, match="command is 'pretrain', not 'finetune';"):
-        run_finetuning(*arguments(folder, folder / "pretrained"))
-
-    assert variables(out).keys() == before.keys()
-    assert variables(folder / "pretrained")["global_step"] == 5
+    changes = dict(batch_size=7, eval_batch_size=5, **ONE_EPOCH)
+    tune(folder, tmp_path, "train", mesh=("data:2", "batch:data"), **changes)
+    assert (tmp_path / "checkpoint").exists()
 
 
 def test_evaluation_leaves_the_folder_to_the_run_that_claimed_it(folder, tmp_path):
     """Which may be about to save its first checkpoint."""
-    for batch_size, told in (
+    for batch_size, message in (
         (8, "no complete checkpoint"),
         (4, "data.batch_size is 8, not 4;"),
     ):
-        settings = arguments(
-            folder, tmp_path / "run", mode="eval", batch_size=batch_size
-        )
-        with pytest.raises(UserError, match=told):
-            run_finetuning(*settings)
+        with pytest.raises(UserError, match=message):
+            tune(folder, tmp_path / "run", "eval", batch_size=batch_size)
 
 
 def test_evaluation_needs_a_checkpoint_and_a_split(folder, tmp_path):
     with pytest.raises(UserError, match="no complete checkpoint"):
-        run_finetuning(*arguments(folder, tmp_path / "run", "eval"))
+        tune(folder, tmp_path / "run", "eval")
     only_train = tmp_path / "tasks" / "catalogs"
     only_train.mkdir(parents=True)
     for name in ("labels.txt", "train-en.tsv"):
         shutil.copy(folder / "tasks/catalogs" / name, only_train)
-    config, task, _, init, out, _ = arguments(folder, tmp_path / "other")
 
     with pytest.raises(UserError, match="holds no dev or test file of catalogs"):
-        run_finetuning(config, task, str(tmp_path / "tasks"), init, out, "predict")
+        tune(folder, tmp_path / "other", "predict", data=tmp_path / "tasks")
 
 
 def test_a_checkpoint_of_another_model_is_named(folder, tmp_path):
@@ -588,9 +575,9 @@ def test_a_checkpoint_of_another_model_is_named(folder, tmp_path):
     saved["model"]["intermediate_size"] = 48
     (wrong / "config.json").write_text(json.dumps(saved))
 
-    told = r"variable bert/encoder/layer_0/intermediate/dense/bias has shape \[32\], "
-    with pytest.raises(UserError, match=told):
-        run_finetuning(*arguments(folder, tmp_path / "run", init=wrong))
+    message = r"variable bert/encoder/layer_0/intermediate/dense/bias has shape \[32\],"
+    with pytest.raises(UserError, match=message):
+        tune(folder, tmp_path / "run", "train", init=wrong)
 
     assert not list((tmp_path / "run").glob("model.ckpt*"))
 
@@ -601,7 +588,7 @@ def test_the_vocabulary_beside_the_checkpoint_must_be_its_own(folder, tmp_path):
     make_vocabulary(wrong / "sentencepiece.model", size=50)
 
     with pytest.raises(UserError, match="is not the vocabulary that the model"):
-        run_finetuning(*arguments(folder, tmp_path / "run", init=wrong))
+        tune(folder, tmp_path / "run", "train", init=wrong)
 
     assert not (tmp_path / "run").exists()
 
@@ -613,11 +600,11 @@ def test_a_wrong_checkpoint(folder, tmp_path):
     for path in (folder / "pretrained").glob("model.ckpt*"):
         shutil.copy(path, foreign)
     shutil.copy(folder / "pretrained" / "checkpoint", foreign)
-    told = f"^{foreign}: no config.json; is it a folder that pretrain or finetune wrote"
+    unknown = f"^{foreign}: no config.json; is it a folder that pretrain or finetune"
     for init, message in (
-        (foreign, told),
+        (foreign, unknown),
         ("pretrained/model.ckpt-9", "no such checkpoint"),
     ):
         with pytest.raises(UserError, match=message):
-            run_finetuning(*arguments(folder, tmp_path / "run", init=init))
+            tune(folder, tmp_path / "run", "train", init=init)
     assert not (tmp_path / "run").exists()

@@ -23,6 +23,7 @@ from decoupled.core.compat import tf
 from decoupled.core.errors import UserError
 from decoupled.exports.interop.to_huggingface import to_huggingface
 from decoupled.exports.served_task import check_exportable, read_task
+from decoupled.runs.evaluation import Answers
 from decoupled.runs.saved_run import selected_checkpoint
 from decoupled.tasks.classification import ClassificationTask
 from decoupled.training.events import read_scalars
@@ -224,15 +225,15 @@ def test_a_run_is_not_said_to_have_the_first_seed_of_a_command(
 def test_results_follow_the_files_and_the_best_run(grid, folder, tmp_path, capsys):
     copy = tmp_path / "grid"
     shutil.copytree(grid, copy)
-    told, answers = read(copy / "results.json"), copy / "predictions/xnli/dev-en.tsv"
+    results, answers = read(copy / "results.json"), copy / "predictions/xnli/dev-en.tsv"
     right = answers.read_text()
     # As if another seed had been the best when answers were written.
-    (copy / "results.json").write_text(json.dumps(told | {"seed": 5}))
+    (copy / "results.json").write_text(json.dumps(results | {"seed": 5}))
     answers.write_text("neutral\n")
     capsys.readouterr()
     tune(folder, copy, **GRID)
     assert capsys.readouterr().out.count(f"of step {STEPS} already, reused") == 1
-    assert (read(copy / "results.json"), answers.read_text()) == (told, right)
+    assert (read(copy / "results.json"), answers.read_text()) == (results, right)
 
     shutil.copytree(folder / "data", folder / "fewer")
     (folder / "fewer/xnli/test-sw.tsv").unlink()
@@ -336,8 +337,8 @@ def test_results_without_scores_are_written_again(grid, folder, tmp_path, capsys
     damaged.write_text(json.dumps(whole | {"test": None}))
     capsys.readouterr()
     go_on()
-    said = f"{damaged}: evaluated again: it lacks the scores of dev or test files\n"
-    assert said in capsys.readouterr().out
+    line = f"{damaged}: evaluated again: it lacks the scores of dev or test files\n"
+    assert line in capsys.readouterr().out
     assert read(damaged) == whole and read(copy / "results.json") == results
 
 
@@ -359,7 +360,20 @@ def test_a_folder_of_several_runs_takes_another_seed_and_no_other_setting(grid, 
 
 
 @pytest.fixture
-def dev_scores(monkeypatch):
+def trivial_answers(monkeypatch):
+    """All answers are the trivial ones; no model computes them."""
+
+    def answer(network, run, data, names):
+        for split, language in names:
+            examples = data.examples(split, language)
+            trivial = data.task.trivial_answers(examples)
+            yield Answers(split, language, examples, trivial)
+
+    monkeypatch.setattr("decoupled.runs.finetuning_run.answer_languages", answer)
+
+
+@pytest.fixture
+def dev_scores(monkeypatch, trivial_answers):
     """Replaces the accuracy of each evaluation in turn."""
     planned = []
 
@@ -452,8 +466,8 @@ def test_training_alone_says_that_it_found_nothing_better(
     # Of two checkpoints; the trivial answer has 50.
     dev_scores[:] = [50.0, 40.0]
     tune(folder, tmp_path, "train", eval_every_steps=4)
-    said = "xnli: accuracy 50.00 on en dev is not clearly above the 50.00 of the most "
-    assert said in capsys.readouterr().out
+    line = "xnli: accuracy 50.00 on en dev is not clearly above the 50.00 of the most "
+    assert line in capsys.readouterr().out
 
 
 def check_restores(run):
@@ -467,7 +481,7 @@ def check_restores(run):
     assert layer_vectors(encoder, ["text kept"], config).any()
 
 
-def test_the_test_files_can_be_left_out(folder, tmp_path, capsys):
+def test_the_test_files_can_be_left_out(folder, tmp_path, trivial_answers, capsys):
     tune(folder, tmp_path, splits=["dev"])
     assert "xnli: evaluates 2 dev files\n" in capsys.readouterr().out
     results = read(tmp_path / "results.json")
@@ -475,8 +489,8 @@ def test_the_test_files_can_be_left_out(folder, tmp_path, capsys):
     tune(folder, tmp_path, splits=["dev"])
     assert "already, reused" in capsys.readouterr().out
     tune(folder, tmp_path)
-    said = "xnli: evaluates 2 dev and 2 test files; --splits=dev leaves the test files"
-    assert said in capsys.readouterr().out
+    line = "xnli: evaluates 2 dev and 2 test files; --splits=dev leaves the test files"
+    assert line in capsys.readouterr().out
     assert sorted(read(tmp_path / "results.json")["test"]) == sorted(WORDS)
 
 
@@ -516,8 +530,7 @@ def test_unlabelled_files_of_several_scripts_are_predicted_and_scored(
         class_weights="balanced",
     )  # fmt: skip
     printed = capsys.readouterr().out
-    told = "pawsx: no English dev file with labels; the last checkpoint is selected"
-    assert told in printed
+    assert "pawsx: no English dev file with labels; the last checkpoint is" in printed
     assert "pawsx test: no labels in en, de, es, fr, ja, ko, zh; predicted" in printed
     results = read(tmp_path / "results.json")
     # 18 pairs, 2 epochs, batches of 8.
@@ -546,7 +559,7 @@ def test_without_english_dev_there_is_no_choice_of_rates(folder, pawsx, tmp_path
 
 
 def test_the_score_command_leaves_out_a_language_without_labels(
-    grid, folder, tmp_path, capsys
+    grid, folder, tmp_path, trivial_answers, capsys
 ):
     """It would end the scoring of all the others, which are XTREME's own."""
     data, out = folder / "all languages", shutil.copytree(grid, tmp_path / "grid")
@@ -564,7 +577,9 @@ def test_the_score_command_leaves_out_a_language_without_labels(
     assert set(languages) == set(TASKS["xnli"].languages)
 
 
-def test_the_score_command_that_is_printed_runs_as_it_is(folder, capsys):
+def test_the_score_command_that_is_printed_runs_as_it_is(
+    folder, trivial_answers, capsys
+):
     """Also with a language outside XTREME, one without labels, and odd paths."""
     data, out = folder / "more data", folder / "one run's"
     shutil.copytree(folder / "data", data)

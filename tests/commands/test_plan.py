@@ -13,10 +13,9 @@ from decoupled import configs
 from decoupled.commands import plan, pretrain
 from decoupled.core.errors import UserError
 from decoupled.launch import gin_files, start
-from decoupled.ops import adam
 from decoupled.planning.hardware import parse_topology
 from decoupled.planning.plan import make_plan
-from decoupled.runs import pretraining
+from decoupled.runs import pretraining, pretraining_plan
 from tests.command_line import decoupled
 
 ROOT = pathlib.Path(__file__).parent.parent.parent
@@ -42,7 +41,6 @@ def run(monkeypatch, capsys):
         json_file=None,
         advice=True,
         minutes=5.0,
-        gpus=None,
         compiler=None,
     ):
         given = types.SimpleNamespace(
@@ -50,7 +48,6 @@ def run(monkeypatch, capsys):
             gin_param=[*TINY, *more],
             gin_location_prefix=[],
             topology=topology,
-            gpus=gpus,
             compiler=compiler,
             layouts=[*layouts],
             json=json_file,
@@ -71,8 +68,6 @@ def test_a_compiler_is_looked_for_before_anything_is_built(run, tmp_path):
     # This Python has neither package; what to install is said.
     with pytest.raises(UserError, match=r"lacks jax or libtpu.*'jax\[tpu\]'"):
         run("v3-8", compiler=sys.executable)
-    with pytest.raises(UserError, match="--compiler are for --topology"):
-        run(None, gpus=1, compiler=sys.executable)
 
 
 def test_one_layout(run, tmp_path):
@@ -133,40 +128,10 @@ def test_the_flag_of_a_tpu_chooses_the_defaults(tpu, defaults, monkeypatch, tmp_
     monkeypatch.setattr(pretrain.flags, "FLAGS", given)
     monkeypatch.setattr(start, "parse_gin", lambda root, *paths: read.append(paths))
     monkeypatch.setattr(pretrain.hardware_flags, "parse", lambda: None)
+    monkeypatch.setattr(pretraining_plan, "plan_pretraining", lambda *_: None)
     monkeypatch.setattr(pretraining, "run_pretraining", lambda *_: None)
     pretrain.main()
     assert read == [defaults]
-
-
-TWO_GPUS = ("MeshConfig.mesh_shape = 'm:2'", "MeshConfig.layout_rules = 'vocab:m'")
-
-
-def test_where_a_run_lands_on_gpus(run):
-    shown = run(None, *TWO_GPUS, gpus=2)
-    assert "Where the training graph lands on 2 GPUs" in shown
-    assert "all of the training step stays on the GPUs" in shown
-    assert "without a kernel" not in shown
-
-
-def test_what_has_no_kernel_for_gpus_is_told(run, monkeypatch):
-    monkeypatch.setattr("decoupled.ops.adam._decay_on_gpu", adam._decay)
-    shown = run(None, gpus=1)
-    assert "ResourceApplyProximalGradientDescent" in shown
-    assert "stays on the GPUs" not in shown
-
-
-@pytest.mark.parametrize(
-    "topology, given, said",
-    [
-        (None, {}, "--topology must be given"),
-        ("v2-8", {"gpus": 2}, "or --gpus, and then no --topology"),
-        (None, {"gpus": 2, "layouts": ["all"]}, "leave --gpus out"),
-        (None, {"gpus": 3}, "all:1 has 1 processors, --gpus has 3"),
-    ],
-)
-def test_mistakes_in_what_to_plan_for(run, topology, given, said):
-    with pytest.raises(UserError, match=said):
-        run(topology, **given)
 
 
 @pytest.mark.parametrize(
@@ -176,11 +141,10 @@ def test_mistakes_in_what_to_plan_for(run, topology, given, said):
         ("labels:m", "labels:m splits no tensor of this model over mesh axis 'm', so"),
     ],
 )
-@pytest.mark.parametrize("topology, given", [("v2-8", {}), (None, {"gpus": 8})])
-def test_a_layout_that_splits_nothing_is_refused(run, topology, given, rules, said):
+def test_a_layout_that_splits_nothing_is_refused(run, rules, said):
     mesh = ("MeshConfig.mesh_shape = 'm:8'", f"MeshConfig.layout_rules = {rules!r}")
     with pytest.raises(UserError, match=said):
-        run(topology, *mesh, **given)
+        run("v2-8", *mesh)
 
 
 def documented_launches():
@@ -286,6 +250,13 @@ def test_commands_of_the_documents_run_as_they_are_written(command, monkeypatch)
     assert "ModelConfig(vocab_size=" in done.stdout
     # The mesh of the defaults has one processor, which no slice has.
     assert "--layouts" in command or "MeshConfig.mesh_shape" in command
+
+
+def test_gpus_are_no_longer_planned_for():
+    done = decoupled("plan", "--topology=v3-8", "--gpus=2")
+    assert done.returncode == 2
+    start = "decoupled plan: error: --gpus is gone (CHANGELOG.md); "
+    assert done.stderr.startswith(start) and "--accelerator=gpu" in done.stderr
 
 
 @pytest.mark.parametrize(

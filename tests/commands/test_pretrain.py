@@ -3,19 +3,17 @@
 import contextlib
 import dataclasses
 import io
+import itertools
 import json
 import os
-import shlex
 import shutil
 import signal
-import subprocess
-import sys
-import time
 
 import numpy as np
 import pytest
 
 from decoupled.configs import MeshConfig, PhaseConfig, PretrainConfig, SamplingConfig
+from decoupled.configs.hardware import Hardware, TpuAddress
 from decoupled.core.compat import tf
 from decoupled.core.errors import UserError
 from decoupled.data.records import read_manifest, write_shard
@@ -23,7 +21,7 @@ from decoupled.data.records_build import build_records
 from decoupled.data.sequence_order import chunk_counts
 from decoupled.launch.start import save_start
 from decoupled.runs import pretraining
-from decoupled.runs.pretraining import held_out_counts, run_pretraining
+from decoupled.runs.pretraining_plan import held_out_counts
 from decoupled.tasks.mlm import MaskedLM
 from decoupled.tasks.objectives import OBJECTIVES
 from decoupled.training.bookkeeping import Checkpoints
@@ -39,6 +37,7 @@ from tests.commands.pretraining import (
 from tests.data.record_folders import flip_byte
 from tests.data.small_corpus import make_corpus, make_vocabulary
 from tests.helpers import ALONE, MASKING, adamw, schedule, tiny_model, tiny_training
+from tests.pretrained import run_pretraining
 
 STEPS = 20
 # Enough for a kill after the first checkpoint and a signal after a later one.
@@ -81,6 +80,34 @@ def trained(two_steps, tmp_path):
     return shutil.copytree(two_steps, tmp_path / "run")
 
 
+@pytest.fixture
+def without_training(monkeypatch):
+    """What comes before the first step is all that is done."""
+    monkeypatch.setattr(pretraining, "train", lambda *_, **__: None)
+
+
+@pytest.fixture
+def copied_training(two_steps, monkeypatch):
+    """Training copies the checkpoint of two steps."""
+
+    def train(graph, run, *_, **__):
+        for path in (two_steps / "checkpoint", *two_steps.glob("model.ckpt-2.*")):
+            shutil.copy(path, run.model_dir)
+
+    monkeypatch.setattr(pretraining, "train", train)
+
+
+@pytest.fixture
+def assumed_predictions(monkeypatch):
+    """An evaluation computes nothing."""
+    row = {"loss_sum": 2.0, "hits": 0.0, "weight": 1.0}
+
+    def predict(*_):
+        yield from itertools.repeat(row, 1000)
+
+    monkeypatch.setattr(pretraining, "predict", predict)
+
+
 def test_modes(data, tmp_path, capsys):
     folder = str(tmp_path / "run")
 
@@ -97,9 +124,9 @@ def test_modes(data, tmp_path, capsys):
     loss = evaluated["all"]["masked_lm_loss"]
     assert 0 < loss < np.log(54)
     # So little training teaches frequencies and nothing else.
-    found = [of["unigram_entropy"] for of in evaluated["languages"].values()]
-    assert min(found) <= evaluated["all"]["unigram_entropy"] <= max(found)
-    assert 0 < min(found) and max(found) < np.log(54)
+    entropies = [of["unigram_entropy"] for of in evaluated["languages"].values()]
+    assert min(entropies) <= evaluated["all"]["unigram_entropy"] <= max(entropies)
+    assert 0 < min(entropies) and max(entropies) < np.log(54)
     assert (
         "the loss is not 1 nat below the unigram entropy: the model may still"
         in printed
@@ -125,41 +152,36 @@ def test_modes(data, tmp_path, capsys):
     assert {"command.1", "command.3", "sentencepiece.model"} <= names
 
 
-@pytest.fixture(scope="module")
-def evaluated(data, tmp_path_factory):
-    """A run of two steps with its evaluation, and a copy of its records."""
-    folder = tmp_path_factory.mktemp("evaluated")
-    shutil.copytree(data[0], folder / "records")
-    settings = config(schedule=schedule(train_steps=2))
-    given = (settings, str(folder / "records"), data[1], str(folder / "run"))
-    run_pretraining(*given, "train_and_evaluate")
-    return folder, given
+def test_an_evaluation_belongs_to_its_text_settings_and_weights(
+    data, trained, tmp_path, assumed_predictions, capsys
+):
+    records, path = str(tmp_path / "records"), trained / "eval.json"
+    shutil.copytree(data[0], records)
+    usual = config(schedule=schedule(train_steps=2))
 
-
-def test_an_evaluation_belongs_to_its_text_settings_and_weights(evaluated, capsys):
-    folder, given = evaluated
-    path = folder / "run" / "eval.json"
-
-    def printed(settings=given[0]):
-        run_pretraining(settings, *given[1:], "train_and_evaluate")
+    def printed(settings=usual):
+        arguments = (settings, records, data[1], str(trained), "train_and_evaluate")
+        run_pretraining(*arguments)
         return capsys.readouterr().out
 
-    capsys.readouterr()
+    assert "held-out text at step 2" in printed()
     assert f"{path}: of step 2 already, reused" in printed()
     fewer = tiny_training(eval_sequences=1)
     assert (
         f"{path}: evaluated again: TrainingConfig.eval_sequences was 0, is 1\n"
-        in printed(dataclasses.replace(given[0], training=fewer))
+        in printed(dataclasses.replace(usual, training=fewer))
     )
     assert "eval_sequences was 1, is 0\n" in printed()
     # The documents in another order: the same size and the same time of the change.
-    manifest = read_manifest(given[1])
+    manifest = read_manifest(records)
     [shard] = manifest.language("eval", "sw").files
-    records = tf.compat.v1.io.tf_record_iterator(manifest.path(shard))
-    examples = [tf.train.Example.FromString(record) for record in records]
-    documents = [one.features.feature["ids"].int64_list.value for one in examples]
+    examples = map(
+        tf.train.Example.FromString,
+        tf.compat.v1.io.tf_record_iterator(manifest.path(shard)),
+    )
+    documents = [x.features.feature["ids"].int64_list.value for x in examples]
     stamp = os.stat(manifest.path(shard)).st_mtime_ns
-    write_shard(given[1], shard.name, documents[::-1], manifest.vocab_size)
+    write_shard(records, shard.name, documents[::-1], manifest.vocab_size)
     os.utime(manifest.path(shard), ns=(stamp, stamp))
     assert os.path.getsize(manifest.path(shard)) == shard.bytes
     assert f"{path}: evaluated again: {shard.name} has changed\n" in printed()
@@ -202,30 +224,30 @@ CHANGED = {
 
 @pytest.mark.parametrize("name", CHANGED)
 def test_a_setting_that_changes_at_a_resume_is_said(
-    data, trained, name, monkeypatch, capsys
+    data, trained, name, without_training, capsys
 ):
-    monkeypatch.setattr(pretraining, "train", lambda *given, **named: None)
     field, value = CHANGED[name]
     before = config(schedule=schedule(train_steps=4))
     settings = dataclasses.replace(before, **{field: value})
     # `trained` was to train for two steps.
     run_pretraining(settings, *data, str(trained), "train")
-    said = [line for line in capsys.readouterr().out.splitlines() if " until " in line]
+    lines = [line for line in capsys.readouterr().out.splitlines() if " until " in line]
     steps = "ScheduleConfig.train_steps was 2 until step 2, is 4 from here"
-    assert steps in said and len(said) == 2
-    [line] = [line for line in said if line != steps]
+    assert steps in lines and len(lines) == 2
+    [line] = [line for line in lines if line != steps]
     assert line.startswith(f"{name} was ") and line.endswith(" from here")
 
 
-def test_bookkeeping_may_change_in_silence(data, trained, monkeypatch, capsys):
-    monkeypatch.setattr(pretraining, "train", lambda *given, **named: None)
+def test_bookkeeping_may_change_in_silence(data, trained, without_training, capsys):
     others = tiny_training(save_checkpoints_steps=7, log_steps=3, eval_batch_size=4)
     settings = config(schedule=schedule(train_steps=4), training=others)
     run_pretraining(settings, *data, str(trained), "train")
     assert capsys.readouterr().out.count(" until step ") == 1
 
 
-def test_sampling_is_shown_and_kept_with_its_limits(data, tmp_path, capsys):
+def test_sampling_is_shown_and_kept_with_its_limits(
+    data, tmp_path, copied_training, capsys
+):
     weighted = SamplingConfig(0.5, {"sw": 0.25}, None, {"sw": 2.0})
     settings = config(sampling=weighted, schedule=schedule(train_steps=2))
     run_pretraining(settings, *data, str(tmp_path / "run"), "train")
@@ -266,7 +288,7 @@ def test_a_run_goes_on_from_another_with_a_fresh_output_embedding(
         optimizer=adamw(learning_rate=1e-12, weight_decay=0.0),
         schedule=schedule(train_steps=1),
     )
-    arguments = (wider, *data, str(tmp_path / "second"), "train", None)
+    arguments = (wider, *data, str(tmp_path / "second"), "train")
     run_pretraining(*arguments, init_checkpoint=str(trained))
 
     printed = capsys.readouterr().out
@@ -320,12 +342,12 @@ def test_refused_branches(data, trained, tmp_path):
     assert not (tmp_path / "branch").exists()
 
 
-def test_held_out_text_is_masked_at_its_own_rate(data, tmp_path):
+def test_held_out_text_is_masked_at_its_own_rate(data, tmp_path, copied_training):
     """Training predicts 3 or 4 tokens, of whole words; evaluation 1 or 2."""
     settings = config(
         masking=dataclasses.replace(MASKING, masking_rate=0.4),
         whole_words=True,
-        schedule=schedule(1, 0),
+        schedule=schedule(2, 0),
     )
     run_pretraining(settings, *data, str(tmp_path / "run"), "train_and_evaluate")
     evaluated = json.loads((tmp_path / "run/eval.json").read_text())
@@ -366,7 +388,7 @@ def phased(data, tmp_path_factory):
 
 
 def test_phases_have_data_of_their_own_and_resume_exactly(
-    data, phased, tmp_path, capsys
+    data, phased, tmp_path, assumed_predictions, capsys
 ):
     run, printed = phased
     first, second = (
@@ -435,10 +457,10 @@ def at_step(folder, step):
     return checkpoint(folder / f"model.ckpt-{step}")
 
 
-def assert_same(found, expected):
-    assert found.keys() == expected.keys()
+def assert_same(variables, expected):
+    assert variables.keys() == expected.keys()
     for name, value in expected.items():
-        np.testing.assert_array_equal(found[name], value, err_msg=name)
+        np.testing.assert_array_equal(variables[name], value, err_msg=name)
 
 
 def test_evaluation_has_the_length_of_the_phase_that_was_left(data, phased, tmp_path):
@@ -449,8 +471,8 @@ def test_evaluation_has_the_length_of_the_phase_that_was_left(data, phased, tmp_
     assert evaluated["global_step"] == 3
     counts = held_out_counts(alone, read_manifest(data[0]))
     # 15% of 6 tokens is one.
-    found = {k: v["predictions"] for k, v in evaluated["languages"].items()}
-    assert found == counts
+    predictions = {k: v["predictions"] for k, v in evaluated["languages"].items()}
+    assert predictions == counts
 
 
 def test_every_phase_is_checked_before_the_first(data, tmp_path):
@@ -522,9 +544,9 @@ def test_an_objective_is_a_class_and_its_name(data, tmp_path, monkeypatch, capsy
         loss = "halved_loss"
 
         def results(self, rows):
-            found = super().results(rows)
-            accuracy = found.pop("masked_lm_accuracy")
-            return {"halved_accuracy": accuracy / 2, **found}
+            results = super().results(rows)
+            accuracy = results.pop("masked_lm_accuracy")
+            return {"halved_accuracy": accuracy / 2, **results}
 
     monkeypatch.setitem(OBJECTIVES, "halved", Halved)
     settings = config(objective="halved", schedule=schedule(train_steps=1))
@@ -557,8 +579,8 @@ def signalled(number, step, *arguments):
     """The same; the signal comes once, after the first save from `step` on."""
     save, sent = Checkpoints.save, []
 
-    def saved(checkpoints, session, now):
-        save(checkpoints, session, now)
+    def saved(checkpoints, now):
+        save(checkpoints, now)
         if now >= step and not sent:
             sent.append(now)
             os.kill(os.getpid(), number)
@@ -595,30 +617,22 @@ def test_killed_and_terminated_runs_lose_nothing(data, tmp_path):
     )
     assert sorted(straight) == list(range(1, LONG + 1))
     assert killed == straight
-    expected, found = checkpoint(tmp_path / "straight"), checkpoint(tmp_path / "killed")
-    for name, value in expected.items():
-        np.testing.assert_array_equal(found[name], value, err_msg=name)
+    assert_same(checkpoint(tmp_path / "killed"), checkpoint(tmp_path / "straight"))
 
 
 def test_ctrl_c_is_ignored_where_the_command_was_started_so(data, tmp_path):
     """As under nohup, or as a background job of a script."""
-    words = pretrain_words(data, tmp_path / "run", "ScheduleConfig.train_steps = 120")
-    command = [sys.executable, "-m", *words]
-    process = subprocess.Popen(
-        ["sh", "-c", f"trap '' INT; exec {shlex.join(command)}"],
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
-    # Again and again: while it starts, trains, saves and ends.
-    while process.poll() is None:
-        with contextlib.suppress(ProcessLookupError):
-            # Before `trap` the shell would end.
-            if os.path.exists(tmp_path / "run"):
-                process.send_signal(signal.SIGINT)
-        time.sleep(0.2)
-    out, error = process.communicate()
-    assert process.returncode == 0 and "Ctrl-C" not in error, error
-    assert "step 120/120" in out
-    assert checkpoint(tmp_path / "run")["global_step"] == 120
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        steps = "ScheduleConfig.train_steps = 12", "TrainingConfig.log_steps = 4"
+        saves = "TrainingConfig.save_checkpoints_steps = 4"
+        done = signalled(signal.SIGINT, 8, data, tmp_path / "run", *steps, saves)
+        assert signal.getsignal(signal.SIGINT) == signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert done.returncode == 0 and "Ctrl-C" not in done.stderr, done.stderr
+    assert "step 12/12" in done.stdout
+    assert checkpoint(tmp_path / "run")["global_step"] == 12
 
 
 def test_mistakes_on_the_command_line(data, tmp_path):
@@ -659,8 +673,7 @@ def test_a_longer_schedule_resumes_on_another_mesh_and_says_from_where(
     run_pretraining(longer, *data, str(trained), "train")
 
     printed = capsys.readouterr().out
-    told = f"resuming from {trained}/model.ckpt-2 at step 2, 16 examples seen"
-    assert told in printed
+    assert f"resuming from {trained}/model.ckpt-2 at step 2, 16 examples" in printed
     assert checkpoint(trained)["global_step"] == 4
 
 
@@ -716,7 +729,7 @@ def test_every_mistake_ends_in_one_line_and_code_2(data, tmp_path):
     a_file = tmp_path / "file"
     a_file.write_text("mine")
 
-    for records, folder, told in (
+    for records, folder, message in (
         (cut, tmp_path / "cut_run", f"{shard}: truncated or corrupt ("),
         (data[0], a_file / "run", f"{a_file}/run: cannot write here"),
     ):
@@ -724,12 +737,12 @@ def test_every_mistake_ends_in_one_line_and_code_2(data, tmp_path):
         assert done.returncode == 2, done.stderr
         assert done.stderr.count("\n") == 1, done.stderr
         assert done.stderr.startswith("decoupled pretrain: error: ")
-        assert told in done.stderr
+        assert message in done.stderr
     assert a_file.read_text() == "mine"
     assert not (tmp_path / "cut_run").exists()
 
 
-def test_a_run_that_came_to_nothing_binds_nobody(data, tmp_path, capsys):
+def test_a_run_that_came_to_nothing_binds_nobody(data, tmp_path, request, capsys):
     """As one whose records are damaged where a look at their beginning does not see."""
     damaged, folder = tmp_path / "damaged", tmp_path / "run"
     shutil.copytree(data[0], damaged)
@@ -740,17 +753,19 @@ def test_a_run_that_came_to_nothing_binds_nobody(data, tmp_path, capsys):
     assert (folder / "config.json").exists()
 
     corrected = config(
-        training=tiny_training(batch_size=4), schedule=schedule(train_steps=1)
+        training=tiny_training(batch_size=4), schedule=schedule(train_steps=2)
     )
+    request.getfixturevalue("copied_training")
     run_pretraining(corrected, *data, str(folder), "train")
 
     assert f"{folder}/config.json: describes another model" in capsys.readouterr().out
-    assert checkpoint(folder)["global_step"] == 1
+    saved = json.loads((folder / "config.json").read_text())
+    assert saved["data"]["batch_size"] == 4
 
 
 def test_a_cluster_beside_a_tpu_ends_before_the_folder_is_claimed(data, tmp_path):
     cluster = dataclasses.replace(ALONE, workers=("localhost:1", "localhost:2"))
-    tpu = {"name": "local", "zone": None, "project": None, "job_name": None}
+    tpu = Hardware(tpu=TpuAddress("local"))
     folder = tmp_path / "run"
     with pytest.raises(UserError, match="ClusterConfig.workers: .* beside --tpu"):
         run_pretraining(config(cluster=cluster), *data, str(folder), "train", tpu)

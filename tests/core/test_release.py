@@ -110,7 +110,7 @@ def test_errors_that_are_none_appear_at_level_0_only(
     assert capfdbinary.readouterr().err == b"".join(shown)
 
 
-@pytest.mark.parametrize("level", [None, "2"])
+@pytest.mark.parametrize("level", [None, pytest.param("2", marks=pytest.mark.slow)])
 def test_the_start_of_tensorflow_prints_nothing(level):
     """No line about oneDNN, processors, or GPUs that this machine does not have."""
     code = (
@@ -125,6 +125,25 @@ def test_the_start_of_tensorflow_prints_nothing(level):
         env=environment,
     )  # fmt: skip
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+@pytest.mark.parametrize("in_command", [True, False])
+def test_only_a_command_hides_gpus_from_tensorflow(in_command, tmp_path):
+    (tmp_path / "tensorflow.py").write_text(
+        "import types\n"
+        "__version__ = '2.21.0'\n"
+        "def list_physical_devices(kind): return [kind]\n"
+        "def set_visible_devices(devices, kind): print('hides', kind, devices)\n"
+        "config = types.SimpleNamespace(**globals())\n"
+        "autograph = types.SimpleNamespace(experimental=config)\n"
+        "config.do_not_convert = None\n"
+    )
+    name = "from decoupled.core import endings; endings.call_command('decoupled plan')"
+    code = (name if in_command else "") + "\nimport decoupled.core.release"
+    path = f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}"
+    done = run("-c", code, PYTHONPATH=path)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == ("hides GPU []\n" if in_command else "")
 
 
 def test_what_failed_is_still_told(monkeypatch, capfdbinary):

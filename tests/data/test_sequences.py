@@ -101,9 +101,7 @@ def test_an_epoch_has_each_token_once_before_any_repeats(order, rows):
 
 
 def test_a_stream_begun_anywhere_is_the_same_stream(manifest, order, rows):
-    for first in (1, 60):
-        found = take(manifest, order, first, 80 - first)
-        np.testing.assert_array_equal(found, rows[first:80])
+    np.testing.assert_array_equal(take(manifest, order, 60, 20), rows[60:80])
 
 
 def test_another_seed_gives_another_order(manifest, rows):

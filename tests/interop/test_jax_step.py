@@ -13,10 +13,14 @@ import numpy as np
 import pytest
 
 from benchmarks import xla_programs
-from decoupled.configs import MeshConfig
+from decoupled.commands import plan
+from decoupled.configs import MeshConfig, PlanConfig
 from decoupled.core.compat import tf
+from decoupled.launch import gin_files
 from decoupled.planning import jax_step
-from decoupled.planning.hardware import parse_topology
+from decoupled.planning.hardware import GIB, parse_topology
+from decoupled.planning.hlo import compile_step
+from decoupled.planning.plan import make_plan
 from decoupled.planning.program import build_program, feature_specs
 from decoupled.training.xla.programs import export
 from tests.command_line import decoupled
@@ -136,3 +140,47 @@ def test_plan_says_what_does_not_fit():
     done = decoupled("plan", *large, *LAYOUT)
     assert done.returncode == 0, done.stderr
     assert "DOES NOT FIT: a core has 15.48 GiB" in done.stdout
+
+
+def pretraining(slice_name, model, *more):
+    """The run of a model on a slice with data:N;model:2, and the slice."""
+    tpu = parse_topology(slice_name)
+    files = [plan.DEFAULTS, *model, "layouts/data_and_model.gin"]
+    mesh = f"MeshConfig.mesh_shape = 'data:{tpu.cores // 2};model:2'"
+    return gin_files.configure(plan.PlanSettings, files, [mesh, *more]).run, tpu
+
+
+@pytest.mark.skipif(OLDEST, reason="TensorFlow 2.15 cannot translate sums over cores")
+@pytest.mark.parametrize(
+    "slice_name",
+    [
+        # Its compiler refuses groups that are no regular part of the grid.
+        "v5litepod-256",
+        "tpu7x-8",
+        *(
+            pytest.param(name, marks=pytest.mark.slow)
+            for name in ("v4-8", "v5litepod-8", "v5litepod-128", "v5p-8", "v6e-8")
+        ),
+    ],
+)
+def test_the_demo_s_step_compiles_for_each_generation(slice_name):
+    demo = ("models/demo_decoupled.gin", "runs/demo_pretrain.gin")
+    run, tpu = pretraining(slice_name, demo, "ModelConfig.vocab_size = 2000")
+    compiled = compile_step(PYTHON, run, tpu)
+    assert compiled.fits
+    made = make_plan(run, tpu, PlanConfig())
+    kept = made.memory.weights + made.memory.slots
+    # A TPU pads to tiles of 8 x 128, which is much for small slices.
+    assert kept <= compiled.arguments < 4 * kept
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("slice_name", ["v5litepod-256", "v6e-256"])
+def test_rembert_compiles_and_fits(slice_name):
+    recompute = "TrainingConfig.recompute_layers = True"
+    compiled = compile_step(
+        PYTHON, *pretraining(slice_name, ["models/rembert.gin"], recompute)
+    )
+    assert compiled.fits
+    assert compiled.needed < 10 * GIB

@@ -1,6 +1,7 @@
-"""The encoder's mesh graph against plain numpy in float64.
+"""The encoder at some positions, and what padding may not do.
 
-Self-attention: scaling, padding, heads, against numbers worked out by hand.
+Self-attention: scaling, padding, heads, against numbers worked out by hand. Against
+numpy: test_gradients.py, and all layers in tests/exports/serving.
 """
 
 import functools
@@ -12,7 +13,6 @@ import pytest
 from decoupled.core.compat import mtf, tf
 from decoupled.model.encoder import attention, attention_bias, encode
 from decoupled.ops.gather import gather_positions
-from tests.exports.reference import Reference
 from tests.helpers import masked_lm_features, tiny_model
 from tests.model.graphs import (
     build_only,
@@ -21,34 +21,10 @@ from tests.model.graphs import (
     run_model,
 )
 
-MODELS = {
-    "E_in < H, erf": {},
-    "E_in = H, erf": {"input_embedding_size": 16},
-    "E_in > H, tanh": {"input_embedding_size": 20, "activation": "gelu_tanh"},
-    "E_in = H, relu": {"input_embedding_size": 16, "activation": "relu"},
-    "three layers, two heads": {"num_layers": 3, "num_heads": 2, "head_size": 8},
-    "one layer, a large epsilon": {"num_layers": 1, "layer_norm_epsilon": 0.1},
-}
-
 
 def all_layers(build, tensors):
     encoded = encode(build, tensors)
     return [encoded.output, *encoded.layers]
-
-
-@pytest.mark.parametrize("name", MODELS)
-def test_all_layers_compute_what_numpy_does(name):
-    config, features = tiny_model(**MODELS[name]), encoder_features()
-    weights = random_weights(config, all_layers)
-    output, *layers = run_model(config, features, all_layers, weights)
-
-    assert not features["input_mask"].all()
-    assert features["input_type_ids"].any()
-    expected = Reference(config, weights).encode(features)
-    assert len(layers) == config.num_layers
-    for found, wanted in zip(layers, expected, strict=True):
-        np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)
-    np.testing.assert_array_equal(output, layers[-1])
 
 
 class AtSomePositions:

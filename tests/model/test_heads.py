@@ -14,7 +14,7 @@ from decoupled.model.heads import (
     token_logits,
 )
 from tests.exports.reference import Reference
-from tests.helpers import masked_lm_features, tiny_model
+from tests.helpers import tiny_model
 from tests.model.graphs import (
     build_only,
     encoder_features,
@@ -24,52 +24,11 @@ from tests.model.graphs import (
 )
 
 TABLE = "cls/predictions/output_embedding"
-COUPLED = {"coupled": True, "output_embedding_size": 8}
-PROJECTION = {"mlm_transform": "projection"}
-MODELS = {
-    "decoupled": {},
-    "decoupled, relu": {"activation": "relu"},
-    "decoupled, low rank": {"output_embedding_rank": 5},
-    "coupled": COUPLED,
-    "decoupled, projection": PROJECTION,
-    "coupled, projection": {**COUPLED, **PROJECTION},
-    "decoupled, projection, E_out = H": {**PROJECTION, "output_embedding_size": 16},
-    "decoupled, dense, E_out = H": {"output_embedding_size": 16},
-}
 
 
 def masked_lm(build, tensors):
     encoded = encode(build, tensors, tensors["masked_lm_positions"]).output
     return [OutputEmbedding(build).logits(encoded)]
-
-
-@pytest.mark.parametrize("name", MODELS)
-def test_masked_lm_logits_are_what_numpy_computes(name):
-    config = tiny_model(num_layers=1, **MODELS[name])
-    features = masked_lm_features(batch_size=3)
-    weights = random_weights(config, masked_lm)
-    logits = run_model(config, features, masked_lm, weights)[0]
-
-    reference = Reference(config, weights)
-    expected = reference.masked_lm(
-        reference.encode(features)[-1], features["masked_lm_positions"]
-    )
-    assert logits.shape == (3, 4, 48)
-    np.testing.assert_allclose(logits, expected, rtol=1e-5, atol=2e-5)
-
-
-def test_two_factors_compute_what_their_product_does():
-    features = masked_lm_features(batch_size=2)
-    factorised = tiny_model(num_layers=1, output_embedding_rank=5)
-    weights = random_weights(factorised, masked_lm)
-    product = weights[TABLE] @ weights[f"{TABLE}_factor"]
-    whole = {**weights, TABLE: product}
-    del whole[f"{TABLE}_factor"]
-    np.testing.assert_allclose(
-        run_model(factorised, features, masked_lm, weights)[0],
-        run_model(tiny_model(num_layers=1), features, masked_lm, whole)[0],
-        rtol=1e-5, atol=2e-5,
-    )  # fmt: skip
 
 
 @pytest.mark.parametrize("transform", ["dense_activation_norm", "projection"])
@@ -84,18 +43,6 @@ def test_tied_and_untied_graphs_differ_in_the_table_only(transform):
         np.testing.assert_array_equal(untied[name], value, err_msg=name)
     words = untied["bert/embeddings/word_embeddings"]
     assert np.abs(np.corrcoef(words.ravel(), untied[TABLE].ravel())[0, 1]) < 0.2
-
-
-def test_an_untied_model_with_equal_tables_computes_what_a_tied_one_does():
-    features = masked_lm_features(batch_size=2)
-    tied = tiny_model(num_layers=1, **COUPLED)
-    untied = tiny_model(num_layers=1, **{**COUPLED, "coupled": False})
-    weights = random_weights(tied, masked_lm)
-    copy = {**weights, TABLE: weights["bert/embeddings/word_embeddings"]}
-    np.testing.assert_array_equal(
-        run_model(tied, features, masked_lm, weights)[0],
-        run_model(untied, features, masked_lm, copy)[0],
-    )
 
 
 def classifier(labels=3, dropout=0.0):

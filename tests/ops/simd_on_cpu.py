@@ -1,20 +1,49 @@
 """The SIMD mesh as a program of one core, compiled for this CPU by XLA."""
 
 import contextlib
+import itertools
 
 import numpy as np
-from tensorflow.python.tpu import training_loop
+from tensorflow.python.tpu import device_assignment, topology, training_loop
 
 from decoupled.core.compat import mtf, tf
 from decoupled.ops.meshes.simd import SimdMeshImpl
 from decoupled.planning.hardware import parse_topology
-from decoupled.planning.program import assign_cores
 from decoupled.training.graph import build_step
 from decoupled.training.mesh import Placement, shape_and_layout
 from tests.helpers import SESSION_CONFIG
 
 # Stacks of tiny models' kernels.
 STACK_BYTES = 2**20
+
+
+# Chips of one host: 2 x 2.
+_HOST = (2, 2, 1)
+
+
+def slice_topology(tpu):
+    """What a slice reports of itself: coordinates of all cores, host by host."""
+    shape = (*tpu.chips, 1)[:3]
+    steps = zip(shape, _HOST, strict=True)
+    hosts = itertools.product(*(range(0, size, step) for size, step in steps))
+    coordinates = [
+        [
+            [x + dx, y + dy, z + dz, core]
+            for dx, dy, dz, core in np.ndindex(*_HOST, tpu.generation.cores)
+        ]
+        for x, y, z in hosts
+    ]
+    return topology.Topology(
+        mesh_shape=[*shape, tpu.generation.cores],
+        device_coordinates=np.array(coordinates),
+    )
+
+
+def assign_cores(tpu):
+    """One core for every replica, as TPUEstimator assigns them."""
+    return device_assignment.device_assignment(
+        slice_topology(tpu), computation_shape=[1, 1, 1, 1], num_replicas=tpu.cores
+    )
 
 
 class WithoutProgram(SimdMeshImpl):

@@ -16,7 +16,7 @@ RATES = np.linspace(0.08, 0.01, STEPS).astype(np.float32)
 PULL = np.random.default_rng(1).normal(size=(6, 4)).astype(np.float32)
 
 
-def run(mesh_shape, layout_rules, is_decayed=True, on_gpus=False):
+def run(mesh_shape, layout_rules, is_decayed=True):
     """(weights, m, v) after 20 steps on the loss sum((w * w - pull)^2).
 
     The gradient reads the weights twice, which a racing update would change.
@@ -46,7 +46,6 @@ def run(mesh_shape, layout_rules, is_decayed=True, on_gpus=False):
             is_decayed,
         )
         implementation = mesh_impl(mesh_shape, layout_rules)
-        implementation.on_gpus = on_gpus
         lowering = mtf.Lowering(graph, {mesh: implementation}, autostack=False)
         operation = lowering.lowered_operation(update)
         to_slices = lowering.copy_masters_to_slices()
@@ -72,10 +71,9 @@ def reference(
     return w, m, v
 
 
-@pytest.mark.parametrize("on_gpus", [False, True], ids=["cpu", "kernels of gpus"])
 @pytest.mark.parametrize("mesh_shape, layout_rules", MESHES)
-def test_weights_and_slots_after_20_steps(mesh_shape, layout_rules, on_gpus):
-    values = run(mesh_shape, layout_rules, on_gpus=on_gpus)
+def test_weights_and_slots_after_20_steps(mesh_shape, layout_rules):
+    values = run(mesh_shape, layout_rules)
     for value, wanted in zip(values, reference(), strict=True):
         np.testing.assert_allclose(value, wanted, rtol=2e-4, atol=2e-5)
 
@@ -93,13 +91,12 @@ class NarrowTraining:
 
     Args:
       mesh_shape, layout_rules: of the mesh. is_decayed: of the weights.
-      on_gpus: whether its devices are GPUs.
     """
 
     GRADIENTS = np.random.default_rng(3).normal(size=(STEPS, 6, 4))
     GRADIENTS = GRADIENTS.astype(tf.bfloat16.as_numpy_dtype)
 
-    def __init__(self, mesh_shape, layout_rules, is_decayed=True, on_gpus=False):
+    def __init__(self, mesh_shape, layout_rules, is_decayed=True):
         self._graph = tf.Graph()
         with self._graph.as_default():
             graph = mtf.Graph()
@@ -124,7 +121,6 @@ class NarrowTraining:
                 is_decayed,
             )
             implementation = mesh_impl(mesh_shape, layout_rules)
-            implementation.on_gpus = on_gpus
             lowering = mtf.Lowering(graph, {mesh: implementation}, autostack=False)
             self.update = lowering.lowered_operation(update)
             self._to_slices = lowering.copy_masters_to_slices()
@@ -175,16 +171,13 @@ def test_one_kernel_applies_a_bfloat16_gradient(mesh_shape, layout_rules, is_dec
         np.testing.assert_array_equal(value, again)
 
 
-def test_a_small_gradient_and_one_on_a_gpu_need_no_compiled_kernel(monkeypatch):
-    small = NarrowTraining("all:1", "")
-    monkeypatch.setattr("decoupled.ops.kernels._LARGE", 1)
-    on_a_gpu = NarrowTraining("all:1", "", on_gpus=True)
-    expected = small.expected(SETTINGS["weight_decay"])
-    for training in (small, on_a_gpu):
-        assert "ResourceApplyAdam" in training.kinds()
-        assert "StatefulPartitionedCall" not in training.kinds()
-        for value, wanted in zip(training.run(), expected, strict=True):
-            np.testing.assert_allclose(value, wanted, rtol=1e-5, atol=1e-6)
+def test_a_small_gradient_needs_no_compiled_kernel():
+    training = NarrowTraining("all:1", "")
+    assert "ResourceApplyAdam" in training.kinds()
+    assert "StatefulPartitionedCall" not in training.kinds()
+    expected = training.expected(SETTINGS["weight_decay"])
+    for value, wanted in zip(training.run(), expected, strict=True):
+        np.testing.assert_allclose(value, wanted, rtol=1e-5, atol=1e-6)
 
 
 def variable(mesh, name, dims, value):

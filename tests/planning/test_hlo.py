@@ -15,17 +15,13 @@ from decoupled.core.compat import mtf, tf
 from decoupled.core.errors import UserError
 from decoupled.launch import gin_files
 from decoupled.planning.hardware import parse_topology
-from decoupled.planning.program import (
-    build_program,
-    feature_specs,
-    one_core_mesh,
-)
+from decoupled.planning.program import build_program, feature_specs
 from decoupled.tasks.classification import Classification, Regression
 from decoupled.tasks.qa import ExtractiveQA
 from decoupled.tasks.tagging import Tagging
 from decoupled.training.graph import build_predictions
 from decoupled.training.mesh import Placement
-from decoupled.training.xla.programs import export
+from decoupled.training.xla.programs import export, replica_mesh
 from tests.helpers import MASKING, masked_lm_features, tiny_model
 from tests.training.runs import graph_config, head_features
 
@@ -169,7 +165,7 @@ def test_an_all_to_all_of_float32_is_seen():
     """A reshape that moves a mesh axis from one dimension to another has one."""
     mesh = dataclasses.replace(EIGHT_CORES, layout_rules="batch:data;hidden:data")
     with tf.Graph().as_default() as graph:
-        impl = one_core_mesh(mesh, parse_topology("v3-8"))
+        impl = replica_mesh(mesh)
         mesh_graph = mtf.Graph()
         mtf_mesh = mtf.Mesh(mesh_graph, "mesh")
         rows, columns = mtf.Dimension("batch", 8), mtf.Dimension("columns", 8)
@@ -197,6 +193,6 @@ def test_no_layout_sends_float32_in_an_all_to_all(layout, name):
     assert narrowed(build_program(config, specs, tpu).graph) == []
     with tf.Graph().as_default() as graph:
         inputs = {n: tf.placeholder(s.dtype, s.shape) for n, s in specs.items()}
-        placement = Placement(one_core_mesh(config.network.mesh, tpu), None)
+        placement = Placement(replica_mesh(config.network.mesh), None)
         build_predictions(config.network, inputs, placement)
         assert narrowed(graph) == []

@@ -45,7 +45,6 @@ def make_folders(tmp_path, vocabulary):
     one = {"sentences": 1000, "characters": 100_000}
     manifest = {
         "splits": {"train": {"en": one, "de": one}, "eval": {"en": one, "de": one}},
-        "languages": {"de": {"title": "Luther 1912", "licence": "public domain"}},
     }
     (made / "corpus/manifest.json").write_text(json.dumps(manifest))
     for place in ("corpus/parallel/test/sentences", "sentences/test"):

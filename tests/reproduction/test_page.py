@@ -8,11 +8,10 @@ import pytest
 from decoupled.core import plots
 from decoupled.core.errors import UserError
 from decoupled.reproduction import claims
-from decoupled.reproduction.findings import read_study
 from decoupled.reproduction.jobs import StudyJobs, sized
 from decoupled.reproduction.page import plot_contrasts, plot_curves, write_page
 from decoupled.reproduction.statistics import Estimate
-from decoupled.reproduction.study import load, save
+from decoupled.reproduction.study import load, read_study, save
 from decoupled.reproduction.verdicts import Part
 from tests.analyses.tiny_runs import texts_of
 from tests.reproduction import invented

@@ -284,7 +284,7 @@ def test_the_server_counts_its_threads(tmp_path, monkeypatch):
 
 def test_the_server_does_not_fork_where_cuda_is_initialized(monkeypatch):
     monkeypatch.setattr(preload, "_is_single_thread", lambda: True)
-    monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: [])
+    monkeypatch.setattr(preload, "nvidia_devices", lambda: 0)
     assert preload._is_forkable()
-    monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: [kind])
+    monkeypatch.setattr(preload, "nvidia_devices", lambda: 1)
     assert not preload._is_forkable()

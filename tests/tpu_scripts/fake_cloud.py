@@ -233,12 +233,15 @@ def list_slices(state, words, options):
 
 
 def ready_hosts(state, name, options):
-    """The home folders of the hosts of --worker."""
+    """Worker -> home folder, of the hosts of --worker."""
     slice_ = state["slices"].get(name)
     if slice_ is None or slice_["states"][0] not in ("ACTIVE", "READY"):
         error(f"TPU {name} is not in a usable state")
-    count = slice_["hosts"] if options["--worker"] == "all" else 1
-    return [home_of(name, worker) for worker in range(count)]
+    first, _, last = options["--worker"].partition("-")
+    if first == "all":
+        first, last = 0, slice_["hosts"] - 1
+    workers = range(int(first), int(last or first) + 1)
+    return {worker: home_of(name, worker) for worker in workers}
 
 
 def ssh(state, words, options):
@@ -248,7 +251,7 @@ def ssh(state, words, options):
         import subprocess
 
         codes = []
-        for worker, home in enumerate(found):
+        for worker, home in found.items():
             environment = {**os.environ, "HOME": home, "FAKE_WORKER": str(worker)}
             command = ["bash", "-c", options["--command"]]
             codes.append(subprocess.run(command, cwd=home, env=environment).returncode)
@@ -259,7 +262,7 @@ def ssh(state, words, options):
 
 def scp(state, words, options):
     name, _, folder = words[-1].partition(":")
-    for home in ready_hosts(state, name, options):
+    for home in ready_hosts(state, name, options).values():
         for source in words[:-1]:
             copy(source, os.path.join(home, folder, os.path.basename(source)))
 

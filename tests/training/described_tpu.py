@@ -23,10 +23,9 @@ from decoupled.configs.hardware import Hardware, TpuAddress
 from decoupled.core import compat
 from decoupled.core.compat import mtf, tf
 from decoupled.planning.hardware import parse_topology
-from decoupled.planning.program import slice_topology
 from decoupled.training import loop
 from decoupled.training import tpu as tpu_training
-from tests.ops.simd_on_cpu import OneCore
+from tests.ops.simd_on_cpu import OneCore, slice_topology
 from tests.training.runs import run_spec
 
 # Private, and to be imported after `compat` alone.

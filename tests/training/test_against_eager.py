@@ -40,8 +40,11 @@ CASES = {
         model=ONE_LAYER, mesh=DATA_AXIS, accumulation=2
     ),
 }
-# They are split as the first case is, or less.
-SLOW = {name for name in list(CASES)[1:] if name.endswith("processors")}
+# They are split as the first case is, or less; tests/model has their gradients.
+SLOW = {name for name in list(CASES)[1:] if name.endswith("processors")} | {
+    "coupled, tanh gelu",
+    "output embedding of low rank",
+}
 
 
 def batches():

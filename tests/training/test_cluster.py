@@ -80,13 +80,6 @@ def test_processors_are_shared_out_worker_after_worker():
         cluster.mesh_devices(2, mesh("m:3"))
 
 
-def test_a_worker_has_a_gpu_for_each_processor_or_none(monkeypatch):
-    monkeypatch.setattr(cluster.tf.config, "list_physical_devices", lambda _: ["one"])
-    assert cluster.mesh_devices(2, mesh("m:2"))[1] == "/job:worker/task:1/device:GPU:0"
-    with pytest.raises(UserError, match="puts 2 processors on each of 2 .* has 1 GPUs"):
-        cluster.mesh_devices(2, mesh("d:2;m:2"))
-
-
 def test_a_cluster_beside_a_tpu_is_refused_and_a_driver_alone_is_not():
     config = ClusterConfig(("localhost:1", "localhost:2"), 1.0, 1.0, False)
     with pytest.raises(UserError, match="beside --accelerator; "):

@@ -106,6 +106,7 @@ def test_what_a_mesh_trained_predicts_the_same_on_one_device(split_run):
         )
 
 
+@pytest.mark.slow
 def test_a_tiny_model_learns_eight_sequences_by_heart(tmp_path):
     features = masked_lm_features(seed=8)
     # One answer for every requested position.

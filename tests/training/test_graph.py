@@ -148,22 +148,17 @@ def test_dropout_differs_between_microbatches():
     once = masked_lm_features(4)
     twice = {name: np.repeat(value, 2, axis=0) for name, value in once.items()}
 
-    def losses(rate):
-        model = tiny_model(num_layers=1, hidden_dropout=rate)
-        return [
-            run_steps(
-                graph_config(model=model, frozen=BODY, accumulation=accumulation),
-                1,
-                [batch],
-            )[1].item()
-            for accumulation, batch in ((1, once), (2, twice))
-        ]
-
-    whole, parts = losses(0.0)
-    assert parts == pytest.approx(whole, abs=1e-5)
-    whole, parts = losses(0.5)
+    model = tiny_model(num_layers=1, hidden_dropout=0.5)
+    whole, parts = (
+        run_steps(
+            graph_config(model=model, frozen=BODY, accumulation=accumulation),
+            1,
+            [batch],
+        )[1].item()
+        for accumulation, batch in ((1, once), (2, twice))
+    )
     # With equal masks the mean of the two would be the loss of one.
-    assert abs(parts - whole) > 1e-3
+    assert 1e-3 < abs(parts - whole) < 0.5
 
 
 BFLOAT16 = dataclasses.replace(ONE_DEVICE, activation_dtype="bfloat16")

@@ -194,18 +194,8 @@ def test_rules_for_dimensions_that_no_tensor_has_are_refused():
 def test_one_processor_has_no_device_name_and_several_have_one_each():
     assert meshes.devices(config("all:1")) == [""]
     assert meshes.devices(config("d:1;m:1")) == [""]
-    if not tf.config.list_physical_devices("GPU"):
-        expected = ["cpu:0", "cpu:1", "cpu:2", "cpu:3"]
-        assert meshes.devices(config("d:2;m:2")) == expected
-
-
-def test_more_processors_than_gpus_are_refused(monkeypatch):
-    monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: ["one"])
-
-    message = refusal(meshes.devices, config("d:2;m:2"))
-
-    assert "d:2;m:2 needs 4 devices, this host has 1 GPUs" in message
-    assert "CUDA_VISIBLE_DEVICES=" in message
+    expected = ["cpu:0", "cpu:1", "cpu:2", "cpu:3"]
+    assert meshes.devices(config("d:2;m:2")) == expected
 
 
 def test_the_mesh_has_the_shape_and_the_rules_of_its_settings():
@@ -221,5 +211,5 @@ def test_the_mesh_has_the_shape_and_the_rules_of_its_settings():
 def test_a_session_has_a_cpu_per_processor_and_rewrites_no_graph():
     session = meshes.session_config(config("d:2;m:2"))
 
-    assert session.device_count["CPU"] == 4
+    assert session.device_count == {"CPU": 4, "GPU": 0}
     assert session.graph_options.rewrite_options.disable_meta_optimizer

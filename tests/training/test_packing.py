@@ -14,6 +14,7 @@ from decoupled.training.graph import build_predictions
 from decoupled.training.mesh import session_config
 from tests.helpers import adamw
 from tests.training.runs import (
+    BODY,
     ONE_DEVICE,
     graph_config,
     run_steps,
@@ -43,6 +44,7 @@ CASES = {
     "split memory": dict(mesh=mesh("d:2;s:2", "batch:d;memory:s")),
     "microbatches": dict(accumulation=2),
     "gradient checkpointing": dict(recompute_layers=True),
+    "head alone": dict(frozen=BODY),
     "one-hot": dict(mesh=dataclasses.replace(ONE_DEVICE, embedding_lookup="one_hot")),
 }
 
@@ -83,12 +85,11 @@ def padded_batches(kind):
 @pytest.mark.parametrize(
     "kind, case",
     [
-        ("tags", "plain"),
+        ("tags", "head alone"),
         ("pairs", "plain"),
-        ("spans", "plain"),
-        ("numbers", "plain"),
-        ("pairs", "split sequences"),
+        ("numbers", "head alone"),
         ("spans", "microbatches"),
+        pytest.param("pairs", "split sequences", marks=pytest.mark.slow),
         pytest.param("pairs", "gradient checkpointing", marks=pytest.mark.slow),
         pytest.param("tags", "one-hot", marks=pytest.mark.slow),
         pytest.param("tags", "four devices", marks=pytest.mark.slow),
@@ -109,15 +110,12 @@ def test_packing_changes_no_step(kind, case):
         assert len(pack(batch["input_mask"].sum(1), PACKING.length)) < BATCH
     expected = run_steps(graph_config(task=task, **settings), 2, padded)
     config = graph_config(task=task.packed(PACKING.examples), **settings)
-    found = run_steps(config, 2, packed)
-    for kind_of_value in (1, 2):
-        np.testing.assert_allclose(
-            found[kind_of_value], expected[kind_of_value], rtol=1e-5
-        )
+    variables, *scalars = run_steps(config, 2, packed)
+    np.testing.assert_allclose(scalars, expected[1:], rtol=1e-5)
     # Where a gradient is nearly zero, Adam takes its rounding for a direction.
     for name, value in expected[0].items():
         if "key/bias" not in name and "output_bias" not in name:
-            np.testing.assert_allclose(found[0][name], value, atol=1e-4, err_msg=name)
+            np.testing.assert_allclose(variables[name], value, atol=1e-4, err_msg=name)
 
 
 def predictions(task, batch, placed):
@@ -145,12 +143,12 @@ def test_packing_changes_no_prediction(kind, case):
     plan = plan_rows(sizes, PACKING.length, PACKING.examples)
     packing = PACKING._replace(rows=len(plan))
     packed = task.packed(packing.examples)
-    found = predictions(packed, pack_batch(arrays, packing), placed)
-    rows = [{k: v[row] for k, v in found.items()} for row in range(len(plan))]
-    found = unpack(rows, plan, sizes, task.predicts_tokens, LENGTH)
+    outputs = predictions(packed, pack_batch(arrays, packing), placed)
+    rows = [{k: v[row] for k, v in outputs.items()} for row in range(len(plan))]
+    unpacked = unpack(rows, plan, sizes, task.predicts_tokens, LENGTH)
     for name, expected in predictions(task, arrays, placed).items():
-        assert found[name].shape == expected.shape
+        assert unpacked[name].shape == expected.shape
         if task.predicts_tokens:
-            assert not (found[name] * (1 - arrays["input_mask"])).any()
+            assert not (unpacked[name] * (1 - arrays["input_mask"])).any()
             expected = expected * arrays["input_mask"]
-        np.testing.assert_allclose(found[name], expected, atol=2e-6, err_msg=name)
+        np.testing.assert_allclose(unpacked[name], expected, atol=2e-6, err_msg=name)

@@ -9,11 +9,9 @@ from decoupled.configs import MeshConfig
 from decoupled.core.compat import tf
 from decoupled.core.errors import UserError
 from decoupled.model import variables
-from decoupled.ops.meshes.placement import PlacementMeshImpl
 from decoupled.ops.row_partitions import saved_variables
 from decoupled.training.checkpoints import branch_off, check_resumable, find_checkpoint
 from decoupled.training.graph import build_step
-from decoupled.training.mesh import Placement, shape_and_layout
 from tests.exports.models import write_checkpoint
 from tests.helpers import adamw, masked_lm_features, schedule, tiny_model
 from tests.model.graphs import initial_weights, masked_lm_loss
@@ -47,22 +45,15 @@ def in_partitions_of(monkeypatch, elements):
     monkeypatch.setattr("decoupled.ops.row_partitions._PARTITION_ELEMENTS", elements)
 
 
-def partitions_of(training=True, devices=None, **changes):
-    """Name -> partitions of the variables, slices too, that have several.
-
-    devices: of the mesh; None for those of this host.
-    """
+def partitions_of(training=True, **changes):
+    """Name -> partitions of the variables, slices too, that have several."""
     config = graph_config(**{"frozen": BODY, **changes})
-    placement = None
-    if devices is not None:
-        mesh = PlacementMeshImpl(*shape_and_layout(config.network.mesh), devices)
-        placement = Placement(mesh, None)
     with tf.Graph().as_default():
         features = {n: tf.constant(x) for n, x in masked_lm_features().items()}
         if training:
-            lowered = build_step(config, features, placement)
+            lowered = build_step(config, features)
         else:
-            lowered = build_evaluation(config.network, features, placement)
+            lowered = build_evaluation(config.network, features)
         slices = {
             f"{variable.name}, slice {number}": part
             for variable, laid_out in lowered.lowering.variables.items()
@@ -115,18 +106,6 @@ def test_on_several_devices_their_slices():
 )
 def test_nothing_where_no_partition_would_be_updated_alone(changes):
     assert partitions_of(**changes) == {}
-
-
-@pytest.mark.parametrize(
-    "mesh, gpus",
-    [(ONE_DEVICE, 1), pytest.param(MODEL_AXIS, 2, marks=pytest.mark.slow)],
-)
-def test_nothing_on_gpus(mesh, gpus):
-    """Where each would be a small kernel of its own, 128 for a large table.
-
-    The same meshes have partitions on this host's devices, as the tests above show.
-    """
-    assert partitions_of(mesh=mesh, devices=[f"gpu:{n}" for n in range(gpus)]) == {}
 
 
 def test_initial_weights_do_not_depend_on_partitions():

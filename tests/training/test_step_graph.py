@@ -57,7 +57,14 @@ class StepGraph:
         return [operation for operation in self.all if operation.type in types]
 
 
-@pytest.fixture(scope="module", params=CASES)
+@pytest.fixture(
+    scope="module",
+    params=[
+        pytest.param("all:1, not clipped", marks=pytest.mark.slow),
+        "all:1, coupled",
+        "m:2, not clipped",
+    ],
+)
 def step(request):
     return StepGraph(**CASES[request.param])
 
@@ -91,7 +98,9 @@ def test_no_weight_changes_before_it_was_read(step):
         assert read in operations_before([change]), change.name
 
 
-@pytest.mark.parametrize("mesh", [ONE_DEVICE, MODEL_AXIS])
+@pytest.mark.parametrize(
+    "mesh", [pytest.param(ONE_DEVICE, marks=pytest.mark.slow), MODEL_AXIS]
+)
 def test_no_compiled_update_comes_before_its_weight_was_read(mesh, monkeypatch):
     monkeypatch.setattr("decoupled.ops.kernels._LARGE", 1)
     narrow = dataclasses.replace(mesh, activation_dtype="bfloat16")
@@ -135,7 +144,7 @@ def test_weights_stay_where_they_are(step):
     assert assigned & step.weights == set()
 
 
-@pytest.mark.parametrize("coupled", [False, True])
+@pytest.mark.parametrize("coupled", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_bfloat16_weights_are_written_after_all_reads_and_one_by_one(coupled):
     """What an update computes with is there for one weight at a time."""
     step = StepGraph(
@@ -193,14 +202,14 @@ def test_partitions_change_after_all_that_reads_them(mesh, clip_norm):
 
 def users_of(read):
     """What reads a variable's buffer: also through what gives it on as it is."""
-    found, waiting = set(), [read]
+    users, waiting = set(), [read]
     while waiting:
         for tensor in waiting.pop().outputs:
             for operation in tensor.consumers():
-                found.add(operation)
+                users.add(operation)
                 if operation.type in ("Identity", "Reshape", "Slice"):
                     waiting.append(operation)
-    return found
+    return users
 
 
 def test_the_output_embeddings_gradient_is_never_whole(monkeypatch):

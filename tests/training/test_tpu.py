@@ -13,7 +13,6 @@ from decoupled.configs.hardware import TpuAddress
 from decoupled.core.compat import estimator, tf
 from decoupled.core.errors import UserError
 from decoupled.planning.hardware import parse_topology
-from decoupled.planning.program import assign_cores
 from decoupled.training.events import event_writer, read_scalars, scalar_summary
 from decoupled.training.tpu import (
     check_mesh_size,
@@ -23,6 +22,7 @@ from decoupled.training.tpu import (
     session_config,
     tpu_config,
 )
+from tests.ops.simd_on_cpu import assign_cores
 
 ADDRESS = TpuAddress("pod")
 

@@ -69,8 +69,8 @@ def trained_in_steps(tmp_path_factory):
 
 
 def test_a_run_in_loops_trains_what_a_run_of_steps_trains(trained, trained_in_steps):
-    found, expected = map(checkpoint_values, (trained.model_dir, trained_in_steps))
-    assert largest_difference(found, expected)[0] < 2e-6
+    in_loops, expected = map(checkpoint_values, (trained.model_dir, trained_in_steps))
+    assert largest_difference(in_loops, expected)[0] < 2e-6
 
 
 def test_progress_is_said_and_saved_after_whole_loops(trained):
@@ -81,10 +81,10 @@ def test_progress_is_said_and_saved_after_whole_loops(trained):
 
 
 def test_the_host_writes_every_step_under_its_own_number(trained, trained_in_steps):
-    found = read_scalars(trained.model_dir, "loss")
+    losses = read_scalars(trained.model_dir, "loss")
     expected = read_scalars(trained_in_steps, "loss")
-    assert list(found) == list(expected) == list(range(1, 21))
-    np.testing.assert_allclose(list(found.values()), list(expected.values()), rtol=1e-5)
+    assert list(losses) == list(expected) == list(range(1, 21))
+    np.testing.assert_allclose([*losses.values()], [*expected.values()], rtol=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -199,6 +199,7 @@ def test_predictions_are_those_of_the_host(trained, tmp_path):
         )
 
 
+@pytest.mark.slow
 def test_a_run_that_diverges_ends_in_one_line_and_saves_nothing(tpu, tmp_path):
     """Without clipping; the next test has a run with it."""
     spec = run_spec(tmp_path, iterations_per_loop=4, save_checkpoints_steps=1)

@@ -13,11 +13,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from decoupled.analyses.models import LayerEncoder, batches
+from decoupled.analyses.models import LayerEncoder, batches, packed
 from decoupled.analyses.probing.task_files import Example, Target
 from decoupled.core import console
 from decoupled.core.errors import UserError
-from decoupled.data.vocabulary import Vocabulary
 from decoupled.runs.saved_run import Model
 
 # [CLS] and [SEP].
@@ -210,7 +209,8 @@ def _encode(
             f"{os.path.dirname(path)}: no room for {2 * np.prod(shape):,} bytes of "
             f"vectors ({error.strerror}); --cache_dir can be another folder"
         ) from error
-    arrays = _packed(model.vocabulary, pieces)
+    arrays = packed(model.vocabulary, pieces)
+    arrays["row"] = np.arange(len(pieces))
     total = -(-len(pieces) // _ENCODED_AT_ONCE)
     groups = batches(arrays, _ENCODED_AT_ONCE)
     for batch in console.track(groups, f"{model.name}: encoding sentences", total):
@@ -220,20 +220,3 @@ def _encode(
             of_sentence = outputs[:, place, 1 : length + 1]
             vectors[starts[row] : starts[row + 1]] = of_sentence.swapaxes(0, 1)
     return vectors
-
-
-def _packed(vocabulary: Vocabulary, pieces: list[list[int]]) -> dict[str, np.ndarray]:
-    """[CLS] pieces [SEP] padding, and the index of each row."""
-    shape = [len(pieces), max(map(len, pieces)) + _SPECIAL]
-    ids = np.full(shape, vocabulary.pad_id, np.int32)
-    mask = np.zeros(shape, np.int32)
-    for row, sentence in enumerate(pieces):
-        end = len(sentence) + _SPECIAL
-        ids[row, :end] = [vocabulary.cls_id, *sentence, vocabulary.sep_id]
-        mask[row, :end] = 1
-    return {
-        "input_word_ids": ids,
-        "input_mask": mask,
-        "input_type_ids": np.zeros(shape, np.int32),
-        "row": np.arange(len(pieces)),
-    }

@@ -26,7 +26,7 @@ from decoupled.core.errors import UserError
 from decoupled.corpora import corpus_writer
 from decoupled.corpora.corpus import SPLITS
 from decoupled.corpora.locales import ENGLISH
-from decoupled.corpora.parallel import sentences
+from decoupled.corpora.parallel import parallel_text
 from decoupled.corpora.parallel.parallel_text import (
     BOOK_GROUPS,
     DEV,
@@ -70,7 +70,7 @@ class ParallelBuild:
           UserError: the place holds no such text, or lacks one of the languages.
         """
         self._settings, self._runner = settings, runner
-        by_language = sentences.find(source.removeprefix(sentences.PREFIX))
+        by_language = parallel_text.find(source.removeprefix(parallel_text.PREFIX))
         if unknown := sorted(set(languages) - set(by_language)):
             raise UserError(
                 f"--languages: {source} has no {', '.join(unknown)}; it has "
@@ -170,7 +170,7 @@ def _check_text(unit: ParallelUnit, result: Mapping[str, Any]) -> None:
 
 
 def _read_training(job: ParallelJob, result: Mapping[str, Any]) -> dict[str, str]:
-    lines = sentences.read(job.training_path(result))
+    lines = parallel_text.read(job.training_path(result))
     return {line.id: line.text for line in lines}
 
 

@@ -14,7 +14,6 @@ Memory holds one group, the held-out sentences, and 8 bytes for each other sente
 import array
 import collections
 import dataclasses
-import hashlib
 import json
 import os
 import re
@@ -26,16 +25,16 @@ from decoupled.core import files
 from decoupled.core.errors import UserError
 from decoupled.corpora import text_units
 from decoupled.corpora.corpus import Document
-from decoupled.corpora.corpus_writer import MAX_FILE_BYTES, WORK, write_documents
+from decoupled.corpora.corpus_writer import write_documents
 from decoupled.corpora.input_files import InputFile
 from decoupled.corpora.parallel.parallel_text import (
     TRAIN,
+    SentenceLine,
     book_group,
     group_of,
+    read,
     split_of,
 )
-from decoupled.corpora.parallel.sentences import SentenceLine, read
-from decoupled.corpora.text_lines import normal_form
 
 # Increased when the same input gives other text or other files than before. (The second
 # number is from a time when there were several kinds of parallel text.)
@@ -75,17 +74,10 @@ class ParallelUnit:
 
 
 @dataclasses.dataclass(frozen=True)
-class ParallelJob:
+class ParallelJob(text_units.CorpusJob):
     """Writes the text and the sentences of each unit; see the module."""
 
-    corpus_dir: str
     settings: ParallelTextConfig
-    max_file_bytes: int = MAX_FILE_BYTES
-
-    @property
-    def work_dir(self) -> str:
-        """Where the notes lie."""
-        return os.path.join(self.corpus_dir, WORK)
 
     def inputs(self, unit: ParallelUnit) -> dict[str, Any]:
         """All that the text depends on."""
@@ -129,7 +121,7 @@ class ParallelJob:
 
     def is_intact(self, result: dict[str, Any]) -> bool:
         """False if a file is missing or changed, or if no job wrote the note."""
-        if not text_units.is_intact(self.corpus_dir, result):
+        if not super().is_intact(result):
             return False
         if not isinstance(result.get("bible"), bool):
             return False
@@ -170,24 +162,19 @@ class _Kept:
             self.is_bible = self.is_bible and book_group(line.id) is not None
             if split == TRAIN:
                 self._training.write(f"{line.id}\t{line.text}\n")
-                self._digests.append(_digest(line.text))
+                self._digests.append(text_units.digest([line.text]))
             else:
                 self._held_out.append(KeptSentence(split, line.id, line.text, False))
 
     def held_out(self) -> Iterator[KeptSentence]:
         """Yields the held-out sentences, and says which are repeated."""
-        digests = [_digest(sentence.text) for sentence in self._held_out]
+        digests = [text_units.digest([sentence.text]) for sentence in self._held_out]
         trained = set(digests).intersection(self._digests)
         seen = set()
         for sentence, digest in zip(self._held_out, digests, strict=True):
             key = (sentence.split, digest)
             yield sentence._replace(repeated=digest in trained or key in seen)
             seen.add(key)
-
-
-def _digest(text: str) -> int:
-    content = normal_form(text).encode("utf-8")
-    return int.from_bytes(hashlib.sha256(content).digest()[:8], "big")
 
 
 def _documents(

@@ -94,31 +94,22 @@ def average(
         return mean
 
     task = first.description.task
-    report = {
-        "source": ", ".join(prefixes),
-        "kind": f"mean of {len(files)} checkpoints"
-        + (f", half-life {half_life:g} steps" if math.isfinite(half_life) else ""),
-        "variables": len(shapes),
-        "parameters": sum(int(np.prod(shape)) for shape in shapes.values()),
-        "renamed": {},
-        "unused": [],
-        "unset": [],
-        "encoder_only": task is None and OUTPUT_BIAS not in shapes,
-    }
-    write_converted_folder(
+    weighted = f", half-life {half_life:g} steps" if math.isfinite(half_life) else ""
+    return write_converted_folder(
         model_dir,
         Contents(
+            source=", ".join(prefixes),
+            kind=f"mean of {len(files)} checkpoints{weighted}",
             model=first.config,
             vocabulary=first.vocabulary,
             task=task,
-            variables=list(shapes),
+            shapes=shapes,
             value_of=value_of,
             step=int(steps.max()),
-            report=report,
+            about={"encoder_only": task is None and OUTPUT_BIAS not in shapes},
             classifier_dropout=run_folder.classifier_dropout(first.folder),
         ),
     )
-    return report
 
 
 def _shape(shape) -> str:

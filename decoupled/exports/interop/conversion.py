@@ -15,8 +15,9 @@ OUT appears by one rename when everything in it is complete.
 
 import dataclasses
 import fnmatch
+import math
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -120,30 +121,52 @@ def check_shape(
 class Contents(NamedTuple):
     """The content of the folder.
 
+    source, kind: where it comes from and what it is, in words.
     model, vocabulary, task: as in config.json.
-    variables: names in the order in which they are read.
+    shapes: of the variables, in the order in which they are read.
     value_of: name -> float32 array or tensor.
     step: the global step.
-    report: the content of conversion.json; must be JSON.
+    about: what else conversion.json says; must be JSON.
     classifier_dropout: the rate before the layer of a task in training, if known.
+    slots: further variables, of the optimizer.
     """
+
+    source: str
+    kind: str
 
     model: ModelConfig
     vocabulary: Vocabulary
     task: dict[str, Any] | None
-    variables: list[str]
+    shapes: Mapping[str, Shape]
     value_of: Callable[[str], np.ndarray | tf.Tensor]
     step: int
-    report: dict[str, Any]
+    about: dict[str, Any]
     classifier_dropout: float | None = None
+    slots: Sequence[str] = ()
 
 
-def write_converted_folder(folder: str, contents: Contents) -> None:
-    """Writes the whole folder or nothing, and prints what was written."""
+def write_converted_folder(folder: str, contents: Contents) -> dict[str, Any]:
+    """Writes the whole folder or nothing, and prints what was written.
+
+    Returns:
+      The content of conversion.json.
+    """
     files.check_checkpoint_path(folder)
+    report = {
+        "source": contents.source,
+        "kind": contents.kind,
+        "variables": len(contents.shapes),
+        "parameters": sum(map(math.prod, contents.shapes.values())),
+        "renamed": {},
+        "unused": [],
+        "unset": [],
+        "encoder_only": False,
+        **contents.about,
+    }
     with new_folder(folder) as temporary:
-        _write(temporary, contents)
-    _say_converted(contents.report, folder)
+        _write(temporary, contents, report)
+    _say_converted(report, folder)
+    return report
 
 
 def model_gin(model: ModelConfig, source: str) -> str:
@@ -167,8 +190,8 @@ def initial_value(variable: Variable, model: ModelConfig) -> np.ndarray:
     ).numpy()
 
 
-def _write(folder: str, contents: Contents) -> None:
-    data = {"source": contents.report["source"]}
+def _write(folder: str, contents: Contents, report: dict[str, Any]) -> None:
+    data = {"source": contents.source}
     if contents.classifier_dropout is not None:
         data["classifier_dropout"] = contents.classifier_dropout
     description = run_folder.ModelDir(
@@ -181,16 +204,14 @@ def _write(folder: str, contents: Contents) -> None:
     run_folder.claim(folder, description, contents.vocabulary.path)
     name = f"model.ckpt-{contents.step}"
     with CheckpointWriter(os.path.join(folder, name)) as writer:
-        for variable, value in _values(contents):
-            writer.add(variable, value)
-            # Not kept while the next one is read.
-            del value
+        names = [*contents.shapes, *contents.slots]
+        for variable in console.track(names, "converting variables"):
+            writer.add(variable, contents.value_of(variable))
         writer.add(GLOBAL_STEP, np.int64(contents.step))
     write_list(folder, [name])
-    gin_text = model_gin(contents.model, contents.report["source"])
+    gin_text = model_gin(contents.model, contents.source)
     files.write_text(os.path.join(folder, MODEL_GIN), gin_text)
-    report = {"format": FORMAT, **contents.report}
-    files.write_json(os.path.join(folder, CONVERSION), report)
+    files.write_json(os.path.join(folder, CONVERSION), {"format": FORMAT, **report})
 
 
 def _say_converted(report: dict[str, Any], folder: str) -> None:
@@ -212,12 +233,6 @@ def _say_converted(report: dict[str, Any], folder: str) -> None:
         f"{folder}: {report['kind']}, {report['variables']} variables, "
         f"{report['parameters']:,} parameters{also}"
     )
-
-
-def _values(contents: Contents) -> Iterable[tuple[str, np.ndarray | tf.Tensor]]:
-    names = contents.variables
-    for name in console.track(names, "converting variables", len(names)):
-        yield name, contents.value_of(name)
 
 
 def _allows(allowed: Sequence[str], name: str) -> bool:

@@ -94,19 +94,26 @@ def from_huggingface(
             where, parameter, source.stored.tensors[parameter].shape, expected, CONFIG
         )
     check_complete(where, matching, allowed)
-    report = _report(source, matching, names.shapes(model, head), rows, notes)
+    described = source.described
     contents = Contents(
+        source=os.path.abspath(where),
+        kind=f"{described.family.name} ({described.head or 'encoder'})",
         model=model,
         vocabulary=pieces,
         task=_task(source),
-        variables=list(shapes),
+        shapes=names.shapes(model, head),
         value_of=_reader(source.stored, matching, model, head, rows),
         step=0,
-        report=report,
-        classifier_dropout=source.described.classifier_dropout,
+        about={
+            "unused": matching.unused,
+            "unset": matching.unset,
+            "encoder_only": described.head is None,
+            "vocabulary": None if rows is None else rows.summary,
+            "notes": notes,
+        },
+        classifier_dropout=described.classifier_dropout,
     )
-    write_converted_folder(model_dir, contents)
-    return report
+    return write_converted_folder(model_dir, contents)
 
 
 def _open(folder: str) -> _Source:
@@ -230,19 +237,3 @@ def _reader(
         return turned
 
     return value_of
-
-
-def _report(source, matching, shapes, rows, notes):
-    described = source.described
-    return {
-        "source": os.path.abspath(source.stored.folder),
-        "kind": f"{described.family.name} ({described.head or 'encoder'})",
-        "variables": len(shapes),
-        "parameters": sum(int(np.prod(shape)) for shape in shapes.values()),
-        "renamed": {},
-        "unused": matching.unused,
-        "unset": matching.unset,
-        "encoder_only": described.head is None,
-        "vocabulary": None if rows is None else rows.summary,
-        "notes": notes,
-    }

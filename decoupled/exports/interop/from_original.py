@@ -86,11 +86,7 @@ def from_original(
     check_complete(checkpoint, matching, allowed)
     slots = _moments(stored, matching.sources, shapes)
     sources = matching.sources | slots
-    report = {
-        "source": os.path.abspath(checkpoint),
-        "kind": "original TensorFlow checkpoint",
-        "variables": len(shapes),
-        "parameters": sum(int(np.prod(shape)) for shape in shapes.values()),
+    about = {
         "renamed": {theirs: ours for ours, theirs in sorted(renamed.items())},
         "unused": matching.unused,
         "unset": matching.unset,
@@ -104,19 +100,21 @@ def from_original(
             return stored.read_tensor(sources[name])
         return initial_value(variables[name], model)
 
-    write_converted_folder(
+    return write_converted_folder(
         model_dir,
         Contents(
+            source=os.path.abspath(checkpoint),
+            kind="original TensorFlow checkpoint",
             model=model,
             vocabulary=pieces,
             task=None,
-            variables=[*shapes, *slots],
+            shapes=shapes,
             value_of=value_of,
             step=stored.global_step or 0,
-            report=report,
+            about=about,
+            slots=list(slots),
         ),
     )
-    return report
 
 
 def _check_folder(folder, model, vocabulary, notes) -> None:

@@ -19,12 +19,10 @@ from decoupled.core import files
 from decoupled.core.errors import UserError, quoted
 from decoupled.data.vocabulary import FILE_NAME, PAD, UNKNOWN, Vocabulary
 from decoupled.exports.interop.huggingface_config import CONFIG, HuggingFaceModel
-from decoupled.exports.interop.tokenizer_files import (
+from decoupled.exports.interop.tokenizer_json import (
     SPECIAL_TOKENS,
     TOKENIZER,
     TOKENIZER_CONFIG,
-)
-from decoupled.exports.interop.tokenizer_json import (
     check_ends,
     check_unigram,
     entry,

@@ -14,7 +14,6 @@ Hewitt 2021). Input embedding, output embedding and output bias are treated alik
 import collections
 import dataclasses
 import itertools
-import math
 import os
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -204,48 +203,38 @@ def _convert(
     with_rows = {
         name for name, variable in declared.items() if variable.dims[0].name == "vocab"
     }
-    weights = list(model.weights)
 
     def value_of(name: str) -> np.ndarray | tf.Tensor:
         value = model.weights.read_tensor(name)
         return mean_rows(np.asarray(value), rows) if name in with_rows else value
 
-    shapes = {name: model.weights.shapes[name] for name in weights}
-    before, after = model.config.vocab_size, new.size
-    report = {
-        "source": model.weights.path,
-        "kind": "model with another vocabulary",
-        "variables": len(weights),
-        "parameters": sum(
-            math.prod((after, *shape[1:]) if name in with_rows else shape)
-            for name, shape in shapes.items()
-        ),
-        "renamed": {},
-        "unused": [],
-        "unset": [],
-        "encoder_only": False,
+    shapes = {name: model.weights.shapes[name] for name in model.weights}
+    shapes |= {name: (new.size, *shapes[name][1:]) for name in with_rows & {*shapes}}
+    about = {
         "vocabulary": {
-            "before": before,
-            "after": after,
+            "before": model.config.vocab_size,
+            "after": new.size,
             "copied": rows.copied,
             "mean_of_others": len(rows.sources) - rows.copied,
         },
         "unknown": _unknown(model.vocabulary, new, corpus, languages),
     }
-    write_converted_folder(
+    report = write_converted_folder(
         folder,
         Contents(
+            source=model.weights.path,
+            kind="model with another vocabulary",
             model=config,
             vocabulary=new,
             task=model.description.task,
-            variables=weights,
+            shapes=shapes,
             value_of=value_of,
             step=model.weights.global_step or 0,
-            report=report,
+            about=about,
             classifier_dropout=run_folder.classifier_dropout(model_dir),
         ),
     )
-    _say_unknown(report["unknown"])
+    _say_unknown(about["unknown"])
     return report
 
 

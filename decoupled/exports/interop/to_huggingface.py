@@ -26,7 +26,7 @@ from decoupled.exports.interop.huggingface_format import (
 )
 from decoupled.exports.interop.safetensors_files import FILE_NAME as WEIGHTS
 from decoupled.exports.interop.safetensors_files import write_safetensors
-from decoupled.exports.interop.tokenizer_files import write_tokenizer
+from decoupled.exports.interop.tokenizer_json import write_tokenizer
 from decoupled.exports.served_task import LABELLED, ServedTask, read_task, task_head
 from decoupled.model import variables as names
 from decoupled.runs import run_folder

@@ -304,16 +304,13 @@ def _write(
     sentences: SentenceVectors | None,
 ) -> dict[str, Any]:
     weights = StoredWeights(model.weights, stored_as)
-    if sentences is None:
-        kind, about = task.kind, {}
-        roots = _build_roots(model, task, weights, sequence_length, mlm)
-    else:
-        kind = SENTENCE_NAMES[0]
-        roots = _build_sentence_roots(model, weights, sequence_length, sentences)
-        about = {"sentence_vectors": sentences._asdict()}
-        if sentences.centre_on:
-            root, text = (roots[name] for name in SENTENCE_NAMES)
-            about["centred_on_sentences"] = store_mean(root, text, sentences.centre_on)
+    roots = _build_roots(model, task, weights, sequence_length, mlm, sentences)
+    kind, about = task.kind, {}
+    if sentences:
+        kind, about = SENTENCE_NAMES[0], {"sentence_vectors": sentences._asdict()}
+    if sentences and sentences.centre_on:
+        root, text = (roots[name] for name in SENTENCE_NAMES)
+        about["centred_on_sentences"] = store_mean(root, text, sentences.centre_on)
     sizes = {}
     for name, root in roots.items():
         path = os.path.join(folder, name)
@@ -355,45 +352,26 @@ def _build_roots(
     weights: StoredWeights,
     sequence_length: int,
     mlm: bool,
+    sentences: SentenceVectors | None,
 ) -> dict[str, Root]:
-    root = _model_root(model, task, weights, mlm)
-    preprocessor = _preprocessor(model, sequence_length)
-    roots = {"preprocessor": preprocessor, task.kind: root}
-    if task.text_kind:
-        path = model.vocabulary.path
-        roots[task.text_kind] = TextRoot(preprocessor, root, task.segments, path)
-    return roots
-
-
-def _preprocessor(model: Model, sequence_length: int) -> Preprocessor:
-    segments = (1, 2) if model.config.type_vocab_size > 1 else (1,)
-    return Preprocessor(model.vocabulary, sequence_length, segments)
-
-
-def _build_sentence_roots(
-    model: Model,
-    weights: StoredWeights,
-    sequence_length: int,
-    sentences: SentenceVectors,
-) -> dict[str, Root]:
-    """Folder name -> object to save, with the layers up to the chosen one."""
+    """Folder name -> object to save; of sentence vectors, with the layers up to the
+    chosen one."""
     config, path = model.config, model.vocabulary.path
-    encoder = Encoder(config, weights, sentences.layer)
-    root = SentenceRoot(
-        encoder, config.hidden_size, sentences.pool_special_tokens, path
-    )
-    preprocessor = _preprocessor(model, sequence_length)
-    text = TextRoot(preprocessor, root, segments=(1,), vocabulary_path=path)
-    roots = dict(zip(SENTENCE_NAMES, (root, text), strict=True))
-    return {"preprocessor": preprocessor, **roots}
-
-
-def _model_root(
-    model: Model, task: ServedTask, weights: StoredWeights, mlm: bool
-) -> Root:
-    config, path = model.config, model.vocabulary.path
-    encoder = Encoder(config, weights)
-    if task.head is None:
+    most = (1, 2) if config.type_vocab_size > 1 else (1,)
+    preprocessor = Preprocessor(model.vocabulary, sequence_length, most)
+    encoder = Encoder(config, weights, sentences and sentences.layer)
+    names, segments = (task.kind, task.text_kind), task.segments
+    if sentences:
+        names, segments = SENTENCE_NAMES, (1,)
+        root = SentenceRoot(
+            encoder, config.hidden_size, sentences.pool_special_tokens, path
+        )
+    elif task.head is None:
         head = MaskedLm(config, weights, encoder) if mlm else None
-        return EncoderRoot(encoder, head, path)
-    return TaskRoot(task.head, encoder, Classifier(weights), task.labels, path)
+        root = EncoderRoot(encoder, head, path)
+    else:
+        root = TaskRoot(task.head, encoder, Classifier(weights), task.labels, path)
+    roots = {"preprocessor": preprocessor, names[0]: root}
+    if names[1]:
+        roots[names[1]] = TextRoot(preprocessor, root, segments, path)
+    return roots

@@ -1,4 +1,4 @@
-"""A mesh of CPUs or GPUs, with four changes to Mesh-TensorFlow's own.
+"""A mesh of virtual CPU devices, with four changes to Mesh-TensorFlow's own.
 
 1. Every variable is read exactly once a step. `tf.cast` of a resource variable to its
    own dtype returns the variable itself, so that each consumer reads it anew, possibly
@@ -14,7 +14,7 @@
 import functools
 
 from decoupled.core.compat import mtf, tf
-from decoupled.core.machine import Processor, processor
+from decoupled.core.machine import processor
 from decoupled.ops.row_partitions import (
     RowPartitionedTensor,
     RowPartitionedVariable,
@@ -32,12 +32,9 @@ def bfloat16_is_slow() -> bool:
     """Whether products of bfloat16 matrices take longer here than those of float32."""
     # A processor without bfloat16 instructions emulates them, and Intel's AVX-512 ones
     # are slower than those for float32: 145 against 245 GFLOP/s on two cores of a
-    # Sapphire Rapids, and 52 by emulation. Intel's matrix units (AMX), AMD's AVX-512
-    # and GPUs are fast. A processor that Linux does not describe as x86 is taken to be.
-    return not tf.config.list_physical_devices("GPU") and _is_slow(processor())
-
-
-def _is_slow(described: Processor) -> bool:
+    # Sapphire Rapids, and 52 by emulation. Intel's matrix units (AMX) and AMD's AVX-512
+    # are fast. A processor that Linux does not describe as x86 is taken to be.
+    described = processor()
     known = described.vendor and described.flags
     if not known or "amx_bf16" in described.flags:
         return False
@@ -46,17 +43,15 @@ def _is_slow(described: Processor) -> bool:
 
 
 class PlacementMeshImpl(mtf.placement_mesh_impl.PlacementMeshImpl):
-    """Mesh implementation for CPU and GPU devices (see the module's docstring).
+    """The mesh implementation (see the module's docstring).
 
-    on_gpus: whether devices are GPUs, for which some kernels do not exist.
     multiplies_in_float32: whether bfloat16 matrices are multiplied in float32
     (change 4).
     """
 
     def __init__(self, shape, layout, devices):
         super().__init__(shape, layout, devices)
-        self.on_gpus = any("gpu" in device.lower() for device in devices)
-        self.multiplies_in_float32 = bfloat16_is_slow() and not self.on_gpus
+        self.multiplies_in_float32 = bfloat16_is_slow()
 
     def slicewise(self, fn, *inputs):
         """As in the parent; casts read through an identity (change 1)."""

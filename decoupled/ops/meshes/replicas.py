@@ -6,8 +6,8 @@ from `stack_layouts` which part of which saved variable each replica holds.
 """
 
 import contextlib
-from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterator
+from typing import NamedTuple
 
 from decoupled.core.compat import gen_xla_ops, mtf, tf
 from decoupled.ops.meshes.simd import SimdMeshImpl
@@ -33,19 +33,11 @@ class StackLayout(NamedTuple):
 class ReplicaMesh(SimdMeshImpl):
     """The whole mesh, but only with the slices of replica 0.
 
-    Args:
-      order: for each processor of the mesh, its replica. See the parent for the rest.
+    Replica n is processor n of the mesh; `device_order` gives it its device.
     """
 
-    def __init__(
-        self,
-        shape: mtf.Shape,
-        layout: mtf.LayoutRules,
-        order: Sequence[int],
-        stack_bytes: int,
-        device_assignment: Any = None,
-    ):
-        super().__init__(shape, layout, device_assignment, order, stack_bytes)
+    def __init__(self, shape: mtf.Shape, layout: mtf.LayoutRules, stack_bytes: int):
+        super().__init__(shape, layout, None, list(range(shape.size)), stack_bytes)
 
     class Stack(SimdMeshImpl.Stack):
         """Slices without copies, because nothing runs."""
@@ -64,11 +56,11 @@ class ReplicaMesh(SimdMeshImpl):
     def pnum_tensor(self):
         """The place of the replica in the mesh."""
         if self._pnum_tensor is None:
+            # A session, which may run a single core, has no replica number.
             with mtf.utils.outside_all_rewrites():
-                places = tf.constant([self.p2l(core) for core in range(self.size)])
-                # A session, which may run a single core, has no replica number.
-                core = gen_xla_ops.xla_replica_id() if self.size > 1 else 0
-                self._pnum_tensor = tf.gather(places, core)
+                self._pnum_tensor = (
+                    gen_xla_ops.xla_replica_id() if self.size > 1 else tf.constant(0)
+                )
         return self._pnum_tensor
 
     def stack_layouts(self) -> list[StackLayout]:
@@ -77,7 +69,7 @@ class ReplicaMesh(SimdMeshImpl):
         for stack in dict.fromkeys(self._stacks.values()):
             first = stack.members[0]
             begins = [
-                tuple(self.slice_begin(first.shape, self.p2l(replica)))
+                tuple(self.slice_begin(first.shape, replica))
                 for replica in range(self.size)
             ]
             layouts.append(

@@ -1,4 +1,4 @@
-"""The only module that imports JAX: devices, compilation, and runs of a program.
+"""Devices, compilation and runs of a program: what JAX is imported for.
 
 JAX's public functions run what JAX traced. A program of TensorFlow's goes to the same
 compilers and devices by four private entry points: `compiler.get_compile_options`,
@@ -6,6 +6,7 @@ compilers and devices by four private entry points: `compiler.get_compile_option
 """
 
 import importlib.metadata
+import math
 import os
 import re
 import sys
@@ -16,14 +17,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from decoupled.core import installed
+from decoupled.core import accelerators, installed
 from decoupled.core.console import duration
 from decoupled.core.errors import UserError
+from decoupled.core.machine import readable_bytes
+from decoupled.ops.meshes.device_order import device_order
 from decoupled.training.xla.programs import ExportedProgram
+from decoupled.training.xla.stablehlo import to_stablehlo
 
 # The platforms of JAX, and the extra that brings them; plain "gpu" would also try ROCm.
 _PLATFORMS = {"cpu": "cpu", "gpu": "cuda,cpu", "tpu": "tpu,cpu"}
-_EXTRAS = {"cpu": "xla", "gpu": "cuda", "tpu": "tpu_vm"}
 # JAX 0.10 is the oldest that was tried.
 _OLDEST = (0, 10)
 # Seconds between two lines while a program is compiled.
@@ -51,34 +54,26 @@ class Client:
     """The devices of a mesh, in the order of its replicas.
 
     Args:
-      kind: "cpu", "gpu" or "tpu". count: of replicas, over all processes.
-      say: prints a line.
+      kind: "cpu", "gpu" or "tpu". mesh: sizes of the mesh's axes. say: prints a line.
 
     Raises:
       UserError: JAX is missing or too old, or has not these devices.
     """
 
-    def __init__(self, kind: str, count: int, say: Callable[[str], None]):
+    def __init__(self, kind: str, mesh: Sequence[int], say: Callable[[str], None]):
+        count = math.prod(mesh)
         jax = _configured(kind, count)
         self.kind, self._jax, self._say = kind, jax, say
-        try:
-            devices = jax.devices(kind)
-        except RuntimeError as error:
-            reason = _first_sentence(error)
-            raise UserError(
-                f"--accelerator={kind}: JAX {jax.__version__} finds no {kind.upper()} "
-                f"({reason}); pip install 'decoupled[{_EXTRAS[kind]}]', and "
-                "decoupled doctor shows what it finds"
-            ) from None
+        devices = _devices(jax, kind)
         if count > len(devices):
             raise UserError(
                 f"MeshConfig.mesh_shape: needs {count} devices, and there "
                 f"{_are(len(devices), kind)}; make it smaller, e.g. "
                 f"data:{len(devices)}"
             )
-        if count < len(devices) and kind != "cpu":
+        if count < len(devices) and kind == "gpu":
             say(f"uses {count} of {len(devices)} devices; the rest is idle")
-        self.devices = devices[:count]
+        self.devices = _in_order(kind, devices, mesh)
         self.local = [
             index
             for index, device in enumerate(self.devices)
@@ -128,7 +123,7 @@ class Client:
           UserError: a device does not have the memory that the program needs.
         """
         began = time.monotonic()
-        module, updated = _to_stablehlo(program.hlo, precision)
+        module, updated = to_stablehlo(program.hlo, precision)
         work = _InBackground(lambda: self._compiled(module, dict(options)))
         while not work.done(_LINE_EVERY):
             passed = duration(time.monotonic() - began)
@@ -237,9 +232,69 @@ class Executable:
         return {name: arrays[place][0] for place, name in enumerate(self._names)}
 
 
+def try_devices(kind: str) -> list[str]:
+    """Runs a product on each device of this process, and a sum over all of them.
+
+    Returns what each device is.
+
+    Raises:
+      UserError: JAX is missing or too old, has no such device, or one computes wrongly.
+    """
+    jax = _configured(kind, 2)
+    jax.config.update("jax_enable_compilation_cache", False)
+    local = [
+        device
+        for device in _devices(jax, kind)
+        if device.process_index == jax.process_index()
+    ]
+    factor = np.arange(64 * 64, dtype=np.float32).reshape(64, 64) / 4096
+    multiply = jax.jit(lambda x: jax.numpy.matmul(x, x, precision="highest"))
+    for device in local:
+        product = multiply(jax.device_put(factor, device))
+        if not np.allclose(product, factor @ factor, rtol=1e-5):
+            raise UserError(f"{device}: its product of two matrices is wrong")
+    mesh = jax.sharding.Mesh(np.array(local), ["all"])
+    spread = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("all"))
+    numbers = jax.device_put(np.arange(len(local), dtype=np.float32), spread)
+    if float(jax.jit(jax.numpy.sum)(numbers)) != sum(range(len(local))):
+        raise UserError(f"the sum over {len(local)} devices is wrong")
+    return [_described(device) for device in local]
+
+
+def _described(device):
+    limit = (device.memory_stats() or {}).get("bytes_limit")
+    return f"{device.device_kind}{f', {readable_bytes(limit)}' if limit else ''}"
+
+
+def _devices(jax, kind):
+    try:
+        return jax.devices(kind)
+    except RuntimeError as error:
+        reason = _first_sentence(error)
+        raise UserError(
+            f"--accelerator={kind}: JAX {jax.__version__} finds no {kind.upper()} "
+            f"({reason}); pip install 'decoupled[{accelerators.extra(kind)}]', and "
+            "decoupled doctor shows what it finds"
+        ) from None
+
+
+def _in_order(kind, devices, mesh):
+    """The device of each processor of the mesh, which must have all chips of a TPU."""
+    count = math.prod(mesh)
+    if kind != "tpu":
+        return devices[:count]
+    if count < len(devices):
+        raise UserError(
+            f"MeshConfig.mesh_shape: has {count} processors, and there "
+            f"{_are(len(devices), kind)}; make them equal, e.g. data:{len(devices)}"
+        )
+    places = [(*device.coords, device.core_on_chip) for device in devices]
+    return [devices[index] for index in device_order(places, mesh)]
+
+
 def _configured(kind, count):
     needs = f"--accelerator={kind}: needs JAX"
-    install = f"pip install 'decoupled[{_EXTRAS[kind]}]'"
+    install = f"pip install 'decoupled[{accelerators.extra(kind)}]'"
     if installed.lacking("jax", purpose="--accelerator"):
         if sys.version_info < (3, 12):
             install = "use Python 3.12 or newer, and there " + install
@@ -309,67 +364,6 @@ class _InBackground:
         if error is not None:
             raise error
         return value
-
-
-def _to_stablehlo(hlo: bytes, precision: str) -> tuple[Any, dict[int, int]]:
-    """The module as compilers take it, and which results are which arguments.
-
-    Operations that only TensorFlow's translation writes are replaced; results take the
-    memory of the old variables; products of float32 get their precision, which JAX's
-    own setting gives only to what JAX traces.
-    """
-    from jax._src.interpreters import mlir
-    from jax._src.lib import _jax
-    from jax._src.lib.mlir import ir
-
-    with mlir.make_ir_context():
-        module = ir.Module.parse(_jax.mlir.hlo_to_stablehlo(hlo))
-        text = module.operation.get_asm(
-            enable_debug_info=False, large_elements_limit=None
-        )
-        text = re.sub(r"mhlo\.copy (%\S+) : (\S+)", r"stablehlo.convert \1 : \2", text)
-        text = re.sub(r"mhlo\.erf (%\S+) : (\S+)", r"chlo.erf \1 : \2 -> \2", text)
-        module = ir.Module.parse(text)
-        attributes = module.operation.attributes
-        (main,) = (
-            operation
-            for operation in module.body
-            if ir.StringAttr(operation.attributes["sym_name"]).value == "main"
-        )
-        number = ir.IntegerType.get_signless(32)
-        arguments, updated = [{} for _ in main.arguments], {}
-        for entry in attributes["mhlo.input_output_alias"]:
-            entry = ir.DictAttr(entry)
-            alias = ir.DictAttr(entry["alias"])
-            (place,) = ir.DenseI64ArrayAttr(entry["output_index"])
-            argument = ir.IntegerAttr(alias["parameter_number"]).value
-            value = ir.IntegerAttr.get(number, place)
-            arguments[argument] = {"tf.aliasing_output": value}
-            updated[place] = argument
-        described = [ir.DictAttr.get(argument) for argument in arguments]
-        main.attributes["arg_attrs"] = ir.ArrayAttr.get(described)
-        for name in [getattr(each, "name", each) for each in attributes]:
-            if name.startswith("mhlo."):
-                del attributes[name]
-        # TensorFlow numbers it anew in each process; the cache's key has the name.
-        attributes["sym_name"] = ir.StringAttr.get("program")
-        _set_precision(ir, module, precision.upper())
-        return module, updated
-
-
-def _set_precision(ir, module, precision):
-    """Writes the precision of every product of float32 numbers."""
-    chosen = ir.Attribute.parse(f"#stablehlo<precision {precision}>")
-
-    def visit(operation):
-        if operation.name in ("stablehlo.dot_general", "stablehlo.convolution"):
-            types = [ir.ShapedType(x.type).element_type for x in operation.operands]
-            if any(isinstance(each, ir.F32Type) for each in types):
-                both = ir.ArrayAttr.get([chosen, chosen])
-                operation.attributes["precision_config"] = both
-        return ir.WalkResult.ADVANCE
-
-    module.operation.walk(visit)
 
 
 def _explained(error, who):

@@ -12,9 +12,9 @@ import numpy as np
 
 from decoupled.configs import MeshConfig
 from decoupled.configs.hardware import Hardware
+from decoupled.core import accelerators
 from decoupled.core.compat import tf
 from decoupled.model.variables import GLOBAL_STEP
-from decoupled.ops.meshes.replicas import ReplicaMesh
 from decoupled.training.bookkeeping import Checkpoints, Monitor
 from decoupled.training.checkpoint_files import CheckpointWriter
 from decoupled.training.checkpoints import (
@@ -25,12 +25,10 @@ from decoupled.training.checkpoints import (
     plan_initialization,
 )
 from decoupled.training.graph import Network, TrainingGraph
-from decoupled.training.mesh import mesh_size, shape_and_layout
+from decoupled.training.mesh import parse_mesh_shape
 from decoupled.training.run import Run
-from decoupled.training.tpu import stack_bytes
 from decoupled.training.xla.adapter import Array, Client, Executable
 from decoupled.training.xla.programs import (
-    MakeMesh,
     export,
     prediction_program,
     training_program,
@@ -48,12 +46,12 @@ def check_devices(
     """Finds the devices of the mesh before anything is read or built.
 
     Raises:
-      UserError: JAX or the devices are missing, or are fewer than the mesh has.
+      UserError: JAX or the devices are missing, do not fit each other or are in use, or
+        are fewer than the mesh has.
     """
     if hardware.accelerator is not None:
-        # TensorFlow only builds and reads; it would take the memory of the GPUs.
-        tf.config.set_visible_devices([], "GPU")
-        client = Client(hardware.accelerator, mesh_size(mesh), say)
+        accelerators.check(hardware.accelerator, say)
+        client = Client(hardware.accelerator, _sizes(mesh), say)
         precision = f"{mesh.matmul_precision} precision"
         say(f"{client.describe()}: products of float32 in {precision}")
 
@@ -70,9 +68,9 @@ def train_steps(
         suffice.
     """
     config, mesh = run.training, graph.network.mesh
-    client = Client(run.accelerator, mesh_size(mesh), run.say)
+    client = Client(run.accelerator, _sizes(mesh), run.say)
     dataset = input_fn()
-    program = training_program(graph, dataset.element_spec, _make_mesh(mesh))
+    program = training_program(graph, dataset.element_spec)
     exported = export(program)
     source = _first_or_stored(run, graph.network, program.saved)
     executable = _compile(client, exported, mesh)
@@ -126,11 +124,9 @@ def predict_batches(
 ) -> Iterator[dict[str, np.ndarray]]:
     """Predictions of the newest checkpoint, one dict of arrays per row of a batch."""
     prefix = find_checkpoint(run.model_dir)
-    client = Client(run.accelerator, mesh_size(network.mesh), run.say)
+    client = Client(run.accelerator, _sizes(network.mesh), run.say)
     dataset = input_fn()
-    program = prediction_program(
-        network, dataset.element_spec, _make_mesh(network.mesh)
-    )
+    program = prediction_program(network, dataset.element_spec)
     exported = export(program)
     check_resumable(prefix, program.saved)
     executable = _compile(client, exported, network.mesh)
@@ -145,10 +141,8 @@ def predict_batches(
         yield from _rows(unread)
 
 
-def _make_mesh(config: MeshConfig) -> MakeMesh:
-    shape, layout = shape_and_layout(config)
-    order = range(mesh_size(config))
-    return lambda: ReplicaMesh(shape, layout, list(order), stack_bytes(config))
+def _sizes(mesh: MeshConfig) -> list[int]:
+    return list(parse_mesh_shape(mesh.mesh_shape).values())
 
 
 def _compile(client: Client, exported: Any, mesh: MeshConfig) -> Executable:

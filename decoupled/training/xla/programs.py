@@ -12,6 +12,7 @@ import os
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
+from decoupled.configs import MeshConfig
 from decoupled.core import files
 from decoupled.core.compat import mtf, tensorflow, tf
 from decoupled.core.errors import UserError
@@ -24,10 +25,9 @@ from decoupled.training.graph import (
     build_step,
     step_scalars,
 )
-from decoupled.training.mesh import Placement
+from decoupled.training.mesh import Placement, shape_and_layout
+from decoupled.training.tpu import stack_bytes
 
-# A mesh makes tensors, and so is made in the graph of its program.
-MakeMesh = Callable[[], ReplicaMesh]
 # Of a folder: the program, and what its arguments and results are.
 HLO, ABOUT = "step.hlo", "step.json"
 
@@ -104,7 +104,7 @@ class Program:
 
 
 def training_program(
-    training: TrainingGraph, features: Mapping[str, tf.TensorSpec], make_mesh: MakeMesh
+    training: TrainingGraph, features: Mapping[str, tf.TensorSpec]
 ) -> Program:
     """Builds the step of a replica.
 
@@ -114,7 +114,7 @@ def training_program(
     saved = {}
     with tf.Graph().as_default() as graph, collectives_of_xla():
         step = tf.train.get_or_create_global_step()
-        inputs, mesh = _placeholders(features), make_mesh()
+        inputs, mesh = _placeholders(features), replica_mesh(training.network.mesh)
         with tf.variable_scope("", custom_getter=_without_values(saved)):
             lowered = build_step(training, inputs, Placement(mesh, None))
         scalars = step_scalars(training, lowered)
@@ -126,7 +126,7 @@ def training_program(
 
 
 def prediction_program(
-    network: Network, features: Mapping[str, tf.TensorSpec], make_mesh: MakeMesh
+    network: Network, features: Mapping[str, tf.TensorSpec]
 ) -> Program:
     """Builds the predictions of a replica, each for the whole batch.
 
@@ -135,12 +135,17 @@ def prediction_program(
     """
     saved = {}
     with tf.Graph().as_default() as graph, collectives_of_xla():
-        inputs, mesh = _placeholders(features), make_mesh()
+        inputs, mesh = _placeholders(features), replica_mesh(network.mesh)
         with tf.variable_scope("", custom_getter=_without_values(saved)):
             placement = Placement(mesh, None)
             predictions, _ = build_predictions(network, inputs, placement)
         results = {name: tf.identity(value) for name, value in predictions.items()}
     return Program(graph, mesh, inputs, results, saved)
+
+
+def replica_mesh(config: MeshConfig) -> ReplicaMesh:
+    """The mesh of a program; it makes tensors in the default graph."""
+    return ReplicaMesh(*shape_and_layout(config), stack_bytes(config))
 
 
 def _placeholders(features):

@@ -1,11 +1,16 @@
 """Groups of ids, what is held out of them, and the books of the Bible."""
 
+import bz2
 import dataclasses
+import gzip
+import lzma
+import os
 
 import pytest
 
 from decoupled.configs.corpora import ParallelTextConfig
 from decoupled.core.errors import UserError
+from decoupled.corpora.parallel import parallel_text
 from decoupled.corpora.parallel.parallel_text import (
     BOOK_GROUPS,
     book_group,
@@ -83,3 +88,114 @@ def test_a_split_has_its_share_and_depends_on_the_seed():
 def test_the_group_of_books(identifier, label):
     assert book_group(identifier) == label
     assert label is None or label in BOOK_GROUPS
+
+
+def find(place):
+    return parallel_text.find(str(place))
+
+
+def read(path):
+    return list(parallel_text.read(str(path)))
+
+
+def test_languages_are_the_names_of_the_files_of_a_folder(tmp_path):
+    (tmp_path / "yo.tsv").write_text("GEN.1.1\tNí àtètèkọ́ṣe.\n")
+    (tmp_path / "zh-Hant.tsv.gz").write_bytes(gzip.compress(b"GEN.1.1\tA.\n"))
+    (tmp_path / "README.md").write_text("Licences.\n")
+    found = find(tmp_path)
+    assert list(found) == ["yo", "zh-Hant"]
+    assert read(found["zh-Hant"].path) == [
+        ("GEN.1.1", "A.", f"{tmp_path}/zh-Hant.tsv.gz:1")
+    ]
+
+
+def test_files_are_compressed_as_their_content_says(tmp_path):
+    content = "\ufeff1.1\tA.\r\n1.2\tB.\x85B.\r".encode()
+    (tmp_path / "de.tsv.xz").write_bytes(lzma.compress(content))
+    (tmp_path / "en.tsv.bz2").write_bytes(bz2.compress(content[:5]))
+    with open(tmp_path / "en.tsv.bz2", "ab") as joined:
+        joined.write(bz2.compress(content[5:]))
+    (tmp_path / "fr.tsv.gz").write_bytes(content)
+    (tmp_path / "it.tsv").write_bytes(gzip.compress(content))
+    found = find(tmp_path)
+    assert list(found) == ["de", "en", "fr", "it"]
+    for file in found.values():
+        assert [line[:2] for line in read(file.path)] == [
+            ("1.1", "A."),
+            ("1.2", "B. B."),
+        ]
+
+
+def test_a_pipe_is_refused(tmp_path):
+    os.mkfifo(tmp_path / "en.tsv")
+    with pytest.raises(UserError, match=r"en\.tsv: a pipe or a device"):
+        find(tmp_path)
+
+
+def test_languages_may_be_given(tmp_path):
+    for name in ("a.txt", "b.txt"):
+        (tmp_path / name).write_text("1.1\tA.\n")
+    found = find(f"am={tmp_path}/a.txt,ti={tmp_path}/b.*")
+    assert list(found) == ["am", "ti"]
+
+
+def test_white_space_is_one_space_and_lines_without_text_stay(tmp_path):
+    path = tmp_path / "en.tsv"
+    path.write_bytes("\ufeff1.1\t One \u2028two. \r\n\n1.2\t\n".encode())
+    assert [line[:2] for line in read(path)] == [("1.1", "One two."), ("1.2", "")]
+
+
+@pytest.mark.parametrize(
+    "content, message",
+    [
+        (b"1.1\ta\n1.2 b\n", r"en\.tsv:2: not id, tab, text"),
+        (b"1.1\ta\n\tb\n", r"en\.tsv:2: not id, tab, text"),
+        (b"1.1\ta\tb\n", r"en\.tsv:1: not id, tab, text"),
+        (b"1.1\ta\n1.2\t\xff\n", r"en\.tsv:2: not UTF-8"),
+        (b"1\x07.1\ta\n", r"en\.tsv:1: the id '1\\x07.1' has control characters"),
+        (b"1." * 200 + b"1\ta\n", r"en\.tsv:1: .* more than 200 characters"),
+    ],
+)
+def test_a_bad_line_is_named(tmp_path, content, message):
+    path = tmp_path / "en.tsv"
+    path.write_bytes(content)
+    with pytest.raises(UserError, match=message):
+        read(path)
+
+
+def test_a_damaged_file_is_named(tmp_path):
+    path = tmp_path / "en.tsv.gz"
+    path.write_bytes(gzip.compress(b"1.1\ta\n" * 1000)[:-9])
+    with pytest.raises(UserError, match=r"en\.tsv\.gz:?\d*: damaged"):
+        read(path)
+
+
+@pytest.mark.parametrize(
+    "place, message",
+    [
+        ("{0}/none", "aligned:.*/none: not a folder with files LANGUAGE.tsv or LANG"),
+        ("{0}", "not a folder with files LANGUAGE.tsv"),
+        ("en={0}/none.tsv", "--source=aligned:en=.*: no file matches"),
+        ("en={0}/*.txt", r"2 files for en \(.*/a.txt, .*/b.txt\); aligned text is one"),
+    ],
+)
+def test_a_wrong_place_is_told(tmp_path, place, message):
+    for name in ("a.txt", "b.txt"):
+        (tmp_path / name).write_text("1.1\tA.\n")
+    with pytest.raises(UserError, match=message):
+        find(place.format(tmp_path))
+
+
+def test_a_language_with_two_files_is_refused(tmp_path):
+    (tmp_path / "en.tsv").write_text("1.1\tA.\n")
+    (tmp_path / "en.tsv.gz").write_bytes(gzip.compress(b"1.1\tA.\n"))
+    with pytest.raises(UserError, match="2 files for en"):
+        find(tmp_path)
+
+
+def test_two_files_of_a_language_are_refused_by_analyses_too(tmp_path):
+    (tmp_path / "en.tsv").write_text("1\tOne.\n")
+    (tmp_path / "hi.tsv").write_text("1\tएक।\n")
+    (tmp_path / "hi.tsv.gz").write_bytes(gzip.compress("1\tदो।\n".encode()))
+    with pytest.raises(UserError, match=r"2 files for hi \(hi.tsv, hi.tsv.gz\)"):
+        parallel_text.read_sentences(str(tmp_path))

@@ -25,6 +25,7 @@ from tests.exports.models import (
     finetuned_weights,
     model_config,
     opened,
+    saving_only,
     write_model_dir,
 )
 from tests.tasks.question_samples import SETTINGS, TEXTS, documents, make_vocabulary
@@ -63,10 +64,15 @@ def make_export(folder, vocabulary, kind, labels, data, outputs, answers=None):
     path.write_text(json.dumps(described))
     if answers:
         (run / "answers.json").write_text(json.dumps(answers))
-    export(
-        *opened(str(run)), str(folder / "export"), sequence_length=LENGTH, mlm=False,
-        overwrite=False,
-    )  # fmt: skip
+    # What `predict` reads, beside the vocabulary.
+    with saving_only("tagger", "span_model", "classifier", "regressor"):
+        export(
+            *opened(str(run)), str(folder / "export"), sequence_length=LENGTH,
+            mlm=False, overwrite=False,
+        )  # fmt: skip
+    assets = folder / "export/preprocessor/assets"
+    assets.mkdir()
+    shutil.copy(vocabulary.path, assets / "sentencepiece.model")
     return Encoder(config, weights), Classifier(weights), folder / "export"
 
 

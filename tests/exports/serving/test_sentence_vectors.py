@@ -56,11 +56,20 @@ def reader_dir(vocabulary, tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def exported(pretrained_dir, finetuned_dir, reader_dir, tmp_path_factory):
+def classifier_dir(vocabulary, tmp_path_factory):
+    """A classifier of two layers, with a pooler."""
+    config = model_config()
+    return write_model_dir(
+        str(tmp_path_factory.mktemp("classifier")), vocabulary.model_bytes,
+        vocabulary.fingerprint, config, finetuned_weights(config, 2),
+        {"name": "catalogs", "labels": ["a", "b"]},
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def exported(classifier_dir, reader_dir, tmp_path_factory):
     """(kind of model, layer, special tokens) -> folders of model and export."""
-    model_dirs = {
-        "pretrained": pretrained_dir, "finetuned": finetuned_dir, "reader": reader_dir
-    }  # fmt: skip
+    model_dirs = {"classifier": classifier_dir, "reader": reader_dir}
 
     @functools.cache
     def once(kind, layer, special):
@@ -74,23 +83,21 @@ def exported(pretrained_dir, finetuned_dir, reader_dir, tmp_path_factory):
 
 
 @pytest.mark.parametrize(
-    "kind, layer, special",
-    [("pretrained", 1, False), ("reader", 0, True), ("finetuned", -1, True)],
+    "kind, layer, special", [("classifier", -2, False), ("reader", 0, True)]
 )
 def test_vectors_are_those_that_retrieve_compares(exported, kind, layer, special):
     model_dir, target = exported(kind, layer, special)
-    found = vectors(target)
+    exported_vectors = vectors(target)
     config = retrieval(
         layer=layer, pool_special_tokens=special, max_sequence_length=LENGTH
     )
     expected = layer_vectors(open_model(model_dir), TEXTS, config)
-    np.testing.assert_allclose(found, expected, atol=2e-5)
-    assert special == bool(found[TEXTS.index("")].any())
+    np.testing.assert_allclose(exported_vectors, expected, atol=2e-5)
+    assert special == bool(exported_vectors[TEXTS.index("")].any())
     described = json.loads((target / "export.json").read_text())
     assert described["kind"] == "sentence_encoder"
     assert described["answers"] is None and described["labels"] is None
-    # The last of one: the fine-tuned model has no more.
-    number = layer if layer >= 0 else 1
+    number = 1 if layer == -2 else 0
     assert described["sentence_vectors"] == {
         "layer": number, "pool_special_tokens": special, "centre_on": ""
     }  # fmt: skip
@@ -128,13 +135,15 @@ def test_the_mean_of_other_sentences_is_subtracted(exported, tmp_path):
 
 
 def test_ids_and_signatures_give_the_same(exported):
-    _, target = exported("pretrained", 1, False)
+    _, target = exported("classifier", -2, False)
     packed = load(target, "preprocessor")(tf.constant(TEXTS))
     model = load(target, "sentence_encoder")
     signature = model.signatures["serving_default"](**packed)
     assert set(signature) == {"sentence_vector", "default"}
-    for found in (model(packed)["sentence_vector"], signature["sentence_vector"]):
-        np.testing.assert_allclose(found, vectors(target), atol=1e-5)
+    for outputs in (model(packed), signature):
+        np.testing.assert_allclose(
+            outputs["sentence_vector"], vectors(target), atol=1e-5
+        )
 
 
 @pytest.mark.parametrize(

@@ -17,19 +17,19 @@ SECOND = ["Delete the image", "the last user name", "Change"]
 
 
 @pytest.fixture(scope="module")
-def saved(vocabulary, tmp_path_factory):
+def saved(vocabulary, classifier_export, tmp_path_factory):
     """segments -> the loaded model of strings of a classifier."""
     weights = finetuned_weights(FINETUNED, len(LABELS))
     encoder, head = Encoder(FINETUNED, weights), Classifier(weights)
     classifier = TaskRoot(CLASSIFICATION, encoder, head, LABELS, vocabulary.path)
     preprocessor = Preprocessor(vocabulary, 16, (1, 2))
-    found = {}
-    for segments in ((1,), (2,), (1, 2)):
+    models = {(1, 2): tf.saved_model.load(str(classifier_export / "text_classifier"))}
+    for segments in ((1,), (2,)):
         root = TextRoot(preprocessor, classifier, segments, vocabulary.path)
         folder = str(tmp_path_factory.mktemp("saved"))
         tf.saved_model.save(root, folder, signatures=root.signatures())
-        found[segments] = tf.saved_model.load(folder)
-    return found
+        models[segments] = tf.saved_model.load(folder)
+    return models
 
 
 def logits(outputs):

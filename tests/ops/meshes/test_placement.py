@@ -9,7 +9,6 @@ import tensorflow as tf2
 from decoupled.core.compat import mtf, tf
 from decoupled.core.machine import Processor
 from decoupled.ops.meshes.placement import (
-    PlacementMeshImpl,
     bfloat16_is_slow,
     matrix_product,
 )
@@ -199,14 +198,3 @@ def test_known_processors(monkeypatch, case):
     vendor, flags, is_slow = CASES[case]
     described_as(monkeypatch, vendor, f"fpu {flags}")
     assert bfloat16_is_slow() == is_slow
-
-
-@pytest.mark.parametrize(
-    ("devices", "expected"),
-    [([""], True), (["cpu:0"], True), (["/job:worker/task:0/device:GPU:0"], False)],
-)
-def test_what_meshes_make_of_it(monkeypatch, devices, expected):
-    """Workers' processors are taken to be of this one's kind."""
-    monkeypatch.setattr("decoupled.ops.meshes.placement.bfloat16_is_slow", lambda: True)
-    mesh = PlacementMeshImpl("all:1", "", devices)
-    assert mesh.multiplies_in_float32 == expected

@@ -12,13 +12,13 @@ from decoupled.ops.kernels import compiled
 from decoupled.ops.meshes.simd import SimdMeshImpl
 from decoupled.ops.rounding import RoundedSubtraction
 from decoupled.planning.hardware import parse_topology
-from decoupled.planning.program import assign_cores
 from decoupled.training.mesh import shape_and_layout
 from tests.helpers import SESSION_CONFIG, adamw, masked_lm_features, tiny_model
 from tests.helpers import mesh_impl as host_mesh
 from tests.ops.simd_on_cpu import (
     STACK_BYTES,
     OneCore,
+    assign_cores,
     eight_cores,
     run_compiled,
     run_compiled_loop,

@@ -8,7 +8,6 @@ import pytest
 
 from decoupled.core.errors import UserError
 from decoupled.reproduction import claims, items
-from decoupled.reproduction.findings import read_study
 from decoupled.reproduction.items import Items, ResultReader
 from decoupled.reproduction.jobs import StudyJobs, sized
 from decoupled.reproduction.measures import (
@@ -16,6 +15,7 @@ from decoupled.reproduction.measures import (
     read_measures,
     read_runs,
 )
+from decoupled.reproduction.study import read_study
 from decoupled.sweeps.jobs import complete_jobs
 from tests.reproduction.finished_jobs import (
     GUESSED,

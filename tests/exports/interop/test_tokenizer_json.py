@@ -7,7 +7,7 @@ import tokenizers
 
 from decoupled.core.errors import UserError
 from decoupled.data.vocabulary import Vocabulary
-from decoupled.exports.interop.tokenizer_files import tokenizer_json, write_tokenizer
+from decoupled.exports.interop.tokenizer_json import tokenizer_json, write_tokenizer
 from decoupled.exports.serving.masked_words import encode_masked
 from tests.exports.models import model_config
 from tests.vocabularies import train_vocabulary

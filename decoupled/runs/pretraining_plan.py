@@ -1,0 +1,289 @@
+"""What is checked before the first step of pre-training, and the plan of the run."""
+
+import dataclasses
+import functools
+import os
+
+from decoupled.configs import Phase, PretrainConfig
+from decoupled.configs.hardware import HOST, Hardware
+from decoupled.core import console, files, gfile
+from decoupled.core.errors import UserError
+from decoupled.core.files import CHECKPOINT_LIST
+from decoupled.corpora.sampling import LanguageRow
+from decoupled.data.reading import count_pieces, named_errors
+from decoupled.data.records import RecordsManifest, read_manifest
+from decoupled.data.sequence_order import EVAL, TRAIN, sampling_rows
+from decoupled.data.sequences import evaluation_count
+from decoupled.data.verification import check_beginnings
+from decoupled.data.vocabulary import Vocabulary
+from decoupled.runs import run_folder
+from decoupled.runs.curve import entropy
+from decoupled.runs.run_folder import TRAINING_MODES
+from decoupled.runs.saved_run import open_model
+from decoupled.training.bookkeeping import StopOnSignal
+from decoupled.training.checkpoints import (
+    checkpoint_step,
+    find_checkpoint,
+)
+from decoupled.training.cluster import join_cluster
+from decoupled.training.graph import TrainingGraph, check_graph, pretraining_graph
+from decoupled.training.loop import Run, check_devices
+
+# A language's unigram entropy is computed from whole shards with about so many tokens.
+_COUNTED_TOKENS = 1_000_000
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """A run whose settings, records, weights and folder fit each other.
+
+    mode: one of `run_folder.MODES`. phases: each with its graph.
+    sampling: of each phase, a row per language; empty where nothing is trained.
+    run: folder, cluster or TPU.
+    description: of the folder, and `hashed`, what its hashes are of; see
+      `run_folder.claim`.
+    trunk: the checkpoint from which a new branch goes on, or None.
+    """
+
+    config: PretrainConfig
+    mode: str
+    manifest: RecordsManifest
+    vocabulary: Vocabulary
+    phases: list[tuple[Phase, TrainingGraph]]
+    sampling: list[list[LanguageRow]]
+    run: Run
+    description: run_folder.ModelDir
+    hashed: dict[str, str]
+    trunk: str | None
+
+    @property
+    def folder(self) -> str:
+        """The folder of the run."""
+        return self.run.model_dir
+
+    @functools.cached_property
+    def unigram_entropy(self) -> dict[str, float]:
+        """Language -> nats a token of its held-out text."""
+        manifest = self.manifest
+        with named_errors(manifest.folder):
+            return {
+                language: entropy(count_pieces(manifest, records, _COUNTED_TOKENS))
+                for language, records in manifest.splits[EVAL].items()
+            }
+
+    def step(self) -> int:
+        """The step of the newest checkpoint."""
+        return checkpoint_step(find_checkpoint(self.folder))
+
+    def phase(self) -> tuple[Phase, TrainingGraph]:
+        """The phase of the newest checkpoint; the last if it is after all phases."""
+        step, last = self.step(), self.phases[-1]
+        return next((pair for pair in self.phases if step <= pair[0].last), last)
+
+
+def plan_pretraining(
+    config: PretrainConfig,
+    records_dir: str,
+    vocabulary: str,
+    folder: str,
+    mode: str,
+    hardware: Hardware = HOST,
+    init_checkpoint: str | None = None,
+    branch_from: str | None = None,
+) -> Plan:
+    """Checks all that can be checked before the first step. Writes nothing.
+
+    Args:
+      vocabulary: the sentencepiece.model of the records.
+      mode: one of `run_folder.MODES`. hardware: what computes.
+      init_checkpoint: a model folder, or a prefix in one, that a new run starts from.
+      branch_from: a run, or a prefix of one of its checkpoints, from which a new run
+        continues at its step and with its slots. Only schedule and optimizer may
+        differ.
+
+    Raises:
+      UserError: settings, records, vocabulary and weights do not fit each other.
+      WorkerLost: a process of the cluster did not answer.
+    """
+    check_devices(hardware, config.mesh, console.say)
+    manifest = read_manifest(records_dir)
+    pieces = Vocabulary(vocabulary)
+    manifest.check_vocabulary(pieces.fingerprint, vocabulary)
+    sampling = []
+    for phase in config.phases:
+        _check_sizes(phase.config, pieces)
+        if mode in TRAINING_MODES:
+            sampling.append(_sampling_rows(phase, manifest))
+        if mode != "train":
+            held_out_counts(phase.config, manifest)
+    prefix = _initial_checkpoint(init_checkpoint, pieces)
+    check_beginnings(manifest)
+    phases = [(p, pretraining_graph(p.config, pieces.pad_id)) for p in config.phases]
+    for phase, graph in phases:
+        check_graph(graph.network, phase.config.training)
+    # Waits for the other processes.
+    cluster = join_cluster(config.cluster, config.mesh, console.say, hardware)
+    description = _describe(config, manifest, pieces, prefix)
+    hashed = {
+        "data.records": f"the corpus of {records_dir}",
+        "data.shards": f"the training text in {records_dir}",
+        "data.init_checkpoint_sha256": str(prefix),
+    }
+    run = Run(
+        model_dir=folder,
+        training=config.training,
+        init_checkpoint=prefix,
+        say=console.say,
+        stop=StopOnSignal(),
+        cluster=cluster,
+        hardware=hardware,
+    )
+    return Plan(
+        config=config,
+        mode=mode,
+        manifest=manifest,
+        vocabulary=pieces,
+        phases=phases,
+        sampling=sampling,
+        run=run,
+        description=description,
+        hashed=hashed,
+        trunk=_trunk(branch_from, folder, description, config, hashed),
+    )
+
+
+def held_out_counts(
+    config: PretrainConfig, manifest: RecordsManifest
+) -> dict[str, int]:
+    """Language -> how many held-out sequences are evaluated, none of them 0.
+
+    Raises:
+      UserError: there are none at all.
+    """
+    length, limit = config.masking.sequence_length, config.training.eval_sequences
+    counts = {
+        language: evaluation_count(entry, length, limit)
+        for language, entry in manifest.splits.get(EVAL, {}).items()
+    }
+    if not any(counts.values()):
+        raise UserError(
+            f"{manifest.folder}: no held-out text (split {EVAL!r}) to evaluate; build "
+            "corpus and records with some, or train without evaluation: --mode=train"
+        )
+    return {language: count for language, count in counts.items() if count}
+
+
+def _describe(config, manifest, pieces, prefix) -> run_folder.ModelDir:
+    *earlier, last = config.phases
+    return run_folder.ModelDir(
+        command="pretrain",
+        model=config.model,
+        vocabulary_fingerprint=pieces.fingerprint,
+        task=None,
+        data={
+            "records": manifest.corpus_fingerprint,
+            # The same text in other shards is read in another order.
+            "shards": _shards_sha256(manifest),
+            # Only if it is set, so that runs from before this setting can be resumed.
+            "masking": vars(config.masking)
+            | ({"whole_words": True} if config.whole_words else {}),
+            "sampling": vars(config.sampling),
+            "sequences": _sequences(last),
+            "batch_size": config.training.batch_size,
+            "seed": config.training.seed,
+            # Only another one, so that runs from before this setting can be resumed.
+            **({} if config.objective == "mlm" else {"objective": config.objective}),
+            # Not the path: folders move.
+            "init_checkpoint": prefix and os.path.basename(prefix),
+        }
+        | (
+            {"init_checkpoint_sha256": run_folder.weights_sha256(prefix)}
+            if prefix
+            else {}
+        )
+        | ({"earlier_phases": list(map(_describe_phase, earlier))} if earlier else {}),
+    )
+
+
+def _shards_sha256(manifest) -> str:
+    """The SHA-256 of the hashes of all shards of training text."""
+    languages = manifest.splits.get(TRAIN, {}).values()
+    hashes = [shard.sha256 for entry in languages for shard in entry.files]
+    return files.fingerprint("\n".join(hashes))
+
+
+def _describe_phase(phase):
+    """What decides the order of an earlier phase's data."""
+    return {
+        "steps": phase.last - phase.first,
+        "masking": vars(phase.config.masking),
+        "sampling": vars(phase.config.sampling),
+        "sequences": _sequences(phase),
+        "batch_size": phase.config.training.batch_size,
+    }
+
+
+def _initial_checkpoint(path, pieces) -> str | None:
+    """The prefix that `path` names, or None; it must have the pieces of the records."""
+    if path is None:
+        return None
+    source = open_model(path)
+    if source.vocabulary.fingerprint != pieces.fingerprint:
+        raise UserError(
+            f"--init_checkpoint: {path} has another vocabulary than {pieces.path}; "
+            "build the records with its sentencepiece.model"
+        )
+    return source.weights.path
+
+
+def _trunk(path, folder, description, config, contents) -> str | None:
+    """The prefix of the run's checkpoint that `path` names; None if `folder` already
+    has checkpoints."""
+    if path is None:
+        return None
+    # A branch with checkpoints no longer needs its trunk, which may have moved on.
+    if files.exists(os.path.join(folder, CHECKPOINT_LIST)):
+        console.say(f"--branch_from: not read, {folder} has checkpoints of its own")
+        return None
+    prefix = find_checkpoint(path)
+    trunk = path if gfile.isdir(path) else os.path.dirname(path)
+    differing = run_folder.differences_in_words(trunk, description, contents)
+    if differing:
+        raise UserError(
+            f"--branch_from: {path} is of another run: {'; '.join(differing)}; a "
+            "branch has its trunk's model and data, and may change schedule and "
+            "optimizer alone"
+        )
+    step, begins = checkpoint_step(prefix), config.schedule.decay_begins
+    if step > begins:
+        raise UserError(
+            f"--branch_from: {prefix} is of step {step}, but the decay would begin at "
+            f"step {begins}; give more train_steps or fewer ScheduleConfig.decay_steps"
+        )
+    return prefix
+
+
+def _check_sizes(config, pieces):
+    model, masking = config.model, config.masking
+    if model.vocab_size != pieces.size:
+        raise UserError(
+            f"ModelConfig.vocab_size: {model.vocab_size}, but {pieces.path} has "
+            f"{pieces.size} pieces; make them equal"
+        )
+    if masking.sequence_length > model.max_positions:
+        raise UserError(
+            f"MaskingConfig.sequence_length: {masking.sequence_length} is more than "
+            f"ModelConfig.max_positions = {model.max_positions}"
+        )
+
+
+def _sampling_rows(phase, manifest) -> list[LanguageRow]:
+    """A row per language. Raises UserError if the records are too few for it."""
+    config = phase.config
+    length = config.masking.sequence_length
+    return sampling_rows(manifest, config.sampling, length, phase.sequences)
+
+
+def _sequences(phase) -> int | None:
+    """How many sequences a phase draws, if their order depends on it, else None."""
+    return phase.sequences if phase.config.sampling.limits_epochs else None
