@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+import decoupled
 from decoupled.core import accelerators, installed
 from decoupled.core.console import duration
 from decoupled.core.errors import UserError
@@ -29,6 +30,8 @@ from decoupled.training.xla.stablehlo import to_stablehlo
 _PLATFORMS = {"cpu": "cpu", "gpu": "cuda,cpu", "tpu": "tpu,cpu"}
 # JAX 0.10 is the oldest that was tried.
 _OLDEST = (0, 10)
+# JAX's own default: warnings and errors.
+_LOG_LEVEL = "1"
 # Seconds between two lines while a program is compiled.
 _LINE_EVERY = 60.0
 _NO_ROOM = re.compile(r"RESOURCE_EXHAUSTED|[Oo]ut of memory|exceeds available HBM")
@@ -310,6 +313,10 @@ def _configured(kind, count):
             f"--accelerator={kind}: the environment has JAX_PLATFORMS={asked}, which "
             "leaves these devices out; unset it"
         )
+    if os.environ.get("TF_CPP_MIN_LOG_LEVEL") == decoupled.LOG_LEVEL:
+        # The package's level for TensorFlow, which is loaded. JAX's libraries read it
+        # when they are loaded, and would hide why a device fails or a host is lost.
+        os.environ["TF_CPP_MIN_LOG_LEVEL"] = _LOG_LEVEL
     import jax
 
     settings = {
