@@ -67,7 +67,8 @@ def define_flags() -> None:
 def main() -> None:
     """Parses the configuration and runs."""
     options = flags.FLAGS
-    defaults = [TPU_DEFAULTS] if options.tpu else []
+    on_tpu = options.tpu or options.accelerator == "tpu"
+    defaults = [TPU_DEFAULTS] if on_tpu else []
     config = start.parse_gin(PretrainConfig, *defaults)
     hardware = hardware_flags.parse()
     reading = options.mode not in TRAINING_MODES
