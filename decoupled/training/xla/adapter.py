@@ -305,6 +305,9 @@ def _devices(jax, kind):
         return jax.devices(kind)
     except RuntimeError as error:
         reason = first_sentence(error)
+        packages = accelerators.jax_packages()
+        if kind == "gpu" and not any("cuda" in name for name in packages):
+            reason = "its plugin for CUDA is not installed"
         raise UserError(
             f"--accelerator={kind}: JAX {jax.__version__} finds no {kind.upper()} "
             f"({reason}); pip install 'decoupled[{accelerators.extra(kind)}]', and "

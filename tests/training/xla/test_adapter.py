@@ -43,8 +43,16 @@ def test_devices_compute_and_jax_says_what_is_wrong(level, then):
     assert done.stdout == f"['cpu', 'cpu'] {then}\n"
 
 
-def test_a_device_that_is_missing(monkeypatch):
+@pytest.mark.parametrize(
+    "plugin, reason",
+    [
+        ("jax-cuda12-plugin", "Unable to initialize backend 'gpu': no driver"),
+        ("libtpu", "its plugin for CUDA is not installed"),
+    ],
+)
+def test_a_device_that_is_missing(monkeypatch, plugin, reason):
     monkeypatch.setattr(accelerators, "cuda_extra", lambda: "cuda12")
+    monkeypatch.setattr(accelerators, "jax_packages", lambda: {plugin: "0.11.2"})
 
     class Jax:
         __version__ = "0.11.2"
@@ -57,7 +65,6 @@ def test_a_device_that_is_missing(monkeypatch):
     with pytest.raises(UserError) as refused:
         adapter._devices(Jax(), "gpu")
     assert str(refused.value) == (
-        "--accelerator=gpu: JAX 0.11.2 finds no GPU (Unable to initialize backend "
-        "'gpu': no driver); pip install 'decoupled[cuda12]', and decoupled doctor "
-        "shows what it finds"
+        f"--accelerator=gpu: JAX 0.11.2 finds no GPU ({reason}); pip install "
+        "'decoupled[cuda12]', and decoupled doctor shows what it finds"
     )
