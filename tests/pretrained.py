@@ -35,7 +35,13 @@ def make_pretrained(folder, **model):
     )
     run = folder / "run"
     run_folder.claim(str(run), description, vocabulary.path)
-    generator, prefix = np.random.default_rng(0), str(run / f"model.ckpt-{STEPS}")
+    write_list(str(run), [write_weights(run, sizes)])
+    return run
+
+
+def write_weights(folder, sizes):
+    """Writes random weights with their slots; returns the checkpoint's prefix."""
+    generator, prefix = np.random.default_rng(0), str(folder / f"model.ckpt-{STEPS}")
     with CheckpointWriter(prefix) as writer:
         for name, shape in shapes(sizes, MASKED_LM).items():
             mean = float(name.endswith("gamma"))
@@ -43,5 +49,4 @@ def make_pretrained(folder, **model):
             for slot in ("", "/adam_m", "/adam_v"):
                 writer.add(f"{name}{slot}", value.astype(np.float32))
         writer.add("global_step", np.array(STEPS, np.int64))
-    write_list(str(run), [prefix])
-    return run
+    return prefix

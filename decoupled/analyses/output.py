@@ -133,9 +133,9 @@ def _draw_panel(axes, panel: Panel, names: list[str]) -> None:
         (axes.set_xlim if panel.rows else axes.set_ylim)(0)
 
 
-def percent(share: float | None, digits: int = 1) -> str | None:
+def percent(share: float | None) -> str | None:
     """A share x 100; None stays None, which a table shows as a gap."""
-    return number(None if share is None else 100 * share, digits)
+    return number(None if share is None else 100 * share, 1)
 
 
 def number(value: float | None, digits: int) -> str | None:

@@ -1,6 +1,7 @@
 """Finds translations with sentence vectors: search in Tatoeba, mining in BUCC."""
 
 import dataclasses
+import functools
 import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -52,6 +53,7 @@ class MinedTest(NamedTuple):
     threshold: tuned on the dev set. dev_f1: the F1 score there, in percent.
     """
 
+    test: Bucc
     pairs: list[Pair]
     threshold: float
     dev_f1: float
@@ -118,9 +120,10 @@ def mine_test(
     mined = mine_pairs(dev, encode, config)
     are_right = np.array([pair in dev.gold for pair in mined.pairs], bool)
     threshold = best_threshold(mined.scores, are_right, len(dev.gold))
-    mined = mine_pairs(read_test(), encode, config)
+    test = read_test()
+    mined = mine_pairs(test, encode, config)
     kept = int(np.sum(mined.scores >= threshold.score))
-    return MinedTest(mined.pairs[:kept], threshold.score, threshold.f1)
+    return MinedTest(test, mined.pairs[:kept], threshold.score, threshold.f1)
 
 
 def mine_pairs(split: Bucc, encode: Encode, config: RetrievalConfig) -> Mined:
@@ -251,15 +254,10 @@ class TranslationSearch:
     def _bucc(self, languages: Sequence[str]) -> Iterator[Found]:
         for language in languages:
             dev = read_bucc(self._data_dir, DEV, language)
-            test = []
-
-            def read_test(language=language, test=test):
-                test.append(read_bucc(self._data_dir, TEST, language))
-                return test[0]
-
+            read_test = functools.partial(read_bucc, self._data_dir, TEST, language)
             mined = mine_test(dev, read_test, self._encode, self._config)
             results = {
-                **bucc_results(test[0], mined.pairs),
+                **bucc_results(mined.test, mined.pairs),
                 "dev_f1": mined.dev_f1,
                 "threshold": mined.threshold,
                 "pairs": len(mined.pairs),

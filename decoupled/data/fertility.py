@@ -16,7 +16,9 @@ from decoupled.data.words import UNSPACED
 
 _ENCODED_AT_ONCE = 1000
 _ROWS = 35
-_ROW_INCHES, _BLOCK_INCHES, _MARGIN_INCHES = 0.19, 4.6, 1.3
+_ROW_INCHES, _INCHES = 0.19, 2.2
+# A language and its measures.
+_Row = tuple[str, Mapping[str, Any]]
 _LABELS = {
     "tokens_per_word": ("tokens per word", "o", plots.BLUE),
     "tokens_per_character": ("tokens per character", "s", plots.GREEN),
@@ -70,16 +72,6 @@ def measure_fertility(vocabulary: Vocabulary, sentences: Iterable[str]) -> Ferti
     )
 
 
-class _PlotBlock(NamedTuple):
-    """A column of languages of one kind.
-
-    key: of the measure on the left. rows: (language, its measures).
-    """
-
-    key: str
-    rows: list[tuple[str, Mapping[str, Any]]]
-
-
 def plot_fertility(
     languages: Mapping[str, Mapping[str, Any]], title: str, stem: str
 ) -> list[str]:
@@ -88,30 +80,34 @@ def plot_fertility(
     Raises:
       ImportError: matplotlib is not installed.
     """
-    from matplotlib.figure import Figure
-
     blocks = _blocks(languages)
     rate = (
         "byte_rate" if "byte_rate" in next(iter(languages.values())) else "unknown_rate"
     )
-    tallest = max(len(block.rows) for block in blocks)
-    size = (
-        _BLOCK_INCHES * len(blocks),
-        _MARGIN_INCHES + _ROW_INCHES * max(tallest, 4),
+    tallest = max(4, *(len(rows) for _, rows in blocks))
+    figure, [axes] = plots.grid(
+        1,
+        2 * len(blocks),
+        _INCHES,
+        0.5 + _ROW_INCHES * tallest,
+        width_ratios=[2, 1] * len(blocks),
     )
-    figure = Figure(figsize=size, layout="constrained")
-    axes = figure.subplots(1, 2 * len(blocks), width_ratios=[2, 1] * len(blocks))
-    for index, block in enumerate(blocks):
-        left, right = axes[2 * index : 2 * index + 2]
-        _draw(left, block, block.key, tallest, _highest(languages, block.key))
-        _draw(right, block, rate, tallest, _highest(languages, rate))
-        right.set_yticks([])
-    figure.suptitle(title, x=0.01, ha="left", fontsize=11)
+    for index, (key, rows) in enumerate(blocks):
+        for side, name in zip(axes[2 * index :], (key, rate), strict=False):
+            of_all = [r for k, block in blocks if name in (k, rate) for r in block]
+            _draw(side, rows, name, max(_values(of_all, name)))
+            # Blocks of fewer rows keep the distance between rows, the first on top.
+            side.set_ylim(tallest - 0.4, -0.6)
+        side.set_yticks([])
+    plots.title_and_legend(figure, axes[0], title)
     return plots.save(figure, stem)
 
 
-def _blocks(languages) -> list[_PlotBlock]:
-    """Languages with words, most tokens first, in even columns; then the others."""
+def _blocks(languages) -> list[tuple[str, list[_Row]]]:
+    """Columns of languages: those with words, most tokens first, then the others.
+
+    Each has the key of the measure on its left.
+    """
     blocks = []
     for key, spaced in (("tokens_per_word", True), ("tokens_per_character", False)):
         rows = [
@@ -122,47 +118,25 @@ def _blocks(languages) -> list[_PlotBlock]:
         rows.sort(key=lambda row: (-row[1][key], row[0]))
         columns = -(-len(rows) // _ROWS)
         height = -(-len(rows) // columns) if columns else 1
-        blocks += [
-            _PlotBlock(key, rows[first : first + height])
-            for first in range(0, len(rows), height)
-        ]
+        blocks += [(key, rows[i : i + height]) for i in range(0, len(rows), height)]
     return blocks
 
 
-def _values(rows, key) -> list[float]:
+def _values(rows: list[_Row], key: str) -> list[float]:
     scale = 100 if key.endswith("rate") else 1
     return [scale * measured[key] for _, measured in rows]
 
 
-def _highest(languages, key) -> float:
-    words = key == "tokens_per_word"
-    rows = [
-        (name, measured)
-        for name, measured in languages.items()
-        if key.endswith("rate") or (measured["tokens_per_word"] is not None) == words
-    ]
-    return max(_values(rows, key))
-
-
-def _draw(axes, block: _PlotBlock, key: str, tallest: int, highest: float) -> None:
+def _draw(axes, rows: list[_Row], key: str, highest: float) -> None:
     """A dot per language at its value, on a line from 0."""
     label, marker, colour = _LABELS[key]
-    values, places = _values(block.rows, key), range(len(block.rows))
+    values, places = _values(rows, key), range(len(rows))
     axes.hlines(places, 0, values, color=plots.GREY, linewidth=1)
-    axes.plot(
-        values,
-        places,
-        marker,
-        color=colour,
-        markersize=4.5,
-        linestyle="none",
-        clip_on=False,
-    )
-    axes.set_yticks(places, [name for name, _ in block.rows], fontsize=8)
+    style = {"color": colour, "markersize": 4.5, "linestyle": "none"}
+    axes.plot(values, places, marker, clip_on=False, **style)
+    axes.set_yticks(places, [name for name, _ in rows], fontsize=8)
     axes.tick_params(axis="y", length=0)
     axes.set_xlabel(label, fontsize=9)
     axes.set_xlim(0, 1.05 * highest if highest else 1)
-    # Blocks of fewer rows keep the distance between rows, the first one on top.
-    axes.set_ylim(max(tallest, 4) - 0.4, -0.6)
     plots.tidy(axes, grid="x")
     axes.spines["left"].set_visible(False)

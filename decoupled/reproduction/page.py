@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from decoupled.analyses.output import LAYER, Line, Panel, Picture, draw
 from decoupled.core import plots
 from decoupled.core.console import duration
 from decoupled.core.tables import GAP
@@ -36,8 +37,6 @@ DESIGN = "design.md"
 _OUT_OF_REACH = "out of reach: it takes 1.8T tokens"
 # The rows in the picture of layers; more rows would overlap.
 _DRAWN = ("coupled", "e_small", "in_small", "e_large")
-# The distance between the points of two models at the same position.
-_SHIFT = 0.05
 # Columns of the table of all rows.
 _COLUMNS = {
     claims.SCORE: "S", claims.RETRIEVAL: "retrieval", claims.UD_POS: "parts of speech",
@@ -441,28 +440,17 @@ def plot_layers(
     `drawn`: names of the layers; and row -> layer -> values by seed.
     """
     layers, rows = drawn
-    figure, [[axes]] = plots.grid(1, 1, 5.2, 3.4)
-    shown = 0
-    for index, (row, by_layer) in enumerate(rows.items()):
+    lines = []
+    for row, by_layer in rows.items():
         values = [
             list(by_layer[layer].values()) for layer in layers if layer in by_layer
         ]
-        shown = max(shown, len(values))
         middle = [statistics.fmean(each) for each in values]
-        sides = [
-            [center - min(each) for center, each in zip(middle, values, strict=True)],
-            [max(each) - center for center, each in zip(middle, values, strict=True)],
-        ]
-        # Shifted, so that the error bars do not overlap.
-        shift = _SHIFT * (index - (len(rows) - 1) / 2)
-        at = np.arange(len(middle)) + shift
-        axes.errorbar(at, middle, sides, label=row, capsize=2, **plots.look(index))
-    axes.set_xticks(range(shown), layers[:shown])
-    axes.set(xlabel="layer", ylabel="retrieved, %")
-    plots.tidy(axes)
+        sides = (list(map(side, values)) for side in (min, max))
+        lines.append(Line(row, list(range(len(values))), middle, *sides))
     title = "Retrieval of translations; mean and range over seeds"
-    plots.title_and_legend(figure, axes, title)
-    return plots.save(figure, stem)
+    panel = Panel(lines, LAYER, "retrieved, %")
+    return draw(Picture(title, [[panel]]), stem)
 
 
 def _claims(page, judged):

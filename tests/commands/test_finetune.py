@@ -235,7 +235,7 @@ def test_a_number_for_each_text_is_learned_exported_and_converted(folder, tmp_pa
     own = {"kind": "regression", "metric": "pearson", "training_languages": ("en",)}
     out = tune(
         folder, tmp_path / "tuned", task="own", data=tmp_path, num_epochs=25.0,
-        keep_layers=1, mesh=("rows:2", "batch:rows"),
+        keep_layers=1,
         own_task=dataclasses.replace(OWN, files="{split}-{language}.tsv", **own),
     )  # fmt: skip
     scores = json.loads((out / "results.json").read_text())["dev"]["en"]

@@ -39,7 +39,7 @@ def run(jobs, parallel=1, lines=None):
         lines.append,
         False,
         lambda job: [
-            sys.executable, "-c", f"import os; os.chdir({job.folder!r})\n"
+            sys.executable, "-S", "-c", f"import os; os.chdir({job.folder!r})\n"
             f"open('starts', 'a').write('x')\n{job.arguments[0]}",
         ],
     )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Masked LM and classification: losses and sums, recomputed by hand."""
+"""Classification: losses and sums, recomputed by hand."""
 
 import numpy as np
 import pytest
@@ -6,10 +6,8 @@ import pytest
 from decoupled.configs import MeshConfig
 from decoupled.core.compat import tf
 from decoupled.tasks.classification import Classification
-from decoupled.tasks.mlm import MaskedLM
 from decoupled.training.graph import Network, TrainingGraph, build_step
 from tests.helpers import (
-    MASKING,
     SESSION_CONFIG,
     adamw,
     masked_lm_features,
@@ -41,38 +39,6 @@ def evaluate(task, features, training=False):
         with tf.Session(config=SESSION_CONFIG) as session:
             session.run(tf.global_variables_initializer())
             return session.run([lowered.loss, lowered.sums, predictions])
-
-
-def test_masked_lm_loss_is_the_mean_over_predictions_that_count():
-    features = masked_lm_features()
-    loss, sums, rows = evaluate(MaskedLM(MASKING, label_smoothing=0.0), features)
-    weight = features["masked_lm_weights"].sum()
-    assert sums["weight"] == weight == 30
-    assert loss == pytest.approx(sums["loss_sum"] / weight, rel=1e-5)
-    np.testing.assert_allclose(rows["weight"], features["masked_lm_weights"].sum(1))
-    assert rows["loss_sum"].sum() == pytest.approx(sums["loss_sum"], rel=1e-5)
-    # Untrained: close to a blind guess among 48 pieces.
-    assert loss == pytest.approx(np.log(48), abs=0.5)
-
-
-def test_predictions_of_weight_0_count_nothing():
-    features = masked_lm_features()
-    loss, sums, _ = evaluate(MaskedLM(MASKING, label_smoothing=0.0), features)
-    unused = features["masked_lm_weights"] == 0
-    features["masked_lm_ids"] = np.where(unused, 7, features["masked_lm_ids"])
-    again, sums_again, _ = evaluate(MaskedLM(MASKING, label_smoothing=0.0), features)
-    assert (again, sums_again) == (loss, sums)
-
-
-def test_examples_of_weight_0_count_nothing():
-    features = masked_lm_features()
-    half = {name: value[:4] for name, value in features.items()}
-    loss, sums, _ = evaluate(MaskedLM(MASKING, label_smoothing=0.0), half)
-    features["example_weights"] = np.array([1] * 4 + [0] * 4, np.float32)
-    padded, sums_padded, _ = evaluate(MaskedLM(MASKING, label_smoothing=0.0), features)
-    assert padded == pytest.approx(loss, rel=1e-5)
-    assert sums_padded["weight"] == sums["weight"]
-    assert sums_padded["hits"] == sums["hits"]
 
 
 def classification_features():

@@ -32,6 +32,7 @@ from decoupled.training.checkpoints import (
 )
 from tests.helpers import MASKING, masked_lm_features, schedule, tiny_model
 from tests.model.graphs import initial_weights, masked_lm_loss
+from tests.pretrained import write_weights
 from tests.training.runs import (
     BODY,
     assert_equal_values,
@@ -374,11 +375,8 @@ def test_a_checkpoint_that_changed_is_read_again(tmp_path, read_whole, damage):
 
 @pytest.fixture(scope="module")
 def pretrained(tmp_path_factory):
-    """The checkpoint of a pre-training run of 4 steps, of two layers."""
-    folder = tmp_path_factory.mktemp("pretrained")
-    config = graph_config(model=tiny_model(num_layers=2), schedule=schedule(4, 0))
-    train_run(config, run_spec(folder))
-    return f"{folder}/model.ckpt-4"
+    """The checkpoint of a pre-trained model of two layers."""
+    return write_weights(tmp_path_factory.mktemp("made"), tiny_model(num_layers=2))
 
 
 def declared(head=MASKED_LM, **changes):

@@ -14,7 +14,6 @@ from decoupled.tasks.tagging import Tagging
 from decoupled.training.graph import build_step, check_graph
 from tests.helpers import (
     MASKING,
-    SESSION_CONFIG,
     adamw,
     masked_lm_features,
     tiny_model,
@@ -204,45 +203,6 @@ def test_bfloat16_a_few_rows_at_a_time(
 
     assert np.abs(losses - twenty_steps[1]).max() < 0.02
     np.testing.assert_allclose(losses, whole, atol=0.01)
-
-
-def evaluate(config, features=None):
-    """Loss, sums and predictions of initial weights, without dropout."""
-    features = features or masked_lm_features()
-    with tf.Graph().as_default():
-        constants = {name: tf.constant(value) for name, value in features.items()}
-        lowered = build_evaluation(config.network, constants)
-        with tf.Session(config=SESSION_CONFIG) as session:
-            session.run(tf.global_variables_initializer())
-            return session.run((lowered.loss, lowered.sums, lowered.predictions))
-
-
-def test_predictions_have_sums_that_agree_with_the_loss():
-    dropout = tiny_model(hidden_dropout=0.5, attention_dropout=0.5)
-    loss, sums, predictions = evaluate(graph_config(model=dropout))
-
-    # 8 sequences of 4 positions; every third from the third on has one unused.
-    assert sums["weight"] == 30.0
-    assert loss == pytest.approx(sums["loss_sum"] / 30.0, rel=1e-6)
-    for name in ("loss_sum", "hits", "weight"):
-        assert predictions[name].shape == (8,)
-        assert predictions[name].sum() == pytest.approx(sums[name], rel=1e-6)
-    # No dropout outside of training.
-    without, _, _ = evaluate(graph_config())
-    assert loss == without
-
-
-def test_examples_of_padding_count_nothing_in_evaluation():
-    features = masked_lm_features()
-    padded = {**features, "example_weights": np.array([1, 1, 0, 1, 1, 1, 0, 0.0], "f4")}
-
-    loss, sums, _ = evaluate(graph_config(), padded)
-    kept = {name: value.copy() for name, value in features.items()}
-    kept["masked_lm_weights"][[2, 6, 7]] = 0
-    expected, _, _ = evaluate(graph_config(), kept)
-
-    assert sums["weight"] == 5 * 4 - 1
-    assert loss == expected
 
 
 @pytest.mark.parametrize(
