@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+import decoupled
 from decoupled.core import accelerators, hosts, installed
 from decoupled.core.console import duration
 from decoupled.core.errors import UserError, WorkerLost, in_one_line
@@ -31,6 +32,8 @@ from decoupled.training.xla.stablehlo import to_stablehlo
 _PLATFORMS = {"cpu": "cpu", "gpu": "cuda,cpu", "tpu": "tpu,cpu"}
 # JAX 0.10 is the oldest that was tried.
 _OLDEST = (0, 10)
+# JAX's own default: warnings and errors.
+_LOG_LEVEL = "1"
 # Seconds between two lines while a program is compiled.
 _LINE_EVERY = 60.0
 # What the transports between processes report of one that is gone.
@@ -54,6 +57,13 @@ class Memory(NamedTuple):
     temporary: int
     needed: int
     available: int | None
+
+    def __str__(self) -> str:
+        of = f" of {self.available / 2**30:.1f}" if self.available else ""
+        return (
+            f"a device needs {self.needed / 2**30:.2f}{of} GiB, "
+            f"{self.temporary / 2**30:.2f} of them for temporary tensors"
+        )
 
 
 class Client:
@@ -166,7 +176,8 @@ class Client:
         except self._jax.errors.JaxRuntimeError as error:
             raise explained(error, "the compiler") from error
         compiled = Executable(self, executable, program, updated)
-        self._say(f"compiled in {duration(time.monotonic() - began)}")
+        took = duration(time.monotonic() - began)
+        self._say(f"compiled in {took}; {compiled.memory()}")
         return compiled
 
     def _compiled(self, module, options):
@@ -231,6 +242,12 @@ class Executable:
         device = self._client.devices[self._client.local[0]]
         limits = device.memory_stats() or {}
         return Memory(parts[0], parts[2], sum(parts), limits.get("bytes_limit"))
+
+    def peak(self) -> str:
+        """The most bytes that a device of this process has used, in words, or ""."""
+        device = self._client.devices[self._client.local[0]]
+        used = (device.memory_stats() or {}).get("peak_bytes_in_use")
+        return f"at most {used / 2**30:.2f} GiB used on a device" if used else ""
 
     def check_memory(self) -> None:
         """Raises UserError if a device has less memory than the program needs."""
@@ -302,6 +319,9 @@ def _devices(jax, kind):
         return jax.devices(kind)
     except RuntimeError as error:
         reason = first_sentence(error)
+        packages = accelerators.jax_packages()
+        if kind == "gpu" and not any("cuda" in name for name in packages):
+            reason = "its plugin for CUDA is not installed"
         raise UserError(
             f"--accelerator={kind}: JAX {jax.__version__} finds no {kind.upper()} "
             f"({reason}); pip install 'decoupled[{accelerators.extra(kind)}]', and "
@@ -342,6 +362,10 @@ def imported(kind: str) -> Any:
             f"--accelerator={kind}: the environment has JAX_PLATFORMS={asked}, which "
             "leaves these devices out; unset it"
         )
+    if os.environ.get("TF_CPP_MIN_LOG_LEVEL") == decoupled.LOG_LEVEL:
+        # The package's level for TensorFlow, which is loaded. JAX's libraries read it
+        # when they are loaded, and would hide why a device fails or a host is lost.
+        os.environ["TF_CPP_MIN_LOG_LEVEL"] = _LOG_LEVEL
     import jax
 
     jax.config.update("jax_platforms", platforms)
