@@ -36,6 +36,18 @@ BUILDING = "building.txt"
 Document = list[str]
 
 
+def hash_bits(text: str) -> int:
+    """64 bits of the SHA-256 of a text."""
+    return int.from_bytes(hashlib.sha256(text.encode("utf-8")).digest()[:8], "big")
+
+
+def split_at(place: float, test_share: float, dev_share: float) -> str:
+    """ "train", "dev" or "test", for a place in [0, 1)."""
+    if place < test_share:
+        return "test"
+    return "dev" if place < test_share + dev_share else "train"
+
+
 class Corpus:
     """A complete corpus folder.
 

@@ -8,7 +8,7 @@ import contextlib
 import hashlib
 import os
 import shutil
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from decoupled.core import console, files, gfile
@@ -68,6 +68,32 @@ def write_corpus(
         clear(folder)
         raise
     return Corpus(folder)
+
+
+def lines(items: Iterable[str]) -> str:
+    """The content of a file with an item a line."""
+    return "".join(f"{item}\n" for item in items)
+
+
+def labelled_files(
+    name: str,
+    labels: Sequence[str],
+    examples: Mapping[tuple[str, str], Sequence[tuple[str, str]]],
+) -> tuple[dict[str, str], dict[str, Any]]:
+    """The files of a task, and its entry in the manifest.
+
+    Args:
+      examples: ("train" | "dev" | "test", language) -> texts with their labels.
+
+    Returns:
+      name below the corpus folder -> content; the entry.
+    """
+    contents = {f"tasks/{name}/labels.txt": lines(labels)}
+    counts: dict[str, dict[str, int]] = {"train": {}, "dev": {}, "test": {}}
+    for (split, language), rows in examples.items():
+        contents[f"tasks/{name}/{split}-{language}.tsv"] = lines(map("\t".join, rows))
+        counts[split][language] = len(rows)
+    return contents, {"labels": list(labels), "examples": counts}
 
 
 def write_further_files(

@@ -9,7 +9,6 @@ So no document is sent between processes.
 
 import collections
 import dataclasses
-import hashlib
 import os
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -19,7 +18,7 @@ import numpy as np
 from decoupled.configs.corpora import TextSettings
 from decoupled.core import files, gfile, installed
 from decoupled.corpora import sources
-from decoupled.corpora.corpus import COUNTED, SPLITS, Document
+from decoupled.corpora.corpus import COUNTED, SPLITS, Document, hash_bits
 from decoupled.corpora.corpus_writer import MAX_FILE_BYTES, WORK, write_documents
 from decoupled.corpora.sources import Reading, Source, source_of
 from decoupled.corpora.text_lines import normal_form
@@ -199,8 +198,7 @@ def digest(document: Document) -> int:
     """64 bits of the SHA-256 of a document's normal form."""
     # Any two of a billion different documents collide with a probability of 3%.
     lines = filter(None, map(normal_form, document))
-    content = "\n".join(lines).encode("utf-8")
-    return int.from_bytes(hashlib.sha256(content).digest()[:8], "big")
+    return hash_bits("\n".join(lines))
 
 
 def split_of(document_digest: int, eval_share: float) -> str:

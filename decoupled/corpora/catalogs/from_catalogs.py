@@ -9,7 +9,6 @@ messages is left out of the `train` split of the corpus and is its `eval` split.
 
 import collections
 import dataclasses
-import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -18,24 +17,18 @@ from decoupled.core.errors import UserError
 from decoupled.corpora import locales
 from decoupled.corpora.catalogs import catalog_files
 from decoupled.corpora.catalogs.catalog_files import Message, message_key
-from decoupled.corpora.corpus import SPLITS, Document
-from decoupled.corpora.corpus_writer import write_corpus
+from decoupled.corpora.corpus import SPLITS, Document, hash_bits, split_at
+from decoupled.corpora.corpus_writer import labelled_files, lines, write_corpus
 
 _PREFIX = "catalogs:"
 
 
-class CatalogExample(NamedTuple):
-    """A labelled text."""
-
-    text: str
-    label: str
-
-
 class CatalogTask(NamedTuple):
-    """labels: sorted. examples: ("train" | "dev" | "test", language) -> examples."""
+    """labels: sorted. examples: ("train" | "dev" | "test", language) -> texts with
+    their labels."""
 
     labels: list[str]
-    examples: dict[tuple[str, str], list[CatalogExample]]
+    examples: dict[tuple[str, str], list[tuple[str, str]]]
 
 
 class CatalogsBuild:
@@ -83,6 +76,7 @@ class CatalogsBuild:
             messages = _only(messages, self._languages)
         task = make_task(messages, self._settings)
         texts = make_text(messages, self._settings)
+        task_contents, described = labelled_files("catalogs", *task)
         write_corpus(
             folder,
             source=self._source,
@@ -90,10 +84,10 @@ class CatalogsBuild:
             languages=_message_documents(texts),
             dropped=dropped,
             contents={
-                **_task_files(task),
+                **task_contents,
                 **_pair_files(make_pairs(messages, self._settings)),
             },
-            tasks={"catalogs": _describe_task(task)},
+            tasks={"catalogs": described},
         )
 
 
@@ -115,9 +109,7 @@ def make_task(messages: Iterable[Message], settings: TaskSettings) -> CatalogTas
         languages = [locales.ENGLISH] if split == "train" else message.translations
         for language in languages:
             if not locales.is_variant(language):
-                example = CatalogExample(
-                    message.translations[language], message.catalog
-                )
+                example = (message.translations[language], message.catalog)
                 examples[split, language].append(example)
     _check_task(labels, examples, settings)
     enough = {
@@ -135,11 +127,8 @@ def make_task(messages: Iterable[Message], settings: TaskSettings) -> CatalogTas
 
 def split_of(key: str, settings: TaskSettings) -> str:
     """The split of a message, a function of its English key and the settings only."""
-    digest = hashlib.sha256(key.encode("utf-8")).digest()
-    position = int.from_bytes(digest[:8], "big") / 2**64
-    if position < settings.test_share:
-        return "test"
-    return "dev" if position < settings.test_share + settings.dev_share else "train"
+    place = hash_bits(key) / 2**64
+    return split_at(place, settings.test_share, settings.dev_share)
 
 
 def make_text(
@@ -255,25 +244,10 @@ def _message_documents(
         )
 
 
-def _task_files(task: CatalogTask) -> dict[str, str]:
-    named = {"tasks/catalogs/labels.txt": "".join(f"{x}\n" for x in task.labels)}
-    for (split, language), examples in task.examples.items():
-        lines = [f"{example.text}\t{example.label}\n" for example in examples]
-        named[f"tasks/catalogs/{split}-{language}.tsv"] = "".join(lines)
-    return named
-
-
 def _pair_files(pairs: dict[str, list[tuple[str, str]]]) -> dict[str, str]:
     named = {}
-    for language, lines in pairs.items():
+    for language, of_language in pairs.items():
         for index, side in enumerate((language, "en")):
-            content = "".join(f"{pair[index]}\n" for pair in lines)
+            content = lines(pair[index] for pair in of_language)
             named[f"parallel/{language}-en.{side}"] = content
     return named
-
-
-def _describe_task(task: CatalogTask) -> dict[str, Any]:
-    examples: dict[str, dict[str, int]] = {"train": {}, "dev": {}, "test": {}}
-    for (split, language), rows in task.examples.items():
-        examples[split][language] = len(rows)
-    return {"labels": task.labels, "examples": examples}

@@ -17,7 +17,7 @@ been seen in training, or would have two translations.
 import collections
 import dataclasses
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from decoupled.configs.corpora import ParallelTextConfig
@@ -25,13 +25,12 @@ from decoupled.core import console
 from decoupled.core.errors import UserError
 from decoupled.corpora import corpus_writer
 from decoupled.corpora.corpus import SPLITS
+from decoupled.corpora.corpus_writer import lines
 from decoupled.corpora.locales import ENGLISH
 from decoupled.corpora.parallel import parallel_text
 from decoupled.corpora.parallel.parallel_text import (
     BOOK_GROUPS,
-    DEV,
     HELD_OUT,
-    TEST,
     TRAIN,
     book_group,
     choose,
@@ -203,7 +202,7 @@ def pair_files(
     contents: dict[str, str] = {}
     pairs: dict[str, dict[str, int]] = {split: {} for split in HELD_OUT}
     for (split, language), by_id in sorted(texts.items()):
-        contents[f"parallel/{split}/sentences/{language}.tsv"] = _lines(
+        contents[f"parallel/{split}/sentences/{language}.tsv"] = lines(
             f"{identifier}\t{text}" for identifier, text in by_id.items()
         )
         english = texts.get((split, ENGLISH))
@@ -219,7 +218,7 @@ def pair_files(
         chosen = choose(shared, settings.max_pairs, settings.seed)
         for side, side_texts in ((language, by_id), (ENGLISH, english)):
             name = f"parallel/{split}/tatoeba/{language}-{ENGLISH}.{side}"
-            contents[name] = _lines(side_texts[identifier] for identifier in chosen)
+            contents[name] = lines(side_texts[identifier] for identifier in chosen)
         pairs[split][language] = len(chosen)
     return contents, pairs
 
@@ -248,16 +247,8 @@ def task_files(
         return None
     used = {book_group(identifier) for ids in chosen.values() for identifier in ids}
     labels = [label for label in BOOK_GROUPS if label in used]
-    contents = {f"tasks/{BOOKS}/labels.txt": _lines(labels)}
-    examples: dict[str, dict[str, int]] = {TRAIN: {}, DEV: {}, TEST: {}}
-    for (split, language), ids in chosen.items():
-        contents[f"tasks/{BOOKS}/{split}-{language}.tsv"] = _lines(
-            f"{texts[split, language][identifier]}\t{book_group(identifier)}"
-            for identifier in ids
-        )
-        examples[split][language] = len(ids)
-    return contents, {"labels": labels, "examples": examples}
-
-
-def _lines(lines: Iterable[str]) -> str:
-    return "".join(f"{line}\n" for line in lines)
+    examples = {
+        (split, language): [(texts[split, language][i], book_group(i)) for i in ids]
+        for (split, language), ids in chosen.items()
+    }
+    return corpus_writer.labelled_files(BOOKS, labels, examples)

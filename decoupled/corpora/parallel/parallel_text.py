@@ -14,7 +14,6 @@ without the packages that building a corpus needs.
 """
 
 import collections
-import hashlib
 import os
 import re
 from collections.abc import Iterator, Sequence
@@ -24,6 +23,7 @@ from decoupled.configs.corpora import ParallelTextConfig
 from decoupled.core import gfile
 from decoupled.core.errors import UserError
 from decoupled.corpora import locales
+from decoupled.corpora.corpus import hash_bits, split_at
 from decoupled.corpora.input_files import InputFile, describe_files, find_inputs
 from decoupled.corpora.text_lines import clean_sentence, read_lines
 
@@ -79,16 +79,13 @@ def group_of(identifier: str, pattern: str | None, place: str) -> str:
 
 def split_of(group: str, settings: ParallelTextConfig) -> str:
     """ "train", "dev" or "test": a function of the group and of the settings."""
-    where = position(group, settings.seed)
-    if where < settings.test_share:
-        return TEST
-    return DEV if where < settings.test_share + settings.dev_share else TRAIN
+    place = position(group, settings.seed)
+    return split_at(place, settings.test_share, settings.dev_share)
 
 
 def position(name: str, seed: int) -> float:
     """A pseudo-random number in [0, 1) that depends only on the arguments."""
-    digest = hashlib.sha256(f"{seed}\t{name}".encode()).digest()
-    return int.from_bytes(digest[:8], "big") / 2**64
+    return hash_bits(f"{seed}\t{name}") / 2**64
 
 
 def choose(ids: Sequence[str], most: int, seed: int) -> list[str]:
