@@ -17,7 +17,6 @@ from decoupled.runs.saved_run import Model, open_model
 from decoupled.runs.task_data import TaskData
 from decoupled.tasks.task import FinetuningTask
 from decoupled.training.bookkeeping import StopOnSignal
-from decoupled.training.cluster import join_cluster
 from decoupled.training.graph import Network, check_graph
 from decoupled.training.loop import Run, check_devices
 from decoupled.training.mesh import rows_multiple
@@ -157,7 +156,6 @@ def plan_finetuning(
 
     Raises:
       UserError: checkpoint, task files, settings and folder do not fit each other.
-      WorkerLost: a process of the cluster did not answer.
     """
     check_devices(hardware, config.mesh, console.say)
     source = open_model(init_checkpoint)
@@ -179,10 +177,6 @@ def plan_finetuning(
     check_graph(packed, sizes, _frozen_variables(config, model))
     english_dev = [("dev", data.source)] if data.has_source_dev() else []
     data.check(examples, english_dev if mode == "train" else data.files_to_answer())
-    # Waits for the other processes.
-    cluster = config.cluster and join_cluster(
-        config.cluster, config.mesh, console.say, hardware
-    )
     is_single = claimed is not None and "learning_rate" in claimed
     if several and is_single and run_folder.holds_results(folder):
         raise UserError(
@@ -202,7 +196,6 @@ def plan_finetuning(
             source.weights.path,
             console.say,
             StopOnSignal(),
-            cluster,
             hardware,
         ),
         rates=rates,
