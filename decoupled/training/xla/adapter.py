@@ -58,6 +58,13 @@ class Memory(NamedTuple):
     needed: int
     available: int | None
 
+    def __str__(self) -> str:
+        of = f" of {self.available / 2**30:.1f}" if self.available else ""
+        return (
+            f"a device needs {self.needed / 2**30:.2f}{of} GiB, "
+            f"{self.temporary / 2**30:.2f} of them for temporary tensors"
+        )
+
 
 class Client:
     """The devices of a mesh, in the order of its replicas.
@@ -169,7 +176,8 @@ class Client:
         except self._jax.errors.JaxRuntimeError as error:
             raise explained(error, "the compiler") from error
         compiled = Executable(self, executable, program, updated)
-        self._say(f"compiled in {duration(time.monotonic() - began)}")
+        took = duration(time.monotonic() - began)
+        self._say(f"compiled in {took}; {compiled.memory()}")
         return compiled
 
     def _compiled(self, module, options):
@@ -234,6 +242,12 @@ class Executable:
         device = self._client.devices[self._client.local[0]]
         limits = device.memory_stats() or {}
         return Memory(parts[0], parts[2], sum(parts), limits.get("bytes_limit"))
+
+    def peak(self) -> str:
+        """The most bytes that a device of this process has used, in words, or ""."""
+        device = self._client.devices[self._client.local[0]]
+        used = (device.memory_stats() or {}).get("peak_bytes_in_use")
+        return f"at most {used / 2**30:.2f} GiB used on a device" if used else ""
 
     def check_memory(self) -> None:
         """Raises UserError if a device has less memory than the program needs."""

@@ -5,6 +5,8 @@ ahead of the numbers that they return: loss and norm are read while the next ste
 and always before a checkpoint is saved.
 """
 
+import resource
+import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -78,9 +80,21 @@ def train_steps(
     state = State(client, exported, source)
     step = checkpoint_step(latest_complete(run.model_dir))
 
+    is_first = True
+
     def write(prefix: str) -> None:
+        nonlocal is_first
+        began = time.monotonic()
         with CheckpointWriter(prefix) as writer:
             state.save(writer)
+        if is_first:
+            memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+            took = time.monotonic() - began
+            run.say(
+                f"the first checkpoint took {took:.1f} s; this process has used "
+                f"{memory:.1f} GiB of the host's memory so far"
+            )
+            is_first = False
 
     checkpoints = Checkpoints(
         run.model_dir, config.save_checkpoints_steps, config.keep_checkpoint_max, write
@@ -124,6 +138,8 @@ def train_steps(
             if ends:
                 break
     monitor.end()
+    if peak := executable.peak():
+        run.say(peak)
 
 
 def predict_batches(
