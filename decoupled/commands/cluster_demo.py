@@ -45,13 +45,14 @@ def main() -> None:
     installed.need("jax", purpose="--accelerator=cpu")
     with locks.hold(work_dir):
         start.save_start(work_dir)
+        folder = files.make_folder(os.path.join(work_dir, "cluster"))
         for number, processes in enumerate(PROCESSES, start=1):
             name = f"{processes} processes" if processes > 1 else "1 process"
             console.say("")
             console.say(f"[{number}/{len(PROCESSES)}] {name}")
             command = training_command(work_dir, processes, steps)
             step = Step("", name.replace(" ", "_"), command)
-            run_step(os.path.join(work_dir, "cluster"), step)
+            run_step(folder, step)
     worst = _report(work_dir, steps)
     if worst > TOLERANCE:
         console.say(f"the losses differ by {worst:.2g}, more than {TOLERANCE:g}")
