@@ -5,4 +5,5 @@ import os
 __version__ = "0.1.0"
 
 # TensorFlow's C++ side reports missing GPUs as errors; what matters is raised.
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+LOG_LEVEL = "3"
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", LOG_LEVEL)

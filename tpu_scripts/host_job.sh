@@ -6,7 +6,8 @@
 #       fails unless this host has so many chips
 #   bash host_job.sh running
 #       prints the number of the job that runs here and where it reports, or nothing
-#   bash host_job.sh start REPORT ID MAX_SECONDS GRACE_SECONDS NODE ZONE PROJECT DELETE CHIPS WORD...
+#   bash host_job.sh start REPORT ID MAX_SECONDS GRACE_SECONDS NODE ZONE PROJECT DELETE CHIPS \
+#       WORD...
 #       starts the command WORD... in the background, where it outlives the connection. CHIPS: of
 #       each host where JAX computes; 0 for a command that drives the TPU from the first host
 #
@@ -14,9 +15,11 @@
 #
 #   id=ID state=RUNNING code=- quiet=SECONDS steps=STEPS time=EPOCH
 #
-# `quiet` is how long the command has printed nothing, `steps` how many it is to train for. At the
-# end the state is FINISHED, with the command's exit code, or UNHEALTHY if the TPU cannot be used.
-# REPORT/log-ID.txt is the output, and log-ID-host-N.txt that of host N. After MAX_SECONDS the command gets SIGTERM: it saves and ends with 143.
+# `quiet` is how long the command has printed nothing, `steps` how many it is to train for. At
+# the end the state is FINISHED, with the command's exit code, or UNHEALTHY if the TPU cannot be
+# used.
+# REPORT/log-ID.txt is the output, and log-ID-host-N.txt that of host N. After MAX_SECONDS the
+# command gets SIGTERM: it saves and ends with 143.
 #
 # The launcher deletes the slice at the end. If nobody has done so GRACE_SECONDS later, this
 # script does, as DELETE says (queued, node or nothing): a slice costs money also after its
@@ -33,8 +36,9 @@ STEPS=0
 # check_chips CHIPS
 check_chips() {
   local found
-  # v4 and older have accel devices, later ones mostly vfio groups.
-  found="$(find /dev -maxdepth 2 \( -path '/dev/accel[0-9]*' -o -path '/dev/vfio/[0-9]*' \) | wc -l)"
+  found="$(find /dev -maxdepth 1 -name 'accel[0-9]*' | wc -l)"
+  # Chips of later generations are vfio groups.
+  ((found)) || found="$(find /dev/vfio -maxdepth 1 -name '[0-9]*' 2>/dev/null | wc -l)"
   ((found == $1)) && return
   echo "host_job.sh: error: $HOSTNAME has $found of $1 TPU chips: delete the slice and create" \
     "it again" >&2
@@ -56,9 +60,10 @@ running() {
 
 # find_host CHIPS: sets HOST to this host's number in the slice.
 find_host() {
+  local url=http://metadata.google.internal/computeMetadata/v1/instance/attributes
   HOST=0
-  (($1 == 0)) || HOST="$(curl --silent --fail --header 'Metadata-Flavor: Google' "http://\
-metadata.google.internal/computeMetadata/v1/instance/attributes/agent-worker-number")" || {
+  (($1)) || return 0
+  HOST="$(curl --silent --fail --header 'Metadata-Flavor: Google' "$url/agent-worker-number")" || {
     echo "host_job.sh: error: the metadata server does not say which host this is" >&2
     exit 1
   }

@@ -19,8 +19,9 @@ in_zone tpu-vm describe "${OPTION[name]}" '--format=value[separator="|"]('\
 ask "${OPTION[type]}|$(runtime_version)|$(hosts)" "${COMMAND[@]}" || fail "$ERRORS"
 IFS='|' read -r type version count <<<"$ANSWER"
 OPTION[type]="$type" OPTION[version]="$version"
-[[ $count == "$(hosts)" ]] || fail "${OPTION[name]} has $count of the $(hosts) hosts of a \
-$type: delete it and create it again" 1
+if [[ $count =~ ^[0-9]+$ && $count != "$(hosts)" ]]; then
+  fail "${OPTION[name]} has $count of the $(hosts) hosts of a $type: delete it and create it again" 1
+fi
 
 files=("$HERE/host_install.sh" "$HERE/host_job.sh")
 if [[ -z $package ]]; then
@@ -33,7 +34,7 @@ if [[ $package != gs://* ]]; then
   package="${package##*/}"
 fi
 install=(bash host_install.sh "$package")
-by_estimator || install+=("$(chips)" "$count")
+by_estimator || install+=("$(chips)" "$(hosts)")
 on_worker "$(workers)" scp "${files[@]}" "${OPTION[name]}:"
 run "${COMMAND[@]}"
 on_worker "$(workers)" ssh "${OPTION[name]}" "--command=$(quoted "${install[@]}")"

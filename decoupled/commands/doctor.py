@@ -16,13 +16,14 @@ import os
 import pathlib
 import platform
 import shutil
+import signal
 import subprocess
 import sys
 from typing import Any
 
 import decoupled
 from decoupled.core import accelerators, endings
-from decoupled.core.errors import UserError
+from decoupled.core.errors import UserError, printable
 from decoupled.core.installed import CHECKOUT, EXTRAS, Requirement, requirements
 from decoupled.core.machine import (
     available_memory,
@@ -42,8 +43,10 @@ TPU_VARIABLES = (
     "TPU_WORKER_HOSTNAMES",
     "KUBE_GOOGLE_CLOUD_TPU_ENDPOINTS",
 )
-# Seconds that TensorFlow may take.
+# Seconds that TensorFlow or JAX may take.
 _SECONDS = 180
+# Lines of stderr that are shown where a device fails.
+_LOG_LINES = 4
 # Run by another interpreter: a TensorFlow built for another processor crashes it.
 PROBE = """
 import json
@@ -190,9 +193,11 @@ def _report_devices(kind):
     try:
         result = probe(JAX_PROBE, kind)
     except RuntimeError as error:
-        result = {"error": str(error), "devices": [], "foreign": []}
+        result = {"error": str(error), "devices": [], "foreign": [], "log": []}
     if result["error"]:
         print(f"  {kind:12} does not work: {result['error']}")
+        for line in result["log"]:
+            print(f"  {'':12} {line}")
     for device, count in collections.Counter(result["devices"]).items():
         print(f"  {kind:12} {count} x {device}: compiles and computes")
     for line in result["foreign"]:
@@ -200,7 +205,7 @@ def _report_devices(kind):
 
 
 def probe(code: str, *arguments: str) -> dict[str, Any]:
-    """What code prints in another process, which ends.
+    """What code prints in another process, which ends; `log`: its last lines of stderr.
 
     Raises:
       RuntimeError: it failed; the message is its last line, or its exit status.
@@ -208,7 +213,7 @@ def probe(code: str, *arguments: str) -> dict[str, Any]:
     paths = [str(CHECKOUT), os.getenv("PYTHONPATH", "")]
     environment = {
         **os.environ,
-        "TF_CPP_MIN_LOG_LEVEL": "3",
+        "TF_CPP_MIN_LOG_LEVEL": decoupled.LOG_LEVEL,
         "PYTHONPATH": os.pathsep.join(filter(None, paths)),
     }
     try:
@@ -222,14 +227,17 @@ def probe(code: str, *arguments: str) -> dict[str, Any]:
     except subprocess.TimeoutExpired as error:
         raise RuntimeError(f"no answer in {_SECONDS} seconds") from error
     if done.returncode < 0:
-        raise RuntimeError(
-            f"the interpreter was ended by signal {-done.returncode}; this TensorFlow "
-            "may be built for another processor (it needs AVX)"
-        )
+        reason = f"the interpreter was ended by signal {-done.returncode}"
+        if -done.returncode == signal.SIGILL:
+            reason += (
+                "; this TensorFlow may be built for another processor (it needs AVX)"
+            )
+        raise RuntimeError(reason)
     if done.returncode:
         lines = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
         raise RuntimeError(lines[-1].removeprefix("decoupled.core.errors.UserError: "))
-    return json.loads(done.stdout.splitlines()[-1])
+    log = [printable(line)[:200] for line in done.stderr.splitlines()[-_LOG_LINES:]]
+    return {**json.loads(done.stdout.splitlines()[-1]), "log": log}
 
 
 def report_commands(packages: list[Requirement], works: bool) -> None:

@@ -50,9 +50,15 @@ from absl import flags
 
 from decoupled.configs import FinetuneConfig
 from decoupled.configs.hardware import HOST, Hardware
-from decoupled.core import console, files, locks
+from decoupled.core import console, files
 from decoupled.launch import hardware_flags, start
-from decoupled.runs.run_folder import MODES, PREDICTIONS, SPLITS, TRAINING_MODES
+from decoupled.runs.run_folder import (
+    MODES,
+    PREDICTIONS,
+    SPLITS,
+    TRAINING_MODES,
+    opened,
+)
 
 
 def define_flags() -> None:
@@ -97,7 +103,8 @@ def main() -> None:
     options = flags.FLAGS
     config = start.parse_gin(FinetuneConfig, task=options.task, tasks=TASKS)
     hardware = hardware_flags.parse()
-    with locks.hold(options.model_dir, reading=options.mode not in TRAINING_MODES):
+    reading = options.mode not in TRAINING_MODES
+    with opened(options.model_dir, hardware, start.facts(), reading):
         run_finetuning(
             config,
             options.task,

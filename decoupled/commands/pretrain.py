@@ -36,9 +36,8 @@ same command resumes it.
 from absl import flags
 
 from decoupled.configs import PretrainConfig
-from decoupled.core import locks
 from decoupled.launch import hardware_flags, start
-from decoupled.runs.run_folder import MODES, TRAINING_MODES
+from decoupled.runs.run_folder import MODES, TRAINING_MODES, opened
 
 TPU_DEFAULTS = "runs/pretrain_tpu.gin"
 
@@ -68,10 +67,12 @@ def define_flags() -> None:
 def main() -> None:
     """Parses the configuration and runs."""
     options = flags.FLAGS
-    defaults = [TPU_DEFAULTS] if options.tpu else []
+    on_tpu = options.tpu or options.accelerator == "tpu"
+    defaults = [TPU_DEFAULTS] if on_tpu else []
     config = start.parse_gin(PretrainConfig, *defaults)
     hardware = hardware_flags.parse()
-    with locks.hold(options.model_dir, reading=options.mode not in TRAINING_MODES):
+    reading = options.mode not in TRAINING_MODES
+    with opened(options.model_dir, hardware, start.facts(), reading):
         # Imported here, so that --help and the message of a lock need no TensorFlow.
         from decoupled.runs.pretraining import run_pretraining
         from decoupled.runs.pretraining_plan import plan_pretraining

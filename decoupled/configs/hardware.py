@@ -5,6 +5,8 @@ Unlike settings in gin files it is no part of a run: the same run may go on else
 
 from typing import NamedTuple
 
+from decoupled.core.joining import Hosts
+
 ACCELERATORS = ("gpu", "tpu", "cpu")
 
 
@@ -26,10 +28,15 @@ class Hardware(NamedTuple):
 
     accelerator: one of ACCELERATORS, whose devices run programs of XLA.
     tpu: the TPU of TPUEstimator's own session.
+    hosts: the processes that have the accelerators together; None is this one, or
+      those that a scheduler or the TPU names. patience_seconds: after which one that
+      others wait for is taken for lost.
     """
 
     accelerator: str | None = None
     tpu: TpuAddress | None = None
+    hosts: Hosts | None = None
+    patience_seconds: float = 1800.0
 
 
 HOST = Hardware()

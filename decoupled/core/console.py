@@ -14,6 +14,7 @@ from rich import box, progress
 from rich.console import Console
 from rich.table import Table
 
+from decoupled.core import hosts
 from decoupled.core.errors import printable
 from decoupled.core.tables import GAP, shown
 
@@ -25,8 +26,9 @@ _NUMBER = re.compile(r"[-+]?\d[\d,]*(\.\d+)?(e[-+]?\d+)?\s?([%a-zA-Z]{0,3}|bytes
 
 
 def say(message: str) -> None:
-    """Prints one line on stdout, at once."""
-    print(_line(message), flush=True)
+    """Prints one line on stdout, at once; of several processes, the first does."""
+    if hosts.is_first():
+        print(_line(message), flush=True)
 
 
 def table(title: str, columns: list[str], rows: list[list[object]]) -> None:
@@ -34,6 +36,8 @@ def table(title: str, columns: list[str], rows: list[list[object]]) -> None:
 
     Cells appear as `decoupled.core.tables.shown` writes them.
     """
+    if not hosts.is_first():
+        return
     grid = Table(box=box.SIMPLE_HEAD)
     cells = [[_line(shown(value)) for value in row] for row in rows]
     for index, name in enumerate(map(_line, columns)):
@@ -78,7 +82,7 @@ def track(
     if total is None and hasattr(items, "__len__"):
         total = len(items)
     description = _line(description)
-    if sys.stdout.isatty():
+    if sys.stdout.isatty() and hosts.is_first():
         yield from _track_on_terminal(items, description, total)
     else:
         yield from _track_in_lines(items, description, total)

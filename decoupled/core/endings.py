@@ -47,6 +47,8 @@ _OUTSIDE = (
 # What has to be done however the process ends.
 _clean_ups: list[Callable[[], None]] = []
 _report_unraisable = sys.unraisablehook
+# Whether the process ends without the interpreter's own end.
+_at_once = False
 # The running command, and the command line that resumes it.
 _name, _resuming = "", ""
 
@@ -68,6 +70,24 @@ def resume_with(command: str) -> None:
     _resuming = command
 
 
+def command() -> str:
+    """What begins the last line."""
+    return _name
+
+
+def end_at_once() -> None:
+    """From now on `end` does not wait for threads of others, which may never end."""
+    global _at_once
+    _at_once = True
+
+
+def leave(code: int) -> NoReturn:
+    """Ends the process from any thread."""
+    for clean_up in reversed(_clean_ups):
+        clean_up()
+    os._exit(code)
+
+
 def end(work: Callable[[], int | None]) -> NoReturn:
     """Does the work of a command and exits with its code, or 0.
 
@@ -83,14 +103,20 @@ def end(work: Callable[[], int | None]) -> NoReturn:
         sys.stdout.flush()
     except BaseException as error:
         _leave_at_once_on_interrupts()
-        code, line = _code_and_line(error)
+        code, line = code_and_line(error)
         if code is None:
+            if _at_once:
+                sys.excepthook(*sys.exc_info())
+                os._exit(1)
             raise
         _discard_output()
         if line:
             with contextlib.suppress(OSError):
                 print(f"{printable(_name or 'decoupled')}: {line}", file=sys.stderr)
     _leave_at_once_on_interrupts()
+    if _at_once:
+        _discard_output()
+        os._exit(code or 0)
     sys.exit(code)
 
 
@@ -119,9 +145,7 @@ def cleaned_up(clean_up: Callable[[], None]) -> Iterator[None]:
 
 
 def _leave_at_once(number, frame):
-    for clean_up in reversed(_clean_ups):
-        clean_up()
-    os._exit(INTERRUPTED_CODE)
+    leave(INTERRUPTED_CODE)
 
 
 def _interrupt(number, frame):
@@ -195,7 +219,7 @@ def _open_streams():
         sys.stdout = sys.__stdout__ = _Stdout(before.detach(), **options)
 
 
-def _code_and_line(error: BaseException) -> tuple[int | None, str]:
+def code_and_line(error: BaseException) -> tuple[int | None, str]:
     """The exit code for an exception, None for a defect; and the last line, or ""."""
     if isinstance(error, Interrupted | KeyboardInterrupt):
         if not _resuming:

@@ -19,7 +19,7 @@ import zipfile
 from collections.abc import Iterator, Mapping
 from typing import IO, TYPE_CHECKING, Any
 
-from decoupled.core import gfile
+from decoupled.core import gfile, hosts
 from decoupled.core.errors import UserError, quoted
 
 # Imported where it is needed: every command reads files, few read arrays.
@@ -77,6 +77,7 @@ def expand_home(path: str) -> str:
     return expanded
 
 
+@hosts.by_first
 def make_folder(path: str) -> str:
     """Creates the folder and its parents, and checks that it can be written to."""
     try:
@@ -110,9 +111,11 @@ def scratch_folder(parent: str | None = None) -> Iterator[str]:
         try:
             yield folder
         finally:
-            gfile.rmtree(folder)
+            with hosts.private():
+                gfile.rmtree(folder)
 
 
+@hosts.by_first
 def remove_temporaries(folder: str) -> None:
     """Removes unfinished files of killed processes directly below `folder`."""
     if not gfile.isdir(folder):
@@ -131,8 +134,14 @@ def remove_temporaries(folder: str) -> None:
 def atomic_path(path: str) -> Iterator[str]:
     """Yields a name for a file or a new folder, which is renamed to `path` at the end.
 
-    On an error it is removed, and `path` is unchanged.
+    On an error it is removed, and `path` is unchanged. Of several processes the first
+    writes it (`hosts`); what the others write is dropped.
     """
+    if not hosts.writes():
+        with scratch_folder() as folder:
+            yield os.path.join(folder, os.path.basename(path))
+            gfile.rename(folder, path, overwrite=True)
+        return
     temporary = temporary_name(path)
     try:
         yield temporary
@@ -142,10 +151,11 @@ def atomic_path(path: str) -> Iterator[str]:
         if isinstance(error, OSError) and error.errno is not None:
             name = os.fsdecode(error.filename or temporary)
             error.filename = name.replace(temporary, path)
-        if gfile.isdir(temporary):
-            gfile.rmtree(temporary)
-        elif gfile.exists(temporary):
-            gfile.remove(temporary)
+        with hosts.private():
+            if gfile.isdir(temporary):
+                gfile.rmtree(temporary)
+            elif gfile.exists(temporary):
+                gfile.remove(temporary)
         raise
 
 

@@ -17,6 +17,8 @@ import sys
 from collections.abc import Iterator
 from typing import IO, Any
 
+from decoupled.core import hosts
+
 _REMOTE = "://"
 # Local files and folders that got their final name in this process.
 _written: set[str] = set()
@@ -93,6 +95,7 @@ class _NamedFile(io.FileIO):
             raise
 
 
+@hosts.by_first
 def makedirs(path: str) -> None:
     """Creates a folder and its missing parents."""
     if _REMOTE in path:
@@ -101,6 +104,7 @@ def makedirs(path: str) -> None:
         os.makedirs(path, exist_ok=True)
 
 
+@hosts.by_first
 def remove(path: str) -> None:
     """Removes a file."""
     if _REMOTE in path:
@@ -110,6 +114,7 @@ def remove(path: str) -> None:
         _written.discard(os.path.abspath(path))
 
 
+@hosts.by_first
 def rmtree(path: str) -> None:
     """Removes a folder and all that is in it; of a link, only the link."""
     if _REMOTE in path:
@@ -121,6 +126,7 @@ def rmtree(path: str) -> None:
         _written.difference_update(_written_in(path))
 
 
+@hosts.by_first
 def rename(source: str, target: str, overwrite: bool = False) -> None:
     """Renames a file or a folder; `overwrite` replaces an existing file.
 
@@ -165,7 +171,7 @@ def lost_files() -> list[str]:
 def sync(path: str) -> None:
     """Returns when a file, or a folder and everything below it, is on disk."""
     # An object store shows an object only when it is completely stored.
-    if _REMOTE in path:
+    if _REMOTE in path or not hosts.writes():
         return
     for folder, _, names in os.walk(path, topdown=False):
         for name in names:
@@ -177,7 +183,7 @@ def sync(path: str) -> None:
 
 def sync_names(folder: str) -> None:
     """Returns when the names of the entries of a local folder are on disk."""
-    if _REMOTE not in folder:
+    if _REMOTE not in folder and hosts.writes():
         _sync_one(folder)
 
 

@@ -16,7 +16,7 @@ import socket
 import sys
 from collections.abc import Iterator
 
-from decoupled.core import console, endings, files, gfile
+from decoupled.core import console, endings, files, gfile, hosts
 from decoupled.core.errors import UserError
 
 LOCK = ".lock"
@@ -39,14 +39,21 @@ def hold(folder: str, reading: bool = False) -> Iterator[None]:
         yield
         return
     # The folder and its parents that do not exist, the lowest first.
-    missing, path = [], os.path.abspath(folder)
-    while not os.path.lexists(path):
-        missing.append(path)
-        path = os.path.dirname(path)
-    if missing:
-        files.make_folder(folder)
+    missing, lock = [], None
+
+    @hosts.by_first
+    def begin():
+        nonlocal lock
+        path = os.path.abspath(folder)
+        while not os.path.lexists(path):
+            missing.append(path)
+            path = os.path.dirname(path)
+        if missing:
+            files.make_folder(folder)
+        lock = _acquire(folder)
+
     process = os.getpid()
-    lock = _acquire(folder)
+    begin()
 
     def release():
         # A fork of this process does not hold the lock.

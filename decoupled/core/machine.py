@@ -83,7 +83,7 @@ def usable_cores() -> int:
 
 
 def nvidia_gpus() -> int:
-    """The number of NVIDIA GPUs for this process, even if TensorFlow cannot use them.
+    """The number of NVIDIA GPUs, also of those that no library here can use.
 
     It is the number of lines of `nvidia-smi -L` or, without that tool, of device files.
     """

@@ -87,15 +87,15 @@ def early_lines_as_the_level_says() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def without_keras() -> Iterator[None]:
-    """Keeps TensorFlow's import from importing Keras.
+def without_keras_and_jax() -> Iterator[None]:
+    """Keeps TensorFlow's import from importing Keras, and JAX for TensorFlow Lite.
 
     Keras registers classes for Keras models, which this package does not use. If
     scikit-learn and matplotlib are installed, Keras imports them too, and its import
-    takes as long as TensorFlow's. TensorFlow tolerates that the import of Keras fails;
-    `tf.keras` imports Keras when it is first used.
+    takes as long as TensorFlow's; that of JAX takes a second. TensorFlow tolerates that
+    these imports fail; `tf.keras` imports Keras when it is first used.
     """
-    eager = ("keras.src.optimizers", "tf_keras.src.optimizers")
+    eager = ("keras.src.optimizers", "tf_keras.src.optimizers", "jax")
     # None in sys.modules makes an import fail.
     absent = [name for name in eager if name not in sys.modules]
     sys.modules.update(dict.fromkeys(absent))
@@ -107,7 +107,7 @@ def without_keras() -> Iterator[None]:
 
 
 choose_kernels()
-with early_lines_as_the_level_says(), without_keras():
+with early_lines_as_the_level_says(), without_keras_and_jax():
     import tensorflow as tf
 
     RELEASE = check_release(tf.__version__)

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from decoupled.core import files, gfile
+from decoupled.core import files, gfile, hosts
 from decoupled.core.errors import UserError
 
 # Not the name of a feature.
@@ -54,16 +54,27 @@ def cached_features(
         except UserError:
             problem = "damaged"
         say(f"{path}: {problem}; these features are built anew")
-    files.make_folder(folder)
+    _make(folder)
     features = build()
+    _store(path, {**features, _KEY: np.array(text)}, say)
+    return features
+
+
+# A process finds features that another has just stored, or builds them itself.
+@hosts.only_first
+def _make(folder):
+    files.make_folder(folder)
+
+
+@hosts.only_first
+def _store(path, arrays, say):
     try:
-        files.write_arrays(path, {**features, _KEY: np.array(text)})
+        files.write_arrays(path, arrays)
     except gfile.OpError as error:
         say(
             f"{path}: cannot write ({files.reason(error)}); the next start builds "
             "these features anew"
         )
-    return features
 
 
 def cache_path(folder: str, key: dict[str, Any]) -> str:

@@ -9,12 +9,14 @@ from absl import flags
 from decoupled.configs.hardware import ACCELERATORS, Hardware, TpuAddress
 from decoupled.core import installed
 from decoupled.core.errors import UserError
+from decoupled.core.joining import Hosts
 
 FLAGS = flags.FLAGS
+_NUMBERS = ("processes", "process")
 
 
 def define() -> None:
-    """Defines --accelerator, --tpu, --tpu_zone, --gcp_project and --tpu_job_name."""
+    """Defines --accelerator, --tpu, and the flags that go with each of them."""
     flags.DEFINE_enum(
         "accelerator",
         None,
@@ -32,6 +34,21 @@ def define() -> None:
     flags.DEFINE_string("tpu_zone", None, "The node's zone; default: this machine's.")
     flags.DEFINE_string("gcp_project", None, "Its project; default: this machine's.")
     flags.DEFINE_string("tpu_job_name", None, "Job of the TPU's TensorFlow workers.")
+    flags.DEFINE_string(
+        "coordinator",
+        None,
+        "HOST:PORT of process 0, where several processes train together with "
+        "--accelerator. Each runs the same command; --process is its own number. TPU "
+        "slices and Slurm need none of the three.",
+    )
+    flags.DEFINE_integer("processes", None, "How many processes train together.")
+    flags.DEFINE_integer("process", None, "The number of this process, from 0.")
+    flags.DEFINE_float(
+        "patience_seconds",
+        1800.0,
+        "After so many seconds, a process that others wait for is taken for lost.",
+        lower_bound=1.0,
+    )
 
 
 def parse() -> Hardware:
@@ -55,4 +72,30 @@ def parse() -> Hardware:
     for flag in names:
         if FLAGS[flag].value is not None:
             raise UserError(f"--{flag}: has no effect without --tpu; give the TPU")
-    return Hardware(accelerator=FLAGS.accelerator)
+    return Hardware(
+        accelerator=FLAGS.accelerator,
+        hosts=_hosts(),
+        patience_seconds=FLAGS.patience_seconds,
+    )
+
+
+def _hosts() -> Hosts | None:
+    values = {name: FLAGS[name].value for name in ("coordinator", *_NUMBERS)}
+    lacking = [name for name, value in values.items() if value is None]
+    if len(lacking) == len(values):
+        return None
+    if FLAGS.accelerator is None:
+        raise UserError("--coordinator, --processes: are for --accelerator; give it")
+    if lacking:
+        raise UserError(f"--{', --'.join(lacking)}: must be given beside the others")
+    host, _, port = FLAGS.coordinator.rpartition(":")
+    if not (host and port.isascii() and port.isdigit() and 0 < int(port) < 65536):
+        raise UserError(f"--coordinator: {FLAGS.coordinator!r} is not HOST:PORT")
+    if not 0 <= FLAGS.process < FLAGS.processes:
+        raise UserError(
+            f"--process: {FLAGS.process} is not one of {FLAGS.processes} processes, "
+            "from 0"
+        )
+    return Hosts(
+        FLAGS.coordinator, FLAGS.processes, FLAGS.process, FLAGS.patience_seconds
+    )

@@ -24,7 +24,7 @@ from absl import app, flags
 from absl import logging as absl_logging
 
 import decoupled
-from decoupled.core import endings, files, gfile
+from decoupled.core import endings, files, gfile, hosts
 from decoupled.core.errors import UserError, close_names
 from decoupled.launch import gin_files
 
@@ -97,6 +97,7 @@ def parse_gin(
     return gin_files.configure(root, names, FLAGS.gin_param, prefixes, task, tasks)
 
 
+@hosts.by_first
 def save_start(folder: str) -> None:
     """Records the start of a command: folder/command.N and folder/config.N.gin.
 
@@ -120,6 +121,18 @@ def save_start(folder: str) -> None:
     files.write_text(command_file, f"{heading}\n{command}\n")
     if settings := gin_files.used_text():
         files.write_text(config_file, settings)
+
+
+def facts() -> dict[str, str]:
+    """Flags and settings, which are the same in all processes that train together."""
+    # The settings are what the flags of gin make.
+    flags_given = {
+        f"--{flag.name}": str(flag.value)
+        for flag in _own_flags()
+        if flag.name not in ("process", "gin_file", "gin_param", "gin_bindings")
+        and not flag.using_default_value
+    }
+    return {"a setting": gin_files.used_text(), **flags_given}
 
 
 def words() -> list[str]:

@@ -5,13 +5,15 @@ time. Later starts must agree with it, so that a folder never mixes two models. 
 contains values only, so that reading a file from elsewhere runs no code.
 """
 
+import contextlib
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from decoupled.configs import ModelConfig, saved_model
-from decoupled.core import console, files, gfile
+from decoupled.configs.hardware import Hardware
+from decoupled.core import console, files, gfile, hosts, locks
 from decoupled.core.errors import UserError, quoted
 from decoupled.core.files import CHECKPOINT_LIST, check_checkpoint_path, typed
 from decoupled.core.made_from import differences
@@ -128,6 +130,30 @@ def weights_sha256(prefix: str) -> str:
     return files.file_fingerprint(f"{prefix}.index")
 
 
+@contextlib.contextmanager
+def opened(
+    folder: str, hardware: Hardware, facts: Mapping[str, str], reading: bool
+) -> Iterator[None]:
+    """Keeps other commands out of a run's folder while the block runs.
+
+    Where several processes train together, they join before anything is read.
+
+    Args:
+      facts: what must be equal on all hosts. reading: see `locks.hold`.
+    """
+    joins = hardware.accelerator is not None
+    with contextlib.ExitStack() as stack:
+        if joins:
+            from decoupled.training.xla.hosts import check_shared, joined
+
+            stack.enter_context(joined(hardware, facts))
+        stack.enter_context(locks.hold(folder, reading))
+        if joins:
+            check_shared(folder)
+        yield
+
+
+@hosts.by_first
 def claim(
     model_dir: str,
     description: ModelDir,
@@ -215,6 +241,7 @@ def differences_in_words(
     )
 
 
+@hosts.by_first
 def note_settings(
     model_dir: str, settings: dict[str, Any], step: int, end: int
 ) -> None:

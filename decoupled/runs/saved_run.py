@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from decoupled.configs import ModelConfig
-from decoupled.core import files, gfile
+from decoupled.core import files, gfile, hosts
 from decoupled.core.errors import UserError
 from decoupled.core.files import CHECKPOINT_LIST
 from decoupled.data.vocabulary import Vocabulary
@@ -110,6 +110,7 @@ def write_scores(folder: str, scores: Scores) -> None:
     files.write_json(os.path.join(folder, SCORES), value)
 
 
+@hosts.by_first
 def keep_checkpoint(prefix: str, folder: str) -> None:
     """Copies a checkpoint, without slots, to `folder` and removes all others there.
 

@@ -13,7 +13,7 @@ from types import TracebackType
 import numpy as np
 
 from decoupled.configs import ModelConfig
-from decoupled.core import files
+from decoupled.core import files, gfile, hosts
 from decoupled.core.errors import UserError
 from decoupled.core.release import tf
 from decoupled.model.variables import (
@@ -155,6 +155,7 @@ class CheckpointWriter:
 
     TensorFlow refuses a name that is added twice. If the block raises, the parts
     written so far stay in the folder of the prefix, which the caller should remove.
+    Several processes write parts side by side, and the first puts them together.
     """
 
     def __init__(self, prefix: str):
@@ -184,11 +185,27 @@ class CheckpointWriter:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        if error is not None:
-            return
-        self._flush()
+        if error is None:
+            try:
+                self._flush()
+            except gfile.OpError as failed:
+                error = failed
+        # All hear of it where one could not write.
+        if error is None or isinstance(error, gfile.OpError):
+            problem = None if error is None else f"of {hosts.name()}: {error}"
+            outcomes = hosts.gather("save", [problem, self._parts])
+            problems = [text for text, _ in outcomes if text is not None]
+            if problems and error is None:
+                raise OSError(0, problems[0])
+            if not problems:
+                self._merge([part for _, parts in outcomes for part in parts])
+        if error is not None and kind is None:
+            raise error
+
+    @hosts.by_first
+    def _merge(self, parts):
         tf.raw_ops.MergeV2Checkpoints(
-            checkpoint_prefixes=self._parts,
+            checkpoint_prefixes=parts,
             destination_prefix=self._prefix,
             delete_old_dirs=True,
         )
@@ -197,7 +214,8 @@ class CheckpointWriter:
         if not self._waiting:
             return
         # `checkpoints.remove_unfinished` removes what a killed process leaves.
-        part = os.path.join(f"{self._prefix}_temp", f"part-{len(self._parts)}")
+        part = f"part-{hosts.index()}-{len(self._parts)}"
+        part = os.path.join(f"{self._prefix}_temp", part)
         names, specs, tensors = zip(*self._waiting, strict=True)
         tf.raw_ops.SaveV2(
             prefix=part,

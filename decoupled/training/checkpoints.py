@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from decoupled.core import console, files, gfile
+from decoupled.core import console, files, gfile, hosts
 from decoupled.core.compat import tf
 from decoupled.core.errors import UserError
 from decoupled.core.files import CHECKPOINT_LIST, check_checkpoint_path
@@ -62,6 +62,7 @@ def _summary(names):
     return sorted({re.sub(r"(/layer_\d+)/.*", r"\1/*", name) for name in names})
 
 
+@hosts.by_first
 def find_checkpoint(path: str) -> str:
     """The prefix of a checkpoint given as a folder or as a prefix.
 
@@ -79,6 +80,7 @@ def find_checkpoint(path: str) -> str:
     return path
 
 
+@hosts.by_first
 def latest_complete(model_dir: str) -> str | None:
     """The newest complete checkpoint of a folder, or None.
 
@@ -113,6 +115,7 @@ def latest_complete(model_dir: str) -> str | None:
     )
 
 
+@hosts.by_first
 def remove_unfinished(model_dir: str) -> None:
     """Removes what a killed process left while it saved or removed a checkpoint.
 
@@ -139,6 +142,7 @@ def _pass_over(problems, used):
         _passed_over.add(prefix)
 
 
+@hosts.by_first
 def remove_checkpoint(prefix: str) -> None:
     """Removes the files of a checkpoint that no list names any more.
 
@@ -244,6 +248,7 @@ def checkpoint_step(prefix: str | None) -> int:
     return CheckpointFile(prefix).global_step or 0
 
 
+@hosts.by_first
 def sync_checkpoint(prefix: str) -> None:
     """Returns when the files of a checkpoint are on disk, before a list names it."""
     for path in gfile.glob(prefix, ".*"):
@@ -251,6 +256,7 @@ def sync_checkpoint(prefix: str) -> None:
     gfile.sync_names(os.path.dirname(prefix) or ".")
 
 
+@hosts.by_first
 def branch_off(trunk: str, model_dir: str) -> None:
     """Copies a checkpoint with its slots into a folder, whose run goes on from there.
 
@@ -270,6 +276,7 @@ def branch_off(trunk: str, model_dir: str) -> None:
     write_list(model_dir, [copy])
 
 
+@hosts.by_first
 def copy_without_slots(prefix: str, copy: str) -> None:
     """Copies what evaluation reads from a checkpoint: its weights and its step.
 

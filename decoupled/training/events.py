@@ -4,7 +4,7 @@ import re
 import time
 from typing import Any, NamedTuple
 
-from decoupled.core import gfile
+from decoupled.core import gfile, hosts
 from decoupled.core.compat import tf
 from decoupled.core.errors import UserError
 
@@ -20,15 +20,28 @@ PERCENT = "_percent"
 _RESULTS = ".results"
 
 
-def event_writer(folder: str, step: int) -> tf.summary.FileWriter:
+class _Unwritten:
+    """A writer that writes nothing."""
+
+    def add_summary(self, summary: tf.Summary, step: int) -> None:
+        """Drops it."""
+
+    def flush(self) -> None:
+        """Does nothing."""
+
+    close = flush
+
+
+def event_writer(folder: str, step: int) -> "tf.summary.FileWriter | _Unwritten":
     """A writer of a new event file of a run at `step`.
 
     The file's name contains the time in seconds and the step that the file starts from.
     With the step, two files of the same second do not overwrite each other. The file
     begins with `start_event`, so that TensorBoard drops what earlier files have of
-    later steps: these steps were lost and are repeated.
+    later steps: these steps were lost and are repeated. Of several processes, the first
+    writes.
     """
-    return _begin(folder, step, step + 1)
+    return _begin(folder, step, step + 1) if hosts.is_first() else _Unwritten()
 
 
 def _begin(folder, named, start):
@@ -58,6 +71,7 @@ def scalar_summary(scalars: dict[str, Any]) -> tf.Summary:
     )
 
 
+@hosts.by_first
 def write_scalars(folder: str, step: int, scalars: dict[str, Any]) -> None:
     """Adds the scalars of a step to a curve in `folder`, for TensorBoard.
 
@@ -68,6 +82,7 @@ def write_scalars(folder: str, step: int, scalars: dict[str, Any]) -> None:
     writer.close()
 
 
+@hosts.by_first
 def write_results(folder: str, step: int, scalars: dict[str, Any]) -> None:
     """Writes the scalars of a selected checkpoint beside the curves in `folder`.
 

@@ -227,7 +227,8 @@ def devices(monkeypatch, capsys):
         def probe(code, kind):
             if isinstance(results[kind], Exception):
                 raise results[kind]
-            return {"devices": [], "error": "", "foreign": [], **results[kind]}
+            defaults = {"devices": [], "error": "", "foreign": [], "log": []}
+            return {**defaults, **results[kind]}
 
         monkeypatch.setattr(doctor, "probe", probe)
         for name in doctor.TPU_VARIABLES:
@@ -263,9 +264,10 @@ def test_gpus_and_the_extra_that_fits_their_driver(devices, driver, fits):
 
 def test_what_keeps_a_gpu_from_computing(devices):
     system = "/usr/lib/libcublas.so.13 (by LD_LIBRARY_PATH: unset it)"
-    lines = devices(gpus=1, gpu={"error": "finds no GPU", "foreign": [system]})
-    assert lines[-2:] == [
+    failed = {"error": "finds no GPU", "foreign": [system], "log": ["E1 cuInit: 100"]}
+    assert devices(gpus=1, gpu=failed)[-3:] == [
         "gpu does not work: finds no GPU",
+        "E1 cuInit: 100",
         f"used instead of JAX's own: {system}",
     ]
     lines = devices(gpus=1, gpu=RuntimeError("no answer in 180 seconds"))

@@ -117,13 +117,24 @@ def test_pretraining_on_a_tpu_has_the_defaults_that_are_planned():
 
 
 @pytest.mark.parametrize(
-    "tpu, defaults", [("local", ("runs/pretrain_tpu.gin",)), (None, ())]
+    "tpu, accelerator, defaults",
+    [
+        ("local", None, ("runs/pretrain_tpu.gin",)),
+        (None, "tpu", ("runs/pretrain_tpu.gin",)),
+        (None, "gpu", ()),
+        (None, None, ()),
+    ],
 )
-def test_the_flag_of_a_tpu_chooses_the_defaults(tpu, defaults, monkeypatch, tmp_path):
+def test_the_flag_of_a_tpu_chooses_the_defaults(
+    tpu, accelerator, defaults, monkeypatch, tmp_path
+):
     read = []
     names = ("records_dir", "vocabulary", "mode", "init_checkpoint", "branch_from")
     given = types.SimpleNamespace(
-        tpu=tpu, model_dir=str(tmp_path), **dict.fromkeys(names)
+        tpu=tpu,
+        accelerator=accelerator,
+        model_dir=str(tmp_path),
+        **dict.fromkeys(names),
     )
     monkeypatch.setattr(pretrain.flags, "FLAGS", given)
     monkeypatch.setattr(start, "parse_gin", lambda root, *paths: read.append(paths))

@@ -7,6 +7,7 @@ from absl import flags
 
 from decoupled.configs.hardware import HOST, Hardware, TpuAddress
 from decoupled.core.errors import UserError
+from decoupled.core.joining import Hosts
 from decoupled.launch import hardware_flags
 
 
@@ -20,6 +21,10 @@ def parse(monkeypatch):
         monkeypatch.setattr(hardware_flags, "FLAGS", values)
         for name in ("tpu", "tpu_zone", "gcp_project", "tpu_job_name", "accelerator"):
             flags.DEFINE_string(name, None, "", flag_values=values)
+        flags.DEFINE_string("coordinator", None, "", flag_values=values)
+        for name in ("processes", "process"):
+            flags.DEFINE_integer(name, None, "", flag_values=values)
+        flags.DEFINE_float("patience_seconds", 1800.0, "", flag_values=values)
         values(["command", *arguments])
         return hardware_flags.parse()
 
@@ -37,6 +42,29 @@ def test_a_node_has_name_zone_and_project(parse):
 
 def test_an_accelerator_is_a_kind_of_device(parse):
     assert parse("--accelerator=gpu") == Hardware("gpu")
+
+
+HOSTS = ("--coordinator=a:1", "--processes=2", "--process=1")
+
+
+def test_several_processes_have_an_address_and_numbers(parse):
+    hosts = Hosts("a:1", 2, 1, 9.0)
+    found = parse("--accelerator=cpu", *HOSTS, "--patience_seconds=9")
+    assert found == Hardware("cpu", hosts=hosts, patience_seconds=9.0)
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        (HOSTS, "--coordinator, --processes: are for --accelerator"),
+        (["--accelerator=cpu", *HOSTS[:1]], "--processes, --process: must be given"),
+        (["--accelerator=cpu", *HOSTS, "--process=2"], "--process: 2 is not one of 2"),
+        (["--accelerator=cpu", *HOSTS, "--coordinator=a"], "'a' is not HOST:PORT"),
+    ],
+)
+def test_processes_that_do_not_fit_are_refused(parse, arguments, message):
+    with pytest.raises(UserError, match=message):
+        parse(*arguments)
 
 
 def test_both_are_refused(parse):

@@ -12,7 +12,7 @@ from tests.tpu_scripts.cloud import ACCOUNT, SCRIPTS, ZONE, dry_run
 SOURCES = sorted(SCRIPTS.glob("*.sh"))
 SLICE = ("--name=n", ZONE, "--project=p", "--internal_ip")
 JOB = ("--", "pretrain", "--model_dir=gs://b/run")
-CREATION = ("--valid_until=6h", "--spot", ACCOUNT, "--scopes=s")
+CREATION = ("--type=v6e-16", "--spot", ACCOUNT, "--scopes=s")
 
 
 @pytest.mark.slow
@@ -30,8 +30,8 @@ def test_gcloud_knows_every_option(tmp_path):
     if shutil.which("gcloud") is None:
         pytest.skip("gcloud is not installed")
     commands = [
-        *dry_run("run.sh", *SLICE, *CREATION, *JOB),
-        *dry_run("create.sh", *SLICE, *CREATION[1:], "--plain"),
+        *dry_run("run.sh", *SLICE, *CREATION, "--valid_until=6h", *JOB),
+        *dry_run("create.sh", *SLICE, *CREATION, "--plain"),
         *dry_run("delete.sh", *SLICE[:3]),
         *dry_run("list.sh", "--zones=-"),
         *dry_run("upload.sh", *SLICE, "--to=x", str(SCRIPTS)),

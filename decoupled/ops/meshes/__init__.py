@@ -1,1 +1,1 @@
-"""The two mesh implementations, for CPUs and GPUs and for TPUs; stacks of slices."""
+"""The two mesh implementations, for CPUs and for programs of XLA; stacks of slices."""

@@ -5,6 +5,8 @@ compilers and devices by four private entry points: `compiler.get_compile_option
 `compiler.compile_or_get_cached`, `DeviceList`, and `execute_sharded` of an executable.
 """
 
+import contextlib
+import hashlib
 import importlib.metadata
 import math
 import os
@@ -12,14 +14,15 @@ import re
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from decoupled.core import accelerators, installed
+import decoupled
+from decoupled.core import accelerators, hosts, installed
 from decoupled.core.console import duration
-from decoupled.core.errors import UserError
+from decoupled.core.errors import UserError, WorkerLost, in_one_line
 from decoupled.core.machine import readable_bytes
 from decoupled.ops.meshes.device_order import device_order
 from decoupled.training.xla.programs import ExportedProgram
@@ -29,8 +32,14 @@ from decoupled.training.xla.stablehlo import to_stablehlo
 _PLATFORMS = {"cpu": "cpu", "gpu": "cuda,cpu", "tpu": "tpu,cpu"}
 # JAX 0.10 is the oldest that was tried.
 _OLDEST = (0, 10)
+# JAX's own default: warnings and errors.
+_LOG_LEVEL = "1"
 # Seconds between two lines while a program is compiled.
 _LINE_EVERY = 60.0
+# What the transports between processes report of one that is gone.
+_LOST = re.compile(
+    r"[Gg]loo|NCCL|UNAVAILABLE|DEADLINE_EXCEEDED|[Cc]onnection (reset|closed|refused)"
+)
 _NO_ROOM = re.compile(r"RESOURCE_EXHAUSTED|[Oo]ut of memory|exceeds available HBM")
 _SAVES_MEMORY = (
     "TrainingConfig.recompute_layers, a larger TrainingConfig.gradient_accumulation, "
@@ -48,6 +57,13 @@ class Memory(NamedTuple):
     temporary: int
     needed: int
     available: int | None
+
+    def __str__(self) -> str:
+        of = f" of {self.available / 2**30:.1f}" if self.available else ""
+        return (
+            f"a device needs {self.needed / 2**30:.2f}{of} GiB, "
+            f"{self.temporary / 2**30:.2f} of them for temporary tensors"
+        )
 
 
 class Client:
@@ -74,6 +90,7 @@ class Client:
         if count < len(devices) and kind == "gpu":
             say(f"uses {count} of {len(devices)} devices; the rest is idle")
         self.devices = _in_order(kind, devices, mesh)
+        self._check_shares(count, devices)
         self.local = [
             index
             for index, device in enumerate(self.devices)
@@ -83,6 +100,25 @@ class Client:
         self._everywhere = jax.sharding.NamedSharding(
             mesh, jax.sharding.PartitionSpec()
         )
+
+    def _check_shares(self, count, devices):
+        """Raises a UserError if a process would have no device of the mesh."""
+        idle = {device.process_index for device in devices}
+        idle -= {device.process_index for device in self.devices}
+        if idle:
+            raise UserError(
+                f"MeshConfig.mesh_shape: has {count} processors, of which process "
+                f"{min(idle)} would have none; use all {len(devices)} devices, or "
+                "fewer processes"
+            )
+
+    @contextlib.contextmanager
+    def explained(self) -> Iterator[None]:
+        """Says what an error of the devices means to a user."""
+        try:
+            yield
+        except self._jax.errors.JaxRuntimeError as error:
+            raise explained(error, "the devices") from error
 
     def describe(self) -> str:
         """The devices in words."""
@@ -124,16 +160,24 @@ class Client:
         """
         began = time.monotonic()
         module, updated = to_stablehlo(program.hlo, precision)
-        work = _InBackground(lambda: self._compiled(module, dict(options)))
+        content = module.operation.get_asm(enable_debug_info=False)
+        facts = {
+            "the program": hashlib.sha256(content.encode()).hexdigest(),
+            "the compiler's options": str(sorted(options.items())),
+            "the kind of device": self.devices[0].device_kind,
+        }
+        hosts.agree("compile", facts)
+        work = InBackground(lambda: self._compiled(module, dict(options)))
         while not work.done(_LINE_EVERY):
             passed = duration(time.monotonic() - began)
             self._say(f"compiling for {self.describe()}: {passed} so far")
         try:
             executable = work.result()
         except self._jax.errors.JaxRuntimeError as error:
-            raise _explained(error, "the compiler") from error
+            raise explained(error, "the compiler") from error
         compiled = Executable(self, executable, program, updated)
-        self._say(f"compiled in {duration(time.monotonic() - began)}")
+        took = duration(time.monotonic() - began)
+        self._say(f"compiled in {took}; {compiled.memory()}")
         return compiled
 
     def _compiled(self, module, options):
@@ -199,6 +243,12 @@ class Executable:
         limits = device.memory_stats() or {}
         return Memory(parts[0], parts[2], sum(parts), limits.get("bytes_limit"))
 
+    def peak(self) -> str:
+        """The most bytes that a device of this process has used, in words, or ""."""
+        device = self._client.devices[self._client.local[0]]
+        used = (device.memory_stats() or {}).get("peak_bytes_in_use")
+        return f"at most {used / 2**30:.2f} GiB used on a device" if used else ""
+
     def check_memory(self) -> None:
         """Raises UserError if a device has less memory than the program needs."""
         memory = self.memory()
@@ -222,11 +272,9 @@ class Executable:
           UserError: the devices ran out of memory.
         """
         arguments = [features[name] for name in self._features] + variables
-        try:
+        with self._client.explained():
             outputs = self._executable.execute_sharded(arguments)
             arrays = outputs.disassemble_into_single_device_arrays()
-        except self._client._jax.errors.JaxRuntimeError as error:
-            raise _explained(error, "the devices") from error
         for place, at in self._updated.items():
             variables[at] = self._client._joined(arrays[place])
         return {name: arrays[place][0] for place, name in enumerate(self._names)}
@@ -270,7 +318,10 @@ def _devices(jax, kind):
     try:
         return jax.devices(kind)
     except RuntimeError as error:
-        reason = _first_sentence(error)
+        reason = first_sentence(error)
+        packages = accelerators.jax_packages()
+        if kind == "gpu" and not any("cuda" in name for name in packages):
+            reason = "its plugin for CUDA is not installed"
         raise UserError(
             f"--accelerator={kind}: JAX {jax.__version__} finds no {kind.upper()} "
             f"({reason}); pip install 'decoupled[{accelerators.extra(kind)}]', and "
@@ -292,7 +343,8 @@ def _in_order(kind, devices, mesh):
     return [devices[index] for index in device_order(places, mesh)]
 
 
-def _configured(kind, count):
+def imported(kind: str) -> Any:
+    """JAX, set to the devices of a kind. Raises UserError where it does not fit."""
     needs = f"--accelerator={kind}: needs JAX"
     install = f"pip install 'decoupled[{accelerators.extra(kind)}]'"
     if installed.lacking("jax", purpose="--accelerator"):
@@ -310,17 +362,33 @@ def _configured(kind, count):
             f"--accelerator={kind}: the environment has JAX_PLATFORMS={asked}, which "
             "leaves these devices out; unset it"
         )
+    if os.environ.get("TF_CPP_MIN_LOG_LEVEL") == decoupled.LOG_LEVEL:
+        # The package's level for TensorFlow, which is loaded. JAX's libraries read it
+        # when they are loaded, and would hide why a device fails or a host is lost.
+        os.environ["TF_CPP_MIN_LOG_LEVEL"] = _LOG_LEVEL
     import jax
 
+    jax.config.update("jax_platforms", platforms)
+    return jax
+
+
+def _configured(kind, count):
+    jax = imported(kind)
     settings = {
-        "jax_platforms": platforms,
         "jax_enable_x64": True,
         "jax_compilation_cache_dir": os.environ.get("JAX_COMPILATION_CACHE_DIR")
         or _cache_folder(),
         "jax_persistent_cache_min_compile_time_secs": 1.0,
     }
     if kind == "cpu":
-        settings["jax_num_cpu_devices"] = count
+        if count % hosts.count():
+            raise UserError(
+                f"MeshConfig.mesh_shape: has {count} processors, which "
+                f"{hosts.count()} processes cannot share evenly"
+            )
+        settings["jax_num_cpu_devices"] = count // hosts.count()
+        if hosts.count() > 1:
+            settings["jax_cpu_collectives_implementation"] = "gloo"
     for name, value in settings.items():
         try:
             jax.config.update(name, value)
@@ -339,7 +407,7 @@ def _cache_folder() -> str:
     return folder
 
 
-class _InBackground:
+class InBackground:
     """A call in a thread of its own, so that the main thread hears signals."""
 
     def __init__(self, call: Callable[[], Any]):
@@ -366,16 +434,22 @@ class _InBackground:
         return value
 
 
-def _explained(error, who):
+def explained(error: Exception, who: str) -> Exception:
     """What a user can do about an error of XLA's; others stay as they are."""
     if _NO_ROOM.search(str(error)):
         return UserError(
-            f"{who} ran out of memory ({_first_sentence(error)}); {_SAVES_MEMORY}"
+            f"{who} ran out of memory ({first_sentence(error)}); {_SAVES_MEMORY}"
+        )
+    if hosts.count() > 1 and who != "the compiler" and _LOST.search(str(error)):
+        return WorkerLost(
+            f"another process is gone ({in_one_line(first_sentence(error))[:200]}); "
+            "run again, what is saved is kept"
         )
     return error
 
 
-def _first_sentence(error):
+def first_sentence(error: Exception) -> str:
+    """Of its message."""
     return " ".join(str(error).split()).partition(". ")[0].rstrip(".")
 
 

@@ -5,6 +5,8 @@ ahead of the numbers that they return: loss and norm are read while the next ste
 and always before a checkpoint is saved.
 """
 
+import resource
+import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -28,6 +30,7 @@ from decoupled.training.graph import Network, TrainingGraph
 from decoupled.training.mesh import parse_mesh_shape
 from decoupled.training.run import Run
 from decoupled.training.xla.adapter import Array, Client, Executable
+from decoupled.training.xla.hosts import AgreedStop, moves, pauses
 from decoupled.training.xla.programs import (
     export,
     prediction_program,
@@ -77,9 +80,21 @@ def train_steps(
     state = State(client, exported, source)
     step = checkpoint_step(latest_complete(run.model_dir))
 
+    is_first = True
+
     def write(prefix: str) -> None:
+        nonlocal is_first
+        began = time.monotonic()
         with CheckpointWriter(prefix) as writer:
             state.save(writer)
+        if is_first:
+            memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+            took = time.monotonic() - began
+            run.say(
+                f"the first checkpoint took {took:.1f} s; this process has used "
+                f"{memory:.1f} GiB of the host's memory so far"
+            )
+            is_first = False
 
     checkpoints = Checkpoints(
         run.model_dir, config.save_checkpoints_steps, config.keep_checkpoint_max, write
@@ -104,19 +119,27 @@ def train_steps(
             at, {name: float(np.asarray(results[name])) for name in names}
         )
 
-    for batch in _ahead(dataset, client):
-        results = executable.run(batch, state.arrays)
-        if unread is not None:
-            read()
-        before, step = step, step + 1
-        unread = (step, results)
-        if run.stop.after_steps() or step == last or checkpoints.is_due(before, step):
-            read()
-            unread = None
-            checkpoints.save(step)
-            if run.stop.after_steps() or step == last:
+    stop = AgreedStop(run.stop)
+    with client.explained():
+        for batch in _ahead(dataset, client):
+            results = executable.run(batch, state.arrays)
+            if unread is not None:
+                read()
+                moves()
+            before, step = step, step + 1
+            unread = (step, results)
+            ends = stop.after(step) or step == last
+            if ends or checkpoints.is_due(before, step):
+                read()
+                unread = None
+                pauses()
+                checkpoints.save(step)
+                ends = ends or stop.after(step)
+            if ends:
                 break
     monitor.end()
+    if peak := executable.peak():
+        run.say(peak)
 
 
 def predict_batches(
@@ -133,12 +156,15 @@ def predict_batches(
     state = State(client, exported, stored_values(prefix))
     unread = None
     for batch in _ahead(dataset, client):
-        results = executable.run(batch, state.arrays)
-        if unread is not None:
-            yield from _rows(unread)
+        with client.explained():
+            results = executable.run(batch, state.arrays)
+            rows = [] if unread is None else _rows(unread)
+        yield from rows
         unread = results
     if unread is not None:
-        yield from _rows(unread)
+        with client.explained():
+            rows = _rows(unread)
+        yield from rows
 
 
 def _sizes(mesh: MeshConfig) -> list[int]:
@@ -180,7 +206,7 @@ def _ahead(dataset: tf.data.Dataset, client: Client) -> Iterator[dict[str, Array
         yield sent
 
 
-def _rows(results: Mapping[str, Array]) -> Iterator[dict[str, np.ndarray]]:
+def _rows(results: Mapping[str, Array]) -> list[dict[str, np.ndarray]]:
     values = {name: np.asarray(value) for name, value in results.items()}
-    for index in range(len(next(iter(values.values())))):
-        yield {name: value[index] for name, value in values.items()}
+    count = len(next(iter(values.values())))
+    return [{name: x[index] for name, x in values.items()} for index in range(count)]

@@ -80,6 +80,12 @@ class Program:
         return tf.graph_util.extract_sub_graph(self.graph.as_graph_def(), names)
 
     @functools.cached_property
+    def needed_inputs(self) -> dict[str, tf.Tensor]:
+        """The inputs that the results need: predictions need no labels."""
+        names = {node.name for node in self.needed.node}
+        return {n: x for n, x in self.inputs.items() if x.op.name in names}
+
+    @functools.cached_property
     def variables(self) -> list[tf.Operation]:
         """The operations of the variables' handles."""
         names = (node.name for node in self.needed.node if node.op == "VarHandleOp")
@@ -198,7 +204,7 @@ def export(program: Program) -> ExportedProgram:
     """
     features = [
         Argument(name, value.shape.as_list(), value.dtype.name)
-        for name, value in program.inputs.items()
+        for name, value in program.needed_inputs.items()
     ]
     return ExportedProgram(
         _translated(program),
@@ -211,7 +217,7 @@ def export(program: Program) -> ExportedProgram:
 
 
 def _translated(program):
-    inputs = list(program.inputs.values())
+    inputs = list(program.needed_inputs.values())
     replaced = {tensor.op.name for tensor in inputs}
     replaced |= {variable.name for variable in program.variables}
     definition = _without(program.needed, replaced)

@@ -1,0 +1,239 @@
+"""Several processes that run the same command: which one this is, and who writes.
+
+Every process runs the same code with the same settings, and so reaches the same calls
+in the same order. The first process alone writes the files of a run: the others wait in
+a function that is decorated with `by_first`, and get what it returned or raised there.
+It begins when all have come to it, so that nobody still reads what it replaces. What is
+written besides, as a cache, is decorated with `only_first`, where nobody waits.
+
+A process alone is the first of one, and waits for nobody.
+`decoupled.training.xla.hosts` joins processes.
+"""
+
+import contextlib
+import functools
+import json
+import os
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, ParamSpec, Protocol, TypeVar
+
+from decoupled.core.errors import UserError, WorkerLost, quoted
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+# Whether this thread works for itself alone at the moment.
+_thread = threading.local()
+
+
+class Store(Protocol):
+    """A table of texts that all processes share."""
+
+    def set(self, key: str, value: str) -> None:
+        """Writes a value, once for each key."""
+
+    def get(self, key: str, seconds: float) -> str:
+        """Waits for a value; raises TimeoutError."""
+
+    def delete(self, folder: str) -> None:
+        """Removes all keys below `folder`."""
+
+
+class Group:
+    """The processes, of which this one is `names[index]`.
+
+    Args:
+      seconds: after so many a process that others wait for is taken for lost.
+    """
+
+    def __init__(self, index: int, names: Sequence[str], store: Store, seconds: float):
+        self.index, self.names = index, list(names)
+        self._store, self._seconds = store, seconds
+        self._number = 0
+
+    def meet(self, what: str, value: Any, combine: Callable[[list[Any]], Any]) -> Any:
+        """What the first process makes of all values, each of them JSON.
+
+        Raises:
+          UserError, OSError: the same that `combine` raised in the first process.
+          WorkerLost: a process did not come.
+        """
+        self._number += 1
+        folder = f"meet/{self._number}"
+        if self.index:
+            self._store.set(f"{folder}/{self.index}", json.dumps([what, value]))
+            kind, result = json.loads(self._get(folder, 0, what))
+            if kind == "UserError":
+                raise UserError(result)
+            if kind == "OSError":
+                raise OSError(*result)
+            return result
+        values = [value]
+        for index in range(1, len(self.names)):
+            other, sent = json.loads(self._get(folder, index, what))
+            if other != what:
+                raise RuntimeError(
+                    f"{self.names[index]} is at {other}, {self.names[0]} at {what}"
+                )
+            values.append(sent)
+        # All have read the result before this one.
+        if self._number > 1:
+            self._store.delete(f"meet/{self._number - 1}")
+        try:
+            result = combine(values)
+        except UserError as error:
+            self._store.set(f"{folder}/0", json.dumps(["UserError", str(error)]))
+            raise
+        except OSError as error:
+            parts = [error.errno, error.strerror or str(error), error.filename]
+            self._store.set(f"{folder}/0", json.dumps(["OSError", parts]))
+            raise
+        self._store.set(f"{folder}/0", json.dumps(["", result]))
+        return result
+
+    def _get(self, folder, index, what):
+        try:
+            return self._store.get(f"{folder}/{index}", self._seconds)
+        except TimeoutError:
+            raise WorkerLost(
+                f"{self.names[index]}: did not come to {what} within "
+                f"{self._seconds:.0f} s; run again, what is saved is kept"
+            ) from None
+
+
+_alone = Group(0, ["this process"], None, 0.0)
+_group = _alone
+
+
+@contextlib.contextmanager
+def member(group: Group) -> Iterator[None]:
+    """Makes this process one of a group while the block runs."""
+    global _group
+    _group = group
+    try:
+        yield
+    finally:
+        _group = _alone
+
+
+def count() -> int:
+    """How many processes there are."""
+    return len(_group.names)
+
+
+def index() -> int:
+    """The number of this process, from 0."""
+    return _group.index
+
+
+def name() -> str:
+    """This process in words."""
+    return _group.names[_group.index]
+
+
+def is_first() -> bool:
+    """Whether this process speaks for all."""
+    return _group.index == 0
+
+
+def writes() -> bool:
+    """Whether this process writes files."""
+    return is_first() or _is_private()
+
+
+def gather(what: str, value: Any) -> list[Any]:
+    """The values of all processes, each of them JSON, in their order."""
+    if count() == 1:
+        return [value]
+    return _group.meet(what, value, lambda values: values)
+
+
+def agree(what: str, facts: Mapping[str, str]) -> None:
+    """Raises a UserError on all processes if one has other facts than the rest."""
+    if count() > 1:
+        _group.meet(what, facts, lambda values: check_equal(_group.names, values))
+
+
+def check_equal(names: Sequence[str], facts: Sequence[Mapping[str, str]]) -> None:
+    """Raises a UserError that names who differs from the others, and in what."""
+    for what in {name: None for each in facts for name in each}:
+        values = [each.get(what, "missing") for each in facts]
+        # The first wins a tie.
+        usual = Counter(values).most_common(1)[0][0]
+        for name, value in zip(names, values, strict=True):
+            if value != usual:
+                most = names[values.index(usual)]
+                raise UserError(
+                    f"{name} differs from {most}: {what} is {_beside(value, usual)}; "
+                    "all processes need the same command, settings and packages"
+                )
+
+
+def _beside(value, usual):
+    lines, others = value.splitlines(), usual.splitlines()
+    different = [
+        (line, other)
+        for line, other in zip(lines, others, strict=False)
+        if line != other
+    ]
+    line, other = different[0] if different else (value, usual)
+    return f"{quoted(line)}, not {quoted(other)}"
+
+
+@contextlib.contextmanager
+def private() -> Iterator[None]:
+    """Lets this process write files of its own while the block runs."""
+    before, _thread.private = _is_private(), True
+    try:
+        yield
+    finally:
+        _thread.private = before
+
+
+def _is_private():
+    return getattr(_thread, "private", False)
+
+
+def by_first(work: Callable[P, T]) -> Callable[P, T]:
+    """Lets the first process do it for all; what it returns is JSON."""
+
+    @functools.wraps(work)
+    def done(*args: P.args, **kwargs: P.kwargs) -> T:
+        if count() == 1 or _is_private():
+            return work(*args, **kwargs)
+
+        def alone(_):
+            with private():
+                return work(*args, **kwargs)
+
+        if threading.current_thread() is not threading.main_thread():
+            raise RuntimeError(f"{work.__name__}: others wait in the main thread only")
+        result = _group.meet(work.__name__, None, alone)
+        if not is_first():
+            for path in (*args, *kwargs.values()):
+                _look_again(path)
+        return result
+
+    return done
+
+
+def only_first(work: Callable[P, None]) -> Callable[P, None]:
+    """Lets the first process do it; the others neither do it nor wait."""
+
+    @functools.wraps(work)
+    def done(*args: P.args, **kwargs: P.kwargs) -> None:
+        if writes():
+            with private():
+                work(*args, **kwargs)
+
+    return done
+
+
+def _look_again(path: Any) -> None:
+    """A folder of a network is read anew when it is opened, not when a file is."""
+    if isinstance(path, str) and "/" in path and "://" not in path:
+        for folder in (path, os.path.dirname(path)):
+            with contextlib.suppress(OSError):
+                os.listdir(folder)

@@ -1,0 +1,192 @@
+"""How the processes of a run find each other, before anything else begins.
+
+Process 0 listens at an address that all know; the others tell it who they are and what
+they run, and wait. When all have come, it says so, or why they cannot run together, and
+gives the port to the service that they use from then on. Nobody is identified here: as
+for that service, a firewall must close the port to strangers.
+"""
+
+import contextlib
+import ipaddress
+import json
+import socket
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from decoupled.core import files
+from decoupled.core.errors import UserError, WorkerLost
+from decoupled.core.hosts import check_equal
+
+# Seconds until a line says who is there, and between two tries.
+_SAY_AFTER = 30.0
+_PAUSE = 0.2
+_MOST_BYTES = 1 << 22
+
+
+class Hosts(NamedTuple):
+    """The processes of a run, which all give this alike except `index`.
+
+    coordinator: HOST:PORT of process 0. seconds: to wait for another process.
+    devices: local numbers of those of this process, if a scheduler gives it some only.
+    """
+
+    coordinator: str
+    count: int
+    index: int
+    seconds: float
+    devices: tuple[int, ...] | None = None
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """Host and port of process 0."""
+        host, _, port = self.coordinator.rpartition(":")
+        return host.strip("[]"), int(port)
+
+    @property
+    def is_local(self) -> bool:
+        """Whether only processes of this host can reach process 0."""
+        host = self.address[0]
+        with contextlib.suppress(ValueError):
+            return ipaddress.ip_address(host).is_loopback
+        return host == "localhost"
+
+
+def join(
+    hosts: Hosts, facts: Mapping[str, str], say: Callable[[str], None]
+) -> list[str]:
+    """Waits until all processes are there, and names them.
+
+    Args:
+      facts: what must be equal on all: settings, versions, variables.
+
+    Raises:
+      UserError: they differ, or two have the same number; or process 0 cannot listen.
+      WorkerLost: some did not come in time.
+    """
+    mine = {"index": hosts.index, "count": hosts.count, "facts": dict(facts)}
+    mine["host"] = socket.gethostname()
+    answer = _receive(hosts, mine, say) if hosts.index == 0 else _ask(hosts, mine, say)
+    if answer["refused"]:
+        raise UserError(answer["refused"])
+    return answer["names"]
+
+
+def _receive(hosts, mine, say):
+    present, waiting, refused = {0: mine}, [], ""
+    patience = _Patience(hosts)
+    with contextlib.ExitStack() as opened:
+        server = opened.enter_context(_listening(hosts))
+        while len(present) < hosts.count and not refused:
+            if patience.is_due():
+                say(_who_is_missing(present, hosts))
+            try:
+                connection = opened.enter_context(server.accept()[0])
+                connection.settimeout(_SAY_AFTER)
+                other = files.parse_json(_line(connection))
+                index = other["index"]
+            except (OSError, ValueError, KeyError, TypeError):
+                # Nobody came, or somebody else.
+                patience.check(lambda: _who_is_missing(present, hosts))
+                continue
+            # Who was started again comes again.
+            waiting.append(connection)
+            refused = _refusal(present, other, hosts)
+            present[index] = other
+        names = [
+            f"process {index} ({each['host']})"
+            for index, each in sorted(present.items())
+        ]
+        if not refused:
+            try:
+                check_equal(names, [present[i]["facts"] for i in sorted(present)])
+            except UserError as error:
+                refused = str(error)
+        answer = {"names": names, "refused": refused}
+        for connection in waiting:
+            with contextlib.suppress(OSError):
+                connection.sendall(json.dumps(answer).encode() + b"\n")
+    return answer
+
+
+def _refusal(present, other, hosts):
+    index, count = other["index"], other["count"]
+    if count != hosts.count or not 0 < index < count:
+        return (
+            f"{other['host']} is process {index} of {count}, but this run has "
+            f"{hosts.count} processes, from 0"
+        )
+    if index in present and present[index]["host"] != other["host"]:
+        hosts_of = f"{present[index]['host']} and {other['host']}"
+        return f"{hosts_of} both say --process={index}; number the processes from 0"
+    return ""
+
+
+def _ask(hosts, mine, say):
+    patience = _Patience(hosts)
+    where = f"process 0 at {hosts.coordinator}"
+    while True:
+        if patience.is_due():
+            say(f"waiting for {where}")
+        try:
+            with socket.create_connection(hosts.address, _SAY_AFTER) as connection:
+                connection.sendall(json.dumps(mine).encode() + b"\n")
+                connection.settimeout(patience.left())
+                return files.parse_json(_line(connection))
+        except (OSError, ValueError):
+            # It does not listen yet, or was started again.
+            patience.check(lambda: f"{where} does not answer")
+            time.sleep(_PAUSE)
+
+
+class _Patience:
+    """Time that passes while others are awaited."""
+
+    def __init__(self, hosts: Hosts):
+        self._began, self._seconds, self._said = time.monotonic(), hosts.seconds, False
+
+    def left(self) -> float:
+        return max(_PAUSE, self._seconds - (time.monotonic() - self._began))
+
+    def is_due(self) -> bool:
+        """Once, when it is time to say that others are missing."""
+        due = not self._said and time.monotonic() - self._began >= _SAY_AFTER
+        self._said = self._said or due
+        return due
+
+    def check(self, message: Callable[[], str]) -> None:
+        """Raises WorkerLost if the time is over."""
+        if time.monotonic() - self._began >= self._seconds:
+            raise WorkerLost(f"{message()}; gave up after {self._seconds:.0f} s")
+
+
+def _who_is_missing(present, hosts):
+    missing = [str(index) for index in range(hosts.count) if index not in present]
+    here = [f"{index} ({each['host']})" for index, each in sorted(present.items())]
+    return (
+        f"waiting for process {', '.join(missing)} of {hosts.count}; here: "
+        f"{', '.join(here)}; start the same command on every host"
+    )
+
+
+def _listening(hosts):
+    host, port = hosts.address
+    try:
+        server = socket.create_server((host if hosts.is_local else "", port))
+    except OSError as error:
+        raise UserError(
+            f"--coordinator={hosts.coordinator}: process 0 cannot listen there "
+            f"({error.strerror or error}); is the port taken, by an earlier run?"
+        ) from error
+    server.settimeout(_PAUSE)
+    return server
+
+
+def _line(connection) -> Any:
+    received = b""
+    while not received.endswith(b"\n"):
+        part = connection.recv(1 << 16)
+        if not part or len(received) > _MOST_BYTES:
+            raise ValueError("no line")
+        received += part
+    return received

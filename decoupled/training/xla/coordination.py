@@ -1,0 +1,159 @@
+"""JAX's service of several processes: a table of texts, and who is alive.
+
+Beside `adapter` and `stablehlo`, the only module that imports JAX. Private are the
+client of the service, which JAX keeps for itself, and how schedulers are found.
+"""
+
+import contextlib
+import importlib.metadata
+import os
+
+import decoupled
+from decoupled.core.compat import tensorflow
+from decoupled.core.errors import WorkerLost
+from decoupled.core.joining import Hosts
+from decoupled.training.xla.adapter import (
+    InBackground,
+    explained,
+    first_sentence,
+    imported,
+)
+
+# After so many seconds without a sign of life a process is taken for dead.
+_HEARTBEAT_SECONDS = 100
+
+
+def environment(kind: str) -> dict[str, str]:
+    """Packages and variables that must be equal on all hosts."""
+    imported(kind)
+    packages = ("jax", "jaxlib", "numpy")
+    facts = {name: importlib.metadata.version(name) for name in packages}
+    facts["tensorflow"] = tensorflow.__version__
+    variables = sorted(
+        name
+        for name in os.environ
+        if name in ("XLA_FLAGS", "LIBTPU_INIT_ARGS") or name.startswith("NCCL_")
+    )
+    facts |= {name: os.environ[name] for name in variables}
+    return {"decoupled": decoupled.__version__, **facts}
+
+
+def found_hosts(kind: str, seconds: float) -> Hosts | None:
+    """The processes that Slurm, MPI or the TPU's own description name, if any.
+
+    Args:
+      seconds: to wait for another process.
+    """
+    imported(kind)
+    from jax._src import clusters
+
+    for cluster in clusters.ClusterEnv._cluster_types:
+        if cluster.opt_in_only_method or not cluster.is_env_present():
+            continue
+        address = cluster.get_coordinator_address(60, None)
+        devices = None
+        local = cluster.get_local_process_id()
+        if kind == "gpu" and local is not None:
+            devices = (local,)
+        count, index = cluster.get_process_count(), cluster.get_process_id()
+        return Hosts(address, count, index, seconds, devices)
+    return None
+
+
+class Coordination:
+    """JAX's service of several processes: a table of texts, and who is alive."""
+
+    def __init__(self, kind: str, described: Hosts):
+        jax = imported(kind)
+        # Ours ends the others; JAX's would abort them. Ours hears SIGTERM.
+        jax.config.update("jax_enable_recoverability", True)
+        jax.config.update("jax_enable_preemption_service", False)
+        host, port = described.address
+        interface = host if described.is_local else "[::]"
+        try:
+            jax.distributed.initialize(
+                f"{host}:{port}",
+                described.count,
+                described.index,
+                local_device_ids=described.devices,
+                cluster_detection_method="deactivate",
+                initialization_timeout=int(described.seconds),
+                heartbeat_timeout_seconds=_HEARTBEAT_SECONDS,
+                coordinator_bind_address=f"{interface}:{port}",
+            )
+        except jax.errors.JaxRuntimeError as error:
+            raise WorkerLost(
+                f"{described.coordinator}: the service of JAX cannot be reached "
+                f"({first_sentence(error)})"
+            ) from error
+        from jax._src import distributed
+
+        self._error = jax.errors.JaxRuntimeError
+        self._jax, self._client = jax, distributed.global_state.client
+
+    def set(self, key: str, value: str) -> None:
+        """Writes a value, once for each key."""
+        with self._reached():
+            self._client.key_value_set(key, value)
+
+    def try_set(self, key: str, value: str) -> None:
+        """Writes a value if the key has none and the service answers."""
+        with contextlib.suppress(self._error):
+            self._client.key_value_set(key, value)
+
+    def get(self, key: str, seconds: float) -> str:
+        """Waits for a value, and hears signals meanwhile; raises TimeoutError."""
+        milliseconds = int(1000 * seconds)
+        work = InBackground(
+            lambda: self._client.blocking_key_value_get(key, milliseconds)
+        )
+        while not work.done(1.0):
+            pass
+        with self._reached():
+            return work.result()
+
+    def wait_for(self, key: str) -> str | None:
+        """Waits for a value; None if the service ends."""
+        try:
+            return self._client.blocking_key_value_get(key, 10**9)
+        except self._error:
+            return None
+
+    def below(self, folder: str) -> list[str]:
+        """All values below a folder."""
+        with self._reached():
+            return [value for _, value in self._client.key_value_dir_get(f"{folder}/")]
+
+    def peek(self, key: str, silent: bool = False) -> str | None:
+        """The value, if there is one; with `silent`, also where nobody answers."""
+        try:
+            return self._client.key_value_try_get(key)
+        except self._error as error:
+            if silent or str(error).startswith("NOT_FOUND"):
+                return None
+            raise explained(error, "the service") from error
+
+    def delete(self, folder: str) -> None:
+        """Removes all keys below a folder."""
+        with self._reached():
+            self._client.key_value_delete(f"{folder}/")
+
+    def living(self, count: int) -> list[int] | None:
+        """Who is alive, when all who are have asked; None if nobody answers."""
+        try:
+            return list(self._client.get_live_nodes(list(range(count))))
+        except self._error:
+            return None
+
+    def close(self) -> None:
+        """Leaves the service, or ends it where it is."""
+        self._jax.distributed.shutdown()
+
+    @contextlib.contextmanager
+    def _reached(self):
+        try:
+            yield
+        except self._error as error:
+            if str(error).startswith("DEADLINE_EXCEEDED"):
+                raise TimeoutError from None
+            raise explained(error, "the service") from error

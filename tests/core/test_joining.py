@@ -1,0 +1,75 @@
+"""How processes find each other: who is missing, who differs, who is there twice."""
+
+import concurrent.futures
+import socket
+
+import pytest
+
+from decoupled.core import joining
+from decoupled.core.errors import UserError, WorkerLost
+from decoupled.core.hosts import check_equal
+from decoupled.core.joining import Hosts, join
+
+
+def free_port():
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return server.getsockname()[1]
+
+
+def join_all(facts, numbers=None, count=None, seconds=20.0):
+    """Each process's names, or its error; they say lines to nobody."""
+    address = f"127.0.0.1:{free_port()}"
+    numbers = numbers or range(len(facts))
+
+    def one(index, fact):
+        hosts = Hosts(address, count or len(facts), index, seconds)
+        try:
+            return join(hosts, fact, lambda line: None)
+        except (UserError, WorkerLost) as error:
+            return error
+
+    with concurrent.futures.ThreadPoolExecutor() as pool:
+        return list(pool.map(one, numbers, facts))
+
+
+def test_all_get_the_names_of_all():
+    host = socket.gethostname()
+    names = [f"process {index} ({host})" for index in range(3)]
+    assert join_all([{"jax": "0.11.2"}] * 3) == [names] * 3
+
+
+def test_who_differs_is_named_on_all():
+    texts = ["a = 1\nb = 2\n", "a = 1\nb = 2\n", "a = 1\nb = 3\n"]
+    for error in join_all([{"a setting": text} for text in texts]):
+        assert isinstance(error, UserError)
+        assert "process 2 " in str(error)
+        assert "a setting is 'b = 3', not 'b = 2'" in str(error)
+
+
+def test_what_one_lacks_differs():
+    with pytest.raises(UserError, match="b differs from a: XLA_FLAGS is 'missing', no"):
+        check_equal(["a", "b"], [{"XLA_FLAGS": "--x"}, {}])
+
+
+def test_a_number_that_nobody_has_is_refused():
+    first, other = join_all([{}, {}], numbers=[0, 5])
+    assert "is process 5 of 2, but this run has 2 processes" in str(first)
+    assert str(other) == str(first)
+
+
+def test_who_is_missing_is_named(monkeypatch):
+    monkeypatch.setattr(joining, "_SAY_AFTER", 0.3)
+    said = []
+    hosts = Hosts(f"127.0.0.1:{free_port()}", 3, 0, 1.0)
+    with pytest.raises(WorkerLost, match=r"waiting for process 1, 2 of 3; here: 0 \("):
+        join(hosts, {}, said.append)
+    assert len(said) == 1 and said[0].startswith("waiting for process 1, 2 of 3")
+    with pytest.raises(WorkerLost, match="process 0 at .* does not answer; gave up"):
+        join(hosts._replace(index=1), {}, said.append)
+
+
+def test_a_port_that_is_taken_is_named():
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+        with pytest.raises(UserError, match=f"{address}: process 0 cannot listen"):
+            join(Hosts(address, 2, 0, 1.0), {}, lambda line: None)

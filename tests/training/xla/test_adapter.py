@@ -1,0 +1,70 @@
+"""JAX as the adapter starts it, on virtual CPU devices."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from decoupled.core import accelerators
+from decoupled.core.errors import UserError
+from decoupled.training.xla import adapter
+
+pytestmark = pytest.mark.skipif(
+    "jax" not in accelerators.jax_packages(), reason="needs JAX"
+)
+# In a process of its own: JAX's settings are those of the first start.
+START = """
+import os
+from decoupled.training.xla import adapter
+print(adapter.try_devices("cpu"), os.environ["TF_CPP_MIN_LOG_LEVEL"])
+"""
+
+
+@pytest.mark.parametrize(
+    "level, then",
+    [
+        # The package's own level for TensorFlow would hide JAX's warnings.
+        (None, "1"),
+        pytest.param("2", "2", marks=pytest.mark.slow),
+    ],
+)
+def test_devices_compute_and_jax_says_what_is_wrong(level, then):
+    environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": level or ""}
+    if level is None:
+        del environment["TF_CPP_MIN_LOG_LEVEL"]
+    done = subprocess.run(
+        [sys.executable, "-c", START],
+        capture_output=True,
+        text=True,
+        env=environment,
+    )
+    assert done.stderr == ""
+    assert done.stdout == f"['cpu', 'cpu'] {then}\n"
+
+
+@pytest.mark.parametrize(
+    "plugin, reason",
+    [
+        ("jax-cuda12-plugin", "Unable to initialize backend 'gpu': no driver"),
+        ("libtpu", "its plugin for CUDA is not installed"),
+    ],
+)
+def test_a_device_that_is_missing(monkeypatch, plugin, reason):
+    monkeypatch.setattr(accelerators, "cuda_extra", lambda: "cuda12")
+    monkeypatch.setattr(accelerators, "jax_packages", lambda: {plugin: "0.11.2"})
+
+    class Jax:
+        __version__ = "0.11.2"
+
+        def devices(self, kind):
+            raise RuntimeError(
+                f"Unable to initialize backend '{kind}': no driver. More"
+            )
+
+    with pytest.raises(UserError) as refused:
+        adapter._devices(Jax(), "gpu")
+    assert str(refused.value) == (
+        f"--accelerator=gpu: JAX 0.11.2 finds no GPU ({reason}); pip install "
+        "'decoupled[cuda12]', and decoupled doctor shows what it finds"
+    )

@@ -1,0 +1,125 @@
+"""Several processes as one run: equal numbers, one writer, and how all end."""
+
+import os
+import signal
+import socket
+
+import numpy as np
+import pytest
+
+from decoupled.training.events import read_scalars
+from tests.commands.pretraining import (
+    checkpoint,
+    finish,
+    make_records,
+    pretrain_words,
+    start_command,
+    wait_for,
+)
+
+pytest.importorskip("jax", reason="needs the [xla] extra")
+
+MESH = ["MeshConfig.mesh_shape = 'm:2'", "MeshConfig.layout_rules = 'vocab:m;heads:m'"]
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    """(records folder, vocabulary)."""
+    return make_records(tmp_path_factory.mktemp("data"))
+
+
+def words(data, folder, steps, *more):
+    settings = [*MESH, f"ScheduleConfig.train_steps = {steps}"]
+    train = pretrain_words(data, folder, *settings, *more)
+    return [*train, "--accelerator=cpu"]
+
+
+def start_two(data, folder, steps, more=((), ())):
+    """Starts both processes; `more` are bindings of each."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+    return [
+        start_command(
+            *words(data, folder, steps, *more[index]),
+            f"--coordinator={address}",
+            "--processes=2",
+            f"--process={index}",
+        )  # fmt: skip
+        for index in range(2)
+    ]
+
+
+def losses(folder):
+    return read_scalars(str(folder), "loss")
+
+
+def assert_equal_runs(folder, expected):
+    assert losses(folder) == losses(expected)
+    weights = checkpoint(expected)
+    for name, value in checkpoint(folder).items():
+        np.testing.assert_array_equal(value, weights[name], err_msg=name)
+
+
+@pytest.fixture(scope="module")
+def undisturbed(data, tmp_path_factory):
+    """The run of 120 steps of one process with two devices."""
+    folder = tmp_path_factory.mktemp("undisturbed") / "run"
+    code, _, error = finish(start_command(*words(data, folder, 120)))
+    assert code == 0, error
+    return folder
+
+
+def test_two_processes_give_the_numbers_of_one(data, undisturbed, tmp_path):
+    processes = start_two(data, tmp_path, 120)
+    ends = [finish(process) for process in processes]
+    assert [code for code, _, _ in ends] == [0, 0], ends
+    assert "2 processes: process 0 (" in ends[0][1]
+    assert "step 120/120" in ends[0][1] and "step 120/120" not in ends[1][1]
+    assert_equal_runs(tmp_path, undisturbed)
+    written = {path.name for path in tmp_path.iterdir()}
+    assert not [name for name in written if "tmp" in name or "temp" in name]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("killed", [0, 1])
+def test_a_killed_process_ends_the_other_and_costs_no_number(
+    data, undisturbed, tmp_path, killed
+):
+    processes = start_two(data, tmp_path, 120)
+    wait_for(tmp_path / "model.ckpt-50.index", processes[0])
+    processes[killed].kill()
+    code, _, error = finish(processes[1 - killed])
+    assert code == 75, error
+    assert "run again, what is saved is kept" in error
+    finish(processes[killed])
+    ends = [finish(process) for process in start_two(data, tmp_path, 120)]
+    assert [code for code, _, _ in ends] == [0, 0], ends
+    assert_equal_runs(tmp_path, undisturbed)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "told, number, code",
+    [(0, signal.SIGINT, 130), (1, signal.SIGTERM, 143), (1, signal.SIGINT, 130)],
+)
+def test_all_save_the_same_step_where_one_is_told_to_stop(
+    data, tmp_path, told, number, code
+):
+    processes = start_two(data, tmp_path, 100_000)
+    wait_for(tmp_path / "model.ckpt-50.index", processes[0])
+    os.kill(processes[told].pid, number)
+    ends = [finish(process) for process in processes]
+    assert [end[0] for end in ends] == [code] * 2, ends
+    saved = int(checkpoint(tmp_path)["global_step"])
+    assert f"saved at step {saved}" in ends[0][2] and saved == max(losses(tmp_path))
+
+
+def test_a_setting_that_differs_is_named_before_anything_is_written(data, tmp_path):
+    processes = start_two(
+        data, tmp_path / "run", 20, more=((), ["TrainingConfig.seed = 7"])
+    )
+    for code, _, error in map(finish, processes):
+        assert code == 2
+        assert "process 1 (" in error
+        assert "a setting is 'TrainingConfig.seed = 7', not" in error
+    assert not (tmp_path / "run").exists()

@@ -1,0 +1,408 @@
+"""Programs of XLA beside TensorFlow's own kernels: the same numbers, files and ends.
+
+JAX computes on virtual devices of the CPU. What several processes do is in
+tests/training/xla/test_processes.py.
+"""
+
+import dataclasses
+import glob
+import os
+import re
+import shutil
+import signal
+import sys
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from decoupled.configs import MeshConfig
+from decoupled.configs.hardware import HOST, Hardware
+from decoupled.core.compat import tf
+from decoupled.core.errors import Interrupted, Terminated, UserError
+from decoupled.data.array_input_fn import training_input_fn
+from decoupled.training.bookkeeping import StopOnSignal
+from decoupled.training.checkpoints import latest_complete, write_list
+from decoupled.training.events import read_scalars
+from decoupled.training.loop import predict
+from decoupled.training.xla import adapter
+from decoupled.training.xla.programs import export, training_program
+from decoupled.training.xla.stablehlo import to_stablehlo
+from tests.helpers import adamw, masked_lm_features, schedule, tiny_model
+from tests.training import test_packing as packed
+from tests.training.runs import (
+    BOTH_AXES,
+    DATA_AXIS,
+    ONE_DEVICE,
+    assert_equal_values,
+    checkpoint_names,
+    checkpoint_values,
+    graph_config,
+    largest_difference,
+    run_spec,
+    said,
+    train_run,
+)
+
+pytest.importorskip("jax", reason="JAX needs Python 3.12")
+
+CPU = Hardware("cpu")
+EIGHT = dataclasses.replace(BOTH_AXES, mesh_shape="d:4;m:2")
+DROPOUT = tiny_model(hidden_dropout=0.1, attention_dropout=0.1)
+STEPS = 6
+
+
+@pytest.fixture(scope="module", autouse=True)
+def eight_devices():
+    """JAX counts its devices once in a process."""
+    adapter.Client("cpu", [8], print)
+
+
+@pytest.fixture(autouse=True)
+def own_cache(monkeypatch, tmp_path_factory):
+    folder = tmp_path_factory.getbasetemp() / "compiled"
+    monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", str(folder))
+
+
+def config(**changes):
+    return graph_config(schedule=schedule(STEPS), **changes)
+
+
+def both(tmp_path, graph, **training):
+    """Two finished runs: by TensorFlow's kernels, and by programs of XLA."""
+    specs = [run_spec(tmp_path / name, **training) for name in ("host", "xla")]
+    specs[1] = specs[1]._replace(hardware=CPU)
+    return [(train_run(graph, spec), spec) for spec in specs]
+
+
+def scalars(spec, name):
+    return np.array(list(read_scalars(spec.model_dir, name).values()))
+
+
+# Change of the graph, and the largest relative difference of losses and of norms, and
+# the largest difference of a weight or slot.
+EXACT = (1e-6, 2e-6, 1e-6)
+VARIANTS = {
+    "one device": ({}, EXACT),
+    "data": ({"mesh": DATA_AXIS}, EXACT),
+    "data and model": ({"mesh": BOTH_AXES}, EXACT),
+    "eight devices": ({"mesh": EIGHT}, EXACT),
+    "output embedding": (
+        {"mesh": MeshConfig("m:2", "output_embedding:m")}, EXACT
+    ),
+    "sequence": ({"mesh": MeshConfig("d:2;m:2", "batch:d;sequence:m")}, EXACT),
+    "dropout": ({"mesh": EIGHT, "model": DROPOUT}, EXACT),
+    "dropout, microbatches": (
+        {"mesh": BOTH_AXES, "model": DROPOUT, "accumulation": 2}, EXACT
+    ),
+    "dropout, gradient checkpointing": (
+        {"mesh": BOTH_AXES, "model": DROPOUT, "recompute_layers": True}, EXACT
+    ),
+    "no stacks": (
+        {"mesh": dataclasses.replace(BOTH_AXES, stack_mib=0)}, EXACT
+    ),
+    "bfloat16 activations": (
+        {"mesh": dataclasses.replace(BOTH_AXES, activation_dtype="bfloat16")},
+        (2e-3, 2e-2, 2e-2),
+    ),
+    "bfloat16 slices": (
+        {"mesh": dataclasses.replace(BOTH_AXES, slice_dtype="bfloat16")},
+        (1e-6, 2e-6, 1e-5),
+    ),
+    "Adafactor": (
+        {"mesh": BOTH_AXES, "optimizer": "adafactor"}, (1e-6, 2e-6, 2e-6)
+    ),
+    "coupled": ({"mesh": BOTH_AXES, "model": "coupled"}, EXACT),
+}  # fmt: skip
+
+
+# The others run with `make test-interop`.
+FAST = ("dropout, microbatches",)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[] if name in FAST else pytest.mark.interop)
+        for name in VARIANTS
+    ],
+)
+def test_training_equals_that_of_tensorflow_s_kernels(name, tmp_path):
+    changes, (of_losses, of_norms, of_values) = VARIANTS[name]
+    changes = dict(changes)
+    if changes.get("optimizer") == "adafactor":
+        optimizer = graph_config().optimizer
+        changes["optimizer"] = dataclasses.replace(
+            optimizer, name="adafactor", weight_decay=0.0, beta1=0.0
+        )
+    if changes.get("model") == "coupled":
+        changes["model"] = tiny_model(coupled=True, output_embedding_size=8)
+    (expected, host), (values, xla) = both(tmp_path, config(**changes))
+    for scalar, tolerance in (("loss", of_losses), ("gradient_norm", of_norms)):
+        np.testing.assert_allclose(
+            scalars(xla, scalar), scalars(host, scalar), tolerance
+        )
+    assert len(scalars(xla, "loss")) == STEPS
+    difference, variable = largest_difference(expected, values)
+    assert difference <= of_values, variable
+    assert {n: v.dtype for n, v in values.items()} == {
+        n: v.dtype for n, v in expected.items()
+    }
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        pytest.param(kind, marks=[] if kind == "tags" else pytest.mark.interop)
+        for kind in packed.TASKS
+    ],
+)
+def test_packed_fine_tuning_equals_that_of_tensorflow_s_kernels(kind, tmp_path):
+    packing = packed.PACKING
+    task = packed.TASKS[kind].packed(packing.examples)
+    features = packed.features(kind)
+
+    def batches(step):
+        return training_input_fn(features, packed.BATCH, 3, step, packing)
+
+    graph = config(task=task, mesh=BOTH_AXES)
+    trained = []
+    for name, hardware in (("host", HOST), ("xla", CPU)):
+        spec = run_spec(tmp_path / name, batch_size=packed.BATCH)
+        spec = spec._replace(hardware=hardware)
+        trained.append((train_run(graph, spec, batches), scalars(spec, "loss")))
+    (expected, expected_losses), (values, losses) = trained
+    np.testing.assert_allclose(losses, expected_losses, 1e-6)
+    assert largest_difference(expected, values)[0] <= 2e-6
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """A run of data:2;model:2 with dropout, not disturbed; saved every second step."""
+    folder = tmp_path_factory.mktemp("whole")
+    spec = run_spec(folder, save_checkpoints_steps=2)._replace(hardware=CPU)
+    train_run(config(mesh=BOTH_AXES, model=DROPOUT), spec)
+    return spec
+
+
+class StopAfter(StopOnSignal):
+    """A signal comes during a step."""
+
+    def __init__(self, number, steps):
+        super().__init__()
+        self._number, self._left = number, steps
+
+    def after_steps(self):
+        self._left -= 1
+        if not self._left:
+            os.kill(os.getpid(), self._number)
+        return super().after_steps()
+
+
+def copy_of(whole, folder, step):
+    """The folder of the run as it was at a step."""
+    os.makedirs(folder)
+    prefix = f"{whole.model_dir}/model.ckpt-{step}"
+    for path in glob.glob(f"{prefix}.*"):
+        shutil.copy(path, folder)
+    write_list(str(folder), [f"{folder}/model.ckpt-{step}"])
+    return folder
+
+
+def test_a_resumed_run_equals_an_uninterrupted_one_to_the_bit(whole, tmp_path):
+    folder = copy_of(whole, tmp_path / "copy", 4)
+    spec = run_spec(folder)._replace(hardware=CPU)
+    values = train_run(config(mesh=BOTH_AXES, model=DROPOUT), spec)
+    assert_equal_values(values, checkpoint_values(whole.model_dir))
+    assert "resuming from" in said(spec)[0] and "at step 4" in said(spec)[0]
+
+
+@pytest.mark.parametrize(
+    "hardware, mesh",
+    [
+        (HOST, ONE_DEVICE),
+        pytest.param(HOST, BOTH_AXES, marks=pytest.mark.interop),
+        pytest.param(CPU, EIGHT, marks=pytest.mark.interop),
+        pytest.param(CPU, ONE_DEVICE, marks=pytest.mark.interop),
+    ],
+)
+def test_a_run_moves_between_meshes_and_runtimes(hardware, mesh, tmp_path):
+    """From 2 x 2 devices to others, and back."""
+    graph = config(mesh=BOTH_AXES)
+    spec = run_spec(tmp_path / "whole", save_checkpoints_steps=2)
+    expected = train_run(graph, spec._replace(hardware=CPU))
+    folder = copy_of(spec, tmp_path / "moved", 2)
+    there = run_spec(folder)._replace(hardware=hardware)
+    until_4 = SimpleNamespace(first=0, last=4)
+    train_run(config(mesh=mesh), there, phase=until_4)
+    assert checkpoint_names(folder) == [2, 4]
+    values = train_run(graph, run_spec(folder)._replace(hardware=CPU))
+    assert largest_difference(expected, values)[0] <= 1e-6
+
+
+@pytest.mark.parametrize(
+    "number, error, message",
+    [
+        (signal.SIGTERM, Terminated, "SIGTERM: saved at step 3; run again to go on"),
+        (signal.SIGINT, Interrupted, "Ctrl-C: saved at step 3"),
+    ],
+)
+def test_a_signal_ends_training_after_it_has_saved(number, error, message, tmp_path):
+    before = signal.getsignal(number)
+    stop = StopAfter(number, 3)
+    spec = run_spec(tmp_path)._replace(hardware=CPU, stop=stop)
+    with pytest.raises(error, match=message):
+        train_run(config(), spec)
+    assert checkpoint_names(tmp_path) == [3]
+    assert signal.getsignal(number) == before
+
+
+def test_a_step_that_is_not_finite_is_never_saved(tmp_path):
+    """Steps are read late, but before the checkpoint of the next one."""
+    graph = config(optimizer=adamw(learning_rate=1e30, clip_norm=0.0))
+    spec = run_spec(tmp_path, save_checkpoints_steps=2)._replace(hardware=CPU)
+    message = r"training: .* at step (\d); the last checkpoint"
+    with pytest.raises(UserError, match=message) as raised:
+        train_run(graph, spec)
+    last = int(re.search(message, str(raised.value))[1])
+    assert checkpoint_names(tmp_path) == [step for step in (2, 4, 6) if step < last]
+
+
+@pytest.mark.parametrize(
+    "mesh",
+    [
+        pytest.param(ONE_DEVICE, marks=pytest.mark.interop),
+        BOTH_AXES,
+        pytest.param(EIGHT, marks=pytest.mark.interop),
+    ],
+)
+def test_predictions_equal_those_of_tensorflow_s_kernels(whole, mesh):
+    """Also the last batch, which nobody follows."""
+    network = config(mesh=mesh, model=DROPOUT).network
+    batches = [masked_lm_features(seed=seed) for seed in range(3)]
+
+    def input_fn(params=None):
+        signature = {n: tf.TensorSpec(x.shape, x.dtype) for n, x in batches[0].items()}
+        return tf.data.Dataset.from_generator(
+            lambda: iter(batches), output_signature=signature
+        )
+
+    spec = run_spec(whole.model_dir)
+    expected = list(predict(network, spec, input_fn))
+    rows = list(predict(network, spec._replace(hardware=CPU), input_fn))
+    assert len(rows) == len(expected) == 3 * 8
+    for row, of_host in zip(rows, expected, strict=True):
+        assert sorted(row) == sorted(of_host)
+        for name, value in of_host.items():
+            np.testing.assert_allclose(row[name], value, 1e-5, 1e-6)
+
+
+@pytest.mark.interop
+def test_an_initial_checkpoint_gives_its_weights(whole, tmp_path):
+    task = packed.TASKS["pairs"].packed(packed.PACKING.examples)
+    features = packed.features("pairs")
+    graph = graph_config(
+        task=task, model=DROPOUT, schedule=schedule(1, 0), mesh=BOTH_AXES
+    )
+    prefix = latest_complete(whole.model_dir)
+    values = []
+    for name, hardware in (("host", HOST), ("xla", CPU)):
+        spec = run_spec(tmp_path / name, batch_size=packed.BATCH)
+        spec = spec._replace(hardware=hardware, init_checkpoint=prefix)
+        values.append(
+            train_run(
+                graph,
+                spec,
+                lambda step: training_input_fn(
+                    features, packed.BATCH, 3, step, packed.PACKING
+                ),
+            )
+        )
+        assert any("drawn from the seed: bert/pooler" in line for line in said(spec))
+    assert largest_difference(*values)[0] <= 1e-6
+
+
+def test_only_the_newest_checkpoints_are_kept(tmp_path):
+    spec = run_spec(tmp_path, save_checkpoints_steps=1, keep_checkpoint_max=2)
+    train_run(config(), spec._replace(hardware=CPU))
+    assert checkpoint_names(tmp_path) == [5, 6]
+    assert {name for name in os.listdir(tmp_path) if "_temp" in name} == set()
+
+
+# ---- The program -------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def exported():
+    graph = config(mesh=BOTH_AXES, model=DROPOUT)
+    features = {
+        n: tf.TensorSpec(x.shape, x.dtype) for n, x in masked_lm_features().items()
+    }
+    return export(training_program(graph, features))
+
+
+def test_everything_but_the_features_is_donated(exported):
+    _, updated = to_stablehlo(exported.hlo, "highest")
+    first = len(exported.features)
+    variables = range(first, first + len(exported.variables))
+    assert sorted(updated.values()) == list(variables)
+
+
+@pytest.mark.parametrize("precision", ["highest", "high", "default"])
+def test_every_product_of_float32_has_the_precision(exported, precision):
+    """JAX's own setting reaches only what JAX traces."""
+    module, _ = to_stablehlo(exported.hlo, precision)
+    with module.context:
+        products = re.findall(r"stablehlo.dot_general .*", str(module))
+    assert len(products) > 20
+    expected = "" if precision == "default" else precision.upper()
+    for product in products:
+        assert "f32" in product
+        assert f"precision = [{expected or 'DEFAULT'}, " in product, product
+
+
+def test_collectives_and_random_bits_are_those_that_every_device_has(exported):
+    """Philox by its name: a device's own default draws other bits. Mesh-TensorFlow
+    sends an all-to-all of float32 as bfloat16."""
+    module, _ = to_stablehlo(exported.hlo, "highest")
+    text = str(module)
+    assert "all_reduce" in text
+    drawn = re.findall(r"rng_bit_generator.*algorithm =\s+(\w+)", text)
+    assert set(drawn) == {"PHILOX"}
+    assert "stablehlo.rng " not in text and "all_to_all" not in text
+
+
+# ---- What is refused ---------------------------------------------------------------
+
+
+def test_a_mesh_with_more_devices_than_there_are_is_refused():
+    with pytest.raises(UserError, match="needs 16 devices, and there are 8 CPU dev"):
+        adapter.Client("cpu", [16], print)
+
+
+def test_devices_that_are_not_there_are_refused():
+    with pytest.raises(UserError, match=r"finds no TPU .*'decoupled\[tpu_vm\]'"):
+        adapter.Client("tpu", [1], print)
+
+
+def test_a_variable_of_the_environment_that_hides_the_devices_is_named(monkeypatch):
+    monkeypatch.setenv("JAX_PLATFORMS", "cpu")
+    with pytest.raises(UserError, match="JAX_PLATFORMS=cpu, .* unset it"):
+        adapter.Client("gpu", [1], print)
+
+
+def test_without_jax_one_line_says_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "jax", None)
+    with pytest.raises(UserError, match=r"needs JAX, .* 'decoupled\[cuda\]'"):
+        adapter.Client("gpu", [1], print)
+
+
+def test_a_program_that_does_not_fit_says_what_saves_memory(exported):
+    client = adapter.Client("cpu", [2, 2], print)
+    executable = client.compile(exported, {}, "highest")
+    memory = executable.memory()
+    assert memory.needed >= memory.arguments + memory.temporary > 0
+    executable.check_memory()
+    executable.memory = lambda: memory._replace(available=memory.needed - 1)
+    with pytest.raises(UserError, match="does not fit: .*recompute_layers"):
+        executable.check_memory()
