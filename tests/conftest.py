@@ -39,11 +39,14 @@ for _number, _handler in (
     if signal.getsignal(_number) == signal.SIG_IGN:
         signal.signal(_number, _handler)
 
-# Of a minute or more: first, or one process is left with the last of them.
+# Of ten seconds or more, and by their names among the last: first, or one process is
+# left with the last of them.
 LONG = (
     "test_cluster_runs.py",
-    "test_pretrain.py",
     "test_end_to_end.py",
+    "test_tpu_loop.py",
+    "test_tpu_program.py",
+    "test_slice_dtype.py",
 )
 
 

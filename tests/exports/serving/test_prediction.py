@@ -2,6 +2,7 @@
 
 import csv
 import dataclasses
+import functools
 import json
 import pathlib
 import shutil
@@ -11,6 +12,7 @@ import pytest
 import tensorflow as tf
 
 from decoupled.core.errors import UserError
+from decoupled.exports.serving import prediction
 from decoupled.exports.serving.encoder import FEATURES, Classifier, Encoder
 from decoupled.exports.serving.prediction import open_predictor
 from decoupled.exports.serving.saved_model import export
@@ -31,6 +33,8 @@ from tests.exports.models import (
 from tests.tasks.question_samples import SETTINGS, TEXTS, documents, make_vocabulary
 from tests.tasks.tagged_words import DIFFICULT, TEXT, small_vocabulary
 
+# Loading a model takes half a second.
+opened_once = functools.cache(open_predictor)
 LENGTH = 40
 LABELS = ["A", "B", "C", "D", "E"]
 CONTEXTS = [
@@ -41,6 +45,11 @@ CONTEXTS = [
     *(texts[0] for texts in TEXTS.values()),
     "The river Elbe rises in the Giant Mountains; then it goes on. " * 20,
 ]
+
+
+@pytest.fixture(autouse=True)
+def commands_open_once(monkeypatch):
+    monkeypatch.setattr(prediction, "open_predictor", opened_once)
 
 
 def make_export(folder, vocabulary, kind, labels, data, outputs, answers=None):
@@ -123,10 +132,10 @@ def test_every_word_has_the_tag_of_fine_tuning(tagger, tmp_path):
     features = tagging_features(vocabulary, sentences, LABELS, LENGTH)
     best = token_logits(encoder, head, features).argmax(-1)
     expected = word_tags(sentences, features["word_starts"], best, LABELS)
-    model = open_predictor(str(folder))
-    found = model.predict(lists)
-    assert [row["words"] for row in found] == lists
-    assert [row["tags"] for row in found] == expected
+    model = opened_once(str(folder))
+    rows = model.predict(lists)
+    assert [row["words"] for row in rows] == lists
+    assert [row["tags"] for row in rows] == expected
     assert len({tag for tags in expected for tag in tags}) > 1
     assert model.predict([]) == []
     # The same from a file, whose tags are ignored.
@@ -147,14 +156,14 @@ def test_the_words_of_a_treebank_are_not_the_numbers_of_its_words(tagger, tmp_pa
     path = tmp_path / "a.conllu"
     path.write_text("# text = नमस्ते दुनिया\n1\tनमस्ते\t_\tX\n2\tदुनिया\t_\tX\n")
     # The model was trained on files whose first column has the words.
-    [sentence] = open_predictor(str(folder)).read(str(path))
+    [sentence] = opened_once(str(folder)).read(str(path))
     assert sentence.words == ["नमस्ते", "दुनिया"]
 
 
 def test_the_words_of_a_table_are_not_its_tags(tagger, tmp_path):
     (tmp_path / "a.tsv").write_text("the\tDET\ncat\tNOUN\n")
     # A model that was trained on a treebank.
-    model = dataclasses.replace(open_predictor(str(tagger[-1])), columns=(2,))
+    model = dataclasses.replace(opened_once(str(tagger[-1])), columns=(2,))
     with pytest.raises(UserError, match=r"a\.tsv with the words, as --texts=1"):
         model.read(str(tmp_path / "a.tsv"))
     [sentence] = model.read(str(tmp_path / "a.tsv"), (1,))
@@ -166,22 +175,22 @@ def test_answers_are_those_of_the_evaluation_and_scores_are_finite(reader, tmp_p
     asked = [text for texts in TEXTS.values() for text, _ in texts[1:]]
     inputs = [(question, context) for context in CONTEXTS for question in asked[:4]]
     questions = [Question(str(n), *pair, ()) for n, pair in enumerate(inputs, start=1)]
-    model = open_predictor(str(folder))
+    model = opened_once(str(folder))
     vocabulary = model.vocabulary
     features = question_features(vocabulary, questions, LENGTH, SETTINGS)
     starts, ends = np.moveaxis(token_logits(encoder, head, features), -1, 0)
     scored = scored_answers(questions, features, starts, ends, SETTINGS)
     expected = [answer.text for answer in scored]
-    found = model.predict(inputs)
-    assert [row["answer"] for row in found] == expected
-    for (_, context), row in zip(inputs, found, strict=True):
+    answers = model.predict(inputs)
+    assert [row["answer"] for row in answers] == expected
+    for (_, context), row in zip(inputs, answers, strict=True):
         end = row["start"] + len(row["answer"])
         assert context[row["start"] : end] == row["answer"]
         assert np.isfinite(row["score"])
     # Without text, the score is that of [CLS], which means that there is no answer.
-    assert found[0]["answer"] == found[4]["answer"] == ""
-    assert found[0]["score"] == pytest.approx(starts[0, 0] + ends[0, 0], abs=1e-4)
-    assert len({row["answer"] for row in found}) > 10
+    assert answers[0]["answer"] == answers[4]["answer"] == ""
+    assert answers[0]["score"] == pytest.approx(starts[0, 0] + ends[0, 0], abs=1e-4)
+    assert len({row["answer"] for row in answers}) > 10
 
     (tmp_path / "asked.json").write_text(json.dumps(documents("de")), encoding="utf-8")
     paths = (f"--export_dir={folder}", f"--input={tmp_path / 'asked.json'}")
@@ -210,10 +219,10 @@ def test_pairs_are_packed_as_in_training(pairs, pieces, tmp_path):
     inputs = {name: tf.constant(features[name]) for name in FEATURES}
     logits = head(encoder(inputs)["pooled_output"])
     shares = tf.nn.softmax(logits).numpy()
-    found = open_predictor(str(folder)).predict(texts)
-    assert [row["label"] for row in found] == [LABELS[i] for i in shares.argmax(-1)]
+    answers = opened_once(str(folder)).predict(texts)
+    assert [row["label"] for row in answers] == [LABELS[i] for i in shares.argmax(-1)]
     np.testing.assert_allclose(
-        [row["probability"] for row in found], shares.max(-1), atol=1e-5
+        [row["probability"] for row in answers], shares.max(-1), atol=1e-5
     )
     rows = [{"second": b, "label": "unknown", "first": a} for a, b in texts]
     path = tmp_path / "rows.jsonl"
@@ -223,7 +232,7 @@ def test_pairs_are_packed_as_in_training(pairs, pieces, tmp_path):
     assert done.returncode == 0, done.stderr
     written = (tmp_path / "labels.tsv").read_text()
     assert written == "".join(
-        f"{row['label']}\t{row['probability']:.6f}\n" for row in found
+        f"{row['label']}\t{row['probability']:.6f}\n" for row in answers
     )
     # A table reads as in training: quotes of csv.writer, line ends in cells.
     quoted = [('He said "yes".\nAnd', "no"), ("a\tb", '"Elbe"')]
@@ -232,7 +241,7 @@ def test_pairs_are_packed_as_in_training(pairs, pieces, tmp_path):
         writer = csv.writer(file, "excel-tab", lineterminator="\n")
         writer.writerow(["first", "second", "label"])
         writer.writerows([*pair, "unknown"] for pair in quoted)
-    model = open_predictor(str(folder))
+    model = opened_once(str(folder))
     read = model.read(str(path))
     assert [example.texts for example in read] == quoted
     # Other columns, without a header, give the same.
@@ -255,8 +264,7 @@ def test_numbers_of_lines_of_text(numbers, tmp_path):
     )
     assert done.returncode == 0, done.stderr
     texts = ["The Elbe\u2028is long.", "Es entspringt."]
-    found = open_predictor(str(folder)).predict(texts)
-    values = [row["value"] for row in found]
+    values = [row["value"] for row in opened_once(str(folder)).predict(texts)]
     assert output.read_text() == "".join(f"{value:.9g}\n" for value in values)
     assert values[0] != values[1]
 
@@ -270,7 +278,7 @@ def test_earlier_exports_are_opened(reader, tmp_path):
     del described["task"]
     (old / "export.json").write_text(json.dumps(described))
     asked = [("Wo entspringt sie?", TEXTS["de"][0])]
-    new = open_predictor(str(folder)).predict(asked)
+    new = opened_once(str(folder)).predict(asked)
     assert open_predictor(str(old)).predict(asked) == new
     line = mistake(
         "predict", f"--export_dir={old}/text_qa", "--input=a.json",
@@ -308,7 +316,8 @@ def test_mistakes_are_one_line(request, tmp_path, kind, name, content, more, mes
     if content is not None:
         path.write_text(content)
     paths = (f"--export_dir={folder}", f"--input={path}", f"--output={output}")
-    line = mistake("predict", *paths, *more, after=str(folder))
+    opened_once(str(folder))
+    line = mistake("predict", *paths, *more)
     assert message.format(folder=tmp_path) in line
     assert not output.exists()
 
@@ -335,7 +344,7 @@ def test_the_input_is_not_overwritten(numbers, tmp_path):
 def test_inputs_of_another_form_are_named(request, kind, inputs, message):
     *_, folder = request.getfixturevalue(kind)
     with pytest.raises(UserError, match=message):
-        open_predictor(str(folder)).predict(inputs)
+        opened_once(str(folder)).predict(inputs)
 
 
 def test_models_of_vectors_and_damaged_folders_are_refused(
