@@ -16,7 +16,12 @@ COMMANDS = {
     "Tasks": ("finetune", "retrieve", "score"),
     "Models for others": ("export", "predict", "convert"),
     "The paper": ("analyze", "sweep", "report", "reproduce"),
-    "Several processes, TPUs": ("supervise", "worker", "cluster_demo", "tpu_health"),
+    "Several processes, TPUs": ("supervise", "cluster_demo", "tpu_health"),
+}
+# Commands of earlier versions, and what to use now.
+GONE = {
+    "worker": "run the same pretrain or finetune on every host, with --accelerator, "
+    "--coordinator, --processes and --process"
 }
 # Python's garbage collector looks for cycles after so many new objects, and among older
 # ones after so many searches. TensorFlow's modules and graphs are hundreds of thousands
@@ -56,6 +61,8 @@ def _run(words):
     if words[0] not in known:
         from decoupled.core.errors import UserError, close_names
 
+        if words[0] in GONE:
+            raise UserError(f"{words[0]} is gone (CHANGELOG.md); {GONE[words[0]]}")
         raise UserError(f"no command {words[0]!r}{close_names(words[0], known)}")
     import importlib
 

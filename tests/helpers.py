@@ -3,7 +3,6 @@
 import numpy as np
 
 from decoupled.configs import (
-    ClusterConfig,
     MaskingConfig,
     ModelConfig,
     OptimizerConfig,
@@ -13,7 +12,6 @@ from decoupled.configs import (
 from decoupled.core.compat import mtf, tf
 from decoupled.ops.meshes.placement import PlacementMeshImpl
 
-ALONE = ClusterConfig()
 SESSION_CONFIG = tf.ConfigProto(
     device_count={"CPU": 4},
     intra_op_parallelism_threads=1,

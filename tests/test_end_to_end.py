@@ -28,7 +28,7 @@ from decoupled.data.vocabulary import Vocabulary
 from decoupled.data.vocabulary_build import build_vocabulary
 from decoupled.exports.serving.saved_model import export
 from tests.exports.models import opened, saving_only
-from tests.helpers import ALONE, MASKING, adamw, schedule, tiny_model, tiny_training
+from tests.helpers import MASKING, adamw, schedule, tiny_model, tiny_training
 from tests.pretrained import run_pretraining
 
 ANIMALS = "cat dog horse cow sheep goat duck hen fox wolf".split()
@@ -83,7 +83,6 @@ def pretrained(folder, records):
         optimizer=adamw(),
         schedule=schedule(train_steps=200, warmup_steps=20),
         training=tiny_training(save_checkpoints_steps=200, log_steps=50),
-        cluster=ALONE,
         whole_words=False,
         eval_masking_rate=0.15,
     )

@@ -13,7 +13,6 @@ from decoupled.configs import (
 )
 from decoupled.core.compat import mtf, tf
 from decoupled.tasks.mlm import MaskedLM
-from decoupled.training.cluster import Cluster
 from decoupled.training.graph import Lowered, Network, TrainingGraph, build_step
 from decoupled.training.mesh import session_config
 
@@ -32,23 +31,17 @@ def build(case: dict) -> tuple[protocol.Step, dict]:
 
 
 def training_step(
-    config: TrainingGraph, batch: dict[str, np.ndarray], cluster: Cluster | None = None
+    config: TrainingGraph, batch: dict[str, np.ndarray]
 ) -> tuple[protocol.Step, Lowered]:
-    """A step of training on the same batch always, in a session that is ready.
-
-    `cluster`: the processes that the mesh spans, or None for this one.
-    """
-    placement = cluster.placement() if cluster else None
-    mesh = config.network.mesh
-    settings = cluster.session_config() if cluster else session_config(mesh)
+    """A step of training on the same batch always, in a session that is ready."""
     with tf.Graph().as_default():
         dataset = tf.data.Dataset.from_tensors(batch).repeat()
         features = tf.data.make_one_shot_iterator(dataset).get_next()
-        lowered = build_step(config, features, placement)
+        lowered = build_step(config, features)
         with tf.control_dependencies([lowered.update]):
             train = tf.assign_add(tf.train.get_or_create_global_step(), 1)
         copy = lowered.lowering.copy_masters_to_slices()
-        session = tf.Session(cluster.master if cluster else "", config=settings)
+        session = tf.Session(config=session_config(config.network.mesh))
         session.run(tf.global_variables_initializer())
         session.run(copy)
 

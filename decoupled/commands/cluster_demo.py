@@ -1,9 +1,9 @@
 """Trains the demo's decoupled model on 1, 2 and 4 processes and compares the losses.
 
 Each run has a few steps, with the vocabulary of the output embedding split over the
-processes. The losses of every step are compared with those of one process. Reads the
-records of the demo (decoupled demo --data_only). Complete runs are reused. The command
-runs on the CPU even if there are GPUs.
+processes, with --accelerator=cpu. The losses of every step are compared with those of
+one process. Reads the records of the demo (decoupled demo --data_only). Complete runs
+are reused.
 
   decoupled cluster_demo --work_dir=demo_run
 
@@ -16,11 +16,10 @@ import sys
 
 from absl import flags
 
-from decoupled.core import console, files, locks
+from decoupled.core import console, files, installed, locks
 from decoupled.core.errors import UserError
-from decoupled.core.machine import nvidia_gpus
 from decoupled.launch import start
-from decoupled.launch.supervision import VISIBLE_GPUS, Step, run_step
+from decoupled.launch.supervision import Step, run_step
 from decoupled.runs import run_folder
 
 PROCESSES = (1, 2, 4)
@@ -43,19 +42,17 @@ def main() -> None:
             f"{work_dir}: holds no records; run decoupled demo --data_only "
             f"--work_dir={work_dir} first"
         )
+    installed.need("jax", purpose="--accelerator=cpu")
     with locks.hold(work_dir):
         start.save_start(work_dir)
-        if nvidia_gpus():
-            console.say("the GPUs of this host are not used: the demo runs on the CPU")
+        folder = files.make_folder(os.path.join(work_dir, "cluster"))
         for number, processes in enumerate(PROCESSES, start=1):
             name = f"{processes} processes" if processes > 1 else "1 process"
             console.say("")
             console.say(f"[{number}/{len(PROCESSES)}] {name}")
             command = training_command(work_dir, processes, steps)
-            # Few hosts have four GPUs.
-            hidden = {VISIBLE_GPUS: ""}
-            step = Step("", name.replace(" ", "_"), command, environment=hidden)
-            run_step(os.path.join(work_dir, "cluster"), step)
+            step = Step("", name.replace(" ", "_"), command)
+            run_step(folder, step)
     worst = _report(work_dir, steps)
     if worst > TOLERANCE:
         console.say(f"the losses differ by {worst:.2g}, more than {TOLERANCE:g}")
@@ -65,7 +62,7 @@ def main() -> None:
 def training_command(work_dir: str, processes: int, steps: int) -> list[str]:
     """The command line of a run."""
     pretrain = [
-        *("decoupled", "pretrain"),
+        *("decoupled", "pretrain", "--accelerator=cpu"),
         "--gin_file=models/demo_decoupled.gin",
         "--gin_file=runs/demo_pretrain.gin",
         f"--gin_param=ScheduleConfig.train_steps = {steps}",

@@ -66,8 +66,8 @@ def main() -> None:
     # Imported here, so that --help does not wait for TensorFlow.
     from decoupled.planning.comparison import advise, compare_layouts
     from decoupled.planning.hardware import parse_topology
-    from decoupled.planning.hlo import check_compiler, compile_step
     from decoupled.planning.plan import make_plan
+    from decoupled.planning.program import check_compiler, compile_step
     from decoupled.planning.report import as_json, print_compiled, print_plan
 
     if FLAGS.json:

@@ -41,7 +41,6 @@ from decoupled.configs.studies import (
     SweepRoot,
 )
 from decoupled.configs.training import (
-    ClusterConfig,
     OptimizerConfig,
     Phase,
     PhaseConfig,

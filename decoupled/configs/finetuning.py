@@ -15,7 +15,7 @@ from decoupled.configs.checks import (
     configurable,
 )
 from decoupled.configs.mesh import MeshConfig
-from decoupled.configs.training import ClusterConfig, OptimizerConfig, TrainingConfig
+from decoupled.configs.training import OptimizerConfig, TrainingConfig
 from decoupled.core.errors import UserError
 from decoupled.core.labels import check_labels
 
@@ -333,7 +333,6 @@ class FinetuneConfig:
     optimizer: OptimizerConfig = bound(OptimizerConfig)
     training: TrainingConfig = bound(TrainingConfig)
     question_answering: QuestionAnsweringConfig | None = bound(QuestionAnsweringConfig)
-    cluster: ClusterConfig = bound(ClusterConfig)
     own_task: OwnTaskConfig | None = None
 
     def __post_init__(self):

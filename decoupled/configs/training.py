@@ -204,34 +204,6 @@ def without_effect(
 
 @configurable()
 @dataclasses.dataclass(frozen=True)
-class ClusterConfig:
-    """The processes that the mesh spans (`decoupled.training.cluster`).
-
-    workers: ("host:port", ...) of all processes, the driver first; () for the driver
-      alone. The environment variable TF_CONFIG overrides it.
-    start_seconds: how long the driver waits for the others.
-    patience_seconds: how long a worker may be silent before the run ends.
-    accept_open_ports: whether to serve addresses that other hosts can reach, although
-      anyone who reaches them can run programs here (`decoupled.core.ports`).
-    """
-
-    workers: tuple = ()
-    start_seconds: float = 120.0
-    patience_seconds: float = 30.0
-    accept_open_ports: bool = False
-
-    def __post_init__(self):
-        check_types(self)
-        check_positive(self, "start_seconds patience_seconds")
-        for address in self.workers:
-            if not isinstance(address, str):
-                raise UserError(
-                    f"ClusterConfig.workers: {address!r} is not a string, host:port"
-                )
-
-
-@configurable()
-@dataclasses.dataclass(frozen=True)
 class PhaseConfig:
     """A phase of pre-training with its own data settings, before the main phase.
 
@@ -270,7 +242,6 @@ class PretrainConfig:
     optimizer: OptimizerConfig = bound(OptimizerConfig)
     schedule: ScheduleConfig = bound(ScheduleConfig)
     training: TrainingConfig = bound(TrainingConfig)
-    cluster: ClusterConfig = bound(ClusterConfig)
     objective: str = "mlm"
     whole_words: bool = False
     eval_masking_rate: float = 0.15

@@ -14,7 +14,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures.process import BrokenProcessPool
 from typing import IO, Any
 
@@ -61,7 +61,6 @@ def signal_at_end_of_parent(number: signal.Signals) -> None:
 
 def start_apart(
     command: Sequence[str],
-    environment: Mapping[str, str],
     stderr: IO | None = None,
     stdout: IO | None = None,
 ) -> subprocess.Popen:
@@ -79,7 +78,6 @@ def start_apart(
 
     return subprocess.Popen(
         command,
-        env={**os.environ, **environment},
         start_new_session=True,
         stdin=subprocess.DEVNULL,
         stdout=stdout,
@@ -102,11 +100,7 @@ def end_all(running: Iterable[subprocess.Popen], grace: float) -> None:
             process.wait()
 
 
-def run_command(
-    command: Sequence[str],
-    environment: Mapping[str, str] | None = None,
-    stderr: IO | None = None,
-) -> int:
+def run_command(command: Sequence[str], stderr: IO | None = None) -> int:
     """Runs a command to its end; returns its exit code, as in `subprocess`.
 
     Raises:
@@ -122,7 +116,7 @@ def run_command(
             process.send_signal(number)
 
     with handled(pass_on):
-        process = start_apart(command, environment or {}, stderr)
+        process = start_apart(command, stderr)
         # A signal that came before there was a process to pass it on to.
         if received is not None:
             process.send_signal(received)

@@ -91,6 +91,11 @@ def _beginning_defect(manifest: RecordsManifest, shard: Shard) -> str | None:
                 f"{path}: truncated or corrupt ({size:,} bytes, the manifest says "
                 f"{shard.bytes:,})"
             )
+        with gfile.GFile(path, "rb") as handle:
+            length = int.from_bytes(handle.read(8), "little")
+        if length > size:
+            # TensorFlow would allocate as much, and end the process.
+            return f"{path}: record 0: truncated or corrupt"
         first = next(tf.compat.v1.io.tf_record_iterator(path), b"")
     except tf.errors.DataLossError:
         return f"{path}: record 0: truncated or corrupt"

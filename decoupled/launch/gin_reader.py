@@ -47,6 +47,13 @@ _REMOVED = {
     ("geometry", "neighbours"): _NO_OVERLAP,
     ("geometry", "pieces"): _NO_OVERLAP,
 }
+# Classes of earlier versions. Records of their runs bind them: only what _TOLD says had
+# an effect.
+_REMOVED_CLASSES = {
+    "ClusterConfig": "with --accelerator, the flags --coordinator, --processes and "
+    "--process say which processes train together",
+}
+_TOLD = {("ClusterConfig", "workers"): ((),)}
 _MISTAKES = (
     KeyError,
     RuntimeError,
@@ -137,6 +144,8 @@ class Reader:
         Raises:
           UserError: there is none, or it is gin's or another library's.
         """
+        if name in _REMOVED_CLASSES:
+            raise UserError(f"{name} was removed: {_REMOVED_CLASSES[name]}")
         try:
             kind = gin.get_configurable(name)
         except KeyError as error:
@@ -229,7 +238,10 @@ class _References(ParserDelegate):
 
     def configurable_reference(self, scoped_selector: str, evaluate: bool) -> Any:
         """`@scope/Name()`; `@scope/Name`, if not `evaluate`, is refused."""
-        self._reader.find(scoped_selector.rpartition("/")[2])
+        name = scoped_selector.rpartition("/")[2]
+        if name in _REMOVED_CLASSES:
+            return _Removed()
+        self._reader.find(name)
         if not evaluate:
             raise UserError(
                 f"@{scoped_selector} names a class; write @{scoped_selector}()"
@@ -242,6 +254,10 @@ class _References(ParserDelegate):
         return ConfigurableReference(f"{name}/gin.macro", True)
 
 
+class _Removed:
+    """The value `@Name()` of a class that is gone, whose bindings say all."""
+
+
 def _refuse_import(statement):
     if isinstance(statement, config_parser.ImportStatement):
         message = f"{statement.format()!r} would run code; gin files hold settings only"
@@ -250,7 +266,11 @@ def _refuse_import(statement):
 
 def _had_no_effect(statement):
     setting = statement.selector, statement.arg_name
-    return statement.value in _NO_EFFECT.get(setting, ())
+    if isinstance(statement.value, _Removed):
+        return True
+    if statement.selector in _REMOVED_CLASSES and setting not in _TOLD:
+        return True
+    return statement.value in {**_NO_EFFECT, **_TOLD}.get(setting, ())
 
 
 def _place(where, number):

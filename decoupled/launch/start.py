@@ -38,7 +38,16 @@ _NOT_GIVEN = "must have a value other than None"
 # Flags whose values are no paths. In all others `~` is the home folder.
 _NO_PATHS = {
     *("allow_partial", "beam_option", "gin_bindings", "gin_param", "languages"),
-    *("metric", "rows", "runner", "tasks", "title", "topology", "variants", "workers"),
+    *(
+        "metric",
+        "rows",
+        "runner",
+        "tasks",
+        "title",
+        "topology",
+        "variants",
+        "coordinator",
+    ),
     *("gcp_project", "tpu", "tpu_job_name", "tpu_zone"),
 }
 # "~" after the language or the kind of an input, as in --input=en=~/a.txt,de=~/b.txt.
@@ -69,16 +78,6 @@ def define_gin_flags() -> None:
     flags.DEFINE_alias("gin_bindings", "gin_param")
     flags.DEFINE_multi_string(
         "gin_location_prefix", [], "A folder to find gin files in, local or gs://."
-    )
-
-
-def define_open_ports_flag() -> None:
-    """Defines --accept_open_ports."""
-    flags.DEFINE_bool(
-        "accept_open_ports",
-        False,
-        "Serve also where other hosts can reach the port: whoever does can run "
-        "programs here, so that a firewall must close it to strangers.",
     )
 
 

@@ -1,16 +1,14 @@
-"""Runs commands from other commands: steps of a long command, a driver with workers.
+"""Runs commands from other commands: steps of a long command, and what is restarted.
 
 A step is a separate command, which is shown, run and timed.
 
-If a driver or one of its workers dies, all are restarted. A run loses only the work
-since its last checkpoint. Mistakes of the user (exit code 2) and defects (1) are not
-retried.
+If a process of a run dies, or loses another (exit code 75), all that this host has are
+started again. A run loses only the work since its last checkpoint. Mistakes of the user
+(exit code 2) and defects (1) are not retried.
 
 Ctrl-C and SIGTERM are passed on to the running commands, which save before they end.
 """
 
-import itertools
-import json
 import os
 import shlex
 import signal
@@ -19,10 +17,10 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from decoupled.core import console, files, ports
+from decoupled.core import console, files
 from decoupled.core.errors import WORKER_LOST_CODE, Interrupted, Terminated, UserError
 from decoupled.core.processes import (
     command_line,
@@ -33,14 +31,12 @@ from decoupled.core.processes import (
 )
 
 SECONDS = "seconds.json"
-# The variable that selects the GPUs for CUDA.
-VISIBLE_GPUS = "CUDA_VISIBLE_DEVICES"
-DRIVER = "driver"
 # Seconds between two polls of the processes.
 _POLL = 0.1
-# Seconds between SIGTERM and SIGKILL, in which a driver saves a checkpoint.
+# Seconds in which the other processes end by themselves after one has ended, and then
+# between SIGTERM and SIGKILL.
 _GRACE = 60.0
-# A driver that ran this long has made progress, and earlier restarts are not counted.
+# A run that took this long has made progress, and earlier restarts are not counted.
 _PROGRESS_SECONDS = 600.0
 # Seconds before a restart, doubled each time.
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 8.0
@@ -51,14 +47,13 @@ class Step(NamedTuple):
 
     title: printed with the command; without a title nothing is printed.
     name: key of its seconds. command: as in a shell. quiet: whether its stderr is shown
-    only if it fails. environment: variables in addition to those of this process.
+    only if it fails.
     """
 
     title: str
     name: str
     command: Sequence[str]
     quiet: bool = False
-    environment: Mapping[str, str] = {}
 
 
 def run_step(work_dir: str, step: Step) -> None:
@@ -82,7 +77,7 @@ def run_step(work_dir: str, step: Step) -> None:
     with tempfile.TemporaryFile("w+", errors="replace") as errors:
         stderr = errors if step.quiet else None
         try:
-            code = run_command(command_line(*step.command), step.environment, stderr)
+            code = run_command(command_line(*step.command), stderr)
         except Interrupted as error:
             raise Interrupted(f"{error}: ended in step {step.name}") from error
         except Terminated as error:
@@ -112,121 +107,43 @@ def _write_seconds(work_dir, seconds):
     files.write_json(os.path.join(work_dir, SECONDS), seconds)
 
 
-class HostProcess(NamedTuple):
-    """A process of a run: the driver, or a worker that runs as long as the driver."""
-
-    name: str
-    command: Sequence[str]
-    environment: Mapping[str, str]
-
-
-def members(
-    command: Sequence[str] | None,
-    addresses: Sequence[str],
-    indices: Sequence[int],
-    devices: int,
-    accept_open_ports: bool,
-    gpus: Sequence[str] = (),
-) -> list[HostProcess]:
-    """The processes of a run that this host starts, workers first.
+def members(command: Sequence[str], processes: int | None) -> list[list[str]]:
+    """The command lines of a run's processes, which this host starts.
 
     Args:
-      command: of the driver, which is the worker with index 0.
-      addresses: host:port of all. indices: of those on this host.
-      devices: virtual CPU devices of each. gpus: of each, from `gpu_shares`.
+      processes: each is told its number and their address, which is new at each start;
+        None: the command says all by itself.
     """
-    made = []
-    for place, index in enumerate(indices):
-        variables = {VISIBLE_GPUS: gpus[place]} if gpus else {}
-        if index:
-            # A worker is identified by its flags, not by the driver's TF_CONFIG.
-            words = worker_command(addresses, index, devices, accept_open_ports)
-            made.append(HostProcess(f"worker {index}", words, variables))
-        else:
-            variables |= cluster_variable(addresses, accept_open_ports)
-            made.append(HostProcess(DRIVER, command_line(*command), variables))
-    return sorted(made, key=lambda process: process.name == DRIVER)
-
-
-def worker_command(
-    addresses: Sequence[str], index: int, devices: int, accept_open_ports: bool = False
-) -> list[str]:
-    """The command that starts a worker that ends with this process."""
-    return command_line(
-        *("decoupled", "worker"),
-        f"--workers={','.join(addresses)}",
-        f"--index={index}",
-        f"--devices={devices}",
-        "--ends_with_parent",
-        *([ports.FLAG] if accept_open_ports else []),
-    )
-
-
-def cluster_variable(
-    addresses: Sequence[str], accept_open_ports: bool
-) -> dict[str, str]:
-    """TF_CONFIG of the driver, which is the worker with index 0."""
-    content = {
-        "cluster": {"worker": list(addresses)},
-        "task": {"type": "worker", "index": 0},
-        **({"accept_open_ports": True} if accept_open_ports else {}),
-    }
-    return {"TF_CONFIG": json.dumps(content)}
-
-
-def free_addresses(count: int) -> list[str]:
-    """Addresses of the loopback interface on which nobody listens at the moment."""
-    sockets = [socket.create_server(("localhost", 0)) for _ in range(count)]
-    addresses = [f"localhost:{each.getsockname()[1]}" for each in sockets]
-    for each in sockets:
-        each.close()
-    return addresses
-
-
-def gpu_shares(processes: int, gpus: int, visible: str | None) -> list[str]:
-    """CUDA_VISIBLE_DEVICES for each process of a host; empty if nothing is to share.
-
-    Without separate shares every process would take all memory of the first GPU.
-    `visible` is CUDA_VISIBLE_DEVICES of this process, None if it is not set.
-    """
-    names = [str(number) for number in range(gpus)]
-    if visible is not None:
-        # CUDA reads the list up to the first entry that is no GPU.
-        listed = [name.strip() for name in visible.split(",")]
-        names = list(itertools.takewhile(lambda n: n and n != "-1", listed))
-    if processes == 1 or not names:
-        return []
-    share = len(names) // processes
-    if not share:
-        raise UserError(
-            f"--processes: {processes}, but this host has {len(names)} GPUs for them; "
-            "start as many at most, or hide the GPUs with CUDA_VISIBLE_DEVICES="
-        )
-    starts = range(0, share * processes, share)
-    return [",".join(names[start : start + share]) for start in starts]
+    words = command_line(*command)
+    if processes is None:
+        return [words]
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+    told = [*words, f"--coordinator={address}", f"--processes={processes}"]
+    return [[*told, f"--process={index}"] for index in range(processes)]
 
 
 def supervise(
-    make_members: Callable[[], list[HostProcess]],
+    make_members: Callable[[], list[list[str]]],
     max_restarts: int,
     say: Callable[[str], None],
 ) -> int:
     """Runs all processes of a run, with restarts, until it ends.
 
-    SIGTERM, SIGHUP and Ctrl-C are passed on to the driver, which saves and ends.
-    `make_members` gives the processes of the next start, as addresses may change.
-    `max_restarts` counts those without ten minutes of work between them.
+    SIGTERM, SIGHUP and Ctrl-C are passed on to all, which save and end.
+    `make_members` gives the command lines of the next start. `max_restarts` counts
+    those without ten minutes of work between them.
 
     Returns:
-      The driver's exit code, or 75 if this gave up.
+      The exit code of a process that did not end well, or 0; 75 if this gave up.
     """
-    running: dict[str, subprocess.Popen] = {}
+    running: list[subprocess.Popen] = []
     asked_to_end = False
 
     def pass_on(number, _):
         nonlocal asked_to_end
         asked_to_end = True
-        for process in [running[DRIVER]] if DRIVER in running else running.values():
+        for process in running:
             if process.poll() is None:
                 process.send_signal(number)
 
@@ -235,46 +152,63 @@ def supervise(
         while True:
             started = time.monotonic()
             try:
-                for name, command, environment in make_members():
-                    running[name] = start_apart(command, environment)
-                name, code = _first_to_end(running)
+                for words in make_members():
+                    running.append(start_apart(words))
+                codes = _codes(running)
             finally:
-                _end(running)
-            if name == DRIVER and not _can_go_on(code):
-                asked_to_end = True
-            if not asked_to_end:
-                if time.monotonic() - started >= _PROGRESS_SECONDS:
-                    restarts = 0
-                if restarts == max_restarts:
-                    say(f"{name} {_how(code)}; gave up after {restarts} restarts")
-                    return WORKER_LOST_CODE
-                pause = min(_FIRST_PAUSE * 2**restarts, _LONGEST_PAUSE)
-                restarts += 1
-                say(
-                    f"{name} {_how(code)}; restart {restarts} of {max_restarts} in "
-                    f"{pause:.1f} s"
-                )
-                time.sleep(pause)
+                end_all(running, _GRACE)
+                count = len(running)
+                running.clear()
+            index, code = _verdict(codes)
+            if asked_to_end or not _can_go_on(code):
+                return code if code >= 0 else 128 - code
+            name = "the command" if count == 1 else f"process {index}"
+            if time.monotonic() - started >= _PROGRESS_SECONDS:
+                restarts = 0
+            if restarts == max_restarts:
+                say(f"{name} {_how(code)}; gave up after {restarts} restarts")
+                return WORKER_LOST_CODE
+            pause = min(_FIRST_PAUSE * 2**restarts, _LONGEST_PAUSE)
+            restarts += 1
+            say(
+                f"{name} {_how(code)}; restart {restarts} of {max_restarts} in "
+                f"{pause:.1f} s"
+            )
+            time.sleep(pause)
             if asked_to_end:
                 return code if code >= 0 else 128 - code
 
 
-def _first_to_end(running):
-    """(name, exit code) of the first process that ends; the driver has priority."""
+def _codes(running):
+    """The exit codes by process, None for those that outlive another's failure."""
+    end = None
     while True:
-        for name in sorted(running):
-            if running[name].poll() is not None:
-                return name, running[name].returncode
+        codes = [process.poll() for process in running]
+        if None not in codes:
+            return codes
+        if any(codes) and end is None:
+            end = time.monotonic() + _GRACE
+        if end is not None and time.monotonic() > end:
+            return codes
         time.sleep(_POLL)
 
 
-def _end(running):
-    """Ends the running processes; a driver without workers would wait forever."""
-    driver = running.get(DRIVER)
-    if driver is not None and driver.poll() is None:
-        driver.kill()
-    end_all(running.values(), _GRACE)
-    running.clear()
+def _verdict(codes):
+    """Which process decides how the run goes on, and its code.
+
+    One that was killed explains why others lost it; a mistake ends all.
+    """
+    ended = [(index, code) for index, code in enumerate(codes) if code is not None]
+    ranked = sorted(ended, key=lambda pair: _rank(pair[1]))
+    return ranked[0]
+
+
+def _rank(code):
+    if code == 0:
+        return 3
+    if code == WORKER_LOST_CODE:
+        return 2
+    return 1 if code < 0 else 0
 
 
 def _can_go_on(code):

@@ -4,8 +4,8 @@ import math
 
 from decoupled.core import console
 from decoupled.core.machine import readable_bytes
-from decoupled.planning.hlo import Compiled
 from decoupled.planning.plan import MOST_GRAPH_BYTES, Plan, seconds
+from decoupled.planning.program import Compiled
 
 # Rows of the tables of slices, activations and collectives.
 _ROWS = 8

@@ -134,7 +134,7 @@ def best_run(plan: Plan) -> FinetuningRun:
     """
     runs = chosen_runs(plan)
     for run in runs if len(runs) > 1 else []:
-        if run.selecting and not run.scores().complete:
+        if plan.selecting and not run.scores().complete:
             raise UserError(
                 f"{run.folder}: not complete, so that no run can be chosen as the "
                 "best; --mode=train goes on, or give a smaller --num_runs"

@@ -17,7 +17,6 @@ from decoupled.runs.saved_run import Model, open_model
 from decoupled.runs.task_data import TaskData
 from decoupled.tasks.task import FinetuningTask
 from decoupled.training.bookkeeping import StopOnSignal
-from decoupled.training.cluster import join_cluster
 from decoupled.training.graph import Network, check_graph
 from decoupled.training.loop import Run, check_devices
 from decoupled.training.mesh import rows_multiple
@@ -32,9 +31,11 @@ class Plan:
     it. A folder of several runs keeps these subfolders even for a single run.
 
     source: the pre-trained model. data: the task's files, and `examples`, those of
-      training. run: the folder of all runs, and what they have in common.
+      training. frozen: names of the variables that are not trained.
+    run: the folder of all runs, and what they have in common.
     rates: to choose from; seeds: of the chosen rate's runs.
-    several: whether runs have subfolders. reading: whether nothing is trained.
+    several: whether runs have subfolders. selecting: whether checkpoints are compared
+      on English dev. reading: whether nothing is trained.
     runs: those whose folders are claimed, by rate and seed.
     """
 
@@ -43,10 +44,12 @@ class Plan:
     data: TaskData
     examples: list[Any]
     network: Network
+    frozen: tuple[str, ...]
     run: Run
     rates: tuple[float, ...]
     seeds: tuple[int, ...]
     several: bool
+    selecting: bool
     reading: bool
     runs: dict[tuple[float, int], Any] = dataclasses.field(default_factory=dict)
 
@@ -59,17 +62,6 @@ class Plan:
     def folder(self) -> str:
         """The folder of all runs."""
         return self.run.model_dir
-
-    @property
-    def selecting(self) -> bool:
-        """Whether checkpoints are compared on English dev."""
-        compared = self.several or self.config.training.eval_every_steps > 0
-        return compared and self.data.has_source_dev()
-
-    @property
-    def frozen(self) -> tuple[str, ...]:
-        """Names of the variables that are not trained."""
-        return _frozen_variables(self.config, self.network.model)
 
     def folder_of(self, rate: float, seed: int) -> str:
         """The folder of the run of a learning rate and a seed."""
@@ -157,7 +149,6 @@ def plan_finetuning(
 
     Raises:
       UserError: checkpoint, task files, settings and folder do not fit each other.
-      WorkerLost: a process of the cluster did not answer.
     """
     check_devices(hardware, config.mesh, console.say)
     source = open_model(init_checkpoint)
@@ -176,13 +167,13 @@ def plan_finetuning(
     packed = Network(head.packed(2), model, config.mesh)
     rows = rows_multiple(config.mesh, training.gradient_accumulation)
     sizes = dataclasses.replace(training, batch_size=rows, eval_batch_size=rows)
-    check_graph(packed, sizes, _frozen_variables(config, model))
+    frozen = ()
+    if finetuning.freeze_input_embedding:
+        encoder = declare(model, NO_HEAD).items()
+        frozen = tuple(n for n, v in encoder if v.role is Role.INPUT_EMBEDDING)
+    check_graph(packed, sizes, frozen)
     english_dev = [("dev", data.source)] if data.has_source_dev() else []
     data.check(examples, english_dev if mode == "train" else data.files_to_answer())
-    # Waits for the other processes.
-    cluster = config.cluster and join_cluster(
-        config.cluster, config.mesh, console.say, hardware
-    )
     is_single = claimed is not None and "learning_rate" in claimed
     if several and is_single and run_folder.holds_results(folder):
         raise UserError(
@@ -196,18 +187,19 @@ def plan_finetuning(
         data=data,
         examples=examples,
         network=Network(head, model, config.mesh),
+        frozen=frozen,
         run=Run(
             folder,
             training,
             source.weights.path,
             console.say,
             StopOnSignal(),
-            cluster,
             hardware,
         ),
         rates=rates,
         seeds=tuple(range(training.seed, training.seed + num_runs)),
         several=several,
+        selecting=bool(english_dev) and (several or training.eval_every_steps > 0),
         reading=mode not in run_folder.TRAINING_MODES,
     )
 
@@ -240,14 +232,6 @@ def finetuned_model(model: ModelConfig, config: FinetuningConfig) -> ModelConfig
             f"the checkpoint's model has max_positions = {model.max_positions}"
         )
     return dataclasses.replace(model, num_layers=config.keep_layers or model.num_layers)
-
-
-def _frozen_variables(config: FinetuneConfig, model: ModelConfig) -> tuple[str, ...]:
-    """Names of the variables that are not trained."""
-    if not config.finetuning.freeze_input_embedding:
-        return ()
-    encoder = declare(model, NO_HEAD)
-    return tuple(n for n, v in encoder.items() if v.role is Role.INPUT_EMBEDDING)
 
 
 def _claimed_data(folder):

@@ -34,7 +34,7 @@ from decoupled.runs.saved_run import (
     selected_checkpoint,
     write_scores,
 )
-from decoupled.runs.task_data import Features, TaskData
+from decoupled.runs.task_data import Features
 from decoupled.tasks.task import FinetuningTask
 from decoupled.training.checkpoints import checkpoint_step, latest_complete
 from decoupled.training.events import write_results, write_scalars
@@ -51,9 +51,9 @@ TRIVIAL = "trivial_"
 
 
 class FinetuningRun(NamedTuple):
-    """The run of a learning rate and a seed. With `selecting`, its checkpoints are
-    compared on English dev, every `TrainingConfig.eval_every_steps` steps and at the
-    end.
+    """The run of a learning rate and a seed. If the plan is selecting, its checkpoints
+    are compared on English dev, every `TrainingConfig.eval_every_steps` steps and at
+    the end.
     """
 
     plan: Plan
@@ -71,16 +71,6 @@ class FinetuningRun(NamedTuple):
         training = dataclasses.replace(self.plan.config.training, seed=self.seed)
         return self.plan.run._replace(model_dir=self.folder, training=training)
 
-    @property
-    def data(self) -> TaskData:
-        """The task's files."""
-        return self.plan.data
-
-    @property
-    def selecting(self) -> bool:
-        """Whether checkpoints are compared on English dev."""
-        return self.plan.selecting
-
     def train(self, features: Features) -> None:
         """Trains to the end, or resumes; keeps the best checkpoint.
 
@@ -89,7 +79,7 @@ class FinetuningRun(NamedTuple):
           UserError: loss or gradient became infinite or NaN.
         """
         plan, spec = self.plan, self.spec
-        every = spec.training.eval_every_steps if self.selecting else 0
+        every = spec.training.eval_every_steps if self.plan.selecting else 0
         self._score_anew_if_dev_has_changed()
         self._catch_up(every)
         graph = self._graph(features)
@@ -108,7 +98,7 @@ class FinetuningRun(NamedTuple):
             graph = graph._replace(network=plan.network._replace(task=packed))
             fraction = plan.config.finetuning.warmup_fraction
             for line in without_effect(
-                graph.schedule, spec.training, self.selecting, fraction
+                graph.schedule, spec.training, self.plan.selecting, fraction
             ):
                 spec.say(line)
         train(
@@ -118,7 +108,7 @@ class FinetuningRun(NamedTuple):
             every_steps=every,
             then=self._evaluate_dev,
         )
-        if self.selecting:
+        if self.plan.selecting:
             self._evaluate_dev()
             write_scores(self.folder, read_scores(self.folder)._replace(complete=True))
         written = spec.recorded("training")
@@ -148,13 +138,13 @@ class FinetuningRun(NamedTuple):
     def dev_results(self) -> dict[str, dict]:
         """The part of `evaluate`'s results that training knows: the best checkpoint's
         scores on English dev, if checkpoints were compared."""
-        scores, source = self.scores(), self.data.source
+        scores, source = self.scores(), self.plan.data.source
         results = {split: {} for split in run_folder.SPLITS}
         if scores.by_step:
             results["dev"][source] = _beside_trivial(
-                self.data.task,
+                self.plan.task,
                 source,
-                self.data.examples("dev", source),
+                self.plan.data.examples("dev", source),
                 scores.by_step[scores.best_step],
             )
         return results
@@ -178,7 +168,7 @@ class FinetuningRun(NamedTuple):
           `learning_rate`, `seed`, and split -> language -> `examples` and, if the file
           has labels, metric -> value and "trivial_" + metric -> value.
         """
-        task, selected, made_from = self.data.task, self.selected(), self.made_from()
+        task, selected, made_from = self.plan.task, self.selected(), self.made_from()
         self._tell_if_dev_has_changed()
         self._say_what_is_evaluated()
         results: dict[str, dict] = {split: {} for split in run_folder.SPLITS}
@@ -188,7 +178,7 @@ class FinetuningRun(NamedTuple):
                 _write(task, folder, answered)
         _say_unlabelled(task, results)
         # The curve of a run that was selected on English dev has these scores already.
-        curve = [("dev", self.data.source)] if self.selecting else []
+        curve = [("dev", self.plan.data.source)] if self.plan.selecting else []
         scalars = {
             _scalar_name(metric, split, language): values[metric]
             for split, languages in results.items()
@@ -215,12 +205,12 @@ class FinetuningRun(NamedTuple):
         return {
             "checkpoint": run_folder.weights_sha256(self.selected().prefix),
             # The trivial baseline is computed from the training examples.
-            "files": self.data.hashes(
-                [("train", self.data.source), *self.data.files_to_answer()]
+            "files": self.plan.data.hashes(
+                [("train", self.plan.data.source), *self.plan.data.files_to_answer()]
             ),
             "settings": {
                 "MeshConfig.activation_dtype": self.plan.config.mesh.activation_dtype,
-                **self.data.task.answer_settings(),
+                **self.plan.task.answer_settings(),
             },
         }
 
@@ -247,15 +237,15 @@ class FinetuningRun(NamedTuple):
         scored = {
             (split, name) for split in run_folder.SPLITS for name in results[split]
         }
-        if scored != set(self.data.files_to_answer()):
+        if scored != set(self.plan.data.files_to_answer()):
             return "it has other languages"
         missing = self.missing_answers(self.folder)
         return f"{missing[0]} is missing" if missing else ""
 
     def missing_answers(self, folder: str) -> list[str]:
         """The files of answers that `folder` lacks."""
-        file_names = self.data.files_to_answer()
-        paths = [_answers_path(self.data.task, folder, *name) for name in file_names]
+        file_names = self.plan.data.files_to_answer()
+        paths = [_answers_path(self.plan.task, folder, *name) for name in file_names]
         return [path for path in paths if not files.exists(path)]
 
     @ends_with_a_line
@@ -267,7 +257,7 @@ class FinetuningRun(NamedTuple):
         Returns:
           the languages whose test files have labels.
         """
-        task, labelled = self.data.task, []
+        task, labelled = self.plan.task, []
         self._tell_if_dev_has_changed()
         for answered in self._answers("predicting", self.selected()):
             _write(task, folder, answered)
@@ -293,12 +283,12 @@ class FinetuningRun(NamedTuple):
     def _changes_of_dev(self):
         """How the dev file differs from the one by which checkpoints were compared."""
         scores = self.scores()
-        if not self.selecting or scores.files is None:
+        if not self.plan.selecting or scores.files is None:
             return []
         return changes({"files": scores.files}, {"files": self._dev_hashes()})
 
     def _dev_hashes(self):
-        return self.data.hashes([("dev", self.data.source)])
+        return self.plan.data.hashes([("dev", self.plan.data.source)])
 
     def _tell_if_dev_has_changed(self):
         if changed := self._changes_of_dev():
@@ -318,7 +308,9 @@ class FinetuningRun(NamedTuple):
             )
             write_scores(self.folder, Scores({}, {}, False, self._dev_hashes()))
         best = os.path.join(self.folder, BEST)
-        has_best = self.selecting and files.exists(os.path.join(best, CHECKPOINT_LIST))
+        has_best = self.plan.selecting and files.exists(
+            os.path.join(best, CHECKPOINT_LIST)
+        )
         # Also after a kill between the two: a worse checkpoint would replace it.
         if has_best and not self.scores().by_step:
             self._evaluate_dev(best)
@@ -331,12 +323,14 @@ class FinetuningRun(NamedTuple):
         scores = read_scores(self.folder)
         if step in scores.by_step:
             return
-        task = self.data.task
-        source = self.data.source
+        task = self.plan.task
+        source = self.plan.data.source
         file_names = [("dev", source)]
         scores = scores._replace(files=self._dev_hashes())
         spec = self.spec._replace(model_dir=folder or self.folder)
-        [answered] = answer_languages(self.plan.network, spec, self.data, file_names)
+        [answered] = answer_languages(
+            self.plan.network, spec, self.plan.data, file_names
+        )
         metrics = task.score(source, answered.examples, answered.answers)
         write_scalars(
             os.path.join(self.folder, EVENTS),
@@ -353,21 +347,21 @@ class FinetuningRun(NamedTuple):
         write_scores(self.folder, scores)
         best = "the best so far" if scores.best_step == step else "not the best"
         shown = ", ".join(f"{name} {value:.2f}" for name, value in metrics.items())
-        dev = f"{self.data.source_name} dev"
+        dev = f"{self.plan.data.source_name} dev"
         self.spec.say(f"{dev} at step {step}: {shown} ({best})")
 
     def _say_what_is_evaluated(self):
-        counts = Counter(split for split, _ in self.data.files_to_answer())
+        counts = Counter(split for split, _ in self.plan.data.files_to_answer())
         kinds = " and ".join(f"{count} {split}" for split, count in counts.items())
         noun = "file" if sum(counts.values()) == 1 else "files"
         hint = "; --splits=dev leaves the test files out" if len(counts) > 1 else ""
-        self.spec.say(f"{self.data.task.name}: evaluates {kinds} {noun}{hint}")
+        self.spec.say(f"{self.plan.task.name}: evaluates {kinds} {noun}{hint}")
 
     def _answers(self, doing, selected):
-        file_names = self.data.files_to_answer()
+        file_names = self.plan.data.files_to_answer()
         spec = self.spec._replace(model_dir=selected.folder)
-        answers = answer_languages(self.plan.network, spec, self.data, file_names)
-        name = self.data.task.name
+        answers = answer_languages(self.plan.network, spec, self.plan.data, file_names)
+        name = self.plan.task.name
         return console.track(answers, f"{doing} {name}, files", len(file_names))
 
 

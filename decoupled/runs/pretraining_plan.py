@@ -25,7 +25,6 @@ from decoupled.training.checkpoints import (
     checkpoint_step,
     find_checkpoint,
 )
-from decoupled.training.cluster import join_cluster
 from decoupled.training.graph import TrainingGraph, check_graph, pretraining_graph
 from decoupled.training.loop import Run, check_devices
 
@@ -39,7 +38,7 @@ class Plan:
 
     mode: one of `run_folder.MODES`. phases: each with its graph.
     sampling: of each phase, a row per language; empty where nothing is trained.
-    run: folder, cluster or TPU.
+    run: folder and hardware.
     description: of the folder, and `hashed`, what its hashes are of; see
       `run_folder.claim`.
     trunk: the checkpoint from which a new branch goes on, or None.
@@ -103,7 +102,6 @@ def plan_pretraining(
 
     Raises:
       UserError: settings, records, vocabulary and weights do not fit each other.
-      WorkerLost: a process of the cluster did not answer.
     """
     check_devices(hardware, config.mesh, console.say)
     manifest = read_manifest(records_dir)
@@ -121,8 +119,6 @@ def plan_pretraining(
     phases = [(p, pretraining_graph(p.config, pieces.pad_id)) for p in config.phases]
     for phase, graph in phases:
         check_graph(graph.network, phase.config.training)
-    # Waits for the other processes.
-    cluster = join_cluster(config.cluster, config.mesh, console.say, hardware)
     description = _describe(config, manifest, pieces, prefix)
     hashed = {
         "data.records": f"the corpus of {records_dir}",
@@ -135,7 +131,6 @@ def plan_pretraining(
         init_checkpoint=prefix,
         say=console.say,
         stop=StopOnSignal(),
-        cluster=cluster,
         hardware=hardware,
     )
     return Plan(

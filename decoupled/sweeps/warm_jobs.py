@@ -61,7 +61,7 @@ def start(
     if warm and sys.platform == "linux":
         return Fork(job, cores)
     with open(os.path.join(job.folder, LOG), "ab") as log:
-        process = start_apart(command, {}, log, log)
+        process = start_apart(command, log, log)
     if cores:
         # Before it starts threads, which inherit this.
         os.sched_setaffinity(process.pid, cores)

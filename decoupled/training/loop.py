@@ -184,19 +184,13 @@ def _estimator(graph: TrainingGraph | Network, run: Run) -> estimator.tpu.TPUEst
 
 
 def _session(mesh, run):
-    """The session's settings and, for a cluster or a TPU, its address."""
+    """The session's settings and, for a TPU, its address."""
     if run.tpu is not None:
         return {
             "session_config": tpu.session_config(),
             "cluster": tpu.resolver(run.tpu),
         }
-    if run.cluster is None:
-        return {"session_config": session_config(mesh)}
-    return {
-        "session_config": run.cluster.session_config(),
-        "master": run.cluster.master,
-        "evaluation_master": run.cluster.master,
-    }
+    return {"session_config": session_config(mesh)}
 
 
 @contextlib.contextmanager
@@ -241,9 +235,7 @@ def make_model_fn(graph: TrainingGraph | Network, run: Run) -> Callable:
 
     def model_fn(features, labels, mode, params):
         del labels
-        placement = run.cluster.placement() if run.cluster else None
-        if run.tpu is not None:
-            placement = tpu.place(network.mesh, params["context"])
+        placement = run.tpu and tpu.place(network.mesh, params["context"])
         with _without_garbage_collection():
             if mode == estimator.ModeKeys.TRAIN:
                 lowered = build_step(graph, features, placement)

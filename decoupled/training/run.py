@@ -6,7 +6,6 @@ from typing import NamedTuple
 from decoupled.configs import TrainingConfig
 from decoupled.configs.hardware import HOST, Hardware, TpuAddress
 from decoupled.training.bookkeeping import StopOnSignal
-from decoupled.training.cluster import Cluster
 
 
 class Run(NamedTuple):
@@ -15,7 +14,6 @@ class Run(NamedTuple):
     model_dir: where checkpoints and events go. training: bookkeeping.
     init_checkpoint: prefix that a new run starts from, or None.
     say: prints a line. stop: ends training on a signal.
-    cluster: the processes that the mesh spans, or None for this one.
     hardware: what computes.
     """
 
@@ -24,7 +22,6 @@ class Run(NamedTuple):
     init_checkpoint: str | None
     say: Callable[[str], None]
     stop: StopOnSignal
-    cluster: Cluster | None = None
     hardware: Hardware = HOST
 
     @property

@@ -22,7 +22,7 @@ from tests.analyses.tiny_runs import show, write_run
 from tests.data.record_folders import flip_byte, make_records
 from tests.data.small_corpus import make_corpus, make_vocabulary
 from tests.exports.reference import Reference
-from tests.helpers import ALONE, adamw, schedule, tiny_model, tiny_training
+from tests.helpers import adamw, schedule, tiny_model, tiny_training
 from tests.pretrained import run_pretraining
 
 LENGTH = 12
@@ -264,7 +264,6 @@ def pretrained(folder, data, masking):
         optimizer=adamw(),
         schedule=schedule(20),
         training=tiny_training(seed=5),
-        cluster=ALONE,
         whole_words=False,
         eval_masking_rate=masking.masking_rate,
     )

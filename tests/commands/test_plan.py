@@ -1,5 +1,6 @@
 """decoupled plan."""
 
+import contextlib
 import json
 import pathlib
 import re
@@ -139,6 +140,8 @@ def test_the_flag_of_a_tpu_chooses_the_defaults(
     monkeypatch.setattr(pretrain.flags, "FLAGS", given)
     monkeypatch.setattr(start, "parse_gin", lambda root, *paths: read.append(paths))
     monkeypatch.setattr(pretrain.hardware_flags, "parse", lambda: None)
+    monkeypatch.setattr(pretrain, "opened", lambda *_: contextlib.nullcontext())
+    monkeypatch.setattr(start, "facts", lambda: {})
     monkeypatch.setattr(pretraining_plan, "plan_pretraining", lambda *_: None)
     monkeypatch.setattr(pretraining, "run_pretraining", lambda *_: None)
     pretrain.main()

@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 
 from decoupled.configs import MeshConfig, PhaseConfig, PretrainConfig, SamplingConfig
-from decoupled.configs.hardware import Hardware, TpuAddress
 from decoupled.core.compat import tf
 from decoupled.core.errors import UserError
 from decoupled.data.records import read_manifest, write_shard
@@ -36,7 +35,7 @@ from tests.commands.pretraining import (
 )
 from tests.data.record_folders import flip_byte
 from tests.data.small_corpus import make_corpus, make_vocabulary
-from tests.helpers import ALONE, MASKING, adamw, schedule, tiny_model, tiny_training
+from tests.helpers import MASKING, adamw, schedule, tiny_model, tiny_training
 from tests.pretrained import run_pretraining
 
 STEPS = 20
@@ -68,7 +67,6 @@ def config(**changes):
         optimizer=adamw(),
         schedule=schedule(train_steps=STEPS),
         training=tiny_training(),
-        cluster=ALONE,
         whole_words=False,
         eval_masking_rate=0.15,
     )
@@ -770,12 +768,3 @@ def test_a_run_that_came_to_nothing_binds_nobody(data, tmp_path, request, capsys
     assert f"{folder}/config.json: describes another model" in capsys.readouterr().out
     saved = json.loads((folder / "config.json").read_text())
     assert saved["data"]["batch_size"] == 4
-
-
-def test_a_cluster_beside_a_tpu_ends_before_the_folder_is_claimed(data, tmp_path):
-    cluster = dataclasses.replace(ALONE, workers=("localhost:1", "localhost:2"))
-    tpu = Hardware(tpu=TpuAddress("local"))
-    folder = tmp_path / "run"
-    with pytest.raises(UserError, match="ClusterConfig.workers: .* beside --tpu"):
-        run_pretraining(config(cluster=cluster), *data, str(folder), "train", tpu)
-    assert not folder.exists()

@@ -63,7 +63,6 @@ POSITIVE = {
     configs.ScheduleConfig: "train_steps decay_steps",
     configs.TrainingConfig: "batch_size gradient_accumulation save_checkpoints_steps "
     "keep_checkpoint_max log_steps eval_batch_size iterations_per_loop",
-    configs.ClusterConfig: "start_seconds patience_seconds",
     configs.PhaseConfig: "steps batch_size",
     configs.FinetuningConfig: "num_epochs max_sequence_length",
     configs.QuestionAnsweringConfig: "max_question_length doc_stride max_answer_length "
@@ -133,7 +132,6 @@ BAD = {
     configs.ScheduleConfig: dict(decay=["cubic"], final_share=[1.1]),
     configs.TrainingConfig: dict(gradient_accumulation=[3], label_smoothing=[1.0]),
     configs.PlanConfig: dict(memory_share=[1.5]),
-    configs.ClusterConfig: dict(workers=[["a:1"], ("a:1", 2)]),
     configs.FinetuningConfig: dict(
         classifier_dropout=[1.0],
         warmup_fraction=[1.0],

@@ -20,11 +20,6 @@ def python(code):
     return [sys.executable, "-c", code]
 
 
-def test_a_command_sees_the_variables_that_are_given():
-    code = "import os; raise SystemExit(int(os.environ['CODE']))"
-    assert processes.run_command(python(code), {"CODE": "7"}) == 7
-
-
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux can do it")
 def test_a_command_gets_sigterm_when_the_process_that_runs_it_is_killed():
     inner = (

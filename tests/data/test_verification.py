@@ -72,6 +72,14 @@ def of_another_schema(folder):
     assert path.stat().st_size == size
 
 
+def without_end(folder):
+    """The first record has exabytes, by a length with the right checksum."""
+    length = (1 << 62).to_bytes(8, "little")
+    size = (folder / NAME).stat().st_size
+    content = length + verification._checksum(length)
+    (folder / NAME).write_bytes(content.ljust(size, b"x"))
+
+
 @pytest.mark.parametrize(
     "damage, told",
     [
@@ -86,6 +94,7 @@ def of_another_schema(folder):
             lambda folder: flip_byte(folder / NAME, record_end(0) - 6),
             "record 0: truncated or corrupt",
         ),
+        (without_end, "record 0: truncated or corrupt"),
         (of_another_schema, "record 0: no"),
     ],
 )

@@ -19,9 +19,8 @@ from decoupled.core.compat import tf
 from decoupled.launch import gin_files
 from decoupled.planning import jax_step
 from decoupled.planning.hardware import GIB, parse_topology
-from decoupled.planning.hlo import compile_step
 from decoupled.planning.plan import make_plan
-from decoupled.planning.program import build_program, feature_specs
+from decoupled.planning.program import build_program, compile_step, feature_specs
 from decoupled.training.xla.programs import export
 from tests.command_line import decoupled
 from tests.helpers import MASKING, masked_lm_features

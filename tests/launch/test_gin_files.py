@@ -113,6 +113,11 @@ def test_used_text_builds_the_same_configuration(write):
         (configs.FinetuneConfig, "FinetuningConfig.pack_sequences = True"),
         (configs.FinetuneConfig, "FinetuningConfig.group_by_length = False"),
         (configs.CorpusSettings, "ParallelTextConfig.translations = None"),
+        (configs.PretrainConfig, "pretrain.cluster = @ClusterConfig()"),
+        (
+            configs.FinetuneConfig,
+            "ClusterConfig.workers = ()\nClusterConfig.patience_seconds = 9.0",
+        ),
     ],
 )
 def test_the_record_of_an_earlier_run_is_read(write, root, removed):
@@ -284,6 +289,11 @@ def test_known_names_are_listed(write):
             "TrainingConfig.softmax_block_size = 512",
             "--gin_param='TrainingConfig.softmax_block_size = 512': TrainingConfig."
             "softmax_block_size was removed: logits are always computed as a whole; ",
+        ),
+        (
+            "ClusterConfig.workers = ('a:1', 'b:1')",
+            "--gin_param=\"ClusterConfig.workers = ('a:1', 'b:1')\": ClusterConfig was "
+            "removed: with --accelerator, the flags --coordinator",
         ),
         ("SamplingConfig.alpha =", "--gin_param='SamplingConfig.alpha =': Unable to "),
         (

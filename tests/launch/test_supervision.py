@@ -1,7 +1,6 @@
-"""Steps of a long command; a driver and its workers, watched, restarted and ended."""
+"""Steps of a long command; processes that are restarted, and ended, together."""
 
 import contextlib
-import json
 import os
 import signal
 import sys
@@ -12,18 +11,14 @@ import pytest
 
 from decoupled.core import files
 from decoupled.core.errors import Interrupted, Terminated, UserError
+from decoupled.launch import supervision
 from decoupled.launch.supervision import (
-    HostProcess,
     Step,
-    free_addresses,
-    gpu_shares,
     members,
     run_step,
     seconds_of_steps,
     supervise,
 )
-
-VISIBLE = "CUDA_VISIBLE_DEVICES"
 
 
 def python(code):
@@ -104,159 +99,88 @@ def run(starts, max_restarts=3):
     return code, lines, left
 
 
-def start(driver, *workers):
-    named = {f"worker {n}": words for n, words in enumerate(workers, start=1)}
-    return [HostProcess(*each, {}) for each in {**named, "driver": driver}.items()]
+def ends(code):
+    return python(f"raise SystemExit({code})")
 
 
-@pytest.mark.parametrize("code", [0, 1, 2, 143])
-def test_a_driver_that_ends_by_itself_ends_the_run(code):
-    starts = [start(python(f"raise SystemExit({code})"), FOREVER)] * 2
-    assert run(starts) == (code, [], starts[1:])
+KILLED = python("import os; os.kill(os.getpid(), 9)")
+LATER = python("import time; time.sleep(0.3); raise SystemExit(75)")
 
 
-def test_a_lost_worker_restarts_everybody(tmp_path):
-    mark = tmp_path / "started"
-    driver = python(
-        f"import os, sys, time\nif os.path.exists({str(mark)!r}): sys.exit(0)\n"
-        f"open({str(mark)!r}, 'w').close(); time.sleep(60)"
-    )
-    waits = python(
-        f"import os, signal, time\nwhile not os.path.exists({str(mark)!r}):\n"
-        "    time.sleep(0.01)\nos.kill(os.getpid(), signal.SIGKILL)"
-    )
-    code, lines, left = run([start(driver, waits), start(driver, FOREVER)])
-    assert (code, left) == (0, [])
-    assert lines == ["worker 1 was killed by SIGKILL; restart 1 of 3 in 0.5 s"]
+@pytest.mark.parametrize(
+    "codes, expected",
+    [([0], 0), ([0, 0], 0), ([1], 1), ([2, 75], 2), ([75, 2], 2), ([143, 143], 143)],
+)
+def test_a_run_that_ends_by_itself_is_not_started_again(codes, expected):
+    starts = [list(map(ends, codes))] * 2
+    assert run(starts) == (expected, [], starts[1:])
 
 
-def test_a_driver_that_lost_its_worker_or_was_killed_is_restarted():
-    killed = python("import os; os.kill(os.getpid(), 9)")
-    starts = [start(python("raise SystemExit(75)")), start(killed), start(python(""))]
+def test_all_are_started_again_where_one_was_killed_or_lost_another():
+    starts = [[LATER, KILLED], [ends(75)], [KILLED], [ends(0), ends(0)]]
     code, lines, left = run(starts)
     assert (code, left) == (0, [])
     assert lines == [
-        "driver ended with code 75; restart 1 of 3 in 0.5 s",
-        "driver was killed by SIGKILL; restart 2 of 3 in 1.0 s",
+        "process 1 was killed by SIGKILL; restart 1 of 3 in 0.5 s",
+        "the command ended with code 75; restart 2 of 3 in 1.0 s",
+        "the command was killed by SIGKILL; restart 3 of 3 in 2.0 s",
     ]
 
 
-def test_it_gives_up_also_where_the_driver_is_on_another_host(tmp_path):
-    path = tmp_path / "starts"
-    worker = python(f"open({str(path)!r}, 'a').write('x')")
-    starts = [[HostProcess("worker 1", worker, {})]] * 3
-    assert run(starts, max_restarts=1) == (
-        75,
-        [
-            "worker 1 ended with code 0; restart 1 of 1 in 0.5 s",
-            "worker 1 ended with code 0; gave up after 1 restarts",
-        ],
-        starts[2:],
-    )
-    assert path.read_text() == "xx"
+def test_who_outlives_another_s_end_is_ended(monkeypatch):
+    monkeypatch.setattr(supervision, "_GRACE", 0.2)
+    assert run([[FOREVER, ends(2)]]) == (2, [], [])
+
+
+def test_it_gives_up():
+    code, lines, left = run([[ends(75)]] * 3, max_restarts=1)
+    assert (code, len(left)) == (75, 1)
+    assert lines[1] == "the command ended with code 75; gave up after 1 restarts"
 
 
 @pytest.mark.parametrize("name", ["SIGTERM", "SIGINT"])
-def test_a_signal_reaches_the_driver_which_may_save(tmp_path, name):
-    ready = tmp_path / "ready"
-    number = getattr(signal, name)
+def test_a_signal_reaches_all_processes_once_which_may_save(tmp_path, name):
+    ready, number = [tmp_path / "0", tmp_path / "1"], getattr(signal, name)
     before = signal.getsignal(number)
-    driver = python(
-        "import signal, sys, time\n"
-        f"signal.signal(signal.{name}, lambda *_: sys.exit(99))\n"
-        f"open({str(ready)!r}, 'w').close()\n"
-        "time.sleep(60)"
-    )
-    signal_when(ready, number)
-    assert run([start(driver, FOREVER)]) == (99, [], [])
+    both = [
+        python(
+            "import os, signal, sys, time\n"
+            f"signal.signal(signal.{name}, lambda *_: sys.exit(99))\n"
+            # Ctrl-C of the terminal comes to the group of the supervisor.
+            "assert os.getpgid(0) == os.getpid()\n"
+            f"open({str(path)!r}, 'w').close()\n"
+            "time.sleep(60)"
+        )
+        for path in ready
+    ]
+
+    def send():
+        while not all(path.exists() for path in ready):
+            time.sleep(0.01)
+        os.kill(os.getpid(), number)
+
+    threading.Thread(target=send).start()
+    assert run([both]) == (99, [], [])
     assert signal.getsignal(number) == before
 
 
-def test_ctrl_c_of_the_terminal_comes_to_the_driver_through_the_supervisor_alone(
-    tmp_path,
-):
-    """So that it comes once, and workers live until the driver has saved."""
-    seen = tmp_path / "seen"
-    leads = "import os, sys; leads = os.getpgid(0) == os.getpid()\n"
-    worker = python(f"{leads}import time\nif not leads: sys.exit(3)\ntime.sleep(60)")
-    driver = python(f"{leads}open({str(seen)!r}, 'w').write(str(leads))")
-    assert run([start(driver, worker)])[0] == 0
-    assert seen.read_text() == "True"
-
-
 def test_a_signal_between_two_starts_ends_the_run():
-    starts, lines = [start(python("raise SystemExit(75)"))], []
+    starts, lines = [[ends(75)]], []
 
     def say(line):
         lines.append(line)
         os.kill(os.getpid(), signal.SIGTERM)
 
     assert supervise(starts.pop, 3, say) == 75
-    assert lines == ["driver ended with code 75; restart 1 of 3 in 0.5 s"]
+    assert lines == ["the command ended with code 75; restart 1 of 3 in 0.5 s"]
 
 
-def test_processes_of_one_host():
-    command = ["decoupled", "pretrain", "--mode=train"]
-    addresses = free_addresses(3)
-    assert len(set(addresses)) == 3
-    gpus = ["6", "7", "8"]
-    *workers, driver = members(command, addresses, range(3), 2, False, gpus)
-    assert driver.command == [sys.executable, "-m", *command]
-    assert driver.environment[VISIBLE] == "6"
-    variable = json.loads(driver.environment["TF_CONFIG"])
-    assert variable["cluster"]["worker"] == addresses
-    assert variable["task"] == {"type": "worker", "index": 0}
-    for index, (_, words, variables) in enumerate(workers, start=1):
-        assert f"--workers={','.join(addresses)}" in words
-        assert f"--index={index}" in words and "--devices=2" in words
-        assert "--ends_with_parent" in words
-        assert variables == {VISIBLE: gpus[index]}
-
-
-def test_the_processes_are_told_which_ports_the_user_accepted():
-    *_, worker, driver = members(["bash", "run.sh"], ["a:1", "b:2"], [0, 1], 1, True)
-    assert driver.command == ["bash", "run.sh"]
-    assert json.loads(driver.environment["TF_CONFIG"])["accept_open_ports"] is True
-    assert "--accept_open_ports" in worker.command
-
-
-@pytest.mark.parametrize(
-    "processes, gpus, visible, expected",
-    [
-        (2, 2, None, ["0", "1"]),
-        (2, 5, None, ["0,1", "2,3"]),
-        (2, 8, "6, 3,GPU-1,0", ["6,3", "GPU-1,0"]),
-        # CUDA reads no further than -1.
-        (2, 8, "4,5,-1,6", ["4", "5"]),
-        (2, 8, "", []),
-        (2, 8, "-1", []),
-        (2, 0, None, []),
-        # A single process uses all that there are.
-        (1, 4, None, []),
-    ],
-)
-def test_processes_share_the_gpus_of_a_host(processes, gpus, visible, expected):
-    assert gpu_shares(processes, gpus, visible) == expected
-
-
-@pytest.mark.parametrize("gpus, visible", [(2, None), (8, "0,1")])
-def test_fewer_gpus_than_processes_are_refused(gpus, visible):
-    with pytest.raises(UserError, match="--processes: 3, but this host has 2 GPUs"):
-        gpu_shares(3, gpus, visible)
-
-
-def test_each_process_sees_its_own_gpus(tmp_path, monkeypatch):
-    monkeypatch.setenv(VISIBLE, "7,8,9")
-
-    def writes(name):
-        code = f"open({str(tmp_path / name)!r}, 'w').write(os.environ[{VISIBLE!r}])"
-        return f"import os, time; {code}"
-
-    waits = f"while not os.path.exists({str(tmp_path / 'worker')!r}): time.sleep(0.01)"
-    driver = python(f"import os, time\n{waits}\n{writes('driver')}")
-    worker = python(f"{writes('worker')}; time.sleep(60)")
-    starts = [HostProcess("worker 1", worker, {VISIBLE: "8"})]
-    starts.append(HostProcess("driver", driver, {VISIBLE: "7"}))
-    assert run([starts])[0] == 0
-    assert (tmp_path / "driver").read_text() == "7"
-    assert (tmp_path / "worker").read_text() == "8"
+def test_processes_of_one_host_get_a_new_address_at_each_start():
+    words = [sys.executable, "-m", "decoupled", "pretrain"]
+    assert members(["decoupled", "pretrain"], None) == [words]
+    first, other = members(["decoupled", "pretrain"], 2)
+    assert first[:4] == other[:4] == words
+    assert first[4].startswith("--coordinator=127.0.0.1:")
+    assert first[5:] == ["--processes=2", "--process=0"]
+    assert other[4:] == [first[4], "--processes=2", "--process=1"]
+    assert members(["decoupled", "pretrain"], 2)[0][4] != first[4]

@@ -1,9 +1,203 @@
-"""Where the processors of a mesh are on a slice."""
+"""Training steps as programs of XLA: arguments, and sums over cores.
 
-from decoupled.core.compat import mtf
+What they compute is shown where JAX runs them (tests/interop/test_jax_step.py).
+"""
+
+import dataclasses
+import json
+import os
+
+import pytest
+
+from decoupled.commands import plan
+from decoupled.configs import MeshConfig
+from decoupled.core.compat import mtf, tf
+from decoupled.core.errors import UserError
+from decoupled.launch import gin_files
 from decoupled.planning.hardware import parse_topology
+from decoupled.planning.program import build_program, feature_specs
+from decoupled.tasks.classification import Classification, Regression
+from decoupled.tasks.qa import ExtractiveQA
+from decoupled.tasks.tagging import Tagging
+from decoupled.training.graph import build_predictions
+from decoupled.training.mesh import Placement
 from decoupled.training.tpu import logical_to_physical
+from decoupled.training.xla.programs import export, replica_mesh
+from tests.helpers import MASKING, masked_lm_features, tiny_model
 from tests.ops.simd_on_cpu import assign_cores
+from tests.training.runs import graph_config, head_features
+
+RULES = "batch:data;vocab:model;heads:model;intermediate:model"
+ONE_CORE = MeshConfig("data:1;model:1", RULES)
+EIGHT_CORES = dataclasses.replace(ONE_CORE, mesh_shape="data:4;model:2")
+BATCH = 8
+OLDEST = tf.__version__.startswith("2.15.")
+
+
+def step_graph(mesh, topology=None, **changes):
+    config = graph_config(mesh=mesh, model=tiny_model(num_layers=1), **changes)
+    tpu = topology and parse_topology(topology)
+    return build_program(config, feature_specs(MASKING, BATCH), tpu)
+
+
+@pytest.fixture(scope="module")
+def one_core():
+    return step_graph(ONE_CORE)
+
+
+@pytest.fixture(scope="module")
+def eight_cores():
+    if OLDEST:
+        pytest.skip("TensorFlow 2.15 cannot translate sums over cores")
+    return export(step_graph(EIGHT_CORES, "v3-8"))
+
+
+def test_arguments_are_features_and_variables(one_core):
+    step = export(one_core)
+    features = {argument.name: argument for argument in step.features}
+    assert features["input_word_ids"] == (
+        "input_word_ids", [BATCH, MASKING.sequence_length], "int32",
+    )  # fmt: skip
+    assert features["masked_lm_weights"].dtype == "float32"
+    shapes = {argument.name: argument.shape for argument in step.variables}
+    assert shapes["bert/embeddings/word_embeddings_slice_0"] == [48, 8]
+    assert shapes["bert/embeddings/word_embeddings/adam_m_slice_0"] == [48, 8]
+    assert shapes["global_step"] == []
+    assert step.cores == 1
+    assert b"all-reduce" not in step.hlo
+
+
+def test_a_core_of_several_has_its_slices_and_sums_over_them(eight_cores):
+    shapes = {argument.name: argument.shape for argument in eight_cores.variables}
+    assert shapes["bert/embeddings/word_embeddings_slice_0"] == [24, 8]
+    assert eight_cores.cores == 8
+    assert b"all-reduce" in eight_cores.hlo
+    assert b"replica-id" in eight_cores.hlo
+
+
+def test_a_session_runs_the_step_of_one_core(one_core):
+    """Variables are read where they have values, and the features are fed."""
+    with one_core.graph.as_default():
+        initial = [
+            tf.raw_ops.AssignVariableOp(
+                resource=variable.outputs[0],
+                value=tf.zeros(argument.shape, argument.dtype),
+            )
+            for variable, argument in zip(
+                one_core.variables, one_core.described(), strict=True
+            )
+        ]
+    features = {
+        value: [[1] * width for width in value.shape.as_list()[1:]] * BATCH
+        for value in one_core.inputs.values()
+    }
+    with tf.Session(graph=one_core.graph) as session:
+        session.run(initial)
+        loss, norm = session.run(
+            [one_core.results[n] for n in ("loss", "gradient_norm")], features
+        )
+    # All logits are zero.
+    assert loss == pytest.approx(3.871201, rel=1e-6)
+    assert norm > 0
+
+
+def test_a_folder_has_the_program_and_its_arguments(eight_cores, tmp_path):
+    folder = tmp_path / "new" / "step"
+    eight_cores.write(str(folder))
+    assert (folder / "step.hlo").read_bytes() == eight_cores.hlo
+    about = json.loads((folder / "step.json").read_text())
+    assert about["cores"] == 8
+    assert [name for name, _, _ in about["variables"]] == [
+        argument.name for argument in eight_cores.variables
+    ]
+    assert sorted(path.name for path in folder.iterdir()) == ["step.hlo", "step.json"]
+
+
+@pytest.mark.skipif(not OLDEST, reason="this TensorFlow translates them")
+def test_the_oldest_tensorflow_says_that_it_cannot_translate_sums_over_cores():
+    with pytest.raises(UserError, match=r"TensorFlow 2\.15.* sums over cores.*2\.21"):
+        export(step_graph(EIGHT_CORES, "v3-8"))
+
+
+@pytest.mark.parametrize("mesh, topology", [(EIGHT_CORES, None), (ONE_CORE, "v3-8")])
+def test_a_mesh_of_another_size_is_refused(mesh, topology):
+    with pytest.raises(UserError, match="mesh_shape"):
+        step_graph(mesh, topology)
+
+
+LENGTH = MASKING.sequence_length
+LAYOUTS = {
+    "data_and_model": "data:4;model:2",
+    "data_parallel": "data:8",
+    "model_parallel": "model:8",
+    "output_embedding": "data:4;model:2",
+}
+HEADS = {
+    "classification": Classification("topics", ("a", "b"), LENGTH, 0.1, 0.0),
+    "regression": Regression("numbers", LENGTH, 0.1),
+    "tagging": Tagging("tags", ("A", "B", "C"), LENGTH, 0.1, 0.0),
+    "questions": ExtractiveQA("questions", LENGTH, 0.1, 0.0),
+}
+
+
+def shipped_mesh(layout):
+    """A layout of gin/layouts on eight cores."""
+    files = [plan.DEFAULTS, "models/demo_decoupled.gin", f"layouts/{layout}.gin"]
+    size = ["ModelConfig.vocab_size = 48"]
+    mesh = gin_files.configure(plan.PlanSettings, files, size).run.mesh
+    return dataclasses.replace(
+        mesh, mesh_shape=LAYOUTS[layout], activation_dtype="float32"
+    )
+
+
+def narrowed(graph):
+    """All-to-alls of what was float32. Mesh-TensorFlow sends it as bfloat16."""
+    sent = [op.inputs[0].op for op in graph.get_operations() if op.type == "AllToAll"]
+    return [
+        op.name for op in sent if op.type == "Cast" and op.inputs[0].dtype == tf.float32
+    ]
+
+
+def test_layouts_are_those_that_are_shipped():
+    folder = os.path.join(gin_files.packaged_folder(), "layouts")
+    assert sorted(os.listdir(folder)) == [f"{name}.gin" for name in LAYOUTS]
+
+
+def test_an_all_to_all_of_float32_is_seen():
+    """A reshape that moves a mesh axis from one dimension to another has one."""
+    mesh = dataclasses.replace(EIGHT_CORES, layout_rules="batch:data;hidden:data")
+    with tf.Graph().as_default() as graph:
+        impl = replica_mesh(mesh)
+        mesh_graph = mtf.Graph()
+        mtf_mesh = mtf.Mesh(mesh_graph, "mesh")
+        rows, columns = mtf.Dimension("batch", 8), mtf.Dimension("columns", 8)
+        x = mtf.zeros(mtf_mesh, mtf.Shape([rows, columns]))
+        to = [mtf.Dimension("rows", 8), mtf.Dimension("hidden", 8)]
+        moved = mtf.reshape(x, mtf.Shape(to))
+        mtf.Lowering(mesh_graph, {mtf_mesh: impl}).tensors[moved]
+        assert len(narrowed(graph)) == 1
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize(
+    "name",
+    ["pre-training", *(pytest.param(n, marks=pytest.mark.slow) for n in HEADS)],
+)
+def test_no_layout_sends_float32_in_an_all_to_all(layout, name):
+    task, tpu = HEADS.get(name), parse_topology("v3-8")
+    features = head_features(task) if task else masked_lm_features()
+    specs = {n: tf.TensorSpec(x.shape, x.dtype) for n, x in features.items()}
+    config = graph_config(
+        mesh=shipped_mesh(layout),
+        model=tiny_model(num_layers=1, num_heads=8, head_size=2),
+        **({"task": task} if task else {}),
+    )
+    assert narrowed(build_program(config, specs, tpu).graph) == []
+    with tf.Graph().as_default() as graph:
+        inputs = {n: tf.placeholder(s.dtype, s.shape) for n, s in specs.items()}
+        placement = Placement(replica_mesh(config.network.mesh), None)
+        build_predictions(config.network, inputs, placement)
+        assert narrowed(graph) == []
 
 
 def test_tpu_estimator_s_replicas_are_where_programs_of_xla_have_theirs():

@@ -18,7 +18,6 @@ class Run:
 
     def __init__(self, key, trained, dev):
         self.key, self.folder = key, str(key)
-        self.selecting = bool(dev)
         self._trained, self._dev = trained, dev
 
     def train(self, features):
@@ -40,7 +39,9 @@ def make_grid(monkeypatch):
         return made.setdefault((rate, seed), run)
 
     def make(rates, seeds, dev=DEV):
-        plan = SimpleNamespace(rates=rates, seeds=seeds, dev=dev, trained=[])
+        plan = SimpleNamespace(
+            rates=rates, seeds=seeds, dev=dev, trained=[], selecting=bool(dev)
+        )
         return plan, plan.trained
 
     monkeypatch.setattr(finetuning, "run_of", run_of)
