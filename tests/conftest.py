@@ -143,7 +143,10 @@ def every_text_is_in_its_picture(monkeypatch):
 def texts_outside(figure):
     """Titles, labels and texts of legends that are cut off at a figure's edges."""
     figure.draw_without_rendering()
-    texts = [figure._suptitle, *(t for one in figure.legends for t in one.get_texts())]
+    texts = [
+        figure._suptitle,
+        *(t for legend in figure.legends for t in legend.get_texts()),
+    ]
     for axes in figure.axes:
         texts += [axes.title, axes.xaxis.label, axes.yaxis.label, *axes.texts]
     whole = figure.bbox.padded(1)

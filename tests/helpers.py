@@ -142,13 +142,13 @@ def adamw_step(w, m, v, g, step, rate, *, weight_decay, beta1, beta2, epsilon):
 
 def operations_before(operations):
     """All that must run before these operations, and themselves."""
-    found, waiting = set(), list(operations)
+    before, waiting = set(), list(operations)
     while waiting:
         operation = waiting.pop()
-        if operation not in found:
-            found.add(operation)
+        if operation not in before:
+            before.add(operation)
             waiting += [x.op for x in operation.inputs] + operation.control_inputs
-    return found
+    return before
 
 
 def schedule(

@@ -110,8 +110,8 @@ def test_losses_are_those_of_the_network_in_numpy(result, models, text):
         for name, values in (("loss", losses), ("correct", right)):
             sums = np.zeros(len(text.ids))
             np.add.at(sums, masked["sequence"], values.sum(1))
-            found = result["arrays"][f"{number}/{name}"]
-            np.testing.assert_allclose(found, sums, rtol=1e-5)
+            measured = result["arrays"][f"{number}/{name}"]
+            np.testing.assert_allclose(measured, sums, rtol=1e-5)
             key = {"loss": "loss", "correct": "accuracy"}[name]
             of_languages = result["models"][number]["languages"]
             assert of_languages["en"][key] == pytest.approx(sums[:19].sum() / 179)
@@ -143,8 +143,8 @@ def test_languages_have_equal_weight(result):
 
 
 def test_bins_divide_the_tokens(result, text):
-    for found in (result["unigram"], *result["models"]):
-        for of in (found["all"], *found["languages"].values()):
+    for measured in (result["unigram"], *result["models"]):
+        for of in (measured["all"], *measured["languages"].values()):
             bins = of["by_frequency"]
             assert sum(b["share"] for b in bins) == pytest.approx(1)
             for measure in ("loss", "accuracy"):
@@ -163,9 +163,9 @@ def test_a_bin_is_a_decade_of_the_count(vocabulary, one_model, tmp_path):
     held_out = {"en": [[[6, 7, 8, 9, 10, 11]]]}
     make_records(records, {"en": [[train]]}, held_out, vocabulary=vocabulary)
     text = read_held_out(str(records), one_model, SETTINGS)
-    found = masked_lm.measure(one_model, text, SETTINGS)["unigram"]["all"]
+    measured = masked_lm.measure(one_model, text, SETTINGS)["unigram"]["all"]
     assert [
-        (b["from"], b["to"], round(6 * b["share"])) for b in found["by_frequency"]
+        (b["from"], b["to"], round(6 * b["share"])) for b in measured["by_frequency"]
     ] == [(0, 0, 1), (1, 9, 2), (10, 99, 2), (100, 999, 1)]
 
 
@@ -179,17 +179,17 @@ def test_unigram_entropies_by_hand(vocabulary, one_model, tmp_path, smoothing):
     )
     settings = replace(SETTINGS, smoothing=smoothing)
     text = read_held_out(str(records), one_model, settings)
-    found = masked_lm.measure(one_model, text, settings)
+    measured = masked_lm.measure(one_model, text, settings)
     total = 4 + 43 * smoothing
     expected = -np.log([(3 + smoothing) / total] * 2 + [smoothing / total]).mean()
-    assert found["unigram_entropy"]["en"] == pytest.approx(expected)
-    own = found["unigram"]["languages"]["en"]
-    assert own["loss"] == found["unigram_entropy"]["en"]
-    assert own["accuracy"] == pytest.approx(2 / 3)
-    assert own["relative_loss"] == 1 and own["below_unigram"] == 0
+    assert measured["unigram_entropy"]["en"] == pytest.approx(expected)
+    english = measured["unigram"]["languages"]["en"]
+    assert english["loss"] == measured["unigram_entropy"]["en"]
+    assert english["accuracy"] == pytest.approx(2 / 3)
+    assert english["relative_loss"] == 1 and english["below_unigram"] == 0
     plain = -(0.75 * np.log(0.75) + 0.25 * np.log(0.25))
-    assert found["languages"]["en"]["plain_entropy"] == pytest.approx(plain)
-    assert found["languages"]["en"]["training_tokens"] == 4
+    assert measured["languages"]["en"]["plain_entropy"] == pytest.approx(plain)
+    assert measured["languages"]["en"]["training_tokens"] == 4
 
 
 def test_a_model_that_knows_frequencies_alone_has_the_unigram_entropy(
@@ -207,11 +207,11 @@ def test_a_model_that_knows_frequencies_alone_has_the_unigram_entropy(
     folder = write_run(tmp_path / "unigram", vocabulary, weights=weights)
     [model] = open_models([folder], masked_lm=True)
     text = read_held_out(records, [model], SETTINGS, ["en"])
-    found = masked_lm.measure([model], text, SETTINGS)
-    own = found["models"][0]["languages"]["en"]
-    assert own["loss"] == pytest.approx(found["unigram_entropy"]["en"], rel=1e-6)
-    assert own["accuracy"] == found["unigram"]["languages"]["en"]["accuracy"]
-    assert own["below_unigram"] == pytest.approx(0, abs=1e-5)
+    measured = masked_lm.measure([model], text, SETTINGS)
+    english = measured["models"][0]["languages"]["en"]
+    assert english["loss"] == pytest.approx(measured["unigram_entropy"]["en"], rel=1e-6)
+    assert english["accuracy"] == measured["unigram"]["languages"]["en"]["accuracy"]
+    assert english["below_unigram"] == pytest.approx(0, abs=1e-5)
 
 
 def test_a_limit_takes_sequences_evenly_and_asks_them_the_same(
@@ -219,20 +219,22 @@ def test_a_limit_takes_sequences_evenly_and_asks_them_the_same(
 ):
     settings = replace(SETTINGS, max_sequences=4)
     text = read_held_out(records, one_model, settings)
-    found = masked_lm.measure(one_model, text, settings)
-    assert found["items"][:4] == [["en", n] for n in (0, 4, 9, 14)]
-    assert found["items"][4:] == [["sw", n] for n in (0, 1, 2)]
-    places = [result["items"].index(item) for item in found["items"]]
-    for name, values in found["arrays"].items():
+    measured = masked_lm.measure(one_model, text, settings)
+    assert measured["items"][:4] == [["en", n] for n in (0, 4, 9, 14)]
+    assert measured["items"][4:] == [["sw", n] for n in (0, 1, 2)]
+    places = [result["items"].index(item) for item in measured["items"]]
+    for name, values in measured["arrays"].items():
         np.testing.assert_allclose(values, result["arrays"][name][places], rtol=1e-5)
 
 
 def test_languages_can_be_chosen(records, one_model, result):
     text = read_held_out(records, one_model, SETTINGS, ["sw"])
-    found = masked_lm.measure(one_model, text, SETTINGS)
-    assert list(found["languages"]) == ["sw"]
-    own = found["models"][0]["languages"]["sw"]
-    assert own["loss"] == pytest.approx(result["models"][0]["languages"]["sw"]["loss"])
+    measured = masked_lm.measure(one_model, text, SETTINGS)
+    assert list(measured["languages"]) == ["sw"]
+    swahili = measured["models"][0]["languages"]["sw"]
+    assert swahili["loss"] == pytest.approx(
+        result["models"][0]["languages"]["sw"]["loss"]
+    )
     with pytest.raises(UserError, match=r"made has no held-out text of 'th' \(there"):
         read_held_out(records, one_model, SETTINGS, ["sw", "th"])
 

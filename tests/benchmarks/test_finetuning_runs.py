@@ -108,10 +108,10 @@ def test_a_training_set_is_the_first_examples_of_its_file():
 def test_our_run_stops_when_enough_was_seen(real, tmp_path):
     case = finetuning_runs.make_case(real, True, tmp_path / real.task)
     ours = finetuning_runs.our_worker(case | {"dtype": "float32"}, True, 4)
-    (found,) = interleave([ours], 2, 2, "quick")
+    (worker,) = interleave([ours], 2, 2, "quick")
     # A step of warm-up and two of each round.
-    assert [chunk.loss for chunk in found.rounds] == [3.0, 5.0]
-    assert 0 < found.facts["start"]
+    assert [chunk.loss for chunk in worker.rounds] == [3.0, 5.0]
+    assert 0 < worker.facts["start"]
     assert not list((tmp_path / real.task).glob("float32*/model.ckpt*"))
 
 
@@ -128,11 +128,11 @@ def test_the_vocabulary_has_the_words_of_all_tasks(tmp_path, data_dir, monkeypat
     monkeypatch.setattr(finetuning_runs, "train_vocabulary", train)
     with pytest.raises(Skip, match="enough"):
         finetuning_runs.make_case(REAL[1], False, tmp_path / "udpos")
-    found = set(re.findall("[a-z]{8,}", "\n".join(texts)))
+    seen = set(re.findall("[a-z]{8,}", "\n".join(texts)))
     for path in ("xnli/train-en.tsv", "udpos/train-en.tsv", "xquad/xquad.en.json"):
         source = pathlib.Path(data_dir, "xtreme", path).read_text(encoding="utf-8")
         words = set(re.findall("[a-z]{8,}", source))
-        assert len(words & found) > 0.9 * len(words), path
+        assert len(words & seen) > 0.9 * len(words), path
 
 
 @pytest.mark.interop

@@ -49,9 +49,18 @@ def data(tmp_path_factory):
     return make_records(tmp_path_factory.mktemp("data"))
 
 
+# Few variables: each takes some ten operations of a graph.
+SMALL = dict(
+    vocab_size=54,
+    input_embedding_size=16,
+    output_embedding_size=16,
+    mlm_transform="projection",
+)
+
+
 def config(**changes):
     fields = dict(
-        model=tiny_model(vocab_size=54),
+        model=tiny_model(**SMALL),
         mesh=MeshConfig(),
         masking=MASKING,
         sampling=SamplingConfig(),
@@ -281,7 +290,7 @@ def test_a_run_goes_on_from_another_with_a_fresh_output_embedding(
     data, trained, tmp_path, capsys
 ):
     wider = config(
-        model=tiny_model(vocab_size=54, output_embedding_size=40),
+        model=tiny_model(**{**SMALL, "output_embedding_size": 40}),
         # Nothing moves, so that what was taken over can be told.
         optimizer=adamw(learning_rate=1e-12, weight_decay=0.0),
         schedule=schedule(train_steps=1),
@@ -561,8 +570,8 @@ def test_an_objective_is_a_class_and_its_name(data, tmp_path, monkeypatch, capsy
 
 def test_another_model_in_the_folder_is_refused(data, trained):
     before = sorted(path.name for path in trained.iterdir())
-    wider = tiny_model(vocab_size=54, output_embedding_size=32)
-    with pytest.raises(UserError, match="output_embedding_size is 24, not 32"):
+    wider = tiny_model(**{**SMALL, "output_embedding_size": 32})
+    with pytest.raises(UserError, match="output_embedding_size is 16, not 32"):
         run_pretraining(config(model=wider), *data, str(trained), "train")
     assert sorted(path.name for path in trained.iterdir()) == before
 

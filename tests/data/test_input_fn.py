@@ -56,10 +56,10 @@ def steps(dataset, count):
     return list(dataset.take(count).as_numpy_iterator())
 
 
-def assert_same(found, expected):
-    assert found.keys() == expected.keys()
+def assert_same(batch, expected):
+    assert batch.keys() == expected.keys()
     for name in expected:
-        np.testing.assert_array_equal(found[name], expected[name], err_msg=name)
+        np.testing.assert_array_equal(batch[name], expected[name], err_msg=name)
 
 
 def joined(batches):
@@ -77,10 +77,10 @@ def text_of(batch):
 
 def test_shapes_are_static(manifest):
     specs = training(manifest).element_spec
-    found = {
+    shapes = {
         name: (spec.shape.as_list(), spec.dtype.name) for name, spec in specs.items()
     }
-    assert found == {
+    assert shapes == {
         "input_word_ids": ([8, 16], "int32"),
         "masked_lm_positions": ([8, 3], "int32"),
         "masked_lm_ids": ([8, 3], "int32"),
@@ -98,8 +98,8 @@ def test_masked_ids_are_padding_where_the_text_is(stream):
 
 
 def test_the_stream_does_not_depend_on_the_batch_size(manifest, stream):
-    found = steps(training(manifest, batch_size=6), 16)
-    assert_same(joined(found), joined(stream[:12]))
+    batches = steps(training(manifest, batch_size=6), 16)
+    assert_same(joined(batches), joined(stream[:12]))
 
 
 @pytest.mark.slow
@@ -196,8 +196,8 @@ def test_languages_together_are_what_they_are_alone(manifest, english):
     together = languages_input_fn(
         manifest, VOCABULARY, masking(), 4, 1, ["sw", "en"], 0
     )
-    found = joined(steps(together(), -1))
-    assert_same(found, joined([evaluation(manifest, "sw"), english]))
+    batches = joined(steps(together(), -1))
+    assert_same(batches, joined([evaluation(manifest, "sw"), english]))
 
 
 def test_another_vocabulary_is_refused(manifest):
@@ -218,8 +218,8 @@ def test_language_without_evaluation_text_is_refused(manifest, tmp_path):
 
 def test_a_bad_id_stops_training_with_file_and_record(tmp_path):
     manifest = make_records(tmp_path, {"en": [[[6, 7], [8, 99_999]]]})
-    told = "tokens-00000-of-00001.tfrecord: record 1: id 99999 is outside"
-    with pytest.raises(UserError, match=told), named_errors(str(tmp_path)):
+    message = "tokens-00000-of-00001.tfrecord: record 1: id 99999 is outside"
+    with pytest.raises(UserError, match=message), named_errors(str(tmp_path)):
         steps(training(manifest), 1)
 
 

@@ -133,12 +133,12 @@ def test_evaluation_gives_each_language_once_in_order(tmp_path):
     assert counts == [3, 1]
     assert evaluation_count(entries[0], 5, limit=2) == 2
     batches = evaluation_batches(manifest, entries, counts, 2, 5, VOCABULARY)
-    found = [
+    rows = [
         (ids.tolist(), numbers.tolist(), int(count))
         for ids, numbers, count in batches.as_numpy_iterator()
     ]
     nothing = [PAD] * 5
-    assert found == [
+    assert rows == [
         ([[CLS, 10, 11, 12, SEP], [CLS, SEP, 13, SEP, PAD]], [0, 1], 3),
         ([[CLS, 14, SEP, PAD, PAD], nothing], [2, 3], 3),
         ([[CLS, 20, SEP, PAD, PAD], nothing], [0, 1], 1),

@@ -47,16 +47,16 @@ class AtSomePositions:
         positions = tensors["masked_lm_positions"]
         if positions_given:
             encoded = encode(build, tensors, positions)
-            found = encoded.output
+            output = encoded.output
         else:
             encoded = encode(build, tensors)
-            found = gather_positions(encoded.output, positions, build.dims.sequence)
+            output = gather_positions(encoded.output, positions, build.dims.sequence)
         assert len(encoded.layers) == 2
         variables = build.mesh.graph.trainable_variables
         gradients = mtf.gradients(
-            [mtf.reduce_sum(mtf.square(found))], [v.value for v in variables]
+            [mtf.reduce_sum(mtf.square(output))], [v.value for v in variables]
         )
-        return [encoded.layers[0], found, *gradients]
+        return [encoded.layers[0], output, *gradients]
 
 
 @pytest.fixture(scope="module")
@@ -80,8 +80,8 @@ def test_the_last_layer_at_some_positions(
 ):
     model, expected = at_some_positions
     result = model.run(True, mesh, layout, recompute_layers=recompute_layers)
-    for found, wanted in zip(result, expected, strict=True):
-        np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4)
+    for value, by_gather in zip(result, expected, strict=True):
+        np.testing.assert_allclose(value, by_gather, rtol=1e-4, atol=1e-4)
 
 
 def test_the_input_of_the_first_layer_is_given_too():
@@ -116,8 +116,8 @@ def test_padding_changes_nothing_but_padding():
         "input_type_ids": np.where(real, features["input_type_ids"], 0),
     }
     first, second = (
-        np.stack(run_model(config, given, all_layers, weights))
-        for given in (features, other)
+        np.stack(run_model(config, batch, all_layers, weights))
+        for batch in (features, other)
     )
     np.testing.assert_array_equal(first[:, real], second[:, real])
     assert np.abs(first[:, ~real] - second[:, ~real]).max() > 1e-2
@@ -146,10 +146,10 @@ def test_names_and_shapes_are_those_of_the_released_checkpoint():
         f"{layer}/output/dense": {"kernel": [32, 16], "bias": [16]},
         f"{layer}/output/LayerNorm": norm,
     }
-    wanted = {
+    expected = {
         f"{b}/{n}": shape for b, block in blocks.items() for n, shape in block.items()
     }
-    assert {v.name: v.shape.to_integer_list for v in variables} == wanted
+    assert {v.name: v.shape.to_integer_list for v in variables} == expected
 
 
 def test_bfloat16_layers_are_near_float32():
@@ -220,16 +220,16 @@ def share(score, other):
 
 def test_the_scale_is_of_a_head_not_of_the_whole_width():
     """Two heads of size 1: the first attends by 2 * 2 / 1, the second by 0."""
-    found = run_identity(heads_of(2, 1), [[[2, 0], [0, 6]]], [[1, 1]])
+    output = run_identity(heads_of(2, 1), [[[2, 0], [0, 6]]], [[1, 1]])
     first, second = 2 * share(4, 0), 6 * share(0, 0)
-    np.testing.assert_allclose(found[0, 0], [first, second], atol=1e-6)
+    np.testing.assert_allclose(output[0, 0], [first, second], atol=1e-6)
     # The second token: its first head is even, its second scores 0 and 36.
-    np.testing.assert_allclose(found[0, 1], [1, 6 * share(36, 0)], atol=1e-6)
+    np.testing.assert_allclose(output[0, 1], [1, 6 * share(36, 0)], atol=1e-6)
 
 
 def test_a_sequence_of_padding_alone_gives_numbers():
-    found = run_identity(heads_of(1, 2), [[[1, 0], [3, 0]]], [[0, 0]])
-    assert np.isfinite(found).all()
+    output = run_identity(heads_of(1, 2), [[[1, 0], [3, 0]]], [[0, 0]])
+    assert np.isfinite(output).all()
 
 
 @pytest.mark.parametrize("dtype", [tf.float32, tf.bfloat16])
@@ -245,11 +245,11 @@ def test_scores_of_any_size_do_not_outweigh_the_mask(dtype):
         y = attention(build, fixed, fixed, bias, NAME)
         return [mtf.cast(y, tf.float32)]
 
-    found = run_model(
+    results = run_model(
         heads_of(1, 2), features(np.array([[1, 0]], np.int32)), outputs,
         identity_weights(2), activation_dtype=dtype,
     )  # fmt: skip
-    np.testing.assert_array_equal(found[0][0, 0], [2, 0])
+    np.testing.assert_array_equal(results[0][0, 0], [2, 0])
 
 
 def test_the_bias_is_0_for_real_tokens_and_far_below_for_padding():
@@ -260,8 +260,8 @@ def test_the_bias_is_0_for_real_tokens_and_far_below_for_padding():
         assert bias.shape.dimension_names == ["batch", "memory"]
         return [bias]
 
-    found = run_model(tiny_model(), features(mask), outputs)
-    np.testing.assert_allclose(found[0], [[0, -1e9, 0], [0, 0, -1e9]])
+    results = run_model(tiny_model(), features(mask), outputs)
+    np.testing.assert_allclose(results[0], [[0, -1e9, 0], [0, 0, -1e9]])
 
 
 def test_no_gradient_flows_to_padding_from_real_tokens():
@@ -272,11 +272,11 @@ def test_no_gradient_flows_to_padding_from_real_tokens():
 
     def outputs(build, tensors):
         dims = [build.dims.batch, build.dims.sequence, build.dims.hidden]
-        given = mtf.import_tf_tensor(build.mesh, tf.constant(x), mtf.Shape(dims))
+        fixed = mtf.import_tf_tensor(build.mesh, tf.constant(x), mtf.Shape(dims))
         bias = attention_bias(build, tensors["input_mask"])
-        y = attention(build, given, given, bias, NAME)
+        y = attention(build, fixed, fixed, bias, NAME)
         kept = mtf.cast(tensors["input_mask"], tf.float32)
-        return mtf.gradients([mtf.reduce_sum(mtf.square(y) * kept)], [given])
+        return mtf.gradients([mtf.reduce_sum(mtf.square(y) * kept)], [fixed])
 
     gradient = run_model(config, inputs, outputs, weights)[0]
     np.testing.assert_array_equal(gradient[~real], 0)

@@ -85,12 +85,12 @@ def by_definition(config, weights):
     return {"loss": loss.numpy(), **arrays}
 
 
-def check(values, wanted):
-    assert values.keys() == wanted.keys()
-    for name, value in wanted.items():
+def check(values, expected):
+    assert values.keys() == expected.keys()
+    for name, value in expected.items():
         # A key's bias adds the same number to all scores of a query: its gradient is
         # 0 but for rounding, whose size is that of the gradient of its kernel.
-        scale = np.abs(wanted[name.replace("key/bias", "key/kernel")]).max()
+        scale = np.abs(expected[name.replace("key/bias", "key/kernel")]).max()
         assert scale > 1e-2
         np.testing.assert_allclose(
             values[name] / scale, value / scale, atol=1e-5, rtol=0, err_msg=name
@@ -105,9 +105,9 @@ def check(values, wanted):
     ],
 )
 def test_loss_and_gradients_are_those_of_the_definitions(expected, name, mesh, layout):
-    config, weights, wanted = expected(name)
+    config, weights, by_hand = expected(name)
     values = loss_and_gradients(config, FEATURES, masked_lm_loss, weights, mesh, layout)
-    check(values, wanted)
+    check(values, by_hand)
 
 
 @pytest.mark.parametrize(
@@ -125,5 +125,5 @@ def test_a_classifier_is_the_same_whatever_is_split(split):
 
     config = tiny_model(num_layers=1)
     arguments = config, encoder_features(batch=4), loss, random_weights(config, loss)
-    wanted = loss_and_gradients(*arguments)
-    check(loss_and_gradients(*arguments, "m:2", f"{split}:m"), wanted)
+    whole = loss_and_gradients(*arguments)
+    check(loss_and_gradients(*arguments, "m:2", f"{split}:m"), whole)

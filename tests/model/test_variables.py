@@ -112,12 +112,12 @@ def test_all_else_in_a_checkpoint_is_a_slot_or_the_step(name, kept):
         build_step(graph_config(optimizer=optimizer), constants("masked LM"))
         saved = set(saved_variables())
     weights = set(declare(tiny_model(), MASKED_LM))
-    found = saved - weights - {"global_step"}
-    assert found <= {slot for weight in weights for slot in slots(weight, name)}
-    assert all(map(is_slot, found))
+    others = saved - weights - {"global_step"}
+    assert others <= {slot for weight in weights for slot in slots(weight, name)}
+    assert all(map(is_slot, others))
     assert not any(map(is_slot, weights | {"global_step"}))
     if kept:
-        assert len(found) == len(kept) * len(weights)
+        assert len(others) == len(kept) * len(weights)
 
 
 @pytest.mark.parametrize(

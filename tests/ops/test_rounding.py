@@ -167,7 +167,7 @@ def normal(seed):
     return np.random.default_rng(seed).normal(size=SHAPE).astype(np.float32)
 
 
-@pytest.mark.parametrize("mesh_shape, layout_rules", MESHES)
+@pytest.mark.parametrize("mesh_shape, layout_rules", MESHES[::2])
 def test_one_step_of_adamw_is_that_of_float32_but_for_the_last_bit(
     mesh_shape, layout_rules
 ):
@@ -187,7 +187,7 @@ def test_one_step_of_adamw_is_that_of_float32_but_for_the_last_bit(
 RATE, STEPS = 1e-4, 150
 
 
-@pytest.mark.parametrize("mesh_shape, layout_rules", MESHES[:2])
+@pytest.mark.parametrize("mesh_shape, layout_rules", MESHES[:1])
 def test_many_small_steps_of_adamw_add_up(mesh_shape, layout_rules):
     """A constant gradient moves every weight by the rate in each step."""
     ones = np.ones(SHAPE, np.float32)

@@ -85,8 +85,8 @@ def test_another_length_has_other_runs(folders):
 
 def test_activations_keep_their_type_on_another_machine(tmp_path, monkeypatch):
     def on(*flags):
-        own = Processor("a", "b", frozenset(flags))
-        monkeypatch.setattr(run, "processor", lambda: own)
+        this = Processor("a", "b", frozenset(flags))
+        monkeypatch.setattr(run, "processor", lambda: this)
         return run.activation_dtype(str(tmp_path))
 
     assert on("avx2", "amx_bf16") == "bfloat16"
@@ -104,9 +104,9 @@ def test_jobs_at_a_time():
 
 
 def test_the_command_is_told_without_folders_of_this_machine():
-    given = ["--work_dir=w", "--data_dir=/home/me/DATA", "--document_only", "--size=4"]
-    told = "decoupled reproduce --work_dir=w --data_dir=DATA --size=4"
-    assert run.shown_command(given) == told
+    flags = ["--work_dir=w", "--data_dir=/home/me/DATA", "--document_only", "--size=4"]
+    command = "decoupled reproduce --work_dir=w --data_dir=DATA --size=4"
+    assert run.shown_command(flags) == command
 
 
 def test_settings_of_all_jobs_are_checked_before_the_first(root, folders):

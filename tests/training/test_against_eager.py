@@ -76,27 +76,27 @@ def initial_weights(name):
 )
 def test_weights_and_slots_after_six_steps(name):
     config = graph_config(**CASES[name])
-    given = batches()
+    three = batches()
 
-    found, losses, norms = steps_of(name).run(STEPS)
+    variables, losses, norms = steps_of(name).run(STEPS)
 
     expected, expected_losses, expected_norms = eager.train(
         config.network.model,
         config.optimizer,
         config.schedule,
         initial_weights(name),
-        [given[step % 3] for step in range(STEPS)],
+        [three[step % 3] for step in range(STEPS)],
         config.frozen,
     )
     np.testing.assert_allclose(losses, expected_losses, rtol=2e-6)
     np.testing.assert_allclose(norms, expected_norms, rtol=2e-5)
-    assert found.pop("global_step") == STEPS
-    assert found.keys() == expected.keys()
-    for variable, wanted in expected.items():
+    assert variables.pop("global_step") == STEPS
+    assert variables.keys() == expected.keys()
+    for variable, value in expected.items():
         # The gradient of a key's bias is 0; Adam makes steps of its rounding.
-        floor = 1e-5 if "key/bias" in variable else 5e-5 * np.abs(wanted).max()
+        floor = 1e-5 if "key/bias" in variable else 5e-5 * np.abs(value).max()
         np.testing.assert_allclose(
-            found[variable], wanted, rtol=1e-4, atol=floor, err_msg=variable
+            variables[variable], value, rtol=1e-4, atol=floor, err_msg=variable
         )
 
 

@@ -351,8 +351,12 @@ def read_whole(monkeypatch):
 def test_a_checkpoint_is_read_whole_once(tmp_path, read_whole):
     folder = write_checkpoints(tmp_path, [1, 2])
     newest = f"{folder}/model.ckpt-2"
-    found = {latest_complete(folder), find_checkpoint(folder), find_checkpoint(newest)}
-    assert found == {newest}
+    prefixes = {
+        latest_complete(folder),
+        find_checkpoint(folder),
+        find_checkpoint(newest),
+    }
+    assert prefixes == {newest}
     assert read_whole == [newest]
     find_checkpoint(f"{folder}/model.ckpt-1")
     assert read_whole == [newest, f"{folder}/model.ckpt-1"]
@@ -423,7 +427,9 @@ def test_a_shape_that_differs_is_named_with_both(pretrained):
 
 def test_a_head_for_other_labels_is_drawn_from_the_seed(tmp_path):
     three, five = (declare(tiny_model(), classifier_of(n)) for n in (3, 5))
-    weights = {name: np.zeros(one.shape, np.float32) for name, one in three.items()}
+    weights = {
+        name: np.zeros(variable.shape, np.float32) for name, variable in three.items()
+    }
     prefix = str(tmp_path / "model.ckpt-0")
     with CheckpointWriter(prefix) as writer:
         for name, value in weights.items():
@@ -475,8 +481,8 @@ def test_a_model_without_output_embedding_gets_one(tmp_path):
     model = declared()
     head = {name: v for name, v in model.items() if name.startswith("cls/")}
 
-    wanted = vector("kernel", 200) | head
-    report = plan_initialization(f"{folder}/model.ckpt-5", wanted)
+    model_variables = vector("kernel", 200) | head
+    report = plan_initialization(f"{folder}/model.ckpt-5", model_variables)
 
     assert (report.restored, report.dropped) == (["kernel"], [])
     assert report.fresh == sorted(head)
@@ -501,13 +507,13 @@ def test_fine_tuning_keeps_the_encoder_and_leaves_the_head_behind(pretrained, tm
     spec = run_spec(tmp_path)._replace(init_checkpoint=pretrained)
 
     # The first update of a warm-up has rate 0: the checkpoint shows initial weights.
-    found = train_run(config, spec, constant_batches(features))
+    variables = train_run(config, spec, constant_batches(features))
 
     source = checkpoint_values(None, pretrained)
     taken = sorted(name for name in without_slots(source) if name.startswith("bert/"))
     for name in taken:
-        np.testing.assert_array_equal(found[name], source[name])
-    heads = {name for name in without_slots(found)} - {*taken, "global_step"}
+        np.testing.assert_array_equal(variables[name], source[name])
+    heads = {name for name in without_slots(variables)} - {*taken, "global_step"}
     assert heads == {
         "bert/pooler/dense/bias",
         "bert/pooler/dense/kernel",
@@ -515,10 +521,10 @@ def test_fine_tuning_keeps_the_encoder_and_leaves_the_head_behind(pretrained, tm
         "output_weights",
     }
     # Drawn from the seed, with the model's deviation of 0.1.
-    assert 0.07 < found["bert/pooler/dense/kernel"].std() < 0.13
-    assert found["global_step"] == 1
+    assert 0.07 < variables["bert/pooler/dense/kernel"].std() < 0.13
+    assert variables["global_step"] == 1
     assert not np.array_equal(
-        found["bert/embeddings/word_embeddings/adam_m"],
+        variables["bert/embeddings/word_embeddings/adam_m"],
         source["bert/embeddings/word_embeddings/adam_m"],
     )
     lines = "\n".join(said(spec))
@@ -542,37 +548,39 @@ def shallower(pretrained, tmp_path_factory):
 
 
 def test_only_the_first_layers_can_be_kept(pretrained, shallower):
-    found, lines = shallower
+    variables, lines = shallower
     source = checkpoint_values(None, pretrained)
-    for name in without_slots(found):
+    for name in without_slots(variables):
         if name.startswith("bert/encoder/layer_0/"):
-            np.testing.assert_array_equal(found[name], source[name])
-    assert not [name for name in found if "layer_1" in name]
+            np.testing.assert_array_equal(variables[name], source[name])
+    assert not [name for name in variables if "layer_1" in name]
     assert any("not used: bert/encoder/layer_1/*" in line for line in lines)
 
 
 def test_slots_start_from_zero_after_an_initial_checkpoint(shallower):
-    found, _ = shallower
+    variables, _ = shallower
 
     # One step from zero: m is (1 - beta1) times the gradient, v (1 - beta2) times its
     # square, whatever the pre-training had collected.
     name = "cls/predictions/output_bias"
-    gradient = found[f"{name}/adam_m"] / 0.1
+    gradient = variables[f"{name}/adam_m"] / 0.1
     assert np.abs(gradient).max() > 1e-3
-    np.testing.assert_allclose(found[f"{name}/adam_v"], 1e-3 * gradient**2, rtol=1e-3)
-    assert found["global_step"] == 1
+    np.testing.assert_allclose(
+        variables[f"{name}/adam_v"], 1e-3 * gradient**2, rtol=1e-3
+    )
+    assert variables["global_step"] == 1
 
 
 def test_the_folders_own_checkpoint_comes_before_the_initial_one(pretrained, tmp_path):
     config = graph_config(schedule=schedule(4, 0), frozen=BODY)
-    own = train_run(config, run_spec(tmp_path, seed=9))
+    first = train_run(config, run_spec(tmp_path, seed=9))
     spec = run_spec(tmp_path)._replace(init_checkpoint=pretrained)
 
     again = train_run(config, spec)
     longer = config._replace(schedule=schedule(5, 0))
     train_run(longer, spec)
 
-    assert_equal_values(again, own)
+    assert_equal_values(again, first)
     assert said(spec) == [
         f"{tmp_path}: complete at step 4; nothing to train",
         f"resuming from {tmp_path}/model.ckpt-4 at step 4, 32 examples seen",
@@ -585,7 +593,7 @@ def test_without_a_checkpoint_the_seed_decides(tmp_path):
     spec = run_spec(tmp_path)
     config = graph_config(schedule=schedule(1, 1), frozen=BODY)
 
-    found = train_run(config, spec)
+    variables = train_run(config, spec)
 
     assert said(spec)[0] == "starting from initial weights"
     # The rate of the first update is 0.
@@ -594,8 +602,8 @@ def test_without_a_checkpoint_the_seed_decides(tmp_path):
         for seed in (config.seed, config.seed + 1)
     )
     name = "bert/embeddings/word_embeddings"
-    np.testing.assert_array_equal(found[name], expected[name])
-    assert not np.array_equal(found[name], other[name])
+    np.testing.assert_array_equal(variables[name], expected[name])
+    assert not np.array_equal(variables[name], other[name])
 
 
 def test_a_run_resumes_from_the_checkpoint_before_a_damaged_one(tmp_path):

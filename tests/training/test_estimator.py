@@ -54,11 +54,11 @@ def test_ten_steps_and_ten_more_equal_twenty(tmp_path, mesh, tiled, monkeypatch)
     spec, pauses = run_spec(tmp_path / "resumed"), []
 
     # One call with a pause after 10 steps: that makes a new graph and session.
-    found = train_run(config, spec, every_steps=10, then=lambda: pauses.append("one"))
+    resumed = train_run(config, spec, every_steps=10, then=lambda: pauses.append("one"))
 
     assert pauses == ["one"]
-    assert len(found) == 1 + 3 * 29
-    assert_equal_values(found, straight)
+    assert len(resumed) == 1 + 3 * 29
+    assert_equal_values(resumed, straight)
     losses = [read_scalars(str(tmp_path / n), "loss") for n in ("straight", "resumed")]
     assert losses[0] == losses[1]
     assert sorted(losses[0]) == list(range(1, 21))

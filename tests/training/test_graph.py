@@ -206,7 +206,7 @@ def test_bfloat16_a_few_rows_at_a_time(
 
 
 @pytest.mark.parametrize(
-    ("mesh", "accumulation", "told"),
+    ("mesh", "accumulation", "message"),
     [
         (("d:16", "batch:d"), 1, "rule batch:d: dimension 'batch' of size 8"),
         # The microbatch is what is split.
@@ -225,7 +225,7 @@ def test_bfloat16_a_few_rows_at_a_time(
         (("m:2", "labels:m;pooled:m"), 1, "labels:m; pooled:m splits no tensor"),
     ],
 )
-def test_a_mesh_that_does_not_fit_is_refused(mesh, accumulation, told):
+def test_a_mesh_that_does_not_fit_is_refused(mesh, accumulation, message):
     config = graph_config(
         mesh=MeshConfig(*mesh),
         accumulation=accumulation,
@@ -243,7 +243,7 @@ def test_a_mesh_that_does_not_fit_is_refused(mesh, accumulation, told):
     for refuse in (build, lambda: check_graph(network, training)):
         with pytest.raises(UserError, match="^MeshConfig.layout_rules: ") as caught:
             refuse()
-        assert told in str(caught.value)
+        assert message in str(caught.value)
 
 
 @pytest.mark.parametrize("mesh", [ONE_DEVICE, MODEL_AXIS, DATA_AXIS, BOTH_AXES])

@@ -21,19 +21,19 @@ def test_rate_rises_to_the_peak_and_falls_to_zero_linearly():
     config = schedule(train_steps=100, warmup_steps=20, decay="linear")
 
     # Start, half of the warm-up, its end, the middle of the decay, last update, end.
-    found = rates(config, [0, 10, 20, 60, 99, 100])
+    values = rates(config, [0, 10, 20, 60, 99, 100])
 
     expected = [0.0, 0.01, 0.02, 0.01, 0.00025, 0.0]
-    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-12)
+    np.testing.assert_allclose(values, expected, rtol=1e-5, atol=1e-12)
 
 
 def test_constant_rate_stays_at_the_peak_after_warm_up():
     config = schedule(train_steps=100, warmup_steps=20, decay="constant")
 
-    found = rates(config, [0, 5, 19, 20, 99, 100])
+    values = rates(config, [0, 5, 19, 20, 99, 100])
 
     expected = [0.0, 0.005, 0.019, 0.02, 0.02, 0.02]
-    np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-12)
+    np.testing.assert_allclose(values, expected, rtol=1e-6, atol=1e-12)
 
 
 @pytest.mark.parametrize("final_share", [0.0, 0.1])
@@ -52,26 +52,26 @@ def test_decays_have_their_closed_form(decay, shape, decay_steps, final_share):
     assert config.decay_begins == begins
     steps = np.arange(130)
 
-    found = rates(config, steps)
+    values = rates(config, steps)
 
     x = np.clip((steps - begins) / (100 - begins), 0, 1)
     expected = 0.02 * (final_share + (1 - final_share) * shape(x))
     expected = np.where(steps < 20, 0.02 * steps / 20, expected)
-    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-8)
+    np.testing.assert_allclose(values, expected, rtol=1e-4, atol=1e-8)
     # Stable between warm-up and decay.
-    assert np.ptp(np.array(found)[20 : begins + 1]) == 0
+    assert np.ptp(np.array(values)[20 : begins + 1]) == 0
 
 
 def test_without_warm_up_the_first_update_has_the_peak():
     for decay, last in (("linear", 0.0), ("constant", 0.02)):
-        found = rates(schedule(10, 0, decay), [0, 10])
-        np.testing.assert_allclose(found, [0.02, last], rtol=1e-6)
+        values = rates(schedule(10, 0, decay), [0, 10])
+        np.testing.assert_allclose(values, [0.02, last], rtol=1e-6)
 
 
 def test_rate_never_falls_below_zero_and_warm_up_may_last_the_whole_run():
     assert rates(schedule(10, 4, "linear"), [11, 1000]) == [0.0, 0.0]
-    found = rates(schedule(10, 10, "linear"), [5, 9])
-    np.testing.assert_allclose(found, [0.01, 0.018], rtol=1e-6)
+    values = rates(schedule(10, 10, "linear"), [5, 9])
+    np.testing.assert_allclose(values, [0.01, 0.018], rtol=1e-6)
 
 
 # Two variables whose gradients have the global norm sqrt(9 + 16 + 144) = 13.
@@ -145,11 +145,11 @@ def test_adamw_equals_its_definition(clip_norm):
     # An epsilon of the size of the gradients shows how often it is corrected.
     config = adamw(weight_decay=0.25, epsilon=0.5, clip_norm=clip_norm)
 
-    found, norm = update(config, updates=3)
+    variables, norm = update(config, updates=3)
 
     assert norm == pytest.approx(13.0, rel=1e-6)
     for name, value in numpy_adamw(config, 3).items():
-        np.testing.assert_allclose(found[name], value, rtol=2e-5, atol=1e-7)
+        np.testing.assert_allclose(variables[name], value, rtol=2e-5, atol=1e-7)
 
 
 def test_the_norm_counts_every_slice_once():
@@ -157,21 +157,21 @@ def test_the_norm_counts_every_slice_once():
     expected, _ = update(config, updates=2)
 
     for shape, layout in (("m:2", "hidden:m"), ("d:2;m:2", "hidden:m"), ("d:2", "")):
-        found, norm = update(config, 2, shape, layout)
+        variables, norm = update(config, 2, shape, layout)
         assert norm == pytest.approx(13.0, rel=1e-6)
         for name in expected:
             if "slice" not in name:
-                np.testing.assert_allclose(found[name], expected[name], rtol=1e-6)
+                np.testing.assert_allclose(variables[name], expected[name], rtol=1e-6)
 
 
 ADAFACTOR = OptimizerConfig("adafactor", 0.1, 0.0, 0.0)
 
 
 def test_adafactor_moves_against_the_gradient_by_a_share_of_the_weights():
-    found, norm = update(ADAFACTOR)
+    variables, norm = update(ADAFACTOR)
 
     assert norm == pytest.approx(13.0, rel=1e-6)
-    moved = found["kernel"] - np.array(START["kernel"])
+    moved = variables["kernel"] - np.array(START["kernel"])
     assert moved[0] < 0 and moved[2] < 0
     np.testing.assert_allclose(moved[[1, 3]], 0, atol=1e-6)
     # Its step is relative to the root mean square of the variable, here 2.305.

@@ -58,7 +58,7 @@ def features(kind, examples=18):
     def integers(high, *shape):
         return generator.integers(0, high, shape).astype(np.int32)
 
-    own = {
+    of_kinds = {
         "tags": {"word_starts": mask, "label_ids": integers(3, examples, LENGTH)},
         "pairs": {"label_ids": integers(3, examples)},
         "spans": {
@@ -70,7 +70,7 @@ def features(kind, examples=18):
         "input_word_ids": integers(48, examples, LENGTH) * mask,
         "input_mask": mask,
         "input_type_ids": integers(2, examples, LENGTH) * mask,
-        **own[kind],
+        **of_kinds[kind],
     }
 
 

@@ -160,7 +160,9 @@ def test_bfloat16_weights_are_written_after_all_reads_and_one_by_one(coupled):
     writes = [op for op in all_writes if op.get_attr("dtype") == tf.bfloat16]
     assert len(writes) == (11 if coupled else 12)
     before = [operations_before([write]) for write in writes]
-    counts = sorted(sum(write in own for write in writes) for own in before)
+    counts = sorted(
+        sum(write in operations for write in writes) for operations in before
+    )
     assert counts == list(range(1, len(writes) + 1))
 
 

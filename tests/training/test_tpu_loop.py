@@ -104,8 +104,8 @@ def test_a_resumed_run_goes_on_to_the_same_weights(
     with pytest.raises(Exception, match="saved at step 8"):
         train_run(stacking(before), stopped)
     assert latest_complete(parts.model_dir).endswith("-8")
-    found = train_run(stacking(after), parts)
-    assert largest_difference(found, checkpoint_values(trained.model_dir))[0] < 1e-7
+    resumed = train_run(stacking(after), parts)
+    assert largest_difference(resumed, checkpoint_values(trained.model_dir))[0] < 1e-7
     # By which TensorBoard knows the steps that a kill would have lost.
     files = event_files(parts.model_dir)
     assert [read_file(path, "loss").start for path in files] == [1, 9]

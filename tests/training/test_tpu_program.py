@@ -149,23 +149,23 @@ def test_every_task_and_mode_is_built_and_all_hooks_begin(
 ):
     task = HEADS.get(name)
     if (mode, task) == ("train", None):
-        found = training
+        program = training
     else:
         # Pre-training trains the body: here the head alone, in graphs of half the size.
         changes = {"task": task, "frozen": BODY} if task else {}
         features = head_features(task) if task else pretraining_features()
-        found = build(
+        program = build(
             mode, config(**changes), input_of(mode, features), tmp_path,
             init_checkpoint=pretrained,
         )  # fmt: skip
-    assert mtf.MtfRestoreHook in [type(hook) for hook in found.hooks]
+    assert mtf.MtfRestoreHook in [type(hook) for hook in program.hooks]
     # All slices are in the outer graph: 8 of every stack, and of its moments.
-    names = {op.name.rpartition("_slice_")[0] for op in found.slices()}
-    assert len(found.slices()) == 8 * len(names)
+    names = {op.name.rpartition("_slice_")[0] for op in program.slices()}
+    assert len(program.slices()) == 8 * len(names)
     assert any("/adam_m" in name for name in names) == (mode == "train")
     assert "bert/embeddings/word_embeddings" in names
-    assert not [name for name in found.program_types() if not compiles(name)]
-    assert "While" not in found.program_types()
+    assert not [name for name in program.program_types() if not compiles(name)]
+    assert "While" not in program.program_types()
 
 
 @pytest.mark.parametrize("rules", ["", "labels:model"])
@@ -222,12 +222,12 @@ def test_control_flow_is_as_before_when_a_program_is_built(training):
     "built, cores, hosts", [("four_hosts", 32, 4), ("other_settings", 4, 1)]
 )
 def test_slices_of_several_hosts_and_of_other_generations(built, cores, hosts, request):
-    found = request.getfixturevalue(built)
-    devices = {op.device for op in found.slices()}
+    program = request.getfixturevalue(built)
+    devices = {op.device for op in program.slices()}
     assert len(devices) == cores
     tasks = {tf.DeviceSpec.from_string(device).task for device in devices}
     assert len(tasks) == hosts
-    saved = [v for v in found.graph.get_collection("variables") if "bert" in v.name]
+    saved = [v for v in program.graph.get_collection("variables") if "bert" in v.name]
     homes = {tf.DeviceSpec.from_string(v.device).task for v in saved}
     # The first host of several holds the compiled programs, and no variables.
     assert homes == (set(range(1, hosts)) if hosts > 1 else {0})
@@ -251,8 +251,8 @@ def test_a_plan_knows_how_large_the_graph_is(training, four_hosts):
     """By what a slice adds: most of the graph of a large TPU is slices."""
     # Of as many layers: of more, stacks have more members, and are no more.
     small, large = (
-        (len(found.slices()), found.graph.as_graph_def().ByteSize())
-        for found in (training, four_hosts)
+        (len(program.slices()), program.graph.as_graph_def().ByteSize())
+        for program in (training, four_hosts)
     )
     a_slice = (large[1] - small[1]) / (large[0] - small[0])
     assert a_slice == pytest.approx(GRAPH_BYTES_OF_A_SLICE, rel=0.2)
@@ -265,14 +265,14 @@ def test_more_layers_take_no_more_variables_of_the_cores(training, tmp_path):
     assert len(deeper.slices()) == len(training.slices())
     few, many = (
         (
-            len([op for op in found.operations("VarHandleOp")]),
+            len([op for op in program.operations("VarHandleOp")]),
             sum(
                 node.ByteSize()
-                for node in found.graph.as_graph_def().node
+                for node in program.graph.as_graph_def().node
                 if "_slice_" in node.name or node.op == "TPUReplicatedInput"
             ),
         )
-        for found in (training, deeper)
+        for program in (training, deeper)
     )
     assert many[0] - few[0] == 16 * 3
     assert many[1] - few[1] < 0.05 * (many[0] - few[0]) * 8 * 870

@@ -57,8 +57,8 @@ def words(tmp_path_factory):
 )
 def test_text_beside_a_mask_has_the_pieces_of_training(words, text, pieces):
     ids = encode_masked(words, text)
-    found = [words.id_to_piece(index) for index in ids]
-    assert found == ["[CLS]", *pieces.split(), "[SEP]"]
+    encoded = [words.id_to_piece(index) for index in ids]
+    assert encoded == ["[CLS]", *pieces.split(), "[SEP]"]
 
 
 def test_a_text_without_a_mask_is_refused(vocabulary):
@@ -106,7 +106,7 @@ def test_an_output_embedding_of_low_rank(vocabulary, tmp_path):
     product = weights[table] @ weights[OUTPUT_FACTOR]
     whole = {**weights, table: product}
     del whole[OUTPUT_FACTOR]
-    found = []
+    models = []
     for name, model, arrays in (
         ("factors", config, weights), ("product", model_config(**sizes), whole)
     ):  # fmt: skip
@@ -114,10 +114,10 @@ def test_an_output_embedding_of_low_rank(vocabulary, tmp_path):
             str(tmp_path / name), vocabulary.model_bytes, vocabulary.fingerprint,
             model, arrays,
         )  # fmt: skip
-        found.append(open_checkpoint(folder, None))
+        models.append(open_checkpoint(folder, None))
     save_encoder(config, True, vocabulary, tmp_path / "saved")
-    found.append(open_export(str(tmp_path / "saved")))
-    answers = [model.fill("Select the [MASK]", 4)[0] for model in found]
+    models.append(open_export(str(tmp_path / "saved")))
+    answers = [model.fill("Select the [MASK]", 4)[0] for model in models]
     for answer in answers:
         assert [row.piece for row in answer] == [row.piece for row in answers[1]]
         np.testing.assert_allclose(

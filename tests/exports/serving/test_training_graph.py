@@ -43,7 +43,8 @@ def run_training_graph(config, weights, features, head):
 
 @pytest.mark.parametrize("name", MODELS)
 def test_layers_and_mlm_head(name):
-    config = model_config(**MODELS[name])
+    layers = {} if name == "decoupled" else {"num_layers": 1}
+    config = model_config(**{**MODELS[name], **layers})
     weights = pretrained_weights(config)
     features = random_batch(config, BATCH, LENGTH)
 
