@@ -67,7 +67,7 @@ class Interrupted(Exception):
     """
 
 
-# Exit code of a driver whose worker died; a supervisor restarts both.
+# Exit code of a process that has lost another of its run; a supervisor restarts it.
 WORKER_LOST_CODE = 75
 
 

@@ -77,6 +77,9 @@ def joined(hardware: Hardware, facts: Mapping[str, str]) -> Iterator[None]:
     group = hosts.Group(described.index, names, table, described.seconds)
     if described.index:
         endings.call_command(f"{endings.command()}, {names[described.index]}")
+        # Libraries write there as process 0's do.
+        sys.stdout.flush()
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     endings.end_at_once()
     _watch = _Watch(described, names, table)
     with hosts.member(group), _terminating():

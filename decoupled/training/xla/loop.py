@@ -156,9 +156,11 @@ def predict_batches(
     state = State(client, exported, stored_values(prefix))
     unread = None
     for batch in _ahead(dataset, client):
+        moves()
         with client.explained():
             results = executable.run(batch, state.arrays)
             rows = [] if unread is None else _rows(unread)
+        pauses()
         yield from rows
         unread = results
     if unread is not None:
