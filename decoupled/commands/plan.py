@@ -11,7 +11,7 @@ it fit. Takes the settings of `decoupled pretrain`.
 --compiler=PYTHON: compiles the planned program, with --layouts the best one's, with the
 compiler of Cloud TPUs, which knows the memory of a core exactly. PYTHON is of a
 separate environment with the packages jax and libtpu (docs/scaling.md). RemBERT's
-program takes 2 to 4 minutes and some 14 GB of this machine's memory.
+program takes 2 to 6 minutes and up to 14 GB of this machine's memory.
 --topology: v2-8 ... v2-512, v3-8 ... v3-2048, v4-8 ... v4-4096, v5e-1 ... v5e-256
 (v5litepod), v5p-8 ... v5p-12288, v6e-1 ... v6e-256, tpu7x-8 ... tpu7x-4096. The
 settings' mesh must have as many processors as a program sees devices there: a chip of

@@ -112,7 +112,7 @@ def compile_step(python: str, run: PretrainConfig, tpu: Slice) -> Compiled:
         export(program).write(folder)
         places = tpu.places(program.mesh.shape.to_integer_list)
         files.write_json(os.path.join(folder, PLACES), places)
-        say(f"compiling for {tpu.name}; a model of 32 layers takes some 3 minutes")
+        say(f"compiling for {tpu.name}; a model of 32 layers takes 2 to 6 minutes")
         done = subprocess.run(
             [
                 python, str(_SCRIPT), folder, f"--topology={tpu.topology}",

@@ -199,14 +199,15 @@ class Client:
             device_assignment=np.array([[device.id] for device in devices]),
             env_options_overrides=options,
         )
-        return compiler.compile_or_get_cached(
-            devices[0].client,
-            module,
-            np.array(devices),
-            chosen,
-            [],
-            xla_client.DeviceList(tuple(devices)),
-        )
+        with _cached_on_each_host():
+            return compiler.compile_or_get_cached(
+                devices[0].client,
+                module,
+                np.array(devices),
+                chosen,
+                [],
+                xla_client.DeviceList(tuple(devices)),
+            )
 
     def _joined(self, parts):
         return self._jax.make_array_from_single_device_arrays(
@@ -335,6 +336,21 @@ def _devices(jax, kind):
             f"({reason}); pip install 'decoupled[{accelerators.extra(kind)}]', and "
             "decoupled doctor shows what it finds"
         ) from None
+
+
+@contextlib.contextmanager
+def _cached_on_each_host():
+    """JAX lets process 0 alone store programs; each host has a folder for them."""
+    from jax._src import distributed
+
+    state = distributed.global_state
+    before = state.process_id
+    if hosts.is_first_of_host():
+        state.process_id = 0
+    try:
+        yield
+    finally:
+        state.process_id = before
 
 
 def _in_order(kind, devices, mesh):
