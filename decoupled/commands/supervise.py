@@ -20,6 +20,7 @@ The exit code is the command's: 0 done, 2 a mistake to correct, 143 stopped by S
 after saving. It is 75 after too many restarts.
 """
 
+import re
 import sys
 
 from absl import flags
@@ -56,6 +57,12 @@ def main() -> None:
     if values.processes is not None and values.processes < 1:
         raise UserError("--processes: must be 1 or more")
     command = start.command_to_run()
+    others = [word for word in command if re.match("--accelerator=(gpu|tpu)", word)]
+    if others and (values.processes or 1) > 1:
+        raise UserError(
+            f"--processes: shares CPU devices among processes; beside {others[0]} "
+            "leave it out: one process has all devices of a host"
+        )
     sys.exit(
         supervision.supervise(
             lambda: supervision.members(command, values.processes),

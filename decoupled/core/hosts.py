@@ -53,6 +53,12 @@ class Group:
         self._store, self._seconds = store, seconds
         self._number = 0
 
+    @property
+    def is_first_of_host(self) -> bool:
+        """Whether no process before this one runs on the same host."""
+        hosts = [name.partition("(")[2] for name in self.names]
+        return hosts.index(hosts[self.index]) == self.index
+
     def meet(self, what: str, value: Any, combine: Callable[[list[Any]], Any]) -> Any:
         """What the first process makes of all values, each of them JSON.
 
@@ -131,6 +137,11 @@ def index() -> int:
 def name() -> str:
     """This process in words."""
     return _group.names[_group.index]
+
+
+def is_first_of_host() -> bool:
+    """Whether this process writes what the processes of a host share."""
+    return _group.is_first_of_host
 
 
 def is_first() -> bool:

@@ -8,6 +8,7 @@ for that service, a firewall must close the port to strangers.
 
 import contextlib
 import ipaddress
+import itertools
 import json
 import socket
 import time
@@ -73,7 +74,7 @@ def join(
 
 
 def _receive(hosts, mine, say):
-    present, waiting, refused = {0: mine}, [], ""
+    present, waiting, refused = {0: mine}, {}, ""
     patience = _Patience(hosts)
     with contextlib.ExitStack() as opened:
         server = opened.enter_context(_listening(hosts))
@@ -89,10 +90,9 @@ def _receive(hosts, mine, say):
                 # Nobody came, or somebody else.
                 patience.check(lambda: _who_is_missing(present, hosts))
                 continue
-            # Who was started again comes again.
-            waiting.append(connection)
-            refused = _refusal(present, other, hosts)
+            refused = _refusal(waiting, present, other, hosts)
             present[index] = other
+            waiting.setdefault(index, []).append(connection)
         names = [
             f"process {index} ({each['host']})"
             for index, each in sorted(present.items())
@@ -103,23 +103,34 @@ def _receive(hosts, mine, say):
             except UserError as error:
                 refused = str(error)
         answer = {"names": names, "refused": refused}
-        for connection in waiting:
+        for connection in itertools.chain(*waiting.values()):
             with contextlib.suppress(OSError):
                 connection.sendall(json.dumps(answer).encode() + b"\n")
     return answer
 
 
-def _refusal(present, other, hosts):
+def _refusal(waiting, present, other, hosts):
     index, count = other["index"], other["count"]
     if count != hosts.count or not 0 < index < count:
         return (
             f"{other['host']} is process {index} of {count}, but this run has "
             f"{hosts.count} processes, from 0"
         )
-    if index in present and present[index]["host"] != other["host"]:
-        hosts_of = f"{present[index]['host']} and {other['host']}"
-        return f"{hosts_of} both say --process={index}; number the processes from 0"
+    # Who was started again comes again.
+    if any(map(_is_open, waiting.get(index, []))):
+        both = f"two processes, on {present[index]['host']} and {other['host']}"
+        return f"{both}, say --process={index}; end what still runs of an earlier start"
     return ""
+
+
+def _is_open(connection):
+    connection.setblocking(False)
+    try:
+        return connection.recv(1, socket.MSG_PEEK) != b""
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
 
 
 def _ask(hosts, mine, say):

@@ -192,7 +192,7 @@ class CheckpointWriter:
                 error = failed
         # All hear of it where one could not write.
         if error is None or isinstance(error, gfile.OpError):
-            problem = None if error is None else f"of {hosts.name()}: {error}"
+            problem = error and f"{hosts.name()}: {files.reason(error)}"
             outcomes = hosts.gather("save", [problem, self._parts])
             problems = [text for text, _ in outcomes if text is not None]
             if problems and error is None:

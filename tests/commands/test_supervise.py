@@ -15,6 +15,7 @@ from tests.command_line import in_process_of_its_own, mistake
         (["--processes=0", "--", "true"], "--processes: must be 1 or more"),
         (["--max_restarts=-1", "--", "true"], "--max_restarts: must be 0 or more"),
         (["--proceses=2", "--", "true"], "proceses"),
+        (["--processes=2", "--", "x", "--accelerator=gpu"], "one process has all dev"),
         (
             ["--workers=a:1,b:2", "--", "true"],
             "--workers is gone (CHANGELOG.md);",

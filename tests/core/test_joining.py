@@ -2,6 +2,7 @@
 
 import concurrent.futures
 import socket
+import time
 
 import pytest
 
@@ -55,6 +56,32 @@ def test_a_number_that_nobody_has_is_refused():
     first, other = join_all([{}, {}], numbers=[0, 5])
     assert "is process 5 of 2, but this run has 2 processes" in str(first)
     assert str(other) == str(first)
+
+
+def test_two_with_the_same_number_are_refused():
+    for error in join_all([{}] * 3, numbers=[0, 1, 1], count=3):
+        assert "say --process=1; end what still runs of an earlier start" in str(error)
+
+
+def test_who_was_started_again_comes_again():
+    port = free_port()
+    hosts = Hosts(f"127.0.0.1:{port}", 3, 0, 20.0)
+    with concurrent.futures.ThreadPoolExecutor() as pool:
+        first = pool.submit(join, hosts, {}, lambda line: None)
+        for _ in range(100):
+            try:
+                with socket.create_connection(("127.0.0.1", port)) as killed:
+                    killed.sendall(
+                        b'{"index": 1, "count": 3, "facts": {}, "host": "x"}\n'
+                    )
+                break
+            except OSError:
+                time.sleep(0.05)
+        others = [
+            pool.submit(join, hosts._replace(index=index), {}, lambda line: None)
+            for index in (1, 2)
+        ]
+        assert len({str(each.result()) for each in [first, *others]}) == 1
 
 
 def test_who_is_missing_is_named(monkeypatch):

@@ -34,6 +34,8 @@ _PLATFORMS = {"cpu": "cpu", "gpu": "cuda,cpu", "tpu": "tpu,cpu"}
 _OLDEST = (0, 10)
 # JAX's own default: warnings and errors.
 _LOG_LEVEL = "1"
+# Seconds of a compilation that has a line, if it is not the first of the process.
+_WORTH_A_LINE = 5.0
 # Seconds between two lines while a program is compiled.
 _LINE_EVERY = 60.0
 # What the transports between processes report of one that is gone.
@@ -75,6 +77,9 @@ class Client:
     Raises:
       UserError: JAX is missing or too old, or has not these devices.
     """
+
+    # Whether this process has said what a program needs.
+    _has_compiled = False
 
     def __init__(self, kind: str, mesh: Sequence[int], say: Callable[[str], None]):
         count = math.prod(mesh)
@@ -176,8 +181,11 @@ class Client:
         except self._jax.errors.JaxRuntimeError as error:
             raise explained(error, "the compiler") from error
         compiled = Executable(self, executable, program, updated)
-        took = duration(time.monotonic() - began)
-        self._say(f"compiled in {took}; {compiled.memory()}")
+        seconds = time.monotonic() - began
+        took, took_long = duration(seconds), seconds >= _WORTH_A_LINE
+        if took_long or not Client._has_compiled:
+            self._say(f"compiled in {took}; {compiled.memory()}")
+        Client._has_compiled = True
         return compiled
 
     def _compiled(self, module, options):
@@ -191,14 +199,15 @@ class Client:
             device_assignment=np.array([[device.id] for device in devices]),
             env_options_overrides=options,
         )
-        return compiler.compile_or_get_cached(
-            devices[0].client,
-            module,
-            np.array(devices),
-            chosen,
-            [],
-            xla_client.DeviceList(tuple(devices)),
-        )
+        with _cached_on_each_host():
+            return compiler.compile_or_get_cached(
+                devices[0].client,
+                module,
+                np.array(devices),
+                chosen,
+                [],
+                xla_client.DeviceList(tuple(devices)),
+            )
 
     def _joined(self, parts):
         return self._jax.make_array_from_single_device_arrays(
@@ -327,6 +336,21 @@ def _devices(jax, kind):
             f"({reason}); pip install 'decoupled[{accelerators.extra(kind)}]', and "
             "decoupled doctor shows what it finds"
         ) from None
+
+
+@contextlib.contextmanager
+def _cached_on_each_host():
+    """JAX lets process 0 alone store programs; each host has a folder for them."""
+    from jax._src import distributed
+
+    state = distributed.global_state
+    before = state.process_id
+    if hosts.is_first_of_host():
+        state.process_id = 0
+    try:
+        yield
+    finally:
+        state.process_id = before
 
 
 def _in_order(kind, devices, mesh):

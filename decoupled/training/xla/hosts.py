@@ -183,6 +183,7 @@ class _Watch:
         self.last: float | None = None
         self._taken: list[float] = []
         self._code: int | None = None
+        self._note: str | None = None
         self._on_abort()
         for work in (self._hear, self._count, self._see_moves):
             threading.Thread(target=work, daemon=True, name="watch").start()
@@ -201,10 +202,12 @@ class _Watch:
         code = 1 if code is None else code
         if code == WORKER_LOST_CODE and (note := self.table.peek(_ENDED, True)):
             # It is gone because of an error of its own.
+            self.table.try_set(f"{_SEEN}/{self._hosts.index}", "")
             self._leave_as(note)
         line = line or in_one_line(str(error) or type(error).__name__)
         self._code = code
         self.table.try_set(_ENDED, json.dumps([self._hosts.index, code, line]))
+        self.table.try_set(f"{_SEEN}/{self._hosts.index}", "")
         self._wait_for_others(_SEEN)
 
     def finish(self) -> None:
@@ -219,9 +222,11 @@ class _Watch:
         """Process 0 has the service, without which JAX aborts the others."""
         deadline = time.monotonic() + _READ_WHY
         while self._hosts.index == 0 and time.monotonic() < deadline:
-            if len(self.table.below(folder)) >= len(self.names) - 1 + (folder == _LEFT):
+            if len(self.table.below(folder)) == len(self.names):
                 break
             time.sleep(0.05)
+        # They end.
+        time.sleep(0.2 if self._hosts.index == 0 else 0.0)
 
     def _hear(self):
         """Waits until another process tells why it ends."""
@@ -230,16 +235,16 @@ class _Watch:
             if note is None:
                 time.sleep(_INTERVAL)
             elif json.loads(note)[0] != self._hosts.index:
-                self.table.try_set(f"{_SEEN}/{self._hosts.index}", "")
+                self._note = note
                 # In the same error, most likely.
                 time.sleep(_OWN_END)
+                self.table.try_set(f"{_SEEN}/{self._hosts.index}", "")
                 self._leave_as(note)
             else:
                 return
 
     def _leave_as(self, note):
         index, code, line = json.loads(note)
-        self.table.try_set(f"{_SEEN}/{self._hosts.index}", "")
         self._leave(code, f"{self.names[index]}: {line}")
 
     def _count(self):
@@ -286,6 +291,8 @@ class _Watch:
         libc.signal(signal.SIGABRT, ctypes.cast(self._handler, ctypes.c_void_p))
 
     def _lost(self, what):
+        if self._note is not None:
+            self._leave_as(self._note)
         self._leave(
             WORKER_LOST_CODE, f"error: {what}; run again, what is saved is kept"
         )

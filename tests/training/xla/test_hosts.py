@@ -3,6 +3,8 @@
 import os
 import signal
 import socket
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -19,6 +21,7 @@ from tests.commands.pretraining import (
 
 pytest.importorskip("jax", reason="needs the [xla] extra")
 
+MAIN = "from decoupled.__main__ import main; main()"
 MESH = ["MeshConfig.mesh_shape = 'm:2'", "MeshConfig.layout_rules = 'vocab:m;heads:m'"]
 
 
@@ -34,17 +37,21 @@ def words(data, folder, steps, *more):
     return [*train, "--accelerator=cpu"]
 
 
-def start_two(data, folder, steps, more=((), ())):
-    """Starts both processes; `more` are bindings of each."""
+def start_two(data, folder, steps, more=((), ()), code=("", "")):
+    """Starts both processes; `more` are bindings of each, `code` what it runs first."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         address = f"127.0.0.1:{server.getsockname()[1]}"
     return [
-        start_command(
-            *words(data, folder, steps, *more[index]),
-            f"--coordinator={address}",
-            "--processes=2",
-            f"--process={index}",
-        )  # fmt: skip
+        subprocess.Popen(
+            [
+                *(sys.executable, "-c", f"{code[index]}\n{MAIN}"),
+                *words(data, folder, steps, *more[index])[1:],
+                *(f"--coordinator={address}", "--processes=2", f"--process={index}"),
+            ],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
         for index in range(2)
     ]
 
@@ -123,3 +130,63 @@ def test_a_setting_that_differs_is_named_before_anything_is_written(data, tmp_pa
         assert "process 1 (" in error
         assert "a setting is 'TrainingConfig.seed = 7', not" in error
     assert not (tmp_path / "run").exists()
+
+
+# Of one process, what fails and how all end.
+MISTAKE = """
+from decoupled.core.errors import UserError
+from decoupled.training.bookkeeping import Monitor
+def fail(self, step, values):
+    raise UserError("a mistake")
+Monitor.after_steps = fail
+"""
+FULL = """
+from decoupled.training.checkpoint_files import CheckpointWriter
+def fail(self):
+    raise OSError(28, "No space left on device")
+CheckpointWriter._flush = fail
+"""
+STUCK = """
+import time
+from decoupled.training.bookkeeping import Monitor
+before = Monitor.after_steps
+def wait(self, step, values):
+    before(self, step, values)
+    if step > 60:
+        time.sleep(600)
+Monitor.after_steps = wait
+"""
+HURRY = """
+from decoupled.training.xla import hosts
+hosts._STUCK_SECONDS = 5.0
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "code, expected, message",
+    [
+        ((MISTAKE, ""), 2, "process 0 (HOST): error: a mistake"),
+        (("", MISTAKE), 2, "process 1 (HOST): error: a mistake"),
+        (("", FULL), 2, "saved (process 1 (HOST): No space left on device); what"),
+        ((HURRY, HURRY + STUCK), 75, "no step for 5 s; run again, what is saved is"),
+    ],
+)
+def test_what_ends_one_process_ends_all_with_its_code(
+    data, tmp_path, code, expected, message
+):
+    ends = [finish(each) for each in start_two(data, tmp_path, 10_000, code=code)]
+    assert [end[0] for end in ends] == [expected] * 2, ends
+    message = message.replace("HOST", socket.gethostname())
+    assert message in ends[0][2] + ends[1][2]
+
+
+def test_a_folder_that_hosts_do_not_share_is_refused(data, tmp_path):
+    blind = """
+from decoupled.core import files
+exists = files.exists
+files.exists = lambda path: "hosts.tmp" not in path and exists(path)
+"""
+    processes = start_two(data, tmp_path / "run", 20, code=("", blind))
+    for code, _, error in map(finish, processes):
+        assert code == 2 and "does not see what process 0 (" in error, error
