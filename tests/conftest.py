@@ -42,6 +42,7 @@ for _number, _handler in (
 # Of ten seconds or more, and by their names among the last: first, or one process is
 # left with the last of them.
 LONG = (
+    "test_runtime.py",
     "test_hosts.py",
     "test_end_to_end.py",
     "test_tpu_loop.py",

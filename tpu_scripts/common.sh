@@ -27,7 +27,7 @@ OPTIONS=(
   "type=v6e-8|accelerator type: v2, v3, v4, v5p (and TensorCores); v5litepod, v6e (and chips)"
   "version=IMAGE|runtime image (default: by type; tpu-ubuntu2204-base runs v2 to v4 under JAX)"
   "project=PROJECT|of Google Cloud (default: gcloud's own)"
-  "service_account=EMAIL|what the TPU VM acts as; docs/tpu.md lists the roles it needs"
+  "service_account=EMAIL|what the TPU VM acts as; docs/accelerators.md lists the roles it needs"
   "scopes=SCOPES|of that account on the VM (default: gcloud's, all of its roles)"
   "create_arg=ARG|one more argument of gcloud's create, e.g. --create_arg=--network=N; repeatable"
   "internal_ip|no public addresses: create and connect within the network"

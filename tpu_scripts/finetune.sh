@@ -7,7 +7,7 @@
 #       --model_dir=gs://bucket/rembert_xnli
 #
 # Keep it alive (tmux, nohup); when started again, it continues. run.sh --help describes
-# preemption and the exit codes, docs/tpu.md the cost.
+# preemption and the exit codes, docs/accelerators.md the cost.
 USES=(name zone type version project service_account scopes create_arg internal_ip spot
   plain valid_until package again env max_attempts max_hours stall_minutes keep force dry_run)
 # shellcheck source=common.sh

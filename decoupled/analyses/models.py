@@ -2,7 +2,7 @@
 
 import dataclasses
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,6 +16,7 @@ from decoupled.exports.serving.encoder import FEATURES, Encoder
 from decoupled.exports.serving.roots import mean_over_tokens
 from decoupled.model import variables as names
 from decoupled.runs.saved_run import Model, open_model
+from decoupled.training.xla.functions import DeviceFunction
 
 SIZES = ("input_embedding_size", "output_embedding_size", "hidden_size", "num_layers")
 
@@ -109,6 +110,10 @@ def short_names(paths: Sequence[str]) -> list[str]:
     raise UserError(f"{twice}: is given twice")
 
 
+# ids and mask -> vectors; see `pooling_function`.
+Pool = Callable[[np.ndarray, np.ndarray], np.ndarray]
+# On an accelerator, lengths of batches are multiples of it.
+_LENGTH_STEP = 32
 _SPECIAL = 2
 _TEXTS_AT_ONCE = 10_000
 
@@ -164,16 +169,21 @@ def check_lengths(model: Model, config: RetrievalConfig) -> None:
 
 
 def layer_vectors(
-    model: Model, texts: Sequence[str], config: RetrievalConfig
+    model: Model,
+    texts: Sequence[str],
+    config: RetrievalConfig,
+    pool: Pool | None = None,
 ) -> np.ndarray:
     """float32 [texts, H]: the mean over each text's tokens in the configured layer.
+
+    `pool` is as for `encode_texts`.
 
     Raises:
       UserError: the model has no such layer, or too few positions.
     """
     layer = config.layer_of(model.config.num_layers, model.name)
     vectors = np.zeros([len(texts), model.config.hidden_size], np.float32)
-    for rows, pooled in encode_texts(model, texts, [layer], config):
+    for rows, pooled in encode_texts(model, texts, [layer], config, pool):
         vectors[rows] += pooled[layer]
     return vectors
 
@@ -183,8 +193,11 @@ def encode_texts(
     texts: Sequence[str],
     layers: Sequence[int],
     config: RetrievalConfig,
+    pool: Pool | None = None,
 ) -> Iterator[tuple[np.ndarray, dict[int, np.ndarray]]]:
     """Encodes texts in batches of similar length, with progress.
+
+    `pool` is a `pooling_function` of the same layers; None makes one.
 
     Yields:
       (indices in `texts` int64 [n], each once, layer -> float32 [n, H]). A text that
@@ -200,7 +213,7 @@ def encode_texts(
     if config.long_sentences == "windows":
         tokens, owners = tokens.windows(config.max_sequence_length)
         shares = _shares(tokens, owners, config)
-    pool = _pooling_function(model, layers, config.pool_special_tokens)
+    pool = pool or pooling_function(model, layers, config)
     sizes = tokens.lengths(config.max_sequence_length)
     # The longest first, so that memory that is too small is noticed at once.
     order = np.argsort(-sizes, kind="stable")
@@ -209,7 +222,7 @@ def encode_texts(
         rows = order[start : start + config.batch_size]
         pieces = [tokens.pieces(row, sizes[row]) for row in rows]
         batch = packed(model.vocabulary, pieces)
-        pooled = pool(*(tf.constant(batch[name]) for name in FEATURES[:2])).numpy()
+        pooled = pool(*(batch[name] for name in FEATURES[:2]))
         if not np.isfinite(pooled).all():
             raise UserError(
                 f"{model.weights.path}: gives numbers that are not finite; the "
@@ -224,8 +237,17 @@ def encode_texts(
         yield rows, dict(zip(layers, pooled, strict=True))
 
 
-def _pooling_function(model, layers, pool_special_tokens):
-    """Ids and mask, int32 [batch, length], to float32 [layers, batch, H]."""
+def pooling_function(
+    model: Model,
+    layers: Sequence[int],
+    config: RetrievalConfig,
+    accelerator: str | None = None,
+) -> Pool:
+    """A function of ids and mask, int32 [batch, length], to float32 [layers, batch, H].
+
+    It computes on the first device of a kind of accelerator, or by TensorFlow's own
+    kernels.
+    """
     encoder = Encoder(model.config, model.weights, up_to=max(layers))
 
     def pool(ids: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
@@ -237,11 +259,27 @@ def _pooling_function(model, layers, pool_special_tokens):
             }
         )
         return tf.stack(
-            [mean_over_tokens(states[i], mask, pool_special_tokens) for i in layers]
+            [
+                mean_over_tokens(states[i], mask, config.pool_special_tokens)
+                for i in layers
+            ]
         )
 
+    if accelerator is not None:
+        on_device = DeviceFunction(pool, accelerator, console.say)
+        positions = model.config.max_positions
+
+        def padded(ids: np.ndarray, mask: np.ndarray) -> np.ndarray:
+            # Few lengths, since each is a program.
+            length = min(positions, -(-ids.shape[1] // _LENGTH_STEP) * _LENGTH_STEP)
+            missing = (config.batch_size - len(ids), length - ids.shape[1])
+            more = [(0, count) for count in missing]
+            return on_device(np.pad(ids, more), np.pad(mask, more))[:, : len(ids)]
+
+        return padded
     spec = tf.TensorSpec([None, None], tf.int32)
-    return tf.function(pool, [spec, spec], autograph=False)
+    function = tf.function(pool, [spec, spec], autograph=False)
+    return lambda ids, mask: function(tf.constant(ids), tf.constant(mask)).numpy()
 
 
 def packed(

@@ -9,9 +9,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from decoupled.analyses.models import check_lengths, layer_vectors, open_models
+from decoupled.analyses.models import (
+    check_lengths,
+    layer_vectors,
+    open_models,
+    pooling_function,
+)
 from decoupled.configs import RetrievalConfig
-from decoupled.core import console, files
+from decoupled.core import accelerators, console, files
 from decoupled.core.errors import Mistakes, UserError
 from decoupled.metrics.neighbours import Matches, best_matches, best_threshold, mine
 from decoupled.runs.saved_run import Model
@@ -187,6 +192,7 @@ class TranslationSearch:
         init_checkpoint: str,
         output_dir: str,
         languages: Sequence[str] | None = None,
+        accelerator: str | None = None,
     ):
         self._config, self._task, self._data_dir = config, task, data_dir
         mistakes = Mistakes()
@@ -194,6 +200,10 @@ class TranslationSearch:
         self._languages = _wanted_languages(task, data_dir, languages, mistakes)
         mistakes.raise_all()
         self._model = model
+        layer = config.layer_of(model.config.num_layers, model.name)
+        if accelerator is not None:
+            accelerators.check(accelerator, console.say)
+        self._pool = pooling_function(model, [layer], config, accelerator)
         self._results = RetrievalResults(output_dir, self._description())
 
     def run(self) -> dict[str, Any]:
@@ -236,7 +246,7 @@ class TranslationSearch:
         return files.fingerprint("".join(map(files.file_fingerprint, paths)))
 
     def _encode(self, texts: Sequence[str]) -> np.ndarray:
-        return layer_vectors(self._model, texts, self._config)
+        return layer_vectors(self._model, texts, self._config, self._pool)
 
     def _tatoeba(self, languages: Sequence[str]) -> Iterator[Found]:
         pairs = [read_tatoeba(self._data_dir, language) for language in languages]

@@ -27,7 +27,7 @@ from absl import flags
 
 from decoupled.configs import RetrievalConfig, RetrieveConfig
 from decoupled.core import locks
-from decoupled.launch import start
+from decoupled.launch import hardware_flags, start
 
 TASKS = ("tatoeba", "bucc2018")
 
@@ -47,6 +47,7 @@ def define_flags() -> None:
     flags.DEFINE_list(
         "languages", None, "Only these languages, e.g. sw,th. Default: all."
     )
+    hardware_flags.define_accelerator("The first of these devices encodes")
     flags.mark_flags_as_required(["task", "data_dir", "init_checkpoint", "output_dir"])
 
 
@@ -62,6 +63,7 @@ def main() -> None:
             options.init_checkpoint,
             options.output_dir,
             options.languages,
+            options.accelerator,
         )
 
 
@@ -72,12 +74,13 @@ def run_retrieval(
     init_checkpoint: str,
     output_dir: str,
     languages: Sequence[str] | None = None,
+    accelerator: str | None = None,
 ) -> dict[str, Any]:
     """Finds translations; see the module's docstring and `TranslationSearch`."""
     from decoupled.analyses.retrieval import TranslationSearch
 
     search = TranslationSearch(
-        config, task, data_dir, init_checkpoint, output_dir, languages
+        config, task, data_dir, init_checkpoint, output_dir, languages, accelerator
     )
     start.save_start(output_dir)
     return search.run()

@@ -23,6 +23,7 @@ one per line; tpu_scripts/sweep.sh reads this. `decoupled report` makes tables a
 of the complete runs.
 """
 
+import functools
 import shlex
 import sys
 
@@ -31,7 +32,7 @@ from absl import flags
 from decoupled.configs import FinetuneConfig, SweepRoot
 from decoupled.core import console, locks
 from decoupled.core.errors import Mistakes, UserError, close_names
-from decoupled.launch import gin_files, start
+from decoupled.launch import gin_files, hardware_flags, start
 from decoupled.sweeps.jobs import (
     FINETUNING,
     Inputs,
@@ -40,7 +41,12 @@ from decoupled.sweeps.jobs import (
     make_jobs,
     make_rows,
 )
-from decoupled.sweeps.runner import JobRunner, show_failures
+from decoupled.sweeps.runner import (
+    JobRunner,
+    job_command,
+    on_accelerator,
+    show_failures,
+)
 
 SCALES = ("paper", "mini")
 
@@ -55,6 +61,7 @@ def define_flags() -> None:
     flags.DEFINE_string("data_dir", None, "Folder with a folder per task.")
     flags.DEFINE_string("sweep_dir", None, "Folder of the sweep, created if missing.")
     flags.DEFINE_integer("jobs", 1, "Number of parallel jobs.", lower_bound=1)
+    hardware_flags.define_accelerator("Pre-training and fine-tuning run on these")
     flags.DEFINE_bool("print_jobs", False, "Only print the jobs.")
     flags.mark_flags_as_required(["records_dir", "vocabulary", "sweep_dir"])
 
@@ -63,20 +70,29 @@ def main() -> None:
     """Runs the sweep, or prints its jobs."""
     if flags.FLAGS.print_jobs:
         for job in _prepare()[2]:
-            console.say(shlex.join([job.kind, *job.arguments]))
+            words = (*job.arguments, *on_accelerator(job, flags.FLAGS.accelerator))
+            console.say(shlex.join([job.kind, *words]))
         return
     with locks.hold(flags.FLAGS.sweep_dir):
         _run()
 
 
 def _run():
-    config, rows, jobs = _prepare()
     options = flags.FLAGS
+    if options.accelerator in ("gpu", "tpu") and options.jobs > 1:
+        raise UserError(
+            f"--jobs: {options.jobs} jobs cannot share the devices of "
+            f"--accelerator={options.accelerator}; leave --jobs out"
+        )
+    config, rows, jobs = _prepare()
     complete = complete_jobs(jobs)
     _check_tasks([job for job in jobs if job not in complete])
     describe(options.sweep_dir, config.sweep, config.scale, options.scale, rows, jobs)
-    warm = config.sweep.warm_processes
-    failures = JobRunner(jobs, options.jobs, console.say, warm).run()
+    accelerator = options.accelerator
+    # A process that JAX runs in must not be forked.
+    warm = config.sweep.warm_processes and accelerator is None
+    command = functools.partial(job_command, accelerator=accelerator)
+    failures = JobRunner(jobs, options.jobs, console.say, warm, command).run()
     if failures:
         show_failures(failures, len(jobs))
         sys.exit(1)

@@ -123,8 +123,8 @@ class TrainingConfig:
     gradient_accumulation: number of microbatches that a step's batch is divided into.
     save_checkpoints_steps: steps between checkpoints. keep_checkpoint_max: how many
       of the newest are kept. log_steps: steps between summaries.
-    eval_every_steps: steps between evaluations; 0 evaluates at the end only. On a TPU
-      each costs two compilations (docs/tpu.md).
+    eval_every_steps: steps between evaluations; 0 evaluates at the end only. With
+      --tpu each costs two compilations.
     eval_batch_size: sequences per step of evaluation. eval_sequences: the largest
       number of evaluated sequences per language; 0 evaluates all.
     seed: of initial weights, data order, masks and dropout.

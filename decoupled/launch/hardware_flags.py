@@ -15,16 +15,20 @@ FLAGS = flags.FLAGS
 _NUMBERS = ("processes", "process")
 
 
-def define() -> None:
-    """Defines --accelerator, --tpu, and the flags that go with each of them."""
+def define_accelerator(what: str) -> None:
+    """Defines --accelerator; `what` begins its help."""
     flags.DEFINE_enum(
         "accelerator",
         None,
         ACCELERATORS,
-        "Run programs of XLA on these devices: this host's GPUs, its TPU (v4 and "
-        "later), or as many virtual CPU devices as the mesh has. None: TensorFlow's "
-        "own kernels on the CPU.",
+        f"{what}: this host's GPUs, its TPU (v4 and later), or as many virtual CPU "
+        "devices as the mesh has. None: TensorFlow's own kernels on the CPU.",
     )
+
+
+def define() -> None:
+    """Defines --accelerator, --tpu, and the flags that go with each of them."""
+    define_accelerator("Run programs of XLA on these devices")
     flags.DEFINE_string(
         "tpu",
         None,

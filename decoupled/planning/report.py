@@ -216,7 +216,7 @@ def _print_hosts(plan):
         console.say(
             "warning: this run cannot start with --tpu: TensorFlow takes graphs of up "
             f"to {readable_bytes(MOST_GRAPH_BYTES)}. Raise MeshConfig.stack_mib, or "
-            "take a smaller slice (docs/tpu.md)"
+            "take a smaller slice"
         )
 
 

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from decoupled.configs import ModelConfig, saved_model
+from decoupled.configs import MeshConfig, ModelConfig, saved_model
 from decoupled.configs.hardware import Hardware
 from decoupled.core import console, files, gfile, hosts, locks
 from decoupled.core.errors import UserError, quoted
@@ -68,6 +68,12 @@ _UNRECORDED_DATA = (
     "label_smoothing",
     "optimizer",
 )
+
+
+def precision(mesh: MeshConfig) -> dict[str, str]:
+    """The entry of a run's data for another precision than that of earlier runs."""
+    chosen = mesh.matmul_precision
+    return {} if chosen == "highest" else {"matmul_precision": chosen}
 
 
 class ModelDir(NamedTuple):

@@ -16,7 +16,7 @@ from decoupled.core import console, files, gfile
 from decoupled.core.errors import Terminated
 from decoupled.core.made_from import in_words
 from decoupled.core.processes import command_line, end_all, handled
-from decoupled.sweeps.jobs import LOG, RECORD, Job
+from decoupled.sweeps.jobs import FINETUNING, LOG, PRETRAINING, RECORD, Job
 from decoupled.sweeps.warm_jobs import Fork, start
 
 # Seconds between two polls of the processes; seconds to end after SIGTERM.
@@ -208,9 +208,16 @@ def shares_of_cores(parallel: int) -> list[set[int]]:
     return [set(cores[place::parallel]) for place in range(parallel)]
 
 
-def job_command(job: Job) -> list[str]:
+def job_command(job: Job, accelerator: str | None = None) -> list[str]:
     """The job as a command of this Python."""
-    return command_line("decoupled", job.kind, *job.arguments)
+    words = (*job.arguments, *on_accelerator(job, accelerator))
+    return command_line("decoupled", job.kind, *words)
+
+
+def on_accelerator(job: Job, accelerator: str | None) -> list[str]:
+    """The flag of a job that trains; no part of the job, which may go on elsewhere."""
+    trains = accelerator is not None and job.kind in (PRETRAINING, FINETUNING)
+    return [f"--accelerator={accelerator}"] if trains else []
 
 
 def _last_line(path):

@@ -71,6 +71,16 @@ def test_vectors_are_means_over_the_tokens_of_the_last_layer(encoder, special, l
     np.testing.assert_allclose(found, served(encoder, length, special), atol=2e-5)
 
 
+def test_an_accelerator_gives_the_same_vectors(encoder):
+    """In programs of few lengths, whose last batch is filled up."""
+    pytest.importorskip("jax")
+    config = retrieval(batch_size=4)
+    pool = models.pooling_function(encoder, [2], config, "cpu")
+    vectors = models.layer_vectors(encoder, TEXTS, config, pool)
+    expected = models.layer_vectors(encoder, TEXTS, config)
+    np.testing.assert_allclose(vectors, expected, atol=1e-6)
+
+
 def test_layers_are_counted_from_either_end():
     layers = [retrieval(layer=number).layer_of(2, "m") for number in (0, 2, -1, -3)]
     assert layers == [0, 2, 2, 0]

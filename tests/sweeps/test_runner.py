@@ -262,3 +262,13 @@ def test_jobs_side_by_side_have_cores_of_their_own(make, monkeypatch):
     told = [open(f"{job.folder}/job.log").read().split() for job in jobs]
     assert [[*map(int, own)] for own in told] == [cores[::2], cores[1::2]]
     assert sorted(os.sched_getaffinity(0)) == cores
+
+
+@pytest.mark.parametrize(
+    "kind, flag", [("pretrain", ["--accelerator=gpu"]), ("analyze", [])]
+)
+def test_only_jobs_that_train_run_on_an_accelerator(kind, flag):
+    job = Job(kind, "name", "folder", ("--seed=1",), (), ())
+    words = job_command(job, "gpu")
+    assert words[words.index("--seed=1") :] == ["--seed=1", *flag]
+    assert job_command(job)[-1] == "--seed=1"

@@ -34,6 +34,8 @@ _PLATFORMS = {"cpu": "cpu", "gpu": "cuda,cpu", "tpu": "tpu,cpu"}
 _OLDEST = (0, 10)
 # JAX's own default: warnings and errors.
 _LOG_LEVEL = "1"
+# Seconds of a compilation that has a line, if it is not the first of the process.
+_WORTH_A_LINE = 5.0
 # Seconds between two lines while a program is compiled.
 _LINE_EVERY = 60.0
 # What the transports between processes report of one that is gone.
@@ -75,6 +77,9 @@ class Client:
     Raises:
       UserError: JAX is missing or too old, or has not these devices.
     """
+
+    # Whether this process has said what a program needs.
+    _has_compiled = False
 
     def __init__(self, kind: str, mesh: Sequence[int], say: Callable[[str], None]):
         count = math.prod(mesh)
@@ -176,8 +181,11 @@ class Client:
         except self._jax.errors.JaxRuntimeError as error:
             raise explained(error, "the compiler") from error
         compiled = Executable(self, executable, program, updated)
-        took = duration(time.monotonic() - began)
-        self._say(f"compiled in {took}; {compiled.memory()}")
+        seconds = time.monotonic() - began
+        took, took_long = duration(seconds), seconds >= _WORTH_A_LINE
+        if took_long or not Client._has_compiled:
+            self._say(f"compiled in {took}; {compiled.memory()}")
+        Client._has_compiled = True
         return compiled
 
     def _compiled(self, module, options):

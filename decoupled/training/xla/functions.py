@@ -1,0 +1,74 @@
+"""A function of TensorFlow on an accelerator: a program of XLA for each shape."""
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from decoupled.core.compat import tf
+from decoupled.training.xla.adapter import Client, Executable
+from decoupled.training.xla.programs import Argument, ExportedProgram
+
+
+class DeviceFunction:
+    """Computes `function(*arrays)` on one device.
+
+    Args:
+      function: of tensors to one tensor; the variables that it reads go to the device
+        once. kind, say: see `Client`. precision: of products of float32.
+
+    Raises:
+      UserError: there is no such device, or JAX is missing.
+    """
+
+    def __init__(
+        self,
+        function: Callable[..., tf.Tensor],
+        kind: str,
+        say: Callable[[str], None],
+        precision: str = "highest",
+    ):
+        self._function, self._precision = function, precision
+        self._client = Client(kind, [1], say)
+        self._programs: dict[tuple, tuple[Executable, list]] = {}
+        # name of a variable, or number of a constant -> its array on the device.
+        self._captured: dict[int, object] = {}
+
+    def __call__(self, *arrays: np.ndarray) -> np.ndarray:
+        """The result for arrays of a shape; each new shape is compiled first."""
+        key = tuple((array.shape, array.dtype.str) for array in arrays)
+        if key not in self._programs:
+            self._programs[key] = self._compiled(arrays)
+        executable, captured = self._programs[key]
+        features = {
+            str(place): self._client.put_everywhere(array)
+            for place, array in enumerate(arrays)
+        }
+        return np.asarray(executable.run(features, captured)["result"])
+
+    def _compiled(self, arrays: Sequence[np.ndarray]) -> tuple[Executable, list]:
+        traced = tf.function(self._function, jit_compile=True, autograph=False)
+        specs = [tf.TensorSpec(array.shape, array.dtype) for array in arrays]
+        concrete = traced.get_concrete_function(*specs)
+        captured, described = [], []
+        variables = {id(v.handle): v for v in concrete.variables}
+        for place, tensor in enumerate(concrete.captured_inputs):
+            variable = variables.get(id(tensor))
+            value = tensor.numpy() if variable is None else variable.numpy()
+            name = f"{place}" if variable is None else variable.name
+            described.append(Argument(name, list(value.shape), value.dtype.name))
+            known = id(tensor)
+            if known not in self._captured:
+                self._captured[known] = self._client.put_everywhere(value)
+            captured.append(self._captured[known])
+        program = ExportedProgram(
+            hlo=traced.experimental_get_compiler_ir(*specs)(stage="hlo_serialized"),
+            features=[
+                Argument(str(place), list(array.shape), array.dtype.name)
+                for place, array in enumerate(arrays)
+            ],
+            variables=described,
+            results=["result"],
+            layouts=[],
+            cores=1,
+        )
+        return self._client.compile(program, {}, self._precision), captured
