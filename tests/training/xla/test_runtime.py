@@ -1,7 +1,7 @@
 """Programs of XLA beside TensorFlow's own kernels: the same numbers, files and ends.
 
 JAX computes on virtual devices of the CPU. What several processes do is in
-tests/training/xla/test_processes.py.
+tests/training/xla/test_hosts.py.
 """
 
 import dataclasses
