@@ -38,7 +38,8 @@ from decoupled.training.xla.coordination import (
 )
 
 # Keys of the table.
-_ENDED, _SEEN, _LEFT, _STOP = "ended", "seen", "left", "stop"
+_ENDED, _SEEN, _LEFT = "ended", "seen", "left"
+_ASKED, _LOOKS, _STOP = "asked", "looks", "stop"
 # Seconds that a process has to end by itself in the error that ended another, and that
 # process 0 waits at an error until the others have read why.
 _OWN_END, _READ_WHY = 3.0, 15.0
@@ -139,29 +140,39 @@ def _terminating():
 
 
 class AgreedStop:
-    """Whether training is to end after a step: all processes say so at the same one."""
+    """Whether training is to end after a step: all processes say so at the same one.
+
+    Who is told to stop asks the others for it. From then on each looks into the table
+    at every step, and says that it does; then process 0 chooses the step.
+    """
 
     def __init__(self, stop: StopOnSignal):
-        self._stop, self._told = stop, False
-        self._at, self._number = None, None
+        self._stop = stop
+        self._asked, self._looks, self._at = False, False, None
 
     def after(self, step: int) -> bool:
         """To be asked when a step is started and the one before it has been read.
 
         So no process is more than a step ahead of another that asks, and all find the
-        step that is agreed on before they come to it.
+        step that is chosen before they come to it.
         """
         if _watch is None:
             return self._stop.after_steps()
-        if self._stop.received is not None and not self._told:
-            note = json.dumps([step + _AHEAD, self._stop.received])
-            _watch.table.try_set(_STOP, note)
-            self._told = True
-        if self._at is None and (note := _watch.table.peek(_STOP)):
-            self._at, self._number = json.loads(note)
+        if self._stop.received is not None and not self._asked:
+            _watch.table.try_set(_ASKED, str(self._stop.received))
+            self._asked = True
+        if _watch.asked is None:
+            return False
+        if not self._looks:
+            _watch.table.try_set(f"{_LOOKS}/{hosts.index()}", "")
+            self._looks = True
+        if self._at is None:
+            if hosts.is_first() and len(_watch.table.below(_LOOKS)) == hosts.count():
+                _watch.table.try_set(_STOP, str(step + _AHEAD))
+            self._at = int(_watch.table.peek(_STOP) or 0) or None
         if self._at is None or step < self._at:
             return False
-        self._stop.received = self._number
+        self._stop.received = _watch.asked
         return True
 
 
@@ -184,11 +195,13 @@ class _Watch:
         self.names, self.table = names, table
         self._hosts, self._mine = described, names[described.index]
         self.last: float | None = None
+        # The signal for which the others are asked to stop.
+        self.asked: int | None = None
         self._taken: list[float] = []
         self._code: int | None = None
         self._note: str | None = None
         self._on_abort()
-        for work in (self._hear, self._count, self._see_moves):
+        for work in (self._hear, self._hear_stop, self._count, self._see_moves):
             threading.Thread(target=work, daemon=True, name="watch").start()
 
     def moved(self) -> None:
@@ -245,6 +258,15 @@ class _Watch:
                 self._leave_as(note)
             else:
                 return
+
+    def _hear_stop(self):
+        """Waits until a process is told to stop."""
+        while self._code is None and self.asked is None:
+            number = self.table.wait_for(_ASKED)
+            if number is None:
+                time.sleep(_INTERVAL)
+            else:
+                self.asked = int(number)
 
     def _leave_as(self, note):
         index, code, line = json.loads(note)
