@@ -79,6 +79,16 @@ def scalars(spec, name):
     return np.array(list(read_scalars(spec.model_dir, name).values()))
 
 
+# A key's bias shifts all scores of a query, and the head's bias and the last beta shift
+# all positions of a question's text. A softmax does not change with them, so that their
+# gradient is zero but for rounding, which Adam takes for a direction.
+WITHOUT_GRADIENT = ("self/key/bias", "output_bias", "layer_0/output/LayerNorm/beta")
+
+
+def with_gradients(values, without=WITHOUT_GRADIENT):
+    return {n: v for n, v in values.items() if not any(part in n for part in without)}
+
+
 # Change of the graph, and the largest relative difference of losses and of norms, and
 # the largest difference of a weight or slot.
 EXACT = (1e-6, 2e-6, 1e-6)
@@ -143,7 +153,8 @@ def test_training_equals_that_of_tensorflow_s_kernels(name, tmp_path):
             scalars(xla, scalar), scalars(host, scalar), tolerance
         )
     assert len(scalars(xla, "loss")) == STEPS
-    difference, variable = largest_difference(expected, values)
+    kept = [with_gradients(v, WITHOUT_GRADIENT[:1]) for v in (expected, values)]
+    difference, variable = largest_difference(*kept)
     assert difference <= of_values, variable
     assert {n: v.dtype for n, v in values.items()} == {
         n: v.dtype for n, v in expected.items()
@@ -168,7 +179,8 @@ def test_packed_fine_tuning_equals_that_of_tensorflow_s_kernels(kind, tmp_path):
         trained.append((train_run(graph, spec, batches), scalars(spec, "loss")))
     (expected, expected_losses), (values, losses) = trained
     np.testing.assert_allclose(losses, expected_losses, 1e-6)
-    assert largest_difference(expected, values)[0] <= 2e-6
+    difference, variable = largest_difference(*map(with_gradients, (expected, values)))
+    assert difference <= 2e-6, variable
 
 
 @pytest.fixture(scope="module")
