@@ -21,8 +21,8 @@ def define_accelerator(what: str) -> None:
         "accelerator",
         None,
         ACCELERATORS,
-        f"{what}: this host's GPUs, its TPU (v4 and later), or as many virtual CPU "
-        "devices as the mesh has. None: TensorFlow's own kernels on the CPU.",
+        f"{what}: this host's GPUs, its TPU, or virtual devices of its CPU, as many as "
+        "a mesh has. None: TensorFlow's own kernels on the CPU.",
     )
 
 

@@ -87,7 +87,7 @@ class Plan:
                 "headline": list(task.headline),
                 "batch_size": training.batch_size,
                 "eval_every_steps": training.eval_every_steps,
-                **run_folder.precision(self.config.mesh),
+                "matmul_precision": self.config.mesh.matmul_precision,
                 **self._training_settings(folder),
                 **run,
             },

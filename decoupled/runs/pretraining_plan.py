@@ -188,7 +188,7 @@ def _describe(config, manifest, pieces, prefix) -> run_folder.ModelDir:
             "seed": config.training.seed,
             # Only another one, so that runs from before this setting can be resumed.
             **({} if config.objective == "mlm" else {"objective": config.objective}),
-            **run_folder.precision(config.mesh),
+            "matmul_precision": config.mesh.matmul_precision,
             # Not the path: folders move.
             "init_checkpoint": prefix and os.path.basename(prefix),
         }

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from decoupled.configs import MeshConfig, ModelConfig, saved_model
+from decoupled.configs import ModelConfig, saved_model
 from decoupled.configs.hardware import Hardware
 from decoupled.core import console, files, gfile, hosts, locks
 from decoupled.core.errors import UserError, quoted
@@ -57,6 +57,8 @@ _BOOKKEEPING = (
     "eval_sequences",
     "iterations_per_loop",
 )
+# What earlier versions computed with, and did not record.
+_BEFORE = {"matmul_precision": "highest"}
 # Settings that earlier versions did not record; such a folder agrees with any value.
 _UNRECORDED_DATA = (
     "init_checkpoint_sha256",
@@ -68,12 +70,6 @@ _UNRECORDED_DATA = (
     "label_smoothing",
     "optimizer",
 )
-
-
-def precision(mesh: MeshConfig) -> dict[str, str]:
-    """The entry of a run's data for another precision than that of earlier runs."""
-    chosen = mesh.matmul_precision
-    return {} if chosen == "highest" else {"matmul_precision": chosen}
 
 
 class ModelDir(NamedTuple):
@@ -225,7 +221,8 @@ def _differences_in_words(saved, described, contents) -> list[str]:
     data = described["data"]
     unrecorded = {name: data[name] for name in _UNRECORDED_DATA if name in data}
     kept = {name: v for name, v in saved["data"].items() if name not in _GONE_DATA}
-    saved = saved | {"data": unrecorded | kept}
+    before = {name: value for name, value in _BEFORE.items() if name in data}
+    saved = saved | {"data": before | unrecorded | kept}
     return [
         f"{contents[name]} has changed since the run began"
         if name in contents

@@ -1,7 +1,7 @@
 """Programs of XLA beside TensorFlow's own kernels: the same numbers, files and ends.
 
 JAX computes on virtual devices of the CPU. What several processes do is in
-tests/training/xla/test_processes.py.
+tests/training/xla/test_hosts.py.
 """
 
 import dataclasses
@@ -150,13 +150,8 @@ def test_training_equals_that_of_tensorflow_s_kernels(name, tmp_path):
     }
 
 
-@pytest.mark.parametrize(
-    "kind",
-    [
-        pytest.param(kind, marks=[] if kind == "tags" else pytest.mark.interop)
-        for kind in packed.TASKS
-    ],
-)
+@pytest.mark.interop
+@pytest.mark.parametrize("kind", packed.TASKS)
 def test_packed_fine_tuning_equals_that_of_tensorflow_s_kernels(kind, tmp_path):
     packing = packed.PACKING
     task = packed.TASKS[kind].packed(packing.examples)
@@ -180,7 +175,8 @@ def test_packed_fine_tuning_equals_that_of_tensorflow_s_kernels(kind, tmp_path):
 def whole(tmp_path_factory):
     """A run of data:2;model:2 with dropout, not disturbed; saved every second step."""
     folder = tmp_path_factory.mktemp("whole")
-    spec = run_spec(folder, save_checkpoints_steps=2)._replace(hardware=CPU)
+    spec = run_spec(folder, save_checkpoints_steps=2, keep_checkpoint_max=2)
+    spec = spec._replace(hardware=CPU)
     train_run(config(mesh=BOTH_AXES, model=DROPOUT), spec)
     return spec
 
@@ -197,6 +193,11 @@ class StopAfter(StopOnSignal):
         if not self._left:
             os.kill(os.getpid(), self._number)
         return super().after_steps()
+
+
+def test_only_the_newest_checkpoints_are_kept(whole):
+    assert checkpoint_names(whole.model_dir) == [4, 6]
+    assert [name for name in os.listdir(whole.model_dir) if "_temp" in name] == []
 
 
 def copy_of(whole, folder, step):
@@ -217,14 +218,10 @@ def test_a_resumed_run_equals_an_uninterrupted_one_to_the_bit(whole, tmp_path):
     assert "resuming from" in said(spec)[0] and "at step 4" in said(spec)[0]
 
 
+@pytest.mark.interop
 @pytest.mark.parametrize(
     "hardware, mesh",
-    [
-        (HOST, ONE_DEVICE),
-        pytest.param(HOST, BOTH_AXES, marks=pytest.mark.interop),
-        pytest.param(CPU, EIGHT, marks=pytest.mark.interop),
-        pytest.param(CPU, ONE_DEVICE, marks=pytest.mark.interop),
-    ],
+    [(HOST, ONE_DEVICE), (HOST, BOTH_AXES), (CPU, EIGHT), (CPU, ONE_DEVICE)],
 )
 def test_a_run_moves_between_meshes_and_runtimes(hardware, mesh, tmp_path):
     """From 2 x 2 devices to others, and back."""
@@ -244,7 +241,10 @@ def test_a_run_moves_between_meshes_and_runtimes(hardware, mesh, tmp_path):
     "number, error, message",
     [
         (signal.SIGTERM, Terminated, "SIGTERM: saved at step 3; run again to go on"),
-        (signal.SIGINT, Interrupted, "Ctrl-C: saved at step 3"),
+        pytest.param(
+            *(signal.SIGINT, Interrupted, "Ctrl-C: saved at step 3"),
+            marks=pytest.mark.interop,
+        ),
     ],
 )
 def test_a_signal_ends_training_after_it_has_saved(number, error, message, tmp_path):
@@ -320,13 +320,6 @@ def test_an_initial_checkpoint_gives_its_weights(whole, tmp_path):
         )
         assert any("drawn from the seed: bert/pooler" in line for line in said(spec))
     assert largest_difference(*values)[0] <= 1e-6
-
-
-def test_only_the_newest_checkpoints_are_kept(tmp_path):
-    spec = run_spec(tmp_path, save_checkpoints_steps=1, keep_checkpoint_max=2)
-    train_run(config(), spec._replace(hardware=CPU))
-    assert checkpoint_names(tmp_path) == [5, 6]
-    assert {name for name in os.listdir(tmp_path) if "_temp" in name} == set()
 
 
 # ---- The program -------------------------------------------------------------------
