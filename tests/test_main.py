@@ -40,7 +40,7 @@ def test_commands_come_in_the_order_of_their_needs():
     lines = listed.listing().splitlines()
     names = [line.split()[0] for line in lines if line.startswith("  ")]
     path = ["doctor", "build_corpus", "build_vocabulary", "build_records", "pretrain"]
-    path += ["finetune", "score", "export", "sweep", "report", "worker"]
+    path += ["finetune", "score", "export", "sweep", "report", "supervise"]
     assert [name for name in names if name in path] == path
 
 
