@@ -43,6 +43,10 @@ from decoupled.training.xla.state import State, first_values, stored_values
 _DETERMINISTIC = {"gpu": {"xla_gpu_exclude_nondeterministic_ops": True}}
 
 
+# Folders whose first checkpoint of this process has had its line.
+_saved: set[str] = set()
+
+
 def check_devices(
     hardware: Hardware, mesh: MeshConfig, say: Callable[[str], None]
 ) -> None:
@@ -80,21 +84,18 @@ def train_steps(
     state = State(client, exported, source)
     step = checkpoint_step(latest_complete(run.model_dir))
 
-    is_first = True
-
     def write(prefix: str) -> None:
-        nonlocal is_first
         began = time.monotonic()
         with CheckpointWriter(prefix) as writer:
             state.save(writer)
-        if is_first:
+        if run.model_dir not in _saved:
+            _saved.add(run.model_dir)
             memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
             took = time.monotonic() - began
             run.say(
                 f"the first checkpoint took {took:.1f} s; this process has used "
                 f"{memory:.1f} GiB of the host's memory so far"
             )
-            is_first = False
 
     checkpoints = Checkpoints(
         run.model_dir, config.save_checkpoints_steps, config.keep_checkpoint_max, write
@@ -137,8 +138,10 @@ def train_steps(
                 ends = ends or stop.after(step)
             if ends:
                 break
+        else:
+            raise ValueError(f"the batches end at step {step}, before step {last}")
     monitor.end()
-    if peak := executable.peak():
+    if step == graph.schedule.train_steps and (peak := executable.peak()):
         run.say(peak)
 
 

@@ -334,6 +334,18 @@ def test_an_initial_checkpoint_gives_its_weights(whole, tmp_path):
     assert largest_difference(*values)[0] <= 1e-6
 
 
+def test_batches_that_end_too_early_are_an_error(tmp_path):
+    """Without it, the loop of segments would begin again and again."""
+    spec = run_spec(tmp_path)._replace(hardware=CPU)
+    few = {n: tf.constant(x[None]) for n, x in masked_lm_features().items()}
+    with pytest.raises(ValueError, match="the batches end at step 1, before step 6"):
+        train_run(
+            config(),
+            spec,
+            lambda step: lambda params=None: tf.data.Dataset.from_tensor_slices(few),
+        )
+
+
 # ---- The program -------------------------------------------------------------------
 
 
