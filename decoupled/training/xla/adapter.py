@@ -34,6 +34,8 @@ _PLATFORMS = {"cpu": "cpu", "gpu": "cuda,cpu", "tpu": "tpu,cpu"}
 _OLDEST = (0, 10)
 # JAX's own default: warnings and errors.
 _LOG_LEVEL = "1"
+# Of compiled programs on disk; the least used are removed.
+_CACHE_BYTES = 4 * 2**30
 # Seconds of a compilation that has a line, if it is not the first of the process.
 _WORTH_A_LINE = 5.0
 # Seconds between two lines while a program is compiled.
@@ -402,6 +404,7 @@ def _configured(kind, count):
         "jax_enable_x64": True,
         "jax_compilation_cache_dir": os.environ.get("JAX_COMPILATION_CACHE_DIR")
         or _cache_folder(),
+        "jax_compilation_cache_max_size": _CACHE_BYTES,
         "jax_persistent_cache_min_compile_time_secs": 1.0,
     }
     if kind == "cpu":
@@ -468,6 +471,11 @@ def explained(error: Exception, who: str) -> Exception:
         return WorkerLost(
             f"another process is gone ({in_one_line(first_sentence(error))[:200]}); "
             "run again, what is saved is kept"
+        )
+    if "NCCL" in str(error):
+        return UserError(
+            f"{who}: {first_sentence(error)}; NCCL needs memory beside JAX's own: try "
+            "XLA_PYTHON_CLIENT_MEM_FRACTION=0.65, and NCCL_DEBUG=INFO says more"
         )
     return error
 

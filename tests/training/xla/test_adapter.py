@@ -68,3 +68,21 @@ def test_a_device_that_is_missing(monkeypatch, plugin, reason):
         f"--accelerator=gpu: JAX 0.11.2 finds no GPU ({reason}); pip install "
         "'decoupled[cuda12]', and decoupled doctor shows what it finds"
     )
+
+
+@pytest.mark.parametrize(
+    "message, advice",
+    [
+        ("RESOURCE_EXHAUSTED: Out of memory while trying", "recompute_layers"),
+        ("INTERNAL: NCCL operation ncclAllReduce failed", "MEM_FRACTION=0.65"),
+        ("INVALID_ARGUMENT: another mistake", None),
+    ],
+)
+def test_errors_of_memory_say_what_saves_it(message, advice):
+    error = RuntimeError(message)
+    explained = adapter.explained(error, "the devices")
+    if advice is None:
+        assert explained is error
+    else:
+        assert isinstance(explained, UserError)
+        assert advice in str(explained) and message in str(explained)
