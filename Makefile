@@ -71,7 +71,7 @@ test-slow: $(VENV)/.installed  ## the longer tests
 test-interop: $(VENV)/.installed $(INTEROP)/.installed $(COMPILER)/.installed  ## the same numbers as PyTorch and JAX?
 	DECOUPLED_INTEROP_PYTHON=$(CURDIR)/$(INTEROP)/bin/python \
 		DECOUPLED_COMPILER_PYTHON=$(CURDIR)/$(COMPILER)/bin/python \
-		$(RUN) -m pytest -m 'interop and not slow' tests/interop tests/benchmarks \
+		$(RUN) -m pytest $(PYTEST_ARGS) -m 'interop and not slow' tests/interop tests/benchmarks \
 		tests/training/xla
 
 bench: $(COMPARED)  ## speed and memory beside the peers', several hours
