@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from decoupled.core.compat import tf
-from decoupled.training.xla.adapter import Client, Executable
+from decoupled.training.xla.adapter import Array, Client, Executable
 from decoupled.training.xla.programs import Argument, ExportedProgram
 
 
@@ -30,8 +30,9 @@ class DeviceFunction:
         self._function, self._precision = function, precision
         self._client = Client(kind, [1], say)
         self._programs: dict[tuple, tuple[Executable, list]] = {}
-        # name of a variable, or number of a constant -> its array on the device.
-        self._captured: dict[int, object] = {}
+        # id of a captured tensor -> the tensor, without which another could get its id,
+        # and its array on the device.
+        self._captured: dict[int, tuple[tf.Tensor, Array]] = {}
 
     def __call__(self, *arrays: np.ndarray) -> np.ndarray:
         """The result for arrays of a shape; each new shape is compiled first."""
@@ -52,14 +53,13 @@ class DeviceFunction:
         captured, described = [], []
         variables = {id(v.handle): v for v in concrete.variables}
         for place, tensor in enumerate(concrete.captured_inputs):
-            variable = variables.get(id(tensor))
-            value = tensor.numpy() if variable is None else variable.numpy()
-            name = f"{place}" if variable is None else variable.name
-            described.append(Argument(name, list(value.shape), value.dtype.name))
-            known = id(tensor)
-            if known not in self._captured:
-                self._captured[known] = self._client.put_everywhere(value)
-            captured.append(self._captured[known])
+            if id(tensor) not in self._captured:
+                value = variables.get(id(tensor), tensor).numpy()
+                on_device = self._client.put_everywhere(value)
+                self._captured[id(tensor)] = (tensor, on_device)
+            _, array = self._captured[id(tensor)]
+            described.append(Argument(str(place), list(array.shape), array.dtype.name))
+            captured.append(array)
         program = ExportedProgram(
             hlo=traced.experimental_get_compiler_ir(*specs)(stage="hlo_serialized"),
             features=[
