@@ -23,6 +23,7 @@ from decoupled.training.bookkeeping import (
     Checkpoints,
     Monitor,
     Progress,
+    Run,
     SessionWriter,
     diverged,
 )
@@ -43,7 +44,6 @@ from decoupled.training.graph import (
     step_scalars,
 )
 from decoupled.training.mesh import session_config
-from decoupled.training.run import Run
 from decoupled.training.xla.loop import check_devices, predict_batches, train_steps
 
 __all__ = ["Run", "check_devices", "predict", "train"]

@@ -17,7 +17,7 @@ from decoupled.configs.hardware import Hardware
 from decoupled.core import accelerators
 from decoupled.core.compat import tf
 from decoupled.model.variables import GLOBAL_STEP
-from decoupled.training.bookkeeping import Checkpoints, Monitor
+from decoupled.training.bookkeeping import Checkpoints, Monitor, Run
 from decoupled.training.checkpoint_files import CheckpointWriter
 from decoupled.training.checkpoints import (
     check_resumable,
@@ -28,7 +28,6 @@ from decoupled.training.checkpoints import (
 )
 from decoupled.training.graph import Network, TrainingGraph
 from decoupled.training.mesh import parse_mesh_shape
-from decoupled.training.run import Run
 from decoupled.training.xla.adapter import Array, Client, Executable
 from decoupled.training.xla.hosts import AgreedStop, moves, pauses
 from decoupled.training.xla.programs import (
