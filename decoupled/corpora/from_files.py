@@ -139,7 +139,7 @@ def _written_anew(job, parts: list[_Part], runner) -> list[_Part]:
         repeated = [np.zeros(0, np.int64)] * len(chosen)
         if job.settings.drop_duplicates:
             repeated = find_duplicates(paths)
-        # A small language may have no document in eval by chance.
+        # Documents are split at random, so that a small language may have none in eval.
         held_out = None
         if job.settings.eval_share and not any(
             "eval" in part.splits for part in chosen

@@ -72,7 +72,7 @@ def test_vectors_are_means_over_the_tokens_of_the_last_layer(encoder, special, l
 
 
 def test_an_accelerator_gives_the_same_vectors(encoder):
-    """In programs of few lengths, whose last batch is filled up."""
+    """Lengths are padded to multiples, and the last batch to its full size."""
     pytest.importorskip("jax")
     config = retrieval(batch_size=4)
     pool = models.pooling_function(encoder, [2], config, "cpu")

@@ -1,4 +1,4 @@
-"""Slices and their names; numbers of a device from those of a chip."""
+"""Names of slices, and memory and peak rate of a device from those of its chip."""
 
 import pytest
 

@@ -161,6 +161,20 @@ def run_spec(folder, **training):
     return Run(str(folder), config, None, [].append, StopOnSignal())
 
 
+class SignalAtStep(StopOnSignal):
+    """A signal comes while a step runs: in one start of the session, the `step`-th."""
+
+    def __init__(self, number, step):
+        super().__init__()
+        self._number, self._left = number, step
+
+    def after_steps(self):
+        self._left -= 1
+        if not self._left:
+            os.kill(os.getpid(), self._number)
+        return super().after_steps()
+
+
 def said(spec):
     """The lines that the run of a `run_spec` has printed."""
     return spec.say.__self__

@@ -18,6 +18,7 @@ from decoupled.training.loop import train
 from tests.helpers import MASKING, schedule
 from tests.training.runs import (
     BODY,
+    SignalAtStep,
     assert_equal_values,
     checkpoint_names,
     checkpoint_values,
@@ -230,20 +231,6 @@ def test_a_signal_saves_and_ends_and_the_next_start_goes_on(straight, tmp_path):
 
 def no_input(start):
     raise AssertionError(f"nothing to train, but data from step {start} is read")
-
-
-class SignalAtStep(StopOnSignal):
-    """A signal comes while a step runs: in one start of the session, the `step`-th."""
-
-    def __init__(self, number, step):
-        super().__init__()
-        self._number, self._left = number, step
-
-    def after_steps(self):
-        self._left -= 1
-        if not self._left:
-            os.kill(os.getpid(), self._number)
-        return super().after_steps()
 
 
 @pytest.mark.parametrize(

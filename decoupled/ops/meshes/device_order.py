@@ -38,7 +38,7 @@ def _tiles(mesh: Sequence[int], grid: list[int]) -> list[list[int]]:
     """For each mesh axis, its extent along x, y, z and the devices of a chip.
 
     The last axis comes first. It gets the devices of a chip, then parts of the longest
-    side of what is left of the grid.
+    side of the grid of chips that have no place yet.
     """
     left, tiles = list(grid), []
     for size in reversed(mesh):

@@ -21,7 +21,6 @@ from decoupled.configs.hardware import HOST, Hardware
 from decoupled.core.compat import tf
 from decoupled.core.errors import Interrupted, Terminated, UserError
 from decoupled.data.array_input_fn import training_input_fn
-from decoupled.training.bookkeeping import StopOnSignal
 from decoupled.training.checkpoints import latest_complete, write_list
 from decoupled.training.events import read_scalars
 from decoupled.training.loop import predict
@@ -34,6 +33,7 @@ from tests.training.runs import (
     BOTH_AXES,
     DATA_AXIS,
     ONE_DEVICE,
+    SignalAtStep,
     assert_equal_values,
     checkpoint_names,
     checkpoint_values,
@@ -193,20 +193,6 @@ def whole(tmp_path_factory):
     return spec
 
 
-class StopAfter(StopOnSignal):
-    """A signal comes during a step."""
-
-    def __init__(self, number, steps):
-        super().__init__()
-        self._number, self._left = number, steps
-
-    def after_steps(self):
-        self._left -= 1
-        if not self._left:
-            os.kill(os.getpid(), self._number)
-        return super().after_steps()
-
-
 def test_only_the_newest_checkpoints_are_kept(whole):
     assert checkpoint_names(whole.model_dir) == [4, 6]
     assert [name for name in os.listdir(whole.model_dir) if "_temp" in name] == []
@@ -261,7 +247,7 @@ def test_a_run_moves_between_meshes_and_runtimes(hardware, mesh, tmp_path):
 )
 def test_a_signal_ends_training_after_it_has_saved(number, error, message, tmp_path):
     before = signal.getsignal(number)
-    stop = StopAfter(number, 3)
+    stop = SignalAtStep(number, 3)
     spec = run_spec(tmp_path)._replace(hardware=CPU, stop=stop)
     with pytest.raises(error, match=message):
         train_run(config(), spec)
