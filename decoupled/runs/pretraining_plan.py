@@ -189,6 +189,7 @@ def _describe(config, manifest, pieces, prefix) -> run_folder.ModelDir:
             # Only another one, so that runs from before this setting can be resumed.
             **({} if config.objective == "mlm" else {"objective": config.objective}),
             "matmul_precision": config.mesh.matmul_precision,
+            "attention_kernel": config.mesh.attention_kernel,
             # Not the path: folders move.
             "init_checkpoint": prefix and os.path.basename(prefix),
         }
