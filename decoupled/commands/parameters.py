@@ -22,9 +22,12 @@ from decoupled.core.errors import UserError
 from decoupled.launch import gin_files, start
 from decoupled.model.parameters import (
     ROWS,
+    SPECIAL,
+    SPECIAL_COLUMNS,
     PaperRow,
     finetuning_counts,
     pretraining_counts,
+    special_variables,
 )
 
 FLAGS = flags.FLAGS
@@ -73,6 +76,7 @@ def _shipped_models() -> dict[str, ModelConfig]:
 def print_model(config: ParametersConfig, shipped: Mapping[str, ModelConfig]) -> None:
     """Prints PT and FT per group, and the paper's numbers if it has the model."""
     row = _published_row(config, shipped)
+    special = special_variables(config.model, config.optimizer)
     keep = config.keep_layers or (row.keep_layers if row else 0)
     pretraining = pretraining_counts(config.model)
     finetuning = finetuning_counts(config.model, keep)
@@ -86,6 +90,8 @@ def print_model(config: ParametersConfig, shipped: Mapping[str, ModelConfig]) ->
     layers = f"{keep or config.model.num_layers} of {config.model.num_layers}"
     title = f"Parameters in the graphs; fine-tuning has {layers} layers"
     console.table(title, ["group", "pre-training (PT)", "fine-tuning (FT)"], rows)
+    if special:
+        console.table(SPECIAL, SPECIAL_COLUMNS, special)
     if row is None:
         console.say("The paper has no such model.")
         return
@@ -130,7 +136,11 @@ def _published_row(
 ) -> PaperRow | None:
     """The paper's row of the same sizes and layers in fine-tuning, or None."""
     # Everything but rates, activation and MLM head.
-    sizes = [field.name for field in fields(ModelConfig) if field.type in (int, bool)]
+    sizes = [
+        field.name
+        for field in fields(ModelConfig)
+        if field.type in (int, bool) and field.name != "project_equal_output_widths"
+    ]
     for row in ROWS:
         model = shipped[row.label]
         if all(getattr(model, n) == getattr(config.model, n) for n in sizes):
