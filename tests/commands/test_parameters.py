@@ -85,8 +85,8 @@ def test_layers_of_the_paper_in_finetuning(run):
         ),
         (
             "coupled",
-            "ModelConfig.vocab_size = 119547",
-            ["word embeddings", "91,812,096", "91,812,096"],
+            "ModelConfig.vocab_size = 100000",
+            ["word embeddings", "76,800,000", "76,800,000"],
         ),
     ],
 )
@@ -134,6 +134,24 @@ def test_all_models(run):
     }
     remarks = [line[0].partition(":")[0] for line in shown if "differs:" in line[0]]
     assert remarks == [f"{name} differs" for name in rows if name in differing]
+
+
+def test_table_1(run):
+    shown = run(everything=True)
+    table = [line for line in shown if line[-1].endswith("%")]
+    assert table == [
+        ["mBERT", "177,853,440", "91,812,096", "52%", "92M of 178M, 52%"],
+        ["XLM-R base", "278,042,112", "192,001,536", "69%", "192M of 270M, 71%"],
+        ["XLM-R large", "559,888,384", "256,002,048", "46%", "256M of 550M, 47%"],
+        ["BERT base", "109,482,240", "23,440,896", "21%", "23M of 110M, 21%"],
+        ["BERT large", "335,141,888", "31,254,528", "9%", "31M of 335M, 9%"],
+    ]
+
+
+def test_a_public_model(run):
+    assert run("models/mbert.gin")[-1][0].startswith(
+        "mBERT: the paper's Table 1 has 178M, 92M (52%) of them word embeddings"
+    )
 
 
 def rows_of_paper_map():
