@@ -9,7 +9,8 @@ Tables 12 (English) and 13: the same parts, rounded to the nearest million.
 RemBERT: PT is everything in the checkpoint, pooler included; FT is the encoder; both
   rounded to the nearest million.
 
-Where a row still differs, its `remark` says what is known about it.
+Where a row still differs, its `remark` says what is known about it. Table 1 counts
+other public models, in which the word embeddings are the output embedding, too.
 """
 
 from typing import NamedTuple
@@ -93,6 +94,24 @@ class PaperRow(NamedTuple):
     def place(self) -> str:
         """Its tables in words."""
         return f"Table{'s' if ',' in self.tables else ''} {self.tables}"
+
+
+class PublicModel(NamedTuple):
+    """A row of Table 1: millions of parameters, and of those of the word embeddings.
+
+    gin_file, settings: as of `PaperRow`.
+    """
+
+    name: str
+    gin_file: str
+    parameters: int
+    embedding: int
+    settings: tuple[str, ...] = ()
+
+    @property
+    def share(self) -> int:
+        """The share of the embeddings as printed, in percent."""
+        return round(100 * self.embedding / self.parameters)
 
 
 def pretraining_counts(config: ModelConfig) -> dict[str, int]:
@@ -300,4 +319,21 @@ ROWS = (
         remark="E_out 1536 and V 250k cannot give 995M; E_out 1664 and V 250,300 of "
         "the released checkpoint (models/rembert.gin) do",
     ),
+)
+
+_LARGE = (
+    "ModelConfig.input_embedding_size = 1024",
+    "ModelConfig.output_embedding_size = 1024",
+    "ModelConfig.hidden_size = 1024",
+    "ModelConfig.num_layers = 24",
+    "ModelConfig.num_heads = 16",
+    "ModelConfig.intermediate_size = 4096",
+)
+_BERT = ("ModelConfig.vocab_size = 30522",)
+TABLE_1 = (
+    PublicModel("mBERT", "models/mbert.gin", 178, 92),
+    PublicModel("XLM-R base", "models/xlm_r.gin", 270, 192),
+    PublicModel("XLM-R large", "models/xlm_r.gin", 550, 256, _LARGE),
+    PublicModel("BERT base", "models/mbert.gin", 110, 23, _BERT),
+    PublicModel("BERT large", "models/mbert.gin", 335, 31, (*_BERT, *_LARGE)),
 )
