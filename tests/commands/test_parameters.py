@@ -117,7 +117,8 @@ def test_variables_with_values_and_rates_of_their_own_are_listed(run):
         "models/coupled.gin",
         gin_param=[
             "ModelConfig.project_equal_output_widths = True",
-            f"ModelConfig.initial_values = {{'{kernel}': 'identity', '*/layer_*/*': 2}}",
+            "ModelConfig.initial_values = "
+            + repr({kernel: "identity", "*/layer_*/*": 2}),
             "OptimizerConfig.rates = {'*word_embeddings': 0.5, 'cls/*': 0}",
         ],
     )
