@@ -23,11 +23,14 @@ from decoupled.core.errors import UserError
 from decoupled.launch import gin_files, start
 from decoupled.model.parameters import (
     ROWS,
+    SPECIAL,
+    SPECIAL_COLUMNS,
     TABLE_1,
     PaperRow,
     PublicModel,
     finetuning_counts,
     pretraining_counts,
+    special_variables,
 )
 
 FLAGS = flags.FLAGS
@@ -77,6 +80,7 @@ def _shipped_models() -> dict[str, ModelConfig]:
 def print_model(config: ParametersConfig, shipped: Mapping[str, ModelConfig]) -> None:
     """Prints PT and FT per group, and the paper's numbers if it has the model."""
     row = _published_row(config, shipped)
+    special = special_variables(config.model, config.optimizer)
     public = next((x for x in TABLE_1 if _same_sizes(_public(x), config.model)), None)
     keep = config.keep_layers or (row.keep_layers if row else 0)
     pretraining = pretraining_counts(config.model)
@@ -91,6 +95,8 @@ def print_model(config: ParametersConfig, shipped: Mapping[str, ModelConfig]) ->
     layers = f"{keep or config.model.num_layers} of {config.model.num_layers}"
     title = f"Parameters in the graphs; fine-tuning has {layers} layers"
     console.table(title, ["group", "pre-training (PT)", "fine-tuning (FT)"], rows)
+    if special:
+        console.table(SPECIAL, SPECIAL_COLUMNS, special)
     if public is not None:
         console.say(
             f"{public.name}: the paper's Table 1 has {public.parameters}M, "
@@ -149,7 +155,8 @@ def _public(model: PublicModel) -> ModelConfig:
 
 def _same_sizes(model: ModelConfig, other: ModelConfig) -> bool:
     """Everything but rates, activation and MLM head."""
-    sizes = [field.name for field in fields(ModelConfig) if field.type in (int, bool)]
+    sizes = {field.name for field in fields(ModelConfig) if field.type in (int, bool)}
+    sizes.remove("project_equal_output_widths")
     return all(getattr(model, name) == getattr(other, name) for name in sizes)
 
 

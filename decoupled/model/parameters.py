@@ -13,12 +13,21 @@ Where a row still differs, its `remark` says what is known about it. Table 1 cou
 other public models, in which the word embeddings are the output embedding, too.
 """
 
-import dataclasses
 from typing import NamedTuple
 
-from decoupled.configs import ModelConfig
+from decoupled.configs import ModelConfig, OptimizerConfig
 from decoupled.core.errors import UserError
-from decoupled.model.variables import GROUPS, MASKED_LM, Head, Role, declare
+from decoupled.model.variables import (
+    ALL_HEADS,
+    GROUPS,
+    IDENTITY,
+    MASKED_LM,
+    Head,
+    Role,
+    by_pattern,
+    declare,
+    summary,
+)
 
 ENCODER = tuple(
     group
@@ -122,8 +131,33 @@ def finetuning_counts(config: ModelConfig, keep_layers: int = 0) -> dict[str, in
             f"keep_layers: {keep_layers!r} is not a number of layers from 1 to "
             f"{config.num_layers}, nor 0, which keeps all"
         )
-    kept = dataclasses.replace(config, num_layers=keep_layers or config.num_layers)
+    kept = config.with_layers(keep_layers or config.num_layers)
     return _count(kept, Head(pooler=True))
+
+
+def special_variables(
+    model: ModelConfig, optimizer: OptimizerConfig
+) -> list[list[str | None]]:
+    """[name, initial values, learning rate] of the variables for which
+    `ModelConfig.initial_values` or `OptimizerConfig.rates` has a pattern.
+
+    Raises:
+      UserError: a pattern fits none of them.
+    """
+    variables = declare(model, ALL_HEADS)
+    rates = by_pattern("OptimizerConfig.rates", optimizer.rates, variables)
+    rows = {}
+    for name, variable in variables.items():
+        values, rate = None, rates.get(name)
+        if variable.initializer == IDENTITY:
+            values = IDENTITY
+        elif variable.scale != 1:
+            values = f"deviation {model.initializer_range * variable.scale:g}"
+        if values is not None or name in rates:
+            shown = rate and f"{rate * optimizer.learning_rate:g} ({rate:g} x)"
+            shown = "not trained" if rate == 0 else shown
+            rows.setdefault((*summary([name]), values, shown))
+    return [list(row) for row in rows]
 
 
 def _count(config: ModelConfig, head: Head) -> dict[str, int]:
@@ -133,6 +167,10 @@ def _count(config: ModelConfig, head: Head) -> dict[str, int]:
         counts[variable.group] += variable.size
     return counts
 
+
+# The table of `special_variables`.
+SPECIAL = "Variables with initial values or a learning rate of their own"
+SPECIAL_COLUMNS = ["variable", "initial values", "learning rate"]
 
 ROUNDED_DOWN = Convention(
     ("output embedding",),

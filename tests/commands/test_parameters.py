@@ -104,10 +104,28 @@ def test_rates_and_the_transform_make_no_other_model(run):
         gin_param=[
             "ModelConfig.hidden_dropout = 0.1",
             "ModelConfig.mlm_transform = 'dense_activation_norm'",
+            "ModelConfig.project_equal_output_widths = True",
         ],
     )
     assert ["MLM transform", "592,128", "-"] in shown
     assert ["paper, Tables 2, 6, 12", "177M", "177M"] in shown
+
+
+def test_variables_with_values_and_rates_of_their_own_are_listed(run):
+    kernel = "cls/predictions/transform/dense/kernel"
+    shown = run(
+        "models/coupled.gin",
+        gin_param=[
+            "ModelConfig.project_equal_output_widths = True",
+            "ModelConfig.initial_values = "
+            + repr({kernel: "identity", "*/layer_*/*": 2}),
+            "OptimizerConfig.rates = {'*word_embeddings': 0.5, 'cls/*': 0}",
+        ],
+    )
+    assert ["bert/embeddings/word_embeddings", "-", "0.0001 (0.5 x)"] in shown
+    layers = "bert/encoder/layer_*/attention/self/query/kernel"
+    assert ["deviation 0.04", "-"] in [line[1:] for line in shown if line[0] == layers]
+    assert [kernel, "identity", "not trained"] in shown
 
 
 def test_all_models(run):
