@@ -23,9 +23,9 @@ from decoupled.core.made_from import MADE_FROM, changes, hash_files
 from decoupled.corpora.locales import ENGLISH
 from decoupled.corpora.parallel import parallel_text
 from decoupled.corpora.parallel.parallel_text import position
+from decoupled.data.vocabulary import FILE_NAME
 from decoupled.launch.supervision import Step, run_step
 from decoupled.reports.demo import records_step, vocabulary_step
-from decoupled.runs import run_folder
 
 _TREEBANK = re.compile(r"en_(\w+)-ud-(train|dev|test)\.conllu")
 LANGUAGES = ("en", "de", "es", "fr")
@@ -66,7 +66,7 @@ class Folders(NamedTuple):
     @property
     def vocabulary(self) -> str:
         """The model of SentencePiece."""
-        return self.made("vocabulary", run_folder.VOCABULARY)
+        return self.made("vocabulary", FILE_NAME)
 
     @property
     def is_parallel(self) -> bool:

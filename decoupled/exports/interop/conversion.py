@@ -5,7 +5,7 @@ initialised silently: unmatched names on either side are an error unless the use
 them. `write_converted_folder` writes a folder like that of a training run, from weights
 that are read one by one:
 
-    OUT/config.json, sentencepiece.model    what every later command reads
+    OUT/config.json, the vocabulary         what every later command reads
     OUT/model.ckpt-N.*, checkpoint          the weights
     OUT/model.gin                           the sizes, for --gin_file
     OUT/conversion.json                     where it came from, written last
@@ -198,10 +198,11 @@ def _write(folder: str, contents: Contents, report: dict[str, Any]) -> None:
         command="convert",
         model=contents.model,
         vocabulary_fingerprint=contents.vocabulary.fingerprint,
+        vocabulary_kind=contents.vocabulary.kind,
         task=contents.task,
         data=data,
     )
-    run_folder.claim(folder, description, contents.vocabulary.path)
+    run_folder.claim(folder, description, contents.vocabulary)
     name = f"model.ckpt-{contents.step}"
     with CheckpointWriter(os.path.join(folder, name)) as writer:
         names = [*contents.shapes, *contents.slots]

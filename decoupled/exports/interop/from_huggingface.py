@@ -40,9 +40,8 @@ from decoupled.exports.interop.huggingface_format import (
     huggingface_shape,
     is_transposed,
 )
-from decoupled.exports.interop.huggingface_tokenizer import open_vocabulary
+from decoupled.exports.interop.huggingface_tokenizer import open_tokenizer
 from decoupled.exports.interop.safetensors_files import SafetensorsFolder, aligned_empty
-from decoupled.exports.interop.wordpiece_rows import WordPieceRows
 from decoupled.model import variables as names
 from decoupled.runs import run_folder
 
@@ -63,8 +62,7 @@ def from_huggingface(
     """Converts a folder of RemBERT or BERT to a new or empty `model_dir`.
 
     Args:
-      vocabulary: a SentencePiece model; by default the folder's own. If the folder has
-        WordPieces instead, rows of the embeddings are converted (`wordpiece_rows`).
+      vocabulary: a SentencePiece model, if the folder has only its tokenizer.json.
       allowed: patterns of names that may stay unused or without value. Variables
         without value are initialised as for training from scratch.
 
@@ -77,9 +75,7 @@ def from_huggingface(
     check_target(model_dir)
     source = _open(folder)
     model, notes = source.described.model, list(source.described.notes)
-    pieces, rows = open_vocabulary(folder, vocabulary, source.described, notes)
-    if rows is not None:
-        model = dataclasses.replace(model, vocab_size=pieces.size)
+    pieces = open_tokenizer(folder, vocabulary, source.described, notes)
     head = _head(source)
     shapes = names.shapes(source.described.model, head)
     theirs = {
@@ -102,13 +98,12 @@ def from_huggingface(
         vocabulary=pieces,
         task=_task(source),
         shapes=names.shapes(model, head),
-        value_of=_reader(source.stored, matching, model, head, rows),
+        value_of=_reader(source.stored, matching, model, head),
         step=0,
         about={
             "unused": matching.unused,
             "unset": matching.unset,
             "encoder_only": described.head is None,
-            "vocabulary": None if rows is None else rows.summary,
             "notes": notes,
         },
         classifier_dropout=described.classifier_dropout,
@@ -217,10 +212,8 @@ def _reader(
     matching: Matching,
     model: ModelConfig,
     head: names.Head,
-    rows: WordPieceRows | None,
 ) -> Callable[[str], np.ndarray]:
     """The function from the name of a variable to its value, in our shape."""
-    # `model` already has the size of the new vocabulary.
     variables = names.declare(model, head)
 
     def value_of(name: str) -> np.ndarray:
@@ -228,8 +221,6 @@ def _reader(
         if name not in matching.sources:
             return initial_value(variable, model)
         value = stored.read(matching.sources[name])
-        if rows is not None and variable.dims[0].name == "vocab":
-            return rows.convert(value)
         if not is_transposed(name):
             return value
         turned = aligned_empty(variable.shape)
