@@ -14,7 +14,7 @@ from decoupled.configs.checks import (
     configurable,
 )
 from decoupled.configs.model import ModelConfig
-from decoupled.configs.training import PretrainConfig
+from decoupled.configs.training import OptimizerConfig, PretrainConfig
 from decoupled.core.errors import UserError
 
 # The types of the values in the tuples and dicts of a sweep.
@@ -57,7 +57,7 @@ class SweepConfig:
 
     title: of the table. rows: names of files in gin/models, in the table's order.
     models: row -> (name of a file in gin/models, *settings), for rows that have no file
-      of their name.
+      of their name. The settings are those of the model and of its pre-training.
     keep_layers: row -> number of layers that fine-tuning keeps, for rows that drop
       layers. It counts layers of the paper's model, before the model is scaled.
     tasks: names of tasks, as for `finetune`. seeds: of pre-training, one run each.
@@ -297,10 +297,12 @@ class PlanSettings:
 class ParametersConfig:
     """The model, and the number of layers that fine-tuning keeps.
 
+    optimizer: for the learning rates of single variables.
     keep_layers: 0 keeps as many as the paper, or all if the model is not the paper's.
     """
 
     model: ModelConfig = bound(ModelConfig)
+    optimizer: OptimizerConfig = bound(OptimizerConfig)
     keep_layers: int = 0
 
     def __post_init__(self):

@@ -118,7 +118,7 @@ def plan_pretraining(
     check_beginnings(manifest)
     phases = [(p, pretraining_graph(p.config, pieces.pad_id)) for p in config.phases]
     for phase, graph in phases:
-        check_graph(graph.network, phase.config.training)
+        check_graph(graph.network, phase.config.training, graph.frozen)
     description = _describe(config, manifest, pieces, prefix)
     hashed = {
         "data.records": f"the corpus of {records_dir}",
@@ -188,6 +188,7 @@ def _describe(config, manifest, pieces, prefix) -> run_folder.ModelDir:
             "seed": config.training.seed,
             # Only another one, so that runs from before this setting can be resumed.
             **({} if config.objective == "mlm" else {"objective": config.objective}),
+            **({"rates": config.optimizer.rates} if config.optimizer.rates else {}),
             "matmul_precision": config.mesh.matmul_precision,
             # Not the path: folders move.
             "init_checkpoint": prefix and os.path.basename(prefix),
@@ -243,7 +244,11 @@ def _trunk(path, folder, description, config, contents) -> str | None:
         return None
     prefix = find_checkpoint(path)
     trunk = path if gfile.isdir(path) else os.path.dirname(path)
-    differing = run_folder.differences_in_words(trunk, description, contents)
+    # Rates of variables belong to the optimizer.
+    data = description.data | {"rates": run_folder.read(trunk).data.get("rates")}
+    differing = run_folder.differences_in_words(
+        trunk, description._replace(data=data), contents
+    )
     if differing:
         raise UserError(
             f"--branch_from: {path} is of another run: {'; '.join(differing)}; a "

@@ -47,8 +47,10 @@ _DEEPEST = 20
 # Settings of earlier versions, which a run may differ in. `batches.json` tells whether
 # its batches were packed.
 _GONE_DATA = ("group_by_length", "pack_sequences")
-# Settings of training that do not change the weights.
-_BOOKKEEPING = (
+# Settings of training that do not change the weights, and `rates`, which is in
+# config.json.
+_NOT_NOTED = (
+    "rates",
     "save_checkpoints_steps",
     "keep_checkpoint_max",
     "log_steps",
@@ -275,15 +277,14 @@ def note_settings(
 def resumable_settings(config: Any, names: Iterable[str]) -> dict[str, Any]:
     """The settings that a resumed run may change, as "OptimizerConfig.beta1": value.
 
-    Settings that change no weights are left out (`_BOOKKEEPING`). `names` are those of
-    the fields of `config`.
+    `names` are those of the fields of `config`.
     """
     parts = [getattr(config, name) for name in names]
     return {
         f"{type(part).__name__}.{name}": value
         for part in parts
         for name, value in vars(part).items()
-        if name not in _BOOKKEEPING
+        if name not in _NOT_NOTED
     }
 
 

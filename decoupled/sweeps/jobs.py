@@ -54,6 +54,7 @@ RATES, CONVERTED = "rates", "converted"
 _CONTINUED = 1000
 # Flags of analyses that name what they read, besides models.
 _PATH = re.compile(r"--(sentences|records_dir|corpus_dir|data_dir)=")
+_OF_THE_MODEL = "ModelConfig."
 # More steps continue a run; another optimizer or schedule gives another model.
 _DECIDES_TRAINING = re.compile(
     r"--gin_param=(OptimizerConfig\.|ScheduleConfig\.(?!train_steps\b))"
@@ -91,12 +92,16 @@ def make_rows(
 
 def read_model(sweep: SweepConfig, row: str) -> ModelConfig:
     """The paper's sizes of a row, from a gin file in models/ and settings."""
-    _, *settings = sweep.models.get(row, [row])
+    settings = [s for s in _settings_of_row(sweep, row) if s.startswith(_OF_THE_MODEL)]
     return gin_files.configure(ModelConfig, [_model_file(sweep, row)], settings)
 
 
 def _model_file(sweep, row):
     return f"models/{sweep.models.get(row, [row])[0]}.gin"
+
+
+def _settings_of_row(sweep, row):
+    return sweep.models.get(row, [row])[1:]
 
 
 def scaled_model(
@@ -143,6 +148,15 @@ def model_bindings(model: ModelConfig) -> list[str]:
     return [f"ModelConfig.{name} = {value!r}" for name, value in vars(model).items()]
 
 
+_OFF = {
+    f"--gin_param={binding}"
+    for binding, value in zip(
+        model_bindings(ModelConfig()), vars(ModelConfig()).values(), strict=True
+    )
+    if not value
+}
+
+
 class Job(NamedTuple):
     """A run of a command.
 
@@ -161,7 +175,7 @@ class Job(NamedTuple):
         """Whether exactly this command succeeded in its folder, with these files."""
         return (
             self._is_recorded()
-            and self._saved_arguments() == list(self.arguments)
+            and _without_off(self._saved_arguments()) == _without_off(self.arguments)
             and not self.changes(seen)
         )
 
@@ -221,7 +235,7 @@ class Job(NamedTuple):
             return []
         return [
             word.removeprefix("--gin_param=")
-            for word in self._saved_arguments()
+            for word in _without_off(self._saved_arguments())
             if word not in self.arguments and _DECIDES_TRAINING.match(word)
         ]
 
@@ -277,7 +291,12 @@ def _object(path):
 
 
 def _settings(arguments):
-    return {word for word in arguments if word.startswith("--gin_")}
+    return {word for word in _without_off(arguments) if word.startswith("--gin_")}
+
+
+def _without_off(arguments):
+    """Without sizes of the model that are off, which earlier versions may not know."""
+    return [word for word in arguments if word not in _OFF]
 
 
 class Inputs(NamedTuple):
@@ -320,6 +339,11 @@ class JobMaker:
         params = (
             *model_bindings(row.model),
             *self._sweep.pretraining,
+            *(
+                s
+                for s in _settings_of_row(self._sweep, row.name)
+                if not s.startswith(_OF_THE_MODEL)
+            ),
             *params,
             f"TrainingConfig.seed = {data_seed}",
         )
@@ -415,10 +439,13 @@ def make_jobs(
 
 def _check_settings(sweep):
     reader = Reader(PretrainConfig, gin_files.find_file)
-    for name in ("pretraining", "finetuning"):
-        for text in getattr(sweep, name):
-            where = f"SweepConfig.{name}: {text!r}"
-            reader.check_setting(text, where)
+    settings = {name: getattr(sweep, name) for name in ("pretraining", "finetuning")}
+    settings["models"] = itertools.chain(
+        *(_settings_of_row(sweep, row) for row in sweep.rows)
+    )
+    for name, texts in settings.items():
+        for text in texts:
+            reader.check_setting(text, f"SweepConfig.{name}: {text!r}")
     for task in sweep.tasks:
         if gin_file := _gin_file(sweep, task):
             gin_files.find_file(gin_file)

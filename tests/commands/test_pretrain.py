@@ -349,6 +349,28 @@ def test_refused_branches(data, trained, tmp_path):
     assert not (tmp_path / "branch").exists()
 
 
+def test_rates_of_variables_belong_to_the_run(data, trained, tmp_path):
+    """A resumed run keeps them. A branch may have others."""
+    rates = {"*output_embedding": 2.0, "*word_embeddings": 0}
+    other = config(optimizer=adamw(rates=rates), schedule=schedule(train_steps=3))
+    with pytest.raises(UserError, match=r"data.rates is None, not \{'\*output_emb"):
+        run_pretraining(other, *data, str(trained), "train")
+    folder = tmp_path / "branch"
+    run_pretraining(other, *data, str(folder), "train", branch_from=str(trained))
+    saved = json.loads((folder / "config.json").read_text())
+    assert saved["data"]["rates"] == rates
+    words, pieces = (
+        "bert/embeddings/word_embeddings",
+        "cls/predictions/output_embedding",
+    )
+    before, after = checkpoint(trained), checkpoint(folder)
+    np.testing.assert_array_equal(before[words], after[words])
+    assert not np.array_equal(before[pieces], after[pieces])
+    with pytest.raises(UserError, match=r"data.rates is \{.*\}, not None"):
+        longer = config(schedule=schedule(train_steps=4))
+        run_pretraining(longer, *data, str(folder), "train")
+
+
 def test_held_out_text_is_masked_at_its_own_rate(data, tmp_path, copied_training):
     """Training predicts 3 or 4 tokens, of whole words; evaluation 1 or 2."""
     settings = config(

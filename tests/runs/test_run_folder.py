@@ -66,7 +66,7 @@ def test_config_json_is_plain_and_complete(folder):
     assert saved["vocabulary"] == {"fingerprint": "ab" * 32, "vocab_size": 48}
     assert saved["model"]["input_embedding_size"] == 8
     assert saved["model"]["mlm_transform"] == "dense_activation_norm"
-    assert len(saved["model"]) == 19
+    assert len(saved["model"]) == 21
 
 
 def test_the_same_model_may_come_again_and_nothing_is_written(folder, vocabulary):
@@ -482,7 +482,15 @@ def test_values_that_cannot_be_are_refused_as_in_a_gin_file(folder):
     )
 
 
-@pytest.mark.parametrize("name", ["project_equal_widths", "output_embedding_rank"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "project_equal_widths",
+        "output_embedding_rank",
+        "project_equal_output_widths",
+        "initial_values",
+    ],
+)
 def test_a_folder_of_before_there_was_a_setting_goes_on(folder, vocabulary, name):
     path = os.path.join(folder, "config.json")
     saved = files.read_json(path)

@@ -30,6 +30,7 @@ from decoupled.core.release import tf
 from decoupled.data.vocabulary import Vocabulary
 from decoupled.model.variables import (
     GLOBAL_STEP,
+    IDENTITY,
     ONES,
     ZEROS,
     Shape,
@@ -183,10 +184,12 @@ def initial_value(variable: Variable, model: ModelConfig) -> np.ndarray:
         return np.ones(variable.shape, np.float32)
     if variable.initializer == ZEROS:
         return np.zeros(variable.shape, np.float32)
+    if variable.initializer == IDENTITY:
+        return np.eye(*variable.shape, dtype=np.float32)
     return tf.random.stateless_truncated_normal(
         variable.shape,
         initial_seed(variable.name, seed=0),
-        stddev=model.initializer_range,
+        stddev=model.initializer_range * variable.scale,
     ).numpy()
 
 

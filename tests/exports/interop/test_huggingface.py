@@ -317,7 +317,11 @@ def test_tied_names_may_both_be_there_if_they_agree(tmp_path, vocabulary):
 @pytest.mark.parametrize(
     "changes, message",
     [
-        ({"model_type": "albert"}, "model_type is 'albert'; known are rembert, bert"),
+        ({"model_type": "xyz"}, "model_type is 'xyz'; known are rembert, bert, xlm-r"),
+        ({"model_type": "albert"}, "albert', whose layers share their weights; known"),
+        ({"model_type": "roberta"}, "roberta', whose tokenizer is a byte-level BPE"),
+        ({"model_type": "distilbert"}, "distilbert', which has no token types"),
+        ({"model_type": "deberta-v2"}, "deberta-v2', which adds relative positions"),
         (
             {"architectures": ["RemBertForCausalLM"]},
             "architecture 'RemBertForCausalLM'",

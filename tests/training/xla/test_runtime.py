@@ -123,6 +123,10 @@ VARIANTS = {
         {"mesh": BOTH_AXES, "optimizer": "adafactor"}, (1e-6, 2e-6, 2e-6)
     ),
     "coupled": ({"mesh": BOTH_AXES, "model": "coupled"}, EXACT),
+    "rates": (
+        {"mesh": BOTH_AXES, "optimizer": adamw(rates={"*query/kernel": 0.5,
+                                                      "*output_embedding": 4})}, EXACT
+    ),
 }  # fmt: skip
 
 
