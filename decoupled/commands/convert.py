@@ -139,7 +139,7 @@ def from_tf() -> None:
 def from_hf() -> None:
     """Converts a folder of transformers' save_pretrained to a model folder.
 
-    The model is RemBERT or BERT, with or without the head of a task. The folder has
+    The model is RemBERT, BERT or XLM-R, with or without the head of a task. It has
     config.json, safetensors files and its vocabulary.
 
       decoupled convert from_hf --hf_dir=google_rembert --model_dir=runs/rembert
