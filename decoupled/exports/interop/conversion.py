@@ -130,6 +130,7 @@ class Contents(NamedTuple):
     about: what else conversion.json says; must be JSON.
     classifier_dropout: the rate before the layer of a task in training, if known.
     slots: further variables, of the optimizer.
+    run: the description of the run whose weights these are, if it can go on.
     """
 
     source: str
@@ -144,6 +145,7 @@ class Contents(NamedTuple):
     about: dict[str, Any]
     classifier_dropout: float | None = None
     slots: Sequence[str] = ()
+    run: run_folder.ModelDir | None = None
 
 
 def write_converted_folder(folder: str, contents: Contents) -> dict[str, Any]:
@@ -198,12 +200,12 @@ def _write(folder: str, contents: Contents, report: dict[str, Any]) -> None:
     if contents.classifier_dropout is not None:
         data["classifier_dropout"] = contents.classifier_dropout
     description = run_folder.ModelDir(
-        command="convert",
+        command="convert" if contents.run is None else contents.run.command,
         model=contents.model,
         vocabulary_fingerprint=contents.vocabulary.fingerprint,
         vocabulary_kind=contents.vocabulary.kind,
         task=contents.task,
-        data=data,
+        data=data if contents.run is None else contents.run.data,
     )
     run_folder.claim(folder, description, contents.vocabulary)
     name = f"model.ckpt-{contents.step}"
