@@ -49,6 +49,7 @@ setup(
         "decoupled.gin": ["*.gin", "*/*.gin", "*/*/*.gin"],
         "decoupled.corpora.wikipedia": ["*.json"],
         "decoupled.planning": ["cards/*.json"],
+        "decoupled.data": ["*.npz"],
     },
     entry_points={"console_scripts": ["decoupled = decoupled.__main__:main"]},
     python_requires=">=3.10,<3.14",

@@ -5,6 +5,8 @@
   SWEEP_DIR/features                   tokenised task files, which runs share
 and of a reproduction, which is a sweep with controls and analyses:
   control/models, control/tasks        the same after a single step of pre-training
+  rates/RATE/models/ROW/seed_S         pre-training with another learning rate
+  converted/ROW/seed_S                 the model that a row begins with
   layer_drop/TASK/ROW/keep_K/seed_S    fine-tuning of the first K layers alone
   analyses/NAME/seed_S                 an analysis of all models of a seed
 
@@ -47,8 +49,12 @@ PRETRAINING = "pretrain"
 FINETUNING = "finetune"
 # Rooms of a reproduction's jobs.
 CONTROL, LAYER_DROP, ANALYSES = "control", "layer_drop", "analyses"
+RATES, CONVERTED = "rates", "converted"
+# What is added to the seed of a run that goes on with another model.
+_CONTINUED = 1000
 # Flags of analyses that name what they read, besides models.
 _PATH = re.compile(r"--(sentences|records_dir|corpus_dir|data_dir)=")
+_OF_THE_MODEL = "ModelConfig."
 # More steps continue a run; another optimizer or schedule gives another model.
 _DECIDES_TRAINING = re.compile(
     r"--gin_param=(OptimizerConfig\.|ScheduleConfig\.(?!train_steps\b))"
@@ -86,12 +92,16 @@ def make_rows(
 
 def read_model(sweep: SweepConfig, row: str) -> ModelConfig:
     """The paper's sizes of a row, from a gin file in models/ and settings."""
-    _, *settings = sweep.models.get(row, [row])
+    settings = [s for s in _settings_of_row(sweep, row) if s.startswith(_OF_THE_MODEL)]
     return gin_files.configure(ModelConfig, [_model_file(sweep, row)], settings)
 
 
 def _model_file(sweep, row):
     return f"models/{sweep.models.get(row, [row])[0]}.gin"
+
+
+def _settings_of_row(sweep, row):
+    return sweep.models.get(row, [row])[1:]
 
 
 def scaled_model(
@@ -138,6 +148,15 @@ def model_bindings(model: ModelConfig) -> list[str]:
     return [f"ModelConfig.{name} = {value!r}" for name, value in vars(model).items()]
 
 
+_OFF = {
+    f"--gin_param={binding}"
+    for binding, value in zip(
+        model_bindings(ModelConfig()), vars(ModelConfig()).values(), strict=True
+    )
+    if not value
+}
+
+
 class Job(NamedTuple):
     """A run of a command.
 
@@ -156,7 +175,7 @@ class Job(NamedTuple):
         """Whether exactly this command succeeded in its folder, with these files."""
         return (
             self._is_recorded()
-            and self._saved_arguments() == list(self.arguments)
+            and _without_off(self._saved_arguments()) == _without_off(self.arguments)
             and not self.changes(seen)
         )
 
@@ -216,7 +235,7 @@ class Job(NamedTuple):
             return []
         return [
             word.removeprefix("--gin_param=")
-            for word in self._saved_arguments()
+            for word in _without_off(self._saved_arguments())
             if word not in self.arguments and _DECIDES_TRAINING.match(word)
         ]
 
@@ -272,7 +291,12 @@ def _object(path):
 
 
 def _settings(arguments):
-    return {word for word in arguments if word.startswith("--gin_")}
+    return {word for word in _without_off(arguments) if word.startswith("--gin_")}
+
+
+def _without_off(arguments):
+    """Without sizes of the model that are off, which earlier versions may not know."""
+    return [word for word in arguments if word not in _OFF]
 
 
 class Inputs(NamedTuple):
@@ -300,17 +324,28 @@ class JobMaker:
         row: Row,
         seed: int,
         params: Sequence[str] = (),
-        control: bool = False,
+        room: str = "",
+        begins: Job | None = None,
     ) -> Job:
-        """Pre-training of a row; `params` override the settings of the sweep."""
-        name = f"{CONTROL}/" * control + f"models/{row.name}/seed_{seed}"
+        """Pre-training of a row; `params` override the settings of the sweep.
+
+        room: CONTROL, or RATES with the rate. begins: the job that leaves its weights.
+        """
+        name = os.path.join(room, f"models/{row.name}/seed_{seed}")
         folder = os.path.join(self._folder, name)
         inputs = self._inputs
+        # Other text than the model that it begins with has seen last.
+        data_seed = seed + _CONTINUED * bool(begins)
         params = (
             *model_bindings(row.model),
             *self._sweep.pretraining,
+            *(
+                s
+                for s in _settings_of_row(self._sweep, row.name)
+                if not s.startswith(_OF_THE_MODEL)
+            ),
             *params,
-            f"TrainingConfig.seed = {seed}",
+            f"TrainingConfig.seed = {data_seed}",
         )
         arguments = (
             f"--gin_file={_model_file(self._sweep, row.name)}",
@@ -318,9 +353,21 @@ class JobMaker:
             f"--records_dir={inputs.records_dir}",
             f"--vocabulary={inputs.vocabulary}",
             f"--model_dir={folder}",
+            *([f"--init_checkpoint={begins.folder}"] if begins else []),
         )
         reads = (inputs.records_dir, inputs.vocabulary)
-        return Job(PRETRAINING, name, folder, arguments, (), reads)
+        if not begins:
+            return Job(PRETRAINING, name, folder, arguments, (), reads)
+        reads = (*reads, begins.folder)
+        return Job(PRETRAINING, name, folder, arguments, (begins.name,), reads)
+
+    def conversion(self, row: Row, model: Job, words: Sequence[str]) -> Job:
+        """The model of another row, changed by `decoupled convert WORDS`."""
+        name = f"{CONVERTED}/{row.name}/seed_{seed_of(model.name)}"
+        folder = os.path.join(self._folder, name)
+        arguments = (*words, f"--model_dir={model.folder}", f"--output_dir={folder}")
+        reads = (model.folder,)
+        return Job("convert", name, folder, arguments, (model.name,), reads)
 
     def finetuning(
         self, model: Job, row: Row, task: str, runs: int = 0, keep: int = 0
@@ -392,10 +439,13 @@ def make_jobs(
 
 def _check_settings(sweep):
     reader = Reader(PretrainConfig, gin_files.find_file)
-    for name in ("pretraining", "finetuning"):
-        for text in getattr(sweep, name):
-            where = f"SweepConfig.{name}: {text!r}"
-            reader.check_setting(text, where)
+    settings = {name: getattr(sweep, name) for name in ("pretraining", "finetuning")}
+    settings["models"] = itertools.chain(
+        *(_settings_of_row(sweep, row) for row in sweep.rows)
+    )
+    for name, texts in settings.items():
+        for text in texts:
+            reader.check_setting(text, f"SweepConfig.{name}: {text!r}")
     for task in sweep.tasks:
         if gin_file := _gin_file(sweep, task):
             gin_files.find_file(gin_file)

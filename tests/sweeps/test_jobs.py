@@ -6,12 +6,19 @@ import os
 
 import pytest
 
-from decoupled.configs import SweepConfig
+from decoupled.configs import ScaleConfig, SweepConfig
 from decoupled.core import files
 from decoupled.core.errors import UserError
 from decoupled.core.made_from import hash_files
 from decoupled.launch import gin_files
-from decoupled.sweeps.jobs import Inputs, Job, Row, complete_jobs, make_jobs
+from decoupled.sweeps.jobs import (
+    Inputs,
+    Job,
+    Row,
+    complete_jobs,
+    make_jobs,
+    make_rows,
+)
 from tests.helpers import tiny_model
 
 SWEEP = SweepConfig(
@@ -274,3 +281,38 @@ def test_a_task_whose_gin_file_is_missing_is_refused_first(tmp_path):
     with pytest.raises(UserError, match=r"tasks/xnli\.gni"):
         make_jobs(sweep, ROWS, INPUTS, str(tmp_path))
     assert not list(tmp_path.iterdir())
+
+
+def test_a_row_has_settings_of_its_pre_training_too(tmp_path):
+    settings = (
+        "coupled",
+        "ModelConfig.num_layers = 6",
+        "OptimizerConfig.rates = {'*': 2}",
+    )
+    sweep = dataclasses.replace(SWEEP, rows=("twice",), keep_layers={}, tasks=(),
+                                models={"twice": settings})  # fmt: skip
+    [row] = make_rows(sweep, ScaleConfig(), 48)
+    assert row.model.num_layers == 6
+    arguments = make_jobs(sweep, [row], INPUTS, str(tmp_path))[0].arguments
+    assert "--gin_param=OptimizerConfig.rates = {'*': 2}" in arguments
+    assert arguments.count("--gin_param=ModelConfig.num_layers = 6") == 1
+    wrong = ("coupled", "OptimizerConfig.rate = 1")
+    sweep = dataclasses.replace(sweep, models={"twice": wrong})
+    with pytest.raises(
+        UserError, match="SweepConfig.models: 'OptimizerConfig.rate = 1'"
+    ):
+        make_jobs(sweep, [row], INPUTS, str(tmp_path))
+
+
+def test_a_job_of_before_there_was_a_setting_is_complete(jobs, tmp_path):
+    new = "--gin_param=ModelConfig.project_equal_output_widths = False"
+    job = jobs["models/coupled/seed_0"]._replace(reads=())
+    os.makedirs(job.folder)
+    assert new in job.arguments
+    before = job._replace(arguments=tuple(x for x in job.arguments if x != new))
+    before.record(1.0, before.made_from())
+    assert job.is_complete() and job.has_settings() and not job.conflicts()
+    projected = tuple(
+        x.replace("False", "True") if x == new else x for x in job.arguments
+    )
+    assert not job._replace(arguments=projected).is_complete()
