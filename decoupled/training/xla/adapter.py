@@ -85,18 +85,11 @@ class Client:
     # Whether this process has said what a program needs.
     _has_compiled = False
 
-<<<<<<< HEAD
-    def __init__(self, kind: str, mesh: Sequence[int], say: Callable[[str], None]):
-        count = math.prod(mesh)
-        jax = _configured(kind, count)
-        self.kind, self._jax, self.say = kind, jax, say
-=======
     def __init__(
         self, kind: str, mesh: Sequence[int] | None, say: Callable[[str], None]
     ):
         jax = _configured(kind, mesh and math.prod(mesh))
-        self.kind, self._jax, self._say = kind, jax, say
->>>>>>> main
+        self.kind, self._jax, self.say = kind, jax, say
         devices = _devices(jax, kind)
         mesh = mesh or [len(devices)]
         count = math.prod(mesh)
