@@ -128,8 +128,9 @@ def judge(arguments: argparse.Namespace) -> None:
       UserError: --offline is missing, or a compiler.
     """
     if not arguments.offline:
-        raise UserError("accelerators: no card is measured yet; --offline asks their "
-                        "compilers")  # fmt: skip
+        raise UserError(
+            "accelerators: no card is measured yet; --offline asks their compilers"
+        )
     accelerators = importlib.import_module("benchmarks.accelerators")
     with tempfile.TemporaryDirectory() as folder:
         accelerators.offline(arguments, pathlib.Path(folder))
