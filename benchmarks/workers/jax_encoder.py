@@ -117,9 +117,11 @@ def attend(query, key, value, mask, way):
 
     scale = query.shape[-1] ** -0.5
     if way == "cudnn":
+        lengths = mask.sum(1).astype("int32")
         return jax.nn.dot_product_attention(
-            query, key, value, mask=mask[:, None, None, :] > 0, scale=scale,
-            implementation="cudnn",
+            query, key, value, scale=scale, implementation="cudnn",
+            query_seq_lengths=jnp.full_like(lengths, query.shape[1]),
+            key_value_seq_lengths=lengths,
         )  # fmt: skip
     if way == "splash":
         from jax.experimental.pallas.ops.tpu import splash_attention as splash

@@ -339,8 +339,10 @@ def test_kernels_beside_a_softmax_in_float32(
 )  # fmt: skip
 def test_the_choice_of_a_kernel(kind, changes, tokens, kernel, reason):
     changes = {"activation_dtype": "bfloat16", **changes}
+    size = changes.pop("head_size", 8)
     model = tiny_model(
-        head_size=changes.pop("head_size", 8),
+        num_heads=16 // size,
+        head_size=size,
         attention_dropout=changes.pop("dropout", 0.0),
     )
     network = config(mesh=MeshConfig("m:2", **changes)).network._replace(model=model)
