@@ -4,7 +4,7 @@
     python huggingface_reference.py run REQUEST.json FOLDER
     python huggingface_reference.py tokenize REQUEST.json FOLDER
     python huggingface_reference.py activations REQUEST.json FOLDER
-    python huggingface_reference.py pad_rows REQUEST.json FOLDER
+    python huggingface_reference.py count REQUEST.json FOLDER
 
 Stands alone: it runs in an environment with PyTorch and Transformers, without
 TensorFlow. See `transformers_models.py` for what stands in a request.
@@ -59,13 +59,17 @@ def run(request: dict, folder: pathlib.Path) -> None:
 
 
 def tensors(batch: dict) -> dict[str, torch.Tensor]:
-    """transformers' names for the encoder's inputs."""
+    """transformers' names for the encoder's inputs, and for answers in training."""
     names = {
         "input_word_ids": "input_ids",
         "input_mask": "attention_mask",
         "input_type_ids": "token_type_ids",
+        "label_ids": "labels",
+        "targets": "labels",
+        "start_positions": "start_positions",
+        "end_positions": "end_positions",
     }
-    return {theirs: torch.tensor(batch[ours]) for ours, theirs in names.items()}
+    return {names[ours]: torch.tensor(value) for ours, value in batch.items()}
 
 
 def write_outputs(model, batch, path) -> None:
@@ -107,9 +111,7 @@ def train(model, request) -> tuple[list[float], dict[str, np.ndarray]]:
     )
     losses, gradients = [], {}
     for batch in request["batches"]:
-        # The targets of a regression are float32; the labels of a classifier are int32.
-        labels = torch.tensor(batch.get("label_ids") or batch["targets"])
-        loss = model(**tensors(batch), labels=labels).loss
+        loss = model(**tensors(batch)).loss
         losses.append(loss.item())
         optimizer.zero_grad()
         loss.backward()
@@ -154,23 +156,14 @@ def activations(request: dict, folder: pathlib.Path) -> None:
     (folder / "activations.json").write_text(json.dumps(values))
 
 
-def pad_rows(request: dict, folder: pathlib.Path) -> None:
-    """Gradients of the word embeddings of a reader, by `pad_token_id`."""
-    arrays = {}
-    ends = {name: torch.tensor(request[name]) for name in ("starts", "ends")}
-    for pad in (None, 0):
-        model = transformers.RemBertForQuestionAnswering.from_pretrained(
-            request["folder"], pad_token_id=pad
-        ).eval()
-        loss = model(
-            **tensors(request["batch"]),
-            start_positions=ends["starts"],
-            end_positions=ends["ends"],
-        ).loss
-        loss.backward()
-        words = model.get_input_embeddings().weight
-        arrays[f"pad_token_id={pad}"] = words.grad.numpy()
-    np.savez(folder / "pad_rows.npz", **arrays)
+def count(request: dict, folder: pathlib.Path) -> None:
+    """The number of parameters of encoders, by name."""
+    counts = {}
+    for name, config in request["configs"].items():
+        kind = transformers.AutoConfig.for_model(**config)
+        with torch.device("meta"):
+            counts[name] = transformers.AutoModel.from_config(kind).num_parameters()
+    (folder / "count.json").write_text(json.dumps(counts))
 
 
 if __name__ == "__main__":
@@ -180,7 +173,7 @@ if __name__ == "__main__":
         "run": run,
         "tokenize": tokenize,
         "activations": activations,
-        "pad_rows": pad_rows,
+        "count": count,
     }
     text = pathlib.Path(request_path).read_text(encoding="utf-8")
     actions[action](json.loads(text), pathlib.Path(output))
