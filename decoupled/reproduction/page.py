@@ -1,14 +1,13 @@
-"""The page of a study: verdicts, measures, curves, written from its two files.
+"""The page of a study: tables and figures, written from its files.
 
-A folder of the same name beside the page has the files (`decoupled.reproduction.study`)
-and the pictures. The design, design.md, is written by hand.
+It has no sentence on what the numbers mean; docs/reproduction.md, which is written by
+hand, has these. A folder of the same name beside the page has the files
+(`decoupled.reproduction.study`) and the pictures.
 """
 
 import math
 import os
-import statistics
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple
 
 import numpy as np
 
@@ -20,23 +19,22 @@ from decoupled.reports import published, sweeps
 from decoupled.reports.page import Page, mean
 from decoupled.reports.results import Number, Values, over_seeds
 from decoupled.reproduction import claims
+from decoupled.reproduction.claims import CLAIMS, Contrast
 from decoupled.reproduction.measures import GEOMETRY, LAYERS
-from decoupled.reproduction.statistics import (
-    CONFIDENCE,
-    CONTROL,
-    LOGITS,
-    NATS,
-    Estimate,
+from decoupled.reproduction.statistics import CONFIDENCE, CONTROL, LOGITS, NATS
+from decoupled.reproduction.study import ITEMS, SCORES, STUDY, Study
+from decoupled.reproduction.verdicts import (
+    BY_INTERVAL,
+    BY_SEEDS,
+    NOT_RUN,
+    Judged,
+    Part,
+    judge,
+    part_of,
 )
-from decoupled.reproduction.study import SCORES, STUDY, Study
-from decoupled.reproduction.verdicts import NOT_RUN, Judged, Part, judge, p_text
 from decoupled.runs.curve import CROSSED_BELOW, Curve, smoothed
-from decoupled.sweeps.jobs import LAYER_DROP
+from decoupled.sweeps.jobs import LAYER_DROP, RATES
 
-DESIGN = "design.md"
-_OUT_OF_REACH = "out of reach: it takes 1.8T tokens"
-# The rows in the picture of layers; more rows would overlap.
-_DRAWN = ("coupled", "e_small", "in_small", "e_large")
 # Columns of the table of all rows.
 _COLUMNS = {
     claims.SCORE: "S", claims.RETRIEVAL: "retrieval", claims.UD_POS: "parts of speech",
@@ -45,6 +43,22 @@ _COLUMNS = {
     claims.SIMILARITY: "word similarity", claims.BOOKS: "books",
     claims.POS_PROBES: "POS probes", claims.SIB200: "SIB-200",
 }  # fmt: skip
+# A line of a table for each number of a task: its title, the beginning of the numbers'
+# names, and the same numbers of the paper.
+_DETAILS = {
+    LAYERS: (
+        "Retrieval of translations by layer (Figure 2; paper: English to German), %",
+        "layer ",
+        published.TRANSLATION,
+    ),
+    LAYER_DROP: (
+        "Fine-tuning of the first layers alone: parts of speech (Figure 1; paper: "
+        "XNLI), %",
+        "layers 1 to ",
+        published.LAYERS_KEPT,
+    ),
+    GEOMETRY: ("Embeddings and logits", "", {}),
+}
 
 
 def write_page(
@@ -56,96 +70,84 @@ def write_page(
     exists stays.
     """
     judged = judge(study.evidence)
-    if study.is_english():
-        judged = [_without_paper(claim) for claim in judged]
     beside = os.path.basename(os.path.splitext(path)[0])
     page = Page(path, beside, formats=("png",))
     _head(page, study)
-    _verdicts(page, judged)
+    _verdicts(page, study, judged)
+    _dose(page, study)
     _training(page, study, curves)
     _checks(page, study)
     _rows(page, study)
-    _layers(page, study)
-    _claims(page, judged)
-    page.heading("Limits")
-    page.items([*claims.LIMITS, *study.facts["left_out"]])
+    _details(page, study)
+    _contrasts(page, study)
     page.write()
     return judged
 
 
-def _without_paper(claim: Judged) -> Judged:
-    """Without the paper's differences, which are those of multilingual models."""
-    parts, secondary = (
-        [part._replace(paper=None) for part in parts]
-        for parts in (claim.parts, claim.secondary)
-    )
-    return claim._replace(parts=parts, secondary=secondary)
-
-
 def _head(page, study):
     facts = study.facts
-    files = (page.beside(name) for name in (SCORES, STUDY))
-    page.heading("The paper's claims, tried with small models", 1)
-    page.text(
-        f"    {facts['command']}",
-        f"{' '.join(facts['text'])} {len(study.rows)} models were pre-trained for "
-        f"{facts['steps']:,} steps with seeds {', '.join(map(str, facts['seeds']))}, "
-        f"with activations in {facts['activation_dtype']}, on {facts['machine']}. "
-        f"{facts['complete']} of {facts['jobs']} jobs are complete; their times add up "
-        f"to {duration(facts['seconds'])}. [The design]({design_link(page)}) was fixed "
-        "before the results. Every number by seed is in "
-        f"[{SCORES}]({next(files)}), every estimate in [{STUDY}]({next(files)}), from "
-        "which `decoupled reproduce` writes this page.",
-        *facts.get("notes", ()),
-    )
-    if facts["complete"] < facts["jobs"]:
-        page.text("**Not everything is complete: what follows has gaps.**")
-
-
-def design_link(page: Page) -> str:
-    """The design lies in the folder of the study's page, or in that of its parent."""
-    if os.path.exists(os.path.join(os.path.dirname(page.path), DESIGN)):
-        return DESIGN
-    return page.beside(DESIGN)
-
-
-def _verdicts(page, judged):
-    page.heading("The claims")
-    rows = []
-    for claim in judged:
-        cells = [[part.title(), *_numbers(part)] for part in claim.parts]
-        each = ["<br>".join(column) for column in zip(*cells, strict=True)]
-        number, text = claim.claim.number, claim.claim.text
-        rows.append(
-            [number, text, _verdict(claim), *each[:3], _p(claim.corrected), *each[3:]]
-        )
-    text = "RemBERT beats XLM-R on XTREME with 3.5 times fewer tokens."
-    rows.append([8, text, _OUT_OF_REACH, *[GAP] * 6])
+    page.heading("Results of `decoupled reproduce`", 1)
+    page.text(f"    {facts['command']}")
+    files = [
+        f"[{name}]({page.beside(name)})"
+        for name in (SCORES, STUDY, ITEMS)
+        if os.path.exists(os.path.join(page.folder, name))
+    ]
     page.table(
-        ["", "claim", "verdict", "contrast", "difference", f"{CONFIDENCE:.0%} interval"]
-        + ["p (Holm)", "could be seen", "paper"],
+        ["", ""],
+        [
+            ["text", " ".join(facts["text"])],
+            ["models", f"{len(study.rows)}, {facts['steps']:,} steps"],
+            ["seeds", ", ".join(map(str, facts["seeds"]))],
+            ["activations", facts["activation_dtype"]],
+            ["machine", facts["machine"]],
+            ["jobs", f"{facts['complete']} of {facts['jobs']} complete"],
+            ["their time", duration(facts["seconds"])],
+            ["left out", " ".join(facts["left_out"]) or GAP],
+            ["notes", " ".join(facts.get("notes", ())) or GAP],
+            ["files", ", ".join(files)],
+        ],
+        words=2,
+    )
+
+
+def _verdicts(page, study, judged):
+    page.heading("Claims")
+    others = {BY_SEEDS: BY_INTERVAL, BY_INTERVAL: BY_SEEDS}
+    control = study.evidence.control
+    other = judge(study.evidence._replace(control=others[control]))
+    rows = []
+    for claim, otherwise in zip(judged, other, strict=True):
+        cells = [
+            [part.title, part.contrast.rule, *_numbers(part)] for part in claim.parts
+        ]
+        each = ["<br>".join(column) for column in zip(*cells, strict=True)]
+        rows.append(
+            [claim.claim, CLAIMS.get(claim.claim, GAP), f"**{claim.verdict}**"]
+            + [*each[:4], _p(claim.corrected), *each[4:]]
+            + [", ".join(claim.missing()) or GAP, " ".join(claim.reasons) or GAP]
+            + [otherwise.verdict]
+        )
+    page.table(
+        ["", "claim", "verdict", "contrast", "rule", "difference"]
+        + [f"{CONFIDENCE:.0%} interval", "p (Holm)", "could be seen", "paper"]
+        + ["not measured", "reason", f"with controls by {others[control]}"],
         rows,
-        words=4,
+        words=5,
     )
     page.text(
-        "*Could be seen* is the smallest effect that is found with 80% power at Holm's "
-        "first step. The paper's numbers are its own differences, of its own measures."
+        "*Could be seen*: the smallest effect that is found with 80% power at Holm's "
+        "first step. *paper*: the paper's difference of its own measure (Tables 2 to "
+        "6: average of XTREME; Table 13: MNLI)."
     )
     parts = [
-        (f"{claim.claim.number}: {part.title()}", part)
+        (f"{claim.claim}: {part.title}", part)
         for claim in judged
         for part in claim.parts
         if part.estimate is not None and math.isfinite(part.estimate.error)
     ]
     if parts:
         page.picture("contrasts", plot_contrasts, parts)
-
-
-def _verdict(claim):
-    missing = claim.missing()
-    return f"**{claim.verdict}**" + (
-        f" in one part; **not measured**: {', '.join(missing)}" if missing else ""
-    )
 
 
 def plot_contrasts(parts: Sequence[tuple[str, Part]], stem: str) -> list[str]:
@@ -173,11 +175,11 @@ def _numbers(part: Part) -> list[str]:
     paper = GAP if part.paper is None else f"{part.paper:+.{digits}f}"
     if part.estimate is None:
         return [GAP, GAP, GAP, paper]
-    small = part.smallest_corrected
+    low, high = part.estimate.interval()
     return [
         f"{part.estimate.value:+.2f} {part.unit}",
-        _interval(part.estimate.interval()),
-        GAP if small is None else f"{small:.2f}",
+        f"{low:+.2f} to {high:+.2f}",
+        GAP if part.smallest is None else f"{part.smallest:.2f}",
         paper,
     ]
 
@@ -186,12 +188,66 @@ def _digits(unit):
     return 2 if unit in (NATS, LOGITS) else 1
 
 
-def _interval(interval):
-    return f"{interval[0]:+.2f} to {interval[1]:+.2f}"
-
-
 def _p(value):
-    return GAP if value is None else p_text(value)
+    if value is None:
+        return GAP
+    return f"{value:.3f}" if value >= 0.001 else "below 0.001"
+
+
+def _dose(page, study):
+    """Loss and score by E_out, at each rate that was tried and at the chosen ones."""
+    doses = {
+        row: study.rows[row].model.output_embedding_size
+        for row in study.facts.get("dose_rows", ())
+        if row in study.rows
+    }
+    tried: dict[str, dict[str, float]] = {}
+    for number in study.numbers:
+        if number.task == RATES and number.row in study.rows:
+            tried.setdefault(number.metric, {})[number.row] = number.value
+    lines = [
+        Line(f"rate {rate}", *_points({row: [v] for row, v in by_row.items()}, doses))
+        for rate, by_row in sorted(tried.items(), key=lambda pair: float(pair[0]))
+    ]
+    best = {
+        key: Line("the row's rate, all seeds", *_points(_all(study, key, doses), doses))
+        for key in (claims.LOSS, claims.SCORE, claims.RETRIEVAL)
+    }
+    panels = [
+        Panel(lines, "E_out", "held-out loss, nats", "by learning rate, one seed"),
+        Panel([best[claims.LOSS]], "E_out", "held-out loss, nats"),
+        Panel([best[claims.SCORE]], "E_out", "S, points"),
+        Panel([best[claims.RETRIEVAL]], "E_out", "retrieval, points"),
+    ]
+    panels = [panel for panel in panels if any(len(line.x) for line in panel.lines)]
+    if panels:
+        page.heading("E_out and the learning rate")
+        rates = sorted(tried, key=float)
+        rows = dict.fromkeys(row for by_row in tried.values() for row in by_row)
+        if rates:
+            page.table(
+                ["row", *(f"loss at {rate}" for rate in rates)],
+                [[row, *(_cell(tried[r].get(row)) for r in rates)] for row in rows],
+            )
+        picture = Picture("Mean and range over seeds", [panels])
+        page.picture("dose", lambda result, stem: draw(result, stem), picture)
+
+
+def _cell(value):
+    return GAP if value is None else f"{value:.3f}"
+
+
+def _all(study, key, rows):
+    values = {row: list(_values(study, row, key).values()) for row in rows}
+    return {row: of_row for row, of_row in values.items() if of_row}
+
+
+def _points(values, doses):
+    """The x and y of a line with its range, by rising E_out."""
+    rows = sorted((row for row in doses if row in values), key=doses.get)
+    of_rows = [values[row] for row in rows]
+    sides = ([side(each) for each in of_rows] for side in (np.mean, min, max))
+    return ([str(doses[row]) for row in rows], *sides)
 
 
 def _training(page, study, curves):
@@ -199,28 +255,19 @@ def _training(page, study, curves):
         return
     facts = study.facts
     page.heading("Curves of pre-training")
-    page.text(
-        "Small models first learn how frequent words are and stay for a while near the "
-        f"unigram entropy of the text, {facts['unigram_entropy']:.2f} nats a token. A "
-        f"run crosses when its smoothed loss falls {CROSSED_BELOW:g} nat below that, "
-        "for good. Contrasts with a row that did not train are void."
-    )
     if curves:
         page.picture("curves", plot_curves, (curves, facts["unigram_entropy"]))
     else:
         page.text(f"![curves]({page.beside('curves.png')})")
     page.table(
-        f"| row | crosses at step | loss at the end | loss {facts['common_steps']:,} "
-        "steps after its crossing | |\n|---|---:|---:|---:|---|",
+        f"| row | {CROSSED_BELOW:g} nat below the unigram entropy "
+        f"({facts['unigram_entropy']:.2f}) at step | loss at the end | loss "
+        f"{facts['common_steps']:,} steps later | void |\n|---|---:|---:|---:|---|",
         [
-            [
-                *(row, trained.crosses, trained.loss, trained.later),
-                f"**void**: {trained.void}" if trained.void else "trained",
-            ]
+            [row, trained.crosses, trained.loss, trained.later, trained.void or "no"]
             for row, trained in study.training.items()
         ],
     )
-    page.text(*facts["only_speed"])
 
 
 def plot_curves(
@@ -251,24 +298,16 @@ def plot_curves(
 
 def _checks(page, study):
     measures = {
-        key: with_checks
-        for key, with_checks in study.evidence.measures.items()
-        if with_checks.checks
+        key: measure
+        for key, measure in study.evidence.measures.items()
+        if measure.checks
     }
-    page.heading("What pre-training brings")
     if not measures:
-        page.text("No row that trained was measured after one step too.")
         return
-    page.text(
-        "Each measure beside the same after a single step of pre-training, and beside "
-        "a baseline that needs no model (word lookup, largest class, unigram entropy). "
-        f"Gains are positive where the model is better; {CONFIDENCE:.0%} intervals. A "
-        "measure with a gain that is not clearly above 0 decides nothing."
-    )
+    page.heading("Trained models against one step of training")
     rows = []
     for key, measure in measures.items():
         digits = _digits(measure.unit)
-        passed = all(check.passed() for check in measure.checks)
         for check in measure.checks:
             values = [
                 mean(_values(study, row, key), digits=digits)
@@ -281,19 +320,22 @@ def _checks(page, study):
                     _gain(check.gain),
                     GAP if baseline is None else f"{baseline:.{digits}f}",
                     _gain(check.over_baseline),
-                    "yes" if passed else "**no**",
+                    *(check.passed(how) for how in (BY_SEEDS, BY_INTERVAL)),
                 ]
             )
     page.table(
         ["measure", "unit", "row", "value", "after one step", "gain", "baseline"]
-        + ["over the baseline", "may decide"],
+        + ["over the baseline", "clear over seeds", "clear by the interval"],
         rows,
         words=3,
     )
 
 
-def _gain(gain: Estimate | None) -> str:
-    return f"{gain.value:+.2f} ({_interval(gain.interval())})" if gain else GAP
+def _gain(gain):
+    if gain is None:
+        return GAP
+    low, high = gain.interval()
+    return f"{gain.value:+.2f} ({low:+.2f} to {high:+.2f})"
 
 
 def _values(study: Study, row: str, key: str) -> Values:
@@ -301,11 +343,15 @@ def _values(study: Study, row: str, key: str) -> Values:
     if key == claims.SCORE:
         parts = [p for p in claims.SCORE_PARTS if p in study.evidence.measures]
         return over_seeds(_values(study, row, part) for part in parts)
-    components: dict[str, dict[int, float]] = {}
-    for number in study.numbers:
-        if (number.row, number.task) == (row, key):
-            components.setdefault(number.metric, {})[number.seed] = number.value
-    return over_seeds(components.values())
+    return over_seeds(_by_metric(study.numbers, row, key).values())
+
+
+def _by_metric(numbers: Iterable[Number], row: str, task: str) -> dict[str, Values]:
+    values: dict[str, dict[int, float]] = {}
+    for number in numbers:
+        if (number.row, number.task) == (row, task):
+            values.setdefault(number.metric, {})[number.seed] = number.value
+    return values
 
 
 def _rows(page, study):
@@ -314,122 +360,56 @@ def _rows(page, study):
         for key, head in _COLUMNS.items()
         if key in study.evidence.measures
     }
-    papers, scores, printed = claims.PAPER_ROWS, [published.AVERAGE], "paper's average"
-    if study.is_english():
-        papers, scores = claims.ENGLISH_ROWS, ["mnli", "squad"]
-        printed = "paper's MNLI; SQuAD"
-    lines = []
+    papers, lines = study.evidence.papers, []
     for name, row in study.rows.items():
         cells = [
             mean(_values(study, name, key), digits=digits)
             for key, digits in columns.values()
         ]
-        average = "; ".join(
+        printed = "; ".join(
             text
-            for score in scores
+            for score in (published.AVERAGE, "mnli", "squad")
             if name in papers and (text := published.printed(papers[name], score))
         )
-        lines.append([name, *sweeps.sizes(row), *cells, average or GAP])
-    page.heading("The rows")
-    page.text(
-        "Means over seeds ± standard deviations, in points, nats (MLM loss) and mean "
-        "reciprocal rank x 100 (translation of words by the input and the output "
-        "embedding). S is the mean of retrieval, parts of speech and dependencies."
-    )
-    page.table(["row", *sweeps.SIZES, *columns, printed], lines)
+        lines.append([name, *sweeps.sizes(row), *cells, printed or GAP])
+    page.heading("Rows: means over seeds ± standard deviations")
+    page.table(["row", *sweeps.SIZES, *columns, "paper: average; MNLI; SQuAD"], lines)
 
 
-class Details(NamedTuple):
-    """A table with a column for each number of a task, beside the paper's."""
-
-    title: str
-    text: str
-    task: str
-    prefix: str
-    paper: str
-    printed: Mapping[str, Mapping[int, float]]
-
-
-_DETAILS = (
-    Details(
-        "Figure 2: retrieval of translations by layer",
-        "Share of held-out verses whose nearest neighbour in another language is their "
-        "translation, %; the mean over all ordered pairs of languages. Layer 0 is the "
-        "input embedding.",
-        LAYERS,
-        "layer ",
-        "English to German",
-        published.TRANSLATION,
-    ),
-    Details(
-        "Figure 1: without the last layers",
-        "Parts of speech, % of words right, of models that were fine-tuned with their "
-        "first layers alone. Secondary.",
-        LAYER_DROP,
-        "layers 1 to ",
-        "XNLI, by layers kept",
-        published.LAYERS_KEPT,
-    ),
-    Details(
-        "Embeddings and logits",
-        "The share of the gradient of the loss by the logits that passes the output "
-        "embedding, beside what a random map of this rank would pass; ranks of the "
-        "logits at masked positions and of the embedding tables. Exploratory.",
-        GEOMETRY,
-        "",
-        "",
-        {},
-    ),
-)
-
-
-def _layers(page, study):
-    for details in _DETAILS:
-        numbers = [
-            number._replace(metric=number.metric.removeprefix(details.prefix))
-            for number in study.numbers
-            if (number.task, number.row.startswith(CONTROL)) == (details.task, False)
-            and number.metric.startswith(details.prefix)
-        ]
-        columns = list(dict.fromkeys(number.metric for number in numbers))
-        rows = [
-            row for row in study.rows if any(number.row == row for number in numbers)
-        ]
-        if not rows:
+def _details(page, study):
+    for task, (title, prefix, papers) in _DETAILS.items():
+        values = {
+            row: {
+                metric.removeprefix(prefix): by_seed
+                for metric, by_seed in _by_metric(study.numbers, row, task).items()
+                if metric.startswith(prefix)
+            }
+            for row in study.rows
+        }
+        values = {row: of_row for row, of_row in values.items() if of_row}
+        if not values:
             continue
-        page.heading(details.title)
-        page.text(details.text)
-        values = {row: _by_column(numbers, row) for row in rows}
-        lines = [
-            [row, *(mean(values[row].get(column, {})) for column in columns)]
-            for row in rows
-        ]
-        page.table(["row", *columns], lines)
-        _paper(page, study, details, rows)
-        if details.task == LAYERS:
-            drawn = {row: values[row] for row in _DRAWN if row in values}
-            page.picture("retrieval", plot_layers, (columns, drawn))
-
-
-def _by_column(numbers: Iterable[Number], row: str) -> dict[str, dict[int, float]]:
-    values: dict[str, dict[int, float]] = {}
-    for number in numbers:
-        if number.row == row:
-            values.setdefault(number.metric, {})[number.seed] = number.value
-    return values
-
-
-def _paper(page, study, details, rows):
-    names = {row: claims.PAPER_ROWS.get(row) for row in rows}
-    printed = {
-        row: details.printed[name]
-        for row, name in names.items()
-        if name in details.printed
-    }
-    if printed and not study.is_english():
-        page.text(f"The paper, {details.paper}:")
-        lines = [[row, *map(str, values.values())] for row, values in printed.items()]
-        page.table(["", *map(str, next(iter(printed.values())))], lines)
+        columns = list(dict.fromkeys(c for of_row in values.values() for c in of_row))
+        page.heading(title)
+        page.table(
+            ["row", *columns],
+            [
+                [row, *(mean(of_row.get(column, {})) for column in columns)]
+                for row, of_row in values.items()
+            ],
+        )
+        printed = {
+            row: papers[name]
+            for row in values
+            if (name := study.evidence.papers.get(row)) in papers
+        }
+        if printed:
+            lines = [[row, *map(str, of.values())] for row, of in printed.items()]
+            page.table(["paper", *map(str, next(iter(printed.values())))], lines)
+        if task == LAYERS:
+            drawn = study.facts.get("dose_rows") or printed
+            lines = {row: of for row, of in values.items() if row in drawn}
+            page.picture("retrieval", plot_layers, (columns, lines or values))
 
 
 def plot_layers(
@@ -445,39 +425,42 @@ def plot_layers(
         values = [
             list(by_layer[layer].values()) for layer in layers if layer in by_layer
         ]
-        middle = [statistics.fmean(each) for each in values]
-        sides = (list(map(side, values)) for side in (min, max))
-        lines.append(Line(row, list(range(len(values))), middle, *sides))
+        sides = ([side(each) for each in values] for side in (np.mean, min, max))
+        lines.append(Line(row, list(range(len(values))), *sides))
     title = "Retrieval of translations; mean and range over seeds"
     panel = Panel(lines, LAYER, "retrieved, %")
     return draw(Picture(title, [[panel]]), stem)
 
 
-def _claims(page, judged):
-    page.heading("Claim by claim")
+def _contrasts(page, study):
+    """All contrasts that have numbers; those that decide come first."""
+    evidence = study.evidence
+    texts = [text for texts in evidence.claims.values() for text in texts]
+    texts += [*evidence.sensitivity.values(), *study.secondary]
+    parts = [
+        part
+        for contrast in map(Contrast.read, dict.fromkeys(texts))
+        if (part := part_of(contrast, evidence)).state != NOT_RUN and part.estimate
+    ]
+    if not parts:
+        return
+    page.heading("Contrasts")
     page.text(
-        "A contrast is a difference of rows of the same seeds on the same items. The "
-        f"{CONFIDENCE:.0%} interval of the formula takes seeds and items for samples; "
-        "the bootstrap beside it decides nothing. p is that of the contrast's own "
-        "rule, without correction. *Secondary* contrasts are exploratory."
+        "*p*: of the contrast's own rule, or two-sided against 0; not corrected. A "
+        "contrast without a rule decides nothing."
     )
-    head = ["contrast", "rule", "difference", "interval", "bootstrap", "p"]
-    head += ["seeds", "items", "d. f.", "could be seen", "paper"]
-    for claim in judged:
-        if claim.verdict == NOT_RUN:
-            continue
-        page.heading(f"{claim.claim.number}. {claim.claim.text}", 3)
-        page.text(f"{_verdict(claim)}. {' '.join(claim.sentences)}")
-        parts = [*claim.parts, *claim.secondary]
-        page.table(head, [_contrast(part) for part in parts], words=2)
-
-
-def _contrast(part: Part) -> list[str]:
-    difference, interval, small, paper = _numbers(part)
-    cells = [part.title(), part.contrast.rule or "secondary", difference, interval]
-    if part.estimate is None:
-        return [*cells, *[GAP] * 5, small, paper]
-    estimate = part.estimate
-    cells += [_interval(part.resampled), _p(part.p_value)]
-    counts = [f"{estimate.seeds}", f"{estimate.items:,}", f"{estimate.freedom:.1f}"]
-    return [*cells, *counts, small, paper]
+    rows = []
+    for part in parts:
+        difference, interval, small, paper = _numbers(part)
+        found = part.estimate
+        rows.append(
+            [part.title, part.contrast.rule or GAP, difference, interval]
+            + [_p(part.p_value), found.seeds, f"{found.items:,}"]
+            + [f"{found.freedom:.1f}", small, paper]
+        )
+    page.table(
+        ["contrast", "rule", "difference", "interval", "p", "seeds", "items", "d. f."]
+        + ["could be seen, uncorrected", "paper"],
+        rows,
+        words=2,
+    )

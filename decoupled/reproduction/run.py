@@ -12,6 +12,7 @@ from decoupled.core.errors import UserError
 from decoupled.core.machine import processor, usable_cores
 from decoupled.launch import gin_files, start
 from decoupled.launch.supervision import seconds_of_steps
+from decoupled.reproduction.claims import CLAIMS, Contrast
 from decoupled.reproduction.data import (
     LANGUAGES,
     Folders,
@@ -37,7 +38,7 @@ class Options(NamedTuple):
     """The flags of `decoupled reproduce`, which documents them."""
 
     work_dir: str
-    document: str = "docs/reproduction.md"
+    document: str = "docs/reproduction/results.md"
     jobs: int = 0
     size: float = 1.0
     data_dir: str | None = None
@@ -45,12 +46,13 @@ class Options(NamedTuple):
     gin_file: Sequence[str] = ()
     gin_param: Sequence[str] = ()
     gin_location_prefix: Sequence[str] = ()
+    rates: bool = False
 
-    def folders(self) -> Folders:
+    def folders(self, text: Sequence[str] = ()) -> Folders:
         """The folders of the data; see `find_folders`."""
         times = times_steps(self.size)
         runs = "runs" if times == 1 else f"runs_{times:g}"
-        return find_folders(self.work_dir, self.data_dir, runs)
+        return find_folders(self.work_dir, self.data_dir, runs, text)
 
     def parallel(self) -> int:
         """The number of parallel jobs: the given one, or one per core."""
@@ -63,12 +65,15 @@ def run(options: Options, arguments: Sequence[str]) -> bool:
     Raises:
       UserError: a setting is wrong, a package is missing, or the data cannot be made.
     """
-    folders, root = options.folders(), configure(options)
+    root = configure(options)
+    folders = options.folders(root.study.text)
     start.save_start(options.work_dir)
     if not folders.is_parallel:
         installed.need("django", "polib", purpose="the text")
-    make_data(folders, choose_languages(folders, options.languages))
-    maker, jobs = plan(root, folders)
+    languages = choose_languages(folders, options.languages)
+    make_data(folders, languages, root.study.text, root.study.pieces)
+    maker = plan(root, folders)
+    jobs = maker.rates() if options.rates else maker.all()
     check(jobs)
     for sentence in left_out(folders, options.languages, maker.pieces):
         console.say(sentence)
@@ -88,8 +93,9 @@ def write(options: Options, arguments: Sequence[str]) -> None:
     Raises:
       UserError: the data do not exist yet, or the files of a finished job are damaged.
     """
-    folders, root = options.folders(), configure(options)
-    maker, jobs = plan(root, folders)
+    root = configure(options)
+    folders = options.folders(root.study.text)
+    maker = plan(root, folders)
     # Imported here: they load TensorFlow, which this process needs only at the end.
     from decoupled.reproduction.page import write_page
     from decoupled.reproduction.study import load, read_study, save
@@ -103,19 +109,21 @@ def write(options: Options, arguments: Sequence[str]) -> None:
         "seconds": sum(filter(None, seconds_of_steps(folders.work_dir).values())),
         "left_out": left_out(folders, options.languages, maker.pieces),
     }
-    study, curves = read_study(jobs, maker.rows, maker.tasks, folders.work_dir, facts)
+    study, counted, curves = read_study(
+        maker.all(), maker.rates(), maker, folders.work_dir, facts, root.study
+    )
     beside = files.make_folder(os.path.splitext(options.document)[0])
-    save(study, beside)
+    save(study, counted, beside)
     # From the files, so that the page never has more than these.
     judged = write_page(options.document, load(beside), curves)
     console.say("")
     console.table(
-        "The paper's claims at this scale",
+        "Verdicts",
         ["claim", "", "verdict", "not measured"],
         [
-            [str(judgement.claim.number), judgement.claim.text, judgement.verdict]
-            + [", ".join(judgement.missing())]
-            for judgement in judged
+            [claim.claim, CLAIMS.get(claim.claim, ""), claim.verdict]
+            + [", ".join(claim.missing())]
+            for claim in judged
         ],
     )
     console.say(f"document: {options.document}")
@@ -132,13 +140,16 @@ def configure(options: Options) -> configs.ReproductionRoot:
     params = options.gin_param
     root = gin_files.configure(configs.ReproductionRoot, names, params, prefixes)
     root.check()
+    study = root.study
+    for text in (*sum(study.claims.values(), ()), *study.sensitivity.values()):
+        Contrast.read(text)
+    for text in study.secondary:
+        Contrast.read(text)
     return sized(root, options.size)
 
 
-def plan(
-    root: configs.ReproductionRoot, folders: Folders
-) -> tuple[StudyJobs, list[Job]]:
-    """All jobs in their order, and the maker of the jobs.
+def plan(root: configs.ReproductionRoot, folders: Folders) -> StudyJobs:
+    """The maker of all jobs.
 
     Raises:
       UserError: there is no vocabulary yet, or a setting is wrong.
@@ -148,8 +159,7 @@ def plan(
             f"{folders.work_dir}: no data here yet; run the command without "
             "--document_only"
         )
-    maker = StudyJobs(root, folders, activation_dtype(folders.work_dir))
-    return maker, [job for seed in root.sweep.seeds for job in maker.of_seed(seed)]
+    return StudyJobs(root, folders, activation_dtype(folders.work_dir))
 
 
 def check(jobs: Sequence[Job]) -> None:

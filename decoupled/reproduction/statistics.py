@@ -1,16 +1,15 @@
 """Measures by seed and item, and differences of models estimated over both.
 
 An item is the unit of sampling of the text: a verse in all languages, a sentence, or a
-word. Values of one item and one model are averaged before.
-
-All rows have the same seeds and the same items, and both are samples: another training
-would have other seeds, and another text other items. So the variance of a difference of
-two rows has a component for seeds, a component for items, and a residual (Searle,
+word. All rows have the same seeds and the same items, and both are samples: another
+training would have other seeds, and another text other items. So the variance of a
+difference of two rows has a component for seeds, one for items, and a residual (Searle,
 Casella and McCulloch 1992, Variance Components, chapter 4). A paired test over seeds
 alone treats the items as fixed: with 5 seeds its 95% interval covers only 84% if items
 matter.
 """
 
+import dataclasses
 import math
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import NamedTuple
@@ -26,21 +25,62 @@ CONTROL = "control:"
 CONFIDENCE = 0.95
 ALPHA = 0.05
 POWER = 0.8
-REPLICATES = 2000
-# The seed of the bootstrap, so that the same values give the same interval.
-_SEED = 20210503
-# Number of values that are resampled at a time.
-_CHUNK = 4_000_000
+# A gain over the control counts if it is above this many median absolute deviations.
+_DEVIATIONS = 3.0
 # A spread over seeds that is rounding error, relative to the values.
 _ROUNDING = 1e-12
-# Number of points for the integral over the estimated standard error.
-_GRID = 600
 
 # Component -> values of its items.
 Components = Mapping[str, np.ndarray]
 
 
-class Measured(NamedTuple):
+class Sums(NamedTuple):
+    """What one model got on the items of a component, before any division.
+
+    got: [items], or [layers, items]: right answers, or the sum of losses. of: [items],
+    of how many.
+    """
+
+    got: np.ndarray
+    of: np.ndarray
+
+
+def ratios(sums: Sums) -> np.ndarray:
+    """Pseudo-values of a ratio of sums, such as an accuracy over tokens of sentences.
+
+    Their mean over the items, the last axis, is p = sum(got) / sum(of), and their
+    spread that of p (the delta method: Cochran 1977, Sampling Techniques, section 6.3).
+    """
+    got, of = (np.asarray(each, np.float64) for each in sums)
+    share = got.sum(axis=-1, keepdims=True) / of.sum(axis=-1, keepdims=True)
+    return share + (got - share * of) / of.mean(axis=-1, keepdims=True)
+
+
+def logits(sums: Sums) -> np.ndarray:
+    """Pseudo-values of the logit of a mean share, by the delta method."""
+    # A share of 0 or 1 has no logit: p is kept half an item away from both.
+    values = ratios(sums)
+    mean, nearest = values.mean(axis=-1, keepdims=True), 0.5 / values.shape[-1]
+    share = np.clip(mean, nearest, 1 - nearest)
+    return np.log(share / (1 - share)) + (values - mean) / (share * (1 - share))
+
+
+def last_layer(values: np.ndarray) -> np.ndarray:
+    """The last layer minus the mean of those below it, of [layers, items]."""
+    return values[-1] - values[:-1].mean(axis=0)
+
+
+# How the values of a measure come from its sums.
+TRANSFORMS = {
+    "share": ratios,
+    "percent": lambda sums: 100.0 * ratios(sums),
+    "last layer, points": lambda sums: last_layer(100.0 * ratios(sums)),
+    "last layer, logits": lambda sums: last_layer(logits(sums)),
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Measured:
     """One measure of all models.
 
     The value of a model is the mean over its components of the mean over items.
@@ -55,10 +95,10 @@ class Measured(NamedTuple):
 
     name: str
     unit: str
-    seeds: tuple[int, ...]
+    seeds: Sequence[int]
     values: Mapping[str, Components]
-    baseline: float | None
-    better: int
+    baseline: float | None = None
+    better: int = 1
 
     def by_seed(self, row: str) -> np.ndarray:
         """The value of a row for each seed, float64 [seeds]."""
@@ -66,113 +106,59 @@ class Measured(NamedTuple):
             [component.mean(axis=1) for component in self.values[row].values()], axis=0
         )
 
+    def combined(self, weights: Mapping[str, float]) -> dict[str, np.ndarray]:
+        """A linear combination of rows: component -> float64 [seeds, items].
 
-def checked(measured: Measured, rows: Iterable[str]) -> dict[str, Components]:
-    """The values of some rows, after checks of their shapes.
-
-    Raises:
-      UserError: a row is missing, differs from the first one in components, seeds or
-        items, or has values that are not finite.
-    """
-    values: dict[str, Components] = {}
-    first, count = None, len(measured.seeds)
-    for row in rows:
-        where = f"{measured.name}, row {row}"
-        if row not in measured.values:
-            raise UserError(f"{where}: it was not measured; run its jobs")
-        components = {
-            name: np.asarray(component, np.float64)
-            for name, component in measured.values[row].items()
-        }
-        shapes = {name: component.shape for name, component in components.items()}
-        if not shapes or any(
-            len(s) != 2 or s[0] != count or not s[1] for s in shapes.values()
-        ):
-            raise UserError(
-                f"{where}: its values have the shapes {shapes}, but there are {count} "
-                "seeds; leave seeds out of all rows that are missing in one"
-            )
-        if first is not None and shapes != first:
-            raise UserError(
-                f"{where}: its components and items {shapes} are not those of the "
-                f"other rows, {first}; run the analysis again for all rows together"
-            )
-        first = shapes
-        for name, component in components.items():
-            if not np.isfinite(component).all():
-                seed = measured.seeds[
-                    int(np.argmin(np.isfinite(component).all(axis=1)))
-                ]
+        Raises:
+          UserError: a row differs from the first one in components, seeds or items, or
+            has values that are not finite.
+        """
+        rows = [self.values[row] for row in weights]
+        shapes = {name: values.shape for name, values in rows[0].items()}
+        for row, components in zip(weights, rows, strict=True):
+            where = f"{self.name}, row {row}"
+            there = {name: values.shape for name, values in components.items()}
+            if there != shapes:
                 raise UserError(
-                    f"{where}, seed {seed}, {name}: a value is not a finite number; "
-                    "look at that run and train it again"
+                    f"{where}: its components and items {there} are not those of the "
+                    f"other rows, {shapes}; run the analysis again for all rows"
                 )
-        values[row] = components
-    return values
+            for name, values in components.items():
+                if not (good := np.isfinite(values).all(axis=1)).all():
+                    seed = self.seeds[int(np.argmin(good))]
+                    raise UserError(
+                        f"{where}, seed {seed}, {name}: a value is not a finite "
+                        "number; look at that run and train it again"
+                    )
+        return {
+            name: sum(w * r[name] for w, r in zip(weights.values(), rows, strict=True))
+            for name in shapes
+        }
 
 
-def average(name: str, measures: Sequence[Measured]) -> Measured:
+def average(name: str, measures: Iterable[Measured]) -> Measured:
     """The mean of several measures, each with the same weight.
 
     The mean has the seeds and the rows that all measures have, and a baseline if all
     have one. Components keep their own items. They are scaled so that the plain mean
     over components gives each measure the same weight.
-
-    Raises:
-      ValueError: there is no measure, or they differ in unit or direction.
     """
-    if len({(measure.unit, measure.better) for measure in measures}) != 1:
-        raise ValueError(f"{name}: measures of one unit and one direction are averaged")
-    seeds = [
-        s for s in measures[0].seeds if all(s in measure.seeds for measure in measures)
-    ]
-    rows = [
-        r
-        for r in measures[0].values
-        if all(r in measure.values for measure in measures)
-    ]
+    measures = list(measures)
+    seeds = [s for s in measures[0].seeds if all(s in m.seeds for m in measures)]
+    rows = [r for r in measures[0].values if all(r in m.values for m in measures)]
     values: dict[str, Components] = {}
     for row in rows:
         total = sum(len(measure.values[row]) for measure in measures)
         values[row] = {
-            f"{measure.name}: {component}": items[
-                [measure.seeds.index(s) for s in seeds]
-            ]
+            f"{measure.name}: {component}": items[list(map(measure.seeds.index, seeds))]
             * (total / (len(measures) * len(measure.values[row])))
             for measure in measures
             for component, items in measure.values[row].items()
         }
-    baselines = [
-        measure.baseline for measure in measures if measure.baseline is not None
-    ]
-    baseline = float(np.mean(baselines)) if len(baselines) == len(measures) else None
-    unit, better = measures[0].unit, measures[0].better
-    return Measured(name, unit, tuple(seeds), values, baseline, better)
-
-
-def ratios(correct: np.ndarray, counts: np.ndarray) -> np.ndarray:
-    """Pseudo-values of a ratio of sums, such as an accuracy over tokens of sentences.
-
-    Their mean is p = sum(correct) / sum(n), their spread that of p (the delta method:
-    Cochran 1977, Sampling Techniques, section 6.3).
-    """
-    correct = np.asarray(correct, np.float64)
-    counts = np.broadcast_to(np.asarray(counts, np.float64), correct.shape)
-    share = correct.sum(axis=1, keepdims=True) / counts.sum(axis=1, keepdims=True)
-    return share + (correct - share * counts) / counts.mean(axis=1, keepdims=True)
-
-
-def logits(hits: np.ndarray) -> np.ndarray:
-    """Pseudo-values of the logit of a share of hits, [seeds, items] each from 0 to 1.
-
-    Their mean is logit(p), and their spread that of logit(p) by the delta method.
-    """
-    # A share of 0 or 1 has no logit: p is kept half an item away from both.
-    hits = np.asarray(hits, np.float64)
-    mean = hits.mean(axis=1, keepdims=True)
-    nearest = 0.5 / hits.shape[1]
-    share = np.clip(mean, nearest, 1 - nearest)
-    return np.log(share / (1 - share)) + (hits - mean) / (share * (1 - share))
+    baselines = [measure.baseline for measure in measures]
+    baseline = None if None in baselines else float(np.mean(baselines))
+    first = measures[0]
+    return Measured(name, first.unit, seeds, values, baseline, first.better)
 
 
 class Estimate(NamedTuple):
@@ -205,7 +191,7 @@ class Estimate(NamedTuple):
 
     def p_differs(self, bound: float = 0.0) -> float:
         """Two-sided p: small if the value differs from `bound`."""
-        return min(1.0, 2 * min(self.p_above(bound), self.p_below(bound)))
+        return 2 * min(self.p_above(bound), self.p_below(bound))
 
     def p_within(self, margin: float) -> float:
         """p of equivalence within `margin` of 0: the larger of two one-sided tests."""
@@ -215,20 +201,33 @@ class Estimate(NamedTuple):
     def smallest_effect(self, alpha: float = ALPHA, power: float = POWER) -> float:
         """The distance from the bound that a two-sided test detects with this power."""
         critical = stats.t.ppf(1 - alpha / 2, self.freedom)
-        return self.error * _smallest(special.ndtr, critical, self.freedom, power)
+        return self.error * _where(
+            lambda distance: stats.nct.sf(critical, self.freedom, distance), power
+        )
 
     def smallest_margin(self, alpha: float = ALPHA, power: float = POWER) -> float:
         """The smallest margin for which a true 0 passes `p_within` with this power."""
         critical = stats.t.ppf(1 - alpha, self.freedom)
+        error = stats.chi(self.freedom, scale=1 / math.sqrt(self.freedom))
 
-        def both_sides(distance: np.ndarray) -> np.ndarray:
-            return np.maximum(0.0, 2 * special.ndtr(distance) - 1)
+        def passes(distance):
+            return error.expect(
+                lambda s: max(0.0, 2 * special.ndtr(distance - critical * s) - 1)
+            )
 
-        return self.error * _smallest(both_sides, critical, self.freedom, power)
+        return self.error * _where(passes, power)
+
+
+def _where(rising, power):
+    """The distance at which a function that rises to 1 has this value."""
+    high = 4.0
+    while rising(high) < power:
+        high *= 2
+    return float(optimize.brentq(lambda distance: rising(distance) - power, 0.0, high))
 
 
 def estimate(measured: Measured, weights: Mapping[str, float]) -> Estimate:
-    """A linear combination of rows with its standard error.
+    """A linear combination of rows with its standard error; {"a": 1, "b": -1} is a - b.
 
     For one component with S seeds and I items the variance of the mean is
     (MS_seed + MS_item - MS_rest) / (S I). Several components share seeds but not items.
@@ -242,79 +241,55 @@ def estimate(measured: Measured, weights: Mapping[str, float]) -> Estimate:
     with one item (a measure without items) has no such term, which leaves the paired t
     test over seeds.
 
-    `weights` are those of the rows: {"a": 1, "b": -1} is the difference a - b.
-
     Raises:
-      UserError: see `checked`.
-      ValueError: fewer than two seeds.
+      UserError: see `Measured.combined`.
     """
-    differences = combined(measured, weights)
+    differences = measured.combined(weights)
     seeds, share = len(measured.seeds), 1 / len(differences)
-    if seeds < 2:
-        raise ValueError(f"{measured.name}: {seeds} seeds give no standard error")
-    by_seed = share * sum(
-        items_of_seeds.mean(axis=1) for items_of_seeds in differences.values()
-    )
-    items = sum(items_of_seeds.shape[1] for items_of_seeds in differences.values())
+    by_seed = share * sum(values.mean(axis=1) for values in differences.values())
+    items = sum(values.shape[1] for values in differences.values())
     value = float(by_seed.mean())
     scale = max(
-        np.abs(items_of_seeds).max() * abs(weight)
-        for row, weight in weights.items()
-        for items_of_seeds in measured.values[row].values()
+        np.abs(component).max()
+        for row in weights
+        for component in measured.values[row].values()
     )
     if np.ptp(by_seed) <= _ROUNDING * scale:
         return Estimate(value, math.inf, seeds - 1.0, seeds, items)
-    of_seeds = float(by_seed.var(ddof=1)) / seeds
-    variance, squares = of_seeds, of_seeds**2 / (seeds - 1)
-    for items_of_seeds in differences.values():
-        of_items, of_rest, freedom = _mean_squares(items_of_seeds)
+    variance = float(by_seed.var(ddof=1)) / seeds
+    squares = variance**2 / (seeds - 1)
+    for values in differences.values():
+        of_items, of_rest = _mean_squares(values)
         if of_items > of_rest:
-            factor = share**2 / items_of_seeds.size
+            factor, freedom = share**2 / values.size, values.shape[1] - 1
             variance += factor * (of_items - of_rest)
             squares += (factor * of_items) ** 2 / freedom
             squares += (factor * of_rest) ** 2 / (freedom * (seeds - 1))
     return Estimate(value, math.sqrt(variance), variance**2 / squares, seeds, items)
 
 
-def bootstrap(
-    measured: Measured, weights: Mapping[str, float], replicates: int = REPLICATES
-) -> tuple[float, float]:
-    """The 95% percentile interval of a bootstrap over seeds and over items.
+def _mean_squares(values):
+    """Mean squares of items and of the rest, of [seeds, items]."""
+    seeds, items = values.shape
+    if items == 1:
+        return 0.0, 0.0
+    by_item = values.mean(axis=0)
+    rest = values - by_item - values.mean(axis=1, keepdims=True) + values.mean()
+    of_rest = float(np.sum(rest**2)) / ((seeds - 1) * (items - 1))
+    return seeds * float(by_item.var(ddof=1)), of_rest
 
-    Seeds are drawn with replacement for all components together, items for each
-    component. The interval is reported with `estimate` and decides nothing: with 5
-    seeds it covers 99% if items matter and 91% if seeds matter.
+
+def clearly_above(trained: Sequence[float], control: Sequence[float]) -> bool:
+    """Whether trained models, by seed, beat their controls, whatever an outlier does.
+
+    Either the least trained one is above the best control; or every seed gains, and the
+    median gain is above 3 median absolute deviations (scaled to a normal's standard
+    deviation) of the gains.
     """
-    differences = combined(measured, weights)
-    generator = np.random.default_rng(_SEED)
-    seeds = len(measured.seeds)
-    drawn = _counts(generator, seeds, replicates) / seeds
-    means = np.zeros(replicates)
-    for difference in differences.values():
-        items = difference.shape[1]
-        step = max(1, _CHUNK // items)
-        for start in range(0, replicates, step):
-            chosen = drawn[start : start + step]
-            counts = _counts(generator, items, len(chosen)) / items
-            means[start : start + step] += np.sum(
-                chosen * (counts @ difference.T), axis=1
-            )
-    tail = (1 - CONFIDENCE) / 2
-    low, high = np.quantile(means / len(differences), [tail, 1 - tail])
-    return float(low), float(high)
-
-
-def combined(measured: Measured, weights: Mapping[str, float]) -> dict[str, np.ndarray]:
-    """The linear combination of rows: component -> float64 [seeds, items].
-
-    Raises:
-      UserError: see `checked`.
-    """
-    rows = checked(measured, weights)
-    return {
-        component: sum(weight * rows[row][component] for row, weight in weights.items())
-        for component in next(iter(rows.values()))
-    }
+    gains = np.subtract(trained, control)
+    spread = stats.median_abs_deviation(gains, scale="normal")
+    each = gains.min() > 0 and np.median(gains) > _DEVIATIONS * spread
+    return bool(min(trained) > max(control) or each)
 
 
 def holm(p_values: Mapping[Hashable, float]) -> dict[Hashable, float]:
@@ -329,46 +304,3 @@ def holm(p_values: Mapping[Hashable, float]) -> dict[Hashable, float]:
         largest = max(largest, min(1.0, (len(ordered) - place) * p_value))
         corrected[name] = largest
     return {name: corrected[name] for name in p_values}
-
-
-def _smallest(shown, critical, freedom, power):
-    """The distance in standard errors at which the mean of `shown` is the power.
-
-    This is the mean of shown(distance - critical s) over the estimated standard error
-    s, where s^2 is chi square distributed, divided by its degrees of freedom. If
-    `shown` is the normal distribution function, it is the power of the non-central t.
-    """
-    wide = 7 / math.sqrt(2 * freedom)
-    logarithm = np.linspace(-21 / freedom - wide, wide, _GRID)
-    errors = np.exp(logarithm)
-    density = np.exp(freedom * (logarithm - (errors**2 - 1) / 2))
-    density /= density.sum()
-
-    def above_power(distance):
-        return density @ shown(distance - critical * errors) - power
-
-    high = 2 * critical + 2
-    while above_power(high) < 0:
-        high *= 2
-    return float(optimize.brentq(above_power, 0.0, high))
-
-
-def _mean_squares(values):
-    """Mean squares of items and of the rest, and the items' degrees of freedom."""
-    seeds, items = values.shape
-    if items == 1:
-        return 0.0, 0.0, 0
-    by_item = values.mean(axis=0)
-    by_seed = values.mean(axis=1, keepdims=True)
-    rest = values - by_item - by_seed + values.mean()
-    of_items = seeds * float(by_item.var(ddof=1))
-    of_rest = float(np.sum(rest**2)) / ((seeds - 1) * (items - 1))
-    return of_items, of_rest, items - 1
-
-
-def _counts(generator, size, replicates):
-    """How often each of `size` elements is drawn: [replicates, size]."""
-    drawn = generator.integers(size, size=(replicates, size))
-    drawn += size * np.arange(replicates)[:, None]
-    counts = np.bincount(drawn.ravel(), minlength=replicates * size)
-    return counts.reshape(replicates, size)

@@ -5,6 +5,8 @@
   SWEEP_DIR/features                   tokenised task files, which runs share
 and of a reproduction, which is a sweep with controls and analyses:
   control/models, control/tasks        the same after a single step of pre-training
+  rates/RATE/models/ROW/seed_S         pre-training with another learning rate
+  converted/ROW/seed_S                 the model that a row begins with
   layer_drop/TASK/ROW/keep_K/seed_S    fine-tuning of the first K layers alone
   analyses/NAME/seed_S                 an analysis of all models of a seed
 
@@ -47,6 +49,9 @@ PRETRAINING = "pretrain"
 FINETUNING = "finetune"
 # Rooms of a reproduction's jobs.
 CONTROL, LAYER_DROP, ANALYSES = "control", "layer_drop", "analyses"
+RATES, CONVERTED = "rates", "converted"
+# What is added to the seed of a run that goes on with another model.
+_CONTINUED = 1000
 # Flags of analyses that name what they read, besides models.
 _PATH = re.compile(r"--(sentences|records_dir|corpus_dir|data_dir)=")
 _OF_THE_MODEL = "ModelConfig."
@@ -319,12 +324,18 @@ class JobMaker:
         row: Row,
         seed: int,
         params: Sequence[str] = (),
-        control: bool = False,
+        room: str = "",
+        begins: Job | None = None,
     ) -> Job:
-        """Pre-training of a row; `params` override the settings of the sweep."""
-        name = f"{CONTROL}/" * control + f"models/{row.name}/seed_{seed}"
+        """Pre-training of a row; `params` override the settings of the sweep.
+
+        room: CONTROL, or RATES with the rate. begins: the job that leaves its weights.
+        """
+        name = os.path.join(room, f"models/{row.name}/seed_{seed}")
         folder = os.path.join(self._folder, name)
         inputs = self._inputs
+        # Other text than the model that it begins with has seen last.
+        data_seed = seed + _CONTINUED * bool(begins)
         params = (
             *model_bindings(row.model),
             *self._sweep.pretraining,
@@ -334,7 +345,7 @@ class JobMaker:
                 if not s.startswith(_OF_THE_MODEL)
             ),
             *params,
-            f"TrainingConfig.seed = {seed}",
+            f"TrainingConfig.seed = {data_seed}",
         )
         arguments = (
             f"--gin_file={_model_file(self._sweep, row.name)}",
@@ -342,9 +353,21 @@ class JobMaker:
             f"--records_dir={inputs.records_dir}",
             f"--vocabulary={inputs.vocabulary}",
             f"--model_dir={folder}",
+            *([f"--init_checkpoint={begins.folder}"] if begins else []),
         )
         reads = (inputs.records_dir, inputs.vocabulary)
-        return Job(PRETRAINING, name, folder, arguments, (), reads)
+        if not begins:
+            return Job(PRETRAINING, name, folder, arguments, (), reads)
+        reads = (*reads, begins.folder)
+        return Job(PRETRAINING, name, folder, arguments, (begins.name,), reads)
+
+    def conversion(self, row: Row, model: Job, words: Sequence[str]) -> Job:
+        """The model of another row, changed by `decoupled convert WORDS`."""
+        name = f"{CONVERTED}/{row.name}/seed_{seed_of(model.name)}"
+        folder = os.path.join(self._folder, name)
+        arguments = (*words, f"--model_dir={model.folder}", f"--output_dir={folder}")
+        reads = (model.folder,)
+        return Job("convert", name, folder, arguments, (model.name,), reads)
 
     def finetuning(
         self, model: Job, row: Row, task: str, runs: int = 0, keep: int = 0

@@ -1,7 +1,12 @@
 """A study with planted effects, without any run."""
 
+import functools
+import json
+import pathlib
+
 import numpy as np
 
+from decoupled.configs import StudyConfig
 from decoupled.reports.page import mean
 from decoupled.reports.results import ModelRow, Number
 from decoupled.reproduction import claims
@@ -13,12 +18,11 @@ from decoupled.reproduction.statistics import (
     RANKS,
     Measured,
 )
-from decoupled.reproduction.study import Study, Training
-from decoupled.reproduction.verdicts import gather
+from decoupled.reproduction.study import Study, Training, gather, secondary_of
 from decoupled.runs.curve import Curve
 from tests.helpers import tiny_model
 
-ROWS = (*claims.PAPER_ROWS, "in_small_head", "e_large_head")
+DOCS = pathlib.Path(__file__).parents[2] / "docs/reproduction"
 SEEDS = (0, 1, 2, 3, 4)
 STEPS = 1000
 ITEMS = 40
@@ -28,6 +32,25 @@ EFFECTS = {
     "e_large": 3.0, "e_small": -2.0, "add_layers": -2.5, "reinv_l": 2.5, "coupled": 0.0,
     "reinv_h": 2.0, "out_small": -3.0,
 }  # fmt: skip
+
+
+@functools.cache
+def first_study():
+    """The contrasts of the first study, which had one of every kind of rule."""
+    saved = json.loads((DOCS / "first/study.json").read_text())
+    return StudyConfig(
+        first_rows=(),
+        learning_rates={},
+        control_rows=("coupled", "e_small"),
+        dropped_rows=(),
+        most_dropped=0,
+        secondary_tasks=(),
+        claims={key: tuple(texts) for key, texts in saved["claims"].items()},
+        papers=saved["papers"],
+    )
+
+
+ROWS = (*first_study().papers, "in_small_head", "e_large_head")
 
 
 def measured(
@@ -40,7 +63,7 @@ def measured(
     for row in rows:
         drawn = generator.normal(0, noise, (len(SEEDS), ITEMS))
         values[row] = {part: base + effects.get(row, 0.0) + shared + drawn}
-    for row in claims.CONTROLLED:
+    for row in first_study().control_rows:
         if row in values:
             drawn = generator.normal(0, noise, (len(SEEDS), ITEMS))
             values[CONTROL + row] = {part: base - better * gain + shared + drawn}
@@ -89,19 +112,19 @@ def curves(rows=ROWS):
     }
 
 
-def study(rows=ROWS, found=None, void=(), **facts):
+def study(rows=ROWS, taken=None, void=(), **facts):
     """A study.
 
     Args:
-      rows: that were run. found: measures. void: rows that did not train. facts:
+      rows: that were run. taken: measures. void: rows that did not train. facts:
         changed ones.
     """
-    found = measures(rows=rows) if found is None else found
+    taken = measures(rows=rows) if taken is None else taken
     numbers = [
         Number(row, name, "mean", seed, float(value), f"runs/{row}/seed_{seed}")
-        for name, one in found.items()
-        for row in one.values
-        for seed, value in zip(one.seeds, one.by_seed(row), strict=True)
+        for name, each in taken.items()
+        for row in each.values
+        for seed, value in zip(each.seeds, each.by_seed(row), strict=True)
     ]
     numbers += [
         Number(row, claims.LAYER_DROP, f"layers 1 to {kept}", seed, 60.0 + kept)
@@ -116,6 +139,12 @@ def study(rows=ROWS, found=None, void=(), **facts):
         for layer, percent in enumerate([4.0, 9.0, 12.0, 8.0])
         for seed in SEEDS
     ]
+    numbers += [
+        Number(row, "rates", rate, 100, 3.0 + float(rate))
+        for row in ("e_small", "in_small", "e_large")
+        for rate in ("0.002", "0.004")
+        if row in rows
+    ]
     counted = {
         row: ModelRow(
             row, tiny_model(), 1 if row == "add_layers" else 0, 900_000, 700_000
@@ -125,9 +154,9 @@ def study(rows=ROWS, found=None, void=(), **facts):
     trained = {row: f"Row {row} did not train." * (row in void) for row in rows}
     steps = mean(dict.fromkeys(SEEDS, 300.0), digits=0)
     training = {row: Training(steps, "3.00", "3.10", trained[row]) for row in rows}
-    told = {
+    known = {
         "command": "decoupled reproduce --work_dir=w",
-        "text": ["Text: 4 sentences."],
+        "text": ["4 sentences."],
         "steps": STEPS,
         "activation_dtype": "float32",
         "machine": "2 cores",
@@ -139,7 +168,8 @@ def study(rows=ROWS, found=None, void=(), **facts):
         "jobs": 9,
         "unigram_entropy": ENTROPY,
         "common_steps": 500,
-        "only_speed": [],
+        "dose_rows": ["e_small", "in_small", "e_large"],
     }
-    evidence = gather(found, trained)
-    return Study({**told, **facts}, counted, training, numbers, evidence)
+    secondary = secondary_of(first_study())
+    evidence = gather(taken, trained, first_study(), secondary)
+    return Study({**known, **facts}, counted, training, numbers, secondary, evidence)

@@ -122,9 +122,7 @@ def test_text_that_is_too_short_is_refused_before_anything_is_trained(folders):
 
 def test_what_is_said_of_the_text_and_of_what_is_missing(folders):
     told = describe_text(folders)
-    assert told[0].startswith(
-        "Text: 2,000 sentences (0.2 million characters) in de, en"
-    )
+    assert told[0].startswith("2,000 sentences (0.2 million characters) in de, en")
     assert "parallel_bible (aligned)" in told[0]
     lacking = " ".join(left_out(folders, ["en", "de", "fr"], 4000))
     assert "The text has no fr." in lacking and "topics of sentences" in lacking

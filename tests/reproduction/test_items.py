@@ -5,7 +5,7 @@ import json
 import pytest
 
 from decoupled.core.errors import UserError
-from decoupled.reproduction.items import read_items
+from decoupled.reproduction.measures import read_items
 from tests.analyses.test_layer_drop import write_folder
 
 SENTENCES = "the\tDET\nsea\tNOUN\n\nGo\tVERB\n"
@@ -46,10 +46,10 @@ def write_run(folder, task, answers, accuracies, **more):
 def test_right_words_and_words_of_each_sentence(data_dir, tmp_path):
     answers = {"en": "DET\nVERB\n\nVERB\n\n"}
     folder = write_run(tmp_path / "run", "udpos", answers, {"en": 200 / 3})
-    [(language, items)] = read_items(folder, data_dir).items()
-    assert (language, items.baseline) == ("en", 40.0)
-    assert items.right.tolist() == [1, 1]
-    assert items.total.tolist() == [2, 1]
+    [(language, tested)] = read_items(folder, data_dir).items()
+    assert (language, tested.baseline) == ("en", 40.0)
+    assert tested.sums.got.tolist() == [1, 1]
+    assert tested.sums.of.tolist() == [2, 1]
 
 
 def test_right_or_not_of_each_text_in_each_language(data_dir, tmp_path):
@@ -59,11 +59,11 @@ def test_right_or_not_of_each_text_in_each_language(data_dir, tmp_path):
     }
     scores = {"en": 200 / 3, "de": 100 / 3}
     found = read_items(write_run(tmp_path / "run", "books", answers, scores), data_dir)
-    assert {name: items.right.tolist() for name, items in found.items()} == {
+    assert {name: each.sums.got.tolist() for name, each in found.items()} == {
         "en": [1, 0, 1],
         "de": [0, 1, 0],
     }
-    assert found["en"].total.tolist() == [1, 1, 1]
+    assert found["en"].sums.of.tolist() == [1, 1, 1]
 
 
 def test_runs_of_a_model_are_averaged_within_the_item(data_dir, tmp_path):
@@ -80,9 +80,9 @@ def test_runs_of_a_model_are_averaged_within_the_item(data_dir, tmp_path):
     ):
         below = folder / "learning_rate_0.001" / f"seed_{seed}"
         write_run(below, "books", {"en": text}, {"en": accuracy})
-    items = read_items(path, data_dir)["en"]
-    assert items.right.tolist() == [0.5, 0, 1]
-    assert items.total.tolist() == [1, 1, 1]
+    sums = read_items(path, data_dir)["en"].sums
+    assert sums.got.tolist() == [0.5, 0, 1]
+    assert sums.of.tolist() == [1, 1, 1]
 
 
 def test_answers_that_are_not_those_of_the_results(data_dir, tmp_path):

@@ -11,7 +11,7 @@ import scipy.stats
 
 from decoupled.core.compat import tf
 from decoupled.core.errors import UserError
-from decoupled.reproduction.claims import CROSSED_BY
+from decoupled.reproduction.verdicts import CROSSED_BY
 from decoupled.runs.curve import (
     CROSSED_BELOW,
     Curve,

@@ -415,7 +415,7 @@ def _configured(kind, count):
                 f"{hosts.count()} processes cannot share evenly"
             )
         settings["jax_num_cpu_devices"] = count // hosts.count()
-        if hosts.count() > 1:
+        if hosts.are_joined():
             settings["jax_cpu_collectives_implementation"] = "gloo"
     for name, value in settings.items():
         try:

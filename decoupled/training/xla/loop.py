@@ -80,8 +80,8 @@ def train_steps(
     exported = export(program)
     source = _first_or_stored(run, graph.network, program.saved)
     executable = _compile(client, exported, mesh)
-    state = State(client, exported, source)
     step = checkpoint_step(latest_complete(run.model_dir))
+    state = State(client, exported, source, step)
 
     def write(prefix: str) -> None:
         began = time.monotonic()
