@@ -5,6 +5,7 @@
     python huggingface_reference.py tokenize REQUEST.json FOLDER
     python huggingface_reference.py activations REQUEST.json FOLDER
     python huggingface_reference.py count REQUEST.json FOLDER
+    python huggingface_reference.py embed REQUEST.json FOLDER
 
 Stands alone: it runs in an environment with PyTorch and Transformers, without
 TensorFlow. See `transformers_models.py` for what stands in a request.
@@ -17,6 +18,8 @@ import sys
 import numpy as np
 import torch
 import transformers
+
+MEAN_NORMALIZED = ["Transformer", "Pooling", "Normalize"]
 
 
 def randomize(model: torch.nn.Module) -> None:
@@ -160,6 +163,43 @@ def activations(request: dict, folder: pathlib.Path) -> None:
     (folder / "activations.json").write_text(json.dumps(values))
 
 
+def embed(request: dict, folder: pathlib.Path) -> None:
+    """Vectors of texts as sentence-transformers defines them by a folder's files, and
+    the hidden states of the first text."""
+    path = pathlib.Path(request["folder"])
+    modules = [entry["type"] for entry in read(path / "modules.json")]
+    assert [kind.rpartition(".")[2] for kind in modules] == MEAN_NORMALIZED
+    pooling = read(path / "1_Pooling" / "config.json")
+    modes = {name for name, value in pooling.items() if value is True}
+    assert modes == {"pooling_mode_mean_tokens"}
+    longest = read(path / "sentence_bert_config.json")["max_seq_length"]
+    tokenizer = transformers.AutoTokenizer.from_pretrained(request["weights"])
+    model = transformers.AutoModel.from_pretrained(request["weights"]).eval()
+    vectors = []
+    for start in range(0, len(request["texts"]), 16):
+        batch = tokenizer(
+            request["texts"][start : start + 16],
+            padding=True,
+            truncation=True,
+            max_length=longest,
+            return_tensors="pt",
+        )
+        with torch.no_grad():
+            output = model(**batch, output_hidden_states=True)
+        if not start:
+            length = int(batch["attention_mask"][0].sum())
+            hidden = torch.stack(output.hidden_states[1:])[:, 0, :length].numpy()
+        mask = batch["attention_mask"][..., None].float()
+        means = (output.last_hidden_state * mask).sum(1) / mask.sum(1)
+        vectors.append(torch.nn.functional.normalize(means, dim=1).numpy())
+    vectors = np.concatenate(vectors)
+    np.savez(folder / "embed.npz", vectors=vectors, hidden_states=hidden)
+
+
+def read(path: pathlib.Path):
+    return json.loads(path.read_text())
+
+
 def count(request: dict, folder: pathlib.Path) -> None:
     """The number of parameters of encoders, by name."""
     counts = {}
@@ -178,6 +218,7 @@ if __name__ == "__main__":
         "tokenize": tokenize,
         "activations": activations,
         "count": count,
+        "embed": embed,
     }
     text = pathlib.Path(request_path).read_text(encoding="utf-8")
     actions[action](json.loads(text), pathlib.Path(output))

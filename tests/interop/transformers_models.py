@@ -19,7 +19,9 @@ def call(action: str, request: dict, folder: pathlib.Path) -> pathlib.Path:
         NAME.json (what loading reported), NAME.losses.json and NAME.gradients.npz, of
         the first step. "tokenize": folder, lines, pairs, gives tokens.json.
         "activations": `points`, gives activations.json, name -> values. "count":
-        `configs` by name, gives count.json, name -> parameters.
+        `configs` by name, gives count.json, name -> parameters. "embed":
+        folder (of sentence-transformers), weights (a folder, too), texts, gives
+        embed.npz.
       request: as above; JSON.
       folder: made.
     """
