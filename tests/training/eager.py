@@ -7,8 +7,8 @@ shared. Gradients by `tf.GradientTape`.
 import math
 
 import numpy as np
-import tensorflow as tf
 
+from decoupled.core.release import tf
 from tests.exports.reference import Reference
 from tests.helpers import adamw_step
 
