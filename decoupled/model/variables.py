@@ -300,12 +300,15 @@ _SLOTS = {
 }
 
 
+OPTIMIZERS = tuple(_SLOTS)
+
+
 def slots(name: str, optimizer: str) -> list[str]:
     """The names of an optimizer's slots for a variable; "adamw" has two moments."""
     return [name + suffix for suffix in _SLOTS[optimizer]]
 
 
-def is_slot(name: str, optimizers: Iterable[str] = tuple(_SLOTS)) -> bool:
+def is_slot(name: str, optimizers: Iterable[str] = OPTIMIZERS) -> bool:
     """Whether a name in a checkpoint is that of a slot of one of the optimizers."""
     return any(name.endswith(_SLOTS[optimizer]) for optimizer in optimizers)
 

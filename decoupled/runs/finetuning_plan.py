@@ -78,6 +78,7 @@ class Plan:
             command="finetune",
             model=self.network.model,
             vocabulary_fingerprint=vocabulary.fingerprint,
+            vocabulary_kind=vocabulary.kind,
             task={"name": task.name, "kind": task.kind, "labels": list(task.labels)},
             data={
                 **self._start,
@@ -96,7 +97,7 @@ class Plan:
             "data.train": ", ".join(task.paths("train", self.data.source)),
             "data.init_checkpoint_sha256": self.source.weights.path,
         }
-        run_folder.claim(folder, description, vocabulary.path, self.reading, hashed)
+        run_folder.claim(folder, description, vocabulary, self.reading, hashed)
         if answers := task.answer_settings():
             files.write_json(os.path.join(folder, run_folder.ANSWERS), answers)
 

@@ -15,7 +15,7 @@ from decoupled.data.records import RecordsManifest, read_manifest
 from decoupled.data.sequence_order import EVAL, TRAIN, sampling_rows
 from decoupled.data.sequences import evaluation_count
 from decoupled.data.verification import check_beginnings
-from decoupled.data.vocabulary import Vocabulary
+from decoupled.data.vocabulary import Vocabulary, open_vocabulary
 from decoupled.runs import run_folder
 from decoupled.runs.curve import entropy
 from decoupled.runs.run_folder import TRAINING_MODES
@@ -105,7 +105,7 @@ def plan_pretraining(
     """
     check_devices(hardware, config.mesh, console.say)
     manifest = read_manifest(records_dir)
-    pieces = Vocabulary(vocabulary)
+    pieces = open_vocabulary(vocabulary)
     manifest.check_vocabulary(pieces.fingerprint, vocabulary)
     sampling = []
     for phase in config.phases:
@@ -174,6 +174,7 @@ def _describe(config, manifest, pieces, prefix) -> run_folder.ModelDir:
         command="pretrain",
         model=config.model,
         vocabulary_fingerprint=pieces.fingerprint,
+        vocabulary_kind=pieces.kind,
         task=None,
         data={
             "records": manifest.corpus_fingerprint,

@@ -23,8 +23,8 @@ from decoupled.core.made_from import MADE_FROM, changes, hash_files
 from decoupled.corpora.locales import ENGLISH
 from decoupled.corpora.parallel import parallel_text
 from decoupled.corpora.parallel.parallel_text import position
+from decoupled.data.vocabulary import FILE_NAME
 from decoupled.launch.supervision import Step, run_step
-from decoupled.runs import run_folder
 from decoupled.studies.demo import records_step, vocabulary_step
 
 _TREEBANK = re.compile(r"en_(\w+)-ud-(train|dev|test)\.conllu")
@@ -68,7 +68,7 @@ class Folders(NamedTuple):
     @property
     def vocabulary(self) -> str:
         """The model of SentencePiece."""
-        return self.made("vocabulary", run_folder.VOCABULARY)
+        return self.made("vocabulary", FILE_NAME)
 
     @property
     def is_parallel(self) -> bool:

@@ -8,6 +8,7 @@ import time
 
 from decoupled.core import console, files, plots, tables
 from decoupled.core.machine import readable_bytes
+from decoupled.data.vocabulary import FILE_NAME
 from decoupled.launch.supervision import Step, run_step, seconds_of_steps
 from decoupled.model.parameters import finetuning_counts, pretraining_counts
 from decoupled.runs import run_folder
@@ -58,7 +59,7 @@ def make_steps(work_dir: str) -> list[Step]:
 
 
 def _vocabulary(work_dir):
-    return os.path.join(work_dir, "vocabulary", run_folder.VOCABULARY)
+    return os.path.join(work_dir, "vocabulary", FILE_NAME)
 
 
 def _data_steps(work_dir):

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from decoupled.configs import ReproductionRoot, SweepConfig
 from decoupled.core.errors import UserError
-from decoupled.data.vocabulary import Vocabulary
+from decoupled.data.vocabulary import open_vocabulary
 from decoupled.studies.data import ENOUGH_PIECES, Folders
 from decoupled.studies.jobs import (
     CONTROL,
@@ -93,7 +93,7 @@ class StudyJobs:
     def __init__(self, root: ReproductionRoot, folders: Folders, activation_dtype: str):
         self._sweep, self._study = root.sweep, root.study
         self._dtype = activation_dtype
-        self.pieces = Vocabulary(folders.vocabulary).size
+        self.pieces = open_vocabulary(folders.vocabulary).size
         self.rows = read_rows(self._sweep, self.pieces)
         self.tasks = {
             task: folder

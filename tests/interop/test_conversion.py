@@ -379,7 +379,7 @@ def ours(folder, vocabulary):
         path, target = str(folder / "trained" / name), str(folder / "exported" / name)
         arrays = weights_of(config, entry)
         write_model_dir(
-            path, vocabulary.model_bytes, vocabulary.fingerprint, config, arrays, entry
+            path, vocabulary.content, vocabulary.fingerprint, config, arrays, entry
         )
         to_huggingface(path, None, target, encoder_only=False)
         models[name] = {"folder": target, "batch": "usual"}

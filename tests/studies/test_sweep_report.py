@@ -223,7 +223,9 @@ def test_a_finished_sweep_says_so(sweep, tmp_path):
     )
     add_model(tmp_path / "other", "e_out_128", 2, 0.24)
     add_task(tmp_path / "other", "xnli", "e_out_128", 2, {"dev": {}, "test": {}})
-    assert sweep_report.on_seeds(read_progress([str(sweep), str(tmp_path / "other")])) == [
+    assert sweep_report.on_seeds(
+        read_progress([str(sweep), str(tmp_path / "other")])
+    ) == [
         "All 10 jobs are complete. Seeds of each model:",
         "e_out_128: pretrain 3 of 3, xnli 3 of 3",
         "e_out_3072: pretrain 2 of 2, xnli 2 of 2",

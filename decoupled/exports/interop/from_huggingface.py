@@ -37,9 +37,8 @@ from decoupled.exports.interop.huggingface_format import (
     huggingface_shape,
     our_value,
 )
-from decoupled.exports.interop.huggingface_tokenizer import open_vocabulary
+from decoupled.exports.interop.huggingface_tokenizer import open_tokenizer
 from decoupled.exports.interop.safetensors_files import SafetensorsFolder, aligned_empty
-from decoupled.exports.interop.wordpiece_rows import WordPieceRows
 from decoupled.model import variables as names
 from decoupled.runs import run_folder
 
@@ -60,8 +59,7 @@ def from_huggingface(
     """Converts a folder of transformers to a new or empty `model_dir`.
 
     Args:
-      vocabulary: a SentencePiece model; by default the folder's own. If the folder has
-        WordPieces instead, rows of the embeddings are converted (`wordpiece_rows`).
+      vocabulary: a SentencePiece model, if the folder has only its tokenizer.json.
       allowed: patterns of names that may stay unused or without value. Variables
         without value are initialised as for training from scratch.
 
@@ -75,9 +73,7 @@ def from_huggingface(
     source = _open(folder)
     described = source.described
     model, notes, family = described.model, list(described.notes), described.family
-    pieces, rows = open_vocabulary(folder, vocabulary, described, notes)
-    if rows is not None:
-        model = dataclasses.replace(model, vocab_size=pieces.size)
+    pieces = open_tokenizer(folder, vocabulary, described, notes)
     head = _head(source)
     shapes = names.shapes(described.model, head)
     theirs = {name: huggingface_name(name, family, described.head) for name in shapes}
@@ -96,13 +92,12 @@ def from_huggingface(
         vocabulary=pieces,
         task=_task(source),
         shapes=names.shapes(model, head),
-        value_of=_reader(source, matching, model, head, rows),
+        value_of=_reader(source, matching, model, head),
         step=0,
         about={
             "unused": matching.unused,
             "unset": matching.unset,
             "encoder_only": described.head is None,
-            "vocabulary": None if rows is None else rows.summary,
             "notes": notes,
         },
         classifier_dropout=described.classifier_dropout,
@@ -213,10 +208,8 @@ def _reader(
     matching: Matching,
     model: ModelConfig,
     head: names.Head,
-    rows: WordPieceRows | None,
 ) -> Callable[[str], np.ndarray]:
     """The function from the name of a variable to its value, in our shape."""
-    # `model` already has the size of the new vocabulary.
     variables = names.declare(model, head)
 
     def value_of(name: str) -> np.ndarray:
@@ -224,8 +217,6 @@ def _reader(
         if name not in matching.sources:
             return initial_value(variable, model)
         stored = source.stored.read(matching.sources[name])
-        if rows is not None and variable.dims[0].name == "vocab":
-            return rows.convert(stored)
         view = our_value(name, stored, source.described.family)
         if view is stored:
             return stored

@@ -70,7 +70,7 @@ def to_huggingface(
         written = _write_weights(model, family, head, shapes, path)
         write_tokenizer(folder, model.vocabulary, model.config)
         with files.atomic_write(os.path.join(folder, FILE_NAME), "wb") as handle:
-            handle.write(model.vocabulary.model_bytes)
+            handle.write(model.vocabulary.content)
         files.write_json(os.path.join(folder, CONFIG), config)
     left_out = sorted(set(model.weights) - set(shapes))
     for name in left_out:

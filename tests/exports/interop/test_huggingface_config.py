@@ -205,7 +205,7 @@ def test_a_round_trip_keeps_problem_type_and_dropout(
     task = {"name": "x", "labels": ["a", "b"], "kind": "classification"}
     folder = write_model_dir(
         str(tmp_path / "trained"),
-        vocabulary.model_bytes,
+        vocabulary.content,
         vocabulary.fingerprint,
         model,
         finetuned_weights(model, 2),
