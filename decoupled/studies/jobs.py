@@ -6,7 +6,7 @@
 and of a reproduction, which is a sweep with controls and analyses:
   control/models, control/tasks        the same after a single step of pre-training
   rates/RATE/models/ROW/seed_S         pre-training with another learning rate
-  converted/ROW/seed_S                 the model that a row begins with
+  converted/CHANGES/ROW/seed_S         a model with changed embeddings, in model/
   layer_drop/TASK/ROW/keep_K/seed_S    fine-tuning of the first K layers alone
   analyses/NAME/seed_S                 an analysis of all models of a seed
 
@@ -47,11 +47,12 @@ RECORD = "job.json"
 LOG = "job.log"
 PRETRAINING = "pretrain"
 FINETUNING = "finetune"
+CONVERT = "convert"
 # Rooms of a reproduction's jobs.
 CONTROL, LAYER_DROP, ANALYSES = "control", "layer_drop", "analyses"
 RATES, CONVERTED = "rates", "converted"
-# What is added to the seed of a run that goes on with another model.
-_CONTINUED = 1000
+# `convert` writes a new folder, beside the job's log.
+_MODEL = "model"
 # Flags of analyses that name what they read, besides models.
 _PATH = re.compile(r"--(sentences|records_dir|corpus_dir|data_dir)=")
 _OF_THE_MODEL = "ModelConfig."
@@ -170,6 +171,13 @@ class Job(NamedTuple):
     arguments: tuple[str, ...]
     needs: tuple[str, ...]
     reads: tuple[str, ...] = ()
+
+    @property
+    def model_dir(self) -> str:
+        """The folder of the model that the job leaves."""
+        return (
+            os.path.join(self.folder, _MODEL) if self.kind == CONVERT else self.folder
+        )
 
     def is_complete(self, seen: dict[str, str] | None = None) -> bool:
         """Whether exactly this command succeeded in its folder, with these files."""
@@ -329,13 +337,11 @@ class JobMaker:
     ) -> Job:
         """Pre-training of a row; `params` override the settings of the sweep.
 
-        room: CONTROL, or RATES with the rate. begins: the job that leaves its weights.
+        room: CONTROL, or RATES with the rate. begins: the job whose run goes on here.
         """
         name = os.path.join(room, f"models/{row.name}/seed_{seed}")
         folder = os.path.join(self._folder, name)
         inputs = self._inputs
-        # Other text than the model that it begins with has seen last.
-        data_seed = seed + _CONTINUED * bool(begins)
         params = (
             *model_bindings(row.model),
             *self._sweep.pretraining,
@@ -345,7 +351,7 @@ class JobMaker:
                 if not s.startswith(_OF_THE_MODEL)
             ),
             *params,
-            f"TrainingConfig.seed = {data_seed}",
+            f"TrainingConfig.seed = {seed}",
         )
         arguments = (
             f"--gin_file={_model_file(self._sweep, row.name)}",
@@ -353,21 +359,28 @@ class JobMaker:
             f"--records_dir={inputs.records_dir}",
             f"--vocabulary={inputs.vocabulary}",
             f"--model_dir={folder}",
-            *([f"--init_checkpoint={begins.folder}"] if begins else []),
+            *([f"--branch_from={begins.model_dir}"] if begins else []),
         )
         reads = (inputs.records_dir, inputs.vocabulary)
         if not begins:
             return Job(PRETRAINING, name, folder, arguments, (), reads)
-        reads = (*reads, begins.folder)
+        reads = (*reads, begins.model_dir)
         return Job(PRETRAINING, name, folder, arguments, (begins.name,), reads)
 
-    def conversion(self, row: Row, model: Job, words: Sequence[str]) -> Job:
-        """The model of another row, changed by `decoupled convert WORDS`."""
-        name = f"{CONVERTED}/{row.name}/seed_{seed_of(model.name)}"
+    def conversion(self, model: Job, change: str) -> Job:
+        """A model whose embeddings are changed by `decoupled convert embeddings`."""
+        *_, room, row, seed = model.name.split("/")
+        changes = [room, change] if model.kind == CONVERT else [change]
+        name = f"{CONVERTED}/{'_'.join(changes)}/{row}/{seed}"
         folder = os.path.join(self._folder, name)
-        arguments = (*words, f"--model_dir={model.folder}", f"--output_dir={folder}")
-        reads = (model.folder,)
-        return Job("convert", name, folder, arguments, (model.name,), reads)
+        arguments = (
+            "embeddings",
+            f"--change={change}",
+            f"--model_dir={model.model_dir}",
+            f"--new_model_dir={os.path.join(folder, _MODEL)}",
+        )
+        reads = (model.model_dir,)
+        return Job(CONVERT, name, folder, arguments, (model.name,), reads)
 
     def finetuning(
         self, model: Job, row: Row, task: str, runs: int = 0, keep: int = 0

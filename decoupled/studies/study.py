@@ -266,7 +266,11 @@ def read_study(
         "seconds": facts["seconds"] + seconds,
         "unigram_entropy": level + CROSSED_BELOW if runs else None,
         "common_steps": common,
-        "dose_rows": list(config.dose_rows),
+        "doses": {
+            row.name: row.model.output_embedding_size
+            for row in [*maker.rows, *maker.tried]
+            if row.name in config.dose_rows
+        },
     }
     training = {
         row: Training(

@@ -41,7 +41,7 @@ def times_steps(size: float) -> float:
 def sized(root: ReproductionRoot, size: float) -> ReproductionRoot:
     """The settings with the rows and the steps of a size.
 
-    Below 4 only the first rows are run, with `size` times the steps. From 4 on all rows
+    Below 4 only the first rows and seeds are run, with `size` times the steps. From 4 on all rows
     are run, with `size` / 4 times the steps.
 
     Raises:
@@ -51,7 +51,8 @@ def sized(root: ReproductionRoot, size: float) -> ReproductionRoot:
     if size < ALL_ROWS:
         rows = tuple(row for row in sweep.rows if row in root.study.first_rows)
         keep = {row: kept for row, kept in sweep.keep_layers.items() if row in rows}
-        sweep = dataclasses.replace(sweep, rows=rows, keep_layers=keep)
+        seeds = sweep.seeds[: root.study.first_seeds or None]
+        sweep = dataclasses.replace(sweep, rows=rows, keep_layers=keep, seeds=seeds)
     if times != 1:
         if sum(bool(_STEPS.fullmatch(param)) for param in sweep.pretraining) < 2:
             raise UserError(
@@ -94,7 +95,8 @@ class StudyJobs:
         self._sweep, self._study = root.sweep, root.study
         self._dtype = activation_dtype
         self.pieces = open_vocabulary(folders.vocabulary).size
-        self.rows = read_rows(self._sweep, self.pieces)
+        self.rows = read_rows(self._sweep, self._sweep.rows, self.pieces)
+        self.tried = read_rows(self._sweep, self._study.tried_rows, self.pieces)
         self.tasks = {
             task: folder
             for task, folder in folders.tasks().items()
@@ -115,11 +117,12 @@ class StudyJobs:
             rate = self._study.learning_rates[row.name]
             begins = None
             if row.name in self._study.continued:
-                source, *words = self._study.continued[row.name]
+                source, *changes = self._study.continued[row.name]
                 begins = models[source]
-                if words:
-                    begins = self._maker.conversion(row, begins, words)
-                    jobs.append(begins)
+                for change in changes:
+                    begins = self._maker.conversion(begins, change)
+                    if begins not in jobs:
+                        jobs.append(begins)
             models[row.name] = self._pretraining(row, seed, rate, begins=begins)
             jobs.append(models[row.name])
         trained = [(row, models[row.name]) for row in self.rows]
@@ -154,7 +157,7 @@ class StudyJobs:
                 row, self._study.tried_seed, rate, steps, f"{RATES}/{rate:g}"
             )
             for rate in self._study.tried_rates
-            for row in self.rows
+            for row in [*self.rows, *self.tried]
             if row.name not in self._study.continued
         ]
 
@@ -169,8 +172,8 @@ class StudyJobs:
         return self._maker.pretraining(row, seed, params, room, begins)
 
 
-def read_rows(sweep: SweepConfig, pieces: int) -> list[Row]:
-    """The models of the rows, with a vocabulary of `pieces`.
+def read_rows(sweep: SweepConfig, names: Sequence[str], pieces: int) -> list[Row]:
+    """The models of some rows, with a vocabulary of `pieces`.
 
     Raises:
       UserError: a setting of a model is wrong.
@@ -181,7 +184,7 @@ def read_rows(sweep: SweepConfig, pieces: int) -> list[Row]:
             dataclasses.replace(read_model(sweep, name), vocab_size=pieces),
             sweep.keep_layers.get(name, 0),
         )
-        for name in sweep.rows
+        for name in names
     ]
 
 

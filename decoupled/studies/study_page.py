@@ -195,14 +195,10 @@ def _p(value):
 
 def _dose(page, study):
     """Loss and score by E_out, at each rate that was tried and at the chosen ones."""
-    doses = {
-        row: study.rows[row].model.output_embedding_size
-        for row in study.facts.get("dose_rows", ())
-        if row in study.rows
-    }
+    doses = study.facts["doses"]
     tried: dict[str, dict[str, float]] = {}
     for number in study.numbers:
-        if number.task == RATES and number.row in study.rows:
+        if number.task == RATES:
             tried.setdefault(number.metric, {})[number.row] = number.value
     lines = [
         Line(f"rate {rate}", *_points({row: [v] for row, v in by_row.items()}, doses))
@@ -408,7 +404,7 @@ def _details(page, study):
             lines = [[row, *map(str, of.values())] for row, of in printed.items()]
             page.table(["paper", *map(str, next(iter(printed.values())))], lines)
         if task == LAYERS:
-            drawn = study.facts.get("dose_rows") or printed
+            drawn = study.facts["doses"] or printed
             lines = {row: of for row, of in values.items() if row in drawn}
             page.picture("retrieval", plot_layers, (columns, lines or values))
 

@@ -12,9 +12,10 @@ from decoupled.studies.reproduce import GIN_FILES
 
 @pytest.fixture(scope="session")
 def root():
-    """The shipped settings, for two seeds."""
+    """The settings of the first study, for two seeds."""
     seeds = ["SweepConfig.seeds = (0, 1)"]
-    return gin_files.configure(ReproductionRoot, GIN_FILES, seeds)
+    names = [*GIN_FILES, "sweeps/reproduce_first.gin"]
+    return gin_files.configure(ReproductionRoot, names, seeds)
 
 
 @pytest.fixture

@@ -168,7 +168,7 @@ def study(rows=ROWS, taken=None, void=(), **facts):
         "jobs": 9,
         "unigram_entropy": ENTROPY,
         "common_steps": 500,
-        "dose_rows": ["e_small", "in_small", "e_large"],
+        "doses": {"e_small": 16, "in_small": 96, "e_large": 384},
     }
     secondary = secondary_of(first_study())
     evidence = gather(taken, trained, first_study(), secondary)

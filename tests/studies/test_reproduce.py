@@ -23,7 +23,12 @@ def made(folders, monkeypatch):
     monkeypatch.setattr(run, "write", lambda *_: written.append(1))
     monkeypatch.setattr(runner, "_POLL", 0.01)
     params = ("SweepConfig.seeds = (0, 1)", "SweepConfig.warm_processes = False")
-    options = Options(folders.work_dir, data_dir=folders.data_dir, gin_param=params)
+    options = Options(
+        folders.work_dir,
+        data_dir=folders.data_dir,
+        gin_file=["sweeps/reproduce_first.gin"],
+        gin_param=params,
+    )
     return options, written
 
 

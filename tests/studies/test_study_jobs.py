@@ -6,6 +6,8 @@ import os
 import pytest
 
 from decoupled.core.errors import UserError
+from decoupled.studies import reproduce as run
+from decoupled.studies.claims import Contrast
 from decoupled.studies.study_jobs import StudyJobs, sized
 
 ROWS = ("in_small", "e_small", "e_large")
@@ -159,3 +161,63 @@ def test_a_size_that_cannot_be(root):
     sweep = dataclasses.replace(root.sweep, pretraining=())
     with pytest.raises(UserError, match="no ScheduleConfig.train_steps"):
         sized(dataclasses.replace(root, sweep=sweep), 2)
+
+
+PARTS = ("tables", "fold", "reinvest", "words", "first", "english")
+
+
+@pytest.mark.parametrize("part", ["", *PARTS])
+def test_the_shipped_studies_decide_by_rows_that_they_run(part):
+    """Every contrast has its rows, its control rows are run, and old seeds decide
+    nothing in the second study."""
+    names = [f"sweeps/reproduce_{part}.gin"] if part else []
+    root = run.configure(run.Options("w", size=4, gin_file=names))
+    rows = set(root.sweep.rows)
+    for text in sum(root.study.claims.values(), ()):
+        lacking = set(Contrast.read(text).weights) - rows
+        assert not lacking or part == "english", text
+    for text in (*root.study.secondary, *root.study.sensitivity.values()):
+        assert Contrast.read(text).weights.keys() <= rows or part == "english", text
+    if part not in ("first", "english"):
+        assert set(root.sweep.seeds) <= set(range(5, 13))
+        assert len(root.sweep.seeds) >= 5
+
+
+def test_a_run_goes_on_as_other_rows_after_changes(folders):
+    options = run.Options("w", size=4, gin_file=["sweeps/reproduce_fold.gin"])
+    maker = StudyJobs(run.configure(options), folders, "float32")
+    jobs = {job.name: job for job in maker.of_seed(5)}
+    before = set()
+    for name, job in jobs.items():
+        assert before.issuperset(job.needs), name
+        before.add(name)
+    folded = jobs["models/folded_projection/seed_5"]
+    change = jobs["converted/fold_insert_projection/trunk/seed_5"]
+    assert folded.needs == (change.name,)
+    assert f"--branch_from={change.folder}/model" in folded.arguments
+    first = jobs["converted/fold/trunk/seed_5"]
+    assert change.arguments == (
+        "embeddings",
+        "--change=insert_projection",
+        f"--model_dir={first.folder}/model",
+        f"--new_model_dir={change.folder}/model",
+    )
+    # The trunk ends where the rate of the others begins to fall.
+    assert (
+        "--gin_param=ScheduleConfig.train_steps = 2400"
+        in jobs["models/trunk/seed_5"].arguments
+    )
+    assert "--gin_param=ScheduleConfig.decay_steps = 600" in folded.arguments
+
+
+def test_learning_rates_are_tried_with_a_seed_of_their_own(folders):
+    root = run.configure(run.Options("w"))
+    jobs = StudyJobs(root, folders, "float32").rates()
+    assert {job.kind for job in jobs} == {"pretrain"} and len(jobs) == 4 * 6
+    job = next(job for job in jobs if job.name == "rates/0.008/models/e_1536/seed_100")
+    assert "--gin_param=OptimizerConfig.learning_rate = 0.008" in job.arguments
+    steps = [word for word in job.arguments if "_steps = " in word][-2:]
+    assert steps == [
+        "--gin_param=ScheduleConfig.train_steps = 1500",
+        "--gin_param=ScheduleConfig.warmup_steps = 150",
+    ]
