@@ -41,8 +41,8 @@ def times_steps(size: float) -> float:
 def sized(root: ReproductionRoot, size: float) -> ReproductionRoot:
     """The settings with the rows and the steps of a size.
 
-    Below 4 only the first rows and seeds are run, with `size` times the steps. From 4 on all rows
-    are run, with `size` / 4 times the steps.
+    Below 4 only the first rows and seeds are run, with `size` times the steps. From 4
+    on all are run, with `size` / 4 times the steps.
 
     Raises:
       UserError: `size` is not above 0, or the settings do not have the steps.
