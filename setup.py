@@ -48,6 +48,7 @@ setup(
     package_data={
         "decoupled.gin": ["*.gin", "*/*.gin", "*/*/*.gin"],
         "decoupled.corpora.wikipedia": ["*.json"],
+        "decoupled.data": ["*.npz"],
     },
     entry_points={"console_scripts": ["decoupled = decoupled.__main__:main"]},
     python_requires=">=3.10,<3.14",

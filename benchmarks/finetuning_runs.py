@@ -40,7 +40,7 @@ from benchmarks.tables import (
 from decoupled.configs import QuestionAnsweringConfig, VocabularyConfig
 from decoupled.configs.finetuning import CLASSIFICATION, QUESTION_ANSWERING, TAGGING
 from decoupled.corpora.locales import ENGLISH
-from decoupled.data.vocabulary import Vocabulary
+from decoupled.data.vocabulary import open_vocabulary
 from decoupled.data.vocabulary_training import train_vocabulary
 from decoupled.model.variables import MASKED_LM, shapes
 from decoupled.runs import run_folder
@@ -247,7 +247,7 @@ def _vocabulary(real, quick, folder, data_dir):
     ]
     path = str(folder / "pieces.model")
     train_vocabulary(texts, path, QUICK_VOCABULARY if quick else VOCABULARY)
-    return Vocabulary(path)
+    return open_vocabulary(path)
 
 
 def _text(example: LabelledTexts | TaggedSentence | Question) -> str:
@@ -266,7 +266,7 @@ def _write_run(folder, vocabulary, model):
     description = run_folder.ModelDir(
         "pretrain", model, vocabulary.fingerprint, None, {}
     )
-    run_folder.claim(str(folder), description, vocabulary.path)
+    run_folder.claim(str(folder), description, vocabulary)
     generator = np.random.default_rng(0)
     prefix = str(folder / "model.ckpt-0")
     with CheckpointWriter(prefix) as writer:

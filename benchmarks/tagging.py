@@ -31,7 +31,7 @@ from benchmarks.tables import (
 )
 from decoupled.configs import MeshConfig, ModelConfig, VocabularyConfig
 from decoupled.configs.finetuning import TAGGING
-from decoupled.data.vocabulary import Vocabulary
+from decoupled.data.vocabulary import Vocabulary, open_vocabulary
 from decoupled.data.vocabulary_training import train_vocabulary
 from decoupled.exports.interop.to_huggingface import to_huggingface
 from decoupled.model.variables import shapes, token_classifier
@@ -110,7 +110,7 @@ def make_case(
     pieces = str(folder / "pieces.model")
     texts = [" ".join(sentence.words) for sentence in sentences]
     train_vocabulary(texts, pieces, QUICK_VOCABULARY if quick else VOCABULARY)
-    vocabulary = Vocabulary(pieces)
+    vocabulary = open_vocabulary(pieces)
     length = QUICK_LENGTH if quick else LENGTH
     task = task_of(TASKS[TASK], "", length)
     # In several rows a sentence has other neighbours than in one.
@@ -142,7 +142,7 @@ def _write_model(
     description = run_folder.ModelDir(
         "finetune", model, vocabulary.fingerprint, described, {}
     )
-    run_folder.claim(ours, description, vocabulary.path)
+    run_folder.claim(ours, description, vocabulary)
     head = token_classifier(len(task.labels))
     generator = np.random.default_rng(0)
     prefix = os.path.join(ours, "model.ckpt-0")

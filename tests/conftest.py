@@ -75,12 +75,12 @@ def without_stack_traces(tf_stack):
 def vocabulary(tmp_path_factory):
     """The tiny vocabulary of `tests.exports.models`."""
     # Not above: many tests need no TensorFlow.
-    from decoupled.data.vocabulary import Vocabulary
+    from decoupled.data.vocabulary import open_vocabulary
     from tests.exports.models import train_sentencepiece
 
     path = str(tmp_path_factory.mktemp("vocabulary") / "sentencepiece.model")
     train_sentencepiece(path)
-    return Vocabulary(path)
+    return open_vocabulary(path)
 
 
 @pytest.fixture(scope="session")

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from decoupled.data.vocabulary import Vocabulary
+from decoupled.data.vocabulary import open_vocabulary
 from decoupled.model.variables import MASKED_LM, shapes
 from decoupled.runs import pretraining, pretraining_plan, run_folder
 from decoupled.training.checkpoint_files import CheckpointWriter
@@ -28,13 +28,13 @@ def make_pretrained(folder, **model):
       folder: made. model: fields of `tiny_model` to change.
     """
     folder.mkdir(parents=True)
-    vocabulary = Vocabulary(make_vocabulary(folder / "made.model").path)
+    vocabulary = open_vocabulary(make_vocabulary(folder / "made.model").path)
     sizes = tiny_model(vocab_size=vocabulary.size, **model)
     description = run_folder.ModelDir(
         "pretrain", sizes, vocabulary.fingerprint, None, {}
     )
     run = folder / "run"
-    run_folder.claim(str(run), description, vocabulary.path)
+    run_folder.claim(str(run), description, vocabulary)
     write_list(str(run), [write_weights(run, sizes)])
     return run
 

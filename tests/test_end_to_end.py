@@ -24,7 +24,7 @@ from decoupled.configs.corpora import (
 from decoupled.configs.finetuning import FinetuneConfig
 from decoupled.core.release import tf
 from decoupled.data.records_build import build_records
-from decoupled.data.vocabulary import Vocabulary
+from decoupled.data.vocabulary import open_vocabulary
 from decoupled.data.vocabulary_build import build_vocabulary
 from decoupled.exports.serving.saved_model import export
 from tests.exports.models import opened, saving_only
@@ -76,7 +76,7 @@ def records(folder):
 @pytest.fixture(scope="module")
 def pretrained(folder, records):
     config = PretrainConfig(
-        model=tiny_model(vocab_size=Vocabulary(records[1]).size),
+        model=tiny_model(vocab_size=open_vocabulary(records[1]).size),
         mesh=MESH,
         masking=MASKING,
         sampling=SAMPLING,

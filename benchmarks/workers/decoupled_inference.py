@@ -49,11 +49,8 @@ def _random_weights(case):
 
 
 def _save(folder, case, values):
-    vocabulary = os.path.join(folder, "vocabulary")
-    with open(vocabulary, "wb"):
-        pass
     weights = StoredWeights(values, case["stored_as"])
-    root = EncoderRoot(Encoder(ModelConfig(**case["model"]), weights), None, vocabulary)
+    root = EncoderRoot(Encoder(ModelConfig(**case["model"]), weights), None, None)
     tf.saved_model.save(root, folder, signatures=root.signatures())
 
 

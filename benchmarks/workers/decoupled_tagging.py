@@ -11,7 +11,7 @@ from decoupled.configs import MeshConfig, ModelConfig
 from decoupled.core.compat import tf
 from decoupled.data.array_input_fn import evaluation_batches
 from decoupled.data.packing import Packing, plan_rows, unpack
-from decoupled.data.vocabulary import Vocabulary
+from decoupled.data.vocabulary import open_vocabulary
 from decoupled.runs.evaluation import prediction_packing
 from decoupled.tasks.presets import TASKS, task_of
 from decoupled.tasks.tagging_files import TaggedSentence
@@ -26,7 +26,7 @@ def build(case: dict) -> tuple[protocol.Step, dict]:
     folder = pathlib.Path(case["folder"])
     words = json.loads((folder / "words.json").read_text(encoding="utf-8"))
     sentences = [TaggedSentence(sentence, None) for sentence in words]
-    vocabulary = Vocabulary(str(folder / "pieces.model"))
+    vocabulary = open_vocabulary(str(folder / "pieces.model"))
     task = task_of(TASKS[case["task"]], "", case["sequence_length"])
     network = Network(
         task.network(dropout=0.0, label_smoothing=0.0),

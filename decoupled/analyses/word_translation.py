@@ -30,8 +30,8 @@ from decoupled.core.errors import UserError
 from decoupled.corpora.corpus import Corpus
 from decoupled.corpora.parallel.parallel_text import TRAIN, read_sentences
 from decoupled.data.sentencepiece_file import MARK
-from decoupled.data.vocabulary import Vocabulary
-from decoupled.data.words import word_pieces
+from decoupled.data.vocabulary import WORDPIECE, Vocabulary
+from decoupled.data.words import word_tables
 from decoupled.metrics.neighbours import mean_interval
 from decoupled.runs.saved_run import INPUT, OUTPUT, Model
 
@@ -138,11 +138,14 @@ def word_groups(translated: Sequence[TranslatedPieces]) -> np.ndarray:
 
 def _kinds(vocabulary: Vocabulary) -> tuple[np.ndarray, np.ndarray]:
     """Which pieces may be words, and before which pieces words end: bool [pieces]."""
-    pieces = map(vocabulary.id_to_piece, range(vocabulary.size))
-    words = [piece[0] == MARK and any(map(str.isalpha, piece)) for piece in pieces]
-    ends = word_pieces(vocabulary).begins
+    pieces = [*map(vocabulary.id_to_piece, range(vocabulary.size))]
+    has_letters = np.array([any(map(str.isalpha, piece)) for piece in pieces])
+    ends = word_tables(vocabulary).begins
+    begins = ends.copy()
+    if vocabulary.kind != WORDPIECE:
+        begins = np.array([piece[0] == MARK for piece in pieces])
     ends[list(vocabulary.special_ids)] = False
-    return np.array(words), ends
+    return begins & has_letters, ends
 
 
 def _whole_words(places, encoded, sentences, kinds, share) -> _Words:

@@ -11,6 +11,8 @@ continues where it stopped. A complete corpus is not changed.
   decoupled build_corpus --source=aligned:bibles --output_dir=corpus
   decoupled build_corpus --output_dir=corpus \\
     --input='en=dumps/enwiki-*.xml*.bz2,sw=dumps/swwiki-*.bz2' --input='de=/cc/*.jsonl'
+  decoupled build_corpus --output_dir=corpus --languages=mbert \\
+    --input='{language}=dumps/{language}wiki-*.xml*.bz2'
 """
 
 from absl import flags
@@ -39,7 +41,9 @@ def define_flags() -> None:
     flags.DEFINE_list(
         "languages",
         [],
-        "Only these languages of --source, e.g. de,fr; English is always included.",
+        "Only these languages of --source, e.g. de,fr; English is always included. "
+        "With --input: what {language} there stands for. mbert and rembert are the "
+        "languages of the released models.",
     )
     flags.DEFINE_multi_string(
         "input",

@@ -18,9 +18,9 @@ from absl import flags
 
 from decoupled.core import console, files, installed, locks
 from decoupled.core.errors import UserError
+from decoupled.data.vocabulary import FILE_NAME
 from decoupled.launch import start
 from decoupled.launch.supervision import Step, run_step
-from decoupled.runs import run_folder
 
 PROCESSES = (1, 2, 4)
 TOLERANCE = 1e-5
@@ -74,7 +74,7 @@ def training_command(work_dir: str, processes: int, steps: int) -> list[str]:
         f'--gin_param=MeshConfig.mesh_shape = "model:{processes}"',
         '--gin_param=MeshConfig.layout_rules = "vocab:model"',
         f"--records_dir={work_dir}/records",
-        f"--vocabulary={os.path.join(work_dir, 'vocabulary', run_folder.VOCABULARY)}",
+        f"--vocabulary={os.path.join(work_dir, 'vocabulary', FILE_NAME)}",
         f"--model_dir={_folder(work_dir, processes)}",
         "--mode=train",
     ]

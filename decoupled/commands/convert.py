@@ -1,4 +1,4 @@
-"""Converts models from and to other formats, changes vocabularies, averages weights.
+"""Converts models to other formats, vocabularies and embeddings; averages weights.
 
 The first word after the command chooses the conversion.
 
@@ -18,6 +18,15 @@ from decoupled.core.errors import UserError
 from decoupled.launch import start
 from decoupled.launch.start import Subcommand
 
+# The functions of decoupled/exports/interop/surgery.py.
+CHANGES = [
+    "untie",
+    "tie",
+    "fold",
+    "insert_projection",
+    "factorise",
+    "reset_slots",
+]
 _VOCABULARY = "A sentencepiece.model file."
 _CHECKPOINT = (
     "Prefix, or name in --model_dir. Default: the checkpoint that fine-tuning "
@@ -74,6 +83,19 @@ def _vocabulary_flags():
     )  # fmt: skip
 
 
+def _embeddings_flags():
+    _text("model_dir", "Model folder to read.")
+    _text("new_model_dir", "Model folder to write.")
+    _text("checkpoint", _CHECKPOINT, required=False)
+    flags.DEFINE_enum("change", None, CHANGES, "What is done.", required=True)
+    flags.DEFINE_enum(
+        "keep", "input", ["input", "output"], "The table that --change=tie keeps."
+    )
+    flags.DEFINE_integer(
+        "input_embedding_size", None, "E_in after --change=factorise.", lower_bound=2
+    )
+
+
 def _average_flags():
     flags.DEFINE_multi_string(
         "checkpoint", None, "Prefix, or a run's folder.", required=True
@@ -117,7 +139,7 @@ def from_tf() -> None:
 def from_hf() -> None:
     """Converts a folder of transformers' save_pretrained to a model folder.
 
-    The model is RemBERT or BERT, with or without the head of a task. The folder has
+    The model is RemBERT, BERT or XLM-R, with or without the head of a task. It has
     config.json, safetensors files and its vocabulary.
 
       decoupled convert from_hf --hf_dir=google_rembert --model_dir=runs/rembert
@@ -188,6 +210,49 @@ def vocabulary() -> None:
         )
 
 
+def embeddings() -> None:
+    """Converts a model folder to one with embeddings of another form.
+
+      decoupled convert embeddings --change=untie --model_dir=runs/coupled \\
+          --new_model_dir=runs/untied
+
+    --change=untie: the output embedding becomes a copy of the input embedding.
+    --change=tie: one of two tables of equal width, --keep, takes the place of both.
+    --change=fold: the output embedding, its factors and the projection before it
+    become one table [V, H]. The head must be linear.
+    --change=insert_projection: a projection before an output embedding with E_out = H.
+    It begins as the identity.
+    --change=factorise: the input embedding becomes one of --input_embedding_size with a
+    projection to H, by a singular value decomposition.
+    --change=reset_slots: only the slots of the output embedding and its projection
+    change: to zero, as after fold.
+
+    untie, fold and insert_projection do not change what the model computes. tie and
+    factorise print their error.
+
+    Step and optimizer slots are kept, and so is the description of the run, with the
+    new sizes. So pre-training goes on in the new folder with the settings that it had
+    and --gin_file=NEW_MODEL_DIR/model.gin. Slots of variables that are new are zero.
+    """
+    options = flags.FLAGS
+    for name, change in (("keep", "tie"), ("input_embedding_size", "factorise")):
+        if options[name].present and options.change != change:
+            raise UserError(f"--{name}: is for --change={change} only")
+    if options.change == "factorise" and options.input_embedding_size is None:
+        raise UserError("--input_embedding_size: give the new E_in")
+
+    from decoupled.exports.interop import surgery
+
+    change = getattr(surgery, options.change)
+    given = {"tie": (options.keep,), "factorise": (options.input_embedding_size,)}
+    surgery.change_embeddings(
+        options.model_dir,
+        options.checkpoint,
+        options.new_model_dir,
+        lambda model: change(model, *given.get(options.change, ())),
+    )
+
+
 def average() -> None:
     """Averages the weights of checkpoints of one model; slots are left out.
 
@@ -211,5 +276,6 @@ SUBCOMMANDS = {
     "from_hf": Subcommand(_from_hf_flags, from_hf),
     "to_hf": Subcommand(_to_hf_flags, to_hf),
     "vocabulary": Subcommand(_vocabulary_flags, vocabulary),
+    "embeddings": Subcommand(_embeddings_flags, embeddings),
     "average": Subcommand(_average_flags, average),
 }

@@ -7,7 +7,8 @@ paper's rules are shown, too.
   decoupled parameters --gin_file=models/e_out_768.gin
   decoupled parameters --all
 
---all: one line for every shipped model.
+--all: one line for every shipped model, and Table 1: the share of the word embeddings
+in public models.
 """
 
 import os
@@ -22,9 +23,14 @@ from decoupled.core.errors import UserError
 from decoupled.launch import gin_files, start
 from decoupled.model.parameters import (
     ROWS,
+    SPECIAL,
+    SPECIAL_COLUMNS,
+    TABLE_1,
     PaperRow,
+    PublicModel,
     finetuning_counts,
     pretraining_counts,
+    special_variables,
 )
 
 FLAGS = flags.FLAGS
@@ -53,6 +59,7 @@ def main() -> None:
         )
     else:
         print_shipped(_shipped_models())
+        print_table_1()
 
 
 def _shipped_models() -> dict[str, ModelConfig]:
@@ -73,6 +80,8 @@ def _shipped_models() -> dict[str, ModelConfig]:
 def print_model(config: ParametersConfig, shipped: Mapping[str, ModelConfig]) -> None:
     """Prints PT and FT per group, and the paper's numbers if it has the model."""
     row = _published_row(config, shipped)
+    special = special_variables(config.model, config.optimizer)
+    public = next((x for x in TABLE_1 if _same_sizes(_public(x), config.model)), None)
     keep = config.keep_layers or (row.keep_layers if row else 0)
     pretraining = pretraining_counts(config.model)
     finetuning = finetuning_counts(config.model, keep)
@@ -86,8 +95,17 @@ def print_model(config: ParametersConfig, shipped: Mapping[str, ModelConfig]) ->
     layers = f"{keep or config.model.num_layers} of {config.model.num_layers}"
     title = f"Parameters in the graphs; fine-tuning has {layers} layers"
     console.table(title, ["group", "pre-training (PT)", "fine-tuning (FT)"], rows)
-    if row is None:
+    if special:
+        console.table(SPECIAL, SPECIAL_COLUMNS, special)
+    if public is not None:
+        console.say(
+            f"{public.name}: the paper's Table 1 has {public.parameters}M, "
+            f"{public.embedding}M ({public.share}%) of them word embeddings; it counts "
+            "the pooler, as (FT)."
+        )
+    if row is None and public is None:
         console.say("The paper has no such model.")
+    if row is None:
         return
     console.say(f"{row.label}: {row.name!r} of {row.place}.")
     console.say(f"The paper counts there: {row.convention.description}.")
@@ -118,6 +136,30 @@ def print_shipped(shipped: Mapping[str, ModelConfig]) -> None:
         console.say(remark)
 
 
+def print_table_1() -> None:
+    """Prints Table 1 of the paper, counted here, with the pooler."""
+    rows = []
+    for model in TABLE_1:
+        counts = finetuning_counts(_public(model))
+        total, words = sum(counts.values()), counts["word embeddings"]
+        share = f"{100 * words / total:.0f}%"
+        printed = f"{model.embedding}M of {model.parameters}M, {model.share}%"
+        rows.append([model.name, total, words, share, printed])
+    columns = ["model", "parameters", "word embeddings", "share", "Table 1"]
+    console.table("Table 1: embeddings in coupled models", columns, rows)
+
+
+def _public(model: PublicModel) -> ModelConfig:
+    return gin_files.configure(ModelConfig, [model.gin_file], model.settings)
+
+
+def _same_sizes(model: ModelConfig, other: ModelConfig) -> bool:
+    """Everything but rates, activation and MLM head."""
+    sizes = {field.name for field in fields(ModelConfig) if field.type in (int, bool)}
+    sizes.remove("project_equal_output_widths")
+    return all(getattr(model, name) == getattr(other, name) for name in sizes)
+
+
 def _compare(row: PaperRow, pretraining: dict[str, int], finetuning: dict[str, int]):
     """(PT, FT) by the paper's rules, the same in millions, and as printed there."""
     totals = row.convention.totals(pretraining, finetuning)
@@ -129,11 +171,8 @@ def _published_row(
     config: ParametersConfig, shipped: Mapping[str, ModelConfig]
 ) -> PaperRow | None:
     """The paper's row of the same sizes and layers in fine-tuning, or None."""
-    # Everything but rates, activation and MLM head.
-    sizes = [field.name for field in fields(ModelConfig) if field.type in (int, bool)]
     for row in ROWS:
-        model = shipped[row.label]
-        if all(getattr(model, n) == getattr(config.model, n) for n in sizes):
+        if _same_sizes(shipped[row.label], config.model):
             printed = row.keep_layers or config.model.num_layers
             return row if config.keep_layers in (0, printed) else None
     return None

@@ -44,20 +44,23 @@ def define_flags() -> None:
     """The command's flags."""
     start.define_gin_flags()
     flags.DEFINE_string("work_dir", "reproduction", "Folder for all results.")
-    flags.DEFINE_string("document", "docs/reproduction.md", "Markdown file to write.")
+    flags.DEFINE_string(
+        "document", "docs/reproduction/results.md", "Markdown file to write."
+    )
     flags.DEFINE_integer(
         "jobs", 0, "Number of parallel jobs; 0: one per core, at most 4.", lower_bound=0
     )
     flags.DEFINE_float("size", 1.0, "Below 4: rows of Table 4; from 4 on: all rows.")
     flags.DEFINE_string("data_dir", None, "Folder of text and other data; see above.")
     flags.DEFINE_list("languages", ["en", "de", "es", "fr"], "Languages of the text.")
+    flags.DEFINE_bool("rates", False, "Only try the learning rates of all rows.")
     flags.DEFINE_bool("document_only", False, "Only write the document.")
 
 
 def main() -> None:
     """Makes the data, runs the jobs, writes the document."""
     installed.need("scipy", purpose="the statistics")
-    from decoupled.reproduction import run
+    from decoupled.studies import reproduce as run
 
     values = {name: flags.FLAGS[name].value for name in run.Options._fields}
     options = run.Options(**values)

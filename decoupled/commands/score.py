@@ -24,7 +24,8 @@ The folder of tatoeba's labels may be called tatoeba_parallel.
 
 Prints scores per language, task and group, and over all. --output gets them as JSON
 with the names of XTREME's script. A task has a score only with all its languages, and a
-group only with all its tasks. Languages that XTREME does not list for a task are scored
+group only with all its tasks. Beside them stand the paper's scores of RemBERT and XLM-R
+large on XTREME's test files. Languages that XTREME does not list for a task are scored
 in a separate table ("outside_xtreme" in the JSON) and are in no average.
 
 Scores are percentages. For udpos, f1 is that of seqeval 0.0.12, the release of XTREME's
@@ -35,7 +36,8 @@ in seqeval's strict mode.
 
 from absl import flags
 
-from decoupled.core import files
+from decoupled.core import console, files
+from decoupled.studies import published
 from decoupled.xtreme.scoring import score, show
 
 FLAGS = flags.FLAGS
@@ -80,4 +82,9 @@ def main() -> None:
     )
     if FLAGS.output:
         files.write_json(FLAGS.output, result)
-    show(result)
+    show(result, published.printed_on_test())
+    others = ", ".join(f"{name} {x}" for name, x in published.TRANSLATED.items())
+    console.say(
+        "RemBERT and XLM-R large: the paper's Tables 7 and 16. Table 7 also has, by "
+        f"group, {others}, which use translations or data of other tasks."
+    )

@@ -33,7 +33,7 @@ from decoupled.configs import FinetuneConfig, SweepRoot
 from decoupled.core import console, locks
 from decoupled.core.errors import Mistakes, UserError, close_names
 from decoupled.launch import gin_files, hardware_flags, start
-from decoupled.sweeps.jobs import (
+from decoupled.studies.jobs import (
     FINETUNING,
     Inputs,
     complete_jobs,
@@ -41,7 +41,7 @@ from decoupled.sweeps.jobs import (
     make_jobs,
     make_rows,
 )
-from decoupled.sweeps.runner import (
+from decoupled.studies.runner import (
     JobRunner,
     job_command,
     on_accelerator,
@@ -111,11 +111,11 @@ def _check_tasks(jobs):
     if not by_task:
         return
     # Loads TensorFlow.
-    from decoupled.data.vocabulary import Vocabulary
+    from decoupled.data.vocabulary import open_vocabulary
     from decoupled.runs.task_data import TaskData
     from decoupled.tasks.presets import TASKS, make_task
 
-    vocabulary, mistakes = Vocabulary(flags.FLAGS.vocabulary), Mistakes()
+    vocabulary, mistakes = open_vocabulary(flags.FLAGS.vocabulary), Mistakes()
     for name, job in by_task.items():
         with mistakes.noted():
             config = gin_files.configure(
@@ -139,7 +139,7 @@ def _check_tasks(jobs):
 
 
 def _prepare():
-    from decoupled.data.vocabulary import Vocabulary
+    from decoupled.data.vocabulary import open_vocabulary
     from decoupled.tasks.presets import TASKS
 
     options = flags.FLAGS
@@ -158,7 +158,7 @@ def _prepare():
         raise UserError("--data_dir: must be given, because the sweep has tasks")
     if not options.print_jobs:
         start.save_start(options.sweep_dir)
-    pieces = Vocabulary(options.vocabulary).size
+    pieces = open_vocabulary(options.vocabulary).size
     rows = make_rows(config.sweep, config.scale, pieces)
     data_dirs = dict.fromkeys(config.sweep.tasks, options.data_dir)
     inputs = Inputs(options.records_dir, options.vocabulary, data_dirs)

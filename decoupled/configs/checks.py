@@ -95,3 +95,16 @@ def check_choice(config: Any, name: str, choices: tuple[str, ...]) -> None:
         raise UserError(
             f"{where(config, name)}: {value!r} is unknown; one of {', '.join(choices)}"
         )
+
+
+def check_patterns(config: Any, name: str, words: tuple[str, ...] = ()) -> None:
+    """Refuses a dictionary that does not give each pattern a number of at least 0 or
+    one of the words."""
+    for pattern, value in getattr(config, name).items():
+        is_number = type(value) in (int, float) and 0 <= value < math.inf
+        if type(pattern) is not str or not (is_number or value in words):
+            among = "".join(f" or {word!r}" for word in words)
+            raise UserError(
+                f"{where(config, name)}: {pattern!r}: {value!r} is not the pattern of "
+                f"a name and a finite number of at least 0{among}"
+            )

@@ -7,6 +7,7 @@ from typing import Any
 from decoupled.configs.checks import (
     check_choice,
     check_not_negative,
+    check_patterns,
     check_positive,
     check_rates,
     check_types,
@@ -16,6 +17,8 @@ from decoupled.core.errors import UserError
 
 ACTIVATIONS = ("gelu", "gelu_tanh", "relu")
 MLM_TRANSFORMS = ("dense_activation_norm", "projection")
+# The initial value of a square matrix, instead of random numbers.
+IDENTITY = "identity"
 
 
 @configurable()
@@ -35,6 +38,8 @@ class ModelConfig:
       pre-training uses.
     output_embedding_rank (R): the output embedding is the product of two matrices,
       [V, R] and [R, E_out]; 0 makes it one matrix [V, E_out].
+    project_equal_output_widths: whether hidden vectors are projected to E_out even if
+      H = E_out, so that models with and without equal widths differ in E_out alone.
     coupled: whether the output embedding is the input embedding (needs E_in = E_out).
     hidden_size (H), num_layers (L), num_heads, head_size: H = num_heads * head_size.
     intermediate_size: width of the feed-forward layers.
@@ -44,9 +49,12 @@ class ModelConfig:
     activation: "gelu" (erf), "gelu_tanh" (its tanh approximation) or "relu".
     layer_norm_epsilon: added to the variance.
     initializer_range: standard deviation of the truncated normal of all kernels.
+    initial_values: pattern of names of matrices, like a shell's -> by what the initial
+      values are multiplied, or "identity" for a square matrix.
     mlm_transform: "dense_activation_norm" (H -> E_out, activation, layer norm, as in
       BERT and in the released RemBERT) or "projection" (the plain linear projection
-      of the paper's footnote 3; left out if H = E_out, which is not in the paper).
+      of the paper's footnote 3; left out if H = E_out, which is not in the paper,
+      unless project_equal_output_widths is set).
     """
 
     # Paper A.2: 120k SentencePiece pieces. The vocabulary must have exactly this many.
@@ -55,6 +63,7 @@ class ModelConfig:
     project_equal_widths: bool = False
     output_embedding_size: int = 768
     output_embedding_rank: int = 0
+    project_equal_output_widths: bool = False
     coupled: bool = True
     hidden_size: int = 768
     num_layers: int = 12
@@ -72,6 +81,7 @@ class ModelConfig:
     activation: str = "gelu_tanh"
     layer_norm_epsilon: float = 1e-12
     initializer_range: float = 0.02
+    initial_values: dict = dataclasses.field(default_factory=dict)
     # Paper footnote 3. That the projection is absent at equal widths is ours, because
     # equal widths need none, and the paper's counts of parameters leave it out
     # everywhere.
@@ -89,6 +99,7 @@ class ModelConfig:
         check_rates(self, "hidden_dropout attention_dropout")
         check_choice(self, "activation", ACTIVATIONS)
         check_choice(self, "mlm_transform", MLM_TRANSFORMS)
+        check_patterns(self, "initial_values", (IDENTITY,))
         if self.coupled and self.input_embedding_size != self.output_embedding_size:
             raise UserError(
                 "ModelConfig.coupled: one table cannot have two widths: "
@@ -103,6 +114,19 @@ class ModelConfig:
                 f"head_size = {self.num_heads} * {self.head_size} = "
                 f"{self.num_heads * self.head_size}"
             )
+
+    def __hash__(self):
+        # Declarations of variables are cached by their model, which has a dictionary.
+        values = {
+            **vars(self),
+            "initial_values": frozenset(self.initial_values.items()),
+        }
+        return hash(tuple(values.values()))
+
+    def with_layers(self, num_layers: int) -> "ModelConfig":
+        """The first layers. They have been trained, or only their sizes count: patterns
+        of initial values could name other layers."""
+        return dataclasses.replace(self, num_layers=num_layers, initial_values={})
 
     def _check_rank(self):
         rank, width = self.output_embedding_rank, self.output_embedding_size
@@ -124,6 +148,13 @@ class ModelConfig:
         equal = self.input_embedding_size == self.hidden_size
         return self.project_equal_widths or not equal
 
+    @property
+    def projects_output(self) -> bool:
+        """Whether a dense layer leads from H to E_out."""
+        equal = self.hidden_size == self.output_embedding_size
+        has_layer = self.mlm_transform == "dense_activation_norm"
+        return has_layer or self.project_equal_output_widths or not equal
+
 
 def saved_model(sizes: Mapping[str, Any]) -> ModelConfig:
     """The model of a saved description. It may lack settings that are off by default.
@@ -131,7 +162,7 @@ def saved_model(sizes: Mapping[str, Any]) -> ModelConfig:
     Raises:
       KeyError, TypeError: a size is missing or unknown. UserError: it is impossible.
     """
-    for field in dataclasses.fields(ModelConfig):
-        if field.default and field.name not in sizes:
-            raise KeyError(field.name)
+    for name, default in vars(ModelConfig()).items():
+        if default and name not in sizes:
+            raise KeyError(name)
     return ModelConfig(**sizes)

@@ -6,6 +6,7 @@ from typing import ClassVar
 
 from decoupled.configs.checks import (
     bound,
+    check_choice,
     check_not_negative,
     check_positive,
     check_rates,
@@ -13,7 +14,7 @@ from decoupled.configs.checks import (
     configurable,
 )
 from decoupled.configs.model import ModelConfig
-from decoupled.configs.training import PretrainConfig
+from decoupled.configs.training import OptimizerConfig, PretrainConfig
 from decoupled.core.errors import UserError
 
 # The types of the values in the tuples and dicts of a sweep.
@@ -56,7 +57,7 @@ class SweepConfig:
 
     title: of the table. rows: names of files in gin/models, in the table's order.
     models: row -> (name of a file in gin/models, *settings), for rows that have no file
-      of their name.
+      of their name. The settings are those of the model and of its pre-training.
     keep_layers: row -> number of layers that fine-tuning keeps, for rows that drop
       layers. It counts layers of the paper's model, before the model is scaled.
     tasks: names of tasks, as for `finetune`. seeds: of pre-training, one run each.
@@ -151,35 +152,76 @@ class SweepRoot:
 
 
 @configurable()
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class StudyConfig:
     """What a reproduction adds to the grid of its runs.
 
-    first_rows: the rows that run with --size below 4.
+    first_rows: the rows that run with --size below 4, with the first seeds, as many as
+      first_seeds; 0: all.
     learning_rates: row -> peak learning rate of pre-training.
+    settings: row -> bindings of its pre-training, beside those of every run.
+    continued: row -> (row, *changes of `decoupled convert embeddings`): the run of the
+      other row and the same seed goes on as this row, after the changes.
+    tried_rates: learning rates that --rates trains every row with, and `tried_rows`,
+      which are no rows of the study; with the seed `tried_seed`, which decides nothing,
+      and a share `tried_steps` of the steps.
+    dose_rows: rows that differ in E_out alone, for the figure of E_out.
     control_rows: rows that are also measured after a single step of pre-training.
+    control: how a gain over these has to be clear ("seeds" or "interval";
+      `decoupled.studies.verdicts`).
     dropped_rows: rows that are also fine-tuned without their last 1, 2, ...,
       most_dropped layers.
     secondary_tasks: tasks with one run of fine-tuning for each model, regardless of
       `SweepConfig.finetuning_runs`.
+    claims: number of a claim of the paper, or a question -> the contrasts that decide
+      it, "MEASURE: ROW - ROW RULE".
+    sensitivity: claim -> the contrast that has to be above 0 before it is judged.
+    secondary: contrasts that decide nothing.
+    papers: row -> the paper's row.
+    pieces: of the vocabulary; 0: as many as the gin file of the text says.
+    text: files of text below --data_dir, LANGUAGE=GLOB; empty for parallel text.
     """
 
     first_rows: tuple
+    first_seeds: int = 0
     learning_rates: dict
+    settings: dict = dataclasses.field(default_factory=dict)
+    continued: dict = dataclasses.field(default_factory=dict)
+    tried_rates: tuple = ()
+    tried_rows: tuple = ()
+    tried_seed: int = 100
+    tried_steps: float = 0.5
+    dose_rows: tuple = ()
     control_rows: tuple
+    control: str = "seeds"
     dropped_rows: tuple
     most_dropped: int
     secondary_tasks: tuple
+    claims: dict = dataclasses.field(default_factory=dict)
+    sensitivity: dict = dataclasses.field(default_factory=dict)
+    secondary: tuple = ()
+    papers: dict = dataclasses.field(default_factory=dict)
+    pieces: int = 0
+    text: tuple = ()
 
     def __post_init__(self):
         check_types(self)
-        check_not_negative(self, "most_dropped")
+        check_not_negative(self, "first_seeds most_dropped pieces tried_seed")
+        check_positive(self, "tried_steps")
+        check_choice(self, "control", ("seeds", "interval"))
         for row, rate in self.learning_rates.items():
             if type(rate) not in (int, float) or rate <= 0:
                 raise UserError(
                     f"StudyConfig.learning_rates: {rate!r} for {row!r} is no number "
                     "above 0"
                 )
+        for name in ("settings", "continued", "claims"):
+            for key, values in getattr(self, name).items():
+                if type(values) is not tuple or not all(type(v) is str for v in values):
+                    raise UserError(
+                        f"StudyConfig.{name}: {values!r} of {key!r} is no tuple of "
+                        "strings"
+                    )
 
 
 @configurable("reproduce")
@@ -196,18 +238,31 @@ class ReproductionRoot:
     def check(self) -> None:
         """Raises a UserError if the two do not fit together."""
         rows = set(self.sweep.rows)
-        for name in ("first_rows", "control_rows", "dropped_rows"):
-            unknown = sorted(set(map(str, getattr(self.study, name))) - rows)
+        described = rows | set(self.sweep.models)
+        for name, known, where in (
+            *((n, rows, "rows") for n in ("first_rows", "control_rows")),
+            *((n, rows, "rows") for n in ("dropped_rows", "continued")),
+            *((n, described, "models") for n in ("settings", "tried_rows")),
+            ("dose_rows", described, "models"),
+        ):
+            unknown = sorted(set(map(str, getattr(self.study, name))) - known)
             if unknown:
                 raise UserError(
                     f"StudyConfig.{name}: {', '.join(unknown)} are not among "
-                    "SweepConfig.rows"
+                    f"SweepConfig.{where}"
                 )
         missing = sorted(rows - set(self.study.learning_rates))
         if missing:
             raise UserError(
                 f"StudyConfig.learning_rates: has none for {', '.join(missing)}"
             )
+        for row, (source, *_) in self.study.continued.items():
+            rows_before = self.sweep.rows[: self.sweep.rows.index(row)]
+            if source not in rows_before:
+                raise UserError(
+                    f"StudyConfig.continued: {row} needs {source} before it in "
+                    "SweepConfig.rows"
+                )
 
 
 @configurable()
@@ -248,10 +303,12 @@ class PlanSettings:
 class ParametersConfig:
     """The model, and the number of layers that fine-tuning keeps.
 
+    optimizer: for the learning rates of single variables.
     keep_layers: 0 keeps as many as the paper, or all if the model is not the paper's.
     """
 
     model: ModelConfig = bound(ModelConfig)
+    optimizer: OptimizerConfig = bound(OptimizerConfig)
     keep_layers: int = 0
 
     def __post_init__(self):

@@ -7,6 +7,7 @@ from decoupled.configs.checks import (
     bound,
     check_choice,
     check_not_negative,
+    check_patterns,
     check_positive,
     check_rates,
     check_types,
@@ -34,6 +35,8 @@ class OptimizerConfig:
     beta1, beta2, epsilon: of Adam. With Adafactor, beta1 and weight_decay must be 0,
       and beta2 follows Adafactor's own schedule.
     clip_norm: gradients are clipped to this global norm; 0 does not clip.
+    rates: pattern of names of variables, like a shell's -> by what their learning rate
+      is multiplied, and with it their weight decay. 0: the variable is not trained.
     """
 
     # Paper Table 14 (RemBERT).
@@ -44,10 +47,13 @@ class OptimizerConfig:
     beta2: float = 0.999
     epsilon: float = 1e-6
     clip_norm: float = 1.0
+    # Not in the paper.
+    rates: dict = dataclasses.field(default_factory=dict)
 
     def __post_init__(self):
         check_types(self)
         check_choice(self, "name", OPTIMIZERS)
+        check_patterns(self, "rates")
         check_positive(self, "learning_rate epsilon")
         check_not_negative(self, "weight_decay clip_norm")
         check_rates(self, "beta1 beta2")
@@ -121,8 +127,9 @@ class TrainingConfig:
 
     batch_size: sequences per step over the whole mesh.
     gradient_accumulation: number of microbatches that a step's batch is divided into.
-    save_checkpoints_steps: steps between checkpoints. keep_checkpoint_max: how many
-      of the newest are kept. log_steps: steps between summaries.
+    save_checkpoints_steps: steps between checkpoints; with slow steps, one is also
+      saved every 15 minutes. keep_checkpoint_max: how many of the newest are kept.
+    log_steps: steps between summaries.
     eval_every_steps: steps between evaluations; 0 evaluates at the end only. With
       --tpu each costs two compilations.
     eval_batch_size: sequences per step of evaluation. eval_sequences: the largest

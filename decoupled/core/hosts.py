@@ -124,6 +124,11 @@ def member(group: Group) -> Iterator[None]:
         _group = _alone
 
 
+def are_joined() -> bool:
+    """Whether a service joins the processes; one may be joined with itself."""
+    return _group is not _alone
+
+
 def count() -> int:
     """How many processes there are."""
     return len(_group.names)

@@ -10,6 +10,7 @@ from decoupled.corpora import corpus_writer
 from decoupled.corpora.catalogs.from_catalogs import CatalogsBuild
 from decoupled.corpora.corpus import Corpus, find_corpus, without_held_out
 from decoupled.corpora.from_files import FilesBuild
+from decoupled.corpora.languages import expanded
 from decoupled.corpora.parallel import parallel_text
 from decoupled.corpora.parallel.from_parallel import ParallelBuild
 from decoupled.corpora.runners import LOCAL, Runner
@@ -20,6 +21,8 @@ GONE = {
     "(docs/pretraining_data.md has the command)",
     "libreoffice_help": "--source=aligned: reads files of id, tab, sentence",
 }
+# Stands for each of --languages in an input.
+_LANGUAGE = "{language}"
 # The printed table has at most this many languages; a corpus may have a hundred.
 _SHOWN_LANGUAGES = 12
 
@@ -37,7 +40,8 @@ def build(
     Args:
       source: "catalogs:PACKAGE,...", "aligned:PLACE", or None.
       inputs: "LANGUAGE=GLOB", if no source.
-      languages: the languages of `source` to keep; empty keeps all.
+      languages: those of `source` to keep, where empty keeps all; or those that
+        {language} in `inputs` stands for. "mbert" and "rembert" are lists.
 
     Raises:
       UserError: the inputs or the output folder cannot be used.
@@ -55,8 +59,8 @@ def build(
             "build_corpus: --runner and --workers go with --input and parallel text, "
             "not with catalogs"
         )
-    if inputs and languages:
-        raise UserError("build_corpus: --languages goes with --source, not --input")
+    languages = expanded(languages)
+    inputs = _of_each_language(inputs, languages)
     if is_parallel:
         work = ParallelBuild(source, settings.parallel, languages, runner)
     elif source:
@@ -74,6 +78,17 @@ def build(
             work.write(output_dir, built_from)
     _print_summary(complete or Corpus(output_dir))
     return complete is None
+
+
+def _of_each_language(inputs, languages) -> list[str]:
+    if not inputs or not (languages or any(_LANGUAGE in x for x in inputs)):
+        return inputs
+    if not languages or not all(_LANGUAGE in x for x in inputs):
+        raise UserError(
+            "build_corpus: --input and --languages go together where every --input "
+            f"has {_LANGUAGE} for the language"
+        )
+    return [x.replace(_LANGUAGE, name) for x in inputs for name in languages]
 
 
 def _print_summary(built: Corpus) -> None:

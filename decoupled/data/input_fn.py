@@ -18,7 +18,7 @@ from decoupled.data.masking import mask_sequences
 from decoupled.data.records import RecordsManifest
 from decoupled.data.sequence_order import EVAL, SequenceOrder
 from decoupled.data.vocabulary import Vocabulary
-from decoupled.data.words import word_pieces
+from decoupled.data.words import word_tables
 
 # Batches masked at once, and batches kept ready.
 _MASKING_THREADS = 4
@@ -60,7 +60,7 @@ def pretraining_input_fn(
     manifest.check_vocabulary(vocabulary.fingerprint, vocabulary.path)
     length = masking.sequence_length
     order = SequenceOrder(manifest, sampling, seed, length, train_steps * batch_size)
-    words = word_pieces(vocabulary) if whole_words else None
+    words = word_tables(vocabulary) if whole_words else None
 
     @without_autograph
     def masked(ids, step):

@@ -13,7 +13,7 @@ from decoupled.configs import MaskingConfig
 from decoupled.core.release import tf
 from decoupled.data.counters import Stream, graph_bits, numpy_bits, shift_right
 from decoupled.data.vocabulary import Vocabulary
-from decoupled.data.words import WordPieces, word_starts
+from decoupled.data.words import WordTables, word_starts
 
 
 def prediction_budget(masking: MaskingConfig) -> np.ndarray:
@@ -34,7 +34,7 @@ def mask_sequences(
     seed: int,
     masking: MaskingConfig,
     vocabulary: Vocabulary,
-    words: WordPieces | None = None,
+    words: WordTables | None = None,
 ) -> dict[str, tf.Tensor]:
     """Chooses the predicted positions of a batch and replaces their tokens.
 
@@ -126,7 +126,7 @@ def choose_positions(
     seed: int,
     masking: MaskingConfig,
     vocabulary: Vocabulary,
-    words: WordPieces | None = None,
+    words: WordTables | None = None,
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """Draws the predicted positions without replacement, uniformly.
 
@@ -163,7 +163,7 @@ def choose_positions(
     return tf.where(used, positions, 0), used
 
 
-def _word_numbers(ids: tf.Tensor, words: WordPieces) -> tf.Tensor:
+def _word_numbers(ids: tf.Tensor, words: WordTables) -> tf.Tensor:
     """The number of each token's word in its row, from 0, int32 [batch, length]."""
     starts = word_starts(*(tf.gather(tf.constant(table), ids) for table in words))
     return tf.pad(tf.cumsum(tf.cast(starts, tf.int32), axis=1), [[0, 0], [1, 0]])

@@ -18,6 +18,7 @@ from decoupled.core.errors import UserError
 from decoupled.core.files import typed
 from decoupled.corpora import locales
 from decoupled.corpora.corpus import SPLITS
+from decoupled.data.vocabulary import SENTENCEPIECE
 from decoupled.data.wire_format import varint
 
 FORMAT = "decoupled-records-1"
@@ -68,6 +69,7 @@ class RecordsManifest:
     vocab_size: int
     corpus_fingerprint: str
     splits: dict[str, dict[str, LanguageRecords]]
+    vocabulary_kind: str = SENTENCEPIECE
 
     def language(self, split: str, language: str) -> LanguageRecords:
         """The records of one language.
@@ -117,6 +119,9 @@ def read_manifest(folder: str) -> RecordsManifest:
         manifest = RecordsManifest(
             folder=folder,
             vocabulary_fingerprint=typed(content["vocabulary"]["fingerprint"], str),
+            vocabulary_kind=typed(
+                content["vocabulary"].get("kind", SENTENCEPIECE), str
+            ),
             vocab_size=typed(content["vocabulary"]["vocab_size"], int),
             corpus_fingerprint=typed(content["corpus_fingerprint"], str),
             splits={
@@ -152,6 +157,7 @@ def write_manifest(manifest: RecordsManifest) -> None:
     content = {
         "format": FORMAT,
         "vocabulary": {
+            "kind": manifest.vocabulary_kind,
             "fingerprint": manifest.vocabulary_fingerprint,
             "vocab_size": manifest.vocab_size,
         },

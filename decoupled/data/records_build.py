@@ -26,7 +26,7 @@ from decoupled.corpora.corpus import (
 from decoupled.corpora.runners import LOCAL, Runner, run_units
 from decoupled.data import records
 from decoupled.data.records import LanguageRecords, Shard, read_shard, write_shard
-from decoupled.data.vocabulary import Vocabulary
+from decoupled.data.vocabulary import Vocabulary, open_vocabulary
 
 WORK = "work"
 # Below this many bytes of text, starting worker processes takes longer than the work.
@@ -56,7 +56,7 @@ def build_records(
         records of other inputs.
     """
     where = Runner(runner, workers, tuple(beam_options))
-    vocabulary = Vocabulary(vocabulary_path)
+    vocabulary = open_vocabulary(vocabulary_path)
     corpus = Corpus(corpus_dir)
     job = EncodingJob(
         corpus_dir,
@@ -74,6 +74,7 @@ def build_records(
         manifest = records.RecordsManifest(
             folder=output_dir,
             vocabulary_fingerprint=vocabulary.fingerprint,
+            vocabulary_kind=vocabulary.kind,
             vocab_size=vocabulary.size,
             corpus_fingerprint=corpus.fingerprint,
             splits=gather(job, texts, results),
@@ -234,7 +235,7 @@ class EncodingJob:
 def _vocabulary(path: str, fingerprint: str | None) -> Vocabulary:
     """The vocabulary; a process reads it once for all of its text files."""
     del fingerprint  # a part of the cache's key, in case the file is replaced
-    return Vocabulary(path)
+    return open_vocabulary(path)
 
 
 def _encoded(

@@ -6,7 +6,8 @@ than TensorFlow. The file is a protobuf message (sentencepiece_model.proto), of 
 this module reads a few fields.
 """
 
-from collections.abc import Mapping
+import struct
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from decoupled.core.errors import UserError
@@ -16,13 +17,29 @@ from decoupled.data.wire_format import fields, varint
 MARK = "▁"
 UNIGRAM = 1
 # Types of pieces. Text never becomes a control piece, and always a user-defined one.
-NORMAL, CONTROL, USER_DEFINED = 1, 3, 4
+NORMAL, UNKNOWN_TYPE, CONTROL, USER_DEFINED = 1, 2, 3, 4
+# The score of user-defined pieces in SentencePiece's unigram_model.cc, if all other
+# scores are negative; the file has 0.
+USER_DEFINED_SCORE = -0.1
+# Special pieces, each in our spelling and in that of released vocabularies.
+PAD = ("<pad>", "[PAD]")
+UNKNOWN = ("<unk>", "[UNK]")
+SPECIAL = ("[CLS]", "[SEP]", "[MASK]")
 
 # Protobuf field numbers in ModelProto, SentencePiece, TrainerSpec and NormalizerSpec.
 _PIECES, _TRAINER_SPEC, _NORMALIZER_SPEC, _SELF_TEST = 1, 2, 3, 4
-_TYPE = 3
+_TEXT, _SCORE, _TYPE = 1, 2, 3
 _MODEL_TYPE, _WHITESPACE_AS_SUFFIX, _BYTE_FALLBACK = 3, 24, 35
 _CHARSMAP, _DUMMY_PREFIX, _REMOVE_WHITESPACE, _ESCAPE_WHITESPACE = 2, 3, 4, 5
+_VOCAB_SIZE, _UNK_ID, _BOS_ID, _EOS_ID, _PAD_ID = 4, 40, 41, 42, 43
+
+
+class Piece(NamedTuple):
+    """A piece, its log probability, and one of the types above."""
+
+    text: str
+    score: float
+    type: int
 
 
 class Settings(NamedTuple):
@@ -71,13 +88,58 @@ def read_settings(model: bytes, path: str) -> Settings:
     )
 
 
-def piece_types(model: bytes) -> list[int]:
-    """The type of each piece, by id."""
-    return [
-        _values(value).get(_TYPE, NORMAL)
-        for number, value, _ in fields(model)
-        if number == _PIECES
-    ]
+def read_pieces(model: bytes, path: str) -> list[Piece]:
+    """The pieces by id; bytes that are no text are replaced.
+
+    Raises:
+      UserError: it is no model of SentencePiece.
+    """
+    pieces = []
+    try:
+        for number, value, _ in fields(model):
+            if number == _PIECES:
+                piece = _values(value)
+                (score,) = struct.unpack("<f", piece.get(_SCORE, bytes(4)))
+                text = piece.get(_TEXT, b"").decode("utf-8", "replace")
+                pieces.append(Piece(text, score, piece.get(_TYPE, NORMAL)))
+    except (ValueError, IndexError, TypeError, AttributeError, struct.error) as error:
+        raise UserError(f"{path}: not a SentencePiece model") from error
+    return pieces
+
+
+def make_model(
+    pieces: Sequence[Piece], charsmap: bytes, unknown: int, pad: int
+) -> bytes:
+    """A serialized unigram model with the trainer's defaults."""
+    parts = []
+    for piece in pieces:
+        score = _key(_SCORE, 5) + struct.pack("<f", piece.score)
+        text = _bytes(_TEXT, piece.text.encode("utf-8"))
+        parts.append(_bytes(_PIECES, text + score + _number(_TYPE, piece.type)))
+    # -1, in two's complement: there are no others around texts.
+    none = (1 << 64) - 1
+    trainer = {
+        _MODEL_TYPE: UNIGRAM, _VOCAB_SIZE: len(pieces), _UNK_ID: unknown,
+        _BOS_ID: none, _EOS_ID: none, _PAD_ID: pad,
+    }  # fmt: skip
+    spec = b"".join(_number(number, value) for number, value in trainer.items())
+    spaces = (_DUMMY_PREFIX, _REMOVE_WHITESPACE, _ESCAPE_WHITESPACE)
+    normalizer = _bytes(_CHARSMAP, charsmap)
+    normalizer += b"".join(_number(number, 1) for number in spaces)
+    parts += [_bytes(_TRAINER_SPEC, spec), _bytes(_NORMALIZER_SPEC, normalizer)]
+    return b"".join(parts)
+
+
+def _key(number: int, wire_type: int) -> bytes:
+    return varint(number << 3 | wire_type)
+
+
+def _number(number: int, value: int) -> bytes:
+    return _key(number, 0) + varint(value)
+
+
+def _bytes(number: int, value: bytes) -> bytes:
+    return _key(number, 2) + varint(len(value)) + value
 
 
 def with_types(model: bytes, types: Mapping[int, int]) -> bytes:
@@ -87,8 +149,7 @@ def with_types(model: bytes, types: Mapping[int, int]) -> bytes:
         if number == _PIECES:
             if index in types:
                 # Of two values of a field, the last one counts.
-                typed = value + bytes([_TYPE << 3, types[index]])
-                field = bytes([_PIECES << 3 | 2]) + varint(len(typed)) + typed
+                field = _bytes(_PIECES, value + _number(_TYPE, types[index]))
             index += 1
         parts.append(field)
     return b"".join(parts)

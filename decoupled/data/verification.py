@@ -15,7 +15,7 @@ from decoupled.core.errors import UserError
 from decoupled.core.release import tf
 from decoupled.data.reading import VERIFY_COMMAND, parse
 from decoupled.data.records import FEATURE, RecordsManifest, Shard, read_manifest
-from decoupled.data.vocabulary import Vocabulary
+from decoupled.data.vocabulary import open_vocabulary
 
 _BATCH = 1024
 # Files that are opened at once; most of the time is the disk's or the network's.
@@ -33,7 +33,7 @@ def verify_records(
       UserError: there is no manifest, or the vocabulary is another one.
     """
     manifest = read_manifest(records_dir)
-    vocabulary = Vocabulary(vocabulary_path)
+    vocabulary = open_vocabulary(vocabulary_path)
     manifest.check_vocabulary(vocabulary.fingerprint, vocabulary_path)
     shards = all_shards(manifest)
     are_small = sum(shard.bytes for shard in shards) < _SMALL_BYTES

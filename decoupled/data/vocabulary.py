@@ -1,47 +1,66 @@
-"""The one SentencePiece wrapper: ids, specials, character offsets, in-graph tokenizer.
+"""Text to pieces and back: the one interface of all tokenizers, and its kinds.
 
-Reads `sentencepiece.model`, which `vocabulary_training` writes. The offsets differ
-between versions of the library (bytes in some, characters in others). Therefore its
-version is pinned, and no other module encodes text with it. The offsets of
-`return_type="offset_mapping"` in 0.2.3 count characters of the original text, even if
-normalisation changes its length (ﬁ, ½, decomposed accents).
+`open_vocabulary` reads any of them; what it reads is kept as one file:
 
-The in-graph tokenizer gives the same ids as `Vocabulary.encode`, except where float32
-cannot distinguish two segmentations. It sums the scores of pieces from the beginning of
-a text in float32. If two segmentations of a word differ by less than the resolution of
-the sum, it may choose the worse one. The resolution is 0.0001 after some 150 pieces,
-0.0005 after 600 and 0.001 after 1,200. Python's sums are more exact. On an exact tie
-the two implementations decide differently at any length. Exact ties occur where
-characters repeat ("YYYY" is YYY + Y and Y + YYY; 2 to 5 in 1,000 messages of the Django
-catalogs, always among pieces of the same text). They are frequent if the vocabulary was
-trained on so little text that many pieces have the same score.
+    kind           file of a run         comes from
+    SentencePiece  sentencepiece.model   `vocabulary_training`, RemBERT
+    XLM-R          sentencepiece.model   sentencepiece.bpe.model or tokenizer.json
+    WordPiece      wordpiece.json        BERT's vocab.txt or tokenizer.json
+
+No other module encodes text. Its offsets count characters of the original text, even if
+normalisation changes its length (ﬁ, ½, decomposed accents). Those of SentencePiece
+differ between versions of the library (bytes in some), which is therefore pinned.
+
+SentencePiece's tokenizer in the graph gives the same ids as `Vocabulary.encode`, except
+where float32 cannot distinguish two segmentations. It sums the scores of pieces from
+the beginning of a text in float32. If two segmentations of a word differ by less than
+the resolution of the sum, it may choose the worse one. The resolution is 0.0001 after
+some 150 pieces, 0.0005 after 600 and 0.001 after 1,200. Python's sums are more exact.
+On an exact tie the two implementations decide differently at any length. Exact ties
+occur where characters repeat ("YYYY" is YYY + Y and Y + YYY; 2 to 5 in 1,000 messages
+of the Django catalogs, always among pieces of the same text). They are frequent if the
+vocabulary was trained on so little text that many pieces have the same score.
 """
 
+import abc
 import functools
 import os
 import re
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
+import numpy as np
 import sentencepiece
 
-from decoupled.core import files
+from decoupled.configs import ModelConfig
+from decoupled.core import files, gfile
 from decoupled.core.errors import UserError
+from decoupled.data import tokenizer_folder
 from decoupled.data.sentencepiece_file import (
     CONTROL,
+    MARK,
+    PAD,
+    SPECIAL,
     USER_DEFINED,
-    piece_types,
+    read_pieces,
     read_settings,
     with_types,
 )
+from decoupled.data.tokenizer_folder import SPECIAL as WORDPIECE_SPECIAL
+from decoupled.data.tokenizer_folder import read_folder, read_wordpieces
 
+SENTENCEPIECE, XLM_R, WORDPIECE = "SentencePiece", "XLM-R", "WordPiece"
 FILE_NAME = "sentencepiece.model"
+WORDPIECE_FILE = "wordpiece.json"
 
-# Special pieces, each in our spelling and in that of released vocabularies.
-PAD = ("<pad>", "[PAD]")
-UNKNOWN = ("<unk>", "[UNK]")
-SPECIAL = ("[CLS]", "[SEP]", "[MASK]")
+# Special pieces: around a text, and for predicted ones.
+_SPECIAL = {
+    SENTENCEPIECE: SPECIAL,
+    XLM_R: ("<s>", "</s>", "<mask>"),
+}
 _SURROGATE = re.compile("[\ud800-\udfff]")
+# Texts, and characters, that are cut into WordPieces at once.
+_TEXTS_AT_ONCE, _CHARACTERS_AT_ONCE = 1000, 1_000_000
 
 
 def valid_text(text: str) -> str:
@@ -62,70 +81,179 @@ class Encoding(NamedTuple):
     ends: list[int]
 
 
-class Vocabulary:
+class Pairs(NamedTuple):
+    """How two texts are joined: [CLS] A, [SEP] `separators` times, B [SEP].
+
+    second_type: the type of B and its [SEP].
+    """
+
+    separators: int
+    second_type: int
+
+    @property
+    def special(self) -> int:
+        """How many special pieces two joined texts have."""
+        return 2 + self.separators
+
+    def fit(self, model: ModelConfig) -> bool:
+        """Whether the model has enough type embeddings."""
+        return self.second_type < model.type_vocab_size
+
+
+class Vocabulary(abc.ABC):
+    """Pieces by id, and how text becomes pieces; see `open_vocabulary`.
+
+    Special pieces have the names of BERT here; XLM-R calls [CLS] <s> and [SEP] </s>.
+
+    Attributes:
+      kind: `SENTENCEPIECE`, `XLM_R` or `WORDPIECE`.
+      path: where it was read. file_name, content: of the file in a run's folder.
+      fingerprint: SHA-256 of the content. size: number of pieces.
+      pad_id, unk_id, cls_id, sep_id, mask_id.
+      special_ids: pad, [CLS], [SEP], [MASK] and all control pieces (</s>), sorted. They
+        are never masked, and no text is encoded as one of them, not even "[MASK]".
+      byte_ids: pieces of single bytes, sorted; empty without byte fallback. Text can be
+        encoded as them, so they are masked and predicted like other pieces.
+      blank_id: of the piece that is a space alone; None without one.
+      pairs: how two texts are joined. lower: whether text is lower-cased.
+    """
+
+    kind: str
+    file_name: str
+    pad_id: int
+    unk_id: int
+    cls_id: int
+    sep_id: int
+    mask_id: int
+    special_ids: tuple[int, ...]
+    byte_ids: tuple[int, ...] = ()
+    blank_id: int | None = None
+    pairs = Pairs(1, 1)
+    lower = False
+
+    def __init__(self, path: str, content: bytes):
+        self.path, self.content = path, content
+        self.fingerprint = files.fingerprint(content)
+
+    @property
+    @abc.abstractmethod
+    def size(self) -> int:
+        """The number of pieces."""
+
+    @abc.abstractmethod
+    def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
+        """The ids of each text, without special pieces; faster than one by one."""
+
+    @abc.abstractmethod
+    def encode_with_offsets(self, texts: Sequence[str]) -> Iterator[Encoding]:
+        """The ids of each text and where in the text they come from."""
+
+    @abc.abstractmethod
+    def encode_masked(self, text: str) -> list[int]:
+        """The ids of a text in which every `mask_text` becomes the special piece."""
+
+    @abc.abstractmethod
+    def id_to_piece(self, piece_id: int) -> str:
+        """The piece of an id, e.g. "▁the" of SentencePiece, "the" of WordPiece."""
+
+    @abc.abstractmethod
+    def piece_to_id(self, piece: str) -> int:
+        """The id of a piece; `unk_id` where there is no such piece."""
+
+    @abc.abstractmethod
+    def tokenizer(self) -> Any:
+        """The tokenizer in a graph, with the methods of those of tensorflow_text.
+
+        `tokenize`: strings -> ragged int32 ids; `tokenize_with_offsets`: also where
+        their bytes begin and end.
+        """
+
+    def vanishes(self, text: str) -> np.ndarray:
+        """Which characters of a text no offset covers, as they become nothing: bool
+        [characters]."""
+        return np.zeros(len(text), bool)
+
+    def encode(self, text: str) -> list[int]:
+        """The ids of one text."""
+        return self.encode_batch([text])[0]
+
+    @property
+    def mask_text(self) -> str:
+        """What stands for a mask in a text with masks: "[MASK]" or "<mask>"."""
+        return self.id_to_piece(self.mask_id)
+
+    def _around_masks(self, text: str) -> list[int]:
+        """The ids of the parts between masks, each encoded by itself."""
+        ids = []
+        for part in self.encode_batch(text.split(self.mask_text)):
+            ids += [*part, self.mask_id]
+        return ids[:-1]
+
+
+class SentencePiece(Vocabulary):
     """A SentencePiece model file.
 
     Some vocabularies have [CLS], [SEP] and [MASK] as ordinary or user-defined pieces,
     which text becomes. Here they always are control pieces, which it never becomes.
 
     Attributes:
-      path, model_bytes; fingerprint: SHA-256 of the file; size: number of pieces.
       settings: how text becomes pieces.
-      pad_id, unk_id, cls_id, sep_id, mask_id.
-      special_ids: pad, [CLS], [SEP], [MASK] and all control pieces (</s>), sorted. They
-        are never masked, and no text is encoded as one of them, not even "[MASK]".
-      byte_ids: pieces of single bytes, sorted; empty without byte fallback. Text can be
-        encoded as them, so they are masked and predicted like other pieces.
 
     Raises:
-      UserError: the file is missing, no SentencePiece model, or lacks a special piece;
-        a piece is not UTF-8; or it has settings that this package does not support.
+      UserError: no SentencePiece model, or one that lacks a special piece; a piece is
+        not UTF-8; or it has settings that this package does not support.
     """
 
-    def __init__(self, path: str):
-        self.path = path
-        self.model_bytes = files.read_bytes(path)
-        self.fingerprint = files.fingerprint(self.model_bytes)
-        self._serialized = self.model_bytes
+    file_name = FILE_NAME
+
+    def __init__(self, path: str, content: bytes):
+        super().__init__(path, content)
+        self._serialized = content
         self._processor = self._open({})
-        self.settings = read_settings(self.model_bytes, path)
-        self.size = self._processor.GetPieceSize()
+        self.settings = read_settings(content, path)
         self._check_pieces()
-        self.pad_id = self._find(PAD)
         self.unk_id = self._processor.unk_id()
+        is_xlm_r = not self._has("[CLS]") and all(map(self._has, _SPECIAL[XLM_R]))
+        self.kind = XLM_R if is_xlm_r else SENTENCEPIECE
+        if is_xlm_r:
+            self.pairs = Pairs(2, 0)
+        self.pad_id = self._find(PAD)
         self.cls_id, self.sep_id, self.mask_id = (
-            self._find((piece,)) for piece in SPECIAL
+            self._find((piece,)) for piece in _SPECIAL[self.kind]
         )
         named = {self.pad_id, self.cls_id, self.sep_id, self.mask_id}
         if not all(map(self._processor.IsControl, named)):
             control_types = dict.fromkeys(named, CONTROL)
-            self._serialized = with_types(self.model_bytes, control_types)
+            self._serialized = with_types(content, control_types)
             self._processor = self._open({})
         control = filter(self._processor.IsControl, range(self.size))
         self.special_ids = tuple(sorted(control))
         self.byte_ids = tuple(filter(self._processor.IsByte, range(self.size)))
+        self.blank_id = self.piece_to_id(MARK) if self._has(MARK) else None
 
-    def encode(self, text: str) -> list[int]:
-        """The ids of a text, without special pieces."""
-        return self._processor.encode(valid_text(text))
-
-    def encode_masked(self, text: str) -> list[int]:
-        """The ids of a text in which every [MASK] becomes the special piece."""
-        return self._masking_processor.encode(valid_text(text))
+    @property
+    def size(self) -> int:
+        return self._processor.GetPieceSize()
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
-        """The ids of each text; faster than one by one."""
         return self._processor.encode([valid_text(text) for text in texts])
 
-    def encode_with_offsets(self, text: str) -> Encoding:
-        """The ids of a text and where in the text they come from."""
-        mapping = self._processor.encode(valid_text(text), return_type="offset_mapping")
-        offsets = mapping["offsets"]
-        return Encoding(
-            mapping["ids"],
-            [start for start, _ in offsets],
-            [end for _, end in offsets],
-        )
+    def encode_masked(self, text: str) -> list[int]:
+        if self.kind == XLM_R:
+            return self._around_masks(text)
+        return self._masking_processor.encode(valid_text(text))
+
+    def encode_with_offsets(self, texts: Sequence[str]) -> Iterator[Encoding]:
+        for text in texts:
+            mapping = self._processor.encode(
+                valid_text(text), return_type="offset_mapping"
+            )
+            offsets = mapping["offsets"]
+            yield Encoding(
+                mapping["ids"],
+                [start for start, _ in offsets],
+                [end for _, end in offsets],
+            )
 
     def decode(self, ids: Sequence[int]) -> str:
         """The text of ids, without special pieces.
@@ -141,19 +269,16 @@ class Vocabulary:
         return self._processor.decode([i for i in ids if i not in specials])
 
     def id_to_piece(self, piece_id: int) -> str:
-        """The piece of an id, e.g. "▁the"."""
         return self._processor.IdToPiece(int(piece_id))
 
     def piece_to_id(self, piece: str) -> int:
-        """The id of a piece; `unk_id` where there is no such piece."""
         return self._processor.PieceToId(piece)
 
     def scores(self) -> list[float]:
         """The log probability of each piece, by id (0 for special pieces)."""
         return [self._processor.GetScore(i) for i in range(self.size)]
 
-    def tokenizer(self):
-        """A `tensorflow_text.SentencepieceTokenizer`: strings -> ragged int32 ids."""
+    def tokenizer(self) -> Any:
         # Imported here: it takes a second, and only exports need it.
         import tensorflow_text
 
@@ -162,8 +287,8 @@ class Vocabulary:
     @functools.cached_property
     def user_defined_ids(self) -> tuple[int, ...]:
         """Pieces that text becomes wherever it has their characters, sorted."""
-        types = enumerate(piece_types(self._serialized))
-        return tuple(index for index, kind in types if kind == USER_DEFINED)
+        pieces = enumerate(read_pieces(self._serialized, self.path))
+        return tuple(i for i, piece in pieces if piece.type == USER_DEFINED)
 
     @functools.cached_property
     def _masking_processor(self) -> sentencepiece.SentencePieceProcessor:
@@ -190,18 +315,139 @@ class Vocabulary:
                     "again, from text that is"
                 ) from error
 
+    def _has(self, piece: str) -> bool:
+        # The library returns the unknown id for a missing piece.
+        return self._processor.IdToPiece(self._processor.PieceToId(piece)) == piece
+
     def _find(self, spellings: Sequence[str]) -> int:
         for piece in spellings:
-            piece_id = self._processor.PieceToId(piece)
-            # The library returns the unknown id for a missing piece.
-            if self._processor.IdToPiece(piece_id) == piece:
-                return piece_id
+            if self._has(piece):
+                return self._processor.PieceToId(piece)
         raise UserError(
             f"{self.path}: has no piece {' or '.join(spellings)}; build the vocabulary "
             "with decoupled build_vocabulary"
         )
 
 
+class WordPiece(Vocabulary):
+    """The WordPieces of a BERT, and what happens to text before it is cut into them.
+
+    Attributes:
+      pieces: by id; "" where an id has no piece. rules: see `TextRules`.
+
+    Raises:
+      UserError: the content is no wordpiece.json, or lacks a special piece.
+    """
+
+    kind = WORDPIECE
+    file_name = WORDPIECE_FILE
+
+    def __init__(self, path: str, content: bytes):
+        super().__init__(path, content)
+        self.pieces, self.rules = read_wordpieces(content, path)
+        self.lower = self.rules.lower
+        self._ids = {piece: row for row, piece in enumerate(self.pieces) if piece}
+        self.pad_id, self.unk_id, self.cls_id, self.sep_id, self.mask_id = (
+            self._ids[piece] for piece in WORDPIECE_SPECIAL
+        )
+        named = {self.pad_id, self.cls_id, self.sep_id, self.mask_id}
+        self.special_ids = tuple(sorted(named))
+
+    @property
+    def size(self) -> int:
+        return len(self.pieces)
+
+    def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
+        return [encoding.ids for encoding in self.encode_with_offsets(texts)]
+
+    def encode_with_offsets(self, texts: Sequence[str]) -> Iterator[Encoding]:
+        from decoupled.core.release import tf
+
+        for batch in _batches(texts):
+            ragged = self._cut(tf.constant([valid_text(text) for text in batch]))
+            flat = [values.flat_values.numpy().tolist() for values in ragged]
+            splits = ragged[0].row_splits.numpy().tolist()
+            for begin, end in zip(splits, splits[1:], strict=False):
+                yield Encoding(*(values[begin:end] for values in flat))
+
+    def encode_masked(self, text: str) -> list[int]:
+        return self._around_masks(text)
+
+    def id_to_piece(self, piece_id: int) -> str:
+        return self.pieces[piece_id]
+
+    def piece_to_id(self, piece: str) -> int:
+        return self._ids.get(piece, self.unk_id)
+
+    def tokenizer(self) -> Any:
+        # Imported here: TensorFlow takes seconds, which other kinds can do without.
+        from decoupled.data.wordpiece import WordPieceTokenizer
+
+        try:
+            # No word has a space, so that no text becomes a piece of that name.
+            pieces = [piece or f" {row}" for row, piece in enumerate(self.pieces)]
+            return WordPieceTokenizer(pieces, pieces[self.unk_id], self.rules)
+        except RuntimeError as error:
+            raise UserError(f"{self.path}: {files.reason(error)}") from error
+
+    def vanishes(self, text: str) -> np.ndarray:
+        from decoupled.data.wordpiece import vanishes
+
+        return vanishes(valid_text(text), self.rules)
+
+    @functools.cached_property
+    def _cut(self) -> Any:
+        from decoupled.core.release import tf
+
+        signature = [tf.TensorSpec([None], tf.string)]
+        return tf.function(
+            self.tokenizer().pieces, input_signature=signature, autograph=False
+        )
+
+
+def _batches(texts: Sequence[str]) -> Iterator[Sequence[str]]:
+    """Parts of the texts that fit in memory when they are cut at once."""
+    begin = characters = 0
+    for place, text in enumerate(texts):
+        characters += len(text)
+        if place > begin and (
+            place - begin == _TEXTS_AT_ONCE or characters > _CHARACTERS_AT_ONCE
+        ):
+            yield texts[begin:place]
+            begin, characters = place, len(text)
+    if begin < len(texts):
+        yield texts[begin:]
+
+
+def open_vocabulary(
+    path: str, notes: list[str] | None = None, model: str | None = None
+) -> Vocabulary:
+    """Reads a vocabulary of any kind.
+
+    Args:
+      path: a sentencepiece.model or a wordpiece.json; or a folder of transformers, or
+        the vocab.txt, tokenizer.json or sentencepiece.bpe.model in one, whose other
+        files then say what happens to text.
+      notes: gets what the user should know.
+      model: a sentencepiece.model, for a folder that has only its tokenizer.json.
+
+    Raises:
+      UserError: it is none of these; two files of a folder contradict each other; or
+        the tokenizer does something to text that is not done here.
+    """
+    notes = [] if notes is None else notes
+    folder, name = os.path.split(path)
+    if gfile.isdir(path):
+        path, content = read_folder(path, notes, model)
+    elif name in tokenizer_folder.FILES:
+        path, content = read_folder(folder or ".", notes)
+    else:
+        content = files.read_bytes(path)
+    kind = WordPiece if content[:1] == b"{" else SentencePiece
+    return kind(path, content)
+
+
 def vocabulary_path(folder: str) -> str:
-    """Where `build_vocabulary` and training runs keep the file in their folder."""
-    return os.path.join(folder, FILE_NAME)
+    """The vocabulary's file in the folder of a run, or of `build_vocabulary`."""
+    path = os.path.join(folder, WORDPIECE_FILE)
+    return path if files.exists(path) else os.path.join(folder, FILE_NAME)

@@ -24,6 +24,7 @@ from decoupled.data.fertility import measure_fertility, plot_fertility
 from decoupled.data.vocabulary import (
     FILE_NAME,
     Vocabulary,
+    open_vocabulary,
     vocabulary_path,
 )
 from decoupled.data.vocabulary_training import (
@@ -122,7 +123,7 @@ def _find(output_dir: str, inputs: dict[str, Any]) -> dict[str, Any] | None:
         raise UserError(
             f"{output_dir}: holds a vocabulary of other inputs ({different}); {cure}"
         )
-    fingerprint = Vocabulary(vocabulary_path(output_dir)).fingerprint
+    fingerprint = open_vocabulary(vocabulary_path(output_dir)).fingerprint
     if fingerprint != report["fingerprint"]:
         raise UserError(f"{output_dir}: {FILE_NAME} is not the one of {REPORT}; {cure}")
     return report

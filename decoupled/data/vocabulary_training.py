@@ -26,13 +26,8 @@ from decoupled.configs.corpora import NORMALIZATION
 from decoupled.core import console, files
 from decoupled.core.errors import UserError
 from decoupled.core.machine import readable_bytes
-from decoupled.data.vocabulary import (
-    PAD,
-    SPECIAL,
-    UNKNOWN,
-    Vocabulary,
-    valid_text,
-)
+from decoupled.data.sentencepiece_file import PAD, SPECIAL, UNKNOWN
+from decoupled.data.vocabulary import Vocabulary, open_vocabulary, valid_text
 
 # Longer lines are cut. This is long enough for any sentence, and short enough for the
 # trainer's memory, which grows with the length of a line.
@@ -179,7 +174,7 @@ def train_from_lines(
         raise UserError(f"{path}: {_training_error(answer['error'], config)}")
     with files.atomic_write(path, "wb") as handle:
         handle.write(model)
-    return Vocabulary(path), answer["peak_bytes"]
+    return open_vocabulary(path), answer["peak_bytes"]
 
 
 def _options(config: VocabularyConfig) -> dict[str, Any]:

@@ -7,6 +7,8 @@ frequent strings, which are often words. A combining mark and the bytes of an un
 character never begin a word.
 
 A piece that consists of several words, such as ")." or "▁(the", is not divided.
+
+Of WordPieces, all without "##" begin a word, also [UNK], which stands for a whole word.
 """
 
 import re
@@ -16,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from decoupled.data.sentencepiece_file import MARK
-from decoupled.data.vocabulary import Vocabulary
+from decoupled.data.vocabulary import WORDPIECE, Vocabulary
 
 # Letters of scripts that put no spaces between words: Thai, Lao, Tibetan, Myanmar,
 # Khmer, Tai Le to Tai Tham, kana, bopomofo, Han.
@@ -27,7 +29,7 @@ UNSPACED = re.compile(
 )
 
 
-class WordPieces(NamedTuple):
+class WordTables(NamedTuple):
     """How the pieces of a vocabulary delimit words, bool [pieces] each.
 
     begins: whether the piece begins a word. closes: whether the next piece begins a
@@ -39,14 +41,18 @@ class WordPieces(NamedTuple):
     joins: np.ndarray
 
 
-def word_pieces(vocabulary: Vocabulary) -> WordPieces:
+def word_tables(vocabulary: Vocabulary) -> WordTables:
     """The tables of a vocabulary; a special piece is a separate word."""
     names = [vocabulary.id_to_piece(number) for number in range(vocabulary.size)]
+    special = list(vocabulary.special_ids)
+    if vocabulary.kind == WORDPIECE:
+        begins = np.array([not name.startswith("##") for name in names])
+        closes = np.isin(np.arange(vocabulary.size), special)
+        return WordTables(begins, closes, np.zeros(vocabulary.size, bool))
     begins = np.array([name[0] == MARK or _is_separate(name[0]) for name in names])
     closes = np.array([_is_separate(name[-1]) for name in names])
     joins = np.array([unicodedata.category(name[0])[0] == "M" for name in names])
     # The names of these begin and end with symbols.
-    special = list(vocabulary.special_ids)
     unknown = [vocabulary.unk_id, *vocabulary.byte_ids]
     for table, of_special, of_unknown in (
         (begins, True, False),
@@ -54,13 +60,13 @@ def word_pieces(vocabulary: Vocabulary) -> WordPieces:
         (joins, False, True),
     ):
         table[special], table[unknown] = of_special, of_unknown
-    return WordPieces(begins, closes, joins)
+    return WordTables(begins, closes, joins)
 
 
 def word_starts(begins: Any, closes: Any, joins: Any) -> Any:
     """Which tokens begin a word, [..., length - 1]; the first always does.
 
-    The arguments, bool [..., length], are the tables of `WordPieces` at a text's ids.
+    The arguments, bool [..., length], are the tables of `WordTables` at a text's ids.
     """
     return begins[..., 1:] | closes[..., :-1] & ~joins[..., 1:]
 

@@ -19,7 +19,6 @@ from decoupled.core.labels import check_labels
 from decoupled.model.variables import OUTPUT_BIAS, SPANS, Head
 from decoupled.runs import run_folder
 from decoupled.runs.saved_run import Model
-from decoupled.tasks.qa_features import SPECIALS
 
 # [CLS] and two [SEP], and a piece for each of two segments.
 _SHORTEST = 5
@@ -143,7 +142,7 @@ def read_task(model: Model) -> ServedTask:
     head = _head(path, described.task)
     name = described.task.get("name") if described.task else None
     columns = _columns(path, described.data)
-    segments = (1, 2) if model.config.type_vocab_size > 1 else (1,)
+    segments = (1, 2) if model.vocabulary.pairs.fit(model.config) else (1,)
     if head in (CLASSIFICATION, REGRESSION):
         count = 2 if name in _PAIR_TASKS else len(columns["columns"])
         segments = (count,) if count else segments
@@ -178,14 +177,16 @@ def check_exportable(
         )
     if task.answers:
         question, stride = task.answers.max_question_length, task.answers.doc_stride
-        room = sequence_length - SPECIALS - question
+        special = model.vocabulary.pairs.special
+        room = sequence_length - special - question
         if room < stride:
             raise UserError(
                 f"--sequence_length: {sequence_length} leaves {max(room, 0)} pieces of "
                 f"context beside a question of {question}; windows begin every "
-                f"{stride} pieces, so give {question + SPECIALS + stride} or more"
+                f"{stride} pieces, so give {question + special + stride} or more"
             )
-    if model.config.type_vocab_size < 2 and (task.answers or 2 in task.segments):
+    has_pairs = task.answers or 2 in task.segments
+    if has_pairs and not model.vocabulary.pairs.fit(model.config):
         raise UserError(
             f"{prefix}: has one type embedding (ModelConfig.type_vocab_size); pairs "
             "and questions need two"

@@ -135,14 +135,17 @@ class Builder:
             return tf.zeros_initializer()
         if variable.initializer == declared.ONES:
             return tf.ones_initializer()
+        is_identity = variable.initializer == declared.IDENTITY
         seed = declared.initial_seed(variable.name, self.initializer_seed)
-        deviation = self.config.initializer_range
+        deviation = self.config.initializer_range * variable.scale
 
         def initialize(
             shape: list[int], dtype: tf.DType = tf.float32, partition_info: Any = None
         ) -> tf.Tensor:
             del dtype
             first_row = partition_info.var_offset[0] if partition_info else 0
+            if is_identity:
+                return tf.eye(first_row + shape[0], shape[1])[first_row:]
             return truncated_normal(shape, seed, deviation, first_row)
 
         return initialize

@@ -9,15 +9,25 @@ Tables 12 (English) and 13: the same parts, rounded to the nearest million.
 RemBERT: PT is everything in the checkpoint, pooler included; FT is the encoder; both
   rounded to the nearest million.
 
-Where a row still differs, its `remark` says what is known about it.
+Where a row still differs, its `remark` says what is known about it. Table 1 counts
+other public models, in which the word embeddings are the output embedding, too.
 """
 
-import dataclasses
 from typing import NamedTuple
 
-from decoupled.configs import ModelConfig
+from decoupled.configs import ModelConfig, OptimizerConfig
 from decoupled.core.errors import UserError
-from decoupled.model.variables import GROUPS, MASKED_LM, Head, Role, declare
+from decoupled.model.variables import (
+    ALL_HEADS,
+    GROUPS,
+    IDENTITY,
+    MASKED_LM,
+    Head,
+    Role,
+    by_pattern,
+    declare,
+    summary,
+)
 
 ENCODER = tuple(
     group
@@ -86,6 +96,24 @@ class PaperRow(NamedTuple):
         return f"Table{'s' if ',' in self.tables else ''} {self.tables}"
 
 
+class PublicModel(NamedTuple):
+    """A row of Table 1: millions of parameters, and of those of the word embeddings.
+
+    gin_file, settings: as of `PaperRow`.
+    """
+
+    name: str
+    gin_file: str
+    parameters: int
+    embedding: int
+    settings: tuple[str, ...] = ()
+
+    @property
+    def share(self) -> int:
+        """The share of the embeddings as printed, in percent."""
+        return round(100 * self.embedding / self.parameters)
+
+
 def pretraining_counts(config: ModelConfig) -> dict[str, int]:
     """Parameters of the masked-LM model (the paper's PT) per group of variables."""
     return _count(config, MASKED_LM)
@@ -103,8 +131,33 @@ def finetuning_counts(config: ModelConfig, keep_layers: int = 0) -> dict[str, in
             f"keep_layers: {keep_layers!r} is not a number of layers from 1 to "
             f"{config.num_layers}, nor 0, which keeps all"
         )
-    kept = dataclasses.replace(config, num_layers=keep_layers or config.num_layers)
+    kept = config.with_layers(keep_layers or config.num_layers)
     return _count(kept, Head(pooler=True))
+
+
+def special_variables(
+    model: ModelConfig, optimizer: OptimizerConfig
+) -> list[list[str | None]]:
+    """[name, initial values, learning rate] of the variables for which
+    `ModelConfig.initial_values` or `OptimizerConfig.rates` has a pattern.
+
+    Raises:
+      UserError: a pattern fits none of them.
+    """
+    variables = declare(model, ALL_HEADS)
+    rates = by_pattern("OptimizerConfig.rates", optimizer.rates, variables)
+    rows = {}
+    for name, variable in variables.items():
+        values, rate = None, rates.get(name)
+        if variable.initializer == IDENTITY:
+            values = IDENTITY
+        elif variable.scale != 1:
+            values = f"deviation {model.initializer_range * variable.scale:g}"
+        if values is not None or name in rates:
+            shown = rate and f"{rate * optimizer.learning_rate:g} ({rate:g} x)"
+            shown = "not trained" if rate == 0 else shown
+            rows.setdefault((*summary([name]), values, shown))
+    return [list(row) for row in rows]
 
 
 def _count(config: ModelConfig, head: Head) -> dict[str, int]:
@@ -114,6 +167,10 @@ def _count(config: ModelConfig, head: Head) -> dict[str, int]:
         counts[variable.group] += variable.size
     return counts
 
+
+# The table of `special_variables`.
+SPECIAL = "Variables with initial values or a learning rate of their own"
+SPECIAL_COLUMNS = ["variable", "initial values", "learning rate"]
 
 ROUNDED_DOWN = Convention(
     ("output embedding",),
@@ -262,4 +319,21 @@ ROWS = (
         remark="E_out 1536 and V 250k cannot give 995M; E_out 1664 and V 250,300 of "
         "the released checkpoint (models/rembert.gin) do",
     ),
+)
+
+_LARGE = (
+    "ModelConfig.input_embedding_size = 1024",
+    "ModelConfig.output_embedding_size = 1024",
+    "ModelConfig.hidden_size = 1024",
+    "ModelConfig.num_layers = 24",
+    "ModelConfig.num_heads = 16",
+    "ModelConfig.intermediate_size = 4096",
+)
+_BERT = ("ModelConfig.vocab_size = 30522",)
+TABLE_1 = (
+    PublicModel("mBERT", "models/mbert.gin", 178, 92),
+    PublicModel("XLM-R base", "models/xlm_r.gin", 270, 192),
+    PublicModel("XLM-R large", "models/xlm_r.gin", 550, 256, _LARGE),
+    PublicModel("BERT base", "models/mbert.gin", 110, 23, _BERT),
+    PublicModel("BERT large", "models/mbert.gin", 335, 31, (*_BERT, *_LARGE)),
 )

@@ -7,14 +7,21 @@ table of parameters and the plan read them from `declare`. The names are BERT's
 """
 
 import enum
+import fnmatch
 import functools
+import itertools
 import math
+import re
 import types
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from decoupled.configs import ModelConfig
+from decoupled.configs.model import IDENTITY
+from decoupled.core.errors import UserError
+
+T = TypeVar("T")
 
 WORD_EMBEDDINGS = "bert/embeddings/word_embeddings"
 POSITION_EMBEDDINGS = "bert/embeddings/position_embeddings"
@@ -31,7 +38,8 @@ TASK_WEIGHTS = "output_weights"
 TASK_BIAS = "output_bias"
 GLOBAL_STEP = "global_step"
 
-# Initializers. A kernel's values are drawn with `ModelConfig.initializer_range`.
+# Initializers, beside IDENTITY. The values of a matrix are drawn with
+# `ModelConfig.initializer_range`.
 TRUNCATED_NORMAL, ZEROS, ONES = "truncated normal", "zeros", "ones"
 
 # Dimension of a variable -> the field of ModelConfig that is its size. The columns of
@@ -95,10 +103,12 @@ class Variable(NamedTuple):
     """One variable.
 
     name: in graphs and checkpoints. dims: of the matrix or vector.
-    initializer: `TRUNCATED_NORMAL`, `ZEROS` or `ONES`. group: one of `GROUPS`.
+    initializer: `TRUNCATED_NORMAL`, `IDENTITY`, `ZEROS` or `ONES`. group: one of
+      `GROUPS`.
     row_partitioned: whether training may keep the rows of a large matrix in several
       variables (`decoupled.training.partitioned_tables`); its gradient must be a
       product.
+    scale: by which the values of `TRUNCATED_NORMAL` are multiplied.
     """
 
     name: str
@@ -106,6 +116,7 @@ class Variable(NamedTuple):
     initializer: str
     group: str
     row_partitioned: bool = False
+    scale: float = 1.0
 
     @property
     def shape(self) -> Shape:
@@ -125,7 +136,7 @@ class Variable(NamedTuple):
     @property
     def is_decayed(self) -> bool:
         """Whether weight decay applies: not to biases and layer norms, as in BERT."""
-        return self.initializer == TRUNCATED_NORMAL
+        return self.initializer in (TRUNCATED_NORMAL, IDENTITY)
 
 
 class Head(NamedTuple):
@@ -144,6 +155,8 @@ class Head(NamedTuple):
 
 NO_HEAD = Head()
 MASKED_LM = Head(masked_lm=True)
+# Every variable that a model can have.
+ALL_HEADS = Head(masked_lm=True, pooler=True, labels=1)
 
 
 def classifier(num_labels: int) -> Head:
@@ -162,7 +175,64 @@ SPANS = token_classifier(2)
 
 @functools.lru_cache(maxsize=128)
 def declare(config: ModelConfig, head: Head) -> Mapping[str, Variable]:
-    """All variables of a model and its head, by name."""
+    """All variables of a model and its head, by name.
+
+    Raises:
+      UserError: `ModelConfig.initial_values` does not fit them.
+    """
+    variables = {v.name: v for v in _variables(config, head)}
+    if config.initial_values:
+        matrices = [v.name for v in _variables(config, ALL_HEADS) if v.is_decayed]
+        values = by_pattern(
+            "ModelConfig.initial_values", config.initial_values, matrices
+        )
+        for name in variables.keys() & values.keys():
+            variables[name] = _with_values(variables[name], values[name])
+    return types.MappingProxyType(variables)
+
+
+def _with_values(variable: Variable, value: float | str) -> Variable:
+    if value != IDENTITY:
+        return variable._replace(scale=float(value))
+    rows, columns = variable.shape
+    if rows != columns:
+        raise UserError(
+            f"ModelConfig.initial_values: {variable.name} is [{rows}, {columns}]; only "
+            f"a square matrix can be the {IDENTITY}"
+        )
+    return variable._replace(initializer=IDENTITY)
+
+
+def by_pattern(
+    setting: str, patterns: Mapping[str, T], names: Iterable[str]
+) -> dict[str, T]:
+    """name -> the value of the pattern, like a shell's, that it matches.
+
+    Raises:
+      UserError: a pattern matches none of the names, or two match one.
+    """
+    names, values, matched = list(names), {}, {}
+    for pattern, value in patterns.items():
+        matches = fnmatch.filter(names, pattern)
+        if not matches:
+            raise UserError(
+                f"{setting}: {pattern!r} matches none of {', '.join(summary(names))}"
+            )
+        for name in matches:
+            if name in matched:
+                raise UserError(
+                    f"{setting}: {matched[name]!r} and {pattern!r} both match {name}"
+                )
+            matched[name], values[name] = pattern, value
+    return values
+
+
+def summary(names: Iterable[str]) -> list[str]:
+    """Names in their order, with one name for the same variable of all layers."""
+    return list(dict.fromkeys(re.sub(r"/layer_\d+/", "/layer_*/", n) for n in names))
+
+
+def _variables(config, head) -> Iterator[Variable]:
     parts = [_input_embedding(config), _layers(config)]
     if head.pooler:
         parts.append(_dense(config, "pooler", POOLER, "hidden", "pooled"))
@@ -175,7 +245,7 @@ def declare(config: ModelConfig, head: Head) -> Mapping[str, Variable]:
         parts += [_transform(config), head_only, [bias]]
     if head.labels:
         parts.append(_task_layer(config, head))
-    return types.MappingProxyType({v.name: v for part in parts for v in part})
+    return itertools.chain.from_iterable(parts)
 
 
 def shapes(config: ModelConfig, head: Head) -> dict[str, Shape]:
@@ -208,7 +278,7 @@ def output_matrices(config: ModelConfig) -> list[Variable]:
     models only the output embedding uses these matrices.
     """
     if config.coupled:
-        return [declare(config, NO_HEAD)[WORD_EMBEDDINGS]]
+        return [v for v in _input_embedding(config) if v.name == WORD_EMBEDDINGS]
     group, columns, factors = "output embedding", "output_embedding", []
     if config.output_embedding_rank:
         factors = [_matrix(config, group, OUTPUT_FACTOR, "output_rank", columns)]
@@ -230,12 +300,15 @@ _SLOTS = {
 }
 
 
+OPTIMIZERS = tuple(_SLOTS)
+
+
 def slots(name: str, optimizer: str) -> list[str]:
     """The names of an optimizer's slots for a variable; "adamw" has two moments."""
     return [name + suffix for suffix in _SLOTS[optimizer]]
 
 
-def is_slot(name: str, optimizers: Iterable[str] = tuple(_SLOTS)) -> bool:
+def is_slot(name: str, optimizers: Iterable[str] = OPTIMIZERS) -> bool:
     """Whether a name in a checkpoint is that of a slot of one of the optimizers."""
     return any(name.endswith(_SLOTS[optimizer]) for optimizer in optimizers)
 
@@ -272,13 +345,13 @@ def _layers(config) -> Iterator[Variable]:
 def _transform(config):
     """H -> E_out, as BERT has it or as paper footnote 3 has it.
 
-    The footnote does not say what equal widths have; here they have no projection.
+    The footnote does not say what equal widths have; here they have no projection
+    unless `ModelConfig.project_equal_output_widths` is set.
     """
     group, width = "MLM transform", "output_embedding"
-    as_in_bert = config.mlm_transform == "dense_activation_norm"
-    if as_in_bert or config.hidden_size != config.output_embedding_size:
+    if config.projects_output:
         yield from _dense(config, group, TRANSFORM, "hidden", width)
-    if as_in_bert:
+    if config.mlm_transform == "dense_activation_norm":
         yield from _layer_norm(group, TRANSFORM_NORM, dimension(config, width))
 
 

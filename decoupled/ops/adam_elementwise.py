@@ -32,7 +32,8 @@ class ElementwiseAdamUpdate(mtf.Operation):
         order, or one variable each. The moments are float32.
       gradients: float, of their shape, and whole. scale: float32 scalar that multiplies
         them.
-      decayed: for each variable, whether weight decay applies.
+      decayed: for each variable, whether weight decay applies. multipliers: for each,
+        by what the learning rate is multiplied.
       seed: int32 scalar that changes from step to step, where the weights are bfloat16.
       before: an update of bfloat16 weights that this one waits for. A chain of updates
         holds the temporaries of one variable at a time.
@@ -50,6 +51,7 @@ class ElementwiseAdamUpdate(mtf.Operation):
         scale: mtf.Tensor,
         scalars: StepScalars,
         decayed: Sequence[bool],
+        multipliers: Sequence[float],
         *,
         seed: mtf.Tensor | None = None,
         before: "ElementwiseAdamUpdate | None" = None,
@@ -58,7 +60,8 @@ class ElementwiseAdamUpdate(mtf.Operation):
         self._moments = [list(moments), list(second_moments)]
         self._beta1, self._beta2 = scalars.beta1, scalars.beta2
         self.stacked = list(gradients) if len(gradients) > 1 else []
-        self._decayed = np.array(decayed, np.float32)
+        self._multipliers = np.array(multipliers, np.float32)
+        self._decayed = np.array(decayed, np.float32) * self._multipliers
         self._is_rounded = variables[0].slice_dtype != tf.float32
         inputs = [*gradients, scale, scalars.kept, scalars.rate, scalars.epsilon]
         if self._is_rounded:
@@ -86,6 +89,7 @@ class ElementwiseAdamUpdate(mtf.Operation):
             for slot, new in zip(slots, (m, v), strict=True)
         ]
         kept = mesh_impl.slicewise(self._kept, kept)
+        rate = mesh_impl.slicewise(self._rate, rate)
         operands = [m, v, kept, rate, epsilon]
         if self._is_rounded:
             done = update_rounded(
@@ -114,12 +118,25 @@ class ElementwiseAdamUpdate(mtf.Operation):
         return new_moments(m, v, gradient, self._beta1, self._beta2)
 
     def _kept(self, kept: tf.Tensor) -> tf.Tensor:
-        """`StepScalars.kept` for each member, and 1 for members without weight decay;
-        its shape broadcasts to the stack's."""
-        if len(set(self._decayed)) == 1:
-            return kept if self._decayed[0] else tf.ones([])
-        shape = [-1] + [1] * self._variables[0].shape.ndims
-        return tf.reshape(1.0 - self._decayed * (1.0 - kept), shape)
+        """`StepScalars.kept` for each member at its own rate, and 1 for members without
+        weight decay."""
+        if not self._decayed.any():
+            return tf.ones([])
+        if np.all(self._decayed == 1):
+            return kept
+        return 1.0 - self._of_each(self._decayed) * (1.0 - kept)
+
+    def _rate(self, rate: tf.Tensor) -> tf.Tensor:
+        """`StepScalars.rate` for each member."""
+        if np.all(self._multipliers == 1):
+            return rate
+        return self._of_each(self._multipliers) * rate
+
+    def _of_each(self, numbers: np.ndarray) -> np.ndarray:
+        """Numbers of the members; their shape broadcasts to the stack's."""
+        if len(numbers) == 1:
+            return numbers[0]
+        return numbers.reshape([-1] + [1] * self._variables[0].shape.ndims)
 
 
 def _step(slices: Slices, *operands: tf.Tensor) -> tf.Tensor:

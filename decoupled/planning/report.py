@@ -4,6 +4,7 @@ import math
 
 from decoupled.core import console
 from decoupled.core.machine import readable_bytes
+from decoupled.model.parameters import SPECIAL, SPECIAL_COLUMNS, special_variables
 from decoupled.planning.plan import MOST_GRAPH_BYTES, Plan, seconds
 from decoupled.planning.program import Compiled
 
@@ -22,6 +23,8 @@ def print_plan(plan: Plan) -> None:
         f"{'computed again' if training.recompute_layers else 'kept'} for the backward "
         "pass (pretrain on a TPU has the same defaults)"
     )
+    if special := special_variables(plan.run.model, plan.run.optimizer):
+        console.table(SPECIAL, SPECIAL_COLUMNS, special)
     first_of_shape = {}
     for variable in plan.variables:
         first_of_shape.setdefault(tuple(variable.shape), variable)
@@ -98,6 +101,7 @@ def as_json(plan: Plan, compiled: Compiled | None = None) -> dict:
         "activation_dtype": run.mesh.activation_dtype,
         "slice_dtype": run.mesh.slice_dtype,
         "optimizer": run.optimizer.name,
+        "rates": run.optimizer.rates,
         "batch_size": run.training.batch_size,
         "gradient_accumulation": run.training.gradient_accumulation,
         "recompute_layers": run.training.recompute_layers,

@@ -17,7 +17,7 @@ from decoupled.runs.saved_run import Model, open_model
 from decoupled.runs.task_data import TaskData
 from decoupled.tasks.task import FinetuningTask
 from decoupled.training.bookkeeping import StopOnSignal
-from decoupled.training.graph import Network, check_graph
+from decoupled.training.graph import Network, check_graph, frozen_by_rates
 from decoupled.training.loop import Run, check_devices
 from decoupled.training.mesh import rows_multiple
 
@@ -78,6 +78,7 @@ class Plan:
             command="finetune",
             model=self.network.model,
             vocabulary_fingerprint=vocabulary.fingerprint,
+            vocabulary_kind=vocabulary.kind,
             task={"name": task.name, "kind": task.kind, "labels": list(task.labels)},
             data={
                 **self._start,
@@ -96,7 +97,7 @@ class Plan:
             "data.train": ", ".join(task.paths("train", self.data.source)),
             "data.init_checkpoint_sha256": self.source.weights.path,
         }
-        run_folder.claim(folder, description, vocabulary.path, self.reading, hashed)
+        run_folder.claim(folder, description, vocabulary, self.reading, hashed)
         if answers := task.answer_settings():
             files.write_json(os.path.join(folder, run_folder.ANSWERS), answers)
 
@@ -118,7 +119,12 @@ class Plan:
             "freeze_input_embedding": finetuning.freeze_input_embedding,
             "warmup_fraction": finetuning.warmup_fraction,
             "label_smoothing": self.config.training.label_smoothing,
-            "optimizer": {k: v for k, v in optimizer.items() if k != "learning_rate"},
+            # No rates of variables, as in runs from before this setting.
+            "optimizer": {
+                name: value
+                for name, value in optimizer.items()
+                if name != "learning_rate" and (value or name != "rates")
+            },
         }
         claimed = _claimed_data(folder) if self.reading else None
         if claimed is None:
@@ -168,10 +174,10 @@ def plan_finetuning(
     packed = Network(head.packed(2), model, config.mesh)
     rows = rows_multiple(config.mesh, training.gradient_accumulation)
     sizes = dataclasses.replace(training, batch_size=rows, eval_batch_size=rows)
-    frozen = ()
+    frozen = frozen_by_rates(packed, config.optimizer)
     if finetuning.freeze_input_embedding:
         encoder = declare(model, NO_HEAD).items()
-        frozen = tuple(n for n, v in encoder if v.role is Role.INPUT_EMBEDDING)
+        frozen += tuple(n for n, v in encoder if v.role is Role.INPUT_EMBEDDING)
     check_graph(packed, sizes, frozen)
     english_dev = [("dev", data.source)] if data.has_source_dev() else []
     data.check(examples, english_dev if mode == "train" else data.files_to_answer())
@@ -232,7 +238,7 @@ def finetuned_model(model: ModelConfig, config: FinetuningConfig) -> ModelConfig
             f"FinetuningConfig.max_sequence_length: {config.max_sequence_length}, but "
             f"the checkpoint's model has max_positions = {model.max_positions}"
         )
-    return dataclasses.replace(model, num_layers=config.keep_layers or model.num_layers)
+    return model.with_layers(config.keep_layers or model.num_layers)
 
 
 def _claimed_data(folder):

@@ -54,9 +54,8 @@ def run_pretraining(
       UserError: the folder holds another run, or a defect shows in the records.
     """
     mode, training = plan.mode, plan.mode in TRAINING_MODES
-    vocabulary = plan.vocabulary.path
     run_folder.claim(
-        plan.folder, plan.description, vocabulary, not training, plan.hashed
+        plan.folder, plan.description, plan.vocabulary, not training, plan.hashed
     )
     record_start(plan.folder)
     with named_errors(plan.manifest.folder):

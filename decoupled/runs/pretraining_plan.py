@@ -15,7 +15,7 @@ from decoupled.data.records import RecordsManifest, read_manifest
 from decoupled.data.sequence_order import EVAL, TRAIN, sampling_rows
 from decoupled.data.sequences import evaluation_count
 from decoupled.data.verification import check_beginnings
-from decoupled.data.vocabulary import Vocabulary
+from decoupled.data.vocabulary import Vocabulary, open_vocabulary
 from decoupled.runs import run_folder
 from decoupled.runs.curve import entropy
 from decoupled.runs.run_folder import TRAINING_MODES
@@ -105,7 +105,7 @@ def plan_pretraining(
     """
     check_devices(hardware, config.mesh, console.say)
     manifest = read_manifest(records_dir)
-    pieces = Vocabulary(vocabulary)
+    pieces = open_vocabulary(vocabulary)
     manifest.check_vocabulary(pieces.fingerprint, vocabulary)
     sampling = []
     for phase in config.phases:
@@ -118,7 +118,7 @@ def plan_pretraining(
     check_beginnings(manifest)
     phases = [(p, pretraining_graph(p.config, pieces.pad_id)) for p in config.phases]
     for phase, graph in phases:
-        check_graph(graph.network, phase.config.training)
+        check_graph(graph.network, phase.config.training, graph.frozen)
     description = _describe(config, manifest, pieces, prefix)
     hashed = {
         "data.records": f"the corpus of {records_dir}",
@@ -174,6 +174,7 @@ def _describe(config, manifest, pieces, prefix) -> run_folder.ModelDir:
         command="pretrain",
         model=config.model,
         vocabulary_fingerprint=pieces.fingerprint,
+        vocabulary_kind=pieces.kind,
         task=None,
         data={
             "records": manifest.corpus_fingerprint,
@@ -188,6 +189,7 @@ def _describe(config, manifest, pieces, prefix) -> run_folder.ModelDir:
             "seed": config.training.seed,
             # Only another one, so that runs from before this setting can be resumed.
             **({} if config.objective == "mlm" else {"objective": config.objective}),
+            **({"rates": config.optimizer.rates} if config.optimizer.rates else {}),
             "matmul_precision": config.mesh.matmul_precision,
             # Not the path: folders move.
             "init_checkpoint": prefix and os.path.basename(prefix),
@@ -243,7 +245,11 @@ def _trunk(path, folder, description, config, contents) -> str | None:
         return None
     prefix = find_checkpoint(path)
     trunk = path if gfile.isdir(path) else os.path.dirname(path)
-    differing = run_folder.differences_in_words(trunk, description, contents)
+    # Rates of variables belong to the optimizer.
+    data = description.data | {"rates": run_folder.read(trunk).data.get("rates")}
+    differing = run_folder.differences_in_words(
+        trunk, description._replace(data=data), contents
+    )
     if differing:
         raise UserError(
             f"--branch_from: {path} is of another run: {'; '.join(differing)}; a "

@@ -1,4 +1,4 @@
-"""The folder of a run: config.json and sentencepiece.model beside the checkpoints.
+"""The folder of a run: config.json and its vocabulary beside the checkpoints.
 
 config.json describes the folder's model. It is written when a run starts for the first
 time. Later starts must agree with it, so that a folder never mixes two models. It
@@ -17,6 +17,7 @@ from decoupled.core import console, files, gfile, hosts, locks
 from decoupled.core.errors import UserError, quoted
 from decoupled.core.files import CHECKPOINT_LIST, check_checkpoint_path, typed
 from decoupled.core.made_from import differences
+from decoupled.data.vocabulary import SENTENCEPIECE, Vocabulary, vocabulary_path
 
 # The modes of `pretrain` and `finetune`, and those that train.
 TRAINING_MODES = ("train_and_evaluate", "train")
@@ -25,7 +26,6 @@ FORMAT = "decoupled-model-1"
 CONFIG = "config.json"
 # The settings of training that may change at a resume, by the step of the change.
 SETTINGS = "settings.json"
-VOCABULARY = "sentencepiece.model"
 # The folder of answers to the files of a task, with a folder for each task.
 PREDICTIONS = "predictions"
 # Of a fine-tuning task, the files that are evaluated.
@@ -47,8 +47,10 @@ _DEEPEST = 20
 # Settings of earlier versions, which a run may differ in. `batches.json` tells whether
 # its batches were packed.
 _GONE_DATA = ("group_by_length", "pack_sequences")
-# Settings of training that do not change the weights.
-_BOOKKEEPING = (
+# Settings of training that do not change the weights, and `rates`, which is in
+# config.json.
+_NOT_NOTED = (
+    "rates",
     "save_checkpoints_steps",
     "keep_checkpoint_max",
     "log_steps",
@@ -79,6 +81,7 @@ class ModelDir(NamedTuple):
     vocabulary_fingerprint: SHA-256 of the vocabulary that the model was trained with.
     task: name, labels and the like of a fine-tuned model, or None.
     data: what else determines the data and its order (seed, batch size, masking, ...).
+    vocabulary_kind: see `data.vocabulary`; earlier versions knew only SentencePiece.
     """
 
     command: str
@@ -86,16 +89,12 @@ class ModelDir(NamedTuple):
     vocabulary_fingerprint: str
     task: dict[str, Any] | None
     data: dict[str, Any]
+    vocabulary_kind: str = SENTENCEPIECE
 
 
 def task_name(text: str) -> str:
     """Turns any text into the name of a task that `read` accepts; it may be empty."""
     return re.sub(r"[/\\\x00-\x1f]", "_", text).lstrip(".")
-
-
-def vocabulary_path(model_dir: str) -> str:
-    """The vocabulary beside the checkpoints."""
-    return os.path.join(model_dir, VOCABULARY)
 
 
 def read(model_dir: str) -> ModelDir:
@@ -159,7 +158,7 @@ def opened(
 def claim(
     model_dir: str,
     description: ModelDir,
-    vocabulary: str,
+    vocabulary: Vocabulary,
     reading: bool = False,
     contents: Mapping[str, str] | None = None,
 ) -> None:
@@ -170,7 +169,7 @@ def claim(
     ...), so that no plot mixes the two runs.
 
     Args:
-      vocabulary: its path; the file is copied into the folder.
+      vocabulary: its content becomes a file of the folder.
       reading: whether the command only evaluates. It then replaces no description,
         because another process may train in the folder and have saved nothing yet.
       contents: name of an entry of the description that is a hash -> what was hashed,
@@ -188,7 +187,7 @@ def claim(
     if files.exists(path):
         saved = files.read_json(path)
         _described(path, saved)
-        contents = {"vocabulary.fingerprint": vocabulary} | dict(contents or {})
+        contents = {"vocabulary.fingerprint": vocabulary.path} | dict(contents or {})
         differing = _differences_in_words(saved, described, contents)
         if not differing:
             return
@@ -206,12 +205,13 @@ def claim(
         raise UserError(
             f"{model_dir}: holds checkpoints but no {CONFIG}; use an empty folder"
         )
-    content = files.read_bytes(vocabulary)
-    if files.exists(path):
-        # Removed first, so that a kill leaves no description with another vocabulary.
-        gfile.remove(path)
-    with files.atomic_write(vocabulary_path(model_dir), "wb") as handle:
-        handle.write(content)
+    # Removed first, so that a kill leaves no description with another vocabulary.
+    for stale in (path, vocabulary_path(model_dir)):
+        if files.exists(stale):
+            gfile.remove(stale)
+    name = os.path.join(model_dir, vocabulary.file_name)
+    with files.atomic_write(name, "wb") as handle:
+        handle.write(vocabulary.content)
     files.write_json(path, described)
 
 
@@ -275,15 +275,14 @@ def note_settings(
 def resumable_settings(config: Any, names: Iterable[str]) -> dict[str, Any]:
     """The settings that a resumed run may change, as "OptimizerConfig.beta1": value.
 
-    Settings that change no weights are left out (`_BOOKKEEPING`). `names` are those of
-    the fields of `config`.
+    `names` are those of the fields of `config`.
     """
     parts = [getattr(config, name) for name in names]
     return {
         f"{type(part).__name__}.{name}": value
         for part in parts
         for name, value in vars(part).items()
-        if name not in _BOOKKEEPING
+        if name not in _NOT_NOTED
     }
 
 
@@ -333,6 +332,9 @@ def _described(path, saved) -> ModelDir:
             command=typed(saved["command"], str),
             model=model,
             vocabulary_fingerprint=typed(saved["vocabulary"]["fingerprint"], str),
+            vocabulary_kind=typed(
+                saved["vocabulary"].setdefault("kind", SENTENCEPIECE), str
+            ),
             task=_task(saved["task"]),
             data=typed(saved["data"], dict),
         )
@@ -379,6 +381,7 @@ def _as_json(description):
         "command": description.command,
         "model": vars(description.model),
         "vocabulary": {
+            "kind": description.vocabulary_kind,
             "fingerprint": description.vocabulary_fingerprint,
             "vocab_size": description.model.vocab_size,
         },

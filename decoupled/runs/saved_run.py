@@ -22,7 +22,7 @@ from decoupled.configs import ModelConfig
 from decoupled.core import files, gfile, hosts
 from decoupled.core.errors import UserError
 from decoupled.core.files import CHECKPOINT_LIST
-from decoupled.data.vocabulary import Vocabulary
+from decoupled.data.vocabulary import Vocabulary, open_vocabulary, vocabulary_path
 from decoupled.model import variables as names
 from decoupled.runs import run_folder
 from decoupled.training.checkpoint_files import CheckpointFile
@@ -257,7 +257,7 @@ def read_folder(folder: str) -> tuple[run_folder.ModelDir, Vocabulary]:
         the model was trained with.
     """
     description = run_folder.read(folder)
-    vocabulary = Vocabulary(run_folder.vocabulary_path(folder))
+    vocabulary = open_vocabulary(vocabulary_path(folder))
     if vocabulary.fingerprint != description.vocabulary_fingerprint:
         raise UserError(
             f"{vocabulary.path}: is not the vocabulary that the model was trained with "

@@ -52,7 +52,7 @@ class TaskData:
         self.trained_on = ", ".join([self.source_name, *others])
         self.vocabulary = vocabulary
         self._cache, self._splits = cache, splits
-        self._type_vocab_size = type_vocab_size
+        self._has_pairs = vocabulary.pairs.second_type < type_vocab_size
 
     def languages(self, split: str) -> list[str]:
         """Languages that have a file of this split, English first."""
@@ -147,7 +147,7 @@ class TaskData:
             has one type embedding.
         """
         examples = self.task.read(split, language)
-        if self._type_vocab_size < 2 and any(map(_has_two_texts, examples)):
+        if not self._has_pairs and any(map(_has_two_texts, examples)):
             raise UserError(
                 f"{self.paths(split, language)[0]}: holds pairs of "
                 "texts, or questions, but the model has one type embedding; pre-train "

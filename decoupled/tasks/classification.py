@@ -317,6 +317,7 @@ def pack_texts(
 ) -> dict[str, np.ndarray]:
     """Encodes texts or pairs of texts as [CLS] A [SEP] or [CLS] A [SEP] B [SEP].
 
+    XLM-R has a second [SEP] between A and B, and one type.
     If a pair is too long, pieces are cut from the end of the longer text first.
 
     Returns:
@@ -328,13 +329,14 @@ def pack_texts(
     mask = np.zeros(shape, np.int32)
     types = np.zeros(shape, np.int32)
     for row, segments in enumerate(_segments(vocabulary, texts)):
-        segments = truncate(segments, sequence_length - 1 - len(segments))
+        ends = [1] if len(segments) == 1 else [vocabulary.pairs.separators, 1]
+        segments = truncate(segments, sequence_length - 1 - sum(ends))
         position = 1
         ids[row, 0] = vocabulary.cls_id
-        for number, segment in enumerate(segments):
-            end = position + len(segment) + 1
-            ids[row, position:end] = [*segment, vocabulary.sep_id]
-            types[row, position:end] = number
+        for number, (segment, count) in enumerate(zip(segments, ends, strict=True)):
+            end = position + len(segment) + count
+            ids[row, position:end] = [*segment, *[vocabulary.sep_id] * count]
+            types[row, position:end] = number * vocabulary.pairs.second_type
             position = end
         mask[row, :position] = 1
     return {"input_word_ids": ids, "input_mask": mask, "input_type_ids": types}

@@ -16,7 +16,7 @@ from decoupled.configs import QuestionAnsweringConfig
 from decoupled.configs.finetuning import AUTO
 from decoupled.core import console, files
 from decoupled.core.compat import mtf, tf
-from decoupled.core.errors import UserError, quoted
+from decoupled.core.errors import quoted
 from decoupled.data.vocabulary import Vocabulary
 from decoupled.model.dims import Dims, labels_dim
 from decoupled.model.encoder import encode
@@ -26,7 +26,11 @@ from decoupled.model.variables import SPANS
 from decoupled.ops.cross_entropy import softmax_cross_entropy
 from decoupled.tasks.description import TaskDescription
 from decoupled.tasks.qa_answers import scored_answers
-from decoupled.tasks.qa_features import FEATURES_VERSION, SPECIALS, question_features
+from decoupled.tasks.qa_features import (
+    FEATURES_VERSION,
+    check_room,
+    question_features,
+)
 from decoupled.tasks.qa_files import Question, read_questions
 from decoupled.tasks.task import (
     Features,
@@ -180,15 +184,8 @@ class QuestionAnsweringTask(FinetuningTask):
         max_sequence_length: int,
         config: QuestionAnsweringConfig,
     ):
-        room = max_sequence_length - SPECIALS - config.max_question_length
-        if config.doc_stride > room:
-            raise UserError(
-                f"QuestionAnsweringConfig.doc_stride: {config.doc_stride} would skip "
-                f"text; a window of max_sequence_length = {max_sequence_length} has "
-                f"{max(room, 0)} pieces of context beside a question of "
-                f"{config.max_question_length} (XTREME's scripts: "
-                "FinetuningConfig.max_sequence_length = 384)"
-            )
+        # XLM-R has one more, which is checked where the vocabulary is known.
+        check_room(max_sequence_length, config, special=3)
         settings = {
             "max_sequence_length": max_sequence_length,
             "max_question_length": config.max_question_length,

@@ -1,26 +1,26 @@
 """Questions to windows: [CLS] question [SEP] part of the context [SEP].
 
+XLM-R has a second [SEP] after the question, and one type.
+
 A context that does not fit is cut into overlapping windows (Devlin et al. 2019, section
 4.2). The features record which characters of the original text every piece of a context
 stands for, so that an answer can be cut from the original text.
 """
 
 import unicodedata
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from decoupled.configs import QuestionAnsweringConfig
 from decoupled.core.console import track
-from decoupled.data.sentencepiece_file import MARK
-from decoupled.data.vocabulary import Vocabulary
+from decoupled.core.errors import UserError
+from decoupled.data.vocabulary import WORDPIECE, Vocabulary
 from decoupled.tasks.qa_files import Question
 
 # Changes whenever the features of the same questions change.
 FEATURES_VERSION = 1
-# [CLS], and [SEP] after question and context.
-SPECIALS = 3
 # Small enough to decide only between windows whose smaller sides are equal.
 _LENGTH_WEIGHT = 1e-5
 _QUESTIONS_AT_ONCE = 2048
@@ -79,11 +79,31 @@ def question_features(
     1 if no other window shows more context around the piece. `start_positions` and
     `end_positions` int32 [windows] are 0 if a window lacks a part of the first answer.
     """
+    special = vocabulary.pairs.special
+    check_room(sequence_length, settings, special)
     parts = [
         _pack(vocabulary, block, sequence_length, settings.doc_stride, first)
         for first, block in _blocks(vocabulary, questions, settings)
     ]
     return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+
+
+def check_room(
+    sequence_length: int, settings: QuestionAnsweringConfig, special: int
+) -> None:
+    """Refuses windows that would skip a part of a context.
+
+    `special` is the number of special pieces of a window.
+    """
+    room = sequence_length - special - settings.max_question_length
+    if settings.doc_stride > room:
+        raise UserError(
+            f"QuestionAnsweringConfig.doc_stride: {settings.doc_stride} would skip "
+            f"text; a window of max_sequence_length = {sequence_length} has "
+            f"{max(room, 0)} pieces of context beside a question of "
+            f"{settings.max_question_length} (XTREME's scripts: "
+            "FinetuningConfig.max_sequence_length = 384)"
+        )
 
 
 def window_starts(pieces: int, room: int, stride: int) -> range:
@@ -110,24 +130,24 @@ def _blocks(vocabulary, questions, settings) -> Iterator[tuple[int, _QuestionBlo
     starts = range(0, max(len(questions), 1), _QUESTIONS_AT_ONCE)
     for first in track(starts, "windows of questions", len(starts)):
         block = questions[first : first + _QUESTIONS_AT_ONCE]
-        for question in block:
-            if question.context not in encoded:
-                pieces = context_pieces(vocabulary, question.context)
-                encoded[question.context] = pieces
+        contexts = {question.context: None for question in block}
+        unseen = [context for context in contexts if context not in encoded]
+        encoded |= zip(unseen, context_pieces(vocabulary, unseen), strict=True)
         ids = vocabulary.encode_batch([question.text for question in block])
         queries = [query[: settings.max_question_length] for query in ids]
         yield first, _QuestionBlock(block, queries, [encoded[q.context] for q in block])
 
 
 def _pack(vocabulary, block, sequence_length, stride, first_index):
-    windows = _cut(block, sequence_length, stride)
+    special = vocabulary.pairs.special
+    windows = _cut(block, sequence_length - special, stride)
     queries, lengths = _joined(block.queries)
     texts, begins = _joined_contexts(block.contexts)
     owners = windows.question
     columns = np.arange(sequence_length)
     asked = lengths[owners, np.newaxis]
     # Columns of the first piece of the context and of the [SEP] after the last.
-    begin = asked + SPECIALS - 1
+    begin = asked + special - 1
     end = begin + windows.length[:, np.newaxis]
     in_query = (columns > 0) & (columns <= asked)
     in_text = (columns >= begin) & (columns < end)
@@ -138,12 +158,13 @@ def _pack(vocabulary, block, sequence_length, stride, first_index):
     word_ids[:, 0] = vocabulary.cls_id
     word_ids[in_query] = queries[query_places[in_query]]
     word_ids[in_text] = texts.ids[text_places]
-    positions = _positions(block, windows, lengths + SPECIALS - 1)
+    positions = _positions(block, windows, lengths + special - 1)
+    types = vocabulary.pairs.second_type * ((columns >= begin) & (columns <= end))
     return {
         "example_index": (first_index + owners).astype(np.int32),
         "input_word_ids": word_ids.astype(np.int32),
         "input_mask": (columns <= end).astype(np.int32),
-        "input_type_ids": ((columns >= begin) & (columns <= end)).astype(np.int32),
+        "input_type_ids": types.astype(np.int32),
         "start_positions": positions[:, 0],
         "end_positions": positions[:, 1],
         "character_starts": _at(in_text, texts.starts[text_places]),
@@ -158,12 +179,13 @@ def _at(places: np.ndarray, values: np.ndarray) -> np.ndarray:
     return result
 
 
-def _cut(block, sequence_length, stride) -> _Windows:
+def _cut(block, places, stride) -> _Windows:
+    """Windows with so many places for question and context."""
     question, first, length = [], [], []
     best: list[np.ndarray | None] = []
     pairs = zip(block.queries, block.contexts, strict=True)
     for number, (query, context) in enumerate(pairs):
-        room = sequence_length - len(query) - SPECIALS
+        room = places - len(query)
         pieces = len(context.ids)
         starts = np.array(window_starts(pieces, room, stride))
         lengths = np.minimum(pieces - starts, room)
@@ -226,19 +248,32 @@ def _max_context(windows: _Windows, in_context: np.ndarray) -> np.ndarray:
     return result
 
 
-def context_pieces(vocabulary: Vocabulary, text: str) -> Pieces:
-    """Pieces of a text and the characters that they stand for.
+def context_pieces(vocabulary: Vocabulary, texts: Sequence[str]) -> Iterator[Pieces]:
+    """Pieces of each text and the characters that they stand for.
 
+    A piece ends after the accents that were stripped from its last letter, which
+    answers have.
     If one character becomes several pieces (½), each of them stands for the whole
     character. SentencePiece makes one piece of a run of unknown characters. Here, in
     scripts without spaces, each of these characters is a piece, because answers can
     begin or end within the run.
     """
-    encoding = vocabulary.encode_with_offsets(text)
+    encodings = vocabulary.encode_with_offsets(texts)
+    for text, encoding in zip(texts, encodings, strict=True):
+        yield _context_pieces(vocabulary, text, encoding)
+
+
+def _context_pieces(vocabulary, text, encoding) -> Pieces:
     ids = np.array(encoding.ids, np.int32)
     starts = np.array(encoding.starts, np.int32)
     ends = np.array(encoding.ends, np.int32)
-    empty = (starts == ends) & (ids != vocabulary.piece_to_id(MARK))
+    if vocabulary.kind == WORDPIECE:
+        # The first place from each one whose character does not become nothing.
+        places = np.arange(len(text) + 1, dtype=np.int32)
+        places[:-1][vocabulary.vanishes(text)] = len(text)
+        after = np.minimum.accumulate(places[::-1])[::-1]
+        return Pieces(ids, starts, after[ends])
+    empty = (starts == ends) & (ids != vocabulary.blank_id)
     ends[empty] = np.minimum(starts[empty] + 1, len(text))
     pieces = Pieces(ids, starts, np.maximum.accumulate(ends))
     runs = np.flatnonzero((ids == vocabulary.unk_id) & (ends - starts > 1))

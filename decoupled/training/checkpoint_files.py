@@ -85,8 +85,11 @@ class CheckpointFile(Mapping):
         """The training step; None if the checkpoint has none."""
         return int(self._restore(GLOBAL_STEP)) if GLOBAL_STEP in self.shapes else None
 
-    def read_tensor(self, name: str) -> tf.Tensor | np.ndarray:
+    def read_tensor(self, name: str, spec: str = "") -> tf.Tensor | np.ndarray:
         """A float32 variable, a weight or a slot; an array while a graph is built.
+
+        `spec` says which slice of it, as RestoreV2 has it; "" is the whole. Of a
+        variable that was saved in slices, no other slices are read.
 
         Raises:
           UserError: it is damaged, not float32, or holds values that are not finite.
@@ -94,7 +97,7 @@ class CheckpointFile(Mapping):
         if self._dtypes[name] != tf.float32:
             kind = self._dtypes[name].name
             raise UserError(f"{self.path}: {name} is {kind}, weights are float32")
-        tensor = self._restore(name)
+        tensor = self._restore(name, spec)
         flat = np.asarray(memoryview(tensor)).reshape(-1)
         for start in range(0, flat.size, _SHARD_BYTES // 16):
             if not np.all(np.isfinite(flat[start : start + _SHARD_BYTES // 16])):
@@ -129,7 +132,7 @@ class CheckpointFile(Mapping):
                 "model that config.json describes"
             )
 
-    def _restore(self, name: str) -> tf.Tensor | np.ndarray:
+    def _restore(self, name: str, spec: str = "") -> tf.Tensor | np.ndarray:
         try:
             if not tf.executing_eagerly():
                 # The operation would become a part of the graph that the caller builds.
@@ -138,7 +141,7 @@ class CheckpointFile(Mapping):
                 return tf.raw_ops.RestoreV2(
                     prefix=self.path,
                     tensor_names=[name],
-                    shape_and_slices=[""],
+                    shape_and_slices=[spec],
                     dtypes=[self._dtypes[name]],
                 )[0]
         except _UNREADABLE as error:

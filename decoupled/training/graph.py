@@ -13,10 +13,11 @@ from decoupled.configs import (
     TrainingConfig,
 )
 from decoupled.core.compat import mtf, tf
+from decoupled.core.errors import UserError
 from decoupled.model.dims import FLOAT_FEATURES, Dims, make_dims
 from decoupled.model.heads import Forward
 from decoupled.model.layers import Builder
-from decoupled.model.variables import Variable, declare
+from decoupled.model.variables import Variable, by_pattern, declare
 from decoupled.tasks.objectives import make_objective
 from decoupled.tasks.task import Task
 from decoupled.training import mesh as meshes
@@ -62,17 +63,30 @@ class TrainingGraph(NamedTuple):
     recompute_layers: bool = False
 
 
+def rates_of(network: Network, optimizer: OptimizerConfig) -> dict[str, float]:
+    """Name of a variable -> by what its learning rate is multiplied, if by anything."""
+    return by_pattern("OptimizerConfig.rates", optimizer.rates, network.variables)
+
+
+def frozen_by_rates(network: Network, optimizer: OptimizerConfig) -> tuple[str, ...]:
+    """The names of the variables whose rate is 0, so that they are not trained."""
+    frozen = tuple(n for n, rate in rates_of(network, optimizer).items() if rate == 0)
+    if len(frozen) == len(network.variables):
+        raise UserError("OptimizerConfig.rates: all rates are 0; nothing is trained")
+    return frozen
+
+
 def pretraining_graph(config: PretrainConfig, pad_id: int = 0) -> TrainingGraph:
     """The graph of a pre-training run; `pad_id` as for `make_objective`."""
     training = config.training
-    objective = make_objective(config, pad_id)
+    network = Network(make_objective(config, pad_id), config.model, config.mesh)
     return TrainingGraph(
-        network=Network(objective, config.model, config.mesh),
+        network=network,
         optimizer=config.optimizer,
         schedule=config.schedule,
         accumulation=training.gradient_accumulation,
         seed=training.seed,
-        frozen=(),
+        frozen=frozen_by_rates(network, config.optimizer),
         recompute_layers=training.recompute_layers,
     )
 
@@ -186,7 +200,7 @@ def _check_layout(network, training, frozen, dims):
     """
     model = network.model
     layers = min(model.num_layers, 2)
-    network = network._replace(model=dataclasses.replace(model, num_layers=layers))
+    network = network._replace(model=model.with_layers(layers))
     with tf.Graph().as_default():
         mesh = mtf.Mesh(mtf.Graph(), "mesh")
         building = _MeshGraph(network, None, mesh, None)
@@ -258,6 +272,7 @@ def _with_update(
         gradients,
         list(building.mesh.graph.trainable_variables),
         [name for name, v in declared.items() if v.is_decayed],
+        rates_of(building.network, graph.optimizer),
         building.import_scalar(rate),
         building.import_scalar(tf.cast(step + 1, tf.float32)),
         building.implementation,

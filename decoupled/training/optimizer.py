@@ -1,13 +1,14 @@
 """Learning-rate schedule, gradient clipping and the optimizers."""
 
+import itertools
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
 from decoupled.configs import OptimizerConfig, ScheduleConfig
 from decoupled.core.compat import mtf, tf
 from decoupled.model.variables import slots
-from decoupled.ops.adam import AdamUpdate, step_scalars
+from decoupled.ops.adam import AdamUpdate, StepScalars, step_scalars
 from decoupled.ops.adam_elementwise import ElementwiseAdamUpdate
 from decoupled.ops.gradients import Gradient, as_factored, global_norm
 from decoupled.ops.meshes.simd import SimdMeshImpl
@@ -58,6 +59,7 @@ def apply_gradients(
     gradients: list[mtf.Tensor],
     variables: list[mtf.Variable],
     decayed: Collection[str],
+    rates: Mapping[str, float],
     rate: mtf.Tensor,
     step: mtf.Tensor,
     mesh_impl: mtf.MeshImpl,
@@ -69,6 +71,7 @@ def apply_gradients(
       gradients: one per variable.
       variables: mtf variables, whose slices are float32 or bfloat16.
       decayed: names of the variables that weight decay applies to.
+      rates: name of a variable -> by what `rate` is multiplied, if by anything.
       rate: float32 scalar, from `learning_rate`.
       step: float32 scalar, counted from 1.
       rounding_seed: int32 scalar that changes from step to step; needed where slices
@@ -91,7 +94,7 @@ def apply_gradients(
         scale = mtf.constant(norm.mesh, 1.0, dtype=tf.float32)
     make = {"adamw": _adamw, "adafactor": _adafactor}[config.name]
     decayed = decayed if config.weight_decay else ()
-    numbers = _Numbers(norm, scale, rate, step, rounding_seed, decayed)
+    numbers = _Numbers(norm, scale, rate, rates, step, rounding_seed, decayed)
     # The variables that are updated together.
     on_tpu = isinstance(mesh_impl, SimdMeshImpl)
     stacks = mesh_impl.stacks(variables) if on_tpu else None
@@ -103,16 +106,28 @@ class _Numbers(NamedTuple):
     """Scalars of a step, and the names of the variables with weight decay.
 
     norm: of the gradients. scale: by which clipping multiplies them. rate: learning
-    rate. step: counted from 1. rounding_seed: of stochastic rounding, or None.
-    decayed: names of variables.
+    rate. rates: see `apply_gradients`. step: counted from 1. rounding_seed: of
+    stochastic rounding, or None. decayed: names of variables.
     """
 
     norm: mtf.Tensor
     scale: mtf.Tensor
     rate: mtf.Tensor
+    rates: Mapping[str, float]
     step: mtf.Tensor
     rounding_seed: mtf.Tensor | None
     decayed: Collection[str]
+
+    def multiplier(self, variable: mtf.Variable) -> float:
+        """By what a variable's learning rate is multiplied."""
+        return self.rates.get(variable.name, 1)
+
+    def rate_by_multiplier(
+        self, variables: Sequence[mtf.Variable]
+    ) -> dict[float, mtf.Tensor]:
+        """The learning rates of some variables."""
+        multipliers = dict.fromkeys(map(self.multiplier, variables))
+        return {m: self.rate if m == 1 else self.rate * m for m in multipliers}
 
 
 def _as_used(
@@ -134,20 +149,22 @@ def _adamw(
     numbers: _Numbers,
     stacks: Sequence[list[mtf.Variable]] | None,
 ) -> list[mtf.Operation]:
-    shared = step_scalars(
-        numbers.rate,
-        numbers.step,
-        weight_decay=config.weight_decay,
-        beta1=config.beta1,
-        beta2=config.beta2,
-        epsilon=config.epsilon,
-    )
+    def scalars_of(rate: mtf.Tensor) -> StepScalars:
+        return step_scalars(
+            rate,
+            numbers.step,
+            weight_decay=config.weight_decay,
+            beta1=config.beta1,
+            beta2=config.beta2,
+            epsilon=config.epsilon,
+        )
 
     def moments_of(variable: mtf.Variable) -> list[mtf.Variable]:
         return [_slot(variable, name) for name in slots(variable.name, "adamw")]
 
     if stacks is not None:
         gradient_of = dict(zip(variables, gradients, strict=True))
+        shared = scalars_of(numbers.rate)
         return [
             ElementwiseAdamUpdate(
                 members,
@@ -156,12 +173,16 @@ def _adamw(
                 numbers.scale,
                 shared,
                 [v.name in numbers.decayed for v in members],
+                [numbers.multiplier(v) for v in members],
                 seed=numbers.rounding_seed,
             )
             for members in stacks
         ]
     operations, before = [], None
+    rates = numbers.rate_by_multiplier(variables)
+    scalars = {multiplier: scalars_of(rate) for multiplier, rate in rates.items()}
     for gradient, variable in zip(gradients, variables, strict=True):
+        shared = scalars[numbers.multiplier(variable)]
         is_decayed = variable.name in numbers.decayed
         updated = [variable, *moments_of(variable), gradient]
         if _is_rounded(variable):
@@ -172,6 +193,7 @@ def _adamw(
                 numbers.scale,
                 shared,
                 [is_decayed],
+                [1],
                 seed=seed,
                 before=before,
             )
@@ -214,16 +236,21 @@ def _adafactor(
     stacks: Sequence[list[mtf.Variable]] | None,
 ) -> list[mtf.Operation]:
     # The decay of its second moment reads the global step itself.
-    optimizer = mtf.optimize.AdafactorOptimizer(
-        multiply_by_parameter_scale=True, learning_rate=numbers.rate, beta1=0.0
-    )
+    optimizers = {
+        multiplier: mtf.optimize.AdafactorOptimizer(
+            multiply_by_parameter_scale=True, learning_rate=rate, beta1=0.0
+        )
+        for multiplier, rate in numbers.rate_by_multiplier(variables).items()
+    }
     scaled = [mtf.to_float(gradient) * numbers.scale for gradient in gradients]
-    if stacks is None and not any(map(_is_rounded, variables)):
-        return optimizer.apply_grads(scaled, variables)
     updates_of = {
-        variable: optimizer.apply_grad(gradient, variable)
+        variable: optimizers[numbers.multiplier(variable)].apply_grad(
+            gradient, variable
+        )
         for gradient, variable in zip(scaled, variables, strict=True)
     }
+    if stacks is None and not any(map(_is_rounded, variables)):
+        return list(itertools.chain.from_iterable(updates_of.values()))
     updates = []
     for members in stacks or [[variable] for variable in variables]:
         *slots, subtractions = zip(*map(updates_of.get, members), strict=True)

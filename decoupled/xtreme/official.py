@@ -20,6 +20,8 @@ GROUPS = {
     "retrieval": ("bucc2018", "tatoeba"),
 }
 OVERALL = "all_task"
+# Averages of the paper, which does not score retrieval.
+BY_TASK, BY_GROUP = "all but retrieval, by task", "all but retrieval, by group"
 
 # In the names of TyDi QA's files.
 LANGUAGE_NAMES = {
@@ -219,6 +221,19 @@ def group_scores(tasks: Mapping[str, Mapping[str, Any]]) -> dict[str, float]:
         if all(name in scores for name in members):
             result[group] = _mean(scores[name] for name in members)
     return result
+
+
+def without_retrieval(result: Mapping[str, Any]) -> dict[str, float | None]:
+    """The paper's two averages, over tasks (Table 16) and over groups (Table 7); None
+    where a score is missing. `result` has those of tasks and groups."""
+    groups = [group for group in GROUPS if group != "retrieval"]
+    tasks = [task for group in groups for task in GROUPS[group]]
+    by_task = [result.get(task, {}).get("avg_metric") for task in tasks]
+    by_group = [result.get(group) for group in groups]
+    return {
+        name: None if None in scores else _mean(scores)
+        for name, scores in ((BY_TASK, by_task), (BY_GROUP, by_group))
+    }
 
 
 def _mean(values: Iterable[float]) -> float:

@@ -6,7 +6,7 @@ labels are not empty.
 """
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from decoupled.core import console, files
@@ -229,8 +229,13 @@ def score(
     return _as_result(inputs, _score_files(inputs, answers_may_miss))
 
 
-def show(result: dict[str, Any]) -> None:
-    """Prints the scores as two tables, and a third for languages outside XTREME."""
+def show(
+    result: dict[str, Any], beside: Mapping[str, Mapping[str, str]] | None = None
+) -> None:
+    """Prints the scores as two tables, and a third for languages outside XTREME.
+
+    `beside`: model -> task, group or mean -> its published score.
+    """
     scored = [task for task in official.TASKS if task in result]
     shown = [
         (task, metric)
@@ -244,10 +249,14 @@ def show(result: dict[str, Any]) -> None:
     ]
     columns = ["language", *(f"{task} {metric}" for task, metric in shown)]
     console.table("scores per language", columns, rows)
+    beside = beside or {}
     console.table(
         "scores per task and group",
-        ["", "score", "languages", "averages"],
-        [*_task_rows(result), *_group_rows(result)],
+        ["", "score", *beside, "languages", "averages"],
+        [
+            [name, score, *(scores.get(key) for scores in beside.values()), *others]
+            for key, name, score, *others in _task_rows(result)
+        ],
     )
     if result["outside_xtreme"]:
         console.table(
@@ -343,18 +352,22 @@ def _by_metric(by_language, languages):
 
 
 def _task_rows(result):
+    """Key in `beside`, name, score, languages, averages."""
     for group, tasks in official.GROUPS.items():
         for task in tasks:
             if task not in result:
-                yield [task, None, None, result["missing"][task]]
+                yield task, task, None, None, result["missing"][task]
                 continue
             metrics = [name for name in result[task] if not name.startswith("avg_")]
             averages = [f"{m} {_shown(result[task][f'avg_{m}'])}" for m in metrics]
             languages = f"{len(result[task][metrics[0]])}"
             languages += f" of {len(official.TASKS[task].languages)}"
             score = _shown(result[task].get("avg_metric"))
-            yield [task, score, languages, ", ".join(averages)]
-        yield [f"group {group}", _shown(result.get(group)), None, None]
+            yield task, task, score, languages, ", ".join(averages)
+        yield group, f"group {group}", _shown(result.get(group)), None, None
+    for name, score in official.without_retrieval(result).items():
+        yield name, name, _shown(score), None, None
+    yield "", "all tasks", _shown(result.get(official.OVERALL)), None, None
 
 
 def _outside_rows(result):
@@ -363,10 +376,6 @@ def _outside_rows(result):
         for language in metrics[shown[0]]:
             scores = [f"{name} {_shown(metrics[name][language])}" for name in shown]
             yield [task, language, ", ".join(scores)]
-
-
-def _group_rows(result):
-    yield ["all tasks", _shown(result.get(official.OVERALL)), None, None]
 
 
 def _shown(value):

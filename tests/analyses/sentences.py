@@ -4,7 +4,7 @@ import sentencepiece
 
 from decoupled.analyses.models import open_models
 from decoupled.configs import RetrievalConfig
-from decoupled.data.vocabulary import Vocabulary
+from decoupled.data.vocabulary import open_vocabulary
 from tests.exports.models import model_config, pretrained_weights, write_model_dir
 
 ENGLISH = [
@@ -67,11 +67,11 @@ def write_trained_model(folder):
         control_symbols=["[CLS]", "[SEP]", "[MASK]"],
         minloglevel=2,
     )
-    vocabulary = Vocabulary(str(path))
+    vocabulary = open_vocabulary(str(path))
     config = model_config(vocab_size=vocabulary.size)
     return write_model_dir(
         str(folder / "model"),
-        vocabulary.model_bytes,
+        vocabulary.content,
         vocabulary.fingerprint,
         config,
         pretrained_weights(config),

@@ -21,7 +21,7 @@ from decoupled.core.errors import UserError
 from decoupled.core.release import tf
 from decoupled.corpora.corpus import Corpus
 from decoupled.corpora.corpus_writer import write_corpus
-from decoupled.data.vocabulary import Vocabulary
+from decoupled.data.vocabulary import open_vocabulary
 from decoupled.exports.serving.encoder import Encoder, MaskedLm
 from decoupled.model import variables as names
 from decoupled.model.variables import WORD_EMBEDDINGS
@@ -237,7 +237,7 @@ def test_another_vocabulary_is_left_out_with_a_line(
     pretrained_dir, corpus, tmp_path, capsys
 ):
     path = make_vocabulary(tmp_path / "other.model", size=48).path
-    other = write_run(tmp_path / "other", Vocabulary(path))
+    other = write_run(tmp_path / "other", open_vocabulary(path))
     models = open_models([pretrained_dir, other], masked_lm=True)
     result = geometry.measure(models, corpus, SETTINGS)
     assert "different vocabularies are not compared" in capsys.readouterr().out

@@ -17,6 +17,7 @@ from decoupled.analyses.word_translation import (
 )
 from decoupled.configs.analyses import WordTranslationSettings
 from decoupled.core.errors import UserError
+from decoupled.data.vocabulary import SENTENCEPIECE
 from decoupled.metrics.neighbours import mean_interval
 from tests.analyses.sentences import write_trained_model
 from tests.analyses.tiny_runs import show, write_finetuned_run
@@ -34,6 +35,7 @@ class Pieces:
     """A vocabulary of given pieces; a text is written as its pieces, with spaces."""
 
     path, unk_id, special_ids, byte_ids = "toy.model", 0, (1,), (2,)
+    kind = SENTENCEPIECE
 
     def __init__(self, pieces):
         self.pieces = ["<unk>", "[CLS]", "<0x0A>", *pieces]

@@ -28,7 +28,7 @@ def write_run(folder, vocabulary, sizes=None, weights=None, step=7):
     config = model_config(**(sizes or {}))
     return write_model_dir(
         str(folder),
-        vocabulary.model_bytes,
+        vocabulary.content,
         vocabulary.fingerprint,
         config,
         pretrained_weights(config) | (weights or {}),
@@ -41,7 +41,7 @@ def write_finetuned_run(folder, vocabulary, weights=None, **sizes):
     config = model_config(**sizes)
     return write_model_dir(
         str(folder),
-        vocabulary.model_bytes,
+        vocabulary.content,
         vocabulary.fingerprint,
         config,
         finetuned_weights(config, 2) | (weights or {}),

@@ -14,7 +14,7 @@ from decoupled.core import files, locks
 from decoupled.core.errors import UserError
 from decoupled.corpora.build import build
 from decoupled.corpora.corpus_writer import write_corpus
-from decoupled.data.vocabulary import Vocabulary
+from decoupled.data.vocabulary import open_vocabulary
 from decoupled.launch import start
 from tests.analyses.tiny_runs import write_run
 from tests.command_line import decoupled, mistake
@@ -290,7 +290,7 @@ def test_word_translation(run, corpus_dir, tmp_path, capsys):
         control_symbols=["[CLS]", "[SEP]", "[MASK]"],
         minloglevel=2,
     )
-    vocabulary = Vocabulary(str(tmp_path / "words.model"))
+    vocabulary = open_vocabulary(str(tmp_path / "words.model"))
     sizes = {"vocab_size": vocabulary.size}
     model_dir = write_run(tmp_path / "run", vocabulary, sizes)
     given = dict(model_dir=[model_dir], corpus_dir=corpus_dir)

@@ -2,12 +2,17 @@
 
 import pytest
 
+from decoupled.commands import convert
+from decoupled.exports.interop import surgery
 from tests.command_line import decoupled, mistake
 from tests.exports.models import (
     model_config,
     pretrained_weights,
     write_checkpoint,
 )
+from tests.pretrained import make_pretrained
+
+FOLDERS = "--model_dir=a", "--new_model_dir=b"
 
 
 @pytest.mark.parametrize(
@@ -31,6 +36,22 @@ from tests.exports.models import (
         (
             ["from_hf", "--model_dir=a", "--hf_dir=b", "--encoder_only"],
             " from_hf: error: Unknown command line flag 'encoder_only'",
+        ),
+        (
+            ["embeddings", "--change=untie", "--keep=input", *FOLDERS],
+            " embeddings: error: --keep: is for --change=tie only",
+        ),
+        (
+            ["embeddings", "--change=fold", "--input_embedding_size=8", *FOLDERS],
+            " embeddings: error: --input_embedding_size: is for --change=factorise",
+        ),
+        (
+            ["embeddings", "--change=factorise", *FOLDERS],
+            " embeddings: error: --input_embedding_size: give the new E_in",
+        ),
+        (
+            ["embeddings", "--change=split", *FOLDERS],
+            " embeddings: error: flag --change=split: value should be one of <untie|",
         ),
     ],
 )
@@ -58,3 +79,27 @@ def test_an_original_checkpoint_with_the_sizes_of_gin(tmp_path, vocabulary):
     # The sizes by default are those of a model of the paper.
     other = [*arguments[:-1], f"--model_dir={tmp_path}/other"]
     assert "/sentencepiece.model: 48 pieces" in mistake("convert", *other)
+
+
+def test_every_change_of_embeddings_has_its_function():
+    assert all(callable(getattr(surgery, change)) for change in convert.CHANGES)
+
+
+def test_a_model_that_is_untied_fills_masks_and_is_factorised(tmp_path):
+    run = make_pretrained(tmp_path / "made", coupled=True, output_embedding_size=8)
+    for change, size, before, after in (
+        ("untie", [], run, "untied"),
+        ("factorise", ["--input_embedding_size=4"], tmp_path / "untied", "narrow"),
+    ):
+        result = decoupled(
+            "convert", "embeddings", f"--change={change}", *size,
+            f"--model_dir={before}", f"--new_model_dir={tmp_path / after}",
+        )  # fmt: skip
+        assert result.returncode == 0, result.stderr[-2000:]
+        filled = decoupled("fill_mask", f"--model_dir={tmp_path / after}", "a [MASK] b")
+        assert filled.returncode == 0, filled.stderr[-2000:]
+    assert "directions have" in result.stdout
+    again = (f"--model_dir={tmp_path}/untied", f"--new_model_dir={tmp_path}/again")
+    told = mistake("convert", "embeddings", "--change=untie", *again)
+    assert told.endswith("untied: its embeddings are already untied")
+    assert not (tmp_path / "again").exists()

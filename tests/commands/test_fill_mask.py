@@ -16,7 +16,7 @@ def test_a_table_for_each_mask(tmp_path, vocabulary):
     config = model_config()
     folder = write_model_dir(
         str(tmp_path / "run"),
-        vocabulary.model_bytes,
+        vocabulary.content,
         vocabulary.fingerprint,
         config,
         pretrained_weights(config),

@@ -85,8 +85,8 @@ def test_layers_of_the_paper_in_finetuning(run):
         ),
         (
             "coupled",
-            "ModelConfig.vocab_size = 119547",
-            ["word embeddings", "91,812,096", "91,812,096"],
+            "ModelConfig.vocab_size = 100000",
+            ["word embeddings", "76,800,000", "76,800,000"],
         ),
     ],
 )
@@ -104,10 +104,28 @@ def test_rates_and_the_transform_make_no_other_model(run):
         gin_param=[
             "ModelConfig.hidden_dropout = 0.1",
             "ModelConfig.mlm_transform = 'dense_activation_norm'",
+            "ModelConfig.project_equal_output_widths = True",
         ],
     )
     assert ["MLM transform", "592,128", "-"] in shown
     assert ["paper, Tables 2, 6, 12", "177M", "177M"] in shown
+
+
+def test_variables_with_values_and_rates_of_their_own_are_listed(run):
+    kernel = "cls/predictions/transform/dense/kernel"
+    shown = run(
+        "models/coupled.gin",
+        gin_param=[
+            "ModelConfig.project_equal_output_widths = True",
+            "ModelConfig.initial_values = "
+            + repr({kernel: "identity", "*/layer_*/*": 2}),
+            "OptimizerConfig.rates = {'*word_embeddings': 0.5, 'cls/*': 0}",
+        ],
+    )
+    assert ["bert/embeddings/word_embeddings", "-", "0.0001 (0.5 x)"] in shown
+    layers = "bert/encoder/layer_*/attention/self/query/kernel"
+    assert ["deviation 0.04", "-"] in [line[1:] for line in shown if line[0] == layers]
+    assert [kernel, "identity", "not trained"] in shown
 
 
 def test_all_models(run):
@@ -134,6 +152,24 @@ def test_all_models(run):
     }
     remarks = [line[0].partition(":")[0] for line in shown if "differs:" in line[0]]
     assert remarks == [f"{name} differs" for name in rows if name in differing]
+
+
+def test_table_1(run):
+    shown = run(everything=True)
+    table = [line for line in shown if line[-1].endswith("%")]
+    assert table == [
+        ["mBERT", "177,853,440", "91,812,096", "52%", "92M of 178M, 52%"],
+        ["XLM-R base", "278,042,112", "192,001,536", "69%", "192M of 270M, 71%"],
+        ["XLM-R large", "559,888,384", "256,002,048", "46%", "256M of 550M, 47%"],
+        ["BERT base", "109,482,240", "23,440,896", "21%", "23M of 110M, 21%"],
+        ["BERT large", "335,141,888", "31,254,528", "9%", "31M of 335M, 9%"],
+    ]
+
+
+def test_a_public_model(run):
+    assert run("models/mbert.gin")[-1][0].startswith(
+        "mBERT: the paper's Table 1 has 178M, 92M (52%) of them word embeddings"
+    )
 
 
 def rows_of_paper_map():

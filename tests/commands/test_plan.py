@@ -77,16 +77,18 @@ def test_one_layout(run, tmp_path):
         "v2-8",
         "MeshConfig.mesh_shape = 'data:8'",
         "MeshConfig.layout_rules = 'batch:data'",
+        "OptimizerConfig.rates = {'*output_embedding': 4}",
         json_file=str(path),
     )
     for words in ("Memory of a core", "Collective operations", "1T tokens", "fits"):
         assert words in shown
+    assert re.search(r"cls/predictions/output_embedding +- +0\.0008 \(4 x\)", shown)
     (report,) = json.loads(path.read_text())
     # The memory of a small model is not rounded to zero.
     assert re.search(r"weights +[\d.,]+ [KM]iB", shown)
     assert re.search(r"CrossReplicaSum +8 +\d+ +[\d.,]+ [KM]iB", shown)
     assert not re.search(r" 0\.0+ [KMG]", shown)
-    assert report["topology"] == "v2-8"
+    assert report["topology"] == "v2-8" and report["rates"] == {"*output_embedding": 4}
     assert report["activation_dtype"] == "bfloat16"
     assert "planned with activations in bfloat16, weights on the cores in float32" in (
         " ".join(shown.split())

@@ -18,7 +18,9 @@ from decoupled.core.errors import UserError
 from decoupled.data.records import read_manifest, write_shard
 from decoupled.data.records_build import build_records
 from decoupled.data.sequence_order import chunk_counts
+from decoupled.exports.interop.surgery import change_embeddings, untie
 from decoupled.launch.start import save_start
+from decoupled.model.variables import OUTPUT_EMBEDDING, WORD_EMBEDDINGS
 from decoupled.runs import pretraining
 from decoupled.runs.pretraining_plan import held_out_counts
 from decoupled.tasks.mlm import MaskedLM
@@ -334,6 +336,35 @@ def test_a_branch_is_what_the_trunk_would_have_become(data, tmp_path, capsys):
     assert "complete at step 14; nothing to train" in capsys.readouterr().out
 
 
+def test_a_run_goes_on_with_untied_embeddings(data, tmp_path, capsys):
+    """From a checkpoint in its middle, to the end of its schedule, or as a branch."""
+    sizes = tiny_model(**{**SMALL, "coupled": True})
+    training = tiny_training(save_checkpoints_steps=2)
+    settings = dict(schedule=schedule(4), training=training)
+    coupled = config(model=sizes, **settings)
+    run_pretraining(coupled, *data, str(tmp_path / "run"), "train")
+    folder = str(tmp_path / "untied")
+    change_embeddings(str(tmp_path / "run"), "model.ckpt-2", folder, untie)
+    words, pieces = WORD_EMBEDDINGS, OUTPUT_EMBEDDING
+    start = checkpoint(tmp_path / "untied")
+    np.testing.assert_array_equal(start[words], start[pieces])
+    np.testing.assert_array_equal(start[f"{words}/adam_v"], start[f"{pieces}/adam_v"])
+
+    decoupled = config(model=dataclasses.replace(sizes, coupled=False), **settings)
+    branch = str(tmp_path / "branch")
+    run_pretraining(decoupled, *data, branch, "train", branch_from=folder)
+    run_pretraining(decoupled, *data, folder, "train")
+
+    assert "untied/model.ckpt-2 at step 2, 16 examples" in capsys.readouterr().out
+    end = checkpoint(tmp_path / "untied")
+    assert end["global_step"] == 4
+    assert not np.array_equal(end[words], end[pieces])
+    for name, value in checkpoint(tmp_path / "branch").items():
+        np.testing.assert_array_equal(value, end[name], err_msg=name)
+    with pytest.raises(UserError, match="coupled is False, not True"):
+        run_pretraining(coupled, *data, folder, "train")
+
+
 def test_refused_branches(data, trained, tmp_path):
     folder = str(tmp_path / "branch")
 
@@ -347,6 +378,28 @@ def test_refused_branches(data, trained, tmp_path):
     with pytest.raises(UserError, match=r"model.ckpt-1: no such checkpoint"):
         branch(str(trained / "model.ckpt-1"))
     assert not (tmp_path / "branch").exists()
+
+
+def test_rates_of_variables_belong_to_the_run(data, trained, tmp_path):
+    """A resumed run keeps them. A branch may have others."""
+    rates = {"*output_embedding": 2.0, "*word_embeddings": 0}
+    other = config(optimizer=adamw(rates=rates), schedule=schedule(train_steps=3))
+    with pytest.raises(UserError, match=r"data.rates is None, not \{'\*output_emb"):
+        run_pretraining(other, *data, str(trained), "train")
+    folder = tmp_path / "branch"
+    run_pretraining(other, *data, str(folder), "train", branch_from=str(trained))
+    saved = json.loads((folder / "config.json").read_text())
+    assert saved["data"]["rates"] == rates
+    words, pieces = (
+        "bert/embeddings/word_embeddings",
+        "cls/predictions/output_embedding",
+    )
+    before, after = checkpoint(trained), checkpoint(folder)
+    np.testing.assert_array_equal(before[words], after[words])
+    assert not np.array_equal(before[pieces], after[pieces])
+    with pytest.raises(UserError, match=r"data.rates is \{.*\}, not None"):
+        longer = config(schedule=schedule(train_steps=4))
+        run_pretraining(longer, *data, str(folder), "train")
 
 
 def test_held_out_text_is_masked_at_its_own_rate(data, tmp_path, copied_training):

@@ -11,6 +11,7 @@ from decoupled.core.errors import UserError
 from decoupled.corpora import corpus_writer, sentences, sources, text_units
 from decoupled.corpora.build import build
 from decoupled.corpora.corpus import Corpus
+from decoupled.corpora.languages import LISTS
 from decoupled.corpora.runners import Runner
 from decoupled.corpora.sources import Source
 from tests.corpora.builds import killed_at, tree
@@ -121,8 +122,31 @@ def test_only_the_given_languages_are_kept(package, tmp_path):
     assert Corpus(folder).languages("train") == ["en"]
     with pytest.raises(UserError, match="have no xx; they have de, en"):
         build(source, [], str(tmp_path / "other"), SETTINGS, languages=["xx", "de"])
-    with pytest.raises(UserError, match="--languages goes with --source"):
-        build(None, ["en=*.txt"], folder, SETTINGS, languages=["en"])
+
+
+def test_inputs_of_a_list_of_languages(tmp_path):
+    for language in LISTS["mbert"]:
+        text = f"A sentence of the language {language}.\n"
+        (tmp_path / f"{language}wiki.txt").write_text(text * 3)
+    folder, pattern = str(tmp_path / "corpus"), f"{tmp_path}/{{language}}wiki.txt"
+    build(None, [f"{{language}}={pattern}"], folder, SETTINGS, languages=["mbert"])
+    corpus = Corpus(folder)
+    built = {*corpus.languages("train"), *corpus.languages("eval")}
+    assert built == {*LISTS["mbert"]}
+    for inputs, languages in (
+        (["en=*.txt"], ["en"]),
+        (["{language}=*.txt"], []),
+        (["{language}=*.txt", "en=*.txt"], ["en"]),
+    ):
+        with pytest.raises(UserError, match="where every --input has {language}"):
+            build(None, inputs, folder, SETTINGS, languages=languages)
+
+
+def test_lists_of_languages_are_the_releases():
+    # Simplified and traditional Chinese are one Wikipedia.
+    assert len({*LISTS["mbert"]}) == len(LISTS["mbert"]) == 104 - 1
+    assert len({*LISTS["rembert"]}) == len(LISTS["rembert"]) == 111
+    assert sum("-" not in code for code in LISTS["rembert"]) == 103
 
 
 @pytest.mark.parametrize("runner", [Runner(workers=2), Runner("DirectRunner")])

@@ -10,7 +10,7 @@ from decoupled.data.masking import (
     mask_sequences,
     prediction_budget,
 )
-from decoupled.data.words import WordPieces
+from decoupled.data.words import WordTables
 from tests.data.record_folders import FakeVocabulary, masking
 
 VOCABULARY = FakeVocabulary(size=1000)
@@ -215,7 +215,7 @@ def test_rounds_show_pieces_by_the_rates_of_bert():
 
 # Even ids begin words; special pieces are separate words.
 SPECIAL = np.isin(np.arange(1000), [0, *VOCABULARY.special_ids])
-WORDS = WordPieces((np.arange(1000) % 2 == 0) | SPECIAL, SPECIAL, np.zeros(1000, bool))
+WORDS = WordTables((np.arange(1000) % 2 == 0) | SPECIAL, SPECIAL, np.zeros(1000, bool))
 
 
 def words_of(row):

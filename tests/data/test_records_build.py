@@ -13,6 +13,7 @@ from decoupled.corpora.corpus import Corpus
 from decoupled.data import reading, records, records_build
 from decoupled.data.records_build import build_records
 from decoupled.data.verification import all_shards, verify_shard
+from decoupled.data.vocabulary import SentencePiece, open_vocabulary
 from tests.corpora.builds import killed_at, tree
 from tests.corpora.no_beam import run_without_beam
 from tests.data.small_corpus import make_corpus, make_vocabulary
@@ -48,7 +49,7 @@ def stored(manifest, split, language):
 
 
 def expected(source, split, language):
-    vocabulary = records_build.Vocabulary(str(source / "vocabulary.model"))
+    vocabulary = open_vocabulary(str(source / "vocabulary.model"))
     return [
         [token for sentence in document for token in vocabulary.encode(sentence)]
         for document in Corpus(str(source / "corpus")).documents(split, language)
@@ -243,12 +244,12 @@ def test_a_folder_of_other_inputs_is_refused(source, tmp_path):
 def test_a_document_without_pieces_is_left_out_and_said(
     source, tmp_path, capsys, monkeypatch
 ):
-    encode = records_build.Vocabulary.encode_batch
+    encode = SentencePiece.encode_batch
 
     def without_the_first(self, texts):
         return [[] if i == 0 else ids for i, ids in enumerate(encode(self, texts))]
 
-    monkeypatch.setattr(records_build.Vocabulary, "encode_batch", without_the_first)
+    monkeypatch.setattr(SentencePiece, "encode_batch", without_the_first)
     monkeypatch.setattr(
         records_build, "read_documents", lambda *_: iter([["a"], ["the text"]])
     )

@@ -8,13 +8,13 @@ from decoupled.core.errors import UserError
 from decoupled.data.sentencepiece_file import (
     CONTROL,
     USER_DEFINED,
-    piece_types,
+    read_pieces,
     read_settings,
     with_pieces,
     with_types,
 )
-from decoupled.data.vocabulary import Vocabulary
-from decoupled.data.words import word_pieces, word_starts
+from decoupled.data.vocabulary import open_vocabulary
+from decoupled.data.words import word_starts, word_tables
 from tests.vocabularies import train_vocabulary
 
 SENTENCES = [
@@ -30,7 +30,7 @@ def train(folder, **changes):
 
 
 def test_settings_are_those_of_training(tmp_path):
-    settings = Vocabulary(train(tmp_path)).settings
+    settings = open_vocabulary(train(tmp_path)).settings
     assert settings.model_type == 1
     assert settings.remove_whitespace and not settings.byte_fallback
     assert len(settings.charsmap) > 100_000  # nmt_nfkc
@@ -42,7 +42,7 @@ def test_settings_are_those_of_training(tmp_path):
         remove_extra_whitespaces=False,
         normalization_rule_name="identity",
     )
-    assert Vocabulary(path).settings == (2, b"", False, True)
+    assert open_vocabulary(path).settings == (2, b"", False, True)
 
 
 @pytest.mark.parametrize(
@@ -62,7 +62,7 @@ def test_words_that_do_not_begin_with_the_mark_are_refused(tmp_path, setting, va
     else:
         path = train(tmp_path, **{setting: value})
     with pytest.raises(UserError, match=f"{setting} is {str(value).lower()}") as error:
-        Vocabulary(str(path))
+        open_vocabulary(str(path))
     assert "\n" not in str(error.value)
 
 
@@ -85,8 +85,8 @@ def train_bytes(folder):
     ids=str,
 )
 def test_words_are_those_between_spaces(tmp_path, changes):
-    vocabulary = Vocabulary(train(tmp_path, **changes))
-    tables = word_pieces(vocabulary)
+    vocabulary = open_vocabulary(train(tmp_path, **changes))
+    tables = word_tables(vocabulary)
     for line in SENTENCES[:3]:
         ids = np.array(vocabulary.encode(line))
         starts = word_starts(*(table[ids] for table in tables))
@@ -98,7 +98,7 @@ def test_words_are_those_between_spaces(tmp_path, changes):
 def test_text_never_becomes_a_special_piece(tmp_path, kind, model_type):
     """Also not where they are user-defined, as published recipes have them."""
     changes = {"control_symbols": [], kind: SPECIAL, "model_type": model_type}
-    vocabulary = Vocabulary(train(tmp_path, **changes))
+    vocabulary = open_vocabulary(train(tmp_path, **changes))
     special = {*vocabulary.special_ids, vocabulary.unk_id}
     assert {vocabulary.cls_id, vocabulary.sep_id, vocabulary.mask_id} < special
     assert vocabulary.user_defined_ids == ()
@@ -109,7 +109,7 @@ def test_text_never_becomes_a_special_piece(tmp_path, kind, model_type):
                      vocabulary.pad_id} & {*known[0], *known[1]})  # fmt: skip
         graph = vocabulary.tokenizer().tokenize([text]).to_list()[0]
         assert graph == vocabulary.encode(text)
-        offsets = vocabulary.encode_with_offsets(text)
+        offsets = next(vocabulary.encode_with_offsets([text]))
         assert offsets.ids == graph and offsets.ends[-1] == len(text)
     mask, the = vocabulary.mask_id, vocabulary.encode("the")
     assert vocabulary.encode_masked("the[MASK]") == [*the, mask]
@@ -122,19 +122,23 @@ def test_an_ordinary_mask_piece_is_no_text_either(tmp_path):
     with open(path, "wb") as handle:
         handle.write(with_types(model, {3: 1, 4: 1, 5: 1, 0: 1}))
     assert sentencepiece.SentencePieceProcessor(model_file=path).encode("[MASK]")[-1:]
-    vocabulary = Vocabulary(path)
+    vocabulary = open_vocabulary(path)
     assert vocabulary.special_ids == (0, 1, 3, 4, 5)
     assert not set(vocabulary.encode("[MASK] <pad>")) & set(vocabulary.special_ids)
 
 
+def types_of(model):
+    return [piece.type for piece in read_pieces(model, "x")[:8]]
+
+
 def test_types_of_pieces(tmp_path):
     path = train(tmp_path, user_defined_symbols=["<url>"])
-    vocabulary = Vocabulary(path)
-    assert piece_types(vocabulary.model_bytes)[:8] == [3, 3, 2, 3, 3, 3, 4, 1]
+    vocabulary = open_vocabulary(path)
+    assert types_of(vocabulary.content) == [3, 3, 2, 3, 3, 3, 4, 1]
     assert vocabulary.user_defined_ids == (6,)
-    changed = with_types(vocabulary.model_bytes, {5: USER_DEFINED, 6: CONTROL})
-    assert piece_types(changed)[:8] == [3, 3, 2, 3, 3, 4, 3, 1]
-    assert with_types(vocabulary.model_bytes, {}) == vocabulary.model_bytes
+    changed = with_types(vocabulary.content, {5: USER_DEFINED, 6: CONTROL})
+    assert types_of(changed) == [3, 3, 2, 3, 3, 4, 3, 1]
+    assert with_types(vocabulary.content, {}) == vocabulary.content
     processor = sentencepiece.SentencePieceProcessor(model_proto=changed)
     assert processor.encode("<url>[MASK]")[-1] == 5
     assert processor.get_score(9) == vocabulary.scores()[9]
@@ -150,11 +154,11 @@ def test_pieces_are_taken_away_with_nothing_else(tmp_path):
 
 def test_a_piece_that_is_not_utf8_is_refused(tmp_path):
     model = train_bytes(tmp_path)
-    index = Vocabulary(str(tmp_path / "sentencepiece.model")).piece_to_id("the")
+    index = open_vocabulary(str(tmp_path / "sentencepiece.model")).piece_to_id("the")
     path = tmp_path / "damaged.model"
     path.write_bytes(model.replace(b"\x0a\x03the", b"\x0a\x03t\xffe"))
     with pytest.raises(UserError, match=f"piece {index} is not UTF-8"):
-        Vocabulary(str(path))
+        open_vocabulary(str(path))
 
 
 @pytest.mark.parametrize("tail", [b"\x12\x01\x0b", b"\x1a\x02\x12", b"\x13"])
@@ -162,4 +166,4 @@ def test_a_damaged_file_is_refused(tmp_path, tail):
     path = tmp_path / "damaged.model"
     path.write_bytes(train_bytes(tmp_path) + tail)
     with pytest.raises(UserError, match="not a SentencePiece model"):
-        Vocabulary(str(path))
+        open_vocabulary(str(path))

@@ -11,7 +11,7 @@ from decoupled.configs import SamplingConfig, VocabularyConfig
 from decoupled.configs.corpora import VocabularySettings
 from decoupled.core.errors import UserError
 from decoupled.corpora.corpus_writer import write_corpus
-from decoupled.data.vocabulary import Vocabulary
+from decoupled.data.vocabulary import open_vocabulary
 from decoupled.data.vocabulary_build import build_vocabulary
 
 WORDS = "one two three four five six seven eight nine ten eleven twelve".split()
@@ -57,7 +57,7 @@ def test_trains_and_reports(corpus, tmp_path, capfd):
     folder = str(tmp_path / "v")
     assert build_vocabulary(corpus, folder, settings())
     assert sorted(os.listdir(folder)) == FILES
-    vocabulary = Vocabulary(os.path.join(folder, "sentencepiece.model"))
+    vocabulary = open_vocabulary(os.path.join(folder, "sentencepiece.model"))
     report = json.loads((tmp_path / "v/vocabulary.json").read_text())
     assert report["vocab_size"] == vocabulary.size == 45
     assert report["fingerprint"] == vocabulary.fingerprint

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from decoupled.core.release import tf
-from decoupled.data.words import word_pieces, word_starts
+from decoupled.data.vocabulary import SENTENCEPIECE
+from decoupled.data.words import word_starts, word_tables
 
 PIECES = (
     "<pad> </s> <unk> [CLS] [SEP] [MASK] <0xE4> ▁the ▁d on ' t ). ▁( 我 们 จ ั ▁ Z ▁我 é"
@@ -12,8 +13,9 @@ PIECES = (
 
 
 class Pieces:
-    """What `word_pieces` reads of a vocabulary."""
+    """What `word_tables` reads of a vocabulary."""
 
+    kind = SENTENCEPIECE
     size, pad_id, unk_id = len(PIECES), 0, 2
     special_ids, byte_ids = (0, 1, 3, 4, 5), (6,)
 
@@ -23,7 +25,7 @@ class Pieces:
 
 def starts(text):
     ids = np.array([PIECES.index(piece) for piece in text.split()], np.int32)
-    found = word_starts(*(table[ids] for table in word_pieces(Pieces())))
+    found = word_starts(*(table[ids] for table in word_tables(Pieces())))
     return "|" + "".join("|" if start else "." for start in found)
 
 
@@ -48,7 +50,7 @@ def test_words_begin_where_spaces_punctuation_and_scripts_say(text, expected):
 
 def test_tensors_of_batches_have_the_same_words():
     ids = np.array([[7, 11, 9], [11, 7, 9]], np.int32)
-    tables = word_pieces(Pieces())
+    tables = word_tables(Pieces())
     found = word_starts(*(tf.gather(tf.constant(table), ids) for table in tables))
     assert found.numpy().tolist() == [[False, False], [True, False]]
     np.testing.assert_array_equal(found, word_starts(*(t[ids] for t in tables)))

@@ -26,7 +26,7 @@ def pretrained_dir(tmp_path_factory, vocabulary):
     config = model_config()
     return write_model_dir(
         str(tmp_path_factory.mktemp("pretrained")),
-        vocabulary.model_bytes,
+        vocabulary.content,
         vocabulary.fingerprint,
         config,
         pretrained_weights(config),
@@ -38,7 +38,7 @@ def finetuned_dir(tmp_path_factory, vocabulary):
     """The folder of a fine-tuning run with three labels."""
     return write_model_dir(
         str(tmp_path_factory.mktemp("finetuned")),
-        vocabulary.model_bytes,
+        vocabulary.content,
         vocabulary.fingerprint,
         FINETUNED,
         finetuned_weights(FINETUNED, len(LABELS)),

@@ -163,7 +163,7 @@ def save_encoder(config, mlm, vocabulary, folder):
     weights = pretrained_weights(config)
     encoder = Encoder(config, weights)
     head = MaskedLm(config, weights, encoder) if mlm else None
-    root = EncoderRoot(encoder, head, vocabulary.path)
+    root = EncoderRoot(encoder, head, vocabulary)
     tf.saved_model.save(root, str(folder), signatures=root.signatures())
 
 

@@ -66,7 +66,7 @@ class Reference:
         x = self.layer_norm(
             x + tables[1][: words.shape[1]], "bert/embeddings/LayerNorm"
         )
-        if self.config.input_embedding_size != self.config.hidden_size:
+        if "bert/encoder/embedding_hidden_mapping_in/kernel" in self.weights:
             x = self.dense(x, "bert/encoder/embedding_hidden_mapping_in")
         outputs = []
         for index in range(self.config.num_layers):

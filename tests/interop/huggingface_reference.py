@@ -35,7 +35,8 @@ def make(request: dict, folder: pathlib.Path) -> None:
         model = getattr(transformers, entry["class"])(config).eval()
         randomize(model)
         model.save_pretrained(folder / name, **entry["save"])
-        write_outputs(model, request["batch"], folder / f"{name}.npz")
+        batch = request["batches"][entry["batch"]]
+        write_outputs(model, batch, folder / f"{name}.npz")
 
 
 def run(request: dict, folder: pathlib.Path) -> None:
@@ -49,10 +50,12 @@ def run(request: dict, folder: pathlib.Path) -> None:
         report = {key: sorted(map(str, loaded[key])) for key in loaded}
         report["config"] = config.to_dict()
         (folder / f"{name}.json").write_text(json.dumps(report, default=str))
-        write_outputs(model.eval(), request["batch"], folder / f"{name}.npz")
+        batch = request["batches"][entry["batch"]]
+        write_outputs(model.eval(), batch, folder / f"{name}.npz")
         if "train" in entry:
-            losses = train(model, entry["train"])
+            losses, gradients = train(model, entry["train"])
             (folder / f"{name}.losses.json").write_text(json.dumps(losses))
+            np.savez(folder / f"{name}.gradients.npz", **gradients)
 
 
 def tensors(batch: dict) -> dict[str, torch.Tensor]:
@@ -82,15 +85,16 @@ def write_outputs(model, batch, path) -> None:
     np.savez(path, **arrays)
 
 
-def train(model, request) -> list[float]:
-    """Losses of the first steps of AdamW, biases and layer norms not decayed."""
+def train(model, request) -> tuple[list[float], dict[str, np.ndarray]]:
+    """Losses of the first steps of AdamW, biases and layer norms not decayed; and the
+    gradients of the first step, before they are clipped."""
     model.train()
     for module in model.modules():
         if isinstance(module, torch.nn.Dropout):
             module.p = 0.0
     decayed, others = [], []
     for name, parameter in model.named_parameters():
-        plain = name.endswith(".bias") or "LayerNorm" in name
+        plain = name.endswith(".bias") or "LayerNorm" in name or "layer_norm" in name
         (others if plain else decayed).append(parameter)
     optimizer = torch.optim.AdamW(
         [
@@ -101,7 +105,7 @@ def train(model, request) -> list[float]:
         betas=(request["beta1"], request["beta2"]),
         eps=request["epsilon"],
     )
-    losses = []
+    losses, gradients = [], {}
     for batch in request["batches"]:
         # The targets of a regression are float32; the labels of a classifier are int32.
         labels = torch.tensor(batch.get("label_ids") or batch["targets"])
@@ -109,9 +113,13 @@ def train(model, request) -> list[float]:
         losses.append(loss.item())
         optimizer.zero_grad()
         loss.backward()
+        gradients = gradients or {
+            name: parameter.grad.numpy().copy()
+            for name, parameter in model.named_parameters()
+        }
         torch.nn.utils.clip_grad_norm_(model.parameters(), request["clip_norm"])
         optimizer.step()
-    return losses
+    return losses, gradients
 
 
 def tokenize(request: dict, folder: pathlib.Path) -> None:

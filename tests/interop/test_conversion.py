@@ -12,7 +12,8 @@ from decoupled.configs import MeshConfig
 from decoupled.core.compat import mtf
 from decoupled.core.release import tf
 from decoupled.exports.interop.from_huggingface import from_huggingface
-from decoupled.exports.interop.huggingface_config import ACTIVATIONS
+from decoupled.exports.interop.huggingface_config import ACTIVATIONS, read_config
+from decoupled.exports.interop.huggingface_format import huggingface_name, our_value
 from decoupled.exports.interop.to_huggingface import to_huggingface
 from decoupled.exports.serving import encoder as serving
 from decoupled.exports.serving.encoder import Encoder
@@ -43,6 +44,7 @@ from tests.exports.models import (
 from tests.helpers import adamw, run_mesh, schedule
 from tests.interop.reference import NEEDS_TRANSFORMERS
 from tests.interop.transformers_models import call
+from tests.vocabularies import train_vocabulary
 
 pytestmark = NEEDS_TRANSFORMERS
 
@@ -68,22 +70,33 @@ NUMBER = {
 LABELS = {"id2label": {0: "a", 1: "b", 2: "c"}, "label2id": {"a": 0, "b": 1, "c": 2}}
 
 
-def rembert(model, save=None, **changes):
+XLM_R = SIZES | {
+    "max_position_embeddings": 21,
+    "type_vocab_size": 1,
+    "pad_token_id": 1,
+}
+
+
+def made(family, sizes, model, save=None, batch="usual", **changes):
     return {
-        "config": "RemBertConfig",
-        "class": f"RemBert{model}",
-        "sizes": REMBERT | changes,
+        "config": f"{family}Config",
+        "class": f"{family}{model}",
+        "sizes": sizes | changes,
         "save": save or {},
+        "batch": batch,
     }
+
+
+def rembert(model, save=None, **changes):
+    return made("RemBert", REMBERT, model, save, **changes)
 
 
 def bert(model, **changes):
-    return {
-        "config": "BertConfig",
-        "class": f"Bert{model}",
-        "sizes": SIZES | changes,
-        "save": {},
-    }
+    return made("Bert", SIZES, model, **changes)
+
+
+def xlm_r(model, **changes):
+    return made("XLMRoberta", XLM_R, model, batch="xlm_r", **changes)
 
 
 THEIRS = {
@@ -104,6 +117,13 @@ THEIRS = {
     "bert_regressor": bert("ForSequenceClassification", **NUMBER),
     "bert_tagger": bert("ForTokenClassification", **LABELS),
     "bert_reader": bert("ForQuestionAnswering"),
+    "xlm_r_encoder": xlm_r("Model", hidden_act="gelu_new"),
+    "xlm_r_masked_lm": xlm_r("ForMaskedLM", layer_norm_eps=1e-5),
+    "xlm_r_untied": xlm_r("ForMaskedLM", tie_word_embeddings=False),
+    "xlm_r_classifier": xlm_r("ForSequenceClassification", **LABELS),
+    "xlm_r_regressor": xlm_r("ForSequenceClassification", **NUMBER),
+    "xlm_r_tagger": xlm_r("ForTokenClassification", **LABELS),
+    "xlm_r_reader": xlm_r("ForQuestionAnswering"),
 }
 ALLOWED = {"bert_pretraining": ["cls.seq_relationship.*"]}
 
@@ -113,28 +133,50 @@ def folder(tmp_path_factory):
     return tmp_path_factory.mktemp("conversion")
 
 
-@pytest.fixture(scope="module")
-def batch():
-    """Padding, two segments, unequal lengths."""
-    return random_batch(model_config(vocab_size=61), batch=4, length=17)
+def batch_of(name, seed=0):
+    """Unequal lengths and two segments, in XLM-R one; only padding has the id of
+    padding, for which transformers has no gradients, and XLM-R no position."""
+    one_type = THEIRS[name]["batch"] == "xlm_r"
+    config = model_config(vocab_size=61, type_vocab_size=1 if one_type else 2)
+    batch = random_batch(config, batch=4, length=17, seed=seed)
+    pad, mask = int(one_type), batch["input_mask"]
+    ids = np.maximum(batch["input_word_ids"], pad + 1)
+    return batch | {"input_word_ids": ids * mask + pad * (1 - mask)}
+
+
+BATCHES = {"usual": "encoder", "xlm_r": "xlm_r_encoder"}
 
 
 def as_lists(batch):
     return {name: value.tolist() for name, value in batch.items()}
 
 
+def request_of(models):
+    batches = {name: as_lists(batch_of(model)) for name, model in BATCHES.items()}
+    return {"models": models, "batches": batches}
+
+
 @pytest.fixture(scope="module")
-def theirs(folder, batch):
+def theirs(folder):
     """What transformers made and computed: NAME/ and NAME.npz."""
-    request = {"models": THEIRS, "batch": as_lists(batch)}
-    return call("make", request, folder / "theirs")
+    return call("make", request_of(THEIRS), folder / "theirs")
 
 
 @pytest.fixture(scope="module")
-def converted(theirs, folder, vocabulary):
+def xlm_r_vocabulary(folder):
+    """Padding is piece 1."""
+    folder.mkdir(exist_ok=True)
+    sentences = ["the quick brown fox jumps over the lazy dog and the sleepy cat"] * 9
+    special = {"bos_id": 0, "pad_id": 1, "eos_id": 2, "unk_id": 3}
+    return train_vocabulary(folder / "xlm_r.model", sentences, **special)
+
+
+@pytest.fixture(scope="module")
+def converted(theirs, folder, vocabulary, xlm_r_vocabulary):
     """The model folders made of theirs."""
-    for name in THEIRS:
-        shutil.copy(vocabulary.path, theirs / name / "sentencepiece.model")
+    for name, entry in THEIRS.items():
+        path = xlm_r_vocabulary if entry["batch"] == "xlm_r" else vocabulary.path
+        shutil.copy(path, theirs / name / "sentencepiece.model")
         from_huggingface(
             str(theirs / name),
             str(folder / "ours" / name),
@@ -145,19 +187,21 @@ def converted(theirs, folder, vocabulary):
 
 
 @pytest.fixture(scope="module")
-def returned(converted, folder, batch):
+def returned(converted, folder):
     """The folders made of ours again, and what transformers computes with them."""
     for name in THEIRS:
         ours = str(converted / name)
         target = str(folder / "again" / name)
         to_huggingface(ours, None, target, encoder_only=False)
-    models = {name: {"folder": str(folder / "again" / name)} for name in THEIRS}
+    models = {
+        name: {"folder": str(folder / "again" / name), "batch": entry["batch"]}
+        for name, entry in THEIRS.items()
+    }
     for name in TRAINED:
         models[name]["train"] = vars(OPTIMIZER) | {
             "batches": [as_lists(batch) for batch in training_batches(name)]
         }
-    request = {"models": models, "batch": as_lists(batch)}
-    call("run", request, folder / "again_outputs")
+    call("run", request_of(models), folder / "again_outputs")
     return folder / "again"
 
 
@@ -204,33 +248,42 @@ def our_logits(folder, batch):
 
 
 @pytest.mark.parametrize("name", THEIRS)
-def test_from_transformers_every_layer_and_the_pooled_vector(
-    name, theirs, converted, batch
-):
-    expected = load(theirs / f"{name}.npz")
+def test_from_transformers_every_layer_and_the_pooled_vector(name, theirs, converted):
+    expected, batch = load(theirs / f"{name}.npz"), batch_of(name)
     description = read(str(converted / name))
     weights = open_model(str(converted / name), verify=False).weights
     outputs = Encoder(description.model, weights)(
         {key: tf.constant(value) for key, value in batch.items()}
     )
     np.testing.assert_allclose(
-        tf.stack(outputs["encoder_outputs"]), expected["hidden_states"], atol=1e-4
+        tokens(outputs["encoder_outputs"], batch),
+        tokens(expected["hidden_states"], batch),
+        atol=1e-5,
     )
     if "pooled_output" in expected:
         np.testing.assert_allclose(
-            outputs["pooled_output"], expected["pooled_output"], atol=1e-4
+            outputs["pooled_output"], expected["pooled_output"], atol=1e-5
         )
 
 
+def tokens(values, batch):
+    """[..., batch, length, width] without padding, which has other positions in XLM-R.
+
+    Logits of whole texts stay as they are."""
+    values = np.asarray(values)
+    mask = batch["input_mask"].astype(bool)
+    return values if values.ndim < 3 else values[..., mask, :]
+
+
 @pytest.mark.parametrize("name", [n for n in THEIRS if not n.endswith("encoder")])
-def test_from_transformers_logits_of_every_head(name, theirs, converted, batch):
-    expected = load(theirs / f"{name}.npz")["logits"]
-    logits = our_logits(converted / name, batch)
-    np.testing.assert_allclose(logits, expected, atol=1e-4)
+def test_from_transformers_logits_of_every_head(name, theirs, converted):
+    expected, batch = load(theirs / f"{name}.npz")["logits"], batch_of(name)
+    logits = tokens(our_logits(converted / name, batch), batch)
+    np.testing.assert_allclose(logits, tokens(expected, batch), atol=1e-5)
 
 
 # An untied BERT comes back as RemBERT, with the unit matrix for its projection.
-@pytest.mark.parametrize("name", [n for n in THEIRS if n != "bert_untied"])
+@pytest.mark.parametrize("name", [n for n in THEIRS if "untied" not in n])
 def test_weights_come_back_bit_by_bit(name, theirs, returned):
     original = {}
     for path in sorted((theirs / name).glob("*.safetensors")):
@@ -238,7 +291,7 @@ def test_weights_come_back_bit_by_bit(name, theirs, returned):
     again = load_file(returned / name / "model.safetensors")
     if name == "bert_pretraining":
         original = {k: v for k, v in original.items() if "seq_relationship" not in k}
-    prefix = "bert" if name.startswith("bert") else "rembert"
+    prefix = {"bert": "bert", "xlm": "roberta"}.get(name.partition("_")[0], "rembert")
     modern = {
         f"{prefix}.{key}"
         if key.startswith(("embeddings.", "encoder.", "pooler."))
@@ -249,6 +302,9 @@ def test_weights_come_back_bit_by_bit(name, theirs, returned):
         # Written back as a masked language model, which has no pooler.
         modern = {k: v for k, v in modern.items() if ".pooler." not in k}
     assert set(again) == set(modern)
+    if prefix == "roberta":
+        # No token has these positions.
+        modern["roberta.embeddings.position_embeddings.weight"][:2] = 0
     for key, value in modern.items():
         assert np.array_equal(again[key], value), key
 
@@ -257,9 +313,13 @@ def test_weights_come_back_bit_by_bit(name, theirs, returned):
 def test_transformers_computes_the_same_with_what_came_back(name, theirs, returned):
     outputs = returned.parent / "again_outputs"
     expected, actual = load(theirs / f"{name}.npz"), load(outputs / f"{name}.npz")
+    batch = batch_of(name)
     for key in set(expected) & set(actual):
         # Equal weights; "gelu_new" and an identity round differently.
-        np.testing.assert_allclose(actual[key], expected[key], atol=1e-5, err_msg=key)
+        np.testing.assert_allclose(
+            tokens(actual[key], batch), tokens(expected[key], batch), atol=1e-5,
+            err_msg=key,
+        )  # fmt: skip
     loaded = json.loads((outputs / f"{name}.json").read_text())
     assert loaded["missing_keys"] == loaded["unexpected_keys"] == []
     config = THEIRS[name]["sizes"]
@@ -311,7 +371,7 @@ def weights_of(config, entry):
 
 
 @pytest.fixture(scope="module")
-def ours(folder, vocabulary, batch):
+def ours(folder, vocabulary):
     """Models as training leaves them, exported, and what transformers computes."""
     models = {}
     for name, (changes, entry) in OURS.items():
@@ -319,18 +379,17 @@ def ours(folder, vocabulary, batch):
         path, target = str(folder / "trained" / name), str(folder / "exported" / name)
         arrays = weights_of(config, entry)
         write_model_dir(
-            path, vocabulary.model_bytes, vocabulary.fingerprint, config, arrays, entry
+            path, vocabulary.content, vocabulary.fingerprint, config, arrays, entry
         )
         to_huggingface(path, None, target, encoder_only=False)
-        models[name] = {"folder": target}
-    request = {"models": models, "batch": as_lists(batch)}
-    call("run", request, folder / "exported_outputs")
+        models[name] = {"folder": target, "batch": "usual"}
+    call("run", request_of(models), folder / "exported_outputs")
     return folder
 
 
 @pytest.mark.parametrize("name", OURS)
-def test_to_transformers(name, ours, batch):
-    expected = our_logits(ours / "trained" / name, batch)
+def test_to_transformers(name, ours):
+    expected = our_logits(ours / "trained" / name, batch_of("encoder"))
     outputs = ours / "exported_outputs"
     actual = load(outputs / f"{name}.npz")
     np.testing.assert_allclose(actual["logits"], expected, atol=1e-4)
@@ -366,33 +425,37 @@ def test_activations_are_all_of_transformers_that_compute_the_same(tmp_path):
     assert same == set(ACTIVATIONS.items())
 
 
-def our_word_gradients(folder, batch, starts, ends):
-    """Of the mean loss of starts and ends, by the graph of training."""
-    model = read(str(folder)).model
-    features = {n: tf.constant(value) for n, value in batch.items()}
-    network = ExtractiveQA("reader", batch["input_mask"].shape[1], 0.0, 0.0)
-    features |= {"start_positions": starts, "end_positions": ends}
-    prepared = {n: np.array(v) for n, v in network.prepare(features).items()}
-    dims = make_dims(model, *batch["input_mask"].shape)
-    shapes = network.feature_dims(dims)
+def our_gradients(folder, task, features):
+    """Of a task's loss, by the graph of training: name -> array."""
+    model = without_dropout(folder)
+    features = {n: tf.constant(value) for n, value in features.items()}
+    prepared = {n: np.array(v) for n, v in task.prepare(features).items()}
+    dims = make_dims(model, *prepared["input_mask"].shape)
+    shapes, variables = task.feature_dims(dims), []
 
     def build(mesh, tensors):
         builder = Builder(model, dims, mesh, tf.float32, 0)
-        loss = network.forward(builder, tensors).loss
-        variables = mesh.graph.trainable_variables
-        [words] = [v for v in variables if v.name == names.WORD_EMBEDDINGS]
-        return mtf.gradients([loss], [words.value])
+        loss = task.forward(builder, tensors).loss
+        variables[:] = mesh.graph.trainable_variables
+        return mtf.gradients([loss], [v.value for v in variables])
 
     inputs = {name: (value, shapes[name]) for name, value in prepared.items()}
     weights = open_model(str(folder), verify=False).weights
-    return run_mesh(build, inputs, weights=weights)[0]
+    values = run_mesh(build, inputs, weights=weights)
+    return {v.name: value for v, value in zip(variables, values, strict=True)}
+
+
+def without_dropout(folder):
+    model = read(str(folder)).model
+    return dataclasses.replace(model, hidden_dropout=0.0, attention_dropout=0.0)
 
 
 def test_a_reader_has_the_gradients_of_transformers_where_nothing_is_padded(
-    theirs, converted, batch, tmp_path
+    theirs, converted, tmp_path
 ):
     """Padding has a part in the loss of transformers only."""
-    batch = batch | {
+    batch = batch_of("reader")
+    batch |= {
         "input_word_ids": np.maximum(batch["input_word_ids"], 1),
         "input_mask": np.ones_like(batch["input_mask"]),
     }
@@ -404,20 +467,22 @@ def test_a_reader_has_the_gradients_of_transformers_where_nothing_is_padded(
         "ends": ends.tolist(),
     }
     expected = load(call("pad_rows", request, tmp_path) / "pad_rows.npz")
-    gradients = our_word_gradients(converted / "reader", batch, starts, ends)
+    task = ExtractiveQA("reader", batch["input_mask"].shape[1], 0.0, 0.0)
+    features = batch | {"start_positions": starts, "end_positions": ends}
+    gradients = our_gradients(converted / "reader", task, features)
+    gradients = gradients[names.WORD_EMBEDDINGS]
     np.testing.assert_allclose(gradients, expected["pad_token_id=None"], atol=1e-4)
     assert np.abs(gradients[1:]).max() > 1e-2
 
 
-TRAINED = ["classifier", "bert_classifier", "regressor"]
-STEPS = 3
+TRAINED = ["classifier", "bert_classifier", "xlm_r_classifier", "regressor"]
+STEPS = 10
 # The optimizer of the paper (Table 10), with a rate that moves models this small.
 OPTIMIZER = adamw(learning_rate=2e-3)
 
 
 def training_batches(name):
-    """Three batches with their labels or numbers, different ones."""
-    config = model_config(vocab_size=61)
+    """Different batches with their labels or numbers."""
     generator = np.random.default_rng(7)
 
     def answers():
@@ -425,24 +490,19 @@ def training_batches(name):
             return {"targets": generator.normal(size=4).astype(np.float32)}
         return {"label_ids": generator.integers(0, 3, 4).astype(np.int32)}
 
-    return [
-        random_batch(config, batch=4, length=17, seed=seed) | answers()
-        for seed in range(STEPS)
-    ]
+    return [batch_of(name, seed) | answers() for seed in range(STEPS)]
+
+
+def task_of(batches):
+    if "targets" in batches[0]:
+        return Regression("ours", 17, 0.0)
+    return Classification("ours", ["a", "b", "c"], 17, 0.0, 0.0)
 
 
 def our_losses(folder, batches):
     """Fine-tuning that starts from all variables of a converted checkpoint."""
-    model = dataclasses.replace(
-        read(str(folder)).model, hidden_dropout=0.0, attention_dropout=0.0
-    )
-    if "targets" in batches[0]:
-        task = Regression("ours", 17, 0.0)
-    else:
-        task = Classification("ours", ["a", "b", "c"], 17, 0.0, 0.0)
-    mesh = MeshConfig()
     config = TrainingGraph(
-        Network(task, model, mesh),
+        Network(task_of(batches), without_dropout(folder), MeshConfig()),
         optimizer=OPTIMIZER,
         schedule=schedule(100, 0, "constant"),
         accumulation=1,
@@ -479,3 +539,21 @@ def test_first_steps_of_fine_tuning_have_the_losses_of_transformers(
     # The steps change what is measured.
     untrained = our_losses(converted / name, [training_batches(name)[0]] * 2)
     assert abs(untrained[0] - untrained[1]) > 0.01
+
+
+@pytest.mark.parametrize("name", TRAINED)
+def test_gradients_of_the_first_step_are_those_of_transformers(
+    name, returned, converted
+):
+    path = returned.parent / "again_outputs" / f"{name}.gradients.npz"
+    expected = load(path)
+    batches = training_batches(name)
+    gradients = our_gradients(converted / name, task_of(batches), batches[0])
+    described = read_config(str(returned / name))
+    for variable, gradient in gradients.items():
+        theirs = expected.pop(
+            huggingface_name(variable, described.family, described.head)
+        )
+        theirs = our_value(variable, theirs, described.family)
+        np.testing.assert_allclose(gradient, theirs, atol=1e-5, err_msg=variable)
+    assert not expected

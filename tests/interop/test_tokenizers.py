@@ -10,7 +10,7 @@ import unicodedata
 import pytest
 import sentencepiece
 
-from decoupled.data.vocabulary import Vocabulary
+from decoupled.data.vocabulary import open_vocabulary
 from decoupled.exports.interop.tokenizer_json import write_tokenizer
 from tests.exports.models import model_config
 from tests.interop.reference import NEEDS_TRANSFORMERS
@@ -65,7 +65,7 @@ def case(request, lines, data_dir, tmp_path_factory):
         minloglevel=2,
         **KINDS[request.param],
     )
-    vocabulary = Vocabulary(str(path))
+    vocabulary = open_vocabulary(str(path))
     write_tokenizer(str(folder), vocabulary, model_config())
     asked = {"folder": str(folder), "lines": lines, "pairs": PAIRS}
     call("tokenize", asked, folder / "out")

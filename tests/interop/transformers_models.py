@@ -13,10 +13,11 @@ def call(action: str, request: dict, folder: pathlib.Path) -> pathlib.Path:
     """Runs an action of the script; returns the folder that it wrote to.
 
     Args:
-      action: "make": `models` name -> config, class, sizes, save, and a `batch`, gives
-        FOLDER/NAME (save_pretrained) and NAME.npz (outputs). "run": `models` name ->
-        folder and perhaps `train`, gives NAME.npz, NAME.json (what loading reported)
-        and NAME.losses.json. "tokenize": folder, lines, pairs, gives tokens.json.
+      action: "make": `models` name -> config, class, sizes, save, batch (its name), and
+        `batches` by name, gives FOLDER/NAME (save_pretrained) and NAME.npz (outputs).
+        "run": `models` name -> folder, batch and perhaps `train`, gives NAME.npz,
+        NAME.json (what loading reported), NAME.losses.json and NAME.gradients.npz, of
+        the first step. "tokenize": folder, lines, pairs, gives tokens.json.
         "activations": `points`, gives activations.json, name -> values. "pad_rows":
         folder, batch, starts, ends, gives pad_rows.npz, gradients of word embeddings.
       request: as above; JSON.

@@ -121,7 +121,7 @@ def test_every_row_has_its_file_and_its_printed_numbers():
     folder = os.path.join(gin_files.packaged_folder(), "models")
     names = {name.removesuffix(".gin") for name in os.listdir(folder)}
     others = {n for n in names if n.startswith(("demo", "mini")) or "base" in n}
-    others |= {"rembert_fresh_output", "e_out_768_rank_128"}
+    others |= {"rembert_fresh_output", "e_out_768_rank_128", "mbert", "xlm_r"}
     assert names - others == {name for name in PAPER if "," not in name}
     printed = {name: (row.pretraining, row.finetuning) for name, row in ROWS.items()}
     assert printed == PAPER

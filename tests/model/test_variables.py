@@ -1,6 +1,7 @@
 """The declared variables are those that graphs, optimizers and checkpoints have."""
 
 import ast
+import dataclasses
 import itertools
 import pathlib
 import subprocess
@@ -11,7 +12,10 @@ import pytest
 
 import decoupled
 from decoupled.core.compat import tf
+from decoupled.core.errors import UserError
+from decoupled.exports.interop.conversion import initial_value
 from decoupled.model.variables import (
+    IDENTITY,
     MASKED_LM,
     NO_HEAD,
     ONES,
@@ -34,7 +38,7 @@ from decoupled.tasks.qa import ExtractiveQA
 from decoupled.tasks.tagging import Tagging
 from decoupled.training.graph import Network, build_predictions, build_step
 from tests.helpers import MASKING, adamw, masked_lm_features, tiny_model
-from tests.training.runs import ONE_DEVICE, graph_config
+from tests.training.runs import ONE_DEVICE, Steps, graph_config
 
 LENGTH = MASKING.sequence_length
 LABELS = ["a", "b", "c"]
@@ -51,6 +55,11 @@ MODELS = {
     "projected at equal widths": {
         "input_embedding_size": 16,
         "project_equal_widths": True,
+    },
+    "output projected at equal widths": {
+        "mlm_transform": "projection",
+        "output_embedding_size": 16,
+        "project_equal_output_widths": True,
     },
 }
 TASKS = {
@@ -190,3 +199,72 @@ def test_names_are_spelled_out_in_one_file():
             if isinstance(text, str) and not any(c.isspace() for c in text):
                 found += [f"{path}: {text}" for part in parts if part in text]
     assert found == []
+
+
+VALUES = {"*/query/kernel": 2, "cls/predictions/transform/dense/kernel": "identity"}
+SQUARE = tiny_model(
+    num_layers=2, output_embedding_size=16, initial_values=VALUES
+)  # fmt: skip
+
+
+def test_matrices_have_initial_values_of_their_own():
+    """Drawn for training, and where a conversion fills in what a file lacks."""
+    plain = dataclasses.replace(SQUARE, initial_values={})
+    first, multiplied = (
+        Steps(graph_config(model=model), [masked_lm_features()]).initial()
+        for model in (plain, SQUARE)
+    )
+    kernel = "cls/predictions/transform/dense/kernel"
+    for name, variable in declare(SQUARE, MASKED_LM).items():
+        wanted = first[name] * (2 if name.endswith("query/kernel") else 1)
+        if name == kernel:
+            wanted = np.eye(16)
+        np.testing.assert_array_equal(multiplied[name], wanted, err_msg=name)
+        assert variable.is_decayed == (
+            variable.initializer in (TRUNCATED_NORMAL, IDENTITY)
+        )
+        if name.endswith("query/kernel"):
+            converted = initial_value(variable, SQUARE)
+            assert converted.std() == pytest.approx(multiplied[name].std(), rel=0.2)
+    np.testing.assert_array_equal(
+        initial_value(declare(SQUARE, MASKED_LM)[kernel], SQUARE), np.eye(16)
+    )
+
+
+def test_models_with_equal_initial_values_are_one():
+    turned = dict(reversed(VALUES.items()))
+    other = dataclasses.replace(SQUARE, initial_values=turned)
+    assert other == SQUARE and hash(other) == hash(SQUARE)
+    assert dataclasses.replace(SQUARE, initial_values={}) != SQUARE
+    # Fine-tuning has the values of a checkpoint, and may have fewer layers.
+    assert SQUARE.with_layers(1) == tiny_model(num_layers=1, output_embedding_size=16)
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"*/layer_2/*": 2.0}, "matches none of bert/embeddings/word_embeddings, .*"),
+        # Biases are zeros.
+        (
+            {"*/query/bias": 2.0},
+            "matches none of .*layer_\\*/attention/self/query/kernel",
+        ),
+        (
+            {"*word_embeddings": "identity"},
+            r"word_embeddings is \[48, 8\]; only a square",
+        ),
+        (
+            {"*/dense/*": 2.0, "*/output/*": 1},
+            "both match bert/encoder/layer_0/attention",
+        ),
+    ],
+)
+def test_initial_values_that_fit_no_matrix_are_refused(values, message):
+    with pytest.raises(UserError, match=f"ModelConfig.initial_values: .*{message}"):
+        declare(dataclasses.replace(SQUARE, initial_values=values), NO_HEAD)
+
+
+@pytest.mark.parametrize("value", [-1.0, float("nan"), "eye", None, True])
+def test_initial_values_are_numbers_or_the_identity(value):
+    with pytest.raises(UserError, match="is not the pattern .* or 'identity'"):
+        tiny_model(initial_values={"*": value})

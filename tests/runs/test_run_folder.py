@@ -4,11 +4,13 @@ import dataclasses
 import json
 import os
 import pathlib
+from typing import NamedTuple
 
 import pytest
 
 from decoupled.core import files
 from decoupled.core.errors import UserError
+from decoupled.data.vocabulary import vocabulary_path
 from decoupled.runs import run_folder
 from decoupled.runs.run_folder import ModelDir
 from tests.helpers import tiny_model
@@ -22,11 +24,20 @@ DESCRIPTION = ModelDir(
 )
 
 
+class Vocabulary(NamedTuple):
+    """What `claim` reads of a vocabulary."""
+
+    content: bytes
+    file_name: str = "sentencepiece.model"
+    path: str = "given.model"
+
+
+OTHERS_VOCABULARY = Vocabulary(b"others", "wordpiece.json")
+
+
 @pytest.fixture
-def vocabulary(tmp_path):
-    path = tmp_path / "given.model"
-    path.write_bytes(b"\x00pieces\xff")
-    return str(path)
+def vocabulary():
+    return Vocabulary(b"\x00pieces\xff")
 
 
 @pytest.fixture
@@ -54,7 +65,7 @@ def refusal(function, *arguments):
 def test_what_is_claimed_is_read_back(folder):
     assert run_folder.read(folder) == DESCRIPTION
     assert sorted(os.listdir(folder)) == ["config.json", "sentencepiece.model"]
-    copied = files.read_bytes(run_folder.vocabulary_path(folder))
+    copied = files.read_bytes(vocabulary_path(folder))
     assert copied == b"\x00pieces\xff"
 
 
@@ -63,10 +74,14 @@ def test_config_json_is_plain_and_complete(folder):
 
     assert list(saved) == ["format", "command", "model", "vocabulary", "task", "data"]
     assert saved["format"] == "decoupled-model-1"
-    assert saved["vocabulary"] == {"fingerprint": "ab" * 32, "vocab_size": 48}
+    assert saved["vocabulary"] == {
+        "kind": "SentencePiece",
+        "fingerprint": "ab" * 32,
+        "vocab_size": 48,
+    }
     assert saved["model"]["input_embedding_size"] == 8
     assert saved["model"]["mlm_transform"] == "dense_activation_norm"
-    assert len(saved["model"]) == 19
+    assert len(saved["model"]) == 21
 
 
 def test_the_same_model_may_come_again_and_nothing_is_written(folder, vocabulary):
@@ -74,10 +89,8 @@ def test_the_same_model_may_come_again_and_nothing_is_written(folder, vocabulary
         name: os.stat(os.path.join(folder, name)).st_mtime_ns
         for name in os.listdir(folder)
     }
-    with open(vocabulary, "wb") as handle:
-        handle.write(b"others")
 
-    run_folder.claim(folder, DESCRIPTION, vocabulary)
+    run_folder.claim(folder, DESCRIPTION, OTHERS_VOCABULARY)
 
     after = {name: os.stat(os.path.join(folder, name)).st_mtime_ns for name in before}
     assert after == before
@@ -105,7 +118,7 @@ def test_another_vocabulary_or_task_is_named_too(trained, vocabulary):
 
     message = refusal(run_folder.claim, trained, other, vocabulary)
 
-    assert f"{vocabulary} has changed since the run began" in message
+    assert f"{vocabulary.path} has changed since the run began" in message
     assert "task is None, not {'name': 'catalogs', 'labels': ['a', 'b']}" in message
 
 
@@ -139,13 +152,12 @@ def test_a_folder_in_which_nothing_was_saved_binds_nobody(
 ):
     pathlib.Path(folder, left).parent.mkdir(exist_ok=True)
     pathlib.Path(folder, left).write_text("")
-    (tmp_path / "other.model").write_bytes(b"others")
     other = DESCRIPTION._replace(vocabulary_fingerprint="ef" * 32, data={"seed": 4})
 
-    run_folder.claim(folder, other, str(tmp_path / "other.model"))
+    run_folder.claim(folder, other, OTHERS_VOCABULARY)
 
     assert run_folder.read(folder) == other
-    assert files.read_bytes(run_folder.vocabulary_path(folder)) == b"others"
+    assert files.read_bytes(vocabulary_path(folder)) == b"others"
     assert capsys.readouterr().out == (
         f"{folder}/config.json: describes another model, which has saved nothing; it "
         "is replaced\n"
@@ -196,17 +208,16 @@ def test_a_kill_while_it_is_replaced_leaves_no_others_vocabulary(
     def killed(*_):
         raise KeyboardInterrupt
 
-    (tmp_path / "other.model").write_bytes(b"others")
     other = DESCRIPTION._replace(vocabulary_fingerprint="ef" * 32)
     with monkeypatch.context() as patch:
         patch.setattr(files, "write_json", killed)
         with pytest.raises(KeyboardInterrupt):
-            run_folder.claim(folder, other, str(tmp_path / "other.model"))
+            run_folder.claim(folder, other, OTHERS_VOCABULARY)
 
     run_folder.claim(folder, DESCRIPTION, vocabulary)
 
     assert run_folder.read(folder) == DESCRIPTION
-    copied = files.read_bytes(run_folder.vocabulary_path(folder))
+    copied = files.read_bytes(vocabulary_path(folder))
     assert copied == b"\x00pieces\xff"
 
 
@@ -340,7 +351,8 @@ def test_other_files_in_a_new_folder_are_left_alone(tmp_path, vocabulary):
 
 
 def test_a_folder_that_cannot_be_made_is_named(tmp_path, vocabulary):
-    below_a_file = f"{vocabulary}/run"
+    (tmp_path / "file").touch()
+    below_a_file = f"{tmp_path}/file/run"
 
     message = refusal(run_folder.claim, below_a_file, DESCRIPTION, vocabulary)
 
@@ -358,15 +370,6 @@ def test_a_name_that_tensorflow_takes_for_a_pattern_is_refused(
 
     assert message.startswith(f"{folder}: TensorFlow takes ")
     assert not (tmp_path / name).exists()
-
-
-def test_a_vocabulary_that_is_missing_leaves_no_config(tmp_path):
-    folder = str(tmp_path / "run")
-
-    message = refusal(run_folder.claim, folder, DESCRIPTION, str(tmp_path / "none"))
-
-    assert message.startswith(f"{tmp_path}/none: cannot read (")
-    assert os.listdir(folder) == []
 
 
 def test_a_folder_that_is_no_run_is_named(tmp_path):
@@ -482,7 +485,15 @@ def test_values_that_cannot_be_are_refused_as_in_a_gin_file(folder):
     )
 
 
-@pytest.mark.parametrize("name", ["project_equal_widths", "output_embedding_rank"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "project_equal_widths",
+        "output_embedding_rank",
+        "project_equal_output_widths",
+        "initial_values",
+    ],
+)
 def test_a_folder_of_before_there_was_a_setting_goes_on(folder, vocabulary, name):
     path = os.path.join(folder, "config.json")
     saved = files.read_json(path)

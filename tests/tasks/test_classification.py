@@ -6,6 +6,7 @@ import scipy.stats
 
 from decoupled.configs import OwnTaskConfig
 from decoupled.core.errors import UserError
+from decoupled.data.vocabulary import Pairs
 from decoupled.tasks.classification import LabelAnswer, pack_texts, truncate
 from decoupled.tasks.description import described
 from decoupled.tasks.presets import TASKS, task_of
@@ -114,6 +115,7 @@ class Letters:
     """A vocabulary of letters: a is 10, b is 11, ..."""
 
     pad_id, cls_id, sep_id = 0, 1, 2
+    pairs = Pairs(separators=1, second_type=1)
 
     def encode_batch(self, texts):
         return [[10 + ord(letter) - ord("a") for letter in text] for text in texts]

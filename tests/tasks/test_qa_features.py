@@ -127,7 +127,7 @@ def test_a_long_context_is_cut_into_windows(vocabulary):
     features = question_features(vocabulary, [asked], 48, SETTINGS)
     starts = features["character_starts"]
     assert len(starts) > 2
-    pieces = context_pieces(vocabulary, asked.context)
+    pieces = next(context_pieces(vocabulary, [asked.context]))
     # Windows begin every 16 pieces, with the question before them.
     offset = int(np.argmax(starts[0] >= 0))
     for row in range(len(starts)):
@@ -229,7 +229,7 @@ def spans(text, pieces):
 
 def test_pieces_stand_for_the_characters_as_they_are_written(vocabulary):
     text = "is １０９４ km"
-    pieces = context_pieces(vocabulary, text)
+    pieces = next(context_pieces(vocabulary, [text]))
     assert "".join(spans(text, pieces)) == text
     found = gold_pieces(pieces, 3, 7)
     assert spans(text, pieces)[found[0]].strip().startswith("１")
@@ -239,7 +239,7 @@ def test_pieces_stand_for_the_characters_as_they_are_written(vocabulary):
 def test_each_piece_of_a_character_stands_for_all_of_it(vocabulary):
     """U+33A2 is "km" and a 2 to NFKC."""
     text = "a㎢ long"
-    pieces = context_pieces(vocabulary, text)
+    pieces = next(context_pieces(vocabulary, [text]))
     own = [i for i, span in enumerate(spans(text, pieces)) if span == "㎢"]
     assert len(own) >= 2
     assert gold_pieces(pieces, 1, 2) == (own[0], own[-1])
@@ -247,12 +247,12 @@ def test_each_piece_of_a_character_stands_for_all_of_it(vocabulary):
 
 def test_unknown_characters_are_cut_where_a_script_has_no_spaces(vocabulary):
     text = "ความยาว km ελλάδα"
-    pieces = context_pieces(vocabulary, text)
+    pieces = next(context_pieces(vocabulary, [text]))
     unknown = pieces.ids == vocabulary.unk_id
     found = [s for s, u in zip(spans(text, pieces), unknown, strict=True) if u]
     # One per letter of Thai, its marks with it; a word of Greek stays one.
     assert found == ["ค", "ว", "า", "ม", "ย", "า", "ว", "ελλάδα"]
-    marked = context_pieces(vocabulary, "น้ำที่")
+    marked = next(context_pieces(vocabulary, ["น้ำที่"]))
     # Sara am (U+0E33) is a letter to Unicode, not a mark.
     assert [s for s in spans("น้ำที่", marked) if s] == ["น้", "ำ", "ที่"]
 
@@ -262,7 +262,7 @@ def test_each_byte_of_an_unknown_character_stands_for_the_character(tmp_path):
     path = str(tmp_path / "sentencepiece.model")
     vocabulary = train_vocabulary([TEXTS["en"][0]], path, config)
     text = "in กข km"
-    pieces = context_pieces(vocabulary, text)
+    pieces = next(context_pieces(vocabulary, [text]))
     # Each letter has three bytes in UTF-8.
     found = spans(text, pieces)
     first = found.index("ก")
@@ -278,7 +278,7 @@ ANY_TEXT = st.text(max_size=30) | st.text(
 @settings(max_examples=300, deadline=None)
 @given(text=ANY_TEXT)
 def test_offsets_round_trip_for_any_text(vocabulary, text):
-    pieces = context_pieces(vocabulary, text)
+    pieces = next(context_pieces(vocabulary, [text]))
     assert (np.diff(pieces.starts) >= 0).all() and (np.diff(pieces.ends) >= 0).all()
     assert (pieces.starts <= pieces.ends).all()
     covered = np.zeros(len(text), bool)
@@ -296,7 +296,7 @@ def test_offsets_round_trip_for_any_text(vocabulary, text):
 @settings(max_examples=300, deadline=None)
 @given(text=ANY_TEXT, data=st.data())
 def test_any_answer_lies_within_the_characters_of_its_pieces(vocabulary, text, data):
-    pieces = context_pieces(vocabulary, text)
+    pieces = next(context_pieces(vocabulary, [text]))
     filled = [i for i, (s, e) in enumerate(zip(*pieces[1:], strict=True)) if s < e]
     if not filled:
         return

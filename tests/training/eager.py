@@ -4,6 +4,7 @@ Independent of the package: only names of variables and fields of the configs ar
 shared. Gradients by `tf.GradientTape`.
 """
 
+import fnmatch
 import math
 
 import numpy as np
@@ -40,6 +41,11 @@ def train(model, optimizer, schedule, weights, batches, frozen=()):
     """
     x = {name: np.array(value, np.float64) for name, value in weights.items()}
     names = [name for name in x if name not in frozen]
+    multipliers = {
+        name: multiplier
+        for pattern, multiplier in optimizer.rates.items()
+        for name in fnmatch.filter(names, pattern)
+    }
     m, v = ({name: np.zeros_like(x[name]) for name in names} for _ in range(2))
     losses, norms = [], []
     for step, batch in enumerate(batches):
@@ -58,7 +64,8 @@ def train(model, optimizer, schedule, weights, batches, frozen=()):
         norms.append(norm)
         for name in names:
             x[name], m[name], v[name] = adamw_step(
-                x[name], m[name], v[name], g[name] * scale, step + 1, rate,
+                x[name], m[name], v[name], g[name] * scale, step + 1,
+                rate * multipliers.get(name, 1),
                 weight_decay=optimizer.weight_decay if _is_decayed(name) else 0.0,
                 beta1=optimizer.beta1, beta2=optimizer.beta2, epsilon=optimizer.epsilon,
             )  # fmt: skip

@@ -36,6 +36,13 @@ CASES = {
     "frozen input, two layers, four microbatches": dict(
         model=tiny_model(num_layers=2), frozen=EMBEDDINGS, accumulation=4
     ),
+    "rates of tables and of a layer": dict(
+        model=ONE_LAYER,
+        optimizer=adamw(
+            weight_decay=0.3,
+            rates={"cls/predictions/output_*": 4, "*_embeddings": 0.5, "*/key/*": 3},
+        ),
+    ),
     "two microbatches on two processors": dict(
         model=ONE_LAYER, mesh=DATA_AXIS, accumulation=2
     ),

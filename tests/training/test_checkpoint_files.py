@@ -14,6 +14,7 @@ from decoupled.training.checkpoint_files import (
     CheckpointWriter,
     aligned_empty,
 )
+from decoupled.training.xla.state import Slice, stored_values
 from tests.exports.models import write_checkpoint
 
 VALUES = {
@@ -92,6 +93,23 @@ def test_a_damaged_checkpoint_is_refused(tmp_path, damage):
     open(path, "wb").write(content)
     with pytest.raises(UserError, match="model.ckpt-3: cannot read"):
         CheckpointFile(prefix)["bert/a"]
+
+
+def test_only_the_slices_that_are_needed_are_read(tmp_path, monkeypatch):
+    monkeypatch.setattr(checkpoint_files, "_SHARD_BYTES", 16)
+    whole, prefix = VALUES["bert/a"], str(tmp_path / "model.ckpt-3")
+    halves = [Slice(whole.shape, (0, first), (3, 2)) for first in (0, 2)]
+    with CheckpointWriter(prefix) as writer:
+        for half in halves:
+            writer.add("bert/a", half.of(whole), half.spec)
+    values = stored_values(prefix)
+    for half, read in zip(halves, values("bert/a", halves), strict=True):
+        np.testing.assert_array_equal(read, half.of(whole))
+    tmp_path.joinpath("model.ckpt-3.data-00001-of-00002").write_bytes(bytes(24))
+    [read] = values("bert/a", halves[:1])
+    np.testing.assert_array_equal(read, whole[:, :2])
+    with pytest.raises(UserError, match="cannot read bert/a"):
+        list(values("bert/a", halves))
 
 
 def test_weights_must_be_finite_floats(tmp_path):

@@ -103,7 +103,7 @@ def update(config, updates=1, mesh_shape="all:1", layout="", slice_dtype=tf.floa
         seed = mtf.import_tf_tensor(mesh, tf.cast(step, tf.int32), mtf.Shape([]))
         implementation = mesh_impl(mesh_shape, layout)
         made = apply_gradients(
-            config, gradients, variables, DECAYED, *scalars, implementation, seed
+            config, gradients, variables, DECAYED, {}, *scalars, implementation, seed
         )
         lowering = mtf.Lowering(graph, {mesh: implementation}, autostack=False)
         operation = tf.group([lowering.lowered_operation(o) for o in made.operations])

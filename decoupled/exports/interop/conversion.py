@@ -5,7 +5,7 @@ initialised silently: unmatched names on either side are an error unless the use
 them. `write_converted_folder` writes a folder like that of a training run, from weights
 that are read one by one:
 
-    OUT/config.json, sentencepiece.model    what every later command reads
+    OUT/config.json, the vocabulary         what every later command reads
     OUT/model.ckpt-N.*, checkpoint          the weights
     OUT/model.gin                           the sizes, for --gin_file
     OUT/conversion.json                     where it came from, written last
@@ -30,6 +30,7 @@ from decoupled.core.release import tf
 from decoupled.data.vocabulary import Vocabulary
 from decoupled.model.variables import (
     GLOBAL_STEP,
+    IDENTITY,
     ONES,
     ZEROS,
     Shape,
@@ -129,6 +130,7 @@ class Contents(NamedTuple):
     about: what else conversion.json says; must be JSON.
     classifier_dropout: the rate before the layer of a task in training, if known.
     slots: further variables, of the optimizer.
+    run: the description of the run whose weights these are, if it can go on.
     """
 
     source: str
@@ -143,6 +145,7 @@ class Contents(NamedTuple):
     about: dict[str, Any]
     classifier_dropout: float | None = None
     slots: Sequence[str] = ()
+    run: run_folder.ModelDir | None = None
 
 
 def write_converted_folder(folder: str, contents: Contents) -> dict[str, Any]:
@@ -183,10 +186,12 @@ def initial_value(variable: Variable, model: ModelConfig) -> np.ndarray:
         return np.ones(variable.shape, np.float32)
     if variable.initializer == ZEROS:
         return np.zeros(variable.shape, np.float32)
+    if variable.initializer == IDENTITY:
+        return np.eye(*variable.shape, dtype=np.float32)
     return tf.random.stateless_truncated_normal(
         variable.shape,
         initial_seed(variable.name, seed=0),
-        stddev=model.initializer_range,
+        stddev=model.initializer_range * variable.scale,
     ).numpy()
 
 
@@ -195,13 +200,14 @@ def _write(folder: str, contents: Contents, report: dict[str, Any]) -> None:
     if contents.classifier_dropout is not None:
         data["classifier_dropout"] = contents.classifier_dropout
     description = run_folder.ModelDir(
-        command="convert",
+        command="convert" if contents.run is None else contents.run.command,
         model=contents.model,
         vocabulary_fingerprint=contents.vocabulary.fingerprint,
+        vocabulary_kind=contents.vocabulary.kind,
         task=contents.task,
-        data=data,
+        data=data if contents.run is None else contents.run.data,
     )
-    run_folder.claim(folder, description, contents.vocabulary.path)
+    run_folder.claim(folder, description, contents.vocabulary)
     name = f"model.ckpt-{contents.step}"
     with CheckpointWriter(os.path.join(folder, name)) as writer:
         names = [*contents.shapes, *contents.slots]

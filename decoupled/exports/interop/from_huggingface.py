@@ -1,7 +1,7 @@
 """A folder of transformers' save_pretrained -> a folder like that of a run.
 
-It converts RemBERT, and BERT, which is a coupled model whose E_in is H. Neither PyTorch
-nor transformers is needed, and no code in the folder is run.
+It converts RemBERT, and BERT and XLM-R, which are coupled models whose E_in is H.
+Neither PyTorch nor transformers is needed, and no code in the folder is run.
 """
 
 import dataclasses
@@ -30,19 +30,15 @@ from decoupled.exports.interop.huggingface_config import (
     read_config,
 )
 from decoupled.exports.interop.huggingface_format import (
-    BERT,
-    DECODER,
-    DECODER_BIAS,
     MASKED_LM,
     REMBERT,
     canonical_names,
     huggingface_name,
     huggingface_shape,
-    is_transposed,
+    our_value,
 )
-from decoupled.exports.interop.huggingface_tokenizer import open_vocabulary
+from decoupled.exports.interop.huggingface_tokenizer import open_tokenizer
 from decoupled.exports.interop.safetensors_files import SafetensorsFolder, aligned_empty
-from decoupled.exports.interop.wordpiece_rows import WordPieceRows
 from decoupled.model import variables as names
 from decoupled.runs import run_folder
 
@@ -60,11 +56,10 @@ class _Source(NamedTuple):
 def from_huggingface(
     folder: str, model_dir: str, vocabulary: str | None, allowed: Sequence[str]
 ) -> dict[str, Any]:
-    """Converts a folder of RemBERT or BERT to a new or empty `model_dir`.
+    """Converts a folder of transformers to a new or empty `model_dir`.
 
     Args:
-      vocabulary: a SentencePiece model; by default the folder's own. If the folder has
-        WordPieces instead, rows of the embeddings are converted (`wordpiece_rows`).
+      vocabulary: a SentencePiece model, if the folder has only its tokenizer.json.
       allowed: patterns of names that may stay unused or without value. Variables
         without value are initialised as for training from scratch.
 
@@ -76,39 +71,33 @@ def from_huggingface(
     """
     check_target(model_dir)
     source = _open(folder)
-    model, notes = source.described.model, list(source.described.notes)
-    pieces, rows = open_vocabulary(folder, vocabulary, source.described, notes)
-    if rows is not None:
-        model = dataclasses.replace(model, vocab_size=pieces.size)
+    described = source.described
+    model, notes, family = described.model, list(described.notes), described.family
+    pieces = open_tokenizer(folder, vocabulary, described, notes)
     head = _head(source)
-    shapes = names.shapes(source.described.model, head)
-    theirs = {
-        name: huggingface_name(name, source.described.family, source.described.head)
-        for name in shapes
-    }
+    shapes = names.shapes(described.model, head)
+    theirs = {name: huggingface_name(name, family, described.head) for name in shapes}
     matching = match(theirs, source.parameters)
     where = source.stored.folder
     for name, parameter in matching.sources.items():
-        expected = huggingface_shape(name, shapes[name])
+        expected = huggingface_shape(name, shapes[name], family)
         check_shape(
             where, parameter, source.stored.tensors[parameter].shape, expected, CONFIG
         )
     check_complete(where, matching, allowed)
-    described = source.described
     contents = Contents(
         source=os.path.abspath(where),
-        kind=f"{described.family.name} ({described.head or 'encoder'})",
+        kind=f"{family.name} ({described.head or 'encoder'})",
         model=model,
         vocabulary=pieces,
         task=_task(source),
         shapes=names.shapes(model, head),
-        value_of=_reader(source.stored, matching, model, head, rows),
+        value_of=_reader(source, matching, model, head),
         step=0,
         about={
             "unused": matching.unused,
             "unset": matching.unset,
             "encoder_only": described.head is None,
-            "vocabulary": None if rows is None else rows.summary,
             "notes": notes,
         },
         classifier_dropout=described.classifier_dropout,
@@ -120,13 +109,15 @@ def _open(folder: str) -> _Source:
     described = read_config(folder)
     stored = SafetensorsFolder(folder)
     parameters = canonical_names(stored.tensors, described.family, folder)
-    if described.family is BERT and described.model.coupled:
-        words = huggingface_name(names.WORD_EMBEDDINGS, BERT, None)
-        _join_tied(stored, parameters, DECODER, words)
-        _join_tied(stored, parameters, DECODER_BIAS, BERT.output_bias)
-    elif described.family is BERT and DECODER_BIAS in parameters:
+    family = described.family
+    decoder_bias = f"{family.decoder}.bias"
+    if described.model.coupled:
+        words = huggingface_name(names.WORD_EMBEDDINGS, family, None)
+        _join_tied(stored, parameters, f"{family.decoder}.weight", words)
+        _join_tied(stored, parameters, decoder_bias, family.output_bias)
+    elif decoder_bias in parameters:
         # An untied BERT still has the other bias, but does not add it.
-        parameters[BERT.output_bias] = parameters.pop(DECODER_BIAS)
+        parameters[family.output_bias] = parameters.pop(decoder_bias)
     return _Source(_without_identity(described, stored, parameters), stored, parameters)
 
 
@@ -213,27 +204,24 @@ def _task(source: _Source) -> dict[str, Any] | None:
 
 
 def _reader(
-    stored: SafetensorsFolder,
+    source: _Source,
     matching: Matching,
     model: ModelConfig,
     head: names.Head,
-    rows: WordPieceRows | None,
 ) -> Callable[[str], np.ndarray]:
     """The function from the name of a variable to its value, in our shape."""
-    # `model` already has the size of the new vocabulary.
     variables = names.declare(model, head)
 
     def value_of(name: str) -> np.ndarray:
         variable = variables[name]
         if name not in matching.sources:
             return initial_value(variable, model)
-        value = stored.read(matching.sources[name])
-        if rows is not None and variable.dims[0].name == "vocab":
-            return rows.convert(value)
-        if not is_transposed(name):
-            return value
-        turned = aligned_empty(variable.shape)
-        turned[...] = value.T
-        return turned
+        stored = source.stored.read(matching.sources[name])
+        view = our_value(name, stored, source.described.family)
+        if view is stored:
+            return stored
+        value = aligned_empty(variable.shape)
+        value[...] = view
+        return value
 
     return value_of

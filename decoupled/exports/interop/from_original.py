@@ -16,7 +16,8 @@ from decoupled.core import files
 from decoupled.core.errors import UserError
 from decoupled.core.files import check_target
 from decoupled.core.release import tf
-from decoupled.data.vocabulary import FILE_NAME, Vocabulary
+from decoupled.data.tokenizer_folder import VOCAB
+from decoupled.data.vocabulary import FILE_NAME, open_vocabulary
 from decoupled.exports.interop.conversion import (
     Contents,
     check_complete,
@@ -26,7 +27,7 @@ from decoupled.exports.interop.conversion import (
     write_converted_folder,
 )
 from decoupled.exports.interop.huggingface_config import original_settings
-from decoupled.exports.interop.huggingface_tokenizer import WORDPIECE, unused_rows
+from decoupled.exports.interop.huggingface_tokenizer import unused_rows
 from decoupled.exports.interop.safetensors_files import Shape
 from decoupled.model import variables as names
 from decoupled.training.checkpoint_files import CheckpointFile
@@ -64,7 +65,7 @@ def from_original(
     """
     check_target(model_dir)
     stored = CheckpointFile(checkpoint)
-    pieces = Vocabulary(vocabulary)
+    pieces = open_vocabulary(vocabulary)
     notes = []
     _check_folder(os.path.dirname(checkpoint), model, pieces, notes)
     weights = {
@@ -122,14 +123,11 @@ def _check_folder(folder, model, vocabulary, notes) -> None:
 
     The checkpoint has neither the vocabulary nor all sizes, such as that of the heads.
     """
-    if files.exists(os.path.join(folder, WORDPIECE)):
-        raise UserError(
-            f"{folder}: the model has WordPieces ({WORDPIECE}), whose rows from_tf "
-            "does not convert; save it with transformers and convert that with from_hf"
-        )
-    path, rows = os.path.join(folder, FILE_NAME), model.vocab_size
+    rows = model.vocab_size
+    names = (os.path.join(folder, name) for name in (VOCAB, FILE_NAME))
+    path = next(filter(files.exists, names), os.path.join(folder, FILE_NAME))
     is_beside = files.exists(path)
-    if is_beside and Vocabulary(path).fingerprint != vocabulary.fingerprint:
+    if is_beside and open_vocabulary(path).fingerprint != vocabulary.fingerprint:
         raise UserError(f"--vocabulary: {vocabulary.path} is not {path}")
     if vocabulary.size > rows or (vocabulary.size < rows and not is_beside):
         raise UserError(

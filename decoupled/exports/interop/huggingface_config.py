@@ -1,8 +1,8 @@
 """config.json of transformers, read and written.
 
-Every setting of transformers' BertConfig and RemBertConfig is read, has only one value
-here, or has no effect on what a model computes. A setting that none of these lists has
-is named to the user.
+Every setting of BertConfig, RemBertConfig and XLMRobertaConfig is read, has only one
+value here, or has no effect on what a model computes. A setting that none of these
+lists has is named to the user.
 """
 
 import os
@@ -21,6 +21,7 @@ from decoupled.exports.interop.huggingface_format import (
     HEADS,
     MASKED_LM,
     REMBERT,
+    XLM_R,
     Family,
 )
 
@@ -70,6 +71,8 @@ _FIXED = {
     "quantization_config": {},
     "auto_map": {},
 }
+# The same for settings of XLM-R: its positions follow the id of padding.
+_FIXED_XLM_R = {"type_vocab_size": 1, "pad_token_id": 1}
 _READ_ELSEWHERE = (
     "architectures", "model_type", "hidden_act", "input_embedding_size",
     "output_embedding_size", "embedding_size", "head_dim", "attention_head_size",
@@ -82,7 +85,8 @@ _WITHOUT_EFFECT = frozenset((
     # What transformers returns beside the result.
     "output_hidden_states", "output_attentions", "return_dict", "use_return_dict",
     # Speed and memory.
-    "use_cache", "chunk_size_feed_forward", "gradient_checkpointing", "torchscript",
+    "use_cache", "output_past", "chunk_size_feed_forward", "gradient_checkpointing",
+    "torchscript",
     "attn_implementation", "_attn_implementation", "_attn_implementation_autoset",
     # Weights of every type become float32.
     "torch_dtype", "dtype", "use_bfloat16",
@@ -105,6 +109,22 @@ _WITHOUT_EFFECT = frozenset((
     "remove_invalid_values", "exponential_decay_length_penalty", "suppress_tokens",
     "begin_suppress_tokens",
 ))  # fmt: skip
+# model_type -> how it differs from the models that are known.
+_OTHER_MODELS = {
+    "albert": "whose layers share their weights",
+    "camembert": "whose pieces do not have the ids of its sentencepiece.bpe.model",
+    "deberta": "which adds relative positions to the attention",
+    "deberta-v2": "which adds relative positions to the attention",
+    "distilbert": "which has no token types and other names of weights",
+    "electra": "which is trained as a discriminator and has other heads",
+    "eurobert": "which has rotary positions and gated feed-forward layers",
+    "modernbert": "which has rotary positions and layer norms before each layer",
+    "mpnet": "which has relative positions",
+    "nomic_bert": "which has rotary positions",
+    "roberta": "whose tokenizer is a byte-level BPE",
+    "xlm": "which adds the embedding of a language",
+    "xlm-roberta-xl": "which has layer norms before each layer",
+}
 # transformers' problem_type -> the kind of a task.
 _PROBLEMS = {
     "regression": REGRESSION,
@@ -115,7 +135,7 @@ _PROBLEMS = {
 class HuggingFaceModel(NamedTuple):
     """The model that a config.json describes.
 
-    family: RemBERT or BERT. model: the sizes.
+    family: RemBERT, BERT or XLM-R. model: the sizes.
     head: a value of `HEADS`, or a regression.
     labels: of a classifier or tagger, by id; else None.
     task: the value of `finetuning_task`, or None.
@@ -151,6 +171,8 @@ def read_config(folder: str) -> HuggingFaceModel:
         # False, {} and null mean the same.
         if (setting := content.get(key)) and setting != value:
             raise UserError(f"{path}: {key} is {setting!r}, only {value!r} is known")
+    if family is XLM_R:
+        _check_xlm_r(path, content, head)
     sizes = _sizes(path, content, family)
     try:
         model = ModelConfig(**sizes)
@@ -199,12 +221,12 @@ def make_config(
     config = {
         "architectures": [f"{family.name}{suffix}"],
         "model_type": family.model_type,
-        **{theirs: getattr(model, ours) for ours, theirs in _SIZES.items()},
+        **_their_sizes(model, family),
         "hidden_act": _TO_ACTIVATION[model.activation],
         "pad_token_id": vocabulary.pad_id,
         "bos_token_id": vocabulary.cls_id,
         "eos_token_id": vocabulary.sep_id,
-        "tie_word_embeddings": family is BERT,
+        "tie_word_embeddings": family is not REMBERT,
         "torch_dtype": "float32",
     }
     if family is REMBERT:
@@ -236,16 +258,25 @@ def make_config(
 def original_settings(model: ModelConfig) -> dict[str, Any]:
     """What the config.json of an original BERT says of a model's function."""
     # Its "gelu" may be either form: releases of the code differ.
-    sizes = {t: getattr(model, o) for o, t in _SIZES.items() if o not in _FLOATS}
+    sizes = _their_sizes(model, BERT)
+    sizes = {t: sizes[t] for o, t in _SIZES.items() if o not in _FLOATS}
     return sizes | {"hidden_act": model.activation.removesuffix("_tanh")}
+
+
+def _their_sizes(model, family):
+    sizes = {theirs: getattr(model, ours) for ours, theirs in _SIZES.items()}
+    sizes["max_position_embeddings"] += family.unused_positions
+    return sizes
 
 
 def _architecture(path, content):
     named = content.get("model_type")
     family = FAMILIES.get(named) if isinstance(named, str) else None
     if family is None:
+        differs = _OTHER_MODELS.get(named) if isinstance(named, str) else None
         raise UserError(
-            f"{path}: model_type is {named!r}; known are {', '.join(FAMILIES)}"
+            f"{path}: model_type is {named!r}{f', {differs}' if differs else ''}; "
+            f"known are {', '.join(FAMILIES)}"
         )
     listed = content.get("architectures") or [f"{family.name}Model"]
     if not isinstance(listed, list):
@@ -259,6 +290,18 @@ def _architecture(path, content):
     return family, HEADS[suffix]
 
 
+def _check_xlm_r(path, content, head):
+    for key, value in _FIXED_XLM_R.items():
+        if (setting := content.get(key, value)) != value:
+            raise UserError(f"{path}: {key} is {setting!r}, only {value!r} is known")
+    activation = content.get("hidden_act")
+    if head == MASKED_LM and activation not in ("gelu", "gelu_python"):
+        raise UserError(
+            f"{path}: hidden_act is {activation!r}, but the MLM head of XLM-R always "
+            "has 'gelu'; here both have one activation"
+        )
+
+
 def _sizes(path, content, family):
     sizes = {}
     for ours, theirs in _SIZES.items():
@@ -267,6 +310,8 @@ def _sizes(path, content, family):
         sizes[ours] = content[theirs]
         if ours in _FLOATS and type(sizes[ours]) is int:
             sizes[ours] = float(sizes[ours])
+    if type(sizes["max_positions"]) is int:
+        sizes["max_positions"] -= family.unused_positions
     activation = content.get("hidden_act")
     # The value may be anything that JSON has, a list for example.
     if not isinstance(activation, str) or activation not in ACTIVATIONS:
@@ -290,7 +335,7 @@ def _sizes(path, content, family):
 
 
 def _embedding_sizes(path, content, family, hidden):
-    tied = content.get("tie_word_embeddings", family is BERT)
+    tied = content.get("tie_word_embeddings", family is not REMBERT)
     if type(tied) is not bool:
         raise UserError(f"{path}: tie_word_embeddings is {tied!r}, not true or false")
     if tied and family is REMBERT:
@@ -308,7 +353,7 @@ def _embedding_sizes(path, content, family, hidden):
                 f"{path}: {name} is {content[name]!r}, but the other sizes make it "
                 f"{size}"
             )
-    if family is BERT:
+    if family is not REMBERT:
         return {
             "input_embedding_size": hidden,
             "output_embedding_size": hidden,
@@ -357,10 +402,10 @@ def _kind(path, content, head, labels, notes):
 
 
 def _classifier_dropout(path, content, family, head):
-    """As transformers takes it; BERT has the rate of hidden layers by default."""
+    """As transformers takes it; by default the rate of hidden layers, but RemBERT."""
     if head in (None, MASKED_LM, QUESTION_ANSWERING):
         return None
-    usual = content["hidden_dropout_prob"] if family is BERT else 0.1
+    usual = 0.1 if family is REMBERT else content["hidden_dropout_prob"]
     rate = content.get(family.classifier_dropout)
     rate = usual if rate is None else rate
     if type(rate) not in (int, float) or not 0 <= rate < 1:

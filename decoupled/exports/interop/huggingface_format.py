@@ -8,6 +8,8 @@ import re
 from collections.abc import Iterable
 from typing import NamedTuple
 
+import numpy as np
+
 from decoupled.configs.finetuning import (
     CLASSIFICATION,
     QUESTION_ANSWERING,
@@ -20,52 +22,71 @@ from decoupled.model.variables import Shape
 
 MASKED_LM = "masked language model"
 
-# The prefix of the dense layer and the layer norm of the MLM head.
-_TRANSFORM = names.TRANSFORM.removesuffix("/dense")
 _LAYER_NORM = {"gamma": "weight", "beta": "bias"}
-_TASK_LAYERS = {
-    CLASSIFICATION: "classifier",
-    REGRESSION: "classifier",
-    TAGGING: "classifier",
-    QUESTION_ANSWERING: "qa_outputs",
-}
 
 
 class Family(NamedTuple):
     """One of transformers' architectures.
 
-    model_type: in config.json, and the prefix of the encoder's parameters.
-    name: of its classes, e.g. "RemBert" for RemBertModel.
-    transform: prefix of the MLM head's dense layer and layer norm.
+    model_type: in config.json. name: of its classes, e.g. "RemBert" for RemBertModel.
+    prefix: of the encoder's parameters.
+    dense, norm, decoder: the parts of the MLM head.
     output_bias: the parameter with the bias of the output embedding.
+    classifier: the last layer of a classifier of texts.
+    classifier_pooler: the layer before it; None where it is the encoder's pooler.
     classifier_dropout: the setting of dropout before the layer of a task.
+    unused_positions: rows of the position table before that of the first token.
     """
 
     model_type: str
     name: str
-    transform: str
+    prefix: str
+    dense: str
+    norm: str
+    decoder: str
     output_bias: str
     classifier_dropout: str
+    classifier: str = "classifier"
+    classifier_pooler: str | None = None
+    unused_positions: int = 0
 
 
 REMBERT = Family(
     "rembert",
     "RemBert",
-    "cls.predictions",
+    "rembert",
+    "cls.predictions.dense",
+    "cls.predictions.LayerNorm",
+    "cls.predictions.decoder",
     "cls.predictions.decoder.bias",
     "classifier_dropout_prob",
 )
 BERT = Family(
     "bert",
     "Bert",
-    "cls.predictions.transform",
+    "bert",
+    "cls.predictions.transform.dense",
+    "cls.predictions.transform.LayerNorm",
+    "cls.predictions.decoder",
     "cls.predictions.bias",
     "classifier_dropout",
 )
-FAMILIES = {family.model_type: family for family in (REMBERT, BERT)}
-
-DECODER = "cls.predictions.decoder.weight"
-DECODER_BIAS = "cls.predictions.decoder.bias"
+# Its positions are numbered from the id of padding, 1, on: padding has that number, and
+# the first token the next one.
+XLM_R = Family(
+    "xlm-roberta",
+    "XLMRoberta",
+    "roberta",
+    "lm_head.dense",
+    "lm_head.layer_norm",
+    "lm_head.decoder",
+    "lm_head.bias",
+    "classifier_dropout",
+    classifier="classifier.out_proj",
+    classifier_pooler="classifier.dense",
+    unused_positions=2,
+)
+FAMILIES = {family.model_type: family for family in (REMBERT, BERT, XLM_R)}
 
 # The end of a class's name, after the name of the family -> the head. A regression is a
 # classifier with one label.
@@ -76,35 +97,51 @@ HEADS = {
     "ForTokenClassification": TAGGING,
     "ForQuestionAnswering": QUESTION_ANSWERING,
 }
+_TOKEN_LAYERS = {TAGGING: "classifier", QUESTION_ANSWERING: "qa_outputs"}
 
 
 def huggingface_name(name: str, family: Family, head: str | None) -> str:
     """The parameter that holds our variable `name` in a model with this head."""
     if name == names.OUTPUT_EMBEDDING:
-        return DECODER
+        return f"{family.decoder}.weight"
     if name == names.OUTPUT_BIAS:
         return family.output_bias
+    is_classifier = head in (CLASSIFICATION, REGRESSION)
     if name in (names.TASK_WEIGHTS, names.TASK_BIAS):
-        last = "weight" if name == names.TASK_WEIGHTS else "bias"
-        return f"{_TASK_LAYERS[head]}.{last}"
-    name = re.sub(r"layer_(\d+)", r"layer/\1", name)
-    name = name.replace(_TRANSFORM, family.transform.replace(".", "/"))
-    name = re.sub(r"^bert/", f"{family.model_type}/", name)
-    *parts, last = name.split("/")
+        layer = family.classifier if is_classifier else _TOKEN_LAYERS[head]
+        return f"{layer}.{'weight' if name == names.TASK_WEIGHTS else 'bias'}"
+    layer, _, last = name.rpartition("/")
     if last.endswith("_embeddings"):
-        return ".".join([*parts, last, "weight"])
+        layer, last = name, "kernel"
     last = "weight" if last == "kernel" else _LAYER_NORM.get(last, last)
-    return ".".join([*parts, last])
+    renamed = {names.TRANSFORM: family.dense, names.TRANSFORM_NORM: family.norm}
+    if is_classifier and family.classifier_pooler:
+        renamed[names.POOLER] = family.classifier_pooler
+    if layer not in renamed:
+        layer = re.sub(r"^bert/", f"{family.prefix}/", layer)
+        layer = re.sub(r"/layer_(\d+)", r"/layer/\1", layer).replace("/", ".")
+    return f"{renamed.get(layer, layer)}.{last}"
 
 
-def is_transposed(name: str) -> bool:
-    """Whether PyTorch stores the transpose of our variable `name`."""
-    return name.endswith("/kernel")
-
-
-def huggingface_shape(name: str, shape: Shape) -> Shape:
+def huggingface_shape(name: str, shape: Shape, family: Family) -> Shape:
     """The shape of our variable in PyTorch."""
-    return shape[::-1] if is_transposed(name) else shape
+    if name == names.POSITION_EMBEDDINGS:
+        return (shape[0] + family.unused_positions, *shape[1:])
+    return shape[::-1] if name.endswith("/kernel") else shape
+
+
+def our_value(name: str, stored: np.ndarray, family: Family) -> np.ndarray:
+    """A view of a parameter in the shape of our variable `name`."""
+    if name == names.POSITION_EMBEDDINGS:
+        return stored[family.unused_positions :]
+    return stored.T if name.endswith("/kernel") else stored
+
+
+def huggingface_value(name: str, value: np.ndarray, family: Family) -> np.ndarray:
+    """The reverse of `our_value`; unused positions are zero, as padding's is there."""
+    if name == names.POSITION_EMBEDDINGS:
+        return np.pad(value, [(family.unused_positions, 0), (0, 0)])
+    return value.T if name.endswith("/kernel") else value
 
 
 def canonical_names(
@@ -125,7 +162,7 @@ def canonical_names(
         modern = re.sub(r"LayerNorm\.gamma$", "LayerNorm.weight", name)
         modern = re.sub(r"LayerNorm\.beta$", "LayerNorm.bias", modern)
         if modern.startswith(("embeddings.", "encoder.", "pooler.")):
-            modern = f"{family.model_type}.{modern}"
+            modern = f"{family.prefix}.{modern}"
         if modern in canonical:
             raise UserError(
                 f"{folder}: {canonical[modern]} and {name} are the same parameter"

@@ -27,7 +27,7 @@ from decoupled.core.release import tf
 from decoupled.corpora.corpus import Corpus
 from decoupled.data.fertility import measure_fertility
 from decoupled.data.sentencepiece_file import MARK, UNIGRAM, with_pieces
-from decoupled.data.vocabulary import FILE_NAME, Vocabulary
+from decoupled.data.vocabulary import FILE_NAME, Vocabulary, open_vocabulary
 from decoupled.exports.interop.conversion import Contents, write_converted_folder
 from decoupled.model import variables as names
 from decoupled.runs import run_folder
@@ -82,8 +82,8 @@ def trim_vocabulary(
     with files.scratch_folder() as folder:
         path = os.path.join(folder, FILE_NAME)
         with files.atomic_write(path, "wb") as handle:
-            handle.write(with_pieces(old.model_bytes, set(kept)))
-        new = Vocabulary(path)
+            handle.write(with_pieces(old.content, set(kept)))
+        new = open_vocabulary(path)
         return _convert(model_dir, model, new, rows, new_model_dir, corpus, chosen)
 
 
@@ -100,7 +100,7 @@ def replace_vocabulary(
     """
     check_target(new_model_dir)
     model = open_model(model_dir, checkpoint, verify=False)
-    new = Vocabulary(vocabulary)
+    new = open_vocabulary(vocabulary)
     rows = matching_rows(model.vocabulary, new)
     corpus = Corpus(corpus_dir) if corpus_dir else None
     chosen = _languages(corpus, ()) if corpus else []

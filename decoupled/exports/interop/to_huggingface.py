@@ -1,7 +1,8 @@
 """A run's folder -> a folder that transformers loads.
 
-The architecture is RemBERT if the embeddings are decoupled, and BERT if they are
-coupled and as wide as the hidden layers. Other models are refused.
+The architecture is RemBERT if the embeddings are decoupled. If they are coupled and as
+wide as the hidden layers, it is XLM-R with XLM-R's pieces and one token type, and else
+BERT. Other models are refused.
 """
 
 import os
@@ -19,10 +20,11 @@ from decoupled.exports.interop.huggingface_format import (
     BERT,
     MASKED_LM,
     REMBERT,
+    XLM_R,
     Family,
     huggingface_name,
     huggingface_shape,
-    is_transposed,
+    huggingface_value,
 )
 from decoupled.exports.interop.safetensors_files import FILE_NAME as WEIGHTS
 from decoupled.exports.interop.safetensors_files import write_safetensors
@@ -49,7 +51,7 @@ def to_huggingface(
     model = open_model(model_dir, checkpoint, verify=False)
     task = read_task(model)
     head = None if encoder_only else _head(model, task)
-    family = _family(model_dir, model.config, head)
+    family = _family(model, head)
     variables = _variables(model, task, head)
     model.weights.check(model.config, variables)
     shapes = names.shapes(model.config, variables)
@@ -68,7 +70,7 @@ def to_huggingface(
         written = _write_weights(model, family, head, shapes, path)
         write_tokenizer(folder, model.vocabulary, model.config)
         with files.atomic_write(os.path.join(folder, FILE_NAME), "wb") as handle:
-            handle.write(model.vocabulary.model_bytes)
+            handle.write(model.vocabulary.content)
         files.write_json(os.path.join(folder, CONFIG), config)
     left_out = sorted(set(model.weights) - set(shapes))
     for name in left_out:
@@ -92,8 +94,9 @@ def _head(model: Model, task: ServedTask) -> str | None:
     return task.head
 
 
-def _family(model_dir: str, config: ModelConfig, head: str | None) -> Family:
+def _family(model: Model, head: str | None) -> Family:
     """The architecture that computes the same; raises UserError if there is none."""
+    model_dir, config = model.folder, model.config
     if head == MASKED_LM and config.mlm_transform != "dense_activation_norm":
         raise UserError(
             f"{model_dir}: its MLM head is the plain projection of the paper "
@@ -107,7 +110,16 @@ def _family(model_dir: str, config: ModelConfig, head: str | None) -> Family:
             "has one matrix; convert it with --encoder_only"
         )
     if config.coupled and not config.projects_input:
-        return BERT
+        # XLM-R has its positions by the id of padding.
+        pads_as_xlm_r = model.vocabulary.pad_id + 1 == XLM_R.unused_positions
+        if config.type_vocab_size > 1 or not pads_as_xlm_r:
+            return BERT
+        if head == MASKED_LM and config.activation != "gelu":
+            raise UserError(
+                f"{model_dir}: its activation is {config.activation!r}, transformers' "
+                "MLM head of XLM-R always has 'gelu'; convert it with --encoder_only"
+            )
+        return XLM_R
     if config.coupled and head == MASKED_LM:
         raise UserError(
             f"{model_dir}: one table of width {config.input_embedding_size} is input "
@@ -137,7 +149,7 @@ def _write_weights(
     E_in = H; returns the shapes by transformers' names."""
     ours = {huggingface_name(name, family, head): name for name in shapes}
     theirs = {
-        parameter: huggingface_shape(name, shapes[name])
+        parameter: huggingface_shape(name, shapes[name], family)
         for parameter, name in ours.items()
     }
     made = _identity_projection(model.config, family)
@@ -146,8 +158,8 @@ def _write_weights(
     def value_of(parameter: str) -> np.ndarray:
         if parameter in made:
             return made[parameter]
-        value = model.weights[ours[parameter]]
-        return value.T if is_transposed(ours[parameter]) else value
+        name = ours[parameter]
+        return huggingface_value(name, model.weights[name], family)
 
     write_safetensors(path, theirs, value_of)
     return theirs

@@ -9,15 +9,12 @@ import numpy as np
 from decoupled.core import console, files
 from decoupled.core.errors import UserError
 from decoupled.core.release import tf
-from decoupled.data.sentencepiece_file import MARK
-from decoupled.data.vocabulary import Vocabulary
+from decoupled.data.vocabulary import SENTENCEPIECE, Vocabulary, open_vocabulary
 from decoupled.data.words import UNSPACED
 from decoupled.exports.serving.encoder import Encoder, MaskedLm
 from decoupled.exports.serving.saved_model import open_saved_model
 from decoupled.model import variables as names
 from decoupled.runs.saved_run import open_model
-
-MASK = "[MASK]"
 
 _NO_HEAD = (
     "has no output embedding and no MLM head, and so cannot fill masks (fine-tuning "
@@ -104,21 +101,26 @@ def encode_masked(vocabulary: Vocabulary, text: str) -> list[int]:
     """The ids of a text with [CLS], [SEP], and [MASK] where the text has it.
 
     They are those of training: of the whole text, in which the pieces of a word were
-    replaced.
+    replaced. For BERT and XLM-R they are those of transformers, which encodes the parts
+    between masks by themselves.
 
     Raises:
       UserError: the text has no [MASK].
     """
-    if MASK not in text:
-        raise UserError(f"{text!r}: has no {MASK} to fill")
-    rests = text.split(MASK)[1:]
+    mask = vocabulary.mask_text
+    if mask not in text:
+        raise UserError(f"{text!r}: has no {mask} to fill")
+    if vocabulary.kind != SENTENCEPIECE:
+        ids = vocabulary.encode_masked(text)
+        return [vocabulary.cls_id, *ids, vocabulary.sep_id]
+    rests = text.split(mask)[1:]
     ids = [vocabulary.cls_id]
     for index in vocabulary.encode_masked(text):
         if index == vocabulary.mask_id:
             # A separate "▁" belongs to the word that follows it. In scripts without
             # spaces, no word has one (`data.words`).
             is_spaced = not (rests and UNSPACED.match(rests.pop(0)))
-            if is_spaced and vocabulary.id_to_piece(ids[-1]) == MARK:
+            if is_spaced and ids[-1] == vocabulary.blank_id:
                 ids.pop()
         ids.append(index)
     return [*ids, vocabulary.sep_id]
@@ -155,7 +157,8 @@ def open_export(export_dir: str) -> MaskedWords:
     model = open_saved_model(folder)
     if not hasattr(model, "mlm"):
         raise UserError(f"{folder}: {_NO_HEAD}; export a checkpoint with --mlm")
-    vocabulary = Vocabulary(model.sp_model_file.asset_path.numpy().decode("utf-8"))
+    asset = getattr(model, "wordpiece_file", None) or model.sp_model_file
+    vocabulary = open_vocabulary(asset.asset_path.numpy().decode("utf-8"))
     positions = next(
         variable
         for variable in model.variables

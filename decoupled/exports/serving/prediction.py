@@ -36,7 +36,7 @@ from decoupled.core import console, files
 from decoupled.core.errors import UserError
 from decoupled.core.labels import LabelReader
 from decoupled.core.release import tf
-from decoupled.data.vocabulary import Vocabulary, vocabulary_path
+from decoupled.data.vocabulary import Vocabulary, open_vocabulary, vocabulary_path
 from decoupled.exports.served_task import LABELLED
 from decoupled.exports.serving.encoder import FEATURES
 from decoupled.exports.serving.saved_model import DESCRIPTION, FORMAT, open_saved_model
@@ -317,7 +317,7 @@ def open_predictor(export_dir: str) -> Predictor:
             f"--export_dir: {export_dir} is of the kind {name!r} and gives vectors; "
             f"predict is for {', '.join(_KINDS)}"
         )
-    vocabulary = Vocabulary(
+    vocabulary = open_vocabulary(
         vocabulary_path(os.path.join(export_dir, "preprocessor", "assets"))
     )
     try:

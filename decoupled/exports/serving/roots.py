@@ -18,6 +18,7 @@ from decoupled.configs.finetuning import (
 from decoupled.core import console, files
 from decoupled.core.errors import UserError
 from decoupled.core.release import tf
+from decoupled.data.vocabulary import Vocabulary, WordPiece
 from decoupled.exports.serving.encoder import (
     FEATURES,
     Classifier,
@@ -69,19 +70,24 @@ class Root(tf.train.Checkpoint):
     Attributes:
       variables, trainable_variables: lists of tf.Variable.
       regularization_losses: an empty list; the optimizer does weight decay.
-      sp_model_file, do_lower_case: the vocabulary as an asset, and False; only if
-        `vocabulary_path` is given.
+      sp_model_file or wordpiece_file: the file of the vocabulary, an asset that moves
+        with the SavedModel. do_lower_case: whether it lower-cases text. Both only if a
+        vocabulary is given.
     """
 
-    def __init__(self, *modules: tf.Module, vocabulary_path: str = ""):
+    def __init__(self, *modules: tf.Module, vocabulary: Vocabulary | None = None):
         super().__init__()
         unique = {id(v): v for module in modules for v in module.variables}
         self.variables = list(unique.values())
         self.trainable_variables = [v for v in self.variables if v.trainable]
         self.regularization_losses = []
-        if vocabulary_path:
-            self.sp_model_file = tf.saved_model.Asset(vocabulary_path)
-            self.do_lower_case = tf.Variable(False, trainable=False)
+        if vocabulary:
+            asset = tf.saved_model.Asset(vocabulary.path)
+            if isinstance(vocabulary, WordPiece):
+                self.wordpiece_file = asset
+            else:
+                self.sp_model_file = asset
+            self.do_lower_case = tf.Variable(vocabulary.lower, trainable=False)
 
 
 class MaskedLmRoot(Root):
@@ -106,8 +112,8 @@ class MaskedLmRoot(Root):
 class EncoderRoot(Root):
     """A TF Hub text encoder; has `mlm` if it is exported with its MLM head."""
 
-    def __init__(self, encoder: Encoder, head: MaskedLm | None, vocabulary_path: str):
-        super().__init__(encoder, vocabulary_path=vocabulary_path)
+    def __init__(self, encoder: Encoder, head: MaskedLm | None, vocabulary: Vocabulary):
+        super().__init__(encoder, vocabulary=vocabulary)
         self._encoder = encoder
         for training in (False, True):
             trace(self.__call__, feature_spec(), training=training)
@@ -152,10 +158,10 @@ class TaskRoot(Root):
         encoder: Encoder,
         head: Classifier,
         labels: Sequence[str],
-        vocabulary_path: str,
+        vocabulary: Vocabulary,
     ):
-        super().__init__(encoder, head, vocabulary_path=vocabulary_path)
-        self.encoder = EncoderRoot(encoder, None, vocabulary_path)
+        super().__init__(encoder, head, vocabulary=vocabulary)
+        self.encoder = EncoderRoot(encoder, None, vocabulary)
         self._kind, self._head, self._label_names = kind, head, tuple(labels)
         if labels:
             self.labels = graph_function(lambda: tf.constant(self._label_names))
@@ -229,9 +235,9 @@ class SentenceRoot(Root):
         encoder: Encoder,
         hidden_size: int,
         pool_special_tokens: bool,
-        vocabulary_path: str,
+        vocabulary: Vocabulary,
     ):
-        super().__init__(encoder, vocabulary_path=vocabulary_path)
+        super().__init__(encoder, vocabulary=vocabulary)
         self._encoder, self._pool_special_tokens = encoder, pool_special_tokens
         self.mean_vector = tf.Variable(
             tf.zeros([hidden_size]), trainable=False, name="mean_vector"

@@ -356,22 +356,23 @@ def _build_roots(
 ) -> dict[str, Root]:
     """Folder name -> object to save; of sentence vectors, with the layers up to the
     chosen one."""
-    config, path = model.config, model.vocabulary.path
-    most = (1, 2) if config.type_vocab_size > 1 else (1,)
-    preprocessor = Preprocessor(model.vocabulary, sequence_length, most)
+    config, vocabulary = model.config, model.vocabulary
+    most = (1, 2) if vocabulary.pairs.fit(config) else (1,)
+    preprocessor = Preprocessor(vocabulary, sequence_length, most)
     encoder = Encoder(config, weights, sentences and sentences.layer)
     names, segments = (task.kind, task.text_kind), task.segments
     if sentences:
         names, segments = SENTENCE_NAMES, (1,)
         root = SentenceRoot(
-            encoder, config.hidden_size, sentences.pool_special_tokens, path
+            encoder, config.hidden_size, sentences.pool_special_tokens, vocabulary
         )
     elif task.head is None:
         head = MaskedLm(config, weights, encoder) if mlm else None
-        root = EncoderRoot(encoder, head, path)
+        root = EncoderRoot(encoder, head, vocabulary)
     else:
-        root = TaskRoot(task.head, encoder, Classifier(weights), task.labels, path)
+        layer = Classifier(weights)
+        root = TaskRoot(task.head, encoder, layer, task.labels, vocabulary)
     roots = {"preprocessor": preprocessor, names[0]: root}
     if names[1]:
-        roots[names[1]] = TextRoot(preprocessor, root, segments, path)
+        roots[names[1]] = TextRoot(preprocessor, root, segments, vocabulary)
     return roots

@@ -153,7 +153,8 @@ class TokenizeWithOffsets(Root):
 class BertPackInputs(Root):
     """[CLS] A [SEP] or [CLS] A [SEP] B [SEP], cut and padded to one length.
 
-    Segments that are too long are cut at their ends, see `share_budget`.
+    XLM-R has a second [SEP] between A and B, and one type. Segments that are too long
+    are cut at their ends, see `share_budget`.
     """
 
     def __init__(self, vocabulary: Vocabulary, sequence_length: int):
@@ -179,7 +180,9 @@ class BertPackInputs(Root):
 
     def _pack(self, inputs: list[tf.RaggedTensor], length: tf.Tensor | int) -> Packed:
         segments = [_joined(s) if s.ragged_rank == 2 else s for s in inputs]
-        budget = length - len(segments) - 1
+        pairs = self._vocabulary.pairs
+        more = (len(segments) - 1) * (pairs.separators - 1)
+        budget = length - len(segments) - 1 - more
         tf.debugging.assert_non_negative(
             budget, message="seq_length: no room for [CLS] and [SEP]"
         )
@@ -193,9 +196,13 @@ class BertPackInputs(Root):
             end = start + count[:, tf.newaxis]
             inside = (column >= start) & (column < end)
             ids = tf.where(inside, _shifted(segment, column - start, length), ids)
-            ids = tf.where(column == end, self._vocabulary.sep_id, ids)
-            types = tf.where((column >= start) & (column <= end), index, types)
-            start = end + 1
+            last = end + more * (1 - index)
+            is_separator = (column >= end) & (column <= last)
+            ids = tf.where(is_separator, self._vocabulary.sep_id, ids)
+            segment_type = index * pairs.second_type
+            is_segment = (column >= start) & (column <= last)
+            types = tf.where(is_segment, segment_type, types)
+            start = last + 1
         return {
             "input_word_ids": ids,
             "input_mask": tf.cast(column < start, tf.int32),
@@ -225,14 +232,13 @@ class Preprocessor(Root):
 
     Attributes:
       tokenize, tokenize_with_offsets, bert_pack_inputs: the two steps by themselves.
-      sp_model_file: the SentencePiece model, an asset that moves with the SavedModel.
-      do_lower_case: False; case and accents are kept.
+      sp_model_file or wordpiece_file, do_lower_case: see `Root`.
     """
 
     def __init__(
         self, vocabulary: Vocabulary, sequence_length: int, segments: Sequence[int]
     ):
-        super().__init__(vocabulary_path=vocabulary.path)
+        super().__init__(vocabulary=vocabulary)
         self._segments = tuple(segments)
         tokenizer = vocabulary.tokenizer()
         self.tokenize = Tokenize(tokenizer, vocabulary)
@@ -296,9 +302,9 @@ class TextRoot(Root):
         preprocessor: Preprocessor,
         model: EncoderRoot | TaskRoot,
         segments: Sequence[int],
-        vocabulary_path: str,
+        vocabulary: Vocabulary,
     ):
-        super().__init__(vocabulary_path=vocabulary_path)
+        super().__init__(vocabulary=vocabulary)
         self.variables = list(model.variables)
         self.trainable_variables = list(model.trainable_variables)
         self.preprocessor, self.model = preprocessor, model

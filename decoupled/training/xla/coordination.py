@@ -56,7 +56,8 @@ def found_hosts(kind: str, seconds: float) -> Hosts | None:
         if kind == "gpu" and local is not None:
             devices = (local,)
         count, index = cluster.get_process_count(), cluster.get_process_id()
-        return Hosts(address, count, index, seconds, devices)
+        # One that nobody asked to join needs no service.
+        return Hosts(address, count, index, seconds, devices) if count > 1 else None
     return None
 
 

@@ -70,7 +70,7 @@ def joined(hardware: Hardware, facts: Mapping[str, str]) -> Iterator[None]:
     described = kind and (
         hardware.hosts or found_hosts(kind, hardware.patience_seconds)
     )
-    if not described or described.count == 1:
+    if not described:
         yield
         return
     names = join(described, {**facts, **environment(kind)}, console.say)
@@ -84,7 +84,8 @@ def joined(hardware: Hardware, facts: Mapping[str, str]) -> Iterator[None]:
     endings.end_at_once()
     _watch = _Watch(described, names, table)
     with hosts.member(group), _terminating():
-        console.say(f"{len(names)} processes: {', '.join(names)}")
+        if len(names) > 1:
+            console.say(f"{len(names)} processes: {', '.join(names)}")
         try:
             yield
             hosts.gather("the end", None)

@@ -1,13 +1,15 @@
 """The variables of a program on its devices: first values, restored, and saved.
 
 Checkpoints have the names, shapes and dtypes that the Estimator's have, so that a run
-moves between meshes, devices and TensorFlow's own kernels at any of them. A variable is
-read once and cut into slices; only one is whole in the memory of a host. Slices are
+moves between meshes, devices and TensorFlow's own kernels at any of them. Slices are
 saved as slices, which TensorFlow's readers put together, each by the process that has
-it: no host needs the whole model, and no process waits for another's weights.
+it, and a process reads the slices that it needs: no host needs the whole model, and no
+process waits for another's weights.
 """
 
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -18,69 +20,97 @@ from decoupled.training.checkpoint_files import CheckpointFile, CheckpointWriter
 from decoupled.training.xla.adapter import Array, Client
 from decoupled.training.xla.programs import ExportedProgram, SavedVariable
 
-# name -> its value, as checkpoints have it.
-Source = Callable[[str], np.ndarray]
+
+class Slice(NamedTuple):
+    """A part of a saved variable: the variable's shape, the part's place and sizes."""
+
+    shape: Sequence[int]
+    begin: Sequence[int]
+    sizes: Sequence[int]
+
+    @property
+    def spec(self) -> str:
+        """TensorFlow's name of a slice, "rows columns first,rows:first,columns"; "" is
+        the whole."""
+        if self.sizes == self.shape:
+            return ""
+        pairs = zip(self.begin, self.sizes, strict=True)
+        places = ":".join(f"{at},{size}" for at, size in pairs)
+        return f"{' '.join(map(str, self.shape))} {places}"
+
+    def of(self, whole: np.ndarray) -> np.ndarray:
+        """The part of an array of the variable's shape."""
+        pairs = zip(self.begin, self.sizes, strict=True)
+        return whole[tuple(slice(at, at + size) for at, size in pairs)]
+
+
+# (name of a saved variable, different slices of it) -> their values.
+Source = Callable[[str, Sequence[Slice]], Iterable[np.ndarray]]
 
 
 def first_values(
     saved: Mapping[str, SavedVariable], init_checkpoint: str | None, restored: set[str]
 ) -> Source:
     """What a new run starts from: `restored` from a checkpoint, the rest drawn."""
-    stored = CheckpointFile(init_checkpoint) if restored else {}
+    from_checkpoint = stored_values(init_checkpoint) if restored else None
 
-    def value(name: str) -> np.ndarray:
-        if name == GLOBAL_STEP:
-            return np.zeros([], np.int64)
+    def values(name: str, slices: Sequence[Slice]) -> Iterable[np.ndarray]:
         if name in restored:
-            return stored[name]
+            return from_checkpoint(name, slices)
         variable = saved[name]
         with tf.device("cpu:0"):
-            drawn = variable.initializer(variable.shape, dtype=variable.dtype)
-        return drawn.numpy()
+            drawn = variable.initializer(variable.shape, dtype=variable.dtype).numpy()
+        return (each.of(drawn) for each in slices)
 
-    return value
+    return values
 
 
 def stored_values(prefix: str) -> Source:
-    """What a run goes on from."""
+    """What a run goes on from. A variable is read once, or only its slices."""
     stored = CheckpointFile(prefix)
 
-    def value(name: str) -> np.ndarray:
-        if name == GLOBAL_STEP:
-            return np.array(stored.global_step or 0, np.int64)
-        return np.asarray(memoryview(stored.read_tensor(name)))
+    def values(name: str, slices: Sequence[Slice]) -> Iterable[np.ndarray]:
+        if sum(math.prod(s.sizes) for s in slices) < math.prod(slices[0].shape):
+            parts = (stored.read_tensor(name, each.spec) for each in slices)
+            return (np.asarray(memoryview(part)) for part in parts)
+        whole = stored[name]
+        return (each.of(whole) for each in slices)
 
-    return value
+    return values
 
 
 class State:
     """The variables of a program, on the devices of a client.
 
+    Args:
+      step: how many updates `source` has seen.
+
     Attributes:
       arrays: in the order of the program; a run of the program replaces them.
     """
 
-    def __init__(self, client: Client, program: ExportedProgram, source: Source):
+    def __init__(
+        self, client: Client, program: ExportedProgram, source: Source, step: int = 0
+    ):
         self._client = client
         layouts = {layout.name: layout for layout in program.layouts}
         self._layouts = [layouts.get(a.name) for a in program.variables]
-        self.arrays: list[Array] = []
-        for argument, layout in zip(program.variables, self._layouts, strict=True):
-            if layout is None:
-                # The step, which is not split.
-                parts = [source(argument.name)] * len(client.local)
-            else:
-                parts = self._slices(layout, source)
-            self.arrays.append(client.put(parts))
+        # The step has no layout.
+        self.arrays: list[Array] = [
+            client.put_everywhere(np.array(step, np.int64))
+            if layout is None
+            else client.put(self._stacks(layout, source))
+            for layout in self._layouts
+        ]
 
-    def _slices(self, layout: StackLayout, source: Source) -> list[np.ndarray]:
+    def _stacks(self, layout: StackLayout, source: Source) -> list[np.ndarray]:
         """The stack of each device of this process; equal ones are one array."""
         begins = [layout.begins[replica] for replica in self._client.local]
         stacks = {begin: [] for begin in begins}
+        slices = [_slice(layout, begin) for begin in stacks]
         for member in layout.members:
-            whole = source(member)
-            for begin, members in stacks.items():
-                part = whole[_slice(begin, layout.slice_shape)]
+            parts = source(member, slices)
+            for members, part in zip(stacks.values(), parts, strict=True):
                 members.append(part.astype(layout.dtype.as_numpy_dtype))
         several = len(layout.members) > 1
         made = {b: np.stack(m) if several else m[0] for b, m in stacks.items()}
@@ -106,20 +136,10 @@ class State:
     def _save_stack(self, writer, layout, begin, stack):
         members = stack if len(layout.members) > 1 else [stack]
         dtype = layout.saved_dtype.as_numpy_dtype
-        spec = _spec(layout, begin)
+        spec = _slice(layout, begin).spec
         for name, part in zip(layout.members, members, strict=True):
             writer.add(name, part.astype(dtype, copy=False), spec)
 
 
-def _slice(begin, sizes):
-    return tuple(slice(at, at + size) for at, size in zip(begin, sizes, strict=True))
-
-
-def _spec(layout, begin):
-    """TensorFlow's name of a slice, "rows columns first,rows:first,columns"; "" is the
-    whole."""
-    if layout.slice_shape == layout.shape:
-        return ""
-    sizes = layout.slice_shape
-    pairs = [f"{at},{size}" for at, size in zip(begin, sizes, strict=True)]
-    return f"{' '.join(map(str, layout.shape))} {':'.join(pairs)}"
+def _slice(layout, begin):
+    return Slice(layout.shape, begin, layout.slice_shape)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from decoupled.core.errors import UserError
-from decoupled.data.vocabulary import Vocabulary
+from decoupled.data.vocabulary import open_vocabulary
 from decoupled.exports.interop.average import average
 from decoupled.runs.saved_run import open_model
 from decoupled.training.checkpoint_files import CheckpointFile
@@ -27,7 +27,7 @@ SEEDS = (0, 1, 2)
 def vocabulary(tmp_path_factory):
     path = str(tmp_path_factory.mktemp("vocabulary") / "sentencepiece.model")
     train_sentencepiece(path)
-    return Vocabulary(path)
+    return open_vocabulary(path)
 
 
 @pytest.fixture(scope="module")

@@ -37,6 +37,7 @@ import re, sys
 from decoupled.exports.interop.from_huggingface import from_huggingface
 from decoupled.exports.interop.from_original import from_original
 from decoupled.exports.interop.to_huggingface import to_huggingface
+from decoupled.data.vocabulary import vocabulary_path
 from decoupled.runs import run_folder as model_dir
 from decoupled.runs.saved_run import open_model
 tf.zeros(1)
@@ -55,7 +56,7 @@ else:
     if direction == "to_hf":
         to_huggingface(source, prefix, target, False)
     else:
-        path = model_dir.vocabulary_path(source)
+        path = vocabulary_path(source)
         from_original(prefix, target, model_dir.read(source).model, path, [])
 print(peak() - before)
 """
@@ -77,7 +78,7 @@ def growth(direction, source, target):
 def huggingface_folder(tmp_path, vocabulary):
     folder = tmp_path / "hf"
     folder.mkdir()
-    (folder / "sentencepiece.model").write_bytes(vocabulary.model_bytes)
+    (folder / "sentencepiece.model").write_bytes(vocabulary.content)
     config = make_config(CONFIG, vocabulary, REMBERT, MASKED_LM, None, None)
     (folder / "config.json").write_text(json.dumps(config))
     theirs = {

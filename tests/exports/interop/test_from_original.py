@@ -192,8 +192,8 @@ def test_nothing_is_overwritten(tmp_path, vocabulary):
 
 def test_files_beside_a_checkpoint_are_compared(tmp_path, vocabulary):
     arrays = pretrained_weights(CONFIG)
-    (tmp_path / "vocab.txt").write_text("[PAD]")
-    with pytest.raises(UserError, match="WordPieces .*from_tf does not convert"):
+    (tmp_path / "vocab.txt").write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\n")
+    with pytest.raises(UserError, match="--vocabulary: .* is not .*vocab.txt"):
         convert(tmp_path, vocabulary, arrays)
     (tmp_path / "vocab.txt").unlink()
     config = tmp_path / "bert_config.json"
@@ -217,7 +217,7 @@ def test_a_smaller_vocabulary_must_be_the_checkpoints_own(tmp_path, vocabulary):
     arrays = pretrained_weights(config)
     with pytest.raises(UserError, match="48 pieces, the model has 50 rows; only"):
         convert(tmp_path, vocabulary, arrays, config=config)
-    (tmp_path / "sentencepiece.model").write_bytes(vocabulary.model_bytes)
+    (tmp_path / "sentencepiece.model").write_bytes(vocabulary.content)
     _, report = convert(tmp_path, vocabulary, arrays, config=config)
     assert report["notes"] == [
         "48 pieces, 50 rows of embeddings: no text uses the last rows"

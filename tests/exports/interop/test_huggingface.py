@@ -38,7 +38,7 @@ def trained(folder, vocabulary, arrays=None, task=None, **changes):
     arrays = pretrained_weights(config) if arrays is None else arrays
     write_model_dir(
         str(folder),
-        vocabulary.model_bytes,
+        vocabulary.content,
         vocabulary.fingerprint,
         config,
         arrays,
@@ -129,7 +129,7 @@ def test_files_of_a_folder(masked_lm, vocabulary):
         "tokenizer.json",
         "tokenizer_config.json",
     ]
-    assert (masked_lm / "sentencepiece.model").read_bytes() == vocabulary.model_bytes
+    assert (masked_lm / "sentencepiece.model").read_bytes() == vocabulary.content
 
 
 @pytest.mark.parametrize(
@@ -205,7 +205,7 @@ def test_parameters_are_counted_as_converted(tmp_path, vocabulary):
     words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *map(str, range(48))]
     (target / "vocab.txt").write_text("\n".join(words))
     unset = "bert/embeddings/token_type_embeddings"
-    report = read(target, tmp_path, [unset], vocabulary=vocabulary.path)
+    report = read(target, tmp_path, [unset])
     model = open_model(str(tmp_path / "ours"))
     sizes = [np.prod(shape) for shape in names.shapes(model.config, MASKED_LM).values()]
     assert report["parameters"] == sum(sizes)
@@ -317,7 +317,11 @@ def test_tied_names_may_both_be_there_if_they_agree(tmp_path, vocabulary):
 @pytest.mark.parametrize(
     "changes, message",
     [
-        ({"model_type": "albert"}, "model_type is 'albert'; known are rembert, bert"),
+        ({"model_type": "xyz"}, "model_type is 'xyz'; known are rembert, bert, xlm-r"),
+        ({"model_type": "albert"}, "albert', whose layers share their weights; known"),
+        ({"model_type": "roberta"}, "roberta', whose tokenizer is a byte-level BPE"),
+        ({"model_type": "distilbert"}, "distilbert', which has no token types"),
+        ({"model_type": "deberta-v2"}, "deberta-v2', which adds relative positions"),
         (
             {"architectures": ["RemBertForCausalLM"]},
             "architecture 'RemBertForCausalLM'",
@@ -451,7 +455,7 @@ def test_a_folder_with_tokenizer_json_alone_needs_its_vocabulary(
         read(folder, tmp_path)
     read(folder, tmp_path, vocabulary=vocabulary.path)
     assert (tmp_path / "ours" / "sentencepiece.model").read_bytes() == (
-        vocabulary.model_bytes
+        vocabulary.content
     )
 
 
@@ -471,28 +475,24 @@ def test_a_folder_of_pickles_is_refused_and_nothing_written(folder, tmp_path):
     assert not (tmp_path / "ours").exists() and not mark.exists()
 
 
-def test_rows_of_wordpieces_become_rows_of_pieces(tmp_path, vocabulary):
+def test_rows_of_wordpieces_are_kept(tmp_path, vocabulary):
     target = write(tmp_path, vocabulary, **COUPLED)
     for name in ("sentencepiece.model", *COMPANIONS):
         (target / name).unlink()
-    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "S", "##e"]
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "s", "##e"]
     words += [f"unused{index}" for index in range(48 - len(words))]
     (target / "vocab.txt").write_text("\n".join(words) + "\n")
     rewrite(target, bos_token_id=None, eos_token_id=None)
-    with pytest.raises(UserError, match="has only WordPieces; name the vocabulary"):
-        read(target, tmp_path)
-    report = read(target, tmp_path, vocabulary=vocabulary.path)
-    assert sum(report["vocabulary"].values()) == vocabulary.size
+    with pytest.raises(UserError, match="has its own tokenizer"):
+        read(target, tmp_path, vocabulary=vocabulary.path)
+    read(target, tmp_path)
+    model = open_model(str(tmp_path / "ours"), verify=False)
+    assert model.vocabulary.path == f"{tmp_path}/ours/wordpiece.json"
+    assert model.vocabulary.encode("Se?") == [5, 6, 1]
+    assert model.description.vocabulary_kind == "WordPiece"
     arrays = pretrained_weights(model_config(**COUPLED))
-    stored = open_model(str(tmp_path / "ours"), verify=False).weights
     for name in ("bert/embeddings/word_embeddings", "cls/predictions/output_bias"):
-        before, after = arrays[name], stored[name]
-        assert np.array_equal(after[vocabulary.mask_id], before[4])
-        assert np.array_equal(after[vocabulary.pad_id], before[0])
-        assert np.array_equal(after[vocabulary.piece_to_id("e")], before[6])
-        assert np.array_equal(after[vocabulary.unk_id], before[1])
-    table = "bert/embeddings/position_embeddings"
-    assert np.array_equal(stored[table], arrays[table])
+        assert np.array_equal(model.weights[name], arrays[name])
 
 
 def test_sizes_are_written_as_gin(masked_lm, tmp_path):

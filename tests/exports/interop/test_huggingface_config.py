@@ -6,7 +6,7 @@ import pytest
 
 from decoupled.core.errors import UserError
 from decoupled.exports.interop.huggingface_config import make_config, read_config
-from decoupled.exports.interop.huggingface_format import BERT, REMBERT
+from decoupled.exports.interop.huggingface_format import BERT, REMBERT, XLM_R
 from decoupled.runs import run_folder
 from tests.exports.models import (
     finetuned_weights,
@@ -133,6 +133,28 @@ def test_settings_that_change_the_function_are_refused(described, changes, messa
     assert "\n" not in str(error.value)
 
 
+def test_xlm_r_positions_begin_after_padding(tmp_path, vocabulary):
+    model = model_config(**COUPLED, type_vocab_size=1, max_positions=24)
+    content = make_config(model, vocabulary, XLM_R, "masked language model", None, None)
+    content["pad_token_id"] = 1
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(content))
+    assert content["architectures"] == ["XLMRobertaForMaskedLM"]
+    assert content["max_position_embeddings"] == 26
+    described = read_config(str(tmp_path))
+    assert (described.family, described.model) == (XLM_R, model)
+    for name, value, message in (
+        ("type_vocab_size", 2, "type_vocab_size is 2, only 1 is known"),
+        ("pad_token_id", 0, "pad_token_id is 0, only 1 is known"),
+        ("hidden_act", "gelu_new", "MLM head of XLM-R always has 'gelu'"),
+        ("max_position_embeddings", 2, "max_positions"),
+        ("max_position_embeddings", "26", "max_positions"),
+    ):
+        path.write_text(json.dumps(content | {name: value}))
+        with pytest.raises(UserError, match=message):
+            read_config(str(tmp_path))
+
+
 def test_settings_without_effect_are_accepted_and_others_named(described):
     found = described(
         use_cache=True,
@@ -183,7 +205,7 @@ def test_a_round_trip_keeps_problem_type_and_dropout(
     task = {"name": "x", "labels": ["a", "b"], "kind": "classification"}
     folder = write_model_dir(
         str(tmp_path / "trained"),
-        vocabulary.model_bytes,
+        vocabulary.content,
         vocabulary.fingerprint,
         model,
         finetuned_weights(model, 2),

@@ -58,7 +58,7 @@ def write_model(folder, vocabulary, coupled=False, labels=()):
     task = {"name": "catalogs", "labels": list(labels)} if labels else None
     return write_model_dir(
         str(folder),
-        vocabulary.model_bytes,
+        vocabulary.content,
         vocabulary.fingerprint,
         config,
         weights,
@@ -224,7 +224,7 @@ def test_slots_stay_behind(tmp_path, big, corpus):
     weights = pretrained_weights(config)
     table = "bert/embeddings/word_embeddings"
     slots = {name: weights[table] for name in names.slots(table, "adamw")}
-    arguments = (big.model_bytes, big.fingerprint, config, weights | slots)
+    arguments = (big.content, big.fingerprint, config, weights | slots)
     source = write_model_dir(str(tmp_path / "source"), *arguments)
     target = str(tmp_path / "target")
     trim_vocabulary(source, None, target, corpus, ["sw"], 1)

@@ -6,7 +6,7 @@ import pytest
 import tokenizers
 
 from decoupled.core.errors import UserError
-from decoupled.data.vocabulary import Vocabulary
+from decoupled.data.vocabulary import open_vocabulary
 from decoupled.exports.interop.tokenizer_json import tokenizer_json, write_tokenizer
 from decoupled.exports.serving.masked_words import encode_masked
 from tests.exports.models import model_config
@@ -35,7 +35,7 @@ SENTENCES = [
 
 def train(folder, **changes):
     path = folder / "sentencepiece.model"
-    return Vocabulary(train_vocabulary(path, SENTENCES, **changes))
+    return open_vocabulary(train_vocabulary(path, SENTENCES, **changes))
 
 
 @pytest.mark.parametrize(

@@ -27,6 +27,11 @@ MODELS = {
     "relu, four heads": {"activation": "relu", "num_heads": 4, "head_size": 2},
     "plain projection": {"mlm_transform": "projection"},
     "no transform": {"mlm_transform": "projection", "output_embedding_size": 8},
+    "projection of equal widths": {
+        "mlm_transform": "projection",
+        "output_embedding_size": 8,
+        "project_equal_output_widths": True,
+    },
     "one layer, one type": {"num_layers": 1, "type_vocab_size": 1},
 }
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from decoupled.core.errors import UserError
-from decoupled.data.vocabulary import Vocabulary
+from decoupled.data.vocabulary import open_vocabulary
 from decoupled.exports.serving.masked_words import (
     MaskedWords,
     encode_masked,
@@ -26,7 +26,7 @@ def words(tmp_path_factory):
     """A vocabulary of characters, so that its pieces can be typed in."""
     path = tmp_path_factory.mktemp("words") / "characters.model"
     sentences = ["Select a page, (it) is empty. 密码不能为空。"] * 9
-    return Vocabulary(train_vocabulary(path, sentences, model_type="char"))
+    return open_vocabulary(train_vocabulary(path, sentences, model_type="char"))
 
 
 @pytest.mark.parametrize(
@@ -111,7 +111,7 @@ def test_an_output_embedding_of_low_rank(vocabulary, tmp_path):
         ("factors", config, weights), ("product", model_config(**sizes), whole)
     ):  # fmt: skip
         folder = write_model_dir(
-            str(tmp_path / name), vocabulary.model_bytes, vocabulary.fingerprint,
+            str(tmp_path / name), vocabulary.content, vocabulary.fingerprint,
             model, arrays,
         )  # fmt: skip
         models.append(open_checkpoint(folder, None))

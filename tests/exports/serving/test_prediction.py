@@ -65,7 +65,7 @@ def make_export(folder, vocabulary, kind, labels, data, outputs, answers=None):
     run = folder / "run"
     task = {"name": "ours", "kind": kind, "labels": labels}
     write_model_dir(
-        str(run), vocabulary.model_bytes, vocabulary.fingerprint, config, weights, task
+        str(run), vocabulary.content, vocabulary.fingerprint, config, weights, task
     )
     path = run / "config.json"
     features = {"max_sequence_length": LENGTH, **data}

@@ -155,5 +155,5 @@ def test_special_tokens(preprocessor):
 def test_vocabulary_travels_as_an_asset(preprocessor, vocabulary, encoder_export):
     path = preprocessor.sp_model_file.asset_path.numpy().decode()
     assert path.startswith(str(encoder_export))
-    assert tf.io.gfile.GFile(path, "rb").read() == vocabulary.model_bytes
+    assert tf.io.gfile.GFile(path, "rb").read() == vocabulary.content
     assert not preprocessor.do_lower_case.numpy()

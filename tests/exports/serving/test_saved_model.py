@@ -122,7 +122,7 @@ def test_attributes_of_a_hub_encoder(encoder, vocabulary):
     assert list(encoder.regularization_losses) == []
     assert not encoder.do_lower_case.numpy()
     asset = encoder.sp_model_file.asset_path.numpy().decode()
-    assert tf.io.gfile.GFile(asset, "rb").read() == vocabulary.model_bytes
+    assert tf.io.gfile.GFile(asset, "rb").read() == vocabulary.content
 
 
 def test_training_applies_dropout(encoder):
@@ -420,7 +420,7 @@ def small_dir(vocabulary, tmp_path):
     config = model_config(num_layers=1, type_vocab_size=1)
     return write_model_dir(
         str(tmp_path / "run"),
-        vocabulary.model_bytes,
+        vocabulary.content,
         vocabulary.fingerprint,
         config,
         pretrained_weights(config),

@@ -49,7 +49,7 @@ def reader_dir(vocabulary, tmp_path_factory):
     weights = finetuned_weights(config, 2)
     weights = {name: v for name, v in weights.items() if "pooler" not in name}
     return write_model_dir(
-        str(tmp_path_factory.mktemp("reader")), vocabulary.model_bytes,
+        str(tmp_path_factory.mktemp("reader")), vocabulary.content,
         vocabulary.fingerprint, config, weights,
         {"name": "xquad", "kind": "question answering", "labels": []},
     )  # fmt: skip
@@ -60,7 +60,7 @@ def classifier_dir(vocabulary, tmp_path_factory):
     """A classifier of two layers, with a pooler."""
     config = model_config()
     return write_model_dir(
-        str(tmp_path_factory.mktemp("classifier")), vocabulary.model_bytes,
+        str(tmp_path_factory.mktemp("classifier")), vocabulary.content,
         vocabulary.fingerprint, config, finetuned_weights(config, 2),
         {"name": "catalogs", "labels": ["a", "b"]},
     )  # fmt: skip

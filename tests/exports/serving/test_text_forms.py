@@ -21,11 +21,11 @@ def saved(vocabulary, classifier_export, tmp_path_factory):
     """segments -> the loaded model of strings of a classifier."""
     weights = finetuned_weights(FINETUNED, len(LABELS))
     encoder, head = Encoder(FINETUNED, weights), Classifier(weights)
-    classifier = TaskRoot(CLASSIFICATION, encoder, head, LABELS, vocabulary.path)
+    classifier = TaskRoot(CLASSIFICATION, encoder, head, LABELS, vocabulary)
     preprocessor = Preprocessor(vocabulary, 16, (1, 2))
     models = {(1, 2): tf.saved_model.load(str(classifier_export / "text_classifier"))}
     for segments in ((1,), (2,)):
-        root = TextRoot(preprocessor, classifier, segments, vocabulary.path)
+        root = TextRoot(preprocessor, classifier, segments, vocabulary)
         folder = str(tmp_path_factory.mktemp("saved"))
         tf.saved_model.save(root, folder, signatures=root.signatures())
         models[segments] = tf.saved_model.load(folder)

@@ -110,7 +110,7 @@ def folder(tmp_path_factory, data_dir):
     )
     write_model_dir(
         str(folder / "pretrained"),
-        vocabulary.model_bytes,
+        vocabulary.content,
         vocabulary.fingerprint,
         sizes,
         pretrained_weights(sizes),

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 from decoupled.training.events import read_scalars
-from tests.command_line import decoupled
 from tests.commands.pretraining import (
     checkpoint,
     finish,
@@ -25,7 +24,10 @@ pytestmark = pytest.mark.skipif(
 )
 
 MAIN = "from decoupled.__main__ import main; main()"
-MESH = ["MeshConfig.mesh_shape = 'm:2'", "MeshConfig.layout_rules = 'vocab:m;heads:m'"]
+MESH = [
+    "MeshConfig.mesh_shape = 'd:2;m:2'",
+    "MeshConfig.layout_rules = 'batch:d;vocab:m;heads:m'",
+]
 
 
 @pytest.fixture(scope="module")
@@ -40,8 +42,8 @@ def words(data, folder, steps, *more):
     return [*train, "--accelerator=cpu"]
 
 
-def start_two(data, folder, steps, more=((), ()), code=("", "")):
-    """Starts both processes; `more` are bindings of each, `code` what it runs first."""
+def start(data, folder, steps, more=((), ()), code=("", "")):
+    """Starts processes; `more` are bindings of each, `code` what it runs first."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         address = f"127.0.0.1:{server.getsockname()[1]}"
     return [
@@ -49,13 +51,14 @@ def start_two(data, folder, steps, more=((), ()), code=("", "")):
             [
                 *(sys.executable, "-c", f"{code[index]}\n{MAIN}"),
                 *words(data, folder, steps, *more[index])[1:],
-                *(f"--coordinator={address}", "--processes=2", f"--process={index}"),
+                *(f"--coordinator={address}", f"--processes={len(more)}"),
+                f"--process={index}",
             ],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
         )
-        for index in range(2)
+        for index in range(len(more))
     ]
 
 
@@ -71,9 +74,10 @@ def assert_equal_runs(folder, expected):
 
 
 def run_alone(data, folder, steps):
-    """The run of one process with two devices: this one."""
-    done = decoupled(*words(data, folder, steps)[1:])
-    assert done.returncode == 0, done.stderr
+    """Runs one process with four devices, which add as several processes do."""
+    [process] = start(data, folder, steps, more=[()])
+    code, _, error = finish(process)
+    assert code == 0, error
     return folder
 
 
@@ -82,14 +86,22 @@ def undisturbed(data, tmp_path_factory):
     return run_alone(data, tmp_path_factory.mktemp("undisturbed") / "run", 120)
 
 
+# Of the first process, whose clock decides for all.
+HASTY = """
+from decoupled.training import bookkeeping
+bookkeeping.FIRST_SECONDS = 0.0
+"""
+
+
 def test_two_processes_give_the_numbers_of_one(data, tmp_path):
     alone, folder = run_alone(data, tmp_path / "alone", 12), tmp_path / "run"
-    processes = start_two(data, folder, 12)
+    processes = start(data, folder, 12, code=(HASTY, ""))
     ends = [finish(process) for process in processes]
     assert [code for code, _, _ in ends] == [0, 0], ends
     assert "2 processes: process 0 (" in ends[0][1]
     assert "step 12/12" in ends[0][1] and "step 12/12" not in ends[1][1]
     assert_equal_runs(folder, alone)
+    assert (folder / "model.ckpt-10.index").exists()
     written = {path.name for path in folder.iterdir()}
     assert not [name for name in written if "tmp" in name or "temp" in name]
 
@@ -99,14 +111,14 @@ def test_two_processes_give_the_numbers_of_one(data, tmp_path):
 def test_a_killed_process_ends_the_other_and_costs_no_number(
     data, undisturbed, tmp_path, killed
 ):
-    processes = start_two(data, tmp_path, 120)
+    processes = start(data, tmp_path, 120)
     wait_for(tmp_path / "model.ckpt-50.index", processes[0])
     processes[killed].kill()
     code, _, error = finish(processes[1 - killed])
     assert code == 75, error
     assert "run again, what is saved is kept" in error
     finish(processes[killed])
-    ends = [finish(process) for process in start_two(data, tmp_path, 120)]
+    ends = [finish(process) for process in start(data, tmp_path, 120)]
     assert [code for code, _, _ in ends] == [0, 0], ends
     assert_equal_runs(tmp_path, undisturbed)
 
@@ -119,7 +131,7 @@ def test_a_killed_process_ends_the_other_and_costs_no_number(
 def test_all_save_the_same_step_where_one_is_told_to_stop(
     data, tmp_path, signalled, number, code
 ):
-    processes = start_two(data, tmp_path, 100_000)
+    processes = start(data, tmp_path, 100_000)
     wait_for(tmp_path / "model.ckpt-50.index", processes[0])
     os.kill(processes[signalled].pid, number)
     ends = [finish(process) for process in processes]
@@ -129,7 +141,7 @@ def test_all_save_the_same_step_where_one_is_told_to_stop(
 
 
 def test_a_setting_that_differs_is_named_before_anything_is_written(data, tmp_path):
-    processes = start_two(
+    processes = start(
         data, tmp_path / "run", 20, more=((), ["TrainingConfig.seed = 7"])
     )
     for code, _, error in map(finish, processes):
@@ -182,7 +194,7 @@ hosts._STUCK_SECONDS = 5.0
 def test_what_ends_one_process_ends_all_with_its_code(
     data, tmp_path, code, expected, message
 ):
-    ends = [finish(each) for each in start_two(data, tmp_path, 10_000, code=code)]
+    ends = [finish(each) for each in start(data, tmp_path, 10_000, code=code)]
     assert [end[0] for end in ends] == [expected] * 2, ends
     message = message.replace("HOST", socket.gethostname())
     assert message in ends[0][2] + ends[1][2]
@@ -194,6 +206,6 @@ from decoupled.core import files
 exists = files.exists
 files.exists = lambda path: "hosts.tmp" not in path and exists(path)
 """
-    processes = start_two(data, tmp_path / "run", 20, code=("", blind))
+    processes = start(data, tmp_path / "run", 20, code=("", blind))
     for code, _, error in map(finish, processes):
         assert code == 2 and "does not see what process 0 (" in error, error

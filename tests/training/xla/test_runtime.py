@@ -11,6 +11,7 @@ import re
 import shutil
 import signal
 import sys
+import time
 from importlib.util import find_spec
 from types import SimpleNamespace
 
@@ -28,7 +29,7 @@ from decoupled.training.loop import predict
 from decoupled.training.xla import adapter
 from decoupled.training.xla.programs import export, training_program
 from decoupled.training.xla.stablehlo import to_stablehlo
-from tests.helpers import masked_lm_features, schedule, tiny_model
+from tests.helpers import adamw, masked_lm_features, schedule, tiny_model
 from tests.training import test_packing as packed
 from tests.training.runs import (
     BOTH_AXES,
@@ -43,6 +44,7 @@ from tests.training.runs import (
     run_spec,
     said,
     step_features,
+    stepping_input_fn,
     train_run,
 )
 
@@ -113,6 +115,10 @@ VARIANTS = {
         {"mesh": BOTH_AXES, "optimizer": "adafactor"}, (1e-6, 2e-6, 2e-6)
     ),
     "coupled": ({"mesh": BOTH_AXES, "model": "coupled"}, EXACT),
+    "rates": (
+        {"mesh": BOTH_AXES, "optimizer": adamw(rates={"*query/kernel": 0.5,
+                                                      "*output_embedding": 4})}, EXACT
+    ),
 }  # fmt: skip
 
 
@@ -319,6 +325,29 @@ def test_an_initial_checkpoint_gives_its_weights(whole, tmp_path):
         )
         assert any("drawn from the seed: bert/pooler" in line for line in said(spec))
     assert largest_difference(*values)[0] <= 1e-6
+
+
+def test_the_time_for_which_devices_wait_for_input_is_shown(tmp_path):
+    """Each batch takes 0.3 s, and a step some milliseconds."""
+
+    def slowly(features):
+        time.sleep(0.3)
+        return features
+
+    def input_fn(params=None):
+        batches = stepping_input_fn(0)()
+        name, spec = next(iter(batches.element_spec.items()))
+
+        def slow(features):
+            waited = tf.numpy_function(slowly, [features[name]], spec.dtype)
+            return {**features, name: tf.ensure_shape(waited, spec.shape)}
+
+        return batches.map(slow)
+
+    spec = run_spec(tmp_path)._replace(hardware=CPU)
+    train_run(config(), spec, lambda step: input_fn)
+    [share] = re.findall(r"s left  waits for input (\d+)%", " ".join(said(spec)))
+    assert 20 < int(share) <= 100
 
 
 def test_batches_that_end_too_early_are_an_error(tmp_path):

@@ -1,0 +1,394 @@
+"""Changes of the embeddings of a trained model: the same weights in another form.
+
+Some change nothing that the model computes (untie, fold, insert a projection). The
+others say how much they change (tie, factorise). The optimizer's slots are kept where
+they still belong to their variable, so that the run of the model can go on.
+"""
+
+import dataclasses
+import math
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from decoupled.configs import ModelConfig
+from decoupled.core.errors import UserError
+from decoupled.core.files import check_target
+from decoupled.core.release import tf
+from decoupled.exports.interop.conversion import Contents, write_converted_folder
+from decoupled.model import variables as names
+from decoupled.runs.saved_run import INPUT, OUTPUT, Model, open_model
+from decoupled.training.checkpoint_files import aligned_empty
+
+_ADAMW = "adamw"
+_ROWS = 8192
+_TABLES = (names.WORD_EMBEDDINGS, names.POSITION_EMBEDDINGS, names.TYPE_EMBEDDINGS)
+
+
+class Change(NamedTuple):
+    """A model in its new form.
+
+    model: its sizes. values: what is new or has changed, by name. slots: name of a new
+    variable -> the variable whose slots it gets; the others of `values` get zeros.
+    reset: names of variables whose slots become zeros, though they keep their values.
+    about: for conversion.json. notes: the same in words.
+    """
+
+    model: ModelConfig
+    values: Mapping[str, Callable[[], np.ndarray]] = {}
+    slots: Mapping[str, str] = {}
+    reset: tuple[str, ...] = ()
+    about: Mapping[str, Any] = {}
+    notes: tuple[str, ...] = ()
+
+
+def change_embeddings(
+    model_dir: str,
+    checkpoint: str | None,
+    new_model_dir: str,
+    change: Callable[[Model], Change],
+) -> dict[str, Any]:
+    """Writes the model in another form: with its step, and with slots if it has any.
+
+    Its config.json is that of the run with other sizes, so that the run can go on.
+
+    Returns:
+      The content of conversion.json.
+
+    Raises:
+      UserError: the model has not the form that is changed; nothing is written.
+    """
+    check_target(new_model_dir)
+    model = open_model(model_dir, checkpoint, verify=False)
+    changed = change(model)
+    weights, kept = model.weights, _kept(model, changed)
+    shapes = {name: weights.shapes[name] for name in kept if name in weights}
+    new = names.shapes(changed.model, names.ALL_HEADS)
+    shapes |= {name: new[name] for name in changed.values}
+    slots, notes = _slots(model, changed, kept)
+    task = model.description.task
+
+    def value_of(name: str) -> np.ndarray | tf.Tensor:
+        if name in changed.values:
+            return changed.values[name]()
+        if name not in slots:
+            return weights.read_tensor(name)
+        source, shape = slots[name]
+        return weights.read_tensor(source) if source else _zeros(shape)
+
+    return write_converted_folder(
+        new_model_dir,
+        Contents(
+            source=weights.path,
+            kind="model with other embeddings",
+            model=changed.model,
+            vocabulary=model.vocabulary,
+            task=task,
+            shapes=shapes,
+            value_of=value_of,
+            step=weights.global_step or 0,
+            about={
+                **changed.about,
+                "encoder_only": names.OUTPUT_BIAS not in shapes and task is None,
+                "notes": [*changed.notes, *notes],
+                "optimizer_slots": len(slots),
+            },
+            slots=list(slots),
+            run=model.description,
+        ),
+    )
+
+
+def _kept(model: Model, changed: Change) -> list[str]:
+    """The names of the weights that stay, changed or not."""
+    before = names.declare(model.config, names.ALL_HEADS)
+    after = names.declare(changed.model, names.ALL_HEADS)
+    return [n for n in model.weights if n in after or n not in before]
+
+
+def _slots(
+    model: Model, changed: Change, kept: list[str]
+) -> tuple[dict[str, tuple[str | None, names.Shape]], list[str]]:
+    """Name of a slot -> the slot that it copies, or None for zeros, and its shape; and
+    what is said of them."""
+    stored = model.weights.shapes
+    if not any(map(names.is_slot, stored)):
+        return {}, []
+    frozen = {n for n in changed.slots.values() if not _has_slots(model, n)}
+    anew = {*changed.values, *changed.reset}.difference(
+        new for new, source in changed.slots.items() if source not in frozen
+    )
+    has_adamw = any(names.is_slot(name, [_ADAMW]) for name in stored)
+    if anew and not has_adamw:
+        return {}, ["slots of Adafactor cannot be kept: a new run begins without them"]
+    shapes, result = names.shapes(changed.model, names.ALL_HEADS), {}
+    for name in dict.fromkeys([*kept, *changed.values]):
+        source = changed.slots.get(name, name)
+        if name in anew:
+            for slot in names.slots(name, _ADAMW):
+                result[slot] = None, shapes[name]
+            continue
+        for optimizer in names.OPTIMIZERS:
+            pairs = zip(
+                names.slots(name, optimizer),
+                names.slots(source, optimizer),
+                strict=True,
+            )
+            result |= {slot: (old, stored[old]) for slot, old in pairs if old in stored}
+    if not anew:
+        return result, []
+    return result, [f"slots are zero: {', '.join(sorted(anew))}"]
+
+
+def _has_slots(model: Model, name: str) -> bool:
+    slots = (slot for each in names.OPTIMIZERS for slot in names.slots(name, each))
+    return any(slot in model.weights.shapes for slot in slots)
+
+
+def untie(model: Model) -> Change:
+    """The output embedding becomes a copy of the input embedding; exact."""
+    _check_head(model)
+    if not model.config.coupled:
+        raise UserError(f"{model.folder}: its embeddings are already untied")
+    words = names.WORD_EMBEDDINGS
+    return Change(
+        _resized(model.config, coupled=False),
+        {names.OUTPUT_EMBEDDING: lambda: model.weights.read_tensor(words)},
+        slots={names.OUTPUT_EMBEDDING: words},
+    )
+
+
+def tie(model: Model, keep: str) -> Change:
+    """One of the two tables becomes both; `keep` is INPUT or OUTPUT."""
+    _check_head(model)
+    config = model.config
+    if config.coupled:
+        raise UserError(f"{model.folder}: its embeddings are already tied")
+    if config.input_embedding_size != config.output_embedding_size:
+        raise UserError(
+            f"{model.folder}: its tables have widths {config.input_embedding_size} and "
+            f"{config.output_embedding_size}; only equal widths can be tied"
+        )
+    tables = {kind: model.embedding(kind) for kind in (INPUT, OUTPUT)}
+    kept = tables.pop(keep)
+    ((lost, table),) = tables.items()
+    squares = [
+        (_squares(a - b), _squares(b))
+        for a, b in zip(_blocks(kept), _blocks(table), strict=True)
+    ]
+    error = math.sqrt(np.divide(*np.sum(squares, axis=0)))
+    return Change(
+        _resized(config, coupled=True, output_embedding_rank=0),
+        {names.WORD_EMBEDDINGS: lambda: kept},
+        about={"kept": keep, "relative_frobenius": error},
+        notes=(
+            f"both are the {keep} embedding; the {lost} embedding differs from it by "
+            f"{error:.4g} of its norm",
+        ),
+    )
+
+
+def fold(model: Model) -> Change:
+    """All matrices behind the encoder become one [V, H]; exact."""
+    _check_head(model)
+    config, weights = model.config, model.weights
+    if config.coupled:
+        raise UserError(f"{model.folder}: its embeddings are tied; untie them first")
+    _check_linear(model)
+    if not (config.projects_output or config.output_embedding_rank):
+        raise UserError(f"{model.folder}: its output embedding is already one [V, H]")
+    # Of the hidden vector h, each piece's score is row @ (matrix @ h + shift) + bias.
+    matrix, shift = np.eye(config.hidden_size), np.zeros(config.hidden_size)
+    if config.projects_output:
+        matrix = weights[f"{names.TRANSFORM}/kernel"].T.astype(np.float64)
+        shift = weights[f"{names.TRANSFORM}/bias"].astype(np.float64)
+    *factors, table = names.output_matrices(config)
+    for factor in factors:
+        matrix, shift = (weights[factor.name] @ x for x in (matrix, shift))
+
+    def bias() -> np.ndarray:
+        parts = [block @ shift for block in _blocks(weights[table.name])]
+        return weights[names.OUTPUT_BIAS] + np.concatenate(parts).astype(np.float32)
+
+    return Change(
+        _resized(
+            config,
+            output_embedding_size=config.hidden_size,
+            output_embedding_rank=0,
+            project_equal_output_widths=False,
+        ),
+        {
+            names.OUTPUT_EMBEDDING: lambda: _times(weights[table.name], matrix),
+            names.OUTPUT_BIAS: bias,
+        },
+        # The bias is shifted by a constant, which does not change its gradient.
+        slots={names.OUTPUT_BIAS: names.OUTPUT_BIAS},
+    )
+
+
+def insert_projection(model: Model) -> Change:
+    """A projection before the output embedding, the identity; exact."""
+    _check_head(model)
+    _check_linear(model)
+    config = model.config
+    if config.projects_output:
+        raise UserError(
+            f"{model.folder}: a projection from H = {config.hidden_size} to E_out = "
+            f"{config.output_embedding_size} is there already"
+        )
+    width, kernel = config.hidden_size, f"{names.TRANSFORM}/kernel"
+    return Change(
+        _resized(config, project_equal_output_widths=True),
+        {
+            kernel: lambda: np.eye(width, dtype=np.float32),
+            f"{names.TRANSFORM}/bias": lambda: np.zeros(width, np.float32),
+        },
+    )
+
+
+def reset_slots(model: Model) -> Change:
+    """The same model. The slots of its output embedding and of the layer before that
+    become zero, as `fold` makes them: its control."""
+    _check_head(model)
+    if not any(map(names.is_slot, model.weights.shapes)):
+        raise UserError(f"{model.weights.path}: has no slots of an optimizer")
+    layer = [n for n in model.weights if n.startswith(f"{names.TRANSFORM}/")]
+    matrices = [matrix.name for matrix in names.output_matrices(model.config)]
+    return Change(model.config, reset=(*layer, *matrices))
+
+
+def factorise(model: Model, width: int) -> Change:
+    """Word, position and type embeddings of a smaller width, and a projection.
+
+    What the encoder gets of a token is the layer norm of a sum of three rows. The norm
+    subtracts the mean of a row's elements, so that the rows may have theirs subtracted;
+    and it divides by the length, so that only directions count. The sums of all words,
+    positions and types are projected on their first width - 1 principal directions,
+    those of the singular value decomposition of all sums without subtracting their
+    mean. These fill the vectors of the new width whose elements sum to 0. The new
+    projection turns them back, and has the old scale, shift and projection in it.
+    """
+    config, weights = model.config, model.weights
+    old, hidden = config.input_embedding_size, config.hidden_size
+    if config.coupled and names.OUTPUT_BIAS in weights:
+        raise UserError(f"{model.folder}: its embeddings are tied; untie them first")
+    if width >= min(old, hidden):
+        raise UserError(
+            f"--input_embedding_size: {width} is not below the model's "
+            f"input_embedding_size = {old} and hidden_size = {hidden}"
+        )
+    weights.check(config, names.NO_HEAD)
+    means = [weights[name].mean(0, dtype=np.float64) for name in _TABLES]
+    # Positions and types have mean 0 in the sums, and words have their means.
+    shifts = dict(
+        zip(_TABLES, (means[1] + means[2], -means[1], -means[2]), strict=True)
+    )
+
+    def centred(name: str) -> Iterator[np.ndarray]:
+        for block in _blocks(weights[name]):
+            block = block + shifts[name]
+            yield block - block.mean(1, keepdims=True)
+
+    moments = {
+        name: sum(block.T @ block for block in centred(name)) / weights.shapes[name][0]
+        for name in _TABLES
+    }
+    values, directions = np.linalg.eigh(sum(moments.values()))
+    directions = directions[:, ::-1][:, : width - 1]
+    error = {
+        group: _lost(moment, directions)
+        for group, moment in (
+            ("sums", sum(moments.values())),
+            *((name.rpartition("/")[2], moments[name]) for name in _TABLES),
+        )
+    }
+    share = 1 - error["sums"] ** 2
+    # The first column of Q is parallel to (1, 1, ...), and all others sum to 0.
+    ones_first = np.eye(width)
+    ones_first[:, 0] = 1
+    basis = directions @ np.linalg.qr(ones_first)[0][:, 1:].T
+    kernel = math.sqrt(old / width) * basis.T * weights[f"{names.EMBEDDING_NORM}/gamma"]
+    bias = weights[f"{names.EMBEDDING_NORM}/beta"].astype(np.float64)
+    if config.projects_input:
+        before = weights[f"{names.PROJECTION}/kernel"]
+        kernel, bias = kernel @ before, bias @ before
+        bias = bias + weights[f"{names.PROJECTION}/bias"]
+
+    def table(name: str) -> np.ndarray:
+        result, start = aligned_empty((weights.shapes[name][0], width)), 0
+        for block in centred(name):
+            result[start : start + len(block)] = block @ basis
+            start += len(block)
+        return result
+
+    return Change(
+        _resized(config, input_embedding_size=width, coupled=False),
+        {
+            **{name: lambda name=name: table(name) for name in _TABLES},
+            f"{names.EMBEDDING_NORM}/gamma": lambda: np.ones(width, np.float32),
+            f"{names.EMBEDDING_NORM}/beta": lambda: np.zeros(width, np.float32),
+            f"{names.PROJECTION}/kernel": lambda: kernel.astype(np.float32),
+            f"{names.PROJECTION}/bias": lambda: bias.astype(np.float32),
+        },
+        about={"relative_frobenius": error, "share_of_spectrum": share},
+        notes=(
+            f"{width - 1} of {len(values) - 1} directions have {share:.2%} of the "
+            "squared singular values",
+            "relative Frobenius error: "
+            + ", ".join(f"{group} {lost:.4g}" for group, lost in error.items()),
+        ),
+    )
+
+
+def _resized(config: ModelConfig, **sizes: Any) -> ModelConfig:
+    # Patterns of initial values could name variables that are gone.
+    return dataclasses.replace(config, initial_values={}, **sizes)
+
+
+def _lost(moment: np.ndarray, directions: np.ndarray) -> float:
+    """The relative Frobenius error of rows that are projected on some directions, from
+    the mean of the outer products of the rows."""
+    kept, every = np.trace(directions.T @ moment @ directions), np.trace(moment)
+    return math.sqrt(max(0.0, 1 - kept / every)) if every else 0.0
+
+
+def _check_head(model: Model) -> None:
+    if names.OUTPUT_BIAS not in model.weights:
+        raise UserError(
+            f"{model.weights.path}: has no masked-LM head with an output embedding; "
+            "take the pre-trained model"
+        )
+    model.weights.check(model.config, names.MASKED_LM)
+
+
+def _check_linear(model: Model) -> None:
+    if model.config.mlm_transform != "projection":
+        raise UserError(
+            f"{model.folder}: its masked-LM head has an activation and a layer norm "
+            "(mlm_transform); only a linear head is the product of its matrices"
+        )
+
+
+def _blocks(table: np.ndarray) -> Iterator[np.ndarray]:
+    """Some rows at a time, float64."""
+    for start in range(0, len(table), _ROWS):
+        yield table[start : start + _ROWS].astype(np.float64)
+
+
+def _times(table: np.ndarray, matrix: np.ndarray) -> np.ndarray:
+    result, start = aligned_empty((len(table), matrix.shape[1])), 0
+    for block in _blocks(table):
+        result[start : start + len(block)] = block @ matrix
+        start += len(block)
+    return result
+
+
+def _squares(block: np.ndarray) -> float:
+    return float(np.square(block).sum())
+
+
+def _zeros(shape: names.Shape) -> np.ndarray:
+    result = aligned_empty(shape)
+    result[...] = 0
+    return result

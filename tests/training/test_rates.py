@@ -1,0 +1,147 @@
+"""Learning rates of single variables, on every optimizer and kind of mesh."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from decoupled.configs import OptimizerConfig, PretrainConfig
+from decoupled.core.errors import UserError
+from decoupled.training.graph import pretraining_graph
+from tests.helpers import MASKING, adamw, masked_lm_features, schedule, tiny_model
+from tests.ops.simd_on_cpu import run_compiled
+from tests.training.runs import (
+    MODEL_AXIS,
+    ONE_DEVICE,
+    Steps,
+    graph_config,
+    run_steps,
+)
+
+TABLE = "cls/predictions/output_embedding"
+# Its shape is that of the keys and values, with which it shares a stack.
+QUERY = "bert/encoder/layer_0/attention/self/query/kernel"
+RATES = {TABLE: 3.0, QUERY: 0.25}
+ADAFACTOR = dict(name="adafactor", weight_decay=0.0, beta1=0.0)
+OPTIMIZERS = {"adamw": {}, "adafactor": ADAFACTOR}
+MESHES = {
+    "one device": ONE_DEVICE,
+    "split": MODEL_AXIS,
+    "bfloat16 slices": dataclasses.replace(ONE_DEVICE, slice_dtype="bfloat16"),
+}
+
+
+def config(optimizer, mesh=ONE_DEVICE, rates=RATES, **changes):
+    return graph_config(
+        mesh=mesh, optimizer=adamw(**OPTIMIZERS[optimizer], rates=rates), **changes
+    )
+
+
+def trained(graph, steps=2):
+    return run_steps(graph, steps, [masked_lm_features()])[0]
+
+
+def pretraining(optimizer):
+    return PretrainConfig(
+        model=tiny_model(), masking=MASKING, optimizer=optimizer, schedule=schedule()
+    )
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "mesh"),
+    [
+        ("adamw", "bfloat16 slices"),
+        ("adafactor", "one device"),
+        pytest.param("adamw", "split", marks=pytest.mark.slow),
+        pytest.param("adafactor", "split", marks=pytest.mark.slow),
+        pytest.param("adafactor", "bfloat16 slices", marks=pytest.mark.slow),
+    ],
+)
+def test_a_first_step_is_as_many_times_as_long(optimizer, mesh):
+    """A constant rate, so that the first step is one, and no weight decay."""
+    changes = dict(mesh=MESHES[mesh], schedule=schedule(20, 0, "constant"))
+    # Adafactor's steps are shares of the weights.
+    rate = 0.05 if optimizer == "adamw" else 0.5
+    fields = {**OPTIMIZERS[optimizer], "weight_decay": 0.0, "learning_rate": rate}
+
+    def moved(rates):
+        graph = graph_config(optimizer=adamw(**fields, rates=rates), **changes)
+        steps = Steps(graph, [masked_lm_features()])
+        start, (end, _, _) = steps.initial(), steps.run(1)
+        return {name: end[name] - start[name] for name in graph.network.variables}
+
+    plain, multiplied = moved({}), moved(RATES)
+    # The rounding of a weight of bfloat16 is stochastic.
+    tolerance = 2.0**-7 if mesh.startswith("bfloat16") else 1e-6
+    for name, change in plain.items():
+        np.testing.assert_allclose(
+            multiplied[name], RATES.get(name, 1) * change, rtol=1e-4, atol=tolerance
+        )
+    assert np.abs(plain[TABLE]).max() > 4 * tolerance
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+def test_a_rate_of_one_changes_no_bit(optimizer):
+    plain, multiplied = (
+        trained(config(optimizer, rates=rates)) for rates in ({}, {"*": 1})
+    )
+    assert plain.keys() == multiplied.keys()
+    for name, value in plain.items():
+        np.testing.assert_array_equal(multiplied[name], value)
+
+
+@pytest.mark.parametrize("mesh", [ONE_DEVICE, MODEL_AXIS], ids=["one", "split"])
+def test_a_rate_of_zero_is_a_frozen_variable(mesh):
+    """Also of the output embedding, which training partitions by rows."""
+    optimizer = adamw(rates={"*embedding*": 0})
+    frozen = pretraining_graph(pretraining(optimizer)).frozen
+    assert TABLE in frozen and "bert/embeddings/LayerNorm/gamma" in frozen
+
+    values = trained(config("adamw", mesh, optimizer.rates, frozen=frozen))
+    expected = trained(config("adamw", mesh, {}, frozen=frozen))
+
+    assert not any(name.startswith(TABLE + "/") for name in values)
+    assert values.keys() == expected.keys()
+    for name, value in expected.items():
+        np.testing.assert_array_equal(values[name], value)
+
+
+@pytest.mark.parametrize(
+    "optimizer",
+    ["adamw", pytest.param("adafactor", marks=pytest.mark.slow)],
+)
+def test_members_of_a_stack_have_rates_of_their_own(optimizer):
+    """A program of a TPU updates slices of equal shape at once."""
+    graph = config(optimizer, MODEL_AXIS_OF_ONE, model=tiny_model())
+    features = masked_lm_features()
+    _, variables = run_compiled(graph, features, 2)
+    expected, _, _ = run_steps(graph, 2, [features])
+    noise = ("key/bias",) if optimizer == "adafactor" else ()
+    for name, value in expected.items():
+        if not name.endswith(noise):
+            np.testing.assert_allclose(variables[name], value, atol=2e-6)
+
+
+MODEL_AXIS_OF_ONE = dataclasses.replace(MODEL_AXIS, mesh_shape="m:1")
+
+
+@pytest.mark.parametrize(
+    ("rates", "message"),
+    [
+        ({"cls/predictions/output": 2.0}, "matches none of bert/embeddings/word_emb"),
+        ({"*output_embedding": 2.0, "cls/*": 2.0}, "both match cls/predictions/"),
+        ({"*": 0}, "all rates are 0; nothing is trained"),
+    ],
+)
+def test_patterns_that_fit_no_model_are_refused(rates, message):
+    with pytest.raises(UserError, match=message) as error:
+        pretraining_graph(pretraining(adamw(rates=rates)))
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "rates", [{"a": -1.0}, {"a": float("inf")}, {"a": "2"}, {1: 2.0}, {"a": True}]
+)
+def test_rates_are_finite_numbers_by_pattern(rates):
+    with pytest.raises(UserError, match="OptimizerConfig.rates: .* is not the pattern"):
+        OptimizerConfig(rates=rates)
