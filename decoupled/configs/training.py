@@ -127,8 +127,9 @@ class TrainingConfig:
 
     batch_size: sequences per step over the whole mesh.
     gradient_accumulation: number of microbatches that a step's batch is divided into.
-    save_checkpoints_steps: steps between checkpoints. keep_checkpoint_max: how many
-      of the newest are kept. log_steps: steps between summaries.
+    save_checkpoints_steps: steps between checkpoints; with slow steps, one is also
+      saved every 15 minutes. keep_checkpoint_max: how many of the newest are kept.
+    log_steps: steps between summaries.
     eval_every_steps: steps between evaluations; 0 evaluates at the end only. With
       --tpu each costs two compilations.
     eval_batch_size: sequences per step of evaluation. eval_sequences: the largest

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from decoupled.configs import TrainingConfig
 from decoupled.configs.hardware import HOST, Hardware, TpuAddress
-from decoupled.core import files, gfile
+from decoupled.core import files, gfile, hosts
 from decoupled.core.compat import mtf, tf
 from decoupled.core.console import duration
 from decoupled.core.errors import UserError
@@ -26,11 +26,19 @@ from decoupled.training.checkpoints import (
 from decoupled.training.events import PERCENT, event_writer, scalar_summary
 from decoupled.training.partitioned_tables import PartitionedSaverBuilder
 
+# Seconds after which a run is saved, even if it has made few steps.
+MOST_SECONDS, FIRST_SECONDS = 900.0, 120.0
+# The first process decides for all; it is asked once in so many steps.
+_ASK_EVERY = 10
 _CTRL_C = b"Ctrl-C: saving after this step (a TPU: this loop); once more ends at once\n"
 
 
 class Checkpoints:
     """Saves weights, slots and the step every `every_steps` steps and at the end.
+
+    However long steps take, a checkpoint is at most 15 minutes old, or so old that
+    saving takes a twentieth of the time. The first one of a new run comes after two
+    minutes, so that a full disk or missing rights show while the user still looks.
 
     Args:
       write: writes a checkpoint of the present step with this prefix.
@@ -42,16 +50,24 @@ class Checkpoints:
     ):
         self._folder, self._every_steps, self._keep = model_dir, every_steps, keep
         self._write, self._saved = write, None
+        is_new = not files.exists(os.path.join(model_dir, files.CHECKPOINT_LIST))
+        self._late = time.monotonic() + (FIRST_SECONDS if is_new else MOST_SECONDS)
 
     def is_due(self, before: int, step: int) -> bool:
         """Whether it is time to save after the steps from `before` to `step`."""
-        return step // self._every_steps > before // self._every_steps
+        if step // self._every_steps > before // self._every_steps:
+            return True
+        return step // _ASK_EVERY > before // _ASK_EVERY and self._is_late()
+
+    @hosts.by_first
+    def _is_late(self):
+        return time.monotonic() > self._late
 
     def save(self, step: int) -> None:
         """Saves a step, unless it was the last one that was saved."""
         if step == self._saved:
             return
-        prefix = f"{self._folder}/model.ckpt-{step}"
+        prefix, began = f"{self._folder}/model.ckpt-{step}", time.monotonic()
         try:
             self._write(prefix)
             sync_checkpoint(prefix)
@@ -67,7 +83,8 @@ class Checkpoints:
             # The Saver's error for a folder that does not exist.
             self._check_folder(error)
             raise
-        self._saved = step
+        self._saved, now = step, time.monotonic()
+        self._late = now + max(MOST_SECONDS, 20 * (now - began))
 
     def _list(self, prefix):
         """Names the checkpoint in the folder's list, and removes the oldest ones."""
@@ -173,10 +190,14 @@ class Progress:
 
     Args:
       batch_size, total_steps: of the run. say: prints a line.
+
+    Attributes:
+      waited: seconds for which devices had nothing to do, because no batch was there.
     """
 
     def __init__(self, batch_size: int, total_steps: int, say: Callable[[str], None]):
         self._batch_size, self._total, self._say = batch_size, total_steps, say
+        self.waited = 0.0
 
     def begin(self, step: int) -> None:
         """Starts the clock at the step that the run starts from."""
@@ -197,9 +218,11 @@ class Progress:
         done, passed = step - self._start[0], time.monotonic() - self._start[1]
         rate = done / max(passed, 1e-9)
         left = (self._total - step) / max(rate, 1e-9)
+        share = self.waited / max(passed, 1e-9)
+        waits = f"  waits for input {share:.0%}" if share >= 0.01 else ""
         self._say(
             f"step {step}/{self._total}  {scalars}"
-            f"{rate * self._batch_size:.0f} examples/s  {duration(left)} left"
+            f"{rate * self._batch_size:.0f} examples/s  {duration(left)} left{waits}"
         )
 
 

@@ -12,6 +12,7 @@ import pytest
 from decoupled.core.compat import tf
 from decoupled.core.errors import Interrupted, Terminated, UserError
 from decoupled.tasks.mlm import MaskedLM
+from decoupled.training import bookkeeping
 from decoupled.training.bookkeeping import StopOnSignal
 from decoupled.training.events import read_scalars
 from decoupled.training.loop import train
@@ -192,6 +193,14 @@ def test_only_the_newest_checkpoints_are_kept_also_across_a_resume(six_steps, tm
     state = tf.train.get_checkpoint_state(str(folder))
     expected = [f"{folder}/model.ckpt-{step}" for step in (8, 10, 11)]
     assert list(state.all_model_checkpoint_paths) == expected
+
+
+def test_slow_steps_are_saved_by_the_clock(tmp_path, monkeypatch):
+    monkeypatch.setattr(bookkeeping, "FIRST_SECONDS", 0.0)
+    spec = run_spec(tmp_path, save_checkpoints_steps=1000)
+    train_run(config(25), spec)
+    # The second one would come after 15 minutes.
+    assert checkpoint_names(spec.model_dir) == [10, 25]
 
 
 def test_a_folder_holds_checkpoints_on_disk_and_events_and_no_graph(six_steps):

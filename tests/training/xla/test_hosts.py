@@ -81,13 +81,21 @@ def undisturbed(data, tmp_path_factory):
     return folder
 
 
+# Of the first process, whose clock decides for all.
+HASTY = """
+from decoupled.training import bookkeeping
+bookkeeping.FIRST_SECONDS = 0.0
+"""
+
+
 def test_two_processes_give_the_numbers_of_one(data, undisturbed, tmp_path):
-    processes = start(data, tmp_path, 120)
+    processes = start(data, tmp_path, 120, code=(HASTY, ""))
     ends = [finish(process) for process in processes]
     assert [code for code, _, _ in ends] == [0, 0], ends
     assert "2 processes: process 0 (" in ends[0][1]
     assert "step 120/120" in ends[0][1] and "step 120/120" not in ends[1][1]
     assert_equal_runs(tmp_path, undisturbed)
+    assert (tmp_path / "model.ckpt-10.index").exists()
     written = {path.name for path in tmp_path.iterdir()}
     assert not [name for name in written if "tmp" in name or "temp" in name]
 

@@ -11,6 +11,7 @@ import re
 import shutil
 import signal
 import sys
+import time
 from types import SimpleNamespace
 
 import numpy as np
@@ -41,6 +42,7 @@ from tests.training.runs import (
     largest_difference,
     run_spec,
     said,
+    stepping_input_fn,
     train_run,
 )
 
@@ -322,6 +324,29 @@ def test_an_initial_checkpoint_gives_its_weights(whole, tmp_path):
         )
         assert any("drawn from the seed: bert/pooler" in line for line in said(spec))
     assert largest_difference(*values)[0] <= 1e-6
+
+
+def test_the_time_for_which_devices_wait_for_input_is_shown(tmp_path):
+    """Each batch takes 0.3 s, and a step some milliseconds."""
+
+    def slowly(features):
+        time.sleep(0.3)
+        return features
+
+    def input_fn(params=None):
+        batches = stepping_input_fn(0)()
+        name, spec = next(iter(batches.element_spec.items()))
+
+        def slow(features):
+            waited = tf.numpy_function(slowly, [features[name]], spec.dtype)
+            return {**features, name: tf.ensure_shape(waited, spec.shape)}
+
+        return batches.map(slow)
+
+    spec = run_spec(tmp_path)._replace(hardware=CPU)
+    train_run(config(), spec, lambda step: input_fn)
+    [share] = re.findall(r"s left  waits for input (\d+)%", " ".join(said(spec)))
+    assert 20 < int(share) <= 100
 
 
 def test_batches_that_end_too_early_are_an_error(tmp_path):
