@@ -31,7 +31,7 @@ def test_a_whole_one_with_few_steps_and_once_more(tmp_path):
     ]
     subprocess.run(command, check=True)
     text = (tmp_path / "r.md").read_text()
-    jobs = re.search(r"jobs \| (\d+) of (\d+) complete", text)
+    jobs = re.search(r"(\d+) of (\d+) jobs", text)
     assert jobs[1] == jobs[2]
     # Two seeds and thirty steps decide nothing.
     assert "**supported**" not in text and "**contradicted**" not in text

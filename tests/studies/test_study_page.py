@@ -96,7 +96,7 @@ def test_facts_curves_and_crossings(document):
     for line in (
         "    decoupled reproduce --work_dir=w",
         "| models | 11, 1,000 steps |",
-        "| jobs | 9 of 9 complete |",
+        "| complete | 9 of 9 jobs |",
         "| their time | 1 h 00 min |",
     ):
         assert line in text
