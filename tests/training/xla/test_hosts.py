@@ -81,10 +81,16 @@ def undisturbed(data, tmp_path_factory):
     return folder
 
 
-# Of the first process, whose clock decides for all.
+# Of the first process: its clock decides for all, and a library writes a line.
 HASTY = """
+import os
 from decoupled.training import bookkeeping
 bookkeeping.FIRST_SECONDS = 0.0
+begin = bookkeeping.Monitor.begin
+def begin_and_write(self, step):
+    begin(self, step)
+    os.write(2, b"from a library")
+bookkeeping.Monitor.begin = begin_and_write
 """
 
 
@@ -98,6 +104,10 @@ def test_two_processes_give_the_numbers_of_one(data, undisturbed, tmp_path):
     assert (tmp_path / "model.ckpt-10.index").exists()
     written = {path.name for path in tmp_path.iterdir()}
     assert not [name for name in written if "tmp" in name or "temp" in name]
+    logs = {path.name: path.read_text() for path in (tmp_path / "logs").iterdir()}
+    assert set(logs) == {"process-0.txt", "process-1.txt"}
+    assert "from a library" in logs["process-0.txt"] and not logs["process-1.txt"]
+    assert "from a library" not in ends[0][2]
 
 
 @pytest.mark.slow
