@@ -261,7 +261,7 @@ def test_too_few_positions(pretrained_dir, corpus):
         )
 
 
-# E_out is above H = 8 but for the last two.
+# E_out is above H = 8 but for the last three.
 HEADS = {
     "nonlinear": {},
     "linear": dict(mlm_transform="projection"),
@@ -269,8 +269,13 @@ HEADS = {
     "nonlinear, low rank": dict(output_embedding_rank=9, activation="relu"),
     "coupled": dict(mlm_transform="projection", coupled=True, output_embedding_size=6),
     "no projection": dict(mlm_transform="projection", output_embedding_size=8),
+    "square projection": dict(
+        mlm_transform="projection",
+        output_embedding_size=8,
+        project_equal_output_widths=True,
+    ),
 }
-RANKS = dict(zip(HEADS, (8, 8, 5, 8, 6, 8), strict=True))
+RANKS = dict(zip(HEADS, (8, 8, 5, 8, 6, 8, 8), strict=True))
 
 
 def small_blocks(monkeypatch):
