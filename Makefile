@@ -10,6 +10,9 @@ RUN := $(VENV)/bin/python
 # Where a test ends its worker process, the run ends and names it: pytest-xdist 3.8 would wait
 # for ever for the rest of that file.
 PYTEST_ARGS := -n 2 --dist loadfile --no-loadscope-reorder --max-worker-restart=0
+# Compiled modules are kept, whatever the environment says: without them each worker
+# rewrites all tests anew in every run, and each command that a test starts the package.
+test test-oldest: export PYTHONDONTWRITEBYTECODE =
 
 # The newest of these that the machine has; PYTHON=/path/to/python names another one. Where
 # it has none, uv provides the first.

@@ -2,8 +2,8 @@
 
 import fcntl
 import gc
+import json
 import os
-import pickle
 import signal
 import socket
 import sys
@@ -91,17 +91,22 @@ def django(tmp_path_factory):
     it for all.
     """
     pytest.importorskip("django", reason="needs the [demo] extra")
-    from decoupled.corpora.catalogs.catalog_files import read_catalogs
+    from decoupled.corpora.catalogs.catalog_files import (
+        Catalogs,
+        Message,
+        read_catalogs,
+    )
 
     folder = tmp_path_factory.getbasetemp()
     if "PYTEST_XDIST_WORKER" in os.environ:
         folder = folder.parent
-    path = folder / "django.pickle"
+    path = folder / "django.json"
     with open(f"{path}.lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not path.exists():
-            path.write_bytes(pickle.dumps(read_catalogs(["django"])))
-    return pickle.loads(path.read_bytes())
+            path.write_text(json.dumps(read_catalogs(["django"])))
+    messages, dropped = json.loads(path.read_text())
+    return Catalogs([Message(*message) for message in messages], dropped)
 
 
 @pytest.fixture(scope="session")

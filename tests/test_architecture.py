@@ -37,11 +37,9 @@ MAY_IMPORT = {
     "planning": BELOW_RUNS,
     "runs": BELOW_RUNS,
     "exports": BELOW_RUNS | {"runs"},
-    "sweeps": {"core", "configs", "launch", "runs"},
     "analyses": BELOW_RUNS | {"runs", "exports"},
-    "reports": BELOW_RUNS | {"runs", "exports", "analyses", "launch", "sweeps"},
+    "studies": BELOW_RUNS | {"runs", "exports", "analyses", "launch"},
 }
-MAY_IMPORT["reproduction"] = MAY_IMPORT["reports"] | {"reports"}
 # Nobody imports a command.
 MAY_IMPORT["commands"] = set(MAY_IMPORT)
 

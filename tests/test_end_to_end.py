@@ -7,7 +7,6 @@ model: seconds on a CPU.
 import json
 
 import pytest
-import tensorflow as tf
 
 from decoupled.commands.build_corpus import build
 from decoupled.commands.finetune import run_finetuning
@@ -23,6 +22,7 @@ from decoupled.configs.corpora import (
     VocabularySettings,
 )
 from decoupled.configs.finetuning import FinetuneConfig
+from decoupled.core.release import tf
 from decoupled.data.records_build import build_records
 from decoupled.data.vocabulary import open_vocabulary
 from decoupled.data.vocabulary_build import build_vocabulary

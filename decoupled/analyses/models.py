@@ -245,8 +245,7 @@ def pooling_function(
 ) -> Pool:
     """A function of ids and mask, int32 [batch, length], to float32 [layers, batch, H].
 
-    It computes on the first device of a kind of accelerator, or by TensorFlow's own
-    kernels.
+    It computes on all devices of a kind of accelerator, or by TensorFlow's own kernels.
     """
     encoder = Encoder(model.config, model.weights, up_to=max(layers))
 
@@ -266,15 +265,15 @@ def pooling_function(
         )
 
     if accelerator is not None:
-        on_device = DeviceFunction(pool, accelerator, console.say)
-        positions = model.config.max_positions
+        on_devices = DeviceFunction(pool, accelerator, console.say, axis=1)
+        positions, share = model.config.max_positions, on_devices.devices
+        rows = -(-config.batch_size // share) * share
 
         def padded(ids: np.ndarray, mask: np.ndarray) -> np.ndarray:
             # Few lengths, since each is a program.
             length = min(positions, -(-ids.shape[1] // _LENGTH_STEP) * _LENGTH_STEP)
-            missing = (config.batch_size - len(ids), length - ids.shape[1])
-            more = [(0, count) for count in missing]
-            return on_device(np.pad(ids, more), np.pad(mask, more))[:, : len(ids)]
+            more = [(0, rows - len(ids)), (0, length - ids.shape[1])]
+            return on_devices(np.pad(ids, more), np.pad(mask, more))[:, : len(ids)]
 
         return padded
     spec = tf.TensorSpec([None, None], tf.int32)

@@ -33,7 +33,7 @@ def define_flags() -> None:
 def main() -> None:
     """Runs the steps and reports the results."""
     installed.need("django", "matplotlib", "polib", purpose="the demo")
-    from decoupled.reports.demo import run_demo
+    from decoupled.studies.demo import run_demo
 
     work_dir = files.make_folder(flags.FLAGS.work_dir)
     with locks.hold(work_dir):

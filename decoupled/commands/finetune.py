@@ -179,9 +179,9 @@ def run_finetuning(
 def _report(plan, results):
     from decoupled.core import plots
     from decoupled.core.made_from import MADE_FROM
-    from decoupled.reports import finetuning as finetuning_report
     from decoupled.runs import finetuning
     from decoupled.runs.finetuning_run import ANSWER_SETTINGS
+    from decoupled.studies import finetuning as finetuning_report
 
     task, folder = plan.task, plan.folder
     best = finetuning.best_run(plan)
@@ -221,8 +221,8 @@ def _report(plan, results):
 
 
 def _say_if_trivial(plan, results):
-    from decoupled.reports.finetuning import not_above_trivial
     from decoupled.runs import finetuning
+    from decoupled.studies.finetuning import not_above_trivial
 
     rate = finetuning.chosen_rate(plan)
     if sentence := not_above_trivial(results, plan.task, plan.data.source, rate):

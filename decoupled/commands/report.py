@@ -28,7 +28,7 @@ def define_flags() -> None:
 
 def main() -> None:
     """Reads the sweeps and writes the report."""
-    from decoupled.reports.sweeps import write_report
+    from decoupled.studies.sweep_report import write_report
 
     options = flags.FLAGS
     write_report(options.sweep_dir, options.output_dir, options.rows, options.title)

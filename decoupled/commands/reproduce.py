@@ -60,7 +60,7 @@ def define_flags() -> None:
 def main() -> None:
     """Makes the data, runs the jobs, writes the document."""
     installed.need("scipy", purpose="the statistics")
-    from decoupled.reproduction import run
+    from decoupled.studies import reproduce as run
 
     values = {name: flags.FLAGS[name].value for name in run.Options._fields}
     options = run.Options(**values)

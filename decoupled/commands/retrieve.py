@@ -47,7 +47,7 @@ def define_flags() -> None:
     flags.DEFINE_list(
         "languages", None, "Only these languages, e.g. sw,th. Default: all."
     )
-    hardware_flags.define_accelerator("The first of these devices encodes")
+    hardware_flags.define_accelerator("All of these devices encode")
     flags.mark_flags_as_required(["task", "data_dir", "init_checkpoint", "output_dir"])
 
 

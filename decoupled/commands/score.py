@@ -37,7 +37,7 @@ in seqeval's strict mode.
 from absl import flags
 
 from decoupled.core import console, files
-from decoupled.reports import published
+from decoupled.studies import published
 from decoupled.xtreme.scoring import score, show
 
 FLAGS = flags.FLAGS

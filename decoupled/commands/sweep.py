@@ -33,7 +33,7 @@ from decoupled.configs import FinetuneConfig, SweepRoot
 from decoupled.core import console, locks
 from decoupled.core.errors import Mistakes, UserError, close_names
 from decoupled.launch import gin_files, hardware_flags, start
-from decoupled.sweeps.jobs import (
+from decoupled.studies.jobs import (
     FINETUNING,
     Inputs,
     complete_jobs,
@@ -41,7 +41,7 @@ from decoupled.sweeps.jobs import (
     make_jobs,
     make_rows,
 )
-from decoupled.sweeps.runner import (
+from decoupled.studies.runner import (
     JobRunner,
     job_command,
     on_accelerator,

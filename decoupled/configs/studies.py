@@ -156,14 +156,15 @@ class SweepRoot:
 class StudyConfig:
     """What a reproduction adds to the grid of its runs.
 
-    first_rows: the rows that run with --size below 4.
+    first_rows: the rows that run with --size below 4, with the first seeds, as many as
+      first_seeds; 0: all.
     learning_rates: row -> peak learning rate of pre-training.
     settings: row -> bindings of its pre-training, beside those of every run.
-    continued: row -> (row, *words of `decoupled convert embeddings`): the row begins
-      with the finished model of the other row and seed, changed by the command if there
-      are words, with new slots of the optimizer.
-    tried_rates: learning rates that --rates trains every row with, with the seed
-      `tried_seed`, which decides nothing, and a share `tried_steps` of the steps.
+    continued: row -> (row, *changes of `decoupled convert embeddings`): the run of the
+      other row and the same seed goes on as this row, after the changes.
+    tried_rates: learning rates that --rates trains every row with, and `tried_rows`,
+      which are no rows of the study; with the seed `tried_seed`, which decides nothing,
+      and a share `tried_steps` of the steps.
     dose_rows: rows that differ in E_out alone, for the figure of E_out.
     control_rows: rows that are also measured after a single step of pre-training.
     control: how a gain over these has to be clear ("seeds" or "interval";
@@ -182,10 +183,12 @@ class StudyConfig:
     """
 
     first_rows: tuple
+    first_seeds: int = 0
     learning_rates: dict
     settings: dict = dataclasses.field(default_factory=dict)
     continued: dict = dataclasses.field(default_factory=dict)
     tried_rates: tuple = ()
+    tried_rows: tuple = ()
     tried_seed: int = 100
     tried_steps: float = 0.5
     dose_rows: tuple = ()
@@ -203,7 +206,7 @@ class StudyConfig:
 
     def __post_init__(self):
         check_types(self)
-        check_not_negative(self, "most_dropped pieces tried_seed")
+        check_not_negative(self, "first_seeds most_dropped pieces tried_seed")
         check_positive(self, "tried_steps")
         check_choice(self, "control", ("seeds", "interval"))
         for row, rate in self.learning_rates.items():
@@ -235,15 +238,18 @@ class ReproductionRoot:
     def check(self) -> None:
         """Raises a UserError if the two do not fit together."""
         rows = set(self.sweep.rows)
-        for name in (
-            *("first_rows", "control_rows", "dropped_rows", "dose_rows"),
-            *("settings", "continued"),
+        described = rows | set(self.sweep.models)
+        for name, known, where in (
+            *((n, rows, "rows") for n in ("first_rows", "control_rows")),
+            *((n, rows, "rows") for n in ("dropped_rows", "continued")),
+            *((n, described, "models") for n in ("settings", "tried_rows")),
+            ("dose_rows", described, "models"),
         ):
-            unknown = sorted(set(map(str, getattr(self.study, name))) - rows)
+            unknown = sorted(set(map(str, getattr(self.study, name))) - known)
             if unknown:
                 raise UserError(
                     f"StudyConfig.{name}: {', '.join(unknown)} are not among "
-                    "SweepConfig.rows"
+                    f"SweepConfig.{where}"
                 )
         missing = sorted(rows - set(self.study.learning_rates))
         if missing:

@@ -108,7 +108,7 @@ def read_pieces(model: bytes, path: str) -> list[Piece]:
 
 
 def make_model(
-    pieces: Sequence[Piece], charsmap: bytes, unknown: int, pad: int
+    pieces: Sequence[Piece], charsmap: bytes, unknown: int, pad: int | None
 ) -> bytes:
     """A serialized unigram model with the trainer's defaults."""
     parts = []
@@ -120,7 +120,7 @@ def make_model(
     none = (1 << 64) - 1
     trainer = {
         _MODEL_TYPE: UNIGRAM, _VOCAB_SIZE: len(pieces), _UNK_ID: unknown,
-        _BOS_ID: none, _EOS_ID: none, _PAD_ID: pad,
+        _BOS_ID: none, _EOS_ID: none, _PAD_ID: none if pad is None else pad,
     }  # fmt: skip
     spec = b"".join(_number(number, value) for number, value in trainer.items())
     spaces = (_DUMMY_PREFIX, _REMOVE_WHITESPACE, _ESCAPE_WHITESPACE)

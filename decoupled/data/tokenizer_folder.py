@@ -168,9 +168,18 @@ def read_folder(
             "keeps; for other pieces use decoupled convert vocabulary afterwards"
         )
     _check_config(read, kind)
-    if kind == SENTENCEPIECE_FILE:
-        return _sentencepiece(read, model)
-    return _xlm_r(read) if kind == XLM_R_FILE else _wordpiece(read)
+    try:
+        if kind == SENTENCEPIECE_FILE:
+            return _sentencepiece(read, model)
+        return _xlm_r(read) if kind == XLM_R_FILE else _wordpiece(read)
+    except UnicodeEncodeError as error:
+        raise UserError(f"{read.file(TOKENIZER)}: a piece is not UTF-8") from error
+
+
+def make_wordpieces(pieces: Sequence[str], rules: TextRules) -> bytes:
+    """The content of a wordpiece.json."""
+    stored = {"format": WORDPIECE_FORMAT, **rules._asdict(), "pieces": pieces}
+    return (json.dumps(stored, ensure_ascii=False, indent=0) + "\n").encode("utf-8")
 
 
 def read_wordpieces(content: bytes, path: str) -> tuple[list[str], TextRules]:
@@ -185,7 +194,8 @@ def read_wordpieces(content: bytes, path: str) -> tuple[list[str], TextRules]:
             raise ValueError(f"format is not {WORDPIECE_FORMAT!r}")
         rules = TextRules(*(stored[name] for name in TextRules._fields))
         pieces = stored["pieces"]
-        if [type(rule) for rule in rules] != [bool, bool, bool, int]:
+        types = [bool, bool, bool, int]
+        if [*map(type, rules)] != types or not 0 < rules.longest_word <= 10_000:
             raise ValueError("a rule is of another type")
         if not all(type(piece) is str for piece in pieces):
             raise ValueError("a piece is no text")
@@ -350,9 +360,7 @@ def _wordpiece(read: _Folder) -> tuple[str, bytes]:
     rules = _text_rules(read, pieces)
     if read.tokenizer:
         _check_ends(read, SPECIAL[2:4], roles[2:4], 1, 1)
-    stored = {"format": WORDPIECE_FORMAT, **rules._asdict(), "pieces": pieces}
-    text = json.dumps(stored, ensure_ascii=False, indent=0) + "\n"
-    return path, text.encode("utf-8")
+    return path, make_wordpieces(pieces, rules)
 
 
 def _wordpieces(read: _Folder) -> list[str]:

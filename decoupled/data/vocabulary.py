@@ -44,10 +44,15 @@ from decoupled.data.sentencepiece_file import (
     USER_DEFINED,
     read_pieces,
     read_settings,
+    with_pieces,
     with_types,
 )
 from decoupled.data.tokenizer_folder import SPECIAL as WORDPIECE_SPECIAL
-from decoupled.data.tokenizer_folder import read_folder, read_wordpieces
+from decoupled.data.tokenizer_folder import (
+    make_wordpieces,
+    read_folder,
+    read_wordpieces,
+)
 
 SENTENCEPIECE, XLM_R, WORDPIECE = "SentencePiece", "XLM-R", "WordPiece"
 FILE_NAME = "sentencepiece.model"
@@ -161,6 +166,10 @@ class Vocabulary(abc.ABC):
         """The id of a piece; `unk_id` where there is no such piece."""
 
     @abc.abstractmethod
+    def trimmed(self, kept: Sequence[int]) -> "Vocabulary":
+        """The vocabulary with only the pieces of these increasing ids."""
+
+    @abc.abstractmethod
     def tokenizer(self) -> Any:
         """The tokenizer in a graph, with the methods of those of tensorflow_text.
 
@@ -243,6 +252,12 @@ class SentencePiece(Vocabulary):
             return self._around_masks(text)
         return self._masking_processor.encode(valid_text(text))
 
+    def encode_unspaced(self, text: str) -> list[int]:
+        """The ids of a text that begins with a space only if it says so."""
+        text = self.mask_text + valid_text(text)
+        ids = self._masking_processor.encode(text)
+        return ids[ids.index(self.mask_id) + 1 :]
+
     def encode_with_offsets(self, texts: Sequence[str]) -> Iterator[Encoding]:
         for text in texts:
             mapping = self._processor.encode(
@@ -273,6 +288,9 @@ class SentencePiece(Vocabulary):
 
     def piece_to_id(self, piece: str) -> int:
         return self._processor.PieceToId(piece)
+
+    def trimmed(self, kept: Sequence[int]) -> "SentencePiece":
+        return SentencePiece(self.path, with_pieces(self.content, set(kept)))
 
     def scores(self) -> list[float]:
         """The log probability of each piece, by id (0 for special pieces)."""
@@ -378,6 +396,10 @@ class WordPiece(Vocabulary):
 
     def piece_to_id(self, piece: str) -> int:
         return self._ids.get(piece, self.unk_id)
+
+    def trimmed(self, kept: Sequence[int]) -> "WordPiece":
+        pieces = [self.pieces[index] for index in kept]
+        return WordPiece(self.path, make_wordpieces(pieces, self.rules))
 
     def tokenizer(self) -> Any:
         # Imported here: TensorFlow takes seconds, which other kinds can do without.

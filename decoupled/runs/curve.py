@@ -12,7 +12,7 @@ Therefore runs are compared only if every one of them
   - ends low: its held-out loss is some nats below the unigram entropy in every language
     (`decoupled.analyses.masked_lm` measures both).
 
-`decoupled.reproduction.verdicts` has the two bounds.
+`decoupled.studies.verdicts` has the two bounds.
 
 The logged loss of a step is the mean over the predicted tokens of that step's batch.
 BERT's masks leave a tenth of these tokens unchanged. A model that knows only

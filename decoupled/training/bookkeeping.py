@@ -190,10 +190,14 @@ class Progress:
 
     Args:
       batch_size, total_steps: of the run. say: prints a line.
+
+    Attributes:
+      waited: seconds for which devices had nothing to do, because no batch was there.
     """
 
     def __init__(self, batch_size: int, total_steps: int, say: Callable[[str], None]):
         self._batch_size, self._total, self._say = batch_size, total_steps, say
+        self.waited = 0.0
 
     def begin(self, step: int) -> None:
         """Starts the clock at the step that the run starts from."""
@@ -214,9 +218,11 @@ class Progress:
         done, passed = step - self._start[0], time.monotonic() - self._start[1]
         rate = done / max(passed, 1e-9)
         left = (self._total - step) / max(rate, 1e-9)
+        share = self.waited / max(passed, 1e-9)
+        waits = f"  waits for input {share:.0%}" if share >= 0.01 else ""
         self._say(
             f"step {step}/{self._total}  {scalars}"
-            f"{rate * self._batch_size:.0f} examples/s  {duration(left)} left"
+            f"{rate * self._batch_size:.0f} examples/s  {duration(left)} left{waits}"
         )
 
 

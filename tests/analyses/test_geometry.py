@@ -4,7 +4,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-import tensorflow as tf
 
 from decoupled.analyses import geometry
 from decoupled.analyses.geometry import (
@@ -19,6 +18,7 @@ from decoupled.analyses.models import open_models
 from decoupled.configs import MaskingConfig
 from decoupled.configs.analyses import GeometrySettings
 from decoupled.core.errors import UserError
+from decoupled.core.release import tf
 from decoupled.corpora.corpus import Corpus
 from decoupled.corpora.corpus_writer import write_corpus
 from decoupled.data.vocabulary import open_vocabulary

@@ -25,6 +25,7 @@ from decoupled.core.errors import UserError
 from decoupled.exports.serving.encoder import Encoder
 from decoupled.model.variables import OUTPUT_EMBEDDING, OUTPUT_FACTOR
 from decoupled.tasks.classification import pack_texts
+from decoupled.training.xla import adapter
 from tests.analyses.sentences import (
     ENGLISH,
     OTHERS,
@@ -71,9 +72,10 @@ def test_vectors_are_means_over_the_tokens_of_the_last_layer(encoder, special, l
     np.testing.assert_allclose(found, served(encoder, length, special), atol=2e-5)
 
 
-def test_an_accelerator_gives_the_same_vectors(encoder):
-    """Lengths are padded to multiples, and the last batch to its full size."""
+def test_accelerators_give_the_same_vectors(encoder):
+    """Lengths are padded to multiples, and batches to a multiple of the devices."""
     pytest.importorskip("jax")
+    adapter.Client("cpu", [8], print)
     config = retrieval(batch_size=4)
     pool = models.pooling_function(encoder, [2], config, "cpu")
     vectors = models.layer_vectors(encoder, TEXTS, config, pool)

@@ -12,7 +12,7 @@ from decoupled.commands import demo
 from decoupled.core import files
 from decoupled.core.errors import UserError
 from decoupled.launch.supervision import Step
-from decoupled.reports.demo import MODELS, average
+from decoupled.studies.demo import MODELS, average
 from tests.command_line import decoupled
 
 
@@ -52,12 +52,12 @@ except KeyboardInterrupt:
 """
 RUN_STEP = """
 import sys
-import decoupled.reports.demo
+import decoupled.studies.demo
 from decoupled.commands import demo
 from decoupled.core import endings
 from decoupled.launch import start
 from decoupled.launch.supervision import Step
-decoupled.reports.demo.make_steps = lambda _: [{step!r}]
+decoupled.studies.demo.make_steps = lambda _: [{step!r}]
 sys.argv.insert(1, "demo")
 endings.end(lambda: start.run(demo))
 """

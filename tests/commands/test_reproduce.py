@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from decoupled.core.errors import UserError
-from decoupled.reproduction import run
+from decoupled.studies import reproduce as run
 from tests.command_line import decoupled
 
 

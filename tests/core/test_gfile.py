@@ -7,9 +7,9 @@ import sys
 import uuid
 
 import pytest
-import tensorflow as tf
 
 from decoupled.core import files, gfile
+from decoupled.core.release import tf
 
 REFERENCE = tf.io.gfile
 

@@ -1,8 +1,8 @@
 """Counter-based random bits: the same in NumPy and in a graph, and random enough."""
 
 import numpy as np
-import tensorflow as tf
 
+from decoupled.core.release import tf
 from decoupled.data.counters import (
     Stream,
     graph_bits,

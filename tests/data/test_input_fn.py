@@ -4,10 +4,10 @@ import dataclasses
 
 import numpy as np
 import pytest
-import tensorflow as tf
 
 from decoupled.configs import MaskingConfig
 from decoupled.core.errors import UserError
+from decoupled.core.release import tf
 from decoupled.data.input_fn import (
     languages_input_fn,
     pretraining_input_fn,

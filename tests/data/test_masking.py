@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
-import tensorflow as tf
 
 from decoupled.configs import MaskingConfig
+from decoupled.core.release import tf
 from decoupled.data.masking import (
     mask_in_rounds,
     mask_sequences,

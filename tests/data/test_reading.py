@@ -1,9 +1,9 @@
 """Shards in the graph: documents come back; a defect is named by file and record."""
 
 import pytest
-import tensorflow as tf
 
 from decoupled.core.errors import UserError
+from decoupled.core.release import tf
 from decoupled.data import reading, records
 from tests.data.record_folders import (
     VOCABULARY,

@@ -3,9 +3,9 @@
 import json
 
 import pytest
-import tensorflow as tf
 
 from decoupled.core.errors import UserError
+from decoupled.core.release import tf
 from decoupled.data import records
 from tests.data.record_folders import (
     distinct_documents,

@@ -5,9 +5,9 @@ import os
 import sys
 
 import pytest
-import tensorflow as tf
 
 from decoupled.core.errors import UserError
+from decoupled.core.release import tf
 from decoupled.corpora import runners
 from decoupled.corpora.corpus import Corpus
 from decoupled.data import reading, records, records_build

@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
-import tensorflow as tf
 
+from decoupled.core.release import tf
 from decoupled.data.sequence_order import SequenceOrder
 from decoupled.data.sequences import (
     chunks,

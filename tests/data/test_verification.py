@@ -5,9 +5,9 @@ import json
 
 import numpy as np
 import pytest
-import tensorflow as tf
 
 from decoupled.core.errors import UserError
+from decoupled.core.release import tf
 from decoupled.data import records, verification
 from decoupled.data.verification import (
     all_shards,

@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
-import tensorflow as tf
 
+from decoupled.core.release import tf
 from decoupled.data.vocabulary import SENTENCEPIECE
 from decoupled.data.words import word_starts, word_tables
 

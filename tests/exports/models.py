@@ -9,9 +9,9 @@ from unittest import mock
 
 import numpy as np
 import sentencepiece
-import tensorflow as tf
 
 from decoupled.configs import ModelConfig
+from decoupled.core.release import tf
 from decoupled.exports.served_task import read_task
 from decoupled.exports.serving.encoder import Encoder, MaskedLm
 from decoupled.exports.serving.roots import EncoderRoot

@@ -6,11 +6,11 @@ import shutil
 
 import numpy as np
 import pytest
-import tensorflow as tf
 from safetensors.numpy import load_file
 
 from decoupled.configs import MeshConfig
 from decoupled.core.compat import mtf
+from decoupled.core.release import tf
 from decoupled.exports.interop.from_huggingface import from_huggingface
 from decoupled.exports.interop.huggingface_config import ACTIVATIONS, read_config
 from decoupled.exports.interop.huggingface_format import huggingface_name, our_value

@@ -7,9 +7,9 @@ import subprocess
 
 import numpy as np
 import pytest
-import tensorflow as tf
 
 from decoupled.core.compat import mtf
+from decoupled.core.release import tf
 from decoupled.model.encoder import encode
 from decoupled.model.heads import token_logits
 from decoupled.tasks.presets import TASKS, task_of

@@ -3,9 +3,9 @@ definitions in float64; and what must have no gradient."""
 
 import numpy as np
 import pytest
-import tensorflow as tf2
 
 from decoupled.core.compat import mtf
+from decoupled.core.release import tf as tf2
 from decoupled.model.dims import NAMES
 from decoupled.model.encoder import encode
 from decoupled.model.heads import cls_positions, sequence_logits

@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
-import tensorflow as tf2
 
 from decoupled.core.compat import mtf, tf
+from decoupled.core.release import tf as tf2
 from decoupled.ops.cross_entropy import softmax_cross_entropy
 from tests import helpers
 from tests.helpers import SESSION_CONFIG, mesh_impl, run_mesh

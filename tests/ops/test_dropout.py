@@ -5,9 +5,9 @@ import zlib
 
 import numpy as np
 import pytest
-import tensorflow as tf2
 
 from decoupled.core.compat import mtf, tf
+from decoupled.core.release import tf as tf2
 from decoupled.ops.dropout import dropout
 from tests.helpers import mesh_impl, run_mesh
 

@@ -7,9 +7,9 @@ import types
 
 import numpy as np
 import pytest
-import tensorflow as tf2
 
 from decoupled.core.compat import tf
+from decoupled.core.release import tf as tf2
 from decoupled.ops.kernels import (
     compiled,
     compiled_where_large,

@@ -2,11 +2,11 @@
 
 import numpy as np
 import pytest
-import tensorflow as tf2
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from decoupled.core.compat import tf
+from decoupled.core.release import tf as tf2
 from decoupled.ops.local import local_index
 from decoupled.ops.meshes.placement import matrix_product
 from decoupled.ops.shared import (

@@ -11,7 +11,6 @@ import scipy.stats
 
 from decoupled.core.compat import tf
 from decoupled.core.errors import UserError
-from decoupled.reproduction.verdicts import CROSSED_BY
 from decoupled.runs.curve import (
     CROSSED_BELOW,
     Curve,
@@ -22,6 +21,7 @@ from decoupled.runs.curve import (
     read_curve,
     smoothed,
 )
+from decoupled.studies.verdicts import CROSSED_BY
 from decoupled.training.checkpoints import write_list
 from decoupled.training.events import (
     event_writer,

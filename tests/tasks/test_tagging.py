@@ -4,9 +4,9 @@ import dataclasses
 
 import numpy as np
 import pytest
-import tensorflow as tf
 
 from decoupled.core.compat import mtf
+from decoupled.core.release import tf
 from decoupled.model.dims import make_dims
 from decoupled.model.encoder import encode
 from decoupled.model.heads import token_logits

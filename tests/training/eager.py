@@ -8,8 +8,8 @@ import fnmatch
 import math
 
 import numpy as np
-import tensorflow as tf
 
+from decoupled.core.release import tf
 from tests.exports.reference import Reference
 from tests.helpers import adamw_step
 

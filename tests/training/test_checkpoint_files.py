@@ -4,9 +4,9 @@ import os
 
 import numpy as np
 import pytest
-import tensorflow as tf
 
 from decoupled.core.errors import UserError
+from decoupled.core.release import tf
 from decoupled.training import checkpoint_files
 from decoupled.training.checkpoint_files import (
     ALIGNMENT,

@@ -2,32 +2,39 @@
 
 Trimming keeps the pieces that a corpus needs. A unigram model chooses the segmentation
 of a text with the highest score. If all of its pieces are kept, it still has the
-highest score. Such a text therefore has the same pieces as before, and the model
-computes the same hidden states. A model that is trimmed to one language of a hundred
-loses most of its word embeddings.
+highest score. WordPieces are the longest ones that match, which stay the longest. Such
+a text therefore has the same pieces as before, and the model computes the same hidden
+states. A model that is trimmed to one language of a hundred loses most of its word
+embeddings.
 
 With another vocabulary, each new piece gets the row of the same piece, or else the mean
 of the rows of the old pieces into which its text is cut (Tai et al. 2020, exBERT;
-Hewitt 2021). Input embedding, output embedding and output bias are treated alike.
+Hewitt 2021). Input embedding, output embedding and output bias are treated alike. The
+two vocabularies may be of different kinds: "▁the" begins a word, as "the" does among
+WordPieces, and "ing" continues one, as "##ing" does.
 """
 
 import collections
 import dataclasses
 import itertools
-import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from decoupled.core import console, files
+from decoupled.core import console
 from decoupled.core.errors import UserError
 from decoupled.core.files import check_target
 from decoupled.core.release import tf
 from decoupled.corpora.corpus import Corpus
 from decoupled.data.fertility import measure_fertility
-from decoupled.data.sentencepiece_file import MARK, UNIGRAM, with_pieces
-from decoupled.data.vocabulary import FILE_NAME, Vocabulary, open_vocabulary
+from decoupled.data.sentencepiece_file import MARK, UNIGRAM
+from decoupled.data.vocabulary import (
+    WORDPIECE,
+    SentencePiece,
+    Vocabulary,
+    open_vocabulary,
+)
 from decoupled.exports.interop.conversion import Contents, write_converted_folder
 from decoupled.model import variables as names
 from decoupled.runs import run_folder
@@ -73,18 +80,14 @@ def trim_vocabulary(
     check_target(new_model_dir)
     model = open_model(model_dir, checkpoint, verify=False)
     old = model.vocabulary
-    if old.settings.model_type != UNIGRAM:
+    if isinstance(old, SentencePiece) and old.settings.model_type != UNIGRAM:
         raise UserError(f"{old.path}: not a unigram model; it cannot be trimmed")
     corpus = Corpus(corpus_dir)
     chosen = _languages(corpus, languages)
     kept = _used(old, corpus, chosen, min_count)
     rows = NewRows([[index] for index in kept], len(kept))
-    with files.scratch_folder() as folder:
-        path = os.path.join(folder, FILE_NAME)
-        with files.atomic_write(path, "wb") as handle:
-            handle.write(with_pieces(old.content, set(kept)))
-        new = open_vocabulary(path)
-        return _convert(model_dir, model, new, rows, new_model_dir, corpus, chosen)
+    new = old.trimmed(kept)
+    return _convert(model_dir, model, new, rows, new_model_dir, corpus, chosen)
 
 
 def replace_vocabulary(
@@ -94,7 +97,7 @@ def replace_vocabulary(
     vocabulary: str,
     corpus_dir: str | None = None,
 ) -> dict[str, Any]:
-    """Writes the model with the pieces of another SentencePiece model.
+    """Writes the model with the pieces of another vocabulary.
 
     With a corpus, the shares of unknown tokens are measured on its held-out text.
     """
@@ -134,7 +137,13 @@ def _used(vocabulary, corpus, languages, min_count) -> list[int]:
     characters = {
         character for index in used for character in vocabulary.id_to_piece(index)
     }
-    single = {vocabulary.piece_to_id(character) for character in characters}
+    single = {
+        vocabulary.piece_to_id(_name(vocabulary, character, begins))
+        for character in characters
+        for begins in (False, True)
+        # "▁a" is no single character.
+        if vocabulary.kind == WORDPIECE or not begins
+    }
     return sorted(used | always | single)
 
 
@@ -152,28 +161,52 @@ def matching_rows(old: Vocabulary, new: Vocabulary) -> NewRows:
     by_role = dict(roles)
     special = set(old.special_ids) | {old.unk_id}
     ordinary = [index for index in range(old.size) if index not in special]
-    sources, copied = [], 0
+    sources: list[list[int]] = []
+    others = []
     for index in range(new.size):
-        piece = new.id_to_piece(index)
-        same = old.piece_to_id(piece)
+        text, begins = _text(new, new.id_to_piece(index))
+        name = _name(old, text, begins)
+        same = old.piece_to_id(name)
         if index in by_role:
             sources.append([by_role[index]])
-            copied += 1
-        elif old.id_to_piece(same) == piece:
+        elif old.id_to_piece(same) == name:
             sources.append([same])
-            copied += 1
         else:
-            sources.append(_parts(old, piece) or ordinary)
-    return NewRows(sources, copied)
+            sources.append([])
+            others.append((index, text.replace(MARK, " "), begins))
+    parts = _parts(old, [(text, begins) for _, text, begins in others])
+    for (index, _, _), ids in zip(others, parts, strict=True):
+        sources[index] = [i for i in ids if i != old.unk_id] or ordinary
+    return NewRows(sources, new.size - len(others))
 
 
-def _parts(old, piece) -> list[int]:
-    """The old pieces of a piece's text. The text has a leading space only if the piece
-    begins a word."""
-    mask = old.id_to_piece(old.mask_id)
-    ids = old.encode_masked(mask + piece.replace(MARK, " "))
-    after = ids[ids.index(old.mask_id) + 1 :]
-    return [index for index in after if index != old.unk_id]
+def _text(vocabulary: Vocabulary, piece: str) -> tuple[str, bool]:
+    """The characters of a piece, and whether it begins a word."""
+    if vocabulary.kind == WORDPIECE:
+        return piece.removeprefix("##"), not piece.startswith("##")
+    return piece.removeprefix(MARK), piece.startswith(MARK)
+
+
+def _name(vocabulary: Vocabulary, text: str, begins: bool) -> str:
+    """The piece that has these characters."""
+    if vocabulary.kind == WORDPIECE:
+        return text if begins else f"##{text}"
+    return MARK + text if begins else text
+
+
+def _parts(old: Vocabulary, pieces: list[tuple[str, bool]]) -> Iterator[list[int]]:
+    """The old pieces of the text of each piece."""
+    if old.kind == WORDPIECE:
+        encoded = old.encode_batch([text for text, _ in pieces])
+        for (_, begins), ids in zip(pieces, encoded, strict=True):
+            if ids and not begins:
+                name = f"##{old.id_to_piece(ids[0])}"
+                inner = old.piece_to_id(name)
+                ids[0] = inner if inner != old.unk_id else ids[0]
+            yield ids
+        return
+    for text, begins in pieces:
+        yield old.encode_unspaced(" " * begins + text)
 
 
 def mean_rows(table: np.ndarray, rows: NewRows) -> np.ndarray:

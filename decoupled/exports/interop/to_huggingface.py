@@ -14,7 +14,6 @@ from decoupled.configs import ModelConfig
 from decoupled.core import console, files
 from decoupled.core.errors import UserError
 from decoupled.core.files import check_target, new_folder
-from decoupled.data.vocabulary import FILE_NAME
 from decoupled.exports.interop.huggingface_config import CONFIG, make_config
 from decoupled.exports.interop.huggingface_format import (
     BERT,
@@ -69,8 +68,6 @@ def to_huggingface(
         path = os.path.join(folder, WEIGHTS)
         written = _write_weights(model, family, head, shapes, path)
         write_tokenizer(folder, model.vocabulary, model.config)
-        with files.atomic_write(os.path.join(folder, FILE_NAME), "wb") as handle:
-            handle.write(model.vocabulary.content)
         files.write_json(os.path.join(folder, CONFIG), config)
     left_out = sorted(set(model.weights) - set(shapes))
     for name in left_out:

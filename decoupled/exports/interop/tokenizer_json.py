@@ -1,9 +1,10 @@
 """tokenizer.json of transformers and its companions, as they are written.
 
-The written file gives the ids of `Vocabulary.encode`, between [CLS] and [SEP]. It needs
-no class of transformers for the model: the file contains the normaliser, the pieces
-with their scores, and the positions of the special pieces. docs/interop.md lists where
-the ids differ.
+The written file gives the ids of `Vocabulary.encode`, between [CLS] and [SEP]. It
+contains the normaliser, the pieces with their scores, and the positions of the special
+pieces. docs/interop.md lists where the ids differ. Vocabularies of BERT and XLM-R get
+their classes of transformers and the files of their first form, too: vocab.txt, and
+sentencepiece.bpe.model with the ids of fairseq.
 """
 
 import base64
@@ -19,13 +20,22 @@ from decoupled.data.sentencepiece_file import (
     UNIGRAM,
     USER_DEFINED_SCORE,
     Settings,
+    make_model,
+    read_pieces,
 )
-from decoupled.data.tokenizer_folder import SPECIAL_TOKENS, TOKENIZER, TOKENIZER_CONFIG
-from decoupled.data.vocabulary import Vocabulary
+from decoupled.data.tokenizer_folder import (
+    SENTENCEPIECE_FILE,
+    SPECIAL_TOKENS,
+    TOKENIZER,
+    TOKENIZER_CONFIG,
+    VOCAB,
+    XLM_R_FILE,
+)
+from decoupled.data.vocabulary import XLM_R, SentencePiece, Vocabulary, WordPiece
 
 
 def write_tokenizer(folder: str, vocabulary: Vocabulary, model: ModelConfig) -> None:
-    """Writes the three files.
+    """Writes tokenizer.json, its two companions, and the file that it was made from.
 
     Raises:
       UserError: the files cannot describe a vocabulary of this kind.
@@ -37,6 +47,14 @@ def write_tokenizer(folder: str, vocabulary: Vocabulary, model: ModelConfig) -> 
         (SPECIAL_TOKENS, special),
     ):
         files.write_json(os.path.join(folder, name), content)
+    name, content = SENTENCEPIECE_FILE, vocabulary.content
+    if isinstance(vocabulary, WordPiece):
+        name = VOCAB
+        content = "".join(f"{piece}\n" for piece in vocabulary.pieces).encode()
+    elif vocabulary.kind == XLM_R:
+        name, content = XLM_R_FILE, _fairseq_model(vocabulary)
+    with files.atomic_write(os.path.join(folder, name), "wb") as handle:
+        handle.write(content)
 
 
 def special_tokens(vocabulary: Vocabulary) -> dict[str, str]:
@@ -60,6 +78,15 @@ def tokenizer_json(vocabulary: Vocabulary) -> dict[str, Any]:
       UserError: the vocabulary is not a unigram model, keeps repeated spaces, or has a
         user-defined piece that its normalisation changes.
     """
+    shared = {
+        "version": "1.0",
+        "truncation": None,
+        "padding": None,
+        "added_tokens": _added_tokens(vocabulary),
+        "post_processor": _post_processor(vocabulary),
+    }
+    if isinstance(vocabulary, WordPiece):
+        return shared | _wordpiece(vocabulary)
     settings = vocabulary.settings
     pieces = [vocabulary.id_to_piece(index) for index in range(vocabulary.size)]
     user_defined = [pieces[index] for index in vocabulary.user_defined_ids]
@@ -75,15 +102,16 @@ def tokenizer_json(vocabulary: Vocabulary) -> dict[str, Any]:
     ):
         if refused:
             raise UserError(f"{vocabulary.path}: {what}; no tokenizer.json can be made")
-    return {
-        "version": "1.0",
-        "truncation": None,
-        "padding": None,
-        "added_tokens": _added_tokens(vocabulary),
+    pipeline = {
         "normalizer": _normalizer(settings),
         "pre_tokenizer": _pre_tokenizer(pieces),
-        "post_processor": _post_processor(vocabulary),
         "decoder": _decoder(settings),
+    }
+    if vocabulary.kind == XLM_R:
+        pipeline = _xlm_r_pipeline(settings)
+    return {
+        **shared,
+        **pipeline,
         "model": {
             "type": "Unigram",
             "unk_id": vocabulary.unk_id,
@@ -95,15 +123,64 @@ def tokenizer_json(vocabulary: Vocabulary) -> dict[str, Any]:
     }
 
 
+def _wordpiece(vocabulary: WordPiece) -> dict[str, Any]:
+    rules = vocabulary.rules
+    return {
+        "normalizer": {
+            "type": "BertNormalizer",
+            "clean_text": True,
+            "handle_chinese_chars": rules.chinese,
+            "strip_accents": rules.strip_accents,
+            "lowercase": rules.lower,
+        },
+        "pre_tokenizer": {"type": "BertPreTokenizer"},
+        "decoder": {"type": "WordPiece", "prefix": "##", "cleanup": True},
+        "model": {
+            "type": "WordPiece",
+            "unk_token": vocabulary.id_to_piece(vocabulary.unk_id),
+            "continuing_subword_prefix": "##",
+            "max_input_chars_per_word": rules.longest_word,
+            "vocab": {
+                piece: row for row, piece in enumerate(vocabulary.pieces) if piece
+            },
+        },
+    }
+
+
+def _xlm_r_pipeline(settings: Settings) -> dict[str, Any]:
+    """As transformers 4 writes it; 5 makes its own from the table and the pieces."""
+    spaces = _metaspace("always", split=True)
+    steps = [
+        _precompiled(settings),
+        {"type": "Strip", "strip_left": False, "strip_right": True},
+        _replace({"Regex": " {2,}"}, MARK),
+    ]
+    return {
+        "normalizer": {"type": "Sequence", "normalizers": steps},
+        "pre_tokenizer": spaces,
+        "decoder": spaces,
+    }
+
+
+def _fairseq_model(vocabulary: SentencePiece) -> bytes:
+    """The model with fairseq's ids: without <pad> and <mask>, <unk> first."""
+    pieces = read_pieces(vocabulary.content, vocabulary.path)
+    by_text = {piece.text: piece for piece in pieces[:4]}
+    first = [by_text[name] for name in ("<unk>", "<s>", "</s>")]
+    charsmap = vocabulary.settings.charsmap
+    return make_model([*first, *pieces[4:-1]], charsmap, unknown=0, pad=None)
+
+
 def _added_tokens(vocabulary):
     """The special pieces, which transformers finds in text only if listed here."""
+    is_wordpiece = isinstance(vocabulary, WordPiece)
     return [
         {
             "id": index,
             "content": vocabulary.id_to_piece(index),
             "single_word": False,
             # The space before [MASK] belongs to the masked piece.
-            "lstrip": index == vocabulary.mask_id,
+            "lstrip": index == vocabulary.mask_id and not is_wordpiece,
             "rstrip": False,
             "normalized": False,
             "special": True,
@@ -116,8 +193,7 @@ def _normalizer(settings: Settings):
     """SentencePiece's steps in its order: characters, then white space."""
     steps: list[dict[str, Any]] = []
     if settings.charsmap:
-        charsmap = base64.b64encode(settings.charsmap).decode("ascii")
-        steps.append({"type": "Precompiled", "precompiled_charsmap": charsmap})
+        steps.append(_precompiled(settings))
     steps += [
         # The first "▁" of a text is that of its first word, below.
         _replace({"Regex": f"^{MARK}"}, 2 * MARK),
@@ -127,6 +203,11 @@ def _normalizer(settings: Settings):
         _replace({"String": " "}, MARK),
     ]
     return {"type": "Sequence", "normalizers": steps}
+
+
+def _precompiled(settings: Settings):
+    charsmap = base64.b64encode(settings.charsmap).decode("ascii")
+    return {"type": "Precompiled", "precompiled_charsmap": charsmap}
 
 
 def _replace(pattern, content):
@@ -171,10 +252,12 @@ def _post_processor(vocabulary):
         return {"Sequence": {"id": name, "type_id": segment}}
 
     single = [special(cls, 0), text("A", 0), special(sep, 0)]
+    separators, second = vocabulary.pairs
+    between = [special(sep, 0)] * (separators - 1)
     return {
         "type": "TemplateProcessing",
         "single": single,
-        "pair": [*single, text("B", 1), special(sep, 1)],
+        "pair": [*single, *between, text("B", second), special(sep, second)],
         "special_tokens": {
             piece: {"id": piece, "ids": [index], "tokens": [piece]}
             for piece, index in ((cls, vocabulary.cls_id), (sep, vocabulary.sep_id))
@@ -196,12 +279,25 @@ def _tokenizer_config(vocabulary, model, special):
         str(entry["id"]): {key: value for key, value in entry.items() if key != "id"}
         for entry in _added_tokens(vocabulary)
     }
+    # transformers' own class for RemBERT fixes ids of special pieces, and returns no
+    # token types unless asked.
+    kind = {"tokenizer_class": "PreTrainedTokenizerFast"}
+    inputs = ["input_ids", "token_type_ids", "attention_mask"]
+    if isinstance(vocabulary, WordPiece) and vocabulary.rules.longest_word == 100:
+        rules = vocabulary.rules
+        kind = {
+            "tokenizer_class": "BertTokenizer",
+            "do_lower_case": rules.lower,
+            "strip_accents": rules.strip_accents,
+            "tokenize_chinese_chars": rules.chinese,
+        }
+    elif vocabulary.kind == XLM_R:
+        kind = {"tokenizer_class": "XLMRobertaTokenizer"}
+        inputs = ["input_ids", "attention_mask"]
     return {
-        # transformers' own class for RemBERT fixes ids of special pieces, and returns
-        # no token types unless asked.
-        "tokenizer_class": "PreTrainedTokenizerFast",
+        **kind,
         "model_max_length": model.max_positions,
-        "model_input_names": ["input_ids", "token_type_ids", "attention_mask"],
+        "model_input_names": inputs,
         "clean_up_tokenization_spaces": False,
         "added_tokens_decoder": added,
         **special,

@@ -74,7 +74,8 @@ class Client:
     """The devices of a mesh, in the order of its replicas.
 
     Args:
-      kind: "cpu", "gpu" or "tpu". mesh: sizes of the mesh's axes. say: prints a line.
+      kind: "cpu", "gpu" or "tpu". mesh: sizes of the mesh's axes; None is a row of all
+        devices. say: prints a line.
 
     Raises:
       UserError: JAX is missing or too old, or has not these devices.
@@ -83,11 +84,14 @@ class Client:
     # Whether this process has said what a program needs.
     _has_compiled = False
 
-    def __init__(self, kind: str, mesh: Sequence[int], say: Callable[[str], None]):
-        count = math.prod(mesh)
-        jax = _configured(kind, count)
+    def __init__(
+        self, kind: str, mesh: Sequence[int] | None, say: Callable[[str], None]
+    ):
+        jax = _configured(kind, mesh and math.prod(mesh))
         self.kind, self._jax, self._say = kind, jax, say
         devices = _devices(jax, kind)
+        mesh = mesh or [len(devices)]
+        count = math.prod(mesh)
         if count > len(devices):
             raise UserError(
                 f"MeshConfig.mesh_shape: needs {count} devices, and there "
@@ -274,8 +278,10 @@ class Executable:
 
     def run(
         self, features: Mapping[str, Array], variables: list[Array]
-    ) -> dict[str, Array]:
+    ) -> dict[str, list[Array]]:
         """Starts the program, and returns its results, which may not be there yet.
+
+        Each has a value for every device of this process.
 
         Args:
           variables: replaced by their new values; the old ones are gone.
@@ -289,7 +295,7 @@ class Executable:
             arrays = outputs.disassemble_into_single_device_arrays()
         for place, at in self._updated.items():
             variables[at] = self._client._joined(arrays[place])
-        return {name: arrays[place][0] for place, name in enumerate(self._names)}
+        return {name: arrays[place] for place, name in enumerate(self._names)}
 
 
 def try_devices(kind: str) -> list[str]:
@@ -408,7 +414,7 @@ def _configured(kind, count):
         "jax_compilation_cache_max_size": _CACHE_BYTES,
         "jax_persistent_cache_min_compile_time_secs": 1.0,
     }
-    if kind == "cpu":
+    if kind == "cpu" and count is not None:
         if count % hosts.count():
             raise UserError(
                 f"MeshConfig.mesh_shape: has {count} processors, which "

@@ -1,4 +1,4 @@
-"""A function of TensorFlow on an accelerator: a program of XLA for each shape."""
+"""A function of TensorFlow on accelerators: a program of XLA for each shape."""
 
 from collections.abc import Callable, Sequence
 
@@ -10,11 +10,15 @@ from decoupled.training.xla.programs import Argument, ExportedProgram
 
 
 class DeviceFunction:
-    """Computes `function(*arrays)` on one device.
+    """Computes `function(*arrays)`, a share of the rows on each device of this host.
 
     Args:
-      function: of tensors to one tensor; the variables that it reads go to the device
-        once. kind, say: see `Client`. precision: of products of float32.
+      function: of tensors [rows, ...] to one tensor, whose axis `axis` has the rows;
+        the variables that it reads go to the devices once. kind, say: see `Client`.
+        precision: of products of float32.
+
+    Attributes:
+      devices: how many there are; they divide the rows.
 
     Raises:
       UserError: there is no such device, or JAX is missing.
@@ -25,26 +29,29 @@ class DeviceFunction:
         function: Callable[..., tf.Tensor],
         kind: str,
         say: Callable[[str], None],
+        axis: int,
         precision: str = "highest",
     ):
-        self._function, self._precision = function, precision
-        self._client = Client(kind, [1], say)
+        self._function, self._axis, self._precision = function, axis, precision
+        self._client = Client(kind, None, say)
+        self.devices = len(self._client.devices)
         self._programs: dict[tuple, tuple[Executable, list]] = {}
         # id of a captured tensor -> the tensor, without which another could get its id,
-        # and its array on the device.
+        # and its array on the devices.
         self._captured: dict[int, tuple[tf.Tensor, Array]] = {}
 
     def __call__(self, *arrays: np.ndarray) -> np.ndarray:
         """The result for arrays of a shape; each new shape is compiled first."""
-        key = tuple((array.shape, array.dtype.str) for array in arrays)
+        shares = [np.split(array, self.devices) for array in arrays]
+        key = tuple((parts[0].shape, parts[0].dtype.str) for parts in shares)
         if key not in self._programs:
-            self._programs[key] = self._compiled(arrays)
+            self._programs[key] = self._compiled([parts[0] for parts in shares])
         executable, captured = self._programs[key]
         features = {
-            str(place): self._client.put_everywhere(array)
-            for place, array in enumerate(arrays)
+            str(place): self._client.put(parts) for place, parts in enumerate(shares)
         }
-        return np.asarray(executable.run(features, captured)["result"])
+        results = executable.run(features, captured)["result"]
+        return np.concatenate([np.asarray(part) for part in results], self._axis)
 
     def _compiled(self, arrays: Sequence[np.ndarray]) -> tuple[Executable, list]:
         traced = tf.function(self._function, jit_compile=True, autograph=False)
@@ -69,6 +76,6 @@ class DeviceFunction:
             variables=described,
             results=["result"],
             layouts=[],
-            cores=1,
+            cores=self.devices,
         )
         return self._client.compile(program, {}, self._precision), captured

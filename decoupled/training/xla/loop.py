@@ -5,9 +5,10 @@ ahead of the numbers that they return: loss and norm are read while the next ste
 and always before a checkpoint is saved.
 """
 
+import functools
 import resource
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -28,7 +29,7 @@ from decoupled.training.checkpoints import (
 )
 from decoupled.training.graph import Network, TrainingGraph
 from decoupled.training.mesh import parse_mesh_shape
-from decoupled.training.xla.adapter import Array, Client, Executable
+from decoupled.training.xla.adapter import Array, Client, Executable, InBackground
 from decoupled.training.xla.hosts import AgreedStop, moves, pauses
 from decoupled.training.xla.programs import (
     export,
@@ -109,20 +110,24 @@ def train_steps(
     )
     run.stop.begin()
     monitor.begin(step)
-    unread = None
+    unread = ended = None
 
     def read() -> None:
         # The check for NaN comes before anything is saved.
         at, results = unread
         names = monitor.tensors(at)
         monitor.after_steps(
-            at, {name: float(np.asarray(results[name])) for name in names}
+            at, {name: float(np.asarray(results[name][0])) for name in names}
         )
 
     stop = AgreedStop(run.stop)
     with client.explained():
+        asked = time.monotonic()
         for batch in _ahead(dataset, client):
+            if ended is not None and ended.done(0):
+                monitor.waited += time.monotonic() - max(asked, ended.result())
             results = executable.run(batch, state.arrays)
+            ended = InBackground(functools.partial(_time_of, results["loss"][0]))
             if unread is not None:
                 read()
                 moves()
@@ -137,6 +142,7 @@ def train_steps(
                 ends = ends or stop.after(step)
             if ends:
                 break
+            asked = time.monotonic()
         else:
             raise ValueError(f"the batches end at step {step}, before step {last}")
     monitor.end()
@@ -210,7 +216,13 @@ def _ahead(dataset: tf.data.Dataset, client: Client) -> Iterator[dict[str, Array
         yield sent
 
 
-def _rows(results: Mapping[str, Array]) -> list[dict[str, np.ndarray]]:
-    values = {name: np.asarray(value) for name, value in results.items()}
+def _time_of(result: Array) -> float:
+    """When a device has computed it."""
+    result.block_until_ready()
+    return time.monotonic()
+
+
+def _rows(results: Mapping[str, Sequence[Array]]) -> list[dict[str, np.ndarray]]:
+    values = {name: np.asarray(first) for name, (first, *_) in results.items()}
     count = len(next(iter(values.values())))
     return [{name: x[index] for name, x in values.items()} for index in range(count)]

@@ -5,7 +5,6 @@ Labels without vectors: by hand.
 
 import numpy as np
 import pytest
-import tensorflow as tf
 
 from decoupled.analyses.probing.frozen_vectors import ProbingData
 from decoupled.analyses.probing.probe import (
@@ -19,6 +18,7 @@ from decoupled.analyses.probing.probe import (
 )
 from decoupled.analyses.probing.task_files import Example, Target
 from decoupled.configs.analyses import ProbeSettings
+from decoupled.core.release import tf
 
 SETTINGS = ProbeSettings(
     max_tokens=None,

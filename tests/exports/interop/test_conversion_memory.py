@@ -40,7 +40,6 @@ from decoupled.exports.interop.to_huggingface import to_huggingface
 from decoupled.data.vocabulary import vocabulary_path
 from decoupled.runs import run_folder as model_dir
 from decoupled.runs.saved_run import open_model
-import tensorflow as tf
 tf.zeros(1)
 def peak():
     # Not getrusage: its peak begins with that of the process that started this one.

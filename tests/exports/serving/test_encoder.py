@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
-import tensorflow as tf
 
+from decoupled.core.release import tf
 from decoupled.exports.serving.encoder import Classifier, Encoder, MaskedLm
 from tests.exports.models import (
     finetuned_weights,

@@ -7,8 +7,8 @@ import collections
 import re
 
 import pytest
-import tensorflow as tf
 
+from decoupled.core.release import tf
 from tests.exports.conftest import FINETUNED
 from tests.exports.models import model_config, random_batch
 

@@ -5,8 +5,9 @@ Source: tensorflow/hub, docs/common_saved_model_apis/text.md.
 
 import numpy as np
 import pytest
-import tensorflow as tf
 import tensorflow_text  # noqa: F401  (registers the tokenizer's operation)
+
+from decoupled.core.release import tf
 
 hub = pytest.importorskip("tensorflow_hub")
 

@@ -9,9 +9,9 @@ import shutil
 
 import numpy as np
 import pytest
-import tensorflow as tf
 
 from decoupled.core.errors import UserError
+from decoupled.core.release import tf
 from decoupled.exports.serving import prediction
 from decoupled.exports.serving.encoder import FEATURES, Classifier, Encoder
 from decoupled.exports.serving.prediction import open_predictor

@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 import sentencepiece
-import tensorflow as tf
 import tensorflow_text  # noqa: F401  (registers the tokenizer's operation)
+
+from decoupled.core.release import tf
 
 SENTENCES = [
     "Select the blue page and 3 other objects",

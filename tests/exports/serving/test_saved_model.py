@@ -8,10 +8,10 @@ import sys
 
 import numpy as np
 import pytest
-import tensorflow as tf
 import tensorflow_text  # noqa: F401  (registers the tokenizer's operation)
 
 from decoupled.core.errors import UserError
+from decoupled.core.release import tf
 from decoupled.exports.serving.saved_model import export
 from tests.exports.conftest import FINETUNED, LABELS
 from tests.exports.models import (

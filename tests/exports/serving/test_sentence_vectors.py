@@ -5,10 +5,10 @@ import json
 
 import numpy as np
 import pytest
-import tensorflow as tf
 import tensorflow_text  # noqa: F401, registers the operations of text_sentence_encoder
 
 from decoupled.analyses.models import layer_vectors
+from decoupled.core.release import tf
 from tests.analyses.sentences import ENGLISH, OTHERS, open_model, retrieval
 from tests.command_line import decoupled, mistake
 from tests.exports.models import finetuned_weights, model_config, write_model_dir

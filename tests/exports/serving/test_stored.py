@@ -4,9 +4,9 @@ import json
 
 import numpy as np
 import pytest
-import tensorflow as tf
 
 from decoupled.core.errors import UserError
+from decoupled.core.release import tf
 from decoupled.exports.serving.encoder import Encoder, MaskedLm
 from decoupled.exports.serving.stored import STORED_AS, Matrix, StoredWeights
 from tests.command_line import decoupled, mistake

@@ -2,10 +2,10 @@
 
 import numpy as np
 import pytest
-import tensorflow as tf
 import tensorflow_text  # noqa: F401  (registers the tokenizer's operation)
 
 from decoupled.configs.finetuning import CLASSIFICATION
+from decoupled.core.release import tf
 from decoupled.exports.serving.encoder import Classifier, Encoder
 from decoupled.exports.serving.roots import TaskRoot
 from decoupled.exports.serving.text import Preprocessor, TextRoot

@@ -4,7 +4,6 @@ import json
 
 import numpy as np
 import pytest
-import tensorflow as tf
 
 from decoupled.commands.finetune import run_finetuning
 from decoupled.configs import (
@@ -14,6 +13,7 @@ from decoupled.configs import (
     VocabularyConfig,
 )
 from decoupled.configs.finetuning import FinetuneConfig
+from decoupled.core.release import tf
 from decoupled.data.vocabulary_training import train_vocabulary
 from decoupled.exports.serving.saved_model import export
 from decoupled.runs.saved_run import open_model

@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
-import tensorflow as tf
 
 from decoupled.core.compat import mtf
+from decoupled.core.release import tf
 from decoupled.exports.serving.encoder import Classifier, Encoder, MaskedLm
 from decoupled.model.dims import make_dims
 from decoupled.model.embeddings import OutputEmbedding

@@ -4,10 +4,10 @@ import itertools
 
 import numpy as np
 import pytest
-import tensorflow as tf2
 
 from decoupled.core.compat import mtf, tf
 from decoupled.core.machine import Processor
+from decoupled.core.release import tf as tf2
 from decoupled.ops.meshes.placement import (
     bfloat16_is_slow,
     matrix_product,

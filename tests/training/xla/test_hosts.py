@@ -5,6 +5,7 @@ import signal
 import socket
 import subprocess
 import sys
+from importlib.util import find_spec
 
 import numpy as np
 import pytest
@@ -18,7 +19,9 @@ from tests.commands.pretraining import (
     wait_for,
 )
 
-pytest.importorskip("jax", reason="needs the [xla] extra")
+pytestmark = pytest.mark.skipif(
+    find_spec("jax") is None, reason="needs the [xla] extra"
+)
 
 MAIN = "from decoupled.__main__ import main; main()"
 MESH = [
@@ -70,15 +73,17 @@ def assert_equal_runs(folder, expected):
         np.testing.assert_array_equal(value, weights[name], err_msg=name)
 
 
-@pytest.fixture(scope="module")
-def undisturbed(data, tmp_path_factory):
-    """The run of 120 steps of one process with four devices, which add as several
-    processes do."""
-    folder = tmp_path_factory.mktemp("undisturbed") / "run"
-    [process] = start(data, folder, 120, more=[()])
+def run_alone(data, folder, steps):
+    """Runs one process with four devices, which add as several processes do."""
+    [process] = start(data, folder, steps, more=[()])
     code, _, error = finish(process)
     assert code == 0, error
     return folder
+
+
+@pytest.fixture(scope="module")
+def undisturbed(data, tmp_path_factory):
+    return run_alone(data, tmp_path_factory.mktemp("undisturbed") / "run", 120)
 
 
 # Of the first process, whose clock decides for all.
@@ -88,15 +93,16 @@ bookkeeping.FIRST_SECONDS = 0.0
 """
 
 
-def test_two_processes_give_the_numbers_of_one(data, undisturbed, tmp_path):
-    processes = start(data, tmp_path, 120, code=(HASTY, ""))
+def test_two_processes_give_the_numbers_of_one(data, tmp_path):
+    alone, folder = run_alone(data, tmp_path / "alone", 12), tmp_path / "run"
+    processes = start(data, folder, 12, code=(HASTY, ""))
     ends = [finish(process) for process in processes]
     assert [code for code, _, _ in ends] == [0, 0], ends
     assert "2 processes: process 0 (" in ends[0][1]
-    assert "step 120/120" in ends[0][1] and "step 120/120" not in ends[1][1]
-    assert_equal_runs(tmp_path, undisturbed)
-    assert (tmp_path / "model.ckpt-10.index").exists()
-    written = {path.name for path in tmp_path.iterdir()}
+    assert "step 12/12" in ends[0][1] and "step 12/12" not in ends[1][1]
+    assert_equal_runs(folder, alone)
+    assert (folder / "model.ckpt-10.index").exists()
+    written = {path.name for path in folder.iterdir()}
     assert not [name for name in written if "tmp" in name or "temp" in name]
 
 
@@ -119,15 +125,15 @@ def test_a_killed_process_ends_the_other_and_costs_no_number(
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "told, number, code",
+    "signalled, number, code",
     [(0, signal.SIGINT, 130), (1, signal.SIGTERM, 143), (1, signal.SIGINT, 130)],
 )
 def test_all_save_the_same_step_where_one_is_told_to_stop(
-    data, tmp_path, told, number, code
+    data, tmp_path, signalled, number, code
 ):
     processes = start(data, tmp_path, 100_000)
     wait_for(tmp_path / "model.ckpt-50.index", processes[0])
-    os.kill(processes[told].pid, number)
+    os.kill(processes[signalled].pid, number)
     ends = [finish(process) for process in processes]
     assert [end[0] for end in ends] == [code] * 2, ends
     saved = int(checkpoint(tmp_path)["global_step"])

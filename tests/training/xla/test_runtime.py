@@ -11,6 +11,8 @@ import re
 import shutil
 import signal
 import sys
+import time
+from importlib.util import find_spec
 from types import SimpleNamespace
 
 import numpy as np
@@ -41,10 +43,14 @@ from tests.training.runs import (
     largest_difference,
     run_spec,
     said,
+    step_features,
+    stepping_input_fn,
     train_run,
 )
 
-pytest.importorskip("jax", reason="JAX needs Python 3.12")
+pytestmark = pytest.mark.skipif(
+    find_spec("jax") is None, reason="JAX needs Python 3.12"
+)
 
 CPU = Hardware("cpu")
 EIGHT = dataclasses.replace(BOTH_AXES, mesh_shape="d:4;m:2")
@@ -52,27 +58,12 @@ DROPOUT = tiny_model(hidden_dropout=0.1, attention_dropout=0.1)
 STEPS = 6
 
 
-@pytest.fixture(scope="module", autouse=True)
-def eight_devices():
-    """JAX counts its devices once in a process."""
-    adapter.Client("cpu", [8], print)
-
-
-@pytest.fixture(autouse=True)
-def own_cache(monkeypatch, tmp_path_factory):
-    folder = tmp_path_factory.getbasetemp() / "compiled"
-    monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", str(folder))
-
-
 def config(**changes):
     return graph_config(schedule=schedule(STEPS), **changes)
 
 
-def both(tmp_path, graph, **training):
-    """Two finished runs: by TensorFlow's kernels, and by programs of XLA."""
-    specs = [run_spec(tmp_path / name, **training) for name in ("host", "xla")]
-    specs[1] = specs[1]._replace(hardware=CPU)
-    return [(train_run(graph, spec), spec) for spec in specs]
+def trained(graph, spec):
+    return train_run(graph, spec), spec
 
 
 def scalars(spec, name):
@@ -89,6 +80,9 @@ def with_gradients(values, without=WITHOUT_GRADIENT):
     return {n: v for n, v in values.items() if not any(part in n for part in without)}
 
 
+# That of most tests here, so that it is compiled once.
+USUAL = {"mesh": BOTH_AXES, "model": DROPOUT, "accumulation": 2}
+
 # Change of the graph, and the largest relative difference of losses and of norms, and
 # the largest difference of a weight or slot.
 EXACT = (1e-6, 2e-6, 1e-6)
@@ -102,9 +96,7 @@ VARIANTS = {
     ),
     "sequence": ({"mesh": MeshConfig("d:2;m:2", "batch:d;sequence:m")}, EXACT),
     "dropout": ({"mesh": EIGHT, "model": DROPOUT}, EXACT),
-    "dropout, microbatches": (
-        {"mesh": BOTH_AXES, "model": DROPOUT, "accumulation": 2}, EXACT
-    ),
+    "dropout, microbatches": (USUAL, EXACT),
     "dropout, gradient checkpointing": (
         {"mesh": BOTH_AXES, "model": DROPOUT, "recompute_layers": True}, EXACT
     ),
@@ -141,7 +133,7 @@ FAST = ("dropout, microbatches",)
         for name in VARIANTS
     ],
 )
-def test_training_equals_that_of_tensorflow_s_kernels(name, tmp_path):
+def test_training_equals_that_of_tensorflow_s_kernels(name, whole, tmp_path):
     changes, (of_losses, of_norms, of_values) = VARIANTS[name]
     changes = dict(changes)
     if changes.get("optimizer") == "adafactor":
@@ -151,7 +143,12 @@ def test_training_equals_that_of_tensorflow_s_kernels(name, tmp_path):
         )
     if changes.get("model") == "coupled":
         changes["model"] = tiny_model(coupled=True, output_embedding_size=8)
-    (expected, host), (values, xla) = both(tmp_path, config(**changes))
+    graph = config(**changes)
+    expected, host = trained(graph, run_spec(tmp_path / "host"))
+    if changes == USUAL:
+        values, xla = checkpoint_values(whole.model_dir), whole
+    else:
+        values, xla = trained(graph, run_spec(tmp_path / "xla")._replace(hardware=CPU))
     for scalar, tolerance in (("loss", of_losses), ("gradient_norm", of_norms)):
         np.testing.assert_allclose(
             scalars(xla, scalar), scalars(host, scalar), tolerance
@@ -189,11 +186,11 @@ def test_packed_fine_tuning_equals_that_of_tensorflow_s_kernels(kind, tmp_path):
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
-    """A run of data:2;model:2 with dropout, not disturbed; saved every second step."""
+    """A run of the usual graph, not disturbed; saved every second step."""
     folder = tmp_path_factory.mktemp("whole")
     spec = run_spec(folder, save_checkpoints_steps=2, keep_checkpoint_max=2)
     spec = spec._replace(hardware=CPU)
-    train_run(config(mesh=BOTH_AXES, model=DROPOUT), spec)
+    train_run(config(**USUAL), spec)
     return spec
 
 
@@ -215,7 +212,7 @@ def copy_of(whole, folder, step):
 def test_a_resumed_run_equals_an_uninterrupted_one_to_the_bit(whole, tmp_path):
     folder = copy_of(whole, tmp_path / "copy", 4)
     spec = run_spec(folder)._replace(hardware=CPU)
-    values = train_run(config(mesh=BOTH_AXES, model=DROPOUT), spec)
+    values = train_run(config(**USUAL), spec)
     assert_equal_values(values, checkpoint_values(whole.model_dir))
     assert "resuming from" in said(spec)[0] and "at step 4" in said(spec)[0]
 
@@ -254,20 +251,26 @@ def test_a_signal_ends_training_after_it_has_saved(number, error, message, tmp_p
     stop = SignalAtStep(number, 3)
     spec = run_spec(tmp_path)._replace(hardware=CPU, stop=stop)
     with pytest.raises(error, match=message):
-        train_run(config(), spec)
+        train_run(config(**USUAL), spec)
     assert checkpoint_names(tmp_path) == [3]
     assert signal.getsignal(number) == before
 
 
 def test_a_step_that_is_not_finite_is_never_saved(tmp_path):
     """Steps are read late, but before the checkpoint of the next one."""
-    graph = config(optimizer=adamw(learning_rate=1e30, clip_norm=0.0))
     spec = run_spec(tmp_path, save_checkpoints_steps=2)._replace(hardware=CPU)
-    message = r"training: .* at step (\d); the last checkpoint"
-    with pytest.raises(UserError, match=message) as raised:
-        train_run(graph, spec)
-    last = int(re.search(message, str(raised.value))[1])
-    assert checkpoint_names(tmp_path) == [step for step in (2, 4, 6) if step < last]
+
+    def batches(step):
+        # The weights of the fourth batch are no numbers.
+        features = [step_features(number) for number in range(step, STEPS)]
+        features[3 - step]["masked_lm_weights"][:] = np.nan
+        stacked = {n: np.stack([f[n] for f in features]) for n in features[0]}
+        return lambda params=None: tf.data.Dataset.from_tensor_slices(stacked)
+
+    message = r"training: .* at step 4; the last checkpoint"
+    with pytest.raises(UserError, match=message):
+        train_run(config(**USUAL), spec, batches)
+    assert checkpoint_names(tmp_path) == [2]
 
 
 @pytest.mark.parametrize(
@@ -324,13 +327,36 @@ def test_an_initial_checkpoint_gives_its_weights(whole, tmp_path):
     assert largest_difference(*values)[0] <= 1e-6
 
 
+def test_the_time_for_which_devices_wait_for_input_is_shown(tmp_path):
+    """Each batch takes 0.3 s, and a step some milliseconds."""
+
+    def slowly(features):
+        time.sleep(0.3)
+        return features
+
+    def input_fn(params=None):
+        batches = stepping_input_fn(0)()
+        name, spec = next(iter(batches.element_spec.items()))
+
+        def slow(features):
+            waited = tf.numpy_function(slowly, [features[name]], spec.dtype)
+            return {**features, name: tf.ensure_shape(waited, spec.shape)}
+
+        return batches.map(slow)
+
+    spec = run_spec(tmp_path)._replace(hardware=CPU)
+    train_run(config(), spec, lambda step: input_fn)
+    [share] = re.findall(r"s left  waits for input (\d+)%", " ".join(said(spec)))
+    assert 20 < int(share) <= 100
+
+
 def test_batches_that_end_too_early_are_an_error(tmp_path):
     """Without it, the loop of segments would begin again and again."""
     spec = run_spec(tmp_path)._replace(hardware=CPU)
     few = {n: tf.constant(x[None]) for n, x in masked_lm_features().items()}
     with pytest.raises(ValueError, match="the batches end at step 1, before step 6"):
         train_run(
-            config(),
+            config(**USUAL),
             spec,
             lambda step: lambda params=None: tf.data.Dataset.from_tensor_slices(few),
         )
@@ -341,7 +367,7 @@ def test_batches_that_end_too_early_are_an_error(tmp_path):
 
 @pytest.fixture(scope="module")
 def exported():
-    graph = config(mesh=BOTH_AXES, model=DROPOUT)
+    graph = config(**USUAL)
     features = {
         n: tf.TensorSpec(x.shape, x.dtype) for n, x in masked_lm_features().items()
     }
@@ -353,6 +379,13 @@ def test_everything_but_the_features_is_donated(exported):
     first = len(exported.features)
     variables = range(first, first + len(exported.variables))
     assert sorted(updated.values()) == list(variables)
+
+
+def test_loops_have_the_same_names_in_every_process(exported):
+    """Else the cache of compiled programs would not know a program again."""
+    module, _ = to_stablehlo(exported.hlo, "highest")
+    loops = re.findall(r"func private @while\w*", str(module))
+    assert loops and not [name for name in loops if re.search(r"_(cond|body)_\d", name)]
 
 
 @pytest.mark.parametrize("precision", ["highest", "high", "default"])

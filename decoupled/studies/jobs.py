@@ -1,0 +1,495 @@
+"""The models of a sweep and its jobs: one folder and one command each.
+
+  SWEEP_DIR/models/ROW/seed_S          pre-training
+  SWEEP_DIR/tasks/TASK/ROW/seed_S      fine-tuning, needs the model of its row and seed
+  SWEEP_DIR/features                   tokenised task files, which runs share
+and of a reproduction, which is a sweep with controls and analyses:
+  control/models, control/tasks        the same after a single step of pre-training
+  rates/RATE/models/ROW/seed_S         pre-training with another learning rate
+  converted/CHANGES/ROW/seed_S         a model with changed embeddings, in model/
+  layer_drop/TASK/ROW/keep_K/seed_S    fine-tuning of the first K layers alone
+  analyses/NAME/seed_S                 an analysis of all models of a seed
+
+job.json in a folder records the command that succeeded there and the contents of the
+files that it read; job.log has its output. A job is complete if both are as before.
+SWEEP_DIR/sweep.json describes the whole sweep. A job comes after the jobs that it
+needs.
+
+Small models are made from the paper's models by one rule: a scale divides the widths by
+one number and the depths by another, the same for all models.
+"""
+
+import dataclasses
+import itertools
+import math
+import os
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from decoupled.configs import ModelConfig, PretrainConfig, ScaleConfig, SweepConfig
+from decoupled.core import files, gfile
+from decoupled.core.errors import UserError
+from decoupled.core.made_from import MADE_FROM, RESULTS, changes, hash_files
+from decoupled.launch import gin_files
+from decoupled.launch.gin_reader import Reader
+
+# H = heads * head size, so the product of their divisors is the divisor of widths.
+_WIDTHS = (
+    "input_embedding_size",
+    "output_embedding_size",
+    "output_embedding_rank",
+    "hidden_size",
+    "intermediate_size",
+)
+DESCRIPTION = "sweep.json"
+RECORD = "job.json"
+LOG = "job.log"
+PRETRAINING = "pretrain"
+FINETUNING = "finetune"
+CONVERT = "convert"
+# Rooms of a reproduction's jobs.
+CONTROL, LAYER_DROP, ANALYSES = "control", "layer_drop", "analyses"
+RATES, CONVERTED = "rates", "converted"
+# `convert` writes a new folder, beside the job's log.
+_MODEL = "model"
+# Flags of analyses that name what they read, besides models.
+_PATH = re.compile(r"--(sentences|records_dir|corpus_dir|data_dir)=")
+_OF_THE_MODEL = "ModelConfig."
+# More steps continue a run; another optimizer or schedule gives another model.
+_DECIDES_TRAINING = re.compile(
+    r"--gin_param=(OptimizerConfig\.|ScheduleConfig\.(?!train_steps\b))"
+)
+
+
+class Row(NamedTuple):
+    """A model of the sweep.
+
+    keep_layers: in fine-tuning; 0 means all.
+    """
+
+    name: str
+    model: ModelConfig
+    keep_layers: int
+
+
+def make_rows(
+    sweep: SweepConfig,
+    scale: ScaleConfig,
+    pieces: int,
+) -> list[Row]:
+    """The models with their sizes at this scale.
+
+    Raises:
+      UserError: a row has no gin file, or has sizes that the scale cannot divide.
+    """
+    rows = []
+    for name in sweep.rows:
+        model = scaled_model(read_model(sweep, name), scale, pieces)
+        keep = sweep.keep_layers.get(name, 0)
+        rows.append(Row(name, model, scaled_layers(keep, scale) if keep else 0))
+    return rows
+
+
+def read_model(sweep: SweepConfig, row: str) -> ModelConfig:
+    """The paper's sizes of a row, from a gin file in models/ and settings."""
+    settings = [s for s in _settings_of_row(sweep, row) if s.startswith(_OF_THE_MODEL)]
+    return gin_files.configure(ModelConfig, [_model_file(sweep, row)], settings)
+
+
+def _model_file(sweep, row):
+    return f"models/{sweep.models.get(row, [row])[0]}.gin"
+
+
+def _settings_of_row(sweep, row):
+    return sweep.models.get(row, [row])[1:]
+
+
+def scaled_model(
+    model: ModelConfig, scale: ScaleConfig, vocab_size: int
+) -> ModelConfig:
+    """The paper's model with divided sizes and the given number of pieces.
+
+    Raises:
+      UserError: a width is not divisible.
+    """
+    widths = {
+        name: _divided(name, getattr(model, name), scale.width_divisor)
+        for name in _WIDTHS
+    }
+    head_size = _divided("head_size", model.head_size, scale.head_size_divisor)
+    return dataclasses.replace(
+        model,
+        **widths,
+        vocab_size=vocab_size,
+        head_size=head_size,
+        num_heads=widths["hidden_size"] // head_size,
+        num_layers=scaled_layers(model.num_layers, scale),
+        # Sums over fewer inputs need larger terms to have the same variance.
+        initializer_range=model.initializer_range * math.sqrt(scale.width_divisor),
+    )
+
+
+def scaled_layers(layers: int, scale: ScaleConfig) -> int:
+    """The divided number of layers, rounded to the nearest (half up), at least 1."""
+    return max(1, int(layers / scale.depth_divisor + 0.5))
+
+
+def _divided(name, size, divisor):
+    if size % divisor:
+        raise UserError(
+            f"ScaleConfig: {name} = {size} cannot be divided by {divisor}; choose "
+            "divisors of every model's widths"
+        )
+    return size // divisor
+
+
+def model_bindings(model: ModelConfig) -> list[str]:
+    """Every field as a gin binding, e.g. "ModelConfig.hidden_size = 96"."""
+    return [f"ModelConfig.{name} = {value!r}" for name, value in vars(model).items()]
+
+
+_OFF = {
+    f"--gin_param={binding}"
+    for binding, value in zip(
+        model_bindings(ModelConfig()), vars(ModelConfig()).values(), strict=True
+    )
+    if not value
+}
+
+
+class Job(NamedTuple):
+    """A run of a command.
+
+    kind: the command. name: unique in the sweep. folder: that it writes. needs: names
+    of the jobs before it. reads: files and folders, see `made_from.hash_files`.
+    """
+
+    kind: str
+    name: str
+    folder: str
+    arguments: tuple[str, ...]
+    needs: tuple[str, ...]
+    reads: tuple[str, ...] = ()
+
+    @property
+    def model_dir(self) -> str:
+        """The folder of the model that the job leaves."""
+        return (
+            os.path.join(self.folder, _MODEL) if self.kind == CONVERT else self.folder
+        )
+
+    def is_complete(self, seen: dict[str, str] | None = None) -> bool:
+        """Whether exactly this command succeeded in its folder, with these files."""
+        return (
+            self._is_recorded()
+            and _without_off(self._saved_arguments()) == _without_off(self.arguments)
+            and not self.changes(seen)
+        )
+
+    def changes(self, seen: dict[str, str] | None = None) -> list[str]:
+        """How the files differ from those that the recorded job read, in words."""
+        saved = self._record().get(MADE_FROM)
+        # An earlier version did not record the files.
+        differences = changes(saved, self.made_from(seen)) if saved else []
+        return differences + self._changes_of_task(seen)
+
+    def _changes_of_task(self, seen):
+        path = os.path.join(self.folder, RESULTS)
+        if self.kind != FINETUNING or not files.exists(path):
+            return []
+        results = files.read_json(path)
+        saved = results.get(MADE_FROM) if isinstance(results, dict) else {}
+        if saved is None:
+            return []
+        if not isinstance(saved, dict) or not isinstance(saved.get("files"), dict):
+            return changes(saved, {})
+        data_dir = self.values("data_dir")[0]
+        paths = [files.path_below(data_dir, name, path) for name in saved["files"]]
+        now = {"files": hash_files(paths, data_dir, seen)}
+        return changes({"files": saved["files"]}, now)
+
+    def values(self, flag: str) -> list[str]:
+        """The values of a flag in the arguments."""
+        start = f"--{flag}="
+        words = [word for word in self.arguments if word.startswith(start)]
+        return [word.removeprefix(start) for word in words]
+
+    def made_from(self, seen: dict[str, str] | None = None) -> dict[str, Any]:
+        """The contents of the files that the job reads, gin files among them.
+
+        The package's gin files have names below its folder, wherever that is installed.
+        Of the files of a task only the names: `_changes_of_task` compares the contents.
+        """
+        paths = gin_files.with_includes(self.values("gin_file"))
+        hashes = hash_files(paths, gin_files.packaged_folder(), seen)
+        hashes |= hash_files(self.reads, seen=seen)
+        for parent, task in zip(
+            self.values("data_dir"), self.values("task"), strict=False
+        ):
+            folder = os.path.join(parent, task)
+            if gfile.isdir(folder):
+                names = "\n".join(sorted(gfile.listdir(folder)))
+                hashes[f"the list of files in {folder}"] = files.fingerprint(names)
+        return {"files": hashes}
+
+    def conflicts(self) -> list[str]:
+        """Settings in which the folder's finished model differs from this job.
+
+        `pretrain` would accept such a model: it does not bind a folder to an optimizer
+        and a schedule, so that a run can continue with another learning rate.
+        """
+        if self.kind != PRETRAINING:
+            return []
+        return [
+            word.removeprefix("--gin_param=")
+            for word in _without_off(self._saved_arguments())
+            if word not in self.arguments and _DECIDES_TRAINING.match(word)
+        ]
+
+    def has_settings(self) -> bool:
+        """Whether a command with these settings succeeded here, with any paths."""
+        saved = _settings(self._saved_arguments())
+        return self._is_recorded() and saved == _settings(self.arguments)
+
+    def move_outdated(self) -> str | None:
+        """Renames the folder, if any, to FOLDER.replaced.N; returns the new name."""
+        if not files.exists(self.folder):
+            return None
+        numbers = itertools.count(1)
+        names = (f"{self.folder}.replaced.{number}" for number in numbers)
+        aside = next(name for name in names if not files.exists(name))
+        gfile.rename(self.folder, aside)
+        return aside
+
+    def _is_recorded(self):
+        return files.exists(os.path.join(self.folder, RECORD))
+
+    def _record(self):
+        if not self._is_recorded():
+            return {}
+        return _object(os.path.join(self.folder, RECORD))
+
+    def _saved_arguments(self):
+        arguments = self._record().get("arguments")
+        return arguments if isinstance(arguments, list) else []
+
+    def record(self, seconds: float, made_from: dict[str, Any]) -> None:
+        """Marks the job as complete; `made_from` is what it had when it began."""
+        content = {
+            "name": self.name,
+            "command": self.kind,
+            "arguments": list(self.arguments),
+            "seconds": round(seconds, 1),
+            MADE_FROM: made_from,
+        }
+        files.write_json(os.path.join(self.folder, RECORD), content)
+
+
+def complete_jobs(jobs: Sequence[Job]) -> list[Job]:
+    """The complete ones of some jobs; a file that several of them read is read once."""
+    seen: dict[str, str] = {}
+    return [job for job in jobs if job.is_complete(seen)]
+
+
+def _object(path):
+    """The object in a JSON file; {} if it holds something else."""
+    content = files.read_json(path)
+    return content if isinstance(content, dict) else {}
+
+
+def _settings(arguments):
+    return {word for word in _without_off(arguments) if word.startswith("--gin_")}
+
+
+def _without_off(arguments):
+    """Without sizes of the model that are off, which earlier versions may not know."""
+    return [word for word in arguments if word not in _OFF]
+
+
+class Inputs(NamedTuple):
+    """Folders and files that jobs read; data_dirs: task -> the parent of its folder."""
+
+    records_dir: str
+    vocabulary: str
+    data_dirs: Mapping[str, str]
+
+
+class JobMaker:
+    """Makes the jobs of a sweep or a reproduction: folders and argument lists.
+
+    Raises:
+      UserError: a command does not have one of the settings of its runs, or a task's
+        gin file does not exist.
+    """
+
+    def __init__(self, sweep: SweepConfig, inputs: Inputs, folder: str):
+        self._sweep, self._inputs, self._folder = sweep, inputs, folder
+        _check_settings(sweep)
+
+    def pretraining(
+        self,
+        row: Row,
+        seed: int,
+        params: Sequence[str] = (),
+        room: str = "",
+        begins: Job | None = None,
+    ) -> Job:
+        """Pre-training of a row; `params` override the settings of the sweep.
+
+        room: CONTROL, or RATES with the rate. begins: the job whose run goes on here.
+        """
+        name = os.path.join(room, f"models/{row.name}/seed_{seed}")
+        folder = os.path.join(self._folder, name)
+        inputs = self._inputs
+        params = (
+            *model_bindings(row.model),
+            *self._sweep.pretraining,
+            *(
+                s
+                for s in _settings_of_row(self._sweep, row.name)
+                if not s.startswith(_OF_THE_MODEL)
+            ),
+            *params,
+            f"TrainingConfig.seed = {seed}",
+        )
+        arguments = (
+            f"--gin_file={_model_file(self._sweep, row.name)}",
+            *(f"--gin_param={param}" for param in params),
+            f"--records_dir={inputs.records_dir}",
+            f"--vocabulary={inputs.vocabulary}",
+            f"--model_dir={folder}",
+            *([f"--branch_from={begins.model_dir}"] if begins else []),
+        )
+        reads = (inputs.records_dir, inputs.vocabulary)
+        if not begins:
+            return Job(PRETRAINING, name, folder, arguments, (), reads)
+        reads = (*reads, begins.model_dir)
+        return Job(PRETRAINING, name, folder, arguments, (begins.name,), reads)
+
+    def conversion(self, model: Job, change: str) -> Job:
+        """A model whose embeddings are changed by `decoupled convert embeddings`."""
+        *_, room, row, seed = model.name.split("/")
+        changes = [room, change] if model.kind == CONVERT else [change]
+        name = f"{CONVERTED}/{'_'.join(changes)}/{row}/{seed}"
+        folder = os.path.join(self._folder, name)
+        arguments = (
+            "embeddings",
+            f"--change={change}",
+            f"--model_dir={model.model_dir}",
+            f"--new_model_dir={os.path.join(folder, _MODEL)}",
+        )
+        reads = (model.model_dir,)
+        return Job(CONVERT, name, folder, arguments, (model.name,), reads)
+
+    def finetuning(
+        self, model: Job, row: Row, task: str, runs: int = 0, keep: int = 0
+    ) -> Job:
+        """Fine-tuning of a pre-trained model, or of its first `keep` layers alone.
+
+        `runs` and `keep` are 0 for the sweep's and the row's.
+        """
+        *control, _, _, seed = model.name.split("/")
+        kept = [f"keep_{keep}"] if keep else []
+        room = LAYER_DROP if keep else "tasks"
+        name = "/".join([*control, room, task, row.name, *kept, seed])
+        folder = os.path.join(self._folder, name)
+        params = (
+            *self._sweep.finetuning,
+            f"FinetuningConfig.keep_layers = {keep or row.keep_layers}",
+            f"TrainingConfig.seed = {seed_of(model.name)}",
+        )
+        gin_file = _gin_file(self._sweep, task)
+        arguments = (
+            f"--task={task}",
+            *([f"--gin_file={gin_file}"] if gin_file else []),
+            *(f"--gin_param={param}" for param in params),
+            f"--data_dir={self._inputs.data_dirs[task]}",
+            f"--init_checkpoint={model.folder}",
+            f"--model_dir={folder}",
+            f"--feature_dir={os.path.join(self._folder, 'features')}",
+            f"--num_runs={runs or self._sweep.finetuning_runs}",
+        )
+        return Job(FINETUNING, name, folder, arguments, (model.name,), (model.folder,))
+
+    def analysis(
+        self, name: str, words: Sequence[str], models: Sequence[Job], seed: int
+    ) -> Job:
+        """An analysis of all models of a seed; `words` are its name and its flags."""
+        name = f"{ANALYSES}/{name}/seed_{seed}"
+        folder = os.path.join(self._folder, name)
+        analysis, *flags = words
+        arguments = (
+            analysis,
+            *(f"--model_dir={model.folder}" for model in models),
+            *flags,
+            f"--output_dir={folder}",
+        )
+        needs = tuple(model.name for model in models)
+        paths = [flag.partition("=")[2] for flag in flags if _PATH.match(flag)]
+        reads = (*(model.folder for model in models), *paths)
+        return Job("analyze", name, folder, arguments, needs, reads)
+
+
+def seed_of(name: str) -> int:
+    """The seed in the name of a job, which ends in seed_S."""
+    return int(name.rpartition("seed_")[2])
+
+
+def make_jobs(
+    sweep: SweepConfig, rows: Sequence[Row], inputs: Inputs, sweep_dir: str
+) -> list[Job]:
+    """All jobs, each after the jobs that it needs."""
+    # The first seed of all rows comes first, so that an interrupted sweep has results.
+    maker, jobs = JobMaker(sweep, inputs, sweep_dir), []
+    for seed in sweep.seeds:
+        for row in rows:
+            model = maker.pretraining(row, seed)
+            jobs.append(model)
+            jobs += [maker.finetuning(model, row, task) for task in sweep.tasks]
+    return jobs
+
+
+def _check_settings(sweep):
+    reader = Reader(PretrainConfig, gin_files.find_file)
+    settings = {name: getattr(sweep, name) for name in ("pretraining", "finetuning")}
+    settings["models"] = itertools.chain(
+        *(_settings_of_row(sweep, row) for row in sweep.rows)
+    )
+    for name, texts in settings.items():
+        for text in texts:
+            reader.check_setting(text, f"SweepConfig.{name}: {text!r}")
+    for task in sweep.tasks:
+        if gin_file := _gin_file(sweep, task):
+            gin_files.find_file(gin_file)
+
+
+def _gin_file(sweep, task):
+    pattern = sweep.task_files.get(task, sweep.task_files.get("*", ""))
+    return pattern.replace("{task}", task)
+
+
+def describe_row(row: Any) -> dict[str, Any]:
+    """A row for JSON; `decoupled.studies.results.read_row` reads it."""
+    return {"name": row.name, "model": vars(row.model), "keep_layers": row.keep_layers}
+
+
+def describe(
+    folder: str,
+    sweep: SweepConfig,
+    scale: ScaleConfig,
+    scale_name: str,
+    rows: Sequence[Row],
+    jobs: Sequence[Job],
+) -> None:
+    """Writes sweep.json, the facts about the sweep that tables need, to its folder."""
+    content = {
+        "title": sweep.title,
+        "scale": scale_name,
+        "divisors": vars(scale),
+        "tasks": list(sweep.tasks),
+        "seeds": list(sweep.seeds),
+        "rows": [describe_row(row) for row in rows],
+        "jobs": [job.name for job in jobs],
+    }
+    files.write_json(os.path.join(files.make_folder(folder), DESCRIPTION), content)

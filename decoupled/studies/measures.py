@@ -1,0 +1,576 @@
+"""The measures of a study by seed and item, read from finished jobs.
+
+An item of a fine-tuning is an example of its file: a text, or a sentence with one
+answer per word. Right answers come from the predictions that every run wrote and from
+the files with the labels. They must give the accuracies that the runs reported.
+
+A job that is missing or incomplete leaves a gap. If a measure lacks the job of a seed,
+or a row that another seed has, it leaves out that seed. So every comparison uses the
+same seeds.
+"""
+
+import functools
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from decoupled.analyses.layer_drop import read_results
+from decoupled.analyses.neighbours import best_layer
+from decoupled.configs.finetuning import CLASSIFICATION, TAGGING
+from decoupled.core import files
+from decoupled.core.errors import UserError
+from decoupled.core.tab_separated import unquoted
+from decoupled.corpora.locales import ENGLISH
+from decoupled.runs import run_folder
+from decoupled.runs.finetuning_run import TRIVIAL
+from decoupled.studies import claims
+from decoupled.studies.jobs import ANALYSES, LAYER_DROP, RATES, Job, seed_of
+from decoupled.studies.jobs import CONTROL as CONTROL_ROOM
+from decoupled.studies.results import PRETRAINING, Number
+from decoupled.studies.statistics import (
+    CONTROL,
+    LOGITS,
+    NATS,
+    POINTS,
+    RANKS,
+    TRANSFORMS,
+    Measured,
+    Sums,
+)
+from decoupled.studies.study_jobs import DROPPED_TASK, row_of_model
+from decoupled.tasks.presets import TASKS, task_of
+
+LAYERS, GEOMETRY = "layers", "geometry"
+_METRIC, _SPLIT = "accuracy", "test"
+# Percent; results.json holds all digits.
+_ROUNDING = 1e-6
+# Losses of items are kept in this many parts of a nat, so that half precision is exact.
+_PARTS = 64
+
+# Row -> component -> what its items got.
+Rows = Mapping[str, Mapping[str, Sums]]
+
+
+class Analysed(NamedTuple):
+    """A finished analysis: its JSON, "MODELINDEX/key" -> values, its models' rows."""
+
+    result: Mapping[str, Any]
+    values: Mapping[str, np.ndarray]
+    rows: Sequence[str]
+    folder: str
+
+    def arrays(self, key: str) -> dict[str, np.ndarray]:
+        """Row -> values; without the rows that have none."""
+        return {
+            row: self.values[f"{index}/{key}"]
+            for index, row in enumerate(self.rows)
+            if f"{index}/{key}" in self.values
+        }
+
+
+class Answered(NamedTuple):
+    """What a fine-tuned model got in a language, and the percent of a trivial baseline:
+    the most frequent class, or each word's most frequent tag."""
+
+    sums: Sums
+    baseline: float
+
+
+class ResultReader:
+    """Reads complete jobs; `tasks` is task -> the parent of its folder.
+
+    Raises:
+      UserError: a file is damaged, or the analyses of two seeds have different items.
+    """
+
+    def __init__(self, jobs: Sequence[Job], tasks: Mapping[str, str]):
+        self.jobs = {job.name: job for job in jobs}
+        self.seeds = sorted({seed_of(job.name) for job in jobs})
+        self._tasks = tasks
+        self._analysed: dict[str, dict[int, Analysed]] = {}
+        self.tested = functools.cache(self._tested)
+        for job in jobs:
+            if job.name.startswith(f"{ANALYSES}/"):
+                self._read_analysis(job)
+
+    def _read_analysis(self, job):
+        stem = os.path.join(job.folder, job.arguments[0])
+        result = files.read_json(f"{stem}.json")
+        by_seed = self._analysed.setdefault(job.name.split("/")[1], {})
+        for other in by_seed.values():
+            if _names_of_items(other.result) != _names_of_items(result):
+                raise UserError(
+                    f"{stem}.json: has other items than {other.folder}; remove both "
+                    "folders and run the same command again"
+                )
+        path = f"{stem}.items.npz"
+        values = files.read_arrays(path) if files.exists(path) else {}
+        rows = [row for need in job.needs if (row := row_of_model(need))]
+        by_seed[seed_of(job.name)] = Analysed(result, values, rows, job.folder)
+
+    def analysed(self, name: str, seed: int) -> Analysed | None:
+        """An analysis by the name of its folder, if it is complete."""
+        return self._analysed.get(name, {}).get(seed)
+
+    def any_result(self, name: str) -> Mapping[str, Any]:
+        """The JSON of an analysis, of any seed, for entries that depend on the data."""
+        finished = self._analysed.get(name, {}).values()
+        return next((analysed.result for analysed in finished), {})
+
+    def models(self) -> Iterator[tuple[str, int, Job]]:
+        """Yields row, seed and job of each pre-training, including controls."""
+        for job in self.jobs.values():
+            if row := row_of_model(job.name):
+                yield row, seed_of(job.name), job
+
+    def folder(self, name: str, row: str, seed: int) -> str:
+        """The folder of a row's values; `name`: of an analysis, or of a task."""
+        if analysed := self.analysed(name, seed):
+            return analysed.folder
+        control = f"{CONTROL_ROOM}/" * row.startswith(CONTROL)
+        job = f"{control}tasks/{name}/{row.removeprefix(CONTROL)}/seed_{seed}"
+        return self.jobs[job].folder
+
+    def _tested(self, name: str, task: str) -> dict[str, Answered]:
+        """Component -> what a fine-tuning got; empty without the job.
+
+        A tagging task has a component for each language, and its items are sentences.
+        Other tasks use the languages that they were not trained on. If all languages
+        have equally many texts, the texts are translations of each other, line by line,
+        and an item is a text in all languages.
+        """
+        if name not in self.jobs:
+            return {}
+        read = read_items(self.jobs[name].folder, self._tasks[task])
+        if task == DROPPED_TASK:
+            return read
+        others = [tested for language, tested in read.items() if language != ENGLISH]
+        if len({tested.sums.of.shape for tested in others}) == 1:
+            got = sum(tested.sums.got for tested in others)
+            of = sum(tested.sums.of for tested in others)
+            baseline = float(np.mean([tested.baseline for tested in others]))
+            return {"mean": Answered(Sums(got, of), baseline)}
+        return {key: tested for key, tested in read.items() if key != ENGLISH}
+
+    def tuned(self, seed: int, task: str) -> Rows:
+        """What all rows got in a task, including controls."""
+        rows = {}
+        for name in self.jobs:
+            parts = name.split("/")
+            if parts[-4:-2] == ["tasks", task] and seed_of(name) == seed:
+                row = CONTROL * (parts[0] == CONTROL_ROOM) + parts[-2]
+                if tested := self.tested(name, task):
+                    rows[row] = {key: each.sums for key, each in tested.items()}
+        return rows
+
+    def dropped(self, seed: int) -> Iterator[tuple[str, int, Mapping[str, Sums], str]]:
+        """Row, layers kept, sums and folder of fine-tunings of the first layers."""
+        for name, job in self.jobs.items():
+            if name.startswith(f"{LAYER_DROP}/") and seed_of(name) == seed:
+                _, _, row, keep, _ = name.split("/")
+                tested = self.tested(name, DROPPED_TASK)
+                sums = {key: each.sums for key, each in tested.items()}
+                yield row, int(keep.removeprefix("keep_")), sums, job.folder
+
+    def guess(self, task: str) -> float | None:
+        """The trivial baseline of a task, in percent; None without its runs."""
+        for name in self.jobs:
+            if name.startswith(f"tasks/{task}/"):
+                tested = self.tested(name, task).values()
+                return float(np.mean([each.baseline for each in tested]))
+        return None
+
+
+def _names_of_items(result):
+    tasks = result.get("tasks", {}).items()
+    return result.get("items"), {name: task.get("items") for name, task in tasks}
+
+
+def read_items(folder: str, data_dir: str) -> dict[str, Answered]:
+    """Language -> what one model's fine-tuning got on test, the mean over its runs.
+
+    Raises:
+      UserError: a file is missing, predictions do not fit the file with the labels, or
+        their accuracy differs from results.json.
+    """
+    runs = read_results(folder)
+    task = _task(folder, data_dir)
+    by_language = {}
+    for language, scores in runs[0][1].get(_SPLIT, {}).items():
+        if _METRIC not in scores:
+            # A file without labels.
+            continue
+        examples = task.read(_SPLIT, language)
+        gold = [_labels(example) for example in examples]
+        total = np.array([len(labels) for labels in gold], np.float64)
+        right = []
+        for path, results in runs:
+            right.append(_right(task, path, language, gold))
+            reported = results[_SPLIT][language][_METRIC]
+            counted = 100 * right[-1].sum() / total.sum()
+            if abs(counted - reported) > _ROUNDING:
+                raise UserError(
+                    f"{path}: says {reported:.4f} for {_SPLIT} {language}, but its "
+                    f"predictions have {counted:.4f}; run decoupled finetune "
+                    "--mode=eval again"
+                )
+        sums = Sums(np.mean(right, 0), total)
+        by_language[language] = Answered(sums, scores[f"{TRIVIAL}{_METRIC}"])
+    if not by_language:
+        raise UserError(f"{runs[0][0]}: has no scores of {_SPLIT}")
+    return by_language
+
+
+def _task(folder, data_dir):
+    described = run_folder.read(folder)
+    if described.task is None:
+        raise UserError(f"{folder}: is of pre-training, not of fine-tuning")
+    name = described.task["name"]
+    length = described.data["features"]["max_sequence_length"]
+    if name not in TASKS or TASKS[name].kind not in (CLASSIFICATION, TAGGING):
+        raise UserError(f"{folder}: {name} is no task whose answers are counted here")
+    return task_of(TASKS[name], data_dir, length)
+
+
+def _labels(example):
+    return example.tags if hasattr(example, "tags") else [example.label]
+
+
+def _right(task, results, language, gold):
+    """Right answers of each item, from the predictions beside results.json."""
+    path = os.path.join(
+        *(os.path.dirname(results), run_folder.PREDICTIONS, task.name),
+        f"{_SPLIT}-{language}.{task.prediction_suffix}",
+    )
+    # Tagged sentences have empty lines between them.
+    lines = filter(None, files.split_lines(files.read_text(path)))
+    answers = [unquoted(line.split("\t")[0]) for line in lines]
+    flat = [label for labels in gold for label in labels]
+    if len(answers) != len(flat):
+        raise UserError(
+            f"{path}: {len(answers):,} answers, but the file with the labels has "
+            f"{len(flat):,}; run decoupled finetune --mode=eval again"
+        )
+    hits = [float(answer == label) for answer, label in zip(answers, flat, strict=True)]
+    ends = np.cumsum([0, *map(len, gold)])
+    return np.add.reduceat(hits, ends[:-1])
+
+
+class Source(NamedTuple):
+    """Where a measure comes from.
+
+    name, unit, better: of the measure. folder: name of the analysis or task. read:
+    (reader, seed) -> its rows, empty if there are none. transform: in `TRANSFORMS`.
+    baseline: reader -> the value of a trivial baseline, or None.
+    """
+
+    name: str
+    unit: str
+    folder: str
+    read: Callable[[ResultReader, int], Rows]
+    transform: str = "percent"
+    baseline: Callable[[ResultReader], float | None] = lambda reader: None
+    better: int = 1
+
+
+def read_measures(reader: ResultReader) -> tuple[dict[str, Measured], dict[str, Rows]]:
+    """The available measures by their names in `claims`, and what they are made of:
+    measure -> row -> component -> sums [seeds, ..., items].
+
+    Raises:
+      UserError: two models of a measure were tried on different items.
+    """
+    measures, counted = {}, {}
+    for key, source in SOURCES.items():
+        by_seed = {seed: source.read(reader, seed) for seed in reader.seeds}
+        rows = list(dict.fromkeys(row for values in by_seed.values() for row in values))
+        seeds = [s for s in reader.seeds if rows and set(by_seed[s]) == set(rows)]
+        if not seeds:
+            continue
+        counted[key] = {
+            row: {
+                name: _stacked(f"{source.name}, row {row}", first.of, sums)
+                for name, first in by_seed[seeds[0]][row].items()
+                if (sums := [by_seed[seed][row][name] for seed in seeds])
+            }
+            for row in rows
+        }
+        baseline = source.baseline(reader)
+        values = values_of(counted[key], source.transform)
+        measures[key] = Measured(
+            source.name, source.unit, seeds, values, baseline, source.better
+        )
+    return measures, counted
+
+
+def _stacked(where, of, sums):
+    if any(not np.array_equal(each.of, of) for each in sums):
+        raise UserError(f"{where}: its seeds were not tried on the same items")
+    return Sums(np.array([each.got for each in sums]), of)
+
+
+def values_of(rows: Rows, transform: str) -> dict[str, dict[str, np.ndarray]]:
+    """Row -> component -> values [seeds, items] of sums [seeds, ..., items]."""
+    change = TRANSFORMS[transform]
+    return {
+        row: {
+            name: np.array([change(Sums(got, sums.of)) for got in sums.got])
+            for name, sums in components.items()
+        }
+        for row, components in rows.items()
+    }
+
+
+def numbers_of(
+    reader: ResultReader, measures: Mapping[str, Measured]
+) -> Iterator[Number]:
+    """The mean of every measure by row and seed, scores by layer, and exploratory
+    numbers of embeddings and logits."""
+    for row, seed, job in reader.models():
+        total = files.read_json(os.path.join(job.folder, "eval.json"))["all"]
+        for name, value in (
+            ("masked-LM loss", total["masked_lm_loss"]),
+            ("masked-LM accuracy", 100 * total["masked_lm_accuracy"]),
+        ):
+            yield Number(row, PRETRAINING, name, seed, value, job.folder)
+    for key, measured in measures.items():
+        for row, components in measured.values.items():
+            for name, values in components.items():
+                for seed, value in zip(measured.seeds, values.mean(1), strict=True):
+                    folder = reader.folder(SOURCES[key].folder, row, seed)
+                    yield Number(row, key, name, seed, float(value), folder)
+    for seed in reader.seeds:
+        if analysed := reader.analysed("neighbours", seed):
+            for row, hits in analysed.arrays("hits").items():
+                for layer, values in enumerate(hits):
+                    value, name = 100 * float(values.mean()), f"layer {layer}"
+                    yield Number(row, LAYERS, name, seed, value, analysed.folder)
+        # The scores with all layers are those of the task.
+        for row, kept, sums, folder in reader.dropped(seed):
+            shares = [each.got.sum() / each.of.sum() for each in sums.values()]
+            name, value = f"layers 1 to {kept}", 100 * float(np.mean(shares))
+            yield Number(row, LAYER_DROP, name, seed, value, folder)
+        if analysed := reader.analysed(GEOMETRY, seed):
+            models = analysed.result["models"]
+            for row, model in zip(analysed.rows, models, strict=True):
+                for name, value in _geometry(model):
+                    yield Number(row, GEOMETRY, name, seed, value, analysed.folder)
+
+
+def tried_rates(jobs: Iterable[Job]) -> Iterator[Number]:
+    """The held-out loss of rows that were trained with other learning rates."""
+    for job in jobs:
+        _, rate, _, row, _ = job.name.split("/")
+        total = files.read_json(os.path.join(job.folder, "eval.json"))["all"]
+        loss, seed = total["masked_lm_loss"], seed_of(job.name)
+        yield Number(row, RATES, rate, seed, loss, job.folder)
+
+
+def _geometry(model):
+    yield "gradient that arrives, %", 100 * model["gradient"]["share"]
+    yield "of a random map, %", 100 * model["gradient"]["random_share"]
+    yield "rank of logits", float(model["logits"]["rank"])
+    yield "effective rank of logits", model["logits"]["effective_rank"]
+    # Geometry of an earlier version has no embeddings.
+    for table in model.get("embeddings", ()):
+        yield f"effective rank, {table['embedding']}", table["effective_rank"]
+
+
+def unigram_entropy(reader: ResultReader) -> dict[str, float]:
+    """Language -> nats per token of held-out text; empty if it was not measured."""
+    return reader.any_result("masked_lm").get("unigram_entropy", {})
+
+
+def _retrieval(reader, seed):
+    """Retrieval in the layer of each model that is best on dev sentences."""
+    dev, test = (reader.analysed(n, seed) for n in ("neighbours_dev", "neighbours"))
+    if not dev or not test:
+        return {}
+    layers = dict(zip(dev.rows, best_layer(dev.result), strict=True))
+    return {
+        row: {"P@1": _over_directions(hits[layers[row]])}
+        for row, hits in test.arrays("hits").items()
+        if row in layers
+    }
+
+
+def _over_directions(hits):
+    """The sums of [..., directions, verses]."""
+    got = hits.sum(axis=-2, dtype=np.float64)
+    return Sums(got, np.full(hits.shape[-1], float(hits.shape[-2])))
+
+
+def _layers(reader, seed):
+    """All layers above the input embedding, of models that have several."""
+    analysed = reader.analysed("neighbours", seed)
+    return {
+        row: {"last layer": _over_directions(hits[1:])}
+        for row, hits in (analysed.arrays("hits") if analysed else {}).items()
+        if len(hits) > 2
+    }
+
+
+def _masked_lm(key):
+    """A component for each language; items are held-out sequences."""
+
+    def read(reader, seed):
+        analysed = reader.analysed("masked_lm", seed)
+        if not analysed:
+            return {}
+        languages = np.array([language for language, _ in analysed.result["items"]])
+        counts = analysed.arrays("predictions")
+        return {
+            row: {
+                str(name): Sums(
+                    np.rint(_PARTS * values[languages == name]) / _PARTS,
+                    counts[row][languages == name],
+                )
+                for name in np.unique(languages)
+            }
+            for row, values in analysed.arrays(key).items()
+        }
+
+    return read
+
+
+def _words(key):
+    """Pairs that share a word are one item."""
+
+    def read(reader, seed):
+        analysed = reader.analysed("word_translation", seed)
+        if not analysed:
+            return {}
+        groups = np.array(analysed.result["groups"])
+        return _by_group("MRR", groups, analysed.arrays(key))
+
+    return read
+
+
+def _probes(task):
+    """Items are sentences, with a value for all of their targets."""
+
+    def read(reader, seed):
+        analysed = reader.analysed("probing", seed)
+        if not analysed or task not in analysed.result["tasks"]:
+            return {}
+        names = [name for name, _ in analysed.result["tasks"][task]["items"]]
+        _, sentences = np.unique(names, return_inverse=True)
+        return _by_group(task, sentences, analysed.arrays(task))
+
+    return read
+
+
+def _by_group(component, groups, values):
+    """Row -> the component; each group of values is one item."""
+    counts = np.bincount(groups).astype(np.float64)
+    return {
+        row: {component: Sums(np.bincount(groups, correct), counts)}
+        for row, correct in values.items()
+    }
+
+
+def _similarity(reader, seed):
+    """Spearman of the output embedding, or of the only one; a set has one item.
+
+    A set in which a model has no correlation leaves the model out.
+    """
+    analysed, rows = reader.analysed("word_similarity", seed), {}
+    if not analysed:
+        return rows
+    for row, model in zip(analysed.rows, analysed.result["models"], strict=True):
+        correlations = {
+            entry["set"]: entry["spearman"]
+            for entry in model["correlations"]
+            if entry["score"] == "dot" and entry["embedding"] != "input"
+        }
+        if correlations and None not in correlations.values():
+            rows[row] = {
+                name: Sums(np.array([value]), np.ones(1))
+                for name, value in correlations.items()
+            }
+    return rows
+
+
+def _drop(reader, seed):
+    """The tags that are right with all layers minus those without the last one."""
+    whole, fewer = reader.tuned(seed, DROPPED_TASK), {}
+    for row, kept, sums, _ in reader.dropped(seed):
+        if row in whole and kept > fewer.get(row, (0,))[0]:
+            fewer[row] = kept, sums
+    return {
+        row: {
+            name: Sums(whole[row][name].got - less.got, less.of)
+            for name, less in sums.items()
+        }
+        for row, (_, sums) in fewer.items()
+    }
+
+
+def _guess(reader):
+    verses = reader.any_result("neighbours").get("items")
+    return 100 / len(verses) if verses else None
+
+
+def _entropy(reader):
+    entropy = unigram_entropy(reader)
+    return float(np.mean([*entropy.values()])) if entropy else None
+
+
+def _random_words(reader):
+    pairs = reader.any_result("word_translation").get("pairs")
+    return float(np.mean([pair["random_order"] for pair in pairs])) if pairs else None
+
+
+def _task_source(name, task):
+    def read(reader, seed):
+        return reader.tuned(seed, task)
+
+    return Source(name, POINTS, task, read, baseline=lambda reader: reader.guess(task))
+
+
+def _probe_source(name, task):
+    def lookup(reader):
+        """The score of the word lookup, or None."""
+        tasks = reader.any_result("probing").get("tasks", {})
+        return 100 * tasks[task]["baseline"] if task in tasks else None
+
+    return Source(name, POINTS, "probing", _probes(task), baseline=lookup)
+
+
+def _translation_source(embedding):
+    name, read = f"translation of words by the {embedding} embedding", _words(embedding)
+    return Source(name, RANKS, "word_translation", read, baseline=_random_words)
+
+
+_LAST = "the last layer of retrieval minus those below"
+SOURCES = {
+    claims.RETRIEVAL: Source(
+        "retrieval of translations", POINTS, "neighbours", _retrieval, baseline=_guess
+    ),
+    claims.UD_POS: _task_source("UD-POS", "udpos"),
+    claims.PROBES: _probe_source("probes of dependencies", "dependencies"),
+    claims.POS_PROBES: _probe_source("probes of parts of speech", "pos"),
+    claims.LOSS: Source(
+        "masked-LM loss", NATS, "masked_lm", _masked_lm("loss"), "share", _entropy, -1
+    ),
+    claims.ACCURACY: Source(
+        "masked-LM accuracy", POINTS, "masked_lm", _masked_lm("correct")
+    ),
+    claims.SIMILARITY: Source(
+        "word similarity by the output embedding", POINTS, "word_similarity",
+        _similarity,
+    ),
+    claims.INPUT_WORDS: _translation_source("input"),
+    claims.OUTPUT_WORDS: _translation_source("output"),
+    claims.LAST_LAYER: Source(
+        _LAST, LOGITS, "neighbours", _layers, "last layer, logits"
+    ),
+    claims.LAST_LAYER_POINTS: Source(
+        _LAST, POINTS, "neighbours", _layers, "last layer, points"
+    ),
+    claims.LAYER_DROP: Source("what the last layer is worth", POINTS, "udpos", _drop),
+    claims.BOOKS: _task_source("groups of books", "books"),
+    claims.SIB200: _task_source("SIB-200", "sib200"),
+}  # fmt: skip

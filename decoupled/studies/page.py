@@ -1,0 +1,94 @@
+"""A page in Markdown, written block by block: headings, paragraphs, tables, pictures.
+
+A folder beside the page has the pictures.
+"""
+
+import os
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from decoupled.core import files, plots, tables
+from decoupled.core.tables import GAP
+from decoupled.studies.results import Values, spread
+
+
+class Page:
+    """A page that is built from top to bottom, then written.
+
+    Args:
+      beside: the folder of pictures and other files, relative to the page; "" is
+        the page's own folder.
+      formats: of the pictures that are kept.
+    """
+
+    def __init__(
+        self, path: str, beside: str = "", formats: Sequence[str] = plots.FORMATS
+    ):
+        self.path = path
+        self.folder = files.make_folder(os.path.join(os.path.dirname(path), beside))
+        self._beside = beside
+        self._formats = tuple(formats)
+        self._blocks: list[str] = []
+
+    def heading(self, title: str, level: int = 2) -> None:
+        """A heading; the page's title has level 1."""
+        self._blocks.append(f"{'#' * level} {title}")
+
+    def text(self, *paragraphs: str) -> None:
+        """Paragraphs, in Markdown; empty ones are left out."""
+        self._blocks += filter(None, paragraphs)
+
+    def items(self, items: Iterable[str]) -> None:
+        """A list with one line per item."""
+        self._blocks.append("\n".join(f"- {item}" for item in items))
+
+    def table(
+        self,
+        columns: Sequence[str] | str,
+        rows: Iterable[Iterable[Any]],
+        words: int = 1,
+    ) -> None:
+        """A table, see `tables.to_markdown`."""
+        self._blocks.append(tables.to_markdown(columns, rows, words))
+
+    def picture(self, name: str, plot: Callable[..., list[str]], result: Any) -> None:
+        """Draws plot(result, stem) beside the page; nothing without matplotlib."""
+        with files.scratch_folder() as folder:
+            drawn = plots.draw(plot, result, os.path.join(folder, name))
+            for path in drawn:
+                if path.endswith(self._formats):
+                    copy = os.path.join(self.folder, os.path.basename(path))
+                    with files.atomic_write(copy, "wb") as handle:
+                        handle.write(files.read_bytes(path))
+        if drawn:
+            title = f"{name}.png" if not self._beside else name
+            link = self.beside(f"{name}.png")
+            self._blocks.append(f"![{title}]({link})")
+
+    def beside(self, name: str) -> str:
+        """The link to a file in the folder of pictures."""
+        return os.path.join(self._beside, name)
+
+    def markdown(self) -> str:
+        """The text so far."""
+        return "\n\n".join(self._blocks) + "\n"
+
+    def write(self) -> None:
+        """Writes the page, atomically."""
+        files.write_text(self.path, self.markdown())
+
+
+def mean(*values: Values, digits: int = 1) -> str:
+    """Mean ± standard deviation over seeds; only the mean for one seed.
+
+    Of one number, or of several of the same seeds: "40.0/55.0 ± 1.1/0.9".
+    """
+    spreads = [spread(by_seed) for by_seed in values]
+    if None in spreads:
+        return GAP
+    text = "/".join(f"{number.mean:.{digits}f}" for number in spreads)
+    if spreads[0].count == 1:
+        return text
+    return (
+        f"{text} ± {'/'.join(f'{number.deviation:.{digits}f}' for number in spreads)}"
+    )

@@ -1,0 +1,253 @@
+"""A reproduction from its flags to its document: data, checks, jobs, results."""
+
+import os
+import platform
+import shlex
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from decoupled import configs
+from decoupled.core import console, files, installed, plots
+from decoupled.core.errors import UserError
+from decoupled.core.machine import processor, usable_cores
+from decoupled.launch import gin_files, start
+from decoupled.launch.supervision import seconds_of_steps
+from decoupled.studies.claims import CLAIMS, Contrast
+from decoupled.studies.data import (
+    LANGUAGES,
+    Folders,
+    choose_languages,
+    describe_text,
+    find_folders,
+    left_out,
+    make_data,
+)
+from decoupled.studies.jobs import FINETUNING, PRETRAINING, Job
+from decoupled.studies.runner import JobRunner, show_failures
+from decoupled.studies.study_jobs import StudyJobs, sized, times_steps, train_steps
+from decoupled.tasks.presets import TASKS
+
+GIN_FILES = ["sweeps/reproduce.gin"]
+DESCRIPTION = "reproduction.json"
+# The most parallel jobs by default; each takes about 1 GB of memory.
+_MOST_JOBS = 4
+_FILE, _PARAM = "--gin_file=", "--gin_param="
+
+
+class Options(NamedTuple):
+    """The flags of `decoupled reproduce`, which documents them."""
+
+    work_dir: str
+    document: str = "docs/reproduction/results.md"
+    jobs: int = 0
+    size: float = 1.0
+    data_dir: str | None = None
+    languages: Sequence[str] = LANGUAGES
+    gin_file: Sequence[str] = ()
+    gin_param: Sequence[str] = ()
+    gin_location_prefix: Sequence[str] = ()
+    rates: bool = False
+
+    def folders(self, text: Sequence[str] = ()) -> Folders:
+        """The folders of the data; see `find_folders`."""
+        times = times_steps(self.size)
+        runs = "runs" if times == 1 else f"runs_{times:g}"
+        return find_folders(self.work_dir, self.data_dir, runs, text)
+
+    def parallel(self) -> int:
+        """The number of parallel jobs: the given one, or one per core."""
+        return self.jobs or min(usable_cores(), _MOST_JOBS)
+
+
+def run(options: Options, arguments: Sequence[str]) -> bool:
+    """Makes the data, runs the jobs, writes the page; False if a job failed.
+
+    Raises:
+      UserError: a setting is wrong, a package is missing, or the data cannot be made.
+    """
+    root = configure(options)
+    folders = options.folders(root.study.text)
+    start.save_start(options.work_dir)
+    if not folders.is_parallel:
+        installed.need("django", "polib", purpose="the text")
+    languages = choose_languages(folders, options.languages)
+    make_data(folders, languages, root.study.text, root.study.pieces)
+    maker = plan(root, folders)
+    jobs = maker.rates() if options.rates else maker.all()
+    check(jobs)
+    for sentence in left_out(folders, options.languages, maker.pieces):
+        console.say(sentence)
+    console.say("")
+    console.say(f"{len(jobs)} jobs")
+    warm = root.sweep.warm_processes
+    failures = JobRunner(jobs, options.parallel(), console.say, warm).run()
+    write(options, arguments)
+    if failures:
+        show_failures(failures, len(jobs))
+    return not failures
+
+
+def write(options: Options, arguments: Sequence[str]) -> None:
+    """Writes the page and its files from the complete jobs, and prints the verdicts.
+
+    Raises:
+      UserError: the data do not exist yet, or the files of a finished job are damaged.
+    """
+    root = configure(options)
+    folders = options.folders(root.study.text)
+    maker = plan(root, folders)
+    # Imported here: they load TensorFlow, which this process needs only at the end.
+    from decoupled.studies.study import load, read_study, save
+    from decoupled.studies.study_page import write_page
+
+    facts = {
+        "command": shown_command(arguments),
+        "text": describe_text(folders),
+        "steps": train_steps(root.sweep),
+        "activation_dtype": activation_dtype(folders.work_dir),
+        "machine": machine(),
+        "seconds": sum(filter(None, seconds_of_steps(folders.work_dir).values())),
+        "left_out": left_out(folders, options.languages, maker.pieces),
+    }
+    study, counted, curves = read_study(
+        maker.all(), maker.rates(), maker, folders.work_dir, facts, root.study
+    )
+    beside = files.make_folder(os.path.splitext(options.document)[0])
+    save(study, counted, beside)
+    # From the files, so that the page never has more than these.
+    judged = write_page(options.document, load(beside), curves)
+    console.say("")
+    console.table(
+        "Verdicts",
+        ["claim", "", "verdict", "not measured"],
+        [
+            [claim.claim, CLAIMS.get(claim.claim, ""), claim.verdict]
+            + [", ".join(claim.missing())]
+            for claim in judged
+        ],
+    )
+    console.say(f"document: {options.document}")
+
+
+def configure(options: Options) -> configs.ReproductionRoot:
+    """The settings for the flags.
+
+    Raises:
+      UserError: a setting is wrong, or --size is impossible.
+    """
+    names = [*GIN_FILES, *options.gin_file]
+    prefixes = options.gin_location_prefix
+    params = options.gin_param
+    root = gin_files.configure(configs.ReproductionRoot, names, params, prefixes)
+    root.check()
+    study = root.study
+    for text in (*sum(study.claims.values(), ()), *study.sensitivity.values()):
+        Contrast.read(text)
+    for text in study.secondary:
+        Contrast.read(text)
+    return sized(root, options.size)
+
+
+def plan(root: configs.ReproductionRoot, folders: Folders) -> StudyJobs:
+    """The maker of all jobs.
+
+    Raises:
+      UserError: there is no vocabulary yet, or a setting is wrong.
+    """
+    if not files.exists(folders.vocabulary):
+        raise UserError(
+            f"{folders.work_dir}: no data here yet; run the command without "
+            "--document_only"
+        )
+    return StudyJobs(root, folders, activation_dtype(folders.work_dir))
+
+
+def check(jobs: Sequence[Job]) -> None:
+    """Checks the settings of all jobs before the first one begins.
+
+    Raises:
+      UserError: a command does not have one of its settings, or a task is unknown.
+    """
+    seen = set()
+    for job in jobs:
+        settings = tuple(
+            argument
+            for argument in job.arguments
+            if argument.startswith((_FILE, _PARAM)) and ".seed = " not in argument
+        )
+        # The first argument names the task of a fine-tuning, or the analysis.
+        key = job.kind, job.arguments[0], settings
+        if key not in seen:
+            seen.add(key)
+            _check_settings(job)
+    plots.can_draw()
+
+
+def _check_settings(job):
+    gin_names = [
+        word.removeprefix(_FILE) for word in job.arguments if word.startswith(_FILE)
+    ]
+    params = [
+        word.removeprefix(_PARAM) for word in job.arguments if word.startswith(_PARAM)
+    ]
+    root = _root(job)
+    if root is None:
+        return
+    try:
+        tasks = TASKS if job.kind == FINETUNING else ()
+        task = next(iter(job.values("task")), None)
+        gin_files.configure(root, gin_names, params, task=task, tasks=tasks)
+    except UserError as error:
+        raise UserError(f"{job.name}: {error}") from error
+
+
+def _root(job):
+    """The class of a job's settings, or None."""
+    if job.kind == PRETRAINING:
+        return configs.PretrainConfig
+    if job.kind == FINETUNING:
+        task = job.arguments[0].removeprefix("--task=")
+        if task not in TASKS:
+            raise UserError(f"SweepConfig.tasks: {task!r} is no task")
+        return configs.FinetuneConfig
+    return configs.ANALYSES.get(job.arguments[0])
+
+
+def activation_dtype(work_dir: str) -> str:
+    """The dtype of activations in pre-training, the same for the whole study.
+
+    It is bfloat16 if the processor that begins the study can multiply in bfloat16. It
+    is saved in work_dir/reproduction.json, so that a study that continues on another
+    machine keeps its dtype.
+    """
+    path = os.path.join(work_dir, DESCRIPTION)
+    if not files.exists(path):
+        fast = processor().multiplies_bfloat16()
+        content = {"activation_dtype": "bfloat16" if fast else "float32"}
+        files.write_json(path, content)
+    return files.read_json(path)["activation_dtype"]
+
+
+def shown_command(arguments: Sequence[str]) -> str:
+    """The command line of the study, as the document shows it.
+
+    Without the folders of this machine, and without flags of the document itself.
+    """
+    words = [
+        _shorter(argument)
+        for argument in arguments
+        if not argument.startswith("--document")
+    ]
+    return shlex.join(["decoupled", "reproduce", *words])
+
+
+def _shorter(argument):
+    flag, equals, value = argument.rpartition("=")
+    name = os.path.basename(os.path.normpath(value))
+    return f"{flag}{equals}{name}" if os.path.isabs(value) else argument
+
+
+def machine() -> str:
+    """Cores, their model, and the version of Python."""
+    version = platform.python_version()
+    return f"{usable_cores()} cores ({processor().name}) with Python {version}"

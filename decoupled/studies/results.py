@@ -1,0 +1,301 @@
+"""One table of results: numbers by model, task, metric and seed.
+
+Those of sweeps are read from sweep.json and, for complete jobs, eval.json
+(pre-training) and results.json (fine-tuning). An incomplete run leaves a gap.
+"""
+
+import csv
+import os
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from decoupled.configs import ModelConfig, saved_model
+from decoupled.core import files, tables
+from decoupled.core.errors import UserError
+from decoupled.core.made_from import RESULTS
+from decoupled.studies.jobs import DESCRIPTION, PRETRAINING, RECORD
+from decoupled.xtreme import official
+
+# The metric of pre-training's results.
+MLM = "MLM acc"
+
+# Seed -> value.
+Values = Mapping[int, float]
+
+
+class ModelRow(NamedTuple):
+    """A model of a sweep.
+
+    name: of its gin file. model: sizes. keep_layers: in fine-tuning; 0 means all.
+    pretraining, finetuning: parameters, as counted in the graphs.
+    """
+
+    name: str
+    model: ModelConfig
+    keep_layers: int
+    pretraining: int
+    finetuning: int
+
+
+class Number(NamedTuple):
+    """A single number.
+
+    row: name of the model. task: of fine-tuning, or PRETRAINING. value: as tables show
+    it, scores in percent. folder: of the run, whose config.1.gin has its settings.
+    """
+
+    row: str
+    task: str
+    metric: str
+    seed: int
+    value: float
+    folder: str = ""
+
+
+class SweepResults(NamedTuple):
+    """Every value of sweeps; tasks: of fine-tuning that have scores."""
+
+    rows: Mapping[str, ModelRow]
+    tasks: Sequence[str]
+    numbers: Sequence[Number]
+
+    def of(self, names: Iterable[str]) -> "SweepResults":
+        """Only these models, in this order."""
+        rows = {name: self.rows[name] for name in names}
+        numbers = [n for name in rows for n in self.numbers if n.row == name]
+        return self._replace(rows=rows, numbers=numbers)
+
+    def values(self, row: str, task: str, metric: str) -> dict[int, float]:
+        """One number of a model by seed; empty if it was not measured."""
+        key = row, task, metric
+        return {n.seed: n.value for n in self.numbers if n[:3] == key}
+
+    def metrics(self, row: str, task: str) -> tuple[str, ...]:
+        """The metrics whose mean is a model's score of a task of fine-tuning."""
+        if task in official.TASKS:
+            return official.TASKS[task].headline
+        of_task = [n for n in self.numbers if n.task == task]
+        of_row = [n for n in of_task if n.row == row] or of_task
+        return tuple(dict.fromkeys(n.metric for n in of_row))
+
+    def score(self, row: str, task: str) -> dict[int, float]:
+        """The mean of a task's metrics; exact match and F1 count half each."""
+        return over_seeds(
+            self.values(row, task, name) for name in self.metrics(row, task)
+        )
+
+    def averages(self, row: str) -> dict[int, float]:
+        """The mean of all tasks' scores."""
+        return over_seeds(self.score(row, task) for task in self.tasks)
+
+    def masked_lm(self, row: str) -> dict[int, float]:
+        """Masked-LM accuracy on held-out text."""
+        return self.values(row, PRETRAINING, MLM)
+
+
+def over_seeds(values: Iterable[Values]) -> dict[int, float]:
+    """The mean of several numbers, for the seeds that all of them have."""
+    parts = list(values)
+    if not parts:
+        return {}
+    seeds = set.intersection(*(set(each) for each in parts))
+    return {
+        seed: statistics.fmean(each[seed] for each in parts) for seed in sorted(seeds)
+    }
+
+
+class SeedSpread(NamedTuple):
+    """A mean, the sample standard deviation (0 for one value), and the count."""
+
+    mean: float
+    deviation: float
+    count: int
+
+
+def spread(values: Values) -> SeedSpread | None:
+    """The spread over the seeds; None if there are none."""
+    if not values:
+        return None
+    numbers = list(values.values())
+    deviation = statistics.stdev(numbers) if len(numbers) > 1 else 0.0
+    return SeedSpread(statistics.fmean(numbers), deviation, len(numbers))
+
+
+# A task's score is that of its dev files if these are in several languages.
+_SPLITS = ("dev", "test")
+
+
+COLUMNS = "model task metric seed value folder".split()
+
+
+def numbers_as_csv(numbers: Iterable[Number]) -> str:
+    """A line per number, below a line of `COLUMNS`."""
+    return tables.to_csv(COLUMNS, numbers)
+
+
+def read_numbers(path: str) -> list[Number]:
+    """The numbers of a file that `numbers_as_csv` wrote.
+
+    Raises:
+      UserError: it is missing or damaged.
+    """
+    lines = list(csv.reader(files.split_lines(files.read_text(path))))
+    if not lines or lines[0] != COLUMNS:
+        raise UserError(f"{path}: does not begin with {','.join(COLUMNS)}")
+    numbers = []
+    for place, line in enumerate(lines[1:], start=2):
+        try:
+            row, task, metric, seed, value, folder = line
+            numbers.append(Number(row, task, metric, int(seed), float(value), folder))
+        except ValueError as error:
+            raise UserError(f"{path}, line {place}: not a number of a run") from error
+    return numbers
+
+
+def read_description(sweep_dir: str) -> dict[str, Any]:
+    """sweep.json of a sweep.
+
+    Raises:
+      UserError: it is missing or damaged, or names folders outside the sweep's folder.
+    """
+    path = os.path.join(sweep_dir, DESCRIPTION)
+    if not files.exists(path):
+        raise UserError(f"{sweep_dir}: no {DESCRIPTION}; is it a folder of a sweep?")
+    described = files.read_json(path)
+    try:
+        rows = [row["name"] for row in described["rows"]]
+        seeds = [f"seed_{seed}" for seed in described["seeds"]]
+        for name in (*rows, *seeds, *described["tasks"]):
+            files.path_below(sweep_dir, name, path)
+    except (KeyError, TypeError) as error:
+        raise UserError(
+            f"{path}: not the description of a sweep ({files.reason(error)}); start "
+            "the sweep again in another folder"
+        ) from error
+    return described
+
+
+def read_sweeps(sweep_dirs: Sequence[str]) -> SweepResults:
+    """The rows of all sweeps, in their order; the seeds of equal models are joined.
+
+    Raises:
+      UserError: a folder holds no sweep, or two sweeps have different models of the
+        same name.
+    """
+    rows: dict[str, ModelRow] = {}
+    tasks: dict[str, None] = {}
+    by_row: dict[str, dict[tuple, dict[int, Number]]] = {}
+    for folder in sweep_dirs:
+        described = read_description(folder)
+        tasks |= dict.fromkeys(described["tasks"])
+        for entry in described["rows"]:
+            row = read_row(entry)
+            if rows.setdefault(row.name, row) != row:
+                raise UserError(
+                    f"{folder}: {row.name} has other sizes than in another sweep; "
+                    "report them apart"
+                )
+            seen = by_row.setdefault(row.name, {})
+            for number in _numbers(folder, described, row.name):
+                seen.setdefault(number[:3], {})[number.seed] = number
+    numbers = [
+        number
+        for seen in by_row.values()
+        for by_seed in seen.values()
+        for number in by_seed.values()
+    ]
+    scored = {number.task for number in numbers}
+    return SweepResults(rows, [task for task in tasks if task in scored], numbers)
+
+
+class RowProgress(NamedTuple):
+    """How many seeds of a model have completed pre-training, or a task."""
+
+    row: str
+    task: str
+    complete: int
+    planned: int
+
+
+def read_progress(sweep_dirs: Sequence[str]) -> list[RowProgress]:
+    """For each model pre-training and then the tasks; seeds of sweeps are joined."""
+    seeds: dict[tuple[str, str], dict[int, bool]] = {}
+    for folder in sweep_dirs:
+        described = read_description(folder)
+        for entry in described["rows"]:
+            row = entry["name"]
+            for task in (PRETRAINING, *described["tasks"]):
+                for seed in described["seeds"]:
+                    record = os.path.join(_run(folder, row, task, seed), RECORD)
+                    done = seeds.setdefault((row, task), {})
+                    done[seed] = done.get(seed, False) or files.exists(record)
+    return [RowProgress(*key, sum(f.values()), len(f)) for key, f in seeds.items()]
+
+
+def _run(folder, row, task, seed):
+    place = ("models",) if task == PRETRAINING else ("tasks", task)
+    return os.path.join(folder, *place, row, f"seed_{seed}")
+
+
+def read_row(entry: Mapping[str, Any]) -> ModelRow:
+    """A row of sweep.json, with its parameters counted."""
+    from decoupled.model.parameters import finetuning_counts, pretraining_counts
+
+    model, keep = saved_model(entry["model"]), entry["keep_layers"]
+    pretraining = sum(pretraining_counts(model).values())
+    finetuning = sum(finetuning_counts(model, keep).values())
+    return ModelRow(entry["name"], model, keep, pretraining, finetuning)
+
+
+def _numbers(folder, described, row):
+    seeds = described["seeds"]
+    for seed in seeds:
+        run = _run(folder, row, PRETRAINING, seed)
+        path = os.path.join(run, "eval.json")
+        if files.exists(os.path.join(run, RECORD)) and files.exists(path):
+            value = 100 * files.read_json(path)["all"]["masked_lm_accuracy"]
+            yield Number(row, PRETRAINING, MLM, seed, value, run)
+    for seed in seeds:
+        for task in described["tasks"]:
+            run = _run(folder, row, task, seed)
+            for metric, mean in _task_means(run, task).items():
+                yield Number(row, task, metric, seed, mean, run)
+
+
+def _task_means(run, task):
+    paths = [os.path.join(run, name) for name in (RECORD, RESULTS)]
+    if not all(map(files.exists, paths)):
+        return {}
+    results = files.read_json(paths[1])
+    languages = scored_languages(results, task).values()
+    if not languages:
+        return {}
+    return {
+        name: statistics.fmean(values[name] for values in languages)
+        for name in _headline(results, task)
+    }
+
+
+def scored_languages(results: dict[str, Any], task: str) -> dict[str, dict[str, float]]:
+    """language -> values of dev, or of test if dev has fewer than two languages.
+
+    They have all metrics of the task's score; there may be none. For a task of XTREME
+    they are only XTREME's languages.
+    """
+    metrics, complete = _headline(results, task), {}
+    for split in _SPLITS:
+        complete = {
+            language: values
+            for language, values in results[split].items()
+            if official.is_official(task, language)
+            and all(metric in values for metric in metrics)
+        }
+        if len(complete) > 1:
+            break
+    return complete
+
+
+def _headline(results, task):
+    """The metrics of a task's score, accuracy where earlier versions do not say."""
+    return official.headline(task, results, otherwise=["accuracy"])

@@ -1,0 +1,317 @@
+"""Runs jobs in parallel, each once, as forks of a process that has imported TensorFlow.
+
+Complete jobs are skipped. A job that fails does not stop the others, but the jobs that
+need it are left out. A runner that was killed at any moment can be started again: the
+commands resume in their folders.
+
+Python's own fork server (`multiprocessing`) imports `decoupled.studies.preload` once
+and forks for each job. A job starts in the state of a process that has only imported
+modules: no graph, no gin setting, no flag, no session. Its results, log and exit code
+are those of a new process.
+"""
+
+import multiprocessing
+import os
+import runpy
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from decoupled.core import console, files, gfile
+from decoupled.core.errors import Terminated
+from decoupled.core.made_from import in_words
+from decoupled.core.processes import (
+    command_line,
+    end_all,
+    handled,
+    signal_at_end_of_parent,
+    start_apart,
+)
+from decoupled.studies.jobs import FINETUNING, LOG, PRETRAINING, RECORD, Job
+
+# Seconds between two polls of the processes; seconds to end after SIGTERM.
+_POLL = 0.1
+_GRACE = 120.0
+
+
+class Failure(NamedTuple):
+    """A job that failed: its name, the reason, and the last line that it printed."""
+
+    name: str
+    reason: str
+    last_line: str
+
+
+def show_failures(failures: Sequence[Failure], count: int) -> None:
+    """Prints which of `count` jobs are not complete, and why."""
+    console.table(
+        f"{len(failures)} of {count} jobs are not complete; run again to try them",
+        ["job", "why", "last line of its job.log"],
+        [list(failure) for failure in failures],
+    )
+
+
+class JobRunner:
+    """Runs the jobs of a sweep.
+
+    Args:
+      jobs: each after the jobs that it needs.
+      parallel: the number of jobs at a time. Each gets its own share of the cores if
+        the system supports this and there are enough cores.
+      say: prints a line.
+      warm: whether jobs are forks; otherwise, and off Linux, each starts Python.
+      command: job -> its argument list, if it runs as a separate process.
+    """
+
+    def __init__(
+        self,
+        jobs: Sequence[Job],
+        parallel: int,
+        say: Callable[[str], None],
+        warm: bool,
+        command: Callable[[Job], Sequence[str]] | None = None,
+    ):
+        self._jobs = list(jobs)
+        self._parallel = parallel
+        self._say = say
+        self._running: dict[str, tuple[subprocess.Popen | Fork, float, int]] = {}
+        self._warm, self._command = warm, command or job_command
+        self._cores = shares_of_cores(parallel) or [None] * parallel
+        # What the running jobs read.
+        self._made_from: dict[str, dict[str, Any]] = {}
+        self._seconds: dict[str, list[float]] = {}
+        # The name of the signal that ends the sweep.
+        self._signal = ""
+
+    def run(self) -> list[Failure]:
+        """Runs the incomplete jobs; returns those that failed or could not start.
+
+        Raises:
+          Terminated: SIGTERM or SIGHUP arrived; jobs have saved and were ended.
+        """
+        with handled(self._end, [signal.SIGTERM, signal.SIGHUP]):
+            try:
+                return self._run()
+            finally:
+                self._stop()
+
+    def _run(self):
+        self._move_outdated()
+        complete, seen = set(), {}
+        for job in self._jobs:
+            # A job whose needs have changed is run again.
+            if job.is_complete(seen) and complete.issuperset(job.needs):
+                complete.add(job.name)
+            elif changed := job.changes(seen):
+                self._say(f"{job.name}: run again: {in_words(changed)}")
+        waiting = [job for job in self._jobs if job.name not in complete]
+        failures: dict[str, Failure] = {}
+        if complete:
+            self._say(f"{len(complete)} of {len(self._jobs)} jobs complete already")
+        while waiting or self._running:
+            waiting = self._start(waiting, complete, failures)
+            self._collect(complete, failures, waiting)
+            if self._signal:
+                self._stop()
+                raise Terminated(
+                    f"{self._signal}: jobs ended; run the same command to go on"
+                )
+            time.sleep(_POLL)
+        return list(failures.values())
+
+    def _move_outdated(self):
+        """Renames the folders of jobs whose needs run again, as for more steps.
+
+        Their commands would refuse these folders, or reuse the outdated results.
+        """
+        changed = set()
+        for job in self._jobs:
+            made_anew = [name for name in job.needs if name in changed]
+            if made_anew and (aside := job.move_outdated()):
+                self._say(f"{job.name}: {made_anew[0]} is made anew; moved to {aside}")
+            if not job.conflicts() and not job.has_settings():
+                changed.add(job.name)
+
+    def _start(self, waiting, complete, failures):
+        left = []
+        for job in waiting:
+            lost = [name for name in job.needs if name in failures]
+            if lost:
+                failures[job.name] = Failure(job.name, f"needs {lost[0]}", "")
+            elif conflicts := job.conflicts():
+                why = f"{job.folder} has a model trained with {', '.join(conflicts)}"
+                failures[job.name] = Failure(job.name, why, "remove it to train anew")
+            elif len(self._running) < self._parallel and complete.issuperset(job.needs):
+                self._launch(job)
+            else:
+                left.append(job)
+        return left
+
+    def _launch(self, job):
+        files.make_folder(job.folder)
+        record = os.path.join(job.folder, RECORD)
+        if files.exists(record):
+            # Otherwise a report would combine this job's files with the old record.
+            gfile.remove(record)
+        self._made_from[job.name] = job.made_from()
+        self._say(f"start {job.name}")
+        taken = {place for _, _, place in self._running.values()}
+        place = next(n for n in range(self._parallel) if n not in taken)
+        process = start_job(job, self._cores[place], self._warm, self._command(job))
+        self._running[job.name] = (process, time.monotonic(), place)
+
+    def _collect(self, complete, failures, waiting):
+        jobs = {job.name: job for job in self._jobs}
+        for name, (process, started, _) in list(self._running.items()):
+            code = process.poll()
+            if code is None:
+                continue
+            del self._running[name]
+            job, seconds = jobs[name], time.monotonic() - started
+            if self._signal:
+                continue
+            if code == 0:
+                job.record(seconds, self._made_from[name])
+                complete.add(name)
+                self._seconds.setdefault(job.kind, []).append(seconds)
+                self._say(self._progress(job, seconds, complete, failures, waiting))
+            else:
+                last = _last_line(os.path.join(job.folder, LOG))
+                failures[name] = Failure(name, f"code {code}", last)
+                self._say(f"failed {name} with code {code}: {last}")
+
+    def _progress(self, job, seconds, complete, failures, waiting):
+        done = len(complete) + len(failures)
+        line = f"{done} of {len(self._jobs)}: {job.name} in {console.duration(seconds)}"
+        jobs = {job.name: job for job in self._jobs}
+        left = [*waiting, *(jobs[name] for name in self._running)]
+        if not left:
+            return line
+        every = [value for values in self._seconds.values() for value in values]
+        of_kinds = [self._seconds.get(job.kind, every) for job in left]
+        expected = sum(sum(values) / len(values) for values in of_kinds)
+        return f"{line}; about {console.duration(expected / self._parallel)} left"
+
+    def _end(self, number, _):
+        self._signal = signal.Signals(number).name
+
+    def _stop(self):
+        if self._running:
+            self._say(f"ending running jobs ({len(self._running)}); they save first")
+        end_all((running[0] for running in self._running.values()), _GRACE)
+        self._running = {}
+
+
+class Fork:
+    """A job in a fork, with the methods of `subprocess.Popen` that a runner needs.
+
+    It may use these `cores`; None for all.
+    """
+
+    def __init__(self, job: Job, cores: set[int] | None):
+        context = multiprocessing.get_context("forkserver")
+        context.set_forkserver_preload(["decoupled.studies.preload"])
+        log = os.path.join(job.folder, LOG)
+        words = [job.kind, *job.arguments]
+        self._process = context.Process(target=_run_forked, args=(words, log, cores))
+        self._process.start()
+        self.pid, self._name = self._process.pid, job.name
+        self.terminate, self.kill = self._process.terminate, self._process.kill
+
+    def poll(self) -> int | None:
+        """The exit code, None while the job runs."""
+        return self._process.exitcode
+
+    def wait(self, timeout: float | None = None) -> int:
+        """The exit code; raises `subprocess.TimeoutExpired` after `timeout` seconds."""
+        self._process.join(timeout)
+        if self.poll() is None:
+            raise subprocess.TimeoutExpired(self._name, timeout)
+        return self.poll()
+
+
+def start_job(
+    job: Job, cores: set[int] | None, warm: bool, command: Sequence[str]
+) -> subprocess.Popen | Fork:
+    """Starts a job, on some cores or all; if `warm`, as a fork where that is possible.
+
+    `command` is its argument list as a new process.
+    """
+    if warm and sys.platform == "linux":
+        return Fork(job, cores)
+    with open(os.path.join(job.folder, LOG), "ab") as log:
+        process = start_apart(command, log, log)
+    if cores:
+        # Before it starts threads, which inherit this.
+        os.sched_setaffinity(process.pid, cores)
+    return process
+
+
+def _run_forked(words: list[str], log: str, cores: set[int] | None) -> None:
+    """The fork's own work: `decoupled WORDS`, with the log as stdout and stderr."""
+    from decoupled.studies import preload
+
+    # The fork ends with the server: no other process could report its exit code.
+    signal_at_end_of_parent(signal.SIGKILL)
+    if cores:
+        os.sched_setaffinity(0, cores)
+    descriptor = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
+    for number in (1, 2):
+        os.dup2(descriptor, number)
+    os.close(descriptor)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, preload.SIGNALS)
+    if not preload.CAN_FORK:
+        new = command_line("decoupled", *words)
+        os.execv(new[0], new)
+    threading.Thread(target=_end_with_sweep, daemon=True).start()
+    sys.argv[1:] = words
+    # As `python -m decoupled` does: locks name the main module as their holder.
+    runpy.run_module("decoupled", run_name="__main__", alter_sys=True)
+
+
+def _end_with_sweep() -> None:
+    """Ends this fork, which saves first, if the sweep was killed."""
+    multiprocessing.parent_process().join()
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+def shares_of_cores(parallel: int) -> list[set[int]]:
+    """The cores of this process, divided among `parallel` jobs.
+
+    Two jobs with one core each are faster than two jobs that share two cores, because
+    the threads of one job do not wait for those of the other. Empty if there is one
+    job, more jobs than cores, or no such system call.
+    """
+    if parallel == 1 or not hasattr(os, "sched_setaffinity"):
+        return []
+    cores = sorted(os.sched_getaffinity(0))
+    if parallel > len(cores):
+        return []
+    return [set(cores[place::parallel]) for place in range(parallel)]
+
+
+def job_command(job: Job, accelerator: str | None = None) -> list[str]:
+    """The job as a command of this Python."""
+    words = (*job.arguments, *on_accelerator(job, accelerator))
+    return command_line("decoupled", job.kind, *words)
+
+
+def on_accelerator(job: Job, accelerator: str | None) -> list[str]:
+    """The flag of a job that trains; no part of the job, which may go on elsewhere."""
+    trains = accelerator is not None and job.kind in (PRETRAINING, FINETUNING)
+    return [f"--accelerator={accelerator}"] if trains else []
+
+
+def _last_line(path):
+    if not files.exists(path):
+        # The job ended before it opened its log.
+        return ""
+    with open(path, "rb") as handle:
+        handle.seek(0, os.SEEK_END)
+        handle.seek(max(0, handle.tell() - 4096))
+        lines = handle.read().decode("utf-8", "replace").splitlines()
+    return next((line.strip() for line in reversed(lines) if line.strip()), "")

@@ -1,0 +1,405 @@
+"""What a study found, read from finished jobs and kept in three files.
+
+scores.csv has every mean by row, measure, component and seed, with the folder of its
+run. study.json has the facts of the study, the sizes of the rows, the contrasts that
+decide, and the estimate of each contrast. items.npz has what every model got on every
+item of the measures that decide. The page is written from the first two; docs'
+recompute.py makes the estimates anew from the last two.
+"""
+
+import math
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from decoupled.configs import StudyConfig
+from decoupled.core import files
+from decoupled.core.errors import UserError
+from decoupled.runs.curve import (
+    CROSSED_BELOW,
+    Curve,
+    crossing,
+    crossing_level,
+    read_curve,
+    smoothed,
+)
+from decoupled.studies.claims import (
+    BESIDE,
+    CHECKED_BY,
+    LOSS,
+    SCORE,
+    SCORE_PARTS,
+    Contrast,
+)
+from decoupled.studies.jobs import RECORD, Job, complete_jobs, describe_row, seed_of
+from decoupled.studies.measures import (
+    SOURCES,
+    ResultReader,
+    Rows,
+    numbers_of,
+    read_measures,
+    tried_rates,
+    unigram_entropy,
+)
+from decoupled.studies.page import mean
+from decoupled.studies.results import (
+    ModelRow,
+    Number,
+    numbers_as_csv,
+    read_numbers,
+    read_row,
+)
+from decoupled.studies.statistics import CONTROL, Estimate, average, estimate
+from decoupled.studies.study_jobs import StudyJobs
+from decoupled.studies.verdicts import (
+    Check,
+    Evidence,
+    Measure,
+    TrainedRun,
+    check,
+    untrained,
+)
+
+SCORES, STUDY, ITEMS = "scores.csv", "study.json", "items.npz"
+# The smallest of these that has a number exactly is its type in the file.
+_TYPES = (np.uint8, np.float16, np.float32, np.float64)
+
+Curves = Mapping[tuple[str, int], Curve]
+
+
+class Training(NamedTuple):
+    """How a row trained, as the page shows it: means and spreads over seeds.
+
+    crosses: the step of its crossing. loss: at the end. later: the loss after the steps
+    that every run has after its crossing. void: why contrasts with it are void, or "".
+    """
+
+    crosses: str
+    loss: str
+    later: str
+    void: str
+
+
+class Study(NamedTuple):
+    """What a study found.
+
+    facts: for the page: "command", "text", "machine" and so on. secondary: contrasts
+    that decide nothing.
+    """
+
+    facts: Mapping[str, Any]
+    rows: Mapping[str, ModelRow]
+    training: Mapping[str, Training]
+    numbers: Sequence[Number]
+    secondary: Sequence[str]
+    evidence: Evidence
+
+
+def save(study: Study, counted: Mapping[str, Rows], folder: str) -> None:
+    """Writes the three files to a folder that exists.
+
+    `counted`: measure -> what its models got on their items.
+    """
+    evidence = study.evidence
+    content = {
+        "facts": dict(study.facts),
+        "rows": [describe_row(row) for row in study.rows.values()],
+        "training": {row: value._asdict() for row, value in study.training.items()},
+        "trained": evidence.trained,
+        "control": evidence.control,
+        "papers": evidence.papers,
+        "claims": evidence.claims,
+        "sensitivity": evidence.sensitivity,
+        "secondary": study.secondary,
+        "measures": {
+            key: measure._asdict()
+            | {"transform": SOURCES[key].transform if key in SOURCES else "mean"}
+            | {"checks": measure.checks and list(map(_check, measure.checks))}
+            for key, measure in evidence.measures.items()
+        },
+        "contrasts": {
+            key: _estimate(value) for key, value in evidence.estimates.items()
+        },
+    }
+    files.write_json(os.path.join(folder, STUDY), content)
+    files.write_text(os.path.join(folder, SCORES), numbers_as_csv(study.numbers))
+    files.write_arrays(os.path.join(folder, ITEMS), dict(_items(evidence, counted)))
+
+
+def load(folder: str) -> Study:
+    """The study of a folder, from its first two files.
+
+    Raises:
+      UserError: a file is missing or damaged.
+    """
+    path = os.path.join(folder, STUDY)
+    content = files.read_json(path)
+    try:
+        evidence = Evidence(
+            content["trained"],
+            {key: _read_measure(saved) for key, saved in content["measures"].items()},
+            {key: _read_estimate(value) for key, value in content["contrasts"].items()},
+            content["claims"],
+            content["sensitivity"],
+            content["papers"],
+            content["control"],
+        )
+        return Study(
+            content["facts"],
+            {entry["name"]: read_row(entry) for entry in content["rows"]},
+            {row: Training(**saved) for row, saved in content["training"].items()},
+            read_numbers(os.path.join(folder, SCORES)),
+            content["secondary"],
+            evidence,
+        )
+    except (AttributeError, KeyError, TypeError) as error:
+        raise UserError(
+            f"{path}: not what a study found ({files.reason(error)})"
+        ) from error
+
+
+def _check(checked):
+    return checked._asdict() | {
+        "gain": checked.gain and _estimate(checked.gain),
+        "over_baseline": checked.over_baseline and _estimate(checked.over_baseline),
+    }
+
+
+def _read_measure(entry):
+    fields = {name: entry[name] for name in Measure._fields}
+    if fields["checks"] is not None:
+        fields["checks"] = [
+            Check(
+                saved["row"],
+                saved["gain"] and _read_estimate(saved["gain"]),
+                saved["clear"],
+                saved["over_baseline"] and _read_estimate(saved["over_baseline"]),
+            )
+            for saved in fields["checks"]
+        ]
+    return Measure(**fields)
+
+
+def _estimate(value):
+    """JSON has no infinity, the error of what is the same for all seeds."""
+    error = None if math.isinf(value.error) else value.error
+    return value._asdict() | {"error": error}
+
+
+def _read_estimate(entry):
+    error = math.inf if entry["error"] is None else entry["error"]
+    return Estimate(**entry | {"error": error})
+
+
+def _items(evidence, counted):
+    """Yields name and array of what the rows that decide got on the items.
+
+    MEASURE/ROW/COMPONENT has the sums by seed, MEASURE/COMPONENT of how many.
+    """
+    deciding = [text for texts in evidence.claims.values() for text in texts]
+    saved = set()
+    for contrast in map(Contrast.read, [*deciding, *evidence.sensitivity.values()]):
+        is_score = contrast.measure == SCORE
+        for key in SCORE_PARTS if is_score else (contrast.measure,):
+            for row in contrast.weights:
+                for name, (got, of) in counted.get(key, {}).get(row, {}).items():
+                    for place, array in (
+                        (f"{key}/{row}/{name}", got),
+                        (f"{key}/{name}", of),
+                    ):
+                        if place not in saved:
+                            saved.add(place)
+                            yield place, _smallest(array)
+
+
+def _smallest(array):
+    with np.errstate(all="ignore"):
+        narrowed = (array.astype(kind) for kind in _TYPES)
+        return next(each for each in narrowed if np.array_equal(each, array))
+
+
+def read_study(
+    jobs: Sequence[Job],
+    tried: Sequence[Job],
+    maker: StudyJobs,
+    work_dir: str,
+    facts: Mapping[str, Any],
+    config: StudyConfig,
+) -> tuple[Study, Mapping[str, Rows], Curves]:
+    """Reads all complete jobs: the study, what its models got on items, its curves.
+
+    Args:
+      tried: the jobs of other learning rates. work_dir: folders are named below it.
+      facts: those that jobs do not have, among them "steps" and the "seconds" of the
+        data.
+
+    Raises:
+      UserError: a file is damaged, or the analyses of two seeds have different items.
+    """
+    complete = complete_jobs(jobs)
+    reader = ResultReader(complete, maker.tasks)
+    measures, counted = read_measures(reader)
+    curves = {
+        (row, seed): read_curve(job.folder)
+        for row, seed, job in reader.models()
+        if not row.startswith(CONTROL)
+    }
+    level = _plateau(reader)
+    runs = _read_runs(reader, curves, measures.get(LOSS), level)
+    common, later = _since_crossing(curves, runs)
+    trained = {
+        row: untrained(row, of_row, int(curves[row, min(of_row)].steps[-1]))
+        for row, of_row in runs.items()
+    }
+    seconds = sum(
+        files.read_json(os.path.join(job.folder, RECORD)).get("seconds", 0.0)
+        for job in complete
+    )
+    facts = {
+        **facts,
+        "languages": list(unigram_entropy(reader)),
+        "seeds": list(dict.fromkeys(seed_of(job.name) for job in jobs)),
+        "complete": len(complete),
+        "jobs": len(jobs),
+        "seconds": facts["seconds"] + seconds,
+        "unigram_entropy": level + CROSSED_BELOW if runs else None,
+        "common_steps": common,
+        "doses": {
+            row.name: row.model.output_embedding_size
+            for row in [*maker.rows, *maker.tried]
+            if row.name in config.dose_rows
+        },
+    }
+    training = {
+        row: Training(
+            mean(_known({s: run.crossed for s, run in by_seed.items()}), digits=0),
+            mean({s: smoothed(curves[row, s])[-1] for s in by_seed}, digits=2),
+            mean(later.get(row, {}), digits=2),
+            trained[row],
+        )
+        for row, by_seed in runs.items()
+    }
+    numbers = [
+        # The path of the work folder itself says nothing to others.
+        number._replace(folder=os.path.relpath(number.folder, work_dir))
+        for number in (
+            *numbers_of(reader, measures),
+            *tried_rates(complete_jobs(tried)),
+        )
+    ]
+    described = {row.name: read_row(describe_row(row)) for row in maker.rows}
+    secondary = secondary_of(config)
+    evidence = gather(measures, trained, config, secondary)
+    study = Study(facts, described, training, numbers, secondary, evidence)
+    return study, counted, curves
+
+
+def secondary_of(config: StudyConfig) -> list[str]:
+    """The rows of every deciding contrast on other measures, and those of settings."""
+    deciding = [
+        Contrast.read(text) for texts in config.claims.values() for text in texts
+    ]
+    decided = {contrast.key for contrast in deciding}
+    beside = (
+        Contrast(measure, contrast.weights)
+        for contrast in deciding
+        for measure in BESIDE
+    )
+    texts = [
+        f"{each.measure}: {each.rows}" for each in beside if each.key not in decided
+    ]
+    return list(dict.fromkeys([*texts, *config.secondary]))
+
+
+def gather(measures, trained, config, secondary) -> Evidence:
+    """The evidence of measures by seed and item, without the score.
+
+    Raises:
+      UserError: see `Measured.combined`.
+    """
+    if parts := [measures[part] for part in SCORE_PARTS if part in measures]:
+        measures = {**measures, SCORE: average(SCORE, parts)}
+    described = {
+        key: Measure(
+            measure.name,
+            measure.unit,
+            measure.seeds,
+            measure.baseline,
+            None if key in CHECKED_BY else check(measure, trained, config.control_rows),
+        )
+        for key, measure in measures.items()
+    }
+    deciding = [text for texts in config.claims.values() for text in texts]
+    texts = [*deciding, *config.sensitivity.values(), *secondary]
+    estimates = {}
+    for contrast in map(Contrast.read, texts):
+        measured = measures.get(contrast.measure)
+        if (
+            measured is not None
+            and len(measured.seeds) > 1
+            and contrast.weights.keys() <= measured.values.keys()
+        ):
+            estimates[contrast.key] = estimate(measured, contrast.weights)
+    return Evidence(
+        trained,
+        described,
+        estimates,
+        config.claims,
+        config.sensitivity,
+        config.papers,
+        config.control,
+    )
+
+
+def _plateau(reader):
+    """The training loss below which a run has left the plateau; see `curve`."""
+    for _, _, job in reader.models() if unigram_entropy(reader) else ():
+        drawn = files.read_json(os.path.join(job.folder, "sampling.json"))
+        shares = {language: counts["drawn"] for language, counts in drawn.items()}
+        return crossing_level(unigram_entropy(reader), shares)
+    return math.nan
+
+
+def _read_runs(reader, curves, loss, level) -> dict[str, dict[int, TrainedRun]]:
+    """Row -> seed -> the progress of training.
+
+    A run without a measured held-out loss has NaN there and counts as untrained.
+    """
+    entropy = unigram_entropy(reader)
+    if not entropy:
+        return {}
+    below: dict[tuple[str, int], float] = {}
+    for row, languages in loss.values.items() if loss else ():
+        gaps = [
+            entropy[name] - losses.mean(axis=1) for name, losses in languages.items()
+        ]
+        for seed, gap in zip(loss.seeds, np.min(gaps, axis=0).tolist(), strict=True):
+            below[row, seed] = gap
+    runs: dict[str, dict[int, TrainedRun]] = {}
+    for (row, seed), curve in curves.items():
+        run = TrainedRun(below.get((row, seed), math.nan), crossing(curve, level))
+        runs.setdefault(row, {})[seed] = run
+    return runs
+
+
+def _known(values):
+    return {seed: value for seed, value in values.items() if value is not None}
+
+
+def _since_crossing(curves, runs):
+    """The steps that every run has after crossing; row -> seed -> loss after these."""
+    crossed = {
+        (row, seed): run.crossed
+        for row, by_seed in runs.items()
+        for seed, run in by_seed.items()
+        if run.crossed is not None
+    }
+    left = [int(curves[run].steps[-1]) - step for run, step in crossed.items()]
+    common, later = min(left, default=0), {}
+    for (row, seed), step in crossed.items():
+        curve = curves[row, seed]
+        loss = float(np.interp(step + common, curve.steps, smoothed(curve)))
+        later.setdefault(row, {})[seed] = loss
+    return common, later

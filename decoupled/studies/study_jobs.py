@@ -1,0 +1,229 @@
+"""The jobs of a reproduction: those of a sweep, with controls and analyses.
+
+`decoupled.studies.jobs` lists their folders.
+"""
+
+import dataclasses
+import re
+from collections.abc import Sequence
+
+from decoupled.configs import ReproductionRoot, SweepConfig
+from decoupled.core.errors import UserError
+from decoupled.data.vocabulary import open_vocabulary
+from decoupled.studies.data import ENOUGH_PIECES, Folders
+from decoupled.studies.jobs import (
+    CONTROL,
+    RATES,
+    Inputs,
+    Job,
+    JobMaker,
+    Row,
+    read_model,
+)
+from decoupled.studies.statistics import CONTROL as CONTROL_ROW
+
+# The task of fine-tuning without the last layers.
+DROPPED_TASK = "udpos"
+# From this size on all rows are run.
+ALL_ROWS = 4
+_STEPS = re.compile(r"(ScheduleConfig\.(?:train|warmup|decay)_steps) = (\d+)")
+# These override earlier settings of the same names.
+_ONE_STEP = ("ScheduleConfig.train_steps = 1", "ScheduleConfig.warmup_steps = 0")
+
+
+def times_steps(size: float) -> float:
+    """The factor for the steps of pre-training."""
+    if size <= 0:
+        raise UserError(f"--size: {size} must be above 0")
+    return size / ALL_ROWS if size >= ALL_ROWS else size
+
+
+def sized(root: ReproductionRoot, size: float) -> ReproductionRoot:
+    """The settings with the rows and the steps of a size.
+
+    Below 4 only the first rows and seeds are run, with `size` times the steps. From 4
+    on all are run, with `size` / 4 times the steps.
+
+    Raises:
+      UserError: `size` is not above 0, or the settings do not have the steps.
+    """
+    sweep, times = root.sweep, times_steps(size)
+    if size < ALL_ROWS:
+        rows = tuple(row for row in sweep.rows if row in root.study.first_rows)
+        keep = {row: kept for row, kept in sweep.keep_layers.items() if row in rows}
+        seeds = sweep.seeds[: root.study.first_seeds or None]
+        sweep = dataclasses.replace(sweep, rows=rows, keep_layers=keep, seeds=seeds)
+    if times != 1:
+        if sum(bool(_STEPS.fullmatch(param)) for param in sweep.pretraining) < 2:
+            raise UserError(
+                "--size: the settings have no ScheduleConfig.train_steps and "
+                "warmup_steps that could be multiplied"
+            )
+        params = tuple(_multiplied(param, times) for param in sweep.pretraining)
+        sweep = dataclasses.replace(sweep, pretraining=params)
+        settings = {
+            row: tuple(_multiplied(param, times) for param in of_row)
+            for row, of_row in root.study.settings.items()
+        }
+        root = dataclasses.replace(
+            root, study=dataclasses.replace(root.study, settings=settings)
+        )
+    return dataclasses.replace(root, sweep=sweep)
+
+
+def _multiplied(param, times):
+    match = _STEPS.fullmatch(param)
+    if not match or match[2] == "0":
+        return param
+    return f"{match[1]} = {max(1, round(int(match[2]) * times))}"
+
+
+def train_steps(sweep: SweepConfig) -> int:
+    """Steps of pre-training."""
+    matches = filter(None, map(_STEPS.fullmatch, sweep.pretraining))
+    return next(int(match[2]) for match in matches if "train" in match[1])
+
+
+class StudyJobs:
+    """Makes the jobs of a reproduction.
+
+    Raises:
+      UserError: a row has no gin file, or as `JobMaker`.
+    """
+
+    def __init__(self, root: ReproductionRoot, folders: Folders, activation_dtype: str):
+        self._sweep, self._study = root.sweep, root.study
+        self._dtype = activation_dtype
+        self.pieces = open_vocabulary(folders.vocabulary).size
+        self.rows = read_rows(self._sweep, self._sweep.rows, self.pieces)
+        self.tried = read_rows(self._sweep, self._study.tried_rows, self.pieces)
+        self.tasks = {
+            task: folder
+            for task, folder in folders.tasks().items()
+            if task in self._sweep.tasks
+        }
+        inputs = Inputs(folders.records, folders.vocabulary, self.tasks)
+        self._maker = JobMaker(self._sweep, inputs, folders.runs)
+        self._analyses = analyses(folders, self.pieces)
+
+    def all(self) -> list[Job]:
+        """All jobs, seed by seed."""
+        return [job for seed in self._sweep.seeds for job in self.of_seed(seed)]
+
+    def of_seed(self, seed: int) -> list[Job]:
+        """All jobs of a seed; each comes after the jobs that it needs."""
+        jobs, models = [], {}
+        for row in self.rows:
+            rate = self._study.learning_rates[row.name]
+            begins = None
+            if row.name in self._study.continued:
+                source, *changes = self._study.continued[row.name]
+                begins = models[source]
+                for change in changes:
+                    begins = self._maker.conversion(begins, change)
+                    if begins not in jobs:
+                        jobs.append(begins)
+            models[row.name] = self._pretraining(row, seed, rate, begins=begins)
+            jobs.append(models[row.name])
+        trained = [(row, models[row.name]) for row in self.rows]
+        for row in self.rows:
+            if row.name in self._study.control_rows:
+                rate = self._study.learning_rates[row.name]
+                control = self._pretraining(row, seed, rate, _ONE_STEP, CONTROL)
+                trained.append((row, control))
+                jobs.append(control)
+        for row, model in trained:
+            for task in self.tasks:
+                runs = 1 if task in self._study.secondary_tasks else 0
+                jobs.append(self._maker.finetuning(model, row, task, runs))
+        for row, model in trained[: len(self.rows)]:
+            if row.name in self._study.dropped_rows and DROPPED_TASK in self.tasks:
+                layers = row.model.num_layers
+                for keep in range(max(1, layers - self._study.most_dropped), layers):
+                    job = self._maker.finetuning(model, row, DROPPED_TASK, 1, keep)
+                    jobs.append(job)
+        for name, words in self._analyses.items():
+            job = self._maker.analysis(name, words, [m for _, m in trained], seed)
+            jobs.append(job)
+        return jobs
+
+    def rates(self) -> list[Job]:
+        """Every row that begins anew with each rate that is tried, and fewer steps."""
+        times = self._study.tried_steps
+        short = [_multiplied(p, times) for p in self._sweep.pretraining]
+        steps = [param for param in short if _STEPS.fullmatch(param)]
+        return [
+            self._pretraining(
+                row, self._study.tried_seed, rate, steps, f"{RATES}/{rate:g}"
+            )
+            for rate in self._study.tried_rates
+            for row in [*self.rows, *self.tried]
+            if row.name not in self._study.continued
+        ]
+
+    def _pretraining(self, row, seed, rate, last=(), room="", begins=None):
+        """`last` overrides other settings."""
+        params = (
+            *self._study.settings.get(row.name, ()),
+            *last,
+            f"OptimizerConfig.learning_rate = {rate!r}",
+            f"MeshConfig.activation_dtype = {self._dtype!r}",
+        )
+        return self._maker.pretraining(row, seed, params, room, begins)
+
+
+def read_rows(sweep: SweepConfig, names: Sequence[str], pieces: int) -> list[Row]:
+    """The models of some rows, with a vocabulary of `pieces`.
+
+    Raises:
+      UserError: a setting of a model is wrong.
+    """
+    return [
+        Row(
+            name,
+            dataclasses.replace(read_model(sweep, name), vocab_size=pieces),
+            sweep.keep_layers.get(name, 0),
+        )
+        for name in names
+    ]
+
+
+def row_of_model(name: str) -> str:
+    """ROW or "control:ROW" from the name of a pre-training; "" for other jobs."""
+    *room, kind, row, _ = name.split("/")
+    if kind != "models" or room not in ([], [CONTROL]):
+        return ""
+    return CONTROL_ROW * bool(room) + row
+
+
+def analyses(folders: Folders, pieces: int) -> dict[str, Sequence[str]]:
+    """Name of the folder -> the analysis and its flags, if its data exist."""
+    masking = "--gin_file=runs/reproduce_masking.gin"
+    chosen = {}
+    if folders.has_pairs:
+        for name, gin_file, split in (
+            ("neighbours_dev", "reproduce_neighbours_dev", "dev"),
+            ("neighbours", "reproduce_neighbours", "test"),
+        ):
+            chosen[name] = (
+                "neighbours",
+                f"--gin_file=runs/{gin_file}.gin",
+                f"--sentences={folders.sentences(split)}",
+            )
+    chosen["masked_lm"] = ("masked_lm", masking, f"--records_dir={folders.records}")
+    if folders.is_parallel and folders.has_pairs:
+        corpus = f"--corpus_dir={folders.corpus}"
+        chosen["word_translation"] = ("word_translation", corpus)
+    if folders.treebank():
+        chosen["probing"] = (
+            "probing",
+            "--gin_file=runs/reproduce_probing.gin",
+            "--variants=mix",
+            f"--data_dir={folders.made('edges')}",
+        )
+    chosen["geometry"] = ("geometry", masking, f"--corpus_dir={folders.corpus}")
+    words = folders.given("word_similarity")
+    # With fewer pieces most words would be means of fragments.
+    if words and pieces >= ENOUGH_PIECES:
+        chosen["word_similarity"] = ("word_similarity", f"--data_dir={words}")
+    return chosen

@@ -1,0 +1,463 @@
+"""The page of a study: tables and figures, written from its files.
+
+It has no sentence on what the numbers mean; docs/reproduction.md, which is written by
+hand, has these. A folder of the same name beside the page has the files
+(`decoupled.studies.study`) and the pictures.
+"""
+
+import math
+import os
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
+
+from decoupled.analyses.output import LAYER, Line, Panel, Picture, draw
+from decoupled.core import plots
+from decoupled.core.console import duration
+from decoupled.core.tables import GAP
+from decoupled.runs.curve import CROSSED_BELOW, Curve, smoothed
+from decoupled.studies import claims, published, sweep_report
+from decoupled.studies.claims import CLAIMS, Contrast
+from decoupled.studies.jobs import LAYER_DROP, RATES
+from decoupled.studies.measures import GEOMETRY, LAYERS
+from decoupled.studies.page import Page, mean
+from decoupled.studies.results import Number, Values, over_seeds
+from decoupled.studies.statistics import CONFIDENCE, CONTROL, LOGITS, NATS
+from decoupled.studies.study import ITEMS, SCORES, STUDY, Study
+from decoupled.studies.verdicts import (
+    BY_INTERVAL,
+    BY_SEEDS,
+    NOT_RUN,
+    Judged,
+    Part,
+    judge,
+    part_of,
+)
+
+# Columns of the table of all rows.
+_COLUMNS = {
+    claims.SCORE: "S", claims.RETRIEVAL: "retrieval", claims.UD_POS: "parts of speech",
+    claims.PROBES: "dependencies", claims.LOSS: "MLM loss", claims.ACCURACY: "MLM acc",
+    claims.INPUT_WORDS: "words, input", claims.OUTPUT_WORDS: "words, output",
+    claims.SIMILARITY: "word similarity", claims.BOOKS: "books",
+    claims.POS_PROBES: "POS probes", claims.SIB200: "SIB-200",
+}  # fmt: skip
+# A line of a table for each number of a task: its title, the beginning of the numbers'
+# names, and the same numbers of the paper.
+_DETAILS = {
+    LAYERS: (
+        "Retrieval of translations by layer (Figure 2; paper: English to German), %",
+        "layer ",
+        published.TRANSLATION,
+    ),
+    LAYER_DROP: (
+        "Fine-tuning of the first layers alone: parts of speech (Figure 1; paper: "
+        "XNLI), %",
+        "layers 1 to ",
+        published.LAYERS_KEPT,
+    ),
+    GEOMETRY: ("Embeddings and logits", "", {}),
+}
+
+
+def write_page(
+    path: str, study: Study, curves: Mapping[tuple[str, int], Curve] | None = None
+) -> list[Judged]:
+    """Writes the Markdown page and its pictures; returns the claims with verdicts.
+
+    `curves` are losses of pre-training by (row, seed); without them the picture that
+    exists stays.
+    """
+    judged = judge(study.evidence)
+    beside = os.path.basename(os.path.splitext(path)[0])
+    page = Page(path, beside, formats=("png",))
+    _head(page, study)
+    _verdicts(page, study, judged)
+    _dose(page, study)
+    _training(page, study, curves)
+    _checks(page, study)
+    _rows(page, study)
+    _details(page, study)
+    _contrasts(page, study)
+    page.write()
+    return judged
+
+
+def _head(page, study):
+    facts = study.facts
+    page.heading("Results of `decoupled reproduce`", 1)
+    page.text(f"    {facts['command']}")
+    files = [
+        f"[{name}]({page.beside(name)})"
+        for name in (SCORES, STUDY, ITEMS)
+        if os.path.exists(os.path.join(page.folder, name))
+    ]
+    page.table(
+        ["", ""],
+        [
+            ["text", " ".join(facts["text"])],
+            ["models", f"{len(study.rows)}, {facts['steps']:,} steps"],
+            ["seeds", ", ".join(map(str, facts["seeds"]))],
+            ["activations", facts["activation_dtype"]],
+            ["machine", facts["machine"]],
+            ["jobs", f"{facts['complete']} of {facts['jobs']} complete"],
+            ["their time", duration(facts["seconds"])],
+            ["left out", " ".join(facts["left_out"]) or GAP],
+            ["notes", " ".join(facts.get("notes", ())) or GAP],
+            ["files", ", ".join(files)],
+        ],
+        words=2,
+    )
+
+
+def _verdicts(page, study, judged):
+    page.heading("Claims")
+    others = {BY_SEEDS: BY_INTERVAL, BY_INTERVAL: BY_SEEDS}
+    control = study.evidence.control
+    other = judge(study.evidence._replace(control=others[control]))
+    rows = []
+    for claim, otherwise in zip(judged, other, strict=True):
+        cells = [
+            [part.title, part.contrast.rule, *_numbers(part)] for part in claim.parts
+        ]
+        each = ["<br>".join(column) for column in zip(*cells, strict=True)]
+        rows.append(
+            [claim.claim, CLAIMS.get(claim.claim, GAP), f"**{claim.verdict}**"]
+            + [*each[:4], _p(claim.corrected), *each[4:]]
+            + [", ".join(claim.missing()) or GAP, " ".join(claim.reasons) or GAP]
+            + [otherwise.verdict]
+        )
+    page.table(
+        ["", "claim", "verdict", "contrast", "rule", "difference"]
+        + [f"{CONFIDENCE:.0%} interval", "p (Holm)", "could be seen", "paper"]
+        + ["not measured", "reason", f"with controls by {others[control]}"],
+        rows,
+        words=5,
+    )
+    page.text(
+        "*Could be seen*: the smallest effect that is found with 80% power at Holm's "
+        "first step. *paper*: the paper's difference of its own measure (Tables 2 to "
+        "6: average of XTREME; Table 13: MNLI)."
+    )
+    parts = [
+        (f"{claim.claim}: {part.title}", part)
+        for claim in judged
+        for part in claim.parts
+        if part.estimate is not None and math.isfinite(part.estimate.error)
+    ]
+    if parts:
+        page.picture("contrasts", plot_contrasts, parts)
+
+
+def plot_contrasts(parts: Sequence[tuple[str, Part]], stem: str) -> list[str]:
+    """A forest plot in multiples of the margins, so that all units share an axis."""
+    figure, [[axes]] = plots.grid(1, 1, 6.5, 0.6 + 0.34 * len(parts))
+    axes.axvspan(-1, 1, color=plots.GREY, alpha=0.4, linewidth=0)
+    axes.axvline(0, color=plots.BLACK, linewidth=0.8)
+    for place, (_, part) in enumerate(parts):
+        low, high = np.divide(part.estimate.interval(), part.margin)
+        middle = part.estimate.value / part.margin
+        sides = [[middle - low], [high - middle]]
+        style = {"color": plots.BLUE, "marker": "o", "capsize": 3}
+        axes.errorbar([middle], [place], xerr=sides, **style)
+    axes.set_yticks(range(len(parts)), [label for label, _ in parts])
+    axes.set_ylim(len(parts) - 0.5, -0.5)
+    axes.set_xlabel("difference / margin")
+    plots.tidy(axes, grid="x")
+    title = "Contrasts of the claims, 95% intervals; grey: within the margin"
+    plots.title_and_legend(figure, axes, title)
+    return plots.save(figure, stem)
+
+
+def _numbers(part: Part) -> list[str]:
+    digits = _digits(part.unit)
+    paper = GAP if part.paper is None else f"{part.paper:+.{digits}f}"
+    if part.estimate is None:
+        return [GAP, GAP, GAP, paper]
+    low, high = part.estimate.interval()
+    return [
+        f"{part.estimate.value:+.2f} {part.unit}",
+        f"{low:+.2f} to {high:+.2f}",
+        GAP if part.smallest is None else f"{part.smallest:.2f}",
+        paper,
+    ]
+
+
+def _digits(unit):
+    return 2 if unit in (NATS, LOGITS) else 1
+
+
+def _p(value):
+    if value is None:
+        return GAP
+    return f"{value:.3f}" if value >= 0.001 else "below 0.001"
+
+
+def _dose(page, study):
+    """Loss and score by E_out, at each rate that was tried and at the chosen ones."""
+    doses = study.facts["doses"]
+    tried: dict[str, dict[str, float]] = {}
+    for number in study.numbers:
+        if number.task == RATES:
+            tried.setdefault(number.metric, {})[number.row] = number.value
+    lines = [
+        Line(f"rate {rate}", *_points({row: [v] for row, v in by_row.items()}, doses))
+        for rate, by_row in sorted(tried.items(), key=lambda pair: float(pair[0]))
+    ]
+    best = {
+        key: Line("the row's rate, all seeds", *_points(_all(study, key, doses), doses))
+        for key in (claims.LOSS, claims.SCORE, claims.RETRIEVAL)
+    }
+    panels = [
+        Panel(lines, "E_out", "held-out loss, nats", "by learning rate, one seed"),
+        Panel([best[claims.LOSS]], "E_out", "held-out loss, nats"),
+        Panel([best[claims.SCORE]], "E_out", "S, points"),
+        Panel([best[claims.RETRIEVAL]], "E_out", "retrieval, points"),
+    ]
+    panels = [panel for panel in panels if any(len(line.x) for line in panel.lines)]
+    if panels:
+        page.heading("E_out and the learning rate")
+        rates = sorted(tried, key=float)
+        rows = dict.fromkeys(row for by_row in tried.values() for row in by_row)
+        if rates:
+            page.table(
+                ["row", *(f"loss at {rate}" for rate in rates)],
+                [[row, *(_cell(tried[r].get(row)) for r in rates)] for row in rows],
+            )
+        picture = Picture("Mean and range over seeds", [panels])
+        page.picture("dose", lambda result, stem: draw(result, stem), picture)
+
+
+def _cell(value):
+    return GAP if value is None else f"{value:.3f}"
+
+
+def _all(study, key, rows):
+    values = {row: list(_values(study, row, key).values()) for row in rows}
+    return {row: of_row for row, of_row in values.items() if of_row}
+
+
+def _points(values, doses):
+    """The x and y of a line with its range, by rising E_out."""
+    rows = sorted((row for row in doses if row in values), key=doses.get)
+    of_rows = [values[row] for row in rows]
+    sides = ([side(each) for each in of_rows] for side in (np.mean, min, max))
+    return ([str(doses[row]) for row in rows], *sides)
+
+
+def _training(page, study, curves):
+    if not study.training:
+        return
+    facts = study.facts
+    page.heading("Curves of pre-training")
+    if curves:
+        page.picture("curves", plot_curves, (curves, facts["unigram_entropy"]))
+    else:
+        page.text(f"![curves]({page.beside('curves.png')})")
+    page.table(
+        f"| row | {CROSSED_BELOW:g} nat below the unigram entropy "
+        f"({facts['unigram_entropy']:.2f}) at step | loss at the end | loss "
+        f"{facts['common_steps']:,} steps later | void |\n|---|---:|---:|---:|---|",
+        [
+            [row, trained.crosses, trained.loss, trained.later, trained.void or "no"]
+            for row, trained in study.training.items()
+        ],
+    )
+
+
+def plot_curves(
+    drawn: tuple[Mapping[tuple[str, int], Curve], float], stem: str
+) -> list[str]:
+    """The smoothed loss of each row, mean and range over seeds, and the unigram level.
+
+    `drawn`: (row, seed) -> losses of pre-training; and the unigram entropy in nats.
+    """
+    curves, level = drawn
+    figure, [[axes]] = plots.grid(1, 1, 6.5, 4.2)
+    for index, row in enumerate(dict.fromkeys(row for row, _ in curves)):
+        runs = [curve for (name, _), curve in curves.items() if name == row]
+        steps = runs[0].steps
+        same = [smoothed(run) for run in runs if np.array_equal(run.steps, steps)]
+        style = plots.look(index) | {"marker": ""}
+        axes.plot(steps, np.mean(same, axis=0), label=row, **style)
+        shade = {"color": style["color"], "alpha": 0.15, "lw": 0}
+        axes.fill_between(steps, np.min(same, axis=0), np.max(same, axis=0), **shade)
+    line = {"color": plots.BLACK, "linewidth": 1, "linestyle": ":"}
+    axes.axhline(level, label="unigram entropy", **line)
+    axes.set(xlabel="step", ylabel="masked-LM loss in training, nats")
+    plots.tidy(axes)
+    title = "Pre-training: mean and range over seeds"
+    plots.title_and_legend(figure, axes, title)
+    return plots.save(figure, stem)
+
+
+def _checks(page, study):
+    measures = {
+        key: measure
+        for key, measure in study.evidence.measures.items()
+        if measure.checks
+    }
+    if not measures:
+        return
+    page.heading("Trained models against one step of training")
+    rows = []
+    for key, measure in measures.items():
+        digits = _digits(measure.unit)
+        for check in measure.checks:
+            values = [
+                mean(_values(study, row, key), digits=digits)
+                for row in (check.row, CONTROL + check.row)
+            ]
+            baseline = measure.baseline
+            rows.append(
+                [
+                    *(measure.name, measure.unit, check.row, *values),
+                    _gain(check.gain),
+                    GAP if baseline is None else f"{baseline:.{digits}f}",
+                    _gain(check.over_baseline),
+                    *(check.passed(how) for how in (BY_SEEDS, BY_INTERVAL)),
+                ]
+            )
+    page.table(
+        ["measure", "unit", "row", "value", "after one step", "gain", "baseline"]
+        + ["over the baseline", "clear over seeds", "clear by the interval"],
+        rows,
+        words=3,
+    )
+
+
+def _gain(gain):
+    if gain is None:
+        return GAP
+    low, high = gain.interval()
+    return f"{gain.value:+.2f} ({low:+.2f} to {high:+.2f})"
+
+
+def _values(study: Study, row: str, key: str) -> Values:
+    """The value of a row by seed: the mean over the components of a measure."""
+    if key == claims.SCORE:
+        parts = [p for p in claims.SCORE_PARTS if p in study.evidence.measures]
+        return over_seeds(_values(study, row, part) for part in parts)
+    return over_seeds(_by_metric(study.numbers, row, key).values())
+
+
+def _by_metric(numbers: Iterable[Number], row: str, task: str) -> dict[str, Values]:
+    values: dict[str, dict[int, float]] = {}
+    for number in numbers:
+        if (number.row, number.task) == (row, task):
+            values.setdefault(number.metric, {})[number.seed] = number.value
+    return values
+
+
+def _rows(page, study):
+    columns = {
+        head: (key, _digits(study.evidence.measures[key].unit))
+        for key, head in _COLUMNS.items()
+        if key in study.evidence.measures
+    }
+    papers, lines = study.evidence.papers, []
+    for name, row in study.rows.items():
+        cells = [
+            mean(_values(study, name, key), digits=digits)
+            for key, digits in columns.values()
+        ]
+        printed = "; ".join(
+            text
+            for score in (published.AVERAGE, "mnli", "squad")
+            if name in papers and (text := published.printed(papers[name], score))
+        )
+        lines.append([name, *sweep_report.sizes(row), *cells, printed or GAP])
+    page.heading("Rows: means over seeds ± standard deviations")
+    page.table(
+        ["row", *sweep_report.SIZES, *columns, "paper: average; MNLI; SQuAD"], lines
+    )
+
+
+def _details(page, study):
+    for task, (title, prefix, papers) in _DETAILS.items():
+        values = {
+            row: {
+                metric.removeprefix(prefix): by_seed
+                for metric, by_seed in _by_metric(study.numbers, row, task).items()
+                if metric.startswith(prefix)
+            }
+            for row in study.rows
+        }
+        values = {row: of_row for row, of_row in values.items() if of_row}
+        if not values:
+            continue
+        columns = list(dict.fromkeys(c for of_row in values.values() for c in of_row))
+        page.heading(title)
+        page.table(
+            ["row", *columns],
+            [
+                [row, *(mean(of_row.get(column, {})) for column in columns)]
+                for row, of_row in values.items()
+            ],
+        )
+        printed = {
+            row: papers[name]
+            for row in values
+            if (name := study.evidence.papers.get(row)) in papers
+        }
+        if printed:
+            lines = [[row, *map(str, of.values())] for row, of in printed.items()]
+            page.table(["paper", *map(str, next(iter(printed.values())))], lines)
+        if task == LAYERS:
+            drawn = study.facts["doses"] or printed
+            lines = {row: of for row, of in values.items() if row in drawn}
+            page.picture("retrieval", plot_layers, (columns, lines or values))
+
+
+def plot_layers(
+    drawn: tuple[Sequence[str], Mapping[str, Mapping[str, Values]]], stem: str
+) -> list[str]:
+    """A line for each row: mean and range over seeds by layer.
+
+    `drawn`: names of the layers; and row -> layer -> values by seed.
+    """
+    layers, rows = drawn
+    lines = []
+    for row, by_layer in rows.items():
+        values = [
+            list(by_layer[layer].values()) for layer in layers if layer in by_layer
+        ]
+        sides = ([side(each) for each in values] for side in (np.mean, min, max))
+        lines.append(Line(row, list(range(len(values))), *sides))
+    title = "Retrieval of translations; mean and range over seeds"
+    panel = Panel(lines, LAYER, "retrieved, %")
+    return draw(Picture(title, [[panel]]), stem)
+
+
+def _contrasts(page, study):
+    """All contrasts that have numbers; those that decide come first."""
+    evidence = study.evidence
+    texts = [text for texts in evidence.claims.values() for text in texts]
+    texts += [*evidence.sensitivity.values(), *study.secondary]
+    parts = [
+        part
+        for contrast in map(Contrast.read, dict.fromkeys(texts))
+        if (part := part_of(contrast, evidence)).state != NOT_RUN and part.estimate
+    ]
+    if not parts:
+        return
+    page.heading("Contrasts")
+    page.text(
+        "*p*: of the contrast's own rule, or two-sided against 0; not corrected. A "
+        "contrast without a rule decides nothing."
+    )
+    rows = []
+    for part in parts:
+        difference, interval, small, paper = _numbers(part)
+        found = part.estimate
+        rows.append(
+            [part.title, part.contrast.rule or GAP, difference, interval]
+            + [_p(part.p_value), found.seeds, f"{found.items:,}"]
+            + [f"{found.freedom:.1f}", small, paper]
+        )
+    page.table(
+        ["contrast", "rule", "difference", "interval", "p", "seeds", "items", "d. f."]
+        + ["could be seen, uncorrected", "paper"],
+        rows,
+        words=2,
+    )

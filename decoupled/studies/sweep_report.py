@@ -1,0 +1,287 @@
+"""Reports of sweeps in the paper's layout: table, pictures, every number by seed.
+
+The table has a row for each model: sizes, parameters, masked-LM accuracy, the score of
+every task as mean ± standard deviation over seeds, and the average of the scores. The
+best value of a column is bold, and the paper's number is below ours.
+
+Pictures show means over seeds. Error bars are the standard deviation over seeds; with
+one seed there are none.
+"""
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from decoupled.core import console, files, plots, tables
+from decoupled.core.errors import UserError
+from decoupled.core.tables import Cell
+from decoupled.studies.page import Page, mean
+from decoupled.studies.published import AVERAGE, printed
+from decoupled.studies.results import (
+    MLM,
+    PRETRAINING,
+    ModelRow,
+    RowProgress,
+    SweepResults,
+    numbers_as_csv,
+    read_description,
+    read_progress,
+    read_sweeps,
+    spread,
+)
+
+SIZES = ("E_in", "E_out", "H", "L", "PT", "FT")
+# As shares of an axis: the space for a label, and the distance between equal positions.
+_LABEL, _STEP = 0.06, 0.012
+
+
+class ScoreTable(NamedTuple):
+    """Columns and rows, for the writers of `decoupled.core.tables`."""
+
+    columns: list[str]
+    rows: list[list[str | Cell]]
+
+
+def write_report(
+    sweep_dirs: Sequence[str],
+    output_dir: str,
+    names: Sequence[str] | None = None,
+    title: str | None = None,
+) -> None:
+    """Writes report.md, .tex, .csv and pictures, and prints the table.
+
+    Args:
+      sweep_dirs: whose rows are joined.
+      names: the models to show, in this order; None for all.
+      title: the first sweep's by default.
+
+    Raises:
+      UserError: a folder holds no sweep, or a model is in none.
+    """
+    results = _chosen(read_sweeps(sweep_dirs), names)
+    title = title or read_description(sweep_dirs[0])["title"]
+    page = Page(os.path.join(output_dir, "report.md"))
+    table = make_table(results)
+    page.heading(title)
+    page.table(*table)
+    progress = [part for part in read_progress(sweep_dirs) if part.row in results.rows]
+    first, *models = on_seeds(progress)
+    page.text(first)
+    page.items(models)
+    page.picture("scores", plot_scores, results)
+    curves = training_curves(results)
+    if curves:
+        page.picture("curves", plot_curves, curves)
+    page.write()
+    for name, text in (
+        ("report.tex", tables.to_latex(*table)),
+        ("report.csv", numbers_as_csv(results.numbers)),
+    ):
+        files.write_text(os.path.join(page.folder, name), text)
+    console.table(title, *table)
+    for line in (first, *models, f"report: {page.path}"):
+        console.say(line)
+
+
+def on_seeds(progress: Sequence[RowProgress]) -> list[str]:
+    """Whether the sweeps are finished; if models differ, the seeds of each."""
+    planned = sum(part.planned for part in progress)
+    complete = sum(part.complete for part in progress)
+    counts = {(part.complete, part.planned) for part in progress}
+    if len(counts) == 1 and complete == planned:
+        [(seeds, _)] = counts
+        return [f"All {planned} jobs are complete. Seeds of each model: {seeds}."]
+    start = f"All {planned} jobs are complete"
+    if complete < planned:
+        start = f"Not finished: {planned - complete} of {planned} jobs are missing"
+    lines = [f"{start}. Seeds of each model:"]
+    for row in dict.fromkeys(part.row for part in progress):
+        cells = ", ".join(
+            f"{part.task} {part.complete} of {part.planned}"
+            for part in progress
+            if part.row == row
+        )
+        lines.append(f"{row}: {cells}")
+    return lines
+
+
+def _chosen(results, names):
+    if names is None:
+        return results
+    missing = [name for name in names if name not in results.rows]
+    if missing:
+        raise UserError(
+            f"--rows: no {', '.join(missing)} in the sweeps, which have "
+            f"{', '.join(results.rows)}"
+        )
+    chosen = results.of(names)
+    scored = {number.task for number in chosen.numbers}
+    return chosen._replace(tasks=[task for task in chosen.tasks if task in scored])
+
+
+def make_table(results: SweepResults) -> ScoreTable:
+    """The table of all rows."""
+    columns = [MLM, *results.tasks, *([AVERAGE] if len(results.tasks) > 1 else [])]
+    rows = [[name, *sizes(row)] for name, row in results.rows.items()]
+    for column in columns:
+        by_row = {row: _values(results, row, column) for row in results.rows}
+        means = {row: spread(each[0]).mean for row, each in by_row.items() if each[0]}
+        best = max(means.values(), default=None)
+        for cells in rows:
+            row = cells[0]
+            cells.append(
+                Cell(
+                    mean(*by_row[row][1:]),
+                    bold=row in means and means[row] == best,
+                    paper=printed(row, column),
+                )
+            )
+    return ScoreTable(["model", *SIZES, *columns], rows)
+
+
+def _values(results, row, column):
+    """The values by which models are compared, and the values shown (each metric)."""
+    if column == MLM:
+        return [results.masked_lm(row)] * 2
+    if column == AVERAGE:
+        return [results.averages(row)] * 2
+    metrics = [
+        results.values(row, column, name) for name in results.metrics(row, column)
+    ]
+    return [results.score(row, column), *metrics]
+
+
+def sizes(row: ModelRow) -> list[str]:
+    """A model's widths, layers and parameters, in the order of `SIZES`."""
+    model = row.model
+    layers = str(model.num_layers)
+    if row.keep_layers:
+        layers += f" -> {row.keep_layers}"
+    output = str(model.output_embedding_size)
+    if model.output_embedding_rank:
+        output += f", rank {model.output_embedding_rank}"
+    return [
+        str(model.input_embedding_size),
+        "tied" if model.coupled else output,
+        str(model.hidden_size),
+        layers,
+        _millions(row.pretraining),
+        _millions(row.finetuning),
+    ]
+
+
+def _millions(count):
+    millions = count / 1e6
+    return f"{millions:.0f}M" if millions >= 100 else f"{millions:.2f}M"
+
+
+def plot_scores(results: SweepResults, stem: str) -> list[str]:
+    """Average score and masked-LM accuracy against PT parameters and against E_out."""
+    rows, tasks = results.rows, results.tasks
+    masked_lm = [results.masked_lm(row) for row in rows]
+    panels = [("masked-LM accuracy, %", masked_lm)]
+    if tasks:
+        label = "accuracy, %" if len(tasks) == 1 else "mean score of tasks, %"
+        panels.append((label, [results.averages(row) for row in rows]))
+    sizes = {
+        "parameters in pre-training, millions": [
+            row.pretraining / 1e6 for row in rows.values()
+        ],
+        "E_out": [row.model.output_embedding_size for row in rows.values()],
+    }
+    figure, axes = plots.grid(len(panels), 2, 4.2, 3.2)
+    for line, (label, values) in zip(axes, panels, strict=True):
+        for panel, (size, places) in zip(line, sizes.items(), strict=True):
+            _scatter(panel, rows, values, places)
+            panel.set(xlabel=size, ylabel=label)
+    seeds = [len(values) for _, rows_of in panels for values in rows_of]
+    models = "1 model" if len(rows) == 1 else f"{len(rows)} models"
+    title = f"{models}; {plots.over_seeds(seeds)}"
+    plots.title_and_legend(figure, axes[0][0], title)
+    return plots.save(figure, stem)
+
+
+def _scatter(axes, rows, values, places):
+    drawn = apart(places)
+    for index, (row, by_seed) in enumerate(zip(rows, values, strict=True)):
+        score = spread(by_seed)
+        if score is None:
+            continue
+        look = plots.look(index) | {"linestyle": "none", "capsize": 3}
+        bar = score.deviation if score.count > 1 else None
+        axes.errorbar(drawn[index], score.mean, bar, label=row, **look)
+    axes.set_xscale("log")
+    # Ticks at the positions themselves: a logarithmic axis has too few ticks.
+    marked = ticks(places)
+    axes.set_xticks(marked, [f"{tick:.3g}" for tick in marked], rotation=45)
+    axes.minorticks_off()
+    plots.tidy(axes)
+
+
+def ticks(places: Sequence[float]) -> list[float]:
+    """The positions, ascending, whose labels do not touch on a logarithmic axis."""
+    ordered = sorted(set(places))
+    factor = (ordered[-1] / ordered[0]) ** _LABEL if ordered else 1.0
+    marked: list[float] = []
+    for place in ordered:
+        if not marked or place >= marked[-1] * factor:
+            marked.append(place)
+    return marked
+
+
+def apart(places: Sequence[float]) -> list[float]:
+    """The positions; equal ones are moved apart slightly on a logarithmic axis."""
+    span = max(places) / min(places) if max(places) > min(places) else 10.0
+    moved = []
+    for index, place in enumerate(places):
+        before, all_equal = places[:index].count(place), places.count(place)
+        moved.append(place * span ** (_STEP * (before - (all_equal - 1) / 2)))
+    return moved
+
+
+def plot_curves(curves: Mapping[str, Sequence[tuple[float, float]]], stem: str) -> list:
+    """Draws masked-LM accuracy by step, a line per model, averaged over seeds."""
+    figure, [[axes]] = plots.grid(1, 1, 6.5, 4.0)
+    for index, (name, points) in enumerate(curves.items()):
+        steps, values = zip(*points, strict=True)
+        look = plots.look(index) | {"markevery": max(1, len(points) // 8)}
+        axes.plot(steps, values, label=name, **look)
+    axes.set(xlabel="step", ylabel="masked-LM accuracy of the training batches, %")
+    plots.tidy(axes)
+    plots.title_and_legend(figure, axes, "Pre-training")
+    return plots.save(figure, stem)
+
+
+def training_curves(results: SweepResults) -> dict[str, list[tuple[float, float]]]:
+    """model -> its training curve, for the models that have one."""
+    curves = {}
+    for row in results.rows:
+        runs = [
+            n.folder for n in results.numbers if (n.row, n.task) == (row, PRETRAINING)
+        ]
+        curves[row] = training_curve(runs)
+    return {name: points for name, points in curves.items() if points}
+
+
+def training_curve(
+    folders: Sequence[str], points: int = 40
+) -> list[tuple[float, float]]:
+    """(step, percent) for one model, averaged over its runs and over `points` parts."""
+    from decoupled.runs.curve import read_accuracy
+
+    runs = [read_accuracy(folder) for folder in folders]
+    runs = [run for run in runs if run]
+    if not runs:
+        return []
+    last = max(max(run) for run in runs)
+    parts: dict[int, list[tuple[int, float]]] = {}
+    for run in runs:
+        for step, value in run.items():
+            parts.setdefault((step - 1) * points // last, []).append((step, value))
+    return [
+        (
+            sum(step for step, _ in part) / len(part),
+            sum(value for _, value in part) / len(part),
+        )
+        for _, part in sorted(parts.items())
+    ]

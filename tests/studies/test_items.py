@@ -1,0 +1,110 @@
+"""Right answers item by item, from folders as fine-tuning writes them."""
+
+import json
+
+import pytest
+
+from decoupled.core.errors import UserError
+from decoupled.studies.measures import read_items
+from tests.analyses.test_layer_drop import write_folder
+
+SENTENCES = "the\tDET\nsea\tNOUN\n\nGo\tVERB\n"
+
+
+@pytest.fixture
+def data_dir(tmp_path):
+    """A tagged file of two sentences, and three verses in two languages."""
+    for task in ("udpos", "books"):
+        (tmp_path / "data" / task).mkdir(parents=True)
+    (tmp_path / "data/udpos/test-en.tsv").write_text(SENTENCES)
+    (tmp_path / "data/books/labels.txt").write_text("law\npoetry\n")
+    for language in ("en", "de"):
+        verses = "a\tlaw\nb\tpoetry\nc\tlaw\n"
+        (tmp_path / f"data/books/test-{language}.tsv").write_text(verses)
+    return str(tmp_path / "data")
+
+
+def write_run(folder, task, answers, accuracies, **more):
+    """A run with its answers by language, which are right in so many percent."""
+    scores = {
+        language: {"accuracy": value, "trivial_accuracy": 40.0}
+        for language, value in accuracies.items()
+    }
+    results = {"task": task, "learning_rate": 1e-3, "test": scores, **more}
+    path = write_folder(folder, results, task)
+    described = json.loads((folder / "config.json").read_text())
+    described["task"]["kind"] = "tagging" if task == "udpos" else "classification"
+    described["data"] = {"features": {"max_sequence_length": 8}}
+    (folder / "config.json").write_text(json.dumps(described))
+    written = folder / "predictions" / task
+    written.mkdir(parents=True)
+    for language, text in answers.items():
+        (written / f"test-{language}.tsv").write_text(text)
+    return path
+
+
+def test_right_words_and_words_of_each_sentence(data_dir, tmp_path):
+    answers = {"en": "DET\nVERB\n\nVERB\n\n"}
+    folder = write_run(tmp_path / "run", "udpos", answers, {"en": 200 / 3})
+    [(language, tested)] = read_items(folder, data_dir).items()
+    assert (language, tested.baseline) == ("en", 40.0)
+    assert tested.sums.got.tolist() == [1, 1]
+    assert tested.sums.of.tolist() == [2, 1]
+
+
+def test_right_or_not_of_each_text_in_each_language(data_dir, tmp_path):
+    answers = {
+        "en": "law\t0.9\nlaw\t0.6\nlaw\t0.7\n",
+        "de": "poetry\t0.9\npoetry\t0.9\npoetry\t0.9\n",
+    }
+    scores = {"en": 200 / 3, "de": 100 / 3}
+    found = read_items(write_run(tmp_path / "run", "books", answers, scores), data_dir)
+    assert {name: each.sums.got.tolist() for name, each in found.items()} == {
+        "en": [1, 0, 1],
+        "de": [0, 1, 0],
+    }
+    assert found["en"].sums.of.tolist() == [1, 1, 1]
+
+
+def test_runs_of_a_model_are_averaged_within_the_item(data_dir, tmp_path):
+    folder = tmp_path / "runs"
+    runs = [
+        {"learning_rate": 1e-3, "checkpoint": f"learning_rate_0.001/seed_{seed}/model"}
+        for seed in (0, 1)
+    ]
+    answers = ["law\t1\nlaw\t1\nlaw\t1\n", "poetry\t1\nlaw\t1\nlaw\t1\n"]
+    # That of both is not compared with any answers.
+    path = write_run(folder, "books", {}, {"en": 50.0}, runs=runs)
+    for seed, (text, accuracy) in enumerate(
+        zip(answers, (200 / 3, 100 / 3), strict=True)
+    ):
+        below = folder / "learning_rate_0.001" / f"seed_{seed}"
+        write_run(below, "books", {"en": text}, {"en": accuracy})
+    sums = read_items(path, data_dir)["en"].sums
+    assert sums.got.tolist() == [0.5, 0, 1]
+    assert sums.of.tolist() == [1, 1, 1]
+
+
+def test_answers_that_are_not_those_of_the_results(data_dir, tmp_path):
+    answers = {"en": "law\t1\nlaw\t1\nlaw\t1\n"}
+    folder = write_run(tmp_path / "run", "books", answers, {"en": 66.0})
+    with pytest.raises(UserError, match="says 66.0000 for test en, .*have 66.6667"):
+        read_items(folder, data_dir)
+
+
+def test_answers_to_another_file(data_dir, tmp_path):
+    folder = write_run(tmp_path / "run", "books", {"en": "law\t1\n"}, {"en": 100.0})
+    with pytest.raises(UserError, match="test-en.tsv: 1 answers, but .* has 3"):
+        read_items(folder, data_dir)
+
+
+def test_a_file_without_scores_gives_no_items(data_dir, tmp_path):
+    folder = write_run(tmp_path / "run", "books", {}, {})
+    with pytest.raises(UserError, match="results.json: has no scores of test"):
+        read_items(folder, data_dir)
+
+
+def test_a_task_of_other_answers(data_dir, tmp_path):
+    folder = write_run(tmp_path / "run", "xquad", {}, {"en": 1.0})
+    with pytest.raises(UserError, match="xquad is no task whose answers are counted"):
+        read_items(folder, data_dir)

@@ -1,0 +1,318 @@
+"""Folders, commands and needs of a sweep's jobs."""
+
+import dataclasses
+import json
+import os
+
+import pytest
+
+from decoupled.configs import ScaleConfig, SweepConfig
+from decoupled.core import files
+from decoupled.core.errors import UserError
+from decoupled.core.made_from import hash_files
+from decoupled.launch import gin_files
+from decoupled.studies.jobs import (
+    Inputs,
+    Job,
+    Row,
+    complete_jobs,
+    make_jobs,
+    make_rows,
+)
+from tests.helpers import tiny_model
+
+SWEEP = SweepConfig(
+    title="A table",
+    rows=("coupled", "e_out_128"),
+    keep_layers={"e_out_128": 1},
+    tasks=("xnli", "catalogs"),
+    seeds=(0, 5),
+    finetuning_runs=2,
+    task_files={"*": "tasks/table_10.gin", "catalogs": ""},
+    pretraining=("ScheduleConfig.train_steps = 3",),
+    finetuning=("FinetuningConfig.num_epochs = 1",),
+    warm_processes=True,
+)
+INPUTS = Inputs("R", "V", {"xnli": "D", "catalogs": "C"})
+ROWS = [Row("coupled", tiny_model(), 0), Row("e_out_128", tiny_model(), 1)]
+
+
+@pytest.fixture
+def jobs(tmp_path):
+    made = make_jobs(SWEEP, ROWS, INPUTS, str(tmp_path))
+    return {job.name: job for job in made}
+
+
+def test_every_model_seed_and_task_is_a_job_after_what_it_needs(jobs):
+    assert list(jobs)[:6] == [
+        "models/coupled/seed_0",
+        "tasks/xnli/coupled/seed_0",
+        "tasks/catalogs/coupled/seed_0",
+        "models/e_out_128/seed_0",
+        "tasks/xnli/e_out_128/seed_0",
+        "tasks/catalogs/e_out_128/seed_0",
+    ]
+    assert len(jobs) == 12
+    seen = set()
+    for job in jobs.values():
+        assert seen.issuperset(job.needs)
+        seen.add(job.name)
+
+
+def test_pretraining(jobs, tmp_path):
+    job = jobs["models/coupled/seed_5"]
+    assert job.kind == "pretrain" and job.needs == ()
+    assert job.folder == f"{tmp_path}/models/coupled/seed_5"
+    assert "--gin_file=models/coupled.gin" in job.arguments
+    hidden = tiny_model().hidden_size
+    assert f"--gin_param=ModelConfig.hidden_size = {hidden}" in job.arguments
+    assert "--gin_param=ScheduleConfig.train_steps = 3" in job.arguments
+    assert "--gin_param=TrainingConfig.seed = 5" in job.arguments
+    assert f"--model_dir={job.folder}" in job.arguments
+
+
+def test_finetuning(jobs, tmp_path):
+    job = jobs["tasks/xnli/e_out_128/seed_0"]
+    assert job.kind == "finetune" and job.needs == ("models/e_out_128/seed_0",)
+    assert "--gin_file=tasks/table_10.gin" in job.arguments
+    assert "--gin_param=FinetuningConfig.keep_layers = 1" in job.arguments
+    assert "--num_runs=2" in job.arguments
+    assert "--data_dir=D" in job.arguments
+    assert f"--init_checkpoint={tmp_path}/models/e_out_128/seed_0" in job.arguments
+
+
+def test_a_task_without_a_gin_file(jobs):
+    job = jobs["tasks/catalogs/coupled/seed_0"]
+    assert not any(word.startswith("--gin_file") for word in job.arguments)
+    assert "--data_dir=C" in job.arguments
+
+
+def test_a_job_is_complete_once_this_command_ended_well(tmp_path):
+    job = Job("pretrain", "a", str(tmp_path), ("--x=1",), ())
+    assert not job.is_complete()
+    job.record(1.26, job.made_from())
+    assert job.is_complete()
+    assert json.loads((tmp_path / "job.json").read_text())["seconds"] == 1.3
+    assert not job._replace(arguments=("--x=2",)).is_complete()
+
+
+def change(path):
+    """Another content of the same size, with the same time of the last change."""
+    stamp, text = path.stat().st_mtime_ns, path.read_text()
+    path.write_text(text[::-1])
+    os.utime(path, ns=(stamp, stamp))
+
+
+def test_a_job_is_not_complete_once_a_file_that_it_read_has_changed(tmp_path):
+    (tmp_path / "records").mkdir()
+    manifest, vocabulary = tmp_path / "records" / "manifest.json", tmp_path / "pieces"
+    manifest.write_text("ab")
+    vocabulary.write_text("cd")
+    reads = (str(manifest.parent), str(vocabulary))
+    job = Job("pretrain", "a", str(tmp_path), (), (), reads)
+    job.record(1.0, job.made_from())
+    assert job.is_complete() and complete_jobs([job]) == [job]
+    for path in (manifest, vocabulary):
+        change(path)
+        assert job.changes() == [f"{path} has changed"]
+        assert complete_jobs([job]) == []
+        change(path)
+        assert job.is_complete()
+
+
+def test_a_fine_tuning_is_not_complete_once_a_file_of_its_task_has_changed(tmp_path):
+    test = tmp_path / "data" / "xnli" / "test-en.tsv"
+    test.parent.mkdir(parents=True)
+    test.write_text("ab")
+    folder = str(tmp_path / "run")
+    job = Job("finetune", "a", folder, (f"--data_dir={tmp_path}/data",), ())
+    files.make_folder(folder)
+    made_from = {"files": hash_files([str(test)], f"{tmp_path}/data")}
+    files.write_json(f"{folder}/results.json", {"made_from": made_from})
+    job.record(1.0, job.made_from())
+    assert job.is_complete()
+    change(test)
+    assert job.changes() == ["xnli/test-en.tsv has changed"] and not job.is_complete()
+    change(test)
+    assert job.is_complete()
+    test.unlink()
+    assert job.changes() == ["xnli/test-en.tsv is gone"]
+
+
+def test_a_fine_tuning_is_not_complete_once_its_task_has_a_new_file(tmp_path):
+    task = tmp_path / "data" / "xnli"
+    task.mkdir(parents=True)
+    (task / "test-en.tsv").write_text("ab")
+    arguments = ("--task=xnli", f"--data_dir={tmp_path}/data")
+    job = Job("finetune", "a", str(tmp_path / "run"), arguments, ())
+    files.make_folder(job.folder)
+    job.record(1.0, job.made_from())
+    assert job.is_complete()
+    (task / "test-sw.tsv").write_text("cd")
+    assert job.changes() == [f"the list of files in {task} has changed"]
+    assert not job.is_complete()
+    job.record(1.0, job.made_from())
+    assert job.is_complete()
+
+
+def test_a_job_follows_the_gin_files_that_its_settings_come_from(tmp_path):
+    base, row = tmp_path / "base.gin", tmp_path / "row.gin"
+    base.write_text("A = 1\n")
+    row.write_text(f"include '{base}'\nB = 2\n")
+    job = Job("pretrain", "a", str(tmp_path), (f"--gin_file={row}",), ())
+    job.record(1.0, job.made_from())
+    assert job.is_complete()
+    base.write_text("A = 3\n")
+    assert job.changes() == [f"{base} has changed"]
+
+
+def test_a_package_in_another_folder_leaves_jobs_complete(tmp_path, monkeypatch):
+    job = Job("pretrain", "a", str(tmp_path / "a"), ("--gin_file=row.gin",), ())
+    files.make_folder(job.folder)
+    for place in ("before", "after"):
+        (tmp_path / place).mkdir()
+        (tmp_path / place / "row.gin").write_text("B = 2\n")
+        folder = str(tmp_path / place)
+        monkeypatch.setattr(gin_files, "packaged_folder", lambda folder=folder: folder)
+        if place == "before":
+            job.record(1.0, job.made_from())
+        assert job.is_complete()
+    (tmp_path / "after" / "row.gin").write_text("B = 3\n")
+    assert job.changes() == ["row.gin has changed"]
+
+
+def test_a_fine_tuning_follows_the_weights_that_it_began_from(jobs, tmp_path):
+    job = jobs["tasks/xnli/coupled/seed_0"]
+    model = tmp_path / "models" / "coupled" / "seed_0"
+    model.mkdir(parents=True)
+    for name in ("checkpoint", "model.ckpt-3.index"):
+        (model / name).write_text("ab")
+    files.make_folder(job.folder)
+    job.record(1.0, job.made_from())
+    change(model / "model.ckpt-3.index")
+    assert job.changes() == [f"{model}/model.ckpt-3.index has changed"]
+
+
+def test_results_of_a_job_name_no_file_outside_its_data(tmp_path):
+    job = Job("finetune", "a", str(tmp_path), (f"--data_dir={tmp_path}",), ())
+    made_from = {"files": {"../secret": "ab"}}
+    files.write_json(f"{tmp_path}/results.json", {"made_from": made_from})
+    with pytest.raises(UserError, match="is not the name of a file below"):
+        job.changes()
+
+
+@pytest.mark.parametrize("damaged", [[], {"made_from": {}, "arguments": None}])
+@pytest.mark.parametrize("results", [[], {"made_from": []}, {"made_from": {"a": 1}}])
+def test_a_job_with_damaged_files_is_not_complete(tmp_path, damaged, results):
+    job = Job("finetune", "a", str(tmp_path), (f"--data_dir={tmp_path}",), ())
+    files.write_json(f"{tmp_path}/job.json", damaged)
+    files.write_json(f"{tmp_path}/results.json", results)
+    assert not job.is_complete() and job.conflicts() == []
+
+
+def test_a_job_whose_results_name_no_files_is_run_again(tmp_path):
+    job = Job("finetune", "a", str(tmp_path), (f"--data_dir={tmp_path}",), ())
+    job.record(1.0, job.made_from())
+    files.write_json(f"{tmp_path}/results.json", {"made_from": {"files": ["ab"]}})
+    assert job.changes() == ["it does not say from which files it was computed"]
+
+
+@pytest.mark.parametrize("content", [[], {"made_from": 3}, {"made_from": {}}])
+def test_a_job_with_damaged_results_is_not_complete(tmp_path, content):
+    job = Job("finetune", "a", str(tmp_path), (f"--data_dir={tmp_path}",), ())
+    files.write_json(f"{tmp_path}/results.json", content)
+    job.record(1.0, job.made_from())
+    assert job.changes() == ["it does not say from which files it was computed"]
+    assert not job.is_complete()
+
+
+def test_a_job_of_before_files_were_recorded_is_complete(tmp_path):
+    job = Job("pretrain", "a", str(tmp_path), ("--x",), (), (str(tmp_path),))
+    files.write_json(f"{tmp_path}/job.json", {"arguments": ["--x"], "seconds": 1.0})
+    assert job.is_complete()
+
+
+def test_a_sweep_without_tasks_is_pretraining_alone(tmp_path):
+    sweep = dataclasses.replace(SWEEP, tasks=())
+    made = make_jobs(sweep, ROWS, INPUTS, str(tmp_path))
+    assert [job.kind for job in made] == ["pretrain"] * 4
+
+
+@pytest.mark.parametrize("name", ["pretraining", "finetuning"])
+@pytest.mark.parametrize(
+    "setting,mistake",
+    [
+        ("import os", "'import os' would run code"),
+        ("import\tos as x", "'import os as x' would run code"),
+        ("from __gin__ import dynamic_registration", "would run code"),
+        ("A = 1; import os", "Expected newline"),
+        ("include 'stranger.gin'", "must be one setting"),
+        ("", "must be one setting"),
+        ("TrainingConfig.seed = @os.getpid()", "no configurable named 'os.getpid'"),
+        ("TrainingConfig.sead = 1", "TrainingConfig has no parameter 'sead'"),
+        ("TrainingConfg.seed = 1", "no configurable named 'TrainingConfg'"),
+    ],
+)
+def test_a_setting_that_jobs_would_refuse_is_refused_first(name, setting, mistake):
+    sweep = dataclasses.replace(SWEEP, **{name: (setting,)})
+    with pytest.raises(UserError) as caught:
+        make_jobs(sweep, ROWS, INPUTS, "S")
+    assert str(caught.value).startswith(f"SweepConfig.{name}: {setting!r}: ")
+    assert mistake in str(caught.value)
+
+
+def test_settings_of_a_sweep_may_bind_macros_and_what_the_command_takes(tmp_path):
+    settings = ("RATE = 0.1", "finetune.mesh = @wide/MeshConfig()", "a/b/C = %RATE")
+    sweep = dataclasses.replace(SWEEP, finetuning=settings)
+    assert make_jobs(sweep, ROWS, INPUTS, str(tmp_path))
+
+
+def test_a_task_is_put_into_the_name_of_its_file_and_nothing_else_is(tmp_path):
+    pattern = f"{tmp_path}/{{task.__class__}}_{{task}}.gin"
+    for task in SWEEP.tasks:
+        (tmp_path / f"{{task.__class__}}_{task}.gin").touch()
+    sweep = dataclasses.replace(SWEEP, task_files={"*": pattern})
+    job = make_jobs(sweep, ROWS, INPUTS, str(tmp_path))[1]
+    assert f"--gin_file={tmp_path}/{{task.__class__}}_xnli.gin" in job.arguments
+
+
+def test_a_task_whose_gin_file_is_missing_is_refused_first(tmp_path):
+    sweep = dataclasses.replace(SWEEP, task_files={"*": "tasks/{task}.gni"})
+    with pytest.raises(UserError, match=r"tasks/xnli\.gni"):
+        make_jobs(sweep, ROWS, INPUTS, str(tmp_path))
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_row_has_settings_of_its_pre_training_too(tmp_path):
+    settings = (
+        "coupled",
+        "ModelConfig.num_layers = 6",
+        "OptimizerConfig.rates = {'*': 2}",
+    )
+    sweep = dataclasses.replace(SWEEP, rows=("twice",), keep_layers={}, tasks=(),
+                                models={"twice": settings})  # fmt: skip
+    [row] = make_rows(sweep, ScaleConfig(), 48)
+    assert row.model.num_layers == 6
+    arguments = make_jobs(sweep, [row], INPUTS, str(tmp_path))[0].arguments
+    assert "--gin_param=OptimizerConfig.rates = {'*': 2}" in arguments
+    assert arguments.count("--gin_param=ModelConfig.num_layers = 6") == 1
+    wrong = ("coupled", "OptimizerConfig.rate = 1")
+    sweep = dataclasses.replace(sweep, models={"twice": wrong})
+    with pytest.raises(
+        UserError, match="SweepConfig.models: 'OptimizerConfig.rate = 1'"
+    ):
+        make_jobs(sweep, [row], INPUTS, str(tmp_path))
+
+
+def test_a_job_of_before_there_was_a_setting_is_complete(jobs, tmp_path):
+    new = "--gin_param=ModelConfig.project_equal_output_widths = False"
+    job = jobs["models/coupled/seed_0"]._replace(reads=())
+    os.makedirs(job.folder)
+    assert new in job.arguments
+    before = job._replace(arguments=tuple(x for x in job.arguments if x != new))
+    before.record(1.0, before.made_from())
+    assert job.is_complete() and job.has_settings() and not job.conflicts()
+    projected = tuple(
+        x.replace("False", "True") if x == new else x for x in job.arguments
+    )
+    assert not job._replace(arguments=projected).is_complete()

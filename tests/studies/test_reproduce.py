@@ -1,0 +1,129 @@
+"""A reproduction goes on where it was stopped, and checks everything first."""
+
+import dataclasses
+import json
+
+import pytest
+
+from decoupled.core.errors import UserError
+from decoupled.core.machine import Processor, usable_cores
+from decoupled.studies import reproduce as run
+from decoupled.studies import runner
+from decoupled.studies.reproduce import Options
+from decoupled.studies.study_jobs import StudyJobs, sized
+
+
+@pytest.fixture
+def made(folders, monkeypatch):
+    """The flags of a reproduction whose data are there and whose document is not
+    written: the list has an entry for each time that it would be."""
+    written = []
+    monkeypatch.setattr(run, "make_data", lambda *_: None)
+    monkeypatch.setattr(run, "choose_languages", lambda *_: ["en", "de"])
+    monkeypatch.setattr(run, "write", lambda *_: written.append(1))
+    monkeypatch.setattr(runner, "_POLL", 0.01)
+    params = ("SweepConfig.seeds = (0, 1)", "SweepConfig.warm_processes = False")
+    options = Options(
+        folders.work_dir,
+        data_dir=folders.data_dir,
+        gin_file=["sweeps/reproduce_first.gin"],
+        gin_param=params,
+    )
+    return options, written
+
+
+def commands(monkeypatch, script):
+    """Every job runs this script; `$0` is the last of its arguments."""
+    monkeypatch.setattr(
+        runner, "job_command", lambda job: ["sh", "-c", script, job.arguments[-1]]
+    )
+
+
+def names_started(shown):
+    return [line.split()[1] for line in shown.splitlines() if line.startswith("start")]
+
+
+def test_complete_jobs_are_not_repeated_and_failures_are_named(
+    made, monkeypatch, capsys
+):
+    options, written = made
+    broken = "case $0 in *models/e_small/seed_1*) echo no disk >&2; exit 1;; esac"
+    commands(monkeypatch, broken)
+    assert not run.run(options, [])
+    shown = capsys.readouterr().out
+    first = names_started(shown)
+    # Both seeds of three rows; all jobs that need the failed ones are left out.
+    assert (
+        "models/e_small/seed_0" in first and "tasks/udpos/e_small/seed_1" not in first
+    )
+    assert "models/e_small/seed_1" in shown and "no disk" in shown
+    # What is complete is written although a job failed.
+    assert len(written) == 1
+
+    commands(monkeypatch, "")
+    assert run.run(options, [])
+    shown = capsys.readouterr().out
+    again = names_started(shown)
+    assert again[0] in ("models/e_small/seed_1", "control/models/e_small/seed_1")
+    assert not set(first) & set(again) - {again[0], "control/models/e_small/seed_1"}
+
+    assert run.run(options, [])
+    shown = capsys.readouterr().out
+    assert names_started(shown) == [] and "jobs complete already" in shown
+
+
+def test_a_document_of_nothing(tmp_path):
+    options = Options(str(tmp_path / "w"))
+    with pytest.raises(UserError, match="no data here yet; run the command without"):
+        run.write(options, [])
+
+
+def test_another_length_has_other_runs(folders):
+    places = {
+        size: Options(folders.work_dir, size=size).folders().runs
+        for size in (0.5, 1, 2, 4, 8)
+    }
+    assert places[1] == places[4] == f"{folders.work_dir}/runs"
+    assert places[2] == places[8] == f"{folders.work_dir}/runs_2"
+    assert places[0.5] == f"{folders.work_dir}/runs_0.5"
+
+
+def test_activations_keep_their_type_on_another_machine(tmp_path, monkeypatch):
+    def on(*flags):
+        this = Processor("a", "b", frozenset(flags))
+        monkeypatch.setattr(run, "processor", lambda: this)
+        return run.activation_dtype(str(tmp_path))
+
+    assert on("avx2", "amx_bf16") == "bfloat16"
+    assert on("avx2") == "bfloat16"
+    (tmp_path / run.DESCRIPTION).unlink()
+    assert on("avx2") == "float32"
+    assert json.loads((tmp_path / run.DESCRIPTION).read_text()) == {
+        "activation_dtype": "float32"
+    }
+
+
+def test_jobs_at_a_time():
+    assert Options("w", jobs=3).parallel() == 3
+    assert Options("w").parallel() == min(usable_cores(), 4)
+
+
+def test_the_command_is_told_without_folders_of_this_machine():
+    flags = ["--work_dir=w", "--data_dir=/home/me/DATA", "--document_only", "--size=4"]
+    command = "decoupled reproduce --work_dir=w --data_dir=DATA --size=4"
+    assert run.shown_command(flags) == command
+
+
+def test_settings_of_all_jobs_are_checked_before_the_first(root, folders):
+    maker = StudyJobs(sized(root, 4), folders, "float32")
+    run.check(maker.of_seed(0))
+
+    wrong = ("FinetuningConfig.num_epochs = 0",)
+    sweep = dataclasses.replace(root.sweep, finetuning=wrong)
+    root = sized(dataclasses.replace(root, sweep=sweep), 1)
+    jobs = StudyJobs(root, folders, "f").of_seed(0)
+    with pytest.raises(UserError, match=r"MeshConfig.activation_dtype: .*'f'"):
+        run.check(jobs)
+    tuned = [job for job in jobs if job.kind == "finetune"]
+    with pytest.raises(UserError, match=r"tasks/udpos/in_small/seed_0: .*num_epochs"):
+        run.check(tuned)

@@ -1,0 +1,63 @@
+"""The models of a sweep, and what its folder says about it."""
+
+import json
+
+import pytest
+
+from decoupled.configs import ScaleConfig, SweepConfig
+from decoupled.core.errors import UserError
+from decoupled.studies import jobs
+from decoupled.studies.jobs import Job, describe, make_rows
+from decoupled.studies.results import read_description
+from tests.helpers import tiny_model
+
+SWEEP = SweepConfig(
+    title="A table",
+    rows=("wide", "deep"),
+    keep_layers={"deep": 4},
+    tasks=("catalogs",),
+    seeds=(0, 3),
+    finetuning_runs=1,
+    task_files={},
+    pretraining=(),
+    finetuning=(),
+    warm_processes=True,
+)
+MODELS = {
+    "wide": tiny_model(hidden_size=16, num_heads=4, head_size=4),
+    "deep": tiny_model(num_layers=6),
+}
+
+
+@pytest.fixture(autouse=True)
+def models(monkeypatch):
+    monkeypatch.setattr(jobs, "read_model", lambda sweep, row: MODELS[row])
+
+
+HALF = ScaleConfig(width_divisor=2, head_size_divisor=1, depth_divisor=2)
+
+
+def test_models_are_scaled_and_so_are_the_layers_that_are_kept():
+    wide, deep = make_rows(SWEEP, HALF, 77)
+    assert (wide.name, wide.model.hidden_size, wide.keep_layers) == ("wide", 8, 0)
+    assert wide.model.vocab_size == 77
+    assert (deep.model.num_layers, deep.keep_layers) == (3, 2)
+
+
+def test_what_cannot_be_divided_is_named():
+    thirds = ScaleConfig(width_divisor=3, head_size_divisor=1, depth_divisor=1)
+    with pytest.raises(UserError, match="cannot be divided by 3"):
+        make_rows(SWEEP, thirds, 77)
+
+
+def test_the_folder_tells_tables_what_they_need(tmp_path):
+    rows = make_rows(SWEEP, HALF, 77)
+    trained = [Job("pretrain", "models/wide/seed_0", "", (), ())]
+    describe(str(tmp_path), SWEEP, HALF, "mini", rows, trained)
+    found = read_description(str(tmp_path))
+    assert (found["title"], found["scale"]) == ("A table", "mini")
+    assert found["divisors"]["width_divisor"] == 2
+    assert (found["tasks"], found["seeds"]) == (["catalogs"], [0, 3])
+    assert found["rows"][1]["model"] == json.loads(json.dumps(vars(rows[1].model)))
+    assert found["rows"][1]["keep_layers"] == 2
+    assert found["jobs"] == ["models/wide/seed_0"]

@@ -1,0 +1,274 @@
+"""Jobs run once, side by side; failures and kills cost themselves only."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+
+from decoupled.core.errors import Terminated
+from decoupled.studies import runner
+from decoupled.studies.jobs import Job
+from decoupled.studies.runner import JobRunner, job_command, shares_of_cores
+
+
+@pytest.fixture(autouse=True)
+def no_waits(monkeypatch):
+    monkeypatch.setattr(runner, "_POLL", 0.01)
+
+
+@pytest.fixture
+def make(tmp_path):
+    """name, Python code, needs -> a job whose command runs the code in its folder."""
+
+    def make(name, code="", needs=()):
+        return Job("pretrain", name, str(tmp_path / name), (code,), tuple(needs))
+
+    return make
+
+
+def run(jobs, parallel=1, lines=None):
+    lines = [] if lines is None else lines
+    made = JobRunner(
+        jobs,
+        parallel,
+        lines.append,
+        False,
+        lambda job: [
+            sys.executable, "-S", "-c", f"import os; os.chdir({job.folder!r})\n"
+            f"open('starts', 'a').write('x')\n{job.arguments[0]}",
+        ],
+    )  # fmt: skip
+    return made.run(), lines
+
+
+def starts(job):
+    path = os.path.join(job.folder, "starts")
+    return len(open(path).read()) if os.path.exists(path) else 0
+
+
+def test_all_jobs_run_once_in_order(make):
+    first = make("first", "open('done', 'w')")
+    second = make("second", f"open('{first.folder}/done')", ["first"])
+    failures, lines = run([first, second], parallel=2)
+    assert failures == []
+    assert [starts(job) for job in (first, second)] == [1, 1]
+    assert lines[0] == "start first"
+    assert lines[1].startswith("1 of 2: first in ") and "left" in lines[1]
+
+    failures, lines = run([first, second])
+    assert (failures, lines) == ([], ["2 of 2 jobs complete already"])
+    assert [starts(job) for job in (first, second)] == [1, 1]
+
+
+def test_what_needs_another_result_is_run_again(make):
+    """Such as fine-tunings of a model that is trained for more steps."""
+    first, second = make("first"), make("second", "", ["first"])
+    run([first, second])
+    steps = "--gin_param=ScheduleConfig.train_steps = 20"
+    failures, lines = run([first._replace(arguments=("", steps)), second])
+    assert failures == [] and "start first" in lines and "start second" in lines
+    aside = f"{second.folder}.replaced.1"
+    assert f"second: first is made anew; moved to {aside}" in lines
+    # The model goes on in its folder; what was made of the old one does not.
+    assert [starts(job) for job in (first, second)] == [2, 1]
+    assert starts(second._replace(folder=aside)) == 1
+
+
+def test_a_kill_before_the_second_leaves_nothing_of_the_earlier_model(make):
+    first, second = make("first"), make("second", "", ["first"])
+    run([first, second])
+    longer = first._replace(
+        arguments=(
+            "import signal; os.kill(os.getppid(), signal.SIGTERM)",
+            "--gin_param=ScheduleConfig.train_steps = 20",
+        )
+    )
+    with pytest.raises(Terminated):
+        run([longer, second])
+    assert not second.is_complete()
+    longer = longer._replace(arguments=("", *longer.arguments[1:]))
+    assert run([longer, second])[0] == []
+    assert starts(second) == 1
+
+
+def test_a_job_runs_again_where_a_file_that_it_read_has_changed(make, tmp_path):
+    text = tmp_path / "text"
+    text.write_text("one")
+    first = make("first")._replace(reads=(str(text),))
+    second, third = make("second", "", ["first"]), make("third")
+    run([first, second, third])
+    text.write_text("two")
+    failures, lines = run([first, second, third])
+    assert failures == [] and lines[0] == f"first: run again: {text} has changed"
+    assert "1 of 3 jobs complete already" in lines
+    assert [starts(job) for job in (first, second, third)] == [2, 2, 1]
+    assert run([first, second, third])[1] == ["3 of 3 jobs complete already"]
+
+
+def test_a_sweep_whose_folders_moved_goes_on_in_them(make):
+    first, second = make("first"), make("second", "", ["first"])
+    run([first, second])
+    moved = [job._replace(arguments=("", "--x=elsewhere")) for job in (first, second)]
+    assert run(moved)[0] == []
+    assert [starts(job) for job in moved] == [2, 2]
+
+
+def test_a_job_that_fails_now_is_no_longer_complete(make):
+    """Or a report would show what it left for another command."""
+    job = make("job")
+    run([job])
+    assert job.is_complete()
+    [failure], _ = run([job._replace(arguments=("raise SystemExit('no')",))])
+    assert failure.last_line == "no"
+    assert not job.is_complete()
+
+
+def test_a_model_of_another_learning_rate_is_not_taken_for_its_successor(make):
+    def trained(rate, steps):
+        values = {
+            "OptimizerConfig.learning_rate": rate,
+            "ScheduleConfig.train_steps": steps,
+        }
+        params = [f"--gin_param={name} = {value}" for name, value in values.items()]
+        return make("job")._replace(arguments=("", *params))
+
+    needs_it = make("next", "", ["job"])
+    assert run([trained(1e-3, 10)])[0] == []
+    assert run([trained(1e-3, 20)])[0] == []
+    [failure, lost], _ = run([trained(2e-3, 20), needs_it])
+    assert failure.reason.endswith(
+        "job has a model trained with OptimizerConfig.learning_rate = 0.001"
+    )
+    assert lost.reason == "needs job"
+    assert starts(make("job")) == 2 and not starts(needs_it)
+
+
+def test_a_failure_is_told_and_stops_nobody_else(make):
+    bad = make(
+        "bad", "print('something', flush=True); raise SystemExit('no such file')"
+    )
+    needs_bad = make("needs_bad", "", ["bad"])
+    needs_more = make("needs_more", "", ["needs_bad"])
+    good = make("good")
+    failures, _ = run([bad, needs_bad, needs_more, good])
+    assert [tuple(failure) for failure in failures] == [
+        ("bad", "code 1", "no such file"),
+        ("needs_bad", "needs bad", ""),
+        ("needs_more", "needs needs_bad", ""),
+    ]
+    assert starts(good) == 1 and good.is_complete()
+    assert starts(needs_bad) == 0
+    # The next start tries it again.
+    run([bad, good])
+    assert (starts(bad), starts(good)) == (2, 1)
+
+
+def test_two_jobs_at_a_time(make):
+    wait = (
+        "import time\nend = time.monotonic() + 20\n"
+        "while not os.path.exists('../{}/starts') and time.monotonic() < end:\n"
+        "    time.sleep(0.01)\nassert time.monotonic() < end"
+    )
+    one, two = make("one", wait.format("two")), make("two", wait.format("one"))
+    assert run([one, two], parallel=2)[0] == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_sigterm_ends_jobs_and_the_next_start_goes_on(make, tmp_path, number):
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    try:
+        _ends_and_goes_on(make, tmp_path, number)
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+def _ends_and_goes_on(make, tmp_path, number):
+    code = (
+        "import signal, sys, time\n"
+        "if os.path.exists('saved'): sys.exit(0)\n"
+        "def save(*_):\n    open('saved', 'w')\n    sys.exit(143)\n"
+        "signal.signal(signal.SIGTERM, save)\n"
+        "open('ready', 'w'); time.sleep(60)"
+    )
+    job = make("job", code)
+
+    def terminate():
+        while not (tmp_path / "job" / "ready").exists():
+            time.sleep(0.01)
+        os.kill(os.getpid(), number)
+
+    threading.Thread(target=terminate).start()
+    said = []
+    with pytest.raises(Terminated, match="run the same command"):
+        run([job], lines=said)
+    assert said[-1] == "ending running jobs (1); they save first"
+    assert (tmp_path / "job" / "saved").exists() and not job.is_complete()
+    assert run([job])[0] == [] and job.is_complete()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="Linux alone")
+def test_a_job_ends_with_a_sweep_that_is_killed(tmp_path):
+    """Or it would go on in the folder that the next start needs."""
+    job = Job("no_such_command", "job", str(tmp_path), (), ())
+    endless = [
+        sys.executable,
+        "-c",
+        "print('on', flush=True); import time; time.sleep(99)",
+    ]
+    code = (
+        "import json, sys; from decoupled.studies.jobs import Job; "
+        "from decoupled.studies.runner import start_job; "
+        "job = start_job(Job(**json.loads(sys.argv[1])), None, False, sys.argv[2:]); "
+        "print(job.pid, flush=True); job.wait()"
+    )
+    words = [sys.executable, "-c", code, json.dumps(job._asdict()), *endless]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as sweep:
+        number = int(sweep.stdout.readline())
+        while (tmp_path / "job.log").read_text() != "on\n":
+            time.sleep(0.01)
+        sweep.kill()
+    end = time.monotonic() + 20
+    while os.path.exists(f"/proc/{number}"):
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+def test_a_job_is_a_command_of_this_package(make):
+    command = job_command(make("a", "--x"))
+    assert command == [sys.executable, "-m", "decoupled", "pretrain", "--x"]
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="Linux alone")
+def test_jobs_side_by_side_have_cores_of_their_own(make, monkeypatch):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {1, 4, 5, 7, 8})
+    assert shares_of_cores(1) == shares_of_cores(6) == []
+    assert shares_of_cores(2) == [{1, 5, 8}, {4, 7}]
+    monkeypatch.undo()
+    cores = sorted(os.sched_getaffinity(0))
+    if len(cores) < 2:
+        pytest.skip("one core")
+    tell = "print(*sorted(os.sched_getaffinity(0)))\n"
+    wait = "import time\nwhile not os.path.exists('../{}/starts'): time.sleep(0.01)\n"
+    jobs = [
+        make("one", wait.format("two") + tell),
+        make("two", wait.format("one") + tell),
+    ]
+    assert run(jobs, parallel=2)[0] == []
+    told = [open(f"{job.folder}/job.log").read().split() for job in jobs]
+    assert [[*map(int, own)] for own in told] == [cores[::2], cores[1::2]]
+    assert sorted(os.sched_getaffinity(0)) == cores
+
+
+@pytest.mark.parametrize(
+    "kind, flag", [("pretrain", ["--accelerator=gpu"]), ("analyze", [])]
+)
+def test_only_jobs_that_train_run_on_an_accelerator(kind, flag):
+    job = Job(kind, "name", "folder", ("--seed=1",), (), ())
+    words = job_command(job, "gpu")
+    assert words[words.index("--seed=1") :] == ["--seed=1", *flag]
+    assert job_command(job)[-1] == "--seed=1"

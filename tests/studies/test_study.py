@@ -1,0 +1,311 @@
+"""What is read from the folders of finished jobs."""
+
+import os
+import subprocess
+import sys
+import types
+
+import numpy as np
+import pytest
+
+from decoupled.core import files
+from decoupled.core.errors import UserError
+from decoupled.studies import claims, measures
+from decoupled.studies.claims import Contrast
+from decoupled.studies.jobs import complete_jobs
+from decoupled.studies.measures import (
+    SOURCES,
+    Analysed,
+    Answered,
+    ResultReader,
+    read_measures,
+)
+from decoupled.studies.statistics import Sums
+from decoupled.studies.study import read_study, save
+from decoupled.studies.study_jobs import StudyJobs, sized
+from tests.studies.finished_jobs import (
+    GUESSED,
+    TRANSLATED,
+    complete,
+    write_all,
+)
+from tests.studies.invented import DOCS
+
+CONTROL = "control:e_small"
+
+
+@pytest.fixture
+def read(root, folders):
+    """Reads the jobs of two seeds, those that are complete."""
+    return reader_of(root, folders)
+
+
+@pytest.fixture(scope="module")
+def findings(root, shared_folders):
+    """What it reads where all are complete."""
+    return reader_of(root, shared_folders)()
+
+
+def reader_of(root, folders):
+    maker = StudyJobs(sized(root, 1), folders, "float32")
+    jobs = write_all(maker, (0, 1))
+
+    def read():
+        facts = {"steps": 200, "seconds": 60.0}
+        study, counted, curves = read_study(
+            jobs, [], maker, folders.work_dir, facts, root.study
+        )
+        reader = ResultReader(complete_jobs(jobs), maker.tasks)
+        return types.SimpleNamespace(
+            measured=read_measures(reader)[0],
+            counted=counted,
+            study=study,
+            numbers=study.numbers,
+            facts=study.facts,
+            curves=curves,
+        )
+
+    return read
+
+
+@pytest.fixture
+def finetunings(root, folders):
+    """All fine-tunings are complete: sizes of languages -> what reads their items,
+    every second of which is right, and none with two layers."""
+    maker = StudyJobs(sized(root, 1), folders, "float32")
+    for seed in (0, 1):
+        for job in maker.of_seed(seed):
+            if job.kind == "finetune":
+                os.makedirs(job.folder, exist_ok=True)
+                complete(job)
+
+    def of(sizes):
+        def read_items(folder, data_dir):
+            times = 0.0 if "keep_2" in folder else 1.0
+            return {
+                language: Answered(
+                    Sums(np.arange(count) % 2 * times, np.ones(count)), 30.0
+                )
+                for language, count in sizes.items()
+            }
+
+        return read_items
+
+    return of
+
+
+def folder_of(folders, name):
+    return os.path.join(folders.runs, name)
+
+
+def test_the_layer_of_retrieval_is_chosen_on_dev_sentences(findings):
+    found = findings.measured[claims.RETRIEVAL]
+    assert found.seeds == [0, 1] and found.unit == "points" and found.better == 1
+    assert set(found.values) == {*TRANSLATED, CONTROL}
+    for row, counts in TRANSLATED.items():
+        # The input embedding, best on dev, is no layer.
+        assert found.by_seed(row) == pytest.approx([10 * counts[2]] * 2)
+        assert found.values[row]["P@1"].shape == (2, 10)
+    assert found.by_seed(CONTROL) == pytest.approx([10, 10])
+    assert found.baseline == pytest.approx(10)
+
+
+def test_the_last_layer_is_compared_with_those_below(findings):
+    measured = findings.measured
+    points = measured[claims.LAST_LAYER_POINTS]
+    assert points.by_seed("e_small") == pytest.approx([10 - 40] * 2)
+    assert points.by_seed("e_large") == pytest.approx([70 - 60] * 2)
+    logits = measured[claims.LAST_LAYER]
+    share = np.array([0.3, 0.5, 0.1])
+    own = np.log(share / (1 - share))
+    assert logits.unit == "logits"
+    assert logits.by_seed("e_small") == pytest.approx([own[2] - own[:2].mean()] * 2)
+
+
+def test_losses_have_equal_weights_of_languages_and_the_unigram_entropy(findings):
+    loss = findings.measured[claims.LOSS]
+    assert loss.better == -1 and loss.unit == "nats"
+    assert loss.baseline == pytest.approx(5.5)
+    for row, value in GUESSED.items():
+        assert loss.by_seed(row) == pytest.approx(
+            [value + 0.25, value + 0.26], abs=1e-3
+        )
+    accuracy = findings.measured[claims.ACCURACY]
+    assert accuracy.by_seed("e_large") == pytest.approx([25, 25])
+    assert findings.facts["languages"] == ["de", "en"]
+    # Languages count as they are drawn: half each.
+    assert findings.facts["unigram_entropy"] == pytest.approx(5.5)
+
+
+def test_pairs_that_share_a_word_are_one_item(findings):
+    found = findings.measured[claims.OUTPUT_WORDS]
+    assert found.values["e_small"]["MRR"].shape == (2, 2)
+    # Every pair weighs the same: (50 + 30 + 10) / 3.
+    assert found.by_seed("e_small") == pytest.approx([30, 30 + 1 / 3], abs=1e-4)
+    assert found.baseline == pytest.approx(3)
+
+
+def test_probes_are_compared_with_a_lookup_of_words(findings):
+    measured = findings.measured
+    found = measured[claims.PROBES]
+    # Two sentences are the items, of two targets and of one.
+    assert found.values["e_small"]["dependencies"].shape == (2, 2)
+    assert found.by_seed("e_small") == pytest.approx([100 / 3, 200 / 3])
+    assert found.baseline == pytest.approx(30)
+    assert measured[claims.POS_PROBES].baseline == pytest.approx(50)
+
+
+def test_tags_in_all_languages_other_tasks_in_those_not_trained_on(
+    read, monkeypatch, finetunings
+):
+    sizes = {"en": 6, "de": 4, "fr": 4}
+    monkeypatch.setattr(measures, "read_items", finetunings(sizes))
+    measured = read().measured
+    tags = measured[claims.UD_POS]
+    assert {key: one.shape for key, one in tags.values["e_small"].items()} == {
+        "en": (2, 6), "de": (2, 4), "fr": (2, 4)
+    }  # fmt: skip
+    assert tags.by_seed(CONTROL) == pytest.approx([50, 50]) and tags.baseline == 30
+    # Two languages with equally many texts: an item is a text in both.
+    books = measured[claims.BOOKS]
+    assert {key: one.shape for key, one in books.values["e_small"].items()} == {
+        "mean": (2, 4)
+    }
+    monkeypatch.setattr(measures, "read_items", finetunings({**sizes, "fr": 5}))
+    assert set(read().measured[claims.BOOKS].values["e_small"]) == {"de", "fr"}
+
+
+def test_a_task_in_english_alone_has_no_transfer(read, monkeypatch, finetunings):
+    monkeypatch.setattr(measures, "read_items", finetunings({"en": 6}))
+    measured = read().measured
+    assert claims.UD_POS in measured and claims.BOOKS not in measured
+
+
+def test_the_last_layer_is_worth_what_tags_lose_without_it(
+    read, monkeypatch, finetunings
+):
+    monkeypatch.setattr(measures, "read_items", finetunings({"en": 4}))
+    findings = read()
+    drop = findings.measured[claims.LAYER_DROP]
+    assert set(drop.values) == {"e_small", "e_large"}
+    assert drop.by_seed("e_large") == pytest.approx([50, 50])
+    found = {one.metric: one for one in findings.numbers if one.task == "layer_drop"}
+    assert found["layers 1 to 2"].value == 0 and found["layers 1 to 1"].value == 50
+
+
+def test_a_seed_that_a_job_lacks_leaves_its_measure(read, folders):
+    os.remove(folder_of(folders, "analyses/neighbours/seed_0/job.json"))
+    measured = read().measured
+    assert measured[claims.RETRIEVAL].seeds == [1]
+    assert measured[claims.LOSS].seeds == [0, 1]
+    os.remove(folder_of(folders, "analyses/neighbours_dev/seed_1/job.json"))
+    assert claims.RETRIEVAL not in read().measured
+
+
+def test_curves_and_rows(findings, read, folders):
+    assert set(findings.curves) == {
+        (row, seed) for row in TRANSLATED for seed in (0, 1)
+    }
+    assert findings.curves["e_small", 1].loss == pytest.approx([6, 5, 4])
+    assert findings.facts["seeds"] == [0, 1]
+    assert list(findings.study.rows) == list(TRANSLATED)
+    assert findings.study.training["e_small"].crosses == "150 ± 0"
+    assert "nats below" in findings.study.training["e_small"].void
+    # A job of another length is another job.
+    os.remove(folder_of(folders, "models/e_small/seed_1/job.json"))
+    assert ("e_small", 1) not in read().curves
+
+
+def test_numbers_keep_their_folders(findings):
+    found = {(one.row, one.task, one.metric, one.seed): one for one in findings.numbers}
+    one = found["e_large", "layers", "layer 3", 1]
+    assert one.value == pytest.approx(70)
+    # Below the work folder, whose own path says nothing to others.
+    assert one.folder == "runs/analyses/neighbours/seed_1"
+    one = found[CONTROL, "pretrain", "masked-LM accuracy", 0]
+    assert one.value == 25 and "control/models/e_small/seed_0" in one.folder
+    one = found["e_small", "geometry", "effective rank, input", 1]
+    assert one.value == 9.5
+    # 4 models and 6 invented analyses of each of 2 seeds, 10 seconds each.
+    facts = findings.facts
+    assert facts["seconds"] == 60 + 2 * 10 * 10 and facts["complete"] == 20
+
+
+def test_seeds_with_other_items_are_not_mixed(read, folders):
+    path = folder_of(folders, "analyses/masked_lm/seed_1/masked_lm.json")
+    text = open(path).read().replace('"de", 0', '"de", 7')
+    open(path, "w").write(text)
+    with pytest.raises(UserError, match="has other items than"):
+        read()
+
+
+def test_nothing_is_complete(root, folders):
+    maker = StudyJobs(sized(root, 1), folders, "float32")
+    facts = {"steps": 4000, "seconds": 0.0}
+    study, _, curves = read_study(
+        maker.of_seed(0), maker.rates(), maker, folders.work_dir, facts, root.study
+    )
+    assert curves == {} and study.numbers == [] and study.training == {}
+    assert study.evidence[:3] == ({}, {}, {})
+
+
+def test_without_held_out_losses_no_run_is_trained(folders, read):
+    for seed in (0, 1):
+        os.remove(folder_of(folders, f"analyses/masked_lm/seed_{seed}/job.json"))
+    without = read()
+    assert without.study.training == {}
+
+
+def test_word_similarity_is_that_of_the_output_embedding():
+    def entry(name, embedding, spearman, score="dot"):
+        return {
+            "set": name, "embedding": embedding, "spearman": spearman, "score": score
+        }  # fmt: skip
+
+    models = [
+        [entry("men", "coupled", 0.3), entry("men", "coupled", 0.9, "cosine")],
+        [entry("men", "input", 0.4), entry("men", "output", 0.1)],
+        [entry("men", "input", 0.4), entry("men", "output", None)],
+    ]
+    result = {"models": [{"correlations": model} for model in models]}
+    analysed = Analysed(result, {}, ["coupled", "e_large", "e_small"], "")
+    reader = types.SimpleNamespace(analysed=lambda name, seed: analysed)
+    values = SOURCES[claims.SIMILARITY].read(reader, 0)
+    assert {row: sums["men"].got.tolist() for row, sums in values.items()} == {
+        "coupled": [0.3], "e_large": [0.1]
+    }  # fmt: skip
+
+
+def test_anybody_can_recompute_the_intervals(
+    read, root, folders, tmp_path, finetunings, monkeypatch
+):
+    """The script of docs, without the package, gives what the page has."""
+    generator = np.random.default_rng(1)
+
+    def read_items(folder, data_dir):
+        got = generator.integers(0, 9, 30)
+        return {"en": Answered(Sums(got, np.full(30, 9.0)), 1.0)}
+
+    monkeypatch.setattr(measures, "read_items", read_items)
+    for name in ("neighbours/seed_0/neighbours", "masked_lm/seed_1/masked_lm"):
+        path = folder_of(folders, f"analyses/{name}.items.npz")
+        arrays = files.read_arrays(path)
+        for key, array in arrays.items():
+            if not key.endswith("/predictions"):
+                most = 2 if key.endswith("hits") else 9
+                drawn = generator.integers(0, most, array.shape)
+                arrays[key] = drawn.astype(array.dtype)
+        files.write_arrays(path, arrays)
+    result = read()
+    save(result.study, result.counted, str(tmp_path))
+    script = [sys.executable, str(DOCS / "recompute.py"), str(tmp_path)]
+    done = subprocess.run(script, check=True, stdout=subprocess.PIPE, text=True)
+    rows = [line.split("\t") for line in done.stdout.splitlines()]
+    page = {}
+    for text in sum(root.study.claims.values(), ()):
+        if estimate := result.study.evidence.estimates.get(Contrast.read(text).key):
+            low, high = estimate.interval()
+            page[text] = [f"{estimate.value:+.2f}", f"{low:+.2f} to {high:+.2f}"]
+    assert {row[1]: row[2:] for row in rows} == page
+    # The score, a share, and logits of the last layer.
+    assert len(page) == 3 and "inf" not in str(page)

@@ -1,0 +1,223 @@
+"""The jobs of a reproduction, seed by seed, and the sizes that it comes in."""
+
+import dataclasses
+import os
+
+import pytest
+
+from decoupled.core.errors import UserError
+from decoupled.studies import reproduce as run
+from decoupled.studies.claims import Contrast
+from decoupled.studies.study_jobs import StudyJobs, sized
+
+ROWS = ("in_small", "e_small", "e_large")
+
+
+@pytest.fixture
+def maker(root, folders):
+    return StudyJobs(sized(root, 1), folders, "bfloat16")
+
+
+@pytest.fixture
+def jobs(maker):
+    return {job.name: job for job in maker.of_seed(1)}
+
+
+def test_all_jobs_of_a_seed_of_the_default_size(jobs):
+    assert list(jobs) == [
+        *(f"models/{row}/seed_1" for row in ROWS),
+        "control/models/e_small/seed_1",
+        *(f"tasks/{task}/{row}/seed_1" for row in ROWS for task in ("udpos", "books")),
+        *(f"control/tasks/{task}/e_small/seed_1" for task in ("udpos", "books")),
+        *(f"layer_drop/udpos/{r}/keep_{k}/seed_1" for r in ROWS[1:] for k in (1, 2)),
+        *(
+            f"analyses/{name}/seed_1"
+            for name in (
+                "neighbours_dev", "neighbours", "masked_lm", "word_translation",
+                "probing", "geometry",
+            )
+        ),
+    ]  # fmt: skip
+
+
+def test_jobs_come_after_those_that_they_need_in_folders_of_their_own(jobs):
+    before = set()
+    for name, job in jobs.items():
+        assert before.issuperset(job.needs), name
+        before.add(name)
+    assert len({job.folder for job in jobs.values()}) == len(jobs)
+
+
+def test_pretraining_says_all_that_it_depends_on(jobs, folders):
+    given = jobs["models/e_large/seed_1"].arguments
+    assert given[0] == "--gin_file=models/mini.gin"
+    assert {
+        "--gin_param=ModelConfig.output_embedding_size = 384",
+        "--gin_param=ModelConfig.vocab_size = 48",
+        "--gin_param=MaskingConfig.masking_rate = 0.15",
+        "--gin_param=ScheduleConfig.train_steps = 3000",
+        "--gin_param=OptimizerConfig.learning_rate = 0.004",
+        "--gin_param=MeshConfig.activation_dtype = 'bfloat16'",
+        "--gin_param=TrainingConfig.seed = 1",
+        f"--records_dir={folders.records}",
+    } <= set(given)
+
+
+def test_rows_have_learning_rates_of_their_own(root, folders):
+    rates = {**root.study.learning_rates, "e_small": 1e-3}
+    study = dataclasses.replace(root.study, learning_rates=rates)
+    maker = StudyJobs(dataclasses.replace(root, study=study), folders, "float32")
+    given = {
+        job.name: [one for one in job.arguments if ".learning_rate = " in one]
+        for job in maker.of_seed(0)
+        if "models/" in job.name
+    }
+    rate = ["--gin_param=OptimizerConfig.learning_rate = 0.001"]
+    assert given["models/e_small/seed_0"] == rate
+    assert given["control/models/e_small/seed_0"] == rate
+    assert given["models/e_large/seed_0"] != rate
+
+
+def test_a_control_is_the_same_for_one_step(jobs):
+    model, control = (
+        jobs[f"{kind}models/e_small/seed_1"].arguments for kind in ("", "control/")
+    )
+    # The last of equal settings wins.
+    steps = [one for one in control if "ScheduleConfig" in one][-2:]
+    assert steps == [
+        "--gin_param=ScheduleConfig.train_steps = 1",
+        "--gin_param=ScheduleConfig.warmup_steps = 0",
+    ]
+    left = [one for one in control if one not in steps]
+    assert left[:-1] == list(model)[:-1]
+    tuned = jobs["control/tasks/udpos/e_small/seed_1"]
+    folder = jobs["control/models/e_small/seed_1"].folder
+    assert f"--init_checkpoint={folder}" in tuned.arguments
+
+
+def test_analyses_take_all_models_and_controls(jobs):
+    job = jobs["analyses/masked_lm/seed_1"]
+    models = [
+        *(f"models/{row}/seed_1" for row in ROWS),
+        "control/models/e_small/seed_1",
+    ]
+    assert list(job.needs) == models
+    given = [one for one in job.arguments if one.startswith("--model_dir=")]
+    assert given == [f"--model_dir={jobs[name].folder}" for name in models]
+
+
+def test_tasks_that_decide_are_fine_tuned_twice(jobs):
+    runs = {
+        name: next(one for one in job.arguments if one.startswith("--num_runs="))
+        for name, job in jobs.items()
+        if job.kind == "finetune"
+    }
+    assert runs["tasks/udpos/e_small/seed_1"] == "--num_runs=2"
+    assert runs["tasks/books/e_small/seed_1"] == "--num_runs=1"
+    assert runs["layer_drop/udpos/e_small/keep_2/seed_1"] == "--num_runs=1"
+
+
+def test_what_is_not_there_is_left_out(root, folders):
+    bare = folders._replace(data_dir="", source="catalogs:django")
+    names = [job.name for job in StudyJobs(sized(root, 1), bare, "float32").of_seed(0)]
+    kinds = {name.rpartition("/seed_")[0] for name in names}
+    assert not any("udpos" in kind for kind in kinds)
+    assert not {"analyses/probing", "analyses/word_translation"} & kinds
+    assert {"analyses/neighbours", "analyses/masked_lm"} <= kinds
+
+
+def test_text_of_one_language_has_no_pairs(root, folders):
+    os.remove(os.path.join(folders.sentences("test"), "de.tsv"))
+    jobs = StudyJobs(sized(root, 1), folders, "float32").of_seed(0)
+    analyses = {job.name.split("/")[1] for job in jobs if job.kind == "analyze"}
+    assert analyses == {"masked_lm", "probing", "geometry"}
+
+
+@pytest.mark.parametrize(
+    ("size", "rows", "steps"),
+    [(0.5, 3, 1500), (1, 3, 3000), (2, 3, 6000), (4, 11, 3000), (8, 11, 6000)],
+)
+def test_sizes(root, size, rows, steps):
+    sweep = sized(root, size).sweep
+    assert len(sweep.rows) == rows
+    assert f"ScheduleConfig.train_steps = {steps}" in sweep.pretraining
+    assert f"ScheduleConfig.warmup_steps = {steps // 10}" in sweep.pretraining
+
+
+def test_the_larger_study_has_the_runs_of_the_default_one(root, folders):
+    small, large = (
+        {job.name: job for job in StudyJobs(sized(root, size), folders, "f").of_seed(0)}
+        for size in (1, 4)
+    )
+    shared = [name for name in small if not name.startswith("analyses/")]
+    assert [small[name] for name in shared] == [large[name] for name in shared]
+    kept = [one for one in large["tasks/udpos/add_layers/seed_0"].arguments]
+    assert "--gin_param=FinetuningConfig.keep_layers = 3" in kept
+
+
+def test_a_size_that_cannot_be(root):
+    with pytest.raises(UserError, match="--size: 0 must be above 0"):
+        sized(root, 0)
+    sweep = dataclasses.replace(root.sweep, pretraining=())
+    with pytest.raises(UserError, match="no ScheduleConfig.train_steps"):
+        sized(dataclasses.replace(root, sweep=sweep), 2)
+
+
+PARTS = ("tables", "fold", "reinvest", "words", "first", "english")
+
+
+@pytest.mark.parametrize("part", ["", *PARTS])
+def test_the_shipped_studies_decide_by_rows_that_they_run(part):
+    """Every contrast has its rows, its control rows are run, and old seeds decide
+    nothing in the second study."""
+    names = [f"sweeps/reproduce_{part}.gin"] if part else []
+    root = run.configure(run.Options("w", size=4, gin_file=names))
+    rows = set(root.sweep.rows)
+    for text in sum(root.study.claims.values(), ()):
+        lacking = set(Contrast.read(text).weights) - rows
+        assert not lacking or part == "english", text
+    for text in (*root.study.secondary, *root.study.sensitivity.values()):
+        assert Contrast.read(text).weights.keys() <= rows or part == "english", text
+    if part not in ("first", "english"):
+        assert set(root.sweep.seeds) <= set(range(5, 13))
+        assert len(root.sweep.seeds) >= 5
+
+
+def test_a_run_goes_on_as_other_rows_after_changes(folders):
+    options = run.Options("w", size=4, gin_file=["sweeps/reproduce_fold.gin"])
+    maker = StudyJobs(run.configure(options), folders, "float32")
+    jobs = {job.name: job for job in maker.of_seed(5)}
+    before = set()
+    for name, job in jobs.items():
+        assert before.issuperset(job.needs), name
+        before.add(name)
+    folded = jobs["models/folded_projection/seed_5"]
+    change = jobs["converted/fold_insert_projection/trunk/seed_5"]
+    assert folded.needs == (change.name,)
+    assert f"--branch_from={change.folder}/model" in folded.arguments
+    first = jobs["converted/fold/trunk/seed_5"]
+    assert change.arguments == (
+        "embeddings",
+        "--change=insert_projection",
+        f"--model_dir={first.folder}/model",
+        f"--new_model_dir={change.folder}/model",
+    )
+    # The trunk ends where the rate of the others begins to fall.
+    assert (
+        "--gin_param=ScheduleConfig.train_steps = 2400"
+        in jobs["models/trunk/seed_5"].arguments
+    )
+    assert "--gin_param=ScheduleConfig.decay_steps = 600" in folded.arguments
+
+
+def test_learning_rates_are_tried_with_a_seed_of_their_own(folders):
+    root = run.configure(run.Options("w"))
+    jobs = StudyJobs(root, folders, "float32").rates()
+    assert {job.kind for job in jobs} == {"pretrain"} and len(jobs) == 4 * 6
+    job = next(job for job in jobs if job.name == "rates/0.008/models/e_1536/seed_100")
+    assert "--gin_param=OptimizerConfig.learning_rate = 0.008" in job.arguments
+    steps = [word for word in job.arguments if "_steps = " in word][-2:]
+    assert steps == [
+        "--gin_param=ScheduleConfig.train_steps = 1500",
+        "--gin_param=ScheduleConfig.warmup_steps = 150",
+    ]

@@ -1,0 +1,286 @@
+"""The page of a study, its files, and the committed studies."""
+
+import re
+import shutil
+
+import pytest
+
+from decoupled.core import plots
+from decoupled.core.errors import UserError
+from decoupled.studies import claims
+from decoupled.studies.statistics import Estimate
+from decoupled.studies.study import load, read_study, save
+from decoupled.studies.study_jobs import StudyJobs, sized
+from decoupled.studies.study_page import plot_contrasts, plot_curves, write_page
+from decoupled.studies.verdicts import Part
+from tests.analyses.tiny_runs import texts_of
+from tests.studies import invented
+from tests.studies.finished_jobs import write_all
+
+DOCS = invented.DOCS
+# What the committed studies say of each claim; README repeats the first.
+VERDICTS = {
+    "1": "supported",
+    "2": "supported",
+    "3": "no effect above the margin",
+    "4": "supported",
+    "5": "no effect above the margin",
+    "6": "supported",
+    "7": "supported",
+}
+ENGLISH = {
+    **dict.fromkeys("125", "not run"),
+    **dict.fromkeys("346", "too few seeds"),
+    "7": "not measured",
+}
+
+
+@pytest.fixture(scope="module")
+def document(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("docs")
+    path, beside = folder / "results.md", folder / "results"
+    beside.mkdir()
+    save(invented.study(), {}, str(beside))
+    judged = write_page(str(path), load(str(beside)), invented.curves())
+    assert verdicts(judged) == dict.fromkeys("1234567", "supported")
+    return path
+
+
+@pytest.fixture
+def without_pictures(monkeypatch):
+    """As where matplotlib is not installed."""
+    monkeypatch.setattr(plots, "draw", lambda *_: [])
+
+
+def section(document, title):
+    """The text below a heading of level 2."""
+    text = document.read_text()
+    start = text.index(f"\n## {title}\n")
+    end = text.find("\n## ", start + 1)
+    return text[start : end if end > 0 else None]
+
+
+def cells(text, *begin):
+    """The other cells of the line that begins with these."""
+    head = "".join(f"| {cell} " for cell in begin) + "|"
+    line = next(line for line in text.splitlines() if line.startswith(head))
+    return line.strip("| ").split(" | ")[len(begin) :]
+
+
+def verdicts(judged):
+    return {claim.claim: claim.verdict for claim in judged}
+
+
+def test_verdicts_of_all_claims(document):
+    text = section(document, "Claims")
+    third = cells(text, "3", claims.CLAIMS["3"])
+    assert third[:3] == ["**supported**", "S, e_large - in_small", "> 0"]
+    assert re.fullmatch(r"\+(2\.9|3\.0)\d points", third[3])
+    assert re.fullmatch(r"\+2\.9\d to \+3\.0\d", third[4])
+    assert third[5] == "below 0.001" and third[7] == "+1.6"
+    # Two parts, one under the other.
+    fifth = cells(text, "5", claims.CLAIMS["5"])
+    assert fifth[1] == "S, reinv_l - coupled<br>S, reinv_h - coupled"
+    assert fifth[7] == "+3.9<br>+2.2"
+    sixth = cells(text, "6", claims.CLAIMS["6"])
+    assert sixth[-3:] == [
+        "word similarity", "Not measured: word similarity.", "supported",
+    ]  # fmt: skip
+
+
+def test_facts_curves_and_crossings(document):
+    text = document.read_text()
+    for line in (
+        "    decoupled reproduce --work_dir=w",
+        "| models | 11, 1,000 steps |",
+        "| jobs | 9 of 9 complete |",
+        "| their time | 1 h 00 min |",
+    ):
+        assert line in text
+    text = section(document, "Curves of pre-training")
+    assert cells(text, "coupled") == ["300 ± 0", "3.00", "3.10", "no"]
+    assert "unigram entropy (6.00)" in text
+    assert "![curves](results/curves.png)" in text
+
+
+def test_losses_by_rate(document):
+    text = section(document, "E_out and the learning rate")
+    assert cells(text, "e_large") == ["3.002", "3.004"]
+    assert "![dose](results/dose.png)" in text
+
+
+def test_a_void_row_is_named(tmp_path, without_pictures):
+    path = tmp_path / "r.md"
+    judged = write_page(str(path), invented.study(void=("e_large",)))
+    assert [verdicts(judged)[number] for number in "367"] == ["void"] * 3
+    row = cells(section(path, "Curves of pre-training"), "e_large")
+    assert row[3] == "Row e_large did not train."
+
+
+def test_every_measure_stands_beside_its_control(document, tmp_path, without_pictures):
+    title = "Trained models against one step of training"
+    text = section(document, title)
+    values = cells(text, claims.RETRIEVAL, "points", "coupled")
+    assert re.fullmatch(r"(49\.\d|50\.\d) ± 0\.\d", values[0])
+    assert re.fullmatch(r"\+(19|20)\.\d\d \(\+.* to \+.*\)", values[2])
+    assert values[3] == "40.0" and values[5:] == ["yes", "yes"]
+    # A loss that falls is a gain.
+    assert cells(text, claims.LOSS, "nats", "e_small")[2].startswith("+2.")
+    taken = invented.measures(retrieval={"gain": 0.0})
+    path = tmp_path / "r.md"
+    judged = write_page(str(path), invented.study(taken=taken))
+    assert verdicts(judged)["3"] == "not testable"
+    assert (
+        cells(section(path, title), claims.RETRIEVAL, "points", "coupled")[-1] == "no"
+    )
+
+
+def test_the_rows_stand_beside_the_papers(document):
+    text = section(document, "Rows: means over seeds ± standard deviations")
+    rows = re.findall(r"^\| (\w+) \| \d", text, re.M)
+    assert rows == list(invented.ROWS)
+    found = cells(text, "e_large")
+    assert found[-1] == "61.8" and found[4].endswith("M")
+    # S is the mean of the three after it: 53, 73 and 63.
+    means = [float(cell.split(" ± ")[0]) for cell in found[6:10]]
+    assert means == pytest.approx([63, 53, 73, 63], abs=1.5)
+    assert means[0] == pytest.approx(sum(means[1:]) / 3, abs=0.1)
+    assert cells(text, "add_layers")[3] == "1 -> 1"
+    assert cells(text, "in_small_head")[-1] == "-"
+
+
+def test_layers(document):
+    text = section(document, "Retrieval of translations by layer (Figure 2; paper: "
+                   "English to German), %")  # fmt: skip
+    row = ["4.0 ± 0.0", "9.0 ± 0.0", "12.0 ± 0.0", "8.0 ± 0.0"]
+    assert cells(text, "e_large") == row
+    text = section(document, "Fine-tuning of the first layers alone: parts of speech "
+                   "(Figure 1; paper: XNLI), %")  # fmt: skip
+    assert cells(text, "e_small") == ["61.0 ± 0.0", "62.0 ± 0.0"]
+    # Rows that were not trained with fewer layers are not there.
+    assert "| coupled |" not in text
+    assert "| e_small | 68.1 | 68.6 | 68.2 | 68.5 | 68.3 |" in text
+
+
+def test_missing_measures_and_rows(tmp_path, without_pictures):
+    rows = ("in_small", "e_small", "e_large")
+    taken = invented.measures(rows=rows)
+    del taken[claims.OUTPUT_WORDS], taken[claims.INPUT_WORDS], taken[claims.ACCURACY]
+    path = tmp_path / "r.md"
+    judged = write_page(str(path), invented.study(rows, taken))
+    absent = dict.fromkeys("1245", "not run")
+    expected = {"3": "supported", "6": "not measured", "7": "supported"}
+    assert verdicts(judged) == absent | expected
+    assert "words, input" not in path.read_text()
+    judged = write_page(str(path), invented.study((), {}))
+    assert set(verdicts(judged).values()) == {"not run"}
+
+
+def test_a_page_of_finished_jobs(root, folders, tmp_path, without_pictures):
+    maker = StudyJobs(sized(root, 1), folders, "float32")
+    jobs = write_all(maker, range(5))
+    known = invented.study().facts | {"steps": 150}
+    study, counted, curves = read_study(
+        jobs, [], maker, folders.work_dir, known, root.study
+    )
+    path, beside = tmp_path / "r.md", tmp_path / "r"
+    beside.mkdir()
+    save(study, counted, str(beside))
+    write_page(str(path), load(str(beside)), curves)
+    text = section(path, "Retrieval of translations by layer (Figure 2; paper: "
+                   "English to German), %")  # fmt: skip
+    assert cells(text, "e_large") == ["10.0 ± 0.0", "50.0 ± 0.0", *["70.0 ± 0.0"] * 2]
+    # The curves cross at their last step.
+    text = section(path, "Curves of pre-training")
+    assert cells(text, "e_small")[0] == "150 ± 0" and text.count("| Row ") == 3
+    text = section(path, "Embeddings and logits")
+    assert cells(text, "e_small")[:3] == ["25.0 ± 0.0", "2.4 ± 0.0", "96.0 ± 0.0"]
+    lines = (beside / "scores.csv").read_text().splitlines()
+    assert any(line.startswith("e_small,layers,layer 2,4,50.0,") for line in lines)
+
+
+def test_all_contrasts_have_their_statistics(document):
+    text = section(document, "Contrasts")
+    found = cells(text, "S, e_large - in_small", "> 0")
+    assert found[3:5] == ["5", "120"] and float(found[5]) > 3
+    assert cells(text, f"{claims.LOSS}, e_large - in_small", "-")[3] == "5"
+
+
+def test_links_and_tables_are_well_formed(document):
+    text = document.read_text()
+    links = re.findall(r"\]\(([^)]+)\)", text)
+    assert len(links) > 5
+    for link in links:
+        assert (document.parent / link).is_file(), link
+    tables = [block for block in text.split("\n\n") if block.startswith("|")]
+    for table in tables:
+        lines = [line.rstrip("|").split("|") for line in table.splitlines()]
+        assert len({len(line) for line in lines}) == 1, table
+        assert set("".join(lines[1])) <= set("-: "), table
+    assert len(tables) > 8
+
+
+def test_a_study_is_read_back_from_its_files(tmp_path):
+    study = invented.study()
+    key = "S, e_large - in_small"
+    same = study.evidence.estimates[key]._replace(error=float("inf"))
+    study.evidence.estimates[key] = same
+    save(study, {}, str(tmp_path))
+    again = load(str(tmp_path))
+    assert again.evidence.estimates == study.evidence.estimates
+    assert again.numbers == study.numbers and again.training == study.training
+    # Parameters are counted anew.
+    for name, row in again.rows.items():
+        assert row.model == study.rows[name].model and row.pretraining > 0
+    head = (tmp_path / "scores.csv").read_text().splitlines()[0]
+    assert head == "model,task,metric,seed,value,folder"
+    (tmp_path / "scores.csv").write_text(f"{head}\na,b,c,first,1.0,d\n")
+    with pytest.raises(UserError, match="scores.csv, line 2: not a number of a run"):
+        load(str(tmp_path))
+    (tmp_path / "study.json").write_text("{}")
+    with pytest.raises(UserError, match="study.json: not what a study found"):
+        load(str(tmp_path))
+
+
+@pytest.mark.parametrize("name, expected", [("first", VERDICTS), ("english", ENGLISH)])
+def test_the_committed_pages_are_those_of_their_files(
+    name, expected, tmp_path, without_pictures
+):
+    """Every number and verdict of the pages follows from scores.csv and study.json."""
+    shutil.copytree(DOCS / name, tmp_path / name)
+    judged = write_page(str(tmp_path / f"{name}.md"), load(str(DOCS / name)))
+    assert verdicts(judged) == expected
+    assert judged[5].missing() == ["word similarity"]
+    page = (DOCS / f"{name}.md").read_text()
+    # Every row has a score.
+    assert not re.search(r"^\| \w+ \|( [\w>. -]+ \|){6} - \|", page, re.M)
+    drawn = re.compile(r"!\[(?!curves).*\n\n")
+    assert (tmp_path / f"{name}.md").read_text() == drawn.sub("", page)
+
+
+def test_contrasts_are_drawn_in_margins(tmp_path, monkeypatch):
+    contrast = claims.Contrast.read("S: e_large - in_small > 0")
+    found = Estimate(2.0, 0.5, 1e9, 5, 100)
+    small = found._replace(value=0.2, error=0.05)
+    parts = [
+        ("3: S", Part(contrast, "S", "points", "", "", found, 1.0)),
+        ("7: last", Part(contrast, "S", "logits", "", "", small, 0.1)),
+    ]
+    drawn = []
+    monkeypatch.setattr(plots, "save", lambda figure, _: drawn.append(figure))
+    plot_contrasts(parts, str(tmp_path / "f"))
+    axes = drawn[0].axes[0]
+    labels = [label.get_text() for label in axes.get_yticklabels()]
+    assert labels == ["3: S", "7: last"]
+    for container in axes.containers:
+        line, _, [bar] = container.lines
+        assert line.get_xdata() == pytest.approx([2.0])
+        sides = bar.get_segments()[0][:, 0]
+        assert sides == pytest.approx([2 - 0.98, 2 + 0.98], abs=0.01)
+
+
+def test_curves_name_rows_and_the_unigram_level(tmp_path):
+    curves = invented.curves(("coupled", "e_small"))
+    plot_curves((curves, invented.ENTROPY), str(tmp_path / "c"))
+    texts = set(texts_of(tmp_path / "c.svg"))
+    assert {"coupled", "e_small", "unigram entropy", "step"} <= texts

@@ -1,0 +1,307 @@
+"""Tables of sweeps hold what the runs' folders hold, and nothing else."""
+
+import json
+
+import pytest
+
+from decoupled.core.errors import UserError
+from decoupled.core.tables import to_latex, to_markdown
+from decoupled.studies import sweep_report
+from decoupled.studies.results import (
+    MLM,
+    numbers_as_csv,
+    read_numbers,
+    read_progress,
+    read_sweeps,
+)
+from decoupled.training.events import write_scalars
+from tests.helpers import tiny_model
+
+SEEDS = (0, 1)
+SMALL = tiny_model(num_layers=2)
+LARGE = tiny_model(num_layers=2, output_embedding_size=32)
+
+
+def write(path, content):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(content))
+
+
+def add_model(folder, name, seed, accuracy):
+    run = folder / "models" / name / f"seed_{seed}"
+    write(run / "eval.json", {"all": {"masked_lm_accuracy": accuracy}})
+    write(run / "job.json", {})
+    return run
+
+
+def add_task(folder, task, name, seed, results):
+    run = folder / "tasks" / task / name / f"seed_{seed}"
+    write(run / "results.json", results)
+    write(run / "job.json", {})
+    return run
+
+
+@pytest.fixture
+def sweep(tmp_path):
+    """Two models, two seeds; XNLI complete, XQuAD of one model and seed only."""
+    folder = tmp_path / "sweep"
+    rows = [
+        {"name": "e_out_128", "model": vars(SMALL), "keep_layers": 0},
+        {"name": "e_out_3072", "model": vars(LARGE), "keep_layers": 1},
+    ]
+    described = {
+        "title": "Table 4", "tasks": ["xnli", "xquad"], "seeds": SEEDS, "rows": rows
+    }  # fmt: skip
+    write(folder / "sweep.json", described)
+    for number, row in enumerate(rows):
+        for seed in SEEDS:
+            add_model(folder, row["name"], seed, 0.2 + 0.1 * number + 0.02 * seed)
+            values = {"accuracy": 50.0 + 4 * number + 2 * seed}
+            languages = {"en": values, "sw": {"accuracy": values["accuracy"] - 10}}
+            results = {"dev": languages, "test": {}}
+            add_task(folder, "xnli", row["name"], seed, results)
+    # English dev alone says nothing of other languages: test is scored.
+    questions = {
+        "dev": {"en": {"exact_match": 90.0, "f1": 95.0}},
+        "test": {
+            "en": {"exact_match": 50.0, "f1": 70.0},
+            "de": {"exact_match": 30.0, "f1": 40.0},
+            "th": {"examples": 3},
+            # Outside XTREME's XQuAD: in no mean.
+            "ro": {"exact_match": 0.0, "f1": 0.0},
+        },
+    }
+    add_task(folder, "xquad", "e_out_128", 0, questions)
+    return folder
+
+
+def test_rows(sweep):
+    results = read_sweeps([str(sweep)])
+    assert list(results.rows) == ["e_out_128", "e_out_3072"]
+    assert results.masked_lm("e_out_128") == pytest.approx({0: 20.0, 1: 22.0})
+    assert results.score("e_out_128", "xnli") == {0: 45.0, 1: 47.0}
+    assert results.values("e_out_128", "xquad", "exact_match") == {0: 40.0}
+    assert results.values("e_out_128", "xquad", "f1") == {0: 55.0}
+    assert results.score("e_out_128", "xquad") == {0: 47.5}
+    assert results.score("e_out_3072", "xquad") == {}
+    small, large = results.rows.values()
+    # One more column of 54 pieces for each, and the width of the transform.
+    assert large.pretraining > small.pretraining
+    assert large.finetuning < small.finetuning
+
+
+def test_a_task_of_ones_own_is_scored_by_its_own_metric(sweep):
+    path = sweep / "sweep.json"
+    write(path, json.loads(path.read_text()) | {"tasks": ["own"]})
+    values = {"en": {"accuracy": 10.0, "macro_f1": 30.0}}
+    results = {"headline": ["macro_f1"], "dev": {}, "test": values}
+    add_task(sweep, "own", "e_out_128", 0, results)
+    # Earlier versions do not name the metric.
+    del results["headline"]
+    add_task(sweep, "own", "e_out_3072", 0, results)
+    results = read_sweeps([str(sweep)])
+    assert results.score("e_out_128", "own") == {0: 30.0}
+    assert results.values("e_out_3072", "own", "accuracy") == {0: 10.0}
+
+
+def test_averages_are_of_seeds_that_have_every_task(sweep):
+    results = read_sweeps([str(sweep)])
+    assert results.averages("e_out_128") == {0: (45.0 + 47.5) / 2}
+    assert results._replace(tasks=["xnli"]).averages("e_out_128") == {0: 45.0, 1: 47.0}
+    assert results.averages("e_out_3072") == {}
+
+
+def test_a_job_that_is_not_complete_leaves_a_gap(sweep):
+    (sweep / "tasks/xnli/e_out_128/seed_1/job.json").unlink()
+    (sweep / "models/e_out_128/seed_0/job.json").unlink()
+    results = read_sweeps([str(sweep)])
+    assert list(results.score("e_out_128", "xnli")) == [0]
+    assert list(results.masked_lm("e_out_128")) == [1]
+
+
+def test_table_in_markdown(sweep):
+    results = read_sweeps([str(sweep)])
+    table = sweep_report.make_table(results)
+    lines = to_markdown(*table).splitlines()
+    assert lines[0].endswith("| PT | FT | MLM acc | xnli | xquad | average |")
+    small, large = lines[2].split(" | "), lines[3].split(" | ")
+    # Of 45 and 47: the sample standard deviation is sqrt(2).
+    assert small[8] == "46.0 ± 1.4<br>paper 68.1"
+    assert small[9].startswith("**40.0/55.0**")
+    assert large[8].startswith("**50.0 ± 1.4**")
+    assert large[9] == "-<br>paper 45.3/63.3"
+    # The average, of the one seed that has both.
+    assert small[10].startswith("**46.2**")
+    assert large[4].endswith("-> 1")
+
+
+def test_table_in_latex(sweep):
+    results = read_sweeps([str(sweep)])._replace(tasks=["xnli"])
+    text = to_latex(*sweep_report.make_table(results))
+    assert r"\begin{tabular}{lrrrrrrrr}" in text
+    assert r"e\_out\_3072" in text
+    assert r"\textbf{50.0 $\pm$ 1.4} (71.1) \\" in text
+
+
+def test_csv_has_every_single_number(sweep, tmp_path):
+    numbers = read_sweeps([str(sweep)]).numbers
+    text = numbers_as_csv(numbers)
+    lines = text.splitlines()
+    assert lines[0] == "model,task,metric,seed,value,folder"
+    folder = f"{sweep}/tasks/xquad/e_out_128/seed_0"
+    assert f"e_out_128,xquad,f1,0,55.0,{folder}" in lines
+    assert len(lines) == 1 + 4 + 4 + 2
+    (tmp_path / "numbers.csv").write_text(text)
+    assert read_numbers(str(tmp_path / "numbers.csv")) == list(numbers)
+    (tmp_path / "numbers.csv").write_text("a,b\n")
+    with pytest.raises(UserError, match="does not begin with model,task"):
+        read_numbers(str(tmp_path / "numbers.csv"))
+
+
+def test_a_report_of_some_models(sweep, tmp_path, capsys):
+    folder = tmp_path / "report"
+    sweep_report.write_report([str(sweep)], str(folder), ["e_out_3072"])
+    written = {"report.md", "report.tex", "report.csv"}
+    drawn = {"scores.png", "scores.svg"}
+    assert {path.name for path in folder.iterdir()} == written | drawn
+    text = (folder / "report.md").read_text()
+    assert text.startswith("## Table 4\n\n| model | E_in |")
+    # Without the model that answered questions there is no column of them.
+    assert "xquad |" not in text and "e_out_128" not in text
+    assert "\n\nNot finished: 2 of 6 jobs are missing. Seeds of each model:\n\n" in text
+    seeds = "e_out_3072: pretrain 2 of 2, xnli 2 of 2, xquad 0 of 2"
+    assert f"\n- {seeds}\n" in text
+    assert text.endswith("\n\n![scores.png](scores.png)\n")
+    shown = capsys.readouterr().out
+    assert "50.0 ± 1.4" in shown
+    assert (
+        f"Not finished: 2 of 6 jobs are missing. Seeds of each model:\n{seeds}\n"
+        in shown
+    )
+    with pytest.raises(UserError, match="--rows: no other in the sweeps, which have"):
+        sweep_report.write_report([str(sweep)], str(folder), ["other"])
+
+
+def test_seeds_of_two_sweeps_are_put_together(sweep, tmp_path):
+    other = tmp_path / "other"
+    described = json.loads((sweep / "sweep.json").read_text())
+    write(other / "sweep.json", {**described, "seeds": [2]})
+    add_model(other, "e_out_128", 2, 0.24)
+    found = read_sweeps([str(sweep), str(other)]).masked_lm("e_out_128")
+    assert found == pytest.approx({0: 20.0, 1: 22.0, 2: 24.0})
+
+    described["rows"][0]["model"]["intermediate_size"] *= 2
+    write(other / "sweep.json", described)
+    with pytest.raises(UserError, match="e_out_128 has other sizes than in another"):
+        read_sweeps([str(sweep), str(other)])
+
+
+def test_the_seeds_of_an_unfinished_sweep_are_told(sweep, tmp_path):
+    (sweep / "models/e_out_3072/seed_1/job.json").unlink()
+    assert sweep_report.on_seeds(read_progress([str(sweep)])) == [
+        "Not finished: 4 of 12 jobs are missing. Seeds of each model:",
+        "e_out_128: pretrain 2 of 2, xnli 2 of 2, xquad 1 of 2",
+        "e_out_3072: pretrain 1 of 2, xnli 2 of 2, xquad 0 of 2",
+    ]
+    results = read_sweeps([str(sweep)])
+    sweep_report.plot_scores(results, str(tmp_path / "scores"))
+    svg = (tmp_path / "scores.svg").read_text()
+    assert ">2 models; bars: standard deviation over 1 to 2 seeds<" in svg
+
+
+def test_a_finished_sweep_says_so(sweep, tmp_path):
+    path = sweep / "sweep.json"
+    described = json.loads(path.read_text()) | {"tasks": ["xnli"]}
+    write(path, described)
+    assert sweep_report.on_seeds(read_progress([str(sweep)])) == [
+        "All 8 jobs are complete. Seeds of each model: 2."
+    ]
+    # Another sweep has a third seed of a model, which is joined with the first two.
+    write(
+        tmp_path / "other/sweep.json",
+        {**described, "seeds": [2], "rows": described["rows"][:1]},
+    )
+    add_model(tmp_path / "other", "e_out_128", 2, 0.24)
+    add_task(tmp_path / "other", "xnli", "e_out_128", 2, {"dev": {}, "test": {}})
+    assert sweep_report.on_seeds(
+        read_progress([str(sweep), str(tmp_path / "other")])
+    ) == [
+        "All 10 jobs are complete. Seeds of each model:",
+        "e_out_128: pretrain 3 of 3, xnli 3 of 3",
+        "e_out_3072: pretrain 2 of 2, xnli 2 of 2",
+    ]
+
+
+def test_a_folder_without_a_sweep(tmp_path):
+    with pytest.raises(UserError, match="no sweep.json"):
+        read_sweeps([str(tmp_path)])
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda described: described["rows"][0].update(name="../../other"),
+        lambda described: described["seeds"].append("0/../../.."),
+        lambda described: described["tasks"].append("/etc"),
+        lambda described: described.pop("seeds"),
+        lambda described: described.update(rows=[7]),
+    ],
+)
+def test_a_sweep_that_names_folders_outside_its_own_is_refused(sweep, change):
+    described = json.loads((sweep / "sweep.json").read_text())
+    change(described)
+    write(sweep / "sweep.json", described)
+    with pytest.raises(UserError, match="sweep.json: ") as caught:
+        read_sweeps([str(sweep)])
+    assert "\n" not in str(caught.value)
+
+
+def test_curves_are_means_over_seeds(sweep):
+    for seed, offset in ((0, 0.0), (1, 0.2)):
+        run = str(sweep / "models" / "e_out_128" / f"seed_{seed}")
+        for step in range(1, 5):
+            percent = 100 * (0.1 * step + offset)
+            write_scalars(run, step, {"masked_lm_accuracy_percent": percent})
+    results = read_sweeps([str(sweep)])
+    runs = [sweep / "models" / "e_out_128" / f"seed_{seed}" for seed in SEEDS]
+    points = sweep_report.training_curve([str(run) for run in runs], points=2)
+    assert points == [
+        pytest.approx((1.5, 25.0), abs=1e-4),
+        pytest.approx((3.5, 45.0), abs=1e-4),
+    ]
+    assert list(sweep_report.training_curves(results)) == ["e_out_128"]
+
+
+def test_pictures(sweep, tmp_path):
+    results = read_sweeps([str(sweep)])
+    paths = sweep_report.plot_scores(results, str(tmp_path / "scores"))
+    svg = (tmp_path / "scores.svg").read_text()
+    assert [path.rpartition(".")[2] for path in paths] == ["png", "svg"]
+    for text in ("e_out_128", "e_out_3072", "E_out", "masked-LM accuracy, %"):
+        assert text in svg
+
+
+def test_the_title_says_what_bars_are(sweep, tmp_path):
+    results = read_sweeps([str(sweep)])._replace(tasks=[])
+    first = [n for n in results.numbers if (n.metric, n.seed) == (MLM, 0)]
+    alone = results._replace(numbers=first).of(["e_out_128"])
+    for drawn, title in (
+        (results, "2 models; bars: standard deviation over 2 seeds"),
+        (alone, "1 model; one seed"),
+    ):
+        sweep_report.plot_scores(drawn, str(tmp_path / "scores"))
+        assert f">{title}<" in (tmp_path / "scores.svg").read_text()
+
+
+def test_labels_that_would_touch_are_left_out():
+    assert sweep_report.ticks([16, 96, 16, 384]) == [16, 96, 384]
+    # Of a factor of 100, labels take 1.32 each.
+    assert sweep_report.ticks([1, 1.1, 1.3, 1.4, 100]) == [1, 1.4, 100]
+    assert sweep_report.ticks([]) == []
+
+
+def test_equal_places_stand_side_by_side():
+    first, alone, second = sweep_report.apart([16, 384, 16])
+    assert first < 16 < second and first * second == pytest.approx(16 * 16)
+    assert alone == 384
+    assert sweep_report.apart([8]) == [8]

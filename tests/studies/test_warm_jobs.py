@@ -1,0 +1,289 @@
+"""Sweeps of real commands in forks: the results of jobs alone; what fails or dies costs
+one job alone, and what is complete is kept."""
+
+import dataclasses
+import json
+import os
+import runpy
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+from decoupled.configs import ScaleConfig, SweepConfig
+from decoupled.core import files
+from decoupled.core.release import tf
+from decoupled.data.records_build import build_records
+from decoupled.studies import preload, runner
+from decoupled.studies.jobs import LOG, RECORD, Inputs, Job, Row, describe, make_jobs
+from decoupled.studies.results import read_sweeps
+from decoupled.studies.runner import Fork, JobRunner, start_job
+from tests.command_line import decoupled
+from tests.data.small_corpus import make_corpus, make_vocabulary
+from tests.helpers import tiny_model
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="Linux alone")
+SECONDS = 300
+SWEEP = SweepConfig(
+    title="Two models",
+    rows=("coupled", "e_out_128"),
+    keep_layers={},
+    tasks=("catalogs",),
+    seeds=(0,),
+    finetuning_runs=1,
+    task_files={"*": ""},
+    pretraining=(
+        "MaskingConfig.sequence_length = 16",
+        "MaskingConfig.max_predictions = 2",
+        "ScheduleConfig.train_steps = 3",
+        "ScheduleConfig.warmup_steps = 1",
+        "TrainingConfig.batch_size = 4",
+        "TrainingConfig.eval_batch_size = 4",
+    ),
+    finetuning=(
+        "FinetuningConfig.num_epochs = 1.0",
+        "FinetuningConfig.max_sequence_length = 12",
+        "FinetuningConfig.learning_rates = (5e-3,)",
+        "TrainingConfig.batch_size = 8",
+        "TrainingConfig.eval_batch_size = 8",
+    ),
+    warm_processes=True,
+)
+ENDLESS = dataclasses.replace(
+    SWEEP,
+    pretraining=(*SWEEP.pretraining, "ScheduleConfig.train_steps = 1000000"),
+)
+PIECES = 54
+COUPLED = Row(
+    "coupled",
+    tiny_model(vocab_size=PIECES, coupled=True, output_embedding_size=8),
+    0,
+)
+DECOUPLED = Row("e_out_128", tiny_model(vocab_size=PIECES), 0)
+# Too few embeddings for the vocabulary.
+BROKEN = Row("e_out_128", tiny_model(vocab_size=PIECES - 10), 0)
+
+
+@pytest.fixture(scope="module")
+def inputs(tmp_path_factory):
+    """Records, and a task: does a text speak of a record or of words?"""
+    folder = tmp_path_factory.mktemp("inputs")
+    make_corpus(folder / "corpus", evaluation=(("en", 20),))
+    vocabulary = make_vocabulary(folder / "sentencepiece.model").path
+    build_records(str(folder / "corpus"), vocabulary, str(folder / "records"), 2000, 1)
+    task = folder / "tasks" / "catalogs"
+    task.mkdir(parents=True)
+    (task / "labels.txt").write_text("record\nword\n")
+    words = "the holds text of one language and every is kept here".split()
+    lines = [f"{w} {label}\t{label}\n" for w in words for label in ("record", "word")]
+    (task / "train-en.tsv").write_text("".join(lines))
+    (task / "dev-en.tsv").write_text("".join(lines[:6]))
+    (task / "test-sw.tsv").write_text("rekodi word\tword\nneno record\trecord\n")
+    data_dirs = {"catalogs": str(folder / "tasks")}
+    return Inputs(str(folder / "records"), vocabulary, data_dirs)
+
+
+def arrays(folder):
+    reader = tf.train.load_checkpoint(folder)
+    return {n: reader.get_tensor(n) for n in reader.get_variable_to_shape_map()}
+
+
+def text(folder, name):
+    with open(os.path.join(folder, name), encoding="utf-8") as handle:
+        return handle.read()
+
+
+def jobs_of(inputs, folder, second):
+    """Both jobs of the first row, and between them the pre-training of the second."""
+    made = make_jobs(SWEEP, [COUPLED, second], inputs, str(folder))
+    return [made[0], made[2], made[1]]
+
+
+@pytest.fixture(scope="module")
+def forked(inputs, tmp_path_factory):
+    """(folder, jobs, their failure) of a sweep in forks; the second job is broken."""
+    folder = tmp_path_factory.mktemp("forked")
+    jobs, lines = jobs_of(inputs, folder, BROKEN), []
+    [failure] = JobRunner(jobs, 1, lines.append, warm=True).run()
+    assert failure.name == jobs[1].name, lines
+    return folder, jobs, failure
+
+
+def test_forks_give_the_results_of_commands(inputs, forked, tmp_path):
+    _, warm, _ = forked
+    jobs = jobs_of(inputs, tmp_path, BROKEN)
+    for fork, alone in zip(warm, jobs, strict=True):
+        done = decoupled(alone.kind, *alone.arguments)
+        assert done.returncode == (2 if alone is jobs[1] else 0), done.stderr
+        # Of all that a job says, times and folders alone differ.
+        logs = [text(fork.folder, LOG), done.stdout + done.stderr]
+        # TensorFlow warns of a missing kernel on some processors, and only once. Where
+        # work takes more than ten seconds, a line says how much is left.
+        shown = [
+            [
+                line[:20]
+                for line in log.splitlines()
+                if "util.cc:" not in line and not line.endswith(" left")
+            ]
+            for log in logs
+        ]
+        assert shown[0] == shown[1]
+    for place in (0, 2):
+        expected, found = (arrays(one[place].folder) for one in (jobs, warm))
+        assert expected.keys() == found.keys()
+        for variable, value in expected.items():
+            np.testing.assert_array_equal(found[variable], value, variable)
+    expected, found = (
+        json.loads(text(one[2].folder, "results.json")) for one in (jobs, warm)
+    )
+    assert expected == found and found["test"]["sw"]["examples"] == 2
+
+
+def in_this_process(job):
+    """Runs a job here, without the start of TensorFlow, and then a process."""
+    assert decoupled(job.kind, *job.arguments).returncode == 0
+    return ["true"]
+
+
+def test_a_broken_job_is_told_and_tried_again_and_complete_ones_are_kept(
+    inputs, forked
+):
+    folder, jobs, failure = forked
+    assert failure.name == "models/e_out_128/seed_0" and failure.reason == "code 2"
+    assert failure.last_line.startswith("decoupled pretrain: error: ")
+    assert "54" in failure.last_line and "44" in failure.last_line
+    assert [job.is_complete() for job in jobs] == [True, False, True]
+    before = text(jobs[0].folder, RECORD)
+
+    mended, lines = jobs_of(inputs, folder, DECOUPLED), []
+    runner = JobRunner(mended, 1, lines.append, False, in_this_process)
+    assert runner.run() == [], lines
+    assert all(job.is_complete() for job in mended)
+    assert text(jobs[0].folder, RECORD) == before
+    assert not files.exists(os.path.join(jobs[0].folder, "command.2"))
+
+    rows = [COUPLED, DECOUPLED]
+    describe(str(folder), SWEEP, ScaleConfig(1, 1, 1), "mini", rows, mended)
+    results = read_sweeps([str(folder)])
+    assert list(results.rows) == ["coupled", "e_out_128"]
+    for row in results.rows:
+        assert 0 <= results.masked_lm(row)[0] <= 100
+    coupled, decoupled_row = results.rows.values()
+    assert coupled.pretraining < decoupled_row.pretraining
+    assert coupled.model.coupled
+
+
+@pytest.mark.slow
+def test_a_death_costs_one_job_and_signals_reach_it(inputs, tmp_path):
+    job, _ = make_jobs(ENDLESS, [DECOUPLED], inputs, str(tmp_path))
+    os.makedirs(job.folder)
+
+    def begin(words):
+        open(os.path.join(job.folder, LOG), "w").close()
+        fork = Fork(job, None)
+        return fork, wait_for(fork, job, words)
+
+    dying, server = begin("/1000000 ")
+    os.kill(server, signal.SIGKILL)
+    assert dying.wait(SECONDS) == 255
+    wait_until(lambda: not os.path.exists(f"/proc/{dying.pid}"))
+
+    saving, server = begin("/1000000 ")
+    # As a terminal does, which reaches the server too.
+    os.kill(server, signal.SIGINT)
+    os.kill(saving.pid, signal.SIGINT)
+    assert saving.wait(SECONDS) == 130
+    assert "Ctrl-C: saved at step" in text(job.folder, LOG)
+
+    killed, same = begin("resuming from")
+    assert same == server
+    killed.kill()
+    assert killed.wait(SECONDS) == -signal.SIGKILL
+
+    mistaken = Fork(job._replace(arguments=("--no_such_flag",)), None)
+    assert mistaken.wait(SECONDS) == 2
+    assert "no_such_flag" in text(job.folder, LOG)
+
+
+@pytest.mark.slow
+def test_a_job_saves_and_ends_when_its_sweep_is_killed(inputs, tmp_path):
+    job, _ = make_jobs(ENDLESS, [DECOUPLED], inputs, str(tmp_path))
+    os.makedirs(job.folder)
+    code = (
+        "import json, sys; from decoupled.studies.jobs import Job; "
+        "from decoupled.studies.runner import Fork; "
+        "fork = Fork(Job(**json.loads(sys.argv[1])), None); "
+        "print(fork.pid, flush=True); fork.wait()"
+    )
+    words = [sys.executable, "-c", code, json.dumps(job._asdict())]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as sweep:
+        number = int(sweep.stdout.readline())
+        log = os.path.join(job.folder, LOG)
+        wait_until(lambda: files.exists(log) and "/1000000 " in text(job.folder, LOG))
+        server = parent(number)
+        sweep.kill()
+    for process in (number, server):
+        wait_until(lambda process=process: not os.path.exists(f"/proc/{process}"))
+    assert "SIGTERM: saved at step" in text(job.folder, LOG)
+
+
+def parent(process):
+    """The number of a process's parent."""
+    with open(f"/proc/{process}/stat") as handle:
+        return int(handle.read().rpartition(")")[2].split()[1])
+
+
+def wait_for(fork, job, words):
+    """Waits until the log has the words; the number of the server."""
+    wait_until(lambda: fork.poll() is not None or words in text(job.folder, LOG))
+    assert fork.poll() is None, text(job.folder, LOG)
+    return parent(fork.pid)
+
+
+def wait_until(condition):
+    end = time.monotonic() + SECONDS
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
+def test_without_forks_a_job_is_a_process_of_its_own(tmp_path):
+    job = Job("no_such_command", "job", str(tmp_path), (), ())
+    alone = [sys.executable, "-c", "print('alone'); raise SystemExit(3)"]
+    assert start_job(job, None, False, alone).wait(SECONDS) == 3
+    assert text(job.folder, LOG) == "alone\n"
+
+
+def test_a_server_with_threads_starts_python_anew(inputs, tmp_path, monkeypatch):
+    """Importing the module elsewhere than in the server does not prepare for forks."""
+    assert preload.CAN_FORK is False
+    replaced = []
+    monkeypatch.setattr(os, "execv", lambda *given: replaced.append(given))
+    monkeypatch.setattr(runpy, "run_module", lambda *_, **__: None)
+    monkeypatch.setattr(os, "dup2", lambda *_: None)
+    monkeypatch.setattr(runner, "_end_with_sweep", lambda: None)
+    monkeypatch.setattr(runner, "signal_at_end_of_parent", lambda _: None)
+    monkeypatch.setattr(sys, "argv", ["decoupled"])
+    runner._run_forked(["pretrain", "--x"], str(tmp_path / "log"), None)
+    words = [sys.executable, "-m", "decoupled", "pretrain", "--x"]
+    assert replaced == [(sys.executable, words)]
+
+
+def test_the_server_counts_its_threads(tmp_path, monkeypatch):
+    monkeypatch.setattr(preload, "_THREADS", str(tmp_path))
+    monkeypatch.setattr(preload, "_SECONDS_TO_END", 0.0)
+    (tmp_path / "1").mkdir()
+    assert preload._is_single_thread()
+    (tmp_path / "2").mkdir()
+    assert not preload._is_single_thread()
+
+
+def test_the_server_does_not_fork_where_cuda_is_initialized(monkeypatch):
+    monkeypatch.setattr(preload, "_is_single_thread", lambda: True)
+    monkeypatch.setattr(preload, "nvidia_devices", lambda: 0)
+    assert preload._is_forkable()
+    monkeypatch.setattr(preload, "nvidia_devices", lambda: 1)
+    assert not preload._is_forkable()
