@@ -4,7 +4,8 @@
     python huggingface_reference.py run REQUEST.json FOLDER
     python huggingface_reference.py tokenize REQUEST.json FOLDER
     python huggingface_reference.py activations REQUEST.json FOLDER
-    python huggingface_reference.py pad_rows REQUEST.json FOLDER
+    python huggingface_reference.py count REQUEST.json FOLDER
+    python huggingface_reference.py embed REQUEST.json FOLDER
 
 Stands alone: it runs in an environment with PyTorch and Transformers, without
 TensorFlow. See `transformers_models.py` for what stands in a request.
@@ -17,6 +18,8 @@ import sys
 import numpy as np
 import torch
 import transformers
+
+MEAN_NORMALIZED = ["Transformer", "Pooling", "Normalize"]
 
 
 def randomize(model: torch.nn.Module) -> None:
@@ -45,7 +48,11 @@ def run(request: dict, folder: pathlib.Path) -> None:
         config = transformers.AutoConfig.from_pretrained(entry["folder"])
         kind = getattr(transformers, config.architectures[0])
         model, loaded = kind.from_pretrained(
-            entry["folder"], output_loading_info=True, dtype=torch.float32
+            entry["folder"],
+            output_loading_info=True,
+            dtype=torch.float32,
+            # Its dropout is a module, which can be turned off.
+            attn_implementation="eager",
         )
         report = {key: sorted(map(str, loaded[key])) for key in loaded}
         report["config"] = config.to_dict()
@@ -59,13 +66,17 @@ def run(request: dict, folder: pathlib.Path) -> None:
 
 
 def tensors(batch: dict) -> dict[str, torch.Tensor]:
-    """transformers' names for the encoder's inputs."""
+    """transformers' names for the encoder's inputs, and for answers in training."""
     names = {
         "input_word_ids": "input_ids",
         "input_mask": "attention_mask",
         "input_type_ids": "token_type_ids",
+        "label_ids": "labels",
+        "targets": "labels",
+        "start_positions": "start_positions",
+        "end_positions": "end_positions",
     }
-    return {theirs: torch.tensor(batch[ours]) for ours, theirs in names.items()}
+    return {names[ours]: torch.tensor(value) for ours, value in batch.items()}
 
 
 def write_outputs(model, batch, path) -> None:
@@ -107,9 +118,7 @@ def train(model, request) -> tuple[list[float], dict[str, np.ndarray]]:
     )
     losses, gradients = [], {}
     for batch in request["batches"]:
-        # The targets of a regression are float32; the labels of a classifier are int32.
-        labels = torch.tensor(batch.get("label_ids") or batch["targets"])
-        loss = model(**tensors(batch), labels=labels).loss
+        loss = model(**tensors(batch)).loss
         losses.append(loss.item())
         optimizer.zero_grad()
         loss.backward()
@@ -154,23 +163,51 @@ def activations(request: dict, folder: pathlib.Path) -> None:
     (folder / "activations.json").write_text(json.dumps(values))
 
 
-def pad_rows(request: dict, folder: pathlib.Path) -> None:
-    """Gradients of the word embeddings of a reader, by `pad_token_id`."""
-    arrays = {}
-    ends = {name: torch.tensor(request[name]) for name in ("starts", "ends")}
-    for pad in (None, 0):
-        model = transformers.RemBertForQuestionAnswering.from_pretrained(
-            request["folder"], pad_token_id=pad
-        ).eval()
-        loss = model(
-            **tensors(request["batch"]),
-            start_positions=ends["starts"],
-            end_positions=ends["ends"],
-        ).loss
-        loss.backward()
-        words = model.get_input_embeddings().weight
-        arrays[f"pad_token_id={pad}"] = words.grad.numpy()
-    np.savez(folder / "pad_rows.npz", **arrays)
+def embed(request: dict, folder: pathlib.Path) -> None:
+    """Vectors of texts as sentence-transformers defines them by a folder's files, and
+    the hidden states of the first text."""
+    path = pathlib.Path(request["folder"])
+    modules = [entry["type"] for entry in read(path / "modules.json")]
+    assert [kind.rpartition(".")[2] for kind in modules] == MEAN_NORMALIZED
+    pooling = read(path / "1_Pooling" / "config.json")
+    modes = {name for name, value in pooling.items() if value is True}
+    assert modes == {"pooling_mode_mean_tokens"}
+    longest = read(path / "sentence_bert_config.json")["max_seq_length"]
+    tokenizer = transformers.AutoTokenizer.from_pretrained(request["weights"])
+    model = transformers.AutoModel.from_pretrained(request["weights"]).eval()
+    vectors = []
+    for start in range(0, len(request["texts"]), 16):
+        batch = tokenizer(
+            request["texts"][start : start + 16],
+            padding=True,
+            truncation=True,
+            max_length=longest,
+            return_tensors="pt",
+        )
+        with torch.no_grad():
+            output = model(**batch, output_hidden_states=True)
+        if not start:
+            length = int(batch["attention_mask"][0].sum())
+            hidden = torch.stack(output.hidden_states[1:])[:, 0, :length].numpy()
+        mask = batch["attention_mask"][..., None].float()
+        means = (output.last_hidden_state * mask).sum(1) / mask.sum(1)
+        vectors.append(torch.nn.functional.normalize(means, dim=1).numpy())
+    vectors = np.concatenate(vectors)
+    np.savez(folder / "embed.npz", vectors=vectors, hidden_states=hidden)
+
+
+def read(path: pathlib.Path):
+    return json.loads(path.read_text())
+
+
+def count(request: dict, folder: pathlib.Path) -> None:
+    """The number of parameters of encoders, by name."""
+    counts = {}
+    for name, config in request["configs"].items():
+        kind = transformers.AutoConfig.for_model(**config)
+        with torch.device("meta"):
+            counts[name] = transformers.AutoModel.from_config(kind).num_parameters()
+    (folder / "count.json").write_text(json.dumps(counts))
 
 
 if __name__ == "__main__":
@@ -180,7 +217,8 @@ if __name__ == "__main__":
         "run": run,
         "tokenize": tokenize,
         "activations": activations,
-        "pad_rows": pad_rows,
+        "count": count,
+        "embed": embed,
     }
     text = pathlib.Path(request_path).read_text(encoding="utf-8")
     actions[action](json.loads(text), pathlib.Path(output))

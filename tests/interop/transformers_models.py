@@ -18,8 +18,10 @@ def call(action: str, request: dict, folder: pathlib.Path) -> pathlib.Path:
         "run": `models` name -> folder, batch and perhaps `train`, gives NAME.npz,
         NAME.json (what loading reported), NAME.losses.json and NAME.gradients.npz, of
         the first step. "tokenize": folder, lines, pairs, gives tokens.json.
-        "activations": `points`, gives activations.json, name -> values. "pad_rows":
-        folder, batch, starts, ends, gives pad_rows.npz, gradients of word embeddings.
+        "activations": `points`, gives activations.json, name -> values. "count":
+        `configs` by name, gives count.json, name -> parameters. "embed":
+        folder (of sentence-transformers), weights (a folder, too), texts, gives
+        embed.npz.
       request: as above; JSON.
       folder: made.
     """
