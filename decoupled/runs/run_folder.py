@@ -64,6 +64,7 @@ _BEFORE = {"matmul_precision": "highest"}
 # Settings that earlier versions did not record; such a folder agrees with any value.
 _UNRECORDED_DATA = (
     "init_checkpoint_sha256",
+    "attention_kernel",
     "shards",
     "headline",
     "classifier_dropout",
