@@ -38,6 +38,7 @@ from decoupled.studies.statistics import (
     TRANSFORMS,
     Measured,
     Sums,
+    spearman_items,
 )
 from decoupled.studies.study_jobs import DROPPED_TASK, row_of_model
 from decoupled.tasks.presets import TASKS, task_of
@@ -46,7 +47,7 @@ LAYERS, GEOMETRY = "layers", "geometry"
 _METRIC, _SPLIT = "accuracy", "test"
 # Percent; results.json holds all digits.
 _ROUNDING = 1e-6
-# Losses of items are kept in this many parts of a nat, so that half precision is exact.
+# Losses and correlations of items are kept in parts that half precision has.
 _PARTS = 64
 
 # Row -> component -> what its items got.
@@ -472,24 +473,31 @@ def _by_group(component, groups, values):
 
 
 def _similarity(reader, seed):
-    """Spearman of the output embedding, or of the only one; a set has one item.
+    """Spearman of the output embedding, or of the only one; a pair of words is an item.
 
     A set in which a model has no correlation leaves the model out.
     """
     analysed, rows = reader.analysed("word_similarity", seed), {}
     if not analysed:
         return rows
-    for row, model in zip(analysed.rows, analysed.result["models"], strict=True):
-        correlations = {
-            entry["set"]: entry["spearman"]
+    for index, (row, model) in enumerate(
+        zip(analysed.rows, analysed.result["models"], strict=True)
+    ):
+        entries = [
+            entry
             for entry in model["correlations"]
             if entry["score"] == "dot" and entry["embedding"] != "input"
-        }
-        if correlations and None not in correlations.values():
-            rows[row] = {
-                name: Sums(np.array([value]), np.ones(1))
-                for name, value in correlations.items()
-            }
+        ]
+        if entries and all(entry["spearman"] is not None for entry in entries):
+            rows[row] = {}
+            for entry in entries:
+                name = entry["set"]
+                pairs = spearman_items(
+                    analysed.values[f"{index}/human/{name}"],
+                    analysed.values[f"{index}/{entry['embedding']}/{name}"],
+                )
+                got = np.rint(_PARTS * pairs) / _PARTS
+                rows[row][name] = Sums(got, np.ones(len(got)))
     return rows
 
 
