@@ -48,6 +48,7 @@ setup(
     package_data={
         "decoupled.gin": ["*.gin", "*/*.gin", "*/*/*.gin"],
         "decoupled.corpora.wikipedia": ["*.json"],
+        "decoupled.planning": ["cards/*.json"],
         "decoupled.data": ["*.npz"],
     },
     entry_points={"console_scripts": ["decoupled = decoupled.__main__:main"]},

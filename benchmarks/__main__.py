@@ -4,6 +4,8 @@
   python -m benchmarks SUITE --only=float32   only comparisons with this in their title
   python -m benchmarks report                 puts the tables of all results into
                                               docs/performance.md
+  python -m benchmarks accelerators --offline --compiler=PYTHON
+                                              steps for GPUs and TPUs by their compilers
 A suite is a module of this folder, whose text says what it measures. Its results go to
 benchmarks/results/SUITE.json.
 """
@@ -28,7 +30,7 @@ DOCUMENT = ROOT / "docs" / "performance.md"
 SUITES = (
     "pretraining", "finetuning_runs", "inference", "retrieval", "tagging", "corpus",
 )  # fmt: skip
-REPORT = "report"
+REPORT, ACCELERATORS = "report", "accelerators"
 _PLACE = re.compile(
     r"(?P<start><!-- table:(?P<name>[\w-]+) -->\n).*?(?P<end><!-- end -->)", re.DOTALL
 )
@@ -40,6 +42,8 @@ def main(words: Sequence[str] | None = None) -> None:
     try:
         if arguments.suite == REPORT:
             report(arguments.results_dir or RESULTS, arguments.document)
+        elif arguments.suite == ACCELERATORS:
+            judge(arguments)
         else:
             run(arguments)
     except UserError as error:
@@ -61,7 +65,7 @@ def _parser():
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add = parser.add_argument
-    add("suite", choices=[*SUITES, REPORT])
+    add("suite", choices=[*SUITES, REPORT, ACCELERATORS])
     add("--quick", action="store_true", help="tiny sizes, 2 rounds of 2 steps")
     add("--only", action="append", default=[], metavar="TITLE",
         help="only comparisons whose title contains this (repeatable)")  # fmt: skip
@@ -69,6 +73,10 @@ def _parser():
     add("--steps", type=_positive, help="steps a round; default: the suite's")
     add("--dtypes", type=_dtypes, metavar="TYPE,...", help="types of activations")
     add("--dump", help="corpus: a dump of Wikipedia (default: a small English one)")
+    add("--offline", action="store_true",
+        help="accelerators: by the compilers, without any device")  # fmt: skip
+    add("--compiler", action="append", default=[], metavar="PYTHON",
+        help="accelerators: has libtpu or JAX's CUDA (repeatable)")  # fmt: skip
     add("--results_dir", type=pathlib.Path, help="folder of the result files")
     add("--document", type=pathlib.Path, default=DOCUMENT,
         help="report: Markdown file with places for tables")  # fmt: skip
@@ -111,6 +119,21 @@ def run(arguments: argparse.Namespace) -> None:
                 )
     for table in suite.tables(results.comparisons()):
         show(table)
+
+
+def judge(arguments: argparse.Namespace) -> None:
+    """Prints what the compilers of accelerators say of our steps.
+
+    Raises:
+      UserError: --offline is missing, or a compiler.
+    """
+    if not arguments.offline:
+        raise UserError(
+            "accelerators: no card is measured yet; --offline asks their compilers"
+        )
+    accelerators = importlib.import_module("benchmarks.accelerators")
+    with tempfile.TemporaryDirectory() as folder:
+        accelerators.offline(arguments, pathlib.Path(folder))
 
 
 def load(name: str) -> Suite:

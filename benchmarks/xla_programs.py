@@ -10,12 +10,15 @@ fine-tuning tasks and one of the others:
   layers-DTYPE-kept, layers-DTYPE-recomputed
                           pre-training, 12 layers, 128 sequences of 128 tokens, without
                           and with gradient checkpointing
+  base-DTYPE-BxT, rembert-DTYPE-BxT
+                          pre-training without dropout, B sequences of T tokens
+A name may end in +splash or +cudnn: attention is called by name, for that kernel.
 The first two kinds also have losses.json: losses and norms of gradients of the first
 steps on this machine, by TensorFlow's kernels, from the weights that
 `decoupled/planning/jax_step.py` starts with. It compiles or runs the programs:
 
   python -m benchmarks.xla_programs PROGRAMS
-  compiler/bin/python decoupled/planning/jax_step.py --topology=v3:2x2 PROGRAMS/softmax*
+  compiler/bin/python decoupled/planning/jax_step.py --topology=v3-8 PROGRAMS/softmax*
   gpu/bin/python decoupled/planning/jax_step.py --losses=10 PROGRAMS/dropout*
 
 Examples:
@@ -25,6 +28,7 @@ Examples:
 
 import argparse
 import dataclasses
+import math
 import pathlib
 import shutil
 import subprocess
@@ -50,16 +54,24 @@ from benchmarks.sizes import (
 )
 from benchmarks.workers import synthetic
 from decoupled import __main__ as decoupled
-from decoupled.configs import MaskingConfig, MeshConfig, ModelConfig, ScheduleConfig
+from decoupled.configs import (
+    MaskingConfig,
+    MeshConfig,
+    ModelConfig,
+    PretrainConfig,
+    ScheduleConfig,
+)
 from decoupled.core import files
 from decoupled.core.compat import tf
 from decoupled.core.console import say
+from decoupled.launch import gin_files
 from decoupled.planning.jax_step import start_value
 from decoupled.planning.program import build_program
 from decoupled.runs import finetuning_run
 from decoupled.tasks.mlm import MaskedLM
 from decoupled.training.graph import Network, TrainingGraph
 from decoupled.training.mesh import session_config
+from decoupled.training.xla.kernels import PLAIN
 from decoupled.training.xla.programs import export
 
 NAME = "xla_programs"
@@ -122,7 +134,8 @@ def names(dtypes: list[str]) -> Iterator[str]:
 
 def write(name: str, folder: pathlib.Path, quick: bool) -> None:
     """Writes one program."""
-    kind, dtype, *rest = name.split("-")
+    step, _, kernel = name.partition("+")
+    kind, dtype, *rest = step.split("-")
     if kind == "softmax":
         vocab_size, width = map(int, rest)
         model = dataclasses.replace(
@@ -138,11 +151,30 @@ def write(name: str, folder: pathlib.Path, quick: bool) -> None:
         graph, *data = _pretraining(model, batch, dtype, quick)
         graph = graph._replace(recompute_layers=rest == ["recomputed"])
         steps = PRETRAINING_STEPS if kind == "dropout" else 0
+    elif kind in MODELS:
+        batch = pretraining_batch(rest[0])
+        model = QUICK if quick else MODELS[kind]()
+        graph, *data = _pretraining(model, batch, dtype, quick)
+        steps = 0
     else:
         graph, *data = _finetuning(kind, dtype, folder, quick)
         steps = BATCHES
-    _write(folder / name, steps, graph, *data)
+    _write(folder / name, steps, graph, *data, kernel or PLAIN)
     say(f"{NAME}: {name}")
+
+
+def rembert() -> ModelConfig:
+    """The released RemBERT's encoder."""
+    return gin_files.configure(PretrainConfig, ["models/rembert.gin"], []).model
+
+
+MODELS = {"base": lambda: finetuning_runs.MODEL, "rembert": rembert}
+
+
+def pretraining_batch(text: str) -> Batch:
+    """ "64x512" as a batch whose masked positions are 15% of its tokens."""
+    sequences, length = map(int, text.split("x"))
+    return Batch(sequences, length, math.ceil(0.15 * length))
 
 
 def _pretraining(model: ModelConfig, batch, dtype, quick):
@@ -196,10 +228,10 @@ def _finetuning(task, dtype, folder, quick):
     return graph._replace(network=network), batches
 
 
-def _write(folder, steps, graph, batches):
+def _write(folder, steps, graph, batches, kernel):
     shutil.rmtree(folder, ignore_errors=True)
     specs = {n: tf.TensorSpec(x.shape, x.dtype) for n, x in batches[0].items()}
-    built = build_program(graph, specs)
+    built = build_program(graph, specs, attention=kernel)
     export(built).write(str(folder))
     arrays = {
         f"{number}-{name}": value

@@ -139,11 +139,14 @@ def every_text_is_in_its_picture(monkeypatch):
 
     def checked(figure, stem, kind):
         path = save(figure, stem, kind)
-        cut = texts_outside(figure)
-        assert not cut, f"{stem}: {cut} reach beyond the picture"
+        if kind == plots.FORMATS[0]:
+            cut = texts_outside(figure)
+            assert not cut, f"{stem}: {cut} reach beyond the picture"
         return path
 
     monkeypatch.setattr(plots, "_save", checked)
+    # Few pixels take less time to be drawn.
+    monkeypatch.setattr(plots, "_DPI", 30)
 
 
 def texts_outside(figure):

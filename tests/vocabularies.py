@@ -1,5 +1,6 @@
 """Small SentencePiece vocabularies that tests train."""
 
+import json
 import pathlib
 
 import sentencepiece
@@ -28,3 +29,15 @@ def train_vocabulary(path: pathlib.Path, sentences: list[str], **changes) -> str
         | changes,
     )
     return str(path)
+
+
+def xlm_r_folder(path: pathlib.Path, sentences: list[str], **changes) -> pathlib.Path:
+    """A folder with XLM-R's sentencepiece.bpe.model, whose ids are fairseq's."""
+    path.mkdir(parents=True, exist_ok=True)
+    ids = {"unk_id": 0, "bos_id": 1, "eos_id": 2, "pad_id": -1, "control_symbols": []}
+    trained = train_vocabulary(path / "m.model", sentences, **ids | changes)
+    pathlib.Path(trained).rename(path / "sentencepiece.bpe.model")
+    (path / "m.vocab").unlink()
+    config = {"tokenizer_class": "XLMRobertaTokenizer"}
+    (path / "tokenizer_config.json").write_text(json.dumps(config))
+    return path

@@ -8,6 +8,10 @@ vocabulary covers, for input and output embeddings.
   decoupled analyze word_similarity --model_dir=runs/e_out_768 \\
       --model_dir=runs/e_out_3072 --data_dir=data/word_similarity --output_dir=results
 
+With --whole_words, only words of one piece count, so that a small vocabulary is judged
+by vectors of words, not by means of fragments. word_similarity.items.npz has the dot
+product of every pair that counts, and what people say of it.
+
 A line of a file of pairs has word, word and score, separated by tabs. MEN, MTurk-771,
 Rare Word, SimLex-999 and Verb-143 are read from men.tsv, mturk771.tsv, rare_word.tsv,
 simlex999.tsv and verb143.tsv. Other files are read, too.
@@ -15,6 +19,7 @@ simlex999.tsv and verb143.tsv. Other files are read, too.
 
 import math
 import os
+import re
 import statistics
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
@@ -46,7 +51,7 @@ def run(flags: Any) -> dict[str, Any]:
     if not flags.data_dir and not flags.word_pairs:
         raise UserError("--data_dir or --word_pairs must be given")
     sets = find_sets(flags.data_dir, flags.word_pairs)
-    return measure(open_models(flags.model_dir), sets)
+    return measure(open_models(flags.model_dir), sets, flags.whole_words)
 
 
 class WordPairs(NamedTuple):
@@ -109,24 +114,30 @@ def read_pairs(path: str) -> WordPairs:
     return WordPairs(name, path, pairs, scores)
 
 
-def measure(models: Sequence[Model], sets: Sequence[WordPairs]) -> dict:
+def measure(
+    models: Sequence[Model], sets: Sequence[WordPairs], whole_words: bool = False
+) -> dict:
     """Correlations of all models, embeddings and sets.
 
     Returns:
       `sets`: the file of each; `models`: the entries of `describe`, with
       `masked_lm_accuracy` and `correlations`, a list of entries with `set`,
       `embedding`, `score` ("dot" or "cosine"), `pairs`, `covered`, `spearman`, `low`,
-      `high`.
+      `high`; `arrays`: "MODELINDEX/EMBEDDING/SET", the dot products of the covered
+      pairs, and "MODELINDEX/human/SET".
     """
+    arrays: dict[str, np.ndarray] = {}
     words = {word for entry in sets for pair in entry.pairs for word in pair}
     results = []
-    for model in models:
-        vectors = word_vectors(model, words)
+    for index, model in enumerate(models):
+        vectors = word_vectors(model, words, whole_words)
         entries = [
             {"set": entry.name, "embedding": kind, **values}
             for entry in sets
             for kind in vectors
-            for values in _correlations(vectors[kind], entry)
+            for values in _correlations(
+                vectors[kind], entry, arrays, f"{index}/{kind}/{entry.name}"
+            )
         ]
         accuracy = pretraining_accuracy(model)
         scores = {"masked_lm_accuracy": accuracy, "correlations": entries}
@@ -135,7 +146,8 @@ def measure(models: Sequence[Model], sets: Sequence[WordPairs]) -> dict:
         entry.name: {"path": entry.path, "sha256": files.file_fingerprint(entry.path)}
         for entry in sets
     }
-    return {"analysis": "word_similarity", "sets": read, "models": results}
+    result = {"analysis": "word_similarity", "sets": read, "models": results}
+    return result | {"arrays": arrays}
 
 
 def pretraining_accuracy(model: Model) -> float | None:
@@ -152,7 +164,9 @@ def pretraining_accuracy(model: Model) -> float | None:
     return results.get("all", {}).get("masked_lm_accuracy")
 
 
-def word_vectors(model: Model, words: Iterable[str]) -> dict[str, Vectors]:
+def word_vectors(
+    model: Model, words: Iterable[str], whole_words: bool = False
+) -> dict[str, Vectors]:
     """The mean of the vectors of each word's pieces (paper section 6.1).
 
     One table is in memory at a time, and only its needed rows are kept.
@@ -161,7 +175,11 @@ def word_vectors(model: Model, words: Iterable[str]) -> dict[str, Vectors]:
       "input", and "output" if the model has one -> word -> float64 [E]. Words with an
       unknown piece, and words that the vocabulary normalises to nothing, are left out.
     """
-    pieces = known_pieces(model.vocabulary, words)
+    pieces = {
+        word: ids
+        for word, ids in known_pieces(model.vocabulary, words).items()
+        if len(ids) == 1 or not whole_words
+    }
     needed = np.unique(np.concatenate([*pieces.values(), np.zeros(0, np.int64)]))
     vectors = {}
     for kind in model.embeddings:
@@ -298,7 +316,7 @@ def _number(text):
     return value if math.isfinite(value) else None
 
 
-def _correlations(vectors, entry):
+def _correlations(vectors, entry, arrays, name):
     places = [
         index
         for index, (first, second) in enumerate(entry.pairs)
@@ -309,6 +327,8 @@ def _correlations(vectors, entry):
     ours = dict.fromkeys(SCORES, human)
     if places:
         ours = pair_scores(vectors, [entry.pairs[index] for index in places])
+    arrays[name] = ours["dot"]
+    arrays[re.sub("/.*?/", "/human/", name)] = human
     for score in SCORES:
         yield {"score": score, **counts, **correlate(human, ours[score])}
 

@@ -78,6 +78,9 @@ ANALYSES = {
             _MODELS,
             _option("data_dir", "Folder; all its *.tsv files are read."),
             _options("word_pairs", "A file of pairs."),
+            lambda: flags.DEFINE_bool(
+                "whole_words", False, "Only words that are one piece of the vocabulary."
+            ),
         ]
     ),
     "geometry": _Analysis(

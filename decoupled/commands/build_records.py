@@ -1,9 +1,9 @@
 """Encodes a corpus into TFRecords of token ids, one folder per language.
 
-Reads a corpus folder (decoupled build_corpus) and a SentencePiece vocabulary
-(decoupled build_vocabulary). Writes DIR/{train,eval}/{language}/*.tfrecord and, last,
-DIR/manifest.json. A build that was killed continues where it stopped. Complete records
-are not changed.
+Reads a corpus folder (decoupled build_corpus) and a vocabulary (decoupled
+build_vocabulary, or the tokenizer of a folder of transformers). Writes
+DIR/{train,eval}/{language}/*.tfrecord and, last, DIR/manifest.json. A build that was
+killed continues where it stopped. Complete records are not changed.
 
   decoupled build_records --corpus_dir=corpus \\
     --vocabulary=vocabulary/sentencepiece.model --output_dir=records
@@ -24,7 +24,13 @@ TOKENS_PER_SHARD = 1 << 22
 def define_flags() -> None:
     """The command's flags."""
     flags.DEFINE_string("corpus_dir", None, "Corpus folder.", required=True)
-    flags.DEFINE_string("vocabulary", None, "SentencePiece model file.", required=True)
+    flags.DEFINE_string(
+        "vocabulary",
+        None,
+        "A sentencepiece.model; or a folder of transformers with the tokenizer of BERT "
+        "or XLM-R, or a vocab.txt or tokenizer.json in one.",
+        required=True,
+    )
     flags.DEFINE_string("output_dir", None, "Records folder.", required=True)
     flags.DEFINE_integer(
         "tokens_per_shard",

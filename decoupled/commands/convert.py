@@ -27,7 +27,7 @@ CHANGES = [
     "factorise",
     "reset_slots",
 ]
-_VOCABULARY = "A sentencepiece.model file."
+_VOCABULARY = "A vocabulary: a file, or a folder of transformers."
 _CHECKPOINT = (
     "Prefix, or name in --model_dir. Default: the checkpoint that fine-tuning "
     "selected, or else the newest."
@@ -57,7 +57,8 @@ def _from_tf_flags():
 def _from_hf_flags():
     _text("hf_dir", "Folder of transformers to read.")
     _text("model_dir", "Model folder to write.")
-    _text("vocabulary", _VOCABULARY, required=False)
+    made_from = "The sentencepiece.model, if the folder has only its tokenizer.json."
+    _text("vocabulary", made_from, required=False)
     _allow_partial()
 
 
@@ -72,7 +73,7 @@ def _vocabulary_flags():
     _text("model_dir", "Model folder to read.")
     _text("new_model_dir", "Model folder to write.")
     _text("checkpoint", _CHECKPOINT, required=False)
-    unused = "The sentencepiece.model to use. Default: unused pieces are removed."
+    unused = f"{_VOCABULARY} Default: unused pieces are removed."
     _text("vocabulary", unused, required=False)
     kept = "A corpus: pieces that its training text uses are kept."
     _text("corpus_dir", kept, required=False)
@@ -144,8 +145,9 @@ def from_hf() -> None:
 
       decoupled convert from_hf --hf_dir=google_rembert --model_dir=runs/rembert
 
-    BERT's WordPieces are converted to the pieces of --vocabulary. Settings that change
-    what a model computes, or which ids a text gets, are honoured or refused.
+    The model keeps the folder's tokenizer: SentencePiece, BERT's or XLM-R's. Settings
+    that change what a model computes, or which ids a text gets, are honoured or
+    refused.
 
     Variables without a use or a value are an error unless --allow_partial allows them.
     """
@@ -182,7 +184,7 @@ def vocabulary() -> None:
       decoupled convert vocabulary --model_dir=runs/rembert --corpus_dir=corpus \\
           --languages=sw --new_model_dir=runs/rembert_sw
 
-    With --vocabulary, the new model has the pieces of that file. A new piece begins
+    With --vocabulary, the new model has those pieces, of any kind. A new piece begins
     with the mean of the rows of the old pieces into which its text is cut.
 
       decoupled convert vocabulary --model_dir=runs/rembert \\

@@ -1,4 +1,4 @@
-"""Shows what a pre-trained model predicts at [MASK].
+"""Shows what a pre-trained model predicts at [MASK] (XLM-R: <mask>).
 
   decoupled fill_mask --model_dir=runs/decoupled \\
       "Paris is the [MASK] of France."

@@ -1,21 +1,22 @@
-"""Plans a pre-training run on a Cloud TPU slice, without one.
+"""Plans a pre-training run on a Cloud TPU slice or the GPUs of a host, without any.
 
-Builds the graph of a training step as for the slice, and reports a core's slices of the
-weights, the bytes of its memory, collective operations, FLOPs, and the predicted time
-of a step and of the whole run. If the run does not fit, it reports which settings make
-it fit. Takes the settings of `decoupled pretrain`.
+Builds the graph of a training step as for these devices, and reports a core's slices
+of the weights, the bytes of its memory, collective operations, FLOPs, and the predicted
+time of a step and of the whole run. If the run does not fit, it reports which settings
+make it fit. Takes the settings of `decoupled pretrain`.
 
   decoupled plan --topology=v3-128 --gin_file=models/rembert.gin \\
       --layouts=all
 
 --compiler=PYTHON: compiles the planned program, with --layouts the best one's, with the
-compiler of Cloud TPUs, which knows the memory of a core exactly. PYTHON is of a
-separate environment with the packages jax and libtpu (docs/scaling.md). RemBERT's
-program takes 2 to 6 minutes and up to 14 GB of this machine's memory.
+compiler of Cloud TPUs or of GPUs, which knows the memory of a core exactly, and counts
+the bytes that the program moves. PYTHON is of a separate environment with jax and the
+package libtpu, or JAX's plugin for CUDA 13 (docs/scaling.md). RemBERT's program takes 2
+to 6 minutes and up to 14 GB of this machine's memory.
 --topology: v2-8 ... v2-512, v3-8 ... v3-2048, v4-8 ... v4-4096, v5e-1 ... v5e-256
-(v5litepod), v5p-8 ... v5p-12288, v6e-1 ... v6e-256, tpu7x-8 ... tpu7x-4096. The
-settings' mesh must have as many processors as a program sees devices there: a chip of
-v2, v3 and TPU7x is two, any other is one.
+(v5litepod), v5p-8 ... v5p-12288, v6e-1 ... v6e-256, tpu7x-8 ... tpu7x-4096, and h100-1
+... h100-8 for the GPUs of a host. The settings' mesh must have as many processors as a
+program sees devices there: a chip of v2, v3 and TPU7x is two, any other is one.
 --layouts: compares these layouts, on every reasonable mesh of the slice's cores,
 instead of the settings' own mesh; "all" stands for layouts/*.gin. The best plan is
 reported in full. Building the graph of a layout takes some seconds for a large model.
@@ -44,7 +45,7 @@ GONE = {
 def define_flags() -> None:
     """The command's flags."""
     start.define_gin_flags()
-    flags.DEFINE_string("topology", None, "The slice, e.g. v3-8.", required=True)
+    flags.DEFINE_string("topology", None, "E.g. v3-8 or h100-8.", required=True)
     flags.DEFINE_list(
         "layouts", [], "Layouts to compare: gin files, names in layouts/, or all."
     )
@@ -56,7 +57,7 @@ def define_flags() -> None:
         "advice_minutes", 5.0, "Time limit of these trials.", lower_bound=0
     )
     flags.DEFINE_string(
-        "compiler", None, "A Python with jax and libtpu, to compile the program with."
+        "compiler", None, "A Python with the compiler, to compile with."
     )
 
 
@@ -72,9 +73,9 @@ def main() -> None:
 
     if FLAGS.json:
         files.check_output("--json", FLAGS.json)
-    if FLAGS.compiler:
-        check_compiler(FLAGS.compiler)
     tpu, run = parse_topology(FLAGS.topology), settings.run
+    if FLAGS.compiler:
+        check_compiler(FLAGS.compiler, tpu)
     plans, started = [], time.monotonic()
 
     def make(planned):

@@ -47,7 +47,11 @@ def define_flags() -> None:
     start.define_gin_flags()
     hardware_flags.define()
     flags.DEFINE_string("records_dir", None, "Folder that build_records wrote.")
-    flags.DEFINE_string("vocabulary", None, "The records' sentencepiece.model.")
+    flags.DEFINE_string(
+        "vocabulary",
+        None,
+        "The records' vocabulary: a file, or a folder of transformers.",
+    )
     flags.DEFINE_string("model_dir", None, "Folder of the run, created if missing.")
     flags.DEFINE_string(
         "init_checkpoint",

@@ -57,7 +57,11 @@ def define_flags() -> None:
     flags.DEFINE_enum("scale", "paper", SCALES, "Sizes and steps: sweeps/SCALE.gin.")
     flags.DEFINE_list("tasks", None, "Tasks instead of the gin file's.")
     flags.DEFINE_string("records_dir", None, "Folder that build_records wrote.")
-    flags.DEFINE_string("vocabulary", None, "The records' sentencepiece.model.")
+    flags.DEFINE_string(
+        "vocabulary",
+        None,
+        "The records' vocabulary: a file, or a folder of transformers.",
+    )
     flags.DEFINE_string("data_dir", None, "Folder with a folder per task.")
     flags.DEFINE_string("sweep_dir", None, "Folder of the sweep, created if missing.")
     flags.DEFINE_integer("jobs", 1, "Number of parallel jobs.", lower_bound=1)

@@ -23,7 +23,7 @@ def define_flags() -> None:
     flags.DEFINE_string(
         "vocabulary",
         None,
-        "SentencePiece model file that the records must have been made with.",
+        "The file or folder that the records must have been made with.",
         required=True,
     )
     flags.DEFINE_integer(

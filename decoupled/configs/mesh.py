@@ -13,6 +13,7 @@ ACTIVATION_DTYPES = ("float32", "bfloat16")
 PRECISIONS = ("highest", "high", "default")
 SLICE_DTYPES = ("float32", "bfloat16")
 EMBEDDING_LOOKUPS = ("gather", "one_hot")
+ATTENTION_KERNELS = ("auto", "plain")
 
 
 @configurable()
@@ -41,6 +42,10 @@ class MeshConfig:
       (TensorFloat-32 on GPUs, passes in bfloat16 on TPUs).
     deterministic: with --accelerator=gpu, no operations whose sums depend on chance, so
       that a resumed run equals an uninterrupted one to the bit.
+    attention_kernel: with --accelerator: "auto" computes attention by a kernel of the
+      device (cuDNN's on GPUs, splash attention on TPUs) where it has one for dtype and
+      shape, and a line says which; "plain" by matrix products and a softmax, as CPUs
+      do. Results differ by the rounding of bfloat16.
     """
 
     # One device, no splitting.
@@ -52,6 +57,7 @@ class MeshConfig:
     stack_mib: int = 128
     matmul_precision: str = "highest"
     deterministic: bool = True
+    attention_kernel: str = "auto"
 
     def __post_init__(self):
         check_types(self)
@@ -60,3 +66,4 @@ class MeshConfig:
         check_choice(self, "embedding_lookup", EMBEDDING_LOOKUPS)
         check_choice(self, "slice_dtype", SLICE_DTYPES)
         check_choice(self, "matmul_precision", PRECISIONS)
+        check_choice(self, "attention_kernel", ATTENTION_KERNELS)

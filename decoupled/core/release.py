@@ -10,6 +10,7 @@ import os
 import re
 import sys
 import tempfile
+import types
 from collections.abc import Iterator
 
 from decoupled.core import endings
@@ -106,6 +107,16 @@ def without_keras_and_jax() -> Iterator[None]:
             del sys.modules[name]
 
 
+def import_tensorflow_text() -> types.ModuleType:
+    """tensorflow_text but its layers of Keras, whose import takes ten times as long."""
+    layers = "tensorflow_text.python.keras"
+    if "keras" not in sys.modules:
+        sys.modules.setdefault(layers, types.ModuleType(layers))
+    import tensorflow_text
+
+    return tensorflow_text
+
+
 choose_kernels()
 with early_lines_as_the_level_says(), without_keras_and_jax():
     import tensorflow as tf
@@ -122,4 +133,10 @@ with early_lines_as_the_level_says(), without_keras_and_jax():
 # first, which takes 10 to 60 ms a function; no function of this package needs that.
 without_autograph = tf.autograph.experimental.do_not_convert
 
-__all__ = ["RELEASE", "check_release", "tf", "without_autograph"]
+__all__ = [
+    "RELEASE",
+    "check_release",
+    "import_tensorflow_text",
+    "tf",
+    "without_autograph",
+]

@@ -318,6 +318,9 @@ def _xlm_r(read: _Folder) -> tuple[str, bytes]:
                 f"{path}: its pieces are not {', '.join(_XLM_R_FIRST)} at the "
                 "beginning and <mask> at the end, as XLM-R's are"
             )
+        damaged = [i for i, (text, _) in enumerate(rows) if text is None]
+        if damaged:
+            raise UserError(f"{path}: piece {damaged[0]} is damaged")
         pieces = [Piece(text, score, NORMAL) for text, score in rows[4:-1]]
         _check_unigram(read, None, _XLM_R_FIRST.index("<unk>"), False, path)
         made = _xlm_r_model(pieces, _check_pipeline(read, XLM_R_FILE))

@@ -297,10 +297,10 @@ class SentencePiece(Vocabulary):
         return [self._processor.GetScore(i) for i in range(self.size)]
 
     def tokenizer(self) -> Any:
-        # Imported here: it takes a second, and only exports need it.
-        import tensorflow_text
+        from decoupled.core.release import import_tensorflow_text
 
-        return tensorflow_text.SentencepieceTokenizer(model=self._serialized)
+        text = import_tensorflow_text()
+        return text.SentencepieceTokenizer(model=self._serialized)
 
     @functools.cached_property
     def user_defined_ids(self) -> tuple[int, ...]:

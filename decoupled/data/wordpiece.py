@@ -27,7 +27,7 @@ from typing import NamedTuple
 import numpy as np
 
 from decoupled.core import files
-from decoupled.core.release import tf
+from decoupled.core.release import import_tensorflow_text, tf
 from decoupled.data.tokenizer_folder import TextRules
 
 _TABLE = os.path.join(os.path.dirname(__file__), "bert_characters.npz")
@@ -81,16 +81,13 @@ class WordPieceTokenizer(tf.Module):
 
     def __init__(self, pieces: Sequence[str], unknown: str, rules: TextRules):
         super().__init__()
-        # Imported here: it takes a second.
-        import tensorflow_text
-
         table = characters(*rules[:3])
         self._page_of, self._codes, self._lengths, self._starts, self._points, kinds = (
             tf.constant(array) for array in table
         )
         self._kinds = kinds
         self._longest_word = rules.longest_word
-        self._cut = tensorflow_text.FastWordpieceTokenizer(
+        self._cut = import_tensorflow_text().FastWordpieceTokenizer(
             list(pieces),
             max_bytes_per_word=_ENDLESS,
             token_out_type=tf.int32,

@@ -8,6 +8,7 @@ from decoupled.core.compat import mtf, tf
 from decoupled.model.embeddings import InputEmbedding
 from decoupled.model.layers import Builder
 from decoupled.model.variables import layer_name
+from decoupled.ops.attention import attention_by_name
 from decoupled.ops.bias import merge_heads, split_heads
 from decoupled.ops.gather import gather_positions
 from decoupled.ops.normalization import softmax
@@ -47,8 +48,28 @@ def attention_bias(
     return mtf.cast(is_other, tf.float32) * _MASKED
 
 
+def example_numbers(
+    build: Builder, mask: mtf.Tensor, is_packed: bool
+) -> tuple[mtf.Tensor, mtf.Tensor]:
+    """What `attention_bias` says, as numbers of examples, int32 [batch, sequence] of
+    queries and [batch, memory].
+
+    In a row that is all padding, which no head reads, queries attend to the padding.
+    """
+    memory = mtf.rename_dimension(mask, "sequence", build.dims.memory.name)
+    if is_packed:
+        return mask, memory
+    first = mtf.reduce_max(mask, reduced_dim=build.dims.sequence)
+    return mtf.broadcast(first, mask.shape), memory
+
+
 def attention(
-    build: Builder, x: mtf.Tensor, context: mtf.Tensor, bias: mtf.Tensor, name: str
+    build: Builder,
+    x: mtf.Tensor,
+    context: mtf.Tensor,
+    bias: mtf.Tensor,
+    name: str,
+    numbers: tuple[mtf.Tensor, mtf.Tensor] | None = None,
 ) -> mtf.Tensor:
     """Attention of tokens to the tokens of their example, heads joined and projected.
 
@@ -57,6 +78,7 @@ def attention(
         `context`), some of them, or one.
       context: [batch, sequence, hidden].
       bias: float32, from `attention_bias`.
+      numbers: the same from `example_numbers`, where attention is called by name.
 
     Returns:
       A tensor like `x`, before dropout and residual.
@@ -79,12 +101,16 @@ def attention(
 
     query = project(x, "query")
     key, value = project_memory("key"), project_memory("value")
-    scores = mtf.einsum(
-        [query, key], output_shape=[*query.shape.dims[:-1], dims.memory]
-    )
-    weights = softmax(scores, bias, scale=config.head_size**-0.5)
-    weights = build.dropout(weights, config.attention_dropout, f"{name}/weights")
-    heads = mtf.einsum([weights, value], output_shape=query.shape)
+    scale = config.head_size**-0.5
+    if numbers is None:
+        scores = mtf.einsum(
+            [query, key], output_shape=[*query.shape.dims[:-1], dims.memory]
+        )
+        weights = softmax(scores, bias, scale)
+        weights = build.dropout(weights, config.attention_dropout, f"{name}/weights")
+        heads = mtf.einsum([weights, value], output_shape=query.shape)
+    else:
+        heads = attention_by_name(query, key, value, *numbers, scale)
     joined = merge_heads(heads, dims.heads_and_size)
     return build.dense(joined, f"{name}/output/dense")
 
@@ -140,6 +166,7 @@ def encode(
         # Query i of a row belongs to its example i + 1, as the mask counts them.
         numbers = mtf.range(build.mesh, positions.shape.dims[-1], tf.float32) + 1.0
         last_bias = attention_bias(build, mask, numbers)
+    by_name = example_numbers(build, mask, is_packed) if build.names_attention else None
     x = embedded = InputEmbedding(build).hidden(
         features["input_word_ids"], features["input_type_ids"], position_ids
     )
@@ -150,6 +177,8 @@ def encode(
             _layer,
             build,
             bias=last_bias if last else bias,
+            # Few queries are products of small matrices.
+            numbers=None if last and positions is not None else by_name,
             positions=positions if last else None,
             name=layer_name(index),
         )
@@ -162,6 +191,7 @@ def _layer(
     build: Builder,
     x: mtf.Tensor,
     bias: mtf.Tensor,
+    numbers: tuple[mtf.Tensor, mtf.Tensor] | None,
     positions: mtf.Tensor | None,
     name: str,
 ) -> mtf.Tensor:
@@ -169,7 +199,7 @@ def _layer(
     context = x
     if positions is not None:
         x = gather_positions(x, positions, build.dims.sequence)
-    y = attention(build, x, context, bias, f"{name}/attention")
+    y = attention(build, x, context, bias, f"{name}/attention", numbers)
     y = build.dropout(y, config.hidden_dropout, f"{name}/attention")
     x = build.layer_norm(x + y, f"{name}/attention/output/LayerNorm")
     y = build.activated(x, f"{name}/intermediate/dense")

@@ -30,6 +30,7 @@ class Builder:
     recompute_layers: gradient checkpointing; the backward pass recomputes the inside of
       each encoder layer.
     slice_dtype: of the variables on the devices; those that are saved are float32.
+    names_attention: attention is an operation that whoever compiles the graph replaces.
     variables: the declared variables by name; `with_head` adds those of a head.
     """
 
@@ -43,6 +44,7 @@ class Builder:
     embedding_lookup: str = "gather"
     recompute_layers: bool = False
     slice_dtype: tf.DType = tf.float32
+    names_attention: bool = False
     variables: Mapping[str, declared.Variable] | None = None
 
     def __post_init__(self):

@@ -1,6 +1,10 @@
-"""Cloud TPU slices: memory and speed of a device, and links between chips.
+"""Cloud TPU slices, and GPUs of a host: memory and speed of a device, and links.
 
-Sources, all of Google (docs.cloud.google.com/tpu/docs/...) but the last two:
+A GPU is a file of numbers with their sources, `cards/NAME.json`, which also has what
+XLA's compiler for GPUs must know of a card that is not there. Another card is another
+file.
+
+Sources of TPUs, all of Google (docs.cloud.google.com/tpu/docs/...) but the last two:
   [v2] .. [v4]: peak bf16 FLOP/s, memory and its bandwidth of a chip, largest slice.
   [v5e], [v5p], [v6e], [tpu7x]: the same, and the bandwidth of all links of a chip in
     both directions together: 400 GB/s over 4 links, 1200 over 6, 800 over 4, and 1200
@@ -17,7 +21,9 @@ GB/s a link, which agrees with [isca]; those of v5e and v6e give 1.6 and 3.2 TB/
 """
 
 import itertools
+import json
 import math
+import pathlib
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -25,6 +31,11 @@ from decoupled.core.errors import UserError
 from decoupled.ops.meshes.device_order import Place, device_order
 
 GIB = 2**30
+_CARDS = pathlib.Path(__file__).with_name("cards")
+# NVIDIA's hosts have up to 8 cards, joined by switches.
+_CARDS_OF_A_HOST = ((1,), (2,), (4,), (8,))
+# JAX takes so much of a GPU's memory, unless XLA_PYTHON_CLIENT_MEM_FRACTION says more.
+JAX_SHARE = 0.75
 
 
 class Generation(NamedTuple):
@@ -38,6 +49,7 @@ class Generation(NamedTuple):
     grids: the shapes of slices, as Google lists them.
     prefix: of the names of slices, where it is not the generation's name.
     tpu_estimator: whether TPUEstimator runs on it.
+    card: what the compiler must know of a GPU; None for a TPU.
     """
 
     cores: int
@@ -50,6 +62,7 @@ class Generation(NamedTuple):
     grids: tuple[tuple[int, ...], ...]
     prefix: str | None = None
     tpu_estimator: bool = False
+    card: dict | None = None
 
 
 _SQUARES = ((2, 2), (4, 4), (4, 8), (8, 8), (8, 16), (16, 16))
@@ -82,10 +95,30 @@ GENERATIONS = {
 }  # fmt: skip
 
 
-class Slice(NamedTuple):
-    """A TPU slice.
+def _card(path: pathlib.Path) -> Generation:
+    numbers = json.loads(path.read_text(encoding="utf-8"))
+    return Generation(
+        cores=1,
+        counted=1,
+        hbm_bytes=numbers["compiler"]["gpu_device_info"]["device_memory_size"],
+        hbm_bandwidth=numbers["memory_bandwidth"],
+        flops=numbers["bfloat16_flops"],
+        # A ring sends over two links of each chip.
+        link_bandwidth=numbers["bandwidth_to_others"] / 2,
+        one_host=8,
+        grids=_CARDS_OF_A_HOST,
+        card=numbers["compiler"],
+    )
 
-    name: e.g. "v3-128". version: its generation's name. chips: the shape of their grid.
+
+GENERATIONS |= {path.stem: _card(path) for path in sorted(_CARDS.glob("*.json"))}
+
+
+class Slice(NamedTuple):
+    """A TPU slice, or GPUs of a host.
+
+    name: e.g. "v3-128", "h100-8". version: its generation's name. chips: the shape of
+    their grid.
     """
 
     name: str
@@ -99,7 +132,10 @@ class Slice(NamedTuple):
 
     @property
     def topology(self) -> str:
-        """The name by which libtpu knows it, e.g. "v3:8x8"."""
+        """The name by which the compiler knows it, e.g. "v3:8x8"; of GPUs slices, hosts
+        and cards, "1x1x8"."""
+        if self.generation.card:
+            return f"1x1x{self.cores}"
         return f"{self.version}:{'x'.join(map(str, self.chips))}"
 
     @property
@@ -115,7 +151,7 @@ class Slice(NamedTuple):
 
     def places(self, mesh: Sequence[int]) -> list[Place]:
         """Of the device of each processor of a mesh with axes of these sizes."""
-        sides = (*self.chips, 1)[:3]
+        sides = (*self.chips, 1, 1)[:3]
         devices = list(itertools.product(*map(range, (*sides, self.generation.cores))))
         return [devices[index] for index in device_order(devices, mesh)]
 
@@ -147,7 +183,7 @@ def parse_topology(name: str) -> Slice:
         raise UserError(
             f"--topology: {name!r} is no slice; write the generation, "
             f"{', '.join(GENERATIONS)}, and the number of TensorCores (v5e, v6e: "
-            "chips), e.g. v3-8 or v6e-8"
+            "chips; GPUs: cards), e.g. v3-8, v6e-8 or h100-8"
         )
     generation = GENERATIONS[version]
     grids = {generation.counted * math.prod(grid): grid for grid in generation.grids}

@@ -1,12 +1,13 @@
-"""Compiles a training step for Cloud TPUs, or runs it on a GPU, outside TensorFlow.
+"""Compiles a training step for TPUs or GPUs, or runs it, outside TensorFlow.
 
 A script for a Python of its own with the package jax, without TensorFlow and the rest
-of this package. Google's compiler for TPUs comes with the package libtpu, and needs no
-TPU:
+of this package. Google's compiler for TPUs comes with the package libtpu, and XLA's for
+GPUs with JAX's plugin for CUDA. They need no device:
 
-  python -m venv compiler
-  compiler/bin/pip install 'jax[tpu]'
-  compiler/bin/python decoupled/planning/jax_step.py --topology=v3:8x8 FOLDER
+  python -m venv compiler; compiler/bin/pip install 'jax[tpu]'
+  compiler/bin/python decoupled/planning/jax_step.py --topology=v3-128 FOLDER
+  python -m venv cuda; cuda/bin/pip install 'jax[cuda13]'
+  cuda/bin/python decoupled/planning/jax_step.py --topology=h100-1 FOLDER
 
 With --steps, the programs of all folders run in turn on the first device that JAX
 finds, in 5 rounds of so many steps; --losses prints the loss and the norm of the
@@ -16,11 +17,12 @@ alone. JAX_NUM_CPU_DEVICES=4 makes devices of a CPU.
 
 A FOLDER is from `decoupled.training.xla.programs.ExportedProgram.write`; to run it,
 features.npz must be in it too, with an array NUMBER-FEATURE for each feature of each
-batch; to compile it, places.json with the coordinates of each replica's device. Prints
-a line of JSON for each folder.
+batch. To compile it, places.json may have the coordinates of each replica's device.
+Prints a line of JSON for each folder.
 """
 
 import argparse
+import importlib.metadata
 import json
 import os
 import pathlib
@@ -33,6 +35,8 @@ from typing import Any
 import numpy as np
 
 sys.path.append(str(pathlib.Path(__file__).parents[2]))
+from decoupled.planning import hardware, traffic  # noqa: E402
+from decoupled.training.xla import kernels  # noqa: E402
 from decoupled.training.xla.stablehlo import to_stablehlo  # noqa: E402
 
 ROUNDS, WARMUP = 5, 3
@@ -42,7 +46,13 @@ _SETTINGS = {
     "TPU_WORKER_HOSTNAMES": "localhost",
     "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",
     "TPU_MIN_LOG_LEVEL": "3",
+    # Else the plugin for CUDA refuses to load without a driver.
+    "JAX_SKIP_CUDA_CONSTRAINTS_CHECK": "1",
 }
+# What `MeshConfig.deterministic` gives a GPU's compiler.
+DETERMINISTIC = {"xla_gpu_exclude_nondeterministic_ops": True}
+# Fields of a card's description whose text is a name of the protocol buffer's.
+_ENUMERATIONS = ("feature_extension",)
 # A chip of v4 is one device: its two cores work as one. A slice of one chip has a host
 # of its own.
 _CONFIGURATIONS = {
@@ -60,18 +70,22 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("folders", nargs="+", type=pathlib.Path, metavar="FOLDER")
     mode = parser.add_mutually_exclusive_group(required=True)
-    mode.add_argument("--topology", help="compile for these chips, e.g. v3:8x8")
+    mode.add_argument("--topology", help="compile for these, e.g. v3-128 or h100-8")
     mode.add_argument("--steps", type=int, help="steps of each of 5 rounds")
     mode.add_argument("--losses", type=int, help="steps whose losses are printed")
     parser.add_argument(
         "--precision", default="default", help="of float32 products, e.g. highest"
     )
+    parser.add_argument(
+        "--deterministic", action="store_true", help="fixed orders of a GPU's sums"
+    )
     arguments = parser.parse_args()
     precision = arguments.precision
     if arguments.topology:
-        os.environ.update(_SETTINGS)
+        described = Described(arguments.topology)
+        options = DETERMINISTIC if arguments.deterministic else {}
         results = (
-            compile_for(arguments.topology, folder, precision)
+            compile_for(described, folder, precision, options)
             for folder in arguments.folders
         )
     elif arguments.losses:
@@ -84,40 +98,104 @@ def main() -> None:
         print(json.dumps({"folder": folder.name, **result}), flush=True)
 
 
-def compile_for(topology: str, folder: pathlib.Path, precision: str) -> dict[str, Any]:
-    """What the compiled step needs of the memory of a core.
+class Described:
+    """Devices that are not there, as a compiler knows them.
+
+    slice: of which they are. devices: JAX's. compiler: its name and release.
+    """
+
+    def __init__(self, name: str):
+        os.environ.update(_SETTINGS)
+        import jax
+
+        jax.config.update("jax_platforms", "cpu")
+        from jax.experimental import topologies
+
+        self.slice = hardware.parse_topology(name)
+        topology, version = self.slice.topology, self.slice.version
+        if card := self.slice.generation.card:
+            described = topologies.get_topology_desc(
+                platform="cuda", topology_name=version, topology=topology,
+                target_config=_as_text(card),
+            )  # fmt: skip
+            self.compiler = f"XLA of JAX {jax.__version__}"
+        else:
+            os.environ["TPU_ACCELERATOR_TYPE"] = f"{version}-8"
+            described = topologies.get_topology_desc(
+                platform="tpu", topology_name=topology,
+                **_CONFIGURATIONS.get(version, _CONFIGURATIONS.get(topology, {})),
+            )  # fmt: skip
+            self.compiler = f"libtpu {importlib.metadata.version('libtpu')}"
+        self.devices = list(described.devices)
+
+    def at(self, places: list[list[int]]) -> list[Any]:
+        """The devices at these coordinates."""
+        if self.slice.generation.card:
+            return [self.devices[place[0]] for place in places]
+        named = {(*each.coords, each.core_on_chip): each for each in self.devices}
+        return [named[tuple(place)] for place in places]
+
+    def judge(self, program: Any) -> dict[str, Any]:
+        """What a compiled program needs, moves and computes, for one device."""
+        text = program.hlo_modules()[0].to_string()
+        result = memory_of(program)
+        if self.slice.generation.card:
+            # Nothing refuses a program that the card does not hold.
+            available = int(hardware.JAX_SHARE * self.slice.core_hbm_bytes)
+            if result["needed"] > available:
+                result["available"] = available
+        else:
+            # It does not know the operations of a kernel.
+            result["flops"] = program.cost_analysis().get("flops")
+        rates = self.slice.core_hbm_bandwidth, self.slice.core_flops
+        return result | {"traffic": traffic.traffic_of(text, *rates)}
+
+
+def _as_text(values):
+    """A description of a card as text of a protocol buffer."""
+    fields = []
+    for name, value in values.items():
+        if isinstance(value, dict):
+            fields.append(f"{name} {{ {_as_text(value)} }}")
+        else:
+            is_text = isinstance(value, str) and name not in _ENUMERATIONS
+            fields.append(f"{name}: {json.dumps(value) if is_text else _word(value)}")
+    return " ".join(fields)
+
+
+def _word(value):
+    return str(value).lower() if isinstance(value, bool) else value
+
+
+def compile_for(
+    described: Described,
+    folder: pathlib.Path,
+    precision: str,
+    options: dict[str, Any],
+) -> dict[str, Any]:
+    """What the compiled step needs of the memory of a core, moves and computes.
 
     Args:
-      topology: generation and grid of chips, e.g. "v3:8x8". folder: of the step.
-      precision: of products of float32 numbers.
+      folder: of the step. precision: of products of float32 numbers. options: XLA's
+        own flags.
 
     Returns:
       Bytes of "arguments" (weights, slots and features); "temporary", of other tensors,
       some of which take the place of arguments that are not read again; and "needed" in
-      all, with the program itself. If that does not fit, only "needed" and "available".
-      "flops" of a core, "seconds" of the compilation, "compiler".
+      all, with the program itself. "available" where that does not fit; of a TPU then
+      only the last two. "traffic": see `decoupled.planning.traffic`. "attention": the
+      kernel, and why it was refused. "seconds" of the compilation, "compiler".
     """
     import jax
 
-    jax.config.update("jax_platforms", "cpu")
-    import importlib.metadata
-
-    from jax.experimental import topologies
-
-    generation = topology.partition(":")[0]
-    os.environ["TPU_ACCELERATOR_TYPE"] = f"{generation}-8"
-    described = topologies.get_topology_desc(
-        platform="tpu",
-        topology_name=topology,
-        **_CONFIGURATIONS.get(generation, _CONFIGURATIONS.get(topology, {})),
-    )
-    at = {(*device.coords, device.core_on_chip): device for device in described.devices}
-    places = json.loads((folder / "places.json").read_text(encoding="utf-8"))
-    devices = [at[tuple(place)] for place in places]
-    result = {"compiler": f"libtpu {importlib.metadata.version('libtpu')}"}
+    cores = json.loads((folder / "step.json").read_text(encoding="utf-8"))["cores"]
+    devices = described.devices[:cores]
+    if (places := folder / "places.json").exists():
+        devices = described.at(json.loads(places.read_text(encoding="utf-8")))
+    result = {"compiler": described.compiler}
     began = time.monotonic()
     try:
-        program = _compile(folder, devices, precision, load=False)
+        program, attention = _compile(folder, devices, precision, False, options)
     except jax.errors.JaxRuntimeError as error:
         sizes = _NO_ROOM.search(str(error))
         if not sizes:
@@ -125,11 +203,12 @@ def compile_for(topology: str, folder: pathlib.Path, precision: str) -> dict[str
         needed, available = (int(float(size) * 2**30) for size in sizes.groups())
         result |= {"needed": needed, "available": available}
     else:
-        result |= _memory(program) | {"flops": program.cost_analysis().get("flops")}
+        result |= described.judge(program) | {"attention": attention}
     return result | {"seconds": round(time.monotonic() - began, 1)}
 
 
-def _memory(program):
+def memory_of(program: Any) -> dict[str, int]:
+    """Bytes of a program on one device."""
     stats = program.get_compiled_memory_stats()
     parts = (
         stats.argument_size_in_bytes,
@@ -146,7 +225,7 @@ def _memory(program):
     }
 
 
-def _compile(folder, devices, precision, load):
+def _compile(folder, devices, precision, load, options=None):
     from jax._src import compiler
     from jax._src.lib import xla_client
 
@@ -155,10 +234,16 @@ def _compile(folder, devices, precision, load):
         num_replicas=len(devices),
         num_partitions=1,
         device_assignment=np.array([[device.id] for device in devices]),
+        env_options_overrides=options or {},
     )
     module, _ = to_stablehlo((folder / "step.hlo").read_bytes(), precision)
+    about = json.loads((folder / "step.json").read_text(encoding="utf-8"))
+    kernel = about.get("attention", kernels.PLAIN)
+    platform = {"gpu": "cuda"}.get(devices[0].platform, devices[0].platform)
+    refused = kernels.replace(module, kernel, platform)
     build = client.compile_and_load if load else client.compile
-    return build(module, xla_client.DeviceList(tuple(devices)), options)
+    program = build(module, xla_client.DeviceList(tuple(devices)), options)
+    return program, f"{kernels.PLAIN}: {refused}" if refused else kernel
 
 
 class _Running:
@@ -180,7 +265,7 @@ class _Running:
                 [self._put(arrays[f"{batch}-{name}"]) for name in names]
                 for batch in range(count)
             ]
-        self.program = _compile(folder, devices, precision, load=True)
+        self.program, _ = _compile(folder, devices, precision, load=True)
         self._weights = [
             self._put(start_value(index, *variable))
             for index, variable in enumerate(about["variables"])
@@ -259,7 +344,7 @@ def run_in_turns(
     return [
         {
             "milliseconds": rounds,
-            **_memory(program.program),
+            **memory_of(program.program),
             "device": jax.devices()[0].device_kind,
         }
         for program, rounds in zip(running, times, strict=True)

@@ -1,13 +1,13 @@
-"""The program of a pre-training step for a TPU slice, without a TPU.
+"""The program of a pre-training step for a TPU slice or GPUs, without any.
 
-A plan adds up its costs; `jax_step.py` compiles it with the compiler of Cloud TPUs, in
-a Python of its own.
+A plan adds up its costs; `jax_step.py` compiles it with the compiler of Cloud TPUs or
+XLA's for GPUs, in a Python of its own.
 """
 
 import os
 import pathlib
 import subprocess
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from decoupled.configs import MaskingConfig, PretrainConfig
 from decoupled.core import files
@@ -17,12 +17,26 @@ from decoupled.core.errors import UserError
 from decoupled.planning.hardware import Slice
 from decoupled.training.graph import TrainingGraph, pretraining_graph
 from decoupled.training.tpu import check_mesh_size
-from decoupled.training.xla.programs import Program, export, training_program
+from decoupled.training.xla.kernels import NAMES, PLAIN
+from decoupled.training.xla.programs import (
+    Program,
+    attention_kernel,
+    export,
+    training_program,
+)
 
 # Of a program's folder: coordinates of the devices, in the order of its replicas.
 PLACES = "places.json"
 _SCRIPT = pathlib.Path(__file__).with_name("jax_step.py")
-ADVICE = "python -m venv compiler && compiler/bin/pip install 'jax[tpu]'"
+# Module that has the compiler, its package, and how to get both.
+_TPUS = (
+    "libtpu", "libtpu",
+    "python -m venv compiler && compiler/bin/pip install 'jax[tpu]'",
+)  # fmt: skip
+_GPUS = (
+    "jax_plugins.xla_cuda13", "jax-cuda13-plugin",
+    "python -m venv cuda && cuda/bin/pip install 'jax[cuda13]'",
+)  # fmt: skip
 
 
 def feature_specs(masking: MaskingConfig, batch_size: int) -> dict[str, tf.TensorSpec]:
@@ -45,15 +59,17 @@ def build_program(
     training: TrainingGraph,
     features: dict[str, tf.TensorSpec],
     tpu: Slice | None = None,
+    attention: str = PLAIN,
 ) -> Program:
     """Builds the step of a core, of the slice or, without one, a single core.
+    `attention` as for `training_program`.
 
     Raises:
       UserError: mesh, model, batch and slice do not fit each other.
     """
     cores, where = (tpu.cores, tpu.name) if tpu else (1, "one core")
     check_mesh_size(training.network.mesh, cores, where)
-    return training_program(training, features)
+    return training_program(training, features, attention)
 
 
 class Compiled(NamedTuple):
@@ -63,7 +79,8 @@ class Compiled(NamedTuple):
     needed: with all other tensors and the program itself.
     available: what a core has, if the program does not fit; the compiler says it only
     then.
-    compiler: its name and release. seconds: of the compilation.
+    compiler: its name and release. seconds: of the compilation. attention: the kernel.
+    traffic: see `decoupled.planning.traffic`; None if the program does not fit a TPU.
     """
 
     arguments: int | None
@@ -71,6 +88,8 @@ class Compiled(NamedTuple):
     available: int | None
     compiler: str
     seconds: float
+    attention: str | None = None
+    traffic: dict[str, Any] | None = None
 
     @property
     def fits(self) -> bool:
@@ -78,15 +97,16 @@ class Compiled(NamedTuple):
         return self.available is None
 
 
-def check_compiler(python: str) -> None:
+def check_compiler(python: str, tpu: Slice) -> None:
     """Checks that an interpreter has the compiler, before anything is built.
 
     Raises:
       UserError: there is no such interpreter, or it lacks a package.
     """
+    module, package, advice = _GPUS if tpu.generation.card else _TPUS
     question = (
         "from importlib.util import find_spec\n"
-        "assert find_spec('jax') and find_spec('libtpu')"
+        f"assert find_spec('jax') and find_spec({module!r})"
     )
     try:
         answer = subprocess.run([python, "-c", question], capture_output=True)
@@ -94,29 +114,37 @@ def check_compiler(python: str) -> None:
         raise UserError(f"--compiler: {python}: {error.strerror}") from None
     if answer.returncode:
         raise UserError(
-            f"--compiler: {python}: lacks jax or libtpu; an environment with both: "
-            f"{ADVICE}"
+            f"--compiler: {python}: lacks jax or {package}; an environment with both: "
+            f"{advice}"
         )
 
 
 def compile_step(python: str, run: PretrainConfig, tpu: Slice) -> Compiled:
-    """Compiles the step of a run for a slice, by a Python that has jax and libtpu.
+    """Compiles the step of a run for a slice or GPUs, as they would run it with
+    --accelerator, by a Python that has their compiler.
 
     Raises:
       UserError: mesh, model, batch and slice do not fit each other, or the compiler
         refuses the program.
     """
     specs = feature_specs(run.masking, run.training.batch_size)
+    graph = pretraining_graph(run)
+    is_gpu = tpu.generation.card is not None
+    kind = "gpu" if is_gpu else "tpu"
+    device = f"TPU {tpu.version}"
+    kernel, reason = attention_kernel(kind, device, graph.network, specs, trains=True)
+    say(f"attention by {NAMES[kernel]}: {reason}")
     with files.scratch_folder() as folder:
-        program = build_program(pretraining_graph(run), specs, tpu)
+        program = build_program(graph, specs, tpu, kernel)
         export(program).write(folder)
         places = tpu.places(program.mesh.shape.to_integer_list)
         files.write_json(os.path.join(folder, PLACES), places)
         say(f"compiling for {tpu.name}; a model of 32 layers takes 2 to 6 minutes")
         done = subprocess.run(
             [
-                python, str(_SCRIPT), folder, f"--topology={tpu.topology}",
+                python, str(_SCRIPT), folder, f"--topology={tpu.name}",
                 f"--precision={run.mesh.matmul_precision}",
+                *["--deterministic"] * (is_gpu and run.mesh.deterministic),
             ],
             capture_output=True, text=True, encoding="utf-8", errors="replace",
         )  # fmt: skip

@@ -88,6 +88,47 @@ def print_compiled(plan: Plan, compiled: Compiled) -> None:
         console.say(
             f"DOES NOT FIT: a core has {readable_bytes(compiled.available)} for it"
         )
+    if compiled.traffic:
+        _print_traffic(compiled.traffic, compiled.attention)
+
+
+def _print_traffic(traffic, attention):
+    console.table(
+        "What a core moves and computes in a step, counted in the compiled program",
+        ["", ""],
+        [
+            ["instructions", f"{traffic['instructions']:,}"],
+            ["bytes moved", readable_bytes(traffic["bytes"])],
+            ["products", f"{traffic['flops'] / 1e12:.2f} TFLOP"],
+            ["no step is faster than", f"{1e3 * traffic['bound']:.2f} ms"],
+            ["share of the peak, then", f"{traffic['share']:.0%}"],
+            ["attention", attention],
+        ],
+    )
+    console.table(
+        "What takes most of it",
+        ["", "count", "bytes", "TFLOP", "ms", "result"],
+        [
+            [
+                group["kind"], group["count"], readable_bytes(group["bytes"]),
+                f"{group['flops'] / 1e12:.2f}", f"{1e3 * group['bound']:.2f}",
+                group["shape"],
+            ]
+            for group in traffic["groups"]
+        ],
+    )  # fmt: skip
+    if traffic["collectives"]:
+        console.table(
+            "Collective operations of the compiled program",
+            ["operation", "count", "each", "beside others"],
+            [
+                [
+                    each["kind"], each["count"], readable_bytes(each["bytes"]),
+                    "yes" if each["overlaps"] else "no",
+                ]
+                for each in traffic["collectives"][:_ROWS]
+            ],
+        )  # fmt: skip
 
 
 def as_json(plan: Plan, compiled: Compiled | None = None) -> dict:

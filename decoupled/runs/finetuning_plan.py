@@ -89,6 +89,7 @@ class Plan:
                 "batch_size": training.batch_size,
                 "eval_every_steps": training.eval_every_steps,
                 "matmul_precision": self.config.mesh.matmul_precision,
+                "attention_kernel": self.config.mesh.attention_kernel,
                 **self._training_settings(folder),
                 **run,
             },

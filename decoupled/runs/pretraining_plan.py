@@ -191,6 +191,7 @@ def _describe(config, manifest, pieces, prefix) -> run_folder.ModelDir:
             **({} if config.objective == "mlm" else {"objective": config.objective}),
             **({"rates": config.optimizer.rates} if config.optimizer.rates else {}),
             "matmul_precision": config.mesh.matmul_precision,
+            "attention_kernel": config.mesh.attention_kernel,
             # Not the path: folders move.
             "init_checkpoint": prefix and os.path.basename(prefix),
         }

@@ -93,7 +93,7 @@ class Contrast(NamedTuple):
 
     @classmethod
     def read(cls, text: str) -> "Contrast":
-        """From "S: e_384 - e_96 > 0".
+        """From "S: e_large - e_equal > 0".
 
         Raises:
           UserError: it is none.
@@ -113,7 +113,7 @@ class Contrast(NamedTuple):
 
     @property
     def rows(self) -> str:
-        """The combination as text, "e_384 - e_96"."""
+        """The combination as text, "e_large - e_equal"."""
         signs = {1: "+", -1: "-"}
         text = " ".join(f"{signs[sign]} {row}" for row, sign in self.weights.items())
         return text.removeprefix("+ ")

@@ -65,6 +65,28 @@ def logits(sums: Sums) -> np.ndarray:
     return np.log(share / (1 - share)) + (values - mean) / (share * (1 - share))
 
 
+def spearman_items(first: np.ndarray, second: np.ndarray) -> np.ndarray:
+    """Jackknife pseudo-values of Spearman's correlation, one for each pair of values.
+
+    Their mean is about the correlation, and their spread that of it.
+    """
+    without = np.ones([2, len(first), len(first)])
+    for ranks, values in zip(without, (first, second), strict=True):
+        above = np.sign(values[None, :] - values[:, None])
+        # Row i has the ranks of the others where i is left out.
+        ranks[:] = stats.rankdata(values) - (above + 1) / 2
+    others = ~np.eye(len(first), dtype=bool)
+    counts = others.sum(axis=1, keepdims=True)
+    left, right = (
+        ranks - (ranks * others).sum(axis=1, keepdims=True) / counts
+        for ranks in without
+    )
+    sums = [(a * b * others).sum(axis=1) for a, b in
+            ((left, right), (left, left), (right, right))]  # fmt: skip
+    rho = stats.spearmanr(first, second).statistic
+    return len(first) * rho - (len(first) - 1) * sums[0] / np.sqrt(sums[1] * sums[2])
+
+
 def last_layer(values: np.ndarray) -> np.ndarray:
     """The last layer minus the mean of those below it, of [layers, items]."""
     return values[-1] - values[:-1].mean(axis=0)

@@ -225,5 +225,6 @@ def analyses(folders: Folders, pieces: int) -> dict[str, Sequence[str]]:
     words = folders.given("word_similarity")
     # With fewer pieces most words would be means of fragments.
     if words and pieces >= ENOUGH_PIECES:
-        chosen["word_similarity"] = ("word_similarity", f"--data_dir={words}")
+        data = f"--data_dir={words}"
+        chosen["word_similarity"] = ("word_similarity", data, "--whole_words")
     return chosen

@@ -100,7 +100,7 @@ def _head(page, study):
             ["seeds", ", ".join(map(str, facts["seeds"]))],
             ["activations", facts["activation_dtype"]],
             ["machine", facts["machine"]],
-            ["jobs", f"{facts['complete']} of {facts['jobs']} complete"],
+            ["complete", f"{facts['complete']} of {facts['jobs']} jobs"],
             ["their time", duration(facts["seconds"])],
             ["left out", " ".join(facts["left_out"]) or GAP],
             ["notes", " ".join(facts.get("notes", ())) or GAP],

@@ -159,6 +159,7 @@ class _MeshGraph(NamedTuple):
             embedding_lookup=mesh.embedding_lookup,
             recompute_layers=training is not None and training.recompute_layers,
             slice_dtype=tf.as_dtype(mesh.slice_dtype),
+            names_attention=getattr(self.implementation, "names_attention", False),
         )
 
     def lower(self) -> mtf.Lowering:

@@ -89,6 +89,21 @@ def test_mistakes_on_the_command_line(capsys, word):
     assert "python -m benchmarks: error:" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    "words, message",
+    [
+        ([], "accelerators: no card is measured yet; --offline asks"),
+        (["--offline"], "--offline: needs --compiler=PYTHON; see docs/scaling.md"),
+        (["--offline", "--compiler=/nothing"], "--compiler: /nothing: No such file"),
+    ],
+)
+def test_mistakes_of_the_judgement_by_compilers(capsys, words, message):
+    with pytest.raises(SystemExit) as caught:
+        runner.main(["accelerators", *words])
+    assert caught.value.code == 2
+    assert f"benchmarks: error: {message}" in capsys.readouterr().err
+
+
 def test_interpreters_of_the_peers(monkeypatch, capsys):
     monkeypatch.setenv("DECOUPLED_MESH_BERT_PYTHON", sys.executable)
     assert peers.python("mesh_bert") == sys.executable

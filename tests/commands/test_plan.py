@@ -69,6 +69,25 @@ def test_a_compiler_is_looked_for_before_anything_is_built(run, tmp_path):
     # This Python has neither package; what to install is said.
     with pytest.raises(UserError, match=r"lacks jax or libtpu.*'jax\[tpu\]'"):
         run("v3-8", compiler=sys.executable)
+    with pytest.raises(UserError, match=r"lacks jax or jax-cuda13-plugin; .*cuda13"):
+        run("h100-1", compiler=sys.executable)
+
+
+def test_the_gpus_of_a_host(run, tmp_path):
+    path = tmp_path / "plan.json"
+    run(
+        "h100-8",
+        "MeshConfig.mesh_shape = 'data:8'",
+        "MeshConfig.layout_rules = 'batch:data'",
+        json_file=str(path),
+    )
+    (report,) = json.loads(path.read_text())
+    assert (report["cores"], report["hosts"]) == (8, 1)
+    assert report["bytes"]["hbm"] == 84_942_979_072
+    # A ring sends 7/8 of each array twice, at 450 GB/s.
+    (largest, *_) = report["collectives"]
+    sent = 2 * 7 / 8 * largest["bytes"] * largest["count"]
+    assert largest["seconds"] == pytest.approx(sent / 450e9)
 
 
 def test_one_layout(run, tmp_path):

@@ -34,7 +34,7 @@ def test_a_whole_one_with_few_steps_and_once_more(tmp_path):
     jobs = re.search(r"(\d+) of (\d+) jobs", text)
     assert jobs[1] == jobs[2]
     # Two seeds and thirty steps decide nothing.
-    assert "| supported |" not in text and "| contradicted |" not in text
+    assert "**supported**" not in text and "**contradicted**" not in text
     record = tmp_path / "w/runs_0.01/models/e_small/seed_1/job.json"
     before = record.read_text()
     assert json.loads(before)["command"] == "pretrain"

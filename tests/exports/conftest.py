@@ -6,6 +6,7 @@ import subprocess
 
 import pytest
 
+from decoupled.core.release import import_tensorflow_text
 from decoupled.exports.serving.saved_model import export
 from tests.exports.models import (
     finetuned_weights,
@@ -18,6 +19,11 @@ from tests.exports.models import (
 LABELS = ["admin", "core", "gis"]
 # One layer: that there may be several is seen in the pre-trained model.
 FINETUNED = model_config(num_layers=1)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def operations_of_tokenizers():
+    import_tensorflow_text()
 
 
 @pytest.fixture(scope="session")

@@ -134,10 +134,14 @@ def train(model, request) -> tuple[list[float], dict[str, np.ndarray]]:
 def tokenize(request: dict, folder: pathlib.Path) -> None:
     """Ids of each line, and of pairs with their types, through AutoTokenizer."""
     tokenizer = transformers.AutoTokenizer.from_pretrained(request["folder"])
-    ids = tokenizer(request["lines"], add_special_tokens=False)["input_ids"]
+    whole = tokenizer(
+        request["lines"], add_special_tokens=False, return_offsets_mapping=True
+    )
+    ids = whole["input_ids"]
     with_types = tokenizer(*map(list, zip(*request["pairs"], strict=True)))
     result = {
         "ids": ids,
+        "offsets": whole["offset_mapping"],
         "pairs": dict(with_types),
         "special": {
             name: tokenizer.convert_tokens_to_ids(piece)

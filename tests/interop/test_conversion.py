@@ -23,6 +23,7 @@ from decoupled.exports.interop.huggingface_format import (
     huggingface_name,
     our_value,
 )
+from decoupled.exports.interop.surgery import change_embeddings, untie
 from decoupled.exports.interop.to_huggingface import to_huggingface
 from decoupled.exports.serving import encoder as serving
 from decoupled.exports.serving.encoder import Encoder
@@ -290,6 +291,23 @@ def test_from_transformers_logits_of_every_head(name, theirs, converted):
     expected, batch = load(theirs / f"{name}.npz")["logits"], batch_of(name)
     logits = tokens(our_logits(converted / name, batch), batch)
     np.testing.assert_allclose(logits, tokens(expected, batch), atol=1e-5)
+
+
+def test_the_embeddings_of_a_bert_are_untied_and_it_is_a_rembert(
+    theirs, converted, folder
+):
+    ours, new = str(folder / "untied"), str(folder / "untied_again")
+    change_embeddings(str(converted / "bert_masked_lm"), None, ours, untie)
+    report = to_huggingface(ours, None, new, encoder_only=False)
+    assert report["architecture"] == "RemBertForMaskedLM"
+    models = {"untied": {"folder": new, "batch": "usual"}}
+    outputs = call("run", request_of(models), folder / "untied_outputs")
+    batch = batch_of("bert_masked_lm")
+    actual, expected = (
+        tokens(load(path)["logits"], batch)
+        for path in (outputs / "untied.npz", theirs / "bert_masked_lm.npz")
+    )
+    np.testing.assert_allclose(actual, expected, atol=1e-5)
 
 
 # An untied BERT comes back as RemBERT, with the unit matrix for its projection.

@@ -28,6 +28,9 @@ from tests.training.runs import graph_config
 
 VARIABLE = "DECOUPLED_COMPILER_PYTHON"
 PYTHON = os.environ.get(VARIABLE, "")
+# An environment with jax[cuda13], several GB, which `make` does not make.
+CUDA_VARIABLE = "DECOUPLED_CUDA_PYTHON"
+CUDA = os.environ.get(CUDA_VARIABLE, "")
 OLDEST = tf.__version__.startswith("2.15.")
 pytestmark = [
     pytest.mark.interop,
@@ -171,6 +174,45 @@ def test_the_demo_s_step_compiles_for_each_generation(slice_name):
     kept = made.memory.weights + made.memory.slots
     # A TPU pads to tiles of 8 x 128, which is much for small slices.
     assert kept <= compiled.arguments < 4 * kept
+
+
+LONG = (
+    "ModelConfig.vocab_size = 2000",
+    "ModelConfig.max_positions = 128",
+    "ModelConfig.num_layers = 2",
+    "MaskingConfig.sequence_length = 128",
+    "MaskingConfig.max_predictions = 20",
+    "TrainingConfig.batch_size = 32",
+)
+
+
+@pytest.mark.skipif(OLDEST, reason="TensorFlow 2.15 cannot translate sums over cores")
+@pytest.mark.parametrize(
+    "slice_name", ["v5litepod-8", pytest.param("v6e-8", marks=pytest.mark.slow)]
+)
+def test_splash_attention_compiles_in_the_demo_s_step(slice_name):
+    """On eight replicas, with heads split."""
+    run, tpu = pretraining(slice_name, ["models/demo_decoupled.gin"], *LONG)
+    compiled = compile_step(PYTHON, run, tpu)
+    assert compiled.fits and compiled.attention == "splash"
+    kinds = [group["kind"] for group in compiled.traffic["groups"]]
+    assert "tpu_custom_call" in kinds
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not CUDA, reason=f"{CUDA_VARIABLE} is not set")
+@pytest.mark.parametrize("name", ["h100-1", "h100-8"])
+def test_the_demo_s_step_compiles_for_gpus(name):
+    gpus = parse_topology(name)
+    files = [plan.DEFAULTS, "models/demo_decoupled.gin", "layouts/data_parallel.gin"]
+    mesh = f"MeshConfig.mesh_shape = 'data:{gpus.cores}'"
+    run = gin_files.configure(plan.PlanSettings, files, [mesh, *LONG]).run
+    compiled = compile_step(CUDA, run, gpus)
+    assert compiled.fits and compiled.attention == "cudnn"
+    made = make_plan(run, gpus, PlanConfig())
+    kept = made.memory.weights + made.memory.slots
+    assert kept <= compiled.arguments < 1.2 * kept
+    assert bool(compiled.traffic["collectives"]) == (gpus.cores > 1)
 
 
 @pytest.mark.slow

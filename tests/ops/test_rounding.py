@@ -129,7 +129,7 @@ class Update:
                 if slice_dtype == tf.bfloat16:
                     members = [[x] for x in updated]
                     update = ElementwiseAdamUpdate(
-                        *members, one, numbers, [True], seed=seed
+                        *members, one, numbers, [True], [1], seed=seed
                     )
                 else:
                     update = AdamUpdate(*updated, one, numbers, True)

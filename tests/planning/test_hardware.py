@@ -26,6 +26,8 @@ from decoupled.planning.hardware import GENERATIONS, GIB, parse_topology
         # A chip is two devices.
         ("tpu7x-8", "tpu7x:2x2x1", 8, 1, 96, 1153.5),
         ("tpu7x-128", "tpu7x:4x4x4", 128, 16, 96, 1153.5),
+        # GPUs of a host: slices, hosts and cards.
+        ("h100-8", "1x1x8", 8, 1, 84_942_979_072 / GIB, 989),
     ],
 )
 def test_slices(name, topology, cores, hosts, gibibytes, teraflops):
@@ -50,7 +52,7 @@ def test_tpu_estimator_runs_on_no_generation_after_v4():
         ("v5p-4", "'v5p-4' is no slice; one of v5p-8, v5p-16"),
         ("v3", "'v3' is no slice; write the generation, v2, v3, v4, v5e, v5p, v6e,"),
         ("v3-\u00b2", "'v3-\u00b2' is no slice; write the generation"),
-        ("h100-8", "'h100-8' is no slice; write the generation"),
+        ("a100-8", "'a100-8' is no slice; write the generation"),
     ],
 )
 def test_what_is_no_slice(name, said):

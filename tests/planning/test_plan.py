@@ -21,6 +21,7 @@ from decoupled.planning.report import as_json
 from decoupled.training.graph import build_step, pretraining_graph
 from tests.helpers import (
     MASKING,
+    SESSION_CONFIG,
     adamw,
     masked_lm_features,
     schedule,
@@ -78,8 +79,7 @@ def allocated(run):
             variable.name: laid_out.laid_out_tensor.all_slices
             for variable, laid_out in lowering.variables.items()
         }
-        devices = tf.ConfigProto(device_count={"CPU": 4})
-        with tf.Session(config=devices) as session:
+        with tf.Session(config=SESSION_CONFIG) as session:
             session.run([s.initializer for each in slices.values() for s in each])
             values = session.run(slices)
     return [

@@ -20,6 +20,7 @@ from decoupled.studies.statistics import (
     holm,
     logits,
     ratios,
+    spearman_items,
 )
 
 DIFFERENCE = {"a": 1.0, "b": -1.0}
@@ -317,6 +318,23 @@ def test_the_spread_of_ratios_is_that_of_a_resampled_ratio():
     resampled = correct[drawn].sum(axis=1) / counts[drawn].sum(axis=1)
     values = ratios(Sums(correct, counts))
     assert values.std() / math.sqrt(300) == pytest.approx(resampled.std(), rel=0.05)
+
+
+def test_pairs_of_a_correlation_are_those_of_the_jackknife():
+    generator = np.random.default_rng(5)
+    first = generator.integers(0, 12, 40).astype(float)
+    second = first + generator.integers(0, 9, 40)
+    rho = stats.spearmanr(first, second).statistic
+    without = [
+        stats.spearmanr(np.delete(first, i), np.delete(second, i)).statistic
+        for i in range(40)
+    ]
+    expected = 40 * rho - 39 * np.array(without)
+    assert spearman_items(first, second) == pytest.approx(expected)
+    # The spread of the mean is the known one of ranks without correlation.
+    noise = generator.random((2, 600))
+    error = spearman_items(*noise).std(ddof=1) / math.sqrt(600)
+    assert error == pytest.approx(1 / math.sqrt(599), rel=0.1)
 
 
 def test_logits_of_shares():

@@ -7,16 +7,17 @@ import types
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from decoupled.core import files
 from decoupled.core.errors import UserError
 from decoupled.studies import claims, measures
 from decoupled.studies.claims import Contrast
+from decoupled.studies.items import Answered
 from decoupled.studies.jobs import complete_jobs
 from decoupled.studies.measures import (
     SOURCES,
     Analysed,
-    Answered,
     ResultReader,
     read_measures,
 )
@@ -256,24 +257,34 @@ def test_without_held_out_losses_no_run_is_trained(folders, read):
     assert without.study.training == {}
 
 
-def test_word_similarity_is_that_of_the_output_embedding():
-    def entry(name, embedding, spearman, score="dot"):
-        return {
-            "set": name, "embedding": embedding, "spearman": spearman, "score": score
-        }  # fmt: skip
-
-    models = [
-        [entry("men", "coupled", 0.3), entry("men", "coupled", 0.9, "cosine")],
-        [entry("men", "input", 0.4), entry("men", "output", 0.1)],
-        [entry("men", "input", 0.4), entry("men", "output", None)],
-    ]
-    result = {"models": [{"correlations": model} for model in models]}
-    analysed = Analysed(result, {}, ["coupled", "e_large", "e_small"], "")
+def test_word_similarity_is_that_of_the_output_embedding_on_pairs():
+    generator = np.random.default_rng(2)
+    human = generator.random(300)
+    values, models = {}, []
+    for index, (kinds, noise) in enumerate(
+        ((["coupled"], 1), (["input", "output"], 3))
+    ):
+        values[f"{index}/human/men"] = human
+        entries = [{"set": "men", "embedding": "coupled", "score": "cosine"}]
+        for kind in kinds:
+            dots = human + (noise if kind != "input" else 0) * generator.random(300)
+            values[f"{index}/{kind}/men"] = dots
+            rho = stats.spearmanr(human, dots).statistic
+            entries.append(
+                {"set": "men", "embedding": kind, "score": "dot", "spearman": rho}
+            )
+        models.append({"correlations": entries})
+    lacking = [{"set": "men", "embedding": "output", "score": "dot", "spearman": None}]
+    models.append({"correlations": lacking})
+    rows = ["coupled", "e_large", "e_small"]
+    analysed = Analysed({"models": models}, values, rows, "")
     reader = types.SimpleNamespace(analysed=lambda name, seed: analysed)
-    values = SOURCES[claims.SIMILARITY].read(reader, 0)
-    assert {row: sums["men"].got.tolist() for row, sums in values.items()} == {
-        "coupled": [0.3], "e_large": [0.1]
-    }  # fmt: skip
+    read = SOURCES[claims.SIMILARITY].read(reader, 0)
+    assert read.keys() == {"coupled", "e_large"}
+    for row, entry in (("coupled", models[0]), ("e_large", models[1])):
+        expected = entry["correlations"][-1]["spearman"]
+        assert read[row]["men"].got.mean() == pytest.approx(expected, abs=0.01)
+        assert len(read[row]["men"].got) == 300
 
 
 def test_anybody_can_recompute_the_intervals(

@@ -1,7 +1,10 @@
 """The page of a study, its files, and the committed studies."""
 
+import importlib.util
 import re
 import shutil
+import subprocess
+import sys
 
 import pytest
 
@@ -93,7 +96,7 @@ def test_facts_curves_and_crossings(document):
     for line in (
         "    decoupled reproduce --work_dir=w",
         "| models | 11, 1,000 steps |",
-        "| jobs | 9 of 9 complete |",
+        "| complete | 9 of 9 jobs |",
         "| their time | 1 h 00 min |",
     ):
         assert line in text
@@ -284,3 +287,53 @@ def test_curves_name_rows_and_the_unigram_level(tmp_path):
     plot_curves((curves, invented.ENTROPY), str(tmp_path / "c"))
     texts = set(texts_of(tmp_path / "c.svg"))
     assert {"coupled", "e_small", "unigram entropy", "step"} <= texts
+
+
+_NUMBER = r"[+-]?\d+\.\d+"
+
+
+@pytest.mark.parametrize("page", ["../reproduction.md", "../../README.md"])
+def test_numbers_written_by_hand_are_those_of_the_study(page):
+    """Every "difference (low to high)" is an estimate of the first study, and so is
+    every other number beside it in the text."""
+    text = " ".join((DOCS / page).read_text().split())
+    if "## The paper's claims" in text:
+        start = text.index("## The paper's claims")
+        text = text[start : text.index("## To change")]
+    estimates = load(str(DOCS / "first")).evidence.estimates.values()
+    written = re.findall(
+        rf"({_NUMBER})(?: nats| logits| points)? \(({_NUMBER}) to ({_NUMBER})\)", text
+    )
+    assert len(written) >= 8
+    for numbers in written:
+        digits = len(numbers[0].partition(".")[2])
+        known = [
+            tuple(f"{x:+.{digits}f}" for x in (e.value, *e.interval()))
+            for e in estimates
+        ]
+        signed = tuple(f"{float(x):+.{digits}f}" for x in numbers)
+        zero = tuple(x.replace("-0.0", "+0.0") for x in signed)
+        assert signed in known or zero in known, numbers
+    for loss in ("0.57", "0.19") if "0.57" in text else ("0.19",):
+        assert any(f"{-e.value:.2f}" == loss for e in estimates) and loss in text
+
+
+def test_the_designs_power_is_that_of_its_simulation():
+    script = [sys.executable, str(DOCS / "power.py")]
+    done = subprocess.run(script, check=True, stdout=subprocess.PIPE, text=True)
+    assert len(done.stdout.splitlines()) > 10
+    assert done.stdout.strip() in (DOCS / "design.md").read_text()
+
+
+def test_simulated_power_is_that_of_the_formula():
+    """Of the estimates, whose noise is that of seeds alone."""
+    spec = importlib.util.spec_from_file_location("power", DOCS / "power.py")
+    power = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(power)
+    for seeds, claims_run in ((5, 3), (8, 8)):
+        found = Estimate(0.0, 0.5 / seeds**0.5, seeds - 1.0, seeds, 1)
+        level = 0.05 / claims_run
+        effect = power.smallest(0.5, seeds, claims_run, False)
+        assert effect == pytest.approx(found.smallest_effect(level), rel=0.03)
+        margin = power.smallest(0.5, seeds, claims_run, True)
+        assert margin == pytest.approx(found.smallest_margin(level), rel=0.03)

@@ -34,10 +34,18 @@ class ReplicaMesh(SimdMeshImpl):
     """The whole mesh, but only with the slices of replica 0.
 
     Replica n is processor n of the mesh; `device_order` gives it its device.
+    `names_attention`: see `decoupled.ops.attention`.
     """
 
-    def __init__(self, shape: mtf.Shape, layout: mtf.LayoutRules, stack_bytes: int):
+    def __init__(
+        self,
+        shape: mtf.Shape,
+        layout: mtf.LayoutRules,
+        stack_bytes: int,
+        names_attention: bool = False,
+    ):
         super().__init__(shape, layout, None, list(range(shape.size)), stack_bytes)
+        self.names_attention = names_attention
 
     class Stack(SimdMeshImpl.Stack):
         """Slices without copies, because nothing runs."""

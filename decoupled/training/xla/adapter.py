@@ -25,6 +25,7 @@ from decoupled.core.console import duration
 from decoupled.core.errors import UserError, WorkerLost, in_one_line
 from decoupled.core.machine import readable_bytes
 from decoupled.ops.meshes.device_order import device_order
+from decoupled.training.xla.kernels import NAMES, PLAIN, replace
 from decoupled.training.xla.programs import ExportedProgram
 from decoupled.training.xla.stablehlo import to_stablehlo
 
@@ -88,7 +89,7 @@ class Client:
         self, kind: str, mesh: Sequence[int] | None, say: Callable[[str], None]
     ):
         jax = _configured(kind, mesh and math.prod(mesh))
-        self.kind, self._jax, self._say = kind, jax, say
+        self.kind, self._jax, self.say = kind, jax, say
         devices = _devices(jax, kind)
         mesh = mesh or [len(devices)]
         count = math.prod(mesh)
@@ -170,7 +171,28 @@ class Client:
           UserError: a device does not have the memory that the program needs.
         """
         began = time.monotonic()
-        module, updated = to_stablehlo(program.hlo, precision)
+        for kernel in dict.fromkeys([program.attention, PLAIN]):
+            module, updated = to_stablehlo(program.hlo, precision)
+            if refused := replace(module, kernel, _PLATFORMS[self.kind].split(",")[0]):
+                self.say(f"attention by {NAMES[PLAIN]} instead: {refused}")
+                kernel = PLAIN
+            try:
+                executable = self._built(module, dict(options), began)
+                break
+            except self._jax.errors.JaxRuntimeError as error:
+                if kernel == PLAIN or _NO_ROOM.search(str(error)):
+                    raise explained(error, "the compiler") from error
+                reason = first_sentence(error)
+                self.say(f"attention by {NAMES[PLAIN]} instead: {reason}")
+        compiled = Executable(self, executable, program, updated)
+        seconds = time.monotonic() - began
+        took, took_long = duration(seconds), seconds >= _WORTH_A_LINE
+        if took_long or not Client._has_compiled:
+            self.say(f"compiled in {took}; {compiled.memory()}")
+        Client._has_compiled = True
+        return compiled
+
+    def _built(self, module, options, began):
         if hosts.count() > 1:
             content = module.operation.get_asm(enable_debug_info=False)
             facts = {
@@ -179,21 +201,11 @@ class Client:
                 "the kind of device": self.devices[0].device_kind,
             }
             hosts.agree("compile", facts)
-        work = InBackground(lambda: self._compiled(module, dict(options)))
+        work = InBackground(lambda: self._compiled(module, options))
         while not work.done(_LINE_EVERY):
             passed = duration(time.monotonic() - began)
-            self._say(f"compiling for {self.describe()}: {passed} so far")
-        try:
-            executable = work.result()
-        except self._jax.errors.JaxRuntimeError as error:
-            raise explained(error, "the compiler") from error
-        compiled = Executable(self, executable, program, updated)
-        seconds = time.monotonic() - began
-        took, took_long = duration(seconds), seconds >= _WORTH_A_LINE
-        if took_long or not Client._has_compiled:
-            self._say(f"compiled in {took}; {compiled.memory()}")
-        Client._has_compiled = True
-        return compiled
+            self.say(f"compiling for {self.describe()}: {passed} so far")
+        return work.result()
 
     def _compiled(self, module, options):
         from jax._src import compiler
@@ -381,7 +393,7 @@ def imported(kind: str) -> Any:
     needs = f"--accelerator={kind}: needs JAX"
     install = f"pip install 'decoupled[{accelerators.extra(kind)}]'"
     if installed.lacking("jax", purpose="--accelerator"):
-        if sys.version_info < (3, 12):
+        if sys.version_info < (3, 11):
             install = "use Python 3.12 or newer, and there " + install
         raise UserError(f"{needs}, which is not installed; {install}")
     version = importlib.metadata.version("jax")

@@ -31,7 +31,9 @@ from decoupled.training.graph import Network, TrainingGraph
 from decoupled.training.mesh import parse_mesh_shape
 from decoupled.training.xla.adapter import Array, Client, Executable, InBackground
 from decoupled.training.xla.hosts import AgreedStop, moves, pauses
+from decoupled.training.xla.kernels import NAMES
 from decoupled.training.xla.programs import (
+    attention_kernel,
     export,
     prediction_program,
     training_program,
@@ -43,8 +45,10 @@ from decoupled.training.xla.state import State, first_values, stored_values
 _DETERMINISTIC = {"gpu": {"xla_gpu_exclude_nondeterministic_ops": True}}
 
 
-# Folders whose first checkpoint of this process has had its line.
+# Folders whose first checkpoint of this process has had its line, and lines that were
+# said.
 _saved: set[str] = set()
+_said: set[str] = set()
 
 
 def check_devices(
@@ -77,7 +81,8 @@ def train_steps(
     config, mesh = run.training, graph.network.mesh
     client = Client(run.accelerator, _sizes(mesh), run.say)
     dataset = input_fn()
-    program = training_program(graph, dataset.element_spec)
+    kernel = _attention(client, graph.network, dataset.element_spec, trains=True)
+    program = training_program(graph, dataset.element_spec, kernel)
     exported = export(program)
     source = _first_or_stored(run, graph.network, program.saved)
     executable = _compile(client, exported, mesh)
@@ -157,7 +162,8 @@ def predict_batches(
     prefix = find_checkpoint(run.model_dir)
     client = Client(run.accelerator, _sizes(network.mesh), run.say)
     dataset = input_fn()
-    program = prediction_program(network, dataset.element_spec)
+    kernel = _attention(client, network, dataset.element_spec, trains=False)
+    program = prediction_program(network, dataset.element_spec, kernel)
     exported = export(program)
     check_resumable(prefix, program.saved)
     executable = _compile(client, exported, network.mesh)
@@ -179,6 +185,19 @@ def predict_batches(
 
 def _sizes(mesh: MeshConfig) -> list[int]:
     return list(parse_mesh_shape(mesh.mesh_shape).values())
+
+
+def _attention(
+    client: Client, network: Network, features: Mapping[str, Any], trains: bool
+) -> str:
+    """The kernel that computes attention; says it where there is a choice."""
+    device = client.devices[0].device_kind
+    kernel, reason = attention_kernel(client.kind, device, network, features, trains)
+    line = f"attention by {NAMES[kernel]}: {reason}"
+    if client.kind != "cpu" and line not in _said:
+        _said.add(line)
+        client.say(line)
+    return kernel
 
 
 def _compile(client: Client, exported: Any, mesh: MeshConfig) -> Executable:

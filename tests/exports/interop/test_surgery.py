@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from decoupled.core.errors import UserError
-from decoupled.data.vocabulary import Vocabulary
+from decoupled.data.vocabulary import open_vocabulary
 from decoupled.exports.interop import surgery
 from decoupled.exports.interop.surgery import change_embeddings
 from decoupled.model.variables import (
@@ -43,7 +43,7 @@ KERNEL = f"{TRANSFORM}/kernel"
 def vocabulary(tmp_path_factory):
     path = str(tmp_path_factory.mktemp("vocabulary") / "sentencepiece.model")
     train_sentencepiece(path)
-    return Vocabulary(path)
+    return open_vocabulary(path)
 
 
 @pytest.fixture
@@ -59,7 +59,7 @@ def write(vocabulary, tmp_path):
             for slot in slots
         }
         return write_model_dir(
-            str(tmp_path / "run"), vocabulary.model_bytes, vocabulary.fingerprint,
+            str(tmp_path / "run"), vocabulary.content, vocabulary.fingerprint,
             config, {**weights, **moments}, task,
         )  # fmt: skip
 

@@ -5,17 +5,20 @@ Source: tensorflow/hub, docs/common_saved_model_apis/text.md.
 
 import numpy as np
 import pytest
-import tensorflow_text  # noqa: F401  (registers the tokenizer's operation)
 
 from decoupled.core.release import tf
-
-hub = pytest.importorskip("tensorflow_hub")
 
 TEXTS = ["Select the blue page", "Show the hidden image"]
 
 
 @pytest.fixture(scope="module")
-def preprocessor(encoder_export):
+def hub():
+    # It imports Keras, which no other test needs.
+    return pytest.importorskip("tensorflow_hub")
+
+
+@pytest.fixture(scope="module")
+def preprocessor(hub, encoder_export):
     return hub.load(str(encoder_export / "preprocessor"))
 
 
@@ -24,7 +27,7 @@ def packed(preprocessor):
     return preprocessor(tf.constant(TEXTS))
 
 
-def test_two_steps_give_what_one_gives(preprocessor, packed):
+def test_two_steps_give_what_one_gives(hub, preprocessor, packed):
     tokenize = hub.KerasLayer(preprocessor.tokenize)
     pack = hub.KerasLayer(preprocessor.bert_pack_inputs, arguments={"seq_length": 16})
     in_two = pack([tokenize(tf.constant(TEXTS))])
@@ -34,7 +37,7 @@ def test_two_steps_give_what_one_gives(preprocessor, packed):
         np.testing.assert_array_equal(in_one[name], value)
 
 
-def test_trainable_layer_learns_through_the_encoder(encoder_export, packed):
+def test_trainable_layer_learns_through_the_encoder(hub, encoder_export, packed):
     layer = hub.KerasLayer(str(encoder_export / "encoder"), trainable=True)
     resolved = layer.resolved_object
     assert len(layer.trainable_weights) == len(resolved.trainable_variables) == 31
@@ -51,13 +54,13 @@ def test_trainable_layer_learns_through_the_encoder(encoder_export, packed):
     assert np.abs(layer(packed)["pooled_output"] - before).max() > 1e-3
 
 
-def test_frozen_layer_has_no_trainable_weights(encoder_export, packed):
+def test_frozen_layer_has_no_trainable_weights(hub, encoder_export, packed):
     layer = hub.KerasLayer(str(encoder_export / "encoder"), trainable=False)
     assert layer.trainable_weights == []
     assert layer(packed)["default"].shape == (2, 8)
 
 
-def test_keras_model_from_strings_to_vectors(encoder_export, preprocessor):
+def test_keras_model_from_strings_to_vectors(hub, encoder_export, preprocessor):
     keras = hub.keras_layer.keras
     text_input = keras.layers.Input(shape=(), dtype=tf.string)
     encoder = hub.KerasLayer(str(encoder_export / "encoder"), trainable=True)
@@ -67,7 +70,7 @@ def test_keras_model_from_strings_to_vectors(encoder_export, preprocessor):
     np.testing.assert_allclose(model(tf.constant(TEXTS)), expected, atol=2e-6)
 
 
-def test_mlm_is_a_layer_of_its_own(encoder_export, packed):
+def test_mlm_is_a_layer_of_its_own(hub, encoder_export, packed):
     encoder = hub.load(str(encoder_export / "encoder"))
     mlm = hub.KerasLayer(encoder.mlm, trainable=True)
     positions = tf.constant([[1, 2], [3, 0]])

@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 import sentencepiece
-import tensorflow_text  # noqa: F401  (registers the tokenizer's operation)
 
 from decoupled.core.release import tf
 

@@ -8,7 +8,6 @@ import sys
 
 import numpy as np
 import pytest
-import tensorflow_text  # noqa: F401  (registers the tokenizer's operation)
 
 from decoupled.core.errors import UserError
 from decoupled.core.release import tf

@@ -5,7 +5,6 @@ import json
 
 import numpy as np
 import pytest
-import tensorflow_text  # noqa: F401, registers the operations of text_sentence_encoder
 
 from decoupled.analyses.models import layer_vectors
 from decoupled.core.release import tf

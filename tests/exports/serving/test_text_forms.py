@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-import tensorflow_text  # noqa: F401  (registers the tokenizer's operation)
 
 from decoupled.configs.finetuning import CLASSIFICATION
 from decoupled.core.release import tf

@@ -49,7 +49,7 @@ from tests.training.runs import (
 )
 
 pytestmark = pytest.mark.skipif(
-    find_spec("jax") is None, reason="JAX needs Python 3.12"
+    find_spec("jax") is None, reason="JAX needs Python 3.11"
 )
 
 CPU = Hardware("cpu")
@@ -345,7 +345,7 @@ def test_the_time_for_which_devices_wait_for_input_is_shown(tmp_path):
         return batches.map(slow)
 
     spec = run_spec(tmp_path)._replace(hardware=CPU)
-    train_run(config(), spec, lambda step: input_fn)
+    train_run(config(**USUAL), spec, lambda step: input_fn)
     [share] = re.findall(r"s left  waits for input (\d+)%", " ".join(said(spec)))
     assert 20 < int(share) <= 100
 

@@ -1,0 +1,381 @@
+"""What a compiled program moves through a device's memory and computes, by its text.
+
+Each instruction of the scheduled program reads its operands and writes its results
+once. Its bound is the larger of its bytes at the memory's bandwidth and its operations
+at the peak of bfloat16; the sum is a lower bound of a step, and no time. So it is
+counted:
+
+- of an operand that is only sliced, the slice; of a target that is updated in place,
+  the update. What a TPU keeps in its vector memory, S(1) in a layout, counts nothing.
+- operations are those of products. Attention that is called by name counts by formula:
+  two products forward, five backward. The body of a loop counts as often as it runs.
+- what the compiler would still choose on a card (tiles, libraries) is not known, and a
+  kernel may read an operand more than once.
+
+For a Python without TensorFlow and the rest of this package.
+"""
+
+import collections
+import math
+import re
+from typing import Any, NamedTuple
+
+_SIZES = {
+    "pred": 1, "s8": 1, "u8": 1, "s16": 2, "u16": 2, "bf16": 2, "f16": 2, "s32": 4,
+    "u32": 4, "f32": 4, "s64": 8, "u64": 8, "f64": 8, "c64": 8, "c128": 16,
+}  # fmt: skip
+_TENSOR = re.compile(rf"\b({'|'.join(_SIZES)})\[([\d,]*)\](\{{[^}}]*\}})?")
+_HEAD = re.compile(r"(ENTRY )?%?([\w.\-]+) \(.*\{$")
+_NAME = re.compile(r"(?:ROOT )?%?([\w.\-]+) = ")
+_OPERATION = re.compile(r"\s*([\w\-]+)\(")
+_SCORES = re.compile(r'"intermediate_tensor_shape":\{.*?"dimensions":\[([^\]]*)')
+_FREE = {
+    "parameter", "constant", "get-tuple-element", "tuple", "bitcast", "after-all",
+    "partition-id", "replica-id", "opt-barrier",
+}  # fmt: skip
+_COLLECTIVES = (
+    "all-reduce", "all-gather", "all-to-all", "reduce-scatter", "collective-permute",
+    "collective-broadcast", "ragged-all-to-all",
+)  # fmt: skip
+_RESHAPES = {"bitcast", "reshape", "copy", "convert"}
+_MOVES = _RESHAPES | {"parameter", "transpose", "constant"}
+_SLICES = {"slice", "dynamic-slice", "gather"}
+_LARGEST_GROUPS = 10
+
+
+class _Instruction(NamedTuple):
+    name: str
+    shape: str
+    op: str
+    operands: list[str]
+    rest: str
+    is_root: bool
+
+
+class _Cost(NamedTuple):
+    kind: str
+    bytes: int
+    flops: int
+
+
+def traffic_of(text: str, bandwidth: float, peak: float) -> dict[str, Any]:
+    """Counts a program.
+
+    Args:
+      text: of the compiled HLO module. bandwidth: bytes/s. peak: FLOP/s.
+
+    Returns:
+      "instructions", "bytes", "flops", "bound" in seconds, "share" of the peak at the
+      bound; "groups", the ten that take most of it: kind, shape, count, bytes, flops
+      and bound; "collectives": kind, bytes, whether others may run meanwhile, count.
+    """
+    counter = _Counter(text, bandwidth, peak)
+    counter.walk(counter.entry, 1)
+    groups = counter.groups
+    total = {
+        "instructions": sum(row["count"] for row in groups.values()),
+        "bytes": sum(row["bytes"] for row in groups.values()),
+        "flops": sum(row["flops"] for row in groups.values()),
+        "bound": sum(row["bound"] for row in groups.values()),
+    }
+    largest = sorted(groups.values(), key=lambda row: -row["bound"])
+    return {
+        **total,
+        "share": total["flops"] / (total["bound"] * peak) if total["bound"] else 0.0,
+        "groups": largest[:_LARGEST_GROUPS],
+        "collectives": [
+            {"kind": kind, "bytes": size, "overlaps": overlaps, "count": count}
+            for (kind, size, overlaps), count in counter.collectives.most_common()
+        ],
+    }
+
+
+class _Counter:
+    def __init__(self, text: str, bandwidth: float, peak: float):
+        self._computations, self.entry = _computations(text)
+        self._bandwidth, self._peak = bandwidth, peak
+        self.groups: dict[tuple[str, str], dict[str, Any]] = {}
+        self.collectives: collections.Counter = collections.Counter()
+
+    def walk(self, name: str, times: int) -> None:
+        """Adds a computation's instructions to the groups."""
+        instructions = self._computations[name]
+        shapes = {each.name: each.shape for each in instructions}
+        for each in instructions:
+            if each.op in _FREE or each.op.endswith(("-done", "-update")):
+                continue
+            called = _called(each)
+            if each.op == "while":
+                self.walk(_attribute(each, "body"), times * _trips(each))
+            elif each.op in ("call", "async-start") and called:
+                self.walk(called, times)
+            elif each.op == "conditional":
+                for branch in _branches(each):
+                    self.walk(branch, times)
+            else:
+                self._add(each, self._cost(each, shapes), times)
+
+    def _add(self, instruction, cost, times):
+        shape = _without_layouts(instruction.shape)
+        row = self.groups.setdefault(
+            (cost.kind, shape),
+            {
+                "kind": cost.kind, "shape": shape[:80], "count": 0, "bytes": 0,
+                "flops": 0, "bound": 0.0,
+            },
+        )  # fmt: skip
+        row["count"] += times
+        row["bytes"] += times * cost.bytes
+        row["flops"] += times * cost.flops
+        bound = max(cost.bytes / self._bandwidth, cost.flops / self._peak)
+        row["bound"] += times * bound
+        kind = instruction.op.removesuffix("-start")
+        if kind in _COLLECTIVES:
+            overlaps = instruction.op.endswith("-start")
+            self.collectives[(kind, _sent(instruction), overlaps)] += times
+
+    def _cost(self, each, shapes):
+        operands = [shapes.get(name, "") for name in each.operands]
+        kind, flops = each.op, 0
+        if each.op == "fusion":
+            inside = self._computations[_called(each)]
+            kind, flops = self._kind(inside), self._flops(inside)
+            return _Cost(kind, self._fused_bytes(each, inside, operands), flops)
+        if each.op == "custom-call":
+            kind = re.search(r'custom_call_target="([^"]+)"', each.rest)[1]
+            flops = _flops_by_name(kind, each, operands)
+        elif each.op in ("dot", "convolution"):
+            flops = _product_flops(each, shapes)
+        if each.op.endswith("-start"):
+            # Between two places of the memory, or from and to a TPU's vector memory.
+            parts = [_size(part) for part in _tensors(each.shape) if part[1]]
+            touched = sum(1 for part in _tensors(each.shape)[:2] if _in_memory(part))
+            return _Cost(kind, min(parts, default=0) * touched, 0)
+        if each.op in _SLICES:
+            return _Cost(kind, 2 * _bytes(each.shape), 0)
+        if each.op == "dynamic-update-slice":
+            return _Cost(kind, 2 * _bytes(operands[1]), 0)
+        return _Cost(kind, _bytes(each.shape) + sum(map(_bytes, operands)), flops)
+
+    def _fused_bytes(self, each, inside, operands):
+        total = self._written(inside, each.shape)
+        for index, shape in enumerate(operands):
+            if size := _bytes(shape):
+                total += min(size, self._read(inside, index, size))
+        return total
+
+    def _read(self, inside, index, whole):
+        """What a fused computation reads of an operand."""
+        parameter = f"{index})"
+        names = {
+            each.name
+            for each in inside
+            if each.op == "parameter" and each.rest.startswith(parameter)
+        }
+        total = 0
+        for each in inside:
+            if not names & set(each.operands):
+                continue
+            if each.op in _RESHAPES and not each.is_root:
+                names.add(each.name)
+            elif each.op in _SLICES:
+                # Indices are small.
+                total += _bytes(each.shape, everywhere=True)
+            elif each.op == "fusion":
+                nested = self._computations[_called(each)]
+                total += sum(
+                    self._read(nested, place, whole)
+                    for place, name in enumerate(each.operands)
+                    if name in names
+                )
+            elif each.op != "dynamic-update-slice" or each.operands[0] not in names:
+                return whole
+        return total
+
+    def _written(self, inside, shape):
+        """What a fused computation writes; of a target that it updates, the update."""
+        by_name = {each.name: each for each in inside}
+        (root,) = (each for each in inside if each.is_root)
+        roots = root.operands if root.op == "tuple" else [root.name]
+        total = 0
+        for name, part in zip(roots, _tensors(shape), strict=False):
+            each = by_name[name]
+            while each.op in _RESHAPES and each.operands[0] in by_name:
+                each = by_name[each.operands[0]]
+            if not _in_memory(part):
+                continue
+            if each.op == "dynamic-update-slice":
+                total += _bytes(by_name[each.operands[1]].shape, everywhere=True)
+            else:
+                total += _size(part)
+        return total
+
+    def _flops(self, inside):
+        shapes = {each.name: each.shape for each in inside}
+        total = 0
+        for each in inside:
+            if each.op in ("dot", "convolution"):
+                total += _product_flops(each, shapes)
+            elif each.op == "fusion":
+                total += self._flops(self._computations[_called(each)])
+        return total
+
+    def _kind(self, inside):
+        ops = self._ops(inside)
+        for kind in ("dot", "convolution"):
+            if kind in ops:
+                return "product"
+        for kind in ("scatter", "reduce", "sort"):
+            if kind in ops:
+                return kind
+        if ops & {"rng-bit-generator", "shift-right-logical"}:
+            return "random"
+        return "transpose" if "transpose" in ops and ops <= _MOVES else "elementwise"
+
+    def _ops(self, inside):
+        ops = {each.op for each in inside}
+        for each in inside:
+            if each.op == "fusion":
+                ops |= self._ops(self._computations[_called(each)])
+        return ops - {"fusion"}
+
+
+def _computations(text):
+    computations, name, entry = {}, None, None
+    for line in text.splitlines():
+        if head := _HEAD.match(line):
+            name = head[2]
+            computations[name], entry = [], name if head[1] else entry
+        elif name and line.startswith("  ") and (each := _parsed(line.strip())):
+            computations[name].append(each)
+    return computations, entry
+
+
+def _parsed(line):
+    name = _NAME.match(line)
+    if not name:
+        return None
+    rest = line[name.end() :]
+    if rest.startswith("("):
+        end = _closing(rest)
+        shape, rest = rest[: end + 1], rest[end + 1 :]
+    else:
+        shape, _, rest = rest.partition(" ")
+    operation = _OPERATION.match(rest)
+    if not operation:
+        return None
+    rest = rest[operation.end() :]
+    arguments = rest[: _closing(f"({rest}") - 1]
+    operands = re.findall(r"%([\w.\-]+)", arguments)
+    is_root = line.startswith("ROOT ")
+    return _Instruction(name[1], shape, operation[1], operands, rest, is_root)
+
+
+def _closing(text):
+    """The place of the bracket that closes the first one."""
+    depth = 0
+    for place, character in enumerate(text):
+        depth += (character == "(") - (character == ")")
+        if depth == 0:
+            return place
+    return len(text)
+
+
+def _attribute(each, name):
+    found = re.search(rf"\b{name}=%?([\w.\-]+)", each.rest)
+    return found[1] if found else None
+
+
+def _called(each):
+    return _attribute(each, "calls") or _attribute(each, "to_apply")
+
+
+def _branches(each):
+    listed = re.search(r"branch_computations=\{([^}]*)\}", each.rest)
+    if listed:
+        return re.findall(r"%([\w.\-]+)", listed[1])
+    names = (_attribute(each, f"{way}_computation") for way in ("true", "false"))
+    return [name for name in names if name]
+
+
+def _trips(each):
+    known = re.search(r'"known_trip_count":\{"n":"(\d+)"', each.rest)
+    return int(known[1]) if known else 1
+
+
+def _tensors(shape):
+    """Dtype, sizes and layout of each tensor of a shape."""
+    return _TENSOR.findall(shape)
+
+
+def _size(part):
+    dtype, sizes, _ = part
+    return _SIZES[dtype] * math.prod(map(int, filter(None, sizes.split(","))))
+
+
+def _in_memory(part):
+    return "S(" not in part[2]
+
+
+def _bytes(shape, everywhere=False):
+    parts = _tensors(shape)
+    return sum(_size(part) for part in parts if everywhere or _in_memory(part))
+
+
+def _sizes(shape):
+    parts = _tensors(shape)
+    return [int(size) for size in parts[0][1].split(",") if size] if parts else []
+
+
+def _without_layouts(shape):
+    return ", ".join(f"{dtype}[{sizes}]" for dtype, sizes, _ in _tensors(shape))
+
+
+def _sent(each):
+    """Bytes of a collective's result; one that is started also names its operands."""
+    parts = _tensors(each.shape)
+    total = sum(map(_size, parts))
+    kind = each.op.removesuffix("-start")
+    doubled = each.op.endswith("-start") and kind != "all-reduce"
+    return total // 2 if doubled else total
+
+
+def _product_flops(each, shapes):
+    left, right = (_sizes(shapes.get(name, "")) for name in each.operands[:2])
+    out = math.prod(_sizes(each.shape))
+    if each.op == "dot":
+        contracted = re.search(r"lhs_contracting_dims=\{([\d,]*)\}", each.rest)
+        places = contracted[1].split(",") if contracted and contracted[1] else []
+        return 2 * out * math.prod(left[int(place)] for place in places)
+    # TPUs compute products as convolutions. Of a window, a side with dilation stands
+    # for a dimension of the batch.
+    labels = re.search(r"dim_labels=\w+_(\w+)->", each.rest)[1]
+    inputs = right[labels.index("i")]
+    window = re.search(r"window=\{([^}]*)\}", each.rest)
+    if window:
+        fields = dict(field.split("=") for field in window[1].split())
+        sides = [int(side) for side in fields["size"].split("x")]
+        dilated = fields.get("lhs_dilate", "x".join("1" for _ in sides)).split("x")
+        inputs *= math.prod(
+            side for side, by in zip(sides, dilated, strict=True) if by == "1"
+        )
+    return 2 * out * inputs
+
+
+def _flops_by_name(target, each, operands):
+    if target.startswith("__cublas"):
+        left = _sizes(operands[0])
+        places = re.search(r'"lhs_contracting_dimensions":\["(\d+)"', each.rest)
+        out = _sizes(_without_layouts(each.shape))
+        return 2 * math.prod(out) * left[int(places[1])]
+    names = " ".join(each.operands)
+    is_splash = target == "tpu_custom_call" and "segment_ids" in names
+    if not (is_splash or target.startswith("__cudnn$fmha")):
+        return 0
+    query, key, *_ = (sizes for sizes in map(_sizes, operands) if len(sizes) > 3)
+    if scores := _SCORES.search(each.rest):
+        numbers = math.prod(int(size) for size in re.findall(r"\d+", scores[1]))
+    else:
+        numbers = math.prod(query[:-1]) * key[-2]
+    backward = "Backward" in target or "do_ref" in names
+    return 2 * (5 if backward else 2) * numbers * query[-1]
