@@ -1,8 +1,5 @@
 """Which tensors get a separate kernel; sums over rows and along them."""
 
-import os
-import subprocess
-import sys
 import types
 
 import numpy as np
@@ -58,30 +55,6 @@ def test_sums_of_rows(width, is_compiled):
         found = session.run(sums(tf.constant(x)))
     wanted = x.astype(np.float64).sum(-1, keepdims=True)
     np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)
-
-
-KERNELS = """
-import os
-from decoupled.core.compat import tf
-from decoupled.ops.kernels import compile_first_quietly, compiled
-
-compile_first_quietly()
-compile_first_quietly()
-with tf.Graph().as_default(), tf.Session() as session:
-    given = tf.placeholder(tf.float32, [2])
-    print(session.run(compiled(tf.square)(given), {given: [2.0, 3.0]}))
-os.write(2, b"an error")
-"""
-
-
-def test_importing_tensorflow_and_the_first_kernel_print_nothing_and_errors_are_seen():
-    quiet = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}
-    done = subprocess.run(
-        [sys.executable, "-c", KERNELS],
-        capture_output=True, text=True, check=False, env=quiet,
-    )  # fmt: skip
-    assert (done.returncode, done.stderr) == (0, "an error")
-    assert done.stdout == "[4. 9.]\n"
 
 
 # One of explicit devices, and one that is none: as a TPU's, with a plain slicewise.
