@@ -54,8 +54,8 @@ assert not tf.config.list_logical_devices("X")
 compile_first_quietly()
 compile_first_quietly()
 with tf.Graph().as_default(), tf.Session() as session:
-    given = tf.placeholder(tf.float32, [2])
-    print(session.run(compiled(tf.square)(given), {given: [2.0, 3.0]}))
+    numbers = tf.placeholder(tf.float32, [2])
+    print(session.run(compiled(tf.square)(numbers), {numbers: [2.0, 3.0]}))
 os.write(2, b"an error")
 """
 KERAS = """
@@ -116,5 +116,7 @@ def test_stand_ins_have_any_name_and_raise_when_called(module):
 @pytest.mark.skipif(RELEASE > (2, 15), reason="TensorFlow 2.16 has removed them")
 @pytest.mark.parametrize("module", compat.REMOVED)
 def test_nothing_stands_for_what_tensorflow_has(module):
-    found = importlib.import_module(module)
-    assert pathlib.Path(found.__file__).is_relative_to(pathlib.Path(tf.__file__).parent)
+    imported = importlib.import_module(module)
+    assert pathlib.Path(imported.__file__).is_relative_to(
+        pathlib.Path(tf.__file__).parent
+    )

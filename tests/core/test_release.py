@@ -25,7 +25,7 @@ OTHER = b"module.py:1: FutureWarning: soon\n"
 
 
 @pytest.mark.parametrize(
-    "version, found",
+    "version, known",
     [
         ("2.15.0", (2, 15)),
         ("2.15.1", (2, 15)),
@@ -33,8 +33,8 @@ OTHER = b"module.py:1: FutureWarning: soon\n"
         ("2.21.0", (2, 21)),
     ],
 )
-def test_releases_from_the_oldest_to_the_newest_are_known(version, found):
-    assert release.check_release(version) == found
+def test_releases_from_the_oldest_to_the_newest_are_known(version, known):
+    assert release.check_release(version) == known
 
 
 @pytest.mark.parametrize(
