@@ -13,6 +13,7 @@ import pytest
 ROOT = pathlib.Path(__file__).parent.parent
 GIN, CODE = "gin/", "decoupled/"
 MAP = "docs/paper_map.md"
+DESIGN = "docs/reproduction/design.md"
 # Place -> what the paper says there, and the files that cite it.
 SECTIONS = {
     "section 3": (
@@ -81,11 +82,12 @@ SECTIONS = {
             f"{CODE}model/embeddings.py",
             f"{CODE}model/variables.py",
             MAP,
+            DESIGN,
         },
     ),
     "footnote 4": (
         "the trend of Table 3 stays with a frozen input embedding",
-        {f"{CODE}configs/finetuning.py", MAP},
+        {f"{CODE}configs/finetuning.py", f"{GIN}sweeps/table3_frozen.gin", MAP, DESIGN},
     ),
     "footnote 11": (
         "output embedding and pooler are discarded after pre-training",

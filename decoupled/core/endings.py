@@ -47,6 +47,8 @@ _OUTSIDE = (
 # What has to be done however the process ends.
 _clean_ups: list[Callable[[], None]] = []
 _report_unraisable = sys.unraisablehook
+# The terminal, where lines of ours go.
+_terminal = 2
 # Whether the process ends without the interpreter's own end.
 _at_once = False
 # The running command, and the command line that resumes it.
@@ -73,6 +75,23 @@ def resume_with(command: str) -> None:
 def command() -> str:
     """What begins the last line."""
     return _name
+
+
+def write_line(line: str) -> None:
+    """Writes a line on the terminal, also from a handler of signals: without locks."""
+    with contextlib.suppress(OSError):
+        os.write(_terminal, f"{line}\n".encode("utf-8", "backslashreplace"))
+
+
+def keep_messages(path: str) -> None:
+    """From now on what libraries write on the terminal is added to a file instead."""
+    global _terminal
+    sys.stderr.flush()
+    _terminal = os.dup(2)
+    sys.stderr = open(_terminal, "w", buffering=1, errors="backslashreplace")
+    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
+    os.dup2(file, 2)
+    os.close(file)
 
 
 def end_at_once() -> None:

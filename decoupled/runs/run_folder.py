@@ -146,12 +146,12 @@ def opened(
     joins = hardware.accelerator is not None
     with contextlib.ExitStack() as stack:
         if joins:
-            from decoupled.training.xla.hosts import check_shared, joined
+            from decoupled.training.xla.hosts import joined, share
 
             stack.enter_context(joined(hardware, facts))
         stack.enter_context(locks.hold(folder, reading))
         if joins:
-            check_shared(folder)
+            share(folder)
         yield
 
 

@@ -1,9 +1,5 @@
 """The measures of a study by seed and item, read from finished jobs.
 
-An item of a fine-tuning is an example of its file: a text, or a sentence with one
-answer per word. Right answers come from the predictions that every run wrote and from
-the files with the labels. They must give the accuracies that the runs reported.
-
 A job that is missing or incomplete leaves a gap. If a measure lacks the job of a seed,
 or a row that another seed has, it leaves out that seed. So every comparison uses the
 same seeds.
@@ -16,16 +12,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from decoupled.analyses.layer_drop import read_results
 from decoupled.analyses.neighbours import best_layer
-from decoupled.configs.finetuning import CLASSIFICATION, TAGGING
 from decoupled.core import files
 from decoupled.core.errors import UserError
-from decoupled.core.tab_separated import unquoted
 from decoupled.corpora.locales import ENGLISH
-from decoupled.runs import run_folder
-from decoupled.runs.finetuning_run import TRIVIAL
 from decoupled.studies import claims
+from decoupled.studies.items import Answered, read_items
 from decoupled.studies.jobs import ANALYSES, LAYER_DROP, RATES, Job, seed_of
 from decoupled.studies.jobs import CONTROL as CONTROL_ROOM
 from decoupled.studies.results import PRETRAINING, Number
@@ -41,12 +33,8 @@ from decoupled.studies.statistics import (
     spearman_items,
 )
 from decoupled.studies.study_jobs import DROPPED_TASK, row_of_model
-from decoupled.tasks.presets import TASKS, task_of
 
 LAYERS, GEOMETRY = "layers", "geometry"
-_METRIC, _SPLIT = "accuracy", "test"
-# Percent; results.json holds all digits.
-_ROUNDING = 1e-6
 # Losses and correlations of items are kept in parts that half precision has.
 _PARTS = 64
 
@@ -69,14 +57,6 @@ class Analysed(NamedTuple):
             for index, row in enumerate(self.rows)
             if f"{index}/{key}" in self.values
         }
-
-
-class Answered(NamedTuple):
-    """What a fine-tuned model got in a language, and the percent of a trivial baseline:
-    the most frequent class, or each word's most frequent tag."""
-
-    sums: Sums
-    baseline: float
 
 
 class ResultReader:
@@ -187,76 +167,6 @@ class ResultReader:
 def _names_of_items(result):
     tasks = result.get("tasks", {}).items()
     return result.get("items"), {name: task.get("items") for name, task in tasks}
-
-
-def read_items(folder: str, data_dir: str) -> dict[str, Answered]:
-    """Language -> what one model's fine-tuning got on test, the mean over its runs.
-
-    Raises:
-      UserError: a file is missing, predictions do not fit the file with the labels, or
-        their accuracy differs from results.json.
-    """
-    runs = read_results(folder)
-    task = _task(folder, data_dir)
-    by_language = {}
-    for language, scores in runs[0][1].get(_SPLIT, {}).items():
-        if _METRIC not in scores:
-            # A file without labels.
-            continue
-        examples = task.read(_SPLIT, language)
-        gold = [_labels(example) for example in examples]
-        total = np.array([len(labels) for labels in gold], np.float64)
-        right = []
-        for path, results in runs:
-            right.append(_right(task, path, language, gold))
-            reported = results[_SPLIT][language][_METRIC]
-            counted = 100 * right[-1].sum() / total.sum()
-            if abs(counted - reported) > _ROUNDING:
-                raise UserError(
-                    f"{path}: says {reported:.4f} for {_SPLIT} {language}, but its "
-                    f"predictions have {counted:.4f}; run decoupled finetune "
-                    "--mode=eval again"
-                )
-        sums = Sums(np.mean(right, 0), total)
-        by_language[language] = Answered(sums, scores[f"{TRIVIAL}{_METRIC}"])
-    if not by_language:
-        raise UserError(f"{runs[0][0]}: has no scores of {_SPLIT}")
-    return by_language
-
-
-def _task(folder, data_dir):
-    described = run_folder.read(folder)
-    if described.task is None:
-        raise UserError(f"{folder}: is of pre-training, not of fine-tuning")
-    name = described.task["name"]
-    length = described.data["features"]["max_sequence_length"]
-    if name not in TASKS or TASKS[name].kind not in (CLASSIFICATION, TAGGING):
-        raise UserError(f"{folder}: {name} is no task whose answers are counted here")
-    return task_of(TASKS[name], data_dir, length)
-
-
-def _labels(example):
-    return example.tags if hasattr(example, "tags") else [example.label]
-
-
-def _right(task, results, language, gold):
-    """Right answers of each item, from the predictions beside results.json."""
-    path = os.path.join(
-        *(os.path.dirname(results), run_folder.PREDICTIONS, task.name),
-        f"{_SPLIT}-{language}.{task.prediction_suffix}",
-    )
-    # Tagged sentences have empty lines between them.
-    lines = filter(None, files.split_lines(files.read_text(path)))
-    answers = [unquoted(line.split("\t")[0]) for line in lines]
-    flat = [label for labels in gold for label in labels]
-    if len(answers) != len(flat):
-        raise UserError(
-            f"{path}: {len(answers):,} answers, but the file with the labels has "
-            f"{len(flat):,}; run decoupled finetune --mode=eval again"
-        )
-    hits = [float(answer == label) for answer, label in zip(answers, flat, strict=True)]
-    ends = np.cumsum([0, *map(len, gold)])
-    return np.add.reduceat(hits, ends[:-1])
 
 
 class Source(NamedTuple):

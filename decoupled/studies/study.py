@@ -51,7 +51,13 @@ from decoupled.studies.results import (
     read_numbers,
     read_row,
 )
-from decoupled.studies.statistics import CONTROL, Estimate, average, estimate
+from decoupled.studies.statistics import (
+    CONTROL,
+    Estimate,
+    Measured,
+    average,
+    estimate,
+)
 from decoupled.studies.study_jobs import StudyJobs
 from decoupled.studies.verdicts import (
     Check,
@@ -313,7 +319,12 @@ def secondary_of(config: StudyConfig) -> list[str]:
     return list(dict.fromkeys([*texts, *config.secondary]))
 
 
-def gather(measures, trained, config, secondary) -> Evidence:
+def gather(
+    measures: Mapping[str, Measured],
+    trained: Mapping[str, str],
+    config: StudyConfig,
+    secondary: Sequence[str],
+) -> Evidence:
     """The evidence of measures by seed and item, without the score.
 
     Raises:

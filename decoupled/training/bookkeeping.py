@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from decoupled.configs import TrainingConfig
 from decoupled.configs.hardware import HOST, Hardware, TpuAddress
-from decoupled.core import files, gfile, hosts
+from decoupled.core import endings, files, gfile, hosts
 from decoupled.core.compat import mtf, tf
 from decoupled.core.console import duration
 from decoupled.core.errors import UserError
@@ -30,7 +30,7 @@ from decoupled.training.partitioned_tables import PartitionedSaverBuilder
 MOST_SECONDS, FIRST_SECONDS = 900.0, 120.0
 # The first process decides for all; it is asked once in so many steps.
 _ASK_EVERY = 10
-_CTRL_C = b"Ctrl-C: saving after this step (a TPU: this loop); once more ends at once\n"
+_CTRL_C = "Ctrl-C: saving after this step (a TPU: this loop); once more ends at once"
 
 
 class Checkpoints:
@@ -173,7 +173,7 @@ class StopOnSignal:
             self._handlers[number] = signal.SIG_DFL
             self.install()
             # Not print: the signal may have come while something is printed.
-            os.write(2, _CTRL_C)
+            endings.write_line(_CTRL_C)
 
     def after_steps(self) -> bool:
         """Whether a signal has come, so that training is to end."""

@@ -142,7 +142,9 @@ def write_model_dir(
 ) -> str:
     """A finished run's folder; returns it."""
     os.makedirs(folder, exist_ok=True)
-    with open(os.path.join(folder, "sentencepiece.model"), "wb") as handle:
+    is_wordpiece = vocabulary_model[:1] == b"{"
+    name = "wordpiece.json" if is_wordpiece else "sentencepiece.model"
+    with open(os.path.join(folder, name), "wb") as handle:
         handle.write(vocabulary_model)
     description = {
         "format": "decoupled-model-1",

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from decoupled.core.errors import UserError
-from decoupled.studies.measures import read_items
+from decoupled.studies.items import read_items
 from tests.analyses.test_layer_drop import write_folder
 
 SENTENCES = "the\tDET\nsea\tNOUN\n\nGo\tVERB\n"

@@ -13,11 +13,11 @@ from decoupled.core import files
 from decoupled.core.errors import UserError
 from decoupled.studies import claims, measures
 from decoupled.studies.claims import Contrast
+from decoupled.studies.items import Answered
 from decoupled.studies.jobs import complete_jobs
 from decoupled.studies.measures import (
     SOURCES,
     Analysed,
-    Answered,
     ResultReader,
     read_measures,
 )

@@ -9,6 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from decoupled.configs import QuestionAnsweringConfig, VocabularyConfig
+from decoupled.core.errors import UserError
+from decoupled.data.tokenizer_folder import TextRules, make_wordpieces
+from decoupled.data.vocabulary import WordPiece, open_vocabulary
 from decoupled.data.vocabulary_training import train_vocabulary
 from decoupled.tasks.qa_features import (
     Pieces,
@@ -28,6 +31,7 @@ from tests.tasks.question_samples import (
     make_vocabulary,
     question,
 )
+from tests.vocabularies import xlm_r_folder
 
 # Scripts without spaces, where pieces cross the ends of words; else 99.5.
 SHARE_TO_RECOVER = {"zh": 97.0, "th": 97.0}
@@ -324,3 +328,33 @@ def test_gold_pieces_by_hand():
     assert gold_pieces(pieces, 3, 6) == (2, 3)
     assert gold_pieces(pieces, 2, 7) == (1, 4)
     assert gold_pieces(pieces, 9, 12) is None
+
+
+def test_an_answer_keeps_the_accent_after_its_last_letter():
+    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "c", "##a", "##f", "##e"]
+    content = make_wordpieces([*pieces, "a", "is"], TextRules(True, True))
+    vocabulary = WordPiece("x", content)
+    asked = question("A cafe\u0301 is a CAFE\u0301\u200d", "cafe\u0301")
+    features = question_features(vocabulary, [asked], 48, SETTINGS)
+    assert gold_answers([asked], features) == ["cafe\u0301"]
+    (found,) = context_pieces(vocabulary, [asked.context])
+    assert found.ends[-1] == len(asked.context)
+    assert (np.diff(found.ends) >= 0).all()
+
+
+def test_windows_of_xlm_r_have_two_separators_and_one_type(tmp_path):
+    sentences = ["how many km are there between the town and the lake"] * 20
+    vocabulary = open_vocabulary(str(xlm_r_folder(tmp_path / "hf", sentences)))
+    asked = question("The town and the lake are 27 km apart.", "27 km")
+    features = question_features(vocabulary, [asked], 96, SETTINGS)
+    query = vocabulary.encode(asked.text)[: SETTINGS.max_question_length]
+    (pieces,) = context_pieces(vocabulary, [asked.context])
+    expected = [0, *query, 2, 2, *pieces.ids, 2]
+    assert features["input_word_ids"][0, : len(expected)].tolist() == expected
+    assert features["input_mask"].sum() == len(expected)
+    assert not features["input_type_ids"].any()
+    assert gold_answers([asked], features) == ["27 km"]
+    # One place less for the context than with other tokenizers.
+    room = SETTINGS.max_question_length + SETTINGS.doc_stride
+    with pytest.raises(UserError, match="doc_stride: .* would skip text"):
+        question_features(vocabulary, [asked], room + 3, SETTINGS)

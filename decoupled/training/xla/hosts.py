@@ -95,8 +95,12 @@ def joined(hardware: Hardware, facts: Mapping[str, str]) -> Iterator[None]:
         _watch.finish()
 
 
-def check_shared(folder: str) -> None:
-    """Raises a UserError if other hosts do not see what process 0 writes there."""
+def share(folder: str) -> None:
+    """Keeps there what the libraries of each process write.
+
+    Raises:
+      UserError: other hosts do not see what process 0 writes there.
+    """
     if hosts.count() == 1:
         return
     token = _write_token(folder)
@@ -111,6 +115,12 @@ def check_shared(folder: str) -> None:
         raise UserError(
             f"{folder}: {', '.join(blind)} does not see what {_watch.names[0]} writes "
             "there; give a folder that all hosts share (NFS, or gs://)"
+        )
+    if "://" not in folder:
+        _watch.messages = os.path.join(folder, "logs")
+        os.makedirs(_watch.messages, exist_ok=True)
+        endings.keep_messages(
+            os.path.join(_watch.messages, f"process-{hosts.index()}.txt")
         )
 
 
@@ -196,6 +206,8 @@ class _Watch:
         self.names, self.table = names, table
         self._hosts, self._mine = described, names[described.index]
         self.last: float | None = None
+        # The folder with what libraries write.
+        self.messages: str | None = None
         # The signal for which the others are asked to stop.
         self.asked: int | None = None
         self._taken: list[float] = []
@@ -319,13 +331,12 @@ class _Watch:
     def _lost(self, what):
         if self._note is not None:
             self._leave_as(self._note)
+        more = f"; {self.messages} may say why" if self.messages else ""
         self._leave(
-            WORKER_LOST_CODE, f"error: {what}; run again, what is saved is kept"
+            WORKER_LOST_CODE, f"error: {what}; run again, what is saved is kept{more}"
         )
 
     def _leave(self, code, line):
         self._code = code
-        with contextlib.suppress(OSError):
-            text = f"{endings.command()}: {line}\n"
-            os.write(2, text.encode("utf-8", "backslashreplace"))
+        endings.write_line(f"{endings.command()}: {line}")
         endings.leave(code)

@@ -9,6 +9,8 @@ import tokenizers
 
 from decoupled.core.errors import UserError
 from decoupled.corpora.corpus import Corpus
+from decoupled.data.tokenizer_folder import TextRules, make_wordpieces
+from decoupled.data.vocabulary import WordPiece
 from decoupled.exports.interop.new_vocabulary import (
     NewRows,
     matching_rows,
@@ -181,6 +183,71 @@ def test_rows_of_the_same_vocabulary_are_its_own(big):
     rows = matching_rows(big, big)
     assert rows.sources == [[index] for index in range(big.size)]
     assert rows.copied == big.size
+
+
+@pytest.fixture(scope="module")
+def words(texts, corpus):
+    """WordPieces of both languages."""
+    every = " ".join([*texts, *Corpus(corpus).sentences("train", "en")]).split()
+    letters = sorted({c for word in every for c in word})
+    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    pieces += [*letters, *(f"##{c}" for c in letters), *sorted(set(every))[:40:2]]
+    content = make_wordpieces([*dict.fromkeys(pieces)], TextRules(False, False))
+    return WordPiece("words", content)
+
+
+def test_trimmed_wordpieces_give_the_same_ids(tmp_path, words, corpus, texts):
+    source = write_model(tmp_path / "source", words)
+    target = str(tmp_path / "target")
+    report = trim_vocabulary(source, None, target, corpus, ["sw"], 1)
+    new = open_model(target)
+    assert new.vocabulary.size == report["vocabulary"]["after"] < words.size
+    old = open_model(source)
+    for text in texts[:20]:
+        ids = words.encode(text), new.vocabulary.encode(text)
+        names = [
+            [vocabulary.id_to_piece(i) for i in row]
+            for vocabulary, row in zip((words, new.vocabulary), ids, strict=True)
+        ]
+        assert names[0] == names[1]
+        rows = [
+            model.weights["bert/embeddings/word_embeddings"][row]
+            for model, row in zip((old, new), ids, strict=True)
+        ]
+        np.testing.assert_array_equal(*rows)
+
+
+def test_vocabularies_of_two_kinds_share_rows(big, words):
+    """ "▁the" is "the", and "ing" is "##ing"."""
+    for old, new, pairs in (
+        (big, words, (("{}", "▁{}"), ("##{}", "{}"))),
+        (words, big, (("▁{}", "{}"), ("{}", "##{}"))),
+    ):
+        rows = matching_rows(old, new)
+        assert rows.sources[new.mask_id] == [old.mask_id]
+        assert rows.sources[new.sep_id] == [old.sep_id]
+        shared = 0
+        for text in ["a", "e", "n", "i", *words.pieces[-20:]]:
+            for ours, theirs in pairs:
+                index = new.piece_to_id(ours.format(text))
+                source = old.piece_to_id(theirs.format(text))
+                if index != new.unk_id and source != old.unk_id:
+                    assert rows.sources[index] == [source]
+                    shared += 1
+        assert shared > 3
+        assert all(rows.sources) and rows.copied < new.size
+
+
+def test_parts_of_a_new_wordpiece_begin_or_continue_a_word():
+    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    old, new = (
+        WordPiece("x", make_wordpieces([*special, *pieces], TextRules(True, True)))
+        for pieces in (("n", "##n", "##a"), ("na", "##na", "Ñ", "q"))
+    )
+    rows = matching_rows(old, new)
+    # A piece without any known part gets the mean of all.
+    assert rows.sources[5:] == [[5, 7], [6, 7], [5], [5, 6, 7]]
+    assert rows.copied == 5
 
 
 def test_means_of_vectors_and_tables():

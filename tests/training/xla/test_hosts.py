@@ -86,10 +86,16 @@ def undisturbed(data, tmp_path_factory):
     return run_alone(data, tmp_path_factory.mktemp("undisturbed") / "run", 120)
 
 
-# Of the first process, whose clock decides for all.
+# Of the first process: its clock decides for all, and a library writes a line.
 HASTY = """
+import os
 from decoupled.training import bookkeeping
 bookkeeping.FIRST_SECONDS = 0.0
+begin = bookkeeping.Monitor.begin
+def begin_and_write(self, step):
+    begin(self, step)
+    os.write(2, b"from a library")
+bookkeeping.Monitor.begin = begin_and_write
 """
 
 
@@ -104,6 +110,11 @@ def test_two_processes_give_the_numbers_of_one(data, tmp_path):
     assert (folder / "model.ckpt-10.index").exists()
     written = {path.name for path in folder.iterdir()}
     assert not [name for name in written if "tmp" in name or "temp" in name]
+    logs = {path.name: path.read_text() for path in (folder / "logs").iterdir()}
+    assert set(logs) == {"process-0.txt", "process-1.txt"}
+    assert "from a library" in logs["process-0.txt"]
+    assert "from a library" not in logs["process-1.txt"]
+    assert "from a library" not in ends[0][2]
 
 
 @pytest.mark.slow

@@ -1,0 +1,103 @@
+"""Exports of a BERT with WordPieces: strings in the graph, masks, and predictions."""
+
+import json
+import shutil
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tensorflow_text  # noqa: F401  registers the tokenizer's operation
+
+from decoupled.data.tokenizer_folder import TextRules, make_wordpieces
+from decoupled.data.vocabulary import WordPiece
+from decoupled.exports.serving import run_text_model
+from decoupled.exports.serving.masked_words import open_checkpoint, open_export
+from decoupled.exports.serving.prediction import open_predictor
+from decoupled.tasks.classification import pack_texts
+from tests.command_line import decoupled
+from tests.exports.models import (
+    finetuned_weights,
+    model_config,
+    pretrained_weights,
+    write_model_dir,
+)
+
+PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefghijklmnopqrstu"]
+PIECES += [*(f"##{c}" for c in "aeinorst"), ".", ",", "the", "page"]
+PIECES += [f"[unused{n}]" for n in range(48 - len(PIECES))]
+TEXTS = ["The páges, the PAGE.", "", "unknown☃ [MASK] \u200bpage", "a" * 101 + " page"]
+
+
+@pytest.fixture(scope="module")
+def vocabulary():
+    return WordPiece("x", make_wordpieces(PIECES, TextRules(True, True)))
+
+
+def export(folder, vocabulary, labels, *arguments):
+    config = model_config()
+    arrays = (
+        finetuned_weights(config, len(labels)) if labels else pretrained_weights(config)
+    )
+    task = {"name": "catalogs", "labels": labels, "kind": "classification"}
+    content = vocabulary.content, vocabulary.fingerprint
+    write_model_dir(str(folder / "run"), *content, config, arrays, labels and task)
+    words = (f"--model_dir={folder}/run", f"--export_dir={folder}/export", *arguments)
+    done = decoupled("export", *words)
+    assert done.returncode == 0, done.stderr[-2000:]
+    # Exports move.
+    shutil.move(folder / "export", folder / "moved")
+    return folder / "moved"
+
+
+@pytest.fixture(scope="module")
+def pretrained(tmp_path_factory, vocabulary):
+    return export(tmp_path_factory.mktemp("mlm"), vocabulary, None, "--mlm")
+
+
+@pytest.fixture(scope="module")
+def classifier(tmp_path_factory, vocabulary):
+    return export(tmp_path_factory.mktemp("task"), vocabulary, ["x", "y"])
+
+
+def test_strings_become_the_features_of_training(pretrained, vocabulary):
+    saved = tf.saved_model.load(str(pretrained / "preprocessor"))
+    pairs = list(zip(TEXTS, TEXTS[::-1], strict=True))
+    length = saved(TEXTS)["input_word_ids"].shape[1]
+    for packed, expected in (
+        (saved(TEXTS), [(text,) for text in TEXTS]),
+        (saved(TEXTS, second_sentences=TEXTS[::-1]), pairs),
+    ):
+        for name, value in pack_texts(vocabulary, expected, length).items():
+            np.testing.assert_array_equal(packed[name], value)
+    assert bool(saved.do_lower_case)
+    assets = [path.name for path in (pretrained / "preprocessor/assets").iterdir()]
+    assert assets == ["wordpiece.json"]
+    special = saved.tokenize.get_special_tokens_dict()
+    assert [int(special[f"{name}_id"]) for name in ("padding", "mask")] == [0, 4]
+
+
+def test_masks_are_filled_from_checkpoint_and_export(pretrained):
+    run = pretrained.parent / "run"
+    text = "the [MASK], the page"
+    from_run = open_checkpoint(str(run), None).fill(text, 3)
+    from_export = open_export(str(pretrained)).fill(text, 3)
+    assert [[e.piece for e in row] for row in from_run] == [
+        [e.piece for e in row] for row in from_export
+    ]
+
+
+def test_labels_from_strings_without_this_package(classifier):
+    script = run_text_model.__file__
+    done = subprocess.run(
+        [sys.executable, "-I", script, str(classifier / "text_classifier"), *TEXTS[:1]],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert "loaded: none" in done.stdout, done.stderr[-2000:]
+    predicted = open_predictor(str(classifier)).predict(TEXTS[:1])
+    assert f" {predicted[0]['label']}  " in done.stdout
+    description = json.loads((classifier / "export.json").read_text())
+    assert description["vocabulary"]["vocab_size"] == len(PIECES)
