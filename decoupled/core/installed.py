@@ -96,8 +96,12 @@ def _lines_of_checkout():
     extras = []
     for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else []:
         header = re.fullmatch(r"# \[([\w ]+)\]", line)
+        # As setup.py reads it; `pip install -r` leaves it out.
+        alone = re.fullmatch(r"# \[(\w+)\] (.+)", line)
         if header:
             extras = header[1].split()
+        elif alone:
+            yield f"{alone[2]}; extra == '{alone[1]}'"
         elif line and not line.startswith("#"):
             yield from (f"{line}; extra == '{extra}'" for extra in extras)
             if not extras:

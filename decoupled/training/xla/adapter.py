@@ -393,7 +393,7 @@ def imported(kind: str) -> Any:
     needs = f"--accelerator={kind}: needs JAX"
     install = f"pip install 'decoupled[{accelerators.extra(kind)}]'"
     if installed.lacking("jax", purpose="--accelerator"):
-        if sys.version_info < (3, 12):
+        if sys.version_info < (3, 11):
             install = "use Python 3.12 or newer, and there " + install
         raise UserError(f"{needs}, which is not installed; {install}")
     version = importlib.metadata.version("jax")

@@ -224,7 +224,8 @@ def test_what_the_compiler_refuses_is_compiled_plain(monkeypatch):
     client = adapter.Client("cpu", [1], lines.append)
     monkeypatch.setattr(adapter, "_PLATFORMS", {"cpu": "cuda,cpu"})
     client.compile(program, {}, "highest")
-    assert "attention by plain products instead: " in lines[0]
+    # Other lines say how long it takes.
+    assert any("attention by plain products instead: " in line for line in lines)
 
 
 def patch_cudnn(monkeypatch):

@@ -49,7 +49,7 @@ from tests.training.runs import (
 )
 
 pytestmark = pytest.mark.skipif(
-    find_spec("jax") is None, reason="JAX needs Python 3.12"
+    find_spec("jax") is None, reason="JAX needs Python 3.11"
 )
 
 CPU = Hardware("cpu")
