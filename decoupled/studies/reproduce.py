@@ -31,7 +31,6 @@ GIN_FILES = ["sweeps/reproduce.gin"]
 DESCRIPTION = "reproduction.json"
 # The most parallel jobs by default; each takes about 1 GB of memory.
 _MOST_JOBS = 4
-_FILE, _PARAM = "--gin_file=", "--gin_param="
 
 
 class Options(NamedTuple):
@@ -170,35 +169,22 @@ def check(jobs: Sequence[Job]) -> None:
     """
     seen = set()
     for job in jobs:
-        settings = tuple(
-            argument
-            for argument in job.arguments
-            if argument.startswith((_FILE, _PARAM)) and ".seed = " not in argument
-        )
+        names, params = job.values("gin_file"), job.values("gin_param")
+        params = [param for param in params if ".seed = " not in param]
         # The first argument names the task of a fine-tuning, or the analysis.
-        key = job.kind, job.arguments[0], settings
-        if key not in seen:
-            seen.add(key)
-            _check_settings(job)
+        key = job.kind, job.arguments[0], *names, *params
+        root = _root(job)
+        if key in seen or root is None:
+            continue
+        seen.add(key)
+        task, tasks = None, ()
+        if job.kind == FINETUNING:
+            [task], tasks = job.values("task"), TASKS
+        try:
+            gin_files.configure(root, names, params, task=task, tasks=tasks)
+        except UserError as error:
+            raise UserError(f"{job.name}: {error}") from error
     plots.can_draw()
-
-
-def _check_settings(job):
-    gin_names = [
-        word.removeprefix(_FILE) for word in job.arguments if word.startswith(_FILE)
-    ]
-    params = [
-        word.removeprefix(_PARAM) for word in job.arguments if word.startswith(_PARAM)
-    ]
-    root = _root(job)
-    if root is None:
-        return
-    try:
-        tasks = TASKS if job.kind == FINETUNING else ()
-        task = next(iter(job.values("task")), None)
-        gin_files.configure(root, gin_names, params, task=task, tasks=tasks)
-    except UserError as error:
-        raise UserError(f"{job.name}: {error}") from error
 
 
 def _root(job):
@@ -206,7 +192,7 @@ def _root(job):
     if job.kind == PRETRAINING:
         return configs.PretrainConfig
     if job.kind == FINETUNING:
-        task = job.arguments[0].removeprefix("--task=")
+        [task] = job.values("task")
         if task not in TASKS:
             raise UserError(f"SweepConfig.tasks: {task!r} is no task")
         return configs.FinetuneConfig
