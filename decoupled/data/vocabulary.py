@@ -177,11 +177,6 @@ class Vocabulary(abc.ABC):
         their bytes begin and end.
         """
 
-    def vanishes(self, text: str) -> np.ndarray:
-        """Which characters of a text no offset covers, as they become nothing: bool
-        [characters]."""
-        return np.zeros(len(text), bool)
-
     def encode(self, text: str) -> list[int]:
         """The ids of one text."""
         return self.encode_batch([text])[0]
@@ -413,6 +408,8 @@ class WordPiece(Vocabulary):
             raise UserError(f"{self.path}: {files.reason(error)}") from error
 
     def vanishes(self, text: str) -> np.ndarray:
+        """Which characters become nothing, so that no piece has them: bool
+        [characters]."""
         from decoupled.data.wordpiece import vanishes
 
         return vanishes(valid_text(text), self.rules)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from decoupled.core.errors import UserError
+from decoupled.data.vocabulary import Pairs
 from decoupled.runs import task_data
 from decoupled.runs.task_data import TaskData
 
@@ -63,7 +64,8 @@ def folder(tmp_path, monkeypatch):
 
 
 def make(folder, task=None, fingerprint="abc"):
-    vocabulary = SimpleNamespace(fingerprint=fingerprint, size=9)
+    pairs = Pairs(separators=1, second_type=1)
+    vocabulary = SimpleNamespace(fingerprint=fingerprint, size=9, pairs=pairs)
     return TaskData(task or Numbers(folder), vocabulary, f"{folder}/cache")
 
 

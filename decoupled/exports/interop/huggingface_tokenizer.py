@@ -10,7 +10,7 @@ import os
 from decoupled.configs.finetuning import CLASSIFICATION, QUESTION_ANSWERING
 from decoupled.core import files
 from decoupled.core.errors import UserError
-from decoupled.data.tokenizer_folder import (
+from decoupled.data.tokenizer_checks import (
     TOKENIZER,
     TOKENIZER_CONFIG,
     entry,
