@@ -12,7 +12,7 @@ from decoupled.core.errors import UserError
 from decoupled.core.machine import processor, usable_cores
 from decoupled.launch import gin_files, start
 from decoupled.launch.supervision import seconds_of_steps
-from decoupled.studies.claims import CLAIMS, Contrast
+from decoupled.studies.claims import Contrast
 from decoupled.studies.data import (
     LANGUAGES,
     Folders,
@@ -74,7 +74,9 @@ def run(options: Options, arguments: Sequence[str]) -> bool:
     maker = plan(root, folders)
     jobs = maker.rates() if options.rates else maker.all()
     check(jobs)
-    for sentence in left_out(folders, options.languages, maker.pieces):
+    for sentence in left_out(
+        folders, options.languages, maker.pieces, root.sweep.tasks
+    ):
         console.say(sentence)
     console.say("")
     console.say(f"{len(jobs)} jobs")
@@ -106,7 +108,9 @@ def write(options: Options, arguments: Sequence[str]) -> None:
         "activation_dtype": activation_dtype(folders.work_dir),
         "machine": machine(),
         "seconds": sum(filter(None, seconds_of_steps(folders.work_dir).values())),
-        "left_out": left_out(folders, options.languages, maker.pieces),
+        "left_out": left_out(
+            folders, options.languages, maker.pieces, root.sweep.tasks
+        ),
     }
     study, counted, curves = read_study(
         maker.all(), maker.rates(), maker, folders.work_dir, facts, root.study
@@ -118,10 +122,9 @@ def write(options: Options, arguments: Sequence[str]) -> None:
     console.say("")
     console.table(
         "Verdicts",
-        ["claim", "", "verdict", "not measured"],
+        ["", "claim", "verdict", "not measured"],
         [
-            [claim.claim, CLAIMS.get(claim.claim, ""), claim.verdict]
-            + [", ".join(claim.missing())]
+            [*claim.title(), claim.verdict, ", ".join(claim.missing())]
             for claim in judged
         ],
     )
