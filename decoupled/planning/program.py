@@ -16,7 +16,7 @@ from decoupled.core.console import say
 from decoupled.core.errors import UserError
 from decoupled.planning.hardware import Slice
 from decoupled.training.graph import TrainingGraph, pretraining_graph
-from decoupled.training.tpu import check_mesh_size
+from decoupled.training.mesh import check_mesh_size
 from decoupled.training.xla.kernels import NAMES, PLAIN
 from decoupled.training.xla.programs import (
     Program,

@@ -228,6 +228,8 @@ def make_config(
         "eos_token_id": vocabulary.sep_id,
         "tie_word_embeddings": family is not REMBERT,
         "torch_dtype": "float32",
+        # Without a version, 4.57.3 warns that the ids of a large vocabulary are wrong.
+        "transformers_version": "4.57.0",
     }
     if family is REMBERT:
         config |= {

@@ -10,7 +10,7 @@ import os
 from decoupled.configs.finetuning import CLASSIFICATION, QUESTION_ANSWERING
 from decoupled.core import files
 from decoupled.core.errors import UserError
-from decoupled.data.tokenizer_folder import (
+from decoupled.data.tokenizer_checks import (
     TOKENIZER,
     TOKENIZER_CONFIG,
     entry,
@@ -20,6 +20,7 @@ from decoupled.data.tokenizer_folder import (
 from decoupled.data.vocabulary import SENTENCEPIECE, Vocabulary, open_vocabulary
 from decoupled.exports.interop.huggingface_config import CONFIG, HuggingFaceModel
 
+SENTENCES = "sentence_bert_config.json"
 # A table may have a few more rows than there are pieces, for the sake of its size.
 _MOST_UNUSED = 128
 
@@ -83,8 +84,10 @@ def _check_ids(folder, vocabulary, described, notes) -> None:
     ):
         if setting is None or setting == index:
             continue
-        # transformers' defaults are often beyond a small vocabulary.
-        if type(setting) is int and 0 <= setting < vocabulary.size:
+        # transformers' defaults are often beyond a small vocabulary. Those of BERT are
+        # wrong in released models with XLM-R's pieces, whose ids are fixed.
+        is_chosen = type(setting) is int and 0 <= setting < vocabulary.size
+        if is_chosen and vocabulary.kind == SENTENCEPIECE:
             raise UserError(
                 f"{folder}/{CONFIG}: {name}_token_id is {setting}, but the vocabulary "
                 f"has {index}; set it to null if the vocabulary is right"
@@ -97,6 +100,9 @@ def _note_length(folder, described, notes) -> None:
     lengths = [config.get(name) for name in ("model_max_length", "max_len")]
     truncation = entry(read_object(folder, TOKENIZER), "truncation")
     lengths.append(truncation.get("max_length"))
+    # sentence-transformers sets the tokenizer's limits anew.
+    sentences = read_object(folder, SENTENCES).get("max_seq_length")
+    lengths = lengths if sentences is None else [sentences]
     shorter = [
         length
         for length in lengths
@@ -118,8 +124,8 @@ def _note_modules(folder, notes) -> None:
     notes.append(
         f"modules.json: the model alone is converted, without {', '.join(others)}"
     )
-    if read_object(folder, "sentence_bert_config.json").get("do_lower_case"):
+    if read_object(folder, SENTENCES).get("do_lower_case"):
         raise UserError(
-            f"{folder}/sentence_bert_config.json: do_lower_case is true, which "
+            f"{folder}/{SENTENCES}: do_lower_case is true, which "
             "lower-cases text before the tokenizer; no text is lower-cased so here"
         )

@@ -14,6 +14,7 @@ from decoupled.configs import ModelConfig
 from decoupled.core import console, files
 from decoupled.core.errors import UserError
 from decoupled.core.files import check_target, new_folder
+from decoupled.data.vocabulary import XLM_R as XLM_R_PIECES
 from decoupled.exports.interop.huggingface_config import CONFIG, make_config
 from decoupled.exports.interop.huggingface_format import (
     BERT,
@@ -107,9 +108,11 @@ def _family(model: Model, head: str | None) -> Family:
             "has one matrix; convert it with --encoder_only"
         )
     if config.coupled and not config.projects_input:
-        # XLM-R has its positions by the id of padding.
-        pads_as_xlm_r = model.vocabulary.pad_id + 1 == XLM_R.unused_positions
-        if config.type_vocab_size > 1 or not pads_as_xlm_r:
+        vocabulary = model.vocabulary
+        # XLM-R's positions follow the id of padding.
+        positions_agree = vocabulary.pad_id + 1 == XLM_R.unused_positions
+        is_xlm_r = vocabulary.kind == XLM_R_PIECES and positions_agree
+        if config.type_vocab_size > 1 or not is_xlm_r:
             return BERT
         if head == MASKED_LM and config.activation != "gelu":
             raise UserError(
