@@ -28,7 +28,7 @@ _TENSOR = re.compile(rf"\b({'|'.join(_SIZES)})\[([\d,]*)\](\{{[^}}]*\}})?")
 _HEAD = re.compile(r"(ENTRY )?%?([\w.\-]+) \(.*\{$")
 _NAME = re.compile(r"(?:ROOT )?%?([\w.\-]+) = ")
 _OPERATION = re.compile(r"\s*([\w\-]+)\(")
-_SCORES = re.compile(r'"intermediate_tensor_shape":\{.*?"dimensions":\[([^\]]*)')
+_SCORES = re.compile(r'"intermediate_tensor_shape":\s*\{.*?"dimensions":\s*\[([^\]]*)')
 _FREE = {
     "parameter", "constant", "get-tuple-element", "tuple", "bitcast", "after-all",
     "partition-id", "replica-id", "opt-barrier",
@@ -299,7 +299,7 @@ def _branches(each):
 
 
 def _trips(each):
-    known = re.search(r'"known_trip_count":\{"n":"(\d+)"', each.rest)
+    known = re.search(r'"known_trip_count":\s*\{"n":\s*"(\d+)"', each.rest)
     return int(known[1]) if known else 1
 
 
@@ -365,7 +365,7 @@ def _product_flops(each, shapes):
 def _flops_by_name(target, each, operands):
     if target.startswith("__cublas"):
         left = _sizes(operands[0])
-        places = re.search(r'"lhs_contracting_dimensions":\["(\d+)"', each.rest)
+        places = re.search(r'"lhs_contracting_dimensions":\s*\["(\d+)"', each.rest)
         out = _sizes(_without_layouts(each.shape))
         return 2 * math.prod(out) * left[int(places[1])]
     names = " ".join(each.operands)

@@ -85,12 +85,13 @@ PROGRAMS = {
         'backend_config={"known_trip_count":{"n":"12"}}',
         [ADD, BODY], 12, 12 * 8 * MILLION, 0,
     ),
+    # Tokens before heads, in which only the kernel's settings say what is what.
     "cuDNN's attention": (
-        "  %q = bf16[2,4,512,64]{3,2,1,0} parameter(0)\n"
+        "  %q = bf16[2,512,4,64]{3,2,1,0} parameter(0)\n"
         "  ROOT %y = (bf16[2,4,512,64]{3,2,1,0}, f32[2,4,512]{2,1,0}, u8[0]{0}) "
         'custom-call(%q, %q, %q), custom_call_target="__cudnn$fmhaSoftmax", '
-        'backend_config={"cudnn_fmha_backend_config":{"intermediate_tensor_shape":'
-        '{"element_type":"BF16","dimensions":["2","4","512","512"]}}}',
+        'backend_config={"cudnn_fmha_backend_config": {"intermediate_tensor_shape": '
+        '{"element_type": "BF16", "dimensions": ["2", "4", "512", "512"]}}}',
         [], 1, 4 * 2 * 2 * 4 * 512 * 64 + 4 * 2 * 4 * 512,
         2 * 2 * 2 * 4 * 512 * 512 * 64,
     ),
