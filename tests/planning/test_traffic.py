@@ -116,6 +116,15 @@ PROGRAMS = {
         "window={size=12 stride=11 lhs_dilate=12}, dim_labels=0bf_0io->0bf",
         [], 1, 2 * 12 * (128 * 64 + 64 * 256 + 128 * 256), 2 * 12 * 128 * 64 * 256,
     ),
+    # 128 x 64 by 64 x (12 heads of 256), of which each place of the window has one.
+    "a TPU's product that splits heads": (
+        "  %x = bf16[128,64,1]{1,0,2:T(8,128)} parameter(0)\n"
+        "  %y = bf16[12,64,256]{2,1,0:T(8,128)} parameter(1)\n"
+        "  ROOT %z = bf16[12,128,256]{2,1,0:T(8,128)} convolution(%x, %y), "
+        "window={size=12 pad=11_11 rhs_reversal=1}, dim_labels=bf0_0io->0bf",
+        [], 1, 2 * (128 * 64 + 12 * 64 * 256 + 12 * 128 * 256),
+        2 * 12 * 128 * 64 * 256,
+    ),
 }  # fmt: skip
 
 
