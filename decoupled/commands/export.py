@@ -1,7 +1,7 @@
 """Writes SavedModels that need neither this project nor Mesh-TensorFlow.
 
 Reads a model folder that `decoupled pretrain`, `finetune` or `convert` wrote:
-config.json, sentencepiece.model, and the checkpoint that fine-tuning selected, or else
+config.json, its vocabulary, and the checkpoint that fine-tuning selected, or else
 the newest. Writes below --export_dir
 
   preprocessor/     strings -> packed ids   (import tensorflow_text)

@@ -9,6 +9,7 @@ values for one sequence depend on the shape of the whole batch.
 """
 
 import enum
+import itertools
 
 import numpy as np
 
@@ -47,8 +48,10 @@ def numpy_bits(*counters) -> np.ndarray:
 
 def graph_bits(*counters) -> tf.Tensor:
     """As `numpy_bits`, with tensors: the same counters give the same bits."""
-    key = tf.zeros((), tf.uint64)
-    for counter in counters:
+    # The integers before the first tensor are mixed now, and not in the graph.
+    known = list(itertools.takewhile(lambda x: isinstance(x, int), counters))
+    key = tf.constant(numpy_bits(*known).item() if known else 0, tf.uint64)
+    for counter in counters[len(known) :]:
         steps = _as_uint64_tensor(counter) + tf.constant(1, tf.uint64)
         key = _graph_mix(key + steps * tf.constant(_GAMMA, tf.uint64))
     return key

@@ -16,86 +16,57 @@ one. The table of normalisation is the file's: that of SentencePiece 0.2.3 with 
 name differs in 174 code points.
 """
 
-import base64
-import binascii
 import json
-import math
-import os
-import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 from decoupled.core import files
 from decoupled.core.errors import UserError, quoted
 from decoupled.data.sentencepiece_file import (
     CONTROL,
-    MARK,
     NORMAL,
     PAD,
     UNIGRAM,
-    UNKNOWN,
     UNKNOWN_TYPE,
     USER_DEFINED,
-    USER_DEFINED_SCORE,
     Piece,
     make_model,
     read_pieces,
     read_settings,
 )
+from decoupled.data.tokenizer_checks import (
+    BERT_CLASSES,
+    BERT_RULES,
+    SENTENCEPIECE_FILE,
+    TOKENIZER,
+    TOKENIZER_CONFIG,
+    VOCAB,
+    XLM_R_FILE,
+    Folder,
+    check_config,
+    check_ends,
+    check_pipeline,
+    check_special,
+    check_unigram,
+    entry,
+    items,
+    piece_row,
+    read_object,
+    steps,
+)
 
-SENTENCEPIECE_FILE, XLM_R_FILE = "sentencepiece.model", "sentencepiece.bpe.model"
-VOCAB = "vocab.txt"
-TOKENIZER, TOKENIZER_CONFIG = "tokenizer.json", "tokenizer_config.json"
-SPECIAL_TOKENS, ADDED_TOKENS = "special_tokens_map.json", "added_tokens.json"
 # Files that stand for their whole folder.
 FILES = (VOCAB, TOKENIZER, XLM_R_FILE)
 
-# transformers' names of the special pieces, and those of WordPiece and XLM-R.
-ROLES = ("pad_token", "unk_token", "cls_token", "sep_token", "mask_token")
+# The special pieces of WordPiece and XLM-R, in the order of `ROLES`.
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 XLM_R_SPECIAL = ("<pad>", "<unk>", "<s>", "</s>", "<mask>")
 _XLM_R_FIRST = ("<s>", "<pad>", "</s>", "<unk>")
 
 WORDPIECE_FORMAT = "decoupled-wordpiece-1"
-# Classes that follow tokenizer_config.json, and those that follow tokenizer.json alone.
-_BERT = ("BertTokenizer", "DistilBertTokenizer", "ElectraTokenizer")
-_ANY = ("PreTrainedTokenizer", "TokenizersBackend")
-_CLASSES = {
-    SENTENCEPIECE_FILE: (*_ANY, "RemBertTokenizer", "BertTokenizer"),
-    XLM_R_FILE: (*_ANY, "XLMRobertaTokenizer"),
-    VOCAB: (*_ANY, *_BERT),
-}
 _LONGEST_WORD = 100
 # Bytes of a piece, in FastWordpieceTokenizer.
 _LONGEST_PIECE = 256
-# Settings of tokenizer_config.json that change ids, and their only value here.
-_FIXED = {
-    "padding_side": "right",
-    "truncation_side": "right",
-    "auto_map": {},
-    "do_basic_tokenize": True,
-    "never_split": [],
-    "add_prefix_space": True,
-    "keep_accents": True,
-    "remove_space": True,
-    "sp_model_kwargs": {},
-}
-_BERT_RULES = ("do_lower_case", "strip_accents", "tokenize_chinese_chars")
-# Settings that change no ids, or that are in the other files.
-_WITHOUT_EFFECT = frozenset((
-    "tokenizer_class", "name_or_path", "special_tokens_map_file", "tokenizer_file",
-    "vocab_file", "backend", "is_local", "local_files_only", "use_fast",
-    "use_auth_token", "processor_class", "clean_up_tokenization_spaces",
-    "spaces_between_special_tokens", "split_special_tokens", "bos_token", "eos_token",
-    "unk_id", "pad_token_type_id", "pad_to_multiple_of", "init_inputs",
-    "model_input_names", "model_max_length", "max_length", "max_len", "stride",
-    "truncation_strategy", "truncation", "padding",
-    "added_tokens_decoder", "additional_special_tokens", "extra_special_tokens",
-))  # fmt: skip
-# Steps of a normalizer that change white space only, which SentencePiece changes too.
-_SPACES = (" {2,}", "^ | $", f"[ {MARK}]+$", " ", f"^{MARK}")
-# transformers' tokenizer of RemBERT adds these to what sentencepiece.model does.
-_QUOTES = ("``", "''")
 
 
 class TextRules(NamedTuple):
@@ -109,24 +80,6 @@ class TextRules(NamedTuple):
     strip_accents: bool
     chinese: bool = True
     longest_word: int = _LONGEST_WORD
-
-
-class _Folder(NamedTuple):
-    """A folder's files: tokenizer.json and tokenizer_config.json, {} without one.
-
-    notes: what the user should know, to be added to.
-    """
-
-    path: str
-    tokenizer: Mapping[str, Any]
-    config: Mapping[str, Any]
-    notes: list[str]
-
-    def file(self, name: str) -> str:
-        return os.path.join(self.path, name)
-
-    def has(self, name: str) -> bool:
-        return files.exists(self.file(name))
 
 
 def read_folder(
@@ -143,7 +96,7 @@ def read_folder(
         files contradict each other.
     """
     content = read_object(folder, TOKENIZER), read_object(folder, TOKENIZER_CONFIG)
-    read = _Folder(folder, *content, notes)
+    read = Folder(folder, *content, notes)
     kinds = [
         name
         for name in (SENTENCEPIECE_FILE, XLM_R_FILE, VOCAB)
@@ -167,7 +120,7 @@ def read_folder(
             f"--vocabulary: {folder} has its own tokenizer ({kind}), which the model "
             "keeps; for other pieces use decoupled convert vocabulary afterwards"
         )
-    _check_config(read, kind)
+    check_config(read, kind)
     try:
         if kind == SENTENCEPIECE_FILE:
             return _sentencepiece(read, model)
@@ -211,7 +164,7 @@ def read_wordpieces(content: bytes, path: str) -> tuple[list[str], TextRules]:
     return pieces, rules
 
 
-def _kind(read: _Folder) -> str | None:
+def _kind(read: Folder) -> str | None:
     """The file that says the same as tokenizer.json; None without one."""
     if not read.tokenizer:
         return None
@@ -226,31 +179,11 @@ def _kind(read: _Folder) -> str | None:
             f"{read.file(TOKENIZER)}: its model is of type {quoted(str(kind))}; known "
             "are Unigram and WordPiece"
         )
-    first = [_row(row)[0] for row in list(items(model.get("vocab")))[:4]]
+    first = [piece_row(row)[0] for row in list(items(model.get("vocab")))[:4]]
     return XLM_R_FILE if first == list(_XLM_R_FIRST) else SENTENCEPIECE_FILE
 
 
-def _check_config(read: _Folder, kind: str) -> None:
-    """The settings of tokenizer_config.json, except the rules of BERT."""
-    path = read.file(TOKENIZER_CONFIG)
-    for name, value in _FIXED.items():
-        setting = read.config.get(name)
-        if setting is not None and setting != value and (setting or value):
-            raise UserError(f"{path}: {name} is {setting!r}, only {value!r} is known")
-    name = read.config.get("tokenizer_class")
-    if name is not None and str(name).removesuffix("Fast") not in _CLASSES[kind]:
-        raise UserError(
-            f"{path}: tokenizer_class is {quoted(str(name))}, which is not known for "
-            f"a {kind}"
-        )
-    known = {*_FIXED, *ROLES, *_BERT_RULES, *_WITHOUT_EFFECT}
-    if unknown := sorted(set(read.config) - known):
-        read.notes.append(
-            f"{TOKENIZER_CONFIG}: not known and not used: {', '.join(unknown)}"
-        )
-
-
-def _sentencepiece(read: _Folder, model: str | None) -> tuple[str, bytes]:
+def _sentencepiece(read: Folder, model: str | None) -> tuple[str, bytes]:
     beside = read.file(SENTENCEPIECE_FILE)
     if not model and not read.has(SENTENCEPIECE_FILE):
         raise UserError(
@@ -263,12 +196,6 @@ def _sentencepiece(read: _Folder, model: str | None) -> tuple[str, bytes]:
         raise UserError(
             f"--vocabulary: {model} is not {beside}; the folder's own is used"
         )
-    for name in _BERT_RULES[:2]:
-        if read.config.get(name):
-            raise UserError(
-                f"{read.file(TOKENIZER_CONFIG)}: {name} is {read.config[name]!r}, but "
-                f"text is only normalised as {SENTENCEPIECE_FILE} says"
-            )
     pieces = read_pieces(content, path)
     ids = {piece.text: index for index, piece in enumerate(pieces)}
     unknown = [i for i, piece in enumerate(pieces) if piece.type == UNKNOWN_TYPE]
@@ -279,20 +206,20 @@ def _sentencepiece(read: _Folder, model: str | None) -> tuple[str, bytes]:
     roles = [pads[0], unknown[0], *(ids[name] for name in SPECIAL[2:])]
     types = (CONTROL, USER_DEFINED, UNKNOWN_TYPE)
     special = {i for i, piece in enumerate(pieces) if piece.type in types}
-    _check_special(read, roles, {*roles, *special}, ids)
+    check_special(read, roles, {*roles, *special}, ids)
     if read.tokenizer:
         settings = read_settings(content, path)
-        _check_unigram(read, pieces, roles[1], settings.byte_fallback, path)
-        if _check_pipeline(read, path) != settings.charsmap:
+        check_unigram(read, pieces, roles[1], settings.byte_fallback, path)
+        if check_pipeline(read, path) != settings.charsmap:
             raise UserError(
                 f"{read.file(TOKENIZER)}: normalises characters in another way than "
                 f"{path}"
             )
-        _check_ends(read, SPECIAL[2:4], roles[2:4], 1, 1)
+        check_ends(read, SPECIAL[2:4], roles[2:4], 1, 1)
     return path, content
 
 
-def _xlm_r(read: _Folder) -> tuple[str, bytes]:
+def _xlm_r(read: Folder) -> tuple[str, bytes]:
     path, content = read.file(XLM_R_FILE), b""
     if read.has(XLM_R_FILE):
         model = files.read_bytes(path)
@@ -312,7 +239,9 @@ def _xlm_r(read: _Folder) -> tuple[str, bytes]:
         content = _xlm_r_model(normal, settings.charsmap)
     if read.tokenizer:
         path = read.file(TOKENIZER)
-        rows = [_row(row) for row in items(entry(read.tokenizer, "model").get("vocab"))]
+        rows = [
+            piece_row(row) for row in items(entry(read.tokenizer, "model").get("vocab"))
+        ]
         if [*(text for text, _ in rows[:4]), rows[-1][0]] != [*_XLM_R_FIRST, "<mask>"]:
             raise UserError(
                 f"{path}: its pieces are not {', '.join(_XLM_R_FIRST)} at the "
@@ -322,25 +251,19 @@ def _xlm_r(read: _Folder) -> tuple[str, bytes]:
         if damaged:
             raise UserError(f"{path}: piece {damaged[0]} is damaged")
         pieces = [Piece(text, score, NORMAL) for text, score in rows[4:-1]]
-        _check_unigram(read, None, _XLM_R_FIRST.index("<unk>"), False, path)
-        made = _xlm_r_model(pieces, _check_pipeline(read, XLM_R_FILE))
+        check_unigram(read, None, _XLM_R_FIRST.index("<unk>"), False, path)
+        made = _xlm_r_model(pieces, check_pipeline(read, XLM_R_FILE))
         if content and made != content:
             raise UserError(
                 f"{path}: has other pieces, scores or normalisation than {XLM_R_FILE}; "
                 "remove the file that is not the model's"
             )
-        _check_ends(read, XLM_R_SPECIAL[2:4], (0, 2), 2, 0)
+        check_ends(read, XLM_R_SPECIAL[2:4], (0, 2), 2, 0)
         content = made
     pieces = read_pieces(content, path)
     ids = {piece.text: index for index, piece in enumerate(pieces)}
     roles = [ids[name] for name in XLM_R_SPECIAL]
-    _check_special(read, roles, set(roles), ids)
-    for name in _BERT_RULES[:2]:
-        if read.config.get(name):
-            raise UserError(
-                f"{read.file(TOKENIZER_CONFIG)}: {name} is {read.config[name]!r}, but "
-                f"text is only normalised as {XLM_R_FILE} says"
-            )
+    check_special(read, roles, set(roles), ids)
     return path, content
 
 
@@ -351,7 +274,7 @@ def _xlm_r_model(pieces: Sequence[Piece], charsmap: bytes) -> bytes:
     return make_model([*first, *pieces, mask], charsmap, unknown=3, pad=1)
 
 
-def _wordpiece(read: _Folder) -> tuple[str, bytes]:
+def _wordpiece(read: Folder) -> tuple[str, bytes]:
     path = read.file(TOKENIZER if read.tokenizer else VOCAB)
     pieces = _wordpieces(read)
     ids = {piece: row for row, piece in enumerate(pieces)}
@@ -359,14 +282,14 @@ def _wordpiece(read: _Folder) -> tuple[str, bytes]:
         if name not in ids:
             raise UserError(f"{path}: has no piece {name}")
     roles = [ids[name] for name in SPECIAL]
-    _check_special(read, roles, set(roles), ids)
+    check_special(read, roles, set(roles), ids)
     rules = _text_rules(read, pieces)
     if read.tokenizer:
-        _check_ends(read, SPECIAL[2:4], roles[2:4], 1, 1)
+        check_ends(read, SPECIAL[2:4], roles[2:4], 1, 1)
     return path, make_wordpieces(pieces, rules)
 
 
-def _wordpieces(read: _Folder) -> list[str]:
+def _wordpieces(read: Folder) -> list[str]:
     """The pieces by id, "" where an id has none."""
     listed = None
     if read.has(VOCAB):
@@ -407,10 +330,10 @@ def _by_row(pieces: Iterable[tuple[int, str]]) -> list[str]:
     return by_row
 
 
-def _text_rules(read: _Folder, pieces: Sequence[str]) -> TextRules:
+def _text_rules(read: Folder, pieces: Sequence[str]) -> TextRules:
     """What the tokenizer does to text, as transformers reads the two files."""
     path = read.file(TOKENIZER_CONFIG)
-    lower, accents, chinese = (read.config.get(name) for name in _BERT_RULES)
+    lower, accents, chinese = (read.config.get(name) for name in BERT_RULES)
     has_upper = any(p != p.lower() for p in pieces if not p.startswith("["))
     if not read.tokenizer and lower is None and has_upper:
         raise UserError(
@@ -426,8 +349,10 @@ def _text_rules(read: _Folder, pieces: Sequence[str]) -> TextRules:
     if not read.tokenizer:
         return rules
     stated = _rules_of_tokenizer(read)
-    name = str(read.config.get("tokenizer_class") or _BERT[0]).removesuffix("Fast")
-    if name in _BERT and stated != rules:
+    name = str(read.config.get("tokenizer_class") or BERT_CLASSES[0]).removesuffix(
+        "Fast"
+    )
+    if name in BERT_CLASSES and stated != rules:
         # In this class, transformers 5 takes all from tokenizer_config.json.
         field, ours, theirs = next(
             row
@@ -439,8 +364,8 @@ def _text_rules(read: _Folder, pieces: Sequence[str]) -> TextRules:
             f"{path}: {setting.get(field, field)} is {ours!r} for {name}, but "
             f"{theirs!r} in {TOKENIZER}; correct one of them"
         )
-    for key in _BERT_RULES:
-        index = _BERT_RULES.index(key)
+    for key in BERT_RULES:
+        index = BERT_RULES.index(key)
         if key in read.config and rules[index] != stated[index]:
             raise UserError(
                 f"{path}: {key} is {read.config[key]!r}, but {stated[index]!r} in "
@@ -449,7 +374,7 @@ def _text_rules(read: _Folder, pieces: Sequence[str]) -> TextRules:
     return stated
 
 
-def _rules_of_tokenizer(read: _Folder) -> TextRules:
+def _rules_of_tokenizer(read: Folder) -> TextRules:
     path = read.file(TOKENIZER)
     changes = list(steps(read.tokenizer.get("normalizer"), "normalizers"))
     cuts = list(steps(read.tokenizer.get("pre_tokenizer"), "pretokenizers"))
@@ -473,236 +398,3 @@ def _rules_of_tokenizer(read: _Folder) -> TextRules:
         bool(change.get("handle_chinese_chars", True)),
         longest,
     )
-
-
-def _check_special(
-    read: _Folder, roles: Sequence[int], special: set[int], ids: Mapping[str, int]
-) -> None:
-    """Refuses other special pieces, and pieces beyond the vocabulary.
-
-    `roles` are the ids of the special pieces in the order of `ROLES`, `special` those
-    of pieces that text never becomes, and `ids` of all pieces.
-    """
-    maps = {
-        TOKENIZER_CONFIG: read.config,
-        SPECIAL_TOKENS: read_object(read.path, SPECIAL_TOKENS),
-    }
-    for name, content in maps.items():
-        for role, index in zip(ROLES, roles, strict=True):
-            piece = _content(content.get(role))
-            if piece is None or ids.get(piece) == index:
-                continue
-            # Two spellings of one piece; the other one is in the vocabulary.
-            spellings = {"pad_token": PAD, "unk_token": UNKNOWN}.get(role, ())
-            if piece not in spellings or piece in ids:
-                raise UserError(
-                    f"{read.file(name)}: {role} is {quoted(piece)}, which is not piece "
-                    f"{index} of the vocabulary"
-                )
-    for source, piece, index in _added(read, maps):
-        known = ids.get(piece)
-        if known is None and piece in (*PAD, *UNKNOWN) and index is None:
-            continue
-        if known is None or index not in (None, known) or known not in special:
-            raise UserError(
-                f"{read.file(source)}: adds the token {quoted(piece)} to the "
-                "vocabulary, which transformers finds in text before it cuts words; "
-                "no text is cut so here"
-            )
-
-
-def _added(read: _Folder, maps) -> Iterator[tuple[str, str, Any]]:
-    """(file, piece, id) of the tokens that are found in text; None where unknown."""
-    for token in items(read.tokenizer.get("added_tokens")):
-        yield TOKENIZER, _content(token) or "", entry({"": token}, "").get("id")
-    for piece, index in read_object(read.path, ADDED_TOKENS).items():
-        yield ADDED_TOKENS, piece, index
-    for index, token in entry(read.config, "added_tokens_decoder").items():
-        number = int(index) if re.fullmatch("[0-9]{1,9}", index) else -1
-        yield TOKENIZER_CONFIG, _content(token) or "", number
-    for name, content in maps.items():
-        for key in ("additional_special_tokens", "extra_special_tokens"):
-            tokens = content.get(key)
-            tokens = tokens.values() if isinstance(tokens, dict) else items(tokens)
-            for token in tokens:
-                yield name, _content(token) or "", None
-
-
-def _check_unigram(
-    read: _Folder,
-    pieces: Sequence[Piece] | None,
-    unknown: int,
-    byte_fallback: bool,
-    source: str,
-) -> None:
-    """Refuses a tokenizer.json with other pieces, or another treatment of unknown ones,
-    than `source`."""
-    path, model = read.file(TOKENIZER), entry(read.tokenizer, "model")
-    listed = list(items(model.get("vocab")))
-    if pieces is not None and len(listed) != len(pieces):
-        raise UserError(
-            f"{path}: has {len(listed)} pieces, {source} has {len(pieces)}; it is "
-            "another vocabulary"
-        )
-    for index, (row, piece) in enumerate(zip(listed, pieces or (), strict=False)):
-        text, score = _row(row)
-        # transformers does not change the scores of user-defined pieces.
-        known = [piece.score]
-        if piece.type == USER_DEFINED:
-            known.append(USER_DEFINED_SCORE)
-        if text != piece.text or not any(
-            math.isclose(score, value, rel_tol=1e-5, abs_tol=1e-6) for value in known
-        ):
-            raise UserError(
-                f"{path}: piece {index} is {quoted(repr(row))}, in {source} "
-                f"{[piece.text, known[-1]]}; it is another vocabulary"
-            )
-    for name, value in (("unk_id", unknown), ("byte_fallback", byte_fallback)):
-        if model.get(name, False) != value:
-            raise UserError(
-                f"{path}: {name} is {model.get(name)!r}, in {source} {value!r}"
-            )
-
-
-def _check_pipeline(read: _Folder, source: str) -> bytes:
-    """Refuses steps that `source` does not say; returns the table of characters."""
-    path = read.file(TOKENIZER)
-    name = os.path.basename(source)
-    maps, quotes, prepends = [], False, False
-    for step in steps(read.tokenizer.get("normalizer"), "normalizers"):
-        kind = step.get("type")
-        pattern = entry(step, "pattern")
-        pattern = pattern.get("Regex", pattern.get("String"))
-        if kind == "Precompiled":
-            maps.append(step.get("precompiled_charsmap") or "")
-        elif kind == "Replace" and pattern in _QUOTES and step.get("content") == '"':
-            quotes = True
-        elif kind == "Replace" and pattern in _SPACES:
-            if step.get("content") not in ("", " ", MARK, 2 * MARK):
-                raise UserError(f"{path}: text passes {quoted(str(step))}")
-        elif kind == "Prepend" and step.get("prepend") == MARK:
-            prepends = True
-        elif kind != "Strip":
-            raise UserError(
-                f"{path}: text passes {quoted(str(kind))}, which {name} does not say; "
-                "text is not changed in this way here"
-            )
-    for step in steps(read.tokenizer.get("pre_tokenizer"), "pretokenizers"):
-        kind = step.get("type")
-        if kind == "Metaspace" and step.get("replacement", MARK) == MARK:
-            # Older files have the second name.
-            always = "always" if step.get("add_prefix_space", True) else "never"
-            prepends |= step.get("prepend_scheme", always) != "never"
-        elif kind != "WhitespaceSplit":
-            raise UserError(
-                f"{path}: text is cut by {quoted(str(kind))}, which {name} does not say"
-            )
-    if not prepends:
-        raise UserError(f"{path}: adds no space before a text, unlike {name}")
-    if quotes:
-        read.notes.append(
-            f"{TOKENIZER} makes `` and '' a quotation mark, as transformers does for "
-            f"RemBERT; {name} does not, and is used"
-        )
-    try:
-        return b"".join(base64.b64decode(part, validate=True) for part in maps)
-    except (binascii.Error, ValueError, TypeError) as error:
-        raise UserError(f"{path}: precompiled_charsmap is damaged") from error
-
-
-def _check_ends(
-    read: _Folder,
-    names: Sequence[str],
-    ids: Sequence[int],
-    separators: int,
-    second_type: int,
-) -> None:
-    """Refuses other special pieces around texts, and padding or cuts at the start.
-
-    `names` and `ids` are those of [CLS] and [SEP].
-    """
-    path = read.file(TOKENIZER)
-    for name in ("padding", "truncation"):
-        direction = entry(read.tokenizer, name).get("direction", "Right")
-        if str(direction).lower() != "right":
-            raise UserError(f"{path}: {name} is on the left; here it is on the right")
-    ends = list(steps(read.tokenizer.get("post_processor"), "processors"))
-    end = ends[0] if len(ends) == 1 else {}
-    ready_made = "BertProcessing" if second_type else "RobertaProcessing"
-    if end.get("type") == ready_made:
-        parts = [[name, index] for name, index in zip(names, ids, strict=True)]
-        if [end.get("cls"), end.get("sep")] == parts:
-            return
-    (cls_id, sep_id), (cls, sep) = ids, names
-    single = [(cls_id, 0), ("A", 0), (sep_id, 0)]
-    between = [(sep_id, 0)] * (separators - 1)
-    pair = [*single, *between, ("B", second_type), (sep_id, second_type)]
-    for name, parts in (("single", single), ("pair", pair)):
-        if end.get("type") != "TemplateProcessing" or _template(end, name) != parts:
-            raise UserError(
-                f"{path}: its post_processor does not make {cls} A {sep} of a text and "
-                f"{cls} A {' '.join([sep] * separators)} B {sep} of a pair (B and its "
-                f"{sep} of type {second_type}); that is what models get here. If the "
-                "model was trained so, correct the file (transformers 5 saves "
-                "RemBERT's without them)"
-            )
-
-
-def _template(step, name) -> list[tuple[Any, Any]] | None:
-    """(id or name of a text, type) of the parts; None if damaged."""
-    parts = []
-    special = entry(step, "special_tokens")
-    for part in items(step.get(name)):
-        if not (isinstance(part, dict) and len(part) == 1):
-            return None
-        (kind,) = part
-        token = entry(part, kind).get("id")
-        if kind == "SpecialToken":
-            token = entry(special, str(token)).get("ids")
-            token = token[0] if isinstance(token, list) and len(token) == 1 else None
-        parts.append((token, entry(part, kind).get("type_id")))
-    return parts
-
-
-def _row(row: Any) -> tuple[str | None, float]:
-    """Text and score of a piece of tokenizer.json; None if damaged."""
-    if isinstance(row, list) and len(row) == 2 and isinstance(row[0], str):
-        if type(row[1]) in (int, float):
-            return row[0], float(row[1])
-    return None, math.nan
-
-
-def steps(value: Any, inner: str) -> Iterator[dict]:
-    """The steps of a part of tokenizer.json, which may be a sequence of steps."""
-    if not isinstance(value, dict):
-        return
-    if value.get("type") != "Sequence":
-        yield value
-        return
-    for step in items(value.get(inner)):
-        yield from steps(step, inner)
-
-
-def entry(value: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    """The object of this name; {} if there is none."""
-    inner = value.get(name)
-    return inner if isinstance(inner, dict) else {}
-
-
-def items(value: Any) -> Iterable[Any]:
-    """The list, or () for anything else."""
-    return value if isinstance(value, list) else ()
-
-
-def _content(token: Any) -> str | None:
-    text = token.get("content") if isinstance(token, dict) else token
-    return text if isinstance(text, str) else None
-
-
-def read_object(folder: str, name: str) -> dict[str, Any]:
-    """The object in a JSON file; {} without the file."""
-    path = os.path.join(folder, name)
-    content = files.read_json(path) if files.exists(path) else {}
-    if not isinstance(content, dict):
-        raise UserError(f"{path}: not an object")
-    return content

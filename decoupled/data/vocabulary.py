@@ -177,11 +177,6 @@ class Vocabulary(abc.ABC):
         their bytes begin and end.
         """
 
-    def vanishes(self, text: str) -> np.ndarray:
-        """Which characters of a text no offset covers, as they become nothing: bool
-        [characters]."""
-        return np.zeros(len(text), bool)
-
     def encode(self, text: str) -> list[int]:
         """The ids of one text."""
         return self.encode_batch([text])[0]
@@ -413,6 +408,8 @@ class WordPiece(Vocabulary):
             raise UserError(f"{self.path}: {files.reason(error)}") from error
 
     def vanishes(self, text: str) -> np.ndarray:
+        """Which characters become nothing, so that no piece has them: bool
+        [characters]."""
         from decoupled.data.wordpiece import vanishes
 
         return vanishes(valid_text(text), self.rules)
@@ -447,9 +444,9 @@ def open_vocabulary(
     """Reads a vocabulary of any kind.
 
     Args:
-      path: a sentencepiece.model or a wordpiece.json; or a folder of transformers, or
-        the vocab.txt, tokenizer.json or sentencepiece.bpe.model in one, whose other
-        files then say what happens to text.
+      path: a sentencepiece.model or a wordpiece.json, or a folder with one; or a folder
+        of transformers, or the vocab.txt, tokenizer.json or sentencepiece.bpe.model in
+        one, whose other files then say what happens to text.
       notes: gets what the user should know.
       model: a sentencepiece.model, for a folder that has only its tokenizer.json.
 
@@ -459,6 +456,8 @@ def open_vocabulary(
     """
     notes = [] if notes is None else notes
     folder, name = os.path.split(path)
+    if gfile.isdir(path) and files.exists(os.path.join(path, WORDPIECE_FILE)):
+        return open_vocabulary(os.path.join(path, WORDPIECE_FILE))
     if gfile.isdir(path):
         path, content = read_folder(path, notes, model)
     elif name in tokenizer_folder.FILES:

@@ -16,7 +16,7 @@ from decoupled.core.console import say
 from decoupled.core.errors import UserError
 from decoupled.planning.hardware import Slice
 from decoupled.training.graph import TrainingGraph, pretraining_graph
-from decoupled.training.tpu import check_mesh_size
+from decoupled.training.mesh import check_mesh_size
 from decoupled.training.xla.kernels import NAMES, PLAIN
 from decoupled.training.xla.programs import (
     Program,
@@ -129,8 +129,7 @@ def compile_step(python: str, run: PretrainConfig, tpu: Slice) -> Compiled:
     """
     specs = feature_specs(run.masking, run.training.batch_size)
     graph = pretraining_graph(run)
-    is_gpu = tpu.generation.card is not None
-    kind = "gpu" if is_gpu else "tpu"
+    kind = "gpu" if tpu.generation.card else "tpu"
     device = f"TPU {tpu.version}"
     kernel, reason = attention_kernel(kind, device, graph.network, specs, trains=True)
     say(f"attention by {NAMES[kernel]}: {reason}")
@@ -144,7 +143,6 @@ def compile_step(python: str, run: PretrainConfig, tpu: Slice) -> Compiled:
             [
                 python, str(_SCRIPT), folder, f"--topology={tpu.name}",
                 f"--precision={run.mesh.matmul_precision}",
-                *["--deterministic"] * (is_gpu and run.mesh.deterministic),
             ],
             capture_output=True, text=True, encoding="utf-8", errors="replace",
         )  # fmt: skip

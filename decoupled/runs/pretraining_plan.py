@@ -93,7 +93,7 @@ def plan_pretraining(
     """Checks all that can be checked before the first step. Writes nothing.
 
     Args:
-      vocabulary: the sentencepiece.model of the records.
+      vocabulary: of the records, see `open_vocabulary`.
       mode: one of `run_folder.MODES`. hardware: what computes.
       init_checkpoint: a model folder, or a prefix in one, that a new run starts from.
       branch_from: a run, or a prefix of one of its checkpoints, from which a new run
@@ -230,7 +230,7 @@ def _initial_checkpoint(path, pieces) -> str | None:
     if source.vocabulary.fingerprint != pieces.fingerprint:
         raise UserError(
             f"--init_checkpoint: {path} has another vocabulary than {pieces.path}; "
-            "build the records with its sentencepiece.model"
+            "build the records with its vocabulary"
         )
     return source.weights.path
 

@@ -296,8 +296,13 @@ def describe_text(folders: Folders) -> list[str]:
     ]
 
 
-def left_out(folders: Folders, languages: Sequence[str], pieces: int) -> list[str]:
-    """Sentences on the measures that are left out because their data are missing."""
+def left_out(
+    folders: Folders, languages: Sequence[str], pieces: int, wanted: Sequence[str]
+) -> list[str]:
+    """Sentences on the measures that are left out because their data are missing.
+
+    `wanted`: the tasks of the study.
+    """
     manifest = files.read_json(os.path.join(folders.corpus, "manifest.json"))
     there = manifest["splits"]["train"]
     missing = []
@@ -321,7 +326,7 @@ def left_out(folders: Folders, languages: Sequence[str], pieces: int) -> list[st
         "sib200": "topics of sentences: sib200",
     }
     tasks = folders.tasks()
-    lacks = [reason for task, reason in reasons.items() if task not in tasks]
+    lacks = [reasons.get(task, task) for task in wanted if task not in tasks]
     if not folders.treebank():
         lacks.append("probes: a treebank in ud")
     missing += [f"Left out, no data: {reason}." for reason in lacks]

@@ -12,7 +12,7 @@ from decoupled.core.errors import UserError
 from decoupled.core.machine import processor, usable_cores
 from decoupled.launch import gin_files, start
 from decoupled.launch.supervision import seconds_of_steps
-from decoupled.studies.claims import CLAIMS, Contrast
+from decoupled.studies.claims import Contrast
 from decoupled.studies.data import (
     LANGUAGES,
     Folders,
@@ -31,7 +31,6 @@ GIN_FILES = ["sweeps/reproduce.gin"]
 DESCRIPTION = "reproduction.json"
 # The most parallel jobs by default; each takes about 1 GB of memory.
 _MOST_JOBS = 4
-_FILE, _PARAM = "--gin_file=", "--gin_param="
 
 
 class Options(NamedTuple):
@@ -75,7 +74,9 @@ def run(options: Options, arguments: Sequence[str]) -> bool:
     maker = plan(root, folders)
     jobs = maker.rates() if options.rates else maker.all()
     check(jobs)
-    for sentence in left_out(folders, options.languages, maker.pieces):
+    for sentence in left_out(
+        folders, options.languages, maker.pieces, root.sweep.tasks
+    ):
         console.say(sentence)
     console.say("")
     console.say(f"{len(jobs)} jobs")
@@ -107,7 +108,9 @@ def write(options: Options, arguments: Sequence[str]) -> None:
         "activation_dtype": activation_dtype(folders.work_dir),
         "machine": machine(),
         "seconds": sum(filter(None, seconds_of_steps(folders.work_dir).values())),
-        "left_out": left_out(folders, options.languages, maker.pieces),
+        "left_out": left_out(
+            folders, options.languages, maker.pieces, root.sweep.tasks
+        ),
     }
     study, counted, curves = read_study(
         maker.all(), maker.rates(), maker, folders.work_dir, facts, root.study
@@ -119,10 +122,9 @@ def write(options: Options, arguments: Sequence[str]) -> None:
     console.say("")
     console.table(
         "Verdicts",
-        ["claim", "", "verdict", "not measured"],
+        ["", "claim", "verdict", "not measured"],
         [
-            [claim.claim, CLAIMS.get(claim.claim, ""), claim.verdict]
-            + [", ".join(claim.missing())]
+            [*claim.title(), claim.verdict, ", ".join(claim.missing())]
             for claim in judged
         ],
     )
@@ -170,35 +172,22 @@ def check(jobs: Sequence[Job]) -> None:
     """
     seen = set()
     for job in jobs:
-        settings = tuple(
-            argument
-            for argument in job.arguments
-            if argument.startswith((_FILE, _PARAM)) and ".seed = " not in argument
-        )
+        names, params = job.values("gin_file"), job.values("gin_param")
+        params = [param for param in params if ".seed = " not in param]
         # The first argument names the task of a fine-tuning, or the analysis.
-        key = job.kind, job.arguments[0], settings
-        if key not in seen:
-            seen.add(key)
-            _check_settings(job)
+        key = job.kind, job.arguments[0], *names, *params
+        root = _root(job)
+        if key in seen or root is None:
+            continue
+        seen.add(key)
+        task, tasks = None, ()
+        if job.kind == FINETUNING:
+            [task], tasks = job.values("task"), TASKS
+        try:
+            gin_files.configure(root, names, params, task=task, tasks=tasks)
+        except UserError as error:
+            raise UserError(f"{job.name}: {error}") from error
     plots.can_draw()
-
-
-def _check_settings(job):
-    gin_names = [
-        word.removeprefix(_FILE) for word in job.arguments if word.startswith(_FILE)
-    ]
-    params = [
-        word.removeprefix(_PARAM) for word in job.arguments if word.startswith(_PARAM)
-    ]
-    root = _root(job)
-    if root is None:
-        return
-    try:
-        tasks = TASKS if job.kind == FINETUNING else ()
-        task = next(iter(job.values("task")), None)
-        gin_files.configure(root, gin_names, params, task=task, tasks=tasks)
-    except UserError as error:
-        raise UserError(f"{job.name}: {error}") from error
 
 
 def _root(job):
@@ -206,7 +195,7 @@ def _root(job):
     if job.kind == PRETRAINING:
         return configs.PretrainConfig
     if job.kind == FINETUNING:
-        task = job.arguments[0].removeprefix("--task=")
+        [task] = job.values("task")
         if task not in TASKS:
             raise UserError(f"SweepConfig.tasks: {task!r} is no task")
         return configs.FinetuneConfig

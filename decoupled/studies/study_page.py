@@ -17,7 +17,7 @@ from decoupled.core.console import duration
 from decoupled.core.tables import GAP
 from decoupled.runs.curve import CROSSED_BELOW, Curve, smoothed
 from decoupled.studies import claims, published, sweep_report
-from decoupled.studies.claims import CLAIMS, Contrast
+from decoupled.studies.claims import Contrast
 from decoupled.studies.jobs import LAYER_DROP, RATES
 from decoupled.studies.measures import GEOMETRY, LAYERS
 from decoupled.studies.page import Page, mean
@@ -122,7 +122,7 @@ def _verdicts(page, study, judged):
         ]
         each = ["<br>".join(column) for column in zip(*cells, strict=True)]
         rows.append(
-            [claim.claim, CLAIMS.get(claim.claim, GAP), f"**{claim.verdict}**"]
+            [*claim.title(), f"**{claim.verdict}**"]
             + [*each[:4], _p(claim.corrected), *each[4:]]
             + [", ".join(claim.missing()) or GAP, " ".join(claim.reasons) or GAP]
             + [otherwise.verdict]
@@ -140,7 +140,7 @@ def _verdicts(page, study, judged):
         "6: average of XTREME; Table 13: MNLI)."
     )
     parts = [
-        (f"{claim.claim}: {part.title}", part)
+        (": ".join(filter(None, [claim.title()[0], part.title])), part)
         for claim in judged
         for part in claim.parts
         if part.estimate is not None and math.isfinite(part.estimate.error)

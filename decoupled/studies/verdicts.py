@@ -20,6 +20,7 @@ from decoupled.studies.claims import (
     ABOVE,
     BELOW,
     CHECKED_BY,
+    CLAIMS,
     MARGINS,
     NOT_BELOW,
     SCORE,
@@ -175,6 +176,11 @@ class Judged(NamedTuple):
     corrected: float | None
     parts: Sequence[Part]
     reasons: Sequence[str]
+
+    def title(self) -> list[str]:
+        """The number of a claim of the paper, and the claim; or "" and the question."""
+        is_paper = self.claim in CLAIMS
+        return [self.claim, CLAIMS[self.claim]] if is_paper else ["", self.claim]
 
     def missing(self) -> list[str]:
         """The measures that were not taken, where others of the claim were."""

@@ -84,6 +84,20 @@ def _pairs(text, where):
         yield name, value
 
 
+def check_mesh_size(config: MeshConfig, cores: int, where: str) -> None:
+    """Checks that every core has its place in the mesh.
+
+    Raises:
+      UserError: naming mesh_shape, its size and the number of cores.
+    """
+    size = mesh_size(config)
+    if size != cores:
+        raise UserError(
+            f"MeshConfig.mesh_shape: {config.mesh_shape} has {size} processors, "
+            f"{where} has {cores} cores; make them equal (e.g. data:{cores})"
+        )
+
+
 def check_mesh(
     config: MeshConfig,
     dims: Dims,

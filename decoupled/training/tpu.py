@@ -10,11 +10,10 @@ import re
 from decoupled.configs import MeshConfig
 from decoupled.configs.hardware import TpuAddress
 from decoupled.core.compat import estimator, mtf, tf
-from decoupled.core.errors import UserError
 from decoupled.ops.meshes.device_order import device_order
 from decoupled.ops.meshes.simd import SimdMeshImpl
 from decoupled.training.events import start_event
-from decoupled.training.mesh import Placement, mesh_size, shape_and_layout
+from decoupled.training.mesh import Placement, check_mesh_size, shape_and_layout
 
 # Bytes of compiled programs that the first host holds for each core (an estimate of
 # Mesh-TensorFlow's).
@@ -85,28 +84,9 @@ def place(config: MeshConfig, context) -> Placement:
         layout,
         assignment,
         logical_to_physical(shape, assignment),
-        stack_bytes(config),
+        config.stack_mib * 2**20,
     )
     return Placement(mesh, placer)
-
-
-def stack_bytes(config: MeshConfig) -> int:
-    """`MeshConfig.stack_mib` in bytes."""
-    return config.stack_mib * 2**20
-
-
-def check_mesh_size(config: MeshConfig, cores: int, where: str) -> None:
-    """Checks that every core has its place in the mesh.
-
-    Raises:
-      UserError: naming mesh_shape, its size and the number of cores.
-    """
-    size = mesh_size(config)
-    if size != cores:
-        raise UserError(
-            f"MeshConfig.mesh_shape: {config.mesh_shape} has {size} processors, "
-            f"{where} has {cores} cores; make them equal (e.g. data:{cores})"
-        )
 
 
 def logical_to_physical(shape: mtf.Shape, assignment) -> list[int]:

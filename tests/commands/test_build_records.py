@@ -3,8 +3,11 @@
 import pytest
 
 from decoupled.data import records
+from decoupled.data.verification import verify_records
+from decoupled.data.vocabulary import open_vocabulary
 from tests.command_line import decoupled, mistake
 from tests.data.small_corpus import make_corpus, make_vocabulary
+from tests.helpers import tiny_model
 
 
 @pytest.fixture(scope="module")
@@ -25,3 +28,72 @@ def test_command_line(source, tmp_path):
     assert records.read_manifest(str(tmp_path / "r")).language("train", "en").tokens
     told = mistake("build_records", *flags, f"--vocabulary={tmp_path}/none.model")
     assert told.startswith("decoupled build_records: error: ") and "none.model" in told
+
+
+@pytest.fixture(scope="module")
+def bert(tmp_path_factory):
+    """A folder of transformers with WordPieces."""
+    folder = tmp_path_factory.mktemp("bert")
+    pieces = [
+        "[PAD]",
+        "[UNK]",
+        "[CLS]",
+        "[SEP]",
+        "[MASK]",
+        *"abcdefghijklmnopqrstuvwxyz",
+    ]
+    pieces += [f"##{letter}" for letter in pieces[5:]]
+    (folder / "vocab.txt").write_text("\n".join(pieces))
+    return folder
+
+
+def test_a_folder_of_transformers_is_a_vocabulary(source, bert, tmp_path):
+    """Records, their check, and training on whole words with it, from the folder or a
+    file in it."""
+    folder = tmp_path / "r"
+    flags = [f"--corpus_dir={source / 'corpus'}", f"--output_dir={folder}"]
+    done = decoupled("build_records", *flags, f"--vocabulary={bert}")
+    assert done.returncode == 0, done.stderr
+    manifest = records.read_manifest(str(folder))
+    assert (manifest.vocabulary_kind, manifest.vocab_size) == ("WordPiece", 57)
+    assert verify_records(str(folder), str(bert / "vocab.txt")) == []
+    run = tmp_path / "run"
+    sizes = vars(tiny_model(vocab_size=57))
+    params = [f"--gin_param=ModelConfig.{name} = {v!r}" for name, v in sizes.items()]
+    params += [
+        f"--gin_param={setting}"
+        for setting in (
+            "pretrain.whole_words = True",
+            "ScheduleConfig.train_steps = 1",
+            "ScheduleConfig.warmup_steps = 0",
+            "TrainingConfig.batch_size = 2",
+            "TrainingConfig.eval_sequences = 2",
+            "MaskingConfig.sequence_length = 12",
+            "MaskingConfig.max_predictions = 3",
+        )
+    ]
+    flags = [f"--records_dir={folder}", f"--model_dir={run}", *params]
+    done = decoupled("pretrain", *flags, f"--vocabulary={bert}")
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert open_vocabulary(str(run)).fingerprint == manifest.vocabulary_fingerprint
+    filled = decoupled("fill_mask", f"--model_dir={run}", "the [MASK]")
+    assert "mask 1" in filled.stdout and filled.returncode == 0
+
+
+@pytest.mark.parametrize(
+    "name, content, message",
+    [
+        ("vocab.json", "{}", "has no sentencepiece.model, sentencepiece.bpe.model"),
+        ("tokenizer.json", '{"model": {"type": "BPE"}}', "is of type 'BPE'; known are"),
+        ("vocab.txt", "[PAD]\n[UNK]", "has no piece [CLS]"),
+        ("tokenizer_config.json", "[]", "not an object"),
+    ],
+)
+def test_bad_folders_are_named_in_one_line(source, tmp_path, name, content, message):
+    (tmp_path / "hf").mkdir()
+    (tmp_path / "hf" / name).write_text(content)
+    flags = [f"--corpus_dir={source / 'corpus'}", f"--output_dir={tmp_path / 'r'}"]
+    assert message in mistake(
+        "build_records", *flags, f"--vocabulary={tmp_path / 'hf'}"
+    )
+    assert not (tmp_path / "r").exists()

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from decoupled.core.errors import UserError
+from decoupled.data.vocabulary import Pairs
 from decoupled.runs import task_data
 from decoupled.runs.task_data import TaskData
 
@@ -63,7 +64,8 @@ def folder(tmp_path, monkeypatch):
 
 
 def make(folder, task=None, fingerprint="abc"):
-    vocabulary = SimpleNamespace(fingerprint=fingerprint, size=9)
+    pairs = Pairs(separators=1, second_type=1)
+    vocabulary = SimpleNamespace(fingerprint=fingerprint, size=9, pairs=pairs)
     return TaskData(task or Numbers(folder), vocabulary, f"{folder}/cache")
 
 
@@ -153,7 +155,7 @@ def test_a_check_says_which_right_answers_are_too_long(folder, capsys):
 def test_a_task_without_dev_and_test_files_is_refused(folder):
     data = make(folder)
     assert data.files_to_answer() == FILES
-    only_dev = TaskData(data.task, None, "", ["dev"])
+    only_dev = TaskData(data.task, data.vocabulary, "", ["dev"])
     assert only_dev.files_to_answer() == [f for f in FILES if f[0] == "dev"]
     data.task.languages = lambda split: []
     with pytest.raises(UserError, match="numbers: holds no dev or test file of numb"):

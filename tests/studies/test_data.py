@@ -18,6 +18,7 @@ from decoupled.studies.data import (
 )
 from tests.command_line import decoupled
 
+TASKS = ("udpos", "books", "sib200")
 CONLLU = (
     "1\tCats\tcat\tNOUN\t_\t_\t2\tnsubj\t_\t_\n"
     "2\tsleep\tsleep\tVERB\t_\t_\t0\troot\t_\t_\n\n"
@@ -124,7 +125,7 @@ def test_what_is_said_of_the_text_and_of_what_is_missing(folders):
     told = describe_text(folders)
     assert told[0].startswith("2,000 sentences (0.2 million characters) in de, en")
     assert "parallel_bible (aligned)" in told[0]
-    lacking = " ".join(left_out(folders, ["en", "de", "fr"], 4000))
+    lacking = " ".join(left_out(folders, ["en", "de", "fr"], 4000, TASKS))
     assert "The text has no fr." in lacking and "topics of sentences" in lacking
     assert "groups of books" not in lacking and "probes" not in lacking
 
@@ -134,7 +135,7 @@ def test_text_of_one_language_is_said_to_have_no_pairs(folders, source):
     bare = folders._replace(source=source)
     for file in ("corpus/parallel/test/sentences", "sentences/test"):
         shutil.rmtree(folders.made(file))
-    told = left_out(bare, ["en"], 4000)
+    told = left_out(bare, ["en"], 4000, TASKS)
     pairs = [line for line in told if "translation" in line]
     expected = "Retrieval and the translation of words are left out: they need text in"
     assert len(pairs) == 1 and pairs[0].startswith(expected)

@@ -1,13 +1,17 @@
 """The jobs of a reproduction, seed by seed, and the sizes that it comes in."""
 
+import ast
 import dataclasses
 import os
 
+import numpy as np
 import pytest
+from scipy import special
 
 from decoupled.core.errors import UserError
 from decoupled.studies import reproduce as run
 from decoupled.studies.claims import Contrast
+from decoupled.studies.jobs import read_model
 from decoupled.studies.study_jobs import StudyJobs, sized
 
 ROWS = ("in_small", "e_small", "e_large")
@@ -221,3 +225,31 @@ def test_learning_rates_are_tried_with_a_seed_of_their_own(folders):
         "--gin_param=ScheduleConfig.train_steps = 1500",
         "--gin_param=ScheduleConfig.warmup_steps = 150",
     ]
+
+
+def first_fall(width, scale=1.0, table_rate=1.0, projection_rate=1.0):
+    """How much Adam's first step, one of signs, lowers the loss of a random head, to
+    first order; and the standard deviation of its logits."""
+    generator = np.random.default_rng(0)
+    hidden, targets = generator.standard_normal((256, 96)), np.arange(256)
+    table = generator.standard_normal((1000, width)) * 0.0566 * scale
+    projection = generator.standard_normal((96, width)) * 0.0566
+    logits = hidden @ projection @ table.T
+    gradient = special.softmax(logits, axis=1)
+    gradient[targets, targets] -= 1
+    gradient /= len(targets)
+    of_table = gradient.T @ (hidden @ projection)
+    of_projection = hidden.T @ (gradient @ table)
+    fall = table_rate * np.abs(of_table).sum()
+    return fall + projection_rate * np.abs(of_projection).sum(), logits.std()
+
+
+def test_the_fast_head_begins_and_learns_like_a_wide_one():
+    root = run.configure(run.Options("w", size=4))
+    model = read_model(root.sweep, "e_equal_fast")
+    (scale,) = model.initial_values.values()
+    (text,) = root.study.settings["e_equal_fast"]
+    rates = ast.literal_eval(text.partition(" = ")[2])
+    fast = first_fall(96, scale, *rates.values())
+    assert fast == pytest.approx(first_fall(384), rel=0.02)
+    assert first_fall(96)[0] < 0.3 * fast[0]

@@ -14,8 +14,8 @@ from decoupled.core.compat import estimator, tf
 from decoupled.core.errors import UserError
 from decoupled.planning.hardware import parse_topology
 from decoupled.training.events import event_writer, read_scalars, scalar_summary
+from decoupled.training.mesh import check_mesh_size
 from decoupled.training.tpu import (
-    check_mesh_size,
     divergence,
     host_call,
     place,

@@ -16,7 +16,7 @@ from decoupled.core import files
 from decoupled.core.errors import UserError
 from decoupled.core.files import check_target
 from decoupled.core.release import tf
-from decoupled.data.tokenizer_folder import VOCAB
+from decoupled.data.tokenizer_checks import VOCAB
 from decoupled.data.vocabulary import FILE_NAME, open_vocabulary
 from decoupled.exports.interop.conversion import (
     Contents,

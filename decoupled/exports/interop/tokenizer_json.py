@@ -23,7 +23,7 @@ from decoupled.data.sentencepiece_file import (
     make_model,
     read_pieces,
 )
-from decoupled.data.tokenizer_folder import (
+from decoupled.data.tokenizer_checks import (
     SENTENCEPIECE_FILE,
     SPECIAL_TOKENS,
     TOKENIZER,

@@ -276,17 +276,23 @@ def mean_over_tokens(
     return tf.einsum("blh,bl->bh", states, shares)
 
 
+def read_sentences(path: str) -> list[str]:
+    """The lines of a file that vectors are centred on; a UserError if it has none."""
+    lines = [line.strip() for line in files.split_lines(files.read_text(path))]
+    # Sorted, so that batches have sentences of similar length.
+    sentences = sorted(filter(None, lines), key=len)
+    if not sentences:
+        raise UserError(f"{path}: holds no sentence to centre vectors on")
+    return sentences
+
+
 def store_mean(root: SentenceRoot, text: Callable, path: str) -> int:
     """Sets the mean vector, 0 before, to that of the lines of a file; their number.
 
     Raises:
       UserError: the file cannot be read, has no sentence, or a vector is not finite.
     """
-    lines = [line.strip() for line in files.split_lines(files.read_text(path))]
-    # Sorted, so that batches have sentences of similar length.
-    sentences = sorted(filter(None, lines), key=len)
-    if not sentences:
-        raise UserError(f"{path}: holds no sentence to centre vectors on")
+    sentences = read_sentences(path)
     count = -(-len(sentences) // _BATCH)
     total = np.zeros(root.mean_vector.shape, np.float64)
     for batch in console.track(_batches(sentences), "centring on sentences", count):

@@ -37,6 +37,7 @@ from decoupled.exports.serving.roots import (
     SentenceRoot,
     SentenceVectors,
     TaskRoot,
+    read_sentences,
     store_mean,
 )
 from decoupled.exports.serving.stored import FLOAT32, StoredWeights
@@ -132,6 +133,9 @@ def _sentence_vectors(model, retrieval, centre_on, mlm) -> SentenceVectors:
             "no windows of them; set it to 'cut'"
         )
     layer = retrieval.layer_of(model.config.num_layers, model.weights.path)
+    if centre_on:
+        # What is wrong with it is said before the graphs are built.
+        read_sentences(centre_on)
     return SentenceVectors(layer, retrieval.pool_special_tokens, centre_on or "")
 
 

@@ -31,7 +31,6 @@ from decoupled.training.mesh import (
     parse_mesh_shape,
     shape_and_layout,
 )
-from decoupled.training.tpu import stack_bytes
 from decoupled.training.xla.kernels import CUDNN, PLAIN, SPLASH
 
 # Of a folder: the program, and what its arguments and results are.
@@ -200,7 +199,8 @@ def prediction_program(
 def replica_mesh(config: MeshConfig, attention: str = PLAIN) -> ReplicaMesh:
     """The mesh of a program; it makes tensors in the default graph."""
     shape, layout = shape_and_layout(config)
-    return ReplicaMesh(shape, layout, stack_bytes(config), attention != PLAIN)
+    stack_bytes = config.stack_mib * 2**20
+    return ReplicaMesh(shape, layout, stack_bytes, attention != PLAIN)
 
 
 def _placeholders(features):

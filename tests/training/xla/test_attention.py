@@ -56,18 +56,6 @@ WAYS = {
 }
 
 
-@pytest.fixture(scope="module", autouse=True)
-def eight_devices():
-    """JAX counts its devices once in a process."""
-    adapter.Client("cpu", [8], print)
-
-
-@pytest.fixture(autouse=True)
-def own_cache(monkeypatch, tmp_path_factory):
-    folder = tmp_path_factory.getbasetemp() / "compiled"
-    monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", str(folder))
-
-
 @pytest.fixture
 def by_name(monkeypatch):
     """Attention is called by name on CPUs too, and replaced in one of the `WAYS`."""
