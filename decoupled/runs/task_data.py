@@ -34,7 +34,7 @@ class TaskData:
       vocabulary: of the model.
       cache: folder where features are kept.
       splits: of `files_to_answer`.
-      type_vocab_size: type embeddings of the model; pairs and questions need two.
+      type_vocab_size: type embeddings of the model; pairs and questions may need two.
     """
 
     def __init__(

@@ -155,7 +155,7 @@ def test_a_check_says_which_right_answers_are_too_long(folder, capsys):
 def test_a_task_without_dev_and_test_files_is_refused(folder):
     data = make(folder)
     assert data.files_to_answer() == FILES
-    only_dev = TaskData(data.task, None, "", ["dev"])
+    only_dev = TaskData(data.task, data.vocabulary, "", ["dev"])
     assert only_dev.files_to_answer() == [f for f in FILES if f[0] == "dev"]
     data.task.languages = lambda split: []
     with pytest.raises(UserError, match="numbers: holds no dev or test file of numb"):

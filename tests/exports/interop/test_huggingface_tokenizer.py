@@ -227,6 +227,12 @@ def test_white_space_at_the_end_of_a_line_is_ignored(bert):
     assert bert.open()[0].fingerprint == pieces.fingerprint
 
 
+def test_ids_in_config_json_do_not_matter_for_wordpieces(bert):
+    (bert.path / "vocab.txt").write_text("\n".join(wordpieces()))
+    bert.change("config.json", bos_token_id=3)
+    assert bert.open()[1] == ["config.json: bos_token_id is 3, which is not used"]
+
+
 def test_the_last_of_equal_wordpieces_has_the_row(bert):
     (bert.path / "vocab.txt").write_text("\n".join(wordpieces("##e", "w0", "##e")))
     pieces = bert.open()[0]
