@@ -49,8 +49,6 @@ _SETTINGS = {
     # Else the plugin for CUDA refuses to load without a driver.
     "JAX_SKIP_CUDA_CONSTRAINTS_CHECK": "1",
 }
-# What `MeshConfig.deterministic` gives a GPU's compiler.
-DETERMINISTIC = {"xla_gpu_exclude_nondeterministic_ops": True}
 # Fields of a card's description whose text is a name of the protocol buffer's.
 _ENUMERATIONS = ("feature_extension",)
 # A chip of v4 is one device: its two cores work as one. A slice of one chip has a host
@@ -76,17 +74,12 @@ def main() -> None:
     parser.add_argument(
         "--precision", default="default", help="of float32 products, e.g. highest"
     )
-    parser.add_argument(
-        "--deterministic", action="store_true", help="fixed orders of a GPU's sums"
-    )
     arguments = parser.parse_args()
     precision = arguments.precision
     if arguments.topology:
         described = Described(arguments.topology)
-        options = DETERMINISTIC if arguments.deterministic else {}
         results = (
-            compile_for(described, folder, precision, options)
-            for folder in arguments.folders
+            compile_for(described, folder, precision) for folder in arguments.folders
         )
     elif arguments.losses:
         results = (
@@ -168,16 +161,12 @@ def _word(value):
 
 
 def compile_for(
-    described: Described,
-    folder: pathlib.Path,
-    precision: str,
-    options: dict[str, Any],
+    described: Described, folder: pathlib.Path, precision: str
 ) -> dict[str, Any]:
     """What the compiled step needs of the memory of a core, moves and computes.
 
     Args:
-      folder: of the step. precision: of products of float32 numbers. options: XLA's
-        own flags.
+      folder: of the step. precision: of products of float32 numbers.
 
     Returns:
       Bytes of "arguments" (weights, slots and features); "temporary", of other tensors,
@@ -195,7 +184,7 @@ def compile_for(
     result = {"compiler": described.compiler}
     began = time.monotonic()
     try:
-        program, attention = _compile(folder, devices, precision, False, options)
+        program, attention = _compile(folder, devices, precision, load=False)
     except jax.errors.JaxRuntimeError as error:
         sizes = _NO_ROOM.search(str(error))
         if not sizes:
@@ -225,7 +214,7 @@ def memory_of(program: Any) -> dict[str, int]:
     }
 
 
-def _compile(folder, devices, precision, load, options=None):
+def _compile(folder, devices, precision, load):
     from jax._src import compiler
     from jax._src.lib import xla_client
 
@@ -234,7 +223,6 @@ def _compile(folder, devices, precision, load, options=None):
         num_replicas=len(devices),
         num_partitions=1,
         device_assignment=np.array([[device.id] for device in devices]),
-        env_options_overrides=options or {},
     )
     module, _ = to_stablehlo((folder / "step.hlo").read_bytes(), precision)
     about = json.loads((folder / "step.json").read_text(encoding="utf-8"))

@@ -129,8 +129,7 @@ def compile_step(python: str, run: PretrainConfig, tpu: Slice) -> Compiled:
     """
     specs = feature_specs(run.masking, run.training.batch_size)
     graph = pretraining_graph(run)
-    is_gpu = tpu.generation.card is not None
-    kind = "gpu" if is_gpu else "tpu"
+    kind = "gpu" if tpu.generation.card else "tpu"
     device = f"TPU {tpu.version}"
     kernel, reason = attention_kernel(kind, device, graph.network, specs, trains=True)
     say(f"attention by {NAMES[kernel]}: {reason}")
@@ -144,7 +143,6 @@ def compile_step(python: str, run: PretrainConfig, tpu: Slice) -> Compiled:
             [
                 python, str(_SCRIPT), folder, f"--topology={tpu.name}",
                 f"--precision={run.mesh.matmul_precision}",
-                *["--deterministic"] * (is_gpu and run.mesh.deterministic),
             ],
             capture_output=True, text=True, encoding="utf-8", errors="replace",
         )  # fmt: skip
