@@ -82,8 +82,8 @@ def noted(folder, text):
     if not blocks:
         return []
     programs = [folder / "bin" / name for name in PROGRAMS]
-    # docs/scaling.md makes an environment of this name.
-    programs += [folder / "compiler" / "bin" / "pip"]
+    # docs/scaling.md makes environments of these names.
+    programs += [folder / name / "bin" / "pip" for name in ("compiler", "cuda")]
     programs += [folder / "tpu_scripts" / path.name for path in SCRIPTS.glob("*.sh")]
     for program in programs:
         program.parent.mkdir(parents=True, exist_ok=True)

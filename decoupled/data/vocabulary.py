@@ -35,7 +35,6 @@ import sentencepiece
 from decoupled.configs import ModelConfig
 from decoupled.core import files, gfile
 from decoupled.core.errors import UserError
-from decoupled.data import tokenizer_folder
 from decoupled.data.sentencepiece_file import (
     CONTROL,
     MARK,
@@ -47,12 +46,13 @@ from decoupled.data.sentencepiece_file import (
     with_pieces,
     with_types,
 )
-from decoupled.data.tokenizer_folder import SPECIAL as WORDPIECE_SPECIAL
 from decoupled.data.tokenizer_folder import (
+    FILES,
     make_wordpieces,
     read_folder,
     read_wordpieces,
 )
+from decoupled.data.tokenizer_folder import SPECIAL as WORDPIECE_SPECIAL
 
 SENTENCEPIECE, XLM_R, WORDPIECE = "SentencePiece", "XLM-R", "WordPiece"
 FILE_NAME = "sentencepiece.model"
@@ -460,7 +460,7 @@ def open_vocabulary(
         return open_vocabulary(os.path.join(path, WORDPIECE_FILE))
     if gfile.isdir(path):
         path, content = read_folder(path, notes, model)
-    elif name in tokenizer_folder.FILES:
+    elif name in FILES:
         path, content = read_folder(folder or ".", notes)
     else:
         content = files.read_bytes(path)

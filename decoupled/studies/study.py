@@ -252,6 +252,7 @@ def read_study(
         for row, seed, job in reader.models()
         if not row.startswith(CONTROL)
     }
+    curves = whole_curves(curves, config.continued)
     level = _plateau(reader)
     runs = _read_runs(reader, curves, measures.get(LOSS), level)
     common, later = _since_crossing(curves, runs)
@@ -300,6 +301,18 @@ def read_study(
     evidence = gather(measures, trained, config, secondary)
     study = Study(facts, described, training, numbers, secondary, evidence)
     return study, counted, curves
+
+
+def whole_curves(curves: Curves, continued: Mapping[str, Sequence[str]]) -> Curves:
+    """The curves, with those of rows that go on beginning where the other row does."""
+    whole = dict(curves)
+    for (row, seed), curve in curves.items():
+        before = whole.get((continued.get(row, [""])[0], seed))
+        if before is not None:
+            count = int(np.searchsorted(before.steps, curve.steps[0]))
+            pairs = zip(before, curve, strict=True)
+            whole[row, seed] = Curve(*(np.r_[a[:count], b] for a, b in pairs))
+    return whole
 
 
 def secondary_of(config: StudyConfig) -> list[str]:

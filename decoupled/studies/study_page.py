@@ -210,9 +210,14 @@ def _dose(page, study):
     }
     panels = [
         Panel(lines, "E_out", "held-out loss, nats", "by learning rate, one seed"),
-        Panel([best[claims.LOSS]], "E_out", "held-out loss, nats"),
-        Panel([best[claims.SCORE]], "E_out", "S, points"),
-        Panel([best[claims.RETRIEVAL]], "E_out", "retrieval, points"),
+        *(
+            Panel([best[key]], "E_out", label, "at the rate of each row")
+            for key, label in (
+                (claims.LOSS, "held-out loss, nats"),
+                (claims.SCORE, "S, points"),
+                (claims.RETRIEVAL, "retrieval, points"),
+            )
+        ),
     ]
     panels = [panel for panel in panels if any(len(line.x) for line in panel.lines)]
     if panels:

@@ -229,6 +229,22 @@ def test_a_words_vector_is_the_mean_of_its_pieces(pretrained_dir, vocabulary):
     assert len(vocabulary.encode("password")) > 1
 
 
+def test_only_words_that_are_one_piece(pretrained_dir, vocabulary, tmp_path):
+    pieces = [vocabulary.id_to_piece(index) for index in range(vocabulary.size)]
+    words = [piece[1:] for piece in pieces if piece[0] == "▁" and piece[1:].isalpha()]
+    whole = [word for word in words if len(vocabulary.encode(word)) == 1][:2]
+    [model] = open_models([pretrained_dir])
+    vectors = word_vectors(model, [*whole, "password"], whole_words=True)
+    assert len(whole) == 2 and vectors["output"].keys() == set(whole)
+    first, second = whole
+    path = write(
+        tmp_path / "some.tsv", f"{first}\t{second}\t3.5\n{first}\tpassword\t1\n"
+    )
+    result = word_similarity.measure([model], [read_pairs(path)], whole_words=True)
+    assert result["arrays"]["0/human/some"].tolist() == [3.5]
+    assert result["arrays"]["0/output/some"].shape == (1,)
+
+
 def test_words_with_unknown_pieces_are_left_out(vocabulary, pretrained_dir):
     assert list(known_pieces(vocabulary, ["page", "Ωmega", ""])) == ["page"]
     [model] = open_models([pretrained_dir])

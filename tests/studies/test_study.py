@@ -11,6 +11,7 @@ from scipy import stats
 
 from decoupled.core import files
 from decoupled.core.errors import UserError
+from decoupled.runs.curve import Curve, crossing
 from decoupled.studies import claims, measures
 from decoupled.studies.claims import Contrast
 from decoupled.studies.items import Answered
@@ -22,7 +23,7 @@ from decoupled.studies.measures import (
     read_measures,
 )
 from decoupled.studies.statistics import Sums
-from decoupled.studies.study import read_study, save
+from decoupled.studies.study import read_study, save, whole_curves
 from decoupled.studies.study_jobs import StudyJobs, sized
 from tests.studies.finished_jobs import (
     GUESSED,
@@ -238,6 +239,19 @@ def test_seeds_with_other_items_are_not_mixed(read, folders):
     open(path, "w").write(text)
     with pytest.raises(UserError, match="has other items than"):
         read()
+
+
+def test_a_row_that_goes_on_has_the_curve_of_its_trunk_before():
+    """Its first step would be late for leaving the plateau."""
+    trunk = Curve(np.array([100, 200, 300]), np.array([6.0, 4.0, 3.5]))
+    later = Curve(np.array([250, 300]), np.array([3.4, 3.2]))
+    curves = {("trunk", 5): trunk, ("folded", 5): later, ("folded", 6): later}
+    whole = whole_curves(curves, {"folded": ("trunk", "fold")})
+    assert whole["folded", 5].steps.tolist() == [100, 200, 250, 300]
+    assert whole["folded", 5].loss.tolist() == [6.0, 4.0, 3.4, 3.2]
+    assert crossing(whole["folded", 5], 5.0) == 200
+    # Without the trunk's job, it has its own alone.
+    assert whole["folded", 6] is later and whole["trunk", 5] is trunk
 
 
 def test_nothing_is_complete(root, folders):

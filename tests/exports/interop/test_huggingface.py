@@ -11,6 +11,7 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 from decoupled.core.errors import UserError
+from decoupled.data.vocabulary import open_vocabulary
 from decoupled.exports.interop import to_huggingface as to_hf
 from decoupled.exports.interop.from_huggingface import from_huggingface
 from decoupled.exports.interop.to_huggingface import to_huggingface
@@ -25,6 +26,7 @@ from tests.exports.models import (
     pretrained_weights,
     write_model_dir,
 )
+from tests.vocabularies import xlm_r_folder
 
 SPANS = {"name": "xquad", "labels": [], "kind": "question answering"}
 TAGS = {"name": "panx", "labels": ["O", "B-PER"], "kind": "tagging"}
@@ -189,6 +191,30 @@ def test_architecture_of_each_kind_of_model(
     for name in set(before.shapes) - {"global_step"}:
         assert np.array_equal(before[name], after[name]), name
     assert run_folder.read(str(tmp_path / "ours")).task == task
+
+
+def test_xlm_r_comes_and_goes_with_two_more_positions(tmp_path):
+    sentences = ["the quick brown fox jumps over the lazy dog"] * 9
+    pieces = open_vocabulary(str(xlm_r_folder(tmp_path / "pieces", sentences)))
+    sizes = COUPLED | {"type_vocab_size": 1, "vocab_size": pieces.size}
+    target = write(tmp_path, pieces, **sizes)
+    config = config_of(target)
+    assert config["architectures"] == ["XLMRobertaForMaskedLM"]
+    assert (config["max_position_embeddings"], config["pad_token_id"]) == (26, 1)
+    tensors = load_file(target / "model.safetensors")
+    positions = tensors["roberta.embeddings.position_embeddings.weight"]
+    arrays = pretrained_weights(model_config(**sizes))
+    assert np.array_equal(positions[2:], arrays["bert/embeddings/position_embeddings"])
+    assert not positions[:2].any()
+    read(target, tmp_path)
+    weights = open_model(str(tmp_path / "ours")).weights
+    assert all(np.array_equal(weights[name], arrays[name]) for name in arrays)
+    # Two token types are BERT's; the MLM head of XLM-R has one activation.
+    other = tmp_path / "other"
+    write(other, pieces, **sizes | {"type_vocab_size": 2})
+    assert config_of(other / "hf")["architectures"] == ["BertForMaskedLM"]
+    with pytest.raises(UserError, match="XLM-R always has 'gelu'.*--encoder_only"):
+        write(tmp_path / "tanh", pieces, **sizes, activation="gelu_tanh")
 
 
 def test_parameters_are_counted_as_converted(tmp_path, vocabulary):
