@@ -28,7 +28,7 @@ _TENSOR = re.compile(rf"\b({'|'.join(_SIZES)})\[([\d,]*)\](\{{[^}}]*\}})?")
 _HEAD = re.compile(r"(ENTRY )?%?([\w.\-]+) \(.*\{$")
 _NAME = re.compile(r"(?:ROOT )?%?([\w.\-]+) = ")
 _OPERATION = re.compile(r"\s*([\w\-]+)\(")
-_SCORES = re.compile(r'"intermediate_tensor_shape":\{.*?"dimensions":\[([^\]]*)')
+_SCORES = re.compile(r'"intermediate_tensor_shape":\s*\{.*?"dimensions":\s*\[([^\]]*)')
 _FREE = {
     "parameter", "constant", "get-tuple-element", "tuple", "bitcast", "after-all",
     "partition-id", "replica-id", "opt-barrier",
@@ -299,7 +299,7 @@ def _branches(each):
 
 
 def _trips(each):
-    known = re.search(r'"known_trip_count":\{"n":"(\d+)"', each.rest)
+    known = re.search(r'"known_trip_count":\s*\{"n":\s*"(\d+)"', each.rest)
     return int(known[1]) if known else 1
 
 
@@ -342,30 +342,46 @@ def _sent(each):
 
 def _product_flops(each, shapes):
     left, right = (_sizes(shapes.get(name, "")) for name in each.operands[:2])
-    out = math.prod(_sizes(each.shape))
     if each.op == "dot":
         contracted = re.search(r"lhs_contracting_dims=\{([\d,]*)\}", each.rest)
         places = contracted[1].split(",") if contracted and contracted[1] else []
-        return 2 * out * math.prod(left[int(place)] for place in places)
-    # TPUs compute products as convolutions. Of a window, a side with dilation stands
-    # for a dimension of the batch.
-    labels = re.search(r"dim_labels=\w+_(\w+)->", each.rest)[1]
-    inputs = right[labels.index("i")]
+        inner = math.prod(left[int(place)] for place in places)
+        return 2 * math.prod(_sizes(each.shape)) * inner
+    # TPUs compute products as convolutions, in which a dimension of the batch or of the
+    # heads is a side of the window. Most of its places lie in the padding.
+    labels = re.search(r"dim_labels=(\w+)_(\w+)->(\w+)", each.rest)
+    of_left, of_right, of_out = labels.groups()
+    out_sizes = _sizes(each.shape)
+    flops = 2 * out_sizes[of_out.index("b")] * out_sizes[of_out.index("f")]
+    flops *= right[of_right.index("i")]
     window = re.search(r"window=\{([^}]*)\}", each.rest)
-    if window:
-        fields = dict(field.split("=") for field in window[1].split())
-        sides = [int(side) for side in fields["size"].split("x")]
-        dilated = fields.get("lhs_dilate", "x".join("1" for _ in sides)).split("x")
-        inputs *= math.prod(
-            side for side, by in zip(sides, dilated, strict=True) if by == "1"
-        )
-    return 2 * out * inputs
+    fields = dict(field.split("=") for field in window[1].split()) if window else {}
+    for side in filter(str.isdecimal, of_out):
+        sizes = (left[of_left.index(side)], out_sizes[of_out.index(side)])
+        flops *= _places(*sizes, int(side), fields)
+    return flops
+
+
+def _places(size, out, side, fields):
+    """Pairs of an output and a place of its window that has an input, along a side."""
+
+    def field(name, default):
+        return fields[name].split("x")[side] if name in fields else default
+
+    stride, apart = int(field("stride", 1)), int(field("rhs_dilate", 1))
+    before, every = int(field("pad", "0_0").split("_")[0]), int(field("lhs_dilate", 1))
+    first = [place * apart - before for place in range(int(field("size", 1)))]
+    return sum(
+        (place + shift) % every == 0 and 0 <= (place + shift) // every < size
+        for place in range(0, out * stride, stride)
+        for shift in first
+    )
 
 
 def _flops_by_name(target, each, operands):
     if target.startswith("__cublas"):
         left = _sizes(operands[0])
-        places = re.search(r'"lhs_contracting_dimensions":\["(\d+)"', each.rest)
+        places = re.search(r'"lhs_contracting_dimensions":\s*\["(\d+)"', each.rest)
         out = _sizes(_without_layouts(each.shape))
         return 2 * math.prod(out) * left[int(places[1])]
     names = " ".join(each.operands)

@@ -85,12 +85,13 @@ PROGRAMS = {
         'backend_config={"known_trip_count":{"n":"12"}}',
         [ADD, BODY], 12, 12 * 8 * MILLION, 0,
     ),
+    # Tokens before heads, in which only the kernel's settings say what is what.
     "cuDNN's attention": (
-        "  %q = bf16[2,4,512,64]{3,2,1,0} parameter(0)\n"
+        "  %q = bf16[2,512,4,64]{3,2,1,0} parameter(0)\n"
         "  ROOT %y = (bf16[2,4,512,64]{3,2,1,0}, f32[2,4,512]{2,1,0}, u8[0]{0}) "
         'custom-call(%q, %q, %q), custom_call_target="__cudnn$fmhaSoftmax", '
-        'backend_config={"cudnn_fmha_backend_config":{"intermediate_tensor_shape":'
-        '{"element_type":"BF16","dimensions":["2","4","512","512"]}}}',
+        'backend_config={"cudnn_fmha_backend_config": {"intermediate_tensor_shape": '
+        '{"element_type": "BF16", "dimensions": ["2", "4", "512", "512"]}}}',
         [], 1, 4 * 2 * 2 * 4 * 512 * 64 + 4 * 2 * 4 * 512,
         2 * 2 * 2 * 4 * 512 * 512 * 64,
     ),
@@ -114,6 +115,15 @@ PROGRAMS = {
         "  ROOT %z = bf16[12,128,256]{2,1,0:T(8,128)} convolution(%x, %y), "
         "window={size=12 stride=11 lhs_dilate=12}, dim_labels=0bf_0io->0bf",
         [], 1, 2 * 12 * (128 * 64 + 64 * 256 + 128 * 256), 2 * 12 * 128 * 64 * 256,
+    ),
+    # 128 x 64 by 64 x (12 heads of 256), of which each place of the window has one.
+    "a TPU's product that splits heads": (
+        "  %x = bf16[128,64,1]{1,0,2:T(8,128)} parameter(0)\n"
+        "  %y = bf16[12,64,256]{2,1,0:T(8,128)} parameter(1)\n"
+        "  ROOT %z = bf16[12,128,256]{2,1,0:T(8,128)} convolution(%x, %y), "
+        "window={size=12 pad=11_11 rhs_reversal=1}, dim_labels=bf0_0io->0bf",
+        [], 1, 2 * (128 * 64 + 12 * 64 * 256 + 12 * 128 * 256),
+        2 * 12 * 128 * 64 * 256,
     ),
 }  # fmt: skip
 
