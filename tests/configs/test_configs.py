@@ -52,6 +52,7 @@ BASE[configs.ReproductionRoot] = BASE[configs.SweepRoot] | dict(
 )
 # Fields that must be above 0, and at least 0.
 POSITIVE = {
+    configs.StudyConfig: "tried_steps",
     configs.ModelConfig: "vocab_size input_embedding_size output_embedding_size "
     "hidden_size num_layers num_heads head_size intermediate_size max_positions "
     "type_vocab_size layer_norm_epsilon initializer_range",
@@ -91,7 +92,7 @@ NOT_NEGATIVE = {
     configs.ScheduleConfig: "warmup_steps final_share",
     configs.TrainingConfig: "eval_every_steps eval_sequences seed label_smoothing",
     configs.FinetuningConfig: "classifier_dropout keep_layers warmup_fraction",
-    configs.StudyConfig: "most_dropped",
+    configs.StudyConfig: "first_seeds most_dropped pieces tried_seed",
     configs.CorpusSettings: "eval_share",
     configs.VocabularySettings: "seed",
     configs.ANALYSES["word_translation"]: "whole_word_share min_dice",
@@ -164,7 +165,12 @@ BAD = {
         pretraining=[(1,), ("A = 1\nB = 1",), ("A = 1\r",)],
         finetuning=[("A = 1\n",), ("A = 1\u2028B = 1",)],
     ),
-    configs.StudyConfig: dict(learning_rates=[{"a": 0.0}]),
+    configs.StudyConfig: dict(
+        learning_rates=[{"a": 0.0}],
+        control=["mean"],
+        settings=[{"a": "ScheduleConfig.train_steps = 1"}],
+        claims=[{"3": "S: a - b > 0"}],
+    ),
     configs.PretrainConfig: dict(
         eval_masking_rate=[1.1], earlier_phases=[(128,), configs.PhaseConfig(9, 8)]
     ),
