@@ -37,6 +37,9 @@ _SPACE, _INSIDE, _ALONE = 0, 1, 2
 _FIRST_CODE = 4
 # A word that no vocabulary contains, as text never does.
 _UNKNOWN_WORD = "\U0010ffff"
+# TensorFlow 2.15 writes noncharacters as U+FFFD, of which a vocabulary may have pieces.
+# Like them, this one is in no vocabulary: BERT drops it from all text.
+_NONCHARACTER = 0xE000
 # Words are measured in characters before they are cut.
 _ENDLESS = 1 << 20
 
@@ -169,6 +172,9 @@ class WordPieceTokenizer(tf.Module):
             tf.gather(itself, tf.minimum(code, _FIRST_CODE - 1)),
         )
         point = tf.where(is_other, tf.gather(self._points, place), point)
+        in_block = (point >= 0xFDD0) & (point <= 0xFDEF)
+        is_noncharacter = in_block | (tf.bitwise.bitwise_and(point, 0xFFFE) == 0xFFFE)
+        point = tf.where(is_noncharacter, _NONCHARACTER, point)
         before = tf.concat([[_SPACE], kind[:-1]], 0)
         begins = (kind == _ALONE) | (before != _INSIDE)
         begins |= row != tf.concat([[-1], row[:-1]], 0)
