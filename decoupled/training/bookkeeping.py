@@ -39,6 +39,7 @@ class Checkpoints:
     However long steps take, a checkpoint is at most 15 minutes old, or so old that
     saving takes a twentieth of the time. The first one of a new run comes after two
     minutes, so that a full disk or missing rights show while the user still looks.
+    Such a checkpoint is gone with the next one, so that it takes no other one's place.
 
     Args:
       write: writes a checkpoint of the present step with this prefix.
@@ -50,6 +51,8 @@ class Checkpoints:
     ):
         self._folder, self._every_steps, self._keep = model_dir, every_steps, keep
         self._write, self._saved = write, None
+        # Whether the next one, and which of the last ones, is saved by the clock alone.
+        self._by_clock, self._replaced = False, None
         is_new = not files.exists(os.path.join(model_dir, files.CHECKPOINT_LIST))
         self._late = time.monotonic() + (FIRST_SECONDS if is_new else MOST_SECONDS)
 
@@ -57,7 +60,9 @@ class Checkpoints:
         """Whether it is time to save after the steps from `before` to `step`."""
         if step // self._every_steps > before // self._every_steps:
             return True
-        return step // _ASK_EVERY > before // _ASK_EVERY and self._is_late()
+        asks = step // _ASK_EVERY > before // _ASK_EVERY
+        self._by_clock = asks and self._is_late()
+        return self._by_clock
 
     @hosts.by_first
     def _is_late(self):
@@ -83,6 +88,7 @@ class Checkpoints:
             # The Saver's error for a folder that does not exist.
             self._check_folder(error)
             raise
+        self._replaced, self._by_clock = prefix if self._by_clock else None, False
         self._saved, now = step, time.monotonic()
         self._late = now + max(MOST_SECONDS, 20 * (now - began))
 
@@ -90,8 +96,10 @@ class Checkpoints:
         """Names the checkpoint in the folder's list, and removes the oldest ones."""
         prefixes = listed_checkpoints(self._folder)
         prefixes = [path for path in prefixes if path != prefix] + [prefix]
-        dropped = prefixes[: -self._keep] if self._keep else []
-        write_list(self._folder, prefixes[len(dropped) :])
+        kept = [path for path in prefixes if path != self._replaced]
+        kept = kept[-self._keep :] if self._keep else kept
+        dropped = [path for path in prefixes if path not in kept]
+        write_list(self._folder, kept)
         for path in dropped:
             remove_checkpoint(path)
 

@@ -196,11 +196,19 @@ def test_only_the_newest_checkpoints_are_kept_also_across_a_resume(six_steps, tm
 
 
 def test_slow_steps_are_saved_by_the_clock(tmp_path, monkeypatch):
+    listed, write_list = [], bookkeeping.write_list
+
+    def noted(folder, prefixes):
+        listed.append([int(prefix.rpartition("-")[2]) for prefix in prefixes])
+        write_list(folder, prefixes)
+
+    monkeypatch.setattr(bookkeeping, "write_list", noted)
     monkeypatch.setattr(bookkeeping, "FIRST_SECONDS", 0.0)
-    spec = run_spec(tmp_path, save_checkpoints_steps=1000)
+    spec = run_spec(tmp_path, save_checkpoints_steps=20)
     train_run(config(25), spec)
-    # The second one would come after 15 minutes.
-    assert checkpoint_names(spec.model_dir) == [10, 25]
+    # The next one by the clock would come after 15 minutes.
+    assert listed == [[10], [20], [20, 25]]
+    assert checkpoint_names(spec.model_dir) == [20, 25]
 
 
 def test_a_folder_holds_checkpoints_on_disk_and_events_and_no_graph(six_steps):

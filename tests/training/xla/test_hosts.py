@@ -86,10 +86,14 @@ def undisturbed(data, tmp_path_factory):
     return run_alone(data, tmp_path_factory.mktemp("undisturbed") / "run", 120)
 
 
-# Of the first process: its clock decides for all, and a library writes a line.
-HASTY = """
-import os
+# What the clock saved is not removed.
+KEEPING = """
 from decoupled.training import bookkeeping
+bookkeeping.remove_checkpoint = lambda path: None
+"""
+# Of the first process: its clock decides for all, and a library writes a line.
+HASTY = f"""{KEEPING}
+import os
 bookkeeping.FIRST_SECONDS = 0.0
 begin = bookkeeping.Monitor.begin
 def begin_and_write(self, step):
@@ -101,7 +105,7 @@ bookkeeping.Monitor.begin = begin_and_write
 
 def test_two_processes_give_the_numbers_of_one(data, tmp_path):
     alone, folder = run_alone(data, tmp_path / "alone", 12), tmp_path / "run"
-    processes = start(data, folder, 12, code=(HASTY, ""))
+    processes = start(data, folder, 12, code=(HASTY, KEEPING))
     ends = [finish(process) for process in processes]
     assert [code for code, _, _ in ends] == [0, 0], ends
     assert "2 processes: process 0 (" in ends[0][1]
