@@ -8,6 +8,7 @@ Like `stablehlo` without TensorFlow and the rest of this package.
 """
 
 import functools
+import inspect
 import json
 from typing import Any
 
@@ -356,11 +357,15 @@ def _cudnn_gradient(
     del platform
     bias = private.combine_bias_and_mask(None, _same(queries, memory), query.dtype)
     absent = jnp.zeros(0, query.dtype)
-    kept = (query, key, value, bias, *[absent] * 6, log_sum, heads)
-    gradients = private._dot_product_attention_bwd_rule(
+    rule = private._dot_product_attention_bwd_rule
+    # From JAX 0.12 on a function may change the scores; here none does.
+    takes_function = "score_mod" in inspect.signature(rule).parameters
+    function, its_inputs = ([None], [()]) if takes_function else ([], [])
+    kept = (query, key, value, bias, *[absent] * 6, *its_inputs, log_sum, heads)
+    gradients = rule(
         scale, 42, 0.0, (True, False), private.MaskType.NO_MASK,
-        private.AttentionLayout.BNTH.value, None, private.check_cudnn_version(), False,
-        kept, d_heads,
+        private.AttentionLayout.BNTH.value, None, *function,
+        private.check_cudnn_version(), False, kept, d_heads,
     )  # fmt: skip
     return gradients[:3]
 
