@@ -10,7 +10,7 @@ vocabulary covers, for input and output embeddings.
 
 With --whole_words, only words of one piece count, so that a small vocabulary is judged
 by vectors of words, not by means of fragments. word_similarity.items.npz has the dot
-product of every pair that counts, and what people say of it.
+product and the human score of every pair that is used.
 
 A line of a file of pairs has word, word and score, separated by tabs. MEN, MTurk-771,
 Rare Word, SimLex-999 and Verb-143 are read from men.tsv, mturk771.tsv, rare_word.tsv,

@@ -29,7 +29,7 @@ class Hosts(NamedTuple):
     """The processes of a run, which all give this alike except `index`.
 
     coordinator: HOST:PORT of process 0. seconds: to wait for another process.
-    devices: local numbers of this process' devices; None is all of the host.
+    devices: local ids of the devices of this process; None is all of the host.
     """
 
     coordinator: str

@@ -51,8 +51,8 @@ def attention_bias(
 def example_numbers(
     build: Builder, mask: mtf.Tensor, is_packed: bool
 ) -> tuple[mtf.Tensor, mtf.Tensor]:
-    """What `attention_bias` says, as numbers of examples, int32 [batch, sequence] of
-    queries and [batch, memory].
+    """The mask of `attention_bias` as segment ids: the example of each query, int32
+    [batch, sequence], and of each key, [batch, memory]. A query attends to equal ids.
 
     In a row that is all padding, which no head reads, queries attend to the padding.
     """
@@ -78,7 +78,7 @@ def attention(
         `context`), some of them, or one.
       context: [batch, sequence, hidden].
       bias: float32, from `attention_bias`.
-      numbers: the same from `example_numbers`, where attention is called by name.
+      numbers: segment ids from `example_numbers`, where attention is called by name.
 
     Returns:
       A tensor like `x`, before dropout and residual.

@@ -133,7 +133,7 @@ class ElementwiseAdamUpdate(mtf.Operation):
         return self._of_each(self._multipliers) * rate
 
     def _of_each(self, numbers: np.ndarray) -> np.ndarray:
-        """Numbers of the members; their shape broadcasts to the stack's."""
+        """A number for each member, in a shape that broadcasts to the stack's."""
         if len(numbers) == 1:
             return numbers[0]
         return numbers.reshape([-1] + [1] * self._variables[0].shape.ndims)

@@ -6,7 +6,7 @@ at the peak of bfloat16; the sum is a lower bound of a step, and no time. So it 
 counted:
 
 - of an operand that is only sliced, the slice; of a target that is updated in place,
-  the update. What a TPU keeps in its vector memory, S(1) in a layout, counts nothing.
+  the update; of a TPU's vector memory, S(1) in a layout, nothing.
 - operations are those of products. Attention that is called by name counts by formula:
   two products forward, five backward. The body of a loop counts as often as it runs.
 - what the compiler would still choose on a card (tiles, libraries) is not known, and a

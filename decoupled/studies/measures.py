@@ -238,7 +238,7 @@ def numbers_of(
     reader: ResultReader, measures: Mapping[str, Measured]
 ) -> Iterator[Number]:
     """The mean of every measure by row and seed, scores by layer, and exploratory
-    numbers of embeddings and logits."""
+    statistics of embeddings and logits."""
     for row, seed, job in reader.models():
         total = files.read_json(os.path.join(job.folder, "eval.json"))["all"]
         for name, value in (

@@ -1,4 +1,4 @@
-"""JAX's functions in the place of attention's calls by name.
+"""JAX's functions, which replace the custom calls of attention.
 
 `decoupled.ops.attention` says what is called. Each kernel has a pair of functions, for
 the call and for its gradient, from JAX's private functions, and where these are gone or

@@ -66,7 +66,7 @@ class Program:
       inputs: name of a feature -> placeholder.
       results: name -> tensor; of a step after its update.
       saved: name -> variable in checkpoints, without the step.
-      attention: the kernel to put in the place of its calls.
+      attention: the kernel that replaces its custom calls.
       lowered: the mesh graph of a step and its lowering; None for predictions.
     """
 
