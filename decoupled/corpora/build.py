@@ -10,7 +10,7 @@ from decoupled.corpora import corpus_writer
 from decoupled.corpora.catalogs.from_catalogs import CatalogsBuild
 from decoupled.corpora.corpus import Corpus, find_corpus, without_held_out
 from decoupled.corpora.from_files import FilesBuild
-from decoupled.corpora.languages import expanded
+from decoupled.corpora.locales import expanded
 from decoupled.corpora.parallel import parallel_text
 from decoupled.corpora.parallel.from_parallel import ParallelBuild
 from decoupled.corpora.runners import LOCAL, Runner
@@ -53,16 +53,15 @@ def build(
         raise UserError(
             f"--source={source}: {kind} is gone (CHANGELOG.md); {GONE[kind]}"
         )
-    is_parallel = (source or "").startswith(parallel_text.PREFIX)
-    if source and not is_parallel and runner != LOCAL:
+    if source and runner != LOCAL:
         raise UserError(
-            "build_corpus: --runner and --workers go with --input and parallel text, "
-            "not with catalogs"
+            "build_corpus: --runner and --workers go with --input; one process reads "
+            "catalogs and parallel text"
         )
     languages = expanded(languages)
     inputs = _of_each_language(inputs, languages)
-    if is_parallel:
-        work = ParallelBuild(source, settings.parallel, languages, runner)
+    if (source or "").startswith(parallel_text.PREFIX):
+        work = ParallelBuild(source, settings.parallel, languages)
     elif source:
         work = CatalogsBuild(source, settings.task, languages)
     else:
