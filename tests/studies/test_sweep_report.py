@@ -291,17 +291,3 @@ def test_the_title_says_what_bars_are(sweep, tmp_path):
     ):
         sweep_report.plot_scores(drawn, str(tmp_path / "scores"))
         assert f">{title}<" in (tmp_path / "scores.svg").read_text()
-
-
-def test_labels_that_would_touch_are_left_out():
-    assert sweep_report.ticks([16, 96, 16, 384]) == [16, 96, 384]
-    # Of a factor of 100, labels take 1.32 each.
-    assert sweep_report.ticks([1, 1.1, 1.3, 1.4, 100]) == [1, 1.4, 100]
-    assert sweep_report.ticks([]) == []
-
-
-def test_equal_places_stand_side_by_side():
-    first, alone, second = sweep_report.apart([16, 384, 16])
-    assert first < 16 < second and first * second == pytest.approx(16 * 16)
-    assert alone == 384
-    assert sweep_report.apart([8]) == [8]
