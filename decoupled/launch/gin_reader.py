@@ -25,7 +25,7 @@ from decoupled.core.errors import UserError, close_names
 _MOST_FILES = 100
 _NO_MESH = "the serving encoder runs in one process; remove it and all of MeshConfig"
 _PACKED = "batches of fine-tuning are always packed; remove it"
-_NO_OVERLAP = "linear CKA alone compares embeddings; remove this line"
+_NO_OVERLAP = "geometry no longer compares embeddings; remove this line"
 # Settings of earlier versions, and what takes their place. Records of their runs name
 # them: a line is skipped if its value is one of _NO_EFFECT.
 _NO_EFFECT = {
