@@ -32,6 +32,8 @@ GONE = {
     "drift": "layer_drop and neighbours compare the layers of a model",
     "minimal_pairs": "masked_lm compares what models predict of the same held-out text",
     "spectrum": "geometry has the effective rank of the embeddings",
+    "--source": "give --data_dir, a folder of files XX-en.en and XX-en.XX",
+    "--target": "give --data_dir, a folder of files XX-en.en and XX-en.XX",
     "weat": "word_similarity compares the embeddings with what people say of words",
 }
 
@@ -112,8 +114,6 @@ ANALYSES = {
             _MODELS,
             _option("data_dir", "Folder of files XX-en.en and XX-en.XX."),
             _LANGUAGES,
-            _option("source", "File with a sentence per line."),
-            _option("target", "File with their translations, line by line."),
             _option("sentences", "Folder of LANGUAGE.tsv: lines of id, tab, sentence."),
         ]
     ),
@@ -178,8 +178,6 @@ def probing_data() -> None:
       pos            CoNLL-U -> the universal part of speech of each word
       dependencies   CoNLL-U -> span1 is a word, span2 its head, and the label their
                      relation
-      entities       BIO tags, a word per line (the first column is the word, the last
-                     its tag; empty lines between sentences) -> the type of each entity
 
       decoupled analyze probing_data --task=pos \\
           --input=en_ewt-ud-dev.conllu --output=edges/pos/dev.jsonl
@@ -190,9 +188,9 @@ def probing_data() -> None:
 
 
 def _probing_data_flags():
-    kinds = ["pos", "dependencies", "entities"]
+    kinds = ["pos", "dependencies"]
     flags.DEFINE_enum("task", None, kinds, "The labels to make.", required=True)
-    _text("input", "CoNLL-U file, or file of tagged words.")()
+    _text("input", "CoNLL-U file.")()
     _text("output", "File to write, e.g. edges/pos/train.jsonl.")()
 
 

@@ -43,7 +43,6 @@ same command resumes it.
 """
 
 import os
-import shlex
 from collections.abc import Sequence
 
 from absl import flags
@@ -140,7 +139,6 @@ def run_finetuning(
     from decoupled.runs import finetuning
     from decoupled.runs.finetuning_plan import plan_finetuning
     from decoupled.tasks.presets import make_task
-    from decoupled.xtreme.scoring import score_command
 
     made = make_task(
         task,
@@ -158,22 +156,15 @@ def run_finetuning(
     plan.data.say_what_is_missing()
     if mode in ("eval", "train_and_evaluate"):
         plots.can_draw()
-    predictions = os.path.join(folder, PREDICTIONS)
     if mode in TRAINING_MODES:
         finetuning.train(plan)
-    labelled = []
     if mode == "predict":
-        labelled = finetuning.best_run(plan).predict(folder)
-        console.say(f"wrote {os.path.join(predictions, made.name)}")
+        finetuning.best_run(plan).predict(folder)
+        console.say(f"wrote {os.path.join(folder, PREDICTIONS, made.name)}")
     elif mode == "train":
         _say_if_trivial(plan, finetuning.best_run(plan).dev_results())
     else:
-        results = finetuning.evaluate(plan, anew=mode == "eval")
-        _report(plan, results)
-        tested = results[0]["test"].items()
-        labelled = [name for name, values in tested if made.metrics[0] in values]
-    if command := score_command(predictions, data_dir, task, labelled):
-        console.say(f"score with: {shlex.join(command)}")
+        _report(plan, finetuning.evaluate(plan, anew=mode == "eval"))
 
 
 def _report(plan, results):

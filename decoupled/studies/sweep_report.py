@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from decoupled.analyses.output import Line, Panel, Picture, draw
-from decoupled.core import console, files, plots, tables
+from decoupled.core import console, files, plots
 from decoupled.core.errors import UserError
 from decoupled.core.tables import Cell
 from decoupled.studies.page import Page, mean
@@ -47,7 +47,7 @@ def write_report(
     names: Sequence[str] | None = None,
     title: str | None = None,
 ) -> None:
-    """Writes report.md, .tex, .csv and pictures, and prints the table.
+    """Writes report.md, report.csv and pictures, and prints the table.
 
     Args:
       sweep_dirs: whose rows are joined.
@@ -72,11 +72,8 @@ def write_report(
     if curves:
         page.picture("curves", plot_curves, curves)
     page.write()
-    for name, text in (
-        ("report.tex", tables.to_latex(*table)),
-        ("report.csv", numbers_as_csv(results.numbers)),
-    ):
-        files.write_text(os.path.join(page.folder, name), text)
+    numbers = numbers_as_csv(results.numbers)
+    files.write_text(os.path.join(page.folder, "report.csv"), numbers)
     console.table(title, *table)
     for line in (first, *models, f"report: {page.path}"):
         console.say(line)

@@ -84,43 +84,6 @@ def find_files(
     )
 
 
-def scorable(
-    prediction_folder: str,
-    label_folder: str,
-    task: str,
-    languages: Sequence[str] | None = None,
-) -> list[str]:
-    """The given languages, or all if None, that have both files."""
-    if languages is None:
-        languages = _wanted(prediction_folder, label_folder, task, None)
-    predictions, labels = _both_kinds(prediction_folder, label_folder, task, languages)
-    return [name for name in languages if name in predictions and name in labels]
-
-
-def score_command(
-    prediction_folder: str, label_folder: str, task: str, labelled: Sequence[str]
-) -> list[str]:
-    """The words of the command that scores the answers to a task's test files, of the
-    languages whose files have labels; none if XTREME has no such task.
-    """
-    if task not in official.TASKS:
-        return []
-    languages = scorable(prediction_folder, label_folder, task, labelled)
-    if not languages:
-        return []
-    command = [
-        *("decoupled", "score"),
-        f"--prediction_folder={prediction_folder}",
-        f"--label_folder={label_folder}",
-        f"--tasks={task}",
-    ]
-    # Without the flag: all of XTREME's languages, and all others with both files.
-    others = scorable(prediction_folder, label_folder, task)
-    if {*official.TASKS[task].languages, *others} != set(languages):
-        command.append(f"--languages={','.join(languages)}")
-    return command
-
-
 def _both_kinds(prediction_folder, label_folder, task, languages):
     paths = {name: [official.prediction_file(task, name)] for name in languages}
     predictions = _existing(prediction_folder, task, paths)

@@ -214,7 +214,7 @@ def test_neighbours(run, model_dir, tmp_path):
     lines = "Select the page\nShow the image\nDelete the password\n"
     for name in ("de-en.de", "de-en.en", "readme"):
         write(tmp_path / name, lines)
-    given = dict(model_dir=[model_dir], source=None, target=None, sentences=None)
+    given = dict(model_dir=[model_dir], sentences=None)
     given |= dict(
         output_dir=f"{tmp_path}/out", languages=["de"], data_dir=str(tmp_path)
     )
@@ -229,11 +229,11 @@ def test_neighbours(run, model_dir, tmp_path):
     assert {layer["mean"] for layer in model["languages"][0]["layers"]} == {100.0}
     with pytest.raises(UserError, match="--languages: no sw-en.sw in "):
         run("neighbours", **{**given, "languages": ["sw"]})
-    with pytest.raises(UserError, match="give --data_dir, or --source and --target"):
-        run("neighbours", **{**given, "source": "a"})
+    with pytest.raises(UserError, match="give --data_dir or --sentences"):
+        run("neighbours", **{**given, "data_dir": None})
     with pytest.raises(UserError, match="out: no files XX-en.XX"):
         run("neighbours", **{**given, "data_dir": f"{tmp_path}/out"})
-    with pytest.raises(UserError, match="give --sentences without --data_dir"):
+    with pytest.raises(UserError, match="give --sentences or --data_dir, one of them"):
         run("neighbours", **{**given, "sentences": str(tmp_path)})
 
 
@@ -256,7 +256,7 @@ def corpus_dir(tmp_path_factory):
 
 
 def test_neighbours_between_all_languages(run, model_dir, corpus_dir, tmp_path):
-    given = dict(model_dir=[model_dir], data_dir=None, source=None, target=None)
+    given = dict(model_dir=[model_dir], data_dir=None)
     given |= dict(sentences=f"{corpus_dir}/parallel/test/sentences", languages=None)
     settings = [
         "RetrievalConfig.max_sequence_length = 16",

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from decoupled.core.errors import UserError
-from decoupled.core.tables import to_latex, to_markdown
+from decoupled.core.tables import to_markdown
 from decoupled.studies import sweep_report
 from decoupled.studies.results import (
     MLM,
@@ -135,14 +135,6 @@ def test_table_in_markdown(sweep):
     assert large[4].endswith("-> 1")
 
 
-def test_table_in_latex(sweep):
-    results = read_sweeps([str(sweep)])._replace(tasks=["xnli"])
-    text = to_latex(*sweep_report.make_table(results))
-    assert r"\begin{tabular}{lrrrrrrrr}" in text
-    assert r"e\_out\_3072" in text
-    assert r"\textbf{50.0 $\pm$ 1.4} (71.1) \\" in text
-
-
 def test_csv_has_every_single_number(sweep, tmp_path):
     numbers = read_sweeps([str(sweep)]).numbers
     text = numbers_as_csv(numbers)
@@ -161,7 +153,7 @@ def test_csv_has_every_single_number(sweep, tmp_path):
 def test_a_report_of_some_models(sweep, tmp_path, capsys):
     folder = tmp_path / "report"
     sweep_report.write_report([str(sweep)], str(folder), ["e_out_3072"])
-    written = {"report.md", "report.tex", "report.csv"}
+    written = {"report.md", "report.csv"}
     drawn = {"scores.png", "scores.svg"}
     assert {path.name for path in folder.iterdir()} == written | drawn
     text = (folder / "report.md").read_text()
