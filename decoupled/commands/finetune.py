@@ -27,7 +27,7 @@ between them.
 --mode: train_and_evaluate (default), train, eval, predict (no labels needed).
 --splits=dev leaves out the test files, which may take longer than the training.
 Writes to --model_dir
-  results.json, .csv, .png, .svg           scores per language, in percent, beside
+  results.json, .png, .svg                 scores per language, in percent, beside
                                            those of the trivial baseline;
                                            languages that XTREME does not list for the
                                            task are marked and in no mean
@@ -189,7 +189,6 @@ def _report(plan, results):
     }
     stem = os.path.join(folder, "results")
     files.write_json(f"{stem}.json", summary)
-    finetuning_report.write_csv(f"{stem}.csv", task.name, combined, task.metrics)
     _print_runs(task, summary["runs"], f"{plan.data.source_name} dev")
     shown = finetuning_report.shown_metrics(task.metrics, task.headline)
     seeds = len(results)
@@ -207,7 +206,7 @@ def _report(plan, results):
         **combined,
     }
     paths = plots.draw(finetuning_report.plot_results, drawn, stem)
-    console.say(f"results: {', '.join([f'{stem}.json', f'{stem}.csv', *paths])}")
+    console.say(f"results: {', '.join([f'{stem}.json', *paths])}")
     _say_if_trivial(plan, combined)
 
 

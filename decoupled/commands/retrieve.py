@@ -7,7 +7,7 @@ nearest English sentence, by cosine or by a margin. Nothing is trained; for BUCC
 threshold is tuned on the dev set's gold pairs.
 
 Writes to --output_dir: predictions/TASK/test-LANGUAGE.tsv, which `decoupled score` and
-XTREME's own script read; results.json and results.csv, with a row for each language. If
+XTREME's own script read; results.json has an entry for each language. If
 the data have gold pairs, it has the scores beside those of random pairs. Languages that
 XTREME does not list for the task are marked and in no mean. The same command continues
 with the missing languages. A folder with other settings is refused.

@@ -1,4 +1,4 @@
-"""Fine-tuning results over seeds: means and spreads, a table, CSV and a picture.
+"""Fine-tuning results over seeds: means and spreads, a table and a picture.
 
 The input is the results that `decoupled.runs.finetuning_run` writes for each run.
 """
@@ -15,12 +15,12 @@ from decoupled.configs.finetuning import (
     REGRESSION,
     TAGGING,
 )
-from decoupled.core import console, files, plots, tables
+from decoupled.core import console, plots
 from decoupled.corpora.locales import ENGLISH
 from decoupled.runs.finetuning_run import TRIVIAL
 from decoupled.runs.run_folder import SPLITS
 from decoupled.tasks.task import FinetuningTask
-from decoupled.xtreme.official import TASKS, is_official
+from decoupled.xtreme.official import is_official
 
 # Suffix of a metric's name for its sample standard deviation over seeds.
 SPREAD = "_spread"
@@ -34,7 +34,6 @@ _TRIVIAL_ANSWERS = {
     TAGGING: "each word's most frequent tag",
     QUESTION_ANSWERING: "the words around those of the question",
 }
-_COLUMNS = "task split language metric value spread trivial examples official".split()
 
 
 def combine(results: Sequence[dict[str, Any]]) -> dict[str, dict[str, dict]]:
@@ -201,29 +200,6 @@ def _mean_row(title, results, splits, metrics, left_out):
                 row.append(None if value is None else f"{value:.2f}")
         row.append(None)
     return row
-
-
-def write_csv(
-    path: str, task: str, results: dict[str, dict], metrics: Sequence[str]
-) -> None:
-    """Writes a line per split, language and metric, atomically.
-
-    The columns are task, split, language, metric, value, spread (over seeds), trivial
-    (the value of the trivial baseline), examples and official ("yes" for a language
-    that XTREME lists for one of its tasks, else "no"). Missing values are empty.
-    """
-    rows = []
-    for split in SPLITS:
-        for language, values in results[split].items():
-            official = task in TASKS and is_official(task, language)
-            for metric in metrics:
-                if metric not in values:
-                    continue
-                names = (metric, f"{metric}{SPREAD}", f"{TRIVIAL}{metric}", "examples")
-                numbers = [values.get(name, "") for name in names]
-                cells = [task, split, language, metric, *numbers]
-                rows.append([*cells, "yes" if official else "no"])
-    files.write_text(path, tables.to_csv(_COLUMNS, rows))
 
 
 def plot_results(result: dict[str, Any], stem: str) -> list[str]:
