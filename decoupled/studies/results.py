@@ -209,28 +209,18 @@ def read_sweeps(sweep_dirs: Sequence[str]) -> SweepResults:
     return SweepResults(rows, [task for task in tasks if task in scored], numbers)
 
 
-class RowProgress(NamedTuple):
-    """How many seeds of a model have completed pre-training, or a task."""
-
-    row: str
-    task: str
-    complete: int
-    planned: int
-
-
-def read_progress(sweep_dirs: Sequence[str]) -> list[RowProgress]:
-    """For each model pre-training and then the tasks; seeds of sweeps are joined."""
-    seeds: dict[tuple[str, str], dict[int, bool]] = {}
-    for folder in sweep_dirs:
-        described = read_description(folder)
-        for entry in described["rows"]:
-            row = entry["name"]
-            for task in (PRETRAINING, *described["tasks"]):
-                for seed in described["seeds"]:
-                    record = os.path.join(_run(folder, row, task, seed), RECORD)
-                    done = seeds.setdefault((row, task), {})
-                    done[seed] = done.get(seed, False) or files.exists(record)
-    return [RowProgress(*key, sum(f.values()), len(f)) for key, f in seeds.items()]
+def count_jobs(sweep_dirs: Sequence[str], rows: Iterable[str]) -> tuple[int, int]:
+    """How many jobs of these rows are complete, and how many there are."""
+    records = [
+        os.path.join(_run(folder, row["name"], task, seed), RECORD)
+        for folder in sweep_dirs
+        for described in [read_description(folder)]
+        for row in described["rows"]
+        if row["name"] in rows
+        for task in (PRETRAINING, *described["tasks"])
+        for seed in described["seeds"]
+    ]
+    return sum(map(files.exists, records)), len(records)
 
 
 def _run(folder, row, task, seed):

@@ -22,11 +22,10 @@ from decoupled.studies.results import (
     MLM,
     PRETRAINING,
     ModelRow,
-    RowProgress,
     SweepResults,
+    count_jobs,
     numbers_as_csv,
     read_description,
-    read_progress,
     read_sweeps,
     spread,
 )
@@ -63,10 +62,10 @@ def write_report(
     table = make_table(results)
     page.heading(title)
     page.table(*table)
-    progress = [part for part in read_progress(sweep_dirs) if part.row in results.rows]
-    first, *models = on_seeds(progress)
+    first, *models = progress(sweep_dirs, results)
     page.text(first)
-    page.items(models)
+    if models:
+        page.items(models)
     page.picture("scores", plot_scores, results)
     curves = training_curves(results)
     if curves:
@@ -79,26 +78,17 @@ def write_report(
         console.say(line)
 
 
-def on_seeds(progress: Sequence[RowProgress]) -> list[str]:
-    """Whether the sweeps are finished; if models differ, the seeds of each."""
-    planned = sum(part.planned for part in progress)
-    complete = sum(part.complete for part in progress)
-    counts = {(part.complete, part.planned) for part in progress}
-    if len(counts) == 1 and complete == planned:
-        [(seeds, _)] = counts
-        return [f"All {planned} jobs are complete. Seeds of each model: {seeds}."]
+def progress(sweep_dirs: Sequence[str], results: SweepResults) -> list[str]:
+    """Whether the sweeps are finished, and how many seeds of each model are there."""
+    complete, planned = count_jobs(sweep_dirs, results.rows)
     start = f"All {planned} jobs are complete"
     if complete < planned:
         start = f"Not finished: {planned - complete} of {planned} jobs are missing"
-    lines = [f"{start}. Seeds of each model:"]
-    for row in dict.fromkeys(part.row for part in progress):
-        cells = ", ".join(
-            f"{part.task} {part.complete} of {part.planned}"
-            for part in progress
-            if part.row == row
-        )
-        lines.append(f"{row}: {cells}")
-    return lines
+    seeds = {row: len(results.masked_lm(row)) for row in results.rows}
+    if len(set(seeds.values())) == 1:
+        return [f"{start}. Seeds of each model: {max(seeds.values())}."]
+    listed = (f"{row}: {count}" for row, count in seeds.items())
+    return [f"{start}. Seeds of each model:", *listed]
 
 
 def _chosen(results, names):
