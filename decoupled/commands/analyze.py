@@ -34,6 +34,7 @@ GONE = {
     "spectrum": "geometry has the effective rank of the embeddings",
     "--source": "give --data_dir, a folder of files XX-en.en and XX-en.XX",
     "--target": "give --data_dir, a folder of files XX-en.en and XX-en.XX",
+    "--word_pairs": "give --data_dir, a folder of *.tsv",
     "weat": "word_similarity compares the embeddings with what people say of words",
 }
 
@@ -48,10 +49,6 @@ def _option(name, text):
 
 def _texts(name, text):
     return lambda: flags.DEFINE_multi_string(name, None, text, required=True)
-
-
-def _options(name, text):
-    return lambda: flags.DEFINE_multi_string(name, [], text)
 
 
 def _list(name, text, default=None):
@@ -78,8 +75,7 @@ ANALYSES = {
     "word_similarity": _Analysis(
         [
             _MODELS,
-            _option("data_dir", "Folder; all its *.tsv files are read."),
-            _options("word_pairs", "A file of pairs."),
+            _text("data_dir", "Folder; all its *.tsv files are read."),
             lambda: flags.DEFINE_bool(
                 "whole_words", False, "Only words that are one piece of the vocabulary."
             ),

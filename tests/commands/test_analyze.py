@@ -52,16 +52,16 @@ def test_help_names_every_analysis():
 def test_an_analysis_has_help_of_its_own():
     shown = decoupled("analyze", "word_similarity", "--help").stdout
     assert shown.startswith("Do embeddings order pairs of words as people do?")
-    assert "--word_pairs=..." in shown
+    assert "--[no]whole_words" in shown
     assert "--targets_x" not in shown
 
 
 def test_from_the_command_line_to_files(model_dir, tmp_path):
-    pairs = write(tmp_path / "own.tsv", "page\timage\t1\nthe\tpage\t2\n")
+    write(tmp_path / "pairs/own.tsv", "page\timage\t1\nthe\tpage\t2\n")
     result = decoupled(
         *("analyze", "word_similarity"),
         f"--model_dir={model_dir}",
-        f"--word_pairs={pairs}",
+        f"--data_dir={tmp_path}/pairs",
         f"--output_dir={tmp_path}/out",
     )
     assert result.returncode == 0, result.stderr[-3000:]
@@ -112,6 +112,7 @@ def test_a_folder_in_which_another_command_writes_is_refused(model_dir, tmp_path
 
 
 def write(path, text):
+    path.parent.mkdir(exist_ok=True)
     path.write_text(text)
     return str(path)
 
@@ -124,16 +125,15 @@ def written(folder, name, *others):
 
 
 def test_word_similarity(run, model_dir, tmp_path, capsys):
-    pairs = write(tmp_path / "own.tsv", "page\timage\t1\nthe\tpage\t2\nuser\tname\t3\n")
+    text = "page\timage\t1\nthe\tpage\t2\nuser\tname\t3\n"
+    pairs = write(tmp_path / "pairs/own.tsv", text)
     out = str(tmp_path / "out")
-    given = dict(model_dir=[model_dir], output_dir=out, data_dir=None)
+    given = dict(model_dir=[model_dir], output_dir=out, data_dir=f"{tmp_path}/pairs")
     given["whole_words"] = False
-    run("word_similarity", word_pairs=[pairs], **given)
+    run("word_similarity", **given)
     result = written(out, "word_similarity", "word_similarity.items.npz")
     assert result["sets"]["own"]["path"] == pairs
     assert f"wrote {out}/word_similarity.json" in capsys.readouterr().out
-    with pytest.raises(UserError, match="--data_dir or --word_pairs must be given"):
-        run("word_similarity", word_pairs=[], **given)
 
 
 def test_masked_lm(run, model_dir, vocabulary, tmp_path):

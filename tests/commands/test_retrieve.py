@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from decoupled.analyses.models import layer_vectors
+from decoupled.analyses.retrieval import TranslationSearch
 from decoupled.commands import retrieve
-from decoupled.commands.retrieve import run_retrieval
 from decoupled.core.errors import UserError
 from decoupled.xtreme.retrieval_results import RetrievalResults
 from decoupled.xtreme.scoring import score
@@ -60,7 +60,8 @@ def model(tmp_path_factory):
 
 def run(model, data, output, task="tatoeba", languages=None, **settings):
     config = retrieval(**settings)
-    return run_retrieval(config, task, str(data), model, str(output), languages)
+    folders = str(data), model, str(output)
+    return TranslationSearch(config, task, *folders, languages).run()
 
 
 @pytest.fixture(scope="module")
