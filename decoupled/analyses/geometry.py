@@ -139,9 +139,6 @@ def masked_text(
 
     Returns:
       The result of `mask_sequences`, `input_mask` and `input_type_ids`.
-
-    Raises:
-      UserError: the corpus has fewer than two sequences of held-out text.
     """
     length = settings.masking.sequence_length
     needed = settings.sequences * (length - 2)

@@ -85,11 +85,7 @@ def run(flags: Any, settings: tuple[RetrievalConfig, int]) -> dict[str, Any]:
 def find_files(
     data_dir: str | None, languages: Sequence[str] | None
 ) -> list[dict[str, str]]:
-    """The pairs of files of a folder: language -> path.
-
-    Raises:
-      UserError: there is no folder, or a language is missing.
-    """
+    """The pairs of files of a folder: language -> path."""
     if not data_dir:
         raise UserError("give --data_dir or --sentences")
     names = gfile.listdir(data_dir) if gfile.isdir(data_dir) else []
@@ -121,10 +117,6 @@ def read_shared(
 
     A hash of the ids chooses at most `max_pairs` of them, so that they come from the
     whole text; 0 takes all.
-
-    Raises:
-      UserError: the folder lacks a language or has fewer than two, or the languages
-        share no id.
     """
     texts = read_sentences(folder, languages)
     first, *others = texts.values()

@@ -78,11 +78,7 @@ def find_sets(folder: str) -> list[WordPairs]:
 
 
 def read_pairs(path: str) -> WordPairs:
-    """Reads one pair per line: word, word, score, separated by tabs or spaces.
-
-    Raises:
-      UserError: the file is missing, empty, not UTF-8, or a line is malformed.
-    """
+    """Reads one pair per line: word, word, score, separated by tabs or spaces."""
     pairs, scores = [], []
     text = files.read_text(path)
     for number, cells in read_rows(text, 2, lambda cell: _number(cell) is not None):

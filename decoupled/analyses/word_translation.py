@@ -74,9 +74,6 @@ def translated_pieces(
 
     Memory holds the training text, and 8 bytes for every combination of pieces of a
     pair of languages.
-
-    Raises:
-      UserError: the corpus has no training sentences with ids, or no pair is found.
     """
     folder = os.path.join(corpus.folder, "parallel", TRAIN, "sentences")
     if not gfile.isdir(folder):
@@ -259,10 +256,6 @@ def measure(
       `interval` (95%, over the groups), `pairs`: languages -> `mrr`. `arrays`:
       "MODELINDEX/input", "/output": float32 [items]. The output embedding of a coupled
       model is its input embedding.
-
-    Raises:
-      UserError: the models have several vocabularies, the corpus has no training
-        sentences with ids, or no pair of pieces is found.
     """
     vocabulary = models[0].vocabulary
     for model in models:

@@ -42,9 +42,6 @@ def build(
       inputs: "LANGUAGE=GLOB", if no source.
       languages: those of `source` to keep, where empty keeps all; or those that
         {language} in `inputs` stands for. "mbert" and "rembert" are lists.
-
-    Raises:
-      UserError: the inputs or the output folder cannot be used.
     """
     if bool(source) == bool(inputs):
         raise UserError("build_corpus: give either --source or --input")

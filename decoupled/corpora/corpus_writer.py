@@ -48,9 +48,6 @@ def write_corpus(
       languages: language -> its documents, each with its split. Streamed.
       dropped: reason -> count. contents: name below `folder` -> content.
       tasks: name -> what the manifest says about it.
-
-    Raises:
-      UserError: no document is in train, or the folder cannot be written.
     """
     with all_or_nothing(folder):
         splits = {split: {} for split in SPLITS}

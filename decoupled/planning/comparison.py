@@ -49,9 +49,6 @@ def compare_layouts(
 
     The axis `model` has 2, 4, ... 16 cores, the other axis the rest: the sizes of the
     given meshes are ignored.
-
-    Raises:
-      UserError: no layout is possible on the slice.
     """
     possible, refused = [], []
     for name, mesh in layouts:

@@ -98,11 +98,7 @@ class Compiled(NamedTuple):
 
 
 def check_compiler(python: str, tpu: Slice) -> None:
-    """Checks that an interpreter has the compiler, before anything is built.
-
-    Raises:
-      UserError: there is no such interpreter, or it lacks a package.
-    """
+    """Checks that an interpreter has the compiler, before anything is built."""
     module, package, advice = _GPUS if tpu.generation.card else _TPUS
     question = (
         "from importlib.util import find_spec\n"
@@ -122,10 +118,6 @@ def check_compiler(python: str, tpu: Slice) -> None:
 def compile_step(python: str, run: PretrainConfig, tpu: Slice) -> Compiled:
     """Compiles the step of a run for a slice or GPUs, as they would run it with
     --accelerator, by a Python that has their compiler.
-
-    Raises:
-      UserError: mesh, model, batch and slice do not fit each other, or the compiler
-        refuses the program.
     """
     specs = feature_specs(run.masking, run.training.batch_size)
     graph = pretraining_graph(run)

@@ -135,11 +135,7 @@ def numbers_as_csv(numbers: Iterable[Number]) -> str:
 
 
 def read_numbers(path: str) -> list[Number]:
-    """The numbers of a file that `numbers_as_csv` wrote.
-
-    Raises:
-      UserError: it is missing or damaged.
-    """
+    """The numbers of a file that `numbers_as_csv` wrote."""
     lines = list(csv.reader(files.split_lines(files.read_text(path))))
     if not lines or lines[0] != COLUMNS:
         raise UserError(f"{path}: does not begin with {','.join(COLUMNS)}")
@@ -154,11 +150,7 @@ def read_numbers(path: str) -> list[Number]:
 
 
 def read_description(sweep_dir: str) -> dict[str, Any]:
-    """sweep.json of a sweep.
-
-    Raises:
-      UserError: it is missing or damaged, or names folders outside the sweep's folder.
-    """
+    """sweep.json of a sweep."""
     path = os.path.join(sweep_dir, DESCRIPTION)
     if not files.exists(path):
         raise UserError(f"{sweep_dir}: no {DESCRIPTION}; is it a folder of a sweep?")
@@ -177,12 +169,7 @@ def read_description(sweep_dir: str) -> dict[str, Any]:
 
 
 def read_sweeps(sweep_dirs: Sequence[str]) -> SweepResults:
-    """The rows of all sweeps, in their order; the seeds of equal models are joined.
-
-    Raises:
-      UserError: a folder holds no sweep, or two sweeps have different models of the
-        same name.
-    """
+    """The rows of all sweeps, in their order; the seeds of equal models are joined."""
     rows: dict[str, ModelRow] = {}
     tasks: dict[str, None] = {}
     by_row: dict[str, dict[tuple, dict[int, Number]]] = {}

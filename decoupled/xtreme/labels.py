@@ -134,9 +134,6 @@ def read_predictions(
 
     Those for questions are a dict, id -> answer; with `answers_may_miss`, some may be
     missing. `labels_path` is named in messages.
-
-    Raises:
-      UserError: the file is missing or malformed, or does not fit the labels.
     """
     if file.path.endswith(".json"):
         return _answers(file, labels, answers_may_miss)

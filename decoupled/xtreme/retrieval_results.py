@@ -55,9 +55,6 @@ class RetrievalResults:
 
     `description` of the run, as JSON, has at least "task", "global_step" and
     "settings". `content` is that of results.json, whose path is `path`.
-
-    Raises:
-      UserError: the folder holds something else, or results of another description.
     """
 
     def __init__(self, folder: str, description: dict[str, Any]):

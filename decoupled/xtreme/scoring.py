@@ -164,10 +164,6 @@ def score(
       no score; `outside_xtreme`, task -> metric -> language -> value, for languages
       that XTREME does not list for the task; `left_out`, task -> such a language -> the
       file that it lacks; and `files`, task -> language -> the two files.
-
-    Raises:
-      UserError: a file is missing, malformed or does not fit its labels, or there is
-        nothing to score.
     """
     chosen = list(official.TASKS) if tasks is None else tasks
     if unknown := [name for name in chosen if name not in official.TASKS]:

@@ -53,11 +53,7 @@ class ProbingTask(NamedTuple):
 
 
 def find_tasks(folder: str, names: Sequence[str] | None) -> list[ProbingTask]:
-    """The tasks below a folder: FOLDER/TASK/train.jsonl, dev.jsonl, test.jsonl.
-
-    Raises:
-      UserError: a task, or its training or development file, is missing.
-    """
+    """The tasks below a folder: FOLDER/TASK/train.jsonl, dev.jsonl, test.jsonl."""
     if not gfile.isdir(folder):
         raise UserError(f"{folder}: no such folder; it holds a folder for each task")
     there = sorted(
@@ -74,12 +70,7 @@ def find_tasks(folder: str, names: Sequence[str] | None) -> list[ProbingTask]:
 
 
 def read_examples(path: str) -> list[Example]:
-    """Reads a file; sentences without targets are left out.
-
-    Raises:
-      UserError: the file is missing, a line is malformed or a span outside its text,
-        some targets have two spans and others one, or there are no targets.
-    """
+    """Reads a file; sentences without targets are left out."""
     examples, kinds = [], set()
     known = LabelReader()
     for number, line in enumerate(files.split_lines(files.read_text(path)), start=1):
@@ -242,10 +233,6 @@ def make_treebank_tasks(paths: Sequence[str], folder: str) -> list[str]:
 
     Returns:
       The paths written, pos/SPLIT.jsonl and dependencies/SPLIT.jsonl in the folder.
-
-    Raises:
-      UserError: a name has no split, the test files or all others are missing, or a
-        file is malformed. Nothing is written then.
     """
     by_split: dict[str, list[str]] = {split: [] for split in SPLITS}
     for path in paths:

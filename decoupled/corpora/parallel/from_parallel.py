@@ -75,9 +75,6 @@ class ParallelBuild:
         """Finds the files and reads them once, for their SHA-256.
 
         `languages` are kept in addition to English; empty keeps all.
-
-        Raises:
-          UserError: the place holds no such text, or lacks one of the languages.
         """
         self._settings = settings
         by_language = parallel_text.find(source.removeprefix(parallel_text.PREFIX))
@@ -278,9 +275,6 @@ def pair_files(
 
     Returns:
       name below the corpus folder -> content; split -> language -> number of pairs.
-
-    Raises:
-      UserError: a language shares no held-out id with English, though both have some.
     """
     contents: dict[str, str] = {}
     pairs: dict[str, dict[str, int]] = {split: {} for split in HELD_OUT}

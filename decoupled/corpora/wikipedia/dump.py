@@ -84,10 +84,6 @@ def read_articles(
       path: local or remote, plain or compressed.
       dropped: counts the pages that are no articles, by reason.
       part, parts: only every `parts`-th page, from page `part` on, is read.
-
-    Raises:
-      UserError: after the articles before it, if the file is missing, empty, truncated,
-        damaged, or no MediaWiki export; names the place and the last complete page.
     """
     reader = _Reader(part, parts)
     to_english = None
