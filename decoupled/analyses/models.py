@@ -165,13 +165,7 @@ def layer_vectors(
     config: RetrievalConfig,
     pool: Pool | None = None,
 ) -> np.ndarray:
-    """float32 [texts, H]: the mean over each text's tokens in the configured layer.
-
-    `pool` is as for `encode_texts`.
-
-    Raises:
-      UserError: the model has no such layer, or too few positions.
-    """
+    """float32 [texts, H]: the mean over each text's tokens in the configured layer."""
     layer = config.layer_of(model.config.num_layers, model.name)
     vectors = np.zeros([len(texts), model.config.hidden_size], np.float32)
     for rows, pooled in encode_texts(model, texts, [layer], config, pool):

@@ -88,10 +88,7 @@ class Corpus:
         return {language: languages[language][unit] for language in sorted(languages)}
 
     def documents(self, split: str, language: str) -> Iterator[Document]:
-        """Yields the documents of a language, as lists of sentences, in their order.
-
-        Raises UserError at the end of a file that differs from the manifest.
-        """
+        """Yields the documents of a language; see `read_documents`."""
         entries = self.manifest["splits"][split][language]["files"]
         return read_documents(self.folder, entries)
 

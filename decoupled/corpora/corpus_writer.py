@@ -83,14 +83,8 @@ def labelled_files(
     labels: Sequence[str],
     examples: Mapping[tuple[str, str], Sequence[tuple[str, str]]],
 ) -> tuple[dict[str, str], dict[str, Any]]:
-    """The files of a task, and its entry in the manifest.
-
-    Args:
-      examples: ("train" | "dev" | "test", language) -> texts with their labels.
-
-    Returns:
-      name below the corpus folder -> content; the entry.
-    """
+    """The files of a task, name below the corpus folder -> content, and its entry in
+    the manifest. `examples`: (split, language) -> texts with their labels."""
     contents = {f"tasks/{name}/labels.txt": lines(labels)}
     counts: dict[str, dict[str, int]] = {"train": {}, "dev": {}, "test": {}}
     for (split, language), rows in examples.items():

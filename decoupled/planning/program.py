@@ -61,12 +61,7 @@ def build_program(
     tpu: Slice | None = None,
     attention: str = PLAIN,
 ) -> Program:
-    """Builds the step of a core, of the slice or, without one, a single core.
-    `attention` as for `training_program`.
-
-    Raises:
-      UserError: mesh, model, batch and slice do not fit each other.
-    """
+    """Builds the step of a core, of the slice or, without one, a single core."""
     cores, where = (tpu.cores, tpu.name) if tpu else (1, "one core")
     check_mesh_size(training.network.mesh, cores, where)
     return training_program(training, features, attention)

@@ -20,7 +20,7 @@ from xml.parsers import expat
 
 from decoupled.core.errors import UserError
 from decoupled.corpora.unpacking import Damaged, unpacked
-from decoupled.corpora.wikipedia import wiki_names
+from decoupled.corpora.wikipedia import wiki_templates
 
 # MediaWiki itself refuses wikitext above 2 MiB ($wgMaxArticleSize).
 MAX_CHARACTERS = 16 << 20
@@ -327,7 +327,7 @@ def _fault(page: _Page, namespace: int, title: str) -> str | None:
         return NO_WIKITEXT
     if _REDIRECT_TEXT.match(page.text):
         return REDIRECTS
-    if wiki_names.is_disambiguation(title, page.text):
+    if wiki_templates.is_disambiguation(title, page.text):
         return DISAMBIGUATION
     return None
 
