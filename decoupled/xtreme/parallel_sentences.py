@@ -19,8 +19,12 @@ from decoupled.core import files, gfile
 from decoupled.core.errors import UserError, quoted
 from decoupled.core.labels import BLANKS
 from decoupled.xtreme import official
-from decoupled.xtreme.files import LanguageFile, languages_of
-from decoupled.xtreme.labels import read_labels, sorted_positions
+from decoupled.xtreme.files import (
+    LanguageFile,
+    languages_of,
+    read_labels,
+    sorted_positions,
+)
 
 DEV, TEST = "dev", "test"
 

@@ -12,8 +12,13 @@ from typing import Any, NamedTuple
 from decoupled.core import console, files
 from decoupled.core.errors import UserError
 from decoupled.xtreme import official
-from decoupled.xtreme.files import LanguageFile, is_language, languages_of
-from decoupled.xtreme.labels import read_labels, read_predictions
+from decoupled.xtreme.files import (
+    LanguageFile,
+    is_language,
+    languages_of,
+    read_labels,
+    read_predictions,
+)
 
 NO_PREDICTIONS = "no predictions"
 NO_LABELS = "no labels"
