@@ -9,8 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from decoupled.core.errors import UserError
+from decoupled.corpora import locales
 from decoupled.xtreme.files import (
     LanguageFile,
+    is_language,
+    languages_of,
     read_labels,
     read_predictions,
     sorted_positions,
