@@ -33,6 +33,7 @@ _NO_EFFECT = {
     ("FinetuningConfig", "group_by_length"): (True, False),
     ("FinetuningConfig", "pack_sequences"): (True,),
     ("ParallelTextConfig", "translations"): (None,),
+    ("SweepConfig", "warm_processes"): (True, False),
 }
 _REMOVED = {
     ("TrainingConfig", "softmax_block_size"): "logits are always computed as a whole; "
@@ -42,6 +43,8 @@ _REMOVED = {
     ("FinetuningConfig", "pack_sequences"): _PACKED,
     ("ParallelTextConfig", "translations"): "--source=aligned: reads a file for each "
     "language, so the files choose the translations",
+    ("SweepConfig", "warm_processes"): "runs are forks wherever these are possible; "
+    "results are those of separate processes",
     ("retrieve", "mesh"): _NO_MESH,
     ("neighbours", "mesh"): _NO_MESH,
     ("geometry", "neighbours"): _NO_OVERLAP,

@@ -80,8 +80,7 @@ def run(options: Options, arguments: Sequence[str]) -> bool:
         console.say(sentence)
     console.say("")
     console.say(f"{len(jobs)} jobs")
-    warm = root.sweep.warm_processes
-    failures = JobRunner(jobs, options.parallel(), console.say, warm).run()
+    failures = JobRunner(jobs, options.parallel(), console.say).run()
     write(options, arguments)
     if failures:
         show_failures(failures, len(jobs))
