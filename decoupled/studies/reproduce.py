@@ -151,11 +151,7 @@ def configure(options: Options) -> configs.ReproductionRoot:
 
 
 def plan(root: configs.ReproductionRoot, folders: Folders) -> StudyJobs:
-    """The maker of all jobs.
-
-    Raises:
-      UserError: there is no vocabulary yet, or a setting is wrong.
-    """
+    """The maker of all jobs."""
     if not files.exists(folders.vocabulary):
         raise UserError(
             f"{folders.work_dir}: no data here yet; run the command without "
@@ -165,11 +161,7 @@ def plan(root: configs.ReproductionRoot, folders: Folders) -> StudyJobs:
 
 
 def check(jobs: Sequence[Job]) -> None:
-    """Checks the settings of all jobs before the first one begins.
-
-    Raises:
-      UserError: a command does not have one of its settings, or a task is unknown.
-    """
+    """Checks the settings of all jobs before the first one begins."""
     seen = set()
     for job in jobs:
         names, params = job.values("gin_file"), job.values("gin_param")
