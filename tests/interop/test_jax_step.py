@@ -112,15 +112,6 @@ def test_recomputed_layers_change_nothing(programs):
     np.testing.assert_allclose(recomputed["losses"], kept["losses"], rtol=1e-6)
 
 
-def test_programs_run_in_turn(programs):
-    folders = sorted(programs.glob("layers-*"))
-    found = run_script("--steps=1", *folders)
-    assert [result["folder"] for result in found] == [f.name for f in folders]
-    for result in found:
-        assert len(result["milliseconds"]) == jax_step.ROUNDS
-        assert result["arguments"] > 0
-
-
 def test_plan_compiles_its_program(tmp_path):
     path = tmp_path / "plan.json"
     done = decoupled("plan", *SMALL, *LAYOUT, f"--json={path}")
