@@ -113,7 +113,6 @@ def test_used_text_builds_the_same_configuration(write):
         (configs.FinetuneConfig, "FinetuningConfig.pack_sequences = True"),
         (configs.FinetuneConfig, "FinetuningConfig.group_by_length = False"),
         (configs.CorpusSettings, "ParallelTextConfig.translations = None"),
-        (configs.SweepRoot, "SweepConfig.warm_processes = True"),
         (configs.PretrainConfig, "pretrain.cluster = @ClusterConfig()"),
         (
             configs.FinetuneConfig,
