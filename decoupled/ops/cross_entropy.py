@@ -106,6 +106,7 @@ def _lower(
     )
     # Logs of sums of exp(logit - maximum), so that small losses keep their digits.
     maximum = over_vocab(shard_max, "MAX")
+
     def exp_from_maximum(log: Any) -> Any:
         return mesh_impl.slicewise(
             lambda here, m, log: tf.exp(here - m + log), shard_max, maximum, log
@@ -116,9 +117,7 @@ def _lower(
         lambda m, p, s: m - p + tf.math.log(s),
         maximum, over_vocab(partial, "SUM"), sums,
     )  # fmt: skip
-    scale = mesh_impl.slicewise(
-        lambda e, s: e / s, exp_from_maximum(log_scale), sums
-    )
+    scale = mesh_impl.slicewise(lambda e, s: e / s, exp_from_maximum(log_scale), sums)
     correct = _correct_predictions(
         mesh_impl, axis, shard_max, maximum, candidate, targets
     )
