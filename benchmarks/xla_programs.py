@@ -13,9 +13,9 @@ fine-tuning tasks and one of the others:
   base-DTYPE-BxT, rembert-DTYPE-BxT
                           pre-training without dropout, B sequences of T tokens
 A name may end in +splash or +cudnn: attention is called by name, for that kernel.
-The first two kinds also have losses.json: losses and norms of gradients of the first
-steps on this machine, by TensorFlow's kernels, from the weights that
-`decoupled/planning/jax_step.py` starts with. It compiles or runs the programs:
+The first two kinds with plain attention also have losses.json: losses and norms of
+gradients of the first steps on this machine, by TensorFlow's kernels, from the weights
+that `decoupled/planning/jax_step.py` starts with. It compiles or runs the programs:
 
   python -m benchmarks.xla_programs PROGRAMS
   compiler/bin/python decoupled/planning/jax_step.py --topology=v3-8 PROGRAMS/softmax*
@@ -239,7 +239,7 @@ def _write(folder, steps, graph, batches, kernel):
         for name, value in batch.items()
     }
     np.savez(folder / "features.npz", **arrays)
-    if steps:
+    if steps and kernel == PLAIN:
         losses = _losses(built, graph.network.mesh, batches, steps)
         files.write_json(str(folder / "losses.json"), losses)
 
