@@ -128,16 +128,14 @@ def _squared_norms(counts: Sequence[int], *slices: tf.Tensor) -> tf.Tensor:
 
 
 def _squared_norm_of_all(counts: Sequence[int], *slices: tf.Tensor) -> tf.Tensor:
-    """`_squared_norms` of whole slices in few kernels of XLA: the sums of a matrix's
-    rows are made where it is written, and vectors of one size are added up first."""
+    """`_squared_norms` of whole slices in few kernels of XLA: the squares of slices of
+    one shape are added up first."""
     del counts
-    by_size = {}
+    by_shape = {}
     for x in slices:
         squares = tf.square(tf.cast(x, tf.float32))
-        sums = tf.reduce_sum(squares, axis=-1) if x.shape.rank > 1 else squares
-        vector = tf.reshape(sums, [-1])
-        by_size.setdefault(vector.shape[0], []).append(vector)
-    return tf.add_n([tf.reduce_sum(tf.add_n(group)) for group in by_size.values()])
+        by_shape.setdefault(tuple(x.shape), []).append(squares)
+    return tf.add_n([tf.reduce_sum(tf.add_n(group)) for group in by_shape.values()])
 
 
 def _squared_norm_of_slice(x: tf.Tensor) -> tf.Tensor:
