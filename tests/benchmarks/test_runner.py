@@ -92,12 +92,12 @@ def test_mistakes_on_the_command_line(capsys, word):
 @pytest.mark.parametrize(
     "words, message",
     [
-        ([], "accelerators: no card is measured yet; --offline asks"),
+        (["--write"], "--write: needs --programs=FOLDER"),
         (["--offline"], "--offline: needs --compiler=PYTHON; see docs/scaling.md"),
         (["--offline", "--compiler=/nothing"], "--compiler: /nothing: No such file"),
     ],
 )
-def test_mistakes_of_the_judgement_by_compilers(capsys, words, message):
+def test_mistakes_of_what_needs_no_device(capsys, words, message):
     with pytest.raises(SystemExit) as caught:
         runner.main(["accelerators", *words])
     assert caught.value.code == 2

@@ -79,7 +79,7 @@ def test_table_and_plot(work_dir, capsys):
 def test_the_plot_has_the_table_s_accuracies_in_the_colours_of_all_plots(work_dir):
     demo.report(str(work_dir))
     drawn = (work_dir / "results.svg").read_text()
-    for words in ("coupled, training batches", "E_out 24, held-out text", "majority"):
+    for words in ("coupled", "E_out 24", "points: held-out text", "majority class"):
         assert words in drawn
     assert plots.BLUE.lower() in drawn and plots.ORANGE.lower() in drawn
 

@@ -1,11 +1,9 @@
 """Means and spreads over seeds by hand; table, CSV and picture."""
 
-import itertools
 import types
 
 import pytest
 
-from decoupled.core import plots
 from decoupled.studies import finetuning
 from decoupled.studies.finetuning import plot_results
 
@@ -109,26 +107,7 @@ def test_without_labels_nothing_is_said_of_trivial_answers():
     assert finetuning.not_above_trivial(results, task, "en", 2e-5) == ""
 
 
-def test_csv_has_a_line_per_number(tmp_path):
-    path = tmp_path / "results.csv"
-    results = finetuning.combine([run(70.0, 60.0), run(74.0, 60.0)])
-    finetuning.write_csv(str(path), "panx", results, ["f1", "recall"])
-    lines = path.read_text().splitlines()
-    columns = "task,split,language,metric,value,spread,trivial,examples,official"
-    assert lines[0] == columns
-    assert lines[2] == "panx,dev,sw,f1,60.0,0.0,20.0,3,yes"
-    assert lines[3] == "panx,test,sw,f1,50.0,0.0,,5,yes"
-    assert len(lines) == 4
-
-
-@pytest.mark.parametrize("task", ["sib200", "reviews", "catalogs"])
-def test_a_task_outside_xtreme_has_no_official_rows(tmp_path, task):
-    path = tmp_path / "results.csv"
-    finetuning.write_csv(str(path), task, run(70.0, 60.0), ["f1"])
-    assert path.read_text().splitlines()[2] == f"{task},dev,sw,f1,60.0,,20.0,3,no"
-
-
-def test_languages_outside_xtreme_are_marked_and_in_no_mean(tmp_path, capsys):
+def test_languages_outside_xtreme_are_marked_and_in_no_mean(capsys):
     """Swahili is a language of PAN-X and none of XTREME's UD-POS."""
     assert finetuning.outside_languages("panx", run(70.0, 60.0)) == []
     results = run(70.0, 60.0)
@@ -140,9 +119,6 @@ def test_languages_outside_xtreme_are_marked_and_in_no_mean(tmp_path, capsys):
     assert lines.index("sw (outside XTREME) 60.00 20.00 3 50.00 - 5".split()) > (
         lines.index("mean but en - - - 40.00 - -".split())
     )
-    path = tmp_path / "results.csv"
-    finetuning.write_csv(str(path), "udpos", results, ["f1"])
-    assert path.read_text().splitlines()[2] == "udpos,dev,sw,f1,60.0,,20.0,3,no"
 
 
 def drawn(**changes):
@@ -180,31 +156,6 @@ def test_the_picture_marks_languages_outside_xtreme(tmp_path):
     with open(svg, encoding="utf-8") as handle:
         text = handle.read()
     assert ">sw*<" in text and "XTREME does not list" in text
-
-
-def test_long_names_of_languages_stand_upright(tmp_path, monkeypatch):
-    """Side by side they would overlap."""
-    pytest.importorskip("matplotlib")
-    boxes = []
-
-    def save(figure, stem):
-        figure.draw_without_rendering()
-        labels = figure.axes[0].get_xticklabels()
-        boxes[:] = sorted((label.get_window_extent() for label in labels), key=_left)
-        return []
-
-    monkeypatch.setattr(plots, "save", save)
-    letters = "abcdefghijklmnopqrstuvwxyz"
-    for names in ([f"a{x}" for x in letters], [f"a{x}c_Arab" for x in letters]):
-        languages = {name: {"f1": 60.0, "examples": 5} for name in names}
-        plot_results(drawn(test=languages), str(tmp_path / "plot"))
-        assert len(boxes) == len(letters)
-        for first, second in itertools.pairwise(boxes):
-            assert first.x1 < second.x0
-
-
-def _left(box):
-    return box.x0
 
 
 def test_without_labels_there_is_no_picture(tmp_path):

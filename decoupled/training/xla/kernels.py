@@ -20,6 +20,9 @@ NAMES = {
     SPLASH: "splash attention",
     CUDNN: "cuDNN's kernel",
 }
+# XLA's flag for GPUs, without which equal runs may differ in the last bits: it leaves
+# the order of atomic additions to chance.
+DETERMINISTIC = {"xla_gpu_exclude_nondeterministic_ops": True}
 _FORWARD, _BACKWARD = "decoupled.attention", "decoupled.attention_gradient"
 _VERSION = 1
 # Of the lanes of a TPU; splash attention takes multiples.
@@ -31,8 +34,11 @@ _MASKED = -1e9
 Array = Any
 
 
-def replace(module: Any, kernel: str, platform: str) -> str:
+def replace(module: Any, kernel: str, platform: str, deterministic: bool) -> str:
     """Replaces the calls of a StableHLO module. `platform` is JAX's, e.g. "cuda".
+
+    Args:
+      deterministic: whether the compiler is asked for operations without chance.
 
     Returns:
       Why it was done with plain products instead of the kernel, or "".
@@ -56,6 +62,8 @@ def replace(module: Any, kernel: str, platform: str) -> str:
         else:
             functions = _lowered(calls, _PLAIN_PAIR, platform)
         _put(module, calls, functions)
+        if deterministic:
+            _order_sums(module)
     return refused
 
 
@@ -167,6 +175,27 @@ def _put(module, calls, functions):
             element.operation.erase()
         operation.erase()
     module.operation.verify()
+
+
+def _order_sums(module):
+    """Asks cuDNN for gradients whose sums have an order.
+
+    XLA would ask for it by itself, but so late that it does not find the kernel that it
+    has built (JAX 0.11.2: IndexError; openxla/xla, pull request 46500).
+    """
+    from jax._src.lib.mlir import ir
+
+    def visit(operation):
+        if operation.name == "stablehlo.custom_call":
+            attributes = operation.attributes
+            target = ir.StringAttr(attributes["call_target_name"]).value
+            if target.startswith("__cudnn$fmha") and target.endswith("Backward"):
+                config = json.loads(ir.StringAttr(attributes["backend_config"]).value)
+                config["cudnn_fmha_backend_config"]["force_deterministic"] = True
+                attributes["backend_config"] = ir.StringAttr.get(json.dumps(config))
+        return ir.WalkResult.ADVANCE
+
+    module.operation.walk(visit)
 
 
 def _scores(query, key, queries, memory, scale):
