@@ -371,10 +371,16 @@ def _cudnn(query, key, value, queries, memory, *, scale, platform):
     from jax._src.cudnn import fused_attention_stablehlo as private
 
     del platform
-    return private.dot_product_attention(
-        query, key, value, mask=_same(queries, memory), scale=scale,
-        qkv_layout="BNTH", return_residual=True,
+    heads, log_sum = private.dot_product_attention(
+        *_tokens_first(query, key, value), mask=_same(queries, memory), scale=scale,
+        qkv_layout="BTNH", return_residual=True,
     )  # fmt: skip
+    return *_tokens_first(heads), log_sum
+
+
+def _tokens_first(*tensors):
+    """And back. The program has just brought heads before tokens, which cancels."""
+    return [x.swapaxes(1, 2) for x in tensors]
 
 
 def _cudnn_gradient(
@@ -390,13 +396,14 @@ def _cudnn_gradient(
     # From JAX 0.12 on a function may change the scores; here none does.
     takes_function = "score_mod" in inspect.signature(rule).parameters
     function, its_inputs = ([None], [()]) if takes_function else ([], [])
-    kept = (query, key, value, bias, *[absent] * 6, *its_inputs, log_sum, heads)
+    *inputs, heads, d_heads = _tokens_first(query, key, value, heads, d_heads)
+    kept = (*inputs, bias, *[absent] * 6, *its_inputs, log_sum, heads)
     gradients = rule(
         scale, 42, 0.0, (True, False), private.MaskType.NO_MASK,
-        private.AttentionLayout.BNTH.value, None, *function,
+        private.AttentionLayout.BTNH.value, None, *function,
         private.check_cudnn_version(), False, kept, d_heads,
     )  # fmt: skip
-    return gradients[:3]
+    return _tokens_first(*gradients[:3])
 
 
 def _cudnn_public(query, key, value, queries, memory, *, scale, platform):
@@ -404,13 +411,15 @@ def _cudnn_public(query, key, value, queries, memory, *, scale, platform):
     import jax.numpy as jnp
 
     del platform
-    tokens_first = (x.swapaxes(1, 2) for x in (query, key, value))
     heads = jax.nn.dot_product_attention(
-        *tokens_first, mask=_same(queries, memory), scale=scale, implementation="cudnn"
+        *_tokens_first(query, key, value),
+        mask=_same(queries, memory),
+        scale=scale,
+        implementation="cudnn",
     )
     # The gradient by `_cudnn_gradient_public` does not read it.
     log_sum = jnp.zeros(query.shape[:3], jnp.float32)
-    return heads.swapaxes(1, 2), log_sum
+    return *_tokens_first(heads), log_sum
 
 
 def _cudnn_gradient_public(
