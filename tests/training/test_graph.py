@@ -194,6 +194,17 @@ def test_gradients_that_are_never_whole_train_the_same(name, twenty_steps, monke
     assert_equal_values(again[0], variables)
 
 
+def test_bfloat16_a_few_rows_at_a_time(
+    twenty_steps, twenty_steps_in_bfloat16, monkeypatch
+):
+    _, whole, _ = twenty_steps_in_bfloat16
+    tile_everything(monkeypatch)
+    _, losses, _ = run_steps(graph_config(mesh=BFLOAT16), 20)
+
+    assert np.abs(losses - twenty_steps[1]).max() < 0.02
+    np.testing.assert_allclose(losses, whole, atol=0.01)
+
+
 @pytest.mark.parametrize(
     ("mesh", "accumulation", "message"),
     [
