@@ -26,7 +26,6 @@ from decoupled.corpora.corpus import Corpus
 from decoupled.corpora.input_files import find_inputs
 from decoupled.corpora.runners import Runner
 from tests.corpora.builds import killed_at, tree
-from tests.corpora.no_beam import run_without_beam
 
 SETTINGS = CorpusSettings(eval_share=0.2, min_characters=5, part_bytes=500, max_parts=3)
 ROOT = pathlib.Path(__file__).parent.parent.parent
@@ -170,44 +169,6 @@ def test_the_manifest_says_what_was_read_and_what_was_dropped(inputs, tmp_path):
         "dropped": {from_files.DUPLICATE: 1},
     }
     assert manifest["dropped"][from_files.DUPLICATE] == 1
-
-
-def test_several_processes_make_the_same_and_need_no_beam(inputs, tmp_path):
-    # With equal documents, which further units leave out.
-    (tmp_path / "in/de2.jsonl").write_text(
-        f"{(tmp_path / 'in/de.jsonl').read_text()}\n" * 2
-    )
-    inputs = [*inputs, f"de={tmp_path}/in/de2.jsonl"]
-    program = (
-        "import sys\n"
-        "from tests.corpora.test_from_files import make\n"
-        "make(sys.argv[2:], sys.argv[1], workers=3)\n"
-    )
-    run_without_beam(program, tmp_path / "blocked", tmp_path / "three", *inputs)
-    make(inputs, tmp_path / "one")
-    make(inputs, tmp_path / "beam", name="DirectRunner")
-    assert len(tree(tmp_path / "one")) > 5
-    assert tree(tmp_path / "one") == tree(tmp_path / "three") == tree(tmp_path / "beam")
-
-
-def test_the_first_of_equal_documents_stays(tmp_path):
-    for name, words in (("1", "a b c b d"), ("2", "e a f a"), ("3", "g")):
-        (tmp_path / f"{name}.txt").write_text("\n\n".join(words.split()))
-    corpus = make([f"en={tmp_path}/*.txt"], tmp_path / "c")
-    kept = sorted(all_documents(corpus, "en"))
-    assert kept == [
-        ["a"],
-        ["b"],
-        ["c"],
-        ["d"],
-        ["e"],
-        ["f"],
-        ["g"],
-    ]
-    assert corpus.manifest["dropped"] == {from_files.DUPLICATE: 3}
-    for split in ("train", "eval"):
-        order = [d[0] for d in corpus.documents(split, "en")]
-        assert order == sorted(order)
 
 
 def other_spelling(number, text):
@@ -466,15 +427,6 @@ def test_what_a_later_step_left_is_used(inputs, tmp_path, monkeypatch, module, a
     read = record_units(monkeypatch)
     assert make(inputs, tmp_path / "c").languages("train") == ["de", "en", "sw"]
     assert not read and tree(tmp_path / "c") == tree(tmp_path / "whole")
-
-
-def test_other_settings_after_a_kill_are_begun_anew(inputs, tmp_path):
-    with killed_at(from_files, "find_duplicates"):
-        make(inputs, tmp_path / "c")
-    settings = with_share(0.5)
-    make(inputs, tmp_path / "c", settings=settings)
-    make(inputs, tmp_path / "fresh", settings=settings)
-    assert tree(tmp_path / "c") == tree(tmp_path / "fresh")
 
 
 def test_nothing_is_left_of_a_kill_while_the_first_file_is_written(inputs, tmp_path):

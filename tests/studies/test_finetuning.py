@@ -1,11 +1,9 @@
 """Means and spreads over seeds by hand; table, CSV and picture."""
 
-import itertools
 import types
 
 import pytest
 
-from decoupled.core import plots
 from decoupled.studies import finetuning
 from decoupled.studies.finetuning import plot_results
 
@@ -163,48 +161,6 @@ def test_the_picture_shows_test_files_or_else_dev_files(tmp_path):
     with open(svg, encoding="utf-8") as handle:
         text = handle.read()
     assert "dev score" in text and ">en<" in text and "trivial" in text
-
-
-def test_the_picture_says_what_its_lines_are(tmp_path):
-    pytest.importorskip("matplotlib")
-    several = finetuning.combine([run(70.0, 60.0), run(74.0, 61.0)])
-    for result, spread in ((drawn(), False), (drawn(**several), True)):
-        _, svg = plot_results(result, str(tmp_path / "plot"))
-        with open(svg, encoding="utf-8") as handle:
-            assert ("lines: standard deviation over seeds" in handle.read()) is spread
-
-
-def test_the_picture_marks_languages_outside_xtreme(tmp_path):
-    pytest.importorskip("matplotlib")
-    _, svg = plot_results(drawn(task="udpos"), str(tmp_path / "outside"))
-    with open(svg, encoding="utf-8") as handle:
-        text = handle.read()
-    assert ">sw*<" in text and "XTREME does not list" in text
-
-
-def test_long_names_of_languages_stand_upright(tmp_path, monkeypatch):
-    """Side by side they would overlap."""
-    pytest.importorskip("matplotlib")
-    boxes = []
-
-    def save(figure, stem):
-        figure.draw_without_rendering()
-        labels = figure.axes[0].get_xticklabels()
-        boxes[:] = sorted((label.get_window_extent() for label in labels), key=_left)
-        return []
-
-    monkeypatch.setattr(plots, "save", save)
-    letters = "abcdefghijklmnopqrstuvwxyz"
-    for names in ([f"a{x}" for x in letters], [f"a{x}c_Arab" for x in letters]):
-        languages = {name: {"f1": 60.0, "examples": 5} for name in names}
-        plot_results(drawn(test=languages), str(tmp_path / "plot"))
-        assert len(boxes) == len(letters)
-        for first, second in itertools.pairwise(boxes):
-            assert first.x1 < second.x0
-
-
-def _left(box):
-    return box.x0
 
 
 def test_without_labels_there_is_no_picture(tmp_path):

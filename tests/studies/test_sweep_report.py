@@ -8,7 +8,6 @@ from decoupled.core.errors import UserError
 from decoupled.core.tables import to_latex, to_markdown
 from decoupled.studies import sweep_report
 from decoupled.studies.results import (
-    MLM,
     numbers_as_csv,
     read_numbers,
     read_progress,
@@ -279,29 +278,3 @@ def test_pictures(sweep, tmp_path):
     assert [path.rpartition(".")[2] for path in paths] == ["png", "svg"]
     for text in ("e_out_128", "e_out_3072", "E_out", "masked-LM accuracy, %"):
         assert text in svg
-
-
-def test_the_title_says_what_bars_are(sweep, tmp_path):
-    results = read_sweeps([str(sweep)])._replace(tasks=[])
-    first = [n for n in results.numbers if (n.metric, n.seed) == (MLM, 0)]
-    alone = results._replace(numbers=first).of(["e_out_128"])
-    for drawn, title in (
-        (results, "2 models; bars: standard deviation over 2 seeds"),
-        (alone, "1 model; one seed"),
-    ):
-        sweep_report.plot_scores(drawn, str(tmp_path / "scores"))
-        assert f">{title}<" in (tmp_path / "scores.svg").read_text()
-
-
-def test_labels_that_would_touch_are_left_out():
-    assert sweep_report.ticks([16, 96, 16, 384]) == [16, 96, 384]
-    # Of a factor of 100, labels take 1.32 each.
-    assert sweep_report.ticks([1, 1.1, 1.3, 1.4, 100]) == [1, 1.4, 100]
-    assert sweep_report.ticks([]) == []
-
-
-def test_equal_places_stand_side_by_side():
-    first, alone, second = sweep_report.apart([16, 384, 16])
-    assert first < 16 < second and first * second == pytest.approx(16 * 16)
-    assert alone == 384
-    assert sweep_report.apart([8]) == [8]
