@@ -4,8 +4,7 @@
   python -m benchmarks SUITE --only=float32   only comparisons with this in their title
   python -m benchmarks report                 puts the tables of all results into
                                               docs/performance.md
-  python -m benchmarks accelerators --offline --compiler=PYTHON
-                                              steps for GPUs and TPUs by their compilers
+  python -m benchmarks accelerators           on a GPU; --offline: by compilers alone
 A suite is a module of this folder, whose text says what it measures. Its results go to
 benchmarks/results/SUITE.json.
 """
@@ -29,8 +28,9 @@ RESULTS = ROOT / "benchmarks" / "results"
 DOCUMENT = ROOT / "docs" / "performance.md"
 SUITES = (
     "pretraining", "finetuning_runs", "inference", "retrieval", "tagging", "corpus",
+    "accelerators",
 )  # fmt: skip
-REPORT, ACCELERATORS = "report", "accelerators"
+REPORT = "report"
 _PLACE = re.compile(
     r"(?P<start><!-- table:(?P<name>[\w-]+) -->\n).*?(?P<end><!-- end -->)", re.DOTALL
 )
@@ -42,8 +42,8 @@ def main(words: Sequence[str] | None = None) -> None:
     try:
         if arguments.suite == REPORT:
             report(arguments.results_dir or RESULTS, arguments.document)
-        elif arguments.suite == ACCELERATORS:
-            judge(arguments)
+        elif arguments.offline or arguments.write:
+            without_a_device(arguments)
         else:
             run(arguments)
     except UserError as error:
@@ -65,7 +65,7 @@ def _parser():
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add = parser.add_argument
-    add("suite", choices=[*SUITES, REPORT, ACCELERATORS])
+    add("suite", choices=[*SUITES, REPORT])
     add("--quick", action="store_true", help="tiny sizes, 2 rounds of 2 steps")
     add("--only", action="append", default=[], metavar="TITLE",
         help="only comparisons whose title contains this (repeatable)")  # fmt: skip
@@ -77,6 +77,9 @@ def _parser():
         help="accelerators: by the compilers, without any device")  # fmt: skip
     add("--compiler", action="append", default=[], metavar="PYTHON",
         help="accelerators: has libtpu or JAX's CUDA (repeatable)")  # fmt: skip
+    add("--programs", type=pathlib.Path, metavar="FOLDER",
+        help="accelerators: of programs that --write has written")  # fmt: skip
+    add("--write", action="store_true", help="accelerators: only write the programs")
     add("--results_dir", type=pathlib.Path, help="folder of the result files")
     add("--document", type=pathlib.Path, default=DOCUMENT,
         help="report: Markdown file with places for tables")  # fmt: skip
@@ -121,17 +124,18 @@ def run(arguments: argparse.Namespace) -> None:
         show(table)
 
 
-def judge(arguments: argparse.Namespace) -> None:
-    """Prints what the compilers of accelerators say of our steps.
+def without_a_device(arguments: argparse.Namespace) -> None:
+    """Writes the programs of accelerators, or prints what their compilers say of them.
 
     Raises:
-      UserError: --offline is missing, or a compiler.
+      UserError: the suite has no such thing, or a folder or a compiler is missing.
     """
-    if not arguments.offline:
-        raise UserError(
-            "accelerators: no card is measured yet; --offline asks their compilers"
-        )
+    if arguments.suite != "accelerators":
+        raise UserError("--offline, --write: only for accelerators")
     accelerators = importlib.import_module("benchmarks.accelerators")
+    if arguments.write:
+        accelerators.write_programs(arguments)
+        return
     with tempfile.TemporaryDirectory() as folder:
         accelerators.offline(arguments, pathlib.Path(folder))
 

@@ -1,36 +1,72 @@
-"""Training steps on GPUs and TPUs, judged by their compilers, which need no device.
+"""Training steps on a GPU beside other implementations, and judged by compilers.
+
+Measures a step in bfloat16, without dropout but that of XNLI's head, of
+  decoupled               the exported program, with attention by name, as
+                          `decoupled pretrain --accelerator=gpu` runs it
+  decoupled, any order    the same with MeshConfig.deterministic = False
+  transformers            BertForMaskedLM or, where E_out is not H, RemBertForMaskedLM:
+                          autocast, SDPA (RemBERT has none), torch.compile, fused AdamW,
+                          the head at the masked positions alone
+  transformers, unpadded  the same without padding, by attention over rows of several
+                          lengths: on XNLI, because the other batches have no padding
+  JAX                     a hand-written encoder with cuDNN's attention and every saving
+                          that ours has (`workers/jax_encoder.py`)
+Programs are written where TensorFlow is, and run where JAX and PyTorch are:
+
+  python -m benchmarks accelerators --programs=FOLDER --write
+  python -m benchmarks accelerators --programs=FOLDER
+
+Without any device, the compilers say what the same steps move and need:
 
   python -m benchmarks accelerators --offline --compiler=cuda/bin/python \\
       --compiler=compiler/bin/python
 
-Prints a line of JSON for each step: ours with plain attention and by name, and a
-hand-written JAX encoder of the same sizes beside it (`workers/jax_encoder.py`). What is
-counted, and what that is worth, is in `decoupled/planning/traffic.py` and in
-docs/performance.md. Each compiler compiles the steps of its devices; a RemBERT takes
-some minutes. Activations are bfloat16, and there is no dropout but that of XNLI's head.
+prints a line of JSON for each step of ours, with plain attention and by name, and of
+the hand-written encoder. What is counted, and what that is worth, is in
+`decoupled/planning/traffic.py` and in docs/performance.md. Each compiler compiles the
+steps of its devices; a RemBERT takes some minutes.
 """
 
 import argparse
-import dataclasses
+import functools
 import json
+import os
 import pathlib
 import subprocess
 import sys
-from collections.abc import Iterator
-from typing import Any, NamedTuple
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
-from benchmarks import xla_programs
-from benchmarks.results import ROOT
-from benchmarks.sizes import NARROW, NARROW_BATCH
+from benchmarks import peers
+from benchmarks.flops import pretraining_flops
+from benchmarks.interleave import MeasuredWorker, Worker, seconds, spread
+from benchmarks.results import ROOT, Comparison, Planned
+from benchmarks.sizes import Batch
+from benchmarks.tables import (
+    OURS,
+    BenchmarkTable,
+    Suite,
+    milliseconds_or_seconds,
+    worker_table,
+)
+from decoupled.configs import ModelConfig
 from decoupled.core import files
 from decoupled.core.errors import UserError
-from decoupled.planning.hardware import parse_topology
-from decoupled.planning.program import check_compiler
+from decoupled.planning.hardware import GENERATIONS, parse_topology
 
 _REFERENCE = ROOT / "benchmarks" / "workers" / "jax_encoder.py"
 _STEP = ROOT / "decoupled" / "planning" / "jax_step.py"
 _KERNELS = {"h100-1": "cudnn", "v5e-1": "splash", "v5p-8": "splash"}
 GIB = 2**30
+ANY_ORDER, JAX, TRANSFORMERS = f"{OURS}, any order", "JAX", "transformers"
+# Steps between two readings of the loss, and on XNLI, whose five batches are one step.
+BLOCK, BATCHES = 10, 5
+# What the frameworks share is the card, whose memory none may take whole.
+_ON_THE_CARD = {
+    "CUDA_VISIBLE_DEVICES": os.environ.get("CUDA_VISIBLE_DEVICES", "0"),
+    "XLA_PYTHON_CLIENT_PREALLOCATE": "false",
+    "PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True",
+}
 
 
 class Row(NamedTuple):
@@ -44,19 +80,10 @@ class Row(NamedTuple):
         """Of step and device."""
         return f"{self.program.replace('-bfloat16', '')} on {self.topology}"
 
-    def sizes(self) -> tuple[Any, Any] | None:
-        """Model and batch of the reference; None where there is none."""
-        kind, _, *rest = self.program.split("-")
-        if kind == "softmax":
-            vocab_size, width = map(int, rest)
-            model = dataclasses.replace(
-                NARROW, num_layers=2, vocab_size=vocab_size, output_embedding_size=width
-            )
-            return model, NARROW_BATCH
-        if kind in xla_programs.MODELS:
-            model = xla_programs.MODELS[kind]()
-            return model, xla_programs.pretraining_batch(rest[0])
-        return None
+    @property
+    def by_name(self) -> str:
+        """The program with attention by name."""
+        return f"{self.program}+{_KERNELS[self.topology]}"
 
 
 ROWS = (
@@ -70,6 +97,112 @@ ROWS = (
     Row("base-bfloat16-128x128", "v5e-1"),
     Row("rembert-bfloat16-16x512", "v5p-8"),
 )
+_ROWS_OF_A_GPU = [row for row in ROWS if row.topology == "h100-1"]
+
+
+def comparisons(arguments, folder: pathlib.Path) -> Iterator[Planned]:
+    """The rows of a GPU."""
+    for row in _ROWS_OF_A_GPU:
+        make = functools.partial(_workers, row, arguments, folder)
+        yield Planned(row.program.replace("-bfloat16", ""), make)
+
+
+def write_programs(arguments: argparse.Namespace) -> None:
+    """Writes the programs of a GPU's rows to --programs.
+
+    Raises:
+      UserError: there is no --programs.
+    """
+    if not arguments.programs:
+        raise UserError("--write: needs --programs=FOLDER")
+    for row in _ROWS_OF_A_GPU:
+        _write(row, row.by_name, arguments.programs, arguments.quick)
+
+
+def _workers(row, arguments, folder) -> Sequence[Worker]:
+    path = (arguments.programs or folder) / row.by_name
+    if not arguments.programs:
+        _write(row, row.by_name, folder, arguments.quick)
+    case = files.read_json(str(path / "case.json"))
+    model, quick = case["model"], arguments.quick
+    is_packed = "batch" not in case
+    case |= {"dtype": "bfloat16", "block": 1 if quick else BLOCK, "quick": quick}
+    if is_packed:
+        case |= {"features": str(path / "features.npz")}
+        case["block"] *= BATCHES
+    is_bert = model["output_embedding_size"] == model["hidden_size"]
+    case["architecture"] = "bert" if is_bert or is_packed else "rembert"
+
+    def ours(name, deterministic):
+        of_program = {**case, "folder": str(path), "deterministic": deterministic}
+        return _worker(name, peers.python("decoupled"), "xla_step", of_program)
+
+    def transformers(name, unpadded):
+        peer = {**case, "unpadded": unpadded}
+        python = peers.python("torch")
+        # Its compiler needs no quiet device.
+        return _worker(name, python, "transformers_step", peer, starts_first=True)
+
+    workers = [ours(OURS, True)]
+    if case["architecture"] == "bert":
+        workers.append(ours(ANY_ORDER, False))
+    if not is_packed:
+        hand_written = {**case, "attention": "plain" if quick else "cudnn"}
+        python = peers.python("decoupled")
+        workers.append(_worker(JAX, python, "jax_encoder", hand_written))
+    workers.append(transformers(TRANSFORMERS, False))
+    if is_packed:
+        workers.append(transformers(f"{TRANSFORMERS}, unpadded", True))
+    return workers
+
+
+def _worker(name, python, script, case, **more):
+    # Only a quick run may compute on a CPU.
+    platform = {} if case["quick"] else {"JAX_PLATFORMS": "cuda"}
+    environment = _ON_THE_CARD | platform
+    return Worker(name, python, script, case, environment=environment, **more)
+
+
+def _write(row, name, folder, quick):
+    words = [str(folder), f"--one={name}", *["--quick"] * quick]
+    _output(row, [sys.executable, "-m", "benchmarks.xla_programs", *words])
+
+
+def tables(measured: list[Comparison]) -> list[BenchmarkTable]:
+    """Steps on the card."""
+    columns = ["step", "by", "time", "against ours", "share of the peak", "memory"]
+    title = "Training steps on a GPU"
+    return [worker_table("accelerators", title, columns, measured, _cells)]
+
+
+def _cells(comparison, worker, against):
+    each = seconds(worker)
+    each = spread([second / worker.case["block"] for second in each])
+    size = worker.facts.get("device_bytes")
+    return [
+        comparison.title,
+        worker.name,
+        milliseconds_or_seconds(each),
+        against,
+        _share(worker, each.median),
+        f"{size / GIB:.1f} GiB" if size else "",
+    ]
+
+
+def _share(worker: MeasuredWorker, step: float) -> str:
+    """Of the peak of the card, where it is described, and the step's products are
+    counted."""
+    case, kind = worker.case, worker.facts.get("device", "").lower()
+    card = next((g for n, g in GENERATIONS.items() if g.card and n in kind), None)
+    if not card or "batch" not in case:
+        return ""
+    batch = Batch(case["batch"], case["sequence_length"], case["predictions"])
+    whole = worker.name.startswith(TRANSFORMERS)
+    flops = pretraining_flops(ModelConfig(**case["model"]), batch, whole=whole)
+    return f"{flops / step / card.flops:.0%}"
+
+
+SUITE = Suite(comparisons, tables, rounds=5, steps=2)
 
 
 def offline(arguments: argparse.Namespace, folder: pathlib.Path) -> None:
@@ -95,6 +228,9 @@ def offline(arguments: argparse.Namespace, folder: pathlib.Path) -> None:
 
 def _compilers(pythons):
     """Whether it is for GPUs -> the interpreter."""
+    # It imports TensorFlow, which a machine that runs the programs need not have.
+    from decoupled.planning.program import check_compiler
+
     if not pythons:
         raise UserError("--offline: needs --compiler=PYTHON; see docs/scaling.md")
     compilers, refused = {}, {}
@@ -115,25 +251,16 @@ def _judged(
     row: Row, python: str, folder: pathlib.Path, quick: bool
 ) -> Iterator[tuple[str, dict]]:
     kernel = _KERNELS[row.topology]
-    for attention in ("plain", kernel):
-        name = row.program if attention == "plain" else f"{row.program}+{kernel}"
-        words = [str(folder), f"--one={name}", *["--quick"] * quick]
-        export = [sys.executable, "-m", f"benchmarks.{xla_programs.NAME}", *words]
-        _output(row, export)
+    for name in (row.program, row.by_name):
+        _write(row, name, folder, quick)
         command = [python, str(_STEP), str(folder / name), f"--topology={row.topology}"]
-        yield "decoupled", {"attention": attention, **_output(row, command)}
-    if sizes := row.sizes():
-        model, batch = sizes
-        if quick:
-            model, batch = xla_programs.QUICK, xla_programs.QUICK_BATCH
+        result = _output(row, command)
+        yield "decoupled", result
+    case = files.read_json(str(folder / row.program / "case.json"))
+    if "batch" in case:
         for attention in ("plain", kernel):
-            case = {
-                "model": dataclasses.asdict(model), "batch": list(batch),
-                "topology": row.topology, "attention": attention,
-            }  # fmt: skip
-            path = folder / "case.json"
-            files.write_json(str(path), case)
-            yield "JAX", _output(row, [python, str(_REFERENCE), str(path)])
+            words = {**case, "topology": row.topology, "attention": attention}
+            yield JAX, _output(row, [python, str(_REFERENCE), json.dumps(words)])
 
 
 def _output(row, command):
@@ -167,3 +294,9 @@ def _line(row, by, result):
             for group in traffic["groups"]
         ]
     return line
+
+
+if __name__ == "__main__":
+    from benchmarks.__main__ import run_module
+
+    run_module("accelerators")

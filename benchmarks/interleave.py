@@ -100,7 +100,8 @@ class Worker:
     Args:
       python: path of the interpreter that has its packages. script: file name in
         benchmarks/workers, without ".py", or a path. case: given to it as JSON. steps:
-        of a round, where they differ from the comparison's.
+        of a round, where they differ from the comparison's. starts_first: it starts
+        before the workers that do not, which then start beside it.
     """
 
     def __init__(
@@ -111,10 +112,12 @@ class Worker:
         case: dict[str, Any],
         steps: int | None = None,
         environment: dict[str, str] | None = None,
+        starts_first: bool = False,
     ):
         self.name = name
         self.case = case
         self.steps = steps
+        self.starts_first = starts_first
         self.facts = {}
         self.peak_resident = 0
         path = pathlib.Path(script)
@@ -125,7 +128,7 @@ class Worker:
         self._errors = None
 
     def __enter__(self) -> "Worker":
-        """Starts the process and waits until its model is warm."""
+        """Starts the process."""
         self._errors = tempfile.TemporaryFile()
         try:
             self._process = subprocess.Popen(
@@ -136,17 +139,17 @@ class Worker:
                 env=self._environment,
                 text=True,
             )
-            self.facts = self._reply()
         except OSError as error:
             self._errors.close()
             raise UserError(
                 f"{self.command[0]}: cannot run worker {self.name} ({error.strerror})"
             ) from error
-        except BaseException:
-            self._stop(kill=True)
-            raise
-        del self.facts["ready"]
         return self
+
+    def wait(self) -> None:
+        """Waits until its model is warm."""
+        self.facts = self._reply()
+        del self.facts["ready"]
 
     def __exit__(self, kind, error, trace) -> None:
         """Asks for the peak where all went well, and ends the process."""
@@ -225,8 +228,13 @@ def interleave(
     assert len(chunks) == len(workers), "names of workers are not unique"
     with contextlib.ExitStack() as stack:
         for worker in workers:
+            if worker.starts_first:
+                stack.enter_context(worker)
+        for worker in workers:
             started = time.monotonic()
-            stack.enter_context(worker)
+            if not worker.starts_first:
+                stack.enter_context(worker)
+            worker.wait()
             say(
                 f"{description}: {worker.name} is warm after "
                 f"{time.monotonic() - started:.0f} s"

@@ -13,9 +13,10 @@ fine-tuning tasks and one of the others:
   base-DTYPE-BxT, rembert-DTYPE-BxT
                           pre-training without dropout, B sequences of T tokens
 A name may end in +splash or +cudnn: attention is called by name, for that kernel.
-The first two kinds also have losses.json: losses and norms of gradients of the first
-steps on this machine, by TensorFlow's kernels, from the weights that
-`decoupled/planning/jax_step.py` starts with. It compiles or runs the programs:
+Beside each is case.json, with the sizes of model and batch. The first two kinds also
+have losses.json: losses and norms of gradients of the first steps on this machine, by
+TensorFlow's kernels, from the weights that `decoupled/planning/jax_step.py` starts
+with. It compiles or runs the programs:
 
   python -m benchmarks.xla_programs PROGRAMS
   compiler/bin/python decoupled/planning/jax_step.py --topology=v3-8 PROGRAMS/softmax*
@@ -141,11 +142,10 @@ def write(name: str, folder: pathlib.Path, quick: bool) -> None:
         model = dataclasses.replace(
             NARROW, num_layers=2, vocab_size=vocab_size, output_embedding_size=width
         )
-        model = QUICK if quick else model
         graph, *data = _pretraining(model, NARROW_BATCH, dtype, quick)
         steps = 0
     elif kind in ("dropout", "layers"):
-        model = QUICK if quick else finetuning_runs.MODEL
+        model = finetuning_runs.MODEL
         model = dataclasses.replace(model, hidden_dropout=0.1, attention_dropout=0.1)
         batch = REFERENCE_BATCH if kind == "dropout" else LAYERS_BATCH
         graph, *data = _pretraining(model, batch, dtype, quick)
@@ -153,8 +153,7 @@ def write(name: str, folder: pathlib.Path, quick: bool) -> None:
         steps = PRETRAINING_STEPS if kind == "dropout" else 0
     elif kind in MODELS:
         batch = pretraining_batch(rest[0])
-        model = QUICK if quick else MODELS[kind]()
-        graph, *data = _pretraining(model, batch, dtype, quick)
+        graph, *data = _pretraining(MODELS[kind](), batch, dtype, quick)
         steps = 0
     else:
         graph, *data = _finetuning(kind, dtype, folder, quick)
@@ -178,7 +177,10 @@ def pretraining_batch(text: str) -> Batch:
 
 
 def _pretraining(model: ModelConfig, batch, dtype, quick):
-    batch = QUICK_BATCH if quick else batch
+    """Graph, case, and batches."""
+    if quick:
+        rates = {n: getattr(model, n) for n in ("hidden_dropout", "attention_dropout")}
+        model, batch = dataclasses.replace(QUICK, **rates), QUICK_BATCH
     masking = MaskingConfig(batch.length, batch.predictions, 0.15, 0.8, 0.1)
     task = MaskedLM(masking, label_smoothing=0.0)
     graph = TrainingGraph(
@@ -192,7 +194,11 @@ def _pretraining(model: ModelConfig, batch, dtype, quick):
     features = synthetic.masked_lm_batch(batch_fields(model, batch))
     # A TPU's hosts do not send what the program computes from the ids.
     del features["input_mask"], features["input_type_ids"]
-    return graph, [features]
+    return graph, _case(model) | batch_fields(model, batch), [features]
+
+
+def _case(model):
+    return {"model": dataclasses.asdict(model), "optimizer": dataclasses.asdict(ADAMW)}
 
 
 def _one_core(dtype):
@@ -225,10 +231,10 @@ def _finetuning(task, dtype, folder, quick):
             pass
     graph, batches = captured
     network = graph.network._replace(mesh=_one_core(dtype))
-    return graph._replace(network=network), batches
+    return graph._replace(network=network), _case(network.model), batches
 
 
-def _write(folder, steps, graph, batches, kernel):
+def _write(folder, steps, graph, case, batches, kernel):
     shutil.rmtree(folder, ignore_errors=True)
     specs = {n: tf.TensorSpec(x.shape, x.dtype) for n, x in batches[0].items()}
     built = build_program(graph, specs, attention=kernel)
@@ -239,7 +245,9 @@ def _write(folder, steps, graph, batches, kernel):
         for name, value in batch.items()
     }
     np.savez(folder / "features.npz", **arrays)
-    if steps:
+    files.write_json(str(folder / "case.json"), case)
+    # TensorFlow's kernels have no attention by name.
+    if steps and kernel == PLAIN:
         losses = _losses(built, graph.network.mesh, batches, steps)
         files.write_json(str(folder / "losses.json"), losses)
 

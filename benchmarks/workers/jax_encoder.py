@@ -1,13 +1,13 @@
-"""A hand-written JAX encoder's training step, compiled for devices that are not there.
+"""A hand-written JAX encoder's training step: run on a device, or compiled without one.
 
 Not ours: what a user of JAX writes for these sizes, with every saving that our program
 has: float32 weights that are cast where they are read, the last layer and the head only
-at the masked positions. Started by `benchmarks/accelerators.py` in a Python with JAX:
+at the masked positions. A worker of `benchmarks/accelerators.py`, in a Python with JAX.
 
-  PYTHON benchmarks/workers/jax_encoder.py CASE.json
-
-CASE: "model", "batch" (sequences, length, predictions), "topology", "attention" (plain,
-cudnn or splash). Prints what `decoupled/planning/jax_step.py` prints of a step of ours.
+A case has a batch's sizes (see `synthetic`), the fields of a `ModelConfig` as "model"
+and "attention": plain, cudnn or splash. With "topology" the step is compiled for
+devices that are not there, and what `decoupled/planning/jax_step.py` prints of a step
+of ours is printed. Without, it runs, with "block" steps between readings of the loss.
 """
 
 import functools
@@ -16,14 +16,25 @@ import pathlib
 import sys
 import time
 
+import protocol
+import synthetic
+import xla_step
+
 sys.path.append(str(pathlib.Path(__file__).parents[2]))
 from decoupled.planning import jax_step  # noqa: E402
 
 
 def main() -> None:
-    """Compiles the case."""
-    case = json.loads(pathlib.Path(sys.argv[1]).read_text(encoding="utf-8"))
-    described = jax_step.Described(case["topology"])
+    """Runs or compiles the case."""
+    case = json.loads(sys.argv[1])
+    if "topology" in case:
+        print(json.dumps(compile_for(jax_step.Described(case["topology"]), case)))
+    else:
+        protocol.serve(build)
+
+
+def compile_for(described, case):
+    """What a step needs and moves."""
     import jax
     import numpy as np
 
@@ -33,20 +44,59 @@ def main() -> None:
     def placed(x):
         return jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=here)
 
-    weights = weights_of(case["model"])
+    weights, batch = weights_of(case["model"]), batch_of(case)
     state = {
         name: weights if name != "step" else jax.ShapeDtypeStruct((), np.float32)
         for name in ("weights", "mean", "variance", "step")
     }
-    state, batch = jax.tree.map(placed, (state, batch_of(case["batch"])))
+    state, batch = jax.tree.map(placed, (state, batch))
     began = time.monotonic()
-    step = functools.partial(train, case)
-    lowered = jax.jit(step, donate_argnums=0).lower(state, batch)
+    lowered = step_of(case).lower(state, batch)
     compiled = lowered.compile().runtime_executable()
     result = {"compiler": described.compiler, "attention": case["attention"]}
     result |= described.judge(compiled)
-    result["seconds"] = round(time.monotonic() - began, 1)
-    print(json.dumps(result))
+    return result | {"seconds": round(time.monotonic() - began, 1)}
+
+
+def build(case):
+    """The step on the first device, from random weights."""
+    import jax
+    import numpy as np
+
+    began = time.monotonic()
+    shapes, tree = jax.tree_util.tree_flatten_with_path(weights_of(case["model"]))
+    values = []
+    for index, (path, leaf) in enumerate(shapes):
+        value = jax_step.start_value(index, "", leaf.shape, "float32")
+        if "norm" in jax.tree_util.keystr(path):
+            value[0] += 1
+        values.append(jax.device_put(value))
+    weights = jax.tree.unflatten(tree, values)
+    state = {
+        "weights": weights,
+        "mean": jax.tree.map(lambda x: 0 * x, weights),
+        "variance": jax.tree.map(lambda x: 0 * x, weights),
+        "step": jax.device_put(np.float32(0)),
+    }
+    batch = jax.tree.map(jax.device_put, batch_of(case))
+    train_step = step_of(case)
+
+    def step():
+        nonlocal state
+        for _ in range(case["block"]):
+            state, loss, _ = train_step(state, batch)
+        return float(loss)
+
+    step()
+    compiled = time.monotonic() - began
+    return step, {"compiled_in": compiled, **xla_step.facts()}
+
+
+def step_of(case):
+    """`train`, which gives the memory of the state to the next one."""
+    import jax
+
+    return jax.jit(functools.partial(train, case), donate_argnums=0)
 
 
 def weights_of(model):
@@ -79,19 +129,14 @@ def weights_of(model):
     )
 
 
-def batch_of(sizes):
-    """Shapes of a batch."""
-    import jax
-    import numpy as np
-
-    sequences, length, predictions = sizes
-    tokens = jax.ShapeDtypeStruct((sequences, length), np.int32)
-    masked = jax.ShapeDtypeStruct((sequences, predictions), np.int32)
-    weights = jax.ShapeDtypeStruct(masked.shape, np.float32)
-    return {
-        "ids": tokens, "mask": tokens, "places": masked, "labels": masked,
-        "weights": weights,
+def batch_of(case):
+    """The batch that every framework trains on."""
+    batch = synthetic.masked_lm_batch(case)
+    names = {
+        "ids": "input_word_ids", "mask": "input_mask", "places": "masked_lm_positions",
+        "labels": "masked_lm_ids", "weights": "masked_lm_weights",
     }  # fmt: skip
+    return {name: batch[of] for name, of in names.items()}
 
 
 def norm(x, scale, epsilon):

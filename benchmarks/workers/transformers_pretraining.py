@@ -28,20 +28,29 @@ def training_step(
     model: torch.nn.Module, compute_loss: Callable[[], torch.Tensor], case: dict
 ) -> protocol.Step:
     """A step of training: loss, gradients, clipping, update."""
+    update = update_of(model, compute_loss, case)
+    return lambda: update().item()
+
+
+def update_of(
+    model: torch.nn.Module, compute_loss: Callable[..., torch.Tensor], case: dict
+) -> Callable[..., torch.Tensor]:
+    """The same, which returns the loss and does not wait for a device."""
     optimizer = make_optimizer(model, case["optimizer"])
     clip_norm = case["optimizer"]["clip_norm"]
     bfloat16 = case["dtype"] == "bfloat16"
+    device = next(model.parameters()).device.type
 
-    def step():
+    def update(**batch):
         optimizer.zero_grad(set_to_none=True)
-        with torch.autocast("cpu", torch.bfloat16, enabled=bfloat16):
-            loss = compute_loss()
+        with torch.autocast(device, torch.bfloat16, enabled=bfloat16):
+            loss = compute_loss(**batch)
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), clip_norm)
         optimizer.step()
-        return loss.item()
+        return loss.detach()
 
-    return step
+    return update
 
 
 def facts(model: torch.nn.Module) -> dict:

@@ -1,16 +1,12 @@
-"""Do hidden vectors point one way, what do logits use, and which embeddings are alike?
+"""How much does an output embedding pass on, and how many dimensions do logits use?
 
 Measures pre-trained models:
 
-  layers      the anisotropy: the mean cosine of hidden vectors at masked positions of
-              different sequences (Godey et al. 2024, arXiv 2404.07647, among others)
   gradient    the share of the loss's gradient with respect to the logits that the
               output embedding passes on to the encoder (Godey and Artzi 2026, arXiv
               2603.10145), beside that of a random map of its rank
   logits      their rank and effective rank, beside the rank that the head allows
-  embeddings  the effective rank of every table (Roy and Vetterli 2007), and linear CKA
-              of every two embeddings of one vocabulary, such as a coupled one and the
-              two of a decoupled model (Lopardo et al. 2026, arXiv 2603.26663)
+  embeddings  the effective rank of every table (Roy and Vetterli 2007)
 
   decoupled analyze geometry --model_dir=runs/coupled --model_dir=runs/e_out_3072 \\
       --corpus_dir=corpus --output_dir=results
@@ -27,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from decoupled.analyses.models import LayerEncoder, batches, describe, open_models
-from decoupled.analyses.output import LAYER, Line, Panel, Picture, Table, number
+from decoupled.analyses.output import Line, Panel, Picture, Table, number
 from decoupled.configs import ModelConfig
 from decoupled.configs.analyses import GeometrySettings
 from decoupled.core import console
@@ -38,7 +34,6 @@ from decoupled.data.masking import mask_sequences
 from decoupled.data.sequences import chunks
 from decoupled.data.vocabulary import Vocabulary
 from decoupled.exports.serving.encoder import ACTIVATIONS, Weights
-from decoupled.metrics.similarity import linear_cka
 from decoupled.model import variables as names
 from decoupled.runs.saved_run import Model
 
@@ -64,11 +59,9 @@ def measure(
 
     Returns:
       `corpus` (fingerprint), `settings`; `models`: the entries of `describe` with
-      `sequences`, `predictions` (how many were read), `layers` (`layer`, where 0 is the
-      input embedding, and the anisotropy of its `predicted` positions), `gradient`
-      (`positions`; the means over them of `share` and `rank`; `random_share`), `logits`
-      (`bound`, `rank`, `effective_rank`) and `embeddings` (`embedding`,
-      `effective_rank`); `pairs` of embeddings: `first`, `second` and `cka`.
+      `sequences`, `predictions` (how many were read), `gradient` (`positions`; the
+      means over them of `share` and `rank`; `random_share`), `logits` (`bound`, `rank`,
+      `effective_rank`) and `embeddings` (`embedding`, `width`, `effective_rank`).
 
     Raises:
       UserError: a model has too few positions, or there is too little held-out text.
@@ -82,29 +75,17 @@ def measure(
         if key not in texts:
             texts[key] = masked_text(corpus, model.vocabulary, settings)
         measured.append(_measure_model(model, texts[key], settings))
-    described = dataclasses.asdict(settings)
     return {
         "analysis": "geometry",
         "corpus": corpus.fingerprint,
-        "settings": described,
+        "settings": dataclasses.asdict(settings),
         "models": measured,
-        "pairs": compare_embeddings(models),
     }
 
 
 def tables(result: dict[str, Any]) -> Iterator[Table]:
-    """A row for each model, embedding or pair of embeddings."""
+    """A row for each model or embedding."""
     models = result["models"]
-    depth = max(len(model["layers"]) for model in models)
-    rows = []
-    for model in models:
-        cells = [number(layer["predicted"], 3) for layer in model["layers"]]
-        rows.append([model["name"], *cells, *[None] * (depth - len(cells))])
-    yield Table(
-        "Anisotropy of masked positions: mean cosine between sequences, by layer",
-        ["model", *map(str, range(depth))],
-        rows,
-    )
     yield Table(
         "Gradient of the loss by the logits that reaches the encoder, and the logits",
         ["model", "H", "E_out", "share, %", "random, %", "rank", "at most"]
@@ -129,33 +110,26 @@ def tables(result: dict[str, Any]) -> Iterator[Table]:
             for entry in model["embeddings"]
         ],
     )
-    if result["pairs"]:
-        yield Table(
-            "Linear CKA of embeddings",
-            ["embedding", "another", "CKA"],
-            [
-                [
-                    *(", ".join(pair[side].values()) for side in ("first", "second")),
-                    number(pair["cka"], 3),
-                ]
-                for pair in result["pairs"]
-            ],
-        )
 
 
 def picture(result: dict[str, Any]) -> Picture:
-    """Anisotropy by layer."""
-    lines = [
-        Line(
-            model["name"],
-            [layer["layer"] for layer in model["layers"]],
-            [layer["predicted"] for layer in model["layers"]],
+    """The gradient that arrives, and the effective rank of the logits."""
+    models = result["models"]
+    names, places = [model["name"] for model in models], list(range(len(models)))
+    shares = [
+        Line(title, [100 * model["gradient"][key] for model in models], places)
+        for title, key in (
+            ("output embedding", "share"),
+            ("random map of its rank", "random_share"),
         )
-        for model in result["models"]
-        if model["layers"][0]["predicted"] is not None
     ]
-    panel = Panel(lines, LAYER, "mean cosine between sequences")
-    return Picture("Anisotropy of masked positions", [[panel]])
+    ranks = [model["logits"]["effective_rank"] for model in models]
+    panels = [
+        Panel(shares, "gradient that reaches the encoder, %", rows=names),
+        Panel([Line("logits", ranks, places)], "effective rank of logits", rows=names),
+    ]
+    panels = [panel._replace(from_zero=True) for panel in panels]
+    return Picture("What an output embedding passes on", [panels])
 
 
 def masked_text(
@@ -164,11 +138,7 @@ def masked_text(
     """The first held-out sequences of every language, masked.
 
     Returns:
-      The result of `mask_sequences`, `input_mask`, `input_type_ids`, and `predicted`,
-      bool [sequences, length], the tokens to predict.
-
-    Raises:
-      UserError: the corpus has fewer than two sequences of held-out text.
+      The result of `mask_sequences`, `input_mask` and `input_type_ids`.
     """
     length = settings.masking.sequence_length
     needed = settings.sequences * (length - 2)
@@ -195,30 +165,24 @@ def masked_text(
     masked = mask_sequences(plain, numbers, settings.seed, settings.masking, vocabulary)
     arrays = {name: value.numpy() for name, value in masked.items()}
     ids = plain.numpy()
-    predicted = np.zeros(ids.shape, bool)
-    rows, places = np.nonzero(arrays["masked_lm_weights"])
-    predicted[rows, arrays["masked_lm_positions"][rows, places]] = True
     return {
         **arrays,
         "input_mask": (ids != vocabulary.pad_id).astype(np.int32),
         "input_type_ids": np.zeros_like(ids),
-        "predicted": predicted,
     }
 
 
 def _measure_model(
     model: Model, arrays: Arrays, settings: GeometrySettings
 ) -> dict[str, Any]:
-    anisotropy = Anisotropy()
     hidden, targets = [], []
     encoder = LayerEncoder(model)
     total = -(-len(arrays["input_mask"]) // settings.batch_size)
     parts = batches(arrays, settings.batch_size)
     for batch in console.track(parts, f"{model.name}: running the encoder", total):
-        outputs = encoder(batch).numpy()
-        anisotropy.add(outputs, batch["predicted"])
+        outputs = encoder(batch)[-1].numpy()
         rows, places = np.nonzero(batch["masked_lm_weights"])
-        hidden.append(outputs[-1][rows, batch["masked_lm_positions"][rows, places]])
+        hidden.append(outputs[rows, batch["masked_lm_positions"][rows, places]])
         targets.append(batch["masked_lm_ids"][rows, places])
     vectors, pieces = np.concatenate(hidden), np.concatenate(targets)
     path = OutputPath(model.config, model.weights)
@@ -227,10 +191,6 @@ def _measure_model(
         **describe(model),
         "sequences": len(arrays["input_mask"]),
         "predictions": len(pieces),
-        "layers": [
-            {"layer": layer, "predicted": cosine}
-            for layer, cosine in enumerate(anisotropy.mean_cosines())
-        ],
         "gradient": _gradient(model, path, vectors, pieces, settings.gradients),
         "logits": {
             "bound": path.bound,
@@ -248,38 +208,6 @@ def _measure_model(
             for kind, table in ((k, model.embedding(k)) for k in model.embeddings)
         ],
     }
-
-
-class Anisotropy:
-    """The mean cosine of two vectors of different sequences, over all such pairs.
-
-    Let s be the sum of the n unit vectors of a sequence, and S the sum of all N unit
-    vectors. Then the mean is (|S|^2 - sum of |s|^2) / (N^2 - sum of n^2), and no pair
-    has to be formed. It is 0 for vectors of random directions and 1 if all directions
-    are equal.
-    """
-
-    def __init__(self):
-        self._total, self._squares = 0.0, 0.0
-        self._count, self._same = 0, 0
-
-    def add(self, vectors: np.ndarray, chosen: np.ndarray) -> None:
-        """Adds whole sequences, once each: float [layers, batch, length, H]."""
-        vectors = vectors.astype(np.float64)
-        norms = np.linalg.norm(vectors, axis=-1, keepdims=True)
-        units = vectors / np.where(norms == 0, 1, norms)
-        sums = np.einsum("lbth,bt->lbh", units, chosen.astype(np.float64))
-        counts = chosen.sum(1)
-        self._total = self._total + sums.sum(1)
-        self._squares = self._squares + (sums**2).sum((1, 2))
-        self._count += int(counts.sum())
-        self._same += int((counts**2).sum())
-
-    def mean_cosines(self) -> list[float | None]:
-        """The mean of each layer; None if there are fewer than two sequences."""
-        pairs = self._count**2 - self._same
-        crossed = (self._total**2).sum(-1) - self._squares
-        return [float(value / pairs) if pairs else None for value in crossed]
 
 
 class OutputPath:
@@ -424,38 +352,6 @@ def _gradient(
         "share": float(shares.mean()),
         "rank": float(ranks.mean()),
         "random_share": float(ranks.mean()) / vocab,
-    }
-
-
-def compare_embeddings(models: Sequence[Model]) -> list[dict[str, Any]]:
-    """Linear CKA of every two embeddings of one vocabulary, without special pieces."""
-    pairs = []
-    named = [(model, kind) for model in models for kind in model.embeddings]
-    for first, second in console.track(
-        list(itertools.combinations(named, 2)), "comparing embeddings"
-    ):
-        vocabulary = first[0].vocabulary
-        if second[0].vocabulary.fingerprint != vocabulary.fingerprint:
-            continue
-        special = [vocabulary.pad_id, *vocabulary.special_ids]
-        ordinary = np.setdiff1d(np.arange(vocabulary.size), special)
-        rows = (model.embedding(kind)[ordinary] for model, kind in (first, second))
-        pairs.append(
-            {
-                "first": _named(*first),
-                "second": _named(*second),
-                "cka": linear_cka(*rows),
-            }
-        )
-    if len({model.vocabulary.fingerprint for model in models}) > 1:
-        console.say("embeddings of different vocabularies are not compared")
-    return pairs
-
-
-def _named(model: Model, kind: str) -> dict[str, str]:
-    return {
-        "model": model.name,
-        "embedding": "coupled" if model.config.coupled else kind,
     }
 
 

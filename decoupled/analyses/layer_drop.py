@@ -52,10 +52,6 @@ def read_run(folder: str, split: str, metric: str | None) -> DroppedRun:
 
     A score is the mean over languages, and over the metrics if the task's score is the
     mean of several metrics. If the folder has runs of several seeds, each is read.
-
-    Raises:
-      UserError: the folder is not of fine-tuning, is not finished, or lacks the split
-        or the metric.
     """
     described = run_folder.read(folder)
     if described.command != "finetune" or not described.task:
@@ -100,11 +96,7 @@ def measure(
 
 
 def read_results(folder) -> list[tuple[str, dict]]:
-    """Path and content of results.json, for each seed if there are several.
-
-    Raises:
-      UserError: a file is missing or malformed.
-    """
+    """Path and content of results.json, for each seed if there are several."""
     path = os.path.join(folder, RESULTS)
     if not files.exists(path):
         raise UserError(

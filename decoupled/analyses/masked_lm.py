@@ -4,8 +4,7 @@ Which tokens are masked together depends only on the text and these settings, so
 all models and seeds predict the same tokens from the same contexts. Prints the loss in
 nats per token, accuracy and perplexity, by language and as means over the languages.
 Compares the loss with the unigram entropy, which is the loss of a model that knows only
-the frequencies of the pieces. A second table has loss and accuracy by the count of the
-target in the training text. masked_lm.items.npz has the sums of every held-out
+the frequencies of the pieces. masked_lm.items.npz has the sums of every held-out
 sequence.
 
   decoupled analyze masked_lm --model_dir=runs/e_out_128 \\
@@ -26,7 +25,7 @@ import numpy as np
 from decoupled.analyses.models import batches, describe, open_models
 from decoupled.analyses.output import Line, Panel, Picture, Table
 from decoupled.configs.analyses import MaskedLmSettings
-from decoupled.core import console, plots
+from decoupled.core import console
 from decoupled.core.errors import UserError
 from decoupled.core.release import tf
 from decoupled.data.masking import mask_in_rounds
@@ -48,8 +47,7 @@ class HeldOutText(NamedTuple):
     languages: their names. language: int64 [n], the index of each sequence's language.
     numbers: int64 [n], the index of the sequence in the held-out text of its language.
     ids: int32 [n, sequence_length]. counts: int64 [languages, V], how often each piece
-    occurs in the training text. all_counts: int64 [V], the same for all languages of
-    the records, including those that are not predicted.
+    occurs in the training text.
     """
 
     languages: tuple[str, ...]
@@ -57,7 +55,6 @@ class HeldOutText(NamedTuple):
     numbers: np.ndarray
     ids: np.ndarray
     counts: np.ndarray
-    all_counts: np.ndarray
 
 
 def read_held_out(
@@ -78,12 +75,8 @@ def read_held_out(
         manifest.check_vocabulary(pieces.fingerprint, pieces.path)
     names = _languages(manifest, languages)
     with named_errors(records_dir):
-        counts = {
-            name: count_pieces(manifest, manifest.language(TRAIN, name))
-            for name in console.track(
-                sorted(manifest.splits[TRAIN]), "counting pieces of the training text"
-            )
-        }
+        tracked = console.track(names, "counting pieces of the training text")
+        counts = [count_pieces(manifest, manifest.language(TRAIN, n)) for n in tracked]
         parts = list(_read_sequences(manifest, names, settings, pieces))
     sizes = [len(numbers) for numbers, _ in parts]
     return HeldOutText(
@@ -91,8 +84,7 @@ def read_held_out(
         language=np.repeat(np.arange(len(names)), sizes),
         numbers=np.concatenate([numbers for numbers, _ in parts]),
         ids=np.concatenate([ids for _, ids in parts]),
-        counts=np.stack([counts[name] for name in names]),
-        all_counts=np.sum(list(counts.values()), axis=0),
+        counts=np.stack(counts),
     )
 
 
@@ -148,6 +140,8 @@ def _read_sequences(
 
 
 ALL = "all"
+# The most languages of which each is drawn.
+_DRAWN = 8
 _MEASURES = ("loss", "accuracy", "perplexity", "below_unigram", "relative_loss")
 
 
@@ -156,8 +150,7 @@ class _Questions(NamedTuple):
 
     arrays: the result of `mask_in_rounds`, with `input_mask` and `input_type_ids`.
     used: bool [rows, max_predictions], which slots of the arrays are tokens. labels,
-    sequence, language and bin, int64 [T], have the order of its True values.
-    weights: float64 [T], of a token in averages over all languages; they sum to 1.
+    sequence and language, int64 [T], have the order of its True values.
     """
 
     arrays: dict[str, np.ndarray]
@@ -165,8 +158,6 @@ class _Questions(NamedTuple):
     labels: np.ndarray
     sequence: np.ndarray
     language: np.ndarray
-    bin: np.ndarray
-    weights: np.ndarray
 
 
 def run(flags: Any, settings: MaskedLmSettings) -> dict[str, Any]:
@@ -188,12 +179,10 @@ def measure(
       the cross-entropy of the held-out tokens under the smoothed unigram distribution;
       `items`: [language, number] of every held-out sequence; `arrays`:
       "MODELINDEX/loss", "/correct" and "/predictions", float64 [items], sums over the
-      tokens of a sequence. `unigram` and `models`, the latter with the entries of
-      `describe`, have `languages`: name -> measures, and `all`: their means. Measures
-      are `loss` (nats per token), `accuracy` (0 to 1), `perplexity`, `below_unigram`
-      (unigram entropy - loss), `relative_loss` (loss / unigram entropy) and
-      `by_frequency`: `loss` and `accuracy` by the decade of the target's count in the
-      training text of all languages, `from` to `to`, with its `share` of the tokens.
+      tokens of a sequence. `models`, with the entries of `describe`, have `languages`:
+      name -> measures, and `all`: their means. Measures are `loss` (nats per token),
+      `accuracy` (0 to 1), `perplexity`, `below_unigram` (unigram entropy - loss) and
+      `relative_loss` (loss / unigram entropy).
 
     Raises:
       UserError: a model has too few positions.
@@ -202,8 +191,7 @@ def measure(
         model.check_length(settings.masking.sequence_length)
     vocabulary = models[0].vocabulary
     asked = _questions(text, settings, vocabulary)
-    unigram = _summary(asked, text, *_unigram(asked, text, settings, vocabulary))
-    entropies = {name: of["loss"] for name, of in unigram["languages"].items()}
+    entropies = _entropies(asked, text, settings, vocabulary)
     results, arrays = [], {}
     for number, model in enumerate(models):
         losses, correct = _predict(model, asked, settings.batch_size)
@@ -226,7 +214,6 @@ def measure(
         "settings": dataclasses.asdict(settings),
         "languages": _described(asked, text),
         "unigram_entropy": entropies,
-        "unigram": unigram,
         "models": results,
         "items": [[text.languages[index], number] for index, number in items],
         "arrays": arrays,
@@ -234,7 +221,7 @@ def measure(
 
 
 def tables(result: dict[str, Any]) -> Iterator[Table]:
-    """A row for each model and language, and one for each bin of frequency."""
+    """A row for each model and language."""
     tokens = {name: of["tokens"] for name, of in result["languages"].items()}
     rows = []
     for model in result["models"]:
@@ -256,45 +243,28 @@ def tables(result: dict[str, Any]) -> Iterator[Table]:
     columns = ["model", "language", "tokens", "loss, nats", "unigram entropy"]
     columns += ["below it", "of it", "accuracy, %", "perplexity"]
     yield Table("Held-out text, every token masked once", columns, rows)
-    named = [("unigram", result["unigram"])]
-    named += [(model["name"], model) for model in result["models"]]
-    rows = [
-        [
-            _decade(bins[0]),
-            f"{bins[0]['share']:.1%}",
-            *(f"{b['loss']:.2f} ({100 * b['accuracy']:.0f}%)" for b in bins),
-        ]
-        for bins in zip(*(of[ALL]["by_frequency"] for _, of in named), strict=True)
-    ]
-    yield Table(
-        "Loss (and accuracy) by the target's count in the training text",
-        ["count", "share", *(name for name, _ in named)],
-        rows,
-    )
 
 
 def picture(result: dict[str, Any]) -> Picture:
-    """Loss and accuracy by the target's count in the training text."""
-    grey = {"color": plots.GREY, "marker": ".", "zorder": 0}
-    series = [(model["name"], model, {}) for model in result["models"]]
-    series.append(("word frequencies alone", result["unigram"], grey))
+    """Loss and accuracy of the models by language; of many languages, their means."""
+    models = result["models"]
+    names, places = [model["name"] for model in models], list(range(len(models)))
+    shown = [*result["languages"], ALL] if len(result["languages"]) <= _DRAWN else [ALL]
 
     def panel(key, times, label):
         lines = [
             Line(
                 name,
-                [_decade(entry) for entry in of[ALL]["by_frequency"]],
-                [times * entry[key] for entry in of[ALL]["by_frequency"]],
-                look=look,
+                [times * (m["languages"] | {ALL: m[ALL]})[name][key] for m in models],
+                places,
             )
-            for name, of, look in series
+            for name in shown
         ]
-        x_label = "count of the target in the training text"
-        return Panel(lines, x_label, label, from_zero=True)
+        return Panel(lines, label, rows=names)
 
     loss = panel("loss", 1, "held-out masked-LM loss, nats")
     accuracy = panel("accuracy", 100, "masked-LM accuracy, %")
-    return Picture("Masked-LM loss by frequency of the target", [[loss, accuracy]])
+    return Picture("Held-out text, every token masked once", [[loss, accuracy]])
 
 
 def _questions(
@@ -318,33 +288,32 @@ def _questions(
             f"held-out text of {name!r}: has no token to mask; leave it out with "
             "--languages"
         )
-    decades = 10 ** np.arange(19)
     return _Questions(
         arrays=arrays,
         used=used,
         labels=labels,
         sequence=sequence,
         language=language,
-        bin=np.searchsorted(decades, text.all_counts[labels], side="right"),
-        weights=1 / (len(tokens) * tokens[language]),
     )
 
 
-def _unigram(
+def _entropies(
     asked: _Questions,
     text: HeldOutText,
     settings: MaskedLmSettings,
     vocabulary: Vocabulary,
-) -> tuple[np.ndarray, np.ndarray]:
-    """Losses and hits [T] of the smoothed unigram distribution of each language."""
+) -> dict[str, float]:
+    """Language -> the loss of its smoothed unigram distribution, nats per token."""
     smoothed = text.counts + float(settings.smoothing)
     # These pieces never occur in text.
     smoothed[:, [vocabulary.pad_id, *vocabulary.special_ids]] = 0
     tokens = smoothed.sum(axis=1, keepdims=True)
     chosen = smoothed[asked.language, asked.labels]
     losses = np.log(tokens[asked.language, 0]) - np.log(chosen)
-    correct = smoothed.argmax(axis=1)[asked.language] == asked.labels
-    return losses, correct.astype(np.float64)
+    return {
+        name: float(losses[asked.language == index].mean())
+        for index, name in enumerate(text.languages)
+    }
 
 
 def _predict(
@@ -380,50 +349,25 @@ def _summary(
     text: HeldOutText,
     losses: np.ndarray,
     correct: np.ndarray,
-    entropies: dict[str, float] | None = None,
+    entropies: dict[str, float],
 ) -> dict[str, Any]:
-    """Measures by language and over all; `entropies` default to the losses."""
+    """Measures by language and over all."""
     languages = {}
     for index, name in enumerate(text.languages):
         chosen = asked.language == index
-        parts = (values[chosen] for values in (asked.bin, losses, correct))
-        averages = _averages(*parts, np.ones(chosen.sum()))
-        entropy = averages["loss"] if entropies is None else entropies[name]
+        loss, entropy = float(losses[chosen].mean()), entropies[name]
         languages[name] = {
-            **averages,
-            "perplexity": float(np.exp(averages["loss"])),
-            "below_unigram": entropy - averages["loss"],
-            "relative_loss": averages["loss"] / entropy,
+            "loss": loss,
+            "accuracy": float(correct[chosen].mean()),
+            "perplexity": float(np.exp(loss)),
+            "below_unigram": entropy - loss,
+            "relative_loss": loss / entropy,
         }
-    over_all = _averages(asked.bin, losses, correct, asked.weights)
     means = {
         name: float(np.mean([of[name] for of in languages.values()]))
         for name in _MEASURES
     }
-    return {"languages": languages, ALL: {**over_all, **means}}
-
-
-def _averages(bins, losses, correct, weights) -> dict[str, Any]:
-    """Weighted means over tokens, and over those of each bin that has any."""
-    weights = weights / weights.sum()
-    by_frequency = []
-    for decade in np.unique(bins).tolist():
-        inside = bins == decade
-        share = weights[inside].sum()
-        by_frequency.append(
-            {
-                "from": 10 ** (decade - 1) if decade else 0,
-                "to": 10**decade - 1,
-                "share": float(share),
-                "loss": float(weights[inside] @ losses[inside] / share),
-                "accuracy": float(weights[inside] @ correct[inside] / share),
-            }
-        )
-    return {
-        "loss": float(weights @ losses),
-        "accuracy": float(weights @ correct),
-        "by_frequency": by_frequency,
-    }
+    return {"languages": languages, ALL: means}
 
 
 def _described(asked: _Questions, text: HeldOutText) -> dict[str, dict[str, Any]]:
@@ -445,8 +389,3 @@ def _by_language(model) -> Iterator[tuple[str, dict[str, Any]]]:
     yield from model["languages"].items()
     if len(model["languages"]) > 1:
         yield ALL, model[ALL]
-
-
-def _decade(entry) -> str:
-    first, last = entry["from"], entry["to"]
-    return f"{first:,}-{last:,}" if last else "0"

@@ -54,12 +54,7 @@ class LayerEncoder:
 
 
 def open_models(paths: Sequence[str], *, masked_lm: bool = False) -> list[Model]:
-    """Opens runs of `pretrain` or `finetune`, with short names.
-
-    Raises:
-      UserError: a path is given twice, or cannot be opened; a model's variables do not
-        fit its config.json; or it lacks the head that `masked_lm` requires.
-    """
+    """Opens runs of `pretrain` or `finetune`, with short names."""
     models = []
     for path, name in zip(paths, short_names(paths), strict=True):
         model = dataclasses.replace(open_model(path), name=name)
@@ -94,11 +89,7 @@ def batches(
 
 
 def short_names(paths: Sequence[str]) -> list[str]:
-    """The shortest ends of paths that are unique; a checkpoint includes its folder.
-
-    Raises:
-      UserError: a path occurs twice.
-    """
+    """The shortest ends of paths that are unique; a checkpoint includes its folder."""
     parts = [[part for part in path.split("/") if part] for path in paths]
     more = [0 if gfile.isdir(path) else 1 for path in paths]
     for length in range(1, max(map(len, parts), default=1) + 1):
@@ -174,13 +165,7 @@ def layer_vectors(
     config: RetrievalConfig,
     pool: Pool | None = None,
 ) -> np.ndarray:
-    """float32 [texts, H]: the mean over each text's tokens in the configured layer.
-
-    `pool` is as for `encode_texts`.
-
-    Raises:
-      UserError: the model has no such layer, or too few positions.
-    """
+    """float32 [texts, H]: the mean over each text's tokens in the configured layer."""
     layer = config.layer_of(model.config.num_layers, model.name)
     vectors = np.zeros([len(texts), model.config.hidden_size], np.float32)
     for rows, pooled in encode_texts(model, texts, [layer], config, pool):
@@ -203,9 +188,6 @@ def encode_texts(
       (indices in `texts` int64 [n], each once, layer -> float32 [n, H]). A text that
       was divided into windows may occur again in other batches; its vectors add up to
       the mean over its tokens.
-
-    Raises:
-      UserError: the model has too few positions, or gives values that are not finite.
     """
     check_lengths(model, config)
     tokens = tokenize(model.vocabulary, texts)

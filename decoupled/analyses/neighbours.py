@@ -9,7 +9,7 @@ this accuracy falls towards the last layer.
       --data_dir=data/tatoeba_parallel --languages=de,sw --output_dir=results
 
 --data_dir has files XX-en.en and XX-en.XX, and line i of one is the translation of line
-i of the other. --source and --target name any other pair of such files.
+i of the other.
 
 --sentences is a folder of LANGUAGE.tsv, a file for each language, with lines of id,
 tab, sentence. The sentences whose ids all languages have are compared between all pairs
@@ -73,32 +73,21 @@ def run(flags: Any, settings: tuple[RetrievalConfig, int]) -> dict[str, Any]:
     """The result of the command's flags."""
     config, max_pairs = settings.retrieval, settings.max_pairs
     if flags.sentences:
-        if flags.data_dir or flags.source or flags.target:
-            raise UserError("give --sentences without --data_dir, --source, --target")
+        if flags.data_dir:
+            raise UserError("give --sentences or --data_dir, one of them")
         texts = [read_shared(flags.sentences, flags.languages, max_pairs)]
     else:
-        pairs = find_files(flags.data_dir, flags.languages, flags.source, flags.target)
+        pairs = find_files(flags.data_dir, flags.languages)
         texts = [read_files(paths, max_pairs) for paths in pairs]
     return measure(open_models(flags.model_dir), texts, max_pairs, config)
 
 
 def find_files(
-    data_dir: str | None,
-    languages: Sequence[str] | None,
-    source: str | None,
-    target: str | None,
+    data_dir: str | None, languages: Sequence[str] | None
 ) -> list[dict[str, str]]:
-    """The pairs of files of a folder, or the given one: language -> path.
-
-    Raises:
-      UserError: both a folder and files or neither are given, or a language is missing.
-    """
-    if source and target and not data_dir:
-        if languages:
-            raise UserError("--languages: chooses files of --data_dir or --sentences")
-        return [{"source": source, "target": target}]
-    if not data_dir or source or target:
-        raise UserError("give --data_dir, or --source and --target, or --sentences")
+    """The pairs of files of a folder: language -> path."""
+    if not data_dir:
+        raise UserError("give --data_dir or --sentences")
     names = gfile.listdir(data_dir) if gfile.isdir(data_dir) else []
     matches = [re.fullmatch(r"([\w-]+)-en\.\1", name) for name in sorted(names)]
     there = [match[1] for match in matches if match and match[1] != "en"]
@@ -128,10 +117,6 @@ def read_shared(
 
     A hash of the ids chooses at most `max_pairs` of them, so that they come from the
     whole text; 0 takes all.
-
-    Raises:
-      UserError: the folder lacks a language or has fewer than two, or the languages
-        share no id.
     """
     texts = read_sentences(folder, languages)
     first, *others = texts.values()

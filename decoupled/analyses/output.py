@@ -39,7 +39,7 @@ class Line(NamedTuple):
 class Panel(NamedTuple):
     """Lines over x; or points in a row for each of `rows`, whose y is the row.
 
-    from_zero: whether the axis of values begins at 0.
+    from_zero: whether the axis of values begins at 0. band: values in grey.
     """
 
     lines: list[Line]
@@ -48,6 +48,7 @@ class Panel(NamedTuple):
     title: str = ""
     rows: Sequence[str] = ()
     from_zero: bool = False
+    band: tuple[float, float] | None = None
 
 
 class Picture(NamedTuple):
@@ -103,12 +104,14 @@ def draw(picture: Picture, stem: str) -> list[str]:
 
 
 def _draw_panel(axes, panel: Panel, names: list[str]) -> None:
+    names_here = [line.name for line in panel.lines]
     for number, line in enumerate(panel.lines):
         style = {**plots.look(names.index(line.name)), **line.look}
         x, y, values = list(line.x), list(line.y), line.y
         if panel.rows:
             # Shifted, so that the error bars of a row do not overlap.
-            y = [place + 0.26 * (number - (len(panel.lines) - 1) / 2) for place in y]
+            apart = 0.78 / max(3, len(panel.lines))
+            y = [place + apart * (number - (len(panel.lines) - 1) / 2) for place in y]
             style["linestyle"], values = "none", line.x
         error = None
         if line.low is not None:
@@ -117,7 +120,12 @@ def _draw_panel(axes, panel: Panel, names: list[str]) -> None:
                 [high - v for v, high in zip(values, line.high, strict=True)],
             ]
         bars = {"xerr" if panel.rows else "yerr": error}
-        axes.errorbar(x, y, label=line.name, capsize=2, **bars, **style)
+        is_first = names_here.index(line.name) == number
+        label = line.name if is_first else "_nolegend_"
+        axes.errorbar(x, y, label=label, capsize=2, **bars, **style)
+    if panel.band:
+        shade = axes.axvspan if panel.rows else axes.axhspan
+        shade(*panel.band, color=plots.GREY, alpha=0.4, linewidth=0)
     axes.set_xlabel(panel.x_label, fontsize=9)
     axes.set_ylabel(panel.y_label, fontsize=9)
     axes.set_title(panel.title, fontsize=10)

@@ -113,9 +113,6 @@ def mine_test(
     """Mines both splits and keeps the test pairs above the threshold of the dev set.
 
     The test set is read after the dev set is done.
-
-    Raises:
-      UserError: the dev set has no gold pairs, or no sentence that occurs only once.
     """
     if not dev.gold:
         raise UserError(
@@ -137,9 +134,6 @@ def mine_pairs(split: Bucc, encode: Encode, config: RetrievalConfig) -> Mined:
     A sentence that occurs several times is searched once. Its pairs are left out
     afterwards, because it is unknown which of its ids is meant. XTREME's baseline does
     the same.
-
-    Raises:
-      UserError: no pair is left.
     """
     sides = [_ids_by_sentence(text) for text in (split.source, split.english)]
     vectors = [encode(list(side)) for side in sides]

@@ -48,9 +48,7 @@ Vectors = dict[str, np.ndarray]
 
 def run(flags: Any) -> dict[str, Any]:
     """The result of the command's flags."""
-    if not flags.data_dir and not flags.word_pairs:
-        raise UserError("--data_dir or --word_pairs must be given")
-    sets = find_sets(flags.data_dir, flags.word_pairs)
+    sets = find_sets(flags.data_dir)
     return measure(open_models(flags.model_dir), sets, flags.whole_words)
 
 
@@ -63,21 +61,12 @@ class WordPairs(NamedTuple):
     scores: list[float]
 
 
-def find_sets(folder: str | None, paths: Sequence[str]) -> list[WordPairs]:
-    """Reads all *.tsv of a folder, in the paper's order, and single files.
-
-    Raises:
-      UserError: there is nothing to read, a file is malformed, or two files have the
-        same name.
-    """
-    in_folder = gfile.glob(f"{folder}/", "*.tsv") if folder else []
-    if folder and not in_folder:
+def find_sets(folder: str) -> list[WordPairs]:
+    """Reads all *.tsv of a folder, in the paper's order."""
+    paths = gfile.glob(f"{folder}/", "*.tsv")
+    if not paths:
         raise UserError(f"{folder}: no *.tsv there; each holds word, word, score")
-    sets = [read_pairs(path) for path in (*in_folder, *paths)]
-    names = [entry.name for entry in sets]
-    for entry in sets:
-        if names.count(entry.name) > 1:
-            raise UserError(f"{entry.path}: two sets are called {entry.name}")
+    sets = [read_pairs(path) for path in paths]
     return sorted(
         sets,
         key=lambda entry: (
@@ -89,11 +78,7 @@ def find_sets(folder: str | None, paths: Sequence[str]) -> list[WordPairs]:
 
 
 def read_pairs(path: str) -> WordPairs:
-    """Reads one pair per line: word, word, score, separated by tabs or spaces.
-
-    Raises:
-      UserError: the file is missing, empty, not UTF-8, or a line is malformed.
-    """
+    """Reads one pair per line: word, word, score, separated by tabs or spaces."""
     pairs, scores = [], []
     text = files.read_text(path)
     for number, cells in read_rows(text, 2, lambda cell: _number(cell) is not None):

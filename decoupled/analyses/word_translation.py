@@ -3,7 +3,7 @@
 Two pieces of the vocabulary that are whole words translate each other if each has its
 highest Dice coefficient with the other, in the training sentences of two languages.
 Equal pieces, such as names, are left out. Each piece of a pair is a query for the other
-among the frequent whole words of the other language, by dot product and by cosine.
+among the frequent whole words of the other language, by dot product.
 Prints the mean reciprocal rank x 100 of both directions with its 95% interval.
 
   decoupled analyze word_translation --model_dir=runs/e_out_128 \\
@@ -35,7 +35,6 @@ from decoupled.data.words import word_tables
 from decoupled.metrics.neighbours import mean_interval
 from decoupled.runs.saved_run import INPUT, OUTPUT, Model
 
-SCORES = {"dot": "dot product", "cosine": "cosine"}
 # Number of occurrences whose partners are counted at once.
 _BLOCK = 1 << 17
 # Number of queries that are ranked at once.
@@ -75,9 +74,6 @@ def translated_pieces(
 
     Memory holds the training text, and 8 bytes for every combination of pieces of a
     pair of languages.
-
-    Raises:
-      UserError: the corpus has no training sentences with ids, or no pair is found.
     """
     folder = os.path.join(corpus.folder, "parallel", TRAIN, "sentences")
     if not gfile.isdir(folder):
@@ -226,7 +222,7 @@ def run(flags: Any, settings: WordTranslationSettings) -> dict[str, Any]:
 
 
 def reciprocal_ranks(
-    table: np.ndarray, translated: TranslatedPieces, score: str, centre: bool
+    table: np.ndarray, translated: TranslatedPieces, centre: bool
 ) -> np.ndarray:
     """The reciprocal rank of each pair, averaged over both directions, float32 [pairs].
 
@@ -239,8 +235,6 @@ def reciprocal_ranks(
         mean = frequent.mean(0) if centre else 0.0
         asking = table[ids].astype(np.float64) - mean
         frequent -= mean
-        if score == "cosine":
-            asking, frequent = _unit(asking), _unit(frequent)
         sides.append(_Side(ids, candidates, asking, frequent))
     first, second = sides
     both = [_one_direction(first, second), _one_direction(second, first)]
@@ -258,15 +252,10 @@ def measure(
       mean reciprocal rank x 100 of a random order; `items`: both pieces and the
       languages of each item; `groups`: for each item the index of its group of items
       that share words (`word_groups`); `models`: the entries of `describe`, with
-      `embeddings`, a list of entries with `embedding`, `score` ("dot" or "cosine"),
-      `mrr` (x 100, over all items), `interval` (95%, over the groups), `pairs`:
-      languages -> `mrr`. `arrays`: "MODELINDEX/input", "/output" by dot product,
-      "/input_cosine", "/output_cosine": float32 [items]. The output embedding of a
-      coupled model is its input embedding.
-
-    Raises:
-      UserError: the models have several vocabularies, the corpus has no training
-        sentences with ids, or no pair of pieces is found.
+      `embeddings`, a list of entries with `embedding`, `mrr` (x 100, over all items),
+      `interval` (95%, over the groups), `pairs`: languages -> `mrr`. `arrays`:
+      "MODELINDEX/input", "/output": float32 [items]. The output embedding of a coupled
+      model is its input embedding.
     """
     vocabulary = models[0].vocabulary
     for model in models:
@@ -289,20 +278,12 @@ def measure(
             if stored not in model.embeddings:
                 continue
             table = model.embedding(stored)
-            for score in SCORES:
-                ranks = [
-                    reciprocal_ranks(table, entry, score, settings.centre)
-                    for entry in translated
-                ]
-                key = kind if score == "dot" else f"{kind}_{score}"
-                arrays[f"{index}/{key}"] = np.concatenate(ranks)
-                embeddings.append(
-                    {
-                        "embedding": kind,
-                        "score": score,
-                        **_summary(translated, ranks, groups),
-                    }
-                )
+            ranks = [
+                reciprocal_ranks(table, entry, settings.centre) for entry in translated
+            ]
+            arrays[f"{index}/{kind}"] = np.concatenate(ranks)
+            summary = _summary(translated, ranks, groups)
+            embeddings.append({"embedding": kind, **summary})
         results.append({**describe(model), "embeddings": embeddings})
     return {
         "analysis": "word_translation",
@@ -332,7 +313,7 @@ def measure(
 
 
 def tables(result: dict[str, Any]) -> Iterator[Table]:
-    """The pairs of languages, and a line per embedding and score."""
+    """The pairs of languages, and a line per embedding."""
     pairs = result["pairs"]
     yield Table(
         "Pieces that translate each other in the training text",
@@ -350,10 +331,10 @@ def tables(result: dict[str, Any]) -> Iterator[Table]:
     yield Table(
         "Translation of words by embeddings, MRR x 100 (95% interval) of "
         f"{len(result['items']):,} pairs",
-        ["model", "embedding", "score", "all", *languages],
+        ["model", "embedding", "all", *languages],
         [
             [
-                *(model["name"], entry["embedding"], SCORES[entry["score"]]),
+                *(model["name"], entry["embedding"]),
                 with_interval(entry["mrr"], entry["interval"]),
                 *(f"{entry['pairs'][name]:.1f}" for name in languages),
             ]
@@ -364,14 +345,14 @@ def tables(result: dict[str, Any]) -> Iterator[Table]:
 
 
 def picture(result: dict[str, Any]) -> Picture:
-    """A panel per score, a row per model."""
+    """A row per model."""
 
-    def line(score, kind):
+    def line(kind):
         entries = [
             (place, entry)
             for place, model in enumerate(result["models"])
             for entry in model["embeddings"]
-            if (entry["score"], entry["embedding"]) == (score, kind)
+            if entry["embedding"] == kind
         ]
         return Line(
             f"{kind} embedding",
@@ -381,17 +362,10 @@ def picture(result: dict[str, Any]) -> Picture:
             [entry["interval"][1] for _, entry in entries],
         )
 
-    panels = [
-        Panel(
-            [line(score, kind) for kind in (INPUT, OUTPUT)],
-            "MRR x 100",
-            title=title,
-            rows=[model["name"] for model in result["models"]],
-            from_zero=True,
-        )
-        for score, title in SCORES.items()
-    ]
-    return Picture("Translation of words by embeddings; bars: 95%", [panels])
+    names = [model["name"] for model in result["models"]]
+    lines = [line(kind) for kind in (INPUT, OUTPUT)]
+    panel = Panel(lines, "MRR x 100", rows=names, from_zero=True)
+    return Picture("Translation of words by embeddings; bars: 95%", [[panel]])
 
 
 class _Side(NamedTuple):
@@ -417,11 +391,6 @@ def _one_direction(side: _Side, other: _Side) -> np.ndarray:
         equal = (scores == translation).sum(1) - 1
         ranks[block] = 1 / (1 + better + equal / 2)
     return ranks
-
-
-def _unit(rows) -> np.ndarray:
-    lengths = np.linalg.norm(rows, axis=1, keepdims=True)
-    return rows / np.where(lengths == 0, 1, lengths)
 
 
 def _summary(translated, ranks, groups) -> dict[str, Any]:

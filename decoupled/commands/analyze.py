@@ -32,6 +32,9 @@ GONE = {
     "drift": "layer_drop and neighbours compare the layers of a model",
     "minimal_pairs": "masked_lm compares what models predict of the same held-out text",
     "spectrum": "geometry has the effective rank of the embeddings",
+    "--source": "give --data_dir, a folder of files XX-en.en and XX-en.XX",
+    "--target": "give --data_dir, a folder of files XX-en.en and XX-en.XX",
+    "--word_pairs": "give --data_dir, a folder of *.tsv",
     "weat": "word_similarity compares the embeddings with what people say of words",
 }
 
@@ -46,10 +49,6 @@ def _option(name, text):
 
 def _texts(name, text):
     return lambda: flags.DEFINE_multi_string(name, None, text, required=True)
-
-
-def _options(name, text):
-    return lambda: flags.DEFINE_multi_string(name, [], text)
 
 
 def _list(name, text, default=None):
@@ -76,8 +75,7 @@ ANALYSES = {
     "word_similarity": _Analysis(
         [
             _MODELS,
-            _option("data_dir", "Folder; all its *.tsv files are read."),
-            _options("word_pairs", "A file of pairs."),
+            _text("data_dir", "Folder; all its *.tsv files are read."),
             lambda: flags.DEFINE_bool(
                 "whole_words", False, "Only words that are one piece of the vocabulary."
             ),
@@ -112,8 +110,6 @@ ANALYSES = {
             _MODELS,
             _option("data_dir", "Folder of files XX-en.en and XX-en.XX."),
             _LANGUAGES,
-            _option("source", "File with a sentence per line."),
-            _option("target", "File with their translations, line by line."),
             _option("sentences", "Folder of LANGUAGE.tsv: lines of id, tab, sentence."),
         ]
     ),
@@ -178,8 +174,6 @@ def probing_data() -> None:
       pos            CoNLL-U -> the universal part of speech of each word
       dependencies   CoNLL-U -> span1 is a word, span2 its head, and the label their
                      relation
-      entities       BIO tags, a word per line (the first column is the word, the last
-                     its tag; empty lines between sentences) -> the type of each entity
 
       decoupled analyze probing_data --task=pos \\
           --input=en_ewt-ud-dev.conllu --output=edges/pos/dev.jsonl
@@ -190,9 +184,9 @@ def probing_data() -> None:
 
 
 def _probing_data_flags():
-    kinds = ["pos", "dependencies", "entities"]
+    kinds = ["pos", "dependencies"]
     flags.DEFINE_enum("task", None, kinds, "The labels to make.", required=True)
-    _text("input", "CoNLL-U file, or file of tagged words.")()
+    _text("input", "CoNLL-U file.")()
     _text("output", "File to write, e.g. edges/pos/train.jsonl.")()
 
 

@@ -20,7 +20,7 @@ from absl import flags
 from decoupled.configs import CorpusSettings
 from decoupled.core import locks
 from decoupled.corpora.build import build
-from decoupled.corpora.runners import LOCAL, Runner
+from decoupled.corpora.runners import Runner
 from decoupled.corpora.sources import SOURCES
 from decoupled.launch import start
 
@@ -55,24 +55,7 @@ def define_flags() -> None:
         "file).",
     )
     flags.DEFINE_string("output_dir", None, "Corpus folder.", required=True)
-    flags.DEFINE_integer(
-        "workers",
-        0,
-        "Processes on this machine that read files; 0 chooses: one per core, or one "
-        "for small files.",
-        lower_bound=0,
-    )
-    flags.DEFINE_string(
-        "runner",
-        LOCAL.name,
-        "What reads the files. local: --workers processes of this machine. A runner of "
-        "Apache Beam (DataflowRunner, FlinkRunner, SparkRunner, ...) needs an "
-        "--output_dir that all its machines can reach. Beam's DirectRunner runs on "
-        "this machine, to test a pipeline.",
-    )
-    flags.DEFINE_multi_string(
-        "beam_option", [], "An option of the Beam runner, e.g. region=europe-west4."
-    )
+    start.define_runner_flags("read files")
     start.define_gin_flags()
 
 

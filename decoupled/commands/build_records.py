@@ -12,8 +12,8 @@ killed continues where it stopped. Complete records are not changed.
 from absl import flags
 
 from decoupled.core import locks
-from decoupled.corpora.runners import LOCAL
 from decoupled.data.records_build import build_records
+from decoupled.launch import start
 
 FLAGS = flags.FLAGS
 
@@ -39,23 +39,7 @@ def define_flags() -> None:
         "memory, 4 bytes per token.",
         lower_bound=1,
     )
-    flags.DEFINE_integer(
-        "workers",
-        0,
-        "Processes that encode; 0 chooses: one per core, or one for a small corpus.",
-        lower_bound=0,
-    )
-    flags.DEFINE_string(
-        "runner",
-        LOCAL.name,
-        "What encodes the text. local: --workers processes of this machine. A runner "
-        "of Apache Beam (DataflowRunner, FlinkRunner, SparkRunner, ...) needs folders "
-        "and a vocabulary that all its machines can reach. Beam's DirectRunner runs on "
-        "this machine, to test a pipeline.",
-    )
-    flags.DEFINE_multi_string(
-        "beam_option", [], "An option of the Beam runner, e.g. region=europe-west4."
-    )
+    start.define_runner_flags("encode text")
 
 
 def main() -> None:

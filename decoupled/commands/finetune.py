@@ -27,7 +27,7 @@ between them.
 --mode: train_and_evaluate (default), train, eval, predict (no labels needed).
 --splits=dev leaves out the test files, which may take longer than the training.
 Writes to --model_dir
-  results.json, .csv, .png, .svg           scores per language, in percent, beside
+  results.json, .png, .svg                 scores per language, in percent, beside
                                            those of the trivial baseline;
                                            languages that XTREME does not list for the
                                            task are marked and in no mean
@@ -43,7 +43,6 @@ same command resumes it.
 """
 
 import os
-import shlex
 from collections.abc import Sequence
 
 from absl import flags
@@ -140,7 +139,6 @@ def run_finetuning(
     from decoupled.runs import finetuning
     from decoupled.runs.finetuning_plan import plan_finetuning
     from decoupled.tasks.presets import make_task
-    from decoupled.xtreme.scoring import score_command
 
     made = make_task(
         task,
@@ -158,22 +156,15 @@ def run_finetuning(
     plan.data.say_what_is_missing()
     if mode in ("eval", "train_and_evaluate"):
         plots.can_draw()
-    predictions = os.path.join(folder, PREDICTIONS)
     if mode in TRAINING_MODES:
         finetuning.train(plan)
-    labelled = []
     if mode == "predict":
-        labelled = finetuning.best_run(plan).predict(folder)
-        console.say(f"wrote {os.path.join(predictions, made.name)}")
+        finetuning.best_run(plan).predict(folder)
+        console.say(f"wrote {os.path.join(folder, PREDICTIONS, made.name)}")
     elif mode == "train":
         _say_if_trivial(plan, finetuning.best_run(plan).dev_results())
     else:
-        results = finetuning.evaluate(plan, anew=mode == "eval")
-        _report(plan, results)
-        tested = results[0]["test"].items()
-        labelled = [name for name, values in tested if made.metrics[0] in values]
-    if command := score_command(predictions, data_dir, task, labelled):
-        console.say(f"score with: {shlex.join(command)}")
+        _report(plan, finetuning.evaluate(plan, anew=mode == "eval"))
 
 
 def _report(plan, results):
@@ -198,7 +189,6 @@ def _report(plan, results):
     }
     stem = os.path.join(folder, "results")
     files.write_json(f"{stem}.json", summary)
-    finetuning_report.write_csv(f"{stem}.csv", task.name, combined, task.metrics)
     _print_runs(task, summary["runs"], f"{plan.data.source_name} dev")
     shown = finetuning_report.shown_metrics(task.metrics, task.headline)
     seeds = len(results)
@@ -216,7 +206,7 @@ def _report(plan, results):
         **combined,
     }
     paths = plots.draw(finetuning_report.plot_results, drawn, stem)
-    console.say(f"results: {', '.join([f'{stem}.json', f'{stem}.csv', *paths])}")
+    console.say(f"results: {', '.join([f'{stem}.json', *paths])}")
     _say_if_trivial(plan, combined)
 
 

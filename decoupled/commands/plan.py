@@ -21,11 +21,10 @@ program sees devices there: a chip of v2, v3 and TPU7x is two, any other is one.
 instead of the settings' own mesh; "all" stands for layouts/*.gin. The best plan is
 reported in full. Building the graph of a layout takes some seconds for a large model.
 So does every change of settings that is tried if nothing fits.
---advice_minutes limits the time of these trials, and --noadvice leaves them out.
+--advice_minutes limits the time of these trials; 0 leaves them out.
 """
 
 import os
-import time
 
 from absl import flags
 
@@ -37,8 +36,9 @@ FLAGS = flags.FLAGS
 DEFAULTS = "runs/pretrain_tpu.gin"
 _ALL = "all"
 GONE = {
+    "--noadvice": "give --advice_minutes=0",
     "--gpus": "TensorFlow's kernels no longer run on GPUs; decoupled pretrain "
-    "--accelerator=gpu says before the first step what it needs and what there is"
+    "--accelerator=gpu says before the first step what it needs and what there is",
 }
 
 
@@ -50,11 +50,11 @@ def define_flags() -> None:
         "layouts", [], "Layouts to compare: gin files, names in layouts/, or all."
     )
     flags.DEFINE_string("json", None, "JSON file for all values of all plans.")
-    flags.DEFINE_boolean(
-        "advice", True, "If the run does not fit, try settings that do."
-    )
     flags.DEFINE_float(
-        "advice_minutes", 5.0, "Time limit of these trials.", lower_bound=0
+        "advice_minutes",
+        5.0,
+        "If the run does not fit, try settings that do for at most so long.",
+        lower_bound=0,
     )
     flags.DEFINE_string(
         "compiler", None, "A Python with the compiler, to compile with."
@@ -76,7 +76,7 @@ def main() -> None:
     tpu, run = parse_topology(FLAGS.topology), settings.run
     if FLAGS.compiler:
         check_compiler(FLAGS.compiler, tpu)
-    plans, started = [], time.monotonic()
+    plans = []
 
     def make(planned):
         plans.append(make_plan(planned, tpu, settings.config))
@@ -91,9 +91,8 @@ def main() -> None:
     if FLAGS.compiler:
         compiled = compile_step(FLAGS.compiler, chosen.run, tpu)
         print_compiled(chosen, compiled)
-    if not chosen.fits and FLAGS.advice:
-        seconds = (time.monotonic() - started) / len(plans)
-        advise(chosen, make, seconds, 60 * FLAGS.advice_minutes)
+    if not chosen.fits and FLAGS.advice_minutes:
+        advise(chosen, make, FLAGS.advice_minutes)
     if FLAGS.json:
         described = [
             as_json(made, compiled if made is chosen else None) for made in plans

@@ -8,8 +8,8 @@ gap; report.md then says that the sweep is not finished, and how many seeds of e
 model are. Several --sweep_dir are joined: the report has the rows of all of them, and
 all seeds of models that they share.
 
-Writes to --output_dir: report.md, report.csv (every single number), report.tex,
-scores.png and .svg, curves.png and .svg.
+Writes to --output_dir: report.md, report.csv (every single number), scores.png
+and .svg, curves.png and .svg.
 """
 
 from absl import flags

@@ -7,7 +7,7 @@ nearest English sentence, by cosine or by a margin. Nothing is trained; for BUCC
 threshold is tuned on the dev set's gold pairs.
 
 Writes to --output_dir: predictions/TASK/test-LANGUAGE.tsv, which `decoupled score` and
-XTREME's own script read; results.json and results.csv, with a row for each language. If
+XTREME's own script read; results.json has an entry for each language. If
 the data have gold pairs, it has the scores beside those of random pairs. Languages that
 XTREME does not list for the task are marked and in no mean. The same command continues
 with the missing languages. A folder with other settings is refused.
@@ -20,12 +20,9 @@ with the missing languages. A folder with other settings is refused.
 decoupled/xtreme/parallel_sentences.py lists the files of a task.
 """
 
-from collections.abc import Sequence
-from typing import Any
-
 from absl import flags
 
-from decoupled.configs import RetrievalConfig, RetrieveConfig
+from decoupled.configs import RetrieveConfig
 from decoupled.core import locks
 from decoupled.launch import hardware_flags, start
 
@@ -56,7 +53,9 @@ def main() -> None:
     options = flags.FLAGS
     config = start.parse_gin(RetrieveConfig, task=options.task, tasks=TASKS)
     with locks.hold(options.output_dir):
-        run_retrieval(
+        from decoupled.analyses.retrieval import TranslationSearch
+
+        search = TranslationSearch(
             config.retrieval,
             options.task,
             options.data_dir,
@@ -65,22 +64,5 @@ def main() -> None:
             options.languages,
             options.accelerator,
         )
-
-
-def run_retrieval(
-    config: RetrievalConfig,
-    task: str,
-    data_dir: str,
-    init_checkpoint: str,
-    output_dir: str,
-    languages: Sequence[str] | None = None,
-    accelerator: str | None = None,
-) -> dict[str, Any]:
-    """Finds translations; see the module's docstring and `TranslationSearch`."""
-    from decoupled.analyses.retrieval import TranslationSearch
-
-    search = TranslationSearch(
-        config, task, data_dir, init_checkpoint, output_dir, languages, accelerator
-    )
-    start.save_start(output_dir)
-    return search.run()
+        start.save_start(options.output_dir)
+        search.run()

@@ -13,8 +13,7 @@ for each table of the paper.
 
 Up to --jobs runs go on at a time. Each is forked from a process that has imported
 TensorFlow, which saves it the seconds of the import. Every run has its own memory,
-settings, log and exit code, and its results equal those of a separate process. With
---gin_param='SweepConfig.warm_processes = False' each run is a separate process.
+settings, log and exit code, and its results equal those of a separate process.
 
 --scale=paper: the sizes of the paper. --scale=mini, for a laptop (sweeps/mini.gin):
 widths divided by 8, depth by 4, and short runs, whose scores say little about the
@@ -94,9 +93,8 @@ def _run():
     describe(options.sweep_dir, config.sweep, config.scale, options.scale, rows, jobs)
     accelerator = options.accelerator
     # A process that JAX runs in must not be forked.
-    warm = config.sweep.warm_processes and accelerator is None
-    command = functools.partial(job_command, accelerator=accelerator)
-    failures = JobRunner(jobs, options.jobs, console.say, warm, command).run()
+    command = accelerator and functools.partial(job_command, accelerator=accelerator)
+    failures = JobRunner(jobs, options.jobs, console.say, command).run()
     if failures:
         show_failures(failures, len(jobs))
         sys.exit(1)

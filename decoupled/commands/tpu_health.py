@@ -81,11 +81,7 @@ def connect(name: str, zone: str | None, project: str | None, service: Any = Non
 
 
 def wait(client, seconds: int, interval: float = _SECONDS_BETWEEN_QUESTIONS) -> Health:
-    """The TPU's health when it is healthy or not recoverable, or after `seconds`.
-
-    Raises:
-      UserError: the API does not know the TPU, or cannot be asked.
-    """
+    """The TPU's health when it is healthy or not recoverable, or after `seconds`."""
     health = read_health(client)
     if not seconds or exit_code(health) != NOT_HEALTHY_CODE:
         return health

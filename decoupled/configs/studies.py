@@ -65,8 +65,6 @@ class SweepConfig:
     task_files: task -> its gin file ("" for none); "*" stands for the tasks that are
       not named, and {task} for the name of the task.
     pretraining, finetuning: bindings for every run, each a string of one line.
-    warm_processes: whether runs are forks of a process that has imported TensorFlow.
-      Otherwise each is a separate process. Results are the same.
     """
 
     title: str
@@ -79,7 +77,6 @@ class SweepConfig:
     task_files: dict
     pretraining: tuple
     finetuning: tuple
-    warm_processes: bool = True
 
     def __post_init__(self):
         check_types(self)

@@ -45,11 +45,7 @@ class Holder(NamedTuple):
 
 
 def check(kind: str, say: Callable[[str], None]) -> None:
-    """Checks the packages for --accelerator=`kind`, and waits for a TPU that is in use.
-
-    Raises:
-      UserError: packages do not fit each other, or another process keeps the TPU.
-    """
+    """Checks the packages for a kind of device, and waits for a TPU that is in use."""
     if lines := mistakes(kind):
         raise UserError(f"--accelerator={kind}: {lines[0]}")
     if kind == "tpu" and not any(os.environ.get(name) for name in _SHARES):
@@ -164,14 +160,9 @@ def extra(kind: str) -> str:
 def foreign_libraries(
     maps: str | None = None, packages: Sequence[str] | None = None
 ) -> list[str]:
-    """CUDA's libraries in this process that do not come from pip's packages.
+    """Lines on CUDA's libraries here that JAX uses instead of those of pip's packages.
 
-    JAX then uses them instead of those that it was built for. Each is a line with its
-    path and what led to it.
-
-    Args:
-      maps: of a process, default /proc/self/maps. packages: folders with packages,
-        default sys.path.
+    `maps` defaults to /proc/self/maps, `packages` (folders) to sys.path.
     """
     if maps is None:
         with contextlib.suppress(OSError), open("/proc/self/maps") as file:

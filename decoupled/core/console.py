@@ -74,7 +74,7 @@ def duration(seconds: float) -> str:
 def track(
     items: Iterable[T], description: str, total: int | None = None
 ) -> Iterator[T]:
-    """Yields `items` and shows the progress of the loop, its rate and the time left.
+    """Yields `items` and shows the progress of the loop and the time left.
 
     On a terminal this is one line that is updated. Elsewhere a line is printed every 10
     seconds, and no line for a shorter loop. `total` is for items without a length.
@@ -98,20 +98,11 @@ def _are_numbers(cells: Iterable[str]) -> bool:
     return bool(filled) and all(_NUMBER.fullmatch(cell) for cell in filled)
 
 
-class _RateColumn(progress.ProgressColumn):
-    """Items per second."""
-
-    def render(self, task: progress.Task) -> str:
-        speed = task.finished_speed or task.speed
-        return "" if speed is None else f"{speed:,.1f}/s"
-
-
 def _track_on_terminal(items, description, total):
     columns = (
         progress.TextColumn("{task.description}", markup=False),
         progress.BarColumn(),
         progress.MofNCompleteColumn(),
-        _RateColumn(),
         progress.TimeRemainingColumn(elapsed_when_finished=True),
     )
     with progress.Progress(*columns) as bar:

@@ -338,11 +338,7 @@ def write_text(path: str, text: str) -> None:
 
 
 def write_json(path: str, value: Any) -> None:
-    """Writes `value` as readable JSON, keys in their own order, atomically.
-
-    Raises:
-      UserError: a number is NaN or infinite, which JSON does not have.
-    """
+    """Writes `value` as readable JSON, keys in their own order, atomically."""
     try:
         text = json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False)
     except ValueError as error:
@@ -453,9 +449,6 @@ def new_folder(folder: str, replaces: bool = False) -> Iterator[str]:
     On an error nothing is left. A rename replaces only an empty folder, so that files
     that another process writes there in the meantime are kept. With `replaces`, the
     existing content is removed when the new folder is complete.
-
-    Raises:
-      UserError: `folder` is in use, or it cannot be written, as on a full disk.
     """
     target, retired = folder.rstrip("/"), None
     if not replaces:

@@ -32,11 +32,7 @@ _TAGS = range(0xE0020, 0xE0080)
 
 
 def label_in(cell: str, where: str) -> str:
-    """The label in a cell, without the blanks around it.
-
-    Raises:
-      UserError: it shows no character, has a control character or is too long.
-    """
+    """The label in a cell, without the blanks around it."""
     label = cell.strip(BLANKS)
     if len(label) > _LONGEST:
         raise UserError(

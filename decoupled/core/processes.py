@@ -143,9 +143,6 @@ def started(
 
     If an error or Ctrl-C ends the block, the processes are killed. So `function` must
     leave its files in a state from which another start can resume.
-
-    Raises:
-      UserError: a process was killed from outside; the message names `where`.
     """
     others = set(multiprocessing.active_children())
     executor = concurrent.futures.ProcessPoolExecutor(

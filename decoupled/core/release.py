@@ -31,12 +31,7 @@ _NEVER_WRONG = re.compile(rb"Unable to register cu|Could not find TensorRT")
 
 
 def check_release(version: str) -> tuple[int, int]:
-    """The release of a version: "2.21.0" is (2, 21).
-
-    Raises:
-      UserError: the release is not supported. TensorFlow's private modules change from
-        release to release, and training would fail somewhere.
-    """
+    """The release of a version: "2.21.0" is (2, 21)."""
     parts = re.match(r"(\d+)\.(\d+)\b", version)
     release = tuple(map(int, parts.groups())) if parts else ()
     if not OLDEST <= release <= NEWEST:

@@ -1,4 +1,4 @@
-"""Tables as text: one set of columns and rows in Markdown, in LaTeX or as CSV.
+"""Tables as text: one set of columns and rows in Markdown or as CSV.
 
 `console.table` prints the same rows.
 """
@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 
 # The text of a cell without a number.
 GAP = "-"
-_LATEX = (("_", r"\_"), ("±", r"$\pm$"), ("->", r"$\rightarrow$"), ("%", r"\%"))
 
 
 class Cell(NamedTuple):
@@ -74,30 +73,6 @@ def _in_markdown(cell, gap):
         return shown(cell, gap)
     text = f"**{cell.text}**" if cell.bold else cell.text
     return f"{text}<br>paper {cell.paper}" if cell.paper else text
-
-
-def to_latex(columns: Sequence[str], rows: Iterable[Iterable[Any]]) -> str:
-    """The table in LaTeX with booktabs; only the first column is left-aligned."""
-    lines = [
-        rf"\begin{{tabular}}{{l{'r' * (len(columns) - 1)}}}",
-        r"\toprule",
-        f"{' & '.join(map(_in_latex, columns))} " + r"\\",
-        r"\midrule",
-        *(" & ".join(map(_in_latex, row)) + r" \\" for row in rows),
-        r"\bottomrule",
-        r"\end{tabular}",
-    ]
-    return "\n".join(lines) + "\n"
-
-
-def _in_latex(cell):
-    text = shown(cell)
-    for sign, written in _LATEX:
-        text = text.replace(sign, written)
-    if not isinstance(cell, Cell):
-        return text
-    text = rf"\textbf{{{text}}}" if cell.bold else text
-    return f"{text} ({cell.paper})" if cell.paper else text
 
 
 def to_csv(columns: Sequence[str], rows: Iterable[Iterable[Any]]) -> str:

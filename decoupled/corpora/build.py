@@ -10,7 +10,7 @@ from decoupled.corpora import corpus_writer
 from decoupled.corpora.catalogs.from_catalogs import CatalogsBuild
 from decoupled.corpora.corpus import Corpus, find_corpus, without_held_out
 from decoupled.corpora.from_files import FilesBuild
-from decoupled.corpora.languages import expanded
+from decoupled.corpora.locales import expanded
 from decoupled.corpora.parallel import parallel_text
 from decoupled.corpora.parallel.from_parallel import ParallelBuild
 from decoupled.corpora.runners import LOCAL, Runner
@@ -42,9 +42,6 @@ def build(
       inputs: "LANGUAGE=GLOB", if no source.
       languages: those of `source` to keep, where empty keeps all; or those that
         {language} in `inputs` stands for. "mbert" and "rembert" are lists.
-
-    Raises:
-      UserError: the inputs or the output folder cannot be used.
     """
     if bool(source) == bool(inputs):
         raise UserError("build_corpus: give either --source or --input")
@@ -53,16 +50,15 @@ def build(
         raise UserError(
             f"--source={source}: {kind} is gone (CHANGELOG.md); {GONE[kind]}"
         )
-    is_parallel = (source or "").startswith(parallel_text.PREFIX)
-    if source and not is_parallel and runner != LOCAL:
+    if source and runner != LOCAL:
         raise UserError(
-            "build_corpus: --runner and --workers go with --input and parallel text, "
-            "not with catalogs"
+            "build_corpus: --runner and --workers go with --input; one process reads "
+            "catalogs and parallel text"
         )
     languages = expanded(languages)
     inputs = _of_each_language(inputs, languages)
-    if is_parallel:
-        work = ParallelBuild(source, settings.parallel, languages, runner)
+    if (source or "").startswith(parallel_text.PREFIX):
+        work = ParallelBuild(source, settings.parallel, languages)
     elif source:
         work = CatalogsBuild(source, settings.task, languages)
     else:

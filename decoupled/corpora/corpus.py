@@ -53,11 +53,6 @@ class Corpus:
 
     Attributes:
       folder, manifest; fingerprint: SHA-256 of the manifest, hence of all text.
-
-    Raises:
-      UserError: the folder holds no corpus, the corpus is empty, or a file has another
-        size than in the manifest; or the manifest is damaged, or names files or
-        languages that are not allowed.
     """
 
     def __init__(self, folder: str):
@@ -93,10 +88,7 @@ class Corpus:
         return {language: languages[language][unit] for language in sorted(languages)}
 
     def documents(self, split: str, language: str) -> Iterator[Document]:
-        """Yields the documents of a language, as lists of sentences, in their order.
-
-        Raises UserError at the end of a file that differs from the manifest.
-        """
+        """Yields the documents of a language; see `read_documents`."""
         entries = self.manifest["splits"][split][language]["files"]
         return read_documents(self.folder, entries)
 
@@ -180,12 +172,7 @@ def _lines(folder: str, entry: dict[str, Any]) -> Iterator[str]:
 
 
 def find_corpus(folder: str, inputs: Mapping[str, Any]) -> Corpus | None:
-    """The complete corpus in `folder` that was built from `inputs`, or None.
-
-    Raises:
-      UserError: the folder holds a corpus of other inputs (the first difference is
-        named), or files that no build of a corpus wrote.
-    """
+    """The complete corpus in `folder` that was built from `inputs`, or None."""
     if files.exists(os.path.join(folder, MANIFEST)):
         corpus = Corpus(folder)
         saved = corpus.manifest.get("inputs", {})

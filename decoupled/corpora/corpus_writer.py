@@ -7,7 +7,6 @@ corpus that looks complete.
 import contextlib
 import hashlib
 import os
-import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -49,12 +48,8 @@ def write_corpus(
       languages: language -> its documents, each with its split. Streamed.
       dropped: reason -> count. contents: name below `folder` -> content.
       tasks: name -> what the manifest says about it.
-
-    Raises:
-      UserError: no document is in train, or the folder cannot be written.
     """
-    clear(folder)
-    try:
+    with all_or_nothing(folder):
         splits = {split: {} for split in SPLITS}
         for language, documents in languages:
             written = write_documents(folder, language, documents, max_file_bytes)
@@ -64,10 +59,18 @@ def write_corpus(
             raise UserError(f"{source}: no text for training is left; nothing written")
         write_further_files(folder, contents)
         write_manifest(folder, source, inputs, splits, dropped, tasks)
+    return Corpus(folder)
+
+
+@contextlib.contextmanager
+def all_or_nothing(folder: str) -> Iterator[None]:
+    """Clears the folder before the block, and after it if it fails."""
+    clear(folder)
+    try:
+        yield
     except BaseException:
         clear(folder)
         raise
-    return Corpus(folder)
 
 
 def lines(items: Iterable[str]) -> str:
@@ -80,14 +83,8 @@ def labelled_files(
     labels: Sequence[str],
     examples: Mapping[tuple[str, str], Sequence[tuple[str, str]]],
 ) -> tuple[dict[str, str], dict[str, Any]]:
-    """The files of a task, and its entry in the manifest.
-
-    Args:
-      examples: ("train" | "dev" | "test", language) -> texts with their labels.
-
-    Returns:
-      name below the corpus folder -> content; the entry.
-    """
+    """The files of a task, name below the corpus folder -> content, and its entry in
+    the manifest. `examples`: (split, language) -> texts with their labels."""
     contents = {f"tasks/{name}/labels.txt": lines(labels)}
     counts: dict[str, dict[str, int]] = {"train": {}, "dev": {}, "test": {}}
     for (split, language), rows in examples.items():
@@ -96,27 +93,11 @@ def labelled_files(
     return contents, {"labels": list(labels), "examples": counts}
 
 
-def write_further_files(
-    folder: str, contents: Mapping[str, str], copies: Mapping[str, str] | None = None
-) -> None:
-    """Writes the files of tasks/ and parallel/, and removes all others there.
-
-    Both mappings have names below `folder`: of contents, and of files to copy.
-    """
-    for name in ("tasks", "parallel"):
-        if gfile.isdir(os.path.join(folder, name)):
-            gfile.rmtree(os.path.join(folder, name))
-    for name in (*contents, *(copies or ())):
-        gfile.makedirs(os.path.join(folder, os.path.dirname(name)))
+def write_further_files(folder: str, contents: Mapping[str, str]) -> None:
+    """Writes the files of tasks/ and parallel/: name below `folder` -> content."""
     for name, content in contents.items():
+        gfile.makedirs(os.path.join(folder, os.path.dirname(name)))
         files.write_text(os.path.join(folder, name), content)
-    for name, source in (copies or {}).items():
-        # Copied, not renamed: a build that was killed needs the file to resume.
-        with (
-            gfile.GFile(source, "rb") as read,
-            files.atomic_write(os.path.join(folder, name), "wb") as written,
-        ):
-            shutil.copyfileobj(read, written)
 
 
 def write_manifest(

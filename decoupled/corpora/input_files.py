@@ -28,11 +28,6 @@ def find_inputs(inputs: list[str], flag: str = "--input=") -> dict[str, list[str
     """Language -> sorted files, from inputs such as `en=/en/*.txt,de=/de/*.jsonl`.
 
     `flag` stands before an input in messages.
-
-    Raises:
-      UserError: an input is not LANGUAGE=GLOB, its language is not a valid code
-        (`locales.check_language`), it matches no file, or it matches a file that this
-        language already has.
     """
     by_language: dict[str, list[str]] = {}
     for value in (part for text in inputs for part in _BETWEEN_INPUTS.split(text)):

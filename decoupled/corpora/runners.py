@@ -127,9 +127,6 @@ class Runner:
     workers: number of processes of "local"; 0 means one per core, or only this process
     if the job is small.
     options: Beam's options, "NAME=VALUE" or "NAME".
-
-    Raises:
-      UserError: an argument has no effect with this runner, or Beam is not installed.
     """
 
     name: str = _LOCAL
@@ -170,9 +167,6 @@ def run_units(
 
     Returns:
       the result of each unit, in the order of `units`.
-
-    Raises:
-      UserError: units failed. All others are done; the message has the first reason.
     """
     results = {unit.name: result_of(job, unit) for unit in units}
     missing = [unit for unit in units if results[unit.name] is None]

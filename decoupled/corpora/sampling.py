@@ -112,26 +112,6 @@ def language_shares(
     return bounded_shares(shares, lower, upper)
 
 
-def drawn_by(
-    shares: Mapping[str, float],
-    sampling: SamplingConfig,
-    epoch: Mapping[str, int],
-    total: int,
-) -> dict[str, str]:
-    """What decides each language's share: "weight", "minimum", "maximum" or "alpha"."""
-    lower, upper = _bounds(shares, sampling, epoch, total)
-    # Shares from integer counts of draws differ from the bounds by up to half a draw.
-    half = 0.5 / total
-    weights = sampling.weights or {}
-    decided = {name: "weight" if name in weights else "alpha" for name in shares}
-    for name, share in shares.items():
-        if share and share >= upper[name] - half:
-            decided[name] = "maximum"
-        elif share and lower[name] and share <= lower[name] + half:
-            decided[name] = "minimum"
-    return decided
-
-
 def _weighted(shares: Mapping[str, float], sampling: SamplingConfig):
     weights = sampling.weights
     if weights is None:
@@ -277,8 +257,6 @@ class LanguageRow(NamedTuple):
 
     sentences: available ones. share: of all sentences. drawn: share of the draws.
     epochs: how often its text is seen on average.
-    by: what decides `drawn`: "alpha", "weight", "minimum" or "maximum" (of epochs), or
-      "-" if nothing is drawn.
     """
 
     language: str
@@ -286,18 +264,15 @@ class LanguageRow(NamedTuple):
     share: float
     drawn: float
     epochs: float
-    by: str
 
 
 def language_rows(
     sentences: Mapping[str, int],
     shares: Mapping[str, float],
-    sampling: SamplingConfig,
     epoch: Mapping[str, int],
     total: int,
 ) -> list[LanguageRow]:
     """A row per language, most sentences first; arguments as of `language_shares`."""
-    decided = drawn_by(shares, sampling, epoch, total)
     everything = sum(sentences.values())
     rows = [
         LanguageRow(
@@ -306,7 +281,6 @@ def language_rows(
             share=count / everything,
             drawn=shares[name],
             epochs=shares[name] * total / epoch[name] if shares[name] else 0.0,
-            by=decided[name] if shares[name] else "-",
         )
         for name, count in sentences.items()
     ]
@@ -321,7 +295,7 @@ def print_rows(title: str, rows: list[LanguageRow]) -> None:
         shown[_LARGEST:-_SMALLEST] = [_summary(middle)]
     for row in shown:
         row[2:4] = [f"{100 * share:.3g}%" for share in row[2:4]]
-    columns = ["language", "sentences", "share", "drawn", "epochs", "by"]
+    columns = ["language", "sentences", "share", "drawn", "epochs"]
     console.table(title, columns, shown)
 
 
@@ -333,7 +307,6 @@ def as_json(rows: list[LanguageRow]) -> dict[str, dict[str, Any]]:
             "share": round(row.share, 9),
             "drawn": round(row.drawn, 9),
             "epochs": round(row.epochs, 6),
-            "by": row.by,
         }
         for row in rows
     }
@@ -347,5 +320,4 @@ def _summary(rows: list[LanguageRow]) -> list[Any]:
         sum(row.share for row in rows),
         sum(row.drawn for row in rows),
         f"{min(epochs):.4g} to {max(epochs):.4g}",
-        ", ".join(sorted({row.by for row in rows})),
     ]

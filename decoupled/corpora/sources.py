@@ -37,7 +37,7 @@ _SEEN_ROWS = 10_000
 _LINE_BYTES = 64
 _MAX_DOCUMENT = 64 << 20
 CUTS = f"cuts within documents above {_MAX_DOCUMENT >> 20} MiB"
-_PACKED = re.compile(r"\.(gz|bz2|xz|lzma|zst|zip|7z)$")
+_PACKED = re.compile(r"\.(gz|bz2|xz|lzma|zst)$")
 # At most this many lines tell the kind of a file.
 _SEEN_LINES = 10
 _XML = re.compile(

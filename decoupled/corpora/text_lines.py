@@ -83,10 +83,6 @@ def read_lines(path: str) -> Iterator[tuple[int, str]]:
 
     The content decides how the file is unpacked. A byte order mark at the beginning of
     a line is skipped: files with one may have been joined.
-
-    Raises:
-      UserError: the file is missing, damaged, or not UTF-8 text, or a line is too long
-        or does not fit into memory.
     """
     head = head_of(path)
     if encoding := files.wide_encoding(head):

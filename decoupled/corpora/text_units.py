@@ -52,11 +52,11 @@ class TextUnit:
 
 
 @dataclasses.dataclass(frozen=True)
-class CorpusJob:
-    """Writes the text of each unit into the corpus folder."""
+class TextJob:
+    """Writes the text of each unit into the corpus folder; see the module."""
 
     corpus_dir: str
-    settings: Any
+    settings: TextSettings
     max_file_bytes: int = MAX_FILE_BYTES
 
     @property
@@ -76,13 +76,6 @@ class CorpusJob:
             files.is_below(name) and _size(os.path.join(self.corpus_dir, name)) == size
             for name, size in entries
         )
-
-
-@dataclasses.dataclass(frozen=True)
-class TextJob(CorpusJob):
-    """Writes the text of each unit; see the module."""
-
-    settings: TextSettings
 
     def inputs(self, unit: TextUnit) -> dict[str, Any]:
         """All that the text depends on."""

@@ -10,7 +10,6 @@ import functools
 import lzma
 import shlex
 import tarfile
-import zipfile
 import zlib
 from collections.abc import Callable, Iterator
 from typing import IO, NamedTuple
@@ -25,9 +24,6 @@ _CHUNK = 1 << 20
 # A file of xz may ask for up to 4 GiB; its strongest usual setting needs 65 MiB.
 _XZ_MEMORY = 1 << 29
 _TAR_BLOCK = 512
-_SHOWN_MEMBERS = 3
-# What macOS and some packers add to an archive.
-_NO_MEMBERS = ("__MACOSX/", ".DS_Store")
 
 
 class Damaged(Exception):
@@ -243,43 +239,6 @@ def _zstandard(handle, path: str) -> Iterator[bytes]:
         yield output
 
 
-def _zip(handle, path: str) -> Iterator[bytes]:
-    """The content of the archive's only file."""
-    try:
-        with zipfile.ZipFile(handle) as archive:
-            member = _only_member(archive, path)
-            with archive.open(member) as unpacking:
-                while output := unpacking.read(_CHUNK):
-                    yield output
-    except (zipfile.BadZipFile, EOFError, zlib.error, lzma.LZMAError) as error:
-        raise Damaged(f"zip data is damaged ({files.reason(error)})") from error
-    except (RuntimeError, NotImplementedError) as error:
-        # It is encrypted, or compressed in a way that Python does not know.
-        raise UserError(
-            f"{path}: a zip archive that Python cannot unpack "
-            f"({files.reason(error)}); unpack it, and give its text files"
-        ) from error
-
-
-def _only_member(archive: zipfile.ZipFile, path: str) -> zipfile.ZipInfo:
-    members = [
-        member
-        for member in archive.infolist()
-        if not member.is_dir()
-        and not member.filename.startswith(_NO_MEMBERS[0])
-        and not member.filename.endswith(_NO_MEMBERS[1])
-    ]
-    if len(members) == 1:
-        return members[0]
-    shown = ", ".join(repr(member.filename) for member in members[:_SHOWN_MEMBERS])
-    more = ", ..." if len(members) > _SHOWN_MEMBERS else ""
-    raise UserError(
-        f"{path}: a zip archive of {len(members)} files ({shown or 'none'}{more}), not "
-        f"of one; unpack it with unzip {shlex.quote(path)} -d FOLDER, and give its "
-        "text files"
-    )
-
-
 def _xz_stream():
     return lzma.LZMADecompressor(memlimit=_XZ_MEMORY)
 
@@ -302,7 +261,6 @@ _PACKINGS = {
         b"\x28\xb5\x2f\xfd",
         *(bytes([first]) + b"\x2a\x4d\x18" for first in range(0x50, 0x60)),
     ),
-    Compression("zip", "unzip -p", _zip): (b"PK\3\4", b"PK\5\6", b"PK\7\x08"),
 }
 
 _UNPACK = "unpack it, and give its text files"
@@ -312,6 +270,11 @@ _NO_TEXT = (
         b"7z\xbc\xaf",
         "a 7z archive, which cannot be read as a stream",
         "convert it: 7z x -so {} | gzip > NEW_FILE.gz",
+    ),
+    (
+        b"PK\3\4",
+        "a zip archive",
+        "unpack it with unzip {} -d FOLDER, and give its text files",
     ),
     (b"Rar!\x1a", "a RAR archive", _UNPACK),
     (b"\x1f\x9d", "packed with compress", "unpack it: gzip -dc {} > NEW_FILE"),

@@ -154,7 +154,6 @@ def sampling_rows(
     return language_rows(
         _sentences(manifest),
         shares,
-        sampling,
         _epochs(manifest, sequence_length),
         sequences,
     )

@@ -6,7 +6,6 @@ import os
 import time
 from typing import Any
 
-from decoupled.configs import SamplingConfig
 from decoupled.configs.corpora import NORMALIZATION, VocabularySettings
 from decoupled.core import console, files, gfile, plots
 from decoupled.core.errors import UserError
@@ -140,7 +139,7 @@ def _plan(corpus: Corpus, settings: VocabularySettings) -> dict[str, int]:
     total = sum(sizes.values())
     print_rows(
         f"{total:,} sentences in {len(counts)} languages, alpha {sampling.alpha}",
-        _rows(counts, sizes, sampling),
+        _rows(counts, sizes),
     )
     size = sum(sizes[name] * lengths[name] for name in sizes)
     warning = check_memory(size, total, available_memory())
@@ -163,12 +162,10 @@ def _sentence_bytes(corpus: Corpus) -> dict[str, float]:
     }
 
 
-def _rows(
-    counts: dict[str, int], sizes: dict[str, int], sampling: SamplingConfig
-) -> list[LanguageRow]:
+def _rows(counts: dict[str, int], sizes: dict[str, int]) -> list[LanguageRow]:
     total = sum(sizes.values())
     shares = {name: size / total for name, size in sizes.items()}
-    return language_rows(counts, shares, sampling, counts, total)
+    return language_rows(counts, shares, counts, total)
 
 
 def _train(
@@ -207,7 +204,7 @@ def _train(
             "bytes": lines.bytes,
             "long_sentences_cut": lines.cut,
             "sentences_with_reserved_character": lines.reserved,
-            "languages": as_json(_rows(counts, sizes, settings.sampling)),
+            "languages": as_json(_rows(counts, sizes)),
         },
         "languages": _measure(corpus, vocabulary, settings.report_sentences),
     }

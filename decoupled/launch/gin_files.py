@@ -65,9 +65,6 @@ def configure(
       files: each a path or a name below one of the search folders.
       prefixes: folders to search after the current one and before the package's.
       task, tasks: see `Reader`.
-
-    Raises:
-      UserError: see `decoupled.launch.start.parse_gin`.
     """
     global _used_text
     gin.clear_config()
@@ -115,12 +112,7 @@ def packaged_folder() -> str:
 
 
 def find_file(name: str, prefixes: Sequence[str] = ()) -> str:
-    """The path of a gin file: as given, below a prefix, or in the package.
-
-    Raises:
-      UserError: no such file or home folder. The message names the searched folders and
-        similar names.
-    """
+    """The path of a gin file: as given, below a prefix, or in the package."""
     name = expand_home(name)
     if os.path.isabs(name) or "://" in name:
         if _is_file(name):

@@ -25,7 +25,7 @@ from decoupled.core.errors import UserError, close_names
 _MOST_FILES = 100
 _NO_MESH = "the serving encoder runs in one process; remove it and all of MeshConfig"
 _PACKED = "batches of fine-tuning are always packed; remove it"
-_NO_OVERLAP = "linear CKA alone compares embeddings; remove this line"
+_NO_OVERLAP = "geometry no longer compares embeddings; remove this line"
 # Settings of earlier versions, and what takes their place. Records of their runs name
 # them: a line is skipped if its value is one of _NO_EFFECT.
 _NO_EFFECT = {
@@ -33,6 +33,7 @@ _NO_EFFECT = {
     ("FinetuningConfig", "group_by_length"): (True, False),
     ("FinetuningConfig", "pack_sequences"): (True,),
     ("ParallelTextConfig", "translations"): (None,),
+    ("SweepConfig", "warm_processes"): (True, False),
 }
 _REMOVED = {
     ("TrainingConfig", "softmax_block_size"): "logits are always computed as a whole; "
@@ -42,6 +43,8 @@ _REMOVED = {
     ("FinetuningConfig", "pack_sequences"): _PACKED,
     ("ParallelTextConfig", "translations"): "--source=aligned: reads a file for each "
     "language, so the files choose the translations",
+    ("SweepConfig", "warm_processes"): "runs are forks wherever these are possible; "
+    "results are those of separate processes",
     ("retrieve", "mesh"): _NO_MESH,
     ("neighbours", "mesh"): _NO_MESH,
     ("geometry", "neighbours"): _NO_OVERLAP,
@@ -94,11 +97,7 @@ class Reader:
         self._included = 0
 
     def read_file(self, path: str, above: tuple[str, ...] = ()) -> None:
-        """Reads one file; `above` are the files that include it.
-
-        Raises:
-          UserError: see `decoupled.launch.start.parse_gin`.
-        """
+        """Reads one file; `above` are the files that include it."""
         if path in above:
             raise UserError(f"{above[-1]}: includes {path}, which includes this file")
         self._included += bool(above)
@@ -139,11 +138,7 @@ class Reader:
         return statements[0]
 
     def find(self, name: str) -> Callable:
-        """The class or root of this package that a name in a gin file stands for.
-
-        Raises:
-          UserError: there is none, or it is gin's or another library's.
-        """
+        """The class or root of this package that a name in a gin file stands for."""
         if name in _REMOVED_CLASSES:
             raise UserError(f"{name} was removed: {_REMOVED_CLASSES[name]}")
         try:

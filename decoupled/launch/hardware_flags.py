@@ -56,12 +56,7 @@ def define() -> None:
 
 
 def parse() -> Hardware:
-    """The hardware of the flags.
-
-    Raises:
-      UserError: flags that do not go together, or --tpu is a node's name and the client
-        of the TPU API is not installed.
-    """
+    """The hardware of the flags."""
     names = {"tpu_zone": "zone", "gcp_project": "project", "tpu_job_name": "job_name"}
     values = {names[flag]: FLAGS[flag].value for flag in names}
     if FLAGS.tpu and FLAGS.accelerator:

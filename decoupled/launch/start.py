@@ -81,6 +81,28 @@ def define_gin_flags() -> None:
     )
 
 
+def define_runner_flags(what: str) -> None:
+    """Defines --workers, --runner and --beam_option; `what` begins the help."""
+    flags.DEFINE_integer(
+        "workers",
+        0,
+        f"Processes on this machine that {what}; 0 chooses: one per core, or one if "
+        "there is little to do.",
+        lower_bound=0,
+    )
+    flags.DEFINE_string(
+        "runner",
+        "local",
+        f"Where processes {what}. local: on this machine. A runner of Apache Beam "
+        "(DataflowRunner, FlinkRunner, SparkRunner, ...) needs folders that all its "
+        "machines can reach. Beam's DirectRunner runs on this machine, to test a "
+        "pipeline.",
+    )
+    flags.DEFINE_multi_string(
+        "beam_option", [], "An option of the Beam runner, e.g. region=europe-west4."
+    )
+
+
 def parse_gin(
     root: type[T],
     *defaults: str,

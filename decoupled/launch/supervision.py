@@ -194,13 +194,10 @@ def _codes(running):
 
 
 def _verdict(codes):
-    """Which process decides how the run goes on, and its code.
-
-    One that was killed explains why others lost it; a mistake ends all.
-    """
+    """Which process decides how the run goes on, and its code."""
+    # One that was killed explains why others lost it; a mistake ends all.
     ended = [(index, code) for index, code in enumerate(codes) if code is not None]
-    ranked = sorted(ended, key=lambda pair: _rank(pair[1]))
-    return ranked[0]
+    return min(ended, key=lambda pair: _rank(pair[1]))
 
 
 def _rank(code):

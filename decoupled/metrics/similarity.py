@@ -1,17 +1,8 @@
-"""The similarity of two sequences of numbers, or of two sets of vectors.
-
-Numbers: the correlations of Pearson and Spearman.
-
-Vectors for the same objects, of any two widths: linear CKA (Kornblith et al. 2019) is 1
-if one set is a shifted, rotated and scaled copy of the other, and 0 if the sets are
-linearly unrelated. It is dominated by the directions of largest variance.
-"""
+"""Correlations of two sequences of numbers, of Pearson and of Spearman."""
 
 import math
 
 import numpy as np
-
-_BLOCK_ROWS = 8192
 
 
 def ranks(values: np.ndarray) -> np.ndarray:
@@ -60,22 +51,3 @@ def number_scores(targets: np.ndarray, answers: np.ndarray) -> dict[str, float]:
         "spearman": 100 * (spearman(targets, answers) or 0.0),
         "mean_absolute_error": float(np.abs(targets - answers).mean()),
     }
-
-
-def linear_cka(first: np.ndarray, second: np.ndarray) -> float | None:
-    """|X'Y|^2 / (|X'X| |Y'Y|) of centred vectors of the same objects, [n, width].
-
-    The norms are Frobenius norms. Sums are made over blocks of rows, in float64. None
-    if one set is constant.
-    """
-    pair = (first, second)
-    means = [vectors.mean(0, dtype=np.float64) for vectors in pair]
-    cross = squares = others = 0.0
-    for start in range(0, len(first), _BLOCK_ROWS):
-        x, y = (
-            vectors[start : start + _BLOCK_ROWS] - mean
-            for vectors, mean in zip(pair, means, strict=True)
-        )
-        cross, squares, others = cross + x.T @ y, squares + x.T @ x, others + y.T @ y
-    scale = np.linalg.norm(squares) * np.linalg.norm(others)
-    return float(np.linalg.norm(cross) ** 2 / scale) if scale else None

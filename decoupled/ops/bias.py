@@ -102,9 +102,9 @@ def _gelu_tanh(x: tf.Tensor) -> tf.Tensor:
 
 def _gelu_tanh_gradient(x: tf.Tensor) -> tf.Tensor:
     square = x * x
-    t = tf.tanh(_SCALE * x * (1.0 + _CUBIC * square))
-    inner = _SCALE * (1.0 + 3.0 * _CUBIC * square)
-    return 0.5 * (1.0 + t) + 0.5 * x * (1.0 - t * t) * inner
+    share = tf.sigmoid(2.0 * _SCALE * x * (1.0 + _CUBIC * square))
+    inner = 2.0 * _SCALE * (1.0 + 3.0 * _CUBIC * square)
+    return share * (1.0 + x * (1.0 - share) * inner)
 
 
 # z * Phi(z) with the error function (Hendrycks and Gimpel 2016), z = x + bias.

@@ -7,7 +7,8 @@ whatever the logits' dtype.
 
 On a CPU the whole pass needs one float32 buffer of the logits' size: the softmax
 overwrites the logits (or their float32 copy), and the gradient overwrites the softmax.
-No exponential is computed twice.
+No exponential is computed twice. Programs of XLA keep nothing of that size but the
+logits, in their own dtype: whoever reads exponentials computes them.
 """
 
 import functools
@@ -43,8 +44,8 @@ def softmax_cross_entropy(
     if logits.shape.dims != targets.shape.dims + [vocab_dim]:
         raise ValueError(f"{logits.shape} is not {targets.shape} + {vocab_dim}")
     positions = Spec(targets.shape, tf.float32)
-    # The gradient needs two more results: each shard's softmax over its own part of the
-    # vocabulary, and that part's share of the probability.
+    # The gradient needs two more results, whose product is the softmax over the whole
+    # vocabulary (`_Kernels.exponentials`).
     outputs = [positions, positions, Spec(logits.shape, tf.float32), positions]
     losses, correct, *_ = mesh_op(
         "softmax_cross_entropy",
@@ -66,7 +67,7 @@ def _lower(
     targets: Any,
 ) -> list:
     axis, size, coordinate = shard_of(mesh_impl, vocab_dim)
-    largest = _kernels_of(mesh_impl).largest
+    kernels = _kernels_of(mesh_impl)
 
     def over_vocab(x: Any, reduction: str) -> Any:
         return x if axis is None else mesh_impl.allreduce(x, [axis], reduction)
@@ -77,49 +78,50 @@ def _lower(
         """What one device computes from its [..., size] logits.
 
         Returns:
-          softmax: float32, of the logits' shape, over this shard alone.
+          exponentials, log_scale: from `_Kernels.exponentials`, of the logits' shape.
           maximum, candidate: largest logit and its id in the whole vocabulary, float32.
           log_sum: log of the sum of exp(logit - maximum).
           partial: this shard's part of what the loss subtracts from the log of the
             normaliser: the target's logit and, with smoothing, the mean logit.
         """
         x = tf.reshape(tf.cast(logits, tf.float32), [-1, size])
-        maximum, best = largest(x)
+        maximum, best = kernels.largest(x)
         cells, is_here = _target_cells(targets, coordinate, size, vocab_dim.size)
         weight = tf.cast(is_here, tf.float32) * (1.0 - smoothing)
         partial = tf.gather_nd(x, cells) * weight
         if smoothing:
             mean_part = tf.reduce_sum(x, axis=-1) / vocab_dim.size
             partial += smoothing * mean_part
-        # After every other read of the logits, so that the softmax may overwrite them.
+        # After every other read of the logits, so that these may be overwritten.
         with tf.control_dependencies([maximum, partial]):
-            softmax = tf.nn.softmax(x)
-        # The largest probability is exp(0) over that sum.
-        log_sum = -tf.math.log(tf.gather(softmax, best, batch_dims=1))
+            exponentials, log_scale, log_sum = kernels.exponentials(x, maximum, best)
         candidate = tf.cast(best + coordinate * size, tf.float32)
-        values = [maximum, candidate, log_sum, partial]
-        return tf.reshape(softmax, logits.shape), *[
+        values = [log_scale, maximum, candidate, log_sum, partial]
+        return tf.reshape(exponentials, logits.shape), *[
             tf.reshape(x, targets.shape) for x in values
         ]
 
-    softmax, shard_max, candidate, shard_log_sum, partial = mesh_impl.slicewise(
-        shard_pass, logits, targets, coordinate
+    exponentials, log_scale, shard_max, candidate, shard_log_sum, partial = (
+        mesh_impl.slicewise(shard_pass, logits, targets, coordinate)
     )
     # Logs of sums of exp(logit - maximum), so that small losses keep their digits.
     maximum = over_vocab(shard_max, "MAX")
-    log_sum = mesh_impl.slicewise(
-        lambda here, m, s: here - m + s, shard_max, maximum, shard_log_sum
-    )
-    sums = over_vocab(mesh_impl.slicewise(tf.exp, log_sum), "SUM")
+
+    def exp_from_maximum(log: Any) -> Any:
+        return mesh_impl.slicewise(
+            lambda here, m, log: tf.exp(here - m + log), shard_max, maximum, log
+        )
+
+    sums = over_vocab(exp_from_maximum(shard_log_sum), "SUM")
     losses = mesh_impl.slicewise(
         lambda m, p, s: m - p + tf.math.log(s),
         maximum, over_vocab(partial, "SUM"), sums,
     )  # fmt: skip
-    share = mesh_impl.slicewise(lambda o, s: tf.exp(o) / s, log_sum, sums)
+    scale = mesh_impl.slicewise(lambda e, s: e / s, exp_from_maximum(log_scale), sums)
     correct = _correct_predictions(
         mesh_impl, axis, shard_max, maximum, candidate, targets
     )
-    return [losses, correct, softmax, share]
+    return [losses, correct, exponentials, scale]
 
 
 def _backward(
@@ -130,22 +132,21 @@ def _backward(
     *_: Any,
 ) -> list:
     logits, targets = operation.inputs
-    _, _, softmax, share = operation.outputs
+    _, _, exponentials, scale = operation.outputs
 
     def lower(mesh_impl: mtf.MeshImpl, *slices: Any) -> list:
         _, size, coordinate = shard_of(mesh_impl, vocab_dim)
         add_at = _kernels_of(mesh_impl).add_at
 
         def gradient(
-            softmax: tf.Tensor,
-            share: tf.Tensor,
+            exponentials: tf.Tensor,
+            scale: tf.Tensor,
             targets: tf.Tensor,
             dy: tf.Tensor,
             coordinate: tf.Tensor | int,
         ) -> tf.Tensor:
-            # `softmax` is over this shard alone; `share` of all probability lies here.
-            factor = tf.reshape(share * dy, [-1, 1])
-            result = tf.reshape(softmax, [-1, size]) * factor
+            factor = tf.reshape(scale * dy, [-1, 1])
+            result = tf.reshape(exponentials, [-1, size]) * factor
             dy = tf.reshape(dy, [-1])
             if smoothing:
                 even = dy * (smoothing / vocab_dim.size)
@@ -153,12 +154,12 @@ def _backward(
             # The rest of the target distribution, which is at the target.
             cells, is_here = _target_cells(targets, coordinate, size, vocab_dim.size)
             update = dy * tf.cast(is_here, tf.float32) * (smoothing - 1.0)
-            result = tf.reshape(add_at(result, cells, update), softmax.shape)
+            result = tf.reshape(add_at(result, cells, update), exponentials.shape)
             return tf.cast(result, logits.dtype)
 
         return [mesh_impl.slicewise(gradient, *slices, coordinate)]
 
-    inputs = [softmax, share, targets, dy]
+    inputs = [exponentials, scale, targets, dy]
     return [*mesh_op("cross_entropy_gradient", lower, inputs, [logits]), None]
 
 
@@ -214,25 +215,50 @@ def _target_cells(
     return tf.stack([tf.range(flat.shape[0]), column], axis=1), is_here
 
 
+def _softmax(x: tf.Tensor, maximum: tf.Tensor, best: tf.Tensor) -> tuple:
+    del maximum
+    softmax = tf.nn.softmax(x)
+    # The largest probability is exp(0) over that sum.
+    log_sum = -tf.math.log(tf.gather(softmax, best, batch_dims=1))
+    return softmax, log_sum, log_sum
+
+
+def _exponentials(x: tf.Tensor, maximum: tf.Tensor, best: tf.Tensor) -> tuple:
+    del best
+    exponentials = tf.exp(x - maximum)
+    log_sum = tf.math.log(tf.reduce_sum(exponentials, axis=-1, keepdims=True))
+    return exponentials, tf.zeros_like(log_sum), log_sum
+
+
 def _add_at_in_place(x: tf.Tensor, cells: tf.Tensor, updates: tf.Tensor) -> tf.Tensor:
     return tf.raw_ops.ScatterNdNonAliasingAdd(input=x, indices=cells, updates=updates)
+
+
+def _add_where_equal(x: tf.Tensor, cells: tf.Tensor, updates: tf.Tensor) -> tf.Tensor:
+    is_cell = tf.equal(tf.range(x.shape[1]), cells[:, 1:])
+    return x + tf.where_v2(is_cell, tf.expand_dims(updates, 1), 0.0)
 
 
 class _Kernels(NamedTuple):
     """Kernels that TensorFlow's executor and XLA need in different versions.
 
     largest: from [rows, size] to the largest element of each row and its index.
-    add_at: from x, indices [n, rank of x] and values [n] to x with these values added.
+    exponentials: from these three to exp(logit - maximum) / scale, log(scale) of each
+      row, and the log of the sum of exp(logit - maximum) of each row.
+    add_at: from x [rows, size], indices [rows, 2] and values [rows] to x with these
+      values added.
     """
 
     largest: Callable
+    exponentials: Callable
     add_at: Callable
 
 
-# TensorFlow's own kernels find the largest in one pass and add in place. XLA would sort
-# for `top_k`, and supports only an addition that copies.
-_HOST = _Kernels(_largest, _add_at_in_place)
-_XLA = _Kernels(_largest_by_reduction, tf.tensor_scatter_nd_add)
+# TensorFlow's own kernels find the largest in one pass, divide by the sum and add in
+# place. XLA would sort for `top_k`, write quotients, and copy for an addition at an
+# index; it computes plain exponentials and comparisons where it reads them.
+_HOST = _Kernels(_largest, _softmax, _add_at_in_place)
+_XLA = _Kernels(_largest_by_reduction, _exponentials, _add_where_equal)
 
 
 def _kernels_of(mesh_impl: mtf.MeshImpl) -> _Kernels:

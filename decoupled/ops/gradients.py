@@ -8,6 +8,8 @@ update. Both can be computed from the factors: the norm from products of
 (`decoupled.ops.adam`).
 """
 
+import functools
+import itertools
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -85,23 +87,55 @@ Gradient = mtf.Tensor | FactoredGradient
 
 def global_norm(gradients: Sequence[Gradient]) -> mtf.Tensor:
     """sqrt of the sum of all squares, a float32 scalar; makes no squared copies."""
-    return mtf.sqrt(mtf.add_n([_squared_norm(g) for g in gradients]))
-
-
-def _squared_norm(gradient: Gradient) -> mtf.Tensor:
-    """The squared norm of each slice, summed over the devices that split the tensor."""
-    is_factored = isinstance(gradient, FactoredGradient)
-    inputs = [*gradient] if is_factored else [gradient]
-    of_slice = _squared_norm_of_factors if is_factored else _squared_norm_of_slice
-    shape = gradient.shape
+    parts = [list(g) if isinstance(g, FactoredGradient) else [g] for g in gradients]
 
     def lower(mesh_impl: mtf.MeshImpl, *slices: Any) -> list:
-        part = mesh_impl.slicewise(of_slice, *slices)
-        axes = map(mesh_impl.tensor_dimension_to_mesh_axis, shape.dims)
-        return [lazy_sum(mesh_impl, part, axes)]
+        on_host = isinstance(mesh_impl, PlacementMeshImpl)
+        of_slices = _squared_norms if on_host else _squared_norm_of_all
+        # Gradients by the mesh axes that split them, over which their sum is added up.
+        groups, rest = {}, iter(slices)
+        for gradient, part in zip(gradients, parts, strict=True):
+            axes = map(mesh_impl.tensor_dimension_to_mesh_axis, gradient.shape.dims)
+            counts, members = groups.setdefault(frozenset(axes) - {None}, ([], []))
+            counts.append(len(part))
+            members += itertools.islice(rest, len(part))
+        sums = [
+            lazy_sum(
+                mesh_impl,
+                mesh_impl.slicewise(functools.partial(of_slices, counts), *members),
+                axes,
+            )
+            for axes, (counts, members) in groups.items()
+        ]
+        return [functools.reduce(functools.partial(mesh_impl.slicewise, tf.add), sums)]
 
     output = Spec(mtf.Shape([]), tf.float32)
-    return mesh_op("squared_norm", lower, inputs, [output])[0]
+    inputs = list(itertools.chain.from_iterable(parts))
+    return mtf.sqrt(mesh_op("squared_norm", lower, inputs, [output])[0])
+
+
+def _squared_norms(counts: Sequence[int], *slices: tf.Tensor) -> tf.Tensor:
+    """The sum of the squared norms of slices, of which one is whole, two are
+    factors."""
+    rest = iter(slices)
+    squares = (
+        {1: _squared_norm_of_slice, 2: _squared_norm_of_factors}[count](
+            *itertools.islice(rest, count)
+        )
+        for count in counts
+    )
+    return functools.reduce(tf.add, squares)
+
+
+def _squared_norm_of_all(counts: Sequence[int], *slices: tf.Tensor) -> tf.Tensor:
+    """`_squared_norms` of whole slices in few kernels of XLA: the squares of slices of
+    one shape are added up first."""
+    del counts
+    by_shape = {}
+    for x in slices:
+        squares = tf.square(tf.cast(x, tf.float32))
+        by_shape.setdefault(tuple(x.shape), []).append(squares)
+    return tf.add_n([tf.reduce_sum(tf.add_n(group)) for group in by_shape.values()])
 
 
 def _squared_norm_of_slice(x: tf.Tensor) -> tf.Tensor:

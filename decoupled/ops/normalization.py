@@ -11,6 +11,7 @@ from decoupled.ops.kernels import (
     sums_over_rows,
 )
 from decoupled.ops.local import Spec, lazy_sum, mesh_op
+from decoupled.ops.meshes.placement import PlacementMeshImpl
 from decoupled.ops.shared import reshape
 
 
@@ -25,11 +26,14 @@ def layer_norm(
 
     def lower(mesh_impl: mtf.MeshImpl, x: Any, gamma: Any, beta: Any) -> Sequence:
         axis = mesh_impl.tensor_dimension_to_mesh_axis(columns)
-        if axis is None:
+        on_host = isinstance(mesh_impl, PlacementMeshImpl)
+        if axis is not None:
+            moments = _split_moments(mesh_impl, x, axis, columns.size, epsilon)
+        elif on_host or inputs[0].dtype == tf.float32:
             return mesh_impl.slicewise(_normalize, x, gamma, beta, epsilon)
-        mean, reciprocal = _split_moments(mesh_impl, x, axis, columns.size, epsilon)
-        y = mesh_impl.slicewise(_normalized, x, mean, reciprocal, gamma, beta)
-        return [y, mean, reciprocal]
+        else:
+            moments = mesh_impl.slicewise(_moments, x, epsilon)
+        return [mesh_impl.slicewise(_normalized, x, *moments, gamma, beta), *moments]
 
     # Mean and reciprocal deviation are kept for the gradient.
     moment = Spec(mtf.Shape([*rows, mtf.Dimension("moment", 1)]), tf.float32)
@@ -54,6 +58,20 @@ def _split_moments(
     return mean, mesh_impl.slicewise(lambda v: tf.math.rsqrt(v + epsilon), variance)
 
 
+def _moments(x: tf.Tensor, epsilon: float) -> tuple[tf.Tensor, tf.Tensor]:
+    """Mean and reciprocal deviation by sums that XLA makes in the pass that writes x.
+
+    Only of bfloat16: where its mean is so large that the squares' mean less the squared
+    mean has no digits, x has none either.
+    """
+    x = tf.cast(x, tf.float32)
+    mean, mean_of_squares = (
+        tf.reduce_mean(values, axis=-1, keepdims=True) for values in (x, tf.square(x))
+    )
+    variance = tf.maximum(mean_of_squares - tf.square(mean), 0.0)
+    return mean, tf.math.rsqrt(variance + epsilon)
+
+
 @compiled_where_large
 def _normalize(
     x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor, epsilon: float
@@ -75,8 +93,12 @@ def _normalized(
     gamma: tf.Tensor,
     beta: tf.Tensor,
 ) -> tf.Tensor:
-    y = (tf.cast(x, tf.float32) - mean) * reciprocal * gamma + beta
-    return tf.cast(y, x.dtype)
+    return tf.cast(_normal(x, mean, reciprocal) * gamma + beta, x.dtype)
+
+
+def _normal(x: tf.Tensor, mean: tf.Tensor, reciprocal: tf.Tensor) -> tf.Tensor:
+    # XLA's compiler for GPUs would write `x - mean` in float32.
+    return tf.cast(x, tf.float32) * reciprocal - mean * reciprocal
 
 
 def _layer_norm_gradient(
@@ -114,8 +136,7 @@ def _layer_norm_gradient(
 def _times_normal(
     x: tf.Tensor, mean: tf.Tensor, reciprocal: tf.Tensor, dy: tf.Tensor
 ) -> tf.Tensor:
-    normal = (tf.cast(x, tf.float32) - mean) * reciprocal
-    return normal * tf.cast(dy, tf.float32)
+    return _normal(x, mean, reciprocal) * tf.cast(dy, tf.float32)
 
 
 @compiled_where_large
@@ -130,7 +151,7 @@ def _input_gradient(
 ) -> tf.Tensor:
     """The gradient of x, from means over the columns, [..., 1]."""
     # `mean_dy` is that of dy * gamma, `mean_product` that of the latter times `normal`.
-    normal = (tf.cast(x, tf.float32) - mean) * reciprocal
+    normal = _normal(x, mean, reciprocal)
     dx = (dy * gamma - mean_dy - normal * mean_product) * reciprocal
     return tf.cast(dx, x.dtype)
 

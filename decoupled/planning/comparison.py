@@ -20,8 +20,6 @@ _MOST_MODEL_CORES = 16
 _MOST_MICROBATCHES = 64
 # A change that leaves more than this share of the memory does not help.
 _HELPS = 0.99
-# Programs that take so many seconds are reported one by one.
-_SLOW = 5.0
 
 Planner = Callable[[PretrainConfig], Plan]
 
@@ -51,9 +49,6 @@ def compare_layouts(
 
     The axis `model` has 2, 4, ... 16 cores, the other axis the rest: the sizes of the
     given meshes are ignored.
-
-    Raises:
-      UserError: no layout is possible on the slice.
     """
     possible, refused = [], []
     for name, mesh in layouts:
@@ -163,37 +158,23 @@ def _microbatches(base: Option) -> list[Option]:
     return options
 
 
-def advise(plan: Plan, make: Planner, seconds: float, limit: float) -> None:
-    """Tries settings that save memory, the cheapest first, until a run fits.
-
-    The first program took `seconds`; all may take `limit`.
-    """
+def advise(plan: Plan, make: Planner, minutes: float) -> None:
+    """Tries settings that save memory, the cheapest first, until a run fits."""
     series = list(options_that_save_memory(plan))
-    count = sum(map(len, series))
-    console.say(
-        f"looking for settings that fit: at most {count} programs of some "
-        f"{console.duration(seconds)} each, and at most {console.duration(limit)} in "
-        "all (--advice_minutes; --noadvice leaves this out)"
-    )
-    deadline = time.monotonic() + limit
+    count, deadline = sum(map(len, series)), time.monotonic() + 60 * minutes
+    tried = _plans_until_one_fits(series, make, deadline)
     rows, fits = [], False
-    for option, made in _plans_until_one_fits(series, make, deadline):
+    for option, made in console.track(tried, "looking for settings that fit", count):
         rows.append(summary_row("; ".join(option.settings), made))
         fits = made.fits
-        left = min(deadline - time.monotonic(), seconds * (count - len(rows)))
-        if not fits and seconds >= _SLOW:
-            console.say(
-                f"{len(rows)} of at most {count} tried, "
-                f"{console.duration(max(left, 0))} left at most"
-            )
     if rows:
         console.table("What to change", ["setting", *SUMMARY[1:]], rows)
     if fits:
         return
     if time.monotonic() >= deadline:
         console.say(
-            f"stopped after {console.duration(limit)} with {len(rows)} of at most "
-            f"{count} tried: give it more --advice_minutes"
+            f"stopped with {len(rows)} of at most {count} tried: give it more "
+            "--advice_minutes"
         )
     console.say(
         "none of these fits: split more over `model` (--layouts=all), or take a "

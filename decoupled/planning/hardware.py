@@ -172,11 +172,7 @@ class Slice(NamedTuple):
 
 
 def parse_topology(name: str) -> Slice:
-    """The slice of an accelerator type, e.g. "v3-8", "v5litepod-16" or "v5e-16".
-
-    Raises:
-      UserError: no such slice.
-    """
+    """The slice of an accelerator type, e.g. "v3-8", "v5litepod-16" or "v5e-16"."""
     prefix, _, size = name.partition("-")
     version = next((v for v, g in GENERATIONS.items() if g.prefix == prefix), prefix)
     if version not in GENERATIONS or not size.isdecimal():

@@ -9,11 +9,10 @@ GPUs with JAX's plugin for CUDA. They need no device:
   python -m venv cuda; cuda/bin/pip install 'jax[cuda13]'
   cuda/bin/python decoupled/planning/jax_step.py --topology=h100-1 FOLDER
 
-With --steps, the programs of all folders run in turn on the first device that JAX
-finds, in 5 rounds of so many steps; --losses prints the loss and the norm of the
-gradient of each of the first steps instead. Weights are random. A program of several
-cores takes as many devices, all with the same weights: its layout splits the batch
-alone. JAX_NUM_CPU_DEVICES=4 makes devices of a CPU.
+With --losses, the program runs on the first device that JAX finds, and the loss and the
+norm of the gradient of each of the first steps are printed. Weights are random. A
+program of several cores takes as many devices, all with the same weights: its layout
+splits the batch alone. JAX_NUM_CPU_DEVICES=4 makes devices of a CPU.
 
 A FOLDER is from `decoupled.training.xla.programs.ExportedProgram.write`; to run it,
 features.npz must be in it too, with an array NUMBER-FEATURE for each feature of each
@@ -27,7 +26,6 @@ import json
 import os
 import pathlib
 import re
-import statistics
 import sys
 import time
 from typing import Any
@@ -39,7 +37,6 @@ from decoupled.planning import hardware, traffic  # noqa: E402
 from decoupled.training.xla import kernels  # noqa: E402
 from decoupled.training.xla.stablehlo import to_stablehlo  # noqa: E402
 
-ROUNDS, WARMUP = 5, 3
 # Nobody asks for a TPU's host here, and several processes may compile.
 _SETTINGS = {
     "TPU_SKIP_MDS_QUERY": "1",
@@ -69,7 +66,6 @@ def main() -> None:
     parser.add_argument("folders", nargs="+", type=pathlib.Path, metavar="FOLDER")
     mode = parser.add_mutually_exclusive_group(required=True)
     mode.add_argument("--topology", help="compile for these, e.g. v3-128 or h100-8")
-    mode.add_argument("--steps", type=int, help="steps of each of 5 rounds")
     mode.add_argument("--losses", type=int, help="steps whose losses are printed")
     parser.add_argument(
         "--precision", default="default", help="of float32 products, e.g. highest"
@@ -81,12 +77,10 @@ def main() -> None:
         results = (
             compile_for(described, folder, precision) for folder in arguments.folders
         )
-    elif arguments.losses:
+    else:
         results = (
             losses(folder, arguments.losses, precision) for folder in arguments.folders
         )
-    else:
-        results = run_in_turns(arguments.folders, arguments.steps, precision)
     for folder, result in zip(arguments.folders, results, strict=True):
         print(json.dumps({"folder": folder.name, **result}), flush=True)
 
@@ -184,7 +178,7 @@ def compile_for(
     result = {"compiler": described.compiler}
     began = time.monotonic()
     try:
-        program, attention = _compile(folder, devices, precision, load=False)
+        program, attention = _compile(folder, devices, precision)
     except jax.errors.JaxRuntimeError as error:
         sizes = _NO_ROOM.search(str(error))
         if not sizes:
@@ -214,30 +208,37 @@ def memory_of(program: Any) -> dict[str, int]:
     }
 
 
-def _compile(folder, devices, precision, load):
+def _compile(folder, devices, precision, load=False, deterministic=False):
     from jax._src import compiler
     from jax._src.lib import xla_client
 
     client = devices[0].client
+    is_gpu = devices[0].platform == "gpu"
+    flags = kernels.DETERMINISTIC if deterministic and is_gpu else {}
     options = compiler.get_compile_options(
         num_replicas=len(devices),
         num_partitions=1,
         device_assignment=np.array([[device.id] for device in devices]),
+        env_options_overrides=flags,
     )
     module, _ = to_stablehlo((folder / "step.hlo").read_bytes(), precision)
     about = json.loads((folder / "step.json").read_text(encoding="utf-8"))
     kernel = about.get("attention", kernels.PLAIN)
     platform = {"gpu": "cuda"}.get(devices[0].platform, devices[0].platform)
-    refused = kernels.replace(module, kernel, platform)
+    refused = kernels.replace(module, kernel, platform, deterministic)
     build = client.compile_and_load if load else client.compile
     program = build(module, xla_client.DeviceList(tuple(devices)), options)
     return program, f"{kernels.PLAIN}: {refused}" if refused else kernel
 
 
-class _Running:
-    """A step on a device for each core, with its batches and its weights."""
+class Running:
+    """A step on a device for each core, with its batches and its weights.
 
-    def __init__(self, folder: pathlib.Path, precision: str):
+    Args:
+      deterministic: whether no sum may depend on chance.
+    """
+
+    def __init__(self, folder: pathlib.Path, precision: str, deterministic=False):
         import jax
 
         jax.config.update("jax_enable_x64", True)
@@ -253,7 +254,9 @@ class _Running:
                 [self._put(arrays[f"{batch}-{name}"]) for name in names]
                 for batch in range(count)
             ]
-        self.program, _ = _compile(folder, devices, precision, load=True)
+        self.program, self.attention = _compile(
+            folder, devices, precision, load=True, deterministic=deterministic
+        )
         self._weights = [
             self._put(start_value(index, *variable))
             for index, variable in enumerate(about["variables"])
@@ -265,8 +268,11 @@ class _Running:
 
         return jax.device_put(value, self._everywhere)
 
-    def step(self) -> tuple[float, float]:
-        """One step; returns the loss and the norm of the gradient."""
+    def step(self) -> tuple[Any, Any]:
+        """Starts a step; returns the loss and the norm of the gradient, of one device.
+
+        A read of either waits for the step.
+        """
         import jax
 
         batch = self._batches[self._steps % len(self._batches)]
@@ -283,8 +289,7 @@ class _Running:
             for shards in weights
         ]
         self._steps += 1
-        jax.block_until_ready(self._weights)
-        return float(loss), float(norm)
+        return loss, norm
 
 
 def start_value(
@@ -301,42 +306,8 @@ def start_value(
 
 def losses(folder: pathlib.Path, steps: int, precision: str) -> dict[str, Any]:
     """Loss and norm of the gradient of each of the first steps."""
-    running = _Running(folder, precision)
-    return {"losses": [running.step() for _ in range(steps)]}
-
-
-def run_in_turns(
-    folders: list[pathlib.Path], steps: int, precision: str
-) -> list[dict[str, Any]]:
-    """Milliseconds of a step of each program, in turn.
-
-    Returns:
-      For each folder: "milliseconds" of each round, the median of its steps; bytes as
-      in `compile_for`; and "device".
-    """
-    import jax
-
-    running = [_Running(folder, precision) for folder in folders]
-    times = [[] for _ in running]
-    for program in running:
-        for _ in range(WARMUP):
-            program.step()
-    for _ in range(ROUNDS):
-        for program, rounds in zip(running, times, strict=True):
-            taken = []
-            for _ in range(steps):
-                began = time.perf_counter()
-                program.step()
-                taken.append(1e3 * (time.perf_counter() - began))
-            rounds.append(round(statistics.median(taken), 2))
-    return [
-        {
-            "milliseconds": rounds,
-            **memory_of(program.program),
-            "device": jax.devices()[0].device_kind,
-        }
-        for program, rounds in zip(running, times, strict=True)
-    ]
+    running = Running(folder, precision)
+    return {"losses": [tuple(map(float, running.step())) for _ in range(steps)]}
 
 
 if __name__ == "__main__":

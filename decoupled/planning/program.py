@@ -61,12 +61,7 @@ def build_program(
     tpu: Slice | None = None,
     attention: str = PLAIN,
 ) -> Program:
-    """Builds the step of a core, of the slice or, without one, a single core.
-    `attention` as for `training_program`.
-
-    Raises:
-      UserError: mesh, model, batch and slice do not fit each other.
-    """
+    """Builds the step of a core, of the slice or, without one, a single core."""
     cores, where = (tpu.cores, tpu.name) if tpu else (1, "one core")
     check_mesh_size(training.network.mesh, cores, where)
     return training_program(training, features, attention)
@@ -98,11 +93,7 @@ class Compiled(NamedTuple):
 
 
 def check_compiler(python: str, tpu: Slice) -> None:
-    """Checks that an interpreter has the compiler, before anything is built.
-
-    Raises:
-      UserError: there is no such interpreter, or it lacks a package.
-    """
+    """Checks that an interpreter has the compiler, before anything is built."""
     module, package, advice = _GPUS if tpu.generation.card else _TPUS
     question = (
         "from importlib.util import find_spec\n"
@@ -122,10 +113,6 @@ def check_compiler(python: str, tpu: Slice) -> None:
 def compile_step(python: str, run: PretrainConfig, tpu: Slice) -> Compiled:
     """Compiles the step of a run for a slice or GPUs, as they would run it with
     --accelerator, by a Python that has their compiler.
-
-    Raises:
-      UserError: mesh, model, batch and slice do not fit each other, or the compiler
-        refuses the program.
     """
     specs = feature_specs(run.masking, run.training.batch_size)
     graph = pretraining_graph(run)

@@ -93,11 +93,7 @@ class Contrast(NamedTuple):
 
     @classmethod
     def read(cls, text: str) -> "Contrast":
-        """From "S: e_large - e_equal > 0".
-
-        Raises:
-          UserError: it is none.
-        """
+        """From "S: e_large - e_equal > 0"."""
         match = _CONTRAST.fullmatch(text)
         if not match:
             raise UserError(

@@ -125,9 +125,6 @@ def find_folders(
     """The folders of a reproduction; `runs` is the name of that of the jobs.
 
     `text`: see `StudyConfig`.
-
-    Raises:
-      UserError: the given folder does not exist.
     """
     if data_dir and not os.path.isdir(data_dir):
         raise UserError(f"--data_dir: no folder {data_dir}")
@@ -152,9 +149,6 @@ def choose_languages(folders: Folders, preferred: Sequence[str]) -> list[str]:
     If fewer than two of them exist, other languages replace the missing ones, as many
     as were wanted. If only English is wanted, only English is used: then nothing is
     compared between languages.
-
-    Raises:
-      UserError: the text has fewer than two languages, or cannot be read.
     """
     if set(preferred) == {ENGLISH}:
         return [ENGLISH]

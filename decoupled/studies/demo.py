@@ -6,6 +6,7 @@ import statistics
 import sys
 import time
 
+from decoupled.analyses.output import LAYER, Line, Panel, Picture, draw
 from decoupled.core import console, files, plots, tables
 from decoupled.core.machine import readable_bytes
 from decoupled.data.vocabulary import FILE_NAME
@@ -257,57 +258,42 @@ def _percent(value):
 
 
 def _plot(work_dir, results, stem):
-    figure, [[left, middle, right]] = plots.grid(
-        1, 3, 4.6, 3.7, width_ratios=[1, 0.8, 2]
-    )
-    for index, model in enumerate(MODELS):
-        look, title = plots.look(index), results[model]["title"]
+    titles = [result["title"] for result in results.values()]
+    curves, tested = [], [result["languages"] for result in results.values()]
+    for model, title in zip(results, titles, strict=True):
         points = training_curve([os.path.join(work_dir, model)])
-        steps = [step for step, _ in points]
-        label = f"{title}, training batches"
-        values = [value for _, value in points]
-        left.plot(steps, values, color=look["color"], label=label)
-        by_layer = results[model]["translation"]
-        middle.plot(range(len(by_layer)), by_layer, label=title, **look)
-        held_out = 100 * results[model]["masked_lm_accuracy"]
-        look["linestyle"] = "none"
-        end = max(steps, default=0)
-        left.plot([end], [held_out], label=f"{title}, held-out text", **look)
-    left.set(title="Pre-training", xlabel="step", ylabel="masked-LM accuracy, %")
-    middle.set(
-        title="Translations of held-out messages",
-        xlabel="layer (0: input embedding)",
-        ylabel="found by nearest neighbour, %",
-    )
-    plots.whole_numbers(middle)
-    for panel in (left, middle):
-        panel.set_ylim(bottom=0)
-    _draw_languages(right, results)
-    for panel, columns in ((left, 1), (middle, 1), (right, 4)):
-        plots.tidy(panel, grid="y")
-        panel.legend(frameon=False, fontsize=8, ncols=columns)
-    return plots.save(figure, stem)
-
-
-def _draw_languages(axes, results):
-    tested = [results[model]["languages"] for model in MODELS]
+        steps, values = map(list, zip(*points, strict=True)) if points else ([], [])
+        curves.append(Line(title, steps, values, look={"marker": ""}))
+        held_out = [100 * results[model]["masked_lm_accuracy"]]
+        curves.append(Line(title, [max(steps, default=0)], held_out))
+    layers = [result["translation"] for result in results.values()]
     languages = list(tested[0])
-    width = 0.8 / len(MODELS)
-    for index, (model, scores) in enumerate(zip(MODELS, tested, strict=True)):
-        heights = [scores[name]["accuracy"] for name in languages]
-        shift = width * (index - (len(MODELS) - 1) / 2)
-        places = [place + shift for place in range(len(languages))]
-        colour, title = plots.COLOURS[index], results[model]["title"]
-        axes.bar(places, heights, width=0.95 * width, label=title, color=colour)
-    axes.hlines(
-        [tested[0][name]["trivial_accuracy"] for name in languages],
-        [place - 0.4 for place in range(len(languages))],
-        [place + 0.4 for place in range(len(languages))],
-        color=plots.BLACK,
-        linewidth=1.6,
-        label="majority class",
-    )
-    axes.set_xticks(range(len(languages)), languages)
-    axes.set(title="Fine-tuned on English, tested in all", ylabel="accuracy, %")
-    # Room for the legend above the highest bar.
-    axes.set_ylim(top=1.15 * axes.get_ylim()[1])
+    places = list(range(len(languages)))
+    scores = [
+        Line(title, [of[name]["accuracy"] for name in languages], places)
+        for title, of in zip(titles, tested, strict=True)
+    ]
+    majority = [tested[0][name]["trivial_accuracy"] for name in languages]
+    look = {"marker": "|", "color": plots.BLACK, "markersize": 12}
+    scores.append(Line("majority class", majority, places, look=look))
+    panels = [
+        Panel(
+            curves,
+            "step",
+            "masked-LM accuracy, %",
+            "Pre-training; points: held-out text",
+            from_zero=True,
+        ),
+        Panel(
+            [
+                Line(title, list(range(len(found))), found)
+                for title, found in zip(titles, layers, strict=True)
+            ],
+            LAYER,
+            "found by nearest neighbour, %",
+            "Translations of held-out messages",
+            from_zero=True,
+        ),
+        Panel(scores, "accuracy, %", title="Fine-tuned on English", rows=languages),
+    ]
+    return draw(Picture("", [panels]), stem)

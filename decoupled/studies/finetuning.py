@@ -1,4 +1,4 @@
-"""Fine-tuning results over seeds: means and spreads, a table, CSV and a picture.
+"""Fine-tuning results over seeds: means and spreads, a table and a picture.
 
 The input is the results that `decoupled.runs.finetuning_run` writes for each run.
 """
@@ -8,18 +8,19 @@ import statistics
 from collections.abc import Sequence
 from typing import Any
 
+from decoupled.analyses.output import Line, Panel, Picture, draw
 from decoupled.configs.finetuning import (
     CLASSIFICATION,
     QUESTION_ANSWERING,
     REGRESSION,
     TAGGING,
 )
-from decoupled.core import console, files, plots, tables
+from decoupled.core import console, plots
 from decoupled.corpora.locales import ENGLISH
 from decoupled.runs.finetuning_run import TRIVIAL
 from decoupled.runs.run_folder import SPLITS
 from decoupled.tasks.task import FinetuningTask
-from decoupled.xtreme.official import TASKS, is_official
+from decoupled.xtreme.official import is_official
 
 # Suffix of a metric's name for its sample standard deviation over seeds.
 SPREAD = "_spread"
@@ -33,12 +34,6 @@ _TRIVIAL_ANSWERS = {
     TAGGING: "each word's most frequent tag",
     QUESTION_ANSWERING: "the words around those of the question",
 }
-# The picture: the width of a language's bars, their hatches, sizes in inches.
-_GROUP = 0.8
-_HATCHES = ("", "//")
-_INCHES_PER_BAR, _FEWEST_INCHES, _HEIGHT = 0.3, 4.0, 3.6
-_INCHES_PER_LETTER = 0.08
-_COLUMNS = "task split language metric value spread trivial examples official".split()
 
 
 def combine(results: Sequence[dict[str, Any]]) -> dict[str, dict[str, dict]]:
@@ -207,34 +202,11 @@ def _mean_row(title, results, splits, metrics, left_out):
     return row
 
 
-def write_csv(
-    path: str, task: str, results: dict[str, dict], metrics: Sequence[str]
-) -> None:
-    """Writes a line per split, language and metric, atomically.
-
-    The columns are task, split, language, metric, value, spread (over seeds), trivial
-    (the value of the trivial baseline), examples and official ("yes" for a language
-    that XTREME lists for one of its tasks, else "no"). Missing values are empty.
-    """
-    rows = []
-    for split in SPLITS:
-        for language, values in results[split].items():
-            official = task in TASKS and is_official(task, language)
-            for metric in metrics:
-                if metric not in values:
-                    continue
-                names = (metric, f"{metric}{SPREAD}", f"{TRIVIAL}{metric}", "examples")
-                numbers = [values.get(name, "") for name in names]
-                cells = [task, split, language, metric, *numbers]
-                rows.append([*cells, "yes" if official else "no"])
-    files.write_text(path, tables.to_csv(_COLUMNS, rows))
-
-
 def plot_results(result: dict[str, Any], stem: str) -> list[str]:
     """Draws `stem`.png and `stem`.svg; returns their paths, none without labels.
 
-    Bars show the test files, or the dev files if the test files have no labels. The
-    error bars are the spread over seeds. A short black line is the trivial baseline.
+    Points show the test files, or the dev files if the test files have no labels; their
+    bars are the spread over seeds, and short black lines the trivial baseline.
 
     `result` has `task`, `metrics` (those to draw), and split -> language -> values, as
     from `combine`; `training_languages`, and their description `trained_on`, if these
@@ -243,39 +215,41 @@ def plot_results(result: dict[str, Any], stem: str) -> list[str]:
     split, languages = _labelled(result)
     if not languages:
         return []
-    metrics = result["metrics"]
-    bars = len(languages) * len(metrics)
-    figure, [[axes]] = plots.grid(
-        1, 1, max(_FEWEST_INCHES, _INCHES_PER_BAR * bars), _HEIGHT
-    )
-    width = _GROUP / len(metrics)
-    for index, metric in enumerate(metrics):
-        places = [i - _GROUP / 2 + width * (index + 0.5) for i in range(len(languages))]
-        _bars(axes, places, width, languages.values(), metric, index)
-    shown = [
-        name if is_official(result["task"], name) else f"{name}*" for name in languages
+    places, lines = list(range(len(languages))), []
+    for metric in result["metrics"]:
+        values, spreads = (
+            [row.get(f"{metric}{suffix}", 0.0) for row in languages.values()]
+            for suffix in ("", SPREAD)
+        )
+        sides = (
+            [
+                value + sign * spread
+                for value, spread in zip(values, spreads, strict=True)
+            ]
+            for sign in (-1, 1)
+        )
+        lines.append(Line(metric, values, places, *sides))
+    trivial = [
+        (row[name], place)
+        for place, row in enumerate(languages.values())
+        for name in (f"{TRIVIAL}{metric}" for metric in result["metrics"])
+        if name in row
     ]
-    axes.set_xticks(range(len(languages)), shown)
-    if max(map(len, shown)) * _INCHES_PER_LETTER > _INCHES_PER_BAR * len(metrics):
-        # Side by side they would overlap.
-        axes.tick_params(axis="x", rotation=90)
-    if shown != list(languages):
-        note = "* a language that XTREME does not list for the task"
-        axes.set_xlabel(note, fontsize=8)
-    axes.set_xlim(-0.6, len(languages) - 0.4)
-    # A correlation may be below 0.
-    lowest = min(row[m] for row in languages.values() for m in metrics if m in row)
-    axes.set_ylim(min(0, 10 * math.floor(lowest / 10)), 100)
-    axes.set_ylabel(f"{split} score, %")
-    plots.tidy(axes, grid="y")
-    trained_on = result.get("trained_on", "English")
-    title = f"{result['task']}: trained on {trained_on}, zero-shot in the others"
+    if trivial:
+        look = {"marker": "|", "color": plots.BLACK, "markersize": 12}
+        lines.append(Line("trivial baseline", *zip(*trivial, strict=True), look=look))
+    task = result["task"]
+    rows = [name if is_official(task, name) else f"{name}*" for name in languages]
+    label = f"{split} score, %"
+    if rows != list(languages):
+        label += "\n* a language that XTREME does not list for the task"
+    title = f"{task}: trained on {result.get('trained_on', 'English')}, zero-shot in "
+    title += "the others"
     if any(
-        f"{metric}{SPREAD}" in row for row in languages.values() for metric in metrics
+        f"{m}{SPREAD}" in row for row in languages.values() for m in result["metrics"]
     ):
         title += "\nlines: standard deviation over seeds"
-    plots.title_and_legend(figure, axes, title)
-    return plots.save(figure, stem)
+    return draw(Picture(title, [[Panel(lines, label, rows=rows)]]), stem)
 
 
 def _labelled(result):
@@ -291,29 +265,3 @@ def _labelled(result):
             names.sort(key=lambda name: (name not in trained, name))
             return split, {name: result[split][name] for name in names}
     return SPLITS[-1], {}
-
-
-def _bars(axes, places, width, rows, metric, index):
-    axes.bar(
-        places,
-        [row[metric] for row in rows],
-        width=0.9 * width,
-        color=plots.COLOURS[index],
-        hatch=_HATCHES[index % len(_HATCHES)],
-        edgecolor="white",
-        yerr=[row.get(f"{metric}{SPREAD}", 0.0) for row in rows],
-        ecolor=plots.BLACK,
-        error_kw={"linewidth": 1},
-        label=metric,
-    )
-    trivial = [row.get(f"{TRIVIAL}{metric}") for row in rows]
-    known = [(x, y) for x, y in zip(places, trivial, strict=True) if y is not None]
-    if known:
-        axes.hlines(
-            [y for _, y in known],
-            [x - width / 2 for x, _ in known],
-            [x + width / 2 for x, _ in known],
-            color=plots.BLACK,
-            linewidth=1.6,
-            label=None if index else "trivial baseline",
-        )

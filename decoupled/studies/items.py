@@ -34,12 +34,7 @@ class Answered(NamedTuple):
 
 
 def read_items(folder: str, data_dir: str) -> dict[str, Answered]:
-    """Language -> what one model's fine-tuning got on test, the mean over its runs.
-
-    Raises:
-      UserError: a file is missing, predictions do not fit the file with the labels, or
-        their accuracy differs from results.json.
-    """
+    """Language -> what one model's fine-tuning got on test, the mean over its runs."""
     runs = read_results(folder)
     task = _task(folder, data_dir)
     by_language = {}

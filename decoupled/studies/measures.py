@@ -60,11 +60,7 @@ class Analysed(NamedTuple):
 
 
 class ResultReader:
-    """Reads complete jobs; `tasks` is task -> the parent of its folder.
-
-    Raises:
-      UserError: a file is damaged, or the analyses of two seeds have different items.
-    """
+    """Reads complete jobs; `tasks` is task -> the parent of its folder."""
 
     def __init__(self, jobs: Sequence[Job], tasks: Mapping[str, str]):
         self.jobs = {job.name: job for job in jobs}

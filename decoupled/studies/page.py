@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from decoupled.core import files, plots, tables
+from decoupled.core import files, gfile, plots, tables
 from decoupled.core.tables import GAP
 from decoupled.studies.results import Values, spread
 
@@ -53,13 +53,10 @@ class Page:
 
     def picture(self, name: str, plot: Callable[..., list[str]], result: Any) -> None:
         """Draws plot(result, stem) beside the page; nothing without matplotlib."""
-        with files.scratch_folder() as folder:
-            drawn = plots.draw(plot, result, os.path.join(folder, name))
-            for path in drawn:
-                if path.endswith(self._formats):
-                    copy = os.path.join(self.folder, os.path.basename(path))
-                    with files.atomic_write(copy, "wb") as handle:
-                        handle.write(files.read_bytes(path))
+        drawn = plots.draw(plot, result, os.path.join(self.folder, name))
+        for path in drawn:
+            if not path.endswith(self._formats):
+                gfile.remove(path)
         if drawn:
             title = f"{name}.png" if not self._beside else name
             link = self.beside(f"{name}.png")

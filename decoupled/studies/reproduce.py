@@ -80,8 +80,7 @@ def run(options: Options, arguments: Sequence[str]) -> bool:
         console.say(sentence)
     console.say("")
     console.say(f"{len(jobs)} jobs")
-    warm = root.sweep.warm_processes
-    failures = JobRunner(jobs, options.parallel(), console.say, warm).run()
+    failures = JobRunner(jobs, options.parallel(), console.say).run()
     write(options, arguments)
     if failures:
         show_failures(failures, len(jobs))
@@ -151,11 +150,7 @@ def configure(options: Options) -> configs.ReproductionRoot:
 
 
 def plan(root: configs.ReproductionRoot, folders: Folders) -> StudyJobs:
-    """The maker of all jobs.
-
-    Raises:
-      UserError: there is no vocabulary yet, or a setting is wrong.
-    """
+    """The maker of all jobs."""
     if not files.exists(folders.vocabulary):
         raise UserError(
             f"{folders.work_dir}: no data here yet; run the command without "
@@ -165,11 +160,7 @@ def plan(root: configs.ReproductionRoot, folders: Folders) -> StudyJobs:
 
 
 def check(jobs: Sequence[Job]) -> None:
-    """Checks the settings of all jobs before the first one begins.
-
-    Raises:
-      UserError: a command does not have one of its settings, or a task is unknown.
-    """
+    """Checks the settings of all jobs before the first one begins."""
     seen = set()
     for job in jobs:
         names, params = job.values("gin_file"), job.values("gin_param")

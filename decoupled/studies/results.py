@@ -135,11 +135,7 @@ def numbers_as_csv(numbers: Iterable[Number]) -> str:
 
 
 def read_numbers(path: str) -> list[Number]:
-    """The numbers of a file that `numbers_as_csv` wrote.
-
-    Raises:
-      UserError: it is missing or damaged.
-    """
+    """The numbers of a file that `numbers_as_csv` wrote."""
     lines = list(csv.reader(files.split_lines(files.read_text(path))))
     if not lines or lines[0] != COLUMNS:
         raise UserError(f"{path}: does not begin with {','.join(COLUMNS)}")
@@ -154,11 +150,7 @@ def read_numbers(path: str) -> list[Number]:
 
 
 def read_description(sweep_dir: str) -> dict[str, Any]:
-    """sweep.json of a sweep.
-
-    Raises:
-      UserError: it is missing or damaged, or names folders outside the sweep's folder.
-    """
+    """sweep.json of a sweep."""
     path = os.path.join(sweep_dir, DESCRIPTION)
     if not files.exists(path):
         raise UserError(f"{sweep_dir}: no {DESCRIPTION}; is it a folder of a sweep?")
@@ -177,12 +169,7 @@ def read_description(sweep_dir: str) -> dict[str, Any]:
 
 
 def read_sweeps(sweep_dirs: Sequence[str]) -> SweepResults:
-    """The rows of all sweeps, in their order; the seeds of equal models are joined.
-
-    Raises:
-      UserError: a folder holds no sweep, or two sweeps have different models of the
-        same name.
-    """
+    """The rows of all sweeps, in their order; the seeds of equal models are joined."""
     rows: dict[str, ModelRow] = {}
     tasks: dict[str, None] = {}
     by_row: dict[str, dict[tuple, dict[int, Number]]] = {}
@@ -209,28 +196,18 @@ def read_sweeps(sweep_dirs: Sequence[str]) -> SweepResults:
     return SweepResults(rows, [task for task in tasks if task in scored], numbers)
 
 
-class RowProgress(NamedTuple):
-    """How many seeds of a model have completed pre-training, or a task."""
-
-    row: str
-    task: str
-    complete: int
-    planned: int
-
-
-def read_progress(sweep_dirs: Sequence[str]) -> list[RowProgress]:
-    """For each model pre-training and then the tasks; seeds of sweeps are joined."""
-    seeds: dict[tuple[str, str], dict[int, bool]] = {}
-    for folder in sweep_dirs:
-        described = read_description(folder)
-        for entry in described["rows"]:
-            row = entry["name"]
-            for task in (PRETRAINING, *described["tasks"]):
-                for seed in described["seeds"]:
-                    record = os.path.join(_run(folder, row, task, seed), RECORD)
-                    done = seeds.setdefault((row, task), {})
-                    done[seed] = done.get(seed, False) or files.exists(record)
-    return [RowProgress(*key, sum(f.values()), len(f)) for key, f in seeds.items()]
+def count_jobs(sweep_dirs: Sequence[str], rows: Iterable[str]) -> tuple[int, int]:
+    """How many jobs of these rows are complete, and how many there are."""
+    records = [
+        os.path.join(_run(folder, row["name"], task, seed), RECORD)
+        for folder in sweep_dirs
+        for described in [read_description(folder)]
+        for row in described["rows"]
+        if row["name"] in rows
+        for task in (PRETRAINING, *described["tasks"])
+        for seed in described["seeds"]
+    ]
+    return sum(map(files.exists, records)), len(records)
 
 
 def _run(folder, row, task, seed):

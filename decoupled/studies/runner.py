@@ -63,8 +63,7 @@ class JobRunner:
       parallel: the number of jobs at a time. Each gets its own share of the cores if
         the system supports this and there are enough cores.
       say: prints a line.
-      warm: whether jobs are forks; otherwise, and off Linux, each starts Python.
-      command: job -> its argument list, if it runs as a separate process.
+      command: job -> its argument list, if each runs as a separate process.
     """
 
     def __init__(
@@ -72,14 +71,13 @@ class JobRunner:
         jobs: Sequence[Job],
         parallel: int,
         say: Callable[[str], None],
-        warm: bool,
         command: Callable[[Job], Sequence[str]] | None = None,
     ):
         self._jobs = list(jobs)
         self._parallel = parallel
         self._say = say
         self._running: dict[str, tuple[subprocess.Popen | Fork, float, int]] = {}
-        self._warm, self._command = warm, command or job_command
+        self._command = command
         self._cores = shares_of_cores(parallel) or [None] * parallel
         # What the running jobs read.
         self._made_from: dict[str, dict[str, Any]] = {}
@@ -161,7 +159,8 @@ class JobRunner:
         self._say(f"start {job.name}")
         taken = {place for _, _, place in self._running.values()}
         place = next(n for n in range(self._parallel) if n not in taken)
-        process = start_job(job, self._cores[place], self._warm, self._command(job))
+        command = self._command and self._command(job)
+        process = start_job(job, self._cores[place], command)
         self._running[job.name] = (process, time.monotonic(), place)
 
     def _collect(self, complete, failures, waiting):
@@ -235,14 +234,12 @@ class Fork:
 
 
 def start_job(
-    job: Job, cores: set[int] | None, warm: bool, command: Sequence[str]
+    job: Job, cores: set[int] | None, command: Sequence[str] | None
 ) -> subprocess.Popen | Fork:
-    """Starts a job, on some cores or all; if `warm`, as a fork where that is possible.
-
-    `command` is its argument list as a new process.
-    """
-    if warm and sys.platform == "linux":
+    """Starts a job, on some cores or all: a fork on Linux if there is no `command`."""
+    if command is None and sys.platform == "linux":
         return Fork(job, cores)
+    command = command or job_command(job)
     with open(os.path.join(job.folder, LOG), "ab") as log:
         process = start_apart(command, log, log)
     if cores:

@@ -129,12 +129,7 @@ class Measured:
         )
 
     def combined(self, weights: Mapping[str, float]) -> dict[str, np.ndarray]:
-        """A linear combination of rows: component -> float64 [seeds, items].
-
-        Raises:
-          UserError: a row differs from the first one in components, seeds or items, or
-            has values that are not finite.
-        """
+        """A linear combination of rows: component -> float64 [seeds, items]."""
         rows = [self.values[row] for row in weights]
         shapes = {name: values.shape for name, values in rows[0].items()}
         for row, components in zip(weights, rows, strict=True):

@@ -135,11 +135,7 @@ def save(study: Study, counted: Mapping[str, Rows], folder: str) -> None:
 
 
 def load(folder: str) -> Study:
-    """The study of a folder, from its first two files.
-
-    Raises:
-      UserError: a file is missing or damaged.
-    """
+    """The study of a folder, from its first two files."""
     path = os.path.join(folder, STUDY)
     content = files.read_json(path)
     try:

@@ -43,9 +43,6 @@ def sized(root: ReproductionRoot, size: float) -> ReproductionRoot:
 
     Below 4 only the first rows and seeds are run, with `size` times the steps. From 4
     on all are run, with `size` / 4 times the steps.
-
-    Raises:
-      UserError: `size` is not above 0, or the settings do not have the steps.
     """
     sweep, times = root.sweep, times_steps(size)
     if size < ALL_ROWS:

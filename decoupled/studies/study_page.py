@@ -42,6 +42,8 @@ _COLUMNS = {
     claims.SIMILARITY: "word similarity", claims.BOOKS: "books",
     claims.POS_PROBES: "POS probes", claims.SIB200: "SIB-200",
 }  # fmt: skip
+# At most about so many points of a curve are drawn.
+_BARS = 60
 # A line of a table for each number of a task: its title, the beginning of the numbers'
 # names, and the same numbers of the paper.
 _DETAILS = {
@@ -151,22 +153,16 @@ def _verdicts(page, study, judged):
 
 def plot_contrasts(parts: Sequence[tuple[str, Part]], stem: str) -> list[str]:
     """A forest plot in multiples of the margins, so that all units share an axis."""
-    figure, [[axes]] = plots.grid(1, 1, 6.5, 0.6 + 0.34 * len(parts))
-    axes.axvspan(-1, 1, color=plots.GREY, alpha=0.4, linewidth=0)
-    axes.axvline(0, color=plots.BLACK, linewidth=0.8)
-    for place, (_, part) in enumerate(parts):
-        low, high = np.divide(part.estimate.interval(), part.margin)
-        middle = part.estimate.value / part.margin
-        sides = [[middle - low], [high - middle]]
-        style = {"color": plots.BLUE, "marker": "o", "capsize": 3}
-        axes.errorbar([middle], [place], xerr=sides, **style)
-    axes.set_yticks(range(len(parts)), [label for label, _ in parts])
-    axes.set_ylim(len(parts) - 0.5, -0.5)
-    axes.set_xlabel("difference / margin")
-    plots.tidy(axes, grid="x")
+    low, high = zip(
+        *(np.divide(part.estimate.interval(), part.margin) for _, part in parts),
+        strict=True,
+    )
+    middle = [part.estimate.value / part.margin for _, part in parts]
+    line = Line("difference", middle, list(range(len(parts))), low, high)
+    rows = [label for label, _ in parts]
+    panel = Panel([line], "difference / margin", rows=rows, band=(-1, 1))
     title = "Contrasts of the claims, 95% intervals; grey: within the margin"
-    plots.title_and_legend(figure, axes, title)
-    return plots.save(figure, stem)
+    return draw(Picture(title, [[panel]]), stem)
 
 
 def _numbers(part: Part) -> list[str]:
@@ -278,22 +274,19 @@ def plot_curves(
     `drawn`: (row, seed) -> losses of pre-training; and the unigram entropy in nats.
     """
     curves, level = drawn
-    figure, [[axes]] = plots.grid(1, 1, 6.5, 4.2)
-    for index, row in enumerate(dict.fromkeys(row for row, _ in curves)):
+    lines, last = [], 0
+    for row in dict.fromkeys(row for row, _ in curves):
         runs = [curve for (name, _), curve in curves.items() if name == row]
         steps = runs[0].steps
         same = [smoothed(run) for run in runs if np.array_equal(run.steps, steps)]
-        style = plots.look(index) | {"marker": ""}
-        axes.plot(steps, np.mean(same, axis=0), label=row, **style)
-        shade = {"color": style["color"], "alpha": 0.15, "lw": 0}
-        axes.fill_between(steps, np.min(same, axis=0), np.max(same, axis=0), **shade)
-    line = {"color": plots.BLACK, "linewidth": 1, "linestyle": ":"}
-    axes.axhline(level, label="unigram entropy", **line)
-    axes.set(xlabel="step", ylabel="masked-LM loss in training, nats")
-    plots.tidy(axes)
-    title = "Pre-training: mean and range over seeds"
-    plots.title_and_legend(figure, axes, title)
-    return plots.save(figure, stem)
+        shown = slice(None, None, max(1, len(steps) // _BARS))
+        sides = (side(same, axis=0)[shown] for side in (np.mean, np.min, np.max))
+        lines.append(Line(row, steps[shown], *sides, look={"marker": ""}))
+        last = max(last, int(steps[-1]))
+    look = {"color": plots.BLACK, "linestyle": ":", "marker": ""}
+    lines.append(Line("unigram entropy", [0, last], [level, level], look=look))
+    panel = Panel(lines, "step", "masked-LM loss in training, nats")
+    return draw(Picture("Pre-training: mean and range over seeds", [[panel]]), stem)
 
 
 def _checks(page, study):

@@ -12,7 +12,8 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from decoupled.core import console, files, plots, tables
+from decoupled.analyses.output import Line, Panel, Picture, draw
+from decoupled.core import console, files, plots
 from decoupled.core.errors import UserError
 from decoupled.core.tables import Cell
 from decoupled.studies.page import Page, mean
@@ -21,18 +22,15 @@ from decoupled.studies.results import (
     MLM,
     PRETRAINING,
     ModelRow,
-    RowProgress,
     SweepResults,
+    count_jobs,
     numbers_as_csv,
     read_description,
-    read_progress,
     read_sweeps,
     spread,
 )
 
 SIZES = ("E_in", "E_out", "H", "L", "PT", "FT")
-# As shares of an axis: the space for a label, and the distance between equal positions.
-_LABEL, _STEP = 0.06, 0.012
 
 
 class ScoreTable(NamedTuple):
@@ -48,7 +46,7 @@ def write_report(
     names: Sequence[str] | None = None,
     title: str | None = None,
 ) -> None:
-    """Writes report.md, .tex, .csv and pictures, and prints the table.
+    """Writes report.md, report.csv and pictures, and prints the table.
 
     Args:
       sweep_dirs: whose rows are joined.
@@ -64,45 +62,33 @@ def write_report(
     table = make_table(results)
     page.heading(title)
     page.table(*table)
-    progress = [part for part in read_progress(sweep_dirs) if part.row in results.rows]
-    first, *models = on_seeds(progress)
+    first, *models = progress(sweep_dirs, results)
     page.text(first)
-    page.items(models)
+    if models:
+        page.items(models)
     page.picture("scores", plot_scores, results)
     curves = training_curves(results)
     if curves:
         page.picture("curves", plot_curves, curves)
     page.write()
-    for name, text in (
-        ("report.tex", tables.to_latex(*table)),
-        ("report.csv", numbers_as_csv(results.numbers)),
-    ):
-        files.write_text(os.path.join(page.folder, name), text)
+    numbers = numbers_as_csv(results.numbers)
+    files.write_text(os.path.join(page.folder, "report.csv"), numbers)
     console.table(title, *table)
     for line in (first, *models, f"report: {page.path}"):
         console.say(line)
 
 
-def on_seeds(progress: Sequence[RowProgress]) -> list[str]:
-    """Whether the sweeps are finished; if models differ, the seeds of each."""
-    planned = sum(part.planned for part in progress)
-    complete = sum(part.complete for part in progress)
-    counts = {(part.complete, part.planned) for part in progress}
-    if len(counts) == 1 and complete == planned:
-        [(seeds, _)] = counts
-        return [f"All {planned} jobs are complete. Seeds of each model: {seeds}."]
+def progress(sweep_dirs: Sequence[str], results: SweepResults) -> list[str]:
+    """Whether the sweeps are finished, and how many seeds of each model are there."""
+    complete, planned = count_jobs(sweep_dirs, results.rows)
     start = f"All {planned} jobs are complete"
     if complete < planned:
         start = f"Not finished: {planned - complete} of {planned} jobs are missing"
-    lines = [f"{start}. Seeds of each model:"]
-    for row in dict.fromkeys(part.row for part in progress):
-        cells = ", ".join(
-            f"{part.task} {part.complete} of {part.planned}"
-            for part in progress
-            if part.row == row
-        )
-        lines.append(f"{row}: {cells}")
-    return lines
+    seeds = {row: len(results.masked_lm(row)) for row in results.rows}
+    if len(set(seeds.values())) == 1:
+        return [f"{start}. Seeds of each model: {max(seeds.values())}."]
+    listed = (f"{row}: {count}" for row, count in seeds.items())
+    return [f"{start}. Seeds of each model:", *listed]
 
 
 def _chosen(results, names):
@@ -178,78 +164,50 @@ def _millions(count):
 def plot_scores(results: SweepResults, stem: str) -> list[str]:
     """Average score and masked-LM accuracy against PT parameters and against E_out."""
     rows, tasks = results.rows, results.tasks
-    masked_lm = [results.masked_lm(row) for row in rows]
-    panels = [("masked-LM accuracy, %", masked_lm)]
+    measures = {"masked-LM accuracy, %": results.masked_lm}
     if tasks:
         label = "accuracy, %" if len(tasks) == 1 else "mean score of tasks, %"
-        panels.append((label, [results.averages(row) for row in rows]))
+        measures[label] = results.averages
     sizes = {
-        "parameters in pre-training, millions": [
-            row.pretraining / 1e6 for row in rows.values()
-        ],
-        "E_out": [row.model.output_embedding_size for row in rows.values()],
+        "parameters in pre-training, millions": lambda row: row.pretraining / 1e6,
+        "E_out": lambda row: row.model.output_embedding_size,
     }
-    figure, axes = plots.grid(len(panels), 2, 4.2, 3.2)
-    for line, (label, values) in zip(axes, panels, strict=True):
-        for panel, (size, places) in zip(line, sizes.items(), strict=True):
-            _scatter(panel, rows, values, places)
-            panel.set(xlabel=size, ylabel=label)
-    seeds = [len(values) for _, rows_of in panels for values in rows_of]
+    panels = [
+        [
+            Panel(
+                [
+                    _point(name, place(row), score)
+                    for name, row in rows.items()
+                    if (score := spread(measure(name)))
+                ],
+                size,
+                label,
+            )
+            for size, place in sizes.items()
+        ]
+        for label, measure in measures.items()
+    ]
+    seeds = [len(measure(name)) for measure in measures.values() for name in rows]
     models = "1 model" if len(rows) == 1 else f"{len(rows)} models"
-    title = f"{models}; {plots.over_seeds(seeds)}"
-    plots.title_and_legend(figure, axes[0][0], title)
-    return plots.save(figure, stem)
+    return draw(Picture(f"{models}; {plots.over_seeds(seeds)}", panels), stem)
 
 
-def _scatter(axes, rows, values, places):
-    drawn = apart(places)
-    for index, (row, by_seed) in enumerate(zip(rows, values, strict=True)):
-        score = spread(by_seed)
-        if score is None:
-            continue
-        look = plots.look(index) | {"linestyle": "none", "capsize": 3}
-        bar = score.deviation if score.count > 1 else None
-        axes.errorbar(drawn[index], score.mean, bar, label=row, **look)
-    axes.set_xscale("log")
-    # Ticks at the positions themselves: a logarithmic axis has too few ticks.
-    marked = ticks(places)
-    axes.set_xticks(marked, [f"{tick:.3g}" for tick in marked], rotation=45)
-    axes.minorticks_off()
-    plots.tidy(axes)
-
-
-def ticks(places: Sequence[float]) -> list[float]:
-    """The positions, ascending, whose labels do not touch on a logarithmic axis."""
-    ordered = sorted(set(places))
-    factor = (ordered[-1] / ordered[0]) ** _LABEL if ordered else 1.0
-    marked: list[float] = []
-    for place in ordered:
-        if not marked or place >= marked[-1] * factor:
-            marked.append(place)
-    return marked
-
-
-def apart(places: Sequence[float]) -> list[float]:
-    """The positions; equal ones are moved apart slightly on a logarithmic axis."""
-    span = max(places) / min(places) if max(places) > min(places) else 10.0
-    moved = []
-    for index, place in enumerate(places):
-        before, all_equal = places[:index].count(place), places.count(place)
-        moved.append(place * span ** (_STEP * (before - (all_equal - 1) / 2)))
-    return moved
+def _point(name, place, score):
+    bar = score.deviation
+    sides = ([score.mean - bar], [score.mean + bar]) if score.count > 1 else ()
+    return Line(name, [place], [score.mean], *sides, look={"linestyle": "none"})
 
 
 def plot_curves(curves: Mapping[str, Sequence[tuple[float, float]]], stem: str) -> list:
     """Draws masked-LM accuracy by step, a line per model, averaged over seeds."""
-    figure, [[axes]] = plots.grid(1, 1, 6.5, 4.0)
-    for index, (name, points) in enumerate(curves.items()):
-        steps, values = zip(*points, strict=True)
-        look = plots.look(index) | {"markevery": max(1, len(points) // 8)}
-        axes.plot(steps, values, label=name, **look)
-    axes.set(xlabel="step", ylabel="masked-LM accuracy of the training batches, %")
-    plots.tidy(axes)
-    plots.title_and_legend(figure, axes, "Pre-training")
-    return plots.save(figure, stem)
+    lines = [
+        Line(
+            name, *zip(*points, strict=True), look={"markevery": len(points) // 8 or 1}
+        )
+        for name, points in curves.items()
+    ]
+    panel = Panel(lines, "step", "masked-LM accuracy of the training batches, %")
+    return draw(Picture("Pre-training", [[panel]]), stem)
 
 
 def training_curves(results: SweepResults) -> dict[str, list[tuple[float, float]]]:

@@ -1,4 +1,19 @@
-"""A file of XTREME in one language: its lines, sentences or JSON, checked.
+"""Files of XTREME in one language: labels of test sets, predictions for submission.
+
+Labels are in the format of the evaluation script or of the download:
+
+| task | file of the script | file of the download, with its labels |
+|---|---|---|
+| xnli, pawsx | a label a line | sentence, sentence, label, with tabs between |
+| udpos, panx | a tag a line, an empty line after each sentence | token, tab, tag |
+| xquad, mlqa, tydiqa | SQuAD's JSON | the same |
+| bucc2018 | id, tab, id | the same |
+| tatoeba | place of the translation on the sorted English side | that side, unsorted |
+
+XTREME's preprocessing removes the labels of test sets; such files are recognised.
+
+Predictions are checked against the labels. Their files have the format of the script,
+except for xquad, mlqa and tydiqa: one JSON object, id -> answer.
 
 Errors name file, line and language.
 """
@@ -6,12 +21,13 @@ Errors name file, line and language.
 import json
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from decoupled.core import files, gfile
 from decoupled.core.errors import UserError, quoted
 from decoupled.core.labels import BLANKS
+from decoupled.core.tab_separated import read_rows
 
 PARTS_OF_SPEECH = (
     "ADJ ADP ADV AUX CCONJ DET INTJ NOUN NUM PART PRON PROPN PUNCT SCONJ SYM VERB X _"
@@ -124,3 +140,191 @@ class LanguageFile(NamedTuple):
     def has_form(self, value: str) -> bool:
         """Whether a value has the task's form of a label or a prediction."""
         return re.fullmatch(FORMS[self.task][0], value) is not None
+
+
+_REMOVED = (
+    "; XTREME's preprocessing removes the labels of test sets, take the originals"
+)
+_MISSING_COUNT_AS_WRONG = "--missing_answers_are_wrong counts them 0, as XTREME does"
+_COLUMNS = 3
+
+Question = tuple[str, list[str]]
+
+
+def read_labels(file: LanguageFile) -> Any:
+    """The labels of a task in a language: a list of labels, or of lists of tags (udpos,
+    panx), of pairs of ids (bucc2018), or of (id, right answers) (xquad, mlqa, tydiqa).
+    """
+    labels = _READERS[file.task](file)
+    if not labels:
+        raise file.error("empty")
+    return labels
+
+
+def sorted_positions(sentences: list[str]) -> list[int]:
+    """The index of each sentence, from 0, after all of them are sorted.
+
+    XTREME sorts the English side of Tatoeba by code points, ignoring white space at the
+    ends, to hide which lines belong together. Predictions are line numbers of the
+    sorted side. Equal sentences keep their order.
+    """
+    stripped = [sentence.strip() for sentence in sentences]
+    order = sorted(range(len(stripped)), key=stripped.__getitem__)
+    positions = [0] * len(stripped)
+    for position, index in enumerate(order):
+        positions[index] = position
+    return positions
+
+
+def _classes(file: LanguageFile) -> list[str]:
+    rows = read_rows(
+        file.text(), _COLUMNS - 1, lambda cell: file.has_form(cell.strip(BLANKS))
+    )
+    alone = all(len(row.cells) == 1 for row in rows)
+    # The reader of fine-tuning takes empty lines at the end, too.
+    while not alone and rows[-1].cells == [""]:
+        rows.pop()
+    for row in rows:
+        if not alone and len(row.cells) < _COLUMNS:
+            raise file.error(f"no label after two sentences{_REMOVED}", row.line)
+    return [file.value(row.cells[-1], row.line, _REMOVED) for row in rows]
+
+
+def _tags(file: LanguageFile) -> list[list[str]]:
+    lines = file.lines()
+    tags = [line.rpartition("\t")[2] for line in lines]
+    for number, (line, tag) in enumerate(zip(lines, tags, strict=True), start=1):
+        if line.strip(BLANKS) and not tag.strip(BLANKS):
+            raise file.error(f"no tag after the word{_REMOVED}", number)
+    return [sentence.tags for sentence in file.sentences(tags, _REMOVED)]
+
+
+def _pairs(file: LanguageFile) -> list[tuple[str, ...]]:
+    return [tuple(value.split("\t")) for value in file.values(file.lines())]
+
+
+def _line_numbers(file: LanguageFile) -> list[str]:
+    lines = file.lines()
+    if not file.path.endswith("-en.en"):
+        return file.values(lines)
+    positions = sorted_positions(lines)
+    if positions == sorted(positions):
+        raise file.error(
+            "sorted, so that nothing tells which line translates which; give "
+            f"test-{file.language}.tsv, or this side in the order of the other"
+        )
+    return [str(position) for position in positions]
+
+
+def _questions(file: LanguageFile) -> list[Question]:
+    try:
+        questions = list(_walk(file.json()))
+    except (KeyError, TypeError, AttributeError) as error:
+        raise file.error(
+            "not in SQuAD's format (data, paragraphs, qas with id and answers, text)"
+        ) from error
+    for identifier, answers in questions:
+        if not answers:
+            raise file.error(f"question {quoted(identifier)} has no answers")
+    if questions and not any(any(answers) for _, answers in questions):
+        raise file.error(f"all answers are empty{_REMOVED}")
+    return questions
+
+
+def _walk(document: Any) -> Iterator[Question]:
+    articles = document["data"] if "data" in document else document
+    for article in articles:
+        for paragraph in article["paragraphs"]:
+            for question in paragraph["qas"]:
+                answers = [answer["text"] for answer in question["answers"]]
+                if not all(
+                    isinstance(part, str) for part in [question["id"], *answers]
+                ):
+                    raise TypeError("not a string")
+                yield question["id"], answers
+
+
+def read_predictions(
+    file: LanguageFile, labels: Any, labels_path: str, answers_may_miss: bool = False
+) -> Any:
+    """The predictions of a task in a language, one for each label, as `read_labels`.
+
+    Those for questions are a dict, id -> answer; with `answers_may_miss`, some may be
+    missing. `labels_path` is named in messages.
+    """
+    if file.path.endswith(".json"):
+        return _answers(file, labels, answers_may_miss)
+    lines = file.lines()
+    if file.task in ("udpos", "panx"):
+        return _predicted_tags(file, lines, labels, labels_path)
+    values = file.values(lines)
+    if file.task == "bucc2018":
+        return [tuple(value.split("\t")) for value in values]
+    if len(values) != len(labels):
+        raise file.error(
+            f"{len(values)} lines, but {labels_path} has {len(labels)} labels",
+            min(len(values), len(labels)) + 1,
+        )
+    return values
+
+
+def _predicted_tags(
+    file: LanguageFile,
+    lines: Sequence[str],
+    labels: Sequence[Sequence[str]],
+    labels_path: str,
+) -> list[list[str]]:
+    sentences = file.sentences(lines)
+    pairs = zip(sentences, labels, strict=False)
+    for number, (sentence, gold) in enumerate(pairs, start=1):
+        if len(sentence.tags) != len(gold):
+            raise file.error(
+                f"sentence {number}, which starts here, has {len(sentence.tags)} tags, "
+                f"but {len(gold)} in {labels_path}",
+                sentence.line,
+            )
+    if len(sentences) != len(labels):
+        surplus = sentences[len(labels) :]
+        raise file.error(
+            f"{len(sentences)} sentences, but {len(labels)} in {labels_path}",
+            surplus[0].line if surplus else len(lines) + 1,
+        )
+    return [sentence.tags for sentence in sentences]
+
+
+def _answers(
+    file: LanguageFile, labels: Sequence[tuple[str, list[str]]], may_miss: bool
+) -> dict[str, str]:
+    answers = file.json()
+    if not isinstance(answers, dict):
+        raise file.error("not a JSON object of ids and answers", 1)
+    for identifier, answer in answers.items():
+        if not isinstance(answer, str):
+            problem = f"the answer of {quoted(identifier)} is not a string"
+            raise file.error(problem, _line_of(identifier, file))
+    missing = [identifier for identifier, _ in labels if identifier not in answers]
+    if missing and not may_miss:
+        raise file.error(
+            f"{len(missing)} of {len(labels)} questions have no answer, the first of "
+            f"them {quoted(missing[0])}; {_MISSING_COUNT_AS_WRONG}",
+        )
+    return answers
+
+
+def _line_of(identifier: str, file: LanguageFile) -> int | None:
+    text = file.text()
+    position = text.find(json.dumps(identifier))
+    return None if position < 0 else text.count("\n", 0, position) + 1
+
+
+_READERS = {
+    "pawsx": _classes,
+    "xnli": _classes,
+    "panx": _tags,
+    "udpos": _tags,
+    "bucc2018": _pairs,
+    "tatoeba": _line_numbers,
+    "xquad": _questions,
+    "mlqa": _questions,
+    "tydiqa": _questions,
+}

@@ -19,8 +19,12 @@ from decoupled.core import files, gfile
 from decoupled.core.errors import UserError, quoted
 from decoupled.core.labels import BLANKS
 from decoupled.xtreme import official
-from decoupled.xtreme.files import LanguageFile, languages_of
-from decoupled.xtreme.labels import read_labels, sorted_positions
+from decoupled.xtreme.files import (
+    LanguageFile,
+    languages_of,
+    read_labels,
+    sorted_positions,
+)
 
 DEV, TEST = "dev", "test"
 
@@ -72,11 +76,7 @@ def task_folder(task: str, data_dir: str) -> str:
 
 
 def languages(task: str, data_dir: str) -> list[str]:
-    """The languages that have a file of the task, by name, in XTREME or not.
-
-    Raises:
-      UserError: there are none.
-    """
+    """The languages that have a file of the task, by name, in XTREME or not."""
     folder = task_folder(task, data_dir)
     templates = [f"{{language}}-en.{part}" for part in _PARTS[task].split()]
     names = languages_of(folder, *templates)
@@ -87,11 +87,7 @@ def languages(task: str, data_dir: str) -> list[str]:
 
 
 def language_files(task: str, data_dir: str, language: str) -> list[str]:
-    """All files of a language that are read; files with labels may be missing.
-
-    Raises:
-      UserError: other files are missing; all of them are named.
-    """
+    """All files of a language that are read; files with labels may be missing."""
     folder = task_folder(task, data_dir)
     paths = [
         os.path.join(folder, f"{language}-en.{part}")
@@ -203,9 +199,6 @@ def read_parallel(
 ) -> tuple[list[str], list[str]]:
     """The first pairs, at most `max_pairs` (0 for all), of two files of which line i
     translates line i; those with an empty side are left out.
-
-    Raises:
-      UserError: a file is missing, the sides differ in length, or no pair is left.
     """
     source, target = (
         LanguageFile(path, "tatoeba", language) for path in (source_path, target_path)

@@ -2,7 +2,6 @@
 
     results.json    settings; the metrics of each language and the fingerprint of its
                     files ("data"); means
-    results.csv     a language a row
     predictions/TASK/test-LANGUAGE.tsv
                     for `decoupled score` and XTREME's own script
 
@@ -12,7 +11,7 @@ Languages that XTREME does not list for the task are marked and excluded from me
 import os
 from typing import Any
 
-from decoupled.core import console, files, tables
+from decoupled.core import console, files
 from decoupled.core.errors import UserError
 from decoupled.xtreme import official
 from decoupled.xtreme.parallel_sentences import Bucc, Pair, Tatoeba
@@ -56,9 +55,6 @@ class RetrievalResults:
 
     `description` of the run, as JSON, has at least "task", "global_step" and
     "settings". `content` is that of results.json, whose path is `path`.
-
-    Raises:
-      UserError: the folder holds something else, or results of another description.
     """
 
     def __init__(self, folder: str, description: dict[str, Any]):
@@ -117,7 +113,7 @@ class RetrievalResults:
         files.write_json(self.path, self.content)
 
     def finish(self) -> None:
-        """Writes the means and the CSV; prints the table."""
+        """Writes the means; prints the table."""
         rows = {
             name: {key: value for key, value in entry.items() if key != "data"}
             for name, entry in self.content["languages"].items()
@@ -136,17 +132,11 @@ class RetrievalResults:
         files.write_json(self.path, self.content)
         ordered = {**averaged, _MEAN: means, **{name: rows[name] for name in outside}}
         table = [[name, *map(row.get, columns)] for name, row in ordered.items()]
-        self._write_csv(columns, table, outside)
         cells = [
             [name + " (outside XTREME)" * (name in outside), *map(_cell, columns, row)]
             for name, *row in table
         ]
         self._show(columns, cells)
-
-    def _write_csv(self, columns, table, outside):
-        rows = [[*row, "no" if row[0] in outside else "yes"] for row in table]
-        text = tables.to_csv(["language", *columns, "official"], rows)
-        files.write_text(os.path.join(self._folder, "results.csv"), text)
 
     def _show(self, columns, table):
         settings = self.content["settings"]

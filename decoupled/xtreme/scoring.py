@@ -12,8 +12,13 @@ from typing import Any, NamedTuple
 from decoupled.core import console, files
 from decoupled.core.errors import UserError
 from decoupled.xtreme import official
-from decoupled.xtreme.files import LanguageFile, is_language, languages_of
-from decoupled.xtreme.labels import read_labels, read_predictions
+from decoupled.xtreme.files import (
+    LanguageFile,
+    is_language,
+    languages_of,
+    read_labels,
+    read_predictions,
+)
 
 NO_PREDICTIONS = "no predictions"
 NO_LABELS = "no labels"
@@ -82,43 +87,6 @@ def find_files(
         None if scored else NO_LABELS,
         left_out,
     )
-
-
-def scorable(
-    prediction_folder: str,
-    label_folder: str,
-    task: str,
-    languages: Sequence[str] | None = None,
-) -> list[str]:
-    """The given languages, or all if None, that have both files."""
-    if languages is None:
-        languages = _wanted(prediction_folder, label_folder, task, None)
-    predictions, labels = _both_kinds(prediction_folder, label_folder, task, languages)
-    return [name for name in languages if name in predictions and name in labels]
-
-
-def score_command(
-    prediction_folder: str, label_folder: str, task: str, labelled: Sequence[str]
-) -> list[str]:
-    """The words of the command that scores the answers to a task's test files, of the
-    languages whose files have labels; none if XTREME has no such task.
-    """
-    if task not in official.TASKS:
-        return []
-    languages = scorable(prediction_folder, label_folder, task, labelled)
-    if not languages:
-        return []
-    command = [
-        *("decoupled", "score"),
-        f"--prediction_folder={prediction_folder}",
-        f"--label_folder={label_folder}",
-        f"--tasks={task}",
-    ]
-    # Without the flag: all of XTREME's languages, and all others with both files.
-    others = scorable(prediction_folder, label_folder, task)
-    if {*official.TASKS[task].languages, *others} != set(languages):
-        command.append(f"--languages={','.join(languages)}")
-    return command
 
 
 def _both_kinds(prediction_folder, label_folder, task, languages):
@@ -201,10 +169,6 @@ def score(
       no score; `outside_xtreme`, task -> metric -> language -> value, for languages
       that XTREME does not list for the task; `left_out`, task -> such a language -> the
       file that it lacks; and `files`, task -> language -> the two files.
-
-    Raises:
-      UserError: a file is missing, malformed or does not fit its labels, or there is
-        nothing to score.
     """
     chosen = list(official.TASKS) if tasks is None else tasks
     if unknown := [name for name in chosen if name not in official.TASKS]:

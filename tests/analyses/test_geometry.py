@@ -1,4 +1,4 @@
-"""Anisotropy, tables, text and head in closed form; whole results of tiny models."""
+"""Tables, text and head in closed form; whole results of tiny models."""
 
 from dataclasses import replace
 
@@ -7,7 +7,6 @@ import pytest
 
 from decoupled.analyses import geometry
 from decoupled.analyses.geometry import (
-    Anisotropy,
     OutputPath,
     centred_values,
     effective_rank,
@@ -21,12 +20,9 @@ from decoupled.core.errors import UserError
 from decoupled.core.release import tf
 from decoupled.corpora.corpus import Corpus
 from decoupled.corpora.corpus_writer import write_corpus
-from decoupled.data.vocabulary import open_vocabulary
 from decoupled.exports.serving.encoder import Encoder, MaskedLm
 from decoupled.model import variables as names
-from decoupled.model.variables import WORD_EMBEDDINGS
 from tests.analyses.tiny_runs import MASKING, show, write_run
-from tests.data.small_corpus import make_vocabulary
 from tests.exports.models import model_config, pretrained_weights
 from tests.exports.reference import Reference
 
@@ -59,55 +55,13 @@ def corpus(tmp_path_factory):
     return Corpus(folder)
 
 
-def mean_cosine(vectors, sequences):
-    """Over all pairs of different sequences, one after the other."""
-    found = [
-        x @ y / np.linalg.norm(x) / np.linalg.norm(y)
-        for x, own in zip(vectors, sequences, strict=True)
-        for y, other in zip(vectors, sequences, strict=True)
-        if own != other
-    ]
-    return np.mean(found)
-
-
-def test_anisotropy_is_the_mean_over_all_pairs_of_different_sequences():
-    generator = np.random.default_rng(0)
-    vectors = generator.normal(0.4, 1, [2, 5, 4, 3])
-    chosen = generator.random([5, 4]) < 0.6
-    found = Anisotropy()
-    found.add(vectors[:, :2], chosen[:2])
-    found.add(vectors[:, 2:], chosen[2:])
-    sequences = np.nonzero(chosen)[0]
-    assert found.mean_cosines() == pytest.approx(
-        [mean_cosine(layer[chosen], sequences) for layer in vectors]
-    )
-
-
-def test_vectors_that_point_the_same_way_and_that_are_at_right_angles():
-    found = Anisotropy()
-    # Layer 0: all alike, though of different lengths; layer 1: a direction a sequence.
-    alike = np.array([[[1.0, 1]], [[3, 3]]])
-    apart = np.array([[[1.0, 0]], [[0, 5]]])
-    found.add(np.stack([alike, apart]), np.ones([2, 1], bool))
-    assert found.mean_cosines() == pytest.approx([1, 0])
-
-
-def test_one_sequence_has_no_anisotropy():
-    found = Anisotropy()
-    found.add(np.ones([2, 1, 4, 3]), np.ones([1, 4], bool))
-    assert found.mean_cosines() == [None, None]
-
-
 def test_text_is_held_out_and_masked(corpus, vocabulary):
     arrays = masked_text(corpus, vocabulary, SETTINGS)
     ids, mask = arrays["input_word_ids"], arrays["input_mask"].astype(bool)
     # German fits in one sequence; of English the first six.
     assert ids.shape == (7, 16)
     weights = arrays["masked_lm_weights"]
-    assert arrays["predicted"].sum() == weights.sum() > 20
-    rows, places = np.nonzero(weights)
-    hidden = arrays["masked_lm_positions"][rows, places]
-    assert arrays["predicted"][rows, hidden].all()
+    assert weights.sum() > 20
     german = [vocabulary.cls_id, *vocabulary.encode(GERMAN), vocabulary.sep_id]
     used = weights[0] > 0
     seen = ids[0].copy()
@@ -143,7 +97,7 @@ def predicted_vectors(model, arrays):
     layers = reference.encode(arrays)
     rows, places = np.nonzero(arrays["masked_lm_weights"])
     last = layers[-1][rows, arrays["masked_lm_positions"][rows, places]]
-    return layers, last, arrays["masked_lm_ids"][rows, places]
+    return last, arrays["masked_lm_ids"][rows, places]
 
 
 @pytest.mark.parametrize("index", range(3))
@@ -153,14 +107,9 @@ def test_results_are_those_of_whole_matrices(
     [model] = open_models([[pretrained_dir, coupled_dir, low_rank_dir][index]])
     found = result["models"][index]
     arrays = masked_text(corpus, model.vocabulary, SETTINGS)
-    layers, hidden, targets = predicted_vectors(model, arrays)
+    hidden, targets = predicted_vectors(model, arrays)
     assert found["sequences"] == 7
     assert found["predictions"] == len(targets)
-    chosen = arrays["predicted"]
-    sequences = np.nonzero(chosen)[0]
-    assert [layer["predicted"] for layer in found["layers"][1:]] == pytest.approx(
-        [mean_cosine(layer[chosen], sequences) for layer in layers], abs=1e-5
-    )
     serving = MaskedLm(
         model.config, model.weights, Encoder(model.config, model.weights)
     )
@@ -192,65 +141,20 @@ def test_ranks_and_bounds(result):
     assert result["models"][2]["gradient"]["rank"] == 5
 
 
-def test_all_pairs_of_embeddings(result):
-    named = {
-        tuple((pair[side]["model"], pair[side]["embedding"]))
-        for pair in result["pairs"]
-        for side in ("first", "second")
-    }
-    assert named == {
-        ("pretrained", "input"),
-        ("pretrained", "output"),
-        ("coupled", "coupled"),
-        ("low_rank", "input"),
-        ("low_rank", "output"),
-    }
-    assert len(result["pairs"]) == 10
-    for pair in result["pairs"]:
-        assert 0 <= pair["cka"] <= 1
-
-
-def test_a_rotated_table_is_the_same(vocabulary, tmp_path):
-    """The special pieces, which differ, do not enter."""
-    table = np.random.default_rng(0).normal(size=[48, 6]).astype(np.float32)
-    rotation, _ = np.linalg.qr(np.random.default_rng(1).normal(size=[6, 6]))
-    rotated = (table @ rotation).astype(np.float32)
-    rotated[list(vocabulary.special_ids)] = 77
-    sizes = {"coupled": True, "output_embedding_size": 6}
-    folders = [
-        write_run(tmp_path / name, vocabulary, sizes, {WORD_EMBEDDINGS: weights})
-        for name, weights in (("one", table), ("two", rotated))
-    ]
-    [pair] = geometry.compare_embeddings(open_models(folders))
-    assert pair["first"] == {"model": "one", "embedding": "coupled"}
-    assert pair["cka"] == pytest.approx(1, abs=1e-5)
-
-
 def test_a_result_is_shown_drawn_and_written(result, tmp_path, capsys):
     shown, drawn = show(geometry, result, tmp_path / "out", capsys)
-    titles = "Anisotropy of masked", "reaches the encoder", "Effective rank", "CKA"
+    titles = "reaches the encoder", "Effective rank of the embeddings"
     assert all(title in shown for title in titles)
     assert {"pretrained", "coupled", "low_rank"} <= set(drawn)
-
-
-def test_another_vocabulary_is_left_out_with_a_line(
-    pretrained_dir, corpus, tmp_path, capsys
-):
-    path = make_vocabulary(tmp_path / "other.model", size=48).path
-    other = write_run(tmp_path / "other", open_vocabulary(path))
-    models = open_models([pretrained_dir, other], masked_lm=True)
-    result = geometry.measure(models, corpus, SETTINGS)
-    assert "different vocabularies are not compared" in capsys.readouterr().out
-    assert [
-        (pair["first"]["model"], pair["second"]["model"]) for pair in result["pairs"]
-    ] == [("pretrained", "pretrained"), ("other", "other")]
 
 
 def test_masks_depend_on_the_settings_alone(pretrained_dir, corpus, vocabulary):
     first, second = (masked_text(corpus, vocabulary, SETTINGS) for _ in range(2))
     other = masked_text(corpus, vocabulary, replace(SETTINGS, seed=4))
     assert all(np.array_equal(first[name], second[name]) for name in first)
-    assert not np.array_equal(first["predicted"], other["predicted"])
+    assert not np.array_equal(
+        first["masked_lm_positions"], other["masked_lm_positions"]
+    )
 
 
 def test_too_few_positions(pretrained_dir, corpus):

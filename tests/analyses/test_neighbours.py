@@ -80,7 +80,7 @@ def files(tmp_path_factory):
 @pytest.fixture(scope="module")
 def of_files(model, files):
     """The result for two files."""
-    [paths] = neighbours.find_files(files, None, None, None)
+    [paths] = neighbours.find_files(files, None)
     text = neighbours.read_files(paths, 0)
     return neighbours.measure([open_model(model)], [text], 0, PAPER)
 
@@ -210,14 +210,11 @@ def test_tables_and_plots(result, of_files, tmp_path, capsys):
     assert {"ti", "accuracy, %", "layer (0: input embedding)", "B"} <= set(drawn)
 
 
-def test_two_named_files_and_their_mistakes(files, tmp_path):
-    source = f"{files}/ti-en.en"
+def test_files_of_different_lengths_are_refused(files, tmp_path):
+    paths = {"en": f"{files}/ti-en.en", "ti": str(tmp_path / "short")}
     (tmp_path / "short").write_text("One line.\n")
-    [paths] = neighbours.find_files(None, None, source, str(tmp_path / "short"))
-    with pytest.raises(UserError, match="short .language target.: 1 lines"):
+    with pytest.raises(UserError, match="short .language ti.: 1 lines"):
         neighbours.read_files(paths, 0)
-    with pytest.raises(UserError, match="--languages: chooses files of --data_dir"):
-        neighbours.find_files(None, ["ti"], source, source)
 
 
 def test_too_few_positions_are_found_before_the_first_model_encodes(model, folder):

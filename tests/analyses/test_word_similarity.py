@@ -52,13 +52,10 @@ def test_an_empty_file(tmp_path):
 def test_sets_come_in_the_papers_order(tmp_path):
     for name in ("verb143", "abc", "men", "simlex999"):
         write(tmp_path / f"{name}.tsv", "a\tb\t1\n")
-    other = write(tmp_path / "own.txt", "a\tb\t1\n")
-    found = find_sets(str(tmp_path), [other])
-    assert [entry.name for entry in found] == "men simlex999 verb143 abc own".split()
-    with pytest.raises(UserError, match="own.txt: two sets are called own"):
-        find_sets(None, [other, other])
+    found = find_sets(str(tmp_path))
+    assert [entry.name for entry in found] == "men simlex999 verb143 abc".split()
     with pytest.raises(UserError, match=r"no \*.tsv there"):
-        find_sets(str(tmp_path / "nothing"), [])
+        find_sets(str(tmp_path / "nothing"))
 
 
 def test_scores_of_pairs_by_hand():
@@ -154,7 +151,7 @@ def test_what_is_shown(planted, tmp_path, capsys):
 
 
 def test_the_sets_of_table_8(data_dir):
-    sets = find_sets(os.path.join(data_dir, "word_similarity"), [])
+    sets = find_sets(os.path.join(data_dir, "word_similarity"))
     assert {entry.name: len(entry.pairs) for entry in sets} == {
         "men": 3000,
         "mturk771": 771,

@@ -233,18 +233,15 @@ def test_ranks_of_a_table_by_hand():
     table = np.array([[2.0, 0], [1, 0], [3, 1], [0, 1]])
     pair = translated([[0, 1]], [0], [1, 2, 3])
     # Row 0 finds row 2 (6), row 1 (2), row 3 (0); row 1 has row 0 alone to find.
-    found = word_translation.reciprocal_ranks(table, pair, "dot", False)
+    found = word_translation.reciprocal_ranks(table, pair, False)
     assert found.dtype == np.float32
     np.testing.assert_allclose(found, [(1 / 2 + 1) / 2])
-    # By cosine row 1 is the nearest.
-    found = word_translation.reciprocal_ranks(table, pair, "cosine", False)
-    np.testing.assert_allclose(found, [1])
 
 
 def test_a_piece_of_both_languages_does_not_find_itself():
     table = np.array([[9.0], [1], [2]])
     found = word_translation.reciprocal_ranks(
-        table, translated([[0, 1]], [0], [0, 1]), "dot", False
+        table, translated([[0, 1]], [0], [0, 1]), False
     )
     np.testing.assert_allclose(found, [1])
 
@@ -252,14 +249,13 @@ def test_a_piece_of_both_languages_does_not_find_itself():
 def test_of_equal_scores_half_are_better():
     """A table of equal rows is at the middle of a random order."""
     found = word_translation.reciprocal_ranks(
-        np.ones([6, 3]), translated([[0, 3]], [0], [1, 2, 3, 4, 5]), "dot", False
+        np.ones([6, 3]), translated([[0, 3]], [0], [1, 2, 3, 4, 5]), False
     )
     np.testing.assert_allclose(found, [(1 / 3 + 1) / 2])
 
 
-@pytest.mark.parametrize("score", word_translation.SCORES)
 @pytest.mark.parametrize("centre", [True, False])
-def test_ranks_are_those_of_sorted_scores(score, centre, monkeypatch):
+def test_ranks_are_those_of_sorted_scores(centre, monkeypatch):
     monkeypatch.setattr(word_translation, "_QUERIES", 7)
     generator = np.random.default_rng(0)
     table = generator.normal(0.5, 1, [60, 5]).astype(np.float32)
@@ -275,14 +271,10 @@ def test_ranks_are_those_of_sorted_scores(score, centre, monkeypatch):
             for candidate in set(sides[other]) - {pair[own]}:
                 row = table[candidate] - means[other]
                 value = asking @ row
-                if score == "cosine":
-                    value /= np.linalg.norm(asking) * np.linalg.norm(row)
                 values[candidate] = value
             order = sorted(values, key=values.get, reverse=True)
             expected[place] += 0.5 / (1 + order.index(pair[other]))
-    found = word_translation.reciprocal_ranks(
-        table, translated(pairs, *sides), score, centre
-    )
+    found = word_translation.reciprocal_ranks(table, translated(pairs, *sides), centre)
     np.testing.assert_allclose(found, expected, rtol=1e-6)
 
 
@@ -317,16 +309,14 @@ def test_arrays_and_means(found_pieces, pretrained_dir, coupled_dir, vocabulary)
     assert result["items"][2] == [*pieces, "ti-zh"]
     assert result["groups"] == [0, 1, 0]
     arrays = result["arrays"]
-    names = ["input", "input_cosine", "output", "output_cosine"]
+    names = ["input", "output"]
     assert sorted(arrays) == [f"{index}/{name}" for index in (0, 1) for name in names]
     for index, model in enumerate(models):
         for kind, name in (("input", "input"), ("output", "output")):
             if model.config.coupled:
                 kind = "input"
             values = [
-                word_translation.reciprocal_ranks(
-                    model.embedding(kind), entry, "dot", True
-                )
+                word_translation.reciprocal_ranks(model.embedding(kind), entry, True)
                 for entry in found_pieces[:2]
             ]
             together = np.concatenate(values)
@@ -334,7 +324,7 @@ def test_arrays_and_means(found_pieces, pretrained_dir, coupled_dir, vocabulary)
             entry = next(
                 entry
                 for entry in result["models"][index]["embeddings"]
-                if (entry["embedding"], entry["score"]) == (name, "dot")
+                if entry["embedding"] == name
             )
             assert entry["mrr"] == pytest.approx(100 * together.mean())
             assert entry["interval"] == pytest.approx(
@@ -348,7 +338,7 @@ def test_arrays_and_means(found_pieces, pretrained_dir, coupled_dir, vocabulary)
 def test_a_finetuned_model_has_its_input_embedding(found_pieces, tmp_path, vocabulary):
     folder = write_finetuned_run(tmp_path / "tuned", vocabulary)
     result = word_translation.measure(open_models([folder]), CORPUS, SETTINGS)
-    assert sorted(result["arrays"]) == ["0/input", "0/input_cosine"]
+    assert sorted(result["arrays"]) == ["0/input"]
 
 
 def test_models_of_two_vocabularies_are_refused(pretrained_dir, tmp_path):
@@ -365,5 +355,5 @@ def test_tables_and_plots(found_pieces, pretrained_dir, coupled_dir, tmp_path, c
     assert "MRR x 100 (95% interval) of 3 pairs" in shown
     entry = result["models"][0]["embeddings"][0]
     assert f"{entry['mrr']:.1f} (" in shown
-    names = {"input embedding", "output embedding", "cosine", "MRR x 100"}
+    names = {"input embedding", "output embedding", "MRR x 100"}
     assert names <= set(drawn)

@@ -13,6 +13,17 @@ def test_workers_take_turns_round_by_round(tmp_path):
     assert log.read_text().split() == ["a", "a", "b", "b"] * 3
 
 
+def test_what_starts_first_and_what_runs_first(tmp_path, monkeypatch):
+    log, started, start = tmp_path / "log", [], Worker.__enter__
+    monkeypatch.setattr(
+        Worker, "__enter__", lambda worker: started.append(worker.name) or start(worker)
+    )
+    workers = [toy("a", log=str(log), warmup=0), toy("b", log=str(log), warmup=0)]
+    workers[1].starts_first = True
+    interleave(workers, rounds=1, steps=1, description="toys")
+    assert started == ["b", "a"] and log.read_text().split() == ["a", "b"]
+
+
 def test_what_is_measured():
     slow, fast = interleave(
         [toy("slow", seconds=0.02), toy("fast", steps=5)], 2, 3, "toys"

@@ -52,16 +52,16 @@ def test_help_names_every_analysis():
 def test_an_analysis_has_help_of_its_own():
     shown = decoupled("analyze", "word_similarity", "--help").stdout
     assert shown.startswith("Do embeddings order pairs of words as people do?")
-    assert "--word_pairs=..." in shown
+    assert "--[no]whole_words" in shown
     assert "--targets_x" not in shown
 
 
 def test_from_the_command_line_to_files(model_dir, tmp_path):
-    pairs = write(tmp_path / "own.tsv", "page\timage\t1\nthe\tpage\t2\n")
+    write(tmp_path / "pairs/own.tsv", "page\timage\t1\nthe\tpage\t2\n")
     result = decoupled(
         *("analyze", "word_similarity"),
         f"--model_dir={model_dir}",
-        f"--word_pairs={pairs}",
+        f"--data_dir={tmp_path}/pairs",
         f"--output_dir={tmp_path}/out",
     )
     assert result.returncode == 0, result.stderr[-3000:]
@@ -112,6 +112,7 @@ def test_a_folder_in_which_another_command_writes_is_refused(model_dir, tmp_path
 
 
 def write(path, text):
+    path.parent.mkdir(exist_ok=True)
     path.write_text(text)
     return str(path)
 
@@ -124,16 +125,15 @@ def written(folder, name, *others):
 
 
 def test_word_similarity(run, model_dir, tmp_path, capsys):
-    pairs = write(tmp_path / "own.tsv", "page\timage\t1\nthe\tpage\t2\nuser\tname\t3\n")
+    text = "page\timage\t1\nthe\tpage\t2\nuser\tname\t3\n"
+    pairs = write(tmp_path / "pairs/own.tsv", text)
     out = str(tmp_path / "out")
-    given = dict(model_dir=[model_dir], output_dir=out, data_dir=None)
+    given = dict(model_dir=[model_dir], output_dir=out, data_dir=f"{tmp_path}/pairs")
     given["whole_words"] = False
-    run("word_similarity", word_pairs=[pairs], **given)
+    run("word_similarity", **given)
     result = written(out, "word_similarity", "word_similarity.items.npz")
     assert result["sets"]["own"]["path"] == pairs
     assert f"wrote {out}/word_similarity.json" in capsys.readouterr().out
-    with pytest.raises(UserError, match="--data_dir or --word_pairs must be given"):
-        run("word_similarity", word_pairs=[], **given)
 
 
 def test_masked_lm(run, model_dir, vocabulary, tmp_path):
@@ -214,7 +214,7 @@ def test_neighbours(run, model_dir, tmp_path):
     lines = "Select the page\nShow the image\nDelete the password\n"
     for name in ("de-en.de", "de-en.en", "readme"):
         write(tmp_path / name, lines)
-    given = dict(model_dir=[model_dir], source=None, target=None, sentences=None)
+    given = dict(model_dir=[model_dir], sentences=None)
     given |= dict(
         output_dir=f"{tmp_path}/out", languages=["de"], data_dir=str(tmp_path)
     )
@@ -229,11 +229,11 @@ def test_neighbours(run, model_dir, tmp_path):
     assert {layer["mean"] for layer in model["languages"][0]["layers"]} == {100.0}
     with pytest.raises(UserError, match="--languages: no sw-en.sw in "):
         run("neighbours", **{**given, "languages": ["sw"]})
-    with pytest.raises(UserError, match="give --data_dir, or --source and --target"):
-        run("neighbours", **{**given, "source": "a"})
+    with pytest.raises(UserError, match="give --data_dir or --sentences"):
+        run("neighbours", **{**given, "data_dir": None})
     with pytest.raises(UserError, match="out: no files XX-en.XX"):
         run("neighbours", **{**given, "data_dir": f"{tmp_path}/out"})
-    with pytest.raises(UserError, match="give --sentences without --data_dir"):
+    with pytest.raises(UserError, match="give --sentences or --data_dir, one of them"):
         run("neighbours", **{**given, "sentences": str(tmp_path)})
 
 
@@ -256,7 +256,7 @@ def corpus_dir(tmp_path_factory):
 
 
 def test_neighbours_between_all_languages(run, model_dir, corpus_dir, tmp_path):
-    given = dict(model_dir=[model_dir], data_dir=None, source=None, target=None)
+    given = dict(model_dir=[model_dir], data_dir=None)
     given |= dict(sentences=f"{corpus_dir}/parallel/test/sentences", languages=None)
     settings = [
         "RetrievalConfig.max_sequence_length = 16",

@@ -7,7 +7,6 @@ import csv
 import dataclasses
 import json
 import os
-import shlex
 import shutil
 import statistics
 
@@ -27,7 +26,6 @@ from decoupled.runs.evaluation import Answers
 from decoupled.runs.saved_run import selected_checkpoint
 from decoupled.tasks.classification import ClassificationTask
 from decoupled.training.events import read_scalars
-from decoupled.xtreme.official import TASKS
 from decoupled.xtreme.scoring import score
 from tests.analyses.sentences import open_model, retrieval
 from tests.command_line import decoupled
@@ -189,10 +187,8 @@ def test_the_best_checkpoint_is_what_is_exported(grid):
     )
 
 
-def test_scores_are_in_table_csv_and_tensorboard(grid):
+def test_scores_are_in_tensorboard(grid):
     results = read(grid / "results.json")
-    lines = (grid / "results.csv").read_text().splitlines()
-    assert len(lines) == 1 + 2 * 2
     rate = f"learning_rate_{results['learning_rate']:g}"
     [value] = read_scalars(
         str(grid / rate / "seed_3/eval"), "accuracy/test/sw"
@@ -559,26 +555,7 @@ def test_without_english_dev_there_is_no_choice_of_rates(folder, pawsx, tmp_path
     assert not (tmp_path / "run").exists()
 
 
-def test_the_score_command_leaves_out_a_language_without_labels(
-    grid, folder, tmp_path, trivial_answers, capsys
-):
-    """It would end the scoring of all the others, which are XTREME's own."""
-    data, out = folder / "all languages", shutil.copytree(grid, tmp_path / "grid")
-    shutil.copytree(folder / "data", data)
-    for language in TASKS["xnli"].languages:
-        (data / f"xnli/test-{language}.tsv").write_text(pairs("sw"))
-    tune(folder, out, "predict", data=data.name, **GRID)
-    printed = capsys.readouterr().out
-    assert "score with: " in printed and "--languages" not in printed
-    (data / "xnli/test-my.tsv").write_text("neno\tlugha\n")
-    tune(folder, out, "predict", data=data.name, **GRID)
-    [line] = [x for x in capsys.readouterr().out.splitlines() if "score with: " in x]
-    flag = shlex.split(line)[-1]
-    languages = flag.removeprefix("--languages=").split(",")
-    assert set(languages) == set(TASKS["xnli"].languages)
-
-
-def test_the_score_command_that_is_printed_runs_as_it_is(
+def test_the_predictions_are_scored_as_finetune_scores_them(
     folder, trivial_answers, capsys
 ):
     """Also with a language outside XTREME, one without labels, and odd paths."""
@@ -589,14 +566,11 @@ def test_the_score_command_that_is_printed_runs_as_it_is(
     tune(folder, out, data=data.name, num_epochs=0.2)
     printed = capsys.readouterr().out
     assert "xnli: my: not among XTREME's languages of the task" in printed
-    [line] = [x for x in printed.splitlines() if x.startswith("score with: ")]
-    tune(folder, out, "predict", data=data.name, num_epochs=0.2)
-    assert line in capsys.readouterr().out.splitlines()
-
-    command = shlex.split(line.removeprefix("score with: "))
-    assert command[0] == "decoupled" and command[-1] == "--languages=en,sw,my"
     output = out / "scores.json"
-    done = decoupled(*command[1:], f"--output={output}")
+    done = decoupled(
+        *("score", f"--prediction_folder={out / 'predictions'}", "--tasks=xnli"),
+        *(f"--label_folder={data}", "--languages=en,sw,my", f"--output={output}"),
+    )
     assert done.returncode == 0, done.stderr
     scores, results = read(output), read(out / "results.json")
     assert results["outside_xtreme"] == ["my"]

@@ -267,7 +267,6 @@ def test_sampling_is_shown_and_kept_with_its_limits(
     assert f"the whole table: {tmp_path}/run/sampling.json" in printed
     kept = json.loads((tmp_path / "run/sampling.json").read_text())
     assert [kept[name]["drawn"] for name in ("en", "sw")] == [0.75, 0.25]
-    assert [kept[name]["by"] for name in ("en", "sw")] == ["alpha", "weight"]
     entry = read_manifest(data[0]).language("train", "sw")
     pieces = chunk_counts(entry, MASKING.sequence_length).sum()
     drawn = 0.25 * 2 * settings.training.batch_size

@@ -1,14 +1,13 @@
 """The command that finds translations: predictions, results and their score."""
 
-import csv
 import json
 
 import numpy as np
 import pytest
 
 from decoupled.analyses.models import layer_vectors
+from decoupled.analyses.retrieval import TranslationSearch
 from decoupled.commands import retrieve
-from decoupled.commands.retrieve import run_retrieval
 from decoupled.core.errors import UserError
 from decoupled.xtreme.retrieval_results import RetrievalResults
 from decoupled.xtreme.scoring import score
@@ -61,7 +60,8 @@ def model(tmp_path_factory):
 
 def run(model, data, output, task="tatoeba", languages=None, **settings):
     config = retrieval(**settings)
-    return run_retrieval(config, task, str(data), model, str(output), languages)
+    folders = str(data), model, str(output)
+    return TranslationSearch(config, task, *folders, languages).run()
 
 
 @pytest.fixture(scope="module")
@@ -100,13 +100,6 @@ def test_results_stand_beside_those_of_random_pairs(tatoeba):
     assert results["mean"]["accuracy"] == pytest.approx(
         np.mean([entry["accuracy"] for entry in results["languages"].values()])
     )
-    with open(folder / "results.csv", encoding="utf-8") as handle:
-        rows = list(csv.DictReader(handle))
-    assert [row["language"] for row in rows] == ["sw", "th", "mean"]
-    assert float(rows[0]["accuracy"]) == swahili["accuracy"]
-    columns = ["language", "accuracy", "random_accuracy", "examples", "official"]
-    assert list(rows[0]) == columns
-    assert {row["official"] for row in rows} == {"yes"}
 
 
 def test_percent_have_two_decimals_and_other_units_stay(tmp_path, capsys):
@@ -121,8 +114,6 @@ def test_percent_have_two_decimals_and_other_units_stay(tmp_path, capsys):
     rows = [line.split() for line in capsys.readouterr().out.splitlines()]
     assert ["de", "100.00", "0.01", "1.035", "1,234"] in rows
     assert ["fr", "8.33", "0.01", "1.035", "1,234"] in rows
-    # The file keeps all digits.
-    assert "de,100.0,0.01234,1.03456,1234,yes" in (tmp_path / "results.csv").read_text()
 
 
 def test_scores_are_those_of_the_score_command(tatoeba, data):
@@ -158,9 +149,6 @@ def test_a_language_outside_xtreme_is_marked_and_in_no_mean(
     swahili = tatoeba[1]["languages"]["sw"]["accuracy"]
     assert results["mean"]["accuracy"] == swahili
     assert results["outside_xtreme"] == ["mt"]
-    lines = (tmp_path / "out/results.csv").read_text().splitlines()
-    names = [(line.split(",")[0], line.rpartition(",")[2]) for line in lines[1:]]
-    assert names == [("sw", "yes"), ("mean", "yes"), ("mt", "no")]
     assert "mt (outside XTREME)" in capsys.readouterr().out
     # The score command reads labels of this folder, too, and marks the same language.
     scores = score(

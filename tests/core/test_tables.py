@@ -1,4 +1,4 @@
-"""One set of columns and rows as Markdown, LaTeX and CSV."""
+"""One set of columns and rows as Markdown and CSV."""
 
 import numpy as np
 import pytest
@@ -52,19 +52,6 @@ def test_markdown_with_columns_of_words():
 def test_markdown_with_a_head_of_its_own():
     head = "| | b |\n|---|---:|"
     assert tables.to_markdown(head, [["x", 1]]) == f"{head}\n| x | 1 |"
-
-
-def test_latex():
-    assert tables.to_latex([*COLUMNS, "L"], [[*ROWS[0], "12 -> 6"]]).splitlines() == [
-        r"\begin{tabular}{lrrr}",
-        r"\toprule",
-        r"model & n & score & L \\",
-        r"\midrule",
-        r"e\_out\_128 & 1,234 & \textbf{50.0 $\pm$ 1.4} (68.1) & "
-        r"12 $\rightarrow$ 6 \\",
-        r"\bottomrule",
-        r"\end{tabular}",
-    ]
 
 
 def test_csv():

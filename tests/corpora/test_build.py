@@ -11,7 +11,7 @@ from decoupled.core.errors import UserError
 from decoupled.corpora import corpus_writer, sentences, sources, text_units
 from decoupled.corpora.build import build
 from decoupled.corpora.corpus import Corpus
-from decoupled.corpora.languages import LISTS
+from decoupled.corpora.locales import LISTS
 from decoupled.corpora.runners import Runner
 from decoupled.corpora.sources import Source
 from tests.corpora.builds import killed_at, tree

@@ -13,7 +13,6 @@ from decoupled.corpora.sampling import (
     as_json,
     bounded_shares,
     draw_sample,
-    drawn_by,
     language_probabilities,
     language_rows,
     language_shares,
@@ -107,14 +106,6 @@ def test_limits_hold_weights_too():
     found = shares(sampling(weights={"sw": 0.5}, max_epochs={"sw": 3}))
     assert found["sw"] == pytest.approx(0.03)
     assert sum(found.values()) == pytest.approx(1)
-
-
-def test_what_decides_a_share():
-    config = sampling(0.0, {"en": 0.3}, {"tr": 8}, {"sw": 2})
-    found = shares(config)
-    by = drawn_by(found, config, THREE, 1000)
-    assert by == {"en": "weight", "sw": "maximum", "tr": "minimum"}
-    assert drawn_by(shares(sampling()), sampling(), THREE, 1000)["en"] == "alpha"
 
 
 @pytest.mark.parametrize(
@@ -298,7 +289,7 @@ def test_sample_is_a_function_of_the_seed():
 
 def rows(config, counts=FOUR, total=1000):
     shares = language_shares(counts, config, counts, total, "sentences")
-    return language_rows(counts, shares, config, counts, total)
+    return language_rows(counts, shares, counts, total)
 
 
 def test_rows_largest_first():
@@ -316,7 +307,6 @@ def test_rows_largest_first():
     assert [row.drawn for row in found] == pytest.approx(drawn)
     epochs = [1000 * drawn[0] / 900, 1000 * drawn[1] / 90, 20, 0]
     assert [row.epochs for row in found] == pytest.approx(epochs)
-    assert [row.by for row in found] == ["weight", "alpha", "maximum", "-"]
 
 
 def test_json_has_every_language():
@@ -327,7 +317,6 @@ def test_json_has_every_language():
         "share": 0.09,
         "drawn": 0.09,
         "epochs": 1.0,
-        "by": "alpha",
     }
 
 
@@ -336,7 +325,7 @@ def test_few_languages_are_all_shown(capsys):
     printed = capsys.readouterr().out
     assert printed.startswith("languages")
     lines = [line.split() for line in printed.splitlines()]
-    assert ["tr", "90", "9%", "9%", "1", "alpha"] in lines
+    assert ["tr", "90", "9%", "9%", "1"] in lines
 
 
 def test_many_languages_are_summarised(capsys):
@@ -350,4 +339,4 @@ def test_many_languages_are_summarised(capsys):
     assert [name for name in shown if name != "language"] == expected
     (summary,) = [line for line in printed.splitlines() if "92 more" in line]
     assert f"{sum(10 * (104 - i) for i in range(8, 100)):,}" in summary
-    assert " to " in summary and summary.rstrip().endswith("alpha")
+    assert " to " in summary

@@ -149,7 +149,6 @@ def test_the_sample_is_shown_and_reported(corpus, tmp_path, capsys):
         "share": pytest.approx(1 / 6, abs=1e-9),
         "drawn": 0.5,
         "epochs": 3.0,
-        "by": "weight",
     }
 
 

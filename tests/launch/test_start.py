@@ -325,5 +325,5 @@ def test_it_is_known_which_flags_are_paths():
         *("init_checkpoint", "input", "json", "label_folder", "layouts"),
         *("model_dir", "new_model_dir", "output", "output_dir"),
         *("prediction_folder", "records_dir", "sentences", "source", "sweep_dir"),
-        *("target", "texts", "vocabulary", "word_pairs", "work_dir"),
+        *("texts", "vocabulary", "work_dir"),
     ]

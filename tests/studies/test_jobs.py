@@ -31,7 +31,6 @@ SWEEP = SweepConfig(
     task_files={"*": "tasks/table_10.gin", "catalogs": ""},
     pretraining=("ScheduleConfig.train_steps = 3",),
     finetuning=("FinetuningConfig.num_epochs = 1",),
-    warm_processes=True,
 )
 INPUTS = Inputs("R", "V", {"xnli": "D", "catalogs": "C"})
 ROWS = [Row("coupled", tiny_model(), 0), Row("e_out_128", tiny_model(), 1)]

@@ -12,6 +12,8 @@ from decoupled.studies import runner
 from decoupled.studies.reproduce import Options
 from decoupled.studies.study_jobs import StudyJobs, sized
 
+START_JOB = runner.start_job
+
 
 @pytest.fixture
 def made(folders, monkeypatch):
@@ -22,21 +24,22 @@ def made(folders, monkeypatch):
     monkeypatch.setattr(run, "choose_languages", lambda *_: ["en", "de"])
     monkeypatch.setattr(run, "write", lambda *_: written.append(1))
     monkeypatch.setattr(runner, "_POLL", 0.01)
-    params = ("SweepConfig.seeds = (0, 1)", "SweepConfig.warm_processes = False")
     options = Options(
         folders.work_dir,
         data_dir=folders.data_dir,
         gin_file=["sweeps/reproduce_first.gin"],
-        gin_param=params,
+        gin_param=["SweepConfig.seeds = (0, 1)"],
     )
     return options, written
 
 
 def commands(monkeypatch, script):
     """Every job runs this script; `$0` is the last of its arguments."""
-    monkeypatch.setattr(
-        runner, "job_command", lambda job: ["sh", "-c", script, job.arguments[-1]]
-    )
+
+    def start_script(job, cores, _):
+        return START_JOB(job, cores, ["sh", "-c", script, job.arguments[-1]])
+
+    monkeypatch.setattr(runner, "start_job", start_script)
 
 
 def names_started(shown):

@@ -21,7 +21,6 @@ SWEEP = SweepConfig(
     task_files={},
     pretraining=(),
     finetuning=(),
-    warm_processes=True,
 )
 MODELS = {
     "wide": tiny_model(hidden_size=16, num_heads=4, head_size=4),

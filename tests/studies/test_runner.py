@@ -37,7 +37,6 @@ def run(jobs, parallel=1, lines=None):
         jobs,
         parallel,
         lines.append,
-        False,
         lambda job: [
             sys.executable, "-S", "-c", f"import os; os.chdir({job.folder!r})\n"
             f"open('starts', 'a').write('x')\n{job.arguments[0]}",
@@ -223,7 +222,7 @@ def test_a_job_ends_with_a_sweep_that_is_killed(tmp_path):
     code = (
         "import json, sys; from decoupled.studies.jobs import Job; "
         "from decoupled.studies.runner import start_job; "
-        "job = start_job(Job(**json.loads(sys.argv[1])), None, False, sys.argv[2:]); "
+        "job = start_job(Job(**json.loads(sys.argv[1])), None, sys.argv[2:]); "
         "print(job.pid, flush=True); job.wait()"
     )
     words = [sys.executable, "-c", code, json.dumps(job._asdict()), *endless]

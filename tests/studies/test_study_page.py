@@ -275,11 +275,10 @@ def test_contrasts_are_drawn_in_margins(tmp_path, monkeypatch):
     axes = drawn[0].axes[0]
     labels = [label.get_text() for label in axes.get_yticklabels()]
     assert labels == ["3: S", "7: last"]
-    for container in axes.containers:
-        line, _, [bar] = container.lines
-        assert line.get_xdata() == pytest.approx([2.0])
-        sides = bar.get_segments()[0][:, 0]
-        assert sides == pytest.approx([2 - 0.98, 2 + 0.98], abs=0.01)
+    line, _, [bars] = axes.containers[0].lines
+    assert line.get_xdata() == pytest.approx([2.0, 2.0])
+    for bar in bars.get_segments():
+        assert bar[:, 0] == pytest.approx([2 - 0.98, 2 + 0.98], abs=0.01)
 
 
 def test_curves_name_rows_and_the_unigram_level(tmp_path):

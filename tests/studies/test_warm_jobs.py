@@ -50,7 +50,6 @@ SWEEP = SweepConfig(
         "TrainingConfig.batch_size = 8",
         "TrainingConfig.eval_batch_size = 8",
     ),
-    warm_processes=True,
 )
 ENDLESS = dataclasses.replace(
     SWEEP,
@@ -107,7 +106,7 @@ def forked(inputs, tmp_path_factory):
     """(folder, jobs, their failure) of a sweep in forks; the second job is broken."""
     folder = tmp_path_factory.mktemp("forked")
     jobs, lines = jobs_of(inputs, folder, BROKEN), []
-    [failure] = JobRunner(jobs, 1, lines.append, warm=True).run()
+    [failure] = JobRunner(jobs, 1, lines.append).run()
     assert failure.name == jobs[1].name, lines
     return folder, jobs, failure
 
@@ -159,7 +158,7 @@ def test_a_broken_job_is_told_and_tried_again_and_complete_ones_are_kept(
     before = text(jobs[0].folder, RECORD)
 
     mended, lines = jobs_of(inputs, folder, DECOUPLED), []
-    runner = JobRunner(mended, 1, lines.append, False, in_this_process)
+    runner = JobRunner(mended, 1, lines.append, in_this_process)
     assert runner.run() == [], lines
     assert all(job.is_complete() for job in mended)
     assert text(jobs[0].folder, RECORD) == before
@@ -253,7 +252,7 @@ def wait_until(condition):
 def test_without_forks_a_job_is_a_process_of_its_own(tmp_path):
     job = Job("no_such_command", "job", str(tmp_path), (), ())
     alone = [sys.executable, "-c", "print('alone'); raise SystemExit(3)"]
-    assert start_job(job, None, False, alone).wait(SECONDS) == 3
+    assert start_job(job, None, alone).wait(SECONDS) == 3
     assert text(job.folder, LOG) == "alone\n"
 
 

@@ -11,8 +11,7 @@ from decoupled.tasks.classification import LabelAnswer, pack_texts, truncate
 from decoupled.tasks.description import described
 from decoupled.tasks.presets import TASKS, task_of
 from decoupled.tasks.text_files import LabelledTexts
-from decoupled.xtreme.files import LanguageFile
-from decoupled.xtreme.labels import read_predictions
+from decoupled.xtreme.files import LanguageFile, read_predictions
 
 XNLI = task_of(TASKS["xnli"], "", 8)
 EXAMPLES = [

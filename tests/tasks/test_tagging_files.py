@@ -5,8 +5,7 @@ import pytest
 from decoupled.core.errors import UserError
 from decoupled.tasks.presets import TASKS
 from decoupled.tasks.tagging_files import TaggedSentence, read_sentences
-from decoupled.xtreme.files import LanguageFile
-from decoupled.xtreme.labels import read_labels
+from decoupled.xtreme.files import LanguageFile, read_labels
 from tests.xtreme.xtreme_samples import language_file
 
 UDPOS = TASKS["udpos"].labels

@@ -8,8 +8,7 @@ from decoupled.tasks.presets import TASKS, task_of
 from decoupled.tasks.tagging import Tagging
 from decoupled.tasks.tagging_files import TaggedSentence
 from decoupled.xtreme import official
-from decoupled.xtreme.files import LanguageFile
-from decoupled.xtreme.labels import read_labels, read_predictions
+from decoupled.xtreme.files import LanguageFile, read_labels, read_predictions
 from tests.tasks.tagged_words import DIFFICULT, TEXT, small_vocabulary
 from tests.xtreme.xtreme_samples import language_file
 

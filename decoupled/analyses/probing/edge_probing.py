@@ -28,8 +28,6 @@ from decoupled.analyses.models import LayerEncoder, describe, open_models
 from decoupled.analyses.output import LAYER, Line, Panel, Picture, Table, percent
 from decoupled.analyses.probing.frozen_vectors import label_ids, prepare
 from decoupled.analyses.probing.probe import (
-    majority,
-    scored_targets,
     train_probe,
     word_lookup,
 )
@@ -69,8 +67,8 @@ def measure(
       `settings`; `tasks`: files and counts of targets; `models`: the entries of
       `describe`, with `probes`, a list of entries with `task`, `dev` and, if there is
       test data, `test` (f1, precision, recall, targets), `mix` (the share of each
-      layer), `steps`, `lost` (targets beyond the length), and the baselines
-      `majority_f1` and `lookup_f1` on "test", or on "dev" if there is no test data.
+      layer), `steps`, `lost` (targets beyond the length), and the baseline `lookup_f1`
+      on "test", or on "dev" if there is no test data.
 
       Tasks with test data also have one value per target, for the targets that are
       within the length of every model: `arrays`, "MODELINDEX/TASK" -> uint8 [items], 1
@@ -171,13 +169,11 @@ def _probe(
         for split, of_split in examples.items()
     }
     scored = "test" if "test" in data else "dev"
-    targets = scored_targets(examples[scored], data[scored])
     lookup = word_lookup(examples["train"], examples[scored], data[scored])
     trained = train_probe(data, settings, f"{model.name}, {task}")
     entry = {
         "task": task,
         **{split: score._asdict() for split, score in trained.scores.items()},
-        "majority_f1": majority(examples["train"], targets).score.f1,
         "lookup_f1": lookup.score.f1,
         "mix": trained.mix,
         "steps": trained.steps,
@@ -211,9 +207,8 @@ def tables(result: dict[str, Any]) -> Iterator[Table]:
         details += [
             [
                 *(model["name"], probe["task"], percent(probe["dev"]["f1"])),
-                *(percent(probe["majority_f1"]), percent(probe["lookup_f1"])),
-                *(score["targets"], probe["lost"], probe["steps"]),
-                center_of_gravity(probe["mix"]),
+                *(percent(probe["lookup_f1"]), score["targets"]),
+                *(probe["lost"], probe["steps"]),
             ]
             for probe, score in zip(probes, scores, strict=True)
         ]
@@ -222,13 +217,8 @@ def tables(result: dict[str, Any]) -> Iterator[Table]:
         ["model", *result["tasks"], "average"],
         rows,
     )
-    columns = ["model", "task", "dev F1", "majority", "lookup", "targets", "lost"]
-    yield Table(
-        "F1 on dev, of the most frequent label, of a lookup of words; where the mix "
-        "looks",
-        [*columns, "steps", "centre of gravity"],
-        details,
-    )
+    columns = ["model", "task", "dev F1", "lookup", "targets", "lost", "steps"]
+    yield Table("F1 on dev, and of a lookup of words", columns, details)
 
 
 def picture(result: dict[str, Any]) -> Picture:
@@ -250,8 +240,3 @@ def picture(result: dict[str, Any]) -> Picture:
         for index, task in enumerate(result["tasks"])
     ]
     return Picture("Edge probing of frozen layers", [panels])
-
-
-def center_of_gravity(mix: Sequence[float]) -> float:
-    """The mean layer under the shares of a mix (Tenney et al. 2019b)."""
-    return sum(layer * share for layer, share in enumerate(mix))

@@ -119,10 +119,6 @@ def prepare(
     Words are encoded one by one, because SentencePiece never joins two words. Pieces
     beyond `max_tokens` (including [CLS] and [SEP]; None for the model's positions) and
     their targets are cut off.
-
-    Raises:
-      UserError: the model has fewer positions, no target is left, or the file cannot be
-        written.
     """
     length = max_tokens or model.config.max_positions
     if length > model.config.max_positions:

@@ -5,7 +5,7 @@ each span, and an MLP of two layers. Every label is a binary decision (Tenney et
 2019). As in that paper, the learning rate is halved when the development score stops
 improving, training ends when it still does not improve, and the best step is kept.
 
-A probe must beat baselines, which see labels and words but no vectors. A probe on
+A probe must beat a lookup of words, which sees no vectors. A probe on
 vectors can tell words apart, and most words have only one part of speech. Only the gain
 over the word lookup shows knowledge of the sentence.
 """
@@ -253,12 +253,6 @@ class Baseline(NamedTuple):
 
     score: Score
     hits: np.ndarray
-
-
-def majority(train: Sequence[Example], there: Sequence[Target]) -> Baseline:
-    """Always predicts the most frequent label of the training data."""
-    [(most, _)] = _labels(train).most_common(1)
-    return _baseline([most] * len(there), there)
 
 
 def word_lookup(

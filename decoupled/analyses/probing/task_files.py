@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from decoupled.core import console, files, gfile
 from decoupled.core.errors import UserError, quoted
-from decoupled.core.labels import BLANKS, LabelReader, label_in
+from decoupled.core.labels import BLANKS, LabelReader
 
 # The names that the suite's data sets use.
 SPLITS = {
@@ -53,11 +53,7 @@ class ProbingTask(NamedTuple):
 
 
 def find_tasks(folder: str, names: Sequence[str] | None) -> list[ProbingTask]:
-    """The tasks below a folder: FOLDER/TASK/train.jsonl, dev.jsonl, test.jsonl.
-
-    Raises:
-      UserError: a task, or its training or development file, is missing.
-    """
+    """The tasks below a folder: FOLDER/TASK/train.jsonl, dev.jsonl, test.jsonl."""
     if not gfile.isdir(folder):
         raise UserError(f"{folder}: no such folder; it holds a folder for each task")
     there = sorted(
@@ -74,12 +70,7 @@ def find_tasks(folder: str, names: Sequence[str] | None) -> list[ProbingTask]:
 
 
 def read_examples(path: str) -> list[Example]:
-    """Reads a file; sentences without targets are left out.
-
-    Raises:
-      UserError: the file is missing, a line is malformed or a span outside its text,
-        some targets have two spans and others one, or there are no targets.
-    """
+    """Reads a file; sentences without targets are left out."""
     examples, kinds = [], set()
     known = LabelReader()
     for number, line in enumerate(files.split_lines(files.read_text(path)), start=1):
@@ -212,26 +203,14 @@ def dependencies(path: str) -> list[Example]:
     ]
 
 
-def entities(path: str) -> list[Example]:
-    """The type of each entity, by tags B-TYPE, I-TYPE and O in the last column.
-
-    An I- tag that does not continue an entity of its type begins one, as in conlleval.
-    """
-    return [
-        Example([word for word, _ in words], _entities([tag for _, tag in words]))
-        for words in _read_tags(path)
-    ]
-
-
 CONVERTERS: dict[str, Callable[[str], list[Example]]] = {
     "pos": parts_of_speech,
     "dependencies": dependencies,
-    "entities": entities,
 }
 
 
 def convert(task: str, source: str, target: str) -> None:
-    """Writes a file for probing from CoNLL-U or tagged words, and prints a summary.
+    """Writes a file for probing from CoNLL-U, and prints a summary.
 
     Raises:
       UserError: the source is malformed, or the target cannot be written.
@@ -254,10 +233,6 @@ def make_treebank_tasks(paths: Sequence[str], folder: str) -> list[str]:
 
     Returns:
       The paths written, pos/SPLIT.jsonl and dependencies/SPLIT.jsonl in the folder.
-
-    Raises:
-      UserError: a name has no split, the test files or all others are missing, or a
-        file is malformed. Nothing is written then.
     """
     by_split: dict[str, list[str]] = {split: [] for split in SPLITS}
     for path in paths:
@@ -352,34 +327,3 @@ def _check_heads(words, where):
                 f"{where}: word {word.number} of this sentence has head {word.head}, "
                 f"which is none of its {len(words)} words"
             )
-
-
-def _read_tags(path) -> Iterator[list[tuple[str, str]]]:
-    for lines in _sentences(path):
-        words = []
-        for number, line in lines:
-            cells = line.split("\t") if "\t" in line else files.split_blanks(line)
-            if cells[0].strip(BLANKS) == "-DOCSTART-":
-                continue
-            tag = label_in(cells[-1], f"{path}:{number}")
-            known = tag == "O" or (tag[:2] in ("B-", "I-") and len(tag) > 2)
-            if len(cells) < 2 or not known:
-                raise UserError(
-                    f"{path}:{number}: {quoted(line)} is not a word and B-TYPE, "
-                    "I-TYPE or O"
-                )
-            words.append(("".join(cells[0].split()) or "_", tag))
-        if words:
-            yield words
-
-
-def _entities(tags) -> list[Target]:
-    targets, start = [], None
-    for place, tag in enumerate([*tags, "O"]):
-        kind = None if start is None else tags[start][2:]
-        if start is not None and tag != f"I-{kind}":
-            targets.append(Target((start, place), None, (kind,)))
-            start = None
-        if start is None and tag != "O":
-            start = place
-    return targets

@@ -39,9 +39,6 @@ class CatalogsBuild:
 
         Args:
           languages: to keep in addition to English; empty keeps all.
-
-        Raises:
-          UserError: `source` has another form, or a package is missing.
         """
         packages = source.removeprefix(_PREFIX).split(",")
         if not source.startswith(_PREFIX) or len(set(packages)) != len(packages):

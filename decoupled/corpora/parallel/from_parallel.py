@@ -2,8 +2,10 @@
 
 Whole groups (chapters, pages) are held out together in all languages. So neither the
 held-out text nor the pairs nor the task's dev and test sets have a translation in the
-training text. A build that was killed resumes with the missing languages.
+training text. One process reads the languages one after the other; memory holds one
+group, the held-out sentences, and 8 bytes for each other sentence.
 
+    text/{train,eval}/LANGUAGE/         a group is a document; eval has those held out
     parallel/train/sentences/LANGUAGE.tsv           id<TAB>text
     parallel/{dev,test}/sentences/LANGUAGE.tsv      id<TAB>text
     parallel/{dev,test}/tatoeba/L-en.{L,en}         line i of one translates line i
@@ -14,61 +16,67 @@ text also occurs in the training text, or earlier in its split. Otherwise it wou
 been seen in training, or would have two translations.
 """
 
+import array
 import collections
 import dataclasses
 import os
-from collections.abc import Mapping, Sequence
-from typing import Any
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import IO, Any, NamedTuple
 
 from decoupled.configs.corpora import ParallelTextConfig
-from decoupled.core import console
+from decoupled.core import console, files, gfile
 from decoupled.core.errors import UserError
-from decoupled.corpora import corpus_writer
-from decoupled.corpora.corpus import SPLITS
+from decoupled.corpora import corpus_writer, text_units
+from decoupled.corpora.corpus import SPLITS, Document
 from decoupled.corpora.corpus_writer import lines
+from decoupled.corpora.input_files import InputFile
 from decoupled.corpora.locales import ENGLISH
 from decoupled.corpora.parallel import parallel_text
 from decoupled.corpora.parallel.parallel_text import (
     BOOK_GROUPS,
     HELD_OUT,
     TRAIN,
+    SentenceLine,
     book_group,
     choose,
+    group_of,
+    split_of,
 )
-from decoupled.corpora.parallel.parallel_units import (
-    RULES,
-    KeptSentence,
-    ParallelJob,
-    ParallelUnit,
-)
-from decoupled.corpora.runners import Runner, run_units
 
-# Below this many bytes, starting other processes takes longer than the work.
-_SMALL_BYTES = 4 << 20
+# Increased when the same input gives other text or other files than before. (The second
+# number is from a time when there were several kinds of parallel text.)
+RULES = [3, 2]
 BOOKS = "books"
 REPEATED = "held-out sentence with a repeated text, left out of pairs and tasks"
+# The reason for dropping empty lines, and dashes for verses that a translation lacks.
+WITHOUT_WORDS = "sentence without letters"
+_WORD = re.compile(r"[^\W_]")
 # (split, language) -> id -> text, in the order of the text.
 _Texts = dict[tuple[str, str], dict[str, str]]
+
+
+class KeptSentence(NamedTuple):
+    """A held-out sentence; repeated: whether a text of the same normal form is in the
+    training text, or earlier in the split."""
+
+    split: str
+    id: str
+    text: str
+    repeated: bool
 
 
 class ParallelBuild:
     """Builds a corpus from the parallel text of --source."""
 
     def __init__(
-        self,
-        source: str,
-        settings: ParallelTextConfig,
-        languages: Sequence[str],
-        runner: Runner,
+        self, source: str, settings: ParallelTextConfig, languages: Sequence[str]
     ):
         """Finds the files and reads them once, for their SHA-256.
 
         `languages` are kept in addition to English; empty keeps all.
-
-        Raises:
-          UserError: the place holds no such text, or lacks one of the languages.
         """
-        self._settings, self._runner = settings, runner
+        self._settings = settings
         by_language = parallel_text.find(source.removeprefix(parallel_text.PREFIX))
         if unknown := sorted(set(languages) - set(by_language)):
             raise UserError(
@@ -98,90 +106,162 @@ class ParallelBuild:
         """Writes the corpus; `corpus_writer.building` surrounds it.
 
         Raises:
-          UserError: a text is bad (all others are finished and kept for the next build)
-            or empty, languages share no ids, or the folder cannot be written.
+          UserError: a text is bad or empty, languages share no ids, or the folder
+            cannot be written.
         """
-        job = ParallelJob(folder, self._settings)
-        units = [ParallelUnit(*entry) for entry in self._files.items()]
-        results = run_units(
-            job, units, self._runner, "reading parallel text", _SMALL_BYTES
-        )
-        for unit, result in zip(units, results, strict=True):
-            _check_text(unit, result)
-        by_language = dict(zip(self._files, results, strict=True))
-        held_out = {name: job.held_out(result) for name, result in by_language.items()}
-        texts, repeated = gather(held_out)
-        contents, pairs = pair_files(texts, self._settings)
-        copies = {
-            f"parallel/{TRAIN}/sentences/{language}.tsv": job.training_path(result)
-            for language, result in by_language.items()
-        }
-        tasks = {}
-        if all(result["bible"] for result in results) and ENGLISH in by_language:
-            texts[TRAIN, ENGLISH] = _read_training(job, by_language[ENGLISH])
-            if task := task_files(texts, self._settings):
-                task_contents, tasks[BOOKS] = task
-                contents |= task_contents
-        corpus_writer.write_further_files(folder, contents, copies)
-        if not any(pairs.values()):
-            console.say(
-                f"no pairs: these need held-out text of {ENGLISH} and of another "
-                "language; parallel/ has the held-out sentences with their ids"
+        with corpus_writer.all_or_nothing(folder):
+            tracked = console.track(self._files.items(), "reading parallel text")
+            read = {name: self._read(folder, name, file) for name, file in tracked}
+            texts, repeated = gather({name: of.held_out for name, of in read.items()})
+            contents, pairs = pair_files(texts, self._settings)
+            tasks = {}
+            if all(of.is_bible for of in read.values()) and ENGLISH in read:
+                trained = parallel_text.read(_training_path(folder, ENGLISH))
+                texts[TRAIN, ENGLISH] = {line.id: line.text for line in trained}
+                if task := task_files(texts, self._settings):
+                    task_contents, tasks[BOOKS] = task
+                    contents |= task_contents
+            corpus_writer.write_further_files(folder, contents)
+            if not any(pairs.values()):
+                console.say(
+                    f"no pairs: these need held-out text of {ENGLISH} and of another "
+                    "language; parallel/ has the held-out sentences with their ids"
+                )
+            dropped = collections.Counter({REPEATED: len(repeated)} if repeated else {})
+            for of_language in read.values():
+                dropped.update(of_language.dropped)
+            corpus_writer.write_manifest(
+                folder,
+                source="parallel text (aligned)",
+                inputs=inputs,
+                splits={
+                    split: {
+                        language: of.splits[split]
+                        for language, of in read.items()
+                        if split in of.splits
+                    }
+                    for split in SPLITS
+                },
+                dropped=dict(sorted(dropped.items())),
+                tasks=tasks,
+                languages={
+                    name: {
+                        "inputs": [{**f._asdict(), "path": os.path.basename(f.path)}],
+                        "dropped": dict(read[name].dropped),
+                    }
+                    for name, f in self._files.items()
+                },
+                pairs=pairs,
             )
-        dropped = collections.Counter()
-        for result in results:
-            dropped.update(result["dropped"])
-        if repeated:
-            dropped[REPEATED] = len(repeated)
-        corpus_writer.write_manifest(
-            folder,
-            source="parallel text (aligned)",
-            inputs=inputs,
-            splits={
-                split: {
-                    language: result["splits"][split]
-                    for language, result in by_language.items()
-                    if split in result["splits"]
-                }
-                for split in SPLITS
-            },
-            dropped=dict(sorted(dropped.items())),
-            tasks=tasks,
-            languages={
-                language: {
-                    "inputs": [{**file._asdict(), "path": os.path.basename(file.path)}],
-                    "dropped": by_language[language]["dropped"],
-                }
-                for language, file in self._files.items()
-            },
-            pairs=pairs,
-        )
+
+    def _read(self, folder: str, language: str, file: InputFile) -> "_LanguageText":
+        """Writes the text of a language, and its training sentences with their ids."""
+        path = _training_path(folder, language)
+        gfile.makedirs(os.path.dirname(path))
+        with files.atomic_write(path) as training:
+            text = _LanguageText(training)
+            documents = text.documents(parallel_text.read(file.path), self._settings)
+            text.splits = corpus_writer.write_documents(folder, language, documents)
+        if not text.splits:
+            raise UserError(f"{file.path}: no text of {language}")
+        if TRAIN not in text.splits:
+            raise UserError(
+                f"{file.path}: all text of {language} is held out; the ids may have "
+                "too few groups, see ParallelTextConfig.group"
+            )
+        return text
 
 
-def _check_text(unit: ParallelUnit, result: Mapping[str, Any]) -> None:
-    if not result["splits"]:
-        raise UserError(f"{unit.file.path}: no text of {unit.language}")
-    if TRAIN not in result["splits"]:
-        raise UserError(
-            f"{unit.file.path}: all text of {unit.language} is held out; the ids may "
-            "have too few groups, see ParallelTextConfig.group"
-        )
+def _training_path(folder: str, language: str) -> str:
+    return os.path.join(folder, "parallel", TRAIN, "sentences", f"{language}.tsv")
 
 
-def _read_training(job: ParallelJob, result: Mapping[str, Any]) -> dict[str, str]:
-    lines = parallel_text.read(job.training_path(result))
-    return {line.id: line.text for line in lines}
+class _LanguageText:
+    """What is kept of a language while it is read; training text goes to a file.
+
+    splits: counts by split. dropped: sentences by reason. is_bible: whether all ids are
+    those of a Bible.
+    """
+
+    def __init__(self, training: IO):
+        self._training = training
+        self._held_out: list[KeptSentence] = []
+        self._digests = array.array("Q")
+        self.splits: dict[str, Any] = {}
+        self.dropped = collections.Counter()
+        self.is_bible = True
+
+    def documents(
+        self, lines: Iterator[SentenceLine], settings: ParallelTextConfig
+    ) -> Iterator[tuple[str, Document]]:
+        """Yields each group as a document with its split."""
+        for group, members in _groups(lines, settings.group):
+            sentences = [line for line in members if _WORD.search(line.text)]
+            if len(sentences) < len(members):
+                self.dropped[WITHOUT_WORDS] += len(members) - len(sentences)
+            if not sentences:
+                continue
+            split = split_of(group, settings)
+            self._keep(split, sentences)
+            yield "train" if split == TRAIN else "eval", [s.text for s in sentences]
+
+    def _keep(self, split, sentences):
+        for line in sentences:
+            self.is_bible = self.is_bible and book_group(line.id) is not None
+            if split == TRAIN:
+                self._training.write(f"{line.id}\t{line.text}\n")
+                self._digests.append(text_units.digest([line.text]))
+            else:
+                self._held_out.append(KeptSentence(split, line.id, line.text, False))
+
+    @property
+    def held_out(self) -> Iterator[KeptSentence]:
+        """Yields the held-out sentences, and says which are repeated."""
+        digests = [text_units.digest([sentence.text]) for sentence in self._held_out]
+        trained = set(digests).intersection(self._digests)
+        seen = set()
+        for sentence, digest in zip(self._held_out, digests, strict=True):
+            key = (sentence.split, digest)
+            yield sentence._replace(repeated=digest in trained or key in seen)
+            seen.add(key)
 
 
-def gather(held_out: Mapping[str, Sequence[KeptSentence]]) -> tuple[_Texts, set[str]]:
+def _groups(
+    lines: Iterator[SentenceLine], pattern: str | None
+) -> Iterator[tuple[str, list[SentenceLine]]]:
+    seen: set[str] = set()
+    current, members = None, {}
+    for line in lines:
+        group = group_of(line.id, pattern, line.place)
+        if group != current:
+            if members:
+                yield current, list(members.values())
+            if group in seen:
+                raise UserError(
+                    f"{line.place}: {group!r} begins again with the id {line.id!r}; "
+                    "sort the file by id, so that each group stands together"
+                )
+            seen.add(group)
+            current, members = group, {}
+        if line.id in members:
+            raise UserError(
+                f"{line.place}: the id {line.id!r} is also in {members[line.id].place}"
+            )
+        members[line.id] = line
+    if members:
+        yield current, list(members.values())
+
+
+def gather(held_out: Mapping[str, Iterable[KeptSentence]]) -> tuple[_Texts, set[str]]:
     """The held-out sentences of each language, without ids that any language repeats.
 
     Returns:
       the sentences, and the ids that are left out.
     """
-    repeated = {row.id for rows in held_out.values() for row in rows if row.repeated}
+    by_language = {language: list(rows) for language, rows in held_out.items()}
+    repeated = {row.id for rows in by_language.values() for row in rows if row.repeated}
     texts: _Texts = {}
-    for language, rows in held_out.items():
+    for language, rows in by_language.items():
         for row in rows:
             if row.id not in repeated:
                 texts.setdefault((row.split, language), {})[row.id] = row.text
@@ -195,9 +275,6 @@ def pair_files(
 
     Returns:
       name below the corpus folder -> content; split -> language -> number of pairs.
-
-    Raises:
-      UserError: a language shares no held-out id with English, though both have some.
     """
     contents: dict[str, str] = {}
     pairs: dict[str, dict[str, int]] = {split: {} for split in HELD_OUT}

@@ -52,9 +52,6 @@ def group_of(identifier: str, pattern: str | None, place: str) -> str:
       pattern: as `ParallelTextConfig.group`. With None, the group of a Bible's id is
         its book and chapter; of other ids it is everything before the last separator.
       place: the position of the id, for messages.
-
-    Raises:
-      UserError: the id has no group.
     """
     if pattern is not None:
         match = re.match(pattern, identifier)
@@ -123,11 +120,7 @@ class SentenceLine(NamedTuple):
 
 
 def find(place: str) -> dict[str, InputFile]:
-    """Language -> its file, read once for its SHA-256; `place` stands after "aligned:".
-
-    Raises:
-      UserError: `place` has another form, or a language has no file or two files.
-    """
+    """Language -> its file, read for its SHA-256; `place` stands after "aligned:"."""
     if re.match(rf"{locales.CODE}=", place):
         by_language = find_inputs([place], _FLAG)
     else:
@@ -156,10 +149,6 @@ def read_sentences(
     Returns:
       language -> id -> text, languages sorted, ids in the order of the file; sentences
       without text are left out.
-
-    Raises:
-      UserError: the folder lacks one of the languages, has fewer than two or two files
-        of one, or a file is malformed.
     """
     paths = _files_of(folder)
     languages = sorted(set(languages or paths))
@@ -203,11 +192,7 @@ def _read_ids(path: str) -> dict[str, str]:
 
 
 def read(path: str) -> Iterator[SentenceLine]:
-    """Yields the sentences in the order of the file; blank lines are skipped.
-
-    Raises:
-      UserError: a line is not id, tab, text, or the file cannot be read.
-    """
+    """Yields the sentences in the order of the file; blank lines are skipped."""
     for number, line in read_lines(path):
         if not line.strip():
             continue

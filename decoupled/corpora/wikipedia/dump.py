@@ -20,7 +20,7 @@ from xml.parsers import expat
 
 from decoupled.core.errors import UserError
 from decoupled.corpora.unpacking import Damaged, unpacked
-from decoupled.corpora.wikipedia import wiki_names
+from decoupled.corpora.wikipedia import wiki_templates
 
 # MediaWiki itself refuses wikitext above 2 MiB ($wgMaxArticleSize).
 MAX_CHARACTERS = 16 << 20
@@ -84,10 +84,6 @@ def read_articles(
       path: local or remote, plain or compressed.
       dropped: counts the pages that are no articles, by reason.
       part, parts: only every `parts`-th page, from page `part` on, is read.
-
-    Raises:
-      UserError: after the articles before it, if the file is missing, empty, truncated,
-        damaged, or no MediaWiki export; names the place and the last complete page.
     """
     reader = _Reader(part, parts)
     to_english = None
@@ -331,7 +327,7 @@ def _fault(page: _Page, namespace: int, title: str) -> str | None:
         return NO_WIKITEXT
     if _REDIRECT_TEXT.match(page.text):
         return REDIRECTS
-    if wiki_names.is_disambiguation(title, page.text):
+    if wiki_templates.is_disambiguation(title, page.text):
         return DISAMBIGUATION
     return None
 

@@ -13,7 +13,7 @@ import mwparserfromhell
 from mwparserfromhell import nodes
 
 from decoupled.corpora.text_lines import unescape
-from decoupled.corpora.wikipedia import wiki_names, wiki_templates
+from decoupled.corpora.wikipedia import wiki_templates
 from decoupled.corpora.wikipedia.wiki_templates import GAP, HOLE
 
 TOO_MUCH = "lines with too much markup"
@@ -194,7 +194,10 @@ def _joined_initial(match):
 
 def _is_file(target):
     prefix, colon, _ = target.partition(":")
-    return bool(colon) and wiki_names.normal_form(prefix) in wiki_names.FILE_NAMESPACES
+    return (
+        bool(colon)
+        and wiki_templates.normal_form(prefix) in wiki_templates.FILE_NAMESPACES
+    )
 
 
 def _link_text(inner):
@@ -202,12 +205,15 @@ def _link_text(inner):
     target = target.strip()
     prefix, colon, rest = target.partition(":")
     if colon and prefix:
-        name = wiki_names.normal_form(prefix)
-        if name in wiki_names.FILE_NAMESPACES or name in wiki_names.CATEGORY_NAMESPACES:
+        name = wiki_templates.normal_form(prefix)
+        if (
+            name in wiki_templates.FILE_NAMESPACES
+            or name in wiki_templates.CATEGORY_NAMESPACES
+        ):
             return ""
-        if name in wiki_names.SISTER_PROJECTS:
+        if name in wiki_templates.SISTER_PROJECTS:
             target = rest
-        elif prefix == name and wiki_names.LANGUAGE_PREFIX.fullmatch(prefix):
+        elif prefix == name and wiki_templates.LANGUAGE_PREFIX.fullmatch(prefix):
             return ""
     if bar and text.strip():
         return text.rpartition("|")[2] if "|" in text else text

@@ -9,7 +9,7 @@ spaces.
 import collections
 import re
 
-from decoupled.corpora.wikipedia import wiki_blocks, wiki_inline, wiki_names
+from decoupled.corpora.wikipedia import wiki_blocks, wiki_inline, wiki_templates
 from decoupled.corpora.wikipedia.wiki_templates import GAP, HOLE
 
 # Version of the rules that make text from wikitext, a part of a corpus's fingerprint.
@@ -79,7 +79,7 @@ def _without_end_sections(text, dropped):
         title = heading[1].lstrip("=")
         level = min(6, len(heading[1]) - len(title))
         if level <= dropped_level:
-            ends = wiki_names.is_end_section(_heading_text(title.rstrip("=")))
+            ends = wiki_templates.is_end_section(_heading_text(title.rstrip("=")))
             dropped_level = level if ends else 7
             dropped[END_SECTIONS] += ends
     if dropped_level > 6:

@@ -25,7 +25,7 @@ from decoupled.core.console import duration
 from decoupled.core.errors import UserError, WorkerLost, in_one_line
 from decoupled.core.machine import readable_bytes
 from decoupled.ops.meshes.device_order import device_order
-from decoupled.training.xla.kernels import NAMES, PLAIN, replace
+from decoupled.training.xla.kernels import DETERMINISTIC, NAMES, PLAIN, replace
 from decoupled.training.xla.programs import ExportedProgram
 from decoupled.training.xla.stablehlo import to_stablehlo
 
@@ -157,29 +157,32 @@ class Client:
         return [of_device[self.devices[index]] for index in self.local]
 
     def compile(
-        self, program: ExportedProgram, options: Mapping[str, Any], precision: str
+        self, program: ExportedProgram, deterministic: bool, precision: str
     ) -> "Executable":
         """Compiles a program, or reads it from the cache of compiled programs.
 
         A signal ends the process at once while the compiler works.
 
         Args:
-          options: XLA's own flags. precision: of products of float32, one of
-            `decoupled.configs.mesh.PRECISIONS`.
+          deterministic: whether no sum may depend on chance. precision: of products of
+            float32, one of `decoupled.configs.mesh.PRECISIONS`.
 
         Raises:
           UserError: a device does not have the memory that the program needs.
         """
         began = time.monotonic()
+        options = DETERMINISTIC if deterministic and self.kind == "gpu" else {}
+        platform = _PLATFORMS[self.kind].split(",")[0]
         for kernel in dict.fromkeys([program.attention, PLAIN]):
             module, updated = to_stablehlo(program.hlo, precision)
-            if refused := replace(module, kernel, _PLATFORMS[self.kind].split(",")[0]):
+            if refused := replace(module, kernel, platform, deterministic):
                 self.say(f"attention by {NAMES[PLAIN]} instead: {refused}")
                 kernel = PLAIN
             try:
-                executable = self._built(module, dict(options), began)
+                executable = self._built(module, options, began)
                 break
-            except self._jax.errors.JaxRuntimeError as error:
+            # Of a kernel's compiler, errors of C++ arrive as others.
+            except (self._jax.errors.JaxRuntimeError, LookupError) as error:
                 if kernel == PLAIN or _NO_ROOM.search(str(error)):
                     raise explained(error, "the compiler") from error
                 reason = first_sentence(error)

@@ -78,4 +78,4 @@ class DeviceFunction:
             layouts=[],
             cores=self.devices,
         )
-        return self._client.compile(program, {}, self._precision), captured
+        return self._client.compile(program, False, self._precision), captured

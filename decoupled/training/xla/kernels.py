@@ -20,6 +20,9 @@ NAMES = {
     SPLASH: "splash attention",
     CUDNN: "cuDNN's kernel",
 }
+# XLA's flag for GPUs, without which equal runs may differ in the last bits: it leaves
+# the order of atomic additions to chance.
+DETERMINISTIC = {"xla_gpu_exclude_nondeterministic_ops": True}
 _FORWARD, _BACKWARD = "decoupled.attention", "decoupled.attention_gradient"
 _VERSION = 1
 # Of the lanes of a TPU; splash attention takes multiples.
@@ -31,8 +34,11 @@ _MASKED = -1e9
 Array = Any
 
 
-def replace(module: Any, kernel: str, platform: str) -> str:
+def replace(module: Any, kernel: str, platform: str, deterministic: bool) -> str:
     """Replaces the calls of a StableHLO module. `platform` is JAX's, e.g. "cuda".
+
+    Args:
+      deterministic: whether the compiler is asked for operations without chance.
 
     Returns:
       Why it was done with plain products instead of the kernel, or "".
@@ -56,6 +62,8 @@ def replace(module: Any, kernel: str, platform: str) -> str:
         else:
             functions = _lowered(calls, _PLAIN_PAIR, platform)
         _put(module, calls, functions)
+        if deterministic:
+            _order_sums(module)
     return refused
 
 
@@ -167,6 +175,27 @@ def _put(module, calls, functions):
             element.operation.erase()
         operation.erase()
     module.operation.verify()
+
+
+def _order_sums(module):
+    """Asks cuDNN for gradients whose sums have an order.
+
+    XLA would ask for it by itself, but so late that it does not find the kernel that it
+    has built (JAX 0.11.2: IndexError; openxla/xla, pull request 46500).
+    """
+    from jax._src.lib.mlir import ir
+
+    def visit(operation):
+        if operation.name == "stablehlo.custom_call":
+            attributes = operation.attributes
+            target = ir.StringAttr(attributes["call_target_name"]).value
+            if target.startswith("__cudnn$fmha") and target.endswith("Backward"):
+                config = json.loads(ir.StringAttr(attributes["backend_config"]).value)
+                config["cudnn_fmha_backend_config"]["force_deterministic"] = True
+                attributes["backend_config"] = ir.StringAttr.get(json.dumps(config))
+        return ir.WalkResult.ADVANCE
+
+    module.operation.walk(visit)
 
 
 def _scores(query, key, queries, memory, scale):
@@ -342,10 +371,16 @@ def _cudnn(query, key, value, queries, memory, *, scale, platform):
     from jax._src.cudnn import fused_attention_stablehlo as private
 
     del platform
-    return private.dot_product_attention(
-        query, key, value, mask=_same(queries, memory), scale=scale,
-        qkv_layout="BNTH", return_residual=True,
+    heads, log_sum = private.dot_product_attention(
+        *_tokens_first(query, key, value), mask=_same(queries, memory), scale=scale,
+        qkv_layout="BTNH", return_residual=True,
     )  # fmt: skip
+    return *_tokens_first(heads), log_sum
+
+
+def _tokens_first(*tensors):
+    """And back. The program has just brought heads before tokens, which cancels."""
+    return [x.swapaxes(1, 2) for x in tensors]
 
 
 def _cudnn_gradient(
@@ -361,13 +396,14 @@ def _cudnn_gradient(
     # From JAX 0.12 on a function may change the scores; here none does.
     takes_function = "score_mod" in inspect.signature(rule).parameters
     function, its_inputs = ([None], [()]) if takes_function else ([], [])
-    kept = (query, key, value, bias, *[absent] * 6, *its_inputs, log_sum, heads)
+    *inputs, heads, d_heads = _tokens_first(query, key, value, heads, d_heads)
+    kept = (*inputs, bias, *[absent] * 6, *its_inputs, log_sum, heads)
     gradients = rule(
         scale, 42, 0.0, (True, False), private.MaskType.NO_MASK,
-        private.AttentionLayout.BNTH.value, None, *function,
+        private.AttentionLayout.BTNH.value, None, *function,
         private.check_cudnn_version(), False, kept, d_heads,
     )  # fmt: skip
-    return gradients[:3]
+    return _tokens_first(*gradients[:3])
 
 
 def _cudnn_public(query, key, value, queries, memory, *, scale, platform):
@@ -375,13 +411,15 @@ def _cudnn_public(query, key, value, queries, memory, *, scale, platform):
     import jax.numpy as jnp
 
     del platform
-    tokens_first = (x.swapaxes(1, 2) for x in (query, key, value))
     heads = jax.nn.dot_product_attention(
-        *tokens_first, mask=_same(queries, memory), scale=scale, implementation="cudnn"
+        *_tokens_first(query, key, value),
+        mask=_same(queries, memory),
+        scale=scale,
+        implementation="cudnn",
     )
     # The gradient by `_cudnn_gradient_public` does not read it.
     log_sum = jnp.zeros(query.shape[:3], jnp.float32)
-    return heads.swapaxes(1, 2), log_sum
+    return *_tokens_first(heads), log_sum
 
 
 def _cudnn_gradient_public(

@@ -40,11 +40,6 @@ from decoupled.training.xla.programs import (
 )
 from decoupled.training.xla.state import State, first_values, stored_values
 
-# XLA's flag for each kind of device, without which equal runs may differ in the last
-# bits: the order of atomic additions is left to chance.
-_DETERMINISTIC = {"gpu": {"xla_gpu_exclude_nondeterministic_ops": True}}
-
-
 # Folders whose first checkpoint of this process has had its line, and lines that were
 # said.
 _saved: set[str] = set()
@@ -201,8 +196,7 @@ def _attention(
 
 
 def _compile(client: Client, exported: Any, mesh: MeshConfig) -> Executable:
-    options = _DETERMINISTIC.get(client.kind, {}) if mesh.deterministic else {}
-    executable = client.compile(exported, options, mesh.matmul_precision)
+    executable = client.compile(exported, mesh.deterministic, mesh.matmul_precision)
     executable.check_memory()
     return executable
 

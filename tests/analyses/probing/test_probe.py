@@ -10,7 +10,6 @@ from decoupled.analyses.probing.frozen_vectors import ProbingData
 from decoupled.analyses.probing.probe import (
     Probe,
     Score,
-    majority,
     micro_score,
     scored_targets,
     train_probe,
@@ -170,19 +169,6 @@ def test_only_targets_within_the_length_are_scored():
     data = scored([(0, 1), (1, 2)])
     assert word_lookup(TRAIN, TEST, data).hits.tolist() == [False, True]
     assert scored_targets(TEST, data) == [TEST[0].targets[1], TEST[1].targets[2]]
-
-
-def test_the_most_frequent_label():
-    found = majority(TRAIN, TEST[0].targets + TEST[1].targets)
-    # VERB is 3 of 6 in training and 2 of 5 here.
-    assert found.hits.tolist() == [False, False, True, True, False]
-    assert found.score == Score(0.4, 0.4, 0.4, 5)
-
-
-def test_several_labels_of_a_target():
-    both = [Target((0, 1), None, ("VERB", "MODAL"))]
-    # One right of one said and two there.
-    assert majority(TRAIN, both).score.f1 == pytest.approx(2 / 3)
 
 
 def test_pairs_are_looked_up_and_then_the_first_word():

@@ -9,7 +9,6 @@ from decoupled.analyses.probing.task_files import (
     Example,
     Target,
     dependencies,
-    entities,
     find_tasks,
     make_treebank_tasks,
     parts_of_speech,
@@ -79,48 +78,6 @@ def test_a_malformed_treebank_is_named(tmp_path, text, reason):
     path.write_text(text)
     with pytest.raises(UserError, match=reason):
         dependencies(str(path))
-
-
-def write_tags(path, tags, separator="\t"):
-    lines = [f"w{i}{separator}{tag}" for i, tag in enumerate(tags.split())]
-    path.write_text("\n".join(lines) + "\n")
-    return str(path)
-
-
-@pytest.mark.parametrize(
-    "tags, expected",
-    [
-        ("O B-PER I-PER O", [(1, 3, "PER")]),
-        ("B-PER B-PER", [(0, 1, "PER"), (1, 2, "PER")]),
-        ("B-PER I-LOC I-LOC", [(0, 1, "PER"), (1, 3, "LOC")]),
-        # As conlleval: an I- that continues nothing begins an entity.
-        ("I-ORG I-ORG O I-ORG", [(0, 2, "ORG"), (3, 4, "ORG")]),
-        ("O O", []),
-    ],
-)
-@pytest.mark.parametrize("separator", ["\t", " ", " NN B-NP "])
-def test_entities(tmp_path, tags, expected, separator):
-    [example] = entities(write_tags(tmp_path / "tags.txt", tags, separator))
-    assert example.targets == [
-        Target((start, end), None, (kind,)) for start, end, kind in expected
-    ]
-
-
-def test_documents_and_sentences_are_told_apart(tmp_path):
-    path = tmp_path / "tags.txt"
-    path.write_text("-DOCSTART- O\n\nAnn B-PER\nsings O\n\n\nOslo B-LOC\n")
-    assert [example.words for example in entities(str(path))] == [
-        ["Ann", "sings"],
-        ["Oslo"],
-    ]
-
-
-@pytest.mark.parametrize("line", ["Ann", "Ann\tPER", "Ann\tB-"])
-def test_a_malformed_tag_is_named(tmp_path, line):
-    path = tmp_path / "tags.txt"
-    path.write_text(f"Oslo\tB-LOC\n{line}\n")
-    with pytest.raises(UserError, match="tags.txt:2: .* is not a word and B-TYPE"):
-        entities(str(path))
 
 
 def test_a_real_treebank(data_dir):
@@ -206,15 +163,6 @@ def test_a_real_treebank_without_training_data(data_dir, tmp_path):
     )
     assert (train + dev, test) == (2001, 2077)
     assert 300 < dev < 500
-
-
-def test_white_space_that_is_no_blank_separates_no_columns(tmp_path):
-    path = tmp_path / "a.txt"
-    path.write_text("10\u00a0000 O\nx\u3000y B-PER \n\u00a0 O\n", encoding="utf-8")
-    [example] = entities(str(path))
-    # The suite's files separate words by white space of any kind.
-    assert example.words == ["10000", "xy", "_"]
-    assert example.targets == [((1, 2), None, ("PER",))]
 
 
 @pytest.mark.parametrize("number", ["\u00b2", "9" * 5000])

@@ -6,6 +6,7 @@ compilation for TPUs is in tests/interop/test_jax_step.py.
 
 import dataclasses
 import functools
+import re
 
 import numpy as np
 import pytest
@@ -183,7 +184,7 @@ def test_each_layer_but_the_last_calls_by_name():
     module, calls = calls_of(program)
     assert len(calls) == 4
     assert program.attention == kernels.SPLASH
-    assert kernels.replace(module, kernels.SPLASH, "cpu") == ""
+    assert kernels.replace(module, kernels.SPLASH, "cpu", False) == ""
     assert kernels._calls(module) == []
     plain = exported(config(model={"num_layers": 3}), kernels.PLAIN)
     assert calls_of(plain)[1] == []
@@ -194,14 +195,14 @@ def test_a_call_that_nobody_replaced_fails_by_its_name(monkeypatch):
     client = adapter.Client("cpu", [1], print)
     monkeypatch.setattr(adapter, "replace", lambda *_: "")
     with pytest.raises(Exception, match=r"decoupled\.attention"):
-        client.compile(program, {}, "highest")
+        client.compile(program, False, "highest")
 
 
 def test_a_call_of_another_version_is_refused(monkeypatch):
     monkeypatch.setattr(kernels, "_VERSION", 2)
     module, _ = calls_of(exported(config(), kernels.SPLASH))
     with pytest.raises(ValueError, match=r"decoupled\.attention, version 1"):
-        kernels.replace(module, kernels.SPLASH, "cpu")
+        kernels.replace(module, kernels.SPLASH, "cpu", False)
 
 
 def test_what_the_compiler_refuses_is_compiled_plain(monkeypatch):
@@ -211,9 +212,23 @@ def test_what_the_compiler_refuses_is_compiled_plain(monkeypatch):
     lines = []
     client = adapter.Client("cpu", [1], lines.append)
     monkeypatch.setattr(adapter, "_PLATFORMS", {"cpu": "cuda,cpu"})
-    client.compile(program, {}, "highest")
+    client.compile(program, False, "highest")
     # Other lines say how long it takes.
     assert any("attention by plain products instead: " in line for line in lines)
+
+
+def test_an_error_of_c_plus_plus_is_also_a_refusal(monkeypatch):
+    """As JAX 0.11.2 on a GPU: IndexError, raw_hash_map<>::at."""
+    program = exported(config(), kernels.SPLASH)
+    lines, compiled = [], adapter.Client._compiled
+
+    def fails_once(client, *arguments):
+        monkeypatch.setattr(adapter.Client, "_compiled", compiled)
+        raise IndexError("raw_hash_map<>::at")
+
+    monkeypatch.setattr(adapter.Client, "_compiled", fails_once)
+    adapter.Client("cpu", [1], lines.append).compile(program, False, "highest")
+    assert "attention by plain products instead: raw_hash_map<>::at" in lines
 
 
 def patch_cudnn(monkeypatch):
@@ -222,8 +237,11 @@ def patch_cudnn(monkeypatch):
     monkeypatch.setattr(cudnn, "check_cudnn_version", lambda: 91002)
 
 
-@pytest.mark.parametrize("public", [False, pytest.param(True, marks=pytest.mark.slow)])
-def test_lowered_for_gpus(monkeypatch, public):
+@pytest.mark.parametrize(
+    "public, deterministic",
+    [(False, True), pytest.param(True, False, marks=pytest.mark.slow)],
+)
+def test_lowered_for_gpus(monkeypatch, public, deterministic):
     """Without one: the compiler's calls are in the program, nothing is compiled."""
     patch_cudnn(monkeypatch)
     if public:
@@ -231,8 +249,10 @@ def test_lowered_for_gpus(monkeypatch, public):
         monkeypatch.setitem(kernels._PAIRS, kernels.CUDNN, pairs)
     program = exported(config(mesh=BFLOAT16, model=HEAD_OF_8), kernels.CUDNN)
     module, _ = calls_of(program)
-    assert kernels.replace(module, kernels.CUDNN, "cuda") == ""
+    assert kernels.replace(module, kernels.CUDNN, "cuda", deterministic) == ""
     text = module.operation.get_asm()
+    # Only gradients add up in an order of chance.
+    assert len(re.findall(r"force_deterministic\\22: true", text)) == deterministic
     assert text.count("@__cudnn$fmhaScaleBiasSoftmax(") == (2 if public else 1)
     assert text.count("@__cudnn$fmhaScaleBiasSoftmaxBackward(") == 1
 
@@ -246,7 +266,7 @@ def test_what_a_kernel_refuses_is_said(has_cudnn, reason, monkeypatch):
         patch_cudnn(monkeypatch)
     graph = config(mesh=BFLOAT16)  # Of a head size of 4.
     module, _ = calls_of(exported(graph, kernels.CUDNN))
-    refused = kernels.replace(module, kernels.CUDNN, "cuda")
+    refused = kernels.replace(module, kernels.CUDNN, "cuda", True)
     assert reason in refused and in_one_line(refused) == refused
     assert kernels._calls(module) == []
 

@@ -455,7 +455,7 @@ def test_without_jax_one_line_says_what_to_install(monkeypatch):
 
 def test_a_program_that_does_not_fit_says_what_saves_memory(exported):
     client = adapter.Client("cpu", [2, 2], print)
-    executable = client.compile(exported, {}, "highest")
+    executable = client.compile(exported, False, "highest")
     memory = executable.memory()
     assert memory.needed >= memory.arguments + memory.temporary > 0
     executable.check_memory()
