@@ -108,8 +108,21 @@ def test_a_sequence_and_positions_on_one_axis_are_refused():
         gather(POSITIONS, "m:2", "sequence:m;predictions:m")
 
 
-def test_repeated_positions_add_up_in_float32():
+@pytest.mark.parametrize("sequence", POSITION_MESHES)
+def test_sums_by_products_are_those_of_additions(monkeypatch, sequence):
+    """Of repeated ids and positions, and over shards, as programs of XLA add up."""
+    vocab = MESHES[POSITION_MESHES.index(sequence)]
+    added = look_up(IDS, *vocab)[2][1], gather(POSITIONS, *sequence)[0][1]
+    monkeypatch.setattr("decoupled.ops.gather._adds_by_product", lambda *_: True)
+    products = look_up(IDS, *vocab)[2][1], gather(POSITIONS, *sequence)[0][1]
+    for by_product, expected in zip(products, added, strict=True):
+        np.testing.assert_allclose(by_product, expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize("by_product", [False, True])
+def test_repeated_positions_add_up_in_float32(monkeypatch, by_product):
     """In bfloat16 a sum of ones stops growing at 256."""
+    monkeypatch.setattr("decoupled.ops.gather._adds_by_product", lambda *_: by_product)
     many = mtf.Dimension("predictions", 600)
 
     def build(mesh, tensors):
