@@ -2,7 +2,7 @@
 
 import pytest
 
-from benchmarks.interleave import Skip, interleave, ratio, seconds, spread
+from benchmarks.interleave import Skip, Worker, interleave, ratio, seconds, spread
 from tests.benchmarks.toys import measured, toy
 
 
