@@ -26,6 +26,7 @@ from decoupled.corpora.corpus import Corpus
 from decoupled.corpora.input_files import find_inputs
 from decoupled.corpora.runners import Runner
 from tests.corpora.builds import killed_at, tree
+from tests.corpora.no_beam import run_without_beam
 
 SETTINGS = CorpusSettings(eval_share=0.2, min_characters=5, part_bytes=500, max_parts=3)
 ROOT = pathlib.Path(__file__).parent.parent.parent
@@ -169,6 +170,24 @@ def test_the_manifest_says_what_was_read_and_what_was_dropped(inputs, tmp_path):
         "dropped": {from_files.DUPLICATE: 1},
     }
     assert manifest["dropped"][from_files.DUPLICATE] == 1
+
+
+def test_several_processes_make_the_same_and_need_no_beam(inputs, tmp_path):
+    # With equal documents, which further units leave out.
+    (tmp_path / "in/de2.jsonl").write_text(
+        f"{(tmp_path / 'in/de.jsonl').read_text()}\n" * 2
+    )
+    inputs = [*inputs, f"de={tmp_path}/in/de2.jsonl"]
+    program = (
+        "import sys\n"
+        "from tests.corpora.test_from_files import make\n"
+        "make(sys.argv[2:], sys.argv[1], workers=3)\n"
+    )
+    run_without_beam(program, tmp_path / "blocked", tmp_path / "three", *inputs)
+    make(inputs, tmp_path / "one")
+    make(inputs, tmp_path / "beam", name="DirectRunner")
+    assert len(tree(tmp_path / "one")) > 5
+    assert tree(tmp_path / "one") == tree(tmp_path / "three") == tree(tmp_path / "beam")
 
 
 def other_spelling(number, text):
