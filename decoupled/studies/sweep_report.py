@@ -14,7 +14,6 @@ from typing import NamedTuple
 
 from decoupled.analyses.output import Line, Panel, Picture, draw
 from decoupled.core import console, files, plots
-from decoupled.core.errors import UserError
 from decoupled.core.tables import Cell
 from decoupled.studies.page import Page, mean
 from decoupled.studies.published import AVERAGE, printed
@@ -40,24 +39,10 @@ class ScoreTable(NamedTuple):
     rows: list[list[str | Cell]]
 
 
-def write_report(
-    sweep_dirs: Sequence[str],
-    output_dir: str,
-    names: Sequence[str] | None = None,
-    title: str | None = None,
-) -> None:
-    """Writes report.md, report.csv and pictures, and prints the table.
-
-    Args:
-      sweep_dirs: whose rows are joined.
-      names: the models to show, in this order; None for all.
-      title: the first sweep's by default.
-
-    Raises:
-      UserError: a folder holds no sweep, or a model is in none.
-    """
-    results = _chosen(read_sweeps(sweep_dirs), names)
-    title = title or read_description(sweep_dirs[0])["title"]
+def write_report(sweep_dirs: Sequence[str], output_dir: str) -> None:
+    """Writes report.md, report.csv and pictures of all sweeps, and prints the table."""
+    results = read_sweeps(sweep_dirs)
+    title = read_description(sweep_dirs[0])["title"]
     page = Page(os.path.join(output_dir, "report.md"))
     table = make_table(results)
     page.heading(title)
@@ -89,20 +74,6 @@ def progress(sweep_dirs: Sequence[str], results: SweepResults) -> list[str]:
         return [f"{start}. Seeds of each model: {max(seeds.values())}."]
     listed = (f"{row}: {count}" for row, count in seeds.items())
     return [f"{start}. Seeds of each model:", *listed]
-
-
-def _chosen(results, names):
-    if names is None:
-        return results
-    missing = [name for name in names if name not in results.rows]
-    if missing:
-        raise UserError(
-            f"--rows: no {', '.join(missing)} in the sweeps, which have "
-            f"{', '.join(results.rows)}"
-        )
-    chosen = results.of(names)
-    scored = {number.task for number in chosen.numbers}
-    return chosen._replace(tasks=[task for task in chosen.tasks if task in scored])
 
 
 def make_table(results: SweepResults) -> ScoreTable:

@@ -198,7 +198,6 @@ def test_probing_of_a_converted_treebank(run, model_dir, tmp_path, capsys):
         model_dir=[model_dir],
         data_dir=f"{tmp_path}/edges",
         tasks=None,
-        cache_dir=None,
         output_dir=f"{tmp_path}/out",
     )
     settings = ["probing.train_steps = 5", "probing.eval_every_steps = 5"]
