@@ -8,7 +8,6 @@ from decoupled.core.errors import UserError
 from decoupled.core.tables import to_markdown
 from decoupled.studies import sweep_report
 from decoupled.studies.results import (
-    MLM,
     numbers_as_csv,
     read_numbers,
     read_sweeps,
@@ -247,16 +246,3 @@ def test_pictures(sweep, tmp_path):
     assert [path.rpartition(".")[2] for path in paths] == ["png", "svg"]
     for text in ("e_out_128", "e_out_3072", "E_out", "masked-LM accuracy, %"):
         assert text in svg
-
-
-def test_the_title_says_what_bars_are(sweep, tmp_path):
-    results = read_sweeps([str(sweep)])._replace(tasks=[])
-    first = [n for n in results.numbers if (n.metric, n.seed) == (MLM, 0)]
-    rows = {"e_out_128": results.rows["e_out_128"]}
-    alone = results._replace(rows=rows, numbers=first)
-    for drawn, title in (
-        (results, "2 models; bars: standard deviation over 2 seeds"),
-        (alone, "1 model; one seed"),
-    ):
-        sweep_report.plot_scores(drawn, str(tmp_path / "scores"))
-        assert f">{title}<" in (tmp_path / "scores.svg").read_text()

@@ -544,7 +544,8 @@ def shallower(pretrained, tmp_path_factory):
     """
     spec = run_spec(tmp_path_factory.mktemp("shallower"))
     spec = spec._replace(init_checkpoint=pretrained)
-    return train_run(graph_config(schedule=schedule(1, 1)), spec), said(spec)
+    config = graph_config(schedule=schedule(1, 1), frozen=BODY)
+    return train_run(config, spec), said(spec)
 
 
 def test_only_the_first_layers_can_be_kept(pretrained, shallower):

@@ -99,7 +99,7 @@ def test_no_weight_changes_before_it_was_read(step):
 
 
 @pytest.mark.parametrize(
-    "mesh", [pytest.param(ONE_DEVICE, marks=pytest.mark.slow), MODEL_AXIS]
+    "mesh", [ONE_DEVICE, pytest.param(MODEL_AXIS, marks=pytest.mark.slow)]
 )
 def test_no_compiled_update_comes_before_its_weight_was_read(mesh, monkeypatch):
     monkeypatch.setattr("decoupled.ops.kernels._LARGE", 1)
