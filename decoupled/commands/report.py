@@ -9,7 +9,7 @@ model are. Several --sweep_dir are joined: the report has the rows of all of the
 all seeds of models that they share.
 
 Writes to --output_dir: report.md, report.csv (every single number), scores.png
-and .svg, curves.png and .svg.
+and .svg.
 """
 
 from absl import flags

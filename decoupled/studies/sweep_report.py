@@ -9,7 +9,7 @@ one seed there are none.
 """
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from decoupled.analyses.output import Line, Panel, Picture, draw
@@ -19,7 +19,6 @@ from decoupled.studies.page import Page, mean
 from decoupled.studies.published import AVERAGE, printed
 from decoupled.studies.results import (
     MLM,
-    PRETRAINING,
     ModelRow,
     SweepResults,
     count_jobs,
@@ -52,9 +51,6 @@ def write_report(sweep_dirs: Sequence[str], output_dir: str) -> None:
     if models:
         page.items(models)
     page.picture("scores", plot_scores, results)
-    curves = training_curves(results)
-    if curves:
-        page.picture("curves", plot_curves, curves)
     page.write()
     numbers = numbers_as_csv(results.numbers)
     files.write_text(os.path.join(page.folder, "report.csv"), numbers)
@@ -167,50 +163,3 @@ def _point(name, place, score):
     bar = score.deviation
     sides = ([score.mean - bar], [score.mean + bar]) if score.count > 1 else ()
     return Line(name, [place], [score.mean], *sides, look={"linestyle": "none"})
-
-
-def plot_curves(curves: Mapping[str, Sequence[tuple[float, float]]], stem: str) -> list:
-    """Draws masked-LM accuracy by step, a line per model, averaged over seeds."""
-    lines = [
-        Line(
-            name, *zip(*points, strict=True), look={"markevery": len(points) // 8 or 1}
-        )
-        for name, points in curves.items()
-    ]
-    panel = Panel(lines, "step", "masked-LM accuracy of the training batches, %")
-    return draw(Picture("Pre-training", [[panel]]), stem)
-
-
-def training_curves(results: SweepResults) -> dict[str, list[tuple[float, float]]]:
-    """model -> its training curve, for the models that have one."""
-    curves = {}
-    for row in results.rows:
-        runs = [
-            n.folder for n in results.numbers if (n.row, n.task) == (row, PRETRAINING)
-        ]
-        curves[row] = training_curve(runs)
-    return {name: points for name, points in curves.items() if points}
-
-
-def training_curve(
-    folders: Sequence[str], points: int = 40
-) -> list[tuple[float, float]]:
-    """(step, percent) for one model, averaged over its runs and over `points` parts."""
-    from decoupled.runs.curve import read_accuracy
-
-    runs = [read_accuracy(folder) for folder in folders]
-    runs = [run for run in runs if run]
-    if not runs:
-        return []
-    last = max(max(run) for run in runs)
-    parts: dict[int, list[tuple[int, float]]] = {}
-    for run in runs:
-        for step, value in run.items():
-            parts.setdefault((step - 1) * points // last, []).append((step, value))
-    return [
-        (
-            sum(step for step, _ in part) / len(part),
-            sum(value for _, value in part) / len(part),
-        )
-        for _, part in sorted(parts.items())
-    ]

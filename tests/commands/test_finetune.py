@@ -27,7 +27,6 @@ from decoupled.training.checkpoint_files import CheckpointWriter
 from decoupled.training.loop import Run
 from tests.command_line import decoupled
 from tests.data.small_corpus import make_vocabulary
-from tests.exports.models import saving_only
 from tests.helpers import adamw, tiny_training
 from tests.pretrained import STEPS as PRETRAINED_STEPS
 from tests.pretrained import make_pretrained
@@ -232,7 +231,7 @@ def test_a_task_of_ones_own_is_trained_in_its_own_language(folder, tmp_path, cap
     assert saved["kind"] == "classification" and saved["labels"] == ["record", "word"]
 
 
-def test_a_number_for_each_text_is_learned_exported_and_converted(folder, tmp_path):
+def test_a_number_for_each_text_is_learned_and_converted(folder, tmp_path):
     words = "the holds text of one language and every is kept here".split()
     rows = [f"{n}\t{' '.join([word] * n)}\n" for word in words for n in (1, 3, 5)]
     for name, content in (("train", rows * 3), ("dev", rows[:6])):
@@ -247,14 +246,7 @@ def test_a_number_for_each_text_is_learned_exported_and_converted(folder, tmp_pa
     assert scores["pearson"] > 90 and scores["trivial_pearson"] == 0
     assert scores["mean_absolute_error"] < scores["trivial_mean_absolute_error"] / 2
     [path] = (out / "predictions/kinds").iterdir()
-    predicted = [float(line) for line in path.read_text().splitlines()]
-
-    folders = [f"--model_dir={out}", f"--export_dir={tmp_path / 'export'}"]
-    with saving_only("text_regressor"):
-        assert decoupled("export", *folders).returncode == 0
-    text = tf.compat.v2.saved_model.load(str(tmp_path / "export/text_regressor"))
-    texts = [row.split("\t")[1].strip() for row in rows[:6]]
-    np.testing.assert_allclose(text(tf.constant(texts))["value"], predicted, atol=1e-4)
+    assert np.isfinite([float(line) for line in path.read_text().splitlines()]).all()
 
     there, back = tmp_path / "hf", tmp_path / "back"
     assert not decoupled(

@@ -12,7 +12,6 @@ from decoupled.studies.results import (
     read_numbers,
     read_sweeps,
 )
-from decoupled.training.events import write_scalars
 from tests.helpers import tiny_model
 
 SEEDS = (0, 1)
@@ -221,22 +220,6 @@ def test_a_sweep_that_names_folders_outside_its_own_is_refused(sweep, change):
     with pytest.raises(UserError, match="sweep.json: ") as caught:
         read_sweeps([str(sweep)])
     assert "\n" not in str(caught.value)
-
-
-def test_curves_are_means_over_seeds(sweep):
-    for seed, offset in ((0, 0.0), (1, 0.2)):
-        run = str(sweep / "models" / "e_out_128" / f"seed_{seed}")
-        for step in range(1, 5):
-            percent = 100 * (0.1 * step + offset)
-            write_scalars(run, step, {"masked_lm_accuracy_percent": percent})
-    results = read_sweeps([str(sweep)])
-    runs = [sweep / "models" / "e_out_128" / f"seed_{seed}" for seed in SEEDS]
-    points = sweep_report.training_curve([str(run) for run in runs], points=2)
-    assert points == [
-        pytest.approx((1.5, 25.0), abs=1e-4),
-        pytest.approx((3.5, 45.0), abs=1e-4),
-    ]
-    assert list(sweep_report.training_curves(results)) == ["e_out_128"]
 
 
 def test_pictures(sweep, tmp_path):
