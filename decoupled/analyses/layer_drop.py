@@ -28,8 +28,6 @@ _SIZES = {
     "hidden_size": "H",
     "coupled": "coupled",
 }
-_NO_METRIC = ("examples", "trivial_")
-_SPREAD = "_spread"
 
 
 class DroppedRun(NamedTuple):
@@ -44,10 +42,10 @@ class DroppedRun(NamedTuple):
 
 def run(flags: Any) -> dict[str, Any]:
     """The result of the command's flags."""
-    return measure(flags.finetuned_dir, flags.split, flags.metric)
+    return measure(flags.finetuned_dir, flags.split)
 
 
-def read_run(folder: str, split: str, metric: str | None) -> DroppedRun:
+def read_run(folder: str, split: str) -> DroppedRun:
     """Reads a folder that `decoupled finetune` wrote.
 
     A score is the mean over languages, and over the metrics if the task's score is the
@@ -60,7 +58,7 @@ def read_run(folder: str, split: str, metric: str | None) -> DroppedRun:
             "decoupled finetune wrote"
         )
     results = read_results(folder)
-    scored = [_score(path, values, split, metric) for path, values in results]
+    scored = [_score(path, values, split) for path, values in results]
     languages, _ = scored[0]
     return DroppedRun(
         folder=folder,
@@ -71,9 +69,7 @@ def read_run(folder: str, split: str, metric: str | None) -> DroppedRun:
     )
 
 
-def measure(
-    folders: Sequence[str], split: str = "dev", metric: str | None = None
-) -> dict[str, Any]:
+def measure(folders: Sequence[str], split: str = "dev") -> dict[str, Any]:
     """Scores by layers kept: `tasks`, task -> `languages` and `points`.
 
     A point is a model with a number of `layers`. `dropped` is the difference to the
@@ -82,7 +78,7 @@ def measure(
     Raises:
       UserError: see `read_run`; runs of a task have different languages.
     """
-    runs = [read_run(folder, split, metric) for folder in folders]
+    runs = [read_run(folder, split) for folder in folders]
     names = _names(runs)
     tasks = {}
     for task in dict.fromkeys(run.task for run in runs):
@@ -92,7 +88,7 @@ def measure(
             "languages": list(of_task[0].languages),
             "points": list(_points(of_task, names)),
         }
-    return {"analysis": "layer_drop", "split": split, "metric": metric, "tasks": tasks}
+    return {"analysis": "layer_drop", "split": split, "tasks": tasks}
 
 
 def read_results(folder) -> list[tuple[str, dict]]:
@@ -152,37 +148,22 @@ def picture(result: dict[str, Any]) -> Picture:
                     [mean + std for mean, std in zip(means, spreads, strict=True)],
                 )
             )
-        label = f"{result['metric'] or 'score'} on {result['split']}"
-        panels.append(Panel(lines, "layers kept", label, task))
+        panels.append(Panel(lines, "layers kept", f"score on {result['split']}", task))
     title = f"Fine-tuned without the last layers; {plots.over_seeds(seeds)}"
     return Picture(title, [panels])
 
 
-def _score(path, results, split, metric):
-    languages = results.get(split)
-    if not languages:
-        raise UserError(f"{path}: has no scores of {split}")
-    first = list(_metrics(languages))[:1]
-    metrics = [metric] if metric else official.headline(results["task"], results, first)
+def _score(path, results, split):
+    metrics = official.headline(results["task"], results, otherwise=["accuracy"])
     scored = {
         language: statistics.fmean(values[name] for name in metrics)
-        for language, values in languages.items()
+        for language, values in (results.get(split) or {}).items()
         if official.is_official(results["task"], language)
         and all(name in values for name in metrics)
     }
     if not scored:
-        known = sorted(set(_metrics(languages)))
-        raise UserError(
-            f"{path}: has no {', '.join(metrics)} of {split}; it has {', '.join(known)}"
-        )
+        raise UserError(f"{path}: has no {', '.join(metrics)} of {split}")
     return tuple(sorted(scored)), statistics.fmean(scored.values())
-
-
-def _metrics(languages):
-    for values in languages.values():
-        for name in values:
-            if not name.startswith(_NO_METRIC) and not name.endswith(_SPREAD):
-                yield name
 
 
 def _names(runs) -> dict[str, str]:

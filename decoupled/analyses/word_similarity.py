@@ -1,7 +1,7 @@
 """Do embeddings order pairs of words as people do? (paper Table 8)
 
 A word's vector is the mean of its pieces' vectors, and a pair's score is the dot
-product or the cosine. Prints Spearman's correlation with human scores, its 95% interval
+product. Prints Spearman's correlation with human scores, its 95% interval
 (Fisher's z with the variance of Bonett and Wright 2000) and the share of pairs that the
 vocabulary covers, for input and output embeddings.
 
@@ -17,9 +17,9 @@ Rare Word, SimLex-999 and Verb-143 are read from men.tsv, mturk771.tsv, rare_wor
 simlex999.tsv and verb143.tsv. Other files are read, too.
 """
 
+import itertools
 import math
 import os
-import re
 import statistics
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
@@ -31,17 +31,13 @@ from decoupled.analyses.output import Line, Panel, Picture, Table, percent
 from decoupled.core import files, gfile
 from decoupled.core.errors import UserError, quoted
 from decoupled.core.labels import BLANKS
-from decoupled.core.made_from import MADE_FROM
-from decoupled.core.tab_separated import read_rows
 from decoupled.data.vocabulary import Vocabulary
 from decoupled.metrics.similarity import spearman
-from decoupled.runs import run_folder
 from decoupled.runs.saved_run import INPUT, OUTPUT, Model
 
 # The order of Table 8; other sets come after these.
 PAPER_SETS = ("men", "mturk771", "rare_word", "simlex999", "verb143")
 CONFIDENCE = 0.95
-SCORES = {"dot": "dot product", "cosine": "cosine"}
 
 Vectors = dict[str, np.ndarray]
 
@@ -80,17 +76,15 @@ def find_sets(folder: str) -> list[WordPairs]:
 def read_pairs(path: str) -> WordPairs:
     """Reads one pair per line: word, word, score, separated by tabs or spaces."""
     pairs, scores = [], []
-    text = files.read_text(path)
-    for number, cells in read_rows(text, 2, lambda cell: _number(cell) is not None):
-        if len(cells) == 1:
-            cells = files.split_blanks(cells[0])
+    lines = files.split_lines(files.read_text(path))
+    for number, line in enumerate(lines, start=1):
+        cells = line.split("\t") if "\t" in line else files.split_blanks(line)
         if not any(cells):
             continue
         words = [cell.strip(BLANKS) for cell in cells[:2]]
         score = _number(cells[2]) if len(cells) == 3 else None
         if score is None or not all(words):
-            line = quoted(" ".join(cells))
-            raise UserError(f"{path}:{number}: {line} is not word, word, score")
+            raise UserError(f"{path}:{number}: {quoted(line)} is not word, word, score")
         pairs.append((words[0], words[1]))
         scores.append(score)
     if not pairs:
@@ -106,47 +100,35 @@ def measure(
 
     Returns:
       `sets`: the file of each; `models`: the entries of `describe`, with
-      `masked_lm_accuracy` and `correlations`, a list of entries with `set`,
-      `embedding`, `score` ("dot" or "cosine"), `pairs`, `covered`, `spearman`, `low`,
-      `high`; `arrays`: "MODELINDEX/EMBEDDING/SET", the dot products of the covered
-      pairs, and "MODELINDEX/human/SET".
+      `correlations`, a list of entries with `set`, `embedding`, `score` ("dot"),
+      `pairs`, `covered`, `spearman`, `low`, `high`; `arrays`:
+      "MODELINDEX/EMBEDDING/SET", the dot products of the covered pairs, and
+      "MODELINDEX/human/SET".
     """
     arrays: dict[str, np.ndarray] = {}
     words = {word for entry in sets for pair in entry.pairs for word in pair}
     results = []
     for index, model in enumerate(models):
         vectors = word_vectors(model, words, whole_words)
-        entries = [
-            {"set": entry.name, "embedding": kind, **values}
-            for entry in sets
-            for kind in vectors
-            for values in _correlations(
-                vectors[kind], entry, arrays, f"{index}/{kind}/{entry.name}"
+        entries = []
+        for entry, kind in itertools.product(sets, vectors):
+            human, ours = pair_scores(vectors[kind], entry)
+            arrays[f"{index}/{kind}/{entry.name}"] = ours
+            arrays[f"{index}/human/{entry.name}"] = human
+            entries.append(
+                {
+                    **{"set": entry.name, "embedding": kind, "score": "dot"},
+                    **{"pairs": len(entry.pairs), "covered": len(human)},
+                    **correlate(human, ours),
+                }
             )
-        ]
-        accuracy = pretraining_accuracy(model)
-        scores = {"masked_lm_accuracy": accuracy, "correlations": entries}
-        results.append({**describe(model), **scores})
+        results.append({**describe(model), "correlations": entries})
     read = {
         entry.name: {"path": entry.path, "sha256": files.file_fingerprint(entry.path)}
         for entry in sets
     }
     result = {"analysis": "word_similarity", "sets": read, "models": results}
     return result | {"arrays": arrays}
-
-
-def pretraining_accuracy(model: Model) -> float | None:
-    """The accuracy of pre-training's last evaluation, if of this checkpoint."""
-    path = os.path.join(model.folder, "eval.json")
-    if not files.exists(path):
-        return None
-    results = files.read_json(path)
-    sha256 = results.get(MADE_FROM, {}).get("checkpoint")
-    if results.get("global_step") != model.weights.global_step or (
-        sha256 and sha256 != run_folder.weights_sha256(model.weights.path)
-    ):
-        return None
-    return results.get("all", {}).get("masked_lm_accuracy")
 
 
 def word_vectors(
@@ -187,17 +169,15 @@ def known_pieces(vocabulary: Vocabulary, words: Iterable[str]) -> dict[str, np.n
     }
 
 
-def pair_scores(vectors: Vectors, pairs: Sequence[tuple[str, str]]) -> dict:
-    """Scores of pairs whose words both have vectors.
-
-    Returns:
-      "dot" and "cosine" -> float64 [pairs]; the cosine with a vector of zeros is 0.
-    """
-    first, second = (np.stack([vectors[pair[i]] for pair in pairs]) for i in (0, 1))
-    dot = (first * second).sum(1)
-    lengths = np.linalg.norm(first, axis=1) * np.linalg.norm(second, axis=1)
-    cosine = np.divide(dot, lengths, out=np.zeros_like(dot), where=lengths > 0)
-    return {"dot": dot, "cosine": cosine}
+def pair_scores(vectors: Vectors, entry: WordPairs) -> tuple[np.ndarray, np.ndarray]:
+    """Human scores and dot products of the pairs whose words both have vectors."""
+    covered = [
+        (score, vectors[first] @ vectors[second])
+        for (first, second), score in zip(entry.pairs, entry.scores, strict=True)
+        if first in vectors and second in vectors
+    ]
+    human, ours = np.array(covered, np.float64).reshape(-1, 2).T
+    return human, ours
 
 
 def correlate(first: np.ndarray, second: np.ndarray) -> dict[str, float | None]:
@@ -221,33 +201,30 @@ def correlate(first: np.ndarray, second: np.ndarray) -> dict[str, float | None]:
 
 
 def tables(result: dict[str, Any]) -> Iterator[Table]:
-    """A table like Table 8 for each score, and the intervals."""
+    """A table like Table 8, and the intervals."""
     sets = list(result["sets"])
-    for score, title in SCORES.items():
-        rows = []
-        for model in result["models"]:
-            by_set = {
-                name: [
-                    percent(entry["spearman"]) or "-"
-                    for entry in model["correlations"]
-                    if (entry["set"], entry["score"]) == (name, score)
-                ]
-                for name in sets
-            }
-            cells = [" / ".join(values) for values in by_set.values()]
-            rows.append([model["name"], *cells, percent(model["masked_lm_accuracy"])])
-        yield Table(
-            f"Spearman x 100 of the {title}, input / output embedding",
-            ["model", *sets, "MLM accuracy, %"],
-            rows,
-        )
+    rows = []
+    for model in result["models"]:
+        by_set = {
+            name: [
+                percent(entry["spearman"]) or "-"
+                for entry in model["correlations"]
+                if entry["set"] == name
+            ]
+            for name in sets
+        }
+        rows.append([model["name"], *map(" / ".join, by_set.values())])
+    yield Table(
+        "Spearman x 100 of the dot product, input / output embedding",
+        ["model", *sets],
+        rows,
+    )
     yield Table(
         "with 95% confidence intervals",
-        ["model", "set", "embedding", "score", "Spearman x 100", "pairs", "covered"],
+        ["model", "set", "embedding", "Spearman x 100", "pairs", "covered"],
         [
             [
                 *(model["name"], entry["set"], entry["embedding"]),
-                SCORES[entry["score"]],
                 _with_interval(entry),
                 entry["pairs"],
                 f"{entry['covered'] / entry['pairs']:.1%}",
@@ -259,15 +236,15 @@ def tables(result: dict[str, Any]) -> Iterator[Table]:
 
 
 def picture(result: dict[str, Any]) -> Picture:
-    """A row of panels for each score, a panel for each set."""
+    """A panel for each set."""
     models = result["models"]
 
-    def line(name, score, kind):
+    def line(name, kind):
         scored = [
             (place, entry)
             for place, model in enumerate(models)
             for entry in model["correlations"]
-            if (entry["set"], entry["score"], entry["embedding"]) == (name, score, kind)
+            if (entry["set"], entry["embedding"]) == (name, kind)
             and entry["low"] is not None
         ]
         places = [place for place, _ in scored]
@@ -278,19 +255,16 @@ def picture(result: dict[str, Any]) -> Picture:
         return Line(f"{kind} embedding", values[0], places, *values[1:])
 
     panels = [
-        [
-            Panel(
-                [line(name, score, kind) for kind in (INPUT, OUTPUT)],
-                "Spearman x 100",
-                title=f"{name}, {title}",
-                rows=[model["name"] for model in models],
-            )
-            for name in result["sets"]
-        ]
-        for score, title in SCORES.items()
+        Panel(
+            [line(name, kind) for kind in (INPUT, OUTPUT)],
+            "Spearman x 100",
+            title=name,
+            rows=[model["name"] for model in models],
+        )
+        for name in result["sets"]
     ]
     title = "Word similarity by embeddings; bars: 95% confidence intervals"
-    return Picture(title, panels)
+    return Picture(title, [panels])
 
 
 def _number(text):
@@ -299,23 +273,6 @@ def _number(text):
     except ValueError:
         return None
     return value if math.isfinite(value) else None
-
-
-def _correlations(vectors, entry, arrays, name):
-    places = [
-        index
-        for index, (first, second) in enumerate(entry.pairs)
-        if first in vectors and second in vectors
-    ]
-    counts = {"pairs": len(entry.pairs), "covered": len(places)}
-    human = np.array([entry.scores[index] for index in places])
-    ours = dict.fromkeys(SCORES, human)
-    if places:
-        ours = pair_scores(vectors, [entry.pairs[index] for index in places])
-    arrays[name] = ours["dot"]
-    arrays[re.sub("/.*?/", "/human/", name)] = human
-    for score in SCORES:
-        yield {"score": score, **counts, **correlate(human, ours[score])}
 
 
 def _with_interval(entry):

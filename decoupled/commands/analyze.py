@@ -32,6 +32,8 @@ GONE = {
     "drift": "layer_drop and neighbours compare the layers of a model",
     "minimal_pairs": "masked_lm compares what models predict of the same held-out text",
     "spectrum": "geometry has the effective rank of the embeddings",
+    "--cache_dir": "the variable TMPDIR names the folder of temporary files",
+    "--metric": "results.json of each run has all metrics",
     "--source": "give --data_dir, a folder of files XX-en.en and XX-en.XX",
     "--target": "give --data_dir, a folder of files XX-en.en and XX-en.XX",
     "--word_pairs": "give --data_dir, a folder of *.tsv",
@@ -97,11 +99,6 @@ ANALYSES = {
             _text("data_dir", "Folder with a folder per task."),
             _list("tasks", "Only these tasks, e.g. pos,dependencies. Default: all."),
             _list("variants", "Only mix, a probe on a mix of all layers.", "mix"),
-            _option(
-                "cache_dir",
-                "Folder for temporary files of vectors, 2 * (layers + 1) * H bytes per "
-                "token. Default: the system's folder of temporary files.",
-            ),
         ],
         "probing.edge_probing",
     ),
@@ -121,9 +118,6 @@ ANALYSES = {
             _texts("finetuned_dir", "Folder of a fine-tuning run."),
             lambda: flags.DEFINE_enum(
                 "split", "dev", ["dev", "test"], "Split of the scores."
-            ),
-            _option(
-                "metric", "Name of a metric in results.json; default: the task's score."
             ),
         ]
     ),

@@ -51,8 +51,7 @@ def define_flags() -> None:
         "LANGUAGE=GLOB,...: files of a language, given by a code such as en, zh-Hant, "
         f"zh_TW or sr@latin. Kinds: {_KINDS}. Plain text has a sentence per line and "
         "an empty line between documents. The content of a file, not its name, decides "
-        "how it is read: plain, or packed with gzip, bzip2, xz, Zstandard or zip (one "
-        "file).",
+        "how it is read: plain, or packed with gzip, bzip2, xz or Zstandard.",
     )
     flags.DEFINE_string("output_dir", None, "Corpus folder.", required=True)
     start.define_runner_flags("read files")

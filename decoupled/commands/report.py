@@ -9,20 +9,21 @@ model are. Several --sweep_dir are joined: the report has the rows of all of the
 all seeds of models that they share.
 
 Writes to --output_dir: report.md, report.csv (every single number), scores.png
-and .svg, curves.png and .svg.
+and .svg.
 """
 
 from absl import flags
+
+GONE = {
+    "--rows": "report.csv has every number by model",
+    "--title": "report.md can be edited",
+}
 
 
 def define_flags() -> None:
     """The command's flags."""
     flags.DEFINE_multi_string("sweep_dir", None, "A folder of a sweep.")
     flags.DEFINE_string("output_dir", None, "Folder of the report, created if missing.")
-    flags.DEFINE_list("rows", None, "Only these models, in this order.")
-    flags.DEFINE_string(
-        "title", None, "Title of the table. Default: the first sweep's."
-    )
     flags.mark_flags_as_required(["sweep_dir", "output_dir"])
 
 
@@ -30,5 +31,4 @@ def main() -> None:
     """Reads the sweeps and writes the report."""
     from decoupled.studies.sweep_report import write_report
 
-    options = flags.FLAGS
-    write_report(options.sweep_dir, options.output_dir, options.rows, options.title)
+    write_report(flags.FLAGS.sweep_dir, flags.FLAGS.output_dir)

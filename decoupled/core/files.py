@@ -102,12 +102,12 @@ def is_temporary(path: str) -> bool:
 
 
 @contextlib.contextmanager
-def scratch_folder(parent: str | None = None) -> Iterator[str]:
+def scratch_folder() -> Iterator[str]:
     """Yields a new local folder that is removed after the block.
 
     `tempfile` alone would leave its files in `gfile.lost_files`.
     """
-    with tempfile.TemporaryDirectory(prefix="decoupled-", dir=parent) as folder:
+    with tempfile.TemporaryDirectory(prefix="decoupled-") as folder:
         try:
             yield folder
         finally:

@@ -20,6 +20,7 @@ from typing import Any
 from decoupled.core import files, gfile
 from decoupled.core.errors import UserError
 from decoupled.core.locks import LOCK
+from decoupled.core.made_from import differences
 from decoupled.corpora import locales
 
 FORMAT = "decoupled-corpus-1"
@@ -202,15 +203,10 @@ def _is_begun_mark(name):
     return name.startswith(BUILDING) and files.is_temporary(name)
 
 
-def difference(saved: Any, new: Any, where: str = "") -> str:
+def difference(saved: Any, new: Any) -> str:
     """The first difference of two nested dicts, e.g. "a.b: 1 != 2"; "" if none."""
-    if isinstance(saved, dict) and isinstance(new, Mapping):
-        for name in sorted(set(saved) | set(new)):
-            inner = f"{where}.{name}" if where else name
-            if inside := difference(saved.get(name), new.get(name), inner):
-                return inside
-        return ""
-    return "" if saved == new else f"{where}: {saved!r} != {new!r}"
+    found = differences("", saved, new)
+    return next((f"{name}: {old} != {value}" for name, old, value in found), "")
 
 
 def without_held_out(train: Iterable[str], held_out: Iterable[str]) -> str:

@@ -34,7 +34,6 @@ from decoupled.corpora.runners import Runner, run_units
 from decoupled.corpora.sources import (
     NO_LANGUAGE,
     OTHER_LANGUAGE,
-    language_values,
     source_of,
 )
 from decoupled.corpora.text_units import TextJob, TextUnit, digests_path, make_units
@@ -182,22 +181,20 @@ def _check_text(
         if language not in with_text:
             paths = ", ".join(file.path for file in inputs)
             message = f"--input={language}=: no text in {paths}"
-            raise UserError(message + _languages_instead(language, parts, settings))
+            raise UserError(message + _in_other_languages(language, parts, settings))
     if not any("train" in part.splits for part in parts):
         raise UserError("--input: no text for training is left; nothing written")
 
 
-def _languages_instead(language: str, parts: list[_Part], settings) -> str:
-    """The languages of a file's rows, for a message; "" if no row was left out."""
+def _in_other_languages(language: str, parts: list[_Part], settings) -> str:
+    """What the rows of a file hold instead, for a message; "" if none was left out."""
     for part in parts:
         left_out = part.dropped[OTHER_LANGUAGE] + part.dropped[NO_LANGUAGE]
         if part.unit.language == language and left_out:
-            shown = ", ".join(map(repr, language_values(part.unit.path, settings)))
             return (
                 f" with {settings.language_value(language)!r} in column "
-                f"{settings.language_column!r} (build_corpus.language_column, "
-                f"language_values); the first rows of {part.unit.path} have "
-                f"{shown or 'no value'} there"
+                f"{settings.language_column!r}, which has others there "
+                "(build_corpus.language_values)"
             )
     return ""
 

@@ -29,15 +29,14 @@ NO_TEXT = "row without text"
 NO_LANGUAGE = "row without language"
 OTHER_LANGUAGE = "row in another language"
 # At most this many rows of a table are in memory as texts; a message names at most this
-# many columns or values; it takes the values from this many rows.
+# many columns or values.
 _ROWS = 256
 _SHOWN = 12
-_SEEN_ROWS = 10_000
 # A list of lines takes about its characters and this many bytes a line.
 _LINE_BYTES = 64
 _MAX_DOCUMENT = 64 << 20
 CUTS = f"cuts within documents above {_MAX_DOCUMENT >> 20} MiB"
-_PACKED = re.compile(r"\.(gz|bz2|xz|lzma|zst)$")
+_PACKED = re.compile(r"\.(gz|bz2|xz|lzma|zst|7z)$")
 # At most this many lines tell the kind of a file.
 _SEEN_LINES = 10
 _XML = re.compile(
@@ -147,17 +146,6 @@ def _name_of_kind(path: str, size: int, changed_ns: int) -> str | None:
 def _source_by_name(path: str) -> Source:
     name = _PACKED.sub("", path)
     return next(source for source in SOURCES if re.search(source.pattern, name))
-
-
-def language_values(path: str, settings: TextSettings) -> list[str]:
-    """Some values of the language column in the first rows of a file, for a message."""
-    # The language column is read as if it were the text column.
-    columns = {"text_column": settings.language_column}
-    columns |= {"language_column": None, "language_values": None}
-    as_texts = dataclasses.replace(settings, **columns)
-    rows = source_of(path).reads(Reading(path, "", as_texts, collections.Counter()))
-    seen = itertools.islice(rows, _SEEN_ROWS)
-    return sorted({value for lines in seen for value in lines})[:_SHOWN]
 
 
 def _read_dump(reading: Reading) -> Iterator[list[str]]:

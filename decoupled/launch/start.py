@@ -38,16 +38,7 @@ _NOT_GIVEN = "must have a value other than None"
 # Flags whose values are no paths. In all others `~` is the home folder.
 _NO_PATHS = {
     *("allow_partial", "beam_option", "gin_bindings", "gin_param", "languages"),
-    *(
-        "metric",
-        "rows",
-        "runner",
-        "tasks",
-        "title",
-        "topology",
-        "variants",
-        "coordinator",
-    ),
+    *("runner", "tasks", "topology", "variants", "coordinator"),
     *("gcp_project", "tpu", "tpu_job_name", "tpu_zone"),
 }
 # "~" after the language or the kind of an input, as in --input=en=~/a.txt,de=~/b.txt.

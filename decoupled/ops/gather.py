@@ -62,6 +62,16 @@ def _checked(ids: mtf.Tensor, vocab_dim: mtf.Dimension) -> mtf.Tensor:
     return mesh_op("checked_ids", lower, [ids], [ids])[0]
 
 
+# In programs of XLA, a table of so few rows gets its gradient from a product with a
+# one-hot matrix. GPUs add to a row one after the other, or sort first, where the order
+# of sums must not depend on chance.
+_FEW_ROWS = 1024
+
+
+def _adds_by_product(mesh_impl: mtf.MeshImpl, rows: int) -> bool:
+    return rows <= _FEW_ROWS and not mesh_impl.supports_control_dependencies
+
+
 class _Lookup(mtf.Operation):
     """No `mesh_op`: it reads a variable's slices in the dtype that they have."""
 
@@ -133,10 +143,13 @@ def _lookup_gradient(
             ids: tf.Tensor, dy: tf.Tensor, coordinate: tf.Tensor | int
         ) -> tf.Tensor:
             local = tf.reshape(ids - coordinate * rows, [-1])
-            # Negative segments are dropped: rows of other shards.
-            segments = tf.where_v2(local < rows, local, -tf.ones_like(local))
             width = dy.shape.as_list()[len(ids.shape) :]
             flat = tf.reshape(dy, [local.shape[0]] + width)
+            if _adds_by_product(mesh_impl, rows):
+                one_hot = tf.one_hot(local, rows, dtype=dy.dtype)
+                return tf.tensordot(one_hot, flat, [[0], [0]])
+            # Negative segments are dropped: rows of other shards.
+            segments = tf.where_v2(local < rows, local, -tf.ones_like(local))
             return tf.math.unsorted_segment_sum(flat, segments, rows)
 
         part = mesh_impl.slicewise(scatter, ids, dy, coordinate)
@@ -213,6 +226,11 @@ def _gather_positions_gradient(
             positions: tf.Tensor, dy: tf.Tensor, coordinate: tf.Tensor | int
         ) -> tf.Tensor:
             local = tf.reshape(positions - coordinate * size, [rows, -1])
+            if _adds_by_product(mesh_impl, size):
+                one_hot = tf.one_hot(local, size, dtype=dy.dtype)
+                flat = tf.reshape(dy, [rows, local.shape[1], -1])
+                sums = tf.matmul(one_hot, flat, transpose_a=True)
+                return tf.reshape(sums, shape)
             is_here = tf.logical_and(local >= 0, local < size)
             first = tf.expand_dims(tf.range(rows) * size, 1)
             # Negative segments are dropped: positions of other devices.

@@ -134,7 +134,9 @@ class Described:
         else:
             # It does not know the operations of a kernel.
             result["flops"] = program.cost_analysis().get("flops")
-        rates = self.slice.core_hbm_bandwidth, self.slice.core_flops
+        rates = [self.slice.core_hbm_bandwidth, self.slice.core_flops]
+        if self.slice.generation.card:
+            rates.append(2 * self.slice.generation.link_bandwidth)
         return result | {"traffic": traffic.traffic_of(text, *rates)}
 
 

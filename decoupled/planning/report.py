@@ -103,6 +103,7 @@ def _print_traffic(traffic, attention):
             ["no step is faster than", f"{1e3 * traffic['bound']:.2f} ms"],
             ["share of the peak, then", f"{traffic['share']:.0%}"],
             ["attention", attention],
+            *_links(traffic),
         ],
     )
     console.table(
@@ -129,6 +130,13 @@ def _print_traffic(traffic, attention):
                 for each in traffic["collectives"][:_ROWS]
             ],
         )  # fmt: skip
+
+
+def _links(traffic):
+    if "sending" not in traffic:
+        return []
+    sending, waiting = (f"{1e3 * traffic[n]:.2f} ms" for n in ("sending", "waiting"))
+    return [["collective operations", f"{sending}, {waiting} beside nothing else"]]
 
 
 def as_json(plan: Plan, compiled: Compiled | None = None) -> dict:

@@ -12,6 +12,9 @@ counted:
 - what the compiler would still choose on a card (tiles, libraries) is not known, and a
   kernel may read an operand more than once.
 
+Collective operations of GPUs run one after the other beside the instructions between
+their start and their end, each instruction in its bound. What is left is waited for.
+
 For a Python without TensorFlow and the rest of this package.
 """
 
@@ -58,18 +61,23 @@ class _Cost(NamedTuple):
     flops: int
 
 
-def traffic_of(text: str, bandwidth: float, peak: float) -> dict[str, Any]:
+def traffic_of(
+    text: str, bandwidth: float, peak: float, to_others: float | None = None
+) -> dict[str, Any]:
     """Counts a program.
 
     Args:
-      text: of the compiled HLO module. bandwidth: bytes/s. peak: FLOP/s.
+      text: of the compiled HLO module. bandwidth: bytes/s. peak: FLOP/s. to_others:
+        bytes/s that a GPU sends to others.
 
     Returns:
       "instructions", "bytes", "flops", "bound" in seconds, "share" of the peak at the
       bound; "groups", the ten that take most of it: kind, shape, count, bytes, flops
-      and bound; "collectives": kind, bytes, whether others may run meanwhile, count.
+      and bound; "collectives": kind, bytes, whether others may run meanwhile, count;
+      with `to_others` "sending", the seconds of the collective operations, and
+      "waiting", those of them beside which nothing runs.
     """
-    counter = _Counter(text, bandwidth, peak)
+    counter = _Counter(text, bandwidth, peak, to_others)
     counter.walk(counter.entry, 1)
     groups = counter.groups
     total = {
@@ -78,6 +86,8 @@ def traffic_of(text: str, bandwidth: float, peak: float) -> dict[str, Any]:
         "flops": sum(row["flops"] for row in groups.values()),
         "bound": sum(row["bound"] for row in groups.values()),
     }
+    if to_others:
+        total |= {"sending": counter.sending, "waiting": counter.waiting}
     largest = sorted(groups.values(), key=lambda row: -row["bound"])
     return {
         **total,
@@ -91,9 +101,15 @@ def traffic_of(text: str, bandwidth: float, peak: float) -> dict[str, Any]:
 
 
 class _Counter:
-    def __init__(self, text: str, bandwidth: float, peak: float):
+    def __init__(
+        self, text: str, bandwidth: float, peak: float, to_others: float | None
+    ):
         self._computations, self.entry = _computations(text)
-        self._bandwidth, self._peak = bandwidth, peak
+        self._bandwidth, self._peak, self._to_others = bandwidth, peak, to_others
+        # Seconds: now, when the links are free, and when each collective ends.
+        self._clock = self._links_free = 0.0
+        self._ends: dict[str, float] = {}
+        self.sending = self.waiting = 0.0
         self.groups: dict[tuple[str, str], dict[str, Any]] = {}
         self.collectives: collections.Counter = collections.Counter()
 
@@ -102,6 +118,8 @@ class _Counter:
         instructions = self._computations[name]
         shapes = {each.name: each.shape for each in instructions}
         for each in instructions:
+            if each.op.endswith("-done"):
+                self._wait_for(each.operands[0], times)
             if each.op in _FREE or each.op.endswith(("-done", "-update")):
                 continue
             called = _called(each)
@@ -129,10 +147,29 @@ class _Counter:
         row["flops"] += times * cost.flops
         bound = max(cost.bytes / self._bandwidth, cost.flops / self._peak)
         row["bound"] += times * bound
+        self._clock += times * bound
         kind = instruction.op.removesuffix("-start")
         if kind in _COLLECTIVES:
             overlaps = instruction.op.endswith("-start")
             self.collectives[(kind, _sent(instruction), overlaps)] += times
+            if self._to_others:
+                self._send(instruction, kind, times)
+                if not overlaps:
+                    self._wait_for(instruction.name, times)
+
+    def _send(self, instruction, kind, times):
+        size = _group_size(instruction)
+        # In a ring; a sum goes round twice.
+        passes = (2 if kind == "all-reduce" else 1) * (size - 1) / size
+        seconds = passes * _sent(instruction) / self._to_others
+        self._links_free = max(self._links_free, self._clock) + seconds
+        self._ends[instruction.name] = self._links_free
+        self.sending += times * seconds
+
+    def _wait_for(self, name, times):
+        wait = max(0.0, self._ends.get(name, 0.0) - self._clock)
+        self._clock += wait
+        self.waiting += times * wait
 
     def _cost(self, each, shapes):
         operands = [shapes.get(name, "") for name in each.operands]
@@ -301,6 +338,14 @@ def _branches(each):
 def _trips(each):
     known = re.search(r'"known_trip_count":\s*\{"n":\s*"(\d+)"', each.rest)
     return int(known[1]) if known else 1
+
+
+def _group_size(each):
+    """Devices of a group: {{0,1},{2,3}} or [2,2]<=[4]; 2 where it is not said."""
+    groups = re.search(r"replica_groups=(?:\{\{([\d,]+)\}|\[\d+,(\d+)\])", each.rest)
+    if not groups:
+        return 2
+    return groups[1].count(",") + 1 if groups[1] else int(groups[2])
 
 
 def _tensors(shape):

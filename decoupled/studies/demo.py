@@ -6,6 +6,8 @@ import statistics
 import sys
 import time
 
+import numpy as np
+
 from decoupled.analyses.output import LAYER, Line, Panel, Picture, draw
 from decoupled.core import console, files, plots, tables
 from decoupled.core.machine import readable_bytes
@@ -13,10 +15,12 @@ from decoupled.data.vocabulary import FILE_NAME
 from decoupled.launch.supervision import Step, run_step, seconds_of_steps
 from decoupled.model.parameters import finetuning_counts, pretraining_counts
 from decoupled.runs import run_folder
-from decoupled.studies.sweep_report import training_curve
+from decoupled.runs.curve import read_accuracy
 
 # gin/models/demo_NAME.gin. The last two have the same size in fine-tuning.
 MODELS = ("coupled", "small_output", "decoupled")
+# Points of a curve.
+_PARTS = 40
 LANGUAGES = "en,de,nl,sv,nb,da,fr,es,it,pt,pl,ru"
 SENTENCES = (
     "Enter a valid email address.",
@@ -257,12 +261,18 @@ def _percent(value):
     return f"{value:.1f}%"
 
 
+def _training_curve(folder):
+    """Steps and accuracy in percent of a run, the means of its parts."""
+    points = np.array(sorted(read_accuracy(folder).items())).reshape(-1, 2)
+    parts = [part for part in np.array_split(points, _PARTS) if len(part)]
+    return np.array([part.mean(0) for part in parts]).reshape(-1, 2).T.tolist()
+
+
 def _plot(work_dir, results, stem):
     titles = [result["title"] for result in results.values()]
     curves, tested = [], [result["languages"] for result in results.values()]
     for model, title in zip(results, titles, strict=True):
-        points = training_curve([os.path.join(work_dir, model)])
-        steps, values = map(list, zip(*points, strict=True)) if points else ([], [])
+        steps, values = _training_curve(os.path.join(work_dir, model))
         curves.append(Line(title, steps, values, look={"marker": ""}))
         held_out = [100 * results[model]["masked_lm_accuracy"]]
         curves.append(Line(title, [max(steps, default=0)], held_out))

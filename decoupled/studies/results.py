@@ -60,12 +60,6 @@ class SweepResults(NamedTuple):
     tasks: Sequence[str]
     numbers: Sequence[Number]
 
-    def of(self, names: Iterable[str]) -> "SweepResults":
-        """Only these models, in this order."""
-        rows = {name: self.rows[name] for name in names}
-        numbers = [n for name in rows for n in self.numbers if n.row == name]
-        return self._replace(rows=rows, numbers=numbers)
-
     def values(self, row: str, task: str, metric: str) -> dict[int, float]:
         """One number of a model by seed; empty if it was not measured."""
         key = row, task, metric

@@ -9,18 +9,16 @@ one seed there are none.
 """
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from decoupled.analyses.output import Line, Panel, Picture, draw
 from decoupled.core import console, files, plots
-from decoupled.core.errors import UserError
 from decoupled.core.tables import Cell
 from decoupled.studies.page import Page, mean
 from decoupled.studies.published import AVERAGE, printed
 from decoupled.studies.results import (
     MLM,
-    PRETRAINING,
     ModelRow,
     SweepResults,
     count_jobs,
@@ -40,24 +38,10 @@ class ScoreTable(NamedTuple):
     rows: list[list[str | Cell]]
 
 
-def write_report(
-    sweep_dirs: Sequence[str],
-    output_dir: str,
-    names: Sequence[str] | None = None,
-    title: str | None = None,
-) -> None:
-    """Writes report.md, report.csv and pictures, and prints the table.
-
-    Args:
-      sweep_dirs: whose rows are joined.
-      names: the models to show, in this order; None for all.
-      title: the first sweep's by default.
-
-    Raises:
-      UserError: a folder holds no sweep, or a model is in none.
-    """
-    results = _chosen(read_sweeps(sweep_dirs), names)
-    title = title or read_description(sweep_dirs[0])["title"]
+def write_report(sweep_dirs: Sequence[str], output_dir: str) -> None:
+    """Writes report.md, report.csv and pictures of all sweeps, and prints the table."""
+    results = read_sweeps(sweep_dirs)
+    title = read_description(sweep_dirs[0])["title"]
     page = Page(os.path.join(output_dir, "report.md"))
     table = make_table(results)
     page.heading(title)
@@ -67,9 +51,6 @@ def write_report(
     if models:
         page.items(models)
     page.picture("scores", plot_scores, results)
-    curves = training_curves(results)
-    if curves:
-        page.picture("curves", plot_curves, curves)
     page.write()
     numbers = numbers_as_csv(results.numbers)
     files.write_text(os.path.join(page.folder, "report.csv"), numbers)
@@ -89,20 +70,6 @@ def progress(sweep_dirs: Sequence[str], results: SweepResults) -> list[str]:
         return [f"{start}. Seeds of each model: {max(seeds.values())}."]
     listed = (f"{row}: {count}" for row, count in seeds.items())
     return [f"{start}. Seeds of each model:", *listed]
-
-
-def _chosen(results, names):
-    if names is None:
-        return results
-    missing = [name for name in names if name not in results.rows]
-    if missing:
-        raise UserError(
-            f"--rows: no {', '.join(missing)} in the sweeps, which have "
-            f"{', '.join(results.rows)}"
-        )
-    chosen = results.of(names)
-    scored = {number.task for number in chosen.numbers}
-    return chosen._replace(tasks=[task for task in chosen.tasks if task in scored])
 
 
 def make_table(results: SweepResults) -> ScoreTable:
@@ -196,50 +163,3 @@ def _point(name, place, score):
     bar = score.deviation
     sides = ([score.mean - bar], [score.mean + bar]) if score.count > 1 else ()
     return Line(name, [place], [score.mean], *sides, look={"linestyle": "none"})
-
-
-def plot_curves(curves: Mapping[str, Sequence[tuple[float, float]]], stem: str) -> list:
-    """Draws masked-LM accuracy by step, a line per model, averaged over seeds."""
-    lines = [
-        Line(
-            name, *zip(*points, strict=True), look={"markevery": len(points) // 8 or 1}
-        )
-        for name, points in curves.items()
-    ]
-    panel = Panel(lines, "step", "masked-LM accuracy of the training batches, %")
-    return draw(Picture("Pre-training", [[panel]]), stem)
-
-
-def training_curves(results: SweepResults) -> dict[str, list[tuple[float, float]]]:
-    """model -> its training curve, for the models that have one."""
-    curves = {}
-    for row in results.rows:
-        runs = [
-            n.folder for n in results.numbers if (n.row, n.task) == (row, PRETRAINING)
-        ]
-        curves[row] = training_curve(runs)
-    return {name: points for name, points in curves.items() if points}
-
-
-def training_curve(
-    folders: Sequence[str], points: int = 40
-) -> list[tuple[float, float]]:
-    """(step, percent) for one model, averaged over its runs and over `points` parts."""
-    from decoupled.runs.curve import read_accuracy
-
-    runs = [read_accuracy(folder) for folder in folders]
-    runs = [run for run in runs if run]
-    if not runs:
-        return []
-    last = max(max(run) for run in runs)
-    parts: dict[int, list[tuple[int, float]]] = {}
-    for run in runs:
-        for step, value in run.items():
-            parts.setdefault((step - 1) * points // last, []).append((step, value))
-    return [
-        (
-            sum(step for step, _ in part) / len(part),
-            sum(value for _, value in part) / len(part),
-        )
-        for _, part in sorted(parts.items())
-    ]

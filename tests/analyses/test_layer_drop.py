@@ -105,7 +105,7 @@ def test_seeds_below_a_folder_are_read_one_by_one(tmp_path):
         below = folder / f"learning_rate_{rate:g}" / f"seed_{seed}"
         below.mkdir(parents=True)
         (below / "results.json").write_text(json.dumps(results))
-    assert layer_drop.read_run(path, "dev", None).scores == [65, 68]
+    assert layer_drop.read_run(path, "dev").scores == [65, 68]
 
 
 def test_seeds_outside_the_folder_are_refused(tmp_path):
@@ -115,19 +115,16 @@ def test_seeds_outside_the_folder_are_refused(tmp_path):
     ]
     path = write_folder(tmp_path / "run", of_xnli(71, 62, runs=runs))
     with pytest.raises(UserError, match=r"'\.\./0/results\.json' is not the name"):
-        layer_drop.read_run(path, "dev", None)
+        layer_drop.read_run(path, "dev")
 
 
 def test_questions_are_scored_by_two_metrics(tmp_path):
     rows = {"en": {"exact_match": 40.0, "f1": 60.0, "examples": 5}}
     results = {"task": "xquad", "learning_rate": 1e-5, "dev": rows, "test": {}}
     path = write_folder(tmp_path / "run", results, task="xquad")
-    assert layer_drop.read_run(path, "dev", None).scores == [50]
-    assert layer_drop.read_run(path, "dev", "f1").scores == [60]
-    with pytest.raises(UserError, match="has no bleu of dev; it has exact_match, f1"):
-        layer_drop.read_run(path, "dev", "bleu")
-    with pytest.raises(UserError, match="has no scores of test"):
-        layer_drop.read_run(path, "test", None)
+    assert layer_drop.read_run(path, "dev").scores == [50]
+    with pytest.raises(UserError, match="has no exact_match, f1 of test"):
+        layer_drop.read_run(path, "test")
 
 
 def test_models_are_told_apart_by_what_differs(tmp_path):

@@ -56,12 +56,6 @@ def test_a_run_is_its_start_and_60_steps():
     assert theirs == ["3.50 s (3.00-4.00)", "244 s", "1.88x"]
 
 
-def test_what_was_skipped_says_why():
-    skipped = comparison("udpos: float32", skipped="no examples")
-    (table,) = finetuning_runs.tables([skipped])
-    assert table.rows == [["udpos: float32", "no examples", *[""] * 6]]
-
-
 def test_real_examples_are_needed(tmp_path, monkeypatch):
     monkeypatch.delenv(peers.DATA_DIR, raising=False)
     with pytest.raises(Skip, match="set DECOUPLED_DATA_DIR"):

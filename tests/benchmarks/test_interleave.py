@@ -1,11 +1,8 @@
 """Workers in turn, what is computed from their seconds, and workers that fail."""
 
-import re
-
 import pytest
 
 from benchmarks.interleave import Skip, Worker, interleave, ratio, seconds, spread
-from decoupled.core.errors import UserError
 from tests.benchmarks.toys import measured, toy
 
 
@@ -59,46 +56,7 @@ def test_spread_of_an_even_number_of_values():
     assert spread([4.0, 1.0, 2.0, 3.0]) == (2.5, 1.0, 4.0)
 
 
-def test_what_a_library_prints_does_not_disturb():
-    (worker,) = interleave([toy(noise='{"ready": false}\nWarning')], 1, 1, "toys")
-    assert worker.rounds[0].loss == 2.0
-
-
-@pytest.mark.parametrize(
-    "fail,message",
-    [
-        ("build", "toy: worker ended with code 1: no such model"),
-        ("step", "toy: worker ended with code 1: ValueError: loss is not finite"),
-    ],
-)
-def test_a_worker_that_fails_is_named_with_its_reason(fail, message):
-    with pytest.raises(UserError) as caught:
-        interleave([toy(fail=fail)], 1, 1, "toys")
-    assert str(caught.value) == message
-    assert not isinstance(caught.value, Skip)
-
-
 @pytest.mark.parametrize("fail", ["killed", "memory"])
 def test_a_worker_without_memory_can_be_skipped(fail):
     with pytest.raises(Skip, match="toy: worker ended, most likely for lack of memory"):
         interleave([toy(fail=fail)], 1, 1, "toys")
-
-
-def test_the_others_end_with_the_worker_that_fails():
-    good = toy("good")
-    with pytest.raises(UserError, match="^bad: "):
-        interleave([good, toy("bad", fail="step")], 1, 1, "toys")
-    assert good._process.poll() is not None
-
-
-def test_an_interpreter_that_is_not_there():
-    worker = Worker("toy", "/nowhere/python", "matmul_torch", {})
-    with pytest.raises(UserError, match="^/nowhere/python: cannot run worker toy"):
-        with worker:
-            pass
-
-
-def test_progress_tells_who_is_warm(capsys):
-    interleave([toy("a")], 1, 1, "float32: toys")
-    printed = capsys.readouterr().out
-    assert re.search(r"^float32: toys: a is warm after \d+ s$", printed, re.MULTILINE)

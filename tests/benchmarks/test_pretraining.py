@@ -39,30 +39,12 @@ def test_step_table():
     assert ours[2:] == ["2.00 s (2.00-2.00)", "", "297 GFLOP/s", "4.61 GB"]
 
 
-def test_rows_of_the_mini_model_say_so():
-    workers = [measured("transformers masked", [[0.2]], CASE | {"masked": True})]
-    workers.append(measured("decoupled", [[0.1]], CASE))
-    table = pretraining.tables([comparison("float32: mini", workers)])[0]
-    assert [row[0] for row in table.rows] == [
-        "transformers masked, mini", "decoupled, mini",
-    ]  # fmt: skip
-
-
 def test_rate_table():
     table = pretraining.tables([against_transformers()])[1]
     # 2 * 2048^3 FLOPs in 0.05 s; our step's GIGAFLOPS in 2 s.
     assert table.rows == [
         ["tensorflow", "bfloat16", "344 GFLOP/s (344-344)", "86% (86-86)"]
     ]
-
-
-def test_what_was_skipped_says_why():
-    skipped = comparison("float32: transformers", skipped="too little memory")
-    steps, rates = pretraining.tables([skipped])
-    assert steps.rows == [
-        ["float32: transformers", "too little memory", "", "", "", ""]
-    ]
-    assert rates.rows == []
 
 
 def test_flops_of_what_each_model_computes():

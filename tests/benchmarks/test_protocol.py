@@ -1,49 +1,8 @@
 """A worker's side of the conversation, line by line."""
 
-import json
-import os
-import subprocess
-import sys
-
 import numpy as np
 
-from benchmarks.interleave import WORKERS
 from benchmarks.workers import protocol, synthetic
-from tests.benchmarks.toys import TOY
-
-
-def talk(lines, **case):
-    """Replies of a toy worker to lines of input."""
-    finished = subprocess.run(
-        [sys.executable, str(TOY), json.dumps(case)],
-        input="".join(f"{line}\n" for line in lines),
-        env=os.environ | {"PYTHONPATH": str(WORKERS)},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    return [json.loads(line) for line in finished.stdout.splitlines()]
-
-
-def test_a_conversation():
-    ready, first, second, end = talk(["run 2", "run 1", "quit"])
-    assert ready["ready"] is True
-    assert ready["parameters"] == 7
-    assert set(first) == {"seconds", "resident", "loss"}
-    assert len(first["seconds"]) == 2
-    # The loss of the last step; steps 0 and 1 were the warm-up.
-    assert (first["loss"], second["loss"]) == (3.0, 4.0)
-    assert set(end) == {"peak_resident"}
-    assert end["peak_resident"] >= second["resident"] > 0
-
-
-def test_the_end_of_input_ends_a_worker():
-    assert [set(reply) for reply in talk([])][1:] == [{"peak_resident"}]
-
-
-def test_warm_up_of_a_case():
-    _, reply, _ = talk(["run 1"], warmup=5)
-    assert reply["loss"] == 5.0
 
 
 def test_steps_are_timed_one_by_one(monkeypatch):

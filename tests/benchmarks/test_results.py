@@ -1,7 +1,6 @@
 """The file of a suite: written after each comparison, resumed, never half written."""
 
 import json
-import subprocess
 
 import pytest
 
@@ -37,20 +36,6 @@ def test_everything_is_read_back(path):
     assert raw == [1.0, 2.0]
 
 
-def test_what_is_gone_tomorrow_is_not_recorded(path, tmp_path, monkeypatch):
-    monkeypatch.setattr(
-        results.sys, "argv", ["benchmarks", "--quick", f"--results_dir={tmp_path}"]
-    )
-    worker = toy("a")
-    worker.case["path"] = str(tmp_path / "run" / "dump.xml")
-    worker.case["words"] = [f"{tmp_path}/bin/python", f"--data_dir={tmp_path}/data"]
-    Results(path, "toys").measure("one", lambda: [worker], 1, 1)
-    (read,) = results.read(path)
-    assert read.worker("a").case["path"] == "dump.xml"
-    assert read.worker("a").case["words"] == ["python", "--data_dir=data"]
-    assert read.command == "python -m benchmarks --quick"
-
-
 def test_a_comparison_is_written_as_soon_as_it_is_measured(path):
     suite = Results(path, "toys")
     suite.measure("one", lambda: [toy("a")], rounds=2, steps=1)
@@ -73,30 +58,6 @@ def test_what_is_measured_again_takes_the_place_of_the_earlier(path):
     assert second == comparison("two")
 
 
-def test_the_commit_is_that_of_the_code(tmp_path, monkeypatch):
-    monkeypatch.undo()
-    monkeypatch.setattr(results, "ROOT", tmp_path)
-    assert results.commit() is None
-
-    def git(*arguments):
-        identity = ["-c", "user.name=a", "-c", "user.email=a@b"]
-        command = ["git", "-C", str(tmp_path), *identity, *arguments]
-        subprocess.run(command, check=True, capture_output=True)
-
-    git("init")
-    (tmp_path / "code.py").write_text("")
-    git("add", ".")
-    git("commit", "-m", "first")
-    before = results.commit()
-    assert len(before) == 10
-    for name in ("benchmarks/results/a.json", "docs/performance.md"):
-        (tmp_path / name).parent.mkdir(parents=True)
-        (tmp_path / name).write_text("")
-    assert results.commit() == before
-    (tmp_path / "code.py").write_text("changed")
-    assert results.commit() == before + "+"
-
-
 def test_what_cannot_be_measured_here_is_skipped_with_its_reason(path, capsys):
     def make_workers():
         raise Skip("needs 32 GB")
@@ -108,18 +69,3 @@ def test_what_cannot_be_measured_here_is_skipped_with_its_reason(path, capsys):
     assert (first.workers, first.skipped) == ([], "needs 32 GB")
     assert second.skipped == "a: worker ended, most likely for lack of memory"
     assert "toys: one: skipped, needs 32 GB" in capsys.readouterr().out
-
-
-@pytest.mark.parametrize(
-    "content,reason",
-    [
-        ("{", "is not JSON"),
-        ("[]", "is not of format decoupled-benchmark-1"),
-        ('{"format": "other"}', "is not of format decoupled-benchmark-1"),
-    ],
-)
-def test_a_file_of_something_else(path, content, reason):
-    path.parent.mkdir()
-    path.write_text(content)
-    with pytest.raises(UserError, match=f"toys.json: {reason}"):
-        Results(path, "toys")

@@ -11,7 +11,7 @@ from benchmarks import __main__ as runner
 from benchmarks import peers, results
 from benchmarks.results import Planned
 from benchmarks.sizes import QUICK, QUICK_BATCH, pretraining_case
-from benchmarks.tables import BenchmarkTable, Suite
+from benchmarks.tables import Suite
 from decoupled.core.errors import UserError
 from tests.benchmarks.toys import comparison, measured
 
@@ -81,14 +81,6 @@ def test_every_suite_plans_comparisons_of_its_own(name, tmp_path, monkeypatch):
     assert titles and len(set(titles)) == len(titles)
 
 
-@pytest.mark.parametrize("word", ["--rounds=0", "--dtypes=float16", "--nothing", "x"])
-def test_mistakes_on_the_command_line(capsys, word):
-    with pytest.raises(SystemExit) as caught:
-        runner.main(["corpus", word])
-    assert caught.value.code == 2
-    assert "python -m benchmarks: error:" in capsys.readouterr().err
-
-
 @pytest.mark.parametrize(
     "words, message",
     [
@@ -118,25 +110,6 @@ def test_interpreters_of_the_peers(monkeypatch, capsys):
     assert capsys.readouterr().err.startswith("benchmarks: error: /nowhere/python")
 
 
-def test_the_dump_of_the_data_folder_or_else_the_one_that_gensim_brings(
-    tmp_path, monkeypatch
-):
-    monkeypatch.setenv("DECOUPLED_DATA_DIR", "/data")
-    assert peers.default_dump() == f"/data/{peers.BUNDLED}"
-    monkeypatch.delenv("DECOUPLED_DATA_DIR")
-    python = tmp_path / "bin" / "python"
-    python.parent.mkdir()
-    python.touch(mode=0o755)
-    monkeypatch.setenv(peers.PEERS["corpus"][0], str(python))
-    with pytest.raises(UserError, match="give --dump=FILE"):
-        peers.default_dump()
-    name = "enwiki-latest-pages-articles1.xml-p000000010p000030302-shortened.bz2"
-    folder = tmp_path / "lib/python3.11/site-packages/gensim/test/test_data"
-    folder.mkdir(parents=True)
-    (folder / name).touch()
-    assert peers.default_dump() == str(folder / name)
-
-
 def test_the_rate_of_matrix_products(monkeypatch):
     monkeypatch.setenv("DECOUPLED_INTEROP_PYTHON", "/bin/sh")
     workers = peers.matmul_workers("float32", True)
@@ -147,28 +120,6 @@ def test_the_rate_of_matrix_products(monkeypatch):
     # 6 * 10^9 FLOPs; shares are taken within rounds.
     step = measured("ours", [[2.0], [4.0], [3.0]])
     assert peers.share(6e9, step, matmul) == pytest.approx((0.75, 0.5, 0.75))
-
-
-def test_places_are_filled_and_the_rest_stays():
-    table = BenchmarkTable("toys", "Toys", ["name", "step"], [["a", "1 s"]])
-    filled = runner.fill(DOCUMENT, [table])
-    assert filled == DOCUMENT.replace(
-        "old\n", "\n| name | step |\n| --- | ---: |\n| a | 1 s |\n\n"
-    )
-    assert runner.fill(filled, [table]) == filled
-
-
-def test_machine_table():
-    versions = {"versions": {"torch": "2.13.0", "tensorflow": "2.15.1"}}
-    workers = [measured("a", [[1.0]], facts=versions)]
-    same = [comparison("one", workers), comparison("two", workers)]
-    later = comparison("three", date="2024-04-01T00:00:00", commit=None)
-    table = runner.machine_table({"toys": same, "others": [later]})
-    assert table.rows == [
-        ["toys", "CPU X", "avx avx2", "2", "16.00 GB",
-         "tensorflow 2.15.1, torch 2.13.0", "0123456789", "2024-03-01"],
-        ["others", "CPU X", "avx avx2", "2", "16.00 GB", "", "unknown", "2024-04-01"],
-    ]  # fmt: skip
 
 
 def test_a_report_puts_the_tables_of_results_into_the_document(tmp_path, capsys):

@@ -66,6 +66,7 @@ def test_a_folder_of_transformers_is_a_vocabulary(source, bert, tmp_path):
             "pretrain.whole_words = True",
             "ScheduleConfig.train_steps = 1",
             "ScheduleConfig.warmup_steps = 0",
+            "OptimizerConfig.rates = {'bert/*': 0}",
             "TrainingConfig.batch_size = 2",
             "TrainingConfig.eval_sequences = 2",
             "MaskingConfig.sequence_length = 12",

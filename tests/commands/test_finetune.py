@@ -27,7 +27,6 @@ from decoupled.training.checkpoint_files import CheckpointWriter
 from decoupled.training.loop import Run
 from tests.command_line import decoupled
 from tests.data.small_corpus import make_vocabulary
-from tests.exports.models import saving_only
 from tests.helpers import adamw, tiny_training
 from tests.pretrained import STEPS as PRETRAINED_STEPS
 from tests.pretrained import make_pretrained
@@ -81,14 +80,18 @@ def folder(tmp_path_factory):
     return folder
 
 
-def settings(mesh=("all:1", ""), own_task=None, **changes):
+# Pooler and head are trained, in graphs of half the size, or all.
+HEAD_ALONE, ALL = {"bert/e*": 0}, {}
+
+
+def settings(mesh=("all:1", ""), own_task=None, rates=HEAD_ALONE, **changes):
     """`changes` are fields of FinetuningConfig or TrainingConfig."""
     training = {k: v for k, v in changes.items() if not hasattr(FINETUNING, k)}
     finetuning = {k: v for k, v in changes.items() if k not in training}
     return FinetuneConfig(
         dataclasses.replace(FINETUNING, **finetuning),
         MeshConfig(*mesh),
-        adamw(learning_rate=5e-3),
+        adamw(learning_rate=5e-3, rates=rates),
         tiny_training(**training),
         own_task=own_task,
     )
@@ -127,7 +130,7 @@ def variables(path):
 
 
 def test_learns_and_reports(folder, capsys):
-    tuned = tune(folder, "tuned")
+    tuned = tune(folder, "tuned", rates=ALL)
     printed = capsys.readouterr().out
     assert "initialised" in printed and "cls/predictions/output_embedding" in printed
     results = json.loads((tuned / "results.json").read_text())
@@ -144,11 +147,11 @@ def test_learns_and_reports(folder, capsys):
     assert names["bert/pooler/dense/kernel"].shape == (16, 16)
     # 66 examples, 6 epochs, batches of 8: the last one goes into a seventh epoch.
     assert names["global_step"] == 50
-    tune(folder, "tuned")
+    tune(folder, "tuned", rates=ALL)
     assert "of step 50 already, reused" in capsys.readouterr().out
     with pytest.raises(UserError, match="holds a single run, of learning rate 0.005"):
-        tune(folder, "tuned", learning_rates=(5e-3, 1e-3))
-    tune(folder, "tuned", mode="predict")
+        tune(folder, "tuned", learning_rates=(5e-3, 1e-3), rates=ALL)
+    tune(folder, "tuned", mode="predict", rates=ALL)
     answers = {
         path.name: [row.split("\t") for row in path.read_text().splitlines()]
         for path in (tuned / "predictions/catalogs").iterdir()
@@ -215,7 +218,8 @@ def test_a_task_of_ones_own_is_trained_in_its_own_language(folder, tmp_path, cap
         text = "".join(["kind,text\n", *content])
         (tmp_path / f"{name}-sw.csv").write_text(text)
     (tmp_path / "test-en.csv").write_text("kind,text\nword,one word\n")
-    out = tune(folder, tmp_path / "tuned", task="own", data=tmp_path, own_task=OWN)
+    run = dict(task="own", data=tmp_path, own_task=OWN, rates=ALL)
+    out = tune(folder, tmp_path / "tuned", **run)
     printed = capsys.readouterr().out
     assert "66 sw examples" in printed and "trained on sw only" in printed
     assert "kinds: trained on sw, zero-shot" in (out / "results.svg").read_text()
@@ -227,29 +231,22 @@ def test_a_task_of_ones_own_is_trained_in_its_own_language(folder, tmp_path, cap
     assert saved["kind"] == "classification" and saved["labels"] == ["record", "word"]
 
 
-def test_a_number_for_each_text_is_learned_exported_and_converted(folder, tmp_path):
+def test_a_number_for_each_text_is_learned_and_converted(folder, tmp_path):
     words = "the holds text of one language and every is kept here".split()
     rows = [f"{n}\t{' '.join([word] * n)}\n" for word in words for n in (1, 3, 5)]
     for name, content in (("train", rows * 3), ("dev", rows[:6])):
         (tmp_path / f"{name}-en.tsv").write_text("".join(["kind\ttext\n", *content]))
     own = {"kind": "regression", "metric": "pearson", "training_languages": ("en",)}
     out = tune(
-        folder, tmp_path / "tuned", task="own", data=tmp_path, num_epochs=25.0,
-        keep_layers=1,
+        folder, tmp_path / "tuned", task="own", data=tmp_path, num_epochs=18.0,
+        keep_layers=1, rates=ALL,
         own_task=dataclasses.replace(OWN, files="{split}-{language}.tsv", **own),
     )  # fmt: skip
     scores = json.loads((out / "results.json").read_text())["dev"]["en"]
     assert scores["pearson"] > 90 and scores["trivial_pearson"] == 0
     assert scores["mean_absolute_error"] < scores["trivial_mean_absolute_error"] / 2
     [path] = (out / "predictions/kinds").iterdir()
-    predicted = [float(line) for line in path.read_text().splitlines()]
-
-    folders = [f"--model_dir={out}", f"--export_dir={tmp_path / 'export'}"]
-    with saving_only("text_regressor"):
-        assert decoupled("export", *folders).returncode == 0
-    text = tf.compat.v2.saved_model.load(str(tmp_path / "export/text_regressor"))
-    texts = [row.split("\t")[1].strip() for row in rows[:6]]
-    np.testing.assert_allclose(text(tf.constant(texts))["value"], predicted, atol=1e-4)
+    assert np.isfinite([float(line) for line in path.read_text().splitlines()]).all()
 
     there, back = tmp_path / "hf", tmp_path / "back"
     assert not decoupled(
@@ -272,7 +269,7 @@ def test_a_number_for_each_text_is_learned_exported_and_converted(folder, tmp_pa
 
 def test_an_evaluation_reads_each_checkpoint_whole_once(folder, monkeypatch):
     """That is 12 GB for RemBERT with its slots."""
-    tuned = tune(folder, "tuned")
+    tuned = tune(folder, "tuned", rates=ALL)
     monkeypatch.setattr(checkpoints, "_verified", {})
     prefixes, read = [], checkpoints._read_all
 
@@ -281,7 +278,7 @@ def test_an_evaluation_reads_each_checkpoint_whole_once(folder, monkeypatch):
         read(prefix)
 
     monkeypatch.setattr(checkpoints, "_read_all", noted)
-    tune(folder, "tuned", mode="eval")
+    tune(folder, "tuned", mode="eval", rates=ALL)
     assert prefixes == [
         f"{folder}/pretrained/model.ckpt-{PRETRAINED_STEPS}",
         f"{tuned}/model.ckpt-50",
@@ -324,7 +321,8 @@ def test_keeps_the_first_layers_only(short):
 
 
 def test_a_frozen_input_embedding_does_not_move_within_a_run(folder):
-    tuned = tune(folder, "frozen", "train", freeze_input_embedding=True, **ONE_EPOCH)
+    run = dict(rates=ALL, **ONE_EPOCH)
+    tuned = tune(folder, "frozen", "train", freeze_input_embedding=True, **run)
     before, after = variables(folder / "pretrained"), variables(tuned)
     fixed = [
         name
@@ -341,7 +339,7 @@ def test_a_frozen_input_embedding_does_not_move_within_a_run(folder):
     with pytest.raises(
         UserError, match="data.freeze_input_embedding is True, not False"
     ) as caught:
-        tune(folder, "frozen", "train", **ONE_EPOCH)
+        tune(folder, "frozen", "train", **run)
     assert "\n" not in str(caught.value)
 
 

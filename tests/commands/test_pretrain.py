@@ -60,6 +60,10 @@ SMALL = dict(
 )
 
 
+# The head alone is trained, in graphs of half the size.
+HEAD_ALONE = adamw(rates={"bert/*": 0})
+
+
 def config(**changes):
     fields = dict(
         model=tiny_model(**SMALL),
@@ -121,7 +125,8 @@ def test_modes(data, tmp_path, capsys):
     folder = str(tmp_path / "run")
 
     def pretrain(mode):
-        run_pretraining(config(), *data, folder, mode, record_start=save_start)
+        settings = config(optimizer=HEAD_ALONE)
+        run_pretraining(settings, *data, folder, mode, record_start=save_start)
 
     pretrain("train_and_evaluate")
     printed = capsys.readouterr().out
@@ -213,8 +218,6 @@ def test_training_text_in_other_shards_cannot_be_resumed(data, trained, tmp_path
 
 CHANGED = {
     "OptimizerConfig.weight_decay": ("optimizer", adamw(weight_decay=0.5)),
-    "OptimizerConfig.clip_norm": ("optimizer", adamw(clip_norm=0.5)),
-    "OptimizerConfig.learning_rate": ("optimizer", adamw(learning_rate=0.5)),
     "ScheduleConfig.warmup_steps": (
         "schedule",
         schedule(train_steps=4, warmup_steps=3),
@@ -223,7 +226,6 @@ CHANGED = {
         "training",
         tiny_training(gradient_accumulation=2),
     ),
-    "TrainingConfig.label_smoothing": ("training", tiny_training(label_smoothing=0.5)),
     "MeshConfig.activation_dtype": (
         "mesh",
         MeshConfig("all:1", "", "bfloat16"),
@@ -292,8 +294,8 @@ def test_a_run_goes_on_from_another_with_a_fresh_output_embedding(
 ):
     wider = config(
         model=tiny_model(**{**SMALL, "output_embedding_size": 40}),
-        # Nothing moves, so that what was taken over can be told.
-        optimizer=adamw(learning_rate=1e-12, weight_decay=0.0),
+        # What was taken over does not move.
+        optimizer=HEAD_ALONE,
         schedule=schedule(train_steps=1),
     )
     arguments = (wider, *data, str(tmp_path / "second"), "train")
@@ -313,9 +315,9 @@ def test_a_run_goes_on_from_another_with_a_fresh_output_embedding(
 
 def test_a_branch_is_what_the_trunk_would_have_become(data, tmp_path, capsys):
     """Weights, slots, data and rate go on, as if the decay had always been set."""
-    trunk = config(schedule=schedule(12, 4, "constant"))
+    trunk = config(schedule=schedule(12, 4, "constant"), optimizer=HEAD_ALONE)
     run_pretraining(trunk, *data, str(tmp_path / "trunk"), "train")
-    decayed = config(schedule=schedule(14, 4, "one_minus_sqrt", 4))
+    decayed = dataclasses.replace(trunk, schedule=schedule(14, 4, "one_minus_sqrt", 4))
     run_pretraining(decayed, *data, str(tmp_path / "straight"), "train")
     branch = (decayed, *data, str(tmp_path / "branch"), "train")
     prefix = str(tmp_path / "trunk" / "model.ckpt-10")
@@ -339,7 +341,8 @@ def test_a_run_goes_on_with_untied_embeddings(data, tmp_path, capsys):
     """From a checkpoint in its middle, to the end of its schedule, or as a branch."""
     sizes = tiny_model(**{**SMALL, "coupled": True})
     training = tiny_training(save_checkpoints_steps=2)
-    settings = dict(schedule=schedule(4), training=training)
+    frozen = adamw(rates={"bert/encoder/*": 0})
+    settings = dict(schedule=schedule(4), training=training, optimizer=frozen)
     coupled = config(model=sizes, **settings)
     run_pretraining(coupled, *data, str(tmp_path / "run"), "train")
     folder = str(tmp_path / "untied")
@@ -404,6 +407,7 @@ def test_rates_of_variables_belong_to_the_run(data, trained, tmp_path):
 def test_held_out_text_is_masked_at_its_own_rate(data, tmp_path, copied_training):
     """Training predicts 3 or 4 tokens, of whole words; evaluation 1 or 2."""
     settings = config(
+        optimizer=HEAD_ALONE,
         masking=dataclasses.replace(MASKING, masking_rate=0.4),
         whole_words=True,
         schedule=schedule(2, 0),
@@ -431,6 +435,7 @@ SHORT = PhaseConfig(
 
 
 PHASES = config(
+    optimizer=HEAD_ALONE,
     schedule=schedule(6, 2),
     training=tiny_training(save_checkpoints_steps=4),
     earlier_phases=(SHORT,),
@@ -470,6 +475,7 @@ def test_phases_have_data_of_their_own_and_resume_exactly(
 
     # The first is the beginning of a run that has its settings throughout.
     settings = config(
+        optimizer=HEAD_ALONE,
         schedule=schedule(6, 2),
         masking=SHORT.masking,
         sampling=SHORT.sampling,
@@ -480,7 +486,7 @@ def test_phases_have_data_of_their_own_and_resume_exactly(
     alone = tmp_path / "alone"
     run_pretraining(settings, *data, str(alone), "train")
     assert_same(at_step(run, 3), at_step(alone, 3))
-    table = "bert/embeddings/word_embeddings"
+    table = "cls/predictions/output_embedding"
     assert not np.array_equal(at_step(run, 4)[table], at_step(alone, 4)[table])
 
     # Evaluated every four steps: in the second phase, which goes on, and at its end.
@@ -608,7 +614,9 @@ def test_an_objective_is_a_class_and_its_name(data, tmp_path, monkeypatch, capsy
             return {"halved_accuracy": accuracy / 2, **results}
 
     monkeypatch.setitem(OBJECTIVES, "halved", Halved)
-    settings = config(objective="halved", schedule=schedule(train_steps=1))
+    settings = config(
+        objective="halved", schedule=schedule(train_steps=1), optimizer=HEAD_ALONE
+    )
     run_pretraining(settings, *data, str(tmp_path / "run"), "train_and_evaluate")
     printed = capsys.readouterr().out
     assert "halved_accuracy " in printed and "halved_loss " in printed
@@ -618,14 +626,6 @@ def test_an_objective_is_a_class_and_its_name(data, tmp_path, monkeypatch, capsy
     }  # fmt: skip
     saved = json.loads((tmp_path / "run/config.json").read_text())
     assert saved["data"]["objective"] == "halved"
-
-
-def test_another_model_in_the_folder_is_refused(data, trained):
-    before = sorted(path.name for path in trained.iterdir())
-    wider = tiny_model(**{**SMALL, "output_embedding_size": 32})
-    with pytest.raises(UserError, match="output_embedding_size is 16, not 32"):
-        run_pretraining(config(model=wider), *data, str(trained), "train")
-    assert sorted(path.name for path in trained.iterdir()) == before
 
 
 def pretrain(data, folder, *more):
@@ -677,21 +677,6 @@ def test_killed_and_terminated_runs_lose_nothing(data, tmp_path):
     assert sorted(straight) == list(range(1, LONG + 1))
     assert killed == straight
     assert_same(checkpoint(tmp_path / "killed"), checkpoint(tmp_path / "straight"))
-
-
-def test_ctrl_c_is_ignored_where_the_command_was_started_so(data, tmp_path):
-    """As under nohup, or as a background job of a script."""
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        steps = "ScheduleConfig.train_steps = 12", "TrainingConfig.log_steps = 4"
-        saves = "TrainingConfig.save_checkpoints_steps = 4"
-        done = signalled(signal.SIGINT, 8, data, tmp_path / "run", *steps, saves)
-        assert signal.getsignal(signal.SIGINT) == signal.SIG_IGN
-    finally:
-        signal.signal(signal.SIGINT, before)
-    assert done.returncode == 0 and "Ctrl-C" not in done.stderr, done.stderr
-    assert "step 12/12" in done.stdout
-    assert checkpoint(tmp_path / "run")["global_step"] == 12
 
 
 def test_mistakes_on_the_command_line(data, tmp_path):
@@ -772,12 +757,6 @@ def test_records_without_held_out_text_end_before_the_first_step(data, tmp_path,
     with pytest.raises(UserError, match="records: no held-out text .*--mode=train$"):
         run_pretraining(*arguments, mode)
     assert not (tmp_path / "run").exists()
-
-
-def test_records_that_are_not_there_are_named(data, tmp_path):
-    none = str(tmp_path / "none")
-    with pytest.raises(UserError, match=none):
-        run_pretraining(config(), none, data[1], str(tmp_path / "run"), "train")
 
 
 def test_every_mistake_ends_in_one_line_and_code_2(data, tmp_path):

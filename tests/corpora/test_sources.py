@@ -21,7 +21,6 @@ from decoupled.corpora.sources import (
     NO_TEXT,
     OTHER_LANGUAGE,
     Reading,
-    language_values,
     source_of,
 )
 from decoupled.corpora.text_lines import NUL_CHARACTERS, clean_sentence, normal_form
@@ -168,13 +167,6 @@ def test_languages_have_to_be_texts(tmp_path, name):
     told = "'lang' (holds int64, not texts|is not a string)"
     with pytest.raises(UserError, match=told):
         list(source_of(path).reads(Reading(path, "en", MIXED, collections.Counter())))
-
-
-@RECORDS
-def test_the_values_of_the_column_of_languages_are_shown(tmp_path, name):
-    languages = ["por", None, "deu", "por", ""]
-    path = write_rows(tmp_path / name, text=[None] * 4 + ["a"], lang=languages)
-    assert language_values(path, MIXED) == ["deu", "por"]
 
 
 @pytest.mark.parametrize("kind", [pyarrow.large_string(), "dictionary"])

@@ -94,20 +94,6 @@ def test_another_epoch_and_another_seed_mix_other_examples():
     assert not first & {tuple(sorted(rows)) for rows in order(25, seed=2)}
 
 
-def test_examples_of_different_lengths_meet_others_in_every_epoch():
-    """Sorted lengths alone would make the same batches in each epoch."""
-    sizes = np.arange(5, 69)
-    batches = order(16, examples=64, sizes=sizes, rows=Rows(8, 68))
-    pairs = [
-        {pair for rows in epoch for pair in itertools.combinations(sorted(rows), 2)}
-        for epoch in (batches[:8], batches[8:])
-    ]
-    # By chance 7 of 63.
-    assert len(pairs[0] & pairs[1]) < 0.25 * len(pairs[0])
-    totals = [sizes[rows].sum() for rows in batches]
-    assert np.ptp(totals) < 0.05 * np.mean(totals)
-
-
 def fit(batch, rows):
     return len(pack(SIZES[batch], rows.length)) <= rows.count
 
@@ -206,13 +192,6 @@ def run_packing(steps=80, sizes=SIZES, batch=BATCH, step=4, made_for=None):
     return plan_packing(
         batches, steps, batch, longest, step, 1, lambda length: 1.0, made_for
     )
-
-
-def test_a_run_has_fewer_rows_if_batches_exchange_examples():
-    packing = run_packing(LONG_RUN, step=LONGEST)
-    as_they_are = plan([SIZES[batch] for batch in order(LONG_RUN)], LONGEST, LONGEST)
-    assert packing[:2] == FIVE_ROWS
-    assert as_they_are.rows * as_they_are.length > 5 * LONGEST
 
 
 def test_batches_that_were_made_for_another_shape_stay_as_they_are():

@@ -26,7 +26,7 @@ def define_flags():
     flags.DEFINE_string("folder", None, "A folder\\n  for the records.")
     flags.DEFINE_multi_string("input", [], "Several.")
     flags.DEFINE_list("layouts", [], "A list.")
-    flags.DEFINE_string("title", None, "No path.")
+    flags.DEFINE_string("topology", None, "No path.")
     flags.DEFINE_boolean("quick", True, "Whether it is quick.")
     ends = ["well", "user", "defect", "ctrl_c", "pipe", "late_ctrl_c", "saved"]
     ends += ["paths", "lost"]
@@ -42,7 +42,7 @@ def main():
     end = flags.FLAGS.end
     if end == "paths":
         given = flags.FLAGS
-        print(given.folder, given.input, given.layouts, given.title, sep="\\n")
+        print(given.folder, given.input, given.layouts, given.topology, sep="\\n")
         return
     if end == "user":
         raise UserError("corpus: is empty;\\n   build it again")
@@ -152,7 +152,8 @@ def test_a_tilde_in_a_path_is_the_home_folder(run, tmp_path):
     """Wherever it begins a path; a shell leaves it as it is after "=" and in quotes."""
     done = run(
         "--end=paths", "--folder=~/a b", "--input=en=~/*.txt,de=~root/b,fr=c~/d",
-        "--input=~", "--input=aligned:~/e", "--layouts=~/x.gin,y,./~/z", "--title=~ 5%",
+        "--input=~", "--input=aligned:~/e", "--layouts=~/x.gin,y,./~/z",
+        "--topology=~ 5%",
     )  # fmt: skip
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.splitlines() == [
@@ -319,7 +320,7 @@ def test_it_is_known_which_flags_are_paths():
         capture_output=True, text=True, check=True, timeout=120,
     )  # fmt: skip
     assert json.loads(done.stdout) == [
-        *("branch_from", "cache_dir", "centre_on", "checkpoint", "compiler"),
+        *("branch_from", "centre_on", "checkpoint", "compiler"),
         *("corpus_dir", "data_dir", "document", "export_dir", "feature_dir"),
         *("finetuned_dir", "gin_file", "gin_location_prefix", "hf_dir"),
         *("init_checkpoint", "input", "json", "label_folder", "layouts"),

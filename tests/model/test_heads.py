@@ -11,7 +11,6 @@ from decoupled.model.encoder import encode
 from decoupled.model.heads import (
     cls_positions,
     sequence_logits,
-    token_logits,
 )
 from tests.exports.reference import Reference
 from tests.helpers import tiny_model
@@ -66,45 +65,10 @@ def test_sequence_logits_are_what_numpy_computes():
     np.testing.assert_allclose(logits, expected, rtol=1e-5, atol=1e-5)
 
 
-def test_sequence_logits_are_float32_whatever_the_activations_are():
-    def outputs(build, tensors):
-        (logits,) = classifier()(build, tensors)
-        assert logits.dtype == tf.float32
-        return [logits]
-
-    run_model(
-        tiny_model(num_layers=1), encoder_features(), outputs,
-        activation_dtype=tf.bfloat16,
-    )  # fmt: skip
-
-
 def in_training(build, seed):
     """The builder with this dropout seed."""
     number = mtf.constant(build.mesh, seed, dtype=tf.int32)
     return dataclasses.replace(build, dropout_seed=number)
-
-
-def test_classifier_dropout_zeroes_pooled_entries_in_training_only():
-    """With weights that pick pooled entries, logits are 0 or doubled at rate 0.5."""
-    config, features = tiny_model(num_layers=1), encoder_features(batch=16)
-    weights = random_weights(config, classifier(labels=16))
-    weights["output_weights"] = np.eye(16, dtype=np.float32)
-    weights["output_bias"] = np.zeros(16, np.float32)
-
-    def logits(build, tensors):
-        dropping, still = classifier(16, dropout=0.5), classifier(16)
-        return [
-            *dropping(build, tensors),
-            *still(build, tensors),
-            *dropping(in_training(build, 1), tensors),
-        ]
-
-    same, still, dropped = run_model(config, features, logits, weights)
-    np.testing.assert_array_equal(same, still)
-    zero = dropped == 0
-    np.testing.assert_allclose(dropped[~zero], 2 * still[~zero], rtol=1e-5)
-    # Four deviations of 256 draws.
-    assert zero.mean() == pytest.approx(0.5, abs=4 * 0.5 / 16)
 
 
 def test_every_dropout_of_the_model_has_a_mask_of_its_own(monkeypatch):
@@ -124,23 +88,3 @@ def test_every_dropout_of_the_model_has_a_mask_of_its_own(monkeypatch):
     # Embeddings and classifier; weights and two residuals of each layer.
     assert len(names) == 1 + 1 + 2 * 3
     assert len(set(names)) == len(names)
-
-
-def tagger(labels=3, dropout=0.0):
-    def outputs(build, tensors):
-        encoded = encode(build, tensors).output
-        return [token_logits(build, encoded, labels, dropout)]
-
-    return outputs
-
-
-def test_token_logits_are_what_numpy_computes():
-    config, features = tiny_model(num_layers=1), encoder_features()
-    weights = random_weights(config, tagger())
-    logits = run_model(config, features, tagger(), weights)[0]
-
-    encoded = Reference(config, weights).encode(features)[-1]
-    expected = encoded @ weights["output_weights"].T + weights["output_bias"]
-    assert logits.shape == (4, 12, 3)
-    assert logits.dtype == np.float32
-    np.testing.assert_allclose(logits, expected, rtol=1e-5, atol=1e-5)

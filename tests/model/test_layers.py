@@ -164,41 +164,6 @@ def test_the_configured_activation_is_taken(name, wanted):
     np.testing.assert_allclose(found[0], wanted, atol=2e-7)
 
 
-def test_dense_is_x_kernel_plus_bias():
-    config = tiny_model(hidden_size=2, num_heads=1, head_size=2, intermediate_size=3)
-
-    def outputs(build, tensors):
-        rows, dims = mtf.Dimension("rows", 2), build.dims
-        x = tf.constant([[1.0, 2.0], [0.0, -1.0]])
-        x = mtf.import_tf_tensor(build.mesh, x, mtf.Shape([rows, dims.hidden]))
-        return [build.dense(x, "layer")]
-
-    weights = {
-        "layer/kernel": np.float32([[1, 2, 3], [10, 20, 30]]),
-        "layer/bias": np.float32([100, 200, 300]),
-    }
-    found = run_model(
-        config, encoder_features(), outputs, weights,
-        variables=layer(config, "layer", "hidden", "intermediate"),
-    )  # fmt: skip
-    np.testing.assert_array_equal(found[0], [[121, 242, 363], [90, 180, 270]])
-
-
-def test_layer_norm_has_the_configured_epsilon():
-    """Of [0, 2] with variance 1: +-1 / sqrt(1 + epsilon), times gamma, plus beta."""
-    config = tiny_model(hidden_size=2, num_heads=1, head_size=2, layer_norm_epsilon=3.0)
-
-    def outputs(build, tensors):
-        x = tf.constant([[0.0, 2.0]])
-        shape = mtf.Shape([mtf.Dimension("rows", 1), build.dims.hidden])
-        return [build.layer_norm(mtf.import_tf_tensor(build.mesh, x, shape), "norm")]
-
-    weights = {"norm/gamma": np.float32([2, 4]), "norm/beta": np.float32([0, 10])}
-    variables = norm(config, "norm", "hidden")
-    found = run_model(config, encoder_features(), outputs, weights, variables=variables)
-    np.testing.assert_allclose(found[0], [[-1, 12]], atol=1e-6)
-
-
 @pytest.mark.parametrize(
     ("slice_dtype", "kernel_dtype"),
     [(tf.float32, tf.float32), (tf.bfloat16, tf.bfloat16)],

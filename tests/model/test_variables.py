@@ -38,7 +38,8 @@ from decoupled.tasks.qa import ExtractiveQA
 from decoupled.tasks.tagging import Tagging
 from decoupled.training.graph import Network, build_predictions, build_step
 from tests.helpers import MASKING, adamw, masked_lm_features, tiny_model
-from tests.training.runs import ONE_DEVICE, Steps, graph_config
+from tests.model.graphs import initial_weights, masked_lm_loss
+from tests.training.runs import BODY, ONE_DEVICE, graph_config
 
 LENGTH = MASKING.sequence_length
 LABELS = ["a", "b", "c"]
@@ -118,7 +119,9 @@ def test_a_graph_has_the_weights_that_are_declared(model, task):
 def test_all_else_in_a_checkpoint_is_a_slot_or_the_step(name, kept):
     optimizer = adamw(name=name, weight_decay=0.0, beta1=0.0)
     with tf.Graph().as_default():
-        build_step(graph_config(optimizer=optimizer), constants("masked LM"))
+        frozen = () if kept else BODY
+        graph = graph_config(optimizer=optimizer, frozen=frozen)
+        build_step(graph, constants("masked LM"))
         saved = set(saved_variables())
     weights = set(declare(tiny_model(), MASKED_LM))
     others = saved - weights - {"global_step"}
@@ -211,8 +214,7 @@ def test_matrices_have_initial_values_of_their_own():
     """Drawn for training, and where a conversion fills in what a file lacks."""
     plain = dataclasses.replace(SQUARE, initial_values={})
     first, multiplied = (
-        Steps(graph_config(model=model), [masked_lm_features()]).initial()
-        for model in (plain, SQUARE)
+        initial_weights(model, masked_lm_loss) for model in (plain, SQUARE)
     )
     kernel = "cls/predictions/transform/dense/kernel"
     for name, variable in declare(SQUARE, MASKED_LM).items():

@@ -82,40 +82,6 @@ class OneCore(WithoutProgram):
         return x.to_laid_out_tensor()
 
 
-def run_compiled(config, features, steps):
-    """Runs steps from initial weights.
-
-    Returns:
-      losses, and variables: name -> array, slots included.
-    """
-    with tf.Graph().as_default():
-        step = tf.train.get_or_create_global_step()
-        constants = {name: tf.constant(value) for name, value in features.items()}
-        built = []
-
-        def program():
-            mesh = OneCore(*shape_and_layout(config.network.mesh))
-            built.append(build_step(config, constants, Placement(mesh, None)))
-            with tf.control_dependencies([built[0].update]):
-                return tf.identity(built[0].loss)
-
-        loss = tf.xla.experimental.compile(program)[0]
-        lowering = built[0].lowering
-        to_slices = lowering.copy_masters_to_slices()
-        to_masters = lowering.copy_slices_to_masters()
-        count = tf.assign_add(step, 1)
-        with tf.Session(config=SESSION_CONFIG) as session:
-            session.run(tf.global_variables_initializer())
-            session.run(to_slices)
-            losses = []
-            for _ in range(steps):
-                losses.append(session.run(loss))
-                session.run(count)
-            session.run(to_masters)
-            variables = {v.op.name: v for v in tf.global_variables()}
-            return np.array(losses), session.run(variables)
-
-
 @contextlib.contextmanager
 def control_flow_of_tensorflow_1():
     """As `training.loop` sets it for a TPU's program."""

@@ -52,21 +52,3 @@ def test_bfloat16_rounds_only_the_result(activation):
     found = values_and_slopes(activation, x, tf.bfloat16)
     for value, wanted in zip(found, expected, strict=True):
         np.testing.assert_allclose(value, wanted, rtol=2**-8)
-
-
-@pytest.mark.parametrize("activation", [gelu, gelu_tanh])
-def test_gradient_behind_a_pending_all_reduce(activation):
-    """A contraction over a split dimension leaves its sum to be done."""
-    inner, outer = mtf.Dimension("inner", 4), mtf.Dimension("outer", 6)
-    x = np.linspace(-1, 1, 4).astype(np.float32)
-    kernel = np.random.default_rng(0).normal(size=(4, 6)).astype(np.float32)
-
-    def build(mesh, tensors):
-        y = activation(tensors["x"])
-        loss = mtf.reduce_sum(mtf.einsum([y, tensors["kernel"]], output_shape=[outer]))
-        return mtf.gradients([loss], [tensors["x"]])
-
-    inputs = {"x": (x, [inner]), "kernel": (kernel, [inner, outer])}
-    [whole] = run_mesh(build, inputs)
-    [split] = run_mesh(build, inputs, "m:2", "outer:m")
-    np.testing.assert_allclose(split, whole, rtol=1e-5)

@@ -34,40 +34,6 @@ def look_up(ids, mesh_shape, layout_rules, lookup=embedding_lookup):
     return table, weights, run_mesh(build, inputs, mesh_shape, layout_rules)
 
 
-@pytest.mark.parametrize("mesh_shape, layout_rules", MESHES[:2])
-def test_rows_of_a_variable_with_bfloat16_slices_are_read_as_float32(
-    mesh_shape, layout_rules
-):
-    table = np.linspace(1, 2, 48, dtype=np.float32).reshape(12, 4)
-    # The weight 1 + 2^-16 would be 1 in bfloat16: gradients are float32 throughout.
-    weights = np.full([2, 5, 4], 1 + 2**-16, np.float32)
-
-    def build(mesh, tensors):
-        variable = mtf.get_variable(
-            mesh,
-            "table",
-            mtf.Shape([VOCAB, WIDTH]),
-            dtype=mtf.VariableDType(tf.float32, tf.bfloat16, tf.float32),
-            initializer=tf.zeros_initializer(),
-        )
-        rows = embedding_lookup(variable, tensors["ids"], VOCAB)
-        loss = mtf.reduce_sum(rows * tensors["weights"])
-        return [rows, *mtf.gradients([loss], [variable])]
-
-    inputs = {
-        "ids": (IDS, [BATCH, LENGTH]),
-        "weights": (weights, [BATCH, LENGTH, WIDTH]),
-    }
-    rows, gradient = run_mesh(
-        build, inputs, mesh_shape, layout_rules, weights={"table": table}
-    )
-    kept = table.astype(tf.bfloat16.as_numpy_dtype).astype(np.float32)
-    assert rows.dtype == gradient.dtype == np.float32
-    np.testing.assert_array_equal(rows, kept[IDS])
-    counts = np.bincount(IDS.ravel(), minlength=12)
-    np.testing.assert_array_equal(gradient[:, 0], counts * np.float32(1 + 2**-16))
-
-
 @pytest.mark.parametrize(
     "lookup, said",
     [
@@ -142,8 +108,21 @@ def test_a_sequence_and_positions_on_one_axis_are_refused():
         gather(POSITIONS, "m:2", "sequence:m;predictions:m")
 
 
-def test_repeated_positions_add_up_in_float32():
+@pytest.mark.parametrize("sequence", POSITION_MESHES)
+def test_sums_by_products_are_those_of_additions(monkeypatch, sequence):
+    """Of repeated ids and positions, and over shards, as programs of XLA add up."""
+    vocab = MESHES[POSITION_MESHES.index(sequence)]
+    added = look_up(IDS, *vocab)[2][1], gather(POSITIONS, *sequence)[0][1]
+    monkeypatch.setattr("decoupled.ops.gather._adds_by_product", lambda *_: True)
+    products = look_up(IDS, *vocab)[2][1], gather(POSITIONS, *sequence)[0][1]
+    for by_product, expected in zip(products, added, strict=True):
+        np.testing.assert_allclose(by_product, expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize("by_product", [False, True])
+def test_repeated_positions_add_up_in_float32(monkeypatch, by_product):
     """In bfloat16 a sum of ones stops growing at 256."""
+    monkeypatch.setattr("decoupled.ops.gather._adds_by_product", lambda *_: by_product)
     many = mtf.Dimension("predictions", 600)
 
     def build(mesh, tensors):

@@ -8,9 +8,7 @@ import pytest
 from decoupled.core.compat import tf
 from decoupled.core.release import tf as tf2
 from decoupled.ops.kernels import (
-    compiled,
     compiled_where_large,
-    row_sums,
     sums_over_rows,
 )
 from tests.helpers import mesh_impl
@@ -37,26 +35,6 @@ def test_a_large_tensor_has_one_kernel_and_small_ones_have_many():
     assert not any("Call" in kind for kind in operations(255))
 
 
-@pytest.mark.parametrize("rows", [1, 300])
-def test_values_are_the_same(rows):
-    x = np.arange(rows * 256, dtype=np.float32).reshape([rows, 256])
-    with tf.Graph().as_default(), tf.Session() as session:
-        result = session.run(sum_and_twice(tf.constant(x), tf.constant(x[0]), 2.0))
-    np.testing.assert_array_equal(result[0], x + x[0])
-    np.testing.assert_array_equal(result[1], x * 2)
-
-
-@pytest.mark.parametrize("width", [1, 15, 16, 40, 64, 768])
-@pytest.mark.parametrize("is_compiled", [False, True])
-def test_sums_of_rows(width, is_compiled):
-    x = np.random.default_rng(0).normal(size=(3, 2, width)).astype(np.float32)
-    sums = compiled(row_sums) if is_compiled else row_sums
-    with tf.Graph().as_default(), tf.Session() as session:
-        result = session.run(sums(tf.constant(x)))
-    expected = x.astype(np.float64).sum(-1, keepdims=True)
-    np.testing.assert_allclose(result, expected, rtol=1e-5, atol=1e-5)
-
-
 # One of explicit devices, and one that is none: as a TPU's, with a plain slicewise.
 REDUCING = types.SimpleNamespace(slicewise=lambda function, *slices: function(*slices))
 MESHES = {"products": mesh_impl("all:1", ""), "reductions": REDUCING}
@@ -68,14 +46,6 @@ def run(mesh, function, *arrays):
         inputs = [mesh.LaidOutTensor([tensor]) for tensor in inputs]
     result = function(mesh, *inputs)
     return result if mesh is REDUCING else result.tensor_list[0]
-
-
-@pytest.mark.parametrize("mesh", MESHES.values(), ids=MESHES)
-@pytest.mark.parametrize("shape", [(7,), (5, 7), (2, 3, 7), (1, 1)])
-def test_over_rows(mesh, shape):
-    x = np.random.default_rng(0).normal(size=shape).astype(np.float32)
-    result = run(mesh, sums_over_rows, x)
-    np.testing.assert_allclose(result, x.reshape([-1, shape[-1]]).sum(0), rtol=1e-5)
 
 
 @pytest.mark.parametrize("mesh", MESHES.values(), ids=MESHES)

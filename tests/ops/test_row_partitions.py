@@ -12,7 +12,6 @@ from decoupled.ops.row_partitions import (
     row_partitioning_getter,
     row_tiles,
     truncated_normal,
-    two_at_a_time,
 )
 from tests.helpers import starting_from
 
@@ -74,22 +73,6 @@ def saved(folder, chosen):
         return tf.train.Saver().save(session, str(folder / "model.ckpt"))
 
 
-@pytest.mark.parametrize(
-    "chosen", [("table",), ()], ids=["from partitions", "from whole"]
-)
-@pytest.mark.parametrize("elements", [14, 20, 10**6], ids=["same", "larger", "whole"])
-def test_partitions_of_any_size_are_restored_from_those_of_any_other(
-    tmp_path, monkeypatch, chosen, elements
-):
-    prefix = saved(tmp_path, chosen)
-    monkeypatch.setattr("decoupled.ops.row_partitions._PARTITION_ELEMENTS", elements)
-    with tf.Graph().as_default(), tf.Session() as session:
-        table = variable(values=np.zeros([20, 3], np.float32))
-        assert isinstance(table, RowPartitionedVariable) == (elements < 10**6)
-        tf.train.Saver().restore(session, prefix)
-        np.testing.assert_array_equal(session.run(tf.identity(table)), TABLE)
-
-
 def test_checkpoints_name_the_whole(tmp_path):
     reader = tf.train.load_checkpoint(saved(tmp_path, ("table",)))
     assert reader.get_variable_to_shape_map() == {"table": [20, 3]}
@@ -119,22 +102,6 @@ def test_products_are_those_with_the_whole(equation, shape, dtype):
     np.testing.assert_array_equal(found, wanted)
 
 
-def test_a_product_reads_partitions_after_the_other_factor():
-    """What is cast is not there before it can be used."""
-    with tf.Graph().as_default():
-        x = tf.ones([4, 3], tf.bfloat16)
-        matrix = partition_rows(tf.constant(TABLE), 16).cast(tf.bfloat16)
-        partitioned_product(tf.einsum, "bc,dc->bd", x, matrix)
-        casts = [o for o in tf.get_default_graph().get_operations() if o.type == "Cast"]
-        waits = [
-            {source.op for source in cast.inputs[0].op.inputs} | {cast}
-            for cast in casts
-        ]
-    assert len(casts) == 2
-    for operations in waits:
-        assert any(x.op in o.control_inputs for o in operations)
-
-
 @pytest.mark.parametrize(
     ("rows", "size", "expected"),
     [
@@ -147,24 +114,6 @@ def test_a_product_reads_partitions_after_the_other_factor():
 )
 def test_tiles_cover_all_rows_in_multiples_of_16(rows, size, expected):
     assert row_tiles(rows, size) == expected
-
-
-def test_a_tile_waits_for_the_one_before_the_last():
-    """Only two are worked on at a time."""
-    tiles = row_tiles(80, 16)
-    with tf.Graph().as_default():
-        made = two_at_a_time(lambda tile: [tf.constant(tile.first) + 1], tiles)
-        sums = [tensors[0].op for tensors in made]
-        waits = [
-            {wait for source in op.inputs for wait in source.op.control_inputs}
-            | set(op.control_inputs)
-            for op in sums
-        ]
-    assert len(sums) == 5
-    assert [w - {sums[n - 2]} for n, w in enumerate(waits)] == [set()] * 5
-    assert [sums[n - 2] in w for n, w in enumerate(waits)] == [
-        False, False, True, True, True,
-    ]  # fmt: skip
 
 
 SEED = [7, 12345]

@@ -8,12 +8,9 @@ from hypothesis import strategies as st
 from decoupled.core.compat import tf
 from decoupled.core.release import tf as tf2
 from decoupled.ops.local import local_index
-from decoupled.ops.meshes.placement import matrix_product
 from decoupled.ops.shared import (
-    integers,
     ones,
     reshape,
-    scalar,
 )
 
 
@@ -60,26 +57,6 @@ def count(graph, kind):
     return sum(operation.type == kind for operation in graph.get_operations())
 
 
-def test_a_reshape_is_made_once(graph):
-    x, other = tf.constant(VALUES), tf.constant(VALUES)
-    y = reshape(x, [6, 4])
-    assert reshape(x, [-1, 4]) is y and reshape(other, [6, 4]) is not y
-    np.testing.assert_array_equal(run(y)[0], VALUES.reshape(6, 4))
-    # The two reshapes share the constant of their shape.
-    assert count(graph, "Reshape") == 2 and count(graph, "Const") == 3
-
-
-def test_constants_are_made_once(graph):
-    assert integers([1, 0]) is integers([1, 0])
-    assert integers([1, 0]) is not integers([0, 1])
-    assert ones([1, 3], tf.float32) is ones([1, 3], tf.float32)
-    assert ones([1, 3], tf.float32) is not ones([3], tf.float32)
-    assert ones([3], tf.float32) is not ones([3], tf.bfloat16)
-    assert scalar(2.0) is scalar(2.0) and scalar(2.0) is not scalar(1.0)
-    permutation, row = run(integers([1, 0]), ones([1, 3], tf.float32))
-    assert permutation.tolist() == [1, 0] and row.tolist() == [[1.0, 1.0, 1.0]]
-
-
 def test_what_waits_for_something_is_not_shared_with_what_does_not(graph):
     x, signal = tf.constant(VALUES), tf.constant(0)
     free = reshape(x, [24])
@@ -105,14 +82,3 @@ def test_a_loop_has_nodes_of_its_own(graph):
     (steps, total), values = run(loop, behind)
     assert steps == 3 and total == 3 * VALUES.sum()
     np.testing.assert_array_equal(values, VALUES.reshape(24) + 1)
-
-
-def test_products_of_one_tensor_share_its_matrix(graph):
-    """Such as queries, keys and values, and the gradients of their kernels."""
-    x = tf.constant(VALUES)
-    kernels = [tf.constant(np.ones((4, 5), np.float32) * n) for n in (1, 2, 3)]
-    products = [matrix_product("abc,cd->abd", x, kernel) for kernel in kernels]
-    # One reshape of x, none of a kernel, and one of each result.
-    assert count(graph, "Reshape") == 4
-    for n, product in enumerate(run(*products), start=1):
-        np.testing.assert_allclose(product, n * VALUES @ np.ones((4, 5)))

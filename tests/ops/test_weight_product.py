@@ -7,7 +7,7 @@ import pytest
 
 from decoupled.core.compat import mtf, tf
 from decoupled.ops.weight_product import weight_product
-from tests.helpers import mesh_impl, run_mesh
+from tests.helpers import run_mesh
 
 BATCH, TOKENS = mtf.Dimension("batch", 2), mtf.Dimension("tokens", 5)
 ROWS, COLUMNS = mtf.Dimension("rows", 40), mtf.Dimension("columns", 24)
@@ -70,54 +70,3 @@ def test_values_and_gradients_are_those_of_one_cast(
     for value, wanted in zip(found, expected, strict=True):
         np.testing.assert_array_equal(value, wanted)
     assert np.abs(expected[0]).max() > 5
-
-
-def test_weights_of_the_same_dtype_are_not_touched():
-    found = run(weight_product, tf.float32, "all:1", "")
-    for value, wanted in zip(
-        found, run(cast_at_once, tf.float32, "all:1", ""), strict=True
-    ):
-        np.testing.assert_array_equal(value, wanted)
-
-
-@pytest.mark.parametrize("tile", [1, 10**6], ids=["tiles", "whole"])
-def test_nothing_is_cast_before_its_time(tile, multiplies_in_float32, monkeypatch):
-    """Forward and backward have separate casts, each after what it multiplies;
-    where they multiply in float32 they have none."""
-    monkeypatch.setattr("decoupled.ops.weight_product._TILE", tile)
-    with tf.Graph().as_default() as graph:
-        mesh_graph = mtf.Graph()
-        mesh = mtf.Mesh(mesh_graph, "mesh")
-        weights = mtf.get_variable(mesh, "weights", mtf.Shape([ROWS, COLUMNS]))
-        shape = mtf.Shape([BATCH, TOKENS, COLUMNS])
-        x = mtf.import_tf_tensor(mesh, tf.ones(shape.to_integer_list), shape)
-        y = weight_product(mtf.cast(x, tf.bfloat16), weights, [BATCH, TOKENS, ROWS])
-        loss = mtf.reduce_sum(mtf.cast(mtf.square(y), tf.float32))
-        gradients = mtf.gradients([loss], [x, weights])
-        lowering = mtf.Lowering(mesh_graph, {mesh: mesh_impl()}, autostack=False)
-        for tensor in (loss, *gradients):
-            lowering.export_to_tf_tensor(tensor)
-        casts = [
-            chain
-            for chain in map(chain_of, graph.get_operations())
-            if chain[0].type == "Cast" and chain[-1].type == "ReadVariableOp"
-        ]
-    # Casts of the whole that nobody reads are not run.
-    used = [chain for chain in casts if chain[0].outputs[0].consumers()]
-    rows = sorted(chain[0].inputs[0].shape.as_list()[0] for chain in used)
-    if multiplies_in_float32:
-        assert rows == []
-        return
-    assert rows == ([8, 8, 16, 16, 16, 16] if tile == 1 else [40, 40])
-    for chain in used:
-        # Of a slice, the elements of its first row wait.
-        read = {source.op for operation in chain for source in operation.inputs}
-        assert any(operation.control_inputs for operation in read | {*chain})
-
-
-def chain_of(operation):
-    """An operation and what it is computed from, by its first input."""
-    chain = [operation]
-    while chain[-1].inputs and chain[-1].type != "ReadVariableOp":
-        chain.append(chain[-1].inputs[0].op)
-    return chain

@@ -165,3 +165,24 @@ def test_collectives():
         {**whole, "overlaps": True},
         {**whole, "overlaps": False},
     ]
+
+
+def test_collectives_hide_behind_what_runs_beside_them():
+    """Of two cards, at 1 GB/s: a sum takes 4 ms, its memory 1 ms, and a copy 2 ms."""
+    entry = (
+        f"  %x = {X} parameter(0)\n"
+        f"  %s = {X} all-reduce-start(%x), {SUM}\n"
+        f"  %t = {X} all-reduce-start(%x), {SUM}\n"
+        f"  %b = {X} copy(%x)\n"
+        f"  %c = {X} copy(%b)\n"
+        f"  %y = {X} all-reduce-done(%s)\n"
+        f"  %z = {X} all-reduce-done(%t)\n"
+        f"  ROOT %w = {X} all-reduce(%z), {SUM}"
+    )
+    counted = traffic_of(program(entry), 4e9, 1e14, to_others=1e9)
+    assert counted["sending"] == pytest.approx(12e-3)
+    # The first ends beside the copies, the second 3 ms after them; the last has none.
+    assert counted["waiting"] == pytest.approx(7e-3)
+    of_eight = program(entry.replace("{{0,1}}", "[1,8]<=[8]"))
+    counted = traffic_of(of_eight, 4e9, 1e14, to_others=1e9)
+    assert counted["sending"] == pytest.approx(12e-3 * 7 / 4)

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from decoupled.core import files, plots
+from decoupled.core import files
 from decoupled.studies import demo
 from decoupled.training.events import write_scalars
 from tests.helpers import tiny_model
@@ -74,14 +74,6 @@ def test_table_and_plot(work_dir, capsys):
     assert large["ft_parameters"] == small["ft_parameters"]
     assert (work_dir / "results.png").read_bytes().startswith(b"\x89PNG")
     assert "results.png" in capsys.readouterr().out
-
-
-def test_the_plot_has_the_table_s_accuracies_in_the_colours_of_all_plots(work_dir):
-    demo.report(str(work_dir))
-    drawn = (work_dir / "results.svg").read_text()
-    for words in ("coupled", "E_out 24", "points: held-out text", "majority class"):
-        assert words in drawn
-    assert plots.BLUE.lower() in drawn and plots.ORANGE.lower() in drawn
 
 
 def test_a_run_without_a_whole_event_is_reported(work_dir):

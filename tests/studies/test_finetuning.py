@@ -141,23 +141,6 @@ def test_the_picture_shows_test_files_or_else_dev_files(tmp_path):
     assert "dev score" in text and ">en<" in text and "trivial" in text
 
 
-def test_the_picture_says_what_its_lines_are(tmp_path):
-    pytest.importorskip("matplotlib")
-    several = finetuning.combine([run(70.0, 60.0), run(74.0, 61.0)])
-    for result, spread in ((drawn(), False), (drawn(**several), True)):
-        _, svg = plot_results(result, str(tmp_path / "plot"))
-        with open(svg, encoding="utf-8") as handle:
-            assert ("lines: standard deviation over seeds" in handle.read()) is spread
-
-
-def test_the_picture_marks_languages_outside_xtreme(tmp_path):
-    pytest.importorskip("matplotlib")
-    _, svg = plot_results(drawn(task="udpos"), str(tmp_path / "outside"))
-    with open(svg, encoding="utf-8") as handle:
-        text = handle.read()
-    assert ">sw*<" in text and "XTREME does not list" in text
-
-
 def test_without_labels_there_is_no_picture(tmp_path):
     pytest.importorskip("matplotlib")
     nothing = drawn(dev={}, test={"sw": {"examples": 5}})

@@ -136,12 +136,3 @@ def test_the_training_loss_leaves_out_padding(smoothing):
                 (1 - smoothing) * losses[position] + smoothing * losses.mean()
             )
     assert loss == pytest.approx(np.mean(expected), rel=1e-5)
-
-
-def test_a_layout_changes_nothing(one_device):
-    loss, sums, rows, _ = one_device
-    other_loss, other_sums, other_rows, _ = run(features(), ("m:2", "labels:m"))
-    assert other_loss == pytest.approx(loss, rel=1e-5)
-    assert other_sums == pytest.approx(sums, rel=1e-5)
-    for name, values in rows.items():
-        np.testing.assert_allclose(other_rows[name], values, rtol=1e-4, atol=1e-5)

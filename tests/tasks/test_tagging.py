@@ -149,18 +149,3 @@ def test_label_smoothing_is_of_the_training_loss_only(
     assert training == pytest.approx(expected, rel=1e-5)
     evaluation = run(features, weights, 0.3)["loss"]
     assert evaluation == pytest.approx(whole["loss"], rel=1e-6)
-
-
-@pytest.mark.parametrize("split", ["labels", "sequence"])
-def test_a_mesh_changes_nothing(features, weights, whole, split):
-    found = run(
-        features,
-        weights,
-        with_gradients=True,
-        mesh_shape="m:2",
-        layout=f"{split}:m",
-    )
-    assert found.keys() == whole.keys()
-    np.testing.assert_array_equal(found["best_labels"], whole["best_labels"])
-    for name, value in whole.items():
-        np.testing.assert_allclose(found[name], value, atol=1e-5, err_msg=name)

@@ -121,7 +121,10 @@ def test_a_slice_that_lacks_hosts_or_chips_is_replaced(
 
 @pytest.mark.parametrize(
     "options, end",
-    [((), "SUSPENDED"), (("--plain",), "PREEMPTED")],
+    [
+        ((), "SUSPENDED"),
+        pytest.param(("--plain",), "PREEMPTED", marks=pytest.mark.slow),
+    ],
 )
 def test_a_slice_that_is_taken_away_is_replaced(make_cloud, options, end):
     cloud = make_cloud(
@@ -221,7 +224,19 @@ ENDS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", ENDS)
+# Each has a quicker one beside it.
+SLOW = (
+    "a host that is lost twice at one step",
+    "an early end without an error",
+    "no quota in the queue",
+    "no capacity",
+)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(n, marks=[pytest.mark.slow] if n in SLOW else []) for n in ENDS],
+)
 def test_what_cannot_be_trained_costs_no_more_than_needed(make_cloud, name):
     state, options, code, words, creations = ENDS[name]
     cloud = make_cloud(**state)
@@ -291,7 +306,9 @@ def hanging_job(make_cloud):
     return cloud, launcher
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
+@pytest.mark.parametrize(
+    "number", [signal.SIGINT, pytest.param(signal.SIGHUP, marks=pytest.mark.slow)]
+)
 def test_a_signal_deletes_the_slice(make_cloud, number):
     cloud, launcher = hanging_job(make_cloud)
     launcher.send_signal(number)

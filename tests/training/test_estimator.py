@@ -13,7 +13,6 @@ from decoupled.training.checkpoints import branch_off
 from decoupled.training.events import read_scalars
 from decoupled.training.loop import predict, train
 from tests.helpers import (
-    adamw,
     constant_input_fn,
     masked_lm_features,
     schedule,
@@ -106,34 +105,12 @@ def test_what_a_mesh_trained_predicts_the_same_on_one_device(split_run):
         )
 
 
-@pytest.mark.slow
-def test_a_tiny_model_learns_eight_sequences_by_heart(tmp_path):
-    features = masked_lm_features(seed=8)
-    # One answer for every requested position.
-    features["masked_lm_positions"][:] = [1, 3, 5, 7]
-    config = graph_config(
-        model=SHALLOW,
-        schedule=schedule(120, 10, "constant"),
-        optimizer=adamw(learning_rate=2e-2, weight_decay=0.0),
-    )
-    spec = run_spec(tmp_path, log_steps=20, save_checkpoints_steps=1000)
-
-    train(config, spec, constant_batches(features))
-
-    losses = read_scalars(str(tmp_path), "loss")
-    assert losses[20] > losses[40] > losses[120]
-    assert losses[120] < 0.05
-    assert read_scalars(str(tmp_path), "masked_lm_accuracy_percent")[120] == 100.0
-    input_fn = constant_input_fn(features, False)
-    rows = list(predict(config.network, spec, input_fn))
-    assert sum(row["loss_sum"] for row in rows) / 30 < 0.05
-    assert [row["hits"] for row in rows] == [row["weight"] for row in rows]
-
-
 def test_adafactor_learns_and_resumes(tmp_path):
     optimizer = OptimizerConfig("adafactor", 0.05, 0.0, 0.0)
-    config = graph_config(
-        optimizer=optimizer, schedule=schedule(20, 2, "constant"), model=SHALLOW
+    # The head, and what its gradients come to through the whole model.
+    frozen = tuple(name for name in BODY if not name.endswith("_embeddings"))
+    config = shallow(
+        optimizer=optimizer, schedule=schedule(20, 2, "constant"), frozen=frozen
     )
     batch = constant_batches(masked_lm_features())
     spec = run_spec(tmp_path / "straight", save_checkpoints_steps=12)
@@ -148,7 +125,7 @@ def test_adafactor_learns_and_resumes(tmp_path):
     assert_equal_values(straight, resumed)
     # Rows and columns of large tables, whole second moments of vectors.
     slots = [name for name in straight if "_slot_" in name]
-    assert len(slots) >= 29
+    assert len(slots) >= 9
 
 
 def test_the_garbage_collector_pauses_while_a_graph_is_built(tmp_path, monkeypatch):

@@ -53,20 +53,6 @@ def test_training_learns_and_counts(twenty_steps):
     assert (norms > 0.1).all()
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", MESHES)
-def test_parameters_and_slots_are_the_same_on_every_mesh(name, twenty_steps):
-    """As test_against_eager.py finds on both axes, on each of them."""
-    variables, losses, norms = run_steps(graph_config(mesh=MESHES[name]), 20)
-
-    # Everything that a checkpoint holds: 29 weights, each with two slots, and the step.
-    assert len(variables) == 1 + 3 * 29
-    difference, where = largest_difference(variables, twenty_steps[0])
-    assert difference < 1e-5, where
-    np.testing.assert_allclose(losses, twenty_steps[1], atol=1e-5)
-    np.testing.assert_allclose(norms, twenty_steps[2], atol=1e-5)
-
-
 @pytest.mark.parametrize(
     "changes, size, setting",
     [

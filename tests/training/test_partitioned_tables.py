@@ -1,16 +1,13 @@
 """Which tables are row-partitioned, and that nothing but speed depends on it."""
 
-import dataclasses
-
 import numpy as np
 import pytest
 
 from decoupled.configs import MeshConfig
 from decoupled.core.compat import tf
 from decoupled.core.errors import UserError
-from decoupled.model import variables
 from decoupled.ops.row_partitions import saved_variables
-from decoupled.training.checkpoints import branch_off, check_resumable, find_checkpoint
+from decoupled.training.checkpoints import branch_off, check_resumable
 from decoupled.training.graph import build_step
 from tests.exports.models import write_checkpoint
 from tests.helpers import adamw, masked_lm_features, schedule, tiny_model
@@ -19,7 +16,6 @@ from tests.training.runs import (
     BODY,
     MODEL_AXIS,
     ONE_DEVICE,
-    assert_equal_values,
     build_evaluation,
     checkpoint_values,
     graph_config,
@@ -31,7 +27,6 @@ from tests.training.runs import (
 )
 
 TABLE = "cls/predictions/output_embedding"
-BFLOAT16 = dataclasses.replace(ONE_DEVICE, activation_dtype="bfloat16")
 BFLOAT16_SLICES = MeshConfig("all:1", "", "bfloat16", "gather", "bfloat16")
 
 
@@ -63,11 +58,10 @@ def partitions_of(training=True, **changes):
     return {n: len(x.partitions) for n, x in found.items() if hasattr(x, "partitions")}
 
 
-@pytest.mark.parametrize("mesh", [ONE_DEVICE, BFLOAT16])
-def test_the_output_embedding_and_its_moments(mesh):
+def test_the_output_embedding_and_its_moments():
     saved = {TABLE: 5, f"{TABLE}/adam_m": 5, f"{TABLE}/adam_v": 5}
     slices = {f"{name}, slice 0": count for name, count in saved.items()}
-    assert partitions_of(mesh=mesh) == saved | slices
+    assert partitions_of() == saved | slices
 
 
 def test_the_table_of_an_output_embedding_of_low_rank():
@@ -75,16 +69,6 @@ def test_the_table_of_an_output_embedding_of_low_rank():
     names = [TABLE, f"{TABLE}/adam_m", f"{TABLE}/adam_v"]
     wanted = {n: 3 for name in names for n in (name, f"{name}, slice 0")}
     assert partitions_of(model=tiny_model(output_embedding_rank=16)) == wanted
-
-
-def test_a_renamed_table_is_still_partitioned(monkeypatch, request):
-    """Its name stands in the declaration alone."""
-    renamed = "cls/predictions/renamed"
-    request.addfinalizer(variables.declare.cache_clear)
-    variables.declare.cache_clear()
-    monkeypatch.setattr(variables, "OUTPUT_EMBEDDING", renamed)
-    names = [renamed, f"{renamed}/adam_m", f"{renamed}/adam_v"]
-    assert partitions_of() == {n: 5 for m in names for n in (m, f"{m}, slice 0")}
 
 
 def test_on_several_devices_their_slices():
@@ -179,30 +163,6 @@ def test_microbatches_train_the_same(monkeypatch, mesh):
 
     assert largest_difference(partitioned, whole)[0] < 1e-5
     np.testing.assert_allclose(losses, expected, atol=1e-5)
-
-
-@pytest.mark.parametrize(
-    "source", [pytest.param("partitions", marks=pytest.mark.slow), "whole"]
-)
-def test_partitions_start_from_another_runs_checkpoint(
-    straight, tmp_path, monkeypatch, source
-):
-    rate = adamw(learning_rate=1e-30, weight_decay=0.0)
-    config = graph_config(schedule=schedule(2, 0), frozen=BODY)
-    folder = straight
-    if source == "partitions":
-        folder = str(tmp_path / "first")
-        in_partitions_of(monkeypatch, 500)
-        train_run(config, run_spec(folder))
-        in_partitions_of(monkeypatch, 220)
-    prefix = find_checkpoint(folder)
-    first = checkpoint_values(folder)
-    spec = run_spec(tmp_path / "second")
-    spec = spec._replace(init_checkpoint=prefix)
-    second = train_run(config._replace(optimizer=rate, seed=5), spec)
-
-    weights = [n for n in first if "adam_" not in n and n != "global_step"]
-    assert_equal_values({n: first[n] for n in weights}, {n: second[n] for n in weights})
 
 
 def test_what_a_checkpoint_lacks_is_named_whole(tmp_path):

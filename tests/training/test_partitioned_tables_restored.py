@@ -74,16 +74,6 @@ def test_a_saver_restores_all_variables(prefix, partitioned, sharded):
         assert reads(graph) == [(name, "") for name in VALUES]
 
 
-def test_a_saver_of_nothing_but_partitions(prefix):
-    with tf.Graph().as_default(), tf.Session() as session:
-        table = make_variables(True, zero=True)["table"]
-        saver = tf.train.Saver(
-            {"table": table.partitions}, builder=PartitionedSaverBuilder()
-        )
-        saver.restore(session, prefix)
-        np.testing.assert_array_equal(session.run(tf.identity(table)), TABLE)
-
-
 def test_it_saves_what_it_restores(tmp_path):
     with tf.Graph().as_default(), tf.Session() as session:
         variables = make_variables(True)
@@ -105,17 +95,6 @@ def test_variables_start_from_a_checkpoint(prefix, partitioned):
         session.run(tf.global_variables_initializer())
         assert_restored(session, variables)
         assert reads(graph) == [(name, "") for name in VALUES]
-
-
-def test_restored_partitions_are_updated_where_they_are(prefix):
-    """Each has a buffer of its own: an update of one leaves the others as they are."""
-    with tf.Graph().as_default(), tf.Session() as session:
-        table = make_variables(True, zero=True)["table"]
-        tf.train.Saver(builder=PartitionedSaverBuilder()).restore(session, prefix)
-        session.run(table.partitions[1].assign_add(tf.ones([2, 3])))
-        expected = TABLE.copy()
-        expected[2:4] += 1
-        np.testing.assert_array_equal(session.run(tf.identity(table)), expected)
 
 
 def test_what_a_checkpoint_lacks_is_an_error(prefix):

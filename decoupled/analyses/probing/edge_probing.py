@@ -52,14 +52,11 @@ def run(flags: Any, settings: ProbeSettings) -> dict[str, Any]:
         )
     tasks = find_tasks(flags.data_dir, flags.tasks)
     models = open_models(flags.model_dir)
-    return measure(models, tasks, settings, flags.cache_dir)
+    return measure(models, tasks, settings)
 
 
 def measure(
-    models: Sequence[Model],
-    tasks: Sequence[ProbingTask],
-    settings: ProbeSettings,
-    cache_dir: str | None = None,
+    models: Sequence[Model], tasks: Sequence[ProbingTask], settings: ProbeSettings
 ) -> dict[str, Any]:
     """Trains and scores all probes.
 
@@ -87,9 +84,7 @@ def measure(
     for model in models:
         encoder, probes = LayerEncoder(model), []
         for name, examples in read.items():
-            if cache_dir:
-                files.make_folder(cache_dir)
-            with files.scratch_folder(cache_dir) as folder:
+            with files.scratch_folder() as folder:
                 probe, of_test = _probe(
                     model, encoder, name, examples, folder, settings
                 )

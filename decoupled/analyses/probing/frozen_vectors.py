@@ -203,7 +203,7 @@ def _encode(
     except OSError as error:
         raise UserError(
             f"{os.path.dirname(path)}: no room for {2 * np.prod(shape):,} bytes of "
-            f"vectors ({error.strerror}); --cache_dir can be another folder"
+            f"vectors ({error.strerror}); TMPDIR can be another folder"
         ) from error
     arrays = packed(model.vocabulary, pieces)
     arrays["row"] = np.arange(len(pieces))

@@ -130,5 +130,5 @@ def test_words_that_are_nothing_keep_their_place(opened, vocabulary, tmp_path):
 
 
 def test_no_room_for_the_vectors(opened, tmp_path):
-    with pytest.raises(UserError, match="no room for .* --cache_dir can be another"):
+    with pytest.raises(UserError, match="no room for .* TMPDIR can be another"):
         prepare(*opened, EXAMPLES, {}, str(tmp_path / "missing" / "a.npy"), None)

@@ -16,7 +16,6 @@ from decoupled.configs.finetuning import FinetuneConfig
 from decoupled.core.release import tf
 from decoupled.data.vocabulary_training import train_vocabulary
 from decoupled.exports.serving.saved_model import export
-from decoupled.runs.saved_run import open_model
 from tests.command_line import decoupled
 from tests.exports.models import (
     model_config,
@@ -202,48 +201,3 @@ def test_a_reader_gives_the_answers_of_the_predictions(
 
 def load(run, name):
     return tf.saved_model.load(str(run / "export" / name))
-
-
-def packed_ids():
-    ids = np.arange(1, 1 + LENGTH, dtype=np.int32)[np.newaxis]
-    return {
-        "input_word_ids": tf.constant(ids),
-        "input_mask": tf.ones_like(ids),
-        "input_type_ids": tf.zeros_like(ids),
-    }
-
-
-def test_a_tagger_of_ids_names_a_label_for_every_piece(tagger):
-    model, packed = load(tagger, "tagger"), packed_ids()
-    outputs = model(packed)
-    assert outputs["logits"].shape == (1, LENGTH, 18)
-    labels = model.labels().numpy()
-    best = labels[outputs["logits"].numpy().argmax(-1)]
-    np.testing.assert_array_equal(outputs["label"], best)
-
-
-def test_a_reader_of_ids_gives_both_logits(reader):
-    model, packed = load(reader, "span_model"), packed_ids()
-    outputs = model.signatures["serving_default"](**packed)
-    assert outputs["start_logits"].shape == outputs["end_logits"].shape == (1, LENGTH)
-    both = np.stack([outputs["start_logits"], outputs["end_logits"]], axis=-1)
-    weights = open_model(str(reader)).weights
-    expected = (
-        outputs["sequence_output"].numpy() @ weights["output_weights"].T
-        + weights["output_bias"]
-    )
-    np.testing.assert_allclose(both, expected, atol=1e-4)
-
-
-def test_export_says_how_answers_were_chosen(reader):
-    described = json.loads((reader / "export" / "export.json").read_text())
-    assert described["kind"] == "span_model"
-    assert described["sequence_length"] == LENGTH
-    answers = described["answers"]
-    assert answers.pop("max_characters") > 20
-    assert answers == {
-        "max_question_length": 14,
-        "doc_stride": 20,
-        "max_answer_length": None,
-        "n_best": 7,
-    }

@@ -166,19 +166,6 @@ def test_products_of_bfloat16_are_bfloat16(multiplies_in_float32, monkeypatch):
     assert (tf.bfloat16 in kinds) != multiplies_in_float32
 
 
-def test_factors_become_float32_when_both_are_there(monkeypatch):
-    """An activation's copy would wait for the backward pass, in twice its memory."""
-    monkeypatch.setattr("decoupled.ops.meshes.placement.bfloat16_is_slow", lambda: True)
-    with tf.Graph().as_default() as graph:
-        early, late = (tf.zeros([4, 4], tf.bfloat16) for _ in range(2))
-        mesh_impl().einsum("ab,bc->ac", early, late)
-        casts = [o for o in graph.get_operations() if o.type == "Cast"]
-    widened = [cast for cast in casts if cast.outputs[0].dtype == tf.float32]
-    assert len(widened) == 2
-    for cast in widened:
-        assert {early.op, late.op} <= {cast.inputs[0].op, *cast.control_inputs}
-
-
 CASES = {
     "Sapphire Rapids whose AMX is hidden": ("GenuineIntel", "avx512_bf16", True),
     "Sapphire Rapids": ("GenuineIntel", "avx512_bf16 amx_bf16 amx_tile", False),

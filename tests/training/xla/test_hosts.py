@@ -6,11 +6,14 @@ import socket
 import subprocess
 import sys
 from importlib.util import find_spec
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
+from decoupled.core.errors import UserError
 from decoupled.training.events import read_scalars
+from decoupled.training.xla import hosts
 from tests.commands.pretraining import (
     checkpoint,
     finish,
@@ -28,6 +31,8 @@ MESH = [
     "MeshConfig.mesh_shape = 'd:2;m:2'",
     "MeshConfig.layout_rules = 'batch:d;vocab:m;heads:m'",
 ]
+# The head alone is trained, in programs that are compiled in half the time.
+HEAD_ALONE = "OptimizerConfig.rates = {'bert/*': 0}"
 
 
 @pytest.fixture(scope="module")
@@ -73,9 +78,9 @@ def assert_equal_runs(folder, expected):
         np.testing.assert_array_equal(value, weights[name], err_msg=name)
 
 
-def run_alone(data, folder, steps):
+def run_alone(data, folder, steps, *more):
     """Runs one process with four devices, which add as several processes do."""
-    [process] = start(data, folder, steps, more=[()])
+    [process] = start(data, folder, steps, more=[more])
     code, _, error = finish(process)
     assert code == 0, error
     return folder
@@ -104,8 +109,10 @@ bookkeeping.Monitor.begin = begin_and_write
 
 
 def test_two_processes_give_the_numbers_of_one(data, tmp_path):
-    alone, folder = run_alone(data, tmp_path / "alone", 12), tmp_path / "run"
-    processes = start(data, folder, 12, code=(HASTY, KEEPING))
+    alone, folder = tmp_path / "alone", tmp_path / "run"
+    run_alone(data, alone, 12, HEAD_ALONE)
+    more = ((HEAD_ALONE,), (HEAD_ALONE,))
+    processes = start(data, folder, 12, more, code=(HASTY, KEEPING))
     ends = [finish(process) for process in processes]
     assert [code for code, _, _ in ends] == [0, 0], ends
     assert "2 processes: process 0 (" in ends[0][1]
@@ -155,6 +162,8 @@ def test_all_save_the_same_step_where_one_is_told_to_stop(
     assert f"saved at step {saved}" in ends[0][2] and saved == max(losses(tmp_path))
 
 
+# The quick test of it is in tests/core/test_joining.py.
+@pytest.mark.slow
 def test_a_setting_that_differs_is_named_before_anything_is_written(data, tmp_path):
     processes = start(
         data, tmp_path / "run", 20, more=((), ["TrainingConfig.seed = 7"])
@@ -215,6 +224,17 @@ def test_what_ends_one_process_ends_all_with_its_code(
     assert message in ends[0][2] + ends[1][2]
 
 
+def test_a_folder_that_one_process_does_not_see_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(hosts.hosts, "count", lambda: 2)
+    monkeypatch.setattr(hosts.hosts, "gather", lambda name, sees: [sees, False])
+    monkeypatch.setattr(hosts, "_watch", SimpleNamespace(names=["one", "another"]))
+    message = "another does not see what one writes there"
+    with hosts.hosts.private(), pytest.raises(UserError, match=message):
+        hosts.share(str(tmp_path))
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.slow
 def test_a_folder_that_hosts_do_not_share_is_refused(data, tmp_path):
     blind = """
 from decoupled.core import files
