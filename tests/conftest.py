@@ -42,12 +42,12 @@ for _number, _handler in (
 # Of ten seconds or more, and by their names among the last: first, or one process is
 # left with the last of them.
 LONG = (
+    "test_attention.py",
     "test_runtime.py",
     "test_hosts.py",
     "test_end_to_end.py",
     "test_tpu_loop.py",
     "test_tpu_program.py",
-    "test_slice_dtype.py",
 )
 
 

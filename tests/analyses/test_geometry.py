@@ -9,7 +9,6 @@ from decoupled.analyses import geometry
 from decoupled.analyses.geometry import (
     OutputPath,
     centred_values,
-    effective_rank,
     masked_text,
     triangle,
 )
@@ -148,15 +147,6 @@ def test_a_result_is_shown_drawn_and_written(result, tmp_path, capsys):
     assert {"pretrained", "coupled", "low_rank"} <= set(drawn)
 
 
-def test_masks_depend_on_the_settings_alone(pretrained_dir, corpus, vocabulary):
-    first, second = (masked_text(corpus, vocabulary, SETTINGS) for _ in range(2))
-    other = masked_text(corpus, vocabulary, replace(SETTINGS, seed=4))
-    assert all(np.array_equal(first[name], second[name]) for name in first)
-    assert not np.array_equal(
-        first["masked_lm_positions"], other["masked_lm_positions"]
-    )
-
-
 def test_too_few_positions(pretrained_dir, corpus):
     masking = MaskingConfig(32, 5, 0.3)
     with pytest.raises(UserError, match="sequence_length: 32, but pretrained has max_"):
@@ -271,13 +261,6 @@ def coupled_path(table, bias=0.0):
     return OutputPath(config, weights)
 
 
-def test_a_square_table_passes_everything_on():
-    path = coupled_path(np.eye(5))
-    hidden = hidden_vectors(3, 5)
-    shares, _ = path.passed_on(hidden, path.loss_gradients(hidden, np.arange(3)))
-    np.testing.assert_allclose(shares, 1)
-
-
 def test_by_hand_for_two_of_four_pieces():
     """Hidden vectors reach the logits of pieces 0 and 1 alone.
 
@@ -304,13 +287,6 @@ def test_a_random_table_passes_on_its_rank_over_the_vocabulary():
     assert shares.mean() == pytest.approx(0.1, abs=0.004)
 
 
-def test_directions_that_a_table_lacks_are_no_part_of_its_rank():
-    table = np.random.default_rng(0).normal(size=[30, 4])
-    table[:, 3] = table[:, 0]
-    _, ranks = coupled_path(table).passed_on(np.zeros([1, 4]), np.ones([1, 30]))
-    assert ranks.tolist() == [3]
-
-
 def test_a_certain_prediction_has_no_gradient_and_no_error():
     path = coupled_path(np.eye(2))
     hidden = np.array([[5000.0, 0]])
@@ -331,18 +307,6 @@ def test_the_spectrum_is_that_of_all_centred_logits(head):
     np.testing.assert_allclose(expected[len(found) :], 0, atol=1e-10)
 
 
-BOUNDS = dict(zip(HEADS, (9, 7, 5, 9, 6, 7, 7), strict=True))
-
-
-def test_only_an_activation_lets_logits_have_a_rank_above_that_of_h(head):
-    """E_out is 10 and H 8; a layer norm takes a dimension."""
-    name, config, weights = head
-    path = OutputPath(config, weights)
-    assert path.bound == BOUNDS[name]
-    values = path.spectrum(hidden_vectors(200))
-    assert (values > values[0] * 1e-6).sum() == BOUNDS[name]
-
-
 @pytest.mark.parametrize("shape", [(50, 7), (16, 16), (5, 9)])
 def test_the_triangle_has_the_singular_values_of_the_table(shape, monkeypatch):
     small_blocks(monkeypatch)
@@ -356,14 +320,3 @@ def test_the_triangle_has_the_singular_values_of_the_table(shape, monkeypatch):
     np.testing.assert_allclose(
         found, values[: len(found)], rtol=1e-5, atol=1e-6 * values[0]
     )
-
-
-def test_effective_ranks_in_closed_form():
-    assert effective_rank(np.full(12, 0.7)) == pytest.approx(12)
-    assert effective_rank(np.array([5.0, 0, 0])) == pytest.approx(1)
-    assert effective_rank(np.zeros(3)) == 0
-    # Shares 3/4 and 1/4: exp(-(0.75 ln 0.75 + 0.25 ln 0.25)).
-    assert effective_rank(np.array([3.0, 1.0])) == pytest.approx(1.754765, abs=1e-6)
-    # A direction that all rows share does not count.
-    table = np.random.default_rng(0).normal(size=[500, 8]) + 30
-    assert effective_rank(centred_values(table)) > 7.9

@@ -81,6 +81,21 @@ def test_every_suite_plans_comparisons_of_its_own(name, tmp_path, monkeypatch):
     assert titles and len(set(titles)) == len(titles)
 
 
+@pytest.mark.parametrize(
+    "words, message",
+    [
+        (["--write"], "--write: needs --programs=FOLDER"),
+        (["--offline"], "--offline: needs --compiler=PYTHON; see docs/scaling.md"),
+        (["--offline", "--compiler=/nothing"], "--compiler: /nothing: No such file"),
+    ],
+)
+def test_mistakes_of_what_needs_no_device(capsys, words, message):
+    with pytest.raises(SystemExit) as caught:
+        runner.main(["accelerators", *words])
+    assert caught.value.code == 2
+    assert f"benchmarks: error: {message}" in capsys.readouterr().err
+
+
 def test_interpreters_of_the_peers(monkeypatch, capsys):
     monkeypatch.setenv("DECOUPLED_MESH_BERT_PYTHON", sys.executable)
     assert peers.python("mesh_bert") == sys.executable

@@ -124,18 +124,6 @@ def written(folder, name, *others):
     return json.loads(pathlib.Path(folder, f"{name}.json").read_text())
 
 
-def test_word_similarity(run, model_dir, tmp_path, capsys):
-    text = "page\timage\t1\nthe\tpage\t2\nuser\tname\t3\n"
-    pairs = write(tmp_path / "pairs/own.tsv", text)
-    out = str(tmp_path / "out")
-    given = dict(model_dir=[model_dir], output_dir=out, data_dir=f"{tmp_path}/pairs")
-    given["whole_words"] = False
-    run("word_similarity", **given)
-    result = written(out, "word_similarity", "word_similarity.items.npz")
-    assert result["sets"]["own"]["path"] == pairs
-    assert f"wrote {out}/word_similarity.json" in capsys.readouterr().out
-
-
 def test_masked_lm(run, model_dir, vocabulary, tmp_path):
     records, out = tmp_path / "records", tmp_path / "out"
     text = [[[6 + n % 40 for n in range(200)]]]

@@ -167,19 +167,6 @@ def test_the_flag_of_a_tpu_chooses_the_defaults(
     assert read == [defaults]
 
 
-@pytest.mark.parametrize(
-    "rules, said",
-    [
-        ("", "no rule splits anything over mesh axis 'm', so that its 8 processors"),
-        ("labels:m", "labels:m splits no tensor of this model over mesh axis 'm', so"),
-    ],
-)
-def test_a_layout_that_splits_nothing_is_refused(run, rules, said):
-    mesh = ("MeshConfig.mesh_shape = 'm:8'", f"MeshConfig.layout_rules = {rules!r}")
-    with pytest.raises(UserError, match=said):
-        run("v2-8", *mesh)
-
-
 def documented_launches():
     """Slice, gin files and settings of every documented launch of pre-training."""
     for path in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))):

@@ -5,7 +5,6 @@ import os
 import pytest
 
 from decoupled.configs import ModelConfig
-from decoupled.core.errors import UserError
 from decoupled.launch import gin_files
 from decoupled.model import parameters
 from decoupled.model.parameters import finetuning_counts, pretraining_counts
@@ -42,40 +41,6 @@ def test_groups_of_finetuning():
         "output embedding": 0,
         "output bias": 0,
     }
-
-
-def test_a_plain_projection_has_no_layer_norm():
-    counts = pretraining_counts(tiny_model(mlm_transform="projection"))
-    assert counts["MLM transform"] == 16 * 24 + 24
-
-
-def test_no_projections_between_equal_widths():
-    model = tiny_model(
-        input_embedding_size=16, output_embedding_size=16, mlm_transform="projection"
-    )
-    counts = pretraining_counts(model)
-    assert counts["input projection"] == counts["MLM transform"] == 0
-    assert counts["output embedding"] == 48 * 16
-
-
-def test_a_coupled_table_is_counted_once():
-    model = tiny_model(output_embedding_size=8, coupled=True)
-    counts = pretraining_counts(model)
-    assert counts["word embeddings"] == 48 * 8
-    assert counts["output embedding"] == 0
-    assert counts["output bias"] == 48
-
-
-@pytest.mark.parametrize("keep_layers,layers", [(0, 2), (1, 1), (2, 2)])
-def test_layers_kept_in_finetuning(keep_layers, layers):
-    counts = finetuning_counts(tiny_model(num_layers=2), keep_layers)
-    assert counts["encoder layers"] == layers * LAYER
-
-
-@pytest.mark.parametrize("keep_layers", [-1, 3, 1.0, "1", True])
-def test_layers_that_cannot_be_kept(keep_layers):
-    with pytest.raises(UserError, match="keep_layers: .* from 1 to 2, nor 0"):
-        finetuning_counts(tiny_model(num_layers=2), keep_layers)
 
 
 # Paper Tables 2-6, 12, 13, 7: PT and FT in millions, as printed.

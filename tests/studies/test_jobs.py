@@ -209,13 +209,6 @@ def test_a_job_with_damaged_files_is_not_complete(tmp_path, damaged, results):
     assert not job.is_complete() and job.conflicts() == []
 
 
-def test_a_job_whose_results_name_no_files_is_run_again(tmp_path):
-    job = Job("finetune", "a", str(tmp_path), (f"--data_dir={tmp_path}",), ())
-    job.record(1.0, job.made_from())
-    files.write_json(f"{tmp_path}/results.json", {"made_from": {"files": ["ab"]}})
-    assert job.changes() == ["it does not say from which files it was computed"]
-
-
 @pytest.mark.parametrize("content", [[], {"made_from": 3}, {"made_from": {}}])
 def test_a_job_with_damaged_results_is_not_complete(tmp_path, content):
     job = Job("finetune", "a", str(tmp_path), (f"--data_dir={tmp_path}",), ())
@@ -242,14 +235,9 @@ def test_a_sweep_without_tasks_is_pretraining_alone(tmp_path):
     "setting,mistake",
     [
         ("import os", "'import os' would run code"),
-        ("import\tos as x", "'import os as x' would run code"),
-        ("from __gin__ import dynamic_registration", "would run code"),
-        ("A = 1; import os", "Expected newline"),
         ("include 'stranger.gin'", "must be one setting"),
-        ("", "must be one setting"),
         ("TrainingConfig.seed = @os.getpid()", "no configurable named 'os.getpid'"),
         ("TrainingConfig.sead = 1", "TrainingConfig has no parameter 'sead'"),
-        ("TrainingConfg.seed = 1", "no configurable named 'TrainingConfg'"),
     ],
 )
 def test_a_setting_that_jobs_would_refuse_is_refused_first(name, setting, mistake):

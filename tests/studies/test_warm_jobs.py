@@ -40,6 +40,8 @@ SWEEP = SweepConfig(
         "MaskingConfig.max_predictions = 2",
         "ScheduleConfig.train_steps = 3",
         "ScheduleConfig.warmup_steps = 1",
+        # So that graphs are half as large.
+        "OptimizerConfig.rates = {'bert/encoder/*': 0}",
         "TrainingConfig.batch_size = 4",
         "TrainingConfig.eval_batch_size = 4",
     ),
@@ -47,6 +49,7 @@ SWEEP = SweepConfig(
         "FinetuningConfig.num_epochs = 1.0",
         "FinetuningConfig.max_sequence_length = 12",
         "FinetuningConfig.learning_rates = (5e-3,)",
+        "OptimizerConfig.rates = {'bert/e*': 0}",
         "TrainingConfig.batch_size = 8",
         "TrainingConfig.eval_batch_size = 8",
     ),

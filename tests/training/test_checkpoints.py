@@ -14,10 +14,12 @@ from decoupled.core.errors import UserError
 from decoupled.exports.interop.conversion import write_converted_folder
 from decoupled.model.variables import (
     MASKED_LM,
+    NO_HEAD,
     TRUNCATED_NORMAL,
     Dim,
     Variable,
     declare,
+    shapes,
 )
 from decoupled.model.variables import classifier as classifier_of
 from decoupled.tasks.classification import Classification
@@ -495,7 +497,12 @@ def classifier(model):
     labelled = {name: features[name] for name in names}
     labelled["label_ids"] = np.arange(8, dtype=np.int32) % 3
     task = Classification("three", ["a", "b", "c"], MASKING.sequence_length, 0.1, 0.0)
-    return graph_config(task=task, model=model, schedule=schedule(1, 1)), labelled
+    # Of frozen weights there are no slots: the embeddings' are looked at.
+    frozen = tuple(name for name in shapes(model, NO_HEAD) if "/layer_" in name)
+    config = graph_config(
+        task=task, model=model, schedule=schedule(1, 1), frozen=frozen
+    )
+    return config, labelled
 
 
 def without_slots(values):

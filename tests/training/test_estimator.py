@@ -107,8 +107,10 @@ def test_what_a_mesh_trained_predicts_the_same_on_one_device(split_run):
 
 def test_adafactor_learns_and_resumes(tmp_path):
     optimizer = OptimizerConfig("adafactor", 0.05, 0.0, 0.0)
-    config = graph_config(
-        optimizer=optimizer, schedule=schedule(20, 2, "constant"), model=SHALLOW
+    # The head, and what its gradients come to through the whole model.
+    frozen = tuple(name for name in BODY if not name.endswith("_embeddings"))
+    config = shallow(
+        optimizer=optimizer, schedule=schedule(20, 2, "constant"), frozen=frozen
     )
     batch = constant_batches(masked_lm_features())
     spec = run_spec(tmp_path / "straight", save_checkpoints_steps=12)
@@ -123,7 +125,7 @@ def test_adafactor_learns_and_resumes(tmp_path):
     assert_equal_values(straight, resumed)
     # Rows and columns of large tables, whole second moments of vectors.
     slots = [name for name in straight if "_slot_" in name]
-    assert len(slots) >= 29
+    assert len(slots) >= 9
 
 
 def test_the_garbage_collector_pauses_while_a_graph_is_built(tmp_path, monkeypatch):

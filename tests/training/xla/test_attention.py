@@ -7,6 +7,7 @@ compilation for TPUs is in tests/interop/test_jax_step.py.
 import dataclasses
 import functools
 import re
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -212,29 +213,39 @@ def test_a_call_of_another_version_is_refused(monkeypatch):
         kernels.replace(module, kernels.SPLASH, "cpu", False)
 
 
+def lines_of_compiling(monkeypatch, first, program):
+    """What is said where `first` compiles a program at first, and nothing the next."""
+    lines, called = [], []
+
+    def compiled(client, *arguments):
+        called.append(arguments)
+        return first(client, *arguments) if len(called) == 1 else None
+
+    monkeypatch.setattr(adapter.Client, "_compiled", compiled)
+    monkeypatch.setattr(adapter, "Executable", lambda *_: SimpleNamespace(memory=str))
+    adapter.Client("cpu", [1], lines.append).compile(program, False, "highest")
+    assert len(called) == 2
+    return lines
+
+
 def test_what_the_compiler_refuses_is_compiled_plain(monkeypatch):
     """cuDNN's call, which no compiler of CPUs has."""
     patch_cudnn(monkeypatch)
     program = exported(config(mesh=BFLOAT16, model=HEAD_OF_8), kernels.CUDNN)
-    lines = []
-    client = adapter.Client("cpu", [1], lines.append)
     monkeypatch.setattr(adapter, "_PLATFORMS", {"cpu": "cuda,cpu"})
-    client.compile(program, False, "highest")
+    lines = lines_of_compiling(monkeypatch, adapter.Client._compiled, program)
     # Other lines say how long it takes.
     assert any("attention by plain products instead: " in line for line in lines)
 
 
 def test_an_error_of_c_plus_plus_is_also_a_refusal(monkeypatch):
     """As JAX 0.11.2 on a GPU: IndexError, raw_hash_map<>::at."""
-    program = exported(config(), kernels.SPLASH)
-    lines, compiled = [], adapter.Client._compiled
 
-    def fails_once(client, *arguments):
-        monkeypatch.setattr(adapter.Client, "_compiled", compiled)
+    def fails(client, *arguments):
         raise IndexError("raw_hash_map<>::at")
 
-    monkeypatch.setattr(adapter.Client, "_compiled", fails_once)
-    adapter.Client("cpu", [1], lines.append).compile(program, False, "highest")
+    program = exported(config(), kernels.SPLASH)
+    lines = lines_of_compiling(monkeypatch, fails, program)
     assert "attention by plain products instead: raw_hash_map<>::at" in lines
 
 
