@@ -5,8 +5,8 @@ Measures a step in bfloat16, without dropout but that of XNLI's head, of
                           `decoupled pretrain --accelerator=gpu` runs it
   decoupled, any order    the same with MeshConfig.deterministic = False
   transformers            BertForMaskedLM or, where E_out is not H, RemBertForMaskedLM:
-                          autocast, SDPA (RemBERT has none), torch.compile, fused AdamW,
-                          the head at the masked positions alone
+                          autocast, SDPA (RemBERT has none), torch.compile with CUDA
+                          graphs, fused AdamW, the head at the masked positions alone
   transformers, unpadded  the same without padding, by attention over rows of several
                           lengths: on XNLI, because the other batches have no padding
   JAX                     a hand-written encoder with cuDNN's attention and every saving
@@ -59,7 +59,7 @@ _STEP = ROOT / "decoupled" / "planning" / "jax_step.py"
 _KERNELS = {"h100-1": "cudnn", "v5e-1": "splash", "v5p-8": "splash"}
 GIB = 2**30
 ANY_ORDER, JAX, TRANSFORMERS = f"{OURS}, any order", "JAX", "transformers"
-# Steps between two readings of the loss, and on XNLI, whose five batches are one step.
+# Steps between two readings of the loss; on XNLI of each of its five batches.
 BLOCK, BATCHES = 10, 5
 # What the frameworks share is the card, whose memory none may take whole.
 _ON_THE_CARD = {
