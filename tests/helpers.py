@@ -40,7 +40,9 @@ def mesh_impl(mesh_shape="all:1", layout_rules=""):
     return PlacementMeshImpl(shape, mtf.convert_to_layout_rules(layout_rules), devices)
 
 
-def run_mesh(build, inputs, mesh_shape="all:1", layout_rules="", weights=None):
+def run_mesh(
+    build, inputs, mesh_shape="all:1", layout_rules="", weights=None, make=None
+):
     """Builds a function of mesh tensors, lowers it, runs it once.
 
     Args:
@@ -48,6 +50,7 @@ def run_mesh(build, inputs, mesh_shape="all:1", layout_rules="", weights=None):
       inputs: name -> (numpy array, list of mtf.Dimension).
       mesh_shape, layout_rules: strings as in a gin file.
       weights: optional dict, variable name -> numpy array.
+      make: from shape and layout to another implementation of the mesh.
 
     Returns:
       A list of numpy arrays.
@@ -60,9 +63,8 @@ def run_mesh(build, inputs, mesh_shape="all:1", layout_rules="", weights=None):
             for name, (value, dims) in inputs.items()
         }
         outputs = [mtf.anonymize(t) for t in build(mesh, tensors)]
-        lowering = mtf.Lowering(
-            graph, {mesh: mesh_impl(mesh_shape, layout_rules)}, autostack=False
-        )
+        made = (make or mesh_impl)(mesh_shape, layout_rules)
+        lowering = mtf.Lowering(graph, {mesh: made}, autostack=False)
         exported = [lowering.export_to_tf_tensor(t) for t in outputs]
         copy = lowering.copy_masters_to_slices()
         with tf.Session(config=SESSION_CONFIG) as session:

@@ -15,7 +15,6 @@ from decoupled.data.vocabulary import FILE_NAME
 from decoupled.launch.supervision import Step, run_step, seconds_of_steps
 from decoupled.model.parameters import finetuning_counts, pretraining_counts
 from decoupled.runs import run_folder
-from decoupled.runs.curve import read_accuracy
 
 # gin/models/demo_NAME.gin. The last two have the same size in fine-tuning.
 MODELS = ("coupled", "small_output", "decoupled")
@@ -263,6 +262,9 @@ def _percent(value):
 
 def _training_curve(folder):
     """Steps and accuracy in percent of a run, the means of its parts."""
+    # Imported here: it loads TensorFlow, which the steps do in their own processes.
+    from decoupled.runs.curve import read_accuracy
+
     points = np.array(sorted(read_accuracy(folder).items())).reshape(-1, 2)
     parts = [part for part in np.array_split(points, _PARTS) if len(part)]
     return np.array([part.mean(0) for part in parts]).reshape(-1, 2).T.tolist()

@@ -6,6 +6,7 @@ import pytest
 from decoupled.core.compat import mtf, tf
 from decoupled.ops.normalization import layer_norm, softmax
 from tests.helpers import mesh_impl, run_mesh
+from tests.ops.simd_on_cpu import OneCore
 
 ROWS, COLUMNS = mtf.Dimension("rows", 4), mtf.Dimension("columns", 6)
 MESHES = [
@@ -31,6 +32,33 @@ def test_a_large_mean_costs_no_digits_of_the_variance(mesh_shape, layout_rules):
     inputs = {"x": (x, [ROWS, COLUMNS])}
     [y] = run_mesh(build, inputs, mesh_shape, layout_rules)
     np.testing.assert_allclose(y, np.tile([-1.0, 1.0], [4, 3]), rtol=1e-6)
+
+
+def test_layer_norm_of_bfloat16_in_programs_of_xla():
+    """Also of rows whose mean is many times their deviation."""
+    wide = mtf.Dimension("columns", 768)
+    x = GENERATOR.normal(size=(4, 768)) + np.array([[0], [1], [-8], [60]])
+    x = tf.cast(tf.cast(x, tf.bfloat16), tf.float32).numpy()
+
+    def build(mesh, tensors):
+        one = mtf.ones(mesh, mtf.Shape([wide]))
+        x = mtf.cast(tensors["x"], tf.bfloat16)
+        y = mtf.cast(layer_norm(x, one, mtf.zeros_like(one), 1e-6), tf.float32)
+        loss = mtf.reduce_sum(mtf.square(y - tensors["y"]))
+        return [y, mtf.cast(mtf.gradients([loss], [x])[0], tf.float32)]
+
+    def one_core(shape, layout):
+        return OneCore(mtf.convert_to_shape(shape), mtf.convert_to_layout_rules(layout))
+
+    inputs = {"x": (x, [ROWS, wide]), "y": (np.roll(x, 1, axis=1), [ROWS, wide])}
+    y, gradient = run_mesh(build, inputs, make=one_core)
+    _, expected = run_mesh(build, inputs)
+    x = x.astype(np.float64)
+    normal = (x - x.mean(1, keepdims=True)) / x.std(1, keepdims=True)
+    np.testing.assert_allclose(y, normal, rtol=2**-8, atol=1e-4)
+    np.testing.assert_allclose(
+        gradient, expected, rtol=2**-6, atol=2**-8 * np.abs(expected).max()
+    )
 
 
 def test_the_graph_rewriter_sees_no_instance_norm():
