@@ -97,6 +97,9 @@ def _normalized(
 
 
 def _normal(x: tf.Tensor, mean: tf.Tensor, reciprocal: tf.Tensor) -> tf.Tensor:
+    if x.dtype == tf.float32:
+        # Exact where the mean is much larger than the deviation.
+        return (x - mean) * reciprocal
     # XLA's compiler for GPUs would write `x - mean` in float32.
     return tf.cast(x, tf.float32) * reciprocal - mean * reciprocal
 
