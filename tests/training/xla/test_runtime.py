@@ -124,7 +124,8 @@ VARIANTS = {
     ),
     "bfloat16 slices": (
         {"mesh": dataclasses.replace(BOTH_AXES, slice_dtype="bfloat16")},
-        (1e-6, 2e-6, 1e-5),
+        # One weight of 0.002 is rounded the other way, by a last place of bfloat16.
+        (1e-6, 2e-6, 2**-16),
     ),
     "Adafactor": (
         {"mesh": BOTH_AXES, "optimizer": "adafactor"}, (1e-6, 2e-6, 2e-6)
