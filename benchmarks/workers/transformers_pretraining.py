@@ -65,12 +65,10 @@ def facts(model: torch.nn.Module) -> dict:
     }
 
 
-def rembert_config(model: dict, **changes) -> transformers.RemBertConfig:
-    """The configuration for the fields of a `ModelConfig`, with `changes` in it."""
-    fields = dict(
+def encoder_fields(model: dict) -> dict:
+    """The fields of a `ModelConfig` under the names of transformers' BERT."""
+    return dict(
         vocab_size=model["vocab_size"],
-        input_embedding_size=model["input_embedding_size"],
-        output_embedding_size=model["output_embedding_size"],
         hidden_size=model["hidden_size"],
         num_hidden_layers=model["num_layers"],
         num_attention_heads=model["num_heads"],
@@ -84,7 +82,12 @@ def rembert_config(model: dict, **changes) -> transformers.RemBertConfig:
         initializer_range=model["initializer_range"],
         tie_word_embeddings=False,
     )
-    return transformers.RemBertConfig(**{**fields, **changes})
+
+
+def rembert_config(model: dict, **changes) -> transformers.RemBertConfig:
+    """The configuration for the fields of a `ModelConfig`, with `changes` in it."""
+    widths = {n: model[n] for n in ("input_embedding_size", "output_embedding_size")}
+    return transformers.RemBertConfig(**{**encoder_fields(model), **widths, **changes})
 
 
 def make_optimizer(model: torch.nn.Module, config: dict) -> torch.optim.Optimizer:

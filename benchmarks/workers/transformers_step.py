@@ -17,7 +17,7 @@ import synthetic
 import torch
 import transformers
 import transformers_pretraining
-from transformers_pretraining import rembert_config
+from transformers_pretraining import encoder_fields, rembert_config
 
 _UNPADDED = "unpadded"
 _LABELS = 3
@@ -88,7 +88,7 @@ def _masked_lm(case):
         model = transformers.RemBertForMaskedLM(rembert_config(case["model"]))
         encoder = model.rembert
     else:
-        config = _bert_config(case, tie_word_embeddings=False)
+        config = _bert_config(case)
         model = transformers.BertForMaskedLM(config)
         encoder = model.bert
 
@@ -159,20 +159,8 @@ def _classifier(case):
 
 
 def _bert_config(case, **changes):
-    model = case["model"]
-    fields = dict(
-        vocab_size=model["vocab_size"],
-        hidden_size=model["hidden_size"],
-        num_hidden_layers=model["num_layers"],
-        num_attention_heads=model["num_heads"],
-        intermediate_size=model["intermediate_size"],
-        max_position_embeddings=model["max_positions"],
-        hidden_dropout_prob=model["hidden_dropout"],
-        attention_probs_dropout_prob=model["attention_dropout"],
-        layer_norm_eps=model["layer_norm_epsilon"],
-        attn_implementation="sdpa",
-    )
-    return transformers.BertConfig(**fields, **changes)
+    fields = encoder_fields(case["model"])
+    return transformers.BertConfig(**fields, attn_implementation="sdpa", **changes)
 
 
 def _attend_unpadded(module, query, key, value, mask, bounds, longest, **more):

@@ -11,8 +11,8 @@ from decoupled.planning import jax_step  # noqa: E402
 
 
 def build(case: dict) -> tuple[protocol.Step, dict]:
-    """A case holds the "folder" of the program, "deterministic" (whether no sum may
-    depend on chance) and "block", the steps between two readings of the loss."""
+    """A case holds the "folder" of the program, "deterministic" (as in
+    `MeshConfig`) and "block", the steps between two readings of the loss."""
     began = time.monotonic()
     running = jax_step.Running(
         pathlib.Path(case["folder"]), "default", case["deterministic"]

@@ -40,8 +40,8 @@ class MeshConfig:
     matmul_precision: of products of float32 numbers with --accelerator: "highest" is
       float32; "high" and "default" are faster and less exact, as each device has it
       (TensorFloat-32 on GPUs, passes in bfloat16 on TPUs).
-    deterministic: with --accelerator=gpu, no operations whose sums depend on chance, so
-      that a resumed run equals an uninterrupted one to the bit.
+    deterministic: with --accelerator=gpu, no nondeterministic operations, so that
+      a resumed run equals an uninterrupted one to the bit.
     attention_kernel: with --accelerator: "auto" computes attention by a kernel of the
       device (cuDNN's on GPUs, splash attention on TPUs) where it has one for dtype and
       shape, and a line says which; "plain" by matrix products and a softmax, as CPUs

@@ -63,8 +63,8 @@ def _checked(ids: mtf.Tensor, vocab_dim: mtf.Dimension) -> mtf.Tensor:
 
 
 # In programs of XLA, a table of so few rows gets its gradient from a product with a
-# one-hot matrix. GPUs add to a row one after the other, or sort first, where the order
-# of sums must not depend on chance.
+# one-hot matrix. GPUs add to a row one after the other, or sort first where operations
+# must be deterministic.
 _FEW_ROWS = 1024
 
 

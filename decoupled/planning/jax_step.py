@@ -237,7 +237,7 @@ class Running:
     """A step on a device for each core, with its batches and its weights.
 
     Args:
-      deterministic: whether no sum may depend on chance.
+      deterministic: whether nondeterministic operations are excluded.
     """
 
     def __init__(self, folder: pathlib.Path, precision: str, deterministic=False):

@@ -129,7 +129,7 @@ def numbers_as_csv(numbers: Iterable[Number]) -> str:
 
 
 def read_numbers(path: str) -> list[Number]:
-    """The numbers of a file that `numbers_as_csv` wrote."""
+    """Reads a file of `numbers_as_csv`."""
     lines = list(csv.reader(files.split_lines(files.read_text(path))))
     if not lines or lines[0] != COLUMNS:
         raise UserError(f"{path}: does not begin with {','.join(COLUMNS)}")

@@ -165,8 +165,8 @@ def sorted_positions(sentences: list[str]) -> list[int]:
     """The index of each sentence, from 0, after all of them are sorted.
 
     XTREME sorts the English side of Tatoeba by code points, ignoring white space at the
-    ends, to hide which lines belong together. Predictions are line numbers of the
-    sorted side. Equal sentences keep their order.
+    ends, so that line numbers do not tell the pairs. Predictions are line numbers of
+    the sorted side. Equal sentences keep their order.
     """
     stripped = [sentence.strip() for sentence in sentences]
     order = sorted(range(len(stripped)), key=stripped.__getitem__)

@@ -47,8 +47,8 @@ def test_a_quick_run_of_packed_rows_on_a_cpu(tmp_path):
     pytest.importorskip("jax")
     main(["accelerators", "--quick", "--only=xnli", f"--results_dir={tmp_path}"])
     (read,) = results.read(tmp_path / "accelerators.json")
-    ours, any_order, padded, unpadded = read.workers
-    assert ours.rounds[0].loss == any_order.rounds[0].loss
+    ours, nondeterministic, padded, unpadded = read.workers
+    assert ours.rounds[0].loss == nondeterministic.rounds[0].loss
     assert [worker.name for worker in (padded, unpadded)] == [
         "transformers", "transformers, unpadded",
     ]  # fmt: skip

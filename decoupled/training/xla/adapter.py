@@ -164,8 +164,8 @@ class Client:
         A signal ends the process at once while the compiler works.
 
         Args:
-          deterministic: whether no sum may depend on chance. precision: of products of
-            float32, one of `decoupled.configs.mesh.PRECISIONS`.
+          deterministic: whether nondeterministic operations are excluded. precision:
+            of products of float32, one of `decoupled.configs.mesh.PRECISIONS`.
 
         Raises:
           UserError: a device does not have the memory that the program needs.

@@ -20,8 +20,8 @@ NAMES = {
     SPLASH: "splash attention",
     CUDNN: "cuDNN's kernel",
 }
-# XLA's flag for GPUs, without which equal runs may differ in the last bits: it leaves
-# the order of atomic additions to chance.
+# XLA's flag for GPUs, without which equal runs may differ in the last bits, because
+# the order of atomic additions is nondeterministic.
 DETERMINISTIC = {"xla_gpu_exclude_nondeterministic_ops": True}
 _FORWARD, _BACKWARD = "decoupled.attention", "decoupled.attention_gradient"
 _VERSION = 1
@@ -38,7 +38,7 @@ def replace(module: Any, kernel: str, platform: str, deterministic: bool) -> str
     """Replaces the calls of a StableHLO module. `platform` is JAX's, e.g. "cuda".
 
     Args:
-      deterministic: whether the compiler is asked for operations without chance.
+      deterministic: whether the compiler excludes nondeterministic operations.
 
     Returns:
       Why it was done with plain products instead of the kernel, or "".
