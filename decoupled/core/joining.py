@@ -8,7 +8,6 @@ for that service, a firewall must close the port to strangers.
 
 import contextlib
 import ipaddress
-import itertools
 import json
 import socket
 import time
@@ -74,25 +73,32 @@ def join(
 
 
 def _receive(hosts, mine, say):
-    present, waiting, refused = {0: mine}, {}, ""
-    patience = _Patience(hosts)
+    # Each process that waits, by its number: who it is, and its connection.
+    waiting: dict[int, tuple[dict, socket.socket]] = {}
+    refused, patience = "", _Patience(hosts)
     with contextlib.ExitStack() as opened:
         server = opened.enter_context(_listening(hosts))
-        while len(present) < hosts.count and not refused:
+        while True:
+            # Who was killed while it waited is missing, and may come again.
+            waiting = {i: each for i, each in waiting.items() if _is_open(each[1])}
+            present = {0: mine, **{i: who for i, (who, _) in waiting.items()}}
+            if refused or len(present) == hosts.count:
+                break
             if patience.is_due():
                 say(_who_is_missing(present, hosts))
             try:
                 connection = opened.enter_context(server.accept()[0])
                 connection.settimeout(_SAY_AFTER)
                 other = files.parse_json(_line(connection))
-                index = other["index"]
+                refused = _refusal(waiting, other, hosts)
             except (OSError, ValueError, KeyError, TypeError):
                 # Nobody came, or somebody else.
-                patience.check(lambda: _who_is_missing(present, hosts))
+                patience.check(_who_is_missing(present, hosts))
                 continue
-            refused = _refusal(waiting, present, other, hosts)
-            present[index] = other
-            waiting.setdefault(index, []).append(connection)
+            if refused:
+                _send(connection, {"refused": refused})
+            else:
+                waiting[other["index"]] = other, connection
         names = [
             f"process {index} ({each['host']})"
             for index, each in sorted(present.items())
@@ -103,22 +109,20 @@ def _receive(hosts, mine, say):
             except UserError as error:
                 refused = str(error)
         answer = {"names": names, "refused": refused}
-        for connection in itertools.chain(*waiting.values()):
-            with contextlib.suppress(OSError):
-                connection.sendall(json.dumps(answer).encode() + b"\n")
+        for _, connection in waiting.values():
+            _send(connection, answer)
     return answer
 
 
-def _refusal(waiting, present, other, hosts):
+def _refusal(waiting, other, hosts):
     index, count = other["index"], other["count"]
     if count != hosts.count or not 0 < index < count:
         return (
             f"{other['host']} is process {index} of {count}, but this run has "
             f"{hosts.count} processes, from 0"
         )
-    # Who was started again comes again.
-    if any(map(_is_open, waiting.get(index, []))):
-        both = f"two processes, on {present[index]['host']} and {other['host']}"
+    if index in waiting:
+        both = f"two processes, on {waiting[index][0]['host']} and {other['host']}"
         return f"{both}, say --process={index}; end what still runs of an earlier start"
     return ""
 
@@ -131,6 +135,13 @@ def _is_open(connection):
         return True
     except OSError:
         return False
+    finally:
+        connection.settimeout(_SAY_AFTER)
+
+
+def _send(connection, answer):
+    with contextlib.suppress(OSError):
+        connection.sendall(json.dumps(answer).encode() + b"\n")
 
 
 def _ask(hosts, mine, say):
@@ -146,7 +157,7 @@ def _ask(hosts, mine, say):
                 return files.parse_json(_line(connection))
         except (OSError, ValueError):
             # It does not listen yet, or was started again.
-            patience.check(lambda: f"{where} does not answer")
+            patience.check(f"{where} does not answer")
             time.sleep(_PAUSE)
 
 
@@ -165,10 +176,10 @@ class _Patience:
         self._said = self._said or due
         return due
 
-    def check(self, message: Callable[[], str]) -> None:
+    def check(self, message: str) -> None:
         """Raises WorkerLost if the time is over."""
         if time.monotonic() - self._began >= self._seconds:
-            raise WorkerLost(f"{message()}; gave up after {self._seconds:.0f} s")
+            raise WorkerLost(f"{message}; gave up after {self._seconds:.0f} s")
 
 
 def _who_is_missing(present, hosts):

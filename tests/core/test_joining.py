@@ -63,7 +63,7 @@ def test_two_with_the_same_number_are_refused():
         assert "say --process=1; end what still runs of an earlier start" in str(error)
 
 
-def test_who_was_started_again_comes_again():
+def test_who_was_killed_while_it_waited_is_awaited_again():
     port = free_port()
     hosts = Hosts(f"127.0.0.1:{port}", 3, 0, 20.0)
     with concurrent.futures.ThreadPoolExecutor() as pool:
@@ -74,14 +74,19 @@ def test_who_was_started_again_comes_again():
                     killed.sendall(
                         b'{"index": 1, "count": 3, "facts": {}, "host": "x"}\n'
                     )
+                with socket.create_connection(("127.0.0.1", port)) as stranger:
+                    stranger.sendall(b'{"index": "a", "count": 3}\n')
                 break
             except OSError:
                 time.sleep(0.05)
-        others = [
-            pool.submit(join, hosts._replace(index=index), {}, lambda line: None)
-            for index in (1, 2)
-        ]
-        assert len({str(each.result()) for each in [first, *others]}) == 1
+        # Process 2 comes before process 1 is there again.
+        last = pool.submit(join, hosts._replace(index=2), {}, lambda line: None)
+        time.sleep(1.0)
+        assert not first.done() and not last.done()
+        again = pool.submit(join, hosts._replace(index=1), {}, lambda line: None)
+        names = [each.result() for each in (first, again, last)]
+    assert names[0] == names[1] == names[2]
+    assert not any("(x)" in name for name in names[0])
 
 
 def test_who_is_missing_is_named(monkeypatch):
