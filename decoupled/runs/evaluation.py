@@ -7,7 +7,6 @@ import collections
 import contextlib
 import functools
 import itertools
-import os
 import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -16,10 +15,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from decoupled.core import gfile
 from decoupled.core.errors import Terminated
 from decoupled.core.processes import handled
-from decoupled.data.array_input_fn import evaluation_input_fn
+from decoupled.data.array_input_fn import (
+    evaluation_batches,
+    evaluation_input_fn,
+    record_batches,
+    remove_recorded,
+)
 from decoupled.data.packing import Packing, plan_rows, unpack
 from decoupled.runs.task_data import Features, TaskData
 from decoupled.training.graph import Network
@@ -160,15 +163,15 @@ def prediction_packing(
 
 
 def _answers(network, run, data, loaded, packing):
-    recorded = run.recorded("evaluation")
-    parts = _feed(loaded, data, packing)
-    if recorded is not None:
-        # All batches are written before the first prediction, so that the features of
-        # all files are in memory at once.
-        parts = [(data.for_graph(f.features), f.plan(packing)) for f in loaded]
-    input_fn = evaluation_input_fn(parts, packing, recorded)
-    task = network.task
+    recorded, task = run.recorded("evaluation"), network.task
     try:
+        if recorded is None:
+            input_fn = evaluation_input_fn(_feed(loaded, data, packing), packing)
+        else:
+            # All batches are written before the first prediction, so that the features
+            # of all files are in memory at once.
+            parts = [(data.for_graph(f.features), f.plan(packing)) for f in loaded]
+            input_fn = record_batches(recorded, evaluation_batches(parts, packing))(0)
         with contextlib.closing(predict(network, run, input_fn)) as rows:
             for number, file in enumerate(loaded):
                 plan = file.plan(packing)
@@ -187,7 +190,7 @@ def _answers(network, run, data, loaded, packing):
             collections.deque(rows, maxlen=0)
     finally:
         if recorded is not None:
-            _remove_batches(recorded)
+            remove_recorded(recorded)
 
 
 def _feed(
@@ -200,11 +203,3 @@ def _feed(
             # The caller meets the same error in its own thread, and shows it.
             return
         yield data.for_graph(file.features), file.plan(packing)
-
-
-def _remove_batches(path):
-    if gfile.exists(path):
-        gfile.remove(path)
-    folder = os.path.dirname(path)
-    if gfile.isdir(folder) and not gfile.listdir(folder):
-        gfile.rmtree(folder)

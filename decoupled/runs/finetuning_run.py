@@ -13,11 +13,13 @@ from typing import Any, NamedTuple
 
 from decoupled.configs import ScheduleConfig, without_effect
 from decoupled.configs.finetuning import REGRESSION, FinetuneConfig
-from decoupled.core import console, files, gfile
+from decoupled.core import console, files
 from decoupled.core.files import CHECKPOINT_LIST
 from decoupled.core.made_from import MADE_FROM, RESULTS, changes, in_words, read_results
 from decoupled.data.array_input_fn import (
-    recorded_training_input_fn,
+    record_batches,
+    remove_recorded,
+    training_batches,
     training_input_fn,
 )
 from decoupled.runs import run_folder
@@ -84,7 +86,7 @@ class FinetuningRun(NamedTuple):
         self._catch_up(every)
         graph = self._graph(features)
         steps = graph.schedule.train_steps
-        packing = None
+        input_fn_from = None
         done = checkpoint_step(latest_complete(self.folder))
         config = dataclasses.replace(plan.config, training=spec.training)
         settings = run_folder.resumable_settings(config, ("training", "mesh"))
@@ -101,19 +103,26 @@ class FinetuningRun(NamedTuple):
                 graph.schedule, spec.training, self.plan.selecting, fraction
             ):
                 spec.say(line)
-        train(
-            graph,
-            spec,
-            lambda step: self._input_fn(features, range(step, steps), packing),
-            every_steps=every,
-            then=self._evaluate_dev,
-        )
+            input_fn_from = self._input_fn_from(features, packing, done)
+        train(graph, spec, input_fn_from, every_steps=every, then=self._evaluate_dev)
         if self.plan.selecting:
             self._evaluate_dev()
             write_scores(self.folder, read_scores(self.folder)._replace(complete=True))
-        written = spec.recorded("training")
-        if written is not None and gfile.isdir(written):
-            gfile.rmtree(written)
+        if (recorded := spec.recorded("training")) is not None:
+            remove_recorded(recorded)
+
+    def _input_fn_from(self, features, packing, done):
+        """Step -> the input_fn from there on; the run begins at `done`."""
+        batches = (features, self.spec.training.batch_size, self.seed)
+        recorded = self.spec.recorded("training")
+        if recorded is None:
+            return lambda step: training_input_fn(*batches, step, packing)
+        made = training_batches(*batches, done, packing)
+        title = "writing batches for the TPU's hosts"
+        input_fn_after = record_batches(
+            recorded, console.track(made, title, packing.steps - done)
+        )
+        return lambda step: input_fn_after(step - done)
 
     def _graph(self, features):
         config, training = self.plan.config, self.spec.training
@@ -265,14 +274,6 @@ class FinetuningRun(NamedTuple):
             if answered.split == "test" and scores is not None:
                 labelled.append(answered.language)
         return labelled
-
-    def _input_fn(self, features, steps, packing):
-        batch, folder = self.spec.training.batch_size, self.spec.recorded("training")
-        if folder is None:
-            return training_input_fn(features, batch, self.seed, steps.start, packing)
-        return recorded_training_input_fn(
-            features, batch, self.seed, steps, packing, folder, console.track
-        )
 
     def _catch_up(self, every):
         """Evaluates the newest checkpoint if a kill prevented its evaluation."""

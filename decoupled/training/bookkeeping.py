@@ -366,5 +366,7 @@ class Run(NamedTuple):
         return self.tpu is not None or self.accelerator == "tpu"
 
     def recorded(self, name: str) -> str | None:
-        """The path through which batches reach the TPU; None if none is needed."""
-        return None if self.can_use_generators else f"{self.model_dir}/batches/{name}"
+        """The file through which batches reach the TPU; None if none is needed."""
+        if self.can_use_generators:
+            return None
+        return f"{self.model_dir}/batches/{name}.tfrecord"

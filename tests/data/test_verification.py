@@ -8,7 +8,7 @@ import pytest
 
 from decoupled.core.errors import UserError
 from decoupled.core.release import tf
-from decoupled.data import records, verification
+from decoupled.data import records
 from decoupled.data.verification import (
     all_shards,
     check_beginnings,
@@ -19,6 +19,8 @@ from decoupled.data.verification import (
 from tests.data.record_folders import distinct_documents, flip_byte, make_records
 
 NAME = "train/en/tokens-00000-of-00001.tfrecord"
+# A length of exabytes with the right checksum.
+EXABYTES = (1 << 62).to_bytes(8, "little") + b"\x7f\x85\xf0\x00"
 DOCUMENTS = distinct_documents(*[3] * 1100, start=6)
 
 
@@ -57,7 +59,8 @@ def test_a_good_folder_has_none(folder):
 def test_truncated(folder, record):
     path = folder / NAME
     path.write_bytes(path.read_bytes()[: record_end(record) - 5])
-    assert defects(folder) == [f"{path}: record {record}: truncated"]
+    told = "truncated or corrupt"
+    assert defects(folder) == [f"{path}: record {record}: {told}"]
 
 
 def cut(folder):
@@ -74,10 +77,8 @@ def of_another_schema(folder):
 
 def without_end(folder):
     """The first record has exabytes, by a length with the right checksum."""
-    length = (1 << 62).to_bytes(8, "little")
     size = (folder / NAME).stat().st_size
-    content = length + verification._checksum(length)
-    (folder / NAME).write_bytes(content.ljust(size, b"x"))
+    (folder / NAME).write_bytes(EXABYTES.ljust(size, b"x"))
 
 
 @pytest.mark.parametrize(
@@ -116,33 +117,22 @@ def test_cut_between_records(folder):
 @pytest.mark.parametrize("record", [0, 1023, 1024])
 def test_flipped_byte(folder, record):
     flip_byte(folder / NAME, record_end(record) - 6)
-    told = "corrupt (its checksum does not match)"
+    told = "truncated or corrupt"
     assert defects(folder) == [f"{folder / NAME}: record {record}: {told}"]
 
 
-def test_every_corrupt_record_is_told(folder):
-    """A corrupt record is passed over; what follows it is checked."""
-    for record in (3, 4, 1099):
-        flip_byte(folder / NAME, record_end(record) - 6)
-    told = "corrupt (its checksum does not match)"
-    assert defects(folder) == [
-        f"{folder / NAME}: record {record}: {told}" for record in (3, 4, 1099)
-    ]
-
-
 def test_all_kinds_of_defects_of_one_file_are_told(tmp_path):
-    documents = [[6, 7], [8, 10_003], [9], [9, 9], [20_000], [10]]
+    documents = [[6, 7], [8, 10_003], [20_000], [9], [9, 9], [10_004], [10]]
     make_records(tmp_path, {"en": [documents]})
     path = tmp_path / NAME
     ends = np.cumsum([len(records.serialize(ids)) + 16 for ids in documents])
-    flip_byte(path, int(ends[2]) - 6)
+    flip_byte(path, int(ends[3]) - 6)
     path.write_bytes(path.read_bytes()[:-5])
     told = "is outside the vocabulary of 10000 pieces"
     assert defects(tmp_path) == [
         f"{path}: record 1: id 10003 {told}",
-        f"{path}: record 2: corrupt (its checksum does not match)",
-        f"{path}: record 4: id 20000 {told}",
-        f"{path}: record 5: truncated",
+        f"{path}: record 2: id 20000 {told}",
+        f"{path}: record 3: truncated or corrupt",
     ]
 
 
@@ -151,25 +141,17 @@ def test_a_corrupt_length_ends_the_reading(folder, record):
     start = record_end(record - 1) if record else 0
     flip_byte(folder / NAME, start)
     flip_byte(folder / NAME, record_end(1099) - 1)
-    told = "corrupt length; the rest of the file cannot be read"
+    told = "truncated or corrupt"
     assert defects(folder) == [f"{folder / NAME}: record {record}: {told}"]
 
 
-def test_a_length_without_end_is_truncated(folder):
+@pytest.mark.parametrize("record", [0, 3])
+def test_a_length_without_end_is_truncated(folder, record):
     """A whole checksum over a length of exabytes takes no memory."""
-    length = (1 << 62).to_bytes(8, "little")
-    (folder / NAME).write_bytes(length + verification._checksum(length) + b"x")
-    assert defects(folder) == [f"{folder / NAME}: record 0: truncated"]
-
-
-@pytest.mark.parametrize("content", [b"", b"123456789", bytes(range(256)) * 3])
-def test_checksums_are_those_of_tensorflow(tmp_path, content):
-    path = str(tmp_path / "a.tfrecord")
-    with tf.io.TFRecordWriter(path) as writer:
-        writer.write(content)
-    written = tf.io.gfile.GFile(path, "rb").read()
-    assert written[8:12] == verification._checksum(written[:8])
-    assert written[-4:] == verification._checksum(content)
+    path = folder / NAME
+    before = path.read_bytes()[: record_end(record - 1) if record else 0]
+    path.write_bytes(before + EXABYTES + b"x")
+    assert defects(folder) == [f"{path}: record {record}: truncated or corrupt"]
 
 
 def test_missing(folder):
