@@ -40,9 +40,6 @@ def cached_features(
 
     Returns:
       What `build` returned, now or earlier, bit for bit.
-
-    Raises:
-      UserError: there is no cache and the folder cannot be made or written to.
     """
     path, text = cache_path(folder, key), _canonical(key)
     if files.exists(path):

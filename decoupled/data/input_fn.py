@@ -52,10 +52,6 @@ def pretraining_input_fn(
     Returns:
       A function that builds the dataset in the graph of the caller; its argument
       `params` is what TPUEstimator passes, and is not used.
-
-    Raises:
-      UserError: the records were made with another vocabulary or hold no text, or the
-        sampling does not fit them.
     """
     manifest.check_vocabulary(vocabulary.fingerprint, vocabulary.path)
     length = masking.sequence_length
@@ -98,9 +94,6 @@ def languages_input_fn(
 
     Args:
       limit: most sequences of a language that are evaluated; 0 is all.
-
-    Raises:
-      UserError: another vocabulary, or no text in the eval split of a language.
     """
     manifest.check_vocabulary(vocabulary.fingerprint, vocabulary.path)
     length = masking.sequence_length

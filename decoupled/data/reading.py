@@ -93,9 +93,6 @@ def count_pieces(
     """How often each piece is in the records of a language, int64 [V].
 
     No further shard is read when `tokens` have been counted.
-
-    Raises:
-      tf.errors.OpError: a shard differs from the manifest; see `named_errors`.
     """
     counts = np.zeros(manifest.vocab_size, np.int64)
     v1 = tf.compat.v1

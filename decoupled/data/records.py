@@ -72,11 +72,7 @@ class RecordsManifest:
     vocabulary_kind: str = SENTENCEPIECE
 
     def language(self, split: str, language: str) -> LanguageRecords:
-        """The records of one language.
-
-        Raises:
-          UserError: there is no such split or language.
-        """
+        """The records of one language."""
         known = self.splits.get(split, {})
         if language not in known:
             raise UserError(
@@ -100,12 +96,7 @@ class RecordsManifest:
 
 
 def read_manifest(folder: str) -> RecordsManifest:
-    """Reads and checks `folder/manifest.json`.
-
-    Raises:
-      UserError: there is no manifest, or it is not one of this format, or its totals
-        contradict its files.
-    """
+    """Reads and checks `folder/manifest.json`."""
     path = os.path.join(folder, MANIFEST)
     if not files.exists(path):
         raise UserError(
@@ -176,11 +167,7 @@ def write_manifest(manifest: RecordsManifest) -> None:
 def write_shard(
     folder: str, name: str, documents: Sequence[Sequence[int]], vocab_size: int
 ) -> Shard:
-    """Writes one file of records, the ids of a document each, atomically.
-
-    Raises:
-      UserError: an id is outside the vocabulary; the document is named.
-    """
+    """Writes one file of records, the ids of a document each, atomically."""
     path = os.path.join(folder, name)
     _check_ids(documents, vocab_size, path)
     with files.atomic_path(path) as temporary:

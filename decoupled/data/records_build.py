@@ -50,10 +50,6 @@ def build_records(
       tokens_per_shard: most tokens in a file.
       workers: processes; 0 chooses: one per core, or one for a small corpus.
       runner, beam_options: see `decoupled.corpora.runners.Runner`.
-
-    Raises:
-      UserError: corpus, vocabulary or output folder cannot be used, or the folder holds
-        records of other inputs.
     """
     where = Runner(runner, workers, tuple(beam_options))
     vocabulary = open_vocabulary(vocabulary_path)
@@ -192,11 +188,7 @@ class EncodingJob:
         return {**shared, "text": unit.entry["name"], "sha256": unit.entry["sha256"]}
 
     def run(self, unit: TextFile) -> dict[str, Any]:
-        """Writes the shards of a text file.
-
-        Raises:
-          UserError: the text cannot be read, or an id is outside the vocabulary.
-        """
+        """Writes the shards of a text file."""
         folder = files.make_folder(os.path.join(self.work_dir, unit.name))
         _clear(folder)
         vocabulary = _vocabulary(

@@ -59,11 +59,7 @@ class Settings(NamedTuple):
 
 
 def read_settings(model: bytes, path: str) -> Settings:
-    """Reads the settings of a serialized model.
-
-    Raises:
-      UserError: "▁" does not mark the beginning of every word, also of the first one.
-    """
+    """Reads the settings of a serialized model."""
     try:
         parts = {number: value for number, value, _ in fields(model) if number != 1}
         trainer = _values(parts.get(_TRAINER_SPEC, b""))
@@ -89,11 +85,7 @@ def read_settings(model: bytes, path: str) -> Settings:
 
 
 def read_pieces(model: bytes, path: str) -> list[Piece]:
-    """The pieces by id; bytes that are no text are replaced.
-
-    Raises:
-      UserError: it is no model of SentencePiece.
-    """
+    """The pieces by id; bytes that are no text are replaced."""
     pieces = []
     try:
         for number, value, _ in fields(model):

@@ -75,11 +75,7 @@ class SequenceOrder:
         sequences: int | None = None,
     ):
         """Without limits on epochs, which refer to it, the order does not depend on
-        `sequences`, those of the whole run.
-
-        Raises:
-          UserError: the manifest has no training text, or the sampling does not fit it.
-        """
+        `sequences`, those of the whole run."""
         train = manifest.splits.get(TRAIN, {})
         shares = _shares(manifest, sampling, sequence_length, sequences)
         self.languages = tuple(sorted(name for name in train if shares.get(name)))
@@ -145,11 +141,7 @@ def sampling_rows(
     sequence_length: int,
     sequences: int,
 ) -> list[LanguageRow]:
-    """The effect of language sampling on a run of `sequences`, a row per language.
-
-    Raises:
-      UserError: as for `SequenceOrder`.
-    """
+    """The effect of language sampling on a run of `sequences`, a row per language."""
     shares = _shares(manifest, sampling, sequence_length, sequences)
     return language_rows(
         _sentences(manifest),

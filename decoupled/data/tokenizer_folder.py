@@ -90,10 +90,6 @@ def read_folder(
     Args:
       notes: gets what the user should know.
       model: a sentencepiece.model, if the folder has none.
-
-    Raises:
-      UserError: the folder has no tokenizer, or one that is not known here; or its
-        files contradict each other.
     """
     content = read_object(folder, TOKENIZER), read_object(folder, TOKENIZER_CONFIG)
     read = Folder(folder, *content, notes)
@@ -136,11 +132,7 @@ def make_wordpieces(pieces: Sequence[str], rules: TextRules) -> bytes:
 
 
 def read_wordpieces(content: bytes, path: str) -> tuple[list[str], TextRules]:
-    """The pieces by id ("" without one) and the rules of a wordpiece.json.
-
-    Raises:
-      UserError: it is no such file, or lacks a special piece.
-    """
+    """The pieces by id ("" without one) and the rules of a wordpiece.json."""
     try:
         stored = files.parse_json(content)
         if stored["format"] != WORDPIECE_FORMAT:

@@ -26,11 +26,7 @@ _SMALL_BYTES = 1 << 30
 def verify_records(
     records_dir: str, vocabulary_path: str, workers: int = 0
 ) -> list[str]:
-    """All defects of a records folder, a line each. Prints a line if there are none.
-
-    Raises:
-      UserError: there is no manifest, or the vocabulary is another one.
-    """
+    """All defects of a records folder, a line each. Prints a line if there are none."""
     manifest = read_manifest(records_dir)
     vocabulary = open_vocabulary(vocabulary_path)
     manifest.check_vocabulary(vocabulary.fingerprint, vocabulary_path)
@@ -66,10 +62,6 @@ def check_beginnings(manifest: RecordsManifest) -> None:
     """Checks the size and the first record of every shard, which takes little time.
 
     It does not find defects deeper in a shard; `verify_shards` does.
-
-    Raises:
-      UserError: a file is missing, is not as long as the manifest says, or does not
-        begin with a record; the first such file is named.
     """
     check = functools.partial(_beginning_defect, manifest)
     with concurrent.futures.ThreadPoolExecutor(_FILES_AT_ONCE) as pool:

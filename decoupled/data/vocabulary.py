@@ -202,10 +202,6 @@ class SentencePiece(Vocabulary):
 
     Attributes:
       settings: how text becomes pieces.
-
-    Raises:
-      UserError: no SentencePiece model, or one that lacks a special piece; a piece is
-        not UTF-8; or it has settings that this package does not support.
     """
 
     file_name = FILE_NAME
@@ -347,9 +343,6 @@ class WordPiece(Vocabulary):
 
     Attributes:
       pieces: by id; "" where an id has no piece. rules: see `TextRules`.
-
-    Raises:
-      UserError: the content is no wordpiece.json, or lacks a special piece.
     """
 
     kind = WORDPIECE
@@ -449,10 +442,6 @@ def open_vocabulary(
         one, whose other files then say what happens to text.
       notes: gets what the user should know.
       model: a sentencepiece.model, for a folder that has only its tokenizer.json.
-
-    Raises:
-      UserError: it is none of these; two files of a folder contradict each other; or
-        the tokenizer does something to text that is not done here.
     """
     notes = [] if notes is None else notes
     folder, name = os.path.split(path)

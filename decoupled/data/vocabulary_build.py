@@ -45,13 +45,7 @@ _SHOWN_LANGUAGES = 12
 def build_vocabulary(
     corpus_dir: str, output_dir: str, settings: VocabularySettings
 ) -> bool:
-    """Trains the vocabulary; returns False if it was complete already.
-
-    Raises:
-      UserError: the corpus or the output folder cannot be used; the folder contains a
-        vocabulary of other inputs, or another file with the name of an output; or there
-        is too little text for so many pieces.
-    """
+    """Trains the vocabulary; returns False if it was complete already."""
     corpus = Corpus(corpus_dir)
     inputs = {
         "corpus_fingerprint": corpus.fingerprint,

@@ -304,11 +304,7 @@ def fitting_text(memory: float) -> float:
 def check_memory(
     text_bytes: float, sentences: int, available: int | None
 ) -> str | None:
-    """A warning if memory for a sample is short; None if it is not, or is unknown.
-
-    Raises:
-      UserError: there is less memory, in bytes, than training needs.
-    """
+    """A warning if memory for a sample is short; None if it is not, or is unknown."""
     needed = training_memory(text_bytes)
     if available is None or needed <= _COMFORTABLE * available:
         return None

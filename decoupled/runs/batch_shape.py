@@ -37,12 +37,7 @@ def write_order(folder: str, order: Rows) -> None:
 
 
 def read_order(folder: str) -> Rows:
-    """What `write_order` wrote at the first start of the run in `folder`.
-
-    Raises:
-      UserError: naming the file, if an earlier version made other batches, or it is
-        damaged.
-    """
+    """What `write_order` wrote at the first start of the run in `folder`."""
     path = os.path.join(folder, BATCHES)
     anew = "delete the run's folder to train anew"
     saved = files.read_json(path) if files.exists(path) else {"way": "padded"}
@@ -68,9 +63,6 @@ def plan_batches(
     Args:
       sizes: int [examples], tokens of each.
       order: `read_order` of a run that goes on; None at its first start.
-
-    Raises:
-      UserError: `order` is of other examples.
     """
     network, training = graph.network, run.training
     longest, batch_size = int(sizes.max()), training.batch_size

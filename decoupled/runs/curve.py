@@ -70,10 +70,6 @@ def read_curve(folder: str) -> Curve:
     checkpoint. Losses of later steps in earlier files are dropped, because those
     updates were lost and repeated. A file that a kill cut off is read up to its last
     whole record.
-
-    Raises:
-      UserError: there is no training loss, a file is damaged or contains something
-        other than events, or a step or a loss is impossible.
     """
     values: dict[int, float] = {}
     for path in event_files(folder):
@@ -101,11 +97,7 @@ def read_curve(folder: str) -> Curve:
 
 
 def read_accuracy(folder: str) -> dict[int, float]:
-    """step -> masked-LM accuracy of the run in `folder` while it trained, in percent.
-
-    Raises:
-      UserError: as `read_scalars`.
-    """
+    """step -> masked-LM accuracy in percent of the run in `folder` while it trained."""
     shares = read_scalars(folder, ACCURACY)
     in_percent = read_scalars(folder, f"{ACCURACY}{PERCENT}")
     return {step: 100 * share for step, share in shares.items()} | in_percent

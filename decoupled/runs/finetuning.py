@@ -93,11 +93,7 @@ def evaluate(plan: Plan, anew: bool) -> list[dict[str, Any]]:
 
 
 def chosen_rate(plan: Plan) -> float:
-    """The rate whose first run is best on English dev; the first rate wins a tie.
-
-    Raises:
-      UserError: a rate's run is not complete.
-    """
+    """The rate whose first run is best on English dev; the first rate wins a tie."""
     if len(plan.rates) == 1:
         return plan.rates[0]
     best = {}
@@ -127,11 +123,7 @@ def all_runs(plan: Plan) -> list[FinetuningRun]:
 
 
 def best_run(plan: Plan) -> FinetuningRun:
-    """The best of the chosen runs on English dev; the first if there is no dev file.
-
-    Raises:
-      UserError: one of several runs is compared on English dev and not complete.
-    """
+    """The best of the chosen runs on English dev; the first if there is no dev file."""
     runs = chosen_runs(plan)
     for run in runs if len(runs) > 1 else []:
         if plan.selecting and not run.scores().complete:

@@ -154,9 +154,6 @@ def plan_finetuning(
       num_runs: seeds. cache: folder of features.
       hardware: what computes.
       splits: whose files are evaluated and predicted, of "dev" and "test".
-
-    Raises:
-      UserError: checkpoint, task files, settings and folder do not fit each other.
     """
     check_devices(hardware, config.mesh, console.say)
     source = open_model(init_checkpoint)
@@ -224,11 +221,7 @@ def _learning_rates(config: FinetuneConfig, data: TaskData) -> tuple[float, ...]
 
 
 def finetuned_model(model: ModelConfig, config: FinetuningConfig) -> ModelConfig:
-    """The pre-trained model's sizes with only the layers that are kept.
-
-    Raises:
-      UserError: the settings want more layers or positions than there are.
-    """
+    """The pre-trained model's sizes with only the layers that are kept."""
     if config.keep_layers > model.num_layers:
         raise UserError(
             f"FinetuningConfig.keep_layers: {config.keep_layers}, but the checkpoint's "

@@ -159,11 +159,7 @@ class FinetuningRun(NamedTuple):
         return results
 
     def selected(self) -> SelectedCheckpoint:
-        """The checkpoint that is evaluated.
-
-        Raises:
-          UserError: there is none yet.
-        """
+        """The checkpoint that is evaluated."""
         return selected_checkpoint(self.folder)
 
     @ends_with_a_line

@@ -49,9 +49,6 @@ def run_pretraining(
 
     Args:
       record_start: called with the folder once it belongs to this run.
-
-    Raises:
-      UserError: the folder holds another run, or a defect shows in the records.
     """
     mode, training = plan.mode, plan.mode in TRAINING_MODES
     run_folder.claim(

@@ -99,9 +99,6 @@ def plan_pretraining(
       branch_from: a run, or a prefix of one of its checkpoints, from which a new run
         continues at its step and with its slots. Only schedule and optimizer may
         differ.
-
-    Raises:
-      UserError: settings, records, vocabulary and weights do not fit each other.
     """
     check_devices(hardware, config.mesh, console.say)
     manifest = read_manifest(records_dir)
@@ -150,11 +147,7 @@ def plan_pretraining(
 def held_out_counts(
     config: PretrainConfig, manifest: RecordsManifest
 ) -> dict[str, int]:
-    """Language -> how many held-out sequences are evaluated, none of them 0.
-
-    Raises:
-      UserError: there are none at all.
-    """
+    """Language -> how many held-out sequences are evaluated, none of them 0."""
     length, limit = config.masking.sequence_length, config.training.eval_sequences
     counts = {
         language: evaluation_count(entry, length, limit)

@@ -99,11 +99,7 @@ def task_name(text: str) -> str:
 
 
 def read(model_dir: str) -> ModelDir:
-    """Reads config.json.
-
-    Raises:
-      UserError: it is missing, or not a description of a model of this version.
-    """
+    """Reads config.json."""
     path = os.path.join(model_dir, CONFIG)
     if not files.exists(path):
         raise UserError(
@@ -113,11 +109,7 @@ def read(model_dir: str) -> ModelDir:
 
 
 def classifier_dropout(model_dir: str) -> float | None:
-    """The dropout rate before the layer of a task in training, if that is known.
-
-    Raises:
-      UserError: as for `read`, or it is not a rate.
-    """
+    """The dropout rate before the layer of a task in training, if that is known."""
     rate = read(model_dir).data.get("classifier_dropout")
     if rate is not None and not (type(rate) in (int, float) and 0 <= rate < 1):
         raise UserError(
@@ -175,11 +167,6 @@ def claim(
         because another process may train in the folder and have saved nothing yet.
       contents: name of an entry of the description that is a hash -> what was hashed,
         for messages.
-
-    Raises:
-      UserError: the folder cannot be written to, or holds another model; each setting
-        that differs is named with both values. Or TensorFlow would not find the
-        checkpoints in a folder of this name.
     """
     check_checkpoint_path(model_dir)
     files.make_folder(model_dir)
@@ -235,11 +222,7 @@ def _differences_in_words(saved, described, contents) -> list[str]:
 def differences_in_words(
     model_dir: str, description: ModelDir, contents: Mapping[str, str] | None = None
 ) -> list[str]:
-    """How a folder's config.json differs, see `claim`.
-
-    Raises:
-      UserError: it is missing, or not a description of a model of this version.
-    """
+    """How a folder's config.json differs, see `claim`."""
     return _differences_in_words(
         _as_json(read(model_dir)), _as_json(description), contents or {}
     )

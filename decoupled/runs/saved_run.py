@@ -72,11 +72,7 @@ class Scores(NamedTuple):
 
 
 def read_scores(folder: str) -> Scores:
-    """The scores of a run; empty if nothing was evaluated yet.
-
-    Raises:
-      UserError: the file is damaged.
-    """
+    """The scores of a run; empty if nothing was evaluated yet."""
     path = os.path.join(folder, SCORES)
     if not files.exists(path):
         return Scores({}, {}, False)
@@ -116,9 +112,6 @@ def keep_checkpoint(prefix: str, folder: str) -> None:
 
     The folder's list names the earlier checkpoint until the copy is complete, so that a
     kill in between leaves that one in use.
-
-    Raises:
-      UserError: it cannot be written, or `folder` is a link to another folder.
     """
     files.check_is_no_link(folder)
     files.make_folder(folder)
@@ -144,11 +137,7 @@ def selected_folder(folder: str) -> str:
 
 
 def selected_checkpoint(folder: str) -> SelectedCheckpoint:
-    """The selected checkpoint of a run: the one in best/, or else the newest.
-
-    Raises:
-      UserError: there is none.
-    """
+    """The selected checkpoint of a run: the one in best/, or else the newest."""
     place = selected_folder(folder)
     prefix = find_checkpoint(place)
     return SelectedCheckpoint(place, prefix, checkpoint_step(prefix))
@@ -209,9 +198,6 @@ def open_model(
       path: its folder, for the selected checkpoint; or the prefix of a checkpoint.
       verify: whether the checkpoint is read to check that it is complete; False for a
         caller that reads every weight.
-
-    Raises:
-      UserError: as for `read_folder`; or there is no complete checkpoint.
     """
     place, prefix = path.rstrip("/"), checkpoint
     if checkpoint and "/" not in checkpoint:
@@ -250,12 +236,7 @@ def _last_listed(folder: str) -> str:
 
 
 def read_folder(folder: str) -> tuple[run_folder.ModelDir, Vocabulary]:
-    """A run's description and vocabulary.
-
-    Raises:
-      UserError: a file is missing or not ours, or the vocabulary is not the one that
-        the model was trained with.
-    """
+    """A run's description and vocabulary."""
     description = run_folder.read(folder)
     vocabulary = open_vocabulary(vocabulary_path(folder))
     if vocabulary.fingerprint != description.vocabulary_fingerprint:

@@ -63,11 +63,7 @@ class TaskData:
         return self.source in self.languages("dev")
 
     def files_to_answer(self) -> list[tuple[str, str]]:
-        """The splits and languages of the files that are evaluated and predicted.
-
-        Raises:
-          UserError: there are none.
-        """
+        """The splits and languages of the files that are evaluated and predicted."""
         splits = [split for split in SPLITS if split in self._splits]
         names = [(split, name) for split in splits for name in self.languages(split)]
         if not names:
@@ -122,9 +118,6 @@ class TaskData:
         It also says how many right answers are longer than the task's answers can be.
         One file is in memory at a time, and no features are made. `training` are the
         English training examples.
-
-        Raises:
-          UserError: files are missing or malformed; all of them are named.
         """
         beyond = {f"train {self.source}": self._share_beyond_limit(training)}
         mistakes = Mistakes()
@@ -140,12 +133,7 @@ class TaskData:
         return self.task.share_beyond_limit(self.vocabulary, examples)
 
     def examples(self, split: str, language: str) -> list[Any]:
-        """The examples that the task reads from a file.
-
-        Raises:
-          UserError: as for `FinetuningTask.read`; or they have two texts, and the model
-            has one type embedding.
-        """
+        """The examples that the task reads from a file."""
         examples = self.task.read(split, language)
         if not self._has_pairs and any(map(_has_two_texts, examples)):
             raise UserError(

@@ -40,7 +40,6 @@ class MaskedLM(Task):
 
     @classmethod
     def from_config(cls, config: PretrainConfig, pad_id: int) -> "MaskedLM":
-        """The objective of a run."""
         return cls(config.masking, config.training.label_smoothing, pad_id)
 
     def training_input_fn(
@@ -52,7 +51,6 @@ class MaskedLM(Task):
         start_step: int,
         train_steps: int,
     ) -> InputFn:
-        """The batches of a phase, whose settings are `config`, from `start_step` on."""
         return pretraining_input_fn(
             manifest,
             vocabulary,
@@ -72,7 +70,6 @@ class MaskedLM(Task):
         vocabulary: Vocabulary,
         languages: Sequence[str],
     ) -> InputFn:
-        """The held-out sequences of some languages, in order."""
         return languages_input_fn(
             manifest,
             vocabulary,
@@ -84,7 +81,7 @@ class MaskedLM(Task):
         )
 
     def results(self, rows: dict[str, np.ndarray]) -> dict[str, float]:
-        """The metrics of sequences, from what `forward` predicts, and "predictions"."""
+        """The metrics of sequences, from what `forward` predicts."""
         weight = float(rows["weight"].sum())
         return {
             "masked_lm_accuracy": float(rows["hits"].sum()) / weight,
@@ -93,21 +90,19 @@ class MaskedLM(Task):
         }
 
     def extra_dims(self) -> list[mtf.Dimension]:
-        """The masked positions."""
         return [self._predictions]
 
     def feature_dims(self, dims: Dims) -> dict[str, list[mtf.Dimension]]:
-        """The encoder's inputs, and ids and weights of the masked positions."""
         names = ("masked_lm_positions", "masked_lm_ids", "masked_lm_weights")
         masked = {name: [dims.batch, self._predictions] for name in names}
         return {**self.encoder_dims(dims), **masked, "loss_scale": [dims.batch]}
 
     def prepare(self, features: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-        """Adds 1 / (sum of the weights of all masked positions of the batch).
+        """Adds 1 / (sum of the weights of all masked positions of the batch), and
+        `input_mask` (1 for real tokens) and `input_type_ids` (0) if they are missing.
 
-        Also adds `input_mask` (1 for real tokens) and `input_type_ids` (0) if they are
-        missing. The mask follows from the ids, because masking neither replaces padding
-        nor inserts it.
+        The mask follows from the ids, because masking neither replaces nor inserts
+        padding.
         """
         ids = features["input_word_ids"]
         features = {
@@ -126,7 +121,6 @@ class MaskedLM(Task):
         }
 
     def forward(self, build: Builder, features: dict[str, mtf.Tensor]) -> Forward:
-        """Loss, correct predictions and weights, summed over each sequence."""
         encoded = encode(build, features, features["masked_lm_positions"])
         losses, correct = OutputEmbedding(build).cross_entropy(
             encoded.output,

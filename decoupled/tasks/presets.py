@@ -169,11 +169,7 @@ def make_task(
     question_answering: QuestionAnsweringConfig | None,
     described: OwnTaskConfig | None = None,
 ) -> "FinetuningTask":
-    """The task of a name, one of `TASKS`, or OWN, which is described.
-
-    Raises:
-      UserError: settings are invalid, or files that the task reads at once are missing.
-    """
+    """The task of a name: one of `TASKS`, or OWN, which is described."""
     description = _own(described) if name == OWN else TASKS[name]
     kind = description.kind
     if finetuning.class_weights != "none" and kind != CLASSIFICATION:

@@ -43,9 +43,6 @@ class CheckpointFile(Mapping):
     Attributes:
       path: its prefix, e.g. `DIR/model.ckpt-1000`.
       shapes: name -> shape of all variables, sorted by name.
-
-    Raises:
-      UserError: there is no readable checkpoint at `path`.
     """
 
     def __init__(self, path: str):
@@ -90,9 +87,6 @@ class CheckpointFile(Mapping):
 
         `spec` says which slice of it, as RestoreV2 has it; "" is the whole. Of a
         variable that was saved in slices, no other slices are read.
-
-        Raises:
-          UserError: it is damaged, not float32, or holds values that are not finite.
         """
         if self._dtypes[name] != tf.float32:
             kind = self._dtypes[name].name
@@ -108,12 +102,7 @@ class CheckpointFile(Mapping):
         return tensor
 
     def check(self, config: ModelConfig, head: Head) -> None:
-        """Compares the variables of encoder and head with a model's sizes.
-
-        Raises:
-          UserError: one is missing, has another shape, or is an encoder variable that
-            the model does not have (of a further layer, or of a projection).
-        """
+        """Compares the variables of encoder and head with a model's sizes."""
         for name, expected in shapes(config, head).items():
             stored = self._weights.get(name)
             if stored is None:

@@ -64,11 +64,7 @@ def _summary(names):
 
 @hosts.by_first
 def find_checkpoint(path: str) -> str:
-    """The prefix of a checkpoint given as a folder or as a prefix.
-
-    Raises:
-      UserError: there is none, or it is not complete.
-    """
+    """The prefix of a checkpoint given as a folder or as a prefix."""
     if tf.io.gfile.isdir(path):
         prefix = latest_complete(path)
         if prefix is None:
@@ -87,10 +83,6 @@ def latest_complete(model_dir: str) -> str | None:
     Where the newest is damaged, a line says so, and the `checkpoint` file is rewritten
     to name the newest one that is complete, since the Estimator restores what that file
     names.
-
-    Raises:
-      UserError: there are checkpoints, and none is complete; or the
-        folder has a name that `check_checkpoint_path` refuses.
     """
     check_checkpoint_path(model_dir)
     names = _listed_names(model_dir)
@@ -167,9 +159,6 @@ def listed_checkpoints(folder: str) -> list[str]:
 
     All of them are in the folder, so that nothing outside it is read or deleted. A
     list with absolute names may be that of a folder that was moved.
-
-    Raises:
-      UserError: the list cannot be read, or names a file that is not in the folder.
     """
     return [_inside(folder, name) for name in _listed_names(folder)]
 
@@ -261,9 +250,6 @@ def branch_off(trunk: str, model_dir: str) -> None:
     """Copies a checkpoint with its slots into a folder, whose run goes on from there.
 
     The folder has no checkpoints.
-
-    Raises:
-      UserError: it cannot be written.
     """
     copy = os.path.join(model_dir, os.path.basename(trunk))
     try:
@@ -281,9 +267,6 @@ def copy_without_slots(prefix: str, copy: str) -> None:
     """Copies what evaluation reads from a checkpoint: its weights and its step.
 
     The copy's folder exists.
-
-    Raises:
-      UserError: it cannot be written.
     """
     dtypes = tf.train.load_checkpoint(prefix).get_variable_to_dtype_map()
     names = sorted(name for name in dtypes if not is_slot(name))
@@ -315,12 +298,6 @@ def plan_initialization(checkpoint: str, variables: Mapping[str, Variable]) -> R
 
     Returns:
       The report; `restored` is what to load.
-
-    Raises:
-      UserError: the checkpoint lacks a variable of the encoder, or a variable has
-        another shape. There is no error for a head that is missing, nor for the
-        head of pre-training or of a task in another shape: these are drawn from the
-        seed.
     """
     stored = CheckpointFile(checkpoint)
     available, restored, fresh = stored.shapes, [], []
@@ -345,12 +322,7 @@ def plan_initialization(checkpoint: str, variables: Mapping[str, Variable]) -> R
 
 
 def check_resumable(checkpoint: str, names: Iterable[str]) -> None:
-    """Checks that a run's checkpoint has every variable of a graph.
-
-    Raises:
-      UserError: it lacks one: the run that wrote it had another optimizer or other
-        frozen variables.
-    """
+    """Checks that a run's checkpoint has every variable of a graph."""
     available = CheckpointFile(checkpoint).shapes
     for name in names:
         if name not in available:

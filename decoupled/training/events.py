@@ -118,12 +118,7 @@ class Scalars(NamedTuple):
 
 
 def read_file(path: str, tag: str) -> Scalars:
-    """One scalar of an event file, up to its last whole record.
-
-    Raises:
-      UserError: the file cannot be opened, contains something other than events, or has
-        a value of the scalar that is not a number.
-    """
+    """One scalar of an event file, up to its last whole record."""
     values, damage = {}, ""
     named = _START.search(path)
     start = int(named[1]) + 1 if named else None
@@ -153,9 +148,6 @@ def read_scalars(folder: str, tag: str) -> dict[int, float]:
 
     As TensorBoard shows it: where a run was resumed, the steps that were lost are
     dropped. A damaged file is read up to its last whole record.
-
-    Raises:
-      UserError: as `read_file`.
     """
     values = {}
     for path in event_files(folder):

@@ -177,9 +177,6 @@ def check_graph(
     """Checks that the mesh fits model, task and batches, before anything is run.
 
     `frozen` are the names of variables that are not trained.
-
-    Raises:
-      UserError: naming the rule, the dimension, the sizes and the setting.
     """
     accumulation = training.gradient_accumulation
     of_a_step = {} if accumulation == 1 else _OF_A_MICROBATCH
@@ -235,9 +232,6 @@ def build_step(
       features: name -> tf.Tensor [batch, length] or [batch], as the task declares them;
         those of packed examples are [batch, examples].
       placement: the cores of a TPU; None is this host's devices.
-
-    Raises:
-      UserError: the mesh does not fit the model or the batch.
     """
     network = graph.network
     batch, length = features["input_word_ids"].shape.as_list()
@@ -313,9 +307,6 @@ def build_predictions(
 
     Returns:
       name -> prediction; and the lowering.
-
-    Raises:
-      UserError: the mesh does not fit the model or the batch.
     """
     building = _begin(network, None, placement)
     batch, length = features["input_word_ids"].shape.as_list()

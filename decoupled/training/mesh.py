@@ -32,11 +32,7 @@ class Placement(NamedTuple):
 
 
 def parse_mesh_shape(text: str) -> dict[str, int]:
-    """ "data:2;vocab:4" (or with commas) as {"data": 2, "vocab": 4}.
-
-    Raises:
-      UserError: an axis without a positive size, or named twice.
-    """
+    """ "data:2;vocab:4" (or with commas) as {"data": 2, "vocab": 4}."""
     axes = {}
     for name, size in _pairs(text, "MeshConfig.mesh_shape"):
         if not size.isdigit() or int(size) < 1:
@@ -53,11 +49,7 @@ def parse_mesh_shape(text: str) -> dict[str, int]:
 
 
 def parse_layout(text: str, axes: dict[str, int]) -> dict[str, str]:
-    """ "batch:data;vocab:vocab" as {dimension: mesh axis}.
-
-    Raises:
-      UserError: an unknown dimension or axis, or a dimension named twice.
-    """
+    """ "batch:data;vocab:vocab" as {dimension: mesh axis}."""
     rules = {}
     for dimension, axis in _pairs(text, "MeshConfig.layout_rules"):
         rule = f"MeshConfig.layout_rules: rule {dimension}:{axis}"
@@ -85,11 +77,7 @@ def _pairs(text, where):
 
 
 def check_mesh_size(config: MeshConfig, cores: int, where: str) -> None:
-    """Checks that every core has its place in the mesh.
-
-    Raises:
-      UserError: naming mesh_shape, its size and the number of cores.
-    """
+    """Checks that every core has its place in the mesh."""
     size = mesh_size(config)
     if size != cores:
         raise UserError(
@@ -111,9 +99,6 @@ def check_mesh(
       extra: further dimensions of the task (predictions, labels).
       settings: name of a dimension -> the setting of its size, where that is not the
         one in `decoupled.model.dims.SETTINGS`.
-
-    Raises:
-      UserError: naming the rule, the dimension, the sizes and the setting.
     """
     axes = parse_mesh_shape(config.mesh_shape)
     rules = parse_layout(config.layout_rules, axes)
@@ -153,9 +138,6 @@ def check_tensors(config: MeshConfig, graph: mtf.Graph) -> None:
 
     No tensor has two dimensions on one mesh axis, and every axis splits some tensor.
     Also calls `check_layout` of operations with further conditions.
-
-    Raises:
-      UserError: naming the rules, and the dimensions that they split.
     """
     axes = parse_mesh_shape(config.mesh_shape)
     rules = parse_layout(config.layout_rules, axes)

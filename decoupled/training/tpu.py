@@ -65,9 +65,6 @@ def place(config: MeshConfig, context) -> Placement:
     """The cores of a slice, and hosts that share the saved variables evenly.
 
     `context` is TPUEstimator's `params["context"]`.
-
-    Raises:
-      UserError: the mesh has more or fewer processors than the slice has cores.
     """
     check_mesh_size(config, context.num_replicas, "the TPU")
     shape, layout = shape_and_layout(config)

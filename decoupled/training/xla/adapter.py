@@ -77,9 +77,6 @@ class Client:
     Args:
       kind: "cpu", "gpu" or "tpu". mesh: sizes of the mesh's axes; None is a row of all
         devices. say: prints a line.
-
-    Raises:
-      UserError: JAX is missing or too old, or has not these devices.
     """
 
     # Whether this process has said what a program needs.
@@ -166,9 +163,6 @@ class Client:
         Args:
           deterministic: whether nondeterministic operations are excluded. precision:
             of products of float32, one of `decoupled.configs.mesh.PRECISIONS`.
-
-        Raises:
-          UserError: a device does not have the memory that the program needs.
         """
         began = time.monotonic()
         options = DETERMINISTIC if deterministic and self.kind == "gpu" else {}
@@ -300,9 +294,6 @@ class Executable:
 
         Args:
           variables: replaced by their new values; the old ones are gone.
-
-        Raises:
-          UserError: the devices ran out of memory.
         """
         arguments = [features[name] for name in self._features] + variables
         with self._client.explained():
@@ -317,9 +308,6 @@ def try_devices(kind: str) -> list[str]:
     """Runs a product on each device of this process, and a sum over all of them.
 
     Returns what each device is.
-
-    Raises:
-      UserError: JAX is missing or too old, has no such device, or one computes wrongly.
     """
     jax = _configured(kind, 2)
     jax.config.update("jax_enable_compilation_cache", False)

@@ -19,9 +19,6 @@ class DeviceFunction:
 
     Attributes:
       devices: how many there are; they divide the rows.
-
-    Raises:
-      UserError: there is no such device, or JAX is missing.
     """
 
     def __init__(

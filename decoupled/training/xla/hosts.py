@@ -96,11 +96,7 @@ def joined(hardware: Hardware, facts: Mapping[str, str]) -> Iterator[None]:
 
 
 def share(folder: str) -> None:
-    """Keeps there what the libraries of each process write.
-
-    Raises:
-      UserError: other hosts do not see what process 0 writes there.
-    """
+    """Keeps there what the libraries of each process write."""
     if hosts.count() == 1:
         return
     token = _write_token(folder)

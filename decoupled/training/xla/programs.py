@@ -158,11 +158,7 @@ def training_program(
     features: Mapping[str, tf.TensorSpec],
     attention: str = PLAIN,
 ) -> Program:
-    """Builds the step of a replica. `attention` is a key of `kernels.NAMES`.
-
-    Raises:
-      UserError: mesh, model and batch do not fit each other.
-    """
+    """Builds the step of a replica. `attention` is a key of `kernels.NAMES`."""
     saved = {}
     with tf.Graph().as_default() as graph, collectives_of_xla():
         step = tf.train.get_or_create_global_step()
@@ -181,11 +177,7 @@ def training_program(
 def prediction_program(
     network: Network, features: Mapping[str, tf.TensorSpec], attention: str = PLAIN
 ) -> Program:
-    """Builds the predictions of a replica, each for the whole batch.
-
-    Raises:
-      UserError: mesh, model and batch do not fit each other.
-    """
+    """Builds the predictions of a replica, each for the whole batch."""
     saved = {}
     with tf.Graph().as_default() as graph, collectives_of_xla():
         inputs, mesh = _placeholders(features), replica_mesh(network.mesh, attention)
@@ -253,12 +245,7 @@ class ExportedProgram(NamedTuple):
 
 
 def export(program: Program) -> ExportedProgram:
-    """Translates a program.
-
-    Raises:
-      UserError: there are several replicas, and this TensorFlow cannot translate sums
-        over them (2.15).
-    """
+    """Translates a program."""
     features = [
         Argument(name, value.shape.as_list(), value.dtype.name)
         for name, value in program.needed_inputs.items()
