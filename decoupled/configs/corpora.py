@@ -87,7 +87,6 @@ class TextSettings:
                 )
 
     def language_value(self, language: str) -> str:
-        """The value of `language_column` in the rows of a language."""
         return (self.language_values or {}).get(language, language)
 
     def described(self, language: str | None = None) -> dict[str, Any]:
@@ -202,12 +201,10 @@ class CorpusSettings(TaskSettings, TextSettings):
 
     @property
     def text(self) -> TextSettings:
-        """The settings of --input."""
         return self._part(TextSettings)
 
     @property
     def task(self) -> TaskSettings:
-        """The settings of catalogs."""
         return self._part(TaskSettings)
 
     def _part(self, kind):

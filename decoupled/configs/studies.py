@@ -233,7 +233,6 @@ class ReproductionRoot:
         check_types(self)
 
     def check(self) -> None:
-        """Raises a UserError if the two do not fit together."""
         rows = set(self.sweep.rows)
         described = rows | set(self.sweep.models)
         for name, known, where in (

@@ -56,10 +56,10 @@ def training_order(
 ) -> Iterator[np.ndarray]:
     """The indices of each batch's examples, without end.
 
-    The order of an epoch is a function of (seed, epoch). A batch may
-    contain the end of one epoch and the start of the next. All batches have nearly the
-    same total length (`balanced_batches`), and exchange examples where they do not fit
-    into `rows` (`fit_batches`). `sizes`, int [examples], are the tokens of each.
+    The order of an epoch is a function of (seed, epoch). A batch may contain the end of
+    one epoch and the start of the next. All batches have nearly the same total length
+    (`balanced_batches`), and exchange examples where they do not fit into `rows`
+    (`fit_batches`). `sizes` are the tokens of each example.
     """
     order = {}
     for step in itertools.count(start_step):
@@ -83,12 +83,9 @@ def evaluation_input_fn(
 ) -> Callable:
     """The packed rows of several data sets, one after the other.
 
-    A batch may have rows of two data sets. The next data set is taken from `parts` when
-    all rows of the one before are in batches.
-
-    Args:
-      parts: arrays, and the examples of each of their rows.
-      packing: the shape of the batches; the last one is filled up with empty rows.
+    `parts` are arrays, and the examples of each of their rows. A batch may have rows of
+    two data sets. The next data set is taken from `parts` when all rows of the one
+    before are in batches. The last batch is filled up with empty rows.
     """
 
     def input_fn(params=None):
@@ -123,10 +120,7 @@ def evaluation_batches(
 def generated_dataset(
     batches: Callable[[], Iterable[Arrays]], signature: dict[str, tf.TensorSpec]
 ) -> tf.data.Dataset:
-    """A dataset of batches that Python code of this process makes, a few in advance.
-
-    `batches` is called anew at every iteration. `signature` has shapes and dtypes.
-    """
+    """A dataset of batches that Python code of this process makes, a few in advance."""
     dataset = tf.data.Dataset.from_generator(batches, output_signature=signature)
     # There is nothing to tune, and the tuning thread can delay the end of a session by
     # as long as the session has run, up to a minute (TF 2.15).

@@ -30,7 +30,6 @@ _LABELS = {
 class Fertility(NamedTuple):
     """How a vocabulary tokenises the text of a language.
 
-    sentences, tokens: how many there are.
     tokens_per_word: words are separated by spaces; None if most characters belong to
       scripts without spaces.
     tokens_per_character: spaces count as characters.
@@ -75,11 +74,7 @@ def measure_fertility(vocabulary: Vocabulary, sentences: Iterable[str]) -> Ferti
 def plot_fertility(
     languages: Mapping[str, Mapping[str, Any]], title: str, stem: str
 ) -> list[str]:
-    """Draws the picture; returns the paths `stem`.png and `stem`.svg.
-
-    Raises:
-      ImportError: matplotlib is not installed.
-    """
+    """Draws the picture; returns the paths `stem`.png and `stem`.svg."""
     blocks = _blocks(languages)
     rate = (
         "byte_rate" if "byte_rate" in next(iter(languages.values())) else "unknown_rate"
@@ -104,10 +99,8 @@ def plot_fertility(
 
 
 def _blocks(languages) -> list[tuple[str, list[_Row]]]:
-    """Columns of languages: those with words, most tokens first, then the others.
-
-    Each has the key of the measure on its left.
-    """
+    """Columns of languages: those with words, most tokens first, then the others. Each
+    has the key of the measure on its left."""
     blocks = []
     for key, spaced in (("tokens_per_word", True), ("tokens_per_character", False)):
         rows = [

@@ -43,15 +43,8 @@ def pretraining_input_fn(
     Step s has the sequences [s * batch_size, (s + 1) * batch_size) of the stream of
     `seed`, whatever `start_step` is: a resumed run gets the data of an uninterrupted
     one. Except for the counting of draws (`SequenceOrder.counts_before`), the time to
-    the first batch does not grow with `start_step`.
-
-    Args:
-      train_steps: length of the run; limits on epochs refer to it.
-      whole_words: see `mask_sequences`.
-
-    Returns:
-      A function that builds the dataset in the graph of the caller; its argument
-      `params` is what TPUEstimator passes, and is not used.
+    the first batch does not grow with `start_step`. Limits on epochs refer to
+    `train_steps`.
     """
     manifest.check_vocabulary(vocabulary.fingerprint, vocabulary.path)
     length = masking.sequence_length
@@ -90,10 +83,8 @@ def languages_input_fn(
 
     One small graph reads one language after the other. Each language has batches of its
     own, which do not depend on the other languages. Its last batch is filled up with
-    padding, whose `example_weights` and `masked_lm_weights` are 0.
-
-    Args:
-      limit: most sequences of a language that are evaluated; 0 is all.
+    padding, whose `example_weights` and `masked_lm_weights` are 0. At most `limit`
+    sequences of a language are read; 0 is all.
     """
     manifest.check_vocabulary(vocabulary.fingerprint, vocabulary.path)
     length = masking.sequence_length

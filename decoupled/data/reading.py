@@ -51,12 +51,8 @@ def load_shard(
 ) -> tf.RaggedTensor:
     """Reads a whole shard in the graph and checks it against the manifest.
 
-    Args:
-      path: string scalar. records, tokens: int64 scalars, what the manifest says.
-
-    Returns:
-      ids, int64 [records, (tokens)]. If the shard differs from the manifest, the step
-      fails with an error that `named_errors` turns into one line.
+    Returns ids, int64 [records, (tokens)]. If the shard differs, the step fails with an
+    error that `named_errors` turns into one line.
     """
     serialized = _read_until_error(path, records + 1)
     count = tf.size(serialized, out_type=tf.int64)
@@ -92,7 +88,8 @@ def count_pieces(
 ) -> np.ndarray:
     """How often each piece is in the records of a language, int64 [V].
 
-    No further shard is read when `tokens` have been counted.
+    No further shard is read when `tokens` have been counted. Errors are those of
+    `load_shard`.
     """
     counts = np.zeros(manifest.vocab_size, np.int64)
     v1 = tf.compat.v1

@@ -56,7 +56,6 @@ class LanguageRecords:
 
     @property
     def bytes(self) -> int:
-        """Size of all files."""
         return sum(shard.bytes for shard in self.files)
 
 
@@ -82,11 +81,9 @@ class RecordsManifest:
         return known[language]
 
     def path(self, shard: Shard) -> str:
-        """The path of a shard."""
         return os.path.join(self.folder, shard.name)
 
     def check_vocabulary(self, fingerprint: str, path: str) -> None:
-        """Raises a UserError if the records were made with another vocabulary."""
         if fingerprint != self.vocabulary_fingerprint:
             raise UserError(
                 f"{self.folder}: made with vocabulary "
@@ -130,11 +127,7 @@ def read_manifest(folder: str) -> RecordsManifest:
 
 
 def read_shard(item: dict) -> Shard:
-    """A shard from JSON.
-
-    Raises:
-      KeyError, TypeError: a field is missing, or of another type.
-    """
+    """A shard from JSON; KeyError or TypeError where a field is missing or wrong."""
     return Shard(
         **{
             field.name: typed(item[field.name], field.type)

@@ -45,7 +45,6 @@ class Piece(NamedTuple):
 class Settings(NamedTuple):
     """How text becomes pieces, besides the pieces themselves.
 
-    model_type: `UNIGRAM` or another number.
     charsmap: the compiled table of character replacements.
     remove_whitespace: whether spaces at both ends are removed, and repeated ones
       become one.

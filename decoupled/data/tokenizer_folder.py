@@ -87,9 +87,8 @@ def read_folder(
 ) -> tuple[str, bytes]:
     """The file that the vocabulary comes from, and the content of a run's file.
 
-    Args:
-      notes: gets what the user should know.
-      model: a sentencepiece.model, if the folder has none.
+    `notes` gets what the user should know. `model` is a sentencepiece.model, if the
+    folder has none.
     """
     content = read_object(folder, TOKENIZER), read_object(folder, TOKENIZER_CONFIG)
     read = Folder(folder, *content, notes)

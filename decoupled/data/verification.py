@@ -59,10 +59,7 @@ def all_shards(manifest: RecordsManifest) -> list[Shard]:
 
 
 def check_beginnings(manifest: RecordsManifest) -> None:
-    """Checks the size and the first record of every shard, which takes little time.
-
-    It does not find defects deeper in a shard; `verify_shards` does.
-    """
+    """Checks the size and the first record of every shard, which takes little time."""
     check = functools.partial(_beginning_defect, manifest)
     with concurrent.futures.ThreadPoolExecutor(_FILES_AT_ONCE) as pool:
         for defect in pool.map(check, all_shards(manifest)):

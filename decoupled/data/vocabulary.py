@@ -97,7 +97,6 @@ class Pairs(NamedTuple):
 
     @property
     def special(self) -> int:
-        """How many special pieces two joined texts have."""
         return 2 + self.separators
 
     def fit(self, model: ModelConfig) -> bool:
@@ -110,17 +109,14 @@ class Vocabulary(abc.ABC):
 
     Special pieces have the names of BERT here; XLM-R calls [CLS] <s> and [SEP] </s>.
 
-    Attributes:
-      kind: `SENTENCEPIECE`, `XLM_R` or `WORDPIECE`.
-      path: where it was read. file_name, content: of the file in a run's folder.
-      fingerprint: SHA-256 of the content. size: number of pieces.
-      pad_id, unk_id, cls_id, sep_id, mask_id.
-      special_ids: pad, [CLS], [SEP], [MASK] and all control pieces (</s>), sorted. They
-        are never masked, and no text is encoded as one of them, not even "[MASK]".
-      byte_ids: pieces of single bytes, sorted; empty without byte fallback. Text can be
-        encoded as them, so they are masked and predicted like other pieces.
-      blank_id: of the piece that is a space alone; None without one.
-      pairs: how two texts are joined. lower: whether text is lower-cased.
+    path: where it was read. file_name, content: of the file in a run's folder.
+    fingerprint: SHA-256 of the content.
+    special_ids: pad, [CLS], [SEP], [MASK] and all control pieces (</s>), sorted. They
+      are never masked, and no text is encoded as one of them, not even "[MASK]".
+    byte_ids: pieces of single bytes, sorted; empty without byte fallback. Text can be
+      encoded as them, so they are masked and predicted like other pieces.
+    blank_id: of the piece that is a space alone; None without one.
+    lower: whether text is lower-cased.
     """
 
     kind: str
@@ -178,7 +174,6 @@ class Vocabulary(abc.ABC):
         """
 
     def encode(self, text: str) -> list[int]:
-        """The ids of one text."""
         return self.encode_batch([text])[0]
 
     @property
@@ -199,9 +194,6 @@ class SentencePiece(Vocabulary):
 
     Some vocabularies have [CLS], [SEP] and [MASK] as ordinary or user-defined pieces,
     which text becomes. Here they always are control pieces, which it never becomes.
-
-    Attributes:
-      settings: how text becomes pieces.
     """
 
     file_name = FILE_NAME
@@ -262,11 +254,7 @@ class SentencePiece(Vocabulary):
             )
 
     def decode(self, ids: Sequence[int]) -> str:
-        """The text of ids, without special pieces.
-
-        Raises:
-          ValueError: an id is outside the vocabulary.
-        """
+        """The text of ids, without special pieces."""
         ids = [int(i) for i in ids]
         outside = [i for i in ids if not 0 <= i < self.size]
         if outside:
@@ -341,8 +329,7 @@ class SentencePiece(Vocabulary):
 class WordPiece(Vocabulary):
     """The WordPieces of a BERT, and what happens to text before it is cut into them.
 
-    Attributes:
-      pieces: by id; "" where an id has no piece. rules: see `TextRules`.
+    pieces: by id; "" where an id has no piece.
     """
 
     kind = WORDPIECE
@@ -401,8 +388,7 @@ class WordPiece(Vocabulary):
             raise UserError(f"{self.path}: {files.reason(error)}") from error
 
     def vanishes(self, text: str) -> np.ndarray:
-        """Which characters become nothing, so that no piece has them: bool
-        [characters]."""
+        """Which characters become nothing, so that no piece has them."""
         from decoupled.data.wordpiece import vanishes
 
         return vanishes(valid_text(text), self.rules)

@@ -103,8 +103,7 @@ def _remove_outputs(output_dir: str) -> None:
 
 
 def _find(output_dir: str, inputs: dict[str, Any]) -> dict[str, Any] | None:
-    """The report of an existing complete vocabulary, which must have these inputs; None
-    if there is none."""
+    """The report of a complete vocabulary, which must have these inputs, or None."""
     path = os.path.join(output_dir, REPORT)
     if not files.exists(path):
         return None

@@ -77,14 +77,12 @@ class TrainingLines:
     space. Long lines are cut at the end of a sentence, a word or a clause, else between
     two characters, but not within what a reader sees as one character.
 
-    Attributes, complete after the pass:
+    Complete after the pass:
       lines, characters, bytes: of the yielded lines.
       cut: sentences that were cut. reserved: sentences that contained "▅".
-      empty: sentences without text, which are left out.
     """
 
     def __init__(self, sentences: Iterable[str], max_line: int = MAX_LINE_CHARACTERS):
-        """A line has at most `max_line` characters."""
         self._sentences = sentences
         self._max_line = max_line
         self.lines = self.characters = self.bytes = 0

@@ -40,11 +40,7 @@ CROSSED_BELOW = 1.0
 
 
 class Curve(NamedTuple):
-    """The training loss of a run.
-
-    steps: int64 [n], rising, the steps that were logged. loss: float64 [n], nats a
-    predicted token, each the mean of one batch.
-    """
+    """The training loss of a run: logged steps, rising, and nats a predicted token."""
 
     steps: np.ndarray
     loss: np.ndarray
@@ -66,10 +62,8 @@ def entropy(counts: np.ndarray) -> float:
 def read_curve(folder: str) -> Curve:
     """The training loss of the run in `folder`, from its event files.
 
-    A resumed run gives one curve. Each of its event files begins at the step of a
-    checkpoint. Losses of later steps in earlier files are dropped, because those
-    updates were lost and repeated. A file that a kill cut off is read up to its last
-    whole record.
+    A resumed run gives one curve. Losses of steps that were lost and repeated are
+    dropped. A file that a kill cut off is read up to its last whole record.
     """
     values: dict[int, float] = {}
     for path in event_files(folder):
@@ -104,7 +98,7 @@ def read_accuracy(folder: str) -> dict[int, float]:
 
 
 def smoothed(curve: Curve) -> np.ndarray:
-    """The smoothed loss at each logged step, float64 [n]; see the module."""
+    """The smoothed loss at each logged step; see the module."""
     sums = np.concatenate([[0.0], np.cumsum(curve.loss)])
     window = max(1.0, WINDOW * curve.steps[-1])
     first = np.searchsorted(curve.steps, curve.steps - window, side="right")

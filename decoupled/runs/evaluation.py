@@ -68,7 +68,7 @@ class _Loaded(NamedTuple):
 
     @property
     def sizes(self) -> np.ndarray:
-        """Tokens of each window, int [windows]."""
+        """Tokens of each window."""
         return self.features["input_mask"].sum(1)
 
     def plan(self, packing: Packing) -> list[list[int]]:
@@ -84,10 +84,8 @@ class FilesAhead:
     caller closes the session, which waits for the pipeline.
 
     Loading uses another thread also because the calling thread is inside a graph while
-    it gets predictions, and data sets cannot be read there.
-
-    Args:
-      load: called with each of `wanted`. wanted: its arguments, in order.
+    it gets predictions, and data sets cannot be read there. `load` is called with each
+    of `names`, in order.
     """
 
     def __init__(self, load: Callable[..., Any], names: Sequence[tuple]):
@@ -110,7 +108,6 @@ class FilesAhead:
         return future.result()
 
     def forget(self, index: int) -> None:
-        """Frees the memory of a file that is no longer needed."""
         self._futures[index] = None
 
     def close(self) -> None:
@@ -148,12 +145,8 @@ def answer_languages(
 def prediction_packing(
     network: Network, batch_size: int, sizes: np.ndarray, on_tpu: bool = False
 ) -> Packing:
-    """The shape of the batches of a network that predicts.
-
-    Args:
-      batch_size: about so many examples are in a batch.
-      sizes: int [examples], tokens of each, of the first file.
-    """
+    """The shape of the batches of a network that predicts, about `batch_size` examples
+    in each. `sizes` are the tokens of each example of the first file."""
     step = length_step(network.mesh, on_tpu)
     length = -(-network.task.sequence_length // step) * step
     rows = -(-batch_size * int(sizes.sum()) // (len(sizes) * length))

@@ -76,9 +76,7 @@ def evaluate(plan: Plan, anew: bool) -> list[dict[str, Any]]:
 
     The answers of the best run are also written below the folder of all runs. With
     `anew`, a run is evaluated again that has results of its selected checkpoint.
-
-    Returns:
-      the result of `FinetuningRun.evaluate` for each run.
+    Returns the result of `FinetuningRun.evaluate` for each run.
     """
     best = best_run(plan)
     # Another run may have been the best when answers were last written.
@@ -116,8 +114,7 @@ def chosen_runs(plan: Plan) -> list[FinetuningRun]:
 
 
 def all_runs(plan: Plan) -> list[FinetuningRun]:
-    """All runs that are trained: the first run of each rate, then the other runs of
-    the chosen rate."""
+    """The first run of each rate, then the other runs of the chosen rate."""
     first = [run_of(plan, rate, plan.seeds[0]) for rate in plan.rates]
     return [*first, *chosen_runs(plan)[1:]]
 
@@ -173,7 +170,7 @@ def _keep_best(plan):
 
 
 def class_weights(label_ids: Features, num_labels: int) -> np.ndarray:
-    """Weights that give every class of a training set the same total, float32.
+    """Weights that give every class of a training set the same total.
 
     examples / (classes that occur * examples of the class), so that an example weighs 1
     on average; 0 for a class that does not occur.

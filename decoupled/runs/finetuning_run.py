@@ -64,22 +64,15 @@ class FinetuningRun(NamedTuple):
 
     @property
     def folder(self) -> str:
-        """The folder of the run's checkpoints."""
         return self.plan.folder_of(self.learning_rate, self.seed)
 
     @property
     def spec(self) -> Run:
-        """Folder and bookkeeping."""
         training = dataclasses.replace(self.plan.config.training, seed=self.seed)
         return self.plan.run._replace(model_dir=self.folder, training=training)
 
     def train(self, features: Features) -> None:
-        """Trains to the end, or resumes; keeps the best checkpoint.
-
-        Raises:
-          Terminated: SIGTERM came.
-          UserError: loss or gradient became infinite or NaN.
-        """
+        """Trains to the end, or resumes; keeps the best checkpoint."""
         plan, spec = self.plan, self.spec
         every = spec.training.eval_every_steps if self.plan.selecting else 0
         self._score_anew_if_dev_has_changed()
@@ -141,7 +134,6 @@ class FinetuningRun(NamedTuple):
         )
 
     def scores(self) -> Scores:
-        """The scores on English dev so far."""
         return read_scores(self.folder)
 
     def dev_results(self) -> dict[str, dict]:
@@ -159,7 +151,6 @@ class FinetuningRun(NamedTuple):
         return results
 
     def selected(self) -> SelectedCheckpoint:
-        """The checkpoint that is evaluated."""
         return selected_checkpoint(self.folder)
 
     @ends_with_a_line
@@ -248,7 +239,6 @@ class FinetuningRun(NamedTuple):
         return f"{missing[0]} is missing" if missing else ""
 
     def missing_answers(self, folder: str) -> list[str]:
-        """The files of answers that `folder` lacks."""
         file_names = self.plan.data.files_to_answer()
         paths = [_answers_path(self.plan.task, folder, *name) for name in file_names]
         return [path for path in paths if not files.exists(path)]
@@ -257,10 +247,8 @@ class FinetuningRun(NamedTuple):
     def predict(self, folder: str) -> list[str]:
         """Writes the answers to all dev and test files, labelled or not.
 
-        They go to `run_folder.PREDICTIONS` of the folder of all runs.
-
-        Returns:
-          the languages whose test files have labels.
+        They go to `run_folder.PREDICTIONS` of the folder of all runs. Returns the
+        languages whose test files have labels.
         """
         task, labelled = self.plan.task, []
         self._tell_if_dev_has_changed()

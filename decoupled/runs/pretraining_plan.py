@@ -36,9 +36,8 @@ _COUNTED_TOKENS = 1_000_000
 class Plan:
     """A run whose settings, records, weights and folder fit each other.
 
-    mode: one of `run_folder.MODES`. phases: each with its graph.
+    phases: each with its graph.
     sampling: of each phase, a row per language; empty where nothing is trained.
-    run: folder and hardware.
     description: of the folder, and `hashed`, what its hashes are of; see
       `run_folder.claim`.
     trunk: the checkpoint from which a new branch goes on, or None.
@@ -57,7 +56,6 @@ class Plan:
 
     @property
     def folder(self) -> str:
-        """The folder of the run."""
         return self.run.model_dir
 
     @functools.cached_property
@@ -71,7 +69,6 @@ class Plan:
             }
 
     def step(self) -> int:
-        """The step of the newest checkpoint."""
         return checkpoint_step(find_checkpoint(self.folder))
 
     def phase(self) -> tuple[Phase, TrainingGraph]:
@@ -93,8 +90,6 @@ def plan_pretraining(
     """Checks all that can be checked before the first step. Writes nothing.
 
     Args:
-      vocabulary: of the records, see `open_vocabulary`.
-      mode: one of `run_folder.MODES`. hardware: what computes.
       init_checkpoint: a model folder, or a prefix in one, that a new run starts from.
       branch_from: a run, or a prefix of one of its checkpoints, from which a new run
         continues at its step and with its slots. Only schedule and optimizer may
@@ -198,7 +193,6 @@ def _describe(config, manifest, pieces, prefix) -> run_folder.ModelDir:
 
 
 def _shards_sha256(manifest) -> str:
-    """The SHA-256 of the hashes of all shards of training text."""
     languages = manifest.splits.get(TRAIN, {}).values()
     hashes = [shard.sha256 for entry in languages for shard in entry.files]
     return files.fingerprint("\n".join(hashes))
@@ -274,7 +268,6 @@ def _check_sizes(config, pieces):
 
 
 def _sampling_rows(phase, manifest) -> list[LanguageRow]:
-    """A row per language. Raises UserError if the records are too few for it."""
     config = phase.config
     length = config.masking.sequence_length
     return sampling_rows(manifest, config.sampling, length, phase.sequences)

@@ -109,7 +109,7 @@ def read(model_dir: str) -> ModelDir:
 
 
 def classifier_dropout(model_dir: str) -> float | None:
-    """The dropout rate before the layer of a task in training, if that is known."""
+    """The dropout rate before a task's layer in training, if that is known."""
     rate = read(model_dir).data.get("classifier_dropout")
     if rate is not None and not (type(rate) in (int, float) and 0 <= rate < 1):
         raise UserError(
@@ -130,10 +130,8 @@ def opened(
 ) -> Iterator[None]:
     """Keeps other commands out of a run's folder while the block runs.
 
-    Where several processes train together, they join before anything is read.
-
-    Args:
-      facts: what must be equal on all hosts. reading: see `locks.hold`.
+    Where several processes train together, they join before anything is read; `facts`
+    must be equal on all hosts. For `reading` see `locks.hold`.
     """
     joins = hardware.accelerator is not None
     with contextlib.ExitStack() as stack:
@@ -162,7 +160,6 @@ def claim(
     ...), so that no plot mixes the two runs.
 
     Args:
-      vocabulary: its content becomes a file of the folder.
       reading: whether the command only evaluates. It then replaces no description,
         because another process may train in the folder and have saved nothing yet.
       contents: name of an entry of the description that is a hash -> what was hashed,
@@ -258,9 +255,7 @@ def note_settings(
 
 def resumable_settings(config: Any, names: Iterable[str]) -> dict[str, Any]:
     """The settings that a resumed run may change, as "OptimizerConfig.beta1": value.
-
-    `names` are those of the fields of `config`.
-    """
+    `names` are fields of `config`."""
     parts = [getattr(config, name) for name in names]
     return {
         f"{type(part).__name__}.{name}": value
@@ -280,8 +275,7 @@ def holds_results(model_dir: str) -> bool:
 
 
 def _set_events_aside(model_dir):
-    """Moves the event files of all runs in a folder; returns their new folder, or "" if
-    there are none."""
+    """The folder to which the event files of all runs in a folder were moved, or ""."""
     number = 1
     while files.exists(aside := os.path.join(model_dir, f"{_REPLACED}.{number}")):
         number += 1
@@ -300,11 +294,8 @@ def _set_events_aside(model_dir):
 
 
 def _described(path, saved) -> ModelDir:
-    """The content of config.json, with names, types and sizes checked.
-
-    Settings of the model that `saved` lacks, as it comes from an earlier version, are
-    added to it.
-    """
+    """The content of config.json, with names, types and sizes checked. Settings of the
+    model that `saved` lacks, as it comes from an earlier version, are added to it."""
     if not isinstance(saved, dict) or saved.get("format") != FORMAT:
         raise UserError(
             f'{path}: not the description of a model ("format": "{FORMAT}")'
@@ -333,7 +324,6 @@ def _described(path, saved) -> ModelDir:
 
 
 def _task(task):
-    """The description of a task, checked. Its name becomes the name of a folder."""
     if task is None:
         return None
     if not _NAME.fullmatch(typed(task.get("name", ""), str)):

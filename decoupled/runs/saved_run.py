@@ -62,12 +62,11 @@ class Scores(NamedTuple):
 
     @property
     def best_step(self) -> int | None:
-        """The step of the highest headline; the first step wins a tie."""
+        """The first step wins a tie."""
         return max(self.headline, key=self.headline.get) if self.headline else None
 
     @property
     def best(self) -> float | None:
-        """The highest headline."""
         return max(self.headline.values()) if self.headline else None
 
 
@@ -111,7 +110,7 @@ def keep_checkpoint(prefix: str, folder: str) -> None:
     """Copies a checkpoint, without slots, to `folder` and removes all others there.
 
     The folder's list names the earlier checkpoint until the copy is complete, so that a
-    kill in between leaves that one in use.
+    kill in between leaves that one in use. A link to another folder is refused.
     """
     files.check_is_no_link(folder)
     files.make_folder(folder)
@@ -130,8 +129,7 @@ def keep_checkpoint(prefix: str, folder: str) -> None:
 
 
 def selected_folder(folder: str) -> str:
-    """The folder of a run's selected checkpoint: best/ if there is one, else the run's
-    own folder."""
+    """The folder of a run's selected checkpoint: best/, or else its own."""
     best = os.path.join(folder, BEST)
     return best if files.exists(os.path.join(best, CHECKPOINT_LIST)) else folder
 
@@ -169,7 +167,7 @@ class Model:
         return [INPUT, OUTPUT] if has_output and not self.config.coupled else [INPUT]
 
     def embedding(self, kind: str) -> np.ndarray:
-        """One table, float32 [V, E_in] or [V, E_out]; every call reads it again."""
+        """One table, [V, E_in] or [V, E_out]; every call reads it again."""
         if kind == INPUT:
             return self.weights[names.WORD_EMBEDDINGS]
         last, *before = reversed(names.output_matrices(self.config))
@@ -181,7 +179,6 @@ class Model:
     def check_length(
         self, length: int, setting: str = "MaskingConfig.sequence_length"
     ) -> None:
-        """Raises a UserError if the model has fewer positions than a setting."""
         if length > self.config.max_positions:
             raise UserError(
                 f"{setting}: {length}, but {self.name} has "
@@ -236,7 +233,7 @@ def _last_listed(folder: str) -> str:
 
 
 def read_folder(folder: str) -> tuple[run_folder.ModelDir, Vocabulary]:
-    """A run's description and vocabulary."""
+    """A run's description and vocabulary, which belongs to it."""
     description = run_folder.read(folder)
     vocabulary = open_vocabulary(vocabulary_path(folder))
     if vocabulary.fingerprint != description.vocabulary_fingerprint:

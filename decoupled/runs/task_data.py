@@ -23,16 +23,12 @@ _CHUNK = 2000
 
 
 class TaskData:
-    """Reads a task's files and makes features of them.
+    """Reads a task's files and makes features of them, which `cache` keeps.
 
-    Attributes: `source`, the language by whose dev file checkpoints are chosen;
-    `source_name`, its name in messages; `trained_on`, the names of all training
-    languages.
+    source, source_name: the language by whose dev file checkpoints are chosen.
+    trained_on: the names of all training languages.
 
     Args:
-      task: what is learned.
-      vocabulary: of the model.
-      cache: folder where features are kept.
       splits: of `files_to_answer`.
       type_vocab_size: type embeddings of the model; pairs and questions may need two.
     """
@@ -55,11 +51,9 @@ class TaskData:
         self._has_pairs = vocabulary.pairs.second_type < type_vocab_size
 
     def languages(self, split: str) -> list[str]:
-        """Languages that have a file of this split, English first."""
         return self.task.languages(split)
 
     def has_source_dev(self) -> bool:
-        """Whether the language by which checkpoints are chosen has a dev file."""
         return self.source in self.languages("dev")
 
     def files_to_answer(self) -> list[tuple[str, str]]:
@@ -74,8 +68,8 @@ class TaskData:
         return names
 
     def say_what_is_missing(self) -> None:
-        """Says which files are missing for the selection of checkpoints and for
-        XTREME's score of the task."""
+        """Which files are missing for the selection of checkpoints and for XTREME's
+        score."""
         name = self.task.name
         if not self.has_source_dev():
             console.say(
@@ -99,7 +93,6 @@ class TaskData:
             )
 
     def paths(self, split: str, language: str) -> list[str]:
-        """The files of a split in a language, of which most tasks have one."""
         return self.task.paths(split, language)
 
     def hashes(self, names: list[tuple[str, str]]) -> dict[str, str]:
@@ -113,11 +106,11 @@ class TaskData:
         return hashes[0] if len(hashes) == 1 else files.fingerprint("\n".join(hashes))
 
     def check(self, training: list[Any], names: list[tuple[str, str]]) -> None:
-        """Reads files, so that a malformed one ends a run before its first step.
+        """Reads files, so that a malformed one ends a run before its first step; all
+        such files are named.
 
         It also says how many right answers are longer than the task's answers can be.
-        One file is in memory at a time, and no features are made. `training` are the
-        English training examples.
+        One file is in memory at a time, and no features are made.
         """
         beyond = {f"train {self.source}": self._share_beyond_limit(training)}
         mistakes = Mistakes()
@@ -133,7 +126,6 @@ class TaskData:
         return self.task.share_beyond_limit(self.vocabulary, examples)
 
     def examples(self, split: str, language: str) -> list[Any]:
-        """The examples that the task reads from a file."""
         examples = self.task.read(split, language)
         if not self._has_pairs and any(map(_has_two_texts, examples)):
             raise UserError(
@@ -146,10 +138,7 @@ class TaskData:
     def features(
         self, split: str, language: str, examples: list[Any], progress: bool = False
     ) -> Features:
-        """The features of all examples of a file, from the cache if it has them.
-
-        `progress` shows the time left while they are made.
-        """
+        """The features of all examples of a file, from the cache if it has them."""
         key = {
             "task": self.task.name,
             "split": split,
@@ -167,7 +156,6 @@ class TaskData:
         )
 
     def for_graph(self, features: Features) -> Features:
-        """The features that the graph reads."""
         return {name: features[name] for name in self.task.graph_features}
 
     def _build(self, examples, progress):

@@ -38,11 +38,8 @@ class CheckpointFile(Mapping):
     """A checkpoint as a mapping from the name of a weight to its float32 array.
 
     The weights are all variables but optimizer slots and the global step. An array is
-    read on access and lies over the tensor's memory; it must not be written to.
-
-    Attributes:
-      path: its prefix, e.g. `DIR/model.ckpt-1000`.
-      shapes: name -> shape of all variables, sorted by name.
+    read on access and lies over the tensor's memory; it must not be written to. `path`
+    is the prefix, e.g. `DIR/model.ckpt-1000`; `shapes` has all variables, sorted.
     """
 
     def __init__(self, path: str):
@@ -79,7 +76,6 @@ class CheckpointFile(Mapping):
 
     @property
     def global_step(self) -> int | None:
-        """The training step; None if the checkpoint has none."""
         return int(self._restore(GLOBAL_STEP)) if GLOBAL_STEP in self.shapes else None
 
     def read_tensor(self, name: str, spec: str = "") -> tf.Tensor | np.ndarray:
@@ -141,9 +137,6 @@ class CheckpointFile(Mapping):
 
 class CheckpointWriter:
     """Writes a checkpoint; it is complete when the `with` block ends.
-
-      with CheckpointWriter("DIR/model.ckpt-0") as writer:
-          writer.add("bert/embeddings/word_embeddings", array)
 
     TensorFlow refuses a name that is added twice. If the block raises, the parts
     written so far stay in the folder of the prefix, which the caller should remove.

@@ -27,7 +27,7 @@ class _Unwritten:
         """Drops it."""
 
     def flush(self) -> None:
-        """Does nothing."""
+        """Writes nothing."""
 
     close = flush
 
@@ -84,10 +84,8 @@ def write_scalars(folder: str, step: int, scalars: dict[str, Any]) -> None:
 
 @hosts.by_first
 def write_results(folder: str, step: int, scalars: dict[str, Any]) -> None:
-    """Writes the scalars of a selected checkpoint beside the curves in `folder`.
-
-    They take the place of those of an earlier call.
-    """
+    """Writes the scalars of a selected checkpoint beside the curves in `folder`,
+    instead of those of an earlier call."""
     for path in gfile.glob(f"{folder}/", f"{_FILES}{_RESULTS}"):
         gfile.remove(path)
     with tf.Graph().as_default():
@@ -99,8 +97,8 @@ def write_results(folder: str, step: int, scalars: dict[str, Any]) -> None:
 class Scalars(NamedTuple):
     """One scalar of one event file.
 
-    values: step -> value. damage: what is wrong with the record after those that were
-    read, or "". A file that a kill or a full disk cut off is not damaged.
+    damage: what is wrong with the record after those that were read, or "". A file that
+      a kill or a full disk cut off is not damaged.
     start: the step with which the run went on when the file was begun; None if the file
       does not say it.
     """

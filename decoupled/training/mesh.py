@@ -21,11 +21,8 @@ _TPU_LENGTH_STEP = 128
 
 
 class Placement(NamedTuple):
-    """Where a graph runs.
-
-    implementation: the mesh. variable_placer: chooses devices for the variables that
-      are saved (`mtf.utils.BalancedVariablePlacer`), or None.
-    """
+    """Where a graph runs. `variable_placer` chooses devices for the variables that are
+    saved, or is None."""
 
     implementation: mtf.MeshImpl
     variable_placer: mtf.utils.BalancedVariablePlacer | None
@@ -95,10 +92,8 @@ def check_mesh(
     """Checks names and divisibility against the sizes of a graph, and that each axis of
     several processors has a rule.
 
-    Args:
-      extra: further dimensions of the task (predictions, labels).
-      settings: name of a dimension -> the setting of its size, where that is not the
-        one in `decoupled.model.dims.SETTINGS`.
+    `extra` are further dimensions of the task. `settings`: name of a dimension -> the
+    setting of its size, where that is not the one in `decoupled.model.dims.SETTINGS`.
     """
     axes = parse_mesh_shape(config.mesh_shape)
     rules = parse_layout(config.layout_rules, axes)
@@ -188,10 +183,8 @@ def length_step(config: MeshConfig, on_tpu: bool = False) -> int:
 
 
 def rows_multiple(config: MeshConfig, accumulation: int) -> int:
-    """The number whose multiples are rows of a batch that the mesh can split.
-
-    `accumulation` is the number of microbatches of a step.
-    """
+    """The number whose multiples are rows of a batch that the mesh can split, in so
+    many microbatches."""
     return math.prod(_parts(config, "batch")) * accumulation
 
 

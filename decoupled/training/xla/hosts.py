@@ -58,12 +58,8 @@ _watch: "_Watch | None" = None
 def joined(hardware: Hardware, facts: Mapping[str, str]) -> Iterator[None]:
     """Makes this process one of those that the flags, a scheduler or the TPU name.
 
-    Args:
-      facts: what must be equal on all hosts, beside packages and variables.
-
-    Raises:
-      UserError: they differ.
-      WorkerLost: a process did not come, or is gone.
+    `facts` must be equal on all hosts, as packages and variables must. WorkerLost: a
+    process did not come, or is gone.
     """
     global _watch
     kind = hardware.accelerator
@@ -96,7 +92,8 @@ def joined(hardware: Hardware, facts: Mapping[str, str]) -> Iterator[None]:
 
 
 def share(folder: str) -> None:
-    """Keeps there what the libraries of each process write."""
+    """Keeps in a folder, which all hosts must see, what the libraries of each process
+    write."""
     if hosts.count() == 1:
         return
     token = _write_token(folder)
@@ -214,7 +211,6 @@ class _Watch:
             threading.Thread(target=work, daemon=True, name="watch").start()
 
     def moved(self) -> None:
-        """Notes that a step is done."""
         now = time.monotonic()
         if self.last is not None:
             self._taken = [*self._taken[-99:], now - self.last]

@@ -37,14 +37,7 @@ Array = Any
 def replace(module: Any, kernel: str, platform: str, deterministic: bool) -> str:
     """Replaces the calls of a StableHLO module. `platform` is JAX's, e.g. "cuda".
 
-    Args:
-      deterministic: whether the compiler excludes nondeterministic operations.
-
-    Returns:
-      Why it was done with plain products instead of the kernel, or "".
-
-    Raises:
-      ValueError: a call of another version, or of another name.
+    Returns why it was done with plain products instead of the kernel, or "".
     """
     with module.context:
         calls = [_Call(operation) for operation in _calls(module)]
@@ -68,7 +61,6 @@ def replace(module: Any, kernel: str, platform: str, deterministic: bool) -> str
 
 
 def _calls(module):
-    """The operations that call by name, in the order of the program."""
     from jax._src.lib.mlir import ir
 
     found = []

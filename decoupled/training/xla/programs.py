@@ -61,13 +61,12 @@ class SavedVariable(NamedTuple):
 class Program:
     """The program of a replica. A session can run that of a single replica.
 
-    Attributes:
-      graph: TensorFlow's. mesh: of all replicas.
-      inputs: name of a feature -> placeholder.
-      results: name -> tensor; of a step after its update.
-      saved: name -> variable in checkpoints, without the step.
-      attention: the kernel that replaces its custom calls.
-      lowered: the mesh graph of a step and its lowering; None for predictions.
+    graph: TensorFlow's. mesh: of all replicas.
+    inputs: name of a feature -> placeholder.
+    results: name -> tensor; of a step after its update.
+    saved: name -> variable in checkpoints, without the step.
+    attention: the kernel that replaces its custom calls.
+    lowered: the mesh graph of a step and its lowering; None for predictions.
     """
 
     def __init__(
@@ -230,7 +229,6 @@ class ExportedProgram(NamedTuple):
     attention: str = PLAIN
 
     def write(self, folder: str) -> None:
-        """Writes the program to a folder, which it creates."""
         os.makedirs(folder, exist_ok=True)
         with files.atomic_write(os.path.join(folder, HLO), "wb") as file:
             file.write(self.hlo)
@@ -245,7 +243,7 @@ class ExportedProgram(NamedTuple):
 
 
 def export(program: Program) -> ExportedProgram:
-    """Translates a program."""
+    """Translates a program; TensorFlow 2.15 cannot if there are several replicas."""
     features = [
         Argument(name, value.shape.as_list(), value.dtype.name)
         for name, value in program.needed_inputs.items()
