@@ -12,6 +12,7 @@ from decoupled.model import variables as names
 from decoupled.model.layers import Builder
 from decoupled.ops.bias import add_bias
 from decoupled.ops.cross_entropy import softmax_cross_entropy
+from decoupled.ops.gather import embedding_lookup
 from decoupled.ops.weight_product import weight_product
 
 
@@ -36,9 +37,9 @@ class InputEmbedding:
         if position_ids is None:
             position_ids = mtf.range(build.mesh, dims.sequence, tf.int32)
         x = (
-            build.lookup(words, word_ids, dims.vocab)
-            + build.lookup(types, type_ids, dims.token_types)
-            + build.lookup(positions, position_ids, dims.positions)
+            embedding_lookup(words, word_ids, dims.vocab)
+            + embedding_lookup(types, type_ids, dims.token_types)
+            + embedding_lookup(positions, position_ids, dims.positions)
         )
         x = build.cast(build.layer_norm(x, names.EMBEDDING_NORM))
         x = build.dropout(x, build.config.hidden_dropout, "embeddings")

@@ -10,7 +10,6 @@ from decoupled.model import variables as declared
 from decoupled.model.dims import Dims
 from decoupled.ops.bias import add_bias, gelu, gelu_tanh, relu
 from decoupled.ops.dropout import dropout
-from decoupled.ops.gather import embedding_lookup, one_hot_lookup
 from decoupled.ops.normalization import layer_norm
 from decoupled.ops.row_partitions import truncated_normal
 from decoupled.ops.weight_product import weight_product
@@ -26,7 +25,6 @@ class Builder:
       models that differ in one part share the others' initial weights.
     dropout_seed: int32 scalar that changes every step; None switches all dropout off.
     frozen: names of variables that are not trained.
-    embedding_lookup: how rows are looked up, a name of `LOOKUPS`.
     recompute_layers: gradient checkpointing; the backward pass recomputes the inside of
       each encoder layer.
     slice_dtype: of the variables on the devices; those that are saved are float32.
@@ -41,7 +39,6 @@ class Builder:
     initializer_seed: int
     dropout_seed: mtf.Tensor | None = None
     frozen: tuple[str, ...] = ()
-    embedding_lookup: str = "gather"
     recompute_layers: bool = False
     slice_dtype: tf.DType = tf.float32
     names_attention: bool = False
@@ -97,12 +94,6 @@ class Builder:
         """Whether the model has the dense layer of this name."""
         return f"{name}/kernel" in self.variables
 
-    def lookup(
-        self, table: mtf.Tensor, ids: mtf.Tensor, dim: mtf.Dimension
-    ) -> mtf.Tensor:
-        """Rows of `table` [dim, ...]: [ids' dimensions, ...]."""
-        return LOOKUPS[self.embedding_lookup](table, ids, dim)
-
     def dense(self, x: mtf.Tensor, name: str) -> mtf.Tensor:
         """x @ kernel + bias: [..., inputs] -> [..., outputs]."""
         return add_bias(*self.product_and_bias(x, name))
@@ -153,5 +144,4 @@ class Builder:
         return initialize
 
 
-LOOKUPS = {"gather": embedding_lookup, "one_hot": one_hot_lookup}
 ACTIVATIONS = {"gelu": gelu, "gelu_tanh": gelu_tanh, "relu": relu}

@@ -33,35 +33,6 @@ def embedding_lookup(
     return _Lookup(table, ids, vocab_dim).outputs[0]
 
 
-def one_hot_lookup(
-    table: mtf.Tensor, ids: mtf.Tensor, vocab_dim: mtf.Dimension
-) -> mtf.Tensor:
-    """`embedding_lookup` as a product with a one-hot matrix [ids, vocabulary]."""
-    # On TPUs, matrix products can be faster than gathers if the vocabulary is small.
-    checked = _checked(ids, vocab_dim)
-    shape = ids.shape.dims + table.shape.dims[1:]
-    return mtf.gather(table, checked, vocab_dim, output_shape=shape)
-
-
-def _checked(ids: mtf.Tensor, vocab_dim: mtf.Dimension) -> mtf.Tensor:
-    """The ids unchanged; on a CPU, an id outside the vocabulary ends the step."""
-
-    def lower(mesh_impl: mtf.MeshImpl, ids: Any) -> list:
-        def checked(ids: tf.Tensor) -> tf.Tensor:
-            low, high = tf.reduce_min(ids), tf.reduce_max(ids)
-            inside = tf.logical_and(low >= 0, high < vocab_dim.size)
-            words = ["ids from", low, "to", high, f"not in [0, {vocab_dim.size})"]
-            check = tf.debugging.Assert(inside, words)
-            with tf.control_dependencies([check]):
-                return tf.identity(ids)
-
-        # A TPU has neither string tensors nor a way to end the step.
-        can_end = mesh_impl.supports_control_dependencies
-        return [mesh_impl.slicewise(checked if can_end else tf.identity, ids)]
-
-    return mesh_op("checked_ids", lower, [ids], [ids])[0]
-
-
 # In programs of XLA, a table of so few rows gets its gradient from a product with a
 # one-hot matrix. GPUs add to a row one after the other, or sort first where operations
 # must be deterministic.

@@ -447,11 +447,11 @@ def _contrasts(page, study):
     rows = []
     for part in parts:
         difference, interval, small, paper = _numbers(part)
-        found = part.estimate
+        estimate = part.estimate
         rows.append(
             [part.title, part.contrast.rule or GAP, difference, interval]
-            + [_p(part.p_value), found.seeds, f"{found.items:,}"]
-            + [f"{found.freedom:.1f}", small, paper]
+            + [_p(part.p_value), estimate.seeds, f"{estimate.items:,}"]
+            + [f"{estimate.freedom:.1f}", small, paper]
         )
     page.table(
         ["contrast", "rule", "difference", "interval", "p", "seeds", "items", "d. f."]

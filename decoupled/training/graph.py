@@ -149,7 +149,6 @@ class _MeshGraph(NamedTuple):
             initializer_seed=training.seed if training else 0,
             dropout_seed=dropout_seed,
             frozen=training.frozen if training else (),
-            embedding_lookup=mesh.embedding_lookup,
             recompute_layers=training is not None and training.recompute_layers,
             slice_dtype=tf.as_dtype(mesh.slice_dtype),
             names_attention=getattr(self.implementation, "names_attention", False),

@@ -111,9 +111,7 @@ BAD = {
         activation=["swish"],
         mlm_transform=["none"],
     ),
-    configs.MeshConfig: dict(
-        activation_dtype=["float16"], embedding_lookup=["onehot"], slice_dtype=["half"]
-    ),
+    configs.MeshConfig: dict(activation_dtype=["float16"], slice_dtype=["half"]),
     configs.MaskingConfig: dict(
         sequence_length=[3],
         max_predictions=[511],

@@ -15,7 +15,7 @@ import pytest
 from decoupled.core.compat import mtf, tf
 from decoupled.ops.bias import add_bias, gelu, gelu_tanh, merge_heads, split_heads
 from decoupled.ops.cross_entropy import softmax_cross_entropy
-from decoupled.ops.gather import embedding_lookup, gather_positions, one_hot_lookup
+from decoupled.ops.gather import embedding_lookup, gather_positions
 from decoupled.ops.normalization import layer_norm, softmax
 from tests.helpers import run_mesh
 
@@ -137,12 +137,6 @@ CASES = {
         stock_lookup,
         TABLE,
         [*VOCABULARY_MESHES, ("m:2", "hidden:m"), ("d:2;m:2", "vocab:d;hidden:m")],
-    ),
-    "one_hot_lookup": Case(
-        lambda t: one_hot_lookup(t["table"], t["ids"], VOCAB),
-        stock_lookup,
-        TABLE,
-        VOCABULARY_MESHES,
     ),
     "gather_positions": Case(
         lambda t: gather_positions(t["x"], t["positions"], SEQUENCE),
