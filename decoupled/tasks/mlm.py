@@ -1,14 +1,10 @@
 """Masked language modelling: the pre-training task."""
 
-from collections.abc import Sequence
-
 import numpy as np
 
 from decoupled.configs import MaskingConfig, PretrainConfig
 from decoupled.core.compat import mtf, tf
-from decoupled.data.input_fn import InputFn, languages_input_fn, pretraining_input_fn
-from decoupled.data.records import RecordsManifest
-from decoupled.data.vocabulary import Vocabulary
+from decoupled.data.input_fn import languages_input_fn, pretraining_input_fn
 from decoupled.model.dims import Dims, predictions_dim
 from decoupled.model.embeddings import OutputEmbedding
 from decoupled.model.encoder import encode
@@ -26,6 +22,8 @@ class MaskedLM(Task):
     metrics = {"masked_lm_accuracy": ("hits", "weight")}
     # The metric that is a loss, in nats a prediction.
     loss = "masked_lm_loss"
+    training_input_fn = staticmethod(pretraining_input_fn)
+    evaluation_input_fn = staticmethod(languages_input_fn)
 
     def __init__(
         self,
@@ -41,44 +39,6 @@ class MaskedLM(Task):
     @classmethod
     def from_config(cls, config: PretrainConfig, pad_id: int) -> "MaskedLM":
         return cls(config.masking, config.training.label_smoothing, pad_id)
-
-    def training_input_fn(
-        self,
-        config: PretrainConfig,
-        manifest: RecordsManifest,
-        vocabulary: Vocabulary,
-        seed: int,
-        start_step: int,
-        train_steps: int,
-    ) -> InputFn:
-        return pretraining_input_fn(
-            manifest,
-            vocabulary,
-            config.masking,
-            config.sampling,
-            config.training.batch_size,
-            seed,
-            start_step,
-            train_steps,
-            config.whole_words,
-        )
-
-    def evaluation_input_fn(
-        self,
-        config: PretrainConfig,
-        manifest: RecordsManifest,
-        vocabulary: Vocabulary,
-        languages: Sequence[str],
-    ) -> InputFn:
-        return languages_input_fn(
-            manifest,
-            vocabulary,
-            config.eval_masking,
-            config.training.eval_batch_size,
-            config.training.seed,
-            languages,
-            config.training.eval_sequences,
-        )
 
     def results(self, rows: dict[str, np.ndarray]) -> dict[str, float]:
         """The metrics of sequences, from what `forward` predicts."""
