@@ -8,6 +8,7 @@ from decoupled.configs.checks import (
     bound,
     check_not_negative,
     check_positive,
+    check_rates,
     check_types,
     configurable,
 )
@@ -38,6 +39,8 @@ class TextSettings:
       language's code, e.g. {"pt": "por"}.
     """
 
+    gin_name = "build_corpus"
+
     eval_share: float = 0.01
     min_characters: int = 10
     # Web crawls hold paragraphs.
@@ -61,15 +64,8 @@ class TextSettings:
                 "build_corpus.language_column: is empty; name a column, or None"
             )
         self._check_language_values()
-        if not 0 <= self.eval_share < 1:
-            raise UserError(
-                f"build_corpus.eval_share: {self.eval_share} is not in [0, 1)"
-            )
-        for name in ("min_characters", "part_bytes", "max_parts"):
-            if getattr(self, name) < 1:
-                raise UserError(
-                    f"build_corpus.{name}: {getattr(self, name)} is not positive"
-                )
+        check_rates(self, "eval_share")
+        check_positive(self, "min_characters part_bytes max_parts")
 
     def _check_language_values(self) -> None:
         values = self.language_values
@@ -118,6 +114,8 @@ class TaskSettings:
       in dev and in test.
     """
 
+    gin_name = "build_corpus"
+
     # The test set is the larger one because all languages share its messages.
     dev_share: float = 0.1
     test_share: float = 0.2
@@ -132,12 +130,7 @@ class TaskSettings:
                 f"build_corpus.dev_share: {self.dev_share}, and test_share: "
                 f"{self.test_share}, must be positive and leave messages for train"
             )
-        if min(self.min_label_messages, self.min_language_examples) < 1:
-            raise UserError(
-                f"build_corpus.min_label_messages: {self.min_label_messages}, and "
-                f"min_language_examples: {self.min_language_examples}, must be 1 or "
-                "more"
-            )
+        check_positive(self, "min_label_messages min_language_examples")
 
 
 @configurable()

@@ -1,9 +1,8 @@
 """The fertility of a vocabulary in each language: tokens per word, unknown tokens.
 
-Languages that write without spaces have no words to count. The plot needs matplotlib
-(the [plots] extra). Each language has a row with its tokens per word and, beside it,
-the share of unknown tokens (of single bytes, if the vocabulary has byte fallback).
-Languages that write without spaces are in separate columns, with tokens per character.
+In the plot, each language has a row with its tokens per word and, beside it, the share
+of unknown tokens (of single bytes, if the vocabulary has byte fallback). Languages that
+write without spaces are in separate columns, with tokens per character.
 """
 
 import itertools
@@ -121,7 +120,6 @@ def _values(rows: list[_Row], key: str) -> list[float]:
 
 
 def _draw(axes, rows: list[_Row], key: str, highest: float) -> None:
-    """A dot per language at its value, on a line from 0."""
     label, marker, colour = _LABELS[key]
     values, places = _values(rows, key), range(len(rows))
     axes.hlines(places, 0, values, color=plots.GREY, linewidth=1)

@@ -193,7 +193,6 @@ def _replacements(
     masking: MaskingConfig,
     vocabulary: Vocabulary,
 ) -> tf.Tensor:
-    """The pieces that replace `labels` in the input, int32 [batch, max_predictions]."""
     places = (numbers[:, tf.newaxis], positions)
     action = graph_bits(seed, Stream.MASK_ACTION, *places)
     action = tf.cast(shift_right(action, 32), tf.int64)

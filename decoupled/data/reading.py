@@ -28,24 +28,6 @@ def parse(serialized: tf.Tensor) -> tf.RaggedTensor:
     return tf.io.parse_example(serialized, {FEATURE: spec})[FEATURE]
 
 
-def readable_records(path: tf.Tensor, limit: tf.Tensor) -> tf.data.Dataset:
-    """The first `limit` records of a file, up to the first that cannot be read.
-
-    The count of these is the index of the bad one, which TensorFlow does not name.
-    """
-    # The range ends the dataset if the file cannot be opened. With `ignore_errors`
-    # alone, it would never end.
-    numbered = tf.data.Dataset.zip(
-        (tf.data.Dataset.range(limit), tf.data.TFRecordDataset(path))
-    )
-    return numbered.ignore_errors().map(_record)
-
-
-@without_autograph
-def _record(_: tf.Tensor, record: tf.Tensor) -> tf.Tensor:
-    return record
-
-
 def load_shard(
     path: tf.Tensor, records: tf.Tensor, tokens: tf.Tensor, vocab_size: int
 ) -> tf.RaggedTensor:
@@ -132,15 +114,28 @@ def named_errors(folder: str) -> Iterator[None]:
 
 
 def _read_until_error(path: tf.Tensor, limit: tf.Tensor) -> tf.Tensor:
-    """The first records of a file, string [at most limit], up to the first bad one."""
+    """The first records of a file, string [at most limit], up to the first bad one.
+
+    The count of these is the index of the bad one, which TensorFlow does not name.
+    """
     byte = tf.data.FixedLengthRecordDataset(path, record_bytes=1, buffer_size=16)
     nothing = tf.data.Dataset.from_tensors("")
     opened = byte.concatenate(nothing).take(1).get_single_element()
     with tf.control_dependencies([opened]):
-        readable = readable_records(path, limit)
+        # The range ends the dataset if the file cannot be opened. With `ignore_errors`
+        # alone, it would never end.
+        numbered = tf.data.Dataset.zip(
+            (tf.data.Dataset.range(limit), tf.data.TFRecordDataset(path))
+        )
+    readable = numbered.ignore_errors().map(_record)
     # A batch needs at least one element, even if the file has none.
     batch = nothing.concatenate(readable).batch(limit + 1)
     return batch.get_single_element()[1:]
+
+
+@without_autograph
+def _record(_: tf.Tensor, record: tf.Tensor) -> tf.Tensor:
+    return record
 
 
 def _message(error: tf.errors.OpError | UnicodeDecodeError) -> str:

@@ -18,8 +18,8 @@ from decoupled.core.errors import UserError
 from decoupled.core.files import typed
 from decoupled.corpora import locales
 from decoupled.corpora.corpus import SPLITS
+from decoupled.data.sentencepiece_file import varint
 from decoupled.data.vocabulary import SENTENCEPIECE
-from decoupled.data.wire_format import varint
 
 FORMAT = "decoupled-records-1"
 MANIFEST = "manifest.json"

@@ -237,7 +237,6 @@ def _encoded(
 
 
 def _shards(documents: Iterable[np.ndarray], limit: int) -> Iterator[list[np.ndarray]]:
-    """Yields the records of each shard, which has at most `limit` ids."""
     shard, tokens = [], 0
     for ids in documents:
         for start in range(0, len(ids), limit):

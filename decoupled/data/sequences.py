@@ -174,7 +174,7 @@ def _draw(order: SequenceOrder, numbers: tf.Tensor) -> tf.Tensor:
 
 
 def _starts(order: SequenceOrder, first: int) -> list[_Start]:
-    """The position of every language before sequence number `first`, as integers."""
+    """The position of every language before sequence number `first`."""
     starts, shard = [], 0
     for number, taken in enumerate(order.counts_before(first)):
         shards = len(order.counts[number])

@@ -11,15 +11,10 @@ No other module encodes text. Its offsets count characters of the original text,
 normalisation changes its length (ﬁ, ½, decomposed accents). Those of SentencePiece
 differ between versions of the library (bytes in some), which is therefore pinned.
 
-SentencePiece's tokenizer in the graph gives the same ids as `Vocabulary.encode`, except
-where float32 cannot distinguish two segmentations. It sums the scores of pieces from
-the beginning of a text in float32. If two segmentations of a word differ by less than
-the resolution of the sum, it may choose the worse one. The resolution is 0.0001 after
-some 150 pieces, 0.0005 after 600 and 0.001 after 1,200. Python's sums are more exact.
-On an exact tie the two implementations decide differently at any length. Exact ties
-occur where characters repeat ("YYYY" is YYY + Y and Y + YYY; 2 to 5 in 1,000 messages
-of the Django catalogs, always among pieces of the same text). They are frequent if the
-vocabulary was trained on so little text that many pieces have the same score.
+SentencePiece's tokenizer in the graph sums the scores of pieces in float32 from the
+beginning of a text. It gives the ids of `Vocabulary.encode` except on exact ties, which
+are frequent if a vocabulary was trained on little text, and in long texts where two
+segmentations differ by less than the resolution of the sum (docs/vocabulary.md).
 """
 
 import abc
@@ -292,7 +287,6 @@ class SentencePiece(Vocabulary):
         return self._open({self.mask_id: USER_DEFINED})
 
     def _open(self, types: Mapping[int, int]) -> sentencepiece.SentencePieceProcessor:
-        """The model, in which the pieces of these ids have other types."""
         processor = sentencepiece.SentencePieceProcessor()
         try:
             processor.LoadFromSerializedProto(

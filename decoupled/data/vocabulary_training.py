@@ -149,30 +149,20 @@ def _continues(text: str, place: int) -> bool:
 
 
 def train_vocabulary(
-    sentences: Iterable[str], path: str, config: VocabularyConfig
+    sentences: Iterable[str] | TrainingLines, path: str, config: VocabularyConfig
 ) -> Vocabulary:
     """Trains a unigram vocabulary and writes it to `path` (atomically).
 
     Ids: <pad> 0, </s> 1, <unk> 2, [CLS], [SEP], [MASK], then 256 bytes if asked for.
-    Raises UserError if there is no text, `vocab_size` is impossible or memory runs out.
     """
-    return train_from_lines(TrainingLines(sentences), path, config)[0]
-
-
-def train_from_lines(
-    lines: Iterable[bytes], path: str, config: VocabularyConfig
-) -> tuple[Vocabulary, int | None]:
-    """As `train_vocabulary`, from the lines of a `TrainingLines`.
-
-    Returns:
-      the vocabulary, and the trainer's peak memory (None outside Linux).
-    """
-    answer, model = _run_worker(lines, path, config)
-    if answer["error"] is not None:
-        raise UserError(f"{path}: {_training_error(answer['error'], config)}")
+    is_counted = isinstance(sentences, TrainingLines)
+    lines = sentences if is_counted else TrainingLines(sentences)
+    error, model = _run_worker(lines, path, config)
+    if error is not None:
+        raise UserError(f"{path}: {_training_error(error, config)}")
     with files.atomic_write(path, "wb") as handle:
         handle.write(model)
-    return open_vocabulary(path), answer["peak_bytes"]
+    return open_vocabulary(path)
 
 
 def _options(config: VocabularyConfig) -> dict[str, Any]:
@@ -200,8 +190,8 @@ def _options(config: VocabularyConfig) -> dict[str, Any]:
 
 def _run_worker(
     lines: Iterable[bytes], path: str, config: VocabularyConfig
-) -> tuple[dict[str, Any], bytes]:
-    """Runs the worker to its end; returns its answer and the model."""
+) -> tuple[str | None, bytes]:
+    """Runs the worker to its end: the error of the trainer or None, and the model."""
     process = subprocess.Popen(
         [sys.executable, "-m", "decoupled.data.vocabulary_worker"],
         stdin=subprocess.PIPE,

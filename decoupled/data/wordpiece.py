@@ -182,6 +182,6 @@ class WordPieceTokenizer(tf.Module):
 
 
 def _byte_lengths(points: tf.Tensor) -> tf.Tensor:
-    """The number of bytes of each code point in UTF-8, int32."""
+    """In UTF-8."""
     limits = (0x7F, 0x7FF, 0xFFFF)
     return 1 + tf.add_n([tf.cast(points > limit, tf.int32) for limit in limits])

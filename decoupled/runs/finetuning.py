@@ -145,7 +145,7 @@ def summary(plan: Plan) -> dict[str, Any]:
 
 
 def _has_answers_of(plan, run):
-    """Whether the answers below the folder of all runs are those of this run."""
+    """Whether the answers below the folder of all runs are of this run."""
     if not plan.several:
         return True
     results = read_results(os.path.join(plan.folder, RESULTS), run.made_from())
@@ -155,7 +155,6 @@ def _has_answers_of(plan, run):
 
 
 def _keep_best(plan):
-    """Copies the best run's checkpoint to best/, unless it is already there."""
     best = best_run(plan).selected()
     path = os.path.join(plan.folder, CHOSEN)
     content = {

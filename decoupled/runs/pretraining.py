@@ -123,7 +123,6 @@ def is_evaluated(plan: Plan) -> bool:
 
 
 def _made_from(plan):
-    """What an evaluation of the newest checkpoint is computed from."""
     manifest, config = plan.manifest, plan.phase()[0].config
     shards = [
         manifest.path(shard)

@@ -210,7 +210,6 @@ def _describe_phase(phase):
 
 
 def _initial_checkpoint(path, pieces) -> str | None:
-    """The prefix that `path` names, or None; it must have the pieces of the records."""
     if path is None:
         return None
     source = open_model(path)
@@ -274,5 +273,5 @@ def _sampling_rows(phase, manifest) -> list[LanguageRow]:
 
 
 def _sequences(phase) -> int | None:
-    """How many sequences a phase draws, if their order depends on it, else None."""
+    """How many a phase draws, if their order depends on it, else None."""
     return phase.sequences if phase.config.sampling.limits_epochs else None

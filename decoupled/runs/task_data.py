@@ -50,16 +50,15 @@ class TaskData:
         self._cache, self._splits = cache, splits
         self._has_pairs = vocabulary.pairs.second_type < type_vocab_size
 
-    def languages(self, split: str) -> list[str]:
-        return self.task.languages(split)
-
     def has_source_dev(self) -> bool:
-        return self.source in self.languages("dev")
+        return self.source in self.task.languages("dev")
 
     def files_to_answer(self) -> list[tuple[str, str]]:
         """The splits and languages of the files that are evaluated and predicted."""
         splits = [split for split in SPLITS if split in self._splits]
-        names = [(split, name) for split in splits for name in self.languages(split)]
+        names = [
+            (split, name) for split in splits for name in self.task.languages(split)
+        ]
         if not names:
             raise UserError(
                 f"{os.path.join(self.task.data_dir, self.task.name)}: holds no "
@@ -78,7 +77,7 @@ class TaskData:
             )
         if name not in official.TASKS:
             return
-        there = self.languages("test")
+        there = self.task.languages("test")
         outside = [x for x in there if not official.is_official(name, x)]
         if outside:
             console.say(
@@ -92,17 +91,16 @@ class TaskData:
                 "task needs all of them"
             )
 
-    def paths(self, split: str, language: str) -> list[str]:
-        return self.task.paths(split, language)
-
     def hashes(self, names: list[tuple[str, str]]) -> dict[str, str]:
         """Name below the data folder -> SHA-256, for splits and languages."""
-        paths = [path for name in names for path in self.paths(*name)]
+        paths = [path for name in names for path in self.task.paths(*name)]
         return hash_files(paths, self.task.data_dir)
 
     def fingerprint(self, split: str, language: str) -> str:
         """SHA-256 of a file; for several files, of their fingerprints."""
-        hashes = [files.file_fingerprint(path) for path in self.paths(split, language)]
+        hashes = [
+            files.file_fingerprint(path) for path in self.task.paths(split, language)
+        ]
         return hashes[0] if len(hashes) == 1 else files.fingerprint("\n".join(hashes))
 
     def check(self, training: list[Any], names: list[tuple[str, str]]) -> None:
@@ -129,7 +127,7 @@ class TaskData:
         examples = self.task.read(split, language)
         if not self._has_pairs and any(map(_has_two_texts, examples)):
             raise UserError(
-                f"{self.paths(split, language)[0]}: holds pairs of "
+                f"{self.task.paths(split, language)[0]}: holds pairs of "
                 "texts, or questions, but the model has one type embedding; pre-train "
                 "it with ModelConfig.type_vocab_size = 2"
             )

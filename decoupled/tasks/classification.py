@@ -69,8 +69,8 @@ class Regression(Task):
     metrics = {}
 
     def __init__(self, name: str, sequence_length: int, dropout: float):
-        self.name, self.sequence_length = name, sequence_length
-        self._dropout, self._one = dropout, labels_dim(1)
+        super().__init__(name, sequence_length, dropout, label_smoothing=0.0)
+        self._one = labels_dim(1)
 
     @property
     def head(self) -> Head:

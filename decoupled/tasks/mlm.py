@@ -11,7 +11,7 @@ from decoupled.model.encoder import encode
 from decoupled.model.heads import Forward
 from decoupled.model.layers import Builder
 from decoupled.model.variables import MASKED_LM
-from decoupled.tasks.task import Task, loss_scale, weighted_loss
+from decoupled.tasks.task import Task, weighted_loss, with_token_weights
 
 
 class MaskedLM(Task):
@@ -31,9 +31,9 @@ class MaskedLM(Task):
         label_smoothing: float,
         pad_id: int = 0,
     ):
+        length = masking.sequence_length
+        super().__init__(self.name, length, 0.0, label_smoothing)
         self._pad_id = pad_id
-        self._label_smoothing = label_smoothing
-        self.sequence_length = masking.sequence_length
         self._predictions = predictions_dim(masking.max_predictions)
 
     @classmethod
@@ -70,15 +70,8 @@ class MaskedLM(Task):
             "input_type_ids": tf.zeros_like(ids),
             **features,
         }
-        weights = features["masked_lm_weights"]
-        examples = features.pop("example_weights", None)
-        if examples is not None:
-            weights *= tf.expand_dims(examples, 1)
-        return {
-            **features,
-            "masked_lm_weights": weights,
-            "loss_scale": loss_scale(weights),
-        }
+        name = "masked_lm_weights"
+        return with_token_weights(features, name, features[name])
 
     def forward(self, build: Builder, features: dict[str, mtf.Tensor]) -> Forward:
         encoded = encode(build, features, features["masked_lm_positions"])

@@ -70,11 +70,8 @@ class ExtractiveQA(Task):
     def __init__(
         self, name: str, sequence_length: int, dropout: float, label_smoothing: float
     ):
-        self.name = name
-        self.sequence_length = sequence_length
+        super().__init__(name, sequence_length, dropout, label_smoothing)
         self._ends = labels_dim(SPANS.labels)
-        self._dropout = dropout
-        self._label_smoothing = label_smoothing
 
     def extra_dims(self) -> list[mtf.Dimension]:
         return [self._ends]

@@ -177,7 +177,6 @@ def _at(places: np.ndarray, values: np.ndarray) -> np.ndarray:
 
 
 def _cut(block, places, stride) -> _Windows:
-    """Windows with so many places for question and context."""
     question, first, length = [], [], []
     best: list[np.ndarray | None] = []
     pairs = zip(block.queries, block.contexts, strict=True)
@@ -219,7 +218,7 @@ def _joined_contexts(contexts: list[Pieces]) -> tuple[Pieces, np.ndarray]:
 def _positions(
     block: _QuestionBlock, windows: _Windows, offsets: np.ndarray
 ) -> np.ndarray:
-    """int32 [windows, 2]: positions of the first and the last piece of the answer."""
+    """Positions of the first and the last piece of the answer."""
     pieces = zip(block.questions, block.contexts, strict=True)
     spans = np.array([_gold(question, context) for question, context in pieces])
     owners = windows.question

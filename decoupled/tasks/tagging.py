@@ -21,7 +21,7 @@ from decoupled.model.layers import Builder
 from decoupled.model.variables import Head, token_classifier
 from decoupled.tasks.description import XTREME, TaskDescription
 from decoupled.tasks.tagging_files import TaggedSentence, read_sentences, read_tagged
-from decoupled.tasks.task import Features, FinetuningTask, Labelling, loss_scale
+from decoupled.tasks.task import Features, FinetuningTask, Labelling, with_token_weights
 from decoupled.xtreme.files import LanguageFile
 
 # [CLS] and [SEP] of every row.
@@ -56,14 +56,7 @@ class Tagging(Labelling):
     def prepare(self, features: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
         features = dict(features)
         weights = tf.cast(features.pop("word_starts"), tf.float32)
-        examples = features.pop("example_weights", None)
-        if examples is not None:
-            weights *= tf.expand_dims(examples, 1)
-        return {
-            **features,
-            "label_weights": weights,
-            "loss_scale": loss_scale(weights),
-        }
+        return with_token_weights(features, "label_weights", weights)
 
     def forward(self, build: Builder, features: dict[str, mtf.Tensor]) -> Forward:
         encoded = encode(build, features)
@@ -229,7 +222,6 @@ def word_tags(
 
 
 def _encode(vocabulary: Vocabulary, words: list[str]) -> tuple[np.ndarray, np.ndarray]:
-    """The pieces of all words, one after the other, and the number of each word's."""
     distinct = list(dict.fromkeys(words))
     encoded = vocabulary.encode_batch(distinct)
     nothing = [vocabulary.unk_id]
@@ -256,7 +248,7 @@ def _lay_out(counts: np.ndarray, owners: np.ndarray, window: int) -> _Layout:
 
 
 def _cut(counts: np.ndarray, window: int) -> tuple[np.ndarray, np.ndarray]:
-    """Divides words into parts that fit the window: the parts' sizes and words."""
+    """Divides words into parts that fit the window."""
     parts = -(-counts // window)
     sizes = np.full(parts.sum(), window)
     sizes[np.cumsum(parts) - 1] = counts - (parts - 1) * window
@@ -276,7 +268,6 @@ def _rows(parts: np.ndarray, owners: np.ndarray, window: int) -> np.ndarray:
 
 
 def _starts(sizes: np.ndarray) -> np.ndarray:
-    """The start of each of consecutive runs of these sizes."""
     return np.cumsum(sizes) - sizes
 
 

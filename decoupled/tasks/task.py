@@ -45,6 +45,12 @@ class Task(abc.ABC):
     examples: mtf.Dimension | None = None
     predicts_tokens = False
 
+    def __init__(
+        self, name: str, sequence_length: int, dropout: float, label_smoothing: float
+    ):
+        self.name, self.sequence_length = name, sequence_length
+        self._dropout, self._label_smoothing = dropout, label_smoothing
+
     def packed(self, examples: int) -> "Task":
         """The same task on rows that hold up to so many examples."""
         task = copy.copy(self)
@@ -126,6 +132,17 @@ def with_weights(
     return {**features, "example_weights": weights, "loss_scale": loss_scale(weights)}
 
 
+def with_token_weights(
+    features: dict[str, tf.Tensor], name: str, weights: tf.Tensor
+) -> dict[str, tf.Tensor]:
+    """Adds the weights of tokens (padding has 0) by this name, and the scale."""
+    features = dict(features)
+    examples = features.pop("example_weights", None)
+    if examples is not None:
+        weights *= tf.expand_dims(examples, 1)
+    return {**features, name: weights, "loss_scale": loss_scale(weights)}
+
+
 def weighted_loss(
     losses: mtf.Tensor,
     correct: mtf.Tensor,
@@ -162,12 +179,8 @@ class Labelling(Task):
         dropout: float,
         label_smoothing: float,
     ):
-        self.name = name
-        self.labels = labels
-        self.sequence_length = sequence_length
-        self._labels_dim = labels_dim(len(labels))
-        self._dropout = dropout
-        self._label_smoothing = label_smoothing
+        super().__init__(name, sequence_length, dropout, label_smoothing)
+        self.labels, self._labels_dim = labels, labels_dim(len(labels))
 
     def extra_dims(self) -> list[mtf.Dimension]:
         return [self._labels_dim]
@@ -293,7 +306,6 @@ class FinetuningTask(abc.ABC):
         }
 
     def _read_labels(self, read: Callable[[str, LabelReader], Any]) -> list[str]:
-        """The description's labels, or those that `read` finds in training files."""
         if self.description.labels:
             return check_labels(self.description.labels, _LABELS)
         collected = LabelReader()

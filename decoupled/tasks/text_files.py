@@ -174,7 +174,6 @@ def _json_rows(path, task):
 
 
 def _corpus_rows(path, task):
-    """One or two texts and a label, with tabs between, in every line with text."""
     for number, line in lines_of(path):
         *texts, label = line.split("\t")
         if line and len(texts) not in (1, 2):

@@ -220,7 +220,7 @@ def _state_of_files(prefix: str) -> list[tuple[str, int, int]]:
 
 
 def _read_all(prefix: str) -> None:
-    """Reads every tensor of a checkpoint; TensorFlow then compares its checksum."""
+    """TensorFlow compares the checksum of each tensor that it reads."""
     reader = tf.train.load_checkpoint(prefix)
     for name in reader.get_variable_to_shape_map():
         reader.get_tensor(name)

@@ -141,15 +141,22 @@ def event_files(folder: str) -> list[str]:
     return gfile.glob(f"{folder}/", _FILES)
 
 
-def read_scalars(folder: str, tag: str) -> dict[int, float]:
+def read_scalars(folder: str, tag: str, whole: bool = False) -> dict[int, float]:
     """step -> value of one scalar, from all event files directly in `folder`.
 
     As TensorBoard shows it: where a run was resumed, the steps that were lost are
-    dropped. A damaged file is read up to its last whole record.
+    dropped. A file that a kill cut off is read up to its last whole record, and so is a
+    damaged one, unless it must be `whole`.
     """
     values = {}
     for path in event_files(folder):
-        values = read_file(path, tag).after(values)
+        events = read_file(path, tag)
+        if events.damage and whole:
+            raise UserError(
+                f"{path}: damaged ({events.damage}); restore it from a copy, or remove "
+                "it to read the losses of the other files"
+            )
+        values = events.after(values)
     return values
 
 

@@ -160,10 +160,16 @@ def _estimator(graph: TrainingGraph | Network, run: Run) -> estimator.tpu.TPUEst
     trains, config = isinstance(graph, TrainingGraph), run.training
     network = graph.network if trains else graph
     loop = config.iterations_per_loop if trains else 1
+    session = {"session_config": session_config(network.mesh)}
+    if run.tpu is not None:
+        session = {
+            "session_config": tpu.session_config(),
+            "cluster": tpu.resolver(run.tpu),
+        }
     run_config = estimator.tpu.RunConfig(
         model_dir=run.model_dir,
         tf_random_seed=config.seed,
-        **_session(network.mesh, run),
+        **session,
         # Our own hook saves and logs; a second saver would save untrained masters.
         save_checkpoints_steps=None,
         save_checkpoints_secs=None,
@@ -179,15 +185,6 @@ def _estimator(graph: TrainingGraph | Network, run: Run) -> estimator.tpu.TPUEst
         eval_batch_size=config.eval_batch_size,
         predict_batch_size=config.eval_batch_size,
     )
-
-
-def _session(mesh, run):
-    if run.tpu is not None:
-        return {
-            "session_config": tpu.session_config(),
-            "cluster": tpu.resolver(run.tpu),
-        }
-    return {"session_config": session_config(mesh)}
 
 
 @contextlib.contextmanager

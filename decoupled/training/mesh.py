@@ -64,6 +64,12 @@ def parse_layout(text: str, axes: dict[str, int]) -> dict[str, str]:
     return rules
 
 
+def axes_and_rules(config: MeshConfig) -> tuple[dict[str, int], dict[str, str]]:
+    """Mesh axis -> size, and dimension -> mesh axis."""
+    axes = parse_mesh_shape(config.mesh_shape)
+    return axes, parse_layout(config.layout_rules, axes)
+
+
 def _pairs(text, where):
     pieces = [p.strip() for p in text.replace(",", ";").split(";") if p.strip()]
     for piece in pieces:
@@ -95,8 +101,7 @@ def check_mesh(
     `extra` are further dimensions of the task. `settings`: name of a dimension -> the
     setting of its size, where that is not the one in `decoupled.model.dims.SETTINGS`.
     """
-    axes = parse_mesh_shape(config.mesh_shape)
-    rules = parse_layout(config.layout_rules, axes)
+    axes, rules = axes_and_rules(config)
     changeable = {**SETTINGS, **(settings or {})}
     for dimension in [*vars(dims).values(), *extra]:
         axis = rules.get(dimension.name)
@@ -134,8 +139,7 @@ def check_tensors(config: MeshConfig, graph: mtf.Graph) -> None:
     No tensor has two dimensions on one mesh axis, and every axis splits some tensor.
     Also calls `check_layout` of operations with further conditions.
     """
-    axes = parse_mesh_shape(config.mesh_shape)
-    rules = parse_layout(config.layout_rules, axes)
+    axes, rules = axes_and_rules(config)
     implementation = mtf.MeshImpl(*shape_and_layout(config))
     dimensions = set()
     for operation in graph.operations:
@@ -170,10 +174,7 @@ def devices(config: MeshConfig) -> list[str]:
 
 def mesh_size(config: MeshConfig) -> int:
     """Number of devices of the mesh."""
-    size = 1
-    for axis_size in parse_mesh_shape(config.mesh_shape).values():
-        size *= axis_size
-    return size
+    return math.prod(parse_mesh_shape(config.mesh_shape).values())
 
 
 def length_step(config: MeshConfig, on_tpu: bool = False) -> int:
@@ -189,9 +190,7 @@ def rows_multiple(config: MeshConfig, accumulation: int) -> int:
 
 
 def _parts(config, *dimensions):
-    """The number of parts of each of the dimensions that the mesh splits."""
-    axes = parse_mesh_shape(config.mesh_shape)
-    rules = parse_layout(config.layout_rules, axes)
+    axes, rules = axes_and_rules(config)
     return [axes[rules[name]] for name in dimensions if name in rules]
 
 
@@ -213,8 +212,7 @@ def session_config(config: MeshConfig) -> tf.ConfigProto:
 
 def shape_and_layout(config: MeshConfig) -> tuple[mtf.Shape, mtf.LayoutRules]:
     """Mesh shape and layout rules as Mesh-TensorFlow takes them."""
-    axes = parse_mesh_shape(config.mesh_shape)
-    rules = parse_layout(config.layout_rules, axes)
+    axes, rules = axes_and_rules(config)
     shape = mtf.Shape([mtf.Dimension(name, size) for name, size in axes.items()])
     return shape, mtf.convert_to_layout_rules(list(rules.items()))
 

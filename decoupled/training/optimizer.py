@@ -126,7 +126,6 @@ def _as_used(
     variable: mtf.Variable,
     mesh_impl: mtf.MeshImpl,
 ) -> Gradient:
-    """The gradient as the update uses it: as factors or as a whole."""
     if config.name != "adamw" or _is_rounded(variable):
         return gradient
     return as_factored(gradient, mesh_impl) or gradient

@@ -38,7 +38,7 @@ def environment(kind: str) -> dict[str, str]:
     return {"decoupled": decoupled.__version__, **facts}
 
 
-def found_hosts(kind: str, seconds: float) -> Hosts | None:
+def scheduled_hosts(kind: str, seconds: float) -> Hosts | None:
     """The processes that Slurm, MPI or the TPU's own description name, if any."""
     imported(kind)
     from jax._src import clusters

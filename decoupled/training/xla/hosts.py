@@ -34,7 +34,7 @@ from decoupled.training.bookkeeping import StopOnSignal
 from decoupled.training.xla.coordination import (
     Coordination,
     environment,
-    found_hosts,
+    scheduled_hosts,
 )
 
 # Keys of the table.
@@ -64,7 +64,7 @@ def joined(hardware: Hardware, facts: Mapping[str, str]) -> Iterator[None]:
     global _watch
     kind = hardware.accelerator
     described = kind and (
-        hardware.hosts or found_hosts(kind, hardware.patience_seconds)
+        hardware.hosts or scheduled_hosts(kind, hardware.patience_seconds)
     )
     if not described:
         yield
@@ -250,7 +250,6 @@ class _Watch:
         time.sleep(0.2 if self._hosts.index == 0 else 0.0)
 
     def _hear(self):
-        """Waits until another process tells why it ends."""
         while self._code is None:
             note = self.table.wait_for(_ENDED)
             if note is None:
@@ -265,7 +264,6 @@ class _Watch:
                 return
 
     def _hear_stop(self):
-        """Waits until a process is told to stop."""
         while self._code is None and self.asked is None:
             number = self.table.wait_for(_ASKED)
             if number is None:

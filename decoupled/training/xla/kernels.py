@@ -63,17 +63,17 @@ def replace(module: Any, kernel: str, platform: str, deterministic: bool) -> str
 def _calls(module):
     from jax._src.lib.mlir import ir
 
-    found = []
+    calls = []
 
     def visit(operation):
         if operation.name == "stablehlo.custom_call":
             target = ir.StringAttr(operation.attributes["call_target_name"]).value
             if target.startswith("decoupled."):
-                found.append(operation)
+                calls.append(operation)
         return ir.WalkResult.ADVANCE
 
     module.operation.walk(visit)
-    return found
+    return calls
 
 
 class _Call:
@@ -135,7 +135,6 @@ def _shape(kind):
 
 
 def _put(module, calls, functions):
-    """Adds the functions to the module, and calls them."""
     from jax._src.lib.mlir import ir
     from jax._src.lib.mlir.dialects import func
 

@@ -176,7 +176,6 @@ def _sizes(mesh: MeshConfig) -> list[int]:
 def _attention(
     client: Client, network: Network, features: Mapping[str, Any], trains: bool
 ) -> str:
-    """The kernel that computes attention; says it where there is a choice."""
     device = client.devices[0].device_kind
     kernel, reason = attention_kernel(client.kind, device, network, features, trains)
     line = f"attention by {NAMES[kernel]}: {reason}"

@@ -25,12 +25,7 @@ from decoupled.training.graph import (
     build_step,
     step_scalars,
 )
-from decoupled.training.mesh import (
-    Placement,
-    parse_layout,
-    parse_mesh_shape,
-    shape_and_layout,
-)
+from decoupled.training.mesh import Placement, axes_and_rules, shape_and_layout
 from decoupled.training.xla.kernels import CUDNN, PLAIN, SPLASH
 
 # Of a folder: the program, and what its arguments and results are.
@@ -130,7 +125,7 @@ def attention_kernel(
     """
     mesh, model = network.mesh, network.model
     tokens = features["input_word_ids"].shape.as_list()[1]
-    rules = parse_layout(mesh.layout_rules, parse_mesh_shape(mesh.mesh_shape))
+    _, rules = axes_and_rules(mesh)
     split = sorted({"sequence", "memory", "head_size"} & set(rules))
     reasons = {
         "attention_kernel is plain": mesh.attention_kernel == PLAIN,
