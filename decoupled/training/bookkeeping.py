@@ -269,7 +269,8 @@ class Monitor(Progress):
             self._print(step, f"{_shown(values)}  ")
 
     def end(self):
-        self._writer.close()
+        if self._writer is not None:
+            self._writer.close()
 
     def _is_logged(self, step):
         return step % self._log_steps == 0 or step == self._total
@@ -285,8 +286,9 @@ class Monitor(Progress):
                 "examples/sec": rate * self._batch_size,
             }
         self._mark = (step, now)
-        self._writer.add_summary(scalar_summary(values), step)
-        self._writer.flush()
+        if self._writer is not None:
+            self._writer.add_summary(scalar_summary(values), step)
+            self._writer.flush()
 
 
 def _shown(values):

@@ -20,28 +20,16 @@ PERCENT = "_percent"
 _RESULTS = ".results"
 
 
-class _Unwritten:
-    """A writer that writes nothing."""
-
-    def add_summary(self, summary: tf.Summary, step: int) -> None:
-        """Drops it."""
-
-    def flush(self) -> None:
-        """Writes nothing."""
-
-    close = flush
-
-
-def event_writer(folder: str, step: int) -> "tf.summary.FileWriter | _Unwritten":
+def event_writer(folder: str, step: int) -> tf.summary.FileWriter | None:
     """A writer of a new event file of a run at `step`.
 
     The file's name contains the time in seconds and the step that the file starts from.
     With the step, two files of the same second do not overwrite each other. The file
     begins with `start_event`, so that TensorBoard drops what earlier files have of
-    later steps: these steps were lost and are repeated. Of several processes, the first
-    writes.
+    later steps: these steps were lost and are repeated. None for all processes but the
+    first.
     """
-    return _begin(folder, step, step + 1) if hosts.is_first() else _Unwritten()
+    return _begin(folder, step, step + 1) if hosts.is_first() else None
 
 
 def _begin(folder, named, start):
