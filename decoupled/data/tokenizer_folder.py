@@ -343,23 +343,14 @@ def _text_rules(read: Folder, pieces: Sequence[str]) -> TextRules:
     name = str(read.config.get("tokenizer_class") or BERT_CLASSES[0]).removesuffix(
         "Fast"
     )
-    if name in BERT_CLASSES and stated != rules:
-        # In this class, transformers 5 takes all from tokenizer_config.json.
-        field, ours, theirs = next(
-            row
-            for row in zip(TextRules._fields, rules, stated, strict=True)
-            if row[1] != row[2]
-        )
-        setting = {"lower": "do_lower_case", "chinese": "tokenize_chinese_chars"}
-        raise UserError(
-            f"{path}: {setting.get(field, field)} is {ours!r} for {name}, but "
-            f"{theirs!r} in {TOKENIZER}; correct one of them"
-        )
-    for key in BERT_RULES:
-        index = BERT_RULES.index(key)
-        if key in read.config and rules[index] != stated[index]:
+    for setting, ours, theirs in zip(
+        (*BERT_RULES, "longest_word"), rules, stated, strict=True
+    ):
+        # In these classes, transformers 5 takes all from tokenizer_config.json.
+        is_used = name in BERT_CLASSES or setting in read.config
+        if is_used and ours != theirs:
             raise UserError(
-                f"{path}: {key} is {read.config[key]!r}, but {stated[index]!r} in "
+                f"{path}: {setting} is {ours!r} for {name}, but {theirs!r} in "
                 f"{TOKENIZER}; correct one of them"
             )
     return stated
