@@ -1,22 +1,26 @@
-"""Finds the defects of a records folder, by file and record.
+"""Finds the defects of a records folder: the first of each file, with its record.
 
-Every byte is read. The checks cover the checksums of each record, the schema, the range
-of ids, and the counts and SHA-256 of the manifest. Defects are returned as text, so
-that one call shows those of all files. In a file, a corrupt record is the last.
+Every byte is read, as training reads it (`load_shard`), and its SHA-256 is compared.
+Defects are returned as text, so that one call shows those of all files.
 """
 
 import concurrent.futures
 import functools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from decoupled.core import console, files, gfile, processes
 from decoupled.core.errors import UserError
 from decoupled.core.release import tf
-from decoupled.data.reading import VERIFY_COMMAND, parse
-from decoupled.data.records import FEATURE, RecordsManifest, Shard, read_manifest
+from decoupled.data.reading import (
+    ERRORS,
+    VERIFY_COMMAND,
+    checked_ids,
+    defect_of,
+    load_shard,
+)
+from decoupled.data.records import RecordsManifest, Shard, read_manifest
 from decoupled.data.vocabulary import open_vocabulary
 
-_BATCH = 1024
 # Files that are opened at once; most of the time is the disk's or the network's.
 _FILES_AT_ONCE = 8
 # Below this, starting worker processes takes longer than the work.
@@ -26,7 +30,7 @@ _SMALL_BYTES = 1 << 30
 def verify_records(
     records_dir: str, vocabulary_path: str, workers: int = 0
 ) -> list[str]:
-    """All defects of a records folder, a line each. Prints a line if there are none."""
+    """The defects of all files, a line each. Prints a line if there are none."""
     manifest = read_manifest(records_dir)
     vocabulary = open_vocabulary(vocabulary_path)
     manifest.check_vocabulary(vocabulary.fingerprint, vocabulary_path)
@@ -89,9 +93,13 @@ def _beginning_defect(manifest: RecordsManifest, shard: Shard) -> str | None:
         return f"{path}: record 0: truncated or corrupt"
     except gfile.OpError as error:
         return f"{path}: cannot read ({files.reason(error)})"
-    ids, problem = _ids(first)
-    problem = problem or _outside(ids, manifest.vocab_size)
-    return f"{path}: record 0: {problem}" if problem else None
+    try:
+        _checked_ids(tf.constant(path), tf.constant([first]), manifest.vocab_size)
+    except ERRORS as error:
+        if (defect := defect_of(error, path)) is None:
+            raise
+        return defect
+    return None
 
 
 def stray_files(manifest: RecordsManifest) -> list[str]:
@@ -117,87 +125,43 @@ def verify_shards(manifest: RecordsManifest, workers: int) -> Iterator[list[str]
 
 
 def verify_shard(manifest: RecordsManifest, shard: Shard) -> list[str]:
-    """The defects of one file, in its order. Needs eager execution."""
+    """The first defect of a file, if it has any."""
     path = manifest.path(shard)
     if not files.exists(path):
         return [f"{path}: missing"]
     content = files.read_bytes(path)
-    is_changed = files.fingerprint(content) != shard.sha256
-    places, is_complete = _places(content)
-    records = len(places)
-    # TensorFlow compares checksums, of which an unchanged file needs no look.
-    if is_changed:
-        # No more are taken: TensorFlow would allocate what a length says.
-        readable = tf.data.TFRecordDataset(path).take(records).ignore_errors()
-        records = sum(len(batch) for batch in readable.batch(_BATCH))
-    tokens, is_parsed, defects = 0, True, []
-    for first in range(0, records, _BATCH):
-        batch = [content[place] for place in places[first : first + _BATCH]]
-        batch = batch[: records - first]
-        count = _tokens(batch, manifest.vocab_size)
-        if count is not None:
-            tokens += count
-            continue
-        for number, record in enumerate(batch, start=first):
-            ids, problem = _ids(record)
-            is_parsed = is_parsed and not problem
-            tokens += len(ids)
-            problem = problem or _outside(ids, manifest.vocab_size)
-            if problem:
-                defects.append(f"{path}: record {number}: {problem}")
-    if not is_complete or records < len(places):
-        defects.append(f"{path}: record {records}: truncated or corrupt")
-        return defects
-    if records != shard.records:
-        counted = f"{records} records, the manifest says {shard.records}"
-        defects.append(f"{path}: {counted}")
-    elif is_parsed and tokens != shard.tokens:
-        defects.append(f"{path}: {tokens} tokens, the manifest says {shard.tokens}")
-    elif is_changed:
-        defects.append(f"{path}: sha256 is not that of the manifest")
-    return defects
-
-
-def _tokens(records: list[bytes], vocab_size: int) -> int | None:
-    """The number of ids in records without defects; None if there are defects."""
+    whole, is_complete = _whole_records(content)
+    if not is_complete:
+        # TensorFlow would allocate what the next length says.
+        readable = tf.data.TFRecordDataset(path).take(whole).ignore_errors()
+        return [f"{path}: record {sum(1 for _ in readable)}: truncated or corrupt"]
+    sizes = [tf.constant(n, tf.int64) for n in (shard.records, shard.tokens)]
     try:
-        ids = parse(tf.constant(records))
-        lengths, values = ids.row_lengths().numpy(), ids.values.numpy()
-    except (tf.errors.InvalidArgumentError, UnicodeDecodeError):
-        return None
-    inside = (values >= 0) & (values < vocab_size)
-    return len(values) if lengths.all() and inside.all() else None
+        _load_shard(tf.constant(path), *sizes, manifest.vocab_size)
+    except ERRORS as error:
+        if (defect := defect_of(error, path)) is None:
+            raise
+        return [defect]
+    if files.fingerprint(content) != shard.sha256:
+        return [f"{path}: sha256 is not that of the manifest"]
+    return []
 
 
-def _places(content: bytes) -> tuple[list[slice], bool]:
-    """Where the records of a TFRecord file are, and whether all of it is records.
+def _whole_records(content: bytes) -> tuple[int, bool]:
+    """How many records of a TFRecord file fit into it, and whether these are all of it.
 
     A record consists of its length in 8 bytes, their checksum in 4, its content, and
-    the checksum of the content. A length that does not fit into the file ends it.
+    the checksum of the content.
     """
-    places, start = [], 0
+    count = start = 0
     while start < len(content):
-        end = start + 16 + int.from_bytes(content[start : start + 8], "little")
-        if end > len(content):
-            return places, False
-        places.append(slice(start + 12, end - 4))
-        start = end
-    return places, True
+        start += 16 + int.from_bytes(content[start : start + 8], "little")
+        if start > len(content):
+            return count, False
+        count += 1
+    return count, True
 
 
-def _ids(record: bytes) -> tuple[Sequence[int], str]:
-    """The ids of a record, and what is wrong with its form, or ""."""
-    try:
-        features = tf.train.Example.FromString(record).features.feature
-    except Exception as error:  # protobuf's DecodeError differs between its builds
-        return (), f"not a tf.train.Example ({files.reason(error)})"
-    ids = features[FEATURE].int64_list.value
-    return ids, "" if ids else f"no int64 feature {FEATURE!r}, or an empty one"
-
-
-def _outside(ids: Sequence[int], vocab_size: int) -> str:
-    wrong = [token for token in ids if not 0 <= token < vocab_size]
-    if not wrong:
-        return ""
-    more = f" (and {len(wrong) - 1} more)" if len(wrong) > 1 else ""
-    return f"id {wrong[0]}{more} is outside the vocabulary of {vocab_size} pieces"
+# Errors of graphs have the whole text of an assertion.
+_load_shard = tf.function(load_shard, autograph=False)
+_checked_ids = tf.function(checked_ids, autograph=False)

@@ -3,7 +3,6 @@
 import dataclasses
 import json
 
-import numpy as np
 import pytest
 
 from decoupled.core.errors import UserError
@@ -96,7 +95,7 @@ def without_end(folder):
             "record 0: truncated or corrupt",
         ),
         (without_end, "record 0: truncated or corrupt"),
-        (of_another_schema, "record 0: no"),
+        (of_another_schema, "record 0: no int64 feature 'ids', or an empty one"),
     ],
 )
 def test_what_can_be_seen_at_once_is_told_before_training(folder, damage, told):
@@ -111,7 +110,7 @@ def test_what_can_be_seen_at_once_is_told_before_training(folder, damage, told):
 def test_cut_between_records(folder):
     path = folder / NAME
     path.write_bytes(path.read_bytes()[: record_end(9)])
-    assert defects(folder) == [f"{path}: 10 records, the manifest says 1100"]
+    assert defects(folder) == [f"{path}: record 10: truncated or corrupt"]
 
 
 @pytest.mark.parametrize("record", [0, 1023, 1024])
@@ -119,21 +118,6 @@ def test_flipped_byte(folder, record):
     flip_byte(folder / NAME, record_end(record) - 6)
     told = "truncated or corrupt"
     assert defects(folder) == [f"{folder / NAME}: record {record}: {told}"]
-
-
-def test_all_kinds_of_defects_of_one_file_are_told(tmp_path):
-    documents = [[6, 7], [8, 10_003], [20_000], [9], [9, 9], [10_004], [10]]
-    make_records(tmp_path, {"en": [documents]})
-    path = tmp_path / NAME
-    ends = np.cumsum([len(records.serialize(ids)) + 16 for ids in documents])
-    flip_byte(path, int(ends[3]) - 6)
-    path.write_bytes(path.read_bytes()[:-5])
-    told = "is outside the vocabulary of 10000 pieces"
-    assert defects(tmp_path) == [
-        f"{path}: record 1: id 10003 {told}",
-        f"{path}: record 2: id 20000 {told}",
-        f"{path}: record 3: truncated or corrupt",
-    ]
 
 
 @pytest.mark.parametrize("record", [0, 17, 1099])
@@ -161,37 +145,38 @@ def test_missing(folder):
 
 def test_ids_outside_the_vocabulary(tmp_path):
     make_records(tmp_path, {"en": [[[6, 7], [8, 10_003], [9], [20_000, 7, 30_000]]]})
-    told = "outside the vocabulary of 10000 pieces"
-    assert defects(tmp_path) == [
-        f"{tmp_path / NAME}: record 1: id 10003 is {told}",
-        f"{tmp_path / NAME}: record 3: id 20000 (and 1 more) is {told}",
-    ]
+    told = "record 1: id 10003 is outside the vocabulary of 10000 pieces"
+    assert defects(tmp_path) == [f"{tmp_path / NAME}: {told}"]
 
 
 @pytest.mark.parametrize(
     "record, told",
     [
-        (b"\xff\xff", "not a tf.train.Example"),
-        (b"", "no int64 feature 'ids', or an empty one"),
-        (records.serialize([]), "no int64 feature 'ids', or an empty one"),
+        (b"\xff\xff", "a record is not an Example with int64 feature 'ids'"),
+        (b"", "record 1: no int64 feature 'ids', or an empty one"),
+        (records.serialize([]), "record 1: no int64 feature 'ids', or an empty one"),
     ],
 )
-def test_records_of_another_schema(folder, record, told):
-    rewrite(folder, [records.serialize([6]), record, records.serialize([6])])
-    found, counts = defects(folder)
-    assert found.startswith(f"{folder / NAME}: record 1: {told}")
-    assert counts == f"{folder / NAME}: 3 records, the manifest says 1100"
+def test_records_of_another_schema(tmp_path, record, told):
+    make_records(tmp_path, {"en": [[[6], [7], [6]]]})
+    rewrite(tmp_path, [records.serialize([6]), record, records.serialize([6])])
+    assert defects(tmp_path) == [f"{tmp_path / NAME}: {told}"]
 
 
-@pytest.mark.parametrize("unit, count", [("records", 1100), ("tokens", 3300)])
-def test_a_manifest_that_counts_wrongly(folder, unit, count):
+@pytest.mark.parametrize(
+    "unit, told",
+    [
+        ("records", "record 1100: truncated or corrupt"),
+        ("tokens", "not the file of the manifest (more or fewer records or tokens)"),
+    ],
+)
+def test_a_manifest_that_counts_wrongly(folder, unit, told):
     path = folder / "manifest.json"
     content = json.loads(path.read_text())
     english = content["splits"]["train"]["en"]
     english["files"][0][unit] += 1
     english[unit] += 1
     path.write_text(json.dumps(content))
-    told = f"{count} {unit}, the manifest says {count + 1}"
     assert defects(folder) == [f"{folder / NAME}: {told}"]
 
 
