@@ -140,14 +140,12 @@ class ParallelTextConfig:
 
     dev_share, test_share: shares of the groups (chapters, pages) that are held out,
       each group in all languages together.
-    seed: for the choice of groups, pairs and examples.
+    seed: for the choice of groups and pairs.
     group: None, or a regular expression that matches at the beginning of an id. The
       group is the match of its first "(...)", or without one the whole match, e.g.
       "[0-9]{5}" for the first five digits. With None the source decides.
     max_pairs: the largest number of pairs of each language with English, in dev and in
       test.
-    max_train_examples: the largest number of English examples to train the task on.
-    max_test_examples: the largest number for each language, in dev and in test.
     """
 
     dev_share: float = 0.04
@@ -155,13 +153,11 @@ class ParallelTextConfig:
     seed: int = 0
     group: str | None = None
     max_pairs: int = 1000
-    max_train_examples: int = 4000
-    max_test_examples: int = 1000
 
     def __post_init__(self):
         check_types(self)
         check_not_negative(self, "dev_share test_share seed")
-        check_positive(self, "max_pairs max_train_examples max_test_examples")
+        check_positive(self, "max_pairs")
         name = type(self).__name__
         if self.dev_share + self.test_share >= 1:
             raise UserError(
