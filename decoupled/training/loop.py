@@ -2,8 +2,8 @@
 
 `train` and `predict` are what commands call. With an accelerator, programs of XLA run
 (`decoupled.training.xla.loop`). Otherwise come, in the order in which they run: the
-Estimator, its model_fn (from data to a graph, and what is restored), and the hook around
-each run of its session (stop, monitor, save).
+Estimator, its model_fn (from data to a graph, and what is restored), and the hook
+around each run of its session (stop, monitor, save).
 """
 
 import contextlib
@@ -40,7 +40,7 @@ from decoupled.training.graph import (
     TrainingGraph,
     build_predictions,
     build_step,
-    step_scalars,
+    logged_scalars,
 )
 from decoupled.training.mesh import session_config
 from decoupled.training.partitioned_tables import start_from
@@ -274,7 +274,7 @@ def _train_spec(
             start_from(run.init_checkpoint, {name: saved[name] for name in restored})
     with tf.control_dependencies([lowered.update]):
         train_op = tf.assign_add(tf.train.get_global_step(), 1)
-    scalars = step_scalars(graph, lowered)
+    scalars = logged_scalars(graph, lowered)
     with mtf.utils.outside_all_rewrites():
         steps = StepHook(graph, run, lowered, scalars)
     # Slices get their values before the first step.
