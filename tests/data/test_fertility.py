@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from decoupled.data.fertility import measure_fertility, plot_fertility
+from decoupled.data.vocabulary_build import measure_fertility, plot_fertility
 
 UNKNOWN, BYTE = 2, 7
 

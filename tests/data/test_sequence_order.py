@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from decoupled.core.errors import UserError
-from decoupled.data.sequence_order import (
+from decoupled.data.sequences import (
     Position,
     SequenceOrder,
     chunk_count,
