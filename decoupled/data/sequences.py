@@ -81,7 +81,6 @@ class SequenceOrder:
     Limits on epochs refer to `sequences`, those of the whole run.
 
     languages: those that are drawn, sorted; a language's number is its index here.
-    undrawn_languages: those in the manifest without text, or excluded by their weight.
     thresholds: int64 [languages]; a draw d in [0, 2**32) belongs to the first language
       whose threshold is above d. No language's interval is empty.
     """
@@ -97,7 +96,6 @@ class SequenceOrder:
         train = manifest.splits.get(TRAIN, {})
         shares = _shares(manifest, sampling, sequence_length, sequences)
         self.languages = tuple(sorted(name for name in train if shares.get(name)))
-        self.undrawn_languages = tuple(sorted(set(train) - set(self.languages)))
         self.seed = seed
         self.entries = [train[name] for name in self.languages]
         self.counts = [chunk_counts(entry, sequence_length) for entry in self.entries]
