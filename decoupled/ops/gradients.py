@@ -28,10 +28,9 @@ _CAST_ELEMENTS = 1_000_000
 
 
 class FactoredGradient(NamedTuple):
-    """A gradient [rows, columns] as left^T x right.
+    """A gradient [rows, columns] as left^T x right, [..., rows] and [..., columns].
 
-    left: float [..., rows]. right: float [..., columns]. Their first dimensions are
-      the same, and none of these is split across the mesh.
+    Their first dimensions are the same, and none of these is split across the mesh.
     """
 
     left: mtf.Tensor
@@ -39,19 +38,18 @@ class FactoredGradient(NamedTuple):
 
     @property
     def shape(self) -> mtf.Shape:
-        """Of the product: rows and columns."""
         return mtf.Shape([self.left.shape.dims[-1], self.right.shape.dims[-1]])
 
 
 def as_factored(
     gradient: mtf.Tensor, mesh_impl: mtf.MeshImpl, smallest: int = _SMALLEST
 ) -> FactoredGradient | None:
-    """The factors of a gradient, where it pays not to multiply them.
+    """The factors of a gradient, where it pays not to multiply them; else None.
 
-    None where the gradient is no product of two tensors (it is a sum in a model with
-    coupled embeddings), is small (a device's part has fewer than `smallest` elements),
-    has too many inner rows for its norm to be cheap, or is summed over devices. None on
-    a TPU too: XLA cannot write a few rows of a variable in place.
+    It does not pay where the gradient is a sum (with coupled embeddings), is small (a
+    device's part has fewer than `smallest` elements), has too many inner rows for its
+    norm to be cheap, or is summed over devices; nor under XLA, which cannot write a few
+    rows of a variable in place.
     """
     factors = _factors(gradient)
     if factors is None or not isinstance(mesh_impl, PlacementMeshImpl):
@@ -149,11 +147,8 @@ def _squared_norm_of_factors(left: tf.Tensor, right: tf.Tensor) -> tf.Tensor:
 
 
 def _pairs(x: tf.Tensor) -> tf.Tensor:
-    """x x^T in float32, [inner, inner] for x of [..., size].
-
-    It casts a few columns at a time: a product of bfloat16 matrices would be rounded to
-    8 bits.
-    """
+    """x x^T in float32, [inner, inner] for x of [..., size]; a product of bfloat16
+    matrices would be rounded to 8 bits."""
     size = x.shape.as_list()[-1]
     x = tf.reshape(x, [-1, size])
     if x.dtype == tf.float32:

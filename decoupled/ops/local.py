@@ -5,10 +5,9 @@ functions: forward, of TensorFlow's slices, and backward, of tensors of the mesh
 `mesh_op` is for an operation that also adds up between devices.
 
 Neither fits what is no function of tensors: an update of variables, which has no
-result (`decoupled.ops.adam`, `adam_elementwise`, `rounding`, `meshes.stacks`), the
-lookup in a table, which reads a variable in the dtype that it is stored in
-(`decoupled.ops.gather`), and what other modules recognise by its class
-(`weight_product`, `recompute`).
+result (`decoupled.ops.adam`, `rounding`, `meshes.simd`), the lookup in a table, which
+reads a variable in the dtype that it is stored in (`decoupled.ops.gather`), and what
+other modules recognise by its class (`weight_product`, `recompute`).
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -92,10 +91,8 @@ class _Operation(mtf.Operation):
 class DevicePart(NamedTuple):
     """A device's part of a dimension.
 
-    axis: mesh axis that splits the dimension, or None if it is not split.
-    size: of the part.
-    coordinate: laid-out mesh coordinate along the axis, which is the index of the part;
-      0 if the dimension is not split.
+    axis: of the mesh, which splits the dimension, or None. coordinate: laid out, along
+    the axis: the index of the part; 0 if the dimension is not split.
     """
 
     axis: int | None
@@ -104,7 +101,7 @@ class DevicePart(NamedTuple):
 
 
 def shard_of(mesh_impl: mtf.MeshImpl, dimension: mtf.Dimension) -> DevicePart:
-    """The part of `dimension` on each device."""
+    """The part of a dimension on each device."""
     axis = mesh_impl.tensor_dimension_to_mesh_axis(dimension)
     if axis is None:
         return DevicePart(None, dimension.size, 0)
@@ -145,13 +142,10 @@ def lazy_sum(mesh_impl: mtf.MeshImpl, part: Any, axes: Iterable[int | None]) -> 
 def check_separate(
     mesh_impl: mtf.MeshImpl, dimension: mtf.Dimension, others: list[mtf.Dimension]
 ) -> None:
-    """Checks that a table and the ids that look it up can both be split.
+    """Checks that a table and the ids that look it up are not split over one axis.
 
-    Mesh-TensorFlow checks the dimensions of single tensors only. If both were split
-    over the same axis, no device would see all ids that look up its rows.
-
-    Raises:
-      UserError: `dimension` and one of `others` are split over one mesh axis.
+    Mesh-TensorFlow checks single tensors only. No device would see all ids that look up
+    its rows.
     """
     axis = mesh_impl.tensor_dimension_to_mesh_axis(dimension)
     for other in others:

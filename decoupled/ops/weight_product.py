@@ -83,8 +83,7 @@ class CastAfter(mtf.Operation):
 def _in_partitions(
     x: tf.Tensor | RowPartitionedTensor,
 ) -> tf.Tensor | RowPartitionedTensor:
-    """A large matrix as a `RowPartitionedTensor`; any other tensor is returned as it
-    is."""
+    """A large matrix as a `RowPartitionedTensor`; any other tensor as it is."""
     if isinstance(x, RowPartitionedTensor) or x.shape.rank != 2:
         return x
     if x.shape.num_elements() < 2 * _TILE:

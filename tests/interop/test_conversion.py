@@ -11,7 +11,7 @@ from safetensors.numpy import load_file
 from decoupled.configs import MeshConfig, ModelConfig
 from decoupled.core.compat import mtf
 from decoupled.core.release import tf
-from decoupled.exports.interop.from_huggingface import from_huggingface
+from decoupled.exports.interop.huggingface import from_huggingface, to_huggingface
 from decoupled.exports.interop.huggingface_config import (
     ACTIVATIONS,
     make_config,
@@ -24,7 +24,6 @@ from decoupled.exports.interop.huggingface_format import (
     our_value,
 )
 from decoupled.exports.interop.surgery import change_embeddings, untie
-from decoupled.exports.interop.to_huggingface import to_huggingface
 from decoupled.exports.serving import encoder as serving
 from decoupled.exports.serving.encoder import Encoder
 from decoupled.launch import gin_files

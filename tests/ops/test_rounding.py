@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from decoupled.core.compat import mtf, tf
-from decoupled.ops.adam import AdamUpdate, step_scalars
-from decoupled.ops.adam_elementwise import ElementwiseAdamUpdate
+from decoupled.ops.adam import AdamUpdate, ElementwiseAdamUpdate, step_scalars
 from decoupled.ops.kernels import compiled
 from decoupled.ops.rounding import RoundedSubtraction, noise, round_by
 from tests.helpers import SESSION_CONFIG, mesh_impl

@@ -45,14 +45,12 @@ CONVERSION = "conversion.json"
 FORMAT = "decoupled-conversion-1"
 MODEL_GIN = "model.gin"
 
-# More names than this are shortened in an error; the report has all.
+# An error lists no more names than this.
 _MOST_NAMES = 8
 
 
 class Matching(NamedTuple):
-    """The result of `match`.
-
-    sources: our variable -> the name that its values come from.
+    """sources: our variable -> the name that its values come from.
     unused: names of the source that no variable uses.
     unset: our variables for which the source has no values.
     """
@@ -63,12 +61,8 @@ class Matching(NamedTuple):
 
 
 def match(targets: Mapping[str, str], sources: Mapping[str, str]) -> Matching:
-    """Matches by name.
-
-    Args:
-      targets: our variable -> the name that it should have in the source.
-      sources: name in the source -> name in its file.
-    """
+    """`targets`: our variable -> the name that it should have in the source; `sources`:
+    name in the source -> name in its file."""
     matched = {
         ours: sources[theirs] for ours, theirs in targets.items() if theirs in sources
     }
@@ -80,11 +74,7 @@ def match(targets: Mapping[str, str], sources: Mapping[str, str]) -> Matching:
 
 
 def check_complete(where: str, matching: Matching, allowed: Sequence[str]) -> None:
-    """Refuses unmatched names that no pattern of `allowed`, like a shell's, allows.
-
-    Raises:
-      UserError: a name that no pattern allows, or a pattern that allows no name.
-    """
+    """Refuses unmatched names that no pattern of `allowed`, like a shell's, allows."""
     left = [*matching.unused, *matching.unset]
     for pattern in allowed:
         if not fnmatch.filter(left, pattern):
@@ -107,11 +97,7 @@ def check_complete(where: str, matching: Matching, allowed: Sequence[str]) -> No
 def check_shape(
     where: str, name: str, stored: Shape, expected: Shape, config: str
 ) -> None:
-    """Refuses a tensor whose shape does not follow from the model's sizes.
-
-    Raises:
-      UserError: `config` contradicts the weights.
-    """
+    """Refuses a tensor whose shape is not `expected`, from the sizes in `config`."""
     if stored != expected:
         raise UserError(
             f"{where}: {name} has shape {list(stored)}, {config} makes it "
@@ -124,9 +110,7 @@ class Contents(NamedTuple):
 
     source, kind: where it comes from and what it is, in words.
     model, vocabulary, task: as in config.json.
-    shapes: of the variables, in the order in which they are read.
-    value_of: name -> float32 array or tensor.
-    step: the global step.
+    shapes: of the variables, in the order in which `value_of` reads them.
     about: what else conversion.json says; must be JSON.
     classifier_dropout: the rate before the layer of a task in training, if known.
     slots: further variables, of the optimizer.
@@ -135,7 +119,6 @@ class Contents(NamedTuple):
 
     source: str
     kind: str
-
     model: ModelConfig
     vocabulary: Vocabulary
     task: dict[str, Any] | None
@@ -149,11 +132,7 @@ class Contents(NamedTuple):
 
 
 def write_converted_folder(folder: str, contents: Contents) -> dict[str, Any]:
-    """Writes the whole folder or nothing, and prints what was written.
-
-    Returns:
-      The content of conversion.json.
-    """
+    """Writes the whole folder or nothing; prints and returns conversion.json."""
     files.check_checkpoint_path(folder)
     report = {
         "source": contents.source,

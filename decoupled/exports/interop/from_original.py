@@ -28,8 +28,8 @@ from decoupled.exports.interop.conversion import (
 )
 from decoupled.exports.interop.huggingface_config import original_settings
 from decoupled.exports.interop.huggingface_tokenizer import unused_rows
-from decoupled.exports.interop.safetensors_files import Shape
 from decoupled.model import variables as names
+from decoupled.model.variables import Shape
 from decoupled.training.checkpoint_files import CheckpointFile
 
 _SIZES = "the model's gin file"
@@ -53,15 +53,9 @@ def from_original(
     vocabulary: str,
     allowed: Sequence[str],
 ) -> dict[str, Any]:
-    """Converts a checkpoint and its SentencePiece model to a new or empty `model_dir`.
+    """Converts a checkpoint and its vocabulary; returns the content of conversion.json.
 
     `allowed` is as for `from_huggingface`.
-
-    Returns:
-      The content of conversion.json.
-
-    Raises:
-      UserError: the checkpoint is not of this model, or unreadable; nothing is written.
     """
     check_target(model_dir)
     stored = CheckpointFile(checkpoint)
@@ -119,10 +113,8 @@ def from_original(
 
 
 def _check_folder(folder, model, vocabulary, notes) -> None:
-    """Compares sizes and vocabulary with the files beside a checkpoint.
-
-    The checkpoint has neither the vocabulary nor all sizes, such as that of the heads.
-    """
+    """Compares sizes and vocabulary with the files beside a checkpoint, which has
+    neither the vocabulary nor all sizes."""
     rows = model.vocab_size
     names = (os.path.join(folder, name) for name in (VOCAB, FILE_NAME))
     path = next(filter(files.exists, names), os.path.join(folder, FILE_NAME))
@@ -157,13 +149,7 @@ def match_by_shape(
 
     A variable outside of the encoder is matched with a variable of the head if it is
     the only one of that shape whose role fits. The last part of its name (gamma, beta,
-    bias, kernel) may say its role.
-
-    Returns:
-      Our name -> the checkpoint's.
-
-    Raises:
-      UserError: two names fit equally well.
+    bias, kernel) may say its role. Returns our name -> the checkpoint's.
     """
     left = [n for n in weights if n not in head and not n.startswith("bert/")]
     matched = {}

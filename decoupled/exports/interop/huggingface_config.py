@@ -155,11 +155,7 @@ class HuggingFaceModel(NamedTuple):
 
 
 def read_config(folder: str) -> HuggingFaceModel:
-    """Reads config.json of a folder.
-
-    Raises:
-      UserError: it is missing, or describes a model that we do not support.
-    """
+    """Reads config.json of a folder."""
     path = os.path.join(folder, CONFIG)
     if not files.exists(path):
         raise UserError(f"{folder}: no {CONFIG}; is it a folder of save_pretrained?")
@@ -208,14 +204,7 @@ def make_config(
     task: str | None,
     classifier_dropout: float | None = None,
 ) -> dict[str, Any]:
-    """The config.json of a model.
-
-    Activation, epsilon and dropout are those of training, which are not always
-    transformers' defaults.
-
-    Raises:
-      UserError: a model of transformers cannot have these labels.
-    """
+    """The config.json of a model, with all settings of its training."""
     head_of_class = CLASSIFICATION if head == REGRESSION else head
     suffix = next(key for key, value in HEADS.items() if value == head_of_class)
     config = {

@@ -28,10 +28,8 @@ _LAYER_NORM = {"gamma": "weight", "beta": "bias"}
 class Family(NamedTuple):
     """One of transformers' architectures.
 
-    model_type: in config.json. name: of its classes, e.g. "RemBert" for RemBertModel.
-    prefix: of the encoder's parameters.
-    dense, norm, decoder: the parts of the MLM head.
-    output_bias: the parameter with the bias of the output embedding.
+    name: of its classes, e.g. "RemBert" for RemBertModel. prefix: of the encoder's
+    parameters. dense, norm, decoder, output_bias: the parts of the MLM head.
     classifier: the last layer of a classifier of texts.
     classifier_pooler: the layer before it; None where it is the encoder's pooler.
     classifier_dropout: the setting of dropout before the layer of a task.
@@ -151,9 +149,6 @@ def canonical_names(
 
     Early BERT files use gamma and beta, and the parameters of a bare encoder lack the
     family's prefix. Position ids, which old versions saved, are not parameters.
-
-    Raises:
-      UserError: two names of the file are the same parameter.
     """
     canonical = {}
     for name in sorted(parameters):

@@ -84,16 +84,14 @@ class Dense(tf.Module):
         self.bias = tf.Variable(bias, name=f"{scope}/bias", dtype=tf.float32)
 
     def __call__(self, x: tf.Tensor) -> tf.Tensor:
-        """float32 [n, inputs] -> [n, outputs]."""
         return tf.nn.bias_add(self.kernel.times(x), read(self.bias))
 
 
 class LayerNorm(tf.Module):
     """(x - mean) / sqrt(variance + epsilon) * gamma + beta over the last dimension.
 
-    It uses a batch norm with a channel for each row, as Keras does. On a CPU the graph
-    rewriter turns this into one kernel; separate means, differences and products would
-    be seven.
+    A batch norm with a channel for each row is one kernel on a CPU, as in Keras;
+    separate means, differences and products would be seven.
     """
 
     def __init__(self, weights: Weights, name: str, epsilon: float):
@@ -103,7 +101,6 @@ class LayerNorm(tf.Module):
         self._epsilon = epsilon
 
     def __call__(self, x: tf.Tensor) -> tf.Tensor:
-        """float32 [n, d] -> the same shape."""
         shape = tf.shape(x)
         rows = shape[:1]
         nothing = tf.constant([], x.dtype)
@@ -121,7 +118,7 @@ class LayerNorm(tf.Module):
 
 
 def dropout(x: tf.Tensor, rate: float, training: bool) -> tf.Tensor:
-    """Drops and rescales in training; otherwise adds nothing to the graph."""
+    """Dropout in training; elsewhere it adds nothing to the graph."""
     return tf.nn.dropout(x, rate) if training and rate else x
 
 
@@ -168,8 +165,6 @@ class _Embeddings(tf.Module):
 
 
 class _Attention(tf.Module):
-    """Multi-head self-attention with its output layer."""
-
     def __init__(self, config: ModelConfig, weights: Weights, name: str):
         super().__init__()
         self.query_key_value = Dense(
@@ -206,8 +201,6 @@ class _Attention(tf.Module):
 
 
 class _Layer(tf.Module):
-    """One post-layer-norm BERT layer."""
-
     def __init__(self, config: ModelConfig, weights: Weights, name: str):
         super().__init__()
         epsilon = config.layer_norm_epsilon
@@ -230,8 +223,7 @@ class _Layer(tf.Module):
     ) -> tf.Tensor:
         """[batch * length, H], mask [batch, 1, 1, length] -> [batch * length, H].
 
-        If the layer is computed only at the first row of each sequence, these are
-        `rows`, [batch, H].
+        `rows`, [batch, H], are those of first tokens, if only these are computed.
         """
         rows = x if rows is None else rows
         attended = self.attention(x, rows, mask, training)
@@ -243,12 +235,9 @@ class _Layer(tf.Module):
 class Encoder(tf.Module):
     """Token ids to vectors.
 
-    Args:
-      weights: checkpoint name -> array, e.g. `CheckpointFile`, or `StoredWeights`,
-        which keep matrices in fewer bits. The encoder has a pooler if these contain
-        `bert/pooler`, as in fine-tuned classifiers. Pre-training trains no pooler, and
-        a random one would only scramble the [CLS] vector.
-      up_to: only the layers up to this one, 0 to L, and no pooler; None is all.
+    It has a pooler if the weights do, as those of fine-tuned classifiers. Pre-training
+    trains none, and a random one would only scramble the [CLS] vector. `up_to`: only
+    the layers up to this one, 0 to L, and no pooler; None is all.
     """
 
     def __init__(self, config: ModelConfig, weights: Weights, up_to: int | None = None):
@@ -271,11 +260,10 @@ class Encoder(tf.Module):
         }
 
     def __call__(self, inputs: dict[str, tf.Tensor], training: bool = False) -> Outputs:
-        """Runs the network; `training` activates dropout.
+        """Runs the network on `FEATURES`, int32 [batch, length].
 
-        `inputs` has `input_word_ids`, `input_mask` and `input_type_ids`, int32 [batch,
-        length]. `pooled_output` is the pooler's output or else the [CLS] vector.
-        Raises InvalidArgumentError for impossible ids, lengths and shapes.
+        `training` activates dropout. `pooled_output` is the pooler's output or else the
+        [CLS] vector. The graph fails for impossible ids, lengths and shapes.
         """
         _, *layers = self.hidden_states(inputs, training)
         pooled = self._pooled(self._first(layers[-1]))
@@ -298,11 +286,8 @@ class Encoder(tf.Module):
     def hidden_states(
         self, inputs: dict[str, tf.Tensor], training: bool = False
     ) -> list[tf.Tensor]:
-        """Input embedding and output of every layer, float32 [batch, length, H] each.
-
-        Number 0 is the input embedding after its projection to H, number l the output
-        of the l-th layer. Arguments and errors are those of `__call__`.
-        """
+        """The input embedding after its projection to H, and the output of every layer,
+        float32 [batch, length, H] each."""
         x, mask = self._embedded(inputs, training)
         states = [x]
         for layer in self.layers:

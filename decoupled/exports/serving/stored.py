@@ -42,12 +42,8 @@ class StoredWeights(Mapping[str, np.ndarray]):
 class Matrix(tf.Module):
     """A float32 matrix, stored in another type if the weights are `StoredWeights`.
 
-    Only a matrix stored in float32 can be trained. `scale_of` is 0 for a table, whose
-    rows have a scale each, and 1 for a kernel, whose columns have one.
-
-    Raises:
-      UserError: the matrix has a value that is not finite, or would have one in the
-        stored type.
+    Only float32 can be trained. `scale_of` is 0 for a table, whose rows have a scale
+    each, and 1 for a kernel, whose columns have one.
     """
 
     def __init__(

@@ -34,9 +34,9 @@ LARGEST = 4 * 100_000 * 1000
 # Prints how much the peak grew after the imports, in bytes.
 SCRIPT = r"""
 import re, sys
-from decoupled.exports.interop.from_huggingface import from_huggingface
+from decoupled.core.release import tf
+from decoupled.exports.interop.huggingface import from_huggingface, to_huggingface
 from decoupled.exports.interop.from_original import from_original
-from decoupled.exports.interop.to_huggingface import to_huggingface
 from decoupled.data.vocabulary import vocabulary_path
 from decoupled.runs import run_folder as model_dir
 from decoupled.runs.saved_run import open_model
@@ -82,7 +82,9 @@ def huggingface_folder(tmp_path, vocabulary):
     config = make_config(CONFIG, vocabulary, REMBERT, MASKED_LM, None, None)
     (folder / "config.json").write_text(json.dumps(config))
     theirs = {
-        huggingface_name(name, REMBERT, MASKED_LM): huggingface_shape(name, shape)
+        huggingface_name(name, REMBERT, MASKED_LM): huggingface_shape(
+            name, shape, REMBERT
+        )
         for name, shape in shapes(CONFIG, WITH_MLM_HEAD).items()
     }
     path = folder / "model.safetensors"

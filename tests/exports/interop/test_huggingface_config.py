@@ -198,8 +198,7 @@ def test_dropout_before_the_head(
 def test_a_round_trip_keeps_problem_type_and_dropout(
     tmp_path, vocabulary, changes, setting
 ):
-    from decoupled.exports.interop.from_huggingface import from_huggingface
-    from decoupled.exports.interop.to_huggingface import to_huggingface
+    from decoupled.exports.interop.huggingface import from_huggingface, to_huggingface
 
     model = model_config(**changes)
     task = {"name": "x", "labels": ["a", "b"], "kind": "classification"}

@@ -11,6 +11,7 @@ from decoupled.core.errors import UserError
 from decoupled.corpora.corpus import Corpus
 from decoupled.data.tokenizer_folder import TextRules, make_wordpieces
 from decoupled.data.vocabulary import WordPiece
+from decoupled.exports.interop.huggingface import to_huggingface
 from decoupled.exports.interop.new_vocabulary import (
     NewRows,
     matching_rows,
@@ -18,7 +19,6 @@ from decoupled.exports.interop.new_vocabulary import (
     replace_vocabulary,
     trim_vocabulary,
 )
-from decoupled.exports.interop.to_huggingface import to_huggingface
 from decoupled.model import variables as names
 from decoupled.runs.saved_run import open_model
 from decoupled.training.checkpoint_files import CheckpointFile

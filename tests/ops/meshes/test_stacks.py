@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from decoupled.core.compat import mtf, tf
-from decoupled.ops.meshes.stacks import slices_of, stacks_of
+from decoupled.ops.meshes.simd import slices_of, stacks_of
 from tests.helpers import SESSION_CONFIG
 from tests.ops.simd_on_cpu import WithoutProgram, eight_cores
 
