@@ -22,7 +22,7 @@ import numpy as np
 from decoupled.core.compat import mtf, tf
 from decoupled.ops.gradients import FactoredGradient, Gradient
 from decoupled.ops.kernels import compiled, is_large
-from decoupled.ops.local import mesh_op
+from decoupled.ops.local import before_cast, mesh_op, scalar
 from decoupled.ops.meshes.simd import Slices, slices_of, stacked
 from decoupled.ops.rounding import rounded, update_rounded
 from decoupled.ops.row_partitions import (
@@ -31,7 +31,6 @@ from decoupled.ops.row_partitions import (
     slice_along,
     two_at_a_time,
 )
-from decoupled.ops.shared import before_cast, scalar
 
 
 class StepScalars(NamedTuple):

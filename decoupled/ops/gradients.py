@@ -14,9 +14,8 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from decoupled.core.compat import mtf, tf
-from decoupled.ops.local import Spec, lazy_sum, mesh_op
+from decoupled.ops.local import Spec, lazy_sum, mesh_op, scalar
 from decoupled.ops.meshes.placement import PlacementMeshImpl
-from decoupled.ops.shared import scalar
 from decoupled.ops.weight_product import GradientCast
 
 # Elements on one device, 16 MB; smaller gradients are not kept as factors.

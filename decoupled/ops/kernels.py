@@ -19,8 +19,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from decoupled.core.compat import mtf, tf
+from decoupled.ops.local import ones, reshape
 from decoupled.ops.meshes.placement import PlacementMeshImpl
-from decoupled.ops.shared import ones, reshape
 
 # Number of partial sums of a row: the float32 elements of one AVX-512 register.
 _LANES = 16

@@ -11,17 +11,18 @@ from safetensors.numpy import load_file
 from decoupled.configs import MeshConfig, ModelConfig
 from decoupled.core.compat import mtf
 from decoupled.core.release import tf
-from decoupled.exports.interop.huggingface import from_huggingface, to_huggingface
-from decoupled.exports.interop.huggingface_config import (
-    ACTIVATIONS,
-    make_config,
-    read_config,
-)
-from decoupled.exports.interop.huggingface_format import (
-    BERT,
-    XLM_R,
+from decoupled.exports.interop.huggingface import (
+    from_huggingface,
     huggingface_name,
     our_value,
+    to_huggingface,
+)
+from decoupled.exports.interop.huggingface_config import (
+    ACTIVATIONS,
+    BERT,
+    XLM_R,
+    make_config,
+    read_config,
 )
 from decoupled.exports.interop.surgery import change_embeddings, untie
 from decoupled.exports.serving import encoder as serving

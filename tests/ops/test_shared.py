@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from decoupled.core.compat import tf
 from decoupled.core.release import tf as tf2
-from decoupled.ops.local import local_index
-from decoupled.ops.shared import (
+from decoupled.ops.local import (
+    local_index,
     ones,
     reshape,
 )

@@ -60,24 +60,33 @@ class Matching(NamedTuple):
     unset: list[str]
 
 
-def match(targets: Mapping[str, str], sources: Mapping[str, str]) -> Matching:
-    """`targets`: our variable -> the name that it should have in the source; `sources`:
-    name in the source -> name in its file."""
-    matched = {
-        ours: sources[theirs] for ours, theirs in targets.items() if theirs in sources
-    }
-    return Matching(
-        matched,
-        sorted(set(sources.values()) - set(matched.values())),
-        sorted(set(targets) - set(matched)),
-    )
+def match(
+    where: str,
+    targets: Mapping[str, tuple[str, Shape]],
+    sources: Mapping[str, tuple[str, Shape]],
+    config: str,
+    allowed: Sequence[str],
+) -> Matching:
+    """Matches by name; refuses other shapes, and names left over.
 
-
-def check_complete(where: str, matching: Matching, allowed: Sequence[str]) -> None:
-    """Refuses unmatched names that no pattern of `allowed`, like a shell's, allows."""
-    left = [*matching.unused, *matching.unset]
+    targets: our variable -> the name and shape that it should have in the source, by
+      the sizes in `config`. sources: name in the source -> name in its file, and shape.
+    allowed: patterns, like a shell's, of names that may be left over.
+    """
+    matched = {}
+    for ours, (theirs, expected) in targets.items():
+        if theirs in sources:
+            matched[ours], shape = sources[theirs]
+            if shape != expected:
+                raise UserError(
+                    f"{where}: {matched[ours]} has shape {list(shape)}, {config} makes "
+                    f"it {list(expected)}"
+                )
+    unused = {name for name, _ in sources.values()}.difference(matched.values())
+    unset = set(targets).difference(matched)
+    matching = Matching(matched, sorted(unused), sorted(unset))
     for pattern in allowed:
-        if not fnmatch.filter(left, pattern):
+        if not fnmatch.filter([*unused, *unset], pattern):
             raise UserError(
                 f"--allow_partial: {pattern!r} is no variable without use or value in "
                 f"{where}; take it away or correct it"
@@ -86,23 +95,17 @@ def check_complete(where: str, matching: Matching, allowed: Sequence[str]) -> No
         (matching.unset, "no values for"),
         (matching.unused, "no use for"),
     ):
-        refused = [name for name in names if not _allows(allowed, name)]
+        refused = [
+            name
+            for name in names
+            if not any(fnmatch.fnmatchcase(name, pattern) for pattern in allowed)
+        ]
         if refused:
             raise UserError(
                 f"{where}: {what} {_listed(refused)}; to convert a part of a model, "
                 f"give --allow_partial='{refused[0]}' and so on (patterns as a shell's)"
             )
-
-
-def check_shape(
-    where: str, name: str, stored: Shape, expected: Shape, config: str
-) -> None:
-    """Refuses a tensor whose shape is not `expected`, from the sizes in `config`."""
-    if stored != expected:
-        raise UserError(
-            f"{where}: {name} has shape {list(stored)}, {config} makes it "
-            f"{list(expected)}"
-        )
+    return matching
 
 
 class Contents(NamedTuple):
@@ -218,10 +221,6 @@ def _say_converted(report: dict[str, Any], folder: str) -> None:
         f"{folder}: {report['kind']}, {report['variables']} variables, "
         f"{report['parameters']:,} parameters{also}"
     )
-
-
-def _allows(allowed: Sequence[str], name: str) -> bool:
-    return any(fnmatch.fnmatchcase(name, pattern) for pattern in allowed)
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -20,8 +20,6 @@ from decoupled.data.tokenizer_checks import VOCAB
 from decoupled.data.vocabulary import FILE_NAME, open_vocabulary
 from decoupled.exports.interop.conversion import (
     Contents,
-    check_complete,
-    check_shape,
     initial_value,
     match,
     write_converted_folder,
@@ -74,13 +72,11 @@ def from_original(
     has_head = bool(renamed or set(head) & set(weights))
     kept_head = names.Head(has_head, pooler=f"{names.POOLER}/kernel" in weights)
     shapes, variables = names.shapes(model, kept_head), names.declare(model, kept_head)
-    targets = {name: renamed.get(name, name) for name in shapes}
-    matching = match(targets, {name: name for name in weights})
-    for name, parameter in matching.sources.items():
-        check_shape(checkpoint, parameter, weights[parameter], shapes[name], _SIZES)
-    check_complete(checkpoint, matching, allowed)
+    targets = {name: (renamed.get(name, name), shapes[name]) for name in shapes}
+    sources = {name: (name, shape) for name, shape in weights.items()}
+    matching = match(checkpoint, targets, sources, _SIZES, allowed)
     slots = _moments(stored, matching.sources, shapes)
-    sources = matching.sources | slots
+    read_from = matching.sources | slots
     about = {
         "renamed": {theirs: ours for ours, theirs in sorted(renamed.items())},
         "unused": matching.unused,
@@ -91,8 +87,8 @@ def from_original(
     }
 
     def value_of(name: str) -> np.ndarray | tf.Tensor:
-        if name in sources:
-            return stored.read_tensor(sources[name])
+        if name in read_from:
+            return stored.read_tensor(read_from[name])
         return initial_value(variables[name], model)
 
     return write_converted_folder(

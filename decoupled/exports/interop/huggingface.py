@@ -2,46 +2,46 @@
 
 RemBERT is our model with decoupled embeddings. BERT and XLM-R are coupled models whose
 E_in is H. Neither PyTorch nor transformers is needed, and no code in a folder is run.
+
+Kernels are [inputs, outputs] here and in the original TensorFlow checkpoints, and
+[outputs, inputs] in PyTorch. Embeddings and output layers have the same shape in both.
 """
 
 import dataclasses
 import os
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from decoupled.configs import ModelConfig
-from decoupled.configs.finetuning import CLASSIFICATION, QUESTION_ANSWERING, REGRESSION
+from decoupled.configs.finetuning import (
+    CLASSIFICATION,
+    QUESTION_ANSWERING,
+    REGRESSION,
+    TAGGING,
+)
 from decoupled.core import console, files
 from decoupled.core.errors import UserError
 from decoupled.core.files import check_target, new_folder
 from decoupled.data.vocabulary import XLM_R as XLM_R_PIECES
 from decoupled.exports.interop.conversion import (
     Contents,
-    check_complete,
-    check_shape,
     initial_value,
     match,
     write_converted_folder,
 )
 from decoupled.exports.interop.huggingface_config import (
-    CONFIG,
-    HuggingFaceModel,
-    make_config,
-    read_config,
-)
-from decoupled.exports.interop.huggingface_format import (
     BERT,
+    CONFIG,
     MASKED_LM,
     REMBERT,
     XLM_R,
     Family,
-    canonical_names,
-    huggingface_name,
-    huggingface_shape,
-    huggingface_value,
-    our_value,
+    HuggingFaceModel,
+    make_config,
+    read_config,
 )
 from decoupled.exports.interop.huggingface_tokenizer import (
     open_tokenizer,
@@ -54,9 +54,12 @@ from decoupled.exports.interop.safetensors_files import (
 )
 from decoupled.exports.served_task import LABELLED, ServedTask, read_task, task_head
 from decoupled.model import variables as names
+from decoupled.model.variables import Shape
 from decoupled.runs import run_folder
 from decoupled.runs.saved_run import Model, open_model
 
+_LAYER_NORM = {"gamma": "weight", "beta": "bias"}
+_TOKEN_LAYERS = {TAGGING: "classifier", QUESTION_ANSWERING: "qa_outputs"}
 _KERNEL, _BIAS = (f"{names.PROJECTION}/{part}" for part in ("kernel", "bias"))
 
 
@@ -87,13 +90,18 @@ def from_huggingface(
     pieces = open_tokenizer(folder, vocabulary, described, notes)
     head = _head_of_source(source)
     shapes = names.shapes(model, head)
-    theirs = {name: huggingface_name(name, family, described.head) for name in shapes}
-    matching = match(theirs, parameters)
-    for name, parameter in matching.sources.items():
-        expected = huggingface_shape(name, shapes[name], family)
-        shape = stored.tensors[parameter].shape
-        check_shape(folder, parameter, shape, expected, CONFIG)
-    check_complete(folder, matching, allowed)
+    targets = {
+        name: (
+            huggingface_name(name, family, described.head),
+            huggingface_shape(name, shape, family),
+        )
+        for name, shape in shapes.items()
+    }
+    sources = {
+        name: (parameter, stored.tensors[parameter].shape)
+        for name, parameter in parameters.items()
+    }
+    matching = match(folder, targets, sources, CONFIG, allowed)
     variables = names.declare(model, head)
 
     def value_of(name: str) -> np.ndarray:
@@ -314,9 +322,9 @@ def _write_weights(
     model: Model,
     family: Family,
     head: str | None,
-    shapes: dict[str, names.Shape],
+    shapes: dict[str, Shape],
     path: str,
-) -> dict[str, names.Shape]:
+) -> dict[str, Shape]:
     """Writes the weights one by one; returns the shapes by transformers' names."""
     ours = {huggingface_name(name, family, head): name for name in shapes}
     theirs = {
@@ -345,3 +353,71 @@ def _identity_projection(config: ModelConfig, family: Family) -> dict[str, np.nd
         huggingface_name(_KERNEL, REMBERT, None): np.eye(size, dtype=np.float32),
         huggingface_name(_BIAS, REMBERT, None): np.zeros(size, np.float32),
     }
+
+
+def huggingface_name(name: str, family: Family, head: str | None) -> str:
+    """The parameter that holds our variable `name` in a model with this head."""
+    if name == names.OUTPUT_EMBEDDING:
+        return f"{family.decoder}.weight"
+    if name == names.OUTPUT_BIAS:
+        return family.output_bias
+    is_classifier = head in (CLASSIFICATION, REGRESSION)
+    if name in (names.TASK_WEIGHTS, names.TASK_BIAS):
+        layer = family.classifier if is_classifier else _TOKEN_LAYERS[head]
+        return f"{layer}.{'weight' if name == names.TASK_WEIGHTS else 'bias'}"
+    layer, _, last = name.rpartition("/")
+    if last.endswith("_embeddings"):
+        layer, last = name, "kernel"
+    last = "weight" if last == "kernel" else _LAYER_NORM.get(last, last)
+    renamed = {names.TRANSFORM: family.dense, names.TRANSFORM_NORM: family.norm}
+    if is_classifier and family.classifier_pooler:
+        renamed[names.POOLER] = family.classifier_pooler
+    if layer not in renamed:
+        layer = re.sub(r"^bert/", f"{family.prefix}/", layer)
+        layer = re.sub(r"/layer_(\d+)", r"/layer/\1", layer).replace("/", ".")
+    return f"{renamed.get(layer, layer)}.{last}"
+
+
+def huggingface_shape(name: str, shape: Shape, family: Family) -> Shape:
+    """The shape of our variable in PyTorch."""
+    if name == names.POSITION_EMBEDDINGS:
+        return (shape[0] + family.unused_positions, *shape[1:])
+    return shape[::-1] if name.endswith("/kernel") else shape
+
+
+def our_value(name: str, stored: np.ndarray, family: Family) -> np.ndarray:
+    """A view of a parameter in the shape of our variable `name`."""
+    if name == names.POSITION_EMBEDDINGS:
+        return stored[family.unused_positions :]
+    return stored.T if name.endswith("/kernel") else stored
+
+
+def huggingface_value(name: str, value: np.ndarray, family: Family) -> np.ndarray:
+    """The reverse of `our_value`; unused positions are zero, as padding's is there."""
+    if name == names.POSITION_EMBEDDINGS:
+        return np.pad(value, [(family.unused_positions, 0), (0, 0)])
+    return value.T if name.endswith("/kernel") else value
+
+
+def canonical_names(
+    parameters: Iterable[str], family: Family, folder: str
+) -> dict[str, str]:
+    """Current parameter names -> the names in a file, which may be older.
+
+    Early BERT files use gamma and beta, and the parameters of a bare encoder lack the
+    family's prefix. Position ids, which old versions saved, are not parameters.
+    """
+    canonical = {}
+    for name in sorted(parameters):
+        if name.endswith(".position_ids"):
+            continue
+        modern = re.sub(r"LayerNorm\.gamma$", "LayerNorm.weight", name)
+        modern = re.sub(r"LayerNorm\.beta$", "LayerNorm.bias", modern)
+        if modern.startswith(("embeddings.", "encoder.", "pooler.")):
+            modern = f"{family.prefix}.{modern}"
+        if modern in canonical:
+            raise UserError(
+                f"{folder}: {canonical[modern]} and {name} are the same parameter"
+            )
+        canonical[modern] = name
+    return canonical

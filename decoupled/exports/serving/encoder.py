@@ -10,17 +10,24 @@ the predictions of tasks run the mesh graph on a mesh of devices.
 
 Activations are matrices [tokens, width], because one large product is faster on a CPU
 than many small ones.
+
+Matrices may be stored in fewer bits than float32, for smaller files and memory.
+Activations and sums stay float32: a lookup converts the rows that it reads, and a
+product its matrix at each call. With 8 bits, values are integers from -127 to 127. Each
+row of a table, and each column of a kernel, has a float32 scale, its largest magnitude
+/ 127, which is applied after the product.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 import numpy as np
 
 from decoupled.configs import ModelConfig
+from decoupled.core.errors import UserError
 from decoupled.core.release import tf
-from decoupled.exports.serving.stored import Matrix, Weights
 from decoupled.model import variables as names
 
+Weights = Mapping[str, np.ndarray]
 Outputs = dict[str, tf.Tensor | list[tf.Tensor]]
 
 FEATURES = ("input_word_ids", "input_mask", "input_type_ids")
@@ -32,6 +39,12 @@ ACTIVATIONS: dict[str, Callable[[tf.Tensor], tf.Tensor]] = {
 
 # Large enough that a padded key's weight underflows to 0, small enough for float32.
 _MASKED = -1e9
+
+# The types of the matrices of a SavedModel.
+FLOAT32 = "float32"
+INT8 = "int8"
+STORED_AS = (FLOAT32, "bfloat16", "float16", INT8)
+_LARGEST = 127
 
 
 def variable(weights: Weights, name: str) -> tf.Variable:
@@ -64,6 +77,82 @@ def read(source: tf.Variable) -> tf.Tensor:
     # inputs, and a traced function's outputs wait for all of its reads of variables. An
     # operation that changes nothing is therefore put in between.
     return tf.ensure_shape(source, source.shape)
+
+
+class StoredWeights(Mapping[str, np.ndarray]):
+    """Weights, and one of `STORED_AS`, the type of their matrices in a SavedModel."""
+
+    def __init__(self, weights: Weights, stored_as: str):
+        self._weights, self.stored_as = weights, stored_as
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        return self._weights[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._weights)
+
+    def __len__(self) -> int:
+        return len(self._weights)
+
+
+class Matrix(tf.Module):
+    """A float32 matrix, stored in another type if the weights are `StoredWeights`.
+
+    Only float32 can be trained. `scale_of` is 0 for a table, whose rows have a scale
+    each, and 1 for a kernel, whose columns have one.
+    """
+
+    def __init__(
+        self, weights: Weights, value: np.ndarray, name: str, scale_of: int = 0
+    ):
+        super().__init__()
+        stored_as = getattr(weights, "stored_as", FLOAT32)
+        self.scale = None
+        if stored_as != FLOAT32:
+            most = tf.as_dtype(FLOAT32 if stored_as == INT8 else stored_as).max
+            if not np.abs(value).max(initial=0.0) <= most:
+                raise UserError(
+                    f"--weights: {name} has a value that is not finite in {stored_as}; "
+                    "export float32, or an earlier checkpoint if the training diverged"
+                )
+        if stored_as == INT8:
+            largest = np.abs(value).max(axis=1 - scale_of, keepdims=True)
+            scale = np.where(largest > 0, largest, 1.0).astype(np.float32) / _LARGEST
+            value = np.rint(value / scale).astype(np.int8)
+            self.scale = tf.Variable(
+                scale.ravel(), trainable=False, name=f"{name}/scale"
+            )
+        self.value = tf.Variable(
+            value,
+            name=name,
+            dtype=tf.as_dtype(stored_as),
+            trainable=stored_as == FLOAT32,
+        )
+
+    def rows(self, ids: tf.Tensor) -> tf.Tensor:
+        """Rows of a table, int [...] -> float32 [..., columns]."""
+        rows = tf.gather(self.value, ids)
+        if self.scale is None:
+            return _float32(rows)
+        return _float32(rows) * tf.gather(self.scale, ids)[..., tf.newaxis]
+
+    def times(self, x: tf.Tensor) -> tf.Tensor:
+        """x @ a kernel, float32 [n, rows] -> [n, columns]."""
+        return self._scaled(tf.matmul(x, self._whole()))
+
+    def times_transposed(self, x: tf.Tensor) -> tf.Tensor:
+        """x @ a table's transpose, float32 [n, columns] -> [n, rows]."""
+        return self._scaled(tf.matmul(x, self._whole(), transpose_b=True))
+
+    def _whole(self):
+        return self.value if self.value.trainable else _float32(self.value)
+
+    def _scaled(self, product):
+        return product if self.scale is None else product * self.scale
+
+
+def _float32(x: tf.Tensor | tf.Variable) -> tf.Tensor:
+    return tf.cast(x, tf.float32)
 
 
 class Dense(tf.Module):

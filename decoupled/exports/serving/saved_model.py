@@ -30,7 +30,13 @@ from decoupled.exports.served_task import (
     check_exportable,
     read_task,
 )
-from decoupled.exports.serving.encoder import Classifier, Encoder, MaskedLm
+from decoupled.exports.serving.encoder import (
+    FLOAT32,
+    Classifier,
+    Encoder,
+    MaskedLm,
+    StoredWeights,
+)
 from decoupled.exports.serving.roots import (
     EncoderRoot,
     Root,
@@ -40,7 +46,6 @@ from decoupled.exports.serving.roots import (
     read_sentences,
     store_mean,
 )
-from decoupled.exports.serving.stored import FLOAT32, StoredWeights
 from decoupled.exports.serving.text import Preprocessor, TextRoot
 from decoupled.model.variables import POOLER
 from decoupled.runs.saved_run import Model, open_model
@@ -146,8 +151,8 @@ def export(
     """Writes the SavedModels and returns the content of export.json.
 
     Texts are packed and cut to `sequence_length`. `mlm` includes the output embedding
-    and the MLM head as `encoder.mlm`. `weights`, one of `stored.STORED_AS`, is the type
-    of stored matrices. `sentences` exports vectors instead of the whole model.
+    and the MLM head as `encoder.mlm`. `weights`, one of `STORED_AS`, is the type of
+    stored matrices. `sentences` exports vectors instead of the whole model.
     """
     _check_target(export_dir, overwrite)
     check_exportable(model, task, sequence_length, mlm)

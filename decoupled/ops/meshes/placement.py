@@ -15,12 +15,12 @@ import functools
 
 from decoupled.core.compat import mtf, tf
 from decoupled.core.machine import processor
+from decoupled.ops.local import reshape
 from decoupled.ops.row_partitions import (
     RowPartitionedTensor,
     RowPartitionedVariable,
     partitioned_product,
 )
-from decoupled.ops.shared import reshape
 
 # Rows of a factor with at least so many elements are long.
 _LONG = 512

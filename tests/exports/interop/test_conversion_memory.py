@@ -8,13 +8,8 @@ import sys
 import numpy as np
 import pytest
 
-from decoupled.exports.interop.huggingface_config import make_config
-from decoupled.exports.interop.huggingface_format import (
-    MASKED_LM,
-    REMBERT,
-    huggingface_name,
-    huggingface_shape,
-)
+from decoupled.exports.interop.huggingface import huggingface_name, huggingface_shape
+from decoupled.exports.interop.huggingface_config import MASKED_LM, REMBERT, make_config
 from decoupled.exports.interop.safetensors_files import write_safetensors
 from decoupled.model.variables import MASKED_LM as WITH_MLM_HEAD
 from decoupled.model.variables import shapes

@@ -5,8 +5,13 @@ import json
 import pytest
 
 from decoupled.core.errors import UserError
-from decoupled.exports.interop.huggingface_config import make_config, read_config
-from decoupled.exports.interop.huggingface_format import BERT, REMBERT, XLM_R
+from decoupled.exports.interop.huggingface_config import (
+    BERT,
+    REMBERT,
+    XLM_R,
+    make_config,
+    read_config,
+)
 from decoupled.runs import run_folder
 from tests.exports.models import (
     finetuned_weights,

@@ -7,8 +7,12 @@ import pytest
 
 from decoupled.core.errors import UserError
 from decoupled.data.vocabulary import open_vocabulary
-from decoupled.exports.interop.huggingface_config import make_config, read_config
-from decoupled.exports.interop.huggingface_format import BERT, REMBERT
+from decoupled.exports.interop.huggingface_config import (
+    BERT,
+    REMBERT,
+    make_config,
+    read_config,
+)
 from decoupled.exports.interop.huggingface_tokenizer import (
     open_tokenizer,
     write_tokenizer,

@@ -7,8 +7,13 @@ import pytest
 
 from decoupled.core.errors import UserError
 from decoupled.core.release import tf
-from decoupled.exports.serving.encoder import Encoder, MaskedLm
-from decoupled.exports.serving.stored import STORED_AS, Matrix, StoredWeights
+from decoupled.exports.serving.encoder import (
+    STORED_AS,
+    Encoder,
+    MaskedLm,
+    Matrix,
+    StoredWeights,
+)
 from tests.command_line import decoupled, mistake
 from tests.exports.models import model_config, pretrained_weights, random_batch
 
