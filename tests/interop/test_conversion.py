@@ -454,11 +454,11 @@ def test_public_models_have_as_many_parameters_as_in_transformers(tmp_path, voca
 def test_activations_are_all_of_transformers_that_compute_the_same(tmp_path):
     points = np.linspace(-30, 30, 3001)
     call("activations", {"points": points.tolist()}, tmp_path)
-    found = json.loads((tmp_path / "activations.json").read_text())
+    result = json.loads((tmp_path / "activations.json").read_text())
     # TensorFlow rounds the root of 2 to float32.
     same = {
         (theirs, ours)
-        for theirs, values in found.items()
+        for theirs, values in result.items()
         for ours, function in serving.ACTIVATIONS.items()
         if np.allclose(values, function(tf.constant(points)), rtol=0, atol=1e-6)
     }
