@@ -5,7 +5,7 @@ need this code.
 """
 
 import functools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -274,10 +274,11 @@ def read_sentences(path: str) -> list[str]:
 def store_mean(root: SentenceRoot, text: Callable, path: str) -> int:
     """Sets the mean vector, 0 before, to that of the lines of a file; their number."""
     sentences = read_sentences(path)
-    count = -(-len(sentences) // _BATCH)
     total = np.zeros(root.mean_vector.shape, np.float64)
-    for batch in console.track(_batches(sentences), "centring on sentences", count):
-        total += text(tf.constant(batch))["sentence_vector"].numpy().sum(0, np.float64)
+    starts = range(0, len(sentences), _BATCH)
+    for start in console.track(starts, "centring on sentences, batches"):
+        batch = tf.constant(sentences[start : start + _BATCH])
+        total += text(batch)["sentence_vector"].numpy().sum(0, np.float64)
     mean = total / len(sentences)
     if not np.isfinite(mean).all():
         raise UserError(
@@ -286,8 +287,3 @@ def store_mean(root: SentenceRoot, text: Callable, path: str) -> int:
         )
     root.mean_vector.assign(mean.astype(np.float32))
     return len(sentences)
-
-
-def _batches(sentences: Sequence[str]) -> Iterator[Sequence[str]]:
-    for start in range(0, len(sentences), _BATCH):
-        yield sentences[start : start + _BATCH]
