@@ -289,9 +289,6 @@ def test_heads_that_transformers_does_not_have_are_refused(
 
 
 def test_checkpoints_of_another_model_are_not_written(tmp_path, vocabulary):
-    arrays = pretrained_weights(model_config(num_layers=1))
-    with pytest.raises(UserError, match="no variable bert/encoder/layer_1"):
-        write(tmp_path, vocabulary, arrays=arrays)
     arrays = pretrained_weights(model_config(num_layers=3))
     with pytest.raises(UserError, match="layer_2.* is not part of the model"):
         write(tmp_path, vocabulary, arrays=arrays)

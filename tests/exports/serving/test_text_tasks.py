@@ -13,7 +13,6 @@ from decoupled.configs import (
     VocabularyConfig,
 )
 from decoupled.configs.finetuning import FinetuneConfig
-from decoupled.core.release import tf
 from decoupled.data.vocabulary_training import train_vocabulary
 from decoupled.exports.serving.saved_model import export
 from tests.command_line import decoupled
@@ -197,7 +196,3 @@ def test_a_reader_gives_the_answers_of_the_predictions(
         assert bool(row["answer"]) == bool(context.strip(" \u200b"))
     # The model is surer of some answers than of others.
     assert np.ptp([row["score"] for row in rows]) > 1
-
-
-def load(run, name):
-    return tf.saved_model.load(str(run / "export" / name))
