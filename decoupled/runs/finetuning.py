@@ -76,9 +76,7 @@ def evaluate(plan: Plan, anew: bool) -> list[dict[str, Any]]:
 
     The answers of the best run are also written below the folder of all runs. With
     `anew`, a run is evaluated again that has results of its selected checkpoint.
-
-    Returns:
-      the result of `FinetuningRun.evaluate` for each run.
+    Returns the result of `FinetuningRun.evaluate` for each run.
     """
     best = best_run(plan)
     # Another run may have been the best when answers were last written.
@@ -93,11 +91,7 @@ def evaluate(plan: Plan, anew: bool) -> list[dict[str, Any]]:
 
 
 def chosen_rate(plan: Plan) -> float:
-    """The rate whose first run is best on English dev; the first rate wins a tie.
-
-    Raises:
-      UserError: a rate's run is not complete.
-    """
+    """The rate whose first run is best on English dev; the first rate wins a tie."""
     if len(plan.rates) == 1:
         return plan.rates[0]
     best = {}
@@ -120,18 +114,13 @@ def chosen_runs(plan: Plan) -> list[FinetuningRun]:
 
 
 def all_runs(plan: Plan) -> list[FinetuningRun]:
-    """All runs that are trained: the first run of each rate, then the other runs of
-    the chosen rate."""
+    """The first run of each rate, then the other runs of the chosen rate."""
     first = [run_of(plan, rate, plan.seeds[0]) for rate in plan.rates]
     return [*first, *chosen_runs(plan)[1:]]
 
 
 def best_run(plan: Plan) -> FinetuningRun:
-    """The best of the chosen runs on English dev; the first if there is no dev file.
-
-    Raises:
-      UserError: one of several runs is compared on English dev and not complete.
-    """
+    """The best of the chosen runs on English dev; the first if there is no dev file."""
     runs = chosen_runs(plan)
     for run in runs if len(runs) > 1 else []:
         if plan.selecting and not run.scores().complete:
@@ -156,7 +145,7 @@ def summary(plan: Plan) -> dict[str, Any]:
 
 
 def _has_answers_of(plan, run):
-    """Whether the answers below the folder of all runs are those of this run."""
+    """Whether the answers below the folder of all runs are of this run."""
     if not plan.several:
         return True
     results = read_results(os.path.join(plan.folder, RESULTS), run.made_from())
@@ -166,7 +155,6 @@ def _has_answers_of(plan, run):
 
 
 def _keep_best(plan):
-    """Copies the best run's checkpoint to best/, unless it is already there."""
     best = best_run(plan).selected()
     path = os.path.join(plan.folder, CHOSEN)
     content = {
@@ -181,7 +169,7 @@ def _keep_best(plan):
 
 
 def class_weights(label_ids: Features, num_labels: int) -> np.ndarray:
-    """Weights that give every class of a training set the same total, float32.
+    """Weights that give every class of a training set the same total.
 
     examples / (classes that occur * examples of the class), so that an example weighs 1
     on average; 0 for a class that does not occur.

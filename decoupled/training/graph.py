@@ -41,16 +41,14 @@ class Network(NamedTuple):
 
     @property
     def variables(self) -> Mapping[str, Variable]:
-        """All variables of the encoder and the head, by name, without slots."""
         return declare(self.model, self.task.head)
 
 
 class TrainingGraph(NamedTuple):
     """What a graph needs to train a network.
 
-    optimizer, schedule: of the updates. accumulation: microbatches per step.
-    seed: of initial weights, dropout and stochastic rounding.
-    frozen: names of variables that are not trained.
+    accumulation: microbatches per step. seed: of initial weights, dropout and
+      stochastic rounding. frozen: names of variables that are not trained.
     recompute_layers: gradient checkpointing of every encoder layer.
     """
 
@@ -94,7 +92,6 @@ def pretraining_graph(config: PretrainConfig, pad_id: int = 0) -> TrainingGraph:
 class Lowered(NamedTuple):
     """A training step in TensorFlow's terms; for loss and sums see `Forward`.
 
-    update: operation of one optimizer step.
     scalars: name -> float32 scalar to log.
     lowering: for the hooks that copy between saved variables and mesh slices.
     gradients: of the trainable variables; see `Updates`.
@@ -126,14 +123,12 @@ class _MeshGraph(NamedTuple):
     implementation: mtf.MeshImpl | None
 
     def checked_dims(self, batch: int, length: int) -> Dims:
-        """The dimensions of a batch, which the mesh can split."""
         dims = make_dims(self.network.model, batch, length)
         task = self.network.task
         meshes.check_mesh(self.network.mesh, dims, task.extra_dims())
         return dims
 
     def import_features(self, features: Features, dims: Dims) -> MeshFeatures:
-        """The features with the dimensions that the task declares."""
         layouts = self.network.task.feature_dims(dims)
         return {
             name: mtf.import_tf_tensor(self.mesh, value, mtf.Shape(layouts[name]))
@@ -141,11 +136,9 @@ class _MeshGraph(NamedTuple):
         }
 
     def import_scalar(self, value: tf.Tensor) -> mtf.Tensor:
-        """A number that all processors have."""
         return mtf.import_tf_tensor(self.mesh, value, mtf.Shape([]))
 
     def builder(self, dims: Dims, dropout_seed: mtf.Tensor | None = None) -> Builder:
-        """What the layers are built with."""
         training, mesh = self.training, self.network.mesh
         return Builder(
             config=self.network.model,
@@ -173,13 +166,7 @@ class _MeshGraph(NamedTuple):
 def check_graph(
     network: Network, training: TrainingConfig, frozen: Sequence[str] = ()
 ) -> None:
-    """Checks that the mesh fits model, task and batches, before anything is run.
-
-    `frozen` are the names of variables that are not trained.
-
-    Raises:
-      UserError: naming the rule, the dimension, the sizes and the setting.
-    """
+    """Checks that the mesh fits model, task and batches, before anything is run."""
     accumulation = training.gradient_accumulation
     of_a_step = {} if accumulation == 1 else _OF_A_MICROBATCH
     for batch, settings in (
@@ -230,13 +217,9 @@ def build_step(
 ) -> Lowered:
     """Builds and lowers the graph of one training step, with dropout and update.
 
-    Args:
-      features: name -> tf.Tensor [batch, length] or [batch], as the task declares them;
-        those of packed examples are [batch, examples].
-      placement: the cores of a TPU; None is this host's devices.
-
-    Raises:
-      UserError: the mesh does not fit the model or the batch.
+    `features` are [batch, length] or [batch], as the task declares them; those of
+    packed examples are [batch, examples]. `placement`: the cores of a TPU; None is this
+    host's devices.
     """
     network = graph.network
     batch, length = features["input_word_ids"].shape.as_list()
@@ -308,14 +291,7 @@ def build_predictions(
     features: Features,
     placement: meshes.Placement | None = None,
 ) -> tuple[dict[str, tf.Tensor], mtf.Lowering]:
-    """Builds and lowers the graph that predicts, from features as for `build_step`.
-
-    Returns:
-      name -> prediction; and the lowering.
-
-    Raises:
-      UserError: the mesh does not fit the model or the batch.
-    """
+    """Builds and lowers the graph that predicts, from features as for `build_step`."""
     building = _begin(network, None, placement)
     batch, length = features["input_word_ids"].shape.as_list()
     dims = building.checked_dims(batch, length)
@@ -346,10 +322,7 @@ def _rounding_seed(building: _MeshGraph, step: tf.Tensor) -> mtf.Tensor | None:
 def _forward_and_gradients(
     building: _MeshGraph, dims: Dims, features: MeshFeatures, dropout_seed: mtf.Tensor
 ) -> tuple[Forward, list[mtf.Tensor]]:
-    """Loss and sums of a step, and the gradients of its trainable variables.
-
-    `dims` are those of a microbatch, `features` those of the whole batch.
-    """
+    """`dims` are those of a microbatch, `features` those of the whole batch."""
     task, accumulation = building.network.task, building.training.accumulation
     if accumulation == 1:
         forward = task.forward(building.builder(dims, dropout_seed), features)

@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 
 from decoupled.data.array_input_fn import (
     evaluation_batches,
-    recorded_training_input_fn,
     training_batches,
     training_input_fn,
     training_order,
@@ -210,20 +209,6 @@ def test_batches_that_were_made_for_another_shape_stay_as_they_are():
         assert sorted(found) == sorted(expected)
 
 
-def test_batches_after_the_last_step_need_not_fit(tmp_path, monkeypatch):
-    """They would be in the last file of batches, which has up to 500."""
-    monkeypatch.setattr("decoupled.data.packing._ATTEMPTS", 0)
-    monkeypatch.setattr("decoupled.data.packing._FEWEST", 0)
-    large = [not fit(batch, FIVE_ROWS) for batch in order(LONG_RUN, rows=FIVE_ROWS)]
-    steps = large.index(True)
-    assert 0 < steps < 500
-    packing = Packing(*FIVE_ROWS, 8, steps)
-    written = recorded_training_input_fn(
-        made_arrays(), BATCH, 1, range(steps), packing, str(tmp_path), lambda x, _: x
-    )
-    assert len(list(written())) == steps
-
-
 def test_a_packed_row_holds_whole_examples_with_positions_of_their_own():
     arrays = {
         "input_word_ids": np.array([[5, 6, 7, 0], [8, 9, 0, 0], [4, 0, 0, 0]]),
@@ -274,18 +259,14 @@ def test_packed_batches_hold_the_examples_of_their_steps():
 
 
 @pytest.mark.parametrize("start", [1, 25, 26, 60])
-def test_a_resumed_run_sees_the_packed_batches_of_a_straight_one(start, tmp_path):
+def test_a_resumed_run_sees_the_packed_batches_of_a_straight_one(start):
     packing, arrays = run_packing(), made_arrays()
     straight = list(training_batches(arrays, BATCH, 1, 0, packing))
-    own = training_input_fn(arrays, BATCH, 1, start, packing)()
-    written = recorded_training_input_fn(
-        arrays, BATCH, 1, range(start, 80), packing, str(tmp_path), lambda x, _: x
-    )()
-    for resumed in (own, written):
-        for expected, batch in zip(straight[start:], resumed, strict=True):
-            assert set(batch) == set(expected)
-            for name, values in expected.items():
-                np.testing.assert_array_equal(batch[name], values)
+    resumed = training_input_fn(arrays, BATCH, 1, start, packing)()
+    for expected, batch in zip(straight[start:], resumed, strict=True):
+        assert set(batch) == set(expected)
+        for name, values in expected.items():
+            np.testing.assert_array_equal(batch[name], values)
 
 
 MOST = 3

@@ -49,12 +49,7 @@ _said: set[str] = set()
 def check_devices(
     hardware: Hardware, mesh: MeshConfig, say: Callable[[str], None]
 ) -> None:
-    """Finds the devices of the mesh before anything is read or built.
-
-    Raises:
-      UserError: JAX or the devices are missing, do not fit each other or are in use, or
-        are fewer than the mesh has.
-    """
+    """Finds the devices of the mesh before anything is read or built."""
     if hardware.accelerator is not None:
         accelerators.check(hardware.accelerator, say)
         client = Client(hardware.accelerator, _sizes(mesh), say)
@@ -68,10 +63,6 @@ def train_steps(
     """Trains from the folder's newest checkpoint to step `last`, and saves.
 
     It ends sooner, after it has saved, where `run.stop` has received a signal.
-
-    Raises:
-      UserError: loss or gradient became infinite or NaN; devices or their memory do not
-        suffice.
     """
     config, mesh = run.training, graph.network.mesh
     client = Client(run.accelerator, _sizes(mesh), run.say)
@@ -185,7 +176,6 @@ def _sizes(mesh: MeshConfig) -> list[int]:
 def _attention(
     client: Client, network: Network, features: Mapping[str, Any], trains: bool
 ) -> str:
-    """The kernel that computes attention; says it where there is a choice."""
     device = client.devices[0].device_kind
     kernel, reason = attention_kernel(client.kind, device, network, features, trains)
     line = f"attention by {NAMES[kernel]}: {reason}"

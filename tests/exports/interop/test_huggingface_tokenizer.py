@@ -300,7 +300,7 @@ def test_rules_of_the_tokenizer_are_read(bert, normalizer, expected):
         ({"do_lower_case": False, "strip_accents": True}, "strip_accents is True for"),
         ({"do_lower_case": False, "tokenize_chinese_chars": False}, "chinese_chars is"),
         ({"do_lower_case": True, "tokenizer_class": "PreTrainedTokenizerFast"},
-         "do_lower_case is True, but False in tokenizer.json"),
+         "do_lower_case is True for PreTrainedTokenizer, but"),
         ({"tokenizer_class": "MPNetTokenizer"}, "'MPNetTokenizer', which is not known"),
         ({"do_lower_case": False, "never_split": ["a"]}, "never_split"),
     ],
