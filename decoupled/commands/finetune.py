@@ -151,7 +151,7 @@ def run_finetuning(
     plan = plan_finetuning(
         config, made, init_checkpoint, folder, mode, num_runs, cache, hardware, splits
     )
-    finetuning.claim(plan)
+    finetuning.claim_folders(plan)
     start.save_start(folder)
     plan.data.say_what_is_missing()
     if mode in ("eval", "train_and_evaluate"):

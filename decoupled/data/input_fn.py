@@ -100,7 +100,7 @@ def languages_input_fn(
         }
 
     def input_fn(params=None) -> tf.data.Dataset:
-        batches = sequences.evaluation_batches(
+        batches = sequences.evaluation_sequences(
             manifest, entries, counts, training.eval_batch_size, length, vocabulary
         )
         return _finished(batches.map(features))

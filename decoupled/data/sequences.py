@@ -112,7 +112,7 @@ def training_sequences(
     return tf.data.Dataset.choose_from_datasets(streams, choices)
 
 
-def evaluation_batches(
+def evaluation_sequences(
     manifest: RecordsManifest,
     entries: list[LanguageRecords],
     counts: list[int],

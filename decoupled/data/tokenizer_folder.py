@@ -82,7 +82,7 @@ class TextRules(NamedTuple):
     longest_word: int = _LONGEST_WORD
 
 
-def read_folder(
+def read_tokenizer(
     folder: str, notes: list[str], model: str | None = None
 ) -> tuple[str, bytes]:
     """The file that the vocabulary comes from, and the content of a run's file.

@@ -44,7 +44,7 @@ from decoupled.data.sentencepiece_file import (
 from decoupled.data.tokenizer_folder import (
     FILES,
     make_wordpieces,
-    read_folder,
+    read_tokenizer,
     read_wordpieces,
 )
 from decoupled.data.tokenizer_folder import SPECIAL as WORDPIECE_SPECIAL
@@ -428,9 +428,9 @@ def open_vocabulary(
     if gfile.isdir(path) and files.exists(os.path.join(path, WORDPIECE_FILE)):
         return open_vocabulary(os.path.join(path, WORDPIECE_FILE))
     if gfile.isdir(path):
-        path, content = read_folder(path, notes, model)
+        path, content = read_tokenizer(path, notes, model)
     elif name in FILES:
-        path, content = read_folder(folder or ".", notes)
+        path, content = read_tokenizer(folder or ".", notes)
     else:
         content = files.read_bytes(path)
     kind = WordPiece if content[:1] == b"{" else SentencePiece

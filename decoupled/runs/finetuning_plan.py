@@ -23,7 +23,7 @@ from decoupled.training.mesh import rows_multiple
 
 
 @dataclasses.dataclass(frozen=True)
-class Plan:
+class FinetuningPlan:
     """A task, its files, the weights that it starts from and a folder, which fit each
     other.
 
@@ -138,7 +138,7 @@ def plan_finetuning(
     cache: str,
     hardware: Hardware = HOST,
     splits: Sequence[str] = run_folder.SPLITS,
-) -> Plan:
+) -> FinetuningPlan:
     """Checks all that can be checked before the first step. Writes nothing.
 
     All files are read, so that no run fails at a malformed file after its training.
@@ -178,7 +178,7 @@ def plan_finetuning(
             f"{claimed['learning_rate']} and seed {claimed['seed']}; several "
             "runs need a folder of their own: use another --model_dir"
         )
-    return Plan(
+    return FinetuningPlan(
         config=config,
         source=source,
         data=data,

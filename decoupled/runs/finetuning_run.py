@@ -25,7 +25,7 @@ from decoupled.data.array_input_fn import (
 from decoupled.runs import run_folder
 from decoupled.runs.batch_shape import plan_batches, read_order, write_order
 from decoupled.runs.evaluation import Answers, answer_languages, ends_with_a_line
-from decoupled.runs.finetuning_plan import Plan
+from decoupled.runs.finetuning_plan import FinetuningPlan
 from decoupled.runs.saved_run import (
     BEST,
     SCORES,
@@ -58,7 +58,7 @@ class FinetuningRun(NamedTuple):
     the end.
     """
 
-    plan: Plan
+    plan: FinetuningPlan
     learning_rate: float
     seed: int
 

@@ -24,7 +24,7 @@ from decoupled.data.sequence_order import EVAL
 from decoupled.runs import run_folder
 from decoupled.runs.curve import CROSSED_BELOW
 from decoupled.runs.evaluation import ends_with_a_line
-from decoupled.runs.pretraining_plan import Plan, held_out_counts
+from decoupled.runs.pretraining_plan import PretrainingPlan, held_out_counts
 from decoupled.runs.run_folder import TRAINING_MODES
 from decoupled.training.checkpoints import (
     branch_off,
@@ -43,7 +43,7 @@ UNIGRAM_ENTROPY, PREDICTED = "unigram_entropy", "predictions"
 
 
 def run_pretraining(
-    plan: Plan, record_start: Callable[[str], None] = lambda folder: None
+    plan: PretrainingPlan, record_start: Callable[[str], None] = lambda folder: None
 ) -> None:
     """Trains, evaluates or predicts, and gives the claimed folder to `record_start`."""
     mode, training = plan.mode, plan.mode in TRAINING_MODES
@@ -60,7 +60,7 @@ def run_pretraining(
             predict_sequences(plan)
 
 
-def train_phases(plan: Plan, evaluating: bool) -> None:
+def train_phases(plan: PretrainingPlan, evaluating: bool) -> None:
     """Trains to the end, or resumes; a new branch begins where its trunk is."""
     config, folder = plan.config, plan.folder
     if plan.trunk:
@@ -110,7 +110,7 @@ def _input_fn_from(plan, phase, graph, step):
     )
 
 
-def is_evaluated(plan: Plan) -> bool:
+def is_evaluated(plan: PretrainingPlan) -> bool:
     """Whether eval.json is of the newest checkpoint and the present held-out text."""
     path = os.path.join(plan.folder, EVALUATION)
     evaluated = read_results(path, _made_from(plan)) is not None
@@ -142,7 +142,7 @@ def _made_from(plan):
 
 
 @ends_with_a_line
-def evaluate(plan: Plan) -> None:
+def evaluate(plan: PretrainingPlan) -> None:
     """Writes eval.json and TensorBoard scalars; prints the averages.
 
     Sequences are as long as in the phase of the newest checkpoint. The unigram entropy
@@ -188,7 +188,7 @@ def evaluate(plan: Plan) -> None:
 
 
 @ends_with_a_line
-def predict_sequences(plan: Plan) -> None:
+def predict_sequences(plan: PretrainingPlan) -> None:
     """Writes predictions.jsonl: loss and hits of every held-out sequence."""
     path = os.path.join(plan.folder, PREDICTIONS)
     with files.atomic_write(path) as handle:

@@ -33,7 +33,7 @@ _COUNTED_TOKENS = 1_000_000
 
 
 @dataclasses.dataclass(frozen=True)
-class Plan:
+class PretrainingPlan:
     """A run whose settings, records, weights and folder fit each other.
 
     phases: each with its graph.
@@ -86,7 +86,7 @@ def plan_pretraining(
     hardware: Hardware = HOST,
     init_checkpoint: str | None = None,
     branch_from: str | None = None,
-) -> Plan:
+) -> PretrainingPlan:
     """Checks all that can be checked before the first step. Writes nothing.
 
     Args:
@@ -125,7 +125,7 @@ def plan_pretraining(
         stop=StopOnSignal(),
         hardware=hardware,
     )
-    return Plan(
+    return PretrainingPlan(
         config=config,
         mode=mode,
         manifest=manifest,

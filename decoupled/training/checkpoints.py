@@ -9,7 +9,7 @@ Order of precedence, printed when a run starts:
 import contextlib
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from decoupled.core import console, files, gfile, hosts
@@ -17,9 +17,7 @@ from decoupled.core.compat import tf
 from decoupled.core.errors import UserError
 from decoupled.core.files import CHECKPOINT_LIST, check_checkpoint_path
 from decoupled.model.variables import Role, Variable, is_slot
-from decoupled.ops.row_partitions import saved_variables
 from decoupled.training.checkpoint_files import CheckpointFile
-from decoupled.training.partitioned_tables import start_from
 
 # Drawn from the seed where a checkpoint lacks them: heads.
 _HEADS = (Role.POOLER, Role.TASK_HEAD, Role.MLM_HEAD, Role.OUTPUT_EMBEDDING)
@@ -323,13 +321,25 @@ def check_resumable(checkpoint: str, names: Iterable[str]) -> None:
             )
 
 
-def initialize_from(checkpoint: str, variables: Mapping[str, Variable]) -> Report:
-    """Makes the current graph's variables start from a checkpoint's values, by the
-    rules of `plan_initialization`.
+def plan_start(
+    model_dir: str,
+    init_checkpoint: str | None,
+    variables: Mapping[str, Variable],
+    saved: Iterable[str],
+    say: Callable[[str], None],
+) -> tuple[str | None, list[str]]:
+    """The checkpoint from which the run of a folder goes on; or None, and the names of
+    the variables that it takes over from its initial checkpoint.
 
-    Call it after the graph is built and before its session starts.
+    `variables` are those of the model, `saved` the names in its checkpoints.
     """
-    report = plan_initialization(checkpoint, variables)
-    built = saved_variables()
-    start_from(checkpoint, {name: built[name] for name in report.restored})
-    return report
+    checkpoint = latest_complete(model_dir)
+    if checkpoint is not None:
+        check_resumable(checkpoint, saved)
+        return checkpoint, []
+    if init_checkpoint is None:
+        return None, []
+    report = plan_initialization(init_checkpoint, variables)
+    for line in report.lines(init_checkpoint):
+        say(line)
+    return None, report.restored

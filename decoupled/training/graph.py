@@ -25,8 +25,8 @@ from decoupled.training.events import PERCENT
 from decoupled.training.optimizer import apply_gradients, learning_rate
 from decoupled.training.partitioned_tables import partition_large_tables
 
-Features = dict[str, tf.Tensor]
-MeshFeatures = dict[str, mtf.Tensor]
+Tensors = dict[str, tf.Tensor]
+MeshTensors = dict[str, mtf.Tensor]
 
 
 class Network(NamedTuple):
@@ -128,7 +128,7 @@ class _MeshGraph(NamedTuple):
         meshes.check_mesh(self.network.mesh, dims, task.extra_dims())
         return dims
 
-    def import_features(self, features: Features, dims: Dims) -> MeshFeatures:
+    def import_features(self, features: Tensors, dims: Dims) -> MeshTensors:
         layouts = self.network.task.feature_dims(dims)
         return {
             name: mtf.import_tf_tensor(self.mesh, value, mtf.Shape(layouts[name]))
@@ -212,7 +212,7 @@ def _check_layout(network, training, frozen, dims):
 
 def build_step(
     graph: TrainingGraph,
-    features: Features,
+    features: Tensors,
     placement: meshes.Placement | None = None,
 ) -> Lowered:
     """Builds and lowers the graph of one training step, with dropout and update.
@@ -275,7 +275,7 @@ def _with_update(
     )
 
 
-def step_scalars(graph: TrainingGraph, lowered: Lowered) -> dict[str, tf.Tensor]:
+def logged_scalars(graph: TrainingGraph, lowered: Lowered) -> dict[str, tf.Tensor]:
     """name -> float32 scalar to log: loss, metrics, norm of the gradient, rate."""
     sums = lowered.sums
     metrics = {
@@ -288,7 +288,7 @@ def step_scalars(graph: TrainingGraph, lowered: Lowered) -> dict[str, tf.Tensor]
 
 def build_predictions(
     network: Network,
-    features: Features,
+    features: Tensors,
     placement: meshes.Placement | None = None,
 ) -> tuple[dict[str, tf.Tensor], mtf.Lowering]:
     """Builds and lowers the graph that predicts, from features as for `build_step`."""
@@ -320,7 +320,7 @@ def _rounding_seed(building: _MeshGraph, step: tf.Tensor) -> mtf.Tensor | None:
 
 
 def _forward_and_gradients(
-    building: _MeshGraph, dims: Dims, features: MeshFeatures, dropout_seed: mtf.Tensor
+    building: _MeshGraph, dims: Dims, features: MeshTensors, dropout_seed: mtf.Tensor
 ) -> tuple[Forward, list[mtf.Tensor]]:
     """`dims` are those of a microbatch, `features` those of the whole batch."""
     task, accumulation = building.network.task, building.training.accumulation
@@ -332,7 +332,7 @@ def _forward_and_gradients(
     batch = mtf.Dimension("batch", dims.batch.size * accumulation)
     names = []
 
-    def microbatch(part: MeshFeatures) -> dict[str, mtf.Tensor]:
+    def microbatch(part: MeshTensors) -> dict[str, mtf.Tensor]:
         # Microbatch m has examples m, m + accumulation, ...
         number = -mtf.reduce_max(-part.pop(_EXAMPLE), output_shape=[])
         build = building.builder(dims, dropout_seed + number)

@@ -1,8 +1,8 @@
 """The loop in which networks are trained and predict, on the real TPUEstimator.
 
 `train` and `predict` are what commands call. With an accelerator, programs of XLA run
-(`decoupled.training.xla.loop`). Otherwise come, in the order in which
-they run: the Estimator, its model_fn (data to graph), what is restored, and the hook
+(`decoupled.training.xla.loop`). Otherwise come, in the order in which they run: the
+Estimator, its model_fn (from data to a graph, and what is restored), and the hook
 around each run of its session (stop, monitor, save).
 """
 
@@ -28,11 +28,10 @@ from decoupled.training.bookkeeping import (
     diverged,
 )
 from decoupled.training.checkpoints import (
-    check_resumable,
     checkpoint_step,
     find_checkpoint,
-    initialize_from,
     latest_complete,
+    plan_start,
     remove_unfinished,
 )
 from decoupled.training.graph import (
@@ -41,9 +40,10 @@ from decoupled.training.graph import (
     TrainingGraph,
     build_predictions,
     build_step,
-    step_scalars,
+    logged_scalars,
 )
 from decoupled.training.mesh import session_config
+from decoupled.training.partitioned_tables import start_from
 from decoupled.training.xla.loop import check_devices, predict_batches, train_steps
 
 __all__ = ["Run", "check_devices", "predict", "train"]
@@ -261,10 +261,20 @@ def _train_spec(
 ) -> estimator.tpu.TPUEstimatorSpec:
     # Outside of a TPU's program; on CPUs this has no effect.
     with mtf.utils.outside_all_rewrites():
-        _initialize(run, graph.network.variables)
+        saved = saved_variables()
+        # The Estimator restores a checkpoint of the run's folder by itself.
+        _, restored = plan_start(
+            run.model_dir,
+            run.init_checkpoint,
+            graph.network.variables,
+            saved,
+            run.say,
+        )
+        if restored:
+            start_from(run.init_checkpoint, {name: saved[name] for name in restored})
     with tf.control_dependencies([lowered.update]):
         train_op = tf.assign_add(tf.train.get_global_step(), 1)
-    scalars = step_scalars(graph, lowered)
+    scalars = logged_scalars(graph, lowered)
     with mtf.utils.outside_all_rewrites():
         steps = StepHook(graph, run, lowered, scalars)
     # Slices get their values before the first step.
@@ -296,19 +306,6 @@ def _train_spec(
         train_op=train_op,
         training_hooks=hooks,
     )
-
-
-# ---- What is restored --------------------------------------------------------------
-
-
-def _initialize(run, variables):
-    if run.init_checkpoint is not None:
-        report = initialize_from(run.init_checkpoint, variables)
-        for line in report.lines(run.init_checkpoint):
-            run.say(line)
-    checkpoint = latest_complete(run.model_dir)
-    if checkpoint is not None:
-        check_resumable(checkpoint, saved_variables())
 
 
 # ---- Around each run of the session ------------------------------------------------

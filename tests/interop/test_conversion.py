@@ -39,12 +39,14 @@ from decoupled.model.heads import (
 )
 from decoupled.model.layers import Builder
 from decoupled.model.parameters import TABLE_1, finetuning_counts
+from decoupled.ops.row_partitions import saved_variables
 from decoupled.runs.run_folder import read
 from decoupled.runs.saved_run import open_model
 from decoupled.tasks.classification import Classification, Regression
 from decoupled.tasks.qa import ExtractiveQA
-from decoupled.training.checkpoints import initialize_from
+from decoupled.training.checkpoints import plan_initialization
 from decoupled.training.graph import Network, TrainingGraph, build_step
+from decoupled.training.partitioned_tables import start_from
 from tests.exports.models import (
     finetuned_weights,
     model_config,
@@ -543,8 +545,10 @@ def our_losses(folder, batches):
         }
         lowered = build_step(config, features)
         prefix = open_model(str(folder)).weights.path
-        report = initialize_from(prefix, config.network.variables)
+        report = plan_initialization(prefix, config.network.variables)
         assert report.fresh == report.dropped == []
+        built = saved_variables()
+        start_from(prefix, {name: built[name] for name in report.restored})
         with tf.control_dependencies([lowered.update]):
             counted = tf.compat.v1.assign_add(step, 1)
         to_slices = lowered.lowering.copy_masters_to_slices()

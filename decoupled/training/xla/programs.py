@@ -23,7 +23,7 @@ from decoupled.training.graph import (
     TrainingGraph,
     build_predictions,
     build_step,
-    step_scalars,
+    logged_scalars,
 )
 from decoupled.training.mesh import Placement, axes_and_rules, shape_and_layout
 from decoupled.training.xla.kernels import CUDNN, PLAIN, SPLASH
@@ -160,7 +160,7 @@ def training_program(
         mesh = replica_mesh(training.network.mesh, attention)
         with tf.variable_scope("", custom_getter=_without_values(saved)):
             lowered = build_step(training, inputs, Placement(mesh, None))
-        scalars = step_scalars(training, lowered)
+        scalars = logged_scalars(training, lowered)
         with tf.control_dependencies([lowered.update]):
             counted = tf.assign_add(step, 1)
         with tf.control_dependencies([counted]):
