@@ -83,7 +83,6 @@ def pretraining_case(
         "mesh_shape": mesh_shape,
         "layout_rules": layout_rules,
         "activation_dtype": dtype,
-        "embedding_lookup": "gather",
         "slice_dtype": "float32",
         "stack_mib": 0,
     }

@@ -309,5 +309,5 @@ def test_commands_that_need_only_the_demos_folder_run(given, tmp_path):
                 run(words)
             else:
                 absent |= set(written)
-    expected = {"convert to_hf", "convert average", "export", "fill_mask", "sweep"}
+    expected = {"convert to_hf", "export", "fill_mask", "sweep"}
     assert expected | {"report", "pretrain", "finetune"} <= set(ran), ran

@@ -32,7 +32,7 @@ from decoupled.data.masking import mask_in_rounds
 from decoupled.data.reading import count_pieces, named_errors
 from decoupled.data.records import RecordsManifest, read_manifest
 from decoupled.data.sequence_order import EVAL, TRAIN
-from decoupled.data.sequences import evaluation_batches, evaluation_count
+from decoupled.data.sequences import evaluation_count, evaluation_sequences
 from decoupled.data.vocabulary import Vocabulary
 from decoupled.exports.serving.encoder import FEATURES, Encoder, MaskedLm
 from decoupled.runs.saved_run import Model
@@ -125,7 +125,7 @@ def _read_sequences(
     entries = [manifest.language(EVAL, name) for name in names]
     counts = [evaluation_count(entry, length) for entry in entries]
     batched = iter(
-        evaluation_batches(manifest, entries, counts, _READ, length, vocabulary)
+        evaluation_sequences(manifest, entries, counts, _READ, length, vocabulary)
     )
     for count in counts:
         chosen = np.arange(count)

@@ -38,6 +38,7 @@ GONE = {
     "--target": "give --data_dir, a folder of files XX-en.en and XX-en.XX",
     "--word_pairs": "give --data_dir, a folder of *.tsv",
     "weat": "word_similarity compares the embeddings with what people say of words",
+    "word_translation": "neighbours finds translations of sentences, by layer",
 }
 
 
@@ -109,9 +110,6 @@ ANALYSES = {
             _LANGUAGES,
             _option("sentences", "Folder of LANGUAGE.tsv: lines of id, tab, sentence."),
         ]
-    ),
-    "word_translation": _Analysis(
-        [_MODELS, _text("corpus_dir", "Corpus of parallel text.")]
     ),
     "layer_drop": _Analysis(
         [

@@ -1,4 +1,4 @@
-"""Converts models to other formats, vocabularies and embeddings; averages weights.
+"""Converts models to other formats, vocabularies and embeddings.
 
 The first word after the command chooses the conversion.
 
@@ -9,8 +9,6 @@ A model folder can be used like that of a training run: it can be exported, fine
 or trained further.
 """
 
-import math
-
 from absl import flags
 
 from decoupled.configs import ModelConfig
@@ -18,6 +16,10 @@ from decoupled.core.errors import UserError
 from decoupled.launch import start
 from decoupled.launch.start import Subcommand
 
+GONE = {
+    "average": "choose one checkpoint of a run; a schedule that decays to 0 "
+    "(recipes/warmup_stable_decay.gin) ends with weights that need no mean"
+}
 # The functions of decoupled/exports/interop/surgery.py.
 CHANGES = [
     "untie",
@@ -97,19 +99,6 @@ def _embeddings_flags():
     )
 
 
-def _average_flags():
-    flags.DEFINE_multi_string(
-        "checkpoint", None, "Prefix, or a run's folder.", required=True
-    )
-    flags.DEFINE_float(
-        "half_life",
-        math.inf,
-        "A checkpoint that is so many steps older than the newest has half its weight. "
-        "inf: all have the same weight.",
-    )
-    _text("model_dir", "Model folder to write.")
-
-
 def from_tf() -> None:
     """Converts an original TensorFlow checkpoint to a model folder.
 
@@ -151,7 +140,7 @@ def from_hf() -> None:
 
     Variables without a use or a value are an error unless --allow_partial allows them.
     """
-    from decoupled.exports.interop.from_huggingface import from_huggingface
+    from decoupled.exports.interop.huggingface import from_huggingface
 
     options = flags.FLAGS
     from_huggingface(
@@ -166,7 +155,7 @@ def to_hf() -> None:
 
       decoupled convert to_hf --model_dir=runs/decoupled --hf_dir=hf/decoupled
     """
-    from decoupled.exports.interop.to_huggingface import to_huggingface
+    from decoupled.exports.interop.huggingface import to_huggingface
 
     options = flags.FLAGS
     to_huggingface(
@@ -193,10 +182,9 @@ def vocabulary() -> None:
     options = flags.FLAGS
     if not (options.vocabulary or options.corpus_dir):
         raise UserError("--corpus_dir: give a corpus for trimming, or --vocabulary")
-    if options.vocabulary and options.languages:
-        raise UserError("--languages: is for trimming, not with --vocabulary")
-    if options.vocabulary and options["min_count"].present:
-        raise UserError("--min_count: is for trimming, not with --vocabulary")
+    for name in ("corpus_dir", "languages", "min_count"):
+        if options.vocabulary and options[name].present:
+            raise UserError(f"--{name}: is for trimming, not with --vocabulary")
 
     from decoupled.exports.interop.new_vocabulary import (
         replace_vocabulary,
@@ -205,7 +193,7 @@ def vocabulary() -> None:
 
     folders = options.model_dir, options.checkpoint, options.new_model_dir
     if options.vocabulary:
-        replace_vocabulary(*folders, options.vocabulary, options.corpus_dir)
+        replace_vocabulary(*folders, options.vocabulary)
     else:
         trim_vocabulary(
             *folders, options.corpus_dir, options.languages, options.min_count
@@ -255,29 +243,10 @@ def embeddings() -> None:
     )
 
 
-def average() -> None:
-    """Averages the weights of checkpoints of one model; slots are left out.
-
-    The checkpoints are of one run, or of runs that began from the same weights.
-
-      decoupled convert average --checkpoint=runs/decoupled/model.ckpt-9000 \\
-          --checkpoint=runs/decoupled/model.ckpt-10000 --model_dir=runs/averaged
-
-    --half_life=1000 gives older checkpoints less weight: the result is an exponential
-    moving average over the saved checkpoints. The folder can be fine-tuned, analysed
-    and exported like any other.
-    """
-    from decoupled.exports.interop import average as averaging
-
-    options = flags.FLAGS
-    averaging.average(options.checkpoint, options.model_dir, options.half_life)
-
-
 SUBCOMMANDS = {
     "from_tf": Subcommand(_from_tf_flags, from_tf),
     "from_hf": Subcommand(_from_hf_flags, from_hf),
     "to_hf": Subcommand(_to_hf_flags, to_hf),
     "vocabulary": Subcommand(_vocabulary_flags, vocabulary),
     "embeddings": Subcommand(_embeddings_flags, embeddings),
-    "average": Subcommand(_average_flags, average),
 }

@@ -63,12 +63,12 @@ import decoupled.core.compat
 from decoupled.core.accelerators import foreign_libraries
 from decoupled.core.errors import UserError
 from decoupled.training.xla.adapter import try_devices
-found = {"devices": [], "error": ""}
+answer = {"devices": [], "error": ""}
 try:
-    found["devices"] = try_devices(sys.argv[1])
+    answer["devices"] = try_devices(sys.argv[1])
 except Exception as error:
-    found["error"] = " ".join(str(error).split()) or repr(error)
-print(json.dumps({**found, "foreign": foreign_libraries()}))
+    answer["error"] = " ".join(str(error).split()) or repr(error)
+print(json.dumps({**answer, "foreign": foreign_libraries()}))
 """
 
 

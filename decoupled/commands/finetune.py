@@ -2,9 +2,9 @@
 
 Reads a pre-training run (--init_checkpoint: its folder or one of its checkpoints)
 without the output embedding and the MLM head. Reads the task's files below --data_dir:
-XTREME's download folder for its tasks, the folder `tasks` of a corpus for `catalogs`
-and `books`, a folder with sib200/ for `sib200`. Trains on English and evaluates the dev
-and test files of every language. `own` is a task in your own files, which OwnTaskConfig
+XTREME's download folder for its tasks, the folder `tasks` of a corpus for `catalogs`,
+a folder with sib200/ for `sib200`. Trains on English and evaluates the dev and test
+files of every language. `own` is a task in your own files, which OwnTaskConfig
 describes (docs/own_data.md):
 
   decoupled finetune --task=own --gin_file=tasks/own_texts.gin --data_dir=DATA \\
@@ -151,7 +151,7 @@ def run_finetuning(
     plan = plan_finetuning(
         config, made, init_checkpoint, folder, mode, num_runs, cache, hardware, splits
     )
-    finetuning.claim(plan)
+    finetuning.claim_folders(plan)
     start.save_start(folder)
     plan.data.say_what_is_missing()
     if mode in ("eval", "train_and_evaluate"):

@@ -27,7 +27,6 @@ The settings are those of sweeps/reproduce.gin. Other questions are other gin fi
 DATA may hold
   parallel_bible/    LANGUAGE.tsv(.gz), lines of id, tab, verse
   xtreme/udpos/      XTREME's parts of speech: a task
-  sib200/            topics of sentences in many languages: a task
   ud/                en_*-ud-dev.conllu and others: probes
   word_similarity/   men.tsv and others, for vocabularies of 16,000 pieces or more
   wikipedia/         a dump, for sweeps/reproduce_words.gin

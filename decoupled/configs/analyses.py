@@ -17,45 +17,6 @@ from decoupled.configs.finetuning import RetrievalConfig
 from decoupled.core.errors import UserError
 
 
-@configurable("word_translation")
-@dataclasses.dataclass(frozen=True)
-class WordTranslationSettings:
-    """Which pieces translate each other, and how their rows are compared.
-
-    See `decoupled.analyses.word_translation`.
-
-    whole_word_share: the share of a piece's occurrences that must be whole words to
-      make it a whole-word piece of a language; in [0, 1].
-    min_count: the fewest sentences that must contain each piece of a pair.
-    min_dice: the lowest Dice coefficient of a pair; in [0, 1].
-    min_candidate_count: the fewest sentences that must contain a piece to make it a
-      candidate; the translation is ranked among the candidates. At most min_count.
-    centre: whether each language's mean row is subtracted.
-    """
-
-    whole_word_share: float = 0.5
-    min_count: int = 20
-    # In four Bibles most mutually best pairs below 0.2 only share a context (Hebron and
-    # Caleb); above 0.2 most translate each other.
-    min_dice: float = 0.2
-    min_candidate_count: int = 5
-    # For a small model of four Bibles after 2,000 steps, the mean reciprocal rank x 100
-    # was 8.4 by dot product and 9.5 by cosine with centring, 5.8 and 5.0 without it.
-    # After one step it was 1.1 to 1.2 in each case.
-    centre: bool = True
-
-    def __post_init__(self):
-        check_types(self)
-        check_positive(self, "min_count min_candidate_count")
-        check_rates(self, "whole_word_share min_dice", closed=True)
-        if self.min_candidate_count > self.min_count:
-            raise UserError(
-                f"word_translation.min_candidate_count: {self.min_candidate_count} is "
-                f"above min_count, {self.min_count}; a translation must be among the "
-                "candidates"
-            )
-
-
 @configurable("geometry")
 @dataclasses.dataclass(frozen=True)
 class GeometrySettings:
@@ -195,7 +156,6 @@ class NeighbourSettings:
 ANALYSES = {
     kind.gin_name: kind
     for kind in (
-        WordTranslationSettings,
         GeometrySettings,
         MaskedLmSettings,
         ProbeSettings,

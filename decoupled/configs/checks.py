@@ -43,10 +43,6 @@ def check_types(config: Any) -> None:
     """Refuses a field whose value is not of its annotated type.
 
     An int is accepted as a float. A bool is not accepted as a number.
-
-    Raises:
-      UserError: a value is of another type. The message names the field and the value,
-        as those of the other checks do.
     """
     for field in dataclasses.fields(config):
         value = getattr(config, field.name)

@@ -8,6 +8,7 @@ from decoupled.configs.checks import (
     bound,
     check_not_negative,
     check_positive,
+    check_rates,
     check_types,
     configurable,
 )
@@ -38,6 +39,8 @@ class TextSettings:
       language's code, e.g. {"pt": "por"}.
     """
 
+    gin_name = "build_corpus"
+
     eval_share: float = 0.01
     min_characters: int = 10
     # Web crawls hold paragraphs.
@@ -61,15 +64,8 @@ class TextSettings:
                 "build_corpus.language_column: is empty; name a column, or None"
             )
         self._check_language_values()
-        if not 0 <= self.eval_share < 1:
-            raise UserError(
-                f"build_corpus.eval_share: {self.eval_share} is not in [0, 1)"
-            )
-        for name in ("min_characters", "part_bytes", "max_parts"):
-            if getattr(self, name) < 1:
-                raise UserError(
-                    f"build_corpus.{name}: {getattr(self, name)} is not positive"
-                )
+        check_rates(self, "eval_share")
+        check_positive(self, "min_characters part_bytes max_parts")
 
     def _check_language_values(self) -> None:
         values = self.language_values
@@ -87,7 +83,6 @@ class TextSettings:
                 )
 
     def language_value(self, language: str) -> str:
-        """The value of `language_column` in the rows of a language."""
         return (self.language_values or {}).get(language, language)
 
     def described(self, language: str | None = None) -> dict[str, Any]:
@@ -119,6 +114,8 @@ class TaskSettings:
       in dev and in test.
     """
 
+    gin_name = "build_corpus"
+
     # The test set is the larger one because all languages share its messages.
     dev_share: float = 0.1
     test_share: float = 0.2
@@ -133,12 +130,7 @@ class TaskSettings:
                 f"build_corpus.dev_share: {self.dev_share}, and test_share: "
                 f"{self.test_share}, must be positive and leave messages for train"
             )
-        if min(self.min_label_messages, self.min_language_examples) < 1:
-            raise UserError(
-                f"build_corpus.min_label_messages: {self.min_label_messages}, and "
-                f"min_language_examples: {self.min_language_examples}, must be 1 or "
-                "more"
-            )
+        check_positive(self, "min_label_messages min_language_examples")
 
 
 @configurable()
@@ -148,14 +140,12 @@ class ParallelTextConfig:
 
     dev_share, test_share: shares of the groups (chapters, pages) that are held out,
       each group in all languages together.
-    seed: for the choice of groups, pairs and examples.
+    seed: for the choice of groups and pairs.
     group: None, or a regular expression that matches at the beginning of an id. The
       group is the match of its first "(...)", or without one the whole match, e.g.
       "[0-9]{5}" for the first five digits. With None the source decides.
     max_pairs: the largest number of pairs of each language with English, in dev and in
       test.
-    max_train_examples: the largest number of English examples to train the task on.
-    max_test_examples: the largest number for each language, in dev and in test.
     """
 
     dev_share: float = 0.04
@@ -163,13 +153,11 @@ class ParallelTextConfig:
     seed: int = 0
     group: str | None = None
     max_pairs: int = 1000
-    max_train_examples: int = 4000
-    max_test_examples: int = 1000
 
     def __post_init__(self):
         check_types(self)
         check_not_negative(self, "dev_share test_share seed")
-        check_positive(self, "max_pairs max_train_examples max_test_examples")
+        check_positive(self, "max_pairs")
         name = type(self).__name__
         if self.dev_share + self.test_share >= 1:
             raise UserError(
@@ -202,12 +190,10 @@ class CorpusSettings(TaskSettings, TextSettings):
 
     @property
     def text(self) -> TextSettings:
-        """The settings of --input."""
         return self._part(TextSettings)
 
     @property
     def task(self) -> TaskSettings:
-        """The settings of catalogs."""
         return self._part(TaskSettings)
 
     def _part(self, kind):

@@ -296,11 +296,7 @@ class RetrievalConfig:
             )
 
     def layer_of(self, num_layers: int, checkpoint: str) -> int:
-        """The layer counted from the start, from 0 to L; L for -1.
-
-        Raises:
-          UserError: the model has no such layer.
-        """
+        """The layer counted from the start, from 0 to L; L for -1."""
         if not -num_layers - 1 <= self.layer <= num_layers:
             raise UserError(
                 f"RetrievalConfig.layer: {self.layer}, but {checkpoint} has layers 0 "

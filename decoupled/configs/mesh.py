@@ -12,7 +12,6 @@ from decoupled.configs.checks import (
 ACTIVATION_DTYPES = ("float32", "bfloat16")
 PRECISIONS = ("highest", "high", "default")
 SLICE_DTYPES = ("float32", "bfloat16")
-EMBEDDING_LOOKUPS = ("gather", "one_hot")
 ATTENTION_KERNELS = ("auto", "plain")
 
 
@@ -28,14 +27,12 @@ class MeshConfig:
       without a rule are replicated.
     activation_dtype: "float32" or "bfloat16"; optimizer slots and the loss are always
       float32.
-    embedding_lookup: "gather" copies rows; "one_hot" multiplies a one-hot matrix by the
-      table, which may be faster on a TPU if the vocabulary is small. Results are equal.
     slice_dtype: dtype of the weights on the devices, "float32" or "bfloat16", which
       halves their memory; updates then use stochastic rounding
       (`decoupled.ops.rounding`). Vectors (biases, layer norms) and the variables in
       checkpoints are always float32.
     stack_mib: on a TPU core, slices of equal shape share a variable, as long as its
-      float32 gradients take at most so many MiB (`decoupled.ops.meshes.stacks`). 0
+      float32 gradients take at most so many MiB (`decoupled.ops.meshes.simd`). 0
       gives each slice its own variable. Results and checkpoints are equal.
     matmul_precision: of products of float32 numbers with --accelerator: "highest" is
       float32; "high" and "default" are faster and less exact, as each device has it
@@ -52,7 +49,6 @@ class MeshConfig:
     mesh_shape: str = "all:1"
     layout_rules: str = ""
     activation_dtype: str = "float32"
-    embedding_lookup: str = "gather"
     slice_dtype: str = "float32"
     stack_mib: int = 128
     matmul_precision: str = "highest"
@@ -63,7 +59,6 @@ class MeshConfig:
         check_types(self)
         check_not_negative(self, "stack_mib")
         check_choice(self, "activation_dtype", ACTIVATION_DTYPES)
-        check_choice(self, "embedding_lookup", EMBEDDING_LOOKUPS)
         check_choice(self, "slice_dtype", SLICE_DTYPES)
         check_choice(self, "matmul_precision", PRECISIONS)
         check_choice(self, "attention_kernel", ATTENTION_KERNELS)

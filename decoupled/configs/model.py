@@ -157,11 +157,7 @@ class ModelConfig:
 
 
 def saved_model(sizes: Mapping[str, Any]) -> ModelConfig:
-    """The model of a saved description. It may lack settings that are off by default.
-
-    Raises:
-      KeyError, TypeError: a size is missing or unknown. UserError: it is impossible.
-    """
+    """The model of a saved description, which may lack settings that are off."""
     for name, default in vars(ModelConfig()).items():
         if default and name not in sizes:
             raise KeyError(name)

@@ -136,7 +136,6 @@ class SweepRoot:
         "SweepConfig.task_files": {
             "*": "tasks/table_10.gin",
             "catalogs": "",
-            "books": "",
             "sib200": "",
         },
     }
@@ -168,8 +167,6 @@ class StudyConfig:
       `decoupled.studies.verdicts`).
     dropped_rows: rows that are also fine-tuned without their last 1, 2, ...,
       most_dropped layers.
-    secondary_tasks: tasks with one run of fine-tuning for each model, regardless of
-      `SweepConfig.finetuning_runs`.
     claims: number of a claim of the paper, or a question -> the contrasts that decide
       it, "MEASURE: ROW - ROW RULE".
     sensitivity: claim -> the contrast that has to be above 0 before it is judged.
@@ -193,7 +190,6 @@ class StudyConfig:
     control: str = "seeds"
     dropped_rows: tuple
     most_dropped: int
-    secondary_tasks: tuple
     claims: dict = dataclasses.field(default_factory=dict)
     sensitivity: dict = dataclasses.field(default_factory=dict)
     secondary: tuple = ()
@@ -233,7 +229,6 @@ class ReproductionRoot:
         check_types(self)
 
     def check(self) -> None:
-        """Raises a UserError if the two do not fit together."""
         rows = set(self.sweep.rows)
         described = rows | set(self.sweep.models)
         for name, known, where in (

@@ -181,9 +181,7 @@ def without_effect(
     warmup_fraction: float = 0.0,
 ) -> list[str]:
     """The settings that a run of these steps cannot follow, a sentence each.
-
-    `warmup_fraction`: from which fine-tuning derives the steps of its warm-up.
-    """
+    Fine-tuning derives the steps of its warm-up from `warmup_fraction`."""
     steps, sentences = schedule.train_steps, []
     if warmup_fraction and not schedule.warmup_steps:
         sentences.append(
@@ -288,7 +286,6 @@ class PretrainConfig:
 
     @property
     def eval_masking(self) -> MaskingConfig:
-        """How held-out text is masked."""
         return dataclasses.replace(self.masking, masking_rate=self.eval_masking_rate)
 
     @property
@@ -323,5 +320,4 @@ class Phase(NamedTuple):
 
     @property
     def sequences(self) -> int:
-        """How many sequences the phase draws."""
         return (self.last - self.first) * self.config.training.batch_size

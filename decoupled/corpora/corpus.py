@@ -205,8 +205,8 @@ def _is_begun_mark(name):
 
 def difference(saved: Any, new: Any) -> str:
     """The first difference of two nested dicts, e.g. "a.b: 1 != 2"; "" if none."""
-    found = differences("", saved, new)
-    return next((f"{name}: {old} != {value}" for name, old, value in found), "")
+    changes = differences("", saved, new)
+    return next((f"{name}: {old} != {value}" for name, old, value in changes), "")
 
 
 def without_held_out(train: Iterable[str], held_out: Iterable[str]) -> str:

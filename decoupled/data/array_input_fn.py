@@ -1,19 +1,17 @@
 """From arrays of features to packed batches, for data sets that fit in memory.
 
 Batches are made by Python code of this process. The workers of a TPU slice of several
-hosts are C++ servers, which cannot call Python ("No registered 'PyFunc'"). For them
-batches are first written as TFRecords, which tf.data reads without Python. A record is
-a `tf.train.Example` with the bytes of each array.
+hosts are C++ servers, which cannot call Python ("No registered 'PyFunc'"). For them all
+batches are first written to a file (`record_batches`).
 """
 
-import hashlib
 import itertools
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np
 
-from decoupled.core import files
+from decoupled.core import files, gfile
 from decoupled.core.compat import tf
 from decoupled.core.release import without_autograph
 from decoupled.data.packing import (
@@ -27,8 +25,6 @@ from decoupled.data.packing import (
     pack_rows,
 )
 
-# Batches in a file. A run that is killed while writing loses those of one file.
-PER_FILE = 500
 _COMPRESSION, _LEVEL = "ZLIB", 1
 
 
@@ -60,10 +56,10 @@ def training_order(
 ) -> Iterator[np.ndarray]:
     """The indices of each batch's examples, without end.
 
-    The order of an epoch is a function of (seed, epoch). A batch may
-    contain the end of one epoch and the start of the next. All batches have nearly the
-    same total length (`balanced_batches`), and exchange examples where they do not fit
-    into `rows` (`fit_batches`). `sizes`, int [examples], are the tokens of each.
+    The order of an epoch is a function of (seed, epoch). A batch may contain the end of
+    one epoch and the start of the next. All batches have nearly the same total length
+    (`balanced_batches`), and exchange examples where they do not fit into `rows`
+    (`fit_batches`). `sizes` are the tokens of each example.
     """
     order = {}
     for step in itertools.count(start_step):
@@ -81,47 +77,15 @@ def training_order(
         )
 
 
-def recorded_training_input_fn(
-    arrays: Arrays,
-    batch_size: int,
-    seed: int,
-    steps: range,
-    packing: Packing,
-    folder: str,
-    track: Callable,
-) -> Callable:
-    """The batches of `training_input_fn` through files, for hosts that run no Python.
-
-    Writes the missing ones of `steps`, in a folder below `folder` for this training
-    set, batch size and seed. `track` is as `console.track`.
-    """
-    paths = _write_training_batches(
-        os.path.join(folder, _fingerprint(arrays, batch_size, seed, packing)),
-        lambda step: training_batches(arrays, batch_size, seed, step, packing),
-        steps.start,
-        steps.stop,
-        track,
-    )
-    signature = _signature(arrays, packing)
-    skip = steps.start % PER_FILE
-    return lambda params=None: _read_batches(paths, signature, skip).prefetch(4)
-
-
 def evaluation_input_fn(
     parts: Iterable[tuple[Arrays, list[list[int]]]],
     packing: Packing,
-    record_to: str | None = None,
 ) -> Callable:
     """The packed rows of several data sets, one after the other.
 
-    A batch may have rows of two data sets. The next data set is taken from `parts` when
-    all rows of the one before are in batches.
-
-    Args:
-      parts: arrays, and the examples of each of their rows.
-      packing: the shape of the batches; the last one is filled up with empty rows.
-      record_to: a file through which all batches go, for hosts that run no Python;
-        `parts` must then not wait for predictions. None: Python makes the batches.
+    `parts` are arrays, and the examples of each of their rows. A batch may have rows of
+    two data sets. The next data set is taken from `parts` when all rows of the one
+    before are in batches. The last batch is filled up with empty rows.
     """
 
     def input_fn(params=None):
@@ -131,12 +95,7 @@ def evaluation_input_fn(
         def batches():
             return evaluation_batches(itertools.chain([first], waiting), packing)
 
-        signature = _signature(first[0], packing)
-        if record_to is not None:
-            files.make_folder(os.path.dirname(record_to))
-            _write_batches(record_to, batches())
-            return _read_batches([record_to], signature).prefetch(4)
-        return generated_dataset(batches, signature)
+        return generated_dataset(batches, _signature(first[0], packing))
 
     return input_fn
 
@@ -161,25 +120,13 @@ def evaluation_batches(
 def generated_dataset(
     batches: Callable[[], Iterable[Arrays]], signature: dict[str, tf.TensorSpec]
 ) -> tf.data.Dataset:
-    """A dataset of batches that Python code of this process makes, a few in advance.
-
-    `batches` is called anew at every iteration. `signature` has shapes and dtypes.
-    """
+    """A dataset of batches that Python code of this process makes, a few in advance."""
     dataset = tf.data.Dataset.from_generator(batches, output_signature=signature)
     # There is nothing to tune, and the tuning thread can delay the end of a session by
     # as long as the session has run, up to a minute (TF 2.15).
     options = tf.data.Options()
     options.autotune.enabled = False
     return dataset.prefetch(4).with_options(options)
-
-
-def _fingerprint(arrays, batch_size, seed, packing):
-    """A hash of all that the batches of training depend on."""
-    digest = hashlib.sha256(repr((batch_size, seed, packing)).encode())
-    for name, array in sorted(arrays.items()):
-        digest.update(repr((name, array.dtype.str, array.shape)).encode())
-        digest.update(np.ascontiguousarray(array))
-    return digest.hexdigest()[:16]
 
 
 def _epoch_order(batch_size, seed, epoch, sizes, rows):
@@ -222,48 +169,25 @@ def _signature(arrays, packing):
     }
 
 
-def _write_training_batches(
-    folder: str,
-    batches_from: Callable[[int], Iterator[Arrays]],
-    start: int,
-    end: int,
-    track: Callable[[Sequence[int], str], Iterator[int]],
-) -> list[str]:
-    """Writes the batches of steps `start` to `end`, the last one excluded.
+def record_batches(path: str, batches: Iterable[Arrays]) -> Callable[[int], Callable]:
+    """Writes batches to a file, from which hosts without Python can read them.
 
-    Existing files are kept: the name of the folder depends on all that the batches
-    depend on. The first file begins with step start // PER_FILE * PER_FILE.
+    A record is a `tf.train.Example` with the bytes of each array.
+
+    Returns:
+      How many batches are skipped -> the input_fn of the others.
     """
-    files.make_folder(folder)
-    numbers = range(start // PER_FILE, -(-end // PER_FILE))
-    paths = [os.path.join(folder, f"batches-{number:05d}") for number in numbers]
-    missing = [
-        n for n, path in zip(numbers, paths, strict=True) if not files.exists(path)
-    ]
-    batches, following = iter(()), None
-    for number in track(missing, "writing batches for the TPU's hosts"):
-        # A start anywhere but at the next batch makes the order of its epoch anew.
-        if number != following:
-            batches = batches_from(number * PER_FILE)
-        following = number + 1
-        _write_batches(
-            paths[number - numbers.start], itertools.islice(batches, PER_FILE)
-        )
-    return paths
-
-
-def _write_batches(path: str, batches: Iterator[Arrays]) -> None:
+    batches = iter(batches)
+    first = next(batches)
+    signature = {
+        n: tf.TensorSpec(array.shape, array.dtype) for n, array in first.items()
+    }
     options = tf.io.TFRecordOptions(_COMPRESSION, compression_level=_LEVEL)
+    files.make_folder(os.path.dirname(path))
     with files.atomic_path(path) as temporary:
         with tf.io.TFRecordWriter(temporary, options) as writer:
-            for batch in batches:
+            for batch in itertools.chain([first], batches):
                 writer.write(_example(batch).SerializeToString())
-
-
-def _read_batches(
-    paths: Sequence[str], signature: dict[str, tf.TensorSpec], skip: int = 0
-) -> tf.data.Dataset:
-    """The batches of some files in order, without the first `skip`."""
 
     @without_autograph
     def parsed(record):
@@ -274,7 +198,23 @@ def _read_batches(
             for name, spec in signature.items()
         }
 
-    return tf.data.TFRecordDataset(list(paths), _COMPRESSION).skip(skip).map(parsed)
+    def input_fn_after(skipped):
+        def input_fn(params=None):
+            records = tf.data.TFRecordDataset(path, _COMPRESSION).skip(skipped)
+            return records.map(parsed).prefetch(4)
+
+        return input_fn
+
+    return input_fn_after
+
+
+def remove_recorded(path: str) -> None:
+    """Removes the file and its folder, if that is empty."""
+    if gfile.exists(path):
+        gfile.remove(path)
+    folder = os.path.dirname(path)
+    if gfile.isdir(folder) and not gfile.listdir(folder):
+        gfile.rmtree(folder)
 
 
 def _example(batch):

@@ -34,10 +34,8 @@ class Stream(enum.IntEnum):
 
 
 def numpy_bits(*counters) -> np.ndarray:
-    """64 random bits for each combination of the counters, integers or integer arrays.
-
-    They are broadcast; the result is uint64 of the broadcast shape.
-    """
+    """64 random bits for each combination of the counters, integers or integer arrays,
+    which are broadcast."""
     key = np.zeros((1,), np.uint64)
     shape = np.broadcast_shapes(*(np.shape(counter) for counter in counters))
     for counter in counters:
@@ -70,7 +68,7 @@ def graph_permutation(size: tf.Tensor, *counters) -> tf.Tensor:
 
 
 def shift_right(bits: tf.Tensor, count: int) -> tf.Tensor:
-    """`bits >> count` for a uint64 tensor."""
+    """`bits >> count` of uint64."""
     return tf.bitwise.right_shift(bits, tf.constant(count, tf.uint64))
 
 

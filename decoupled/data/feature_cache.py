@@ -1,9 +1,8 @@
 """A cache of features on disk, so that text is tokenised once and not at each start.
 
 A cache is one file of arrays, FOLDER/DIGEST.npz. DIGEST is a hash of the key: all that
-the features depend on. The file holds the key, too. Other inputs, such as another
-vocabulary, have another key and another file. A damaged file is replaced, and a line
-says so.
+the features depend on. The file holds the key, too. A damaged file is replaced, and a
+line says so.
 """
 
 import json
@@ -30,19 +29,8 @@ def cached_features(
 ) -> Features:
     """The features of `key`: read from `folder`, or else built and stored there.
 
-    Processes may share a folder, even while they write.
-
-    Args:
-      key: all that the features depend on, as JSON: task and settings, fingerprints of
-        the vocabulary and of the file with the examples, version of the code.
-      build: makes the features: name -> array of any shape, of numbers or strings.
-      say: prints a line if a cache is damaged or cannot be written.
-
-    Returns:
-      What `build` returned, now or earlier, bit for bit.
-
-    Raises:
-      UserError: there is no cache and the folder cannot be made or written to.
+    `key` has all that they depend on, as JSON. What `build` returned comes back bit for
+    bit. Processes may share a folder, even while they write.
     """
     path, text = cache_path(folder, key), _canonical(key)
     if files.exists(path):

@@ -1,9 +1,8 @@
 """The fertility of a vocabulary in each language: tokens per word, unknown tokens.
 
-Languages that write without spaces have no words to count. The plot needs matplotlib
-(the [plots] extra). Each language has a row with its tokens per word and, beside it,
-the share of unknown tokens (of single bytes, if the vocabulary has byte fallback).
-Languages that write without spaces are in separate columns, with tokens per character.
+In the plot, each language has a row with its tokens per word and, beside it, the share
+of unknown tokens (of single bytes, if the vocabulary has byte fallback). Languages that
+write without spaces are in separate columns, with tokens per character.
 """
 
 import itertools
@@ -30,7 +29,6 @@ _LABELS = {
 class Fertility(NamedTuple):
     """How a vocabulary tokenises the text of a language.
 
-    sentences, tokens: how many there are.
     tokens_per_word: words are separated by spaces; None if most characters belong to
       scripts without spaces.
     tokens_per_character: spaces count as characters.
@@ -75,11 +73,7 @@ def measure_fertility(vocabulary: Vocabulary, sentences: Iterable[str]) -> Ferti
 def plot_fertility(
     languages: Mapping[str, Mapping[str, Any]], title: str, stem: str
 ) -> list[str]:
-    """Draws the picture; returns the paths `stem`.png and `stem`.svg.
-
-    Raises:
-      ImportError: matplotlib is not installed.
-    """
+    """Draws the picture; returns the paths `stem`.png and `stem`.svg."""
     blocks = _blocks(languages)
     rate = (
         "byte_rate" if "byte_rate" in next(iter(languages.values())) else "unknown_rate"
@@ -104,10 +98,8 @@ def plot_fertility(
 
 
 def _blocks(languages) -> list[tuple[str, list[_Row]]]:
-    """Columns of languages: those with words, most tokens first, then the others.
-
-    Each has the key of the measure on its left.
-    """
+    """Columns of languages: those with words, most tokens first, then the others. Each
+    has the key of the measure on its left."""
     blocks = []
     for key, spaced in (("tokens_per_word", True), ("tokens_per_character", False)):
         rows = [
@@ -128,7 +120,6 @@ def _values(rows: list[_Row], key: str) -> list[float]:
 
 
 def _draw(axes, rows: list[_Row], key: str, highest: float) -> None:
-    """A dot per language at its value, on a line from 0."""
     label, marker, colour = _LABELS[key]
     values, places = _values(rows, key), range(len(rows))
     axes.hlines(places, 0, values, color=plots.GREY, linewidth=1)

@@ -10,7 +10,7 @@ operations, so the pipeline also runs on a remote host of a TPU.
 
 from collections.abc import Callable, Sequence
 
-from decoupled.configs import MaskingConfig, SamplingConfig
+from decoupled.configs import PretrainConfig
 from decoupled.core.errors import UserError
 from decoupled.core.release import tf, without_autograph
 from decoupled.data import sequences
@@ -28,44 +28,31 @@ InputFn = Callable[..., tf.data.Dataset]
 
 
 def pretraining_input_fn(
+    config: PretrainConfig,
     manifest: RecordsManifest,
     vocabulary: Vocabulary,
-    masking: MaskingConfig,
-    sampling: SamplingConfig,
-    batch_size: int,
     seed: int,
     start_step: int,
     train_steps: int,
-    whole_words: bool = False,
 ) -> InputFn:
     """Training batches from step `start_step` on, without end.
 
     Step s has the sequences [s * batch_size, (s + 1) * batch_size) of the stream of
     `seed`, whatever `start_step` is: a resumed run gets the data of an uninterrupted
     one. Except for the counting of draws (`SequenceOrder.counts_before`), the time to
-    the first batch does not grow with `start_step`.
-
-    Args:
-      train_steps: length of the run; limits on epochs refer to it.
-      whole_words: see `mask_sequences`.
-
-    Returns:
-      A function that builds the dataset in the graph of the caller; its argument
-      `params` is what TPUEstimator passes, and is not used.
-
-    Raises:
-      UserError: the records were made with another vocabulary or hold no text, or the
-        sampling does not fit them.
+    the first batch does not grow with `start_step`. Limits on epochs refer to
+    `train_steps`.
     """
     manifest.check_vocabulary(vocabulary.fingerprint, vocabulary.path)
-    length = masking.sequence_length
-    order = SequenceOrder(manifest, sampling, seed, length, train_steps * batch_size)
-    words = word_tables(vocabulary) if whole_words else None
+    batch_size, length = config.training.batch_size, config.masking.sequence_length
+    sequences_drawn = train_steps * batch_size
+    order = SequenceOrder(manifest, config.sampling, seed, length, sequences_drawn)
+    words = word_tables(vocabulary) if config.whole_words else None
 
     @without_autograph
     def masked(ids, step):
         numbers = step * batch_size + tf.range(batch_size, dtype=tf.int64)
-        return mask_sequences(ids, numbers, seed, masking, vocabulary, words)
+        return mask_sequences(ids, numbers, seed, config.masking, vocabulary, words)
 
     def input_fn(params=None) -> tf.data.Dataset:
         stream = sequences.training_sequences(
@@ -82,28 +69,20 @@ def pretraining_input_fn(
 
 
 def languages_input_fn(
+    config: PretrainConfig,
     manifest: RecordsManifest,
     vocabulary: Vocabulary,
-    masking: MaskingConfig,
-    batch_size: int,
-    seed: int,
     languages: Sequence[str],
-    limit: int,
 ) -> InputFn:
-    """The eval split of some languages, once, in order, with masks fixed by `seed`.
+    """The eval split of some languages, once, in order, with masks fixed by the seed.
 
     One small graph reads one language after the other. Each language has batches of its
     own, which do not depend on the other languages. Its last batch is filled up with
     padding, whose `example_weights` and `masked_lm_weights` are 0.
-
-    Args:
-      limit: most sequences of a language that are evaluated; 0 is all.
-
-    Raises:
-      UserError: another vocabulary, or no text in the eval split of a language.
     """
     manifest.check_vocabulary(vocabulary.fingerprint, vocabulary.path)
-    length = masking.sequence_length
+    training, masking = config.training, config.eval_masking
+    length, limit = masking.sequence_length, training.eval_sequences
     entries = [manifest.language(EVAL, language) for language in languages]
     counts = [sequences.evaluation_count(entry, length, limit) for entry in entries]
     for language, count in zip(languages, counts, strict=True):
@@ -116,13 +95,13 @@ def languages_input_fn(
     @without_autograph
     def features(ids, numbers, count):
         return {
-            **mask_sequences(ids, numbers, seed, masking, vocabulary),
+            **mask_sequences(ids, numbers, training.seed, masking, vocabulary),
             "example_weights": tf.cast(numbers < count, tf.float32),
         }
 
     def input_fn(params=None) -> tf.data.Dataset:
-        batches = sequences.evaluation_batches(
-            manifest, entries, counts, batch_size, length, vocabulary
+        batches = sequences.evaluation_sequences(
+            manifest, entries, counts, training.eval_batch_size, length, vocabulary
         )
         return _finished(batches.map(features))
 

@@ -38,16 +38,13 @@ def mask_sequences(
 ) -> dict[str, tf.Tensor]:
     """Chooses the predicted positions of a batch and replaces their tokens.
 
-    Args:
-      ids: int32 [batch, sequence_length].
-      numbers: int64 [batch], the number of each sequence in its stream.
-      words: of the vocabulary, to predict whole words; None for single tokens.
+    `numbers` are those of the sequences in their stream. With `words`, whole words are
+    predicted. Positions are increasing. Unused predictions have position 0, id 0,
+    weight 0. Special pieces and padding are never chosen.
 
     Returns:
       `input_word_ids` int32 [batch, sequence_length]; `masked_lm_positions` and
       `masked_lm_ids` int32, `masked_lm_weights` float32 [batch, max_predictions].
-      Positions are increasing. Unused predictions have position 0, id 0, weight 0.
-      Special pieces and padding are never chosen.
     """
     positions, used = choose_positions(ids, numbers, seed, masking, vocabulary, words)
     labels = tf.gather(ids, positions, batch_dims=1)
@@ -80,15 +77,9 @@ def mask_in_rounds(
     for 30 positions, a budget of 5 gives 6 rounds of 5, and a budget of 4 gives 8
     rounds of 3 or 4.
 
-    Args:
-      ids: int32 [n, sequence_length]. numbers: int64 [n], the number of each sequence
-        in its stream. seed: of the stream. The rounds depend only on these, on the
-        masking and on the vocabulary's special pieces.
-
     Returns:
-      the features of `mask_sequences`, with a row for each copy [rows]; and `sequence`,
-      int64 [rows], the index in `ids` of a copy's sequence. The copies of a sequence
-      are consecutive rows.
+      the features of `mask_sequences`, with a row for each copy; and `sequence`, int64
+      [rows], the index in `ids` of a copy's sequence. Its copies are adjacent rows.
     """
     maskable = ~np.isin(ids, [vocabulary.pad_id, *vocabulary.special_ids])
     positions = np.arange(ids.shape[1])
@@ -138,7 +129,7 @@ def choose_positions(
 
     Returns:
       positions, int32 [batch, max_predictions], increasing, then 0 for unused ones; and
-      which are used, bool [batch, max_predictions].
+      which are used, bool.
     """
     length, width = masking.sequence_length, masking.max_predictions
     maskable = tf.not_equal(ids, vocabulary.pad_id)
@@ -164,7 +155,7 @@ def choose_positions(
 
 
 def _word_numbers(ids: tf.Tensor, words: WordTables) -> tf.Tensor:
-    """The number of each token's word in its row, from 0, int32 [batch, length]."""
+    """The number of each token's word in its row, from 0."""
     starts = word_starts(*(tf.gather(tf.constant(table), ids) for table in words))
     return tf.pad(tf.cumsum(tf.cast(starts, tf.int32), axis=1), [[0, 0], [1, 0]])
 
@@ -174,8 +165,8 @@ def _whole_words(
 ) -> tf.Tensor:
     """How many of the first tokens are predicted, int32 [batch].
 
-    `word` and `chances`, uniform in [0, 2**32), are of each token [batch, length]. The
-    tokens of a word are consecutive and have the same chance. `budget` is [batch].
+    `word` and `chances`, uniform in [0, 2**32), are of each token. The tokens of a word
+    are consecutive and have the same chance.
     """
     batch, length = tf.unstack(tf.shape(word))
     flat = word + length * tf.range(batch)[:, tf.newaxis]
@@ -202,7 +193,6 @@ def _replacements(
     masking: MaskingConfig,
     vocabulary: Vocabulary,
 ) -> tf.Tensor:
-    """The pieces that replace `labels` in the input, int32 [batch, max_predictions]."""
     places = (numbers[:, tf.newaxis], positions)
     action = graph_bits(seed, Stream.MASK_ACTION, *places)
     action = tf.cast(shift_right(action, 32), tf.int64)

@@ -63,10 +63,8 @@ def pack(sizes: Sequence[int], length: int) -> list[list[int]]:
 
     A row gets the longest example that is left, and then those of the others that fill
     it best. First fit leaves too much room: 32 pairs of XNLI take 11 rows of 128 tokens
-    instead of 10. `sizes` are at least 1 and at most `length`.
-
-    Returns:
-      for each row the indices of its examples.
+    instead of 10. `sizes` are at least 1 and at most `length`. A row is a list of
+    indices.
     """
     sizes, length = [int(size) for size in sizes], int(length)
     left = sorted(range(len(sizes)), key=lambda index: -sizes[index])
@@ -104,8 +102,7 @@ def plan_packing(
     Args:
       batches_for: shape -> the run's batches, int [examples] each: the tokens of its
         examples. They fit into the shape if `fit_batches` could make them fit.
-      shortest: the smallest length of rows; every example fits into it.
-      step: lengths are multiples of it. At most twice the shortest is tried.
+      step: lengths are multiples of it, from `shortest` to twice as much.
       cost: length of a row -> cost of one of its tokens.
       made_for: see `Packing`; None for a new run.
     """
@@ -156,7 +153,7 @@ def _fullest_row(batches: Iterator[np.ndarray], rows: Rows, steps: int) -> int:
 class SharedBatch(NamedTuple):
     """A batch of the end of an epoch and the start of the next.
 
-    part: int [n], of this epoch, by descending length. rest: int, of the other one.
+    part: of this epoch, by descending length. rest: of the other one.
     """
 
     part: np.ndarray
@@ -179,7 +176,6 @@ def fit_batches(
     Args:
       batches: int [batches, batch_size], changed in place. All examples of a column are
         of one stratum (`balanced_batches`).
-      sizes: int [examples], tokens of each.
       shared: batches that other epochs leave to this one; `part` is changed in place.
     """
     strata = batches.shape[1]
@@ -228,11 +224,8 @@ def pack_rows(
 ) -> Arrays:
     """Examples in packed rows, those of the plan and empty ones behind them.
 
-    Args:
-      arrays: name -> [examples, tokens] or [examples]. `input_mask` is 1 at the tokens
-        of an example and 0 behind them.
-      plan: for each row the indices of its examples.
-      packing: the shape of the result.
+    `arrays` are [examples, tokens] or [examples]; `input_mask` is 1 at the tokens of an
+    example and 0 behind them. `plan` has the indices of each row's examples.
 
     Returns:
       name -> [rows, length] for arrays of tokens and [rows, examples] for others, zero
@@ -275,11 +268,7 @@ def pack_rows(
 
 
 def plan_rows(sizes: np.ndarray, length: int, most: int) -> list[list[int]]:
-    """For each row of a whole data set the indices of its examples.
-
-    `sizes` are the tokens of each example; a row has `length` tokens and at most `most`
-    examples.
-    """
+    """For each row of a whole data set the indices of its examples, at most `most`."""
     plan = []
     # `pack` takes the square of the number of examples.
     for start in range(0, len(sizes), _PACKED_AT_ONCE):
@@ -300,12 +289,8 @@ def unpack(
 
     Args:
       rows: name -> [length, ...], or [examples, ...], of each row.
-      plan: of `plan_rows`. sizes: int [examples], tokens of each.
       of_tokens: whether the arrays are of tokens, not of whole examples.
       longest: tokens that an example may have.
-
-    Returns:
-      name -> [examples, longest, ...], 0 behind an example's tokens, or [examples, ...]
     """
     unpacked = {}
     for name, array in rows[0].items():
@@ -332,10 +317,8 @@ def balanced_batches(
 ) -> np.ndarray:
     """An order of the same examples whose batches have nearly the same total length.
 
-    Args:
-      order: int [examples], a random permutation.
-      first: how many examples fill up the last batch of the epoch before. They have
-        all lengths.
+    `order` is a random permutation. The `first` examples fill up the last batch of the
+    epoch before, and have all lengths.
     """
     # Every batch gets one example of each stratum of lengths: a long one if it has few
     # tokens so far. Noise as large as the differences within a stratum mixes batches of

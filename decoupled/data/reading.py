@@ -20,30 +20,8 @@ VERIFY_COMMAND = "decoupled verify_records"
 # node names around it; the marks say where our own sentence begins and ends.
 _MARK, _END_MARK = "<records>", "</records>"
 _MARKED = re.compile(f"{_MARK}(.*?){_END_MARK}", re.DOTALL)
-
-
-def parse(serialized: tf.Tensor) -> tf.RaggedTensor:
-    """Serialized records, string [records], to ids, int64 [records, (tokens)]."""
-    spec = tf.io.RaggedFeature(tf.int64, row_splits_dtype=tf.int64)
-    return tf.io.parse_example(serialized, {FEATURE: spec})[FEATURE]
-
-
-def readable_records(path: tf.Tensor, limit: tf.Tensor) -> tf.data.Dataset:
-    """The first `limit` records of a file, up to the first that cannot be read.
-
-    The count of these is the index of the bad one, which TensorFlow does not name.
-    """
-    # The range ends the dataset if the file cannot be opened. With `ignore_errors`
-    # alone, it would never end.
-    numbered = tf.data.Dataset.zip(
-        (tf.data.Dataset.range(limit), tf.data.TFRecordDataset(path))
-    )
-    return numbered.ignore_errors().map(_record)
-
-
-@without_autograph
-def _record(_: tf.Tensor, record: tf.Tensor) -> tf.Tensor:
-    return record
+# The text of an error may have a record that is not UTF-8.
+ERRORS = (tf.errors.OpError, UnicodeDecodeError)
 
 
 def load_shard(
@@ -51,12 +29,8 @@ def load_shard(
 ) -> tf.RaggedTensor:
     """Reads a whole shard in the graph and checks it against the manifest.
 
-    Args:
-      path: string scalar. records, tokens: int64 scalars, what the manifest says.
-
-    Returns:
-      ids, int64 [records, (tokens)]. If the shard differs from the manifest, the step
-      fails with an error that `named_errors` turns into one line.
+    Returns ids, int64 [records, (tokens)]. If the shard differs, the step fails with an
+    error that `named_errors` turns into one line.
     """
     serialized = _read_until_error(path, records + 1)
     count = tf.size(serialized, out_type=tf.int64)
@@ -65,13 +39,26 @@ def load_shard(
         [path, ": record ", _text(count), ": truncated or corrupt"],
     )
     with tf.control_dependencies([whole]):
-        ids = parse(tf.identity(serialized))
+        ids = checked_ids(path, tf.identity(serialized), vocab_size)
     counted = _assert(
         (count <= records) & (tf.equal(tf.size(ids.values, out_type=tf.int64), tokens)),
-        [
-            path,
-            ": not the file of the manifest (more or fewer records or tokens)",
-        ],
+        [path, ": not the file of the manifest (more or fewer records or tokens)"],
+    )
+    with tf.control_dependencies([counted]):
+        return ids.with_values(tf.identity(ids.values))
+
+
+def checked_ids(
+    path: tf.Tensor, serialized: tf.Tensor, vocab_size: int
+) -> tf.RaggedTensor:
+    """The ids of the first records of a file, which have some, of the vocabulary."""
+    spec = tf.io.RaggedFeature(tf.int64, row_splits_dtype=tf.int64)
+    ids = tf.io.parse_example(serialized, {FEATURE: spec})[FEATURE]
+    lengths = ids.row_lengths()
+    filled = _assert(
+        tf.reduce_all(lengths > 0),
+        [path, ": record ", _text(tf.argmin(lengths))]
+        + [f": no int64 feature {FEATURE!r}, or an empty one"],
     )
     outside = (ids.values < 0) | (ids.values >= vocab_size)
     # One more true value at the end, so that there always is a first one.
@@ -83,7 +70,7 @@ def load_shard(
         [path, ": record ", _text(record), ": id ", _text(value)]
         + [f" is outside the vocabulary of {vocab_size} pieces"],
     )
-    with tf.control_dependencies([counted, inside]):
+    with tf.control_dependencies([filled, inside]):
         return ids.with_values(tf.identity(ids.values))
 
 
@@ -92,10 +79,8 @@ def count_pieces(
 ) -> np.ndarray:
     """How often each piece is in the records of a language, int64 [V].
 
-    No further shard is read when `tokens` have been counted.
-
-    Raises:
-      tf.errors.OpError: a shard differs from the manifest; see `named_errors`.
+    No further shard is read when `tokens` have been counted. Errors are those of
+    `load_shard`.
     """
     counts = np.zeros(manifest.vocab_size, np.int64)
     v1 = tf.compat.v1
@@ -122,31 +107,50 @@ def named_errors(folder: str) -> Iterator[None]:
     """
     try:
         yield
-    except (tf.errors.OpError, UnicodeDecodeError) as error:
-        message = _message(error)
-        if match := _MARKED.search(message):
-            defect = match.group(1)
-        elif match := re.search(re.escape(folder) + r".*?\.tfrecord", message):
-            defect = f"{match.group()}: cannot read ({_kind(error)})"
-        elif "parse example" in message or "Key: ids" in message:
-            defect = f"{folder}: a record is not an Example with int64 feature 'ids'"
-        else:
+    except ERRORS as error:
+        if (defect := defect_of(error, folder)) is None:
             raise
         raise UserError(
             f"{defect}; see all defects with {VERIFY_COMMAND} --records_dir={folder}"
         ) from error
 
 
+def defect_of(error: Exception, where: str) -> str | None:
+    """What an error of ERRORS says about a shard of a folder, or about a shard."""
+    message = _message(error)
+    if match := _MARKED.search(message):
+        return _unescaped(match.group(1))
+    if "parse example" in message or "Key: ids" in message:
+        return f"{where}: a record is not an Example with int64 feature 'ids'"
+    if match := re.search(re.escape(where) + r"(.*?\.tfrecord)?", message):
+        if match.group().endswith(".tfrecord"):
+            return f"{match.group()}: cannot read ({_kind(error)})"
+    return None
+
+
 def _read_until_error(path: tf.Tensor, limit: tf.Tensor) -> tf.Tensor:
-    """The first records of a file, string [at most limit], up to the first bad one."""
+    """The first records of a file, string [at most limit], up to the first bad one.
+
+    The count of these is the index of the bad one, which TensorFlow does not name.
+    """
     byte = tf.data.FixedLengthRecordDataset(path, record_bytes=1, buffer_size=16)
     nothing = tf.data.Dataset.from_tensors("")
     opened = byte.concatenate(nothing).take(1).get_single_element()
     with tf.control_dependencies([opened]):
-        readable = readable_records(path, limit)
+        # The range ends the dataset if the file cannot be opened. With `ignore_errors`
+        # alone, it would never end.
+        numbered = tf.data.Dataset.zip(
+            (tf.data.Dataset.range(limit), tf.data.TFRecordDataset(path))
+        )
+    readable = numbered.ignore_errors().map(_record)
     # A batch needs at least one element, even if the file has none.
     batch = nothing.concatenate(readable).batch(limit + 1)
     return batch.get_single_element()[1:]
+
+
+@without_autograph
+def _record(_: tf.Tensor, record: tf.Tensor) -> tf.Tensor:
+    return record
 
 
 def _message(error: tf.errors.OpError | UnicodeDecodeError) -> str:
@@ -155,6 +159,13 @@ def _message(error: tf.errors.OpError | UnicodeDecodeError) -> str:
     if isinstance(error, UnicodeDecodeError):
         return error.object.decode("utf-8", errors="replace")
     return str(error)
+
+
+def _unescaped(text: str) -> str:
+    """TensorFlow writes all but printable ASCII as octal numbers of bytes."""
+    octal = re.compile(rb"\\([0-3][0-7]{2})")
+    content = octal.sub(lambda match: bytes([int(match[1], 8)]), text.encode())
+    return content.replace(rb"\'", b"'").decode("utf-8", "replace")
 
 
 def _kind(error: tf.errors.OpError) -> str:

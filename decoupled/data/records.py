@@ -18,8 +18,8 @@ from decoupled.core.errors import UserError
 from decoupled.core.files import typed
 from decoupled.corpora import locales
 from decoupled.corpora.corpus import SPLITS
+from decoupled.data.sentencepiece_file import varint
 from decoupled.data.vocabulary import SENTENCEPIECE
-from decoupled.data.wire_format import varint
 
 FORMAT = "decoupled-records-1"
 MANIFEST = "manifest.json"
@@ -56,7 +56,6 @@ class LanguageRecords:
 
     @property
     def bytes(self) -> int:
-        """Size of all files."""
         return sum(shard.bytes for shard in self.files)
 
 
@@ -72,11 +71,7 @@ class RecordsManifest:
     vocabulary_kind: str = SENTENCEPIECE
 
     def language(self, split: str, language: str) -> LanguageRecords:
-        """The records of one language.
-
-        Raises:
-          UserError: there is no such split or language.
-        """
+        """The records of one language."""
         known = self.splits.get(split, {})
         if language not in known:
             raise UserError(
@@ -86,11 +81,9 @@ class RecordsManifest:
         return known[language]
 
     def path(self, shard: Shard) -> str:
-        """The path of a shard."""
         return os.path.join(self.folder, shard.name)
 
     def check_vocabulary(self, fingerprint: str, path: str) -> None:
-        """Raises a UserError if the records were made with another vocabulary."""
         if fingerprint != self.vocabulary_fingerprint:
             raise UserError(
                 f"{self.folder}: made with vocabulary "
@@ -100,12 +93,7 @@ class RecordsManifest:
 
 
 def read_manifest(folder: str) -> RecordsManifest:
-    """Reads and checks `folder/manifest.json`.
-
-    Raises:
-      UserError: there is no manifest, or it is not one of this format, or its totals
-        contradict its files.
-    """
+    """Reads and checks `folder/manifest.json`."""
     path = os.path.join(folder, MANIFEST)
     if not files.exists(path):
         raise UserError(
@@ -139,11 +127,7 @@ def read_manifest(folder: str) -> RecordsManifest:
 
 
 def read_shard(item: dict) -> Shard:
-    """A shard from JSON.
-
-    Raises:
-      KeyError, TypeError: a field is missing, or of another type.
-    """
+    """A shard from JSON; KeyError or TypeError where a field is missing or wrong."""
     return Shard(
         **{
             field.name: typed(item[field.name], field.type)
@@ -176,11 +160,7 @@ def write_manifest(manifest: RecordsManifest) -> None:
 def write_shard(
     folder: str, name: str, documents: Sequence[Sequence[int]], vocab_size: int
 ) -> Shard:
-    """Writes one file of records, the ids of a document each, atomically.
-
-    Raises:
-      UserError: an id is outside the vocabulary; the document is named.
-    """
+    """Writes one file of records, the ids of a document each, atomically."""
     path = os.path.join(folder, name)
     _check_ids(documents, vocab_size, path)
     with files.atomic_path(path) as temporary:

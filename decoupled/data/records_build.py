@@ -47,13 +47,8 @@ def build_records(
     """Encodes a corpus; resumes a build that was killed, or reuses a complete one.
 
     Args:
-      tokens_per_shard: most tokens in a file.
       workers: processes; 0 chooses: one per core, or one for a small corpus.
       runner, beam_options: see `decoupled.corpora.runners.Runner`.
-
-    Raises:
-      UserError: corpus, vocabulary or output folder cannot be used, or the folder holds
-        records of other inputs.
     """
     where = Runner(runner, workers, tuple(beam_options))
     vocabulary = open_vocabulary(vocabulary_path)
@@ -133,10 +128,7 @@ def _print_table(manifest: records.RecordsManifest) -> None:
 
 @dataclasses.dataclass(frozen=True)
 class TextFile:
-    """A file of the corpus: the `number`-th of its split and language.
-
-    entry: of the corpus manifest: its name, SHA-256 and size.
-    """
+    """A file of the corpus, the `number`-th of its split and language: its entry."""
 
     split: str
     language: str
@@ -145,12 +137,10 @@ class TextFile:
 
     @property
     def name(self) -> str:
-        """A folder's name."""
         return f"{self.split}-{self.language}-{self.number:05d}"
 
     @property
     def weight(self) -> int:
-        """Its bytes."""
         return self.entry["bytes"]
 
 
@@ -183,20 +173,13 @@ class EncodingJob:
 
     @property
     def work_dir(self) -> str:
-        """The folder of unfinished work."""
         return os.path.join(self.output_dir, WORK)
 
     def inputs(self, unit: TextFile) -> dict[str, Any]:
-        """All that the records depend on."""
         shared = {**self.fingerprints, "tokens_per_shard": self.tokens_per_shard}
         return {**shared, "text": unit.entry["name"], "sha256": unit.entry["sha256"]}
 
     def run(self, unit: TextFile) -> dict[str, Any]:
-        """Writes the shards of a text file.
-
-        Raises:
-          UserError: the text cannot be read, or an id is outside the vocabulary.
-        """
         folder = files.make_folder(os.path.join(self.work_dir, unit.name))
         _clear(folder)
         vocabulary = _vocabulary(
@@ -218,10 +201,7 @@ class EncodingJob:
 
     def is_intact(self, result: dict[str, Any]) -> bool:
         """Whether a saved result has the form of ours, as its shards will be renamed.
-
-        It is not checked whether the shards exist: those that do not have already been
-        renamed.
-        """
+        Those that do not exist have already been renamed."""
         try:
             names = [read_shard(shard).name for shard in result["shards"]]
             counts = [result[name] for name in ("sentences", "empty_documents")]
@@ -257,7 +237,6 @@ def _encoded(
 
 
 def _shards(documents: Iterable[np.ndarray], limit: int) -> Iterator[list[np.ndarray]]:
-    """Yields the records of each shard, which has at most `limit` ids."""
     shard, tokens = [], 0
     for ids in documents:
         for start in range(0, len(ids), limit):
@@ -276,11 +255,8 @@ def gather(
 ) -> dict[str, dict[str, LanguageRecords]]:
     """Gives the shards of all languages their final names; prints what has no text.
 
-    It can be repeated after a kill. `results` are those of `job.run` for each of the
-    units, which are in the order of the text.
-
-    Returns:
-      split -> language -> its records.
+    It can be repeated after a kill. `results` are those of `job.run` for the units,
+    which are in the order of the text. The result is split -> language -> its records.
     """
     splits: dict[str, dict[str, LanguageRecords]] = {}
     pairs = zip(units, results, strict=True)

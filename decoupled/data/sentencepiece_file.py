@@ -3,15 +3,16 @@
 SentencePiece's Python interface gives pieces and scores, but neither the settings nor
 all types of pieces, and its generated protobuf module needs another version of protobuf
 than TensorFlow. The file is a protobuf message (sentencepiece_model.proto), of which
-this module reads a few fields.
+this module reads a few fields. It begins with protobuf's wire format, which records use
+too: protobuf's code in Python would take most of the time of writing them.
 """
 
+import functools
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from decoupled.core.errors import UserError
-from decoupled.data.wire_format import fields, varint
 
 # Stands for a space, and begins every word: other vocabularies are refused.
 MARK = "▁"
@@ -32,6 +33,51 @@ _TEXT, _SCORE, _TYPE = 1, 2, 3
 _MODEL_TYPE, _WHITESPACE_AS_SUFFIX, _BYTE_FALLBACK = 3, 24, 35
 _CHARSMAP, _DUMMY_PREFIX, _REMOVE_WHITESPACE, _ESCAPE_WHITESPACE = 2, 3, 4, 5
 _VOCAB_SIZE, _UNK_ID, _BOS_ID, _EOS_ID, _PAD_ID = 4, 40, 41, 42, 43
+# Sizes of the wire types that have one.
+_FIXED = {1: 8, 5: 4}
+
+
+@functools.cache
+def varint(value: int) -> bytes:
+    """An integer: 7 bits a byte, the lowest first."""
+    head = b""
+    while value >= 0x80:
+        head += bytes([value & 0x7F | 0x80])
+        value >>= 7
+    return head + bytes([value])
+
+
+def fields(message: bytes) -> Iterator[tuple[int, int | bytes, bytes]]:
+    """Yields field number, value and serialized field of a message, if it is one.
+
+    Values of the fixed-size wire types, such as scores, are bytes.
+    """
+    place = 0
+    while place < len(message):
+        begin = place
+        key, place = _read_varint(message, place)
+        number, wire_type = key >> 3, key & 7
+        if wire_type == 0:
+            value, place = _read_varint(message, place)
+        else:
+            if wire_type == 2:
+                size, place = _read_varint(message, place)
+            elif wire_type in _FIXED:
+                size = _FIXED[wire_type]
+            else:
+                raise ValueError(f"wire type {wire_type}")
+            value, place = message[place : place + size], place + size
+        yield number, value, message[begin:place]
+
+
+def _read_varint(message: bytes, place: int) -> tuple[int, int]:
+    value = shift = 0
+    while True:
+        byte = message[place]
+        value |= (byte & 0x7F) << shift
+        place, shift = place + 1, shift + 7
+        if byte < 0x80:
+            return value, place
 
 
 class Piece(NamedTuple):
@@ -45,7 +91,6 @@ class Piece(NamedTuple):
 class Settings(NamedTuple):
     """How text becomes pieces, besides the pieces themselves.
 
-    model_type: `UNIGRAM` or another number.
     charsmap: the compiled table of character replacements.
     remove_whitespace: whether spaces at both ends are removed, and repeated ones
       become one.
@@ -59,11 +104,7 @@ class Settings(NamedTuple):
 
 
 def read_settings(model: bytes, path: str) -> Settings:
-    """Reads the settings of a serialized model.
-
-    Raises:
-      UserError: "▁" does not mark the beginning of every word, also of the first one.
-    """
+    """Reads the settings of a serialized model."""
     try:
         parts = {number: value for number, value, _ in fields(model) if number != 1}
         trainer = _values(parts.get(_TRAINER_SPEC, b""))
@@ -89,11 +130,7 @@ def read_settings(model: bytes, path: str) -> Settings:
 
 
 def read_pieces(model: bytes, path: str) -> list[Piece]:
-    """The pieces by id; bytes that are no text are replaced.
-
-    Raises:
-      UserError: it is no model of SentencePiece.
-    """
+    """The pieces by id; bytes that are no text are replaced."""
     pieces = []
     try:
         for number, value, _ in fields(model):

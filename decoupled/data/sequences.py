@@ -34,14 +34,7 @@ def chunks(
     [SEP] is put between documents and at the end of each sequence. A chunk that already
     ends with [SEP] gets no second one; its last position is padding. Every chunk
     contains a token of a document: documents are not empty, so that no two [SEP] are
-    adjacent.
-
-    Args:
-      ids: int64 or int32 [documents, (tokens)], at least one document.
-
-    Returns:
-      int32 [chunks, sequence_length]; ceil((tokens + documents - 1) /
-      (sequence_length - 2)) chunks.
+    adjacent. There are ceil((tokens + documents - 1) / (sequence_length - 2)) chunks.
     """
     width = sequence_length - 2
     ids = tf.cast(ids, tf.int32)
@@ -65,7 +58,7 @@ def chunks(
 
 
 class _Shards(NamedTuple):
-    """Shards by number, as tensors [shards]: paths, and their records and tokens."""
+    """Shards by number, as tensors [shards]."""
 
     paths: tf.Tensor
     records: tf.Tensor
@@ -119,7 +112,7 @@ def training_sequences(
     return tf.data.Dataset.choose_from_datasets(streams, choices)
 
 
-def evaluation_batches(
+def evaluation_sequences(
     manifest: RecordsManifest,
     entries: list[LanguageRecords],
     counts: list[int],
@@ -181,7 +174,7 @@ def _draw(order: SequenceOrder, numbers: tf.Tensor) -> tf.Tensor:
 
 
 def _starts(order: SequenceOrder, first: int) -> list[_Start]:
-    """The position of every language before sequence number `first`, as integers."""
+    """The position of every language before sequence number `first`."""
     starts, shard = [], 0
     for number, taken in enumerate(order.counts_before(first)):
         shards = len(order.counts[number])

@@ -116,7 +116,7 @@ def check_special(
     """Refuses other special pieces, and pieces beyond the vocabulary.
 
     `roles` are the ids of the special pieces in the order of `ROLES`, `special` those
-    of pieces that text never becomes, and `ids` of all pieces.
+    of pieces that text never becomes.
     """
     maps = {
         TOKENIZER_CONFIG: read.config,
@@ -252,10 +252,7 @@ def check_ends(
     separators: int,
     second_type: int,
 ) -> None:
-    """Refuses other special pieces around texts, and padding or cuts at the start.
-
-    `names` and `ids` are those of [CLS] and [SEP].
-    """
+    """Refuses other special pieces around texts, and padding or cuts at the start."""
     path = read.file(TOKENIZER)
     for name in ("padding", "truncation"):
         direction = entry(read.tokenizer, name).get("direction", "Right")

@@ -82,18 +82,13 @@ class TextRules(NamedTuple):
     longest_word: int = _LONGEST_WORD
 
 
-def read_folder(
+def read_tokenizer(
     folder: str, notes: list[str], model: str | None = None
 ) -> tuple[str, bytes]:
     """The file that the vocabulary comes from, and the content of a run's file.
 
-    Args:
-      notes: gets what the user should know.
-      model: a sentencepiece.model, if the folder has none.
-
-    Raises:
-      UserError: the folder has no tokenizer, or one that is not known here; or its
-        files contradict each other.
+    `notes` gets what the user should know. `model` is a sentencepiece.model, if the
+    folder has none.
     """
     content = read_object(folder, TOKENIZER), read_object(folder, TOKENIZER_CONFIG)
     read = Folder(folder, *content, notes)
@@ -136,11 +131,7 @@ def make_wordpieces(pieces: Sequence[str], rules: TextRules) -> bytes:
 
 
 def read_wordpieces(content: bytes, path: str) -> tuple[list[str], TextRules]:
-    """The pieces by id ("" without one) and the rules of a wordpiece.json.
-
-    Raises:
-      UserError: it is no such file, or lacks a special piece.
-    """
+    """The pieces by id ("" without one) and the rules of a wordpiece.json."""
     try:
         stored = files.parse_json(content)
         if stored["format"] != WORDPIECE_FORMAT:
@@ -352,23 +343,14 @@ def _text_rules(read: Folder, pieces: Sequence[str]) -> TextRules:
     name = str(read.config.get("tokenizer_class") or BERT_CLASSES[0]).removesuffix(
         "Fast"
     )
-    if name in BERT_CLASSES and stated != rules:
-        # In this class, transformers 5 takes all from tokenizer_config.json.
-        field, ours, theirs = next(
-            row
-            for row in zip(TextRules._fields, rules, stated, strict=True)
-            if row[1] != row[2]
-        )
-        setting = {"lower": "do_lower_case", "chinese": "tokenize_chinese_chars"}
-        raise UserError(
-            f"{path}: {setting.get(field, field)} is {ours!r} for {name}, but "
-            f"{theirs!r} in {TOKENIZER}; correct one of them"
-        )
-    for key in BERT_RULES:
-        index = BERT_RULES.index(key)
-        if key in read.config and rules[index] != stated[index]:
+    for setting, ours, theirs in zip(
+        (*BERT_RULES, "longest_word"), rules, stated, strict=True
+    ):
+        # In these classes, transformers 5 takes all from tokenizer_config.json.
+        is_used = name in BERT_CLASSES or setting in read.config
+        if is_used and ours != theirs:
             raise UserError(
-                f"{path}: {key} is {read.config[key]!r}, but {stated[index]!r} in "
+                f"{path}: {setting} is {ours!r} for {name}, but {theirs!r} in "
                 f"{TOKENIZER}; correct one of them"
             )
     return stated

@@ -11,15 +11,10 @@ No other module encodes text. Its offsets count characters of the original text,
 normalisation changes its length (ﬁ, ½, decomposed accents). Those of SentencePiece
 differ between versions of the library (bytes in some), which is therefore pinned.
 
-SentencePiece's tokenizer in the graph gives the same ids as `Vocabulary.encode`, except
-where float32 cannot distinguish two segmentations. It sums the scores of pieces from
-the beginning of a text in float32. If two segmentations of a word differ by less than
-the resolution of the sum, it may choose the worse one. The resolution is 0.0001 after
-some 150 pieces, 0.0005 after 600 and 0.001 after 1,200. Python's sums are more exact.
-On an exact tie the two implementations decide differently at any length. Exact ties
-occur where characters repeat ("YYYY" is YYY + Y and Y + YYY; 2 to 5 in 1,000 messages
-of the Django catalogs, always among pieces of the same text). They are frequent if the
-vocabulary was trained on so little text that many pieces have the same score.
+SentencePiece's tokenizer in the graph sums the scores of pieces in float32 from the
+beginning of a text. It gives the ids of `Vocabulary.encode` except on exact ties, which
+are frequent if a vocabulary was trained on little text, and in long texts where two
+segmentations differ by less than the resolution of the sum (docs/vocabulary.md).
 """
 
 import abc
@@ -49,7 +44,7 @@ from decoupled.data.sentencepiece_file import (
 from decoupled.data.tokenizer_folder import (
     FILES,
     make_wordpieces,
-    read_folder,
+    read_tokenizer,
     read_wordpieces,
 )
 from decoupled.data.tokenizer_folder import SPECIAL as WORDPIECE_SPECIAL
@@ -97,7 +92,6 @@ class Pairs(NamedTuple):
 
     @property
     def special(self) -> int:
-        """How many special pieces two joined texts have."""
         return 2 + self.separators
 
     def fit(self, model: ModelConfig) -> bool:
@@ -110,17 +104,14 @@ class Vocabulary(abc.ABC):
 
     Special pieces have the names of BERT here; XLM-R calls [CLS] <s> and [SEP] </s>.
 
-    Attributes:
-      kind: `SENTENCEPIECE`, `XLM_R` or `WORDPIECE`.
-      path: where it was read. file_name, content: of the file in a run's folder.
-      fingerprint: SHA-256 of the content. size: number of pieces.
-      pad_id, unk_id, cls_id, sep_id, mask_id.
-      special_ids: pad, [CLS], [SEP], [MASK] and all control pieces (</s>), sorted. They
-        are never masked, and no text is encoded as one of them, not even "[MASK]".
-      byte_ids: pieces of single bytes, sorted; empty without byte fallback. Text can be
-        encoded as them, so they are masked and predicted like other pieces.
-      blank_id: of the piece that is a space alone; None without one.
-      pairs: how two texts are joined. lower: whether text is lower-cased.
+    path: where it was read. file_name, content: of the file in a run's folder.
+    fingerprint: SHA-256 of the content.
+    special_ids: pad, [CLS], [SEP], [MASK] and all control pieces (</s>), sorted. They
+      are never masked, and no text is encoded as one of them, not even "[MASK]".
+    byte_ids: pieces of single bytes, sorted; empty without byte fallback. Text can be
+      encoded as them, so they are masked and predicted like other pieces.
+    blank_id: of the piece that is a space alone; None without one.
+    lower: whether text is lower-cased.
     """
 
     kind: str
@@ -178,7 +169,6 @@ class Vocabulary(abc.ABC):
         """
 
     def encode(self, text: str) -> list[int]:
-        """The ids of one text."""
         return self.encode_batch([text])[0]
 
     @property
@@ -199,13 +189,6 @@ class SentencePiece(Vocabulary):
 
     Some vocabularies have [CLS], [SEP] and [MASK] as ordinary or user-defined pieces,
     which text becomes. Here they always are control pieces, which it never becomes.
-
-    Attributes:
-      settings: how text becomes pieces.
-
-    Raises:
-      UserError: no SentencePiece model, or one that lacks a special piece; a piece is
-        not UTF-8; or it has settings that this package does not support.
     """
 
     file_name = FILE_NAME
@@ -266,11 +249,7 @@ class SentencePiece(Vocabulary):
             )
 
     def decode(self, ids: Sequence[int]) -> str:
-        """The text of ids, without special pieces.
-
-        Raises:
-          ValueError: an id is outside the vocabulary.
-        """
+        """The text of ids, without special pieces."""
         ids = [int(i) for i in ids]
         outside = [i for i in ids if not 0 <= i < self.size]
         if outside:
@@ -308,7 +287,6 @@ class SentencePiece(Vocabulary):
         return self._open({self.mask_id: USER_DEFINED})
 
     def _open(self, types: Mapping[int, int]) -> sentencepiece.SentencePieceProcessor:
-        """The model, in which the pieces of these ids have other types."""
         processor = sentencepiece.SentencePieceProcessor()
         try:
             processor.LoadFromSerializedProto(
@@ -345,11 +323,7 @@ class SentencePiece(Vocabulary):
 class WordPiece(Vocabulary):
     """The WordPieces of a BERT, and what happens to text before it is cut into them.
 
-    Attributes:
-      pieces: by id; "" where an id has no piece. rules: see `TextRules`.
-
-    Raises:
-      UserError: the content is no wordpiece.json, or lacks a special piece.
+    pieces: by id; "" where an id has no piece.
     """
 
     kind = WORDPIECE
@@ -408,8 +382,7 @@ class WordPiece(Vocabulary):
             raise UserError(f"{self.path}: {files.reason(error)}") from error
 
     def vanishes(self, text: str) -> np.ndarray:
-        """Which characters become nothing, so that no piece has them: bool
-        [characters]."""
+        """Which characters become nothing, so that no piece has them."""
         from decoupled.data.wordpiece import vanishes
 
         return vanishes(valid_text(text), self.rules)
@@ -449,19 +422,15 @@ def open_vocabulary(
         one, whose other files then say what happens to text.
       notes: gets what the user should know.
       model: a sentencepiece.model, for a folder that has only its tokenizer.json.
-
-    Raises:
-      UserError: it is none of these; two files of a folder contradict each other; or
-        the tokenizer does something to text that is not done here.
     """
     notes = [] if notes is None else notes
     folder, name = os.path.split(path)
     if gfile.isdir(path) and files.exists(os.path.join(path, WORDPIECE_FILE)):
         return open_vocabulary(os.path.join(path, WORDPIECE_FILE))
     if gfile.isdir(path):
-        path, content = read_folder(path, notes, model)
+        path, content = read_tokenizer(path, notes, model)
     elif name in FILES:
-        path, content = read_folder(folder or ".", notes)
+        path, content = read_tokenizer(folder or ".", notes)
     else:
         content = files.read_bytes(path)
     kind = WordPiece if content[:1] == b"{" else SentencePiece

@@ -29,7 +29,7 @@ from decoupled.data.vocabulary import (
 from decoupled.data.vocabulary_training import (
     TrainingLines,
     check_memory,
-    train_from_lines,
+    train_vocabulary,
     training_memory,
     training_seconds,
 )
@@ -45,13 +45,7 @@ _SHOWN_LANGUAGES = 12
 def build_vocabulary(
     corpus_dir: str, output_dir: str, settings: VocabularySettings
 ) -> bool:
-    """Trains the vocabulary; returns False if it was complete already.
-
-    Raises:
-      UserError: the corpus or the output folder cannot be used; the folder contains a
-        vocabulary of other inputs, or another file with the name of an output; or there
-        is too little text for so many pieces.
-    """
+    """Trains the vocabulary; returns False if it was complete already."""
     corpus = Corpus(corpus_dir)
     inputs = {
         "corpus_fingerprint": corpus.fingerprint,
@@ -96,7 +90,6 @@ def build_vocabulary(
 
 
 def _outputs(output_dir: str) -> list[str]:
-    """The paths of existing outputs, without the report."""
     names = (FILE_NAME, *(f"{PLOT}.{kind}" for kind in plots.FORMATS))
     paths = [os.path.join(output_dir, name) for name in names]
     return [path for path in paths if files.exists(path)]
@@ -109,8 +102,7 @@ def _remove_outputs(output_dir: str) -> None:
 
 
 def _find(output_dir: str, inputs: dict[str, Any]) -> dict[str, Any] | None:
-    """The report of an existing complete vocabulary, which must have these inputs; None
-    if there is none."""
+    """The report of a complete vocabulary, which must have these inputs, or None."""
     path = os.path.join(output_dir, REPORT)
     if not files.exists(path):
         return None
@@ -129,7 +121,7 @@ def _find(output_dir: str, inputs: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def _plan(corpus: Corpus, settings: VocabularySettings) -> dict[str, int]:
-    """Sentences of the sample by language. Prints them and the cost of training."""
+    """Sentences of the sample by language; prints them and the cost of training."""
     counts, config = corpus.counts("train"), settings.vocabulary
     lengths = _sentence_bytes(corpus)
     sampling = settings.sampling
@@ -180,13 +172,9 @@ def _train(
     )
     tracked = console.track(sample, "reading sentences", sum(sizes.values()))
     lines = TrainingLines(tracked)
-    vocabulary, peak = train_from_lines(
-        lines, vocabulary_path(output_dir), settings.vocabulary
-    )
-    taken = f"trained in {time.monotonic() - started:,.0f} s"
-    if peak is not None:
-        taken += f" with {readable_bytes(peak)} of memory"
-    console.say(taken)
+    path = vocabulary_path(output_dir)
+    vocabulary = train_vocabulary(lines, path, settings.vocabulary)
+    console.say(f"trained in {time.monotonic() - started:,.0f} s")
     if lines.cut:
         console.say(f"{lines.cut:,} long sentences were cut; all parts were used")
     if lines.reserved:

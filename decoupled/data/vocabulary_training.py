@@ -77,14 +77,12 @@ class TrainingLines:
     space. Long lines are cut at the end of a sentence, a word or a clause, else between
     two characters, but not within what a reader sees as one character.
 
-    Attributes, complete after the pass:
+    Complete after the pass:
       lines, characters, bytes: of the yielded lines.
       cut: sentences that were cut. reserved: sentences that contained "▅".
-      empty: sentences without text, which are left out.
     """
 
     def __init__(self, sentences: Iterable[str], max_line: int = MAX_LINE_CHARACTERS):
-        """A line has at most `max_line` characters."""
         self._sentences = sentences
         self._max_line = max_line
         self.lines = self.characters = self.bytes = 0
@@ -151,30 +149,20 @@ def _continues(text: str, place: int) -> bool:
 
 
 def train_vocabulary(
-    sentences: Iterable[str], path: str, config: VocabularyConfig
+    sentences: Iterable[str] | TrainingLines, path: str, config: VocabularyConfig
 ) -> Vocabulary:
     """Trains a unigram vocabulary and writes it to `path` (atomically).
 
     Ids: <pad> 0, </s> 1, <unk> 2, [CLS], [SEP], [MASK], then 256 bytes if asked for.
-    Raises UserError if there is no text, `vocab_size` is impossible or memory runs out.
     """
-    return train_from_lines(TrainingLines(sentences), path, config)[0]
-
-
-def train_from_lines(
-    lines: Iterable[bytes], path: str, config: VocabularyConfig
-) -> tuple[Vocabulary, int | None]:
-    """As `train_vocabulary`, from the lines of a `TrainingLines`.
-
-    Returns:
-      the vocabulary, and the trainer's peak memory (None outside Linux).
-    """
-    answer, model = _run_worker(lines, path, config)
-    if answer["error"] is not None:
-        raise UserError(f"{path}: {_training_error(answer['error'], config)}")
+    is_counted = isinstance(sentences, TrainingLines)
+    lines = sentences if is_counted else TrainingLines(sentences)
+    error, model = _run_worker(lines, path, config)
+    if error is not None:
+        raise UserError(f"{path}: {_training_error(error, config)}")
     with files.atomic_write(path, "wb") as handle:
         handle.write(model)
-    return open_vocabulary(path), answer["peak_bytes"]
+    return open_vocabulary(path)
 
 
 def _options(config: VocabularyConfig) -> dict[str, Any]:
@@ -202,8 +190,8 @@ def _options(config: VocabularyConfig) -> dict[str, Any]:
 
 def _run_worker(
     lines: Iterable[bytes], path: str, config: VocabularyConfig
-) -> tuple[dict[str, Any], bytes]:
-    """Runs the worker to its end; returns its answer and the model."""
+) -> tuple[str | None, bytes]:
+    """Runs the worker to its end: the error of the trainer or None, and the model."""
     process = subprocess.Popen(
         [sys.executable, "-m", "decoupled.data.vocabulary_worker"],
         stdin=subprocess.PIPE,
@@ -304,11 +292,7 @@ def fitting_text(memory: float) -> float:
 def check_memory(
     text_bytes: float, sentences: int, available: int | None
 ) -> str | None:
-    """A warning if memory for a sample is short; None if it is not, or is unknown.
-
-    Raises:
-      UserError: there is less memory, in bytes, than training needs.
-    """
+    """A warning if memory for a sample is short; None if it is not, or is unknown."""
     needed = training_memory(text_bytes)
     if available is None or needed <= _COMFORTABLE * available:
         return None

@@ -2,8 +2,7 @@
 
 It reads from stdin: a line of JSON with the trainer's options, the lines of the text,
 and an empty line. It writes the trainer's log to stderr. To stdout it writes a line of
-JSON with "error" (null or the trainer's message) and "peak_bytes" (of memory), then the
-model.
+JSON, null or the trainer's error, and then the model.
 
 The trainer is one long call. A separate process can be stopped, does not end the
 command if it runs out of memory, and shows its progress through its log.
@@ -12,7 +11,6 @@ command if it runs out of memory, and shows its progress through its log.
 import io
 import json
 import os
-import re
 import signal
 import sys
 from collections.abc import Iterator
@@ -40,18 +38,8 @@ def main() -> None:
         error = str(caught)
     # The parent reads the log to its end before it reads the model.
     os.close(sys.stderr.fileno())
-    header = {"error": error, "peak_bytes": _peak_memory()}
-    output.write(json.dumps(header).encode() + b"\n")
+    output.write(json.dumps(error).encode() + b"\n")
     output.write(model.getvalue() if error is None else b"")
-
-
-def _peak_memory() -> int | None:
-    # getrusage would count the parent's memory when it started this process.
-    try:
-        with open("/proc/self/status", encoding="utf-8") as status:
-            return 1024 * int(re.search(r"VmHWM:\s+(\d+) kB", status.read())[1])
-    except OSError:
-        return None
 
 
 def _lines(source: BinaryIO) -> Iterator[bytes]:

@@ -57,7 +57,7 @@ class Characters(NamedTuple):
 
 @functools.cache
 def characters(lower: bool, strip_accents: bool, chinese: bool) -> Characters:
-    """The part of the table that belongs to a setting, int32."""
+    """The part of the table that belongs to a setting."""
     stored = files.read_arrays(_TABLE)
     index = stored["index"][4 * lower + 2 * strip_accents + chinese]
     used, page_of = np.unique(index, return_inverse=True)
@@ -70,7 +70,7 @@ def characters(lower: bool, strip_accents: bool, chinese: bool) -> Characters:
 
 
 def vanishes(text: str, rules: TextRules) -> np.ndarray:
-    """Which characters of a text become nothing, bool [characters]."""
+    """Which characters of a text become nothing."""
     table = characters(*rules[:3])
     points = np.frombuffer(text.encode("utf-32-le"), np.uint32)
     return table.codes[table.page_of[points // _PAGE] * _PAGE + points % _PAGE] == 2
@@ -99,15 +99,14 @@ class WordPieceTokenizer(tf.Module):
         )
 
     def tokenize(self, texts: tf.Tensor) -> tf.RaggedTensor:
-        """string [batch] -> ids, int32 [batch, (pieces)]."""
         return self.pieces(texts)[0]
 
     def tokenize_with_offsets(self, texts: tf.Tensor) -> tuple[tf.RaggedTensor, ...]:
-        """Ids, and where their bytes begin and end, int64 [batch, (pieces)]."""
+        """Ids, and where their bytes begin and end."""
         return self._with_offsets(texts, in_bytes=True)
 
     def pieces(self, texts: tf.Tensor) -> tuple[tf.RaggedTensor, ...]:
-        """Ids, and where their characters begin and end, int64 [batch, (pieces)]."""
+        """Ids, and where their characters begin and end."""
         return self._with_offsets(texts, in_bytes=False)
 
     def _with_offsets(self, texts, in_bytes):
@@ -183,6 +182,6 @@ class WordPieceTokenizer(tf.Module):
 
 
 def _byte_lengths(points: tf.Tensor) -> tf.Tensor:
-    """The number of bytes of each code point in UTF-8, int32."""
+    """In UTF-8."""
     limits = (0x7F, 0x7FF, 0xFFFF)
     return 1 + tf.add_n([tf.cast(points > limit, tf.int32) for limit in limits])

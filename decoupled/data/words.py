@@ -64,16 +64,12 @@ def word_tables(vocabulary: Vocabulary) -> WordTables:
 
 
 def word_starts(begins: Any, closes: Any, joins: Any) -> Any:
-    """Which tokens begin a word, [..., length - 1]; the first always does.
-
-    The arguments, bool [..., length], are the tables of `WordTables` at a text's ids.
-    """
+    """Which tokens begin a word, [..., length - 1]; the first always does. The
+    arguments are the tables of `WordTables` at a text's ids."""
     return begins[..., 1:] | closes[..., :-1] & ~joins[..., 1:]
 
 
 def _is_separate(character: str) -> bool:
-    """Whether a character belongs neither to the word before it nor to the one after
-    it."""
     if character == MARK or (kind := unicodedata.category(character)[0]) == "M":
         return False
     return kind in "PSZ" or UNSPACED.match(character) is not None

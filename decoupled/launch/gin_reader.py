@@ -25,24 +25,33 @@ from decoupled.core.errors import UserError, close_names
 _MOST_FILES = 100
 _NO_MESH = "the serving encoder runs in one process; remove it and all of MeshConfig"
 _PACKED = "batches of fine-tuning are always packed; remove it"
+_NO_BOOKS = "no task is made of Bible verses any more; remove it"
 _NO_OVERLAP = "geometry no longer compares embeddings; remove this line"
 # Settings of earlier versions, and what takes their place. Records of their runs name
 # them: a line is skipped if its value is one of _NO_EFFECT.
 _NO_EFFECT = {
     ("TrainingConfig", "softmax_block_size"): (0,),
+    ("MeshConfig", "embedding_lookup"): ("gather",),
     ("FinetuningConfig", "group_by_length"): (True, False),
     ("FinetuningConfig", "pack_sequences"): (True,),
     ("ParallelTextConfig", "translations"): (None,),
+    ("ParallelTextConfig", "max_train_examples"): (4000,),
+    ("ParallelTextConfig", "max_test_examples"): (1000,),
     ("SweepConfig", "warm_processes"): (True, False),
 }
 _REMOVED = {
     ("TrainingConfig", "softmax_block_size"): "logits are always computed as a whole; "
     "to save memory, split the vocabulary over the mesh (layout_rules), or set "
     "recompute_layers",
+    ("MeshConfig", "embedding_lookup"): "rows of tables are always copied; remove it",
     ("FinetuningConfig", "group_by_length"): _PACKED,
     ("FinetuningConfig", "pack_sequences"): _PACKED,
     ("ParallelTextConfig", "translations"): "--source=aligned: reads a file for each "
     "language, so the files choose the translations",
+    ("ParallelTextConfig", "max_train_examples"): _NO_BOOKS,
+    ("ParallelTextConfig", "max_test_examples"): _NO_BOOKS,
+    ("StudyConfig", "secondary_tasks"): "every task has SweepConfig.finetuning_runs "
+    "runs; remove it",
     ("SweepConfig", "warm_processes"): "runs are forks wherever these are possible; "
     "results are those of separate processes",
     ("retrieve", "mesh"): _NO_MESH,

@@ -119,8 +119,8 @@ def members(command: Sequence[str], processes: int | None) -> list[list[str]]:
         return [words]
     with socket.create_server(("127.0.0.1", 0)) as server:
         address = f"127.0.0.1:{server.getsockname()[1]}"
-    told = [*words, f"--coordinator={address}", f"--processes={processes}"]
-    return [[*told, f"--process={index}"] for index in range(processes)]
+    of_all = [*words, f"--coordinator={address}", f"--processes={processes}"]
+    return [[*of_all, f"--process={index}"] for index in range(processes)]
 
 
 def supervise(

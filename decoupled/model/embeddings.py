@@ -12,6 +12,7 @@ from decoupled.model import variables as names
 from decoupled.model.layers import Builder
 from decoupled.ops.bias import add_bias
 from decoupled.ops.cross_entropy import softmax_cross_entropy
+from decoupled.ops.gather import embedding_lookup
 from decoupled.ops.weight_product import weight_product
 
 
@@ -36,9 +37,9 @@ class InputEmbedding:
         if position_ids is None:
             position_ids = mtf.range(build.mesh, dims.sequence, tf.int32)
         x = (
-            build.lookup(words, word_ids, dims.vocab)
-            + build.lookup(types, type_ids, dims.token_types)
-            + build.lookup(positions, position_ids, dims.positions)
+            embedding_lookup(words, word_ids, dims.vocab)
+            + embedding_lookup(types, type_ids, dims.token_types)
+            + embedding_lookup(positions, position_ids, dims.positions)
         )
         x = build.cast(build.layer_norm(x, names.EMBEDDING_NORM))
         x = build.dropout(x, build.config.hidden_dropout, "embeddings")
@@ -54,10 +55,8 @@ class OutputEmbedding:
         self._build = build.with_head(names.MASKED_LM)
 
     def logits(self, x: mtf.Tensor) -> mtf.Tensor:
-        """Scores of every piece at the masked positions, [batch, predictions, vocab].
-
-        `x` is [batch, predictions, hidden].
-        """
+        """Scores of every piece, [batch, predictions, vocab], of vectors
+        [batch, predictions, hidden]."""
         return self.scores(self._transformed(x))
 
     def cross_entropy(
@@ -66,16 +65,14 @@ class OutputEmbedding:
         targets: mtf.Tensor,
         label_smoothing: float,
     ) -> tuple[mtf.Tensor, mtf.Tensor]:
-        """The `softmax_cross_entropy` of `logits`: loss of each position, and whether
-        its prediction is correct, float32 [batch, predictions]."""
+        """The `softmax_cross_entropy` of `logits`."""
         logits = self.logits(x)
         return softmax_cross_entropy(
             logits, targets, logits.shape.dims[-1], label_smoothing=label_smoothing
         )
 
     def scores(self, x: mtf.Tensor) -> mtf.Tensor:
-        """[batch, predictions, output_embedding] times the matrices of the output
-        embedding, and its bias."""
+        """Vectors of width E_out times the matrices of the output embedding, + bias."""
         for matrix in map(self._matrix, names.output_matrices(self._build.config)):
             outputs, inputs = matrix.shape.dims
             if x.shape.dims[-1] != inputs:

@@ -33,35 +33,6 @@ def embedding_lookup(
     return _Lookup(table, ids, vocab_dim).outputs[0]
 
 
-def one_hot_lookup(
-    table: mtf.Tensor, ids: mtf.Tensor, vocab_dim: mtf.Dimension
-) -> mtf.Tensor:
-    """`embedding_lookup` as a product with a one-hot matrix [ids, vocabulary]."""
-    # On TPUs, matrix products can be faster than gathers if the vocabulary is small.
-    checked = _checked(ids, vocab_dim)
-    shape = ids.shape.dims + table.shape.dims[1:]
-    return mtf.gather(table, checked, vocab_dim, output_shape=shape)
-
-
-def _checked(ids: mtf.Tensor, vocab_dim: mtf.Dimension) -> mtf.Tensor:
-    """The ids unchanged; on a CPU, an id outside the vocabulary ends the step."""
-
-    def lower(mesh_impl: mtf.MeshImpl, ids: Any) -> list:
-        def checked(ids: tf.Tensor) -> tf.Tensor:
-            low, high = tf.reduce_min(ids), tf.reduce_max(ids)
-            inside = tf.logical_and(low >= 0, high < vocab_dim.size)
-            words = ["ids from", low, "to", high, f"not in [0, {vocab_dim.size})"]
-            check = tf.debugging.Assert(inside, words)
-            with tf.control_dependencies([check]):
-                return tf.identity(ids)
-
-        # A TPU has neither string tensors nor a way to end the step.
-        can_end = mesh_impl.supports_control_dependencies
-        return [mesh_impl.slicewise(checked if can_end else tf.identity, ids)]
-
-    return mesh_op("checked_ids", lower, [ids], [ids])[0]
-
-
 # In programs of XLA, a table of so few rows gets its gradient from a product with a
 # one-hot matrix. GPUs add to a row one after the other, or sort first where operations
 # must be deterministic.
@@ -119,8 +90,7 @@ class _Lookup(mtf.Operation):
 
 def _as_stored(lowering: mtf.Lowering, table: mtf.Tensor) -> Any:
     """The slices of a table. Those of a variable keep the dtype that they are stored
-    in, so that only the gathered rows are cast and not the whole table.
-    """
+    in, so that only the gathered rows are cast."""
     variable = table.operation
     if (
         not isinstance(variable, mtf.ops.Variable)
@@ -163,17 +133,11 @@ def _lookup_gradient(
 def gather_positions(
     x: mtf.Tensor, positions: mtf.Tensor, dim: mtf.Dimension
 ) -> mtf.Tensor:
-    """Entries of `x` at given positions, which differ between the sequences of a batch.
+    """Entries of `x` [batch dimensions, dim, ...] at positions int32 [batch dimensions,
+    ...], possibly repeated: [positions' dimensions, x's dimensions after dim].
 
-    Args:
-      x: float [batch dimensions, dim, ...].
-      positions: int32 [batch dimensions, ...], values in [0, dim.size), possibly
-        repeated. On a CPU another value ends the step with an error that shows it.
-      dim: any dimension may be split, but this one and a dimension of the positions
-        must not be split over the same mesh axis.
-
-    Returns:
-      [positions' dimensions, x's dimensions after dim], of x's dtype.
+    On a CPU a position outside of `dim` ends the step with an error that shows it. Any
+    dimension may be split, but `dim` not over the mesh axis of a position's.
     """
     rank, x_shape = x.shape.dims.index(dim), x.shape
     batch_dims = x.shape.dims[:rank]

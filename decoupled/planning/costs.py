@@ -219,7 +219,7 @@ def flops_of(program: Program, microbatches: int) -> int:
 
 
 def collectives_of(
-    program: Program, microbatches: int, places: Sequence[Place]
+    program: Program, microbatches: int, places: Sequence[Place], is_gpu: bool
 ) -> list[Collective]:
     """The collective operations of core 0; `places` are all cores' coordinates."""
     counts = {}
@@ -230,7 +230,11 @@ def collectives_of(
         if len(replicas) < 2:
             continue
         group = tuple(places[replica] for replica in replicas)
-        key = (_COLLECTIVES[operation.type], group, _bytes(operation.inputs[0]))
+        size = operation.inputs[0].shape.num_elements()
+        # XLA's compiler for GPUs turns sums of bfloat16 into sums of float32.
+        in_float32 = is_gpu and operation.type == "XlaAllReduce"
+        size *= 4 if in_float32 else operation.inputs[0].dtype.size
+        key = (_COLLECTIVES[operation.type], group, size)
         counts[key] = counts.get(key, 0) + times
     return [Collective(*key, count) for key, count in counts.items()]
 
@@ -266,10 +270,6 @@ def _einsum_flops(operation):
         sizes.update(zip(letters, tensor.shape.as_list(), strict=True))
     # Without a sum it is an elementwise product, which no matrix unit computes.
     return 2 * math.prod(sizes.values()) if set(sizes) - set(output) else 0
-
-
-def _bytes(tensor):
-    return tensor.shape.num_elements() * tensor.dtype.size
 
 
 def _group_of_first(operation):

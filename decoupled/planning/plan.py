@@ -169,7 +169,8 @@ def make_plan(run: PretrainConfig, tpu: Slice, assumed: PlanConfig) -> Plan:
     memory = memory_of(program)
     flops = flops_of(program, microbatches)
     places = tpu.places(program.mesh.shape.to_integer_list)
-    collectives = collectives_of(program, microbatches, places)
+    is_gpu = tpu.generation.card is not None
+    collectives = collectives_of(program, microbatches, places, is_gpu)
     variables = [
         SlicedVariable(
             v.name, v.shape.to_integer_list, program.mesh.slice_shape(v.shape)

@@ -319,8 +319,8 @@ def _closing(text):
 
 
 def _attribute(each, name):
-    found = re.search(rf"\b{name}=%?([\w.\-]+)", each.rest)
-    return found[1] if found else None
+    value = re.search(rf"\b{name}=%?([\w.\-]+)", each.rest)
+    return value[1] if value else None
 
 
 def _called(each):

@@ -37,12 +37,7 @@ def write_order(folder: str, order: Rows) -> None:
 
 
 def read_order(folder: str) -> Rows:
-    """What `write_order` wrote at the first start of the run in `folder`.
-
-    Raises:
-      UserError: naming the file, if an earlier version made other batches, or it is
-        damaged.
-    """
+    """What `write_order` wrote at the first start of the run in `folder`."""
     path = os.path.join(folder, BATCHES)
     anew = "delete the run's folder to train anew"
     saved = files.read_json(path) if files.exists(path) else {"way": "padded"}
@@ -65,12 +60,8 @@ def plan_batches(
 ) -> Packing:
     """The cheapest shape into which all batches of a run fit; says which it is.
 
-    Args:
-      sizes: int [examples], tokens of each.
-      order: `read_order` of a run that goes on; None at its first start.
-
-    Raises:
-      UserError: `order` is of other examples.
+    `sizes` are the tokens of each example. `order` is `read_order` of a run that goes
+    on; None at its first start.
     """
     network, training = graph.network, run.training
     longest, batch_size = int(sizes.max()), training.batch_size
@@ -105,7 +96,7 @@ def plan_batches(
 
 
 def _token_cost(model: ModelConfig, length: int) -> float:
-    """The cost of a token in a row of `length` tokens, in FLOPs of a forward pass."""
+    """In a row of `length` tokens, in FLOPs of a forward pass."""
     weights = 4 * model.hidden_size + 2 * model.intermediate_size + 2 * length
     products = 2 * model.num_layers * model.hidden_size * weights
     scores = model.num_layers * model.num_heads * length

@@ -1,29 +1,22 @@
 """The training loss of a pre-training run by step, and when it left the plateau.
 
 A masked-LM model first learns how frequent words are: its loss falls to about the
-unigram entropy of the text, in nats a predicted token, and stays there for a while, on
-a plateau. Then it learns to use the context, and the loss falls again. A comparison of
-a run that has left the plateau with one that has not shows only when each left it.
-Therefore runs are compared only if every one of them
-
-  - crosses: from some step on, its smoothed training loss stays below the unigram
-    entropy minus CROSSED_BELOW nats (`crossing` with `crossing_level`),
-  - crosses early, within a share of its steps, and
-  - ends low: its held-out loss is some nats below the unigram entropy in every language
-    (`decoupled.analyses.masked_lm` measures both).
-
-`decoupled.studies.verdicts` has the two bounds.
+unigram entropy of the text, in nats a predicted token, and stays there for a while.
+Then it learns to use the context, and the loss falls again. A comparison of a run that
+has left this plateau with one that has not shows only when each left it. So runs are
+compared only if each crosses: from some step on, its smoothed loss stays below the
+unigram entropy minus CROSSED_BELOW (`crossing`). `decoupled.studies.verdicts` has the
+bounds.
 
 The logged loss of a step is the mean over the predicted tokens of that step's batch.
 BERT's masks leave a tenth of these tokens unchanged. A model that knows only
 frequencies therefore has a training loss about 0.5 nats below the unigram entropy (5.42
-against 5.96 on Bible text in four languages and 4,000 pieces). CROSSED_BELOW
-puts the level some 0.5 nats below that plateau. In the analysis of held-out text all
-predicted tokens are masked, so that its losses have no such offset.
+against 5.96 on Bible text in four languages and 4,000 pieces). CROSSED_BELOW puts the
+level some 0.5 nats below that plateau.
 
 The smoothed loss at step s of a run whose last logged step is S is the mean of the
 losses that were logged at steps in (s - WINDOW * S, s], always including s. It lags
-half a window behind the loss, so that a crossing is found late, never early.
+half a window behind the loss, so that a crossing is noticed late, never early.
 """
 
 from collections.abc import Mapping
@@ -32,7 +25,7 @@ from typing import NamedTuple
 import numpy as np
 
 from decoupled.core.errors import UserError
-from decoupled.training.events import PERCENT, event_files, read_file, read_scalars
+from decoupled.training.events import PERCENT, read_scalars
 
 LOSS, ACCURACY = "loss", "masked_lm_accuracy"
 WINDOW = 0.05
@@ -40,11 +33,7 @@ CROSSED_BELOW = 1.0
 
 
 class Curve(NamedTuple):
-    """The training loss of a run.
-
-    steps: int64 [n], rising, the steps that were logged. loss: float64 [n], nats a
-    predicted token, each the mean of one batch.
-    """
+    """The training loss of a run: logged steps, rising, and nats a predicted token."""
 
     steps: np.ndarray
     loss: np.ndarray
@@ -66,24 +55,10 @@ def entropy(counts: np.ndarray) -> float:
 def read_curve(folder: str) -> Curve:
     """The training loss of the run in `folder`, from its event files.
 
-    A resumed run gives one curve. Each of its event files begins at the step of a
-    checkpoint. Losses of later steps in earlier files are dropped, because those
-    updates were lost and repeated. A file that a kill cut off is read up to its last
-    whole record.
-
-    Raises:
-      UserError: there is no training loss, a file is damaged or contains something
-        other than events, or a step or a loss is impossible.
+    A resumed run gives one curve. Losses of steps that were lost and repeated are
+    dropped. A file that a kill cut off is read up to its last whole record.
     """
-    values: dict[int, float] = {}
-    for path in event_files(folder):
-        events = read_file(path, LOSS)
-        if events.damage:
-            raise UserError(
-                f"{path}: damaged ({events.damage}); restore it from a copy, or remove "
-                "it to read the losses of the other files"
-            )
-        values = events.after(values)
+    values = read_scalars(folder, LOSS, whole=True)
     if not values:
         raise UserError(
             f"{folder}: no training loss in event files here; give the folder of a "
@@ -101,18 +76,14 @@ def read_curve(folder: str) -> Curve:
 
 
 def read_accuracy(folder: str) -> dict[int, float]:
-    """step -> masked-LM accuracy of the run in `folder` while it trained, in percent.
-
-    Raises:
-      UserError: as `read_scalars`.
-    """
+    """step -> masked-LM accuracy in percent of the run in `folder` while it trained."""
     shares = read_scalars(folder, ACCURACY)
     in_percent = read_scalars(folder, f"{ACCURACY}{PERCENT}")
     return {step: 100 * share for step, share in shares.items()} | in_percent
 
 
 def smoothed(curve: Curve) -> np.ndarray:
-    """The smoothed loss at each logged step, float64 [n]; see the module."""
+    """The smoothed loss at each logged step; see the module."""
     sums = np.concatenate([[0.0], np.cumsum(curve.loss)])
     window = max(1.0, WINDOW * curve.steps[-1])
     first = np.searchsorted(curve.steps, curve.steps - window, side="right")

@@ -7,7 +7,6 @@ import collections
 import contextlib
 import functools
 import itertools
-import os
 import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -16,10 +15,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from decoupled.core import gfile
 from decoupled.core.errors import Terminated
 from decoupled.core.processes import handled
-from decoupled.data.array_input_fn import evaluation_input_fn
+from decoupled.data.array_input_fn import (
+    evaluation_batches,
+    evaluation_input_fn,
+    record_batches,
+    remove_recorded,
+)
 from decoupled.data.packing import Packing, plan_rows, unpack
 from decoupled.runs.task_data import Features, TaskData
 from decoupled.training.graph import Network
@@ -65,7 +68,7 @@ class _Loaded(NamedTuple):
 
     @property
     def sizes(self) -> np.ndarray:
-        """Tokens of each window, int [windows]."""
+        """Tokens of each window."""
         return self.features["input_mask"].sum(1)
 
     def plan(self, packing: Packing) -> list[list[int]]:
@@ -81,10 +84,8 @@ class FilesAhead:
     caller closes the session, which waits for the pipeline.
 
     Loading uses another thread also because the calling thread is inside a graph while
-    it gets predictions, and data sets cannot be read there.
-
-    Args:
-      load: called with each of `wanted`. wanted: its arguments, in order.
+    it gets predictions, and data sets cannot be read there. `load` is called with each
+    of `names`, in order.
     """
 
     def __init__(self, load: Callable[..., Any], names: Sequence[tuple]):
@@ -107,7 +108,6 @@ class FilesAhead:
         return future.result()
 
     def forget(self, index: int) -> None:
-        """Frees the memory of a file that is no longer needed."""
         self._futures[index] = None
 
     def close(self) -> None:
@@ -145,12 +145,8 @@ def answer_languages(
 def prediction_packing(
     network: Network, batch_size: int, sizes: np.ndarray, on_tpu: bool = False
 ) -> Packing:
-    """The shape of the batches of a network that predicts.
-
-    Args:
-      batch_size: about so many examples are in a batch.
-      sizes: int [examples], tokens of each, of the first file.
-    """
+    """The shape of the batches of a network that predicts, about `batch_size` examples
+    in each. `sizes` are the tokens of each example of the first file."""
     step = length_step(network.mesh, on_tpu)
     length = -(-network.task.sequence_length // step) * step
     rows = -(-batch_size * int(sizes.sum()) // (len(sizes) * length))
@@ -160,15 +156,15 @@ def prediction_packing(
 
 
 def _answers(network, run, data, loaded, packing):
-    recorded = run.recorded("evaluation")
-    parts = _feed(loaded, data, packing)
-    if recorded is not None:
-        # All batches are written before the first prediction, so that the features of
-        # all files are in memory at once.
-        parts = [(data.for_graph(f.features), f.plan(packing)) for f in loaded]
-    input_fn = evaluation_input_fn(parts, packing, recorded)
-    task = network.task
+    recorded, task = run.recorded("evaluation"), network.task
     try:
+        if recorded is None:
+            input_fn = evaluation_input_fn(_feed(loaded, data, packing), packing)
+        else:
+            # All batches are written before the first prediction, so that the features
+            # of all files are in memory at once.
+            parts = [(data.for_graph(f.features), f.plan(packing)) for f in loaded]
+            input_fn = record_batches(recorded, evaluation_batches(parts, packing))(0)
         with contextlib.closing(predict(network, run, input_fn)) as rows:
             for number, file in enumerate(loaded):
                 plan = file.plan(packing)
@@ -187,7 +183,7 @@ def _answers(network, run, data, loaded, packing):
             collections.deque(rows, maxlen=0)
     finally:
         if recorded is not None:
-            _remove_batches(recorded)
+            remove_recorded(recorded)
 
 
 def _feed(
@@ -200,11 +196,3 @@ def _feed(
             # The caller meets the same error in its own thread, and shows it.
             return
         yield data.for_graph(file.features), file.plan(packing)
-
-
-def _remove_batches(path):
-    if gfile.exists(path):
-        gfile.remove(path)
-    folder = os.path.dirname(path)
-    if gfile.isdir(folder) and not gfile.listdir(folder):
-        gfile.rmtree(folder)

@@ -13,7 +13,7 @@ from decoupled.core import console, files
 from decoupled.core.errors import UserError
 from decoupled.core.made_from import RESULTS, read_results
 from decoupled.runs import run_folder
-from decoupled.runs.finetuning_plan import Plan
+from decoupled.runs.finetuning_plan import FinetuningPlan
 from decoupled.runs.finetuning_run import FinetuningRun, steps_of
 from decoupled.runs.saved_run import BEST, keep_checkpoint
 from decoupled.runs.task_data import Features
@@ -21,14 +21,14 @@ from decoupled.runs.task_data import Features
 CHOSEN = "chosen.json"
 
 
-def claim(plan: Plan) -> None:
+def claim_folders(plan: FinetuningPlan) -> None:
     """Claims the folder of all runs and that of the first."""
     if plan.several:
         plan.claim(plan.folder)
     run_of(plan, plan.rates[0], plan.seeds[0])
 
 
-def run_of(plan: Plan, rate: float, seed: int) -> FinetuningRun:
+def run_of(plan: FinetuningPlan, rate: float, seed: int) -> FinetuningRun:
     """The run of a learning rate and a seed, its folder claimed."""
     if (rate, seed) not in plan.runs:
         plan.claim(plan.folder_of(rate, seed), learning_rate=rate, seed=seed)
@@ -36,7 +36,7 @@ def run_of(plan: Plan, rate: float, seed: int) -> FinetuningRun:
     return plan.runs[rate, seed]
 
 
-def train(plan: Plan) -> None:
+def train(plan: FinetuningPlan) -> None:
     """Trains all incomplete runs, and copies the best of several to best/."""
     data, examples = plan.data, plan.examples
     features = data.features("train", data.source, examples, progress=True)
@@ -54,7 +54,7 @@ def train(plan: Plan) -> None:
         _keep_best(plan)
 
 
-def train_runs(plan: Plan, features: Features) -> None:
+def train_runs(plan: FinetuningPlan, features: Features) -> None:
     """Trains each rate with the first seed, then the best rate with the others."""
     first, *others = plan.seeds
     count = len(plan.rates) + len(others)
@@ -71,14 +71,12 @@ def train_runs(plan: Plan, features: Features) -> None:
         train_run(number, best, seed)
 
 
-def evaluate(plan: Plan, anew: bool) -> list[dict[str, Any]]:
+def evaluate(plan: FinetuningPlan, anew: bool) -> list[dict[str, Any]]:
     """Scores each run of the chosen learning rate, and writes its answers.
 
     The answers of the best run are also written below the folder of all runs. With
     `anew`, a run is evaluated again that has results of its selected checkpoint.
-
-    Returns:
-      the result of `FinetuningRun.evaluate` for each run.
+    Returns the result of `FinetuningRun.evaluate` for each run.
     """
     best = best_run(plan)
     # Another run may have been the best when answers were last written.
@@ -92,12 +90,8 @@ def evaluate(plan: Plan, anew: bool) -> list[dict[str, Any]]:
     return results
 
 
-def chosen_rate(plan: Plan) -> float:
-    """The rate whose first run is best on English dev; the first rate wins a tie.
-
-    Raises:
-      UserError: a rate's run is not complete.
-    """
+def chosen_rate(plan: FinetuningPlan) -> float:
+    """The rate whose first run is best on English dev; the first rate wins a tie."""
     if len(plan.rates) == 1:
         return plan.rates[0]
     best = {}
@@ -113,25 +107,20 @@ def chosen_rate(plan: Plan) -> float:
     return max(best, key=best.get)
 
 
-def chosen_runs(plan: Plan) -> list[FinetuningRun]:
+def chosen_runs(plan: FinetuningPlan) -> list[FinetuningRun]:
     """The runs of the chosen rate, one per seed."""
     rate = chosen_rate(plan)
     return [run_of(plan, rate, seed) for seed in plan.seeds]
 
 
-def all_runs(plan: Plan) -> list[FinetuningRun]:
-    """All runs that are trained: the first run of each rate, then the other runs of
-    the chosen rate."""
+def all_runs(plan: FinetuningPlan) -> list[FinetuningRun]:
+    """The first run of each rate, then the other runs of the chosen rate."""
     first = [run_of(plan, rate, plan.seeds[0]) for rate in plan.rates]
     return [*first, *chosen_runs(plan)[1:]]
 
 
-def best_run(plan: Plan) -> FinetuningRun:
-    """The best of the chosen runs on English dev; the first if there is no dev file.
-
-    Raises:
-      UserError: one of several runs is compared on English dev and not complete.
-    """
+def best_run(plan: FinetuningPlan) -> FinetuningRun:
+    """The best of the chosen runs on English dev; the first if there is no dev file."""
     runs = chosen_runs(plan)
     for run in runs if len(runs) > 1 else []:
         if plan.selecting and not run.scores().complete:
@@ -143,7 +132,7 @@ def best_run(plan: Plan) -> FinetuningRun:
     return runs[0] if None in best else runs[best.index(max(best))]
 
 
-def summary(plan: Plan) -> dict[str, Any]:
+def summary(plan: FinetuningPlan) -> dict[str, Any]:
     """What results.json says of the runs; the fields of the best run come first."""
     return {
         **_described(best_run(plan), plan.folder),
@@ -156,7 +145,7 @@ def summary(plan: Plan) -> dict[str, Any]:
 
 
 def _has_answers_of(plan, run):
-    """Whether the answers below the folder of all runs are those of this run."""
+    """Whether the answers below the folder of all runs are of this run."""
     if not plan.several:
         return True
     results = read_results(os.path.join(plan.folder, RESULTS), run.made_from())
@@ -166,7 +155,6 @@ def _has_answers_of(plan, run):
 
 
 def _keep_best(plan):
-    """Copies the best run's checkpoint to best/, unless it is already there."""
     best = best_run(plan).selected()
     path = os.path.join(plan.folder, CHOSEN)
     content = {
@@ -181,7 +169,7 @@ def _keep_best(plan):
 
 
 def class_weights(label_ids: Features, num_labels: int) -> np.ndarray:
-    """Weights that give every class of a training set the same total, float32.
+    """Weights that give every class of a training set the same total.
 
     examples / (classes that occur * examples of the class), so that an example weighs 1
     on average; 0 for a class that does not occur.

@@ -23,7 +23,7 @@ from decoupled.training.mesh import rows_multiple
 
 
 @dataclasses.dataclass(frozen=True)
-class Plan:
+class FinetuningPlan:
     """A task, its files, the weights that it starts from and a folder, which fit each
     other.
 
@@ -55,23 +55,19 @@ class Plan:
 
     @property
     def task(self) -> FinetuningTask:
-        """What is learned."""
         return self.data.task
 
     @property
     def folder(self) -> str:
-        """The folder of all runs."""
         return self.run.model_dir
 
     def folder_of(self, rate: float, seed: int) -> str:
-        """The folder of the run of a learning rate and a seed."""
         if not self.several:
             return self.folder
         return os.path.join(self.folder, f"learning_rate_{rate:g}", f"seed_{seed}")
 
     def claim(self, folder: str, **run: Any) -> None:
-        """Claims a folder for these settings and those of a single run; see
-        `run_folder.claim`."""
+        """Claims a folder for these settings and those of a single run."""
         task, vocabulary = self.task, self.source.vocabulary
         finetuning, training = self.config.finetuning, self.config.training
         description = run_folder.ModelDir(
@@ -104,7 +100,6 @@ class Plan:
 
     @functools.cached_property
     def _start(self) -> dict[str, str]:
-        """The weights and the file that training starts from."""
         weights = self.source.weights.path
         return {
             "init_checkpoint": os.path.basename(weights),
@@ -143,20 +138,14 @@ def plan_finetuning(
     cache: str,
     hardware: Hardware = HOST,
     splits: Sequence[str] = run_folder.SPLITS,
-) -> Plan:
+) -> FinetuningPlan:
     """Checks all that can be checked before the first step. Writes nothing.
 
     All files are read, so that no run fails at a malformed file after its training.
 
     Args:
-      init_checkpoint: a pre-training run's folder, or a prefix.
-      folder: of all runs. mode: one of `run_folder.MODES`.
-      num_runs: seeds. cache: folder of features.
-      hardware: what computes.
+      folder: of all runs. num_runs: seeds. cache: folder of features.
       splits: whose files are evaluated and predicted, of "dev" and "test".
-
-    Raises:
-      UserError: checkpoint, task files, settings and folder do not fit each other.
     """
     check_devices(hardware, config.mesh, console.say)
     source = open_model(init_checkpoint)
@@ -189,7 +178,7 @@ def plan_finetuning(
             f"{claimed['learning_rate']} and seed {claimed['seed']}; several "
             "runs need a folder of their own: use another --model_dir"
         )
-    return Plan(
+    return FinetuningPlan(
         config=config,
         source=source,
         data=data,
@@ -224,11 +213,7 @@ def _learning_rates(config: FinetuneConfig, data: TaskData) -> tuple[float, ...]
 
 
 def finetuned_model(model: ModelConfig, config: FinetuningConfig) -> ModelConfig:
-    """The pre-trained model's sizes with only the layers that are kept.
-
-    Raises:
-      UserError: the settings want more layers or positions than there are.
-    """
+    """The pre-trained model's sizes with only the layers that are kept."""
     if config.keep_layers > model.num_layers:
         raise UserError(
             f"FinetuningConfig.keep_layers: {config.keep_layers}, but the checkpoint's "
@@ -243,8 +228,8 @@ def finetuned_model(model: ModelConfig, config: FinetuningConfig) -> ModelConfig
 
 
 def _claimed_data(folder):
-    """The `data` of a folder's config.json; None if the folder has none. It has a seed
-    if the folder is that of a single run."""
+    """The `data` of a folder's config.json, or None. It has a seed if the folder is
+    that of a single run."""
     if not files.exists(os.path.join(folder, run_folder.CONFIG)):
         return None
     return run_folder.read(folder).data

@@ -13,17 +13,19 @@ from typing import Any, NamedTuple
 
 from decoupled.configs import ScheduleConfig, without_effect
 from decoupled.configs.finetuning import REGRESSION, FinetuneConfig
-from decoupled.core import console, files, gfile
+from decoupled.core import console, files
 from decoupled.core.files import CHECKPOINT_LIST
 from decoupled.core.made_from import MADE_FROM, RESULTS, changes, in_words, read_results
 from decoupled.data.array_input_fn import (
-    recorded_training_input_fn,
+    record_batches,
+    remove_recorded,
+    training_batches,
     training_input_fn,
 )
 from decoupled.runs import run_folder
 from decoupled.runs.batch_shape import plan_batches, read_order, write_order
 from decoupled.runs.evaluation import Answers, answer_languages, ends_with_a_line
-from decoupled.runs.finetuning_plan import Plan
+from decoupled.runs.finetuning_plan import FinetuningPlan
 from decoupled.runs.saved_run import (
     BEST,
     SCORES,
@@ -56,35 +58,28 @@ class FinetuningRun(NamedTuple):
     the end.
     """
 
-    plan: Plan
+    plan: FinetuningPlan
     learning_rate: float
     seed: int
 
     @property
     def folder(self) -> str:
-        """The folder of the run's checkpoints."""
         return self.plan.folder_of(self.learning_rate, self.seed)
 
     @property
     def spec(self) -> Run:
-        """Folder and bookkeeping."""
         training = dataclasses.replace(self.plan.config.training, seed=self.seed)
         return self.plan.run._replace(model_dir=self.folder, training=training)
 
     def train(self, features: Features) -> None:
-        """Trains to the end, or resumes; keeps the best checkpoint.
-
-        Raises:
-          Terminated: SIGTERM came.
-          UserError: loss or gradient became infinite or NaN.
-        """
+        """Trains to the end, or resumes; keeps the best checkpoint."""
         plan, spec = self.plan, self.spec
         every = spec.training.eval_every_steps if self.plan.selecting else 0
         self._score_anew_if_dev_has_changed()
         self._catch_up(every)
         graph = self._graph(features)
         steps = graph.schedule.train_steps
-        packing = None
+        input_fn_from = None
         done = checkpoint_step(latest_complete(self.folder))
         config = dataclasses.replace(plan.config, training=spec.training)
         settings = run_folder.resumable_settings(config, ("training", "mesh"))
@@ -101,19 +96,26 @@ class FinetuningRun(NamedTuple):
                 graph.schedule, spec.training, self.plan.selecting, fraction
             ):
                 spec.say(line)
-        train(
-            graph,
-            spec,
-            lambda step: self._input_fn(features, range(step, steps), packing),
-            every_steps=every,
-            then=self._evaluate_dev,
-        )
+            input_fn_from = self._input_fn_from(features, packing, done)
+        train(graph, spec, input_fn_from, every_steps=every, then=self._evaluate_dev)
         if self.plan.selecting:
             self._evaluate_dev()
             write_scores(self.folder, read_scores(self.folder)._replace(complete=True))
-        written = spec.recorded("training")
-        if written is not None and gfile.isdir(written):
-            gfile.rmtree(written)
+        if (recorded := spec.recorded("training")) is not None:
+            remove_recorded(recorded)
+
+    def _input_fn_from(self, features, packing, done):
+        """Step -> the input_fn from there on; the run begins at `done`."""
+        batches = (features, self.spec.training.batch_size, self.seed)
+        recorded = self.spec.recorded("training")
+        if recorded is None:
+            return lambda step: training_input_fn(*batches, step, packing)
+        made = training_batches(*batches, done, packing)
+        title = "writing batches for the TPU's hosts"
+        input_fn_after = record_batches(
+            recorded, console.track(made, title, packing.steps - done)
+        )
+        return lambda step: input_fn_after(step - done)
 
     def _graph(self, features):
         config, training = self.plan.config, self.spec.training
@@ -132,7 +134,6 @@ class FinetuningRun(NamedTuple):
         )
 
     def scores(self) -> Scores:
-        """The scores on English dev so far."""
         return read_scores(self.folder)
 
     def dev_results(self) -> dict[str, dict]:
@@ -150,11 +151,6 @@ class FinetuningRun(NamedTuple):
         return results
 
     def selected(self) -> SelectedCheckpoint:
-        """The checkpoint that is evaluated.
-
-        Raises:
-          UserError: there is none yet.
-        """
         return selected_checkpoint(self.folder)
 
     @ends_with_a_line
@@ -243,7 +239,6 @@ class FinetuningRun(NamedTuple):
         return f"{missing[0]} is missing" if missing else ""
 
     def missing_answers(self, folder: str) -> list[str]:
-        """The files of answers that `folder` lacks."""
         file_names = self.plan.data.files_to_answer()
         paths = [_answers_path(self.plan.task, folder, *name) for name in file_names]
         return [path for path in paths if not files.exists(path)]
@@ -252,10 +247,8 @@ class FinetuningRun(NamedTuple):
     def predict(self, folder: str) -> list[str]:
         """Writes the answers to all dev and test files, labelled or not.
 
-        They go to `run_folder.PREDICTIONS` of the folder of all runs.
-
-        Returns:
-          the languages whose test files have labels.
+        They go to `run_folder.PREDICTIONS` of the folder of all runs. Returns the
+        languages whose test files have labels.
         """
         task, labelled = self.plan.task, []
         self._tell_if_dev_has_changed()
@@ -265,14 +258,6 @@ class FinetuningRun(NamedTuple):
             if answered.split == "test" and scores is not None:
                 labelled.append(answered.language)
         return labelled
-
-    def _input_fn(self, features, steps, packing):
-        batch, folder = self.spec.training.batch_size, self.spec.recorded("training")
-        if folder is None:
-            return training_input_fn(features, batch, self.seed, steps.start, packing)
-        return recorded_training_input_fn(
-            features, batch, self.seed, steps, packing, folder, console.track
-        )
 
     def _catch_up(self, every):
         """Evaluates the newest checkpoint if a kill prevented its evaluation."""

@@ -24,7 +24,7 @@ from decoupled.data.sequence_order import EVAL
 from decoupled.runs import run_folder
 from decoupled.runs.curve import CROSSED_BELOW
 from decoupled.runs.evaluation import ends_with_a_line
-from decoupled.runs.pretraining_plan import Plan, held_out_counts
+from decoupled.runs.pretraining_plan import PretrainingPlan, held_out_counts
 from decoupled.runs.run_folder import TRAINING_MODES
 from decoupled.training.checkpoints import (
     branch_off,
@@ -43,16 +43,9 @@ UNIGRAM_ENTROPY, PREDICTED = "unigram_entropy", "predictions"
 
 
 def run_pretraining(
-    plan: Plan, record_start: Callable[[str], None] = lambda folder: None
+    plan: PretrainingPlan, record_start: Callable[[str], None] = lambda folder: None
 ) -> None:
-    """Trains, evaluates or predicts.
-
-    Args:
-      record_start: called with the folder once it belongs to this run.
-
-    Raises:
-      UserError: the folder holds another run, or a defect shows in the records.
-    """
+    """Trains, evaluates or predicts, and gives the claimed folder to `record_start`."""
     mode, training = plan.mode, plan.mode in TRAINING_MODES
     run_folder.claim(
         plan.folder, plan.description, plan.vocabulary, not training, plan.hashed
@@ -67,12 +60,8 @@ def run_pretraining(
             predict_sequences(plan)
 
 
-def train_phases(plan: Plan, evaluating: bool) -> None:
-    """Trains to the end, or resumes; a new branch begins where its trunk is.
-
-    With `evaluating`, held-out text is evaluated every
-    `TrainingConfig.eval_every_steps` steps.
-    """
+def train_phases(plan: PretrainingPlan, evaluating: bool) -> None:
+    """Trains to the end, or resumes; a new branch begins where its trunk is."""
     config, folder = plan.config, plan.folder
     if plan.trunk:
         branch_off(plan.trunk, folder)
@@ -121,9 +110,8 @@ def _input_fn_from(plan, phase, graph, step):
     )
 
 
-def is_evaluated(plan: Plan) -> bool:
-    """Whether eval.json has the results of the newest checkpoint and of the present
-    held-out text."""
+def is_evaluated(plan: PretrainingPlan) -> bool:
+    """Whether eval.json is of the newest checkpoint and the present held-out text."""
     path = os.path.join(plan.folder, EVALUATION)
     evaluated = read_results(path, _made_from(plan)) is not None
     if evaluated:
@@ -135,7 +123,6 @@ def is_evaluated(plan: Plan) -> bool:
 
 
 def _made_from(plan):
-    """What an evaluation of the newest checkpoint is computed from."""
     manifest, config = plan.manifest, plan.phase()[0].config
     shards = [
         manifest.path(shard)
@@ -155,15 +142,12 @@ def _made_from(plan):
 
 
 @ends_with_a_line
-def evaluate(plan: Plan) -> None:
+def evaluate(plan: PretrainingPlan) -> None:
     """Writes eval.json and TensorBoard scalars; prints the averages.
 
-    Sequences are as long as in the phase of the newest checkpoint.
-
-    The unigram entropy of the held-out text is written beside the loss. It is the loss
-    of a model that knows only how frequent the pieces are. BERT's masks leave a tenth
-    of the tokens unchanged, so that a model on that plateau is some 0.5 nats below it;
-    see `runs.curve`.
+    Sequences are as long as in the phase of the newest checkpoint. The unigram entropy
+    of the held-out text, beside the loss, is the loss of a model that knows only how
+    frequent the pieces are (`runs.curve`).
     """
     step, made_from, results = plan.step(), _made_from(plan), {}
     task = plan.phase()[1].network.task
@@ -204,7 +188,7 @@ def evaluate(plan: Plan) -> None:
 
 
 @ends_with_a_line
-def predict_sequences(plan: Plan) -> None:
+def predict_sequences(plan: PretrainingPlan) -> None:
     """Writes predictions.jsonl: loss and hits of every held-out sequence."""
     path = os.path.join(plan.folder, PREDICTIONS)
     with files.atomic_write(path) as handle:
@@ -238,10 +222,8 @@ def _predictions(plan) -> Iterator[tuple[str, dict[str, np.ndarray]]]:
 
 
 def stream_seed(seed: int, number: int) -> int:
-    """The seed of a phase's data: each phase has an order and masks of its own.
-
-    The first phase, number 0, uses `TrainingConfig.seed` unchanged.
-    """
+    """The seed of a phase's data: each phase has an order and masks of its own. The
+    first uses `TrainingConfig.seed` unchanged."""
     if not number:
         return seed
     return int(numpy_bits(seed, Stream.PHASE, number)[()] >> np.uint64(1))

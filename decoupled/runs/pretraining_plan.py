@@ -33,12 +33,11 @@ _COUNTED_TOKENS = 1_000_000
 
 
 @dataclasses.dataclass(frozen=True)
-class Plan:
+class PretrainingPlan:
     """A run whose settings, records, weights and folder fit each other.
 
-    mode: one of `run_folder.MODES`. phases: each with its graph.
+    phases: each with its graph.
     sampling: of each phase, a row per language; empty where nothing is trained.
-    run: folder and hardware.
     description: of the folder, and `hashed`, what its hashes are of; see
       `run_folder.claim`.
     trunk: the checkpoint from which a new branch goes on, or None.
@@ -57,7 +56,6 @@ class Plan:
 
     @property
     def folder(self) -> str:
-        """The folder of the run."""
         return self.run.model_dir
 
     @functools.cached_property
@@ -71,7 +69,6 @@ class Plan:
             }
 
     def step(self) -> int:
-        """The step of the newest checkpoint."""
         return checkpoint_step(find_checkpoint(self.folder))
 
     def phase(self) -> tuple[Phase, TrainingGraph]:
@@ -89,19 +86,14 @@ def plan_pretraining(
     hardware: Hardware = HOST,
     init_checkpoint: str | None = None,
     branch_from: str | None = None,
-) -> Plan:
+) -> PretrainingPlan:
     """Checks all that can be checked before the first step. Writes nothing.
 
     Args:
-      vocabulary: of the records, see `open_vocabulary`.
-      mode: one of `run_folder.MODES`. hardware: what computes.
       init_checkpoint: a model folder, or a prefix in one, that a new run starts from.
       branch_from: a run, or a prefix of one of its checkpoints, from which a new run
         continues at its step and with its slots. Only schedule and optimizer may
         differ.
-
-    Raises:
-      UserError: settings, records, vocabulary and weights do not fit each other.
     """
     check_devices(hardware, config.mesh, console.say)
     manifest = read_manifest(records_dir)
@@ -133,7 +125,7 @@ def plan_pretraining(
         stop=StopOnSignal(),
         hardware=hardware,
     )
-    return Plan(
+    return PretrainingPlan(
         config=config,
         mode=mode,
         manifest=manifest,
@@ -150,11 +142,7 @@ def plan_pretraining(
 def held_out_counts(
     config: PretrainConfig, manifest: RecordsManifest
 ) -> dict[str, int]:
-    """Language -> how many held-out sequences are evaluated, none of them 0.
-
-    Raises:
-      UserError: there are none at all.
-    """
+    """Language -> how many held-out sequences are evaluated, none of them 0."""
     length, limit = config.masking.sequence_length, config.training.eval_sequences
     counts = {
         language: evaluation_count(entry, length, limit)
@@ -205,7 +193,6 @@ def _describe(config, manifest, pieces, prefix) -> run_folder.ModelDir:
 
 
 def _shards_sha256(manifest) -> str:
-    """The SHA-256 of the hashes of all shards of training text."""
     languages = manifest.splits.get(TRAIN, {}).values()
     hashes = [shard.sha256 for entry in languages for shard in entry.files]
     return files.fingerprint("\n".join(hashes))
@@ -223,7 +210,6 @@ def _describe_phase(phase):
 
 
 def _initial_checkpoint(path, pieces) -> str | None:
-    """The prefix that `path` names, or None; it must have the pieces of the records."""
     if path is None:
         return None
     source = open_model(path)
@@ -281,12 +267,11 @@ def _check_sizes(config, pieces):
 
 
 def _sampling_rows(phase, manifest) -> list[LanguageRow]:
-    """A row per language. Raises UserError if the records are too few for it."""
     config = phase.config
     length = config.masking.sequence_length
     return sampling_rows(manifest, config.sampling, length, phase.sequences)
 
 
 def _sequences(phase) -> int | None:
-    """How many sequences a phase draws, if their order depends on it, else None."""
+    """How many a phase draws, if their order depends on it, else None."""
     return phase.sequences if phase.config.sampling.limits_epochs else None

@@ -99,11 +99,7 @@ def task_name(text: str) -> str:
 
 
 def read(model_dir: str) -> ModelDir:
-    """Reads config.json.
-
-    Raises:
-      UserError: it is missing, or not a description of a model of this version.
-    """
+    """Reads config.json."""
     path = os.path.join(model_dir, CONFIG)
     if not files.exists(path):
         raise UserError(
@@ -113,11 +109,7 @@ def read(model_dir: str) -> ModelDir:
 
 
 def classifier_dropout(model_dir: str) -> float | None:
-    """The dropout rate before the layer of a task in training, if that is known.
-
-    Raises:
-      UserError: as for `read`, or it is not a rate.
-    """
+    """The dropout rate before a task's layer in training, if that is known."""
     rate = read(model_dir).data.get("classifier_dropout")
     if rate is not None and not (type(rate) in (int, float) and 0 <= rate < 1):
         raise UserError(
@@ -138,10 +130,8 @@ def opened(
 ) -> Iterator[None]:
     """Keeps other commands out of a run's folder while the block runs.
 
-    Where several processes train together, they join before anything is read.
-
-    Args:
-      facts: what must be equal on all hosts. reading: see `locks.hold`.
+    Where several processes train together, they join before anything is read; `facts`
+    must be equal on all hosts. For `reading` see `locks.hold`.
     """
     joins = hardware.accelerator is not None
     with contextlib.ExitStack() as stack:
@@ -170,16 +160,10 @@ def claim(
     ...), so that no plot mixes the two runs.
 
     Args:
-      vocabulary: its content becomes a file of the folder.
       reading: whether the command only evaluates. It then replaces no description,
         because another process may train in the folder and have saved nothing yet.
       contents: name of an entry of the description that is a hash -> what was hashed,
         for messages.
-
-    Raises:
-      UserError: the folder cannot be written to, or holds another model; each setting
-        that differs is named with both values. Or TensorFlow would not find the
-        checkpoints in a folder of this name.
     """
     check_checkpoint_path(model_dir)
     files.make_folder(model_dir)
@@ -235,11 +219,7 @@ def _differences_in_words(saved, described, contents) -> list[str]:
 def differences_in_words(
     model_dir: str, description: ModelDir, contents: Mapping[str, str] | None = None
 ) -> list[str]:
-    """How a folder's config.json differs, see `claim`.
-
-    Raises:
-      UserError: it is missing, or not a description of a model of this version.
-    """
+    """How a folder's config.json differs, see `claim`."""
     return _differences_in_words(
         _as_json(read(model_dir)), _as_json(description), contents or {}
     )
@@ -275,9 +255,7 @@ def note_settings(
 
 def resumable_settings(config: Any, names: Iterable[str]) -> dict[str, Any]:
     """The settings that a resumed run may change, as "OptimizerConfig.beta1": value.
-
-    `names` are those of the fields of `config`.
-    """
+    `names` are fields of `config`."""
     parts = [getattr(config, name) for name in names]
     return {
         f"{type(part).__name__}.{name}": value
@@ -297,8 +275,7 @@ def holds_results(model_dir: str) -> bool:
 
 
 def _set_events_aside(model_dir):
-    """Moves the event files of all runs in a folder; returns their new folder, or "" if
-    there are none."""
+    """The folder to which the event files of all runs in a folder were moved, or ""."""
     number = 1
     while files.exists(aside := os.path.join(model_dir, f"{_REPLACED}.{number}")):
         number += 1
@@ -317,11 +294,8 @@ def _set_events_aside(model_dir):
 
 
 def _described(path, saved) -> ModelDir:
-    """The content of config.json, with names, types and sizes checked.
-
-    Settings of the model that `saved` lacks, as it comes from an earlier version, are
-    added to it.
-    """
+    """The content of config.json, with names, types and sizes checked. Settings of the
+    model that `saved` lacks, as it comes from an earlier version, are added to it."""
     if not isinstance(saved, dict) or saved.get("format") != FORMAT:
         raise UserError(
             f'{path}: not the description of a model ("format": "{FORMAT}")'
@@ -350,7 +324,6 @@ def _described(path, saved) -> ModelDir:
 
 
 def _task(task):
-    """The description of a task, checked. Its name becomes the name of a folder."""
     if task is None:
         return None
     if not _NAME.fullmatch(typed(task.get("name", ""), str)):

@@ -62,21 +62,16 @@ class Scores(NamedTuple):
 
     @property
     def best_step(self) -> int | None:
-        """The step of the highest headline; the first step wins a tie."""
+        """The first step wins a tie."""
         return max(self.headline, key=self.headline.get) if self.headline else None
 
     @property
     def best(self) -> float | None:
-        """The highest headline."""
         return max(self.headline.values()) if self.headline else None
 
 
 def read_scores(folder: str) -> Scores:
-    """The scores of a run; empty if nothing was evaluated yet.
-
-    Raises:
-      UserError: the file is damaged.
-    """
+    """The scores of a run; empty if nothing was evaluated yet."""
     path = os.path.join(folder, SCORES)
     if not files.exists(path):
         return Scores({}, {}, False)
@@ -115,10 +110,7 @@ def keep_checkpoint(prefix: str, folder: str) -> None:
     """Copies a checkpoint, without slots, to `folder` and removes all others there.
 
     The folder's list names the earlier checkpoint until the copy is complete, so that a
-    kill in between leaves that one in use.
-
-    Raises:
-      UserError: it cannot be written, or `folder` is a link to another folder.
+    kill in between leaves that one in use. A link to another folder is refused.
     """
     files.check_is_no_link(folder)
     files.make_folder(folder)
@@ -137,18 +129,13 @@ def keep_checkpoint(prefix: str, folder: str) -> None:
 
 
 def selected_folder(folder: str) -> str:
-    """The folder of a run's selected checkpoint: best/ if there is one, else the run's
-    own folder."""
+    """The folder of a run's selected checkpoint: best/, or else its own."""
     best = os.path.join(folder, BEST)
     return best if files.exists(os.path.join(best, CHECKPOINT_LIST)) else folder
 
 
 def selected_checkpoint(folder: str) -> SelectedCheckpoint:
-    """The selected checkpoint of a run: the one in best/, or else the newest.
-
-    Raises:
-      UserError: there is none.
-    """
+    """The selected checkpoint of a run: the one in best/, or else the newest."""
     place = selected_folder(folder)
     prefix = find_checkpoint(place)
     return SelectedCheckpoint(place, prefix, checkpoint_step(prefix))
@@ -180,7 +167,7 @@ class Model:
         return [INPUT, OUTPUT] if has_output and not self.config.coupled else [INPUT]
 
     def embedding(self, kind: str) -> np.ndarray:
-        """One table, float32 [V, E_in] or [V, E_out]; every call reads it again."""
+        """One table, [V, E_in] or [V, E_out]; every call reads it again."""
         if kind == INPUT:
             return self.weights[names.WORD_EMBEDDINGS]
         last, *before = reversed(names.output_matrices(self.config))
@@ -192,7 +179,6 @@ class Model:
     def check_length(
         self, length: int, setting: str = "MaskingConfig.sequence_length"
     ) -> None:
-        """Raises a UserError if the model has fewer positions than a setting."""
         if length > self.config.max_positions:
             raise UserError(
                 f"{setting}: {length}, but {self.name} has "
@@ -209,9 +195,6 @@ def open_model(
       path: its folder, for the selected checkpoint; or the prefix of a checkpoint.
       verify: whether the checkpoint is read to check that it is complete; False for a
         caller that reads every weight.
-
-    Raises:
-      UserError: as for `read_folder`; or there is no complete checkpoint.
     """
     place, prefix = path.rstrip("/"), checkpoint
     if checkpoint and "/" not in checkpoint:
@@ -250,12 +233,7 @@ def _last_listed(folder: str) -> str:
 
 
 def read_folder(folder: str) -> tuple[run_folder.ModelDir, Vocabulary]:
-    """A run's description and vocabulary.
-
-    Raises:
-      UserError: a file is missing or not ours, or the vocabulary is not the one that
-        the model was trained with.
-    """
+    """A run's description and vocabulary, which belongs to it."""
     description = run_folder.read(folder)
     vocabulary = open_vocabulary(vocabulary_path(folder))
     if vocabulary.fingerprint != description.vocabulary_fingerprint:

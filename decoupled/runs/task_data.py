@@ -23,16 +23,12 @@ _CHUNK = 2000
 
 
 class TaskData:
-    """Reads a task's files and makes features of them.
+    """Reads a task's files and makes features of them, which `cache` keeps.
 
-    Attributes: `source`, the language by whose dev file checkpoints are chosen;
-    `source_name`, its name in messages; `trained_on`, the names of all training
-    languages.
+    source, source_name: the language by whose dev file checkpoints are chosen.
+    trained_on: the names of all training languages.
 
     Args:
-      task: what is learned.
-      vocabulary: of the model.
-      cache: folder where features are kept.
       splits: of `files_to_answer`.
       type_vocab_size: type embeddings of the model; pairs and questions may need two.
     """
@@ -54,22 +50,15 @@ class TaskData:
         self._cache, self._splits = cache, splits
         self._has_pairs = vocabulary.pairs.second_type < type_vocab_size
 
-    def languages(self, split: str) -> list[str]:
-        """Languages that have a file of this split, English first."""
-        return self.task.languages(split)
-
     def has_source_dev(self) -> bool:
-        """Whether the language by which checkpoints are chosen has a dev file."""
-        return self.source in self.languages("dev")
+        return self.source in self.task.languages("dev")
 
     def files_to_answer(self) -> list[tuple[str, str]]:
-        """The splits and languages of the files that are evaluated and predicted.
-
-        Raises:
-          UserError: there are none.
-        """
+        """The splits and languages of the files that are evaluated and predicted."""
         splits = [split for split in SPLITS if split in self._splits]
-        names = [(split, name) for split in splits for name in self.languages(split)]
+        names = [
+            (split, name) for split in splits for name in self.task.languages(split)
+        ]
         if not names:
             raise UserError(
                 f"{os.path.join(self.task.data_dir, self.task.name)}: holds no "
@@ -78,8 +67,8 @@ class TaskData:
         return names
 
     def say_what_is_missing(self) -> None:
-        """Says which files are missing for the selection of checkpoints and for
-        XTREME's score of the task."""
+        """Which files are missing for the selection of checkpoints and for XTREME's
+        score."""
         name = self.task.name
         if not self.has_source_dev():
             console.say(
@@ -88,7 +77,7 @@ class TaskData:
             )
         if name not in official.TASKS:
             return
-        there = self.languages("test")
+        there = self.task.languages("test")
         outside = [x for x in there if not official.is_official(name, x)]
         if outside:
             console.say(
@@ -102,29 +91,24 @@ class TaskData:
                 "task needs all of them"
             )
 
-    def paths(self, split: str, language: str) -> list[str]:
-        """The files of a split in a language, of which most tasks have one."""
-        return self.task.paths(split, language)
-
     def hashes(self, names: list[tuple[str, str]]) -> dict[str, str]:
         """Name below the data folder -> SHA-256, for splits and languages."""
-        paths = [path for name in names for path in self.paths(*name)]
+        paths = [path for name in names for path in self.task.paths(*name)]
         return hash_files(paths, self.task.data_dir)
 
     def fingerprint(self, split: str, language: str) -> str:
         """SHA-256 of a file; for several files, of their fingerprints."""
-        hashes = [files.file_fingerprint(path) for path in self.paths(split, language)]
+        hashes = [
+            files.file_fingerprint(path) for path in self.task.paths(split, language)
+        ]
         return hashes[0] if len(hashes) == 1 else files.fingerprint("\n".join(hashes))
 
     def check(self, training: list[Any], names: list[tuple[str, str]]) -> None:
-        """Reads files, so that a malformed one ends a run before its first step.
+        """Reads files, so that a malformed one ends a run before its first step; all
+        such files are named.
 
         It also says how many right answers are longer than the task's answers can be.
-        One file is in memory at a time, and no features are made. `training` are the
-        English training examples.
-
-        Raises:
-          UserError: files are missing or malformed; all of them are named.
+        One file is in memory at a time, and no features are made.
         """
         beyond = {f"train {self.source}": self._share_beyond_limit(training)}
         mistakes = Mistakes()
@@ -140,16 +124,10 @@ class TaskData:
         return self.task.share_beyond_limit(self.vocabulary, examples)
 
     def examples(self, split: str, language: str) -> list[Any]:
-        """The examples that the task reads from a file.
-
-        Raises:
-          UserError: as for `FinetuningTask.read`; or they have two texts, and the model
-            has one type embedding.
-        """
         examples = self.task.read(split, language)
         if not self._has_pairs and any(map(_has_two_texts, examples)):
             raise UserError(
-                f"{self.paths(split, language)[0]}: holds pairs of "
+                f"{self.task.paths(split, language)[0]}: holds pairs of "
                 "texts, or questions, but the model has one type embedding; pre-train "
                 "it with ModelConfig.type_vocab_size = 2"
             )
@@ -158,10 +136,7 @@ class TaskData:
     def features(
         self, split: str, language: str, examples: list[Any], progress: bool = False
     ) -> Features:
-        """The features of all examples of a file, from the cache if it has them.
-
-        `progress` shows the time left while they are made.
-        """
+        """The features of all examples of a file, from the cache if it has them."""
         key = {
             "task": self.task.name,
             "split": split,
@@ -179,7 +154,6 @@ class TaskData:
         )
 
     def for_graph(self, features: Features) -> Features:
-        """The features that the graph reads."""
         return {name: features[name] for name in self.task.graph_features}
 
     def _build(self, examples, progress):

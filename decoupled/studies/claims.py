@@ -34,15 +34,12 @@ CLAIMS = {
 # Names of measures. In points: accuracy of nearest-neighbour translation of held-out
 # verses, over all ordered pairs of languages, in the layer (1 or above) that is best on
 # dev verses; of part-of-speech tags after fine-tuning; of probes of the frozen model;
-# masked-LM accuracy on held-out text, mean over the languages; accuracy of classifying
-# verses by groups of books, and SIB-200's sentences by topic, trained on English only.
+# masked-LM accuracy on held-out text, mean over the languages.
 RETRIEVAL, UD_POS, PROBES = "retrieval", "udpos", "probes"
-POS_PROBES, BOOKS, SIB200 = "pos_probes", "books", "sib200"
+POS_PROBES = "pos_probes"
 ACCURACY = "masked_lm_accuracy"
 # In nats: held-out masked-LM loss, mean over the languages.
 LOSS = "masked_lm_loss"
-# Reciprocal rank x 100 of a word's translation among the rows of an embedding table.
-INPUT_WORDS, OUTPUT_WORDS = "word_translation_input", "word_translation_output"
 # In points: Spearman's correlation of the output embedding with what people say of
 # words (Table 8), mean over the sets of words. It needs a vocabulary of whole words.
 SIMILARITY = "word_similarity"

@@ -3,7 +3,6 @@
 DATA, the folder that a user gives, may hold
   parallel_bible/    LANGUAGE.tsv(.gz) with lines id<TAB>verse
   xtreme/udpos/      XTREME's parts of speech: a task
-  sib200/            topics of sentences: a task
   ud/                en_*-ud-dev.conllu and others, for probes
   word_similarity/   men.tsv and others
 The training text is that of `StudyConfig.text`; if there is none, parallel_bible/; if
@@ -57,7 +56,7 @@ class Folders(NamedTuple):
 
     @property
     def corpus(self) -> str:
-        """The corpus folder: text, tasks and pairs."""
+        """The corpus folder: text and pairs."""
         return self.made("corpus")
 
     @property
@@ -91,8 +90,6 @@ class Folders(NamedTuple):
         """Task -> the parent of its folder, for the tasks that exist."""
         places = {
             "udpos": os.path.join(self.data_dir, "xtreme"),
-            "books": os.path.join(self.corpus, "tasks"),
-            "sib200": self.data_dir,
         }
         return {
             task: folder
@@ -303,21 +300,17 @@ def left_out(
     if lacking := [language for language in languages if language not in there]:
         missing.append(f"The text has no {', '.join(lacking)}.")
     if folders.source == _CATALOGS:
-        missing += [
+        missing.append(
             "--data_dir has no parallel text (parallel_bible). Messages of programs "
-            "take its place: they are short and few.",
-        ]
-        if folders.has_pairs:
-            missing.append("Word translation is left out: it needs parallel text.")
+            "take its place: they are short and few."
+        )
     if not folders.has_pairs:
         missing.append(
-            "Retrieval and the translation of words are left out: they need text in "
-            "two languages. S is the mean of its other measures."
+            "Retrieval is left out: it needs text in two languages. S is the mean of "
+            "its other measures."
         )
     reasons = {
         "udpos": "parts of speech after fine-tuning: xtreme/udpos",
-        "books": "groups of books: verses of a Bible",
-        "sib200": "topics of sentences: sib200",
     }
     tasks = folders.tasks()
     lacks = [reasons.get(task, task) for task in wanted if task not in tasks]

@@ -15,7 +15,6 @@ import numpy as np
 from decoupled.analyses.neighbours import best_layer
 from decoupled.core import files
 from decoupled.core.errors import UserError
-from decoupled.corpora.locales import ENGLISH
 from decoupled.studies import claims
 from decoupled.studies.items import Answered, read_items
 from decoupled.studies.jobs import ANALYSES, LAYER_DROP, RATES, Job, seed_of
@@ -26,7 +25,6 @@ from decoupled.studies.statistics import (
     LOGITS,
     NATS,
     POINTS,
-    RANKS,
     TRANSFORMS,
     Measured,
     Sums,
@@ -111,25 +109,13 @@ class ResultReader:
         return self.jobs[job].folder
 
     def _tested(self, name: str, task: str) -> dict[str, Answered]:
-        """Component -> what a fine-tuning got; empty without the job.
+        """What a fine-tuned model got, by language; empty if its job is not complete.
 
-        A tagging task has a component for each language, and its items are sentences.
-        Other tasks use the languages that they were not trained on. If all languages
-        have equally many texts, the texts are translations of each other, line by line,
-        and an item is a text in all languages.
+        Items are sentences of a tagging task.
         """
         if name not in self.jobs:
             return {}
-        read = read_items(self.jobs[name].folder, self._tasks[task])
-        if task == DROPPED_TASK:
-            return read
-        others = [tested for language, tested in read.items() if language != ENGLISH]
-        if len({tested.sums.of.shape for tested in others}) == 1:
-            got = sum(tested.sums.got for tested in others)
-            of = sum(tested.sums.of for tested in others)
-            baseline = float(np.mean([tested.baseline for tested in others]))
-            return {"mean": Answered(Sums(got, of), baseline)}
-        return {key: tested for key, tested in read.items() if key != ENGLISH}
+        return read_items(self.jobs[name].folder, self._tasks[task])
 
     def tuned(self, seed: int, task: str) -> Rows:
         """What all rows got in a task, including controls."""
@@ -342,19 +328,6 @@ def _masked_lm(key):
     return read
 
 
-def _words(key):
-    """Pairs that share a word are one item."""
-
-    def read(reader, seed):
-        analysed = reader.analysed("word_translation", seed)
-        if not analysed:
-            return {}
-        groups = np.array(analysed.result["groups"])
-        return _by_group("MRR", groups, analysed.arrays(key))
-
-    return read
-
-
 def _probes(task):
     """Items are sentences, with a value for all of their targets."""
 
@@ -432,11 +405,6 @@ def _entropy(reader):
     return float(np.mean([*entropy.values()])) if entropy else None
 
 
-def _random_words(reader):
-    pairs = reader.any_result("word_translation").get("pairs")
-    return float(np.mean([pair["random_order"] for pair in pairs])) if pairs else None
-
-
 def _task_source(name, task):
     def read(reader, seed):
         return reader.tuned(seed, task)
@@ -451,11 +419,6 @@ def _probe_source(name, task):
         return 100 * tasks[task]["baseline"] if task in tasks else None
 
     return Source(name, POINTS, "probing", _probes(task), baseline=lookup)
-
-
-def _translation_source(embedding):
-    name, read = f"translation of words by the {embedding} embedding", _words(embedding)
-    return Source(name, RANKS, "word_translation", read, baseline=_random_words)
 
 
 _LAST = "the last layer of retrieval minus those below"
@@ -476,8 +439,6 @@ SOURCES = {
         "word similarity by the output embedding", POINTS, "word_similarity",
         _similarity,
     ),
-    claims.INPUT_WORDS: _translation_source("input"),
-    claims.OUTPUT_WORDS: _translation_source("output"),
     claims.LAST_LAYER: Source(
         _LAST, LOGITS, "neighbours", _layers, "last layer, logits"
     ),
@@ -485,6 +446,4 @@ SOURCES = {
         _LAST, POINTS, "neighbours", _layers, "last layer, points"
     ),
     claims.LAYER_DROP: Source("what the last layer is worth", POINTS, "udpos", _drop),
-    claims.BOOKS: _task_source("groups of books", "books"),
-    claims.SIB200: _task_source("SIB-200", "sib200"),
 }  # fmt: skip

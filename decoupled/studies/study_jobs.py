@@ -131,8 +131,7 @@ class StudyJobs:
                 jobs.append(control)
         for row, model in trained:
             for task in self.tasks:
-                runs = 1 if task in self._study.secondary_tasks else 0
-                jobs.append(self._maker.finetuning(model, row, task, runs))
+                jobs.append(self._maker.finetuning(model, row, task))
         for row, model in trained[: len(self.rows)]:
             if row.name in self._study.dropped_rows and DROPPED_TASK in self.tasks:
                 layers = row.model.num_layers
@@ -208,9 +207,6 @@ def analyses(folders: Folders, pieces: int) -> dict[str, Sequence[str]]:
                 f"--sentences={folders.sentences(split)}",
             )
     chosen["masked_lm"] = ("masked_lm", masking, f"--records_dir={folders.records}")
-    if folders.is_parallel and folders.has_pairs:
-        corpus = f"--corpus_dir={folders.corpus}"
-        chosen["word_translation"] = ("word_translation", corpus)
     if folders.treebank():
         chosen["probing"] = (
             "probing",

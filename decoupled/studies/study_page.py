@@ -38,9 +38,11 @@ from decoupled.studies.verdicts import (
 _COLUMNS = {
     claims.SCORE: "S", claims.RETRIEVAL: "retrieval", claims.UD_POS: "parts of speech",
     claims.PROBES: "dependencies", claims.LOSS: "MLM loss", claims.ACCURACY: "MLM acc",
-    claims.INPUT_WORDS: "words, input", claims.OUTPUT_WORDS: "words, output",
-    claims.SIMILARITY: "word similarity", claims.BOOKS: "books",
-    claims.POS_PROBES: "POS probes", claims.SIB200: "SIB-200",
+    # Of the first study alone: two tasks, and translation of words.
+    "word_translation_input": "words, input",
+    "word_translation_output": "words, output",
+    claims.SIMILARITY: "word similarity", "books": "books",
+    claims.POS_PROBES: "POS probes", "sib200": "SIB-200",
 }  # fmt: skip
 # At most about so many points of a curve are drawn.
 _BARS = 60
@@ -447,11 +449,11 @@ def _contrasts(page, study):
     rows = []
     for part in parts:
         difference, interval, small, paper = _numbers(part)
-        found = part.estimate
+        estimate = part.estimate
         rows.append(
             [part.title, part.contrast.rule or GAP, difference, interval]
-            + [_p(part.p_value), found.seeds, f"{found.items:,}"]
-            + [f"{found.freedom:.1f}", small, paper]
+            + [_p(part.p_value), estimate.seeds, f"{estimate.items:,}"]
+            + [f"{estimate.freedom:.1f}", small, paper]
         )
     page.table(
         ["contrast", "rule", "difference", "interval", "p", "seeds", "items", "d. f."]

@@ -299,8 +299,8 @@ def part_of(
         paper=contrast.paper(evidence.papers),
     )
     if contrast.key in evidence.estimates and state not in (NOT_RUN, VOID):
-        found = evidence.estimates[contrast.key]
-        part = part._replace(estimate=found, margin=MARGINS[part.unit])
+        estimate = evidence.estimates[contrast.key]
+        part = part._replace(estimate=estimate, margin=MARGINS[part.unit])
         if not state:
             part = part.tested(alpha)
     return part

@@ -44,19 +44,15 @@ class Classification(Labelling):
 
     @property
     def head(self) -> Head:
-        """Pooler and last layer."""
         return classifier(len(self.labels))
 
     def feature_dims(self, dims: Dims) -> dict[str, list[mtf.Dimension]]:
-        """The encoder's inputs, and labels and weights of each example."""
         return example_layout(self, dims, "label_ids")
 
     def prepare(self, features: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-        """Adds weights (padding has 0) and 1 / (their sum over the batch)."""
         return with_weights(features, features["label_ids"])
 
     def forward(self, build: Builder, features: dict[str, mtf.Tensor]) -> Forward:
-        """Loss, correct predictions and probabilities [batch, labels]."""
         cls = encode(build, features, self.first_positions(build, features)).output
         logits = sequence_logits(build, cls, self._labels_dim.size, self._dropout)
         weights = features["example_weights"]
@@ -73,28 +69,23 @@ class Regression(Task):
     metrics = {}
 
     def __init__(self, name: str, sequence_length: int, dropout: float):
-        self.name, self.sequence_length = name, sequence_length
-        self._dropout, self._one = dropout, labels_dim(1)
+        super().__init__(name, sequence_length, dropout, label_smoothing=0.0)
+        self._one = labels_dim(1)
 
     @property
     def head(self) -> Head:
-        """Pooler and last layer, of one output."""
         return classifier(1)
 
     def extra_dims(self) -> list[mtf.Dimension]:
-        """The one output."""
         return [self._one]
 
     def feature_dims(self, dims: Dims) -> dict[str, list[mtf.Dimension]]:
-        """The encoder's inputs, and targets and weights of each example."""
         return example_layout(self, dims, "targets")
 
     def prepare(self, features: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-        """Adds weights (padding has 0) and 1 / (their sum over the batch)."""
         return with_weights(features, features["targets"])
 
     def forward(self, build: Builder, features: dict[str, mtf.Tensor]) -> Forward:
-        """The squared error, and `values` float32 [batch]."""
         cls = encode(build, features, self.first_positions(build, features)).output
         outputs = sequence_logits(build, cls, 1, self._dropout)
         values = mtf.reduce_sum(outputs, reduced_dim=self._one)
@@ -111,11 +102,7 @@ class Regression(Task):
 
 
 class _TextTask(FinetuningTask):
-    """A label or a number for a text or a pair of texts.
-
-    Raises:
-      UserError: a row of `max_sequence_length` has no room for two texts.
-    """
+    """A label or a number for a text or a pair of texts."""
 
     def __init__(
         self,
@@ -139,7 +126,6 @@ class _TextTask(FinetuningTask):
         self._noted: set[str] = set()
 
     def read_file(self, path: str, language: str, split: str) -> list[LabelledTexts]:
-        """The rows of a split; it is said once that cells have line ends in them."""
         rows = read_texts(path, self.description, split, self.label_reader())
         count = sum(bool(files.LINE_END.search(t)) for row in rows for t in row.texts)
         if count and path.endswith(".tsv") and path not in self._noted:
@@ -189,7 +175,6 @@ class ClassificationTask(_TextTask):
     def features(
         self, vocabulary: Vocabulary, examples: list[LabelledTexts]
     ) -> Features:
-        """The encoder's inputs and `label_ids` int32 [examples], 0 without a label."""
         ids = {label: index for index, label in enumerate(self.labels)}
         label_ids = [ids.get(example.label, 0) for example in examples]
         return self._packed(
@@ -197,7 +182,6 @@ class ClassificationTask(_TextTask):
         )
 
     def network(self, dropout: float, label_smoothing: float) -> Classification:
-        """The graph's side of the task, whose loss never depends on padding."""
         return Classification(
             self.name, self.labels, self._length, dropout, label_smoothing
         )
@@ -205,7 +189,6 @@ class ClassificationTask(_TextTask):
     def answers(
         self, examples: list[LabelledTexts], features: Features, outputs: Features
     ) -> list[LabelAnswer]:
-        """The best labels, from `probabilities` float32 [examples, labels]."""
         rows = outputs["probabilities"]
         return [
             LabelAnswer(self.labels[int(row.argmax())], float(row.max()))
@@ -215,7 +198,6 @@ class ClassificationTask(_TextTask):
     def score(
         self, language: str, examples: list[LabelledTexts], answers: list[LabelAnswer]
     ) -> dict[str, float] | None:
-        """The description's metrics; None without labels."""
         labels = [example.label for example in examples]
         if None in labels:
             return None
@@ -249,12 +231,8 @@ class RegressionTask(_TextTask):
     graph_features = ("input_word_ids", "input_mask", "input_type_ids", "targets")
 
     def read_file(self, path: str, language: str, split: str) -> list[LabelledTexts]:
-        """The rows of a split.
-
-        Raises:
-          UserError: also if every row of a dev file has the same number. Correlations
-            are undefined there, and none of them can select a checkpoint.
-        """
+        """The rows of a split. A dev file of equal numbers is refused: correlations are
+        undefined there, and cannot select a checkpoint."""
         rows = super().read_file(path, language, split)
         if split == "dev" and len({float(row.label) for row in rows}) < 2:
             raise UserError(
@@ -266,16 +244,10 @@ class RegressionTask(_TextTask):
     def features(
         self, vocabulary: Vocabulary, examples: list[LabelledTexts]
     ) -> Features:
-        """The encoder's inputs and `targets` float32 [examples], 0 without a number."""
         targets = [float(example.label or 0.0) for example in examples]
         return self._packed(vocabulary, examples, targets=np.array(targets, np.float32))
 
     def network(self, dropout: float, label_smoothing: float) -> Regression:
-        """The graph's side of the task, whose loss never depends on padding.
-
-        Raises:
-          UserError: labels are to be smoothed.
-        """
         if label_smoothing:
             raise UserError(
                 f"TrainingConfig.label_smoothing: {label_smoothing}, but {self.name} "
@@ -286,7 +258,6 @@ class RegressionTask(_TextTask):
     def answers(
         self, examples: list[LabelledTexts], features: Features, outputs: Features
     ) -> list[float]:
-        """`values` float32 [examples]."""
         return outputs["values"].tolist()
 
     def score(
@@ -301,14 +272,12 @@ class RegressionTask(_TextTask):
         return self.description.score(language, targets, np.array(answers))
 
     def trivial_answers(self, examples: list[LabelledTexts]) -> list[float]:
-        """The mean of the training numbers."""
         mean = float(np.mean([float(example.label) for example in self.training]))
         return [mean] * len(examples)
 
     def write(
         self, path: str, examples: list[LabelledTexts], answers: list[float]
     ) -> None:
-        """Writes a number a line."""
         files.write_text(path, "".join(f"{answer:.9g}\n" for answer in answers))
 
 
@@ -317,12 +286,9 @@ def pack_texts(
 ) -> dict[str, np.ndarray]:
     """Encodes texts or pairs of texts as [CLS] A [SEP] or [CLS] A [SEP] B [SEP].
 
-    XLM-R has a second [SEP] between A and B, and one type.
-    If a pair is too long, pieces are cut from the end of the longer text first.
-
-    Returns:
-      `input_word_ids`, `input_mask`, `input_type_ids`: int32 [texts, sequence_length];
-      type 1 is the second text and its [SEP].
+    XLM-R has a second [SEP] between A and B, and one type. If a pair is too long,
+    pieces are cut from the end of the longer text first. The arrays are int32 [texts,
+    sequence_length].
     """
     shape = [len(texts), sequence_length]
     ids = np.full(shape, vocabulary.pad_id, np.int32)
@@ -351,10 +317,7 @@ def _segments(
 
 
 def truncate(segments: list[list[int]], budget: int) -> list[list[int]]:
-    """Cuts segments to `budget` pieces in all, always the longer one.
-
-    If two segments are equally long, the second is cut first.
-    """
+    """Cuts segments to `budget` pieces in all, always the longer one, or the second."""
     lengths = [len(segment) for segment in segments]
     excess = sum(lengths) - budget
     if excess <= 0:

@@ -36,7 +36,7 @@ INDEX = ".idx"
 
 Column = str | int
 # Scores of answers, in percent, from (language, labels, answers).
-Scores = Callable[[str, Any, Any], dict[str, float]]
+Score = Callable[[str, Any, Any], dict[str, float]]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,7 +59,7 @@ class TaskDescription:
     name: str
     kind: str
     files: Mapping[str, tuple[str, ...]]
-    score: Scores
+    score: Score
     metrics: tuple[str, ...]
     headline: tuple[str, ...]
     how_to_get: str
@@ -198,7 +198,7 @@ def _entities(language, labels, answers):
 
 
 # Kind -> metrics of a user's task, and the function that computes them.
-_METRICS: dict[str, tuple[tuple[str, ...], Scores]] = {
+_METRICS: dict[str, tuple[tuple[str, ...], Score]] = {
     CLASSIFICATION: (("accuracy", "macro_f1"), _classes),
     REGRESSION: (
         ("pearson", "spearman", "mean_absolute_error"),

@@ -1,21 +1,17 @@
 """Masked language modelling: the pre-training task."""
 
-from collections.abc import Sequence
-
 import numpy as np
 
 from decoupled.configs import MaskingConfig, PretrainConfig
 from decoupled.core.compat import mtf, tf
-from decoupled.data.input_fn import InputFn, languages_input_fn, pretraining_input_fn
-from decoupled.data.records import RecordsManifest
-from decoupled.data.vocabulary import Vocabulary
+from decoupled.data.input_fn import languages_input_fn, pretraining_input_fn
 from decoupled.model.dims import Dims, predictions_dim
 from decoupled.model.embeddings import OutputEmbedding
 from decoupled.model.encoder import encode
 from decoupled.model.heads import Forward
 from decoupled.model.layers import Builder
 from decoupled.model.variables import MASKED_LM
-from decoupled.tasks.task import Task, loss_scale, weighted_loss
+from decoupled.tasks.task import Task, weighted_loss, with_token_weights
 
 
 class MaskedLM(Task):
@@ -26,6 +22,8 @@ class MaskedLM(Task):
     metrics = {"masked_lm_accuracy": ("hits", "weight")}
     # The metric that is a loss, in nats a prediction.
     loss = "masked_lm_loss"
+    training_input_fn = staticmethod(pretraining_input_fn)
+    evaluation_input_fn = staticmethod(languages_input_fn)
 
     def __init__(
         self,
@@ -33,58 +31,17 @@ class MaskedLM(Task):
         label_smoothing: float,
         pad_id: int = 0,
     ):
+        length = masking.sequence_length
+        super().__init__(self.name, length, 0.0, label_smoothing)
         self._pad_id = pad_id
-        self._label_smoothing = label_smoothing
-        self.sequence_length = masking.sequence_length
         self._predictions = predictions_dim(masking.max_predictions)
 
     @classmethod
     def from_config(cls, config: PretrainConfig, pad_id: int) -> "MaskedLM":
-        """The objective of a run."""
         return cls(config.masking, config.training.label_smoothing, pad_id)
 
-    def training_input_fn(
-        self,
-        config: PretrainConfig,
-        manifest: RecordsManifest,
-        vocabulary: Vocabulary,
-        seed: int,
-        start_step: int,
-        train_steps: int,
-    ) -> InputFn:
-        """The batches of a phase, whose settings are `config`, from `start_step` on."""
-        return pretraining_input_fn(
-            manifest,
-            vocabulary,
-            config.masking,
-            config.sampling,
-            config.training.batch_size,
-            seed,
-            start_step,
-            train_steps,
-            config.whole_words,
-        )
-
-    def evaluation_input_fn(
-        self,
-        config: PretrainConfig,
-        manifest: RecordsManifest,
-        vocabulary: Vocabulary,
-        languages: Sequence[str],
-    ) -> InputFn:
-        """The held-out sequences of some languages, in order."""
-        return languages_input_fn(
-            manifest,
-            vocabulary,
-            config.eval_masking,
-            config.training.eval_batch_size,
-            config.training.seed,
-            languages,
-            config.training.eval_sequences,
-        )
-
     def results(self, rows: dict[str, np.ndarray]) -> dict[str, float]:
-        """The metrics of sequences, from what `forward` predicts, and "predictions"."""
+        """The metrics of sequences, from what `forward` predicts."""
         weight = float(rows["weight"].sum())
         return {
             "masked_lm_accuracy": float(rows["hits"].sum()) / weight,
@@ -93,21 +50,19 @@ class MaskedLM(Task):
         }
 
     def extra_dims(self) -> list[mtf.Dimension]:
-        """The masked positions."""
         return [self._predictions]
 
     def feature_dims(self, dims: Dims) -> dict[str, list[mtf.Dimension]]:
-        """The encoder's inputs, and ids and weights of the masked positions."""
         names = ("masked_lm_positions", "masked_lm_ids", "masked_lm_weights")
         masked = {name: [dims.batch, self._predictions] for name in names}
         return {**self.encoder_dims(dims), **masked, "loss_scale": [dims.batch]}
 
     def prepare(self, features: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-        """Adds 1 / (sum of the weights of all masked positions of the batch).
+        """Adds 1 / (sum of the weights of all masked positions of the batch), and
+        `input_mask` (1 for real tokens) and `input_type_ids` (0) if they are missing.
 
-        Also adds `input_mask` (1 for real tokens) and `input_type_ids` (0) if they are
-        missing. The mask follows from the ids, because masking neither replaces padding
-        nor inserts it.
+        The mask follows from the ids, because masking neither replaces nor inserts
+        padding.
         """
         ids = features["input_word_ids"]
         features = {
@@ -115,18 +70,10 @@ class MaskedLM(Task):
             "input_type_ids": tf.zeros_like(ids),
             **features,
         }
-        weights = features["masked_lm_weights"]
-        examples = features.pop("example_weights", None)
-        if examples is not None:
-            weights *= tf.expand_dims(examples, 1)
-        return {
-            **features,
-            "masked_lm_weights": weights,
-            "loss_scale": loss_scale(weights),
-        }
+        name = "masked_lm_weights"
+        return with_token_weights(features, name, features[name])
 
     def forward(self, build: Builder, features: dict[str, mtf.Tensor]) -> Forward:
-        """Loss, correct predictions and weights, summed over each sequence."""
         encoded = encode(build, features, features["masked_lm_positions"])
         losses, correct = OutputEmbedding(build).cross_entropy(
             encoded.output,

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 # The task that OwnTaskConfig describes.
 OWN = "own"
-CATALOGS, BOOKS = "catalogs", "books"
+CATALOGS = "catalogs"
 _SQUAD_TRAIN, _SQUAD_DEV = ("squad/train-v1.1.json",), ("squad/dev-v1.1.json",)
 _MLQA_DEV = "mlqa/MLQA_V1/dev/dev-context-{language}-question-{language}.json"
 _TYDIQA_TRAIN = "tydiqa/tydiqa-goldp-v1.1-train/"
@@ -93,21 +93,6 @@ def _questions(name, train, dev):
     )
 
 
-def _corpus(name, how_to_get):
-    """A text or two and a label, with tabs between; labels.txt has the labels."""
-    return TaskDescription(
-        name=name,
-        kind=CLASSIFICATION,
-        files=_splits(f"{name}/{{split}}-{{language}}.tsv"),
-        score=lambda language, labels, answers: accuracy(labels, answers),
-        metrics=("accuracy",),
-        headline=("accuracy",),
-        how_to_get=how_to_get,
-        form=CORPUS,
-        label="label",
-    )
-
-
 TASKS = {
     "xnli": _pairs(
         "xnli",
@@ -144,10 +129,18 @@ TASKS = {
         ),
         official.label_files("tydiqa", "en")[1:],
     ),
-    CATALOGS: _corpus(
-        CATALOGS, "decoupled build_corpus --source=catalogs:PACKAGE writes it"
+    # A text or two and a label, with tabs between; labels.txt has the labels.
+    CATALOGS: TaskDescription(
+        name=CATALOGS,
+        kind=CLASSIFICATION,
+        files=_splits(f"{CATALOGS}/{{split}}-{{language}}.tsv"),
+        score=lambda language, labels, answers: accuracy(labels, answers),
+        metrics=("accuracy",),
+        headline=("accuracy",),
+        how_to_get="decoupled build_corpus --source=catalogs:PACKAGE writes it",
+        form=CORPUS,
+        label="label",
     ),
-    BOOKS: _corpus(BOOKS, "decoupled build_corpus writes it, of a --source of Bibles"),
     # Topics of parallel sentences (Adelani et al. 2024; github.com/dadelani/sib-200).
     "sib200": described(
         OwnTaskConfig(
@@ -169,11 +162,7 @@ def make_task(
     question_answering: QuestionAnsweringConfig | None,
     described: OwnTaskConfig | None = None,
 ) -> "FinetuningTask":
-    """The task of a name, one of `TASKS`, or OWN, which is described.
-
-    Raises:
-      UserError: settings are invalid, or files that the task reads at once are missing.
-    """
+    """The task of a name: one of `TASKS`, or OWN, which is described."""
     description = _own(described) if name == OWN else TASKS[name]
     kind = description.kind
     if finetuning.class_weights != "none" and kind != CLASSIFICATION:

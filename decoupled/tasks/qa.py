@@ -70,24 +70,18 @@ class ExtractiveQA(Task):
     def __init__(
         self, name: str, sequence_length: int, dropout: float, label_smoothing: float
     ):
-        self.name = name
-        self.sequence_length = sequence_length
+        super().__init__(name, sequence_length, dropout, label_smoothing)
         self._ends = labels_dim(SPANS.labels)
-        self._dropout = dropout
-        self._label_smoothing = label_smoothing
 
     def extra_dims(self) -> list[mtf.Dimension]:
-        """Start and end."""
         return [self._ends]
 
     def feature_dims(self, dims: Dims) -> dict[str, list[mtf.Dimension]]:
-        """The encoder's inputs, and both positions and the weight of each example."""
         spans = [*self.example_dims(dims), self._ends]
         return {**example_layout(self, dims), "span_positions": spans}
 
     def prepare(self, features: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-        """Joins the positions, which become those of the packed row; adds weights
-        (padding has 0) and 1 / (their sum)."""
+        """Joins the positions, which become those of the packed row; adds weights."""
         features = dict(features)
         starts, ends = features.pop("start_positions"), features.pop("end_positions")
         if self.examples is not None:
@@ -97,8 +91,6 @@ class ExtractiveQA(Task):
         return with_weights(features, starts)
 
     def forward(self, build: Builder, features: dict[str, mtf.Tensor]) -> Forward:
-        """The mean of the losses of start and end; predictions are the logits of both,
-        [batch, sequence]."""
         encoded = encode(build, features)
         logits = span_logits(build, encoded.output, self._dropout)
         losses, correct = self._losses_of_tokens(build, features, logits)
@@ -116,10 +108,7 @@ class ExtractiveQA(Task):
     def _losses_of_tokens(
         self, build: Builder, features: dict[str, mtf.Tensor], logits: mtf.Tensor
     ) -> tuple[mtf.Tensor, mtf.Tensor]:
-        """Losses and correct predictions of the positions, [..., labels].
-
-        An example's softmax is over its own tokens.
-        """
+        """[..., labels] each. An example's softmax is over its tokens alone."""
         positions, sequence = features["span_positions"], build.dims.sequence
         mask = self._tokens_of_examples(build, features["input_mask"])
         losses, correct = softmax_cross_entropy(
@@ -162,11 +151,7 @@ class ExtractiveQA(Task):
 
 
 class QuestionAnsweringTask(FinetuningTask):
-    """The span of a text that answers a question; an answer is a text.
-
-    Raises:
-      UserError: a window has too little room for its part of a context.
-    """
+    """The span of a text that answers a question; an answer is a text."""
 
     prediction_suffix = "json"
     graph_features = (
@@ -225,7 +210,6 @@ class QuestionAnsweringTask(FinetuningTask):
         return questions if split == "train" else read.questions
 
     def answer_settings(self) -> dict[str, Any]:
-        """The limits of answers. For "auto" the limit is in characters."""
         return {
             "max_answer_length": self._config.max_answer_length,
             "max_characters": self._max_characters,
@@ -242,7 +226,6 @@ class QuestionAnsweringTask(FinetuningTask):
 
     @property
     def answer_limit(self) -> str:
-        """In pieces, or in characters."""
         name = "QuestionAnsweringConfig.max_answer_length"
         if self._max_characters is None:
             return f"{self._config.max_answer_length} pieces ({name})"
@@ -254,8 +237,7 @@ class QuestionAnsweringTask(FinetuningTask):
     def share_beyond_limit(
         self, vocabulary: Vocabulary, examples: list[Question]
     ) -> float | None:
-        """The share among questions with answers; to count its pieces, an answer is
-        encoded without its context."""
+        """To count its pieces, an answer is encoded without its context."""
         texts = [[a.text.strip() for a in q.answers] for q in examples if q.answers]
         if not texts:
             return None
@@ -270,17 +252,14 @@ class QuestionAnsweringTask(FinetuningTask):
         return sum(length > limit for length in shortest) / len(texts)
 
     def features(self, vocabulary: Vocabulary, examples: list[Question]) -> Features:
-        """See `question_features`."""
         return question_features(vocabulary, examples, self._length, self._config)
 
     def network(self, dropout: float, label_smoothing: float) -> ExtractiveQA:
-        """The graph's side of the task."""
         return ExtractiveQA(self.name, self._length, dropout, label_smoothing)
 
     def answers(
         self, examples: list[Question], features: Features, outputs: Features
     ) -> list[str]:
-        """Texts, from `start_logits` and `end_logits`, float [windows, sequence]."""
         logits = outputs["start_logits"], outputs["end_logits"]
         answers = scored_answers(
             examples, features, *logits, self._config, self._max_characters
@@ -290,7 +269,6 @@ class QuestionAnsweringTask(FinetuningTask):
     def score(
         self, language: str, examples: list[Question], answers: list[str]
     ) -> dict[str, float] | None:
-        """The description's metrics; None where a question has no answers."""
         if not all(question.answers for question in examples):
             return None
         questions = [(q.identifier, [a.text for a in q.answers]) for q in examples]
@@ -303,7 +281,6 @@ class QuestionAnsweringTask(FinetuningTask):
         return [sliding_window_answer(question, length) for question in examples]
 
     def write(self, path: str, examples: list[Question], answers: list[str]) -> None:
-        """Writes one JSON object, id -> answer, in UTF-8."""
         files.write_json(path, _by_identifier(examples, answers))
 
     def _find_files(self, split: str) -> dict[str, str]:
@@ -342,13 +319,10 @@ def usual_length(questions: Iterable[Question]) -> int:
 def sliding_window_answer(question: Question, length: int) -> str:
     """The span of `length` words that is surrounded by most of the question's words.
 
-    The span itself contains no word of the question. The first of equally good spans is
-    taken. This is the sliding window of Richardson et al. 2013 (MCTest), which is also
-    the simplest baseline in SQuAD's paper, with all spans of one length instead of
+    The span contains no word of the question. The first of equally good spans is taken.
+    This is the sliding window of Richardson et al. 2013 (MCTest), which is also the
+    simplest baseline in SQuAD's paper, with all spans of one length instead of
     candidates.
-
-    Returns:
-      A part of the context; "" if the context has no words.
     """
     words = list(_WORD.finditer(question.context))
     if not words:

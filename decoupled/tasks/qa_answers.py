@@ -41,13 +41,11 @@ def scored_answers(
     A span's score is the sum of the logits of its first and last piece (Devlin et al.
     2019, section 4.2). In each window the `n_best` starts are combined with the
     `n_best` ends. Only the window that shows most context around the middle of a span
-    may give it; BERT takes the span's start, and loses long answers.
+    may give it; BERT takes the span's start, and loses long answers. If a context has
+    no text, the answer is "" with the score of [CLS].
 
-    Args:
-      start_logits, end_logits: float [windows, sequence].
-      max_characters: of an answer, if `settings.max_answer_length` is "auto".
-
-    If a context has no text, the answer is "" with the score of [CLS].
+    The logits are float [windows, sequence]. `max_characters` limits an answer if
+    `settings.max_answer_length` is "auto".
     """
     answers = [ScoredAnswer("", 0, 0.0)] * len(questions)
     spans = best_spans(features, start_logits, end_logits, settings, max_characters)
@@ -117,8 +115,7 @@ def best_spans(
 ) -> np.ndarray:
     """The best span of each window; for its arguments see `scored_answers`.
 
-    Returns:
-      float64 [windows, 3]: first piece, last piece, score; -inf without a context.
+    float64 [windows, 3]: first piece, last piece, score; -inf without a context.
     """
     if settings.max_answer_length == AUTO and max_characters is None:
         raise ValueError("max_answer_length is auto: max_characters must be given")

@@ -91,10 +91,7 @@ def question_features(
 def check_room(
     sequence_length: int, settings: QuestionAnsweringConfig, special: int
 ) -> None:
-    """Refuses windows that would skip a part of a context.
-
-    `special` is the number of special pieces of a window.
-    """
+    """Refuses windows of so many special pieces that would skip a part of a context."""
     room = sequence_length - special - settings.max_question_length
     if settings.doc_stride > room:
         raise UserError(
@@ -180,7 +177,6 @@ def _at(places: np.ndarray, values: np.ndarray) -> np.ndarray:
 
 
 def _cut(block, places, stride) -> _Windows:
-    """Windows with so many places for question and context."""
     question, first, length = [], [], []
     best: list[np.ndarray | None] = []
     pairs = zip(block.queries, block.contexts, strict=True)
@@ -222,7 +218,7 @@ def _joined_contexts(contexts: list[Pieces]) -> tuple[Pieces, np.ndarray]:
 def _positions(
     block: _QuestionBlock, windows: _Windows, offsets: np.ndarray
 ) -> np.ndarray:
-    """int32 [windows, 2]: positions of the first and the last piece of the answer."""
+    """Positions of the first and the last piece of the answer."""
     pieces = zip(block.questions, block.contexts, strict=True)
     spans = np.array([_gold(question, context) for question, context in pieces])
     owners = windows.question
@@ -252,11 +248,10 @@ def context_pieces(vocabulary: Vocabulary, texts: Sequence[str]) -> Iterator[Pie
     """Pieces of each text and the characters that they stand for.
 
     A piece ends after the accents that were stripped from its last letter, which
-    answers have.
-    If one character becomes several pieces (½), each of them stands for the whole
-    character. SentencePiece makes one piece of a run of unknown characters. Here, in
-    scripts without spaces, each of these characters is a piece, because answers can
-    begin or end within the run.
+    answers have. If one character becomes several pieces (½), each of them stands for
+    the whole character. SentencePiece makes one piece of a run of unknown characters.
+    Here, in scripts without spaces, each of these characters is a piece, because
+    answers can begin or end within the run.
     """
     encodings = vocabulary.encode_with_offsets(texts)
     for text, encoding in zip(texts, encodings, strict=True):

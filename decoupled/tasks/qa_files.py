@@ -77,13 +77,8 @@ class QuestionFile(NamedTuple):
 def read_questions(file: LanguageFile, ids_may_repeat: bool = False) -> QuestionFile:
     """All questions of a file.
 
-    Args:
-      ids_may_repeat: as in the training file of TyDi QA: XTREME's script keeps only the
-        last part of its ids.
-
-    Raises:
-      UserError: the file is missing, no JSON, or not in SQuAD's form, contains no
-        question, or an id twice; the error names the place in the file.
+    Ids may repeat in the training file of TyDi QA: XTREME's script keeps only the last
+    part of its ids.
     """
     document = file.json()
     articles = document

@@ -21,7 +21,7 @@ from decoupled.model.layers import Builder
 from decoupled.model.variables import Head, token_classifier
 from decoupled.tasks.description import XTREME, TaskDescription
 from decoupled.tasks.tagging_files import TaggedSentence, read_sentences, read_tagged
-from decoupled.tasks.task import Features, FinetuningTask, Labelling, loss_scale
+from decoupled.tasks.task import Features, FinetuningTask, Labelling, with_token_weights
 from decoupled.xtreme.files import LanguageFile
 
 # [CLS] and [SEP] of every row.
@@ -46,30 +46,19 @@ class Tagging(Labelling):
 
     @property
     def head(self) -> Head:
-        """The last layer."""
         return token_classifier(len(self.labels))
 
     def feature_dims(self, dims: Dims) -> dict[str, list[mtf.Dimension]]:
-        """The encoder's inputs, labels and weights [batch, sequence], and a scale."""
         names = ("label_ids", "label_weights")
         tokens = {name: [dims.batch, dims.sequence] for name in names}
         return {**self.encoder_dims(dims), **tokens, "loss_scale": [dims.batch]}
 
     def prepare(self, features: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-        """Adds weights (1 at first pieces, 0 in padding) and 1 / (their sum)."""
         features = dict(features)
         weights = tf.cast(features.pop("word_starts"), tf.float32)
-        examples = features.pop("example_weights", None)
-        if examples is not None:
-            weights *= tf.expand_dims(examples, 1)
-        return {
-            **features,
-            "label_weights": weights,
-            "loss_scale": loss_scale(weights),
-        }
+        return with_token_weights(features, "label_weights", weights)
 
     def forward(self, build: Builder, features: dict[str, mtf.Tensor]) -> Forward:
-        """Loss, correct predictions, and each piece's best label [batch, sequence]."""
         encoded = encode(build, features)
         logits = token_logits(
             build, encoded.output, self._labels_dim.size, self._dropout
@@ -83,9 +72,6 @@ class TaggingTask(FinetuningTask):
     """A tag for each word; an answer is a list with a tag a word.
 
     Without labels in the description, they come from the training files.
-
-    Raises:
-      UserError: a row has no room for a piece; or as for training files.
     """
 
     graph_features = (
@@ -117,7 +103,6 @@ class TaggingTask(FinetuningTask):
         settings["labels"] = self.labels
 
     def read_file(self, path: str, language: str, split: str) -> list[TaggedSentence]:
-        """The sentences of a file."""
         if self.description.form == XTREME:
             file = LanguageFile(path, self.name, language)
             return read_sentences(file, self.labels, tags_may_miss=split == "test")
@@ -126,17 +111,14 @@ class TaggingTask(FinetuningTask):
     def features(
         self, vocabulary: Vocabulary, examples: list[TaggedSentence]
     ) -> Features:
-        """See `tagging_features`."""
         return tagging_features(vocabulary, examples, self.labels, self._length)
 
     def network(self, dropout: float, label_smoothing: float) -> Tagging:
-        """The graph's side of the task, whose loss never depends on padding."""
         return Tagging(self.name, self.labels, self._length, dropout, label_smoothing)
 
     def answers(
         self, examples: list[TaggedSentence], features: Features, outputs: Features
     ) -> list[Tags]:
-        """The tags of all words, from `best_labels` int32 [rows, sequence_length]."""
         return word_tags(
             examples, features["word_starts"], outputs["best_labels"], self.labels
         )
@@ -144,16 +126,13 @@ class TaggingTask(FinetuningTask):
     def score(
         self, language: str, examples: list[TaggedSentence], answers: list[Tags]
     ) -> dict[str, float] | None:
-        """The description's metrics; None without tags."""
         if any(sentence.tags is None for sentence in examples):
             return None
         return self.description.score(language, [s.tags for s in examples], answers)
 
     def trivial_answers(self, examples: list[TaggedSentence]) -> list[Tags]:
-        """A word's most frequent tag in training; for new words that of all words.
-
-        Of equally frequent tags, the one that comes first in training is taken.
-        """
+        """A word's most frequent tag in training; for new words that of all words. Of
+        equally frequent tags, the one that comes first in training is taken."""
         by_word, overall = defaultdict(Counter), Counter()
         for sentence in self.training:
             for word, tag in zip(sentence.words, sentence.tags, strict=True):
@@ -198,12 +177,9 @@ def tagging_features(
     word that does not fit into the rest of a row starts the next row. A word longer
     than the window is divided between rows. No piece is lost or repeated.
 
-    Returns:
-      int32 [rows, sequence_length]: `input_word_ids`, `input_mask`, `input_type_ids`
-      (zeros), `word_starts` (1 at the first piece of each word; in row-major order
-      these are all words in their order), `label_ids` (the tag's id at the first piece
-      of a word that has a tag, else 0); `example_index` int32 [rows], the sentence of
-      each row.
+    int32 [rows, sequence_length]: `word_starts` is 1 at the first piece of each word,
+    in row-major order all words in their order; `label_ids` is the tag's id there, 0
+    without a tag. `example_index` int32 [rows] is the sentence of each row.
     """
     words = [word for sentence in sentences for word in sentence.words]
     pieces, counts = _encode(vocabulary, words)
@@ -246,7 +222,6 @@ def word_tags(
 
 
 def _encode(vocabulary: Vocabulary, words: list[str]) -> tuple[np.ndarray, np.ndarray]:
-    """The pieces of all words, one after the other, and the number of each word's."""
     distinct = list(dict.fromkeys(words))
     encoded = vocabulary.encode_batch(distinct)
     nothing = [vocabulary.unk_id]
@@ -273,7 +248,7 @@ def _lay_out(counts: np.ndarray, owners: np.ndarray, window: int) -> _Layout:
 
 
 def _cut(counts: np.ndarray, window: int) -> tuple[np.ndarray, np.ndarray]:
-    """Divides words into parts that fit the window: the parts' sizes and words."""
+    """Divides words into parts that fit the window."""
     parts = -(-counts // window)
     sizes = np.full(parts.sum(), window)
     sizes[np.cumsum(parts) - 1] = counts - (parts - 1) * window
@@ -293,7 +268,6 @@ def _rows(parts: np.ndarray, owners: np.ndarray, window: int) -> np.ndarray:
 
 
 def _starts(sizes: np.ndarray) -> np.ndarray:
-    """The start of each of consecutive runs of these sizes."""
     return np.cumsum(sizes) - sizes
 
 

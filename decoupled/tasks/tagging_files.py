@@ -47,12 +47,7 @@ class _Line(NamedTuple):
 def read_sentences(
     file: LanguageFile, labels: Sequence[str], tags_may_miss: bool
 ) -> list[TaggedSentence]:
-    """The sentences of a file of XTREME; `tags` is None if the file has none.
-
-    Raises:
-      UserError: the file is missing, empty or malformed; a tag is not one of
-        `labels`; or tags are missing, unless all are and `tags_may_miss`.
-    """
+    """The sentences of a file of XTREME; `tags` is None if the file has none."""
     lines = list(_lines(file, labels))
     if not lines:
         raise file.error("holds no word")
@@ -126,9 +121,6 @@ def read_tagged(
     files, comments, ranges of words and words that are not in the text are skipped. In
     other files, comments above a sentence are skipped, and a line that begins with
     -DOCSTART- ends a sentence.
-
-    Args, Raises: as for `read_texts`. Also if the lines of a sentence differ in their
-      number of columns, or a tag has blanks inside.
     """
     [word_column] = task.texts
     sentences, words, tags, untagged, width = [], [], [], None, 0

@@ -3,9 +3,6 @@
 `Task` is the side of the graph: features, loss and metrics. `FinetuningTask` is the
 side of the data: which files there are, how examples become features, how the graph's
 outputs become answers, and how answers are scored.
-
-Graphs share the weighted mean loss and `Labelling`, the base of tasks whose answers are
-labels.
 """
 
 import abc
@@ -48,8 +45,14 @@ class Task(abc.ABC):
     examples: mtf.Dimension | None = None
     predicts_tokens = False
 
+    def __init__(
+        self, name: str, sequence_length: int, dropout: float, label_smoothing: float
+    ):
+        self.name, self.sequence_length = name, sequence_length
+        self._dropout, self._label_smoothing = dropout, label_smoothing
+
     def packed(self, examples: int) -> "Task":
-        """The same task on rows that hold up to so many examples, for training."""
+        """The same task on rows that hold up to so many examples."""
         task = copy.copy(self)
         task.examples = examples_dim(examples)
         return task
@@ -96,15 +99,14 @@ class Task(abc.ABC):
 
     @abc.abstractmethod
     def forward(self, build: Builder, features: dict[str, mtf.Tensor]) -> Forward:
-        """Builds the encoder, the head, and the loss if there are labels."""
+        """Builds the encoder, the head, and the loss."""
 
 
 def example_layout(
     task: Task, dims: Dims, *names: str
 ) -> dict[str, list[mtf.Dimension]]:
     """The layout of a task whose answer belongs to a whole example: the encoder's
-    inputs, weights, `loss_scale`, and what `names` has.
-    """
+    inputs, `loss_scale`, weights, and what `names` has."""
     layout = {name: task.example_dims(dims) for name in (*names, "example_weights")}
     if task.examples is not None:
         layout["first_positions"] = task.example_dims(dims)
@@ -130,6 +132,17 @@ def with_weights(
     return {**features, "example_weights": weights, "loss_scale": loss_scale(weights)}
 
 
+def with_token_weights(
+    features: dict[str, tf.Tensor], name: str, weights: tf.Tensor
+) -> dict[str, tf.Tensor]:
+    """Adds the weights of tokens (padding has 0) by this name, and the scale."""
+    features = dict(features)
+    examples = features.pop("example_weights", None)
+    if examples is not None:
+        weights *= tf.expand_dims(examples, 1)
+    return {**features, name: weights, "loss_scale": loss_scale(weights)}
+
+
 def weighted_loss(
     losses: mtf.Tensor,
     correct: mtf.Tensor,
@@ -139,8 +152,8 @@ def weighted_loss(
 ) -> Forward:
     """The loss of a step, and the sums from which the metrics are computed.
 
-    `losses` and `correct`, which counts right answers, are weighted float32 [batch,
-    ...]. `scale` is from `loss_scale`.
+    `losses` and `correct`, which counts right answers, are weighted; `scale` is from
+    `loss_scale`.
     """
     return Forward(
         loss=mtf.reduce_sum(losses * scale),
@@ -166,15 +179,10 @@ class Labelling(Task):
         dropout: float,
         label_smoothing: float,
     ):
-        self.name = name
-        self.labels = labels
-        self.sequence_length = sequence_length
-        self._labels_dim = labels_dim(len(labels))
-        self._dropout = dropout
-        self._label_smoothing = label_smoothing
+        super().__init__(name, sequence_length, dropout, label_smoothing)
+        self.labels, self._labels_dim = labels, labels_dim(len(labels))
 
     def extra_dims(self) -> list[mtf.Dimension]:
-        """The labels."""
         return [self._labels_dim]
 
     def _labelled(
@@ -185,7 +193,6 @@ class Labelling(Task):
         weights: mtf.Tensor,
         predictions: dict[str, mtf.Tensor],
     ) -> Forward:
-        """Loss and sums of logits [batch, ..., labels] against `label_ids`."""
         losses, correct = softmax_cross_entropy(
             logits,
             features["label_ids"],
@@ -206,14 +213,10 @@ class FinetuningTask(abc.ABC):
     labels: of classification and tagging, in the order of their ids; else empty.
     metrics: what `score` gives, in the order in which it is shown.
     headline: the metrics whose mean chooses a checkpoint and a learning rate.
-    training_languages: trained on; checkpoints are chosen by the dev file of the first,
-      which is usually English.
+    training_languages: trained on; the dev file of the first chooses checkpoints.
     prediction_suffix: "tsv" or "json", of XTREME's submission format.
-    graph_features: the features that the graph wants; any others serve `answers`.
-
-    Args:
-      description: of files and metrics. data_dir: above the files.
-      settings: all else that features depend on, as JSON.
+    graph_features: the features that the graph reads; any others serve `answers`.
+    settings: all that features depend on besides files, as JSON.
     """
 
     labels: Sequence[str] = ()
@@ -231,20 +234,13 @@ class FinetuningTask(abc.ABC):
         self._files: dict[str, dict[str, str]] = {}
 
     def languages(self, split: str) -> list[str]:
-        """Languages that have a file of this split: those of training first.
-
-        Those that XTREME does not list for the task come last.
-        """
+        """Languages that have a file of this split: those of training first."""
         if split not in self._files:
             self._files[split] = self._find_files(split)
         return list(self._files[split])
 
     def paths(self, split: str, language: str) -> list[str]:
-        """The files of a split ("train", "dev" or "test"), several only for training.
-
-        Raises:
-          UserError: one is missing; the error says how to get it.
-        """
+        """The files of a split, several only for training."""
         names = self.training_languages if split == "train" else [language]
         for name in names:
             if name not in self.languages(split):
@@ -260,7 +256,6 @@ class FinetuningTask(abc.ABC):
 
     @functools.cached_property
     def training(self) -> list[Any]:
-        """The examples of all training languages."""
         names = self.training_languages
         pairs = zip(self.paths("train", names[0]), names, strict=True)
         return [x for path, name in pairs for x in self.read_file(path, name, "train")]
@@ -291,8 +286,7 @@ class FinetuningTask(abc.ABC):
         self, vocabulary: Vocabulary, examples: list[Any]
     ) -> float | None:
         """Share of labelled examples whose right answers are all beyond `answer_limit`;
-        None without labels or a limit.
-        """
+        None without labels or a limit."""
         return None
 
     def label_reader(self) -> LabelReader:
@@ -312,7 +306,6 @@ class FinetuningTask(abc.ABC):
         }
 
     def _read_labels(self, read: Callable[[str, LabelReader], Any]) -> list[str]:
-        """The description's labels, or those that `read` finds in training files."""
         if self.description.labels:
             return check_labels(self.description.labels, _LABELS)
         collected = LabelReader()
@@ -334,9 +327,7 @@ class FinetuningTask(abc.ABC):
     def features(self, vocabulary: Vocabulary, examples: list[Any]) -> Features:
         """Examples as arrays with one row per window; an example may have several.
 
-        Returns:
-          name -> array [rows, ...]; `example_index` int32 [rows], non-decreasing, is
-          the example of each row.
+        `example_index` int32 [rows], non-decreasing, is the example of each row.
         """
 
     @abc.abstractmethod

@@ -57,13 +57,7 @@ class TextRow(NamedTuple):
 def read_texts(
     path: str, task: TaskDescription, split: str, labels: LabelReader
 ) -> list[LabelledTexts]:
-    """The rows of a split in a file, in its order.
-
-    Raises:
-      UserError: the file is missing, empty, not UTF-8 or malformed; or a text is empty,
-        a label is unknown or is not a number, or labels are missing in a file other
-        than a test file.
-    """
+    """The rows of a split in a file, in its order."""
     rows = list(_rows_of_split(path, task, split))
     if not rows:
         raise UserError(f"{path}: holds no example of {split}")
@@ -180,7 +174,6 @@ def _json_rows(path, task):
 
 
 def _corpus_rows(path, task):
-    """One or two texts and a label, with tabs between, in every line with text."""
     for number, line in lines_of(path):
         *texts, label = line.split("\t")
         if line and len(texts) not in (1, 2):
@@ -298,11 +291,7 @@ def _without_empty_label(row, task):
 
 
 def read_corpus_labels(folder: str) -> list[str]:
-    """The labels in labels.txt, which `build_corpus` writes.
-
-    Raises:
-      UserError: the file is missing, or names fewer than two labels or one twice.
-    """
+    """The labels in labels.txt, which `build_corpus` writes."""
     path = os.path.join(folder, "labels.txt")
     lines = files.split_lines(files.read_text(path))
     labels = check_labels([line for line in lines if line.strip(BLANKS)], path)

@@ -38,12 +38,11 @@ class Checkpoints:
 
     However long steps take, a checkpoint is at most 15 minutes old, or so old that
     saving takes a twentieth of the time. The first one of a new run comes after two
-    minutes, so that a full disk or missing rights show while the user still looks.
-    Such a checkpoint is gone with the next one, so that it takes no other one's place.
+    minutes, so that a full disk or missing rights show while the user still looks. Such
+    a checkpoint is gone with the next one, so that it takes no other one's place.
 
-    Args:
-      write: writes a checkpoint of the present step with this prefix.
-      keep: so many of the newest stay; 0 keeps all.
+    `write` writes a checkpoint of the present step with a prefix. `keep` of the newest
+    stay; 0 keeps all.
     """
 
     def __init__(
@@ -111,7 +110,6 @@ class Checkpoints:
             ) from error
 
     def _remove_parts(self, prefix):
-        """Removes the parts of a checkpoint that could not be written."""
         for path in gfile.glob(prefix, "_temp*"):
             gfile.rmtree(path)
 
@@ -150,9 +148,8 @@ class SessionWriter:
 class StopOnSignal:
     """Ends the loop after the current step on SIGTERM or Ctrl-C; the saver then saves.
 
-    A second Ctrl-C ends the process at once.
-
-    Attributes: `received`, the signal that came, or None.
+    A second Ctrl-C ends the process at once. `received` is the signal that came, or
+    None.
     """
 
     def __init__(self):
@@ -160,7 +157,6 @@ class StopOnSignal:
         self._previous, self._handlers = {}, {}
 
     def begin(self) -> None:
-        """Installs the handlers."""
         for number in (signal.SIGTERM, signal.SIGINT):
             self._previous[number] = signal.getsignal(number)
             # Ctrl-C may be ignored, as for a background job of a script.
@@ -184,7 +180,6 @@ class StopOnSignal:
             endings.write_line(_CTRL_C)
 
     def after_steps(self) -> bool:
-        """Whether a signal has come, so that training is to end."""
         return self.received is not None
 
     def restore(self):
@@ -196,11 +191,7 @@ class StopOnSignal:
 class Progress:
     """Progress on the terminal for a TPU, whose host writes the scalars.
 
-    Args:
-      batch_size, total_steps: of the run. say: prints a line.
-
-    Attributes:
-      waited: seconds for which devices had nothing to do, because no batch was there.
+    `waited`: seconds for which devices had nothing to do, because no batch was there.
     """
 
     def __init__(self, batch_size: int, total_steps: int, say: Callable[[str], None]):
@@ -216,7 +207,6 @@ class Progress:
         return {}
 
     def after_steps(self, step: int, values: dict[str, float]) -> None:
-        """Prints a line for every loop."""
         self._print(step, "")
 
     def end(self) -> None:
@@ -239,13 +229,8 @@ class Monitor(Progress):
 
     Every `log_steps` steps, and at the last one, it writes loss, metrics, learning
     rate, gradient norm and speed to the event file of `model_dir`. When it does so, it
-    also prints a line with the time left, but at most every few seconds.
-
-    Args:
-      model_dir: folder of the event file.
-      scalars: name -> float32 scalar tensor; those of CHECKED are among them.
-      log_steps, batch_size, total_steps: of the run.
-      say: prints a line.
+    also prints a line with the time left, but at most every few seconds. `scalars` are
+    float32 tensors by name; those of CHECKED are among them.
     """
 
     # A finite loss may have an infinite or NaN gradient, which makes the weights NaN.
@@ -260,7 +245,6 @@ class Monitor(Progress):
         self._log_steps = log_steps
 
     def begin(self, step):
-        """Opens the event file, too."""
         super().begin(step)
         self._writer = event_writer(self._model_dir, step)
         self._mark = self._start
@@ -272,7 +256,6 @@ class Monitor(Progress):
         return {name: self._scalars[name] for name in names}
 
     def after_steps(self, step, values):
-        """Checks, logs and prints."""
         for name in self.CHECKED:
             if not math.isfinite(values[name]):
                 raise UserError(
@@ -286,8 +269,8 @@ class Monitor(Progress):
             self._print(step, f"{_shown(values)}  ")
 
     def end(self):
-        """Closes the event file."""
-        self._writer.close()
+        if self._writer is not None:
+            self._writer.close()
 
     def _is_logged(self, step):
         return step % self._log_steps == 0 or step == self._total
@@ -303,8 +286,9 @@ class Monitor(Progress):
                 "examples/sec": rate * self._batch_size,
             }
         self._mark = (step, now)
-        self._writer.add_summary(scalar_summary(values), step)
-        self._writer.flush()
+        if self._writer is not None:
+            self._writer.add_summary(scalar_summary(values), step)
+            self._writer.flush()
 
 
 def _shown(values):
@@ -328,10 +312,8 @@ def diverged(what: str) -> str:
 class Run(NamedTuple):
     """Where a network is trained and predicts, and its bookkeeping.
 
-    model_dir: where checkpoints and events go. training: bookkeeping.
     init_checkpoint: prefix that a new run starts from, or None.
-    say: prints a line. stop: ends training on a signal.
-    hardware: what computes.
+    stop: ends training on a signal.
     """
 
     model_dir: str
@@ -343,12 +325,10 @@ class Run(NamedTuple):
 
     @property
     def accelerator(self) -> str | None:
-        """The kind of device on which programs of XLA run, or None."""
         return self.hardware.accelerator
 
     @property
     def tpu(self) -> TpuAddress | None:
-        """The TPU of TPUEstimator's own session, or None."""
         return self.hardware.tpu
 
     @property
@@ -366,5 +346,7 @@ class Run(NamedTuple):
         return self.tpu is not None or self.accelerator == "tpu"
 
     def recorded(self, name: str) -> str | None:
-        """The path through which batches reach the TPU; None if none is needed."""
-        return None if self.can_use_generators else f"{self.model_dir}/batches/{name}"
+        """The file through which batches reach the TPU; None if none is needed."""
+        if self.can_use_generators:
+            return None
+        return f"{self.model_dir}/batches/{name}.tfrecord"

@@ -38,14 +38,8 @@ class CheckpointFile(Mapping):
     """A checkpoint as a mapping from the name of a weight to its float32 array.
 
     The weights are all variables but optimizer slots and the global step. An array is
-    read on access and lies over the tensor's memory; it must not be written to.
-
-    Attributes:
-      path: its prefix, e.g. `DIR/model.ckpt-1000`.
-      shapes: name -> shape of all variables, sorted by name.
-
-    Raises:
-      UserError: there is no readable checkpoint at `path`.
+    read on access and lies over the tensor's memory; it must not be written to. `path`
+    is the prefix, e.g. `DIR/model.ckpt-1000`; `shapes` has all variables, sorted.
     """
 
     def __init__(self, path: str):
@@ -82,7 +76,6 @@ class CheckpointFile(Mapping):
 
     @property
     def global_step(self) -> int | None:
-        """The training step; None if the checkpoint has none."""
         return int(self._restore(GLOBAL_STEP)) if GLOBAL_STEP in self.shapes else None
 
     def read_tensor(self, name: str, spec: str = "") -> tf.Tensor | np.ndarray:
@@ -90,9 +83,6 @@ class CheckpointFile(Mapping):
 
         `spec` says which slice of it, as RestoreV2 has it; "" is the whole. Of a
         variable that was saved in slices, no other slices are read.
-
-        Raises:
-          UserError: it is damaged, not float32, or holds values that are not finite.
         """
         if self._dtypes[name] != tf.float32:
             kind = self._dtypes[name].name
@@ -108,12 +98,7 @@ class CheckpointFile(Mapping):
         return tensor
 
     def check(self, config: ModelConfig, head: Head) -> None:
-        """Compares the variables of encoder and head with a model's sizes.
-
-        Raises:
-          UserError: one is missing, has another shape, or is an encoder variable that
-            the model does not have (of a further layer, or of a projection).
-        """
+        """Compares the variables of encoder and head with a model's sizes."""
         for name, expected in shapes(config, head).items():
             stored = self._weights.get(name)
             if stored is None:
@@ -152,9 +137,6 @@ class CheckpointFile(Mapping):
 
 class CheckpointWriter:
     """Writes a checkpoint; it is complete when the `with` block ends.
-
-      with CheckpointWriter("DIR/model.ckpt-0") as writer:
-          writer.add("bert/embeddings/word_embeddings", array)
 
     TensorFlow refuses a name that is added twice. If the block raises, the parts
     written so far stay in the folder of the prefix, which the caller should remove.

@@ -9,7 +9,7 @@ Order of precedence, printed when a run starts:
 import contextlib
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from decoupled.core import console, files, gfile, hosts
@@ -17,9 +17,7 @@ from decoupled.core.compat import tf
 from decoupled.core.errors import UserError
 from decoupled.core.files import CHECKPOINT_LIST, check_checkpoint_path
 from decoupled.model.variables import Role, Variable, is_slot
-from decoupled.ops.row_partitions import saved_variables
 from decoupled.training.checkpoint_files import CheckpointFile
-from decoupled.training.partitioned_tables import start_from
 
 # Drawn from the seed where a checkpoint lacks them: heads.
 _HEADS = (Role.POOLER, Role.TASK_HEAD, Role.MLM_HEAD, Role.OUTPUT_EMBEDDING)
@@ -38,7 +36,7 @@ _verified: dict[str, list[tuple[str, int, int]]] = {}
 
 
 class Report(NamedTuple):
-    """The variables that an initial checkpoint has and lacks, as lists of names.
+    """The names of variables that an initial checkpoint has and lacks.
 
     restored: taken over. fresh: drawn from the seed, since the checkpoint has none that
     fits. dropped: in the checkpoint, but not used (slots are not listed).
@@ -64,11 +62,7 @@ def _summary(names):
 
 @hosts.by_first
 def find_checkpoint(path: str) -> str:
-    """The prefix of a checkpoint given as a folder or as a prefix.
-
-    Raises:
-      UserError: there is none, or it is not complete.
-    """
+    """The prefix of a complete checkpoint given as a folder or as a prefix."""
     if tf.io.gfile.isdir(path):
         prefix = latest_complete(path)
         if prefix is None:
@@ -86,11 +80,7 @@ def latest_complete(model_dir: str) -> str | None:
 
     Where the newest is damaged, a line says so, and the `checkpoint` file is rewritten
     to name the newest one that is complete, since the Estimator restores what that file
-    names.
-
-    Raises:
-      UserError: there are checkpoints, and none is complete; or the
-        folder has a name that `check_checkpoint_path` refuses.
+    names. A folder without a complete one is refused.
     """
     check_checkpoint_path(model_dir)
     names = _listed_names(model_dir)
@@ -117,10 +107,8 @@ def latest_complete(model_dir: str) -> str | None:
 
 @hosts.by_first
 def remove_unfinished(model_dir: str) -> None:
-    """Removes what a killed process left while it saved or removed a checkpoint.
-
-    These are temporary folders, and data without an index that no list names.
-    """
+    """Removes what a killed process left while it saved or removed a checkpoint:
+    temporary folders, and data without an index that no list names."""
     for path in gfile.glob(f"{model_dir}/", "model.ckpt-*_temp*"):
         if gfile.isdir(path):
             gfile.rmtree(path)
@@ -154,7 +142,7 @@ def remove_checkpoint(prefix: str) -> None:
 
 
 def write_list(folder: str, prefixes: Sequence[str]) -> None:
-    """Replaces the list of a folder's checkpoints, prefixes in it, the oldest first."""
+    """Replaces the list of a folder's checkpoints, the oldest first."""
     # Names without folders, so that the folder can be moved.
     names = [os.path.basename(prefix) for prefix in prefixes]
     lines = [f'all_model_checkpoint_paths: "{name}"' for name in names]
@@ -165,11 +153,8 @@ def write_list(folder: str, prefixes: Sequence[str]) -> None:
 def listed_checkpoints(folder: str) -> list[str]:
     """The prefixes in a folder's list of checkpoints, the oldest first.
 
-    All of them are in the folder, so that nothing outside it is read or deleted. A
-    list with absolute names may be that of a folder that was moved.
-
-    Raises:
-      UserError: the list cannot be read, or names a file that is not in the folder.
+    All of them are in the folder, so that nothing outside it is read or deleted. A list
+    with absolute names may be that of a folder that was moved.
     """
     return [_inside(folder, name) for name in _listed_names(folder)]
 
@@ -191,7 +176,6 @@ def _inside(folder, name):
 
 
 def _listed_names(model_dir):
-    """What the `checkpoint` file lists; nothing where there is no such file."""
     path = os.path.join(model_dir, CHECKPOINT_LIST)
     if not files.exists(path):
         return []
@@ -229,13 +213,12 @@ def _problem(prefix: str) -> str | None:
 
 
 def _state_of_files(prefix: str) -> list[tuple[str, int, int]]:
-    """Name, size and time of the last change of a checkpoint's files."""
     paths = gfile.glob(prefix, ".index") + gfile.glob(prefix, ".data-*")
     return [(path, gfile.size(path), gfile.changed_ns(path)) for path in paths]
 
 
 def _read_all(prefix: str) -> None:
-    """Reads every tensor of a checkpoint; TensorFlow then compares its checksum."""
+    """TensorFlow compares the checksum of each tensor that it reads."""
     reader = tf.train.load_checkpoint(prefix)
     for name in reader.get_variable_to_shape_map():
         reader.get_tensor(name)
@@ -258,13 +241,8 @@ def sync_checkpoint(prefix: str) -> None:
 
 @hosts.by_first
 def branch_off(trunk: str, model_dir: str) -> None:
-    """Copies a checkpoint with its slots into a folder, whose run goes on from there.
-
-    The folder has no checkpoints.
-
-    Raises:
-      UserError: it cannot be written.
-    """
+    """Copies a checkpoint with its slots into a folder without any, whose run goes on
+    from there."""
     copy = os.path.join(model_dir, os.path.basename(trunk))
     try:
         for source in gfile.glob(trunk, ".index") + gfile.glob(trunk, ".data-*"):
@@ -278,13 +256,7 @@ def branch_off(trunk: str, model_dir: str) -> None:
 
 @hosts.by_first
 def copy_without_slots(prefix: str, copy: str) -> None:
-    """Copies what evaluation reads from a checkpoint: its weights and its step.
-
-    The copy's folder exists.
-
-    Raises:
-      UserError: it cannot be written.
-    """
+    """Copies what evaluation reads from a checkpoint: its weights and its step."""
     dtypes = tf.train.load_checkpoint(prefix).get_variable_to_dtype_map()
     names = sorted(name for name in dtypes if not is_slot(name))
     whole = [""] * len(names)
@@ -311,16 +283,9 @@ def copy_without_slots(prefix: str, copy: str) -> None:
 def plan_initialization(checkpoint: str, variables: Mapping[str, Variable]) -> Report:
     """Matches a checkpoint's variables with those of a model and its head, by name.
 
-    Optimizer slots and the step are never taken over from another run.
-
-    Returns:
-      The report; `restored` is what to load.
-
-    Raises:
-      UserError: the checkpoint lacks a variable of the encoder, or a variable has
-        another shape. There is no error for a head that is missing, nor for the
-        head of pre-training or of a task in another shape: these are drawn from the
-        seed.
+    Optimizer slots and the step are never taken over from another run. A variable of
+    the encoder that is missing or has another shape is refused. Heads that are missing,
+    or have another shape, are drawn from the seed.
     """
     stored = CheckpointFile(checkpoint)
     available, restored, fresh = stored.shapes, [], []
@@ -345,12 +310,8 @@ def plan_initialization(checkpoint: str, variables: Mapping[str, Variable]) -> R
 
 
 def check_resumable(checkpoint: str, names: Iterable[str]) -> None:
-    """Checks that a run's checkpoint has every variable of a graph.
-
-    Raises:
-      UserError: it lacks one: the run that wrote it had another optimizer or other
-        frozen variables.
-    """
+    """Checks that a run's checkpoint has every variable of a graph. One of another
+    optimizer or of other frozen variables lacks some."""
     available = CheckpointFile(checkpoint).shapes
     for name in names:
         if name not in available:
@@ -360,13 +321,25 @@ def check_resumable(checkpoint: str, names: Iterable[str]) -> None:
             )
 
 
-def initialize_from(checkpoint: str, variables: Mapping[str, Variable]) -> Report:
-    """Makes the current graph's variables start from a checkpoint's values.
+def plan_start(
+    model_dir: str,
+    init_checkpoint: str | None,
+    variables: Mapping[str, Variable],
+    saved: Iterable[str],
+    say: Callable[[str], None],
+) -> tuple[str | None, list[str]]:
+    """The checkpoint from which the run of a folder goes on; or None, and the names of
+    the variables that it takes over from its initial checkpoint.
 
-    Call it after the graph is built and before its session starts. Rules and errors are
-    those of `plan_initialization`.
+    `variables` are those of the model, `saved` the names in its checkpoints.
     """
-    report = plan_initialization(checkpoint, variables)
-    built = saved_variables()
-    start_from(checkpoint, {name: built[name] for name in report.restored})
-    return report
+    checkpoint = latest_complete(model_dir)
+    if checkpoint is not None:
+        check_resumable(checkpoint, saved)
+        return checkpoint, []
+    if init_checkpoint is None:
+        return None, []
+    report = plan_initialization(init_checkpoint, variables)
+    for line in report.lines(init_checkpoint):
+        say(line)
+    return None, report.restored

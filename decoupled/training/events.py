@@ -20,28 +20,16 @@ PERCENT = "_percent"
 _RESULTS = ".results"
 
 
-class _Unwritten:
-    """A writer that writes nothing."""
-
-    def add_summary(self, summary: tf.Summary, step: int) -> None:
-        """Drops it."""
-
-    def flush(self) -> None:
-        """Does nothing."""
-
-    close = flush
-
-
-def event_writer(folder: str, step: int) -> "tf.summary.FileWriter | _Unwritten":
+def event_writer(folder: str, step: int) -> tf.summary.FileWriter | None:
     """A writer of a new event file of a run at `step`.
 
     The file's name contains the time in seconds and the step that the file starts from.
     With the step, two files of the same second do not overwrite each other. The file
     begins with `start_event`, so that TensorBoard drops what earlier files have of
-    later steps: these steps were lost and are repeated. Of several processes, the first
-    writes.
+    later steps: these steps were lost and are repeated. None for all processes but the
+    first.
     """
-    return _begin(folder, step, step + 1) if hosts.is_first() else _Unwritten()
+    return _begin(folder, step, step + 1) if hosts.is_first() else None
 
 
 def _begin(folder, named, start):
@@ -84,10 +72,8 @@ def write_scalars(folder: str, step: int, scalars: dict[str, Any]) -> None:
 
 @hosts.by_first
 def write_results(folder: str, step: int, scalars: dict[str, Any]) -> None:
-    """Writes the scalars of a selected checkpoint beside the curves in `folder`.
-
-    They take the place of those of an earlier call.
-    """
+    """Writes the scalars of a selected checkpoint beside the curves in `folder`,
+    instead of those of an earlier call."""
     for path in gfile.glob(f"{folder}/", f"{_FILES}{_RESULTS}"):
         gfile.remove(path)
     with tf.Graph().as_default():
@@ -99,8 +85,8 @@ def write_results(folder: str, step: int, scalars: dict[str, Any]) -> None:
 class Scalars(NamedTuple):
     """One scalar of one event file.
 
-    values: step -> value. damage: what is wrong with the record after those that were
-    read, or "". A file that a kill or a full disk cut off is not damaged.
+    damage: what is wrong with the record after those that were read, or "". A file that
+      a kill or a full disk cut off is not damaged.
     start: the step with which the run went on when the file was begun; None if the file
       does not say it.
     """
@@ -118,12 +104,7 @@ class Scalars(NamedTuple):
 
 
 def read_file(path: str, tag: str) -> Scalars:
-    """One scalar of an event file, up to its last whole record.
-
-    Raises:
-      UserError: the file cannot be opened, contains something other than events, or has
-        a value of the scalar that is not a number.
-    """
+    """One scalar of an event file, up to its last whole record."""
     values, damage = {}, ""
     named = _START.search(path)
     start = int(named[1]) + 1 if named else None
@@ -148,18 +129,22 @@ def event_files(folder: str) -> list[str]:
     return gfile.glob(f"{folder}/", _FILES)
 
 
-def read_scalars(folder: str, tag: str) -> dict[int, float]:
+def read_scalars(folder: str, tag: str, whole: bool = False) -> dict[int, float]:
     """step -> value of one scalar, from all event files directly in `folder`.
 
     As TensorBoard shows it: where a run was resumed, the steps that were lost are
-    dropped. A damaged file is read up to its last whole record.
-
-    Raises:
-      UserError: as `read_file`.
+    dropped. A file that a kill cut off is read up to its last whole record, and so is a
+    damaged one, unless it must be `whole`.
     """
     values = {}
     for path in event_files(folder):
-        values = read_file(path, tag).after(values)
+        events = read_file(path, tag)
+        if events.damage and whole:
+            raise UserError(
+                f"{path}: damaged ({events.damage}); restore it from a copy, or remove "
+                "it to read the losses of the other files"
+            )
+        values = events.after(values)
     return values
 
 

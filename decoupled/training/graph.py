@@ -25,8 +25,8 @@ from decoupled.training.events import PERCENT
 from decoupled.training.optimizer import apply_gradients, learning_rate
 from decoupled.training.partitioned_tables import partition_large_tables
 
-Features = dict[str, tf.Tensor]
-MeshFeatures = dict[str, mtf.Tensor]
+Tensors = dict[str, tf.Tensor]
+MeshTensors = dict[str, mtf.Tensor]
 
 
 class Network(NamedTuple):
@@ -41,16 +41,14 @@ class Network(NamedTuple):
 
     @property
     def variables(self) -> Mapping[str, Variable]:
-        """All variables of the encoder and the head, by name, without slots."""
         return declare(self.model, self.task.head)
 
 
 class TrainingGraph(NamedTuple):
     """What a graph needs to train a network.
 
-    optimizer, schedule: of the updates. accumulation: microbatches per step.
-    seed: of initial weights, dropout and stochastic rounding.
-    frozen: names of variables that are not trained.
+    accumulation: microbatches per step. seed: of initial weights, dropout and
+      stochastic rounding. frozen: names of variables that are not trained.
     recompute_layers: gradient checkpointing of every encoder layer.
     """
 
@@ -94,7 +92,6 @@ def pretraining_graph(config: PretrainConfig, pad_id: int = 0) -> TrainingGraph:
 class Lowered(NamedTuple):
     """A training step in TensorFlow's terms; for loss and sums see `Forward`.
 
-    update: operation of one optimizer step.
     scalars: name -> float32 scalar to log.
     lowering: for the hooks that copy between saved variables and mesh slices.
     gradients: of the trainable variables; see `Updates`.
@@ -126,14 +123,12 @@ class _MeshGraph(NamedTuple):
     implementation: mtf.MeshImpl | None
 
     def checked_dims(self, batch: int, length: int) -> Dims:
-        """The dimensions of a batch, which the mesh can split."""
         dims = make_dims(self.network.model, batch, length)
         task = self.network.task
         meshes.check_mesh(self.network.mesh, dims, task.extra_dims())
         return dims
 
-    def import_features(self, features: Features, dims: Dims) -> MeshFeatures:
-        """The features with the dimensions that the task declares."""
+    def import_features(self, features: Tensors, dims: Dims) -> MeshTensors:
         layouts = self.network.task.feature_dims(dims)
         return {
             name: mtf.import_tf_tensor(self.mesh, value, mtf.Shape(layouts[name]))
@@ -141,11 +136,9 @@ class _MeshGraph(NamedTuple):
         }
 
     def import_scalar(self, value: tf.Tensor) -> mtf.Tensor:
-        """A number that all processors have."""
         return mtf.import_tf_tensor(self.mesh, value, mtf.Shape([]))
 
     def builder(self, dims: Dims, dropout_seed: mtf.Tensor | None = None) -> Builder:
-        """What the layers are built with."""
         training, mesh = self.training, self.network.mesh
         return Builder(
             config=self.network.model,
@@ -156,7 +149,6 @@ class _MeshGraph(NamedTuple):
             initializer_seed=training.seed if training else 0,
             dropout_seed=dropout_seed,
             frozen=training.frozen if training else (),
-            embedding_lookup=mesh.embedding_lookup,
             recompute_layers=training is not None and training.recompute_layers,
             slice_dtype=tf.as_dtype(mesh.slice_dtype),
             names_attention=getattr(self.implementation, "names_attention", False),
@@ -174,13 +166,7 @@ class _MeshGraph(NamedTuple):
 def check_graph(
     network: Network, training: TrainingConfig, frozen: Sequence[str] = ()
 ) -> None:
-    """Checks that the mesh fits model, task and batches, before anything is run.
-
-    `frozen` are the names of variables that are not trained.
-
-    Raises:
-      UserError: naming the rule, the dimension, the sizes and the setting.
-    """
+    """Checks that the mesh fits model, task and batches, before anything is run."""
     accumulation = training.gradient_accumulation
     of_a_step = {} if accumulation == 1 else _OF_A_MICROBATCH
     for batch, settings in (
@@ -226,18 +212,14 @@ def _check_layout(network, training, frozen, dims):
 
 def build_step(
     graph: TrainingGraph,
-    features: Features,
+    features: Tensors,
     placement: meshes.Placement | None = None,
 ) -> Lowered:
     """Builds and lowers the graph of one training step, with dropout and update.
 
-    Args:
-      features: name -> tf.Tensor [batch, length] or [batch], as the task declares them;
-        those of packed examples are [batch, examples].
-      placement: the cores of a TPU; None is this host's devices.
-
-    Raises:
-      UserError: the mesh does not fit the model or the batch.
+    `features` are [batch, length] or [batch], as the task declares them; those of
+    packed examples are [batch, examples]. `placement`: the cores of a TPU; None is this
+    host's devices.
     """
     network = graph.network
     batch, length = features["input_word_ids"].shape.as_list()
@@ -293,7 +275,7 @@ def _with_update(
     )
 
 
-def step_scalars(graph: TrainingGraph, lowered: Lowered) -> dict[str, tf.Tensor]:
+def logged_scalars(graph: TrainingGraph, lowered: Lowered) -> dict[str, tf.Tensor]:
     """name -> float32 scalar to log: loss, metrics, norm of the gradient, rate."""
     sums = lowered.sums
     metrics = {
@@ -306,17 +288,10 @@ def step_scalars(graph: TrainingGraph, lowered: Lowered) -> dict[str, tf.Tensor]
 
 def build_predictions(
     network: Network,
-    features: Features,
+    features: Tensors,
     placement: meshes.Placement | None = None,
 ) -> tuple[dict[str, tf.Tensor], mtf.Lowering]:
-    """Builds and lowers the graph that predicts, from features as for `build_step`.
-
-    Returns:
-      name -> prediction; and the lowering.
-
-    Raises:
-      UserError: the mesh does not fit the model or the batch.
-    """
+    """Builds and lowers the graph that predicts, from features as for `build_step`."""
     building = _begin(network, None, placement)
     batch, length = features["input_word_ids"].shape.as_list()
     dims = building.checked_dims(batch, length)
@@ -345,12 +320,9 @@ def _rounding_seed(building: _MeshGraph, step: tf.Tensor) -> mtf.Tensor | None:
 
 
 def _forward_and_gradients(
-    building: _MeshGraph, dims: Dims, features: MeshFeatures, dropout_seed: mtf.Tensor
+    building: _MeshGraph, dims: Dims, features: MeshTensors, dropout_seed: mtf.Tensor
 ) -> tuple[Forward, list[mtf.Tensor]]:
-    """Loss and sums of a step, and the gradients of its trainable variables.
-
-    `dims` are those of a microbatch, `features` those of the whole batch.
-    """
+    """`dims` are those of a microbatch, `features` those of the whole batch."""
     task, accumulation = building.network.task, building.training.accumulation
     if accumulation == 1:
         forward = task.forward(building.builder(dims, dropout_seed), features)
@@ -360,7 +332,7 @@ def _forward_and_gradients(
     batch = mtf.Dimension("batch", dims.batch.size * accumulation)
     names = []
 
-    def microbatch(part: MeshFeatures) -> dict[str, mtf.Tensor]:
+    def microbatch(part: MeshTensors) -> dict[str, mtf.Tensor]:
         # Microbatch m has examples m, m + accumulation, ...
         number = -mtf.reduce_max(-part.pop(_EXAMPLE), output_shape=[])
         build = building.builder(dims, dropout_seed + number)

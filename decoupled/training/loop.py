@@ -1,8 +1,8 @@
 """The loop in which networks are trained and predict, on the real TPUEstimator.
 
 `train` and `predict` are what commands call. With an accelerator, programs of XLA run
-(`decoupled.training.xla.loop`). Otherwise come, in the order in which
-they run: the Estimator, its model_fn (data to graph), what is restored, and the hook
+(`decoupled.training.xla.loop`). Otherwise come, in the order in which they run: the
+Estimator, its model_fn (from data to a graph, and what is restored), and the hook
 around each run of its session (stop, monitor, save).
 """
 
@@ -28,11 +28,10 @@ from decoupled.training.bookkeeping import (
     diverged,
 )
 from decoupled.training.checkpoints import (
-    check_resumable,
     checkpoint_step,
     find_checkpoint,
-    initialize_from,
     latest_complete,
+    plan_start,
     remove_unfinished,
 )
 from decoupled.training.graph import (
@@ -41,9 +40,10 @@ from decoupled.training.graph import (
     TrainingGraph,
     build_predictions,
     build_step,
-    step_scalars,
+    logged_scalars,
 )
 from decoupled.training.mesh import session_config
+from decoupled.training.partitioned_tables import start_from
 from decoupled.training.xla.loop import check_devices, predict_batches, train_steps
 
 __all__ = ["Run", "check_devices", "predict", "train"]
@@ -74,9 +74,8 @@ def train(
       The step reached.
 
     Raises:
-      Terminated: SIGTERM came, perhaps in the last step; the checkpoint is saved.
-      Interrupted: Ctrl-C was pressed; the checkpoint is saved.
-      UserError: loss or gradient became infinite or NaN.
+      Terminated, Interrupted: SIGTERM came, perhaps in the last step, or Ctrl-C was
+        pressed; the checkpoint is saved.
     """
     remove_unfinished(run.model_dir)
     last = phase.last if phase else graph.schedule.train_steps
@@ -155,17 +154,22 @@ def predict(network: Network, run: Run, input_fn: Callable) -> Iterator[dict]:
 
 
 def _estimator(graph: TrainingGraph | Network, run: Run) -> estimator.tpu.TPUEstimator:
-    """The TPUEstimator of a run, on CPUs or on the run's TPU."""
     tf.logging.set_verbosity(tf.logging.ERROR)
     if run.tpu is None:
         compile_first_quietly()
     trains, config = isinstance(graph, TrainingGraph), run.training
     network = graph.network if trains else graph
     loop = config.iterations_per_loop if trains else 1
+    session = {"session_config": session_config(network.mesh)}
+    if run.tpu is not None:
+        session = {
+            "session_config": tpu.session_config(),
+            "cluster": tpu.resolver(run.tpu),
+        }
     run_config = estimator.tpu.RunConfig(
         model_dir=run.model_dir,
         tf_random_seed=config.seed,
-        **_session(network.mesh, run),
+        **session,
         # Our own hook saves and logs; a second saver would save untrained masters.
         save_checkpoints_steps=None,
         save_checkpoints_secs=None,
@@ -181,16 +185,6 @@ def _estimator(graph: TrainingGraph | Network, run: Run) -> estimator.tpu.TPUEst
         eval_batch_size=config.eval_batch_size,
         predict_batch_size=config.eval_batch_size,
     )
-
-
-def _session(mesh, run):
-    """The session's settings and, for a TPU, its address."""
-    if run.tpu is not None:
-        return {
-            "session_config": tpu.session_config(),
-            "cluster": tpu.resolver(run.tpu),
-        }
-    return {"session_config": session_config(mesh)}
 
 
 @contextlib.contextmanager
@@ -227,10 +221,7 @@ def _tpu_program(run):
 
 
 def make_model_fn(graph: TrainingGraph | Network, run: Run) -> Callable:
-    """A model_fn(features, labels, mode, params) for TPUEstimator.
-
-    A `Network` predicts only.
-    """
+    """A model_fn(features, labels, mode, params); a `Network` predicts only."""
     network = graph.network if isinstance(graph, TrainingGraph) else graph
 
     def model_fn(features, labels, mode, params):
@@ -270,10 +261,20 @@ def _train_spec(
 ) -> estimator.tpu.TPUEstimatorSpec:
     # Outside of a TPU's program; on CPUs this has no effect.
     with mtf.utils.outside_all_rewrites():
-        _initialize(run, graph.network.variables)
+        saved = saved_variables()
+        # The Estimator restores a checkpoint of the run's folder by itself.
+        _, restored = plan_start(
+            run.model_dir,
+            run.init_checkpoint,
+            graph.network.variables,
+            saved,
+            run.say,
+        )
+        if restored:
+            start_from(run.init_checkpoint, {name: saved[name] for name in restored})
     with tf.control_dependencies([lowered.update]):
         train_op = tf.assign_add(tf.train.get_global_step(), 1)
-    scalars = step_scalars(graph, lowered)
+    scalars = logged_scalars(graph, lowered)
     with mtf.utils.outside_all_rewrites():
         steps = StepHook(graph, run, lowered, scalars)
     # Slices get their values before the first step.
@@ -307,19 +308,6 @@ def _train_spec(
     )
 
 
-# ---- What is restored --------------------------------------------------------------
-
-
-def _initialize(run, variables):
-    if run.init_checkpoint is not None:
-        report = initialize_from(run.init_checkpoint, variables)
-        for line in report.lines(run.init_checkpoint):
-            run.say(line)
-    checkpoint = latest_complete(run.model_dir)
-    if checkpoint is not None:
-        check_resumable(checkpoint, saved_variables())
-
-
 # ---- Around each run of the session ------------------------------------------------
 
 
@@ -335,7 +323,6 @@ class OneSession(estimator.SessionRunHook):
         self._sessions = 0
 
     def after_create_session(self, session, coord):
-        """Counts sessions."""
         self._sessions += 1
         if self._sessions > 1:
             raise WorkerLost(
@@ -372,19 +359,16 @@ class StepHook(estimator.SessionRunHook):
         )
 
     def begin(self):
-        """While operations can still be added to the graph."""
         self._stop.begin()
         self._writer.begin()
 
     def after_create_session(self, session, coord):
-        """Reads the step that the run starts from."""
         self._session = session
         self._global_step = tf.train.get_global_step(session.graph)
         self._step = int(session.run(self._global_step))
         self._progress.begin(self._step)
 
     def before_run(self, run_context):
-        """Asks for what the monitor needs."""
         self._stop.install()
         return estimator.SessionRunArgs(self._progress.tensors(self._step + 1))
 
@@ -400,7 +384,6 @@ class StepHook(estimator.SessionRunHook):
             self._checkpoints.save(self._step)
 
     def end(self, session):
-        """Saves the last step."""
         self._progress.end()
         self._stop.install()
         self._checkpoints.save(self._step)

@@ -21,22 +21,15 @@ _TPU_LENGTH_STEP = 128
 
 
 class Placement(NamedTuple):
-    """Where a graph runs.
-
-    implementation: the mesh. variable_placer: chooses devices for the variables that
-      are saved (`mtf.utils.BalancedVariablePlacer`), or None.
-    """
+    """Where a graph runs. `variable_placer` chooses devices for the variables that are
+    saved, or is None."""
 
     implementation: mtf.MeshImpl
     variable_placer: mtf.utils.BalancedVariablePlacer | None
 
 
 def parse_mesh_shape(text: str) -> dict[str, int]:
-    """ "data:2;vocab:4" (or with commas) as {"data": 2, "vocab": 4}.
-
-    Raises:
-      UserError: an axis without a positive size, or named twice.
-    """
+    """ "data:2;vocab:4" (or with commas) as {"data": 2, "vocab": 4}."""
     axes = {}
     for name, size in _pairs(text, "MeshConfig.mesh_shape"):
         if not size.isdigit() or int(size) < 1:
@@ -53,11 +46,7 @@ def parse_mesh_shape(text: str) -> dict[str, int]:
 
 
 def parse_layout(text: str, axes: dict[str, int]) -> dict[str, str]:
-    """ "batch:data;vocab:vocab" as {dimension: mesh axis}.
-
-    Raises:
-      UserError: an unknown dimension or axis, or a dimension named twice.
-    """
+    """ "batch:data;vocab:vocab" as {dimension: mesh axis}."""
     rules = {}
     for dimension, axis in _pairs(text, "MeshConfig.layout_rules"):
         rule = f"MeshConfig.layout_rules: rule {dimension}:{axis}"
@@ -75,6 +64,12 @@ def parse_layout(text: str, axes: dict[str, int]) -> dict[str, str]:
     return rules
 
 
+def axes_and_rules(config: MeshConfig) -> tuple[dict[str, int], dict[str, str]]:
+    """Mesh axis -> size, and dimension -> mesh axis."""
+    axes = parse_mesh_shape(config.mesh_shape)
+    return axes, parse_layout(config.layout_rules, axes)
+
+
 def _pairs(text, where):
     pieces = [p.strip() for p in text.replace(",", ";").split(";") if p.strip()]
     for piece in pieces:
@@ -85,11 +80,7 @@ def _pairs(text, where):
 
 
 def check_mesh_size(config: MeshConfig, cores: int, where: str) -> None:
-    """Checks that every core has its place in the mesh.
-
-    Raises:
-      UserError: naming mesh_shape, its size and the number of cores.
-    """
+    """Checks that every core has its place in the mesh."""
     size = mesh_size(config)
     if size != cores:
         raise UserError(
@@ -107,16 +98,10 @@ def check_mesh(
     """Checks names and divisibility against the sizes of a graph, and that each axis of
     several processors has a rule.
 
-    Args:
-      extra: further dimensions of the task (predictions, labels).
-      settings: name of a dimension -> the setting of its size, where that is not the
-        one in `decoupled.model.dims.SETTINGS`.
-
-    Raises:
-      UserError: naming the rule, the dimension, the sizes and the setting.
+    `extra` are further dimensions of the task. `settings`: name of a dimension -> the
+    setting of its size, where that is not the one in `decoupled.model.dims.SETTINGS`.
     """
-    axes = parse_mesh_shape(config.mesh_shape)
-    rules = parse_layout(config.layout_rules, axes)
+    axes, rules = axes_and_rules(config)
     changeable = {**SETTINGS, **(settings or {})}
     for dimension in [*vars(dims).values(), *extra]:
         axis = rules.get(dimension.name)
@@ -153,12 +138,8 @@ def check_tensors(config: MeshConfig, graph: mtf.Graph) -> None:
 
     No tensor has two dimensions on one mesh axis, and every axis splits some tensor.
     Also calls `check_layout` of operations with further conditions.
-
-    Raises:
-      UserError: naming the rules, and the dimensions that they split.
     """
-    axes = parse_mesh_shape(config.mesh_shape)
-    rules = parse_layout(config.layout_rules, axes)
+    axes, rules = axes_and_rules(config)
     implementation = mtf.MeshImpl(*shape_and_layout(config))
     dimensions = set()
     for operation in graph.operations:
@@ -193,10 +174,7 @@ def devices(config: MeshConfig) -> list[str]:
 
 def mesh_size(config: MeshConfig) -> int:
     """Number of devices of the mesh."""
-    size = 1
-    for axis_size in parse_mesh_shape(config.mesh_shape).values():
-        size *= axis_size
-    return size
+    return math.prod(parse_mesh_shape(config.mesh_shape).values())
 
 
 def length_step(config: MeshConfig, on_tpu: bool = False) -> int:
@@ -206,17 +184,13 @@ def length_step(config: MeshConfig, on_tpu: bool = False) -> int:
 
 
 def rows_multiple(config: MeshConfig, accumulation: int) -> int:
-    """The number whose multiples are rows of a batch that the mesh can split.
-
-    `accumulation` is the number of microbatches of a step.
-    """
+    """The number whose multiples are rows of a batch that the mesh can split, in so
+    many microbatches."""
     return math.prod(_parts(config, "batch")) * accumulation
 
 
 def _parts(config, *dimensions):
-    """The number of parts of each of the dimensions that the mesh splits."""
-    axes = parse_mesh_shape(config.mesh_shape)
-    rules = parse_layout(config.layout_rules, axes)
+    axes, rules = axes_and_rules(config)
     return [axes[rules[name]] for name in dimensions if name in rules]
 
 
@@ -238,8 +212,7 @@ def session_config(config: MeshConfig) -> tf.ConfigProto:
 
 def shape_and_layout(config: MeshConfig) -> tuple[mtf.Shape, mtf.LayoutRules]:
     """Mesh shape and layout rules as Mesh-TensorFlow takes them."""
-    axes = parse_mesh_shape(config.mesh_shape)
-    rules = parse_layout(config.layout_rules, axes)
+    axes, rules = axes_and_rules(config)
     shape = mtf.Shape([mtf.Dimension(name, size) for name, size in axes.items()])
     return shape, mtf.convert_to_layout_rules(list(rules.items()))
 

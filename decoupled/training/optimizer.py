@@ -8,20 +8,23 @@ from typing import NamedTuple
 from decoupled.configs import OptimizerConfig, ScheduleConfig
 from decoupled.core.compat import mtf, tf
 from decoupled.model.variables import slots
-from decoupled.ops.adam import AdamUpdate, StepScalars, step_scalars
-from decoupled.ops.adam_elementwise import ElementwiseAdamUpdate
+from decoupled.ops.adam import (
+    AdamUpdate,
+    ElementwiseAdamUpdate,
+    StepScalars,
+    step_scalars,
+)
 from decoupled.ops.gradients import Gradient, as_factored, global_norm
-from decoupled.ops.meshes.simd import SimdMeshImpl
-from decoupled.ops.meshes.stacks import StackedAssign
+from decoupled.ops.meshes.simd import SimdMeshImpl, StackedAssign
 from decoupled.ops.rounding import RoundedSubtraction
 
 
 class Updates(NamedTuple):
     """What `apply_gradients` gives.
 
-    operations: mesh operations. gradient_norm: float32 scalar, before clipping.
-    gradients: float32, one per variable, before clipping. The step does not compute
-      those whose factors the update uses: see `decoupled.ops.gradients`.
+    gradient_norm: before clipping. gradients: float32, one per variable, before
+      clipping. The step does not compute those whose factors the update uses: see
+      `decoupled.ops.gradients`.
     """
 
     operations: list
@@ -68,17 +71,10 @@ def apply_gradients(
     """Clips by global norm and updates every variable.
 
     Args:
-      gradients: one per variable.
-      variables: mtf variables, whose slices are float32 or bfloat16.
       decayed: names of the variables that weight decay applies to.
       rates: name of a variable -> by what `rate` is multiplied, if by anything.
-      rate: float32 scalar, from `learning_rate`.
-      step: float32 scalar, counted from 1.
-      rounding_seed: int32 scalar that changes from step to step; needed where slices
-        are bfloat16.
-
-    Returns:
-      The update operations and the norm before clipping.
+      step: counted from 1.
+      rounding_seed: changes from step to step; needed where slices are bfloat16.
     """
     # Cast once, for the norm and for the update.
     gradients = [mtf.cast(gradient, tf.float32) for gradient in gradients]
@@ -105,9 +101,8 @@ def apply_gradients(
 class _Numbers(NamedTuple):
     """Scalars of a step, and the names of the variables with weight decay.
 
-    norm: of the gradients. scale: by which clipping multiplies them. rate: learning
-    rate. rates: see `apply_gradients`. step: counted from 1. rounding_seed: of
-    stochastic rounding, or None. decayed: names of variables.
+    norm: of the gradients. scale: by which clipping multiplies them. For the others see
+    `apply_gradients`.
     """
 
     norm: mtf.Tensor
@@ -119,13 +114,11 @@ class _Numbers(NamedTuple):
     decayed: Collection[str]
 
     def multiplier(self, variable: mtf.Variable) -> float:
-        """By what a variable's learning rate is multiplied."""
         return self.rates.get(variable.name, 1)
 
     def rate_by_multiplier(
         self, variables: Sequence[mtf.Variable]
     ) -> dict[float, mtf.Tensor]:
-        """The learning rates of some variables."""
         multipliers = dict.fromkeys(map(self.multiplier, variables))
         return {m: self.rate if m == 1 else self.rate * m for m in multipliers}
 
@@ -136,7 +129,6 @@ def _as_used(
     variable: mtf.Variable,
     mesh_impl: mtf.MeshImpl,
 ) -> Gradient:
-    """The gradient as the update uses it: as factors or as a whole."""
     if config.name != "adamw" or _is_rounded(variable):
         return gradient
     return as_factored(gradient, mesh_impl) or gradient

@@ -69,7 +69,6 @@ class PartitionedSaverBuilder(BulkSaverBuilder):
         preferred_shard: int,
         restore_sequentially: bool,
     ) -> list[tf.Tensor]:
-        """A value for each saveable, in their order."""
         names = {saveable.name for saveable in saveables}
         partitioned = _partitioned(saved_variables())
         partitioned = {n: v for n, v in partitioned.items() if n in names}
@@ -111,7 +110,7 @@ def _partitioned(
 
 
 def _first_row(saveable: Any) -> int:
-    """A partition's first row, from its spec "rows columns first,size:0,columns"."""
+    """From its spec "rows columns first,size:0,columns"."""
     (spec,) = saveable.specs
     return int(spec.slice_spec.split(" ")[-1].partition(",")[0])
 

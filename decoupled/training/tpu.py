@@ -62,13 +62,7 @@ def session_config() -> tf.ConfigProto:
 
 
 def place(config: MeshConfig, context) -> Placement:
-    """The cores of a slice, and hosts that share the saved variables evenly.
-
-    `context` is TPUEstimator's `params["context"]`.
-
-    Raises:
-      UserError: the mesh has more or fewer processors than the slice has cores.
-    """
+    """The cores of a slice, and hosts that share the saved variables evenly."""
     check_mesh_size(config, context.num_replicas, "the TPU")
     shape, layout = shape_and_layout(config)
     assignment = context.device_assignment
@@ -112,11 +106,9 @@ def host_call(
     the error has ended.
 
     Args:
-      folder: of the event file.
-      scalars: name -> float32 scalar of the program.
-      step: integer scalar of the program, the number of the step that they are of.
-      every_steps: steps between summaries. start: the first step of this start of the
-        run; TensorBoard drops what the folder has of it and of later steps.
+      step: the number of the step that the scalars are of. every_steps: steps between
+        summaries. start: the first step of this start of the run; TensorBoard drops
+        what the folder has of it and of later steps.
 
     Returns:
       TPUEstimatorSpec's `host_call`: a function, and the tensors that it takes, one
@@ -160,11 +152,8 @@ def host_call(
 
 
 def divergence(error: Exception) -> str | None:
-    """What an error of a TPU's session says of a loss that is infinite or NaN.
-
-    Returns:
-      "training: loss is nan at step 7", or None where it is another error.
-    """
+    """What an error of a TPU's session says of a loss that is infinite or NaN,
+    "training: loss is nan at step 7"; None where it is another error."""
     if isinstance(error, estimator.NanLossDuringTrainingError):
         return f"{_DIVERGED}: loss or gradient_norm is infinite or NaN"
     match = re.search(

@@ -6,7 +6,6 @@ import pathlib
 import types
 
 import pytest
-import sentencepiece
 
 from decoupled.commands import analyze
 from decoupled.configs.corpora import CorpusSettings
@@ -14,7 +13,6 @@ from decoupled.core import files, locks
 from decoupled.core.errors import UserError
 from decoupled.corpora.build import build
 from decoupled.corpora.corpus_writer import write_corpus
-from decoupled.data.vocabulary import open_vocabulary
 from decoupled.launch import start
 from tests.analyses.tiny_runs import write_run
 from tests.command_line import decoupled, mistake
@@ -261,42 +259,3 @@ def test_neighbours_between_all_languages(run, model_dir, corpus_dir, tmp_path):
     }
     assert len(result["items"]) == 12
     assert stem.with_suffix(".png").exists()
-
-
-def test_word_translation(run, corpus_dir, tmp_path, capsys):
-    sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter(
-            [f"{word} {word}" for word in sum(WORDS.values(), ())] * 100
-        ),
-        model_prefix=str(tmp_path / "words"),
-        vocab_size=30,
-        hard_vocab_limit=False,
-        pad_id=0,
-        eos_id=1,
-        unk_id=2,
-        bos_id=-1,
-        control_symbols=["[CLS]", "[SEP]", "[MASK]"],
-        minloglevel=2,
-    )
-    vocabulary = open_vocabulary(str(tmp_path / "words.model"))
-    sizes = {"vocab_size": vocabulary.size}
-    model_dir = write_run(tmp_path / "run", vocabulary, sizes)
-    given = dict(model_dir=[model_dir], corpus_dir=corpus_dir)
-    run("word_translation", output_dir=f"{tmp_path}/out", **given)
-    stem = tmp_path / "out" / "word_translation"
-    result = json.loads(stem.with_suffix(".json").read_text())
-    assert result["settings"]["min_count"] == 20
-    assert sorted(result["items"]) == [
-        ["▁kalbi", "▁aja", "ti-yo"],
-        ["▁mai", "▁omi", "ti-yo"],
-    ]
-    arrays = files.read_arrays(f"{stem}.items.npz")
-    assert len(arrays["0/output"]) == 2
-    assert "MRR x 100" in capsys.readouterr().out
-    with pytest.raises(UserError, match="min_candidate_count: 30 is above min_count"):
-        run(
-            "word_translation",
-            output_dir=f"{tmp_path}/other",
-            gin_param=["word_translation.min_candidate_count = 30"],
-            **given,
-        )

@@ -23,6 +23,7 @@ FOLDERS = "--model_dir=a", "--new_model_dir=b"
             ": error: choose a subcommand: from_tf, from_hf, to_hf, vocabulary, ",
         ),
         (["sideways"], ": error: unknown subcommand 'sideways'; Known: from_tf, "),
+        (["average"], ": error: average is gone (CHANGELOG.md); "),
         (["to_fh"], ": error: unknown subcommand 'to_fh'; did you mean to_hf"),
         (["to_hf", "--model_dir=a"], " to_hf: error: --hf_dir must be given; --help"),
         (
@@ -36,6 +37,10 @@ FOLDERS = "--model_dir=a", "--new_model_dir=b"
         (
             ["from_hf", "--model_dir=a", "--hf_dir=b", "--encoder_only"],
             " from_hf: error: Unknown command line flag 'encoder_only'",
+        ),
+        (
+            ["vocabulary", "--vocabulary=c", "--corpus_dir=d", *FOLDERS],
+            " vocabulary: error: --corpus_dir: is for trimming, not with --vocabulary",
         ),
         (
             ["embeddings", "--change=untie", "--keep=input", *FOLDERS],

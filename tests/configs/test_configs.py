@@ -31,7 +31,6 @@ BASE = {
         control_rows=("a",),
         dropped_rows=(),
         most_dropped=2,
-        secondary_tasks=("books",),
     ),
     configs.SweepConfig: dict(
         title="t",
@@ -59,7 +58,7 @@ POSITIVE = {
     configs.MaskingConfig: "sequence_length max_predictions masking_rate",
     configs.VocabularyConfig: "vocab_size character_coverage max_sentences max_bytes "
     "num_threads",
-    configs.ParallelTextConfig: "max_pairs max_train_examples max_test_examples",
+    configs.ParallelTextConfig: "max_pairs",
     configs.OptimizerConfig: "learning_rate epsilon",
     configs.ScheduleConfig: "train_steps decay_steps",
     configs.TrainingConfig: "batch_size gradient_accumulation save_checkpoints_steps "
@@ -76,7 +75,6 @@ POSITIVE = {
     configs.CorpusSettings: "min_characters part_bytes max_parts dev_share test_share "
     "min_label_messages min_language_examples",
     configs.VocabularySettings: "report_sentences",
-    configs.ANALYSES["word_translation"]: "min_count min_candidate_count",
     configs.ANALYSES["geometry"]: "sequences batch_size gradients",
     configs.ANALYSES["masked_lm"]: "smoothing batch_size",
     configs.ANALYSES["probing"]: "projection_size hidden_size learning_rate clip_norm "
@@ -95,7 +93,6 @@ NOT_NEGATIVE = {
     configs.StudyConfig: "first_seeds most_dropped pieces tried_seed",
     configs.CorpusSettings: "eval_share",
     configs.VocabularySettings: "seed",
-    configs.ANALYSES["word_translation"]: "whole_word_share min_dice",
     configs.ANALYSES["geometry"]: "seed",
     configs.ANALYSES["masked_lm"]: "max_sequences seed",
     configs.ANALYSES["probing"]: "max_tokens dropout seed",
@@ -111,9 +108,7 @@ BAD = {
         activation=["swish"],
         mlm_transform=["none"],
     ),
-    configs.MeshConfig: dict(
-        activation_dtype=["float16"], embedding_lookup=["onehot"], slice_dtype=["half"]
-    ),
+    configs.MeshConfig: dict(activation_dtype=["float16"], slice_dtype=["half"]),
     configs.MaskingConfig: dict(
         sequence_length=[3],
         max_predictions=[511],
@@ -180,9 +175,6 @@ BAD = {
         language_column=[""],
         language_values=[{"pt": "por"}],
         dev_share=[0.8],
-    ),
-    configs.ANALYSES["word_translation"]: dict(
-        whole_word_share=[1.5], min_count=[4], min_dice=[1.1], min_candidate_count=[21]
     ),
     configs.ANALYSES["masked_lm"]: dict(smoothing=[math.inf, math.nan, True]),
     configs.ANALYSES["probing"]: dict(

@@ -196,7 +196,9 @@ def test_the_rules_that_make_a_text_have_versions(path, versions):
 
 @pytest.mark.parametrize("name", ["min_characters", "part_bytes", "max_parts"])
 def test_impossible_settings(name):
-    with pytest.raises(UserError, match=f"build_corpus.{name}: 0 is not positive"):
+    with pytest.raises(
+        UserError, match=f"build_corpus.{name}: 0 is not a finite number above 0"
+    ):
         dataclasses.replace(SETTINGS, **{name: 0})
 
 

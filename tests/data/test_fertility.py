@@ -23,9 +23,9 @@ class Letters:
 
 
 def test_counts_by_hand():
-    found = measure_fertility(Letters(), ["one two?", "six"])
+    measured = measure_fertility(Letters(), ["one two?", "six"])
     # 10 letters in 3 words and 11 characters; one of them unknown.
-    assert found._asdict() == {
+    assert measured._asdict() == {
         "sentences": 2,
         "tokens": 10,
         "tokens_per_word": 3.3333,
@@ -51,16 +51,16 @@ def test_single_bytes_are_counted_where_there_are_such_pieces():
     ],
 )
 def test_scripts_without_spaces_have_no_words(text):
-    found = measure_fertility(Letters(), [text])
-    assert found.tokens_per_word is None
-    assert found.tokens_per_character == 1.0
+    measured = measure_fertility(Letters(), [text])
+    assert measured.tokens_per_word is None
+    assert measured.tokens_per_character == 1.0
 
 
 @pytest.mark.parametrize("text", ["오늘 날씨가 좋다", "आज मौसम", "a 今天 among others"])
 def test_scripts_with_spaces_have_words(text):
     words = len(text.split())
-    found = measure_fertility(Letters(), [text])
-    assert found.tokens_per_word == pytest.approx(found.tokens / words, abs=1e-4)
+    measured = measure_fertility(Letters(), [text])
+    assert measured.tokens_per_word == pytest.approx(measured.tokens / words, abs=1e-4)
 
 
 def test_more_sentences_than_are_encoded_at_once():

@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from decoupled.configs import MaskingConfig
+from decoupled.configs import MaskingConfig, PretrainConfig, TrainingConfig
 from decoupled.core.errors import UserError
 from decoupled.core.release import tf
 from decoupled.data.input_fn import (
@@ -40,10 +40,14 @@ def manifest(tmp_path_factory):
     return make_records(tmp_path_factory.mktemp("records"), TRAIN, EVALUATION)
 
 
+def settings(**training):
+    training = TrainingConfig(seed=1, **{"batch_size": 8, **training})
+    return PretrainConfig(masking=masking(), sampling=SAMPLING, training=training)
+
+
 def training(manifest, batch_size=8, seed=1, start_step=0):
-    return pretraining_input_fn(
-        manifest, VOCABULARY, masking(), SAMPLING, batch_size, seed, start_step, 100
-    )()
+    config = settings(batch_size=batch_size)
+    return pretraining_input_fn(config, manifest, VOCABULARY, seed, start_step, 100)()
 
 
 @pytest.fixture(scope="module")
@@ -112,11 +116,10 @@ def test_the_stream_does_not_depend_on_threads(manifest, monkeypatch):
 def test_a_resumed_run_keeps_its_limits_on_epochs(manifest):
     # Half an epoch of en is some 16 of the 80 sequences; alpha alone would draw more.
     limited = dataclasses.replace(SAMPLING, max_epochs={"en": 0.5})
+    config = dataclasses.replace(settings(), sampling=limited)
 
     def batches(start_step, count):
-        made = pretraining_input_fn(
-            manifest, VOCABULARY, masking(), limited, 8, 1, start_step, 10
-        )
+        made = pretraining_input_fn(config, manifest, VOCABULARY, 1, start_step, 10)
         return joined(steps(made(), count))
 
     whole = batches(0, 10)
@@ -157,14 +160,9 @@ def test_a_run_resumed_in_a_graph_sees_what_a_straight_one_would(manifest, strea
 
 
 def evaluation(manifest, language="en", batch_size=4, limit=0):
-    return joined(
-        steps(
-            languages_input_fn(
-                manifest, VOCABULARY, masking(), batch_size, 1, [language], limit
-            )(),
-            -1,
-        )
-    )
+    config = settings(eval_batch_size=batch_size, eval_sequences=limit)
+    input_fn = languages_input_fn(config, manifest, VOCABULARY, [language])
+    return joined(steps(input_fn(), -1))
 
 
 @pytest.fixture(scope="module")
@@ -193,9 +191,8 @@ def test_evaluation_stops_at_the_limit_and_its_masks_are_fixed(manifest, english
 
 
 def test_languages_together_are_what_they_are_alone(manifest, english):
-    together = languages_input_fn(
-        manifest, VOCABULARY, masking(), 4, 1, ["sw", "en"], 0
-    )
+    config = settings(eval_batch_size=4, eval_sequences=0)
+    together = languages_input_fn(config, manifest, VOCABULARY, ["sw", "en"])
     batches = joined(steps(together(), -1))
     assert_same(batches, joined([evaluation(manifest, "sw"), english]))
 
@@ -203,17 +200,17 @@ def test_languages_together_are_what_they_are_alone(manifest, english):
 def test_another_vocabulary_is_refused(manifest):
     other = FakeVocabulary(fingerprint="12" * 32, path="other.model")
     with pytest.raises(UserError, match="not with other.model"):
-        pretraining_input_fn(manifest, other, masking(), SAMPLING, 8, 1, 0, 9)
+        pretraining_input_fn(settings(), manifest, other, 1, 0, 9)
     with pytest.raises(UserError, match="not with other.model"):
-        languages_input_fn(manifest, other, masking(), 8, 1, ["en"], 0)
+        languages_input_fn(settings(), manifest, other, ["en"])
 
 
 def test_language_without_evaluation_text_is_refused(manifest, tmp_path):
     with pytest.raises(UserError, match="no language 'tr' in split 'eval'"):
-        languages_input_fn(manifest, VOCABULARY, masking(), 8, 1, ["tr"], 0)
+        languages_input_fn(settings(), manifest, VOCABULARY, ["tr"])
     empty = make_records(tmp_path, {"en": [[[6]]]}, {"en": []})
     with pytest.raises(UserError, match="no text in split 'eval' of 'en'"):
-        languages_input_fn(empty, VOCABULARY, masking(), 8, 1, ["en"], 0)
+        languages_input_fn(settings(), empty, VOCABULARY, ["en"])
 
 
 def test_a_bad_id_stops_training_with_file_and_record(tmp_path):
@@ -241,8 +238,8 @@ def test_an_error_in_a_session_is_named_too(tmp_path):
 
 @pytest.mark.slow
 def test_sizes_of_the_paper(manifest):
-    config = MaskingConfig(512, 80)
-    dataset = pretraining_input_fn(manifest, VOCABULARY, config, SAMPLING, 4, 1, 0, 9)()
+    config = dataclasses.replace(settings(batch_size=4), masking=MaskingConfig(512, 80))
+    dataset = pretraining_input_fn(config, manifest, VOCABULARY, 1, 0, 9)()
     batch = steps(dataset, 1)[0]
     assert batch["input_word_ids"].shape == (4, 512)
     assert batch["masked_lm_positions"].shape == (4, 80)

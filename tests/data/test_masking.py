@@ -51,26 +51,26 @@ def test_budget_has_a_limit():
 def test_exactly_the_budget_is_predicted(filled):
     config = masking(64, 8)
     ids = batch(50, 64, filled)
-    found = mask(ids, config)
+    features = mask(ids, config)
     expected = min(8, max(1, round(0.15 * (filled - 2))))
-    assert (found["masked_lm_weights"].sum(axis=1) == expected).all()
-    assert found["masked_lm_weights"].dtype == np.float32
-    assert (found["masked_lm_weights"][:, :expected] == 1).all()
-    assert not found["masked_lm_ids"][:, expected:].any()
-    assert not found["masked_lm_positions"][:, expected:].any()
+    assert (features["masked_lm_weights"].sum(axis=1) == expected).all()
+    assert features["masked_lm_weights"].dtype == np.float32
+    assert (features["masked_lm_weights"][:, :expected] == 1).all()
+    assert not features["masked_lm_ids"][:, expected:].any()
+    assert not features["masked_lm_positions"][:, expected:].any()
 
 
 def test_positions_rise_and_labels_are_the_text():
     ids = batch(50, 64)
-    found = mask(ids, masking(64, 9))
-    positions = found["masked_lm_positions"]
+    features = mask(ids, masking(64, 9))
+    positions = features["masked_lm_positions"]
     assert (np.diff(positions, axis=1) > 0).all()
     np.testing.assert_array_equal(
-        np.take_along_axis(ids, positions, 1), found["masked_lm_ids"]
+        np.take_along_axis(ids, positions, 1), features["masked_lm_ids"]
     )
     elsewhere = np.ones_like(ids, bool)
     np.put_along_axis(elsewhere, positions, False, 1)
-    np.testing.assert_array_equal(found["input_word_ids"][elsewhere], ids[elsewhere])
+    np.testing.assert_array_equal(features["input_word_ids"][elsewhere], ids[elsewhere])
 
 
 def test_special_pieces_are_never_chosen_nor_put_in():
@@ -78,22 +78,26 @@ def test_special_pieces_are_never_chosen_nor_put_in():
     ids[:, 5:20:3] = RNG.choice([0, 1, 3, 4, 5], (400, 5))
     ids[:, 6] = 2  # <unk> is text
     config = MaskingConfig(32, 30, 1.0, 0.0, 1.0)
-    found = mask(ids, config)
-    used = found["masked_lm_weights"] > 0
-    labels = found["masked_lm_ids"][used]
+    features = mask(ids, config)
+    used = features["masked_lm_weights"] > 0
+    labels = features["masked_lm_ids"][used]
     assert not np.isin(labels, VOCABULARY.special_ids).any()
     assert used.sum() == (~np.isin(ids, VOCABULARY.special_ids)).sum()
-    seen = np.take_along_axis(found["input_word_ids"], found["masked_lm_positions"], 1)
+    seen = np.take_along_axis(
+        features["input_word_ids"], features["masked_lm_positions"], 1
+    )
     assert not np.isin(seen[used], VOCABULARY.special_ids).any()
     assert 2 in labels
 
 
 def test_rates_are_80_10_10():
     ids = batch(2000, 128)
-    found = mask(ids, masking(128, 20))
-    used = found["masked_lm_weights"] > 0
-    seen = np.take_along_axis(found["input_word_ids"], found["masked_lm_positions"], 1)
-    seen, labels = seen[used], found["masked_lm_ids"][used]
+    features = mask(ids, masking(128, 20))
+    used = features["masked_lm_weights"] > 0
+    seen = np.take_along_axis(
+        features["input_word_ids"], features["masked_lm_positions"], 1
+    )
+    seen, labels = seen[used], features["masked_lm_ids"][used]
     total = len(labels)
     assert total == 2000 * 19
     # A random piece equals the label once in 995.
@@ -105,8 +109,12 @@ def test_rates_are_80_10_10():
 def test_random_pieces_are_all_ordinary_pieces_alike():
     vocabulary = FakeVocabulary(size=16, special_ids=(0, 1, 3, 9, 15))
     ids = np.full((3000, 22), 6, np.int32)
-    found = mask(ids, MaskingConfig(22, 20, 1.0, 0.0, 1.0), None, vocabulary=vocabulary)
-    seen = np.take_along_axis(found["input_word_ids"], found["masked_lm_positions"], 1)
+    features = mask(
+        ids, MaskingConfig(22, 20, 1.0, 0.0, 1.0), None, vocabulary=vocabulary
+    )
+    seen = np.take_along_axis(
+        features["input_word_ids"], features["masked_lm_positions"], 1
+    )
     counts = np.bincount(seen.ravel(), minlength=16)
     ordinary = [2, 4, 5, 6, 7, 8, 10, 11, 12, 13, 14]
     assert counts[ordinary].sum() == seen.size == 60_000
@@ -116,9 +124,9 @@ def test_random_pieces_are_all_ordinary_pieces_alike():
 
 
 def test_positions_are_chosen_alike():
-    found = mask(batch(5000, 32), masking(32, 4))
-    used = found["masked_lm_weights"] > 0
-    counts = np.bincount(found["masked_lm_positions"][used], minlength=32)
+    features = mask(batch(5000, 32), masking(32, 4))
+    used = features["masked_lm_weights"] > 0
+    counts = np.bincount(features["masked_lm_positions"][used], minlength=32)
     assert counts[0] == counts[31] == 0
     rate = 4 / 30
     bound = 4 * np.sqrt(rate * (1 - rate) * 5000)
@@ -138,8 +146,8 @@ def test_masks_depend_on_the_number_and_the_seed_alone():
 
 
 def test_a_sequence_without_text_predicts_nothing():
-    found = mask(np.zeros((2, 16), np.int32), masking(16, 3))
-    assert not any(value.any() for value in found.values())
+    features = mask(np.zeros((2, 16), np.int32), masking(16, 3))
+    assert not any(value.any() for value in features.values())
 
 
 def rounds(ids, config, numbers=None, seed=1):
@@ -151,19 +159,19 @@ def test_every_maskable_token_is_predicted_once():
     ids = batch(40, 32)
     ids[:, 5:20:3] = RNG.choice([0, 1, 3, 4, 5], (40, 5))
     ids[7, 1:] = 0  # a sequence without a maskable token has no round
-    found = rounds(ids, masking(32, 4))
-    used = found["masked_lm_weights"] > 0
+    features = rounds(ids, masking(32, 4))
+    used = features["masked_lm_weights"] > 0
     row, _ = np.nonzero(used)
     predicted = np.zeros(ids.shape, int)
-    place = found["masked_lm_positions"][used]
-    np.add.at(predicted, (found["sequence"][row], place), 1)
+    place = features["masked_lm_positions"][used]
+    np.add.at(predicted, (features["sequence"][row], place), 1)
     expected = ~np.isin(ids, VOCABULARY.special_ids)
     np.testing.assert_array_equal(predicted, expected)
-    labels = ids[found["sequence"][row], place]
-    np.testing.assert_array_equal(found["masked_lm_ids"][used], labels)
-    assert not found["masked_lm_ids"][~used].any()
-    assert not found["masked_lm_positions"][~used].any()
-    assert 7 not in found["sequence"]
+    labels = ids[features["sequence"][row], place]
+    np.testing.assert_array_equal(features["masked_lm_ids"][used], labels)
+    assert not features["masked_lm_ids"][~used].any()
+    assert not features["masked_lm_positions"][~used].any()
+    assert 7 not in features["sequence"]
 
 
 @pytest.mark.parametrize(
@@ -172,19 +180,21 @@ def test_every_maskable_token_is_predicted_once():
 )
 def test_rounds_are_as_large_as_the_budget_and_even(filled, budget, expected):
     config = MaskingConfig(32, budget, 1 / 6, 1.0, 0.0)
-    found = rounds(batch(1, 32, filled), config)
-    assert found["masked_lm_weights"].sum(1).tolist() == expected
+    features = rounds(batch(1, 32, filled), config)
+    assert features["masked_lm_weights"].sum(1).tolist() == expected
 
 
 def test_a_round_hides_its_own_tokens_alone():
     ids = batch(30, 32)
-    found = rounds(ids, MaskingConfig(32, 5, 1 / 6, 1.0, 0.0))
-    hidden = found["input_word_ids"] == VOCABULARY.mask_id
-    assert (hidden.sum(1) == found["masked_lm_weights"].sum(1)).all()
-    at = np.take_along_axis(hidden, found["masked_lm_positions"], 1)
-    assert at[found["masked_lm_weights"] > 0].all()
-    elsewhere = ids[found["sequence"]]
-    np.testing.assert_array_equal(found["input_word_ids"][~hidden], elsewhere[~hidden])
+    features = rounds(ids, MaskingConfig(32, 5, 1 / 6, 1.0, 0.0))
+    hidden = features["input_word_ids"] == VOCABULARY.mask_id
+    assert (hidden.sum(1) == features["masked_lm_weights"].sum(1)).all()
+    at = np.take_along_axis(hidden, features["masked_lm_positions"], 1)
+    assert at[features["masked_lm_weights"] > 0].all()
+    elsewhere = ids[features["sequence"]]
+    np.testing.assert_array_equal(
+        features["input_word_ids"][~hidden], elsewhere[~hidden]
+    )
 
 
 def test_rounds_depend_on_the_sequence_and_the_seed_alone():
@@ -205,10 +215,12 @@ def test_rounds_depend_on_the_sequence_and_the_seed_alone():
 
 def test_rounds_show_pieces_by_the_rates_of_bert():
     ids = batch(700, 32)
-    found = rounds(ids, masking(32, 5))
-    used = found["masked_lm_weights"] > 0
-    seen = np.take_along_axis(found["input_word_ids"], found["masked_lm_positions"], 1)
-    seen, labels = seen[used], found["masked_lm_ids"][used]
+    features = rounds(ids, masking(32, 5))
+    used = features["masked_lm_weights"] > 0
+    seen = np.take_along_axis(
+        features["input_word_ids"], features["masked_lm_positions"], 1
+    )
+    seen, labels = seen[used], features["masked_lm_ids"][used]
     assert (seen == VOCABULARY.mask_id).mean() == pytest.approx(0.8, abs=0.015)
     assert (seen == labels).mean() == pytest.approx(0.1, abs=0.01)
 
@@ -220,35 +232,35 @@ WORDS = WordTables((np.arange(1000) % 2 == 0) | SPECIAL, SPECIAL, np.zeros(1000,
 
 def words_of(row):
     """Lists of the positions of each word of text."""
-    found = []
+    features = []
     for place, piece in enumerate(row):
         if SPECIAL[piece]:
             continue
         if piece % 2 == 0 or SPECIAL[row[place - 1]]:
-            found.append([])
-        found[-1].append(place)
-    return found
+            features.append([])
+        features[-1].append(place)
+    return features
 
 
-def chosen(found):
+def chosen(features):
     """Sets of the predicted positions of each row."""
-    used = found["masked_lm_weights"] > 0
-    rows = zip(found["masked_lm_positions"], used, strict=True)
+    used = features["masked_lm_weights"] > 0
+    rows = zip(features["masked_lm_positions"], used, strict=True)
     return [set(positions[own].tolist()) for positions, own in rows]
 
 
 def test_whole_words_are_predicted_or_not_at_all():
     ids = batch(300, 64)
-    found = mask(ids, masking(64, 20), words=WORDS)
+    features = mask(ids, masking(64, 20), words=WORDS)
     cut = 0
-    for row, positions in zip(ids, chosen(found), strict=True):
+    for row, positions in zip(ids, chosen(features), strict=True):
         shares = [len(positions & set(word)) / len(word) for word in words_of(row)]
         cut += any(0 < share < 1 for share in shares)
         assert positions and sum(len(w) for w in words_of(row)) == 62
     # Only where the first word was longer than the budget of 9.
     assert cut <= 2
     plain = mask(ids, masking(64, 20))
-    assert any(a != b for a, b in zip(chosen(found), chosen(plain), strict=True))
+    assert any(a != b for a, b in zip(chosen(features), chosen(plain), strict=True))
 
 
 def test_whole_words_meet_the_budget_on_average():
@@ -265,9 +277,9 @@ def test_long_and_short_words_are_drawn_alike():
     row = np.array([3, 8, 10, 11, 12, 13, 15, 16, 18, 19, 20, 21, 23, 4], np.int32)
     assert list(map(len, words_of(row))) == [1, 2, 3, 1, 2, 3]
     ids = np.tile(row, (20_000, 1))
-    found = mask(ids, MaskingConfig(14, 12, 0.34), words=WORDS)
+    features = mask(ids, MaskingConfig(14, 12, 0.34), words=WORDS)
     counts = np.zeros(14)
-    for positions in chosen(found):
+    for positions in chosen(features):
         counts[list(positions)] += 1
     shares = counts[1:-1] / len(ids)
     # A budget of 4 of 12 tokens.
@@ -281,8 +293,8 @@ def test_long_and_short_words_are_drawn_alike():
 def test_a_word_longer_than_the_budget_is_predicted_in_part():
     ids = np.full((50, 32), 7, np.int32)
     ids[:, 0], ids[:, 31] = 3, 4
-    found = mask(ids, masking(32, 6), words=WORDS)
-    assert (found["masked_lm_weights"].sum(axis=1) == round(0.15 * 30)).all()
+    features = mask(ids, masking(32, 6), words=WORDS)
+    assert (features["masked_lm_weights"].sum(axis=1) == round(0.15 * 30)).all()
     empty = np.tile(np.array([[3, 4] + [0] * 30], np.int32), (3, 1))
     assert not mask(empty, masking(32, 6), words=WORDS)["masked_lm_weights"].any()
 

@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 
 from decoupled.data.array_input_fn import (
     evaluation_batches,
-    recorded_training_input_fn,
     training_batches,
     training_input_fn,
     training_order,
@@ -62,8 +61,8 @@ UNPACKED = Rows(10**6, LONGEST)
 def order(
     steps, examples=EXAMPLES, batch=BATCH, seed=1, start=0, rows=UNPACKED, sizes=SIZES
 ):
-    found = training_order(batch, seed, start, sizes[:examples], rows)
-    return list(itertools.islice(found, steps))
+    results = training_order(batch, seed, start, sizes[:examples], rows)
+    return list(itertools.islice(results, steps))
 
 
 @pytest.mark.parametrize(
@@ -149,8 +148,8 @@ def test_exchanges_do_not_depend_on_where_a_run_starts(start):
 @pytest.mark.parametrize("examples, batch", [(3, 8), (8, 8), (20, 8), (203, 150)])
 def test_short_epochs_hold_each_example_once_whether_they_fit_or_not(examples, batch):
     steps = -(-4 * examples // batch)
-    found = order(steps, examples, batch, rows=Rows(1, LONGEST))
-    for epoch in np.concatenate(found)[: 4 * examples].reshape(4, examples):
+    results = order(steps, examples, batch, rows=Rows(1, LONGEST))
+    for epoch in np.concatenate(results)[: 4 * examples].reshape(4, examples):
         assert sorted(epoch) == list(range(examples))
 
 
@@ -185,8 +184,8 @@ def run_packing(steps=80, sizes=SIZES, batch=BATCH, step=4, made_for=None):
     """The shape of a run over all examples."""
 
     def batches(rows):
-        found = order(steps, len(sizes), batch, rows=rows, sizes=sizes)
-        return (sizes[batch] for batch in found)
+        results = order(steps, len(sizes), batch, rows=rows, sizes=sizes)
+        return (sizes[batch] for batch in results)
 
     longest = int(sizes.max())
     return plan_packing(
@@ -202,26 +201,12 @@ def test_batches_that_were_made_for_another_shape_stay_as_they_are():
     kept = run_packing(LONG_RUN, made_for=FIVE_ROWS)
     assert kept[:2] == FIVE_ROWS and kept.made_for is None
     arrays = made_arrays()
-    held = [
+    labels = [
         batch["label_ids"][batch["example_weights"] > 0]
         for batch in training_batches(arrays, BATCH, 1, 0, packing)
     ]
-    for expected, found in zip(order(LONG_RUN, rows=FIVE_ROWS), held, strict=True):
-        assert sorted(found) == sorted(expected)
-
-
-def test_batches_after_the_last_step_need_not_fit(tmp_path, monkeypatch):
-    """They would be in the last file of batches, which has up to 500."""
-    monkeypatch.setattr("decoupled.data.packing._ATTEMPTS", 0)
-    monkeypatch.setattr("decoupled.data.packing._FEWEST", 0)
-    large = [not fit(batch, FIVE_ROWS) for batch in order(LONG_RUN, rows=FIVE_ROWS)]
-    steps = large.index(True)
-    assert 0 < steps < 500
-    packing = Packing(*FIVE_ROWS, 8, steps)
-    written = recorded_training_input_fn(
-        made_arrays(), BATCH, 1, range(steps), packing, str(tmp_path), lambda x, _: x
-    )
-    assert len(list(written())) == steps
+    for expected, results in zip(order(LONG_RUN, rows=FIVE_ROWS), labels, strict=True):
+        assert sorted(results) == sorted(expected)
 
 
 def test_a_packed_row_holds_whole_examples_with_positions_of_their_own():
@@ -263,29 +248,25 @@ def test_packed_batches_hold_the_examples_of_their_steps():
     # No batch comes after the run's last one, which may not fit.
     for expected, batch in zip(expected_order, batches, strict=True):
         assert batch["input_word_ids"].shape == (packing.rows, packing.length)
-        held = batch["label_ids"][batch["example_weights"] > 0]
-        assert sorted(held) == sorted(expected)
+        labels = batch["label_ids"][batch["example_weights"] > 0]
+        assert sorted(labels) == sorted(expected)
         for row, number in zip(*np.nonzero(batch["example_weights"]), strict=True):
-            own = batch["input_mask"][row] == number + 1
+            members = batch["input_mask"][row] == number + 1
             example = batch["label_ids"][row, number]
             ids = arrays["input_word_ids"][example, : SIZES[example]]
-            assert batch["input_word_ids"][row, own].tolist() == ids.tolist()
-            assert batch["position_ids"][row, own].tolist() == list(range(len(ids)))
+            assert batch["input_word_ids"][row, members].tolist() == ids.tolist()
+            assert batch["position_ids"][row, members].tolist() == list(range(len(ids)))
 
 
 @pytest.mark.parametrize("start", [1, 25, 26, 60])
-def test_a_resumed_run_sees_the_packed_batches_of_a_straight_one(start, tmp_path):
+def test_a_resumed_run_sees_the_packed_batches_of_a_straight_one(start):
     packing, arrays = run_packing(), made_arrays()
     straight = list(training_batches(arrays, BATCH, 1, 0, packing))
-    own = training_input_fn(arrays, BATCH, 1, start, packing)()
-    written = recorded_training_input_fn(
-        arrays, BATCH, 1, range(start, 80), packing, str(tmp_path), lambda x, _: x
-    )()
-    for resumed in (own, written):
-        for expected, batch in zip(straight[start:], resumed, strict=True):
-            assert set(batch) == set(expected)
-            for name, values in expected.items():
-                np.testing.assert_array_equal(batch[name], values)
+    resumed = training_input_fn(arrays, BATCH, 1, start, packing)()
+    for expected, batch in zip(straight[start:], resumed, strict=True):
+        assert set(batch) == set(expected)
+        for name, values in expected.items():
+            np.testing.assert_array_equal(batch[name], values)
 
 
 MOST = 3
@@ -308,11 +289,11 @@ def test_every_example_of_a_data_set_comes_back_from_its_row(rows, monkeypatch):
         for row in range(rows)
     )
     for arrays, each, plan in zip(sets, sizes, plans, strict=True):
-        own = list(itertools.islice(given, len(plan)))
-        tokens = [{"ids": row["input_word_ids"]} for row in own]
-        found = unpack(tokens, plan, each, True, LONGEST)
-        np.testing.assert_array_equal(found["ids"], arrays["input_word_ids"])
-        labels = [{"label": row["label_ids"]} for row in own]
-        found = unpack(labels, plan, each, False, LONGEST)
-        np.testing.assert_array_equal(found["label"], arrays["label_ids"])
+        members = list(itertools.islice(given, len(plan)))
+        tokens = [{"ids": row["input_word_ids"]} for row in members]
+        results = unpack(tokens, plan, each, True, LONGEST)
+        np.testing.assert_array_equal(results["ids"], arrays["input_word_ids"])
+        labels = [{"label": row["label_ids"]} for row in members]
+        results = unpack(labels, plan, each, False, LONGEST)
+        np.testing.assert_array_equal(results["label"], arrays["label_ids"])
     assert not any(row["input_mask"].any() for row in given)

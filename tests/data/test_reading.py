@@ -68,10 +68,12 @@ def test_truncated_file_is_named_with_the_record(tmp_path):
         load(manifest)
 
 
-def test_flipped_byte_is_named_with_the_record(tmp_path):
-    manifest = make_records(tmp_path, {"en": [DOCUMENTS]})
-    flip_byte(tmp_path / NAME, -6)
-    with pytest.raises(UserError, match=f"{NAME}: record 19: .*corrupt"):
+@pytest.mark.parametrize("folder", ["data", "Zoë's 資料"])
+def test_flipped_byte_is_named_with_the_record(tmp_path, folder):
+    manifest = make_records(tmp_path / folder, {"en": [DOCUMENTS]})
+    path = tmp_path / folder / NAME
+    flip_byte(path, -6)
+    with pytest.raises(UserError, match=f"^{path}: record 19: .*corrupt"):
         load(manifest)
 
 

@@ -10,7 +10,7 @@ from decoupled.core.errors import UserError
 from decoupled.core.release import tf
 from decoupled.corpora import runners
 from decoupled.corpora.corpus import Corpus
-from decoupled.data import reading, records, records_build
+from decoupled.data import records, records_build
 from decoupled.data.records_build import build_records
 from decoupled.data.verification import all_shards, verify_shard
 from decoupled.data.vocabulary import SentencePiece, open_vocabulary
@@ -41,11 +41,12 @@ def build(source, output, tokens_per_shard=300, workers=1, **further):
 
 def stored(manifest, split, language):
     """All documents of a language, as they lie in the files."""
-    found = []
+    results = []
     for shard in manifest.language(split, language).files:
         for line in tf.data.TFRecordDataset(manifest.path(shard)):
-            found.append(reading.parse([line]).to_list()[0])
-    return found
+            example = tf.train.Example.FromString(line.numpy())
+            results.append(list(example.features.feature["ids"].int64_list.value))
+    return results
 
 
 def expected(source, split, language):
@@ -63,9 +64,9 @@ def test_records_are_the_documents_of_the_corpus(source, tmp_path, capsys):
         ("train", "sw", 8),
         ("eval", "en", 5),
     ):
-        found = stored(manifest, split, language)
-        assert found == expected(source, split, language)
-        assert len(found) == manifest.language(split, language).records == documents
+        results = stored(manifest, split, language)
+        assert results == expected(source, split, language)
+        assert len(results) == manifest.language(split, language).records == documents
     assert list(manifest.splits["eval"]) == ["en"]
     shards = manifest.language("train", "en").files
     assert len(shards) > 2 and all(shard.tokens <= 300 for shard in shards)
@@ -87,9 +88,9 @@ def test_languages_without_held_out_records_are_told(source, tmp_path, capsys):
 
 def test_a_long_document_becomes_several_records(source, tmp_path):
     manifest = build(source, tmp_path / "records", tokens_per_shard=7)
-    found = stored(manifest, "train", "sw")
-    assert all(len(ids) <= 7 for ids in found) and len(found) > 8
-    joined = [token for ids in found for token in ids]
+    results = stored(manifest, "train", "sw")
+    assert all(len(ids) <= 7 for ids in results) and len(results) > 8
+    joined = [token for ids in results for token in ids]
     assert joined == sum(expected(source, "train", "sw"), [])
     corpus = Corpus(str(source / "corpus"))
     sentences = manifest.language("train", "sw").sentences
@@ -163,8 +164,8 @@ def test_work_in_progress_with_another_vocabulary_is_begun_anew(source, tmp_path
 
 def notes(folder, suffix):
     """Path -> content of the notes of a build."""
-    found = [path for path in (folder / "work").rglob(f"*{suffix}")]
-    return {path: json.loads(path.read_text()) for path in found}
+    results = [path for path in (folder / "work").rglob(f"*{suffix}")]
+    return {path: json.loads(path.read_text()) for path in results}
 
 
 @pytest.mark.parametrize(
@@ -181,9 +182,9 @@ def test_a_note_of_somebody_else_is_not_followed(source, tmp_path, change):
     with killed_at(records_build, "gather"):
         build(source, output)
     (tmp_path / "mine.txt").write_text("mine")
-    found = notes(output, runners.DONE)
-    assert found
-    for path, note in found.items():
+    results = notes(output, runners.DONE)
+    assert results
+    for path, note in results.items():
         change(note["result"])
         path.write_text(json.dumps(note))
     build(source, output)

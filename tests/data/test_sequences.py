@@ -7,8 +7,8 @@ from decoupled.core.release import tf
 from decoupled.data.sequence_order import SequenceOrder
 from decoupled.data.sequences import (
     chunks,
-    evaluation_batches,
     evaluation_count,
+    evaluation_sequences,
     training_sequences,
 )
 from tests.data.record_folders import (
@@ -132,7 +132,7 @@ def test_evaluation_gives_each_language_once_in_order(tmp_path):
     counts = [evaluation_count(entry, 5) for entry in entries]
     assert counts == [3, 1]
     assert evaluation_count(entries[0], 5, limit=2) == 2
-    batches = evaluation_batches(manifest, entries, counts, 2, 5, VOCABULARY)
+    batches = evaluation_sequences(manifest, entries, counts, 2, 5, VOCABULARY)
     rows = [
         (ids.tolist(), numbers.tolist(), int(count))
         for ids, numbers, count in batches.as_numpy_iterator()

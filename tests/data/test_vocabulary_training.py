@@ -19,7 +19,6 @@ from decoupled.data.vocabulary_training import (
     cut_text,
     expected_rounds,
     fitting_text,
-    train_from_lines,
     train_vocabulary,
     training_memory,
     training_seconds,
@@ -188,13 +187,6 @@ def test_a_sign_that_the_trainer_reserves_hides_no_line(tmp_path):
     assert made.unk_id in made.encode("▅")
 
 
-def test_the_memory_of_the_trainer_is_told(sentences, tmp_path):
-    lines = TrainingLines(sentences)
-    _, peak = train_from_lines(lines, str(tmp_path / "m"), config(4000))
-    assert 10 << 20 < peak < 1 << 30
-    assert lines.lines == len(sentences)
-
-
 def test_progress_is_told_by_rounds(sentences, tmp_path, monkeypatch):
     told = []
 
@@ -203,7 +195,9 @@ def test_progress_is_told_by_rounds(sentences, tmp_path, monkeypatch):
         return iter(())
 
     monkeypatch.setattr("decoupled.core.console.track", track)
-    train_vocabulary(sentences, str(tmp_path / "m"), config(4000))
+    lines = TrainingLines(sentences)
+    train_vocabulary(lines, str(tmp_path / "m"), config(4000))
+    assert lines.lines == len(sentences)
     # 1,000,000 pieces become 4,400 in 19 prunings by a quarter, two rounds before each
     # and two at the end; so little text begins with fewer.
     assert told[0] == ("training pieces, rounds", 40)

@@ -11,20 +11,20 @@ from safetensors.numpy import load_file
 from decoupled.configs import MeshConfig, ModelConfig
 from decoupled.core.compat import mtf
 from decoupled.core.release import tf
-from decoupled.exports.interop.from_huggingface import from_huggingface
+from decoupled.exports.interop.huggingface import (
+    from_huggingface,
+    huggingface_name,
+    our_value,
+    to_huggingface,
+)
 from decoupled.exports.interop.huggingface_config import (
     ACTIVATIONS,
+    BERT,
+    XLM_R,
     make_config,
     read_config,
 )
-from decoupled.exports.interop.huggingface_format import (
-    BERT,
-    XLM_R,
-    huggingface_name,
-    our_value,
-)
 from decoupled.exports.interop.surgery import change_embeddings, untie
-from decoupled.exports.interop.to_huggingface import to_huggingface
 from decoupled.exports.serving import encoder as serving
 from decoupled.exports.serving.encoder import Encoder
 from decoupled.launch import gin_files
@@ -39,12 +39,14 @@ from decoupled.model.heads import (
 )
 from decoupled.model.layers import Builder
 from decoupled.model.parameters import TABLE_1, finetuning_counts
+from decoupled.ops.row_partitions import saved_variables
 from decoupled.runs.run_folder import read
 from decoupled.runs.saved_run import open_model
 from decoupled.tasks.classification import Classification, Regression
 from decoupled.tasks.qa import ExtractiveQA
-from decoupled.training.checkpoints import initialize_from
+from decoupled.training.checkpoints import plan_initialization
 from decoupled.training.graph import Network, TrainingGraph, build_step
+from decoupled.training.partitioned_tables import start_from
 from tests.exports.models import (
     finetuned_weights,
     model_config,
@@ -454,11 +456,11 @@ def test_public_models_have_as_many_parameters_as_in_transformers(tmp_path, voca
 def test_activations_are_all_of_transformers_that_compute_the_same(tmp_path):
     points = np.linspace(-30, 30, 3001)
     call("activations", {"points": points.tolist()}, tmp_path)
-    found = json.loads((tmp_path / "activations.json").read_text())
+    result = json.loads((tmp_path / "activations.json").read_text())
     # TensorFlow rounds the root of 2 to float32.
     same = {
         (theirs, ours)
-        for theirs, values in found.items()
+        for theirs, values in result.items()
         for ours, function in serving.ACTIVATIONS.items()
         if np.allclose(values, function(tf.constant(points)), rtol=0, atol=1e-6)
     }
@@ -543,8 +545,10 @@ def our_losses(folder, batches):
         }
         lowered = build_step(config, features)
         prefix = open_model(str(folder)).weights.path
-        report = initialize_from(prefix, config.network.variables)
+        report = plan_initialization(prefix, config.network.variables)
         assert report.fresh == report.dropped == []
+        built = saved_variables()
+        start_from(prefix, {name: built[name] for name in report.restored})
         with tf.control_dependencies([lowered.update]):
             counted = tf.compat.v1.assign_add(step, 1)
         to_slices = lowered.lowering.copy_masters_to_slices()

@@ -286,6 +286,11 @@ def test_known_names_are_listed(write):
             "--gin_param='SamplingConfig.a = 1': SamplingConfig has ",
         ),
         (
+            "MeshConfig.embedding_lookup = 'one_hot'",
+            "--gin_param=\"MeshConfig.embedding_lookup = 'one_hot'\": MeshConfig."
+            "embedding_lookup was removed: rows of tables are always copied; remove it",
+        ),
+        (
             "TrainingConfig.softmax_block_size = 512",
             "--gin_param='TrainingConfig.softmax_block_size = 512': TrainingConfig."
             "softmax_block_size was removed: logits are always computed as a whole; ",

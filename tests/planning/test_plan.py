@@ -153,6 +153,17 @@ def test_gradients_of_microbatches_cross_the_mesh_once():
     assert often < 1.1 * twice < 2.2 * once
 
 
+def test_gpus_add_up_bfloat16_in_float32():
+    mesh = dataclasses.replace(DATA, activation_dtype="bfloat16")
+    tpus, gpus = (
+        {c.bytes for c in make_plan(make_run(mesh), slice_, ASSUMED).collectives}
+        for slice_ in (TPU, parse_topology("h100-8"))
+    )
+    # Of a kernel's gradient: [H 16, feed-forward 32].
+    assert 16 * 32 * 2 in tpus and 16 * 32 * 4 not in tpus
+    assert 16 * 32 * 4 in gpus
+
+
 def test_data_parallel_cores_add_up_the_gradients_of_all_weights(data_plan):
     summed = sum(c.bytes * c.count for c in data_plan.collectives if c.bytes > 4)
     assert all(len(c.group) == 8 for c in data_plan.collectives)

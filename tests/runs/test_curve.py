@@ -71,12 +71,12 @@ def straight(tmp_path_factory):
 
 
 def test_a_run_has_a_loss_for_every_logged_step(straight):
-    found = read_curve(str(straight))
-    assert found.steps.dtype == np.int64 and found.loss.dtype == np.float64
-    assert found.steps.tolist() == list(range(1, 9))
+    result = read_curve(str(straight))
+    assert result.steps.dtype == np.int64 and result.loss.dtype == np.float64
+    assert result.steps.tolist() == list(range(1, 9))
     # Of 48 pieces, guessed from initial weights.
-    assert found.loss[0] == pytest.approx(np.log(48), abs=0.5)
-    assert dict(zip(*map(np.ndarray.tolist, found), strict=True)) == read_scalars(
+    assert result.loss[0] == pytest.approx(np.log(48), abs=0.5)
+    assert dict(zip(*map(np.ndarray.tolist, result), strict=True)) == read_scalars(
         str(straight), "loss"
     )
 
@@ -98,11 +98,11 @@ def test_losses_of_updates_that_were_lost_are_dropped(straight, tmp_path):
 
     spec = run_spec(folder, log_steps=2)
     train_run(graph_config(schedule=schedule(8)), spec, other_text)
-    before, found = read_curve(str(straight)), read_curve(str(folder))
+    before, result = read_curve(str(straight)), read_curve(str(folder))
     # Without the 5 and the 7 that the first start has logged, too.
-    assert found.steps.tolist() == [1, 2, 3, 4, 6, 8]
-    np.testing.assert_array_equal(found.loss[:3], before.loss[:3])
-    assert not np.isin(found.loss[3:], before.loss).any()
+    assert result.steps.tolist() == [1, 2, 3, 4, 6, 8]
+    np.testing.assert_array_equal(result.loss[:3], before.loss[:3])
+    assert not np.isin(result.loss[3:], before.loss).any()
 
 
 def test_accuracies_are_in_percent_also_where_an_earlier_version_logged_shares(
@@ -118,17 +118,17 @@ def test_starts_of_one_run_are_joined_in_their_order(tmp_path):
     write_losses(tmp_path, 5, {8: 2.5, 10: 2.0}, second=1700000009)
     # Of step 3 again: whoever went back to an earlier checkpoint.
     write_losses(tmp_path, 3, {5: 7.0}, second=1700000099)
-    found = read_curve(str(tmp_path))
-    assert found.steps.tolist() == [2, 5]
-    assert found.loss.tolist() == [5.0, 7.0]
+    result = read_curve(str(tmp_path))
+    assert result.steps.tolist() == [2, 5]
+    assert result.loss.tolist() == [5.0, 7.0]
 
 
 def test_files_of_others_have_no_start_and_drop_nothing(tmp_path):
     write_losses(tmp_path, 0, {1: 5.0, 2: 4.0}, second=1700000000)
     path = write_losses(tmp_path, 7, {2: 3.0}, second=1700000009)
     path.rename(tmp_path / "events.out.tfevents.1700000009.host.v2")
-    found = read_curve(str(tmp_path))
-    assert found.loss.tolist() == [5.0, 3.0]
+    result = read_curve(str(tmp_path))
+    assert result.loss.tolist() == [5.0, 3.0]
 
 
 def test_what_a_kill_has_cut_off_is_read_up_to_there(tmp_path):
@@ -202,9 +202,9 @@ def test_a_folder_with_the_name_of_an_event_file(tmp_path):
 
 def test_the_smoothed_loss_is_the_mean_over_a_twentieth_of_the_run():
     """Of 80 steps that is (s - 4, s]: two losses, where every other step is logged."""
-    found = smoothed(curve(*range(40), every=2))
-    assert found[0] == 0
-    assert found[1:].tolist() == [n - 0.5 for n in range(1, 40)]
+    result = smoothed(curve(*range(40), every=2))
+    assert result[0] == 0
+    assert result[1:].tolist() == [n - 0.5 for n in range(1, 40)]
 
 
 def test_where_fewer_steps_are_logged_the_loss_is_as_it_is():
@@ -230,10 +230,10 @@ def test_one_batch_of_luck_does_not_cross_and_noise_does_not_undo_it():
     noise = np.random.default_rng(0).normal(0, 0.15, len(steps))
     loss = np.where(steps <= 1400, 5.5, 4.0) + noise
     loss[50], loss[300] = 4.0, 5.2
-    found = crossing(Curve(steps, loss), 4.7)
+    result = crossing(Curve(steps, loss), 4.7)
     # The mean lags half of the 200 steps of its window.
-    assert 1400 < found <= 1600
-    assert found == pytest.approx(1510, abs=30)
+    assert 1400 < result <= 1600
+    assert result == pytest.approx(1510, abs=30)
 
 
 def test_the_level_lies_below_the_entropies_of_the_languages():
@@ -252,8 +252,8 @@ def test_crossing_in_time_is_by_six_tenths_of_the_steps():
 
 def test_a_run_of_one_step_crosses_nothing(tmp_path):
     write_losses(tmp_path, 0, {1: 8.3})
-    found = read_curve(str(tmp_path))
-    assert crossing(found, crossing_level({"en": 5.5})) is None
+    result = read_curve(str(tmp_path))
+    assert crossing(result, crossing_level({"en": 5.5})) is None
 
 
 def test_entropy_of_counts():

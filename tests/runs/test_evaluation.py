@@ -181,7 +181,7 @@ def test_no_error_between_batches_leaves_a_thread_waiting(monkeypatch, place, er
 def test_the_batches_of_a_tpu_of_several_hosts_are_gone_afterwards(
     tmp_path, monkeypatch, all_answers
 ):
-    path = tmp_path / "batches" / "evaluation"
+    path = tmp_path / "batches" / "evaluation.tfrecord"
     features = {"example_index": np.arange(3), "input_mask": np.ones((3, 8), np.int32)}
     data = SimpleNamespace(
         examples=lambda split, language: [f"{language} {n}" for n in range(3)],

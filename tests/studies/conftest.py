@@ -20,7 +20,7 @@ def root():
 
 @pytest.fixture
 def folders(tmp_path, vocabulary):
-    """Of a Bible with its books, tags and a treebank; nothing is in the files."""
+    """Of a Bible, tags and a treebank; nothing is in the files."""
     return make_folders(tmp_path, vocabulary)
 
 
@@ -41,8 +41,7 @@ def make_folders(tmp_path, vocabulary):
     made = tmp_path / "work/data"
     (made / "vocabulary").mkdir(parents=True)
     (made / "vocabulary/sentencepiece.model").symlink_to(vocabulary.path)
-    (made / "corpus/tasks/books").mkdir(parents=True)
-    (made / "corpus/tasks/books/train-en.tsv").write_text("")
+    (made / "corpus").mkdir()
     one = {"sentences": 1000, "characters": 100_000}
     manifest = {
         "splits": {"train": {"en": one, "de": one}, "eval": {"en": one, "de": one}},

@@ -107,21 +107,6 @@ def _masked_lm(rows, seed):
     return result, arrays
 
 
-def _words(rows, seed):
-    result = {
-        "items": [["a", "b", "de-en"], ["c", "d", "de-en"], ["e", "f", "de-fr"]],
-        "pairs": [{"random_order": 2.0}, {"random_order": 4.0}],
-        # The second pair shares a word with the first.
-        "groups": [0, 0, 1],
-    }
-    arrays = {
-        f"{index}/{kind}": np.array([0.5, 0.3, 0.1 + 0.01 * seed], np.float32)
-        for index in range(len(rows))
-        for kind in ("input", "output")
-    }
-    return result, arrays
-
-
 def _probing(rows, seed):
     tasks = {"pos": 0.5, "dependencies": 0.3}
     result = {
@@ -154,7 +139,6 @@ _RESULTS = {
     "neighbours": _neighbours(False),
     "neighbours_dev": _neighbours(True),
     "masked_lm": _masked_lm,
-    "word_translation": _words,
 }
 
 

@@ -16,7 +16,6 @@ from decoupled.studies.statistics import (
     LOGITS,
     NATS,
     POINTS,
-    RANKS,
     Measured,
 )
 from decoupled.studies.study import Study, Training, gather, secondary_of
@@ -44,7 +43,6 @@ def first_study():
         control_rows=("coupled", "e_small"),
         dropped_rows=(),
         most_dropped=0,
-        secondary_tasks=(),
         claims={key: tuple(texts) for key, texts in saved["claims"].items()},
         papers=saved["papers"],
     )
@@ -72,7 +70,6 @@ def measured(
 
 def measures(effects=EFFECTS, rows=ROWS, **changed):
     """All primary measures; changed: name -> keywords of `measured`."""
-    words = {"e_small": 4.0, "in_small": 2.0}
     accuracy = {"e_large": 2.0, "e_small": -1.0}
     planned = {
         claims.RETRIEVAL: (POINTS, 50.0, effects),
@@ -80,8 +77,6 @@ def measures(effects=EFFECTS, rows=ROWS, **changed):
         claims.PROBES: (POINTS, 60.0, effects),
         claims.ACCURACY: (POINTS, 40.0, accuracy),
         claims.LOSS: (NATS, 3.0, {"e_small": 0.3}),
-        claims.OUTPUT_WORDS: (RANKS, 30.0, words),
-        claims.INPUT_WORDS: (RANKS, 33.0, {}),
         claims.LAST_LAYER: (LOGITS, -0.5, {"e_large": 0.4}),
     }
     more = {

@@ -14,13 +14,13 @@ SENTENCES = "the\tDET\nsea\tNOUN\n\nGo\tVERB\n"
 @pytest.fixture
 def data_dir(tmp_path):
     """A tagged file of two sentences, and three verses in two languages."""
-    for task in ("udpos", "books"):
+    for task in ("udpos", "catalogs"):
         (tmp_path / "data" / task).mkdir(parents=True)
     (tmp_path / "data/udpos/test-en.tsv").write_text(SENTENCES)
-    (tmp_path / "data/books/labels.txt").write_text("law\npoetry\n")
+    (tmp_path / "data/catalogs/labels.txt").write_text("law\npoetry\n")
     for language in ("en", "de"):
         verses = "a\tlaw\nb\tpoetry\nc\tlaw\n"
-        (tmp_path / f"data/books/test-{language}.tsv").write_text(verses)
+        (tmp_path / f"data/catalogs/test-{language}.tsv").write_text(verses)
     return str(tmp_path / "data")
 
 
@@ -58,7 +58,9 @@ def test_right_or_not_of_each_text_in_each_language(data_dir, tmp_path):
         "de": "poetry\t0.9\npoetry\t0.9\npoetry\t0.9\n",
     }
     scores = {"en": 200 / 3, "de": 100 / 3}
-    found = read_items(write_run(tmp_path / "run", "books", answers, scores), data_dir)
+    found = read_items(
+        write_run(tmp_path / "run", "catalogs", answers, scores), data_dir
+    )
     assert {name: each.sums.got.tolist() for name, each in found.items()} == {
         "en": [1, 0, 1],
         "de": [0, 1, 0],
@@ -74,12 +76,12 @@ def test_runs_of_a_model_are_averaged_within_the_item(data_dir, tmp_path):
     ]
     answers = ["law\t1\nlaw\t1\nlaw\t1\n", "poetry\t1\nlaw\t1\nlaw\t1\n"]
     # That of both is not compared with any answers.
-    path = write_run(folder, "books", {}, {"en": 50.0}, runs=runs)
+    path = write_run(folder, "catalogs", {}, {"en": 50.0}, runs=runs)
     for seed, (text, accuracy) in enumerate(
         zip(answers, (200 / 3, 100 / 3), strict=True)
     ):
         below = folder / "learning_rate_0.001" / f"seed_{seed}"
-        write_run(below, "books", {"en": text}, {"en": accuracy})
+        write_run(below, "catalogs", {"en": text}, {"en": accuracy})
     sums = read_items(path, data_dir)["en"].sums
     assert sums.got.tolist() == [0.5, 0, 1]
     assert sums.of.tolist() == [1, 1, 1]
@@ -87,19 +89,19 @@ def test_runs_of_a_model_are_averaged_within_the_item(data_dir, tmp_path):
 
 def test_answers_that_are_not_those_of_the_results(data_dir, tmp_path):
     answers = {"en": "law\t1\nlaw\t1\nlaw\t1\n"}
-    folder = write_run(tmp_path / "run", "books", answers, {"en": 66.0})
+    folder = write_run(tmp_path / "run", "catalogs", answers, {"en": 66.0})
     with pytest.raises(UserError, match="says 66.0000 for test en, .*have 66.6667"):
         read_items(folder, data_dir)
 
 
 def test_answers_to_another_file(data_dir, tmp_path):
-    folder = write_run(tmp_path / "run", "books", {"en": "law\t1\n"}, {"en": 100.0})
+    folder = write_run(tmp_path / "run", "catalogs", {"en": "law\t1\n"}, {"en": 100.0})
     with pytest.raises(UserError, match="test-en.tsv: 1 answers, but .* has 3"):
         read_items(folder, data_dir)
 
 
 def test_a_file_without_scores_gives_no_items(data_dir, tmp_path):
-    folder = write_run(tmp_path / "run", "books", {}, {})
+    folder = write_run(tmp_path / "run", "catalogs", {}, {})
     with pytest.raises(UserError, match="results.json: has no scores of test"):
         read_items(folder, data_dir)
 

@@ -31,14 +31,13 @@ def test_all_jobs_of_a_seed_of_the_default_size(jobs):
     assert list(jobs) == [
         *(f"models/{row}/seed_1" for row in ROWS),
         "control/models/e_small/seed_1",
-        *(f"tasks/{task}/{row}/seed_1" for row in ROWS for task in ("udpos", "books")),
-        *(f"control/tasks/{task}/e_small/seed_1" for task in ("udpos", "books")),
+        *(f"tasks/udpos/{row}/seed_1" for row in ROWS),
+        "control/tasks/udpos/e_small/seed_1",
         *(f"layer_drop/udpos/{r}/keep_{k}/seed_1" for r in ROWS[1:] for k in (1, 2)),
         *(
             f"analyses/{name}/seed_1"
             for name in (
-                "neighbours_dev", "neighbours", "masked_lm", "word_translation",
-                "probing", "geometry",
+                "neighbours_dev", "neighbours", "masked_lm", "probing", "geometry"
             )
         ),
     ]  # fmt: skip
@@ -117,7 +116,6 @@ def test_tasks_that_decide_are_fine_tuned_twice(jobs):
         if job.kind == "finetune"
     }
     assert runs["tasks/udpos/e_small/seed_1"] == "--num_runs=2"
-    assert runs["tasks/books/e_small/seed_1"] == "--num_runs=1"
     assert runs["layer_drop/udpos/e_small/keep_2/seed_1"] == "--num_runs=1"
 
 
@@ -126,7 +124,7 @@ def test_what_is_not_there_is_left_out(root, folders):
     names = [job.name for job in StudyJobs(sized(root, 1), bare, "float32").of_seed(0)]
     kinds = {name.rpartition("/seed_")[0] for name in names}
     assert not any("udpos" in kind for kind in kinds)
-    assert not {"analyses/probing", "analyses/word_translation"} & kinds
+    assert "analyses/probing" not in kinds
     assert {"analyses/neighbours", "analyses/masked_lm"} <= kinds
 
 

@@ -11,7 +11,6 @@ from decoupled.studies.statistics import (
     LOGITS,
     NATS,
     POINTS,
-    RANKS,
     Measured,
     average,
     estimate,
@@ -78,7 +77,6 @@ def measures(**changed):
         "masked_lm_accuracy": measured("masked-LM accuracy", SCORES),
         "masked_lm_loss": measured("masked-LM loss", losses, NATS, 0.1, 7.0, -1),
         "word_similarity": measured("word similarity", WORDS),
-        "word_translation_output": measured("output words", WORDS, RANKS),
         "last_layer": measured("last layer", FALLS, LOGITS, 0.1),
     } | changed
     return {key: each for key, each in planned.items() if each is not None}

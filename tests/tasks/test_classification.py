@@ -91,14 +91,13 @@ def test_a_row_must_hold_a_pair():
         task_of(TASKS["pawsx"], "", 4)
 
 
-@pytest.mark.parametrize("name", ["catalogs", "books"])
-def test_tasks_of_a_corpus_take_labels_and_languages_from_the_folder(name, tmp_path):
-    folder = tmp_path / name
+def test_the_task_of_a_corpus_takes_labels_and_languages_from_the_folder(tmp_path):
+    folder = tmp_path / "catalogs"
     folder.mkdir()
     (folder / "labels.txt").write_text("admin\ncore\n")
     (folder / "dev-sw.tsv").write_text("neno\tcore\n")
     (folder / "dev-ast.tsv").write_text("pallabra\tadmin\n")
-    task = task_of(TASKS[name], str(tmp_path), 8)
+    task = task_of(TASKS["catalogs"], str(tmp_path), 8)
     assert task.labels == ["admin", "core"]
     assert task.languages("dev") == ["ast", "sw"]
     assert task.read("dev", "sw") == [(("neno",), "core")]

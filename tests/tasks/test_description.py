@@ -125,7 +125,7 @@ def test_files_of_a_split_by_language(tmp_path, task, split, files, others):
         ("tydiqa", "test", "sw", r"tydiqa\.goldp\.sw\.dev\.json: missing"),
         ("xquad", "train", "de", "xquad has its train file in 'en' only, not"),
         ("tydiqa", "dev", "te", "tydiqa has its dev file in 'en' only"),
-        ("books", "train", "en", r"books/train-en\.tsv: missing; .* build_corpus "),
+        ("catalogs", "train", "en", r"train-en\.tsv: missing; .* build_corpus "),
     ],
 )  # fmt: skip
 def test_a_missing_file_says_which_and_how_to_get_it(

@@ -36,7 +36,7 @@ def prepare(features, task=TASK):
 
 def test_the_mask_and_types_follow_from_the_ids_where_they_are_missing():
     ids = np.array([[3, 5, 9, 4, 9, 9], [3, 5, 5, 0, 5, 4]], np.int32)
-    found = prepare(
+    result = prepare(
         {
             "input_word_ids": ids,
             **{name: FEATURES[name] for name in FEATURES if "masked" in name},
@@ -44,10 +44,10 @@ def test_the_mask_and_types_follow_from_the_ids_where_they_are_missing():
         mlm.MaskedLM(MASKING, label_smoothing=0.0, pad_id=9),
     )
     expected = [[1, 1, 0, 1, 0, 0], [1, 1, 1, 1, 1, 1]]
-    np.testing.assert_array_equal(found["input_mask"], expected)
-    assert not found["input_type_ids"].any()
+    np.testing.assert_array_equal(result["input_mask"], expected)
+    assert not result["input_type_ids"].any()
     given = prepare(FEATURES)
-    assert given["input_mask"].dtype == found["input_mask"].dtype == np.int32
+    assert given["input_mask"].dtype == result["input_mask"].dtype == np.int32
     np.testing.assert_array_equal(given["input_mask"], FEATURES["input_mask"])
 
 
@@ -82,9 +82,9 @@ def forward(
     def build(mesh, tensors):
         seed = mtf.constant(mesh, 1, dtype=tf.int32) if training else None
         builder = Builder(MODEL, dims, mesh, tf.float32, 1, dropout_seed=seed)
-        found = task.forward(builder, tensors)
-        names.update(sums=list(found.sums), predictions=list(found.predictions))
-        return [found.loss, *found.sums.values(), *found.predictions.values()]
+        result = task.forward(builder, tensors)
+        names.update(sums=list(result.sums), predictions=list(result.predictions))
+        return [result.loss, *result.sums.values(), *result.predictions.values()]
 
     inputs = {name: (value, layouts[name]) for name, value in features.items()}
     loss, *rest = run_mesh(build, inputs, mesh_shape, layout_rules)

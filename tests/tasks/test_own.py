@@ -254,18 +254,6 @@ def test_scores_are_those_of_scikit_learn(tmp_path):
         ("text\tlabel\na\tx\nb\tx\n", r"has the label 'x' alone; two or more"),
         ("text\tlabel\na\t\n", r"tsv:2: column 'label': is missing; only tests may"),
         ("text\tlabel\na\tx\n\nb\ty\n", r"tsv:3: 1 columns; the header has 2"),
-    ],
-)
-def test_mistakes_in_a_table(tmp_path, content, message):
-    folder = write(tmp_path, train_en_tsv=content)
-    with pytest.raises(UserError, match=message) as caught:
-        make(TEXTS, folder)
-    assert "\n" not in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    "content, message",
-    [
         ('{"text": "a"', r"train-en\.jsonl:1: not JSON at column 13"),
         ("[1]", r"train-en\.jsonl:1: not a JSON object"),
         ('{"text": ["a"], "label": "x"}', r"jsonl:1: column 'text': list, not a text"),
@@ -278,10 +266,12 @@ def test_mistakes_in_a_table(tmp_path, content, message):
         ),
     ],
 )
-def test_mistakes_in_json_lines(tmp_path, content, message):
-    folder = write(tmp_path, train_en_jsonl=content)
-    with pytest.raises(UserError, match=message):
-        make(described(files="{split}-{language}.jsonl"), folder)
+def test_mistakes_in_a_table_or_json_lines(tmp_path, content, message):
+    form = "jsonl" if content[:1] in ("{", "[") else "tsv"
+    folder = write(tmp_path, **{f"train_en_{form}": content})
+    with pytest.raises(UserError, match=message) as caught:
+        make(described(files=f"{{split}}-{{language}}.{form}"), folder)
+    assert "\n" not in str(caught.value)
 
 
 def test_rows_of_a_test_file_may_have_empty_labels_and_end_in_blank_lines(tmp_path):
@@ -350,19 +340,6 @@ def test_a_training_language_without_a_file_is_named(tmp_path):
         make(described(training_languages=("en", "sw")), folder)
 
 
-@pytest.mark.parametrize(
-    "content, message",
-    [
-        ("Anna B-PER\nsees\n", r"conll:2: column 2: is missing, or not everywhere"),
-        ("\n\n", r"conll: holds no word"),
-    ],
-)
-def test_mistakes_in_columns(tmp_path, content, message):
-    folder = write(tmp_path, train_en_conll=content)
-    with pytest.raises(UserError, match=message):
-        make(TAGS, folder)
-
-
 def test_entities_need_tags_of_entities(tmp_path):
     folder = write(tmp_path, train_en_conll="Anna NOUN\nsees VERB\n")
     make(TAGS, folder)
@@ -393,16 +370,20 @@ def test_entities_need_tags_of_entities(tmp_path):
         ({"texts": (1,), "label": 0}, "are not all names|count from 1"),
         ({"labels": ("x",)}, "labels: .* are not two or more labels"),
         ({"labels": (0, 1)}, r"\(0, 1\) are not all texts; write \('0', '1'\)"),
+        (
+            {"kind": "regression", "metric": "pearson", "labels": ("1", "2")},
+            "OwnTaskConfig.labels: .* has numbers",
+        ),
+        (
+            {"kind": "question answering", "metric": "f1", "split_column": "split",
+             "files": "{language}.json"},
+            "split_column: a file of questions holds one",
+        ),
     ],
-)
+)  # fmt: skip
 def test_mistakes_in_a_description(changes, message):
     with pytest.raises(UserError, match=message):
         described(**changes)
-
-
-def test_a_file_of_questions_holds_one_split():
-    with pytest.raises(UserError, match="split_column: a file of questions holds one"):
-        described(SPANS, files="{language}.json", split_column="split")
 
 
 def test_a_no_break_space_is_part_of_a_word(tmp_path):
@@ -498,11 +479,6 @@ def test_features_are_made_anew_where_other_columns_are_read(tmp_path, config, c
     )
     assert one != other
     assert one == make(config, folder).settings() == json.loads(json.dumps(one))
-
-
-def test_a_regression_has_no_labels():
-    with pytest.raises(UserError, match="OwnTaskConfig.labels: .* has numbers"):
-        described(NUMBERS, labels=("1", "2"))
 
 
 def test_quoted_cells_of_a_table_are_read_as_json_lines_are(tmp_path):
@@ -687,6 +663,8 @@ def test_blank_lines_of_blanks(tmp_path):
 @pytest.mark.parametrize(
     "content, message",
     [
+        ("\n\n", r"txt: holds no word"),
+        ("Anna B-PER\nsees\n", r"txt:2: column 2: is missing, or not everywhere"),
         ("Bob B-PER\n O\n", r"txt:2: column 2: is missing"),
         ("Bob B-PER\nDoctors'I-ORG\n", r"txt:2: column 2: is missing"),
         ("Bob B-PER\n\tO\n", r"txt:2: column 1: is empty"),

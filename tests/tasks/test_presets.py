@@ -15,7 +15,6 @@ QUESTIONS = QuestionAnsweringConfig(16, 32, 30, 20)
 # The file with the labels of each.
 OWN = {
     "catalogs": "labels.txt",
-    "books": "labels.txt",
     "sib200": "train-en.tsv",
 }
 

@@ -27,7 +27,6 @@ from tests.training.runs import (
     ONE_DEVICE,
     Steps,
     assert_equal_values,
-    build_evaluation,
     graph_config,
     largest_difference,
     run_steps,
@@ -70,28 +69,6 @@ def test_a_batch_that_does_not_divide_is_told_with_its_setting(changes, size, se
         check_graph(graph_config(mesh=DATA_AXIS).network, tiny_training(**changes))
     assert f"dimension 'batch' of size {size} does not divide" in str(caught.value)
     assert str(caught.value).endswith(f"; change mesh_shape or {setting}")
-
-
-@pytest.mark.slow
-def test_a_one_hot_lookup_trains_the_same(twenty_steps):
-    mesh = dataclasses.replace(MODEL_AXIS, embedding_lookup="one_hot")
-    variables, losses, _ = run_steps(graph_config(mesh=mesh), 20)
-
-    difference, where = largest_difference(variables, twenty_steps[0])
-    assert difference < 1e-5, where
-    np.testing.assert_allclose(losses, twenty_steps[1], atol=1e-5)
-
-
-@pytest.mark.parametrize("lookup, one_hots", [("gather", 0), ("one_hot", 3)])
-def test_tables_are_looked_up_as_configured(lookup, one_hots):
-    """Words, segment types and positions."""
-    mesh = dataclasses.replace(ONE_DEVICE, embedding_lookup=lookup)
-    with tf.Graph().as_default() as graph:
-        features = masked_lm_features()
-        constants = {name: tf.constant(value) for name, value in features.items()}
-        build_evaluation(graph_config(mesh=mesh).network, constants)
-        kinds = [operation.type for operation in graph.get_operations()]
-    assert kinds.count("OneHot") == one_hots
 
 
 @pytest.mark.parametrize(

@@ -125,15 +125,15 @@ def test_the_estimator_trains_as_bare_steps_do_and_keeps_the_scalars_of_each(tmp
     batches = [step_features(step) for step in range(6)]
     variables, losses, norms = run_steps(config(6), 6, batches)
     assert largest_difference(trained, variables)[0] < 1e-5
-    found = read_scalars(str(tmp_path), "loss")
-    assert list(found) == [1, 2, 3, 4, 5, 6]
-    np.testing.assert_allclose(list(found.values()), losses, rtol=1e-6)
-    found = read_scalars(str(tmp_path), "gradient_norm")
-    np.testing.assert_allclose(list(found.values()), norms, rtol=1e-5)
+    scalars = read_scalars(str(tmp_path), "loss")
+    assert list(scalars) == [1, 2, 3, 4, 5, 6]
+    np.testing.assert_allclose(list(scalars.values()), losses, rtol=1e-6)
+    scalars = read_scalars(str(tmp_path), "gradient_norm")
+    np.testing.assert_allclose(list(scalars.values()), norms, rtol=1e-5)
     # Warm-up over 2 updates from 0, then down over 4, from a peak of 0.01.
     rates = [0.0, 0.005, 0.01, 0.0075, 0.005, 0.0025]
-    found = read_scalars(str(tmp_path), "learning_rate")
-    np.testing.assert_allclose(list(found.values()), rates, rtol=1e-5)
+    scalars = read_scalars(str(tmp_path), "learning_rate")
+    np.testing.assert_allclose(list(scalars.values()), rates, rtol=1e-5)
     accuracy = read_scalars(str(tmp_path), "masked_lm_accuracy_percent")
     assert list(accuracy) == [1, 2, 3, 4, 5, 6]
     # 30 predictions in every batch.

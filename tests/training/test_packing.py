@@ -46,7 +46,6 @@ CASES = {
     "head alone, microbatches": dict(accumulation=2, frozen=BODY),
     "gradient checkpointing": dict(recompute_layers=True),
     "head alone": dict(frozen=BODY),
-    "one-hot": dict(mesh=dataclasses.replace(ONE_DEVICE, embedding_lookup="one_hot")),
 }
 
 

@@ -27,7 +27,7 @@ from tests.training.runs import (
 )
 
 TABLE = "cls/predictions/output_embedding"
-BFLOAT16_SLICES = MeshConfig("all:1", "", "bfloat16", "gather", "bfloat16")
+BFLOAT16_SLICES = MeshConfig("all:1", "", "bfloat16", "bfloat16")
 
 
 @pytest.fixture(autouse=True)

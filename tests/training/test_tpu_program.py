@@ -39,7 +39,7 @@ CONTROL_FLOW = {"Enter", "Exit", "NextIteration", "Merge", "Switch", "LoopCond"}
 
 def mesh(cores, slices="float32"):
     shape = f"data:{cores // 2};model:2"
-    return MeshConfig(shape, RULES, "bfloat16", "gather", slices, 128)
+    return MeshConfig(shape, RULES, "bfloat16", slices, 128)
 
 
 def config(cores=8, slices="float32", **changes):

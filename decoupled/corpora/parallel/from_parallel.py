@@ -1,17 +1,15 @@
-"""Parallel text -> a corpus folder: text, held-out pairs, and a task on Bible verses.
+"""Parallel text -> a corpus folder: text, and held-out pairs.
 
 Whole groups (chapters, pages) are held out together in all languages. So neither the
-held-out text nor the pairs nor the task's dev and test sets have a translation in the
-training text. One process reads the languages one after the other; memory holds one
-group, the held-out sentences, and 8 bytes for each other sentence.
+held-out text nor the pairs have a translation in the training text. One process reads
+the languages one after the other; memory holds one group, the held-out sentences, and 8
+bytes for each other sentence.
 
     text/{train,eval}/LANGUAGE/         a group is a document; eval has those held out
-    parallel/train/sentences/LANGUAGE.tsv           id<TAB>text
     parallel/{dev,test}/sentences/LANGUAGE.tsv      id<TAB>text
     parallel/{dev,test}/tatoeba/L-en.{L,en}         line i of one translates line i
-    tasks/books/{labels.txt,train-en.tsv,dev-L.tsv,test-L.tsv}      text<TAB>label
 
-A held-out sentence is left out of pairs and task in all languages if in one of them its
+A held-out sentence is left out of pairs in all languages if in one of them its
 text also occurs in the training text, or earlier in its split. Otherwise it would have
 been seen in training, or would have two translations.
 """
@@ -22,10 +20,10 @@ import dataclasses
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import IO, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from decoupled.configs.corpora import ParallelTextConfig
-from decoupled.core import console, files, gfile
+from decoupled.core import console
 from decoupled.core.errors import UserError
 from decoupled.corpora import corpus_writer, text_units
 from decoupled.corpora.corpus import SPLITS, Document
@@ -34,11 +32,9 @@ from decoupled.corpora.input_files import InputFile
 from decoupled.corpora.locales import ENGLISH
 from decoupled.corpora.parallel import parallel_text
 from decoupled.corpora.parallel.parallel_text import (
-    BOOK_GROUPS,
     HELD_OUT,
     TRAIN,
     SentenceLine,
-    book_group,
     choose,
     group_of,
     split_of,
@@ -47,8 +43,9 @@ from decoupled.corpora.parallel.parallel_text import (
 # Increased when the same input gives other text or other files than before. (The second
 # number is from a time when there were several kinds of parallel text.)
 RULES = [3, 2]
-BOOKS = "books"
-REPEATED = "held-out sentence with a repeated text, left out of pairs and tasks"
+# Manifests of earlier versions have these, of a task of verses that is gone.
+_OF_EARLIER_VERSIONS = {"max_train_examples": 4000, "max_test_examples": 1000}
+REPEATED = "held-out sentence with a repeated text, left out of pairs"
 # The reason for dropping empty lines, and dashes for verses that a translation lacks.
 WITHOUT_WORDS = "sentence without letters"
 _WORD = re.compile(r"[^\W_]")
@@ -94,7 +91,7 @@ class ParallelBuild:
         return {
             "source": "aligned",
             "rules": RULES,
-            "settings": dataclasses.asdict(self._settings),
+            "settings": dataclasses.asdict(self._settings) | _OF_EARLIER_VERSIONS,
             "languages": {
                 # Manifests of earlier versions have "part".
                 language: {"sha256": file.sha256, "part": ""}
@@ -114,13 +111,6 @@ class ParallelBuild:
             read = {name: self._read(folder, name, file) for name, file in tracked}
             texts, repeated = gather({name: of.held_out for name, of in read.items()})
             contents, pairs = pair_files(texts, self._settings)
-            tasks = {}
-            if all(of.is_bible for of in read.values()) and ENGLISH in read:
-                trained = parallel_text.read(_training_path(folder, ENGLISH))
-                texts[TRAIN, ENGLISH] = {line.id: line.text for line in trained}
-                if task := task_files(texts, self._settings):
-                    task_contents, tasks[BOOKS] = task
-                    contents |= task_contents
             corpus_writer.write_further_files(folder, contents)
             if not any(pairs.values()):
                 console.say(
@@ -143,7 +133,7 @@ class ParallelBuild:
                     for split in SPLITS
                 },
                 dropped=dict(sorted(dropped.items())),
-                tasks=tasks,
+                tasks={},
                 languages={
                     name: {
                         "inputs": [{**f._asdict(), "path": os.path.basename(f.path)}],
@@ -155,13 +145,10 @@ class ParallelBuild:
             )
 
     def _read(self, folder: str, language: str, file: InputFile) -> "_LanguageText":
-        """Writes the text of a language, and its training sentences with their ids."""
-        path = _training_path(folder, language)
-        gfile.makedirs(os.path.dirname(path))
-        with files.atomic_write(path) as training:
-            text = _LanguageText(training)
-            documents = text.documents(parallel_text.read(file.path), self._settings)
-            text.splits = corpus_writer.write_documents(folder, language, documents)
+        """Writes the text of a language."""
+        text = _LanguageText()
+        documents = text.documents(parallel_text.read(file.path), self._settings)
+        text.splits = corpus_writer.write_documents(folder, language, documents)
         if not text.splits:
             raise UserError(f"{file.path}: no text of {language}")
         if TRAIN not in text.splits:
@@ -172,24 +159,17 @@ class ParallelBuild:
         return text
 
 
-def _training_path(folder: str, language: str) -> str:
-    return os.path.join(folder, "parallel", TRAIN, "sentences", f"{language}.tsv")
-
-
 class _LanguageText:
-    """What is kept of a language while it is read; training text goes to a file.
+    """What is kept of a language while it is read.
 
-    splits: counts by split. dropped: sentences by reason. is_bible: whether all ids are
-    those of a Bible.
+    splits: counts by split. dropped: sentences by reason.
     """
 
-    def __init__(self, training: IO):
-        self._training = training
+    def __init__(self):
         self._held_out: list[KeptSentence] = []
         self._digests = array.array("Q")
         self.splits: dict[str, Any] = {}
         self.dropped = collections.Counter()
-        self.is_bible = True
 
     def documents(
         self, lines: Iterator[SentenceLine], settings: ParallelTextConfig
@@ -207,9 +187,7 @@ class _LanguageText:
 
     def _keep(self, split, sentences):
         for line in sentences:
-            self.is_bible = self.is_bible and book_group(line.id) is not None
             if split == TRAIN:
-                self._training.write(f"{line.id}\t{line.text}\n")
                 self._digests.append(text_units.digest([line.text]))
             else:
                 self._held_out.append(KeptSentence(split, line.id, line.text, False))
@@ -298,34 +276,3 @@ def pair_files(
             contents[name] = lines(side_texts[identifier] for identifier in chosen)
         pairs[split][language] = len(chosen)
     return contents, pairs
-
-
-def task_files(
-    texts: _Texts, settings: ParallelTextConfig
-) -> tuple[dict[str, str], dict[str, Any]] | None:
-    """The files of the task, which is to tell the group of books of a verse.
-
-    Models are trained on English verses of the training text and tested in every
-    language.
-
-    Returns:
-      name below the corpus folder -> content; the manifest's entry of the task. None if
-      English has no verse in one of the splits, or only one label in train.
-    """
-    limits = {TRAIN: settings.max_train_examples}
-    chosen = {
-        (split, language): choose(
-            list(by_id), limits.get(split, settings.max_test_examples), settings.seed
-        )
-        for (split, language), by_id in sorted(texts.items())
-    }
-    trained = {book_group(name) for name in chosen.get((TRAIN, ENGLISH), ())}
-    if len(trained) < 2 or not all(chosen.get((s, ENGLISH)) for s in HELD_OUT):
-        return None
-    used = {book_group(identifier) for ids in chosen.values() for identifier in ids}
-    labels = [label for label in BOOK_GROUPS if label in used]
-    examples = {
-        (split, language): [(texts[split, language][i], book_group(i)) for i in ids]
-        for (split, language), ids in chosen.items()
-    }
-    return corpus_writer.labelled_files(BOOKS, labels, examples)

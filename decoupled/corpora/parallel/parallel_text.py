@@ -30,19 +30,9 @@ from decoupled.corpora.text_lines import clean_sentence, read_lines
 TRAIN, DEV, TEST = "train", "dev", "test"
 HELD_OUT = (DEV, TEST)
 
-_BIBLE = re.compile(r"(?P<chapter>(?P<book>[0-9]{2})[0-9]{3})[0-9]{3}")
+_BIBLE = re.compile(r"(?P<chapter>[0-9]{5})[0-9]{3}")
 # Everything before the last separator: the chapter of GEN.1.2, the page of page_7#4.
 _BEFORE_LAST = re.compile(r"(.*[^\W_])[\W_]+[^\W_]+")
-# The last book of each group, of the 66 in the order of the King James Version.
-_GROUPS_OF_BOOKS = {
-    "law": 5,
-    "history": 17,
-    "poetry": 22,
-    "prophets": 39,
-    "gospels": 44,
-    "letters": 66,
-}
-BOOK_GROUPS = tuple(_GROUPS_OF_BOOKS)
 
 
 def group_of(identifier: str, pattern: str | None, place: str) -> str:
@@ -94,15 +84,6 @@ def choose(ids: Sequence[str], most: int, seed: int) -> list[str]:
         return list(ids)
     kept = set(sorted(ids, key=lambda name: (position(name, seed), name))[:most])
     return [name for name in ids if name in kept]
-
-
-def book_group(identifier: str) -> str | None:
-    """The group of books that a verse is from; None if the id is not a Bible's."""
-    match = _BIBLE.fullmatch(identifier)
-    if not match or not 1 <= int(match["book"]) <= 66:
-        return None
-    book = int(match["book"])
-    return next(name for name, last in _GROUPS_OF_BOOKS.items() if book <= last)
 
 
 PREFIX = "aligned:"

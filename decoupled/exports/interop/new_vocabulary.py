@@ -27,7 +27,6 @@ from decoupled.core.errors import UserError
 from decoupled.core.files import check_target
 from decoupled.core.release import tf
 from decoupled.corpora.corpus import Corpus
-from decoupled.data.fertility import measure_fertility
 from decoupled.data.sentencepiece_file import MARK, UNIGRAM
 from decoupled.data.vocabulary import (
     WORDPIECE,
@@ -42,15 +41,11 @@ from decoupled.runs.saved_run import Model, open_model
 
 # Sentences that are encoded at once.
 _BATCH = 4096
-# Sentences of a language from which its share of unknown tokens is measured.
-_MEASURED = 20_000
 
 
 class NewRows(NamedTuple):
-    """The sources of the rows of a new embedding.
-
-    sources: for each new piece, the ids of the old rows whose mean it gets.
-    copied: how many new pieces are also old pieces; the others get means.
+    """sources: for each new piece, the ids of the old rows whose mean it gets.
+    copied: how many new pieces are also old pieces.
     """
 
     sources: list[list[int]]
@@ -67,15 +62,8 @@ def trim_vocabulary(
 ) -> dict[str, Any]:
     """Writes the model with the pieces that the training text of a corpus uses.
 
-    Special pieces, bytes, and all single characters of the kept pieces are kept too. A
-    piece is kept if it occurs at least `min_count` times in one of the languages.
-
-    Returns:
-      The content of conversion.json.
-
-    Raises:
-      UserError: the vocabulary is no unigram model, the corpus lacks a language, or a
-        folder cannot be read or written; nothing is written.
+    A piece is kept if it occurs at least `min_count` times in one of the languages.
+    Special pieces, bytes, and all single characters of the kept pieces are kept too.
     """
     check_target(new_model_dir)
     model = open_model(model_dir, checkpoint, verify=False)
@@ -87,7 +75,7 @@ def trim_vocabulary(
     kept = _used(old, corpus, chosen, min_count)
     rows = NewRows([[index] for index in kept], len(kept))
     new = old.trimmed(kept)
-    return _convert(model_dir, model, new, rows, new_model_dir, corpus, chosen)
+    return _convert(model, new, rows, new_model_dir)
 
 
 def replace_vocabulary(
@@ -95,19 +83,13 @@ def replace_vocabulary(
     checkpoint: str | None,
     new_model_dir: str,
     vocabulary: str,
-    corpus_dir: str | None = None,
 ) -> dict[str, Any]:
-    """Writes the model with the pieces of another vocabulary.
-
-    With a corpus, the shares of unknown tokens are measured on its held-out text.
-    """
+    """Writes the model with the pieces of another vocabulary."""
     check_target(new_model_dir)
     model = open_model(model_dir, checkpoint, verify=False)
     new = open_vocabulary(vocabulary)
     rows = matching_rows(model.vocabulary, new)
-    corpus = Corpus(corpus_dir) if corpus_dir else None
-    chosen = _languages(corpus, ()) if corpus else []
-    return _convert(model_dir, model, new, rows, new_model_dir, corpus, chosen)
+    return _convert(model, new, rows, new_model_dir)
 
 
 def _languages(corpus: Corpus, chosen: Sequence[str]) -> list[str]:
@@ -150,9 +132,8 @@ def _used(vocabulary, corpus, languages, min_count) -> list[int]:
 def matching_rows(old: Vocabulary, new: Vocabulary) -> NewRows:
     """The old rows for each new piece: that of the same piece, or those of its parts.
 
-    The parts are the old pieces into which the text of the new piece is cut. Special
-    pieces match by their role. A piece whose text is unknown to the old vocabulary gets
-    the mean of all rows.
+    Special pieces match by their role. A piece whose text is unknown to the old
+    vocabulary gets the mean of all rows.
     """
     roles = [
         (new.pad_id, old.pad_id), (new.unk_id, old.unk_id), (new.cls_id, old.cls_id),
@@ -223,13 +204,7 @@ def mean_rows(table: np.ndarray, rows: NewRows) -> np.ndarray:
 
 
 def _convert(
-    model_dir: str,
-    model: Model,
-    new: Vocabulary,
-    rows: NewRows,
-    folder: str,
-    corpus: Corpus | None,
-    languages: Sequence[str],
+    model: Model, new: Vocabulary, rows: NewRows, folder: str
 ) -> dict[str, Any]:
     config = dataclasses.replace(model.config, vocab_size=new.size)
     declared = names.declare(model.config, names.MASKED_LM)
@@ -250,9 +225,8 @@ def _convert(
             "copied": rows.copied,
             "mean_of_others": len(rows.sources) - rows.copied,
         },
-        "unknown": _unknown(model.vocabulary, new, corpus, languages),
     }
-    report = write_converted_folder(
+    return write_converted_folder(
         folder,
         Contents(
             source=model.weights.path,
@@ -264,54 +238,6 @@ def _convert(
             value_of=value_of,
             step=model.weights.global_step or 0,
             about=about,
-            classifier_dropout=run_folder.classifier_dropout(model_dir),
+            classifier_dropout=run_folder.classifier_dropout(model.folder),
         ),
-    )
-    _say_unknown(about["unknown"])
-    return report
-
-
-def _unknown(
-    old: Vocabulary, new: Vocabulary, corpus: Corpus | None, languages: Sequence[str]
-) -> dict[str, dict[str, float]]:
-    """Language -> share of unknown tokens and tokens per character, before and after.
-
-    They are measured on held-out text, or on training text if a language has none.
-    """
-    by_language = {}
-    for language in languages:
-        split = "eval" if language in corpus.languages("eval") else "train"
-        texts = list(itertools.islice(corpus.sentences(split, language), _MEASURED))
-        by_language[language] = {
-            f"{what}_{when}": getattr(measured, what)
-            for when, vocabulary in (("before", old), ("after", new))
-            for measured in [measure_fertility(vocabulary, texts)]
-            for what in ("unknown_rate", "tokens_per_character")
-        }
-    return by_language
-
-
-def _say_unknown(unknown: dict[str, dict[str, float]]) -> None:
-    if not unknown:
-        return
-    columns = [
-        "language",
-        "unknown before",
-        "after",
-        "tokens/character before",
-        "after",
-    ]
-    console.table(
-        "Held-out text if there is any",
-        columns,
-        [
-            [
-                language,
-                f"{shares['unknown_rate_before']:.3%}",
-                f"{shares['unknown_rate_after']:.3%}",
-                f"{shares['tokens_per_character_before']:.3f}",
-                f"{shares['tokens_per_character_after']:.3f}",
-            ]
-            for language, shares in sorted(unknown.items())
-        ],
     )

@@ -74,12 +74,8 @@ class Memory(NamedTuple):
 class Client:
     """The devices of a mesh, in the order of its replicas.
 
-    Args:
-      kind: "cpu", "gpu" or "tpu". mesh: sizes of the mesh's axes; None is a row of all
-        devices. say: prints a line.
-
-    Raises:
-      UserError: JAX is missing or too old, or has not these devices.
+    kind: "cpu", "gpu" or "tpu". mesh: sizes of the mesh's axes; None is a row of all
+      devices.
     """
 
     # Whether this process has said what a program needs.
@@ -114,7 +110,6 @@ class Client:
         )
 
     def _check_shares(self, count, devices):
-        """Raises a UserError if a process would have no device of the mesh."""
         idle = {device.process_index for device in devices}
         idle -= {device.process_index for device in self.devices}
         if idle:
@@ -133,7 +128,6 @@ class Client:
             raise explained(error, "the devices") from error
 
     def describe(self) -> str:
-        """The devices in words."""
         device, count = self.devices[0], len(self.devices)
         return f"{count} x {device.device_kind}, JAX {self._jax.__version__}"
 
@@ -148,7 +142,6 @@ class Client:
         return self._joined(placed)
 
     def put_everywhere(self, value: np.ndarray) -> Array:
-        """The same array on each device."""
         return self.put([value] * len(self.local))
 
     def parts(self, array: Array) -> list[Array]:
@@ -161,14 +154,9 @@ class Client:
     ) -> "Executable":
         """Compiles a program, or reads it from the cache of compiled programs.
 
-        A signal ends the process at once while the compiler works.
-
-        Args:
-          deterministic: whether nondeterministic operations are excluded. precision:
-            of products of float32, one of `decoupled.configs.mesh.PRECISIONS`.
-
-        Raises:
-          UserError: a device does not have the memory that the program needs.
+        A signal ends the process at once while the compiler works. `deterministic`:
+        whether nondeterministic operations are excluded. `precision`: of products of
+        float32.
         """
         began = time.monotonic()
         options = DETERMINISTIC if deterministic and self.kind == "gpu" else {}
@@ -262,7 +250,6 @@ class Executable:
             )
 
     def memory(self) -> Memory:
-        """What a device needs, and has."""
         stats = self._executable.get_compiled_memory_stats()
         parts = (
             stats.argument_size_in_bytes,
@@ -281,7 +268,6 @@ class Executable:
         return f"at most {used / 2**30:.2f} GiB used on a device" if used else ""
 
     def check_memory(self) -> None:
-        """Raises UserError if a device has less memory than the program needs."""
         memory = self.memory()
         if memory.available is not None and memory.needed > memory.available:
             raise UserError(
@@ -296,13 +282,8 @@ class Executable:
     ) -> dict[str, list[Array]]:
         """Starts the program, and returns its results, which may not be there yet.
 
-        Each has a value for every device of this process.
-
-        Args:
-          variables: replaced by their new values; the old ones are gone.
-
-        Raises:
-          UserError: the devices ran out of memory.
+        Each has a value for every device of this process. `variables` are replaced by
+        their new values; the old ones are gone.
         """
         arguments = [features[name] for name in self._features] + variables
         with self._client.explained():
@@ -314,13 +295,8 @@ class Executable:
 
 
 def try_devices(kind: str) -> list[str]:
-    """Runs a product on each device of this process, and a sum over all of them.
-
-    Returns what each device is.
-
-    Raises:
-      UserError: JAX is missing or too old, has no such device, or one computes wrongly.
-    """
+    """Runs a product on each device of this process, and a sum over all of them;
+    returns what each device is."""
     jax = _configured(kind, 2)
     jax.config.update("jax_enable_compilation_cache", False)
     local = [
@@ -392,7 +368,7 @@ def _in_order(kind, devices, mesh):
 
 
 def imported(kind: str) -> Any:
-    """JAX, set to the devices of a kind. Raises UserError where it does not fit."""
+    """JAX, set to the devices of a kind, if it fits."""
     needs = f"--accelerator={kind}: needs JAX"
     install = f"pip install 'decoupled[{accelerators.extra(kind)}]'"
     if installed.lacking("jax", purpose="--accelerator"):
@@ -476,7 +452,6 @@ class InBackground:
         return not self._thread.is_alive()
 
     def result(self) -> Any:
-        """What the call returned, or its error."""
         value, error = self._outcome
         if error is not None:
             raise error
@@ -503,7 +478,7 @@ def explained(error: Exception, who: str) -> Exception:
 
 
 def first_sentence(error: Exception) -> str:
-    """Of its message."""
+    """Of an error's message."""
     return " ".join(str(error).split()).partition(". ")[0].rstrip(".")
 
 

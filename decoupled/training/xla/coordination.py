@@ -38,12 +38,8 @@ def environment(kind: str) -> dict[str, str]:
     return {"decoupled": decoupled.__version__, **facts}
 
 
-def found_hosts(kind: str, seconds: float) -> Hosts | None:
-    """The processes that Slurm, MPI or the TPU's own description name, if any.
-
-    Args:
-      seconds: to wait for another process.
-    """
+def scheduled_hosts(kind: str, seconds: float) -> Hosts | None:
+    """The processes that Slurm, MPI or the TPU's own description name, if any."""
     imported(kind)
     from jax._src import clusters
 
@@ -121,7 +117,6 @@ class Coordination:
             return None
 
     def below(self, folder: str) -> list[str]:
-        """All values below a folder."""
         with self._reached():
             return [value for _, value in self._client.key_value_dir_get(f"{folder}/")]
 
@@ -135,7 +130,6 @@ class Coordination:
             raise explained(error, "the service") from error
 
     def delete(self, folder: str) -> None:
-        """Removes all keys below a folder."""
         with self._reached():
             self._client.key_value_delete(f"{folder}/")
 

@@ -12,16 +12,9 @@ from decoupled.training.xla.programs import Argument, ExportedProgram
 class DeviceFunction:
     """Computes `function(*arrays)`, a share of the rows on each device of this host.
 
-    Args:
-      function: of tensors [rows, ...] to one tensor, whose axis `axis` has the rows;
-        the variables that it reads go to the devices once. kind, say: see `Client`.
-        precision: of products of float32.
-
-    Attributes:
-      devices: how many there are; they divide the rows.
-
-    Raises:
-      UserError: there is no such device, or JAX is missing.
+    function: of tensors [rows, ...] to one tensor, whose axis `axis` has the rows; the
+      variables that it reads go to the devices once. precision: of products of float32.
+    devices: how many there are; they divide the rows.
     """
 
     def __init__(

@@ -34,7 +34,7 @@ from decoupled.training.bookkeeping import StopOnSignal
 from decoupled.training.xla.coordination import (
     Coordination,
     environment,
-    found_hosts,
+    scheduled_hosts,
 )
 
 # Keys of the table.
@@ -58,17 +58,13 @@ _watch: "_Watch | None" = None
 def joined(hardware: Hardware, facts: Mapping[str, str]) -> Iterator[None]:
     """Makes this process one of those that the flags, a scheduler or the TPU name.
 
-    Args:
-      facts: what must be equal on all hosts, beside packages and variables.
-
-    Raises:
-      UserError: they differ.
-      WorkerLost: a process did not come, or is gone.
+    `facts` must be equal on all hosts, as packages and variables must. WorkerLost: a
+    process did not come, or is gone.
     """
     global _watch
     kind = hardware.accelerator
     described = kind and (
-        hardware.hosts or found_hosts(kind, hardware.patience_seconds)
+        hardware.hosts or scheduled_hosts(kind, hardware.patience_seconds)
     )
     if not described:
         yield
@@ -96,11 +92,8 @@ def joined(hardware: Hardware, facts: Mapping[str, str]) -> Iterator[None]:
 
 
 def share(folder: str) -> None:
-    """Keeps there what the libraries of each process write.
-
-    Raises:
-      UserError: other hosts do not see what process 0 writes there.
-    """
+    """Keeps in a folder, which all hosts must see, what the libraries of each process
+    write."""
     if hosts.count() == 1:
         return
     token = _write_token(folder)
@@ -218,7 +211,6 @@ class _Watch:
             threading.Thread(target=work, daemon=True, name="watch").start()
 
     def moved(self) -> None:
-        """Notes that a step is done."""
         now = time.monotonic()
         if self.last is not None:
             self._taken = [*self._taken[-99:], now - self.last]
@@ -258,7 +250,6 @@ class _Watch:
         time.sleep(0.2 if self._hosts.index == 0 else 0.0)
 
     def _hear(self):
-        """Waits until another process tells why it ends."""
         while self._code is None:
             note = self.table.wait_for(_ENDED)
             if note is None:
@@ -273,7 +264,6 @@ class _Watch:
                 return
 
     def _hear_stop(self):
-        """Waits until a process is told to stop."""
         while self._code is None and self.asked is None:
             number = self.table.wait_for(_ASKED)
             if number is None:

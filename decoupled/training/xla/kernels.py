@@ -37,14 +37,7 @@ Array = Any
 def replace(module: Any, kernel: str, platform: str, deterministic: bool) -> str:
     """Replaces the calls of a StableHLO module. `platform` is JAX's, e.g. "cuda".
 
-    Args:
-      deterministic: whether the compiler excludes nondeterministic operations.
-
-    Returns:
-      Why it was done with plain products instead of the kernel, or "".
-
-    Raises:
-      ValueError: a call of another version, or of another name.
+    Returns why it was done with plain products instead of the kernel, or "".
     """
     with module.context:
         calls = [_Call(operation) for operation in _calls(module)]
@@ -68,20 +61,19 @@ def replace(module: Any, kernel: str, platform: str, deterministic: bool) -> str
 
 
 def _calls(module):
-    """The operations that call by name, in the order of the program."""
     from jax._src.lib.mlir import ir
 
-    found = []
+    calls = []
 
     def visit(operation):
         if operation.name == "stablehlo.custom_call":
             target = ir.StringAttr(operation.attributes["call_target_name"]).value
             if target.startswith("decoupled."):
-                found.append(operation)
+                calls.append(operation)
         return ir.WalkResult.ADVANCE
 
     module.operation.walk(visit)
-    return found
+    return calls
 
 
 class _Call:
@@ -143,7 +135,6 @@ def _shape(kind):
 
 
 def _put(module, calls, functions):
-    """Adds the functions to the module, and calls them."""
     from jax._src.lib.mlir import ir
     from jax._src.lib.mlir.dialects import func
 

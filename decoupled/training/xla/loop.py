@@ -24,8 +24,7 @@ from decoupled.training.checkpoints import (
     check_resumable,
     checkpoint_step,
     find_checkpoint,
-    latest_complete,
-    plan_initialization,
+    plan_start,
 )
 from decoupled.training.graph import Network, TrainingGraph
 from decoupled.training.mesh import parse_mesh_shape
@@ -49,12 +48,7 @@ _said: set[str] = set()
 def check_devices(
     hardware: Hardware, mesh: MeshConfig, say: Callable[[str], None]
 ) -> None:
-    """Finds the devices of the mesh before anything is read or built.
-
-    Raises:
-      UserError: JAX or the devices are missing, do not fit each other or are in use, or
-        are fewer than the mesh has.
-    """
+    """Finds the devices of the mesh before anything is read or built."""
     if hardware.accelerator is not None:
         accelerators.check(hardware.accelerator, say)
         client = Client(hardware.accelerator, _sizes(mesh), say)
@@ -68,10 +62,6 @@ def train_steps(
     """Trains from the folder's newest checkpoint to step `last`, and saves.
 
     It ends sooner, after it has saved, where `run.stop` has received a signal.
-
-    Raises:
-      UserError: loss or gradient became infinite or NaN; devices or their memory do not
-        suffice.
     """
     config, mesh = run.training, graph.network.mesh
     client = Client(run.accelerator, _sizes(mesh), run.say)
@@ -79,9 +69,19 @@ def train_steps(
     kernel = _attention(client, graph.network, dataset.element_spec, trains=True)
     program = training_program(graph, dataset.element_spec, kernel)
     exported = export(program)
-    source = _first_or_stored(run, graph.network, program.saved)
+    checkpoint, restored = plan_start(
+        run.model_dir,
+        run.init_checkpoint,
+        graph.network.variables,
+        [*program.saved, GLOBAL_STEP],
+        run.say,
+    )
+    if checkpoint is not None:
+        source = stored_values(checkpoint)
+    else:
+        source = first_values(program.saved, run.init_checkpoint, set(restored))
     executable = _compile(client, exported, mesh)
-    step = checkpoint_step(latest_complete(run.model_dir))
+    step = checkpoint_step(checkpoint)
     state = State(client, exported, source, step)
 
     def write(prefix: str) -> None:
@@ -185,7 +185,6 @@ def _sizes(mesh: MeshConfig) -> list[int]:
 def _attention(
     client: Client, network: Network, features: Mapping[str, Any], trains: bool
 ) -> str:
-    """The kernel that computes attention; says it where there is a choice."""
     device = client.devices[0].device_kind
     kernel, reason = attention_kernel(client.kind, device, network, features, trains)
     line = f"attention by {NAMES[kernel]}: {reason}"
@@ -199,21 +198,6 @@ def _compile(client: Client, exported: Any, mesh: MeshConfig) -> Executable:
     executable = client.compile(exported, mesh.deterministic, mesh.matmul_precision)
     executable.check_memory()
     return executable
-
-
-def _first_or_stored(run: Run, network: Network, saved: Mapping[str, Any]):
-    """Where the variables' values come from, as `training.loop` says of a run."""
-    checkpoint = latest_complete(run.model_dir)
-    if checkpoint is not None:
-        check_resumable(checkpoint, [*saved, GLOBAL_STEP])
-        return stored_values(checkpoint)
-    restored = set()
-    if run.init_checkpoint is not None:
-        report = plan_initialization(run.init_checkpoint, network.variables)
-        for line in report.lines(run.init_checkpoint):
-            run.say(line)
-        restored = set(report.restored)
-    return first_values(saved, run.init_checkpoint, restored)
 
 
 def _ahead(dataset: tf.data.Dataset, client: Client) -> Iterator[dict[str, Array]]:

@@ -23,14 +23,9 @@ from decoupled.training.graph import (
     TrainingGraph,
     build_predictions,
     build_step,
-    step_scalars,
+    logged_scalars,
 )
-from decoupled.training.mesh import (
-    Placement,
-    parse_layout,
-    parse_mesh_shape,
-    shape_and_layout,
-)
+from decoupled.training.mesh import Placement, axes_and_rules, shape_and_layout
 from decoupled.training.xla.kernels import CUDNN, PLAIN, SPLASH
 
 # Of a folder: the program, and what its arguments and results are.
@@ -61,13 +56,12 @@ class SavedVariable(NamedTuple):
 class Program:
     """The program of a replica. A session can run that of a single replica.
 
-    Attributes:
-      graph: TensorFlow's. mesh: of all replicas.
-      inputs: name of a feature -> placeholder.
-      results: name -> tensor; of a step after its update.
-      saved: name -> variable in checkpoints, without the step.
-      attention: the kernel that replaces its custom calls.
-      lowered: the mesh graph of a step and its lowering; None for predictions.
+    graph: TensorFlow's. mesh: of all replicas.
+    inputs: name of a feature -> placeholder.
+    results: name -> tensor; of a step after its update.
+    saved: name -> variable in checkpoints, without the step.
+    attention: the kernel that replaces its custom calls.
+    lowered: the mesh graph of a step and its lowering; None for predictions.
     """
 
     def __init__(
@@ -131,7 +125,7 @@ def attention_kernel(
     """
     mesh, model = network.mesh, network.model
     tokens = features["input_word_ids"].shape.as_list()[1]
-    rules = parse_layout(mesh.layout_rules, parse_mesh_shape(mesh.mesh_shape))
+    _, rules = axes_and_rules(mesh)
     split = sorted({"sequence", "memory", "head_size"} & set(rules))
     reasons = {
         "attention_kernel is plain": mesh.attention_kernel == PLAIN,
@@ -158,11 +152,7 @@ def training_program(
     features: Mapping[str, tf.TensorSpec],
     attention: str = PLAIN,
 ) -> Program:
-    """Builds the step of a replica. `attention` is a key of `kernels.NAMES`.
-
-    Raises:
-      UserError: mesh, model and batch do not fit each other.
-    """
+    """Builds the step of a replica. `attention` is a key of `kernels.NAMES`."""
     saved = {}
     with tf.Graph().as_default() as graph, collectives_of_xla():
         step = tf.train.get_or_create_global_step()
@@ -170,7 +160,7 @@ def training_program(
         mesh = replica_mesh(training.network.mesh, attention)
         with tf.variable_scope("", custom_getter=_without_values(saved)):
             lowered = build_step(training, inputs, Placement(mesh, None))
-        scalars = step_scalars(training, lowered)
+        scalars = logged_scalars(training, lowered)
         with tf.control_dependencies([lowered.update]):
             counted = tf.assign_add(step, 1)
         with tf.control_dependencies([counted]):
@@ -181,11 +171,7 @@ def training_program(
 def prediction_program(
     network: Network, features: Mapping[str, tf.TensorSpec], attention: str = PLAIN
 ) -> Program:
-    """Builds the predictions of a replica, each for the whole batch.
-
-    Raises:
-      UserError: mesh, model and batch do not fit each other.
-    """
+    """Builds the predictions of a replica, each for the whole batch."""
     saved = {}
     with tf.Graph().as_default() as graph, collectives_of_xla():
         inputs, mesh = _placeholders(features), replica_mesh(network.mesh, attention)
@@ -238,7 +224,6 @@ class ExportedProgram(NamedTuple):
     attention: str = PLAIN
 
     def write(self, folder: str) -> None:
-        """Writes the program to a folder, which it creates."""
         os.makedirs(folder, exist_ok=True)
         with files.atomic_write(os.path.join(folder, HLO), "wb") as file:
             file.write(self.hlo)
@@ -253,12 +238,7 @@ class ExportedProgram(NamedTuple):
 
 
 def export(program: Program) -> ExportedProgram:
-    """Translates a program.
-
-    Raises:
-      UserError: there are several replicas, and this TensorFlow cannot translate sums
-        over them (2.15).
-    """
+    """Translates a program; TensorFlow 2.15 cannot if there are several replicas."""
     features = [
         Argument(name, value.shape.as_list(), value.dtype.name)
         for name, value in program.needed_inputs.items()

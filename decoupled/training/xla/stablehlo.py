@@ -58,7 +58,6 @@ def to_stablehlo(hlo: bytes, precision: str) -> tuple[Any, dict[int, int]]:
 
 
 def _set_precision(ir, module, precision):
-    """Writes the precision of every product of float32 numbers."""
     chosen = ir.Attribute.parse(f"#stablehlo<precision {precision}>")
 
     def visit(operation):

@@ -39,7 +39,6 @@ class Slice(NamedTuple):
         return f"{' '.join(map(str, self.shape))} {places}"
 
     def of(self, whole: np.ndarray) -> np.ndarray:
-        """The part of an array of the variable's shape."""
         pairs = zip(self.begin, self.sizes, strict=True)
         return whole[tuple(slice(at, at + size) for at, size in pairs)]
 
@@ -82,11 +81,8 @@ def stored_values(prefix: str) -> Source:
 class State:
     """The variables of a program, on the devices of a client.
 
-    Args:
-      step: how many updates `source` has seen.
-
-    Attributes:
-      arrays: in the order of the program; a run of the program replaces them.
+    `source` has seen `step` updates. `arrays` are in the order of the program; a run of
+    the program replaces them.
     """
 
     def __init__(
@@ -117,10 +113,8 @@ class State:
         return [made[begin] for begin in begins]
 
     def save(self, writer: CheckpointWriter) -> None:
-        """Adds what this process saves; equal slices are saved by the first replica.
-
-        The step is saved by the first process.
-        """
+        """Adds what this process saves; equal slices are saved by the first replica,
+        and the step by the first process."""
         client = self._client
         for array, layout in zip(self.arrays, self._layouts, strict=True):
             parts = client.parts(array)

@@ -14,7 +14,6 @@ from decoupled.corpora import corpus_writer
 from decoupled.corpora.build import build
 from decoupled.corpora.corpus import Corpus
 from decoupled.corpora.parallel.parallel_text import group_of, split_of
-from decoupled.tasks.presets import TASKS, task_of
 from decoupled.xtreme.parallel_sentences import read_tatoeba
 from tests.corpora.builds import killed_at, tree
 from tests.corpora.parallel.test_parallel_text import SETTINGS
@@ -76,7 +75,6 @@ def test_chapters_are_documents_and_held_out_together(bibles, tmp_path, capsys):
             ]
     printed = " ".join(capsys.readouterr().out.split())
     assert "pairs with English, dev: 10 ti, 10 yo, 10 zh-Hant" in printed
-    assert "English 10 train, 10 dev, 10 test; tested in 4 languages" in printed
 
 
 def test_pairs_are_held_out_translations(bibles, tmp_path):
@@ -100,44 +98,11 @@ def test_pairs_are_held_out_translations(bibles, tmp_path):
     assert len(sides) == 2
 
 
-def test_training_sentences_keep_their_ids(bibles, tmp_path):
-    make(f"aligned:{bibles}", tmp_path / "c")
-    built = Corpus(str(tmp_path / "c"))
-    for language in LANGUAGES:
-        path = tmp_path / f"c/parallel/train/sentences/{language}.tsv"
-        rows = [line.split("\t") for line in path.read_text().splitlines()]
-        assert [name for name, _ in rows] == [
-            name for name in bible() if split_of_verse(name) == "train"
-        ]
-        assert [text for _, text in rows] == list(built.sentences("train", language))
-
-
-def test_the_task_is_read_by_finetune(bibles, tmp_path):
-    make(f"aligned:{bibles}", tmp_path / "c")
-    tasks = str(tmp_path / "c/tasks")
-    task = task_of(TASKS["books"], tasks, 16)
-    groups = {"law", "history", "poetry", "prophets", "letters"}
-    assert {"law", "letters"} < set(task.labels) <= groups
-    numbers = {f"{n}.": name for name, n in bible().items()}
-    for split in ("train", "dev", "test"):
-        languages = ["en"] if split == "train" else list(LANGUAGES)
-        assert task.languages(split) == languages
-        for language in languages:
-            examples = task.read(split, language)
-            assert len(examples) == 10
-            for example in examples:
-                name = numbers[example.texts[0].split()[1]]
-                assert split_of_verse(name) == split
-                assert (name[:2] == "01") == (example.label == "law")
-
-
-def test_other_ids_give_no_task(tmp_path):
+def test_other_ids_give_pairs_too(tmp_path):
     for language in ("en", "ti"):
         lines = (f"p{i // 3}#{i}\t{language} {i}.\n" for i in range(300))
         (tmp_path / f"{language}.tsv").write_text("".join(lines))
     make(f"aligned:{tmp_path}", tmp_path / "c")
-    assert not (tmp_path / "c/tasks").exists()
-    assert Corpus(str(tmp_path / "c")).manifest["tasks"] == {}
     assert read_tatoeba(str(tmp_path / "c/parallel/test"), "ti").gold
 
 
@@ -146,7 +111,6 @@ def test_without_english_there_are_sentences_with_ids(bibles, tmp_path, capsys):
     make(f"aligned:{bibles}", tmp_path / "c")
     assert "no pairs: these need held-out text of en" in capsys.readouterr().out
     assert sorted(os.listdir(tmp_path / "c/parallel/dev")) == ["sentences"]
-    assert not (tmp_path / "c/tasks").exists()
 
 
 def test_verses_may_be_missing_or_without_words(bibles, tmp_path, capsys):
@@ -169,7 +133,7 @@ def test_verses_may_be_missing_or_without_words(bibles, tmp_path, capsys):
 
 # As it is, and with full-width digits, which a vocabulary does not distinguish.
 @pytest.mark.parametrize("first_digit", ["0", "\uff10"])
-def test_repeated_sentences_are_in_no_pair_and_no_task(bibles, tmp_path, first_digit):
+def test_repeated_sentences_are_in_no_pair(bibles, tmp_path, first_digit):
     """Of a language alone: in the others too, as their translations were seen."""
     held_out = [name for name in bible() if split_of_verse(name) == "test"]
     trained = next(name for name in bible() if split_of_verse(name) == "train")
@@ -186,13 +150,11 @@ def test_repeated_sentences_are_in_no_pair_and_no_task(bibles, tmp_path, first_d
         numbers[held_out[2]] + 1,
         f"{held_out[2]}\tti {numbers[held_out[1]]}.\n",
     )
-    make(f"aligned:{bibles}", tmp_path / "c", max_pairs=99, max_test_examples=99)
+    make(f"aligned:{bibles}", tmp_path / "c", max_pairs=99)
     expected = [f"{numbers[name]}." for name in [held_out[1], *held_out[3:]]]
     for language in LANGUAGES[1:]:
         read = tmp_path / f"c/parallel/test/tatoeba/{language}-en.{language}"
         assert [line.split()[1] for line in read.read_text().splitlines()] == expected
-    lines = (tmp_path / "c/tasks/books/test-en.tsv").read_text().splitlines()
-    assert [line.split()[1] for line in lines] == expected
     dropped = Corpus(str(tmp_path / "c")).manifest["dropped"]
     assert sum(dropped.values()) == 2
 

@@ -1,4 +1,4 @@
-"""Groups of ids, what is held out of them, and the books of the Bible."""
+"""Groups of ids, and what is held out of them."""
 
 import bz2
 import dataclasses
@@ -12,8 +12,6 @@ from decoupled.configs.corpora import ParallelTextConfig
 from decoupled.core.errors import UserError
 from decoupled.corpora.parallel import parallel_text
 from decoupled.corpora.parallel.parallel_text import (
-    BOOK_GROUPS,
-    book_group,
     group_of,
     split_of,
 )
@@ -24,8 +22,6 @@ SETTINGS = ParallelTextConfig(
     seed=0,
     group=None,
     max_pairs=10,
-    max_train_examples=10,
-    max_test_examples=10,
 )
 
 
@@ -68,26 +64,6 @@ def test_a_split_has_its_share_and_depends_on_the_seed():
     assert shares == pytest.approx({"train": 0.7, "dev": 0.1, "test": 0.2}, abs=0.03)
     other = dataclasses.replace(SETTINGS, seed=1)
     assert splits != [split_of(str(group), other) for group in range(5000)]
-
-
-@pytest.mark.parametrize(
-    "identifier, label",
-    [
-        ("01001001", "law"),
-        ("05034012", "law"),
-        ("06001001", "history"),
-        ("19119176", "poetry"),
-        ("39004006", "prophets"),
-        ("44001001", "gospels"),
-        ("66022021", "letters"),
-        ("67001001", None),
-        ("00001001", None),
-        ("GEN.1.1", None),
-    ],
-)
-def test_the_group_of_books(identifier, label):
-    assert book_group(identifier) == label
-    assert label is None or label in BOOK_GROUPS
 
 
 def find(place):
