@@ -26,7 +26,7 @@ from benchmarks.tables import (
     milliseconds_or_seconds,
     worker_table,
 )
-from decoupled.exports.serving.stored import FLOAT32, STORED_AS
+from decoupled.exports.serving.encoder import FLOAT32, STORED_AS
 
 BATCH_SIZES = (1, 32)
 LENGTH, QUICK_LENGTH = 128, 16

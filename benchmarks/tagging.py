@@ -33,7 +33,7 @@ from decoupled.configs import MeshConfig, ModelConfig, VocabularyConfig
 from decoupled.configs.finetuning import TAGGING
 from decoupled.data.vocabulary import Vocabulary, open_vocabulary
 from decoupled.data.vocabulary_training import train_vocabulary
-from decoupled.exports.interop.to_huggingface import to_huggingface
+from decoupled.exports.interop.huggingface import to_huggingface
 from decoupled.model.variables import shapes, token_classifier
 from decoupled.runs import run_folder
 from decoupled.tasks.presets import TASKS, task_of

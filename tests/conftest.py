@@ -18,6 +18,12 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 # As the package does, also where a test imports TensorFlow before it.
 choose_kernels()
 
+# Programs of tests run a few steps: to optimize them takes longer.
+os.environ.setdefault(
+    "XLA_FLAGS",
+    "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true",
+)
+
 # Beam's tests load gRPC, whose handlers can end a process that is forked to start
 # another program.
 os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")

@@ -9,9 +9,8 @@ import synthetic
 import tensorflow as tf
 
 from decoupled.configs import ModelConfig
-from decoupled.exports.serving.encoder import Encoder
+from decoupled.exports.serving.encoder import Encoder, StoredWeights
 from decoupled.exports.serving.roots import EncoderRoot
-from decoupled.exports.serving.stored import StoredWeights
 from decoupled.model.variables import Head, shapes
 
 

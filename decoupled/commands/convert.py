@@ -140,7 +140,7 @@ def from_hf() -> None:
 
     Variables without a use or a value are an error unless --allow_partial allows them.
     """
-    from decoupled.exports.interop.from_huggingface import from_huggingface
+    from decoupled.exports.interop.huggingface import from_huggingface
 
     options = flags.FLAGS
     from_huggingface(
@@ -155,7 +155,7 @@ def to_hf() -> None:
 
       decoupled convert to_hf --model_dir=runs/decoupled --hf_dir=hf/decoupled
     """
-    from decoupled.exports.interop.to_huggingface import to_huggingface
+    from decoupled.exports.interop.huggingface import to_huggingface
 
     options = flags.FLAGS
     to_huggingface(

@@ -32,7 +32,7 @@ class MeshConfig:
       (`decoupled.ops.rounding`). Vectors (biases, layer norms) and the variables in
       checkpoints are always float32.
     stack_mib: on a TPU core, slices of equal shape share a variable, as long as its
-      float32 gradients take at most so many MiB (`decoupled.ops.meshes.stacks`). 0
+      float32 gradients take at most so many MiB (`decoupled.ops.meshes.simd`). 0
       gives each slice its own variable. Results and checkpoints are equal.
     matmul_precision: of products of float32 numbers with --accelerator: "highest" is
       float32; "high" and "default" are faster and less exact, as each device has it

@@ -53,7 +53,7 @@ _PAIR_TASKS = ("xnli", "pawsx")
 
 
 def task_head(kind: str | None, labels: int) -> Head:
-    """The variables beside the encoder of a kind of task; none for None."""
+    """The variables beside the encoder of a kind of task."""
     count = {REGRESSION: 1, QUESTION_ANSWERING: SPANS.labels}.get(kind, labels)
     return Head(pooler=kind in (CLASSIFICATION, REGRESSION), labels=count)
 
@@ -62,17 +62,14 @@ def task_head(kind: str | None, labels: int) -> Head:
 class ServedTask:
     """What the folder of a model says of its task.
 
-    head: the kind of the task, see `configs.finetuning`; None for an encoder.
-    name: of the fine-tuning task, if any.
-    labels: of a classifier or tagger, in the order of their ids; else empty.
-    segments: how many texts an input may have: 1, 2, or either if it is unknown.
+    head: its kind, see `configs.finetuning`; None for an encoder. labels: in the order
+      of their ids. segments: how many texts an input may have.
     trained_length: tokens of the inputs in training; None if the folder does not say,
       as after a conversion.
-    answers: settings of windows and answers for question answering; else None.
-    assumed: names of settings in `answers` that the folder does not contain.
-    max_characters: most characters of an answer, instead of the limit in pieces.
-    columns: of the texts, or of the word, in the task's files; empty if the folder does
-      not say, as for tasks whose files have one form. label_column: of the label.
+    answers: settings of question answering. assumed: those that the folder does not
+      contain. max_characters: of an answer, instead of the limit in pieces.
+    columns, label_column: of the texts, or of the word, in the task's files; empty for
+      tasks whose files have one form.
     """
 
     head: str | None = None
@@ -88,7 +85,7 @@ class ServedTask:
 
     @property
     def kind(self) -> str:
-        """The name of the SavedModel for ids: `encoder`, `classifier`, `tagger` ..."""
+        """The name of the SavedModel for ids."""
         return _NAMES[self.head][0]
 
     @property
@@ -102,11 +99,6 @@ class ServedTask:
         return self.trained_length or min(usual, config.max_positions)
 
     def with_max_answer_length(self, pieces: int) -> "ServedTask":
-        """The same question answering with another limit.
-
-        Raises:
-          UserError: the limit is not positive, or the model gives no answers.
-        """
         if self.answers is None:
             raise UserError(
                 "--max_answer_length: is for models that answer questions; this is "
@@ -132,11 +124,7 @@ class ServedTask:
 
 
 def read_task(model: Model) -> ServedTask:
-    """The task of an opened model.
-
-    Raises:
-      UserError: config.json or answers.json describes none.
-    """
+    """The task of an opened model."""
     described = model.description
     path = os.path.join(model.folder, run_folder.CONFIG)
     head = _head(path, described.task)
@@ -163,12 +151,7 @@ def read_task(model: Model) -> ServedTask:
 def check_exportable(
     model: Model, task: ServedTask, sequence_length: int, mlm: bool
 ) -> None:
-    """Checks that a model can be exported, before anything is written.
-
-    Raises:
-      UserError: a variable is missing or has another shape, the checkpoint lacks the
-        MLM head that `mlm` requires, or the sequence length is impossible.
-    """
+    """Checks that a model can be exported, before anything is written."""
     longest, prefix = model.config.max_positions, model.weights.path
     if not _SHORTEST <= sequence_length <= longest:
         raise UserError(
@@ -218,7 +201,6 @@ def _labels(path: str, task: dict[str, Any]) -> list[str]:
 
 
 def _columns(path: str, data: Any) -> dict[str, Any]:
-    """The columns of `OwnTaskConfig`, which `finetune` wrote to config.json."""
     features = data.get("features") if isinstance(data, dict) else None
     features = features if isinstance(features, dict) else {}
     columns, label = features.get("texts", []), features.get("label")

@@ -29,24 +29,16 @@ _OUTSIDE = "O"
 
 
 def accuracy(labels: Sequence[str], predictions: Sequence[str]) -> dict[str, float]:
-    """The share of predictions that are the label, in percent: `{"accuracy": ...}`."""
-    if len(labels) != len(predictions) or not labels:
-        raise ValueError(f"{len(labels)} labels, {len(predictions)} predictions")
+    """The share of predictions that are the label, in percent."""
+    _check_counts(labels, predictions)
     right = sum(a == b for a, b in zip(labels, predictions, strict=True))
     return {"accuracy": right / len(labels) * 100}
 
 
 def macro_f1(labels: Sequence[str], predictions: Sequence[str]) -> dict[str, float]:
-    """The mean of the F1 of all labels, in percent, as `{"macro_f1": ...}`.
-
-    All labels that occur on either side have equal weight, as in scikit-learn's
-    f1_score with average="macro".
-
-    Raises:
-      ValueError: labels and predictions differ in length, or are empty.
-    """
-    if len(labels) != len(predictions) or not labels:
-        raise ValueError(f"{len(labels)} labels, {len(predictions)} predictions")
+    """The mean of the F1 of all labels of either side, in percent, as in scikit-learn's
+    f1_score with average="macro"."""
+    _check_counts(labels, predictions)
     labelled, predicted = Counter(labels), Counter(predictions)
     pairs = zip(labels, predictions, strict=True)
     right = Counter(label for label, other in pairs if label == other)
@@ -61,7 +53,7 @@ def entity_scores(labels: Sentences, predictions: Sentences) -> dict[str, float]
     """Scores of entities in percent, by seqeval 1.2.2, of tags B-TYPE, I-TYPE and O.
 
     `f1`, `precision` and `recall` are the official scores, `f1_strict_iob2` is the F1
-    of the strict reading. Raises ValueError for a tag that is not of IOB2.
+    of the strict reading.
     """
     if not labels:
         raise ValueError("no sentences")
@@ -74,10 +66,8 @@ def entity_scores(labels: Sentences, predictions: Sentences) -> dict[str, float]
 
 
 def entity_run_scores(labels: Sentences, predictions: Sentences) -> dict[str, float]:
-    """F1, precision and recall in percent of spans, by the default of seqeval 1.2.2.
-
-    Accepts tags of any scheme. Raises ValueError if the lengths differ.
-    """
+    """F1, precision and recall in percent of spans of any scheme, by the default of
+    seqeval 1.2.2."""
     _check_lengths(labels, predictions)
     return _scores(
         spans(labels, _type_after_first_letter),
@@ -90,13 +80,8 @@ def part_of_speech_scores(
 ) -> dict[str, float]:
     """Scores of parts of speech in percent.
 
-    Returns:
-      `f1`, `precision`, `recall`: of runs of equal tags, the official score;
-      `accuracy`: share of words whose tag is right;
-      `f1_seqeval_1_2_2`: the value that XTREME's script prints with that release.
-
-    Raises:
-      ValueError: the lengths differ, or there are no words.
+    `f1`, `precision` and `recall` are of runs of equal tags, the official score.
+    `f1_seqeval_1_2_2` is what XTREME's script prints with that release.
     """
     right = total = 0
     for tags, predicted in zip(labels, predictions, strict=True):
@@ -146,13 +131,8 @@ def spans(
 
 
 def strict_spans(sentences: Sentences) -> Iterator[Span]:
-    """(type, first, last) of each B with the I tags of its type that follow it.
-
-    An I that continues no such span is ignored. Words are numbered as for `spans`.
-
-    Raises:
-      ValueError: a tag's role is not B, I or O.
-    """
+    """(type, first, last) of each B with the I tags of its type that follow it. Words
+    are numbered as for `spans`."""
     tags = chain.from_iterable([*sentence, _OUTSIDE] for sentence in sentences)
     kind, first = None, 0
     for position, tag in enumerate(tags):
@@ -179,6 +159,11 @@ def _starts(previous: tuple[str, str], current: tuple[str, str]) -> bool:
     if now in "BS" or (before in "ESO" and now in "EI"):
         return True
     return now not in "O." and type_before != type_now
+
+
+def _check_counts(labels, predictions):
+    if len(labels) != len(predictions) or not labels:
+        raise ValueError(f"{len(labels)} labels, {len(predictions)} predictions")
 
 
 def _check_lengths(labels, predictions):

@@ -35,11 +35,8 @@ Pair = tuple[str, ...]
 
 
 class Matches(NamedTuple):
-    """The index and the score of the best match of every vector, for both sides.
-
-    forward: int64 [first]. forward_scores: [first]. backward: int64 [second].
-    backward_scores: [second].
-    """
+    """The index and the score of the best match of every vector, of the first side
+    (forward) and of the second (backward)."""
 
     forward: np.ndarray
     forward_scores: np.ndarray
@@ -58,8 +55,8 @@ def best_matches(
     """The best match of every vector [vectors, size] among all of the other side.
 
     Of equal scores the first wins. A vector of zeros has cosine 0 with all others.
-    `num_neighbours` is k of the margins. `block` is the number of vectors of each side
-    at a time. `progress` wraps the iterated list; margins call it a second time.
+    `num_neighbours` is k of the margins, `block` the number of vectors of a side at a
+    time. `progress` wraps the iterated list; margins call it a second time.
     """
     score = _pair_scores(first, second, scoring, num_neighbours, block, progress)
     forward = _Best(len(first), first.dtype)
@@ -167,7 +164,6 @@ class _Best:
         self.scores = np.full(vectors, -np.inf, dtype)
 
     def add(self, rows, other, scores):
-        """Adds the scores [own, other] of two slices."""
         places = scores.argmax(axis=1)
         highest = scores[np.arange(len(scores)), places]
         better = highest > self.scores[rows]
@@ -183,7 +179,6 @@ class _Highest:
         self.values = np.full([vectors, count], -np.inf, dtype)
 
     def add(self, rows, scores):
-        """Adds the scores [own, ...] of a slice."""
         values = self.values[rows]
         # Most blocks have no nearest neighbour for most vectors.
         changed = scores.max(axis=1) > values.min(axis=1)
@@ -192,10 +187,8 @@ class _Highest:
 
 
 class Candidates(NamedTuple):
-    """Pairs of indices in two texts, the best first; no index is in two pairs.
-
-    pairs: int64 [pairs, 2]. scores: [pairs].
-    """
+    """Pairs of indices in two texts, int64 [pairs, 2], the best first; no index is in
+    two pairs."""
 
     pairs: np.ndarray
     scores: np.ndarray

@@ -13,11 +13,7 @@ def ranks(values: np.ndarray) -> np.ndarray:
 
 
 def pearson(first: np.ndarray, second: np.ndarray) -> float | None:
-    """Pearson's correlation; None if a sequence is constant.
-
-    Raises:
-      ValueError: the sequences differ in length.
-    """
+    """Pearson's correlation; None if a sequence is constant."""
     x, y = (np.asarray(values, np.float64) for values in (first, second))
     if len(x) != len(y):
         raise ValueError(f"{len(x)} values and {len(y)} values")

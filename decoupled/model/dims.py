@@ -44,9 +44,9 @@ SETTINGS = {
 class Dims:
     """The dimensions of one graph; see `NAMES`.
 
-    `heads_and_size` and `memory_heads_and_size` are the attention kernels' columns,
-    head index major. They are named "heads", so that the rule for heads splits the
-    kernels of the checkpoint, which stay two-dimensional as in BERT.
+    `heads_and_size` are the attention kernels' columns, head index major. They are
+    named "heads", so that the rule for heads splits the kernels of the checkpoint,
+    which stay two-dimensional as in BERT.
     """
 
     batch: mtf.Dimension

@@ -55,10 +55,8 @@ class OutputEmbedding:
         self._build = build.with_head(names.MASKED_LM)
 
     def logits(self, x: mtf.Tensor) -> mtf.Tensor:
-        """Scores of every piece at the masked positions, [batch, predictions, vocab].
-
-        `x` is [batch, predictions, hidden].
-        """
+        """Scores of every piece, [batch, predictions, vocab], of vectors
+        [batch, predictions, hidden]."""
         return self.scores(self._transformed(x))
 
     def cross_entropy(
@@ -67,16 +65,14 @@ class OutputEmbedding:
         targets: mtf.Tensor,
         label_smoothing: float,
     ) -> tuple[mtf.Tensor, mtf.Tensor]:
-        """The `softmax_cross_entropy` of `logits`: loss of each position, and whether
-        its prediction is correct, float32 [batch, predictions]."""
+        """The `softmax_cross_entropy` of `logits`."""
         logits = self.logits(x)
         return softmax_cross_entropy(
             logits, targets, logits.shape.dims[-1], label_smoothing=label_smoothing
         )
 
     def scores(self, x: mtf.Tensor) -> mtf.Tensor:
-        """[batch, predictions, output_embedding] times the matrices of the output
-        embedding, and its bias."""
+        """Vectors of width E_out times the matrices of the output embedding, + bias."""
         for matrix in map(self._matrix, names.output_matrices(self._build.config)):
             outputs, inputs = matrix.shape.dims
             if x.shape.dims[-1] != inputs:

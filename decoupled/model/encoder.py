@@ -23,14 +23,10 @@ def attention_bias(
 ) -> mtf.Tensor:
     """0 for tokens that are attended to, a large negative number for the others.
 
-    Args:
-      mask: int32 [batch, sequence], 1 for real tokens; in packed rows the number of
-        each token's example, from 1.
-      query_examples: of packed rows, [..., queries], the example of each query, counted
-        as in `mask`. None: queries attend to all real tokens.
-
-    Returns:
-      float32 [batch, memory], or [batch, queries, memory] of packed rows.
+    float32 [batch, memory]; of packed rows [batch, queries, memory]. `mask` is 1 for
+    real tokens, in packed rows the number of each token's example, from 1, and
+    `query_examples` [..., queries] the example of each query. Without these, queries
+    attend to all real tokens.
     """
     memory = mtf.rename_dimension(mask, "sequence", build.dims.memory.name)
     if query_examples is None:
@@ -73,15 +69,9 @@ def attention(
 ) -> mtf.Tensor:
     """Attention of tokens to the tokens of their example, heads joined and projected.
 
-    Args:
-      x: [batch, ..., hidden], the tokens that attend: all of a sequence (then it is
-        `context`), some of them, or one.
-      context: [batch, sequence, hidden].
-      bias: float32, from `attention_bias`.
-      numbers: segment ids from `example_numbers`, where attention is called by name.
-
-    Returns:
-      A tensor like `x`, before dropout and residual.
+    `x` [batch, ..., hidden] has the tokens that attend: all of a sequence (then it is
+    `context`), some of them, or one. `numbers` are `example_numbers`, where attention
+    is called by name. The result is like `x`, before dropout and residual.
     """
     dims, config = build.dims, build.config
     attends_to_itself = x is context
@@ -125,10 +115,9 @@ def _same(operation: mtf.Operation, dy: mtf.Tensor) -> list[mtf.Tensor]:
 
 
 class Encoded(NamedTuple):
-    """The outputs of the encoder: [batch, sequence, hidden] tensors.
+    """The input of the first layer, and the output of each, [batch, sequence, hidden].
 
-    embedded: input of the first layer. layers: output of each layer, first to last. If
-    `encode` was given positions, the last layer is [positions' dimensions, hidden].
+    If `encode` gets positions, the last layer is [positions' dimensions, hidden].
     """
 
     embedded: mtf.Tensor
@@ -136,7 +125,6 @@ class Encoded(NamedTuple):
 
     @property
     def output(self) -> mtf.Tensor:
-        """The last layer."""
         return self.layers[-1]
 
 
@@ -145,19 +133,12 @@ def encode(
     features: dict[str, mtf.Tensor],
     positions: mtf.Tensor | None = None,
 ) -> Encoded:
-    """Builds the encoder.
+    """Builds the encoder; packed rows (`decoupled.data.packing`) have `position_ids`.
 
-    Args:
-      features: `input_word_ids`, `input_mask`, `input_type_ids`, int32
-        [batch, sequence]. Packed rows (`decoupled.data.packing`) also have
-        `position_ids`.
-      positions: int32 [batch, ...], the positions that the head reads; None for all. A
-        masked-LM head reads a few tokens of a sequence, and a classifier one. The last
-        layer computes keys and values for all tokens, and everything else only at these
-        positions. In packed rows there is one position of each example.
-
-    Returns:
-      All layers' representations.
+    `positions`, int32 [batch, ...], are those that the head reads; None for all. A
+    masked-LM head reads a few tokens of a sequence, and a classifier one. The last
+    layer computes keys and values for all tokens, and everything else only there. In
+    packed rows there is one position of each example.
     """
     mask, position_ids = features["input_mask"], features.get("position_ids")
     is_packed = position_ids is not None

@@ -16,9 +16,8 @@ class Forward(NamedTuple):
     """A task's forward pass.
 
     loss: float32 scalar; microbatches' losses add up to the batch's.
-    sums: name -> float32 scalar that adds up over batches, e.g. correct
-      predictions and weights.
-    predictions: name -> tensor [batch, ...].
+    sums: float32 scalars that add up over batches, e.g. correct predictions.
+    predictions: tensors [batch, ...].
     """
 
     loss: mtf.Tensor

@@ -19,17 +19,15 @@ from decoupled.ops.weight_product import weight_product
 class Builder:
     """What every part of the model needs to build itself.
 
-    config, dims: sizes. mesh: where variables live.
     activation_dtype: of the tensors between layers.
     initializer_seed: initial weights are a pure function of it and their name, so that
       models that differ in one part share the others' initial weights.
     dropout_seed: int32 scalar that changes every step; None switches all dropout off.
     frozen: names of variables that are not trained.
-    recompute_layers: gradient checkpointing; the backward pass recomputes the inside of
-      each encoder layer.
+    recompute_layers: gradient checkpointing.
     slice_dtype: of the variables on the devices; those that are saved are float32.
     names_attention: attention is an operation that whoever compiles the graph replaces.
-    variables: the declared variables by name; `with_head` adds those of a head.
+    variables: by name; `with_head` adds those of a head.
     """
 
     config: ModelConfig
@@ -50,12 +48,10 @@ class Builder:
             object.__setattr__(self, "variables", encoder)
 
     def with_head(self, head: declared.Head) -> "Builder":
-        """The builder of an encoder with this head."""
         return dataclasses.replace(self, variables=declared.declare(self.config, head))
 
     @property
     def training(self) -> bool:
-        """Whether this is the graph of a training step."""
         return self.dropout_seed is not None
 
     def variable(self, name: str, dtype: tf.DType = tf.float32) -> mtf.Tensor:
@@ -87,11 +83,9 @@ class Builder:
         return self.variable(name)
 
     def bias(self, name: str) -> mtf.Tensor:
-        """A vector, read as the activation dtype."""
         return self.variable(name, self.activation_dtype)
 
     def has_dense(self, name: str) -> bool:
-        """Whether the model has the dense layer of this name."""
         return f"{name}/kernel" in self.variables
 
     def dense(self, x: mtf.Tensor, name: str) -> mtf.Tensor:
@@ -107,7 +101,7 @@ class Builder:
         return weight_product(x, kernel, shape), bias
 
     def activated(self, x: mtf.Tensor, name: str) -> mtf.Tensor:
-        """The configured activation function of x @ kernel + bias."""
+        """The activation of x @ kernel + bias."""
         return ACTIVATIONS[self.config.activation](*self.product_and_bias(x, name))
 
     def layer_norm(self, x: mtf.Tensor, name: str) -> mtf.Tensor:
@@ -120,7 +114,6 @@ class Builder:
         return dropout(x, rate, self.dropout_seed, name)
 
     def cast(self, x: mtf.Tensor) -> mtf.Tensor:
-        """`x` in the activation dtype."""
         return mtf.cast(x, self.activation_dtype)
 
     def _initializer(self, variable: declared.Variable) -> Callable:

@@ -13,6 +13,7 @@ Where a row still differs, its `remark` says what is known about it. Table 1 cou
 other public models, in which the word embeddings are the output embedding, too.
 """
 
+import functools
 from typing import NamedTuple
 
 from decoupled.configs import ModelConfig, OptimizerConfig
@@ -41,7 +42,6 @@ class Convention(NamedTuple):
 
     head: groups that PT counts beside the encoder; FT is the encoder alone.
     rounding: added before the fraction of a million is cut: 0, or half a million.
-    description: the same in words.
     """
 
     head: tuple[str, ...]
@@ -67,14 +67,14 @@ class Convention(NamedTuple):
 class PaperRow(NamedTuple):
     """A model of the paper.
 
-    gin_file, settings: its file below gin/, and what to set beside it.
+    model, settings: its file in gin/models/, and what to set beside it.
     tables, name: the tables that list it, and its name there.
     pretraining, finetuning: PT and FT as printed, in millions.
     keep_layers: layers that fine-tuning keeps; 0 is all.
     remark: why the count of `convention` differs, where it does.
     """
 
-    gin_file: str
+    model: str
     tables: str
     name: str
     pretraining: int
@@ -85,6 +85,10 @@ class PaperRow(NamedTuple):
     settings: tuple[str, ...] = ()
 
     @property
+    def gin_file(self) -> str:
+        return f"models/{self.model}.gin"
+
+    @property
     def label(self) -> str:
         """Its file and settings, e.g. "models/coupled.gin, vocab_size = 30000"."""
         changes = [setting.partition(".")[2] for setting in self.settings]
@@ -92,7 +96,6 @@ class PaperRow(NamedTuple):
 
     @property
     def place(self) -> str:
-        """Its tables in words."""
         return f"Table{'s' if ',' in self.tables else ''} {self.tables}"
 
 
@@ -121,11 +124,7 @@ def pretraining_counts(config: ModelConfig) -> dict[str, int]:
 
 def finetuning_counts(config: ModelConfig, keep_layers: int = 0) -> dict[str, int]:
     """Parameters of a classifier (the paper's FT) per group of variables: with the
-    pooler, without the task's last layer. It uses the first `keep_layers`; 0 keeps all.
-
-    Raises:
-      UserError: `keep_layers` is negative or more than the model has.
-    """
+    pooler, without the task's last layer. `keep_layers` 0 keeps all."""
     if type(keep_layers) is not int or not 0 <= keep_layers <= config.num_layers:
         raise UserError(
             f"keep_layers: {keep_layers!r} is not a number of layers from 1 to "
@@ -139,11 +138,7 @@ def special_variables(
     model: ModelConfig, optimizer: OptimizerConfig
 ) -> list[list[str | None]]:
     """[name, initial values, learning rate] of the variables for which
-    `ModelConfig.initial_values` or `OptimizerConfig.rates` has a pattern.
-
-    Raises:
-      UserError: a pattern fits none of them.
-    """
+    `ModelConfig.initial_values` or `OptimizerConfig.rates` has a pattern."""
     variables = declare(model, ALL_HEADS)
     rates = by_pattern("OptimizerConfig.rates", optimizer.rates, variables)
     rows = {}
@@ -172,17 +167,12 @@ def _count(config: ModelConfig, head: Head) -> dict[str, int]:
 SPECIAL = "Variables with initial values or a learning rate of their own"
 SPECIAL_COLUMNS = ["variable", "initial values", "learning rate"]
 
-ROUNDED_DOWN = Convention(
-    ("output embedding",),
-    0,
+_TABLES = (
     "encoder and output table, without pooler, H -> E_out projection and output bias, "
-    "rounded down",
 )
+ROUNDED_DOWN = Convention(("output embedding",), 0, f"{_TABLES}rounded down")
 TO_NEAREST = Convention(
-    ("output embedding",),
-    500_000,
-    "encoder and output table, without pooler, H -> E_out projection and output bias, "
-    "rounded to the nearest",
+    ("output embedding",), 500_000, f"{_TABLES}rounded to the nearest"
 )
 RELEASED = Convention(
     ("pooler", "MLM transform", "output embedding", "output bias"),
@@ -190,136 +180,47 @@ RELEASED = Convention(
     "PT everything with the pooler, FT the encoder without it, rounded to the nearest",
 )
 
-# The English models have BERT-base's sizes and 30k pieces.
-ENGLISH = ("ModelConfig.vocab_size = 30000",)
+_multilingual = functools.partial(PaperRow, convention=ROUNDED_DOWN)
+# BERT-base's sizes.
+_ENGLISH = "ModelConfig.vocab_size = 30000"
+_english = functools.partial(PaperRow, convention=TO_NEAREST, settings=(_ENGLISH,))
+_deep = functools.partial(_english, "additional_layers_23", "13", keep_layers=12)
+_rembert = functools.partial(PaperRow, convention=RELEASED)
 ROWS = (
-    PaperRow("models/coupled.gin", "2, 6, 12", "coupled", 177, 177, ROUNDED_DOWN),
-    PaperRow("models/decoupled.gin", "2", "decoupled", 269, 177, ROUNDED_DOWN),
-    PaperRow(
-        "models/large_in_small_out.gin",
-        "3",
-        "E_in 768, E_out 128",
-        192,
-        177,
-        ROUNDED_DOWN,
+    _multilingual("coupled", "2, 6, 12", "coupled", 177, 177),
+    _multilingual("decoupled", "2", "decoupled", 269, 177),
+    _multilingual("large_in_small_out", "3", "E_in 768, E_out 128", 192, 177),
+    _multilingual("e_out_768", "3, 4, 5, 6", "E_in 128, E_out 768", 192, 100),
+    _multilingual("e_out_128", "4", "E_out 128", 115, 100),
+    _multilingual("e_out_3072", "4", "E_out 3072", 469, 100),
+    _multilingual(
+        "additional_layers_23", "5", "11 additional layers", 193, 100, keep_layers=12
     ),
-    PaperRow(
-        "models/e_out_768.gin",
-        "3, 4, 5, 6",
-        "E_in 128, E_out 768",
-        192,
-        100,
-        ROUNDED_DOWN,
-    ),
-    PaperRow("models/e_out_128.gin", "4", "E_out 128", 115, 100, ROUNDED_DOWN),
-    PaperRow("models/e_out_3072.gin", "4", "E_out 3072", 469, 100, ROUNDED_DOWN),
-    PaperRow(
-        "models/additional_layers_23.gin",
-        "5",
-        "11 additional layers",
-        193,
-        100,
-        ROUNDED_DOWN,
-        keep_layers=12,
-    ),
-    PaperRow(
-        "models/reinvested_h.gin",
-        "6",
-        "reinvested in H",
-        260,
-        168,
-        ROUNDED_DOWN,
+    _multilingual(
+        "reinvested_h", "6", "reinvested in H", 260, 168,
         remark="both numbers come out with the pooler and rounded to the nearest, but "
         "no other row of Tables 2-6 is counted so",
     ),
-    PaperRow("models/reinvested_l.gin", "6", "reinvested in L", 270, 178, ROUNDED_DOWN),
-    PaperRow(
-        "models/albert_coupled_128.gin",
-        "12",
-        "multilingual, E 128",
-        100,
-        100,
-        ROUNDED_DOWN,
-    ),
-    PaperRow(
-        "models/coupled.gin",
-        "12, 13",
-        "BERT-base, coupled",
-        110,
-        110,
-        TO_NEAREST,
+    _multilingual("reinvested_l", "6", "reinvested in L", 270, 178),
+    _multilingual("albert_coupled_128", "12", "multilingual, E 128", 100, 100),
+    _english(
+        "coupled", "12, 13", "BERT-base, coupled", 110, 110,
         remark="110M is what BERT is known by: 30,522 pieces, pooler and MLM head "
         "counted",
-        settings=ENGLISH,
     ),
-    PaperRow(
-        "models/albert_coupled_128.gin",
-        "12",
-        "English, E 128",
-        89,
-        89,
-        TO_NEAREST,
-        settings=ENGLISH,
-    ),
-    PaperRow(
-        "models/e_out_128.gin",
-        "13",
-        "E_out 128",
-        93,
-        89,
-        TO_NEAREST,
-        settings=ENGLISH,
-    ),
-    PaperRow(
-        "models/e_out_768.gin",
-        "13",
-        "E_out 768",
-        112,
-        89,
-        TO_NEAREST,
-        settings=ENGLISH,
-    ),
-    PaperRow(
-        "models/e_out_3072.gin",
-        "13",
-        "E_out 3072",
-        181,
-        89,
-        TO_NEAREST,
-        settings=ENGLISH,
-    ),
-    PaperRow(
-        "models/additional_layers_23.gin",
-        "13",
-        "15 layers",
-        114,
-        89,
-        TO_NEAREST,
-        keep_layers=12,
-        settings=ENGLISH + ("ModelConfig.num_layers = 15",),
-    ),
-    PaperRow(
-        "models/additional_layers_23.gin",
-        "13",
-        "24 layers",
-        178,
-        89,
-        TO_NEAREST,
-        keep_layers=12,
-        settings=ENGLISH + ("ModelConfig.num_layers = 24",),
-    ),
-    PaperRow("models/rembert.gin", "7, 16", "RemBERT, as released", 995, 575, RELEASED),
-    PaperRow(
-        "models/rembert_table14.gin",
-        "14",
-        "RemBERT, as printed",
-        995,
-        575,
-        RELEASED,
+    _english("albert_coupled_128", "12", "English, E 128", 89, 89),
+    _english("e_out_128", "13", "E_out 128", 93, 89),
+    _english("e_out_768", "13", "E_out 768", 112, 89),
+    _english("e_out_3072", "13", "E_out 3072", 181, 89),
+    _deep("15 layers", 114, 89, settings=(_ENGLISH, "ModelConfig.num_layers = 15")),
+    _deep("24 layers", 178, 89, settings=(_ENGLISH, "ModelConfig.num_layers = 24")),
+    _rembert("rembert", "7, 16", "RemBERT, as released", 995, 575),
+    _rembert(
+        "rembert_table14", "14", "RemBERT, as printed", 995, 575,
         remark="E_out 1536 and V 250k cannot give 995M; E_out 1664 and V 250,300 of "
         "the released checkpoint (models/rembert.gin) do",
     ),
-)
+)  # fmt: skip
 
 _LARGE = (
     "ModelConfig.input_embedding_size = 1024",

@@ -100,9 +100,8 @@ class Dim(NamedTuple):
 
 
 class Variable(NamedTuple):
-    """One variable.
+    """A matrix or vector of the model.
 
-    name: in graphs and checkpoints. dims: of the matrix or vector.
     initializer: `TRUNCATED_NORMAL`, `IDENTITY`, `ZEROS` or `ONES`. group: one of
       `GROUPS`.
     row_partitioned: whether training may keep the rows of a large matrix in several
@@ -120,17 +119,14 @@ class Variable(NamedTuple):
 
     @property
     def shape(self) -> Shape:
-        """The sizes of the dimensions."""
         return tuple(dim.size for dim in self.dims)
 
     @property
     def size(self) -> int:
-        """The number of parameters."""
         return math.prod(self.shape)
 
     @property
     def role(self) -> Role:
-        """What the variable is for."""
         return GROUPS[self.group]
 
     @property
@@ -142,10 +138,9 @@ class Variable(NamedTuple):
 class Head(NamedTuple):
     """What sits on the encoder.
 
-    masked_lm: the masked-LM head with the output embedding.
-    pooler: the tanh layer on [CLS].
-    labels: rows of a task's last layer, which reads the pooled vector where there is a
-      pooler and else every token's; 0 without a task.
+    masked_lm: the output embedding and what is before it. pooler: the tanh layer on
+    [CLS]. labels: rows of a task's last layer, which reads the pooled vector where
+    there is a pooler and else every token's; 0 without a task.
     """
 
     masked_lm: bool = False
@@ -175,11 +170,7 @@ SPANS = token_classifier(2)
 
 @functools.lru_cache(maxsize=128)
 def declare(config: ModelConfig, head: Head) -> Mapping[str, Variable]:
-    """All variables of a model and its head, by name.
-
-    Raises:
-      UserError: `ModelConfig.initial_values` does not fit them.
-    """
+    """All variables of a model and its head, by name."""
     variables = {v.name: v for v in _variables(config, head)}
     if config.initial_values:
         matrices = [v.name for v in _variables(config, ALL_HEADS) if v.is_decayed]
@@ -206,11 +197,7 @@ def _with_values(variable: Variable, value: float | str) -> Variable:
 def by_pattern(
     setting: str, patterns: Mapping[str, T], names: Iterable[str]
 ) -> dict[str, T]:
-    """name -> the value of the pattern, like a shell's, that it matches.
-
-    Raises:
-      UserError: a pattern matches none of the names, or two match one.
-    """
+    """name -> the value of the pattern, like a shell's, that it matches."""
     names, values, matched = list(names), {}, {}
     for pattern, value in patterns.items():
         matches = fnmatch.filter(names, pattern)
@@ -272,10 +259,9 @@ def dimension(config: ModelConfig, name: str) -> Dim:
 def output_matrices(config: ModelConfig) -> list[Variable]:
     """The matrices of the output embedding, in which its variants differ.
 
-    Each is [outputs, inputs]. The first multiplies vectors of width E_out, and each
-    further matrix multiplies the result of the one before. The last has a row for every
-    piece. In a coupled model the only matrix is the table of word embeddings; in other
-    models only the output embedding uses these matrices.
+    Each is [outputs, inputs]. The first multiplies vectors of width E_out, each further
+    one the result of the one before, and the last has a row for every piece. In a
+    coupled model the only matrix is the table of word embeddings.
     """
     if config.coupled:
         return [v for v in _input_embedding(config) if v.name == WORD_EMBEDDINGS]

@@ -1,41 +1,44 @@
 """AdamW in place, in few passes over every variable slice.
 
-The stock optimizer makes a dozen passes and as many temporaries per parameter. Here
-a float32 gradient is scaled, and TensorFlow's fused kernels decay the weight and update
-weight and moments, in place. A large bfloat16 gradient is cast, scaled and applied by
-one kernel that XLA compiles. It writes in place too, because it gets the variables'
-handles, and reads and writes half as many bytes.
+The stock optimizer makes a dozen passes and as many temporaries per parameter.
+`AdamUpdate` is for CPUs: TensorFlow's fused kernels decay the weight and update weight
+and moments. A large bfloat16 gradient is applied by one kernel that XLA compiles, which
+reads and writes half as many bytes. A row-partitioned slice
+(`decoupled.ops.row_partitions`) is updated one partition at a time. Only one or two
+partitions of a factored gradient exist at any moment, and they are still in the
+processor's cache between the product that makes them and the update. So a large output
+embedding needs no buffer of its size beside the weights and the two moments.
 
-A row-partitioned slice (`decoupled.ops.row_partitions`) is updated one partition at a
-time. Only one or two partitions of a factored gradient exist at any moment. They are
-still in the processor's cache between the matrix product that makes them and the
-update. Hence training a large output embedding needs no buffer of its size beside the
-weights and the two moments.
+`ElementwiseAdamUpdate` is for bfloat16 slices, which the fused kernel does not update,
+and for TPUs and other devices of XLA, whose compilers do not support that kernel.
 """
 
 import functools
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from decoupled.core.compat import mtf, tf
 from decoupled.ops.gradients import FactoredGradient, Gradient
 from decoupled.ops.kernels import compiled, is_large
-from decoupled.ops.local import mesh_op
+from decoupled.ops.local import before_cast, mesh_op, scalar
+from decoupled.ops.meshes.simd import Slices, slices_of, stacked
+from decoupled.ops.rounding import rounded, update_rounded
 from decoupled.ops.row_partitions import (
     RowPartitionedVariable,
     Tile,
     slice_along,
     two_at_a_time,
 )
-from decoupled.ops.shared import before_cast, scalar
 
 
 class StepScalars(NamedTuple):
     """The scalars that the updates of all variables of a step share.
 
-    beta1, beta2: floats. The others are float32 scalars of the mesh: learning_rate;
-    beta1_power, beta2_power: beta^t; epsilon: times sqrt(1 - beta2^t);
-    rate: learning_rate * sqrt(1 - beta2^t) / (1 - beta1^t); kept: the factor by which
+    Those of the mesh are float32. beta1_power, beta2_power: beta^t.
+    epsilon: times sqrt(1 - beta2^t).
+    rate: learning_rate * sqrt(1 - beta2^t) / (1 - beta1^t). kept: the factor by which
     weight decay multiplies a weight; penalty: of the proximal step that does the same.
     """
 
@@ -115,18 +118,12 @@ def new_weights(
 
 
 class AdamUpdate(mtf.Operation):
-    """One step of AdamW on one variable (see `step_scalars`).
+    """One step of AdamW on one float32 variable (see `step_scalars`).
 
-    Args:
-      variable, moment, second_moment: float32, of one shape.
-      gradient: float, of that shape.
-      scale: float32 scalar that multiplies it.
-      scalars: of the step.
-      is_decayed: whether weight decay applies.
-      after: a tensor that is computed after every other read of the variable in this
-        step, such as the norm of all gradients. The update waits for it. It is needed
-        for a factored gradient: without it, TensorFlow would copy a partition that is
-        still read before updating it.
+    `scale` multiplies the gradient. The update waits for `after`, which is computed
+    after every other read of the variable in this step, such as the norm of all
+    gradients. A factored gradient needs it: TensorFlow copies a partition that is still
+    read before updating it.
     """
 
     def __init__(
@@ -143,9 +140,7 @@ class AdamUpdate(mtf.Operation):
     ):
         self._is_factored = isinstance(gradient, FactoredGradient)
         gradient = [*gradient] if self._is_factored else [gradient]
-        inputs = [
-            scale, *scalars[2:], *([] if after is None else [after]),
-        ]  # fmt: skip
+        inputs = [scale, *scalars[2:], *([] if after is None else [after])]
         super().__init__([*gradient, *inputs], name="adam_update")
         self._variables = [variable, moment, second_moment]
         self._beta1, self._beta2 = scalars.beta1, scalars.beta2
@@ -162,11 +157,11 @@ class AdamUpdate(mtf.Operation):
         if self._is_factored:
             left, right, *inputs = inputs
             wide = mesh_impl.multiplies_in_float32
-            gradient = mesh_impl.slicewise(_FactoredSlice, left, right, wide)
+            rows = mesh_impl.slicewise(_rows_of_product, left, right, wide)
         else:
             whole, *inputs = inputs
-            gradient = mesh_impl.slicewise(_WholeSlice, whole)
-        updates = mesh_impl.slicewise(self._update_slice, *slices, gradient, *inputs)
+            rows = mesh_impl.slicewise(_rows_of, whole)
+        updates = mesh_impl.slicewise(self._update_slice, *slices, rows, *inputs)
         lowering.operations[self] = tf.group(updates.all_slices)
 
     def _update_slice(
@@ -174,15 +169,15 @@ class AdamUpdate(mtf.Operation):
         variable: tf.Variable | RowPartitionedVariable,
         m: tf.Variable | RowPartitionedVariable,
         v: tf.Variable | RowPartitionedVariable,
-        gradient: "_WholeSlice | _FactoredSlice",
+        gradient_rows: Callable[[Tile | None], tf.Tensor],
         *scalars: tf.Tensor,
     ) -> tf.Operation:
         if not isinstance(variable, RowPartitionedVariable):
-            return self._update([variable, m, v], gradient.whole(), *scalars)
+            return self._update([variable, m, v], gradient_rows(None), *scalars)
 
         def update(partition: tuple) -> list[tf.Operation]:
             tile, *variables = partition
-            return [self._update(variables, gradient.rows(tile), *scalars)]
+            return [self._update(variables, gradient_rows(tile), *scalars)]
 
         columns = [variable.tiles, *(x.partitions for x in (variable, m, v))]
         return tf.group(two_at_a_time(update, list(zip(*columns, strict=True))))
@@ -244,8 +239,8 @@ class AdamUpdate(mtf.Operation):
 def _compiled_update(beta1: float, beta2: float) -> Callable[..., tf.Tensor]:
     """A kernel that updates a weight and its moments by the handles of their variables.
 
-    XLA writes the results of a computation into the variables' own buffers if nothing
-    else holds these, which is so after the last read of a step.
+    XLA writes the results into the variables' buffers if nothing else holds these,
+    which is so after the last read of a step.
     """
 
     def update(
@@ -271,37 +266,24 @@ def _compiled_update(beta1: float, beta2: float) -> Callable[..., tf.Tensor]:
     return compiled(update)
 
 
-class _WholeSlice:
-    """A slice of a gradient."""
-
-    def __init__(self, gradient: tf.Tensor):
-        self._gradient = gradient
-
-    def whole(self) -> tf.Tensor:
-        return self._gradient
-
-    def rows(self, tile: Tile) -> tf.Tensor:
-        return slice_along(self._gradient, 0, tile)
+def _rows_of(gradient: tf.Tensor) -> Callable[[Tile | None], tf.Tensor]:
+    """The rows of a slice of a gradient; of None, all of them."""
+    return lambda tile: slice_along(gradient, 0, tile) if tile else gradient
 
 
-class _FactoredSlice:
-    """A slice of a gradient as its factors, left^T x right.
+def _rows_of_product(
+    left: tf.Tensor, right: tf.Tensor, is_wide: bool
+) -> Callable[[Tile | None], tf.Tensor]:
+    """As `_rows_of`, of left^T x right, multiplied in float32 if `is_wide`."""
+    left, right = (tf.reshape(x, [-1, x.shape[-1]]) for x in (left, right))
+    dtype = tf.float32 if is_wide else left.dtype
+    right = tf.cast(right, dtype)
 
-    left: [..., rows]. right: [..., columns]. is_wide: whether they are multiplied in
-    float32.
-    """
+    def rows(tile: Tile | None) -> tf.Tensor:
+        part = slice_along(left, 1, tile or Tile(0, left.shape[1]))
+        return tf.matmul(tf.cast(part, dtype), right, transpose_a=True)
 
-    def __init__(self, left: tf.Tensor, right: tf.Tensor, is_wide: bool):
-        left, right = (tf.reshape(x, [-1, x.shape[-1]]) for x in (left, right))
-        self._dtype = tf.float32 if is_wide else left.dtype
-        self._left, self._right = left, tf.cast(right, self._dtype)
-
-    def whole(self) -> tf.Tensor:
-        return self.rows(Tile(0, self._left.shape[1]))
-
-    def rows(self, tile: Tile) -> tf.Tensor:
-        left = tf.cast(slice_along(self._left, 1, tile), self._dtype)
-        return tf.matmul(left, self._right, transpose_a=True)
+    return rows
 
 
 # Multiplies a gradient that must have no effect: the product is far below the last bit
@@ -326,3 +308,128 @@ def _decay(
         l2=penalty,
         delta=gradient,
     )
+
+
+_rounded_step = rounded(new_weights)
+
+
+class ElementwiseAdamUpdate(mtf.Operation):
+    """One step of AdamW on the members of a stack (see `step_scalars`).
+
+    The update consists of reads, arithmetic and assignments only, which XLA compiles
+    into one kernel that writes weights and moments in place. bfloat16 weights are
+    rounded stochastically (`decoupled.ops.rounding`); the output is then a dummy scalar
+    for ordering.
+
+    Args:
+      variables, moments, second_moments: the members of three stacks in the same
+        order, or one variable each. The moments are float32.
+      decayed, multipliers: for each variable, whether weight decay applies, and by what
+        the learning rate is multiplied.
+      seed: int32 scalar that changes from step to step, where the weights are bfloat16.
+      before: an update of bfloat16 weights that this one waits for. A chain of updates
+        holds the temporaries of one variable at a time.
+    """
+
+    def __init__(
+        self,
+        variables: Sequence[mtf.Variable],
+        moments: Sequence[mtf.Variable],
+        second_moments: Sequence[mtf.Variable],
+        gradients: Sequence[mtf.Tensor],
+        scale: mtf.Tensor,
+        scalars: StepScalars,
+        decayed: Sequence[bool],
+        multipliers: Sequence[float],
+        *,
+        seed: mtf.Tensor | None = None,
+        before: "ElementwiseAdamUpdate | None" = None,
+    ):
+        self._variables = list(variables)
+        self._moments = [list(moments), list(second_moments)]
+        self._beta1, self._beta2 = scalars.beta1, scalars.beta2
+        # These exist twice in memory while they are stacked.
+        self.stacked = list(gradients) if len(gradients) > 1 else []
+        self._multipliers = np.array(multipliers, np.float32)
+        self._decayed = np.array(decayed, np.float32) * self._multipliers
+        self._is_rounded = variables[0].slice_dtype != tf.float32
+        inputs = [*gradients, scale, scalars.kept, scalars.rate, scalars.epsilon]
+        if self._is_rounded:
+            inputs += [seed, *([] if before is None else before.outputs)]
+        super().__init__(inputs, name="elementwise_adam_update")
+        dummy = [mtf.Tensor(self, mtf.Shape([]), tf.float32)]
+        self._outputs = dummy if self._is_rounded else []
+
+    @property
+    def has_gradient(self):
+        return False
+
+    def lower(self, lowering):
+        mesh_impl = lowering.mesh_impl(self)
+        count = len(self._variables)
+        inputs = [lowering.tensors[x] for x in self.inputs]
+        gradients, (scale, kept, rate, epsilon, *rest) = inputs[:count], inputs[count:]
+        gradient = mesh_impl.slicewise(stacked, *gradients)
+        slots = [slices_of(lowering, slot) for slot in self._moments]
+        m, v = mesh_impl.slicewise(
+            self._new_moments, *slots, gradient, scale, *rest[1:]
+        )
+        written = [
+            mesh_impl.slicewise(_write, slot, new)
+            for slot, new in zip(slots, (m, v), strict=True)
+        ]
+        kept = mesh_impl.slicewise(self._kept, kept)
+        rate = mesh_impl.slicewise(self._rate, rate)
+        operands = [m, v, kept, rate, epsilon]
+        if self._is_rounded:
+            done = update_rounded(
+                lowering, self._variables, _rounded_step, rest[0], *operands
+            )
+            lowering.set_tensor_lowering(self.outputs[0], done)
+        else:
+            slices = slices_of(lowering, self._variables)
+            new = mesh_impl.slicewise(_step, slices, *operands)
+            done = mesh_impl.slicewise(_write, slices, new)
+        lowering.operations[self] = tf.group(
+            [x for each in (*written, done) for x in each.all_slices]
+        )
+
+    def _new_moments(
+        self,
+        m: Slices | tf.Variable,
+        v: Slices | tf.Variable,
+        gradient: tf.Tensor,
+        scale: tf.Tensor,
+        *before: tf.Tensor,
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        with tf.control_dependencies(before):
+            gradient = tf.cast(gradient, tf.float32) * scale
+        m, v = tf.convert_to_tensor(m), tf.convert_to_tensor(v)
+        return new_moments(m, v, gradient, self._beta1, self._beta2)
+
+    def _kept(self, kept: tf.Tensor) -> tf.Tensor:
+        """`StepScalars.kept` for each member at its rate, 1 without weight decay."""
+        if not self._decayed.any():
+            return tf.ones([])
+        if np.all(self._decayed == 1):
+            return kept
+        return 1.0 - self._of_each(self._decayed) * (1.0 - kept)
+
+    def _rate(self, rate: tf.Tensor) -> tf.Tensor:
+        if np.all(self._multipliers == 1):
+            return rate
+        return self._of_each(self._multipliers) * rate
+
+    def _of_each(self, numbers: np.ndarray) -> np.ndarray:
+        """A number for each member, in a shape that broadcasts to the stack's."""
+        if len(numbers) == 1:
+            return numbers[0]
+        return numbers.reshape([-1] + [1] * self._variables[0].shape.ndims)
+
+
+def _step(slices: Slices, *operands: tf.Tensor) -> tf.Tensor:
+    return new_weights(tf.convert_to_tensor(slices), *operands)
+
+
+def _write(slices: Slices | tf.Variable, value: tf.Tensor) -> tf.Operation:
+    return slices.assign(value, read_value=False)

@@ -17,8 +17,7 @@ from typing import Any
 
 from decoupled.core.compat import mtf, tf
 from decoupled.ops.kernels import compiled_where_large, sums_over_rows
-from decoupled.ops.local import Spec, lazy_sum, local_op, mesh_op
-from decoupled.ops.shared import integers, reshape
+from decoupled.ops.local import Spec, integers, lazy_sum, local_op, mesh_op, reshape
 
 
 def add_bias(x: mtf.Tensor, bias: mtf.Tensor) -> mtf.Tensor:

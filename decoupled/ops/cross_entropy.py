@@ -28,18 +28,14 @@ def softmax_cross_entropy(
     weights: mtf.Tensor | None = None,
     label_smoothing: float = 0.0,
 ) -> tuple[mtf.Tensor, mtf.Tensor]:
-    """Loss of each position, and whether its prediction is correct, float32 [...].
+    """The differentiable -log softmax(logits)[target] of each position, and 1 where the
+    target is the arg-max, else 0, float32 [...].
 
-    Args:
-      logits: float [..., vocab_dim]; any dimension may be split.
-      targets: int32 [...]. On a CPU a value that is no index ends the step with an
-        error that shows it.
-      weights: float32 [...] that both results are multiplied by.
-      label_smoothing: s in [0, 1): the target distribution is 1 - s at the target plus
-        s / vocab_dim.size everywhere (Szegedy et al. 2016, section 7).
-
-    Returns the differentiable -log softmax(logits)[target], and 1 where the target is
-    the arg-max (of equal logits the smallest id wins), else 0.
+    Of equal logits the smallest id wins. Any dimension of `logits`, float
+    [..., vocab_dim], may be split. On a CPU a target that is no index ends the step
+    with an error that shows it. `weights`, float32 [...], multiply both results.
+    `label_smoothing` s in [0, 1) makes the target distribution 1 - s at the target plus
+    s / vocab_dim.size everywhere (Szegedy et al. 2016, section 7).
     """
     if logits.shape.dims != targets.shape.dims + [vocab_dim]:
         raise ValueError(f"{logits.shape} is not {targets.shape} + {vocab_dim}")
@@ -75,15 +71,11 @@ def _lower(
     def shard_pass(
         logits: tf.Tensor, targets: tf.Tensor, coordinate: tf.Tensor | int
     ) -> tuple[tf.Tensor, ...]:
-        """What one device computes from its [..., size] logits.
-
-        Returns:
-          exponentials, log_scale: from `_Kernels.exponentials`, of the logits' shape.
-          maximum, candidate: largest logit and its id in the whole vocabulary, float32.
-          log_sum: log of the sum of exp(logit - maximum).
-          partial: this shard's part of what the loss subtracts from the log of the
-            normaliser: the target's logit and, with smoothing, the mean logit.
-        """
+        """What one device computes from its [..., size] logits: the exponentials and
+        their log_scale (`_Kernels.exponentials`), the largest logit and its id in the
+        whole vocabulary, the log of the sum of exp(logit - largest), and its part of
+        what the loss subtracts from the log of the normaliser: the target's logit and,
+        with smoothing, the mean logit."""
         x = tf.reshape(tf.cast(logits, tf.float32), [-1, size])
         maximum, best = kernels.largest(x)
         cells, is_here = _target_cells(targets, coordinate, size, vocab_dim.size)
@@ -175,11 +167,8 @@ def _correct_predictions(
     candidate: Any,
     targets: Any,
 ) -> Any:
-    """1 where a target is the arg-max, else 0: float32, like the targets.
-
-    Each device has the largest logit of its own part, `here`, and its id, `candidate`;
-    `largest` is that of all parts. `axis` splits the vocabulary, or is None.
-    """
+    """1 where a target is the arg-max, else 0. Each device has the largest logit of its
+    part, `here`, and its id, `candidate`; `largest` is that of all parts."""
     # The smallest id among the shards that hold the maximum: a maximum of negatives,
     # as meshes have no minimum.
     best = mesh_impl.slicewise(
@@ -243,10 +232,9 @@ class _Kernels(NamedTuple):
     """Kernels that TensorFlow's executor and XLA need in different versions.
 
     largest: from [rows, size] to the largest element of each row and its index.
-    exponentials: from these three to exp(logit - maximum) / scale, log(scale) of each
-      row, and the log of the sum of exp(logit - maximum) of each row.
-    add_at: from x [rows, size], indices [rows, 2] and values [rows] to x with these
-      values added.
+    exponentials: from these three to exp(logit - maximum) / scale, and of each row
+      log(scale) and the log of the sum of exp(logit - maximum).
+    add_at: x [rows, size] with values [rows] added at indices [rows, 2].
     """
 
     largest: Callable

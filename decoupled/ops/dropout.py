@@ -19,12 +19,8 @@ def dropout(
 ) -> mtf.Tensor:
     """Zeroes a share `rate` of `x` and scales the rest by 1 / (1 - rate).
 
-    Each slice of a split dimension has its own mask, so the masks depend on the
-    layout.
-
-    Args:
-      seed: int32 scalar that changes from step to step, or None outside training.
-      name: of this dropout, unique in the model: equal names give equal masks.
+    `seed` is an int32 scalar that changes from step to step, or None outside training.
+    Equal names give equal masks. Each slice of a split dimension has another mask.
     """
     if seed is None or rate == 0:
         return x

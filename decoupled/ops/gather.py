@@ -90,8 +90,7 @@ class _Lookup(mtf.Operation):
 
 def _as_stored(lowering: mtf.Lowering, table: mtf.Tensor) -> Any:
     """The slices of a table. Those of a variable keep the dtype that they are stored
-    in, so that only the gathered rows are cast and not the whole table.
-    """
+    in, so that only the gathered rows are cast."""
     variable = table.operation
     if (
         not isinstance(variable, mtf.ops.Variable)
@@ -134,17 +133,11 @@ def _lookup_gradient(
 def gather_positions(
     x: mtf.Tensor, positions: mtf.Tensor, dim: mtf.Dimension
 ) -> mtf.Tensor:
-    """Entries of `x` at given positions, which differ between the sequences of a batch.
+    """Entries of `x` [batch dimensions, dim, ...] at positions int32 [batch dimensions,
+    ...], possibly repeated: [positions' dimensions, x's dimensions after dim].
 
-    Args:
-      x: float [batch dimensions, dim, ...].
-      positions: int32 [batch dimensions, ...], values in [0, dim.size), possibly
-        repeated. On a CPU another value ends the step with an error that shows it.
-      dim: any dimension may be split, but this one and a dimension of the positions
-        must not be split over the same mesh axis.
-
-    Returns:
-      [positions' dimensions, x's dimensions after dim], of x's dtype.
+    On a CPU a position outside of `dim` ends the step with an error that shows it. Any
+    dimension may be split, but `dim` not over the mesh axis of a position's.
     """
     rank, x_shape = x.shape.dims.index(dim), x.shape
     batch_dims = x.shape.dims[:rank]

@@ -14,9 +14,8 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from decoupled.core.compat import mtf, tf
-from decoupled.ops.local import Spec, lazy_sum, mesh_op
+from decoupled.ops.local import Spec, lazy_sum, mesh_op, scalar
 from decoupled.ops.meshes.placement import PlacementMeshImpl
-from decoupled.ops.shared import scalar
 from decoupled.ops.weight_product import GradientCast
 
 # Elements on one device, 16 MB; smaller gradients are not kept as factors.
@@ -28,10 +27,9 @@ _CAST_ELEMENTS = 1_000_000
 
 
 class FactoredGradient(NamedTuple):
-    """A gradient [rows, columns] as left^T x right.
+    """A gradient [rows, columns] as left^T x right, [..., rows] and [..., columns].
 
-    left: float [..., rows]. right: float [..., columns]. Their first dimensions are
-      the same, and none of these is split across the mesh.
+    Their first dimensions are the same, and none of these is split across the mesh.
     """
 
     left: mtf.Tensor
@@ -39,19 +37,18 @@ class FactoredGradient(NamedTuple):
 
     @property
     def shape(self) -> mtf.Shape:
-        """Of the product: rows and columns."""
         return mtf.Shape([self.left.shape.dims[-1], self.right.shape.dims[-1]])
 
 
 def as_factored(
     gradient: mtf.Tensor, mesh_impl: mtf.MeshImpl, smallest: int = _SMALLEST
 ) -> FactoredGradient | None:
-    """The factors of a gradient, where it pays not to multiply them.
+    """The factors of a gradient, where it pays not to multiply them; else None.
 
-    None where the gradient is no product of two tensors (it is a sum in a model with
-    coupled embeddings), is small (a device's part has fewer than `smallest` elements),
-    has too many inner rows for its norm to be cheap, or is summed over devices. None on
-    a TPU too: XLA cannot write a few rows of a variable in place.
+    It does not pay where the gradient is a sum (with coupled embeddings), is small (a
+    device's part has fewer than `smallest` elements), has too many inner rows for its
+    norm to be cheap, or is summed over devices; nor under XLA, which cannot write a few
+    rows of a variable in place.
     """
     factors = _factors(gradient)
     if factors is None or not isinstance(mesh_impl, PlacementMeshImpl):
@@ -91,21 +88,20 @@ def global_norm(gradients: Sequence[Gradient]) -> mtf.Tensor:
 
     def lower(mesh_impl: mtf.MeshImpl, *slices: Any) -> list:
         on_host = isinstance(mesh_impl, PlacementMeshImpl)
-        of_slices = _squared_norms if on_host else _squared_norm_of_all
-        # Gradients by the mesh axes that split them, over which their sum is added up.
+        # By the mesh axes that split gradients, over which their sum is added up: the
+        # squared norms of gradients, or the gradients themselves.
         groups, rest = {}, iter(slices)
         for gradient, part in zip(gradients, parts, strict=True):
             axes = map(mesh_impl.tensor_dimension_to_mesh_axis, gradient.shape.dims)
-            counts, members = groups.setdefault(frozenset(axes) - {None}, ([], []))
-            counts.append(len(part))
-            members += itertools.islice(rest, len(part))
+            laid_out = list(itertools.islice(rest, len(part)))
+            if on_host:
+                norm = _NORMS[len(part)]
+                laid_out = [mesh_impl.slicewise(norm, *laid_out)]
+            groups.setdefault(frozenset(axes) - {None}, []).extend(laid_out)
+        add_up = _sum if on_host else _squared_norm_of_all
         sums = [
-            lazy_sum(
-                mesh_impl,
-                mesh_impl.slicewise(functools.partial(of_slices, counts), *members),
-                axes,
-            )
-            for axes, (counts, members) in groups.items()
+            lazy_sum(mesh_impl, mesh_impl.slicewise(add_up, *members), axes)
+            for axes, members in groups.items()
         ]
         return [functools.reduce(functools.partial(mesh_impl.slicewise, tf.add), sums)]
 
@@ -114,23 +110,13 @@ def global_norm(gradients: Sequence[Gradient]) -> mtf.Tensor:
     return mtf.sqrt(mesh_op("squared_norm", lower, inputs, [output])[0])
 
 
-def _squared_norms(counts: Sequence[int], *slices: tf.Tensor) -> tf.Tensor:
-    """The sum of the squared norms of slices, of which one is whole, two are
-    factors."""
-    rest = iter(slices)
-    squares = (
-        {1: _squared_norm_of_slice, 2: _squared_norm_of_factors}[count](
-            *itertools.islice(rest, count)
-        )
-        for count in counts
-    )
-    return functools.reduce(tf.add, squares)
+def _sum(*x: tf.Tensor) -> tf.Tensor:
+    return functools.reduce(tf.add, x)
 
 
-def _squared_norm_of_all(counts: Sequence[int], *slices: tf.Tensor) -> tf.Tensor:
-    """`_squared_norms` of whole slices in few kernels of XLA: the squares of slices of
+def _squared_norm_of_all(*slices: tf.Tensor) -> tf.Tensor:
+    """The squared norm of whole slices in few kernels of XLA: the squares of slices of
     one shape are added up first."""
-    del counts
     by_shape = {}
     for x in slices:
         squares = tf.square(tf.cast(x, tf.float32))
@@ -149,11 +135,8 @@ def _squared_norm_of_factors(left: tf.Tensor, right: tf.Tensor) -> tf.Tensor:
 
 
 def _pairs(x: tf.Tensor) -> tf.Tensor:
-    """x x^T in float32, [inner, inner] for x of [..., size].
-
-    It casts a few columns at a time: a product of bfloat16 matrices would be rounded to
-    8 bits.
-    """
+    """x x^T in float32, [inner, inner] for x of [..., size]; a product of bfloat16
+    matrices would be rounded to 8 bits."""
     size = x.shape.as_list()[-1]
     x = tf.reshape(x, [-1, size])
     if x.dtype == tf.float32:
@@ -167,3 +150,7 @@ def _pairs(x: tf.Tensor) -> tf.Tensor:
         columns = tf.cast(columns, tf.float32)
         total += tf.matmul(columns, columns, transpose_b=True)
     return total
+
+
+# By the number of slices that a gradient has: it is whole, or two factors.
+_NORMS = {1: _squared_norm_of_slice, 2: _squared_norm_of_factors}

@@ -19,8 +19,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from decoupled.core.compat import mtf, tf
+from decoupled.ops.local import ones, reshape
 from decoupled.ops.meshes.placement import PlacementMeshImpl
-from decoupled.ops.shared import ones, reshape
 
 # Number of partial sums of a row: the float32 elements of one AVX-512 register.
 _LANES = 16
@@ -38,12 +38,9 @@ def is_large(x: tf.Tensor) -> bool:
     return x.shape.num_elements() >= _LARGE
 
 
-def compiled_where_large(function: Callable) -> Callable:
+class compiled_where_large:  # a decorator
     """As `compiled`, but runs `function` uncompiled if all its tensors are small."""
-    return _CompiledWhereLarge(function)
 
-
-class _CompiledWhereLarge:
     def __init__(self, function: Callable):
         self.python_function = function
         self._kernel = compiled(function)
@@ -103,7 +100,7 @@ def compile_first_quietly() -> None:
     """Compiles a tiny kernel, so that later ones write nothing to stderr.
 
     XLA announces the first kernel of a process there, in two lines that no log level
-    hides. If TF_CPP_MIN_LOG_LEVEL is 0, which asks for every line, nothing is done.
+    hides. TF_CPP_MIN_LOG_LEVEL=0 asks for every line.
     """
     if os.environ.get("TF_CPP_MIN_LOG_LEVEL") == "0":
         return

@@ -10,9 +10,8 @@ from decoupled.ops.kernels import (
     sums_along_rows,
     sums_over_rows,
 )
-from decoupled.ops.local import Spec, lazy_sum, mesh_op
+from decoupled.ops.local import Spec, lazy_sum, mesh_op, reshape
 from decoupled.ops.meshes.placement import PlacementMeshImpl
-from decoupled.ops.shared import reshape
 
 
 def layer_norm(

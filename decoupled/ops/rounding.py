@@ -23,19 +23,14 @@ from typing import Any
 from decoupled.core.compat import mtf, tf
 from decoupled.ops.kernels import compiled
 from decoupled.ops.local import shard_of
-from decoupled.ops.meshes.stacks import slices_of, stacked
+from decoupled.ops.meshes.simd import slices_of, stacked
 
 
 class RoundedSubtraction(mtf.Operation):
-    """variable -= change, where the variable's slices are bfloat16.
+    """variable -= change, for slices of bfloat16; several variables are a stack.
 
-    For Adafactor, whose changes are float32 tensors of the mesh graph. It can update
-    several variables at once.
-
-    Args:
-      variables: mtf.Variable with slices of bfloat16; several are a stack.
-      changes: float tensors of their shape.
-      seed: int32 scalar that changes from step to step.
+    For Adafactor, whose changes are float32 tensors of the mesh graph. `seed` is an
+    int32 scalar that changes from step to step.
     """
 
     def __init__(
@@ -46,8 +41,7 @@ class RoundedSubtraction(mtf.Operation):
     ):
         super().__init__([*changes, seed], name="rounded_subtraction")
         self._variables = list(variables)
-        # These exist twice in memory while they are stacked
-        # (`decoupled.planning.costs`).
+        # These exist twice in memory while they are stacked.
         self.stacked = list(changes) if len(changes) > 1 else []
 
     @property
@@ -85,11 +79,8 @@ def update_rounded(
 ) -> Any:
     """Replaces the slices of variables by the results of `kernel`, from `rounded`.
 
-    Several variables are a stack. `seed` and the kernel's further inputs are laid out.
-
-    Returns:
-      Laid-out dummy tensors for ordering: scalars that are available once the slices
-      are written.
+    Several variables are a stack. Returns laid-out dummy scalars, which are available
+    once the slices are written.
     """
     mesh_impl = lowering.mesh_impl(variables[0])
     slices = slices_of(lowering, variables)

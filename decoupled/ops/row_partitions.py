@@ -107,9 +107,8 @@ class RowPartitionedVariable:
 class RowPartitionedTensor:
     """The value of a row-partitioned matrix. Converting it to a tensor copies it.
 
-    shape: of the whole matrix. dtype: of its elements. tiles: the rows of each
-    partition, in order. partition: maps the index of a partition to its tensor
-    [rows, columns], which it creates in the current scope of the graph.
+    partition: maps the index of a partition, whose rows are in `tiles`, to its tensor,
+    which it creates in the current scope of the graph.
     """
 
     shape: tf.TensorShape
@@ -118,7 +117,7 @@ class RowPartitionedTensor:
     partition: Callable[[int], tf.Tensor]
 
     def cast(self, dtype: tf.DType) -> "RowPartitionedTensor":
-        """The same in another dtype, each partition cast when it is needed."""
+        """Each partition is cast when it is needed."""
         return dataclasses.replace(
             self,
             dtype=dtype,

@@ -11,11 +11,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from decoupled.core.compat import mtf, tf
-from decoupled.ops.local import lazy_sum
+from decoupled.ops.local import before_cast, lazy_sum
 from decoupled.ops.meshes.placement import PlacementMeshImpl
 from decoupled.ops.recompute import identity_after
 from decoupled.ops.row_partitions import RowPartitionedTensor, partition_rows
-from decoupled.ops.shared import before_cast
 
 # Elements of a table that are cast at a time, 16 MB in bfloat16. A table with fewer
 # than twice as many is cast as a whole.
@@ -83,8 +82,7 @@ class CastAfter(mtf.Operation):
 def _in_partitions(
     x: tf.Tensor | RowPartitionedTensor,
 ) -> tf.Tensor | RowPartitionedTensor:
-    """A large matrix as a `RowPartitionedTensor`; any other tensor is returned as it
-    is."""
+    """A large matrix as a `RowPartitionedTensor`; any other tensor as it is."""
     if isinstance(x, RowPartitionedTensor) or x.shape.rank != 2:
         return x
     if x.shape.num_elements() < 2 * _TILE:

@@ -8,11 +8,14 @@ from typing import NamedTuple
 from decoupled.configs import OptimizerConfig, ScheduleConfig
 from decoupled.core.compat import mtf, tf
 from decoupled.model.variables import slots
-from decoupled.ops.adam import AdamUpdate, StepScalars, step_scalars
-from decoupled.ops.adam_elementwise import ElementwiseAdamUpdate
+from decoupled.ops.adam import (
+    AdamUpdate,
+    ElementwiseAdamUpdate,
+    StepScalars,
+    step_scalars,
+)
 from decoupled.ops.gradients import Gradient, as_factored, global_norm
-from decoupled.ops.meshes.simd import SimdMeshImpl
-from decoupled.ops.meshes.stacks import StackedAssign
+from decoupled.ops.meshes.simd import SimdMeshImpl, StackedAssign
 from decoupled.ops.rounding import RoundedSubtraction
 
 

@@ -68,12 +68,11 @@ def test_a_folder_of_transformers_is_a_vocabulary(source, bert, tmp_path):
             "ScheduleConfig.warmup_steps = 0",
             "OptimizerConfig.rates = {'bert/*': 0}",
             "TrainingConfig.batch_size = 2",
-            "TrainingConfig.eval_sequences = 2",
             "MaskingConfig.sequence_length = 12",
             "MaskingConfig.max_predictions = 3",
         )
     ]
-    flags = [f"--records_dir={folder}", f"--model_dir={run}", *params]
+    flags = [f"--records_dir={folder}", f"--model_dir={run}", "--mode=train", *params]
     done = decoupled("pretrain", *flags, f"--vocabulary={bert}")
     assert done.returncode == 0, done.stderr[-2000:]
     assert open_vocabulary(str(run)).fingerprint == manifest.vocabulary_fingerprint

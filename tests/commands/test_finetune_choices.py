@@ -20,7 +20,7 @@ from decoupled.configs import FinetuningConfig, MeshConfig
 from decoupled.configs.finetuning import FinetuneConfig
 from decoupled.core.compat import tf
 from decoupled.core.errors import UserError
-from decoupled.exports.interop.to_huggingface import to_huggingface
+from decoupled.exports.interop.huggingface import to_huggingface
 from decoupled.exports.served_task import check_exportable, read_task
 from decoupled.runs.evaluation import Answers
 from decoupled.runs.saved_run import selected_checkpoint

@@ -187,22 +187,31 @@ COMMANDS = {
 }
 
 
-@pytest.mark.parametrize("command", COMMANDS)
-def test_who_writes_for_a_long_time_locks_first(tmp_path, command):
+# One process for all: the start of each takes longer than its command.
+EACH = """
+import json, sys
+from tests.command_line import mistake
+lines = [mistake(*words) for words in json.load(sys.stdin)]
+print(json.dumps([lines, "tensorflow" in sys.modules]))
+"""
+
+
+def test_who_writes_for_a_long_time_locks_first(tmp_path):
     """Also before TensorFlow is imported, so that the answer comes at once."""
     folder = tmp_path / "run"
-    flags = f"{COMMANDS[command]}={folder}".split()
+    words = [[name, *f"{flags}={folder}".split()] for name, flags in COMMANDS.items()]
     with locks.hold(str(folder)):
         done = subprocess.run(
-            [sys.executable, "-X", "importtime", "-m", "decoupled", command, *flags],
+            [sys.executable, "-c", EACH], input=json.dumps(words),
             capture_output=True, text=True, check=False, timeout=120,
         )  # fmt: skip
         assert os.listdir(folder) == [locks.LOCK]
-    assert done.returncode == 2, done.stderr
-    *imported, last = done.stderr.splitlines()
-    assert last.startswith(f"decoupled {command}: error: {folder}: ")
-    assert f"process {os.getpid()} on" in last
-    assert "tensorflow" not in [line.split()[-1] for line in imported]
+    assert done.returncode == 0, done.stderr
+    lines, has_tensorflow = json.loads(done.stdout)
+    for command, line in zip(COMMANDS, lines, strict=True):
+        assert line.startswith(f"decoupled {command}: error: {folder}: ")
+        assert f"process {os.getpid()} on" in line
+    assert not has_tensorflow
 
 
 def test_a_remote_folder_is_told(capsys):

@@ -10,7 +10,7 @@ from decoupled.core.errors import UserError
 from decoupled.data.sentencepiece_file import USER_DEFINED, with_types
 from decoupled.data.vocabulary import XLM_R, Pairs, open_vocabulary
 from decoupled.data.words import word_tables
-from decoupled.exports.interop.tokenizer_json import write_tokenizer
+from decoupled.exports.interop.huggingface_tokenizer import write_tokenizer
 from decoupled.exports.serving.masked_words import encode_masked
 from decoupled.exports.serving.text import BertPackInputs
 from decoupled.tasks.classification import pack_texts

@@ -1,10 +1,12 @@
 """Small random models, and what a model folder holds, for the tests of exports."""
 
+import contextlib
 import dataclasses
 import io
 import json
 import os
 import pathlib
+import types
 from unittest import mock
 
 import numpy as np
@@ -13,8 +15,7 @@ import sentencepiece
 from decoupled.configs import ModelConfig
 from decoupled.core.release import tf
 from decoupled.exports.served_task import read_task
-from decoupled.exports.serving.encoder import Encoder, MaskedLm
-from decoupled.exports.serving.roots import EncoderRoot
+from decoupled.exports.serving import saved_model
 from decoupled.model.variables import MASKED_LM, classifier, shapes
 from decoupled.runs.saved_run import open_model
 
@@ -160,18 +161,10 @@ def write_model_dir(
     return folder
 
 
-def save_encoder(config, mlm, vocabulary, folder):
-    """The encoder/ of an export alone, with `pretrained_weights`, which is faster."""
-    weights = pretrained_weights(config)
-    encoder = Encoder(config, weights)
-    head = MaskedLm(config, weights, encoder) if mlm else None
-    root = EncoderRoot(encoder, head, vocabulary)
-    tf.saved_model.save(root, str(folder), signatures=root.signatures())
-
-
+@contextlib.contextmanager
 def saving_only(*names):
     """In its context only models of these names are saved: each takes seconds."""
-    save = tf.saved_model.save
+    save, unused = tf.saved_model.save, types.SimpleNamespace(signatures=dict)
 
     def save_some(root, path, signatures):
         if os.path.basename(path) in names:
@@ -179,7 +172,17 @@ def saving_only(*names):
         else:
             os.makedirs(path)
 
-    return mock.patch.object(tf.saved_model, "save", save_some)
+    takes_strings = any(name.startswith("text_") for name in names)
+    with contextlib.ExitStack() as patches:
+        patches.enter_context(mock.patch.object(tf.saved_model, "save", save_some))
+        for name, is_used in (
+            ("TextRoot", takes_strings),
+            ("Preprocessor", takes_strings or "preprocessor" in names),
+        ):
+            if not is_used:
+                made = mock.patch.object(saved_model, name, lambda *_: unused)
+                patches.enter_context(made)
+        yield
 
 
 def opened(folder):

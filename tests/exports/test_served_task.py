@@ -131,12 +131,6 @@ def test_a_model_takes_as_many_texts_as_in_training(run, task, features, segment
     assert open_task(run).segments == segments
 
 
-def test_columns_that_are_none_are_refused(run):
-    task = {"name": "ours", "labels": LABELS}
-    change_config(run, task=task, data={"features": {"texts": ["a", None]}})
-    assert refused(run).startswith("config.json: texts is ['a', None], not one or two")
-
-
 @pytest.mark.parametrize("task", [READER, {"name": "xnli", "labels": LABELS}])
 def test_pairs_need_two_type_embeddings(run, task):
     sizes = dataclasses.asdict(CONFIG) | {"type_vocab_size": 1}
@@ -212,61 +206,79 @@ def test_a_limit_of_answers_for_another_model(finetuned_dir):
         open_task(finetuned_dir).with_max_answer_length(5)
 
 
-def test_a_task_of_an_unknown_kind(run):
-    change_config(run, task={"name": "x", "kind": "translation"})
-    assert refused(run) == (
-        "config.json: a task of the kind 'translation'; known: classification, "
-        "regression, tagging, question answering"
-    )
+TWO_NAMES = ["yes", "no", "no "]
+LENGTH = "sequence_length is {!r}, not between 1 and the model's max_positions = 24"
 
 
-def test_task_without_labels(run):
-    change_config(run, task={"name": "xquad"})
-    assert refused(run).startswith('config.json: "task" has no list of labels')
+@pytest.mark.parametrize(
+    "task, data, message",
+    [
+        (
+            {"name": "x", "kind": "translation"},
+            {},
+            "a task of the kind 'translation'; known: classification, regression, "
+            "tagging, question answering",
+        ),
+        ({"name": "xquad"}, {}, '"task" has no list of labels'),
+        ({"labels": ["yes", "no\n"]}, {}, "label 'no\\n' has the control character"),
+        ({"labels": TWO_NAMES}, {}, "label 'no' occurs twice"),
+        ({"labels": ["caf\u00e9", "cafe\u0301"]}, {}, "look the same"),
+        (
+            {"name": "ours", "labels": LABELS},
+            {"features": {"texts": ["a", None]}},
+            "texts is ['a', None], not one or two",
+        ),
+        *(
+            (None, {"masking": {"sequence_length": length}}, LENGTH.format(length))
+            for length in ("9", 0, 25, True, None)
+        ),
+    ],
+)
+def test_a_config_that_contradicts_itself(run, task, data, message):
+    change_config(run, task=task, data=data)
+    said = refused(run)
+    assert said.startswith("config.json: ") and message in said
 
 
-def test_unknown_checkpoint(run):
-    assert refused(run, checkpoint="model.ckpt-8").startswith("model.ckpt-8: ")
-
-
-def test_truncated_checkpoint(run):
+def test_checkpoints_that_are_missing_or_cut_off(run):
     data = next(run.glob("*.data-00000-of-00001"))
     data.write_bytes(data.read_bytes()[:-100])
-    message = refused(run, checkpoint="model.ckpt-7")
-    assert message.startswith("model.ckpt-7: ")
+    for name in ("model.ckpt-8", "model.ckpt-7"):
+        assert refused(run, checkpoint=name).startswith(f"{name}: ")
 
 
-def test_missing_variable(run):
-    weights = pretrained_weights(CONFIG)
-    del weights["bert/encoder/layer_1/output/dense/kernel"]
-    assert refused(with_weights(run, weights)) == (
-        "model.ckpt-9: no variable bert/encoder/layer_1/output/dense/kernel [12, 8]; "
-        "this is not a checkpoint of the model that config.json describes"
-    )
+WEIGHTS = pretrained_weights(CONFIG)
+KERNEL = "bert/encoder/layer_1/output/dense/kernel"
+BETA = "bert/embeddings/LayerNorm/beta"
 
 
-def test_other_shape(run):
-    other = pretrained_weights(model_config(intermediate_size=16))
-    assert refused(with_weights(run, other)) == (
-        "model.ckpt-9: bert/encoder/layer_0/intermediate/dense/kernel has shape "
-        "[8, 16], the model of config.json has [8, 12]"
-    )
-
-
-def test_more_layers_than_the_config(run):
-    other = pretrained_weights(model_config(num_layers=3))
-    message = refused(with_weights(run, other))
-    assert message.startswith("model.ckpt-9: bert/encoder/layer_2/")
-    assert "is not part of the model" in message
-
-
-def test_diverged_training(run):
-    weights = pretrained_weights(CONFIG)
-    weights["bert/embeddings/LayerNorm/beta"][2] = np.nan
-    message = refused(with_weights(run, weights))
-    assert message.startswith(
-        "model.ckpt-9: bert/embeddings/LayerNorm/beta holds values that are not finite"
-    )
+@pytest.mark.parametrize(
+    "weights, message",
+    [
+        (
+            {name: WEIGHTS[name] for name in WEIGHTS if name != KERNEL},
+            f"no variable {KERNEL} [12, 8]; this is not a checkpoint of the model that "
+            "config.json describes",
+        ),
+        (
+            pretrained_weights(model_config(intermediate_size=16)),
+            "bert/encoder/layer_0/intermediate/dense/kernel has shape [8, 16], the "
+            "model of config.json has [8, 12]",
+        ),
+        (
+            pretrained_weights(model_config(num_layers=3)),
+            "bert/encoder/layer_2/attention/output/LayerNorm/beta [8] is not part of "
+            "the model",
+        ),
+        (
+            WEIGHTS | {BETA: np.full(6, np.nan, np.float32)},
+            f"{BETA} holds values that are not finite",
+        ),
+    ],
+    ids=["missing", "shape", "more layers", "diverged"],
+)
+def test_weights_of_another_model(run, weights, message):
+    assert refused(with_weights(run, weights)).startswith(f"model.ckpt-9: {message}")
 
 
 def test_mlm_of_a_fine_tuned_model(run):
@@ -275,20 +287,6 @@ def test_mlm_of_a_fine_tuned_model(run):
     assert refused(with_weights(run, weights), mlm=True).startswith(
         "model.ckpt-9: holds no MLM head (fine-tuning drops it)"
     )
-
-
-@pytest.mark.parametrize(
-    "labels, reason",
-    [
-        (["yes", "no\n"], "label 'no\\n' has the control character U+000A"),
-        (["yes", "no", "no "], "label 'no' occurs twice"),
-        (["caf\u00e9", "cafe\u0301"], "look the same"),
-    ],
-)
-def test_labels_of_config_json_are_checked(run, labels, reason):
-    change_config(run, task={"labels": labels})
-    message = refused(run)
-    assert message.startswith('config.json: "task": label') and reason in message
 
 
 def test_as_many_labels_as_the_classifier_has(run):
@@ -310,15 +308,6 @@ def test_the_length_of_training_is_the_default(run, data, trained, default):
     change_config(run, data=data)
     model = open_task(run)
     assert (model.trained_length, model.default_length(CONFIG)) == (trained, default)
-
-
-@pytest.mark.parametrize("length", ["9", 0, 25, True, None])
-def test_an_impossible_length_of_training(run, length):
-    change_config(run, data={"masking": {"sequence_length": length}})
-    assert refused(run) == (
-        f"config.json: sequence_length is {length!r}, not between 1 and the model's "
-        "max_positions = 24"
-    )
 
 
 @pytest.mark.parametrize("length", [4, 25])

@@ -47,15 +47,15 @@ def main(path: str) -> None:
             # Spaces around a Chinese character.
             apart = len(text) >= 2 and text[0] == text[-1] == " "
             text = text[1:-1] if apart else text
-            found = tuple(ALONE if apart else kind_of(c, kinds) for c in text)
+            result = tuple(ALONE if apart else kind_of(c, kinds) for c in text)
             if not text:
                 code = 2
-            elif found == (SPACE,):
+            elif result == (SPACE,):
                 code = 3
             elif text == chr(point):
-                code = {INSIDE: 0, ALONE: 1}[found[0]]
+                code = {INSIDE: 0, ALONE: 1}[result[0]]
             else:
-                code = numbers.setdefault((text, found), 4 + len(numbers))
+                code = numbers.setdefault((text, result), 4 + len(numbers))
             codes[setting, point] = code
     pages, index = np.unique(codes.reshape(-1, PAGE), axis=0, return_inverse=True)
     texts = [text for text, _ in numbers]

@@ -26,18 +26,11 @@ NEEDS_TRANSFORMERS = [
 def run_reference(
     weights: dict[str, np.ndarray], config: ModelConfig, batch: dict[str, np.ndarray]
 ) -> dict:
-    """RemBertForMaskedLM with these weights on this batch, without dropout.
+    """RemBERT with these weights on this batch, without dropout, in float64.
 
-    Args:
-      weights: checkpoint name -> array, of encoder and MLM head; nothing else.
-      config: decoupled, E_in != H, mlm_transform "dense_activation_norm": what
-        Transformers' RemBERT can be.
-      batch: the features of masked language modelling.
-
-    Returns:
-      float64 `logits` [batch, predictions, V], `loss` (a float), `hidden_states`
-      [layers, batch, length, H], and `gradients`, a dict with the names and shapes of
-      `weights`.
+    The weights are of the encoder and its MLM head or tagger, the features those of
+    that task. Gives `logits`, `loss` (a float), `hidden_states` [layers, batch, length,
+    H], and `gradients` by the names of the weights.
     """
     arrays = {"config": np.array(json.dumps(dataclasses.asdict(config)))}
     arrays |= {f"weight:{name}": value for name, value in weights.items()}

@@ -1,4 +1,4 @@
-"""Runs transformers' RemBertForMaskedLM on given weights: logits, loss, gradients.
+"""Runs transformers' RemBERT on given weights: logits, loss, gradients.
 
     python rembert_reference.py INPUT.npz OUTPUT.npz
 
@@ -6,9 +6,11 @@ Stands alone: it runs in an environment with PyTorch and Transformers, without
 TensorFlow. Arithmetic is float64, so that what differs is the other side's rounding.
 
 INPUT.npz: `config` (JSON of the model's sizes), `weight:NAME` (checkpoint names and
-shapes), `feature:NAME` (the features of masked language modelling).
-OUTPUT.npz: `logits` [batch, predictions, V], `loss` (weighted mean over the masked
-positions), `hidden_states` [layers, batch, length, H], `gradient:NAME` of the loss.
+shapes), `feature:NAME`. The model is RemBertForMaskedLM, or with `output_weights` a
+RemBertForTokenClassification; features are those of the task.
+OUTPUT.npz: `logits` [batch, predictions, V] or [batch, length, labels], `loss` (the
+weighted mean over masked positions or tokens), `hidden_states` [layers, batch, length,
+H], `gradient:NAME` of the loss.
 """
 
 import json
@@ -21,14 +23,19 @@ import transformers
 
 _ACTIVATIONS = {"gelu": "gelu", "gelu_tanh": "gelu_new", "relu": "relu"}
 _LAYER_NORM = {"gamma": "weight", "beta": "bias"}
+_HEADS = {
+    "cls/predictions/output_embedding": "cls.predictions.decoder.weight",
+    "cls/predictions/output_bias": "cls.predictions.decoder.bias",
+    "output_weights": "classifier.weight",
+    "output_bias": "classifier.bias",
+}
+_NOT_COUNTED = -100
 
 
 def torch_name(name: str) -> str:
     """The parameter that holds a checkpoint's variable."""
-    if name == "cls/predictions/output_embedding":
-        return "cls.predictions.decoder.weight"
-    if name == "cls/predictions/output_bias":
-        return "cls.predictions.decoder.bias"
+    if name in _HEADS:
+        return _HEADS[name]
     name = re.sub(r"^bert/", "rembert/", name)
     name = name.replace("predictions/transform/", "predictions/")
     name = re.sub(r"layer_(\d+)", r"layer/\1", name)
@@ -64,7 +71,11 @@ def build_model(sizes: dict, weights: dict) -> torch.nn.Module:
         bos_token_id=None,
         eos_token_id=None,
     )
-    model = transformers.RemBertForMaskedLM(config).double().eval()
+    kind = transformers.RemBertForMaskedLM
+    if "output_bias" in weights:
+        kind = transformers.RemBertForTokenClassification
+        config.num_labels = len(weights["output_bias"])
+    model = kind(config).double().eval()
     state = {
         torch_name(name): torch.from_numpy(np.ascontiguousarray(to_torch(name, value)))
         for name, value in weights.items()
@@ -85,13 +96,17 @@ def compute(model: torch.nn.Module, features: dict) -> dict:
         token_type_ids=types,
         output_hidden_states=True,
     )
-    positions = torch.from_numpy(features["masked_lm_positions"]).long()
-    rows = torch.arange(len(ids))[:, None]
-    logits = output.logits[rows, positions]
-    labels = torch.from_numpy(features["masked_lm_ids"]).long()
-    weights = torch.from_numpy(features["masked_lm_weights"]).double()
+    logits, prefix = output.logits, "label"
+    if "masked_lm_ids" in features:
+        positions = torch.from_numpy(features["masked_lm_positions"]).long()
+        rows = torch.arange(len(ids))[:, None]
+        logits, prefix = logits[rows, positions], "masked_lm"
+    labels = torch.from_numpy(features[f"{prefix}_ids"]).long()
+    weights = torch.from_numpy(features[f"{prefix}_weights"]).double()
     losses = torch.nn.functional.cross_entropy(
-        logits.transpose(1, 2), labels, reduction="none"
+        logits.transpose(1, 2),
+        torch.where(weights > 0, labels, _NOT_COUNTED),
+        reduction="none",
     )
     loss = (losses * weights).sum() / weights.sum()
     loss.backward()

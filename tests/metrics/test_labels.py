@@ -114,10 +114,10 @@ def test_strict_rules_are_those_of_seqeval_for_malformed_tags_too(pair):
 
 
 def test_strict_spans_begin_with_a_b():
-    found = list(
+    result = list(
         strict_spans(sentences("I-PER B-PER I-PER I-LOC / I-PER / B-LOC B-LOC"))
     )
-    assert found == [("PER", 1, 2), ("LOC", 7, 7), ("LOC", 8, 8)]
+    assert result == [("PER", 1, 2), ("LOC", 7, 7), ("LOC", 8, 8)]
 
 
 def test_tags_of_another_scheme_are_refused_by_the_strict_rules():
@@ -150,8 +150,8 @@ def test_parts_of_speech_by_every_rule(labels, predictions, expected):
 
 
 def test_spans_are_numbered_through_all_sentences():
-    found = list(spans(sentences("NOUN NOUN X / X SYM SYM / B-PER I-PER E-PER I-PER")))
-    assert found == [
+    result = list(spans(sentences("NOUN NOUN X / X SYM SYM / B-PER I-PER E-PER I-PER")))
+    assert result == [
         ("NOUN", 0, 1),
         ("X", 2, 2),
         ("X", 4, 4),
@@ -213,8 +213,8 @@ def test_real_parts_of_speech_with_every_tenth_noun_a_verb(data_dir):
     ],
 )
 def test_share_of_equal_strings(labels, predictions, expected):
-    found = accuracy(labels.split(), predictions.split())
-    assert found == {"accuracy": pytest.approx(expected, abs=1e-12)}
+    result = accuracy(labels.split(), predictions.split())
+    assert result == {"accuracy": pytest.approx(expected, abs=1e-12)}
 
 
 @pytest.mark.parametrize("labels, predictions", [(["a"], ["a", "a"]), ([], [])])

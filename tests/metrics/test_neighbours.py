@@ -155,9 +155,9 @@ def test_progress_covers_all_blocks_and_margins_go_over_them_twice():
 def test_wilson_interval(right, of):
     stats = pytest.importorskip("scipy.stats")
     expected = stats.binomtest(right, of).proportion_ci(0.95, "wilson")
-    found = wilson_interval(right, of)
-    assert found == pytest.approx((expected.low, expected.high), abs=1e-9)
-    assert 0 <= found[0] < found[1] <= 1
+    result = wilson_interval(right, of)
+    assert result == pytest.approx((expected.low, expected.high), abs=1e-9)
+    assert 0 <= result[0] < result[1] <= 1
 
 
 def test_settings_know_the_same_scorings():
@@ -188,19 +188,19 @@ def test_pairs_are_taken_greedily_from_both_directions():
         backward=np.array([0, 1]),
         backward_scores=np.array([0.9, 0.7]),
     )
-    found = mine(matches)
+    result = mine(matches)
     # (1, 0) comes second, but 0 is taken; then (1, 1) takes 1 away from (2, 1).
-    assert found.pairs.tolist() == [[0, 0], [1, 1]]
-    assert found.scores == pytest.approx([0.9, 0.7])
+    assert result.pairs.tolist() == [[0, 0], [1, 1]]
+    assert result.scores == pytest.approx([0.9, 0.7])
 
 
 def test_no_place_stands_twice_and_scores_fall():
     generator = np.random.default_rng(0)
     first, second = (generator.normal(1, 1, [n, 5]) for n in (60, 45))
-    found = mine(best_matches(first, second, "ratio_margin", 4))
-    for side in found.pairs.T:
+    result = mine(best_matches(first, second, "ratio_margin", 4))
+    for side in result.pairs.T:
         assert len(set(side)) == len(side)
-    assert (np.diff(found.scores) <= 0).all()
+    assert (np.diff(result.scores) <= 0).all()
 
 
 def test_threshold_by_hand():
@@ -238,14 +238,14 @@ def test_no_threshold_is_better(seed):
     scores = np.sort(generator.integers(0, 12, count) / 10)[::-1].astype(np.float32)
     names = [(f"x-{i}", f"y-{i}") for i in range(count)]
     gold = {name for name in names if generator.random() < 0.4} | {("x-0", "y-77")}
-    found = best_threshold(scores, np.array([n in gold for n in names]), len(gold))
+    result = best_threshold(scores, np.array([n in gold for n in names]), len(gold))
 
     def f1(threshold):
         kept = zip(names, scores, strict=True)
         return pair_scores(gold, [n for n, s in kept if s >= threshold])["f1"]
 
-    assert f1(found.score) == pytest.approx(found.f1)
-    assert found.f1 == pytest.approx(max(map(f1, scores)))
+    assert f1(result.score) == pytest.approx(result.f1)
+    assert result.f1 == pytest.approx(max(map(f1, scores)))
 
 
 GOLD = [("de-1", "en-7"), ("de-2", "en-8"), ("de-3", "en-9"), ("de-4", "en-1")]

@@ -61,15 +61,15 @@ def xquad(data_dir, language):
 
 @pytest.mark.parametrize("prediction, answers, exact_match, f1", CASES)
 def test_values_of_the_published_script(prediction, answers, exact_match, f1):
-    found = squad_scores([("q", answers)], {"q": prediction})
-    assert found == pytest.approx({"exact_match": exact_match, "f1": f1}, abs=1e-9)
+    result = squad_scores([("q", answers)], {"q": prediction})
+    assert result == pytest.approx({"exact_match": exact_match, "f1": f1}, abs=1e-9)
 
 
 def test_questions_without_an_answer_count_zero_and_others_are_not_read():
     questions = [("1", ["a b"]), ("2", ["c"]), ("1", ["b c d"]), ("4", ["e"])]
-    found = squad_scores(questions, {"1": "b", "2": "C.", "5": "e"})
+    result = squad_scores(questions, {"1": "b", "2": "C.", "5": "e"})
     # F1: 1 ("a" is an article), 1, 1/2 and nothing.
-    assert found == {"exact_match": 50.0, "f1": 62.5}
+    assert result == {"exact_match": 50.0, "f1": 62.5}
 
 
 def test_no_questions():
@@ -88,8 +88,8 @@ def test_f1_is_symmetric_and_full_for_equal_words_only(one, other):
 
 @given(st.text())
 def test_words_stay_as_they_are_when_found_again(text):
-    found = squad_words(text)
-    assert squad_words(" ".join(found)) == found
+    result = squad_words(text)
+    assert squad_words(" ".join(result)) == result
 
 
 @pytest.mark.parametrize("language", FIRST_WORDS)
@@ -157,8 +157,8 @@ CUT = {
 def test_values_of_the_published_script_of_mlqa(
     language, prediction, answers, exact_match, f1
 ):
-    found = mlqa_scores([("q", answers)], {"q": prediction}, language)
-    assert found == pytest.approx({"exact_match": exact_match, "f1": f1}, abs=1e-9)
+    result = mlqa_scores([("q", answers)], {"q": prediction}, language)
+    assert result == pytest.approx({"exact_match": exact_match, "f1": f1}, abs=1e-9)
 
 
 def test_other_languages_have_no_articles_and_regions_no_rules_of_their_own():

@@ -32,9 +32,9 @@ def test_the_graph_has_these_dimensions_and_no_others():
     with tf.Graph().as_default():
         graph = build_only(tiny_model(output_embedding_rank=5), outputs)
     tensors = [t for operation in graph.operations for t in operation.outputs]
-    found = {dim.name for tensor in tensors for dim in tensor.shape.dims}
+    result = {dim.name for tensor in tensors for dim in tensor.shape.dims}
     # Of size 1: a layer norm's means and deviations.
-    assert found - {"moment"} == set(NAMES)
+    assert result - {"moment"} == set(NAMES)
 
 
 def test_heads_split_the_columns_of_the_attention_kernels():

@@ -36,17 +36,17 @@ def test_each_rate_acts_in_training_only(rates, classifier):
         return sequence_logits(builder, cls, 3, dropout)
 
     def build(mesh, tensors):
-        found = [logits(mesh, tensors, still, None, 0.0)]
+        result = [logits(mesh, tensors, still, None, 0.0)]
         for seed in SEEDS.values():
-            found.append(logits(mesh, tensors, config, seed, classifier))
-        return found
+            result.append(logits(mesh, tensors, config, seed, classifier))
+        return result
 
     inputs = {
         name: (value, [dims.batch, dims.sequence]) for name, value in FEATURES.items()
     }
-    without, *found = run_mesh(build, inputs)
-    found = dict(zip(SEEDS, found, strict=True))
-    np.testing.assert_array_equal(found["evaluation"], without)
-    assert np.abs(found["training"] - without).max() > 1e-3
-    np.testing.assert_array_equal(found["again"], found["training"])
-    assert (found["another seed"] != found["training"]).any()
+    without, *result = run_mesh(build, inputs)
+    result = dict(zip(SEEDS, result, strict=True))
+    np.testing.assert_array_equal(result["evaluation"], without)
+    assert np.abs(result["training"] - without).max() > 1e-3
+    np.testing.assert_array_equal(result["again"], result["training"])
+    assert (result["another seed"] != result["training"]).any()

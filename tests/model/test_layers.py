@@ -81,8 +81,8 @@ def test_a_weight_is_a_function_of_seed_and_name_alone():
 def test_weights_of_a_known_seed():
     """Every process draws these: nothing of Python's own hashes or `random`."""
     value = drawn("a", config=tiny_model(initializer_range=1.0), initializer_seed=5)
-    wanted = [-0.3362526, -0.5103416, 1.232812, 1.687982]
-    np.testing.assert_allclose(value["a"][0, :4], wanted, atol=1e-6)
+    expected = [-0.3362526, -0.5103416, 1.232812, 1.687982]
+    np.testing.assert_allclose(value["a"][0, :4], expected, atol=1e-6)
 
 
 @pytest.mark.parametrize("deviation", [0.02, 0.5])
@@ -134,7 +134,7 @@ def test_frozen_variables_are_not_trainable(frozen, trained):
 
 
 @pytest.mark.parametrize(
-    "name, wanted",
+    "name, activated",
     [
         # x Phi(x); Phi(1) = 0.8413447, Phi(-2) = 0.0227501
         ("gelu", [0.8413447, -0.0455003]),
@@ -143,7 +143,7 @@ def test_frozen_variables_are_not_trainable(frozen, trained):
         ("relu", [1.0, 0.0]),
     ],
 )
-def test_the_configured_activation_is_taken(name, wanted):
+def test_the_configured_activation_is_taken(name, activated):
     config = tiny_model(
         activation=name, hidden_size=2, num_heads=1, head_size=2, intermediate_size=2
     )
@@ -157,11 +157,11 @@ def test_the_configured_activation_is_taken(name, wanted):
         "layer/kernel": np.diag([1.0, -1.0]).astype(np.float32),
         "layer/bias": np.array([0.5, 1.0], np.float32),
     }
-    found = run_model(
+    result = run_model(
         config, encoder_features(), outputs, weights,
         variables=layer(config, "layer", "hidden", "intermediate"),
     )  # fmt: skip
-    np.testing.assert_allclose(found[0], wanted, atol=2e-7)
+    np.testing.assert_allclose(result[0], activated, atol=2e-7)
 
 
 @pytest.mark.parametrize(

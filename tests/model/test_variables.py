@@ -174,10 +174,10 @@ def test_names_of_an_encoder_that_a_model_does_not_have():
 
 
 def test_a_table_is_partitioned_by_rows_in_decoupled_models_only():
-    for model, wanted in (("decoupled", 1), ("low rank", 1), ("coupled", 0)):
+    for model, expected in (("decoupled", 1), ("low rank", 1), ("coupled", 0)):
         changes = MODELS[model]
         variables = declare(tiny_model(**changes), MASKED_LM).values()
-        assert sum(v.row_partitioned for v in variables) == wanted
+        assert sum(v.row_partitioned for v in variables) == expected
     encoder = declare(tiny_model(), NO_HEAD).values()
     assert not any(v.row_partitioned for v in encoder)
 
@@ -194,14 +194,14 @@ def test_names_are_spelled_out_in_one_file():
     package = pathlib.Path(decoupled.__file__).parent
     own = package / "model" / "variables.py"
     parts = ("/embeddings/", "bert/encoder", "bert/pooler", "cls/predictions", "adam_m")
-    found = []
+    result = []
     for path in set(package.rglob("*.py")) - {own}:
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             text = node.value if isinstance(node, ast.Constant) else None
             # Docstrings are sentences.
             if isinstance(text, str) and not any(c.isspace() for c in text):
-                found += [f"{path}: {text}" for part in parts if part in text]
-    assert found == []
+                result += [f"{path}: {text}" for part in parts if part in text]
+    assert result == []
 
 
 VALUES = {"*/query/kernel": 2, "cls/predictions/transform/dense/kernel": "identity"}
@@ -218,10 +218,10 @@ def test_matrices_have_initial_values_of_their_own():
     )
     kernel = "cls/predictions/transform/dense/kernel"
     for name, variable in declare(SQUARE, MASKED_LM).items():
-        wanted = first[name] * (2 if name.endswith("query/kernel") else 1)
+        expected = first[name] * (2 if name.endswith("query/kernel") else 1)
         if name == kernel:
-            wanted = np.eye(16)
-        np.testing.assert_array_equal(multiplied[name], wanted, err_msg=name)
+            expected = np.eye(16)
+        np.testing.assert_array_equal(multiplied[name], expected, err_msg=name)
         assert variable.is_decayed == (
             variable.initializer in (TRUNCATED_NORMAL, IDENTITY)
         )

@@ -147,8 +147,8 @@ def test_one_kernel_applies_a_bfloat16_gradient(mesh_shape, layout_rules, is_dec
     training = NarrowTraining(mesh_shape, layout_rules, is_decayed)
     values = training.run()
     expected = training.expected(SETTINGS["weight_decay"] if is_decayed else 0.0)
-    for value, wanted in zip(values, expected, strict=True):
-        np.testing.assert_allclose(value, wanted, rtol=1e-5, atol=1e-6)
+    for value, right in zip(values, expected, strict=True):
+        np.testing.assert_allclose(value, right, rtol=1e-5, atol=1e-6)
     # The kernel casts and scales the gradient itself.
     assert "StatefulPartitionedCall" in training.kinds()
     assert not training.kinds() & {"Cast", "ResourceApplyAdam"}
@@ -161,8 +161,8 @@ def test_a_small_gradient_needs_no_compiled_kernel():
     assert "ResourceApplyAdam" in training.kinds()
     assert "StatefulPartitionedCall" not in training.kinds()
     expected = training.expected(SETTINGS["weight_decay"])
-    for value, wanted in zip(training.run(), expected, strict=True):
-        np.testing.assert_allclose(value, wanted, rtol=1e-5, atol=1e-6)
+    for value, right in zip(training.run(), expected, strict=True):
+        np.testing.assert_allclose(value, right, rtol=1e-5, atol=1e-6)
 
 
 def variable(mesh, name, dims, value):

@@ -245,8 +245,8 @@ def value_and_gradients(function, case, mesh_shape, layout_rules, dtype):
         assert [g.dtype for g in gradients] == [given[name].dtype for name in floats]
         return [mtf.cast(result, tf.float32) for result in (y, *gradients)]
 
-    found = run_mesh(build, case.inputs, mesh_shape, layout_rules)
-    return dict(zip(["value", *floats], found, strict=True))
+    computed = run_mesh(build, case.inputs, mesh_shape, layout_rules)
+    return dict(zip(["value", *floats], computed, strict=True))
 
 
 @functools.cache
@@ -259,10 +259,10 @@ def stock(name) -> dict[str, Any]:
 @pytest.mark.parametrize("name, mesh_shape, layout_rules, dtype", RUNS)
 def test_values_and_gradients(name, mesh_shape, layout_rules, dtype):
     case = CASES[name]
-    found = value_and_gradients(
+    result = value_and_gradients(
         case.ours, case, mesh_shape, layout_rules, tf.as_dtype(dtype)
     )
-    check(found, name, dtype)
+    check(result, name, dtype)
 
 
 @pytest.mark.parametrize("dtype", TOLERANCES)
@@ -273,15 +273,15 @@ def test_compiled_kernels(name, dtype, monkeypatch):
     """What is done to large tensors only, here done to small ones."""
     monkeypatch.setattr("decoupled.ops.kernels._LARGE", 1)
     case = CASES[name]
-    found = value_and_gradients(case.ours, case, "all:1", "", tf.as_dtype(dtype))
-    check(found, name, dtype)
+    result = value_and_gradients(case.ours, case, "all:1", "", tf.as_dtype(dtype))
+    check(result, name, dtype)
 
 
-def check(found, name, dtype):
-    for what, wanted in stock(name).items():
-        scale = max(1.0, np.abs(wanted).max())
+def check(values, name, dtype):
+    for what, expected in stock(name).items():
+        scale = max(1.0, np.abs(expected).max())
         np.testing.assert_allclose(
-            found[what] / scale, wanted / scale,
+            values[what] / scale, expected / scale,
             rtol=0, atol=TOLERANCES[dtype], err_msg=what,
         )  # fmt: skip
 
@@ -290,5 +290,5 @@ def test_gathered_rows_are_copies():
     """The same bits as the product with a one-hot gives, not only the same numbers."""
     for name in ("embedding_lookup", "gather_positions"):
         case = CASES[name]
-        found = value_and_gradients(case.ours, case, "all:1", "", tf.float32)
-        np.testing.assert_array_equal(found["value"], stock(name)["value"])
+        result = value_and_gradients(case.ours, case, "all:1", "", tf.float32)
+        np.testing.assert_array_equal(result["value"], stock(name)["value"])

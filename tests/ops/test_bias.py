@@ -49,6 +49,6 @@ def test_bfloat16_rounds_only_the_result(activation):
     """Relative error at most half a unit of 8 bits, also where gelu is small."""
     x = np.array([-3, -2.5, -2, -1.5, -1, -0.5, 0.25, 0.75, 2], np.float32)
     expected = values_and_slopes(activation, x)
-    found = values_and_slopes(activation, x, tf.bfloat16)
-    for value, wanted in zip(found, expected, strict=True):
-        np.testing.assert_allclose(value, wanted, rtol=2**-8)
+    result = values_and_slopes(activation, x, tf.bfloat16)
+    for value, right in zip(result, expected, strict=True):
+        np.testing.assert_allclose(value, right, rtol=2**-8)

@@ -53,10 +53,10 @@ def test_losses_hits_and_gradient(mesh_shape, layout_rules):
     logits[1, 5] = 20.0
     expected = reference(logits)
     assert expected[1].sum() >= 1
-    for value, wanted in zip(
+    for value, right in zip(
         run(logits, mesh_shape, layout_rules), expected, strict=True
     ):
-        np.testing.assert_allclose(value, wanted, rtol=1e-5, atol=1e-5)
+        np.testing.assert_allclose(value, right, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("mesh_shape, layout_rules", MESHES)

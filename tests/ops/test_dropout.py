@@ -65,10 +65,10 @@ def masks(mesh_shape, layout_rules):
             return session.run(slices)
 
 
-def equal_pairs(found):
+def equal_pairs(masks):
     """Pairs of processors whose masks are the same."""
-    pairs = itertools.combinations(range(len(found)), 2)
-    return [(a, b) for a, b in pairs if np.array_equal(found[a], found[b])]
+    pairs = itertools.combinations(range(len(masks)), 2)
+    return [(a, b) for a, b in pairs if np.array_equal(masks[a], masks[b])]
 
 
 @pytest.mark.parametrize(

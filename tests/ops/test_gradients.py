@@ -33,7 +33,7 @@ def values():
     )
 
 
-def found(mesh_shape="all:1", layout="", dtype=tf.float32, smallest=1, **changes):
+def factored(mesh_shape="all:1", layout="", dtype=tf.float32, smallest=1, **changes):
     """What `as_factored` says of the table's gradient."""
     with tf.Graph().as_default():
         mesh = mtf.Mesh(mtf.Graph(), "mesh")
@@ -49,7 +49,7 @@ def found(mesh_shape="all:1", layout="", dtype=tf.float32, smallest=1, **changes
 @pytest.mark.parametrize("dtype", [tf.float32, tf.bfloat16])
 def test_a_products_gradient_is_known_by_its_factors(dtype):
     """Also where the weights are cast, and so is their gradient."""
-    product = found(dtype=dtype)
+    product = factored(dtype=dtype)
     assert product.left.shape.dims == [*INNER, VOCAB]
     assert product.right.shape.dims == [*INNER, WIDTH]
     assert (product.left.dtype, product.right.dtype) == (dtype, dtype)
@@ -58,20 +58,20 @@ def test_a_products_gradient_is_known_by_its_factors(dtype):
 
 def test_a_sum_of_gradients_is_no_product():
     """As that of an embedding that is both input and output."""
-    assert found(tied=True) is None
+    assert factored(tied=True) is None
 
 
 def test_small_gradients_are_made_whole():
-    assert found(smallest=96 * 128) is not None
-    assert found(smallest=96 * 128 + 1) is None
+    assert factored(smallest=96 * 128) is not None
+    assert factored(smallest=96 * 128 + 1) is None
     # A processor's part counts.
-    assert found("m:2", "vocab:m", smallest=96 * 128 // 2 + 1) is None
+    assert factored("m:2", "vocab:m", smallest=96 * 128 // 2 + 1) is None
 
 
 def test_sums_over_processors_are_made_whole():
-    assert found("m:2", "vocab:m") is not None
-    assert found("m:2", "width:m") is not None
-    assert found("m:2", "batch:m") is None
+    assert factored("m:2", "vocab:m") is not None
+    assert factored("m:2", "width:m") is not None
+    assert factored("m:2", "batch:m") is None
 
 
 def test_so_are_those_whose_norm_would_cost_too_much():

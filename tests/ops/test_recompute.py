@@ -54,10 +54,10 @@ def test_training_is_the_same_bit_for_bit(mesh):
     )
     features = [masked_lm_features(seed=1)]
     expected, losses, norms = run_steps(config, 2, features)
-    found, again, norms_again = run_steps(
+    result, again, norms_again = run_steps(
         config._replace(recompute_layers=True), 2, features
     )
     np.testing.assert_array_equal(again, losses)
     np.testing.assert_array_equal(norms_again, norms)
     for name, value in expected.items():
-        np.testing.assert_array_equal(found[name], value, err_msg=name)
+        np.testing.assert_array_equal(result[name], value, err_msg=name)

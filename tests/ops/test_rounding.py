@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from decoupled.core.compat import mtf, tf
-from decoupled.ops.adam import AdamUpdate, step_scalars
-from decoupled.ops.adam_elementwise import ElementwiseAdamUpdate
+from decoupled.ops.adam import AdamUpdate, ElementwiseAdamUpdate, step_scalars
 from decoupled.ops.kernels import compiled
 from decoupled.ops.rounding import RoundedSubtraction, noise, round_by
 from tests.helpers import SESSION_CONFIG, mesh_impl
@@ -43,8 +42,8 @@ def test_rounded_up_with_the_probability_of_what_is_cut_off():
     seeds = 100
     up = np.zeros(len(exact))
     for seed in range(seeds):
-        found = round_all(values, tf.constant([seed, 1, 0, 0])).numpy()
-        bits = found.astype(np.float32).view(np.uint32)
+        result = round_all(values, tf.constant([seed, 1, 0, 0])).numpy()
+        bits = result.astype(np.float32).view(np.uint32)
         below = exact & 0xFFFF0000
         assert np.isin(bits - below, [0, 0x10000]).all()
         up += (bits > below).sum(axis=0)
@@ -57,8 +56,8 @@ def test_rounded_up_with_the_probability_of_what_is_cut_off():
 def test_what_is_in_bfloat16_stays_and_so_do_infinity_and_nan():
     values = np.array([0.0, -1.5, 2.0**-126, np.inf, -np.inf], np.float32)
     most = np.full(values.shape, 0xFFFFFFFF, np.uint32)
-    found = compiled(round_by)(values, most).numpy().astype(np.float32)
-    np.testing.assert_array_equal(found, values)
+    result = compiled(round_by)(values, most).numpy().astype(np.float32)
+    np.testing.assert_array_equal(result, values)
     # A NaN of ones alone, which a carry would make zero.
     nan = np.array([0x7FFFFFFF, 0x7F800001], np.uint32).view(np.float32)
     assert np.isnan(compiled(round_by)(nan, most[:2]).numpy().astype(np.float32)).all()
@@ -174,14 +173,14 @@ def test_one_step_of_adamw_is_that_of_float32_but_for_the_last_bit(
     start = normal(0).astype(BFLOAT16).astype(np.float32)
     case = dict(rate=0.02, weight_decay=0.1)
     case |= dict(mesh_shape=mesh_shape, layout_rules=layout_rules)
-    wanted, _ = Update(start, normal(1), slice_dtype=tf.float32, **case).run(1)
-    found, slices = Update(start, normal(1), **case).run(1)
-    unit = 2.0 ** (np.floor(np.log2(np.abs(wanted))) - 7)
-    assert (np.abs(found - wanted) < unit).all()
-    assert 0.3 < (found > wanted).mean() < 0.7
+    expected, _ = Update(start, normal(1), slice_dtype=tf.float32, **case).run(1)
+    result, slices = Update(start, normal(1), **case).run(1)
+    unit = 2.0 ** (np.floor(np.log2(np.abs(expected))) - 7)
+    assert (np.abs(result - expected) < unit).all()
+    assert 0.3 < (result > expected).mean() < 0.7
     assert {part.dtype for part in slices} == {np.dtype(BFLOAT16)}
     # Saved is what the devices have.
-    np.testing.assert_array_equal(found.astype(BFLOAT16).astype(np.float32), found)
+    np.testing.assert_array_equal(result.astype(BFLOAT16).astype(np.float32), result)
 
 
 RATE, STEPS = 1e-4, 150
@@ -193,23 +192,23 @@ def test_many_small_steps_of_adamw_add_up(mesh_shape, layout_rules):
     ones = np.ones(SHAPE, np.float32)
     case = dict(rate=RATE, mesh_shape=mesh_shape, layout_rules=layout_rules)
     update = Update(ones, ones, **case)
-    found, slices = update.run(STEPS)
+    result, slices = update.run(STEPS)
     # Steps down from 1 are 2^-8 wide: each is made with probability RATE * 2^8.
     probability = RATE * 2**8
     deviation = 2**-8 * np.sqrt(STEPS * probability * (1 - probability))
     standard_error = deviation / np.sqrt(ones.size)
-    assert abs(found.mean() - (1 - STEPS * RATE)) < 4 * standard_error
-    assert found.std() == pytest.approx(deviation, rel=0.15)
+    assert abs(result.mean() - (1 - STEPS * RATE)) < 4 * standard_error
+    assert result.std() == pytest.approx(deviation, rel=0.15)
     again, slices_again = update.run(STEPS)
-    np.testing.assert_array_equal(again, found)
+    np.testing.assert_array_equal(again, result)
     for part, other in zip(slices, slices_again, strict=True):
         np.testing.assert_array_equal(part, other)
 
 
 def test_every_mesh_rounds_alike_and_copies_of_a_slice_stay_equal():
     results = [Update(normal(2), normal(3) / 50, *mesh).run(5) for mesh in MESHES]
-    for found, _ in results[1:]:
-        np.testing.assert_array_equal(found, results[0][0])
+    for result, _ in results[1:]:
+        np.testing.assert_array_equal(result, results[0][0])
     # rows:m on d:2;m:2: processors 0 and 2 have the same rows, and so have 1 and 3.
     slices = results[2][1]
     np.testing.assert_array_equal(slices[0], slices[2])

@@ -95,11 +95,11 @@ def test_products_are_those_with_the_whole(equation, shape, dtype):
             pair = pair[::-1]
         y = partitioned_product(tf.einsum, equation, *pair)
         assert y.dtype == dtype
-        found = session.run(tf.cast(y, tf.float32))
+        result = session.run(tf.cast(y, tf.float32))
     arrays = (table, x) if equation.startswith("dc") else (x, table)
-    wanted = np.einsum(equation, *arrays)
-    assert np.abs(wanted).max() < 256
-    np.testing.assert_array_equal(found, wanted)
+    product = np.einsum(equation, *arrays)
+    assert np.abs(product).max() < 256
+    np.testing.assert_array_equal(result, product)
 
 
 @pytest.mark.parametrize(
@@ -132,8 +132,8 @@ def expected(session, shape):
 
 @pytest.mark.parametrize("shape", [[9], [1001, 7], [64, 48], [3, 5, 6], [0, 4]])
 def test_whole(session, shape):
-    found = session.run(truncated_normal(shape, SEED, 0.02))
-    np.testing.assert_array_equal(found, expected(session, shape))
+    result = session.run(truncated_normal(shape, SEED, 0.02))
+    np.testing.assert_array_equal(result, expected(session, shape))
 
 
 @pytest.mark.parametrize(
@@ -141,6 +141,6 @@ def test_whole(session, shape):
     [(7, 0, 10), (7, 4, 3), (7, 101, 501), (7, 999, 2), (6, 3, 500), (128, 77, 900)],
 )
 def test_some_rows_of_a_matrix(session, columns, first, rows):
-    found = session.run(truncated_normal([rows, columns], SEED, 0.02, first))
+    result = session.run(truncated_normal([rows, columns], SEED, 0.02, first))
     whole = expected(session, [1001, columns])
-    np.testing.assert_array_equal(found, whole[first : first + rows])
+    np.testing.assert_array_equal(result, whole[first : first + rows])

@@ -65,8 +65,8 @@ def test_values_and_gradients_are_those_of_one_cast(
     mesh_shape, layout, out, tile, monkeypatch
 ):
     monkeypatch.setattr("decoupled.ops.weight_product._TILE", tile)
-    found = run(weight_product, tf.bfloat16, mesh_shape, layout, out)
+    result = run(weight_product, tf.bfloat16, mesh_shape, layout, out)
     expected = by_one_cast(out)
-    for value, wanted in zip(found, expected, strict=True):
-        np.testing.assert_array_equal(value, wanted)
+    for value, right in zip(result, expected, strict=True):
+        np.testing.assert_array_equal(value, right)
     assert np.abs(expected[0]).max() > 5

@@ -157,14 +157,13 @@ def test_gradients_that_are_never_whole_train_the_same(name, twenty_steps, monke
     assert_equal_values(again[0], variables)
 
 
-def test_bfloat16_a_few_rows_at_a_time(
-    twenty_steps, twenty_steps_in_bfloat16, monkeypatch
-):
-    _, whole, _ = twenty_steps_in_bfloat16
+def test_bfloat16_a_few_rows_at_a_time(monkeypatch):
+    """All products, and the updates of the head."""
+    config = graph_config(mesh=BFLOAT16, frozen=BODY)
+    _, whole, _ = run_steps(config, 20)
     tile_everything(monkeypatch)
-    _, losses, _ = run_steps(graph_config(mesh=BFLOAT16), 20)
-
-    assert np.abs(losses - twenty_steps[1]).max() < 0.02
+    _, losses, _ = run_steps(config, 20)
+    assert losses[-1] < losses[0] - 0.3
     np.testing.assert_allclose(losses, whole, atol=0.01)
 
 

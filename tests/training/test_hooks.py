@@ -254,7 +254,10 @@ def no_input(start):
     "number, raised, told",
     [
         (signal.SIGTERM, Terminated, "^SIGTERM: saved at step 4, the last; run again "),
-        (signal.SIGINT, Interrupted, "^Ctrl-C: saved at step 4$"),
+        pytest.param(
+            *(signal.SIGINT, Interrupted, "^Ctrl-C: saved at step 4$"),
+            marks=pytest.mark.slow,
+        ),
     ],
 )
 def test_a_signal_in_the_last_step_ends_before_what_comes_after_training(

@@ -137,8 +137,8 @@ def predictions(task, batch, placed):
     [
         ("tags", "plain"),
         ("pairs", "plain"),
-        ("spans", "split sequences"),
-        pytest.param("spans", "plain", marks=pytest.mark.slow),
+        ("spans", "plain"),
+        pytest.param("spans", "split sequences", marks=pytest.mark.slow),
         pytest.param("numbers", "plain", marks=pytest.mark.slow),
     ],
 )

@@ -45,14 +45,12 @@ CONVERSION = "conversion.json"
 FORMAT = "decoupled-conversion-1"
 MODEL_GIN = "model.gin"
 
-# More names than this are shortened in an error; the report has all.
+# An error lists no more names than this.
 _MOST_NAMES = 8
 
 
 class Matching(NamedTuple):
-    """The result of `match`.
-
-    sources: our variable -> the name that its values come from.
+    """sources: our variable -> the name that its values come from.
     unused: names of the source that no variable uses.
     unset: our variables for which the source has no values.
     """
@@ -62,32 +60,33 @@ class Matching(NamedTuple):
     unset: list[str]
 
 
-def match(targets: Mapping[str, str], sources: Mapping[str, str]) -> Matching:
-    """Matches by name.
+def match(
+    where: str,
+    targets: Mapping[str, tuple[str, Shape]],
+    sources: Mapping[str, tuple[str, Shape]],
+    config: str,
+    allowed: Sequence[str],
+) -> Matching:
+    """Matches by name; refuses other shapes, and names left over.
 
-    Args:
-      targets: our variable -> the name that it should have in the source.
-      sources: name in the source -> name in its file.
+    targets: our variable -> the name and shape that it should have in the source, by
+      the sizes in `config`. sources: name in the source -> name in its file, and shape.
+    allowed: patterns, like a shell's, of names that may be left over.
     """
-    matched = {
-        ours: sources[theirs] for ours, theirs in targets.items() if theirs in sources
-    }
-    return Matching(
-        matched,
-        sorted(set(sources.values()) - set(matched.values())),
-        sorted(set(targets) - set(matched)),
-    )
-
-
-def check_complete(where: str, matching: Matching, allowed: Sequence[str]) -> None:
-    """Refuses unmatched names that no pattern of `allowed`, like a shell's, allows.
-
-    Raises:
-      UserError: a name that no pattern allows, or a pattern that allows no name.
-    """
-    left = [*matching.unused, *matching.unset]
+    matched = {}
+    for ours, (theirs, expected) in targets.items():
+        if theirs in sources:
+            matched[ours], shape = sources[theirs]
+            if shape != expected:
+                raise UserError(
+                    f"{where}: {matched[ours]} has shape {list(shape)}, {config} makes "
+                    f"it {list(expected)}"
+                )
+    unused = {name for name, _ in sources.values()}.difference(matched.values())
+    unset = set(targets).difference(matched)
+    matching = Matching(matched, sorted(unused), sorted(unset))
     for pattern in allowed:
-        if not fnmatch.filter(left, pattern):
+        if not fnmatch.filter([*unused, *unset], pattern):
             raise UserError(
                 f"--allow_partial: {pattern!r} is no variable without use or value in "
                 f"{where}; take it away or correct it"
@@ -96,27 +95,17 @@ def check_complete(where: str, matching: Matching, allowed: Sequence[str]) -> No
         (matching.unset, "no values for"),
         (matching.unused, "no use for"),
     ):
-        refused = [name for name in names if not _allows(allowed, name)]
+        refused = [
+            name
+            for name in names
+            if not any(fnmatch.fnmatchcase(name, pattern) for pattern in allowed)
+        ]
         if refused:
             raise UserError(
                 f"{where}: {what} {_listed(refused)}; to convert a part of a model, "
                 f"give --allow_partial='{refused[0]}' and so on (patterns as a shell's)"
             )
-
-
-def check_shape(
-    where: str, name: str, stored: Shape, expected: Shape, config: str
-) -> None:
-    """Refuses a tensor whose shape does not follow from the model's sizes.
-
-    Raises:
-      UserError: `config` contradicts the weights.
-    """
-    if stored != expected:
-        raise UserError(
-            f"{where}: {name} has shape {list(stored)}, {config} makes it "
-            f"{list(expected)}"
-        )
+    return matching
 
 
 class Contents(NamedTuple):
@@ -124,9 +113,7 @@ class Contents(NamedTuple):
 
     source, kind: where it comes from and what it is, in words.
     model, vocabulary, task: as in config.json.
-    shapes: of the variables, in the order in which they are read.
-    value_of: name -> float32 array or tensor.
-    step: the global step.
+    shapes: of the variables, in the order in which `value_of` reads them.
     about: what else conversion.json says; must be JSON.
     classifier_dropout: the rate before the layer of a task in training, if known.
     slots: further variables, of the optimizer.
@@ -135,7 +122,6 @@ class Contents(NamedTuple):
 
     source: str
     kind: str
-
     model: ModelConfig
     vocabulary: Vocabulary
     task: dict[str, Any] | None
@@ -149,11 +135,7 @@ class Contents(NamedTuple):
 
 
 def write_converted_folder(folder: str, contents: Contents) -> dict[str, Any]:
-    """Writes the whole folder or nothing, and prints what was written.
-
-    Returns:
-      The content of conversion.json.
-    """
+    """Writes the whole folder or nothing; prints and returns conversion.json."""
     files.check_checkpoint_path(folder)
     report = {
         "source": contents.source,
@@ -239,10 +221,6 @@ def _say_converted(report: dict[str, Any], folder: str) -> None:
         f"{folder}: {report['kind']}, {report['variables']} variables, "
         f"{report['parameters']:,} parameters{also}"
     )
-
-
-def _allows(allowed: Sequence[str], name: str) -> bool:
-    return any(fnmatch.fnmatchcase(name, pattern) for pattern in allowed)
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -20,16 +20,14 @@ from decoupled.data.tokenizer_checks import VOCAB
 from decoupled.data.vocabulary import FILE_NAME, open_vocabulary
 from decoupled.exports.interop.conversion import (
     Contents,
-    check_complete,
-    check_shape,
     initial_value,
     match,
     write_converted_folder,
 )
 from decoupled.exports.interop.huggingface_config import original_settings
 from decoupled.exports.interop.huggingface_tokenizer import unused_rows
-from decoupled.exports.interop.safetensors_files import Shape
 from decoupled.model import variables as names
+from decoupled.model.variables import Shape
 from decoupled.training.checkpoint_files import CheckpointFile
 
 _SIZES = "the model's gin file"
@@ -53,15 +51,9 @@ def from_original(
     vocabulary: str,
     allowed: Sequence[str],
 ) -> dict[str, Any]:
-    """Converts a checkpoint and its SentencePiece model to a new or empty `model_dir`.
+    """Converts a checkpoint and its vocabulary; returns the content of conversion.json.
 
     `allowed` is as for `from_huggingface`.
-
-    Returns:
-      The content of conversion.json.
-
-    Raises:
-      UserError: the checkpoint is not of this model, or unreadable; nothing is written.
     """
     check_target(model_dir)
     stored = CheckpointFile(checkpoint)
@@ -80,13 +72,11 @@ def from_original(
     has_head = bool(renamed or set(head) & set(weights))
     kept_head = names.Head(has_head, pooler=f"{names.POOLER}/kernel" in weights)
     shapes, variables = names.shapes(model, kept_head), names.declare(model, kept_head)
-    targets = {name: renamed.get(name, name) for name in shapes}
-    matching = match(targets, {name: name for name in weights})
-    for name, parameter in matching.sources.items():
-        check_shape(checkpoint, parameter, weights[parameter], shapes[name], _SIZES)
-    check_complete(checkpoint, matching, allowed)
+    targets = {name: (renamed.get(name, name), shapes[name]) for name in shapes}
+    sources = {name: (name, shape) for name, shape in weights.items()}
+    matching = match(checkpoint, targets, sources, _SIZES, allowed)
     slots = _moments(stored, matching.sources, shapes)
-    sources = matching.sources | slots
+    read_from = matching.sources | slots
     about = {
         "renamed": {theirs: ours for ours, theirs in sorted(renamed.items())},
         "unused": matching.unused,
@@ -97,8 +87,8 @@ def from_original(
     }
 
     def value_of(name: str) -> np.ndarray | tf.Tensor:
-        if name in sources:
-            return stored.read_tensor(sources[name])
+        if name in read_from:
+            return stored.read_tensor(read_from[name])
         return initial_value(variables[name], model)
 
     return write_converted_folder(
@@ -119,10 +109,8 @@ def from_original(
 
 
 def _check_folder(folder, model, vocabulary, notes) -> None:
-    """Compares sizes and vocabulary with the files beside a checkpoint.
-
-    The checkpoint has neither the vocabulary nor all sizes, such as that of the heads.
-    """
+    """Compares sizes and vocabulary with the files beside a checkpoint, which has
+    neither the vocabulary nor all sizes."""
     rows = model.vocab_size
     names = (os.path.join(folder, name) for name in (VOCAB, FILE_NAME))
     path = next(filter(files.exists, names), os.path.join(folder, FILE_NAME))
@@ -157,13 +145,7 @@ def match_by_shape(
 
     A variable outside of the encoder is matched with a variable of the head if it is
     the only one of that shape whose role fits. The last part of its name (gamma, beta,
-    bias, kernel) may say its role.
-
-    Returns:
-      Our name -> the checkpoint's.
-
-    Raises:
-      UserError: two names fit equally well.
+    bias, kernel) may say its role. Returns our name -> the checkpoint's.
     """
     left = [n for n in weights if n not in head and not n.startswith("bert/")]
     matched = {}

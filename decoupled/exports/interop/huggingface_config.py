@@ -1,4 +1,4 @@
-"""config.json of transformers, read and written.
+"""config.json of transformers, read and written, and the architectures that are known.
 
 Every setting of BertConfig, RemBertConfig and XLMRobertaConfig is read, has only one
 value here, or has no effect on what a model computes. A setting that none of these
@@ -10,22 +10,91 @@ import re
 from typing import Any, NamedTuple
 
 from decoupled.configs import ModelConfig
-from decoupled.configs.finetuning import CLASSIFICATION, QUESTION_ANSWERING, REGRESSION
+from decoupled.configs.finetuning import (
+    CLASSIFICATION,
+    QUESTION_ANSWERING,
+    REGRESSION,
+    TAGGING,
+)
 from decoupled.core import files
 from decoupled.core.errors import UserError
 from decoupled.core.labels import check_labels
 from decoupled.data.vocabulary import Vocabulary
-from decoupled.exports.interop.huggingface_format import (
-    BERT,
-    FAMILIES,
-    HEADS,
-    MASKED_LM,
-    REMBERT,
-    XLM_R,
-    Family,
-)
 
 CONFIG = "config.json"
+MASKED_LM = "masked language model"
+
+
+class Family(NamedTuple):
+    """One of transformers' architectures.
+
+    name: of its classes, e.g. "RemBert" for RemBertModel. prefix: of the encoder's
+    parameters. dense, norm, decoder, output_bias: the parts of the MLM head.
+    classifier: the last layer of a classifier of texts.
+    classifier_pooler: the layer before it; None where it is the encoder's pooler.
+    classifier_dropout: the setting of dropout before the layer of a task.
+    unused_positions: rows of the position table before that of the first token.
+    """
+
+    model_type: str
+    name: str
+    prefix: str
+    dense: str
+    norm: str
+    decoder: str
+    output_bias: str
+    classifier_dropout: str
+    classifier: str = "classifier"
+    classifier_pooler: str | None = None
+    unused_positions: int = 0
+
+
+REMBERT = Family(
+    "rembert",
+    "RemBert",
+    "rembert",
+    "cls.predictions.dense",
+    "cls.predictions.LayerNorm",
+    "cls.predictions.decoder",
+    "cls.predictions.decoder.bias",
+    "classifier_dropout_prob",
+)
+BERT = Family(
+    "bert",
+    "Bert",
+    "bert",
+    "cls.predictions.transform.dense",
+    "cls.predictions.transform.LayerNorm",
+    "cls.predictions.decoder",
+    "cls.predictions.bias",
+    "classifier_dropout",
+)
+# Its positions are numbered from the id of padding, 1, on: padding has that number, and
+# the first token the next one.
+XLM_R = Family(
+    "xlm-roberta",
+    "XLMRoberta",
+    "roberta",
+    "lm_head.dense",
+    "lm_head.layer_norm",
+    "lm_head.decoder",
+    "lm_head.bias",
+    "classifier_dropout",
+    classifier="classifier.out_proj",
+    classifier_pooler="classifier.dense",
+    unused_positions=2,
+)
+FAMILIES = {family.model_type: family for family in (REMBERT, BERT, XLM_R)}
+
+# The end of a class's name, after the name of the family -> the head. A regression is a
+# classifier with one label.
+HEADS = {
+    "Model": None,
+    "ForMaskedLM": MASKED_LM,
+    "ForSequenceClassification": CLASSIFICATION,
+    "ForTokenClassification": TAGGING,
+    "ForQuestionAnswering": QUESTION_ANSWERING,
+}
 
 # transformers' names of the activation functions that we have. Names of the same
 # function differ only in rounding.
@@ -155,11 +224,7 @@ class HuggingFaceModel(NamedTuple):
 
 
 def read_config(folder: str) -> HuggingFaceModel:
-    """Reads config.json of a folder.
-
-    Raises:
-      UserError: it is missing, or describes a model that we do not support.
-    """
+    """Reads config.json of a folder."""
     path = os.path.join(folder, CONFIG)
     if not files.exists(path):
         raise UserError(f"{folder}: no {CONFIG}; is it a folder of save_pretrained?")
@@ -208,14 +273,7 @@ def make_config(
     task: str | None,
     classifier_dropout: float | None = None,
 ) -> dict[str, Any]:
-    """The config.json of a model.
-
-    Activation, epsilon and dropout are those of training, which are not always
-    transformers' defaults.
-
-    Raises:
-      UserError: a model of transformers cannot have these labels.
-    """
+    """The config.json of a model, with all settings of its training."""
     head_of_class = CLASSIFICATION if head == REGRESSION else head
     suffix = next(key for key, value in HEADS.items() if value == head_of_class)
     config = {

@@ -1,23 +1,51 @@
-"""The vocabulary of a folder of transformers, and whether it is the model's.
+"""The tokenizer's files of a folder of transformers: checked, and written.
 
 A row of the embeddings belongs to a piece only by its number. The vocabulary is
 therefore the folder's own (`data.tokenizer_folder`): one from elsewhere cannot be
 checked against the weights.
+
+The written tokenizer.json gives the ids of `Vocabulary.encode` between [CLS] and [SEP];
+docs/interop.md lists where the ids differ. Vocabularies of BERT and XLM-R get their
+classes of transformers and the files of their first form, too: vocab.txt, and
+sentencepiece.bpe.model with the ids of fairseq.
 """
 
+import base64
 import os
+import unicodedata
+from typing import Any
 
+from decoupled.configs import ModelConfig
 from decoupled.configs.finetuning import CLASSIFICATION, QUESTION_ANSWERING
 from decoupled.core import files
 from decoupled.core.errors import UserError
+from decoupled.data.sentencepiece_file import (
+    MARK,
+    UNIGRAM,
+    USER_DEFINED_SCORE,
+    Settings,
+    make_model,
+    read_pieces,
+)
 from decoupled.data.tokenizer_checks import (
+    SENTENCEPIECE_FILE,
+    SPECIAL_TOKENS,
     TOKENIZER,
     TOKENIZER_CONFIG,
+    VOCAB,
+    XLM_R_FILE,
     entry,
     items,
     read_object,
 )
-from decoupled.data.vocabulary import SENTENCEPIECE, Vocabulary, open_vocabulary
+from decoupled.data.vocabulary import (
+    SENTENCEPIECE,
+    XLM_R,
+    SentencePiece,
+    Vocabulary,
+    WordPiece,
+    open_vocabulary,
+)
 from decoupled.exports.interop.huggingface_config import CONFIG, HuggingFaceModel
 
 SENTENCES = "sentence_bert_config.json"
@@ -28,14 +56,9 @@ _MOST_UNUSED = 128
 def open_tokenizer(
     folder: str, model: str | None, described: HuggingFaceModel, notes: list[str]
 ) -> Vocabulary:
-    """The vocabulary; what the user should know is added to `notes`.
+    """The vocabulary of a folder, checked; what the user should know goes to `notes`.
 
-    Args:
-      model: a sentencepiece.model, if the folder has only its tokenizer.json.
-
-    Raises:
-      UserError: the folder has no vocabulary, or one that does not fit the model; or
-        the tokenizer does something else to text than we do.
+    `model` is a sentencepiece.model, if the folder has only its tokenizer.json.
     """
     if files.exists(os.path.join(folder, "adapter_config.json")):
         raise UserError(
@@ -60,7 +83,7 @@ def open_tokenizer(
 
 
 def unused_rows(pieces: int, rows: int) -> str:
-    """What the user should know of a vocabulary that is smaller than the model's."""
+    """A note on a vocabulary that is smaller than the model's."""
     return f"{pieces:,} pieces, {rows:,} rows of embeddings: no text uses the last rows"
 
 
@@ -129,3 +152,264 @@ def _note_modules(folder, notes) -> None:
             f"{folder}/{SENTENCES}: do_lower_case is true, which "
             "lower-cases text before the tokenizer; no text is lower-cased so here"
         )
+
+
+def write_tokenizer(folder: str, vocabulary: Vocabulary, model: ModelConfig) -> None:
+    """Writes tokenizer.json, its two companions, and the file that it was made from."""
+    special = special_tokens(vocabulary)
+    for name, content in (
+        (TOKENIZER, tokenizer_json(vocabulary)),
+        (TOKENIZER_CONFIG, _tokenizer_config(vocabulary, model, special)),
+        (SPECIAL_TOKENS, special),
+    ):
+        files.write_json(os.path.join(folder, name), content)
+    name, content = SENTENCEPIECE_FILE, vocabulary.content
+    if isinstance(vocabulary, WordPiece):
+        name = VOCAB
+        content = "".join(f"{piece}\n" for piece in vocabulary.pieces).encode()
+    elif vocabulary.kind == XLM_R:
+        name, content = XLM_R_FILE, _fairseq_model(vocabulary)
+    with files.atomic_write(os.path.join(folder, name), "wb") as handle:
+        handle.write(content)
+
+
+def special_tokens(vocabulary: Vocabulary) -> dict[str, str]:
+    """transformers' names of the special pieces -> this vocabulary's spelling."""
+    ids = {
+        "bos_token": vocabulary.cls_id,
+        "eos_token": vocabulary.sep_id,
+        "unk_token": vocabulary.unk_id,
+        "sep_token": vocabulary.sep_id,
+        "pad_token": vocabulary.pad_id,
+        "cls_token": vocabulary.cls_id,
+        "mask_token": vocabulary.mask_id,
+    }
+    return {name: vocabulary.id_to_piece(index) for name, index in ids.items()}
+
+
+def tokenizer_json(vocabulary: Vocabulary) -> dict[str, Any]:
+    """The content of tokenizer.json."""
+    shared = {
+        "version": "1.0",
+        "truncation": None,
+        "padding": None,
+        "added_tokens": _added_tokens(vocabulary),
+        "post_processor": _post_processor(vocabulary),
+    }
+    if isinstance(vocabulary, WordPiece):
+        return shared | _wordpiece(vocabulary)
+    settings = vocabulary.settings
+    pieces = [vocabulary.id_to_piece(index) for index in range(vocabulary.size)]
+    user_defined = [pieces[index] for index in vocabulary.user_defined_ids]
+    changed = [
+        piece
+        for piece in user_defined
+        if settings.charsmap and piece != unicodedata.normalize("NFKC", piece)
+    ]
+    for refused, what in (
+        (settings.model_type != UNIGRAM, "not a unigram model"),
+        (not settings.remove_whitespace, "keeps repeated spaces"),
+        (changed, f"normalisation changes its user-defined piece {changed[:1]}"),
+    ):
+        if refused:
+            raise UserError(f"{vocabulary.path}: {what}; no tokenizer.json can be made")
+    pipeline = {
+        "normalizer": _normalizer(settings),
+        "pre_tokenizer": _pre_tokenizer(pieces),
+        "decoder": _decoder(settings),
+    }
+    if vocabulary.kind == XLM_R:
+        pipeline = _xlm_r_pipeline(settings)
+    return {
+        **shared,
+        **pipeline,
+        "model": {
+            "type": "Unigram",
+            "unk_id": vocabulary.unk_id,
+            "vocab": [
+                list(row) for row in zip(pieces, _scores(vocabulary), strict=True)
+            ],
+            "byte_fallback": settings.byte_fallback,
+        },
+    }
+
+
+def _wordpiece(vocabulary: WordPiece) -> dict[str, Any]:
+    rules = vocabulary.rules
+    return {
+        "normalizer": {
+            "type": "BertNormalizer",
+            "clean_text": True,
+            "handle_chinese_chars": rules.chinese,
+            "strip_accents": rules.strip_accents,
+            "lowercase": rules.lower,
+        },
+        "pre_tokenizer": {"type": "BertPreTokenizer"},
+        "decoder": {"type": "WordPiece", "prefix": "##", "cleanup": True},
+        "model": {
+            "type": "WordPiece",
+            "unk_token": vocabulary.id_to_piece(vocabulary.unk_id),
+            "continuing_subword_prefix": "##",
+            "max_input_chars_per_word": rules.longest_word,
+            "vocab": {
+                piece: row for row, piece in enumerate(vocabulary.pieces) if piece
+            },
+        },
+    }
+
+
+def _xlm_r_pipeline(settings: Settings) -> dict[str, Any]:
+    """As transformers 4 writes it; 5 makes its own from the table and the pieces."""
+    spaces = _metaspace("always", split=True)
+    steps = [
+        _precompiled(settings),
+        {"type": "Strip", "strip_left": False, "strip_right": True},
+        _replace({"Regex": " {2,}"}, MARK),
+    ]
+    return {
+        "normalizer": {"type": "Sequence", "normalizers": steps},
+        "pre_tokenizer": spaces,
+        "decoder": spaces,
+    }
+
+
+def _fairseq_model(vocabulary: SentencePiece) -> bytes:
+    """The model with fairseq's ids: without <pad> and <mask>, <unk> first."""
+    pieces = read_pieces(vocabulary.content, vocabulary.path)
+    by_text = {piece.text: piece for piece in pieces[:4]}
+    first = [by_text[name] for name in ("<unk>", "<s>", "</s>")]
+    charsmap = vocabulary.settings.charsmap
+    return make_model([*first, *pieces[4:-1]], charsmap, unknown=0, pad=None)
+
+
+def _added_tokens(vocabulary):
+    """The special pieces, which transformers finds in text only if listed here."""
+    is_wordpiece = isinstance(vocabulary, WordPiece)
+    return [
+        {
+            "id": index,
+            "content": vocabulary.id_to_piece(index),
+            "single_word": False,
+            # The space before [MASK] belongs to the masked piece.
+            "lstrip": index == vocabulary.mask_id and not is_wordpiece,
+            "rstrip": False,
+            "normalized": False,
+            "special": True,
+        }
+        for index in sorted({*vocabulary.special_ids, vocabulary.unk_id})
+    ]
+
+
+def _normalizer(settings: Settings):
+    """SentencePiece's steps in its order: characters, then white space."""
+    steps: list[dict[str, Any]] = []
+    if settings.charsmap:
+        steps.append(_precompiled(settings))
+    steps += [
+        # The first "▁" of a text is that of its first word, below.
+        _replace({"Regex": f"^{MARK}"}, 2 * MARK),
+        _replace({"Regex": " {2,}"}, " "),
+        # Text after [MASK] keeps its first space.
+        _replace({"Regex": f"[ {MARK}]+$"}, ""),
+        _replace({"String": " "}, MARK),
+    ]
+    return {"type": "Sequence", "normalizers": steps}
+
+
+def _precompiled(settings: Settings):
+    charsmap = base64.b64encode(settings.charsmap).decode("ascii")
+    return {"type": "Precompiled", "precompiled_charsmap": charsmap}
+
+
+def _replace(pattern, content):
+    return {"type": "Replace", "pattern": pattern, "content": content}
+
+
+def _scores(vocabulary):
+    """The file has 0 for user-defined pieces, but SentencePiece takes another score."""
+    scores = vocabulary.scores()
+    for index in vocabulary.user_defined_ids:
+        scores[index] = USER_DEFINED_SCORE
+    return scores
+
+
+def _pre_tokenizer(pieces):
+    """Adds the first space, but not after [MASK]. Then splits text into words, which is
+    faster, unless a piece can span words."""
+    steps = [_metaspace("first", split=False)]
+    if not any(MARK in piece[1:] for piece in pieces):
+        steps.append(_metaspace("never", split=True))
+    return {"type": "Sequence", "pretokenizers": steps}
+
+
+def _metaspace(prepend, split):
+    return {
+        "type": "Metaspace",
+        "replacement": MARK,
+        "prepend_scheme": prepend,
+        "split": split,
+    }
+
+
+def _post_processor(vocabulary):
+    cls, sep = (
+        vocabulary.id_to_piece(i) for i in (vocabulary.cls_id, vocabulary.sep_id)
+    )
+
+    def special(piece, segment):
+        return {"SpecialToken": {"id": piece, "type_id": segment}}
+
+    def text(name, segment):
+        return {"Sequence": {"id": name, "type_id": segment}}
+
+    single = [special(cls, 0), text("A", 0), special(sep, 0)]
+    separators, second = vocabulary.pairs
+    between = [special(sep, 0)] * (separators - 1)
+    return {
+        "type": "TemplateProcessing",
+        "single": single,
+        "pair": [*single, *between, text("B", second), special(sep, second)],
+        "special_tokens": {
+            piece: {"id": piece, "ids": [index], "tokens": [piece]}
+            for piece, index in ((cls, vocabulary.cls_id), (sep, vocabulary.sep_id))
+        },
+    }
+
+
+def _decoder(settings: Settings):
+    steps = [_replace({"String": MARK}, " ")]
+    if settings.byte_fallback:
+        steps.append({"type": "ByteFallback"})
+    steps.append({"type": "Fuse"})
+    steps.append({"type": "Strip", "content": " ", "start": 1, "stop": 0})
+    return {"type": "Sequence", "decoders": steps}
+
+
+def _tokenizer_config(vocabulary, model, special):
+    added = {
+        str(entry["id"]): {key: value for key, value in entry.items() if key != "id"}
+        for entry in _added_tokens(vocabulary)
+    }
+    # transformers' own class for RemBERT fixes ids of special pieces, and returns no
+    # token types unless asked.
+    kind = {"tokenizer_class": "PreTrainedTokenizerFast"}
+    inputs = ["input_ids", "token_type_ids", "attention_mask"]
+    if isinstance(vocabulary, WordPiece) and vocabulary.rules.longest_word == 100:
+        rules = vocabulary.rules
+        kind = {
+            "tokenizer_class": "BertTokenizer",
+            "do_lower_case": rules.lower,
+            "strip_accents": rules.strip_accents,
+            "tokenize_chinese_chars": rules.chinese,
+        }
+    elif vocabulary.kind == XLM_R:
+        kind = {"tokenizer_class": "XLMRobertaTokenizer"}
+        inputs = ["input_ids", "attention_mask"]
+    return {
+        **kind,
+        "model_max_length": model.max_positions,
+        "model_input_names": inputs,
+        "clean_up_tokenization_spaces": False,
+        "added_tokens_decoder": added,
+        **special,
+    }

@@ -44,10 +44,8 @@ _BATCH = 4096
 
 
 class NewRows(NamedTuple):
-    """The sources of the rows of a new embedding.
-
-    sources: for each new piece, the ids of the old rows whose mean it gets.
-    copied: how many new pieces are also old pieces; the others get means.
+    """sources: for each new piece, the ids of the old rows whose mean it gets.
+    copied: how many new pieces are also old pieces.
     """
 
     sources: list[list[int]]
@@ -64,15 +62,8 @@ def trim_vocabulary(
 ) -> dict[str, Any]:
     """Writes the model with the pieces that the training text of a corpus uses.
 
-    Special pieces, bytes, and all single characters of the kept pieces are kept too. A
-    piece is kept if it occurs at least `min_count` times in one of the languages.
-
-    Returns:
-      The content of conversion.json.
-
-    Raises:
-      UserError: the vocabulary is no unigram model, the corpus lacks a language, or a
-        folder cannot be read or written; nothing is written.
+    A piece is kept if it occurs at least `min_count` times in one of the languages.
+    Special pieces, bytes, and all single characters of the kept pieces are kept too.
     """
     check_target(new_model_dir)
     model = open_model(model_dir, checkpoint, verify=False)
@@ -141,9 +132,8 @@ def _used(vocabulary, corpus, languages, min_count) -> list[int]:
 def matching_rows(old: Vocabulary, new: Vocabulary) -> NewRows:
     """The old rows for each new piece: that of the same piece, or those of its parts.
 
-    The parts are the old pieces into which the text of the new piece is cut. Special
-    pieces match by their role. A piece whose text is unknown to the old vocabulary gets
-    the mean of all rows.
+    Special pieces match by their role. A piece whose text is unknown to the old
+    vocabulary gets the mean of all rows.
     """
     roles = [
         (new.pad_id, old.pad_id), (new.unk_id, old.unk_id), (new.cls_id, old.cls_id),

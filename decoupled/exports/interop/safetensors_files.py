@@ -44,18 +44,11 @@ class StoredTensor(NamedTuple):
 
 
 class SafetensorsFolder:
-    """The tensors of a folder's model.safetensors, or of the shards in its index.
-
-    Attributes:
-      tensors: name -> `StoredTensor`.
-
-    Raises:
-      UserError: there are none, only pickles, a shard is missing, or a file is cut off
-        or malformed.
-    """
+    """The tensors of a folder's model.safetensors, or of the shards in its index."""
 
     def __init__(self, folder: str):
         self.folder = folder
+        self.tensors: dict[str, StoredTensor]
         index = os.path.join(folder, INDEX_NAME)
         single = os.path.join(folder, FILE_NAME)
         if files.exists(single):
@@ -66,12 +59,7 @@ class SafetensorsFolder:
             raise UserError(_no_weights(folder))
 
     def read(self, name: str) -> np.ndarray:
-        """A tensor as float32; half precision is converted.
-
-        Raises:
-          UserError: its type is not F32, F16 or BF16, or it has values that are not
-            finite.
-        """
+        """A tensor as float32; half precision is converted."""
         stored = self.tensors[name]
         if stored.dtype not in _DTYPES:
             raise UserError(
@@ -101,11 +89,7 @@ class SafetensorsFolder:
 
 
 def read_header(path: str) -> dict[str, StoredTensor]:
-    """The tensors of a safetensors file, by name.
-
-    Raises:
-      UserError: it is no such file, is truncated, or its header contradicts itself.
-    """
+    """The tensors of a safetensors file, by name."""
     installed.need("safetensors", purpose="models of Hugging Face")
     import safetensors
 

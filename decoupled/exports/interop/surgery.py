@@ -49,15 +49,10 @@ def change_embeddings(
     new_model_dir: str,
     change: Callable[[Model], Change],
 ) -> dict[str, Any]:
-    """Writes the model in another form: with its step, and with slots if it has any.
+    """Writes the model in another form; returns the content of conversion.json.
 
-    Its config.json is that of the run with other sizes, so that the run can go on.
-
-    Returns:
-      The content of conversion.json.
-
-    Raises:
-      UserError: the model has not the form that is changed; nothing is written.
+    Step and slots are kept, and config.json is that of the run with other sizes, so
+    that the run can go on.
     """
     check_target(new_model_dir)
     model = open_model(model_dir, checkpoint, verify=False)
@@ -75,7 +70,7 @@ def change_embeddings(
         if name not in slots:
             return weights.read_tensor(name)
         source, shape = slots[name]
-        return weights.read_tensor(source) if source else _zeros(shape)
+        return weights.read_tensor(source) if source else np.zeros(shape, np.float32)
 
     return write_converted_folder(
         new_model_dir,
@@ -386,9 +381,3 @@ def _times(table: np.ndarray, matrix: np.ndarray) -> np.ndarray:
 
 def _squares(block: np.ndarray) -> float:
     return float(np.square(block).sum())
-
-
-def _zeros(shape: names.Shape) -> np.ndarray:
-    result = aligned_empty(shape)
-    result[...] = 0
-    return result

@@ -10,17 +10,24 @@ the predictions of tasks run the mesh graph on a mesh of devices.
 
 Activations are matrices [tokens, width], because one large product is faster on a CPU
 than many small ones.
+
+Matrices may be stored in fewer bits than float32, for smaller files and memory.
+Activations and sums stay float32: a lookup converts the rows that it reads, and a
+product its matrix at each call. With 8 bits, values are integers from -127 to 127. Each
+row of a table, and each column of a kernel, has a float32 scale, its largest magnitude
+/ 127, which is applied after the product.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 import numpy as np
 
 from decoupled.configs import ModelConfig
+from decoupled.core.errors import UserError
 from decoupled.core.release import tf
-from decoupled.exports.serving.stored import Matrix, Weights
 from decoupled.model import variables as names
 
+Weights = Mapping[str, np.ndarray]
 Outputs = dict[str, tf.Tensor | list[tf.Tensor]]
 
 FEATURES = ("input_word_ids", "input_mask", "input_type_ids")
@@ -32,6 +39,12 @@ ACTIVATIONS: dict[str, Callable[[tf.Tensor], tf.Tensor]] = {
 
 # Large enough that a padded key's weight underflows to 0, small enough for float32.
 _MASKED = -1e9
+
+# The types of the matrices of a SavedModel.
+FLOAT32 = "float32"
+INT8 = "int8"
+STORED_AS = (FLOAT32, "bfloat16", "float16", INT8)
+_LARGEST = 127
 
 
 def variable(weights: Weights, name: str) -> tf.Variable:
@@ -66,6 +79,82 @@ def read(source: tf.Variable) -> tf.Tensor:
     return tf.ensure_shape(source, source.shape)
 
 
+class StoredWeights(Mapping[str, np.ndarray]):
+    """Weights, and one of `STORED_AS`, the type of their matrices in a SavedModel."""
+
+    def __init__(self, weights: Weights, stored_as: str):
+        self._weights, self.stored_as = weights, stored_as
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        return self._weights[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._weights)
+
+    def __len__(self) -> int:
+        return len(self._weights)
+
+
+class Matrix(tf.Module):
+    """A float32 matrix, stored in another type if the weights are `StoredWeights`.
+
+    Only float32 can be trained. `scale_of` is 0 for a table, whose rows have a scale
+    each, and 1 for a kernel, whose columns have one.
+    """
+
+    def __init__(
+        self, weights: Weights, value: np.ndarray, name: str, scale_of: int = 0
+    ):
+        super().__init__()
+        stored_as = getattr(weights, "stored_as", FLOAT32)
+        self.scale = None
+        if stored_as != FLOAT32:
+            most = tf.as_dtype(FLOAT32 if stored_as == INT8 else stored_as).max
+            if not np.abs(value).max(initial=0.0) <= most:
+                raise UserError(
+                    f"--weights: {name} has a value that is not finite in {stored_as}; "
+                    "export float32, or an earlier checkpoint if the training diverged"
+                )
+        if stored_as == INT8:
+            largest = np.abs(value).max(axis=1 - scale_of, keepdims=True)
+            scale = np.where(largest > 0, largest, 1.0).astype(np.float32) / _LARGEST
+            value = np.rint(value / scale).astype(np.int8)
+            self.scale = tf.Variable(
+                scale.ravel(), trainable=False, name=f"{name}/scale"
+            )
+        self.value = tf.Variable(
+            value,
+            name=name,
+            dtype=tf.as_dtype(stored_as),
+            trainable=stored_as == FLOAT32,
+        )
+
+    def rows(self, ids: tf.Tensor) -> tf.Tensor:
+        """Rows of a table, int [...] -> float32 [..., columns]."""
+        rows = tf.gather(self.value, ids)
+        if self.scale is None:
+            return _float32(rows)
+        return _float32(rows) * tf.gather(self.scale, ids)[..., tf.newaxis]
+
+    def times(self, x: tf.Tensor) -> tf.Tensor:
+        """x @ a kernel, float32 [n, rows] -> [n, columns]."""
+        return self._scaled(tf.matmul(x, self._whole()))
+
+    def times_transposed(self, x: tf.Tensor) -> tf.Tensor:
+        """x @ a table's transpose, float32 [n, columns] -> [n, rows]."""
+        return self._scaled(tf.matmul(x, self._whole(), transpose_b=True))
+
+    def _whole(self):
+        return self.value if self.value.trainable else _float32(self.value)
+
+    def _scaled(self, product):
+        return product if self.scale is None else product * self.scale
+
+
+def _float32(x: tf.Tensor | tf.Variable) -> tf.Tensor:
+    return tf.cast(x, tf.float32)
+
+
 class Dense(tf.Module):
     """x @ kernel + bias.
 
@@ -84,16 +173,14 @@ class Dense(tf.Module):
         self.bias = tf.Variable(bias, name=f"{scope}/bias", dtype=tf.float32)
 
     def __call__(self, x: tf.Tensor) -> tf.Tensor:
-        """float32 [n, inputs] -> [n, outputs]."""
         return tf.nn.bias_add(self.kernel.times(x), read(self.bias))
 
 
 class LayerNorm(tf.Module):
     """(x - mean) / sqrt(variance + epsilon) * gamma + beta over the last dimension.
 
-    It uses a batch norm with a channel for each row, as Keras does. On a CPU the graph
-    rewriter turns this into one kernel; separate means, differences and products would
-    be seven.
+    A batch norm with a channel for each row is one kernel on a CPU, as in Keras;
+    separate means, differences and products would be seven.
     """
 
     def __init__(self, weights: Weights, name: str, epsilon: float):
@@ -103,7 +190,6 @@ class LayerNorm(tf.Module):
         self._epsilon = epsilon
 
     def __call__(self, x: tf.Tensor) -> tf.Tensor:
-        """float32 [n, d] -> the same shape."""
         shape = tf.shape(x)
         rows = shape[:1]
         nothing = tf.constant([], x.dtype)
@@ -121,7 +207,7 @@ class LayerNorm(tf.Module):
 
 
 def dropout(x: tf.Tensor, rate: float, training: bool) -> tf.Tensor:
-    """Drops and rescales in training; otherwise adds nothing to the graph."""
+    """Dropout in training; elsewhere it adds nothing to the graph."""
     return tf.nn.dropout(x, rate) if training and rate else x
 
 
@@ -168,8 +254,6 @@ class _Embeddings(tf.Module):
 
 
 class _Attention(tf.Module):
-    """Multi-head self-attention with its output layer."""
-
     def __init__(self, config: ModelConfig, weights: Weights, name: str):
         super().__init__()
         self.query_key_value = Dense(
@@ -206,8 +290,6 @@ class _Attention(tf.Module):
 
 
 class _Layer(tf.Module):
-    """One post-layer-norm BERT layer."""
-
     def __init__(self, config: ModelConfig, weights: Weights, name: str):
         super().__init__()
         epsilon = config.layer_norm_epsilon
@@ -230,8 +312,7 @@ class _Layer(tf.Module):
     ) -> tf.Tensor:
         """[batch * length, H], mask [batch, 1, 1, length] -> [batch * length, H].
 
-        If the layer is computed only at the first row of each sequence, these are
-        `rows`, [batch, H].
+        `rows`, [batch, H], are those of first tokens, if only these are computed.
         """
         rows = x if rows is None else rows
         attended = self.attention(x, rows, mask, training)
@@ -243,12 +324,9 @@ class _Layer(tf.Module):
 class Encoder(tf.Module):
     """Token ids to vectors.
 
-    Args:
-      weights: checkpoint name -> array, e.g. `CheckpointFile`, or `StoredWeights`,
-        which keep matrices in fewer bits. The encoder has a pooler if these contain
-        `bert/pooler`, as in fine-tuned classifiers. Pre-training trains no pooler, and
-        a random one would only scramble the [CLS] vector.
-      up_to: only the layers up to this one, 0 to L, and no pooler; None is all.
+    It has a pooler if the weights do, as those of fine-tuned classifiers. Pre-training
+    trains none, and a random one would only scramble the [CLS] vector. `up_to`: only
+    the layers up to this one, 0 to L, and no pooler; None is all.
     """
 
     def __init__(self, config: ModelConfig, weights: Weights, up_to: int | None = None):
@@ -271,11 +349,10 @@ class Encoder(tf.Module):
         }
 
     def __call__(self, inputs: dict[str, tf.Tensor], training: bool = False) -> Outputs:
-        """Runs the network; `training` activates dropout.
+        """Runs the network on `FEATURES`, int32 [batch, length].
 
-        `inputs` has `input_word_ids`, `input_mask` and `input_type_ids`, int32 [batch,
-        length]. `pooled_output` is the pooler's output or else the [CLS] vector.
-        Raises InvalidArgumentError for impossible ids, lengths and shapes.
+        `training` activates dropout. `pooled_output` is the pooler's output or else the
+        [CLS] vector. The graph fails for impossible ids, lengths and shapes.
         """
         _, *layers = self.hidden_states(inputs, training)
         pooled = self._pooled(self._first(layers[-1]))
@@ -298,11 +375,8 @@ class Encoder(tf.Module):
     def hidden_states(
         self, inputs: dict[str, tf.Tensor], training: bool = False
     ) -> list[tf.Tensor]:
-        """Input embedding and output of every layer, float32 [batch, length, H] each.
-
-        Number 0 is the input embedding after its projection to H, number l the output
-        of the l-th layer. Arguments and errors are those of `__call__`.
-        """
+        """The input embedding after its projection to H, and the output of every layer,
+        float32 [batch, length, H] each."""
         x, mask = self._embedded(inputs, training)
         states = [x]
         for layer in self.layers:

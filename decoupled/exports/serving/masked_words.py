@@ -47,11 +47,7 @@ class MaskedWords:
         self._logits = logits
 
     def fill(self, text: str, count: int) -> list[list[Expectation]]:
-        """The `count` most probable pieces for each [MASK] of a text, best first.
-
-        Raises:
-          UserError: the text has no [MASK], or is too long.
-        """
+        """The `count` most probable pieces for each [MASK] of a text, best first."""
         ids = encode_masked(self._vocabulary, text)
         if len(ids) > self._longest:
             raise UserError(
@@ -82,11 +78,7 @@ class MaskedWords:
 
 
 def show_filled(model: MaskedWords, texts: Sequence[str], count: int) -> None:
-    """Prints each text, and a table of the most probable pieces for each [MASK].
-
-    Raises:
-      UserError: as `MaskedWords.fill`.
-    """
+    """Prints a table of the most probable pieces for each [MASK] of each text."""
     for text in texts:
         console.say(text)
         for number, expected in enumerate(model.fill(text, count), start=1):
@@ -103,9 +95,6 @@ def encode_masked(vocabulary: Vocabulary, text: str) -> list[int]:
     They are those of training: of the whole text, in which the pieces of a word were
     replaced. For BERT and XLM-R they are those of transformers, which encodes the parts
     between masks by themselves.
-
-    Raises:
-      UserError: the text has no [MASK].
     """
     mask = vocabulary.mask_text
     if mask not in text:
@@ -127,11 +116,7 @@ def encode_masked(vocabulary: Vocabulary, text: str) -> list[int]:
 
 
 def open_checkpoint(model_dir: str, checkpoint: str | None) -> MaskedWords:
-    """The model of a run or a conversion.
-
-    Raises:
-      UserError: it has no MLM head, or cannot be read.
-    """
+    """The model of a run or a conversion."""
     model = open_model(model_dir, checkpoint)
     if names.OUTPUT_BIAS not in model.weights:
         raise UserError(f"{model.weights.path}: {_NO_HEAD}")
@@ -147,11 +132,7 @@ def open_checkpoint(model_dir: str, checkpoint: str | None) -> MaskedWords:
 
 
 def open_export(export_dir: str) -> MaskedWords:
-    """The `mlm` object of an export, or of the folder encoder/ in it.
-
-    Raises:
-      UserError: there is no SavedModel, or none with an MLM head.
-    """
+    """The `mlm` object of an export, or of the folder encoder/ in it."""
     inside = os.path.join(export_dir, "encoder")
     folder = inside if files.exists(inside) else export_dir
     model = open_saved_model(folder)

@@ -77,12 +77,9 @@ _NO_LABEL: dict[type, Column] = {str: "(no label)", int: 10**9}
 class Predictor:
     """An exported model with the code of its task.
 
-    kind: of the task. task: its code. vocabulary: of the model.
-    columns: of the texts in the task's own files; empty if they are unknown.
-    label_column: of the label; None if it is unknown.
-    segments: how many texts an input may have.
-    limits: settings of answers to questions, and most characters of one; else None.
-    model: the SavedModel.
+    columns, label_column: of the texts in the task's own files; empty or None if
+    unknown. segments: how many texts an input may have. limits: settings of answers to
+    questions, and most characters of one; else None. model: the SavedModel.
     """
 
     kind: str
@@ -113,9 +110,6 @@ class Predictor:
         The file has the format of the task's own files, or is, for models of single
         texts, a .txt file with a text a line. `columns` are those of the texts or of
         the word, instead of those of training.
-
-        Raises:
-          UserError: the file is missing or malformed, or is none for this model.
         """
         ending = os.path.splitext(path)[1]
         read = self._readers(columns).get(ending)
@@ -129,11 +123,7 @@ class Predictor:
         return examples
 
     def answers(self, examples: list[Any], progress: bool = False) -> list[Any]:
-        """The task's answers to examples; of questions, `ScoredAnswer`s.
-
-        Raises:
-          UserError: the model gives NaN or infinity.
-        """
+        """The task's answers; of questions, `ScoredAnswer`s."""
         starts = range(0, len(examples), _EXAMPLES)
         if progress:
             starts = console.track(starts, f"predicting, {_EXAMPLES} examples each")
@@ -295,12 +285,7 @@ class Predictor:
 
 
 def open_predictor(export_dir: str) -> Predictor:
-    """Opens the folder that `decoupled export` wrote.
-
-    Raises:
-      UserError: it is no such folder, or a file in it is damaged; or the model gives
-        vectors.
-    """
+    """Opens the folder that `decoupled export` wrote."""
     path = os.path.join(export_dir, DESCRIPTION)
     if not files.exists(path):
         raise UserError(

@@ -5,7 +5,7 @@ need this code.
 """
 
 import functools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -67,12 +67,8 @@ def graph_signature(call: Callable, *more: str) -> Callable:
 class Root(tf.train.Checkpoint):
     """The attributes of every reusable SavedModel.
 
-    Attributes:
-      variables, trainable_variables: lists of tf.Variable.
-      regularization_losses: an empty list; the optimizer does weight decay.
-      sp_model_file or wordpiece_file: the file of the vocabulary, an asset that moves
-        with the SavedModel. do_lower_case: whether it lower-cases text. Both only if a
-        vocabulary is given.
+    The file of a vocabulary is an asset, which moves with the SavedModel.
+    `regularization_losses` is empty: the optimizer does weight decay.
     """
 
     def __init__(self, *modules: tf.Module, vocabulary: Vocabulary | None = None):
@@ -125,7 +121,6 @@ class EncoderRoot(Root):
         return self._encoder(inputs, training)
 
     def signatures(self) -> dict:
-        """`serving_default` and, with the MLM head, `mlm`."""
         signatures = {"serving_default": graph_signature(self.__call__)}
         if hasattr(self, "mlm"):
             signatures["mlm"] = graph_signature(
@@ -144,12 +139,9 @@ class TaskRoot(Root):
     that finds answers has `start_logits` and `end_logits` float32 [batch, length]: how
     likely each piece is to be the first and the last of the answer.
 
-    Attributes:
-      encoder: the encoder alone, a TF Hub text encoder.
-      labels: of classifiers and taggers, function without arguments -> string [labels],
-        in the order of the logits.
-      predict: of classifiers and regressions, function of the inputs -> the head's
-        outputs only; computes the last layer only at [CLS].
+    `encoder` is the encoder alone, a TF Hub text encoder. `labels()` of classifiers and
+    taggers are in the order of the logits. `predict` of classifiers and regressions
+    gives the head's outputs only, and computes the last layer only at [CLS].
     """
 
     def __init__(
@@ -197,7 +189,6 @@ class TaskRoot(Root):
         }
 
     def signatures(self) -> dict:
-        """`serving_default`, and `predict` if there is one."""
         signatures = {"serving_default": graph_signature(self.__call__)}
         if self._is_pooled:
             signatures["predict"] = graph_signature(self.predict)
@@ -210,9 +201,7 @@ _BATCH = 64
 class SentenceVectors(NamedTuple):
     """How the vectors are made; see `RetrievalConfig`.
 
-    layer: 0 (embeddings) to L. pool_special_tokens: whether [CLS] and [SEP] are in the
-    mean. centre_on: a file with a sentence a line, whose mean vector is subtracted; ""
-    subtracts nothing.
+    centre_on: a file with a sentence a line, whose mean vector is subtracted, or "".
     """
 
     layer: int
@@ -221,13 +210,10 @@ class SentenceVectors(NamedTuple):
 
 
 class SentenceRoot(Root):
-    """Packed ids -> `sentence_vector` float32 [batch, H], which is also `default`.
+    """Packed ids of one segment -> `sentence_vector` float32 [batch, H], which is also
+    `default`.
 
-    The input should have one segment only. If no token is in the mean, the vector is
-    zeros minus the mean vector.
-
-    Attributes:
-      mean_vector: float32 [H], which is subtracted.
+    `mean_vector`, float32 [H], is subtracted, from zeros if no token is in the mean.
     """
 
     def __init__(
@@ -255,7 +241,6 @@ class SentenceRoot(Root):
         return {"sentence_vector": vector, "default": vector}
 
     def signatures(self) -> dict:
-        """`serving_default`."""
         return {"serving_default": graph_signature(self.__call__)}
 
 
@@ -287,16 +272,13 @@ def read_sentences(path: str) -> list[str]:
 
 
 def store_mean(root: SentenceRoot, text: Callable, path: str) -> int:
-    """Sets the mean vector, 0 before, to that of the lines of a file; their number.
-
-    Raises:
-      UserError: the file cannot be read, has no sentence, or a vector is not finite.
-    """
+    """Sets the mean vector, 0 before, to that of the lines of a file; their number."""
     sentences = read_sentences(path)
-    count = -(-len(sentences) // _BATCH)
     total = np.zeros(root.mean_vector.shape, np.float64)
-    for batch in console.track(_batches(sentences), "centring on sentences", count):
-        total += text(tf.constant(batch))["sentence_vector"].numpy().sum(0, np.float64)
+    starts = range(0, len(sentences), _BATCH)
+    for start in console.track(starts, "centring on sentences, batches"):
+        batch = tf.constant(sentences[start : start + _BATCH])
+        total += text(batch)["sentence_vector"].numpy().sum(0, np.float64)
     mean = total / len(sentences)
     if not np.isfinite(mean).all():
         raise UserError(
@@ -305,8 +287,3 @@ def store_mean(root: SentenceRoot, text: Callable, path: str) -> int:
         )
     root.mean_vector.assign(mean.astype(np.float32))
     return len(sentences)
-
-
-def _batches(sentences: Sequence[str]) -> Iterator[Sequence[str]]:
-    for start in range(0, len(sentences), _BATCH):
-        yield sentences[start : start + _BATCH]

@@ -30,7 +30,13 @@ from decoupled.exports.served_task import (
     check_exportable,
     read_task,
 )
-from decoupled.exports.serving.encoder import Classifier, Encoder, MaskedLm
+from decoupled.exports.serving.encoder import (
+    FLOAT32,
+    Classifier,
+    Encoder,
+    MaskedLm,
+    StoredWeights,
+)
 from decoupled.exports.serving.roots import (
     EncoderRoot,
     Root,
@@ -40,7 +46,6 @@ from decoupled.exports.serving.roots import (
     read_sentences,
     store_mean,
 )
-from decoupled.exports.serving.stored import FLOAT32, StoredWeights
 from decoupled.exports.serving.text import Preprocessor, TextRoot
 from decoupled.model.variables import POOLER
 from decoupled.runs.saved_run import Model, open_model
@@ -78,16 +83,9 @@ def export_folder(
 ) -> None:
     """Exports the model of a folder and says what was written.
 
-    Args:
-      sequence_length: None for the length of training, or of the retrieval.
-      max_answer_length: most pieces of an answer; None for the folder's limit.
-      retrieval: settings of the sentence vectors to export; None exports the whole
-        model.
-      centre_on: a file of sentences; needed if `retrieval` centres vectors.
-
-    Raises:
-      UserError: as for `open_model` and `export`; or an export does not support
-        the settings of `retrieval`.
+    `sequence_length` and `max_answer_length` are by default those of the folder.
+    `retrieval` has the settings of the sentence vectors to export; None exports the
+    whole model. `centre_on` is a file of sentences, if `retrieval` centres vectors.
     """
     model = open_model(model_dir, checkpoint)
     task, sentences = read_task(model), None
@@ -152,27 +150,57 @@ def export(
 ) -> dict[str, Any]:
     """Writes the SavedModels and returns the content of export.json.
 
-    Args:
-      sequence_length: to which the preprocessor packs by default, and the combined
-        model cuts.
-      mlm: include the output embedding and MLM head as `encoder.mlm`.
-      weights: the type in which matrices are stored, one of `stored.STORED_AS`.
-      sentences: export the vectors of sentences instead of the whole model.
-
-    Raises UserError if the model cannot be exported or the folder not be written.
+    Texts are packed and cut to `sequence_length`. `mlm` includes the output embedding
+    and the MLM head as `encoder.mlm`. `weights`, one of `STORED_AS`, is the type of
+    stored matrices. `sentences` exports vectors instead of the whole model.
     """
     _check_target(export_dir, overwrite)
     check_exportable(model, task, sequence_length, mlm)
-    with new_folder(export_dir, replaces=overwrite) as temporary:
-        return _write(model, task, temporary, sequence_length, mlm, weights, sentences)
+    stored = StoredWeights(model.weights, weights)
+    kind, about, sizes = task.kind, {}, {}
+    if sentences:
+        kind, about = SENTENCE_NAMES[0], {"sentence_vectors": sentences._asdict()}
+    with new_folder(export_dir, replaces=overwrite) as folder:
+        roots = _build_roots(model, task, stored, sequence_length, mlm, sentences)
+        if sentences and sentences.centre_on:
+            root, text = (roots[name] for name in SENTENCE_NAMES)
+            about["centred_on_sentences"] = store_mean(root, text, sentences.centre_on)
+        for name, root in roots.items():
+            path = os.path.join(folder, name)
+            tf.saved_model.save(root, path, signatures=root.signatures())
+            sizes[name] = folder_bytes(path)
+        description = {
+            "format": FORMAT,
+            "kind": kind,
+            "mlm": mlm,
+            "weights": weights,
+            "sequence_length": sequence_length,
+            "model": dataclasses.asdict(model.config),
+            "vocabulary": {
+                "fingerprint": model.vocabulary.fingerprint,
+                "vocab_size": model.vocabulary.size,
+            },
+            "checkpoint": {
+                "name": os.path.basename(model.weights.path),
+                "global_step": model.weights.global_step,
+            },
+            "task": {
+                "name": task.name,
+                "columns": list(task.columns),
+                "label_column": task.label_column,
+                "texts": list(task.segments),
+            },
+            "labels": list(task.labels) or None,
+            "answers": task.described_answers(),
+            "bytes": sizes,
+            **about,
+        }
+        files.write_json(os.path.join(folder, DESCRIPTION), description)
+    return description
 
 
 def open_saved_model(folder: str) -> Any:
-    """Loads a SavedModel, and says that it is a program.
-
-    Raises:
-      UserError: there is none, or it cannot be loaded.
-    """
+    """Loads a SavedModel, and says that it is a program."""
     console.say(
         f"{folder}: a SavedModel runs as a program; load it only from a source that "
         "you trust"
@@ -188,7 +216,7 @@ def open_saved_model(folder: str) -> Any:
 
 
 def say_written(export_dir: str, description: dict[str, Any]) -> None:
-    """Prints what was written and how to load it."""
+    """What was written and how to load it."""
     step = description["checkpoint"]["global_step"]
     console.table(
         f"{export_dir} (checkpoint {description['checkpoint']['name']}, step {step})",
@@ -212,7 +240,7 @@ def say_written(export_dir: str, description: dict[str, Any]) -> None:
 
 
 def say_length(length: int, trained_length: int | None) -> None:
-    """Says how the length of packing compares to that of training."""
+    """How the length of packing compares to that of training."""
     if trained_length is None:
         console.say(
             f"texts are packed to {length} pieces; the model's folder does not say how "
@@ -233,7 +261,7 @@ def say_length(length: int, trained_length: int | None) -> None:
 
 
 def say_vectors(description: dict[str, Any], has_pooler: bool) -> None:
-    """Says what the vectors of a model are, if it gives no answers."""
+    """What the vectors of a model are, if it gives no answers."""
     layers = description["model"]["num_layers"]
     above = -(-2 * layers // 3)
     if described := description.get("sentence_vectors"):
@@ -257,7 +285,7 @@ def say_vectors(description: dict[str, Any], has_pooler: bool) -> None:
 
 
 def say_assumed(task: ServedTask) -> None:
-    """Prints the question-answering settings that the model's folder does not have."""
+    """The question-answering settings that the model's folder does not have."""
     if task.assumed:
         values = dataclasses.asdict(task.answers)
         assumed = ", ".join(f"{name} = {values[name]}" for name in task.assumed)
@@ -296,58 +324,6 @@ def _check_target(export_dir: str, overwrite: bool) -> None:
             f"{export_dir}: holds {foreign[0]}, which no export wrote; move it away, "
             "or choose a new folder"
         )
-
-
-def _write(
-    model: Model,
-    task: ServedTask,
-    folder: str,
-    sequence_length: int,
-    mlm: bool,
-    stored_as: str,
-    sentences: SentenceVectors | None,
-) -> dict[str, Any]:
-    weights = StoredWeights(model.weights, stored_as)
-    roots = _build_roots(model, task, weights, sequence_length, mlm, sentences)
-    kind, about = task.kind, {}
-    if sentences:
-        kind, about = SENTENCE_NAMES[0], {"sentence_vectors": sentences._asdict()}
-    if sentences and sentences.centre_on:
-        root, text = (roots[name] for name in SENTENCE_NAMES)
-        about["centred_on_sentences"] = store_mean(root, text, sentences.centre_on)
-    sizes = {}
-    for name, root in roots.items():
-        path = os.path.join(folder, name)
-        tf.saved_model.save(root, path, signatures=root.signatures())
-        sizes[name] = folder_bytes(path)
-    description = {
-        "format": FORMAT,
-        "kind": kind,
-        "mlm": mlm,
-        "weights": stored_as,
-        "sequence_length": sequence_length,
-        "model": dataclasses.asdict(model.config),
-        "vocabulary": {
-            "fingerprint": model.vocabulary.fingerprint,
-            "vocab_size": model.vocabulary.size,
-        },
-        "checkpoint": {
-            "name": os.path.basename(model.weights.path),
-            "global_step": model.weights.global_step,
-        },
-        "task": {
-            "name": task.name,
-            "columns": list(task.columns),
-            "label_column": task.label_column,
-            "texts": list(task.segments),
-        },
-        "labels": list(task.labels) or None,
-        "answers": task.described_answers(),
-        "bytes": sizes,
-        **about,
-    }
-    files.write_json(os.path.join(folder, DESCRIPTION), description)
-    return description
 
 
 def _build_roots(

@@ -1,8 +1,7 @@
 """From raw strings to the encoder's inputs and outputs, in the graph.
 
-There are a preprocessor, and a model that contains both preprocessor and encoder.
 Attributes, names and defaults follow TF Hub's "common SavedModel APIs for text tasks".
-Their SavedModels need `import tensorflow_text` before they are loaded.
+The SavedModels need `import tensorflow_text` before they are loaded.
 """
 
 from collections.abc import Callable, Sequence
@@ -53,9 +52,7 @@ def trace_forms(function: Callable, segments: Sequence[int], *training: bool) ->
 def texts_of(sentences, second_sentences, segments: Sequence[int]) -> list[tf.Tensor]:
     """The texts that the arguments of a traced function stand for, string [batch] each.
 
-    Raises:
-      tf.errors.InvalidArgumentError: they are of another form, or the two lists differ
-        in length.
+    The graph fails for arguments of another form, and for lists of different lengths.
     """
     is_list = isinstance(sentences, list | tuple)
     texts = list(sentences) if is_list else [sentences]
@@ -82,11 +79,10 @@ def texts_of(sentences, second_sentences, segments: Sequence[int]) -> list[tf.Te
 
 
 def share_budget(lengths: list[tf.Tensor], budget: tf.Tensor | int) -> list[tf.Tensor]:
-    """How many tokens of each of one or two segments are kept, int [batch] each.
+    """How many tokens of one or two segments are kept, int [batch] each.
 
-    Two segments share the budget equally, and the first gets the odd token. Tokens that
-    one segment does not need go to the other. BERT's "cut the longest first" gives the
-    same result.
+    Two segments share the budget equally, the first gets the odd token, and what one
+    does not need goes to the other: the result of BERT's "cut the longest first".
     """
     if len(lengths) == 1:
         return [tf.minimum(lengths[0], budget)]
@@ -127,7 +123,6 @@ class Tokenize(Root):
 
     @graph_function
     def get_special_tokens_dict(self) -> dict[str, tf.Tensor]:
-        """Scalar int32 tensors."""
         return {
             name: tf.constant(value, tf.int32)
             for name, value in self._special_tokens.items()
@@ -226,13 +221,9 @@ def _shifted(
 
 
 class Preprocessor(Root):
-    """Strings to packed inputs; see the module's docstring.
+    """Strings to packed inputs, and the two steps by themselves.
 
     `segments` says how many texts an input may have: (1,), or (1, 2).
-
-    Attributes:
-      tokenize, tokenize_with_offsets, bert_pack_inputs: the two steps by themselves.
-      sp_model_file or wordpiece_file, do_lower_case: see `Root`.
     """
 
     def __init__(
@@ -248,12 +239,10 @@ class Preprocessor(Root):
 
     @graph_function
     def __call__(self, sentences, second_sentences=None) -> Packed:
-        """string [batch], or two of them for two segments, -> packed inputs."""
         texts = texts_of(sentences, second_sentences, self._segments)
         return self.bert_pack_inputs([self.tokenize(text) for text in texts])
 
     def signatures(self) -> dict:
-        """`serving_default` (sentences), `sentence_pairs` (+ second_sentences)."""
         return text_signatures(self.__call__, self._segments)
 
 
@@ -293,8 +282,7 @@ class TextRoot(Root):
     """The model's outputs, and its packed inputs, for a batch of strings.
 
     Sequences are padded to the longest text of the batch, at most to the length of the
-    preprocessor. The outputs include `input_word_ids` and `input_mask`, which say what
-    piece is at each position. `segments` says how many texts an input may have.
+    preprocessor.
     """
 
     def __init__(
@@ -315,13 +303,11 @@ class TextRoot(Root):
 
     @graph_function
     def __call__(self, sentences, training=False, second_sentences=None):
-        """string [batch], or two of them for two segments, -> outputs and inputs."""
         packed = self._packed(sentences, second_sentences)
         return self.model(packed, training) | packed
 
     @graph_function
     def predict(self, sentences, second_sentences=None):
-        """The outputs of the model's head only, if the model has `predict`."""
         return self.model.predict(self._packed(sentences, second_sentences))
 
     def _packed(self, sentences, second_sentences):
@@ -331,8 +317,6 @@ class TextRoot(Root):
         return trim(self.preprocessor(first, **pair))
 
     def signatures(self) -> dict:
-        """`serving_default` (sentences) and `sentence_pairs` (+ second_sentences); if
-        the model has `predict`, also `predict` and `predict_pairs`."""
         signatures = text_signatures(self.__call__, self._segments)
         if hasattr(self.model, "predict"):
             names = ("predict", "predict_pairs")

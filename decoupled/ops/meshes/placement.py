@@ -15,12 +15,12 @@ import functools
 
 from decoupled.core.compat import mtf, tf
 from decoupled.core.machine import processor
+from decoupled.ops.local import reshape
 from decoupled.ops.row_partitions import (
     RowPartitionedTensor,
     RowPartitionedVariable,
     partitioned_product,
 )
-from decoupled.ops.shared import reshape
 
 # Rows of a factor with at least so many elements are long.
 _LONG = 512
@@ -88,12 +88,9 @@ def _read_once(
 
 
 def matrix_product(equation: str, x: tf.Tensor, y: tf.Tensor) -> tf.Tensor | None:
-    """The contraction as one (batched) `tf.matmul` without transposing data.
-
-    The equation, such as "abc,cd->abd", has no repeated or ellipsis indices. Shapes are
-    static. None where the indices do not group into
-    [batch, rows, inner] x [batch, inner, columns].
-    """
+    """The contraction, such as "abc,cd->abd", as one (batched) `tf.matmul` without
+    transposing data; None where the indices do not group into
+    [batch, rows, inner] x [batch, inner, columns]."""
     operands, output = equation.split("->")
     left, right = operands.split(",")
     batch = [i for i in left if i in right and i in output]

@@ -53,11 +53,9 @@ class ReplicaMesh(SimdMeshImpl):
         copies = False
 
     def replicas(self) -> list[int]:
-        """Replica 0."""
         return [0]
 
     def slice_device(self, replica):
-        """Anywhere."""
         return ""
 
     @property

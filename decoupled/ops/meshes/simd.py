@@ -4,31 +4,37 @@ Mesh-TensorFlow's own SIMD mesh with four changes:
 
 1. Functions that are compiled for CPUs (`decoupled.ops.kernels`) are used uncompiled,
    because the whole program is compiled anyway.
-2. Slices of equal shape share a variable (`decoupled.ops.meshes.stacks`): RemBERT with
-   its slots has 1,575 variables, which make some 70 stacks on each core.
+2. Slices of equal shape share a variable, [members, ...slice], a stack. A TPU's session
+   knows every slice on every core by name, so that their number makes its graph large
+   and its start slow: RemBERT with its slots has 1,575 variables, but 70 stacks.
 3. A core's stack takes two nodes of the graph instead of nine. Its initial value is
    sent to a host once for all of the host's cores.
 4. The groups of cores that reduce with each other are computed once for each set of
    mesh axes, not for each of a thousand reductions.
+
+An update writes all members of a stack at once and elementwise, so that XLA writes the
+stack in place; new values of single members would be joined in a second buffer. It
+needs a stack of the members' gradients in addition to the gradients themselves, whose
+size is limited: larger stacks are divided.
 """
 
-from collections.abc import Sequence
+import itertools
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any
 
 from decoupled.core.compat import mtf, tf
-from decoupled.ops.meshes.stacks import stacks_of
 
 _outside = mtf.utils.outside_all_rewrites
+# A gradient is float32 when it is applied.
+_GRADIENT_BYTES = 4
 
 
 class SimdMeshImpl(mtf.simd_mesh_impl.SimdMeshImpl):
-    """Mesh implementation for the cores of a TPU slice (see the module's docstring).
+    """The mesh implementation (see the module's docstring).
 
-    Args:
-      shape: mtf.Shape of the mesh. layout: mtf.LayoutRules.
-      device_assignment: of one core per replica.
-      logical_to_physical: for each processor of the mesh, the index of its replica.
-      stack_bytes: most bytes of the gradient of a stack on a core; 0 stacks nothing.
+    `device_assignment` is of one core per replica, and `logical_to_physical` the index
+    of the replica of each processor. `stack_bytes`: most bytes of the gradient of a
+    stack on a core; 0 stacks nothing.
     """
 
     def __init__(
@@ -62,15 +68,12 @@ class SimdMeshImpl(mtf.simd_mesh_impl.SimdMeshImpl):
         return self._groups[axes]
 
     def slice_device(self, replica: int) -> str:
-        """Where a core's slices live."""
         return self.device_assignment.tpu_device(replica)
 
     def replicas(self) -> list[int]:
-        """Indices of the cores that slices are made for."""
         return list(range(self.size))
 
     def stacks(self, variables: Sequence[mtf.Variable]) -> list[list[mtf.Variable]]:
-        """The members of each stack (`decoupled.ops.meshes.stacks.stacks_of`)."""
         return stacks_of(variables, self, self._stack_bytes)
 
     def stack_with(self, variable: mtf.Variable) -> "Stack":
@@ -105,7 +108,6 @@ class SimdMeshImpl(mtf.simd_mesh_impl.SimdMeshImpl):
             return self._mesh_impl.LaidOutTensor([self._stack.slices])
 
         def assign_to_slices(self, assign_fn, values, assign_to_tensor_list=None):
-            """Assigns to the slices; see the parent's."""
             slices = assign_to_tensor_list or self.laid_out_tensor.all_slices
             return assign_fn(self._variable, slices[0], values[0])
 
@@ -224,10 +226,7 @@ def _host(device: str) -> str:
 
 
 class Slices(mtf.tpu_variables.ReplicatedVariable):
-    """The slices of a variable on all cores, each a resource of this dtype and shape.
-
-    In the program, it is the slice of the core that runs it.
-    """
+    """The slices of a variable on all cores; in the program, that of its core."""
 
     def __init__(
         self,
@@ -243,7 +242,6 @@ class Slices(mtf.tpu_variables.ReplicatedVariable):
 
     @property
     def handle(self):
-        """The resource, as the program sees it."""
         context = mtf.tpu_variables._enclosing_tpu_context()
         # Outside of a program, or in a program of one core that is built for a CPU.
         if not hasattr(context, "get_replicated_var_handle"):
@@ -254,12 +252,10 @@ class Slices(mtf.tpu_variables.ReplicatedVariable):
 
     @property
     def dtype(self):
-        """Of a slice."""
         return self._slice_dtype
 
     @property
     def shape(self):
-        """Of a slice."""
         return self._slice_shape
 
     def members(self) -> list[tf.Tensor]:
@@ -290,10 +286,7 @@ def _place() -> tuple[tf.Graph, Any]:
 
 
 class Member(Slices):
-    """One member of a stack, Slices of [members, ...].
-
-    It can only be read; updates write the whole stack.
-    """
+    """A member of a stack. It can only be read; updates write the whole stack."""
 
     def __init__(self, stack: Slices, place: int):
         super().__init__(stack.name, stack.handles, stack.dtype, stack.shape[1:])
@@ -301,8 +294,102 @@ class Member(Slices):
 
     @property
     def handle(self):
-        """Raises NotImplementedError: a single member has no resource."""
         raise NotImplementedError(f"a member of {self._name} has no variable alone")
 
     def _read_variable_op(self):
         return self._stack.members()[self._place]
+
+
+def stacks_of(
+    variables: Sequence[mtf.Variable], mesh_impl: mtf.MeshImpl, most_bytes: int
+) -> list[list[mtf.Variable]]:
+    """The members of each stack: all variables, each in one list, in their order.
+
+    Variables share a stack if their whole shapes, layouts and dtypes are equal, and if
+    all or none are trained. The slots of an optimizer are stacked like their weights.
+    `most_bytes` limits the float32 gradient of a stack on one core. A larger slice is a
+    stack of one member. 0 stacks nothing.
+    """
+    names = {v.name for v in variables if v.trainable}
+    owners = {v: _owner(v.name, names) for v in variables if not v.trainable}
+    weights = [v for v in variables if owners.get(v) is None]
+    stacks = list(_cut(_equal(weights, mesh_impl), mesh_impl, most_bytes))
+    stack_of_name = {v.name: index for index, vs in enumerate(stacks) for v in vs}
+    slots = {}
+    for variable, owner in owners.items():
+        if owner is not None:
+            role = variable.name.removeprefix(owner)
+            slots.setdefault((stack_of_name[owner], role), []).append(variable)
+    for members in slots.values():
+        stacks += _equal(members, mesh_impl)
+    return stacks
+
+
+def _owner(name: str, names: Collection[str]) -> str | None:
+    """The longest of `names` that a slot's name begins with; None where none does."""
+    parts = (name[:end] for end in range(len(name) - 1, 0, -1) if name[end] in "/_")
+    return next((part for part in parts if part in names), None)
+
+
+def _equal(
+    variables: Sequence[mtf.Variable], mesh_impl: mtf.MeshImpl
+) -> list[list[mtf.Variable]]:
+    groups = {}
+    for v in variables:
+        layout = tuple(map(mesh_impl.tensor_dimension_to_mesh_axis, v.shape.dims))
+        sizes = tuple(v.shape.to_integer_list)
+        key = (sizes, layout, v.slice_dtype, v.master_dtype, v.trainable)
+        groups.setdefault(key, []).append(v)
+    return list(groups.values())
+
+
+def _cut(
+    groups: Sequence[list[mtf.Variable]], mesh_impl: mtf.MeshImpl, most_bytes: int
+) -> Iterator[list[mtf.Variable]]:
+    """Divides groups into stacks of nearly equal length and at most `most_bytes`."""
+    for members in groups:
+        each = mesh_impl.slice_size(members[0].shape) * _GRADIENT_BYTES
+        most = max(1, most_bytes // each)
+        count = -(-len(members) // most)
+        ends = [len(members) * index // count for index in range(count + 1)]
+        yield from (members[a:b] for a, b in itertools.pairwise(ends))
+
+
+def slices_of(lowering: mtf.Lowering, variables: Sequence[mtf.Variable]) -> Any:
+    """The laid-out slices of one variable, or the stack of several in this order."""
+    if len(variables) == 1:
+        return lowering.variables[variables[0]].laid_out_tensor
+    return lowering.variables[variables[0]].stack_of(variables)
+
+
+def stacked(*tensors: tf.Tensor) -> tf.Tensor:
+    """One tensor as it is; several as [count, ...]."""
+    return tensors[0] if len(tensors) == 1 else tf.stack(tensors)
+
+
+class StackedAssign(mtf.Operation):
+    """One assignment to all members of a stack, in the place of `assigns`, which have
+    one `assign_fn`."""
+
+    def __init__(self, assigns: Sequence[mtf.Operation]):
+        super().__init__([a.inputs[0] for a in assigns], name="stacked_assign")
+        self._variables = [a.variables[0] for a in assigns]
+        self._assign_fn: Callable = assigns[0].assign_fn
+        self.stacked = self.inputs
+        self._outputs = []
+        for assign in assigns:
+            assign.graph.operations.remove(assign)
+
+    @property
+    def has_gradient(self):
+        return False
+
+    def lower(self, lowering):
+        mesh_impl = lowering.mesh_impl(self)
+        values = mesh_impl.slicewise(
+            stacked, *(lowering.tensors[x] for x in self.inputs)
+        )
+        (stack,) = slices_of(lowering, self._variables).all_slices
+        lowering.operations[self] = self._assign_fn(
+            self._variables[0], stack, values.all_slices[0]
+        )

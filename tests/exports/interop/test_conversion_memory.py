@@ -8,13 +8,8 @@ import sys
 import numpy as np
 import pytest
 
-from decoupled.exports.interop.huggingface_config import make_config
-from decoupled.exports.interop.huggingface_format import (
-    MASKED_LM,
-    REMBERT,
-    huggingface_name,
-    huggingface_shape,
-)
+from decoupled.exports.interop.huggingface import huggingface_name, huggingface_shape
+from decoupled.exports.interop.huggingface_config import MASKED_LM, REMBERT, make_config
 from decoupled.exports.interop.safetensors_files import write_safetensors
 from decoupled.model.variables import MASKED_LM as WITH_MLM_HEAD
 from decoupled.model.variables import shapes
@@ -34,9 +29,9 @@ LARGEST = 4 * 100_000 * 1000
 # Prints how much the peak grew after the imports, in bytes.
 SCRIPT = r"""
 import re, sys
-from decoupled.exports.interop.from_huggingface import from_huggingface
+from decoupled.core.release import tf
+from decoupled.exports.interop.huggingface import from_huggingface, to_huggingface
 from decoupled.exports.interop.from_original import from_original
-from decoupled.exports.interop.to_huggingface import to_huggingface
 from decoupled.data.vocabulary import vocabulary_path
 from decoupled.runs import run_folder as model_dir
 from decoupled.runs.saved_run import open_model
@@ -82,7 +77,9 @@ def huggingface_folder(tmp_path, vocabulary):
     config = make_config(CONFIG, vocabulary, REMBERT, MASKED_LM, None, None)
     (folder / "config.json").write_text(json.dumps(config))
     theirs = {
-        huggingface_name(name, REMBERT, MASKED_LM): huggingface_shape(name, shape)
+        huggingface_name(name, REMBERT, MASKED_LM): huggingface_shape(
+            name, shape, REMBERT
+        )
         for name, shape in shapes(CONFIG, WITH_MLM_HEAD).items()
     }
     path = folder / "model.safetensors"

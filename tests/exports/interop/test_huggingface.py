@@ -12,9 +12,8 @@ from safetensors.numpy import load_file, save_file
 
 from decoupled.core.errors import UserError
 from decoupled.data.vocabulary import open_vocabulary
-from decoupled.exports.interop import to_huggingface as to_hf
-from decoupled.exports.interop.from_huggingface import from_huggingface
-from decoupled.exports.interop.to_huggingface import to_huggingface
+from decoupled.exports.interop import huggingface
+from decoupled.exports.interop.huggingface import from_huggingface, to_huggingface
 from decoupled.model import variables as names
 from decoupled.model.variables import MASKED_LM
 from decoupled.runs import run_folder
@@ -290,9 +289,6 @@ def test_heads_that_transformers_does_not_have_are_refused(
 
 
 def test_checkpoints_of_another_model_are_not_written(tmp_path, vocabulary):
-    arrays = pretrained_weights(model_config(num_layers=1))
-    with pytest.raises(UserError, match="no variable bert/encoder/layer_1"):
-        write(tmp_path, vocabulary, arrays=arrays)
     arrays = pretrained_weights(model_config(num_layers=3))
     with pytest.raises(UserError, match="layer_2.* is not part of the model"):
         write(tmp_path, vocabulary, arrays=arrays)
@@ -438,7 +434,7 @@ def test_files_that_appear_while_it_writes_are_kept(tmp_path, vocabulary, monkey
     def write_tokenizer(*arguments):
         (target / "theirs.txt").write_text("not ours")
 
-    monkeypatch.setattr(to_hf, "write_tokenizer", write_tokenizer)
+    monkeypatch.setattr(huggingface, "write_tokenizer", write_tokenizer)
     with pytest.raises(UserError, match="out: exists; choose a new folder"):
         to_huggingface(*source, str(target), False)
     assert (target / "theirs.txt").read_text() == "not ours"

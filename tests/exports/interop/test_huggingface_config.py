@@ -5,8 +5,13 @@ import json
 import pytest
 
 from decoupled.core.errors import UserError
-from decoupled.exports.interop.huggingface_config import make_config, read_config
-from decoupled.exports.interop.huggingface_format import BERT, REMBERT, XLM_R
+from decoupled.exports.interop.huggingface_config import (
+    BERT,
+    REMBERT,
+    XLM_R,
+    make_config,
+    read_config,
+)
 from decoupled.runs import run_folder
 from tests.exports.models import (
     finetuned_weights,
@@ -46,8 +51,8 @@ def described(tmp_path, vocabulary):
     ],
 )  # fmt: skip
 def test_kinds_and_labels_of_classifiers(described, changes, head, labels):
-    found = described(architectures=CLASSIFIER, **changes)
-    assert (found.head, found.labels) == (head, labels)
+    result = described(architectures=CLASSIFIER, **changes)
+    assert (result.head, result.labels) == (head, labels)
 
 
 @pytest.mark.parametrize("ids", [{"b": 1, "a": 0}, {"a": "0", "b": "1"}, {}])
@@ -57,8 +62,8 @@ def test_label2id_with_the_same_labels_is_no_news(described, ids):
 
 
 def test_one_label_without_problem_type_is_said_to_be_a_regression(described):
-    found = described(architectures=CLASSIFIER, id2label={"0": "x"})
-    assert "without a sigmoid" in found.notes[0]
+    result = described(architectures=CLASSIFIER, id2label={"0": "x"})
+    assert "without a sigmoid" in result.notes[0]
 
 
 @pytest.mark.parametrize(
@@ -156,7 +161,7 @@ def test_xlm_r_positions_begin_after_padding(tmp_path, vocabulary):
 
 
 def test_settings_without_effect_are_accepted_and_others_named(described):
-    found = described(
+    result = described(
         use_cache=True,
         torch_dtype="float16",
         chunk_size_feed_forward=2,
@@ -167,7 +172,7 @@ def test_settings_without_effect_are_accepted_and_others_named(described):
         rotary_base=10_000,
         alibi=True,
     )
-    assert found.notes == ["config.json: not known and not used: alibi, rotary_base"]
+    assert result.notes == ["config.json: not known and not used: alibi, rotary_base"]
 
 
 @pytest.mark.parametrize(
@@ -198,8 +203,7 @@ def test_dropout_before_the_head(
 def test_a_round_trip_keeps_problem_type_and_dropout(
     tmp_path, vocabulary, changes, setting
 ):
-    from decoupled.exports.interop.from_huggingface import from_huggingface
-    from decoupled.exports.interop.to_huggingface import to_huggingface
+    from decoupled.exports.interop.huggingface import from_huggingface, to_huggingface
 
     model = model_config(**changes)
     task = {"name": "x", "labels": ["a", "b"], "kind": "classification"}

@@ -7,10 +7,16 @@ import pytest
 
 from decoupled.core.errors import UserError
 from decoupled.data.vocabulary import open_vocabulary
-from decoupled.exports.interop.huggingface_config import make_config, read_config
-from decoupled.exports.interop.huggingface_format import BERT, REMBERT
-from decoupled.exports.interop.huggingface_tokenizer import open_tokenizer
-from decoupled.exports.interop.tokenizer_json import write_tokenizer
+from decoupled.exports.interop.huggingface_config import (
+    BERT,
+    REMBERT,
+    make_config,
+    read_config,
+)
+from decoupled.exports.interop.huggingface_tokenizer import (
+    open_tokenizer,
+    write_tokenizer,
+)
 from tests.exports.models import VOCABULARY_SIZE, model_config
 from tests.vocabularies import train_vocabulary
 

@@ -11,6 +11,7 @@ from decoupled.core.errors import UserError
 from decoupled.corpora.corpus import Corpus
 from decoupled.data.tokenizer_folder import TextRules, make_wordpieces
 from decoupled.data.vocabulary import WordPiece
+from decoupled.exports.interop.huggingface import to_huggingface
 from decoupled.exports.interop.new_vocabulary import (
     NewRows,
     matching_rows,
@@ -18,7 +19,6 @@ from decoupled.exports.interop.new_vocabulary import (
     replace_vocabulary,
     trim_vocabulary,
 )
-from decoupled.exports.interop.to_huggingface import to_huggingface
 from decoupled.model import variables as names
 from decoupled.runs.saved_run import open_model
 from decoupled.training.checkpoint_files import CheckpointFile
@@ -100,11 +100,11 @@ def test_kept_text_has_the_same_pieces_and_hidden_states(
             for vocabulary in (old, new)
         ]
         assert pieces[0] == pieces[1]
-        found, wanted = (
+        result, expected = (
             model.encode(batch_of(vocabulary, text))
             for vocabulary, model in ((new, after), (old, before))
         )
-        for one, other in zip(found, wanted, strict=True):
+        for one, other in zip(result, expected, strict=True):
             np.testing.assert_array_equal(one, other)
 
 
@@ -293,5 +293,5 @@ def test_slots_stay_behind(tmp_path, big, corpus):
     source = write_model_dir(str(tmp_path / "source"), *arguments)
     target = str(tmp_path / "target")
     trim_vocabulary(source, None, target, corpus, ["sw"], 1)
-    found = CheckpointFile(os.path.join(target, "model.ckpt-7"))
-    assert set(found.shapes) == {*weights, "global_step"}
+    result = CheckpointFile(os.path.join(target, "model.ckpt-7"))
+    assert set(result.shapes) == {*weights, "global_step"}

@@ -211,8 +211,8 @@ def test_the_error_of_a_factorisation_is_that_of_numpy(write, tmp_path, capsys):
     rows = words + positions.mean(0) + types.mean(0)
     rows -= rows.mean(1, keepdims=True)
     left = rows - rows @ directions[:3].T @ directions[:3]
-    wanted = np.linalg.norm(left) / np.linalg.norm(rows)
-    assert error["word_embeddings"] == pytest.approx(wanted, rel=1e-6)
+    expected = np.linalg.norm(left) / np.linalg.norm(rows)
+    assert error["word_embeddings"] == pytest.approx(expected, rel=1e-6)
     assert f"3 of 5 directions have {share:.2%}" in capsys.readouterr().out
 
 
@@ -237,10 +237,10 @@ def test_slots_are_kept_copied_or_zero(name, write, tmp_path, capsys):
     folder = write(config)
     model, report = changed(folder, tmp_path, change, *arguments)
     before, after = open_model(folder).weights, model.weights
-    wanted = {f"{n}{slot}" for n in after for slot in ("/adam_m", "/adam_v")}
-    assert {*after.shapes} - {*after, "global_step"} == wanted
-    assert report["optimizer_slots"] == len(wanted)
-    for slot in wanted:
+    expected = {f"{n}{slot}" for n in after for slot in ("/adam_m", "/adam_v")}
+    assert {*after.shapes} - {*after, "global_step"} == expected
+    assert report["optimizer_slots"] == len(expected)
+    for slot in expected:
         name, kind = slot[:-7], slot[-7:]
         value = np.asarray(after.read_tensor(slot))
         if name in zeros:

@@ -7,7 +7,10 @@ import tokenizers
 
 from decoupled.core.errors import UserError
 from decoupled.data.vocabulary import open_vocabulary
-from decoupled.exports.interop.tokenizer_json import tokenizer_json, write_tokenizer
+from decoupled.exports.interop.huggingface_tokenizer import (
+    tokenizer_json,
+    write_tokenizer,
+)
 from decoupled.exports.serving.masked_words import encode_masked
 from tests.exports.models import model_config
 from tests.vocabularies import train_vocabulary

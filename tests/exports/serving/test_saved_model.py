@@ -12,6 +12,8 @@ import pytest
 from decoupled.core.errors import UserError
 from decoupled.core.release import tf
 from decoupled.exports.serving import run_text_model
+from decoupled.exports.serving.encoder import Encoder, MaskedLm
+from decoupled.exports.serving.roots import EncoderRoot
 from decoupled.exports.serving.saved_model import export
 from tests.exports.conftest import FINETUNED, LABELS
 from tests.exports.models import (
@@ -21,7 +23,6 @@ from tests.exports.models import (
     opened,
     pretrained_weights,
     random_batch,
-    save_encoder,
     write_model_dir,
 )
 from tests.exports.reference import Reference
@@ -275,10 +276,19 @@ def tables(folder):
     return sorted(tuple(shape) for shape in shapes if VOCABULARY_SIZE in shape)
 
 
+def root(config, mlm, vocabulary):
+    """What `encoder/` is saved from."""
+    weights = pretrained_weights(config)
+    encoder = Encoder(config, weights)
+    head = MaskedLm(config, weights, encoder) if mlm else None
+    return EncoderRoot(encoder, head, vocabulary)
+
+
 def test_without_mlm_no_output_embedding_is_inside(
     vocabulary, encoder_export, tmp_path
 ):
-    save_encoder(model_config(num_layers=1), False, vocabulary, tmp_path)
+    small = root(model_config(num_layers=1), False, vocabulary)
+    tf.saved_model.save(small, str(tmp_path), signatures=small.signatures())
     assert not hasattr(tf.saved_model.load(str(tmp_path)), "mlm")
     assert tables(tmp_path) == [(VOCABULARY_SIZE, 6)]
     assert tables(encoder_export / "encoder") == [
@@ -288,13 +298,14 @@ def test_without_mlm_no_output_embedding_is_inside(
     ]
 
 
-def test_a_coupled_head_shares_the_variable(vocabulary, tmp_path):
+def test_a_coupled_head_shares_the_variable(vocabulary):
     config = model_config(num_layers=1, coupled=True, output_embedding_size=6)
-    save_encoder(config, True, vocabulary, tmp_path)
-    encoder = tf.saved_model.load(str(tmp_path))
+    encoder = root(config, True, vocabulary)
     # The transform's four and the bias, no second table.
     assert len(encoder.mlm.variables) == len(encoder.variables) + 5
-    assert tables(tmp_path) == [(VOCABULARY_SIZE,), (VOCABULARY_SIZE, 6)]
+    shapes = sorted(tuple(variable.shape) for variable in encoder.mlm.variables)
+    of_pieces = [shape for shape in shapes if VOCABULARY_SIZE in shape]
+    assert of_pieces == [(VOCABULARY_SIZE,), (VOCABULARY_SIZE, 6)]
 
 
 def test_description_says_what_is_inside(encoder_export, classifier_export, vocabulary):

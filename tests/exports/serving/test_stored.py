@@ -7,8 +7,13 @@ import pytest
 
 from decoupled.core.errors import UserError
 from decoupled.core.release import tf
-from decoupled.exports.serving.encoder import Encoder, MaskedLm
-from decoupled.exports.serving.stored import STORED_AS, Matrix, StoredWeights
+from decoupled.exports.serving.encoder import (
+    STORED_AS,
+    Encoder,
+    MaskedLm,
+    Matrix,
+    StoredWeights,
+)
 from tests.command_line import decoupled, mistake
 from tests.exports.models import model_config, pretrained_weights, random_batch
 
@@ -27,13 +32,13 @@ def stored(stored_as, **options):
 def test_rounded_matrices(stored_as):
     matrix, x = stored(stored_as), np.eye(7, dtype=np.float32)
     bound = RELATIVE[stored_as] * np.abs(VALUE)
-    for found in (
+    for result in (
         matrix.rows(tf.range(7)),
         matrix.times(x),
         tf.transpose(matrix.times_transposed(np.eye(5, dtype=np.float32))),
     ):
-        assert found.dtype == tf.float32
-        assert (np.abs(found - VALUE) <= bound).all()
+        assert result.dtype == tf.float32
+        assert (np.abs(result - VALUE) <= bound).all()
     assert matrix.value.trainable == (stored_as == "float32")
 
 
@@ -83,8 +88,8 @@ def test_a_model_is_as_close_as_its_weights(stored_as, coupled):
         hidden = encoder(batch)["sequence_output"]
         return hidden, MaskedLm(config, weights, encoder)(hidden, positions)
 
-    exact, found = run(weights), run(StoredWeights(weights, stored_as))
-    for one, other in zip(exact, found, strict=True):
+    exact, result = run(weights), run(StoredWeights(weights, stored_as))
+    for one, other in zip(exact, result, strict=True):
         error = np.abs(one - other).max() / np.abs(one).max()
         limit = {"float32": 0.0, "float16": 0.005, "bfloat16": 0.05, "int8": 0.1}
         assert error <= limit[stored_as]

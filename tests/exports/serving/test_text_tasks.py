@@ -13,7 +13,6 @@ from decoupled.configs import (
     VocabularyConfig,
 )
 from decoupled.configs.finetuning import FinetuneConfig
-from decoupled.core.release import tf
 from decoupled.data.vocabulary_training import train_vocabulary
 from decoupled.exports.serving.saved_model import export
 from tests.command_line import decoupled
@@ -162,14 +161,14 @@ def predict(run, path, output):
 
 def test_a_tagger_gives_the_tags_of_the_predictions(folder, tagger, tmp_path):
     path = folder / "data/udpos/test-en.tsv"
-    found = predict(tagger, path, tmp_path / "tags.tsv")
+    result = predict(tagger, path, tmp_path / "tags.tsv")
     expected = (tagger / "predictions/udpos/test-en.tsv").read_text(encoding="utf-8")
-    assert found == expected
+    assert result == expected
     # The training has an effect.
-    assert len(set(found.split())) > 3
+    assert len(set(result.split())) > 3
     rows = map(json.loads, predict(tagger, path, tmp_path / "tags.jsonl").splitlines())
     rows = list(rows)
-    assert [tag for row in rows for tag in row["tags"]] == found.split()
+    assert [tag for row in rows for tag in row["tags"]] == result.split()
     assert rows[-1]["words"] == list(WORDS)
 
 
@@ -178,13 +177,13 @@ def test_a_reader_gives_the_answers_of_the_predictions(
     folder, reader, tmp_path, language
 ):
     path = folder / f"data/xquad/xquad.{language}.json"
-    found = json.loads(predict(reader, path, tmp_path / "answers.json"))
+    result = json.loads(predict(reader, path, tmp_path / "answers.json"))
     predictions = reader / f"predictions/xquad/test-{language}.json"
-    assert found == json.loads(predictions.read_text(encoding="utf-8"))
+    assert result == json.loads(predictions.read_text(encoding="utf-8"))
     lines = predict(reader, path, tmp_path / "answers.jsonl").splitlines()
     # NaN and Infinity are no JSON.
     rows = [json.loads(line, parse_constant=pytest.fail) for line in lines]
-    assert {row["id"]: row["answer"] for row in rows} == found
+    assert {row["id"]: row["answer"] for row in rows} == result
     contexts = {
         question["id"]: paragraph["context"]
         for article in json.loads(path.read_text(encoding="utf-8"))["data"]
@@ -197,7 +196,3 @@ def test_a_reader_gives_the_answers_of_the_predictions(
         assert bool(row["answer"]) == bool(context.strip(" \u200b"))
     # The model is surer of some answers than of others.
     assert np.ptp([row["score"] for row in rows]) > 1
-
-
-def load(run, name):
-    return tf.saved_model.load(str(run / "export" / name))

@@ -52,51 +52,53 @@ def export(folder, vocabulary, labels, saved, *arguments):
 
 
 @pytest.fixture(scope="module")
-def pretrained(tmp_path_factory, vocabulary):
-    folder, saved = tmp_path_factory.mktemp("mlm"), ("preprocessor", "encoder")
-    return export(folder, vocabulary, None, saved, "--mlm")
+def classifier(tmp_path_factory, vocabulary):
+    """Without a model that contains both, which is saved as one of SentencePiece is."""
+    folder, saved = tmp_path_factory.mktemp("task"), ("preprocessor", "classifier")
+    return export(folder, vocabulary, ["x", "y"], saved)
 
 
 @pytest.fixture(scope="module")
-def classifier(tmp_path_factory, vocabulary, pretrained):
-    folder, saved = tmp_path_factory.mktemp("task"), ("classifier", "text_classifier")
-    made = export(folder, vocabulary, ["x", "y"], saved)
-    # Of the same preprocessor, which takes seconds to be saved.
-    assets = "preprocessor/assets"
-    shutil.copytree(pretrained / assets, made / assets)
-    return made
+def preprocessor(classifier):
+    return tf.saved_model.load(str(classifier / "preprocessor"))
 
 
-def test_strings_become_the_features_of_training(pretrained, vocabulary):
-    saved = tf.saved_model.load(str(pretrained / "preprocessor"))
+def test_strings_become_the_features_of_training(classifier, preprocessor, vocabulary):
+    saved = preprocessor
     pairs = list(zip(TEXTS, TEXTS[::-1], strict=True))
     length = saved(TEXTS)["input_word_ids"].shape[1]
+    both = [saved.tokenize(texts) for texts in (TEXTS, TEXTS[::-1])]
     for packed, expected in (
         (saved(TEXTS), [(text,) for text in TEXTS]),
-        (saved(TEXTS, second_sentences=TEXTS[::-1]), pairs),
+        (saved.bert_pack_inputs(both, seq_length=length), pairs),
     ):
         for name, value in pack_texts(vocabulary, expected, length).items():
             np.testing.assert_array_equal(packed[name], value)
     assert bool(saved.do_lower_case)
-    assets = [path.name for path in (pretrained / "preprocessor/assets").iterdir()]
-    assert assets == ["wordpiece.json"]
+    [asset] = (classifier / "preprocessor/assets").iterdir()
+    assert asset.name == "wordpiece.json"
+    assert asset.read_bytes() == vocabulary.content
     special = saved.tokenize.get_special_tokens_dict()
     assert [int(special[f"{name}_id"]) for name in ("padding", "mask")] == [0, 4]
 
 
-def test_masks_are_filled_from_checkpoint_and_export(pretrained):
-    run = pretrained.parent / "run"
+def test_masks_are_filled_from_checkpoint_and_export(vocabulary, tmp_path):
+    made = export(tmp_path, vocabulary, None, ("encoder",), "--mlm")
     text = "the [MASK], the page"
-    from_run = open_checkpoint(str(run), None).fill(text, 3)
-    from_export = open_export(str(pretrained)).fill(text, 3)
+    from_run = open_checkpoint(f"{tmp_path}/run", None).fill(text, 3)
+    # The asset of the preprocessor, which takes seconds to be saved.
+    (made / "preprocessor/assets").mkdir()
+    (made / "preprocessor/assets/wordpiece.json").write_bytes(vocabulary.content)
+    from_export = open_export(str(made)).fill(text, 3)
     assert [[e.piece for e in row] for row in from_run] == [
         [e.piece for e in row] for row in from_export
     ]
 
 
-def test_labels_from_strings_are_those_of_the_task_s_own_code(classifier):
+def test_labels_from_strings_are_those_of_the_task_s_own_code(classifier, preprocessor):
     """Without this package, too: tests/exports/serving/test_saved_model.py."""
-    labels = tf.saved_model.load(str(classifier / "text_classifier"))(TEXTS)["label"]
+    model = tf.saved_model.load(str(classifier / "classifier"))
+    labels = model(preprocessor(TEXTS))["label"]
     predicted = open_predictor(str(classifier)).predict(TEXTS)
     assert [row["label"].encode() for row in predicted] == labels.numpy().tolist()
     description = json.loads((classifier / "export.json").read_text())

@@ -35,8 +35,8 @@ def test_neighbours_of_the_mesh_are_neighbours_on_the_slice(grid, mesh, first):
     devices = places(*grid)
     order = device_order(devices, mesh)
     assert sorted(order) == list(range(len(devices)))
-    found = [devices[index] for index in order[: len(first)]]
-    assert found == [(*place, 0, 0)[:4] for place in first]
+    result = [devices[index] for index in order[: len(first)]]
+    assert result == [(*place, 0, 0)[:4] for place in first]
 
 
 def test_every_group_is_a_regular_part_of_the_grid():

@@ -87,9 +87,9 @@ def kinds_of_operations(equation_dims, output_names):
         value = lowering.export_to_tf_tensor(y)
         kinds = {operation.type for operation in tensorflow_graph.get_operations()}
         with tf.Session() as session:
-            found = session.run(value)
+            result = session.run(value)
     equation = f"{','.join(equation_dims)}->{output_names}"
-    return kinds, found, np.einsum(equation, *arrays)
+    return kinds, result, np.einsum(equation, *arrays)
 
 
 @pytest.mark.parametrize(
@@ -102,10 +102,10 @@ def kinds_of_operations(equation_dims, output_names):
     ],
 )
 def test_meshes_multiply_matrices_where_they_can(operands, output, used, unused):
-    kinds, found, expected = kinds_of_operations(operands, output)
+    kinds, result, expected = kinds_of_operations(operands, output)
     assert used in kinds
     assert unused not in kinds
-    np.testing.assert_allclose(found, expected, atol=1e-5)
+    np.testing.assert_allclose(result, expected, atol=1e-5)
 
 
 @pytest.mark.parametrize("mesh_shape, reads", [("all:1", 1), ("m:2", 2)])
@@ -132,12 +132,12 @@ def test_variables_are_read_once_per_processor(mesh_shape, reads):
     assert len(variables) == len(read) == 2 * reads
 
 
-def _collect(operation, found):
-    if operation in found:
+def _collect(operation, seen):
+    if operation in seen:
         return
-    found.add(operation)
+    seen.add(operation)
     for tensor in operation.inputs:
-        _collect(tensor.op, found)
+        _collect(tensor.op, seen)
 
 
 @pytest.mark.parametrize("multiplies_in_float32", [False, True])
@@ -152,7 +152,7 @@ def test_products_of_bfloat16_are_bfloat16(multiplies_in_float32, monkeypatch):
         pair = [tf.cast(tf.constant(v), tf.bfloat16) for v in (x, y)]
         product = mesh_impl().einsum("ab,cb->ac", *pair)
         exact = tf.matmul(*[tf.cast(v, tf.float32) for v in pair], transpose_b=True)
-        found, wanted = session.run(
+        result, expected = session.run(
             [
                 tf.cast(product, tf.float32),
                 tf.cast(tf.cast(exact, tf.bfloat16), "float32"),
@@ -162,7 +162,7 @@ def test_products_of_bfloat16_are_bfloat16(multiplies_in_float32, monkeypatch):
             o.inputs[0].dtype for o in graph.get_operations() if o.type == "MatMul"
         }
     assert product.dtype == tf.bfloat16
-    np.testing.assert_allclose(found, wanted, rtol=2**-7)
+    np.testing.assert_allclose(result, expected, rtol=2**-7)
     assert (tf.bfloat16 in kinds) != multiplies_in_float32
 
 

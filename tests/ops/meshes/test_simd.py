@@ -185,7 +185,7 @@ def subtracted(mesh_impl, run):
 
 def test_weights_in_bfloat16_are_rounded_as_on_this_host():
     simd = OneCore(*shape_and_layout(SPLIT))
-    found = subtracted(simd, tf.xla.experimental.compile)
-    wanted = subtracted(host_mesh("d:1;m:1"), lambda program: program())
-    np.testing.assert_array_equal(found, wanted)
-    assert set(found.ravel()) == {1.0, 1 - 2**-8}
+    result = subtracted(simd, tf.xla.experimental.compile)
+    expected = subtracted(host_mesh("d:1;m:1"), lambda program: program())
+    np.testing.assert_array_equal(result, expected)
+    assert set(result.ravel()) == {1.0, 1 - 2**-8}

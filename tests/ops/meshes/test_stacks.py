@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from decoupled.core.compat import mtf, tf
-from decoupled.ops.meshes.stacks import slices_of, stacks_of
+from decoupled.ops.meshes.simd import slices_of, stacks_of
 from tests.helpers import SESSION_CONFIG
 from tests.ops.simd_on_cpu import WithoutProgram, eight_cores
 
@@ -31,8 +31,8 @@ def names_of(make, most=2**20, layout=LAYOUT):
     with tf.Graph().as_default():
         mesh = mtf.Mesh(mtf.Graph(), "mesh")
         make(mesh)
-        found = stacks_of(mesh.graph.all_variables, eight_cores(layout), most)
-        return [[v.name for v in members] for members in found]
+        result = stacks_of(mesh.graph.all_variables, eight_cores(layout), most)
+        return [[v.name for v in members] for members in result]
 
 
 def test_equal_slices_share_a_stack_and_their_slots_follow():
@@ -59,8 +59,8 @@ def test_what_differs_in_more_than_its_name_is_apart():
         variable(mesh, "other", [mtf.Dimension("a", 8), mtf.Dimension("b", 3)])
         variable(mesh, "again")
 
-    found = names_of(make)
-    assert found == [["weight", "again"], ["narrow"], ["frozen"], ["other"]]
+    result = names_of(make)
+    assert result == [["weight", "again"], ["narrow"], ["frozen"], ["other"]]
 
 
 def test_a_stack_is_cut_where_its_gradient_would_be_too_large():
@@ -100,12 +100,12 @@ def test_each_core_gets_its_part_of_every_member_and_gives_it_back(slices):
             for master, table in zip(masters, tables, strict=True):
                 session.run(master.assign(table))
             session.run(lowering.copy_masters_to_slices())
-            found = session.run(parts)
+            result = session.run(parts)
             session.run([m.assign(tf.zeros_like(m)) for m in masters])
             session.run(lowering.copy_slices_to_masters())
             again = session.run(masters)
-    assert len(found) == 8
-    for core, part in enumerate(found):
+    assert len(result) == 8
+    for core, part in enumerate(result):
         row, column = divmod(mesh_impl.p2l(core), 2)
         own = np.s_[2 * row : 2 * row + 2, 3 * column : 3 * column + 3]
         np.testing.assert_array_equal(part, [table[own] for table in tables])

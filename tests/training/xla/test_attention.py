@@ -187,6 +187,17 @@ def exported(graph, kernel, tokens=12):
     return export(training_program(graph, specs, kernel))
 
 
+@functools.cache
+def usual_program(name):
+    """A program that several tests read."""
+    changes, kernel = {
+        "splash": ({}, kernels.SPLASH),
+        "cudnn": ({"mesh": BFLOAT16, "model": HEAD_OF_8}, kernels.CUDNN),
+        "head of 4": ({"mesh": BFLOAT16}, kernels.CUDNN),
+    }[name]
+    return exported(config(**changes), kernel)
+
+
 def test_each_layer_but_the_last_calls_by_name():
     program = exported(config(model={"num_layers": 3}), kernels.SPLASH)
     module, calls = calls_of(program)
@@ -199,7 +210,7 @@ def test_each_layer_but_the_last_calls_by_name():
 
 
 def test_a_call_that_nobody_replaced_fails_by_its_name(monkeypatch):
-    program = exported(config(), kernels.SPLASH)
+    program = usual_program("splash")
     client = adapter.Client("cpu", [1], print)
     monkeypatch.setattr(adapter, "replace", lambda *_: "")
     with pytest.raises(Exception, match=r"decoupled\.attention"):
@@ -208,7 +219,7 @@ def test_a_call_that_nobody_replaced_fails_by_its_name(monkeypatch):
 
 def test_a_call_of_another_version_is_refused(monkeypatch):
     monkeypatch.setattr(kernels, "_VERSION", 2)
-    module, _ = calls_of(exported(config(), kernels.SPLASH))
+    module, _ = calls_of(usual_program("splash"))
     with pytest.raises(ValueError, match=r"decoupled\.attention, version 1"):
         kernels.replace(module, kernels.SPLASH, "cpu", False)
 
@@ -231,7 +242,7 @@ def lines_of_compiling(monkeypatch, first, program):
 def test_what_the_compiler_refuses_is_compiled_plain(monkeypatch):
     """cuDNN's call, which no compiler of CPUs has."""
     patch_cudnn(monkeypatch)
-    program = exported(config(mesh=BFLOAT16, model=HEAD_OF_8), kernels.CUDNN)
+    program = usual_program("cudnn")
     monkeypatch.setattr(adapter, "_PLATFORMS", {"cpu": "cuda,cpu"})
     lines = lines_of_compiling(monkeypatch, adapter.Client._compiled, program)
     # Other lines say how long it takes.
@@ -244,7 +255,7 @@ def test_an_error_of_c_plus_plus_is_also_a_refusal(monkeypatch):
     def fails(client, *arguments):
         raise IndexError("raw_hash_map<>::at")
 
-    program = exported(config(), kernels.SPLASH)
+    program = usual_program("splash")
     lines = lines_of_compiling(monkeypatch, fails, program)
     assert "attention by plain products instead: raw_hash_map<>::at" in lines
 
@@ -265,7 +276,7 @@ def test_lowered_for_gpus(monkeypatch, public, deterministic):
     if public:
         pairs = kernels._PAIRS[kernels.CUDNN][1:]
         monkeypatch.setitem(kernels._PAIRS, kernels.CUDNN, pairs)
-    program = exported(config(mesh=BFLOAT16, model=HEAD_OF_8), kernels.CUDNN)
+    program = usual_program("cudnn")
     module, _ = calls_of(program)
     assert kernels.replace(module, kernels.CUDNN, "cuda", deterministic) == ""
     text = module.operation.get_asm()
@@ -282,8 +293,7 @@ def test_lowered_for_gpus(monkeypatch, public, deterministic):
 def test_what_a_kernel_refuses_is_said(has_cudnn, reason, monkeypatch):
     if has_cudnn:
         patch_cudnn(monkeypatch)
-    graph = config(mesh=BFLOAT16)  # Of a head size of 4.
-    module, _ = calls_of(exported(graph, kernels.CUDNN))
+    module, _ = calls_of(usual_program("head of 4"))
     refused = kernels.replace(module, kernels.CUDNN, "cuda", True)
     assert reason in refused and in_one_line(refused) == refused
     assert kernels._calls(module) == []

@@ -27,7 +27,7 @@ from decoupled.model.variables import MASKED_LM, shapes
 from decoupled.training.checkpoints import latest_complete, write_list
 from decoupled.training.events import read_scalars
 from decoupled.training.loop import predict
-from decoupled.training.xla import adapter
+from decoupled.training.xla import adapter, loop
 from decoupled.training.xla.programs import export, training_program
 from decoupled.training.xla.stablehlo import to_stablehlo
 from tests.helpers import adamw, masked_lm_features, schedule, tiny_model
@@ -201,6 +201,24 @@ def test_packed_fine_tuning_equals_that_of_tensorflow_s_kernels(kind, tmp_path):
 
 
 @pytest.fixture(scope="module")
+def usual_program():
+    features = {
+        n: tf.TensorSpec(x.shape, x.dtype) for n, x in masked_lm_features().items()
+    }
+    program = training_program(config(**USUAL), features)
+    return program, export(program)
+
+
+@pytest.fixture
+def usual(usual_program, monkeypatch):
+    """The usual graph, whose program is built once for all tests of the loop."""
+    program, exported = usual_program
+    monkeypatch.setattr(loop, "training_program", lambda *_: program)
+    monkeypatch.setattr(loop, "export", lambda _: exported)
+    return config(**USUAL)
+
+
+@pytest.fixture(scope="module")
 def whole(tmp_path_factory):
     """A run of the usual graph, not disturbed; saved every second step."""
     folder = tmp_path_factory.mktemp("whole")
@@ -262,17 +280,19 @@ def test_a_run_moves_between_meshes_and_runtimes(hardware, mesh, tmp_path):
         ),
     ],
 )
-def test_a_signal_ends_training_after_it_has_saved(number, error, message, tmp_path):
+def test_a_signal_ends_training_after_it_has_saved(
+    usual, number, error, message, tmp_path
+):
     before = signal.getsignal(number)
     stop = SignalAtStep(number, 3)
     spec = run_spec(tmp_path)._replace(hardware=CPU, stop=stop)
     with pytest.raises(error, match=message):
-        train_run(config(**USUAL), spec)
+        train_run(usual, spec)
     assert checkpoint_names(tmp_path) == [3]
     assert signal.getsignal(number) == before
 
 
-def test_a_step_that_is_not_finite_is_never_saved(tmp_path):
+def test_a_step_that_is_not_finite_is_never_saved(usual, tmp_path):
     """Steps are read late, but before the checkpoint of the next one."""
     spec = run_spec(tmp_path, save_checkpoints_steps=2)._replace(hardware=CPU)
 
@@ -285,7 +305,7 @@ def test_a_step_that_is_not_finite_is_never_saved(tmp_path):
 
     message = r"training: .* at step 4; the last checkpoint"
     with pytest.raises(UserError, match=message):
-        train_run(config(**USUAL), spec, batches)
+        train_run(usual, spec, batches)
     assert checkpoint_names(tmp_path) == [2]
 
 
@@ -343,7 +363,7 @@ def test_an_initial_checkpoint_gives_its_weights(whole, tmp_path):
     assert largest_difference(*values)[0] <= 1e-6
 
 
-def test_the_time_for_which_devices_wait_for_input_is_shown(tmp_path):
+def test_the_time_for_which_devices_wait_for_input_is_shown(usual, tmp_path):
     """Each batch takes 0.3 s, and a step some milliseconds."""
 
     def slowly(features):
@@ -361,18 +381,18 @@ def test_the_time_for_which_devices_wait_for_input_is_shown(tmp_path):
         return batches.map(slow)
 
     spec = run_spec(tmp_path)._replace(hardware=CPU)
-    train_run(config(**USUAL), spec, lambda step: input_fn)
+    train_run(usual, spec, lambda step: input_fn)
     [share] = re.findall(r"s left  waits for input (\d+)%", " ".join(said(spec)))
     assert 20 < int(share) <= 100
 
 
-def test_batches_that_end_too_early_are_an_error(tmp_path):
+def test_batches_that_end_too_early_are_an_error(usual, tmp_path):
     """Without it, the loop of segments would begin again and again."""
     spec = run_spec(tmp_path)._replace(hardware=CPU)
     few = {n: tf.constant(x[None]) for n, x in masked_lm_features().items()}
     with pytest.raises(ValueError, match="the batches end at step 1, before step 6"):
         train_run(
-            config(**USUAL),
+            usual,
             spec,
             lambda step: lambda params=None: tf.data.Dataset.from_tensor_slices(few),
         )
@@ -382,12 +402,8 @@ def test_batches_that_end_too_early_are_an_error(tmp_path):
 
 
 @pytest.fixture(scope="module")
-def exported():
-    graph = config(**USUAL)
-    features = {
-        n: tf.TensorSpec(x.shape, x.dtype) for n, x in masked_lm_features().items()
-    }
-    return export(training_program(graph, features))
+def exported(usual_program):
+    return usual_program[1]
 
 
 def test_everything_that_changes_is_donated(exported):

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from decoupled.core.compat import tf
 from decoupled.core.release import tf as tf2
-from decoupled.ops.local import local_index
-from decoupled.ops.shared import (
+from decoupled.ops.local import (
+    local_index,
     ones,
     reshape,
 )
@@ -22,13 +22,13 @@ from decoupled.ops.shared import (
 )
 def test_places_belong_to_one_part_and_others_to_none(parts, size, ids):
     total = parts * size
-    found = [
+    result = [
         [x.numpy() for x in local_index(tf2.constant(ids), part, size, total)]
         for part in range(parts)
     ]
     for column, place in enumerate(ids):
-        owners = [part for part in range(parts) if found[part][1][column]]
-        indices = [index[column] for index, _ in found]
+        owners = [part for part in range(parts) if result[part][1][column]]
+        indices = [index[column] for index, _ in result]
         if 0 <= place < total:
             assert owners == [place // size]
             assert indices[owners[0]] == place % size
