@@ -144,21 +144,21 @@ def test_somebody_elses_files_are_not_touched(tmp_path):
     assert files_below(tmp_path) == ["text/thesis.txt"]
 
 
-def test_missing_corpus_names_folder_and_command(tmp_path):
-    with pytest.raises(UserError, match="no corpus here.*decoupled build_corpus"):
-        Corpus(str(tmp_path / "none"))
-
-
-def test_empty_corpus_names_folder_and_command(tmp_path):
-    manifest = {"format": "decoupled-corpus-1", "splits": {"train": {}, "eval": {}}}
-    (tmp_path / "manifest.json").write_text(json.dumps(manifest))
-    with pytest.raises(UserError, match="corpus is empty.*decoupled build_corpus"):
-        Corpus(str(tmp_path))
-
-
-def test_another_manifest_is_refused(tmp_path):
-    (tmp_path / "manifest.json").write_text('{"format": "decoupled-records-1"}')
-    with pytest.raises(UserError, match="not the manifest of a corpus"):
+@pytest.mark.parametrize(
+    "manifest, message",
+    [
+        (None, "no corpus here.*decoupled build_corpus"),
+        (
+            '{"format": "decoupled-corpus-1", "splits": {"train": {}, "eval": {}}}',
+            "corpus is empty.*decoupled build_corpus",
+        ),
+        ('{"format": "decoupled-records-1"}', "not the manifest of a corpus"),
+    ],
+)
+def test_what_is_no_corpus_is_told_with_the_command(tmp_path, manifest, message):
+    if manifest:
+        (tmp_path / "manifest.json").write_text(manifest)
+    with pytest.raises(UserError, match=message):
         Corpus(str(tmp_path))
 
 

@@ -87,35 +87,34 @@ def test_inputs_are_globs_by_language(tmp_path):
     }
 
 
-@pytest.mark.parametrize("value", ["en", "=a.txt", "en="])
-def test_malformed_input(value):
-    with pytest.raises(UserError, match="not of the form LANGUAGE=GLOB"):
-        find_inputs([value])
-
-
-@pytest.mark.parametrize("language", ["../x", "e n", "/en", "en\n"])
-def test_a_language_that_is_no_code_is_refused(language):
-    with pytest.raises(UserError, match="--input: .* is no language code"):
-        find_inputs([f"{language}=a.txt"])
+@pytest.mark.parametrize(
+    "value, message",
+    [
+        *(
+            (value, "not of the form LANGUAGE=GLOB")
+            for value in ("en", "=a.txt", "en=")
+        ),
+        *(
+            (f"{language}=a.txt", "--input: .* is no language code")
+            for language in ("../x", "e n", "/en", "en\n")
+        ),
+        ("en={folder}/*.none", "no file matches"),
+        ("en={folder}/a.txt,en={folder}/a*", "is given twice"),
+        ("fr={folder}/caf*.txt", r"the name of .*caf.*\.txt' is not UTF-8"),
+    ],
+)
+def test_an_input_that_cannot_be_is_refused(tmp_path, value, message):
+    for name in ("a.txt", os.fsdecode(b"caf\xe9.txt")):
+        (tmp_path / name).write_text("One.\n")
+    with pytest.raises(UserError, match=message):
+        find_inputs([value.format(folder=tmp_path)])
 
 
 def test_codes_of_all_kinds_separate_inputs(tmp_path):
     (tmp_path / "a,b.txt").write_text("x")
     codes = ["be-tarask", "sr@latin", "zh-Hant", "zh_TW"]
-    found = find_inputs([",".join(f"{code}={tmp_path}/a,b.txt" for code in codes)])
-    assert list(found) == codes
-
-
-def test_input_without_files(tmp_path):
-    with pytest.raises(UserError, match="no file matches"):
-        find_inputs([f"en={tmp_path}/*.txt"])
-
-
-def test_input_given_twice(tmp_path):
-    path = tmp_path / "a.txt"
-    path.write_text("x")
-    with pytest.raises(UserError, match="is given twice"):
-        find_inputs([f"en={path}", f"en={tmp_path}/*"])
+    inputs = find_inputs([",".join(f"{code}={tmp_path}/a,b.txt" for code in codes)])
+    assert list(inputs) == codes
 
 
 def test_a_pipe_and_an_archive_are_refused_before_anything_is_written(tmp_path):
@@ -228,17 +227,22 @@ def test_documents_that_a_vocabulary_makes_equal_are_equal(tmp_path, drop_duplic
         assert sorted(map("\n".join, kept)) == sorted(texts)
 
 
-def test_documents_that_differ_in_case_stay(tmp_path):
-    (tmp_path / "a.txt").write_text("One.\n\none.\n\nTwo.\n\nTWO.\n")
-    corpus = make([f"en={tmp_path}/a.txt"], tmp_path / "c")
-    assert len(all_documents(corpus, "en")) == 4
-
-
-def test_the_same_document_in_two_languages_stays(tmp_path):
-    (tmp_path / "a.txt").write_text("OK.\n\nTwo.\n\nThree.\n\nFour.\n")
-    (tmp_path / "b.txt").write_text("OK.\n\nZwei.\n\nDrei.\n\nVier.\n")
-    corpus = make([f"en={tmp_path}/a.txt,de={tmp_path}/b.txt"], tmp_path / "c")
-    assert len(all_documents(corpus, "en")) == len(all_documents(corpus, "de")) == 4
+@pytest.mark.parametrize(
+    "texts, kept",
+    [
+        # That differ in case alone.
+        ({"en": ["One.", "one.", "Two.", "TWO."]}, 4),
+        # In two languages.
+        ({"en": ["OK.", "Two.", "A.a.a."], "de": ["OK.", "Zwei.", "A.a.a."]}, 3),
+    ],
+)
+def test_documents_that_are_not_the_same_stay(tmp_path, texts, kept):
+    for language, documents in texts.items():
+        (tmp_path / f"{language}.txt").write_text("\n\n".join(documents))
+    inputs = [f"{language}={tmp_path}/{language}.txt" for language in texts]
+    settings = dataclasses.replace(SETTINGS, min_characters=3)
+    corpus = make(inputs, tmp_path / "c", settings=settings)
+    assert all(len(all_documents(corpus, language)) == kept for language in texts)
 
 
 def test_duplicates_stay_where_asked(tmp_path):
@@ -519,9 +523,3 @@ def test_a_build_that_was_killed_goes_on(tmp_path):
         os.remove(whole / name)
         os.remove(folder / name)
     assert tree(folder) == tree(whole)
-
-
-def test_a_name_that_is_not_utf8_is_refused_before_anything_is_read(tmp_path):
-    (tmp_path / os.fsdecode(b"caf\xe9.txt")).write_text("One.\n")
-    with pytest.raises(UserError, match=r"the name of .*caf.*\.txt' is not UTF-8"):
-        find_inputs([f"fr={tmp_path}/*.txt"])
