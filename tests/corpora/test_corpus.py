@@ -6,18 +6,10 @@ import os
 import pytest
 
 from decoupled.core.errors import UserError
-from decoupled.corpora.corpus import (
-    Corpus,
-    find_corpus,
-    read_documents,
-)
+from decoupled.corpora.corpus import Corpus, find_corpus, read_documents
 from decoupled.corpora.corpus_writer import building, write_corpus
 
-ENGLISH = [
-    ("train", ["One.", "Two."]),
-    ("eval", ["Held out."]),
-    ("train", ["Three."]),
-]
+ENGLISH = [("train", ["One.", "Two."]), ("eval", ["Held out."]), ("train", ["Three."])]
 THAI = [("train", ["สาม"])]
 CORPUS_FILES = [
     "manifest.json",

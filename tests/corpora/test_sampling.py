@@ -299,12 +299,7 @@ def test_rows_largest_first():
 def test_json_has_every_language():
     found = as_json(rows(SamplingConfig(1.0)))
     assert list(found) == ["en", "tr", "sw", "no"]
-    assert found["tr"] == {
-        "sentences": 90,
-        "share": 0.09,
-        "drawn": 0.09,
-        "epochs": 1.0,
-    }
+    assert found["tr"] == {"sentences": 90, "share": 0.09, "drawn": 0.09, "epochs": 1.0}
 
 
 def test_few_languages_are_all_shown(capsys):

@@ -74,12 +74,15 @@ WHOLE = [["It rains today. We stay in.", "No."]]
 )
 def test_texts_are_split_into_sentences_where_asked(tmp_path, name, changes, documents):
     settings, path = dataclasses.replace(SETTINGS, **changes), tmp_path / name
-    write_json(path, [TEXT, "-"]) if name == "a.jsonl" else path.write_text(TEXT)
+    if name == "a.jsonl":
+        write_json(path, [TEXT] if changes else [TEXT, "-"])
+    else:
+        path.write_text(TEXT)
     dropped = collections.Counter()
-    assert list(text_units.read_unit(unit_of(path, settings), settings, dropped)) == (
-        documents
-    )
-    assert dropped["document without sentences"] == (name == "a.jsonl")
+    read = text_units.read_unit(unit_of(path, settings), settings, dropped)
+    assert list(read) == documents
+    without_any = dropped["document without sentences"]
+    assert without_any == (name == "a.jsonl" and not changes)
 
 
 def test_a_unit_leaves_text_counts_and_digests(tmp_path):

@@ -54,17 +54,6 @@ def test_the_best_of_all_whatever_the_blocks(scoring, block):
     np.testing.assert_allclose(matches.backward_scores, scores.max(axis=0), atol=1e-5)
 
 
-@pytest.mark.parametrize("block", [2, 5, 100])
-def test_means_of_the_nearest(block):
-    first, second = vectors(9, 3), vectors(14, 4)
-    cosines = full_scores(first, second, "cosine", 0)
-    forward, backward = neighbour_means(first, second, 3, block)
-    expected = np.sort(cosines, axis=1)[:, -3:].mean(axis=1)
-    np.testing.assert_allclose(forward, expected, atol=1e-6)
-    expected = np.sort(cosines, axis=0)[-3:].mean(axis=0)
-    np.testing.assert_allclose(backward, expected, atol=1e-6)
-
-
 def test_fewer_vectors_than_neighbours_are_all_neighbours():
     first, second = vectors(3, 5), vectors(2, 6)
     cosines = full_scores(first, second, "cosine", 0)

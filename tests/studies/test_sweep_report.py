@@ -7,11 +7,7 @@ import pytest
 from decoupled.core.errors import UserError
 from decoupled.core.tables import to_markdown
 from decoupled.studies import sweep_report
-from decoupled.studies.results import (
-    numbers_as_csv,
-    read_numbers,
-    read_sweeps,
-)
+from decoupled.studies.results import numbers_as_csv, read_numbers, read_sweeps
 from tests.helpers import tiny_model
 
 SEEDS = (0, 1)

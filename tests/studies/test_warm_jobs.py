@@ -55,14 +55,11 @@ SWEEP = SweepConfig(
     ),
 )
 ENDLESS = dataclasses.replace(
-    SWEEP,
-    pretraining=(*SWEEP.pretraining, "ScheduleConfig.train_steps = 1000000"),
+    SWEEP, pretraining=(*SWEEP.pretraining, "ScheduleConfig.train_steps = 1000000")
 )
 PIECES = 54
 COUPLED = Row(
-    "coupled",
-    tiny_model(vocab_size=PIECES, coupled=True, output_embedding_size=8),
-    0,
+    "coupled", tiny_model(vocab_size=PIECES, coupled=True, output_embedding_size=8), 0
 )
 DECOUPLED = Row("e_out_128", tiny_model(vocab_size=PIECES), 0)
 # Too few embeddings for the vocabulary.

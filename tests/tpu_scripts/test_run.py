@@ -128,8 +128,7 @@ def test_a_slice_that_lacks_hosts_or_chips_is_replaced(
 )
 def test_a_slice_that_is_taken_away_is_replaced(make_cloud, options, end):
     cloud = make_cloud(
-        lives=[{"lost": [10, end]}, {}],
-        runs=[["save 10", "hang"], ["save 20"]],
+        lives=[{"lost": [10, end]}, {}], runs=[["save 10", "hang"], ["save 20"]]
     )
     finished = run(cloud, *options)
     assert finished.returncode == 0, finished.stderr

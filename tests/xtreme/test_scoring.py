@@ -114,22 +114,6 @@ def test_labels_as_in_the_download(submission):
     assert {**found, "files": None} == {**expected, "files": None}
 
 
-@pytest.mark.parametrize(
-    "name",
-    ["tydiqa.goldp.{}.dev.json", "tydiqa.{}.dev.json", "tydiqa-goldp-dev-{}.json"],
-)
-def test_spellings_of_tydiqa(submission, name):
-    for language, word in (("bn", "bengali"), ("te", "telugu")):
-        path = submission / f"labels/tydiqa/test-{language}.json"
-        path.unlink()
-        path = path.parent / "tydiqa-goldp-v1.1-dev" / name
-        path = str(path).format(word if "-dev-" in name else language)
-        os.makedirs(os.path.dirname(path), exist_ok=True)
-        with open(path, "w") as handle:
-            handle.write(LABELS["tydiqa"])
-    assert score(submission, tasks=["tydiqa"])["tydiqa"]["avg_metric"] == 50
-
-
 def test_tasks_without_predictions_or_labels_are_listed(submission):
     shutil.rmtree(submission / "predictions/xnli")
     shutil.rmtree(submission / "labels/panx")
@@ -248,9 +232,7 @@ def test_a_test_file_outside_xtreme_without_labels_is_told(submission, task, cap
     assert f"{task}: left out languages outside XTREME: mt (no labels: " in printed
 
 
-def test_a_file_without_labels_ends_the_command_where_its_language_is_named(
-    submission,
-):
+def test_a_file_without_labels_ends_the_command_where_its_language_is_named(submission):
     add_language(submission, "xnli", "mt")
     labels = submission / "labels/xnli/test-mt.tsv"
     labels.write_text(UNLABELLED["xnli"])
@@ -267,17 +249,6 @@ def test_a_task_with_nothing_but_a_file_without_labels_is_missing(submission):
     result = score(submission)
     assert result["missing"]["xnli"] == "no labels"
     assert set(result["left_out"]["xnli"]) == {"mt"}
-
-
-def test_labels_of_tatoeba_in_either_folder(submission):
-    expected = score(submission, tasks=["tatoeba"])["tatoeba"]
-    labels = submission / "labels"
-    shutil.rmtree(labels / "tatoeba")
-    (labels / "tatoeba_parallel").mkdir()
-    for language in official.TASKS["tatoeba"].languages:
-        path = labels / f"tatoeba_parallel/{language}-en.en"
-        path.write_text("Cat.\nAnd.\nBut.\nDog.\n")
-    assert score(submission, tasks=["tatoeba"])["tatoeba"] == expected
 
 
 def test_missing_answers(submission):

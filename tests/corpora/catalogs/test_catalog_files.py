@@ -75,12 +75,7 @@ def test_skips_fuzzy_obsolete_and_untranslated(package, capfd):
         "Fuzzy message": {"en": "Fuzzy message"},
         "Not translated": {"en": "Not translated"},
     }
-    assert read.dropped == {
-        "fuzzy": 1,
-        "no text": 1,
-        "obsolete": 1,
-        "untranslated": 1,
-    }
+    assert read.dropped == {"fuzzy": 1, "no text": 1, "obsolete": 1, "untranslated": 1}
     assert capfd.readouterr() == ("", "")
 
 

@@ -312,10 +312,7 @@ def test_languages_and_scripts(text, expected):
 @pytest.mark.parametrize(
     "text, kept",
     [
-        (
-            "Before it.\n{{Infobox | a = 1\n| b = 2\nIt goes on.\n\nThe end is here.",
-            3,
-        ),
+        ("Before it.\n{{Infobox | a = 1\n| b = 2\nIt goes on.\n\nThe end is here.", 3),
         ("Before it all.\n{| class=x\n| cell\n\n== Next ==\nThe end is here.", 2),
         ("Before it all.<ref>open reference\n\nThe end is here.", 2),
         ("Before it.<ref>open <ref>closed</ref> text.\n\nThe end is here.", 2),
