@@ -1,7 +1,6 @@
 """What a machine says of its processor, its GPUs and its memory."""
 
 import os
-import subprocess
 import sys
 
 import pytest
@@ -14,6 +13,7 @@ from decoupled.core.machine import (
     processor,
     readable_bytes,
 )
+from tests.processes import run_python
 
 MEMINFO = "MemTotal: 100 kB\nMemAvailable:    64 kB\nSwapFree:  16 kB\n"
 FREE = 80 * 1024
@@ -128,9 +128,7 @@ release_library_pages()
 print(of_files() < before / 2)
 print((np.linalg.inv(matrix) == expected).all(), np.fft.fft([1.0, 0.0]))
 """
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True
-    )
+    done = run_python(code)
     assert done.stdout == "True\nTrue [1.+0.j 1.+0.j]\n"
 
 

@@ -10,10 +10,7 @@ import time
 import pytest
 
 from decoupled.core import processes
-
-
-def python(code):
-    return [sys.executable, "-c", code]
+from tests.processes import python
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux can do it")

@@ -1,13 +1,13 @@
 """The corpus folder: complete or absent, and exactly what was written."""
 
 import json
-import os
 
 import pytest
 
 from decoupled.core.errors import UserError
 from decoupled.corpora.corpus import Corpus, find_corpus, read_documents
 from decoupled.corpora.corpus_writer import building, write_corpus
+from tests.corpora.builds import tree
 
 ENGLISH = [("train", ["One.", "Two."]), ("eval", ["Held out."]), ("train", ["Three."])]
 THAI = [("train", ["สาม"])]
@@ -33,14 +33,6 @@ def write(folder, languages=(("en", ENGLISH), ("th", THAI)), inputs=None, **opti
     )
 
 
-def files_below(folder):
-    return sorted(
-        os.path.relpath(os.path.join(root, name), folder)
-        for root, _, names in os.walk(folder)
-        for name in names
-    )
-
-
 def test_what_is_written_is_read(tmp_path):
     corpus = write(tmp_path / "c")
     assert corpus.languages("train") == ["en", "th"]
@@ -55,7 +47,7 @@ def test_what_is_written_is_read(tmp_path):
 
 def test_files_and_manifest(tmp_path):
     write(tmp_path)
-    assert files_below(tmp_path) == CORPUS_FILES
+    assert list(tree(tmp_path)) == CORPUS_FILES
     text = (tmp_path / "text/train/en/text-00000-of-00001.txt").read_text()
     assert text == "One.\nTwo.\n\nThree.\n"
     manifest = json.loads((tmp_path / "manifest.json").read_text())
@@ -80,7 +72,7 @@ def test_files_and_manifest(tmp_path):
 
 def test_large_text_is_spread_over_files(tmp_path):
     corpus = write(tmp_path, max_file_bytes=8)
-    assert files_below(tmp_path / "text/train/en") == [
+    assert list(tree(tmp_path / "text/train/en")) == [
         "text-00000-of-00002.txt",
         "text-00001-of-00002.txt",
     ]
@@ -104,14 +96,14 @@ def test_a_failure_leaves_nothing(tmp_path, exists):
         folder.mkdir()
     with pytest.raises(UserError, match="a.txt:3"), building(str(folder), {}):
         write(folder, languages=[("th", THAI), ("en", broken())])
-    assert files_below(tmp_path) == []
+    assert tree(tmp_path) == {}
     assert folder.exists() == exists
 
 
 def test_no_text_is_no_corpus(tmp_path):
     with pytest.raises(UserError, match="no text for training"):
         write(tmp_path / "c", languages=[("en", [("eval", ["One."])])])
-    assert files_below(tmp_path) == []
+    assert tree(tmp_path) == {}
 
 
 @pytest.mark.parametrize(
@@ -125,7 +117,7 @@ def test_what_a_killed_run_left_is_cleared(tmp_path, left):
     assert find_corpus(str(tmp_path), {}) is None
     with building(str(tmp_path), {}):
         write(tmp_path)
-    assert files_below(tmp_path) == CORPUS_FILES
+    assert list(tree(tmp_path)) == CORPUS_FILES
 
 
 def test_somebody_elses_files_are_not_touched(tmp_path):
@@ -133,7 +125,7 @@ def test_somebody_elses_files_are_not_touched(tmp_path):
     (tmp_path / "text/thesis.txt").write_text("mine")
     with pytest.raises(UserError, match="neither empty nor a corpus"):
         find_corpus(str(tmp_path), {})
-    assert files_below(tmp_path) == ["text/thesis.txt"]
+    assert list(tree(tmp_path)) == ["text/thesis.txt"]
 
 
 @pytest.mark.parametrize(

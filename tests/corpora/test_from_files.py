@@ -12,7 +12,6 @@ import signal
 import subprocess
 import sys
 import tarfile
-import time
 import unicodedata
 
 import pytest
@@ -27,6 +26,7 @@ from decoupled.corpora.input_files import find_inputs
 from decoupled.corpora.runners import Runner
 from tests.corpora.builds import killed_at, tree
 from tests.corpora.no_beam import run_without_beam
+from tests.processes import wait_until
 
 SETTINGS = CorpusSettings(eval_share=0.2, min_characters=5, part_bytes=500, max_parts=3)
 ROOT = pathlib.Path(__file__).parent.parent.parent
@@ -508,10 +508,7 @@ def test_a_build_that_was_killed_goes_on(tmp_path):
     subprocess.run([*command, f"--output_dir={whole}"], check=True, cwd=ROOT)
     command.append(f"--output_dir={folder}")
     process = subprocess.Popen(command, cwd=ROOT)
-    deadline = time.monotonic() + 120
-    while len(list(folder.glob("work/*.done.json"))) < 2:
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+    wait_until(lambda: len(list(folder.glob("work/*.done.json"))) >= 2, 120)
     process.send_signal(signal.SIGKILL)
     process.wait()
     assert not (folder / "manifest.json").exists()

@@ -6,14 +6,15 @@ import pathlib
 import signal
 import subprocess
 import sys
-import time
 
 import pytest
 from apache_beam.runners.portability import local_job_service
 
 from decoupled.core.errors import UserError
 from decoupled.corpora.runners import Runner, run_units
+from tests.corpora.long_dump import family
 from tests.corpora.toy_job import ToyJob, ToyUnit
+from tests.processes import wait_until
 
 ALONE, DIRECT = Runner(workers=1), Runner("DirectRunner")
 RUNNERS = pytest.mark.parametrize(
@@ -164,40 +165,21 @@ def test_processes_end_with_their_parent(tmp_path, ended_by):
         stderr=subprocess.PIPE,
         start_new_session=True,
     )
-    workers = wait_for(lambda: began(tmp_path) == 2 and children_of(parent.pid))
+    workers = wait_until(
+        lambda: began(tmp_path) == 2 and family(parent.pid) - {parent.pid}
+    )
     assert len(workers & ToyJob(str(tmp_path)).processes()) == 2
     send = os.killpg if ended_by == signal.SIGINT else os.kill
     send(parent.pid, ended_by)
     told = parent.communicate(timeout=30)[1].decode()
-    assert wait_for(lambda: not any(map(is_running, workers)))
+    assert wait_until(lambda: not any(map(is_running, workers)))
     if ended_by == signal.SIGINT:
         # Of the parent alone.
         assert told.count("Traceback") == 1 and told.endswith("KeyboardInterrupt\n")
 
 
-def wait_for(condition):
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline:
-        if found := condition():
-            return found
-        time.sleep(0.02)
-    raise AssertionError("waited for a minute")
-
-
 def began(folder):
     return len(ToyJob(str(folder)).log()) if (folder / "log").exists() else 0
-
-
-def children_of(parent):
-    found = set()
-    for path in pathlib.Path("/proc").glob("[0-9]*/stat"):
-        try:
-            fields = path.read_text().rpartition(")")[2].split()
-        except OSError:
-            continue
-        if int(fields[1]) == parent:
-            found.add(int(path.parent.name))
-    return found
 
 
 def is_running(process):

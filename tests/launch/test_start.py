@@ -6,6 +6,8 @@ import sys
 
 import pytest
 
+from tests.processes import run_python
+
 COMMAND = '''
 """Reads nothing and writes a number.
 
@@ -297,10 +299,7 @@ print(json.dumps(sorted(found - start._NO_PATHS)))
 
 def test_it_is_known_which_flags_are_paths():
     """A new flag is added here, or to the flags of which `~` is no home folder."""
-    done = subprocess.run(
-        [sys.executable, "-c", FLAGS_WITH_TEXT],
-        capture_output=True, text=True, check=True, timeout=120,
-    )  # fmt: skip
+    done = run_python(FLAGS_WITH_TEXT)
     assert json.loads(done.stdout) == [
         *("branch_from", "centre_on", "checkpoint", "compiler"),
         *("corpus_dir", "data_dir", "document", "export_dir", "feature_dir"),
