@@ -153,6 +153,12 @@ def test_the_rate_that_is_best_on_english_dev_is_repeated(grid):
     first = {r["learning_rate"]: r["english_dev"] for r in results["runs"][:2]}
     assert results["learning_rate"] == max(first, key=first.get)
     assert tried - {(rate, 3) for rate in first} == {(results["learning_rate"], 4)}
+    seeds = {
+        run["seed"]: run["english_dev"]
+        for run in results["runs"]
+        if run["learning_rate"] == results["learning_rate"]
+    }
+    assert results["seed"] == max(seeds, key=seeds.get) and len({*seeds.values()}) == 2
     for run in results["runs"]:
         path = grid / f"learning_rate_{run['learning_rate']:g}" / f"seed_{run['seed']}"
         assert selected_checkpoint(str(path)).step == run["global_step"] == STEPS
