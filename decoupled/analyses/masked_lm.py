@@ -31,8 +31,7 @@ from decoupled.core.release import tf
 from decoupled.data.masking import mask_in_rounds
 from decoupled.data.reading import count_pieces, named_errors
 from decoupled.data.records import RecordsManifest, read_manifest
-from decoupled.data.sequence_order import EVAL, TRAIN
-from decoupled.data.sequences import evaluation_count, evaluation_sequences
+from decoupled.data.sequences import EVAL, TRAIN, evaluation_count, evaluation_sequences
 from decoupled.data.vocabulary import Vocabulary
 from decoupled.exports.serving.encoder import FEATURES, Encoder, MaskedLm
 from decoupled.runs.saved_run import Model

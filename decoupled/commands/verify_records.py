@@ -37,7 +37,7 @@ def define_flags() -> None:
 def main() -> None:
     """Verifies the records; exits with code 2 if there is a defect."""
     # Imported here, because it takes seconds: mistakes in flags are reported first.
-    from decoupled.data.verification import verify_records
+    from decoupled.data.reading import verify_records
 
     defects = verify_records(FLAGS.records_dir, FLAGS.vocabulary, FLAGS.workers)
     for defect in defects:

@@ -16,7 +16,7 @@ from decoupled.core.release import tf, without_autograph
 from decoupled.data import sequences
 from decoupled.data.masking import mask_sequences
 from decoupled.data.records import RecordsManifest
-from decoupled.data.sequence_order import EVAL, SequenceOrder
+from decoupled.data.sequences import EVAL, SequenceOrder
 from decoupled.data.vocabulary import Vocabulary
 from decoupled.data.words import word_tables
 

@@ -86,19 +86,14 @@ class TrainingLines:
         self._sentences = sentences
         self._max_line = max_line
         self.lines = self.characters = self.bytes = 0
-        self.cut = self.reserved = self.empty = 0
+        self.cut = self.reserved = 0
 
     def __iter__(self) -> Iterator[bytes]:
         for sentence in self._sentences:
-            if RESERVED in sentence:
-                self.reserved += 1
+            self.reserved += RESERVED in sentence
             text = valid_text(sentence).replace("\0", " ").replace(RESERVED, " ")
             text = " ".join(text.split())
-            if not text:
-                self.empty += 1
-                continue
-            if len(text) > self._max_line:
-                self.cut += 1
+            self.cut += len(text) > self._max_line
             for part in cut_text(text, self._max_line):
                 line = part.encode("utf-8")
                 self.lines += 1

@@ -20,7 +20,7 @@ from decoupled.core.made_from import MADE_FROM, hash_files, read_results
 from decoupled.corpora.sampling import as_json, print_rows
 from decoupled.data.counters import Stream, numpy_bits
 from decoupled.data.reading import named_errors
-from decoupled.data.sequence_order import EVAL
+from decoupled.data.sequences import EVAL
 from decoupled.runs import run_folder
 from decoupled.runs.curve import CROSSED_BELOW
 from decoupled.runs.evaluation import ends_with_a_line

@@ -10,11 +10,9 @@ from decoupled.core import console, files, gfile
 from decoupled.core.errors import UserError
 from decoupled.core.files import CHECKPOINT_LIST
 from decoupled.corpora.sampling import LanguageRow
-from decoupled.data.reading import count_pieces, named_errors
+from decoupled.data.reading import check_beginnings, count_pieces, named_errors
 from decoupled.data.records import RecordsManifest, read_manifest
-from decoupled.data.sequence_order import EVAL, TRAIN, sampling_rows
-from decoupled.data.sequences import evaluation_count
-from decoupled.data.verification import check_beginnings
+from decoupled.data.sequences import EVAL, TRAIN, evaluation_count, sampling_rows
 from decoupled.data.vocabulary import Vocabulary, open_vocabulary
 from decoupled.runs import run_folder
 from decoupled.runs.curve import entropy

@@ -3,7 +3,7 @@
 import pytest
 
 from decoupled.data import records
-from decoupled.data.verification import verify_records
+from decoupled.data.reading import verify_records
 from decoupled.data.vocabulary import open_vocabulary
 from tests.command_line import decoupled, mistake
 from tests.data.small_corpus import make_corpus, make_vocabulary

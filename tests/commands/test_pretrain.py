@@ -17,7 +17,7 @@ from decoupled.core.compat import tf
 from decoupled.core.errors import UserError
 from decoupled.data.records import read_manifest, write_shard
 from decoupled.data.records_build import build_records
-from decoupled.data.sequence_order import chunk_counts
+from decoupled.data.sequences import chunk_counts
 from decoupled.exports.interop.surgery import change_embeddings, untie
 from decoupled.launch.start import save_start
 from decoupled.model.variables import OUTPUT_EMBEDDING, WORD_EMBEDDINGS

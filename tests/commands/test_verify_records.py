@@ -3,7 +3,7 @@
 import pytest
 
 from decoupled.core.errors import UserError
-from decoupled.data.verification import verify_records
+from decoupled.data.reading import verify_records
 from tests.command_line import mistake
 from tests.data.record_folders import distinct_documents, flip_byte, make_records
 from tests.data.small_corpus import make_vocabulary

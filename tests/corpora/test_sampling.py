@@ -75,11 +75,6 @@ def test_weights_of_all_languages_are_ratios():
     assert found == {"en": 0.75, "sw": 0.25, "xx": 0.0}
 
 
-def test_weight_zero_leaves_a_language_out():
-    found = shares(sampling(1.0, weights={"en": 0.0}))
-    assert found == pytest.approx({"en": 0.0, "sw": 0.1, "tr": 0.9})
-
-
 def test_maximum_of_epochs_is_kept_and_the_rest_shared():
     # At alpha 0 each gets a third; sw would see its 10 sentences 33 times. At most 4
     # leaves 960 draws, 480 for each of the others.

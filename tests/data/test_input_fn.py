@@ -13,7 +13,7 @@ from decoupled.data.input_fn import (
     pretraining_input_fn,
 )
 from decoupled.data.reading import named_errors
-from decoupled.data.sequence_order import SequenceOrder, chunk_counts
+from decoupled.data.sequences import SequenceOrder, chunk_counts
 from decoupled.planning.program import feature_specs
 from tests.data.record_folders import (
     SAMPLING,

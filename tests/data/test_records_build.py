@@ -11,8 +11,8 @@ from decoupled.core.release import tf
 from decoupled.corpora import runners
 from decoupled.corpora.corpus import Corpus
 from decoupled.data import records, records_build
+from decoupled.data.reading import all_shards, verify_shard
 from decoupled.data.records_build import build_records
-from decoupled.data.verification import all_shards, verify_shard
 from decoupled.data.vocabulary import SentencePiece, open_vocabulary
 from tests.corpora.builds import killed_at, tree
 from tests.corpora.no_beam import run_without_beam

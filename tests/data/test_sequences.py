@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from decoupled.core.release import tf
-from decoupled.data.sequence_order import SequenceOrder
 from decoupled.data.sequences import (
+    SequenceOrder,
     chunks,
     evaluation_count,
     evaluation_sequences,

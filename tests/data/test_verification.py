@@ -8,7 +8,7 @@ import pytest
 from decoupled.core.errors import UserError
 from decoupled.core.release import tf
 from decoupled.data import records
-from decoupled.data.verification import (
+from decoupled.data.reading import (
     all_shards,
     check_beginnings,
     stray_files,

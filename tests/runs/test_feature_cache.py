@@ -13,7 +13,7 @@ from numpy.lib import format as npy_format
 
 from decoupled.core import files
 from decoupled.core.errors import UserError
-from decoupled.data.feature_cache import cache_path, cached_features
+from decoupled.runs.task_data import cache_path, cached_features
 
 KEY = {
     "task": "xnli",
