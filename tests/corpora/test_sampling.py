@@ -33,20 +33,19 @@ def shares(config, counts=THREE, total=1000):
     return language_shares(counts, config, counts, total, "sequences")
 
 
-def test_alpha_one_keeps_the_shares():
-    probabilities = language_probabilities(COUNTS, 1.0)
-    assert probabilities == pytest.approx({"en": 0.9, "sw": 0.1})
-
-
-def test_alpha_zero_makes_languages_equal_and_leaves_out_empty_ones():
-    probabilities = language_probabilities({**COUNTS, "xx": 0}, 0.0)
-    assert probabilities == {"en": 0.5, "sw": 0.5, "xx": 0.0}
-
-
-def test_alpha_half_takes_roots():
-    # sqrt(.9) = .948683, sqrt(.1) = .316228
-    probabilities = language_probabilities(COUNTS, 0.5)
-    assert probabilities == pytest.approx({"en": 0.75, "sw": 0.25}, abs=1e-6)
+@pytest.mark.parametrize(
+    "alpha, expected",
+    [
+        (1.0, {"en": 0.9, "sw": 0.1, "xx": 0.0}),
+        # sqrt(.9) = .948683, sqrt(.1) = .316228
+        (0.5, {"en": 0.75, "sw": 0.25, "xx": 0.0}),
+        (0.0, {"en": 0.5, "sw": 0.5, "xx": 0.0}),
+    ],
+)
+def test_alpha_half_takes_roots(alpha, expected):
+    """1 keeps the shares, and 0 makes languages equal. No text is drawn never."""
+    probabilities = language_probabilities({**COUNTS, "xx": 0}, alpha)
+    assert probabilities == pytest.approx(expected, abs=1e-6)
 
 
 @pytest.mark.parametrize("counts", [{}, {"en": 0}, {"en": 3, "sw": -1}])
