@@ -278,15 +278,6 @@ def test_by_hand_for_two_of_four_pieces():
     assert ranks.tolist() == [2, 2]
 
 
-def test_a_random_table_passes_on_its_rank_over_the_vocabulary():
-    generator = np.random.default_rng(0)
-    path = coupled_path(generator.normal(size=[400, 40]))
-    gradients = generator.normal(size=[500, 400])
-    shares, _ = path.passed_on(np.zeros([500, 40]), gradients)
-    # Beta with mean 1/10 and a standard deviation of 0.021, over 500 draws.
-    assert shares.mean() == pytest.approx(0.1, abs=0.004)
-
-
 def test_a_certain_prediction_has_no_gradient_and_no_error():
     path = coupled_path(np.eye(2))
     hidden = np.array([[5000.0, 0]])

@@ -91,11 +91,6 @@ def test_layers_are_counted_from_either_end():
             retrieval(layer=number).layer_of(2, "m")
 
 
-def test_more_tokens_than_positions(encoder):
-    with pytest.raises(UserError, match="max_positions = 24"):
-        models.check_lengths(encoder, retrieval(max_sequence_length=25))
-
-
 @pytest.mark.parametrize("special", [True, False])
 def test_a_long_sentence_is_the_mean_over_the_tokens_of_its_windows(encoder, special):
     """Of windows that are encoded as separate texts."""

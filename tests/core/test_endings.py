@@ -307,18 +307,3 @@ def test_a_second_ctrl_c_does_not_disturb_the_ending(capsys):
             return "rude"
 
     assert ending(raises(Rude()), capsys)[0] == 2
-
-
-def test_a_table_that_nobody_reads_is_no_defect():
-    code = (
-        "from decoupled.core import console, endings\n"
-        "endings.end(lambda: console.table('t', ['a'], [['b']]))"
-    )
-    read, write = os.pipe()
-    os.close(read)
-    done = subprocess.run(
-        [sys.executable, "-c", code], stdout=write, stderr=subprocess.PIPE,
-        check=False, timeout=60,
-    )  # fmt: skip
-    os.close(write)
-    assert (done.returncode, done.stderr) == (141, b"")

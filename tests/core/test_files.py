@@ -39,14 +39,6 @@ def test_files_of_a_scratch_folder_are_not_lost():
     assert gfile.lost_files() == [] and not os.path.exists(folder)
 
 
-def test_a_file_appears_only_when_it_is_complete(tmp_path):
-    path = tmp_path / "a.txt"
-    with files.atomic_write(str(path)) as handle:
-        handle.write("half")
-        assert not path.exists()
-    assert path.read_text() == "half"
-
-
 def test_an_exception_leaves_the_old_file_and_nothing_else(tmp_path):
     path = tmp_path / "a.txt"
     path.write_text("old")
@@ -160,11 +152,6 @@ def test_json_that_python_cannot_hold_ends_in_one_line(tmp_path, content, reason
     assert_user_error(files.read_json, tmp_path / "a", reason)
 
 
-def test_a_folder_that_cannot_be_made_is_named(tmp_path):
-    (tmp_path / "file").write_text("")
-    assert_user_error(files.make_folder, tmp_path / "file" / "a", "cannot write here")
-
-
 def test_an_output_does_not_replace_a_device_or_a_pipe(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     for path in ("/dev/stdout", "/dev/null", "/dev/fd/1", str(tmp_path / "pipe")):
@@ -246,15 +233,6 @@ def test_a_file_larger_than_the_memory_is_named(monkeypatch, tmp_path):
 def test_a_tilde_at_the_beginning_is_a_home(path, expanded, monkeypatch):
     monkeypatch.setenv("HOME", "/home/me")
     assert files.expand_home(path) == expanded
-
-
-def test_a_tilde_without_a_home_is_refused():
-    with pytest.raises(UserError) as raised:
-        files.expand_home("~nobody-here/a")
-    assert str(raised.value) == (
-        "~nobody-here/a: no home folder of ~nobody-here; ./~nobody-here/a is a local "
-        "path"
-    )
 
 
 def test_reason_is_the_first_line_of_an_error():

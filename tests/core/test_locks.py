@@ -78,14 +78,6 @@ def test_the_second_command_is_told_who_holds_the_folder(tmp_path, holder):
     assert str(process.pid) in refusal(tmp_path / "run")
 
 
-def test_a_lock_goes_with_its_process(tmp_path, holder):
-    process = holder()
-    process.kill()
-    process.wait()
-    with locks.hold(str(tmp_path / "run")):
-        assert f"process {os.getpid()} on" in refusal(tmp_path / "run")
-
-
 def test_a_forked_worker_does_not_keep_the_lock_of_a_dead_command(tmp_path, holder):
     process = holder("fork")
     process.kill()
@@ -135,12 +127,6 @@ def test_a_lock_file_that_says_nothing(tmp_path, content):
     with locks.hold(str(tmp_path)):
         (tmp_path / locks.LOCK).write_text(content)
         assert refusal(tmp_path).startswith(f"{tmp_path}: another process writes here")
-
-
-def test_a_folder_that_cannot_be_made_is_named(tmp_path):
-    (tmp_path / "file").write_text("")
-    folder = f"{tmp_path}/file/run"
-    assert refusal(folder).startswith(f"{folder}: cannot write here (")
 
 
 def test_a_full_disk_takes_the_name_of_the_holder_and_not_the_lock(

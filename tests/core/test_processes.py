@@ -1,7 +1,5 @@
 """Commands and workers: what they get, and that they are gone at the end."""
 
-import concurrent.futures
-import functools
 import multiprocessing
 import os
 import signal
@@ -13,7 +11,6 @@ import time
 import pytest
 
 from decoupled.core import processes
-from decoupled.core.errors import UserError
 
 
 def python(code):
@@ -123,12 +120,6 @@ def test_how_many_processes(monkeypatch, wanted, tasks, are_small, expected):
     assert processes.choose_workers(wanted, tasks, are_small) == expected
 
 
-def test_futures_are_in_the_order_of_the_tasks():
-    with processes.started(functools.partial(pow, 2), range(9), 2, "here") as futures:
-        assert [future.result() for future in futures] == [2**n for n in range(9)]
-    assert multiprocessing.active_children() == []
-
-
 def test_an_error_in_the_block_kills_the_processes_and_no_others():
     context = multiprocessing.get_context("spawn")
     other = context.Process(target=time.sleep, args=(60,))
@@ -144,27 +135,6 @@ def test_an_error_in_the_block_kills_the_processes_and_no_others():
     finally:
         other.kill()
         other.join()
-
-
-def test_a_killed_process_ends_the_others_and_is_told():
-    parameters = [(0.0, 0), (60.0, 0), (0.0, signal.SIGKILL)]
-    with pytest.raises(UserError) as caught:
-        with processes.started(sleep_and_die, parameters, 2, "/a/b") as futures:
-            for future in concurrent.futures.as_completed(futures):
-                future.result()
-    assert str(caught.value) == (
-        "/a/b: a worker process was killed, most likely for lack of memory; run the "
-        "same command again with fewer --workers"
-    )
-    assert multiprocessing.active_children() == []
-
-
-def sleep_and_die(parameters):
-    """Sleeps some seconds, then sends itself a signal, if it is not 0."""
-    seconds, number = parameters
-    time.sleep(seconds)
-    if number:
-        os.kill(os.getpid(), number)
 
 
 def test_ctrl_c_reaches_this_process_alone():

@@ -156,17 +156,6 @@ def test_catalogs_are_read_in_this_process_alone(package, tmp_path, runner):
     assert not (tmp_path / "c").exists()
 
 
-def test_text_files_give_text(text_input, tmp_path):
-    folder = str(tmp_path / "corpus")
-    assert build(None, [text_input], folder, SETTINGS)
-    built = Corpus(folder)
-    train, held_out = (list(built.documents(s, "en")) for s in ("train", "eval"))
-    assert sorted(train + held_out) == sorted(
-        [f"Sentence one of {i}.", f"Sentence two of {i}."] for i in range(100)
-    )
-    assert 10 <= len(held_out) <= 30
-
-
 def read_verses(reading):
     """A document is a chapter of `BOOK CHAPTER:VERSE<TAB>text`."""
     chapters = {}
@@ -229,20 +218,6 @@ def test_what_a_new_kind_of_file_needs_is_told(tmp_path, monkeypatch):
     (tmp_path / "en.verses").write_text("Toy 1:1\tA verse.\n")
     with pytest.raises(UserError, match="no_such_module is not installed .*verses"):
         build(None, [f"en={tmp_path}/en.verses"], str(tmp_path / "c"), SETTINGS)
-
-
-def test_equal_documents_share_a_split(tmp_path):
-    (tmp_path / "en.txt").write_text("\n\n".join(f"Number {i % 9}." for i in range(90)))
-    build(None, [f"en={tmp_path}/en.txt"], str(tmp_path / "c"), SETTINGS)
-    built = Corpus(str(tmp_path / "c"))
-    train, held_out = (set(built.sentences(s, "en")) for s in ("train", "eval"))
-    assert train and held_out and not train & held_out
-
-
-def test_the_same_inputs_give_the_same_files(package, tmp_path):
-    for name in ("1", "2"):
-        build(f"catalogs:{package}", [], str(tmp_path / name), SETTINGS)
-    assert tree(tmp_path / "1") == tree(tmp_path / "2")
 
 
 def test_a_complete_corpus_is_reused(text_input, tmp_path, capsys):

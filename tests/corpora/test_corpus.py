@@ -8,7 +8,6 @@ import pytest
 from decoupled.core.errors import UserError
 from decoupled.corpora.corpus import (
     Corpus,
-    difference,
     find_corpus,
     read_documents,
 )
@@ -143,24 +142,6 @@ def test_somebody_elses_files_are_not_touched(tmp_path):
     with pytest.raises(UserError, match="neither empty nor a corpus"):
         find_corpus(str(tmp_path), {})
     assert files_below(tmp_path) == ["text/thesis.txt"]
-
-
-def test_a_complete_corpus_of_the_same_inputs_is_found(tmp_path):
-    assert find_corpus(str(tmp_path / "c"), {"a": 1}) is None
-    written = write(tmp_path / "c", inputs={"a": 1})
-    found = find_corpus(str(tmp_path / "c"), {"a": 1})
-    assert found.fingerprint == written.fingerprint
-
-
-def test_a_corpus_of_other_inputs_is_refused(tmp_path):
-    write(tmp_path, inputs={"settings": {"share": 0.1}})
-    with pytest.raises(UserError, match=r"settings\.share: 0\.1 != 0\.2"):
-        find_corpus(str(tmp_path), {"settings": {"share": 0.2}})
-
-
-def test_difference():
-    assert difference({"a": {"b": 1}}, {"a": {"b": 1}}) == ""
-    assert difference({"a": {"b": 1}}, {"a": {"b": 1, "c": 2}}) == "a.c: None != 2"
 
 
 def test_missing_corpus_names_folder_and_command(tmp_path):

@@ -279,14 +279,6 @@ def test_a_language_has_a_held_out_document(tmp_path, drop_duplicates):
     assert chosen in list(larger.documents("eval", "en"))
 
 
-def test_a_language_with_held_out_documents_has_no_more(tmp_path):
-    write_texts(tmp_path / "a.txt", range(40))
-    found = make([f"en={tmp_path}/a.txt"], tmp_path / "c")
-    for split in ("train", "eval"):
-        for document in found.documents(split, "en"):
-            assert text_units.split_of(text_units.digest(document), 0.2) == split
-
-
 def test_what_holds_out_a_document_goes_on_after_a_kill(tmp_path, monkeypatch):
     write_texts(tmp_path / "a.txt", range(20))
     inputs, settings = [f"en={tmp_path}/a.txt"], with_share(1e-9)
@@ -445,14 +437,6 @@ def test_what_a_later_step_left_is_used(inputs, tmp_path, monkeypatch, module, a
     read = record_units(monkeypatch)
     assert make(inputs, tmp_path / "c").languages("train") == ["de", "en", "sw"]
     assert not read and tree(tmp_path / "c") == tree(tmp_path / "whole")
-
-
-def test_nothing_is_left_of_a_kill_while_the_first_file_is_written(inputs, tmp_path):
-    (tmp_path / "c").mkdir()
-    (tmp_path / "c" / "building.txt.tmp-01234567").write_text("half")
-    make(inputs, tmp_path / "c")
-    make(inputs, tmp_path / "fresh")
-    assert tree(tmp_path / "c") == tree(tmp_path / "fresh")
 
 
 def with_version(monkeypatch, package, version):

@@ -15,7 +15,7 @@ from pyarrow import parquet
 
 from decoupled.configs.corpora import TextSettings
 from decoupled.core.errors import UserError
-from decoupled.corpora import sources, text_lines
+from decoupled.corpora import sources
 from decoupled.corpora.sources import (
     NO_LANGUAGE,
     NO_TEXT,
@@ -54,13 +54,6 @@ def read_documents(path, part=0, parts=1):
 def test_plain_text_has_a_sentence_a_line_and_empty_lines_between_documents(tmp_path):
     path = write(tmp_path / "a.txt", "\ufeffOne.\nTwo.\r\n\n \n\n  Three\t3. \n\n")
     assert list(read_documents(path)) == [["One.", "Two."], ["Three 3."]]
-
-
-def test_json_lines_have_a_document_a_line(tmp_path):
-    lines = [{"text": "One.\n\nTwo."}, {"text": " "}, {"text": "สาม", "id": 3}]
-    content = "\n".join(json.dumps(line) for line in lines) + "\n\n"
-    path = write(tmp_path / "a.jsonl", content)
-    assert list(read_documents(path)) == [["One.", "Two."], ["สาม"]]
 
 
 def read_column(path, column, dropped=None):
@@ -385,11 +378,3 @@ def test_a_document_without_end_is_cut(tmp_path, monkeypatch):
     documents = list(source_of(path).reads(Reading(path, "en", SETTINGS, dropped)))
     assert documents == [["One."] * 3, ["One."] * 3, ["One."]]
     assert dropped == {sources.CUTS: 2}
-
-
-def test_a_line_is_not_read_without_bound(tmp_path, monkeypatch):
-    monkeypatch.setattr(text_lines, "MAX_LINE", 1000)
-    path = write(tmp_path / "a.txt", "One.\n" + "a" * 999 + "\n" + "a" * 1001)
-    told = r"a\.txt:3: a line of more than 1,000 characters"
-    with pytest.raises(UserError, match=told):
-        list(read_documents(path))

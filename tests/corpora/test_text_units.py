@@ -157,18 +157,6 @@ def test_a_digest_is_the_start_of_the_sha256():
     assert text_units.digest(["One.", "Two."]) == int(known[:16], 16)
 
 
-def test_a_failure_leaves_no_text(tmp_path):
-    path = tmp_path / "a.jsonl"
-    write_json(path, [f"This is text {number}." for number in range(50)])
-    path.write_text(path.read_text() + "{")
-    job = TextJob(str(tmp_path / "corpus"), SETTINGS, max_file_bytes=100)
-    os.makedirs(job.work_dir)
-    with pytest.raises(UserError, match=r"a\.jsonl:51: not JSON"):
-        job.run(unit_of(path))
-    left = [names for _, _, names in os.walk(tmp_path / "corpus") if names]
-    assert left == []
-
-
 def test_the_same_file_elsewhere_is_the_same_unit(tmp_path):
     job = TextJob(str(tmp_path), SETTINGS)
     one, other = (

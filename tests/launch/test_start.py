@@ -227,11 +227,6 @@ def test_a_command_whose_files_are_gone_does_not_end_well(run, tmp_path):
     )
 
 
-def test_ctrl_c_ends_quietly(run):
-    done = run("--end=ctrl_c")
-    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
-
-
 @pytest.mark.parametrize(
     "end, told", [("late_ctrl_c", "interrupted"), ("saved", "Ctrl-C: saved at step 3")]
 )

@@ -19,10 +19,6 @@ def run(english, swahili):
     }
 
 
-def test_one_run_stays_as_it_is():
-    assert finetuning.combine([run(70.0, 60.0)]) == run(70.0, 60.0)
-
-
 def test_several_runs_become_mean_and_sample_standard_deviation():
     combined = finetuning.combine([run(70.0, 60.0), run(74.0, 60.0)])
     english = combined["dev"]["en"]
@@ -32,13 +28,6 @@ def test_several_runs_become_mean_and_sample_standard_deviation():
     assert (english["trivial_f1"], english["examples"]) == (10.0, 4)
     assert combined["dev"]["sw"]["f1_spread"] == 0.0
     assert combined["test"]["th"] == {"examples": 6}
-
-
-def test_means_with_and_without_english():
-    languages = run(70.0, 60.0)["dev"]
-    assert finetuning.mean_over(languages, "f1") == 65.0
-    assert finetuning.mean_over(languages, "f1", ["en"]) == 60.0
-    assert finetuning.mean_over(languages, "recall", ["en"]) is None
 
 
 def test_a_task_shows_its_score_and_accuracy():

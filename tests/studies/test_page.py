@@ -43,16 +43,6 @@ def test_a_picture_lies_beside_the_page(tmp_path, beside, formats, link, kept):
     assert (tmp_path / beside / "p.png").read_text() == "drawn"
 
 
-def test_without_matplotlib_there_is_no_picture(tmp_path, monkeypatch):
-    monkeypatch.setattr(plots, "can_draw", lambda: False)
-    page = Page(str(tmp_path / "r.md"))
-    page.text("Text.")
-    page.picture("p", draw, "drawn")
-    page.write()
-    assert [path.name for path in tmp_path.iterdir()] == ["r.md"]
-    assert (tmp_path / "r.md").read_text() == "Text.\n"
-
-
 def test_means_over_seeds():
     assert mean({}) == "-"
     assert mean({3: 50.0}) == "50.0"

@@ -6,7 +6,7 @@ import json
 import pytest
 
 from decoupled.core.errors import UserError
-from decoupled.core.machine import Processor, usable_cores
+from decoupled.core.machine import Processor
 from decoupled.studies import reproduce as run
 from decoupled.studies import runner
 from decoupled.studies.reproduce import Options
@@ -104,11 +104,6 @@ def test_activations_keep_their_type_on_another_machine(tmp_path, monkeypatch):
     assert json.loads((tmp_path / run.DESCRIPTION).read_text()) == {
         "activation_dtype": "float32"
     }
-
-
-def test_jobs_at_a_time():
-    assert Options("w", jobs=3).parallel() == 3
-    assert Options("w").parallel() == min(usable_cores(), 4)
 
 
 def test_the_command_is_told_without_folders_of_this_machine():

@@ -10,7 +10,6 @@ from scipy import stats
 from decoupled.core.errors import UserError
 from decoupled.studies.statistics import (
     POINTS,
-    TRANSFORMS,
     Estimate,
     Measured,
     Sums,
@@ -172,15 +171,6 @@ def test_the_smallest_effect_is_seen_with_80_percent_power(freedom, alpha):
     assert power == pytest.approx(0.8, abs=1e-3)
 
 
-def test_the_smallest_margin_is_shown_with_80_percent_power():
-    margin = Estimate(0.0, 1.0, 4.0, 5, 100).smallest_margin()
-    generator = np.random.default_rng(6)
-    values = generator.standard_normal(40_000)
-    errors = np.sqrt(generator.chisquare(4, 40_000) / 4)
-    shown = np.abs(values) + stats.t.isf(0.05, 4) * errors < margin
-    assert shown.mean() == pytest.approx(0.8, abs=0.01)
-
-
 def test_a_gain_over_the_control_survives_an_outlier():
     # Every trained model above every control, though one control collapsed.
     assert clearly_above([69, 70, 68, 69, 70], [55, 10, 54, 53, 52])
@@ -262,13 +252,6 @@ def rows_of(values, name="tags", baseline=None, unit=POINTS, seeds=(0, 1)):
     return Measured(name, unit, seeds, values, baseline, 1)
 
 
-def test_the_value_of_a_model_is_the_mean_of_the_means_of_its_components():
-    one = rows_of(
-        {"a": {"en": np.array([[1.0, 3], [5, 5]]), "de": np.array([[4.0], [6]])}}
-    )
-    assert one.by_seed("a").tolist() == [3.0, 5.5]
-
-
 def test_an_average_gives_each_measure_the_same_weight():
     tags = rows_of(
         {
@@ -345,21 +328,6 @@ def test_logits_of_shares():
     found = logits(Sums(np.array([[0.0] * 10, [1.0] * 10]), np.ones(10)))
     expected = math.log(0.95 / 0.05)
     assert found == pytest.approx(np.array([[-expected] * 10, [expected] * 10]))
-
-
-def test_falls_from_two_peaks_that_take_the_same_share_of_the_odds_are_the_same():
-    generator = np.random.default_rng(11)
-    values = {}
-    for row, peak in {"e_small": 0.2, "e_large": 0.6}.items():
-        odds = peak / (1 - peak) / 3
-        shares = np.array([[[peak]], [[odds / (1 + odds)]]])
-        hits = generator.random((2, 5, 2000)) < shares
-        change = TRANSFORMS["last layer, logits"]
-        sums = [Sums(hits[:, seed], np.ones(2000)) for seed in range(5)]
-        values[row] = np.array([change(each) for each in sums])
-    found = estimate(measured(values), {"e_large": 1, "e_small": -1})
-    assert abs(found.value) < 3 * found.error < 0.3
-    assert found.error == pytest.approx(0.06, rel=0.5)
 
 
 def test_values_are_checked():

@@ -18,9 +18,9 @@ from decoupled.core import files
 from decoupled.core.release import tf
 from decoupled.data.records_build import build_records
 from decoupled.studies import preload, runner
-from decoupled.studies.jobs import LOG, RECORD, Inputs, Job, Row, describe, make_jobs
+from decoupled.studies.jobs import LOG, RECORD, Inputs, Row, describe, make_jobs
 from decoupled.studies.results import read_sweeps
-from decoupled.studies.runner import Fork, JobRunner, start_job
+from decoupled.studies.runner import Fork, JobRunner
 from tests.command_line import decoupled
 from tests.data.small_corpus import make_corpus, make_vocabulary
 from tests.helpers import tiny_model
@@ -250,13 +250,6 @@ def wait_until(condition):
     while not condition():
         assert time.monotonic() < end
         time.sleep(0.02)
-
-
-def test_without_forks_a_job_is_a_process_of_its_own(tmp_path):
-    job = Job("no_such_command", "job", str(tmp_path), (), ())
-    alone = [sys.executable, "-c", "print('alone'); raise SystemExit(3)"]
-    assert start_job(job, None, alone).wait(SECONDS) == 3
-    assert text(job.folder, LOG) == "alone\n"
 
 
 def test_a_server_with_threads_starts_python_anew(inputs, tmp_path, monkeypatch):

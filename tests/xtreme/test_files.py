@@ -64,10 +64,6 @@ def test_tags_alone_or_after_tokens(read, text):
     assert read(text, "udpos") == [["DET", "NOUN"], ["X"]]
 
 
-def test_entities(read):
-    assert read("B-PER\nI-PER\nO\n", "panx") == [["B-PER", "I-PER", "O"]]
-
-
 def test_pairs_of_ids(read):
     expected = [("de-1", "en-2"), ("de-3", "en-4")]
     assert read("de-1\ten-2\nde-3\ten-4\n", "bucc2018") == expected
@@ -296,12 +292,6 @@ def test_what_is_wrong_with_answers(tmp_path, text, place, told):
     assert str(raised.value).startswith(f"{file.path}{place} (language sw): {told}")
 
 
-def test_missing_answers_can_be_accepted(tmp_path):
-    file = language_file(tmp_path / "test-sw.json", '{"q1": "a"}', "mlqa")
-    found = read_predictions(file, QUESTIONS, "gold", answers_may_miss=True)
-    assert found == {"q1": "a"}
-
-
 @pytest.mark.parametrize("task", ["xnli", "udpos", "bucc2018", "tatoeba", "xquad"])
 def test_byte_order_marks_are_skipped(tmp_path, task):
     name = "test-sw.json" if task == "xquad" else "test-sw.tsv"
@@ -312,15 +302,6 @@ def test_byte_order_marks_are_skipped(tmp_path, task):
         labels = read_labels(gold)
         pairs.append((labels, read_predictions(said, labels, gold.path)))
     assert pairs[0] == pairs[1]
-
-
-def test_a_byte_order_mark_does_not_move_the_sorted_side(tmp_path):
-    text = "Go.\nCat.\nare.\n"
-    places = [
-        read_labels(language_file(tmp_path / "sw-en.en", mark + text, "tatoeba"))
-        for mark in ("", "\ufeff")
-    ]
-    assert places == [["1", "0", "2"]] * 2
 
 
 def test_blanks_around_labels_are_ignored(read):

@@ -105,14 +105,6 @@ def test_the_score_of_several_metrics(task, values, score):
     assert result["avg_metric"] == pytest.approx(score)
 
 
-def test_some_languages_have_averages_and_no_score():
-    values = {"en": {"accuracy": 40.0}, "sw": {"accuracy": 50.0}}
-    assert official.task_scores("xnli", values) == {
-        "accuracy": {"en": 40.0, "sw": 50.0},
-        "avg_accuracy": 45.0,
-    }
-
-
 def test_groups_need_all_their_tasks_and_the_whole_all_of_them():
     values = dict(zip(official.TASKS, range(10, 100, 10), strict=True))
     results = {task: whole(task, value) for task, value in values.items()}
@@ -130,22 +122,3 @@ def test_groups_need_all_their_tasks_and_the_whole_all_of_them():
     assert official.group_scores(results) == pytest.approx(
         {"classification": 15.0, "retrieval": 55.0}
     )
-
-
-@pytest.mark.parametrize(
-    "task, labels, predictions, metric, value",
-    [
-        ("xnli", ["neutral"], ["neutral"], "accuracy", 100),
-        ("pawsx", ["0"], ["1"], "accuracy", 0),
-        ("tatoeba", ["3", "4"], ["3", "3"], "accuracy", 50),
-        ("panx", [["B-LOC", "O"]], [["B-LOC", "B-LOC"]], "precision", 50),
-        ("udpos", [["X", "X"]], [["X", "_"]], "accuracy", 50),
-        ("bucc2018", [("a", "b")], [("a", "b")], "f1", 100),
-        ("xquad", [("q", ["der Hund"])], {"q": "Hund"}, "exact_match", 0),
-        ("tydiqa", [("q", ["der Hund"])], {"q": "Hund"}, "exact_match", 0),
-        ("mlqa", [("q", ["der Hund"])], {"q": "Hund"}, "exact_match", 100),
-    ],
-)
-def test_each_task_has_its_metric(task, labels, predictions, metric, value):
-    found = official.score_language(task, "de", labels, predictions)
-    assert found[metric] == value

@@ -218,22 +218,11 @@ def test_two_spans_and_several_labels_or_none(tmp_path):
     ]
 
 
-def test_labels_may_be_numbers(tmp_path):
-    [example] = read_examples(write(tmp_path / "a.json", COREFERENCE))
-    assert example.targets[0].labels == ("1",)
-
-
 def test_sentences_without_targets_are_left_out(tmp_path):
     empty = {"text": "Nothing here", "targets": []}
     assert len(read_examples(write(tmp_path / "a.json", empty, "", ENTITIES))) == 1
     with pytest.raises(UserError, match="a.json: holds no targets"):
         read_examples(write(tmp_path / "a.json", empty))
-
-
-def test_a_separator_of_lines_within_a_text(tmp_path):
-    line = '{"text": "a\u2028b", "targets": [{"span1": [0, 1], "label": "x"}]}'
-    [example] = read_examples(write(tmp_path / "a.json", line))
-    assert example.words == ["a", "b"]
 
 
 @pytest.mark.parametrize(

@@ -102,14 +102,6 @@ def test_a_translation_that_is_also_held_out_is_not_in_train(first_letter):
     assert "Twin" in text["train"]["en"]
 
 
-def test_pairs_are_the_held_out_messages():
-    messages = made_up_messages()
-    pairs = from_catalogs.make_pairs(messages, SETTINGS)
-    english = from_catalogs.make_text(messages, SETTINGS)["eval"]["en"]
-    assert [pair[1] for pair in pairs["de"]] == english
-    assert all(de.replace("auf Deutsch ", "") == en for de, en in pairs["de"])
-
-
 def test_a_task_needs_two_labels():
     messages = [m for m in made_up_messages() if m.catalog == "core"]
     with pytest.raises(UserError, match="lower min_label_messages or add packages"):

@@ -98,14 +98,6 @@ def test_pairs_are_held_out_translations(bibles, tmp_path):
     assert len(sides) == 2
 
 
-def test_other_ids_give_pairs_too(tmp_path):
-    for language in ("en", "ti"):
-        lines = (f"p{i // 3}#{i}\t{language} {i}.\n" for i in range(300))
-        (tmp_path / f"{language}.tsv").write_text("".join(lines))
-    make(f"aligned:{tmp_path}", tmp_path / "c")
-    assert read_tatoeba(str(tmp_path / "c/parallel/test"), "ti").gold
-
-
 def test_without_english_there_are_sentences_with_ids(bibles, tmp_path, capsys):
     (bibles / "en.tsv").unlink()
     make(f"aligned:{bibles}", tmp_path / "c")

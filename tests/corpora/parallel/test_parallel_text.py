@@ -4,7 +4,6 @@ import bz2
 import dataclasses
 import gzip
 import lzma
-import os
 
 import pytest
 
@@ -102,12 +101,6 @@ def test_files_are_compressed_as_their_content_says(tmp_path):
         ]
 
 
-def test_a_pipe_is_refused(tmp_path):
-    os.mkfifo(tmp_path / "en.tsv")
-    with pytest.raises(UserError, match=r"en\.tsv: a pipe or a device"):
-        find(tmp_path)
-
-
 def test_languages_may_be_given(tmp_path):
     for name in ("a.txt", "b.txt"):
         (tmp_path / name).write_text("1.1\tA.\n")
@@ -160,13 +153,6 @@ def test_a_wrong_place_is_told(tmp_path, place, message):
         (tmp_path / name).write_text("1.1\tA.\n")
     with pytest.raises(UserError, match=message):
         find(place.format(tmp_path))
-
-
-def test_a_language_with_two_files_is_refused(tmp_path):
-    (tmp_path / "en.tsv").write_text("1.1\tA.\n")
-    (tmp_path / "en.tsv.gz").write_bytes(gzip.compress(b"1.1\tA.\n"))
-    with pytest.raises(UserError, match="2 files for en"):
-        find(tmp_path)
 
 
 def test_two_files_of_a_language_are_refused_by_analyses_too(tmp_path):

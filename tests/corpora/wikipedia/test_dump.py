@@ -2,7 +2,6 @@
 
 import bz2
 import collections
-import gzip
 import tracemalloc
 
 import pytest
@@ -113,16 +112,6 @@ def test_parts_together_are_the_whole(tmp_path, parts):
     assert [a.title for a in read_parts[1][0]] == [
         a.title for a in whole if (a.page_id // 10 - 1) % parts == 1
     ]
-
-
-@pytest.mark.parametrize("compress", [bz2.compress, gzip.compress])
-def test_files_of_several_compressed_streams(tmp_path, compress):
-    xml = dump_xml(PAGES).encode()
-    streams = [xml[:100], xml[100:900], xml[900:]]
-    suffix = {bz2.compress: "bz2", gzip.compress: "gz"}[compress]
-    path = tmp_path / f"a.xml.{suffix}"
-    path.write_bytes(b"".join(map(compress, streams)) + b"\0" * 100)
-    assert len(read(str(path))[0]) == 7
 
 
 @pytest.mark.parametrize(
@@ -347,41 +336,12 @@ def test_a_truncated_bz2_gives_what_is_complete_and_says_where_it_ends(tmp_path)
     assert message.endswith("download the file again")
 
 
-def test_a_truncated_gz_gives_what_is_complete_and_says_where_it_ends(tmp_path):
-    data = gzip.compress(dump_xml(PAGES).encode())
-    path = tmp_path / "a.xml.gz"
-    path.write_bytes(data[:-20])
-    titles, message = read_until_error(str(path))
-    assert titles[:5] == [f"Article {n}" for n in range(5)]
-    assert f"gzip data ends too soon, at byte {len(data) - 20} of the file" in message
-
-
-@pytest.mark.parametrize(
-    "suffix, compress", [("bz2", bz2.compress), ("gz", gzip.compress)]
-)
-def test_damaged_data_is_named(tmp_path, suffix, compress):
-    data = bytearray(compress(dump_xml(PAGES * 50).encode()))
-    data[len(data) // 2] ^= 0xFF
-    path = tmp_path / f"a.xml.{suffix}"
-    path.write_bytes(data)
-    _, message = read_until_error(str(path))
-    assert "data is damaged before byte" in message
-
-
 def test_truncated_xml_gives_the_pages_before(tmp_path):
     xml = dump_xml(PAGES)
     path = write(tmp_path / "a.xml", xml[: xml.index("Article 4</title>")])
     titles, message = read_until_error(path)
     assert titles == [f"Article {n}" for n in range(4)]
     assert message.startswith("the XML ends too soon, after ")
-    assert "the last complete page is 4 ('Article 3', byte " in message
-
-
-def test_wrong_xml_gives_the_pages_before(tmp_path):
-    xml = dump_xml(PAGES).replace("Article 4</title>", "Article 4</titel>")
-    titles, message = read_until_error(write(tmp_path / "a.xml.bz2", xml))
-    assert titles == [f"Article {n}" for n in range(4)]
-    assert message.startswith("cannot read the XML (mismatched tag: line 20, column ")
     assert "the last complete page is 4 ('Article 3', byte " in message
 
 
@@ -402,27 +362,6 @@ def test_wrong_xml_gives_the_pages_before(tmp_path):
 def test_what_is_no_dump_is_refused(tmp_path, content, message):
     path = write(tmp_path / "a.xml", content)
     assert read_until_error(path)[1].startswith(message)
-
-
-def test_a_file_that_is_not_compressed_as_its_name_says(tmp_path):
-    path = tmp_path / "a.xml.bz2"
-    path.write_bytes(dump_xml(PAGES).encode())
-    articles, _ = read(str(path))
-    assert [article.title for article in articles] == [
-        f"Article {number}" for number in range(7)
-    ]
-
-
-def test_a_missing_file_is_named(tmp_path):
-    _, message = read_until_error(str(tmp_path / "none.xml"))
-    assert message.startswith("cannot read (")
-
-
-def test_7z_is_refused_with_advice(tmp_path):
-    path = tmp_path / "a.xml.7z"
-    path.write_bytes(b"7z\xbc\xaf")
-    _, message = read_until_error(str(path))
-    assert "convert it: 7z x -so" in message
 
 
 def test_damage_in_the_page_of_another_part_is_found(tmp_path):
