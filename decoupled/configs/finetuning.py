@@ -1,8 +1,10 @@
 """Settings of fine-tuning, question answering and retrieval."""
 
 import dataclasses
+import itertools
 import math
 import re
+from collections.abc import Iterator
 from typing import ClassVar
 
 from decoupled.configs.checks import (
@@ -132,96 +134,71 @@ class OwnTaskConfig:
         check_types(self)
         check_choice(self, "kind", tuple(OWN_METRICS))
         check_choice(self, "metric", OWN_METRICS[self.kind])
-        self._check_names()
-        self._check_files()
-        self._check_columns()
+        mistakes = itertools.chain(self._of_names(), self._of_files())
+        if self.kind != QUESTION_ANSWERING:
+            mistakes = itertools.chain(mistakes, self._of_columns(), self._of_labels())
+        for is_mistake, field, what in mistakes:
+            if is_mistake:
+                raise UserError(f"OwnTaskConfig.{field}: {what}")
 
-    def _check_names(self):
-        if not re.fullmatch(r"(?!\.)[^/\\\x00-\x1f]+", self.name):
-            raise UserError(
-                f"OwnTaskConfig.name: {self.name!r} cannot be the name of a folder"
-            )
+    # Each yields whether something is wrong, the field, and what is wrong with it. What
+    # follows is looked at only if nothing was wrong before.
+
+    def _of_names(self) -> Iterator[tuple[bool, str, str]]:
+        is_name = re.fullmatch(r"(?!\.)[^/\\\x00-\x1f]+", self.name)
+        yield not is_name, "name", f"{self.name!r} cannot be the name of a folder"
         for name in ("splits", "training_languages"):
             values = getattr(self, name)
-            texts = all(type(value) is str and value for value in values)
-            if not texts or not values or len(set(values)) != len(values):
-                raise UserError(
-                    f"OwnTaskConfig.{name}: {values} are not one or more different "
-                    "names"
-                )
-        if len(self.splits) != 3:
-            raise UserError(
-                f"OwnTaskConfig.splits: {self.splits} are not the three names of "
-                "training, dev and test"
-            )
+            are_names = all(type(value) is str and value for value in values)
+            are_different = values and len(set(values)) == len(values)
+            what = f"{values} are not one or more different names"
+            yield not (are_names and are_different), name, what
+        what = f"{self.splits} are not the three names of training, dev and test"
+        yield len(self.splits) != 3, "splits", what
 
-    def _check_files(self):
+    def _of_files(self) -> Iterator[tuple[bool, str, str]]:
         endings = OWN_ENDINGS[self.kind]
-        if not self.files.endswith(endings):
-            raise UserError(
-                f"OwnTaskConfig.files: {self.files!r} does not end in one of "
-                f"{', '.join(endings)}, the forms of {self.kind}"
-            )
-        if ("{split}" in self.files) == (self.split_column is not None):
-            raise UserError(
-                f'OwnTaskConfig.files: {self.files!r} needs "{{split}}" in it, or '
-                "OwnTaskConfig.split_column, and not both"
-            )
-        if self.files.startswith(("/", "~")) or ".." in self.files.split("/"):
-            raise UserError(
-                f"OwnTaskConfig.files: {self.files!r} is not a path below --data_dir"
-            )
+        what = f"{self.files!r} does not end in one of {', '.join(endings)}"
+        what += f", the forms of {self.kind}"
+        yield not self.files.endswith(endings), "files", what
+        what = f'{self.files!r} needs "{{split}}" in it, or OwnTaskConfig.split_column'
+        is_one_way = ("{split}" in self.files) != (self.split_column is not None)
+        yield not is_one_way, "files", f"{what}, and not both"
+        is_outside = self.files.startswith(("/", "~")) or ".." in self.files.split("/")
+        yield is_outside, "files", f"{self.files!r} is not a path below --data_dir"
+        is_in_column = self.split_column is not None
+        what = 'a file holds one split; put "{split}" into OwnTaskConfig.files'
+        has_tables = self.kind in (CLASSIFICATION, REGRESSION)
+        yield is_in_column and not has_tables, "split_column", what
 
-    def _check_columns(self):
-        if self.kind == QUESTION_ANSWERING:
-            if self.split_column is not None:
-                raise UserError(
-                    "OwnTaskConfig.split_column: a file of questions holds one split; "
-                    'put "{split}" into OwnTaskConfig.files'
-                )
-            return
+    def _of_columns(self) -> Iterator[tuple[bool, str, str]]:
         most = 1 if self.kind == TAGGING else 2
-        if not 1 <= len(self.texts) <= most:
-            raise UserError(
-                f"OwnTaskConfig.texts: {self.texts} are not 1"
-                f"{' or 2' if most == 2 else ''} columns"
-            )
+        what = f"{self.texts} are not 1{' or 2' if most == 2 else ''} columns"
+        yield not 1 <= len(self.texts) <= most, "texts", what
         all_columns = (*self.texts, self.label, self.split_column)
         columns = [column for column in all_columns if column is not None]
         kinds = {type(column) for column in columns}
-        if self.label is None or len(kinds) > 1 or kinds - {int, str}:
-            raise UserError(
-                "OwnTaskConfig.texts, label, split_column: are not all names, or all "
-                f"numbers from 1: {columns}"
+        are_mixed = self.label is None or len(kinds) > 1 or kinds - {int, str}
+        what = f"are not all names, or all numbers from 1: {columns}"
+        yield bool(are_mixed), "texts, label, split_column", what
+        what = f"the columns of {self.kind} are numbers"
+        yield self.kind == TAGGING and str in kinds, "texts", what
+        is_below = kinds == {int} and min(columns) < 1
+        yield is_below, "texts, label", f"columns {columns} count from 1"
+
+    def _of_labels(self) -> Iterator[tuple[bool, str, str]]:
+        labels, name = self.labels, "labels"
+        what = f"{labels}, but a regression has numbers; set it to ()"
+        yield self.kind == REGRESSION and bool(labels), name, what
+        what = f"{labels} are not all texts; write {tuple(map(str, labels))}"
+        yield any(type(label) is not str for label in labels), name, what
+        check_labels(labels, "OwnTaskConfig.labels")
+        for label in labels if self.metric == "entity_f1" else ():
+            what = (
+                f"entity_f1 needs tags O, B-TYPE and I-TYPE; {label!r} is none of them"
             )
-        if any(type(column) is int and column < 1 for column in columns):
-            raise UserError(f"OwnTaskConfig: columns {columns} count from 1")
-        if self.kind == TAGGING and (str in kinds or self.split_column is not None):
-            raise UserError(
-                f"OwnTaskConfig: the columns of {self.kind} are numbers, and files "
-                "hold one split"
-            )
-        if self.kind == REGRESSION and self.labels:
-            raise UserError(
-                f"OwnTaskConfig.labels: {self.labels}, but a regression has numbers; "
-                "set it to ()"
-            )
-        if any(type(label) is not str for label in self.labels):
-            raise UserError(
-                f"OwnTaskConfig.labels: {self.labels} are not all texts; write "
-                f"{tuple(map(str, self.labels))}"
-            )
-        check_labels(self.labels, "OwnTaskConfig.labels")
-        for label in self.labels:
-            if self.metric == "entity_f1" and not ENTITY_TAG.fullmatch(label.strip()):
-                raise UserError(
-                    f"OwnTaskConfig.labels: entity_f1 needs tags O, B-TYPE and I-TYPE; "
-                    f"{label!r} is none of them"
-                )
-        if len(self.labels) == 1:
-            raise UserError(
-                f"OwnTaskConfig.labels: {self.labels} are not two or more labels"
-            )
+            yield not ENTITY_TAG.fullmatch(label.strip()), name, what
+        yield len(labels) == 1, name, f"{labels} are not two or more labels"
 
 
 @configurable()

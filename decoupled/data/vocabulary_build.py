@@ -94,7 +94,7 @@ def build_vocabulary(
         report = _train(corpus, sizes, output_dir, settings)
         report["inputs"] = inputs
         if drawn:
-            _plot(output_dir, report)
+            plot_fertility(report, os.path.join(output_dir, PLOT))
     except BaseException:
         _remove_outputs(output_dir)
         gfile.remove(marker)
@@ -233,12 +233,6 @@ def _measure(
     return measured
 
 
-def _plot(output_dir: str, report: dict[str, Any]) -> None:
-    size, count = report["vocab_size"], len(report["languages"])
-    title = f"{size:,} pieces, {count} language{'s' if count > 1 else ''}"
-    plot_fertility(report["languages"], title, os.path.join(output_dir, PLOT))
-
-
 def _print_table(output_dir: str, report: dict[str, Any]) -> None:
     languages = report["languages"]
     columns = ["tokens_per_word", "tokens_per_character", "unknown_rate"]
@@ -312,10 +306,11 @@ def measure_fertility(vocabulary: Vocabulary, sentences: Iterable[str]) -> Ferti
     )
 
 
-def plot_fertility(
-    languages: Mapping[str, Mapping[str, Any]], title: str, stem: str
-) -> list[str]:
-    """Draws the picture; returns the paths `stem`.png and `stem`.svg."""
+def plot_fertility(report: Mapping[str, Any], stem: str) -> list[str]:
+    """Draws the picture of a report; returns the paths `stem`.png and `stem`.svg."""
+    languages = report["languages"]
+    size, count = report["vocab_size"], len(languages)
+    title = f"{size:,} pieces, {count} language{'s' if count > 1 else ''}"
     blocks = _blocks(languages)
     rate = (
         "byte_rate" if "byte_rate" in next(iter(languages.values())) else "unknown_rate"

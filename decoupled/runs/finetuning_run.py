@@ -13,12 +13,11 @@ from typing import Any, NamedTuple
 
 from decoupled.configs import ScheduleConfig, without_effect
 from decoupled.configs.finetuning import REGRESSION, FinetuneConfig
-from decoupled.core import console, files
+from decoupled.core import console, files, gfile
 from decoupled.core.files import CHECKPOINT_LIST
 from decoupled.core.made_from import MADE_FROM, RESULTS, changes, in_words, read_results
 from decoupled.data.array_input_fn import (
     record_batches,
-    remove_recorded,
     training_batches,
     training_input_fn,
 )
@@ -101,8 +100,9 @@ class FinetuningRun(NamedTuple):
         if self.plan.selecting:
             self._evaluate_dev()
             write_scores(self.folder, read_scores(self.folder)._replace(complete=True))
-        if (recorded := spec.recorded("training")) is not None:
-            remove_recorded(recorded)
+        recorded = os.path.dirname(spec.recorded("training") or "")
+        if recorded and gfile.isdir(recorded):
+            gfile.rmtree(recorded)
 
     def _input_fn_from(self, features, packing, done):
         """Step -> the input_fn from there on; the run begins at `done`."""

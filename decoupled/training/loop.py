@@ -64,14 +64,13 @@ def train(
 ) -> int:
     """Trains to the end of the schedule, resuming where the folder's run stopped.
 
+    Returns the step reached.
+
     Args:
       input_fn_from: step -> input_fn whose first batch is that step's.
       every_steps, then: `then` is called every `every_steps` steps (0: never), but not
         after the last step of the schedule.
       phase: training stops at its end; None trains to the end of the schedule.
-
-    Returns:
-      The step reached.
 
     Raises:
       Terminated, Interrupted: SIGTERM came, perhaps in the last step, or Ctrl-C was

@@ -127,7 +127,7 @@ def test_a_long_sentence_is_the_mean_over_the_tokens_of_its_windows(encoder, spe
     assert np.abs(found - cut).max() > 1e-3
 
 
-@pytest.mark.parametrize("layers", [[0], [1, 0], [0, 1, 2]])
+@pytest.mark.parametrize("layers", [[1, 0], [0, 1, 2]])
 def test_each_layer_by_itself(encoder, layers):
     every = dict.fromkeys(range(3))
     for layer in every:

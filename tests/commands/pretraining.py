@@ -9,12 +9,13 @@ from decoupled.core.compat import tf
 from decoupled.data.records_build import build_records
 from tests.data.small_corpus import make_corpus, make_vocabulary
 
-# The tests' tiny model and training as bindings.
+# The tests' tiny model, of few variables, and training as bindings.
 PARAMS = [
     "ModelConfig.vocab_size = 54",
     "ModelConfig.hidden_size = 16",
-    "ModelConfig.input_embedding_size = 8",
-    "ModelConfig.output_embedding_size = 24",
+    "ModelConfig.input_embedding_size = 16",
+    "ModelConfig.output_embedding_size = 16",
+    "ModelConfig.mlm_transform = 'projection'",
     "ModelConfig.num_layers = 1",
     "ModelConfig.num_heads = 4",
     "ModelConfig.head_size = 4",

@@ -46,7 +46,7 @@ try:
     pathlib.Path(sys.argv[1]).touch()
     time.sleep(60)
 except KeyboardInterrupt:
-    time.sleep(1)
+    time.sleep(0.5)
     pathlib.Path(sys.argv[2]).touch()
     sys.exit(130)
 """

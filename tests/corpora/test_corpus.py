@@ -154,7 +154,7 @@ def edit_manifest(folder, change):
 
 
 @pytest.mark.parametrize(
-    "change, told",
+    "change, message",
     [
         (
             lambda splits: splits["train"]["en"]["files"][0].update(name="../secret"),
@@ -179,11 +179,11 @@ def edit_manifest(folder, change):
         ),
     ],
 )
-def test_a_hostile_manifest_is_refused_in_one_line(tmp_path, change, told):
+def test_a_hostile_manifest_is_refused_in_one_line(tmp_path, change, message):
     write(tmp_path / "c")
     (tmp_path / "secret").write_text("mine")
     edit_manifest(tmp_path / "c", change)
-    with pytest.raises(UserError, match=told) as caught:
+    with pytest.raises(UserError, match=message) as caught:
         Corpus(str(tmp_path / "c"))
     assert "\n" not in str(caught.value)
 

@@ -80,8 +80,8 @@ def all_documents(corpus, language):
 def test_inputs_are_globs_by_language(tmp_path):
     for name in ("b.txt", "a.txt", "c.jsonl"):
         (tmp_path / name).write_text("x")
-    found = find_inputs([f"zh-Hans={tmp_path}/c.jsonl", f"en={tmp_path}/*.txt"])
-    assert found == {
+    result = find_inputs([f"zh-Hans={tmp_path}/c.jsonl", f"en={tmp_path}/*.txt"])
+    assert result == {
         "en": [f"{tmp_path}/a.txt", f"{tmp_path}/b.txt"],
         "zh-Hans": [f"{tmp_path}/c.jsonl"],
     }
@@ -121,8 +121,8 @@ def test_a_pipe_and_an_archive_are_refused_before_anything_is_written(tmp_path):
     os.mkfifo(tmp_path / "a.txt")
     with tarfile.open(tmp_path / "b.txt", "w") as archive:
         archive.add(__file__)
-    for name, told in (("a.txt", "a pipe or a device"), ("b.txt", "a tar archive")):
-        with pytest.raises(UserError, match=f"{name}: {told}"):
+    for name, message in (("a.txt", "a pipe or a device"), ("b.txt", "a tar archive")):
+        with pytest.raises(UserError, match=f"{name}: {message}"):
             make([f"en={tmp_path}/{name}"], tmp_path / "corpus")
     assert not (tmp_path / "corpus").exists()
 
@@ -212,16 +212,16 @@ def test_documents_that_a_vocabulary_makes_equal_are_equal(tmp_path, drop_duplic
     inputs = [f"fr={tmp_path}/*.*"]
     corpus = make(inputs, tmp_path / "c", settings=settings)
     vocabulary = sentencepiece.SentencePieceNormalizer(rule_name="nmt_nfkc")
-    found = [
+    result = [
         [
             tuple(vocabulary.normalize(line) for line in document)
             for document in corpus.documents(split, "fr")
         ]
         for split in ("train", "eval")
     ]
-    assert found[0] and found[1] and not set(found[0]) & set(found[1])
+    assert result[0] and result[1] and not set(result[0]) & set(result[1])
     if drop_duplicates:
-        assert sum(map(len, found)) == 60 == len({*found[0], *found[1]})
+        assert sum(map(len, result)) == 60 == len({*result[0], *result[1]})
         assert corpus.manifest["dropped"] == {from_files.DUPLICATE: 60}
         kept = all_documents(corpus, "fr")
         assert sorted(map("\n".join, kept)) == sorted(texts)
@@ -267,8 +267,8 @@ def test_a_language_has_a_held_out_document(tmp_path, drop_duplicates):
     for name, first in (("a", 0), ("b", 10)):
         write_texts(tmp_path / f"{name}.txt", [*range(first, first + 10), 3])
     settings = with_share(1e-9, drop_duplicates=drop_duplicates)
-    found = make([f"en={tmp_path}/*.txt"], tmp_path / "c", settings=settings)
-    train, held_out = (list(found.documents(s, "en")) for s in ("train", "eval"))
+    result = make([f"en={tmp_path}/*.txt"], tmp_path / "c", settings=settings)
+    train, held_out = (list(result.documents(s, "en")) for s in ("train", "eval"))
     chosen = min(([f"Document {n}."] for n in range(20)), key=text_units.digest)
     assert set(map(tuple, held_out)) == {tuple(chosen)}
     assert chosen not in train
@@ -296,7 +296,7 @@ def test_what_holds_out_a_document_goes_on_after_a_kill(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "share, numbers, told",
+    "share, numbers, message",
     [
         (0.2, {"a": [1], "b": range(40)}, "no held-out text in sw; pretrain"),
         (0.2, {"a": range(40), "b": range(40)}, None),
@@ -304,15 +304,15 @@ def test_what_holds_out_a_document_goes_on_after_a_kill(tmp_path, monkeypatch):
     ],
 )
 def test_languages_without_held_out_text_are_told(
-    tmp_path, capsys, share, numbers, told
+    tmp_path, capsys, share, numbers, message
 ):
     for name, own in numbers.items():
         write_texts(tmp_path / f"{name}.txt", own)
     inputs = [f"sw={tmp_path}/a.txt,en={tmp_path}/b.txt"]
     make(inputs, tmp_path / "c", settings=with_share(share))
     printed = capsys.readouterr().out
-    assert printed.count("warning: ") == (told is not None)
-    assert told is None or told in printed
+    assert printed.count("warning: ") == (message is not None)
+    assert message is None or message in printed
 
 
 def test_a_file_given_under_two_names_is_read_once(tmp_path, capsys):
@@ -364,11 +364,11 @@ def test_a_language_without_rows_is_told_and_only_its_own_are_read_again(
 ):
     read = record_units(monkeypatch)
     wrong = with_share(0.2, language_column="lang", part_bytes=1 << 20)
-    told = (
+    message = (
         r"^--input=de=: no text in (\S*mixed\.jsonl) with 'de' in column 'lang', "
         r"which has others there \(build_corpus\.language_values\)$"
     )
-    with pytest.raises(UserError, match=told):
+    with pytest.raises(UserError, match=message):
         make([mixed], tmp_path / "c", settings=wrong)
     assert [unit.language for unit in read] == ["de", "sw"]
     right = dataclasses.replace(wrong, language_values={"de": "deu"})
@@ -462,8 +462,8 @@ def test_another_version_of_a_library_begins_anew_and_says_so(
     read = record_units(monkeypatch)
     capsys.readouterr()
     corpus = make(inputs, tmp_path / "c")
-    told = f"begun with other inputs (libraries.{package}: "
-    assert capsys.readouterr().out.count(told) == 1
+    message = f"begun with other inputs (libraries.{package}: "
+    assert capsys.readouterr().out.count(message) == 1
     # Plain text with a sentence a line needs no library.
     assert {unit.language for unit in read} == (
         {"de", "en"} if package == "sentencex" else {"en"}

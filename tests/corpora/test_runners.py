@@ -171,11 +171,13 @@ def test_processes_end_with_their_parent(tmp_path, ended_by):
     assert len(workers & ToyJob(str(tmp_path)).processes()) == 2
     send = os.killpg if ended_by == signal.SIGINT else os.kill
     send(parent.pid, ended_by)
-    told = parent.communicate(timeout=30)[1].decode()
+    message = parent.communicate(timeout=30)[1].decode()
     assert wait_until(lambda: not any(map(is_running, workers)))
     if ended_by == signal.SIGINT:
         # Of the parent alone.
-        assert told.count("Traceback") == 1 and told.endswith("KeyboardInterrupt\n")
+        assert message.count("Traceback") == 1 and message.endswith(
+            "KeyboardInterrupt\n"
+        )
 
 
 def began(folder):
@@ -191,7 +193,7 @@ def is_running(process):
 
 
 @pytest.mark.parametrize(
-    "arguments, told",
+    "arguments, message",
     [
         (
             {"options": ("region=here",)},
@@ -205,10 +207,10 @@ def is_running(process):
         ),
     ],
 )
-def test_arguments_that_would_be_ignored_are_refused(arguments, told):
+def test_arguments_that_would_be_ignored_are_refused(arguments, message):
     with pytest.raises(UserError) as caught:
         Runner(**arguments)
-    assert str(caught.value) == told
+    assert str(caught.value) == message
 
 
 def test_without_beam_the_extra_is_named(monkeypatch):
@@ -239,7 +241,7 @@ def test_a_cluster_of_beam_gets_the_same_units(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "runner, told",
+    "runner, message",
     [
         (
             Runner("NoRunner"),
@@ -255,8 +257,8 @@ def test_a_cluster_of_beam_gets_the_same_units(tmp_path):
         ),
     ],
 )
-def test_an_unknown_beam_runner_or_option_is_refused(tmp_path, capfd, runner, told):
-    with pytest.raises(UserError, match=f"^{told}") as caught:
+def test_an_unknown_beam_runner_or_option_is_refused(tmp_path, capfd, runner, message):
+    with pytest.raises(UserError, match=f"^{message}") as caught:
         run(tmp_path, units(), runner)
     assert "\n" not in str(caught.value)
     assert capfd.readouterr().err == ""

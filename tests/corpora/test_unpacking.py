@@ -116,16 +116,21 @@ def test_the_command_for_a_tar_archive_works(tmp_path, packing):
     assert (tmp_path / "FOLDER/a/two.txt").read_bytes() == TEXT
 
 
+def advised(path, told, words):
+    """The lines of the new file, once the command is run that stands behind `words`."""
+    with pytest.raises(UserError, match=told) as error:
+        lines_of(path)
+    command, folder = str(error.value).partition(words)[2], os.path.dirname(path)
+    subprocess.run(["sh", "-c", command], cwd=folder, check=True)
+    return lines_of(os.path.join(folder, "NEW_FILE"))
+
+
 @pytest.mark.parametrize("first", ["gzip", "zstd"])
 @pytest.mark.parametrize("second", ["gzip", "xz", "bzip2"])
 def test_the_command_for_a_file_that_is_packed_twice_works(tmp_path, first, second):
     path = write(tmp_path / "a.gz", PACKED[first](PACKED[second](TEXT)))
     told = f"packed twice, with {first} and {second}; unpack it once: "
-    with pytest.raises(UserError, match=told) as error:
-        lines_of(path)
-    command = str(error.value).partition("once: ")[2]
-    subprocess.run(["sh", "-c", command], cwd=tmp_path, check=True)
-    assert lines_of(str(tmp_path / "NEW_FILE")) == LINES
+    assert advised(path, told, "once: ") == LINES
 
 
 @pytest.mark.parametrize(
@@ -195,30 +200,19 @@ def test_a_byte_order_mark_is_skipped_where_files_were_joined(tmp_path):
 def test_the_command_for_utf16_works(tmp_path, encoding, pack):
     path = write(tmp_path / "a.txt", pack("Größe \u4e16\nb\n".encode(encoding)))
     told = r"UTF-(16|32)([LB]E)?, not UTF-8; convert it: .*iconv"
-    with pytest.raises(UserError, match=told) as error:
-        lines_of(path)
-    command = str(error.value).partition("it: ")[2]
-    subprocess.run(["sh", "-c", command], cwd=tmp_path, check=True)
-    assert lines_of(str(tmp_path / "NEW_FILE")) == ["Größe \u4e16", "b"]
+    assert advised(path, told, "it: ") == ["Größe \u4e16", "b"]
 
 
 def test_bytes_that_are_not_utf8_are_named_with_their_line(tmp_path):
     path = write(tmp_path / "a.txt", "One.\nStraße\n".encode("latin1"))
     told = r"a\.txt:2: not UTF-8 \(byte 0xdf\); .*iconv -f latin1"
-    with pytest.raises(UserError, match=told) as error:
-        lines_of(path)
-    command = str(error.value).partition("it: ")[2]
-    subprocess.run(["sh", "-c", command], cwd=tmp_path, check=True)
-    assert lines_of(str(tmp_path / "NEW_FILE")) == ["One.", "Straße"]
+    assert advised(path, told, "it: ") == ["One.", "Straße"]
 
 
 def test_a_nul_is_named_with_its_line_and_the_command_removes_it(tmp_path):
     path = write(tmp_path / "a.txt.gz", gzip.compress(TEXT + b"a\0b\n"))
-    with pytest.raises(UserError, match=r"a\.txt\.gz:201: a NUL character") as error:
-        lines_of(path)
-    command = str(error.value).partition("them with ")[2]
-    subprocess.run(["sh", "-c", command], cwd=tmp_path, check=True)
-    assert lines_of(str(tmp_path / "NEW_FILE")) == [*LINES, "ab"]
+    told = r"a\.txt\.gz:201: a NUL character"
+    assert advised(path, told, "them with ") == [*LINES, "ab"]
 
 
 def test_a_binary_file_is_no_text(tmp_path):

@@ -84,32 +84,37 @@ def texts(path):
         return re.findall(r"<text [^>]*>([^<]+)</text>", file.read())
 
 
+def report(languages):
+    return {"vocab_size": 8000, "languages": languages}
+
+
 @pytest.mark.parametrize("count", [1, 12, 104])
 def test_every_language_has_a_row(tmp_path, count):
     names = [f"language-{index}" for index in range(count)]
     languages = {name: measured(1 + index) for index, name in enumerate(names)}
-    png, svg = plot_fertility(languages, "8,000 pieces", str(tmp_path / "plot"))
+    png, svg = plot_fertility(report(languages), str(tmp_path / "plot"))
     assert (png, svg) == (f"{tmp_path}/plot.png", f"{tmp_path}/plot.svg")
     with open(png, "rb") as file:
         assert file.read(4) == b"\x89PNG"
     shown = [text for text in texts(svg) if text.startswith("language-")]
     # Most tokens first.
     assert shown == names[::-1]
-    assert "8,000 pieces" in texts(svg)
+    noun = "language" if count == 1 else "languages"
+    assert f"8,000 pieces, {count} {noun}" in texts(svg)
 
 
 def test_languages_without_words_stand_apart(tmp_path):
     languages = {"en": measured(), "ja": measured(None), "th": measured(None)}
-    _, svg = plot_fertility(languages, "pieces", str(tmp_path / "plot"))
+    _, svg = plot_fertility(report(languages), str(tmp_path / "plot"))
     labels = [text for text in texts(svg) if text.startswith("tokens per")]
     assert labels == ["tokens per word", "tokens per character"]
-    _, svg = plot_fertility({"ja": measured(None)}, "pieces", str(tmp_path / "other"))
+    _, svg = plot_fertility(report({"ja": measured(None)}), str(tmp_path / "other"))
     assert "tokens per word" not in texts(svg)
 
 
 def test_byte_fallback_shows_bytes_in_place_of_unknown(tmp_path):
     languages = {"en": measured(unknown=0.0, byte_rate=0.02)}
-    _, svg = plot_fertility(languages, "pieces", str(tmp_path / "plot"))
+    _, svg = plot_fertility(report(languages), str(tmp_path / "plot"))
     assert "single bytes, %" in texts(svg)
     assert "unknown tokens, %" not in texts(svg)
 
@@ -117,7 +122,7 @@ def test_byte_fallback_shows_bytes_in_place_of_unknown(tmp_path):
 def test_the_same_numbers_give_the_same_files(tmp_path):
     languages = {"en": measured(), "ja": measured(None)}
     first, second = (
-        plot_fertility(languages, "pieces", str(tmp_path / name)) for name in "ab"
+        plot_fertility(report(languages), str(tmp_path / name)) for name in "ab"
     )
     for one, other in zip(first, second, strict=True):
         with open(one, "rb") as a, open(other, "rb") as b:

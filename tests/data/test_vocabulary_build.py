@@ -212,7 +212,7 @@ vocabulary_build.build_vocabulary(sys.argv[1], sys.argv[2], settings())
 KILLS = {
     "while it reads": "from decoupled.corpora.corpus import Corpus\n"
     "Corpus.sentences = lambda *_: iter(kill, None)",
-    "before the plot": "vocabulary_build._plot = kill",
+    "before the plot": "vocabulary_build.plot_fertility = kill",
     "before the report": "vocabulary_build.files.write_json = kill",
 }
 

@@ -75,6 +75,12 @@ def test_a_step_that_fails_is_named_with_its_errors(tmp_path, capfd, code, shown
     assert (seconds_of_steps(str(tmp_path))["quiet"] is None) == (code != 0)
 
 
+@pytest.fixture(autouse=True)
+def short_pauses(monkeypatch):
+    """Half a second between two starts, and then longer, otherwise."""
+    monkeypatch.setattr(supervision, "_FIRST_PAUSE", 0.1)
+
+
 def run(starts, max_restarts=3):
     """Supervises starts one after the other; (exit code, lines, starts left)."""
     lines, left = [], list(starts)
@@ -104,9 +110,9 @@ def test_all_are_started_again_where_one_was_killed_or_lost_another():
     code, lines, left = run(starts)
     assert (code, left) == (0, [])
     assert lines == [
-        "process 1 was killed by SIGKILL; restart 1 of 3 in 0.5 s",
-        "the command ended with code 75; restart 2 of 3 in 1.0 s",
-        "the command was killed by SIGKILL; restart 3 of 3 in 2.0 s",
+        "process 1 was killed by SIGKILL; restart 1 of 3 in 0.1 s",
+        "the command ended with code 75; restart 2 of 3 in 0.2 s",
+        "the command was killed by SIGKILL; restart 3 of 3 in 0.4 s",
     ]
 
 
@@ -149,7 +155,7 @@ def test_a_signal_between_two_starts_ends_the_run():
         os.kill(os.getpid(), signal.SIGTERM)
 
     assert supervise(starts.pop, 3, say) == 75
-    assert lines == ["the command ended with code 75; restart 1 of 3 in 0.5 s"]
+    assert lines == ["the command ended with code 75; restart 1 of 3 in 0.1 s"]
 
 
 def test_processes_of_one_host_get_a_new_address_at_each_start():

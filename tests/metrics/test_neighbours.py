@@ -54,12 +54,16 @@ def test_the_best_of_all_whatever_the_blocks(scoring, block):
     np.testing.assert_allclose(matches.backward_scores, scores.max(axis=0), atol=1e-5)
 
 
-def test_fewer_vectors_than_neighbours_are_all_neighbours():
-    first, second = vectors(3, 5), vectors(2, 6)
+# The last asks for more than there are: all are neighbours.
+@pytest.mark.parametrize("block, count", [(2, 3), (5, 3), (100, 3), (100, 20)])
+def test_means_of_the_nearest(block, count):
+    first, second = vectors(9, 3), vectors(14, 4)
     cosines = full_scores(first, second, "cosine", 0)
-    forward, backward = neighbour_means(first, second, 10)
-    np.testing.assert_allclose(forward, cosines.mean(axis=1), atol=1e-6)
-    np.testing.assert_allclose(backward, cosines.mean(axis=0), atol=1e-6)
+    forward, backward = neighbour_means(first, second, count, block)
+    expected = np.sort(cosines, axis=1)[:, -count:].mean(axis=1)
+    np.testing.assert_allclose(forward, expected, atol=1e-6)
+    expected = np.sort(cosines, axis=0)[-count:].mean(axis=0)
+    np.testing.assert_allclose(backward, expected, atol=1e-6)
 
 
 @pytest.mark.parametrize("block", [1, 2, 10])

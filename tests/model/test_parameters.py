@@ -23,23 +23,20 @@ ENCODER = {
 }
 
 
-def test_groups_of_pretraining():
-    assert pretraining_counts(tiny_model(num_layers=2)) == {
+@pytest.mark.parametrize(
+    "counts, pooler, transform, output, bias",
+    [
+        (pretraining_counts, 0, 16 * 24 + 24 + 2 * 24, 48 * 24, 48),
+        (finetuning_counts, 16 * 16 + 16, 0, 0, 0),
+    ],
+)
+def test_groups_by_hand(counts, pooler, transform, output, bias):
+    assert counts(tiny_model(num_layers=2)) == {
         **ENCODER,
-        "pooler": 0,
-        "MLM transform": 16 * 24 + 24 + 2 * 24,
-        "output embedding": 48 * 24,
-        "output bias": 48,
-    }
-
-
-def test_groups_of_finetuning():
-    assert finetuning_counts(tiny_model(num_layers=2)) == {
-        **ENCODER,
-        "pooler": 16 * 16 + 16,
-        "MLM transform": 0,
-        "output embedding": 0,
-        "output bias": 0,
+        "pooler": pooler,
+        "MLM transform": transform,
+        "output embedding": output,
+        "output bias": bias,
     }
 
 

@@ -87,26 +87,21 @@ def test_runs_of_a_model_are_averaged_within_the_item(data_dir, tmp_path):
     assert sums.of.tolist() == [1, 1, 1]
 
 
+LAWS = "law\t1\n"
+
+
 @pytest.mark.parametrize(
-    "task, answers, scores, message",
+    "task, answers, accuracy, told",
     [
-        (
-            "catalogs",
-            {"en": "law\t1\nlaw\t1\nlaw\t1\n"},
-            {"en": 66.0},
-            "says 66.0000 for test en, .*have 66.6667",
-        ),
-        (
-            "catalogs",
-            {"en": "law\t1\n"},
-            {"en": 100.0},
-            "test-en.tsv: 1 answers, but .* has 3",
-        ),
-        ("catalogs", {}, {}, "results.json: has no scores of test"),
-        ("xquad", {}, {"en": 1.0}, "xquad is no task whose answers are counted"),
+        ("catalogs", LAWS * 3, 66.0, "says 66.0000 for test en, .*have 66.6667"),
+        ("catalogs", LAWS, 100.0, "test-en.tsv: 1 answers, but .* has 3"),
+        ("catalogs", None, None, "results.json: has no scores of test"),
+        ("xquad", None, 1.0, "xquad is no task whose answers are counted"),
     ],
 )
-def test_answers_that_do_not_fit(data_dir, tmp_path, task, answers, scores, message):
+def test_answers_that_do_not_fit(data_dir, tmp_path, task, answers, accuracy, told):
+    answers = {} if answers is None else {"en": answers}
+    scores = {} if accuracy is None else {"en": accuracy}
     folder = write_run(tmp_path / "run", task, answers, scores)
-    with pytest.raises(UserError, match=message):
+    with pytest.raises(UserError, match=told):
         read_items(folder, data_dir)

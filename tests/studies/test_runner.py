@@ -166,16 +166,6 @@ def test_a_failure_is_told_and_stops_nobody_else(make):
     assert (starts(bad), starts(good)) == (2, 1)
 
 
-def test_two_jobs_at_a_time(make):
-    wait = (
-        "import time\nend = time.monotonic() + 20\n"
-        "while not os.path.exists('../{}/starts') and time.monotonic() < end:\n"
-        "    time.sleep(0.01)\nassert time.monotonic() < end"
-    )
-    one, two = make("one", wait.format("two")), make("two", wait.format("one"))
-    assert run([one, two], parallel=2)[0] == []
-
-
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_sigterm_ends_jobs_and_the_next_start_goes_on(make, tmp_path, number):
     before = signal.signal(signal.SIGHUP, signal.SIG_DFL)

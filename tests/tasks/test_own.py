@@ -377,7 +377,7 @@ def test_entities_need_tags_of_entities(tmp_path):
         (
             {"kind": "question answering", "metric": "f1", "split_column": "split",
              "files": "{language}.json"},
-            "split_column: a file of questions holds one",
+            "split_column: a file holds one split",
         ),
     ],
 )  # fmt: skip

@@ -22,7 +22,7 @@ import time
 from collections.abc import Iterator, Mapping
 
 from decoupled.configs.hardware import Hardware
-from decoupled.core import console, endings, hosts
+from decoupled.core import console, endings, files, gfile, hosts
 from decoupled.core.errors import (
     WORKER_LOST_CODE,
     Terminated,
@@ -99,8 +99,6 @@ def share(folder: str) -> None:
     token = _write_token(folder)
     if token is None:
         return
-    from decoupled.core import files, gfile
-
     seen = hosts.gather("look for a file", files.exists(token))
     gfile.remove(token)
     blind = [name for name, sees in zip(_watch.names, seen, strict=True) if not sees]
@@ -119,8 +117,6 @@ def share(folder: str) -> None:
 
 @hosts.by_first
 def _write_token(folder):
-    from decoupled.core import files, gfile
-
     if not gfile.isdir(folder):
         return None
     token = files.temporary_name(os.path.join(folder, "hosts"))

@@ -119,11 +119,11 @@ def test_all_files_of_an_application_are_one_catalog_in_english_order(package):
             "conf/locale/de/LC_MESSAGES/django.po": entry("Four", "Vier"),
         }
     )
-    found = [
+    result = [
         (m.catalog, m.translations["en"])
         for m in catalog_files.read_catalogs([name])[0]
     ]
-    assert found == [
+    assert result == [
         ("admin", "Two"),
         ("admin", "One"),
         ("admin", "Three"),

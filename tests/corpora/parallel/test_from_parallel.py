@@ -21,8 +21,8 @@ LANGUAGES = ("en", "ti", "yo", "zh-Hant")
 
 def make(source, folder, languages=(), **changes):
     settings = dataclasses.replace(SETTINGS, **changes)
-    given = CorpusSettings(parallel=settings)
-    return build(source, [], str(folder), given, languages)
+    options = CorpusSettings(parallel=settings)
+    return build(source, [], str(folder), options, languages)
 
 
 def bible():
@@ -83,8 +83,8 @@ def test_pairs_are_held_out_translations(bibles, tmp_path):
             read = read_tatoeba(str(tmp_path / "c/parallel" / split), language)
             assert len(read.sources) == 7
             numbers = [text.removeprefix(f"{language} ") for text in read.sources]
-            found = [read.candidates[i].removeprefix("en ") for i in read.gold]
-            assert numbers == found
+            result = [read.candidates[i].removeprefix("en ") for i in read.gold]
+            assert numbers == result
             sides.add((split, *numbers))
         rows = (tmp_path / f"c/parallel/{split}/sentences/yo.tsv").read_text()
         assert rows == "".join(

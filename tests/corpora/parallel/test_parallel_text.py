@@ -69,9 +69,9 @@ def test_languages_are_the_names_of_the_files_of_a_folder(tmp_path):
     (tmp_path / "zh-Hant.tsv.gz").write_bytes(gzip.compress(b"GEN.1.1\tA.\n"))
     for name in ("README.md", "de.tsv.xz", "en.tsv.bz2"):
         (tmp_path / name).write_text("1.1\tA.\n")
-    found = find(tmp_path)
-    assert list(found) == ["de", "en", "yo", "zh-Hant"]
-    assert read(found["zh-Hant"].path) == [
+    result = find(tmp_path)
+    assert list(result) == ["de", "en", "yo", "zh-Hant"]
+    assert read(result["zh-Hant"].path) == [
         ("GEN.1.1", "A.", f"{tmp_path}/zh-Hant.tsv.gz:1")
     ]
 
@@ -79,8 +79,8 @@ def test_languages_are_the_names_of_the_files_of_a_folder(tmp_path):
 def test_languages_may_be_given(tmp_path):
     for name in ("a.txt", "b.txt"):
         (tmp_path / name).write_text("1.1\tA.\n")
-    found = find(f"am={tmp_path}/a.txt,ti={tmp_path}/b.*")
-    assert list(found) == ["am", "ti"]
+    result = find(f"am={tmp_path}/a.txt,ti={tmp_path}/b.*")
+    assert list(result) == ["am", "ti"]
 
 
 def test_white_space_is_one_space_and_lines_without_text_stay(tmp_path):
