@@ -34,7 +34,7 @@ from decoupled.configs.finetuning import TAGGING
 from decoupled.data.vocabulary import Vocabulary, open_vocabulary
 from decoupled.data.vocabulary_training import train_vocabulary
 from decoupled.exports.interop.huggingface import to_huggingface
-from decoupled.model.variables import shapes, token_classifier
+from decoupled.model.variables import Head, shapes
 from decoupled.runs import run_folder
 from decoupled.tasks.presets import TASKS, task_of
 from decoupled.tasks.tagging import TaggingTask
@@ -143,7 +143,7 @@ def _write_model(
         "finetune", model, vocabulary.fingerprint, described, {}
     )
     run_folder.claim(ours, description, vocabulary)
-    head = token_classifier(len(task.labels))
+    head = Head(labels=len(task.labels))
     generator = np.random.default_rng(0)
     prefix = os.path.join(ours, "model.ckpt-0")
     with CheckpointWriter(prefix) as writer:

@@ -2,7 +2,6 @@
 post-layer-norm Transformer layers, as in BERT."""
 
 import functools
-from typing import NamedTuple
 
 from decoupled.core.compat import mtf, tf
 from decoupled.model.embeddings import InputEmbedding
@@ -114,31 +113,18 @@ def _same(operation: mtf.Operation, dy: mtf.Tensor) -> list[mtf.Tensor]:
     return [dy]
 
 
-class Encoded(NamedTuple):
-    """The input of the first layer, and the output of each, [batch, sequence, hidden].
-
-    If `encode` gets positions, the last layer is [positions' dimensions, hidden].
-    """
-
-    embedded: mtf.Tensor
-    layers: list[mtf.Tensor]
-
-    @property
-    def output(self) -> mtf.Tensor:
-        return self.layers[-1]
-
-
 def encode(
     build: Builder,
     features: dict[str, mtf.Tensor],
     positions: mtf.Tensor | None = None,
-) -> Encoded:
-    """Builds the encoder; packed rows (`decoupled.data.packing`) have `position_ids`.
+) -> list[mtf.Tensor]:
+    """The output of each layer, [batch, sequence, hidden].
 
-    `positions`, int32 [batch, ...], are those that the head reads; None for all. A
-    masked-LM head reads a few tokens of a sequence, and a classifier one. The last
-    layer computes keys and values for all tokens, and everything else only there. In
-    packed rows there is one position of each example.
+    Packed rows (`decoupled.data.packing`) have `position_ids`. `positions`, int32
+    [batch, ...], are those that the head reads; None for all. A masked-LM head reads a
+    few tokens of a sequence, and a classifier one, or one of each example of a packed
+    row. The last layer computes keys and values for all tokens, and everything else
+    only there: it is [positions' dimensions, hidden].
     """
     mask, position_ids = features["input_mask"], features.get("position_ids")
     is_packed = position_ids is not None
@@ -148,7 +134,7 @@ def encode(
         numbers = mtf.range(build.mesh, positions.shape.dims[-1], tf.float32) + 1.0
         last_bias = attention_bias(build, mask, numbers)
     by_name = example_numbers(build, mask, is_packed) if build.names_attention else None
-    x = embedded = InputEmbedding(build).hidden(
+    x = InputEmbedding(build).hidden(
         features["input_word_ids"], features["input_type_ids"], position_ids
     )
     layers = []
@@ -165,7 +151,7 @@ def encode(
         )
         x = recompute(layer, x) if build.recompute_layers else layer(x)
         layers.append(x)
-    return Encoded(embedded, layers)
+    return layers
 
 
 def _layer(

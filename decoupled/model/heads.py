@@ -37,7 +37,7 @@ def sequence_logits(
 
     `cls` is [batch, hidden], or of packed rows [batch, examples, hidden].
     """
-    build = build.with_head(names.classifier(num_labels))
+    build = build.with_head(names.Head(pooler=True, labels=num_labels))
     return _scores(build, mtf.tanh(build.dense(cls, names.POOLER)), dropout)
 
 
@@ -46,7 +46,7 @@ def token_logits(
 ) -> mtf.Tensor:
     """Scores of every token, float32 [batch, sequence, labels]: dropout, linear layer,
     of `encoded` [batch, sequence, hidden]."""
-    build = build.with_head(names.token_classifier(num_labels))
+    build = build.with_head(names.Head(labels=num_labels))
     return _scores(build, encoded, dropout)
 
 

@@ -152,20 +152,8 @@ NO_HEAD = Head()
 MASKED_LM = Head(masked_lm=True)
 # Every variable that a model can have.
 ALL_HEADS = Head(masked_lm=True, pooler=True, labels=1)
-
-
-def classifier(num_labels: int) -> Head:
-    """The head that gives a text one of `num_labels` labels."""
-    return Head(pooler=True, labels=num_labels)
-
-
-def token_classifier(num_labels: int) -> Head:
-    """The head that gives every token one of `num_labels` labels."""
-    return Head(labels=num_labels)
-
-
 # A score for the first token of an answer and one for the last.
-SPANS = token_classifier(2)
+SPANS = Head(labels=2)
 
 
 @functools.lru_cache(maxsize=128)

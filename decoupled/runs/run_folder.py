@@ -240,6 +240,8 @@ def note_settings(
         # What began at this step or later was never saved.
         kept = [entry for entry in noted if entry["from_step"] < step]
         before = kept[-1]["settings"] if kept else settings
+        # Nothing is said of a setting of an earlier version that is gone.
+        before = {name: value for name, value in before.items() if name in settings}
     except (KeyError, TypeError, AttributeError) as error:
         raise UserError(
             f"{path}: not settings by step ({files.reason(error)}); remove it to go on"

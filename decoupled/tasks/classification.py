@@ -16,7 +16,7 @@ from decoupled.model.dims import Dims, labels_dim
 from decoupled.model.encoder import encode
 from decoupled.model.heads import Forward, sequence_logits
 from decoupled.model.layers import Builder
-from decoupled.model.variables import Head, classifier
+from decoupled.model.variables import Head
 from decoupled.ops.normalization import softmax
 from decoupled.tasks.description import CORPUS, XTREME, TaskDescription
 from decoupled.tasks.task import (
@@ -44,7 +44,7 @@ class Classification(Labelling):
 
     @property
     def head(self) -> Head:
-        return classifier(len(self.labels))
+        return Head(pooler=True, labels=len(self.labels))
 
     def feature_dims(self, dims: Dims) -> dict[str, list[mtf.Dimension]]:
         return example_layout(self, dims, "label_ids")
@@ -53,7 +53,7 @@ class Classification(Labelling):
         return with_weights(features, features["label_ids"])
 
     def forward(self, build: Builder, features: dict[str, mtf.Tensor]) -> Forward:
-        cls = encode(build, features, self.first_positions(build, features)).output
+        cls = encode(build, features, self.first_positions(build, features))[-1]
         logits = sequence_logits(build, cls, self._labels_dim.size, self._dropout)
         weights = features["example_weights"]
         predictions = {"probabilities": softmax(logits)}
@@ -74,7 +74,7 @@ class Regression(Task):
 
     @property
     def head(self) -> Head:
-        return classifier(1)
+        return Head(pooler=True, labels=1)
 
     def extra_dims(self) -> list[mtf.Dimension]:
         return [self._one]
@@ -86,7 +86,7 @@ class Regression(Task):
         return with_weights(features, features["targets"])
 
     def forward(self, build: Builder, features: dict[str, mtf.Tensor]) -> Forward:
-        cls = encode(build, features, self.first_positions(build, features)).output
+        cls = encode(build, features, self.first_positions(build, features))[-1]
         outputs = sequence_logits(build, cls, 1, self._dropout)
         values = mtf.reduce_sum(outputs, reduced_dim=self._one)
         weights = features["example_weights"]

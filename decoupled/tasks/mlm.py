@@ -76,7 +76,7 @@ class MaskedLM(Task):
     def forward(self, build: Builder, features: dict[str, mtf.Tensor]) -> Forward:
         encoded = encode(build, features, features["masked_lm_positions"])
         losses, correct = OutputEmbedding(build).cross_entropy(
-            encoded.output,
+            encoded[-1],
             features["masked_lm_ids"],
             label_smoothing=self._label_smoothing if build.training else 0.0,
         )

@@ -92,7 +92,7 @@ class ExtractiveQA(Task):
 
     def forward(self, build: Builder, features: dict[str, mtf.Tensor]) -> Forward:
         encoded = encode(build, features)
-        logits = span_logits(build, encoded.output, self._dropout)
+        logits = span_logits(build, encoded[-1], self._dropout)
         losses, correct = self._losses_of_tokens(build, features, logits)
         weights = features["example_weights"]
         losses = mtf.reduce_mean(losses, output_shape=weights.shape) * weights

@@ -18,7 +18,7 @@ from decoupled.model.dims import Dims
 from decoupled.model.encoder import encode
 from decoupled.model.heads import Forward, token_logits
 from decoupled.model.layers import Builder
-from decoupled.model.variables import Head, token_classifier
+from decoupled.model.variables import Head
 from decoupled.tasks.description import XTREME, TaskDescription
 from decoupled.tasks.tagging_files import TaggedSentence, read_sentences, read_tagged
 from decoupled.tasks.task import Features, FinetuningTask, Labelling, with_token_weights
@@ -46,7 +46,7 @@ class Tagging(Labelling):
 
     @property
     def head(self) -> Head:
-        return token_classifier(len(self.labels))
+        return Head(labels=len(self.labels))
 
     def feature_dims(self, dims: Dims) -> dict[str, list[mtf.Dimension]]:
         names = ("label_ids", "label_weights")
@@ -60,9 +60,7 @@ class Tagging(Labelling):
 
     def forward(self, build: Builder, features: dict[str, mtf.Tensor]) -> Forward:
         encoded = encode(build, features)
-        logits = token_logits(
-            build, encoded.output, self._labels_dim.size, self._dropout
-        )
+        logits = token_logits(build, encoded[-1], self._labels_dim.size, self._dropout)
         weights = features["label_weights"]
         predictions = {"best_labels": mtf.argmax(logits, self._labels_dim)}
         return self._labelled(build, features, logits, weights, predictions)

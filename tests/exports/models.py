@@ -16,7 +16,7 @@ from decoupled.configs import ModelConfig
 from decoupled.core.release import tf
 from decoupled.exports.served_task import read_task
 from decoupled.exports.serving import saved_model
-from decoupled.model.variables import MASKED_LM, classifier, shapes
+from decoupled.model.variables import MASKED_LM, Head, shapes
 from decoupled.runs.saved_run import open_model
 
 VOCABULARY_SIZE = 48
@@ -72,7 +72,7 @@ def pretrained_weights(config: ModelConfig, seed: int = 0) -> dict[str, np.ndarr
 
 def finetuned_weights(config: ModelConfig, num_labels: int) -> dict[str, np.ndarray]:
     """Encoder, pooler and classifier, as fine-tuning leaves them."""
-    return random_arrays(shapes(config, classifier(num_labels)))
+    return random_arrays(shapes(config, Head(pooler=True, labels=num_labels)))
 
 
 def random_batch(config: ModelConfig, batch: int, length: int, seed: int = 0) -> dict:

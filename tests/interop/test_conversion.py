@@ -224,15 +224,15 @@ def head_logits(description, build, tensors):
     task = description.task
     if task is None:
         positions = tensors["masked_lm_positions"]
-        x = encode(build, tensors, positions).output
+        x = encode(build, tensors, positions)[-1]
         return OutputEmbedding(build).logits(x)
     if task["kind"] in ("classification", "regression"):
-        cls = encode(build, tensors, cls_positions(build)).output
+        cls = encode(build, tensors, cls_positions(build))[-1]
         return sequence_logits(build, cls, len(task["labels"]) or 1, 0.0)
     encoded = encode(build, tensors)
     if task["kind"] == "tagging":
-        return token_logits(build, encoded.output, len(task["labels"]), 0.0)
-    logits = span_logits(build, encoded.output, 0.0)
+        return token_logits(build, encoded[-1], len(task["labels"]), 0.0)
+    logits = span_logits(build, encoded[-1], 0.0)
     dims = logits.shape.dims
     return mtf.transpose(logits, [dims[0], dims[2], dims[1]])
 

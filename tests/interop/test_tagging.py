@@ -35,7 +35,7 @@ def test_logits_loss_gradients_and_tags(tmp_path):
     inputs = {name: value.numpy() for name, value in inputs.items()}
     scale = inputs.pop("loss_scale")[0]
     weights = random_weights(
-        MODEL, lambda b, t: [token_logits(b, encode(b, t).output, len(labels), 0.0)]
+        MODEL, lambda b, t: [token_logits(b, encode(b, t)[-1], len(labels), 0.0)]
     )
     names = []
 

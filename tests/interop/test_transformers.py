@@ -117,7 +117,7 @@ def test_training_graph(case, mesh_shape, layout_rules):
     def build(mesh, tensors):
         builder = Builder(config, dims, mesh, tf.float32, initializer_seed=0)
         encoded = encode(builder, tensors, tensors["masked_lm_positions"])
-        logits = OutputEmbedding(builder).logits(encoded.output)
+        logits = OutputEmbedding(builder).logits(encoded[-1])
         losses, _ = softmax_cross_entropy(logits, tensors["masked_lm_ids"], dims.vocab)
         mask = tensors["masked_lm_weights"]
         loss = mtf.reduce_sum(losses * mask) / mtf.reduce_sum(mask)

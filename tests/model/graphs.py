@@ -89,7 +89,7 @@ def encoder_features(batch=4, seed=0):
 
 def masked_lm_loss(build, tensors):
     """The weighted sum of the cross-entropies at the masked positions."""
-    encoded = encode(build, tensors, tensors["masked_lm_positions"]).output
+    encoded = encode(build, tensors, tensors["masked_lm_positions"])[-1]
     logits = OutputEmbedding(build).logits(encoded)
     losses, _ = softmax_cross_entropy(
         logits, tensors["masked_lm_ids"], build.dims.vocab

@@ -22,7 +22,7 @@ def test_the_graph_has_these_dimensions_and_no_others():
     """A rule for a name that the graph lacks would split nothing, silently."""
 
     def outputs(build, tensors):
-        encoded = encode(build, tensors).output
+        encoded = encode(build, tensors)[-1]
         cls = gather_positions(encoded, cls_positions(build), build.dims.sequence)
         sequence_logits(build, cls, 3, 0.0)
         positions = tensors["masked_lm_positions"]

@@ -32,7 +32,7 @@ def test_each_rate_acts_in_training_only(rates, classifier):
     def logits(mesh, tensors, config, seed, dropout):
         number = None if seed is None else mtf.constant(mesh, seed, dtype=tf.int32)
         builder = Builder(config, dims, mesh, tf.float32, 5, dropout_seed=number)
-        cls = encode(builder, tensors, cls_positions(builder)).output
+        cls = encode(builder, tensors, cls_positions(builder))[-1]
         return sequence_logits(builder, cls, 3, dropout)
 
     def build(mesh, tensors):

@@ -22,7 +22,7 @@ from tests.model.graphs import (
 
 def all_layers(build, tensors):
     encoded = encode(build, tensors)
-    return [encoded.output, *encoded.layers]
+    return [encoded[-1], *encoded]
 
 
 class AtSomePositions:
@@ -45,16 +45,16 @@ class AtSomePositions:
         positions = tensors["masked_lm_positions"]
         if positions_given:
             encoded = encode(build, tensors, positions)
-            output = encoded.output
+            output = encoded[-1]
         else:
             encoded = encode(build, tensors)
-            output = gather_positions(encoded.output, positions, build.dims.sequence)
-        assert len(encoded.layers) == 2
+            output = gather_positions(encoded[-1], positions, build.dims.sequence)
+        assert len(encoded) == 2
         variables = build.mesh.graph.trainable_variables
         gradients = mtf.gradients(
             [mtf.reduce_sum(mtf.square(output))], [v.value for v in variables]
         )
-        return [encoded.layers[0], output, *gradients]
+        return [encoded[0], output, *gradients]
 
 
 @pytest.fixture(scope="module")

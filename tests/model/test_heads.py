@@ -26,7 +26,7 @@ TABLE = "cls/predictions/output_embedding"
 
 
 def masked_lm(build, tensors):
-    encoded = encode(build, tensors, tensors["masked_lm_positions"]).output
+    encoded = encode(build, tensors, tensors["masked_lm_positions"])[-1]
     return [OutputEmbedding(build).logits(encoded)]
 
 
@@ -46,7 +46,7 @@ def test_tied_and_untied_graphs_differ_in_the_table_only(transform):
 
 def classifier(labels=3, dropout=0.0):
     def outputs(build, tensors):
-        cls = encode(build, tensors, cls_positions(build)).output
+        cls = encode(build, tensors, cls_positions(build))[-1]
         return [sequence_logits(build, cls, labels, dropout)]
 
     return outputs

@@ -22,14 +22,13 @@ from decoupled.model.variables import (
     SPANS,
     TRUNCATED_NORMAL,
     ZEROS,
+    Head,
     Role,
-    classifier,
     declare,
     foreign,
     is_slot,
     shapes,
     slots,
-    token_classifier,
 )
 from decoupled.ops.row_partitions import saved_variables
 from decoupled.tasks.classification import Classification
@@ -67,9 +66,9 @@ TASKS = {
     "masked LM": (MaskedLM(MASKING, 0.0), MASKED_LM),
     "classification": (
         Classification("c", LABELS, LENGTH, 0.0, 0.0),
-        classifier(3),
+        Head(pooler=True, labels=3),
     ),
-    "tagging": (Tagging("t", LABELS, LENGTH, 0.0, 0.0), token_classifier(3)),
+    "tagging": (Tagging("t", LABELS, LENGTH, 0.0, 0.0), Head(labels=3)),
     "questions": (ExtractiveQA("q", LENGTH, 0.0, 0.0), SPANS),
 }
 
@@ -160,7 +159,7 @@ def test_all_else_in_a_checkpoint_is_a_slot_or_the_step(name, kept):
 )
 def test_roles_initializers_and_decay(name, role, initializer):
     """Biases and layer norms are not decayed."""
-    head = classifier(3)._replace(masked_lm=True)
+    head = Head(pooler=True, labels=3)._replace(masked_lm=True)
     variable = declare(tiny_model(num_layers=2), head)[name]
     assert (variable.role, variable.initializer) == (Role(role), initializer)
     assert variable.is_decayed == (initializer == TRUNCATED_NORMAL)
@@ -168,7 +167,7 @@ def test_roles_initializers_and_decay(name, role, initializer):
 
 def test_names_of_an_encoder_that_a_model_does_not_have():
     names = ["bert/encoder/layer_1/output/dense/bias", "bert/adapter", "other/adapter"]
-    wider = shapes(tiny_model(num_layers=1), classifier(3))
+    wider = shapes(tiny_model(num_layers=1), Head(pooler=True, labels=3))
     assert foreign(tiny_model(num_layers=1), [*names, *wider]) == sorted(names[:2])
     assert foreign(tiny_model(num_layers=2), names) == ["bert/adapter"]
 

@@ -284,6 +284,11 @@ def test_a_setting_that_changes_at_a_resume_is_said_once(tmp_path, capsys):
     ]
 
 
+def test_nothing_is_said_of_a_setting_that_is_gone(tmp_path, capsys):
+    assert noted(tmp_path, capsys, 0, rate=1, lookup="gather") == ""
+    assert noted(tmp_path, capsys, 5, rate=1) == ""
+
+
 def test_settings_of_a_run_that_saved_nothing_are_replaced(tmp_path, capsys):
     assert noted(tmp_path, capsys, 0, rate=1) == ""
     assert noted(tmp_path, capsys, 0, rate=2) == ""

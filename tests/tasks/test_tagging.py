@@ -43,7 +43,7 @@ def features():
 @pytest.fixture(scope="module")
 def weights():
     def head(build, tensors):
-        encoded = encode(build, tensors).output
+        encoded = encode(build, tensors)[-1]
         return [token_logits(build, encoded, len(LABELS), 0.0)]
 
     return random_weights(MODEL, head)

@@ -17,11 +17,11 @@ from decoupled.model.variables import (
     NO_HEAD,
     TRUNCATED_NORMAL,
     Dim,
+    Head,
     Variable,
     declare,
     shapes,
 )
-from decoupled.model.variables import classifier as classifier_of
 from decoupled.tasks.classification import Classification
 from decoupled.training import checkpoints
 from decoupled.training.checkpoint_files import CheckpointFile, CheckpointWriter
@@ -428,7 +428,7 @@ def test_a_shape_that_differs_is_named_with_both(pretrained):
 
 
 def test_a_head_for_other_labels_is_drawn_from_the_seed(tmp_path):
-    three, five = (declare(tiny_model(), classifier_of(n)) for n in (3, 5))
+    three, five = (declare(tiny_model(), Head(pooler=True, labels=n)) for n in (3, 5))
     weights = {
         name: np.zeros(variable.shape, np.float32) for name, variable in three.items()
     }
@@ -442,7 +442,9 @@ def test_a_head_for_other_labels_is_drawn_from_the_seed(tmp_path):
 
 
 def test_a_missing_variable_is_named_unless_it_is_a_task_head(pretrained):
-    assert plan_initialization(pretrained, declared(classifier_of(3))).fresh == [
+    assert plan_initialization(
+        pretrained, declared(Head(pooler=True, labels=3))
+    ).fresh == [
         "bert/pooler/dense/bias",
         "bert/pooler/dense/kernel",
         "output_bias",

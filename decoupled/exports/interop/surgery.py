@@ -6,6 +6,7 @@ they still belong to their variable, so that the run of the model can go on.
 """
 
 import dataclasses
+import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
@@ -57,9 +58,11 @@ def change_embeddings(
     check_target(new_model_dir)
     model = open_model(model_dir, checkpoint, verify=False)
     changed = change(model)
-    weights, kept = model.weights, _kept(model, changed)
-    shapes = {name: weights.shapes[name] for name in kept if name in weights}
+    weights = model.weights
+    before = names.shapes(model.config, names.ALL_HEADS)
     new = names.shapes(changed.model, names.ALL_HEADS)
+    kept = [name for name in weights if name in new or name not in before]
+    shapes = {name: weights.shapes[name] for name in kept}
     shapes |= {name: new[name] for name in changed.values}
     slots, notes = _slots(model, changed, kept)
     task = model.description.task
@@ -95,13 +98,6 @@ def change_embeddings(
     )
 
 
-def _kept(model: Model, changed: Change) -> list[str]:
-    """The names of the weights that stay, changed or not."""
-    before = names.declare(model.config, names.ALL_HEADS)
-    after = names.declare(changed.model, names.ALL_HEADS)
-    return [n for n in model.weights if n in after or n not in before]
-
-
 def _slots(
     model: Model, changed: Change, kept: list[str]
 ) -> tuple[dict[str, tuple[str | None, names.Shape]], list[str]]:
@@ -110,10 +106,18 @@ def _slots(
     stored = model.weights.shapes
     if not any(map(names.is_slot, stored)):
         return {}, []
-    frozen = {n for n in changed.slots.values() if not _has_slots(model, n)}
-    anew = {*changed.values, *changed.reset}.difference(
-        new for new, source in changed.slots.items() if source not in frozen
-    )
+
+    def slots_of(name: str) -> list[str]:
+        every = (names.slots(name, optimizer) for optimizer in names.OPTIMIZERS)
+        return list(itertools.chain.from_iterable(every))
+
+    # A variable that was frozen has no slots to copy.
+    copied = {
+        name
+        for name, source in changed.slots.items()
+        if not stored.keys().isdisjoint(slots_of(source))
+    }
+    anew = {*changed.values, *changed.reset} - copied
     has_adamw = any(names.is_slot(name, [_ADAMW]) for name in stored)
     if anew and not has_adamw:
         return {}, ["slots of Adafactor cannot be kept: a new run begins without them"]
@@ -121,24 +125,13 @@ def _slots(
     for name in dict.fromkeys([*kept, *changed.values]):
         source = changed.slots.get(name, name)
         if name in anew:
-            for slot in names.slots(name, _ADAMW):
-                result[slot] = None, shapes[name]
+            result |= {s: (None, shapes[name]) for s in names.slots(name, _ADAMW)}
             continue
-        for optimizer in names.OPTIMIZERS:
-            pairs = zip(
-                names.slots(name, optimizer),
-                names.slots(source, optimizer),
-                strict=True,
-            )
-            result |= {slot: (old, stored[old]) for slot, old in pairs if old in stored}
+        pairs = zip(slots_of(name), slots_of(source), strict=True)
+        result |= {slot: (old, stored[old]) for slot, old in pairs if old in stored}
     if not anew:
         return result, []
     return result, [f"slots are zero: {', '.join(sorted(anew))}"]
-
-
-def _has_slots(model: Model, name: str) -> bool:
-    slots = (slot for each in names.OPTIMIZERS for slot in names.slots(name, each))
-    return any(slot in model.weights.shapes for slot in slots)
 
 
 def untie(model: Model) -> Change:

@@ -35,7 +35,7 @@ def run_training_graph(config, weights, features, head):
 
     def build(mesh, tensors):
         builder = Builder(config, dims, mesh, tf.float32, initializer_seed=0)
-        layers = encode(builder, tensors).layers
+        layers = encode(builder, tensors)
         return [*layers, head(builder, tensors)]
 
     return run_mesh(build, inputs, weights=weights)
@@ -49,7 +49,7 @@ def test_layers_and_mlm_head(name):
     features = random_batch(config, BATCH, LENGTH)
 
     def head(build, tensors):
-        encoded = encode(build, tensors, tensors["positions"]).output
+        encoded = encode(build, tensors, tensors["positions"])[-1]
         return OutputEmbedding(build).logits(encoded)
 
     *layers, logits = run_training_graph(config, weights, features, head)
@@ -69,7 +69,7 @@ def test_pooler_and_classifier():
     features = random_batch(config, BATCH, LENGTH)
 
     def head(build, tensors):
-        cls = encode(build, tensors, cls_positions(build)).output
+        cls = encode(build, tensors, cls_positions(build))[-1]
         return sequence_logits(build, cls, LABELS, dropout=0.1)
 
     *_, logits = run_training_graph(config, weights, features, head)
