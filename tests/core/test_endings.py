@@ -98,15 +98,15 @@ def test_a_defect_is_raised(error):
 
 
 @pytest.mark.parametrize(
-    "error, told",
+    "error, message",
     [(KeyboardInterrupt(), "interrupted"), (Interrupted("Ctrl-C: saved"), None)],
 )
-def test_ctrl_c_says_how_to_go_on_once_there_is_a_run(error, told, capsys):
+def test_ctrl_c_says_how_to_go_on_once_there_is_a_run(error, message, capsys):
     assert ending(raises(error), capsys) == (130, "")
     endings.resume_with("decoupled pretrain --model_dir=a")
     assert ending(raises(error), capsys) == (
         130,
-        f"decoupled test: {told or error}; go on with: decoupled pretrain "
+        f"decoupled test: {message or error}; go on with: decoupled pretrain "
         "--model_dir=a\n",
     )
 

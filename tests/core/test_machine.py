@@ -162,16 +162,16 @@ def test_the_first_core_speaks_for_all(tmp_path):
 
 
 def test_arm(tmp_path):
-    found = described_as(tmp_path, "processor : 0\nFeatures : asimd bf16\n")
-    assert (found.vendor, found.flags) == ("", {"asimd", "bf16"})
-    assert found.name
+    result = described_as(tmp_path, "processor : 0\nFeatures : asimd bf16\n")
+    assert (result.vendor, result.flags) == ("", {"asimd", "bf16"})
+    assert result.name
 
 
 @pytest.mark.parametrize("text", ["", "\x00\xff", "model name\n\n:\n"])
 def test_one_that_does_not_say(tmp_path, text):
-    found = described_as(tmp_path, text)
-    assert (found.vendor, found.flags) == ("", frozenset())
-    assert found.name
+    result = described_as(tmp_path, text)
+    assert (result.vendor, result.flags) == ("", frozenset())
+    assert result.name
 
 
 def test_cores_are_those_that_this_process_may_use(monkeypatch):
@@ -214,8 +214,8 @@ def test_gpus_without_the_tool_are_files_of_devices(monkeypatch, tmp_path, text)
     [("avx avx2", None, "1"), ("avx", None, None), ("avx avx2", "0", "0")],
 )
 def test_onednn_computes_where_there_is_avx2(flags, before, after, monkeypatch):
-    found = Processor("", "", frozenset(flags.split()))
-    monkeypatch.setattr(machine, "processor", lambda: found)
+    result = Processor("", "", frozenset(flags.split()))
+    monkeypatch.setattr(machine, "processor", lambda: result)
     monkeypatch.setenv("TF_ENABLE_ONEDNN_OPTS", before or "")
     if before is None:
         monkeypatch.delenv("TF_ENABLE_ONEDNN_OPTS")

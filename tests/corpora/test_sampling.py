@@ -99,8 +99,8 @@ def test_maximum_of_epochs_is_kept_and_the_rest_shared(config, expected):
 
 
 def test_languages_without_text_need_no_weight():
-    found = shares(sampling(weights={"en": 3, "sw": 1}), {"en": 5, "sw": 5, "xx": 0})
-    assert found == {"en": 0.75, "sw": 0.25, "xx": 0.0}
+    result = shares(sampling(weights={"en": 3, "sw": 1}), {"en": 5, "sw": 5, "xx": 0})
+    assert result == {"en": 0.75, "sw": 0.25, "xx": 0.0}
 
 
 @pytest.mark.parametrize(
@@ -196,11 +196,11 @@ def test_the_same_limits_for_all_keep_the_order(sizes, alpha, least, most):
     counts = {f"l{i}": size for i, size in enumerate(sizes)}
     total = sum(sizes)
     config = sampling(alpha, None, least, most)
-    found = language_shares(counts, config, counts, total, "sequences")
+    result = language_shares(counts, config, counts, total, "sequences")
     order = sorted(counts, key=counts.get)
-    ordered = [found[name] for name in order]
+    ordered = [result[name] for name in order]
     assert all(a <= b * (1 + 1e-9) for a, b in zip(ordered, ordered[1:], strict=False))
-    epochs = [found[name] * total / counts[name] for name in counts]
+    epochs = [result[name] * total / counts[name] for name in counts]
     assert min(epochs) >= least * (1 - 1e-9) and max(epochs) <= most * (1 + 1e-9)
 
 
@@ -281,26 +281,31 @@ def rows(config, counts=FOUR, total=1000):
 
 
 def test_rows_largest_first():
-    found = rows(SamplingConfig(0.0, {"en": 0.3}, None, {"sw": 20}))
+    result = rows(SamplingConfig(0.0, {"en": 0.3}, None, {"sw": 20}))
     # sw is at 20 epochs of 10 sentences, .2 of 1000 draws; tr and en share the rest as
     # .35 to .3.
-    assert [tuple(row)[:2] for row in found] == [
+    assert [tuple(row)[:2] for row in result] == [
         ("en", 900),
         ("tr", 90),
         ("sw", 10),
         ("no", 0),
     ]
-    assert [row.share for row in found] == pytest.approx([0.9, 0.09, 0.01, 0])
+    assert [row.share for row in result] == pytest.approx([0.9, 0.09, 0.01, 0])
     drawn = [0.8 * 0.3 / 0.65, 0.8 * 0.35 / 0.65, 0.2, 0]
-    assert [row.drawn for row in found] == pytest.approx(drawn)
+    assert [row.drawn for row in result] == pytest.approx(drawn)
     epochs = [1000 * drawn[0] / 900, 1000 * drawn[1] / 90, 20, 0]
-    assert [row.epochs for row in found] == pytest.approx(epochs)
+    assert [row.epochs for row in result] == pytest.approx(epochs)
 
 
 def test_json_has_every_language():
-    found = as_json(rows(SamplingConfig(1.0)))
-    assert list(found) == ["en", "tr", "sw", "no"]
-    assert found["tr"] == {"sentences": 90, "share": 0.09, "drawn": 0.09, "epochs": 1.0}
+    result = as_json(rows(SamplingConfig(1.0)))
+    assert list(result) == ["en", "tr", "sw", "no"]
+    assert result["tr"] == {
+        "sentences": 90,
+        "share": 0.09,
+        "drawn": 0.09,
+        "epochs": 1.0,
+    }
 
 
 def test_few_languages_are_all_shown(capsys):

@@ -218,7 +218,7 @@ def test_a_unit_does_not_depend_on_the_values_of_other_languages(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "changes, told",
+    "changes, message",
     [
         ({"text_column": ""}, "text_column: is empty; name a column"),
         ({"language_column": ""}, "language_column: is empty; name a column, or None"),
@@ -233,6 +233,6 @@ def test_a_unit_does_not_depend_on_the_values_of_other_languages(tmp_path):
         ),
     ],
 )
-def test_impossible_columns(changes, told):
-    with pytest.raises(UserError, match=told):
+def test_impossible_columns(changes, message):
+    with pytest.raises(UserError, match=message):
         dataclasses.replace(SETTINGS, **changes)

@@ -222,8 +222,8 @@ def test_files_that_include_each_other_are_refused(write):
     ],
 )
 def test_mistakes_in_a_file_are_told_with_the_line(write, text, message):
-    found = message_of(configure, [write(GOOD), write(f"# first\n{text}\n", "a.gin")])
-    assert found.startswith(message)
+    result = message_of(configure, [write(GOOD), write(f"# first\n{text}\n", "a.gin")])
+    assert result.startswith(message)
 
 
 def test_lines_after_an_include_keep_their_numbers(write):

@@ -117,9 +117,9 @@ def test_text_that_is_too_short_is_refused_before_anything_is_trained(folders):
 
 
 def test_what_is_said_of_the_text_and_of_what_is_missing(folders):
-    told = describe_text(folders)
-    assert told[0].startswith("2,000 sentences (0.2 million characters) in de, en")
-    assert "parallel_bible (aligned)" in told[0]
+    message = describe_text(folders)
+    assert message[0].startswith("2,000 sentences (0.2 million characters) in de, en")
+    assert "parallel_bible (aligned)" in message[0]
     lacking = " ".join(left_out(folders, ["en", "de", "fr"], 4000, TASKS))
     assert "The text has no fr." in lacking and "vocabulary of 16,000" in lacking
     assert "parts of speech" not in lacking and "probes" not in lacking
@@ -130,8 +130,8 @@ def test_text_of_one_language_is_said_to_have_no_pairs(folders, source):
     bare = folders._replace(source=source)
     for file in ("corpus/parallel/test/sentences", "sentences/test"):
         shutil.rmtree(folders.made(file))
-    told = left_out(bare, ["en"], 4000, TASKS)
-    pairs = [line for line in told if "Retrieval" in line]
+    message = left_out(bare, ["en"], 4000, TASKS)
+    pairs = [line for line in message if "Retrieval" in line]
     expected = "Retrieval is left out: it needs text in two languages."
     assert len(pairs) == 1 and pairs[0].startswith(expected)
 

@@ -233,8 +233,8 @@ def test_jobs_side_by_side_have_cores_of_their_own(make, monkeypatch):
         make("two", wait.format("one") + tell),
     ]
     assert run(jobs, parallel=2)[0] == []
-    told = [open(f"{job.folder}/job.log").read().split() for job in jobs]
-    assert [[*map(int, own)] for own in told] == [cores[::2], cores[1::2]]
+    message = [open(f"{job.folder}/job.log").read().split() for job in jobs]
+    assert [[*map(int, own)] for own in message] == [cores[::2], cores[1::2]]
     assert sorted(os.sched_getaffinity(0)) == cores
 
 

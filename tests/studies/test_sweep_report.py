@@ -167,8 +167,8 @@ def test_seeds_of_two_sweeps_are_put_together(sweep, tmp_path):
     described = json.loads((sweep / "sweep.json").read_text())
     write(other / "sweep.json", {**described, "seeds": [2]})
     add_model(other, "e_out_128", 2, 0.24)
-    found = read_sweeps([str(sweep), str(other)]).masked_lm("e_out_128")
-    assert found == pytest.approx({0: 20.0, 1: 22.0, 2: 24.0})
+    result = read_sweeps([str(sweep), str(other)]).masked_lm("e_out_128")
+    assert result == pytest.approx({0: 20.0, 1: 22.0, 2: 24.0})
 
     described["rows"][0]["model"]["intermediate_size"] *= 2
     write(other / "sweep.json", described)

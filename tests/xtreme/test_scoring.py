@@ -108,8 +108,8 @@ def test_labels_as_in_the_download(submission):
             path = labels / name.format(language)
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text)
-    found = score(submission)
-    assert {**found, "files": None} == {**expected, "files": None}
+    result = score(submission)
+    assert {**result, "files": None} == {**expected, "files": None}
 
 
 def test_tasks_without_predictions_or_labels_are_listed(submission):
@@ -155,16 +155,16 @@ def add_language(folder, task, language, labels=True, predictions=True):
 def test_a_language_outside_xtreme_is_scored_and_in_no_average(submission, task):
     expected = score(submission)
     add_language(submission, task, "mt")
-    found = score(submission)
+    result = score(submission)
     # All languages have the same files but English.
     other = official.TASKS[task].languages[-1]
     names = [name for name in expected[task] if not name.startswith("avg_")]
-    assert found["outside_xtreme"] == {
+    assert result["outside_xtreme"] == {
         task: {name: {"mt": expected[task][name][other]} for name in names}
     }
-    paths = found["files"][task].pop("mt")
+    paths = result["files"][task].pop("mt")
     assert paths["labels"].endswith(official.prediction_file(task, "mt"))
-    assert {**found, "outside_xtreme": {}} == expected
+    assert {**result, "outside_xtreme": {}} == expected
 
 
 def test_languages_outside_xtreme_can_be_chosen(submission):
@@ -223,8 +223,8 @@ def test_a_test_file_outside_xtreme_without_labels_is_told(submission, task, cap
     assert {name: result[name] for name in official.TASKS} == {
         name: expected[name] for name in official.TASKS
     }
-    (told,) = result["left_out"][task].values()
-    assert told.startswith(f"no labels: {labels}")
+    (message,) = result["left_out"][task].values()
+    assert message.startswith(f"no labels: {labels}")
     scoring.show(result)
     printed = " ".join(capsys.readouterr().out.split())
     assert f"{task}: left out languages outside XTREME: mt (no labels: " in printed
@@ -305,6 +305,6 @@ def test_what_is_missing_is_named(submission, change, choices, message):
 def test_all_missing_languages_are_named(submission):
     for path in (submission / "predictions/xnli").glob("test-[bt]*"):
         path.unlink()
-    told = r"test-bg.tsv \(language bg\): missing, and so are those of th, tr, while"
-    with pytest.raises(UserError, match=told):
+    message = r"test-bg.tsv \(language bg\): missing, and so are those of th, tr, while"
+    with pytest.raises(UserError, match=message):
         score(submission)

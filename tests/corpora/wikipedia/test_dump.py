@@ -271,12 +271,12 @@ def test_fields_of_a_page(tmp_path, before, expected):
     ],
 )
 def test_the_text_is_what_xml_says_of_the_last_revision(tmp_path, revisions, text):
-    found = read_page(tmp_path, with_page(revisions=revisions))
-    assert (found if isinstance(found, str) else found.wikitext) == text
+    result = read_page(tmp_path, with_page(revisions=revisions))
+    assert (result if isinstance(result, str) else result.wikitext) == text
 
 
 @pytest.mark.parametrize(
-    "xml, told",
+    "xml, said",
     [
         (with_page("<ns>0</ns><id>3</id>"), "page 1 has no title"),
         (with_page("<title/>"), "page 1 has no title"),
@@ -297,10 +297,10 @@ def test_the_text_is_what_xml_says_of_the_last_revision(tmp_path, revisions, tex
         (HEAD.format("</siteinfo>"), "mismatched tag"),
     ],
 )
-def test_xml_that_no_export_has_is_refused(tmp_path, xml, told):
+def test_xml_that_no_export_has_is_refused(tmp_path, xml, said):
     path = write(tmp_path / "a.xml", xml.encode("utf-8", "surrogateescape"))
     titles, message = read_until_error(path)
-    assert titles == [] and told in message and len(message) < 300
+    assert titles == [] and said in message and len(message) < 300
 
 
 # What is damaged

@@ -359,11 +359,11 @@ def test_a_word_keeps_its_first_letter_or_its_sentence_goes(beginning, before):
     if before == "''" and not beginning.startswith(("[[", "{{")):
         pytest.skip("no table, and no other emphasis, begins within emphasis")
     text = f"{before}{beginning} laws hold in all of physics. They are old."
-    found = sentences(text)
+    result = sentences(text)
 
     kept = ["Fundamental laws hold in all of physics."] if beginning in KEPT else []
-    assert found[-1 - len(kept) :] == [*kept, "They are old."]
-    assert not any(re.search(r"\bundamental", sentence) for sentence in found)
+    assert result[-1 - len(kept) :] == [*kept, "They are old."]
+    assert not any(re.search(r"\bundamental", sentence) for sentence in result)
 
 
 def test_a_sentence_that_lost_its_beginning_is_no_part_of_the_one_before():
