@@ -2,8 +2,6 @@
 
 import dataclasses
 import json
-import pathlib
-import shutil
 from typing import NamedTuple
 
 import numpy as np
@@ -97,9 +95,7 @@ def test_a_long_sentence_is_the_mean_over_the_tokens_of_its_windows(encoder, spe
     config = retrieval(max_sequence_length=8, pool_special_tokens=special)
     long = " ".join(ENGLISH[:3])
     (found,) = models.layer_vectors(
-        encoder,
-        [long],
-        dataclasses.replace(config, long_sentences="windows"),
+        encoder, [long], dataclasses.replace(config, long_sentences="windows")
     )
     windows, _ = tokenize(encoder.vocabulary, [long]).windows(8)
     assert len(windows.ends) > 2
@@ -131,7 +127,7 @@ def test_a_long_sentence_is_the_mean_over_the_tokens_of_its_windows(encoder, spe
     assert np.abs(found - cut).max() > 1e-3
 
 
-@pytest.mark.parametrize("layers", [[0], [1, 0], [0, 1, 2]])
+@pytest.mark.parametrize("layers", [[1, 0], [0, 1, 2]])
 def test_each_layer_by_itself(encoder, layers):
     every = dict.fromkeys(range(3))
     for layer in every:
@@ -242,20 +238,6 @@ def test_what_a_result_says_of_a_model(pretrained_dir, coupled_dir, vocabulary):
         "num_layers": 2,
     }
     assert describe(coupled)["coupled"] is True
-
-
-def test_the_best_checkpoint_counts_where_one_was_kept(vocabulary, tmp_path):
-    folder = write_finetuned_run(tmp_path / "run", vocabulary)
-    best = pathlib.Path(folder, "best")
-    best.mkdir()
-    for file in pathlib.Path(folder).glob("model.ckpt-7*"):
-        shutil.copy(file, best / file.name.replace("-7", "-3"))
-    newest = 'model_checkpoint_path: "model.ckpt-3"\n'
-    (best / "checkpoint").write_text(f"{newest}all_{newest.replace('path', 'paths')}")
-    [model] = open_models([folder])
-    assert model.weights.path == f"{best}/model.ckpt-3"
-    [model] = open_models([f"{best}/model.ckpt-3"])
-    assert (model.folder, model.name) == (folder, "best/model.ckpt-3")
 
 
 def test_sizes_must_be_those_of_the_checkpoint(vocabulary, tmp_path):

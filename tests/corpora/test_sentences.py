@@ -217,10 +217,7 @@ def test_a_long_paragraph_is_split_as_its_sentences_are(language, monkeypatch):
 
 @pytest.mark.parametrize(
     "language, words",
-    [
-        ("ar", "هذا نص طويل جدا بدون نقاط "),
-        ("th", "ประเทศไทยตั้งอยู่ในทวีปเอเชีย "),
-    ],
+    [("ar", "هذا نص طويل جدا بدون نقاط "), ("th", "ประเทศไทยตั้งอยู่ในทวีปเอเชีย ")],
 )
 def test_a_long_paragraph_without_an_end_is_cut_between_words(language, words):
     found = split_sentences(words * 900, language)

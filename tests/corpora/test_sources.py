@@ -194,10 +194,7 @@ def test_a_damaged_table_is_named(tmp_path):
 
 @pytest.mark.parametrize(
     "line",
-    [
-        {"text": "Line\r\nline\rline\n\nline"},
-        {"text": "\0Li\0ne\nline\nline\nline"},
-    ],
+    [{"text": "Line\r\nline\rline\n\nline"}, {"text": "\0Li\0ne\nline\nline\nline"}],
 )
 def test_lines_in_a_text_end_at_lf_crlf_or_cr_and_have_no_nul(tmp_path, line):
     path = write(tmp_path / "a.jsonl", json.dumps(line) + "\n")

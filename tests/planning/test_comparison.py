@@ -116,10 +116,7 @@ def test_what_saves_memory_the_cheapest_in_time_first():
         [ADAFACTOR, (*ADAFACTOR, HALVES)],
         [(*ADAFACTOR, RECOMPUTE), (*ADAFACTOR, RECOMPUTE, HALVES)],
         [(*ADAFACTOR, SLICES), (*ADAFACTOR, SLICES, HALVES)],
-        [
-            (*ADAFACTOR, SLICES, RECOMPUTE),
-            (*ADAFACTOR, SLICES, RECOMPUTE, HALVES),
-        ],
+        [(*ADAFACTOR, SLICES, RECOMPUTE), (*ADAFACTOR, SLICES, RECOMPUTE, HALVES)],
     ]
     both = found[1][1].run.training
     assert (both.recompute_layers, both.gradient_accumulation) == (True, 2)

@@ -63,13 +63,9 @@ def test_languages_that_are_wanted_and_there(tmp_path, given):
     folders = found(tmp_path, given)
     assert choose_languages(folders, ["de", "fr"]) == ["en", "de"]
     assert choose_languages(folders, ["sw", "en", "hi"]) == ["en", "sw", "hi"]
+    assert choose_languages(folders, ["en"]) == ["en"]
     # None of those wanted: others, as many.
     assert choose_languages(folders, ["fr", "es", "it"]) == ["en", "de", "hi"]
-
-
-def test_english_alone_is_a_choice(tmp_path, given):
-    write_bible(given / "parallel_bible", ["en", "de"])
-    assert choose_languages(found(tmp_path, given), ["en"]) == ["en"]
 
 
 def test_one_language_is_too_few(tmp_path, given):

@@ -16,21 +16,11 @@ from decoupled.studies import claims, measures
 from decoupled.studies.claims import Contrast
 from decoupled.studies.items import Answered
 from decoupled.studies.jobs import complete_jobs
-from decoupled.studies.measures import (
-    SOURCES,
-    Analysed,
-    ResultReader,
-    read_measures,
-)
+from decoupled.studies.measures import SOURCES, Analysed, ResultReader, read_measures
 from decoupled.studies.statistics import Sums
 from decoupled.studies.study import read_study, save, whole_curves
 from decoupled.studies.study_jobs import StudyJobs, sized
-from tests.studies.finished_jobs import (
-    GUESSED,
-    TRANSLATED,
-    complete,
-    write_all,
-)
+from tests.studies.finished_jobs import GUESSED, TRANSLATED, complete, write_all
 from tests.studies.invented import DOCS
 
 CONTROL = "control:e_small"
@@ -239,13 +229,6 @@ def test_nothing_is_complete(root, folders):
     )
     assert curves == {} and study.numbers == [] and study.training == {}
     assert study.evidence[:3] == ({}, {}, {})
-
-
-def test_without_held_out_losses_no_run_is_trained(folders, read):
-    for seed in (0, 1):
-        os.remove(folder_of(folders, f"analyses/masked_lm/seed_{seed}/job.json"))
-    without = read()
-    assert without.study.training == {}
 
 
 def test_word_similarity_is_that_of_the_output_embedding_on_pairs():

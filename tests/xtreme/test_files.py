@@ -64,11 +64,6 @@ def test_tags_alone_or_after_tokens(read, text):
     assert read(text, "udpos") == [["DET", "NOUN"], ["X"]]
 
 
-def test_pairs_of_ids(read):
-    expected = [("de-1", "en-2"), ("de-3", "en-4")]
-    assert read("de-1\ten-2\nde-3\ten-4\n", "bucc2018") == expected
-
-
 def test_line_numbers_given_or_from_a_side_that_is_not_sorted(read):
     assert read("7\n0\n", "tatoeba") == ["7", "0"]
     # White space at the ends is left out first; equal sentences keep their order.

@@ -11,10 +11,7 @@ from decoupled.core.errors import UserError
 EXAMPLES = [
     Example(
         ["Select", "the", "blue", "page"],
-        [
-            Target((0, 1), (1, 2), ("V",)),
-            Target((1, 4), (0, 1), ("N", "D")),
-        ],
+        [Target((0, 1), (1, 2), ("V",)), Target((1, 4), (0, 1), ("N", "D"))],
     ),
     Example(["the", "image"], [Target((1, 2), (0, 1), ("new",))]),
 ]

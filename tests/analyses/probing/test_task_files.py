@@ -45,8 +45,7 @@ def test_parts_of_speech(treebank):
     tags = ["VERB", "ADP", "DET", "NOUN", "NUM"]
     assert parts_of_speech(treebank) == [
         Example(
-            words,
-            [Target((i, i + 1), None, (tag,)) for i, tag in enumerate(tags)],
+            words, [Target((i, i + 1), None, (tag,)) for i, tag in enumerate(tags)]
         ),
         Example(["Sí"], [Target((0, 1), None, ("INTJ",))]),
     ]

@@ -85,11 +85,6 @@ def test_a_doubtful_link_makes_no_disambiguation_page(tmp_path):
     assert len(read(path)[0]) == 1
 
 
-def test_the_last_revision_counts(tmp_path):
-    path = write(tmp_path / "a.xml", dump_xml([page("A", "old", "newer", "newest")]))
-    assert [article.wikitext for article in read(path)[0]] == ["newest"]
-
-
 def test_names_of_namespaces_come_from_the_dump(tmp_path):
     text = "[[Datei:A.jpg]] [[ datei:B]] [[Kategorie:C]] [[Medium:D]] [[Dateien:E]]"
     path = write(tmp_path / "a.xml", dump_xml([page("A", text)], GERMAN))

@@ -2,7 +2,6 @@
 
 import json
 import os
-import pathlib
 import subprocess
 import sys
 
@@ -23,6 +22,7 @@ from tests.exports.models import (
     opened,
     pretrained_weights,
     random_batch,
+    saving_only,
     write_model_dir,
 )
 from tests.exports.reference import Reference
@@ -434,21 +434,7 @@ def small_dir(vocabulary, tmp_path):
     )
 
 
-def test_an_empty_folder_of_the_user_is_filled(pretrained_dir, tmp_path, monkeypatch):
-    def write(model, task, folder, *settings):
-        # What there is in it is tested elsewhere, and takes seconds.
-        os.mkdir(folder)
-        (pathlib.Path(folder) / "export.json").write_text("{}")
-
-    monkeypatch.setattr("decoupled.exports.serving.saved_model._write", write)
-    target = tmp_path / "out"
-    target.mkdir()
-    export_to(f"{target}/", pretrained_dir)
-    assert (target / "export.json").read_text() == "{}"
-    assert [path.name for path in tmp_path.iterdir()] == ["out"]
-
-
-def test_an_earlier_export_is_replaced_only_when_asked(
+def test_an_empty_folder_is_filled_and_an_export_replaced_only_when_asked(
     small_dir, tmp_path, monkeypatch
 ):
     saved = {}
@@ -461,6 +447,12 @@ def test_an_earlier_export_is_replaced_only_when_asked(
     monkeypatch.setattr(tf.saved_model, "save", save)
     target = tmp_path / "exports" / "out"
     target.mkdir(parents=True)
+    export_to(f"{target}/", small_dir)
+    assert json.loads((target / "export.json").read_text())["kind"] == "encoder"
+    assert {path.name for path in target.iterdir()} == {"export.json", *saved}
+    # One type embedding: there is no second segment to offer.
+    assert saved["text_encoder"] == ["serving_default"]
+
     (target / "export.json").write_text("{}")
     leftover = tmp_path / "exports" / "out.tmp-01234567"
     leftover.mkdir()
@@ -470,9 +462,6 @@ def test_an_earlier_export_is_replaced_only_when_asked(
     export_to(target, small_dir, overwrite=True)
     assert json.loads((target / "export.json").read_text())["kind"] == "encoder"
     assert [path.name for path in target.parent.iterdir()] == ["out"]
-    assert {path.name for path in target.iterdir()} == {"export.json", *saved}
-    # One type embedding: there is no second segment to offer.
-    assert saved["text_encoder"] == ["serving_default"]
 
 
 def test_an_earlier_export_with_files_of_others_stays(small_dir, tmp_path):
@@ -488,7 +477,7 @@ def test_an_earlier_export_with_files_of_others_stays(small_dir, tmp_path):
 def test_a_full_disk_is_one_line_and_leaves_nothing(small_dir, small_disk):
     (small_disk / "out").mkdir()
     (small_disk / "out" / "export.json").write_text("{}")
-    with pytest.raises(UserError) as caught:
+    with pytest.raises(UserError) as caught, saving_only("encoder"):
         export_to(small_disk / "out", small_dir, overwrite=True)
     assert str(caught.value) == (
         f"{small_disk}/out: cannot write (No space left on device)"
