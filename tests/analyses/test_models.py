@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -14,7 +13,6 @@ from decoupled.analyses.models import (
     batches,
     describe,
     open_models,
-    packed,
     short_names,
     tokenize,
 )
@@ -161,41 +159,6 @@ def test_numbers_that_are_not_finite_are_refused(encoder, monkeypatch):
     diverged = dataclasses.replace(encoder, weights=Diverged())
     with pytest.raises(UserError, match="model.ckpt-7: gives numbers that are not fin"):
         models.layer_vectors(diverged, ENGLISH, retrieval())
-
-
-class Letters(NamedTuple):
-    """A vocabulary whose pieces are characters."""
-
-    pad_id: int = 0
-    cls_id: int = 1
-    sep_id: int = 2
-
-    def encode_batch(self, texts):
-        return [[ord(letter) for letter in text] for text in texts]
-
-
-LETTERS = ["ab", "", "cdefgh", "z", "ij"]
-
-
-def test_tokens_of_all_sentences(monkeypatch):
-    monkeypatch.setattr(models, "_TEXTS_AT_ONCE", 2)
-    tokens = tokenize(Letters(), LETTERS)
-    assert "".join(map(chr, tokens.ids)) == "".join(LETTERS)
-    assert tokens.ends.tolist() == [2, 2, 8, 9, 11]
-    assert tokens.lengths(6).tolist() == [4, 2, 6, 3, 4]
-
-
-def test_batches_by_hand():
-    tokens = tokenize(Letters(), LETTERS)
-    sizes = tokens.lengths(5)
-    batch = packed(Letters(), [tokens.pieces(row, sizes[row]) for row in (2, 0, 1)])
-    a, b, c, d, e = map(ord, "abcde")
-    # A long sentence is cut and keeps its end.
-    expected = [[1, c, d, e, 2], [1, a, b, 2, 0], [1, 2, 0, 0, 0]]
-    assert batch["input_word_ids"].tolist() == expected
-    mask = [[1, 1, 1, 1, 1], [1, 1, 1, 1, 0], [1, 1, 0, 0, 0]]
-    assert batch["input_mask"].tolist() == mask
-    assert not batch["input_type_ids"].any()
 
 
 def test_long_sentences_are_divided_into_windows_of_nearly_equal_length():

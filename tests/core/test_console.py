@@ -77,26 +77,27 @@ def test_track_yields_the_items_and_says_nothing_about_a_short_loop(capsys, cloc
     assert capsys.readouterr().out == ""
 
 
-def test_track_prints_a_line_every_ten_seconds(capsys, clock):
-    for _ in console.track(range(10), "counting"):
-        clock[0] += 4.0
-    assert lines_of(capsys) == [
-        "counting: 3 of 10 (30%), 0.2/s, 28 s left",
-        "counting: 6 of 10 (60%), 0.2/s, 16 s left",
-        "counting: 9 of 10 (90%), 0.2/s, 4 s left",
-    ]
-
-
-def test_track_without_a_length_tells_count_and_rate(capsys, clock):
-    for _ in console.track(iter("abc"), "reading"):
-        clock[0] += 10.0
-    assert lines_of(capsys)[-1] == "reading: 3, 0.1/s"
-
-
-def test_track_says_how_long_one_of_few_items_takes(capsys, clock):
-    for _ in console.track(range(9), "planning"):
-        clock[0] += 30.0
-    assert lines_of(capsys)[0] == "planning: 1 of 9 (11%), 30 s each, 4 min 00 s left"
+@pytest.mark.parametrize(
+    "items, seconds, lines",
+    [
+        (
+            range(10),
+            4.0,
+            [
+                "counting: 3 of 10 (30%), 0.2/s, 28 s left",
+                "counting: 6 of 10 (60%), 0.2/s, 16 s left",
+                "counting: 9 of 10 (90%), 0.2/s, 4 s left",
+            ],
+        ),
+        # Without a length, and of few items, which take long.
+        (iter("ab"), 10.0, ["counting: 1, 0.1/s", "counting: 2, 0.1/s"]),
+        (range(2), 30.0, ["counting: 1 of 2 (50%), 30 s each, 30 s left"]),
+    ],
+)
+def test_track_prints_a_line_every_ten_seconds(capsys, clock, items, seconds, lines):
+    for _ in console.track(items, "counting"):
+        clock[0] += seconds
+    assert lines_of(capsys)[: len(lines)] == lines
 
 
 class Terminal(io.StringIO):

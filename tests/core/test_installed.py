@@ -100,15 +100,19 @@ def test_nothing_is_told_of_what_is_there():
     assert installed.lacking("numpy", purpose="arrays") == ""
 
 
-def test_the_extra_with_least_beside_it_is_named():
-    """Plots do not need the demo's catalogs."""
-    assert "'decoupled[plots]'" in installed.cure(["matplotlib"])
-    assert "'decoupled[data]'" in installed.cure(["polib"])
-
-
-def test_one_extra_that_brings_all_is_better_than_two():
-    assert "'decoupled[demo]'" in installed.cure(["polib", "matplotlib"])
-    assert "'decoupled[data,plots]'" in installed.cure(["sentencex", "matplotlib"])
+@pytest.mark.parametrize(
+    "packages, extras",
+    [
+        # Plots do not need the demo's catalogs.
+        (["matplotlib"], "plots"),
+        (["polib"], "data"),
+        # One extra that brings all is better than two.
+        (["polib", "matplotlib"], "demo"),
+        (["sentencex", "matplotlib"], "data,plots"),
+    ],
+)
+def test_the_extra_with_least_beside_it_is_named(packages, extras):
+    assert f"'decoupled[{extras}]'" in installed.cure(packages)
 
 
 def test_versions_are_compared_with_their_limits():

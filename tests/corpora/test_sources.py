@@ -147,17 +147,18 @@ def test_rows_of_one_language_are_read_and_the_others_counted(
 
 
 @RECORDS
-def test_the_column_of_languages_has_to_be_there(tmp_path, name):
-    path = write_rows(tmp_path / name, text=["One."], language=["en"])
-    message = rf"{name}.* no column 'lang' .*language_column.*; it has text, language$"
-    with pytest.raises(UserError, match=message):
-        list(source_of(path).reads(Reading(path, "en", MIXED, collections.Counter())))
-
-
-@RECORDS
-def test_languages_have_to_be_texts(tmp_path, name):
-    path = write_rows(tmp_path / name, text=["One."], lang=[7])
-    message = "'lang' (holds int64, not texts|is not a string)"
+@pytest.mark.parametrize(
+    "column, message",
+    [
+        (
+            {"language": ["en"]},
+            r"a\..* no column 'lang' .*language_column.*; it has text, language$",
+        ),
+        ({"lang": [7]}, "'lang' (holds int64, not texts|is not a string)"),
+    ],
+)
+def test_the_column_of_languages_has_texts(tmp_path, name, column, message):
+    path = write_rows(tmp_path / name, text=["One."], **column)
     with pytest.raises(UserError, match=message):
         list(source_of(path).reads(Reading(path, "en", MIXED, collections.Counter())))
 

@@ -149,20 +149,19 @@ def test_pairs_are_taken_greedily_from_both_directions():
     assert result.scores == pytest.approx([0.9, 0.7])
 
 
-def test_threshold_by_hand():
-    scores = np.array([0.9, 0.8, 0.6, 0.2])
-    threshold = best_threshold(scores, np.array([True, False, True, False]), 2)
-    # 1 of 1, 1 of 2, 2 of 3, 2 of 4: F1 2/3, 1/2, 4/5, 2/3.
-    assert threshold.score == pytest.approx(0.4)
-    assert threshold.f1 == pytest.approx(80)
-
-
-def test_equal_scores_stand_and_fall_together():
-    scores = np.array([0.9, 0.5, 0.5, 0.1])
-    # Without the last of the equal ones F1 would be 100.
-    threshold = best_threshold(scores, np.array([True, True, False, False]), 2)
-    assert threshold.f1 == pytest.approx(80)
-    assert threshold.score == pytest.approx(0.3)
+@pytest.mark.parametrize(
+    "scores, are_right, threshold",
+    [
+        # 1 of 1, 1 of 2, 2 of 3, 2 of 4: F1 2/3, 1/2, 4/5, 2/3.
+        ([0.9, 0.8, 0.6, 0.2], [True, False, True, False], 0.4),
+        # Without the last of the equal ones F1 would be 100.
+        ([0.9, 0.5, 0.5, 0.1], [True, True, False, False], 0.3),
+    ],
+)
+def test_threshold_by_hand(scores, are_right, threshold):
+    best = best_threshold(np.array(scores), np.array(are_right), 2)
+    assert best.score == pytest.approx(threshold)
+    assert best.f1 == pytest.approx(80)
 
 
 def test_where_nothing_is_right_the_threshold_is_high():

@@ -134,21 +134,29 @@ def test_what_is_wrong_with_labels_is_told_with_file_line_and_language(
     assert str(raised.value).startswith(f"{file.path}{place} (language sw): {told}")
 
 
-def test_a_sorted_side_tells_nothing(tmp_path):
-    file = language_file(tmp_path / "sw-en.en", "Cat.\nGo.\n", "tatoeba")
-    with pytest.raises(UserError, match="sorted, .* give test-sw.tsv, or this side"):
-        read_labels(file)
-
-
-def test_a_file_that_is_no_text(tmp_path):
-    file = language_file(tmp_path / "gold", b"neutral\n\xff\n", "xnli")
-    with pytest.raises(UserError, match=r"gold: not UTF-8 at byte 8 \(language sw\)"):
-        read_labels(file)
-
-
-def test_a_file_that_is_missing(tmp_path):
-    file = LanguageFile(str(tmp_path / "test-sw.tsv"), "xnli", "sw")
-    with pytest.raises(UserError, match=r"test-sw.tsv: cannot read .*\(language sw\)"):
+@pytest.mark.parametrize(
+    "task, name, content, message",
+    [
+        (
+            "tatoeba",
+            "sw-en.en",
+            "Cat.\nGo.\n",
+            "sorted, .* give test-sw.tsv, or this side",
+        ),
+        (
+            "xnli",
+            "gold",
+            b"neutral\n\xff\n",
+            r"gold: not UTF-8 at byte 8 \(language sw\)",
+        ),
+        ("xnli", "gold", None, r"gold: cannot read .*\(language sw\)"),
+    ],
+)
+def test_a_file_that_tells_nothing(tmp_path, task, name, content, message):
+    file = language_file(tmp_path / name, content or "", task)
+    if content is None:
+        (tmp_path / name).unlink()
+    with pytest.raises(UserError, match=message):
         read_labels(file)
 
 

@@ -37,12 +37,6 @@ def test_labels_are_those_of_the_training_data():
     assert label_ids(EXAMPLES) == {"D": 0, "N": 1, "V": 2, "new": 3}
 
 
-def test_pieces_of_words_are_those_of_the_sentence(vocabulary):
-    for words, _ in EXAMPLES:
-        joined = [piece for ids in pieces_of(vocabulary, words) for piece in ids]
-        assert joined == vocabulary.encode(" ".join(words))
-
-
 def test_spans_of_words_become_spans_of_pieces(data, vocabulary):
     counts = [len(ids) for ids in pieces_of(vocabulary, EXAMPLES[0].words)]
     ends = np.cumsum([0, *counts])
