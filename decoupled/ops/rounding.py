@@ -4,9 +4,8 @@ bfloat16 has 8 bits of significand. Most updates are smaller than half of a weig
 last bit, and rounding to the nearest value loses them. Stochastic rounding rounds up
 with a probability equal to the fraction that is cut off, and so keeps the update on
 average (Gupta et al. 2015, section 3; Zamirai et al. 2020, "Revisiting BFloat16
-Training", for updates of bfloat16 weights). Nothing else is stored: a float32 copy of
-the weights, or a correction for each of them, would use up the memory that bfloat16
-saves.
+Training", for updates of bfloat16 weights). A float32 copy of the weights, or a
+correction for each, would use up the memory that bfloat16 saves.
 
 The noise of an element is a hash of the run's seed, the step, the variable's name and
 the element's index in the whole variable, as in counter-based generators (Salmon et al.

@@ -1,11 +1,11 @@
 """Row-partitioned matrices, and products with them.
 
-TensorFlow's fused kernels update whole variables in place; they cannot update some rows
-of one. A large output embedding is therefore stored as several variables, each with
-some of its rows. The gradient of one partition at a time is computed and used, while it
-is still in the processor's cache. In checkpoints the partitions are slices of one
-variable, as with TensorFlow's partitioners: other readers see the whole variable, and
-partitions can be restored from a variable that was saved whole.
+TensorFlow's fused kernels update whole variables in place, and no single rows. A large
+output embedding is therefore stored as several variables, each with some of its rows.
+The gradient of one partition at a time is computed and used, while it is still in the
+processor's cache. In checkpoints the partitions are slices of one variable, as with
+TensorFlow's partitioners, and they can be restored from a variable that was saved
+whole.
 
 A tile is a range of rows: those of a partition, or of a part of any large matrix that
 fits into the processor's cache.

@@ -1,11 +1,10 @@
 """Sentences in several scripts, and a model of random weights for their pieces."""
 
-import sentencepiece
-
 from decoupled.analyses.models import open_models
 from decoupled.configs import RetrievalConfig
 from decoupled.data.vocabulary import open_vocabulary
 from tests.exports.models import model_config, pretrained_weights, write_model_dir
+from tests.vocabularies import train_vocabulary
 
 ENGLISH = [
     "The train leaves at seven.",
@@ -52,22 +51,10 @@ def retrieval(**changes):
 
 def write_trained_model(folder):
     """A model folder (a pathlib.Path that exists); returns it as a string."""
-    path = folder / "vocabulary.model"
-    sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter(ENGLISH + OTHERS),
-        model_prefix=str(path.with_suffix("")),
-        vocab_size=150,
-        hard_vocab_limit=False,
-        character_coverage=1.0,
-        pad_id=0,
-        eos_id=1,
-        unk_id=2,
-        bos_id=-1,
-        pad_piece="<pad>",
-        control_symbols=["[CLS]", "[SEP]", "[MASK]"],
-        minloglevel=2,
+    path = train_vocabulary(
+        folder / "vocabulary.model", ENGLISH + OTHERS, vocab_size=150
     )
-    vocabulary = open_vocabulary(str(path))
+    vocabulary = open_vocabulary(path)
     config = model_config(vocab_size=vocabulary.size)
     return write_model_dir(
         str(folder / "model"),

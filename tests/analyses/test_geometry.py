@@ -25,13 +25,7 @@ from tests.analyses.tiny_runs import MASKING, show, write_run
 from tests.exports.models import model_config, pretrained_weights
 from tests.exports.reference import Reference
 
-SETTINGS = GeometrySettings(
-    MASKING,
-    sequences=6,
-    batch_size=4,
-    gradients=20,
-    seed=3,
-)
+SETTINGS = GeometrySettings(MASKING, sequences=6, batch_size=4, gradients=20, seed=3)
 GERMAN = "Show the page"
 SENTENCES = [
     f"{verb} the {colour} page and {count} other objects"
@@ -259,23 +253,6 @@ def coupled_path(table, bias=0.0):
         names.OUTPUT_BIAS: np.full([vocab], bias, np.float32),
     }
     return OutputPath(config, weights)
-
-
-def test_by_hand_for_two_of_four_pieces():
-    """Hidden vectors reach the logits of pieces 0 and 1 alone.
-
-    At h = 0 all probabilities are 1/4. With target 0 the gradient is (-3, 1, 1, 1) / 4:
-    10 of 12 parts of its squared length reach the encoder. With target 3 it is 2 of 12.
-    """
-    table = np.zeros([4, 2])
-    table[0, 0] = table[1, 1] = 2
-    path = coupled_path(table, bias=7)
-    hidden = np.zeros([2, 2])
-    gradients = path.loss_gradients(hidden, np.array([0, 3]))
-    np.testing.assert_allclose(gradients[0], [-0.75, 0.25, 0.25, 0.25])
-    shares, ranks = path.passed_on(hidden, gradients)
-    np.testing.assert_allclose(shares, [10 / 12, 2 / 12])
-    assert ranks.tolist() == [2, 2]
 
 
 def test_a_certain_prediction_has_no_gradient_and_no_error():

@@ -1,11 +1,9 @@
 """Held-out masked-LM loss: equal questions for all models, and known answers.
 
-The network in numpy and pre-training's own evaluation compute the same losses; a model
-that knows nothing but frequencies has the unigram entropy.
+The network in numpy computes the same losses; a model that knows nothing but
+frequencies has the unigram entropy.
 """
 
-import json
-import pathlib
 from dataclasses import replace
 
 import numpy as np
@@ -14,19 +12,13 @@ import pytest
 from decoupled.analyses import masked_lm
 from decoupled.analyses.masked_lm import read_held_out
 from decoupled.analyses.models import open_models
-from decoupled.configs import MaskingConfig, MeshConfig, PretrainConfig, SamplingConfig
+from decoupled.configs import MaskingConfig
 from decoupled.configs.analyses import MaskedLmSettings
 from decoupled.core.errors import UserError
 from decoupled.data.masking import mask_in_rounds
-from decoupled.data.records_build import build_records
-from decoupled.runs import pretraining
-from decoupled.training.checkpoints import write_list
 from tests.analyses.tiny_runs import show, write_run
 from tests.data.record_folders import make_records
-from tests.data.small_corpus import make_corpus, make_vocabulary
 from tests.exports.reference import Reference
-from tests.helpers import adamw, schedule, tiny_model, tiny_training
-from tests.pretrained import STEPS, run_pretraining, write_weights
 
 LENGTH = 12
 MASKING = MaskingConfig(LENGTH, 3, 0.3, 1.0, 0.0)
@@ -208,78 +200,6 @@ def test_languages_can_be_chosen(records, one_model, result):
     )
     with pytest.raises(UserError, match=r"made has no held-out text of 'th' \(there"):
         read_held_out(records, one_model, SETTINGS, ["sw", "th"])
-
-
-ALL_MASKED = MaskingConfig(12, 10, 1.0, 1.0, 0.0)
-
-
-@pytest.fixture(scope="module")
-def corpus_records(tmp_path_factory):
-    """(records folder, vocabulary) of invented sentences in two languages."""
-    folder = tmp_path_factory.mktemp("corpus")
-    make_corpus(folder / "corpus", evaluation=(("en", 60), ("sw", 40)))
-    vocabulary = make_vocabulary(folder / "sentencepiece.model").path
-    records = str(folder / "records")
-    build_records(str(folder / "corpus"), vocabulary, records, 2000, 1)
-    return records, vocabulary
-
-
-@pytest.fixture
-def pretrained(monkeypatch):
-    """What pre-training says of a random model's losses, and what is measured."""
-
-    def untrained(graph, run, *_, **__):
-        prefix = write_weights(pathlib.Path(run.model_dir), graph.network.model)
-        write_list(run.model_dir, [prefix])
-
-    monkeypatch.setattr(pretraining, "train", untrained)
-    return evaluate_twice
-
-
-def evaluate_twice(folder, data, masking):
-    config = PretrainConfig(
-        model=tiny_model(vocab_size=54),
-        mesh=MeshConfig(),
-        masking=masking,
-        sampling=SamplingConfig(),
-        optimizer=adamw(),
-        schedule=schedule(STEPS, 1),
-        training=tiny_training(seed=5),
-        whole_words=False,
-        eval_masking_rate=masking.masking_rate,
-    )
-    run_pretraining(config, *data, str(folder), "train")
-    run_pretraining(config, *data, str(folder), "predict")
-    models = open_models([str(folder)], masked_lm=True)
-    settings = MaskedLmSettings(masking, 0, 1.0, 32, seed=0)
-    text = read_held_out(data[0], models, settings)
-    lines = (folder / "predictions.jsonl").read_text().splitlines()
-    return list(map(json.loads, lines)), masked_lm.measure(models, text, settings)
-
-
-def sums(lines, language, *names):
-    """Of what pre-training says, [sequences of the language] for each of the names."""
-    chosen = [line for line in lines if line["language"] == language]
-    return (np.array([line[name] for line in chosen]) for name in names)
-
-
-def test_where_all_is_masked_pre_training_finds_the_same_loss(
-    corpus_records, pretrained, tmp_path
-):
-    """There is one way to mask all tokens at once, so that every sequence agrees."""
-    lines, ours = pretrained(tmp_path, corpus_records, ALL_MASKED)
-    assert ours["items"] == [[line["language"], line["sequence"]] for line in lines]
-    losses = [line["loss_sum"] for line in lines]
-    np.testing.assert_allclose(ours["arrays"]["0/loss"], losses, rtol=1e-4)
-    np.testing.assert_array_equal(
-        ours["arrays"]["0/correct"], [line["hits"] for line in lines]
-    )
-    for language in ("en", "sw"):
-        measured = ours["models"][0]["languages"][language]
-        loss, hits, weight = sums(lines, language, "loss_sum", "hits", "weight")
-        expected = loss.sum() / weight.sum()
-        assert measured["loss"] == pytest.approx(expected, rel=1e-5)
-        assert measured["accuracy"] == pytest.approx(hits.sum() / weight.sum())
 
 
 def test_result_table_and_plot(result, tmp_path, capsys):

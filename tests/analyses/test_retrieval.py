@@ -45,8 +45,8 @@ def test_tatoeba_finds_places_and_encodes_equal_sentences_once():
         Tatoeba("de", ["zwei", "drei", "eins"], ["one", "three", "two"], None),
         Tatoeba("nl", ["eins", "one"], ["one", "two"], None),
     ]
-    found = retrieval.find_translations(languages, encode, config())
-    assert found == {"de": [2, 1, 0], "nl": [0, 0]}
+    result = retrieval.find_translations(languages, encode, config())
+    assert result == {"de": [2, 1, 0], "nl": [0, 0]}
     assert sorted(encode.asked) == sorted(set(encode.asked))
 
 

@@ -50,8 +50,8 @@ def test_an_empty_file(tmp_path):
 def test_sets_come_in_the_papers_order(tmp_path):
     for name in ("verb143", "abc", "men", "simlex999"):
         write(tmp_path / f"{name}.tsv", "a\tb\t1\n")
-    found = find_sets(str(tmp_path))
-    assert [entry.name for entry in found] == "men simlex999 verb143 abc".split()
+    result = find_sets(str(tmp_path))
+    assert [entry.name for entry in result] == "men simlex999 verb143 abc".split()
     with pytest.raises(UserError, match=r"no \*.tsv there"):
         find_sets(str(tmp_path / "nothing"))
 
@@ -92,13 +92,13 @@ def planted(vocabulary, pretrained_dir, tmp_path_factory):
 
 def test_a_planted_order_is_found(planted):
     [model] = planted["models"]
-    found = {entry["embedding"]: entry for entry in model["correlations"]}
-    assert set(found) == {"input", "output"}
-    for entry in found.values():
+    result = {entry["embedding"]: entry for entry in model["correlations"]}
+    assert set(result) == {"input", "output"}
+    for entry in result.values():
         assert (entry["pairs"], entry["covered"]) == (7, 6)
         assert entry["low"] <= entry["spearman"] <= entry["high"]
-    assert found["input"]["spearman"] == pytest.approx(1)
-    assert found["output"]["spearman"] == pytest.approx(-1)
+    assert result["input"]["spearman"] == pytest.approx(1)
+    assert result["output"]["spearman"] == pytest.approx(-1)
 
 
 def test_against_scipy_on_a_random_model(vocabulary, pretrained_dir, tmp_path):
@@ -162,10 +162,10 @@ def test_what_has_one_value_has_no_correlation():
 
 def test_interval_by_hand():
     # 1 - 6 * 2 / (5 * 24) = 0.9; z = 1.472219, width 1.959964 * sqrt(1.405 / 2).
-    found = correlate(np.arange(5), np.array([0, 1, 2, 4, 3]))
-    assert found["spearman"] == pytest.approx(0.9)
-    assert found["low"] == pytest.approx(np.tanh(1.472219 - 1.642743), abs=1e-5)
-    assert found["high"] == pytest.approx(np.tanh(1.472219 + 1.642743), abs=1e-5)
+    result = correlate(np.arange(5), np.array([0, 1, 2, 4, 3]))
+    assert result["spearman"] == pytest.approx(0.9)
+    assert result["low"] == pytest.approx(np.tanh(1.472219 - 1.642743), abs=1e-5)
+    assert result["high"] == pytest.approx(np.tanh(1.472219 + 1.642743), abs=1e-5)
     # Three pairs are too few, and a perfect order has no width.
     assert correlate(np.arange(3), np.arange(3))["low"] is None
     assert correlate(np.arange(9), np.arange(9))["low"] == pytest.approx(1)

@@ -2,14 +2,13 @@
 
 import errno
 import os
-import subprocess
-import sys
 import uuid
 
 import pytest
 
 from decoupled.core import files, gfile
 from decoupled.core.release import tf
+from tests.processes import run_python
 
 REFERENCE = tf.io.gfile
 
@@ -222,10 +221,7 @@ def test_local_files_need_no_tensorflow(folder):
         "    print('none')\n"
     )
     (folder / "made").mkdir()
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        capture_output=True, text=True, check=False, timeout=60,
-    )  # fmt: skip
+    done = run_python(code)
     assert (done.stdout, done.stderr) == ("none\n", "")
 
 

@@ -36,9 +36,9 @@ def test_requirements_of_a_checkout_are_those_of_the_installed_package(monkeypat
     def not_installed(name):
         raise importlib.metadata.PackageNotFoundError(name)
 
-    found = as_sets(installed.requirements())
+    result = as_sets(installed.requirements())
     monkeypatch.setattr(importlib.metadata, "requires", not_installed)
-    assert as_sets(installed.requirements()) == found
+    assert as_sets(installed.requirements()) == result
 
 
 def test_the_core_is_lean():

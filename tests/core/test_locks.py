@@ -64,15 +64,15 @@ def refusal(folder):
 
 def test_the_second_command_is_told_who_holds_the_folder(tmp_path, holder):
     process = holder()
-    found = re.fullmatch(
+    result = re.fullmatch(
         rf"{tmp_path}/run: holder.py \(process (\d+) on (.+), since (.+) UTC\) writes "
         "here; wait until it ends, stop it, or use another folder",
         refusal(tmp_path / "run"),
     )
-    assert found, refusal(tmp_path / "run")
-    assert int(found[1]) == process.pid
-    assert found[2] == socket.gethostname()
-    begun = time.strptime(found[3], "%Y-%m-%d %H:%M:%S")
+    assert result, refusal(tmp_path / "run")
+    assert int(result[1]) == process.pid
+    assert result[2] == socket.gethostname()
+    begun = time.strptime(result[3], "%Y-%m-%d %H:%M:%S")
     assert abs(time.mktime(time.gmtime()) - time.mktime(begun)) < 60
     # Who was refused has taken nothing from the holder.
     assert str(process.pid) in refusal(tmp_path / "run")
@@ -151,8 +151,10 @@ def test_a_folder_without_locks_is_told(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(fcntl, "flock", flock)
     with locks.hold(str(tmp_path)):
         pass
-    told = "cannot be locked (Operation not supported); make sure that no other command"
-    assert capsys.readouterr().out == f"{tmp_path}: {told} writes here\n"
+    message = (
+        "cannot be locked (Operation not supported); make sure that no other command"
+    )
+    assert capsys.readouterr().out == f"{tmp_path}: {message} writes here\n"
 
 
 COMMANDS = {

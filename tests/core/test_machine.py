@@ -1,7 +1,6 @@
 """What a machine says of its processor, its GPUs and its memory."""
 
 import os
-import subprocess
 import sys
 
 import pytest
@@ -14,6 +13,7 @@ from decoupled.core.machine import (
     processor,
     readable_bytes,
 )
+from tests.processes import run_python
 
 MEMINFO = "MemTotal: 100 kB\nMemAvailable:    64 kB\nSwapFree:  16 kB\n"
 FREE = 80 * 1024
@@ -55,63 +55,43 @@ def group_1(limit, used, inactive=0):
     }
 
 
-def test_a_machine_without_groups(system):
-    assert available_memory(system()) == FREE
-
-
 def test_a_system_that_does_not_say(tmp_path):
     assert available_memory(str(tmp_path)) is None
     assert memory_sizes(str(tmp_path)) == {}
 
 
-@pytest.mark.parametrize(
-    "used, inactive, left", [(0, 0, 5000), (4000, 0, 1000), (4000, 1500, 2500)]
-)
-def test_a_group_has_left_what_it_does_not_use(system, used, inactive, left):
-    found = system("0::/job\n", job=group_2(5000, used, inactive))
-    assert available_memory(found) == left
-
-
-def test_groups_of_version_1(system):
-    own = "12:cpu,cpuacct:/other\n4:memory:/job\n"
-    found = system(own, memory__job=group_1(5000, 4000, 1500))
-    assert available_memory(found) == 2500
-
-
-@pytest.mark.parametrize("outer", [True, False])
-def test_the_tightest_of_the_groups_around_a_process_holds(system, outer):
-    limits = [(5000, 4000), (6000, 100)]
-    inside, around = limits if outer else limits[::-1]
-    found = system("0::/a/b\n", a__b=group_2(*inside), a=group_2(*around))
-    assert available_memory(found) == 1000
-
-
-def test_a_container_whose_own_group_stands_at_the_top(system):
-    # Its path is that of the host, which cannot be seen from inside.
-    own = "4:memory:/docker/0123\n"
-    assert available_memory(system(own, memory=group_1(5000, 1000))) == 4000
-
-
-def test_a_group_without_a_limit(system):
-    found = system("0::/job\n", job=group_2("max", 4000))
-    assert available_memory(found) == FREE
-
-
-def test_a_version_1_group_without_a_limit(system):
-    found = system("4:memory:/\n", memory=group_1(9223372036854771712, 4000))
-    assert available_memory(found) == FREE
-
-
-def test_a_group_that_uses_more_than_its_limit_has_nothing_left(system):
+JOB, OLD_JOB = "0::/job\n", "12:cpu,cpuacct:/other\n4:memory:/job\n"
+# How many bytes are left: the groups of a process, and what each of them says.
+GROUPS = {
+    "none": ("", {}, FREE),
+    "nothing used": (JOB, {"job": group_2(5000, 0)}, 5000),
+    "used": (JOB, {"job": group_2(5000, 4000)}, 1000),
+    "used by files that can go": (JOB, {"job": group_2(5000, 4000, 1500)}, 2500),
+    "version 1": (OLD_JOB, {"memory__job": group_1(5000, 4000, 1500)}, 2500),
+    "the inner is the tightest": (
+        "0::/a/b\n", {"a__b": group_2(5000, 4000), "a": group_2(6000, 100)}, 1000
+    ),
+    "the outer is the tightest": (
+        "0::/a/b\n", {"a__b": group_2(6000, 100), "a": group_2(5000, 4000)}, 1000
+    ),
+    # The path is that of the host, which cannot be seen from inside.
+    "a container": ("4:memory:/docker/01\n", {"memory": group_1(5000, 1000)}, 4000),
+    "no limit": (JOB, {"job": group_2("max", 4000)}, FREE),
+    "no limit in version 1": (
+        "4:memory:/\n", {"memory": group_1(9223372036854771712, 4000)}, FREE
+    ),
     # As after the limit was lowered.
-    assert available_memory(system("0::/job\n", job=group_2(5000, 9000))) == 0
+    "more than the limit": (JOB, {"job": group_2(5000, 9000)}, 0),
+    "elsewhere": ("0::/../../elsewhere\n", {"elsewhere": group_2("x", "y")}, FREE),
+    "another line": ("no line of this kind\n", {}, FREE),
+    "a colon alone": (":", {}, FREE),
+}  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    "own", ["0::/../../elsewhere\n", "no line of this kind\n", ":"]
-)
-def test_odd_groups_are_passed_over(system, own):
-    assert available_memory(system(own, elsewhere=group_2("x", "y"))) == FREE
+@pytest.mark.parametrize("name", GROUPS)
+def test_what_the_tightest_of_the_groups_around_a_process_has_left(system, name):
+    own_groups, contents, left = GROUPS[name]
+    assert available_memory(system(own_groups, **contents)) == left
 
 
 @pytest.mark.parametrize(
@@ -148,9 +128,7 @@ release_library_pages()
 print(of_files() < before / 2)
 print((np.linalg.inv(matrix) == expected).all(), np.fft.fft([1.0, 0.0]))
 """
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True
-    )
+    done = run_python(code)
     assert done.stdout == "True\nTrue [1.+0.j 1.+0.j]\n"
 
 
@@ -184,16 +162,16 @@ def test_the_first_core_speaks_for_all(tmp_path):
 
 
 def test_arm(tmp_path):
-    found = described_as(tmp_path, "processor : 0\nFeatures : asimd bf16\n")
-    assert (found.vendor, found.flags) == ("", {"asimd", "bf16"})
-    assert found.name
+    result = described_as(tmp_path, "processor : 0\nFeatures : asimd bf16\n")
+    assert (result.vendor, result.flags) == ("", {"asimd", "bf16"})
+    assert result.name
 
 
 @pytest.mark.parametrize("text", ["", "\x00\xff", "model name\n\n:\n"])
 def test_one_that_does_not_say(tmp_path, text):
-    found = described_as(tmp_path, text)
-    assert (found.vendor, found.flags) == ("", frozenset())
-    assert found.name
+    result = described_as(tmp_path, text)
+    assert (result.vendor, result.flags) == ("", frozenset())
+    assert result.name
 
 
 def test_cores_are_those_that_this_process_may_use(monkeypatch):
@@ -236,8 +214,8 @@ def test_gpus_without_the_tool_are_files_of_devices(monkeypatch, tmp_path, text)
     [("avx avx2", None, "1"), ("avx", None, None), ("avx avx2", "0", "0")],
 )
 def test_onednn_computes_where_there_is_avx2(flags, before, after, monkeypatch):
-    found = Processor("", "", frozenset(flags.split()))
-    monkeypatch.setattr(machine, "processor", lambda: found)
+    result = Processor("", "", frozenset(flags.split()))
+    monkeypatch.setattr(machine, "processor", lambda: result)
     monkeypatch.setenv("TF_ENABLE_ONEDNN_OPTS", before or "")
     if before is None:
         monkeypatch.delenv("TF_ENABLE_ONEDNN_OPTS")

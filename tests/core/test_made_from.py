@@ -45,8 +45,8 @@ def test_a_folder_is_known_by_what_has_checksums_of_the_rest(tmp_path, names, re
     for name in names:
         (folder / name).parent.mkdir(exist_ok=True, parents=True)
         (folder / name).write_text("abc")
-    found = hash_files([str(folder)], str(folder))
-    assert found == dict.fromkeys(read, SHA_OF_ABC)
+    result = hash_files([str(folder)], str(folder))
+    assert result == dict.fromkeys(read, SHA_OF_ABC)
 
 
 def test_a_path_of_nothing_has_no_hash(tmp_path):
@@ -89,8 +89,8 @@ def test_tuples_are_lists_in_a_file():
 
 
 def test_many_changes_are_counted():
-    told = in_words([f"{name} has changed" for name in "abcdefg"])
-    assert told == (
+    message = in_words([f"{name} has changed" for name in "abcdefg"])
+    assert message == (
         "a has changed, b has changed, c has changed, d has changed, e has changed and "
         "2 more changes"
     )

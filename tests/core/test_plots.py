@@ -40,7 +40,6 @@ def test_the_same_numbers_give_the_same_bytes(tmp_path):
     "name, shown",
     [
         ("$x^{", "$x^{"),
-        ("_{0} %s \\frac", "_{0} %s \\frac"),
         ("\x1b[1m", r"\x1b[1m"),
         ("हिन्दी", "हिन्दी"),
     ],

@@ -1,7 +1,6 @@
 """Commands and workers: what they get, and that they are gone at the end."""
 
 import multiprocessing
-import os
 import signal
 import subprocess
 import sys
@@ -11,10 +10,7 @@ import time
 import pytest
 
 from decoupled.core import processes
-
-
-def python(code):
-    return [sys.executable, "-c", code]
+from tests.processes import python
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux can do it")
@@ -54,14 +50,6 @@ def test_processes_are_ended_by_sigterm_and_killed_where_that_does_not_help():
     assert codes == [99, -signal.SIGKILL, 3]
     for process in running:
         process.stdout.close()
-
-
-def test_signals_go_to_the_handler_in_the_block_alone():
-    before, seen = signal.getsignal(signal.SIGHUP), []
-    with processes.handled(lambda number, _: seen.append(number), [signal.SIGHUP]):
-        os.kill(os.getpid(), signal.SIGHUP)
-    assert seen == [signal.SIGHUP]
-    assert signal.getsignal(signal.SIGHUP) == before
 
 
 def test_what_is_ignored_stays_ignored():

@@ -30,10 +30,6 @@ def test_cells(value, text):
     assert tables.shown(value) == text
 
 
-def test_what_stands_for_nothing():
-    assert tables.shown(None, gap="") == ""
-
-
 def test_markdown():
     assert tables.to_markdown(COLUMNS, ROWS).splitlines() == [
         "| model | n | score |",

@@ -41,13 +41,13 @@ def run_measured(command):
     peak = 0
     process = subprocess.Popen([sys.executable, *command], cwd=ROOT)
     while process.poll() is None:
-        peak = max(peak, sum(map(_resident, _family(process.pid))))
+        peak = max(peak, sum(map(_resident, family(process.pid))))
         time.sleep(0.1)
     assert process.returncode == 0
     return time.monotonic() - started, peak
 
 
-def _family(root):
+def family(root):
     """The process and all below it."""
     parents = {}
     for name in filter(str.isdigit, os.listdir("/proc")):
@@ -56,10 +56,10 @@ def _family(root):
         except OSError:
             continue
         parents[int(name)] = int(stat.rpartition(")")[2].split()[1])
-    family = {root}
-    while more := {p for p, parent in parents.items() if parent in family} - family:
-        family |= more
-    return family
+    members = {root}
+    while more := {p for p, parent in parents.items() if parent in members} - members:
+        members |= more
+    return members
 
 
 def _resident(process):

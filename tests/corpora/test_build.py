@@ -55,8 +55,8 @@ def text_input(tmp_path):
 def test_catalogs_give_text_task_and_pairs(package, tmp_path, capsys):
     folder = str(tmp_path / "corpus")
     assert build(f"catalogs:{package}", [], folder, SETTINGS)
-    found = tree(folder)
-    assert set(found) == {
+    result = tree(folder)
+    assert set(result) == {
         "manifest.json",
         "parallel/de-en.de",
         "parallel/de-en.en",
@@ -71,16 +71,16 @@ def test_catalogs_give_text_task_and_pairs(package, tmp_path, capsys):
             for language in ("en", "de")
         ),
     }
-    assert found["tasks/catalogs/labels.txt"] == b"forum\nshop\n"
+    assert result["tasks/catalogs/labels.txt"] == b"forum\nshop\n"
     rows = [
         line.split("\t")
         for split in ("train", "dev", "test")
-        for line in found[f"tasks/catalogs/{split}-en.tsv"].decode().splitlines()
+        for line in result[f"tasks/catalogs/{split}-en.tsv"].decode().splitlines()
     ]
     assert len(rows) == 60
     assert all(text.startswith(f"{label} item ") for text, label in rows)
-    german = found["parallel/de-en.de"].decode().splitlines()
-    english = found["parallel/de-en.en"].decode().splitlines()
+    german = result["parallel/de-en.de"].decode().splitlines()
+    english = result["parallel/de-en.en"].decode().splitlines()
     assert [line.replace("Ding", "item") for line in german] == english
     built = Corpus(folder)
     assert list(built.sentences("eval", "de")) == german
@@ -193,13 +193,13 @@ def test_a_new_kind_of_file_is_one_entry(tmp_path, monkeypatch):
     folder = tmp_path / "corpus"
     assert build(None, [f"en={tmp_path}/en.*"], str(folder), settings)
     built = Corpus(str(folder))
-    found = [d for split in ("train", "eval") for d in built.documents(split, "en")]
+    result = [d for split in ("train", "eval") for d in built.documents(split, "en")]
     chapters = [
         [f"It is {n}.", "Then 0 comes.", f"It is {n}.", "Then 1 comes."]
         for n in range(20)
     ]
     whole = ["A line of text. It stays whole."]
-    assert sorted(found) == sorted([*chapters, whole])
+    assert sorted(result) == sorted([*chapters, whole])
     inputs = built.manifest["inputs"]
     assert inputs["rules"] == [text_units.RULES, sentences.RULES, 77]
     assert set(inputs["libraries"]) == {"sentencex", "polib"}
@@ -264,14 +264,14 @@ def test_bad_input_leaves_nothing(tmp_path, source, inputs, message):
 
 
 @pytest.mark.parametrize(
-    "name, text, told",
+    "name, text, message",
     [
         ("sw.txt", "\n \n", r"--input=sw=: no text in .*sw\.txt"),
         ("sw.jsonl", '{"text": "a"}\n{"text"\n', r"sw\.jsonl:2: not JSON"),
     ],
 )
-def test_an_empty_or_bad_text_leaves_nothing(tmp_path, name, text, told):
+def test_an_empty_or_bad_text_leaves_nothing(tmp_path, name, text, message):
     (tmp_path / name).write_text(text)
-    with pytest.raises(UserError, match=told):
+    with pytest.raises(UserError, match=message):
         build(None, [f"sw={tmp_path}/{name}"], str(tmp_path / "c"), SETTINGS)
     assert not (tmp_path / "c").exists()

@@ -1,23 +1,15 @@
 """The corpus folder: complete or absent, and exactly what was written."""
 
 import json
-import os
 
 import pytest
 
 from decoupled.core.errors import UserError
-from decoupled.corpora.corpus import (
-    Corpus,
-    find_corpus,
-    read_documents,
-)
+from decoupled.corpora.corpus import Corpus, find_corpus, read_documents
 from decoupled.corpora.corpus_writer import building, write_corpus
+from tests.corpora.builds import tree
 
-ENGLISH = [
-    ("train", ["One.", "Two."]),
-    ("eval", ["Held out."]),
-    ("train", ["Three."]),
-]
+ENGLISH = [("train", ["One.", "Two."]), ("eval", ["Held out."]), ("train", ["Three."])]
 THAI = [("train", ["สาม"])]
 CORPUS_FILES = [
     "manifest.json",
@@ -41,14 +33,6 @@ def write(folder, languages=(("en", ENGLISH), ("th", THAI)), inputs=None, **opti
     )
 
 
-def files_below(folder):
-    return sorted(
-        os.path.relpath(os.path.join(root, name), folder)
-        for root, _, names in os.walk(folder)
-        for name in names
-    )
-
-
 def test_what_is_written_is_read(tmp_path):
     corpus = write(tmp_path / "c")
     assert corpus.languages("train") == ["en", "th"]
@@ -63,7 +47,7 @@ def test_what_is_written_is_read(tmp_path):
 
 def test_files_and_manifest(tmp_path):
     write(tmp_path)
-    assert files_below(tmp_path) == CORPUS_FILES
+    assert list(tree(tmp_path)) == CORPUS_FILES
     text = (tmp_path / "text/train/en/text-00000-of-00001.txt").read_text()
     assert text == "One.\nTwo.\n\nThree.\n"
     manifest = json.loads((tmp_path / "manifest.json").read_text())
@@ -88,7 +72,7 @@ def test_files_and_manifest(tmp_path):
 
 def test_large_text_is_spread_over_files(tmp_path):
     corpus = write(tmp_path, max_file_bytes=8)
-    assert files_below(tmp_path / "text/train/en") == [
+    assert list(tree(tmp_path / "text/train/en")) == [
         "text-00000-of-00002.txt",
         "text-00001-of-00002.txt",
     ]
@@ -112,14 +96,14 @@ def test_a_failure_leaves_nothing(tmp_path, exists):
         folder.mkdir()
     with pytest.raises(UserError, match="a.txt:3"), building(str(folder), {}):
         write(folder, languages=[("th", THAI), ("en", broken())])
-    assert files_below(tmp_path) == []
+    assert tree(tmp_path) == {}
     assert folder.exists() == exists
 
 
 def test_no_text_is_no_corpus(tmp_path):
     with pytest.raises(UserError, match="no text for training"):
         write(tmp_path / "c", languages=[("en", [("eval", ["One."])])])
-    assert files_below(tmp_path) == []
+    assert tree(tmp_path) == {}
 
 
 @pytest.mark.parametrize(
@@ -133,7 +117,7 @@ def test_what_a_killed_run_left_is_cleared(tmp_path, left):
     assert find_corpus(str(tmp_path), {}) is None
     with building(str(tmp_path), {}):
         write(tmp_path)
-    assert files_below(tmp_path) == CORPUS_FILES
+    assert list(tree(tmp_path)) == CORPUS_FILES
 
 
 def test_somebody_elses_files_are_not_touched(tmp_path):
@@ -141,24 +125,24 @@ def test_somebody_elses_files_are_not_touched(tmp_path):
     (tmp_path / "text/thesis.txt").write_text("mine")
     with pytest.raises(UserError, match="neither empty nor a corpus"):
         find_corpus(str(tmp_path), {})
-    assert files_below(tmp_path) == ["text/thesis.txt"]
+    assert list(tree(tmp_path)) == ["text/thesis.txt"]
 
 
-def test_missing_corpus_names_folder_and_command(tmp_path):
-    with pytest.raises(UserError, match="no corpus here.*decoupled build_corpus"):
-        Corpus(str(tmp_path / "none"))
-
-
-def test_empty_corpus_names_folder_and_command(tmp_path):
-    manifest = {"format": "decoupled-corpus-1", "splits": {"train": {}, "eval": {}}}
-    (tmp_path / "manifest.json").write_text(json.dumps(manifest))
-    with pytest.raises(UserError, match="corpus is empty.*decoupled build_corpus"):
-        Corpus(str(tmp_path))
-
-
-def test_another_manifest_is_refused(tmp_path):
-    (tmp_path / "manifest.json").write_text('{"format": "decoupled-records-1"}')
-    with pytest.raises(UserError, match="not the manifest of a corpus"):
+@pytest.mark.parametrize(
+    "manifest, message",
+    [
+        (None, "no corpus here.*decoupled build_corpus"),
+        (
+            '{"format": "decoupled-corpus-1", "splits": {"train": {}, "eval": {}}}',
+            "corpus is empty.*decoupled build_corpus",
+        ),
+        ('{"format": "decoupled-records-1"}', "not the manifest of a corpus"),
+    ],
+)
+def test_what_is_no_corpus_is_told_with_the_command(tmp_path, manifest, message):
+    if manifest:
+        (tmp_path / "manifest.json").write_text(manifest)
+    with pytest.raises(UserError, match=message):
         Corpus(str(tmp_path))
 
 
@@ -170,7 +154,7 @@ def edit_manifest(folder, change):
 
 
 @pytest.mark.parametrize(
-    "change, told",
+    "change, message",
     [
         (
             lambda splits: splits["train"]["en"]["files"][0].update(name="../secret"),
@@ -195,11 +179,11 @@ def edit_manifest(folder, change):
         ),
     ],
 )
-def test_a_hostile_manifest_is_refused_in_one_line(tmp_path, change, told):
+def test_a_hostile_manifest_is_refused_in_one_line(tmp_path, change, message):
     write(tmp_path / "c")
     (tmp_path / "secret").write_text("mine")
     edit_manifest(tmp_path / "c", change)
-    with pytest.raises(UserError, match=told) as caught:
+    with pytest.raises(UserError, match=message) as caught:
         Corpus(str(tmp_path / "c"))
     assert "\n" not in str(caught.value)
 

@@ -3,11 +3,7 @@
 import numpy as np
 import pytest
 
-from decoupled.corpora.duplicates import (
-    find_duplicates,
-    find_held_out,
-    has_document,
-)
+from decoupled.corpora.duplicates import find_duplicates, find_held_out, has_document
 
 
 def digests(folder, *lists):

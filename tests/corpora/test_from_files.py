@@ -12,7 +12,6 @@ import signal
 import subprocess
 import sys
 import tarfile
-import time
 import unicodedata
 
 import pytest
@@ -27,6 +26,7 @@ from decoupled.corpora.input_files import find_inputs
 from decoupled.corpora.runners import Runner
 from tests.corpora.builds import killed_at, tree
 from tests.corpora.no_beam import run_without_beam
+from tests.processes import wait_until
 
 SETTINGS = CorpusSettings(eval_share=0.2, min_characters=5, part_bytes=500, max_parts=3)
 ROOT = pathlib.Path(__file__).parent.parent.parent
@@ -80,50 +80,49 @@ def all_documents(corpus, language):
 def test_inputs_are_globs_by_language(tmp_path):
     for name in ("b.txt", "a.txt", "c.jsonl"):
         (tmp_path / name).write_text("x")
-    found = find_inputs([f"zh-Hans={tmp_path}/c.jsonl", f"en={tmp_path}/*.txt"])
-    assert found == {
+    result = find_inputs([f"zh-Hans={tmp_path}/c.jsonl", f"en={tmp_path}/*.txt"])
+    assert result == {
         "en": [f"{tmp_path}/a.txt", f"{tmp_path}/b.txt"],
         "zh-Hans": [f"{tmp_path}/c.jsonl"],
     }
 
 
-@pytest.mark.parametrize("value", ["en", "=a.txt", "en="])
-def test_malformed_input(value):
-    with pytest.raises(UserError, match="not of the form LANGUAGE=GLOB"):
-        find_inputs([value])
-
-
-@pytest.mark.parametrize("language", ["../x", "e n", "/en", "en\n"])
-def test_a_language_that_is_no_code_is_refused(language):
-    with pytest.raises(UserError, match="--input: .* is no language code"):
-        find_inputs([f"{language}=a.txt"])
+@pytest.mark.parametrize(
+    "value, message",
+    [
+        *(
+            (value, "not of the form LANGUAGE=GLOB")
+            for value in ("en", "=a.txt", "en=")
+        ),
+        *(
+            (f"{language}=a.txt", "--input: .* is no language code")
+            for language in ("../x", "e n", "/en", "en\n")
+        ),
+        ("en={folder}/*.none", "no file matches"),
+        ("en={folder}/a.txt,en={folder}/a*", "is given twice"),
+        ("fr={folder}/caf*.txt", r"the name of .*caf.*\.txt' is not UTF-8"),
+    ],
+)
+def test_an_input_that_cannot_be_is_refused(tmp_path, value, message):
+    for name in ("a.txt", os.fsdecode(b"caf\xe9.txt")):
+        (tmp_path / name).write_text("One.\n")
+    with pytest.raises(UserError, match=message):
+        find_inputs([value.format(folder=tmp_path)])
 
 
 def test_codes_of_all_kinds_separate_inputs(tmp_path):
     (tmp_path / "a,b.txt").write_text("x")
     codes = ["be-tarask", "sr@latin", "zh-Hant", "zh_TW"]
-    found = find_inputs([",".join(f"{code}={tmp_path}/a,b.txt" for code in codes)])
-    assert list(found) == codes
-
-
-def test_input_without_files(tmp_path):
-    with pytest.raises(UserError, match="no file matches"):
-        find_inputs([f"en={tmp_path}/*.txt"])
-
-
-def test_input_given_twice(tmp_path):
-    path = tmp_path / "a.txt"
-    path.write_text("x")
-    with pytest.raises(UserError, match="is given twice"):
-        find_inputs([f"en={path}", f"en={tmp_path}/*"])
+    inputs = find_inputs([",".join(f"{code}={tmp_path}/a,b.txt" for code in codes)])
+    assert list(inputs) == codes
 
 
 def test_a_pipe_and_an_archive_are_refused_before_anything_is_written(tmp_path):
     os.mkfifo(tmp_path / "a.txt")
     with tarfile.open(tmp_path / "b.txt", "w") as archive:
         archive.add(__file__)
-    for name, told in (("a.txt", "a pipe or a device"), ("b.txt", "a tar archive")):
-        with pytest.raises(UserError, match=f"{name}: {told}"):
+    for name, message in (("a.txt", "a pipe or a device"), ("b.txt", "a tar archive")):
+        with pytest.raises(UserError, match=f"{name}: {message}"):
             make([f"en={tmp_path}/{name}"], tmp_path / "corpus")
     assert not (tmp_path / "corpus").exists()
 
@@ -213,32 +212,37 @@ def test_documents_that_a_vocabulary_makes_equal_are_equal(tmp_path, drop_duplic
     inputs = [f"fr={tmp_path}/*.*"]
     corpus = make(inputs, tmp_path / "c", settings=settings)
     vocabulary = sentencepiece.SentencePieceNormalizer(rule_name="nmt_nfkc")
-    found = [
+    result = [
         [
             tuple(vocabulary.normalize(line) for line in document)
             for document in corpus.documents(split, "fr")
         ]
         for split in ("train", "eval")
     ]
-    assert found[0] and found[1] and not set(found[0]) & set(found[1])
+    assert result[0] and result[1] and not set(result[0]) & set(result[1])
     if drop_duplicates:
-        assert sum(map(len, found)) == 60 == len({*found[0], *found[1]})
+        assert sum(map(len, result)) == 60 == len({*result[0], *result[1]})
         assert corpus.manifest["dropped"] == {from_files.DUPLICATE: 60}
         kept = all_documents(corpus, "fr")
         assert sorted(map("\n".join, kept)) == sorted(texts)
 
 
-def test_documents_that_differ_in_case_stay(tmp_path):
-    (tmp_path / "a.txt").write_text("One.\n\none.\n\nTwo.\n\nTWO.\n")
-    corpus = make([f"en={tmp_path}/a.txt"], tmp_path / "c")
-    assert len(all_documents(corpus, "en")) == 4
-
-
-def test_the_same_document_in_two_languages_stays(tmp_path):
-    (tmp_path / "a.txt").write_text("OK.\n\nTwo.\n\nThree.\n\nFour.\n")
-    (tmp_path / "b.txt").write_text("OK.\n\nZwei.\n\nDrei.\n\nVier.\n")
-    corpus = make([f"en={tmp_path}/a.txt,de={tmp_path}/b.txt"], tmp_path / "c")
-    assert len(all_documents(corpus, "en")) == len(all_documents(corpus, "de")) == 4
+@pytest.mark.parametrize(
+    "texts, kept",
+    [
+        # That differ in case alone.
+        ({"en": ["One.", "one.", "Two.", "TWO."]}, 4),
+        # In two languages.
+        ({"en": ["OK.", "Two.", "A.a.a."], "de": ["OK.", "Zwei.", "A.a.a."]}, 3),
+    ],
+)
+def test_documents_that_are_not_the_same_stay(tmp_path, texts, kept):
+    for language, documents in texts.items():
+        (tmp_path / f"{language}.txt").write_text("\n\n".join(documents))
+    inputs = [f"{language}={tmp_path}/{language}.txt" for language in texts]
+    settings = dataclasses.replace(SETTINGS, min_characters=3)
+    corpus = make(inputs, tmp_path / "c", settings=settings)
+    assert all(len(all_documents(corpus, language)) == kept for language in texts)
 
 
 def test_duplicates_stay_where_asked(tmp_path):
@@ -263,8 +267,8 @@ def test_a_language_has_a_held_out_document(tmp_path, drop_duplicates):
     for name, first in (("a", 0), ("b", 10)):
         write_texts(tmp_path / f"{name}.txt", [*range(first, first + 10), 3])
     settings = with_share(1e-9, drop_duplicates=drop_duplicates)
-    found = make([f"en={tmp_path}/*.txt"], tmp_path / "c", settings=settings)
-    train, held_out = (list(found.documents(s, "en")) for s in ("train", "eval"))
+    result = make([f"en={tmp_path}/*.txt"], tmp_path / "c", settings=settings)
+    train, held_out = (list(result.documents(s, "en")) for s in ("train", "eval"))
     chosen = min(([f"Document {n}."] for n in range(20)), key=text_units.digest)
     assert set(map(tuple, held_out)) == {tuple(chosen)}
     assert chosen not in train
@@ -292,7 +296,7 @@ def test_what_holds_out_a_document_goes_on_after_a_kill(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "share, numbers, told",
+    "share, numbers, message",
     [
         (0.2, {"a": [1], "b": range(40)}, "no held-out text in sw; pretrain"),
         (0.2, {"a": range(40), "b": range(40)}, None),
@@ -300,15 +304,15 @@ def test_what_holds_out_a_document_goes_on_after_a_kill(tmp_path, monkeypatch):
     ],
 )
 def test_languages_without_held_out_text_are_told(
-    tmp_path, capsys, share, numbers, told
+    tmp_path, capsys, share, numbers, message
 ):
     for name, own in numbers.items():
         write_texts(tmp_path / f"{name}.txt", own)
     inputs = [f"sw={tmp_path}/a.txt,en={tmp_path}/b.txt"]
     make(inputs, tmp_path / "c", settings=with_share(share))
     printed = capsys.readouterr().out
-    assert printed.count("warning: ") == (told is not None)
-    assert told is None or told in printed
+    assert printed.count("warning: ") == (message is not None)
+    assert message is None or message in printed
 
 
 def test_a_file_given_under_two_names_is_read_once(tmp_path, capsys):
@@ -360,11 +364,11 @@ def test_a_language_without_rows_is_told_and_only_its_own_are_read_again(
 ):
     read = record_units(monkeypatch)
     wrong = with_share(0.2, language_column="lang", part_bytes=1 << 20)
-    told = (
+    message = (
         r"^--input=de=: no text in (\S*mixed\.jsonl) with 'de' in column 'lang', "
         r"which has others there \(build_corpus\.language_values\)$"
     )
-    with pytest.raises(UserError, match=told):
+    with pytest.raises(UserError, match=message):
         make([mixed], tmp_path / "c", settings=wrong)
     assert [unit.language for unit in read] == ["de", "sw"]
     right = dataclasses.replace(wrong, language_values={"de": "deu"})
@@ -458,8 +462,8 @@ def test_another_version_of_a_library_begins_anew_and_says_so(
     read = record_units(monkeypatch)
     capsys.readouterr()
     corpus = make(inputs, tmp_path / "c")
-    told = f"begun with other inputs (libraries.{package}: "
-    assert capsys.readouterr().out.count(told) == 1
+    message = f"begun with other inputs (libraries.{package}: "
+    assert capsys.readouterr().out.count(message) == 1
     # Plain text with a sentence a line needs no library.
     assert {unit.language for unit in read} == (
         {"de", "en"} if package == "sentencex" else {"en"}
@@ -504,10 +508,7 @@ def test_a_build_that_was_killed_goes_on(tmp_path):
     subprocess.run([*command, f"--output_dir={whole}"], check=True, cwd=ROOT)
     command.append(f"--output_dir={folder}")
     process = subprocess.Popen(command, cwd=ROOT)
-    deadline = time.monotonic() + 120
-    while len(list(folder.glob("work/*.done.json"))) < 2:
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+    wait_until(lambda: len(list(folder.glob("work/*.done.json"))) >= 2, 120)
     process.send_signal(signal.SIGKILL)
     process.wait()
     assert not (folder / "manifest.json").exists()
@@ -519,9 +520,3 @@ def test_a_build_that_was_killed_goes_on(tmp_path):
         os.remove(whole / name)
         os.remove(folder / name)
     assert tree(folder) == tree(whole)
-
-
-def test_a_name_that_is_not_utf8_is_refused_before_anything_is_read(tmp_path):
-    (tmp_path / os.fsdecode(b"caf\xe9.txt")).write_text("One.\n")
-    with pytest.raises(UserError, match=r"the name of .*caf.*\.txt' is not UTF-8"):
-        find_inputs([f"fr={tmp_path}/*.txt"])

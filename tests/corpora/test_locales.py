@@ -31,37 +31,26 @@ def test_anything_else_is_refused_in_one_line(code):
     assert "\n" not in str(caught.value)
 
 
-def test_scripts_and_territories_are_bcp_47():
-    folders = ["de", "es", "es_AR", "sr", "sr@latin", "zh_Hans", "zh_Hant"]
-    assert language_codes(folders) == {
-        "de": "de",
-        "es": "es",
-        "es_AR": "es-AR",
-        "sr": "sr",
-        "sr@latin": "sr-Latn",
-        "zh_Hans": "zh-Hans",
-        "zh_Hant": "zh-Hant",
-    }
+@pytest.mark.parametrize(
+    "codes",
+    [
+        # Scripts and territories are those of BCP 47.
+        {"es": "es", "es_AR": "es-AR", "sr": "sr", "sr@latin": "sr-Latn"},
+        {"zh_Hans": "zh-Hans", "zh_Hant": "zh-Hant"},
+        # The language's own territory stands for it, unless there is a plain folder;
+        # so does one without an alternative.
+        {"pt_PT": "pt", "pt_BR": "pt-BR"},
+        {"tr": "tr", "tr_TR": "tr-TR"},
+        {"he_IL": "he", "is_IS": "is"},
+    ],
+)
+def test_names_of_folders_become_codes(codes):
+    assert language_codes(list(codes)) == codes
 
 
-def test_english_variants_and_other_folders_are_left_out():
+def test_english_variants_and_what_is_no_locale_are_left_out():
     assert language_codes(["en", "en_GB", "en_AU", "en@quot", "README"]) == {"en": "en"}
-
-
-def test_a_modifier_that_no_code_may_have_is_no_locale():
     assert language_codes(["de", "ca@ärger", "sr@a_b"]) == {"de": "de"}
-
-
-def test_a_territory_without_alternative_says_nothing():
-    assert language_codes(["he_IL", "is_IS"]) == {"he_IL": "he", "is_IS": "is"}
-
-
-def test_the_languages_own_territory_stands_for_it():
-    assert language_codes(["pt_PT", "pt_BR"]) == {"pt_PT": "pt", "pt_BR": "pt-BR"}
-
-
-def test_the_plain_folder_wins():
-    assert language_codes(["tr", "tr_TR"]) == {"tr": "tr", "tr_TR": "tr-TR"}
 
 
 def test_variants():

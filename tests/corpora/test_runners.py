@@ -6,14 +6,15 @@ import pathlib
 import signal
 import subprocess
 import sys
-import time
 
 import pytest
 from apache_beam.runners.portability import local_job_service
 
 from decoupled.core.errors import UserError
 from decoupled.corpora.runners import Runner, run_units
+from tests.corpora.long_dump import family
 from tests.corpora.toy_job import ToyJob, ToyUnit
+from tests.processes import wait_until
 
 ALONE, DIRECT = Runner(workers=1), Runner("DirectRunner")
 RUNNERS = pytest.mark.parametrize(
@@ -164,40 +165,23 @@ def test_processes_end_with_their_parent(tmp_path, ended_by):
         stderr=subprocess.PIPE,
         start_new_session=True,
     )
-    workers = wait_for(lambda: began(tmp_path) == 2 and children_of(parent.pid))
+    workers = wait_until(
+        lambda: began(tmp_path) == 2 and family(parent.pid) - {parent.pid}
+    )
     assert len(workers & ToyJob(str(tmp_path)).processes()) == 2
     send = os.killpg if ended_by == signal.SIGINT else os.kill
     send(parent.pid, ended_by)
-    told = parent.communicate(timeout=30)[1].decode()
-    assert wait_for(lambda: not any(map(is_running, workers)))
+    message = parent.communicate(timeout=30)[1].decode()
+    assert wait_until(lambda: not any(map(is_running, workers)))
     if ended_by == signal.SIGINT:
         # Of the parent alone.
-        assert told.count("Traceback") == 1 and told.endswith("KeyboardInterrupt\n")
-
-
-def wait_for(condition):
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline:
-        if found := condition():
-            return found
-        time.sleep(0.02)
-    raise AssertionError("waited for a minute")
+        assert message.count("Traceback") == 1 and message.endswith(
+            "KeyboardInterrupt\n"
+        )
 
 
 def began(folder):
     return len(ToyJob(str(folder)).log()) if (folder / "log").exists() else 0
-
-
-def children_of(parent):
-    found = set()
-    for path in pathlib.Path("/proc").glob("[0-9]*/stat"):
-        try:
-            fields = path.read_text().rpartition(")")[2].split()
-        except OSError:
-            continue
-        if int(fields[1]) == parent:
-            found.add(int(path.parent.name))
-    return found
 
 
 def is_running(process):
@@ -209,7 +193,7 @@ def is_running(process):
 
 
 @pytest.mark.parametrize(
-    "arguments, told",
+    "arguments, message",
     [
         (
             {"options": ("region=here",)},
@@ -223,10 +207,10 @@ def is_running(process):
         ),
     ],
 )
-def test_arguments_that_would_be_ignored_are_refused(arguments, told):
+def test_arguments_that_would_be_ignored_are_refused(arguments, message):
     with pytest.raises(UserError) as caught:
         Runner(**arguments)
-    assert str(caught.value) == told
+    assert str(caught.value) == message
 
 
 def test_without_beam_the_extra_is_named(monkeypatch):
@@ -257,7 +241,7 @@ def test_a_cluster_of_beam_gets_the_same_units(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "runner, told",
+    "runner, message",
     [
         (
             Runner("NoRunner"),
@@ -273,8 +257,8 @@ def test_a_cluster_of_beam_gets_the_same_units(tmp_path):
         ),
     ],
 )
-def test_an_unknown_beam_runner_or_option_is_refused(tmp_path, capfd, runner, told):
-    with pytest.raises(UserError, match=f"^{told}") as caught:
+def test_an_unknown_beam_runner_or_option_is_refused(tmp_path, capfd, runner, message):
+    with pytest.raises(UserError, match=f"^{message}") as caught:
         run(tmp_path, units(), runner)
     assert "\n" not in str(caught.value)
     assert capfd.readouterr().err == ""

@@ -61,45 +61,46 @@ def test_alpha_alone_is_plain_smoothing_to_the_last_bit():
     assert shares(wide) == language_probabilities(THREE, 0.3)
 
 
-def test_weights_of_some_languages_are_their_shares():
-    # The rest, .4, goes to sw and tr as 1 : 3, the roots of 10 and 90.
-    found = shares(sampling(weights={"en": 0.6}))
-    assert found == pytest.approx({"en": 0.6, "sw": 0.1, "tr": 0.3})
+@pytest.mark.parametrize(
+    "config, expected",
+    [
+        # The rest, .4, goes to sw and tr as 1 : 3, the roots of 10 and 90.
+        (sampling(weights={"en": 0.6}), {"en": 0.6, "sw": 0.1, "tr": 0.3}),
+        # Of all languages weights are ratios.
+        (
+            sampling(weights={"en": 3, "sw": 1, "tr": 0}),
+            {"en": 0.75, "sw": 0.25, "tr": 0.0},
+        ),
+        (sampling(1.0, weights={"en": 0.0}), {"en": 0.0, "sw": 0.1, "tr": 0.9}),
+        # At alpha 0 each gets a third; sw would see its 10 sentences 33 times. At most
+        # 4 leaves 960 draws, 480 for each of the others.
+        (sampling(0.0, max_epochs={"sw": 4}), {"en": 0.48, "sw": 0.04, "tr": 0.48}),
+        # At most 5 for all: 50 for sw, 450 for tr, what is left for en.
+        (sampling(0.0, max_epochs=5), {"en": 0.5, "sw": 0.05, "tr": 0.45}),
+        # A number for all others stands under a star.
+        (
+            sampling(0.0, max_epochs={"*": 5, "sw": 2}),
+            {"en": 0.53, "sw": 0.02, "tr": 0.45},
+        ),
+        # en and tr pay for the minimum of sw as 10 : 1.
+        (
+            sampling(1.0, min_epochs={"sw": 10}),
+            {"en": 9 / 11, "sw": 0.1, "tr": 0.9 / 11},
+        ),
+        # Limits hold weights too; the rest is shared as sqrt(900) : sqrt(90).
+        (
+            sampling(weights={"sw": 0.5}, max_epochs={"sw": 3}),
+            {"en": 0.97 / (1 + 10**-0.5), "sw": 0.03, "tr": 0.97 / (1 + 10**0.5)},
+        ),
+    ],
+)
+def test_maximum_of_epochs_is_kept_and_the_rest_shared(config, expected):
+    assert shares(config) == pytest.approx(expected)
 
 
-def test_weights_of_all_languages_are_ratios():
-    found = shares(sampling(weights={"en": 3, "sw": 1, "tr": 0}))
-    assert found == {"en": 0.75, "sw": 0.25, "tr": 0.0}
-    # Languages without text need no name.
-    found = shares(sampling(weights={"en": 3, "sw": 1}), {"en": 5, "sw": 5, "xx": 0})
-    assert found == {"en": 0.75, "sw": 0.25, "xx": 0.0}
-
-
-def test_maximum_of_epochs_is_kept_and_the_rest_shared():
-    # At alpha 0 each gets a third; sw would see its 10 sentences 33 times. At most 4
-    # leaves 960 draws, 480 for each of the others.
-    found = shares(sampling(0.0, max_epochs={"sw": 4}))
-    assert found == pytest.approx({"en": 0.48, "sw": 0.04, "tr": 0.48})
-    # At most 5 for all: 50 for sw, 450 for tr, what is left for en.
-    found = shares(sampling(0.0, max_epochs=5))
-    assert found == pytest.approx({"en": 0.5, "sw": 0.05, "tr": 0.45})
-
-
-def test_minimum_of_epochs_is_kept_and_the_rest_pays():
-    found = shares(sampling(1.0, min_epochs={"sw": 10}))
-    assert found["sw"] == pytest.approx(0.1)
-    assert found["en"] / found["tr"] == pytest.approx(10)
-
-
-def test_a_number_for_all_others_stands_under_a_star():
-    found = shares(sampling(0.0, max_epochs={"*": 5, "sw": 2}))
-    assert found == pytest.approx({"en": 0.53, "sw": 0.02, "tr": 0.45})
-
-
-def test_limits_hold_weights_too():
-    found = shares(sampling(weights={"sw": 0.5}, max_epochs={"sw": 3}))
-    assert found["sw"] == pytest.approx(0.03)
-    assert sum(found.values()) == pytest.approx(1)
+def test_languages_without_text_need_no_weight():
+    result = shares(sampling(weights={"en": 3, "sw": 1}), {"en": 5, "sw": 5, "xx": 0})
+    assert result == {"en": 0.75, "sw": 0.25, "xx": 0.0}
 
 
 @pytest.mark.parametrize(
@@ -160,28 +161,21 @@ def problem(rows):
 
 @quickly
 @given(LANGUAGES)
-def test_bounded_shares_sum_to_one_within_their_bounds(rows):
+def test_shares_within_their_bounds_sum_to_one_and_free_ones_keep_their_ratios(rows):
     plain, lower, upper = problem(rows)
-    found = bounded_shares(plain, lower, upper)
-    assert sum(found.values()) == pytest.approx(1, abs=1e-9)
-    assert all(lower[name] <= found[name] <= upper[name] for name in plain)
-
-
-@quickly
-@given(LANGUAGES)
-def test_languages_between_their_bounds_keep_their_ratios(rows):
-    plain, lower, upper = problem(rows)
-    found = bounded_shares(plain, lower, upper)
-    free = [n for n in plain if plain[n] and lower[n] < found[n] < upper[n]]
-    scales = [found[name] / plain[name] for name in free]
+    result = bounded_shares(plain, lower, upper)
+    assert sum(result.values()) == pytest.approx(1, abs=1e-9)
+    assert all(lower[name] <= result[name] <= upper[name] for name in plain)
+    free = [n for n in plain if plain[n] and lower[n] < result[n] < upper[n]]
+    scales = [result[name] / plain[name] for name in free]
     assert scales == pytest.approx(scales[:1] * len(scales))
     # And a bound holds nobody on the wrong side of that scale.
     for name in plain if scales else ():
-        wanted = scales[0] * plain[name]
-        if found[name] == upper[name] > lower[name]:
-            assert wanted >= upper[name] * (1 - 1e-9)
-        if found[name] == lower[name] < upper[name]:
-            assert wanted <= lower[name] * (1 + 1e-9)
+        scaled = scales[0] * plain[name]
+        if result[name] == upper[name] > lower[name]:
+            assert scaled >= upper[name] * (1 - 1e-9)
+        if result[name] == lower[name] < upper[name]:
+            assert scaled <= lower[name] * (1 + 1e-9)
 
 
 @quickly
@@ -202,11 +196,11 @@ def test_the_same_limits_for_all_keep_the_order(sizes, alpha, least, most):
     counts = {f"l{i}": size for i, size in enumerate(sizes)}
     total = sum(sizes)
     config = sampling(alpha, None, least, most)
-    found = language_shares(counts, config, counts, total, "sequences")
+    result = language_shares(counts, config, counts, total, "sequences")
     order = sorted(counts, key=counts.get)
-    ordered = [found[name] for name in order]
+    ordered = [result[name] for name in order]
     assert all(a <= b * (1 + 1e-9) for a, b in zip(ordered, ordered[1:], strict=False))
-    epochs = [found[name] * total / counts[name] for name in counts]
+    epochs = [result[name] * total / counts[name] for name in counts]
     assert min(epochs) >= least * (1 - 1e-9) and max(epochs) <= most * (1 + 1e-9)
 
 
@@ -287,26 +281,26 @@ def rows(config, counts=FOUR, total=1000):
 
 
 def test_rows_largest_first():
-    found = rows(SamplingConfig(0.0, {"en": 0.3}, None, {"sw": 20}))
+    result = rows(SamplingConfig(0.0, {"en": 0.3}, None, {"sw": 20}))
     # sw is at 20 epochs of 10 sentences, .2 of 1000 draws; tr and en share the rest as
     # .35 to .3.
-    assert [tuple(row)[:2] for row in found] == [
+    assert [tuple(row)[:2] for row in result] == [
         ("en", 900),
         ("tr", 90),
         ("sw", 10),
         ("no", 0),
     ]
-    assert [row.share for row in found] == pytest.approx([0.9, 0.09, 0.01, 0])
+    assert [row.share for row in result] == pytest.approx([0.9, 0.09, 0.01, 0])
     drawn = [0.8 * 0.3 / 0.65, 0.8 * 0.35 / 0.65, 0.2, 0]
-    assert [row.drawn for row in found] == pytest.approx(drawn)
+    assert [row.drawn for row in result] == pytest.approx(drawn)
     epochs = [1000 * drawn[0] / 900, 1000 * drawn[1] / 90, 20, 0]
-    assert [row.epochs for row in found] == pytest.approx(epochs)
+    assert [row.epochs for row in result] == pytest.approx(epochs)
 
 
 def test_json_has_every_language():
-    found = as_json(rows(SamplingConfig(1.0)))
-    assert list(found) == ["en", "tr", "sw", "no"]
-    assert found["tr"] == {
+    result = as_json(rows(SamplingConfig(1.0)))
+    assert list(result) == ["en", "tr", "sw", "no"]
+    assert result["tr"] == {
         "sentences": 90,
         "share": 0.09,
         "drawn": 0.09,

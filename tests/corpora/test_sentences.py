@@ -174,14 +174,14 @@ def test_a_real_dump_reads_as_prose(data_dir):
         )
         for article in read_articles(path, dropped)
     ]
-    found = [sentence for document in documents for sentence in document]
-    suspicious = [sentence for sentence in found if SUSPICIOUS.search(sentence)]
-    unended = [s for s in found if s.rstrip("\"'”’)]»")[-1:] not in tuple(".!?:;…")]
-    assert len(found) > 18_500
-    assert sum(map(len, found)) > 2_600_000
-    assert len(suspicious) / len(found) < 0.0005
-    assert len(unended) / len(found) < 0.003
-    assert sum(sentence[0].islower() for sentence in found) / len(found) < 0.002
+    result = [sentence for document in documents for sentence in document]
+    suspicious = [sentence for sentence in result if SUSPICIOUS.search(sentence)]
+    unended = [s for s in result if s.rstrip("\"'”’)]»")[-1:] not in tuple(".!?:;…")]
+    assert len(result) > 18_500
+    assert sum(map(len, result)) > 2_600_000
+    assert len(suspicious) / len(result) < 0.0005
+    assert len(unended) / len(result) < 0.003
+    assert sum(sentence[0].islower() for sentence in result) / len(result) < 0.002
     # Bold text leaves no apostrophe behind: "Achilles' was a Greek hero".
     titles = [
         d[0] for d in documents if d and re.match(r"[^,.(]*\w' (?:is|was) ", d[0])
@@ -201,28 +201,25 @@ def test_the_time_does_not_grow_with_the_square_of_a_paragraph(unit, language):
     # 200,000 of some of these characters took more than half a minute.
     paragraph = "It is. " + unit * (200_000 // len(unit)) + " The end."
     begun = time.process_time()
-    found = split_sentences(paragraph, language)
+    result = split_sentences(paragraph, language)
     assert time.process_time() - begun < 10
-    assert "".join("".join(found).split()) == "".join(paragraph.split())
+    assert "".join("".join(result).split()) == "".join(paragraph.split())
 
 
 @pytest.mark.parametrize("language", ["en", "ja"])
 def test_a_long_paragraph_is_split_as_its_sentences_are(language, monkeypatch):
     one = "Dr. Smith bought 3.5 kg of it, e.g. red ones. “He did.” 彼は来た。彼は来た。"
-    found = split_sentences(one * 300, language)
-    assert len(found) > 300
+    result = split_sentences(one * 300, language)
+    assert len(result) > 300
     monkeypatch.setattr(sentences, "_LONGEST", 1 << 30)
-    assert found == split_sentences(one * 300, language)
+    assert result == split_sentences(one * 300, language)
 
 
 @pytest.mark.parametrize(
     "language, words",
-    [
-        ("ar", "هذا نص طويل جدا بدون نقاط "),
-        ("th", "ประเทศไทยตั้งอยู่ในทวีปเอเชีย "),
-    ],
+    [("ar", "هذا نص طويل جدا بدون نقاط "), ("th", "ประเทศไทยตั้งอยู่ในทวีปเอเชีย ")],
 )
 def test_a_long_paragraph_without_an_end_is_cut_between_words(language, words):
-    found = split_sentences(words * 900, language)
-    assert len(found) > 1
-    assert " ".join(found) == (words * 900).strip()
+    result = split_sentences(words * 900, language)
+    assert len(result) > 1
+    assert " ".join(result) == (words * 900).strip()

@@ -75,8 +75,8 @@ def zstandard(content):
 def test_the_field_of_an_object_has_a_name(tmp_path):
     path = write(tmp_path / "oscar.jsonl", '{"content": "One.", "text": "No."}\n')
     assert read_column(path, "content") == [["One."]]
-    told = r"oscar\.jsonl:1: no column 'body' .*text_column.*has content, text$"
-    with pytest.raises(UserError, match=told):
+    message = r"oscar\.jsonl:1: no column 'body' .*text_column.*has content, text$"
+    with pytest.raises(UserError, match=message):
         read_column(path, "body")
 
 
@@ -149,16 +149,16 @@ def test_rows_of_one_language_are_read_and_the_others_counted(
 @RECORDS
 def test_the_column_of_languages_has_to_be_there(tmp_path, name):
     path = write_rows(tmp_path / name, text=["One."], language=["en"])
-    told = rf"{name}.* no column 'lang' .*language_column.*; it has text, language$"
-    with pytest.raises(UserError, match=told):
+    message = rf"{name}.* no column 'lang' .*language_column.*; it has text, language$"
+    with pytest.raises(UserError, match=message):
         list(source_of(path).reads(Reading(path, "en", MIXED, collections.Counter())))
 
 
 @RECORDS
 def test_languages_have_to_be_texts(tmp_path, name):
     path = write_rows(tmp_path / name, text=["One."], lang=[7])
-    told = "'lang' (holds int64, not texts|is not a string)"
-    with pytest.raises(UserError, match=told):
+    message = "'lang' (holds int64, not texts|is not a string)"
+    with pytest.raises(UserError, match=message):
         list(source_of(path).reads(Reading(path, "en", MIXED, collections.Counter())))
 
 
@@ -194,10 +194,7 @@ def test_a_damaged_table_is_named(tmp_path):
 
 @pytest.mark.parametrize(
     "line",
-    [
-        {"text": "Line\r\nline\rline\n\nline"},
-        {"text": "\0Li\0ne\nline\nline\nline"},
-    ],
+    [{"text": "Line\r\nline\rline\n\nline"}, {"text": "\0Li\0ne\nline\nline\nline"}],
 )
 def test_lines_in_a_text_end_at_lf_crlf_or_cr_and_have_no_nul(tmp_path, line):
     path = write(tmp_path / "a.jsonl", json.dumps(line) + "\n")
@@ -341,13 +338,15 @@ def test_a_table_is_told_by_its_content_and_has_to_be_unpacked(tmp_path):
     path = write_table(tmp_path / "a.txt", text=["One.", "Two."])
     assert list(read_documents(path)) == [["One."], ["Two."]]
     packed = write(tmp_path / "b.parquet.gz", gzip.compress(open(path, "rb").read()))
-    told = r"packed with gzip; unpack it: gzip -dc \S+b.parquet.gz > NEW_FILE.parquet$"
-    with pytest.raises(UserError, match=told):
+    message = (
+        r"packed with gzip; unpack it: gzip -dc \S+b.parquet.gz > NEW_FILE.parquet$"
+    )
+    with pytest.raises(UserError, match=message):
         list(read_documents(packed))
 
 
 @pytest.mark.parametrize(
-    "content, told",
+    "content, message",
     [
         ('<doc id="12" url="https://a?curid=12" title="A">\nA\n\nText.\n', "dump"),
         ('One.\n<doc id="12" title="A" nonfiltered="1">\n', ":2: .*WikiExtractor"),
@@ -362,12 +361,12 @@ def test_a_table_is_told_by_its_content_and_has_to_be_unpacked(tmp_path):
         ("1\tOne.\n2\tTwo.\n", None),
     ],
 )
-def test_text_of_another_format_is_refused(tmp_path, content, told):
+def test_text_of_another_format_is_refused(tmp_path, content, message):
     path = write(tmp_path / "a.txt", content)
-    if told is None:
+    if message is None:
         assert list(read_documents(path))
         return
-    with pytest.raises(UserError, match=told):
+    with pytest.raises(UserError, match=message):
         list(read_documents(path))
 
 

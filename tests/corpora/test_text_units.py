@@ -58,30 +58,31 @@ def test_large_files_have_parts(name, size, parts):
     assert len({unit.name for unit in units}) == parts
 
 
-def test_json_texts_are_split_into_sentences(tmp_path):
-    path = write_json(tmp_path / "a.jsonl", ["It rains today. We stay in.\nNo.\n", "-"])
+TEXT = "It rains today. We stay in.\nNo.\n"
+SPLIT = [["It rains today.", "We stay in."]]
+WHOLE = [["It rains today. We stay in.", "No."]]
+
+
+@pytest.mark.parametrize(
+    "name, changes, documents",
+    [
+        ("a.jsonl", {}, SPLIT),
+        ("a.jsonl", {"split_json": False}, WHOLE),
+        ("a.txt", {}, WHOLE),
+        ("a.txt", {"split_text": True}, SPLIT),
+    ],
+)
+def test_texts_are_split_into_sentences_where_asked(tmp_path, name, changes, documents):
+    settings, path = dataclasses.replace(SETTINGS, **changes), tmp_path / name
+    if name == "a.jsonl":
+        write_json(path, [TEXT] if changes else [TEXT, "-"])
+    else:
+        path.write_text(TEXT)
     dropped = collections.Counter()
-    found = list(text_units.read_unit(unit_of(path), SETTINGS, dropped))
-    assert found == [["It rains today.", "We stay in."]]
-    assert dropped["document without sentences"] == 1
-
-
-def test_json_texts_stay_as_they_are_where_asked(tmp_path):
-    settings = dataclasses.replace(SETTINGS, split_json=False)
-    path = write_json(tmp_path / "a.jsonl", ["It rains today. We stay in.\nNo.\n"])
-    unit = unit_of(path, settings)
-    found = list(text_units.read_unit(unit, settings, collections.Counter()))
-    assert found == [["It rains today. We stay in.", "No."]]
-
-
-def test_lines_of_plain_text_are_sentences_unless_they_are_split(tmp_path):
-    (tmp_path / "a.txt").write_text("It rains today. We stay in.\nNo.\n")
-    plain = list(text_units.read_unit(unit_of(tmp_path / "a.txt"), SETTINGS, {}))
-    assert plain == [["It rains today. We stay in.", "No."]]
-    settings = dataclasses.replace(SETTINGS, split_text=True)
-    unit = unit_of(tmp_path / "a.txt", settings)
-    split = list(text_units.read_unit(unit, settings, collections.Counter()))
-    assert split == [["It rains today.", "We stay in."]]
+    read = text_units.read_unit(unit_of(path, settings), settings, dropped)
+    assert list(read) == documents
+    without_any = dropped["document without sentences"]
+    assert without_any == (name == "a.jsonl" and not changes)
 
 
 def test_a_unit_leaves_text_counts_and_digests(tmp_path):
@@ -217,7 +218,7 @@ def test_a_unit_does_not_depend_on_the_values_of_other_languages(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "changes, told",
+    "changes, message",
     [
         ({"text_column": ""}, "text_column: is empty; name a column"),
         ({"language_column": ""}, "language_column: is empty; name a column, or None"),
@@ -232,6 +233,6 @@ def test_a_unit_does_not_depend_on_the_values_of_other_languages(tmp_path):
         ),
     ],
 )
-def test_impossible_columns(changes, told):
-    with pytest.raises(UserError, match=told):
+def test_impossible_columns(changes, message):
+    with pytest.raises(UserError, match=message):
         dataclasses.replace(SETTINGS, **changes)

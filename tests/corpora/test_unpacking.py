@@ -80,8 +80,8 @@ def test_damage_is_named_and_nothing_is_cut_off_in_silence(tmp_path, kind, damag
     if (kind, damage) == ("zstd", "changed"):
         # pyarrow writes no sums; the size of the content is damaged instead.
         content[5] ^= 1
-    told = r"a\.txt.* (is damaged|ends too soon)"
-    with pytest.raises(UserError, match=told):
+    message = r"a\.txt.* (is damaged|ends too soon)"
+    with pytest.raises(UserError, match=message):
         lines_of(write(tmp_path / "a.txt", bytes(content)))
 
 
@@ -116,9 +116,9 @@ def test_the_command_for_a_tar_archive_works(tmp_path, packing):
     assert (tmp_path / "FOLDER/a/two.txt").read_bytes() == TEXT
 
 
-def advised(path, told, words):
+def advised(path, message, words):
     """The lines of the new file, once the command is run that stands behind `words`."""
-    with pytest.raises(UserError, match=told) as error:
+    with pytest.raises(UserError, match=message) as error:
         lines_of(path)
     command, folder = str(error.value).partition(words)[2], os.path.dirname(path)
     subprocess.run(["sh", "-c", command], cwd=folder, check=True)
@@ -129,12 +129,12 @@ def advised(path, told, words):
 @pytest.mark.parametrize("second", ["gzip", "xz", "bzip2"])
 def test_the_command_for_a_file_that_is_packed_twice_works(tmp_path, first, second):
     path = write(tmp_path / "a.gz", PACKED[first](PACKED[second](TEXT)))
-    told = f"packed twice, with {first} and {second}; unpack it once: "
-    assert advised(path, told, "once: ") == LINES
+    message = f"packed twice, with {first} and {second}; unpack it once: "
+    assert advised(path, message, "once: ") == LINES
 
 
 @pytest.mark.parametrize(
-    "content, told",
+    "content, message",
     [
         (b"7z\xbc\xaf\x27\x1c\0\4", r"a 7z archive.* 7z x -so \S+a\.txt \| gzip"),
         (b"PK\3\4\x14\0", r"a zip archive; unpack it with unzip \S+a\.txt -d FOLDER"),
@@ -146,9 +146,9 @@ def test_the_command_for_a_file_that_is_packed_twice_works(tmp_path, first, seco
         (b"!<arch>\ndebian-binary", "an archive of ar"),
     ],
 )
-def test_files_that_hold_no_text_are_refused(tmp_path, content, told):
+def test_files_that_hold_no_text_are_refused(tmp_path, content, message):
     for packed in (content, gzip.compress(content)):
-        with pytest.raises(UserError, match=told):
+        with pytest.raises(UserError, match=message):
             lines_of(write(tmp_path / "a.txt", packed))
 
 
@@ -162,15 +162,15 @@ def test_a_text_may_begin_like_the_name_of_a_format(tmp_path, text):
 def test_what_needs_too_much_memory_says_how_to_pack_it_again(tmp_path, monkeypatch):
     # The frame's header asks for a window of 2 GiB; no content follows.
     path = write(tmp_path / "a.zst", b"\x28\xb5\x2f\xfd\x00\xa8\1\0\0")
-    told = (
+    message = (
         r"more than the 128 MiB .*zstd -dc --long=31 \S+a\.zst \| zstd > NEW_FILE\.zst$"
     )
-    with pytest.raises(UserError, match=told):
+    with pytest.raises(UserError, match=message):
         lines_of(path)
     monkeypatch.setattr(unpacking, "_XZ_MEMORY", 1 << 20)
     path = write(tmp_path / "a.xz", lzma.compress(TEXT))
-    told = r"more than 1 MiB of memory .*: xz -dc \S+a\.xz \| xz > NEW_FILE\.xz$"
-    with pytest.raises(UserError, match=told):
+    message = r"more than 1 MiB of memory .*: xz -dc \S+a\.xz \| xz > NEW_FILE\.xz$"
+    with pytest.raises(UserError, match=message):
         lines_of(path)
 
 
@@ -199,20 +199,20 @@ def test_a_byte_order_mark_is_skipped_where_files_were_joined(tmp_path):
 @pytest.mark.parametrize("pack", [bytes, gzip.compress])
 def test_the_command_for_utf16_works(tmp_path, encoding, pack):
     path = write(tmp_path / "a.txt", pack("Größe \u4e16\nb\n".encode(encoding)))
-    told = r"UTF-(16|32)([LB]E)?, not UTF-8; convert it: .*iconv"
-    assert advised(path, told, "it: ") == ["Größe \u4e16", "b"]
+    message = r"UTF-(16|32)([LB]E)?, not UTF-8; convert it: .*iconv"
+    assert advised(path, message, "it: ") == ["Größe \u4e16", "b"]
 
 
 def test_bytes_that_are_not_utf8_are_named_with_their_line(tmp_path):
     path = write(tmp_path / "a.txt", "One.\nStraße\n".encode("latin1"))
-    told = r"a\.txt:2: not UTF-8 \(byte 0xdf\); .*iconv -f latin1"
-    assert advised(path, told, "it: ") == ["One.", "Straße"]
+    message = r"a\.txt:2: not UTF-8 \(byte 0xdf\); .*iconv -f latin1"
+    assert advised(path, message, "it: ") == ["One.", "Straße"]
 
 
 def test_a_nul_is_named_with_its_line_and_the_command_removes_it(tmp_path):
     path = write(tmp_path / "a.txt.gz", gzip.compress(TEXT + b"a\0b\n"))
-    told = r"a\.txt\.gz:201: a NUL character"
-    assert advised(path, told, "them with ") == [*LINES, "ab"]
+    message = r"a\.txt\.gz:201: a NUL character"
+    assert advised(path, message, "them with ") == [*LINES, "ab"]
 
 
 def test_a_binary_file_is_no_text(tmp_path):

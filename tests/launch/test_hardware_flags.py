@@ -31,26 +31,24 @@ def parse(monkeypatch):
     return parse
 
 
-def test_without_flags_it_is_this_host(parse):
-    assert parse() == HOST
-
-
-def test_a_node_has_name_zone_and_project(parse):
-    address = TpuAddress("n", "z", "p")
-    assert parse("--tpu=n", "--tpu_zone=z", "--gcp_project=p") == Hardware(tpu=address)
-
-
-def test_an_accelerator_is_a_kind_of_device(parse):
-    assert parse("--accelerator=gpu") == Hardware("gpu")
-
-
 HOSTS = ("--coordinator=a:1", "--processes=2", "--process=1")
+NODE = ("--tpu=n", "--tpu_zone=z", "--gcp_project=p")
 
 
-def test_several_processes_have_an_address_and_numbers(parse):
-    hosts = Hosts("a:1", 2, 1, 9.0)
-    found = parse("--accelerator=cpu", *HOSTS, "--patience_seconds=9")
-    assert found == Hardware("cpu", hosts=hosts, patience_seconds=9.0)
+@pytest.mark.parametrize(
+    "arguments, hardware",
+    [
+        ((), HOST),
+        (NODE, Hardware(tpu=TpuAddress("n", "z", "p"))),
+        (["--accelerator=gpu"], Hardware("gpu")),
+        (
+            ["--accelerator=cpu", *HOSTS, "--patience_seconds=9"],
+            Hardware("cpu", hosts=Hosts("a:1", 2, 1, 9.0), patience_seconds=9.0),
+        ),
+    ],
+)
+def test_what_the_flags_give(parse, arguments, hardware):
+    assert parse(*arguments) == hardware
 
 
 @pytest.mark.parametrize(
@@ -60,21 +58,16 @@ def test_several_processes_have_an_address_and_numbers(parse):
         (["--accelerator=cpu", *HOSTS[:1]], "--processes, --process: must be given"),
         (["--accelerator=cpu", *HOSTS, "--process=2"], "--process: 2 is not one of 2"),
         (["--accelerator=cpu", *HOSTS, "--coordinator=a"], "'a' is not HOST:PORT"),
+        (
+            ["--tpu=local", "--accelerator=tpu"],
+            "--tpu: is for .* --accelerator=tpu",
+        ),
+        (["--tpu_zone=z"], "--tpu_zone: has no effect without --tpu"),
     ],
 )
-def test_processes_that_do_not_fit_are_refused(parse, arguments, message):
+def test_flags_that_do_not_fit_are_refused(parse, arguments, message):
     with pytest.raises(UserError, match=message):
         parse(*arguments)
-
-
-def test_both_are_refused(parse):
-    with pytest.raises(UserError, match="--tpu: is for .* --accelerator=tpu for"):
-        parse("--tpu=local", "--accelerator=tpu")
-
-
-def test_a_zone_alone_is_refused(parse):
-    with pytest.raises(UserError, match="--tpu_zone: has no effect without --tpu"):
-        parse("--tpu_zone=z")
 
 
 def test_a_node_s_name_needs_the_client_of_the_tpu_api(parse, monkeypatch):

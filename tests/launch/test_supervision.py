@@ -4,8 +4,6 @@ import contextlib
 import os
 import signal
 import sys
-import threading
-import time
 
 import pytest
 
@@ -19,24 +17,9 @@ from decoupled.launch.supervision import (
     seconds_of_steps,
     supervise,
 )
-
-
-def python(code):
-    return [sys.executable, "-c", code]
-
+from tests.processes import python, signal_when
 
 FOREVER = python("import time; time.sleep(60)")
-
-
-def signal_when(ready, number):
-    """Sends this process a signal as soon as a file is there."""
-
-    def send():
-        while not ready.exists():
-            time.sleep(0.01)
-        os.kill(os.getpid(), number)
-
-    threading.Thread(target=send).start()
 
 
 @pytest.mark.parametrize(
@@ -61,7 +44,7 @@ def test_a_signal_reaches_a_step_and_is_waited_for(tmp_path, name, raised, messa
         f"open({str(ready)!r}, 'w').close()\n"
         "time.sleep(60)"
     )
-    signal_when(ready, number)
+    signal_when(ready.exists, number)
     with pytest.raises(raised, match=message):
         run_step(str(tmp_path), Step("", "records", step))
     # Ctrl-C of the terminal comes to the group of the demo, and so only once.
@@ -159,13 +142,7 @@ def test_a_signal_reaches_all_processes_once_which_may_save(tmp_path, name):
         )
         for path in ready
     ]
-
-    def send():
-        while not all(path.exists() for path in ready):
-            time.sleep(0.01)
-        os.kill(os.getpid(), number)
-
-    threading.Thread(target=send).start()
+    signal_when(lambda: all(path.exists() for path in ready), number)
     assert run([both]) == (99, [], [])
     assert signal.getsignal(number) == before
 

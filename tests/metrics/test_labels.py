@@ -5,8 +5,6 @@ tables of values.
 """
 
 import os
-import subprocess
-import sys
 import warnings
 
 import pytest
@@ -23,6 +21,7 @@ from decoupled.metrics.labels import (
     spans,
     strict_spans,
 )
+from tests.processes import run_python
 
 THIRD, TWO_THIRDS = 33.33333333333333, 66.66666666666666
 # Sentences, parted by "/"; labels, predictions, F1, precision and recall, strict F1.
@@ -135,7 +134,7 @@ def test_tags_are_scored_with_python_alone():
         "packages = {name.split('.')[0] for name in sys.modules}\n"
         "print(*packages & {'seqeval', 'sklearn', 'scipy', 'pandas'})\n"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    done = run_python(code)
     assert (done.stdout, done.stderr) == ("\n", "")
 
 

@@ -149,15 +149,6 @@ def test_pairs_are_taken_greedily_from_both_directions():
     assert result.scores == pytest.approx([0.9, 0.7])
 
 
-def test_no_place_stands_twice_and_scores_fall():
-    generator = np.random.default_rng(0)
-    first, second = (generator.normal(1, 1, [n, 5]) for n in (60, 45))
-    result = mine(best_matches(first, second, "ratio_margin", 4))
-    for side in result.pairs.T:
-        assert len(set(side)) == len(side)
-    assert (np.diff(result.scores) <= 0).all()
-
-
 def test_threshold_by_hand():
     scores = np.array([0.9, 0.8, 0.6, 0.2])
     threshold = best_threshold(scores, np.array([True, False, True, False]), 2)

@@ -106,9 +106,9 @@ def large_plan(**memory):
 
 
 def test_what_saves_memory_the_cheapest_in_time_first():
-    found = list(options_that_save_memory(large_plan()))
+    result = list(options_that_save_memory(large_plan()))
     # Of 64 sequences every core has 2, so that 2 microbatches are the most.
-    assert [[option.settings for option in series] for series in found] == [
+    assert [[option.settings for option in series] for series in result] == [
         [(HALVES,)],
         [(RECOMPUTE,), (RECOMPUTE, HALVES)],
         [(SLICES,), (SLICES, HALVES)],
@@ -116,16 +116,13 @@ def test_what_saves_memory_the_cheapest_in_time_first():
         [ADAFACTOR, (*ADAFACTOR, HALVES)],
         [(*ADAFACTOR, RECOMPUTE), (*ADAFACTOR, RECOMPUTE, HALVES)],
         [(*ADAFACTOR, SLICES), (*ADAFACTOR, SLICES, HALVES)],
-        [
-            (*ADAFACTOR, SLICES, RECOMPUTE),
-            (*ADAFACTOR, SLICES, RECOMPUTE, HALVES),
-        ],
+        [(*ADAFACTOR, SLICES, RECOMPUTE), (*ADAFACTOR, SLICES, RECOMPUTE, HALVES)],
     ]
-    both = found[1][1].run.training
+    both = result[1][1].run.training
     assert (both.recompute_layers, both.gradient_accumulation) == (True, 2)
-    dtypes = [series[0].run.mesh.slice_dtype for series in found]
+    dtypes = [series[0].run.mesh.slice_dtype for series in result]
     assert dtypes == (["float32"] * 2 + ["bfloat16"] * 2) * 2
-    names = [series[0].run.optimizer.name for series in found]
+    names = [series[0].run.optimizer.name for series in result]
     assert names == ["adamw"] * 4 + ["adafactor"] * 4
 
 

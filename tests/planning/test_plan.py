@@ -13,10 +13,7 @@ from decoupled.core.errors import UserError
 from decoupled.planning.comparison import Option
 from decoupled.planning.costs import Collective
 from decoupled.planning.hardware import parse_topology
-from decoupled.planning.plan import (
-    make_plan,
-    seconds,
-)
+from decoupled.planning.plan import make_plan, seconds
 from decoupled.planning.report import as_json
 from decoupled.training.graph import build_step, pretraining_graph
 from tests.helpers import (

@@ -180,8 +180,7 @@ def test_an_all_to_all_of_float32_is_seen():
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize(
-    "name",
-    ["pre-training", *(pytest.param(n, marks=pytest.mark.slow) for n in HEADS)],
+    "name", ["pre-training", *(pytest.param(n, marks=pytest.mark.slow) for n in HEADS)]
 )
 def test_no_layout_sends_float32_in_an_all_to_all(layout, name):
     task, tpu = HEADS.get(name), parse_topology("v3-8")

@@ -19,11 +19,7 @@ def computation(name, *lines):
     return f"%{name} (p: {X}) -> {X} {{\n" + "\n".join(lines) + "\n}"
 
 
-ADD = computation(
-    "add",
-    f"  %p = {X} parameter(0)",
-    f"  ROOT %r = {X} add(%p, %p)",
-)
+ADD = computation("add", f"  %p = {X} parameter(0)", f"  ROOT %r = {X} add(%p, %p)")
 # Reads row 3 of a stack of 8.
 MEMBER = computation(
     "member",

@@ -44,7 +44,7 @@ def make_folders(tmp_path, vocabulary):
     (made / "corpus").mkdir()
     one = {"sentences": 1000, "characters": 100_000}
     manifest = {
-        "splits": {"train": {"en": one, "de": one}, "eval": {"en": one, "de": one}},
+        "splits": {"train": {"en": one, "de": one}, "eval": {"en": one, "de": one}}
     }
     (made / "corpus/manifest.json").write_text(json.dumps(manifest))
     for place in ("corpus/parallel/test/sentences", "sentences/test"):

@@ -65,13 +65,13 @@ def _pretraining(job):
 def hits(row, seed, dev=False):
     """uint8 [layers, directions, verses]; a control finds one verse everywhere. On dev
     the second layer is best, in every row."""
-    found = np.zeros([4, 2, VERSES], np.uint8)
+    result = np.zeros([4, 2, VERSES], np.uint8)
     counts = TRANSLATED.get(row, (1, 1, 1, 1))
     if dev:
         counts = (9, 2, 8, 3)
     for layer, count in enumerate(counts):
-        found[layer, :, seed % 2 : seed % 2 + count] = 1
-    return found
+        result[layer, :, seed % 2 : seed % 2 + count] = 1
+    return result
 
 
 def _neighbours(dev):

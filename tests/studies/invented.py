@@ -11,13 +11,7 @@ from decoupled.runs.curve import Curve
 from decoupled.studies import claims
 from decoupled.studies.page import mean
 from decoupled.studies.results import ModelRow, Number
-from decoupled.studies.statistics import (
-    CONTROL,
-    LOGITS,
-    NATS,
-    POINTS,
-    Measured,
-)
+from decoupled.studies.statistics import CONTROL, LOGITS, NATS, POINTS, Measured
 from decoupled.studies.study import Study, Training, gather, secondary_of
 from tests.helpers import tiny_model
 

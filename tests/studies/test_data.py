@@ -63,13 +63,9 @@ def test_languages_that_are_wanted_and_there(tmp_path, given):
     folders = found(tmp_path, given)
     assert choose_languages(folders, ["de", "fr"]) == ["en", "de"]
     assert choose_languages(folders, ["sw", "en", "hi"]) == ["en", "sw", "hi"]
+    assert choose_languages(folders, ["en"]) == ["en"]
     # None of those wanted: others, as many.
     assert choose_languages(folders, ["fr", "es", "it"]) == ["en", "de", "hi"]
-
-
-def test_english_alone_is_a_choice(tmp_path, given):
-    write_bible(given / "parallel_bible", ["en", "de"])
-    assert choose_languages(found(tmp_path, given), ["en"]) == ["en"]
 
 
 def test_one_language_is_too_few(tmp_path, given):
@@ -121,9 +117,9 @@ def test_text_that_is_too_short_is_refused_before_anything_is_trained(folders):
 
 
 def test_what_is_said_of_the_text_and_of_what_is_missing(folders):
-    told = describe_text(folders)
-    assert told[0].startswith("2,000 sentences (0.2 million characters) in de, en")
-    assert "parallel_bible (aligned)" in told[0]
+    message = describe_text(folders)
+    assert message[0].startswith("2,000 sentences (0.2 million characters) in de, en")
+    assert "parallel_bible (aligned)" in message[0]
     lacking = " ".join(left_out(folders, ["en", "de", "fr"], 4000, TASKS))
     assert "The text has no fr." in lacking and "vocabulary of 16,000" in lacking
     assert "parts of speech" not in lacking and "probes" not in lacking
@@ -134,8 +130,8 @@ def test_text_of_one_language_is_said_to_have_no_pairs(folders, source):
     bare = folders._replace(source=source)
     for file in ("corpus/parallel/test/sentences", "sentences/test"):
         shutil.rmtree(folders.made(file))
-    told = left_out(bare, ["en"], 4000, TASKS)
-    pairs = [line for line in told if "Retrieval" in line]
+    message = left_out(bare, ["en"], 4000, TASKS)
+    pairs = [line for line in message if "Retrieval" in line]
     expected = "Retrieval is left out: it needs text in two languages."
     assert len(pairs) == 1 and pairs[0].startswith(expected)
 

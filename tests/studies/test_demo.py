@@ -81,24 +81,3 @@ def test_a_run_without_a_whole_event_is_reported(work_dir):
         path.write_bytes(b"")
     demo.report(str(work_dir))
     assert (work_dir / "results.png").exists()
-
-
-def test_every_step_is_a_command_that_exists(tmp_path):
-    steps = demo.make_steps(str(tmp_path))
-    assert [step.name for step in steps] == [
-        "corpus",
-        "vocabulary",
-        "records",
-        "pretrain_coupled",
-        "pretrain_small_output",
-        "pretrain_decoupled",
-        "neighbours",
-        "finetune_coupled",
-        "finetune_small_output",
-        "finetune_decoupled",
-        "export",
-        "serve",
-    ]
-    for step in steps[:-1]:
-        assert step.command[0] == "decoupled"
-        __import__(f"decoupled.commands.{step.command[1]}")

@@ -58,14 +58,14 @@ def test_right_or_not_of_each_text_in_each_language(data_dir, tmp_path):
         "de": "poetry\t0.9\npoetry\t0.9\npoetry\t0.9\n",
     }
     scores = {"en": 200 / 3, "de": 100 / 3}
-    found = read_items(
+    result = read_items(
         write_run(tmp_path / "run", "catalogs", answers, scores), data_dir
     )
-    assert {name: each.sums.got.tolist() for name, each in found.items()} == {
+    assert {name: each.sums.got.tolist() for name, each in result.items()} == {
         "en": [1, 0, 1],
         "de": [0, 1, 0],
     }
-    assert found["en"].sums.of.tolist() == [1, 1, 1]
+    assert result["en"].sums.of.tolist() == [1, 1, 1]
 
 
 def test_runs_of_a_model_are_averaged_within_the_item(data_dir, tmp_path):
@@ -91,7 +91,7 @@ LAWS = "law\t1\n"
 
 
 @pytest.mark.parametrize(
-    "task, answers, accuracy, told",
+    "task, answers, accuracy, message",
     [
         ("catalogs", LAWS * 3, 66.0, "says 66.0000 for test en, .*have 66.6667"),
         ("catalogs", LAWS, 100.0, "test-en.tsv: 1 answers, but .* has 3"),
@@ -99,9 +99,9 @@ LAWS = "law\t1\n"
         ("xquad", None, 1.0, "xquad is no task whose answers are counted"),
     ],
 )
-def test_answers_that_do_not_fit(data_dir, tmp_path, task, answers, accuracy, told):
+def test_answers_that_do_not_fit(data_dir, tmp_path, task, answers, accuracy, message):
     answers = {} if answers is None else {"en": answers}
     scores = {} if accuracy is None else {"en": accuracy}
     folder = write_run(tmp_path / "run", task, answers, scores)
-    with pytest.raises(UserError, match=told):
+    with pytest.raises(UserError, match=message):
         read_items(folder, data_dir)

@@ -11,14 +11,7 @@ from decoupled.core import files
 from decoupled.core.errors import UserError
 from decoupled.core.made_from import hash_files
 from decoupled.launch import gin_files
-from decoupled.studies.jobs import (
-    Inputs,
-    Job,
-    Row,
-    complete_jobs,
-    make_jobs,
-    make_rows,
-)
+from decoupled.studies.jobs import Inputs, Job, Row, complete_jobs, make_jobs, make_rows
 from tests.helpers import tiny_model
 
 SWEEP = SweepConfig(

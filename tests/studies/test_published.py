@@ -26,15 +26,15 @@ def text_of(name):
 def test_scores_are_those_of_the_model_file(row):
     text = text_of(f"models/{row}.gin")
     for task in published.SCORES[row]:
-        told = re.search(rf"{NAMES[task]} ([\d./]+\d)", text)[1]
-        assert published.printed(row, task) == told, task
+        message = re.search(rf"{NAMES[task]} ([\d./]+\d)", text)[1]
+        assert published.printed(row, task) == message, task
 
 
 def test_scores_of_english_rows_are_those_of_their_sweep():
     text = text_of("sweeps/table13.gin")
     [numbers] = re.findall(r"The paper.s MNLI: (.+) with additional", text)
-    told = sorted(re.findall(r"\d\d\.\d", numbers))
-    assert told == sorted(published.printed(row, "mnli") for row in ENGLISH)
+    message = sorted(re.findall(r"\d\d\.\d", numbers))
+    assert message == sorted(published.printed(row, "mnli") for row in ENGLISH)
 
 
 @pytest.mark.parametrize("model", published.TEST_SCORES)

@@ -46,10 +46,10 @@ def test_the_folder_tells_tables_what_they_need(tmp_path):
     rows = make_rows(SWEEP, HALF, 77)
     trained = [Job("pretrain", "models/wide/seed_0", "", (), ())]
     describe(str(tmp_path), SWEEP, HALF, "mini", rows, trained)
-    found = read_description(str(tmp_path))
-    assert (found["title"], found["scale"]) == ("A table", "mini")
-    assert found["divisors"]["width_divisor"] == 2
-    assert (found["tasks"], found["seeds"]) == (["catalogs"], [0, 3])
-    assert found["rows"][1]["model"] == json.loads(json.dumps(vars(rows[1].model)))
-    assert found["rows"][1]["keep_layers"] == 2
-    assert found["jobs"] == ["models/wide/seed_0"]
+    result = read_description(str(tmp_path))
+    assert (result["title"], result["scale"]) == ("A table", "mini")
+    assert result["divisors"]["width_divisor"] == 2
+    assert (result["tasks"], result["seeds"]) == (["catalogs"], [0, 3])
+    assert result["rows"][1]["model"] == json.loads(json.dumps(vars(rows[1].model)))
+    assert result["rows"][1]["keep_layers"] == 2
+    assert result["jobs"] == ["models/wide/seed_0"]

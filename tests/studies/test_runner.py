@@ -5,8 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-import threading
-import time
 
 import pytest
 
@@ -14,6 +12,7 @@ from decoupled.core.errors import Terminated
 from decoupled.studies import runner
 from decoupled.studies.jobs import Job
 from decoupled.studies.runner import JobRunner, job_command, shares_of_cores
+from tests.processes import python, signal_when, wait_until
 
 
 @pytest.fixture(autouse=True)
@@ -167,16 +166,6 @@ def test_a_failure_is_told_and_stops_nobody_else(make):
     assert (starts(bad), starts(good)) == (2, 1)
 
 
-def test_two_jobs_at_a_time(make):
-    wait = (
-        "import time\nend = time.monotonic() + 20\n"
-        "while not os.path.exists('../{}/starts') and time.monotonic() < end:\n"
-        "    time.sleep(0.01)\nassert time.monotonic() < end"
-    )
-    one, two = make("one", wait.format("two")), make("two", wait.format("one"))
-    assert run([one, two], parallel=2)[0] == []
-
-
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_sigterm_ends_jobs_and_the_next_start_goes_on(make, tmp_path, number):
     before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
@@ -195,13 +184,7 @@ def _ends_and_goes_on(make, tmp_path, number):
         "open('ready', 'w'); time.sleep(60)"
     )
     job = make("job", code)
-
-    def terminate():
-        while not (tmp_path / "job" / "ready").exists():
-            time.sleep(0.01)
-        os.kill(os.getpid(), number)
-
-    threading.Thread(target=terminate).start()
+    signal_when((tmp_path / "job" / "ready").exists, number)
     said = []
     with pytest.raises(Terminated, match="run the same command"):
         run([job], lines=said)
@@ -214,27 +197,19 @@ def _ends_and_goes_on(make, tmp_path, number):
 def test_a_job_ends_with_a_sweep_that_is_killed(tmp_path):
     """Or it would go on in the folder that the next start needs."""
     job = Job("no_such_command", "job", str(tmp_path), (), ())
-    endless = [
-        sys.executable,
-        "-c",
-        "print('on', flush=True); import time; time.sleep(99)",
-    ]
+    endless = python("print('on', flush=True); import time; time.sleep(99)")
     code = (
         "import json, sys; from decoupled.studies.jobs import Job; "
         "from decoupled.studies.runner import start_job; "
         "job = start_job(Job(**json.loads(sys.argv[1])), None, sys.argv[2:]); "
         "print(job.pid, flush=True); job.wait()"
     )
-    words = [sys.executable, "-c", code, json.dumps(job._asdict()), *endless]
+    words = [*python(code), json.dumps(job._asdict()), *endless]
     with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as sweep:
         number = int(sweep.stdout.readline())
-        while (tmp_path / "job.log").read_text() != "on\n":
-            time.sleep(0.01)
+        wait_until(lambda: (tmp_path / "job.log").read_text() == "on\n")
         sweep.kill()
-    end = time.monotonic() + 20
-    while os.path.exists(f"/proc/{number}"):
-        assert time.monotonic() < end
-        time.sleep(0.01)
+    wait_until(lambda: not os.path.exists(f"/proc/{number}"))
 
 
 def test_a_job_is_a_command_of_this_package(make):
@@ -258,8 +233,8 @@ def test_jobs_side_by_side_have_cores_of_their_own(make, monkeypatch):
         make("two", wait.format("one") + tell),
     ]
     assert run(jobs, parallel=2)[0] == []
-    told = [open(f"{job.folder}/job.log").read().split() for job in jobs]
-    assert [[*map(int, own)] for own in told] == [cores[::2], cores[1::2]]
+    message = [open(f"{job.folder}/job.log").read().split() for job in jobs]
+    assert [[*map(int, own)] for own in message] == [cores[::2], cores[1::2]]
     assert sorted(os.sched_getaffinity(0)) == cores
 
 

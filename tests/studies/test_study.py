@@ -16,21 +16,11 @@ from decoupled.studies import claims, measures
 from decoupled.studies.claims import Contrast
 from decoupled.studies.items import Answered
 from decoupled.studies.jobs import complete_jobs
-from decoupled.studies.measures import (
-    SOURCES,
-    Analysed,
-    ResultReader,
-    read_measures,
-)
+from decoupled.studies.measures import SOURCES, Analysed, ResultReader, read_measures
 from decoupled.studies.statistics import Sums
 from decoupled.studies.study import read_study, save, whole_curves
 from decoupled.studies.study_jobs import StudyJobs, sized
-from tests.studies.finished_jobs import (
-    GUESSED,
-    TRANSLATED,
-    complete,
-    write_all,
-)
+from tests.studies.finished_jobs import GUESSED, TRANSLATED, complete, write_all
 from tests.studies.invented import DOCS
 
 CONTROL = "control:e_small"
@@ -101,15 +91,15 @@ def folder_of(folders, name):
 
 
 def test_the_layer_of_retrieval_is_chosen_on_dev_sentences(findings):
-    found = findings.measured[claims.RETRIEVAL]
-    assert found.seeds == [0, 1] and found.unit == "points" and found.better == 1
-    assert set(found.values) == {*TRANSLATED, CONTROL}
+    result = findings.measured[claims.RETRIEVAL]
+    assert result.seeds == [0, 1] and result.unit == "points" and result.better == 1
+    assert set(result.values) == {*TRANSLATED, CONTROL}
     for row, counts in TRANSLATED.items():
         # The input embedding, best on dev, is no layer.
-        assert found.by_seed(row) == pytest.approx([10 * counts[2]] * 2)
-        assert found.values[row]["P@1"].shape == (2, 10)
-    assert found.by_seed(CONTROL) == pytest.approx([10, 10])
-    assert found.baseline == pytest.approx(10)
+        assert result.by_seed(row) == pytest.approx([10 * counts[2]] * 2)
+        assert result.values[row]["P@1"].shape == (2, 10)
+    assert result.by_seed(CONTROL) == pytest.approx([10, 10])
+    assert result.baseline == pytest.approx(10)
 
 
 def test_the_last_layer_is_compared_with_those_below(findings):
@@ -141,11 +131,11 @@ def test_losses_have_equal_weights_of_languages_and_the_unigram_entropy(findings
 
 def test_probes_are_compared_with_a_lookup_of_words(findings):
     measured = findings.measured
-    found = measured[claims.PROBES]
+    result = measured[claims.PROBES]
     # Two sentences are the items, of two targets and of one.
-    assert found.values["e_small"]["dependencies"].shape == (2, 2)
-    assert found.by_seed("e_small") == pytest.approx([100 / 3, 200 / 3])
-    assert found.baseline == pytest.approx(30)
+    assert result.values["e_small"]["dependencies"].shape == (2, 2)
+    assert result.by_seed("e_small") == pytest.approx([100 / 3, 200 / 3])
+    assert result.baseline == pytest.approx(30)
     assert measured[claims.POS_PROBES].baseline == pytest.approx(50)
 
 
@@ -168,8 +158,8 @@ def test_the_last_layer_is_worth_what_tags_lose_without_it(
     drop = findings.measured[claims.LAYER_DROP]
     assert set(drop.values) == {"e_small", "e_large"}
     assert drop.by_seed("e_large") == pytest.approx([50, 50])
-    found = {one.metric: one for one in findings.numbers if one.task == "layer_drop"}
-    assert found["layers 1 to 2"].value == 0 and found["layers 1 to 1"].value == 50
+    result = {one.metric: one for one in findings.numbers if one.task == "layer_drop"}
+    assert result["layers 1 to 2"].value == 0 and result["layers 1 to 1"].value == 50
 
 
 def test_a_seed_that_a_job_lacks_leaves_its_measure(read, folders):
@@ -196,14 +186,16 @@ def test_curves_and_rows(findings, read, folders):
 
 
 def test_numbers_keep_their_folders(findings):
-    found = {(one.row, one.task, one.metric, one.seed): one for one in findings.numbers}
-    one = found["e_large", "layers", "layer 3", 1]
+    result = {
+        (one.row, one.task, one.metric, one.seed): one for one in findings.numbers
+    }
+    one = result["e_large", "layers", "layer 3", 1]
     assert one.value == pytest.approx(70)
     # Below the work folder, whose own path says nothing to others.
     assert one.folder == "runs/analyses/neighbours/seed_1"
-    one = found[CONTROL, "pretrain", "masked-LM accuracy", 0]
+    one = result[CONTROL, "pretrain", "masked-LM accuracy", 0]
     assert one.value == 25 and "control/models/e_small/seed_0" in one.folder
-    one = found["e_small", "geometry", "effective rank, input", 1]
+    one = result["e_small", "geometry", "effective rank, input", 1]
     assert one.value == 9.5
     # 4 models and 5 invented analyses of each of 2 seeds, 10 seconds each.
     facts = findings.facts
@@ -239,13 +231,6 @@ def test_nothing_is_complete(root, folders):
     )
     assert curves == {} and study.numbers == [] and study.training == {}
     assert study.evidence[:3] == ({}, {}, {})
-
-
-def test_without_held_out_losses_no_run_is_trained(folders, read):
-    for seed in (0, 1):
-        os.remove(folder_of(folders, f"analyses/masked_lm/seed_{seed}/job.json"))
-    without = read()
-    assert without.study.training == {}
 
 
 def test_word_similarity_is_that_of_the_output_embedding_on_pairs():

@@ -43,14 +43,6 @@ def test_all_jobs_of_a_seed_of_the_default_size(jobs):
     ]  # fmt: skip
 
 
-def test_jobs_come_after_those_that_they_need_in_folders_of_their_own(jobs):
-    before = set()
-    for name, job in jobs.items():
-        assert before.issuperset(job.needs), name
-        before.add(name)
-    assert len({job.folder for job in jobs.values()}) == len(jobs)
-
-
 def test_pretraining_says_all_that_it_depends_on(jobs, folders):
     given = jobs["models/e_large/seed_1"].arguments
     assert given[0] == "--gin_file=models/mini.gin"

@@ -142,10 +142,10 @@ def test_the_rows_stand_beside_the_papers(document):
     text = section(document, "Rows: means over seeds ± standard deviations")
     rows = re.findall(r"^\| (\w+) \| \d", text, re.M)
     assert rows == list(invented.ROWS)
-    found = cells(text, "e_large")
-    assert found[-1] == "61.8" and found[4].endswith("M")
+    result = cells(text, "e_large")
+    assert result[-1] == "61.8" and result[4].endswith("M")
     # S is the mean of the three after it: 53, 73 and 63.
-    means = [float(cell.split(" ± ")[0]) for cell in found[6:10]]
+    means = [float(cell.split(" ± ")[0]) for cell in result[6:10]]
     assert means == pytest.approx([63, 53, 73, 63], abs=1.5)
     assert means[0] == pytest.approx(sum(means[1:]) / 3, abs=0.1)
     assert cells(text, "add_layers")[3] == "1 -> 1"
@@ -204,8 +204,8 @@ def test_a_page_of_finished_jobs(root, folders, tmp_path, without_pictures):
 
 def test_all_contrasts_have_their_statistics(document):
     text = section(document, "Contrasts")
-    found = cells(text, "S, e_large - in_small", "> 0")
-    assert found[3:5] == ["5", "120"] and float(found[5]) > 3
+    result = cells(text, "S, e_large - in_small", "> 0")
+    assert result[3:5] == ["5", "120"] and float(result[5]) > 3
     assert cells(text, f"{claims.LOSS}, e_large - in_small", "-")[3] == "5"
 
 
@@ -263,10 +263,10 @@ def test_the_committed_pages_are_those_of_their_files(
 
 def test_contrasts_are_drawn_in_margins(tmp_path, monkeypatch):
     contrast = claims.Contrast.read("S: e_large - in_small > 0")
-    found = Estimate(2.0, 0.5, 1e9, 5, 100)
-    small = found._replace(value=0.2, error=0.05)
+    result = Estimate(2.0, 0.5, 1e9, 5, 100)
+    small = result._replace(value=0.2, error=0.05)
     parts = [
-        ("3: S", Part(contrast, "S", "points", "", "", found, 1.0)),
+        ("3: S", Part(contrast, "S", "points", "", "", result, 1.0)),
         ("7: last", Part(contrast, "S", "logits", "", "", small, 0.1)),
     ]
     drawn = []
@@ -330,9 +330,9 @@ def test_simulated_power_is_that_of_the_formula():
     power = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(power)
     for seeds, claims_run in ((5, 3), (8, 8)):
-        found = Estimate(0.0, 0.5 / seeds**0.5, seeds - 1.0, seeds, 1)
+        result = Estimate(0.0, 0.5 / seeds**0.5, seeds - 1.0, seeds, 1)
         level = 0.05 / claims_run
         effect = power.smallest(0.5, seeds, claims_run, False)
-        assert effect == pytest.approx(found.smallest_effect(level), rel=0.03)
+        assert effect == pytest.approx(result.smallest_effect(level), rel=0.03)
         margin = power.smallest(0.5, seeds, claims_run, True)
-        assert margin == pytest.approx(found.smallest_margin(level), rel=0.03)
+        assert margin == pytest.approx(result.smallest_margin(level), rel=0.03)

@@ -4,11 +4,9 @@ one job alone, and what is complete is kept."""
 import dataclasses
 import json
 import os
-import runpy
 import signal
 import subprocess
 import sys
-import time
 
 import numpy as np
 import pytest
@@ -17,13 +15,14 @@ from decoupled.configs import ScaleConfig, SweepConfig
 from decoupled.core import files
 from decoupled.core.release import tf
 from decoupled.data.records_build import build_records
-from decoupled.studies import preload, runner
+from decoupled.studies import preload
 from decoupled.studies.jobs import LOG, RECORD, Inputs, Row, describe, make_jobs
 from decoupled.studies.results import read_sweeps
 from decoupled.studies.runner import Fork, JobRunner
 from tests.command_line import decoupled
 from tests.data.small_corpus import make_corpus, make_vocabulary
 from tests.helpers import tiny_model
+from tests.processes import python, wait_until
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="Linux alone")
 SECONDS = 300
@@ -55,14 +54,11 @@ SWEEP = SweepConfig(
     ),
 )
 ENDLESS = dataclasses.replace(
-    SWEEP,
-    pretraining=(*SWEEP.pretraining, "ScheduleConfig.train_steps = 1000000"),
+    SWEEP, pretraining=(*SWEEP.pretraining, "ScheduleConfig.train_steps = 1000000")
 )
 PIECES = 54
 COUPLED = Row(
-    "coupled",
-    tiny_model(vocab_size=PIECES, coupled=True, output_embedding_size=8),
-    0,
+    "coupled", tiny_model(vocab_size=PIECES, coupled=True, output_embedding_size=8), 0
 )
 DECOUPLED = Row("e_out_128", tiny_model(vocab_size=PIECES), 0)
 # Too few embeddings for the vocabulary.
@@ -220,7 +216,7 @@ def test_a_job_saves_and_ends_when_its_sweep_is_killed(inputs, tmp_path):
         "fork = Fork(Job(**json.loads(sys.argv[1])), None); "
         "print(fork.pid, flush=True); fork.wait()"
     )
-    words = [sys.executable, "-c", code, json.dumps(job._asdict())]
+    words = [*python(code), json.dumps(job._asdict())]
     with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as sweep:
         number = int(sweep.stdout.readline())
         log = os.path.join(job.folder, LOG)
@@ -240,31 +236,11 @@ def parent(process):
 
 def wait_for(fork, job, words):
     """Waits until the log has the words; the number of the server."""
-    wait_until(lambda: fork.poll() is not None or words in text(job.folder, LOG))
+    wait_until(
+        lambda: fork.poll() is not None or words in text(job.folder, LOG), SECONDS
+    )
     assert fork.poll() is None, text(job.folder, LOG)
     return parent(fork.pid)
-
-
-def wait_until(condition):
-    end = time.monotonic() + SECONDS
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.02)
-
-
-def test_a_server_with_threads_starts_python_anew(inputs, tmp_path, monkeypatch):
-    """Importing the module elsewhere than in the server does not prepare for forks."""
-    assert preload.CAN_FORK is False
-    replaced = []
-    monkeypatch.setattr(os, "execv", lambda *given: replaced.append(given))
-    monkeypatch.setattr(runpy, "run_module", lambda *_, **__: None)
-    monkeypatch.setattr(os, "dup2", lambda *_: None)
-    monkeypatch.setattr(runner, "_end_with_sweep", lambda: None)
-    monkeypatch.setattr(runner, "signal_at_end_of_parent", lambda _: None)
-    monkeypatch.setattr(sys, "argv", ["decoupled"])
-    runner._run_forked(["pretrain", "--x"], str(tmp_path / "log"), None)
-    words = [sys.executable, "-m", "decoupled", "pretrain", "--x"]
-    assert replaced == [(sys.executable, words)]
 
 
 def test_the_server_counts_its_threads(tmp_path, monkeypatch):

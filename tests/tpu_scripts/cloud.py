@@ -78,9 +78,6 @@ class Cloud:
     def state(self):
         return json.loads((self.folder / "state.json").read_text())
 
-    def change(self, **changes):
-        self.write_state({**self.state(), **changes})
-
     def environment(self, **more):
         """Without waits, unless `more` says otherwise."""
         return {
@@ -125,9 +122,6 @@ class Cloud:
 
     def file(self, url):
         return self.folder / "gs" / url.removeprefix("gs://")
-
-    def checkpoint(self, url):
-        return self.file(f"{url}/checkpoint").read_text()
 
     def log(self, url):
         """What all starts of a job printed, in their order."""

@@ -245,13 +245,13 @@ def ready_hosts(state, name, options):
 
 
 def ssh(state, words, options):
-    found = ready_hosts(state, words[0], options)
+    result = ready_hosts(state, words[0], options)
 
     def run():
         import subprocess
 
         codes = []
-        for worker, home in found.items():
+        for worker, home in result.items():
             environment = {**os.environ, "HOME": home, "FAKE_WORKER": str(worker)}
             command = ["bash", "-c", options["--command"]]
             codes.append(subprocess.run(command, cwd=home, env=environment).returncode)

@@ -161,12 +161,7 @@ def test_training_scripts_are_the_launcher_with_a_command(script, flags):
     [start] = [word for c in shown for word in c if "host_job.sh start" in word]
     words = shlex.split(start)
     name = script.removesuffix(".sh")
-    assert words[words.index("-m") + 1 :] == [
-        "decoupled",
-        name,
-        *flags,
-        "--tpu=local",
-    ]
+    assert words[words.index("-m") + 1 :] == ["decoupled", name, *flags, "--tpu=local"]
 
 
 @pytest.mark.parametrize(

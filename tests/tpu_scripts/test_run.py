@@ -2,10 +2,10 @@
 
 import shlex
 import signal
-import time
 
 import pytest
 
+from tests.processes import wait_until
 from tests.tpu_scripts.cloud import ACCOUNT, NO_QUOTA, NO_ROOM, ZONE, dry_run
 
 RUN = "gs://bucket/run"
@@ -128,8 +128,7 @@ def test_a_slice_that_lacks_hosts_or_chips_is_replaced(
 )
 def test_a_slice_that_is_taken_away_is_replaced(make_cloud, options, end):
     cloud = make_cloud(
-        lives=[{"lost": [10, end]}, {}],
-        runs=[["save 10", "hang"], ["save 20"]],
+        lives=[{"lost": [10, end]}, {}], runs=[["save 10", "hang"], ["save 20"]]
     )
     finished = run(cloud, *options)
     assert finished.returncode == 0, finished.stderr
@@ -291,18 +290,11 @@ def test_a_job_that_prints_nothing_is_taken_for_hanging(make_cloud):
     assert len(cloud.calls("create")) == 2
 
 
-def wait_for(condition, seconds=20):
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.02)
-
-
 def hanging_job(make_cloud):
     """A cloud, and a launcher whose job has saved step 10 and runs on."""
     cloud = make_cloud(runs=[["save 10", "hang"]])
     launcher = cloud.start(*command(cloud))
-    wait_for(cloud.file(f"{RUN}/checkpoint").exists)
+    wait_until(cloud.file(f"{RUN}/checkpoint").exists)
     return cloud, launcher
 
 
@@ -360,10 +352,10 @@ def test_a_slice_whose_launcher_is_gone_deletes_itself_after_its_job(make_cloud)
     launcher = cloud.start(
         *command(cloud), DECOUPLED_TPU_GRACE="0.3", DECOUPLED_TPU_POLL="30"
     )
-    wait_for(cloud.file(f"{RUN}/checkpoint").exists)
+    wait_until(cloud.file(f"{RUN}/checkpoint").exists)
     launcher.kill()
     launcher.communicate(timeout=20)
-    wait_for(lambda: cloud.state()["slices"] == {})
+    wait_until(lambda: cloud.state()["slices"] == {})
     [words] = cloud.calls("delete")
     assert words[:5] == ["compute", "tpus", "queued-resources", "delete", "n"]
     assert "--async" in words

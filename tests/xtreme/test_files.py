@@ -64,11 +64,6 @@ def test_tags_alone_or_after_tokens(read, text):
     assert read(text, "udpos") == [["DET", "NOUN"], ["X"]]
 
 
-def test_pairs_of_ids(read):
-    expected = [("de-1", "en-2"), ("de-3", "en-4")]
-    assert read("de-1\ten-2\nde-3\ten-4\n", "bucc2018") == expected
-
-
 def test_line_numbers_given_or_from_a_side_that_is_not_sorted(read):
     assert read("7\n0\n", "tatoeba") == ["7", "0"]
     # White space at the ends is left out first; equal sentences keep their order.
@@ -218,7 +213,7 @@ def test_answers(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "task, text, labels, place, told",
+    "task, text, labels, place, message",
     [
         ("xnli", "neutral\n", CLASSES, ":2", "1 lines, but gold has 2 labels"),
         ("xnli", "neutral\n" * 3, CLASSES, ":3", "3 lines, but gold has 2 labels"),
@@ -263,16 +258,16 @@ def test_answers(tmp_path):
     ],
 )
 def test_what_is_wrong_with_predictions_is_told_with_file_line_and_language(
-    tmp_path, task, text, labels, place, told
+    tmp_path, task, text, labels, place, message
 ):
     file = language_file(tmp_path / "test-sw.tsv", text, task)
     with pytest.raises(UserError) as raised:
         read_predictions(file, labels, "gold")
-    assert str(raised.value).startswith(f"{file.path}{place} (language sw): {told}")
+    assert str(raised.value).startswith(f"{file.path}{place} (language sw): {message}")
 
 
 @pytest.mark.parametrize(
-    "text, place, told",
+    "text, place, message",
     [
         ('{"q1": "a",\n "q2" "b"}', ":2", "not JSON at column 7 (Expecting ':'"),
         ('["a", "b"]', ":1", "not a JSON object of ids and answers"),
@@ -285,11 +280,11 @@ def test_what_is_wrong_with_predictions_is_told_with_file_line_and_language(
         ),
     ],
 )
-def test_what_is_wrong_with_answers(tmp_path, text, place, told):
+def test_what_is_wrong_with_answers(tmp_path, text, place, message):
     file = language_file(tmp_path / "test-sw.json", text, "mlqa")
     with pytest.raises(UserError) as raised:
         read_predictions(file, QUESTIONS, "gold")
-    assert str(raised.value).startswith(f"{file.path}{place} (language sw): {told}")
+    assert str(raised.value).startswith(f"{file.path}{place} (language sw): {message}")
 
 
 @pytest.mark.parametrize("task", ["xnli", "udpos", "bucc2018", "tatoeba", "xquad"])
@@ -338,8 +333,8 @@ def test_languages_of_a_folder(tmp_path):
     )
     for name in [*names.split(), "test-sw.tsv.bak", "TEST-fr.tsv", "test-a.b.tsv"]:
         (tmp_path / name).write_text("")
-    found = languages_of(str(tmp_path), "test-{language}.tsv")
-    assert found == ["sw", "zh-TW", "zh_Hant"]
+    result = languages_of(str(tmp_path), "test-{language}.tsv")
+    assert result == ["sw", "zh-TW", "zh_Hant"]
     both = languages_of(str(tmp_path), "test-{language}.tsv", "dev-{language}.tsv")
     assert both == ["de", "sw", "zh-TW", "zh_Hant"]
 

@@ -1,11 +1,9 @@
 """A model with another vocabulary: fewer pieces, or those of another file.
 
-Trimming keeps the pieces that a corpus needs. A unigram model chooses the segmentation
-of a text with the highest score. If all of its pieces are kept, it still has the
-highest score. WordPieces are the longest ones that match, which stay the longest. Such
-a text therefore has the same pieces as before, and the model computes the same hidden
-states. A model that is trimmed to one language of a hundred loses most of its word
-embeddings.
+Trimming keeps the pieces that a corpus needs. The best segmentation of a text by a
+unigram model stays the best if all of its pieces are kept, and the longest WordPieces
+that match stay the longest. Such a text therefore has the same pieces as before, and
+the model computes the same hidden states.
 
 With another vocabulary, each new piece gets the row of the same piece, or else the mean
 of the rows of the old pieces into which its text is cut (Tai et al. 2020, exBERT;

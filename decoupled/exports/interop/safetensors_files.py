@@ -3,9 +3,8 @@
 The format (https://huggingface.co/docs/safetensors): 8 bytes with the length of the
 header, a JSON header with dtype, shape and offsets of each tensor, then their bytes in
 little endian. The package safetensors checks headers. The numbers are read and written
-here. The package writes all tensors at once. It reads slices of a file that is mapped
-into memory, where a file that becomes shorter ends the process (SIGBUS); without the
-map it reads whole tensors, into memory that TensorFlow has to copy.
+here, because the package writes all tensors at once, and reads a file that is mapped
+into memory, which ends the process (SIGBUS) if the file becomes shorter.
 """
 
 import json
@@ -119,9 +118,7 @@ def read_header(path: str) -> dict[str, StoredTensor]:
 def write_safetensors(
     path: str, shapes: Mapping[str, Shape], value_of: Callable[[str], np.ndarray]
 ) -> None:
-    """Writes a file of float32 tensors atomically; each is read just before it is
-    written.
-    """
+    """Writes float32 tensors atomically; each is read just before it is written."""
     header, place = {_METADATA: {"format": "pt"}}, 0
     for name in sorted(shapes):
         end = place + 4 * math.prod(shapes[name])

@@ -1,11 +1,9 @@
 """The serving encoder and its heads: trained networks as plain TensorFlow 2 modules.
 
 SavedModels, `decoupled fill_mask`, `decoupled retrieve` and all analyses of a model's
-vectors and predictions run this network. It computes the same as the mesh graph
-(`decoupled.model`) from the same checkpoint. There are two reasons for a second
-implementation: a SavedModel must run with nothing but TensorFlow, and batch and length
-are dynamic here, while every dimension of a mesh graph has a fixed size. Training and
-the predictions of tasks run the mesh graph on a mesh of devices.
+vectors and predictions run this network, which computes the same as the mesh graph of
+training (`decoupled.model`). There are two reasons for a second implementation: a
+SavedModel must run with nothing but TensorFlow, and batch and length are dynamic here.
 `tests/exports/serving/test_training_graph.py` compares the two.
 
 Activations are matrices [tokens, width], because one large product is faster on a CPU

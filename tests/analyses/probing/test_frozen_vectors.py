@@ -11,10 +11,7 @@ from decoupled.core.errors import UserError
 EXAMPLES = [
     Example(
         ["Select", "the", "blue", "page"],
-        [
-            Target((0, 1), (1, 2), ("V",)),
-            Target((1, 4), (0, 1), ("N", "D")),
-        ],
+        [Target((0, 1), (1, 2), ("V",)), Target((1, 4), (0, 1), ("N", "D"))],
     ),
     Example(["the", "image"], [Target((1, 2), (0, 1), ("new",))]),
 ]
@@ -69,9 +66,9 @@ def test_vectors_are_those_of_the_encoder(data, opened, vocabulary):
             "input_type_ids": np.zeros([1, len(ids)], np.int32),
         }
         expected = encoder(batch).numpy()[:, 0, 1:-1].swapaxes(0, 1)
-        found = data.vectors[data.starts[number] : data.starts[number + 1]]
-        assert found.shape == expected.shape == (len(ids) - 2, 3, 8)
-        np.testing.assert_allclose(found, expected, rtol=2e-3, atol=2e-3)
+        result = data.vectors[data.starts[number] : data.starts[number + 1]]
+        assert result.shape == expected.shape == (len(ids) - 2, 3, 8)
+        np.testing.assert_allclose(result, expected, rtol=2e-3, atol=2e-3)
 
 
 def test_a_batch_by_hand():
@@ -105,11 +102,11 @@ def test_targets_beyond_the_length_are_lost(opened, tmp_path, max_tokens, pieces
     words = ["objects"] * 30
     targets = [Target((0, 1), None, ("x",)), Target((29, 30), None, ("x",))]
     long = [Example(words, targets[1:]), Example(words, targets[::-1])]
-    found = prepare(*opened, long, {"x": 0}, str(tmp_path / "a.npy"), max_tokens)
-    assert (found.targets, found.lost) == (1, 2)
+    result = prepare(*opened, long, {"x": 0}, str(tmp_path / "a.npy"), max_tokens)
+    assert (result.targets, result.lost) == (1, 2)
     # Of the second sentence the second target.
-    assert found.places == [(1, 1)]
-    assert len(found.vectors) == pieces
+    assert result.places == [(1, 1)]
+    assert len(result.vectors) == pieces
     last = [Example(words, targets[1:])]
     with pytest.raises(UserError, match=f"within the first {pieces + 2} positions"):
         prepare(*opened, last, {"x": 0}, str(tmp_path / "b.npy"), max_tokens)
@@ -124,9 +121,9 @@ def test_words_that_are_nothing_keep_their_place(opened, vocabulary, tmp_path):
     nothing = "\u200b"
     assert vocabulary.encode(nothing) == []
     example = Example(["the", nothing, "page"], [Target((1, 2), None, ("x",))])
-    found = prepare(*opened, [example], {"x": 0}, str(tmp_path / "a.npy"), None)
+    result = prepare(*opened, [example], {"x": 0}, str(tmp_path / "a.npy"), None)
     the = len(vocabulary.encode("the"))
-    assert found.spans[0].tolist() == [[the, the + 1]]
+    assert result.spans[0].tolist() == [[the, the + 1]]
 
 
 def test_no_room_for_the_vectors(opened, tmp_path):

@@ -45,8 +45,7 @@ def test_parts_of_speech(treebank):
     tags = ["VERB", "ADP", "DET", "NOUN", "NUM"]
     assert parts_of_speech(treebank) == [
         Example(
-            words,
-            [Target((i, i + 1), None, (tag,)) for i, tag in enumerate(tags)],
+            words, [Target((i, i + 1), None, (tag,)) for i, tag in enumerate(tags)]
         ),
         Example(["Sí"], [Target((0, 1), None, ("INTJ",))]),
     ]
@@ -122,21 +121,21 @@ def test_treebanks_with_three_splits_keep_them_and_those_of_a_split_are_joined(
     tmp_path,
 ):
     names = ("sw_a-ud-train", "sw_b-ud-train", "sw_a-ud-dev", "sw_a-ud-test")
-    found = made(tmp_path, *names)
-    assert [len(found[split]) for split in ("train", "dev", "test")] == [40, 20, 20]
-    assert {words[0] for words in found["train"]} == set(names[:2])
+    result = made(tmp_path, *names)
+    assert [len(result[split]) for split in ("train", "dev", "test")] == [40, 20, 20]
+    assert {words[0] for words in result["train"]} == set(names[:2])
 
 
 @pytest.mark.parametrize("there", ["train", "dev"])
 def test_what_is_not_test_gives_training_and_development(tmp_path, there):
-    found = made(tmp_path, f"sw-ud-{there}", "sw-ud-test")
-    train, dev = (set(map(tuple, found[split])) for split in ("train", "dev"))
+    result = made(tmp_path, f"sw-ud-{there}", "sw-ud-test")
+    train, dev = (set(map(tuple, result[split])) for split in ("train", "dev"))
     assert len(train) + len(dev) == 20 and not train & dev
     assert 1 <= len(dev) <= 8
-    assert {words[0] for words in found["test"]} == {"sw-ud-test"}
+    assert {words[0] for words in result["test"]} == {"sw-ud-test"}
     again = tmp_path / "again"
     again.mkdir()
-    assert made(again, f"sw-ud-{there}", "sw-ud-test") == found
+    assert made(again, f"sw-ud-{there}", "sw-ud-test") == result
 
 
 @pytest.mark.parametrize(

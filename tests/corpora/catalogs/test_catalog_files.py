@@ -28,7 +28,8 @@ def entry(english, translation, flags="", plural=None):
 
 @pytest.fixture
 def package(tmp_path, monkeypatch):
-    """A function that installs a package with the given .po files; returns its name."""
+    """A function that installs a package with .po files, each named by its place or its
+    language; returns the package's name."""
 
     def make(po_files):
         # A new name each time: the import system remembers packages.
@@ -36,6 +37,8 @@ def package(tmp_path, monkeypatch):
         (tmp_path / name).mkdir()
         (tmp_path / name / "__init__.py").write_text("raise RuntimeError('imported')")
         for place, content in po_files.items():
+            if "/" not in place:
+                place = f"locale/{place}/LC_MESSAGES/django.po"
             path = tmp_path / name / place
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(HEADER + content, encoding="utf-8")
@@ -51,10 +54,7 @@ def translations(read):
 
 def test_reads_translations_by_language(package):
     name = package(
-        {
-            "locale/de/LC_MESSAGES/django.po": entry("Delete", "Löschen"),
-            "locale/zh_Hans/LC_MESSAGES/django.po": entry("Delete", "删除"),
-        }
+        {"de": entry("Delete", "Löschen"), "zh_Hans": entry("Delete", "删除")}
     )
     message = catalog_files.Message(
         name, "core", "delete", {"en": "Delete", "de": "Löschen", "zh-Hans": "删除"}
@@ -69,25 +69,20 @@ def test_skips_fuzzy_obsolete_and_untranslated(package, capfd):
         + entry("%(only)s %(placeholders)s", "%(only)s")
         + '#~ msgid "Obsolete"\n#~ msgstr "Überholt"\n'
     )
-    name = package({"locale/de/LC_MESSAGES/django.po": content})
+    name = package({"de": content})
     read = catalog_files.read_catalogs([name])
     assert translations(read) == {
         "Fuzzy message": {"en": "Fuzzy message"},
         "Not translated": {"en": "Not translated"},
     }
-    assert read.dropped == {
-        "fuzzy": 1,
-        "no text": 1,
-        "obsolete": 1,
-        "untranslated": 1,
-    }
+    assert read.dropped == {"fuzzy": 1, "no text": 1, "obsolete": 1, "untranslated": 1}
     assert capfd.readouterr() == ("", "")
 
 
 def test_a_plural_entry_gives_its_general_form(package, capfd):
     forms = ["%d plik", "%d pliki", "%d plików"]
     content = entry("%d file", forms, plural="%d files")
-    name = package({"locale/pl/LC_MESSAGES/django.po": content})
+    name = package({"pl": content})
     assert translations(catalog_files.read_catalogs([name])) == {
         "… files": {"en": "… files", "pl": "… plików"}
     }
@@ -98,12 +93,11 @@ def test_a_plural_entry_gives_its_general_form(package, capfd):
 def test_drops_copies_of_english_and_of_the_base_language(package):
     name = package(
         {
-            "locale/es/LC_MESSAGES/django.po": entry("Server", "Server")
+            "es": entry("Server", "Server")
             + entry("Car", "Coche")
             + entry("Save", "Guardar"),
-            "locale/es_AR/LC_MESSAGES/django.po": entry("Car", "Auto")
-            + entry("Save", "Guardar"),
-            "locale/en_GB/LC_MESSAGES/django.po": entry("Car", "Motor car"),
+            "es_AR": entry("Car", "Auto") + entry("Save", "Guardar"),
+            "en_GB": entry("Car", "Motor car"),
         }
     )
     read = catalog_files.read_catalogs([name])
@@ -125,11 +119,11 @@ def test_all_files_of_an_application_are_one_catalog_in_english_order(package):
             "conf/locale/de/LC_MESSAGES/django.po": entry("Four", "Vier"),
         }
     )
-    found = [
+    result = [
         (m.catalog, m.translations["en"])
         for m in catalog_files.read_catalogs([name])[0]
     ]
-    assert found == [
+    assert result == [
         ("admin", "Two"),
         ("admin", "One"),
         ("admin", "Three"),
@@ -137,48 +131,41 @@ def test_all_files_of_an_application_are_one_catalog_in_english_order(package):
     ]
 
 
-def test_unknown_package_is_named():
+@pytest.mark.parametrize(
+    "po_files, message",
+    [
+        ({}, "no LC_MESSAGES"),
+        ({"de": "Delete = Löschen\n"}, r"\.po: not a gettext catalog \(line 4\)"),
+        ({"de": entry("One", "E\0ins")}, "django.po: not a gettext catalog .a NUL"),
+    ],
+)
+def test_a_package_whose_catalogs_cannot_be_read_is_named(package, po_files, message):
+    name = package(po_files)
+    with pytest.raises(UserError, match=message):
+        catalog_files.read_catalogs([name])
     with pytest.raises(UserError, match="catalogs:no_such_package: no such package"):
         catalog_files.read_catalogs(["no_such_package"])
 
 
-def test_package_without_catalogs_is_named(package):
-    name = package({})
-    with pytest.raises(UserError, match=f"catalogs:{name}: no LC_MESSAGES"):
-        catalog_files.read_catalogs([name])
-
-
-def test_damaged_catalog_is_named_with_its_line(package):
-    name = package({"locale/de/LC_MESSAGES/django.po": "Delete = Löschen\n"})
-    with pytest.raises(UserError, match=r"\.po: not a gettext catalog \(line 4\)"):
-        catalog_files.read_catalogs([name])
-
-
 def test_lines_end_at_line_feeds_only(package):
     content = entry("One file", "Eine\u2028Datei\x85mit\x0bLinien")
-    name = package({"locale/de/LC_MESSAGES/django.po": content})
+    name = package({"de": content})
     read = translations(catalog_files.read_catalogs([name]))
     assert read["One file"]["de"] == "Eine Datei mit Linien"
 
 
 def test_a_byte_order_mark_is_skipped(package, tmp_path):
-    name = package({"locale/de/LC_MESSAGES/django.po": entry("One file", "Eins hier")})
+    name = package({"de": entry("One file", "Eins hier")})
     path = tmp_path / name / "locale/de/LC_MESSAGES/django.po"
     path.write_text(path.read_text(), encoding="utf-8-sig")
     read = translations(catalog_files.read_catalogs([name]))
     assert read == {"One file": {"en": "One file", "de": "Eins hier"}}
 
 
-def test_a_nul_is_refused(package):
-    name = package({"locale/de/LC_MESSAGES/django.po": entry("One", "E\0ins")})
-    with pytest.raises(UserError, match="django.po: not a gettext catalog .a NUL"):
-        catalog_files.read_catalogs([name])
-
-
 def test_a_catalog_that_is_a_path_opens_no_other_file(package, tmp_path):
     other = tmp_path / "other.po"
     other.write_text(HEADER + entry("Secret", "Geheim"))
-    name = package({"locale/de/LC_MESSAGES/django.po": entry("One", "Eins")})
+    name = package({"de": entry("One", "Eins")})
     path = tmp_path / name / "locale/de/LC_MESSAGES/django.po"
     path.write_text(str(other))
     with pytest.raises(UserError, match="django.po: not a gettext catalog .line 1"):
@@ -186,8 +173,8 @@ def test_a_catalog_that_is_a_path_opens_no_other_file(package, tmp_path):
 
 
 def test_fingerprint_changes_with_the_content(package):
-    one = package({"locale/de/LC_MESSAGES/django.po": entry("One", "Eins")})
-    other = package({"locale/de/LC_MESSAGES/django.po": entry("One", "Ein")})
+    one = package({"de": entry("One", "Eins")})
+    other = package({"de": entry("One", "Ein")})
     prints = catalog_files.fingerprint_catalogs([one, other])
     assert prints[one] != prints[other]
     assert prints == catalog_files.fingerprint_catalogs([one, other])
@@ -233,11 +220,8 @@ def test_drops_what_is_not_legible(message):
     assert clean_message(message) == ""
 
 
-def test_key_ignores_case_space_and_punctuation():
+def test_a_key_ignores_case_space_and_punctuation_and_keeps_vowel_signs():
     assert message_key("Yes, Delete!") == message_key("yes delete") == "yesdelete"
-
-
-def test_key_keeps_vowel_signs():
     assert message_key("कि") != message_key("की")
 
 

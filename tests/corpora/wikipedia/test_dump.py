@@ -85,11 +85,6 @@ def test_a_doubtful_link_makes_no_disambiguation_page(tmp_path):
     assert len(read(path)[0]) == 1
 
 
-def test_the_last_revision_counts(tmp_path):
-    path = write(tmp_path / "a.xml", dump_xml([page("A", "old", "newer", "newest")]))
-    assert [article.wikitext for article in read(path)[0]] == ["newest"]
-
-
 def test_names_of_namespaces_come_from_the_dump(tmp_path):
     text = "[[Datei:A.jpg]] [[ datei:B]] [[Kategorie:C]] [[Medium:D]] [[Dateien:E]]"
     path = write(tmp_path / "a.xml", dump_xml([page("A", text)], GERMAN))
@@ -276,12 +271,12 @@ def test_fields_of_a_page(tmp_path, before, expected):
     ],
 )
 def test_the_text_is_what_xml_says_of_the_last_revision(tmp_path, revisions, text):
-    found = read_page(tmp_path, with_page(revisions=revisions))
-    assert (found if isinstance(found, str) else found.wikitext) == text
+    result = read_page(tmp_path, with_page(revisions=revisions))
+    assert (result if isinstance(result, str) else result.wikitext) == text
 
 
 @pytest.mark.parametrize(
-    "xml, told",
+    "xml, said",
     [
         (with_page("<ns>0</ns><id>3</id>"), "page 1 has no title"),
         (with_page("<title/>"), "page 1 has no title"),
@@ -302,10 +297,10 @@ def test_the_text_is_what_xml_says_of_the_last_revision(tmp_path, revisions, tex
         (HEAD.format("</siteinfo>"), "mismatched tag"),
     ],
 )
-def test_xml_that_no_export_has_is_refused(tmp_path, xml, told):
+def test_xml_that_no_export_has_is_refused(tmp_path, xml, said):
     path = write(tmp_path / "a.xml", xml.encode("utf-8", "surrogateescape"))
     titles, message = read_until_error(path)
-    assert titles == [] and told in message and len(message) < 300
+    assert titles == [] and said in message and len(message) < 300
 
 
 # What is damaged

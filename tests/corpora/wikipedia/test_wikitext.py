@@ -226,40 +226,17 @@ def test_list_items_stay_where_they_are_sentences():
     assert dropped["short lines that are no sentences"] == 1
 
 
-@pytest.mark.parametrize(
-    "heading",
-    [
-        "References",
-        "See also",
-        "External links",
-        "Einzelnachweise",
-        "Weblinks",
-        "Voir aussi",
-        "Notes et références",
-        "Véase también",
-        "Примечания",
-        "Ссылки",
-        "См. также",
-        "脚注",
-        "関連項目",
-        "参考文献",
-        "外部链接",
-        "각주",
-        "외부 링크",
-        "المراجع",
-        "وصلات خارجية",
-        "منابع",
-        "הערות שוליים",
-        "קישורים חיצוניים",
-        "सन्दर्भ",
-        "बाहरी कड़ियाँ",
-        "อ้างอิง",
-        "แหล่งข้อมูลอื่น",
-        "Przypisy",
-        "Bibliografia",
-        "Kaynakça",
-    ],
-)
+END_SECTIONS = """
+References | See also | External links | Einzelnachweise | Weblinks | Voir aussi |
+Notes et références | Véase también | Примечания | Ссылки | См. также | 脚注 |
+関連項目 | 参考文献 | 外部链接 | 각주 | 외부 링크 | المراجع | وصلات خارجية | منابع |
+הערות שוליים | קישורים חיצוניים | सन्दर्भ | बाहरी कड़ियाँ | อ้างอิง |
+แหล่งข้อมูลอื่น | Przypisy |
+Bibliografia | Kaynakça
+"""
+
+
+@pytest.mark.parametrize("heading", [h.strip() for h in END_SECTIONS.split("|")])
 def test_end_sections_go_with_all_their_parts(heading):
     text = f"""Before it there is prose.
 == {heading} ==
@@ -312,10 +289,7 @@ def test_languages_and_scripts(text, expected):
 @pytest.mark.parametrize(
     "text, kept",
     [
-        (
-            "Before it.\n{{Infobox | a = 1\n| b = 2\nIt goes on.\n\nThe end is here.",
-            3,
-        ),
+        ("Before it.\n{{Infobox | a = 1\n| b = 2\nIt goes on.\n\nThe end is here.", 3),
         ("Before it all.\n{| class=x\n| cell\n\n== Next ==\nThe end is here.", 2),
         ("Before it all.<ref>open reference\n\nThe end is here.", 2),
         ("Before it.<ref>open <ref>closed</ref> text.\n\nThe end is here.", 2),
@@ -385,11 +359,11 @@ def test_a_word_keeps_its_first_letter_or_its_sentence_goes(beginning, before):
     if before == "''" and not beginning.startswith(("[[", "{{")):
         pytest.skip("no table, and no other emphasis, begins within emphasis")
     text = f"{before}{beginning} laws hold in all of physics. They are old."
-    found = sentences(text)
+    result = sentences(text)
 
     kept = ["Fundamental laws hold in all of physics."] if beginning in KEPT else []
-    assert found[-1 - len(kept) :] == [*kept, "They are old."]
-    assert not any(re.search(r"\bundamental", sentence) for sentence in found)
+    assert result[-1 - len(kept) :] == [*kept, "They are old."]
+    assert not any(re.search(r"\bundamental", sentence) for sentence in result)
 
 
 def test_a_sentence_that_lost_its_beginning_is_no_part_of_the_one_before():
