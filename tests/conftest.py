@@ -8,6 +8,7 @@ import signal
 import socket
 import sys
 
+import hypothesis
 import pytest
 
 from decoupled.__main__ import GARBAGE_THRESHOLDS
@@ -23,6 +24,14 @@ os.environ.setdefault(
     "XLA_FLAGS",
     "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true",
 )
+
+# How long an example takes depends on what else the machine does.
+hypothesis.settings.register_profile(
+    "any speed",
+    deadline=None,
+    suppress_health_check=[hypothesis.HealthCheck.too_slow],
+)
+hypothesis.settings.load_profile("any speed")
 
 # Beam's tests load gRPC, whose handlers can end a process that is forked to start
 # another program.
