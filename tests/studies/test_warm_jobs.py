@@ -187,7 +187,7 @@ def test_a_death_costs_one_job_and_signals_reach_it(inputs, tmp_path):
     dying, server = begin("/1000000 ")
     os.kill(server, signal.SIGKILL)
     assert dying.wait(SECONDS) == 255
-    wait_until(lambda: not os.path.exists(f"/proc/{dying.pid}"))
+    wait_until(lambda: not os.path.exists(f"/proc/{dying.pid}"), SECONDS)
 
     saving, server = begin("/1000000 ")
     # As a terminal does, which reaches the server too.
@@ -220,11 +220,15 @@ def test_a_job_saves_and_ends_when_its_sweep_is_killed(inputs, tmp_path):
     with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as sweep:
         number = int(sweep.stdout.readline())
         log = os.path.join(job.folder, LOG)
-        wait_until(lambda: files.exists(log) and "/1000000 " in text(job.folder, LOG))
+        wait_until(
+            lambda: files.exists(log) and "/1000000 " in text(job.folder, LOG), SECONDS
+        )
         server = parent(number)
         sweep.kill()
     for process in (number, server):
-        wait_until(lambda process=process: not os.path.exists(f"/proc/{process}"))
+        wait_until(
+            lambda number=process: not os.path.exists(f"/proc/{number}"), SECONDS
+        )
     assert "SIGTERM: saved at step" in text(job.folder, LOG)
 
 
