@@ -48,7 +48,10 @@ def scored_answers(
     `settings.max_answer_length` is "auto".
     """
     answers = [ScoredAnswer("", 0, 0.0)] * len(questions)
-    spans = best_spans(features, start_logits, end_logits, settings, max_characters)
+    has_text = _has_text(questions, features)
+    spans = best_spans(
+        features, has_text, start_logits, end_logits, settings, max_characters
+    )
     owner = features["example_index"]
     # The best window of each question comes last; of equal windows the first is best.
     order = np.lexsort((-np.arange(len(owner)), spans[:, 2], owner))
@@ -65,6 +68,20 @@ def scored_answers(
             score = start_logits[row, 0] + end_logits[row, 0]
         answers[owner[row]] = ScoredAnswer(text, start, float(score))
     return answers
+
+
+def _has_text(questions: list[Question], features: dict[str, np.ndarray]) -> np.ndarray:
+    """Whether pieces have more than white space of their context, bool [windows,
+    sequence]. The space that the vocabulary adds before a text has no characters."""
+    starts, ends = features["character_starts"], features["character_ends"]
+    has_text, last, before = ends > starts, None, np.zeros(1)
+    for row, owner in enumerate(features["example_index"]):
+        if owner != last:
+            last, context = owner, questions[owner].context
+            before = np.cumsum([0, *(not sign.isspace() for sign in context)])
+        places = has_text[row]
+        places[places] = before[ends[row, places]] > before[starts[row, places]]
+    return has_text
 
 
 def span_text(
@@ -108,20 +125,20 @@ def _without_closing_signs(text: str, tail: int) -> tuple[str, int]:
 
 def best_spans(
     features: dict[str, np.ndarray],
+    has_text: np.ndarray,
     start_logits: np.ndarray,
     end_logits: np.ndarray,
     settings: QuestionAnsweringConfig,
     max_characters: int | None = None,
 ) -> np.ndarray:
-    """The best span of each window; for its arguments see `scored_answers`.
+    """The best span of each window, whose first and last piece have text; for the other
+    arguments see `scored_answers`.
 
     float64 [windows, 3]: first piece, last piece, score; -inf without a context.
     """
     if settings.max_answer_length == AUTO and max_characters is None:
         raise ValueError("max_answer_length is auto: max_characters must be given")
     parts = [np.zeros([0, 3])]
-    # The space that the vocabulary adds before a text is a piece without characters.
-    has_text = features["character_ends"] > features["character_starts"]
     for begin in range(0, len(start_logits), _WINDOWS_AT_ONCE):
         rows = slice(begin, begin + _WINDOWS_AT_ONCE)
         starts = np.where(has_text[rows], start_logits[rows], -np.inf)

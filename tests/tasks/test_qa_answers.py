@@ -135,6 +135,14 @@ def test_a_space_before_the_text_is_no_answer():
     assert answers(features, [{3: 9, 4: 1}], [{3: 9, 4: 1}]) == ["two"]
 
 
+def test_a_piece_of_white_space_alone_is_no_answer():
+    features = window()
+    space = CONTEXT.index(" ")
+    features["character_starts"][0, 3] = space
+    features["character_ends"][0, 3] = space + 1
+    assert answers(features, [{3: 9, 4: 1}], [{3: 9, 4: 1}]) == ["two"]
+
+
 def test_a_context_without_text_has_an_empty_answer():
     features = join(window(first=4), window(owner=1))
     found = answers(features, [{3: 1}, {4: 1}], [{3: 1}, {4: 1}], count=2)
@@ -200,7 +208,8 @@ def test_all_pairs_give_the_best_of_all_spans(seed, monkeypatch):
     features["max_context"][:, 3] = 1
     starts, ends = rng.normal(size=[2, 8, 9]).astype(np.float32)
     settings = dataclasses.replace(SETTINGS, n_best=20)
-    found = best_spans(features, starts, ends, settings)
+    has_text = features["character_starts"] >= 0
+    found = best_spans(features, has_text, starts, ends, settings)
     for row, (first, last, score) in enumerate(found):
         assert 0 <= last - first < settings.max_answer_length
         assert score == starts[row, int(first)] + ends[row, int(last)]
