@@ -170,7 +170,7 @@ def _message(error: tf.errors.OpError | UnicodeDecodeError) -> str:
 
 
 def _unescaped(text: str) -> str:
-    """TensorFlow writes all but printable ASCII as octal numbers of bytes."""
+    """A text with the characters that TensorFlow's octal escapes stand for."""
     octal = re.compile(rb"\\([0-3][0-7]{2})")
     content = octal.sub(lambda match: bytes([int(match[1], 8)]), text.encode())
     return content.replace(rb"\'", b"'").decode("utf-8", "replace")

@@ -104,7 +104,7 @@ class SequenceOrder:
         self._guide = _guide(self.thresholds)
 
     def draw(self, first: int, count: int) -> np.ndarray:
-        """Language numbers of sequences [first, first + count)."""
+        """The index in `languages` of each of the sequences [first, first + count)."""
         draws = self._draws(first, count)
         return np.searchsorted(self.thresholds, draws, side="right")
 

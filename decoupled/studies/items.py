@@ -1,8 +1,8 @@
 """What a fine-tuned model got on each item of its test files.
 
-An item is an example of a file: a text, or a sentence with one answer per word. Right
-answers come from the predictions that every run wrote and from the files with the
-labels. They must give the accuracies that the runs reported.
+An item is a sentence, with an answer for each word. Right answers come from the
+predictions that every run wrote and from the files with the tags. They must give the
+accuracies that the runs reported.
 """
 
 import os
@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from decoupled.analyses.layer_drop import read_results
-from decoupled.configs.finetuning import CLASSIFICATION, TAGGING
+from decoupled.configs.finetuning import TAGGING
 from decoupled.core import files
 from decoupled.core.errors import UserError
 from decoupled.core.tab_separated import unquoted
@@ -27,7 +27,7 @@ _ROUNDING = 1e-6
 
 class Answered(NamedTuple):
     """What a fine-tuned model got in a language, and the percent of a trivial baseline:
-    the most frequent class, or each word's most frequent tag."""
+    each word's most frequent tag."""
 
     sums: Sums
     baseline: float
@@ -43,7 +43,7 @@ def read_items(folder: str, data_dir: str) -> dict[str, Answered]:
             # A file without labels.
             continue
         examples = task.read(_SPLIT, language)
-        gold = [_labels(example) for example in examples]
+        gold = [example.tags for example in examples]
         total = np.array([len(labels) for labels in gold], np.float64)
         right = []
         for path, results in runs:
@@ -69,13 +69,9 @@ def _task(folder, data_dir):
         raise UserError(f"{folder}: is of pre-training, not of fine-tuning")
     name = described.task["name"]
     length = described.data["features"]["max_sequence_length"]
-    if name not in TASKS or TASKS[name].kind not in (CLASSIFICATION, TAGGING):
+    if name not in TASKS or TASKS[name].kind != TAGGING:
         raise UserError(f"{folder}: {name} is no task whose answers are counted here")
     return task_of(TASKS[name], data_dir, length)
-
-
-def _labels(example):
-    return example.tags if hasattr(example, "tags") else [example.label]
 
 
 def _right(task, results, language, gold):

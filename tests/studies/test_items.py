@@ -9,18 +9,19 @@ from decoupled.studies.items import read_items
 from tests.analyses.test_layer_drop import write_folder
 
 SENTENCES = "the\tDET\nsea\tNOUN\n\nGo\tVERB\n"
+# Predictions for a sentence of one word.
+DET, VERB = "DET\n\n", "VERB\n\n"
 
 
 @pytest.fixture
 def data_dir(tmp_path):
-    """A tagged file of two sentences, and three verses in two languages."""
-    for task in ("udpos", "catalogs"):
-        (tmp_path / "data" / task).mkdir(parents=True)
-    (tmp_path / "data/udpos/test-en.tsv").write_text(SENTENCES)
-    (tmp_path / "data/catalogs/labels.txt").write_text("law\npoetry\n")
-    for language in ("en", "de"):
-        verses = "a\tlaw\nb\tpoetry\nc\tlaw\n"
-        (tmp_path / f"data/catalogs/test-{language}.tsv").write_text(verses)
+    """Tagged: two sentences in English, and three of one word in two languages."""
+    folder = tmp_path / "data/udpos"
+    folder.mkdir(parents=True)
+    (folder / "test-en.tsv").write_text(SENTENCES)
+    for language in ("de", "fr"):
+        words = "a\tDET\n\nb\tVERB\n\nc\tDET\n"
+        (folder / f"test-{language}.tsv").write_text(words)
     return str(tmp_path / "data")
 
 
@@ -33,7 +34,7 @@ def write_run(folder, task, answers, accuracies, **more):
     results = {"task": task, "learning_rate": 1e-3, "test": scores, **more}
     path = write_folder(folder, results, task)
     described = json.loads((folder / "config.json").read_text())
-    described["task"]["kind"] = "tagging" if task == "udpos" else "classification"
+    described["task"]["kind"] = "tagging"
     described["data"] = {"features": {"max_sequence_length": 8}}
     (folder / "config.json").write_text(json.dumps(described))
     written = folder / "predictions" / task
@@ -52,20 +53,18 @@ def test_right_words_and_words_of_each_sentence(data_dir, tmp_path):
     assert tested.sums.of.tolist() == [2, 1]
 
 
-def test_right_or_not_of_each_text_in_each_language(data_dir, tmp_path):
+def test_right_or_not_of_each_sentence_in_each_language(data_dir, tmp_path):
     answers = {
-        "en": "law\t0.9\nlaw\t0.6\nlaw\t0.7\n",
-        "de": "poetry\t0.9\npoetry\t0.9\npoetry\t0.9\n",
+        "de": DET * 3,
+        "fr": VERB * 3,
     }
-    scores = {"en": 200 / 3, "de": 100 / 3}
-    result = read_items(
-        write_run(tmp_path / "run", "catalogs", answers, scores), data_dir
-    )
+    scores = {"de": 200 / 3, "fr": 100 / 3}
+    result = read_items(write_run(tmp_path / "run", "udpos", answers, scores), data_dir)
     assert {name: each.sums.got.tolist() for name, each in result.items()} == {
-        "en": [1, 0, 1],
-        "de": [0, 1, 0],
+        "de": [1, 0, 1],
+        "fr": [0, 1, 0],
     }
-    assert result["en"].sums.of.tolist() == [1, 1, 1]
+    assert result["de"].sums.of.tolist() == [1, 1, 1]
 
 
 def test_runs_of_a_model_are_averaged_within_the_item(data_dir, tmp_path):
@@ -74,34 +73,31 @@ def test_runs_of_a_model_are_averaged_within_the_item(data_dir, tmp_path):
         {"learning_rate": 1e-3, "checkpoint": f"learning_rate_0.001/seed_{seed}/model"}
         for seed in (0, 1)
     ]
-    answers = ["law\t1\nlaw\t1\nlaw\t1\n", "poetry\t1\nlaw\t1\nlaw\t1\n"]
+    answers = [DET * 3, VERB + DET * 2]
     # That of both is not compared with any answers.
-    path = write_run(folder, "catalogs", {}, {"en": 50.0}, runs=runs)
+    path = write_run(folder, "udpos", {}, {"de": 50.0}, runs=runs)
     for seed, (text, accuracy) in enumerate(
         zip(answers, (200 / 3, 100 / 3), strict=True)
     ):
         below = folder / "learning_rate_0.001" / f"seed_{seed}"
-        write_run(below, "catalogs", {"en": text}, {"en": accuracy})
-    sums = read_items(path, data_dir)["en"].sums
+        write_run(below, "udpos", {"de": text}, {"de": accuracy})
+    sums = read_items(path, data_dir)["de"].sums
     assert sums.got.tolist() == [0.5, 0, 1]
     assert sums.of.tolist() == [1, 1, 1]
-
-
-LAWS = "law\t1\n"
 
 
 @pytest.mark.parametrize(
     "task, answers, accuracy, message",
     [
-        ("catalogs", LAWS * 3, 66.0, "says 66.0000 for test en, .*have 66.6667"),
-        ("catalogs", LAWS, 100.0, "test-en.tsv: 1 answers, but .* has 3"),
-        ("catalogs", None, None, "results.json: has no scores of test"),
+        ("udpos", DET * 3, 66.0, "says 66.0000 for test de, .*have 66.6667"),
+        ("udpos", DET, 100.0, "test-de.tsv: 1 answers, but .* has 3"),
+        ("udpos", None, None, "results.json: has no scores of test"),
         ("xquad", None, 1.0, "xquad is no task whose answers are counted"),
     ],
 )
 def test_answers_that_do_not_fit(data_dir, tmp_path, task, answers, accuracy, message):
-    answers = {} if answers is None else {"en": answers}
-    scores = {} if accuracy is None else {"en": accuracy}
+    answers = {} if answers is None else {"de": answers}
+    scores = {} if accuracy is None else {"de": accuracy}
     folder = write_run(tmp_path / "run", task, answers, scores)
     with pytest.raises(UserError, match=message):
         read_items(folder, data_dir)

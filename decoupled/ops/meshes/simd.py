@@ -368,8 +368,10 @@ def stacked(*tensors: tf.Tensor) -> tf.Tensor:
 
 
 class StackedAssign(mtf.Operation):
-    """One assignment to all members of a stack, in the place of `assigns`, which have
-    one `assign_fn`."""
+    """Replaces the assignments to the members of a stack by one to the whole stack.
+
+    They must have the same `assign_fn`.
+    """
 
     def __init__(self, assigns: Sequence[mtf.Operation]):
         super().__init__([a.inputs[0] for a in assigns], name="stacked_assign")
