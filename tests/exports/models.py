@@ -162,10 +162,19 @@ def write_model_dir(
     return folder
 
 
-def trace_texts(function, segments, *training):
-    """Of all forms that a model of strings takes, a list of texts."""
+def trace_lists(function, segments, *training):
+    """Of all forms that a model of strings takes, lists of texts."""
     options = {"training": False} if training else {}
-    trace(function, tf.TensorSpec([None], tf.string, name="sentences"), **options)
+    texts = tf.TensorSpec([None], tf.string, name="sentences")
+    if 1 in segments:
+        trace(function, texts, **options)
+    if 2 in segments:
+        trace(function, [texts, texts], **options)
+
+
+def lists_alone():
+    """In its context models of strings are for `trace_lists`: each form takes long."""
+    return mock.patch.object(text, "trace_forms", trace_lists)
 
 
 @contextlib.contextmanager
@@ -185,7 +194,7 @@ def saving_only(*names):
     takes_strings = any(name.startswith("text_") for name in names)
     with contextlib.ExitStack() as patches:
         patches.enter_context(mock.patch.object(tf.saved_model, "save", save_some))
-        patches.enter_context(mock.patch.object(text, "trace_forms", trace_texts))
+        patches.enter_context(lists_alone())
         for name, is_used in (
             ("TextRoot", takes_strings),
             ("Preprocessor", takes_strings or "preprocessor" in names),

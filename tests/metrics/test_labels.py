@@ -8,7 +8,7 @@ import os
 import warnings
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from seqeval import metrics, scheme
 
@@ -96,14 +96,12 @@ def test_entities(labels, predictions, expected, strict):
     assert entity_scores(*pair) == pytest.approx(expected, abs=1e-9)
 
 
-@settings(deadline=None)
 @given(tag_pairs(TAGS))
 def test_default_rules_are_those_of_seqeval_for_tags_of_all_kinds(pair):
     ours = list(entity_run_scores(*pair).values())
     assert ours == pytest.approx(seqeval_scores(*pair), abs=1e-9)
 
 
-@settings(deadline=None)
 @given(tag_pairs(IOB2))
 def test_strict_rules_are_those_of_seqeval_for_malformed_tags_too(pair):
     loose = seqeval_scores(*pair)
