@@ -15,7 +15,7 @@ from decoupled.configs.checks import (
     where,
 )
 from decoupled.configs.data import MaskingConfig, SamplingConfig
-from decoupled.configs.mesh import MeshConfig
+from decoupled.configs.hardware import MeshConfig
 from decoupled.configs.model import ModelConfig
 from decoupled.core.errors import UserError
 

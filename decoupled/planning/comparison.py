@@ -9,7 +9,7 @@ from decoupled.configs import MeshConfig, PretrainConfig
 from decoupled.core import console
 from decoupled.core.errors import UserError
 from decoupled.model.dims import make_dims, predictions_dim
-from decoupled.planning.hardware import Slice
+from decoupled.planning.hardware import Topology
 from decoupled.planning.plan import Plan
 from decoupled.planning.report import SUMMARY, summary_row
 from decoupled.training.mesh import check_mesh, parse_mesh_shape
@@ -42,7 +42,7 @@ class Option(NamedTuple):
 def compare_layouts(
     layouts: Iterable[tuple[str, MeshConfig]],
     run: PretrainConfig,
-    tpu: Slice,
+    tpu: Topology,
     make: Planner,
 ) -> Plan:
     """Plans layouts on every reasonable mesh; prints a table and returns the best.
@@ -77,7 +77,9 @@ def compare_layouts(
     return chosen
 
 
-def _on_meshes(mesh: MeshConfig, run: PretrainConfig, tpu: Slice) -> Iterator[Option]:
+def _on_meshes(
+    mesh: MeshConfig, run: PretrainConfig, tpu: Topology
+) -> Iterator[Option]:
     axes = list(parse_mesh_shape(mesh.mesh_shape))
     others = [axis for axis in axes if axis != _MODEL_AXIS]
     if len(others) > 1:

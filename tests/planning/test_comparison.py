@@ -13,7 +13,7 @@ from decoupled.planning.comparison import (
     compare_layouts,
     options_that_save_memory,
 )
-from decoupled.planning.costs import Memory
+from decoupled.planning.costs import MemoryUse
 from decoupled.planning.hardware import GIB, parse_topology
 from decoupled.planning.plan import Plan, Times
 from tests.helpers import MASKING, adamw, schedule, tiny_model, tiny_training
@@ -34,7 +34,7 @@ def make_run(**training):
 
 
 def make_plan(gibibytes, seconds, run=None):
-    memory = Memory(0, 0, 0, int(gibibytes * GIB), 0, [])
+    memory = MemoryUse(0, 0, 0, int(gibibytes * GIB), 0, [])
     assumed = PlanConfig(efficiency=0.4, memory_share=0.5)
     times = Times(seconds, 0.0, 0.0)
     return Plan(TPU, run or make_run(), assumed, memory, 0, [], times, [], 0, 0, 0)
