@@ -124,8 +124,9 @@ class FinetuningPlan:
         claimed = _claimed_data(folder) if self.reading else None
         if claimed is None:
             return settings
-        # Of a run of an earlier version, which may have smoothed labels in training.
-        names = (*settings, "label_smoothing")
+        # A run of an earlier version may have smoothed labels, in training alone.
+        smoothed = ["label_smoothing"] if claimed.get("label_smoothing") else []
+        names = (*settings, *smoothed)
         return {name: claimed[name] for name in names if name in claimed}
 
 
