@@ -65,10 +65,8 @@ class ExtractiveQA(Task):
     head = SPANS
     predicts_tokens = True
 
-    def __init__(
-        self, name: str, sequence_length: int, dropout: float, label_smoothing: float
-    ):
-        super().__init__(name, sequence_length, dropout, label_smoothing)
+    def __init__(self, name: str, sequence_length: int, dropout: float):
+        super().__init__(name, sequence_length, dropout)
         self._ends = labels_dim(SPANS.labels)
 
     def extra_dims(self) -> list[mtf.Dimension]:
@@ -109,25 +107,12 @@ class ExtractiveQA(Task):
         """[..., labels] each. An example's softmax is over its tokens alone."""
         positions, sequence = features["span_positions"], build.dims.sequence
         mask = self._tokens_of_examples(build, features["input_mask"])
-        losses, correct = softmax_cross_entropy(
-            mtf.add(
-                logits,
-                (mask - 1.0) * _FAR_BELOW,
-                output_shape=[*positions.shape.dims, sequence],
-            ),
-            positions,
-            sequence,
+        logits = mtf.add(
+            logits,
+            (mask - 1.0) * _FAR_BELOW,
+            output_shape=[*positions.shape.dims, sequence],
         )
-        if self._label_smoothing and build.training:
-            tokens = mtf.reduce_sum(mask, reduced_dim=sequence)
-            # Places without an example have no tokens, and weight 0.
-            even = mask / mtf.maximum(tokens, 1.0)
-            target = mtf.one_hot(positions, sequence)
-            above_mean = mtf.reduce_sum(
-                logits * (target - even), output_shape=positions.shape
-            )
-            losses += self._label_smoothing * above_mean
-        return losses, correct
+        return softmax_cross_entropy(logits, positions, sequence)
 
     def _tokens_of_examples(self, build: Builder, mask: mtf.Tensor) -> mtf.Tensor:
         """1 at the tokens of an example: float32 [batch, sequence], or, of packed rows,
@@ -252,8 +237,8 @@ class QuestionAnsweringTask(FinetuningTask):
     def features(self, vocabulary: Vocabulary, examples: list[Question]) -> Features:
         return question_features(vocabulary, examples, self._length, self._config)
 
-    def network(self, dropout: float, label_smoothing: float) -> ExtractiveQA:
-        return ExtractiveQA(self.name, self._length, dropout, label_smoothing)
+    def network(self, dropout: float) -> ExtractiveQA:
+        return ExtractiveQA(self.name, self._length, dropout)
 
     def answers(
         self, examples: list[Question], features: Features, outputs: Features

@@ -110,6 +110,7 @@ def test_used_text_builds_the_same_configuration(write):
     "root, removed",
     [
         (configs.PretrainConfig, "TrainingConfig.softmax_block_size = 0"),
+        (configs.FinetuneConfig, "TrainingConfig.label_smoothing = 0.0"),
         (configs.FinetuneConfig, "FinetuningConfig.pack_sequences = True"),
         (configs.FinetuneConfig, "FinetuningConfig.group_by_length = False"),
         (configs.CorpusSettings, "ParallelTextConfig.translations = None"),
