@@ -34,7 +34,7 @@ REPRODUCE_ARGS ?=
 
 # More arguments of every suite: make bench BENCH_ARGS=--dtypes=float32
 BENCH_ARGS ?=
-SUITES := pretraining finetuning_runs inference retrieval tagging corpus
+SUITES := pretraining finetuning_runs inference retrieval corpus
 COMPARED := $(VENV)/.installed $(INTEROP)/.installed $(MESH_BERT)/.installed \
 	$(CORPUS)/.installed
 

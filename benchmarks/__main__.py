@@ -27,7 +27,7 @@ from decoupled.core.errors import UserError
 RESULTS = ROOT / "benchmarks" / "results"
 DOCUMENT = ROOT / "docs" / "performance.md"
 SUITES = (
-    "pretraining", "finetuning_runs", "inference", "retrieval", "tagging", "corpus",
+    "pretraining", "finetuning_runs", "inference", "retrieval", "corpus",
     "accelerators",
 )  # fmt: skip
 REPORT = "report"

@@ -182,7 +182,7 @@ def _pretraining(model: ModelConfig, batch, dtype, quick):
         rates = {n: getattr(model, n) for n in ("hidden_dropout", "attention_dropout")}
         model, batch = dataclasses.replace(QUICK, **rates), QUICK_BATCH
     masking = MaskingConfig(batch.length, batch.predictions, 0.15, 0.8, 0.1)
-    task = MaskedLM(masking, label_smoothing=0.0)
+    task = MaskedLM(masking)
     graph = TrainingGraph(
         Network(task, model, _one_core(dtype)),
         optimizer=ADAMW,

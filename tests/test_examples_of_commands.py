@@ -46,7 +46,7 @@ NAMES = [name for names in COMMANDS.values() for name in names]
 # What a command reads, and what it writes.
 READ = {"records_dir", "vocabulary", "corpus_dir", "init_checkpoint", "data_dir"}
 READ |= {"checkpoint", "branch_from", "prediction_folder", "label_folder", "input"}
-READ |= {"pairs", "finetuned_dir", "sentences", "centre_on"}
+READ |= {"pairs", "finetuned_dir", "sentences"}
 WRITTEN = {"output_dir", "export_dir", "new_model_dir", "output", "work_dir"}
 # The flags that are read or written, by what the command does.
 WRITES_MODEL = {"pretrain", "finetune", "from_tf", "from_hf", "average"}

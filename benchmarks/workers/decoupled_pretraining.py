@@ -62,7 +62,7 @@ def graph_config(case: dict) -> TrainingGraph:
         random_token_rate=0.1,
     )
     model, mesh = ModelConfig(**case["model"]), MeshConfig(**case["mesh"])
-    task = MaskedLM(masking, label_smoothing=0.0)
+    task = MaskedLM(masking)
     return TrainingGraph(
         Network(task, model, mesh),
         optimizer=OptimizerConfig(**case["optimizer"]),

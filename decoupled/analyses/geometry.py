@@ -17,7 +17,7 @@ same way for all models of a vocabulary.
 
 import dataclasses
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -33,6 +33,7 @@ from decoupled.corpora.corpus import Corpus
 from decoupled.data.masking import mask_sequences
 from decoupled.data.sequences import chunks
 from decoupled.data.vocabulary import Vocabulary
+from decoupled.exports.interop.surgery import row_blocks
 from decoupled.exports.serving.encoder import ACTIVATIONS, Weights
 from decoupled.model import variables as names
 from decoupled.runs.saved_run import Model
@@ -42,8 +43,6 @@ Arrays = dict[str, np.ndarray]
 EVAL = "eval"
 # Elements of the logits' gradients that are in memory at a time: 128 MB of float64.
 _BLOCK_VALUES = 2**24
-# Rows of a table of which a float64 copy is in memory.
-_BLOCK_ROWS = 8192
 
 
 def run(flags: Any, settings: GeometrySettings) -> dict[str, Any]:
@@ -263,7 +262,7 @@ class OutputPath:
     def logits(self, hidden: np.ndarray) -> np.ndarray:
         """[n, H] -> float64 [n, V]."""
         features = self._features(tf.constant(hidden, tf.float64)).numpy()
-        parts = [features @ block.T for block in _blocks(self._table)]
+        parts = [features @ block.T for block in row_blocks(self._table)]
         return np.concatenate(parts, axis=1) + self._bias
 
     def passed_on(
@@ -281,7 +280,7 @@ class OutputPath:
           column space of A; numerical ranks of A, [n].
         """
         by_features, start = 0.0, 0
-        for block in _blocks(self._table):
+        for block in row_blocks(self._table):
             by_features += gradients[:, start : start + len(block)] @ block
             start += len(block)
         norms = np.linalg.norm(gradients, axis=1)
@@ -379,13 +378,7 @@ def triangle(table: np.ndarray) -> np.ndarray:
     first row as well, it has those of X minus its mean row.
     """
     factor = np.zeros([0, 1 + table.shape[1]])
-    for block in _blocks(table):
+    for block in row_blocks(table):
         rows = np.concatenate([np.ones([len(block), 1]), block], axis=1)
         factor = np.linalg.qr(np.concatenate([factor, rows]), mode="r")
     return factor
-
-
-def _blocks(table: np.ndarray) -> Iterable[np.ndarray]:
-    """The table in chunks of its rows, each copied to float64."""
-    for start in range(0, len(table), _BLOCK_ROWS):
-        yield table[start : start + _BLOCK_ROWS].astype(np.float64)

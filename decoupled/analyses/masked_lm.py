@@ -172,10 +172,9 @@ def measure(
     """Loss and accuracy of all models on the same masks.
 
     Returns:
-      `settings`; `languages`: name -> `sequences`, `tokens` (predicted),
-      `training_tokens` and `plain_entropy` (of the distribution of its training text
-      without smoothing, nats per token); `unigram_entropy`: language -> nats per token,
-      the cross-entropy of the held-out tokens under the smoothed unigram distribution;
+      `settings`; `languages`: name -> `sequences` and `tokens` (predicted);
+      `unigram_entropy`: language -> nats per token, the cross-entropy of the held-out
+      tokens under the smoothed unigram distribution;
       `items`: [language, number] of every held-out sequence; `arrays`:
       "MODELINDEX/loss", "/correct" and "/predictions", float64 [items], sums over the
       tokens of a sequence. `models`, with the entries of `describe`, have `languages`:
@@ -369,18 +368,14 @@ def _summary(
     return {"languages": languages, ALL: means}
 
 
-def _described(asked: _Questions, text: HeldOutText) -> dict[str, dict[str, Any]]:
-    described = {}
-    for index, name in enumerate(text.languages):
-        counts = text.counts[index]
-        shares = counts[counts > 0] / counts.sum()
-        described[name] = {
+def _described(asked: _Questions, text: HeldOutText) -> dict[str, dict[str, int]]:
+    return {
+        name: {
             "sequences": int((text.language == index).sum()),
             "tokens": int((asked.language == index).sum()),
-            "training_tokens": int(counts.sum()),
-            "plain_entropy": float(-(shares * np.log(shares)).sum()),
         }
-    return described
+        for index, name in enumerate(text.languages)
+    }
 
 
 def _by_language(model) -> Iterator[tuple[str, dict[str, Any]]]:

@@ -1,4 +1,14 @@
-"""Finds translations with sentence vectors: search in Tatoeba, mining in BUCC."""
+"""Finds translations with sentence vectors: search in Tatoeba, mining in BUCC.
+
+The folder of a run gets one language after another:
+
+    results.json    settings; the metrics of each language and the fingerprint of its
+                    files ("data"); means
+    predictions/TASK/test-LANGUAGE.tsv
+                    for `decoupled score` and XTREME's own script
+
+Languages that XTREME does not list for the task are marked and excluded from means.
+"""
 
 import dataclasses
 import functools
@@ -20,7 +30,7 @@ from decoupled.core import accelerators, console, files
 from decoupled.core.errors import Mistakes, UserError
 from decoupled.metrics.neighbours import Matches, best_matches, best_threshold, mine
 from decoupled.runs.saved_run import Model
-from decoupled.xtreme import parallel_sentences
+from decoupled.xtreme import official, parallel_sentences
 from decoupled.xtreme.parallel_sentences import (
     DEV,
     TEST,
@@ -32,14 +42,12 @@ from decoupled.xtreme.parallel_sentences import (
     read_bucc,
     read_tatoeba,
 )
-from decoupled.xtreme.retrieval_results import (
-    RetrievalResults,
-    bucc_results,
-    tatoeba_results,
-)
 
 # Languages of Tatoeba are encoded together, up to about this many sentences.
 _SENTENCES_AT_ONCE = 1 << 15
+_MEAN = "mean"
+# Columns that are not in percent.
+_OTHER_UNITS = ("threshold", "pairs", "examples")
 
 # Sentences -> float32 [sentences, H].
 Encode = Callable[[Sequence[str]], np.ndarray]
@@ -162,12 +170,150 @@ def _ids_by_sentence(text: Text) -> dict[str, str | None]:
     }
 
 
-class Found(NamedTuple):
+class LanguageResults(NamedTuple):
     """A language's predictions, as lines, and its results."""
 
     language: str
     lines: list[str]
     results: dict[str, float]
+
+
+def _cell(column, value):
+    if value is None or column in _OTHER_UNITS:
+        return value
+    return f"{value:.2f}"
+
+
+def tatoeba_results(pair: Tatoeba, places: list[int]) -> dict[str, float]:
+    """Metrics in percent; accuracy only if the translations are known.
+
+    `places` has for each source the index of the candidate that was found.
+    """
+    results = {}
+    if pair.gold is not None:
+        labels, answers = ([*map(str, side)] for side in (pair.gold, places))
+        results = official.score_language("tatoeba", pair.language, labels, answers)
+    count = len(pair.sources)
+    return {**results, "random_accuracy": 100 / count, "examples": count}
+
+
+def bucc_results(test: Bucc, pairs: list[Pair]) -> dict[str, float]:
+    """Metrics of the pairs that were found, in percent; none without gold pairs."""
+    if not test.gold:
+        return {}
+    results = official.score_language("bucc2018", test.language, test.gold, pairs)
+    # The expected score of as many random pairs as there are gold pairs.
+    possible = len(test.source.ids) * len(test.english.ids)
+    return {**results, "random_f1": 100 * len(test.gold) / possible}
+
+
+class RetrievalResults:
+    """The folder of a run; a run that was stopped resumes with the missing languages.
+
+    `description` of the run, as JSON, has at least "task", "global_step" and
+    "settings". `content` is that of results.json, whose path is `path`.
+    """
+
+    def __init__(self, folder: str, description: dict[str, Any]):
+        self._folder = files.make_folder(folder)
+        self.path = os.path.join(folder, "results.json")
+        self.content = {**description, "languages": {}}
+        if files.exists(self.path):
+            saved = files.read_json(self.path)
+            self._check(saved, description)
+            self.content["languages"] = saved["languages"]
+
+    def _check(self, saved, description):
+        if not isinstance(saved, dict) or not isinstance(saved.get("languages"), dict):
+            raise UserError(f"{self.path}: not results of retrieval; delete it")
+        differing = [
+            "the checkpoint has changed"
+            if key == "checkpoint_fingerprint"
+            else f"{key} is {saved.get(key)!r}, not {value!r}"
+            for key, value in description.items()
+            if saved.get(key) != value
+        ]
+        if differing:
+            raise UserError(
+                f"{self.path}: of another run: {'; '.join(differing)}; use another "
+                "--output_dir"
+            )
+
+    def has(self, language: str, fingerprint: str) -> bool:
+        """Whether a language is done, with the data of this fingerprint."""
+        entry = self.content["languages"].get(language, {})
+        return entry.get("data") == fingerprint and files.exists(
+            self._predictions(language)
+        )
+
+    @property
+    def languages(self) -> list[str]:
+        """The languages that have results, perhaps of other files."""
+        return list(self.content["languages"])
+
+    def add(
+        self,
+        language: str,
+        fingerprint: str,
+        lines: list[str],
+        results: dict[str, float],
+    ) -> None:
+        """Writes a language's predictions, one per line, then its results."""
+        path = self._predictions(language)
+        files.make_folder(os.path.dirname(path))
+        files.write_text(path, "".join(f"{line}\n" for line in lines))
+        done = {
+            **self.content["languages"],
+            language: {**results, "data": fingerprint},
+        }
+        self.content["languages"] = {name: done[name] for name in sorted(done)}
+        files.write_json(self.path, self.content)
+
+    def finish(self) -> None:
+        """Writes the means; prints the table."""
+        rows = {
+            name: {key: value for key, value in entry.items() if key != "data"}
+            for name, entry in self.content["languages"].items()
+        }
+        columns = list(dict.fromkeys(key for row in rows.values() for key in row))
+        task = self.content["task"]
+        averaged = {
+            name: row for name, row in rows.items() if official.is_official(task, name)
+        }
+        outside = [name for name in rows if name not in averaged]
+        means = {}
+        for column in columns:
+            if values := [row[column] for row in averaged.values() if column in row]:
+                means[column] = sum(values) / len(values)
+        self.content[_MEAN], self.content["outside_xtreme"] = means, outside
+        files.write_json(self.path, self.content)
+        ordered = {**averaged, _MEAN: means, **{name: rows[name] for name in outside}}
+        table = [[name, *map(row.get, columns)] for name, row in ordered.items()]
+        cells = [
+            [name + " (outside XTREME)" * (name in outside), *map(_cell, columns, row)]
+            for name, *row in table
+        ]
+        self._show(columns, cells)
+
+    def _show(self, columns, table):
+        settings = self.content["settings"]
+        console.table(
+            f"{self.content['task']} at step {self.content['global_step']}: layer "
+            f"{settings['layer']}, {settings['scoring']}; in percent",
+            ["language", *(column.replace("_", " ") for column in columns)],
+            table,
+        )
+        folder = os.path.join(self._folder, "predictions")
+        if not set(official.TASKS[self.content["task"]].headline) <= set(columns):
+            console.say("the data do not tell what is right: no score")
+        console.say(f"wrote {self.path} and {folder}")
+
+    def _predictions(self, language):
+        return os.path.join(
+            self._folder,
+            "predictions",
+            official.prediction_file(self.content["task"], language),
+        )
 
 
 class TranslationSearch:
@@ -242,7 +388,7 @@ class TranslationSearch:
     def _encode(self, texts: Sequence[str]) -> np.ndarray:
         return layer_vectors(self._model, texts, self._config, self._pool)
 
-    def _tatoeba(self, languages: Sequence[str]) -> Iterator[Found]:
+    def _tatoeba(self, languages: Sequence[str]) -> Iterator[LanguageResults]:
         pairs = [read_tatoeba(self._data_dir, language) for language in languages]
         while pairs:
             group, sentences = [], 0
@@ -253,9 +399,9 @@ class TranslationSearch:
             for pair in group:
                 places = translations[pair.language]
                 results = tatoeba_results(pair, places)
-                yield Found(pair.language, [*map(str, places)], results)
+                yield LanguageResults(pair.language, [*map(str, places)], results)
 
-    def _bucc(self, languages: Sequence[str]) -> Iterator[Found]:
+    def _bucc(self, languages: Sequence[str]) -> Iterator[LanguageResults]:
         for language in languages:
             dev = read_bucc(self._data_dir, DEV, language)
             read_test = functools.partial(read_bucc, self._data_dir, TEST, language)
@@ -266,7 +412,9 @@ class TranslationSearch:
                 "threshold": mined.threshold,
                 "pairs": len(mined.pairs),
             }
-            yield Found(language, ["\t".join(pair) for pair in mined.pairs], results)
+            yield LanguageResults(
+                language, ["\t".join(pair) for pair in mined.pairs], results
+            )
 
 
 def _open_model(path: str, config: RetrievalConfig, mistakes: Mistakes) -> Model | None:

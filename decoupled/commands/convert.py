@@ -234,12 +234,12 @@ def embeddings() -> None:
     from decoupled.exports.interop import surgery
 
     change = getattr(surgery, options.change)
-    given = {"tie": (options.keep,), "factorise": (options.input_embedding_size,)}
+    arguments = {"tie": (options.keep,), "factorise": (options.input_embedding_size,)}
     surgery.change_embeddings(
         options.model_dir,
         options.checkpoint,
         options.new_model_dir,
-        lambda model: change(model, *given.get(options.change, ())),
+        lambda model: change(model, *arguments.get(options.change, ())),
     )
 
 

@@ -28,9 +28,7 @@ A pre-trained model has no pooler: its pooled_output is the [CLS] vector of the 
 layer, which is not trained to compare texts. For that, --sentence_vectors writes
 sentence_encoder/ and text_sentence_encoder/ instead. They give a vector for each
 sentence, with the settings of `decoupled retrieve`, and do not have the layers above
-the chosen one. The command says which layer and mean it took. If
-RetrievalConfig.centre is True, the mean vector of the sentences in the file --centre_on
-is subtracted.
+the chosen one. The command says which layer and mean it took.
 
   decoupled export --model_dir=runs/decoupled --export_dir=exports/sentences \\
       --sentence_vectors --gin_param='RetrievalConfig.layer = 8'
@@ -41,6 +39,10 @@ from absl import flags
 from decoupled.configs import RetrieveConfig
 from decoupled.core.errors import UserError
 from decoupled.launch import start
+
+GONE = {
+    "--centre_on": "subtract the mean vector of your sentences from the exported ones"
+}
 
 
 def define_flags() -> None:
@@ -78,11 +80,6 @@ def define_flags() -> None:
     flags.DEFINE_bool(
         "sentence_vectors", False, "Export a model of sentence vectors; see above."
     )
-    flags.DEFINE_string(
-        "centre_on",
-        None,
-        "Text file with a sentence per line, for RetrievalConfig.centre.",
-    )
     flags.DEFINE_bool("overwrite", False, "Replace an earlier export in --export_dir.")
     flags.mark_flags_as_required(["model_dir", "export_dir"])
 
@@ -93,10 +90,10 @@ def main() -> None:
     retrieval = None
     if options.sentence_vectors:
         retrieval = start.parse_gin(RetrieveConfig).retrieval
-    elif options.gin_file or options.gin_param or options.centre_on:
+    elif options.gin_file or options.gin_param:
         raise UserError(
-            "--gin_file, --gin_param, --centre_on: are for --sentence_vectors; a whole "
-            "model is exported with the settings of its training"
+            "--gin_file, --gin_param: are for --sentence_vectors; a whole model is "
+            "exported with the settings of its training"
         )
     from decoupled.exports.serving.saved_model import export_folder
 
@@ -110,5 +107,4 @@ def main() -> None:
         overwrite=options.overwrite,
         weights=options.weights,
         retrieval=retrieval,
-        centre_on=options.centre_on,
     )

@@ -63,13 +63,10 @@ def main() -> None:
 
 
 def _shipped_models() -> dict[str, ModelConfig]:
-    """Label of a row of the paper, or gin file -> model.
-
-    *base.gin, which only other files include, is left out.
-    """
+    """Label of a row of the paper, or gin file -> model."""
     folder = os.path.join(gin_files.packaged_folder(), "models")
     names = [name for name in sorted(os.listdir(folder)) if name.endswith(".gin")]
-    others = {f"models/{name}": () for name in names if not name.endswith("base.gin")}
+    others = {f"models/{name}": () for name in names}
     rows = {row.label: row.settings for row in ROWS}
     return {
         label: gin_files.configure(ModelConfig, [label.partition(",")[0]], settings)

@@ -2,8 +2,7 @@
 
 Builds the graph of a training step as for these devices, and reports a core's slices
 of the weights, the bytes of its memory, collective operations, FLOPs, and the predicted
-time of a step and of the whole run. If the run does not fit, it reports which settings
-make it fit. Takes the settings of `decoupled pretrain`.
+time of a step and of the whole run. Takes the settings of `decoupled pretrain`.
 
   decoupled plan --topology=v3-128 --gin_file=models/rembert.gin \\
       --layouts=all
@@ -14,14 +13,13 @@ the bytes that the program moves. PYTHON is of a separate environment with jax a
 package libtpu, or JAX's plugin for CUDA 13 (docs/scaling.md). RemBERT's program takes 2
 to 6 minutes and up to 14 GB of this machine's memory.
 --topology: v2-8 ... v2-512, v3-8 ... v3-2048, v4-8 ... v4-4096, v5e-1 ... v5e-256
-(v5litepod), v5p-8 ... v5p-12288, v6e-1 ... v6e-256, tpu7x-8 ... tpu7x-4096, and h100-1
-... h100-8 for the GPUs of a host. The settings' mesh must have as many processors as a
-program sees devices there: a chip of v2, v3 and TPU7x is two, any other is one.
+(v5litepod), v5p-8 ... v5p-12288, v6e-1 ... v6e-256, tpu7x-8 ... tpu7x-4096, and for the
+GPUs of a host h100-1 ... h100-8 and h200-1 ... h200-8. The settings' mesh must have as
+many processors as a program sees devices there: a chip of v2, v3 and TPU7x is two, any
+other is one.
 --layouts: compares these layouts, on every reasonable mesh of the slice's cores,
 instead of the settings' own mesh; "all" stands for layouts/*.gin. The best plan is
 reported in full. Building the graph of a layout takes some seconds for a large model.
-So does every change of settings that is tried if nothing fits.
---advice_minutes limits the time of these trials; 0 leaves them out.
 """
 
 import os
@@ -29,14 +27,21 @@ import os
 from absl import flags
 
 from decoupled.configs import PlanSettings
-from decoupled.core import files
+from decoupled.core import console, files
 from decoupled.launch import gin_files, start
 
 FLAGS = flags.FLAGS
 DEFAULTS = "runs/pretrain_tpu.gin"
 _ALL = "all"
+_NO_TRIALS = "no settings are tried; docs/scaling.md lists those that save memory"
+_SAVES_MEMORY = (
+    "less memory is needed with TrainingConfig.gradient_accumulation, TrainingConfig."
+    "recompute_layers, MeshConfig.slice_dtype = 'bfloat16', another layout "
+    "(--layouts=all) or a larger slice (docs/scaling.md)"
+)
 GONE = {
-    "--noadvice": "give --advice_minutes=0",
+    "--noadvice": _NO_TRIALS,
+    "--advice_minutes": _NO_TRIALS,
     "--gpus": "TensorFlow's kernels no longer run on GPUs; decoupled pretrain "
     "--accelerator=gpu says before the first step what it needs and what there is",
 }
@@ -50,12 +55,6 @@ def define_flags() -> None:
         "layouts", [], "Layouts to compare: gin files, names in layouts/, or all."
     )
     flags.DEFINE_string("json", None, "JSON file for all values of all plans.")
-    flags.DEFINE_float(
-        "advice_minutes",
-        5.0,
-        "If the run does not fit, try settings that do for at most so long.",
-        lower_bound=0,
-    )
     flags.DEFINE_string(
         "compiler", None, "A Python with the compiler, to compile with."
     )
@@ -65,7 +64,7 @@ def main() -> None:
     """Plans, compares and prints."""
     settings = start.parse_gin(PlanSettings, DEFAULTS)
     # Imported here, so that --help does not wait for TensorFlow.
-    from decoupled.planning.comparison import advise, compare_layouts
+    from decoupled.planning.comparison import compare_layouts
     from decoupled.planning.hardware import parse_topology
     from decoupled.planning.plan import make_plan
     from decoupled.planning.program import check_compiler, compile_step
@@ -91,8 +90,8 @@ def main() -> None:
     if FLAGS.compiler:
         compiled = compile_step(FLAGS.compiler, chosen.run, tpu)
         print_compiled(chosen, compiled)
-    if not chosen.fits and FLAGS.advice_minutes:
-        advise(chosen, make, FLAGS.advice_minutes)
+    if not chosen.fits:
+        console.say(f"the run does not fit: {_SAVES_MEMORY}")
     if FLAGS.json:
         described = [
             as_json(made, compiled if made is chosen else None) for made in plans

@@ -1,8 +1,7 @@
 """Checks every byte of a records folder: checksums, schema, ids, counts, SHA-256.
 
-If there is no defect, prints one line and exits with code 0. Otherwise prints one line
-per defect, with file and record, and exits with code 2. After a corrupt record the rest
-of its file is still checked. Only after a corrupt length the rest cannot be read.
+If there is no defect, prints one line and exits with code 0. Otherwise prints the first
+defect of each file, a line each, and exits with code 2.
 
   decoupled verify_records --records_dir=records \\
     --vocabulary=vocabulary/sentencepiece.model

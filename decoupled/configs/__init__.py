@@ -28,7 +28,7 @@ from decoupled.configs.finetuning import (
     RetrievalConfig,
     RetrieveConfig,
 )
-from decoupled.configs.mesh import MeshConfig
+from decoupled.configs.hardware import MeshConfig
 from decoupled.configs.model import ACTIVATIONS, ModelConfig, saved_model
 from decoupled.configs.studies import (
     ParametersConfig,

@@ -16,7 +16,7 @@ from decoupled.configs.checks import (
     check_types,
     configurable,
 )
-from decoupled.configs.mesh import MeshConfig
+from decoupled.configs.hardware import MeshConfig
 from decoupled.configs.training import OptimizerConfig, TrainingConfig
 from decoupled.core.errors import UserError
 from decoupled.core.labels import check_labels

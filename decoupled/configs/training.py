@@ -15,7 +15,7 @@ from decoupled.configs.checks import (
     where,
 )
 from decoupled.configs.data import MaskingConfig, SamplingConfig
-from decoupled.configs.mesh import MeshConfig
+from decoupled.configs.hardware import MeshConfig
 from decoupled.configs.model import ModelConfig
 from decoupled.core.errors import UserError
 
@@ -135,8 +135,6 @@ class TrainingConfig:
     eval_batch_size: sequences per step of evaluation. eval_sequences: the largest
       number of evaluated sequences per language; 0 evaluates all.
     seed: of initial weights, data order, masks and dropout.
-    label_smoothing: share of the target distribution that is spread evenly over all
-      classes, in training only; evaluation reports the plain loss (paper: 0).
     recompute_layers: gradient checkpointing: the backward pass recomputes the
       activations inside each encoder layer; equal gradients, less memory, a third more
       FLOPs.
@@ -154,7 +152,6 @@ class TrainingConfig:
     eval_batch_size: int = 64
     eval_sequences: int = 1000
     seed: int = 0
-    label_smoothing: float = 0.0
     recompute_layers: bool = False
     iterations_per_loop: int = 100
 
@@ -166,7 +163,6 @@ class TrainingConfig:
             "keep_checkpoint_max log_steps eval_batch_size iterations_per_loop",
         )
         check_not_negative(self, "seed eval_sequences eval_every_steps")
-        check_rates(self, "label_smoothing")
         if self.batch_size % self.gradient_accumulation:
             raise UserError(
                 f"TrainingConfig.gradient_accumulation: batch_size {self.batch_size} "

@@ -69,7 +69,7 @@ def _wait_for_tpu(say):
 def jax_packages() -> dict[str, str]:
     """Name and version of what is installed of JAX and its plugins."""
     names = ("jax", "jaxlib", *_CUDA_PACKAGES, "libtpu", "tensorflow-tpu")
-    versions = {name: _version(name) for name in names}
+    versions = {name: Requirement(name, "", ()).installed for name in names}
     return {name: version for name, version in versions.items() if version}
 
 
@@ -119,13 +119,6 @@ def _cure(kind, packages):
     if extra is None:
         extra = "[cuda12]" if "jax-cuda12-plugin" in packages else "[cuda13]"
     return f"pip install --upgrade 'jax{extra}=={packages['jax']}'"
-
-
-def _version(name):
-    try:
-        return importlib.metadata.version(name)
-    except importlib.metadata.PackageNotFoundError:
-        return None
 
 
 def _release(version):

@@ -33,6 +33,11 @@ _GONE = {
     r"gin, ModelConfig.vocab_size = 30000 and ModelConfig.num_layers = \1",
     r"models/english_(\w+)\.gin": r"give models/\1.gin and ModelConfig.vocab_size = "
     "30000",
+    r"models/demo_base\.gin": "give models/demo_coupled.gin",
+    r"models/rembert_fresh_output\.gin": "give models/rembert.gin and ModelConfig."
+    "output_embedding_size = 768",
+    r"models/e_out_768_rank_128\.gin": "give models/e_out_768.gin and ModelConfig."
+    "output_embedding_rank = 128",
     r"models/mini_(base|coupled)\.gin": "give models/mini.gin",
     r"models/mini_(\w+)\.gin": r"give models/mini.gin and the settings of \1 in sweeps/"
     "reproduce.gin",

@@ -31,6 +31,7 @@ _NO_OVERLAP = "geometry no longer compares embeddings; remove this line"
 # them: a line is skipped if its value is one of _NO_EFFECT.
 _NO_EFFECT = {
     ("TrainingConfig", "softmax_block_size"): (0,),
+    ("TrainingConfig", "label_smoothing"): (0.0,),
     ("MeshConfig", "embedding_lookup"): ("gather",),
     ("FinetuningConfig", "group_by_length"): (True, False),
     ("FinetuningConfig", "pack_sequences"): (True,),
@@ -43,6 +44,8 @@ _REMOVED = {
     ("TrainingConfig", "softmax_block_size"): "logits are always computed as a whole; "
     "to save memory, split the vocabulary over the mesh (layout_rules), or set "
     "recompute_layers",
+    ("TrainingConfig", "label_smoothing"): "the loss is the plain cross-entropy, as in "
+    "the paper; remove it",
     ("MeshConfig", "embedding_lookup"): "rows of tables are always copied; remove it",
     ("FinetuningConfig", "group_by_length"): _PACKED,
     ("FinetuningConfig", "pack_sequences"): _PACKED,

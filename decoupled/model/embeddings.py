@@ -60,16 +60,11 @@ class OutputEmbedding:
         return self.scores(self._transformed(x))
 
     def cross_entropy(
-        self,
-        x: mtf.Tensor,
-        targets: mtf.Tensor,
-        label_smoothing: float,
+        self, x: mtf.Tensor, targets: mtf.Tensor
     ) -> tuple[mtf.Tensor, mtf.Tensor]:
         """The `softmax_cross_entropy` of `logits`."""
         logits = self.logits(x)
-        return softmax_cross_entropy(
-            logits, targets, logits.shape.dims[-1], label_smoothing=label_smoothing
-        )
+        return softmax_cross_entropy(logits, targets, logits.shape.dims[-1])
 
     def scores(self, x: mtf.Tensor) -> mtf.Tensor:
         """Vectors of width E_out times the matrices of the output embedding, + bias."""

@@ -40,7 +40,7 @@ class Tensors(NamedTuple):
     bytes: int
 
 
-class Memory(NamedTuple):
+class MemoryUse(NamedTuple):
     """Bytes of one core.
 
     gradients, activations: at the peak. all_gradients: of all weights, as the update
@@ -73,7 +73,7 @@ _FREE = (
 )
 
 
-def memory_of(program: Program) -> Memory:
+def memory_of(program: Program) -> MemoryUse:
     """The memory of a core."""
     graph = program.lowered.lowering.graph
     weights, slots = 0, 0
@@ -87,7 +87,7 @@ def memory_of(program: Program) -> Memory:
     live = _peak(graph.operations, sizes)
     gradients = [tensor for tensor in live if tensor in sizes.gradients]
     others = [tensor for tensor in live if tensor not in sizes.gradients]
-    return Memory(
+    return MemoryUse(
         weights,
         slots,
         sum(map(sizes, gradients)),

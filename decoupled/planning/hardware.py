@@ -114,7 +114,7 @@ def _card(path: pathlib.Path) -> Generation:
 GENERATIONS |= {path.stem: _card(path) for path in sorted(_CARDS.glob("*.json"))}
 
 
-class Slice(NamedTuple):
+class Topology(NamedTuple):
     """A TPU slice, or GPUs of a host.
 
     name: e.g. "v3-128", "h100-8". version: its generation's name. chips: the shape of
@@ -171,7 +171,7 @@ class Slice(NamedTuple):
         return self.generation.hbm_bandwidth / self.generation.cores
 
 
-def parse_topology(name: str) -> Slice:
+def parse_topology(name: str) -> Topology:
     """The slice of an accelerator type, e.g. "v3-8", "v5litepod-16" or "v5e-16"."""
     prefix, _, size = name.partition("-")
     version = next((v for v, g in GENERATIONS.items() if g.prefix == prefix), prefix)
@@ -186,4 +186,4 @@ def parse_topology(name: str) -> Slice:
     if int(size) not in grids:
         sizes = ", ".join(f"{prefix}-{size}" for size in grids)
         raise UserError(f"--topology: {name!r} is no slice; one of {sizes}")
-    return Slice(name, version, grids[int(size)])
+    return Topology(name, version, grids[int(size)])

@@ -13,12 +13,12 @@ from typing import NamedTuple
 from decoupled.configs import PlanConfig, PretrainConfig
 from decoupled.planning.costs import (
     Collective,
-    Memory,
+    MemoryUse,
     collectives_of,
     flops_of,
     memory_of,
 )
-from decoupled.planning.hardware import Slice
+from decoupled.planning.hardware import Topology
 from decoupled.planning.program import build_program, feature_specs
 from decoupled.training.graph import pretraining_graph
 
@@ -50,9 +50,9 @@ class Times(NamedTuple):
 
 
 def predict(
-    tpu: Slice,
+    tpu: Topology,
     flops: int,
-    memory: Memory,
+    memory: MemoryUse,
     collectives: list[Collective],
     efficiency: float,
 ) -> Times:
@@ -69,7 +69,7 @@ def predict(
     )
 
 
-def seconds(collective: Collective, tpu: Slice) -> float:
+def seconds(collective: Collective, tpu: Topology) -> float:
     """Seconds of one collective operation.
 
     The cores of a chip first add up in its memory; then the chips exchange parts in a
@@ -102,10 +102,10 @@ class Plan(NamedTuple):
     and slots. slice_count: their slices on all cores, a stack of slices as one.
     """
 
-    tpu: Slice
+    tpu: Topology
     run: PretrainConfig
     assumed: PlanConfig
-    memory: Memory
+    memory: MemoryUse
     flops: int
     collectives: list[Collective]
     times: Times
@@ -156,7 +156,7 @@ class Plan(NamedTuple):
         return self.run.training.batch_size * self.run.masking.sequence_length
 
 
-def make_plan(run: PretrainConfig, tpu: Slice, assumed: PlanConfig) -> Plan:
+def make_plan(run: PretrainConfig, tpu: Topology, assumed: PlanConfig) -> Plan:
     """Builds a run's program for a slice and adds up its costs.
 
     Raises:

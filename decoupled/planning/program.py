@@ -14,7 +14,7 @@ from decoupled.core import files
 from decoupled.core.compat import tf
 from decoupled.core.console import say
 from decoupled.core.errors import UserError
-from decoupled.planning.hardware import Slice
+from decoupled.planning.hardware import Topology
 from decoupled.training.graph import TrainingGraph, pretraining_graph
 from decoupled.training.mesh import check_mesh_size
 from decoupled.training.xla.kernels import NAMES, PLAIN
@@ -58,7 +58,7 @@ def feature_specs(masking: MaskingConfig, batch_size: int) -> dict[str, tf.Tenso
 def build_program(
     training: TrainingGraph,
     features: dict[str, tf.TensorSpec],
-    tpu: Slice | None = None,
+    tpu: Topology | None = None,
     attention: str = PLAIN,
 ) -> Program:
     """Builds the step of a core, of the slice or, without one, a single core."""
@@ -92,7 +92,7 @@ class Compiled(NamedTuple):
         return self.available is None
 
 
-def check_compiler(python: str, tpu: Slice) -> None:
+def check_compiler(python: str, tpu: Topology) -> None:
     """Checks that an interpreter has the compiler, before anything is built."""
     module, package, advice = _GPUS if tpu.generation.card else _TPUS
     question = (
@@ -110,7 +110,7 @@ def check_compiler(python: str, tpu: Slice) -> None:
         )
 
 
-def compile_step(python: str, run: PretrainConfig, tpu: Slice) -> Compiled:
+def compile_step(python: str, run: PretrainConfig, tpu: Topology) -> Compiled:
     """Compiles the step of a run for a slice or GPUs, as they would run it with
     --accelerator, by a Python that has their compiler.
     """

@@ -114,7 +114,6 @@ class FinetuningPlan:
             "classifier_dropout": finetuning.classifier_dropout,
             "freeze_input_embedding": finetuning.freeze_input_embedding,
             "warmup_fraction": finetuning.warmup_fraction,
-            "label_smoothing": self.config.training.label_smoothing,
             # No rates of variables, as in runs from before this setting.
             "optimizer": {
                 name: value
@@ -125,7 +124,10 @@ class FinetuningPlan:
         claimed = _claimed_data(folder) if self.reading else None
         if claimed is None:
             return settings
-        return {name: claimed[name] for name in settings if name in claimed}
+        # A run of an earlier version may have smoothed labels, in training alone.
+        smoothed = ["label_smoothing"] if claimed.get("label_smoothing") else []
+        names = (*settings, *smoothed)
+        return {name: claimed[name] for name in names if name in claimed}
 
 
 def plan_finetuning(
@@ -158,7 +160,7 @@ def plan_finetuning(
     holds_several = claimed is not None and "seed" not in claimed
     several = len(rates) * num_runs > 1 or holds_several
     finetuning, training = config.finetuning, config.training
-    head = task.network(finetuning.classifier_dropout, training.label_smoothing)
+    head = task.network(finetuning.classifier_dropout)
     # The rows of packed batches, and how many examples a row has, are known later: any
     # number above 1 shows mistakes, and rows are always some that the mesh can split.
     packed = Network(head.packed(2), model, config.mesh)

@@ -44,9 +44,13 @@ _NAME = re.compile(r"(?!\.)[^/\\\x00-\x1f]*")
 # Larger values in a damaged file would use up all memory before any other check.
 _LARGEST, _MOST_LAYERS = 2**31 - 1, 10_000
 _DEEPEST = 20
-# Settings of earlier versions, which a run may differ in. `batches.json` tells whether
-# its batches were packed.
-_GONE_DATA = ("group_by_length", "pack_sequences")
+# Settings of earlier versions, and the values with which their runs go on.
+# `batches.json` tells whether batches were packed.
+_GONE_DATA = {
+    "group_by_length": (True, False),
+    "pack_sequences": (True, False),
+    "label_smoothing": (0.0,),
+}
 # Settings of training that do not change the weights, and `rates`, which is in
 # config.json.
 _NOT_NOTED = (
@@ -70,7 +74,6 @@ _UNRECORDED_DATA = (
     "classifier_dropout",
     "freeze_input_embedding",
     "warmup_fraction",
-    "label_smoothing",
     "optimizer",
 )
 
@@ -205,7 +208,7 @@ def _differences_in_words(saved, described, contents) -> list[str]:
     `contents`, "FILE has changed since the run began"."""
     data = described["data"]
     unrecorded = {name: data[name] for name in _UNRECORDED_DATA if name in data}
-    kept = {name: v for name, v in saved["data"].items() if name not in _GONE_DATA}
+    kept = {n: v for n, v in saved["data"].items() if v not in _GONE_DATA.get(n, ())}
     before = {name: value for name, value in _BEFORE.items() if name in data}
     saved = saved | {"data": before | unrecorded | kept}
     return [

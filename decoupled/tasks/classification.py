@@ -69,7 +69,7 @@ class Regression(Task):
     metrics = {}
 
     def __init__(self, name: str, sequence_length: int, dropout: float):
-        super().__init__(name, sequence_length, dropout, label_smoothing=0.0)
+        super().__init__(name, sequence_length, dropout)
         self._one = labels_dim(1)
 
     @property
@@ -181,10 +181,8 @@ class ClassificationTask(_TextTask):
             vocabulary, examples, label_ids=np.array(label_ids, np.int32)
         )
 
-    def network(self, dropout: float, label_smoothing: float) -> Classification:
-        return Classification(
-            self.name, self.labels, self._length, dropout, label_smoothing
-        )
+    def network(self, dropout: float) -> Classification:
+        return Classification(self.name, self.labels, self._length, dropout)
 
     def answers(
         self, examples: list[LabelledTexts], features: Features, outputs: Features
@@ -247,12 +245,7 @@ class RegressionTask(_TextTask):
         targets = [float(example.label or 0.0) for example in examples]
         return self._packed(vocabulary, examples, targets=np.array(targets, np.float32))
 
-    def network(self, dropout: float, label_smoothing: float) -> Regression:
-        if label_smoothing:
-            raise UserError(
-                f"TrainingConfig.label_smoothing: {label_smoothing}, but {self.name} "
-                "is a regression and has no labels; set it to 0.0"
-            )
+    def network(self, dropout: float) -> Regression:
         return Regression(self.name, self._length, dropout)
 
     def answers(

@@ -25,20 +25,14 @@ class MaskedLM(Task):
     training_input_fn = staticmethod(pretraining_input_fn)
     evaluation_input_fn = staticmethod(languages_input_fn)
 
-    def __init__(
-        self,
-        masking: MaskingConfig,
-        label_smoothing: float,
-        pad_id: int = 0,
-    ):
-        length = masking.sequence_length
-        super().__init__(self.name, length, 0.0, label_smoothing)
+    def __init__(self, masking: MaskingConfig, pad_id: int = 0):
+        super().__init__(self.name, masking.sequence_length, dropout=0.0)
         self._pad_id = pad_id
         self._predictions = predictions_dim(masking.max_predictions)
 
     @classmethod
     def from_config(cls, config: PretrainConfig, pad_id: int) -> "MaskedLM":
-        return cls(config.masking, config.training.label_smoothing, pad_id)
+        return cls(config.masking, pad_id)
 
     def results(self, rows: dict[str, np.ndarray]) -> dict[str, float]:
         """The metrics of sequences, from what `forward` predicts."""
@@ -76,9 +70,7 @@ class MaskedLM(Task):
     def forward(self, build: Builder, features: dict[str, mtf.Tensor]) -> Forward:
         encoded = encode(build, features, features["masked_lm_positions"])
         losses, correct = OutputEmbedding(build).cross_entropy(
-            encoded[-1],
-            features["masked_lm_ids"],
-            label_smoothing=self._label_smoothing if build.training else 0.0,
+            encoded[-1], features["masked_lm_ids"]
         )
         batch, weights = [build.dims.batch], features["masked_lm_weights"]
         per_sequence = {

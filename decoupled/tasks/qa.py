@@ -18,6 +18,7 @@ from decoupled.core import console, files
 from decoupled.core.compat import mtf, tf
 from decoupled.core.errors import quoted
 from decoupled.data.vocabulary import Vocabulary
+from decoupled.data.words import UNSPACED
 from decoupled.model.dims import Dims, labels_dim
 from decoupled.model.encoder import encode
 from decoupled.model.heads import Forward, span_logits
@@ -50,10 +51,7 @@ _LONGER_THAN_IN_TRAINING = 1.5
 # Words on either side of the span that are compared with the question.
 _AROUND = 10
 # A character of a script without spaces, or a word with its marks.
-_WORD = re.compile(
-    r"[\u0e00-\u0fff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]"
-    r"|\w[\w\u0300-\u036f\u0900-\u0dff]*"
-)
+_WORD = re.compile(UNSPACED.pattern + r"|\w[\w\u0300-\u036f\u0900-\u0dff]*")
 
 
 class ExtractiveQA(Task):
@@ -67,10 +65,8 @@ class ExtractiveQA(Task):
     head = SPANS
     predicts_tokens = True
 
-    def __init__(
-        self, name: str, sequence_length: int, dropout: float, label_smoothing: float
-    ):
-        super().__init__(name, sequence_length, dropout, label_smoothing)
+    def __init__(self, name: str, sequence_length: int, dropout: float):
+        super().__init__(name, sequence_length, dropout)
         self._ends = labels_dim(SPANS.labels)
 
     def extra_dims(self) -> list[mtf.Dimension]:
@@ -111,25 +107,12 @@ class ExtractiveQA(Task):
         """[..., labels] each. An example's softmax is over its tokens alone."""
         positions, sequence = features["span_positions"], build.dims.sequence
         mask = self._tokens_of_examples(build, features["input_mask"])
-        losses, correct = softmax_cross_entropy(
-            mtf.add(
-                logits,
-                (mask - 1.0) * _FAR_BELOW,
-                output_shape=[*positions.shape.dims, sequence],
-            ),
-            positions,
-            sequence,
+        logits = mtf.add(
+            logits,
+            (mask - 1.0) * _FAR_BELOW,
+            output_shape=[*positions.shape.dims, sequence],
         )
-        if self._label_smoothing and build.training:
-            tokens = mtf.reduce_sum(mask, reduced_dim=sequence)
-            # Places without an example have no tokens, and weight 0.
-            even = mask / mtf.maximum(tokens, 1.0)
-            target = mtf.one_hot(positions, sequence)
-            above_mean = mtf.reduce_sum(
-                logits * (target - even), output_shape=positions.shape
-            )
-            losses += self._label_smoothing * above_mean
-        return losses, correct
+        return softmax_cross_entropy(logits, positions, sequence)
 
     def _tokens_of_examples(self, build: Builder, mask: mtf.Tensor) -> mtf.Tensor:
         """1 at the tokens of an example: float32 [batch, sequence], or, of packed rows,
@@ -254,8 +237,8 @@ class QuestionAnsweringTask(FinetuningTask):
     def features(self, vocabulary: Vocabulary, examples: list[Question]) -> Features:
         return question_features(vocabulary, examples, self._length, self._config)
 
-    def network(self, dropout: float, label_smoothing: float) -> ExtractiveQA:
-        return ExtractiveQA(self.name, self._length, dropout, label_smoothing)
+    def network(self, dropout: float) -> ExtractiveQA:
+        return ExtractiveQA(self.name, self._length, dropout)
 
     def answers(
         self, examples: list[Question], features: Features, outputs: Features

@@ -111,8 +111,8 @@ class TaggingTask(FinetuningTask):
     ) -> Features:
         return tagging_features(vocabulary, examples, self.labels, self._length)
 
-    def network(self, dropout: float, label_smoothing: float) -> Tagging:
-        return Tagging(self.name, self.labels, self._length, dropout, label_smoothing)
+    def network(self, dropout: float) -> Tagging:
+        return Tagging(self.name, self.labels, self._length, dropout)
 
     def answers(
         self, examples: list[TaggedSentence], features: Features, outputs: Features

@@ -45,11 +45,9 @@ class Task(abc.ABC):
     examples: mtf.Dimension | None = None
     predicts_tokens = False
 
-    def __init__(
-        self, name: str, sequence_length: int, dropout: float, label_smoothing: float
-    ):
+    def __init__(self, name: str, sequence_length: int, dropout: float):
         self.name, self.sequence_length = name, sequence_length
-        self._dropout, self._label_smoothing = dropout, label_smoothing
+        self._dropout = dropout
 
     def packed(self, examples: int) -> "Task":
         """The same task on rows that hold up to so many examples."""
@@ -177,9 +175,8 @@ class Labelling(Task):
         labels: Sequence[str],
         sequence_length: int,
         dropout: float,
-        label_smoothing: float,
     ):
-        super().__init__(name, sequence_length, dropout, label_smoothing)
+        super().__init__(name, sequence_length, dropout)
         self.labels, self._labels_dim = labels, labels_dim(len(labels))
 
     def extra_dims(self) -> list[mtf.Dimension]:
@@ -194,11 +191,7 @@ class Labelling(Task):
         predictions: dict[str, mtf.Tensor],
     ) -> Forward:
         losses, correct = softmax_cross_entropy(
-            logits,
-            features["label_ids"],
-            self._labels_dim,
-            weights=weights,
-            label_smoothing=self._label_smoothing if build.training else 0.0,
+            logits, features["label_ids"], self._labels_dim, weights=weights
         )
         scale = features["loss_scale"]
         return weighted_loss(losses, correct, weights, scale, predictions)
@@ -331,7 +324,7 @@ class FinetuningTask(abc.ABC):
         """
 
     @abc.abstractmethod
-    def network(self, dropout: float, label_smoothing: float) -> Task:
+    def network(self, dropout: float) -> Task:
         """The graph's side of the task; `dropout` is before the last layer."""
 
     @abc.abstractmethod

@@ -19,6 +19,7 @@ from decoupled.core.errors import UserError
 from decoupled.core.release import tf
 from decoupled.corpora.corpus import Corpus
 from decoupled.corpora.corpus_writer import write_corpus
+from decoupled.exports.interop import surgery
 from decoupled.exports.serving.encoder import Encoder, MaskedLm
 from decoupled.model import variables as names
 from tests.analyses.tiny_runs import MASKING, show, write_run
@@ -167,7 +168,7 @@ RANKS = dict(zip(HEADS, (8, 8, 5, 8, 6, 8, 8), strict=True))
 
 
 def small_blocks(monkeypatch):
-    monkeypatch.setattr(geometry, "_BLOCK_ROWS", 7)
+    monkeypatch.setattr(surgery, "_ROWS", 7)
 
 
 @pytest.fixture(params=HEADS)

@@ -48,7 +48,7 @@ def pretrain_words(data, folder, *more):
       more: bindings beside `PARAMS`.
     """
     return [
-        "decoupled", "pretrain", "--mode=train", "--gin_file=models/demo_base.gin",
+        "decoupled", "pretrain", "--mode=train", "--gin_file=models/demo_coupled.gin",
         "--gin_param=ModelConfig.coupled = False",
         *(f"--gin_param={param}" for param in (*PARAMS, *more)),
         f"--records_dir={data[0]}", f"--vocabulary={data[1]}", f"--model_dir={folder}",

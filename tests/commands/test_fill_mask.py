@@ -47,30 +47,13 @@ def test_a_table_for_each_mask(tmp_path, vocabulary):
 @pytest.mark.parametrize(
     "arguments, message",
     [
-        (["a [MASK]"], "give --model_dir or --export_dir, one of them"),
-        (["--model_dir=a", "--export_dir=b"], "give --model_dir or --export_dir"),
+        (["a [MASK]"], "--model_dir must be given"),
+        (["--export_dir=b"], r"--export_dir is gone \(CHANGELOG.md\); give --m"),
         (["--model_dir=a"], "give a text with a mask"),
         (["--model_dir=a", "x [MASK]", "--top_k=0"], "--top_k: 0 is less than 1"),
-        (["--export_dir=a", "x", "--checkpoint=b"], "--checkpoint: belongs to"),
         (["--nothing", "x [MASK]"], "Unknown command line flag 'nothing'"),
     ],
 )
 def test_mistakes_are_one_line(arguments, message):
     told = mistake("fill_mask", *arguments)
     assert re.match(f"decoupled fill_mask: error: {message}", told)
-
-
-def test_a_saved_model_is_called_a_program_before_it_is_loaded(tmp_path):
-    result = decoupled("fill_mask", "a [MASK]", f"--export_dir={tmp_path}")
-    assert result.stdout == (
-        f"{tmp_path}: a SavedModel runs as a program; load it only from a source that "
-        "you trust\n"
-    )
-    assert result.stderr.endswith("holds no SavedModel\n")
-
-
-def test_the_help_says_what_a_saved_model_is():
-    assert (
-        "It runs as a program: only from a source"
-        in decoupled("fill_mask", "--help").stdout
-    )

@@ -552,6 +552,14 @@ def test_evaluation_leaves_the_folder_to_the_run_that_claimed_it(folder, tmp_pat
     ):
         with pytest.raises(UserError, match=message):
             tune(folder, tmp_path / "run", "eval", batch_size=batch_size)
+    # Of an earlier version, which could smooth labels in training.
+    path = tmp_path / "run/config.json"
+    for smoothing in (0.0, 0.1):
+        claimed = json.loads(path.read_text())
+        claimed["data"]["label_smoothing"] = smoothing
+        path.write_text(json.dumps(claimed))
+        with pytest.raises(UserError, match="no complete checkpoint"):
+            tune(folder, tmp_path / "run", "eval")
 
 
 def test_evaluation_needs_a_checkpoint_and_a_split(folder, tmp_path):

@@ -6,10 +6,9 @@ import numpy as np
 import pytest
 
 from decoupled.analyses.models import layer_vectors
-from decoupled.analyses.retrieval import TranslationSearch
+from decoupled.analyses.retrieval import RetrievalResults, TranslationSearch
 from decoupled.commands import retrieve
 from decoupled.core.errors import UserError
-from decoupled.xtreme.retrieval_results import RetrievalResults
 from decoupled.xtreme.scoring import score
 from tests.analyses.sentences import (
     ENGLISH,

@@ -88,7 +88,7 @@ NOT_NEGATIVE = {
     configs.ParallelTextConfig: "dev_share test_share seed",
     configs.OptimizerConfig: "weight_decay beta1 beta2 clip_norm",
     configs.ScheduleConfig: "warmup_steps final_share",
-    configs.TrainingConfig: "eval_every_steps eval_sequences seed label_smoothing",
+    configs.TrainingConfig: "eval_every_steps eval_sequences seed",
     configs.FinetuningConfig: "classifier_dropout keep_layers warmup_fraction",
     configs.StudyConfig: "first_seeds most_dropped pieces tried_seed",
     configs.CorpusSettings: "eval_share",
@@ -126,7 +126,7 @@ BAD = {
     configs.ParallelTextConfig: dict(test_share=[0.96], group=["("]),
     configs.OptimizerConfig: dict(name=["sgd"], beta1=[1.0], beta2=[1.0]),
     configs.ScheduleConfig: dict(decay=["cubic"], final_share=[1.1]),
-    configs.TrainingConfig: dict(gradient_accumulation=[3], label_smoothing=[1.0]),
+    configs.TrainingConfig: dict(gradient_accumulation=[3]),
     configs.PlanConfig: dict(memory_share=[1.5]),
     configs.FinetuningConfig: dict(
         classifier_dropout=[1.0],

@@ -236,7 +236,7 @@ GIB = 1 << 30
 
 
 def test_memory_is_that_of_the_measured_runs():
-    # docs/vocabulary.md: bytes of text, peak in MiB.
+    # Measured: bytes of text, peak in MiB.
     for size, peak in ((20_130_131, 379), (60_440_732, 1101), (201_611_140, 3599)):
         assert training_memory(size) / 2**20 == pytest.approx(peak, rel=0.03)
     # Beyond one part, it grows with the text alone.
@@ -247,7 +247,7 @@ def test_memory_is_that_of_the_measured_runs():
 @pytest.mark.parametrize(
     "size, pieces, seconds",
     [
-        # docs/vocabulary.md: bytes of text, pieces, seconds on two cores.
+        # Measured: bytes of text, pieces, seconds on two cores.
         (60_440_732, 50_000, 46.2),
         (60_440_732, 250_000, 27.9),
         (201_611_140, 250_000, 95.3),

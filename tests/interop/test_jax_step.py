@@ -40,7 +40,6 @@ LAYOUT = (
     "--topology=v3-8",
     "--gin_file=layouts/data_and_model.gin",
     "--gin_param=MeshConfig.mesh_shape = 'data:4;model:2'",
-    "--advice_minutes=0",
     f"--compiler={PYTHON}",
 )
 SMALL = (

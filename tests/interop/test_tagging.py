@@ -30,7 +30,7 @@ def test_logits_loss_gradients_and_tags(tmp_path):
     ]
     vocabulary = small_vocabulary(tmp_path / "pieces.model")
     features = TASK.features(vocabulary, sentences)
-    network = TASK.network(dropout=0.0, label_smoothing=0.0)
+    network = TASK.network(dropout=0.0)
     inputs = network.prepare({n: tf.constant(features[n]) for n in TASK.graph_features})
     inputs = {name: value.numpy() for name, value in inputs.items()}
     scale = inputs.pop("loss_scale")[0]

@@ -110,6 +110,7 @@ def test_used_text_builds_the_same_configuration(write):
     "root, removed",
     [
         (configs.PretrainConfig, "TrainingConfig.softmax_block_size = 0"),
+        (configs.FinetuneConfig, "TrainingConfig.label_smoothing = 0.0"),
         (configs.FinetuneConfig, "FinetuningConfig.pack_sequences = True"),
         (configs.FinetuneConfig, "FinetuningConfig.group_by_length = False"),
         (configs.CorpusSettings, "ParallelTextConfig.translations = None"),
@@ -171,6 +172,9 @@ def test_a_missing_file_is_told_with_the_search_path_and_near_names(write):
         ("models/english_e_out_128.gin", "models/e_out_128.gin and ModelConfig.vocab"),
         ("models/english_additional_layers_15.gin", "ModelConfig.num_layers = 15"),
         ("models/mini_e_small.gin", "settings of e_small in sweeps/reproduce.gin"),
+        ("models/demo_base.gin", "give models/demo_coupled.gin"),
+        ("models/rembert_fresh_output.gin", "models/rembert.gin and ModelConfig.outp"),
+        ("models/e_out_768_rank_128.gin", "ModelConfig.output_embedding_rank = 128"),
         ("gin/tasks/xnli.gin", "tasks/table_10.gin has the settings of xnli"),
         ("../checkout/gin/tasks/tatoeba.gin", "tasks/retrieval.gin"),
         ("tasks/rembert_panx.gin", "tasks/rembert.gin has the settings of panx"),

@@ -301,7 +301,7 @@ def test_it_is_known_which_flags_are_paths():
     """A new flag is added here, or to the flags of which `~` is no home folder."""
     done = run_python(FLAGS_WITH_TEXT)
     assert json.loads(done.stdout) == [
-        *("branch_from", "centre_on", "checkpoint", "compiler"),
+        *("branch_from", "checkpoint", "compiler"),
         *("corpus_dir", "data_dir", "document", "export_dir", "feature_dir"),
         *("finetuned_dir", "gin_file", "gin_location_prefix", "hf_dir"),
         *("init_checkpoint", "input", "json", "label_folder", "layouts"),

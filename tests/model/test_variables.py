@@ -63,13 +63,13 @@ MODELS = {
     },
 }
 TASKS = {
-    "masked LM": (MaskedLM(MASKING, 0.0), MASKED_LM),
+    "masked LM": (MaskedLM(MASKING), MASKED_LM),
     "classification": (
-        Classification("c", LABELS, LENGTH, 0.0, 0.0),
+        Classification("c", LABELS, LENGTH, 0.0),
         Head(pooler=True, labels=3),
     ),
-    "tagging": (Tagging("t", LABELS, LENGTH, 0.0, 0.0), Head(labels=3)),
-    "questions": (ExtractiveQA("q", LENGTH, 0.0, 0.0), SPANS),
+    "tagging": (Tagging("t", LABELS, LENGTH, 0.0), Head(labels=3)),
+    "questions": (ExtractiveQA("q", LENGTH, 0.0), SPANS),
 }
 
 

@@ -133,10 +133,10 @@ LAYOUTS = {
     "output_embedding": "data:4;model:2",
 }
 HEADS = {
-    "classification": Classification("topics", ("a", "b"), LENGTH, 0.1, 0.0),
+    "classification": Classification("topics", ("a", "b"), LENGTH, 0.1),
     "regression": Regression("numbers", LENGTH, 0.1),
-    "tagging": Tagging("tags", ("A", "B", "C"), LENGTH, 0.1, 0.0),
-    "questions": ExtractiveQA("questions", LENGTH, 0.1, 0.0),
+    "tagging": Tagging("tags", ("A", "B", "C"), LENGTH, 0.1),
+    "questions": ExtractiveQA("questions", LENGTH, 0.1),
 }
 
 

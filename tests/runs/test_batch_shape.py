@@ -14,7 +14,7 @@ from tests.helpers import schedule
 from tests.training.runs import ONE_DEVICE, graph_config, run_spec, said
 
 LENGTH = 20
-TAGS = Tagging("tags", ("A", "B", "C"), LENGTH, 0.0, 0.0)
+TAGS = Tagging("tags", ("A", "B", "C"), LENGTH, 0.0)
 SIZES = np.random.default_rng(0).integers(3, 19, 100)
 
 

@@ -126,7 +126,7 @@ def answered(monkeypatch, before_batch, load=features_of, answer=lambda *_: None
 
 
 # A row holds one example of eight tokens.
-TASK = Tagging("tags", ("A", "B"), 8, 0.0, 0.0)
+TASK = Tagging("tags", ("A", "B"), 8, 0.0)
 NETWORK = graph_config(task=TASK).network
 
 

@@ -232,16 +232,22 @@ def test_a_config_json_of_something_else_is_never_replaced(folder, vocabulary):
     assert path.read_text() == '{"model_type": "rembert"}'
 
 
-def test_a_run_from_when_packing_was_a_setting_agrees_with_one_of_now(
-    tmp_path, vocabulary
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_a_run_with_settings_that_are_gone_agrees_if_they_had_no_effect(
+    tmp_path, vocabulary, smoothing
 ):
     folder = str(tmp_path / "run")
     tuned = DESCRIPTION._replace(command="finetune")
     gone = {"group_by_length": True, "pack_sequences": True}
+    gone["label_smoothing"] = smoothing
     before = tuned._replace(data={**tuned.data, **gone})
     run_folder.claim(folder, before, vocabulary)
     pathlib.Path(folder, "model.ckpt-3.index").write_bytes(b"")
-    run_folder.claim(folder, tuned, vocabulary)
+    if smoothing:
+        message = refusal(run_folder.claim, folder, tuned, vocabulary)
+        assert "holds another model: data.label_smoothing is 0.1, not None" in message
+    else:
+        run_folder.claim(folder, tuned, vocabulary)
 
 
 def test_a_file_that_has_changed_is_named_instead_of_its_hash(trained, vocabulary):

@@ -38,7 +38,8 @@ def test_every_model_of_the_paper_can_be_scaled(row):
 
 
 def test_a_rank_is_a_width():
-    mini = scaled_model(shipped("models/e_out_768_rank_128.gin"), MINI, 5000)
+    settings = ["ModelConfig.output_embedding_rank = 128"]
+    mini = scaled_model(shipped("models/e_out_768.gin", settings), MINI, 5000)
     assert (mini.output_embedding_size, mini.output_embedding_rank) == (96, 16)
 
 

@@ -220,8 +220,3 @@ def test_numbers_are_written_a_line_each(tmp_path):
     path = tmp_path / "test-en.tsv"
     NUMBERS.write(str(path), NUMBERED[:3], [0.5, -1.25, 1.2345678e-7])
     assert path.read_text() == "0.5\n-1.25\n1.2345678e-07\n"
-
-
-def test_there_are_no_labels_to_smooth():
-    with pytest.raises(UserError, match="label_smoothing: 0.1, but similarity is"):
-        NUMBERS.network(0.1, 0.1)

@@ -54,7 +54,7 @@ def classification_features():
 
 def test_classification():
     features = classification_features()
-    task = Classification("colours", ["red", "green", "blue"], 12, 0.1, 0.0)
+    task = Classification("colours", ["red", "green", "blue"], 12, 0.1)
     loss, sums, rows = evaluate(task, features)
     chosen = rows["probabilities"][np.arange(8), features["label_ids"]]
     assert loss == pytest.approx(-np.log(chosen).mean(), rel=1e-5)
@@ -66,15 +66,3 @@ def test_classification():
     expected = -(np.log(chosen) * weights).sum() / 4
     assert weighted == pytest.approx(expected, rel=1e-5)
     assert (sums["hits"], sums["weight"]) == ((hits * weights).sum(), 4)
-
-
-def test_label_smoothing_of_a_classifier_is_of_the_training_loss_only():
-    """Without dropout, evaluation knows the probabilities of the training step."""
-    features = classification_features()
-    task = Classification("colours", ["red", "green", "blue"], 12, 0.0, 0.3)
-    plain, _, rows = evaluate(task, features)
-    logs = np.log(rows["probabilities"])
-    chosen = logs[np.arange(8), features["label_ids"]]
-    assert plain == pytest.approx(-chosen.mean(), rel=1e-5)
-    smoothed, _, _ = evaluate(task, features, training=True)
-    assert smoothed == pytest.approx(-(0.7 * chosen.mean() + 0.3 * logs.mean()))

@@ -11,7 +11,7 @@ from decoupled.tasks import mlm
 from tests.helpers import run_mesh, tiny_model
 
 MASKING = MaskingConfig(6, 3)
-TASK = mlm.MaskedLM(MASKING, label_smoothing=0.0)
+TASK = mlm.MaskedLM(MASKING)
 MODEL = tiny_model(vocab_size=4)
 # The first of 4 pieces has half of the probability, each other one sixth.
 FAVOURED = np.log(np.array([3.0, 1.0, 1.0, 1.0], np.float32))
@@ -39,7 +39,7 @@ def test_the_mask_and_types_follow_from_the_ids_where_they_are_missing():
             "input_word_ids": ids,
             **{name: FEATURES[name] for name in FEATURES if "masked" in name},
         },
-        mlm.MaskedLM(MASKING, label_smoothing=0.0, pad_id=9),
+        mlm.MaskedLM(MASKING, pad_id=9),
     )
     expected = [[1, 1, 0, 1, 0, 0], [1, 1, 1, 1, 1, 1]]
     np.testing.assert_array_equal(result["input_mask"], expected)
@@ -106,24 +106,6 @@ def test_loss_is_the_mean_over_all_masked_positions(
     # The unused predictions of the second sequence would be hits.
     np.testing.assert_array_equal(rows["hits"], [2, 0])
     np.testing.assert_array_equal(rows["weight"], [3, 1])
-
-
-@pytest.mark.parametrize(
-    "mesh_shape, layout_rules", [("all:1", ""), ("d:2;m:2", "batch:d;vocab:m")]
-)
-def test_label_smoothing_is_of_the_training_loss_only(
-    monkeypatch, mesh_shape, layout_rules
-):
-    task = mlm.MaskedLM(MASKING, label_smoothing=0.2)
-    given = (monkeypatch, prepare(FEATURES), mesh_shape, layout_rules)
-    plain = (2 * HIT + 2 * MISS) / 4
-    even = (HIT + 3 * MISS) / 4
-    loss, sums, _ = forward(*given, task=task, training=True)
-    assert loss == pytest.approx(0.8 * plain + 0.2 * even)
-    assert (sums["hits"], sums["weight"]) == (2, 4)
-    loss, sums, _ = forward(*given, task=task)
-    assert loss == pytest.approx(plain)
-    assert sums["loss_sum"] == pytest.approx(4 * plain)
 
 
 def test_metrics_are_quotients_of_sums(monkeypatch):

@@ -306,7 +306,7 @@ def test_a_tiny_model_learns_questions_by_heart(few_questions, tmp_path):
         max_positions=128, initializer_range=0.05,
     )  # fmt: skip
     mesh = MeshConfig()
-    network = Network(task.network(0.0, 0.0), model, mesh)
+    network = Network(task.network(0.0), model, mesh)
     graph = TrainingGraph(
         network, adamw(learning_rate=5e-3), schedule(train_steps=150, warmup_steps=15),
         accumulation=1, seed=3, frozen=(),

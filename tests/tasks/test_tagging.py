@@ -20,8 +20,8 @@ BATCH, LENGTH = 4, 12
 MODEL = tiny_model(num_layers=1)
 
 
-def tagging(label_smoothing=0.0):
-    return Tagging("udpos", LABELS, LENGTH, 0.0, label_smoothing)
+def tagging():
+    return Tagging("udpos", LABELS, LENGTH, 0.0)
 
 
 @pytest.fixture(scope="module")
@@ -72,9 +72,7 @@ def prepared(features):
     return {**values, "loss_scale": np.repeat(scale, LENGTH, axis=1)}
 
 
-def run(
-    features, weights, label_smoothing=0.0, training=False, with_gradients=False, **mesh
-):
+def run(features, weights, training=False, with_gradients=False, **mesh):
     """Name -> value of loss, sums, best labels and perhaps gradients."""
     names = []
 
@@ -83,9 +81,7 @@ def run(
             seed = mtf.constant(build.mesh, 1, dtype=tf.int32)
             build = dataclasses.replace(build, dropout_seed=seed)
         scale = mtf.reduce_max(tensors["loss_scale"], output_shape=[build.dims.batch])
-        result = tagging(label_smoothing).forward(
-            build, {**tensors, "loss_scale": scale}
-        )
+        result = tagging().forward(build, {**tensors, "loss_scale": scale})
         values = {"loss": result.loss, **result.sums, **result.predictions}
         if with_gradients:
             variables = build.mesh.graph.trainable_variables
@@ -136,16 +132,3 @@ def test_the_layout_covers_what_prepare_gives(features):
     assert {name: value.shape.as_list() for name, value in values.items()} == {
         name: [dim.size for dim in own] for name, own in layout.items()
     }
-
-
-def test_label_smoothing_is_of_the_training_loss_only(
-    features, weights, whole, log_probabilities
-):
-    starts = features["word_starts"] == 1
-    logs = log_probabilities[starts]
-    right = logs[np.arange(len(logs)), features["label_ids"][starts]]
-    training = run(features, weights, 0.3, training=True)["loss"]
-    expected = -(0.7 * right.mean() + 0.3 * logs.mean())
-    assert training == pytest.approx(expected, rel=1e-5)
-    evaluation = run(features, weights, 0.3)["loss"]
-    assert evaluation == pytest.approx(whole["loss"], rel=1e-6)

@@ -47,7 +47,7 @@ def test_what_xtreme_says_of_the_task(name):
     assert task.headline == ("f1",)
     assert task.prediction_suffix == official.TASKS[name].suffix == "tsv"
     assert len(set(task.labels)) == len(task.labels) == {"udpos": 18, "panx": 7}[name]
-    network = task.network(0.1, 0.0)
+    network = task.network(0.1)
     assert isinstance(network, Tagging)
     assert (network.labels, network.sequence_length) == (task.labels, 128)
 

@@ -41,7 +41,7 @@ BODY = tuple(shapes(tiny_model(), NO_HEAD))
 def graph_config(**changes):
     """A masked-LM graph of `tiny_model` for 20 steps; keywords change single fields."""
     network = Network(
-        changes.pop("task", MaskedLM(MASKING, label_smoothing=0.0)),
+        changes.pop("task", MaskedLM(MASKING)),
         changes.pop("model", tiny_model()),
         changes.pop("mesh", ONE_DEVICE),
     )

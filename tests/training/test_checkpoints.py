@@ -498,7 +498,7 @@ def classifier(model):
     names = ("input_word_ids", "input_mask", "input_type_ids")
     labelled = {name: features[name] for name in names}
     labelled["label_ids"] = np.arange(8, dtype=np.int32) % 3
-    task = Classification("three", ["a", "b", "c"], MASKING.sequence_length, 0.1, 0.0)
+    task = Classification("three", ["a", "b", "c"], MASKING.sequence_length, 0.1)
     # Of frozen weights there are no slots: the embeddings' are looked at.
     frozen = tuple(name for name in shapes(model, NO_HEAD) if "/layer_" in name)
     config = graph_config(

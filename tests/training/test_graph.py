@@ -217,9 +217,9 @@ def test_a_mesh_that_fits_is_checked_without_devices(mesh, monkeypatch):
 @pytest.mark.parametrize(
     "task",
     [
-        Classification("pairs", ["a", "b"], MASKING.sequence_length, 0.1, 0.0),
-        Tagging("tags", ["a", "b"], MASKING.sequence_length, 0.1, 0.0),
-        ExtractiveQA("questions", MASKING.sequence_length, 0.1, 0.0),
+        Classification("pairs", ["a", "b"], MASKING.sequence_length, 0.1),
+        Tagging("tags", ["a", "b"], MASKING.sequence_length, 0.1),
+        ExtractiveQA("questions", MASKING.sequence_length, 0.1),
     ],
     ids=lambda task: task.name,
 )

@@ -103,7 +103,7 @@ def test_a_gradient_that_is_no_number_stops_before_it_is_saved(tmp_path):
 
     with pytest.raises(UserError, match="gradient_norm is nan at step 1; "):
         train(
-            config(3, task=Exploding(MASKING, label_smoothing=0.0)),
+            config(3, task=Exploding(MASKING)),
             spec,
             stepping_input_fn,
         )

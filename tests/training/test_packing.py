@@ -24,9 +24,9 @@ LENGTH, BATCH = 20, 4
 # Any example of `features` fits; the mesh can split rows and length.
 PACKING = Packing(4, 24, 4, steps=14)
 TASKS = {
-    "tags": Tagging("tags", ("A", "B", "C"), LENGTH, 0.0, 0.1),
-    "pairs": Classification("pairs", ("A", "B", "C"), LENGTH, 0.0, 0.1),
-    "spans": ExtractiveQA("spans", LENGTH, 0.0, 0.1),
+    "tags": Tagging("tags", ("A", "B", "C"), LENGTH, 0.0),
+    "pairs": Classification("pairs", ("A", "B", "C"), LENGTH, 0.0),
+    "spans": ExtractiveQA("spans", LENGTH, 0.0),
     "numbers": Regression("numbers", LENGTH, 0.0),
 }
 

@@ -22,9 +22,9 @@ from tests.training.runs import BODY, graph_config, head_features
 LENGTH, BATCH = MASKING.sequence_length, 8
 RULES = "batch:data;vocab:model;heads:model;intermediate:model"
 HEADS = {
-    "classification": Classification("topics", ("a", "b"), LENGTH, 0.1, 0.0),
-    "tagging": Tagging("tags", ("A", "B", "C"), LENGTH, 0.1, 0.0),
-    "questions": ExtractiveQA("questions", LENGTH, 0.1, 0.0),
+    "classification": Classification("topics", ("a", "b"), LENGTH, 0.1),
+    "tagging": Tagging("tags", ("A", "B", "C"), LENGTH, 0.1),
+    "questions": ExtractiveQA("questions", LENGTH, 0.1),
 }
 # What TPUEstimator itself adds, which only a TPU's own compiler knows, and nodes that
 # the program's boundary is made of.

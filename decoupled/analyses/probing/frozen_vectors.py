@@ -121,11 +121,6 @@ def prepare(
     their targets are cut off.
     """
     length = max_tokens or model.config.max_positions
-    if length > model.config.max_positions:
-        raise UserError(
-            f"probing.max_tokens: {length}, but {model.name} has "
-            f"{model.config.max_positions} positions"
-        )
     longest = length - _SPECIAL
     pieces, spans, ids, counts, places, lost = [], [], [], [], [], 0
     for number, (words, targets) in enumerate(examples):

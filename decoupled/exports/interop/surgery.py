@@ -163,7 +163,7 @@ def tie(model: Model, keep: str) -> Change:
     ((lost, table),) = tables.items()
     squares = [
         (_squares(a - b), _squares(b))
-        for a, b in zip(_blocks(kept), _blocks(table), strict=True)
+        for a, b in zip(row_blocks(kept), row_blocks(table), strict=True)
     ]
     error = math.sqrt(np.divide(*np.sum(squares, axis=0)))
     return Change(
@@ -196,7 +196,7 @@ def fold(model: Model) -> Change:
         matrix, shift = (weights[factor.name] @ x for x in (matrix, shift))
 
     def bias() -> np.ndarray:
-        parts = [block @ shift for block in _blocks(weights[table.name])]
+        parts = [block @ shift for block in row_blocks(weights[table.name])]
         return weights[names.OUTPUT_BIAS] + np.concatenate(parts).astype(np.float32)
 
     return Change(
@@ -274,7 +274,7 @@ def factorise(model: Model, width: int) -> Change:
     )
 
     def centred(name: str) -> Iterator[np.ndarray]:
-        for block in _blocks(weights[name]):
+        for block in row_blocks(weights[name]):
             block = block + shifts[name]
             yield block - block.mean(1, keepdims=True)
 
@@ -358,15 +358,15 @@ def _check_linear(model: Model) -> None:
         )
 
 
-def _blocks(table: np.ndarray) -> Iterator[np.ndarray]:
-    """Some rows at a time, float64."""
+def row_blocks(table: np.ndarray) -> Iterator[np.ndarray]:
+    """The table some rows at a time, each copied to float64."""
     for start in range(0, len(table), _ROWS):
         yield table[start : start + _ROWS].astype(np.float64)
 
 
 def _times(table: np.ndarray, matrix: np.ndarray) -> np.ndarray:
     result, start = aligned_empty((len(table), matrix.shape[1])), 0
-    for block in _blocks(table):
+    for block in row_blocks(table):
         result[start : start + len(block)] = block @ matrix
         start += len(block)
     return result

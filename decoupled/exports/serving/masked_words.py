@@ -1,25 +1,18 @@
 """Predictions of a masked-LM head at [MASK], for one text at a time."""
 
-import os
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
-from decoupled.core import console, files
+from decoupled.core import console
 from decoupled.core.errors import UserError
 from decoupled.core.release import tf
-from decoupled.data.vocabulary import SENTENCEPIECE, Vocabulary, open_vocabulary
+from decoupled.data.vocabulary import SENTENCEPIECE, Vocabulary
 from decoupled.data.words import UNSPACED
 from decoupled.exports.serving.encoder import Encoder, MaskedLm
-from decoupled.exports.serving.saved_model import open_saved_model
 from decoupled.model import variables as names
 from decoupled.runs.saved_run import open_model
-
-_NO_HEAD = (
-    "has no output embedding and no MLM head, and so cannot fill masks (fine-tuning "
-    "drops them, and google/rembert comes without)"
-)
 
 
 class Expectation(NamedTuple):
@@ -119,7 +112,11 @@ def open_checkpoint(model_dir: str, checkpoint: str | None) -> MaskedWords:
     """The model of a run or a conversion."""
     model = open_model(model_dir, checkpoint)
     if names.OUTPUT_BIAS not in model.weights:
-        raise UserError(f"{model.weights.path}: {_NO_HEAD}")
+        raise UserError(
+            f"{model.weights.path}: has no output embedding and no MLM head, and so "
+            "cannot fill masks (fine-tuning drops them, and google/rembert comes "
+            "without)"
+        )
     model.weights.check(model.config, names.MASKED_LM)
     encoder = Encoder(model.config, model.weights)
     head = MaskedLm(model.config, model.weights, encoder)
@@ -129,24 +126,3 @@ def open_checkpoint(model_dir: str, checkpoint: str | None) -> MaskedWords:
         return head(output, inputs["masked_lm_positions"])
 
     return MaskedWords(model.vocabulary, model.config.max_positions, logits)
-
-
-def open_export(export_dir: str) -> MaskedWords:
-    """The `mlm` object of an export, or of the folder encoder/ in it."""
-    inside = os.path.join(export_dir, "encoder")
-    folder = inside if files.exists(inside) else export_dir
-    model = open_saved_model(folder)
-    if not hasattr(model, "mlm"):
-        raise UserError(f"{folder}: {_NO_HEAD}; export a checkpoint with --mlm")
-    asset = getattr(model, "wordpiece_file", None) or model.sp_model_file
-    vocabulary = open_vocabulary(asset.asset_path.numpy().decode("utf-8"))
-    positions = next(
-        variable
-        for variable in model.variables
-        if variable.name.startswith(names.POSITION_EMBEDDINGS)
-    )
-    return MaskedWords(
-        vocabulary,
-        positions.shape[0],
-        lambda inputs: model.mlm(inputs)["mlm_logits"],
-    )

@@ -8,15 +8,11 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from decoupled.configs.finetuning import (
     CLASSIFICATION,
     QUESTION_ANSWERING,
     REGRESSION,
 )
-from decoupled.core import console, files
-from decoupled.core.errors import UserError
 from decoupled.core.release import tf
 from decoupled.data.vocabulary import Vocabulary, WordPiece
 from decoupled.exports.serving.encoder import (
@@ -195,40 +191,22 @@ class TaskRoot(Root):
         return signatures
 
 
-_BATCH = 64
-
-
 class SentenceVectors(NamedTuple):
-    """How the vectors are made; see `RetrievalConfig`.
-
-    centre_on: a file with a sentence a line, whose mean vector is subtracted, or "".
-    """
+    """How the vectors are made; see `RetrievalConfig`."""
 
     layer: int
     pool_special_tokens: bool
-    centre_on: str
 
 
 class SentenceRoot(Root):
     """Packed ids of one segment -> `sentence_vector` float32 [batch, H], which is also
-    `default`.
-
-    `mean_vector`, float32 [H], is subtracted, from zeros if no token is in the mean.
-    """
+    `default`."""
 
     def __init__(
-        self,
-        encoder: Encoder,
-        hidden_size: int,
-        pool_special_tokens: bool,
-        vocabulary: Vocabulary,
+        self, encoder: Encoder, pool_special_tokens: bool, vocabulary: Vocabulary
     ):
         super().__init__(encoder, vocabulary=vocabulary)
         self._encoder, self._pool_special_tokens = encoder, pool_special_tokens
-        self.mean_vector = tf.Variable(
-            tf.zeros([hidden_size]), trainable=False, name="mean_vector"
-        )
-        self.variables = [*self.variables, self.mean_vector]
         for training in (False, True):
             trace(self.__call__, feature_spec(), training=training)
 
@@ -237,7 +215,6 @@ class SentenceRoot(Root):
         states = self._encoder.hidden_states(inputs, training)[-1]
         mask = inputs["input_mask"]
         vector = mean_over_tokens(states, mask, self._pool_special_tokens)
-        vector -= self.mean_vector
         return {"sentence_vector": vector, "default": vector}
 
     def signatures(self) -> dict:
@@ -259,31 +236,3 @@ def mean_over_tokens(
     shares = tf.cast(mask, tf.float32)
     shares /= tf.maximum(tf.reduce_sum(shares, axis=1, keepdims=True), 1.0)
     return tf.einsum("blh,bl->bh", states, shares)
-
-
-def read_sentences(path: str) -> list[str]:
-    """The lines of a file that vectors are centred on; a UserError if it has none."""
-    lines = [line.strip() for line in files.split_lines(files.read_text(path))]
-    # Sorted, so that batches have sentences of similar length.
-    sentences = sorted(filter(None, lines), key=len)
-    if not sentences:
-        raise UserError(f"{path}: holds no sentence to centre vectors on")
-    return sentences
-
-
-def store_mean(root: SentenceRoot, text: Callable, path: str) -> int:
-    """Sets the mean vector, 0 before, to that of the lines of a file; their number."""
-    sentences = read_sentences(path)
-    total = np.zeros(root.mean_vector.shape, np.float64)
-    starts = range(0, len(sentences), _BATCH)
-    for start in console.track(starts, "centring on sentences, batches"):
-        batch = tf.constant(sentences[start : start + _BATCH])
-        total += text(batch)["sentence_vector"].numpy().sum(0, np.float64)
-    mean = total / len(sentences)
-    if not np.isfinite(mean).all():
-        raise UserError(
-            f"{path}: the mean vector of these sentences is not finite; the training "
-            "diverged, choose an earlier checkpoint"
-        )
-    root.mean_vector.assign(mean.astype(np.float32))
-    return len(sentences)

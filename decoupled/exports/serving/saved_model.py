@@ -43,8 +43,6 @@ from decoupled.exports.serving.roots import (
     SentenceRoot,
     SentenceVectors,
     TaskRoot,
-    read_sentences,
-    store_mean,
 )
 from decoupled.exports.serving.text import Preprocessor, TextRoot
 from decoupled.model.variables import POOLER
@@ -79,18 +77,17 @@ def export_folder(
     overwrite: bool,
     weights: str = FLOAT32,
     retrieval: RetrievalConfig | None = None,
-    centre_on: str | None = None,
 ) -> None:
     """Exports the model of a folder and says what was written.
 
     `sequence_length` and `max_answer_length` are by default those of the folder.
     `retrieval` has the settings of the sentence vectors to export; None exports the
-    whole model. `centre_on` is a file of sentences, if `retrieval` centres vectors.
+    whole model.
     """
     model = open_model(model_dir, checkpoint)
     task, sentences = read_task(model), None
     if retrieval is not None:
-        sentences = _sentence_vectors(model, retrieval, centre_on, mlm)
+        sentences = _sentence_vectors(model, retrieval, mlm)
         # Only the encoder is exported, without windows and answers.
         task = ServedTask(trained_length=task.trained_length)
         if sequence_length is None:
@@ -116,14 +113,14 @@ def export_folder(
     say_assumed(task)
 
 
-def _sentence_vectors(model, retrieval, centre_on, mlm) -> SentenceVectors:
+def _sentence_vectors(model, retrieval, mlm) -> SentenceVectors:
     """The settings of sentence vectors; refuses options that contradict them."""
     if mlm:
         raise UserError("--mlm: sentence vectors need no MLM head; leave it out")
-    if retrieval.centre != bool(centre_on):
+    if retrieval.centre:
         raise UserError(
-            "--centre_on: name a file of sentences where RetrievalConfig.centre is "
-            "True, and none where it is False"
+            "RetrievalConfig.centre: an export does not know the mean vector of your "
+            "sentences, which you can subtract; set it to False"
         )
     if retrieval.long_sentences != "cut":
         raise UserError(
@@ -131,10 +128,7 @@ def _sentence_vectors(model, retrieval, centre_on, mlm) -> SentenceVectors:
             "no windows of them; set it to 'cut'"
         )
     layer = retrieval.layer_of(model.config.num_layers, model.weights.path)
-    if centre_on:
-        # What is wrong with it is said before the graphs are built.
-        read_sentences(centre_on)
-    return SentenceVectors(layer, retrieval.pool_special_tokens, centre_on or "")
+    return SentenceVectors(layer, retrieval.pool_special_tokens)
 
 
 def export(
@@ -162,9 +156,6 @@ def export(
         kind, about = SENTENCE_NAMES[0], {"sentence_vectors": sentences._asdict()}
     with new_folder(export_dir, replaces=overwrite) as folder:
         roots = _build_roots(model, task, stored, sequence_length, mlm, sentences)
-        if sentences and sentences.centre_on:
-            root, text = (roots[name] for name in SENTENCE_NAMES)
-            about["centred_on_sentences"] = store_mean(root, text, sentences.centre_on)
         for name, root in roots.items():
             path = os.path.join(folder, name)
             tf.saved_model.save(root, path, signatures=root.signatures())
@@ -266,12 +257,9 @@ def say_vectors(description: dict[str, Any], has_pooler: bool) -> None:
     above = -(-2 * layers // 3)
     if described := description.get("sentence_vectors"):
         special = "with" if described["pool_special_tokens"] else "without"
-        mean = described["centre_on"] and (
-            f", minus the mean vector of the sentences in {described['centre_on']}"
-        )
         console.say(
             f"sentence_vector is the mean over the tokens of layer "
-            f"{described['layer']} of {layers}, {special} [CLS] and [SEP]{mean} "
+            f"{described['layer']} of {layers}, {special} [CLS] and [SEP] "
             f"(--gin_param='RetrievalConfig.layer = {above}' takes layer {above}; a "
             "layer above the middle is often better than the last)"
         )
@@ -343,9 +331,7 @@ def _build_roots(
     names, segments = (task.kind, task.text_kind), task.segments
     if sentences:
         names, segments = SENTENCE_NAMES, (1,)
-        root = SentenceRoot(
-            encoder, config.hidden_size, sentences.pool_special_tokens, vocabulary
-        )
+        root = SentenceRoot(encoder, sentences.pool_special_tokens, vocabulary)
     elif task.head is None:
         head = MaskedLm(config, weights, encoder) if mlm else None
         root = EncoderRoot(encoder, head, vocabulary)

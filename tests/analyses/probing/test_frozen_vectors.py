@@ -4,8 +4,10 @@ import numpy as np
 import pytest
 
 from decoupled.analyses.models import LayerEncoder, open_models
+from decoupled.analyses.probing.edge_probing import measure
 from decoupled.analyses.probing.frozen_vectors import ProbingData, label_ids, prepare
 from decoupled.analyses.probing.task_files import Example, Target
+from decoupled.configs.analyses import ProbeSettings
 from decoupled.core.errors import UserError
 
 EXAMPLES = [
@@ -106,9 +108,10 @@ def test_targets_beyond_the_length_are_lost(opened, tmp_path, max_tokens, pieces
         prepare(*opened, last, {"x": 0}, str(tmp_path / "b.npy"), max_tokens)
 
 
-def test_a_length_beyond_the_positions_is_refused(opened, tmp_path):
-    with pytest.raises(UserError, match="max_tokens: 25, but .* has 24 positions"):
-        prepare(*opened, EXAMPLES, {}, str(tmp_path / "a.npy"), 25)
+def test_a_length_beyond_the_positions_is_refused(opened):
+    message = "probing.max_tokens: 25, but .* has max_positions = 24"
+    with pytest.raises(UserError, match=message):
+        measure(opened[:1], [], ProbeSettings(max_tokens=25))
 
 
 def test_words_that_are_nothing_keep_their_place(opened, vocabulary, tmp_path):

@@ -106,18 +106,16 @@ def test_says_what_the_vectors_are(capsys):
     say_vectors(encoder, has_pooler=True)
     say_vectors({"kind": "tagger", "model": {"num_layers": 12}}, has_pooler=False)
     assert capsys.readouterr().out == ""
-    chosen = {"layer": 6, "pool_special_tokens": False, "centre_on": ""}
+    chosen = {"layer": 6, "pool_special_tokens": False}
     encoder["model"]["num_layers"] = 6
     say_vectors(encoder | {"sentence_vectors": chosen}, has_pooler=False)
     assert (
         "sentence_vector is the mean over the tokens of layer 6 of 6, without [CLS] "
         "and [SEP] (--gin_param='RetrievalConfig.layer = 4' takes layer 4; a layer "
     ) in capsys.readouterr().out
-    chosen |= {"pool_special_tokens": True, "centre_on": "lines.txt"}
+    chosen["pool_special_tokens"] = True
     say_vectors(encoder | {"sentence_vectors": chosen}, has_pooler=False)
-    assert (
-        "with [CLS] and [SEP], minus the mean vector of the sentences in lines.txt (--"
-    ) in capsys.readouterr().out
+    assert "of layer 6 of 6, with [CLS] and [SEP] (--" in capsys.readouterr().out
 
 
 def test_says_which_settings_of_a_reader_are_assumed(capsys):

@@ -1,4 +1,4 @@
-"""The pieces predicted for a mask, from a checkpoint and from a SavedModel."""
+"""The pieces predicted for a mask."""
 
 import numpy as np
 import pytest
@@ -9,7 +9,6 @@ from decoupled.exports.serving.masked_words import (
     MaskedWords,
     encode_masked,
     open_checkpoint,
-    open_export,
 )
 from decoupled.model.variables import OUTPUT_EMBEDDING, OUTPUT_FACTOR
 from tests.exports.models import (
@@ -82,21 +81,6 @@ def test_most_probable_pieces_come_first(vocabulary):
     assert second[0] == (vocabulary.id_to_piece(8), pytest.approx(1.0))
 
 
-def test_checkpoint_and_saved_model_agree(pretrained_dir, encoder_export):
-    text = "Select the [MASK] page and [MASK] other"
-    expected = open_checkpoint(pretrained_dir, None).fill(text, 4)
-    for folder in (encoder_export, encoder_export / "encoder"):
-        actual = open_export(str(folder)).fill(text, 4)
-        assert len(actual) == len(expected) == 2
-        for ours, theirs in zip(actual, expected, strict=True):
-            assert [row.piece for row in ours] == [row.piece for row in theirs]
-            np.testing.assert_allclose(
-                [row.probability for row in ours],
-                [row.probability for row in theirs],
-                rtol=1e-4,
-            )
-
-
 def test_an_output_embedding_of_low_rank(vocabulary, tmp_path):
     """It fills masks as the model does whose one matrix is the product."""
     sizes, table = {"num_layers": 1}, OUTPUT_EMBEDDING
@@ -122,19 +106,12 @@ def test_an_output_embedding_of_low_rank(vocabulary, tmp_path):
     )
 
 
-def test_models_without_a_head_say_so(finetuned_dir, classifier_export):
+def test_models_without_a_head_say_so(finetuned_dir):
     with pytest.raises(UserError, match="ckpt-7: has no output embedding and no MLM"):
         open_checkpoint(finetuned_dir, None)
-    with pytest.raises(UserError, match="classifier: has no output embedding"):
-        open_export(str(classifier_export / "classifier"))
 
 
 def test_texts_that_are_too_long_are_refused(pretrained_dir):
     model = open_checkpoint(pretrained_dir, None)
     with pytest.raises(UserError, match="tokens, the model has 24 positions"):
         model.fill("[MASK] " + "image " * 30, 1)
-
-
-def test_other_folders_are_no_models(tmp_path):
-    with pytest.raises(UserError, match="holds no SavedModel"):
-        open_export(str(tmp_path))

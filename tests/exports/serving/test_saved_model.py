@@ -13,7 +13,7 @@ from decoupled.core.release import tf
 from decoupled.exports.serving import run_text_model
 from decoupled.exports.serving.encoder import Encoder, MaskedLm
 from decoupled.exports.serving.roots import EncoderRoot
-from decoupled.exports.serving.saved_model import export
+from decoupled.exports.serving.saved_model import export, open_saved_model
 from tests.exports.conftest import FINETUNED, LABELS
 from tests.exports.models import (
     VOCABULARY_SIZE,
@@ -495,3 +495,12 @@ def test_a_failure_leaves_nothing_behind(small_dir, tmp_path, monkeypatch):
     with pytest.raises(UserError, match=r"exports/out: cannot write \(disk full\)"):
         export_to(folder / "out", small_dir)
     assert list(folder.iterdir()) == []
+
+
+def test_a_saved_model_is_called_a_program_before_it_is_loaded(tmp_path, capsys):
+    with pytest.raises(UserError, match="holds no SavedModel"):
+        open_saved_model(str(tmp_path))
+    assert capsys.readouterr().out == (
+        f"{tmp_path}: a SavedModel runs as a program; load it only from a source that "
+        "you trust\n"
+    )

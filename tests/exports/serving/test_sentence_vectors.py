@@ -103,9 +103,8 @@ def test_vectors_are_those_that_retrieve_compares(exported, kind, layer, special
     assert described["kind"] == "sentence_encoder"
     assert described["answers"] is None and described["labels"] is None
     number = 1 if layer == -2 else 0
-    assert described["sentence_vectors"] == {
-        "layer": number, "pool_special_tokens": special, "centre_on": ""
-    }  # fmt: skip
+    chosen = {"layer": number, "pool_special_tokens": special}
+    assert described["sentence_vectors"] == chosen
     assert described["sequence_length"] == LENGTH
     # Layers above it are left out, as are pooler and head.
     encoder = load(target, "sentence_encoder")
@@ -121,23 +120,6 @@ def test_a_reader_of_sentences_has_no_settings_of_answers(reader_dir, tmp_path):
         "--sentence_vectors", "--max_answer_length=3",
     )  # fmt: skip
     assert "--max_answer_length: is for models that answer questions" in line
-
-
-def test_the_mean_of_other_sentences_is_subtracted(exported, tmp_path):
-    lines, centred = tmp_path / "lines.txt", tmp_path / "centred"
-    # More than a batch, an empty line between.
-    lines.write_text("\n".join([*ENGLISH, "", *ENGLISH * 30]) + "\n", encoding="utf-8")
-    model_dir, plain = exported("reader", 0, True)
-    # The flag is stronger than the retrieval's own length.
-    flags = (f"--centre_on={lines}", f"--sequence_length={LENGTH}")
-    with saving_only("text_sentence_encoder"):
-        export(model_dir, centred, *flags, layer=0, centre=True, max_sequence_length=8)
-    mean = vectors(plain, ENGLISH).astype(np.float64).mean(0)
-    assert np.abs(mean).max() > 0.01
-    np.testing.assert_allclose(vectors(centred), vectors(plain) - mean, atol=1e-5)
-    described = json.loads((centred / "export.json").read_text())
-    assert described["centred_on_sentences"] == 31 * len(ENGLISH)
-    assert described["sequence_length"] == LENGTH
 
 
 def test_ids_and_signatures_give_the_same(exported):
@@ -158,34 +140,25 @@ def test_ids_and_signatures_give_the_same(exported):
     [
         (["--gin_param=RetrievalConfig.layer = 3"], "RetrievalConfig.layer: 3, but "),
         (["--mlm"], "--mlm: sentence vectors need no MLM head"),
-        (["--gin_param=RetrievalConfig.centre = True"], "--centre_on: name a file of"),
-        (["--centre_on=lines.txt"], "--centre_on: name a file of sentences"),
+        (["--gin_param=RetrievalConfig.centre = True"], "RetrievalConfig.centre: an "),
+        (["--centre_on=lines.txt"], "--centre_on is gone (CHANGELOG.md); subtract the"),
         (
             ["--gin_param=RetrievalConfig.long_sentences = 'windows'"],
             "RetrievalConfig.long_sentences: an export cuts long sentences",
-        ),
-        (
-            ["--gin_param=RetrievalConfig.centre = True", "--centre_on={folder}/empty"],
-            "{folder}/empty: holds no sentence to centre vectors on",
-        ),
-        (
-            ["--gin_param=RetrievalConfig.centre = True", "--centre_on={folder}/none"],
-            "{folder}/none: ",
         ),
     ],
 )
 def test_what_contradicts_is_refused_and_nothing_is_written(
     pretrained_dir, tmp_path, more, message
 ):
-    (tmp_path / "empty").write_text("\n \n")
     line = mistake(
         "export",
         f"--model_dir={pretrained_dir}",
         f"--export_dir={tmp_path / 'out'}",
         "--sentence_vectors",
-        *(word.format(folder=tmp_path) for word in more),
+        *more,
     )
-    assert message.format(folder=tmp_path) in line
+    assert message in line
     assert not (tmp_path / "out").exists()
 
 

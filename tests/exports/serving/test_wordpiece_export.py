@@ -10,7 +10,6 @@ import tensorflow_text  # noqa: F401  registers the tokenizer's operation
 
 from decoupled.data.tokenizer_folder import TextRules, make_wordpieces
 from decoupled.data.vocabulary import WordPiece
-from decoupled.exports.serving.masked_words import open_checkpoint, open_export
 from decoupled.exports.serving.prediction import open_predictor
 from decoupled.tasks.classification import pack_texts
 from tests.command_line import decoupled
@@ -80,19 +79,6 @@ def test_strings_become_the_features_of_training(classifier, preprocessor, vocab
     assert asset.read_bytes() == vocabulary.content
     special = saved.tokenize.get_special_tokens_dict()
     assert [int(special[f"{name}_id"]) for name in ("padding", "mask")] == [0, 4]
-
-
-def test_masks_are_filled_from_checkpoint_and_export(vocabulary, tmp_path):
-    made = export(tmp_path, vocabulary, None, ("encoder",), "--mlm")
-    text = "the [MASK], the page"
-    from_run = open_checkpoint(f"{tmp_path}/run", None).fill(text, 3)
-    # The asset of the preprocessor, which takes seconds to be saved.
-    (made / "preprocessor/assets").mkdir()
-    (made / "preprocessor/assets/wordpiece.json").write_bytes(vocabulary.content)
-    from_export = open_export(str(made)).fill(text, 3)
-    assert [[e.piece for e in row] for row in from_run] == [
-        [e.piece for e in row] for row in from_export
-    ]
 
 
 def test_labels_from_strings_are_those_of_the_task_s_own_code(classifier, preprocessor):
