@@ -156,7 +156,7 @@ def every_text_is_in_its_picture(monkeypatch):
         if kind == plots.FORMATS[0]:
             cut = texts_outside(figure)
             assert not cut, f"{stem}: {cut} reach beyond the picture"
-            # What has its place keeps it: each search for one takes longer than to draw.
+            # It keeps its places: to look for them takes longer than to draw.
             figure.set_layout_engine("none")
         return save(figure, stem, kind)
 
