@@ -13,9 +13,10 @@ the bytes that the program moves. PYTHON is of a separate environment with jax a
 package libtpu, or JAX's plugin for CUDA 13 (docs/scaling.md). RemBERT's program takes 2
 to 6 minutes and up to 14 GB of this machine's memory.
 --topology: v2-8 ... v2-512, v3-8 ... v3-2048, v4-8 ... v4-4096, v5e-1 ... v5e-256
-(v5litepod), v5p-8 ... v5p-12288, v6e-1 ... v6e-256, tpu7x-8 ... tpu7x-4096, and h100-1
-... h100-8 for the GPUs of a host. The settings' mesh must have as many processors as a
-program sees devices there: a chip of v2, v3 and TPU7x is two, any other is one.
+(v5litepod), v5p-8 ... v5p-12288, v6e-1 ... v6e-256, tpu7x-8 ... tpu7x-4096, and for the
+GPUs of a host h100-1 ... h100-8 and h200-1 ... h200-8. The settings' mesh must have as
+many processors as a program sees devices there: a chip of v2, v3 and TPU7x is two, any
+other is one.
 --layouts: compares these layouts, on every reasonable mesh of the slice's cores,
 instead of the settings' own mesh; "all" stands for layouts/*.gin. The best plan is
 reported in full. Building the graph of a layout takes some seconds for a large model.
