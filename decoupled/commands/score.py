@@ -30,8 +30,7 @@ in a separate table ("outside_xtreme" in the JSON) and are in no average.
 
 Scores are percentages. For udpos, f1 is that of seqeval 0.0.12, the release of XTREME's
 time, which XTREME's tests expect; f1_seqeval_1_2_2 is the value that the script gives
-with release 1.2.2. For panx, f1_strict_iob2 counts only entities that begin with B, as
-in seqeval's strict mode.
+with release 1.2.2.
 """
 
 from absl import flags

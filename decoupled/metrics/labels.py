@@ -10,10 +10,9 @@ entities. Releases of seqeval treat a bare tag such as NOUN differently:
   them before the end of a sentence is lost.
 
 For entities (B-PER, I-PER, O) the two agree. They read malformed entities as CoNLL's
-script does: an I-PER that follows no PER begins an entity. In the strict mode of 1.2.2
-(mode="strict" with the scheme IOB2) only a B begins an entity.
+script does: an I-PER that follows no PER begins an entity.
 
-All three rules are implemented here, so that scoring needs no other package;
+Both rules are implemented here, so that scoring needs no other package;
 tests/metrics/test_labels.py compares them with seqeval 1.2.2 on random tags.
 """
 
@@ -50,24 +49,10 @@ def macro_f1(labels: Sequence[str], predictions: Sequence[str]) -> dict[str, flo
 
 
 def entity_scores(labels: Sentences, predictions: Sentences) -> dict[str, float]:
-    """Scores of entities in percent, by seqeval 1.2.2, of tags B-TYPE, I-TYPE and O.
-
-    `f1`, `precision` and `recall` are the official scores, `f1_strict_iob2` is the F1
-    of the strict reading.
-    """
-    if not labels:
-        raise ValueError("no sentences")
-    _check_lengths(labels, predictions)
-    strict = _scores(strict_spans(labels), strict_spans(predictions))
-    return {
-        **entity_run_scores(labels, predictions),
-        "f1_strict_iob2": strict["f1"],
-    }
-
-
-def entity_run_scores(labels: Sentences, predictions: Sentences) -> dict[str, float]:
     """F1, precision and recall in percent of spans of any scheme, by the default of
     seqeval 1.2.2."""
+    if not labels:
+        raise ValueError("no sentences")
     _check_lengths(labels, predictions)
     return _scores(
         spans(labels, _type_after_first_letter),
@@ -92,7 +77,7 @@ def part_of_speech_scores(
     return {
         **run_scores(labels, predictions),
         "accuracy": right / total * 100,
-        "f1_seqeval_1_2_2": entity_run_scores(labels, predictions)["f1"],
+        "f1_seqeval_1_2_2": entity_scores(labels, predictions)["f1"],
     }
 
 
@@ -128,23 +113,6 @@ def spans(
             yield previous[1], first, position - 1
         if _starts(previous, current):
             first = position
-
-
-def strict_spans(sentences: Sentences) -> Iterator[Span]:
-    """(type, first, last) of each B with the I tags of its type that follow it. Words
-    are numbered as for `spans`."""
-    tags = chain.from_iterable([*sentence, _OUTSIDE] for sentence in sentences)
-    kind, first = None, 0
-    for position, tag in enumerate(tags):
-        role = tag[:1]
-        if role not in ("B", "I", _OUTSIDE):
-            raise ValueError(f"{tag!r} is not a tag of IOB2")
-        continues = role == "I" and _type_after_first_letter(tag) == kind
-        if kind is not None and not continues:
-            yield kind, first, position - 1
-            kind = None
-        if role == "B":
-            kind, first = _type_after_first_letter(tag), position
 
 
 def _ends(previous: tuple[str, str], current: tuple[str, str]) -> bool:

@@ -105,7 +105,7 @@ TASKS = {
     "panx": _words(
         "panx",
         ("B-LOC", "B-ORG", "B-PER", "I-LOC", "I-ORG", "I-PER", "O"),
-        "precision recall f1_strict_iob2",
+        "precision recall",
         "AmazonPhotos.zip, which is fetched by hand (github.com/google-research/"
         "xtreme, issue 101)",
     ),

@@ -10,35 +10,32 @@ import warnings
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from seqeval import metrics, scheme
+from seqeval import metrics
 
 from decoupled.metrics.labels import (
     accuracy,
-    entity_run_scores,
     entity_scores,
     part_of_speech_scores,
     run_scores,
     spans,
-    strict_spans,
 )
 from tests.processes import run_python
 
 THIRD, TWO_THIRDS = 33.33333333333333, 66.66666666666666
-# Sentences, parted by "/"; labels, predictions, F1, precision and recall, strict F1.
+# Sentences, parted by "/"; labels, predictions, F1, precision and recall.
 ENTITIES = [
     (
         "B-PER I-PER O / I-LOC I-LOC B-LOC",
         "B-PER O O / B-LOC I-LOC B-LOC",
         (TWO_THIRDS, TWO_THIRDS, TWO_THIRDS),
-        40,
     ),
-    ("B-PER I-LOC I-LOC", "B-PER B-LOC I-LOC", (100, 100, 100), TWO_THIRDS),
-    ("B-PER B-PER", "B-PER I-PER", (0, 0, 0), 0),
-    ("I-PER I-PER", "B-PER I-PER", (100, 100, 100), 0),
-    ("B-ORG / I-ORG", "B-ORG / B-ORG", (100, 100, 100), TWO_THIRDS),
-    ("B-ORG O B-LOC", "B-ORG O O", (TWO_THIRDS, 100, 50), TWO_THIRDS),
-    ("O B-ORG", "O O", (0, 0, 0), 0),
-    ("O O", "O O", (0, 0, 0), 0),
+    ("B-PER I-LOC I-LOC", "B-PER B-LOC I-LOC", (100, 100, 100)),
+    ("B-PER B-PER", "B-PER I-PER", (0, 0, 0)),
+    ("I-PER I-PER", "B-PER I-PER", (100, 100, 100)),
+    ("B-ORG / I-ORG", "B-ORG / B-ORG", (100, 100, 100)),
+    ("B-ORG O B-LOC", "B-ORG O O", (TWO_THIRDS, 100, 50)),
+    ("O B-ORG", "O O", (0, 0, 0)),
+    ("O O", "O O", (0, 0, 0)),
 ]
 # Labels, predictions, F1 of 0.0.12, F1 of 1.2.2, accuracy.
 PARTS_OF_SPEECH = [
@@ -60,7 +57,6 @@ PARTS_OF_SPEECH = [
     ("NOUN", "VERB", (0, 0, 0)),
 ]
 TAGS = "NOUN X SYM SCONJ INTJ _ O B-PER I-PER I-LOC E-LOC S-ORG B I B-A-B".split()
-IOB2 = "O B-PER I-PER B-LOC I-LOC I-ORG B I B-A-B I-A-B".split()
 
 
 def tag_pairs(tags):
@@ -74,52 +70,31 @@ def tag_pairs(tags):
     )
 
 
-def seqeval_scores(labels, predictions, **settings):
+def seqeval_scores(labels, predictions):
     """F1, precision and recall in percent, as seqeval 1.2.2 gives them."""
     measures = metrics.f1_score, metrics.precision_score, metrics.recall_score
     with warnings.catch_warnings():
         # About tags that are no entity's, and a precision of nothing.
         warnings.simplefilter("ignore")
-        return [100 * measure(labels, predictions, **settings) for measure in measures]
+        return [100 * measure(labels, predictions) for measure in measures]
 
 
 def sentences(text):
     return [sentence.split() for sentence in text.split("/")]
 
 
-@pytest.mark.parametrize("labels, predictions, expected, strict", ENTITIES)
-def test_entities(labels, predictions, expected, strict):
+@pytest.mark.parametrize("labels, predictions, expected", ENTITIES)
+def test_entities(labels, predictions, expected):
     expected = dict(zip(("f1", "precision", "recall"), expected, strict=True))
     pair = sentences(labels), sentences(predictions)
     assert run_scores(*pair) == pytest.approx(expected, abs=1e-9)
-    expected["f1_strict_iob2"] = strict
     assert entity_scores(*pair) == pytest.approx(expected, abs=1e-9)
 
 
 @given(tag_pairs(TAGS))
 def test_default_rules_are_those_of_seqeval_for_tags_of_all_kinds(pair):
-    ours = list(entity_run_scores(*pair).values())
+    ours = list(entity_scores(*pair).values())
     assert ours == pytest.approx(seqeval_scores(*pair), abs=1e-9)
-
-
-@given(tag_pairs(IOB2))
-def test_strict_rules_are_those_of_seqeval_for_malformed_tags_too(pair):
-    loose = seqeval_scores(*pair)
-    strict, *_ = seqeval_scores(*pair, mode="strict", scheme=scheme.IOB2)
-    expected = pytest.approx([*loose, strict], abs=1e-9)
-    assert list(entity_scores(*pair).values()) == expected
-
-
-def test_strict_spans_begin_with_a_b():
-    result = list(
-        strict_spans(sentences("I-PER B-PER I-PER I-LOC / I-PER / B-LOC B-LOC"))
-    )
-    assert result == [("PER", 1, 2), ("LOC", 7, 7), ("LOC", 8, 8)]
-
-
-def test_tags_of_another_scheme_are_refused_by_the_strict_rules():
-    with pytest.raises(ValueError, match="'E-LOC' is not a tag of IOB2"):
-        entity_scores([["B-LOC", "E-LOC"]], [["O", "O"]])
 
 
 def test_tags_are_scored_with_python_alone():
