@@ -165,6 +165,19 @@ def every_text_is_in_its_picture(monkeypatch):
     monkeypatch.setattr(plots, "_DPI", 30)
 
 
+@pytest.fixture
+def empty_pictures(monkeypatch, every_text_is_in_its_picture):
+    """Pictures are empty files, for modules whose pictures are drawn elsewhere."""
+    from decoupled.core import plots
+
+    def save(figure, stem, kind):
+        path = f"{stem}.{kind}"
+        open(path, "w").close()
+        return path
+
+    monkeypatch.setattr(plots, "_save", save)
+
+
 def texts_outside(figure):
     """Titles, labels and texts of legends that are cut off at a figure's edges."""
     figure.draw_without_rendering()

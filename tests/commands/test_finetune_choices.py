@@ -36,6 +36,8 @@ from tests.command_line import decoupled
 from tests.helpers import adamw, tiny_training
 from tests.pretrained import make_pretrained
 
+# They are drawn in tests/commands/test_finetune.py and tests/studies.
+pytestmark = pytest.mark.usefixtures("empty_pictures")
 FINETUNING = FinetuningConfig(
     num_epochs=2.0,
     max_sequence_length=12,

@@ -11,10 +11,11 @@ from decoupled.configs import SamplingConfig, VocabularyConfig
 from decoupled.configs.corpora import VocabularySettings
 from decoupled.core.errors import UserError
 from decoupled.corpora.corpus_writer import write_corpus
-from decoupled.data import vocabulary_build
 from decoupled.data.vocabulary import open_vocabulary
 from decoupled.data.vocabulary_build import build_vocabulary
 
+# They are drawn in tests/data/test_fertility.py.
+pytestmark = pytest.mark.usefixtures("empty_pictures")
 WORDS = "one two three four five six seven eight nine ten eleven twelve".split()
 FILES = ["fertility.png", "fertility.svg", "sentencepiece.model", "vocabulary.json"]
 SWAHILI = "moja mbili tatu nne tano sita saba nane tisa kumi".split()
@@ -29,17 +30,6 @@ def settings(vocab_size=45, **changes):
         "report_sentences": 100,
     }
     return VocabularySettings(**{**values, **changes})
-
-
-@pytest.fixture(autouse=True)
-def empty_pictures(monkeypatch):
-    """Pictures are drawn in tests/data/test_fertility.py and in whole runs."""
-
-    def plot(report, stem):
-        for kind in ("png", "svg"):
-            open(f"{stem}.{kind}", "x").close()
-
-    monkeypatch.setattr(vocabulary_build, "plot_fertility", plot)
 
 
 @pytest.fixture
