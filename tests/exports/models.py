@@ -15,7 +15,7 @@ import sentencepiece
 from decoupled.configs import ModelConfig
 from decoupled.core.release import tf
 from decoupled.exports.served_task import read_task
-from decoupled.exports.serving import saved_model, text
+from decoupled.exports.serving import roots, saved_model, text
 from decoupled.exports.serving.roots import trace
 from decoupled.model.variables import MASKED_LM, Head, shapes
 from decoupled.runs.saved_run import open_model
@@ -177,11 +177,17 @@ def lists_alone():
     return mock.patch.object(text, "trace_forms", trace_lists)
 
 
+def trace_inference(function, *arguments, training=False, **options):
+    """`trace`, but not for training."""
+    if not training:
+        trace(function, *arguments, **options)
+
+
 @contextlib.contextmanager
 def saving_only(*names):
     """In its context only models of these names are saved: each takes seconds.
 
-    Those of strings take lists of texts alone.
+    Those of strings take lists of texts alone, and none can be trained.
     """
     save, unused = tf.saved_model.save, types.SimpleNamespace(signatures=dict)
 
@@ -195,6 +201,7 @@ def saving_only(*names):
     with contextlib.ExitStack() as patches:
         patches.enter_context(mock.patch.object(tf.saved_model, "save", save_some))
         patches.enter_context(lists_alone())
+        patches.enter_context(mock.patch.object(roots, "trace", trace_inference))
         for name, is_used in (
             ("TextRoot", takes_strings),
             ("Preprocessor", takes_strings or "preprocessor" in names),
