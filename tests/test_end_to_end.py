@@ -128,7 +128,7 @@ def test_finetuning_and_export_agree_on_raw_text(folder, pretrained):
         write("test", language, COLOURS[9:])
     write_long("test", "de", COLOURS)
     config = FinetuneConfig(
-        FinetuningConfig(24.0, 12, 0.1),
+        FinetuningConfig(16.0, 12, 0.1),
         MESH,
         adamw(learning_rate=5e-3),
         tiny_training(),

@@ -8,7 +8,13 @@ import pytest
 from decoupled.model.variables import NO_HEAD, shapes
 from tests.helpers import adamw, masked_lm_features, schedule, tiny_model
 from tests.training import eager
-from tests.training.runs import BOTH_AXES, DATA_AXIS, Steps, graph_config
+from tests.training.runs import (
+    BOTH_AXES,
+    DATA_AXIS,
+    MODEL_AXIS,
+    Steps,
+    graph_config,
+)
 
 STEPS = 6
 PROJECTION = tiny_model(
@@ -21,6 +27,7 @@ COUPLED = tiny_model(
 )
 LOW_RANK = tiny_model(num_layers=1, output_embedding_rank=6)
 CASES = {
+    "decoupled, two processors": dict(model=ONE_LAYER, mesh=MODEL_AXIS),
     "decoupled, four processors": dict(model=ONE_LAYER, mesh=BOTH_AXES),
     "coupled, tanh gelu": dict(model=COUPLED),
     "coupled, tanh gelu, four processors": dict(model=COUPLED, mesh=BOTH_AXES),
@@ -47,7 +54,7 @@ CASES = {
         model=ONE_LAYER, mesh=DATA_AXIS, accumulation=2
     ),
 }
-# They are split as the first case is, or less; tests/model has their gradients.
+# Each has quicker ones beside it; tests/model has their gradients.
 SLOW = {name for name in list(CASES)[1:] if name.endswith("processors")} | {
     "coupled, tanh gelu",
     "output embedding of low rank",
@@ -108,7 +115,7 @@ def test_weights_and_slots_after_six_steps(name):
 
 
 def test_six_steps_move_every_weight_by_far_more_than_the_tolerance():
-    case = "decoupled, four processors"
+    case = "decoupled, two processors"
     config, start = graph_config(**CASES[case]), initial_weights(case)
     moved, _, _ = eager.train(
         config.network.model, config.optimizer, config.schedule, start, batches() * 2
