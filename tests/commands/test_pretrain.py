@@ -42,7 +42,7 @@ from tests.pretrained import run_pretraining
 
 STEPS = 20
 # Enough for a kill after the first checkpoint and a signal after a later one.
-LONG = 160
+LONG = 60
 
 
 @pytest.fixture(scope="module")
@@ -651,7 +651,7 @@ def test_killed_and_terminated_runs_lose_nothing(data, tmp_path):
     """Losses, weights and slots are those of a run that nobody disturbed."""
     settings = (
         f"ScheduleConfig.train_steps = {LONG}",
-        "TrainingConfig.save_checkpoints_steps = 20",
+        "TrainingConfig.save_checkpoints_steps = 10",
     )
     done = pretrain(data, tmp_path / "straight", *settings)
     assert done.returncode == 0, done.stderr
@@ -661,7 +661,7 @@ def test_killed_and_terminated_runs_lose_nothing(data, tmp_path):
     wait_for(tmp_path / "killed/checkpoint", process)
     process.kill()
     process.communicate()
-    done = signalled(signal.SIGTERM, 100, *run)
+    done = signalled(signal.SIGTERM, 40, *run)
     assert done.returncode == 143
     assert "SIGTERM: saved at step" in done.stderr
     assert "resuming from" in done.stdout

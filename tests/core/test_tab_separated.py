@@ -24,7 +24,7 @@ def written(rows, ends="\n", quoting=csv.QUOTE_MINIMAL):
     return text.getvalue()
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(
     st.lists(st.tuples(TEXT | QUOTED, st.sampled_from(["pos", "neg"])), min_size=1),
     st.sampled_from(["\n", "\r\n"]),
@@ -41,7 +41,6 @@ def test_what_csv_writer_writes_comes_back(rows, ends, header):
     assert cells(written(rows, ends), label, known) == [list(row) for row in rows]
 
 
-@settings(max_examples=100, deadline=None)
 @given(st.lists(st.tuples(TEXT | QUOTED, TEXT, st.integers().map(str)), min_size=1))
 @pytest.mark.parametrize("quoting", [csv.QUOTE_ALL, csv.QUOTE_NONNUMERIC])
 def test_files_with_every_text_in_quotes(quoting, rows):
@@ -51,7 +50,6 @@ def test_files_with_every_text_in_quotes(quoting, rows):
     ]
 
 
-@settings(max_examples=100, deadline=None)
 @given(st.lists(st.tuples(TEXT | QUOTED, TEXT | QUOTED), min_size=1, max_size=1))
 def test_rows_that_are_written_come_back(rows):
     [row] = rows

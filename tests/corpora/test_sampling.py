@@ -143,7 +143,7 @@ LANGUAGES = st.lists(
     min_size=1,
     max_size=8,
 ).filter(lambda rows: any(row[0] for row in rows))
-quickly = settings(max_examples=60, deadline=None)
+quickly = settings(max_examples=60)
 
 
 def problem(rows):

@@ -199,13 +199,13 @@ def test_offsets_equal_those_of_the_graph_in_bytes(kind, request):
             assert [in_bytes] == theirs.to_list()
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150)
 @given(text=st.text(max_size=40))
 def test_any_unicode_text(vocabulary, text):
     check_encoding(vocabulary, text)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(texts=st.lists(st.text(max_size=40), min_size=1, max_size=20))
 def test_any_unicode_text_in_the_graph(vocabulary, texts):
     assert_graph_agrees(vocabulary, texts)
@@ -305,14 +305,13 @@ def test_offsets_of_bytes_are_those_of_their_character(byte_vocabulary):
     ]
 
 
-@settings(max_examples=100, deadline=None)
 @given(text=st.text(max_size=40))
 def test_any_unicode_text_in_bytes(byte_vocabulary, text):
     check_encoding(byte_vocabulary, text)
     assert byte_vocabulary.unk_id not in byte_vocabulary.encode(text)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(texts=st.lists(st.text(max_size=40), min_size=1, max_size=20))
 def test_any_unicode_text_in_bytes_in_the_graph(byte_vocabulary, texts):
     assert_graph_agrees(byte_vocabulary, texts)

@@ -11,6 +11,7 @@ from decoupled.configs import SamplingConfig, VocabularyConfig
 from decoupled.configs.corpora import VocabularySettings
 from decoupled.core.errors import UserError
 from decoupled.corpora.corpus_writer import write_corpus
+from decoupled.data import vocabulary_build
 from decoupled.data.vocabulary import open_vocabulary
 from decoupled.data.vocabulary_build import build_vocabulary
 
@@ -28,6 +29,17 @@ def settings(vocab_size=45, **changes):
         "report_sentences": 100,
     }
     return VocabularySettings(**{**values, **changes})
+
+
+@pytest.fixture(autouse=True)
+def empty_pictures(monkeypatch):
+    """Pictures are drawn in tests/data/test_fertility.py and in whole runs."""
+
+    def plot(report, stem):
+        for kind in ("png", "svg"):
+            open(f"{stem}.{kind}", "x").close()
+
+    monkeypatch.setattr(vocabulary_build, "plot_fertility", plot)
 
 
 @pytest.fixture

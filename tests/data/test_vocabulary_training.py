@@ -6,7 +6,7 @@ import sys
 import unicodedata
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from decoupled.configs import VocabularyConfig
@@ -73,7 +73,6 @@ def test_where_a_long_line_is_cut(text, first):
     assert next(cut_text(text, 10)) == first
 
 
-@settings(max_examples=100, deadline=None)
 @given(st.text(st.sampled_from("ab .。,\u0301\u200d👩漢 "), max_size=60))
 def test_only_spaces_are_lost(text):
     text = " ".join(text.split())

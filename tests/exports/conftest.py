@@ -10,6 +10,7 @@ from decoupled.core.release import import_tensorflow_text
 from decoupled.exports.serving.saved_model import export
 from tests.exports.models import (
     finetuned_weights,
+    lists_alone,
     model_config,
     opened,
     pretrained_weights,
@@ -84,8 +85,9 @@ def encoder_export(pretrained_dir, tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def classifier_export(finetuned_dir, tmp_path_factory):
-    """preprocessor/, classifier/, text_classifier/."""
-    return export_and_move(finetuned_dir, tmp_path_factory, mlm=False)
+    """preprocessor/, classifier/, text_classifier/ for lists of texts."""
+    with lists_alone():
+        return export_and_move(finetuned_dir, tmp_path_factory, mlm=False)
 
 
 @pytest.fixture

@@ -15,7 +15,8 @@ import sentencepiece
 from decoupled.configs import ModelConfig
 from decoupled.core.release import tf
 from decoupled.exports.served_task import read_task
-from decoupled.exports.serving import saved_model
+from decoupled.exports.serving import saved_model, text
+from decoupled.exports.serving.roots import trace
 from decoupled.model.variables import MASKED_LM, Head, shapes
 from decoupled.runs.saved_run import open_model
 
@@ -161,9 +162,27 @@ def write_model_dir(
     return folder
 
 
+def trace_lists(function, segments, *training):
+    """Of all forms that a model of strings takes, lists of texts."""
+    options = {"training": False} if training else {}
+    texts = tf.TensorSpec([None], tf.string, name="sentences")
+    if 1 in segments:
+        trace(function, texts, **options)
+    if 2 in segments:
+        trace(function, [texts, texts], **options)
+
+
+def lists_alone():
+    """In its context models of strings are for `trace_lists`: each form takes long."""
+    return mock.patch.object(text, "trace_forms", trace_lists)
+
+
 @contextlib.contextmanager
 def saving_only(*names):
-    """In its context only models of these names are saved: each takes seconds."""
+    """In its context only models of these names are saved: each takes seconds.
+
+    Those of strings take lists of texts alone.
+    """
     save, unused = tf.saved_model.save, types.SimpleNamespace(signatures=dict)
 
     def save_some(root, path, signatures):
@@ -175,6 +194,7 @@ def saving_only(*names):
     takes_strings = any(name.startswith("text_") for name in names)
     with contextlib.ExitStack() as patches:
         patches.enter_context(mock.patch.object(tf.saved_model, "save", save_some))
+        patches.enter_context(lists_alone())
         for name, is_used in (
             ("TextRoot", takes_strings),
             ("Preprocessor", takes_strings or "preprocessor" in names),

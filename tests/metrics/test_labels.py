@@ -8,7 +8,7 @@ import os
 import warnings
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from seqeval import metrics
 
@@ -91,7 +91,6 @@ def test_entities(labels, predictions, expected):
     assert entity_scores(*pair) == pytest.approx(expected, abs=1e-9)
 
 
-@settings(deadline=None)
 @given(tag_pairs(TAGS))
 def test_default_rules_are_those_of_seqeval_for_tags_of_all_kinds(pair):
     ours = list(entity_scores(*pair).values())

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from decoupled.core.compat import tf
@@ -14,7 +14,6 @@ from decoupled.ops.local import (
 )
 
 
-@settings(max_examples=100, deadline=None)
 @given(
     parts=st.integers(1, 5),
     size=st.integers(1, 7),

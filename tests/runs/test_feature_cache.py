@@ -191,7 +191,7 @@ def test_a_damaged_or_hostile_file_is_told_and_replaced(tmp_path, lines, content
     assert cached(tmp_path, lines)[1] == 0
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(data=st.data())
 def test_no_damage_goes_unseen(tmp_path_factory, data):
     """Wherever a byte changes or the file ends: what is served is what was written."""

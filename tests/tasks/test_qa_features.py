@@ -279,7 +279,7 @@ ANY_TEXT = st.text(max_size=30) | st.text(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(text=ANY_TEXT)
 def test_offsets_round_trip_for_any_text(vocabulary, text):
     pieces = next(context_pieces(vocabulary, [text]))
@@ -297,7 +297,7 @@ def test_offsets_round_trip_for_any_text(vocabulary, text):
         assert vocabulary.encode(outside) == []
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(text=ANY_TEXT, data=st.data())
 def test_any_answer_lies_within_the_characters_of_its_pieces(vocabulary, text, data):
     pieces = next(context_pieces(vocabulary, [text]))

@@ -226,7 +226,7 @@ def test_a_number_is_no_file_of_questions(tmp_path):
         read(tmp_path / "bad.json", 7)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(
     st.text("ab", max_size=12),
     st.text("ab", min_size=1, max_size=3),

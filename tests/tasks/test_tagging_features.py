@@ -184,7 +184,7 @@ tagged_sentences = st.lists(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(sentences=tagged_sentences, length=st.integers(3, 24))
 def test_whatever_the_words_are(vocabulary, sentences, length):
     features = featurize(sentences, length, vocabulary)

@@ -96,7 +96,7 @@ ROWS = st.lists(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(ROWS)
 @example([("", "\r", "contradiction")])
 def test_what_csv_writer_writes_comes_back(path, rows):
@@ -116,7 +116,7 @@ def test_a_lone_quote_is_a_sentence_where_every_line_has_a_label(path):
 PLAIN = st.text(st.characters(exclude_characters="\t\r\n", exclude_categories=["Cs"]))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(st.tuples(PLAIN, PLAIN, st.sampled_from(LABELS)), min_size=1))
 def test_files_without_quoting_keep_their_text(path, rows):
     """Unless a text looks as if csv.writer had written it."""

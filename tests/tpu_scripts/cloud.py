@@ -1,15 +1,14 @@
 """Runs scripts of tpu_scripts against the service of fake_cloud.py."""
 
-import json
 import os
 import pathlib
 import shlex
 import signal
 import subprocess
-import sys
+
+from tests.tpu_scripts.fake_cloud import CLIENT, Service
 
 SCRIPTS = pathlib.Path(__file__).parent.parent.parent / "tpu_scripts"
-FAKE = pathlib.Path(__file__).parent / "fake_cloud.py"
 ZONE = "--zone=us-central1-a"
 ACCOUNT = "--service_account=trainer@p.iam.gserviceaccount.com"
 NO_QUOTA = (
@@ -23,7 +22,7 @@ case "$*" in
   -) if grep -q RECORD; then echo 2.15.0 abc; else echo "numpy>=1.26"; fi ;;
   *"decoupled tpu_health"*) exit "$(cat {folder}/health)" ;;
   *"decoupled doctor"|*" pip "*) ;;
-  *) {fake} python3 "$@" ;;
+  *) {client} ;;
 esac"""
 
 
@@ -42,25 +41,30 @@ def _default_signals():
 
 
 class Cloud:
-    """A service of its own in `folder`; see fake_cloud.py for what `state` may hold."""
+    """A service of its own in `folder`; fake_cloud.py says what `state` may hold."""
 
     def __init__(self, folder, **state):
         self.folder = folder
         (folder / "bin").mkdir()
-        fake = f"exec {sys.executable} -I -S {FAKE}"
-        self.program("gcloud", f'{fake} gcloud "$@"')
-        self.program("python3", PYTHON.format(fake=fake, folder=folder))
+        defaults = {"lives": [{}], "runs": [["save 10"]], "slices": {}}
+        self._service = Service(folder, {**defaults, **state})
+        self.state = self._service.state
+        gcloud, python3 = (
+            CLIENT.format(port=self._service.port, program=program)
+            for program in ("gcloud", "python3")
+        )
+        self.program("gcloud", gcloud)
+        self.program("python3", PYTHON.format(client=python3, folder=folder))
         self.program("ssh-add", "exit 0")
         self.program("uv", UV)
         self.program("curl", 'echo "$FAKE_WORKER"')
         self.program("find", f"cat {folder}/devices")
         self.devices(4)
         self.health(0)
-        self.write_state({"lives": [{}], "runs": [["save 10"]], "slices": {}, **state})
 
     def program(self, name, text):
         path = self.folder / "bin" / name
-        path.write_text(f"#!/bin/sh\n{text}\n")
+        path.write_text(f"#!/usr/bin/env bash\n{text}\n")
         path.chmod(0o755)
 
     def health(self, code):
@@ -72,18 +76,11 @@ class Cloud:
         lines = (f"/dev/vfio/{number}\n" for number in range(count))
         (self.folder / "devices").write_text("".join(lines))
 
-    def write_state(self, state):
-        (self.folder / "state.json").write_text(json.dumps(state))
-
-    def state(self):
-        return json.loads((self.folder / "state.json").read_text())
-
     def environment(self, **more):
         """Without waits, unless `more` says otherwise."""
         return {
             **os.environ,
             "PATH": f"{self.folder / 'bin'}:{os.environ['PATH']}",
-            "FAKE_CLOUD": str(self.folder),
             "USER": "Ada",
             "DECOUPLED_TPU_POLL": "0.05",
             "DECOUPLED_TPU_BACKOFF": "0",
@@ -115,10 +112,8 @@ class Cloud:
 
     def calls(self, *words, program="gcloud"):
         """The calls of a program so far that have all these words."""
-        path = self.folder / "calls.jsonl"
-        lines = path.read_text().splitlines() if path.exists() else []
-        found = [json.loads(line) for line in lines]
-        return [c[1:] for c in found if c[0] == program and set(words) <= set(c)]
+        made = self._service.calls()
+        return [c[1:] for c in made if c[0] == program and set(words) <= set(c)]
 
     def file(self, url):
         return self.folder / "gs" / url.removeprefix("gs://")
@@ -129,12 +124,13 @@ class Cloud:
         return "".join(path.read_text() for path in paths)
 
     def close(self):
-        """Ends what still runs on the hosts."""
+        """Ends what still runs on the hosts, and the service."""
         for process in self.folder.glob("hosts/*/decoupled_job/process"):
             try:
                 os.killpg(int(process.read_text()), signal.SIGKILL)
             except ProcessLookupError:
                 pass
+        self._service.close()
 
 
 def dry_run(script, *options):

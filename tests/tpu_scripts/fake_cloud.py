@@ -1,12 +1,12 @@
 """A Cloud TPU service and its hosts on this machine, for the scripts of tpu_scripts.
 
-`python fake_cloud.py gcloud ...` answers as gcloud does; `python fake_cloud.py python3
--m decoupled NAME ...` is a short imitation of training. A launch calls this some 20
-times, hence few imports, and some of them late.
+The programs gcloud and, on hosts, python3 are the few lines of `CLIENT`: a launch calls
+them some 20 times, and a Python would take longer to start than all else. They ask a
+thread of the test, whose answer is what their shell then does. `python3 -m decoupled
+NAME ...` is a short imitation of training.
 
-All is below the folder FAKE_CLOUD: state.json, calls.jsonl (what was called), gs/ (the
-buckets), hosts/NAME (the home folder of a slice's first host) and hosts/NAME.N (of its
-other hosts). state.json holds
+Below the service's folder are gs/ (the buckets), hosts/NAME (the home folder of a
+slice's first host) and hosts/NAME.N (of its other hosts). Its state holds
 
   lives: one dict per creation, the last also for those after it:
     error: gcloud's message; nothing is created.
@@ -16,17 +16,29 @@ other hosts). state.json holds
       its hosts are gone.
     hosts: how many there are; all by default.
   runs: a list per start of a job, e.g. ["save 10", "exit 0"]: actions in turn; "hang",
-    "evaluate" and "of 20", a line of progress, are others.
+    "evaluate", "of 20", a line of progress, and "await 3", for as many logs of other
+    hosts, are more.
   delete_error, describe_error, read_error, write_error: what gcloud then says instead.
 """
 
-import fcntl
+import copy
+import glob
 import json
 import os
-import sys
-import time
+import shlex
+import shutil
+import signal
+import socket
+import threading
+import traceback
 
-CLOUD = os.environ["FAKE_CLOUD"]
+CLIENT = """
+exec 3<>/dev/tcp/127.0.0.1/{port}
+printf '%s\\0' "$#" "${{FAKE_WORKER:-0}}" "$PWD" {program} "$@" >&3
+IFS= read -r -d '' answer <&3
+exec 3>&-
+eval "$answer"
+"""
 # The options of gcloud 528 for what the scripts call; any other is an error.
 COMMON = {"--format", "--project", "--quiet"}
 PLACED = COMMON | {"--zone"}
@@ -58,66 +70,247 @@ KNOWN = {
 }
 
 
-def main():
-    """gcloud, or a host's python3."""
-    program, *arguments = sys.argv[1:]
-    if program == "python3":
-        sys.exit(host_python(arguments))
-    group = arguments[2:4] if arguments[:2] == ["compute", "tpus"] else arguments[:2]
-    rest = arguments[4:] if arguments[0] == "compute" else arguments[2:]
-    name = " ".join(group)
-    options = dict(word.partition("=")[::2] for word in rest if word.startswith("--"))
-    words = [word for word in rest if not word.startswith("--")]
-    unknown = set(options) - KNOWN[name]
-    if unknown:
-        sys.exit(f"ERROR: (gcloud) unrecognized arguments: {' '.join(unknown)}")
-    with locked_state() as state:
-        record("gcloud", arguments)
-        answer = COMMANDS[name](state, words, options)
-    if callable(answer):
-        # Without the lock: what runs on a host calls gcloud itself.
-        answer()
+class Refused(Exception):
+    """What gcloud says where it ends with an error."""
 
 
-class locked_state:
-    """state.json, read and, after success, written back while no other process does."""
+class Service:
+    """Answers `CLIENT` until it is closed."""
 
-    def __enter__(self):
-        self.lock = open(f"{CLOUD}/lock", "w")
-        fcntl.flock(self.lock, fcntl.LOCK_EX)
-        with open(f"{CLOUD}/state.json") as handle:
-            self.state = json.load(handle)
-        return self.state
+    def __init__(self, folder, state):
+        self._folder, self._state, self._calls = str(folder), state, []
+        self._lock = threading.Lock()
+        self._socket = socket.create_server(("127.0.0.1", 0))
+        self.port = self._socket.getsockname()[1]
+        threading.Thread(target=self._serve, daemon=True).start()
 
-    def __exit__(self, kind, value, traceback):
-        if kind is None:
-            # The test reads without a lock.
-            with open(f"{CLOUD}/state.new", "w") as handle:
-                json.dump(self.state, handle)
-            os.replace(f"{CLOUD}/state.new", f"{CLOUD}/state.json")
-        self.lock.close()
+    def state(self):
+        with self._lock:
+            return copy.deepcopy(self._state)
+
+    def calls(self):
+        """[program, argument, ...] of every call so far."""
+        with self._lock:
+            return list(self._calls)
+
+    def close(self):
+        self._socket.shutdown(socket.SHUT_RDWR)
+        self._socket.close()
+
+    def _serve(self):
+        while True:
+            try:
+                connection, _ = self._socket.accept()
+            except OSError:
+                return
+            with connection:
+                worker, folder, program, *words = _received(connection)
+                with self._lock:
+                    self._calls.append([program, *words])
+                    try:
+                        answer = self._answer(program, words, worker, folder)
+                    except Refused as refused:
+                        answer = _said(f"ERROR: (gcloud) {refused}\n", 2) + "exit 1\n"
+                    except Exception:
+                        answer = _said(traceback.format_exc(), 2) + "exit 70\n"
+                connection.sendall(answer.encode())
+
+    def _answer(self, program, words, worker, folder):
+        if program == "python3":
+            # Hosts after the first have nothing to do.
+            return self._train(words[2:]) if worker == "0" else ""
+        start = 2 if words[:2] == ["compute", "tpus"] else 0
+        name, rest = " ".join(words[start : start + 2]), words[start + 2 :]
+        options = dict(w.partition("=")[::2] for w in rest if w.startswith("--"))
+        if unknown := set(options) - KNOWN[name]:
+            raise Refused(f"unrecognized arguments: {' '.join(unknown)}")
+        group, verb = name.split()
+        others = [word for word in rest if not word.startswith("--")]
+        if group == "storage":
+            return self._store(verb, *others, folder=folder)
+        return getattr(self, f"_{verb}")(group == "queued-resources", others, options)
+
+    def _home(self, name, worker=0):
+        return f"{self._folder}/hosts/{name}" + (f".{worker}" if worker else "")
+
+    def _homes(self, name):
+        return [self._home(name), *glob.glob(self._home(name) + ".*")]
+
+    def _remove_homes(self, name):
+        for home in self._homes(name):
+            shutil.rmtree(home, ignore_errors=True)
+
+    def _create(self, queued, words, options):
+        life = next_of(self._state, "lives")
+        if "error" in life:
+            raise Refused(life["error"])
+        labels = dict(pair.split("=") for pair in options["--labels"].split(","))
+        default = ["ACTIVE"] if queued else ["READY"]
+        states = list(life.get("states", default))
+        slice_ = {**life, "queued": queued, "labels": labels, "states": states}
+        slice_["type"] = options["--accelerator-type"]
+        slice_["image"] = options["--runtime-version" if queued else "--version"]
+        slice_.setdefault("hosts", count_hosts(slice_["type"]))
+        self._state["slices"][words[0]] = slice_
+        for worker in range(slice_["hosts"]):
+            os.makedirs(self._home(words[0], worker))
+        return ""
+
+    def _describe(self, queued, words, options):
+        if self._state.get("describe_error"):
+            raise Refused(self._state["describe_error"])
+        name = words[0]
+        slice_ = self._state["slices"].get(name)
+        if slice_ is None or (queued and not slice_["queued"]):
+            raise Refused(f"NOT_FOUND: Resource '{name}' was not found")
+        if "runtimeVersion" in options["--format"]:
+            return _said("{type}|{image}|{hosts}\n".format(**slice_))
+        self._lose(name, slice_)
+        current = slice_["states"][0]
+        if queued == slice_["queued"] and len(slice_["states"]) > 1:
+            slice_["states"].pop(0)
+        if queued:
+            fields = [current, slice_["labels"]["project"], slice_.get("message", "")]
+        else:
+            node_state = "READY" if current == "ACTIVE" else current
+            fields = [node_state, slice_["labels"]["project"], "HEALTHY"]
+        return _said("|".join(fields) + "\n")
+
+    def _lose(self, name, slice_):
+        """Takes a slice away whose time has come."""
+        if "lost" not in slice_:
+            return
+        step, end = slice_["lost"]
+        paths = glob.glob(f"{self._folder}/gs/*/*/checkpoint")
+        if max(map(step_of, paths), default=0) >= step:
+            slice_["states"] = [end]
+            self._kill_hosts(name)
+            self._remove_homes(name)
+
+    def _kill_hosts(self, name):
+        """Ends what runs on a slice's hosts, without a warning."""
+        for home in self._homes(name):
+            path = f"{home}/decoupled_job/process"
+            if os.path.exists(path):
+                with open(path) as handle:
+                    process = int(handle.read())
+                try:
+                    os.killpg(process, signal.SIGKILL)
+                except ProcessLookupError:
+                    pass
+
+    def _delete(self, queued, words, options):
+        if self._state.get("delete_error"):
+            raise Refused(self._state["delete_error"])
+        if words[0] not in self._state["slices"]:
+            raise Refused(f"NOT_FOUND: Resource '{words[0]}' was not found")
+        del self._state["slices"][words[0]]
+        if "--async" not in options:
+            # A host that deletes its own slice has nobody left to tell.
+            self._kill_hosts(words[0])
+        self._remove_homes(words[0])
+        return ""
+
+    def _list(self, queued, words, options):
+        slices = self._state["slices"].items()
+        return _said("".join(f"{name} {x['states'][0]}\n" for name, x in slices))
+
+    def _ready_hosts(self, name, options):
+        """Worker -> home folder, of the hosts of --worker."""
+        slice_ = self._state["slices"].get(name)
+        if slice_ is None or slice_["states"][0] not in ("ACTIVE", "READY"):
+            raise Refused(f"TPU {name} is not in a usable state")
+        first, _, last = options["--worker"].partition("-")
+        if first == "all":
+            first, last = 0, slice_["hosts"] - 1
+        workers = range(int(first), int(last or first) + 1)
+        return {worker: self._home(name, worker) for worker in workers}
+
+    def _ssh(self, queued, words, options):
+        """The hosts run the command; the largest exit code is that of all."""
+        command = f"bash -c {shlex.quote(options['--command'])}\n"
+        lines = [
+            f"cd {shlex.quote(home)}\nHOME=$PWD FAKE_WORKER={worker} {command}"
+            "last=$?; ((last > code)) && code=$last\n"
+            for worker, home in self._ready_hosts(words[0], options).items()
+        ]
+        return "code=0\n" + "".join(lines) + "exit $code\n"
+
+    def _scp(self, queued, words, options):
+        name, _, folder = words[-1].partition(":")
+        for home in self._ready_hosts(name, options).values():
+            for source in words[:-1]:
+                _copy(source, os.path.join(home, folder, os.path.basename(source)))
+        return ""
+
+    def _store(self, verb, *urls, folder):
+        if verb == "cat":
+            if self._state.get("read_error"):
+                raise Refused(self._state["read_error"])
+            path = self._local(urls[0])
+            if not os.path.exists(path):
+                what = f"The following URLs matched no objects or files:\n{urls[0]}"
+                raise Refused(what)
+            with open(path) as handle:
+                return _said(handle.read())
+        if self._state.get("write_error") and urls[1].startswith("gs://"):
+            raise Refused(self._state["write_error"])
+        _copy(*(os.path.join(folder, self._local(url)) for url in urls))
+        return ""
+
+    def _local(self, url):
+        return url.replace("gs://", f"{self._folder}/gs/", 1)
+
+    def _train(self, flags):
+        """Imitates a training program: resumes from its checkpoint, then acts."""
+        options = dict(flag.partition("=")[::2] for flag in flags)
+        folder = self._local(options["--model_dir"])
+        checkpoint = f"{folder}/checkpoint"
+        answer = _said(f"starts at step {step_of(checkpoint)}\n")
+        for action in next_of(self._state, "runs"):
+            verb, _, number = action.partition(" ")
+            if verb == "of":
+                # The step that the last of all steps is.
+                answer += _said(f"step {step_of(checkpoint)}/{number}\n")
+            elif verb == "evaluate":
+                with open(f"{folder}/eval.json", "w") as handle:
+                    json.dump({"global_step": step_of(checkpoint)}, handle, indent=2)
+            elif verb == "save":
+                os.makedirs(folder, exist_ok=True)
+                with open(checkpoint, "w") as handle:
+                    handle.write(f'model_checkpoint_path: "model.ckpt-{number}"\n')
+            elif verb == "await":
+                logs = f"ls {shlex.quote(folder)}/tpu_job | grep -c host-"
+                answer += f"until (($({logs}) >= {number})); do sleep 0.05; done\n"
+            elif verb == "hang":
+                answer += "exec sleep 60\n"
+            elif verb == "exit":
+                answer += _said(f"ends with {number}\n") + f"exit {number}\n"
+        return answer
 
 
-def record(program, arguments):
-    with open(f"{CLOUD}/calls.jsonl", "a") as handle:
-        handle.write(json.dumps([program, *arguments]) + "\n")
+def _received(connection):
+    """The client's worker, folder, program and arguments."""
+    received = b""
+    # The first field counts the arguments; three others are before them.
+    while received.count(b"\0") < 4 + int(received.partition(b"\0")[0] or 0):
+        more = connection.recv(65536)
+        if not more:
+            break
+        received += more
+    return received.decode().split("\0")[1:-1]
 
 
-def home_of(name, worker=0):
-    return f"{CLOUD}/hosts/{name}" + (f".{worker}" if worker else "")
+def _said(text, descriptor=1):
+    return f"printf %s {shlex.quote(text)} >&{descriptor}\n"
 
 
-def homes(name):
-    import glob
-
-    return [home_of(name), *glob.glob(home_of(name) + ".*")]
-
-
-def remove_homes(name):
-    import shutil
-
-    for home in homes(name):
-        shutil.rmtree(home, ignore_errors=True)
+def _copy(source, target):
+    os.makedirs(os.path.dirname(target), exist_ok=True)
+    if os.path.isdir(source):
+        shutil.copytree(source, target, dirs_exist_ok=True)
+    else:
+        shutil.copy(source, target)
 
 
 def count_hosts(kind):
@@ -128,226 +321,10 @@ def count_hosts(kind):
     return int(size) // 8
 
 
-def error(text):
-    """Ends as gcloud does, with its message; the state stays as it was before."""
-    print(f"ERROR: (gcloud) {text}", file=sys.stderr)
-    sys.exit(1)
-
-
 def next_of(state, key):
     """The next entry of a list in the state; its last one again and again."""
     entries = state[key]
     return entries.pop(0) if len(entries) > 1 else entries[0]
-
-
-def create(queued):
-    def run(state, words, options):
-        life = next_of(state, "lives")
-        if "error" in life:
-            print(f"ERROR: (gcloud) {life['error']}", file=sys.stderr)
-            return lambda: sys.exit(1)
-        labels = dict(pair.split("=") for pair in options["--labels"].split(","))
-        default = ["ACTIVE"] if queued else ["READY"]
-        states = list(life.get("states", default))
-        slice_ = {**life, "queued": queued, "labels": labels, "states": states}
-        slice_["type"] = options["--accelerator-type"]
-        slice_["image"] = options["--runtime-version" if queued else "--version"]
-        slice_.setdefault("hosts", count_hosts(slice_["type"]))
-        state["slices"][words[0]] = slice_
-        for worker in range(slice_["hosts"]):
-            os.makedirs(home_of(words[0], worker))
-        return None
-
-    return run
-
-
-def describe(queued):
-    def run(state, words, options):
-        if state.get("describe_error"):
-            error(state["describe_error"])
-        name = words[0]
-        slice_ = state["slices"].get(name)
-        if slice_ is None or (queued and not slice_["queued"]):
-            error(f"NOT_FOUND: Resource '{name}' was not found")
-        if "runtimeVersion" in options["--format"]:
-            print(*(slice_[key] for key in ("type", "image", "hosts")), sep="|")
-            return
-        lose(name, slice_)
-        current = slice_["states"][0]
-        if queued == slice_["queued"] and len(slice_["states"]) > 1:
-            slice_["states"].pop(0)
-        if queued:
-            fields = [current, slice_["labels"]["project"], slice_.get("message", "")]
-        else:
-            node_state = "READY" if current == "ACTIVE" else current
-            fields = [node_state, slice_["labels"]["project"], "HEALTHY"]
-        print("|".join(fields))
-
-    return run
-
-
-def lose(name, slice_):
-    """Takes a slice away whose time has come."""
-    if "lost" not in slice_:
-        return
-    import glob
-
-    step, end = slice_["lost"]
-    saved = [step_of(path) for path in glob.glob(f"{CLOUD}/gs/*/*/checkpoint")]
-    if max(saved, default=0) >= step:
-        slice_["states"] = [end]
-        kill_hosts(name)
-        remove_homes(name)
-
-
-def kill_hosts(name):
-    """Ends what runs on a slice's hosts, without a warning."""
-    import signal
-
-    for home in homes(name):
-        path = f"{home}/decoupled_job/process"
-        if os.path.exists(path):
-            with open(path) as handle:
-                process = int(handle.read())
-            try:
-                os.killpg(process, signal.SIGKILL)
-            except ProcessLookupError:
-                pass
-
-
-def delete(state, words, options):
-    if state.get("delete_error"):
-        error(state["delete_error"])
-    if words[0] not in state["slices"]:
-        error(f"NOT_FOUND: Resource '{words[0]}' was not found")
-    del state["slices"][words[0]]
-    if "--async" not in options:
-        # A host that deletes its own slice has nobody left to tell.
-        kill_hosts(words[0])
-    remove_homes(words[0])
-
-
-def list_slices(state, words, options):
-    for name, slice_ in state["slices"].items():
-        print(name, slice_["states"][0])
-
-
-def ready_hosts(state, name, options):
-    """Worker -> home folder, of the hosts of --worker."""
-    slice_ = state["slices"].get(name)
-    if slice_ is None or slice_["states"][0] not in ("ACTIVE", "READY"):
-        error(f"TPU {name} is not in a usable state")
-    first, _, last = options["--worker"].partition("-")
-    if first == "all":
-        first, last = 0, slice_["hosts"] - 1
-    workers = range(int(first), int(last or first) + 1)
-    return {worker: home_of(name, worker) for worker in workers}
-
-
-def ssh(state, words, options):
-    result = ready_hosts(state, words[0], options)
-
-    def run():
-        import subprocess
-
-        codes = []
-        for worker, home in result.items():
-            environment = {**os.environ, "HOME": home, "FAKE_WORKER": str(worker)}
-            command = ["bash", "-c", options["--command"]]
-            codes.append(subprocess.run(command, cwd=home, env=environment).returncode)
-        sys.exit(max(codes))
-
-    return run
-
-
-def scp(state, words, options):
-    name, _, folder = words[-1].partition(":")
-    for home in ready_hosts(state, name, options).values():
-        for source in words[:-1]:
-            copy(source, os.path.join(home, folder, os.path.basename(source)))
-
-
-def copy(source, target):
-    import shutil
-
-    os.makedirs(os.path.dirname(target), exist_ok=True)
-    if os.path.isdir(source):
-        shutil.copytree(source, target, dirs_exist_ok=True)
-    else:
-        shutil.copy(source, target)
-
-
-def local_path(url):
-    return url.replace("gs://", f"{CLOUD}/gs/", 1)
-
-
-def cat(state, words, options):
-    if state.get("read_error"):
-        error(state["read_error"])
-    path = local_path(words[0])
-    if not os.path.exists(path):
-        error(f"The following URLs matched no objects or files:\n{words[0]}")
-    with open(path) as handle:
-        sys.stdout.write(handle.read())
-
-
-def cp(state, words, options):
-    if state.get("write_error") and words[1].startswith("gs://"):
-        error(state["write_error"])
-    copy(*map(local_path, words))
-
-
-COMMANDS = {
-    "queued-resources create": create(queued=True),
-    "queued-resources delete": delete,
-    "queued-resources describe": describe(queued=True),
-    "queued-resources list": list_slices,
-    "tpu-vm create": create(queued=False),
-    "tpu-vm delete": delete,
-    "tpu-vm describe": describe(queued=False),
-    "tpu-vm list": list_slices,
-    "tpu-vm scp": scp,
-    "tpu-vm ssh": ssh,
-    "storage cat": cat,
-    "storage cp": cp,
-    "storage rsync": cp,
-}
-
-
-def host_python(arguments):
-    """Python on a TPU VM; the exit code. Hosts after the first have nothing to do."""
-    with locked_state() as state:
-        record("python3", arguments)
-        if os.environ.get("FAKE_WORKER", "0") != "0":
-            return 0
-        actions = next_of(state, "runs")
-    return train(arguments[2:], actions)
-
-
-def train(flags, actions):
-    """Imitates a training program: resumes from its checkpoint, then acts."""
-    options = dict(flag.partition("=")[::2] for flag in flags)
-    folder = local_path(options["--model_dir"])
-    checkpoint = f"{folder}/checkpoint"
-    print(f"starts at step {step_of(checkpoint)}", flush=True)
-    for action in actions:
-        verb, _, number = action.partition(" ")
-        if verb == "of":
-            # The step that the last of all steps is.
-            print(f"step {step_of(checkpoint)}/{number}", flush=True)
-        elif verb == "evaluate":
-            with open(f"{folder}/eval.json", "w") as handle:
-                json.dump({"global_step": step_of(checkpoint)}, handle, indent=2)
-        elif verb == "save":
-            os.makedirs(folder, exist_ok=True)
-            with open(checkpoint, "w") as handle:
-                handle.write(f'model_checkpoint_path: "model.ckpt-{number}"\n')
-        elif verb == "hang":
-            time.sleep(60)
-        elif verb == "exit":
-            print(f"ends with {number}", flush=True)
-            return int(number)
-    return 0
 
 
 def step_of(checkpoint):
@@ -355,7 +332,3 @@ def step_of(checkpoint):
         return 0
     with open(checkpoint) as handle:
         return int(handle.read().rsplit("-", 1)[1].rstrip('"\n'))
-
-
-if __name__ == "__main__":
-    main()

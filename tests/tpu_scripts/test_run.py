@@ -75,7 +75,9 @@ def started(shown):
 
 
 def test_every_host_of_a_later_generation_runs_the_job(make_cloud):
-    cloud = make_cloud(runs=[["save 10", "exit 75"], ["save 20"]])
+    # The end of the first host is that of the others, which may be later.
+    runs = [["save 10", "await 3", "exit 75"], ["save 20", "await 6"]]
+    cloud = make_cloud(runs=runs)
     finished = run(cloud, "--type=v5litepod-16")
     assert finished.returncode == 0, finished.stderr
     assert "complete at step 20" in finished.stdout

@@ -39,25 +39,25 @@ class WordSums(Root):
 
 
 @pytest.fixture(scope="module")
-def saved(vocabulary, classifier_export, tmp_path_factory):
+def saved(vocabulary, tmp_path_factory):
     """segments -> the loaded model of strings.
 
-    Those of single texts and of pairs are saved together, with one preprocessor.
+    They are saved together, with one preprocessor.
     """
     model, preprocessor = WordSums(vocabulary), Preprocessor(vocabulary, 16, (1, 2))
-    both = tf.train.Checkpoint(
+    roots = tf.train.Checkpoint(
         singles=TextRoot(preprocessor, model, (1,), vocabulary),
         pairs=TextRoot(preprocessor, model, (2,), vocabulary),
+        either=TextRoot(preprocessor, model, (1, 2), vocabulary),
     )
-    signatures = both.pairs.signatures()
+    signatures = roots.pairs.signatures()
     assert "predict_pairs" in signatures
-    assert "predict_pairs" not in both.singles.signatures()
+    assert "predict_pairs" not in roots.singles.signatures()
     folder = str(tmp_path_factory.mktemp("saved"))
-    tf.saved_model.save(both, folder, signatures=signatures)
+    tf.saved_model.save(roots, folder, signatures=signatures)
     loaded = tf.saved_model.load(folder)
-    loaded.pairs.signatures = loaded.signatures
-    either = tf.saved_model.load(str(classifier_export / "text_classifier"))
-    return {(1,): loaded.singles, (2,): loaded.pairs, (1, 2): either}
+    loaded.pairs.signatures = loaded.either.signatures = loaded.signatures
+    return {(1,): loaded.singles, (2,): loaded.pairs, (1, 2): loaded.either}
 
 
 def logits(outputs):

@@ -1,5 +1,6 @@
 """Several processes as one run: equal numbers, one writer, and how all end."""
 
+import json
 import os
 import signal
 import socket
@@ -47,23 +48,73 @@ def words(data, folder, steps, *more):
     return [*train, "--accelerator=cpu"]
 
 
-def start(data, folder, steps, more=((), ()), code=("", "")):
-    """Starts processes; `more` are bindings of each, `code` what it runs first."""
+def commands(data, folder, steps, more=((), ()), code=("", "")):
+    """What is behind `python` for each process; `more` are bindings of each, `code`
+    what it runs first."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         address = f"127.0.0.1:{server.getsockname()[1]}"
     return [
+        [
+            *("-c", f"{code[index]}\n{MAIN}"),
+            *words(data, folder, steps, *more[index])[1:],
+            *(f"--coordinator={address}", f"--processes={len(more)}"),
+            f"--process={index}",
+        ]
+        for index in range(len(more))
+    ]
+
+
+def start(*arguments, **options):
+    """Starts processes with these `commands`."""
+    return [
         subprocess.Popen(
-            [
-                *(sys.executable, "-c", f"{code[index]}\n{MAIN}"),
-                *words(data, folder, steps, *more[index])[1:],
-                *(f"--coordinator={address}", f"--processes={len(more)}"),
-                f"--process={index}",
-            ],
+            [sys.executable, *command],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
         )
-        for index in range(len(more))
+        for command in commands(*arguments, **options)
+    ]
+
+
+# Processes whose imports are made once: nothing of TensorFlow and JAX runs before the
+# forks. Lists of processes run one after the other.
+FORKS = """
+import json, os, sys
+import jax
+from decoupled.commands import pretrain
+from decoupled.runs import pretraining
+from decoupled.training.xla import loop
+
+for number, group in enumerate(json.loads(sys.argv[1])):
+    children = []
+    for index, (_, code, *sys.argv[1:]) in enumerate(group):
+        children.append(os.fork())
+        if not children[-1]:
+            for stream in (1, 2):
+                os.dup2(os.open(f"{number}-{index}-{stream}", 65), stream)
+            exec(code)
+            sys.exit()
+    print(*(os.waitstatus_to_exitcode(os.waitpid(c, 0)[1]) for c in children))
+"""
+
+
+def forked(folder, *groups):
+    """(exit code, stdout, stderr) of each process of the groups of `commands`."""
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", FORKS, json.dumps(groups)],
+        capture_output=True, text=True, cwd=folder, timeout=240,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return [
+        [
+            (
+                int(code),
+                *((folder / f"{number}-{index}-{s}").read_text() for s in (1, 2)),
+            )
+            for index, code in enumerate(line.split())
+        ]
+        for number, line in enumerate(done.stdout.splitlines())
     ]
 
 
@@ -110,11 +161,13 @@ bookkeeping.Monitor.begin = begin_and_write
 
 def test_two_processes_give_the_numbers_of_one(data, tmp_path):
     alone, folder = tmp_path / "alone", tmp_path / "run"
-    run_alone(data, alone, 12, HEAD_ALONE)
     more = ((HEAD_ALONE,), (HEAD_ALONE,))
-    processes = start(data, folder, 12, more, code=(HASTY, KEEPING))
-    ends = [finish(process) for process in processes]
-    assert [code for code, _, _ in ends] == [0, 0], ends
+    [whole], ends = forked(
+        tmp_path,
+        commands(data, alone, 12, more[:1]),
+        commands(data, folder, 12, more, code=(HASTY, KEEPING)),
+    )
+    assert [code for code, _, _ in (whole, *ends)] == [0] * 3, (whole, *ends)
     assert "2 processes: process 0 (" in ends[0][1]
     assert "step 12/12" in ends[0][1] and "step 12/12" not in ends[1][1]
     assert_equal_runs(folder, alone)
