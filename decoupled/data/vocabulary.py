@@ -162,11 +162,7 @@ class Vocabulary(abc.ABC):
 
     @abc.abstractmethod
     def tokenizer(self) -> Any:
-        """The tokenizer in a graph, with the methods of those of tensorflow_text.
-
-        `tokenize`: strings -> ragged int32 ids; `tokenize_with_offsets`: also where
-        their bytes begin and end.
-        """
+        """The tokenizer in a graph; its `tokenize`: strings -> ragged int32 ids."""
 
     def encode(self, text: str) -> list[int]:
         return self.encode_batch([text])[0]

@@ -101,21 +101,10 @@ class WordPieceTokenizer(tf.Module):
     def tokenize(self, texts: tf.Tensor) -> tf.RaggedTensor:
         return self.pieces(texts)[0]
 
-    def tokenize_with_offsets(self, texts: tf.Tensor) -> tuple[tf.RaggedTensor, ...]:
-        """Ids, and where their bytes begin and end."""
-        return self._with_offsets(texts, in_bytes=True)
-
     def pieces(self, texts: tf.Tensor) -> tuple[tf.RaggedTensor, ...]:
         """Ids, and where their characters begin and end."""
-        return self._with_offsets(texts, in_bytes=False)
-
-    def _with_offsets(self, texts, in_bytes):
-        decoded, starts = tf.strings.unicode_decode_with_offsets(texts, "UTF-8")
-        if in_bytes:
-            first, size = starts.flat_values, _byte_lengths(decoded.flat_values)
-        else:
-            first = tf.ragged.range(decoded.row_lengths()).flat_values
-            size = tf.ones_like(decoded.flat_values)
+        decoded = tf.strings.unicode_decode(texts, "UTF-8")
+        place = tf.ragged.range(decoded.row_lengths()).flat_values
         points, row, source, begins = self._words(decoded)
         word_at = tf.cast(tf.where(begins)[:, 0], tf.int32)
         splits = tf.concat([word_at, [tf.size(points)]], 0)
@@ -139,13 +128,16 @@ class WordPieceTokenizer(tf.Module):
         begin = base + tf.cast(piece_starts.flat_values, tf.int32)
         left = tf.gather(source, tf.gather(character, begin))
         right = tf.gather(source, tf.gather(character, base + ends - 1))
-        limits = tf.gather(first, right) + tf.cast(tf.gather(size, right), tf.int64)
         rows = tf.cast(tf.gather(row, tf.gather(word_at, word)), tf.int64)
         return tuple(
             tf.RaggedTensor.from_value_rowids(
                 values, rows, tf.shape(texts, tf.int64)[0], validate=False
             )
-            for values in (ids.flat_values, tf.gather(first, left), limits)
+            for values in (
+                ids.flat_values,
+                tf.gather(place, left),
+                tf.gather(place, right) + 1,
+            )
         )
 
     def _words(self, decoded):

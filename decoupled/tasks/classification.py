@@ -57,7 +57,7 @@ class Classification(Labelling):
         logits = sequence_logits(build, cls, self._labels_dim.size, self._dropout)
         weights = features["example_weights"]
         predictions = {"probabilities": softmax(logits)}
-        return self._labelled(build, features, logits, weights, predictions)
+        return self._labelled(features, logits, weights, predictions)
 
 
 class Regression(Task):

@@ -63,7 +63,7 @@ class Tagging(Labelling):
         logits = token_logits(build, encoded[-1], self._labels_dim.size, self._dropout)
         weights = features["label_weights"]
         predictions = {"best_labels": mtf.argmax(logits, self._labels_dim)}
-        return self._labelled(build, features, logits, weights, predictions)
+        return self._labelled(features, logits, weights, predictions)
 
 
 class TaggingTask(FinetuningTask):

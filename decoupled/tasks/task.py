@@ -184,7 +184,6 @@ class Labelling(Task):
 
     def _labelled(
         self,
-        build: Builder,
         features: dict[str, mtf.Tensor],
         logits: mtf.Tensor,
         weights: mtf.Tensor,

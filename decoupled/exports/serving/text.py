@@ -129,22 +129,6 @@ class Tokenize(Root):
         }
 
 
-class TokenizeWithOffsets(Root):
-    """string [batch] -> [tokens, start_offsets, limit_offsets], each ragged.
-
-    Offsets are int64 BYTES into the UTF-8 of the original string.
-    """
-
-    def __init__(self, tokenizer):
-        super().__init__()
-        self._tokenizer = tokenizer
-        trace(self.__call__, _SENTENCES)
-
-    @graph_function
-    def __call__(self, sentences):
-        return list(self._tokenizer.tokenize_with_offsets(checked_utf8(sentences)))
-
-
 class BertPackInputs(Root):
     """[CLS] A [SEP] or [CLS] A [SEP] B [SEP], cut and padded to one length.
 
@@ -231,9 +215,7 @@ class Preprocessor(Root):
     ):
         super().__init__(vocabulary=vocabulary)
         self._segments = tuple(segments)
-        tokenizer = vocabulary.tokenizer()
-        self.tokenize = Tokenize(tokenizer, vocabulary)
-        self.tokenize_with_offsets = TokenizeWithOffsets(tokenizer)
+        self.tokenize = Tokenize(vocabulary.tokenizer(), vocabulary)
         self.bert_pack_inputs = BertPackInputs(vocabulary, sequence_length)
         trace_forms(self.__call__, self._segments)
 

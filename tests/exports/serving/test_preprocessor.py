@@ -60,7 +60,6 @@ def test_bytes_that_are_not_utf_8_are_refused(preprocessor, text):
     for call in (
         preprocessor,
         preprocessor.tokenize,
-        preprocessor.tokenize_with_offsets,
         lambda texts: preprocessor(["a", "b"], second_sentences=texts),
     ):
         with pytest.raises(tf.errors.InvalidArgumentError, match="a text is not UTF-8"):
@@ -127,17 +126,6 @@ def test_tokenize_gives_the_ids_of_python_sentencepiece(preprocessor, pieces):
     assert tokens.dtype == tf.int32
     assert tokens.to_list() == [pieces.encode(s) for s in SENTENCES]
     assert not {CLS, SEP, MASK, PAD} & set(tokens.flat_values.numpy().tolist())
-
-
-def test_offsets_are_bytes_of_the_original_text(preprocessor):
-    text = "Show Zürich image"
-    tokens, starts, limits = preprocessor.tokenize_with_offsets([text])
-    assert tokens.to_list() == preprocessor.tokenize([text]).to_list()
-    content = text.encode("utf-8")
-    spans = list(zip(starts.to_list()[0], limits.to_list()[0], strict=True))
-    assert b"".join(content[a:b] for a, b in spans) == content
-    assert spans[0][0] == 0
-    assert spans[-1][1] == len(content) == 18
 
 
 def test_special_tokens(preprocessor):
