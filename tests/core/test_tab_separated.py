@@ -123,14 +123,14 @@ def test_other_line_ends_of_unicode_are_text():
 
 
 @pytest.mark.parametrize("text", [
-    '"' * 1_000_001,
-    '"a\t' * 300_000,
-    '"a\n' * 300_000,
-    'pos\t"a\n' * 200_000,
-    ('pos\t"a\n' * 2 + 'neg\tb"\n') * 100_000,
-    '"' + 'a""' * 400_000,
+    '"' * 400_001,
+    '"a\t' * 120_000,
+    '"a\n' * 120_000,
+    'pos\t"a\n' * 80_000,
+    ('pos\t"a\n' * 2 + 'neg\tb"\n') * 40_000,
+    '"' + 'a""' * 160_000,
 ])  # fmt: skip
 def test_hostile_quotes_take_time_of_their_length(text):
     begin = time.process_time()
     read_rows(text, 0)
-    assert time.process_time() - begin < 10
+    assert time.process_time() - begin < 4

@@ -78,10 +78,10 @@ def test_pairs_have_two_separators_and_one_type(vocabulary, length):
     # The graph of exports packs the same.
     tokenizer = vocabulary.tokenizer()
     texts = [tokenizer.tokenize([text]) for text in (first, second)]
-    in_graph = BertPackInputs(vocabulary, length)(texts)
-    for name, value in in_graph.items():
+    pack = BertPackInputs(vocabulary, length)
+    for name, value in pack(texts).items():
         np.testing.assert_array_equal(value, packed[name][:1])
-    alone = BertPackInputs(vocabulary, length)([tokenizer.tokenize([second])])
+    alone = pack([tokenizer.tokenize([second])])
     for name, value in alone.items():
         np.testing.assert_array_equal(value, packed[name][1:])
 

@@ -18,6 +18,7 @@ from tests.exports.conftest import FINETUNED, LABELS
 from tests.exports.models import (
     VOCABULARY_SIZE,
     finetuned_weights,
+    lists_alone,
     model_config,
     opened,
     pretrained_weights,
@@ -389,13 +390,14 @@ def test_stock_saved_model_cli_shows_names_and_dynamic_shapes(encoder_export):
 
 def export_to(target, model_dir, overwrite=False):
     """An export without MLM head."""
-    export(
-        *opened(model_dir),
-        str(target),
-        sequence_length=16,
-        mlm=False,
-        overwrite=overwrite,
-    )
+    with lists_alone():
+        export(
+            *opened(model_dir),
+            str(target),
+            sequence_length=16,
+            mlm=False,
+            overwrite=overwrite,
+        )
 
 
 @pytest.mark.parametrize("overwrite", [False, True])
