@@ -4,6 +4,7 @@ JAX computes on virtual devices of the CPU. What several processes do is in
 tests/training/xla/test_hosts.py.
 """
 
+import contextlib
 import dataclasses
 import glob
 import os
@@ -14,6 +15,7 @@ import sys
 import time
 from importlib.util import find_spec
 from types import SimpleNamespace
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -209,22 +211,34 @@ def usual_program():
     return program, export(program)
 
 
+@contextlib.contextmanager
+def built_once(program, exported):
+    """In its context the loop takes this program, which is that of the usual graph.
+
+    It builds its own in tests/training/xla/test_attention.py.
+    """
+    with (
+        mock.patch.object(loop, "training_program", lambda *_: program),
+        mock.patch.object(loop, "export", lambda _: exported),
+    ):
+        yield config(**USUAL)
+
+
 @pytest.fixture
-def usual(usual_program, monkeypatch):
+def usual(usual_program):
     """The usual graph, whose program is built once for all tests of the loop."""
-    program, exported = usual_program
-    monkeypatch.setattr(loop, "training_program", lambda *_: program)
-    monkeypatch.setattr(loop, "export", lambda _: exported)
-    return config(**USUAL)
+    with built_once(*usual_program) as graph:
+        yield graph
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory):
+def whole(usual_program, tmp_path_factory):
     """A run of the usual graph, not disturbed; saved every second step."""
     folder = tmp_path_factory.mktemp("whole")
     spec = run_spec(folder, save_checkpoints_steps=2, keep_checkpoint_max=2)
     spec = spec._replace(hardware=CPU)
-    train_run(config(**USUAL), spec)
+    with built_once(*usual_program) as graph:
+        train_run(graph, spec)
     return spec
 
 
@@ -243,10 +257,10 @@ def copy_of(whole, folder, step):
     return folder
 
 
-def test_a_resumed_run_equals_an_uninterrupted_one_to_the_bit(whole, tmp_path):
+def test_a_resumed_run_equals_an_uninterrupted_one_to_the_bit(whole, usual, tmp_path):
     folder = copy_of(whole, tmp_path / "copy", 4)
     spec = run_spec(folder)._replace(hardware=CPU)
-    values = train_run(config(**USUAL), spec)
+    values = train_run(usual, spec)
     assert_equal_values(values, checkpoint_values(whole.model_dir))
     assert "resuming from" in said(spec)[0] and "at step 4" in said(spec)[0]
 
