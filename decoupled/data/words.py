@@ -21,11 +21,11 @@ from decoupled.data.sentencepiece_file import MARK
 from decoupled.data.vocabulary import WORDPIECE, Vocabulary
 
 # Letters of scripts that put no spaces between words: Thai, Lao, Tibetan, Myanmar,
-# Khmer, Tai Le to Tai Tham, kana (also of half width), bopomofo, Han.
+# Khmer, Tai Le to Tai Tham, kana, bopomofo, Han.
 UNSPACED = re.compile(
     "[\u0e00-\u0fff\u1000-\u109f\u1780-\u17ff\u1950-\u1aaf"
     "\u3040-\u312f\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
-    "\uff66-\uff9f\U00020000-\U0003ffff]"
+    "\U00020000-\U0003ffff]"
 )
 
 

@@ -18,7 +18,6 @@ from decoupled.core import console, files
 from decoupled.core.compat import mtf, tf
 from decoupled.core.errors import quoted
 from decoupled.data.vocabulary import Vocabulary
-from decoupled.data.words import UNSPACED
 from decoupled.model.dims import Dims, labels_dim
 from decoupled.model.encoder import encode
 from decoupled.model.heads import Forward, span_logits
@@ -51,7 +50,10 @@ _LONGER_THAN_IN_TRAINING = 1.5
 # Words on either side of the span that are compared with the question.
 _AROUND = 10
 # A character of a script without spaces, or a word with its marks.
-_WORD = re.compile(UNSPACED.pattern + r"|\w[\w\u0300-\u036f\u0900-\u0dff]*")
+_WORD = re.compile(
+    r"[\u0e00-\u0fff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]"
+    r"|\w[\w\u0300-\u036f\u0900-\u0dff]*"
+)
 
 
 class ExtractiveQA(Task):

@@ -17,7 +17,6 @@ from decoupled.configs import QuestionAnsweringConfig
 from decoupled.core.console import track
 from decoupled.core.errors import UserError
 from decoupled.data.vocabulary import WORDPIECE, Vocabulary
-from decoupled.data.words import UNSPACED
 from decoupled.tasks.qa_files import Question
 
 # Changes whenever the features of the same questions change.
@@ -25,6 +24,11 @@ FEATURES_VERSION = 1
 # Small enough to decide only between windows whose smaller sides are equal.
 _LENGTH_WEIGHT = 1e-5
 _QUESTIONS_AT_ONCE = 2048
+# Scripts without spaces between words, by first and last code point.
+_WITHOUT_SPACES = (
+    (0x0E00, 0x0FFF), (0x1000, 0x109F), (0x1780, 0x17FF), (0x3040, 0x30FF),
+    (0x3400, 0x9FFF), (0xF900, 0xFAFF), (0xFF66, 0xFF9F), (0x20000, 0x3FFFF),
+)  # fmt: skip
 
 
 class Pieces(NamedTuple):
@@ -294,12 +298,16 @@ def _cut_unknown(pieces, runs, text) -> Pieces:
 
 def _cuts(text, start, end) -> list[int]:
     """Indices between two letters of which at least one has a script without spaces."""
-    alone = [UNSPACED.match(character) for character in text[start:end]]
+    alone = [_has_no_spaces(character) for character in text[start:end]]
     return [
         start + place
         for place in range(1, end - start)
         if (alone[place - 1] or alone[place]) and not _is_mark(text[start + place])
     ]
+
+
+def _has_no_spaces(character):
+    return any(first <= ord(character) <= last for first, last in _WITHOUT_SPACES)
 
 
 def _is_mark(character):
