@@ -21,7 +21,8 @@ from decoupled.data.sentencepiece_file import MARK
 from decoupled.data.vocabulary import WORDPIECE, Vocabulary
 
 # Letters of scripts that put no spaces between words: Thai, Lao, Tibetan, Myanmar,
-# Khmer, Tai Le to Tai Tham, kana, bopomofo, Han.
+# Khmer, Tai Le to Tai Tham, kana, bopomofo, Han. The masks of runs that resume depend
+# on these ranges, and features of questions on others (`decoupled.tasks.qa_features`).
 UNSPACED = re.compile(
     "[\u0e00-\u0fff\u1000-\u109f\u1780-\u17ff\u1950-\u1aaf"
     "\u3040-\u312f\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"

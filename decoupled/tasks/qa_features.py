@@ -24,7 +24,8 @@ FEATURES_VERSION = 1
 # Small enough to decide only between windows whose smaller sides are equal.
 _LENGTH_WEIGHT = 1e-5
 _QUESTIONS_AT_ONCE = 2048
-# Scripts without spaces between words, by first and last code point.
+# Scripts without spaces between words, by first and last code point. They are not quite
+# those of whole-word masking: another range here needs another FEATURES_VERSION.
 _WITHOUT_SPACES = (
     (0x0E00, 0x0FFF), (0x1000, 0x109F), (0x1780, 0x17FF), (0x3040, 0x30FF),
     (0x3400, 0x9FFF), (0xF900, 0xFAFF), (0xFF66, 0xFF9F), (0x20000, 0x3FFFF),

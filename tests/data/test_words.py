@@ -8,7 +8,7 @@ from decoupled.data.vocabulary import SENTENCEPIECE
 from decoupled.data.words import word_starts, word_tables
 
 PIECES = (
-    "<pad> </s> <unk> [CLS] [SEP] [MASK] <0xE4> ▁the ▁d on ' t ). ▁( 我 们 จ ั ▁ Z ▁我 é"
+    "<pad> </s> <unk> [CLS] [SEP] [MASK] <0xE4> ▁the ▁d on ' t ). ▁( 我 们 จ ั ▁ Z ▁我 é ㄅ ｶ"
 ).split()
 
 
@@ -37,6 +37,8 @@ def starts(text):
         ("▁d on ' t ). ▁( t on", "|.|||||."),
         # Every piece of a script without spaces, and what follows it.
         ("▁ Z é 我 们 t é ▁我 我", "|..|||.||"),
+        # Kana of half width count as letters: masks of runs that resume depend on it.
+        ("▁d ㄅ t ｶ", "|||."),
         # A mark stays with its letter.
         ("จ ั จ", "|.|"),
         # An unknown character continues the word before it.
