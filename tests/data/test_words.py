@@ -8,8 +8,8 @@ from decoupled.data.vocabulary import SENTENCEPIECE
 from decoupled.data.words import word_starts, word_tables
 
 PIECES = (
-    "<pad> </s> <unk> [CLS] [SEP] [MASK] <0xE4> ▁the ▁d on ' t ). ▁( 我 们 จ ั ▁ Z ▁我 é "
-    "ㄅ ｶ"
+    "<pad> </s> <unk> [CLS] [SEP] [MASK] <0xE4> ▁the ▁d on ' t ). ▁( 我 们 จ ั ▁ Z ▁我 "
+    "é ㄅ ｶ"
 ).split()
 
 
