@@ -51,6 +51,8 @@ _GONE_DATA = {
     "pack_sequences": (True, False),
     "label_smoothing": (0.0,),
 }
+# The one setting of earlier versions, of those in `SETTINGS`, that changed the loss.
+_SMOOTHING = "TrainingConfig.label_smoothing"
 # Settings of training that do not change the weights, and `rates`, which is in
 # config.json.
 _NOT_NOTED = (
@@ -214,7 +216,12 @@ def _differences_in_words(saved, described, contents) -> list[str]:
     return [
         f"{contents[name]} has changed since the run began"
         if name in contents
-        else f"{name} is {old}, not {new}"
+        else f"{name} is {old}, "
+        + (
+            "which only the version that began the run has"
+            if name.removeprefix("data.") in _GONE_DATA and new == "None"
+            else f"not {new}"
+        )
         for name, old, new in differences("", saved, described)
     ]
 
@@ -243,16 +250,17 @@ def note_settings(
         # What began at this step or later was never saved.
         kept = [entry for entry in noted if entry["from_step"] < step]
         before = kept[-1]["settings"] if kept else settings
-        # Nothing is said of a setting of an earlier version that is gone.
-        before = {name: value for name, value in before.items() if name in settings}
+        # Nothing is said of the other settings of earlier versions that are gone.
+        now = settings | ({_SMOOTHING: 0.0} if before.get(_SMOOTHING) else {})
+        before = {name: value for name, value in before.items() if name in now}
     except (KeyError, TypeError, AttributeError) as error:
         raise UserError(
             f"{path}: not settings by step ({files.reason(error)}); remove it to go on"
         ) from error
-    changed = list(differences("", before, settings))
+    changed = list(differences("", before, now))
     for name, old, new in changed:
-        now = f"is {new} from here" if step < end else f"the last; {new} has no effect"
-        console.say(f"{name} was {old} until step {step}, {now}")
+        then = f"is {new} from here" if step < end else f"the last; {new} has no effect"
+        console.say(f"{name} was {old} until step {step}, {then}")
     if step < end and (changed or not kept):
         entry = {"from_step": step, "settings": settings}
         files.write_json(path, [*kept, entry])

@@ -245,7 +245,7 @@ def test_a_run_with_settings_that_are_gone_agrees_if_they_had_no_effect(
     pathlib.Path(folder, "model.ckpt-3.index").write_bytes(b"")
     if smoothing:
         message = refusal(run_folder.claim, folder, tuned, vocabulary)
-        assert "holds another model: data.label_smoothing is 0.1, not None" in message
+        assert "data.label_smoothing is 0.1, which only the version that beg" in message
     else:
         run_folder.claim(folder, tuned, vocabulary)
 
@@ -293,6 +293,16 @@ def test_a_setting_that_changes_at_a_resume_is_said_once(tmp_path, capsys):
 def test_nothing_is_said_of_a_setting_that_is_gone(tmp_path, capsys):
     assert noted(tmp_path, capsys, 0, rate=1, lookup="gather") == ""
     assert noted(tmp_path, capsys, 5, rate=1) == ""
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_smoothing_that_ends_is_said_once(tmp_path, capsys, smoothing):
+    """Of a run of an earlier version; 0 changed nothing."""
+    name = "TrainingConfig.label_smoothing"
+    noted(tmp_path, capsys, 0, **{"rate": 1, name: smoothing})
+    line = f"{name} was 0.1 until step 5, is 0.0 from here\n"
+    assert noted(tmp_path, capsys, 5, rate=1) == (line if smoothing else "")
+    assert noted(tmp_path, capsys, 6, rate=1) == ""
 
 
 def test_settings_of_a_run_that_saved_nothing_are_replaced(tmp_path, capsys):
