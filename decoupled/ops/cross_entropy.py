@@ -26,7 +26,6 @@ def softmax_cross_entropy(
     vocab_dim: mtf.Dimension,
     *,
     weights: mtf.Tensor | None = None,
-    label_smoothing: float = 0.0,
 ) -> tuple[mtf.Tensor, mtf.Tensor]:
     """The differentiable -log softmax(logits)[target] of each position, and 1 where the
     target is the arg-max, else 0, float32 [...].
@@ -34,8 +33,6 @@ def softmax_cross_entropy(
     Of equal logits the smallest id wins. Any dimension of `logits`, float
     [..., vocab_dim], may be split. On a CPU a target that is no index ends the step
     with an error that shows it. `weights`, float32 [...], multiply both results.
-    `label_smoothing` s in [0, 1) makes the target distribution 1 - s at the target plus
-    s / vocab_dim.size everywhere (Szegedy et al. 2016, section 7).
     """
     if logits.shape.dims != targets.shape.dims + [vocab_dim]:
         raise ValueError(f"{logits.shape} is not {targets.shape} + {vocab_dim}")
@@ -45,10 +42,10 @@ def softmax_cross_entropy(
     outputs = [positions, positions, Spec(logits.shape, tf.float32), positions]
     losses, correct, *_ = mesh_op(
         "softmax_cross_entropy",
-        functools.partial(_lower, vocab_dim, label_smoothing),
+        functools.partial(_lower, vocab_dim),
         [logits, targets],
         outputs,
-        functools.partial(_backward, vocab_dim, label_smoothing),
+        functools.partial(_backward, vocab_dim),
     )
     if weights is None:
         return losses, correct
@@ -56,11 +53,7 @@ def softmax_cross_entropy(
 
 
 def _lower(
-    vocab_dim: mtf.Dimension,
-    smoothing: float,
-    mesh_impl: mtf.MeshImpl,
-    logits: Any,
-    targets: Any,
+    vocab_dim: mtf.Dimension, mesh_impl: mtf.MeshImpl, logits: Any, targets: Any
 ) -> list:
     axis, size, coordinate = shard_of(mesh_impl, vocab_dim)
     kernels = _kernels_of(mesh_impl)
@@ -73,17 +66,12 @@ def _lower(
     ) -> tuple[tf.Tensor, ...]:
         """What one device computes from its [..., size] logits: the exponentials and
         their log_scale (`_Kernels.exponentials`), the largest logit and its id in the
-        whole vocabulary, the log of the sum of exp(logit - largest), and its part of
-        what the loss subtracts from the log of the normaliser: the target's logit and,
-        with smoothing, the mean logit."""
+        whole vocabulary, the log of the sum of exp(logit - largest), and the target's
+        logit, or 0 if another device has it."""
         x = tf.reshape(tf.cast(logits, tf.float32), [-1, size])
         maximum, best = kernels.largest(x)
         cells, is_here = _target_cells(targets, coordinate, size, vocab_dim.size)
-        weight = tf.cast(is_here, tf.float32) * (1.0 - smoothing)
-        partial = tf.gather_nd(x, cells) * weight
-        if smoothing:
-            mean_part = tf.reduce_sum(x, axis=-1) / vocab_dim.size
-            partial += smoothing * mean_part
+        partial = tf.gather_nd(x, cells) * tf.cast(is_here, tf.float32)
         # After every other read of the logits, so that these may be overwritten.
         with tf.control_dependencies([maximum, partial]):
             exponentials, log_scale, log_sum = kernels.exponentials(x, maximum, best)
@@ -117,11 +105,7 @@ def _lower(
 
 
 def _backward(
-    vocab_dim: mtf.Dimension,
-    smoothing: float,
-    operation: mtf.Operation,
-    dy: mtf.Tensor,
-    *_: Any,
+    vocab_dim: mtf.Dimension, operation: mtf.Operation, dy: mtf.Tensor, *_: Any
 ) -> list:
     logits, targets = operation.inputs
     _, _, exponentials, scale = operation.outputs
@@ -140,12 +124,8 @@ def _backward(
             factor = tf.reshape(scale * dy, [-1, 1])
             result = tf.reshape(exponentials, [-1, size]) * factor
             dy = tf.reshape(dy, [-1])
-            if smoothing:
-                even = dy * (smoothing / vocab_dim.size)
-                result -= tf.expand_dims(even, 1)
-            # The rest of the target distribution, which is at the target.
             cells, is_here = _target_cells(targets, coordinate, size, vocab_dim.size)
-            update = dy * tf.cast(is_here, tf.float32) * (smoothing - 1.0)
+            update = -dy * tf.cast(is_here, tf.float32)
             result = tf.reshape(add_at(result, cells, update), exponentials.shape)
             return tf.cast(result, logits.dtype)
 
