@@ -31,6 +31,7 @@ from decoupled.training.events import (
 )
 from tests.helpers import schedule
 from tests.training.runs import (
+    BODY,
     checkpoint_names,
     graph_config,
     run_spec,
@@ -61,12 +62,16 @@ def curve(*loss, every=1):
     return Curve(steps, np.array(loss, np.float64))
 
 
+# The head alone is trained.
+CONFIG = graph_config(schedule=schedule(8), frozen=BODY)
+
+
 @pytest.fixture(scope="module")
 def straight(tmp_path_factory):
     """A run of 8 steps that logs each of them, with checkpoints of 3, 6 and 8."""
     folder = tmp_path_factory.mktemp("straight")
     spec = run_spec(folder, save_checkpoints_steps=3)
-    train_run(graph_config(schedule=schedule(8)), spec)
+    train_run(CONFIG, spec)
     return folder
 
 
@@ -97,7 +102,7 @@ def test_losses_of_updates_that_were_lost_are_dropped(straight, tmp_path):
         return input_fn
 
     spec = run_spec(folder, log_steps=2)
-    train_run(graph_config(schedule=schedule(8)), spec, other_text)
+    train_run(CONFIG, spec, other_text)
     before, result = read_curve(str(straight)), read_curve(str(folder))
     # Without the 5 and the 7 that the first start has logged, too.
     assert result.steps.tolist() == [1, 2, 3, 4, 6, 8]

@@ -14,7 +14,7 @@ from tests.helpers import (
     schedule,
     tiny_model,
 )
-from tests.training.runs import build_evaluation
+from tests.training.runs import BODY, build_evaluation
 
 
 def evaluate(task, features, training=False):
@@ -27,7 +27,8 @@ def evaluate(task, features, training=False):
         accumulation=1,
         # That of a network which only predicts, so that both have equal weights.
         seed=0,
-        frozen=(),
+        # Only the loss is read.
+        frozen=BODY,
     )
     with tf.Graph().as_default():
         tensors = {name: tf.constant(value) for name, value in features.items()}

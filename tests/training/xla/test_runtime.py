@@ -202,26 +202,29 @@ def test_packed_fine_tuning_equals_that_of_tensorflow_s_kernels(kind, tmp_path):
     assert difference <= 2e-6, variable
 
 
+SPECS = {n: tf.TensorSpec(x.shape, x.dtype) for n, x in masked_lm_features().items()}
+
+
 @pytest.fixture(scope="module")
 def usual_program():
-    features = {
-        n: tf.TensorSpec(x.shape, x.dtype) for n, x in masked_lm_features().items()
-    }
-    program = training_program(config(**USUAL), features)
+    program = training_program(config(**USUAL), SPECS)
     return program, export(program)
 
 
 @contextlib.contextmanager
 def built_once(program, exported):
-    """In its context the loop takes this program, which is that of the usual graph.
+    """In its context the loop takes this program for the usual graph, unchanged."""
+    usual = config(**USUAL)
 
-    It builds its own in tests/training/xla/test_attention.py.
-    """
+    def build(graph, features, kernel):
+        assert (graph, features, kernel) == (usual, SPECS, "plain")
+        return program
+
     with (
-        mock.patch.object(loop, "training_program", lambda *_: program),
+        mock.patch.object(loop, "training_program", build),
         mock.patch.object(loop, "export", lambda _: exported),
     ):
-        yield config(**USUAL)
+        yield usual
 
 
 @pytest.fixture
