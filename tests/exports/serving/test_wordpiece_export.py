@@ -1,4 +1,4 @@
-"""Exports of a BERT with WordPieces: strings in the graph, masks, and predictions."""
+"""Exports of a BERT with WordPieces: strings in the graph, and predictions."""
 
 import json
 import shutil
