@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from decoupled.configs import ModelConfig, saved_model
+from decoupled.configs import ModelConfig, TrainingConfig, saved_model
 from decoupled.configs.hardware import Hardware
 from decoupled.core import console, files, gfile, hosts, locks
 from decoupled.core.errors import UserError, quoted
@@ -52,7 +52,7 @@ _GONE_DATA = {
     "label_smoothing": (0.0,),
 }
 # The one setting of earlier versions, of those in `SETTINGS`, that changed the loss.
-_SMOOTHING = "TrainingConfig.label_smoothing"
+_SMOOTHING = f"{TrainingConfig.__name__}.label_smoothing"
 # Settings of training that do not change the weights, and `rates`, which is in
 # config.json.
 _NOT_NOTED = (
