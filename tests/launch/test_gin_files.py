@@ -303,6 +303,11 @@ def test_known_names_are_listed(write):
             "softmax_block_size was removed: logits are always computed as a whole; ",
         ),
         (
+            "TrainingConfig.label_smoothing = 0.1",
+            "--gin_param='TrainingConfig.label_smoothing = 0.1': TrainingConfig."
+            "label_smoothing was removed: the loss is the plain cross-entropy, as in ",
+        ),
+        (
             "ClusterConfig.workers = ('a:1', 'b:1')",
             "--gin_param=\"ClusterConfig.workers = ('a:1', 'b:1')\": ClusterConfig was "
             "removed: with --accelerator, the flags --coordinator",
