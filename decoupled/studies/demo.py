@@ -298,8 +298,8 @@ def _plot(work_dir, results, stem):
         ),
         Panel(
             [
-                Line(title, list(range(len(found))), found)
-                for title, found in zip(titles, layers, strict=True)
+                Line(title, list(range(len(shares))), shares)
+                for title, shares in zip(titles, layers, strict=True)
             ],
             LAYER,
             "found by nearest neighbour, %",

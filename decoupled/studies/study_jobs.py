@@ -215,7 +215,7 @@ def analyses(folders: Folders, pieces: int) -> dict[str, Sequence[str]]:
             f"--data_dir={folders.made('edges')}",
         )
     chosen["geometry"] = ("geometry", masking, f"--corpus_dir={folders.corpus}")
-    words = folders.given("word_similarity")
+    words = folders.user_folder("word_similarity")
     # With fewer pieces most words would be means of fragments.
     if words and pieces >= ENOUGH_PIECES:
         data = f"--data_dir={words}"

@@ -154,13 +154,15 @@ class Part(NamedTuple):
 
     def tested(self, alpha: float) -> "Part":
         """With p, in the direction that the estimate has, and the smallest effect."""
-        found, margin = self.estimate, self.margin
+        estimate, margin = self.estimate, self.margin
         if self.contrast.rule == WITHIN:
-            outside = min(found.p_above(margin), found.p_below(-margin))
-            p_value = min(found.p_within(margin), outside)
-            return self._replace(p_value=p_value, smallest=found.smallest_margin(alpha))
-        p_value = found.p_differs(self._bound())
-        return self._replace(p_value=p_value, smallest=found.smallest_effect(alpha))
+            outside = min(estimate.p_above(margin), estimate.p_below(-margin))
+            p_value = min(estimate.p_within(margin), outside)
+            return self._replace(
+                p_value=p_value, smallest=estimate.smallest_margin(alpha)
+            )
+        p_value = estimate.p_differs(self._bound())
+        return self._replace(p_value=p_value, smallest=estimate.smallest_effect(alpha))
 
 
 class Judged(NamedTuple):
