@@ -17,7 +17,7 @@ with the missing languages. A folder with other settings is refused.
       --gin_param='RetrievalConfig.layer = 8'
 
 --gin_file=tasks/retrieval.gin has the settings of XTREME's baseline, for 12 layers.
-decoupled/xtreme/parallel_sentences.py lists the files of a task.
+docs/xtreme.md lists the files of a task.
 """
 
 from absl import flags
