@@ -91,7 +91,6 @@ def padded_batches(kind):
         ("spans", "head alone, microbatches"),
         pytest.param("pairs", "split sequences", marks=pytest.mark.slow),
         pytest.param("pairs", "gradient checkpointing", marks=pytest.mark.slow),
-        pytest.param("tags", "one-hot", marks=pytest.mark.slow),
         pytest.param("tags", "four devices", marks=pytest.mark.slow),
         pytest.param("spans", "four devices", marks=pytest.mark.slow),
         pytest.param("spans", "split sequences", marks=pytest.mark.slow),
