@@ -86,6 +86,7 @@ def train(
         end = last
         if every_steps:
             end = min(end, (step // every_steps + 1) * every_steps)
+        made = None
         try:
             if run.accelerator is not None:
                 train_steps(graph, run, input_fn_from(step), end)
@@ -93,8 +94,10 @@ def train(
                 with _tpu_program(run):
                     made = _estimator(graph, run)
                     made.train(input_fn_from(step), max_steps=end)
-        except (estimator.NanLossDuringTrainingError, tf.errors.OpError) as error:
-            message = tpu.divergence(error)
+        # An error of NaN is a RuntimeError, too.
+        except (RuntimeError, tf.errors.OpError) as error:
+            errors = [error, *tpu.recorded_errors(made)]
+            message = next(filter(None, map(tpu.divergence, errors)), None)
             if message is None:
                 raise
             raise UserError(diverged(message)) from error

@@ -151,6 +151,16 @@ def host_call(
     return write, [tf.reshape(t, [1]) for t in (step, *scalars.values())]
 
 
+def recorded_errors(made: estimator.tpu.TPUEstimator | None) -> list[Exception]:
+    """The errors of all threads of a training, of which TPUEstimator raises one.
+
+    It may be that of a thread whose session another one's error has closed.
+    """
+    rendezvous = getattr(made, "_rendezvous", {}).values()
+    recorded = (error for each in rendezvous for error in each._errors.values())
+    return [error[1] for error in recorded if error]
+
+
 def divergence(error: Exception) -> str | None:
     """What an error of a TPU's session says of a loss that is infinite or NaN,
     "training: loss is nan at step 7"; None where it is another error."""

@@ -228,10 +228,21 @@ def test_a_loop_ends_that_waits_for_a_host_which_has_ended_the_run(
     assert checkpoint_names(tmp_path) == []
 
 
+@pytest.mark.parametrize("raised_first", [None, "Attempted to use a closed Session."])
 def test_a_gradient_that_is_infinite_ends_the_run_before_it_is_saved(
-    tpu, tmp_path, monkeypatch
+    raised_first, tpu, tmp_path, monkeypatch
 ):
-    """The loss may be finite still, and the host's own check may come too late."""
+    """The loss may be finite still, and the host's own check may come too late.
+
+    The thread of the outfeed may then use the session that is closed.
+    """
+    if raised_first:
+
+        def raise_errors(rendezvous, timeout_sec=0):
+            raise RuntimeError(raised_first)
+
+        handling = "tensorflow_estimator.python.estimator.tpu.error_handling"
+        monkeypatch.setattr(f"{handling}.ErrorRendezvous.raise_errors", raise_errors)
 
     def infinite(*arguments):
         lowered = build_step(*arguments)
