@@ -37,6 +37,7 @@ from tests.model.graphs import initial_weights, masked_lm_loss
 from tests.pretrained import write_weights
 from tests.training.runs import (
     BODY,
+    SMALL,
     assert_equal_values,
     checkpoint_values,
     constant_batches,
@@ -617,7 +618,8 @@ def test_without_a_checkpoint_the_seed_decides(tmp_path):
 
 
 def test_a_run_resumes_from_the_checkpoint_before_a_damaged_one(tmp_path):
-    config = graph_config(schedule=schedule(6, 0), frozen=BODY)
+    small = tiny_model(**SMALL)
+    config = graph_config(model=small, schedule=schedule(6, 0), frozen=BODY)
     spec = run_spec(tmp_path, save_checkpoints_steps=2)
     straight = train_run(config, spec)
     truncate(tmp_path, 6)
