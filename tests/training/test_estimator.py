@@ -29,6 +29,7 @@ from tests.training.runs import (
     stepping_input_fn,
     tile_everything,
     train_run,
+    with_training,
 )
 
 SHALLOW = tiny_model(num_layers=1)
@@ -92,7 +93,7 @@ def test_what_a_mesh_trained_predicts_the_same_on_one_device(split_run):
     features = masked_lm_features(seed=77)
     spec, input_fn = run_spec(split_run), constant_input_fn(features, False)
     one, two = (
-        list(predict(shallow(**mesh).network, spec, input_fn))
+        list(predict(shallow(**mesh).network, spec, 8, input_fn))
         for mesh in ({}, {"mesh": MODEL_AXIS})
     )
 
@@ -113,8 +114,9 @@ def test_adafactor_learns_and_resumes(tmp_path):
         optimizer=optimizer, schedule=schedule(20, 2, "constant"), frozen=frozen
     )
     batch = constant_batches(masked_lm_features())
-    spec = run_spec(tmp_path / "straight", save_checkpoints_steps=12)
-    straight = train_run(config, spec, batch)
+    often = with_training(config, save_checkpoints_steps=12)
+    spec = run_spec(tmp_path / "straight")
+    straight = train_run(often, spec, batch)
     folder = tmp_path / "resumed"
     folder.mkdir()
     branch_off(f"{spec.model_dir}/model.ckpt-12", str(folder))

@@ -85,10 +85,9 @@ def four_hosts(tmp_path_factory):
 def other_settings(tmp_path_factory):
     """Training of bfloat16 slices in microbatches, with gradient checkpointing, on a
     slice of four cores."""
-    graph = config(4, "bfloat16", accumulation=2, recompute_layers=True)
-    settings = dict(gradient_accumulation=2, recompute_layers=True)
+    graph = config(4, "bfloat16", gradient_accumulation=2, recompute_layers=True)
     folder = tmp_path_factory.mktemp("other_settings")
-    return built_train(folder, graph, slice_type="v4-8", **settings)
+    return built_train(folder, graph, slice_type="v4-8")
 
 
 @pytest.fixture(scope="module")

@@ -130,9 +130,14 @@ BUT_TABLES = tuple(
 @pytest.mark.parametrize(
     "changes",
     [
-        dict(model=DROPOUT, accumulation=2, recompute_layers=True, frozen=BUT_TABLES),
+        dict(
+            model=DROPOUT,
+            gradient_accumulation=2,
+            recompute_layers=True,
+            frozen=BUT_TABLES,
+        ),
         pytest.param(dict(model=DROPOUT), marks=pytest.mark.slow),
-        pytest.param(dict(accumulation=4), marks=pytest.mark.slow),
+        pytest.param(dict(gradient_accumulation=4), marks=pytest.mark.slow),
         pytest.param(dict(recompute_layers=True), marks=pytest.mark.slow),
     ],
     ids=["all of them", "dropout", "microbatches", "gradient checkpointing"],
