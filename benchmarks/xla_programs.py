@@ -61,6 +61,7 @@ from decoupled.configs import (
     ModelConfig,
     PretrainConfig,
     ScheduleConfig,
+    TrainingConfig,
 )
 from decoupled.core import files
 from decoupled.core.compat import tf
@@ -149,7 +150,8 @@ def write(name: str, folder: pathlib.Path, quick: bool) -> None:
         model = dataclasses.replace(model, hidden_dropout=0.1, attention_dropout=0.1)
         batch = REFERENCE_BATCH if kind == "dropout" else LAYERS_BATCH
         graph, *data = _pretraining(model, batch, dtype, quick)
-        graph = graph._replace(recompute_layers=rest == ["recomputed"])
+        training = TrainingConfig(seed=1, recompute_layers=rest == ["recomputed"])
+        graph = graph._replace(training=training)
         steps = PRETRAINING_STEPS if kind == "dropout" else 0
     elif kind in MODELS:
         batch = pretraining_batch(rest[0])
@@ -187,9 +189,7 @@ def _pretraining(model: ModelConfig, batch, dtype, quick):
         Network(task, model, _one_core(dtype)),
         optimizer=ADAMW,
         schedule=ScheduleConfig(100_000, 0, "constant"),
-        accumulation=1,
-        seed=1,
-        frozen=(),
+        training=TrainingConfig(seed=1),
     )
     features = synthetic.masked_lm_batch(batch_fields(model, batch))
     # A TPU's hosts do not send what the program computes from the ids.

@@ -10,6 +10,7 @@ from decoupled.configs import (
     ModelConfig,
     OptimizerConfig,
     ScheduleConfig,
+    TrainingConfig,
 )
 from decoupled.core.compat import mtf, tf
 from decoupled.tasks.mlm import MaskedLM
@@ -67,9 +68,7 @@ def graph_config(case: dict) -> TrainingGraph:
         Network(task, model, mesh),
         optimizer=OptimizerConfig(**case["optimizer"]),
         schedule=ScheduleConfig(100_000, 0, "constant"),
-        accumulation=1,
-        seed=1,
-        frozen=(),
+        training=TrainingConfig(seed=1),
     )
 
 

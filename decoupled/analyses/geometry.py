@@ -22,8 +22,14 @@ from typing import Any
 
 import numpy as np
 
-from decoupled.analyses.models import LayerEncoder, batches, describe, open_models
-from decoupled.analyses.output import Line, Panel, Picture, Table, number
+from decoupled.analyses.models import (
+    batches,
+    layer_encoder,
+    measure_each,
+    open_models,
+    with_masks,
+)
+from decoupled.analyses.output import Picture, Table, by_model, number
 from decoupled.configs import ModelConfig
 from decoupled.configs.analyses import GeometrySettings
 from decoupled.core import console
@@ -31,7 +37,7 @@ from decoupled.core.errors import UserError
 from decoupled.core.release import tf
 from decoupled.corpora.corpus import Corpus
 from decoupled.data.masking import mask_sequences
-from decoupled.data.sequences import chunks
+from decoupled.data.sequences import EVAL, chunks
 from decoupled.data.vocabulary import Vocabulary
 from decoupled.exports.interop.surgery import row_blocks
 from decoupled.exports.serving.encoder import ACTIVATIONS, Weights
@@ -40,14 +46,14 @@ from decoupled.runs.saved_run import Model
 
 Arrays = dict[str, np.ndarray]
 
-EVAL = "eval"
 # Elements of the logits' gradients that are in memory at a time: 128 MB of float64.
 _BLOCK_VALUES = 2**24
 
 
 def run(flags: Any, settings: GeometrySettings) -> dict[str, Any]:
     """The result of the command's flags."""
-    models = open_models(flags.model_dir, masked_lm=True)
+    length = settings.masking.sequence_length
+    models = open_models(flags.model_dir, masked_lm=True, length=length)
     return measure(models, Corpus(flags.corpus_dir), settings)
 
 
@@ -57,91 +63,35 @@ def measure(
     """All measures of all models.
 
     Returns:
-      `corpus` (fingerprint), `settings`; `models`: the entries of `describe` with
-      `sequences`, `predictions` (how many were read), `gradient` (`positions`; the
-      means over them of `share` and `rank`; `random_share`), `logits` (`bound`, `rank`,
-      `effective_rank`) and `embeddings` (`embedding`, `width`, `effective_rank`).
-
-    Raises:
-      UserError: a model has too few positions, or there is too little held-out text.
+      `corpus` (fingerprint), `settings`; of each model `sequences`, `predictions` (how
+      many were read), `gradient` (`positions`; the means over them of `share` and
+      `rank`; `random_share`), `logits` (`bound`, `rank`, `effective_rank`) and
+      `embeddings` (`embedding`, `width`, `effective_rank`).
     """
-    for model in models:
-        model.check_length(settings.masking.sequence_length)
     texts: dict[str, Arrays] = {}
-    measured = []
-    for model in models:
+
+    def of_model(model):
         key = model.vocabulary.fingerprint
         if key not in texts:
             texts[key] = masked_text(corpus, model.vocabulary, settings)
-        measured.append(_measure_model(model, texts[key], settings))
+        return _measure_model(model, texts[key], settings), {}
+
     return {
         "analysis": "geometry",
         "corpus": corpus.fingerprint,
         "settings": dataclasses.asdict(settings),
-        "models": measured,
+        **measure_each(models, of_model),
     }
-
-
-def tables(result: dict[str, Any]) -> Iterator[Table]:
-    """A row for each model or embedding."""
-    models = result["models"]
-    yield Table(
-        "Gradient of the loss by the logits that reaches the encoder, and the logits",
-        ["model", "H", "E_out", "share, %", "random, %", "rank", "at most"]
-        + ["effective rank"],
-        [
-            [
-                *(model["name"], model["hidden_size"], model["output_embedding_size"]),
-                number(100 * model["gradient"]["share"], 2),
-                number(100 * model["gradient"]["random_share"], 2),
-                *(model["logits"][name] for name in ("rank", "bound")),
-                number(model["logits"]["effective_rank"], 1),
-            ]
-            for model in models
-        ],
-    )
-    yield Table(
-        "Effective rank of the embeddings without their mean row",
-        ["model", "embedding", "E", "effective rank"],
-        [
-            [model["name"], *entry.values()]
-            for model in models
-            for entry in model["embeddings"]
-        ],
-    )
-
-
-def picture(result: dict[str, Any]) -> Picture:
-    """The gradient that arrives, and the effective rank of the logits."""
-    models = result["models"]
-    names, places = [model["name"] for model in models], list(range(len(models)))
-    shares = [
-        Line(title, [100 * model["gradient"][key] for model in models], places)
-        for title, key in (
-            ("output embedding", "share"),
-            ("random map of its rank", "random_share"),
-        )
-    ]
-    ranks = [model["logits"]["effective_rank"] for model in models]
-    panels = [
-        Panel(shares, "gradient that reaches the encoder, %", rows=names),
-        Panel([Line("logits", ranks, places)], "effective rank of logits", rows=names),
-    ]
-    panels = [panel._replace(from_zero=True) for panel in panels]
-    return Picture("What an output embedding passes on", [panels])
 
 
 def masked_text(
     corpus: Corpus, vocabulary: Vocabulary, settings: GeometrySettings
 ) -> Arrays:
-    """The first held-out sequences of every language, masked.
-
-    Returns:
-      The result of `mask_sequences`, `input_mask` and `input_type_ids`.
-    """
+    """The first held-out sequences of every language, masked: the result of
+    `mask_sequences` and `with_masks`."""
     length = settings.masking.sequence_length
     needed = settings.sequences * (length - 2)
-    parts = []
+    parts = [tf.zeros([0, length], tf.int32)]
     for language in corpus.languages(EVAL):
         documents, tokens = [], 0
         for document in corpus.documents(EVAL, language):
@@ -154,7 +104,7 @@ def masked_text(
         if documents:
             ragged = tf.ragged.constant(documents, tf.int32)
             parts.append(chunks(ragged, length, vocabulary)[: settings.sequences])
-    plain = tf.concat(parts, 0) if parts else tf.zeros([0, length], tf.int32)
+    plain = tf.concat(parts, 0)
     if plain.shape[0] < 2:
         raise UserError(
             f"{corpus.folder}: no two sequences of held-out text (split {EVAL!r}); "
@@ -162,32 +112,24 @@ def masked_text(
         )
     numbers = tf.range(plain.shape[0], dtype=tf.int64)
     masked = mask_sequences(plain, numbers, settings.seed, settings.masking, vocabulary)
-    arrays = {name: value.numpy() for name, value in masked.items()}
-    ids = plain.numpy()
-    return {
-        **arrays,
-        "input_mask": (ids != vocabulary.pad_id).astype(np.int32),
-        "input_type_ids": np.zeros_like(ids),
-    }
+    return with_masks({k: v.numpy() for k, v in masked.items()}, vocabulary)
 
 
 def _measure_model(
     model: Model, arrays: Arrays, settings: GeometrySettings
 ) -> dict[str, Any]:
-    hidden, targets = [], []
-    encoder = LayerEncoder(model)
-    total = -(-len(arrays["input_mask"]) // settings.batch_size)
-    parts = batches(arrays, settings.batch_size)
-    for batch in console.track(parts, f"{model.name}: running the encoder", total):
-        outputs = encoder(batch)[-1].numpy()
+    parts = []
+    encode = layer_encoder(model)
+    description = f"{model.name}: running the encoder"
+    for batch in batches(arrays, settings.batch_size, description):
+        last = encode(batch)[-1].numpy()
         rows, places = np.nonzero(batch["masked_lm_weights"])
-        hidden.append(outputs[rows, batch["masked_lm_positions"][rows, places]])
-        targets.append(batch["masked_lm_ids"][rows, places])
-    vectors, pieces = np.concatenate(hidden), np.concatenate(targets)
+        hidden = last[rows, batch["masked_lm_positions"][rows, places]]
+        parts.append((hidden, batch["masked_lm_ids"][rows, places]))
+    vectors, pieces = (np.concatenate(part) for part in zip(*parts, strict=True))
     path = OutputPath(model.config, model.weights)
     values = path.spectrum(vectors)
     return {
-        **describe(model),
         "sequences": len(arrays["input_mask"]),
         "predictions": len(pieces),
         "gradient": _gradient(model, path, vectors, pieces, settings.gradients),
@@ -206,6 +148,31 @@ def _measure_model(
             }
             for kind, table in ((k, model.embedding(k)) for k in model.embeddings)
         ],
+    }
+
+
+def _gradient(
+    model: Model,
+    path: "OutputPath",
+    hidden: np.ndarray,
+    targets: np.ndarray,
+    positions: int,
+) -> dict[str, Any]:
+    """Means over positions that are evenly spaced, and so cover all languages."""
+    count, vocab = min(positions, len(hidden)), model.config.vocab_size
+    places = np.linspace(0, len(hidden) - 1, count).round().astype(int)
+    starts = range(0, count, max(1, _BLOCK_VALUES // vocab))
+    parts = []
+    for start in console.track(starts, f"{model.name}: following gradients"):
+        some = places[start : start + starts.step]
+        gradients = path.loss_gradients(hidden[some], targets[some])
+        parts.append(path.passed_on(hidden[some], gradients))
+    shares, ranks = (np.concatenate(part) for part in zip(*parts, strict=True))
+    return {
+        "positions": count,
+        "share": float(shares.mean()),
+        "rank": float(ranks.mean()),
+        "random_share": float(ranks.mean()) / vocab,
     }
 
 
@@ -244,11 +211,8 @@ class OutputPath:
         width = config.output_embedding_size
         before = min(width, config.hidden_size - 1) if self._is_linear else width - 1
         self.bound = min(before, self._table.shape[1])
-        self._jacobian = tf.function(
-            self._features_and_jacobian,
-            [tf.TensorSpec([1, config.hidden_size], tf.float64)],
-            autograph=False,
-        )
+        spec = tf.TensorSpec([1, config.hidden_size], tf.float64)
+        self._jacobian = tf.function(self._features_jacobian, [spec], autograph=False)
 
     def loss_gradients(self, hidden: np.ndarray, targets: np.ndarray) -> np.ndarray:
         """The gradients of the loss by the logits: softmax minus one at the target."""
@@ -286,15 +250,14 @@ class OutputPath:
         norms = np.linalg.norm(gradients, axis=1)
         # The tolerance of numpy's matrix_rank for the whole [V, H] matrix.
         precision = len(self._table) * np.finfo(np.float64).eps
-        shares, ranks, decomposed = [], [], None
+        shares, ranks = [], []
         for vector, gradient, norm in zip(hidden, by_features, norms, strict=True):
             # A head without activation has the same Jacobian everywhere.
-            if decomposed is None or not self._is_linear:
+            if not ranks or not self._is_linear:
                 jacobian = self._jacobian(tf.constant(vector[None], tf.float64)).numpy()
                 # R of the table itself, without subtracting its mean row.
                 image = self._triangle[:, 1:] @ jacobian
-                decomposed = np.linalg.svd(image, full_matrices=False)
-                _, singular, right = decomposed
+                _, singular, right = np.linalg.svd(image, full_matrices=False)
                 rank = int((singular > singular[0] * precision).sum())
             within = (right[:rank] @ (jacobian.T @ gradient)) / singular[:rank]
             shares.append((np.linalg.norm(within) / norm) ** 2 if norm else 0.0)
@@ -320,38 +283,12 @@ class OutputPath:
             x = x @ factor.T
         return x
 
-    def _features_and_jacobian(self, hidden: tf.Tensor) -> tf.Tensor:
+    def _features_jacobian(self, hidden: tf.Tensor) -> tf.Tensor:
         """f'(h) of float64 [1, H], [r, H]."""
         with tf.GradientTape() as tape:
             tape.watch(hidden)
             features = self._features(hidden)
         return tape.batch_jacobian(features, hidden)[0]
-
-
-def _gradient(
-    model: Model,
-    path: OutputPath,
-    hidden: np.ndarray,
-    targets: np.ndarray,
-    positions: int,
-) -> dict[str, Any]:
-    """Means over positions that are evenly spaced, and so cover all languages."""
-    count, vocab = min(positions, len(hidden)), model.config.vocab_size
-    places = np.linspace(0, len(hidden) - 1, count).round().astype(int)
-    step = max(1, _BLOCK_VALUES // vocab)
-    parts = []
-    starts = range(0, count, step)
-    for start in console.track(starts, f"{model.name}: following gradients"):
-        some = places[start : start + step]
-        gradients = path.loss_gradients(hidden[some], targets[some])
-        parts.append(path.passed_on(hidden[some], gradients))
-    shares, ranks = (np.concatenate(part) for part in zip(*parts, strict=True))
-    return {
-        "positions": count,
-        "share": float(shares.mean()),
-        "rank": float(ranks.mean()),
-        "random_share": float(ranks.mean()) / vocab,
-    }
 
 
 def effective_rank(values: np.ndarray) -> float:
@@ -382,3 +319,48 @@ def triangle(table: np.ndarray) -> np.ndarray:
         rows = np.concatenate([np.ones([len(block), 1]), block], axis=1)
         factor = np.linalg.qr(np.concatenate([factor, rows]), mode="r")
     return factor
+
+
+def tables(result: dict[str, Any]) -> Iterator[Table]:
+    """A row for each model or embedding."""
+    models = result["models"]
+    yield Table(
+        "Gradient of the loss by the logits that reaches the encoder, and the logits",
+        ["model", "H", "E_out", "share, %", "random, %", "rank", "at most"]
+        + ["effective rank"],
+        [
+            [
+                *(model["name"], model["hidden_size"], model["output_embedding_size"]),
+                number(100 * model["gradient"]["share"], 2),
+                number(100 * model["gradient"]["random_share"], 2),
+                *(model["logits"][name] for name in ("rank", "bound")),
+                number(model["logits"]["effective_rank"], 1),
+            ]
+            for model in models
+        ],
+    )
+    yield Table(
+        "Effective rank of the embeddings without their mean row",
+        ["model", "embedding", "E", "effective rank"],
+        [
+            [model["name"], *entry.values()]
+            for model in models
+            for entry in model["embeddings"]
+        ],
+    )
+
+
+def picture(result: dict[str, Any]) -> Picture:
+    """The gradient that arrives, and the effective rank of the logits."""
+    models = result["models"]
+    shares = {
+        "output embedding": [100 * m["gradient"]["share"] for m in models],
+        "random map of its rank": [100 * m["gradient"]["random_share"] for m in models],
+    }
+    ranks = {"logits": [model["logits"]["effective_rank"] for model in models]}
+    panels = [
+        by_model(models, shares, "gradient that reaches the encoder, %"),
+        by_model(models, ranks, "effective rank of logits"),
+    ]
+    panels = [panel._replace(from_zero=True) for panel in panels]
+    return Picture("What an output embedding passes on", [panels])

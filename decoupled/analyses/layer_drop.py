@@ -13,6 +13,8 @@ import statistics
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from decoupled.analyses.output import Line, Panel, Picture, Table
 from decoupled.configs import ModelConfig
 from decoupled.core import files, plots
@@ -36,13 +38,36 @@ class DroppedRun(NamedTuple):
     folder: str
     task: str
     model: ModelConfig
-    languages: tuple[str, ...]
+    languages: list[str]
     scores: list[float]
 
 
 def run(flags: Any) -> dict[str, Any]:
     """The result of the command's flags."""
     return measure(flags.finetuned_dir, flags.split)
+
+
+def measure(folders: Sequence[str], split: str = "dev") -> dict[str, Any]:
+    """Scores by layers kept: `tasks`, task -> `languages` and `points`.
+
+    A point is a model with a number of `layers`. `dropped` is the difference to the
+    most layers among its runs, `scores` has one per seed; `std` is None for one seed.
+    """
+    runs = [read_run(folder, split) for folder in folders]
+    names = _names(runs)
+    tasks = {}
+    for task in dict.fromkeys(run.task for run in runs):
+        first, *others = of_task = [run for run in runs if run.task == task]
+        for other in others:
+            if other.languages != first.languages:
+                raise UserError(
+                    f"{other.folder}: has scores of {', '.join(other.languages)}, and "
+                    f"{first.folder} of {', '.join(first.languages)}; their means "
+                    "cannot be compared"
+                )
+        points = list(_points(of_task, names))
+        tasks[task] = {"languages": first.languages, "points": points}
+    return {"analysis": "layer_drop", "split": split, "tasks": tasks}
 
 
 def read_run(folder: str, split: str) -> DroppedRun:
@@ -57,38 +82,10 @@ def read_run(folder: str, split: str) -> DroppedRun:
             f"{folder}: is not a folder of fine-tuning; give one that "
             "decoupled finetune wrote"
         )
-    results = read_results(folder)
-    scored = [_score(path, values, split) for path, values in results]
-    languages, _ = scored[0]
-    return DroppedRun(
-        folder=folder,
-        task=described.task["name"],
-        model=described.model,
-        languages=languages,
-        scores=[score for _, score in scored],
-    )
-
-
-def measure(folders: Sequence[str], split: str = "dev") -> dict[str, Any]:
-    """Scores by layers kept: `tasks`, task -> `languages` and `points`.
-
-    A point is a model with a number of `layers`. `dropped` is the difference to the
-    most layers among its runs, `scores` has one per seed; `std` is None for one seed.
-
-    Raises:
-      UserError: see `read_run`; runs of a task have different languages.
-    """
-    runs = [read_run(folder, split) for folder in folders]
-    names = _names(runs)
-    tasks = {}
-    for task in dict.fromkeys(run.task for run in runs):
-        of_task = [run for run in runs if run.task == task]
-        _check_languages(of_task)
-        tasks[task] = {
-            "languages": list(of_task[0].languages),
-            "points": list(_points(of_task, names)),
-        }
-    return {"analysis": "layer_drop", "split": split, "tasks": tasks}
+    scored = [_scores(path, values, split) for path, values in read_results(folder)]
+    means = [statistics.fmean(by_language.values()) for by_language in scored]
+    task, languages = described.task["name"], sorted(scored[0])
+    return DroppedRun(folder, task, described.model, languages, means)
 
 
 def read_results(folder) -> list[tuple[str, dict]]:
@@ -114,12 +111,65 @@ def read_results(folder) -> list[tuple[str, dict]]:
     return [(each, files.read_json(each)) for each in paths]
 
 
+def _scores(path, results, split) -> dict[str, float]:
+    """Language -> the mean of the task's metrics."""
+    metrics = official.headline(results["task"], results, otherwise=["accuracy"])
+    scores = {
+        language: statistics.fmean(values[name] for name in metrics)
+        for language, values in (results.get(split) or {}).items()
+        if official.is_official(results["task"], language)
+        and all(name in values for name in metrics)
+    }
+    if not scores:
+        raise UserError(f"{path}: has no {', '.join(metrics)} of {split}")
+    return scores
+
+
+def _names(runs) -> dict[str, str]:
+    """Folder -> the sizes that distinguish its model, e.g. "E_out 768"."""
+    differing = [
+        size for size in _SIZES if len({getattr(run.model, size) for run in runs}) > 1
+    ] or ["output_embedding_size"]
+
+    def shown(model, size):
+        if size == "coupled":
+            return "coupled" if model.coupled else "decoupled"
+        return f"{_SIZES[size]} {getattr(model, size)}"
+
+    return {
+        run.folder: ", ".join(shown(run.model, s) for s in differing) for run in runs
+    }
+
+
+def _points(runs, names):
+    grouped: dict[tuple[str, int], list[DroppedRun]] = {}
+    for run in runs:
+        grouped.setdefault((names[run.folder], run.model.num_layers), []).append(run)
+    most = dict(sorted(grouped))
+    for (name, layers), of_point in sorted(grouped.items()):
+        scores = [score for run in of_point for score in run.scores]
+        yield {
+            "model": name,
+            "sizes": {size: getattr(of_point[0].model, size) for size in _SIZES},
+            "layers": layers,
+            "dropped": most[name] - layers,
+            "scores": scores,
+            "mean": statistics.fmean(scores),
+            "std": statistics.stdev(scores) if len(scores) > 1 else None,
+            "folders": [run.folder for run in of_point],
+        }
+
+
 def tables(result: dict[str, Any]) -> Iterator[Table]:
     """A table per task: a row per model, a column per number of layers."""
     for task, scored in result["tasks"].items():
         points = scored["points"]
         kept = sorted({point["layers"] for point in points})
-        cells = {(p["model"], p["layers"]): _cell(p) for p in points}
+        cells = {
+            (p["model"], p["layers"]): f"{p['mean']:.2f}"
+            + ("" if p["std"] is None else f" ± {p['std']:.2f}")
+            for p in points
+        }
         yield Table(
             f"{task} {result['split']}, mean of {len(scored['languages'])} languages; "
             "columns are the layers kept",
@@ -135,84 +185,14 @@ def picture(result: dict[str, Any]) -> Picture:
         lines = []
         for model in _models(scored["points"]):
             points = [p for p in scored["points"] if p["model"] == model]
-            points.sort(key=lambda point: point["layers"])
             seeds += [len(point["scores"]) for point in points]
-            means = [point["mean"] for point in points]
-            spreads = [point["std"] or 0.0 for point in points]
-            lines.append(
-                Line(
-                    model,
-                    [point["layers"] for point in points],
-                    means,
-                    [mean - std for mean, std in zip(means, spreads, strict=True)],
-                    [mean + std for mean, std in zip(means, spreads, strict=True)],
-                )
-            )
+            layers = [point["layers"] for point in points]
+            mean = np.array([point["mean"] for point in points])
+            std = np.array([point["std"] or 0.0 for point in points])
+            lines.append(Line(model, layers, mean, mean - std, mean + std))
         panels.append(Panel(lines, "layers kept", f"score on {result['split']}", task))
     title = f"Fine-tuned without the last layers; {plots.over_seeds(seeds)}"
     return Picture(title, [panels])
-
-
-def _score(path, results, split):
-    metrics = official.headline(results["task"], results, otherwise=["accuracy"])
-    scored = {
-        language: statistics.fmean(values[name] for name in metrics)
-        for language, values in (results.get(split) or {}).items()
-        if official.is_official(results["task"], language)
-        and all(name in values for name in metrics)
-    }
-    if not scored:
-        raise UserError(f"{path}: has no {', '.join(metrics)} of {split}")
-    return tuple(sorted(scored)), statistics.fmean(scored.values())
-
-
-def _names(runs) -> dict[str, str]:
-    """Folder -> the sizes that distinguish its model, e.g. "E_out 768"."""
-    differing = [
-        size for size in _SIZES if len({getattr(run.model, size) for run in runs}) > 1
-    ] or ["output_embedding_size"]
-    names = {}
-    for run in runs:
-        parts = [
-            ("coupled" if run.model.coupled else "decoupled")
-            if size == "coupled"
-            else f"{_SIZES[size]} {getattr(run.model, size)}"
-            for size in differing
-        ]
-        names[run.folder] = ", ".join(parts)
-    return names
-
-
-def _check_languages(runs):
-    for run in runs[1:]:
-        if run.languages != runs[0].languages:
-            raise UserError(
-                f"{run.folder}: has scores of {', '.join(run.languages)}, and "
-                f"{runs[0].folder} of {', '.join(runs[0].languages)}; their means "
-                "cannot be compared"
-            )
-
-
-def _points(runs, names):
-    grouped: dict[tuple[str, int], list[DroppedRun]] = {}
-    for run in runs:
-        grouped.setdefault((names[run.folder], run.model.num_layers), []).append(run)
-    most = {
-        name: max(layers for other, layers in grouped if other == name)
-        for name, _ in grouped
-    }
-    for (name, layers), runs_of_point in sorted(grouped.items()):
-        scores = [score for run in runs_of_point for score in run.scores]
-        yield {
-            "model": name,
-            "sizes": {size: getattr(runs_of_point[0].model, size) for size in _SIZES},
-            "layers": layers,
-            "dropped": most[name] - layers,
-            "scores": scores,
-            "mean": statistics.fmean(scores),
-            "std": statistics.stdev(scores) if len(scores) > 1 else None,
-            "folders": [run.folder for run in runs_of_point],
-        }
 
 
 def _models(points):
@@ -221,8 +201,3 @@ def _models(points):
         points, key=lambda p: (p["sizes"]["output_embedding_size"], p["model"])
     )
     return list(dict.fromkeys(point["model"] for point in ordered))
-
-
-def _cell(point) -> str:
-    spread = "" if point["std"] is None else f" ± {point['std']:.2f}"
-    return f"{point['mean']:.2f}{spread}"

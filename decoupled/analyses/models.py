@@ -1,9 +1,10 @@
-"""Models opened for analysis, and all hidden states of the serving encoder."""
+"""Models opened for analysis, all hidden states of the encoder, vectors of texts."""
 
 import dataclasses
+import itertools
 import os
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -19,42 +20,30 @@ from decoupled.runs.saved_run import Model, open_model
 from decoupled.training.xla.functions import DeviceFunction
 
 SIZES = ("input_embedding_size", "output_embedding_size", "hidden_size", "num_layers")
+# The setting of the longest text.
+LONGEST = "RetrievalConfig.max_sequence_length"
+# ids and mask -> vectors; see `pooling_function`.
+Pool = Callable[[np.ndarray, np.ndarray], np.ndarray]
+# On an accelerator, lengths of batches are multiples of it.
+_LENGTH_STEP = 32
+# [CLS] and [SEP].
+_SPECIAL = 2
+_TEXTS_AT_ONCE = 10_000
 
 
-def describe(model: Model) -> dict[str, Any]:
-    """The model's entries in results: its source and its sizes."""
-    sizes = {size: getattr(model.config, size) for size in SIZES}
-    return {
-        "name": model.name,
-        "folder": model.folder,
-        "checkpoint": os.path.basename(model.weights.path),
-        "global_step": model.weights.global_step,
-        "vocabulary": model.vocabulary.fingerprint,
-        "vocab_size": model.config.vocab_size,
-        "coupled": model.config.coupled,
-        **sizes,
-    }
+def open_models(
+    paths: Sequence[str],
+    *,
+    masked_lm: bool = False,
+    length: int = 0,
+    setting: str = "MaskingConfig.sequence_length",
+) -> list[Model]:
+    """Opens runs of `pretrain` or `finetune`, with short names.
 
-
-class LayerEncoder:
-    """A frozen encoder that gives every layer's output, with dynamic sizes."""
-
-    def __init__(self, model: Model):
-        self.encoder = Encoder(model.config, model.weights)
-        specs = [tf.TensorSpec([None, None], tf.int32) for _ in FEATURES]
-        self._function = tf.function(self._encode, specs, autograph=False)
-
-    def __call__(self, batch: dict[str, np.ndarray]) -> tf.Tensor:
-        """Features [batch, length] to float32 [layers + 1, batch, length, H]."""
-        return self._function(*(tf.constant(batch[name]) for name in FEATURES))
-
-    def _encode(self, *features: tf.Tensor) -> tf.Tensor:
-        inputs = dict(zip(FEATURES, features, strict=True))
-        return tf.stack(self.encoder.hidden_states(inputs))
-
-
-def open_models(paths: Sequence[str], *, masked_lm: bool = False) -> list[Model]:
-    """Opens runs of `pretrain` or `finetune`, with short names."""
+    Raises:
+      UserError: a model lacks the head that `masked_lm` asks for, or has fewer
+        positions than `length`, the value of `setting`.
+    """
     models = []
     for path, name in zip(paths, short_names(paths), strict=True):
         model = dataclasses.replace(open_model(path), name=name)
@@ -65,27 +54,9 @@ def open_models(paths: Sequence[str], *, masked_lm: bool = False) -> list[Model]
                 "a pre-training checkpoint"
             )
         model.weights.check(model.config, names.Head(masked_lm=has_head))
+        model.check_length(length, setting)
         models.append(model)
     return models
-
-
-def batches(
-    arrays: dict[str, np.ndarray], batch_size: int
-) -> Iterator[dict[str, np.ndarray]]:
-    """Yields batches of rows of similar length, without columns of padding.
-
-    Only arrays of the shape of `input_mask`, [rows, length], lose columns.
-    """
-    mask = arrays["input_mask"]
-    lengths = mask.sum(1)
-    order = np.argsort(lengths, kind="stable")
-    for start in range(0, len(order), batch_size):
-        rows = order[start : start + batch_size]
-        longest = int(lengths[rows].max())
-        yield {
-            name: values[rows, :longest] if values.shape == mask.shape else values[rows]
-            for name, values in arrays.items()
-        }
 
 
 def short_names(paths: Sequence[str]) -> list[str]:
@@ -101,166 +72,86 @@ def short_names(paths: Sequence[str]) -> list[str]:
     raise UserError(f"{twice}: is given twice")
 
 
-# ids and mask -> vectors; see `pooling_function`.
-Pool = Callable[[np.ndarray, np.ndarray], np.ndarray]
-# On an accelerator, lengths of batches are multiples of it.
-_LENGTH_STEP = 32
-_SPECIAL = 2
-_TEXTS_AT_ONCE = 10_000
+def measure_each(
+    models: Sequence[Model],
+    measure: Callable[[Model], tuple[dict[str, Any], dict[str, np.ndarray]]],
+) -> dict[str, Any]:
+    """The entries of a result that come from the models.
 
-
-class Tokens(NamedTuple):
-    """The pieces of all sentences one after the other.
-
-    ids: int32 [pieces]. ends: int64 [sentences], index in `ids` after each sentence.
+    Returns:
+      `models`: of each its source, its sizes and the entries that `measure` returns;
+      `arrays`: "MODELINDEX/NAME" -> its values by item, if there are any.
     """
-
-    ids: np.ndarray
-    ends: np.ndarray
-
-    def lengths(self, longest: int) -> np.ndarray:
-        """Tokens of each sentence with [CLS] and [SEP], none above `longest`."""
-        return np.minimum(np.diff(self.ends, prepend=0) + _SPECIAL, longest)
-
-    def pieces(self, row: int, size: int) -> np.ndarray:
-        """The pieces of a sentence that has `size` tokens with [CLS] and [SEP]."""
-        start = self.ends[row - 1] if row else 0
-        return self.ids[start : start + size - _SPECIAL]
-
-    def windows(self, longest: int) -> tuple["Tokens", np.ndarray]:
-        """Divides sentences above `longest` tokens into windows of nearly equal length.
-
-        Returns:
-          the windows as sentences, in their order; int64 [windows], their sentences.
-        """
-        sizes = np.diff(self.ends, prepend=0)
-        counts = np.maximum(1, -(-sizes // (longest - _SPECIAL)))
-        owners = np.repeat(np.arange(len(sizes)), counts)
-        last = np.cumsum(counts)
-        number = np.arange(len(owners)) - np.repeat(last - counts, counts) + 1
-        starts = (self.ends - sizes)[owners]
-        ends = starts + number * sizes[owners] // counts[owners]
-        return Tokens(self.ids, ends), owners
+    entries, arrays = [], {}
+    for index, model in enumerate(models):
+        entry, by_item = measure(model)
+        entries.append({**describe(model), **entry})
+        arrays |= {f"{index}/{name}": values for name, values in by_item.items()}
+    return {"models": entries, **({"arrays": arrays} if arrays else {})}
 
 
-def tokenize(vocabulary: Vocabulary, texts: Sequence[str]) -> Tokens:
-    """Encodes sentences, without special pieces."""
-    parts, counts = [np.zeros(0, np.int32)], []
-    for start in range(0, len(texts), _TEXTS_AT_ONCE):
-        encoded = vocabulary.encode_batch(texts[start : start + _TEXTS_AT_ONCE])
-        counts += map(len, encoded)
-        parts.append(np.array([i for ids in encoded for i in ids], np.int32))
-    return Tokens(np.concatenate(parts), np.cumsum(counts, dtype=np.int64))
+def describe(model: Model) -> dict[str, Any]:
+    """The model's entries in results: its source and its sizes."""
+    return {
+        "name": model.name,
+        "folder": model.folder,
+        "checkpoint": os.path.basename(model.weights.path),
+        "global_step": model.weights.global_step,
+        "vocabulary": model.vocabulary.fingerprint,
+        "vocab_size": model.config.vocab_size,
+        "coupled": model.config.coupled,
+        **{size: getattr(model.config, size) for size in SIZES},
+    }
 
 
-def check_lengths(model: Model, config: RetrievalConfig) -> None:
-    """Raises a UserError if the model has too few positions for the longest text."""
-    setting = "RetrievalConfig.max_sequence_length"
-    model.check_length(config.max_sequence_length, setting)
+def compiled(
+    function: Callable[[dict[str, tf.Tensor]], Any], inputs: Sequence[str]
+) -> Callable[[dict[str, np.ndarray]], Any]:
+    """Compiles a function of some int32 [batch, length], once for all sizes.
 
-
-def layer_vectors(
-    model: Model,
-    texts: Sequence[str],
-    config: RetrievalConfig,
-    pool: Pool | None = None,
-) -> np.ndarray:
-    """float32 [texts, H]: the mean over each text's tokens in the configured layer."""
-    layer = config.layer_of(model.config.num_layers, model.name)
-    vectors = np.zeros([len(texts), model.config.hidden_size], np.float32)
-    for rows, pooled in encode_texts(model, texts, [layer], config, pool):
-        vectors[rows] += pooled[layer]
-    return vectors
-
-
-def encode_texts(
-    model: Model,
-    texts: Sequence[str],
-    layers: Sequence[int],
-    config: RetrievalConfig,
-    pool: Pool | None = None,
-) -> Iterator[tuple[np.ndarray, dict[int, np.ndarray]]]:
-    """Encodes texts in batches of similar length, with progress.
-
-    `pool` is a `pooling_function` of the same layers; None makes one.
-
-    Yields:
-      (indices in `texts` int64 [n], each once, layer -> float32 [n, H]). A text that
-      was divided into windows may occur again in other batches; its vectors add up to
-      the mean over its tokens.
+    It takes a dictionary that may have more.
     """
-    check_lengths(model, config)
-    tokens = tokenize(model.vocabulary, texts)
-    owners, shares = None, None
-    if config.long_sentences == "windows":
-        tokens, owners = tokens.windows(config.max_sequence_length)
-        shares = _shares(tokens, owners, config)
-    pool = pool or pooling_function(model, layers, config)
-    sizes = tokens.lengths(config.max_sequence_length)
-    # The longest first, so that memory that is too small is noticed at once.
-    order = np.argsort(-sizes, kind="stable")
-    starts = range(0, len(order), config.batch_size)
-    for start in console.track(starts, "encoding batches of sentences"):
-        rows = order[start : start + config.batch_size]
-        pieces = [tokens.pieces(row, sizes[row]) for row in rows]
-        batch = packed(model.vocabulary, pieces)
-        pooled = pool(*(batch[name] for name in FEATURES[:2]))
-        if not np.isfinite(pooled).all():
-            raise UserError(
-                f"{model.weights.path}: gives numbers that are not finite; the "
-                "training diverged, choose an earlier checkpoint"
-            )
-        if shares is not None:
-            places, which = np.unique(owners[rows], return_inverse=True)
-            # [texts, windows], the share of each window in its text.
-            parts = np.zeros([len(places), len(rows)], np.float32)
-            parts[which, np.arange(len(rows))] = shares[rows]
-            rows, pooled = places, parts @ pooled
-        yield rows, dict(zip(layers, pooled, strict=True))
+    specs = [tf.TensorSpec([None, None], tf.int32) for _ in inputs]
+    graph = tf.function(
+        lambda *values: function(dict(zip(inputs, values, strict=True))),
+        specs,
+        autograph=False,
+    )
+    return lambda batch: graph(*(tf.constant(batch[name]) for name in inputs))
 
 
-def pooling_function(
-    model: Model,
-    layers: Sequence[int],
-    config: RetrievalConfig,
-    accelerator: str | None = None,
-) -> Pool:
-    """A function of ids and mask, int32 [batch, length], to float32 [layers, batch, H].
+def layer_encoder(model: Model) -> Callable[[dict[str, np.ndarray]], tf.Tensor]:
+    """A frozen encoder: `FEATURES` -> float32 [layers + 1, batch, length, H]."""
+    encoder = Encoder(model.config, model.weights)
+    return compiled(lambda batch: tf.stack(encoder.hidden_states(batch)), FEATURES)
 
-    It computes on all devices of a kind of accelerator, or by TensorFlow's own kernels.
+
+def batches(
+    arrays: dict[str, np.ndarray], batch_size: int, description: str
+) -> Iterator[dict[str, np.ndarray]]:
+    """Yields rows of similar length, without columns of padding; shows the progress.
+
+    Only arrays of the shape of `input_mask`, [rows, length], lose columns.
     """
-    encoder = Encoder(model.config, model.weights, up_to=max(layers))
+    mask = arrays["input_mask"]
+    lengths = mask.sum(1)
+    order = np.argsort(lengths, kind="stable")
+    for start in console.track(range(0, len(order), batch_size), description):
+        rows = order[start : start + batch_size]
+        longest = int(lengths[rows].max())
+        yield {
+            name: values[rows, :longest] if values.shape == mask.shape else values[rows]
+            for name, values in arrays.items()
+        }
 
-    def pool(ids: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
-        states = encoder.hidden_states(
-            {
-                "input_word_ids": ids,
-                "input_mask": mask,
-                "input_type_ids": tf.zeros_like(ids),
-            }
-        )
-        return tf.stack(
-            [
-                mean_over_tokens(states[i], mask, config.pool_special_tokens)
-                for i in layers
-            ]
-        )
 
-    if accelerator is not None:
-        on_devices = DeviceFunction(pool, accelerator, console.say, axis=1)
-        positions, share = model.config.max_positions, on_devices.devices
-        rows = -(-config.batch_size // share) * share
-
-        def padded(ids: np.ndarray, mask: np.ndarray) -> np.ndarray:
-            # Few lengths, since each is a program.
-            length = min(positions, -(-ids.shape[1] // _LENGTH_STEP) * _LENGTH_STEP)
-            more = [(0, rows - len(ids)), (0, length - ids.shape[1])]
-            return on_devices(np.pad(ids, more), np.pad(mask, more))[:, : len(ids)]
-
-        return padded
-    spec = tf.TensorSpec([None, None], tf.int32)
-    function = tf.function(pool, [spec, spec], autograph=False)
-    return lambda ids, mask: function(tf.constant(ids), tf.constant(mask)).numpy()
+def with_masks(
+    arrays: dict[str, np.ndarray], vocabulary: Vocabulary
+) -> dict[str, np.ndarray]:
+    """The features of masked text with `input_mask` and `input_type_ids`."""
+    ids = arrays["input_word_ids"]
+    mask = (ids != vocabulary.pad_id).astype(np.int32)
+    return {**arrays, "input_mask": mask, "input_type_ids": np.zeros_like(ids)}
 
 
 def packed(
@@ -278,10 +169,120 @@ def packed(
     return {"input_word_ids": ids, "input_mask": mask, "input_type_ids": types}
 
 
-def _shares(tokens: Tokens, owners: np.ndarray, config: RetrievalConfig) -> np.ndarray:
-    """float32 [windows], the share of its text's pooled tokens in each window."""
-    pieces = np.diff(tokens.ends, prepend=0)
-    # [CLS] and [SEP]; an empty text has a share of 1.
-    pooled = np.maximum(1, pieces + _SPECIAL * config.pool_special_tokens)
-    totals = np.bincount(owners, pooled)[owners]
-    return (pooled / totals).astype(np.float32)
+def layer_vectors(
+    model: Model,
+    texts: Sequence[str],
+    config: RetrievalConfig,
+    pool: Pool | None = None,
+) -> np.ndarray:
+    """float32 [texts, H]: the mean over each text's tokens in the configured layer."""
+    layer = config.layer_of(model.config.num_layers, model.name)
+    vectors = np.zeros([1, len(texts), model.config.hidden_size], np.float32)
+    add_vectors(vectors, model, texts, [layer], config, pool)
+    return vectors[0]
+
+
+def add_vectors(
+    vectors: np.ndarray,
+    model: Model,
+    texts: Sequence[str],
+    layers: Sequence[int],
+    config: RetrievalConfig,
+    pool: Pool | None = None,
+) -> None:
+    """Adds the mean over each text's tokens to `vectors`, float32 [layers, texts, H].
+
+    `pool` is a `pooling_function` of the same layers; None makes one.
+    """
+    pool = pool or pooling_function(model, layers, config)
+    parts: list[np.ndarray] = []
+    owners: list[int] = []
+    for start in range(0, len(texts), _TEXTS_AT_ONCE):
+        encoded = model.vocabulary.encode_batch(texts[start : start + _TEXTS_AT_ONCE])
+        for text, ids in enumerate(encoded, start):
+            of_text = text_parts(np.array(ids, np.int32), config)
+            parts += of_text
+            owners += [text] * len(of_text)
+    sizes = np.array([len(ids) for ids in parts], np.int64)
+    owner_of = np.array(owners, np.int64)
+    # The share of its text's pooled tokens in each part; that of an empty text is 1.
+    pooled = np.maximum(1, sizes + _SPECIAL * config.pool_special_tokens)
+    shares = (pooled / np.bincount(owner_of, pooled)[owner_of]).astype(np.float32)
+    # The longest first, so that memory that is too small is noticed at once.
+    order = np.argsort(-sizes, kind="stable")
+    starts = range(0, len(order), config.batch_size)
+    for start in console.track(starts, "encoding batches of sentences"):
+        rows = order[start : start + config.batch_size]
+        batch = packed(model.vocabulary, [parts[row] for row in rows])
+        means = pool(*(batch[name] for name in FEATURES[:2]))
+        if not np.isfinite(means).all():
+            raise UserError(
+                f"{model.weights.path}: gives numbers that are not finite; the "
+                "training diverged, choose an earlier checkpoint"
+            )
+        for place, row in enumerate(rows):
+            vectors[:, owner_of[row]] += shares[row] * means[:, place]
+
+
+def array_on_disk(path: str, dtype: type, shape: Sequence[int]) -> np.ndarray:
+    """A new array in a file, for vectors that may be larger than memory.
+
+    Its room is taken at once: a process that maps a file beyond the end of the disk is
+    killed without a message.
+    """
+    size = int(np.prod(shape, dtype=np.int64)) * np.dtype(dtype).itemsize
+    try:
+        with open(path, "wb") as handle:
+            os.posix_fallocate(handle.fileno(), 0, size)
+        return np.memmap(path, dtype, "r+", shape=tuple(shape))
+    except OSError as error:
+        raise UserError(
+            f"{os.path.dirname(path)}: no room for {size:,} bytes of vectors "
+            f"({error.strerror}); TMPDIR can be another folder"
+        ) from error
+
+
+def text_parts(ids: np.ndarray, config: RetrievalConfig) -> list[np.ndarray]:
+    """The start of a text, or its windows, whose lengths differ by at most one."""
+    room = config.max_sequence_length - _SPECIAL
+    if config.long_sentences == "cut":
+        return [ids[:room]]
+    count = max(1, -(-len(ids) // room))
+    ends = [number * len(ids) // count for number in range(count + 1)]
+    return [ids[start:end] for start, end in itertools.pairwise(ends)]
+
+
+def pooling_function(
+    model: Model,
+    layers: Sequence[int],
+    config: RetrievalConfig,
+    accelerator: str | None = None,
+) -> Pool:
+    """A function of ids and mask, int32 [batch, length], to float32 [layers, batch, H].
+
+    It computes on all devices of a kind of accelerator, or by TensorFlow's own kernels.
+    """
+    encoder = Encoder(model.config, model.weights, up_to=max(layers))
+
+    def pool(ids: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
+        states = encoder.hidden_states(
+            dict(zip(FEATURES, (ids, mask, tf.zeros_like(ids)), strict=True))
+        )
+        special = config.pool_special_tokens
+        return tf.stack([mean_over_tokens(states[i], mask, special) for i in layers])
+
+    if accelerator is None:
+        spec = tf.TensorSpec([None, None], tf.int32)
+        function = tf.function(pool, [spec, spec], autograph=False)
+        return lambda ids, mask: function(tf.constant(ids), tf.constant(mask)).numpy()
+    on_devices = DeviceFunction(pool, accelerator, console.say, axis=1)
+    positions, share = model.config.max_positions, on_devices.devices
+    rows = -(-config.batch_size // share) * share
+
+    def padded(ids: np.ndarray, mask: np.ndarray) -> np.ndarray:
+        # Few lengths, since each is a program.
+        length = min(positions, -(-ids.shape[1] // _LENGTH_STEP) * _LENGTH_STEP)
+        more = [(0, rows - len(ids)), (0, length - ids.shape[1])]
+        return on_devices(np.pad(ids, more), np.pad(mask, more))[:, : len(ids)]
+
+    return padded

@@ -29,7 +29,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from decoupled.analyses.models import check_lengths, describe, encode_texts, open_models
+from decoupled.analyses.models import (
+    LONGEST,
+    add_vectors,
+    array_on_disk,
+    measure_each,
+    open_models,
+)
 from decoupled.analyses.output import (
     LAYER,
     Line,
@@ -40,6 +46,7 @@ from decoupled.analyses.output import (
 )
 from decoupled.analyses.retrieval import search
 from decoupled.configs import RetrievalConfig
+from decoupled.configs.analyses import NeighbourSettings
 from decoupled.core import gfile
 from decoupled.core.errors import UserError
 from decoupled.core.files import scratch_folder
@@ -63,51 +70,39 @@ class Translations(NamedTuple):
     texts: dict[str, list[str]]
     ids: list[str] | None = None
 
-    @property
-    def directions(self) -> list[tuple[str, str]]:
-        """All ordered pairs of languages."""
-        return list(itertools.permutations(self.texts, 2))
 
-
-def run(flags: Any, settings: tuple[RetrievalConfig, int]) -> dict[str, Any]:
+def run(flags: Any, settings: NeighbourSettings) -> dict[str, Any]:
     """The result of the command's flags."""
-    config, max_pairs = settings.retrieval, settings.max_pairs
+    if bool(flags.sentences) == bool(flags.data_dir):
+        raise UserError("give --data_dir or --sentences, one of them")
     if flags.sentences:
-        if flags.data_dir:
-            raise UserError("give --sentences or --data_dir, one of them")
-        texts = [read_shared(flags.sentences, flags.languages, max_pairs)]
+        texts = [read_shared(flags.sentences, flags.languages, settings.max_pairs)]
     else:
-        pairs = find_files(flags.data_dir, flags.languages)
-        texts = [read_files(paths, max_pairs) for paths in pairs]
-    return measure(open_models(flags.model_dir), texts, max_pairs, config)
+        texts = read_files(flags.data_dir, flags.languages, settings.max_pairs)
+    length = settings.retrieval.max_sequence_length
+    models = open_models(flags.model_dir, length=length, setting=LONGEST)
+    return measure(models, texts, settings)
 
 
-def find_files(
-    data_dir: str | None, languages: Sequence[str] | None
-) -> list[dict[str, str]]:
-    """The pairs of files of a folder: language -> path."""
-    if not data_dir:
-        raise UserError("give --data_dir or --sentences")
+def read_files(
+    data_dir: str, languages: Sequence[str] | None, max_pairs: int
+) -> list[Translations]:
+    """The first `max_pairs` pairs, or all for 0, of every two files of a folder."""
     names = gfile.listdir(data_dir) if gfile.isdir(data_dir) else []
     matches = [re.fullmatch(r"([\w-]+)-en\.\1", name) for name in sorted(names)]
     there = [match[1] for match in matches if match and match[1] != "en"]
     if not there:
         raise UserError(f"{data_dir}: no files XX-en.XX, XX being a language")
-    for language in languages or ():
-        if language not in there:
-            raise UserError(f"--languages: no {language}-en.{language} in {data_dir}")
-    return [
-        {side: os.path.join(data_dir, f"{name}-en.{side}") for side in ("en", name)}
-        for name in languages or there
-    ]
-
-
-def read_files(paths: dict[str, str], max_pairs: int) -> Translations:
-    """The first `max_pairs` pairs of two files of equal length, or all for 0."""
-    (_, source), (language, target) = paths.items()
-    sides = read_parallel(source, target, language, max_pairs)
-    about = {"language": language, "source": source, "target": target}
-    return Translations(about, dict(zip(paths, sides, strict=True)))
+    read = []
+    for name in languages or there:
+        if name not in there:
+            raise UserError(f"--languages: no {name}-en.{name} in {data_dir}")
+        stem = os.path.join(data_dir, f"{name}-en")
+        source, target = f"{stem}.en", f"{stem}.{name}"
+        sides = read_parallel(source, target, name, max_pairs)
+        about = {"language": name, "source": source, "target": target}
+        read.append(Translations(about, dict(zip(("en", name), sides, strict=True))))
+    return read
 
 
 def read_shared(
@@ -135,55 +130,46 @@ def read_shared(
 
 
 def measure(
-    models: Sequence[Model],
-    texts: Sequence[Translations],
-    max_pairs: int,
-    config: RetrievalConfig,
+    models: Sequence[Model], texts: Sequence[Translations], settings: NeighbourSettings
 ) -> dict[str, Any]:
     """Measures all layers of all models in all directions with `layer_hits`.
 
     Returns:
-      `settings`; `models`: the entries of `describe`. For pairs of files
-      these have `languages`, a list of entries with `language`, `source`, `target`,
-      `pairs`, `directions` and `layers`. For sentences with ids they have `layers`, and
-      the result has `split`, `directions`, `items` (the ids), and `arrays`:
-      "MODELINDEX/hits" -> the result of `layer_hits`. Each of `layers` has `layer`,
-      `mean` (percent, over directions and sentences), `interval` (95%, over sentences)
-      and `directions`: `accuracy` in percent and `interval` (95%, Wilson's).
+      `settings`; for pairs of files, each of `models` has `languages`, a list of
+      entries with `language`, `source`, `target`, `pairs`, `directions` and `layers`.
+      For sentences with ids each has `layers`, and the result has `split`,
+      `directions`, `items` (the ids), and `arrays`: "MODELINDEX/hits" -> the result of
+      `layer_hits`. Each of `layers` has `layer`, `mean` (percent, over directions and
+      sentences), `interval` (95%, over sentences) and `directions`: `accuracy` in
+      percent and `interval` (95%, Wilson's).
     """
-    for model in models:
-        check_lengths(model, config)
-    settings = {**dataclasses.asdict(config), "max_pairs": max_pairs}
-    del settings["layer"]
-    described, arrays = [], {}
-    for index, model in enumerate(models):
-        entry, languages = describe(model), []
+    config = settings.retrieval
+
+    def of_model(model):
+        languages = []
         for text in texts:
             hits = layer_hits(model, text.texts, config)
             layers = [_summary(layer, of_layer) for layer, of_layer in enumerate(hits)]
             if text.ids is not None:
-                entry["layers"] = layers
-                arrays[f"{index}/hits"] = hits
-                continue
-            languages.append(
-                {
-                    **text.about,
-                    "pairs": hits.shape[-1],
-                    "directions": [list(way) for way in text.directions],
-                    "layers": layers,
-                }
-            )
-        described.append({**entry, "languages": languages} if languages else entry)
-    result = {"analysis": "neighbours", "settings": settings, "models": described}
-    if arrays:
-        [shared] = texts
-        result |= {
-            **shared.about,
-            "directions": [list(way) for way in shared.directions],
-            "items": shared.ids,
-            "arrays": arrays,
-        }
+                return {"layers": layers}, {"hits": hits}
+            of_text = {"pairs": hits.shape[-1], "directions": _directions(text.texts)}
+            languages.append({**text.about, **of_text, "layers": layers})
+        return {"languages": languages}, {}
+
+    fields = {**dataclasses.asdict(config), "max_pairs": settings.max_pairs}
+    del fields["layer"]
+    measured = measure_each(models, of_model)
+    result = {"analysis": "neighbours", "settings": fields, **measured}
+    for text in texts:
+        if text.ids is not None:
+            directions = _directions(text.texts)
+            result |= {**text.about, "directions": directions, "items": text.ids}
     return result
+
+
+def _directions(texts: dict[str, list[str]]) -> list[list[str]]:
+    """All ordered pairs of languages."""
+    return [list(way) for way in itertools.permutations(texts, 2)]
 
 
 def layer_hits(
@@ -192,6 +178,7 @@ def layer_hits(
     """Whether the nearest neighbour is the translation, by layer, direction, sentence.
 
     A neighbour is right if its sentence equals the translation, even at another index.
+    Every text is encoded once.
 
     Returns:
       uint8 [layers + 1, directions, sentences], 1 if the neighbour is right.
@@ -201,55 +188,24 @@ def layer_hits(
         language: np.array([numbers.setdefault(text, len(numbers)) for text in side])
         for language, side in texts.items()
     }
-    directions = list(itertools.permutations(texts, 2))
+    directions = _directions(texts)
+    layers, width = model.config.num_layers + 1, model.config.hidden_size
     sentences = len(next(iter(texts.values())))
-    hits = np.zeros([model.config.num_layers + 1, len(directions), sentences], np.uint8)
-    every_layer = vectors_by_layer(model, list(numbers), config)
-    for layer, vectors in enumerate(every_layer):
-        for pair in itertools.combinations(texts, 2):
-            first, second = (places[language] for language in pair)
-            progress = f"searching blocks of {'-'.join(pair)}, layer {layer}"
-            matches = search(vectors[first], vectors[second], config, progress)
-            forward, backward = (directions.index(way) for way in (pair, pair[::-1]))
-            hits[layer, forward] = second[matches.forward] == second
-            hits[layer, backward] = first[matches.backward] == first
-    return hits
-
-
-def vectors_by_layer(
-    model: Model, texts: Sequence[str], config: RetrievalConfig
-) -> Iterator[np.ndarray]:
-    """Yields float32 [texts, H] for layer 0 (the embedding output), 1, ... L.
-
-    Every text is encoded once. The vectors of all layers are on disk, and one layer at
-    a time in memory.
-    """
-    layers, width = range(model.config.num_layers + 1), model.config.hidden_size
+    hits = np.zeros([layers, len(directions), sentences], np.uint8)
     with scratch_folder() as folder:
-        paths = [os.path.join(folder, f"{layer}.float32") for layer in layers]
-        places = []
-        for rows, pooled in encode_texts(model, texts, layers, config):
-            places.append(rows)
-            for layer, vectors in pooled.items():
-                with gfile.GFile(paths[layer], "ab") as handle:
-                    handle.write(np.ascontiguousarray(vectors, np.float32))
-        for path in paths:
-            vectors = np.zeros([len(texts), width], np.float32)
-            stored = np.fromfile(path, np.float32).reshape(-1, width)
-            # A text of several windows has several rows.
-            np.add.at(vectors, np.concatenate(places), stored)
-            yield vectors
-
-
-def best_layer(result: dict[str, Any]) -> list[int]:
-    """The layer of each model, from 1 on, with the highest mean accuracy.
-
-    It serves to choose a layer on dev sentences and to score it on test sentences.
-    """
-    return [
-        max(model["layers"][1:], key=lambda layer: layer["mean"])["layer"]
-        for model in result["models"]
-    ]
+        path, shape = os.path.join(folder, "vectors"), (layers, len(numbers), width)
+        vectors = array_on_disk(path, np.float32, shape)
+        add_vectors(vectors, model, list(numbers), range(layers), config)
+        for layer, stored in enumerate(vectors):
+            of_layer = np.array(stored)
+            for pair in itertools.combinations(texts, 2):
+                first, second = (places[language] for language in pair)
+                progress = f"searching blocks of {'-'.join(pair)}, layer {layer}"
+                matches = search(of_layer[first], of_layer[second], config, progress)
+                there, back = (directions.index([*way]) for way in (pair, pair[::-1]))
+                hits[layer, there] = second[matches.forward] == second
+                hits[layer, back] = first[matches.backward] == first
+    return hits
 
 
 def _summary(layer: int, hits: np.ndarray) -> dict[str, Any]:
@@ -265,6 +221,17 @@ def _summary(layer: int, hits: np.ndarray) -> dict[str, Any]:
         "interval": mean_interval(by_sentence),
         "directions": directions,
     }
+
+
+def best_layer(result: dict[str, Any]) -> list[int]:
+    """The layer of each model, from 1 on, with the highest mean accuracy.
+
+    It serves to choose a layer on dev sentences and to score it on test sentences.
+    """
+    return [
+        max(model["layers"][1:], key=lambda layer: layer["mean"])["layer"]
+        for model in result["models"]
+    ]
 
 
 def _texts(result: dict[str, Any], model: dict[str, Any]) -> list[dict[str, Any]]:

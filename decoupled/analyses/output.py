@@ -51,6 +51,18 @@ class Panel(NamedTuple):
     band: tuple[float, float] | None = None
 
 
+def by_model(
+    models: Sequence[dict[str, Any]],
+    lines: dict[str, Sequence[float]],
+    label: str,
+) -> Panel:
+    """A row for each model; `lines`: name -> the value of each model."""
+    places = list(range(len(models)))
+    rows = [model["name"] for model in models]
+    drawn = [Line(name, values, places) for name, values in lines.items()]
+    return Panel(drawn, label, rows=rows)
+
+
 class Picture(NamedTuple):
     """Rows of panels; the last row may be shorter."""
 

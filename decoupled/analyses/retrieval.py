@@ -11,16 +11,15 @@ Languages that XTREME does not list for the task are marked and excluded from me
 """
 
 import dataclasses
-import functools
 import os
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from decoupled.analyses.models import (
-    check_lengths,
+    LONGEST,
     layer_vectors,
     open_models,
     pooling_function,
@@ -43,33 +42,12 @@ from decoupled.xtreme.parallel_sentences import (
     read_tatoeba,
 )
 
-# Languages of Tatoeba are encoded together, up to about this many sentences.
-_SENTENCES_AT_ONCE = 1 << 15
 _MEAN = "mean"
 # Columns that are not in percent.
 _OTHER_UNITS = ("threshold", "pairs", "examples")
 
 # Sentences -> float32 [sentences, H].
 Encode = Callable[[Sequence[str]], np.ndarray]
-
-
-class Mined(NamedTuple):
-    """Pairs of ids, the best first, and their scores, float [pairs]."""
-
-    pairs: list[Pair]
-    scores: np.ndarray
-
-
-class MinedTest(NamedTuple):
-    """The predictions for BUCC: the pairs of the test set above the threshold.
-
-    threshold: tuned on the dev set. dev_f1: the F1 score there, in percent.
-    """
-
-    test: Bucc
-    pairs: list[Pair]
-    threshold: float
-    dev_f1: float
 
 
 def search(
@@ -93,47 +71,28 @@ def search(
 
 
 def find_translations(
-    languages: Sequence[Tatoeba], encode: Encode, config: RetrievalConfig
-) -> dict[str, list[int]]:
-    """Language -> for each of its sentences, the index of the best English candidate.
+    pair: Tatoeba, encode: Encode, config: RetrievalConfig
+) -> list[int]:
+    """For each sentence the index of the best English candidate.
 
-    Equal sentences, even of different languages, are encoded once.
+    Equal sentences are encoded once, and so have equal vectors.
     """
-    texts = {
-        text: None for pair in languages for text in [*pair.sources, *pair.candidates]
-    }
-    places = {text: place for place, text in enumerate(texts)}
+    places: dict[str, int] = {}
+    sides = [
+        [places.setdefault(text, len(places)) for text in side]
+        for side in (pair.sources, pair.candidates)
+    ]
     vectors = encode(list(places))
-    translations = {}
-    for pair in languages:
-        sides = (
-            vectors[[places[text] for text in side]]
-            for side in (pair.sources, pair.candidates)
-        )
-        matches = search(*sides, config, f"searching blocks of {pair.language}")
-        translations[pair.language] = matches.forward.tolist()
-    return translations
+    sides = [vectors[side] for side in sides]
+    matches = search(*sides, config, f"searching blocks of {pair.language}")
+    return matches.forward.tolist()
 
 
-def mine_test(
-    dev: Bucc, read_test: Callable[[], Bucc], encode: Encode, config: RetrievalConfig
-) -> MinedTest:
-    """Mines both splits and keeps the test pairs above the threshold of the dev set.
+class Mined(NamedTuple):
+    """Pairs of ids, the best first, and their scores, float [pairs]."""
 
-    The test set is read after the dev set is done.
-    """
-    if not dev.gold:
-        raise UserError(
-            f"bucc2018 dev (language {dev.language}): no gold pairs; the threshold is "
-            "tuned on them"
-        )
-    mined = mine_pairs(dev, encode, config)
-    are_right = np.array([pair in dev.gold for pair in mined.pairs], bool)
-    threshold = best_threshold(mined.scores, are_right, len(dev.gold))
-    test = read_test()
-    mined = mine_pairs(test, encode, config)
-    kept = int(np.sum(mined.scores >= threshold.score))
-    return MinedTest(test, mined.pairs[:kept], threshold.score, threshold.f1)
+    pairs: list[Pair]
+    scores: np.ndarray
 
 
 def mine_pairs(split: Bucc, encode: Encode, config: RetrievalConfig) -> Mined:
@@ -147,19 +106,15 @@ def mine_pairs(split: Bucc, encode: Encode, config: RetrievalConfig) -> Mined:
     vectors = [encode(list(side)) for side in sides]
     matches = search(*vectors, config, f"searching blocks of {split.language}")
     candidates = mine(matches)
-    ids = [list(side.values()) for side in sides]
-    pairs, kept = [], []
-    for index, (left, right) in enumerate(candidates.pairs):
-        pair = (ids[0][left], ids[1][right])
-        if None not in pair:
-            pairs.append(pair)
-            kept.append(index)
-    if not pairs:
+    sources, english = (list(side.values()) for side in sides)
+    pairs = [(sources[left], english[right]) for left, right in candidates.pairs]
+    kept = [index for index, pair in enumerate(pairs) if None not in pair]
+    if not kept:
         raise UserError(
             f"bucc2018 (language {split.language}): every sentence occurs several "
             "times; remove the copies"
         )
-    return Mined(pairs, candidates.scores[kept])
+    return Mined([pairs[index] for index in kept], candidates.scores[kept])
 
 
 def _ids_by_sentence(text: Text) -> dict[str, str | None]:
@@ -170,154 +125,64 @@ def _ids_by_sentence(text: Text) -> dict[str, str | None]:
     }
 
 
-class LanguageResults(NamedTuple):
+class Found(NamedTuple):
     """A language's predictions, as lines, and its results."""
 
-    language: str
     lines: list[str]
     results: dict[str, float]
 
 
-def _cell(column, value):
-    if value is None or column in _OTHER_UNITS:
-        return value
-    return f"{value:.2f}"
-
-
-def tatoeba_results(pair: Tatoeba, places: list[int]) -> dict[str, float]:
-    """Metrics in percent; accuracy only if the translations are known.
-
-    `places` has for each source the index of the candidate that was found.
-    """
+def search_tatoeba(
+    data_dir: str, language: str, encode: Encode, config: RetrievalConfig
+) -> Found:
+    """The index of each sentence's translation; its accuracy if the data tell it."""
+    pair = read_tatoeba(data_dir, language)
+    lines = [*map(str, find_translations(pair, encode, config))]
     results = {}
     if pair.gold is not None:
-        labels, answers = ([*map(str, side)] for side in (pair.gold, places))
-        results = official.score_language("tatoeba", pair.language, labels, answers)
-    count = len(pair.sources)
-    return {**results, "random_accuracy": 100 / count, "examples": count}
+        labels = [*map(str, pair.gold)]
+        results = official.score_language("tatoeba", language, labels, lines)
+    count = len(lines)
+    return Found(lines, {**results, "random_accuracy": 100 / count, "examples": count})
 
 
-def bucc_results(test: Bucc, pairs: list[Pair]) -> dict[str, float]:
-    """Metrics of the pairs that were found, in percent; none without gold pairs."""
-    if not test.gold:
-        return {}
-    results = official.score_language("bucc2018", test.language, test.gold, pairs)
-    # The expected score of as many random pairs as there are gold pairs.
-    possible = len(test.source.ids) * len(test.english.ids)
-    return {**results, "random_f1": 100 * len(test.gold) / possible}
+def mine_bucc(
+    data_dir: str, language: str, encode: Encode, config: RetrievalConfig
+) -> Found:
+    """Pairs of ids of the test set that are above the threshold of the dev set.
 
-
-class RetrievalResults:
-    """The folder of a run; a run that was stopped resumes with the missing languages.
-
-    `description` of the run, as JSON, has at least "task", "global_step" and
-    "settings". `content` is that of results.json, whose path is `path`.
+    The test set is read after the dev set is done.
     """
-
-    def __init__(self, folder: str, description: dict[str, Any]):
-        self._folder = files.make_folder(folder)
-        self.path = os.path.join(folder, "results.json")
-        self.content = {**description, "languages": {}}
-        if files.exists(self.path):
-            saved = files.read_json(self.path)
-            self._check(saved, description)
-            self.content["languages"] = saved["languages"]
-
-    def _check(self, saved, description):
-        if not isinstance(saved, dict) or not isinstance(saved.get("languages"), dict):
-            raise UserError(f"{self.path}: not results of retrieval; delete it")
-        differing = [
-            "the checkpoint has changed"
-            if key == "checkpoint_fingerprint"
-            else f"{key} is {saved.get(key)!r}, not {value!r}"
-            for key, value in description.items()
-            if saved.get(key) != value
-        ]
-        if differing:
-            raise UserError(
-                f"{self.path}: of another run: {'; '.join(differing)}; use another "
-                "--output_dir"
-            )
-
-    def has(self, language: str, fingerprint: str) -> bool:
-        """Whether a language is done, with the data of this fingerprint."""
-        entry = self.content["languages"].get(language, {})
-        return entry.get("data") == fingerprint and files.exists(
-            self._predictions(language)
+    dev = read_bucc(data_dir, DEV, language)
+    if not dev.gold:
+        raise UserError(
+            f"bucc2018 dev (language {language}): no gold pairs; the threshold is "
+            "tuned on them"
         )
+    mined = mine_pairs(dev, encode, config)
+    are_right = np.array([pair in dev.gold for pair in mined.pairs], bool)
+    threshold = best_threshold(mined.scores, are_right, len(dev.gold))
+    test = read_bucc(data_dir, TEST, language)
+    mined = mine_pairs(test, encode, config)
+    pairs = mined.pairs[: int(np.sum(mined.scores >= threshold.score))]
+    results = {}
+    if test.gold:
+        results = official.score_language("bucc2018", language, test.gold, pairs)
+        # The expected score of as many random pairs as there are gold pairs.
+        possible = len(test.source.ids) * len(test.english.ids)
+        results["random_f1"] = 100 * len(test.gold) / possible
+    tuned = {"dev_f1": threshold.f1, "threshold": threshold.score, "pairs": len(pairs)}
+    return Found(["\t".join(pair) for pair in pairs], {**results, **tuned})
 
-    @property
-    def languages(self) -> list[str]:
-        """The languages that have results, perhaps of other files."""
-        return list(self.content["languages"])
 
-    def add(
-        self,
-        language: str,
-        fingerprint: str,
-        lines: list[str],
-        results: dict[str, float],
-    ) -> None:
-        """Writes a language's predictions, one per line, then its results."""
-        path = self._predictions(language)
-        files.make_folder(os.path.dirname(path))
-        files.write_text(path, "".join(f"{line}\n" for line in lines))
-        done = {
-            **self.content["languages"],
-            language: {**results, "data": fingerprint},
-        }
-        self.content["languages"] = {name: done[name] for name in sorted(done)}
-        files.write_json(self.path, self.content)
-
-    def finish(self) -> None:
-        """Writes the means; prints the table."""
-        rows = {
-            name: {key: value for key, value in entry.items() if key != "data"}
-            for name, entry in self.content["languages"].items()
-        }
-        columns = list(dict.fromkeys(key for row in rows.values() for key in row))
-        task = self.content["task"]
-        averaged = {
-            name: row for name, row in rows.items() if official.is_official(task, name)
-        }
-        outside = [name for name in rows if name not in averaged]
-        means = {}
-        for column in columns:
-            if values := [row[column] for row in averaged.values() if column in row]:
-                means[column] = sum(values) / len(values)
-        self.content[_MEAN], self.content["outside_xtreme"] = means, outside
-        files.write_json(self.path, self.content)
-        ordered = {**averaged, _MEAN: means, **{name: rows[name] for name in outside}}
-        table = [[name, *map(row.get, columns)] for name, row in ordered.items()]
-        cells = [
-            [name + " (outside XTREME)" * (name in outside), *map(_cell, columns, row)]
-            for name, *row in table
-        ]
-        self._show(columns, cells)
-
-    def _show(self, columns, table):
-        settings = self.content["settings"]
-        console.table(
-            f"{self.content['task']} at step {self.content['global_step']}: layer "
-            f"{settings['layer']}, {settings['scoring']}; in percent",
-            ["language", *(column.replace("_", " ") for column in columns)],
-            table,
-        )
-        folder = os.path.join(self._folder, "predictions")
-        if not set(official.TASKS[self.content["task"]].headline) <= set(columns):
-            console.say("the data do not tell what is right: no score")
-        console.say(f"wrote {self.path} and {folder}")
-
-    def _predictions(self, language):
-        return os.path.join(
-            self._folder,
-            "predictions",
-            official.prediction_file(self.content["task"], language),
-        )
+FIND = {"tatoeba": search_tatoeba, "bucc2018": mine_bucc}
 
 
 class TranslationSearch:
     """A run of `decoupled retrieve`: a task's languages, with results in a folder.
+
+    A run that was stopped resumes with the missing languages. `content` is that of
+    results.json.
 
     Raises:
       UserError: checkpoint, settings, data and folder do not fit each other. All
@@ -344,77 +209,126 @@ class TranslationSearch:
         if accelerator is not None:
             accelerators.check(accelerator, console.say)
         self._pool = pooling_function(model, [layer], config, accelerator)
-        self._results = RetrievalResults(output_dir, self._description())
-
-    def run(self) -> dict[str, Any]:
-        """Runs the missing languages; returns the content of results.json."""
-        results = self._results
-        data = {name: self._fingerprint(name) for name in self._languages}
-        missing = [name for name in data if not results.has(name, data[name])]
-        if changed := [name for name in missing if name in results.languages]:
-            console.say(
-                f"{results.path}: searched again: the files of {', '.join(changed)} or "
-                "their predictions have changed"
-            )
-        if done := len(data) - len(missing):
-            console.say(f"{results.path}: has {done} of {len(data)} languages, reused")
-        find = self._tatoeba if self._task == "tatoeba" else self._bucc
-        for language, lines, metrics in find(missing):
-            results.add(language, data[language], lines, metrics)
-        results.finish()
-        return results.content
-
-    def _description(self) -> dict[str, Any]:
-        """Everything except the data that the results of a language depend on."""
-        model, config = self._model, self._config
-        return {
-            "task": self._task,
+        # Everything except the data that the results of a language depend on.
+        description = {
+            "task": task,
             "checkpoint": os.path.basename(model.weights.path),
             "global_step": model.weights.global_step,
             # The index of a checkpoint holds the checksum of every variable.
             "checkpoint_fingerprint": files.file_fingerprint(
                 f"{model.weights.path}.index"
             ),
-            "settings": {
-                **dataclasses.asdict(config),
-                "layer": config.layer_of(model.config.num_layers, model.name),
-            },
+            "settings": {**dataclasses.asdict(config), "layer": layer},
         }
+        self._folder = files.make_folder(output_dir)
+        self._path = os.path.join(output_dir, "results.json")
+        self.content: dict[str, Any] = {**description, "languages": {}}
+        if files.exists(self._path):
+            saved = files.read_json(self._path)
+            _check_saved(self._path, saved, description)
+            self.content["languages"] = saved["languages"]
+
+    def run(self) -> dict[str, Any]:
+        """Runs the missing languages; returns the content of results.json."""
+        data = {name: self._fingerprint(name) for name in self._languages}
+        missing = [name for name in data if not self._has(name, data[name])]
+        if changed := [name for name in missing if name in self.content["languages"]]:
+            console.say(
+                f"{self._path}: searched again: the files of {', '.join(changed)} or "
+                "their predictions have changed"
+            )
+        if done := len(data) - len(missing):
+            console.say(f"{self._path}: has {done} of {len(data)} languages, reused")
+        for name in missing:
+            lines, results = FIND[self._task](
+                self._data_dir, name, self._encode, self._config
+            )
+            path = self._predictions(name)
+            files.make_folder(os.path.dirname(path))
+            files.write_text(path, "".join(f"{line}\n" for line in lines))
+            entries = self.content["languages"] | {
+                name: {**results, "data": data[name]}
+            }
+            self.content["languages"] = dict(sorted(entries.items()))
+            files.write_json(self._path, self.content)
+        columns, rows = add_means(self.content)
+        files.write_json(self._path, self.content)
+        settings = self.content["settings"]
+        console.table(
+            f"{self._task} at step {self.content['global_step']}: layer "
+            f"{settings['layer']}, {settings['scoring']}; in percent",
+            ["language", *(column.replace("_", " ") for column in columns)],
+            rows,
+        )
+        if not set(official.TASKS[self._task].headline) <= set(columns):
+            console.say("the data do not tell what is right: no score")
+        predictions = os.path.join(self._folder, "predictions")
+        console.say(f"wrote {self._path} and {predictions}")
+        return self.content
+
+    def _encode(self, texts: Sequence[str]) -> np.ndarray:
+        return layer_vectors(self._model, texts, self._config, self._pool)
 
     def _fingerprint(self, language: str) -> str:
         paths = language_files(self._task, self._data_dir, language)
         return files.fingerprint("".join(map(files.file_fingerprint, paths)))
 
-    def _encode(self, texts: Sequence[str]) -> np.ndarray:
-        return layer_vectors(self._model, texts, self._config, self._pool)
+    def _has(self, language: str, fingerprint: str) -> bool:
+        """Whether a language is done, with the data of this fingerprint."""
+        entry = self.content["languages"].get(language, {})
+        predictions = self._predictions(language)
+        return entry.get("data") == fingerprint and files.exists(predictions)
 
-    def _tatoeba(self, languages: Sequence[str]) -> Iterator[LanguageResults]:
-        pairs = [read_tatoeba(self._data_dir, language) for language in languages]
-        while pairs:
-            group, sentences = [], 0
-            while pairs and (not group or sentences < _SENTENCES_AT_ONCE):
-                group.append(pairs.pop(0))
-                sentences += 2 * len(group[-1].sources)
-            translations = find_translations(group, self._encode, self._config)
-            for pair in group:
-                places = translations[pair.language]
-                results = tatoeba_results(pair, places)
-                yield LanguageResults(pair.language, [*map(str, places)], results)
+    def _predictions(self, language: str) -> str:
+        name = official.prediction_file(self._task, language)
+        return os.path.join(self._folder, "predictions", name)
 
-    def _bucc(self, languages: Sequence[str]) -> Iterator[LanguageResults]:
-        for language in languages:
-            dev = read_bucc(self._data_dir, DEV, language)
-            read_test = functools.partial(read_bucc, self._data_dir, TEST, language)
-            mined = mine_test(dev, read_test, self._encode, self._config)
-            results = {
-                **bucc_results(mined.test, mined.pairs),
-                "dev_f1": mined.dev_f1,
-                "threshold": mined.threshold,
-                "pairs": len(mined.pairs),
-            }
-            yield LanguageResults(
-                language, ["\t".join(pair) for pair in mined.pairs], results
-            )
+
+def _check_saved(path: str, saved: Any, description: dict[str, Any]) -> None:
+    if not isinstance(saved, dict) or not isinstance(saved.get("languages"), dict):
+        raise UserError(f"{path}: not results of retrieval; delete it")
+    differing = [
+        "the checkpoint has changed"
+        if key == "checkpoint_fingerprint"
+        else f"{key} is {saved.get(key)!r}, not {value!r}"
+        for key, value in description.items()
+        if saved.get(key) != value
+    ]
+    if differing:
+        raise UserError(
+            f"{path}: of another run: {'; '.join(differing)}; use another --output_dir"
+        )
+
+
+def add_means(content: dict[str, Any]) -> tuple[list[str], list[list[Any]]]:
+    """Adds `mean` and `outside_xtreme` to the content of results.json.
+
+    Returns:
+      columns and rows of its table.
+    """
+    task, entries = content["task"], content["languages"]
+    columns = dict.fromkeys(key for entry in entries.values() for key in entry)
+    columns = [key for key in columns if key != "data"]
+    averaged = {k: v for k, v in entries.items() if official.is_official(task, k)}
+    outside = [name for name in entries if name not in averaged]
+    means = {}
+    for column in columns:
+        if values := [row[column] for row in averaged.values() if column in row]:
+            means[column] = sum(values) / len(values)
+    content |= {_MEAN: means, "outside_xtreme": outside}
+    ordered = {**averaged, _MEAN: means, **{name: entries[name] for name in outside}}
+
+    def cell(row, column):
+        value = row.get(column)
+        return value if value is None or column in _OTHER_UNITS else f"{value:.2f}"
+
+    return columns, [
+        [
+            name + " (outside XTREME)" * (name in outside),
+            *(cell(row, c) for c in columns),
+        ]
+        for name, row in ordered.items()
+    ]
 
 
 def _open_model(path: str, config: RetrievalConfig, mistakes: Mistakes) -> Model | None:
@@ -423,7 +337,7 @@ def _open_model(path: str, config: RetrievalConfig, mistakes: Mistakes) -> Model
     with mistakes.noted():
         [model] = open_models([path])
         with mistakes.noted():
-            check_lengths(model, config)
+            model.check_length(config.max_sequence_length, LONGEST)
         config.layer_of(model.config.num_layers, model.name)
     return model
 

@@ -26,26 +26,21 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from decoupled.analyses.models import describe, open_models
+from decoupled.analyses.models import measure_each, open_models
 from decoupled.analyses.output import Line, Panel, Picture, Table, percent
 from decoupled.core import files, gfile
 from decoupled.core.errors import UserError, quoted
 from decoupled.core.labels import BLANKS
-from decoupled.data.vocabulary import Vocabulary
 from decoupled.metrics.similarity import spearman
 from decoupled.runs.saved_run import INPUT, OUTPUT, Model
 
 # The order of Table 8; other sets come after these.
 PAPER_SETS = ("men", "mturk771", "rare_word", "simlex999", "verb143")
 CONFIDENCE = 0.95
+_VALUES = ("spearman", "low", "high")
 
+# Word -> float64 [E].
 Vectors = dict[str, np.ndarray]
-
-
-def run(flags: Any) -> dict[str, Any]:
-    """The result of the command's flags."""
-    sets = find_sets(flags.data_dir)
-    return measure(open_models(flags.model_dir), sets, flags.whole_words)
 
 
 class WordPairs(NamedTuple):
@@ -57,20 +52,19 @@ class WordPairs(NamedTuple):
     scores: list[float]
 
 
+def run(flags: Any) -> dict[str, Any]:
+    """The result of the command's flags."""
+    sets = find_sets(flags.data_dir)
+    return measure(open_models(flags.model_dir), sets, flags.whole_words)
+
+
 def find_sets(folder: str) -> list[WordPairs]:
     """Reads all *.tsv of a folder, in the paper's order."""
     paths = gfile.glob(f"{folder}/", "*.tsv")
     if not paths:
         raise UserError(f"{folder}: no *.tsv there; each holds word, word, score")
-    sets = [read_pairs(path) for path in paths]
-    return sorted(
-        sets,
-        key=lambda entry: (
-            PAPER_SETS.index(entry.name)
-            if entry.name in PAPER_SETS
-            else len(PAPER_SETS)
-        ),
-    )
+    sets = {entry.name: entry for entry in map(read_pairs, paths)}
+    return [sets[name] for name in dict.fromkeys((*PAPER_SETS, *sets)) if name in sets]
 
 
 def read_pairs(path: str) -> WordPairs:
@@ -93,28 +87,34 @@ def read_pairs(path: str) -> WordPairs:
     return WordPairs(name, path, pairs, scores)
 
 
+def _number(text):
+    try:
+        value = float(text)
+    except ValueError:
+        return None
+    return value if math.isfinite(value) else None
+
+
 def measure(
     models: Sequence[Model], sets: Sequence[WordPairs], whole_words: bool = False
-) -> dict:
+) -> dict[str, Any]:
     """Correlations of all models, embeddings and sets.
 
     Returns:
-      `sets`: the file of each; `models`: the entries of `describe`, with
-      `correlations`, a list of entries with `set`, `embedding`, `score` ("dot"),
-      `pairs`, `covered`, `spearman`, `low`, `high`; `arrays`:
-      "MODELINDEX/EMBEDDING/SET", the dot products of the covered pairs, and
-      "MODELINDEX/human/SET".
+      `sets`: the file of each; of each model `correlations`, a list of entries with
+      `set`, `embedding`, `score` ("dot"), `pairs`, `covered`, `spearman`, `low`,
+      `high`; `arrays`: "MODELINDEX/EMBEDDING/SET", the dot products of the covered
+      pairs, and "MODELINDEX/human/SET".
     """
-    arrays: dict[str, np.ndarray] = {}
     words = {word for entry in sets for pair in entry.pairs for word in pair}
-    results = []
-    for index, model in enumerate(models):
+
+    def correlations(model):
+        entries, arrays = [], {}
         vectors = word_vectors(model, words, whole_words)
-        entries = []
         for entry, kind in itertools.product(sets, vectors):
             human, ours = pair_scores(vectors[kind], entry)
-            arrays[f"{index}/{kind}/{entry.name}"] = ours
-            arrays[f"{index}/human/{entry.name}"] = human
+            arrays[f"{kind}/{entry.name}"] = ours
+            arrays[f"human/{entry.name}"] = human
             entries.append(
                 {
                     **{"set": entry.name, "embedding": kind, "score": "dot"},
@@ -122,13 +122,14 @@ def measure(
                     **correlate(human, ours),
                 }
             )
-        results.append({**describe(model), "correlations": entries})
+        return {"correlations": entries}, arrays
+
     read = {
         entry.name: {"path": entry.path, "sha256": files.file_fingerprint(entry.path)}
         for entry in sets
     }
-    result = {"analysis": "word_similarity", "sets": read, "models": results}
-    return result | {"arrays": arrays}
+    measured = measure_each(models, correlations)
+    return {"analysis": "word_similarity", "sets": read, **measured}
 
 
 def word_vectors(
@@ -139,13 +140,14 @@ def word_vectors(
     One table is in memory at a time, and only its needed rows are kept.
 
     Returns:
-      "input", and "output" if the model has one -> word -> float64 [E]. Words with an
-      unknown piece, and words that the vocabulary normalises to nothing, are left out.
+      "input", and "output" if the model has one -> the vectors. Words with an unknown
+      piece, and words that the vocabulary normalises to nothing, are left out.
     """
+    words, vocabulary = sorted(set(words)), model.vocabulary
     pieces = {
-        word: ids
-        for word, ids in known_pieces(model.vocabulary, words).items()
-        if len(ids) == 1 or not whole_words
+        word: np.array(ids, np.int64)
+        for word, ids in zip(words, vocabulary.encode_batch(words), strict=True)
+        if ids and vocabulary.unk_id not in ids and (len(ids) == 1 or not whole_words)
     }
     needed = np.unique(np.concatenate([*pieces.values(), np.zeros(0, np.int64)]))
     vectors = {}
@@ -156,17 +158,6 @@ def word_vectors(
             for word, ids in pieces.items()
         }
     return vectors
-
-
-def known_pieces(vocabulary: Vocabulary, words: Iterable[str]) -> dict[str, np.ndarray]:
-    """Word -> its pieces, int64, for the words without an unknown piece."""
-    words = sorted(set(words))
-    encoded = zip(words, vocabulary.encode_batch(words), strict=True)
-    return {
-        word: np.array(ids, np.int64)
-        for word, ids in encoded
-        if ids and vocabulary.unk_id not in ids
-    }
 
 
 def pair_scores(vectors: Vectors, entry: WordPairs) -> tuple[np.ndarray, np.ndarray]:
@@ -202,37 +193,25 @@ def correlate(first: np.ndarray, second: np.ndarray) -> dict[str, float | None]:
 
 def tables(result: dict[str, Any]) -> Iterator[Table]:
     """A table like Table 8, and the intervals."""
-    sets = list(result["sets"])
-    rows = []
+    rows, details = [], []
     for model in result["models"]:
-        by_set = {
-            name: [
-                percent(entry["spearman"]) or "-"
-                for entry in model["correlations"]
-                if entry["set"] == name
-            ]
-            for name in sets
-        }
+        by_set: dict[str, list[str]] = {name: [] for name in result["sets"]}
+        for entry in model["correlations"]:
+            rho, low, high = (percent(entry[name]) for name in _VALUES)
+            by_set[entry["set"]].append(rho or "-")
+            details.append(
+                [
+                    *(model["name"], entry["set"], entry["embedding"]),
+                    rho if low is None else f"{rho} [{low}, {high}]",
+                    entry["pairs"],
+                    f"{entry['covered'] / entry['pairs']:.1%}",
+                ]
+            )
         rows.append([model["name"], *map(" / ".join, by_set.values())])
-    yield Table(
-        "Spearman x 100 of the dot product, input / output embedding",
-        ["model", *sets],
-        rows,
-    )
-    yield Table(
-        "with 95% confidence intervals",
-        ["model", "set", "embedding", "Spearman x 100", "pairs", "covered"],
-        [
-            [
-                *(model["name"], entry["set"], entry["embedding"]),
-                _with_interval(entry),
-                entry["pairs"],
-                f"{entry['covered'] / entry['pairs']:.1%}",
-            ]
-            for model in result["models"]
-            for entry in model["correlations"]
-        ],
-    )
+    title = "Spearman x 100 of the dot product, input / output embedding"
+    yield Table(title, ["model", *result["sets"]], rows)
+    columns = ["model", "set", "embedding", "Spearman x 100", "pairs", "covered"]
+    yield Table("with 95% confidence intervals", columns, details)
 
 
 def picture(result: dict[str, Any]) -> Picture:
@@ -241,18 +220,14 @@ def picture(result: dict[str, Any]) -> Picture:
 
     def line(name, kind):
         scored = [
-            (place, entry)
+            (place, *(100 * entry[key] for key in _VALUES))
             for place, model in enumerate(models)
             for entry in model["correlations"]
             if (entry["set"], entry["embedding"]) == (name, kind)
             and entry["low"] is not None
         ]
-        places = [place for place, _ in scored]
-        values = [
-            [100 * entry[key] for _, entry in scored]
-            for key in ("spearman", "low", "high")
-        ]
-        return Line(f"{kind} embedding", values[0], places, *values[1:])
+        places, values, low, high = zip(*scored, strict=True) if scored else [()] * 4
+        return Line(f"{kind} embedding", values, places, low, high)
 
     panels = [
         Panel(
@@ -265,16 +240,3 @@ def picture(result: dict[str, Any]) -> Picture:
     ]
     title = "Word similarity by embeddings; bars: 95% confidence intervals"
     return Picture(title, [panels])
-
-
-def _number(text):
-    try:
-        value = float(text)
-    except ValueError:
-        return None
-    return value if math.isfinite(value) else None
-
-
-def _with_interval(entry):
-    rho, *bounds = (percent(entry[name]) for name in ("spearman", "low", "high"))
-    return rho if bounds[0] is None else f"{rho} [{', '.join(bounds)}]"

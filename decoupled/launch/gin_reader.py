@@ -18,57 +18,12 @@ from gin import config_parser
 from gin.config import ConfigurableReference, ParserDelegate
 
 from decoupled import configs
+from decoupled.configs.removed import REMOVED, REMOVED_CLASSES
 from decoupled.core import files
 from decoupled.core.errors import UserError, close_names
 
 # A limit for files that include others twice each, which multiply at every level.
 _MOST_FILES = 100
-_NO_MESH = "the serving encoder runs in one process; remove it and all of MeshConfig"
-_PACKED = "batches of fine-tuning are always packed; remove it"
-_NO_BOOKS = "no task is made of Bible verses any more; remove it"
-_NO_OVERLAP = "geometry no longer compares embeddings; remove this line"
-# Settings of earlier versions, and what takes their place. Records of their runs name
-# them: a line is skipped if its value is one of _NO_EFFECT.
-_NO_EFFECT = {
-    ("TrainingConfig", "softmax_block_size"): (0,),
-    ("TrainingConfig", "label_smoothing"): (0.0,),
-    ("MeshConfig", "embedding_lookup"): ("gather",),
-    ("FinetuningConfig", "group_by_length"): (True, False),
-    ("FinetuningConfig", "pack_sequences"): (True,),
-    ("ParallelTextConfig", "translations"): (None,),
-    ("ParallelTextConfig", "max_train_examples"): (4000,),
-    ("ParallelTextConfig", "max_test_examples"): (1000,),
-    ("SweepConfig", "warm_processes"): (True, False),
-}
-_REMOVED = {
-    ("TrainingConfig", "softmax_block_size"): "logits are always computed as a whole; "
-    "to save memory, split the vocabulary over the mesh (layout_rules), or set "
-    "recompute_layers",
-    ("TrainingConfig", "label_smoothing"): "the loss is the plain cross-entropy, as in "
-    "the paper; remove it",
-    ("MeshConfig", "embedding_lookup"): "rows of tables are always copied; remove it",
-    ("FinetuningConfig", "group_by_length"): _PACKED,
-    ("FinetuningConfig", "pack_sequences"): _PACKED,
-    ("ParallelTextConfig", "translations"): "--source=aligned: reads a file for each "
-    "language, so the files choose the translations",
-    ("ParallelTextConfig", "max_train_examples"): _NO_BOOKS,
-    ("ParallelTextConfig", "max_test_examples"): _NO_BOOKS,
-    ("StudyConfig", "secondary_tasks"): "every task has SweepConfig.finetuning_runs "
-    "runs; remove it",
-    ("SweepConfig", "warm_processes"): "runs are forks wherever these are possible; "
-    "results are those of separate processes",
-    ("retrieve", "mesh"): _NO_MESH,
-    ("neighbours", "mesh"): _NO_MESH,
-    ("geometry", "neighbours"): _NO_OVERLAP,
-    ("geometry", "pieces"): _NO_OVERLAP,
-}
-# Classes of earlier versions. Records of their runs bind them: only what _TOLD says had
-# an effect.
-_REMOVED_CLASSES = {
-    "ClusterConfig": "with --accelerator, the flags --coordinator, --processes and "
-    "--process say which processes train together",
-}
-_TOLD = {("ClusterConfig", "workers"): ((),)}
 _MISTAKES = (
     KeyError,
     RuntimeError,
@@ -151,8 +106,8 @@ class Reader:
 
     def find(self, name: str) -> Callable:
         """The class or root of this package that a name in a gin file stands for."""
-        if name in _REMOVED_CLASSES:
-            raise UserError(f"{name} was removed: {_REMOVED_CLASSES[name]}")
+        if name in REMOVED_CLASSES:
+            raise UserError(f"{name} was removed: {REMOVED_CLASSES[name]}")
         try:
             kind = gin.get_configurable(name)
         except KeyError as error:
@@ -217,8 +172,9 @@ class Reader:
         known = _parameters(self.find(owner))
         if name in known:
             return
-        if (owner, name) in _REMOVED:
-            raise UserError(f"{owner}.{name} was removed: {_REMOVED[owner, name]}")
+        if (owner, name) in REMOVED:
+            advice = REMOVED[owner, name].advice
+            raise UserError(f"{owner}.{name} was removed: {advice}")
         owners = [
             other
             for other, config in _config_classes().items()
@@ -246,7 +202,7 @@ class _References(ParserDelegate):
     def configurable_reference(self, scoped_selector: str, evaluate: bool) -> Any:
         """`@scope/Name()`; `@scope/Name`, if not `evaluate`, is refused."""
         name = scoped_selector.rpartition("/")[2]
-        if name in _REMOVED_CLASSES:
+        if name in REMOVED_CLASSES:
             return _Removed()
         self._reader.find(name)
         if not evaluate:
@@ -272,12 +228,12 @@ def _refuse_import(statement):
 
 
 def _had_no_effect(statement):
-    setting = statement.selector, statement.arg_name
-    if isinstance(statement.value, _Removed):
-        return True
-    if statement.selector in _REMOVED_CLASSES and setting not in _TOLD:
-        return True
-    return statement.value in {**_NO_EFFECT, **_TOLD}.get(setting, ())
+    removed = REMOVED.get((statement.selector, statement.arg_name))
+    if removed is not None:
+        return statement.value in removed.without_effect
+    return (
+        isinstance(statement.value, _Removed) or statement.selector in REMOVED_CLASSES
+    )
 
 
 def _place(where, number):

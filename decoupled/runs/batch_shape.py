@@ -63,7 +63,7 @@ def plan_batches(
     `sizes` are the tokens of each example. `order` is `read_order` of a run that goes
     on; None at its first start.
     """
-    network, training = graph.network, run.training
+    network, training = graph.network, graph.training
     longest, batch_size = int(sizes.max()), training.batch_size
     if order and order.length < longest:
         raise UserError(
@@ -73,7 +73,7 @@ def plan_batches(
         )
 
     def batches(rows: Rows):
-        order = training_order(batch_size, graph.seed, 0, sizes, rows)
+        order = training_order(batch_size, training.seed, 0, sizes, rows)
         for places in itertools.islice(order, graph.schedule.train_steps):
             yield sizes[places]
 

@@ -118,13 +118,14 @@ class FilesAhead:
 def answer_languages(
     network: Network,
     run: Run,
+    batch_size: int,
     data: TaskData,
     names: list[tuple[str, str]],
 ) -> Iterator[Answers]:
     """Yields the answers of the newest checkpoint in `run.model_dir` to each file.
 
     The files have splits and languages. The next one is read and tokenised while one is
-    answered.
+    answered. A batch has about `batch_size` examples.
     """
     on_tpu = run.on_tpu
 
@@ -135,11 +136,9 @@ def answer_languages(
 
     with contextlib.closing(FilesAhead(load, names)) as loaded:
         sizes = loaded[0].features["input_mask"].sum(1)
-        packing = prediction_packing(
-            network, run.training.eval_batch_size, sizes, on_tpu
-        )
+        packing = prediction_packing(network, batch_size, sizes, on_tpu)
         network = network._replace(task=network.task.packed(packing.examples))
-        yield from _answers(network, run, data, loaded, packing)
+        yield from _answers(network, run, batch_size, data, loaded, packing)
 
 
 def prediction_packing(
@@ -155,7 +154,7 @@ def prediction_packing(
     return Packing(rows, length, -(-length // _SHORTEST), steps=0)
 
 
-def _answers(network, run, data, loaded, packing):
+def _answers(network, run, batch_size, data, loaded, packing):
     recorded, task = run.recorded("evaluation"), network.task
     try:
         if recorded is None:
@@ -165,7 +164,7 @@ def _answers(network, run, data, loaded, packing):
             # of all files are in memory at once.
             parts = [(data.for_graph(f.features), f.plan(packing)) for f in loaded]
             input_fn = record_batches(recorded, evaluation_batches(parts, packing))(0)
-        with contextlib.closing(predict(network, run, input_fn)) as rows:
+        with contextlib.closing(predict(network, run, batch_size, input_fn)) as rows:
             for number, file in enumerate(loaded):
                 plan = file.plan(packing)
                 outputs = unpack(

@@ -189,7 +189,6 @@ def plan_finetuning(
         frozen=frozen,
         run=Run(
             folder,
-            training,
             source.weights.path,
             console.say,
             StopOnSignal(),

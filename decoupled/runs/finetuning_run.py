@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from decoupled.configs import ScheduleConfig, without_effect
+from decoupled.configs import ScheduleConfig, TrainingConfig, without_effect
 from decoupled.configs.finetuning import REGRESSION, FinetuneConfig
 from decoupled.core import console, files, gfile
 from decoupled.core.files import CHECKPOINT_LIST
@@ -66,48 +66,51 @@ class FinetuningRun(NamedTuple):
         return self.plan.folder_of(self.learning_rate, self.seed)
 
     @property
-    def spec(self) -> Run:
-        training = dataclasses.replace(self.plan.config.training, seed=self.seed)
-        return self.plan.run._replace(model_dir=self.folder, training=training)
+    def training(self) -> TrainingConfig:
+        return dataclasses.replace(self.plan.config.training, seed=self.seed)
+
+    def run_in(self, folder: str) -> Run:
+        """The plan's run, in a folder with checkpoints."""
+        return self.plan.run._replace(model_dir=folder)
 
     def train(self, features: Features) -> None:
         """Trains to the end, or resumes; keeps the best checkpoint."""
-        plan, spec = self.plan, self.spec
-        every = spec.training.eval_every_steps if self.plan.selecting else 0
+        plan, run = self.plan, self.run_in(self.folder)
+        every = self.training.eval_every_steps if plan.selecting else 0
         self._score_anew_if_dev_has_changed()
         self._catch_up(every)
         graph = self._graph(features)
         steps = graph.schedule.train_steps
         input_fn_from = None
         done = checkpoint_step(latest_complete(self.folder))
-        config = dataclasses.replace(plan.config, training=spec.training)
+        config = dataclasses.replace(plan.config, training=self.training)
         settings = run_folder.resumable_settings(config, ("training", "mesh"))
         run_folder.note_settings(self.folder, settings, done, steps)
         if done < steps:
             # A resumed run keeps its order of examples, which depends on the shape.
             order = read_order(self.folder) if done else None
-            packing = plan_batches(graph, features["input_mask"].sum(1), spec, order)
+            packing = plan_batches(graph, features["input_mask"].sum(1), run, order)
             write_order(self.folder, packing.order)
             packed = plan.network.task.packed(packing.examples)
             graph = graph._replace(network=plan.network._replace(task=packed))
             fraction = plan.config.finetuning.warmup_fraction
             for line in without_effect(
-                graph.schedule, spec.training, self.plan.selecting, fraction
+                graph.schedule, graph.training, plan.selecting, fraction
             ):
-                spec.say(line)
-            input_fn_from = self._input_fn_from(features, packing, done)
-        train(graph, spec, input_fn_from, every_steps=every, then=self._evaluate_dev)
-        if self.plan.selecting:
+                run.say(line)
+            input_fn_from = self._input_fn_from(run, features, packing, done)
+        train(graph, run, input_fn_from, every_steps=every, then=self._evaluate_dev)
+        if plan.selecting:
             self._evaluate_dev()
             write_scores(self.folder, read_scores(self.folder)._replace(complete=True))
-        recorded = os.path.dirname(spec.recorded("training") or "")
+        recorded = os.path.dirname(run.recorded("training") or "")
         if recorded and gfile.isdir(recorded):
             gfile.rmtree(recorded)
 
-    def _input_fn_from(self, features, packing, done):
+    def _input_fn_from(self, run, features, packing, done):
         """Step -> the input_fn from there on; the run begins at `done`."""
-        batches = (features, self.spec.training.batch_size, self.seed)
-        recorded = self.spec.recorded("training")
+        batches = (features, self.training.batch_size, self.seed)
+        recorded = run.recorded("training")
         if recorded is None:
             return lambda step: training_input_fn(*batches, step, packing)
         made = training_batches(*batches, done, packing)
@@ -118,7 +121,7 @@ class FinetuningRun(NamedTuple):
         return lambda step: input_fn_after(step - done)
 
     def _graph(self, features):
-        config, training = self.plan.config, self.spec.training
+        config = self.plan.config
         steps = steps_of(config, features)
         warmup = int(config.finetuning.warmup_fraction * steps)
         return TrainingGraph(
@@ -127,10 +130,8 @@ class FinetuningRun(NamedTuple):
                 config.optimizer, learning_rate=self.learning_rate
             ),
             schedule=ScheduleConfig(steps, warmup),
-            accumulation=training.gradient_accumulation,
-            seed=self.seed,
+            training=self.training,
             frozen=self.plan.frozen,
-            recompute_layers=training.recompute_layers,
         )
 
     def scores(self) -> Scores:
@@ -312,10 +313,7 @@ class FinetuningRun(NamedTuple):
         source = self.plan.data.source
         file_names = [("dev", source)]
         scores = scores._replace(files=self._dev_hashes())
-        spec = self.spec._replace(model_dir=folder or self.folder)
-        [answered] = answer_languages(
-            self.plan.network, spec, self.plan.data, file_names
-        )
+        [answered] = self._answers_to(file_names, folder or self.folder)
         metrics = task.score(source, answered.examples, answered.answers)
         write_scalars(
             os.path.join(self.folder, EVENTS),
@@ -326,28 +324,35 @@ class FinetuningRun(NamedTuple):
         headline = [metrics[name] for name in task.headline]
         scores.headline[step] = sum(headline) / len(headline)
         # The copy comes before the record that names it.
-        is_kept = self.spec.training.eval_every_steps and folder is None
+        is_kept = self.training.eval_every_steps and folder is None
         if scores.best_step == step and is_kept:
             keep_checkpoint(prefix, os.path.join(self.folder, BEST))
         write_scores(self.folder, scores)
         best = "the best so far" if scores.best_step == step else "not the best"
         shown = ", ".join(f"{name} {value:.2f}" for name, value in metrics.items())
         dev = f"{self.plan.data.source_name} dev"
-        self.spec.say(f"{dev} at step {step}: {shown} ({best})")
+        console.say(f"{dev} at step {step}: {shown} ({best})")
 
     def _say_what_is_evaluated(self):
         counts = Counter(split for split, _ in self.plan.data.files_to_answer())
         kinds = " and ".join(f"{count} {split}" for split, count in counts.items())
         noun = "file" if sum(counts.values()) == 1 else "files"
         hint = "; --splits=dev leaves the test files out" if len(counts) > 1 else ""
-        self.spec.say(f"{self.plan.task.name}: evaluates {kinds} {noun}{hint}")
+        console.say(f"{self.plan.task.name}: evaluates {kinds} {noun}{hint}")
 
     def _answers(self, doing, selected):
         file_names = self.plan.data.files_to_answer()
-        spec = self.spec._replace(model_dir=selected.folder)
-        answers = answer_languages(self.plan.network, spec, self.plan.data, file_names)
+        answers = self._answers_to(file_names, selected.folder)
         name = self.plan.task.name
         return console.track(answers, f"{doing} {name}, files", len(file_names))
+
+    def _answers_to(self, file_names, folder):
+        """The answers of the newest checkpoint in `folder` to each file."""
+        plan = self.plan
+        batch_size = self.training.eval_batch_size
+        return answer_languages(
+            plan.network, self.run_in(folder), batch_size, plan.data, file_names
+        )
 
 
 def steps_of(config: FinetuneConfig, features: Features) -> int:

@@ -90,7 +90,7 @@ def train_phases(plan: PretrainingPlan, evaluating: bool) -> None:
             )
         train(
             graph,
-            plan.run._replace(training=training),
+            plan.run,
             functools.partial(_input_fn_from, plan, phase, graph),
             every_steps=config.training.eval_every_steps if evaluating else 0,
             then=functools.partial(evaluate, plan),
@@ -210,7 +210,7 @@ def _predictions(plan) -> Iterator[tuple[str, dict[str, np.ndarray]]]:
     )
     # Each language has batches of its own; the last one is filled up.
     batch, track = config.training.eval_batch_size, console.track
-    with contextlib.closing(predict(network, plan.run, input_fn)) as predicted:
+    with contextlib.closing(predict(network, plan.run, batch, input_fn)) as predicted:
         # The first row waits for the graph, which no other language does.
         rows = itertools.chain([next(predicted)], predicted)
         for language, count in track(counts.items(), "evaluating languages"):

@@ -117,7 +117,6 @@ def plan_pretraining(
     }
     run = Run(
         model_dir=folder,
-        training=config.training,
         init_checkpoint=prefix,
         say=console.say,
         stop=StopOnSignal(),

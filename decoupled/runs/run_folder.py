@@ -11,8 +11,9 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from decoupled.configs import ModelConfig, TrainingConfig, saved_model
+from decoupled.configs import ModelConfig, saved_model
 from decoupled.configs.hardware import Hardware
+from decoupled.configs.removed import REMOVED
 from decoupled.core import console, files, gfile, hosts, locks
 from decoupled.core.errors import UserError, quoted
 from decoupled.core.files import CHECKPOINT_LIST, check_checkpoint_path, typed
@@ -44,15 +45,10 @@ _NAME = re.compile(r"(?!\.)[^/\\\x00-\x1f]*")
 # Larger values in a damaged file would use up all memory before any other check.
 _LARGEST, _MOST_LAYERS = 2**31 - 1, 10_000
 _DEEPEST = 20
-# Settings of earlier versions, and the values with which their runs go on.
-# `batches.json` tells whether batches were packed.
-_GONE_DATA = {
-    "group_by_length": (True, False),
-    "pack_sequences": (True, False),
-    "label_smoothing": (0.0,),
-}
-# The one setting of earlier versions, of those in `SETTINGS`, that changed the loss.
-_SMOOTHING = f"{TrainingConfig.__name__}.label_smoothing"
+# Settings of earlier versions in config.json, and the values with which their runs go
+# on. `batches.json` tells whether batches were packed.
+_GONE_DATA = {name: removed.without_effect for (_, name), removed in REMOVED.items()}
+_GONE_DATA["pack_sequences"] = (True, False)
 # Settings of training that do not change the weights, and `rates`, which is in
 # config.json.
 _NOT_NOTED = (
@@ -250,9 +246,10 @@ def note_settings(
         # What began at this step or later was never saved.
         kept = [entry for entry in noted if entry["from_step"] < step]
         before = kept[-1]["settings"] if kept else settings
-        # Nothing is said of the other settings of earlier versions that are gone.
-        now = settings | ({_SMOOTHING: 0.0} if before.get(_SMOOTHING) else {})
-        before = {name: value for name, value in before.items() if name in now}
+        before = {n: v for n, v in before.items() if n in settings or _had_effect(n, v)}
+        now = settings | {
+            name: _gone(name).without_effect[0] for name in before.keys() - settings
+        }
     except (KeyError, TypeError, AttributeError) as error:
         raise UserError(
             f"{path}: not settings by step ({files.reason(error)}); remove it to go on"
@@ -264,6 +261,17 @@ def note_settings(
     if step < end and (changed or not kept):
         entry = {"from_step": step, "settings": settings}
         files.write_json(path, [*kept, entry])
+
+
+def _gone(name):
+    """The entry of `REMOVED` of a setting like "TrainingConfig.seed", or None."""
+    owner, _, parameter = name.partition(".")
+    return REMOVED.get((owner, parameter))
+
+
+def _had_effect(name, value):
+    gone = _gone(name)
+    return bool(gone and gone.without_effect) and value not in gone.without_effect
 
 
 def resumable_settings(config: Any, names: Iterable[str]) -> dict[str, Any]:

@@ -11,7 +11,6 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple
 
-from decoupled.configs import TrainingConfig
 from decoupled.configs.hardware import HOST, Hardware, TpuAddress
 from decoupled.core import endings, files, gfile, hosts
 from decoupled.core.compat import mtf, tf
@@ -317,7 +316,6 @@ class Run(NamedTuple):
     """
 
     model_dir: str
-    training: TrainingConfig
     init_checkpoint: str | None
     say: Callable[[str], None]
     stop: StopOnSignal

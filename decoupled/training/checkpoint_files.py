@@ -39,7 +39,8 @@ class CheckpointFile(Mapping):
 
     The weights are all variables but optimizer slots and the global step. An array is
     read on access and lies over the tensor's memory; it must not be written to. `path`
-    is the prefix, e.g. `DIR/model.ckpt-1000`; `shapes` has all variables, sorted.
+    is the prefix, e.g. `DIR/model.ckpt-1000`; `shapes` and `dtypes` have all variables,
+    `shapes` sorted.
     """
 
     def __init__(self, path: str):
@@ -47,7 +48,7 @@ class CheckpointFile(Mapping):
         self.path = path
         try:
             reader = tf.train.load_checkpoint(path)
-            self._dtypes = reader.get_variable_to_dtype_map()
+            self.dtypes = reader.get_variable_to_dtype_map()
             shapes = reader.get_variable_to_shape_map()
         except _UNREADABLE as error:
             raise UserError(
@@ -84,8 +85,8 @@ class CheckpointFile(Mapping):
         `spec` says which slice of it, as RestoreV2 has it; "" is the whole. Of a
         variable that was saved in slices, no other slices are read.
         """
-        if self._dtypes[name] != tf.float32:
-            kind = self._dtypes[name].name
+        if self.dtypes[name] != tf.float32:
+            kind = self.dtypes[name].name
             raise UserError(f"{self.path}: {name} is {kind}, weights are float32")
         tensor = self._restore(name, spec)
         flat = np.asarray(memoryview(tensor)).reshape(-1)
@@ -127,7 +128,7 @@ class CheckpointFile(Mapping):
                     prefix=self.path,
                     tensor_names=[name],
                     shape_and_slices=[spec],
-                    dtypes=[self._dtypes[name]],
+                    dtypes=[self.dtypes[name]],
                 )[0]
         except _UNREADABLE as error:
             raise UserError(

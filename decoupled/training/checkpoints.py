@@ -257,15 +257,15 @@ def branch_off(trunk: str, model_dir: str) -> None:
 @hosts.by_first
 def copy_without_slots(prefix: str, copy: str) -> None:
     """Copies what evaluation reads from a checkpoint: its weights and its step."""
-    dtypes = tf.train.load_checkpoint(prefix).get_variable_to_dtype_map()
-    names = sorted(name for name in dtypes if not is_slot(name))
+    stored = CheckpointFile(prefix)
+    names = [name for name in stored.shapes if not is_slot(name)]
     whole = [""] * len(names)
     with tf.Graph().as_default(), tf.device("cpu:0"):
         tensors = tf.raw_ops.RestoreV2(
             prefix=prefix,
             tensor_names=names,
             shape_and_slices=whole,
-            dtypes=[dtypes[name] for name in names],
+            dtypes=[stored.dtypes[name] for name in names],
         )
         save = tf.raw_ops.SaveV2(
             prefix=copy, tensor_names=names, shape_and_slices=whole, tensors=tensors

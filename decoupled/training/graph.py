@@ -47,18 +47,15 @@ class Network(NamedTuple):
 class TrainingGraph(NamedTuple):
     """What a graph needs to train a network.
 
-    accumulation: microbatches per step. seed: of initial weights, dropout and
-      stochastic rounding. frozen: names of variables that are not trained.
-    recompute_layers: gradient checkpointing of every encoder layer.
+    training: of the run, whose seed is that of initial weights, dropout and stochastic
+      rounding. frozen: names of variables that are not trained.
     """
 
     network: Network
     optimizer: OptimizerConfig
     schedule: ScheduleConfig
-    accumulation: int
-    seed: int
-    frozen: tuple[str, ...]
-    recompute_layers: bool = False
+    training: TrainingConfig
+    frozen: tuple[str, ...] = ()
 
 
 def rates_of(network: Network, optimizer: OptimizerConfig) -> dict[str, float]:
@@ -76,16 +73,13 @@ def frozen_by_rates(network: Network, optimizer: OptimizerConfig) -> tuple[str, 
 
 def pretraining_graph(config: PretrainConfig, pad_id: int = 0) -> TrainingGraph:
     """The graph of a pre-training run; `pad_id` as for `make_objective`."""
-    training = config.training
     network = Network(make_objective(config, pad_id), config.model, config.mesh)
     return TrainingGraph(
         network=network,
         optimizer=config.optimizer,
         schedule=config.schedule,
-        accumulation=training.gradient_accumulation,
-        seed=training.seed,
+        training=config.training,
         frozen=frozen_by_rates(network, config.optimizer),
-        recompute_layers=training.recompute_layers,
     )
 
 
@@ -115,10 +109,10 @@ _EXAMPLE = "example_number"
 
 
 class _MeshGraph(NamedTuple):
-    """A mesh graph while it is built; `training` is None where nothing is trained."""
+    """A mesh graph while it is built; `trained` is None where nothing is trained."""
 
     network: Network
-    training: TrainingGraph | None
+    trained: TrainingGraph | None
     mesh: mtf.Mesh
     implementation: mtf.MeshImpl | None
 
@@ -139,17 +133,17 @@ class _MeshGraph(NamedTuple):
         return mtf.import_tf_tensor(self.mesh, value, mtf.Shape([]))
 
     def builder(self, dims: Dims, dropout_seed: mtf.Tensor | None = None) -> Builder:
-        training, mesh = self.training, self.network.mesh
+        trained, mesh = self.trained, self.network.mesh
         return Builder(
             config=self.network.model,
             dims=dims,
             mesh=self.mesh,
             activation_dtype=tf.as_dtype(mesh.activation_dtype),
             # A graph that only predicts gets its weights from a checkpoint.
-            initializer_seed=training.seed if training else 0,
+            initializer_seed=trained.training.seed if trained else 0,
             dropout_seed=dropout_seed,
-            frozen=training.frozen if training else (),
-            recompute_layers=training is not None and training.recompute_layers,
+            frozen=trained.frozen if trained else (),
+            recompute_layers=bool(trained and trained.training.recompute_layers),
             slice_dtype=tf.as_dtype(mesh.slice_dtype),
             names_attention=getattr(self.implementation, "names_attention", False),
         )
@@ -221,17 +215,17 @@ def build_step(
     packed examples are [batch, examples]. `placement`: the cores of a TPU; None is this
     host's devices.
     """
-    network = graph.network
+    network, training = graph.network, graph.training
     batch, length = features["input_word_ids"].shape.as_list()
     building = _begin(network, graph, placement)
     step = tf.train.get_or_create_global_step()
     # Microbatches add their number, so that no two of a run have equal masks.
-    first = tf.cast(step, tf.int32) * batch + graph.seed * 1_000_003
+    first = tf.cast(step, tf.int32) * batch + training.seed * 1_000_003
     dropout_seed = building.import_scalar(first)
     with partition_large_tables(
         network.variables, graph.optimizer, network.mesh, building.implementation
     ):
-        dims = building.checked_dims(batch // graph.accumulation, length)
+        dims = building.checked_dims(batch // training.gradient_accumulation, length)
         whole = make_dims(network.model, batch, length)
         imported = building.import_features(network.task.prepare(features), whole)
         forward, gradients = _forward_and_gradients(
@@ -246,7 +240,7 @@ def _with_update(
     gradients: list[mtf.Tensor],
     step: tf.Tensor,
 ) -> Lowered:
-    graph = building.training
+    graph = building.trained
     meshes.check_tensors(building.network.mesh, building.mesh.graph)
     rate = learning_rate(graph.optimizer.learning_rate, graph.schedule, step)
     declared = building.network.variables
@@ -303,19 +297,19 @@ def build_predictions(
     return {name: export(value) for name, value in predictions.items()}, lowering
 
 
-def _begin(network, training, placement):
+def _begin(network, trained, placement):
     if placement is None:
         placement = meshes.Placement(meshes.make_mesh_impl(network.mesh), None)
     mesh = mtf.Mesh(mtf.Graph(), "mesh", placement.variable_placer)
     tf.train.get_or_create_global_step()
-    return _MeshGraph(network, training, mesh, placement.implementation)
+    return _MeshGraph(network, trained, mesh, placement.implementation)
 
 
 def _rounding_seed(building: _MeshGraph, step: tf.Tensor) -> mtf.Tensor | None:
     """One number per step for stochastic rounding; None where no weight needs it."""
     if building.network.mesh.slice_dtype == "float32":
         return None
-    seed = building.training.seed * 1_000_003 % 2**30
+    seed = building.trained.training.seed * 1_000_003 % 2**30
     return building.import_scalar(tf.cast(step, tf.int32) + seed)
 
 
@@ -323,7 +317,8 @@ def _forward_and_gradients(
     building: _MeshGraph, dims: Dims, features: MeshTensors, dropout_seed: mtf.Tensor
 ) -> tuple[Forward, list[mtf.Tensor]]:
     """`dims` are those of a microbatch, `features` those of the whole batch."""
-    task, accumulation = building.network.task, building.training.accumulation
+    task = building.network.task
+    accumulation = building.trained.training.gradient_accumulation
     if accumulation == 1:
         forward = task.forward(building.builder(dims, dropout_seed), features)
         variables = building.mesh.graph.trainable_variables

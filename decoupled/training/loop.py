@@ -92,7 +92,7 @@ def train(
                 train_steps(graph, run, input_fn_from(step), end)
             else:
                 with _tpu_program(run):
-                    made = _estimator(graph, run)
+                    made = _estimator(graph, run, graph.training.batch_size)
                     made.train(input_fn_from(step), max_steps=end)
         # An error of NaN is a RuntimeError, too.
         except (RuntimeError, tf.errors.OpError) as error:
@@ -126,7 +126,7 @@ def _announce(graph, run, first):
     if step >= graph.schedule.train_steps:
         run.say(f"{run.model_dir}: complete at step {step}; nothing to train")
     elif checkpoint is not None:
-        seen = (step - first) * run.training.batch_size
+        seen = (step - first) * graph.training.batch_size
         of = " of this phase" if first else ""
         run.say(f"resuming from {checkpoint} at step {step}, {seen} examples{of} seen")
     elif run.init_checkpoint is None:
@@ -134,14 +134,18 @@ def _announce(graph, run, first):
     return step
 
 
-def predict(network: Network, run: Run, input_fn: Callable) -> Iterator[dict]:
+def predict(
+    network: Network, run: Run, batch_size: int, input_fn: Callable
+) -> Iterator[dict]:
     """Predictions of the newest checkpoint, one dict of arrays per row of a batch."""
     if run.accelerator is not None:
         yield from predict_batches(network, run, input_fn)
         return
     # Not the list in the folder: only `find_checkpoint` stays inside the folder.
     checkpoint = find_checkpoint(run.model_dir)
-    rows = _estimator(network, run).predict(input_fn, checkpoint_path=checkpoint)
+    rows = _estimator(network, run, batch_size).predict(
+        input_fn, checkpoint_path=checkpoint
+    )
     with contextlib.closing(rows):
         while True:
             # Only while TensorFlow runs, not while the caller uses a row.
@@ -155,13 +159,15 @@ def predict(network: Network, run: Run, input_fn: Callable) -> Iterator[dict]:
 # ---- The Estimator -----------------------------------------------------------------
 
 
-def _estimator(graph: TrainingGraph | Network, run: Run) -> estimator.tpu.TPUEstimator:
+def _estimator(
+    graph: TrainingGraph | Network, run: Run, batch_size: int
+) -> estimator.tpu.TPUEstimator:
     tf.logging.set_verbosity(tf.logging.ERROR)
     if run.tpu is None:
         compile_first_quietly()
-    trains, config = isinstance(graph, TrainingGraph), run.training
-    network = graph.network if trains else graph
-    loop = config.iterations_per_loop if trains else 1
+    trained = graph if isinstance(graph, TrainingGraph) else None
+    network = trained.network if trained else graph
+    loop = trained.training.iterations_per_loop if trained else 1
     session = {"session_config": session_config(network.mesh)}
     if run.tpu is not None:
         session = {
@@ -170,7 +176,7 @@ def _estimator(graph: TrainingGraph | Network, run: Run) -> estimator.tpu.TPUEst
         }
     run_config = estimator.tpu.RunConfig(
         model_dir=run.model_dir,
-        tf_random_seed=config.seed,
+        tf_random_seed=trained.training.seed if trained else None,
         **session,
         # Our own hook saves and logs; a second saver would save untrained masters.
         save_checkpoints_steps=None,
@@ -183,9 +189,8 @@ def _estimator(graph: TrainingGraph | Network, run: Run) -> estimator.tpu.TPUEst
         model_fn=make_model_fn(graph, run),
         config=run_config,
         use_tpu=run.tpu is not None,
-        train_batch_size=config.batch_size,
-        eval_batch_size=config.eval_batch_size,
-        predict_batch_size=config.eval_batch_size,
+        train_batch_size=batch_size,
+        predict_batch_size=batch_size,
     )
 
 
@@ -295,7 +300,7 @@ def _train_spec(
                 run.model_dir,
                 scalars,
                 tf.identity(train_op),
-                run.training.log_steps,
+                graph.training.log_steps,
                 start,
             ),
             training_hooks=hooks,
@@ -343,7 +348,7 @@ class StepHook(estimator.SessionRunHook):
         lowered: Lowered,
         scalars: dict[str, tf.Tensor],
     ):
-        config, steps = run.training, graph.schedule.train_steps
+        config, steps = graph.training, graph.schedule.train_steps
         self._stop, self._loops = run.stop, run.tpu is not None
         if self._loops:
             self._progress = Progress(config.batch_size, steps, run.say)

@@ -1,7 +1,5 @@
 """Tables, text and head in closed form; whole results of tiny models."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
@@ -13,7 +11,6 @@ from decoupled.analyses.geometry import (
     triangle,
 )
 from decoupled.analyses.models import open_models
-from decoupled.configs import MaskingConfig
 from decoupled.configs.analyses import GeometrySettings
 from decoupled.core.errors import UserError
 from decoupled.core.release import tf
@@ -140,14 +137,6 @@ def test_a_result_is_shown_drawn_and_written(result, tmp_path, capsys):
     titles = "reaches the encoder", "Effective rank of the embeddings"
     assert all(title in shown for title in titles)
     assert {"pretrained", "coupled", "low_rank"} <= set(drawn)
-
-
-def test_too_few_positions(pretrained_dir, corpus):
-    masking = MaskingConfig(32, 5, 0.3)
-    with pytest.raises(UserError, match="sequence_length: 32, but pretrained has max_"):
-        geometry.measure(
-            open_models([pretrained_dir]), corpus, replace(SETTINGS, masking=masking)
-        )
 
 
 # E_out is above H = 8 but for the last three.

@@ -8,13 +8,13 @@ import pytest
 
 from decoupled.analyses import models
 from decoupled.analyses.models import (
-    LayerEncoder,
-    Tokens,
+    array_on_disk,
     batches,
     describe,
+    layer_encoder,
     open_models,
     short_names,
-    tokenize,
+    text_parts,
 )
 from decoupled.core.compat import tf
 from decoupled.core.errors import UserError
@@ -61,8 +61,8 @@ def served(encoder, length, special):
 
 @pytest.mark.parametrize("special, length", [(True, 24), (False, 10)])
 def test_vectors_are_means_over_the_tokens_of_the_last_layer(encoder, special, length):
-    lengths = tokenize(encoder.vocabulary, TEXTS).lengths(length)
-    assert lengths.min() <= 8 < lengths.max() == length
+    lengths = [len(ids) + 2 for ids in encoder.vocabulary.encode_batch(TEXTS)]
+    assert min(lengths) <= 8 < length < max(lengths)
     config = retrieval(max_sequence_length=length, pool_special_tokens=special)
     result = models.layer_vectors(encoder, TEXTS, config)
     np.testing.assert_allclose(result, served(encoder, length, special), atol=2e-5)
@@ -95,24 +95,12 @@ def test_a_long_sentence_is_the_mean_over_the_tokens_of_its_windows(encoder, spe
     (result,) = models.layer_vectors(
         encoder, [long], dataclasses.replace(config, long_sentences="windows")
     )
-    windows, _ = tokenize(encoder.vocabulary, [long]).windows(8)
-    assert len(windows.ends) > 2
-    sizes = np.diff(windows.ends, prepend=0)
-    features = {
-        "input_word_ids": np.zeros([len(sizes), 8], np.int32),
-        "input_mask": np.zeros([len(sizes), 8], np.int32),
-        "input_type_ids": np.zeros([len(sizes), 8], np.int32),
-    }
-    start = 0
-    for row, end in enumerate(windows.ends):
-        ids = [
-            encoder.vocabulary.cls_id,
-            *windows.ids[start:end],
-            encoder.vocabulary.sep_id,
-        ]
-        features["input_word_ids"][row, : len(ids)] = ids
-        features["input_mask"][row, : len(ids)] = 1
-        start = end
+    pieces = np.array(encoder.vocabulary.encode(long), np.int32)
+    divided = retrieval(max_sequence_length=8, long_sentences="windows")
+    windows = text_parts(pieces, divided)
+    assert len(windows) > 2
+    sizes = [len(ids) for ids in windows]
+    features = models.packed(encoder.vocabulary, windows)
     outputs = Encoder(encoder.config, encoder.weights)(
         {name: tf.constant(value) for name, value in features.items()}
     )["sequence_output"].numpy()
@@ -126,18 +114,21 @@ def test_a_long_sentence_is_the_mean_over_the_tokens_of_its_windows(encoder, spe
 
 
 def test_each_layer_by_itself(encoder):
-    every = dict.fromkeys(range(3))
-    for layer in every:
-        config = retrieval(layer=layer)
-        every[layer] = models.layer_vectors(encoder, TEXTS, config)
-    for layers in ([1, 0], [0, 1, 2]):
-        seen = []
-        for rows, pooled in models.encode_texts(encoder, TEXTS, layers, retrieval()):
-            assert sorted(pooled) == sorted(layers)
-            for layer, vectors in pooled.items():
-                np.testing.assert_allclose(vectors, every[layer][rows], atol=1e-6)
-            seen += rows.tolist()
-        assert sorted(seen) == list(range(len(TEXTS)))
+    every = np.zeros([3, len(TEXTS), 8], np.float32)
+    models.add_vectors(every, encoder, TEXTS, range(3), retrieval())
+    for layer, expected in enumerate(every):
+        vectors = models.layer_vectors(encoder, TEXTS, retrieval(layer=layer))
+        np.testing.assert_allclose(vectors, expected, atol=1e-6)
+    two = np.zeros([2, len(TEXTS), 8], np.float32)
+    models.add_vectors(two, encoder, TEXTS, [1, 0], retrieval())
+    np.testing.assert_allclose(two, every[[1, 0]], atol=1e-6)
+
+
+def test_a_disk_that_is_too_small_is_refused(tmp_path):
+    vectors = array_on_disk(str(tmp_path / "some"), np.float16, (2, 3))
+    assert (vectors.shape, vectors.any()) == ((2, 3), False)
+    with pytest.raises(UserError, match="no room for .* TMPDIR can be another folder"):
+        array_on_disk(str(tmp_path / "all"), np.float32, (10**8, 10**9))
 
 
 def test_no_text_has_no_vector(encoder):
@@ -162,14 +153,13 @@ def test_numbers_that_are_not_finite_are_refused(encoder, monkeypatch):
 
 
 def test_long_sentences_are_divided_into_windows_of_nearly_equal_length():
-    # 2, 0 and 9 pieces; a window has room for 4 beside [CLS] and [SEP].
-    tokens = Tokens(np.arange(11, dtype=np.int32), np.array([2, 2, 11]))
-    windows, owners = tokens.windows(6)
-    assert windows.ends.tolist() == [2, 2, 5, 8, 11]
-    assert owners.tolist() == [0, 1, 2, 2, 2]
-    assert windows.ids is tokens.ids
-    unchanged, same = tokens.windows(11)
-    assert unchanged.ends.tolist() == [2, 2, 11] and same.tolist() == [0, 1, 2]
+    # A window has room for 4 beside [CLS] and [SEP].
+    config = retrieval(max_sequence_length=6, long_sentences="windows")
+    for size, expected in ((0, [0]), (4, [4]), (9, [3, 3, 3]), (10, [3, 3, 4])):
+        ids = np.arange(size)
+        windows = text_parts(ids, config)
+        assert [len(window) for window in windows] == expected
+        np.testing.assert_array_equal(np.concatenate(windows), ids)
 
 
 def test_names_are_the_shortest_that_differ(tmp_path):
@@ -223,12 +213,14 @@ def test_the_output_embedding_of_low_rank_is_the_product(vocabulary, tmp_path):
     np.testing.assert_array_equal(model.embedding("output"), table)
 
 
-def test_the_head_is_asked_for(vocabulary, tmp_path):
+def test_the_head_and_the_positions_are_asked_for(vocabulary, tmp_path):
     folder = write_finetuned_run(tmp_path / "run", vocabulary)
     [model] = open_models([folder])
     assert list(model.embeddings) == ["input"]
     with pytest.raises(UserError, match="holds no MLM head"):
         open_models([folder], masked_lm=True)
+    with pytest.raises(UserError, match="sequence_length: 32, but run has max_posit"):
+        open_models([folder], length=32)
 
 
 @pytest.mark.parametrize("folder", ["pretrained_dir", "coupled_dir"])
@@ -236,7 +228,7 @@ def test_all_layers_and_the_embedding(folder, request):
     [model] = open_models([request.getfixturevalue(folder)])
     reference = Reference(model.config, {n: model.weights[n] for n in model.weights})
     batch = random_batch(model.config, 3, 7)
-    outputs = LayerEncoder(model)(batch | {"more": np.zeros(2)}).numpy()
+    outputs = layer_encoder(model)(batch | {"more": np.zeros(2)}).numpy()
     assert outputs.shape == (3, 3, 7, 8)
     real = batch["input_mask"].astype(bool)
     for layer, expected in enumerate(reference.encode(batch), start=1):
@@ -260,7 +252,7 @@ def test_batches_hold_every_row_once_without_empty_columns():
         "input_word_ids": mask * np.arange(1, 6)[:, np.newaxis],
         "number": np.arange(5),
     }
-    result = list(batches(arrays, 2))
+    result = list(batches(arrays, 2, "rows"))
     assert [batch["number"].tolist() for batch in result] == [[3, 1], [2, 4], [0]]
     assert [batch["input_mask"].shape for batch in result] == [(2, 2), (2, 4), (1, 5)]
     assert result[1]["input_word_ids"].tolist() == [[3, 3, 3, 0], [5, 5, 5, 5]]

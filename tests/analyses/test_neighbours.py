@@ -7,7 +7,8 @@ import pytest
 from scipy.spatial import distance
 
 from decoupled.analyses import neighbours
-from decoupled.analyses.models import encode_texts
+from decoupled.analyses.models import add_vectors
+from decoupled.configs.analyses import NeighbourSettings
 from decoupled.core.errors import UserError
 from decoupled.metrics.neighbours import mean_interval, wilson_interval
 from tests.analyses.sentences import (
@@ -20,6 +21,7 @@ from tests.analyses.sentences import (
 from tests.analyses.tiny_runs import show
 
 PAPER = retrieval(pool_special_tokens=False, centre=True, scoring="euclidean")
+SETTINGS = NeighbourSettings(PAPER, max_pairs=0)
 TEXTS = {
     "en": ENGLISH,
     "ti": [*ENGLISH[:4], *OTHERS],
@@ -56,7 +58,7 @@ def folder(tmp_path_factory):
 @pytest.fixture(scope="module")
 def result(model, folder):
     shared = neighbours.read_shared(folder, None, 0)
-    return neighbours.measure([open_model(model)], [shared], 0, PAPER)
+    return neighbours.measure([open_model(model)], [shared], SETTINGS)
 
 
 def test_sentences_of_all_languages_are_compared(result):
@@ -80,19 +82,16 @@ def files(tmp_path_factory):
 @pytest.fixture(scope="module")
 def of_files(model, files):
     """The result for two files."""
-    [paths] = neighbours.find_files(files, None)
-    text = neighbours.read_files(paths, 0)
-    return neighbours.measure([open_model(model)], [text], 0, PAPER)
+    texts = neighbours.read_files(files, None, 0)
+    return neighbours.measure([open_model(model)], texts, SETTINGS)
 
 
 def test_accuracy_is_that_of_the_nearest_after_the_translation_vector(
     model, result, of_files
 ):
-    encoder, vectors = open_model(model), np.zeros([3, 20, 8])
-    for places, pooled in encode_texts(
-        encoder, [*TEXTS["en"], *TEXTS["ti"]], range(3), PAPER
-    ):
-        vectors[:, places] = list(pooled.values())
+    vectors = np.zeros([3, 20, 8])
+    both = [*TEXTS["en"], *TEXTS["ti"]]
+    add_vectors(vectors, open_model(model), both, range(3), PAPER)
     (entry,) = of_files["models"][0]["languages"]
     assert (entry["language"], entry["pairs"]) == ("ti", 10)
     assert entry["directions"] == [["en", "ti"], ["ti", "en"]]
@@ -127,13 +126,13 @@ def test_means_and_intervals_are_those_of_the_hits(result):
 
 def test_each_sentence_is_encoded_once(model, folder, monkeypatch):
     seen = []
-    encode = neighbours.encode_texts
+    add = neighbours.add_vectors
 
-    def counted(encoder, texts, *rest):
+    def counted(vectors, encoder, texts, *rest):
         seen.extend(texts)
-        return encode(encoder, texts, *rest)
+        add(vectors, encoder, texts, *rest)
 
-    monkeypatch.setattr(neighbours, "encode_texts", counted)
+    monkeypatch.setattr(neighbours, "add_vectors", counted)
     shared = neighbours.read_shared(folder, None, 0)
     neighbours.layer_hits(open_model(model), shared.texts, PAPER)
     assert sorted(seen) == sorted({text for own in TEXTS.values() for text in own})
@@ -210,15 +209,8 @@ def test_tables_and_plots(result, of_files, tmp_path, capsys):
     assert {"ti", "accuracy, %", "layer (0: input embedding)", "B"} <= set(drawn)
 
 
-def test_files_of_different_lengths_are_refused(files, tmp_path):
-    paths = {"en": f"{files}/ti-en.en", "ti": str(tmp_path / "short")}
-    (tmp_path / "short").write_text("One line.\n")
-    with pytest.raises(UserError, match="short .language ti.: 1 lines"):
-        neighbours.read_files(paths, 0)
-
-
-def test_too_few_positions_are_found_before_the_first_model_encodes(model, folder):
-    shared = neighbours.read_shared(folder, None, 0)
-    models = [open_model(model)]
-    with pytest.raises(UserError, match="RetrievalConfig.max_sequence_length: 999"):
-        neighbours.measure(models, [shared], 0, retrieval(max_sequence_length=999))
+def test_files_of_different_lengths_are_refused(tmp_path):
+    (tmp_path / "ti-en.en").write_text("One line.\nTwo lines.\n")
+    (tmp_path / "ti-en.ti").write_text("One line.\n")
+    with pytest.raises(UserError, match="ti-en.ti .language ti.: 1 lines"):
+        neighbours.read_files(str(tmp_path), None, 0)

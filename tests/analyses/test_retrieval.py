@@ -41,25 +41,21 @@ def bucc(sources, english, gold=None):
 
 def test_tatoeba_finds_places_and_encodes_equal_sentences_once():
     encode = Encode()
-    languages = [
-        Tatoeba("de", ["zwei", "drei", "eins"], ["one", "three", "two"], None),
-        Tatoeba("nl", ["eins", "one"], ["one", "two"], None),
-    ]
-    result = retrieval.find_translations(languages, encode, config())
-    assert result == {"de": [2, 1, 0], "nl": [0, 0]}
+    pair = Tatoeba("de", ["zwei", "drei", "one"], ["one", "three", "two"], None)
+    assert retrieval.find_translations(pair, encode, config()) == [2, 1, 0]
     assert sorted(encode.asked) == sorted(set(encode.asked))
 
 
 def test_centring_takes_away_what_a_side_shares():
     shifted = {"a": [9, 0], "b": [9.5, 1], "x": [0, 0], "y": [0.5, 1]}
-    pair = [Tatoeba("de", ["a", "b"], ["x", "y"], None)]
+    pair = Tatoeba("de", ["a", "b"], ["x", "y"], None)
 
     def encode(texts):
         return np.array([shifted[text] for text in texts], np.float32)
 
     def places(centre):
         chosen = config(scoring="euclidean", centre=centre)
-        return retrieval.find_translations(pair, encode, chosen)["de"]
+        return retrieval.find_translations(pair, encode, chosen)
 
     assert places(centre=False) == [1, 1]
     assert places(centre=True) == [0, 1]
@@ -79,19 +75,26 @@ def test_a_sentence_that_stands_twice_belongs_to_no_id():
         retrieval.mine_pairs(bucc(["eins", "eins"], ["one"]), Encode(), config())
 
 
-def test_the_threshold_of_the_dev_set_cuts_the_test_set():
+def write(folder, split):
+    for side, text in (("de", split[1].source), ("en", split[1].english)):
+        rows = zip(text.ids, text.sentences, strict=True)
+        lines = "".join(f"{name}\t{sentence}\n" for name, sentence in rows)
+        (folder / f"de-en.{split[0]}.{side}").write_text(lines)
+    pairs = "".join(f"{a}\t{b}\n" for a, b in sorted(split[1].gold or ()))
+    (folder / f"de-en.{split[0]}.gold").write_text(pairs)
+
+
+def test_the_threshold_of_the_dev_set_cuts_the_test_set(tmp_path):
     # hm and er are no translations; their cosine is above that of zwei and two.
     gold = {("de-0", "en-0"), ("de-1", "en-1")}
+    (tmp_path / "bucc2018").mkdir()
     dev = bucc(["eins", "drei", "zwei"], ["one", "three", "two"], gold)
-    test = bucc(["hm", "drei", "zwei"], ["er", "three", "two"])
-    mined = retrieval.mine_test(dev, lambda: test, Encode(), config())
-    assert mined.dev_f1 == pytest.approx(100)
+    test = bucc(["hm", "drei", "zwei"], ["er", "three", "two"], gold)
+    for split in (("dev", dev), ("test", test)):
+        write(tmp_path / "bucc2018", split)
+    lines, results = retrieval.mine_bucc(str(tmp_path), "de", Encode(), config())
+    assert results["dev_f1"] == pytest.approx(100)
     # Cosines: 1 / sqrt(1.01) for eins and drei, 1 / sqrt(1.04) for zwei.
-    assert mined.threshold == pytest.approx((1.01**-0.5 + 1.04**-0.5) / 2, abs=1e-3)
-    assert mined.pairs == [("de-0", "en-0"), ("de-1", "en-1")]
-
-
-def test_a_dev_set_without_gold_pairs():
-    split = bucc(["eins"], ["one"])
-    with pytest.raises(UserError, match="dev .language de.: no gold pairs"):
-        retrieval.mine_test(split, lambda: split, Encode(), config())
+    threshold = (1.01**-0.5 + 1.04**-0.5) / 2
+    assert results["threshold"] == pytest.approx(threshold, abs=1e-3)
+    assert lines == ["de-0\ten-0", "de-1\ten-1"]

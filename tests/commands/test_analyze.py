@@ -214,11 +214,11 @@ def test_neighbours(run, model_dir, tmp_path):
     assert {layer["mean"] for layer in model["languages"][0]["layers"]} == {100.0}
     with pytest.raises(UserError, match="--languages: no sw-en.sw in "):
         run("neighbours", **{**given, "languages": ["sw"]})
-    with pytest.raises(UserError, match="give --data_dir or --sentences"):
+    with pytest.raises(UserError, match="give --data_dir or --sentences, one of them"):
         run("neighbours", **{**given, "data_dir": None})
     with pytest.raises(UserError, match="out: no files XX-en.XX"):
         run("neighbours", **{**given, "data_dir": f"{tmp_path}/out"})
-    with pytest.raises(UserError, match="give --sentences or --data_dir, one of them"):
+    with pytest.raises(UserError, match="give --data_dir or --sentences, one of them"):
         run("neighbours", **{**given, "sentences": str(tmp_path)})
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from decoupled.analyses.models import layer_vectors
-from decoupled.analyses.retrieval import RetrievalResults, TranslationSearch
+from decoupled.analyses.retrieval import TranslationSearch, add_means
 from decoupled.commands import retrieve
 from decoupled.core.errors import UserError
 from decoupled.xtreme.scoring import score
@@ -101,18 +101,13 @@ def test_results_stand_beside_those_of_random_pairs(tatoeba):
     )
 
 
-def test_percent_have_two_decimals_and_other_units_stay(tmp_path, capsys):
-    settings = {"layer": 1, "scoring": "cosine"}
-    results = RetrievalResults(
-        str(tmp_path), {"task": "bucc2018", "global_step": 7, "settings": settings}
-    )
+def test_percent_have_two_decimals_and_other_units_stay():
     german = {"f1": 100.0, "random_f1": 0.01234, "threshold": 1.03456, "pairs": 1234}
-    results.add("de", "hash", [], german)
-    results.add("fr", "hash", [], {**german, "f1": 8.3333})
-    results.finish()
-    rows = [line.split() for line in capsys.readouterr().out.splitlines()]
-    assert ["de", "100.00", "0.01", "1.035", "1,234"] in rows
-    assert ["fr", "8.33", "0.01", "1.035", "1,234"] in rows
+    languages = {"de": {**german, "data": ""}, "fr": {**german, "f1": 8.3333}}
+    columns, rows = add_means({"task": "bucc2018", "languages": languages})
+    assert columns == list(german)
+    assert ["de", "100.00", "0.01", 1.03456, 1234] in rows
+    assert ["fr", "8.33", "0.01", 1.03456, 1234] in rows
 
 
 def test_scores_are_those_of_the_score_command(tatoeba, data):

@@ -50,6 +50,16 @@ def test_command_line(submission):
     assert "tatoeba 75.00 - - 36 of 36 accuracy 75.00".split() in rows
 
 
+def test_questions_without_an_answer_are_counted_if_it_is_asked_for(submission):
+    output = submission / "scores.json"
+    (submission / "predictions/tydiqa/test-ko.json").write_text('{"q1": "Lake."}')
+    told = mistake(*command(submission, output))
+    assert "no answer, the first of them 'q2'; --missing_answers_are_wrong" in told
+    done = decoupled(*command(submission, output), "--missing_answers_are_wrong")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(output.read_text())["tydiqa"]["f1"]["ko"] == 50.0
+
+
 def test_an_error_writes_nothing_and_leaves_what_is_there(submission):
     output = submission / "scores.json"
     output.write_text("old")

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from decoupled.configs import MeshConfig, ModelConfig
+from decoupled.configs import MeshConfig, ModelConfig, TrainingConfig
 from decoupled.core.compat import mtf
 from decoupled.core.release import tf
 from decoupled.exports.interop.huggingface import (
@@ -533,9 +533,7 @@ def our_losses(folder, batches):
         Network(task_of(batches), without_dropout(folder), MeshConfig()),
         optimizer=OPTIMIZER,
         schedule=schedule(100, 0, "constant"),
-        accumulation=1,
-        seed=0,
-        frozen=(),
+        training=TrainingConfig(),
     )
     with tf.Graph().as_default():
         step = tf.compat.v1.train.get_or_create_global_step()

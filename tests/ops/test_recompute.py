@@ -6,7 +6,14 @@ import pytest
 from decoupled.core.compat import mtf, tf
 from decoupled.ops.recompute import After, recompute
 from tests.helpers import adamw, masked_lm_features, run_mesh, tiny_model
-from tests.training.runs import BODY, BOTH_AXES, ONE_DEVICE, graph_config, run_steps
+from tests.training.runs import (
+    BODY,
+    BOTH_AXES,
+    ONE_DEVICE,
+    graph_config,
+    run_steps,
+    with_training,
+)
 
 ROWS, WIDTH = mtf.Dimension("rows", 4), mtf.Dimension("width", 3)
 
@@ -55,7 +62,7 @@ def test_training_is_the_same_bit_for_bit(mesh):
     features = [masked_lm_features(seed=1)]
     expected, losses, norms = run_steps(config, 2, features)
     result, again, norms_again = run_steps(
-        config._replace(recompute_layers=True), 2, features
+        with_training(config, recompute_layers=True), 2, features
     )
     np.testing.assert_array_equal(again, losses)
     np.testing.assert_array_equal(norms_again, norms)

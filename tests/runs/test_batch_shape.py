@@ -1,11 +1,9 @@
 """The shape of a run's packed batches, and how a run that resumes keeps its order."""
 
-import dataclasses
-
 import numpy as np
 import pytest
 
-from decoupled.configs.hardware import Hardware
+from decoupled.configs.hardware import Hardware, MeshConfig
 from decoupled.core.errors import UserError
 from decoupled.data.packing import Rows
 from decoupled.runs.batch_shape import BATCHES, plan_batches, read_order, write_order
@@ -18,15 +16,10 @@ TAGS = Tagging("tags", ("A", "B", "C"), LENGTH, 0.0)
 SIZES = np.random.default_rng(0).integers(3, 19, 100)
 
 
-def planned(
-    folder, sizes=SIZES, order=None, accumulation=1, batch_size=8, tpu=None, **mesh
-):
+def planned(folder, sizes=SIZES, order=None, mesh=ONE_DEVICE, tpu=None, **training):
     """(shape, what was said) of a run of 60 steps with examples of 3 to 18 tokens."""
-    placed = dataclasses.replace(ONE_DEVICE, **mesh)
-    graph = graph_config(task=TAGS, schedule=schedule(60, 0), mesh=placed)
-    run = run_spec(
-        folder, batch_size=batch_size, gradient_accumulation=accumulation
-    )._replace(hardware=Hardware(tpu=tpu))
+    graph = graph_config(task=TAGS, schedule=schedule(60, 0), mesh=mesh, **training)
+    run = run_spec(folder)._replace(hardware=Hardware(tpu=tpu))
     return plan_batches(graph, sizes, run, order), said(run)
 
 
@@ -37,10 +30,10 @@ def test_batches_have_a_shape_that_mesh_and_microbatches_can_split(tmp_path):
     assert line.startswith(
         f"batches of 8 examples packed into {plain.rows} rows of {plain.length} tokens"
     )
-    axes = dict(mesh_shape="d:2;s:3", layout_rules="batch:d;sequence:s")
-    split, _ = planned(tmp_path, **axes)
+    axes = MeshConfig("d:2;s:3", "batch:d;sequence:s")
+    split, _ = planned(tmp_path, mesh=axes)
     assert split.rows % 2 == 0 and split.length % 24 == 0
-    assert planned(tmp_path, accumulation=4)[0].rows % 4 == 0
+    assert planned(tmp_path, gradient_accumulation=4)[0].rows % 4 == 0
     assert planned(tmp_path, tpu="a TPU")[0][:2] == (1, 128)
 
 
@@ -64,7 +57,7 @@ def test_a_run_that_resumes_keeps_the_order_of_its_examples(tmp_path):
     first, _ = planned(tmp_path)
     write_order(str(tmp_path), first.order)
     order = read_order(str(tmp_path))
-    resumed, _ = planned(tmp_path, order=order, accumulation=8)
+    resumed, _ = planned(tmp_path, order=order, gradient_accumulation=8)
     assert first.order == resumed.order == Rows(first.rows, first.length)
     assert resumed.rows == 8 > first.rows
     # On the mesh of its first start nothing differs.

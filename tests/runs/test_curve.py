@@ -38,6 +38,7 @@ from tests.training.runs import (
     run_spec,
     step_features,
     train_run,
+    with_training,
 )
 
 
@@ -71,8 +72,8 @@ CONFIG = graph_config(schedule=schedule(8), model=tiny_model(**SMALL), frozen=BO
 def straight(tmp_path_factory):
     """A run of 8 steps that logs each of them, with checkpoints of 3, 6 and 8."""
     folder = tmp_path_factory.mktemp("straight")
-    spec = run_spec(folder, save_checkpoints_steps=3)
-    train_run(CONFIG, spec)
+    spec = run_spec(folder)
+    train_run(with_training(CONFIG, save_checkpoints_steps=3), spec)
     return folder
 
 
@@ -102,8 +103,8 @@ def test_losses_of_updates_that_were_lost_are_dropped(straight, tmp_path):
 
         return input_fn
 
-    spec = run_spec(folder, log_steps=2)
-    train_run(CONFIG, spec, other_text)
+    spec = run_spec(folder)
+    train_run(with_training(CONFIG, log_steps=2), spec, other_text)
     before, result = read_curve(str(straight)), read_curve(str(folder))
     # Without the 5 and the 7 that the first start has logged, too.
     assert result.steps.tolist() == [1, 2, 3, 4, 6, 8]

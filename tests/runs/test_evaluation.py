@@ -77,7 +77,7 @@ def session_loop(before_batch):
       before_batch: called in the session, with the number of the batch, before it runs.
     """
 
-    def predict(network, spec, input_fn):
+    def predict(network, spec, batch_size, input_fn):
         with tf.Graph().as_default():
             batch = tf.data.make_one_shot_iterator(input_fn()).get_next()
             with tf.train.MonitoredSession() as session:
@@ -118,10 +118,10 @@ def answered(monkeypatch, before_batch, load=features_of, answer=lambda *_: None
         for_graph=lambda features: features,
         task=SimpleNamespace(answers=answer),
     )
-    spec = run_spec("", eval_batch_size=BATCH)
+    spec = run_spec("")
     monkeypatch.setattr(evaluation, "predict", session_loop(before_batch))
     wanted = [("test", language) for language in LANGUAGES]
-    found = answer_languages(NETWORK, spec, data, wanted)
+    found = answer_languages(NETWORK, spec, BATCH, data, wanted)
     return [one.language for one in found]
 
 
@@ -190,16 +190,16 @@ def test_the_batches_of_a_tpu_of_several_hosts_are_gone_afterwards(
         task=SimpleNamespace(answers=lambda examples, *_: examples),
     )
     tpu = Hardware(tpu=TpuAddress("grpc://of-several-hosts"))
-    run = run_spec(tmp_path, eval_batch_size=2)._replace(hardware=tpu)
+    run = run_spec(tmp_path)._replace(hardware=tpu)
 
-    def predict(network, run, input_fn):
+    def predict(network, run, batch_size, input_fn):
         input_fn()
         for _ in range(6):
             assert path.exists()
             yield {"best_labels": np.zeros(128, np.int32)}
 
     monkeypatch.setattr(evaluation, "predict", predict)
-    answers = answer_languages(NETWORK, run, data, [("test", "de"), ("test", "sw")])
+    answers = answer_languages(NETWORK, run, 2, data, [("test", "de"), ("test", "sw")])
     if all_answers:
         assert [one.language for one in answers] == ["de", "sw"]
     else:

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from decoupled.configs import MeshConfig
+from decoupled.configs import MeshConfig, TrainingConfig
 from decoupled.core.compat import tf
 from decoupled.tasks.classification import Classification
 from decoupled.training.graph import Network, TrainingGraph, build_step
@@ -24,9 +24,8 @@ def evaluate(task, features, training=False):
         Network(task, tiny_model(), mesh),
         adamw(),
         schedule(),
-        accumulation=1,
-        # That of a network which only predicts, so that both have equal weights.
-        seed=0,
+        # The seed of a network which only predicts, so that both have equal weights.
+        TrainingConfig(seed=0),
         # Only the loss is read.
         frozen=BODY,
     )

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from decoupled.configs import MeshConfig
+from decoupled.configs import MeshConfig, TrainingConfig
 from decoupled.core.compat import tf
 from decoupled.tasks.qa import ExtractiveQA
 from decoupled.training.graph import Network, TrainingGraph, build_step
@@ -37,9 +37,8 @@ def run(arrays, mesh=("all:1", ""), training=False):
         Network(task, tiny_model(), placed),
         adamw(),
         schedule(),
-        accumulation=1,
-        # That of a network which only predicts, so that both have equal weights.
-        seed=0,
+        # The seed of a network which only predicts, so that both have equal weights.
+        TrainingConfig(seed=0),
         # Only the loss is read.
         frozen=BODY,
     )

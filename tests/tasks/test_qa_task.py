@@ -309,21 +309,18 @@ def test_a_tiny_model_learns_questions_by_heart(few_questions, tmp_path):
     network = Network(task.network(0.0), model, mesh)
     graph = TrainingGraph(
         network, adamw(learning_rate=5e-3), schedule(train_steps=150, warmup_steps=15),
-        accumulation=1, seed=3, frozen=(),
+        tiny_training(batch_size=32, save_checkpoints_steps=150, log_steps=50),
     )  # fmt: skip
-    training = tiny_training(
-        batch_size=32, eval_batch_size=32, save_checkpoints_steps=150, log_steps=50
-    )
-    run = Run(str(tmp_path / "run"), training, None, print, StopOnSignal())
+    run = Run(str(tmp_path / "run"), None, print, StopOnSignal())
     packing = plan_batches(graph, features["input_mask"].sum(1), run)
     packed = network._replace(task=network.task.packed(packing.examples))
     train(
         graph._replace(network=packed),
         run,
-        lambda step: training_input_fn(arrays, 32, training.seed, step, packing),
+        lambda step: training_input_fn(arrays, 32, graph.training.seed, step, packing),
     )
     files = TaskData(task, vocabulary, str(tmp_path / "features"))
-    [answered] = answer_languages(network, run, files, [("test", "en")])
+    [answered] = answer_languages(network, run, 32, files, [("test", "en")])
     answers = answered.answers
     os.makedirs(tmp_path / "predictions/xquad")
     task.write(str(tmp_path / "predictions/xquad/test-en.json"), examples, answers)

@@ -26,7 +26,7 @@ from decoupled.planning.hardware import parse_topology
 from decoupled.training import loop
 from decoupled.training import tpu as tpu_training
 from tests.ops.simd_on_cpu import OneCore, slice_topology
-from tests.training.runs import run_spec
+from tests.training.runs import run_spec, with_training
 
 # Private, and to be imported after `compat` alone.
 tpu_context = sys.modules[compat.estimator.tpu.TPUEstimator.__module__].tpu_context
@@ -102,11 +102,15 @@ def build(mode, graph, input_fn, folder, slice_type="v2-8", hosts=1, **training)
     init_checkpoint = training.pop("init_checkpoint", None)
     if mode == "predict":
         shutil.copytree(os.path.dirname(init_checkpoint), folder, dirs_exist_ok=True)
-    spec = run_spec(folder, iterations_per_loop=5, **training)
+    spec = run_spec(folder)
+    graph = with_training(graph, iterations_per_loop=5, **training)
+    batch_size = graph.training.eval_batch_size
     spec = spec._replace(hardware=ADDRESS, init_checkpoint=init_checkpoint)
     calls = {
         "train": lambda: loop.train(graph, spec, lambda step: input_fn),
-        "predict": lambda: list(loop.predict(graph.network, spec, input_fn)),
+        "predict": lambda: list(
+            loop.predict(graph.network, spec, batch_size, input_fn)
+        ),
     }
     built = []
 

@@ -1,5 +1,6 @@
 """Short runs of tiny models: bare steps of a graph, and whole training runs."""
 
+import dataclasses
 import functools
 import os
 from typing import NamedTuple
@@ -51,20 +52,22 @@ BUT_TABLES = tuple(
 
 
 def graph_config(**changes):
-    """A masked-LM graph of `tiny_model` for 20 steps; keywords change single fields."""
+    """A masked-LM graph of `tiny_model` for 20 steps; keywords change single fields,
+    also those of `tiny_training`."""
     network = Network(
         changes.pop("task", MaskedLM(MASKING)),
         changes.pop("model", tiny_model()),
         changes.pop("mesh", ONE_DEVICE),
     )
-    fields = dict(
-        optimizer=adamw(),
-        schedule=schedule(),
-        accumulation=1,
-        seed=3,
-        frozen=(),
-    )
-    return TrainingGraph(network, **{**fields, **changes})
+    fields = dict(optimizer=adamw(), schedule=schedule())
+    for name in [name for name in changes if name in TrainingGraph._fields]:
+        fields[name] = changes.pop(name)
+    return TrainingGraph(network, training=tiny_training(**changes), **fields)
+
+
+def with_training(config, **changes):
+    """The graph with other batches or bookkeeping."""
+    return config._replace(training=dataclasses.replace(config.training, **changes))
 
 
 class Evaluation(NamedTuple):
@@ -167,10 +170,9 @@ def tile_everything(monkeypatch):
         monkeypatch.setattr(f"decoupled.{name}", value)
 
 
-def run_spec(folder, **training):
+def run_spec(folder):
     """A run in `folder`; what it says is collected in `spec.say.__self__`."""
-    config = tiny_training(**training)
-    return Run(str(folder), config, None, [].append, StopOnSignal())
+    return Run(str(folder), None, [].append, StopOnSignal())
 
 
 class SignalAtStep(StopOnSignal):

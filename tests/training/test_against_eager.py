@@ -40,7 +40,7 @@ CASES = {
         model=LOW_RANK, mesh=BOTH_AXES
     ),
     "frozen input, two layers, four microbatches": dict(
-        model=tiny_model(num_layers=2), frozen=EMBEDDINGS, accumulation=4
+        model=tiny_model(num_layers=2), frozen=EMBEDDINGS, gradient_accumulation=4
     ),
     "rates of tables and of a layer": dict(
         model=ONE_LAYER,
@@ -50,7 +50,7 @@ CASES = {
         ),
     ),
     "two microbatches on two processors": dict(
-        model=ONE_LAYER, mesh=DATA_AXIS, accumulation=2
+        model=ONE_LAYER, mesh=DATA_AXIS, gradient_accumulation=2
     ),
 }
 # Each has quicker ones beside it; tests/model has their gradients.

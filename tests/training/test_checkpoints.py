@@ -45,6 +45,7 @@ from tests.training.runs import (
     run_spec,
     said,
     train_run,
+    with_training,
 )
 
 
@@ -584,7 +585,7 @@ def test_slots_start_from_zero_after_an_initial_checkpoint(shallower):
 
 def test_the_folders_own_checkpoint_comes_before_the_initial_one(pretrained, tmp_path):
     config = graph_config(schedule=schedule(4, 0), frozen=BODY)
-    first = train_run(config, run_spec(tmp_path, seed=9))
+    first = train_run(with_training(config, seed=9), run_spec(tmp_path))
     spec = run_spec(tmp_path)._replace(init_checkpoint=pretrained)
 
     again = train_run(config, spec)
@@ -610,7 +611,7 @@ def test_without_a_checkpoint_the_seed_decides(tmp_path):
     # The rate of the first update is 0.
     expected, other = (
         initial_weights(tiny_model(), masked_lm_loss, initializer_seed=seed)
-        for seed in (config.seed, config.seed + 1)
+        for seed in (config.training.seed, config.training.seed + 1)
     )
     name = "bert/embeddings/word_embeddings"
     np.testing.assert_array_equal(variables[name], expected[name])
@@ -618,9 +619,13 @@ def test_without_a_checkpoint_the_seed_decides(tmp_path):
 
 
 def test_a_run_resumes_from_the_checkpoint_before_a_damaged_one(tmp_path):
-    small = tiny_model(**SMALL)
-    config = graph_config(model=small, schedule=schedule(6, 0), frozen=BODY)
-    spec = run_spec(tmp_path, save_checkpoints_steps=2)
+    config = graph_config(
+        model=tiny_model(**SMALL),
+        schedule=schedule(6, 0),
+        frozen=BODY,
+        save_checkpoints_steps=2,
+    )
+    spec = run_spec(tmp_path)
     straight = train_run(config, spec)
     truncate(tmp_path, 6)
 

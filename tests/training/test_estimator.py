@@ -30,6 +30,7 @@ from tests.training.runs import (
     stepping_input_fn,
     tile_everything,
     train_run,
+    with_training,
 )
 
 SHALLOW = tiny_model(num_layers=1)
@@ -85,7 +86,7 @@ def test_a_mesh_predicts_what_one_device_predicts(tmp_path):
     features = masked_lm_features(seed=77)
     spec, input_fn = run_spec(tmp_path), constant_input_fn(features, False)
     one, two = (
-        list(predict(shallow(**mesh).network, spec, input_fn))
+        list(predict(shallow(**mesh).network, spec, 8, input_fn))
         for mesh in ({}, {"mesh": MODEL_AXIS})
     )
 
@@ -106,8 +107,9 @@ def test_adafactor_learns_and_resumes(tmp_path):
         optimizer=optimizer, schedule=schedule(20, 2, "constant"), frozen=frozen
     )
     batch = constant_batches(masked_lm_features())
-    spec = run_spec(tmp_path / "straight", save_checkpoints_steps=12)
-    straight = train_run(config, spec, batch)
+    often = with_training(config, save_checkpoints_steps=12)
+    spec = run_spec(tmp_path / "straight")
+    straight = train_run(often, spec, batch)
     folder = tmp_path / "resumed"
     folder.mkdir()
     branch_off(f"{spec.model_dir}/model.ckpt-12", str(folder))

@@ -114,7 +114,7 @@ def test_dropout_differs_between_microbatches():
     model = tiny_model(hidden_dropout=0.5, **SMALL)
     whole, parts = (
         run_steps(
-            graph_config(model=model, frozen=BODY, accumulation=accumulation),
+            graph_config(model=model, frozen=BODY, gradient_accumulation=accumulation),
             1,
             [batch],
         )[1].item()
@@ -191,11 +191,9 @@ def test_bfloat16_a_few_rows_at_a_time(monkeypatch):
 def test_a_mesh_that_does_not_fit_is_refused(mesh, accumulation, message):
     config = graph_config(
         mesh=MeshConfig(*mesh),
-        accumulation=accumulation,
+        gradient_accumulation=accumulation,
     )
-
-    training = tiny_training(gradient_accumulation=accumulation)
-    network = config.network
+    network, training = config.network, config.training
 
     def build():
         with tf.Graph().as_default():

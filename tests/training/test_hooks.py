@@ -77,10 +77,10 @@ def test_a_loss_that_is_no_number_stops_before_it_is_saved(tmp_path, value):
         features["masked_lm_weights"][0, 0] = value
 
     handler = signal.getsignal(signal.SIGTERM)
-    spec = run_spec(tmp_path, save_checkpoints_steps=2)
+    graph, spec = config(8, save_checkpoints_steps=2), run_spec(tmp_path)
     # The batch after 5 updates, whose update would be the sixth; 6 would be saved.
     with pytest.raises(UserError) as caught:
-        train(config(8), spec, meddling(poison, at_step=5))
+        train(graph, spec, meddling(poison, at_step=5))
 
     assert signal.getsignal(signal.SIGTERM) == handler
 
@@ -91,7 +91,7 @@ def test_a_loss_that_is_no_number_stops_before_it_is_saved(tmp_path, value):
     assert saved["global_step"] == 4
     assert all(np.isfinite(x).all() for x in saved.values())
     # What is there can be trained on with data that is in order.
-    again = train_run(config(8), spec)
+    again = train_run(graph, spec)
     assert again["global_step"] == 8
 
 
@@ -103,11 +103,11 @@ def test_a_gradient_that_is_no_number_stops_before_it_is_saved(tmp_path):
             forward = super().forward(build, features)
             return forward._replace(loss=overflowing(forward.loss))
 
-    spec = run_spec(tmp_path, save_checkpoints_steps=1)
+    spec = run_spec(tmp_path)
 
     with pytest.raises(UserError, match="gradient_norm is nan at step 1; "):
         train(
-            config(3, task=Exploding(MASKING)),
+            config(3, task=Exploding(MASKING), save_checkpoints_steps=1),
             spec,
             stepping_input_fn,
         )
@@ -123,7 +123,7 @@ def overflowing(loss):
 
 
 def test_the_estimator_trains_as_bare_steps_do_and_keeps_the_scalars_of_each(tmp_path):
-    spec = run_spec(tmp_path, log_steps=1)
+    spec = run_spec(tmp_path)
     trained = train_run(config(6), spec)
 
     batches = [step_features(step) for step in range(6)]
@@ -157,12 +157,12 @@ EVERY_SECOND = dict(save_checkpoints_steps=2, keep_checkpoint_max=3)
 def six_steps(tmp_path_factory):
     """A run of six steps that logs every fourth; and the files that it flushed."""
     folder, synced = tmp_path_factory.mktemp("six"), []
-    spec = run_spec(folder, log_steps=4, **EVERY_SECOND)
+    spec = run_spec(folder)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(
             os, "fsync", lambda fd: synced.append(os.readlink(f"/proc/self/fd/{fd}"))
         )
-        train_run(config(6), spec)
+        train_run(config(6, log_steps=4, **EVERY_SECOND), spec)
     return spec, synced
 
 
@@ -190,7 +190,7 @@ def test_only_the_newest_checkpoints_are_kept_also_across_a_resume(six_steps, tm
     folder = shutil.copytree(six_steps[0].model_dir, tmp_path / "copy")
     assert checkpoint_names(folder) == [2, 4, 6]
 
-    train_run(config(11), run_spec(folder, **EVERY_SECOND))
+    train_run(config(11, **EVERY_SECOND), run_spec(folder))
 
     # The last step is saved though it is no multiple of 2.
     assert checkpoint_names(folder) == [8, 10, 11]
@@ -208,8 +208,8 @@ def test_slow_steps_are_saved_by_the_clock(tmp_path, monkeypatch):
 
     monkeypatch.setattr(bookkeeping, "write_list", noted)
     monkeypatch.setattr(bookkeeping, "FIRST_SECONDS", 0.0)
-    spec = run_spec(tmp_path, save_checkpoints_steps=20)
-    train_run(config(25), spec)
+    spec = run_spec(tmp_path)
+    train_run(config(25, save_checkpoints_steps=20), spec)
     # The next one by the clock would come after 15 minutes.
     assert listed == [[10], [20], [20, 25]]
     assert checkpoint_names(spec.model_dir) == [20, 25]
@@ -307,14 +307,14 @@ TOO_LARGE = r"/model.ckpt-\d+: cannot be saved \(File too large\); what .*make r
 def test_a_full_disk_costs_the_steps_since_the_checkpoint_before(straight, tmp_path):
     """As where no file may grow beyond 10 kB."""
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    spec = run_spec(tmp_path, save_checkpoints_steps=4)
+    graph, spec = config(40, save_checkpoints_steps=4), run_spec(tmp_path)
 
     def fill(features):
         resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, limits[1]))
 
     try:
         with pytest.raises(UserError, match=TOO_LARGE):
-            train(config(40), spec, meddling(fill, at_step=14))
+            train(graph, spec, meddling(fill, at_step=14))
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
 
@@ -327,13 +327,14 @@ def test_a_full_disk_costs_the_steps_since_the_checkpoint_before(straight, tmp_p
 
 
 def test_a_folder_that_is_removed_while_it_trains_is_named(tmp_path):
-    spec = run_spec(tmp_path / "run", save_checkpoints_steps=4)
+    graph = config(40, save_checkpoints_steps=4)
+    spec = run_spec(tmp_path / "run")
 
     def remove(features):
         shutil.rmtree(tmp_path / "run")
 
     with pytest.raises(UserError) as caught:
-        train(config(40), spec, meddling(remove, at_step=6))
+        train(graph, spec, meddling(remove, at_step=6))
 
     assert str(caught.value) == (
         f"{tmp_path}/run: is gone: something else removed it while this command "

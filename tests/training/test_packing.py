@@ -42,8 +42,8 @@ CASES = {
     ),
     "split sequences": dict(mesh=mesh("s:2", "sequence:s")),
     "split memory": dict(mesh=mesh("d:2;s:2", "batch:d;memory:s")),
-    "microbatches": dict(accumulation=2),
-    "head alone, microbatches": dict(accumulation=2, frozen=BODY),
+    "microbatches": dict(gradient_accumulation=2),
+    "head alone, microbatches": dict(gradient_accumulation=2, frozen=BODY),
     "gradient checkpointing": dict(recompute_layers=True),
     "head alone": dict(frozen=BODY),
 }

@@ -24,6 +24,7 @@ from tests.training.runs import (
     run_steps,
     said,
     train_run,
+    with_training,
 )
 
 TABLE = "cls/predictions/output_embedding"
@@ -100,20 +101,21 @@ def test_initial_weights_do_not_depend_on_partitions():
         session.run(tf.global_variables_initializer())
         partitioned = session.run(tf.identity(saved_variables()[TABLE]))
     whole = initial_weights(
-        config.network.model, masked_lm_loss, initializer_seed=config.seed
+        config.network.model, masked_lm_loss, initializer_seed=config.training.seed
     )
     np.testing.assert_array_equal(partitioned, whole[TABLE])
     assert np.abs(partitioned).max() > 0
 
 
 TWELVE_STEPS = graph_config(schedule=schedule(12), frozen=BODY)
+OFTEN_SAVED = with_training(TWELVE_STEPS, save_checkpoints_steps=6)
 
 
 @pytest.fixture(scope="module")
 def straight(tmp_path_factory):
     """Folder of a run with whole tables, whose sixth step is saved too."""
     folder = str(tmp_path_factory.mktemp("straight"))
-    train_run(TWELVE_STEPS, run_spec(folder, save_checkpoints_steps=6))
+    train_run(OFTEN_SAVED, run_spec(folder))
     return folder
 
 
@@ -136,7 +138,7 @@ def test_a_run_goes_on_with_other_partitions_and_on_another_mesh(
     source = straight
     if first == "partitions":
         source = tmp_path / "first"
-        train_run(TWELVE_STEPS, run_spec(source, save_checkpoints_steps=6))
+        train_run(OFTEN_SAVED, run_spec(source))
         in_partitions_of(monkeypatch, 10**9)
     branch_off(f"{source}/model.ckpt-6", str(tmp_path))
     spec = run_spec(tmp_path)
@@ -156,7 +158,7 @@ def test_a_run_goes_on_with_other_partitions_and_on_another_mesh(
 )
 def test_microbatches_train_the_same(monkeypatch, mesh):
     """Their gradients are added up whole, and taken a partition at a time."""
-    config = graph_config(mesh=mesh, accumulation=2, frozen=BODY)
+    config = graph_config(mesh=mesh, gradient_accumulation=2, frozen=BODY)
     partitioned, losses, _ = run_steps(config, 5)
     in_partitions_of(monkeypatch, 10**9)
     whole, expected, _ = run_steps(config, 5)

@@ -94,7 +94,7 @@ CASES = {
         model=dataclasses.replace(MODEL, coupled=True),
     ),
     "microbatches, adafactor": dict(
-        mesh=ONE_DEVICE, accumulation=2, optimizer=adamw(**ADAFACTOR)
+        mesh=ONE_DEVICE, gradient_accumulation=2, optimizer=adamw(**ADAFACTOR)
     ),
     "d:2;m:2, adafactor": dict(mesh=BOTH_AXES, optimizer=adamw(**ADAFACTOR)),
     "d:2;m:2": dict(mesh=BOTH_AXES),
@@ -119,7 +119,7 @@ def test_the_loss_falls_as_with_float32_slices(name):
 def folder(tmp_path_factory):
     """A run of 6 steps with bfloat16 slices on one device; step 4 is saved too."""
     path = tmp_path_factory.mktemp("undisturbed")
-    train_run(config(bfloat16(ONE_DEVICE)), run_spec(path, save_checkpoints_steps=4))
+    train_run(config(bfloat16(ONE_DEVICE), save_checkpoints_steps=4), run_spec(path))
     return path
 
 
@@ -145,7 +145,7 @@ def test_prediction_with_float32_slices_gives_the_same_losses(folder):
     input_fn = constant_input_fn(masked_lm_features(seed=9), False)
     spec = run_spec(folder)
     wide, narrow = (
-        [row["loss_sum"] for row in predict(config(mesh).network, spec, input_fn)]
+        [row["loss_sum"] for row in predict(config(mesh).network, spec, 8, input_fn)]
         for mesh in (ONE_DEVICE, bfloat16(ONE_DEVICE))
     )
     assert len(wide) == 8

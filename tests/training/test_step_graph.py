@@ -110,7 +110,9 @@ def test_no_compiled_update_comes_before_its_weight_was_read(mesh, monkeypatch):
 
 
 def test_no_weight_changes_before_the_last_microbatch():
-    step = StepGraph(mesh=ONE_DEVICE, accumulation=2, optimizer=adamw(clip_norm=0.0))
+    step = StepGraph(
+        mesh=ONE_DEVICE, gradient_accumulation=2, optimizer=adamw(clip_norm=0.0)
+    )
     changes = step.of_type(DECAY, UPDATE)
     assert len(changes) > 28
     for change in changes:

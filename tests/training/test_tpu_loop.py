@@ -48,16 +48,17 @@ def tpu():
 def core_config(**changes):
     """The head alone is trained: these tests are about the loop around a model."""
     fields = {"mesh": ONE_CORE, "model": MODEL, "frozen": BODY}
+    fields["iterations_per_loop"] = 4
     return graph_config(**{**fields, **changes})
 
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
     """Folder and spec of 20 steps in loops of 4, with dropout and two microbatches."""
-    spec = run_spec(tmp_path_factory.mktemp("run"), iterations_per_loop=4)
+    spec = run_spec(tmp_path_factory.mktemp("run"))
     with one_core() as address:
         spec = spec._replace(hardware=address)
-        train_run(core_config(accumulation=2), spec)
+        train_run(core_config(gradient_accumulation=2), spec)
     return spec
 
 
@@ -65,7 +66,7 @@ def trained(tmp_path_factory):
 def trained_in_steps(tmp_path_factory):
     """Folder of the same run on the host, a step at a time."""
     spec = run_spec(tmp_path_factory.mktemp("steps"))
-    train_run(core_config(mesh=ONE_DEVICE, accumulation=2), spec)
+    train_run(core_config(mesh=ONE_DEVICE, gradient_accumulation=2), spec)
     return spec.model_dir
 
 
@@ -98,9 +99,9 @@ def test_a_resumed_run_goes_on_to_the_same_weights(
 
     def stacking(mib):
         mesh = dataclasses.replace(ONE_CORE, stack_mib=mib)
-        return core_config(mesh=mesh, accumulation=2)
+        return core_config(mesh=mesh, gradient_accumulation=2)
 
-    parts = run_spec(tmp_path / "parts", iterations_per_loop=4)._replace(hardware=tpu)
+    parts = run_spec(tmp_path / "parts")._replace(hardware=tpu)
     stopped = parts._replace(stop=_StopAt(8))
     with pytest.raises(Exception, match="saved at step 8"):
         train_run(stacking(before), stopped)
@@ -160,7 +161,7 @@ def test_ctrl_c_during_a_loop_saves_and_ends(tpu, tmp_path, sigint, capfd):
     """TPUEstimator's own hook sets SIGINT to its default before every loop."""
     sigint(signal.default_int_handler)
     stop = _CtrlC()
-    spec = run_spec(tmp_path, iterations_per_loop=4)._replace(hardware=tpu, stop=stop)
+    spec = run_spec(tmp_path)._replace(hardware=tpu, stop=stop)
     with pytest.raises(Interrupted, match="^Ctrl-C: saved at step 8$"):
         train_run(core_config(), spec)
     assert checkpoint_names(tmp_path) == [8]
@@ -174,7 +175,7 @@ def test_ctrl_c_that_is_ignored_stays_ignored_on_a_tpu(tpu, tmp_path, sigint):
     """As in a job that nohup or a script started in the background."""
     sigint(signal.SIG_IGN)
     stop = _CtrlC()
-    spec = run_spec(tmp_path, iterations_per_loop=4)._replace(hardware=tpu, stop=stop)
+    spec = run_spec(tmp_path)._replace(hardware=tpu, stop=stop)
     train_run(core_config(schedule=schedule(12)), spec)
     assert checkpoint_names(tmp_path)[-1] == 12
     assert stop.installed[-1] == signal.SIG_IGN
@@ -190,9 +191,9 @@ def test_predictions_are_those_of_the_host(trained, tmp_path):
 
     with one_core():
         network, spec = core_config().network, trained
-        rows = list(predict(network, spec, three_batches))
+        rows = list(predict(network, spec, 8, three_batches))
     local = trained._replace(hardware=HOST)
-    expected = list(predict(here, local, three_batches))
+    expected = list(predict(here, local, 8, three_batches))
     assert len(rows) == len(expected) == 24
     for name in expected[0]:
         np.testing.assert_allclose(
@@ -203,9 +204,11 @@ def test_predictions_are_those_of_the_host(trained, tmp_path):
 @pytest.mark.slow
 def test_a_run_that_diverges_ends_in_one_line_and_saves_nothing(tpu, tmp_path):
     """Without clipping; the next test has a run with it."""
-    spec = run_spec(tmp_path, iterations_per_loop=4, save_checkpoints_steps=1)
+    spec = run_spec(tmp_path)
     optimizer = adamw(learning_rate=1e30, clip_norm=0.0)
-    bad = core_config(optimizer=optimizer, schedule=schedule(8))
+    bad = core_config(
+        optimizer=optimizer, schedule=schedule(8), save_checkpoints_steps=1
+    )
     with pytest.raises(UserError, match=r"training: .*; the last checkpoint is untou"):
         train_run(bad, spec._replace(hardware=tpu))
     assert checkpoint_names(tmp_path) == []
@@ -222,8 +225,8 @@ def test_a_loop_ends_that_waits_for_a_host_which_has_ended_the_run(
     # A loop that waits for ever fails here, as nothing else could end it.
     session.operation_timeout_in_ms = 60_000
     monkeypatch.setattr("decoupled.training.tpu.session_config", lambda: session)
-    spec = run_spec(tmp_path, iterations_per_loop=20)._replace(hardware=tpu)
-    bad = core_config(optimizer=adamw(learning_rate=1e30))
+    spec = run_spec(tmp_path)._replace(hardware=tpu)
+    bad = core_config(optimizer=adamw(learning_rate=1e30), iterations_per_loop=20)
     with pytest.raises(UserError, match="training: .* at step"):
         train_run(bad, spec)
     assert checkpoint_names(tmp_path) == []
@@ -252,7 +255,7 @@ def test_a_gradient_that_is_infinite_ends_the_run_before_it_is_saved(
 
     monkeypatch.setattr("decoupled.training.loop.build_step", infinite)
     monkeypatch.setattr("decoupled.training.tpu.host_call", lambda *_: None)
-    spec = run_spec(tmp_path, iterations_per_loop=4)._replace(hardware=tpu)
+    spec = run_spec(tmp_path)._replace(hardware=tpu)
     with pytest.raises(UserError, match="loss or gradient_norm is infinite or NaN"):
         train_run(core_config(), spec)
     assert checkpoint_names(tmp_path) == []

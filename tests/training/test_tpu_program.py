@@ -85,12 +85,10 @@ def four_hosts(tmp_path_factory):
 def other_settings(tmp_path_factory):
     """Training of bfloat16 slices in microbatches, with gradient checkpointing, on a
     slice of four cores. Gradients flow through all of the model to its two tables."""
-    graph = config(
-        4, "bfloat16", accumulation=2, recompute_layers=True, frozen=BUT_TABLES
-    )
     settings = dict(gradient_accumulation=2, recompute_layers=True)
+    graph = config(4, "bfloat16", frozen=BUT_TABLES, **settings)
     folder = tmp_path_factory.mktemp("other_settings")
-    return built_train(folder, graph, slice_type="v4-8", **settings)
+    return built_train(folder, graph, slice_type="v4-8")
 
 
 @pytest.fixture(scope="module")

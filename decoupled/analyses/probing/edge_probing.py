@@ -24,13 +24,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from decoupled.analyses.models import LayerEncoder, describe, open_models
+from decoupled.analyses.models import layer_encoder, measure_each, open_models
 from decoupled.analyses.output import LAYER, Line, Panel, Picture, Table, percent
-from decoupled.analyses.probing.frozen_vectors import label_ids, prepare
-from decoupled.analyses.probing.probe import (
-    train_probe,
-    word_lookup,
-)
+from decoupled.analyses.probing.frozen_vectors import Encode, label_ids, prepare
+from decoupled.analyses.probing.probe import train_probe, word_lookup
 from decoupled.analyses.probing.task_files import (
     Example,
     ProbingTask,
@@ -51,7 +48,8 @@ def run(flags: Any, settings: ProbeSettings) -> dict[str, Any]:
             "mixes all layers, and neighbours compares layers"
         )
     tasks = find_tasks(flags.data_dir, flags.tasks)
-    models = open_models(flags.model_dir)
+    length = settings.max_tokens or 0
+    models = open_models(flags.model_dir, length=length, setting="probing.max_tokens")
     return measure(models, tasks, settings)
 
 
@@ -61,11 +59,11 @@ def measure(
     """Trains and scores all probes.
 
     Returns:
-      `settings`; `tasks`: files and counts of targets; `models`: the entries of
-      `describe`, with `probes`, a list of entries with `task`, `dev` and, if there is
-      test data, `test` (f1, precision, recall, targets), `mix` (the share of each
-      layer), `steps`, `lost` (targets beyond the length), and the baseline `lookup_f1`
-      on "test", or on "dev" if there is no test data.
+      `settings`; `tasks`: files and counts of targets; of each model `probes`, a list
+      of entries with `task`, `dev` and, if there is test data, `test` (f1, precision,
+      recall, targets), `mix` (the share of each layer), `steps`, `lost` (targets beyond
+      the length), and the baseline `lookup_f1` on "test", or on "dev" if there is no
+      test data.
 
       Tasks with test data also have one value per target, for the targets that are
       within the length of every model: `arrays`, "MODELINDEX/TASK" -> uint8 [items], 1
@@ -76,37 +74,45 @@ def measure(
     Raises:
       UserError: a file is malformed, or no target of a file can be used.
     """
-    for model in models:
-        model.check_length(settings.max_tokens or 0, "probing.max_tokens")
     read = {task.name: _read(task) for task in tasks}
-    results: list[dict[str, Any]] = []
+    described = {task.name: _describe(task, read[task.name]) for task in tasks}
     items: dict[str, list[_Items]] = {}
-    for model in models:
-        encoder, probes = LayerEncoder(model), []
+
+    def probes(model):
+        encode, entries = layer_encoder(model), []
         for name, examples in read.items():
-            with files.scratch_folder() as folder:
-                probe, of_test = _probe(
-                    model, encoder, name, examples, folder, settings
-                )
-            probes.append(probe)
+            entry, of_test = _probe(model, encode, name, examples, settings)
+            entries.append(entry)
             if of_test:
                 items.setdefault(name, []).append(of_test)
-        results.append({**describe(model), "probes": probes})
-    described = {task.name: _describe(task, read[task.name]) for task in tasks}
+        return {"probes": entries}, {}
+
+    measured = measure_each(models, probes)
     arrays: dict[str, np.ndarray] = {}
     for name, of_models in items.items():
-        _add_items(name, described[name], of_models, arrays)
+        common = set.intersection(*(set(each.places) for each in of_models))
+        if not common:
+            raise UserError(
+                f"{name}: no target of test is within the length of all models"
+            )
+        described[name]["items"] = [list(place) for place in sorted(common)]
+        for index, each in enumerate(of_models):
+            kept = [place in common for place in each.places]
+            described[name]["baseline"] = float(each.lookup[kept].mean())
+            arrays[f"{index}/{name}"] = each.hits[kept].astype(np.uint8)
     return {
         "analysis": "probing",
         "settings": dataclasses.asdict(settings),
         "tasks": described,
-        "models": results,
+        **measured,
         **({"arrays": arrays} if arrays else {}),
     }
 
 
 def _read(task) -> dict[str, list[Example]]:
     read = {split: read_examples(path) for split, path in task.paths.items()}
+    if not label_ids(read["train"]):
+        raise UserError(f"{task.paths['train']}: its targets have no labels")
     kinds = {
         split: examples[0].targets[0].span2 is None for split, examples in read.items()
     }
@@ -134,38 +140,38 @@ def _describe(task, read):
 
 
 class _Items(NamedTuple):
-    """A model's items of a task, [sentence, target]; which the word lookup and which
-    the probe has right, bool [items]."""
+    """A model's targets of a task, [sentence, target]; which the word lookup and which
+    the probe has right, bool [targets]."""
 
-    names: list[tuple[int, int]]
-    baseline: np.ndarray
+    places: list[tuple[int, int]]
+    lookup: np.ndarray
     hits: np.ndarray
 
 
 def _probe(
     model: Model,
-    encoder: LayerEncoder,
+    encode: Encode,
     task: str,
     examples: dict[str, list[Example]],
-    folder: str,
     settings: ProbeSettings,
 ) -> tuple[dict[str, Any], _Items | None]:
     """The entry of a probe, and its items if there is test data."""
     labels = label_ids(examples["train"])
-    data = {
-        split: prepare(
-            model,
-            encoder,
-            of_split,
-            labels,
-            os.path.join(folder, f"{split}.npy"),
-            settings.max_tokens,
-        )
-        for split, of_split in examples.items()
-    }
+    with files.scratch_folder() as folder:
+        data = {
+            split: prepare(
+                model,
+                encode,
+                of_split,
+                labels,
+                os.path.join(folder, split),
+                settings.max_tokens,
+            )
+            for split, of_split in examples.items()
+        }
+        trained = train_probe(data, settings, f"{model.name}, {task}")
     scored = "test" if "test" in data else "dev"
-    lookup = word_lookup(examples["train"], examples[scored], data[scored])
-    trained = train_probe(data, settings, f"{model.name}, {task}")
+    lookup = word_lookup(examples["train"], examples[scored], data[scored].places)
     entry = {
         "task": task,
         **{split: score._asdict() for split, score in trained.scores.items()},
@@ -179,34 +185,23 @@ def _probe(
     return entry, _Items(data["test"].places, lookup.hits, trained.hits)
 
 
-def _add_items(task, described, items, arrays):
-    common = set.intersection(*(set(of_model.names) for of_model in items))
-    if not common:
-        raise UserError(f"{task}: no target of test is within the length of all models")
-    described["items"] = [list(name) for name in sorted(common)]
-    for index, of_model in enumerate(items):
-        kept = np.array([name in common for name in of_model.names])
-        described["baseline"] = float(of_model.baseline[kept].mean())
-        arrays[f"{index}/{task}"] = of_model.hits[kept].astype(np.uint8)
-
-
 def tables(result: dict[str, Any]) -> Iterator[Table]:
     """A table like Table 9, and the details of each probe."""
     rows, details = [], []
     for model in result["models"]:
-        probes = model["probes"]
-        scores = [probe.get("test", probe["dev"]) for probe in probes]
-        shown = [score["f1"] for score in scores]
-        cells = [percent(value) for value in (*shown, sum(shown) / len(shown))]
+        shown = []
+        for probe in model["probes"]:
+            score = probe.get("test", probe["dev"])
+            shown.append(score["f1"])
+            details.append(
+                [
+                    *(model["name"], probe["task"], percent(probe["dev"]["f1"])),
+                    *(percent(probe["lookup_f1"]), score["targets"]),
+                    *(probe["lost"], probe["steps"]),
+                ]
+            )
+        cells = map(percent, (*shown, sum(shown) / len(shown)))
         rows.append([model["name"], *cells])
-        details += [
-            [
-                *(model["name"], probe["task"], percent(probe["dev"]["f1"])),
-                *(percent(probe["lookup_f1"]), score["targets"]),
-                *(probe["lost"], probe["steps"]),
-            ]
-            for probe, score in zip(probes, scores, strict=True)
-        ]
     yield Table(
         "Edge probing with a mix of all layers: F1 on test, or dev where there is none",
         ["model", *result["tasks"], "average"],
@@ -218,20 +213,11 @@ def tables(result: dict[str, Any]) -> Iterator[Table]:
 
 def picture(result: dict[str, Any]) -> Picture:
     """The mixes, a panel for each task."""
-    panels = [
-        Panel(
-            [
-                Line(
-                    model["name"],
-                    list(range(len(model["probes"][index]["mix"]))),
-                    [100 * share for share in model["probes"][index]["mix"]],
-                )
-                for model in result["models"]
-            ],
-            LAYER,
-            "share of the layer in the mix, %",
-            task,
-        )
-        for index, task in enumerate(result["tasks"])
-    ]
+    panels = []
+    for index, task in enumerate(result["tasks"]):
+        lines = []
+        for model in result["models"]:
+            mix = [100 * share for share in model["probes"][index]["mix"]]
+            lines.append(Line(model["name"], range(len(mix)), mix))
+        panels.append(Panel(lines, LAYER, "share of the layer in the mix, %", task))
     return Picture("Edge probing of frozen layers", [panels])

@@ -5,20 +5,20 @@ a memory-mapped file. OntoNotes with a BERT-base takes about 50 GB, more memory 
 most machines have; the part that fits into memory is read at its speed.
 """
 
-import dataclasses
 import itertools
-import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
-from decoupled.analyses.models import LayerEncoder, batches, packed
+from decoupled.analyses.models import array_on_disk, batches, packed
 from decoupled.analyses.probing.task_files import Example, Target
-from decoupled.core import console
 from decoupled.core.errors import UserError
+from decoupled.core.release import tf
 from decoupled.runs.saved_run import Model
 
+# Features -> all layers; see `decoupled.analyses.models.layer_encoder`.
+Encode = Callable[[dict[str, np.ndarray]], tf.Tensor]
 # [CLS] and [SEP].
 _SPECIAL = 2
 _ENCODED_AT_ONCE = 32
@@ -39,15 +39,15 @@ class SpanBatch(NamedTuple):
     missed: int
 
 
-@dataclasses.dataclass(frozen=True)
-class ProbingData:
+class ProbingData(NamedTuple):
     """A split of a task.
 
     vectors: [pieces, layers + 1, H], all sentences concatenated.
     starts: int64 [sentences + 1], the first piece of each. spans: one or two of int64
     [targets, 2], pieces [first, end) within their sentence. labels: the ids of each
     target's labels, -1 for labels that are not in the training data. target_starts:
-    int64 [sentences + 1]. lost: the number of targets beyond the model's positions.
+    int64 [sentences + 1]. places: the sentence of the file, and which of its targets.
+    lost: the number of targets beyond the model's positions.
     """
 
     vectors: np.ndarray
@@ -108,7 +108,7 @@ def label_ids(examples: Sequence[Example]) -> dict[str, int]:
 
 def prepare(
     model: Model,
-    encoder: LayerEncoder,
+    encode: Encode,
     examples: Sequence[Example],
     labels: dict[str, int],
     path: str,
@@ -143,7 +143,7 @@ def prepare(
             f"{model.name}: no target is within the first {length} positions"
         )
     starts = np.cumsum([0, *map(len, pieces)])
-    vectors = _encode(model, encoder, pieces, starts, path)
+    vectors = _encode(model, encode, pieces, starts, path)
     every_span = np.array(spans, np.int64)
     return ProbingData(
         vectors,
@@ -175,39 +175,26 @@ def _rows_of_spans(
     spans: np.ndarray, shift: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """Rows of a batch's vectors, and the target of each row."""
-    lengths = spans[:, 1] - spans[:, 0]
-    segments = np.repeat(np.arange(len(spans)), lengths)
-    before = np.cumsum(lengths) - lengths
-    within = np.arange(len(segments)) - before[segments]
-    rows = (spans[:, 0] + shift)[segments] + within
-    return rows.astype(np.int32), segments.astype(np.int32)
+    segments = np.repeat(np.arange(len(spans)), spans[:, 1] - spans[:, 0])
+    rows = [np.arange(*span) for span in spans + shift[:, np.newaxis]]
+    return np.concatenate(rows).astype(np.int32), segments.astype(np.int32)
 
 
 def _encode(
     model: Model,
-    encoder: LayerEncoder,
+    encode: Encode,
     pieces: list[list[int]],
     starts: np.ndarray,
     path: str,
 ) -> np.ndarray:
     """Runs the encoder over all sentences; returns the mapped file."""
-    config = model.config
-    shape = (int(starts[-1]), config.num_layers + 1, config.hidden_size)
-    try:
-        vectors = np.lib.format.open_memmap(path, "w+", np.float16, shape)
-    except OSError as error:
-        raise UserError(
-            f"{os.path.dirname(path)}: no room for {2 * np.prod(shape):,} bytes of "
-            f"vectors ({error.strerror}); TMPDIR can be another folder"
-        ) from error
-    arrays = packed(model.vocabulary, pieces)
-    arrays["row"] = np.arange(len(pieces))
-    total = -(-len(pieces) // _ENCODED_AT_ONCE)
-    groups = batches(arrays, _ENCODED_AT_ONCE)
-    for batch in console.track(groups, f"{model.name}: encoding sentences", total):
-        outputs = encoder(batch).numpy()
+    shape = (int(starts[-1]), model.config.num_layers + 1, model.config.hidden_size)
+    vectors = array_on_disk(path, np.float16, shape)
+    rows = {**packed(model.vocabulary, pieces), "row": np.arange(len(pieces))}
+    for batch in batches(rows, _ENCODED_AT_ONCE, f"{model.name}: encoding sentences"):
+        outputs = encode(batch).numpy()
         for place, row in enumerate(batch["row"]):
-            length = starts[row + 1] - starts[row]
-            of_sentence = outputs[:, place, 1 : length + 1]
-            vectors[starts[row] : starts[row + 1]] = of_sentence.swapaxes(0, 1)
+            first, end = starts[row : row + 2]
+            of_sentence = outputs[:, place, 1 : end - first + 1]
+            vectors[first:end] = of_sentence.swapaxes(0, 1)
     return vectors

@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 
 from decoupled.analyses.probing.frozen_vectors import ProbingData, SpanBatch
-from decoupled.analyses.probing.task_files import Example, Span, Target
+from decoupled.analyses.probing.task_files import Example, Target
 from decoupled.configs.analyses import ProbeSettings
 from decoupled.core import console
 from decoupled.core.release import tf
@@ -248,7 +248,7 @@ def _apply(dense: Dense, x: tf.Tensor) -> tf.Tensor:
     return tf.matmul(x, kernel) + bias
 
 
-class Baseline(NamedTuple):
+class Lookup(NamedTuple):
     """score: with one label per target. hits: bool [targets], which are right."""
 
     score: Score
@@ -256,53 +256,35 @@ class Baseline(NamedTuple):
 
 
 def word_lookup(
-    train: Sequence[Example], examples: Sequence[Example], data: ProbingData
-) -> Baseline:
+    train: Sequence[Example],
+    examples: Sequence[Example],
+    places: Sequence[tuple[int, int]],
+) -> Lookup:
     """Predicts the most frequent label of the target's words in the training data.
 
     Targets with two spans are looked up by the words of both. If this pair is not in
     the training data, the words of the first span are looked up alone. Unknown words
     get the most frequent label of all. Of equally frequent labels the first is taken.
+    `places` are the sentences of `examples`, and which of their targets are scored.
     """
-    [(most, _)] = _labels(train).most_common(1)
     by_words: defaultdict[tuple, Counter[str]] = defaultdict(Counter)
     for words, targets in train:
         for target in targets:
             for key in _keys(words, target):
                 by_words[key].update(target.labels)
-    labels = []
-    for sentence, place in data.places:
+    hits, labels = [], 0
+    for sentence, place in places:
         words, targets = examples[sentence]
-        known = [key for key in _keys(words, targets[place]) if key in by_words]
-        labels.append(by_words[known[0]].most_common(1)[0][0] if known else most)
-    return _baseline(labels, scored_targets(examples, data))
-
-
-def scored_targets(examples: Sequence[Example], data: ProbingData) -> list[Target]:
-    """The targets of a split that are within the length."""
-    return [examples[sentence].targets[place] for sentence, place in data.places]
-
-
-def _labels(examples: Sequence[Example]) -> Counter[str]:
-    return Counter(
-        label for _, targets in examples for t in targets for label in t.labels
-    )
+        key = next(k for k in _keys(words, targets[place]) if by_words.get(k))
+        [(answer, _)] = by_words[key].most_common(1)
+        hits.append(answer in targets[place].labels)
+        labels += len(targets[place].labels)
+    score = micro_score(sum(hits), len(hits), labels, len(hits))
+    return Lookup(score, np.array(hits))
 
 
 def _keys(words: list[str], target: Target) -> list[tuple]:
-    """The keys by which a target is looked up, in the order of preference."""
-
-    def text(span: Span) -> tuple[str, ...]:
-        return tuple(words[slice(*span)])
-
-    first = text(target.span1)
-    if target.span2 is None:
-        return [(first,)]
-    return [(first, text(target.span2)), (first,)]
-
-
-def _baseline(answers: Sequence[str], there: Sequence[Target]) -> Baseline:
-    hits = [label in t.labels for label, t in zip(answers, there, strict=True)]
-    labels = sum(len(target.labels) for target in there)
-    score = micro_score(sum(hits), len(answers), labels, len(there))
-    return Baseline(score, np.array(hits))
+    """What a target is looked up by, the best first; the last one is that of all."""
+    spans = [span for span in (target.span1, target.span2) if span is not None]
+    texts = tuple(tuple(words[slice(*span)]) for span in spans)
+    return list(dict.fromkeys([texts, texts[:1], ()]))

@@ -254,14 +254,17 @@ def say_length(length: int, trained_length: int | None) -> None:
 def say_vectors(description: dict[str, Any], has_pooler: bool) -> None:
     """What the vectors of a model are, if it gives no answers."""
     layers = description["model"]["num_layers"]
-    above = -(-2 * layers // 3)
+    above = max(1, 2 * layers // 3)
     if described := description.get("sentence_vectors"):
         special = "with" if described["pool_special_tokens"] else "without"
+        other = (
+            f" (--gin_param='RetrievalConfig.layer = {above}' takes layer {above}; a "
+            "layer above the middle is often better than the last)"
+        )
         console.say(
             f"sentence_vector is the mean over the tokens of layer "
-            f"{described['layer']} of {layers}, {special} [CLS] and [SEP] "
-            f"(--gin_param='RetrievalConfig.layer = {above}' takes layer {above}; a "
-            "layer above the middle is often better than the last)"
+            f"{described['layer']} of {layers}, {special} [CLS] and [SEP]"
+            + (other if described["layer"] == layers > above else "")
         )
     elif description["kind"] == "encoder" and not has_pooler:
         console.say(

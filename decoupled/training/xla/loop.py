@@ -63,7 +63,7 @@ def train_steps(
 
     It ends sooner, after it has saved, where `run.stop` has received a signal.
     """
-    config, mesh = run.training, graph.network.mesh
+    config, mesh = graph.training, graph.network.mesh
     client = Client(run.accelerator, _sizes(mesh), run.say)
     dataset = input_fn()
     kernel = _attention(client, graph.network, dataset.element_spec, trains=True)

@@ -10,6 +10,7 @@ from decoupled.analyses.models import open_models
 from decoupled.analyses.probing import edge_probing
 from decoupled.analyses.probing.task_files import (
     Example,
+    ProbingTask,
     Target,
     find_tasks,
     write_examples,
@@ -127,3 +128,17 @@ def test_files_of_a_task_must_agree(tasks, models):
     mixed = kinds._replace(paths={**kinds.paths, "dev": relations.paths["dev"]})
     with pytest.raises(UserError, match="dev.jsonl: .* same number of spans"):
         edge_probing.measure(models, [mixed], SHORT)
+
+
+def test_targets_without_labels(models, tmp_path):
+    path = str(tmp_path / "train.jsonl")
+    page = Target((0, 1), None, ())
+    write_examples(path, [Example(["page"], [page])])
+    task = ProbingTask("empty", {"train": path, "dev": path})
+    with pytest.raises(UserError, match="train.jsonl: its targets have no labels"):
+        edge_probing.measure(models, [task], SHORT)
+    # The others are looked up.
+    both = Example(["page", "image"], [page, Target((1, 2), None, ("thing",))])
+    write_examples(path, [both])
+    [model] = edge_probing.measure(models, [task], SHORT)["models"]
+    assert model["probes"][0]["lookup_f1"] == pytest.approx(2 / 3)

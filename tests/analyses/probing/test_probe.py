@@ -11,7 +11,6 @@ from decoupled.analyses.probing.probe import (
     Probe,
     Score,
     micro_score,
-    scored_targets,
     train_probe,
     word_lookup,
 )
@@ -145,26 +144,19 @@ def tagged(text):
     return Example([word for word, _ in pairs], targets)
 
 
-def scored(places):
-    nothing = np.zeros(0)
-    return ProbingData(nothing, nothing, (), [], nothing, 0, places, 0)
-
-
 TRAIN = [tagged("a/DET run/NOUN"), tagged("run/VERB run/VERB run/VERB fast/ADV")]
 TEST = [tagged("fast/ADJ run/NOUN"), tagged("new/VERB run/VERB a/DET")]
 
 
 def test_words_are_looked_up_and_new_ones_have_the_most_frequent_label():
-    every = scored([(0, 0), (0, 1), (1, 0), (1, 1), (1, 2)])
+    every = [(0, 0), (0, 1), (1, 0), (1, 1), (1, 2)]
     found = word_lookup(TRAIN, TEST, every)
     assert found.hits.tolist() == [False, False, True, True, True]
     assert found.score == Score(0.6, 0.6, 0.6, 5)
 
 
 def test_only_targets_within_the_length_are_scored():
-    data = scored([(0, 1), (1, 2)])
-    assert word_lookup(TRAIN, TEST, data).hits.tolist() == [False, True]
-    assert scored_targets(TEST, data) == [TEST[0].targets[1], TEST[1].targets[2]]
+    assert word_lookup(TRAIN, TEST, [(0, 1), (1, 2)]).hits.tolist() == [False, True]
 
 
 def test_pairs_are_looked_up_and_then_the_first_word():
@@ -183,5 +175,5 @@ def test_pairs_are_looked_up_and_then_the_first_word():
         # Unknown: obj is the most frequent, though "bark" is known as the second.
         related("seals", "bark", "obj"),
     ]
-    found = word_lookup(train, test, scored([(0, 0), (1, 0), (2, 0)]))
+    found = word_lookup(train, test, [(0, 0), (1, 0), (2, 0)])
     assert found.hits.all()

@@ -116,6 +116,14 @@ def test_says_what_the_vectors_are(capsys):
     chosen["pool_special_tokens"] = True
     say_vectors(encoder | {"sentence_vectors": chosen}, has_pooler=False)
     assert "of layer 6 of 6, with [CLS] and [SEP] (--" in capsys.readouterr().out
+    # There is no advice to take the layer that is taken, or the last one.
+    encoder["model"]["num_layers"] = 2
+    for layer, advice in (1, ""), (2, " (--gin_param='RetrievalConfig.layer = 1' "):
+        chosen["layer"] = layer
+        say_vectors(encoder | {"sentence_vectors": chosen}, has_pooler=False)
+        line = capsys.readouterr().out.rstrip()
+        assert f"of layer {layer} of 2, with [CLS] and [SEP]{advice}" in line
+        assert ("RetrievalConfig" in line) == bool(advice)
 
 
 def test_says_which_settings_of_a_reader_are_assumed(capsys):

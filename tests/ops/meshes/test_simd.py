@@ -123,9 +123,14 @@ DROPOUT = tiny_model(num_layers=1, hidden_dropout=0.1, attention_dropout=0.1)
     "changes",
     [
         # Updates of the tables alone are compiled in two thirds of the time.
-        dict(model=DROPOUT, accumulation=2, recompute_layers=True, frozen=BUT_TABLES),
+        dict(
+            model=DROPOUT,
+            gradient_accumulation=2,
+            recompute_layers=True,
+            frozen=BUT_TABLES,
+        ),
         pytest.param(dict(model=DROPOUT), marks=pytest.mark.slow),
-        pytest.param(dict(accumulation=4), marks=pytest.mark.slow),
+        pytest.param(dict(gradient_accumulation=4), marks=pytest.mark.slow),
         pytest.param(dict(recompute_layers=True), marks=pytest.mark.slow),
     ],
     ids=["all of them", "dropout", "microbatches", "gradient checkpointing"],

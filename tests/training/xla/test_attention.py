@@ -36,6 +36,7 @@ from tests.training.runs import (
     run_spec,
     said,
     train_run,
+    with_training,
 )
 
 jax = pytest.importorskip("jax", reason="JAX needs Python 3.12")
@@ -73,9 +74,9 @@ def by_name(monkeypatch):
 
 def trained(folder, graph, batches=None, **settings):
     """Values of a finished run on CPU devices, and its lines."""
-    spec = run_spec(folder, **settings)._replace(hardware=Hardware("cpu"))
+    spec = run_spec(folder)._replace(hardware=Hardware("cpu"))
     more = () if batches is None else (batches,)
-    return train_run(graph, spec, *more), said(spec)
+    return train_run(with_training(graph, **settings), spec, *more), said(spec)
 
 
 # Gradients flow through every layer to these, in programs that are compiled in half
@@ -94,7 +95,7 @@ BFLOAT16 = dataclasses.replace(ONE_DEVICE, activation_dtype="bfloat16")
 CASES = {
     "one device": {},
     "data and model": {"mesh": BOTH_AXES},
-    "eight devices, microbatches": {"mesh": EIGHT, "accumulation": 2},
+    "eight devices, microbatches": {"mesh": EIGHT, "gradient_accumulation": 2},
     "recomputed, hidden dropout": {
         "recompute_layers": True, "model": {"hidden_dropout": 0.1}
     },
@@ -163,9 +164,9 @@ def test_predictions(tmp_path, by_name):
         )
 
     spec = run_spec(tmp_path)._replace(hardware=Hardware("cpu"))
-    expected = list(predict(graph.network, spec, input_fn))
+    expected = list(predict(graph.network, spec, 8, input_fn))
     by_name("splash")
-    rows = list(predict(graph.network, spec, input_fn))
+    rows = list(predict(graph.network, spec, 8, input_fn))
     assert len(rows) == len(expected) == 8
     for row, of_plain in zip(rows[:-1], expected[:-1], strict=True):
         for name, value in of_plain.items():

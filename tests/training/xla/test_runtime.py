@@ -49,6 +49,7 @@ from tests.training.runs import (
     step_features,
     stepping_input_fn,
     train_run,
+    with_training,
 )
 
 pytestmark = pytest.mark.skipif(
@@ -92,7 +93,7 @@ TRAINED = (
 USUAL = {
     "mesh": BOTH_AXES,
     "model": DROPOUT,
-    "accumulation": 2,
+    "gradient_accumulation": 2,
     "frozen": tuple(n for n in shapes(DROPOUT, MASKED_LM) if not n.endswith(TRAINED)),
     "optimizer": adamw(rates={"*query/kernel": 0.5}),
 }
@@ -112,7 +113,7 @@ VARIANTS = {
     "dropout": ({"mesh": EIGHT, "model": DROPOUT}, EXACT),
     "usual": (USUAL, EXACT),
     "dropout, microbatches": (
-        {"mesh": BOTH_AXES, "model": DROPOUT, "accumulation": 2}, EXACT
+        {"mesh": BOTH_AXES, "model": DROPOUT, "gradient_accumulation": 2}, EXACT
     ),
     "dropout, gradient checkpointing": (
         {"mesh": BOTH_AXES, "model": DROPOUT, "recompute_layers": True}, EXACT
@@ -193,7 +194,7 @@ def test_packed_fine_tuning_equals_that_of_tensorflow_s_kernels(kind, tmp_path):
     graph = config(task=task, mesh=BOTH_AXES)
     trained = []
     for name, hardware in (("host", HOST), ("xla", CPU)):
-        spec = run_spec(tmp_path / name, batch_size=packed.BATCH)
+        spec = run_spec(tmp_path / name)
         spec = spec._replace(hardware=hardware)
         trained.append((train_run(graph, spec, batches), scalars(spec, "loss")))
     (expected, expected_losses), (values, losses) = trained
@@ -217,7 +218,8 @@ def built_once(program, exported):
     usual = config(**USUAL)
 
     def build(graph, features, kernel):
-        assert (graph, features, kernel) == (usual, SPECS, "plain")
+        assert graph._replace(training=usual.training) == usual
+        assert (features, kernel) == (SPECS, "plain")
         return program
 
     with (
@@ -238,10 +240,10 @@ def usual(usual_program):
 def whole(usual_program, tmp_path_factory):
     """A run of the usual graph, not disturbed; saved every second step."""
     folder = tmp_path_factory.mktemp("whole")
-    spec = run_spec(folder, save_checkpoints_steps=2, keep_checkpoint_max=2)
-    spec = spec._replace(hardware=CPU)
+    spec = run_spec(folder)._replace(hardware=CPU)
     with built_once(*usual_program) as graph:
-        train_run(graph, spec)
+        saved = dict(save_checkpoints_steps=2, keep_checkpoint_max=2)
+        train_run(with_training(graph, **saved), spec)
     return spec
 
 
@@ -275,8 +277,8 @@ def test_a_resumed_run_equals_an_uninterrupted_one_to_the_bit(whole, usual, tmp_
 )
 def test_a_run_moves_between_meshes_and_runtimes(hardware, mesh, tmp_path):
     """From 2 x 2 devices to others, and back."""
-    graph = config(mesh=BOTH_AXES)
-    spec = run_spec(tmp_path / "whole", save_checkpoints_steps=2)
+    graph = config(mesh=BOTH_AXES, save_checkpoints_steps=2)
+    spec = run_spec(tmp_path / "whole")
     expected = train_run(graph, spec._replace(hardware=CPU))
     folder = copy_of(spec, tmp_path / "moved", 2)
     there = run_spec(folder)._replace(hardware=hardware)
@@ -311,7 +313,7 @@ def test_a_signal_ends_training_after_it_has_saved(
 
 def test_a_step_that_is_not_finite_is_never_saved(usual, tmp_path):
     """Steps are read late, but before the checkpoint of the next one."""
-    spec = run_spec(tmp_path, save_checkpoints_steps=2)._replace(hardware=CPU)
+    spec = run_spec(tmp_path)._replace(hardware=CPU)
 
     def batches(step):
         # The weights of the fourth batch are no numbers.
@@ -322,7 +324,7 @@ def test_a_step_that_is_not_finite_is_never_saved(usual, tmp_path):
 
     message = r"training: .* at step 4; the last checkpoint"
     with pytest.raises(UserError, match=message):
-        train_run(usual, spec, batches)
+        train_run(with_training(usual, save_checkpoints_steps=2), spec, batches)
     assert checkpoint_names(tmp_path) == [2]
 
 
@@ -346,8 +348,8 @@ def test_predictions_equal_those_of_tensorflow_s_kernels(whole, mesh):
         )
 
     spec = run_spec(whole.model_dir)
-    expected = list(predict(here, spec, input_fn))
-    rows = list(predict(network, spec._replace(hardware=CPU), input_fn))
+    expected = list(predict(here, spec, 8, input_fn))
+    rows = list(predict(network, spec._replace(hardware=CPU), 8, input_fn))
     assert len(rows) == len(expected) == 3 * 8
     for row, of_host in zip(rows, expected, strict=True):
         assert sorted(row) == sorted(of_host)
@@ -365,7 +367,7 @@ def test_an_initial_checkpoint_gives_its_weights(whole, tmp_path):
     prefix = latest_complete(whole.model_dir)
     values = []
     for name, hardware in (("host", HOST), ("xla", CPU)):
-        spec = run_spec(tmp_path / name, batch_size=packed.BATCH)
+        spec = run_spec(tmp_path / name)
         spec = spec._replace(hardware=hardware, init_checkpoint=prefix)
         values.append(
             train_run(

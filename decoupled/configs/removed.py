@@ -1,0 +1,61 @@
+"""Settings of earlier versions that are gone. Users' files and runs still name them."""
+
+from typing import Any, NamedTuple
+
+
+class Removed(NamedTuple):
+    """What takes the place of a setting, and the values with which nothing is lost.
+
+    Records of runs name settings with these values, and such runs go on.
+    """
+
+    advice: str
+    without_effect: tuple[Any, ...] = ()
+
+
+_NO_MESH = "the serving encoder runs in one process; remove it and all of MeshConfig"
+_PACKED = "batches of fine-tuning are always packed; remove it"
+_NO_BOOKS = "no task is made of Bible verses any more; remove it"
+_NO_OVERLAP = "geometry no longer compares embeddings; remove this line"
+_CLUSTER = (
+    "with --accelerator, the flags --coordinator, --processes and --process say which "
+    "processes train together"
+)
+# Name in a gin file, parameter -> what is said of it.
+REMOVED = {
+    ("TrainingConfig", "softmax_block_size"): Removed(
+        "logits are always computed as a whole; to save memory, split the vocabulary "
+        "over the mesh (layout_rules), or set recompute_layers",
+        (0,),
+    ),
+    ("TrainingConfig", "label_smoothing"): Removed(
+        "the loss is the plain cross-entropy, as in the paper; remove it", (0.0,)
+    ),
+    ("MeshConfig", "embedding_lookup"): Removed(
+        "rows of tables are always copied; remove it", ("gather",)
+    ),
+    ("FinetuningConfig", "group_by_length"): Removed(_PACKED, (True, False)),
+    ("FinetuningConfig", "pack_sequences"): Removed(_PACKED, (True,)),
+    ("ParallelTextConfig", "translations"): Removed(
+        "--source=aligned: reads a file for each language, so the files choose the "
+        "translations",
+        (None,),
+    ),
+    ("ParallelTextConfig", "max_train_examples"): Removed(_NO_BOOKS, (4000,)),
+    ("ParallelTextConfig", "max_test_examples"): Removed(_NO_BOOKS, (1000,)),
+    ("StudyConfig", "secondary_tasks"): Removed(
+        "every task has SweepConfig.finetuning_runs runs; remove it"
+    ),
+    ("SweepConfig", "warm_processes"): Removed(
+        "runs are forks wherever these are possible; results are those of separate "
+        "processes",
+        (True, False),
+    ),
+    ("retrieve", "mesh"): Removed(_NO_MESH),
+    ("neighbours", "mesh"): Removed(_NO_MESH),
+    ("geometry", "neighbours"): Removed(_NO_OVERLAP),
+    ("geometry", "pieces"): Removed(_NO_OVERLAP),
+    ("ClusterConfig", "workers"): Removed(_CLUSTER, ((),)),
+}
+# Of these classes, only the parameters above had an effect.
+REMOVED_CLASSES = {"ClusterConfig": _CLUSTER}
