@@ -29,7 +29,7 @@ from decoupled.analyses.models import (
     open_models,
     with_masks,
 )
-from decoupled.analyses.output import Picture, Table, by_model, number
+from decoupled.analyses.output import Picture, Table, by_model
 from decoupled.configs import ModelConfig
 from decoupled.configs.analyses import GeometrySettings
 from decoupled.core import console
@@ -323,31 +323,25 @@ def triangle(table: np.ndarray) -> np.ndarray:
 
 def tables(result: dict[str, Any]) -> Iterator[Table]:
     """A row for each model or embedding."""
-    models = result["models"]
-    yield Table(
-        "Gradient of the loss by the logits that reaches the encoder, and the logits",
-        ["model", "H", "E_out", "share, %", "random, %", "rank", "at most"]
-        + ["effective rank"],
-        [
+    rows, ranks = [], []
+    for model in result["models"]:
+        gradient, logits = model["gradient"], model["logits"]
+        rows.append(
             [
                 *(model["name"], model["hidden_size"], model["output_embedding_size"]),
-                number(100 * model["gradient"]["share"], 2),
-                number(100 * model["gradient"]["random_share"], 2),
-                *(model["logits"][name] for name in ("rank", "bound")),
-                number(model["logits"]["effective_rank"], 1),
+                f"{100 * gradient['share']:.2f}",
+                f"{100 * gradient['random_share']:.2f}",
+                *(logits["rank"], logits["bound"], f"{logits['effective_rank']:.1f}"),
             ]
-            for model in models
-        ],
+        )
+        ranks += [[model["name"], *entry.values()] for entry in model["embeddings"]]
+    title = (
+        "Gradient of the loss by the logits that reaches the encoder, and the logits"
     )
-    yield Table(
-        "Effective rank of the embeddings without their mean row",
-        ["model", "embedding", "E", "effective rank"],
-        [
-            [model["name"], *entry.values()]
-            for model in models
-            for entry in model["embeddings"]
-        ],
-    )
+    columns = ["model", "H", "E_out", "share, %", "random, %", "rank", "at most"]
+    yield Table(title, [*columns, "effective rank"], rows)
+    title = "Effective rank of the embeddings without their mean row"
+    yield Table(title, ["model", "embedding", "E", "effective rank"], ranks)
 
 
 def picture(result: dict[str, Any]) -> Picture:

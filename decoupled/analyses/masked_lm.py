@@ -17,6 +17,7 @@ length and the masking rate of pre-training.
 """
 
 import dataclasses
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -51,52 +52,49 @@ _LABELS = "masked_lm_ids"
 _READ = 512
 
 
-class HeldOutText(NamedTuple):
-    """The sequences to predict, language after language.
+class Questions(NamedTuple):
+    """The T tokens to predict, and the masked sequences.
 
-    languages: their names. language: int64 [n], the index of each sequence's language.
-    numbers: int64 [n], the index of the sequence in the held-out text of its language.
-    ids: int32 [n, sequence_length]. counts: int64 [languages, V], how often each piece
-    occurs in the training text.
+    languages: their names, sorted. items: [language, number] of each held-out sequence,
+    language after language. counts: int64 [languages, V], how often each piece occurs
+    in the training text. arrays: the result of `mask_in_rounds` and `with_masks`.
+    used: bool [rows, max_predictions], which slots of the arrays are tokens. labels,
+    sequence (an index of `items`) and language (of `languages`), int64 [T], have the
+    order of its True values.
     """
 
     languages: list[str]
-    language: np.ndarray
-    numbers: np.ndarray
-    ids: np.ndarray
+    items: list[tuple[str, int]]
     counts: np.ndarray
-
-
-class _Questions(NamedTuple):
-    """The T tokens to predict, and the masked sequences.
-
-    arrays: the result of `mask_in_rounds` and `with_masks`.
-    used: bool [rows, max_predictions], which slots of the arrays are tokens. labels,
-    sequence and language, int64 [T], have the order of its True values.
-    """
-
     arrays: dict[str, np.ndarray]
     used: np.ndarray
     labels: np.ndarray
     sequence: np.ndarray
     language: np.ndarray
 
+    def means(self, values: np.ndarray) -> dict[str, float]:
+        """The mean of values [T] by language."""
+        return {
+            name: float(values[self.language == index].mean())
+            for index, name in enumerate(self.languages)
+        }
+
 
 def run(flags: Any, settings: MaskedLmSettings) -> dict[str, Any]:
     """The result of the command's flags."""
     length = settings.masking.sequence_length
     models = open_models(flags.model_dir, masked_lm=True, length=length)
-    text = read_held_out(flags.records_dir, models, settings, flags.languages)
-    return measure(models, text, settings)
+    asked = read_questions(flags.records_dir, models, settings, flags.languages)
+    return measure(models, asked, settings)
 
 
-def read_held_out(
+def read_questions(
     records_dir: str,
     models: Sequence[Model],
     settings: MaskedLmSettings,
     languages: Sequence[str] | None = None,
-) -> HeldOutText:
-    """Reads held-out sequences, and counts the pieces of the training text.
+) -> Questions:
+    """Reads and masks held-out text, and counts the pieces of the training text.
 
     Raises:
       UserError: the records have another vocabulary than a model, are damaged, or lack
@@ -111,9 +109,31 @@ def read_held_out(
         tracked = console.track(names, "counting pieces of the training text")
         counts = [count_pieces(manifest, manifest.language(TRAIN, n)) for n in tracked]
         numbers, ids = _read_sequences(manifest, names, settings, vocabulary)
+    arrays = mask_in_rounds(
+        *(np.concatenate(ids), np.concatenate(numbers)),
+        *(settings.seed, settings.masking, vocabulary),
+    )
+    copied = arrays.pop("sequence")
+    used = arrays["masked_lm_weights"] > 0
+    sequence = np.broadcast_to(copied[:, np.newaxis], used.shape)[used]
     language = np.repeat(np.arange(len(names)), [len(part) for part in numbers])
-    numbers, ids = np.concatenate(numbers), np.concatenate(ids)
-    return HeldOutText(names, language, numbers, ids, np.stack(counts))
+    asked = Questions(
+        names,
+        [(n, i) for n, part in zip(names, numbers, strict=True) for i in part.tolist()],
+        np.stack(counts),
+        with_masks(arrays, vocabulary),
+        used,
+        arrays[_LABELS][used],
+        sequence,
+        language[sequence],
+    )
+    for index, name in enumerate(names):
+        if index not in asked.language:
+            raise UserError(
+                f"held-out text of {name!r}: has no token to mask; leave it out with "
+                "--languages"
+            )
+    return asked
 
 
 def _languages(manifest: RecordsManifest, chosen) -> list[str]:
@@ -168,7 +188,7 @@ def _read_sequences(
 
 
 def measure(
-    models: Sequence[Model], text: HeldOutText, settings: MaskedLmSettings
+    models: Sequence[Model], asked: Questions, settings: MaskedLmSettings
 ) -> dict[str, Any]:
     """Loss and accuracy of all models on the same masks.
 
@@ -183,20 +203,22 @@ def measure(
       `perplexity`, `below_unigram` (unigram entropy - loss) and `relative_loss` (loss /
       unigram entropy).
     """
+    smoothed = asked.counts + float(settings.smoothing)
     vocabulary = models[0].vocabulary
-    asked = _questions(text, settings, vocabulary)
-    losses = _unigram_losses(asked, text, settings, vocabulary)
-    entropies = _by_language(losses, asked, text)
+    # These pieces never occur in text.
+    smoothed[:, [vocabulary.pad_id, *vocabulary.special_ids]] = 0
+    tokens, chosen = smoothed.sum(1), smoothed[asked.language, asked.labels]
+    entropies = asked.means(np.log(tokens[asked.language]) - np.log(chosen))
 
     def scores(model):
         losses, correct = _predict(model, asked, settings.batch_size)
         of_tokens = {"loss": losses, "correct": correct}
         of_tokens["predictions"] = np.ones_like(losses)
         sums = {
-            name: np.bincount(asked.sequence, values, minlength=len(text.ids))
+            name: np.bincount(asked.sequence, values, minlength=len(asked.items))
             for name, values in of_tokens.items()
         }
-        right = _by_language(correct, asked, text)
+        right = asked.means(correct)
         languages = {
             name: {
                 "loss": loss,
@@ -205,7 +227,7 @@ def measure(
                 "below_unigram": entropies[name] - loss,
                 "relative_loss": loss / entropies[name],
             }
-            for name, loss in _by_language(losses, asked, text).items()
+            for name, loss in asked.means(losses).items()
         }
         means = {
             key: float(np.mean([of[key] for of in languages.values()]))
@@ -213,72 +235,24 @@ def measure(
         }
         return {"languages": languages, ALL: means}, sums
 
-    counts = [
-        np.bincount(of, minlength=len(text.languages)).tolist()
-        for of in (text.language, asked.language)
-    ]
+    sequences = Counter(language for language, _ in asked.items)
     return {
         "analysis": "masked_lm",
         "settings": dataclasses.asdict(settings),
         "languages": {
-            name: {"sequences": sequences, "tokens": tokens}
-            for name, sequences, tokens in zip(text.languages, *counts, strict=True)
+            name: {"sequences": sequences[name], "tokens": int(count)}
+            for name, count in zip(
+                asked.languages, np.bincount(asked.language), strict=True
+            )
         },
         "unigram_entropy": entropies,
         **measure_each(models, scores),
-        "items": [
-            [text.languages[language], number]
-            for language, number in zip(
-                text.language.tolist(), text.numbers.tolist(), strict=True
-            )
-        ],
+        "items": [list(item) for item in asked.items],
     }
-
-
-def _by_language(values, asked, text) -> dict[str, float]:
-    """The mean over the tokens of each language."""
-    return {
-        name: float(values[asked.language == index].mean())
-        for index, name in enumerate(text.languages)
-    }
-
-
-def _questions(
-    text: HeldOutText, settings: MaskedLmSettings, vocabulary: Vocabulary
-) -> _Questions:
-    arrays = mask_in_rounds(
-        text.ids, text.numbers, settings.seed, settings.masking, vocabulary
-    )
-    copied = arrays.pop("sequence")
-    used = arrays["masked_lm_weights"] > 0
-    sequence = np.broadcast_to(copied[:, np.newaxis], used.shape)[used]
-    language = text.language[sequence]
-    for index, name in enumerate(text.languages):
-        if index not in language:
-            raise UserError(
-                f"held-out text of {name!r}: has no token to mask; leave it out with "
-                "--languages"
-            )
-    arrays = with_masks(arrays, vocabulary)
-    return _Questions(arrays, used, arrays[_LABELS][used], sequence, language)
-
-
-def _unigram_losses(
-    asked: _Questions,
-    text: HeldOutText,
-    settings: MaskedLmSettings,
-    vocabulary: Vocabulary,
-) -> np.ndarray:
-    """The losses of each language's smoothed unigram distribution, float64 [T]."""
-    smoothed = text.counts + float(settings.smoothing)
-    # These pieces never occur in text.
-    smoothed[:, [vocabulary.pad_id, *vocabulary.special_ids]] = 0
-    tokens = smoothed.sum(axis=1)[asked.language]
-    return np.log(tokens) - np.log(smoothed[asked.language, asked.labels])
 
 
 def _predict(
-    model: Model, asked: _Questions, batch_size: int
+    model: Model, asked: Questions, batch_size: int
 ) -> tuple[np.ndarray, np.ndarray]:
     """The loss of each token, and 1 or 0 for the first guess: float64 [T] each."""
     encoder = Encoder(model.config, model.weights)
@@ -304,7 +278,9 @@ def tables(result: dict[str, Any]) -> Iterator[Table]:
     tokens = {name: of["tokens"] for name, of in result["languages"].items()}
     rows = []
     for model in result["models"]:
-        for language, values in _shown(model).items():
+        # Of one language, that is the mean.
+        means = {ALL: model[ALL]} if len(model["languages"]) > 1 else {}
+        for language, values in {**model["languages"], **means}.items():
             rows.append(
                 [
                     model["name"],
@@ -321,12 +297,6 @@ def tables(result: dict[str, Any]) -> Iterator[Table]:
     columns = ["model", "language", "tokens", "loss, nats", "unigram entropy"]
     columns += ["below it", "of it", "accuracy, %", "perplexity"]
     yield Table("Held-out text, every token masked once", columns, rows)
-
-
-def _shown(model) -> dict[str, dict[str, float]]:
-    """The measures of the languages, and their means if there are several."""
-    several = len(model["languages"]) > 1
-    return {**model["languages"], **({ALL: model[ALL]} if several else {})}
 
 
 def picture(result: dict[str, Any]) -> Picture:

@@ -98,9 +98,8 @@ def draw(picture: Picture, stem: str) -> list[str]:
     names = list(dict.fromkeys(line.name for p in panels for line in p.lines))
     height = max(3.0, *(1.0 + 0.36 * len(panel.rows) for panel in panels))
     width = 4.0 if len(picture.panels[0]) < 4 else 2.6
-    figure, grid = plots.grid(
-        len(picture.panels), len(picture.panels[0]), width, height
-    )
+    rows, columns = len(picture.panels), len(picture.panels[0])
+    figure, grid = plots.grid(rows, columns, width, height)
     drawn = []
     for panels, row in zip(picture.panels, grid, strict=True):
         for panel, axes in itertools.zip_longest(panels, row):
@@ -155,12 +154,7 @@ def _draw_panel(axes, panel: Panel, names: list[str]) -> None:
 
 def percent(share: float | None) -> str | None:
     """A share x 100; None stays None, which a table shows as a gap."""
-    return number(None if share is None else 100 * share, 1)
-
-
-def number(value: float | None, digits: int) -> str | None:
-    """A number with so many digits after the point; None stays None."""
-    return None if value is None else f"{value:.{digits}f}"
+    return None if share is None else f"{100 * share:.1f}"
 
 
 def with_interval(value: float, interval: Sequence[float]) -> str:

@@ -14,7 +14,7 @@ import dataclasses
 import os
 from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -48,6 +48,8 @@ _OTHER_UNITS = ("threshold", "pairs", "examples")
 
 # Sentences -> float32 [sentences, H].
 Encode = Callable[[Sequence[str]], np.ndarray]
+# A language's predictions, as lines, and its results.
+Found = tuple[list[str], dict[str, float]]
 
 
 def search(
@@ -88,15 +90,11 @@ def find_translations(
     return matches.forward.tolist()
 
 
-class Mined(NamedTuple):
-    """Pairs of ids, the best first, and their scores, float [pairs]."""
-
-    pairs: list[Pair]
-    scores: np.ndarray
-
-
-def mine_pairs(split: Bucc, encode: Encode, config: RetrievalConfig) -> Mined:
-    """Candidates for translations (`decoupled.metrics.neighbours`), no sentence twice.
+def mine_pairs(
+    split: Bucc, encode: Encode, config: RetrievalConfig
+) -> tuple[list[Pair], np.ndarray]:
+    """Candidates for translations (`decoupled.metrics.neighbours`), the best first, and
+    their scores.
 
     A sentence that occurs several times is searched once. Its pairs are left out
     afterwards, because it is unknown which of its ids is meant. XTREME's baseline does
@@ -114,7 +112,7 @@ def mine_pairs(split: Bucc, encode: Encode, config: RetrievalConfig) -> Mined:
             f"bucc2018 (language {split.language}): every sentence occurs several "
             "times; remove the copies"
         )
-    return Mined([pairs[index] for index in kept], candidates.scores[kept])
+    return [pairs[index] for index in kept], candidates.scores[kept]
 
 
 def _ids_by_sentence(text: Text) -> dict[str, str | None]:
@@ -123,13 +121,6 @@ def _ids_by_sentence(text: Text) -> dict[str, str | None]:
         sentence: name if times[sentence] == 1 else None
         for name, sentence in zip(text.ids, text.sentences, strict=True)
     }
-
-
-class Found(NamedTuple):
-    """A language's predictions, as lines, and its results."""
-
-    lines: list[str]
-    results: dict[str, float]
 
 
 def search_tatoeba(
@@ -143,7 +134,7 @@ def search_tatoeba(
         labels = [*map(str, pair.gold)]
         results = official.score_language("tatoeba", language, labels, lines)
     count = len(lines)
-    return Found(lines, {**results, "random_accuracy": 100 / count, "examples": count})
+    return lines, {**results, "random_accuracy": 100 / count, "examples": count}
 
 
 def mine_bucc(
@@ -159,12 +150,12 @@ def mine_bucc(
             f"bucc2018 dev (language {language}): no gold pairs; the threshold is "
             "tuned on them"
         )
-    mined = mine_pairs(dev, encode, config)
-    are_right = np.array([pair in dev.gold for pair in mined.pairs], bool)
-    threshold = best_threshold(mined.scores, are_right, len(dev.gold))
+    pairs, scores = mine_pairs(dev, encode, config)
+    are_right = np.array([pair in dev.gold for pair in pairs], bool)
+    threshold = best_threshold(scores, are_right, len(dev.gold))
     test = read_bucc(data_dir, TEST, language)
-    mined = mine_pairs(test, encode, config)
-    pairs = mined.pairs[: int(np.sum(mined.scores >= threshold.score))]
+    pairs, scores = mine_pairs(test, encode, config)
+    pairs = pairs[: int(np.sum(scores >= threshold.score))]
     results = {}
     if test.gold:
         results = official.score_language("bucc2018", language, test.gold, pairs)
@@ -172,7 +163,7 @@ def mine_bucc(
         possible = len(test.source.ids) * len(test.english.ids)
         results["random_f1"] = 100 * len(test.gold) / possible
     tuned = {"dev_f1": threshold.f1, "threshold": threshold.score, "pairs": len(pairs)}
-    return Found(["\t".join(pair) for pair in pairs], {**results, **tuned})
+    return ["\t".join(pair) for pair in pairs], {**results, **tuned}
 
 
 FIND = {"tatoeba": search_tatoeba, "bucc2018": mine_bucc}

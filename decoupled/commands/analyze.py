@@ -16,8 +16,8 @@ import ast
 import importlib
 import pathlib
 import textwrap
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import Any
 
 from absl import flags
 
@@ -62,75 +62,57 @@ _MODELS = _texts("model_dir", "A run's folder, or the prefix of a checkpoint.")
 _LANGUAGES = _list("languages", "Only these languages, e.g. de,sw. Default: all.")
 
 
-class _Analysis(NamedTuple):
-    """An analysis of `decoupled.analyses`.
-
-    flags: functions that define them, in addition to --output_dir. module: NAME if
-    empty. Its docstring is the help; `run(flags)`, or `run(flags, settings)`, measures;
-    see `decoupled.analyses.output` for the rest.
-    """
-
-    flags: Sequence[Callable[[], Any]]
-    module: str = ""
-
-
-ANALYSES = {
-    "word_similarity": _Analysis(
-        [
-            _MODELS,
-            _text("data_dir", "Folder; all its *.tsv files are read."),
-            lambda: flags.DEFINE_bool(
-                "whole_words", False, "Only words that are one piece of the vocabulary."
-            ),
-        ]
-    ),
-    "geometry": _Analysis(
-        [_MODELS, _text("corpus_dir", "A corpus; its held-out text is read.")]
-    ),
-    "masked_lm": _Analysis(
-        [
-            _MODELS,
-            _text("records_dir", "Folder that build_records wrote."),
-            _LANGUAGES,
-        ]
-    ),
-    "probing": _Analysis(
-        [
-            _MODELS,
-            _text("data_dir", "Folder with a folder per task."),
-            _list("tasks", "Only these tasks, e.g. pos,dependencies. Default: all."),
-            _list("variants", "Only mix, a probe on a mix of all layers.", "mix"),
-        ],
-        "probing.edge_probing",
-    ),
-    "neighbours": _Analysis(
-        [
-            _MODELS,
-            _option("data_dir", "Folder of files XX-en.en and XX-en.XX."),
-            _LANGUAGES,
-            _option("sentences", "Folder of LANGUAGE.tsv: lines of id, tab, sentence."),
-        ]
-    ),
-    "layer_drop": _Analysis(
-        [
-            _texts("finetuned_dir", "Folder of a fine-tuning run."),
-            lambda: flags.DEFINE_enum(
-                "split", "dev", ["dev", "test"], "Split of the scores."
-            ),
-        ]
-    ),
+# Name -> functions that define its flags, in addition to --output_dir. The docstring of
+# its module in `decoupled.analyses` is the help; `run(flags)`, with settings
+# `run(flags, settings)`, measures; see `decoupled.analyses.output` for the rest.
+ANALYSES: dict[str, list[Callable[[], Any]]] = {
+    "word_similarity": [
+        _MODELS,
+        _text("data_dir", "Folder; all its *.tsv files are read."),
+        lambda: flags.DEFINE_bool(
+            "whole_words", False, "Only words that are one piece of the vocabulary."
+        ),
+    ],
+    "geometry": [
+        _MODELS,
+        _text("corpus_dir", "A corpus; its held-out text is read."),
+    ],
+    "masked_lm": [
+        _MODELS,
+        _text("records_dir", "Folder that build_records wrote."),
+        _LANGUAGES,
+    ],
+    "probing": [
+        _MODELS,
+        _text("data_dir", "Folder with a folder per task."),
+        _list("tasks", "Only these tasks, e.g. pos,dependencies. Default: all."),
+        _list("variants", "Only mix, a probe on a mix of all layers.", "mix"),
+    ],
+    "neighbours": [
+        _MODELS,
+        _option("data_dir", "Folder of files XX-en.en and XX-en.XX."),
+        _LANGUAGES,
+        _option("sentences", "Folder of LANGUAGE.tsv: lines of id, tab, sentence."),
+    ],
+    "layer_drop": [
+        _texts("finetuned_dir", "Folder of a fine-tuning run."),
+        lambda: flags.DEFINE_enum(
+            "split", "dev", ["dev", "test"], "Split of the scores."
+        ),
+    ],
 }
+_MODULES = {"probing": "probing.edge_probing"}
 
 
-def _subcommand(name: str, analysis: _Analysis) -> Subcommand:
-    module = f"decoupled.analyses.{analysis.module or name}"
+def _subcommand(name: str) -> Subcommand:
+    module = f"decoupled.analyses.{_MODULES.get(name, name)}"
     root = SETTINGS.get(name)
 
     def define_flags():
         _text("output_dir", "Folder of results, created if missing.")()
         if root:
             start.define_gin_flags()
-        for define in analysis.flags:
+        for define in ANALYSES[name]:
             define()
 
     def main():
@@ -182,5 +164,5 @@ def _probing_data_flags():
     _text("output", "File to write, e.g. edges/pos/train.jsonl.")()
 
 
-SUBCOMMANDS = {name: _subcommand(name, row) for name, row in ANALYSES.items()}
+SUBCOMMANDS = {name: _subcommand(name) for name in ANALYSES}
 SUBCOMMANDS["probing_data"] = Subcommand(_probing_data_flags, probing_data)

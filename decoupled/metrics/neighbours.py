@@ -20,8 +20,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-SCORINGS = ("cosine", "euclidean", "ratio_margin", "distance_margin")
-MARGINS = ("ratio_margin", "distance_margin")
 # Vectors of each side whose scores are in memory at a time: 16 MB of float32.
 BLOCK = 2048
 
@@ -94,21 +92,12 @@ def wilson_interval(successes: int, trials: int) -> tuple[float, float]:
     return max(middle - half, 0.0), min(middle + half, 1.0)
 
 
-def mean_interval(
-    values: np.ndarray, groups: np.ndarray | None = None
-) -> tuple[float, float]:
-    """95% interval of a mean, by the normal distribution.
-
-    `groups`, int [items], are independent of each other; the values within a group are
-    not. The interval of a single group is the mean.
-    """
-    if groups is None:
-        groups = np.arange(len(values))
-    mean = float(values.mean())
-    sums = np.bincount(groups, values - mean)
-    count = len(sums)
-    variance = float(sums @ sums) * count / (count - 1) if count > 1 else 0.0
-    half = _QUANTILE_95 * variance**0.5 / len(values)
+def mean_interval(values: np.ndarray) -> tuple[float, float]:
+    """95% interval of a mean, by the normal distribution; that of one value is it."""
+    mean, count = float(values.mean()), len(values)
+    apart = values - mean
+    variance = float(apart @ apart) * count / (count - 1) if count > 1 else 0.0
+    half = _QUANTILE_95 * variance**0.5 / count
     return mean - half, mean + half
 
 

@@ -10,12 +10,11 @@ import numpy as np
 import pytest
 
 from decoupled.analyses import masked_lm
-from decoupled.analyses.masked_lm import read_held_out
+from decoupled.analyses.masked_lm import read_questions
 from decoupled.analyses.models import open_models
 from decoupled.configs import MaskingConfig
 from decoupled.configs.analyses import MaskedLmSettings
 from decoupled.core.errors import UserError
-from decoupled.data.masking import mask_in_rounds
 from tests.analyses.tiny_runs import show, write_run
 from tests.data.record_folders import make_records
 from tests.exports.reference import Reference
@@ -58,7 +57,7 @@ def one_model(models):
 
 @pytest.fixture(scope="module")
 def text(records, models):
-    return read_held_out(records, models, SETTINGS)
+    return read_questions(records, models, SETTINGS)
 
 
 @pytest.fixture(scope="module")
@@ -88,23 +87,20 @@ def test_every_token_of_the_documents_is_predicted_once(result):
 
 
 def test_losses_are_those_of_the_network_in_numpy(result, models, text):
-    masked = mask_in_rounds(text.ids, text.numbers, 0, MASKING, models[0].vocabulary)
-    ids, weights = masked["input_word_ids"], masked["masked_lm_weights"]
-    batch = masked | {
-        "input_mask": (ids != models[0].vocabulary.pad_id).astype(np.int32),
-        "input_type_ids": np.zeros_like(ids),
-    }
+    batch, weights = text.arrays, text.arrays["masked_lm_weights"]
+    # Every row has a token, of which the last is that before the next row.
+    copied = text.sequence[np.cumsum(weights.sum(1)).astype(int) - 1]
     for number, model in enumerate(models):
         reference = Reference(
             model.config, {n: model.weights[n] for n in model.weights}
         )
         losses = reference.losses(batch).numpy() * weights
         last = reference.encode(batch)[-1]
-        logits = reference.masked_lm(last, masked["masked_lm_positions"])
-        right = (logits.argmax(-1) == masked["masked_lm_ids"]) * weights
+        logits = reference.masked_lm(last, batch["masked_lm_positions"])
+        right = (logits.argmax(-1) == batch["masked_lm_ids"]) * weights
         for name, values in (("loss", losses), ("correct", right)):
-            sums = np.zeros(len(text.ids))
-            np.add.at(sums, masked["sequence"], values.sum(1))
+            sums = np.zeros(22)
+            np.add.at(sums, copied, values.sum(1))
             measured = result["arrays"][f"{number}/{name}"]
             np.testing.assert_allclose(measured, sums, rtol=1e-5)
             key = {"loss": "loss", "correct": "accuracy"}[name]
@@ -146,7 +142,7 @@ def test_unigram_entropies_by_hand(vocabulary, one_model, tmp_path):
     )
     smoothing = 0.25
     settings = replace(SETTINGS, smoothing=smoothing)
-    text = read_held_out(str(records), one_model, settings)
+    text = read_questions(str(records), one_model, settings)
     measured = masked_lm.measure(one_model, text, settings)
     total = 4 + 43 * smoothing
     expected = -np.log([(3 + smoothing) / total] * 2 + [smoothing / total]).mean()
@@ -156,7 +152,7 @@ def test_unigram_entropies_by_hand(vocabulary, one_model, tmp_path):
 def test_a_model_that_knows_frequencies_alone_has_the_unigram_entropy(
     vocabulary, records, one_model, tmp_path
 ):
-    counts = read_held_out(records, one_model, SETTINGS, ["en"]).counts[0]
+    counts = read_questions(records, one_model, SETTINGS, ["en"]).counts[0]
     with np.errstate(divide="ignore"):
         smoothed = counts + 1.0
         smoothed[list(vocabulary.special_ids)] = 1e-30
@@ -167,7 +163,7 @@ def test_a_model_that_knows_frequencies_alone_has_the_unigram_entropy(
     }
     folder = write_run(tmp_path / "unigram", vocabulary, weights=weights)
     [model] = open_models([folder], masked_lm=True)
-    text = read_held_out(records, [model], SETTINGS, ["en"])
+    text = read_questions(records, [model], SETTINGS, ["en"])
     measured = masked_lm.measure([model], text, SETTINGS)
     english = measured["models"][0]["languages"]["en"]
     assert english["loss"] == pytest.approx(measured["unigram_entropy"]["en"], rel=1e-6)
@@ -178,7 +174,7 @@ def test_a_limit_takes_sequences_evenly_and_asks_them_the_same(
     records, one_model, result
 ):
     settings = replace(SETTINGS, max_sequences=4)
-    text = read_held_out(records, one_model, settings)
+    text = read_questions(records, one_model, settings)
     measured = masked_lm.measure(one_model, text, settings)
     assert measured["items"][:4] == [["en", n] for n in (0, 4, 9, 14)]
     assert measured["items"][4:] == [["sw", n] for n in (0, 1, 2)]
@@ -188,7 +184,7 @@ def test_a_limit_takes_sequences_evenly_and_asks_them_the_same(
 
 
 def test_languages_can_be_chosen(records, one_model, result):
-    text = read_held_out(records, one_model, SETTINGS, ["sw"])
+    text = read_questions(records, one_model, SETTINGS, ["sw"])
     measured = masked_lm.measure(one_model, text, SETTINGS)
     assert list(measured["languages"]) == ["sw"]
     swahili = measured["models"][0]["languages"]["sw"]
@@ -196,7 +192,7 @@ def test_languages_can_be_chosen(records, one_model, result):
         result["models"][0]["languages"]["sw"]["loss"]
     )
     with pytest.raises(UserError, match=r"made has no held-out text of 'th' \(there"):
-        read_held_out(records, one_model, SETTINGS, ["sw", "th"])
+        read_questions(records, one_model, SETTINGS, ["sw", "th"])
 
 
 def test_result_table_and_plot(result, tmp_path, capsys):
@@ -214,24 +210,22 @@ def test_result_table_and_plot(result, tmp_path, capsys):
 def test_records_that_do_not_fit(vocabulary, records, models, tmp_path):
     make_records(tmp_path / "other", {"en": [[[7]]]}, {"en": [[[7]]]})
     with pytest.raises(UserError, match="other: made with vocabulary"):
-        read_held_out(str(tmp_path / "other"), models, SETTINGS)
+        read_questions(str(tmp_path / "other"), models, SETTINGS)
     make_records(tmp_path / "none", {"en": [[[7]]]}, vocabulary=vocabulary)
     with pytest.raises(UserError, match="none: no held-out text"):
-        read_held_out(str(tmp_path / "none"), models, SETTINGS)
+        read_questions(str(tmp_path / "none"), models, SETTINGS)
     make_records(
         tmp_path / "half", {"en": [[[7]]], "sw": []}, {"sw": [[[7]]]},
         vocabulary=vocabulary,
     )  # fmt: skip
     with pytest.raises(UserError, match="no training text of 'sw' to count pieces"):
-        read_held_out(str(tmp_path / "half"), models, SETTINGS)
+        read_questions(str(tmp_path / "half"), models, SETTINGS)
     with pytest.raises(UserError, match="missing: no complete records here"):
-        read_held_out(str(tmp_path / "missing"), models, SETTINGS)
+        read_questions(str(tmp_path / "missing"), models, SETTINGS)
 
 
 def test_text_without_a_token_to_mask(vocabulary, models, tmp_path):
-    make_records(
-        tmp_path / "made", {"en": [[[7]]]}, {"en": [[[1, 1]]]}, vocabulary=vocabulary
-    )
-    text = read_held_out(str(tmp_path / "made"), models, SETTINGS)
+    made = str(tmp_path / "made")
+    make_records(made, {"en": [[[7]]]}, {"en": [[[1, 1]]]}, vocabulary=vocabulary)
     with pytest.raises(UserError, match="held-out text of 'en': has no token to mask"):
-        masked_lm.measure(models, text, SETTINGS)
+        read_questions(made, models, SETTINGS)

@@ -8,9 +8,8 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from decoupled import configs
+from decoupled.configs import SCORINGS
 from decoupled.metrics.neighbours import (
-    SCORINGS,
     Matches,
     best_matches,
     best_threshold,
@@ -115,25 +114,12 @@ def test_wilson_interval(right, of):
     assert 0 <= result[0] < result[1] <= 1
 
 
-def test_settings_know_the_same_scorings():
-    assert configs.SCORINGS == SCORINGS
-
-
 def test_interval_of_a_mean_is_the_normal_distribution_s():
     stats = pytest.importorskip("scipy.stats")
     values = np.random.default_rng(0).normal(3, 2, 50)
     expected = stats.norm.interval(0.95, values.mean(), stats.sem(values))
     assert mean_interval(values) == pytest.approx(expected)
     assert mean_interval(values[:1]) == (values[0], values[0])
-
-
-def test_values_of_a_group_are_no_more_than_one():
-    """Each value five times says as much as once; without groups it seems more."""
-    values = np.random.default_rng(0).normal(3, 2, 50)
-    repeated, groups = np.repeat(values, 5), np.repeat(np.arange(50), 5)
-    assert mean_interval(repeated, groups) == pytest.approx(mean_interval(values))
-    narrow = np.diff(mean_interval(repeated))
-    assert narrow < 0.5 * np.diff(mean_interval(repeated, groups))
 
 
 def test_pairs_are_taken_greedily_from_both_directions():

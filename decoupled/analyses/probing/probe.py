@@ -121,28 +121,84 @@ def train_probe(
 
     "test" may be missing. `name` is for the progress shown.
     """
-    trainer = _Trainer(data["train"], settings)
+    layers, width = data["train"].vectors.shape[1:]
+    labels, spans = data["train"].num_labels, len(data["train"].spans)
+    probe = Probe(layers, width, labels, spans, settings)
+    optimizer = tf.keras.optimizers.Adam(
+        settings.learning_rate, global_clipnorm=settings.clip_norm
+    )
+    optimizer.build(probe.trainable_variables)
+    learn, logits = _compiled(probe, optimizer, [layers, width], labels, spans)
     best = Score(-1, 0, 0, 0)
     best_step = resting = 0
-    values = trainer.values()
-    numbered = zip(range(1, settings.train_steps + 1), trainer.batches(), strict=False)
+    values = [variable.numpy() for variable in probe.trainable_variables]
+    batches = _batches(data["train"], settings)
+    numbered = zip(range(1, settings.train_steps + 1), batches, strict=False)
     for step, batch in console.track(numbered, name, settings.train_steps):
-        trainer.learn(batch, step)
+        learn(batch.vectors, batch.spans, batch.labels, step)
         if step % settings.eval_every_steps and step != settings.train_steps:
             continue
-        on_dev, _ = trainer.score(data["dev"])
+        on_dev, _ = _score(logits, data["dev"], settings.batch_size)
         if on_dev.f1 > best.f1:
-            best, best_step, resting, values = on_dev, step, 0, trainer.values()
+            best, best_step, resting = on_dev, step, 0
+            values = [variable.numpy() for variable in probe.trainable_variables]
             continue
         resting += 1
         if resting == settings.stop_after:
             break
         if resting % settings.halve_after == 0:
-            trainer.halve_rate()
-    trainer.restore(values)
+            optimizer.learning_rate.assign(optimizer.learning_rate / 2)
+    for variable, value in zip(probe.trainable_variables, values, strict=True):
+        variable.assign(value)
     scored = "test" if "test" in data else "dev"
-    score, hits = trainer.score(data[scored])
-    return Trained({"dev": best, scored: score}, hits, trainer.mix(), best_step)
+    score, hits = _score(logits, data[scored], settings.batch_size)
+    mix = tf.nn.softmax(probe.mix_weights).numpy().tolist()
+    return Trained({"dev": best, scored: score}, hits, mix, best_step)
+
+
+def _compiled(probe, optimizer, sizes, labels, spans):
+    """A step of the optimizer, and the probe's scores without dropout."""
+    variables, rows = probe.trainable_variables, tf.TensorSpec([None], tf.int32)
+    inputs = (tf.TensorSpec([None, *sizes], tf.float32), ((rows, rows),) * spans)
+
+    def learn(
+        vectors: tf.Tensor, spans: Spans, labels: tf.Tensor, step: tf.Tensor
+    ) -> None:
+        with tf.GradientTape() as tape:
+            logits = probe(vectors, spans, step)
+            losses = tf.nn.sigmoid_cross_entropy_with_logits(labels, logits)
+            loss = tf.reduce_mean(tf.reduce_sum(losses, -1))
+        gradients = tape.gradient(loss, variables)
+        optimizer.apply_gradients(zip(gradients, variables, strict=True))
+
+    more = [tf.TensorSpec([None, labels], tf.float32), tf.TensorSpec([], tf.int32)]
+    return (
+        tf.function(learn, [*inputs, *more], autograph=False),
+        tf.function(lambda *args: probe(*args), inputs, autograph=False),
+    )
+
+
+def _batches(data: ProbingData, settings: ProbeSettings) -> Iterator[SpanBatch]:
+    """Yields training batches endlessly, in a new order in each epoch."""
+    generator = np.random.default_rng(settings.seed)
+    while True:
+        order = generator.permutation(data.sentences)
+        for start in range(0, len(order), settings.batch_size):
+            yield data.batch(order[start : start + settings.batch_size])
+
+
+def _score(logits, data: ProbingData, size: int) -> tuple[Score, np.ndarray]:
+    """The score of a split, and `Trained.hits`."""
+    right = predicted = there = 0
+    hits = []
+    for batch in data.batches(size):
+        scores = logits(batch.vectors, batch.spans).numpy()
+        yes, true = scores > 0, batch.labels > 0
+        hits.append(true[np.arange(len(true)), scores.argmax(-1)])
+        right += int((yes & true).sum())
+        predicted += int(yes.sum())
+        there += int(true.sum()) + batch.missed
+    return micro_score(right, predicted, there, data.targets), np.concatenate(hits)
 
 
 def micro_score(right: int, predicted: int, there: int, targets: int) -> Score:
@@ -151,96 +207,6 @@ def micro_score(right: int, predicted: int, there: int, targets: int) -> Score:
     recall = right / there if there else 0.0
     f1 = 2 * right / (predicted + there) if predicted + there else 0.0
     return Score(f1, precision, recall, targets)
-
-
-class _Trainer:
-    """A probe with its optimizer and compiled steps."""
-
-    def __init__(self, data: ProbingData, settings: ProbeSettings):
-        self._data, self._settings = data, settings
-        count, width = data.vectors.shape[1:]
-        spans = len(data.spans)
-        self._probe = Probe(count, width, data.num_labels, spans, settings)
-        self._variables = self._probe.trainable_variables
-        self._optimizer = tf.keras.optimizers.Adam(
-            settings.learning_rate, global_clipnorm=settings.clip_norm
-        )
-        self._optimizer.build(self._variables)
-        rows = tf.TensorSpec([None], tf.int32)
-        signature = (
-            tf.TensorSpec([None, count, width], tf.float32),
-            ((rows, rows),) * spans,
-        )
-        labels = tf.TensorSpec([None, data.num_labels], tf.float32)
-        step = tf.TensorSpec([], tf.int32)
-        self._learn = tf.function(
-            self._step, [*signature, labels, step], autograph=False
-        )
-        self._logits = tf.function(
-            lambda vectors, spans: self._probe(vectors, spans),
-            signature,
-            autograph=False,
-        )
-
-    def batches(self) -> Iterator[SpanBatch]:
-        """Yields training batches endlessly, in a new order in each epoch."""
-        generator = np.random.default_rng(self._settings.seed)
-        size = self._settings.batch_size
-        while True:
-            order = generator.permutation(self._data.sentences)
-            for start in range(0, len(order), size):
-                yield self._data.batch(order[start : start + size])
-
-    def learn(self, batch: SpanBatch, step: int) -> None:
-        """One step of the optimizer."""
-        spans = _tensors(batch.spans)
-        self._learn(tf.constant(batch.vectors), spans, tf.constant(batch.labels), step)
-
-    def score(self, data: ProbingData) -> tuple[Score, np.ndarray]:
-        """The score of a split, and `Trained.hits`."""
-        right = predicted = there = 0
-        hits = []
-        for batch in data.batches(self._settings.batch_size):
-            spans = _tensors(batch.spans)
-            logits = self._logits(tf.constant(batch.vectors), spans).numpy()
-            yes, true = logits > 0, batch.labels > 0
-            hits.append(true[np.arange(len(true)), logits.argmax(-1)])
-            right += int((yes & true).sum())
-            predicted += int(yes.sum())
-            there += int(true.sum()) + batch.missed
-        return micro_score(right, predicted, there, data.targets), np.concatenate(hits)
-
-    def halve_rate(self) -> None:
-        """Halves the learning rate."""
-        rate = self._optimizer.learning_rate
-        rate.assign(rate / 2)
-
-    def values(self) -> list[np.ndarray]:
-        """A copy of the probe's variables."""
-        return [variable.numpy() for variable in self._variables]
-
-    def restore(self, values: list[np.ndarray]) -> None:
-        """Sets the probe's variables to a copy from `values`."""
-        for variable, value in zip(self._variables, values, strict=True):
-            variable.assign(value)
-
-    def mix(self) -> list[float]:
-        """The share of each layer."""
-        return tf.nn.softmax(self._probe.mix_weights).numpy().tolist()
-
-    def _step(
-        self, vectors: tf.Tensor, spans: Spans, labels: tf.Tensor, step: tf.Tensor
-    ) -> None:
-        with tf.GradientTape() as tape:
-            logits = self._probe(vectors, spans, step)
-            losses = tf.nn.sigmoid_cross_entropy_with_logits(labels, logits)
-            loss = tf.reduce_mean(tf.reduce_sum(losses, -1))
-        gradients = tape.gradient(loss, self._variables)
-        self._optimizer.apply_gradients(zip(gradients, self._variables, strict=True))
-
-
-def _tensors(spans: tuple[tuple[np.ndarray, np.ndarray], ...]) -> Spans:
-    return tuple((tf.constant(rows), tf.constant(owners)) for rows, owners in spans)
 
 
 def _apply(dense: Dense, x: tf.Tensor) -> tf.Tensor:

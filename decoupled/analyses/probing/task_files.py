@@ -9,6 +9,7 @@ Tasks of two spans also have `span2`. `label` may be a list of any length. Other
 are ignored.
 """
 
+import itertools
 import json
 import os
 import re
@@ -179,8 +180,8 @@ def parts_of_speech(path: str) -> list[Example]:
         Example(
             [word.form for word in words],
             [
-                Target((place, place + 1), None, (word.tag,))
-                for place, word in enumerate(words)
+                Target((word.number - 1, word.number), None, (word.tag,))
+                for word in words
                 if word.tag != "_"
             ],
         )
@@ -190,15 +191,13 @@ def parts_of_speech(path: str) -> list[Example]:
 
 def dependencies(path: str) -> list[Example]:
     """The relation of each word to its head; the root has no head and no target."""
+
+    def target(word):
+        span, head = (word.number - 1, word.number), (word.head - 1, word.head)
+        return Target(span, head, (word.relation,))
+
     return [
-        Example(
-            [word.form for word in words],
-            [
-                Target((place, place + 1), (word.head - 1, word.head), (word.relation,))
-                for place, word in enumerate(words)
-                if word.head
-            ],
-        )
+        Example([w.form for w in words], [target(w) for w in words if w.head])
         for words in _read_treebank(path)
     ]
 
@@ -210,11 +209,7 @@ CONVERTERS: dict[str, Callable[[str], list[Example]]] = {
 
 
 def convert(task: str, source: str, target: str) -> None:
-    """Writes a file for probing from CoNLL-U, and prints a summary.
-
-    Raises:
-      UserError: the source is malformed, or the target cannot be written.
-    """
+    """Writes a file for probing from CoNLL-U, and prints a summary."""
     examples = CONVERTERS[task](source)
     files.make_folder(os.path.dirname(target) or ".")
     write_examples(target, examples)
@@ -249,16 +244,16 @@ def make_treebank_tasks(paths: Sequence[str], folder: str) -> list[str]:
             "one *train.conllu or *dev.conllu"
         )
     made = {}
-    for task in ("pos", "dependencies"):
-        read = {
-            split: [e for path in of_split for e in CONVERTERS[task](path)]
+    for task, read in CONVERTERS.items():
+        splits = {
+            split: [example for path in of_split for example in read(path)]
             for split, of_split in by_split.items()
         }
-        if not read["train"] or not read["dev"]:
-            both = read["train"] + read["dev"]
-            read["train"] = [e for e in both if not _is_development(e)]
-            read["dev"] = [e for e in both if _is_development(e)]
-        for split, examples in read.items():
+        if not splits["train"] or not splits["dev"]:
+            both = splits["train"] + splits["dev"]
+            splits["train"] = [e for e in both if not _is_development(e)]
+            splits["dev"] = [e for e in both if _is_development(e)]
+        for split, examples in splits.items():
             if not any(example.targets for example in examples):
                 raise UserError(f"{', '.join(paths)}: no {split} sentence for {task}")
             made[os.path.join(folder, task, f"{split}.jsonl")] = examples
@@ -272,28 +267,13 @@ def _is_development(example: Example) -> bool:
     return int(files.fingerprint(" ".join(example.words)), 16) % 5 == 0
 
 
-def _sentences(path: str) -> Iterator[list[tuple[int, str]]]:
-    """Yields sentences: the numbered lines up to each empty line."""
-    lines: list[tuple[int, str]] = []
-    has_any = False
-    for number, line in enumerate(files.split_lines(files.read_text(path)), start=1):
-        if line.strip(BLANKS):
-            lines.append((number, line))
-            continue
-        if lines:
-            has_any = True
-            yield lines
-            lines = []
-    if lines:
-        yield lines
-    elif not has_any:
-        raise UserError(f"{path}: holds no sentences")
-
-
 def _read_treebank(path) -> Iterator[list[_Word]]:
-    for lines in _sentences(path):
-        words = []
-        for number, line in lines:
+    """Yields the words of each sentence."""
+    lines = enumerate(files.split_lines(files.read_text(path)), start=1)
+    has_words = False
+    for has_text, group in itertools.groupby(lines, _has_text):
+        sentence, words = list(group) if has_text else [], []
+        for number, line in sentence:
             if line.startswith("#"):
                 continue
             cells = line.split("\t")
@@ -304,9 +284,16 @@ def _read_treebank(path) -> Iterator[list[_Word]]:
             # 3-4 is a contraction of the words that follow; 5.1 is an omitted word.
             if _WHOLE.fullmatch(cells[0]):
                 words.append(_word(cells, f"{path}:{number}"))
-        _check_heads(words, f"{path}:{lines[0][0]}")
         if words:
+            _check_words(words, f"{path}:{sentence[0][0]}")
+            has_words = True
             yield words
+    if not has_words:
+        raise UserError(f"{path}: holds no sentences")
+
+
+def _has_text(numbered: tuple[int, str]) -> bool:
+    return bool(numbered[1].strip(BLANKS))
 
 
 def _word(cells, where) -> _Word:
@@ -318,7 +305,7 @@ def _word(cells, where) -> _Word:
     return _Word(int(cells[0]), form, cells[3], head, cells[7])
 
 
-def _check_heads(words, where):
+def _check_words(words, where):
     if [word.number for word in words] != list(range(1, len(words) + 1)):
         raise UserError(f"{where}: this sentence does not number its words 1, 2, ...")
     for word in words:
