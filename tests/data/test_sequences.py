@@ -100,9 +100,15 @@ def test_an_epoch_has_each_token_once_before_any_repeats(order, rows):
     assert (swahili == [CLS, 5000, 5001, SEP, PAD, PAD, PAD, PAD]).all()
 
 
-def test_another_seed_gives_another_order(manifest, rows):
-    other = take(manifest, SequenceOrder(manifest, SAMPLING, 8, 8), 0, 40)
-    assert not np.array_equal(other, rows[:40])
+def test_another_seed_gives_another_order(manifest, order):
+    """Of languages, and of the shards of each."""
+    other = SequenceOrder(manifest, SAMPLING, 8, 8)
+    assert not np.array_equal(other.draw(0, 40), order.draw(0, 40))
+    shards, others = (
+        [list(each.shard_order(0, epoch)) for epoch in range(9)]
+        for each in (order, other)
+    )
+    assert shards != others
 
 
 def test_a_late_start_reads_only_the_shards_it_needs(tmp_path):

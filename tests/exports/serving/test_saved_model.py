@@ -18,7 +18,6 @@ from tests.exports.conftest import FINETUNED, LABELS
 from tests.exports.models import (
     VOCABULARY_SIZE,
     finetuned_weights,
-    lists_alone,
     model_config,
     opened,
     pretrained_weights,
@@ -405,7 +404,7 @@ def test_stock_saved_model_cli_shows_names_and_dynamic_shapes(encoder_export):
 
 def export_to(target, model_dir, overwrite=False):
     """An export without MLM head."""
-    with lists_alone():
+    with saving_only("preprocessor", "encoder", "text_encoder"):
         export(
             *opened(model_dir),
             str(target),

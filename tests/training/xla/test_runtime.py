@@ -38,6 +38,7 @@ from tests.training.runs import (
     BOTH_AXES,
     DATA_AXIS,
     ONE_DEVICE,
+    SMALL,
     SignalAtStep,
     assert_equal_values,
     checkpoint_names,
@@ -90,11 +91,14 @@ TRAINED = (
     "word_embeddings", "query/kernel", "key/kernel", "value/kernel", "query/bias",
     "output/LayerNorm/gamma", "output_embedding", "output_bias",
 )  # fmt: skip
+USUAL_MODEL = tiny_model(hidden_dropout=0.1, attention_dropout=0.1, **SMALL)
 USUAL = {
     "mesh": BOTH_AXES,
-    "model": DROPOUT,
+    "model": USUAL_MODEL,
     "gradient_accumulation": 2,
-    "frozen": tuple(n for n in shapes(DROPOUT, MASKED_LM) if not n.endswith(TRAINED)),
+    "frozen": tuple(
+        n for n in shapes(USUAL_MODEL, MASKED_LM) if not n.endswith(TRAINED)
+    ),
     "optimizer": adamw(rates={"*query/kernel": 0.5}),
 }
 
@@ -338,7 +342,9 @@ def test_a_step_that_is_not_finite_is_never_saved(usual, tmp_path):
 )
 def test_predictions_equal_those_of_tensorflow_s_kernels(whole, mesh):
     """Also the last batch, which nobody follows."""
-    network, here = (config(mesh=m, model=DROPOUT).network for m in (mesh, ONE_DEVICE))
+    network, here = (
+        config(mesh=m, model=USUAL_MODEL).network for m in (mesh, ONE_DEVICE)
+    )
     batches = [masked_lm_features(seed=seed) for seed in range(3)]
 
     def input_fn(params=None):
@@ -362,7 +368,7 @@ def test_an_initial_checkpoint_gives_its_weights(whole, tmp_path):
     task = packed.TASKS["pairs"].packed(packed.PACKING.examples)
     features = packed.features("pairs")
     graph = graph_config(
-        task=task, model=DROPOUT, schedule=schedule(1, 0), mesh=BOTH_AXES
+        task=task, model=USUAL_MODEL, schedule=schedule(1, 0), mesh=BOTH_AXES
     )
     prefix = latest_complete(whole.model_dir)
     values = []
@@ -430,7 +436,10 @@ def test_everything_that_changes_is_donated(exported):
     first = len(exported.features)
     names = [re.split("(_and_.*)?_slice_", v.name)[0] for v in exported.variables]
     changed = [n for n, name in enumerate(names, first) if name not in USUAL["frozen"]]
-    assert sorted(updated.values()) == changed and len(changed) == 19
+    assert sorted(updated.values()) == changed
+    # Stacks of kernels, tables, their biases and gammas with two moments each, and the
+    # step.
+    assert len(changed) == 3 * 5 + 1
 
 
 def test_loops_have_the_same_names_in_every_process(exported):
