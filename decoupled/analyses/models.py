@@ -220,8 +220,11 @@ def add_vectors(
                 f"{model.weights.path}: gives numbers that are not finite; the "
                 "training diverged, choose an earlier checkpoint"
             )
-        for place, row in enumerate(rows):
-            vectors[:, owner_of[row]] += shares[row] * means[:, place]
+        in_batch, which = np.unique(owner_of[rows], return_inverse=True)
+        # [texts, parts]
+        weights = np.zeros([len(in_batch), len(rows)], np.float32)
+        weights[which, np.arange(len(rows))] = shares[rows]
+        vectors[:, in_batch] += weights @ means
 
 
 def array_on_disk(path: str, dtype: type, shape: Sequence[int]) -> np.ndarray:
