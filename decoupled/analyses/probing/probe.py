@@ -122,7 +122,7 @@ def train_probe(
     "test" may be missing. `name` is for the progress shown.
     """
     layers, width = data["train"].vectors.shape[1:]
-    labels, spans = data["train"].num_labels, len(data["train"].spans)
+    labels, spans = data["train"].num_labels, data["train"].sentences[0].spans.shape[1]
     probe = Probe(layers, width, labels, spans, settings)
     optimizer = tf.keras.optimizers.Adam(
         settings.learning_rate, global_clipnorm=settings.clip_norm
@@ -182,7 +182,7 @@ def _batches(data: ProbingData, settings: ProbeSettings) -> Iterator[SpanBatch]:
     """Yields training batches endlessly, in a new order in each epoch."""
     generator = np.random.default_rng(settings.seed)
     while True:
-        order = generator.permutation(data.sentences)
+        order = generator.permutation(len(data.sentences))
         for start in range(0, len(order), settings.batch_size):
             yield data.batch(order[start : start + settings.batch_size])
 
@@ -198,7 +198,7 @@ def _score(logits, data: ProbingData, size: int) -> tuple[Score, np.ndarray]:
         right += int((yes & true).sum())
         predicted += int(yes.sum())
         there += int(true.sum()) + batch.missed
-    return micro_score(right, predicted, there, data.targets), np.concatenate(hits)
+    return micro_score(right, predicted, there, len(data.places)), np.concatenate(hits)
 
 
 def micro_score(right: int, predicted: int, there: int, targets: int) -> Score:

@@ -6,7 +6,7 @@ Labels without vectors: by hand.
 import numpy as np
 import pytest
 
-from decoupled.analyses.probing.frozen_vectors import ProbingData
+from decoupled.analyses.probing.frozen_vectors import ProbingData, Sentence
 from decoupled.analyses.probing.probe import (
     Probe,
     Score,
@@ -49,16 +49,15 @@ def planted(seed, layer=1, second=False, shuffled=False, sentences=120):
     labels = classes[rows, spans[int(second)][:, 0]]
     if shuffled:
         labels = generator.permutation(labels)
-    return ProbingData(
-        vectors=vectors.reshape(-1, LAYERS, WIDTH).astype(np.float16),
-        starts=np.arange(sentences + 1) * PIECES,
-        spans=tuple(spans[: 2 if second else 1]),
-        labels=[(int(label),) for label in labels],
-        target_starts=np.arange(sentences + 1) * 3,
-        num_labels=CLASSES,
-        places=[(int(row), place % 3) for place, row in enumerate(rows)],
-        lost=0,
-    )
+    ends = np.arange(sentences + 1) * PIECES
+    spans = np.stack(spans[: 2 if second else 1], 1).reshape(sentences, 3, -1, 2)
+    ids = [[(int(label),) for label in of] for of in labels.reshape(sentences, 3)]
+    rows = [
+        Sentence(ends[i], ends[i + 1], spans[i], ids[i], [(i, n) for n in range(3)])
+        for i in range(sentences)
+    ]
+    flat = vectors.reshape(-1, LAYERS, WIDTH).astype(np.float16)
+    return ProbingData(flat, rows, CLASSES, 0)
 
 
 def train(settings=SETTINGS, **kind):
