@@ -12,10 +12,10 @@ def python(code):
     return [sys.executable, "-c", code]
 
 
-def run_python(code, **environment):
+def run_python(code, *words, **environment):
     """Runs code in a new interpreter; `environment` changes its variables."""
     return subprocess.run(
-        python(code),
+        [*python(code), *words],
         capture_output=True,
         text=True,
         check=False,

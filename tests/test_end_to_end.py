@@ -131,7 +131,7 @@ def test_finetuning_and_export_agree_on_raw_text(folder, pretrained):
         FinetuningConfig(16.0, 12, 0.1),
         MESH,
         adamw(learning_rate=5e-3),
-        tiny_training(),
+        tiny_training(save_checkpoints_steps=200),
     )
     tuned = folder / "tuned"
     folders = (str(folder / "tasks"), str(pretrained), str(tuned))

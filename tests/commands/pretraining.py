@@ -1,8 +1,6 @@
 """Pre-training in processes: small records, the command, and what it leaves."""
 
 import os
-import subprocess
-import sys
 import time
 
 from decoupled.core.compat import tf
@@ -53,14 +51,6 @@ def pretrain_words(data, folder, *more):
         *(f"--gin_param={param}" for param in (*PARAMS, *more)),
         f"--records_dir={data[0]}", f"--vocabulary={data[1]}", f"--model_dir={folder}",
     ]  # fmt: skip
-
-
-def start_command(*words):
-    """Starts `python -m WORDS`; its output can be read as text."""
-    return subprocess.Popen(
-        [sys.executable, "-m", *words],
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
 
 
 def wait_for(path, process):

@@ -88,6 +88,7 @@ def settings(mesh=("all:1", ""), own_task=None, rates=HEAD_ALONE, **changes):
     """`changes` are fields of FinetuningConfig or TrainingConfig."""
     training = {k: v for k, v in changes.items() if not hasattr(FINETUNING, k)}
     finetuning = {k: v for k, v in changes.items() if k not in training}
+    training.setdefault("save_checkpoints_steps", 100)
     return FinetuneConfig(
         dataclasses.replace(FINETUNING, **finetuning),
         MeshConfig(*mesh),
@@ -218,7 +219,7 @@ def test_a_task_of_ones_own_is_trained_in_its_own_language(folder, tmp_path, cap
         text = "".join(["kind,text\n", *content])
         (tmp_path / f"{name}-sw.csv").write_text(text)
     (tmp_path / "test-en.csv").write_text("kind,text\nword,one word\n")
-    run = dict(task="own", data=tmp_path, own_task=OWN, rates=ALL)
+    run = dict(task="own", data=tmp_path, own_task=OWN, rates=ALL, keep_layers=1)
     out = tune(folder, tmp_path / "tuned", **run)
     printed = capsys.readouterr().out
     assert "66 sw examples" in printed and "trained on sw only" in printed

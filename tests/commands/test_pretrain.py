@@ -32,17 +32,15 @@ from tests.commands.pretraining import (
     checkpoint,
     make_records,
     pretrain_words,
-    start_command,
-    wait_for,
 )
 from tests.data.record_folders import flip_byte
 from tests.data.small_corpus import make_corpus, make_vocabulary
 from tests.helpers import MASKING, adamw, schedule, tiny_model, tiny_training
 from tests.pretrained import run_pretraining
+from tests.processes import run_python
+from tests.training import runs
 
 STEPS = 20
-# Enough for a kill after the first checkpoint and a signal after a later one.
-LONG = 60
 
 
 @pytest.fixture(scope="module")
@@ -51,13 +49,7 @@ def data(tmp_path_factory):
     return make_records(tmp_path_factory.mktemp("data"))
 
 
-# Few variables: each takes some ten operations of a graph.
-SMALL = dict(
-    vocab_size=54,
-    input_embedding_size=16,
-    output_embedding_size=16,
-    mlm_transform="projection",
-)
+SMALL = {"vocab_size": 54, **runs.SMALL}
 
 
 # The head alone is trained, in graphs of half the size.
@@ -642,24 +634,41 @@ def signalled(number, step, *arguments):
         return pretrain(*arguments)
 
 
+# The command; it is killed three steps after a checkpoint.
+KILLED = """
+import os, signal
+from decoupled.__main__ import main
+from decoupled.training.bookkeeping import Monitor
+
+after_steps = Monitor.after_steps
+
+def killed(self, step, values):
+    after_steps(self, step, values)
+    if step == 8:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+Monitor.after_steps = killed
+main()
+"""
+
+
 def test_killed_and_terminated_runs_lose_nothing(data, tmp_path):
     """Losses, weights and slots are those of a run that nobody disturbed."""
     settings = (
-        f"ScheduleConfig.train_steps = {LONG}",
-        "TrainingConfig.save_checkpoints_steps = 10",
+        f"ScheduleConfig.train_steps = {STEPS}",
+        "TrainingConfig.save_checkpoints_steps = 5",
+        f"OptimizerConfig.rates = {RATES}",
     )
     done = pretrain(data, tmp_path / "straight", *settings)
     assert done.returncode == 0, done.stderr
 
     run = data, tmp_path / "killed", *settings
-    process = start_command(*pretrain_words(*run))
-    wait_for(tmp_path / "killed/checkpoint", process)
-    process.kill()
-    process.communicate()
-    done = signalled(signal.SIGTERM, 40, *run)
+    done = run_python(KILLED, *pretrain_words(*run)[1:])
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    done = signalled(signal.SIGTERM, 10, *run)
     assert done.returncode == 143
     assert "SIGTERM: saved at step" in done.stderr
-    assert "resuming from" in done.stdout
+    assert "/model.ckpt-5 at step 5" in done.stdout
     done = pretrain(*run)
     assert done.returncode == 0, done.stderr
     assert "resuming from" in done.stdout
@@ -667,7 +676,7 @@ def test_killed_and_terminated_runs_lose_nothing(data, tmp_path):
     straight, killed = (
         read_scalars(str(tmp_path / name), "loss") for name in ("straight", "killed")
     )
-    assert sorted(straight) == list(range(1, LONG + 1))
+    assert sorted(straight) == list(range(1, STEPS + 1))
     assert killed == straight
     assert_same(checkpoint(tmp_path / "killed"), checkpoint(tmp_path / "straight"))
 

@@ -51,9 +51,14 @@ def training(manifest, batch_size=8, seed=1, start_step=0):
 
 
 @pytest.fixture(scope="module")
-def stream(manifest):
+def dataset(manifest):
+    return training(manifest)
+
+
+@pytest.fixture(scope="module")
+def stream(dataset):
     """The first 40 batches."""
-    return steps(training(manifest), 40)
+    return steps(dataset, 40)
 
 
 def steps(dataset, count):
@@ -79,8 +84,8 @@ def text_of(batch):
     return ids
 
 
-def test_shapes_are_static(manifest):
-    specs = training(manifest).element_spec
+def test_shapes_are_static(dataset):
+    specs = dataset.element_spec
     shapes = {
         name: (spec.shape.as_list(), spec.dtype.name) for name, spec in specs.items()
     }

@@ -14,6 +14,7 @@ from tests.exports.models import (
     model_config,
     opened,
     pretrained_weights,
+    saving_only,
     write_model_dir,
 )
 
@@ -79,14 +80,15 @@ def export_and_move(model_dir, tmp_path_factory, mlm):
 
 @pytest.fixture(scope="session")
 def encoder_export(pretrained_dir, tmp_path_factory):
-    """preprocessor/, encoder/ with MLM head, text_encoder/."""
-    return export_and_move(pretrained_dir, tmp_path_factory, mlm=True)
+    """preprocessor/, encoder/ with MLM head, text_encoder/ for lists of texts."""
+    with lists_alone():
+        return export_and_move(pretrained_dir, tmp_path_factory, mlm=True)
 
 
 @pytest.fixture(scope="session")
 def classifier_export(finetuned_dir, tmp_path_factory):
-    """preprocessor/, classifier/, text_classifier/ for lists of texts."""
-    with lists_alone():
+    """classifier/ and text_classifier/, as `saving_only` saves them."""
+    with saving_only("classifier", "text_classifier"):
         return export_and_move(finetuned_dir, tmp_path_factory, mlm=False)
 
 

@@ -29,9 +29,10 @@ from decoupled.training.events import (
     scalar_summary,
     write_scalars,
 )
-from tests.helpers import schedule
+from tests.helpers import schedule, tiny_model
 from tests.training.runs import (
     BODY,
+    SMALL,
     checkpoint_names,
     graph_config,
     run_spec,
@@ -64,7 +65,7 @@ def curve(*loss, every=1):
 
 
 # The head alone is trained.
-CONFIG = graph_config(schedule=schedule(8), frozen=BODY)
+CONFIG = graph_config(schedule=schedule(8), model=tiny_model(**SMALL), frozen=BODY)
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ import numpy as np
 
 from decoupled.configs import MeshConfig
 from decoupled.core.compat import mtf, tf
-from decoupled.model.variables import NO_HEAD, shapes
+from decoupled.model.variables import MASKED_LM, NO_HEAD, shapes
 from decoupled.ops.gradients import as_factored
 from decoupled.ops.row_partitions import saved_variables
 from decoupled.tasks.classification import Classification, Regression
@@ -35,8 +35,20 @@ ONE_DEVICE = MeshConfig()
 MODEL_AXIS = MeshConfig("m:2", "vocab:m;heads:m;intermediate:m")
 DATA_AXIS = MeshConfig("d:2", "batch:d")
 BOTH_AXES = MeshConfig("d:2;m:2", "batch:d;vocab:m;heads:m;intermediate:m")
+# A `tiny_model` of few variables: each takes some ten operations of a graph.
+SMALL = {
+    "input_embedding_size": 16,
+    "output_embedding_size": 16,
+    "mlm_transform": "projection",
+}
 # All of `tiny_model` but the head. Frozen, it makes graphs of about half the size.
 BODY = tuple(shapes(tiny_model(), NO_HEAD))
+# All but its two tables, to which gradients flow through all of the model.
+BUT_TABLES = tuple(
+    name
+    for name in shapes(tiny_model(), MASKED_LM)
+    if not name.endswith(("word_embeddings", "output_embedding"))
+)
 
 
 def graph_config(**changes):

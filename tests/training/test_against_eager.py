@@ -12,14 +12,13 @@ from tests.training.runs import (
     BOTH_AXES,
     DATA_AXIS,
     MODEL_AXIS,
+    SMALL,
     Steps,
     graph_config,
 )
 
 STEPS = 6
-PROJECTION = tiny_model(
-    input_embedding_size=16, output_embedding_size=16, mlm_transform="projection"
-)
+PROJECTION = tiny_model(**SMALL)
 ONE_LAYER = tiny_model(num_layers=1)
 EMBEDDINGS = tuple(n for n in shapes(ONE_LAYER, NO_HEAD) if "/layer_0/" not in n)
 COUPLED = tiny_model(

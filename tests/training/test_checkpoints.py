@@ -37,6 +37,7 @@ from tests.model.graphs import initial_weights, masked_lm_loss
 from tests.pretrained import write_weights
 from tests.training.runs import (
     BODY,
+    SMALL,
     assert_equal_values,
     checkpoint_values,
     constant_batches,
@@ -619,7 +620,10 @@ def test_without_a_checkpoint_the_seed_decides(tmp_path):
 
 def test_a_run_resumes_from_the_checkpoint_before_a_damaged_one(tmp_path):
     config = graph_config(
-        schedule=schedule(6, 0), frozen=BODY, save_checkpoints_steps=2
+        model=tiny_model(**SMALL),
+        schedule=schedule(6, 0),
+        frozen=BODY,
+        save_checkpoints_steps=2,
     )
     spec = run_spec(tmp_path)
     straight = train_run(config, spec)

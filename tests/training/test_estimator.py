@@ -9,7 +9,7 @@ from decoupled.configs import OptimizerConfig
 from decoupled.core.compat import estimator
 from decoupled.core.errors import UserError
 from decoupled.training import loop
-from decoupled.training.checkpoints import branch_off
+from decoupled.training.checkpoints import branch_off, write_list
 from decoupled.training.events import read_scalars
 from decoupled.training.loop import predict, train
 from tests.helpers import (
@@ -18,6 +18,7 @@ from tests.helpers import (
     schedule,
     tiny_model,
 )
+from tests.pretrained import write_weights
 from tests.training.runs import (
     BODY,
     MODEL_AXIS,
@@ -80,18 +81,10 @@ def shallow(**changes):
     return graph_config(model=SHALLOW, **changes)
 
 
-@pytest.fixture(scope="module")
-def split_run(tmp_path_factory):
-    """The folder of a run of 6 steps of the head on two processors."""
-    folder = tmp_path_factory.mktemp("split")
-    config = shallow(schedule=schedule(6, 0), mesh=MODEL_AXIS, frozen=BODY)
-    train_run(config, run_spec(folder))
-    return folder
-
-
-def test_what_a_mesh_trained_predicts_the_same_on_one_device(split_run):
+def test_a_mesh_predicts_what_one_device_predicts(tmp_path):
+    write_list(str(tmp_path), [write_weights(tmp_path, SHALLOW)])
     features = masked_lm_features(seed=77)
-    spec, input_fn = run_spec(split_run), constant_input_fn(features, False)
+    spec, input_fn = run_spec(tmp_path), constant_input_fn(features, False)
     one, two = (
         list(predict(shallow(**mesh).network, spec, 8, input_fn))
         for mesh in ({}, {"mesh": MODEL_AXIS})

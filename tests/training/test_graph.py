@@ -25,6 +25,7 @@ from tests.training.runs import (
     DATA_AXIS,
     MODEL_AXIS,
     ONE_DEVICE,
+    SMALL,
     Steps,
     assert_equal_values,
     graph_config,
@@ -88,7 +89,7 @@ def test_a_run_repeats_bit_by_bit_with_dropout(name):
 
 
 def test_dropout_differs_from_step_to_step_and_with_the_seed():
-    model = tiny_model(num_layers=1, hidden_dropout=0.5)
+    model = tiny_model(hidden_dropout=0.5, **SMALL)
     # Without a learning rate the weights stay, so that only dropout changes the loss.
     still = dict(
         model=model, optimizer=adamw(learning_rate=1e-30, weight_decay=0.0), frozen=BODY
@@ -110,7 +111,7 @@ def test_dropout_differs_between_microbatches():
     once = masked_lm_features(4)
     twice = {name: np.repeat(value, 2, axis=0) for name, value in once.items()}
 
-    model = tiny_model(num_layers=1, hidden_dropout=0.5)
+    model = tiny_model(hidden_dropout=0.5, **SMALL)
     whole, parts = (
         run_steps(
             graph_config(model=model, frozen=BODY, gradient_accumulation=accumulation),

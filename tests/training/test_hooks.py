@@ -16,9 +16,10 @@ from decoupled.training import bookkeeping
 from decoupled.training.bookkeeping import StopOnSignal
 from decoupled.training.events import read_scalars
 from decoupled.training.loop import train
-from tests.helpers import MASKING, schedule
+from tests.helpers import MASKING, schedule, tiny_model
 from tests.training.runs import (
     BODY,
+    SMALL,
     SignalAtStep,
     assert_equal_values,
     checkpoint_names,
@@ -36,7 +37,10 @@ from tests.training.runs import (
 
 def config(steps=6, **changes):
     """The head alone is trained, since these tests are about what is around a model."""
-    return graph_config(schedule=schedule(steps, 2), frozen=BODY, **changes)
+    model = tiny_model(**SMALL)
+    return graph_config(
+        schedule=schedule(steps, 2), model=model, frozen=BODY, **changes
+    )
 
 
 def meddling(meddle, at_step):
@@ -228,24 +232,6 @@ def test_a_folder_holds_checkpoints_on_disk_and_events_and_no_graph(six_steps):
     assert str(folder) not in (folder / "checkpoint").read_text()
 
 
-def test_a_signal_saves_and_ends_and_the_next_start_goes_on(straight, tmp_path):
-    def send(features):
-        os.kill(os.getpid(), signal.SIGTERM)
-
-    before = signal.getsignal(signal.SIGTERM)
-    graph, spec = config(40, save_checkpoints_steps=1000), run_spec(tmp_path)
-
-    with pytest.raises(Terminated, match=r"^SIGTERM: saved at step \d+; run again"):
-        train(graph, spec, meddling(send, at_step=10))
-
-    (stopped,) = checkpoint_names(spec.model_dir)
-    assert 0 < stopped < 40
-    assert signal.getsignal(signal.SIGTERM) == before
-    again = run_spec(tmp_path)
-    assert_equal_values(train_run(config(40), again), straight)
-    assert f"at step {stopped}, {8 * stopped} examples seen" in said(again)[0]
-
-
 def no_input(start):
     raise AssertionError(f"nothing to train, but data from step {start} is read")
 
@@ -319,12 +305,12 @@ TOO_LARGE = r"/model.ckpt-\d+: cannot be saved \(File too large\); what .*make r
 
 
 def test_a_full_disk_costs_the_steps_since_the_checkpoint_before(straight, tmp_path):
-    """As where no file may grow beyond 20 kB."""
+    """As where no file may grow beyond 10 kB."""
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     graph, spec = config(40, save_checkpoints_steps=4), run_spec(tmp_path)
 
     def fill(features):
-        resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, limits[1]))
+        resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, limits[1]))
 
     try:
         with pytest.raises(UserError, match=TOO_LARGE):

@@ -11,10 +11,11 @@ import pytest
 
 from decoupled.configs import MeshConfig
 from decoupled.core.compat import tf
+from decoupled.model.variables import MASKED_LM, shapes
 from decoupled.training.graph import build_step
 from decoupled.training.mesh import session_config
 from tests.helpers import masked_lm_features, tiny_model
-from tests.training.runs import BOTH_AXES, DATA_AXIS, graph_config
+from tests.training.runs import BOTH_AXES, DATA_AXIS, SMALL, graph_config
 
 # Weights are replicated over the only axis; split over one axis and replicated over the
 # other; or replicated over both, with gradients that are sums over both.
@@ -63,10 +64,10 @@ def trained_slices(config):
     + [pytest.param(name, marks=pytest.mark.slow) for name in [*MESHES][1:]],
 )
 def test_replicas_are_equal_bit_for_bit(name):
-    model = tiny_model(num_layers=1, hidden_dropout=0.1, attention_dropout=0.1)
+    model = tiny_model(hidden_dropout=0.1, attention_dropout=0.1, **SMALL)
     found = trained_slices(graph_config(model=model, mesh=MESHES[name]))
 
-    assert len(found) == 3 * 29
+    assert len(found) == 3 * len(shapes(model, MASKED_LM))
     compared, different = 0, []
     for variable, processors in found.items():
         first = {}
@@ -77,5 +78,5 @@ def test_replicas_are_equal_bit_for_bit(name):
             compared += 1
             if not np.array_equal(first[begin], value):
                 different.append(variable)
-    assert compared >= 29
+    assert compared >= len(found) / 3
     assert sorted(set(different)) == []

@@ -23,6 +23,7 @@ from tests.training.described_tpu import one_core
 from tests.training.runs import (
     BODY,
     ONE_DEVICE,
+    SMALL,
     checkpoint_names,
     checkpoint_values,
     graph_config,
@@ -35,7 +36,7 @@ from tests.training.runs import (
 ONE_CORE = MeshConfig(
     "data:1;model:1", "batch:data;vocab:model;heads:model;intermediate:model"
 )
-MODEL = tiny_model(num_layers=1, hidden_dropout=0.1, attention_dropout=0.1)
+MODEL = tiny_model(hidden_dropout=0.1, attention_dropout=0.1, **SMALL)
 
 
 @pytest.fixture

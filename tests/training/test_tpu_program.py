@@ -17,7 +17,7 @@ from decoupled.training.loop import StepHook
 from tests.exports.models import pretrained_weights, write_checkpoint
 from tests.helpers import MASKING, constant_input_fn, masked_lm_features, tiny_model
 from tests.training.described_tpu import build
-from tests.training.runs import BODY, graph_config, head_features
+from tests.training.runs import BODY, BUT_TABLES, graph_config, head_features
 
 LENGTH, BATCH = MASKING.sequence_length, 8
 RULES = "batch:data;vocab:model;heads:model;intermediate:model"
@@ -75,17 +75,18 @@ def training(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def four_hosts(tmp_path_factory):
-    """Training on a slice of 32 cores."""
-    described = dict(slice_type="v3-32", hosts=4, batch_size=64)
+    """Training on a slice of 16 cores."""
+    described = dict(slice_type="v5litepod-16", hosts=4, batch_size=32)
     folder = tmp_path_factory.mktemp("four_hosts")
-    return built_train(folder, config(32), rows=64, **described)
+    return built_train(folder, config(16), rows=32, **described)
 
 
 @pytest.fixture(scope="module")
 def other_settings(tmp_path_factory):
     """Training of bfloat16 slices in microbatches, with gradient checkpointing, on a
-    slice of four cores."""
-    graph = config(4, "bfloat16", gradient_accumulation=2, recompute_layers=True)
+    slice of four cores. Gradients flow through all of the model to its two tables."""
+    settings = dict(gradient_accumulation=2, recompute_layers=True)
+    graph = config(4, "bfloat16", frozen=BUT_TABLES, **settings)
     folder = tmp_path_factory.mktemp("other_settings")
     return built_train(folder, graph, slice_type="v4-8")
 
@@ -218,7 +219,7 @@ def test_control_flow_is_as_before_when_a_program_is_built(training):
 
 
 @pytest.mark.parametrize(
-    "built, cores, hosts", [("four_hosts", 32, 4), ("other_settings", 4, 1)]
+    "built, cores, hosts", [("four_hosts", 16, 4), ("other_settings", 4, 1)]
 )
 def test_slices_of_several_hosts_and_of_other_generations(built, cores, hosts, request):
     program = request.getfixturevalue(built)

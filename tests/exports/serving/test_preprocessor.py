@@ -60,7 +60,7 @@ def test_bytes_that_are_not_utf_8_are_refused(preprocessor, text):
     for call in (
         preprocessor,
         preprocessor.tokenize,
-        lambda texts: preprocessor(["a", "b"], second_sentences=texts),
+        lambda texts: preprocessor([tf.constant(["a", "b"]), texts]),
     ):
         with pytest.raises(tf.errors.InvalidArgumentError, match="a text is not UTF-8"):
             call(texts)

@@ -1,13 +1,17 @@
 """Texts and pairs of texts that a SavedModel takes; other forms are named."""
 
+from unittest import mock
+
 import numpy as np
 import pytest
 
 from decoupled.core.release import tf
+from decoupled.exports.serving import text
 from decoupled.exports.serving.encoder import FEATURES
 from decoupled.exports.serving.roots import Root, feature_spec, network_function, trace
 from decoupled.exports.serving.text import Preprocessor, TextRoot
 from tests.exports.conftest import LABELS
+from tests.exports.models import trace_inference
 
 FIRST = ["Select the page", "Show", ""]
 SECOND = ["Delete the image", "the last user name", "Change"]
@@ -22,8 +26,7 @@ class WordSums(Root):
         rows = np.random.default_rng(0).normal(size=[vocabulary.size, len(LABELS)])
         self.table = tf.Variable(rows, dtype=tf.float32)
         self.variables = self.trainable_variables = [self.table]
-        for training in (False, True):
-            trace(self.__call__, feature_spec(), training=training)
+        trace(self.__call__, feature_spec())
         trace(self.predict, feature_spec())
 
     @network_function
@@ -42,14 +45,15 @@ class WordSums(Root):
 def saved(vocabulary, tmp_path_factory):
     """segments -> the loaded model of strings.
 
-    They are saved together, with one preprocessor.
+    They are saved together, with one preprocessor, and without training.
     """
     model, preprocessor = WordSums(vocabulary), Preprocessor(vocabulary, 16, (1, 2))
-    roots = tf.train.Checkpoint(
-        singles=TextRoot(preprocessor, model, (1,), vocabulary),
-        pairs=TextRoot(preprocessor, model, (2,), vocabulary),
-        either=TextRoot(preprocessor, model, (1, 2), vocabulary),
-    )
+    with mock.patch.object(text, "trace", trace_inference):
+        roots = tf.train.Checkpoint(
+            singles=TextRoot(preprocessor, model, (1,), vocabulary),
+            pairs=TextRoot(preprocessor, model, (2,), vocabulary),
+            either=TextRoot(preprocessor, model, (1, 2), vocabulary),
+        )
     signatures = roots.pairs.signatures()
     assert "predict_pairs" in signatures
     assert "predict_pairs" not in roots.singles.signatures()

@@ -5,9 +5,8 @@ import shutil
 
 import numpy as np
 import pytest
-import tensorflow as tf
-import tensorflow_text  # noqa: F401  registers the tokenizer's operation
 
+from decoupled.core.release import tf
 from decoupled.data.tokenizer_folder import TextRules, make_wordpieces
 from decoupled.data.vocabulary import WordPiece
 from decoupled.exports.serving.prediction import open_predictor
@@ -83,9 +82,8 @@ def test_strings_become_the_features_of_training(classifier, preprocessor, vocab
 
 def test_labels_from_strings_are_those_of_the_task_s_own_code(classifier, preprocessor):
     """Without this package, too: tests/exports/serving/test_saved_model.py."""
-    model = tf.saved_model.load(str(classifier / "classifier"))
-    labels = model(preprocessor(TEXTS))["label"]
-    predicted = open_predictor(str(classifier)).predict(TEXTS)
-    assert [row["label"].encode() for row in predicted] == labels.numpy().tolist()
+    predictor = open_predictor(str(classifier))
+    labels = predictor.model(preprocessor(TEXTS))["label"].numpy().tolist()
+    assert [row["label"].encode() for row in predictor.predict(TEXTS)] == labels
     description = json.loads((classifier / "export.json").read_text())
     assert description["vocabulary"]["vocab_size"] == len(PIECES)

@@ -30,6 +30,7 @@ from tests.training import test_packing as packed
 from tests.training.runs import (
     BOTH_AXES,
     ONE_DEVICE,
+    SMALL,
     graph_config,
     largest_difference,
     run_spec,
@@ -43,7 +44,7 @@ jnp = jax.numpy
 
 STEPS = 4
 EIGHT = dataclasses.replace(BOTH_AXES, mesh_shape="d:4;m:2")
-MODEL = {"num_layers": 2}
+MODEL = {"num_layers": 2, **SMALL}
 HEAD_OF_8 = {"num_heads": 2, "head_size": 8}
 
 
