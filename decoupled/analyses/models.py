@@ -19,7 +19,6 @@ from decoupled.model import variables as names
 from decoupled.runs.saved_run import Model, open_model
 from decoupled.training.xla.functions import DeviceFunction
 
-SIZES = ("input_embedding_size", "output_embedding_size", "hidden_size", "num_layers")
 # The setting of the longest text.
 LONGEST = "RetrievalConfig.max_sequence_length"
 # ids and mask -> vectors; see `pooling_function`.
@@ -92,6 +91,7 @@ def measure_each(
 
 def describe(model: Model) -> dict[str, Any]:
     """The model's entries in results: its source and its sizes."""
+    sizes = "input_embedding_size output_embedding_size hidden_size num_layers".split()
     return {
         "name": model.name,
         "folder": model.folder,
@@ -100,7 +100,7 @@ def describe(model: Model) -> dict[str, Any]:
         "vocabulary": model.vocabulary.fingerprint,
         "vocab_size": model.config.vocab_size,
         "coupled": model.config.coupled,
-        **{size: getattr(model.config, size) for size in SIZES},
+        **{size: getattr(model.config, size) for size in sizes},
     }
 
 

@@ -214,24 +214,20 @@ def _apply(dense: Dense, x: tf.Tensor) -> tf.Tensor:
     return tf.matmul(x, kernel) + bias
 
 
-class Lookup(NamedTuple):
-    """score: with one label per target. hits: bool [targets], which are right."""
-
-    score: Score
-    hits: np.ndarray
-
-
 def word_lookup(
     train: Sequence[Example],
     examples: Sequence[Example],
     places: Sequence[tuple[int, int]],
-) -> Lookup:
+) -> tuple[Score, np.ndarray]:
     """Predicts the most frequent label of the target's words in the training data.
 
     Targets with two spans are looked up by the words of both. If this pair is not in
     the training data, the words of the first span are looked up alone. Unknown words
     get the most frequent label of all. Of equally frequent labels the first is taken.
     `places` are the sentences of `examples`, and which of their targets are scored.
+
+    Returns:
+      the score with one label per target; bool [targets], which are right.
     """
     by_words: defaultdict[tuple, Counter[str]] = defaultdict(Counter)
     for words, targets in train:
@@ -245,8 +241,7 @@ def word_lookup(
         [(answer, _)] = by_words[key].most_common(1)
         hits.append(answer in targets[place].labels)
         labels += len(targets[place].labels)
-    score = micro_score(sum(hits), len(hits), labels, len(hits))
-    return Lookup(score, np.array(hits))
+    return micro_score(sum(hits), len(hits), labels, len(hits)), np.array(hits)
 
 
 def _keys(words: list[str], target: Target) -> list[tuple]:
