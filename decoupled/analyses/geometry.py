@@ -132,7 +132,7 @@ def _measure_model(
     return {
         "sequences": len(arrays["input_mask"]),
         "predictions": len(pieces),
-        "gradient": _gradient(model, path, vectors, pieces, settings.gradients),
+        "gradient": path.gradient(vectors, pieces, settings.gradients, model.name),
         "logits": {
             "bound": path.bound,
             # Hidden vectors are float32: a direction that they lack has about 1e-8 of
@@ -148,31 +148,6 @@ def _measure_model(
             }
             for kind, table in ((k, model.embedding(k)) for k in model.embeddings)
         ],
-    }
-
-
-def _gradient(
-    model: Model,
-    path: "OutputPath",
-    hidden: np.ndarray,
-    targets: np.ndarray,
-    positions: int,
-) -> dict[str, Any]:
-    """Means over positions that are evenly spaced, and so cover all languages."""
-    count, vocab = min(positions, len(hidden)), model.config.vocab_size
-    places = np.linspace(0, len(hidden) - 1, count).round().astype(int)
-    starts = range(0, count, max(1, _BLOCK_VALUES // vocab))
-    parts = []
-    for start in console.track(starts, f"{model.name}: following gradients"):
-        some = places[start : start + starts.step]
-        gradients = path.loss_gradients(hidden[some], targets[some])
-        parts.append(path.passed_on(hidden[some], gradients))
-    shares, ranks = (np.concatenate(part) for part in zip(*parts, strict=True))
-    return {
-        "positions": count,
-        "share": float(shares.mean()),
-        "rank": float(ranks.mean()),
-        "random_share": float(ranks.mean()) / vocab,
     }
 
 
@@ -213,6 +188,26 @@ class OutputPath:
         self.bound = min(before, self._table.shape[1])
         spec = tf.TensorSpec([1, config.hidden_size], tf.float64)
         self._jacobian = tf.function(self._features_jacobian, [spec], autograph=False)
+
+    def gradient(
+        self, hidden: np.ndarray, targets: np.ndarray, positions: int, name: str
+    ) -> dict[str, Any]:
+        """Means over positions that are evenly spaced, and so cover all languages."""
+        count, vocab = min(positions, len(hidden)), len(self._table)
+        places = np.linspace(0, len(hidden) - 1, count).round().astype(int)
+        starts = range(0, count, max(1, _BLOCK_VALUES // vocab))
+        parts = []
+        for start in console.track(starts, f"{name}: following gradients"):
+            some = places[start : start + starts.step]
+            gradients = self.loss_gradients(hidden[some], targets[some])
+            parts.append(self.passed_on(hidden[some], gradients))
+        shares, ranks = (np.concatenate(part) for part in zip(*parts, strict=True))
+        return {
+            "positions": count,
+            "share": float(shares.mean()),
+            "rank": float(ranks.mean()),
+            "random_share": float(ranks.mean()) / vocab,
+        }
 
     def loss_gradients(self, hidden: np.ndarray, targets: np.ndarray) -> np.ndarray:
         """The gradients of the loss by the logits: softmax minus one at the target."""

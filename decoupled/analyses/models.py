@@ -19,7 +19,6 @@ from decoupled.model import variables as names
 from decoupled.runs.saved_run import Model, open_model
 from decoupled.training.xla.functions import DeviceFunction
 
-SIZES = ("input_embedding_size", "output_embedding_size", "hidden_size", "num_layers")
 # The setting of the longest text.
 LONGEST = "RetrievalConfig.max_sequence_length"
 # ids and mask -> vectors; see `pooling_function`.
@@ -92,6 +91,7 @@ def measure_each(
 
 def describe(model: Model) -> dict[str, Any]:
     """The model's entries in results: its source and its sizes."""
+    sizes = "input_embedding_size output_embedding_size hidden_size num_layers".split()
     return {
         "name": model.name,
         "folder": model.folder,
@@ -100,7 +100,7 @@ def describe(model: Model) -> dict[str, Any]:
         "vocabulary": model.vocabulary.fingerprint,
         "vocab_size": model.config.vocab_size,
         "coupled": model.config.coupled,
-        **{size: getattr(model.config, size) for size in SIZES},
+        **{size: getattr(model.config, size) for size in sizes},
     }
 
 
@@ -220,8 +220,11 @@ def add_vectors(
                 f"{model.weights.path}: gives numbers that are not finite; the "
                 "training diverged, choose an earlier checkpoint"
             )
-        for place, row in enumerate(rows):
-            vectors[:, owner_of[row]] += shares[row] * means[:, place]
+        in_batch, which = np.unique(owner_of[rows], return_inverse=True)
+        # [texts, parts]
+        weights = np.zeros([len(in_batch), len(rows)], np.float32)
+        weights[which, np.arange(len(rows))] = shares[rows]
+        vectors[:, in_batch] += weights @ means
 
 
 def array_on_disk(path: str, dtype: type, shape: Sequence[int]) -> np.ndarray:

@@ -124,7 +124,11 @@ class ProbeSettings:
         )
         check_not_negative(self, "seed")
         check_rates(self, "dropout")
-        _check_max_tokens(self)
+        if self.max_tokens is not None and self.max_tokens < 3:
+            raise UserError(
+                f"{where(self, 'max_tokens')}: {self.max_tokens} leaves no room for "
+                "text beside [CLS] and [SEP]; use 3 or more, or None"
+            )
 
 
 @configurable("neighbours")
@@ -155,18 +159,5 @@ class NeighbourSettings:
 # Name of an analysis -> its settings.
 ANALYSES = {
     kind.gin_name: kind
-    for kind in (
-        GeometrySettings,
-        MaskedLmSettings,
-        ProbeSettings,
-        NeighbourSettings,
-    )
+    for kind in (GeometrySettings, MaskedLmSettings, ProbeSettings, NeighbourSettings)
 }
-
-
-def _check_max_tokens(settings):
-    if settings.max_tokens is not None and settings.max_tokens < 3:
-        raise UserError(
-            f"{where(settings, 'max_tokens')}: {settings.max_tokens} leaves no room "
-            "for text beside [CLS] and [SEP]; use 3 or more, or None"
-        )

@@ -171,18 +171,18 @@ def _probe(
         }
         trained = train_probe(data, settings, f"{model.name}, {task}")
     scored = "test" if "test" in data else "dev"
-    lookup = word_lookup(examples["train"], examples[scored], data[scored].places)
+    places = data[scored].places
+    lookup, looked_up = word_lookup(examples["train"], examples[scored], places)
     entry = {
         "task": task,
         **{split: score._asdict() for split, score in trained.scores.items()},
-        "lookup_f1": lookup.score.f1,
+        "lookup_f1": lookup.f1,
         "mix": trained.mix,
         "steps": trained.steps,
         "lost": sum(part.lost for part in data.values()),
     }
-    if scored == "dev":
-        return entry, None
-    return entry, _Items(data["test"].places, lookup.hits, trained.hits)
+    items = _Items(places, looked_up, trained.hits)
+    return entry, items if scored == "test" else None
 
 
 def tables(result: dict[str, Any]) -> Iterator[Table]:

@@ -122,7 +122,7 @@ def train_probe(
     "test" may be missing. `name` is for the progress shown.
     """
     layers, width = data["train"].vectors.shape[1:]
-    labels, spans = data["train"].num_labels, len(data["train"].spans)
+    labels, spans = data["train"].num_labels, data["train"].sentences[0].spans.shape[1]
     probe = Probe(layers, width, labels, spans, settings)
     optimizer = tf.keras.optimizers.Adam(
         settings.learning_rate, global_clipnorm=settings.clip_norm
@@ -182,7 +182,7 @@ def _batches(data: ProbingData, settings: ProbeSettings) -> Iterator[SpanBatch]:
     """Yields training batches endlessly, in a new order in each epoch."""
     generator = np.random.default_rng(settings.seed)
     while True:
-        order = generator.permutation(data.sentences)
+        order = generator.permutation(len(data.sentences))
         for start in range(0, len(order), settings.batch_size):
             yield data.batch(order[start : start + settings.batch_size])
 
@@ -198,7 +198,7 @@ def _score(logits, data: ProbingData, size: int) -> tuple[Score, np.ndarray]:
         right += int((yes & true).sum())
         predicted += int(yes.sum())
         there += int(true.sum()) + batch.missed
-    return micro_score(right, predicted, there, data.targets), np.concatenate(hits)
+    return micro_score(right, predicted, there, len(data.places)), np.concatenate(hits)
 
 
 def micro_score(right: int, predicted: int, there: int, targets: int) -> Score:
@@ -214,24 +214,20 @@ def _apply(dense: Dense, x: tf.Tensor) -> tf.Tensor:
     return tf.matmul(x, kernel) + bias
 
 
-class Lookup(NamedTuple):
-    """score: with one label per target. hits: bool [targets], which are right."""
-
-    score: Score
-    hits: np.ndarray
-
-
 def word_lookup(
     train: Sequence[Example],
     examples: Sequence[Example],
     places: Sequence[tuple[int, int]],
-) -> Lookup:
+) -> tuple[Score, np.ndarray]:
     """Predicts the most frequent label of the target's words in the training data.
 
     Targets with two spans are looked up by the words of both. If this pair is not in
     the training data, the words of the first span are looked up alone. Unknown words
     get the most frequent label of all. Of equally frequent labels the first is taken.
     `places` are the sentences of `examples`, and which of their targets are scored.
+
+    Returns:
+      the score with one label per target; bool [targets], which are right.
     """
     by_words: defaultdict[tuple, Counter[str]] = defaultdict(Counter)
     for words, targets in train:
@@ -245,8 +241,7 @@ def word_lookup(
         [(answer, _)] = by_words[key].most_common(1)
         hits.append(answer in targets[place].labels)
         labels += len(targets[place].labels)
-    score = micro_score(sum(hits), len(hits), labels, len(hits))
-    return Lookup(score, np.array(hits))
+    return micro_score(sum(hits), len(hits), labels, len(hits)), np.array(hits)
 
 
 def _keys(words: list[str], target: Target) -> list[tuple]:

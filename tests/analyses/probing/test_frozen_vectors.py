@@ -4,7 +4,12 @@ import numpy as np
 import pytest
 
 from decoupled.analyses.models import layer_encoder, open_models
-from decoupled.analyses.probing.frozen_vectors import ProbingData, label_ids, prepare
+from decoupled.analyses.probing.frozen_vectors import (
+    ProbingData,
+    Sentence,
+    label_ids,
+    prepare,
+)
 from decoupled.analyses.probing.task_files import Example, Target
 from decoupled.core.errors import UserError
 
@@ -40,10 +45,13 @@ def test_labels_are_those_of_the_training_data():
 def test_spans_of_words_become_spans_of_pieces(data, vocabulary):
     counts = [len(ids) for ids in pieces_of(vocabulary, EXAMPLES[0].words)]
     ends = np.cumsum([0, *counts])
-    assert data.spans[0][:2].tolist() == [[0, ends[1]], [ends[1], ends[4]]]
-    assert data.spans[1][:2].tolist() == [[ends[1], ends[2]], [0, ends[1]]]
-    assert (data.sentences, data.targets, data.lost) == (2, 3, 0)
-    assert data.labels == [(2,), (1, 0), (-1,)]
+    first, second = data.sentences
+    assert first.spans.tolist() == [
+        [[0, ends[1]], [ends[1], ends[2]]],
+        [[ends[1], ends[4]], [0, ends[1]]],
+    ]
+    assert (len(data.places), data.lost) == (3, 0)
+    assert (first.labels, second.labels) == ([(2,), (1, 0)], [(-1,)])
 
 
 def test_vectors_are_those_of_the_encoder(data, opened, vocabulary):
@@ -60,22 +68,21 @@ def test_vectors_are_those_of_the_encoder(data, opened, vocabulary):
             "input_type_ids": np.zeros([1, len(ids)], np.int32),
         }
         expected = encoder(batch).numpy()[:, 0, 1:-1].swapaxes(0, 1)
-        result = data.vectors[data.starts[number] : data.starts[number + 1]]
+        result = data.vectors[slice(*data.sentences[number][:2])]
         assert result.shape == expected.shape == (len(ids) - 2, 3, 8)
         np.testing.assert_allclose(result, expected, rtol=2e-3, atol=2e-3)
 
 
 def test_a_batch_by_hand():
-    data = ProbingData(
-        vectors=np.arange(12, dtype=np.float16).reshape(6, 2, 1),
-        starts=np.array([0, 2, 6]),
-        spans=(np.array([[0, 2], [1, 3], [3, 4]]), np.array([[1, 2], [0, 4], [0, 1]])),
-        labels=[(0,), (1, -1), ()],
-        target_starts=np.array([0, 1, 3]),
-        num_labels=2,
-        places=[(0, 0), (1, 0), (1, 1)],
-        lost=0,
-    )
+    sentences = [
+        Sentence(0, 2, np.array([[[0, 2], [1, 2]]]), [(0,)], [(0, 0)]),
+        Sentence(
+            *(2, 6, np.array([[[1, 3], [0, 4]], [[3, 4], [0, 1]]])),
+            *([(1, -1), ()], [(1, 0), (1, 1)]),
+        ),
+    ]
+    vectors = np.arange(12, dtype=np.float16).reshape(6, 2, 1)
+    data = ProbingData(vectors, sentences, 2, 0)
     batch = data.batch([1, 0])
     assert batch.vectors.dtype == np.float32
     # The second layer of the second sentence, then of the first.
@@ -97,7 +104,7 @@ def test_targets_beyond_the_length_are_lost(opened, tmp_path, max_tokens, pieces
     targets = [Target((0, 1), None, ("x",)), Target((29, 30), None, ("x",))]
     long = [Example(words, targets[1:]), Example(words, targets[::-1])]
     result = prepare(*opened, long, {"x": 0}, str(tmp_path / "a.npy"), max_tokens)
-    assert (result.targets, result.lost) == (1, 2)
+    assert result.lost == 2
     # Of the second sentence the second target.
     assert result.places == [(1, 1)]
     assert len(result.vectors) == pieces
@@ -112,4 +119,5 @@ def test_words_that_are_nothing_keep_their_place(opened, vocabulary, tmp_path):
     example = Example(["the", nothing, "page"], [Target((1, 2), None, ("x",))])
     result = prepare(*opened, [example], {"x": 0}, str(tmp_path / "a.npy"), None)
     the = len(vocabulary.encode("the"))
-    assert result.spans[0].tolist() == [[the, the + 1]]
+    [sentence] = result.sentences
+    assert sentence.spans.tolist() == [[[the, the + 1]]]
