@@ -26,13 +26,14 @@ from decoupled.core.compat import tf
 from decoupled.core.errors import Interrupted, Terminated, UserError
 from decoupled.data.array_input_fn import training_input_fn
 from decoupled.model.variables import MASKED_LM, shapes
-from decoupled.training.checkpoints import latest_complete, write_list
+from decoupled.training.checkpoints import write_list
 from decoupled.training.events import read_scalars
 from decoupled.training.loop import predict
 from decoupled.training.xla import adapter, loop
 from decoupled.training.xla.programs import export, training_program
 from decoupled.training.xla.stablehlo import to_stablehlo
 from tests.helpers import adamw, masked_lm_features, schedule, tiny_model
+from tests.pretrained import write_weights
 from tests.training import test_packing as packed
 from tests.training.runs import (
     BOTH_AXES,
@@ -364,13 +365,13 @@ def test_predictions_equal_those_of_tensorflow_s_kernels(whole, mesh):
 
 
 @pytest.mark.interop
-def test_an_initial_checkpoint_gives_its_weights(whole, tmp_path):
+def test_an_initial_checkpoint_gives_its_weights(tmp_path):
     task = packed.TASKS["pairs"].packed(packed.PACKING.examples)
     features = packed.features("pairs")
     graph = graph_config(
-        task=task, model=USUAL_MODEL, schedule=schedule(1, 0), mesh=BOTH_AXES
+        task=task, model=DROPOUT, schedule=schedule(1, 0), mesh=BOTH_AXES
     )
-    prefix = latest_complete(whole.model_dir)
+    prefix = write_weights(tmp_path, DROPOUT)
     values = []
     for name, hardware in (("host", HOST), ("xla", CPU)):
         spec = run_spec(tmp_path / name)
