@@ -198,29 +198,32 @@ def _dose(page, study):
     for number in study.numbers:
         if number.task == RATES:
             tried.setdefault(number.metric, {})[number.row] = number.value
+    rates = sorted(tried, key=float)
+    # The line of a rate has no runs that stay on the plateau: they would hide the rest.
+    trained = (study.facts["unigram_entropy"] or math.inf) - CROSSED_BELOW
     lines = [
-        Line(f"rate {rate}", *_points({row: [v] for row, v in by_row.items()}, doses))
-        for rate, by_row in sorted(tried.items(), key=lambda pair: float(pair[0]))
+        (
+            f"rate {rate}",
+            {r: [v] for r, v in tried[rate].items() if r in doses and v < trained},
+        )
+        for rate in rates
     ]
-    best = {
-        key: Line("the row's rate, all seeds", *_points(_all(study, key, doses), doses))
-        for key in (claims.LOSS, claims.SCORE, claims.RETRIEVAL)
-    }
+    lines = [(name, of_rows) for name, of_rows in lines if of_rows]
+    chosen = "the row's rate, all seeds"
     panels = [
-        Panel(lines, "E_out", "held-out loss, nats", "by learning rate, one seed"),
+        _dose_panel(lines, doses, "held-out loss, nats", "by rate, one seed"),
         *(
-            Panel([best[key]], "E_out", label, "at the rate of each row")
-            for key, label in (
-                (claims.LOSS, "held-out loss, nats"),
-                (claims.SCORE, "S, points"),
-                (claims.RETRIEVAL, "retrieval, points"),
+            _dose_panel([(chosen, _all(study, key, doses))], doses, label, title)
+            for key, label, title in (
+                (claims.LOSS, "held-out loss, nats", "at the rate of each row"),
+                (claims.SCORE, "S, points", ""),
+                (claims.RETRIEVAL, "retrieval, points", ""),
             )
         ),
     ]
-    panels = [panel for panel in panels if any(len(line.x) for line in panel.lines)]
+    panels = [panel for panel in panels if any(line.x for line in panel.lines)]
     if panels:
         page.heading("E_out and the learning rate")
-        rates = sorted(tried, key=float)
         rows = dict.fromkeys(row for by_row in tried.values() for row in by_row)
         if rates:
             page.table(
@@ -231,6 +234,21 @@ def _dose(page, study):
         page.picture("dose", lambda result, stem: draw(result, stem), picture)
 
 
+def _dose_panel(lines, doses, label, title):
+    """`lines`: name, and row -> values. All of them have the same places of E_out."""
+    rows = sorted({row for _, of_rows in lines for row in of_rows}, key=doses.get)
+    x = [str(doses[row]) for row in rows]
+    sides = [
+        [
+            [side(of_row.get(row, [math.nan])) for row in rows]
+            for side in (np.mean, min, max)
+        ]
+        for _, of_row in lines
+    ]
+    drawn = [Line(name, x, *y) for (name, _), y in zip(lines, sides, strict=True)]
+    return Panel(drawn, "E_out", label, title)
+
+
 def _cell(value):
     return GAP if value is None else f"{value:.3f}"
 
@@ -238,14 +256,6 @@ def _cell(value):
 def _all(study, key, rows):
     values = {row: list(_values(study, row, key).values()) for row in rows}
     return {row: of_row for row, of_row in values.items() if of_row}
-
-
-def _points(values, doses):
-    """The x and y of a line with its range, by rising E_out."""
-    rows = sorted((row for row in doses if row in values), key=doses.get)
-    of_rows = [values[row] for row in rows]
-    sides = ([side(each) for each in of_rows] for side in (np.mean, min, max))
-    return ([str(doses[row]) for row in rows], *sides)
 
 
 def _training(page, study, curves):
