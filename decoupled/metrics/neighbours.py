@@ -93,7 +93,7 @@ def wilson_interval(successes: int, trials: int) -> tuple[float, float]:
 
 
 def mean_interval(values: np.ndarray) -> tuple[float, float]:
-    """95% interval of a mean, by the normal distribution; that of one value is it."""
+    """95% interval of a mean, by the normal distribution; of one value, the value."""
     mean, count = float(values.mean()), len(values)
     apart = values - mean
     variance = float(apart @ apart) * count / (count - 1) if count > 1 else 0.0

@@ -220,6 +220,28 @@ def test_neighbours(run, model_dir, tmp_path):
         run("neighbours", **{**given, "sentences": str(tmp_path)})
 
 
+@pytest.mark.parametrize(
+    ("name", "setting"),
+    [
+        ("geometry", "MaskingConfig.sequence_length"),
+        ("masked_lm", "MaskingConfig.sequence_length"),
+        ("neighbours", "RetrievalConfig.max_sequence_length"),
+        ("probing", "probing.max_tokens"),
+    ],
+)
+def test_a_length_beyond_the_positions_is_refused(
+    run, model_dir, tmp_path, name, setting
+):
+    for path in ("de-en.de", "de-en.en", "pos/train.jsonl", "pos/dev.jsonl"):
+        write(tmp_path / path, "A line.\n")
+    given = dict(model_dir=[model_dir], data_dir=str(tmp_path), sentences=None)
+    given |= dict(languages=None, tasks=["pos"], variants=["mix"])
+    given |= dict(records_dir="", corpus_dir="", output_dir=f"{tmp_path}/out")
+    message = f"{setting}: 25, but run has max_positions = 24"
+    with pytest.raises(UserError, match=message):
+        run(name, gin_param=[f"{setting} = 25"], **given)
+
+
 WORDS = {"ti": ("kalbi", "mai"), "yo": ("aja", "omi")}
 
 
