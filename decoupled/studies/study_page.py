@@ -211,7 +211,9 @@ def _dose(page, study):
     lines = [(name, of_rows) for name, of_rows in lines if of_rows]
     chosen = "the row's rate, all seeds"
     panels = [
-        _dose_panel(lines, doses, "held-out loss, nats", "by rate, one seed"),
+        _dose_panel(
+            lines, doses, "held-out loss, nats", "by rate, one seed, fewer steps"
+        ),
         *(
             _dose_panel([(chosen, _all(study, key, doses))], doses, label, title)
             for key, label, title in (
