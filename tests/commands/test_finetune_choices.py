@@ -112,6 +112,7 @@ def read(path):
     return json.loads(path.read_text())
 
 
+HEAD = "bert/pooler/dense/kernel"
 GRID = dict(learning_rates=(1e-6, 5e-3), num_runs=2)
 
 
@@ -165,6 +166,18 @@ def test_the_rate_that_is_best_on_english_dev_is_repeated(grid):
         path = grid / f"learning_rate_{run['learning_rate']:g}" / f"seed_{run['seed']}"
         assert selected_checkpoint(str(path)).step == run["global_step"] == STEPS
         assert read(path / "dev.json")["complete"]
+
+
+def test_every_seed_draws_a_head_of_its_own(grid):
+    """The chosen rate is 1e-6, which leaves the weights as they were drawn."""
+    assert read(grid / "results.json")["learning_rate"] == 1e-6
+    of_rates = "1e-06/seed_3", "0.005/seed_3", "1e-06/seed_4"
+    drawn, trained, other = (
+        tf.train.load_checkpoint(f"{grid}/learning_rate_{run}").get_tensor(HEAD)
+        for run in of_rates
+    )
+    assert np.abs(drawn - other).max() > 0.01
+    assert np.corrcoef(drawn.ravel(), trained.ravel())[0, 1] > 0.5
 
 
 def test_results_are_means_and_spreads_over_seeds(grid):
