@@ -1,8 +1,10 @@
 """Models opened for analysis, all hidden states of the encoder, vectors of texts."""
 
 import dataclasses
+import errno
 import itertools
 import os
+import shutil
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -235,8 +237,12 @@ def array_on_disk(path: str, dtype: type, shape: Sequence[int]) -> np.ndarray:
     """
     size = int(np.prod(shape, dtype=np.int64)) * np.dtype(dtype).itemsize
     try:
+        if size > shutil.disk_usage(os.path.dirname(path)).free:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         with open(path, "wb") as handle:
-            os.posix_fallocate(handle.fileno(), 0, size)
+            # macOS has no such call.
+            if hasattr(os, "posix_fallocate"):
+                os.posix_fallocate(handle.fileno(), 0, size)
         return np.memmap(path, dtype, "r+", shape=tuple(shape))
     except OSError as error:
         raise UserError(

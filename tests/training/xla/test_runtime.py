@@ -223,7 +223,12 @@ def built_once(program, exported):
     usual = config(**USUAL)
 
     def build(graph, features, kernel):
-        assert graph._replace(training=usual.training) == usual
+        kept = usual.training
+        saved = dict(
+            save_checkpoints_steps=kept.save_checkpoints_steps,
+            keep_checkpoint_max=kept.keep_checkpoint_max,
+        )
+        assert with_training(graph, **saved) == usual
         assert (features, kernel) == (SPECS, "plain")
         return program
 
