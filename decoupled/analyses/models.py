@@ -222,9 +222,6 @@ def add_vectors(
                 f"{model.weights.path}: gives numbers that are not finite; the "
                 "training diverged, choose an earlier checkpoint"
             )
-        if len(parts) == len(texts):
-            vectors[:, rows] += means
-            continue
         in_batch, which = np.unique(owner_of[rows], return_inverse=True)
         # [texts, parts]
         weights = np.zeros([len(in_batch), len(rows)], np.float32)
