@@ -61,11 +61,15 @@ def run_elsewhere(script, folder, *arguments):
 
 
 # Runs a script without what imports of TensorFlow and its operations for texts load
-# beside them, which takes as long as they do.
+# beside them, which takes as long as they do. Beside TensorFlow 2.15, tensorflow_text
+# imports tensorflow_hub, which needs Keras.
 ALONE = """
 import runpy, sys, types
 names = "keras.src.optimizers", "tf_keras.src.optimizers", "jax"
 sys.modules.update(dict.fromkeys(names))
+import tensorflow
+for name in names:
+    del sys.modules[name]
 layers = "tensorflow_text.python.keras"
 sys.modules[layers] = types.ModuleType(layers)
 del sys.argv[0]
