@@ -18,6 +18,7 @@ fails, the others still run; the failed jobs are named at the end, with exit cod
 several learning rates instead, half as long, with a seed that decides nothing.
 
 The settings are those of sweeps/reproduce.gin. Other questions are other gin files:
+  sweeps/reproduce_cause.gin     why a wide output embedding lowers the loss
   sweeps/reproduce_fold.gin      folding a wide output embedding before the end
   sweeps/reproduce_reinvest.gin  claim 5, with --languages of ten Bibles
   sweeps/reproduce_words.gin     claim 6, with --languages=en
@@ -35,6 +36,9 @@ Django's catalogs. Tasks and measures without data are left out, and the page sa
 
 --jobs=2 gives each of two jobs a separate core, which is faster than one job on both.
 Jobs are forks of a process that has imported TensorFlow, as in `decoupled sweep`.
+--measured=docs/reproduction/part_a takes the rows that an earlier study has from the
+files beside its page, instead of training them again. The data, steps, dtype and sizes
+of the rows must be the same.
 --gin_param='SweepConfig.seeds = (5, 6, 7, 8, 9, 10, 11, 12)' adds seeds to the complete
 ones.
 """
@@ -61,6 +65,9 @@ def define_flags() -> None:
     flags.DEFINE_string("data_dir", None, "Folder of text and other data; see above.")
     flags.DEFINE_list("languages", ["en", "de", "es", "fr"], "Languages of the text.")
     flags.DEFINE_bool("rates", False, "Only try the learning rates of all rows.")
+    flags.DEFINE_string(
+        "measured", None, "Folder beside the page of an earlier study; see above."
+    )
     flags.DEFINE_bool("document_only", False, "Only write the document.")
 
 

@@ -168,18 +168,28 @@ class Source(NamedTuple):
     better: int = 1
 
 
-def read_measures(reader: ResultReader) -> tuple[dict[str, Measured], dict[str, Rows]]:
+def read_measures(
+    reader: ResultReader, published: Mapping[str, Mapping[int, Rows]] | None = None
+) -> tuple[dict[str, Measured], dict[str, Rows]]:
     """The available measures by their names in `claims`, and what they are made of:
     measure -> row -> component -> sums [seeds, ..., items].
+
+    `published`: measure -> seed -> rows of an earlier study.
 
     Raises:
       UserError: two models of a measure were tried on different items.
     """
     measures, counted = {}, {}
     for key, source in SOURCES.items():
-        by_seed = {seed: source.read(reader, seed) for seed in reader.seeds}
+        by_seed = {seed: dict(source.read(reader, seed)) for seed in reader.seeds}
+        for seed, rows in (published or {}).get(key, {}).items():
+            here = by_seed.setdefault(seed, {})
+            for row, components in rows.items():
+                for other in here.values():
+                    _check_items(f"{source.name}, row {row}", components, other)
+                here[row] = components
         rows = list(dict.fromkeys(row for values in by_seed.values() for row in values))
-        seeds = [s for s in reader.seeds if rows and set(by_seed[s]) == set(rows)]
+        seeds = [s for s in by_seed if rows and set(by_seed[s]) == set(rows)]
         if not seeds:
             continue
         counted[key] = {
@@ -196,6 +206,17 @@ def read_measures(reader: ResultReader) -> tuple[dict[str, Measured], dict[str, 
             source.name, source.unit, seeds, values, baseline, source.better
         )
     return measures, counted
+
+
+def _check_items(where, published, here):
+    of = {name: sums.of for name, sums in here.items()}
+    if published.keys() != of.keys() or not all(
+        np.array_equal(sums.of, of[name]) for name, sums in published.items()
+    ):
+        raise UserError(
+            f"--measured: {where}: was tried on other items than the rows here; use "
+            "the same data and settings, or train it here"
+        )
 
 
 def _stacked(where, of, sums):
@@ -221,6 +242,7 @@ def numbers_of(
 ) -> Iterator[Number]:
     """The mean of every measure by row and seed, scores by layer, and exploratory
     statistics of embeddings and logits."""
+    here = {row for row, _, _ in reader.models()}
     for row, seed, job in reader.models():
         total = files.read_json(os.path.join(job.folder, "eval.json"))["all"]
         for name, value in (
@@ -229,8 +251,8 @@ def numbers_of(
         ):
             yield Number(row, PRETRAINING, name, seed, value, job.folder)
     for key, measured in measures.items():
-        for row, components in measured.values.items():
-            for name, values in components.items():
+        for row in measured.values.keys() & here:
+            for name, values in measured.values[row].items():
                 for seed, value in zip(measured.seeds, values.mean(1), strict=True):
                     folder = reader.folder(SOURCES[key].folder, row, seed)
                     yield Number(row, key, name, seed, float(value), folder)

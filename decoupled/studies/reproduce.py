@@ -4,7 +4,7 @@ import os
 import platform
 import shlex
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from decoupled import configs
 from decoupled.core import console, files, installed, plots
@@ -22,10 +22,14 @@ from decoupled.studies.data import (
     left_out,
     make_data,
 )
-from decoupled.studies.jobs import FINETUNING, PRETRAINING, Job
+from decoupled.studies.jobs import FINETUNING, PRETRAINING, Job, describe_row
+from decoupled.studies.results import read_row
 from decoupled.studies.runner import JobRunner, show_failures
 from decoupled.studies.study_jobs import StudyJobs, sized, times_steps, train_steps
 from decoupled.tasks.presets import TASKS
+
+if TYPE_CHECKING:
+    from decoupled.studies.study import Published
 
 GIN_FILES = ["sweeps/reproduce.gin"]
 DESCRIPTION = "reproduction.json"
@@ -46,6 +50,7 @@ class Options(NamedTuple):
     gin_param: Sequence[str] = ()
     gin_location_prefix: Sequence[str] = ()
     rates: bool = False
+    measured: str | None = None
 
     def folders(self, text: Sequence[str] = ()) -> Folders:
         """The folders of the data; see `find_folders`."""
@@ -71,9 +76,13 @@ def run(options: Options, arguments: Sequence[str]) -> bool:
         installed.need("django", "polib", purpose="the text")
     languages = choose_languages(folders, options.languages)
     make_data(folders, languages, root.study.text, root.study.pieces)
-    maker = plan(root, folders)
+    maker, published = plan(root, folders, options.measured)
     jobs = maker.rates() if options.rates else maker.all()
     check(jobs)
+    if published:
+        from decoupled.studies.study import check_published
+
+        check_published(published, facts_of(root, folders))
     for sentence in left_out(
         folders, options.languages, maker.pieces, root.sweep.tasks
     ):
@@ -95,16 +104,14 @@ def write(options: Options, arguments: Sequence[str]) -> None:
     """
     root = configure(options)
     folders = options.folders(root.study.text)
-    maker = plan(root, folders)
+    maker, published = plan(root, folders, options.measured)
     # Imported here: they load TensorFlow, which this process needs only at the end.
     from decoupled.studies.study import load, read_study, save
     from decoupled.studies.study_page import write_page
 
     facts = {
         "command": shown_command(arguments),
-        "text": describe_text(folders),
-        "steps": train_steps(root.sweep),
-        "activation_dtype": activation_dtype(folders.work_dir),
+        **facts_of(root, folders),
         "machine": machine(),
         "seconds": sum(filter(None, seconds_of_steps(folders.work_dir).values())),
         "left_out": left_out(
@@ -112,7 +119,13 @@ def write(options: Options, arguments: Sequence[str]) -> None:
         ),
     }
     study, counted, curves = read_study(
-        maker.all(), maker.rates(), maker, folders.work_dir, facts, root.study
+        maker.all(),
+        maker.rates(),
+        maker,
+        folders.work_dir,
+        facts,
+        root.study,
+        published,
     )
     beside = files.make_folder(os.path.splitext(options.document)[0])
     save(study, counted, beside)
@@ -149,14 +162,38 @@ def configure(options: Options) -> configs.ReproductionRoot:
     return sized(root, options.size)
 
 
-def plan(root: configs.ReproductionRoot, folders: Folders) -> StudyJobs:
-    """The maker of all jobs."""
+def facts_of(root: configs.ReproductionRoot, folders: Folders) -> dict[str, Any]:
+    """What all rows of a study have in common."""
+    return {
+        "text": describe_text(folders),
+        "steps": train_steps(root.sweep),
+        "activation_dtype": activation_dtype(folders.work_dir),
+    }
+
+
+def plan(
+    root: configs.ReproductionRoot, folders: Folders, measured: str | None = None
+) -> tuple[StudyJobs, "Published | None"]:
+    """The maker of all jobs, and the earlier study of the folder `measured`.
+
+    Raises:
+      UserError: the data do not exist, or as `read_published`.
+    """
     if not files.exists(folders.vocabulary):
         raise UserError(
             f"{folders.work_dir}: no data here yet; run the command without "
             "--document_only"
         )
-    return StudyJobs(root, folders, activation_dtype(folders.work_dir))
+    dtype = activation_dtype(folders.work_dir)
+    maker = StudyJobs(root, folders, dtype)
+    if not measured:
+        return maker, None
+    # Imported here: it loads TensorFlow.
+    from decoupled.studies.study import read_published
+
+    rows = {row.name: read_row(describe_row(row)) for row in maker.rows}
+    published = read_published(measured, rows)
+    return StudyJobs(root, folders, dtype, published.study.rows), published
 
 
 def check(jobs: Sequence[Job]) -> None:

@@ -17,6 +17,7 @@ import numpy as np
 from decoupled.configs import StudyConfig
 from decoupled.core import files
 from decoupled.core.errors import UserError
+from decoupled.core.tables import GAP
 from decoupled.runs.curve import (
     CROSSED_BELOW,
     Curve,
@@ -33,7 +34,14 @@ from decoupled.studies.claims import (
     SCORE_PARTS,
     Contrast,
 )
-from decoupled.studies.jobs import RECORD, Job, complete_jobs, describe_row, seed_of
+from decoupled.studies.jobs import (
+    RATES,
+    RECORD,
+    Job,
+    complete_jobs,
+    describe_row,
+    seed_of,
+)
 from decoupled.studies.measures import (
     SOURCES,
     ResultReader,
@@ -55,6 +63,7 @@ from decoupled.studies.statistics import (
     CONTROL,
     Estimate,
     Measured,
+    Sums,
     average,
     estimate,
 )
@@ -162,6 +171,65 @@ def load(folder: str) -> Study:
         ) from error
 
 
+class Published(NamedTuple):
+    """An earlier study. items: measure -> seed -> what the rows that decide got."""
+
+    name: str
+    study: Study
+    items: Mapping[str, Mapping[int, Rows]]
+
+
+def read_published(folder: str, rows: Mapping[str, ModelRow]) -> Published:
+    """The study of a folder, as far as it has these rows.
+
+    Raises:
+      UserError: it has none of them, or one with other sizes.
+    """
+    study = load(folder)
+    common = {name: row for name, row in study.rows.items() if name in rows}
+    if not common:
+        raise UserError(f"--measured: {folder} has no row of {', '.join(rows)}")
+    for name, row in common.items():
+        if row != rows[name]:
+            raise UserError(f"--measured: {folder}: {name} has other sizes than here")
+    arrays = files.read_arrays(os.path.join(folder, ITEMS))
+    items: dict[str, dict[int, dict[str, dict[str, Sums]]]] = {}
+    for place, got in arrays.items():
+        key, row, name = (*place.split("/", 2), "")[:3]
+        if name and row in common and key in study.evidence.measures:
+            of = np.asarray(arrays[f"{key}/{name}"], np.float64)
+            seeds = study.evidence.measures[key].seeds
+            for seed, values in zip(seeds, got.astype(np.float64), strict=True):
+                by_row = items.setdefault(key, {}).setdefault(seed, {})
+                by_row.setdefault(row, {})[name] = Sums(values, of)
+    # A path says nothing to others.
+    name = os.path.basename(os.path.normpath(folder))
+    numbers = [
+        number._replace(folder=f"{name}/{number.folder}")
+        for number in study.numbers
+        if number.row.removeprefix(CONTROL) in common or number.task == RATES
+    ]
+    return Published(name, study._replace(rows=common, numbers=numbers), items)
+
+
+# Facts that all rows of a study have in common.
+_COMMON = {
+    "text": "its text",
+    "steps": "its steps of pre-training",
+    "activation_dtype": "its dtype of activations",
+}
+
+
+def check_published(published: Published, facts: Mapping[str, Any]) -> None:
+    """Raises UserError if an earlier study has another text, dtype or length."""
+    for key, title in _COMMON.items():
+        if published.study.facts[key] != facts[key]:
+            raise UserError(
+                f"--measured: {published.name}: {title} is {published.study.facts[key]}"
+                f", and here it is {facts[key]}"
+            )
+
+
 def _check(checked):
     return checked._asdict() | {
         "gain": checked.gain and _estimate(checked.gain),
@@ -229,6 +297,7 @@ def read_study(
     work_dir: str,
     facts: Mapping[str, Any],
     config: StudyConfig,
+    published: Published | None = None,
 ) -> tuple[Study, Mapping[str, Rows], Curves]:
     """Reads all complete jobs: the study, what its models got on items, its curves.
 
@@ -236,13 +305,14 @@ def read_study(
       tried: the jobs of other learning rates. work_dir: folders are named below it.
       facts: those that jobs do not have, among them "steps" and the "seconds" of the
         data.
+      published: an earlier study, which has the other rows.
 
     Raises:
       UserError: a file is damaged, or the analyses of two seeds have different items.
     """
     complete = complete_jobs(jobs)
     reader = ResultReader(complete, maker.tasks)
-    measures, counted = read_measures(reader)
+    measures, counted = read_measures(reader, published.items if published else None)
     curves = {
         (row, seed): read_curve(job.folder)
         for row, seed, job in reader.models()
@@ -275,7 +345,10 @@ def read_study(
             if row.name in config.dose_rows
         },
     }
-    training = {
+    training = dict(published.study.training) if published else {}
+    if published and published.study.facts["common_steps"] != common:
+        training = {row: of._replace(later=GAP) for row, of in training.items()}
+    training |= {
         row: Training(
             mean(_known({s: run.crossed for s, run in by_seed.items()}), digits=0),
             mean({s: smoothed(curves[row, s])[-1] for s in by_seed}, digits=2),
@@ -284,7 +357,8 @@ def read_study(
         )
         for row, by_seed in runs.items()
     }
-    numbers = [
+    numbers = list(published.study.numbers) if published else []
+    numbers += [
         # The path of the work folder itself says nothing to others.
         number._replace(folder=os.path.relpath(number.folder, work_dir))
         for number in (
@@ -294,7 +368,14 @@ def read_study(
     ]
     described = {row.name: read_row(describe_row(row)) for row in maker.rows}
     secondary = secondary_of(config)
-    evidence = gather(measures, trained, config, secondary)
+    if published:
+        trained = {
+            row: published.study.evidence.trained.get(row, trained.get(row))
+            for row in described
+            if row in published.study.rows or row in trained
+        }
+        facts["measured"] = {published.name: list(published.study.rows)}
+    evidence = gather(measures, trained, config, secondary, published)
     study = Study(facts, described, training, numbers, secondary, evidence)
     return study, counted, curves
 
@@ -333,24 +414,30 @@ def gather(
     trained: Mapping[str, str],
     config: StudyConfig,
     secondary: Sequence[str],
+    published: Published | None = None,
 ) -> Evidence:
     """The evidence of measures by seed and item, without the score.
+
+    What an earlier study knows of its rows stays as it is where their items are not
+    published: comparisons with controls, and contrasts that did not decide there.
 
     Raises:
       UserError: see `Measured.combined`.
     """
     if parts := [measures[part] for part in SCORE_PARTS if part in measures]:
         measures = {**measures, SCORE: average(SCORE, parts)}
-    described = {
-        key: Measure(
-            measure.name,
-            measure.unit,
-            measure.seeds,
-            measure.baseline,
-            None if key in CHECKED_BY else check(measure, trained, config.control_rows),
+    earlier = published.study.evidence if published else None
+    described = {}
+    for key, measure in measures.items():
+        checks = None
+        if key not in CHECKED_BY:
+            checks = check(measure, trained, config.control_rows)
+            before = earlier.measures.get(key) if earlier else None
+            of_row = {each.row: each for each in (before and before.checks) or ()}
+            checks = [of_row.get(each.row, each) for each in checks]
+        described[key] = Measure(
+            measure.name, measure.unit, measure.seeds, measure.baseline, checks
         )
-        for key, measure in measures.items()
-    }
     deciding = [text for texts in config.claims.values() for text in texts]
     texts = [*deciding, *config.sensitivity.values(), *secondary]
     estimates = {}
@@ -362,6 +449,8 @@ def gather(
             and contrast.weights.keys() <= measured.values.keys()
         ):
             estimates[contrast.key] = estimate(measured, contrast.weights)
+        elif earlier and contrast.key in earlier.estimates:
+            estimates[contrast.key] = earlier.estimates[contrast.key]
     return Evidence(
         trained,
         described,

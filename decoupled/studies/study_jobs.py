@@ -5,7 +5,7 @@
 
 import dataclasses
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from decoupled.configs import ReproductionRoot, SweepConfig
 from decoupled.core.errors import UserError
@@ -84,15 +84,32 @@ def train_steps(sweep: SweepConfig) -> int:
 class StudyJobs:
     """Makes the jobs of a reproduction.
 
+    Args:
+      measured: rows that need no jobs, because an earlier study has them.
+
     Raises:
       UserError: a row has no gin file, or as `JobMaker`.
     """
 
-    def __init__(self, root: ReproductionRoot, folders: Folders, activation_dtype: str):
+    def __init__(
+        self,
+        root: ReproductionRoot,
+        folders: Folders,
+        activation_dtype: str,
+        measured: Collection[str] = (),
+    ):
         self._sweep, self._study = root.sweep, root.study
         self._dtype = activation_dtype
         self.pieces = open_vocabulary(folders.vocabulary).size
         self.rows = read_rows(self._sweep, self._sweep.rows, self.pieces)
+        self._trained = [row for row in self.rows if row.name not in measured]
+        for row in self._trained:
+            source, *_ = self._study.continued.get(row.name, [""])
+            if source in measured:
+                raise UserError(
+                    f"--measured: {row.name} goes on from the checkpoint of {source}, "
+                    "which has to be trained here"
+                )
         self.tried = read_rows(self._sweep, self._study.tried_rows, self.pieces)
         self.tasks = {
             task: folder
@@ -110,7 +127,7 @@ class StudyJobs:
     def of_seed(self, seed: int) -> list[Job]:
         """All jobs of a seed; each comes after the jobs that it needs."""
         jobs, models = [], {}
-        for row in self.rows:
+        for row in self._trained:
             rate = self._study.learning_rates[row.name]
             begins = None
             if row.name in self._study.continued:
@@ -122,8 +139,8 @@ class StudyJobs:
                         jobs.append(begins)
             models[row.name] = self._pretraining(row, seed, rate, begins=begins)
             jobs.append(models[row.name])
-        trained = [(row, models[row.name]) for row in self.rows]
-        for row in self.rows:
+        trained = [(row, models[row.name]) for row in self._trained]
+        for row in self._trained:
             if row.name in self._study.control_rows:
                 rate = self._study.learning_rates[row.name]
                 control = self._pretraining(row, seed, rate, _ONE_STEP, CONTROL)
@@ -132,13 +149,13 @@ class StudyJobs:
         for row, model in trained:
             for task in self.tasks:
                 jobs.append(self._maker.finetuning(model, row, task))
-        for row, model in trained[: len(self.rows)]:
+        for row, model in trained[: len(self._trained)]:
             if row.name in self._study.dropped_rows and DROPPED_TASK in self.tasks:
                 layers = row.model.num_layers
                 for keep in range(max(1, layers - self._study.most_dropped), layers):
                     job = self._maker.finetuning(model, row, DROPPED_TASK, 1, keep)
                     jobs.append(job)
-        for name, words in self._analyses.items():
+        for name, words in self._analyses.items() if trained else ():
             job = self._maker.analysis(name, words, [m for _, m in trained], seed)
             jobs.append(job)
         return jobs

@@ -106,6 +106,10 @@ def _head(page, study):
             ["machine", facts["machine"]],
             ["complete", f"{facts['complete']} of {facts['jobs']} jobs"],
             ["their time", duration(facts["seconds"])],
+            *(
+                [f"measured in {name}", ", ".join(rows)]
+                for name, rows in facts.get("measured", {}).items()
+            ),
             ["left out", " ".join(facts["left_out"]) or GAP],
             ["notes", " ".join(facts.get("notes", ())) or GAP],
             ["files", ", ".join(files)],

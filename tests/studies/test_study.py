@@ -15,11 +15,19 @@ from decoupled.runs.curve import Curve, crossing
 from decoupled.studies import claims, measures
 from decoupled.studies.claims import Contrast
 from decoupled.studies.items import Answered
-from decoupled.studies.jobs import complete_jobs
+from decoupled.studies.jobs import complete_jobs, describe_row
 from decoupled.studies.measures import SOURCES, Analysed, ResultReader, read_measures
+from decoupled.studies.results import read_row
 from decoupled.studies.statistics import Sums
-from decoupled.studies.study import read_study, save, whole_curves
+from decoupled.studies.study import (
+    check_published,
+    read_published,
+    read_study,
+    save,
+    whole_curves,
+)
 from decoupled.studies.study_jobs import StudyJobs, sized
+from tests.studies.conftest import make_folders
 from tests.studies.finished_jobs import GUESSED, TRANSLATED, complete, write_all
 from tests.studies.invented import DOCS
 
@@ -231,6 +239,87 @@ def test_nothing_is_complete(root, folders):
     )
     assert curves == {} and study.numbers == [] and study.training == {}
     assert study.evidence[:3] == ({}, {}, {})
+
+
+@pytest.fixture
+def published(findings, tmp_path):
+    """The files of the study, as another one reads them."""
+    folder = tmp_path / "part"
+    folder.mkdir()
+    save(findings.study, findings.counted, str(folder))
+    return folder
+
+
+def test_rows_of_an_earlier_study_give_what_they_gave_there(
+    findings, published, root, tmp_path, vocabulary
+):
+    folders = make_folders(tmp_path / "later", vocabulary)
+    rows = findings.study.rows
+    earlier = ("in_small", "e_small")
+    before = read_published(str(published), {row: rows[row] for row in earlier})
+    maker = StudyJobs(sized(root, 1), folders, "float32", earlier)
+    jobs = write_all(maker, (0, 1))
+    trained = [job.name for job in jobs if job.kind == "pretrain"]
+    assert trained == ["models/e_large/seed_0", "models/e_large/seed_1"]
+    facts = {"steps": 200, "seconds": 60.0}
+    study, _, curves = read_study(
+        jobs, [], maker, folders.work_dir, facts, root.study, before
+    )
+    whole = findings.study.evidence
+    assert study.evidence.trained == whole.trained
+    assert list(study.rows) == list(rows)
+    assert study.training.keys() == findings.study.training.keys()
+    deciding = {Contrast.read(text).key for text in sum(root.study.claims.values(), ())}
+    compared = deciding & whole.estimates.keys()
+    assert len(compared) >= 3
+    for key in compared:
+        assert study.evidence.estimates[key] == pytest.approx(whole.estimates[key])
+    # Controls are not trained again, and are compared as before.
+    for key, measure in whole.measures.items():
+        checks = study.evidence.measures[key].checks
+        assert measure.checks is None or checks == pytest.approx(measure.checks)
+    values = {one[:4]: one.value for one in study.numbers}
+    for one in findings.numbers:
+        assert values[one[:4]] == pytest.approx(one.value), one
+    folders_of = {one.row: one.folder for one in study.numbers}
+    assert folders_of["e_small"].startswith("part/runs/")
+    assert set(curves) == {("e_large", 0), ("e_large", 1)}
+    assert study.facts["measured"] == {"part": list(earlier)}
+
+
+def test_an_earlier_study_of_something_else_is_refused(
+    findings, published, root, folders
+):
+    rows = findings.study.rows
+    with pytest.raises(UserError, match="part has no row of other"):
+        read_published(str(published), {"other": rows["e_large"]})
+    larger = read_row(describe_row(rows["e_small"]))
+    larger = larger._replace(keep_layers=1)
+    with pytest.raises(UserError, match="e_small has other sizes than here"):
+        read_published(str(published), {"e_small": larger})
+    before = read_published(str(published), rows)
+    facts = {"text": ["other"], "steps": 200, "activation_dtype": "float32"}
+    study = before.study._replace(facts={**facts, "text": ["one"]})
+    with pytest.raises(UserError, match="its text is .'one'., and here it is"):
+        check_published(before._replace(study=study), facts)
+    with pytest.raises(UserError, match="study.json: cannot read"):
+        read_published(str(published / "absent"), rows)
+
+
+def test_rows_that_were_tried_on_other_items_are_not_compared(
+    published, findings, root, tmp_path, vocabulary
+):
+    path = published / "items.npz"
+    arrays = files.read_arrays(str(path))
+    arrays["masked_lm_accuracy/de"] = 2 * arrays["masked_lm_accuracy/de"]
+    files.write_arrays(str(path), arrays)
+    before = read_published(str(published), {"e_small": findings.study.rows["e_small"]})
+    maker = StudyJobs(
+        sized(root, 1), make_folders(tmp_path / "w", vocabulary), "float32", ["e_small"]
+    )
+    reader = ResultReader(complete_jobs(write_all(maker, (0, 1))), maker.tasks)
+    with pytest.raises(UserError, match="row e_small: was tried on other items"):
+        read_measures(reader, before.items)
 
 
 def test_word_similarity_is_that_of_the_output_embedding_on_pairs():

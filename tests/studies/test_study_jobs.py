@@ -157,7 +157,7 @@ def test_a_size_that_cannot_be(root):
         sized(dataclasses.replace(root, sweep=sweep), 2)
 
 
-PARTS = ("fold", "reinvest", "words", "first", "english")
+PARTS = ("cause", "fold", "reinvest", "words", "first", "english")
 
 
 @pytest.mark.parametrize("part", ["", *PARTS])
@@ -202,6 +202,11 @@ def test_a_run_goes_on_as_other_rows_after_changes(folders):
         in jobs["models/trunk/seed_5"].arguments
     )
     assert "--gin_param=ScheduleConfig.decay_steps = 600" in folded.arguments
+    # The files beside a page have no checkpoint to go on from.
+    with pytest.raises(
+        UserError, match="unfolded goes on from the checkpoint of trunk"
+    ):
+        StudyJobs(run.configure(options), folders, "float32", ["trunk"])
 
 
 def test_learning_rates_are_tried_with_a_seed_of_their_own(folders):
