@@ -305,7 +305,7 @@ def test_it_is_known_which_flags_are_paths():
         *("corpus_dir", "data_dir", "document", "export_dir", "feature_dir"),
         *("finetuned_dir", "gin_file", "gin_location_prefix", "hf_dir"),
         *("init_checkpoint", "input", "json", "label_folder", "layouts"),
-        *("model_dir", "new_model_dir", "output", "output_dir"),
+        *("measured", "model_dir", "new_model_dir", "output", "output_dir"),
         *("prediction_folder", "records_dir", "sentences", "source", "sweep_dir"),
         *("texts", "vocabulary", "work_dir"),
     ]

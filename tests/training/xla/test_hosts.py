@@ -159,6 +159,7 @@ bookkeeping.Monitor.begin = begin_and_write
 """
 
 
+@pytest.mark.interop
 def test_two_processes_give_the_numbers_of_one(data, tmp_path):
     alone, folder = tmp_path / "alone", tmp_path / "run"
     more = ((HEAD_ALONE,), (HEAD_ALONE,))
