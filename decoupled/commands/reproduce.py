@@ -37,8 +37,8 @@ Django's catalogs. Tasks and measures without data are left out, and the page sa
 --jobs=2 gives each of two jobs a separate core, which is faster than one job on both.
 Jobs are forks of a process that has imported TensorFlow, as in `decoupled sweep`.
 --measured=docs/reproduction/part_a takes the rows that an earlier study has from the
-files beside its page, instead of training them again. The data, steps, dtype and sizes
-of the rows must be the same.
+files beside its page, instead of training them again. The text, the sizes of the rows
+and the settings of their pre-training must be the same.
 --gin_param='SweepConfig.seeds = (5, 6, 7, 8, 9, 10, 11, 12)' adds seeds to the complete
 ones.
 """

@@ -82,7 +82,7 @@ def run(options: Options, arguments: Sequence[str]) -> bool:
     if published:
         from decoupled.studies.study import check_published
 
-        check_published(published, facts_of(root, folders))
+        check_published(published, facts_of(root, folders, maker))
     for sentence in left_out(
         folders, options.languages, maker.pieces, root.sweep.tasks
     ):
@@ -111,7 +111,7 @@ def write(options: Options, arguments: Sequence[str]) -> None:
 
     facts = {
         "command": shown_command(arguments),
-        **facts_of(root, folders),
+        **facts_of(root, folders, maker),
         "machine": machine(),
         "seconds": sum(filter(None, seconds_of_steps(folders.work_dir).values())),
         "left_out": left_out(
@@ -162,9 +162,12 @@ def configure(options: Options) -> configs.ReproductionRoot:
     return sized(root, options.size)
 
 
-def facts_of(root: configs.ReproductionRoot, folders: Folders) -> dict[str, Any]:
-    """What all rows of a study have in common."""
+def facts_of(
+    root: configs.ReproductionRoot, folders: Folders, maker: StudyJobs
+) -> dict[str, Any]:
+    """The text of a study, and the settings of its pre-training."""
     return {
+        "training": maker.training(),
         "text": describe_text(folders),
         "steps": train_steps(root.sweep),
         "activation_dtype": activation_dtype(folders.work_dir),

@@ -212,21 +212,22 @@ def read_published(folder: str, rows: Mapping[str, ModelRow]) -> Published:
     return Published(name, study._replace(rows=common, numbers=numbers), items)
 
 
-# Facts that all rows of a study have in common.
-_COMMON = {
-    "text": "its text",
-    "steps": "its steps of pre-training",
-    "activation_dtype": "its dtype of activations",
-}
-
-
 def check_published(published: Published, facts: Mapping[str, Any]) -> None:
-    """Raises UserError if an earlier study has another text, dtype or length."""
-    for key, title in _COMMON.items():
-        if published.study.facts[key] != facts[key]:
+    """Raises UserError if an earlier study has another text, or trained with other
+    settings."""
+    before = published.study.facts
+    pairs = [("its text", before["text"], facts["text"])]
+    for row in published.study.rows:
+        there = before.get("training", {}).get(row, [])
+        pairs.append((f"the training of {row}", there, facts["training"][row]))
+    for title, there, here in pairs:
+        if there != here:
+            there, here = (
+                ", ".join(v for v in values if v not in others) or "nothing else"
+                for values, others in ((there, here), (here, there))
+            )
             raise UserError(
-                f"--measured: {published.name}: {title} is {published.study.facts[key]}"
-                f", and here it is {facts[key]}"
+                f"--measured: {published.name}: {title} has {there}, and here {here}"
             )
 
 

@@ -174,14 +174,25 @@ class StudyJobs:
             if row.name not in self._study.continued
         ]
 
-    def _pretraining(self, row, seed, rate, last=(), room="", begins=None):
-        """`last` overrides other settings."""
-        params = (
+    def training(self) -> dict[str, list[str]]:
+        """The settings of each row's pre-training, but for its seed."""
+        return {
+            row.name: [*self._sweep.pretraining, *self._settings(row, rate)]
+            for row in self.rows
+            for rate in [self._study.learning_rates[row.name]]
+        }
+
+    def _settings(self, row, rate, last=()):
+        return (
             *self._study.settings.get(row.name, ()),
             *last,
             f"OptimizerConfig.learning_rate = {rate!r}",
             f"MeshConfig.activation_dtype = {self._dtype!r}",
         )
+
+    def _pretraining(self, row, seed, rate, last=(), room="", begins=None):
+        """`last` overrides other settings."""
+        params = self._settings(row, rate, last)
         return self._maker.pretraining(row, seed, params, room, begins)
 
 

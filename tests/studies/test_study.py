@@ -298,10 +298,23 @@ def test_an_earlier_study_of_something_else_is_refused(
     with pytest.raises(UserError, match="e_small has other sizes than here"):
         read_published(str(published), {"e_small": larger})
     before = read_published(str(published), rows)
-    facts = {"text": ["other"], "steps": 200, "activation_dtype": "float32"}
-    study = before.study._replace(facts={**facts, "text": ["one"]})
-    with pytest.raises(UserError, match="its text is .'one'., and here it is"):
-        check_published(before._replace(study=study), facts)
+    trained = {row: ["steps = 9", "rate = 1"] for row in rows}
+    facts = {"text": ["a"], "training": trained}
+    for there, said in (
+        ({"text": ["b"]}, "part: its text has b, and here a"),
+        (
+            {"training": trained | {"e_small": ["steps = 9", "rate = 2"]}},
+            "part: the training of e_small has rate = 2, and here rate = 1",
+        ),
+        (
+            {"training": {}},
+            "in_small has nothing else, and here steps = 9, rate = 1",
+        ),
+    ):
+        study = before.study._replace(facts={**facts, **there})
+        with pytest.raises(UserError, match=said):
+            check_published(before._replace(study=study), facts)
+    check_published(before._replace(study=study._replace(facts=facts)), facts)
     with pytest.raises(UserError, match="study.json: cannot read"):
         read_published(str(published / "absent"), rows)
 
