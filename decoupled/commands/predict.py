@@ -64,4 +64,7 @@ def _columns(names: list[str], path: str) -> list[str | int]:
     are_numbers = all(name.isdecimal() for name in names)
     if path.endswith(".jsonl") or not are_numbers:
         return names
-    return [int(name) for name in names]
+    columns = [int(name) for name in names]
+    if 0 in columns:
+        raise UserError("--texts: columns count from 1")
+    return columns

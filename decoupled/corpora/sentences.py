@@ -10,11 +10,12 @@ from collections.abc import Iterable, Iterator
 
 import sentencex
 
+from decoupled.corpora.text_lines import SENTENCE_ENDS, is_small
 from decoupled.corpora.wikipedia.wiki_templates import HOLE
 
 # Version of the rules that split and choose sentences. Every change of them adds 1, so
 # that a corpus made with older rules is not reused.
-RULES = 2
+RULES = 3
 
 SHORT = "lines that are too short"
 NO_TEXT = "lines of numbers and signs"
@@ -66,7 +67,8 @@ _LEADING = " \t,;:،؛、，；。)]）*#•·-–—"
 _SMALL_IN_BRACKETS = re.compile(r"[(（][\"'“„«‹”‘‚]*(?P<letter>[^\W\d_])")
 _BRACKETS = re.compile(r"\([^()]*\)|（[^（）]*）")
 _CLOSING_QUOTES = tuple('"”“’»«›」』】》')
-_SENTENCE_END = tuple(".!?…。！？．؟۔।॥։።")
+# Ends of sentences that sentencex does not know, of Khmer and Tibetan.
+_PART = re.compile(r"[^។៕།༎]+(?:[។៕།༎]+[\"'”’»)]*\s*)?|[។៕།༎]+\s*")
 
 
 def split_sentences(paragraph: str, language: str) -> list[str]:
@@ -124,7 +126,8 @@ def _segments(code: str, paragraph: str) -> Iterator[str]:
             *ended, last = parts
             head, space, _ = last.rpartition(" ")
             parts = ended or [head + space if head else last]
-        yield from parts
+        for part in parts:
+            yield from _PART.findall(part)
         start += sum(map(len, parts)) or _LONGEST
 
 
@@ -132,17 +135,17 @@ def _goes_on(before: str, part: str) -> bool:
     """True if `part` belongs to the sentence before, as after an abbreviation."""
     if len(before) > _LONGEST:
         return False
-    if part[:1].islower() or not _WORD.search(part):
+    if is_small(part[:1]) or not _WORD.search(part):
         return True
     if small := _SMALL_IN_BRACKETS.match(part):
-        if small["letter"].islower():
+        if is_small(small["letter"]):
             return True
     # Brackets without a whole sentence in them: „сл. Хр.“ (След Христа)
     brackets = _BRACKETS.match(part)
     if not (brackets and before.endswith(_CLOSING_QUOTES)):
         return False
     inside = brackets[0][1:-1].rstrip(" \"'“”’»")
-    return not inside.endswith(_SENTENCE_END)
+    return not inside.endswith(tuple(SENTENCE_ENDS))
 
 
 def _known_code(language):

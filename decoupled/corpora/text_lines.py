@@ -19,6 +19,8 @@ from decoupled.corpora.unpacking import Damaged, head_of, shown_content, unpacke
 NUL_CHARACTERS = "NUL characters"
 # No text has a line that is longer; a compressed file of zeros has.
 MAX_LINE = 32 << 20
+# Marks that end a sentence, in all scripts.
+SENTENCE_ENDS = ".!?…。！？．؟۔।॥։။።។៕།༎"
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _LONG_REFERENCE = re.compile(r"&#[0-9]{20,};?")
 _LINE_END = re.compile(r"\r\n?|\n")
@@ -53,6 +55,14 @@ def _normalizer():
         escape_whitespaces=False,
         remove_extra_whitespaces=True,
     )
+
+
+def is_small(letter: str) -> bool:
+    """Whether it is lowercase, in a script whose sentences begin with capitals.
+
+    To Unicode, Georgian's letters are lowercase. They are their own title case.
+    """
+    return letter.islower() and letter.title() != letter
 
 
 def unescape(text: str) -> str:

@@ -25,7 +25,7 @@ from decoupled.tasks.description import (
     described,
 )
 from decoupled.xtreme import official
-from decoupled.xtreme.files import PARTS_OF_SPEECH
+from decoupled.xtreme.files import PARTS_OF_SPEECH, SPELLINGS
 
 if TYPE_CHECKING:
     from decoupled.tasks.task import FinetuningTask
@@ -98,8 +98,7 @@ TASKS = {
         "xnli",
         ("contradiction", "entailment", "neutral"),
         "XNLI and MultiNLI",
-        # XNLI's machine-translated training files spell one label differently.
-        spellings={"contradictory": "contradiction"},
+        spellings=SPELLINGS["xnli"],
     ),
     "pawsx": _pairs("pawsx", ("0", "1"), "PAWS-X"),
     "panx": _words(

@@ -11,7 +11,7 @@ from decoupled.tasks.qa_files import Question
 
 # The rules of `trim`: the characters that an answer does not end with, and pairs of
 # brackets.
-_CLOSING_SIGNS = string.whitespace + ".,;:!?。，、；：！？،؛؟।-–—"
+_CLOSING_SIGNS = string.whitespace + ".,;:!?。，、；：！？،؛؟।॥۔։።፧፣፤፥၊။។៕།-–—"
 _PARTNERS = dict(zip("([{（［｛「『《〈【", ")]}）］｝」』》〉】", strict=True))
 _OPENING = {closing: opening for opening, closing in _PARTNERS.items()}
 # The features of windows that determine where a span may be.

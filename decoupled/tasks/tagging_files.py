@@ -30,6 +30,9 @@ _NO_WORD = re.compile(r"\d+[-.]\d+")
 _COMMENT = re.compile(r"# (id \S+[ \t]+domain=|\S+ = |\S+ =$|newdoc|newpar)")
 
 
+_LANGUAGE = re.compile(r"[a-z]{2,12}(-[a-z]+)*:")
+
+
 class TaggedSentence(NamedTuple):
     """Words, which may be empty or white space, and a tag for each, or None."""
 
@@ -59,7 +62,19 @@ def read_sentences(
         group = list(group)
         tags = [line.tag for line in group] if tagged else None
         sentences.append(TaggedSentence([line.word for line in group], tags))
-    return sentences
+    return _without_language(sentences)
+
+
+def _without_language(sentences):
+    """WikiANN's original files have the same `LANGUAGE:` before each word."""
+    words = [word for sentence in sentences for word in sentence.words]
+    prefix = _LANGUAGE.match(words[0])
+    if not prefix or not all(word.startswith(prefix[0]) for word in words):
+        return sentences
+    return [
+        sentence._replace(words=[w.removeprefix(prefix[0]) for w in sentence.words])
+        for sentence in sentences
+    ]
 
 
 def _lines(file: LanguageFile, labels: Sequence[str]) -> Iterator[_Line]:
@@ -132,7 +147,7 @@ def read_tagged(
             continue
         row = TextRow(number, dict(enumerate(cells, start=1)))
         words.append(text_in(path, row, word_column, BLANKS))
-        lacks_tag = task.label not in row.values
+        lacks_tag = not row.values.get(task.label, "").strip(BLANKS)
         untagged = lacks_tag if untagged is None else untagged
         if lacks_tag != untagged or (untagged and split != "test"):
             raise cell_error(path, number, task.label, "is missing, or not everywhere")
@@ -149,7 +164,7 @@ def read_tagged(
             raise cell_error(path, number, task.label, problem)
     if not sentences:
         raise UserError(f"{path}: holds no word")
-    return sentences
+    return _without_language(sentences)
 
 
 def _problem_of_tag(tag, task):

@@ -67,6 +67,16 @@ def read_texts(
     return [_example(path, row, task, labels, has_labels) for row in rows]
 
 
+def read_unlabelled(path: str, task: TaskDescription) -> list[LabelledTexts]:
+    """The texts of all rows of a file, whatever their labels are."""
+    rows = list(_rows(path, task))
+    if not rows:
+        raise UserError(f"{path}: holds no example")
+    for row in rows:
+        row.values.pop(task.label, None)
+    return [_example(path, row, task, None, False) for row in rows]
+
+
 def splits_of(path: str, task: TaskDescription) -> set[str]:
     """The names in `SPLITS` of the splits that a file with a split column contains."""
     named = {_stripped(path, row, task.split_column) for row in _rows(path, task)}
@@ -170,7 +180,8 @@ def _json_rows(path, task):
         if not isinstance(value, dict):
             raise UserError(f"{path}:{number}: not a JSON object")
         # Many files mark a test row without a label by a label of null.
-        yield TextRow(number, {k: v for k, v in value.items() if v is not None})
+        row = TextRow(number, {k: v for k, v in value.items() if v is not None})
+        yield _without_empty_label(row, task)
 
 
 def _corpus_rows(path, task):
@@ -245,7 +256,16 @@ def _table(path, task, rows):
     rows = _to_the_last_text(rows)
     columns = [*task.texts, task.label, task.split_column]
     if any(type(column) is int for column in columns):
+        first = None
         for number, cells in rows:
+            # Empty cells at the end may be left out.
+            widths = len(cells), len(_to_the_last_filled(cells))
+            first = first or widths
+            if widths[0] != first[0] and widths[1] != first[1]:
+                raise UserError(
+                    f"{path}:{number}: {len(cells)} columns; the first row has "
+                    f"{first[0]}"
+                )
             yield _without_empty_label(TextRow(number, dict(enumerate(cells, 1))), task)
         return
     number, header = next(rows, (1, []))
@@ -279,13 +299,19 @@ def _to_the_last_text(rows):
     blank = []
     for row in rows:
         blank.append(row)
-        if any(cell.strip(BLANKS) for cell in row[1]):
+        if _to_the_last_filled(row[1]):
             yield from blank
             blank = []
 
 
+def _to_the_last_filled(cells):
+    filled = [place for place, cell in enumerate(cells, 1) if cell.strip(BLANKS)]
+    return cells[: max(filled, default=0)]
+
+
 def _without_empty_label(row, task):
-    if not row.values.get(task.label, " ").strip(BLANKS):
+    label = row.values.get(task.label)
+    if isinstance(label, str) and not label.strip(BLANKS):
         row.values.pop(task.label, None)
     return row
 

@@ -41,6 +41,8 @@ FORMS = {
     "bucc2018": ("[^\t]+\t[^\t]+", "two ids with a tab between them"),
     "tatoeba": ("0|[1-9][0-9]{0,8}", "a line number, from 0"),
 }
+# Other spellings of labels: XNLI's machine-translated files have this one.
+SPELLINGS = {"xnli": {"contradictory": "contradiction"}}
 
 # A language in the name of a file from elsewhere: ur, zh-TW, zh_Hant. This is narrower
 # than `corpora.locales.CODE`, the codes that users may choose: test-v2.tsv and
@@ -177,8 +179,14 @@ def sorted_positions(sentences: list[str]) -> list[int]:
 
 
 def _classes(file: LanguageFile) -> list[str]:
+    spellings = SPELLINGS.get(file.task, {})
+
+    def label_of(cell):
+        label = cell.strip(BLANKS)
+        return spellings.get(label, label)
+
     rows = read_rows(
-        file.text(), _COLUMNS - 1, lambda cell: file.has_form(cell.strip(BLANKS))
+        file.text(), _COLUMNS - 1, lambda cell: file.has_form(label_of(cell))
     )
     alone = all(len(row.cells) == 1 for row in rows)
     # The reader of fine-tuning takes empty lines at the end, too.
@@ -187,7 +195,8 @@ def _classes(file: LanguageFile) -> list[str]:
     for row in rows:
         if not alone and len(row.cells) < _COLUMNS:
             raise file.error(f"no label after two sentences{_REMOVED}", row.line)
-    return [file.value(row.cells[-1], row.line, _REMOVED) for row in rows]
+    labels = [(label_of(row.cells[-1]), row.line) for row in rows]
+    return [file.value(*label, "" if label[0] else _REMOVED) for label in labels]
 
 
 def _tags(file: LanguageFile) -> list[list[str]]:

@@ -62,6 +62,21 @@ def test_any_language_code_is_understood(language):
     ]
 
 
+@pytest.mark.parametrize(
+    "language, sentences",
+    [
+        # To Unicode, Georgian's letters are lowercase.
+        ("ka", ["თბილისი დედაქალაქია.", "ის მტკვარზე მდებარეობს.", "აქ დასრულდა."]),
+        ("km", ["ភ្នំពេញជារាជធានី។", "វានៅលើទន្លេ។", "ចប់៕"]),
+        ("bo", ["ལྷ་ས་ནི་གྲོང་ཁྱེར་ཡིན།", "འདི་ནི་ཆེན་པོ་རེད།", "རྫོགས་སོ།།"]),
+    ],
+)
+def test_sentences_of_scripts_that_sentencex_does_not_know(language, sentences):
+    assert split_sentences(" ".join(sentences), language) == sentences
+    dropped = collections.Counter()
+    assert clean_sentences([" ".join(sentences)], language, 4, dropped) == sentences
+
+
 def test_a_small_letter_begins_no_sentence():
     assert split_sentences("Она умерла в 5 в. до н. э. в Афинах. Да.", "xx") == [
         "Она умерла в 5 в. до н. э. в Афинах.",

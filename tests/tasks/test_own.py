@@ -84,6 +84,36 @@ def test_pairs_in_a_table_without_a_header(tmp_path):
     assert read(config, folder) == [(("a", "b"), "yes"), (("c", "d"), "no")]
 
 
+def test_a_row_of_other_width_is_refused_without_a_header_too(tmp_path):
+    """A text with a tab in it would become a text and a label."""
+    config = described(texts=(1,), label=2)
+    folder = write(tmp_path, train_en_tsv="a\tyes\nb\tno\nsome\ttext\tyes\n")
+    with pytest.raises(UserError, match=":3: 3 columns; the first row has 2"):
+        make(config, folder)
+    # Empty cells at the end may be left out.
+    write(tmp_path, train_en_tsv="a\tyes\t\nb\tno\t\t\nc\tno\td\ne\tyes\n")
+    assert [row.texts for row in read(config, folder)] == [
+        ("a",),
+        ("b",),
+        ("c",),
+        ("e",),
+    ]
+
+
+def test_empty_labels_of_tests_are_none_in_all_forms(tmp_path):
+    training = '{"text": "a", "label": "x"}\n{"text": "b", "label": "y"}\n'
+    test = '{"text": "c", "label": ""}\n{"text": "d", "label": " "}\n'
+    folder = write(tmp_path, train_en_jsonl=training, test_en_jsonl=test)
+    config = described(files="{split}-{language}.jsonl")
+    assert read(config, folder, "test") == [(("c",), None), (("d",), None)]
+    write(tmp_path, train_en_conll="a\tX\nb\tY\n", test_en_conll="a\t\nb\t\n")
+    [sentence] = read(TAGS, folder, "test")
+    assert sentence == (["a", "b"], None)
+    write(tmp_path, test_en_conll="a\t\nb\tX\n")
+    with pytest.raises(UserError, match="is missing, or not everywhere"):
+        read(TAGS, folder, "test")
+
+
 def test_a_table_of_csv_may_quote_commas_and_line_ends(tmp_path):
     content = '\ufefflabel,text\nbad,"No, ""never"".\nNot I."\ngood,Yes.\n'
     folder = write(tmp_path, train_en_csv=content)

@@ -44,6 +44,14 @@ def test_test_files_may_lack_tags(read):
     assert read("แมว\t\nนั่ง\t\n\nหมา\t\n") == expected
 
 
+def test_the_language_before_each_word_is_no_part_of_it(read):
+    """WikiANN's original files have it; XTREME's preprocessing removes it."""
+    expected = [TaggedSentence(["Juma", ":", "Kenya"], ["X", "X", "X"])]
+    assert read("sw:Juma\tX\nsw::\tX\nsw:Kenya\tX\n") == expected
+    kept = [TaggedSentence(["sw:Juma", "na", "sw:Kenya"], ["X", "X", "X"])]
+    assert read("sw:Juma\tX\nna\tX\nsw:Kenya\tX\n") == kept
+
+
 @pytest.mark.parametrize(
     "text", ["\n\na\tX\n\n\n \nb\tX\n\n", "a\tX\r\n\r\nb\tX", "a\tX\r\rb\tX\r"]
 )

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 import mwparserfromhell
 from mwparserfromhell import nodes
 
-from decoupled.corpora.text_lines import unescape
+from decoupled.corpora.text_lines import is_small, unescape
 from decoupled.corpora.wikipedia import wiki_templates
 from decoupled.corpora.wikipedia.wiki_templates import GAP, HOLE
 
@@ -177,7 +177,7 @@ def _link_or_initial(link):
         begins = wiki_templates.is_before_small(link.string, link.end(), True)
     else:
         beside = _BESIDE
-        begins = link.string[link.end() : link.end() + 1].islower()
+        begins = is_small(link.string[link.end() : link.end() + 1])
     if not begins or beside.intersection(options):
         return ""
     letters = [option.removeprefix("alt=").strip() for option in options]
@@ -189,7 +189,7 @@ def _nothing(match):
 
 
 def _joined_initial(match):
-    return match[1] if match[2].islower() else match[0]
+    return match[1] if is_small(match[2]) else match[0]
 
 
 def _is_file(target):

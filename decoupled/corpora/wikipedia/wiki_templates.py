@@ -18,6 +18,7 @@ import re
 from collections.abc import Iterable
 
 from decoupled.core import files
+from decoupled.corpora.text_lines import is_small
 
 
 def normal_form(name: str) -> str:
@@ -126,7 +127,7 @@ def is_before_small(text: str, end: int, next_line: bool) -> bool:
     match = _BEFORE_WORD.match(text, end)
     if match is None or (match["line"] and not next_line):
         return False
-    return match["letter"].islower()
+    return is_small(match["letter"])
 
 
 def shown(template: str) -> str:

@@ -9,12 +9,13 @@ spaces.
 import collections
 import re
 
+from decoupled.corpora.text_lines import SENTENCE_ENDS, is_small
 from decoupled.corpora.wikipedia import wiki_blocks, wiki_inline, wiki_templates
 from decoupled.corpora.wikipedia.wiki_templates import GAP, HOLE
 
 # Version of the rules that make text from wikitext, a part of a corpus's fingerprint.
 # Add 1 with every change that changes text.
-RULES = 4
+RULES = 5
 
 END_SECTIONS = "sections of references, links or works"
 LIST_ITEMS = "list items that are no sentences"
@@ -33,7 +34,6 @@ _NO_PARAGRAPH = "*#:; |!{"
 _MAX_LABEL = 60
 _MIN_ITEM = 20
 _LETTER = re.compile(r"[^\W\d_]")
-_FINAL = ".!?…。！？．؟۔।॥։။።"
 _CLOSING = "\"'”’»›)）]」』】》 "
 # Scripts whose sentences end with a space or without any mark.
 _NO_FINAL = re.compile("[\u0e00-\u0eff]")
@@ -132,12 +132,14 @@ def _is_sentence(text):
 
 
 def _has_end(text):
-    return text.rstrip(_CLOSING)[-1:] in _FINAL or _NO_FINAL.search(text) is not None
+    return (
+        text.rstrip(_CLOSING)[-1:] in SENTENCE_ENDS
+        or _NO_FINAL.search(text) is not None
+    )
 
 
 _OPEN = "(（"
 _SEPARATORS = ",;،؛，；、"
-_SENTENCE_FINAL = ".!?…。！？．؟۔।॥։።"
 _CLOSING_CLASS = r"\"'”’»›)）\]」』】》"
 # Scripts that put no space before a parenthesis.
 _UNSPACED = (
@@ -159,12 +161,12 @@ _BEFORE_PARENTHESIS = re.compile(rf"[\s{_UNSPACED}{_CLOSING_CLASS}{GAP}]")
 _DEPTH = 3
 _START = re.compile(rf"[\s{GAP}]*{GAP}\s+")
 _AFTER_SENTENCE = re.compile(
-    rf"(?<=[{_SENTENCE_FINAL}{_CLOSING_CLASS}]) ?{GAP}[ {GAP}]*(?= |$)"
+    rf"(?<=[{SENTENCE_ENDS}{_CLOSING_CLASS}]) ?{GAP}[ {GAP}]*(?= |$)"
 )
 # A gap directly after a word, but not within a word, is a note.
 _NOTE = re.compile(
     rf"(?<=[^\s{_OPEN}\[{HOLE}{GAP}]){GAP}+"
-    rf"(?=[\s{_SEPARATORS}{_SENTENCE_FINAL}{_CLOSING_CLASS}:–—]|$)"
+    rf"(?=[\s{_SEPARATORS}{SENTENCE_ENDS}{_CLOSING_CLASS}:–—]|$)"
     rf"(?<![\"“«„']{GAP}(?=[\"”»’']))"
 )
 
@@ -207,7 +209,7 @@ def _close_gaps(paragraph):
         paragraph = without
     if paragraph.startswith((GAP, " ")) and (start := _START.match(paragraph)):
         # Before a lowercase letter the sentence has lost its beginning.
-        if not paragraph[start.end() : start.end() + 1].islower():
+        if not is_small(paragraph[start.end() : start.end() + 1]):
             paragraph = paragraph[start.end() :]
     paragraph = _AFTER_SENTENCE.sub(_after_sentence, paragraph)
     paragraph = _NOTE.sub("", paragraph)
@@ -216,7 +218,7 @@ def _close_gaps(paragraph):
 
 def _after_sentence(match):
     after = match.string[match.end() : match.end() + 2]
-    return match[0] if after.lstrip()[:1].islower() else ""
+    return match[0] if is_small(after.lstrip()[:1]) else ""
 
 
 def _parenthesis_text(match):
@@ -228,7 +230,7 @@ def _parenthesis_text(match):
     if GAP not in text and HOLE not in text:
         return text
     after = match.string[match.end() : match.end() + 1]
-    if after.islower():
+    if is_small(after):
         return text
     before = match.string[match.start() - 1 : match.start()]
     return "" if not before or _BEFORE_PARENTHESIS.match(before) else text

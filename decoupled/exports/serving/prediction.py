@@ -52,7 +52,7 @@ from decoupled.tasks.qa_answers import scored_answers
 from decoupled.tasks.qa_files import Question
 from decoupled.tasks.tagging_files import TaggedSentence, read_tagged
 from decoupled.tasks.task import Features, FinetuningTask
-from decoupled.tasks.text_files import LabelledTexts, read_texts
+from decoupled.tasks.text_files import LabelledTexts, read_unlabelled
 from decoupled.xtreme.files import LanguageFile
 
 # The kinds of exports that `predict` runs, and the kinds of their tasks.
@@ -191,7 +191,7 @@ class Predictor:
             possible = " or ".join(f"{count}" for count in self.segments)
             raise UserError(
                 f"{where}: the number of texts is {len(texts)}, but this model is for "
-                f"{possible}; --texts names the columns of an input"
+                f"{possible}; --texts names the columns of a .tsv, .csv or .jsonl file"
             )
 
     def _readers(self, columns: Sequence[Column]) -> dict[str, Callable]:
@@ -204,7 +204,7 @@ class Predictor:
             for ending in OWN_ENDINGS[self.kind]
         }
         if self.kind != TAGGING:
-            readers[_LINES] = _read_lines
+            readers[_LINES] = lambda path: _read_lines(path, columns)
         if not columns and self.task.description.form != COLUMNS:
             # The files of these tasks differ from others in quoting.
             readers[".tsv"] = self._read_task_file
@@ -234,10 +234,12 @@ class Predictor:
                 "pair, as --texts=premise,hypothesis"
             )
         if self.kind == TAGGING:
+            if str in map(type, columns):
+                raise UserError("--texts: the column of the words is a number")
             task = _description(self.task.name, TAGGING, columns)
             return read_tagged(path, task, "test", LabelReader())
         task = _description(self.task.name, self.kind, columns, label)
-        return read_texts(path, task, "test", LabelReader())
+        return read_unlabelled(path, task)
 
     def _outputs(self, features: Features) -> Features:
         """The model's numbers for all rows; rows of similar length run together."""
@@ -387,8 +389,13 @@ def _description(
     return described(config)
 
 
-def _read_lines(path: str) -> list[LabelledTexts]:
+def _read_lines(path: str, columns: Sequence[Column]) -> list[LabelledTexts]:
     """A text a line; none may be empty, as in all files of texts."""
+    if columns:
+        raise UserError(
+            f"--texts: {path} has a text a line and no columns; rename it to .tsv if "
+            "it has"
+        )
     lines = LanguageFile(path, "", "unknown").lines()
     for number, line in enumerate(lines, start=1):
         if not line.strip():

@@ -226,6 +226,25 @@ def test_list_items_stay_where_they_are_sentences():
     assert dropped["short lines that are no sentences"] == 1
 
 
+def test_georgian_sentences_have_their_beginning():
+    """Their letters are lowercase to Unicode, and no sentence that lost its beginning."""
+    text = """{{ინფოდაფა|a=b}}
+თბილისი საქართველოს დედაქალაქია. ის მტკვრის ორივე ნაპირზე მდებარეობს.
+
+ფართობი არის <math>x^2</math> კილომეტრი. ბოლო წინადადება აქ დასრულდა.
+"""
+    assert clean_sentences(clean(text), "ka", 10, collections.Counter()) == [
+        "თბილისი საქართველოს დედაქალაქია.",
+        "ის მტკვრის ორივე ნაპირზე მდებარეობს.",
+        "ბოლო წინადადება აქ დასრულდა.",
+    ]
+
+
+def test_list_items_of_khmer_and_tibetan_stay():
+    for item in ("ភ្នំពេញជារាជធានីនៃប្រទេសកម្ពុជា។", "ལྷ་ས་ནི་བོད་ཀྱི་གྲོང་ཁྱེར་ཆེན་པོ་ཡིན།"):
+        assert clean(f"* {item}\n") == [item]
+
+
 END_SECTIONS = """
 References | See also | External links | Einzelnachweise | Weblinks | Voir aussi |
 Notes et références | Véase también | Примечания | Ссылки | См. также | 脚注 |

@@ -244,6 +244,12 @@ def test_pairs_are_packed_as_in_training(pairs, pieces, tmp_path):
     model = opened_once(str(folder))
     read = model.read(str(path))
     assert [example.texts for example in read] == quoted
+    # Labels are not read, also where some rows have none.
+    (tmp_path / "some.jsonl").write_text(
+        '{"first": "a", "second": "b"}\n{"first": "c", "second": "d", "label": "x"}\n'
+    )
+    read = model.read(str(tmp_path / "some.jsonl"))
+    assert [example.texts for example in read] == [("a", "b"), ("c", "d")]
     # Other columns, without a header, give the same.
     path = tmp_path / "rows.csv"
     path.write_text("".join(f'7,"{a}","{b}"\n' for a, b in texts), encoding="utf-8")
@@ -297,6 +303,8 @@ def test_earlier_exports_are_opened(reader, tmp_path):
         ("pairs", "a.csv", "x\n1\n", ["--texts=x,y,z"], "OwnTaskConfig.texts"),
         ("numbers", "a.txt", "One.\n\nTwo.\n", [], "a.txt:2: is empty"),
         ("numbers", "a.txt", "", [], "a.txt: holds no text"),
+        ("numbers", "a.txt", "1\tA", ["--texts=2"], "a text a line and no columns"),
+        ("numbers", "a.tsv", "1\tA", ["--texts=0"], "--texts: columns count from 1"),
         ("numbers", "none.txt", None, [], "none.txt: "),
         ("numbers", "a.jsonl", "{}", [], "a.jsonl:1: column 'text': is missing"),
         ("reader", "a.txt", "What?\n", [], "does not end in one of .json"),
