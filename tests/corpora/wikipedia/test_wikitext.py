@@ -227,7 +227,7 @@ def test_list_items_stay_where_they_are_sentences():
 
 
 def test_georgian_sentences_have_their_beginning():
-    """Their letters are lowercase to Unicode, and no sentence that lost its beginning."""
+    """To Unicode, a Georgian sentence begins with a lowercase letter."""
     text = """{{ინფოდაფა|a=b}}
 თბილისი საქართველოს დედაქალაქია. ის მტკვრის ორივე ნაპირზე მდებარეობს.
 
