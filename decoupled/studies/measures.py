@@ -251,7 +251,7 @@ def numbers_of(
         ):
             yield Number(row, PRETRAINING, name, seed, value, job.folder)
     for key, measured in measures.items():
-        for row in measured.values.keys() & here:
+        for row in filter(here.__contains__, measured.values):
             for name, values in measured.values[row].items():
                 for seed, value in zip(measured.seeds, values.mean(1), strict=True):
                     folder = reader.folder(SOURCES[key].folder, row, seed)

@@ -192,16 +192,19 @@ def read_published(folder: str, rows: Mapping[str, ModelRow]) -> Published:
     for name, row in common.items():
         if row != rows[name]:
             raise UserError(f"--measured: {folder}: {name} has other sizes than here")
-    arrays = files.read_arrays(os.path.join(folder, ITEMS))
+    path = os.path.join(folder, ITEMS)
+    arrays = files.read_arrays(path)
     items: dict[str, dict[int, dict[str, dict[str, Sums]]]] = {}
     for place, got in arrays.items():
         key, row, name = (*place.split("/", 2), "")[:3]
-        if name and row in common and key in study.evidence.measures:
-            of = np.asarray(arrays[f"{key}/{name}"], np.float64)
-            seeds = study.evidence.measures[key].seeds
-            for seed, values in zip(seeds, got.astype(np.float64), strict=True):
-                by_row = items.setdefault(key, {}).setdefault(seed, {})
-                by_row.setdefault(row, {})[name] = Sums(values, of)
+        if not name or row not in common or key not in study.evidence.measures:
+            continue
+        of, seeds = arrays.get(f"{key}/{name}"), study.evidence.measures[key].seeds
+        if of is None or got.shape[:1] + got.shape[-1:] != (len(seeds), *of.shape):
+            raise UserError(f"{path}: {place} does not fit {STUDY}; make both anew")
+        for seed, values in zip(seeds, got.astype(np.float64), strict=True):
+            by_row = items.setdefault(key, {}).setdefault(seed, {})
+            by_row.setdefault(row, {})[name] = Sums(values, of.astype(np.float64))
     # A path says nothing to others.
     name = os.path.basename(os.path.normpath(folder))
     numbers = [
@@ -209,7 +212,9 @@ def read_published(folder: str, rows: Mapping[str, ModelRow]) -> Published:
         for number in study.numbers
         if number.row.removeprefix(CONTROL) in common or number.task == RATES
     ]
-    return Published(name, study._replace(rows=common, numbers=numbers), items)
+    training = {row: of for row, of in study.training.items() if row in common}
+    study = study._replace(rows=common, numbers=numbers, training=training)
+    return Published(name, study, items)
 
 
 def check_published(published: Published, facts: Mapping[str, Any]) -> None:

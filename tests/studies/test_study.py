@@ -315,6 +315,13 @@ def test_an_earlier_study_of_something_else_is_refused(
         with pytest.raises(UserError, match=said):
             check_published(before._replace(study=study), facts)
     check_published(before._replace(study=study._replace(facts=facts)), facts)
+    arrays = files.read_arrays(str(published / "items.npz"))
+    arrays["masked_lm_accuracy/e_small/de"] = arrays["masked_lm_accuracy/e_small/de"][
+        :1
+    ]
+    files.write_arrays(str(published / "items.npz"), arrays)
+    with pytest.raises(UserError, match="e_small/de does not fit study.json"):
+        read_published(str(published), rows)
     with pytest.raises(UserError, match="study.json: cannot read"):
         read_published(str(published / "absent"), rows)
 
