@@ -104,7 +104,11 @@ class Service:
             except OSError:
                 return
             with connection:
-                worker, folder, program, *words = _received(connection)
+                received = _received(connection)
+                if not received:
+                    # A test has ended whoever called.
+                    continue
+                worker, folder, program, *words = received
                 with self._lock:
                     self._calls.append([program, *words])
                     try:
