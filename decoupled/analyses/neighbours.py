@@ -215,10 +215,11 @@ def _summary(layer: int, hits: np.ndarray) -> dict[str, Any]:
         accuracy, interval = 100 * float(direction.mean()), (100 * low, 100 * high)
         directions.append({"accuracy": accuracy, "interval": interval})
     by_sentence = 100 * hits.mean(axis=0)
+    low, high = mean_interval(by_sentence)
     return {
         "layer": layer,
         "mean": float(by_sentence.mean()),
-        "interval": mean_interval(by_sentence),
+        "interval": (max(low, 0.0), min(high, 100.0)),
         "directions": directions,
     }
 

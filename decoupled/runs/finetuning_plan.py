@@ -17,7 +17,7 @@ from decoupled.runs.saved_run import Model, open_model
 from decoupled.runs.task_data import TaskData
 from decoupled.tasks.task import FinetuningTask
 from decoupled.training.bookkeeping import StopOnSignal
-from decoupled.training.graph import Network, check_graph, frozen_by_rates
+from decoupled.training.graph import Network, check_graph, frozen_by_rates, rates_of
 from decoupled.training.loop import Run, check_devices
 from decoupled.training.mesh import rows_multiple
 
@@ -169,7 +169,19 @@ def plan_finetuning(
     frozen = frozen_by_rates(packed, config.optimizer)
     if finetuning.freeze_input_embedding:
         encoder = declare(model, NO_HEAD).items()
-        frozen += tuple(n for n, v in encoder if v.role is Role.INPUT_EMBEDDING)
+        embedding = {n for n, v in encoder if v.role is Role.INPUT_EMBEDDING}
+        for name, rate in rates_of(packed, config.optimizer).items():
+            if name in embedding and rate:
+                raise UserError(
+                    f"OptimizerConfig.rates: {rate} for {name}, which "
+                    "FinetuningConfig.freeze_input_embedding does not train"
+                )
+        frozen += tuple(sorted(embedding.difference(frozen)))
+        if len(frozen) == len(packed.variables):
+            raise UserError(
+                "OptimizerConfig.rates, FinetuningConfig.freeze_input_embedding: "
+                "nothing is trained"
+            )
     check_graph(packed, sizes, frozen)
     english_dev = [("dev", data.source)] if data.has_source_dev() else []
     data.check(examples, english_dev if mode == "train" else data.files_to_answer())

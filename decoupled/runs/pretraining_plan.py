@@ -14,15 +14,14 @@ from decoupled.data.reading import check_beginnings, count_pieces, named_errors
 from decoupled.data.records import RecordsManifest, read_manifest
 from decoupled.data.sequences import EVAL, TRAIN, evaluation_count, sampling_rows
 from decoupled.data.vocabulary import Vocabulary, open_vocabulary
+from decoupled.model.variables import slots
 from decoupled.runs import run_folder
 from decoupled.runs.curve import entropy
 from decoupled.runs.run_folder import TRAINING_MODES
 from decoupled.runs.saved_run import open_model
 from decoupled.training.bookkeeping import StopOnSignal
-from decoupled.training.checkpoints import (
-    checkpoint_step,
-    find_checkpoint,
-)
+from decoupled.training.checkpoint_files import CheckpointFile
+from decoupled.training.checkpoints import checkpoint_step, find_checkpoint
 from decoupled.training.graph import TrainingGraph, check_graph, pretraining_graph
 from decoupled.training.loop import Run, check_devices
 
@@ -90,8 +89,8 @@ def plan_pretraining(
     Args:
       init_checkpoint: a model folder, or a prefix in one, that a new run starts from.
       branch_from: a run, or a prefix of one of its checkpoints, from which a new run
-        continues at its step and with its slots. Only schedule and optimizer may
-        differ.
+        continues at its step and with its slots. Only schedule and the optimizer's
+        settings may differ.
     """
     check_devices(hardware, config.mesh, console.say)
     manifest = read_manifest(records_dir)
@@ -104,7 +103,7 @@ def plan_pretraining(
             sampling.append(_sampling_rows(phase, manifest))
         if mode != "train":
             held_out_counts(phase.config, manifest)
-    prefix = _initial_checkpoint(init_checkpoint, pieces)
+    prefix = _initial_checkpoint(init_checkpoint, pieces, config.model)
     check_beginnings(manifest)
     phases = [(p, pretraining_graph(p.config, pieces.pad_id)) for p in config.phases]
     for phase, graph in phases:
@@ -113,8 +112,9 @@ def plan_pretraining(
     hashed = {
         "data.records": f"the corpus of {records_dir}",
         "data.shards": f"the training text in {records_dir}",
-        "data.init_checkpoint_sha256": str(prefix),
     }
+    if prefix:
+        hashed["data.init_checkpoint_sha256"] = prefix
     run = Run(
         model_dir=folder,
         init_checkpoint=prefix,
@@ -132,7 +132,7 @@ def plan_pretraining(
         run=run,
         description=description,
         hashed=hashed,
-        trunk=_trunk(branch_from, folder, description, config, hashed),
+        trunk=_trunk(branch_from, folder, description, phases[-1][1], hashed),
     )
 
 
@@ -206,7 +206,11 @@ def _describe_phase(phase):
     }
 
 
-def _initial_checkpoint(path, pieces) -> str | None:
+# What a model computes with weights of the same shapes.
+_COMPUTED = ("num_heads", "head_size", "activation", "layer_norm_epsilon")
+
+
+def _initial_checkpoint(path, pieces, model) -> str | None:
     if path is None:
         return None
     source = open_model(path)
@@ -215,10 +219,20 @@ def _initial_checkpoint(path, pieces) -> str | None:
             f"--init_checkpoint: {path} has another vocabulary than {pieces.path}; "
             "build the records with its vocabulary"
         )
+    differing = [
+        f"{name} = {there!r}, not {here!r}"
+        for name in _COMPUTED
+        if (there := getattr(source.config, name)) != (here := getattr(model, name))
+    ]
+    if differing:
+        raise UserError(
+            f"--init_checkpoint: the model of {path} has {', '.join(differing)}; its "
+            "weights would compute something else"
+        )
     return source.weights.path
 
 
-def _trunk(path, folder, description, config, contents) -> str | None:
+def _trunk(path, folder, description, graph, contents) -> str | None:
     """The prefix of the run's checkpoint that `path` names; None if `folder` already
     has checkpoints."""
     if path is None:
@@ -237,10 +251,18 @@ def _trunk(path, folder, description, config, contents) -> str | None:
     if differing:
         raise UserError(
             f"--branch_from: {path} is of another run: {'; '.join(differing)}; a "
-            "branch has its trunk's model and data, and may change schedule and "
-            "optimizer alone"
+            "branch has its trunk's model and data, and may change schedule and the "
+            "optimizer's settings alone"
         )
-    step, begins = checkpoint_step(prefix), config.schedule.decay_begins
+    saved, kind = CheckpointFile(prefix).shapes, graph.optimizer.name
+    for name in graph.network.variables:
+        if name not in graph.frozen and saved.keys().isdisjoint(slots(name, kind)):
+            raise UserError(
+                f"--branch_from: {prefix} has no slots of {kind} for {name}; a branch "
+                "has its trunk's optimizer, and trains no variable that its trunk has "
+                "frozen (OptimizerConfig.rates)"
+            )
+    step, begins = checkpoint_step(prefix), graph.schedule.decay_begins
     if step > begins:
         raise UserError(
             f"--branch_from: {prefix} is of step {step}, but the decay would begin at "

@@ -209,17 +209,21 @@ def _differences_in_words(saved, described, contents) -> list[str]:
     kept = {n: v for n, v in saved["data"].items() if v not in _GONE_DATA.get(n, ())}
     before = {name: value for name, value in _BEFORE.items() if name in data}
     saved = saved | {"data": before | unrecorded | kept}
-    return [
-        f"{contents[name]} has changed since the run began"
-        if name in contents
-        else f"{name} is {old}, "
-        + (
-            "which only the version that began the run has"
-            if name.removeprefix("data.") in _GONE_DATA and new == "None"
-            else f"not {new}"
-        )
-        for name, old, new in differences("", saved, described)
-    ]
+    differing = list(differences("", saved, described))
+    if commands := [each for each in differing if each[0] == "command"]:
+        # Of another command, everything differs.
+        differing = commands
+    return [_difference_in_words(*each, contents) for each in differing]
+
+
+def _difference_in_words(name, old, new, contents):
+    if name in contents and "None" not in (old, new):
+        if name == "data.init_checkpoint_sha256":
+            return f"the run began from other weights than {contents[name]}"
+        return f"{contents[name]} has changed since the run began"
+    if name.removeprefix("data.") in _GONE_DATA and new == "None":
+        return f"{name} is {old}, which only the version that began the run has"
+    return f"{name} is {old}, not {new}"
 
 
 def differences_in_words(
@@ -355,11 +359,16 @@ def _task(task):
     return task
 
 
+def check_size(path: str, name: str, value: Any) -> None:
+    """Raises UserError for a size of a model that no model can have."""
+    largest = _MOST_LAYERS if name.endswith("_layers") else _LARGEST
+    if type(value) is int and value > largest:
+        raise UserError(f"{path}: {name} is {value}, which no model can have")
+
+
 def _check_sizes(path, saved):
     for name, value in saved["model"].items():
-        largest = _MOST_LAYERS if name == "num_layers" else _LARGEST
-        if type(value) is int and value > largest:
-            raise UserError(f"{path}: {name} is {value}, which no model can have")
+        check_size(path, name, value)
     waiting = [(saved, 0)]
     while waiting:
         value, depth = waiting.pop()

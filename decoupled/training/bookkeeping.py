@@ -257,9 +257,7 @@ class Monitor(Progress):
     def after_steps(self, step, values):
         for name in self.CHECKED:
             if not math.isfinite(values[name]):
-                raise UserError(
-                    diverged(f"training: {name} is {values[name]} at step {step}")
-                )
+                raise Diverged(f"training: {name} is {values[name]} at step {step}")
         if not self._is_logged(step):
             return
         self._write(step, values)
@@ -300,12 +298,8 @@ def _shown(values):
     )
 
 
-def diverged(what: str) -> str:
-    """The message that ends a run whose loss or gradient is infinite or NaN."""
-    return (
-        f"{what}; the last checkpoint is untouched: lower the learning rate, or set "
-        "clip_norm"
-    )
+class Diverged(UserError):
+    """A run whose loss or gradient is infinite or NaN; the message says where."""
 
 
 class Run(NamedTuple):

@@ -220,7 +220,9 @@ def build_step(
     building = _begin(network, graph, placement)
     step = tf.train.get_or_create_global_step()
     # Microbatches add their number, so that no two of a run have equal masks.
-    first = tf.cast(step, tf.int32) * batch + training.seed * 1_000_003
+    # Wrapped as int32, which any seed becomes.
+    seed = (training.seed * 1_000_003 + 2**31) % 2**32 - 2**31
+    first = tf.cast(step, tf.int32) * batch + seed
     dropout_seed = building.import_scalar(first)
     with partition_large_tables(
         network.variables, graph.optimizer, network.mesh, building.implementation

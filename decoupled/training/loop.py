@@ -21,12 +21,13 @@ from decoupled.ops.row_partitions import saved_variables
 from decoupled.training import tpu
 from decoupled.training.bookkeeping import (
     Checkpoints,
+    Diverged,
     Monitor,
     Progress,
     Run,
     SessionWriter,
-    diverged,
 )
+from decoupled.training.checkpoint_files import CheckpointFile
 from decoupled.training.checkpoints import (
     checkpoint_step,
     find_checkpoint,
@@ -94,13 +95,15 @@ def train(
                 with _tpu_program(run):
                     made = _estimator(graph, run, graph.training.batch_size)
                     made.train(input_fn_from(step), max_steps=end)
+        except Diverged as error:
+            raise UserError(_why_diverged(graph, run, str(error))) from error
         # An error of NaN is a RuntimeError, too.
         except (RuntimeError, tf.errors.OpError) as error:
             errors = [error, *tpu.recorded_errors(made)]
             message = next(filter(None, map(tpu.divergence, errors)), None)
             if message is None:
                 raise
-            raise UserError(diverged(message)) from error
+            raise UserError(_why_diverged(graph, run, message)) from error
         finally:
             run.stop.restore()
         step = checkpoint_step(latest_complete(run.model_dir))
@@ -117,6 +120,21 @@ def train(
         if then is not None and every_steps and not step % every_steps and not at_end:
             then()
     return step
+
+
+def _why_diverged(graph, run, what):
+    """The message that ends a run whose loss or gradient is infinite or NaN.
+
+    Raises UserError if its weights were not finite before.
+    """
+    saved = latest_complete(run.model_dir)
+    if source := saved or run.init_checkpoint:
+        weights = CheckpointFile(source)
+        for name in weights:
+            weights.read_tensor(name)
+    kept = "; the last checkpoint is untouched" if saved else ""
+    or_clip = "" if graph.optimizer.clip_norm else ", or set clip_norm"
+    return f"{what}{kept}: lower the learning rate{or_clip}"
 
 
 def _announce(graph, run, first):

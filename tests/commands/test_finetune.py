@@ -190,7 +190,7 @@ def test_a_folder_belongs_to_its_initial_weights_and_settings(folder, short):
         for name, value in weights.items():
             writer.add(name, value + (1 if value.dtype == np.float32 else 0))
     try:
-        message = rf"model.ckpt-{PRETRAINED_STEPS} has changed since the run began; use"
+        message = rf"began from other weights than .*model.ckpt-{PRETRAINED_STEPS}; use"
         with pytest.raises(UserError, match=message):
             tune(folder, short, "train", **TWO_STEPS)
     finally:
@@ -337,6 +337,14 @@ def test_a_frozen_input_embedding_does_not_move_within_a_run(folder):
         assert f"{name}/adam_m" not in after
     kernel = "bert/encoder/layer_0/output/dense/kernel"
     assert (before[kernel] != after[kernel]).any()
+    for rates, message in (
+        ({"bert/embeddings/word_embeddings": 2.0}, "2.0 for bert/embeddings/word"),
+        ({"bert/enc*": 0, "bert/p*": 0, "out*": 0}, "nothing is trained"),
+    ):
+        with pytest.raises(UserError, match=message):
+            changes = dict(freeze_input_embedding=True, **ONE_EPOCH)
+            tune(folder, "refused", "train", rates=rates, **changes)
+    assert not (folder / "refused").exists()
     with pytest.raises(
         UserError, match="data.freeze_input_embedding is True, not False"
     ) as caught:

@@ -26,6 +26,7 @@ from decoupled.runs.pretraining_plan import held_out_counts
 from decoupled.tasks.mlm import MaskedLM
 from decoupled.tasks.objectives import OBJECTIVES
 from decoupled.training.bookkeeping import Checkpoints
+from decoupled.training.checkpoint_files import CheckpointWriter
 from decoupled.training.events import read_scalars
 from tests.command_line import decoupled, mistake
 from tests.commands.pretraining import (
@@ -282,6 +283,52 @@ def test_a_folder_of_before_goes_on_with_alpha_alone(data, trained, capsys):
     assert "complete at step 2; nothing to train" in capsys.readouterr().out
 
 
+def test_initial_weights_of_a_model_that_computes_something_else_are_refused(
+    data, trained, tmp_path
+):
+    """Their shapes are the same."""
+    for changes in (
+        {"activation": "relu"},
+        {"layer_norm_epsilon": 0.5},
+        {"num_heads": 1, "head_size": 16},
+    ):
+        model = tiny_model(**{**SMALL, **changes})
+        folder = str(tmp_path / "other")
+        with pytest.raises(UserError, match=f"has {list(changes)[0]} = .*, not "):
+            run_pretraining(
+                config(model=model),
+                *data,
+                folder,
+                "train",
+                init_checkpoint=str(trained),
+            )
+    assert not (tmp_path / "other").exists()
+
+
+def test_weights_that_are_not_finite_are_named_where_training_diverges(
+    data, trained, tmp_path
+):
+    weights = checkpoint(trained)
+    with CheckpointWriter(str(trained / "model.ckpt-2")) as writer:
+        for name, value in weights.items():
+            if name == "bert/encoder/layer_0/output/dense/bias":
+                value = np.full_like(value, np.nan)
+            writer.add(name, value)
+    for folder, begin in ((tmp_path / "new", {"init_checkpoint": str(trained)}),
+                          (trained, {})):  # fmt: skip
+        with pytest.raises(UserError, match="layer_0/output/dense/bias holds values"):
+            longer = config(schedule=schedule(train_steps=4))
+            run_pretraining(longer, *data, str(folder), "train", **begin)
+
+
+def test_a_seed_may_be_as_large_as_a_clock(data, tmp_path):
+    settings = config(
+        training=tiny_training(seed=9223372036854775000), schedule=schedule(1, 0)
+    )
+    run_pretraining(settings, *data, str(tmp_path / "run"), "train")
+    assert (tmp_path / "run/model.ckpt-1.index").exists()
+
+
 def test_a_run_goes_on_from_another_with_a_fresh_output_embedding(
     data, trained, tmp_path, capsys
 ):
@@ -367,6 +414,13 @@ def test_refused_branches(data, trained, tmp_path):
         branch(schedule=schedule(40, 1))
     with pytest.raises(UserError, match=r"model.ckpt-1: no such checkpoint"):
         branch(str(trained / "model.ckpt-1"))
+    with pytest.raises(UserError, match=r"has no slots of adamw for bert/"):
+        branch(optimizer=adamw(), schedule=schedule(train_steps=3))
+    adafactor = dataclasses.replace(
+        HEAD_ALONE, name="adafactor", weight_decay=0.0, beta1=0.0
+    )
+    with pytest.raises(UserError, match=r"has no slots of adafactor for cls/"):
+        branch(optimizer=adafactor, schedule=schedule(train_steps=3))
     assert not (tmp_path / "branch").exists()
 
 

@@ -99,16 +99,19 @@ def test_the_same_model_may_come_again_and_nothing_is_written(folder, vocabulary
 def test_another_model_is_refused_with_every_setting_that_differs(trained, vocabulary):
     model = dataclasses.replace(DESCRIPTION.model, hidden_size=32, head_size=8)
     data = {**DESCRIPTION.data, "masking": {"sequence_length": 16}, "seed": 4}
-    other = DESCRIPTION._replace(model=model, data=data, command="finetune")
+    other = DESCRIPTION._replace(model=model, data=data)
 
     message = refusal(run_folder.claim, trained, other, vocabulary)
 
     assert message == (
-        f"{trained}: holds another model: command is 'pretrain', not 'finetune'; "
-        "data.masking.sequence_length is 12, not 16; data.seed is 3, not 4; "
-        "model.head_size is 4, not 8; model.hidden_size is 16, not 32; use its "
-        "settings and files to go on, or another --model_dir"
+        f"{trained}: holds another model: data.masking.sequence_length is 12, not 16; "
+        "data.seed is 3, not 4; model.head_size is 4, not 8; model.hidden_size is 16, "
+        "not 32; use its settings and files to go on, or another --model_dir"
     )
+    # Of another command, everything differs.
+    other = other._replace(command="finetune")
+    message = refusal(run_folder.claim, trained, other, vocabulary)
+    assert "holds another model: command is 'pretrain', not 'finetune'; use" in message
     assert run_folder.read(trained) == DESCRIPTION
 
 

@@ -20,6 +20,7 @@ from decoupled.core import files
 from decoupled.core.errors import UserError
 from decoupled.core.labels import check_labels
 from decoupled.data.vocabulary import Vocabulary
+from decoupled.runs.run_folder import check_size
 
 CONFIG = "config.json"
 MASKED_LM = "masked language model"
@@ -368,6 +369,7 @@ def _sizes(path, content, family):
         if theirs not in content:
             raise UserError(f"{path}: no {theirs}")
         sizes[ours] = content[theirs]
+        check_size(path, theirs, sizes[ours])
         if ours in _FLOATS and type(sizes[ours]) is int:
             sizes[ours] = float(sizes[ours])
     if type(sizes["max_positions"]) is int:

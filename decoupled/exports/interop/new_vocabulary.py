@@ -71,6 +71,10 @@ def trim_vocabulary(
     corpus = Corpus(corpus_dir)
     chosen = _languages(corpus, languages)
     kept = _used(old, corpus, chosen, min_count)
+    if {*kept} <= {*old.special_ids, old.unk_id, *old.byte_ids}:
+        raise UserError(
+            f"--min_count: no piece occurs {min_count} times in {corpus_dir}"
+        )
     rows = NewRows([[index] for index in kept], len(kept))
     new = old.trimmed(kept)
     return _convert(model, new, rows, new_model_dir)

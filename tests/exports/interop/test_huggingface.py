@@ -356,6 +356,7 @@ def test_tied_names_may_both_be_there_if_they_agree(tmp_path, vocabulary):
         ({"hidden_size": "8"}, "hidden_size is '8'"),
         ({"num_hidden_layers": None}, "no num_hidden_layers"),
         ({"num_hidden_layers": 3}, "no values for bert/encoder/layer_2"),
+        ({"num_hidden_layers": 10**8}, "is 100000000, which no model can have"),
         ({"num_hidden_layers": 1}, "no use for rembert.encoder.layer.1"),
         ({"vocab_size": 50}, r"has shape \[48, 6\], config.json makes it \[50, 6\]"),
         ({"vocab_size": 40}, "48 pieces, but config.json says vocab_size 40"),

@@ -125,6 +125,13 @@ def test_kept_pieces_have_the_same_logits(tmp_path, big, corpus):
         np.testing.assert_array_equal(new.weights[name], old.weights[name][kept])
 
 
+def test_a_threshold_that_no_piece_reaches_is_named(tmp_path, big, corpus):
+    source = write_model(tmp_path / "source", big)
+    with pytest.raises(UserError, match="--min_count: no piece occurs 100000000 times"):
+        trim_vocabulary(source, None, str(tmp_path / "target"), corpus, [], 10**8)
+    assert not (tmp_path / "target").exists()
+
+
 def test_a_higher_threshold_keeps_fewer_pieces_and_all_their_characters(
     tmp_path, big, corpus
 ):
