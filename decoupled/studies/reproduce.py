@@ -76,13 +76,9 @@ def run(options: Options, arguments: Sequence[str]) -> bool:
         installed.need("django", "polib", purpose="the text")
     languages = choose_languages(folders, options.languages)
     make_data(folders, languages, root.study.text, root.study.pieces)
-    maker, published = plan(root, folders, options.measured)
+    maker, _ = plan(root, folders, options.measured)
     jobs = maker.rates() if options.rates else maker.all()
     check(jobs)
-    if published:
-        from decoupled.studies.study import check_published
-
-        check_published(published, facts_of(root, folders, maker))
     for sentence in left_out(
         folders, options.languages, maker.pieces, root.sweep.tasks
     ):
@@ -180,7 +176,7 @@ def plan(
     """The maker of all jobs, and the earlier study of the folder `measured`.
 
     Raises:
-      UserError: the data do not exist, or as `read_published`.
+      UserError: the data do not exist, or as `read_published` and `check_published`.
     """
     if not files.exists(folders.vocabulary):
         raise UserError(
@@ -192,10 +188,11 @@ def plan(
     if not measured:
         return maker, None
     # Imported here: it loads TensorFlow.
-    from decoupled.studies.study import read_published
+    from decoupled.studies.study import check_published, read_published
 
     rows = {row.name: read_row(describe_row(row)) for row in maker.rows}
     published = read_published(measured, rows)
+    check_published(published, facts_of(root, folders, maker))
     return StudyJobs(root, folders, dtype, published.study.rows), published
 
 
