@@ -221,7 +221,7 @@ def check_published(published: Published, facts: Mapping[str, Any]) -> None:
     """Raises UserError if an earlier study has another text, or trained with other
     settings."""
     before = published.study.facts
-    pairs = [("its text", before["text"], facts["text"])]
+    pairs = [("its text", before.get("text", []), facts["text"])]
     for row in published.study.rows:
         there = before.get("training", {}).get(row, [])
         pairs.append((f"the training of {row}", there, facts["training"][row]))
@@ -352,7 +352,7 @@ def read_study(
         },
     }
     training = dict(published.study.training) if published else {}
-    if published and published.study.facts["common_steps"] != common:
+    if published and published.study.facts.get("common_steps") != common:
         training = {row: of._replace(later=GAP) for row, of in training.items()}
     training |= {
         row: Training(

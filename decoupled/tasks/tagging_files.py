@@ -28,9 +28,8 @@ _NO_WORD = re.compile(r"\d+[-.]\d+")
 # Lines above a sentence in files without comments: `# id 12ab\tdomain=train` of
 # MultiCoNER, `# sent_id = 3`.
 _COMMENT = re.compile(r"# (id \S+[ \t]+domain=|\S+ = |\S+ =$|newdoc|newpar)")
-
-
-_LANGUAGE = re.compile(r"[a-z]{2,12}(-[a-z]+)*:")
+# A language before a word, and not the beginning of an address.
+_LANGUAGE = re.compile(r"[a-z]{2,12}(-[a-z]+)*:(?!//)")
 
 
 class TaggedSentence(NamedTuple):

@@ -259,7 +259,7 @@ def _table(path, task, rows):
         first = None
         for number, cells in rows:
             # Empty cells at the end may be left out.
-            widths = len(cells), len(_to_the_last_filled(cells))
+            widths = len(cells), _filled_width(cells)
             first = first or widths
             if widths[0] != first[0] and widths[1] != first[1]:
                 raise UserError(
@@ -299,14 +299,14 @@ def _to_the_last_text(rows):
     blank = []
     for row in rows:
         blank.append(row)
-        if _to_the_last_filled(row[1]):
+        if _filled_width(row[1]):
             yield from blank
             blank = []
 
 
-def _to_the_last_filled(cells):
-    filled = [place for place, cell in enumerate(cells, 1) if cell.strip(BLANKS)]
-    return cells[: max(filled, default=0)]
+def _filled_width(cells):
+    """The number of columns up to the last with a text."""
+    return max((n for n, cell in enumerate(cells, 1) if cell.strip(BLANKS)), default=0)
 
 
 def _without_empty_label(row, task):

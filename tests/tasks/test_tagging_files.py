@@ -48,6 +48,8 @@ def test_the_language_before_each_word_is_no_part_of_it(read):
     """WikiANN's original files have it; XTREME's preprocessing removes it."""
     expected = [TaggedSentence(["Juma", ":", "Kenya"], ["X", "X", "X"])]
     assert read("sw:Juma\tX\nsw::\tX\nsw:Kenya\tX\n") == expected
+    address = "http://example.org"
+    assert read(f"{address}\tX\n") == [TaggedSentence([address], ["X"])]
     kept = [TaggedSentence(["sw:Juma", "na", "sw:Kenya"], ["X", "X", "X"])]
     assert read("sw:Juma\tX\nna\tX\nsw:Kenya\tX\n") == kept
 
