@@ -94,11 +94,11 @@ def test_an_unknown_command_is_told_what_is_close_to_it(word, advice):
 def test_the_console_script_is_the_same_program():
     script = pathlib.Path(sys.executable).parent / "decoupled"
     done = subprocess.run(
-        [script, "analyze", "geometry", "--model_dri=x"],
+        [script, "analyze", "masked_lm", "--model_dri=x"],
         capture_output=True, text=True, check=False, timeout=60,
     )  # fmt: skip
     assert done.returncode == 2
     assert done.stderr == (
-        "decoupled analyze geometry: error: Unknown command line flag 'model_dri'. Did "
-        "you mean: model_dir ?; --help lists the flags\n"
+        "decoupled analyze masked_lm: error: Unknown command line flag 'model_dri'. "
+        "Did you mean: model_dir ?; --help lists the flags\n"
     )

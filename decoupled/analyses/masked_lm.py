@@ -5,7 +5,8 @@ all models and seeds predict the same tokens from the same contexts. Prints the 
 nats per token, accuracy and perplexity, by language and as means over the languages.
 Compares the loss with the unigram entropy, which is the loss of a model that knows only
 the frequencies of the pieces. masked_lm.items.npz has the sums of every held-out
-sequence.
+sequence. A second table has the rank and the effective rank of the logits (Roy and
+Vetterli 2007), beside the rank that the head allows, and those of the embeddings.
 
   decoupled analyze masked_lm --model_dir=runs/e_out_128 \\
       --model_dir=runs/e_out_768 --records_dir=data/records \\
@@ -23,6 +24,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from decoupled.analyses import ranks
 from decoupled.analyses.models import (
     batches,
     compiled,
@@ -50,6 +52,8 @@ _DRAWN = 8
 _LABELS = "masked_lm_ids"
 # Number of sequences that are read at once.
 _READ = 512
+# The most positions whose logits have their rank taken, spread evenly over all.
+_RANKED = 10_000
 
 
 class Questions(NamedTuple):
@@ -199,9 +203,9 @@ def measure(
       `items`: [language, number] of every held-out sequence; `arrays`:
       "MODELINDEX/loss", "/correct" and "/predictions", float64 [items], sums over the
       tokens of a sequence. Of each model `languages`: name -> measures, and `all`:
-      their means. Measures are `loss` (nats per token), `accuracy` (0 to 1),
-      `perplexity`, `below_unigram` (unigram entropy - loss) and `relative_loss` (loss /
-      unigram entropy).
+      their means; `logits` and `embeddings`: see `ranks`. Measures are `loss` (nats per
+      token), `accuracy` (0 to 1), `perplexity`, `below_unigram` (unigram entropy -
+      loss) and `relative_loss` (loss / unigram entropy).
     """
     smoothed = asked.counts + float(settings.smoothing)
     vocabulary = models[0].vocabulary
@@ -211,7 +215,7 @@ def measure(
     entropies = asked.means(np.log(tokens[asked.language]) - np.log(chosen))
 
     def scores(model):
-        losses, correct = _predict(model, asked, settings.batch_size)
+        losses, correct, vectors = _predict(model, asked, settings.batch_size)
         of_tokens = {"loss": losses, "correct": correct}
         of_tokens["predictions"] = np.ones_like(losses)
         sums = {
@@ -233,7 +237,10 @@ def measure(
             key: float(np.mean([of[key] for of in languages.values()]))
             for key in _MEASURES
         }
-        return {"languages": languages, ALL: means}, sums
+        entry = {"languages": languages, ALL: means}
+        entry["logits"] = ranks.of_logits(model, vectors)
+        entry["embeddings"] = ranks.of_embeddings(model)
+        return entry, sums
 
     sequences = Counter(language for language, _ in asked.items)
     return {
@@ -253,28 +260,39 @@ def measure(
 
 def _predict(
     model: Model, asked: Questions, batch_size: int
-) -> tuple[np.ndarray, np.ndarray]:
-    """The loss of each token, and 1 or 0 for the first guess: float64 [T] each."""
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The loss of each token, and 1 or 0 for the first guess: float64 [T] each; the
+    encoder's vectors of at most `_RANKED` tokens, float32 [n, H]."""
     encoder = Encoder(model.config, model.weights)
     head = MaskedLm(model.config, model.weights, encoder)
 
-    def predict(batch: dict[str, tf.Tensor]) -> tuple[tf.Tensor, tf.Tensor]:
+    def predict(batch: dict[str, tf.Tensor]) -> tuple[tf.Tensor, ...]:
         output = encoder({name: batch[name] for name in FEATURES})["sequence_output"]
-        logits, labels = head(output, batch["masked_lm_positions"]), batch[_LABELS]
+        positions, labels = batch["masked_lm_positions"], batch[_LABELS]
+        logits = head(output, positions)
         losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
-        return losses, tf.argmax(logits, -1, tf.int32) == labels
+        right = tf.argmax(logits, -1, tf.int32) == labels
+        return losses, right, tf.gather(output, positions, batch_dims=1)
 
     function = compiled(predict, (*FEATURES, "masked_lm_positions", _LABELS))
     losses, correct = np.zeros(asked.used.shape), np.zeros(asked.used.shape)
+    tokens = np.flatnonzero(asked.used)
+    ranked = np.linspace(0, len(tokens) - 1, min(len(tokens), _RANKED)).round()
+    # Where a slot's vector is kept; -1 for those that are not.
+    places = np.full(asked.used.shape, -1)
+    places.flat[tokens[ranked.astype(int)]] = np.arange(len(ranked))
+    vectors = np.zeros([len(ranked), model.config.hidden_size], np.float32)
     rows = {**asked.arrays, "row": np.arange(len(losses))}
     for batch in batches(rows, batch_size, f"{model.name}: losses"):
-        outputs = function(batch)
-        losses[batch["row"]], correct[batch["row"]] = (x.numpy() for x in outputs)
-    return losses[asked.used], correct[asked.used]
+        row, outputs = batch["row"], [x.numpy() for x in function(batch)]
+        losses[row], correct[row], hidden = outputs
+        kept = places[row] >= 0
+        vectors[places[row][kept]] = hidden[kept]
+    return losses[asked.used], correct[asked.used], vectors
 
 
 def tables(result: dict[str, Any]) -> Iterator[Table]:
-    """A row for each model and language."""
+    """A row for each model and language; ranks of each model."""
     tokens = {name: of["tokens"] for name, of in result["languages"].items()}
     rows = []
     for model in result["models"]:
@@ -297,6 +315,25 @@ def tables(result: dict[str, Any]) -> Iterator[Table]:
     columns = ["model", "language", "tokens", "loss, nats", "unigram entropy"]
     columns += ["below it", "of it", "accuracy, %", "perplexity"]
     yield Table("Held-out text, every token masked once", columns, rows)
+    kinds = list(
+        dict.fromkeys(e["embedding"] for m in result["models"] for e in m["embeddings"])
+    )
+    rows = []
+    for model in result["models"]:
+        logits = model["logits"]
+        by_kind = {
+            e["embedding"]: f"{e['effective_rank']:.1f}" for e in model["embeddings"]
+        }
+        rows.append(
+            [
+                *(model["name"], model["hidden_size"], model["output_embedding_size"]),
+                *(logits["rank"], logits["bound"], f"{logits['effective_rank']:.1f}"),
+                *(by_kind.get(kind) for kind in kinds),
+            ]
+        )
+    columns = ["model", "H", "E_out", "rank of logits", "at most", "effective rank"]
+    columns += [f"of the {kind} embedding" for kind in kinds]
+    yield Table("Ranks of centred logits and embeddings", columns, rows)
 
 
 def picture(result: dict[str, Any]) -> Picture:

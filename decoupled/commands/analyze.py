@@ -30,8 +30,9 @@ FLAGS = flags.FLAGS
 # Name -> what measures something similar.
 GONE = {
     "drift": "layer_drop and neighbours compare the layers of a model",
+    "geometry": "masked_lm has the ranks of logits and embeddings",
     "minimal_pairs": "masked_lm compares what models predict of the same held-out text",
-    "spectrum": "geometry has the effective rank of the embeddings",
+    "spectrum": "masked_lm has the effective rank of the embeddings",
     "--cache_dir": "the variable TMPDIR names the folder of temporary files",
     "--metric": "results.json of each run has all metrics",
     "--source": "give --data_dir, a folder of files XX-en.en and XX-en.XX",
@@ -72,10 +73,6 @@ ANALYSES: dict[str, list[Callable[[], Any]]] = {
         lambda: flags.DEFINE_bool(
             "whole_words", False, "Only words that are one piece of the vocabulary."
         ),
-    ],
-    "geometry": [
-        _MODELS,
-        _text("corpus_dir", "A corpus; its held-out text is read."),
     ],
     "masked_lm": [
         _MODELS,

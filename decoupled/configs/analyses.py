@@ -17,35 +17,6 @@ from decoupled.configs.finetuning import RetrievalConfig
 from decoupled.core.errors import UserError
 
 
-@configurable("geometry")
-@dataclasses.dataclass(frozen=True)
-class GeometrySettings:
-    """What `geometry` reads, and how much of it.
-
-    masking: length of the sequences and masking rates. sequences: the first of each
-    language's held-out text, at most so many. batch_size: sequences in a batch.
-    gradients: the number of masked positions whose gradient is followed to the encoder,
-    spread evenly over all; a head with an activation takes seconds for each if
-    E_out = 3072. seed: of the masks.
-    """
-
-    DEFAULTS: ClassVar = {
-        "MaskingConfig.sequence_length": 64,
-        "MaskingConfig.max_predictions": 10,
-    }
-
-    masking: MaskingConfig = bound(MaskingConfig)
-    sequences: int = 500
-    batch_size: int = 32
-    gradients: int = 1000
-    seed: int = 0
-
-    def __post_init__(self):
-        check_types(self)
-        check_positive(self, "sequences batch_size gradients")
-        check_not_negative(self, "seed")
-
-
 @configurable("masked_lm")
 @dataclasses.dataclass(frozen=True)
 class MaskedLmSettings:
@@ -158,6 +129,5 @@ class NeighbourSettings:
 
 # Name of an analysis -> its settings.
 ANALYSES = {
-    kind.gin_name: kind
-    for kind in (GeometrySettings, MaskedLmSettings, ProbeSettings, NeighbourSettings)
+    kind.gin_name: kind for kind in (MaskedLmSettings, ProbeSettings, NeighbourSettings)
 }

@@ -16,7 +16,6 @@ class Removed(NamedTuple):
 _NO_MESH = "the serving encoder runs in one process; remove it and all of MeshConfig"
 _PACKED = "batches of fine-tuning are always packed; remove it"
 _NO_BOOKS = "no task is made of Bible verses any more; remove it"
-_NO_OVERLAP = "geometry no longer compares embeddings; remove this line"
 _CLUSTER = (
     "with --accelerator, the flags --coordinator, --processes and --process say which "
     "processes train together"
@@ -53,9 +52,10 @@ REMOVED = {
     ),
     ("retrieve", "mesh"): Removed(_NO_MESH),
     ("neighbours", "mesh"): Removed(_NO_MESH),
-    ("geometry", "neighbours"): Removed(_NO_OVERLAP),
-    ("geometry", "pieces"): Removed(_NO_OVERLAP),
     ("ClusterConfig", "workers"): Removed(_CLUSTER, ((),)),
 }
-# Of these classes, only the parameters above had an effect.
-REMOVED_CLASSES = {"ClusterConfig": _CLUSTER}
+# Of these classes, only the parameters above had an effect on a run.
+REMOVED_CLASSES = {
+    "ClusterConfig": _CLUSTER,
+    "geometry": "analyze masked_lm has the ranks of logits and embeddings; remove it",
+}

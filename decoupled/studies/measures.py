@@ -267,10 +267,10 @@ def numbers_of(
             shares = [each.got.sum() / each.of.sum() for each in sums.values()]
             name, value = f"layers 1 to {kept}", 100 * float(np.mean(shares))
             yield Number(row, LAYER_DROP, name, seed, value, folder)
-        if analysed := reader.analysed(GEOMETRY, seed):
+        if analysed := reader.analysed("masked_lm", seed):
             models = analysed.result["models"]
             for row, model in zip(analysed.rows, models, strict=True):
-                for name, value in _geometry(model):
+                for name, value in _ranks(model):
                     yield Number(row, GEOMETRY, name, seed, value, analysed.folder)
 
 
@@ -283,13 +283,10 @@ def tried_rates(jobs: Iterable[Job]) -> Iterator[Number]:
         yield Number(row, RATES, rate, seed, loss, job.folder)
 
 
-def _geometry(model):
-    yield "gradient that arrives, %", 100 * model["gradient"]["share"]
-    yield "of a random map, %", 100 * model["gradient"]["random_share"]
+def _ranks(model):
     yield "rank of logits", float(model["logits"]["rank"])
     yield "effective rank of logits", model["logits"]["effective_rank"]
-    # Geometry of an earlier version has no embeddings.
-    for table in model.get("embeddings", ()):
+    for table in model["embeddings"]:
         yield f"effective rank, {table['embedding']}", table["effective_rank"]
 
 

@@ -242,7 +242,6 @@ def analyses(folders: Folders, pieces: int) -> dict[str, Sequence[str]]:
             "--variants=mix",
             f"--data_dir={folders.made('edges')}",
         )
-    chosen["geometry"] = ("geometry", masking, f"--corpus_dir={folders.corpus}")
     words = folders.user_folder("word_similarity")
     # With fewer pieces most words would be means of fragments.
     if words and pieces >= ENOUGH_PIECES:

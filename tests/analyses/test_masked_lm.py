@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from decoupled.analyses import masked_lm
+from decoupled.analyses import masked_lm, ranks
 from decoupled.analyses.masked_lm import read_questions
 from decoupled.analyses.models import open_models
 from decoupled.configs import MaskingConfig
@@ -110,6 +110,27 @@ def test_losses_are_those_of_the_network_in_numpy(result, models, text):
     assert 0 < result["models"][0]["all"]["accuracy"] < 0.5
 
 
+def test_ranks_are_those_of_the_vectors_of_all_tokens(
+    result, models, text, monkeypatch
+):
+    """And of as many tokens as are kept, spread evenly."""
+    batch = text.arrays
+    rows, slots = np.nonzero(text.used)
+    for number, model in enumerate(models):
+        weights = {name: model.weights[name] for name in model.weights}
+        last = np.asarray(Reference(model.config, weights).encode(batch)[-1])
+        vectors = last[rows, batch["masked_lm_positions"][rows, slots]]
+        expected = ranks.of_logits(model, vectors.astype(np.float32))
+        entry = result["models"][number]["logits"]
+        assert entry == pytest.approx(expected, rel=1e-4)
+        monkeypatch.setattr(masked_lm, "_RANKED", 20)
+        fewer = masked_lm.measure([model], text, SETTINGS)["models"][0]["logits"]
+        chosen = np.linspace(0, len(vectors) - 1, 20).round().astype(int)
+        expected = ranks.of_logits(model, vectors[chosen].astype(np.float32))
+        assert fewer == pytest.approx(expected, rel=1e-4)
+        monkeypatch.undo()
+
+
 def test_a_model_has_the_same_answers_beside_others_and_in_other_batches(
     models, text, result
 ):
@@ -203,6 +224,7 @@ def test_result_table_and_plot(result, tmp_path, capsys):
     shown, drawn = show(masked_lm, result, tmp_path / "out", capsys)
     assert "Held-out text, every token masked once" in shown
     assert "unigram entropy" in shown
+    assert "Ranks of centred logits and embeddings" in shown
     names = {"pretrained", "coupled", "en", "sw", "all"}
     assert names <= set(drawn)
 

@@ -5,21 +5,11 @@ import os
 import re
 
 from decoupled.analyses import output
-from decoupled.configs import MaskingConfig
 from tests.exports.models import (
     finetuned_weights,
     model_config,
     pretrained_weights,
     write_model_dir,
-)
-
-# Of the masked text that analyses read.
-MASKING = MaskingConfig(
-    sequence_length=16,
-    max_predictions=5,
-    masking_rate=0.3,
-    mask_token_rate=0.8,
-    random_token_rate=0.1,
 )
 
 

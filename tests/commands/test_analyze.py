@@ -12,7 +12,6 @@ from decoupled.configs.corpora import CorpusSettings
 from decoupled.core import files, locks
 from decoupled.core.errors import UserError
 from decoupled.corpora.build import build
-from decoupled.corpora.corpus_writer import write_corpus
 from decoupled.launch import start
 from tests.analyses.tiny_runs import write_run
 from tests.command_line import decoupled, mistake
@@ -84,7 +83,8 @@ def test_a_mistake_is_one_line_and_exit_code_2():
     [
         ("drift", "layer_drop"),
         ("minimal_pairs", "masked_lm"),
-        ("spectrum", "geometry"),
+        ("geometry", "masked_lm"),
+        ("spectrum", "masked_lm"),
         ("weat", "word_similarity"),
     ],
 )
@@ -148,26 +148,6 @@ def test_masked_lm(run, model_dir, vocabulary, tmp_path):
     assert model["all"]["loss"] == pytest.approx(loss)
 
 
-def test_geometry(run, model_dir, tmp_path, capsys):
-    texts = [("en", [("train", ["Show"]), ("eval", ["Select the blue page"] * 9)])]
-    write_corpus(str(tmp_path / "corpus"), "invented", {}, texts, {}, {}, {})
-    out = str(tmp_path / "out")
-    settings = [
-        "MaskingConfig.sequence_length = 16",
-        "geometry.sequences = 3",
-        "geometry.gradients = 4",
-    ]
-    given = dict(model_dir=[model_dir], output_dir=out, gin_param=settings)
-    run("geometry", corpus_dir=f"{tmp_path}/corpus", **given)
-    assert "that reaches the encoder" in capsys.readouterr().out
-    result = written(out, "geometry")
-    assert result["settings"]["masking"]["sequence_length"] == 16
-    assert result["models"][0]["sequences"] == 3
-    assert result["models"][0]["gradient"]["positions"] == 4
-    with pytest.raises(UserError, match="nowhere: no corpus here"):
-        run("geometry", corpus_dir=f"{tmp_path}/nowhere", **given)
-
-
 def test_probing_of_a_converted_treebank(run, model_dir, tmp_path, capsys):
     line = "{}\t{}\t_\t{}\t_\t_\t{}\t{}\t_\t_\n"
     sentence = line.format(1, "the", "DET", 2, "det") + line.format(
@@ -223,7 +203,6 @@ def test_neighbours(run, model_dir, tmp_path):
 @pytest.mark.parametrize(
     ("name", "setting"),
     [
-        ("geometry", "MaskingConfig.sequence_length"),
         ("masked_lm", "MaskingConfig.sequence_length"),
         ("neighbours", "RetrievalConfig.max_sequence_length"),
         ("probing", "probing.max_tokens"),
@@ -236,7 +215,7 @@ def test_a_length_beyond_the_positions_is_refused(
         write(tmp_path / path, "A line.\n")
     given = dict(model_dir=[model_dir], data_dir=str(tmp_path), sentences=None)
     given |= dict(languages=None, tasks=["pos"], variants=["mix"])
-    given |= dict(records_dir="", corpus_dir="", output_dir=f"{tmp_path}/out")
+    given |= dict(records_dir="", output_dir=f"{tmp_path}/out")
     message = f"{setting}: 25, but run has max_positions = 24"
     with pytest.raises(UserError, match=message):
         run(name, gin_param=[f"{setting} = 25"], **given)

@@ -75,7 +75,6 @@ POSITIVE = {
     configs.CorpusSettings: "min_characters part_bytes max_parts dev_share test_share "
     "min_label_messages min_language_examples",
     configs.VocabularySettings: "report_sentences",
-    configs.ANALYSES["geometry"]: "sequences batch_size gradients",
     configs.ANALYSES["masked_lm"]: "smoothing batch_size",
     configs.ANALYSES["probing"]: "projection_size hidden_size learning_rate clip_norm "
     "batch_size train_steps eval_every_steps halve_after stop_after",
@@ -93,7 +92,6 @@ NOT_NEGATIVE = {
     configs.StudyConfig: "first_seeds most_dropped pieces tried_seed",
     configs.CorpusSettings: "eval_share",
     configs.VocabularySettings: "seed",
-    configs.ANALYSES["geometry"]: "seed",
     configs.ANALYSES["masked_lm"]: "max_sequences seed",
     configs.ANALYSES["probing"]: "max_tokens dropout seed",
     configs.ANALYSES["neighbours"]: "max_pairs",

@@ -104,6 +104,11 @@ def _masked_lm(rows, seed):
         arrays[f"{index}/loss"] = counts * np.repeat([loss + 0.5, loss], SEQUENCES)
         arrays[f"{index}/correct"] = counts / 4
         arrays[f"{index}/predictions"] = counts
+    model = {
+        "logits": {"rank": 96, "bound": 97, "effective_rank": 41.0 + seed},
+        "embeddings": [{"embedding": "input", "effective_rank": 8.5 + seed}],
+    }
+    result["models"] = [model] * len(rows)
     return result, arrays
 
 
@@ -124,17 +129,7 @@ def _probing(rows, seed):
     return result, arrays
 
 
-def _geometry(rows, seed):
-    model = {
-        "gradient": {"share": 0.25, "random_share": 0.024},
-        "logits": {"rank": 96, "bound": 97, "effective_rank": 41.0 + seed},
-        "embeddings": [{"embedding": "input", "effective_rank": 8.5 + seed}],
-    }
-    return {"models": [model] * len(rows)}, {}
-
-
 _RESULTS = {
-    "geometry": _geometry,
     "probing": _probing,
     "neighbours": _neighbours(False),
     "neighbours_dev": _neighbours(True),

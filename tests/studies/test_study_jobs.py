@@ -36,9 +36,7 @@ def test_all_jobs_of_a_seed_of_the_default_size(jobs):
         *(f"layer_drop/udpos/{r}/keep_{k}/seed_1" for r in ROWS[1:] for k in (1, 2)),
         *(
             f"analyses/{name}/seed_1"
-            for name in (
-                "neighbours_dev", "neighbours", "masked_lm", "probing", "geometry"
-            )
+            for name in ("neighbours_dev", "neighbours", "masked_lm", "probing")
         ),
     ]  # fmt: skip
 
@@ -124,7 +122,7 @@ def test_text_of_one_language_has_no_pairs(root, folders):
     os.remove(os.path.join(folders.sentences("test"), "de.tsv"))
     jobs = StudyJobs(sized(root, 1), folders, "float32").of_seed(0)
     analyses = {job.name.split("/")[1] for job in jobs if job.kind == "analyze"}
-    assert analyses == {"masked_lm", "probing", "geometry"}
+    assert analyses == {"masked_lm", "probing"}
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,111 @@
+"""How many dimensions logits and embeddings use, without the matrix of all logits.
+
+The effective rank is the exponential of the entropy of the singular values' shares (Roy
+and Vetterli 2007): the width if all values are equal, and 1 if all but one are 0.
+
+Everything is float64, because ranks depend on singular values far below the largest. No
+float64 copy of a table is made: with the triangular factor R of a table W = Q R, the
+singular values of W X are those of R X.
+"""
+
+from typing import Any
+
+import numpy as np
+
+from decoupled.core.release import tf
+from decoupled.exports.interop.surgery import row_blocks
+from decoupled.exports.serving.encoder import ACTIVATIONS
+from decoupled.model import variables as names
+from decoupled.runs.saved_run import Model
+
+
+def of_logits(model: Model, hidden: np.ndarray) -> dict[str, Any]:
+    """Ranks of the logits of hidden vectors, float32 [n, H].
+
+    Each position's mean over the vocabulary is subtracted, which changes no
+    probability, and then each piece's mean over the positions.
+
+    Returns:
+      `bound`, the rank that the head allows; `rank`; `effective_rank`.
+    """
+    weights, config = model.weights, model.config
+    *factors, table = (matrix.name for matrix in names.output_matrices(config))
+    features = _features(model, hidden)
+    for factor in factors:
+        features = features @ weights[factor].T.astype(np.float64)
+    product = triangle(features)[1:, 1:] @ triangle(weights[table])[1:, 1:].T
+    values = np.linalg.svd(product, compute_uv=False)
+    # Encoder and nonlinear head end with a layer norm. Its outputs sum to 0 before the
+    # scale, and so have one dimension less than elements.
+    width, is_linear = config.output_embedding_size, not _has_norm(model)
+    before = min(width, config.hidden_size - 1) if is_linear else width - 1
+    return {
+        "bound": min(before, weights[table].shape[1]),
+        # Hidden vectors are float32: a direction that they lack has about 1e-8 of the
+        # largest singular value.
+        "rank": int((values > values[0] * 1e-6).sum()),
+        "effective_rank": effective_rank(values),
+    }
+
+
+def of_embeddings(model: Model) -> list[dict[str, Any]]:
+    """`embedding`, `width` and `effective_rank` of each table minus its mean row."""
+    tables = {kind: model.embedding(kind) for kind in model.embeddings}
+    return [
+        {
+            "embedding": kind,
+            "width": table.shape[1],
+            "effective_rank": effective_rank(centred_values(table)),
+        }
+        for kind, table in tables.items()
+    ]
+
+
+def _has_norm(model: Model) -> bool:
+    return f"{names.TRANSFORM_NORM}/gamma" in model.weights
+
+
+def _features(model: Model, hidden: np.ndarray) -> np.ndarray:
+    """What the output embedding multiplies, float64 [n, E_out], as in `MaskedLm`."""
+    config = model.config
+
+    def weight(name):
+        return model.weights[name].astype(np.float64)
+
+    x = hidden.astype(np.float64)
+    if f"{names.TRANSFORM}/kernel" in names.declare(config, names.MASKED_LM):
+        x = x @ weight(f"{names.TRANSFORM}/kernel") + weight(f"{names.TRANSFORM}/bias")
+    if _has_norm(model):
+        x = ACTIVATIONS[config.activation](tf.constant(x)).numpy()
+        scale = np.sqrt(x.var(1, keepdims=True) + config.layer_norm_epsilon)
+        x = (x - x.mean(1, keepdims=True)) / scale
+        gamma, beta = (weight(f"{names.TRANSFORM_NORM}/{n}") for n in ("gamma", "beta"))
+        x = x * gamma + beta
+    return x
+
+
+def effective_rank(values: np.ndarray) -> float:
+    """The effective rank by singular values; 0 if all of them are 0."""
+    total = values.sum()
+    if total == 0:
+        return 0.0
+    shares = values[values > 0] / total
+    return float(np.exp(-(shares * np.log(shares)).sum()))
+
+
+def centred_values(table: np.ndarray) -> np.ndarray:
+    """The singular values of a table [rows, E] minus its mean row."""
+    return np.linalg.svd(triangle(table)[1:, 1:], compute_uv=False)
+
+
+def triangle(table: np.ndarray) -> np.ndarray:
+    """The triangular factor R of a QR decomposition of [1, X], X being a table.
+
+    R without its first column has the norms and singular values of X. Without its
+    first row as well, it has those of X minus its mean row.
+    """
+    factor = np.zeros([0, 1 + table.shape[1]])
+    for block in row_blocks(table):
+        rows = np.concatenate([np.ones([len(block), 1]), block], axis=1)
+        factor = np.linalg.qr(np.concatenate([factor, rows]), mode="r")
+    return factor
