@@ -39,7 +39,7 @@ COMPARED := $(VENV)/.installed $(INTEROP)/.installed $(MESH_BERT)/.installed \
 	$(CORPUS)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo cluster-demo reproduce study test test-oldest test-in-background test-slow test-interop bench bench-quick lint clean
+.PHONY: help install demo reproduce study test test-oldest test-in-background test-slow test-interop bench bench-quick lint clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
@@ -48,10 +48,6 @@ install: $(VENV)/.installed  ## create .venv with the package and everything it 
 
 demo: $(VENV)/.installed  ## the main job on real text: data, training, results, export
 	$(RUN) -m decoupled demo --work_dir=demo_run
-
-cluster-demo: $(VENV)/.installed  ## the same losses on 1, 2 and 4 processes
-	$(RUN) -m decoupled demo --work_dir=demo_run --data_only
-	$(RUN) -m decoupled cluster_demo --work_dir=demo_run
 
 reproduce: $(VENV)/.installed  ## claim 3 of the paper at a small scale, 1.3 to 2.5 hours
 	$(RUN) -m decoupled reproduce --work_dir=reproduction $(REPRODUCE_ARGS)

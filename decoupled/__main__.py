@@ -16,10 +16,12 @@ COMMANDS = {
     "Tasks": ("finetune", "retrieve", "score"),
     "Models for others": ("export", "predict", "convert"),
     "The paper": ("analyze", "sweep", "report", "reproduce"),
-    "Several processes, TPUs": ("supervise", "cluster_demo", "tpu_health"),
+    "Several processes, TPUs": ("supervise", "tpu_health"),
 }
 # Commands of earlier versions, and what to use now.
 GONE = {
+    "cluster_demo": "supervise --processes=2 -- decoupled pretrain --accelerator=cpu "
+    "trains on two processes of a host",
     "worker": "run the same pretrain or finetune on every host, with --accelerator, "
     "--coordinator, --processes and --process"
 }

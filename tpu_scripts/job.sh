@@ -19,6 +19,11 @@ set_job() {
   [[ $MODEL_DIR == gs://?* ]] ||
     fail "--model_dir=$MODEL_DIR: must be on gs://; the disk of a slice is gone when it is"
   MODEL_DIR="${MODEL_DIR%/}"
+  # Checked here, before a slice costs anything.
+  if [[ $DRIVER == finetune ]] && by_estimator && several_hosts; then
+    fail "finetune: TPUEstimator fine-tunes on one host, ${OPTION[type]} has several; \
+--version=tpu-ubuntu2204-base has JAX, which uses all"
+  fi
 }
 
 # job_words: makes WORDS the job's command line.

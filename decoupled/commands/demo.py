@@ -27,7 +27,6 @@ from decoupled.launch import start
 def define_flags() -> None:
     """The command's flags."""
     flags.DEFINE_string("work_dir", "demo_run", "Folder for all results.")
-    flags.DEFINE_bool("data_only", False, "Make corpus, vocabulary and records only.")
 
 
 def main() -> None:
@@ -38,4 +37,4 @@ def main() -> None:
     work_dir = files.make_folder(flags.FLAGS.work_dir)
     with locks.hold(work_dir):
         start.save_start(work_dir)
-        run_demo(work_dir, flags.FLAGS.data_only)
+        run_demo(work_dir)

@@ -1,19 +1,14 @@
 """From arrays of features to packed batches, for data sets that fit in memory.
 
-Batches are made by Python code of this process. The workers of a TPU slice of several
-hosts are C++ servers, which cannot call Python ("No registered 'PyFunc'"). For them all
-batches are first written to a file (`record_batches`).
+Python code of this process makes the batches.
 """
 
 import itertools
-import os
 from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np
 
-from decoupled.core import files, gfile
 from decoupled.core.compat import tf
-from decoupled.core.release import without_autograph
 from decoupled.data.packing import (
     Arrays,
     Packing,
@@ -24,8 +19,6 @@ from decoupled.data.packing import (
     pack_batch,
     pack_rows,
 )
-
-_COMPRESSION, _LEVEL = "ZLIB", 1
 
 
 def training_input_fn(
@@ -167,61 +160,3 @@ def _signature(arrays, packing):
     return {
         name: tf.TensorSpec(array.shape, array.dtype) for name, array in example.items()
     }
-
-
-def record_batches(path: str, batches: Iterable[Arrays]) -> Callable[[int], Callable]:
-    """Writes batches to a file, from which hosts without Python can read them.
-
-    A record is a `tf.train.Example` with the bytes of each array.
-
-    Returns:
-      How many batches are skipped -> the input_fn of the others.
-    """
-    batches = iter(batches)
-    first = next(batches)
-    signature = {
-        n: tf.TensorSpec(array.shape, array.dtype) for n, array in first.items()
-    }
-    options = tf.io.TFRecordOptions(_COMPRESSION, compression_level=_LEVEL)
-    files.make_folder(os.path.dirname(path))
-    with files.atomic_path(path) as temporary:
-        with tf.io.TFRecordWriter(temporary, options) as writer:
-            for batch in itertools.chain([first], batches):
-                writer.write(_example(batch).SerializeToString())
-
-    @without_autograph
-    def parsed(record):
-        names = {name: tf.io.FixedLenFeature([], tf.string) for name in signature}
-        values = tf.io.parse_single_example(record, names)
-        return {
-            name: tf.reshape(tf.io.decode_raw(values[name], spec.dtype), spec.shape)
-            for name, spec in signature.items()
-        }
-
-    def input_fn_after(skipped):
-        def input_fn(params=None):
-            records = tf.data.TFRecordDataset(path, _COMPRESSION).skip(skipped)
-            return records.map(parsed).prefetch(4)
-
-        return input_fn
-
-    return input_fn_after
-
-
-def remove_recorded(path: str) -> None:
-    """Removes the file and its folder, if that is empty."""
-    if gfile.exists(path):
-        gfile.remove(path)
-    folder = os.path.dirname(path)
-    if gfile.isdir(folder) and not gfile.listdir(folder):
-        gfile.rmtree(folder)
-
-
-def _example(batch):
-    features = {
-        name: tf.train.Feature(
-            bytes_list=tf.train.BytesList(value=[np.ascontiguousarray(array).tobytes()])
-        )
-        for name, array in batch.items()
-    }
-    return tf.train.Example(features=tf.train.Features(feature=features))

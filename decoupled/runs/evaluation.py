@@ -17,12 +17,7 @@ import numpy as np
 
 from decoupled.core.errors import Terminated
 from decoupled.core.processes import handled
-from decoupled.data.array_input_fn import (
-    evaluation_batches,
-    evaluation_input_fn,
-    record_batches,
-    remove_recorded,
-)
+from decoupled.data.array_input_fn import evaluation_input_fn
 from decoupled.data.packing import Packing, plan_rows, unpack
 from decoupled.runs.task_data import Features, TaskData
 from decoupled.training.graph import Network
@@ -155,34 +150,24 @@ def prediction_packing(
 
 
 def _answers(network, run, batch_size, data, loaded, packing):
-    recorded, task = run.recorded("evaluation"), network.task
-    try:
-        if recorded is None:
-            input_fn = evaluation_input_fn(_feed(loaded, data, packing), packing)
-        else:
-            # All batches are written before the first prediction, so that the features
-            # of all files are in memory at once.
-            parts = [(data.for_graph(f.features), f.plan(packing)) for f in loaded]
-            input_fn = record_batches(recorded, evaluation_batches(parts, packing))(0)
-        with contextlib.closing(predict(network, run, batch_size, input_fn)) as rows:
-            for number, file in enumerate(loaded):
-                plan = file.plan(packing)
-                outputs = unpack(
-                    list(itertools.islice(rows, len(plan))),
-                    plan,
-                    file.sizes,
-                    task.predicts_tokens,
-                    task.sequence_length,
-                )
-                answers = data.task.answers(file.examples, file.features, outputs)
-                yield Answers(file.split, file.language, file.examples, answers)
-                loaded.forget(number)
-            # TPUEstimator adds a last batch to a TPU's program. If nobody read this
-            # batch, the session would close while the program runs.
-            collections.deque(rows, maxlen=0)
-    finally:
-        if recorded is not None:
-            remove_recorded(recorded)
+    task = network.task
+    input_fn = evaluation_input_fn(_feed(loaded, data, packing), packing)
+    with contextlib.closing(predict(network, run, batch_size, input_fn)) as rows:
+        for number, file in enumerate(loaded):
+            plan = file.plan(packing)
+            outputs = unpack(
+                list(itertools.islice(rows, len(plan))),
+                plan,
+                file.sizes,
+                task.predicts_tokens,
+                task.sequence_length,
+            )
+            answers = data.task.answers(file.examples, file.features, outputs)
+            yield Answers(file.split, file.language, file.examples, answers)
+            loaded.forget(number)
+        # TPUEstimator adds a last batch to a TPU's program. If nobody read this batch,
+        # the session would close while the program runs.
+        collections.deque(rows, maxlen=0)
 
 
 def _feed(

@@ -150,6 +150,12 @@ def plan_finetuning(
       splits: whose files are evaluated and predicted, of "dev" and "test".
     """
     check_devices(hardware, config.mesh, console.say)
+    if hardware.tpu is not None and hardware.tpu.name != "local":
+        raise UserError(
+            f"--tpu={hardware.tpu.name}: batches of fine-tuning are made by Python, "
+            "which the workers of a slice of several hosts do not run; use "
+            "--accelerator=tpu, or --tpu=local on a slice of one host"
+        )
     source = open_model(init_checkpoint)
     model = finetuned_model(source.config, config.finetuning)
     data = TaskData(task, source.vocabulary, cache, splits, model.type_vocab_size)

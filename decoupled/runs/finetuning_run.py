@@ -5,6 +5,7 @@ evaluated in every language.
 """
 
 import dataclasses
+import functools
 import math
 import os
 from collections import Counter
@@ -13,14 +14,10 @@ from typing import Any, NamedTuple
 
 from decoupled.configs import ScheduleConfig, TrainingConfig, without_effect
 from decoupled.configs.finetuning import REGRESSION, FinetuneConfig
-from decoupled.core import console, files, gfile
+from decoupled.core import console, files
 from decoupled.core.files import CHECKPOINT_LIST
 from decoupled.core.made_from import MADE_FROM, RESULTS, changes, in_words, read_results
-from decoupled.data.array_input_fn import (
-    record_batches,
-    training_batches,
-    training_input_fn,
-)
+from decoupled.data.array_input_fn import training_input_fn
 from decoupled.runs import run_folder
 from decoupled.runs.batch_shape import plan_batches, read_order, write_order
 from decoupled.runs.evaluation import Answers, answer_languages, ends_with_a_line
@@ -98,27 +95,15 @@ class FinetuningRun(NamedTuple):
                 graph.schedule, graph.training, plan.selecting, fraction
             ):
                 run.say(line)
-            input_fn_from = self._input_fn_from(run, features, packing, done)
+            input_fn_from = functools.partial(
+                training_input_fn,
+                *(features, self.training.batch_size, self.seed),
+                packing=packing,
+            )
         train(graph, run, input_fn_from, every_steps=every, then=self._evaluate_dev)
         if plan.selecting:
             self._evaluate_dev()
             write_scores(self.folder, read_scores(self.folder)._replace(complete=True))
-        recorded = os.path.dirname(run.recorded("training") or "")
-        if recorded and gfile.isdir(recorded):
-            gfile.rmtree(recorded)
-
-    def _input_fn_from(self, run, features, packing, done):
-        """Step -> the input_fn from there on; the run begins at `done`."""
-        batches = (features, self.training.batch_size, self.seed)
-        recorded = run.recorded("training")
-        if recorded is None:
-            return lambda step: training_input_fn(*batches, step, packing)
-        made = training_batches(*batches, done, packing)
-        title = "writing batches for the TPU's hosts"
-        input_fn_after = record_batches(
-            recorded, console.track(made, title, packing.steps - done)
-        )
-        return lambda step: input_fn_after(step - done)
 
     def _graph(self, features):
         config = self.plan.config

@@ -29,19 +29,17 @@ SENTENCES = (
 )
 
 
-def run_demo(work_dir: str, data_only: bool) -> None:
-    """Runs the steps, all of them or those of the data, then writes the report.
+def run_demo(work_dir: str) -> None:
+    """Runs the steps, then writes the report.
 
     Raises:
       UserError: a step fails.
     """
     started = time.monotonic()
-    steps = _data_steps(work_dir) if data_only else make_steps(work_dir)
+    steps = make_steps(work_dir)
     for number, step in enumerate(steps, start=1):
         title = f"[{number}/{len(steps)}] {step.title}"
         run_step(work_dir, step._replace(title=title))
-    if data_only:
-        return
     report(work_dir)
     peak = 1024 * resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
     seconds = time.monotonic() - started
@@ -53,8 +51,11 @@ def run_demo(work_dir: str, data_only: bool) -> None:
 
 def make_steps(work_dir: str) -> list[Step]:
     """The commands of the demo, in order."""
+    corpus = os.path.join(work_dir, "corpus")
     return [
-        *_data_steps(work_dir),
+        corpus_step(corpus),
+        vocabulary_step("demo", corpus, os.path.join(work_dir, "vocabulary")),
+        records_step(corpus, _vocabulary(work_dir), os.path.join(work_dir, "records")),
         *(_pretraining_step(work_dir, model) for model in MODELS),
         _neighbours_step(work_dir),
         *(_finetuning_step(work_dir, model) for model in MODELS),
@@ -64,15 +65,6 @@ def make_steps(work_dir: str) -> list[Step]:
 
 def _vocabulary(work_dir):
     return os.path.join(work_dir, "vocabulary", FILE_NAME)
-
-
-def _data_steps(work_dir):
-    corpus = os.path.join(work_dir, "corpus")
-    return [
-        corpus_step(corpus),
-        vocabulary_step("demo", corpus, os.path.join(work_dir, "vocabulary")),
-        records_step(corpus, _vocabulary(work_dir), os.path.join(work_dir, "records")),
-    ]
 
 
 def corpus_step(corpus: str) -> Step:

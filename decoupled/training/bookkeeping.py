@@ -324,21 +324,6 @@ class Run(NamedTuple):
         return self.hardware.tpu
 
     @property
-    def can_use_generators(self) -> bool:
-        """Whether Python code of this process may make the batches.
-
-        "local" is a TPU of this host, whose session runs in this process. Any other TPU
-        is reached through workers that run no Python.
-        """
-        return self.tpu is None or self.tpu.name == "local"
-
-    @property
     def on_tpu(self) -> bool:
         """Whether lengths and layouts are those of TPUs."""
         return self.tpu is not None or self.accelerator == "tpu"
-
-    def recorded(self, name: str) -> str | None:
-        """The file through which batches reach the TPU; None if none is needed."""
-        if self.can_use_generators:
-            return None
-        return f"{self.model_dir}/batches/{name}.tfrecord"

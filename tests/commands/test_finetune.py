@@ -7,7 +7,6 @@ import shutil
 
 import numpy as np
 import pytest
-from tensorflow.python.ops import script_ops
 
 from decoupled.commands.finetune import run_finetuning
 from decoupled.configs import (
@@ -17,20 +16,18 @@ from decoupled.configs import (
     QuestionAnsweringConfig,
 )
 from decoupled.configs.finetuning import FinetuneConfig
-from decoupled.configs.hardware import HOST
+from decoupled.configs.hardware import HOST, Hardware, TpuAddress
 from decoupled.core.compat import tf
 from decoupled.core.errors import UserError
 from decoupled.runs import finetuning_run
 from decoupled.training import checkpoints
 from decoupled.training.bookkeeping import Checkpoints
 from decoupled.training.checkpoint_files import CheckpointWriter
-from decoupled.training.loop import Run
 from tests.command_line import decoupled
 from tests.data.small_corpus import make_vocabulary
 from tests.helpers import adamw, tiny_training
 from tests.pretrained import STEPS as PRETRAINED_STEPS
 from tests.pretrained import make_pretrained
-from tests.training.described_tpu import one_core
 
 FINETUNING = FinetuningConfig(
     num_epochs=6.0,
@@ -286,31 +283,11 @@ def test_an_evaluation_reads_each_checkpoint_whole_once(folder, monkeypatch):
     ]
 
 
-def test_a_tpu_whose_hosts_run_no_python_learns_the_same(folder, tmp_path, monkeypatch):
-    # Rows of 128 tokens would hold all of a batch.
-    monkeypatch.setattr("decoupled.training.mesh._TPU_LENGTH_STEP", 8)
-    # A little more than two epochs.
-    changes = dict(num_epochs=2.0, keep_layers=1, classifier_dropout=0.0)
-    here = tune(folder, tmp_path / "here", **changes)
-    monkeypatch.setattr(Run, "can_use_generators", False)
-
-    def refused(function):
-        raise AssertionError("No registered 'PyFunc'")
-
-    # No graph of the run may call Python.
-    monkeypatch.setattr(script_ops._py_funcs, "insert", refused)
-    with one_core() as core:
-        there = tune(
-            folder, tmp_path / "there", mesh=("data:1;model:1", ""),
-            hardware=core, **changes,
-        )  # fmt: skip
-    expected, trained = variables(here), variables(there)
-    for name in expected:
-        np.testing.assert_allclose(trained[name], expected[name], atol=2e-5)
-    results = [json.loads((run / "results.json").read_text()) for run in (here, there)]
-    assert results[0]["test"] == results[1]["test"]
-    # The batches are of use only until training and evaluation are complete.
-    assert not (there / "batches").exists()
+def test_a_tpu_whose_hosts_run_no_python_is_refused(folder, tmp_path):
+    node = Hardware(tpu=TpuAddress("node"))
+    with pytest.raises(UserError, match="--tpu=node: batches of fine-tuning are made"):
+        tune(folder, tmp_path / "there", hardware=node)
+    assert not (tmp_path / "there").exists()
 
 
 def test_keeps_the_first_layers_only(short):

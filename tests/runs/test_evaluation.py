@@ -10,7 +10,6 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from decoupled.configs.hardware import Hardware, TpuAddress
 from decoupled.core.compat import tf
 from decoupled.core.errors import Terminated, UserError
 from decoupled.runs import evaluation
@@ -175,34 +174,3 @@ def test_no_error_between_batches_leaves_a_thread_waiting(monkeypatch, place, er
     assert type(raised) is error and str(raised) == "here"
     [raised] = ends(lambda: answered(monkeypatch, nothing, load=load))
     assert type(raised) is error and str(raised) == "there"
-
-
-@pytest.mark.parametrize("all_answers", [True, False])
-def test_the_batches_of_a_tpu_of_several_hosts_are_gone_afterwards(
-    tmp_path, monkeypatch, all_answers
-):
-    path = tmp_path / "batches" / "evaluation.tfrecord"
-    features = {"example_index": np.arange(3), "input_mask": np.ones((3, 8), np.int32)}
-    data = SimpleNamespace(
-        examples=lambda split, language: [f"{language} {n}" for n in range(3)],
-        features=lambda *_: features,
-        for_graph=lambda features: features,
-        task=SimpleNamespace(answers=lambda examples, *_: examples),
-    )
-    tpu = Hardware(tpu=TpuAddress("grpc://of-several-hosts"))
-    run = run_spec(tmp_path)._replace(hardware=tpu)
-
-    def predict(network, run, batch_size, input_fn):
-        input_fn()
-        for _ in range(6):
-            assert path.exists()
-            yield {"best_labels": np.zeros(128, np.int32)}
-
-    monkeypatch.setattr(evaluation, "predict", predict)
-    answers = answer_languages(NETWORK, run, 2, data, [("test", "de"), ("test", "sw")])
-    if all_answers:
-        assert [one.language for one in answers] == ["de", "sw"]
-    else:
-        assert next(answers).language == "de"
-        answers.close()
-    assert list(tmp_path.iterdir()) == []

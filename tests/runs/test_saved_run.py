@@ -163,9 +163,6 @@ def test_no_file_is_removed_through_a_link(tmp_path):
 def test_only_the_last_one_is_kept(tmp_path):
     for step in (10, 20):
         keep_checkpoint(save(tmp_path, step), str(tmp_path / "best"))
-        # As evaluation for a TPU leaves it.
-        (tmp_path / "best/batches").mkdir(exist_ok=True)
-        (tmp_path / "best/batches/evaluation").write_text("")
     keep_checkpoint(save(tmp_path, 20), str(tmp_path / "best"))
     assert sorted(path.name for path in (tmp_path / "best").iterdir()) == [
         "checkpoint",

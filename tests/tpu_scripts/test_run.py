@@ -52,6 +52,17 @@ def test_the_command_arrives_word_for_word(make_cloud):
     ]
 
 
+def test_finetuning_on_several_hosts_of_an_estimator_s_image_is_refused(make_cloud):
+    job = ("--", "finetune", f"--model_dir={RUN}")
+    cloud = make_cloud()
+    refused = run(cloud, "--type=v3-32", job=job)
+    assert refused.returncode == 2
+    assert "finetune: TPUEstimator fine-tunes on one host, v3-32 has several" in (
+        refused.stderr
+    )
+    assert not cloud.calls("create")
+
+
 def test_a_dry_run_shows_the_way_from_creation_to_deletion():
     shown = dry_run("run.sh", *SLICE, "--type=v3-32", "--project=p", *JOB)
     verbs = [c[4] for c in shown if c[:3] == ["gcloud", "compute", "tpus"]]
