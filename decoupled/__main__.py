@@ -23,7 +23,7 @@ GONE = {
     "cluster_demo": "supervise --processes=2 -- decoupled pretrain --accelerator=cpu "
     "trains on two processes of a host",
     "worker": "run the same pretrain or finetune on every host, with --accelerator, "
-    "--coordinator, --processes and --process"
+    "--coordinator, --processes and --process",
 }
 # Python's garbage collector looks for cycles after so many new objects, and among older
 # ones after so many searches. TensorFlow's modules and graphs are hundreds of thousands

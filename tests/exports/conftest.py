@@ -10,11 +10,11 @@ from decoupled.core.release import import_tensorflow_text
 from decoupled.exports.serving.saved_model import export
 from tests.exports.models import (
     finetuned_weights,
-    lists_alone,
     model_config,
     opened,
     pretrained_weights,
     saving_only,
+    texts_without_training,
     write_model_dir,
 )
 
@@ -80,8 +80,8 @@ def export_and_move(model_dir, tmp_path_factory, mlm):
 
 @pytest.fixture(scope="session")
 def encoder_export(pretrained_dir, tmp_path_factory):
-    """preprocessor/, encoder/ with MLM head, text_encoder/ for lists of texts."""
-    with lists_alone():
+    """preprocessor/, encoder/ with MLM head, text_encoder/, which cannot be trained."""
+    with texts_without_training():
         return export_and_move(pretrained_dir, tmp_path_factory, mlm=True)
 
 

@@ -162,32 +162,22 @@ def write_model_dir(
     return folder
 
 
-def trace_lists(function, segments, *training):
-    """Of all forms that a model of strings takes, lists of texts."""
-    options = {"training": False} if training else {}
-    texts = tf.TensorSpec([None], tf.string, name="sentences")
-    if 1 in segments:
-        trace(function, texts, **options)
-    if 2 in segments:
-        trace(function, [texts, texts], **options)
-
-
-def lists_alone():
-    """In its context models of strings are for `trace_lists`: each form takes long."""
-    return mock.patch.object(text, "trace_forms", trace_lists)
-
-
 def trace_inference(function, *arguments, training=False, **options):
     """`trace`, but not for training."""
     if not training:
         trace(function, *arguments, **options)
 
 
+def texts_without_training():
+    """In its context models of strings cannot be trained, which saves seconds."""
+    return mock.patch.object(text, "trace", trace_inference)
+
+
 @contextlib.contextmanager
 def saving_only(*names):
     """In its context only models of these names are saved: each takes seconds.
 
-    Those of strings take lists of texts alone, and none can be trained.
+    None can be trained.
     """
     save, unused = tf.saved_model.save, types.SimpleNamespace(signatures=dict)
 
@@ -200,7 +190,7 @@ def saving_only(*names):
     takes_strings = any(name.startswith("text_") for name in names)
     with contextlib.ExitStack() as patches:
         patches.enter_context(mock.patch.object(tf.saved_model, "save", save_some))
-        patches.enter_context(lists_alone())
+        patches.enter_context(texts_without_training())
         patches.enter_context(mock.patch.object(roots, "trace", trace_inference))
         for name, is_used in (
             ("TextRoot", takes_strings),

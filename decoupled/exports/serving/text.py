@@ -20,62 +20,34 @@ from decoupled.exports.serving.roots import (
 Packed = dict[str, tf.Tensor]
 
 _SENTENCES = tf.TensorSpec([None], tf.string, name="sentences")
-_TWO_BY_TWO = tf.TensorSpec([2, 2], tf.string, name="sentences")
-_ANYTHING = tf.TensorSpec(None, tf.string, name="sentences")
-# Inputs of a model of single texts, of pairs, and of both, for error messages.
-_FORMS = {
-    (1,): "a list of texts",
-    (2,): "two lists of texts, sentences and second_sentences",
-    (1, 2): "a list of texts, or two, sentences and second_sentences",
-}
+_SECOND = tf.TensorSpec([None], tf.string, name="second_sentences")
 
 
-def trace_forms(function: Callable, segments: Sequence[int], *training: bool) -> None:
-    """Traces a function of `sentences` and `second_sentences` for all forms of both.
+def trace_texts(function: Callable, segments: Sequence[int], *training: bool) -> None:
+    """Traces a function of `sentences`, or of them and `second_sentences`, or of both.
 
-    TensorFlow calls the first trace that fits. A pair is two arguments, or a list of
-    two lists, as on TF Hub. A list of two lists of two texts could also be two pairs.
-    It is refused, and so is everything else, each in a sentence.
+    A loaded model refuses whatever fits none of its traces.
     """
-    options = [{"training": value} for value in training] or [{}]
-    for option in options:
+    for option in [{"training": value} for value in training] or [{}]:
         if 1 in segments:
             trace(function, _SENTENCES, **option)
         if 2 in segments:
-            trace(function, _SENTENCES, second_sentences=_SENTENCES, **option)
-            trace(function, _TWO_BY_TWO, **option)
-            trace(function, [_SENTENCES, _SENTENCES], **option)
-        trace(function, _ANYTHING, **option)
-        trace(function, _ANYTHING, second_sentences=_ANYTHING, **option)
+            trace(function, _SENTENCES, second_sentences=_SECOND, **option)
 
 
-def texts_of(sentences, second_sentences, segments: Sequence[int]) -> list[tf.Tensor]:
-    """The texts that the arguments of a traced function stand for, string [batch] each.
-
-    The graph fails for arguments of another form, and for lists of different lengths.
-    """
-    is_list = isinstance(sentences, list | tuple)
-    texts = list(sentences) if is_list else [sentences]
-    if second_sentences is not None:
-        texts.append(second_sentences)
-    wrong, shown = False, [tf.shape(text) for text in texts]
-    if not is_list and sentences.shape == _TWO_BY_TWO.shape:
-        wrong = "[[a, b], [c, d]] can be two pairs, or first and second texts"
-    elif len(texts) not in segments or any(text.shape.rank != 1 for text in texts):
-        wrong = "the shapes do not fit this model"
-    if wrong:
-        message = f"sentences: {wrong}; give {_FORMS[tuple(segments)]}"
-        failed = tf.debugging.Assert(False, [message, *shown])
-        with tf.control_dependencies([failed]):
-            return [tf.fill([0], "") for _ in range(segments[0])]
-    if len(texts) == 2:
-        first, second = map(tf.size, texts)
-        same = tf.debugging.assert_equal(
-            second, first, "second_sentences: not as many as sentences"
-        )
-        with tf.control_dependencies([same]):
-            texts = [tf.identity(text) for text in texts]
-    return texts
+def texts_of(
+    sentences: tf.Tensor, second_sentences: tf.Tensor | None
+) -> list[tf.Tensor]:
+    """One or two lists of texts, string [batch]; fails where their lengths differ."""
+    if second_sentences is None:
+        return [sentences]
+    same = tf.debugging.assert_equal(
+        tf.size(second_sentences),
+        tf.size(sentences),
+        "second_sentences: not as many as sentences",
+    )
+    with tf.control_dependencies([same]):
+        return [tf.identity(sentences), tf.identity(second_sentences)]
 
 
 def share_budget(lengths: list[tf.Tensor], budget: tf.Tensor | int) -> list[tf.Tensor]:
@@ -217,11 +189,11 @@ class Preprocessor(Root):
         self._segments = tuple(segments)
         self.tokenize = Tokenize(vocabulary.tokenizer(), vocabulary)
         self.bert_pack_inputs = BertPackInputs(vocabulary, sequence_length)
-        trace_forms(self.__call__, self._segments)
+        trace_texts(self.__call__, self._segments)
 
     @graph_function
     def __call__(self, sentences, second_sentences=None) -> Packed:
-        texts = texts_of(sentences, second_sentences, self._segments)
+        texts = texts_of(sentences, second_sentences)
         return self.bert_pack_inputs([self.tokenize(text) for text in texts])
 
     def signatures(self) -> dict:
@@ -243,9 +215,7 @@ def text_signatures(
     def of_sentences(sentences):
         return only_tensors(call(sentences))
 
-    second = tf.TensorSpec([None], tf.string, name="second_sentences")
-
-    @graph_function(input_signature=[_SENTENCES, second])
+    @graph_function(input_signature=[_SENTENCES, _SECOND])
     def of_pairs(sentences, second_sentences):
         return only_tensors(call(sentences, second_sentences=second_sentences))
 
@@ -279,9 +249,9 @@ class TextRoot(Root):
         self.trainable_variables = list(model.trainable_variables)
         self.preprocessor, self.model = preprocessor, model
         self._segments = tuple(segments)
-        trace_forms(self.__call__, self._segments, False, True)
+        trace_texts(self.__call__, self._segments, False, True)
         if hasattr(model, "predict"):
-            trace_forms(self.predict, self._segments)
+            trace_texts(self.predict, self._segments)
 
     @graph_function
     def __call__(self, sentences, training=False, second_sentences=None):
@@ -293,10 +263,7 @@ class TextRoot(Root):
         return self.model.predict(self._packed(sentences, second_sentences))
 
     def _packed(self, sentences, second_sentences):
-        # Checked here, since the preprocessor may take more forms than the model.
-        first, *second = texts_of(sentences, second_sentences, self._segments)
-        pair = {"second_sentences": second[0]} if second else {}
-        return trim(self.preprocessor(first, **pair))
+        return trim(self.preprocessor(sentences, second_sentences))
 
     def signatures(self) -> dict:
         signatures = text_signatures(self.__call__, self._segments)

@@ -60,7 +60,7 @@ def test_bytes_that_are_not_utf_8_are_refused(preprocessor, text):
     for call in (
         preprocessor,
         preprocessor.tokenize,
-        lambda texts: preprocessor([tf.constant(["a", "b"]), texts]),
+        lambda texts: preprocessor(tf.constant(["a", "b"]), texts),
     ):
         with pytest.raises(tf.errors.InvalidArgumentError, match="a text is not UTF-8"):
             call(texts)
@@ -83,7 +83,7 @@ def test_two_segments_have_types_0_and_1(preprocessor, pieces):
     second = SENTENCES[::-1]
     pairs = zip(SENTENCES, second, strict=True)
     rows = [[pieces.encode(a), pieces.encode(b)] for a, b in pairs]
-    assert_packed(preprocessor([SENTENCES, second]), rows, length=16)
+    assert_packed(preprocessor(SENTENCES, second), rows, length=16)
 
 
 def test_any_number_of_sentences(preprocessor):

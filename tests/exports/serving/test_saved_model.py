@@ -207,9 +207,13 @@ def test_text_encoder_is_preprocessor_then_encoder(
     encoder_export, encoder, text_encoder
 ):
     preprocessor = tf.saved_model.load(str(encoder_export / "preprocessor"))
-    for sentences in (TEXTS, TEXTS[:1], [TEXTS, TEXTS[::-1]]):
-        apart = encoder(preprocessor(sentences))
-        together = text_encoder(sentences)
+    for pair in (
+        {"sentences": TEXTS},
+        {"sentences": TEXTS[:1]},
+        {"sentences": TEXTS, "second_sentences": TEXTS[::-1]},
+    ):
+        apart = encoder(preprocessor(**pair))
+        together = text_encoder(**pair)
         np.testing.assert_allclose(
             together["pooled_output"], apart["pooled_output"], atol=2e-6
         )
@@ -236,7 +240,8 @@ def test_text_signatures_take_strings(text_encoder):
         sentences=tf.constant(TEXTS), second_sentences=tf.constant(TEXTS[::-1])
     )
     np.testing.assert_array_equal(
-        two["pooled_output"], text_encoder([TEXTS, TEXTS[::-1]])["pooled_output"]
+        two["pooled_output"],
+        text_encoder(TEXTS, second_sentences=TEXTS[::-1])["pooled_output"],
     )
 
 
@@ -282,7 +287,10 @@ def test_predict_gives_the_head_alone(text_classifier):
     )
     assert set(served) == set(alone)
     np.testing.assert_allclose(
-        served["logits"], text_classifier(pairs)["logits"], rtol=1e-5, atol=1e-6
+        served["logits"],
+        text_classifier.predict(*pairs)["logits"],
+        rtol=1e-5,
+        atol=1e-6,
     )
 
 
