@@ -126,7 +126,7 @@ def read_shared(
     above, name = os.path.split(path)
     split = os.path.basename(above) if name == "sentences" else name
     chosen = {language: [by_id[i] for i in ids] for language, by_id in texts.items()}
-    return Translations({"split": split}, chosen, ids)
+    return Translations({"language": split}, chosen, ids)
 
 
 def measure(
@@ -135,36 +135,38 @@ def measure(
     """Measures all layers of all models in all directions with `layer_hits`.
 
     Returns:
-      `settings`; for pairs of files, each of `models` has `languages`, a list of
-      entries with `language`, `source`, `target`, `pairs`, `directions` and `layers`.
-      For sentences with ids each has `layers`, and the result has `split`,
-      `directions`, `items` (the ids), and `arrays`: "MODELINDEX/hits" -> the result of
-      `layer_hits`. Each of `layers` has `layer`, `mean` (percent, over directions and
-      sentences), `interval` (95%, over sentences) and `directions`: `accuracy` in
-      percent and `interval` (95%, Wilson's).
+      `settings`; each of `models` has `languages`, a list with an entry for each of
+      `texts`: `language` (of sentences with ids, their split), `source` and `target` of
+      files, `pairs`, `directions` and `layers`. Each of `layers` has `layer`, `mean`
+      (percent, over directions and sentences), `interval` (95%, over sentences) and
+      `directions`: `accuracy` in percent and `interval` (95%, Wilson's).
+
+      For sentences with ids also `items`, their ids, and `arrays`: "MODELINDEX/hits" ->
+      the result of `layer_hits`.
     """
     config = settings.retrieval
 
     def of_model(model):
-        languages = []
+        languages, by_item = [], {}
         for text in texts:
             hits = layer_hits(model, text.texts, config)
             layers = [_summary(layer, of_layer) for layer, of_layer in enumerate(hits)]
-            if text.ids is not None:
-                return {"layers": layers}, {"hits": hits}
             of_text = {"pairs": hits.shape[-1], "directions": _directions(text.texts)}
             languages.append({**text.about, **of_text, "layers": layers})
-        return {"languages": languages}, {}
+            if text.ids is not None:
+                by_item["hits"] = hits
+        return {"languages": languages}, by_item
 
     fields = {**dataclasses.asdict(config), "max_pairs": settings.max_pairs}
     del fields["layer"]
     measured = measure_each(models, of_model)
-    result = {"analysis": "neighbours", "settings": fields, **measured}
-    for text in texts:
-        if text.ids is not None:
-            directions = _directions(text.texts)
-            result |= {**text.about, "directions": directions, "items": text.ids}
-    return result
+    ids = next((text.ids for text in texts if text.ids is not None), None)
+    return {
+        "analysis": "neighbours",
+        "settings": fields,
+        **measured,
+        **({"items": ids} if ids else {}),
+    }
 
 
 def _directions(texts: dict[str, list[str]]) -> list[list[str]]:
@@ -224,29 +226,11 @@ def _summary(layer: int, hits: np.ndarray) -> dict[str, Any]:
     }
 
 
-def best_layer(result: dict[str, Any]) -> list[int]:
-    """The layer of each model, from 1 on, with the highest mean accuracy.
-
-    It serves to choose a layer on dev sentences and to score it on test sentences.
-    """
-    return [
-        max(model["layers"][1:], key=lambda layer: layer["mean"])["layer"]
-        for model in result["models"]
-    ]
-
-
-def _texts(result: dict[str, Any], model: dict[str, Any]) -> list[dict[str, Any]]:
-    if "languages" in model:
-        return model["languages"]
-    shared = {"pairs": len(result["items"]), "directions": result["directions"]}
-    return [{**shared, "language": result["split"], "layers": model["layers"]}]
-
-
 def tables(result: dict[str, Any]) -> Iterator[Table]:
     """A table per model: a row per direction, a column per layer."""
     for model in result["models"]:
         rows = []
-        for text in _texts(result, model):
+        for text in model["languages"]:
             for index, direction in enumerate(text["directions"]):
                 cells = [layer["directions"][index] for layer in text["layers"]]
                 cells = [with_interval(c["accuracy"], c["interval"]) for c in cells]
@@ -266,7 +250,7 @@ def picture(result: dict[str, Any]) -> Picture:
     """Means over directions by layer: a panel per text, a line per model."""
     panels: dict[str, list[Line]] = {}
     for model in result["models"]:
-        for text in _texts(result, model):
+        for text in model["languages"]:
             low, high = zip(*(c["interval"] for c in text["layers"]), strict=True)
             panels.setdefault(text["language"], []).append(
                 Line(

@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from decoupled.analyses.neighbours import best_layer
 from decoupled.core import files
 from decoupled.core.errors import UserError
 from decoupled.studies import claims
@@ -300,12 +299,17 @@ def _retrieval(reader, seed):
     dev, test = (reader.analysed(n, seed) for n in ("neighbours_dev", "neighbours"))
     if not dev or not test:
         return {}
-    layers = dict(zip(dev.rows, best_layer(dev.result), strict=True))
+    layers = {row: best_layer(hits) for row, hits in dev.arrays("hits").items()}
     return {
         row: {"P@1": _over_directions(hits[layers[row]])}
         for row, hits in test.arrays("hits").items()
         if row in layers
     }
+
+
+def best_layer(hits: np.ndarray) -> int:
+    """The layer with the most hits of [layers, directions, verses], from 1 on."""
+    return 1 + int(hits[1:].sum(axis=(1, 2), dtype=np.int64).argmax())
 
 
 def _over_directions(hits):

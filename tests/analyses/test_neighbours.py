@@ -62,9 +62,10 @@ def result(model, folder):
 
 
 def test_sentences_of_all_languages_are_compared(result):
-    assert result["split"] == "test"
+    (entry,) = result["models"][0]["languages"]
+    assert (entry["language"], entry["pairs"]) == ("test", 10)
     assert result["items"] == [f"v{number}" for number in range(10)]
-    assert [tuple(way) for way in result["directions"]] == list(
+    assert [tuple(way) for way in entry["directions"]] == list(
         itertools.permutations(TEXTS, 2)
     )
 
@@ -93,6 +94,7 @@ def test_accuracy_is_that_of_the_nearest_after_the_translation_vector(
     both = [*TEXTS["en"], *TEXTS["ti"]]
     add_vectors(vectors, open_model(model), both, range(3), PAPER)
     (entry,) = of_files["models"][0]["languages"]
+    (of_three,) = result["models"][0]["languages"]
     assert (entry["language"], entry["pairs"]) == ("ti", 10)
     assert entry["directions"] == [["en", "ti"], ["ti", "en"]]
     for number, layer in enumerate(entry["layers"]):
@@ -107,15 +109,14 @@ def test_accuracy_is_that_of_the_nearest_after_the_translation_vector(
             assert way["accuracy"] == pytest.approx(expected)
             assert way["interval"][0] < expected <= way["interval"][1]
         # The same two languages among all three.
-        shared = result["models"][0]["layers"][number]["directions"]
-        ways = [result["directions"].index(list(way)) for way in entry["directions"]]
+        shared = of_three["layers"][number]["directions"]
+        ways = [of_three["directions"].index(list(way)) for way in entry["directions"]]
         assert [shared[way] for way in ways] == [forward, backward]
 
 
 def test_means_and_intervals_are_those_of_the_hits(result):
-    for layer, hits in zip(
-        result["models"][0]["layers"], result["arrays"]["0/hits"], strict=True
-    ):
+    (entry,) = result["models"][0]["languages"]
+    for layer, hits in zip(entry["layers"], result["arrays"]["0/hits"], strict=True):
         assert layer["mean"] == pytest.approx(100 * hits.mean())
         expected = np.clip(mean_interval(100 * hits.mean(0)), 0, 100)
         assert layer["interval"] == pytest.approx(tuple(expected))
@@ -143,7 +144,7 @@ def test_an_equal_sentence_elsewhere_is_right(model, tmp_path):
     lines = [("a", ENGLISH[0]), ("b", ENGLISH[1]), ("c", ENGLISH[0])]
     folder = write_sentences(tmp_path / "own", {"ti": lines, "yo": lines})
     shared = neighbours.read_shared(folder, None, 0)
-    assert shared.about["split"] == "own"
+    assert shared.about["language"] == "own"
     hits = neighbours.layer_hits(open_model(model), shared.texts, retrieval())
     assert hits.all()
 
@@ -162,14 +163,6 @@ def test_fewer_sentences_are_chosen_by_their_ids(tmp_path):
     again = neighbours.read_shared(folder, ["yo", "ti"], 50)
     assert set(shared.ids[:30]) <= set(again.ids)
     assert again.texts["ti"] == again.texts["yo"]
-
-
-def test_the_best_layer_is_chosen_from_the_first_on():
-    def layers(*means):
-        return {"layers": [{"layer": n, "mean": mean} for n, mean in enumerate(means)]}
-
-    result = {"models": [layers(9, 1, 3, 2), layers(0, 5, 5), layers(7, 4)]}
-    assert neighbours.best_layer(result) == [2, 1, 1]
 
 
 @pytest.mark.parametrize(
@@ -199,7 +192,7 @@ def test_folders_that_hold_no_such_sentences(tmp_path, rows, languages, message)
 
 def test_tables_and_plots(result, of_files, tmp_path, capsys):
     shown, drawn = show(neighbours, result, tmp_path / "shared", capsys)
-    layer = result["models"][0]["layers"][1]
+    layer = result["models"][0]["languages"][0]["layers"][1]
     assert f"{layer['mean']:.1f} ({layer['interval'][0]:.1f}" in shown
     assert "ti to en" in shown and "mean, test" in shown
     assert "Nearest-neighbour translation, mean of all directions" in " ".join(drawn)

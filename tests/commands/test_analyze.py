@@ -250,8 +250,9 @@ def test_neighbours_between_all_languages(run, model_dir, corpus_dir, tmp_path):
     run("neighbours", gin_param=settings, output_dir=f"{tmp_path}/out", **given)
     stem = tmp_path / "out" / "neighbours"
     result = json.loads(stem.with_suffix(".json").read_text())
-    assert result["directions"] == [["ti", "yo"], ["yo", "ti"]]
-    assert result["split"] == "test"
+    [entry] = result["models"][0]["languages"]
+    assert entry["directions"] == [["ti", "yo"], ["yo", "ti"]]
+    assert entry["language"] == "test"
     arrays = files.read_arrays(f"{stem}.items.npz")
     assert {name: array.shape for name, array in arrays.items()} == {
         "0/hits": (3, 2, len(result["items"]))
