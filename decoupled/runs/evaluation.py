@@ -116,8 +116,10 @@ def answer_languages(
     batch_size: int,
     data: TaskData,
     names: list[tuple[str, str]],
+    checkpoint: str | None = None,
 ) -> Iterator[Answers]:
-    """Yields the answers of the newest checkpoint in `run.model_dir` to each file.
+    """Yields the answers of a checkpoint of the run, by default the newest, to each
+    file.
 
     The files have splits and languages. The next one is read and tokenised while one is
     answered. A batch has about `batch_size` examples.
@@ -133,7 +135,9 @@ def answer_languages(
         sizes = loaded[0].features["input_mask"].sum(1)
         packing = prediction_packing(network, batch_size, sizes, on_tpu)
         network = network._replace(task=network.task.packed(packing.examples))
-        yield from _answers(network, run, batch_size, data, loaded, packing)
+        input_fn = evaluation_input_fn(_feed(loaded, data, packing), packing)
+        rows = predict(network, run, batch_size, input_fn, checkpoint)
+        yield from _answers(network.task, rows, data, loaded, packing)
 
 
 def prediction_packing(
@@ -149,10 +153,8 @@ def prediction_packing(
     return Packing(rows, length, -(-length // _SHORTEST), steps=0)
 
 
-def _answers(network, run, batch_size, data, loaded, packing):
-    task = network.task
-    input_fn = evaluation_input_fn(_feed(loaded, data, packing), packing)
-    with contextlib.closing(predict(network, run, batch_size, input_fn)) as rows:
+def _answers(task, rows, data, loaded, packing):
+    with contextlib.closing(rows):
         for number, file in enumerate(loaded):
             plan = file.plan(packing)
             outputs = unpack(

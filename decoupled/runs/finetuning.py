@@ -148,7 +148,9 @@ def _has_answers_of(plan, run):
     """Whether the answers below the folder of all runs are of this run."""
     if not plan.several:
         return True
-    results = read_results(os.path.join(plan.folder, RESULTS), run.made_from())
+    results = read_results(
+        os.path.join(plan.folder, RESULTS), run.made_from(run.selected())
+    )
     if results is None or results | _described(run, plan.folder) != results:
         return False
     return not run.missing_answers(plan.folder)

@@ -150,7 +150,8 @@ class FinetuningRun(NamedTuple):
           `learning_rate`, `seed`, and split -> language -> `examples` and, if the file
           has labels, metric -> value and "trivial_" + metric -> value.
         """
-        task, selected, made_from = self.plan.task, self.selected(), self.made_from()
+        task, selected = self.plan.task, self.selected()
+        made_from = self.made_from(selected)
         self._tell_if_dev_has_changed()
         self._say_what_is_evaluated()
         results: dict[str, dict] = {split: {} for split in run_folder.SPLITS}
@@ -182,10 +183,10 @@ class FinetuningRun(NamedTuple):
         files.write_json(os.path.join(self.folder, RESULTS), summary)
         return summary
 
-    def made_from(self) -> dict[str, Any]:
+    def made_from(self, selected: SelectedCheckpoint) -> dict[str, Any]:
         """What an evaluation of the selected checkpoint is computed from."""
         return {
-            "checkpoint": run_folder.weights_sha256(self.selected().prefix),
+            "checkpoint": run_folder.weights_sha256(selected.prefix),
             # The trivial baseline is computed from the training examples.
             "files": self.plan.data.hashes(
                 [("train", self.plan.data.source), *self.plan.data.files_to_answer()]
@@ -199,16 +200,16 @@ class FinetuningRun(NamedTuple):
     def finished(self) -> dict[str, Any] | None:
         """results.json, if it and the answers are those of the selected checkpoint and
         of the present files."""
-        path = os.path.join(self.folder, RESULTS)
-        results = read_results(path, self.made_from())
+        path, selected = os.path.join(self.folder, RESULTS), self.selected()
+        results = read_results(path, self.made_from(selected))
         if results is None:
             return None
         if lack := self._lack(results):
             console.say(f"{path}: evaluated again: {lack}")
             return None
-        step = self.selected().step
         console.say(
-            f"{path}: of step {step} already, reused; --mode=eval evaluates again"
+            f"{path}: of step {selected.step} already, reused; --mode=eval evaluates "
+            "again"
         )
         return results
 
@@ -298,7 +299,7 @@ class FinetuningRun(NamedTuple):
         source = self.plan.data.source
         file_names = [("dev", source)]
         scores = scores._replace(files=self._dev_hashes())
-        [answered] = self._answers_to(file_names, folder or self.folder)
+        [answered] = self._answers_to(file_names, prefix)
         metrics = task.score(source, answered.examples, answered.answers)
         write_scalars(
             os.path.join(self.folder, EVENTS),
@@ -327,16 +328,20 @@ class FinetuningRun(NamedTuple):
 
     def _answers(self, doing, selected):
         file_names = self.plan.data.files_to_answer()
-        answers = self._answers_to(file_names, selected.folder)
+        answers = self._answers_to(file_names, selected.prefix)
         name = self.plan.task.name
         return console.track(answers, f"{doing} {name}, files", len(file_names))
 
-    def _answers_to(self, file_names, folder):
-        """The answers of the newest checkpoint in `folder` to each file."""
+    def _answers_to(self, file_names, prefix):
+        """The answers of a checkpoint to each file."""
         plan = self.plan
-        batch_size = self.training.eval_batch_size
         return answer_languages(
-            plan.network, self.run_in(folder), batch_size, plan.data, file_names
+            plan.network,
+            self.run_in(os.path.dirname(prefix)),
+            self.training.eval_batch_size,
+            plan.data,
+            file_names,
+            prefix,
         )
 
 

@@ -113,24 +113,26 @@ def _input_fn_from(plan, phase, graph, step):
 def is_evaluated(plan: PretrainingPlan) -> bool:
     """Whether eval.json is of the newest checkpoint and the present held-out text."""
     path = os.path.join(plan.folder, EVALUATION)
-    evaluated = read_results(path, _made_from(plan)) is not None
+    checkpoint = find_checkpoint(plan.folder)
+    evaluated = read_results(path, _made_from(plan, checkpoint)) is not None
     if evaluated:
         console.say(
-            f"{path}: of step {plan.step()} already, reused; --mode=eval evaluates "
-            "again"
+            f"{path}: of step {checkpoint_step(checkpoint)} already, reused; "
+            "--mode=eval evaluates again"
         )
     return evaluated
 
 
-def _made_from(plan):
-    manifest, config = plan.manifest, plan.phase()[0].config
+def _made_from(plan, checkpoint):
+    phase, _ = plan.phase(checkpoint_step(checkpoint))
+    manifest, config = plan.manifest, phase.config
     shards = [
         manifest.path(shard)
         for entry in manifest.splits.get(EVAL, {}).values()
         for shard in entry.files
     ]
     return {
-        "checkpoint": run_folder.weights_sha256(find_checkpoint(plan.folder)),
+        "checkpoint": run_folder.weights_sha256(checkpoint),
         "files": hash_files(shards, manifest.folder),
         "settings": {
             "MaskingConfig": vars(config.eval_masking),
@@ -149,9 +151,12 @@ def evaluate(plan: PretrainingPlan) -> None:
     of the held-out text, beside the loss, is the loss of a model that knows only how
     frequent the pieces are (`runs.curve`).
     """
-    step, made_from, results = plan.step(), _made_from(plan), {}
-    task = plan.phase()[1].network.task
-    for language, rows in _predictions(plan):
+    # A training that goes on may save a newer one.
+    checkpoint = find_checkpoint(plan.folder)
+    step, results = checkpoint_step(checkpoint), {}
+    made_from = _made_from(plan, checkpoint)
+    task = plan.phase(step)[1].network.task
+    for language, rows in _predictions(plan, checkpoint):
         unigram = {UNIGRAM_ENTROPY: plan.unigram_entropy[language]}
         results[language] = task.results(rows) | unigram
     average = _weighted_average(results)
@@ -192,7 +197,7 @@ def predict_sequences(plan: PretrainingPlan) -> None:
     """Writes predictions.jsonl: loss and hits of every held-out sequence."""
     path = os.path.join(plan.folder, PREDICTIONS)
     with files.atomic_write(path) as handle:
-        for language, rows in _predictions(plan):
+        for language, rows in _predictions(plan, find_checkpoint(plan.folder)):
             for index in range(len(rows["weight"])):
                 row = {name: float(values[index]) for name, values in rows.items()}
                 line = {"language": language, "sequence": index, **row}
@@ -200,9 +205,9 @@ def predict_sequences(plan: PretrainingPlan) -> None:
     console.say(f"wrote {path}")
 
 
-def _predictions(plan) -> Iterator[tuple[str, dict[str, np.ndarray]]]:
+def _predictions(plan, checkpoint) -> Iterator[tuple[str, dict[str, np.ndarray]]]:
     """Languages, with the predictions for each of their held-out sequences."""
-    phase, graph = plan.phase()
+    phase, graph = plan.phase(checkpoint_step(checkpoint))
     config, network = phase.config, graph.network
     counts = held_out_counts(config, plan.manifest)
     input_fn = network.task.evaluation_input_fn(
@@ -210,7 +215,8 @@ def _predictions(plan) -> Iterator[tuple[str, dict[str, np.ndarray]]]:
     )
     # Each language has batches of its own; the last one is filled up.
     batch, track = config.training.eval_batch_size, console.track
-    with contextlib.closing(predict(network, plan.run, batch, input_fn)) as predicted:
+    predictions = predict(network, plan.run, batch, input_fn, checkpoint)
+    with contextlib.closing(predictions) as predicted:
         # The first row waits for the graph, which no other language does.
         rows = itertools.chain([next(predicted)], predicted)
         for language, count in track(counts.items(), "evaluating languages"):

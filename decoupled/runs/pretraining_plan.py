@@ -65,12 +65,9 @@ class PretrainingPlan:
                 for language, records in manifest.splits[EVAL].items()
             }
 
-    def step(self) -> int:
-        return checkpoint_step(find_checkpoint(self.folder))
-
-    def phase(self) -> tuple[Phase, TrainingGraph]:
-        """The phase of the newest checkpoint; the last if it is after all phases."""
-        step, last = self.step(), self.phases[-1]
+    def phase(self, step: int) -> tuple[Phase, TrainingGraph]:
+        """The phase of a step; the last if it is after all phases."""
+        last = self.phases[-1]
         return next((pair for pair in self.phases if step <= pair[0].last), last)
 
 

@@ -14,6 +14,7 @@ import signal
 from collections.abc import Callable, Iterator
 
 from decoupled.configs import Phase
+from decoupled.core import gfile
 from decoupled.core.compat import estimator, mtf, tf
 from decoupled.core.errors import Interrupted, Terminated, UserError, WorkerLost
 from decoupled.ops.kernels import compile_first_quietly
@@ -153,14 +154,32 @@ def _announce(graph, run, first):
 
 
 def predict(
-    network: Network, run: Run, batch_size: int, input_fn: Callable
+    network: Network,
+    run: Run,
+    batch_size: int,
+    input_fn: Callable,
+    checkpoint: str | None = None,
 ) -> Iterator[dict]:
-    """Predictions of the newest checkpoint, one dict of arrays per row of a batch."""
+    """Predictions of a checkpoint, one dict of arrays per row of a batch.
+
+    `checkpoint` is its prefix; None is the newest of the run, whatever its list names.
+    """
+    checkpoint = checkpoint or find_checkpoint(run.model_dir)
+    try:
+        yield from _rows_of(network, run, batch_size, input_fn, checkpoint)
+    except Exception as error:
+        if gfile.exists(f"{checkpoint}.index"):
+            raise
+        raise UserError(
+            f"{checkpoint}: was removed before it was read, as by a training that goes "
+            "on; run the same command again"
+        ) from error
+
+
+def _rows_of(network, run, batch_size, input_fn, checkpoint):
     if run.accelerator is not None:
-        yield from predict_batches(network, run, input_fn)
+        yield from predict_batches(network, run, input_fn, checkpoint)
         return
-    # Not the list in the folder: only `find_checkpoint` stays inside the folder.
-    checkpoint = find_checkpoint(run.model_dir)
     rows = _estimator(network, run, batch_size).predict(
         input_fn, checkpoint_path=checkpoint
     )

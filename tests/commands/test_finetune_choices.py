@@ -120,7 +120,7 @@ GRID = dict(learning_rates=(1e-6, 5e-3), num_runs=2)
 def assumed_answers():
     """Texts, seed and rate of a run decide its answers; no model computes them."""
 
-    def answer(network, run, batch_size, data, names):
+    def answer(network, run, batch_size, data, names, checkpoint):
         name = re.search(r"learning_rate_[^/]+/seed_\d+", run.model_dir)[0]
         labels = data.task.labels
         for split, language in names:
@@ -411,7 +411,7 @@ def test_a_folder_of_several_runs_takes_another_seed_and_no_other_setting(grid, 
 def trivial_answers(monkeypatch):
     """All answers are the trivial ones; no model computes them."""
 
-    def answer(network, run, batch_size, data, names):
+    def answer(network, run, batch_size, data, names, checkpoint):
         for split, language in names:
             examples = data.examples(split, language)
             trivial = data.task.trivial_answers(examples)

@@ -765,6 +765,40 @@ def test_evaluation_and_training_are_separate_modes(data, trained, tmp_path, cap
     assert "held-out text at step 2, 2 languages" in capsys.readouterr().out
 
 
+def test_an_evaluation_beside_a_training_is_of_one_checkpoint(
+    data, trained, monkeypatch
+):
+    shorter, longer = (config(schedule=schedule(train_steps=n)) for n in (2, 4))
+    run_pretraining(shorter, *data, str(trained), "eval")
+    alone, predict = (trained / "eval.json").read_text(), pretraining.predict
+
+    def after_training(*arguments):
+        monkeypatch.setattr(pretraining, "predict", predict)
+        run_pretraining(longer, *data, str(trained), "train")
+        return predict(*arguments)
+
+    monkeypatch.setattr(pretraining, "predict", after_training)
+    run_pretraining(shorter, *data, str(trained), "eval")
+    assert checkpoint(trained)["global_step"] == 4
+    assert (trained / "eval.json").read_text() == alone
+
+
+def test_a_checkpoint_that_a_training_removes_is_named(data, trained, monkeypatch):
+    predict = pretraining.predict
+
+    def after_removal(*arguments):
+        for path in trained.glob("model.ckpt-2.*"):
+            path.unlink()
+        return predict(*arguments)
+
+    monkeypatch.setattr(pretraining, "predict", after_removal)
+    with pytest.raises(UserError, match="model.ckpt-2: was removed before it was read"):
+        run_pretraining(
+            config(schedule=schedule(train_steps=2)), *data, str(trained), "eval"
+        )
+    assert not (trained / "eval.json").exists()
+
+
 def test_a_longer_schedule_resumes_on_another_mesh_and_says_from_where(
     data, trained, capsys
 ):

@@ -76,7 +76,7 @@ def session_loop(before_batch):
       before_batch: called in the session, with the number of the batch, before it runs.
     """
 
-    def predict(network, spec, batch_size, input_fn):
+    def predict(network, spec, batch_size, input_fn, checkpoint):
         with tf.Graph().as_default():
             batch = tf.data.make_one_shot_iterator(input_fn()).get_next()
             with tf.train.MonitoredSession() as session:

@@ -23,7 +23,6 @@ from decoupled.training.checkpoint_files import CheckpointWriter
 from decoupled.training.checkpoints import (
     check_resumable,
     checkpoint_step,
-    find_checkpoint,
     plan_start,
 )
 from decoupled.training.graph import Network, TrainingGraph
@@ -151,10 +150,9 @@ def train_steps(
 
 
 def predict_batches(
-    network: Network, run: Run, input_fn: Callable[[], tf.data.Dataset]
+    network: Network, run: Run, input_fn: Callable[[], tf.data.Dataset], prefix: str
 ) -> Iterator[dict[str, np.ndarray]]:
-    """Predictions of the newest checkpoint, one dict of arrays per row of a batch."""
-    prefix = find_checkpoint(run.model_dir)
+    """Predictions of a checkpoint, one dict of arrays per row of a batch."""
     client = Client(run.accelerator, _sizes(network.mesh), run.say)
     dataset = input_fn()
     kernel = _attention(client, network, dataset.element_spec, trains=False)
