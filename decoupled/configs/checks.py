@@ -42,7 +42,8 @@ def where(config: Any, name: str) -> str:
 def check_types(config: Any) -> None:
     """Refuses a field whose value is not of its annotated type.
 
-    An int is accepted as a float. A bool is not accepted as a number.
+    An int is accepted as a float, a bool is not accepted as a number, and no int that
+    64 bits do not hold: graphs and files could not.
     """
     for field in dataclasses.fields(config):
         value = getattr(config, field.name)
@@ -53,6 +54,8 @@ def check_types(config: Any) -> None:
                 f"{where(config, field.name)}: {value!r} is not of type "
                 f"{names.replace('NoneType', 'None')}"
             )
+        if type(value) is int and not -(2**63) <= value < 2**63:
+            raise UserError(f"{where(config, field.name)}: {value} is beyond 64 bits")
 
 
 def check_positive(config: Any, names: str) -> None:

@@ -124,7 +124,7 @@ BAD = {
     configs.ParallelTextConfig: dict(test_share=[0.96], group=["("]),
     configs.OptimizerConfig: dict(name=["sgd"], beta1=[1.0], beta2=[1.0]),
     configs.ScheduleConfig: dict(decay=["cubic"], final_share=[1.1]),
-    configs.TrainingConfig: dict(gradient_accumulation=[3]),
+    configs.TrainingConfig: dict(gradient_accumulation=[3], seed=[2**63, 10**23]),
     configs.PlanConfig: dict(memory_share=[1.5]),
     configs.FinetuningConfig: dict(
         classifier_dropout=[1.0],
