@@ -53,6 +53,7 @@ def measure(folders: Sequence[str], split: str = "dev") -> dict[str, Any]:
     A point is a model with a number of `layers`. `dropped` is the difference to the
     most layers among its runs, `scores` has one per seed; `std` is None for one seed.
     """
+    files.check_distinct(folders)
     runs = [read_run(folder, split) for folder in folders]
     names = _names(runs)
     tasks = {}

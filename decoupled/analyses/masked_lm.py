@@ -54,6 +54,8 @@ _LABELS = "masked_lm_ids"
 _READ = 512
 # The most positions whose logits have their rank taken, spread evenly over all.
 _RANKED = 10_000
+# A perplexity beyond exp(700) would be infinite.
+_MOST_NATS = 700.0
 
 
 class Questions(NamedTuple):
@@ -227,7 +229,7 @@ def measure(
             name: {
                 "loss": loss,
                 "accuracy": right[name],
-                "perplexity": float(np.exp(loss)),
+                "perplexity": float(np.exp(min(loss, _MOST_NATS))),
                 "below_unigram": entropies[name] - loss,
                 "relative_loss": loss / entropies[name],
             }
@@ -288,6 +290,11 @@ def _predict(
         losses[row], correct[row], hidden = outputs
         kept = places[row] >= 0
         vectors[places[row][kept]] = hidden[kept]
+    if not np.isfinite(losses[asked.used]).all():
+        raise UserError(
+            f"{model.weights.path}: gives losses that are not finite; the training "
+            "diverged, choose an earlier checkpoint"
+        )
     return losses[asked.used], correct[asked.used], vectors
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from decoupled.configs import RetrievalConfig
-from decoupled.core import console, gfile
+from decoupled.core import console, files, gfile
 from decoupled.core.errors import UserError
 from decoupled.core.release import tf
 from decoupled.data.vocabulary import Vocabulary
@@ -62,6 +62,7 @@ def open_models(
 
 def short_names(paths: Sequence[str]) -> list[str]:
     """The shortest ends of paths that are unique; a checkpoint includes its folder."""
+    files.check_distinct(paths)
     parts = [[part for part in path.split("/") if part] for path in paths]
     more = [0 if gfile.isdir(path) else 1 for path in paths]
     for length in range(1, max(map(len, parts), default=1) + 1):
@@ -69,8 +70,8 @@ def short_names(paths: Sequence[str]) -> list[str]:
         shortened = ["/".join(p[-length - extra :]) for p, extra in ends]
         if len(set(shortened)) == len(paths):
             return shortened
-    twice = next(path for path in paths if list(paths).count(path) > 1)
-    raise UserError(f"{twice}: is given twice")
+    # "/a" and "a" have equal parts.
+    return list(paths)
 
 
 def measure_each(

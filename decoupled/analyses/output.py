@@ -85,9 +85,10 @@ def write(
         console.table(*table)
     stem = os.path.join(folder, result["analysis"])
     content = {name: value for name, value in result.items() if name != "arrays"}
+    # The one that can be refused comes first.
+    files.write_json(f"{stem}.json", content)
     if "arrays" in result:
         files.write_arrays(f"{stem}.items.npz", result["arrays"])
-    files.write_json(f"{stem}.json", content)
     drawn = plots.draw(lambda result, stem: draw(picture(result), stem), content, stem)
     console.say(f"wrote {', '.join([f'{stem}.json', *drawn])}")
 

@@ -26,7 +26,8 @@ def of_logits(model: Model, hidden: np.ndarray) -> dict[str, Any]:
     probability, and then each piece's mean over the positions.
 
     Returns:
-      `bound`, the rank that the head allows; `rank`; `effective_rank`.
+      `positions`; `bound`, the rank that they and the head allow; `rank`;
+      `effective_rank`.
     """
     weights, config = model.weights, model.config
     *factors, table = (matrix.name for matrix in names.output_matrices(config))
@@ -39,11 +40,15 @@ def of_logits(model: Model, hidden: np.ndarray) -> dict[str, Any]:
     # scale, and so have one dimension less than elements.
     width, is_linear = config.output_embedding_size, not _has_norm(model)
     before = min(width, config.hidden_size - 1) if is_linear else width - 1
+    rows, columns = weights[table].shape
+    bound = min(before, columns, rows - 1, max(0, len(hidden) - 1))
+    # Hidden vectors are float32: a direction that they lack has about 1e-8 of the
+    # largest singular value.
+    largest = values.max(initial=0.0)
     return {
-        "bound": min(before, weights[table].shape[1]),
-        # Hidden vectors are float32: a direction that they lack has about 1e-8 of the
-        # largest singular value.
-        "rank": int((values > values[0] * 1e-6).sum()),
+        "positions": len(hidden),
+        "bound": bound,
+        "rank": min(bound, int((values > largest * 1e-6).sum())),
         "effective_rank": effective_rank(values),
     }
 

@@ -7,7 +7,8 @@ The folder of a run gets one language after another:
     predictions/TASK/test-LANGUAGE.tsv
                     for `decoupled score` and XTREME's own script
 
-Languages that XTREME does not list for the task are marked and excluded from means.
+Languages that XTREME does not list for the task, and those without a score beside
+others that have one, are marked and excluded from means.
 """
 
 import dataclasses
@@ -292,7 +293,7 @@ def _check_saved(path: str, saved: Any, description: dict[str, Any]) -> None:
 
 
 def add_means(content: dict[str, Any]) -> tuple[list[str], list[list[Any]]]:
-    """Adds `mean` and `outside_xtreme` to the content of results.json.
+    """Adds `mean`, `outside_xtreme` and `without_score` to the content of results.json.
 
     Returns:
       columns and rows of its table.
@@ -300,14 +301,20 @@ def add_means(content: dict[str, Any]) -> tuple[list[str], list[list[Any]]]:
     task, entries = content["task"], content["languages"]
     columns = dict.fromkeys(key for entry in entries.values() for key in entry)
     columns = [key for key in columns if key != "data"]
-    averaged = {k: v for k, v in entries.items() if official.is_official(task, k)}
-    outside = [name for name in entries if name not in averaged]
+    inside = {k: v for k, v in entries.items() if official.is_official(task, k)}
+    outside = [name for name in entries if name not in inside]
+    # All means are over the same languages.
+    headline = set(official.TASKS[task].headline)
+    scored = {k: v for k, v in inside.items() if headline <= set(v)} or inside
+    unscored = [name for name in inside if name not in scored]
     means = {}
     for column in columns:
-        if values := [row[column] for row in averaged.values() if column in row]:
+        if values := [row[column] for row in scored.values() if column in row]:
             means[column] = sum(values) / len(values)
-    content |= {_MEAN: means, "outside_xtreme": outside}
-    ordered = {**averaged, _MEAN: means, **{name: entries[name] for name in outside}}
+    content |= {_MEAN: means, "outside_xtreme": outside, "without_score": unscored}
+    ordered = {**inside, _MEAN: means, **{name: entries[name] for name in outside}}
+    marks = dict.fromkeys(outside, " (outside XTREME)")
+    marks |= dict.fromkeys(unscored, " (no score, in no mean)")
 
     def cell(row, column):
         value = row.get(column)
@@ -315,7 +322,7 @@ def add_means(content: dict[str, Any]) -> tuple[list[str], list[list[Any]]]:
 
     return columns, [
         [
-            name + " (outside XTREME)" * (name in outside),
+            name + marks.get(name, ""),
             *(cell(row, c) for c in columns),
         ]
         for name, row in ordered.items()
@@ -339,6 +346,8 @@ def _wanted_languages(
     """The languages of a run; all of their files are read as a check."""
     known = []
     with mistakes.noted():
+        if languages is not None and not languages:
+            raise UserError("--languages: names none; leave it out for all")
         known = parallel_sentences.languages(task, data_dir)
         if lost := [name for name in languages or () if name not in known]:
             folder = parallel_sentences.task_folder(task, data_dir)

@@ -16,7 +16,7 @@ import re
 import tempfile
 import uuid
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import IO, TYPE_CHECKING, Any
 
 from decoupled.core import gfile, hosts
@@ -89,6 +89,16 @@ def make_folder(path: str) -> str:
     except gfile.OpError as error:
         raise UserError(f"{path}: cannot write here ({reason(error)})") from error
     return path
+
+
+def check_distinct(paths: Iterable[str]) -> None:
+    """Refuses a path that is given twice, also in another spelling."""
+    known = set()
+    for path in paths:
+        real = path.rstrip("/") if gfile.is_remote(path) else os.path.realpath(path)
+        if real in known:
+            raise UserError(f"{path}: is given twice")
+        known.add(real)
 
 
 def temporary_name(path: str) -> str:

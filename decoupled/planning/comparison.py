@@ -33,7 +33,9 @@ def compare_layouts(
         runs = list(_on_meshes(mesh, run, tpu))
         fitting = [(name, run_on) for run_on in runs if not _why_not(run_on)]
         possible += fitting
-        if not fitting:
+        if not runs:
+            refused.append(f"{name}: its mesh has an axis {_MODEL_AXIS!r} of 2 or more")
+        elif not fitting:
             why = f"{name}, {runs[0].mesh.mesh_shape}: {_why_not(runs[0])}"
             refused.append(why)
     if not possible:

@@ -283,6 +283,9 @@ def tried_rates(jobs: Iterable[Job]) -> Iterator[Number]:
 
 
 def _ranks(model):
+    # Results of an earlier version have no ranks.
+    if "logits" not in model:
+        return
     yield "rank of logits", float(model["logits"]["rank"])
     yield "effective rank of logits", model["logits"]["effective_rank"]
     for table in model["embeddings"]:

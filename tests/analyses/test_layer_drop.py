@@ -151,6 +151,8 @@ def test_what_is_shown(folders, tmp_path, capsys):
 
 
 def test_folders_that_cannot_be_used(folders, tmp_path):
+    with pytest.raises(UserError, match="/: is given twice"):
+        layer_drop.measure([folders[0], f"{folders[0]}/"])
     path = write_folder(tmp_path / "unfinished", None)
     with pytest.raises(UserError, match="unfinished: no results.json"):
         layer_drop.measure([path])

@@ -191,6 +191,25 @@ def test_a_model_that_knows_frequencies_alone_has_the_unigram_entropy(
     assert english["below_unigram"] == pytest.approx(0, abs=1e-5)
 
 
+def test_a_diverged_model_is_named_and_an_earlier_result_stays(
+    vocabulary, records, one_model, tmp_path
+):
+    text = read_questions(records, one_model, SETTINGS, ["en"])
+    broken = {"cls/predictions/output_embedding": np.full([48, 10], 3e38, np.float32)}
+    folder = write_run(tmp_path / "broken", vocabulary, weights=broken)
+    [model] = open_models([folder], masked_lm=True)
+    with pytest.raises(UserError, match="broken/model.ckpt-7: gives losses that"):
+        masked_lm.measure([model], text, SETTINGS)
+    # A loss of thousands of nats has a perplexity that no number holds.
+    wrong = np.zeros(48, np.float32)
+    wrong[7] = 3000.0
+    weights = {"cls/predictions/output_bias": wrong}
+    folder = write_run(tmp_path / "wrong", vocabulary, weights=weights)
+    [model] = open_models([folder], masked_lm=True)
+    entry = masked_lm.measure([model], text, SETTINGS)["models"][0]["all"]
+    assert entry["loss"] > 1000 and np.isfinite(entry["perplexity"])
+
+
 def test_a_limit_takes_sequences_evenly_and_asks_them_the_same(
     records, one_model, result
 ):

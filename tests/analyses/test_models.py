@@ -171,8 +171,9 @@ def test_names_are_the_shortest_that_differ(tmp_path):
     assert short_names([a_x, a_y]) == ["x", "y"]
     assert short_names([f"{a_x}/", b_x]) == ["a/runs/x", "b/runs/x"]
     assert short_names([f"{a_x}/model.ckpt-5"]) == ["x/model.ckpt-5"]
-    with pytest.raises(UserError, match="a/runs/x: is given twice"):
-        short_names([a_x, a_x])
+    for again in (a_x, f"{a_x}/", f"{tmp_path}/a/./runs/x"):
+        with pytest.raises(UserError, match="/x/?: is given twice"):
+            short_names([a_x, again])
 
 
 def test_what_a_result_says_of_a_model(pretrained_dir, coupled_dir, vocabulary):

@@ -63,6 +63,15 @@ def test_ranks_are_those_of_all_centred_logits(name, vocabulary, tmp_path, monke
     assert (result["bound"], result["rank"]) == (bound, bound)
 
 
+def test_few_positions_and_few_pieces_bound_the_rank(vocabulary, tmp_path):
+    sizes = {"output_embedding_size": 64}
+    [model] = open_models([write_run(tmp_path / "run", vocabulary, sizes)])
+    for positions, bound in ((0, 0), (1, 0), (3, 2), (200, 47)):
+        result = ranks.of_logits(model, hidden_vectors(positions))
+        assert (result["positions"], result["bound"]) == (positions, bound)
+        assert result["rank"] <= bound
+
+
 def test_embeddings_without_their_mean_row(pretrained_dir, coupled_dir):
     decoupled, coupled = open_models([pretrained_dir, coupled_dir])
     for model, kinds in ((decoupled, ["input", "output"]), (coupled, ["input"])):

@@ -1,6 +1,7 @@
 """The command that finds translations: predictions, results and their score."""
 
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -150,6 +151,25 @@ def test_a_language_outside_xtreme_is_marked_and_in_no_mean(
     )
     assert scores["tatoeba"]["accuracy"] == {"sw": swahili}
     assert scores["outside_xtreme"]["tatoeba"]["accuracy"] == {"mt": swahili}
+
+
+def test_a_language_without_a_score_is_in_no_mean(
+    model, data, tatoeba, tmp_path, capsys
+):
+    """With one pair, the English side is sorted and does not tell what is right."""
+    shutil.copytree(data / "tatoeba", tmp_path / "data/tatoeba")
+    for side, text in (("sw", "Habari"), ("en", "News")):
+        (tmp_path / f"data/tatoeba/sw-en.{side}").write_text(f"{text}\n")
+    results = run(model, tmp_path / "data", tmp_path / "out", layer=1)
+    thai = tatoeba[1]["languages"]["th"]
+    assert results["mean"] == {k: v for k, v in thai.items() if k != "data"}
+    assert results["without_score"] == ["sw"]
+    assert "sw (no score, in no mean)" in capsys.readouterr().out
+
+
+def test_no_language_is_refused(model, data, tmp_path):
+    with pytest.raises(UserError, match="--languages: names none"):
+        run(model, data, tmp_path / "out", languages=[])
 
 
 def test_a_run_goes_on_with_what_is_missing(model, data, tatoeba, tmp_path, capsys):

@@ -54,6 +54,17 @@ def planned_on(monkeypatch, mesh_shape, layout_rules, batch_size=64):
     return [mesh.mesh_shape for mesh in meshes]
 
 
+def test_one_core_has_no_layout_of_two_axes(capsys):
+    one = parse_topology("v5e-1")
+    layouts = [("one", MeshConfig("data:8", "batch:data")), ("two", LAYOUT)]
+    chosen = compare_layouts(layouts, make_run(), one, lambda run: make_plan(4, 1, run))
+    assert chosen.run.mesh.mesh_shape == "data:1"
+    said = capsys.readouterr().out
+    assert "cannot be: two: its mesh has an axis 'model' of 2 or more" in said
+    with pytest.raises(UserError, match="none can be on v5e-1: two: its mesh has"):
+        compare_layouts(layouts[1:], make_run(), one, make_plan)
+
+
 def test_a_layout_is_planned_on_every_mesh_that_divides_the_model(monkeypatch):
     # 48 pieces; 64 sequences.
     assert planned_on(monkeypatch, "data:4;model:2", "batch:data;vocab:model") == [

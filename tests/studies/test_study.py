@@ -210,6 +210,16 @@ def test_numbers_keep_their_folders(findings):
     assert facts["seconds"] == 60 + 2 * 8 * 10 and facts["complete"] == 16
 
 
+def test_results_of_an_earlier_version_have_no_ranks(read, folders):
+    path = folder_of(folders, "analyses/masked_lm/seed_1/masked_lm.json")
+    result = files.read_json(path)
+    for model in result["models"]:
+        del model["logits"], model["embeddings"]
+    files.write_json(path, result)
+    numbers = [one for one in read().numbers if one.task == "geometry"]
+    assert {one.seed for one in numbers} == {0}
+
+
 def test_seeds_with_other_items_are_not_mixed(read, folders):
     path = folder_of(folders, "analyses/masked_lm/seed_1/masked_lm.json")
     text = open(path).read().replace('"de", 0', '"de", 7')
