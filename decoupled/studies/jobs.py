@@ -33,6 +33,7 @@ from decoupled.core.errors import UserError
 from decoupled.core.made_from import MADE_FROM, RESULTS, changes, hash_files
 from decoupled.launch import gin_files
 from decoupled.launch.gin_reader import Reader
+from decoupled.runs.run_folder import SETTINGS
 
 # H = heads * head size, so the product of their divisors is the divisor of widths.
 _WIDTHS = (
@@ -56,10 +57,7 @@ _MODEL = "model"
 # Flags of analyses that name what they read, besides models.
 _PATH = re.compile(r"--(sentences|records_dir|corpus_dir|data_dir)=")
 _OF_THE_MODEL = "ModelConfig."
-# More steps continue a run; another optimizer or schedule gives another model.
-_DECIDES_TRAINING = re.compile(
-    r"--gin_param=(OptimizerConfig\.|ScheduleConfig\.(?!train_steps\b))"
-)
+_STEPS = "ScheduleConfig.train_steps"
 
 
 class Row(NamedTuple):
@@ -234,18 +232,41 @@ class Job(NamedTuple):
         return {"files": hashes}
 
     def conflicts(self) -> list[str]:
-        """Settings in which the folder's finished model differs from this job.
+        """Settings with which the folder's checkpoint was trained, and this job is not.
 
-        `pretrain` would accept such a model: it does not bind a folder to an optimizer
-        and a schedule, so that a run can continue with another learning rate.
+        `pretrain` would go on with it: it does not bind a folder to an optimizer and a
+        schedule, so that a run can continue with another learning rate. More steps
+        continue a run here, too.
         """
-        if self.kind != PRETRAINING:
+        path = os.path.join(self.folder, SETTINGS)
+        is_trained = files.exists(os.path.join(self.folder, files.CHECKPOINT_LIST))
+        if self.kind != PRETRAINING or not is_trained or not files.exists(path):
             return []
-        return [
-            word.removeprefix("--gin_param=")
-            for word in _without_off(self._saved_arguments())
-            if word not in self.arguments and _DECIDES_TRAINING.match(word)
-        ]
+        config = gin_files.configure(
+            PretrainConfig, self.values("gin_file"), self.values("gin_param")
+        )
+        settings = {
+            f"{type(part).__name__}.{name}": value
+            for part in (config.optimizer, config.schedule)
+            for name, value in vars(part).items()
+        }
+        try:
+            trained = [
+                item
+                for entry in files.read_json(path)
+                for item in entry["settings"].items()
+                if item[0] in settings
+            ]
+        except (KeyError, TypeError, AttributeError) as error:
+            raise UserError(f"{path}: not settings by step; remove it") from error
+        return list(
+            dict.fromkeys(
+                f"{name} = {value!r}"
+                for name, value in trained
+                if value != settings[name]
+                and not (name == _STEPS and value < settings[name])
+            )
+        )
 
     def has_settings(self) -> bool:
         """Whether a command with these settings succeeded here, with any paths."""

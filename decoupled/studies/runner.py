@@ -82,6 +82,7 @@ class JobRunner:
         # What the running jobs read.
         self._made_from: dict[str, dict[str, Any]] = {}
         self._seconds: dict[str, list[float]] = {}
+        self._conflicts: dict[str, list[str]] = {}
         # The name of the signal that ends the sweep.
         self._signal = ""
 
@@ -131,7 +132,8 @@ class JobRunner:
             made_anew = [name for name in job.needs if name in changed]
             if made_anew and (aside := job.move_outdated()):
                 self._say(f"{job.name}: {made_anew[0]} is made anew; moved to {aside}")
-            if not job.conflicts() and not job.has_settings():
+            self._conflicts[job.name] = job.conflicts()
+            if not self._conflicts[job.name] and not job.has_settings():
                 changed.add(job.name)
 
     def _start(self, waiting, complete, failures):
@@ -140,7 +142,7 @@ class JobRunner:
             lost = [name for name in job.needs if name in failures]
             if lost:
                 failures[job.name] = Failure(job.name, f"needs {lost[0]}", "")
-            elif conflicts := job.conflicts():
+            elif conflicts := self._conflicts[job.name]:
                 why = f"{job.folder} has a model trained with {', '.join(conflicts)}"
                 failures[job.name] = Failure(job.name, why, "remove it to train anew")
             elif len(self._running) < self._parallel and complete.issuperset(job.needs):

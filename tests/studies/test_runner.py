@@ -2,6 +2,7 @@
 
 import json
 import os
+import pathlib
 import signal
 import subprocess
 import sys
@@ -127,22 +128,40 @@ def test_a_job_that_fails_now_is_no_longer_complete(make):
 
 
 def test_a_model_of_another_learning_rate_is_not_taken_for_its_successor(make):
-    def trained(rate, steps):
+    def trained(rate, steps, *more):
         values = {
             "OptimizerConfig.learning_rate": rate,
             "ScheduleConfig.train_steps": steps,
+            "OptimizerConfig.beta1": 0.9,
         }
-        params = [f"--gin_param={name} = {value}" for name, value in values.items()]
-        return make("job")._replace(arguments=("", *params))
+        params = [f"{name} = {value}" for name, value in values.items()]
+        words = [f"--gin_param={param}" for param in (*params, *more)]
+        folder = pathlib.Path(make("job").folder)
+        folder.mkdir(exist_ok=True)
+        # As `pretrain` writes them, before its first checkpoint.
+        if not (folder / "checkpoint").exists():
+            entry = {"from_step": 0, "settings": values}
+            (folder / "settings.json").write_text(json.dumps([entry]))
+        return make("job")._replace(arguments=("", *words))
 
     needs_it = make("next", "", ["job"])
     assert run([trained(1e-3, 10)])[0] == []
+    folder = pathlib.Path(make("job").folder)
+    (folder / "checkpoint").write_text("")
     assert run([trained(1e-3, 20)])[0] == []
-    [failure, lost], _ = run([trained(2e-3, 20), needs_it])
-    assert failure.reason.endswith(
-        "job has a model trained with OptimizerConfig.learning_rate = 0.001"
-    )
-    assert lost.reason == "needs job"
+    for job, setting in (
+        (trained(2e-3, 20), "OptimizerConfig.learning_rate = 0.001"),
+        (trained(1e-3, 5), "ScheduleConfig.train_steps = 10"),
+        (
+            trained(1e-3, 20, "OptimizerConfig.beta1 = 0.5"),
+            "OptimizerConfig.beta1 = 0.9",
+        ),
+    ):
+        [failure, lost], _ = run([job, needs_it])
+        assert failure.reason.endswith(f"job has a model trained with {setting}")
+        assert lost.reason == "needs job"
+        # A job that was killed has no record.
+        (folder / "job.json").unlink(missing_ok=True)
     assert starts(make("job")) == 2 and not starts(needs_it)
 
 
