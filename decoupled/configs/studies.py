@@ -215,6 +215,12 @@ class StudyConfig:
                         f"StudyConfig.{name}: {values!r} of {key!r} is no tuple of "
                         "strings"
                     )
+        for text in (*self.sensitivity.values(), *self.secondary):
+            if type(text) is not str:
+                raise UserError(
+                    f"StudyConfig.sensitivity, StudyConfig.secondary: {text!r} is no "
+                    "string"
+                )
 
 
 @configurable("reproduce")
@@ -228,9 +234,12 @@ class ReproductionRoot:
     def __post_init__(self):
         check_types(self)
 
+    def described(self) -> set[str]:
+        """The rows of the sweep, and all others whose models are known."""
+        return {*self.sweep.rows, *self.sweep.models}
+
     def check(self) -> None:
-        rows = set(self.sweep.rows)
-        described = rows | set(self.sweep.models)
+        rows, described = set(self.sweep.rows), self.described()
         for name, known, where in (
             *((n, rows, "rows") for n in ("first_rows", "control_rows")),
             *((n, rows, "rows") for n in ("dropped_rows", "continued")),

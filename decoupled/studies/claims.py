@@ -53,6 +53,10 @@ LAYER_DROP = "layer_drop"
 # out then would select a measure by its outcome.
 SCORE = "S"
 SCORE_PARTS = (RETRIEVAL, UD_POS, PROBES)
+MEASURES = (
+    *(SCORE, *SCORE_PARTS, POS_PROBES, ACCURACY, LOSS, SIMILARITY),
+    *(LAST_LAYER, LAST_LAYER_POINTS, LAYER_DROP),
+)
 # Shown for the rows of every contrast that decides a claim.
 BESIDE = (SCORE, *SCORE_PARTS, LOSS, ACCURACY)
 # Measure -> the measures that must exceed their controls before it can decide a claim;
@@ -102,6 +106,8 @@ class Contrast(NamedTuple):
             row: 1 if sign == "+" else -1
             for sign, row in zip(words[::2], words[1::2], strict=True)
         }
+        if 2 * len(weights) < len(words):
+            raise UserError(f"StudyConfig: {text!r} names a row twice")
         return cls(match[1], weights, match[3] or "")
 
     @property

@@ -88,14 +88,10 @@ class Folders(NamedTuple):
 
     def tasks(self) -> dict[str, str]:
         """Task -> the parent of its folder, for the tasks that exist."""
-        places = {
-            "udpos": os.path.join(self.data_dir, "xtreme"),
-        }
-        return {
-            task: folder
-            for task, folder in places.items()
-            if os.path.isfile(os.path.join(folder, task, "train-en.tsv"))
-        }
+        folder = self.user_folder("xtreme")
+        if folder and os.path.isfile(os.path.join(folder, "udpos", "train-en.tsv")):
+            return {"udpos": folder}
+        return {}
 
     def treebank(self) -> list[str]:
         """Files of the first English treebank that has test and another split."""
@@ -255,6 +251,9 @@ def _write_sentences(folders):
             folder = files.make_folder(folders.sentences(split))
             # Always: the corpus may be another one than the last time.
             files.write_text(os.path.join(folder, f"{language}.tsv"), "".join(lines))
+        for name in sorted(os.listdir(folder)):
+            if name.removesuffix(".tsv") not in texts:
+                os.remove(os.path.join(folder, name))
 
 
 def _write_edges(folders):

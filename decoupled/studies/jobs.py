@@ -95,6 +95,12 @@ def read_model(sweep: SweepConfig, row: str) -> ModelConfig:
     return gin_files.configure(ModelConfig, [_model_file(sweep, row)], settings)
 
 
+def training_of_row(sweep: SweepConfig, row: str) -> list[str]:
+    """The settings of a row that are not of its model."""
+    settings = _settings_of_row(sweep, row)
+    return [each for each in settings if not each.startswith(_OF_THE_MODEL)]
+
+
 def _model_file(sweep, row):
     return f"models/{sweep.models.get(row, [row])[0]}.gin"
 
@@ -366,11 +372,7 @@ class JobMaker:
         params = (
             *model_bindings(row.model),
             *self._sweep.pretraining,
-            *(
-                s
-                for s in _settings_of_row(self._sweep, row.name)
-                if not s.startswith(_OF_THE_MODEL)
-            ),
+            *training_of_row(self._sweep, row.name),
             *params,
             f"TrainingConfig.seed = {seed}",
         )

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from decoupled import configs
 from decoupled.core import console, files, installed, plots
-from decoupled.core.errors import UserError
+from decoupled.core.errors import UserError, close_names
 from decoupled.core.machine import processor, usable_cores
 from decoupled.launch import gin_files, start
 from decoupled.launch.supervision import seconds_of_steps
-from decoupled.studies.claims import Contrast
+from decoupled.studies.claims import MEASURES, RULES, Contrast
 from decoupled.studies.data import (
     LANGUAGES,
     Folders,
@@ -78,6 +78,8 @@ def run(options: Options, arguments: Sequence[str]) -> bool:
     make_data(folders, languages, root.study.text, root.study.pieces)
     maker, _ = plan(root, folders, options.measured)
     jobs = maker.rates() if options.rates else maker.all()
+    if options.rates and not jobs:
+        raise UserError("--rates: StudyConfig.tried_rates has no rate to try")
     check(jobs)
     for sentence in left_out(
         folders, options.languages, maker.pieces, root.sweep.tasks
@@ -86,7 +88,8 @@ def run(options: Options, arguments: Sequence[str]) -> bool:
     console.say("")
     console.say(f"{len(jobs)} jobs")
     failures = JobRunner(jobs, options.parallel(), console.say).run()
-    write(options, arguments)
+    if len(failures) < len(jobs) or not jobs:
+        write(options, arguments)
     if failures:
         show_failures(failures, len(jobs))
     return not failures
@@ -123,6 +126,11 @@ def write(options: Options, arguments: Sequence[str]) -> None:
         root.study,
         published,
     )
+    if not study.numbers:
+        raise UserError(
+            f"{folders.work_dir}: no job of this study is complete, as where a folder "
+            f"was moved or named in other words; {options.document} stays as it is"
+        )
     beside = files.make_folder(os.path.splitext(options.document)[0])
     save(study, counted, beside)
     # From the files, so that the page never has more than these.
@@ -151,11 +159,38 @@ def configure(options: Options) -> configs.ReproductionRoot:
     root = gin_files.configure(configs.ReproductionRoot, names, params, prefixes)
     root.check()
     study = root.study
-    for text in (*sum(study.claims.values(), ()), *study.sensitivity.values()):
-        Contrast.read(text)
-    for text in study.secondary:
-        Contrast.read(text)
+    for claim, texts in study.claims.items():
+        if not texts:
+            raise UserError(f"StudyConfig.claims: no contrast decides {claim!r}")
+        for text in texts:
+            if not _contrast(text, root).rule:
+                raise UserError(
+                    f"StudyConfig.claims: {text!r} of {claim!r} has no rule; end it "
+                    f"with one of {', '.join(RULES)}"
+                )
+    for text in (*study.sensitivity.values(), *study.secondary):
+        _contrast(text, root)
+    if not os.path.splitext(options.document)[1]:
+        raise UserError(
+            f"--document={options.document}: end it with .md; the folder of that name "
+            "is for the page's files"
+        )
     return sized(root, options.size)
+
+
+def _contrast(text: str, root: configs.ReproductionRoot) -> Contrast:
+    """A contrast of known rows on a known measure."""
+    contrast = Contrast.read(text)
+    for name, names, where in (
+        (contrast.measure, MEASURES, "measures"),
+        *((row, root.described(), "SweepConfig.models") for row in contrast.weights),
+    ):
+        if name not in names:
+            raise UserError(
+                f"StudyConfig: {text!r}: {name} is not among {where}"
+                f"{close_names(name, names)}"
+            )
+    return contrast
 
 
 def facts_of(
@@ -164,6 +199,10 @@ def facts_of(
     """The text of a study, and the settings of its pre-training."""
     return {
         "training": maker.training(),
+        "finetuning": [
+            *root.sweep.finetuning,
+            f"SweepConfig.finetuning_runs = {root.sweep.finetuning_runs}",
+        ],
         "text": describe_text(folders),
         "steps": train_steps(root.sweep),
         "activation_dtype": activation_dtype(folders.work_dir),

@@ -225,6 +225,9 @@ def check_published(published: Published, facts: Mapping[str, Any]) -> None:
     for row in published.study.rows:
         there = before.get("training", {}).get(row, [])
         pairs.append((f"the training of {row}", there, facts["training"][row]))
+    # Earlier versions did not keep these.
+    there = before.get("finetuning", facts["finetuning"])
+    pairs.append(("the fine-tuning", there, facts["finetuning"]))
     for title, there, here in pairs:
         if there != here:
             there, here = (
@@ -328,6 +331,12 @@ def read_study(
     level = _plateau(reader)
     runs = _read_runs(reader, curves, measures.get(LOSS), level)
     common, later = _since_crossing(curves, runs)
+    unigram = level + CROSSED_BELOW if runs else None
+    seeds = list(dict.fromkeys(seed_of(job.name) for job in jobs))
+    if published and not runs:
+        before = published.study.facts
+        unigram, common = before["unigram_entropy"], before["common_steps"]
+        seeds = seeds or before["seeds"]
     trained = {
         row: untrained(row, of_row, int(curves[row, min(of_row)].steps[-1]))
         for row, of_row in runs.items()
@@ -339,11 +348,11 @@ def read_study(
     facts = {
         **facts,
         "languages": list(unigram_entropy(reader)),
-        "seeds": list(dict.fromkeys(seed_of(job.name) for job in jobs)),
+        "seeds": seeds,
         "complete": len(complete),
         "jobs": len(jobs),
         "seconds": facts["seconds"] + seconds,
-        "unigram_entropy": level + CROSSED_BELOW if runs else None,
+        "unigram_entropy": unigram,
         "common_steps": common,
         "doses": {
             row.name: row.model.output_embedding_size
@@ -433,7 +442,11 @@ def gather(
     if parts := [measures[part] for part in SCORE_PARTS if part in measures]:
         measures = {**measures, SCORE: average(SCORE, parts)}
     earlier = published.study.evidence if published else None
-    described = {}
+    described = {
+        key: measure
+        for key, measure in (earlier.measures if earlier else {}).items()
+        if key not in measures
+    }
     for key, measure in measures.items():
         checks = None
         if key not in CHECKED_BY:

@@ -4,10 +4,11 @@
 """
 
 import dataclasses
+import math
 import re
 from collections.abc import Collection, Sequence
 
-from decoupled.configs import ReproductionRoot, SweepConfig
+from decoupled.configs import ReproductionRoot, ScheduleConfig, SweepConfig
 from decoupled.core.errors import UserError
 from decoupled.data.vocabulary import open_vocabulary
 from decoupled.studies.data import ENOUGH_PIECES, Folders
@@ -19,6 +20,7 @@ from decoupled.studies.jobs import (
     JobMaker,
     Row,
     read_model,
+    training_of_row,
 )
 from decoupled.studies.statistics import CONTROL as CONTROL_ROW
 
@@ -26,15 +28,15 @@ from decoupled.studies.statistics import CONTROL as CONTROL_ROW
 DROPPED_TASK = "udpos"
 # From this size on all rows are run.
 ALL_ROWS = 4
-_STEPS = re.compile(r"(ScheduleConfig\.(?:train|warmup|decay)_steps) = (\d+)")
+_STEPS = re.compile(r"\s*(ScheduleConfig\.(?:train|warmup|decay)_steps)\s*=\s*(\d+)\s*")
 # These override earlier settings of the same names.
 _ONE_STEP = ("ScheduleConfig.train_steps = 1", "ScheduleConfig.warmup_steps = 0")
 
 
 def times_steps(size: float) -> float:
     """The factor for the steps of pre-training."""
-    if size <= 0:
-        raise UserError(f"--size: {size} must be above 0")
+    if not 0 < size < math.inf:
+        raise UserError(f"--size: {size} is no finite number above 0")
     return size / ALL_ROWS if size >= ALL_ROWS else size
 
 
@@ -78,7 +80,8 @@ def _multiplied(param, times):
 def train_steps(sweep: SweepConfig) -> int:
     """Steps of pre-training."""
     matches = filter(None, map(_STEPS.fullmatch, sweep.pretraining))
-    return next(int(match[2]) for match in matches if "train" in match[1])
+    steps = [int(match[2]) for match in matches if "train" in match[1]]
+    return steps[-1] if steps else ScheduleConfig().train_steps
 
 
 class StudyJobs:
@@ -175,9 +178,13 @@ class StudyJobs:
         ]
 
     def training(self) -> dict[str, list[str]]:
-        """The settings of each row's pre-training, but for its seed."""
+        """The settings of each row's pre-training, but for its sizes and its seed."""
         return {
-            row.name: [*self._sweep.pretraining, *self._settings(row, rate)]
+            row.name: [
+                *self._sweep.pretraining,
+                *training_of_row(self._sweep, row.name),
+                *self._settings(row, rate),
+            ]
             for row in self.rows
             for rate in [self._study.learning_rates[row.name]]
         }

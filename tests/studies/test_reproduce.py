@@ -81,6 +81,72 @@ def test_a_document_of_nothing(tmp_path):
         run.write(options, [])
 
 
+def test_a_page_stays_where_no_job_is_complete(folders, tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text("results")
+    options = Options(
+        folders.work_dir,
+        str(page),
+        data_dir=folders.data_dir,
+        gin_file=["sweeps/reproduce_first.gin"],
+    )
+    with pytest.raises(UserError, match="no job of this study is complete.*page.md st"):
+        run.write(options, [])
+    assert page.read_text() == "results"
+
+
+@pytest.mark.parametrize(
+    "setting, message",
+    [
+        ("claims = {'3': ()}", "no contrast decides '3'"),
+        ("claims = {'3': ('S: e_large - e_small',)}", "has no rule; end it with one"),
+        ("claims = {'3': ('T: e_large - e_small > 0',)}", "T is not among measures"),
+        ("claims = {'3': ('S: e_larg - e_small > 0',)}", "e_larg is not among Sweep"),
+        ("claims = {'3': ('S: e_large - e_large > 0',)}", "names a row twice"),
+        ("secondary = (1,)", "1 is no string"),
+        ("sensitivity = {'3': 5}", "5 is no string"),
+        ("sensitivity = {'3': 'S: e_large'}", None),
+    ],
+)
+def test_contrasts_that_decide_nothing_are_refused(setting, message):
+    options = Options("w", gin_param=[f"StudyConfig.{setting}"])
+    if message is None:
+        run.configure(options)
+        return
+    with pytest.raises(UserError, match=message):
+        run.configure(options)
+
+
+def test_the_page_and_its_folder_have_two_names():
+    with pytest.raises(UserError, match="--document=results: end it with .md"):
+        run.configure(Options("w", "results"))
+
+
+def test_steps_are_read_in_any_spelling(root):
+    steps = ("ScheduleConfig.train_steps=30", " ScheduleConfig.warmup_steps  = 4")
+    sweep = dataclasses.replace(root.sweep, pretraining=steps)
+    half = sized(dataclasses.replace(root, sweep=sweep), 0.5).sweep
+    assert half.pretraining == (
+        "ScheduleConfig.train_steps = 15",
+        "ScheduleConfig.warmup_steps = 2",
+    )
+    assert run.train_steps(half) == 15
+
+
+def test_settings_of_a_row_are_those_of_its_training(root, folders):
+    models = dict(root.sweep.models)
+    models["e_large"] = (*models["e_large"], "OptimizerConfig.beta1 = 0.5")
+    sweep = dataclasses.replace(root.sweep, models=models)
+    makers = [
+        StudyJobs(dataclasses.replace(root, sweep=each), folders, "float32")
+        for each in (root.sweep, sweep)
+    ]
+    before, now = (maker.training() for maker in makers)
+    differing = [row for row in before if before[row] != now[row]]
+    assert differing == ["e_large"]
+    assert "OptimizerConfig.beta1 = 0.5" in now["e_large"]
+
+
 def test_another_length_has_other_runs(folders):
     places = {
         size: Options(folders.work_dir, size=size).folders().runs

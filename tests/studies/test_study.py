@@ -21,12 +21,14 @@ from decoupled.studies.results import read_row
 from decoupled.studies.statistics import Sums
 from decoupled.studies.study import (
     check_published,
+    load,
     read_published,
     read_study,
     save,
     whole_curves,
 )
 from decoupled.studies.study_jobs import StudyJobs, sized
+from decoupled.studies.study_page import write_page
 from tests.studies.conftest import make_folders
 from tests.studies.finished_jobs import GUESSED, TRANSLATED, complete, write_all
 from tests.studies.invented import DOCS
@@ -297,6 +299,26 @@ def test_rows_of_an_earlier_study_give_what_they_gave_there(
     assert study.facts["measured"] == {"part": list(earlier)}
 
 
+def test_a_page_of_an_earlier_study_alone(
+    findings, published, root, tmp_path, vocabulary
+):
+    folders = make_folders(tmp_path / "later", vocabulary)
+    before = read_published(str(published), findings.study.rows)
+    maker = StudyJobs(sized(root, 1), folders, "float32", before.study.rows)
+    facts = {
+        **{"command": "c", "text": ["t"], "steps": 200, "activation_dtype": "float32"},
+        **{"machine": "m", "seconds": 60.0, "left_out": []},
+    }
+    study, counted, curves = read_study(
+        maker.all(), [], maker, folders.work_dir, facts, root.study, before
+    )
+    assert study.training == findings.study.training
+    assert study.facts["seeds"] == [0, 1]
+    save(study, counted, str(tmp_path))
+    judged = write_page(str(tmp_path / "page.md"), load(str(tmp_path)), curves)
+    assert {claim.verdict for claim in judged} != {"not run"}
+
+
 def test_an_earlier_study_of_something_else_is_refused(
     findings, published, root, folders
 ):
@@ -309,7 +331,7 @@ def test_an_earlier_study_of_something_else_is_refused(
         read_published(str(published), {"e_small": larger})
     before = read_published(str(published), rows)
     trained = {row: ["steps = 9", "rate = 1"] for row in rows}
-    facts = {"text": ["a"], "training": trained}
+    facts = {"text": ["a"], "training": trained, "finetuning": ["epochs = 1"]}
     for there, said in (
         ({"text": ["b"]}, "part: its text has b, and here a"),
         (
@@ -319,6 +341,10 @@ def test_an_earlier_study_of_something_else_is_refused(
         (
             {"training": {}},
             "in_small has nothing else, and here steps = 9, rate = 1",
+        ),
+        (
+            {"finetuning": ["epochs = 2"]},
+            "part: the fine-tuning has epochs = 2, and here epochs = 1",
         ),
     ):
         study = before.study._replace(facts={**facts, **there})

@@ -148,7 +148,7 @@ def test_the_larger_study_has_the_runs_of_the_default_one(root, folders):
 
 
 def test_a_size_that_cannot_be(root):
-    with pytest.raises(UserError, match="--size: 0 must be above 0"):
+    with pytest.raises(UserError, match="--size: 0 is no finite number above 0"):
         sized(root, 0)
     sweep = dataclasses.replace(root.sweep, pretraining=())
     with pytest.raises(UserError, match="no ScheduleConfig.train_steps"):
