@@ -325,6 +325,11 @@ def _object(path):
     return content if isinstance(content, dict) else {}
 
 
+def settings_of(arguments: Sequence[str]) -> str:
+    """A fingerprint of the settings in a job's arguments, without its paths."""
+    return files.fingerprint("\n".join(sorted(_settings(arguments))))
+
+
 def _settings(arguments):
     return {word for word in _without_off(arguments) if word.startswith("--gin_")}
 
@@ -513,6 +518,13 @@ def describe(
         "tasks": list(sweep.tasks),
         "seeds": list(sweep.seeds),
         "rows": [describe_row(row) for row in rows],
-        "jobs": [job.name for job in jobs],
+        "settings": {
+            "pretraining": list(sweep.pretraining),
+            "finetuning": [
+                *sweep.finetuning,
+                f"SweepConfig.finetuning_runs = {sweep.finetuning_runs}",
+            ],
+        },
+        "jobs": {job.name: settings_of(job.arguments) for job in jobs},
     }
     files.write_json(os.path.join(files.make_folder(folder), DESCRIPTION), content)

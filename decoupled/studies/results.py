@@ -14,7 +14,7 @@ from decoupled.configs import ModelConfig, saved_model
 from decoupled.core import files, tables
 from decoupled.core.errors import UserError
 from decoupled.core.made_from import RESULTS
-from decoupled.studies.jobs import DESCRIPTION, PRETRAINING, RECORD
+from decoupled.studies.jobs import DESCRIPTION, PRETRAINING, RECORD, settings_of
 from decoupled.xtreme import official
 
 # The metric of pre-training's results.
@@ -154,6 +154,12 @@ def read_description(sweep_dir: str) -> dict[str, Any]:
         seeds = [f"seed_{seed}" for seed in described["seeds"]]
         for name in (*rows, *seeds, *described["tasks"]):
             files.path_below(sweep_dir, name, path)
+        if type(described["title"]) is not str:
+            raise TypeError("its title is no text")
+        for row in described["rows"]:
+            saved_model(row["model"])
+            if type(row["keep_layers"]) is not int:
+                raise TypeError(f"keep_layers of {row['name']} is no number")
     except (KeyError, TypeError) as error:
         raise UserError(
             f"{path}: not the description of a sweep ({files.reason(error)}); start "
@@ -167,6 +173,8 @@ def read_sweeps(sweep_dirs: Sequence[str]) -> SweepResults:
     rows: dict[str, ModelRow] = {}
     tasks: dict[str, None] = {}
     by_row: dict[str, dict[tuple, dict[int, Number]]] = {}
+    scored_in: dict[str, tuple[list[str], str]] = {}
+    _check_settings(sweep_dirs)
     for folder in sweep_dirs:
         described = read_description(folder)
         tasks |= dict.fromkeys(described["tasks"])
@@ -178,8 +186,13 @@ def read_sweeps(sweep_dirs: Sequence[str]) -> SweepResults:
                     "report them apart"
                 )
             seen = by_row.setdefault(row.name, {})
-            for number in _numbers(folder, described, row.name):
-                seen.setdefault(number[:3], {})[number.seed] = number
+            for number in _numbers(folder, described, row.name, scored_in):
+                before = seen.setdefault(number[:3], {}).setdefault(number.seed, number)
+                if before is not number:
+                    raise UserError(
+                        f"{number.folder}: seed {number.seed} of {row.name} is in "
+                        f"{before.folder}, too; report them apart"
+                    )
     numbers = [
         number
         for seen in by_row.values()
@@ -190,10 +203,24 @@ def read_sweeps(sweep_dirs: Sequence[str]) -> SweepResults:
     return SweepResults(rows, [task for task in tasks if task in scored], numbers)
 
 
+def _check_settings(sweep_dirs):
+    """Refuses sweeps that trained with other settings than the first."""
+    first = None
+    for folder in sweep_dirs:
+        # Earlier versions did not keep them.
+        settings = read_description(folder).get("settings")
+        if settings and first and settings != first[1]:
+            raise UserError(
+                f"{folder}: trained with other settings than {first[0]} "
+                f"({DESCRIPTION}: settings); report them apart"
+            )
+        first = first or (settings and (folder, settings))
+
+
 def count_jobs(sweep_dirs: Sequence[str], rows: Iterable[str]) -> tuple[int, int]:
     """How many jobs of these rows are complete, and how many there are."""
-    records = [
-        os.path.join(_run(folder, row["name"], task, seed), RECORD)
+    complete = [
+        _complete_run(folder, described, row["name"], task, seed) is not None
         for folder in sweep_dirs
         for described in [read_description(folder)]
         for row in described["rows"]
@@ -201,12 +228,23 @@ def count_jobs(sweep_dirs: Sequence[str], rows: Iterable[str]) -> tuple[int, int
         for task in (PRETRAINING, *described["tasks"])
         for seed in described["seeds"]
     ]
-    return sum(map(files.exists, records)), len(records)
+    return sum(complete), len(complete)
 
 
-def _run(folder, row, task, seed):
-    place = ("models",) if task == PRETRAINING else ("tasks", task)
-    return os.path.join(folder, *place, row, f"seed_{seed}")
+def _complete_run(folder, described, row, task, seed):
+    """The folder of a run that has succeeded with the sweep's settings, or None."""
+    place = "models" if task == PRETRAINING else f"tasks/{task}"
+    name = f"{place}/{row}/seed_{seed}"
+    run, planned = os.path.join(folder, name), described.get("jobs")
+    path = os.path.join(run, RECORD)
+    if not files.exists(path):
+        return None
+    if isinstance(planned, dict) and name in planned:
+        record = files.read_json(path)
+        arguments = record.get("arguments") if isinstance(record, dict) else None
+        if settings_of(arguments or ()) != planned[name]:
+            return None
+    return run
 
 
 def read_row(entry: Mapping[str, Any]) -> ModelRow:
@@ -219,31 +257,44 @@ def read_row(entry: Mapping[str, Any]) -> ModelRow:
     return ModelRow(entry["name"], model, keep, pretraining, finetuning)
 
 
-def _numbers(folder, described, row):
+def _numbers(folder, described, row, scored_in):
+    """`scored_in`: task -> the languages of its scores, and a run that has them."""
     seeds = described["seeds"]
     for seed in seeds:
-        run = _run(folder, row, PRETRAINING, seed)
-        path = os.path.join(run, "eval.json")
-        if files.exists(os.path.join(run, RECORD)) and files.exists(path):
-            value = 100 * files.read_json(path)["all"]["masked_lm_accuracy"]
+        run = _complete_run(folder, described, row, PRETRAINING, seed)
+        path = run and os.path.join(run, "eval.json")
+        if path and files.exists(path):
+            try:
+                value = 100 * files.read_json(path)["all"]["masked_lm_accuracy"]
+            except (KeyError, TypeError) as error:
+                raise UserError(
+                    f"{path}: not an evaluation ({files.reason(error)}); remove the "
+                    "folder to train anew"
+                ) from error
             yield Number(row, PRETRAINING, MLM, seed, value, run)
     for seed in seeds:
         for task in described["tasks"]:
-            run = _run(folder, row, task, seed)
-            for metric, mean in _task_means(run, task).items():
+            run = _complete_run(folder, described, row, task, seed)
+            for metric, mean in _task_means(run, task, scored_in).items():
                 yield Number(row, task, metric, seed, mean, run)
 
 
-def _task_means(run, task):
-    paths = [os.path.join(run, name) for name in (RECORD, RESULTS)]
-    if not all(map(files.exists, paths)):
+def _task_means(run, task, scored_in):
+    path = run and os.path.join(run, RESULTS)
+    if not path or not files.exists(path):
         return {}
-    results = files.read_json(paths[1])
-    languages = scored_languages(results, task).values()
+    results = files.read_json(path)
+    languages = scored_languages(results, task)
     if not languages:
         return {}
+    known, first = scored_in.setdefault(task, (sorted(languages), run))
+    if known != sorted(languages):
+        raise UserError(
+            f"{run}: has scores of {', '.join(sorted(languages))}, and {first} of "
+            f"{', '.join(known)}; their means cannot be compared"
+        )
     return {
-        name: statistics.fmean(values[name] for values in languages)
+        name: statistics.fmean(values[name] for values in languages.values())
         for name in _headline(results, task)
     }
 

@@ -52,4 +52,4 @@ def test_the_folder_tells_tables_what_they_need(tmp_path):
     assert (result["tasks"], result["seeds"]) == (["catalogs"], [0, 3])
     assert result["rows"][1]["model"] == json.loads(json.dumps(vars(rows[1].model)))
     assert result["rows"][1]["keep_layers"] == 2
-    assert result["jobs"] == ["models/wide/seed_0"]
+    assert list(result["jobs"]) == ["models/wide/seed_0"]

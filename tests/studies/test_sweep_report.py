@@ -7,6 +7,7 @@ import pytest
 from decoupled.core.errors import UserError
 from decoupled.core.tables import to_markdown
 from decoupled.studies import sweep_report
+from decoupled.studies.jobs import settings_of
 from decoupled.studies.results import numbers_as_csv, read_numbers, read_sweeps
 from tests.helpers import tiny_model
 
@@ -176,6 +177,50 @@ def test_seeds_of_two_sweeps_are_put_together(sweep, tmp_path):
         read_sweeps([str(sweep), str(other)])
 
 
+def test_sweeps_that_cannot_be_compared_are_not_joined(sweep, tmp_path):
+    other = tmp_path / "other"
+    described = json.loads((sweep / "sweep.json").read_text())
+    write(other / "sweep.json", described)
+    add_model(other, "e_out_128", 1, 0.24)
+    with pytest.raises(UserError, match="seed 1 of e_out_128 is in .*sweep/models"):
+        read_sweeps([str(sweep), str(other)])
+
+    write(other / "sweep.json", described | {"seeds": [2]})
+    results = {"dev": {name: {"accuracy": 50.0} for name in ("en", "th")}, "test": {}}
+    add_task(other, "xnli", "e_out_128", 2, results)
+    with pytest.raises(UserError, match="has scores of en, th, and .* of en, sw"):
+        read_sweeps([str(sweep), str(other)])
+
+    settings = {"pretraining": ["ScheduleConfig.train_steps = 2"], "finetuning": []}
+    write(sweep / "sweep.json", described | {"settings": settings})
+    settings = {"pretraining": ["ScheduleConfig.train_steps = 8"], "finetuning": []}
+    write(other / "sweep.json", described | {"settings": settings})
+    with pytest.raises(UserError, match="trained with other settings than .*sweep"):
+        read_sweeps([str(sweep), str(other)])
+
+
+def test_runs_of_earlier_settings_are_missing(sweep):
+    words = ["--gin_param=ScheduleConfig.train_steps = 4", "--model_dir=x"]
+    names = ["models/e_out_128/seed_0", "models/e_out_128/seed_1"]
+    for name, steps in zip(names, (4, 2), strict=True):
+        arguments = [words[0].replace("4", str(steps)), "--model_dir=moved"]
+        write(sweep / name / "job.json", {"arguments": arguments})
+    described = json.loads((sweep / "sweep.json").read_text())
+    jobs = dict.fromkeys(names, settings_of(words))
+    write(sweep / "sweep.json", described | {"jobs": jobs})
+    results = read_sweeps([str(sweep)])
+    assert results.masked_lm("e_out_128") == {0: 20.0}
+    assert sweep_report.progress([str(sweep)], results)[0] == (
+        "Not finished: 4 of 12 jobs are missing. Seeds of each model:"
+    )
+
+
+def test_a_damaged_evaluation_is_named(sweep):
+    write(sweep / "models/e_out_128/seed_0/eval.json", {"all": {}})
+    with pytest.raises(UserError, match="seed_0/eval.json: not an evaluation"):
+        read_sweeps([str(sweep)])
+
+
 def test_the_seeds_of_an_unfinished_sweep_are_told(sweep, tmp_path):
     (sweep / "models/e_out_3072/seed_1/job.json").unlink()
     results = read_sweeps([str(sweep)])
@@ -210,9 +255,12 @@ def test_a_folder_without_a_sweep(tmp_path):
         lambda described: described["tasks"].append("/etc"),
         lambda described: described.pop("seeds"),
         lambda described: described.update(rows=[7]),
+        lambda described: described.pop("title"),
+        lambda described: described["rows"][0].pop("model"),
+        lambda described: described["rows"][0].update(keep_layers="all"),
     ],
 )
-def test_a_sweep_that_names_folders_outside_its_own_is_refused(sweep, change):
+def test_a_description_that_cannot_be_is_refused(sweep, change):
     described = json.loads((sweep / "sweep.json").read_text())
     change(described)
     write(sweep / "sweep.json", described)
