@@ -5,8 +5,10 @@
 Every number is read from the runs' folders. report.csv has each of them by seed, with
 the folder of its run, whose config.1.gin has all settings. An incomplete run leaves a
 gap; report.md then says that the sweep is not finished, and how many seeds of each
-model are. Several --sweep_dir are joined: the report has the rows of all of them, and
-all seeds of models that they share.
+model are. A run with other settings than the last command of its sweep counts as
+missing. Several --sweep_dir are joined: the report has the rows of all of them, and all
+seeds of models that they share. Sweeps with other settings of training, a seed twice,
+or scores of other languages are refused.
 
 Writes to --output_dir: report.md, report.csv (every single number), scores.png
 and .svg.

@@ -23,13 +23,14 @@ of the complete runs.
 """
 
 import functools
+import os
 import shlex
 import sys
 
 from absl import flags
 
 from decoupled.configs import FinetuneConfig, SweepRoot
-from decoupled.core import console, locks
+from decoupled.core import console, files, locks
 from decoupled.core.errors import Mistakes, UserError, close_names
 from decoupled.launch import gin_files, hardware_flags, start
 from decoupled.studies.jobs import (
@@ -40,6 +41,7 @@ from decoupled.studies.jobs import (
     make_jobs,
     make_rows,
 )
+from decoupled.studies.reproduce import check
 from decoupled.studies.runner import (
     JobRunner,
     job_command,
@@ -158,10 +160,18 @@ def _prepare():
             raise UserError(f"SweepConfig.tasks: {task!r} is no task{known}")
     if config.sweep.tasks and not options.data_dir:
         raise UserError("--data_dir: must be given, because the sweep has tasks")
-    if not options.print_jobs:
-        start.save_start(options.sweep_dir)
     pieces = open_vocabulary(options.vocabulary).size
+    manifest = os.path.join(options.records_dir, "manifest.json")
+    if not options.print_jobs and not files.exists(manifest):
+        raise UserError(
+            f"--records_dir: no complete records in {options.records_dir}; run "
+            "build_records"
+        )
     rows = make_rows(config.sweep, config.scale, pieces)
     data_dirs = dict.fromkeys(config.sweep.tasks, options.data_dir)
     inputs = Inputs(options.records_dir, options.vocabulary, data_dirs)
-    return config, rows, make_jobs(config.sweep, rows, inputs, options.sweep_dir)
+    jobs = make_jobs(config.sweep, rows, inputs, options.sweep_dir)
+    check(jobs)
+    if not options.print_jobs:
+        start.save_start(options.sweep_dir)
+    return config, rows, jobs

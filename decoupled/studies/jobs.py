@@ -85,8 +85,17 @@ def make_rows(
     for name in sweep.rows:
         model = scaled_model(read_model(sweep, name), scale, pieces)
         keep = sweep.keep_layers.get(name, 0)
+        check_kept(name, keep, read_model(sweep, name).num_layers)
         rows.append(Row(name, model, scaled_layers(keep, scale) if keep else 0))
     return rows
+
+
+def check_kept(row: str, keep: int, layers: int) -> None:
+    """Refuses to keep more layers than a row has."""
+    if keep > layers:
+        raise UserError(
+            f"SweepConfig.keep_layers: {keep} of {row!r}, which has {layers} layers"
+        )
 
 
 def read_model(sweep: SweepConfig, row: str) -> ModelConfig:
@@ -256,6 +265,7 @@ class Job(NamedTuple):
             for part in (config.optimizer, config.schedule)
             for name, value in vars(part).items()
         }
+        settings["TrainingConfig.batch_size"] = config.training.batch_size
         try:
             trained = [
                 item

@@ -19,6 +19,7 @@ from decoupled.studies.jobs import (
     Job,
     JobMaker,
     Row,
+    check_kept,
     read_model,
     training_of_row,
 )
@@ -209,14 +210,12 @@ def read_rows(sweep: SweepConfig, names: Sequence[str], pieces: int) -> list[Row
     Raises:
       UserError: a setting of a model is wrong.
     """
-    return [
-        Row(
-            name,
-            dataclasses.replace(read_model(sweep, name), vocab_size=pieces),
-            sweep.keep_layers.get(name, 0),
-        )
-        for name in names
-    ]
+    rows = []
+    for name in names:
+        model, keep = read_model(sweep, name), sweep.keep_layers.get(name, 0)
+        check_kept(name, keep, model.num_layers)
+        rows.append(Row(name, dataclasses.replace(model, vocab_size=pieces), keep))
+    return rows
 
 
 def row_of_model(name: str) -> str:
