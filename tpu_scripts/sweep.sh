@@ -6,7 +6,7 @@
 #   pretrain --gin_file=models/e_out_128.gin --model_dir=gs://bucket/e_out_128 ...
 #   finetune --task=xnli --gin_param='TrainingConfig.seed = 2' --model_dir=gs://bucket/seed_2 ...
 #
-#   tpu_scripts/sweep.sh --name=rows --zone=us-central1-a --type=v3-32 --spot \
+#   tpu_scripts/sweep.sh --name=rows --zone=us-central1-a --type=v5litepod-32 --spot \
 #       --jobs=rows.txt --slices=2
 #
 # decoupled sweep --print_jobs prints such lines for a table of the paper. The jobs
