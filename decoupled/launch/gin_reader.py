@@ -8,6 +8,7 @@ modules, is never called.
 
 import dataclasses
 import io
+import math
 import re
 import tokenize
 from collections.abc import Callable, Collection
@@ -154,6 +155,10 @@ class Reader:
                 self.find(statement.selector)
             elif _had_no_effect(statement):
                 return
+            elif _has_infinity(statement.value):
+                raise UserError(
+                    f"{statement.selector}.{statement.arg_name}: a number is too large"
+                )
             elif statement.arg_name:
                 self._check_parameter(statement.selector, statement.arg_name)
                 if statement.scope in self._tasks:
@@ -225,6 +230,14 @@ def _refuse_import(statement):
     if isinstance(statement, config_parser.ImportStatement):
         message = f"{statement.format()!r} would run code; gin files hold settings only"
         raise SyntaxError(message, statement.location[:3] + ("",))
+
+
+def _has_infinity(value):
+    if isinstance(value, dict):
+        return any(map(_has_infinity, (*value, *value.values())))
+    if isinstance(value, list | tuple):
+        return any(map(_has_infinity, value))
+    return isinstance(value, float) and not math.isfinite(value)
 
 
 def _had_no_effect(statement):

@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
-from decoupled.configs import FinetuningConfig, ModelConfig
+from decoupled.configs import FinetuningConfig, ModelConfig, OptimizerConfig
 from decoupled.configs.finetuning import FinetuneConfig
 from decoupled.configs.hardware import HOST, Hardware
 from decoupled.core import console, files
@@ -20,6 +20,9 @@ from decoupled.training.bookkeeping import StopOnSignal
 from decoupled.training.graph import Network, check_graph, frozen_by_rates, rates_of
 from decoupled.training.loop import Run, check_devices
 from decoupled.training.mesh import rows_multiple
+
+# A run of more would plan its batches for hours.
+_MOST_STEPS = 100_000_000
 
 
 @dataclasses.dataclass(frozen=True)
@@ -161,6 +164,12 @@ def plan_finetuning(
     data = TaskData(task, source.vocabulary, cache, splits, model.type_vocab_size)
     examples = data.examples("train", data.source)
     rates = _learning_rates(config, data)
+    epochs, batch = config.finetuning.num_epochs, config.training.batch_size
+    if epochs * len(examples) > _MOST_STEPS * batch:
+        raise UserError(
+            f"FinetuningConfig.num_epochs: {epochs:g} epochs of {len(examples):,} "
+            f"examples are more than {_MOST_STEPS:,} steps of {batch}"
+        )
     claimed = _claimed_data(folder)
     # Only the folder of a single run names its seed.
     holds_several = claimed is not None and "seed" not in claimed
@@ -221,7 +230,13 @@ def plan_finetuning(
 
 
 def _learning_rates(config: FinetuneConfig, data: TaskData) -> tuple[float, ...]:
-    rates = config.finetuning.learning_rates or (config.optimizer.learning_rate,)
+    chosen, rate = config.finetuning.learning_rates, config.optimizer.learning_rate
+    if chosen and rate not in (OptimizerConfig().learning_rate, *chosen):
+        console.say(
+            f"OptimizerConfig.learning_rate = {rate:g} has no effect: "
+            f"FinetuningConfig.learning_rates = {chosen} chooses"
+        )
+    rates = chosen or (rate,)
     if len(rates) > 1 and not data.has_source_dev():
         raise UserError(
             f"FinetuningConfig.learning_rates: {len(rates)} to choose from, but "

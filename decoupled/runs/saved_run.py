@@ -211,6 +211,7 @@ def open_model(
         prefix = selected_checkpoint(place).prefix if verify else _last_listed(place)
     elif verify:
         prefix = find_checkpoint(prefix)
+    _check_same_run(prefix, folder, description)
     return Model(
         name=os.path.basename(folder),
         folder=folder,
@@ -219,6 +220,22 @@ def open_model(
         weights=CheckpointFile(prefix),
         description=description,
     )
+
+
+def _check_same_run(prefix: str, folder: str, description: run_folder.ModelDir) -> None:
+    """Refuses a checkpoint beside which another model or vocabulary is described."""
+    place = os.path.dirname(prefix)
+    if os.path.basename(place) == BEST:
+        place = os.path.dirname(place)
+    if place == folder or not files.exists(os.path.join(place, run_folder.CONFIG)):
+        return
+    other = run_folder.read(place)
+    for name in ("model", "vocabulary_fingerprint"):
+        if getattr(other, name) != getattr(description, name):
+            raise UserError(
+                f"--checkpoint: {prefix} is of another run, whose {name.split('_')[0]} "
+                f"differs from that of {folder}; give its own folder"
+            )
 
 
 def _last_listed(folder: str) -> str:

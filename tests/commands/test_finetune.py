@@ -283,6 +283,12 @@ def test_an_evaluation_reads_each_checkpoint_whole_once(folder, monkeypatch):
     ]
 
 
+def test_steps_without_end_are_refused(folder, tmp_path):
+    with pytest.raises(UserError, match="num_epochs: 1e\\+10 epochs of .* 100,000,000"):
+        tune(folder, tmp_path / "there", num_epochs=1e10)
+    assert not (tmp_path / "there").exists()
+
+
 def test_a_tpu_whose_hosts_run_no_python_is_refused(folder, tmp_path):
     node = Hardware(tpu=TpuAddress("node"))
     with pytest.raises(UserError, match="--tpu=node: batches of fine-tuning are made"):

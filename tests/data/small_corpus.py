@@ -41,9 +41,9 @@ def make_corpus(folder, train=(("en", 60), ("sw", 8)), evaluation=(("en", 5),)):
     return write_corpus(str(folder), "invented", {}, languages, {}, {}, {})
 
 
-def make_vocabulary(path, size=54):
+def make_vocabulary(path, size=54, byte_fallback=False):
     """Trains a vocabulary on the invented words."""
     sentences = [s for name in WORDS for d in documents(name, 100) for s in d]
     return train_vocabulary(
-        sentences, str(path), VocabularyConfig(size, 1.0, False, 99, 10**6, 16)
+        sentences, str(path), VocabularyConfig(size, 1.0, byte_fallback, 99, 10**6, 16)
     )

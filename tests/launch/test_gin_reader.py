@@ -262,6 +262,13 @@ def test_gins_constants_are_no_macros(tmp_path):
     assert mistake([path], [param]).startswith("gin: %gin.REQUIRED is used but defined")
 
 
+@pytest.mark.parametrize("value", ["1e999", "-1e999", "{'en': 1e999}", "(1, (1e999,))"])
+def test_a_number_that_overflows_is_refused(value):
+    """gin's own text of its settings leaves such a binding out."""
+    said = mistake([], [f"SamplingConfig.alpha = {value}"])
+    assert said.endswith(": SamplingConfig.alpha: a number is too large")
+
+
 @pytest.mark.parametrize("text", ["A = %A", "A = %B\nB = %A", "A = @SamplingConfig()"])
 def test_what_refers_to_itself_is_refused(text, tmp_path):
     path = write(tmp_path / "a.gin", f"{GOOD}SamplingConfig.alpha = %A\n{text}\n")

@@ -55,6 +55,17 @@ def test_the_best_checkpoint_counts_for_everyone(run):
     assert [model.weights.path for model in open_models([run])] == [best]
 
 
+def test_a_checkpoint_of_another_run_is_not_read_with_these_settings(
+    run, vocabulary, tmp_path
+):
+    other = write_finetuned_run(tmp_path / "other", vocabulary, activation="relu")
+    for prefix in (f"{other}/model.ckpt-7", keep_older(other)):
+        with pytest.raises(UserError, match="is of another run, whose model differs"):
+            open_model(run, prefix)
+    copy = shutil.copytree(run, tmp_path / "copy")
+    assert open_model(run, f"{copy}/model.ckpt-7").config == open_model(run).config
+
+
 def refusal(function, path):
     with pytest.raises(UserError) as caught:
         function(path)

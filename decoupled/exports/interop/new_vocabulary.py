@@ -15,6 +15,7 @@ WordPieces, and "ing" continues one, as "##ing" does.
 import collections
 import dataclasses
 import itertools
+import re
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -37,6 +38,8 @@ from decoupled.model import variables as names
 from decoupled.runs import run_folder
 from decoupled.runs.saved_run import Model, open_model
 
+# A piece that stands for a byte (byte fallback of SentencePiece).
+_BYTE = re.compile(r"<0x([0-9A-F]{2})>")
 # Sentences that are encoded at once.
 _BATCH = 4096
 
@@ -147,8 +150,11 @@ def matching_rows(old: Vocabulary, new: Vocabulary) -> NewRows:
     sources: list[list[int]] = []
     others = []
     for index in range(new.size):
-        text, begins = _text(new, new.id_to_piece(index))
+        piece = new.id_to_piece(index)
+        text, begins = _text(new, piece)
         name = _name(old, text, begins)
+        if _BYTE.fullmatch(piece) and old.id_to_piece(old.piece_to_id(piece)) == piece:
+            name = piece
         same = old.piece_to_id(name)
         if index in by_role:
             sources.append([by_role[index]])
@@ -167,6 +173,10 @@ def _text(vocabulary: Vocabulary, piece: str) -> tuple[str, bool]:
     """The characters of a piece, and whether it begins a word."""
     if vocabulary.kind == WORDPIECE:
         return piece.removeprefix("##"), not piece.startswith("##")
+    if byte := _BYTE.fullmatch(piece):
+        # A byte that is no character by itself has no text.
+        code = int(byte[1], 16)
+        return chr(code) if 0x20 < code < 0x7F else "", False
     return piece.removeprefix(MARK), piece.startswith(MARK)
 
 

@@ -190,6 +190,19 @@ def test_rows_of_the_same_vocabulary_are_its_own(big):
     assert rows.copied == big.size
 
 
+def test_bytes_take_the_row_of_their_character_or_the_mean_of_all(big, tmp_path):
+    with_bytes = make_vocabulary(tmp_path / "bytes.model", 310, byte_fallback=True)
+    sources = matching_rows(big, with_bytes).sources
+    ordinary = big.size - len({*big.special_ids, big.unk_id})
+    for name in ("<0x00>", "<0x20>", "<0xC3>"):
+        assert len(sources[with_bytes.piece_to_id(name)]) == ordinary
+    letter = next(c for c in "abcdefghijkl" if big.id_to_piece(big.piece_to_id(c)) == c)
+    of_letter = sources[with_bytes.piece_to_id(f"<0x{ord(letter):02X}>")]
+    assert of_letter == [big.piece_to_id(letter)]
+    rows = matching_rows(with_bytes, with_bytes)
+    assert rows.sources == [[index] for index in range(with_bytes.size)]
+
+
 @pytest.fixture(scope="module")
 def words(texts, corpus):
     """WordPieces of both languages."""
