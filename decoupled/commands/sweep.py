@@ -36,12 +36,12 @@ from decoupled.launch import gin_files, hardware_flags, start
 from decoupled.studies.jobs import (
     FINETUNING,
     Inputs,
+    check_jobs,
     complete_jobs,
     describe,
     make_jobs,
     make_rows,
 )
-from decoupled.studies.reproduce import check
 from decoupled.studies.runner import (
     JobRunner,
     job_command,
@@ -171,7 +171,7 @@ def _prepare():
     data_dirs = dict.fromkeys(config.sweep.tasks, options.data_dir)
     inputs = Inputs(options.records_dir, options.vocabulary, data_dirs)
     jobs = make_jobs(config.sweep, rows, inputs, options.sweep_dir)
-    check(jobs)
+    check_jobs(jobs)
     if not options.print_jobs:
         start.save_start(options.sweep_dir)
     return config, rows, jobs

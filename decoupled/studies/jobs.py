@@ -27,13 +27,21 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from decoupled.configs import ModelConfig, PretrainConfig, ScaleConfig, SweepConfig
+from decoupled import configs
+from decoupled.configs import (
+    FinetuneConfig,
+    ModelConfig,
+    PretrainConfig,
+    ScaleConfig,
+    SweepConfig,
+)
 from decoupled.core import files, gfile
 from decoupled.core.errors import UserError
 from decoupled.core.made_from import MADE_FROM, RESULTS, changes, hash_files
 from decoupled.launch import gin_files
 from decoupled.launch.gin_reader import Reader
 from decoupled.runs.run_folder import SETTINGS
+from decoupled.tasks.presets import TASKS
 
 # H = heads * head size, so the product of their divisors is the divisor of widths.
 _WIDTHS = (
@@ -321,6 +329,39 @@ class Job(NamedTuple):
             MADE_FROM: made_from,
         }
         files.write_json(os.path.join(self.folder, RECORD), content)
+
+
+def check_jobs(jobs: Sequence[Job]) -> None:
+    """Checks the settings of all jobs before the first one begins."""
+    seen = set()
+    for job in jobs:
+        names, params = job.values("gin_file"), job.values("gin_param")
+        params = [param for param in params if ".seed = " not in param]
+        # The first argument names the task of a fine-tuning, or the analysis.
+        key = job.kind, job.arguments[0], *names, *params
+        root = _root(job)
+        if key in seen or root is None:
+            continue
+        seen.add(key)
+        task, tasks = None, ()
+        if job.kind == FINETUNING:
+            [task], tasks = job.values("task"), TASKS
+        try:
+            gin_files.configure(root, names, params, task=task, tasks=tasks)
+        except UserError as error:
+            raise UserError(f"{job.name}: {error}") from error
+
+
+def _root(job):
+    """The class of a job's settings, or None."""
+    if job.kind == PRETRAINING:
+        return PretrainConfig
+    if job.kind == FINETUNING:
+        [task] = job.values("task")
+        if task not in TASKS:
+            raise UserError(f"SweepConfig.tasks: {task!r} is no task")
+        return FinetuneConfig
+    return configs.ANALYSES.get(job.arguments[0])
 
 
 def complete_jobs(jobs: Sequence[Job]) -> list[Job]:

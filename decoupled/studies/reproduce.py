@@ -22,11 +22,10 @@ from decoupled.studies.data import (
     left_out,
     make_data,
 )
-from decoupled.studies.jobs import FINETUNING, PRETRAINING, Job, describe_row
+from decoupled.studies.jobs import check_jobs, describe_row
 from decoupled.studies.results import read_row
 from decoupled.studies.runner import JobRunner, show_failures
 from decoupled.studies.study_jobs import StudyJobs, sized, times_steps, train_steps
-from decoupled.tasks.presets import TASKS
 
 if TYPE_CHECKING:
     from decoupled.studies.study import Published
@@ -80,7 +79,8 @@ def run(options: Options, arguments: Sequence[str]) -> bool:
     jobs = maker.rates() if options.rates else maker.all()
     if options.rates and not jobs:
         raise UserError("--rates: StudyConfig.tried_rates has no rate to try")
-    check(jobs)
+    check_jobs(jobs)
+    plots.can_draw()
     for sentence in left_out(
         folders, options.languages, maker.pieces, root.sweep.tasks
     ):
@@ -233,40 +233,6 @@ def plan(
     published = read_published(measured, rows)
     check_published(published, facts_of(root, folders, maker))
     return StudyJobs(root, folders, dtype, published.study.rows), published
-
-
-def check(jobs: Sequence[Job]) -> None:
-    """Checks the settings of all jobs before the first one begins."""
-    seen = set()
-    for job in jobs:
-        names, params = job.values("gin_file"), job.values("gin_param")
-        params = [param for param in params if ".seed = " not in param]
-        # The first argument names the task of a fine-tuning, or the analysis.
-        key = job.kind, job.arguments[0], *names, *params
-        root = _root(job)
-        if key in seen or root is None:
-            continue
-        seen.add(key)
-        task, tasks = None, ()
-        if job.kind == FINETUNING:
-            [task], tasks = job.values("task"), TASKS
-        try:
-            gin_files.configure(root, names, params, task=task, tasks=tasks)
-        except UserError as error:
-            raise UserError(f"{job.name}: {error}") from error
-    plots.can_draw()
-
-
-def _root(job):
-    """The class of a job's settings, or None."""
-    if job.kind == PRETRAINING:
-        return configs.PretrainConfig
-    if job.kind == FINETUNING:
-        [task] = job.values("task")
-        if task not in TASKS:
-            raise UserError(f"SweepConfig.tasks: {task!r} is no task")
-        return configs.FinetuneConfig
-    return configs.ANALYSES.get(job.arguments[0])
 
 
 def activation_dtype(work_dir: str) -> str:

@@ -180,14 +180,14 @@ def test_the_command_is_told_without_folders_of_this_machine():
 
 def test_settings_of_all_jobs_are_checked_before_the_first(root, folders):
     maker = StudyJobs(sized(root, 4), folders, "float32")
-    run.check(maker.of_seed(0))
+    run.check_jobs(maker.of_seed(0))
 
     wrong = ("FinetuningConfig.num_epochs = 0",)
     sweep = dataclasses.replace(root.sweep, finetuning=wrong)
     root = sized(dataclasses.replace(root, sweep=sweep), 1)
     jobs = StudyJobs(root, folders, "f").of_seed(0)
     with pytest.raises(UserError, match=r"MeshConfig.activation_dtype: .*'f'"):
-        run.check(jobs)
+        run.check_jobs(jobs)
     tuned = [job for job in jobs if job.kind == "finetune"]
     with pytest.raises(UserError, match=r"tasks/udpos/in_small/seed_0: .*num_epochs"):
-        run.check(tuned)
+        run.check_jobs(tuned)
