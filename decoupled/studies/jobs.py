@@ -91,9 +91,10 @@ def make_rows(
     """
     rows = []
     for name in sweep.rows:
-        model = scaled_model(read_model(sweep, name), scale, pieces)
         keep = sweep.keep_layers.get(name, 0)
-        check_kept(name, keep, read_model(sweep, name).num_layers)
+        paper = read_model(sweep, name)
+        check_kept(name, keep, paper.num_layers)
+        model = scaled_model(paper, scale, pieces)
         rows.append(Row(name, model, scaled_layers(keep, scale) if keep else 0))
     return rows
 
@@ -553,6 +554,12 @@ def describe_row(row: Any) -> dict[str, Any]:
     return {"name": row.name, "model": vars(row.model), "keep_layers": row.keep_layers}
 
 
+def finetuning_settings(sweep: SweepConfig) -> list[str]:
+    """What the fine-tunings of a sweep have in common."""
+    runs = f"SweepConfig.finetuning_runs = {sweep.finetuning_runs}"
+    return [*sweep.finetuning, runs]
+
+
 def describe(
     folder: str,
     sweep: SweepConfig,
@@ -571,10 +578,7 @@ def describe(
         "rows": [describe_row(row) for row in rows],
         "settings": {
             "pretraining": list(sweep.pretraining),
-            "finetuning": [
-                *sweep.finetuning,
-                f"SweepConfig.finetuning_runs = {sweep.finetuning_runs}",
-            ],
+            "finetuning": finetuning_settings(sweep),
         },
         "jobs": {job.name: settings_of(job.arguments) for job in jobs},
     }

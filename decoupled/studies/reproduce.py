@@ -22,7 +22,7 @@ from decoupled.studies.data import (
     left_out,
     make_data,
 )
-from decoupled.studies.jobs import check_jobs, describe_row
+from decoupled.studies.jobs import check_jobs, describe_row, finetuning_settings
 from decoupled.studies.results import read_row
 from decoupled.studies.runner import JobRunner, show_failures
 from decoupled.studies.study_jobs import StudyJobs, sized, times_steps, train_steps
@@ -199,10 +199,7 @@ def facts_of(
     """The text of a study, and the settings of its pre-training."""
     return {
         "training": maker.training(),
-        "finetuning": [
-            *root.sweep.finetuning,
-            f"SweepConfig.finetuning_runs = {root.sweep.finetuning_runs}",
-        ],
+        "finetuning": finetuning_settings(root.sweep),
         "text": describe_text(folders),
         "steps": train_steps(root.sweep),
         "activation_dtype": activation_dtype(folders.work_dir),
