@@ -9,6 +9,7 @@ records, which takes little time.
 import concurrent.futures
 import contextlib
 import functools
+import os
 import re
 from collections.abc import Iterator
 
@@ -80,6 +81,14 @@ def load_shard(
     )
     with tf.control_dependencies([filled, counted, inside]):
         return ids.with_values(tf.identity(ids.values))
+
+
+def read_ids(folder: str, shard: Shard, vocab_size: int) -> list[np.ndarray]:
+    """The ids of each record of a shard, int64; one of ERRORS if the shard is bad."""
+    path = tf.constant(os.path.join(folder, shard.name))
+    sizes = [tf.constant(n, tf.int64) for n in (shard.records, shard.tokens)]
+    ids = _load_shard(path, *sizes, vocab_size)
+    return np.split(ids.values.numpy(), ids.row_splits.numpy()[1:-1])
 
 
 def count_pieces(

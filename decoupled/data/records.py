@@ -18,20 +18,12 @@ from decoupled.core.errors import UserError
 from decoupled.core.files import typed
 from decoupled.corpora import locales
 from decoupled.corpora.corpus import SPLITS
-from decoupled.data.sentencepiece_file import varint
 from decoupled.data.vocabulary import SENTENCEPIECE
 
 FORMAT = "decoupled-records-1"
 MANIFEST = "manifest.json"
 FEATURE = "ids"
 BUILD_COMMAND = "decoupled build_records"
-
-# Protobuf tags around the packed ids, from the inside: Int64List.value,
-# Feature.int64_list, value and key of the map's entry, Features.feature,
-# Example.features. The length of the content follows each.
-_VALUE, _INT64_LIST, _ENTRY_VALUE = b"\x0a", b"\x1a", b"\x12"
-_ENTRY_KEY = b"\x0a\x03" + FEATURE.encode()
-_FEATURE, _FEATURES = b"\x0a", b"\x0a"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -180,13 +172,12 @@ def write_shard(
 
 def serialize(ids: Sequence[int]) -> bytes:
     """One document as a serialized `tf.train.Example`."""
-    content = b"".join(map(varint, np.asarray(ids).tolist()))
-    for head in (_VALUE, _INT64_LIST, _ENTRY_VALUE):
-        content = head + varint(len(content)) + content
-    content = _ENTRY_KEY + content
-    for head in (_FEATURE, _FEATURES):
-        content = head + varint(len(content)) + content
-    return content
+    from decoupled.core.release import tf
+
+    values = tf.train.Int64List(value=np.asarray(ids, np.int64).tolist())
+    features = {FEATURE: tf.train.Feature(int64_list=values)}
+    example = tf.train.Example(features=tf.train.Features(feature=features))
+    return example.SerializeToString()
 
 
 def _check_ids(documents, vocab_size: int, path: str) -> None:

@@ -1,8 +1,12 @@
 """Builds a records folder from a corpus and a vocabulary; resumable after a kill.
 
-While records are being built, `DIR/work/UNIT/` contains the shards of a text file. A
-final name contains the number of shards of the language, so that shards are renamed
-when all text is encoded.
+The files of a corpus have one source each, such as the pages of an encyclopedia, and
+training reads the shards one after the other. Therefore the documents of several shards
+are mixed, so that each shard is a sample of its language.
+
+While records are being built, `DIR/work/UNIT/` contains the shards of a text file, or
+mixed ones. A final name contains the number of shards of the language, so that shards
+are renamed when all text is encoded and mixed.
 """
 
 import dataclasses
@@ -20,6 +24,7 @@ from decoupled.corpora.corpus import (
     SPLITS,
     Corpus,
     Document,
+    hash_bits,
     read_documents,
     without_held_out,
 )
@@ -33,6 +38,8 @@ WORK = "work"
 _SMALL_TEXT_BYTES = 50_000_000
 # Documents handed to the vocabulary at once.
 _BATCH = 256
+# Shards whose documents are mixed; a process holds all of them in memory.
+_MIXED_SHARDS = 8
 
 
 def build_records(
@@ -66,13 +73,16 @@ def build_records(
         files.make_folder(job.work_dir)
         texts = text_files(corpus)
         results = run_units(job, texts, where, "encoding text", _SMALL_TEXT_BYTES)
+        groups = shard_groups(texts, results)
+        mixing = MixingJob(job.work_dir, vocabulary.size, tokens_per_shard)
+        mixed = run_units(mixing, groups, where, "mixing documents", _SMALL_TEXT_BYTES)
         manifest = records.RecordsManifest(
             folder=output_dir,
             vocabulary_fingerprint=vocabulary.fingerprint,
             vocabulary_kind=vocabulary.kind,
             vocab_size=vocabulary.size,
             corpus_fingerprint=corpus.fingerprint,
-            splits=gather(job, texts, results),
+            splits=gather(job, texts, results, groups, mixed),
         )
         records.write_manifest(manifest)
     if gfile.isdir(job.work_dir):
@@ -202,13 +212,98 @@ class EncodingJob:
     def is_intact(self, result: dict[str, Any]) -> bool:
         """Whether a saved result has the form of ours, as its shards will be renamed.
         Those that do not exist have already been renamed."""
+        counts = [result.get(name) for name in ("sentences", "empty_documents")]
+        return _has_our_shards(result) and all(type(count) is int for count in counts)
+
+
+@dataclasses.dataclass(frozen=True)
+class ShardGroup:
+    """Shards of a language that are mixed: its `number`-th group. Their names are below
+    the work folder."""
+
+    split: str
+    language: str
+    number: int
+    shards: tuple[Shard, ...]
+
+    @property
+    def name(self) -> str:
+        return f"{self.split}-{self.language}-mixed-{self.number:05d}"
+
+    @property
+    def weight(self) -> int:
+        return sum(shard.bytes for shard in self.shards)
+
+
+def shard_groups(
+    units: list[TextFile], results: list[dict[str, Any]]
+) -> list[ShardGroup]:
+    """The shards of each language in groups of about equal size, in random order.
+
+    A language with one shard has no group. `results` are those of `EncodingJob.run`.
+    """
+    groups = []
+    for (split, language), parts in _by_language(units, results):
+        # The order by a hash of the content is random.
+        shards = sorted(_written(parts), key=lambda shard: shard.sha256)
+        count = -(-len(shards) // _MIXED_SHARDS) if len(shards) > 1 else 0
+        groups += [
+            ShardGroup(split, language, number, tuple(shards[number::count]))
+            for number in range(count)
+        ]
+    return groups
+
+
+@dataclasses.dataclass(frozen=True)
+class MixingJob:
+    """Writes the documents of a group of shards in random order, into new shards."""
+
+    work_dir: str
+    vocab_size: int
+    tokens_per_shard: int
+
+    def inputs(self, unit: ShardGroup) -> dict[str, Any]:
+        shards = [shard.sha256 for shard in unit.shards]
+        return {"shards": shards, "tokens_per_shard": self.tokens_per_shard}
+
+    def run(self, unit: ShardGroup) -> dict[str, Any]:
+        # Imported here: where nothing is mixed, TensorFlow loads when it is written.
+        from decoupled.data import reading
+
+        folder = files.make_folder(os.path.join(self.work_dir, unit.name))
+        _clear(folder)
         try:
-            names = [read_shard(shard).name for shard in result["shards"]]
-            counts = [result[name] for name in ("sentences", "empty_documents")]
-        except (KeyError, TypeError):
-            return False
-        expected = [_part_name(index) for index in range(len(names))]
-        return names == expected and all(type(count) is int for count in counts)
+            documents = [
+                ids
+                for shard in unit.shards
+                for ids in reading.read_ids(self.work_dir, shard, self.vocab_size)
+            ]
+        except reading.ERRORS as error:
+            if (defect := reading.defect_of(error, self.work_dir)) is None:
+                raise
+            raise UserError(
+                f"{defect}; remove {self.work_dir} and run the same command again"
+            ) from error
+        order = sorted(
+            range(len(documents)), key=lambda index: hash_bits(f"{unit.name} {index}")
+        )
+        mixed = _shards((documents[index] for index in order), self.tokens_per_shard)
+        shards = [
+            write_shard(folder, _part_name(number), ids, self.vocab_size)
+            for number, ids in enumerate(mixed)
+        ]
+        return {"shards": [dataclasses.asdict(shard) for shard in shards]}
+
+    def is_intact(self, result: dict[str, Any]) -> bool:
+        return _has_our_shards(result)
+
+
+def _has_our_shards(result: dict[str, Any]) -> bool:
+    try:
+        names = [read_shard(shard).name for shard in result["shards"]]
+    except (KeyError, TypeError):
+        return False
+    return names == [_part_name(index) for index in range(len(names))]
 
 
 @functools.lru_cache(maxsize=1)
@@ -251,20 +346,23 @@ def _shards(documents: Iterable[np.ndarray], limit: int) -> Iterator[list[np.nda
 
 
 def gather(
-    job: EncodingJob, units: list[TextFile], results: list[dict[str, Any]]
+    job: EncodingJob,
+    units: list[TextFile],
+    results: list[dict[str, Any]],
+    groups: list[ShardGroup],
+    mixed: list[dict[str, Any]],
 ) -> dict[str, dict[str, LanguageRecords]]:
     """Gives the shards of all languages their final names; prints what has no text.
 
     It can be repeated after a kill. `results` are those of `job.run` for the units,
-    which are in the order of the text. The result is split -> language -> its records.
+    which are in the order of the text, `mixed` those of `MixingJob.run` for the groups.
+    The result is split -> language -> its records.
     """
     splits: dict[str, dict[str, LanguageRecords]] = {}
-    pairs = zip(units, results, strict=True)
-    for (split, language), group in itertools.groupby(
-        pairs, lambda pair: (pair[0].split, pair[0].language)
-    ):
-        parts, name = list(group), f"{split}/{language}"
-        shards = _rename(job, name, parts)
+    groups_of = dict(_by_language(groups, mixed))
+    for (split, language), parts in _by_language(units, results):
+        name = f"{split}/{language}"
+        shards = _rename(job, name, _written(groups_of.get((split, language), parts)))
         if empty := sum(result["empty_documents"] for _, result in parts):
             console.say(f"{name}: {empty} documents without pieces left out")
         if not shards:
@@ -280,18 +378,34 @@ def gather(
     return splits
 
 
-def _rename(job, name: str, parts) -> tuple[Shard, ...]:
-    written = [(unit, fields) for unit, result in parts for fields in result["shards"]]
+def _by_language(units, results) -> Iterator[tuple[tuple[str, str], list]]:
+    """(split, language) -> its units, each with its result."""
+    pairs = zip(units, results, strict=True)
+    by_language = itertools.groupby(pairs, lambda x: (x[0].split, x[0].language))
+    for key, group in by_language:
+        yield key, list(group)
+
+
+def _written(parts) -> list[Shard]:
+    """The shards of units, with names below the work folder."""
+    return [
+        Shard(**{**fields, "name": f"{unit.name}/{fields['name']}"})
+        for unit, result in parts
+        for fields in result["shards"]
+    ]
+
+
+def _rename(job, name: str, written: list[Shard]) -> tuple[Shard, ...]:
     folder = os.path.join(job.output_dir, name)
     gfile.makedirs(folder)
     shards = []
-    for index, (unit, fields) in enumerate(written):
+    for index, shard in enumerate(written):
         final = f"{name}/{files.shard_name('tokens', index, len(written), '.tfrecord')}"
-        path = os.path.join(job.work_dir, unit.name, fields["name"])
+        path = os.path.join(job.work_dir, shard.name)
         if files.exists(path):
             target = os.path.join(job.output_dir, final)
             gfile.rename(path, target, overwrite=True)
-        shards.append(Shard(**{**fields, "name": final}))
+        shards.append(dataclasses.replace(shard, name=final))
     # What a killed build of other inputs left.
     _clear(folder, {os.path.basename(shard.name) for shard in shards})
     return tuple(shards)
