@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 # Other characters that Unicode counts as line ends are text.
 LINE_END = re.compile("\r\n|\r|\n")
-_BYTE_ORDER_MARK = "\ufeff"
+BYTE_ORDER_MARK = "\ufeff"
 # UTF-32's marks begin with UTF-16's.
 _MARKS = (
     (codecs.BOM_UTF32_LE, "UTF-32"),
@@ -46,6 +46,7 @@ _NULS = {
 }
 # This many bytes of a file without a byte order mark tell its encoding.
 _SAMPLE = 1 << 10
+_FEWEST_NULS = 6
 # TensorFlow's file that lists the checkpoints of a folder.
 CHECKPOINT_LIST = "checkpoint"
 # The cause is on the line after the node's name, after the name of a file.
@@ -201,11 +202,11 @@ def read_bytes(path: str) -> bytes:
 def read_text(path: str) -> str:
     """The content of a UTF-8 file, without a byte order mark."""
     content = read_bytes(path)
-    # Without a byte order mark, ASCII in UTF-16 is valid UTF-8, with a NUL a letter.
+    # Without a byte order mark, UTF-16 of ASCII and others is valid UTF-8 with NULs.
     encoding = wide_encoding(content)
     advice = f"; it is {encoding}, save it as UTF-8" if encoding else ""
     try:
-        text = content.decode("utf-8").lstrip(_BYTE_ORDER_MARK)
+        text = content.decode("utf-8").lstrip(BYTE_ORDER_MARK)
     except UnicodeDecodeError as error:
         raise UserError(f"{path}: not UTF-8 at byte {error.start}{advice}") from error
     start = content[:4096]
@@ -215,7 +216,11 @@ def read_text(path: str) -> str:
 
 
 def wide_encoding(head: bytes) -> str | None:
-    """UTF-16 or UTF-32, by the byte order mark or by the NUL bytes of ASCII text."""
+    """UTF-16 or UTF-32, by the byte order mark or by the NUL bytes.
+
+    In UTF-16 of text in any script, blanks, line ends and digits have a NUL byte, in
+    the same half of each character.
+    """
     for mark, encoding in _MARKS:
         if head.startswith(mark):
             return encoding
@@ -228,6 +233,10 @@ def wide_encoding(head: bytes) -> str | None:
             for share, nul in zip(shares, is_nul, strict=True)
         ):
             return encoding
+    sample = head[: min(4 * _SAMPLE, len(head)) // 2 * 2]
+    low, high = (sample[half::2].count(0) for half in (1, 0))
+    if max(low, high) >= max(_FEWEST_NULS, len(sample) // 200) and not min(low, high):
+        return "UTF-16LE" if low else "UTF-16BE"
     return None
 
 

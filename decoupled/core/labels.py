@@ -3,8 +3,9 @@
 Blanks around a label are ignored. Control characters and line ends are refused: files
 of predictions have a label a line, and a tab after it. Two labels of one task that look
 the same are refused too: they differ in invisible characters or in their Unicode form,
-as a composed and a decomposed accent. They are not made one, because predictions have
-the spelling of the file, and other programs compare them with it byte by byte.
+as a composed and a decomposed accent, or are one number, as 1 and 1.0. They are not
+made one, because predictions have the spelling of the file, and other programs compare
+them with it byte by byte.
 """
 
 import os
@@ -29,6 +30,8 @@ _INVISIBLE = re.compile(
 
 # The only difference between the flags of some regions.
 _TAGS = range(0xE0020, 0xE0080)
+# pandas writes 1.0 instead of 1 if another row of the column has no number.
+_WHOLE_NUMBER = re.compile(r"(-?[0-9]+)\.0")
 
 
 def label_in(cell: str, where: str) -> str:
@@ -68,6 +71,8 @@ def same_look(label: str, other: str) -> str:
     """The end of a message about two labels of one look."""
     if label == other:
         return f"label {quoted(label)} occurs twice"
+    if _WHOLE_NUMBER.fullmatch(label) or _WHOLE_NUMBER.fullmatch(other):
+        return f"labels {label} and {other} are one number; write both in the same way"
     # The characters around the first difference.
     begin = max(0, len(os.path.commonprefix([label, other])) - _AROUND)
     first, second = (ascii(text[begin:][: 2 * _AROUND]) for text in (label, other))
@@ -78,7 +83,9 @@ def same_look(label: str, other: str) -> str:
 
 
 def look(label: str) -> str:
-    """The same text for all labels that look the same."""
+    """The same text for all labels that look the same, or are one whole number."""
+    if number := _WHOLE_NUMBER.fullmatch(label):
+        return number[1]
     # Python sorts n accents of a letter in n * n steps.
     if label.isascii() or len(label) > _LONGEST:
         return label

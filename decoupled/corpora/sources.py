@@ -51,6 +51,7 @@ _WIKI_EXTRACTOR = (
     "the output of WikiExtractor, no plain text; give the dump itself, or the output "
     "of WikiExtractor --json"
 )
+_IS_CSV = re.compile(r"\.csv(\.\w+)?$")
 # What a file is and what to do; how its first lines begin; how many of them have to.
 _FORMATS = (
     (_WIKI_EXTRACTOR, re.compile(_EXTRACTED.pattern.encode()), 1),
@@ -69,6 +70,11 @@ _FORMATS = (
         "with cut -f2- FILE > NEW_FILE",
         re.compile(rb"\d+\t"),
         3,
+    ),
+    (
+        "CoNLL-U, no text; give its sentences, a line each",
+        re.compile(rb"# (?:(?:sent_id|text|newdoc id|newpar id) = |global\.columns)"),
+        1,
     ),
     (
         "the index of a dump, no text; leave it out",
@@ -327,7 +333,11 @@ def _plain_text_documents(
 
 
 def _check_format(path: str) -> None:
-    """Raises a UserError if the first lines are not text but another format."""
+    """Raises a UserError if the name or the first lines are of another format."""
+    if _IS_CSV.search(path):
+        raise UserError(
+            f"{path}: CSV, no plain text; give its texts as JSON lines or a line each"
+        )
     first = [line for line in _first_lines(head_of(path)) if line.strip()]
     for what, pattern, least in _FORMATS:
         if len(first) >= least and all(pattern.match(line) for line in first[:least]):

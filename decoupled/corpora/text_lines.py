@@ -24,7 +24,6 @@ SENTENCE_ENDS = ".!?…。！？．؟۔।॥։။።។៕།༎"
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _LONG_REFERENCE = re.compile(r"&#[0-9]{20,};?")
 _LINE_END = re.compile(r"\r\n?|\n")
-_BYTE_ORDER_MARK = "\ufeff"
 
 
 def clean_sentence(line: str) -> str:
@@ -129,7 +128,7 @@ def read_lines(path: str) -> Iterator[tuple[int, str]]:
                     f"it has another encoding, such as latin1, convert it: "
                     f"{_recoded(path, 'latin1')}"
                 )
-            yield number, line.removesuffix("\n").removeprefix(_BYTE_ORDER_MARK)
+            yield number, line.removesuffix("\n").removeprefix(files.BYTE_ORDER_MARK)
     except Damaged as error:
         where = f"{path}:{number}" if number else path
         raise UserError(f"{where}: damaged; {error}") from error

@@ -150,8 +150,8 @@ class TaskDescription:
     def _is_language(self, name: str | None) -> bool:
         if name is None or name in self.training_languages or is_language(name):
             return True
-        # The languages of a corpus have codes that its user chooses.
-        return self.form == CORPUS and re.fullmatch(CODE, name) is not None
+        # Of XTREME's own files the names are known; users choose their codes.
+        return self.form != XTREME and re.fullmatch(CODE, name) is not None
 
 
 def described(config: OwnTaskConfig) -> TaskDescription:

@@ -175,10 +175,11 @@ class QuestionAnsweringTask(FinetuningTask):
         if not questions and split != "test":
             raise file.error("no question has an answer, which only tests may lack")
         unanswered = [q.identifier for q in read.questions if not q.answers]
-        if unanswered and split == "dev":
+        is_partly_answered = 0 < len(unanswered) < len(read.questions)
+        if split == "dev" and unanswered or split == "test" and is_partly_answered:
             raise file.error(
-                f"question {quoted(unanswered[0])} has no answer, which only tests "
-                "may lack"
+                f"question {quoted(unanswered[0])} has no answer; only tests may lack "
+                "answers, and then all of them"
             )
         notes = [read.repairs()] if read.repairs() else []
         if split == "train":

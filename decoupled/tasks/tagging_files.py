@@ -131,10 +131,10 @@ def read_tagged(
 ) -> list[TaggedSentence]:
     """The sentences of a file with a word a line and empty lines between sentences.
 
-    Columns are separated by tabs or, in lines without tabs, by blanks. In .conllu
-    files, comments, ranges of words and words that are not in the text are skipped. In
-    other files, comments above a sentence are skipped, and a line that begins with
-    -DOCSTART- ends a sentence.
+    Columns are separated by tabs or, in .txt and .conll files without any tab, by
+    blanks. In .conllu files, comments, ranges of words and words that are not in the
+    text are skipped. In other files, comments above a sentence are skipped, and a line
+    that begins with -DOCSTART- ends a sentence.
     """
     [word_column] = task.texts
     sentences, words, tags, untagged, width = [], [], [], None, 0
@@ -179,16 +179,19 @@ def _problem_of_tag(tag, task):
 
 def _word_lines(path):
     """Numbers and columns of lines with a word, and no columns between sentences."""
-    lines, above = [], True
+    is_conllu, texts, above = path.endswith(".conllu"), [], True
     for number, line in lines_of(path):
-        cells = line.split("\t") if "\t" in line else files.split_blanks(line)
-        if path.endswith(".conllu"):
-            if line.startswith("#") or _NO_WORD.match(cells[0] if cells else ""):
+        if is_conllu:
+            if line.startswith("#") or _NO_WORD.match(line):
                 continue
         elif above and _COMMENT.match(line):
             continue
         above = not line.strip(BLANKS) or line.startswith("-DOCSTART-")
-        lines.append((number, [] if above else cells))
+        texts.append((number, "" if above else line))
+    # A word may have a blank in it, so that the file decides, and not each line.
+    has_tabs = path.endswith((".tsv", ".conllu")) or any("\t" in x for _, x in texts)
+    split = (lambda line: line.split("\t")) if has_tabs else files.split_blanks
+    lines = [(number, split(line) if line else []) for number, line in texts]
     # Words may be quotes. If csv.writer has written the file, it has quoted all of
     # them, or every cell.
     cells = [cell for _, cells in lines for cell in cells]

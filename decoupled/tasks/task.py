@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from decoupled.core import console
 from decoupled.core.compat import mtf, tf
 from decoupled.core.errors import UserError, quoted
 from decoupled.core.labels import LabelReader, check_labels
@@ -23,7 +24,7 @@ from decoupled.model.layers import Builder
 from decoupled.model.variables import Head
 from decoupled.ops.cross_entropy import softmax_cross_entropy
 from decoupled.tasks.description import COLUMNS, TaskDescription
-from decoupled.tasks.text_files import splits_of
+from decoupled.tasks.text_files import other_splits, splits_of
 
 Features = dict[str, np.ndarray]
 _LABELS = "the task's labels"
@@ -288,7 +289,15 @@ class FinetuningTask(abc.ABC):
 
     def _find_files(self, split: str) -> dict[str, str]:
         paths = self.description.find_files(self.data_dir, split)
-        if self.description.split_column is None or split == "train":
+        if self.description.split_column is None:
+            return paths
+        if split == "train":
+            for path in paths.values():
+                for name, rows in other_splits(path, self.description).items():
+                    console.say(
+                        f"{path}: {rows:,} rows of {quoted(name)} are left out, which "
+                        "OwnTaskConfig.splits does not name"
+                    )
             return paths
         # A file that has all splits may lack this one.
         return {

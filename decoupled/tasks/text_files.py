@@ -12,6 +12,7 @@ without quoting, and labels.txt, which has the labels, one a line, in the order 
 ids.
 """
 
+import collections
 import csv
 import io
 import json
@@ -81,6 +82,25 @@ def splits_of(path: str, task: TaskDescription) -> set[str]:
     """The names in `SPLITS` of the splits that a file with a split column contains."""
     named = {_stripped(path, row, task.split_column) for row in _rows(path, task)}
     return {s for s, name in zip(SPLITS, task.splits, strict=True) if name in named}
+
+
+def other_splits(path: str, task: TaskDescription) -> dict[str, int]:
+    """Names in the split column that are of no split -> their rows.
+
+    Raises:
+      UserError: one differs from the name of a split by upper and lower case alone.
+    """
+    by_case = {name.casefold(): name for name in task.splits}
+    others = collections.Counter()
+    for row in _rows(path, task):
+        name = _stripped(path, row, task.split_column)
+        if name in task.splits:
+            continue
+        if (known := by_case.get(name.casefold())) is not None:
+            problem = f"{quoted(name)} is not {known!r}; write it in the same way"
+            raise cell_error(path, row.line, task.split_column, problem)
+        others[name] += 1
+    return others
 
 
 def _rows(path, task):
@@ -168,8 +188,10 @@ def cell_error(path: str, line: int, column: Column, problem: str) -> UserError:
 
 
 def lines_of(path: str) -> Iterator[tuple[int, str]]:
-    """Lines and their numbers, from 1."""
-    yield from enumerate(files.split_lines(files.read_text(path)), start=1)
+    """Lines and their numbers, from 1. Joined files have a byte order mark each."""
+    lines = files.split_lines(files.read_text(path))
+    for number, line in enumerate(lines, start=1):
+        yield number, line.removeprefix(files.BYTE_ORDER_MARK)
 
 
 def _json_rows(path, task):

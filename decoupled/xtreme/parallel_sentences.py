@@ -139,6 +139,16 @@ def _gold_places(folder, language, sentences):
     gold = [int(label) for label in read_labels(labels)]
     if len(gold) != len(sentences) or max(gold) >= len(sentences):
         raise labels.error(f"does not fit the {len(sentences)} sentences in {folder}")
+    aligned = positions != sorted(positions)
+    ordered = sorted(sentences)
+    for number, place in enumerate(gold):
+        if aligned and ordered[place] != sentences[number]:
+            raise labels.error(
+                f"{place} is not the place of English sentence {number + 1} among the "
+                f"sorted ones ({positions[number]}); the English file is not sorted, "
+                "so its lines are the translations: remove the labels",
+                number + 1,
+            )
     return gold
 
 

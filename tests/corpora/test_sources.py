@@ -356,6 +356,9 @@ def test_a_table_is_told_by_its_content_and_has_to_be_unpacked(tmp_path):
         ("1\tOne.\n2\tTwo.\n3\tThree.\n", "cut -f2- FILE > NEW_FILE"),
         ('[\n  {\n    "text": "One."\n  }\n]\n', "object a line, .*jq -c"),
         ("614:10:A\n614:12:An b\n614:13:C\n", "the index of a dump, no text"),
+        ("# sent_id = 1\n1\tDas\tder\tDET\n", "CoNLL-U, no text"),
+        ("# text = Das ist es.\n1\tDas\tder\tDET\n", "CoNLL-U, no text"),
+        ("# text of the heading\nOne.\n", None),
         ('["One."]\n', None),
         ("<b>One.</b>\nTwo.\n", None),
         ("<3 to all\n", None),
@@ -368,6 +371,13 @@ def test_text_of_another_format_is_refused(tmp_path, content, message):
         assert list(read_documents(path))
         return
     with pytest.raises(UserError, match=message):
+        list(read_documents(path))
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a.csv.gz"])
+def test_csv_is_no_plain_text(tmp_path, name):
+    path = write(tmp_path / name, '1,"One, two.",de\n')
+    with pytest.raises(UserError, match="CSV, no plain text"):
         list(read_documents(path))
 
 

@@ -13,8 +13,10 @@ import pytest
 
 from decoupled.configs import FinetuningConfig, QuestionAnsweringConfig
 from decoupled.configs.finetuning import OwnTaskConfig
+from decoupled.core import files
 from decoupled.core.errors import UserError
 from decoupled.core.tab_separated import read_rows
+from decoupled.corpora import text_lines
 from decoupled.tasks import description
 from decoupled.tasks.classification import LabelAnswer
 from decoupled.tasks.presets import OWN, TASKS, make_task, task_of
@@ -655,6 +657,76 @@ def words_of(content, tmp_path, form="txt"):
     return [(s.words, s.tags) for s in task.read("train", "en")]
 
 
+def test_a_word_may_have_a_blank_where_tabs_separate(tmp_path):
+    expected = [(["Hà Nội", "đẹp"], ["B-LOC", "O"])]
+    for form in ("txt", "tsv", "conllu"):
+        assert words_of("Hà Nội\tB-LOC\nđẹp\tO\n", tmp_path, form) == expected
+    # A file of words alone has no tab; its name says that a line is one cell.
+    (tmp_path / "words.tsv").write_text("Hà Nội\n\nđẹp\n", encoding="utf-8")
+    config = described(TAGS, files="{split}-{language}.tsv")
+    task = make(config, write(tmp_path, train_en_tsv="Hà Nội\tB-LOC\nđẹp\tO\n"))
+    sentences = task.read_file(str(tmp_path / "words.tsv"), "vi", "test")
+    assert [sentence.words for sentence in sentences] == [["Hà Nội"], ["đẹp"]]
+
+
+def test_joined_files_have_byte_order_marks_inside(tmp_path):
+    joined = "1\tdas\tDET\n\n\ufeff# text = zum Haus\n1-2\tzum\t_\n1\tzu\tADP\n"
+    folder = write(tmp_path, train_en_conllu=joined)
+    config = described(TAGS, files="{split}-{language}.conllu", texts=(2,), label=3)
+    sentences = make(config, folder).read("train", "en")
+    assert [sentence.words for sentence in sentences] == [["das"], ["zu"]]
+
+
+def test_one_number_in_two_forms_is_one_mistake(tmp_path):
+    """pandas writes 0.0 where another row of the column lacks its number."""
+    english = '{"text": "a", "label": 0}\n{"text": "b", "label": 1}\n'
+    german = '{"text": "a", "label": 0.0}\n{"text": "b", "label": 1.0}\n'
+    folder = write(tmp_path, train_en_jsonl=english, train_de_jsonl=german)
+    pattern = "{split}-{language}.jsonl"
+    message = r"train-de\.jsonl:1: .*labels 0.0 and 0 are one number.*train-en\.jsonl:1"
+    with pytest.raises(UserError, match=message):
+        make(described(files=pattern, training_languages=("en", "de")), folder)
+    config = described(files=pattern, training_languages=("de",))
+    assert make(config, folder).labels == ["0.0", "1.0"]
+    # Numbers of sections are no whole numbers.
+    sections = '{"text": "a", "label": "1.1"}\n{"text": "b", "label": "1.10"}\n'
+    write(tmp_path, train_en_jsonl=sections)
+    assert make(described(files=pattern), folder).labels == ["1.1", "1.10"]
+
+
+def test_rows_of_other_splits_are_counted_and_other_cases_refused(tmp_path, capsys):
+    table = "part\ttext\tlabel\ntrain\ta\tx\ntrain\tb\ty\nvalid\tc\tx\n"
+    folder = write(tmp_path, all_en_tsv=table)
+    config = described(files="all-{language}.tsv", split_column="part")
+    assert len(make(config, folder).read("train", "en")) == 2
+    assert "all-en.tsv: 1 rows of 'valid' are left out" in capsys.readouterr().out
+    write(tmp_path, all_en_tsv=table + "Train\td\tx\n")
+    with pytest.raises(UserError, match="all-en.tsv:5: .*'Train' is not 'train'"):
+        make(config, folder)
+
+
+def test_users_choose_the_codes_of_their_languages(tmp_path):
+    table = "text\tlabel\na\tx\nb\ty\n"
+    names = ("train_en", "test_sr@latin", "test_de")
+    folder = write(tmp_path, **{f"{name}_tsv": table for name in names})
+    assert make(TEXTS, folder).languages("test") == ["de", "sr@latin"]
+
+
+@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be"])
+@pytest.mark.parametrize(
+    "text", ["Это слово и ещё одно.", "यह एक वाक्य है।", "This is one.", "これは 1 文。"]
+)
+def test_utf_16_without_a_mark_is_named(tmp_path, encoding, text):
+    content = "".join(f"{word}\n" for word in text.split() * 40)
+    path = tmp_path / "test-ru.conll"
+    path.write_bytes(content.encode(encoding))
+    name = encoding.upper().replace("-LE", "LE").replace("-BE", "BE")
+    with pytest.raises(UserError, match=f"test-ru.conll: not UTF-8.*; it is {name}"):
+        files.read_text(str(path))
+    with pytest.raises(UserError, match=f"iconv -f {name}"):
+        list(text_lines.read_lines(str(path)))
+
+
 def test_comments_above_sentences_of_words(tmp_path):
     """MultiCoNER's, with a tab or a blank, and those of Universal Dependencies."""
     sentence = "ann\tB-PER\nsings\tO\n\n"
@@ -697,7 +769,8 @@ def test_blank_lines_of_blanks(tmp_path):
         ("Anna B-PER\nsees\n", r"txt:2: column 2: is missing, or not everywhere"),
         ("Bob B-PER\n O\n", r"txt:2: column 2: is missing"),
         ("Bob B-PER\nDoctors'I-ORG\n", r"txt:2: column 2: is missing"),
-        ("Bob B-PER\n\tO\n", r"txt:2: column 1: is empty"),
+        ("Bob\tB-PER\n\tO\n", r"txt:2: column 1: is empty"),
+        ("Ông\tO\nHà Nội\n", r"txt:2: column 2: is missing"),
         ("Bob O x\n O x\n", r"txt:2: 2 columns; the first line of the sentence has 3"),
         ("Bob O\n10 000 O\n", r"txt:2: 3 columns; the first line of the sentence"),
         ("Bob\tO\n10 000\tB LOC\n", r"txt:2: column 2: the tag 'B LOC' has a blank"),

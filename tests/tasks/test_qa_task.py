@@ -172,6 +172,13 @@ def test_one_dev_question_without_an_answer_is_named(tmp_path):
         UserError, match="dev-v1.1.json .*question 'en-1' has no answer"
     ):
         make_task("xquad", tmp_path).read("dev", "en")
+    # A test whose score would leave the language out.
+    write_document(tmp_path / "xquad/xquad.en.json", document)
+    with pytest.raises(UserError, match="xquad.en.json .*question 'en-1' has no answe"):
+        make_task("xquad", tmp_path).read("test", "en")
+    questions[0]["answers"] = []
+    write_document(tmp_path / "xquad/xquad.en.json", document)
+    assert len(make_task("xquad", tmp_path).read("test", "en")) == len(questions)
 
 
 def test_ids_of_training_questions_may_repeat(tmp_path):

@@ -53,6 +53,15 @@ def test_labels_beside_sorted_english(tmp_path):
     assert reader.read_tatoeba(folder, "sw").gold == [3, 1, 0, 2]
 
 
+def test_labels_beside_unsorted_english_say_the_same_or_are_refused(tmp_path):
+    folder = tatoeba(tmp_path, **{"tatoeba/test-sw.tsv": [3, 2, 0, 1]})
+    # Equal sentences may change places.
+    assert reader.read_tatoeba(folder, "sw").gold == [3, 2, 0, 1]
+    tatoeba(tmp_path, **{"tatoeba/test-sw.tsv": [0, 1, 2, 3]})
+    with pytest.raises(UserError, match="test-sw.tsv:1 .*: 0 is not the place of Engl"):
+        reader.read_tatoeba(folder, "sw")
+
+
 def test_the_folder_of_parallel_files_will_do(tmp_path):
     files = {"sw-en.sw": SWAHILI, "sw-en.en": ENGLISH}
     folder = write(tmp_path, {f"tatoeba_parallel/{k}": v for k, v in files.items()})
