@@ -114,6 +114,10 @@ class LabelReader:
         """The known or collected ones, sorted."""
         return sorted(label for label, _ in self._known.values())
 
+    def place(self, label: str) -> str:
+        """Where a label was first read; "" for one that no file has."""
+        return self._known.get(look(label), ("", ""))[1]
+
     def read(self, cell: str, where: str) -> str | None:
         """The label in a cell; None if it is unknown."""
         if cell in self._cells:

@@ -27,6 +27,8 @@ from decoupled.tasks.description import COLUMNS, TaskDescription
 from decoupled.tasks.text_files import other_splits, splits_of
 
 Features = dict[str, np.ndarray]
+# Names of columns that are no labels. Columns by number are for files without a header.
+_HEADERS = {"label", "labels", "tag", "tags", "class", "category", "target", "ner_tags"}
 _LABELS = "the task's labels"
 
 
@@ -313,6 +315,15 @@ class FinetuningTask(abc.ABC):
         paths = self.paths("train", self.training_languages[0])
         for path in paths:
             read(path, collected)
+            for label in (
+                collected.labels if type(self.description.label) is int else ()
+            ):
+                place = collected.place(label)
+                if label.lower() in _HEADERS and place.startswith(f"{path}:1:"):
+                    raise UserError(
+                        f"{place}: {quoted(label)} looks like a header; remove the "
+                        "first line, or name the columns (OwnTaskConfig.texts, .label)"
+                    )
         if len(collected.labels) < 2:
             only = quoted("".join(collected.labels))
             raise UserError(

@@ -705,6 +705,16 @@ def test_rows_of_other_splits_are_counted_and_other_cases_refused(tmp_path, caps
         make(config, folder)
 
 
+def test_a_header_is_no_example_where_columns_are_numbers(tmp_path):
+    table = "text\tlabel\nI liked it.\tgood\nI did not.\tbad\n"
+    folder = write(tmp_path, train_en_tsv=table)
+    config = described(texts=(1,), label=2)
+    with pytest.raises(UserError, match="train-en.tsv:1: column 2: 'label' looks like"):
+        make(config, folder)
+    write(tmp_path, train_en_tsv=table.partition("\n")[2])
+    assert make(config, folder).labels == ["bad", "good"]
+
+
 def test_users_choose_the_codes_of_their_languages(tmp_path):
     table = "text\tlabel\na\tx\nb\ty\n"
     names = ("train_en", "test_sr@latin", "test_de")
