@@ -20,7 +20,9 @@ The exit code is the command's: 0 done, 2 a mistake to correct, 143 stopped by S
 after saving. It is 75 after too many restarts.
 """
 
+import os
 import re
+import shlex
 import sys
 
 from absl import flags
@@ -63,6 +65,8 @@ def main() -> None:
             f"--processes: shares CPU devices among processes; beside {others[0]} "
             "leave it out: one process has all devices of a host"
         )
+    # What Ctrl-C advises, and command.N records: a process alone cannot run again.
+    os.environ[start.SUPERVISOR] = shlex.join(["decoupled", *sys.argv[1:]])
     sys.exit(
         supervision.supervise(
             lambda: supervision.members(command, values.processes),

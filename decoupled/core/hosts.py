@@ -11,6 +11,7 @@ A process alone is the first of one, and waits for nobody.
 """
 
 import contextlib
+import errno
 import functools
 import json
 import os
@@ -63,7 +64,9 @@ class Group:
         """What the first process makes of all values, each of them JSON.
 
         Raises:
-          UserError, OSError: the same that `combine` raised in the first process.
+          UserError, ValueError, OSError: the same that `combine` raised in the first
+            process; an error of TensorFlow about a file is an OSError in the others.
+          RuntimeError: `combine` raised another error there.
           WorkerLost: a process did not come.
         """
         self._number += 1
@@ -71,10 +74,8 @@ class Group:
         if self.index:
             self._store.set(f"{folder}/{self.index}", json.dumps([what, value]))
             kind, result = json.loads(self._get(folder, 0, what))
-            if kind == "UserError":
-                raise UserError(result)
-            if kind == "OSError":
-                raise OSError(*result)
+            if kind:
+                raise _ERRORS[kind](*result)
             return result
         values = [value]
         for index in range(1, len(self.names)):
@@ -89,12 +90,8 @@ class Group:
             self._store.delete(f"meet/{self._number - 1}")
         try:
             result = combine(values)
-        except UserError as error:
-            self._store.set(f"{folder}/0", json.dumps(["UserError", str(error)]))
-            raise
-        except OSError as error:
-            parts = [error.errno, error.strerror or str(error), error.filename]
-            self._store.set(f"{folder}/0", json.dumps(["OSError", parts]))
+        except Exception as error:
+            self._store.set(f"{folder}/0", json.dumps(_described(error)))
             raise
         self._store.set(f"{folder}/0", json.dumps(["", result]))
         return result
@@ -107,6 +104,29 @@ class Group:
                 f"{self.names[index]}: did not come to {what} within "
                 f"{self._seconds:.0f} s; run again, what is saved is kept"
             ) from None
+
+
+# What an error of the first process is in the others.
+_ERRORS = {each.__name__: each for each in (UserError, OSError, ValueError)}
+_ERRORS["RuntimeError"] = RuntimeError
+
+
+def _described(error):
+    """The name of an error in `_ERRORS`, and its arguments."""
+    # Imported here: gfile imports this module.
+    from decoupled.core import files, gfile
+
+    if isinstance(error, gfile.OpError):
+        number = getattr(error, "errno", None) or errno.EIO
+        return "OSError", [
+            number,
+            files.reason(error),
+            getattr(error, "filename", None),
+        ]
+    for kind in (UserError, ValueError):
+        if isinstance(error, kind):
+            return kind.__name__, [str(error)]
+    return "RuntimeError", [f"{type(error).__name__}: {error}"]
 
 
 _alone = Group(0, ["this process"], None, 0.0)

@@ -43,6 +43,8 @@ _NO_PATHS = {
 }
 # "~" after the language or the kind of an input, as in --input=en=~/a.txt,de=~/b.txt.
 _INNER_HOME = re.compile(r"(?<=[=:,])~[^/,:=]*(?=[/,]|$)")
+# The variable of the environment with the command that restarts this one.
+SUPERVISOR = "DECOUPLED_SUPERVISOR"
 _HELP = ("-h", "-help", "--help", "--helpfull")
 
 
@@ -127,7 +129,9 @@ def save_start(folder: str) -> None:
         number += 1
     command_file, config_file = names(number)
     moment = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
-    command = shlex.join(["decoupled", *sys.argv[1:]])
+    # Commands that this one starts are their own.
+    supervised = os.environ.pop(SUPERVISOR, None)
+    command = supervised or shlex.join(["decoupled", *sys.argv[1:]])
     endings.resume_with(command)
     heading = f"# decoupled {decoupled.__version__}, {moment}, in {os.getcwd()}"
     files.write_text(command_file, f"{heading}\n{command}\n")

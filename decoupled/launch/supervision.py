@@ -138,11 +138,11 @@ def supervise(
       The exit code of a process that did not end well, or 0; 75 if this gave up.
     """
     running: list[subprocess.Popen] = []
-    asked_to_end = False
+    asked_to_end = None
 
     def pass_on(number, _):
         nonlocal asked_to_end
-        asked_to_end = True
+        asked_to_end = number
         for process in running:
             if process.poll() is None:
                 process.send_signal(number)
@@ -154,13 +154,16 @@ def supervise(
             try:
                 for words in make_members():
                     running.append(start_apart(words))
+                    # A signal that came before this process was there to get it.
+                    if asked_to_end is not None:
+                        running[-1].send_signal(asked_to_end)
                 codes = _codes(running)
             finally:
                 end_all(running, _GRACE)
                 count = len(running)
                 running.clear()
             index, code = _verdict(codes)
-            if asked_to_end or not _can_go_on(code):
+            if asked_to_end is not None or not _can_go_on(code):
                 return code if code >= 0 else 128 - code
             name = "the command" if count == 1 else f"process {index}"
             if time.monotonic() - started >= _PROGRESS_SECONDS:
@@ -175,7 +178,7 @@ def supervise(
                 f"{pause:.1f} s"
             )
             time.sleep(pause)
-            if asked_to_end:
+            if asked_to_end is not None:
                 return code if code >= 0 else 128 - code
 
 

@@ -263,8 +263,9 @@ def note_settings(
         then = f"is {new} from here" if step < end else f"the last; {new} has no effect"
         console.say(f"{name} was {old} until step {step}, {then}")
     if step < end and (changed or not kept):
-        entry = {"from_step": step, "settings": settings}
-        files.write_json(path, [*kept, entry])
+        kept.append({"from_step": step, "settings": settings})
+    if kept != noted:
+        files.write_json(path, kept)
 
 
 def _gone(name):

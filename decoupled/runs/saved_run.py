@@ -138,7 +138,14 @@ def selected_checkpoint(folder: str) -> SelectedCheckpoint:
     """The selected checkpoint of a run: the one in best/, or else the newest."""
     place = selected_folder(folder)
     prefix = find_checkpoint(place)
-    return SelectedCheckpoint(place, prefix, checkpoint_step(prefix))
+    step, scores = checkpoint_step(prefix), read_scores(folder)
+    if place == folder and scores.complete and scores.best_step not in (None, step):
+        raise UserError(
+            f"{os.path.join(folder, BEST)}: is gone, which had the checkpoint of step "
+            f"{scores.best_step} that {SCORES} chooses; restore it, or remove {SCORES} "
+            "and fine-tune again, which selects among what is left"
+        )
+    return SelectedCheckpoint(place, prefix, step)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -22,7 +22,12 @@ from decoupled.training.checkpoints import (
     sync_checkpoint,
     write_list,
 )
-from decoupled.training.events import PERCENT, event_writer, scalar_summary
+from decoupled.training.events import (
+    PERCENT,
+    event_writer,
+    events_written,
+    scalar_summary,
+)
 from decoupled.training.partitioned_tables import PartitionedSaverBuilder
 
 # Seconds after which a run is saved, even if it has made few steps.
@@ -145,7 +150,8 @@ class SessionWriter:
 
 
 class StopOnSignal:
-    """Ends the loop after the current step on SIGTERM or Ctrl-C; the saver then saves.
+    """Ends the loop after the current step on SIGTERM, SIGHUP or Ctrl-C; the saver then
+    saves.
 
     A second Ctrl-C ends the process at once. `received` is the signal that came, or
     None.
@@ -156,9 +162,10 @@ class StopOnSignal:
         self._previous, self._handlers = {}, {}
 
     def begin(self) -> None:
-        for number in (signal.SIGTERM, signal.SIGINT):
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             self._previous[number] = signal.getsignal(number)
-            # Ctrl-C may be ignored, as for a background job of a script.
+            # Ctrl-C may be ignored, as for a background job of a script, and SIGHUP, as
+            # under nohup.
             is_ignored = self._previous[number] == signal.SIG_IGN
             self._handlers[number] = signal.SIG_IGN if is_ignored else self._handle
         self.install()
@@ -267,7 +274,8 @@ class Monitor(Progress):
 
     def end(self):
         if self._writer is not None:
-            self._writer.close()
+            with events_written(self._model_dir):
+                self._writer.close()
 
     def _is_logged(self, step):
         return step % self._log_steps == 0 or step == self._total
@@ -284,8 +292,9 @@ class Monitor(Progress):
             }
         self._mark = (step, now)
         if self._writer is not None:
-            self._writer.add_summary(scalar_summary(values), step)
-            self._writer.flush()
+            with events_written(self._model_dir):
+                self._writer.add_summary(scalar_summary(values), step)
+                self._writer.flush()
 
 
 def _shown(values):

@@ -78,9 +78,9 @@ def find_checkpoint(path: str) -> str:
 def latest_complete(model_dir: str) -> str | None:
     """The newest complete checkpoint of a folder, or None.
 
-    Where the newest is damaged, a line says so, and the `checkpoint` file is rewritten
-    to name the newest one that is complete, since the Estimator restores what that file
-    names. A folder without a complete one is refused.
+    Where the newest is damaged, or no `checkpoint` file lists them, a line says so, and
+    that file is rewritten to name the newest one that is complete, since the Estimator
+    restores what it names. A folder whose checkpoints are all damaged is refused.
     """
     check_checkpoint_path(model_dir)
     names = _listed_names(model_dir)
@@ -93,7 +93,13 @@ def latest_complete(model_dir: str) -> str | None:
         problem = _problem(newest)
         if problem is None:
             _pass_over(problems, newest)
-            if problems or names != prefixes:
+            is_listed = files.exists(os.path.join(model_dir, CHECKPOINT_LIST))
+            if not is_listed:
+                console.say(
+                    f"{model_dir}: has no list of checkpoints ({CHECKPOINT_LIST}); "
+                    f"{newest} is the newest one there"
+                )
+            if problems or names != prefixes or not is_listed:
                 # A command that only reads a run may lack permission to write there.
                 with contextlib.suppress(gfile.OpError):
                     write_list(model_dir, prefixes[:count])
@@ -178,7 +184,7 @@ def _inside(folder, name):
 def _listed_names(model_dir):
     path = os.path.join(model_dir, CHECKPOINT_LIST)
     if not files.exists(path):
-        return []
+        return _unlisted(model_dir)
     try:
         state = tf.train.get_checkpoint_state(model_dir)
     except ValueError:
@@ -188,8 +194,21 @@ def _listed_names(model_dir):
             f"{path}: cannot be read; write model_checkpoint_path: "
             '"model.ckpt-N" with the newest N into it, or use a new folder'
         )
-    # Written by hand, as our message advises, the file may name one checkpoint only.
-    return list(state.all_model_checkpoint_paths) or [state.model_checkpoint_path]
+    # Written by hand, as our message advises, the file may name one checkpoint only, or
+    # an earlier one. The Estimator restores that one; later ones are not of this run.
+    newest, names = state.model_checkpoint_path, list(state.all_model_checkpoint_paths)
+    return [*names[: names.index(newest) if newest in names else None], newest]
+
+
+def _unlisted(model_dir):
+    """The checkpoints in a folder whose list was removed, the oldest first."""
+    start = os.path.join(model_dir, "model.ckpt-")
+    by_step = {}
+    for path in gfile.glob(start, "*.index"):
+        step = path.removeprefix(start).removesuffix(".index")
+        if step.isdecimal():
+            by_step[int(step)] = f"{start}{step}"
+    return [by_step[step] for step in sorted(by_step)]
 
 
 def _problem(prefix: str) -> str | None:

@@ -1,11 +1,14 @@
 """TensorBoard event files: scalars in, scalars out."""
 
+import contextlib
 import re
 import time
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from decoupled.core import gfile, hosts
+from decoupled.core import console, files, gfile, hosts
 from decoupled.core.compat import tf
+from decoupled.core.console import duration
 from decoupled.core.errors import UserError
 
 # What TensorFlow says of a record that was changed; one whose end is missing is
@@ -14,6 +17,8 @@ _CHANGED = re.compile(r"corrupted record at \d+")
 # The step that a file starts from, see `event_writer`.
 _START = re.compile(r"\.(\d{12})$")
 _FILES = "events.out.tfevents.*"
+# The time in seconds in the name of a file.
+_TIME = re.compile(r"events\.out\.tfevents\.(\d+)\.")
 # Ends the name of a scalar that is in percent, of which earlier versions logged shares.
 PERCENT = "_percent"
 # Ends the name of a file with results of a selected checkpoint.
@@ -29,10 +34,32 @@ def event_writer(folder: str, step: int) -> tf.summary.FileWriter | None:
     later steps: these steps were lost and are repeated. None for all processes but the
     first.
     """
-    return _begin(folder, step, step + 1) if hosts.is_first() else None
+    if not hosts.is_first():
+        return None
+    with events_written(folder):
+        return _begin(folder, step, step + 1)
+
+
+@contextlib.contextmanager
+def events_written(folder: str) -> Iterator[None]:
+    """Turns the errors of a writer, such as that of a full disk, into a UserError."""
+    try:
+        yield
+    except (RuntimeError, OSError, tf.errors.OpError) as error:
+        raise UserError(
+            f"{folder}: cannot write event files ({files.reason(error)}); make room, "
+            "and run again to go on"
+        ) from error
 
 
 def _begin(folder, named, start):
+    times = [int(match[1]) for match in map(_TIME.search, event_files(folder)) if match]
+    if (ahead := max(times, default=0) - time.time()) > 1:
+        console.say(
+            f"{folder}: has event files that are {duration(ahead)} ahead of this "
+            "clock. Files are read in the order of their times, so curves may lack "
+            "the steps from now on"
+        )
     # FileWriter cannot be created in eager mode.
     with tf.Graph().as_default():
         writer = tf.summary.FileWriter(folder, filename_suffix=f".{named:012d}")
@@ -65,9 +92,10 @@ def write_scalars(folder: str, step: int, scalars: dict[str, Any]) -> None:
 
     What the folder has of this step and of later ones was lost, and is dropped.
     """
-    writer = _begin(folder, step, step)
-    writer.add_summary(scalar_summary(scalars), step)
-    writer.close()
+    with events_written(folder):
+        writer = _begin(folder, step, step)
+        writer.add_summary(scalar_summary(scalars), step)
+        writer.close()
 
 
 @hosts.by_first
@@ -76,10 +104,11 @@ def write_results(folder: str, step: int, scalars: dict[str, Any]) -> None:
     instead of those of an earlier call."""
     for path in gfile.glob(f"{folder}/", f"{_FILES}{_RESULTS}"):
         gfile.remove(path)
-    with tf.Graph().as_default():
-        writer = tf.summary.FileWriter(folder, filename_suffix=_RESULTS)
-    writer.add_summary(scalar_summary(scalars), step)
-    writer.close()
+    with events_written(folder):
+        with tf.Graph().as_default():
+            writer = tf.summary.FileWriter(folder, filename_suffix=_RESULTS)
+        writer.add_summary(scalar_summary(scalars), step)
+        writer.close()
 
 
 class Scalars(NamedTuple):

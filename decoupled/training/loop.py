@@ -114,9 +114,8 @@ def train(
             # Also after the last step: an evaluation could take longer than the time
             # left before SIGKILL. The same command, run again, begins with it.
             place = ", the last" if step >= graph.schedule.train_steps else ""
-            raise Terminated(
-                f"SIGTERM: saved at step {step}{place}; run again to go on"
-            )
+            name = signal.Signals(run.stop.received).name
+            raise Terminated(f"{name}: saved at step {step}{place}; run again to go on")
         at_end = step >= graph.schedule.train_steps
         if then is not None and every_steps and not step % every_steps and not at_end:
             then()

@@ -8,6 +8,7 @@ import pytest
 from decoupled.core import console, files, gfile, hosts
 from decoupled.core.errors import UserError, WorkerLost
 from decoupled.core.hosts import Group
+from decoupled.core.release import tf
 
 
 class Table:
@@ -65,6 +66,28 @@ def test_all_raise_what_the_first_raises(error):
     (first, other), _ = both(lambda group: group.meet("x", None, refuse))
     assert first is error
     assert type(other) is type(error) and str(other) == str(error)
+
+
+@pytest.mark.parametrize(
+    "error, kind, message",
+    [
+        (tf.errors.ResourceExhaustedError(None, None, "a: full"), OSError, "a: full"),
+        (tf.errors.NotFoundError(None, None, "a: none"), OSError, "a: none"),
+        (ValueError("no folder"), ValueError, "no folder"),
+        (KeyError("x"), RuntimeError, "'x'"),
+    ],
+)
+def test_no_one_waits_for_a_first_process_that_failed(error, kind, message):
+    def refuse(values):
+        raise error
+
+    def work(group):
+        with pytest.raises(type(error) if group.index == 0 else kind, match=message):
+            group.meet("x", None, refuse)
+        return group.meet("y", group.index, lambda values: values)
+
+    (first, other), _ = both(work, seconds=5.0)
+    assert first == other == [0, 1]
 
 
 def test_who_does_not_come_is_named():

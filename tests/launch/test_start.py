@@ -82,11 +82,12 @@ def run(tmp_path):
     (tmp_path / "command.py").write_text(COMMAND)
     (tmp_path / "good.gin").write_text(GOOD)
 
-    def run_command(*arguments):
+    def run_command(*arguments, environment=()):
         return subprocess.run(
             [sys.executable, "command.py", *arguments],
             cwd=tmp_path,
-            env={"PYTHONPATH": ":".join(sys.path), "HOME": str(tmp_path)},
+            env={"PYTHONPATH": ":".join(sys.path), "HOME": str(tmp_path)}
+            | dict(environment),
             capture_output=True,
             text=True,
             timeout=120,
@@ -260,6 +261,9 @@ def test_each_start_is_recorded_under_the_next_number(run, tmp_path):
         "config.1.gin",
         "config.2.gin",
     ]
+    third = run(*arguments, environment={"DECOUPLED_SUPERVISOR": "decoupled supervise"})
+    assert third.returncode == 0, third.stderr
+    assert (folder / "command.3").read_text().endswith("\ndecoupled supervise\n")
     heading, command = (folder / "command.1").read_text().splitlines()
     assert heading.startswith("# decoupled ")
     assert command == (

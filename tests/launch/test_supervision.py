@@ -127,7 +127,7 @@ def test_it_gives_up():
     assert lines[1] == "the command ended with code 75; gave up after 1 restarts"
 
 
-@pytest.mark.parametrize("name", ["SIGTERM", "SIGINT"])
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGINT", "SIGHUP"])
 def test_a_signal_reaches_all_processes_once_which_may_save(tmp_path, name):
     ready, number = [tmp_path / "0", tmp_path / "1"], getattr(signal, name)
     before = signal.getsignal(number)
@@ -145,6 +145,14 @@ def test_a_signal_reaches_all_processes_once_which_may_save(tmp_path, name):
     signal_when(lambda: all(path.exists() for path in ready), number)
     assert run([both]) == (99, [], [])
     assert signal.getsignal(number) == before
+
+
+def test_a_signal_before_a_process_was_started_reaches_it():
+    def make_members():
+        os.kill(os.getpid(), signal.SIGTERM)
+        return [FOREVER, FOREVER]
+
+    assert supervise(make_members, 3, print) == 128 + signal.SIGTERM
 
 
 def test_a_signal_between_two_starts_ends_the_run():

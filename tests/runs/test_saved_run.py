@@ -89,7 +89,11 @@ def test_what_is_no_run_is_called_so(tmp_path):
 
 
 def test_a_run_without_checkpoints_is_refused(run):
-    (pathlib.Path(run) / "checkpoint").unlink()
+    for path in [
+        *pathlib.Path(run).glob("model.ckpt*"),
+        pathlib.Path(run, "checkpoint"),
+    ]:
+        path.unlink()
     assert refusal(open_model, run).startswith(f"{run}: no complete checkpoint")
 
 
@@ -154,6 +158,23 @@ def test_the_newest_checkpoint_counts_until_one_is_kept(tmp_path):
     assert choice == (str(best), f"{best}/model.ckpt-10", 10)
     # The run's own saver goes on from its newest one.
     assert latest_complete(str(tmp_path)) == f"{tmp_path}/model.ckpt-20"
+
+
+def test_a_best_checkpoint_that_is_gone_is_not_replaced_by_the_newest(tmp_path):
+    for step in (10, 20):
+        save(tmp_path, step)
+    headline = {10: 60.0, 20: 50.0}
+    by_step = {step: {"f1": score} for step, score in headline.items()}
+    write_scores(str(tmp_path), Scores(by_step, headline, True))
+    message = refusal(selected_checkpoint, str(tmp_path))
+    assert message.startswith(
+        f"{tmp_path}/best: is gone, which had the checkpoint of st"
+    )
+    # The best one may be the newest; a run that was killed goes on.
+    write_scores(str(tmp_path), Scores(by_step, {10: 50.0, 20: 60.0}, True))
+    assert selected_checkpoint(str(tmp_path)).step == 20
+    write_scores(str(tmp_path), Scores(by_step, headline, False))
+    assert selected_checkpoint(str(tmp_path)).step == 20
 
 
 def test_no_file_is_removed_through_a_link(tmp_path):

@@ -291,6 +291,32 @@ def test_a_list_written_by_hand_as_the_message_says(tmp_path):
     assert latest_complete(folder) == f"{folder}/model.ckpt-5"
 
 
+def test_a_list_whose_newest_was_set_back_ends_there(tmp_path):
+    """TPUEstimator restores what model_checkpoint_path names."""
+    folder = write_checkpoints(tmp_path, [5, 10, 15])
+    listed = tmp_path / "checkpoint"
+    text = listed.read_text()
+    for step in (5, 10, 15):
+        first, *others = text.splitlines(keepends=True)
+        listed.write_text("".join([first.replace("ckpt-15", f"ckpt-{step}"), *others]))
+        assert latest_complete(folder) == f"{folder}/model.ckpt-{step}"
+        assert tf.train.latest_checkpoint(folder) == f"{folder}/model.ckpt-{step}"
+    listed.write_text(text.replace('paths: "model.ckpt-10"', 'paths: "model.ckpt-5"'))
+    assert latest_complete(folder) == f"{folder}/model.ckpt-15"
+
+
+def test_checkpoints_whose_list_was_removed_are_not_begun_anew(tmp_path, capsys):
+    folder = write_checkpoints(tmp_path, [5, 10, 100])
+    truncate(tmp_path, 100)
+    (tmp_path / "checkpoint").unlink()
+    assert latest_complete(folder) == f"{folder}/model.ckpt-10"
+    out = capsys.readouterr().out
+    assert f"{folder}/model.ckpt-10 is the newest one there" in out
+    assert tf.train.latest_checkpoint(folder) == f"{folder}/model.ckpt-10"
+    assert latest_complete(folder) == f"{folder}/model.ckpt-10"
+    assert capsys.readouterr().out == ""
+
+
 def test_a_checkpoint_is_given_as_folder_or_prefix(tmp_path):
     folder = write_checkpoints(tmp_path / "run", [5, 10])
 

@@ -7,6 +7,7 @@ from tensorboard.backend.event_processing import plugin_event_accumulator
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from decoupled.core.compat import tf
+from decoupled.core.errors import UserError
 from decoupled.training import events
 from decoupled.training.events import read_scalars, write_scalars
 
@@ -121,6 +122,25 @@ def test_results_stand_beside_the_curve_and_replace_earlier_ones(tmp_path):
     assert shown(folder) == {"accuracy/dev/en": [100, 200], "accuracy/test/sw": [100]}
     assert read_scalars(str(folder), "accuracy/test/sw") == {100: 2}
     assert read_scalars(str(folder), "accuracy/dev/en") == {100: 100, 200: 200}
+
+
+def test_a_clock_that_was_set_back_is_said(tmp_path, capsys):
+    write_scalars(str(tmp_path), 100, {"accuracy": 1})
+    assert capsys.readouterr().out == ""
+    [path] = tmp_path.glob("events*")
+    later = int(path.name.split(".")[3]) + 7200
+    path.rename(tmp_path / f"events.out.tfevents.{later}.host.{100:012d}")
+    write_scalars(str(tmp_path), 200, {"accuracy": 2})
+    told = f"{tmp_path}: has event files that are 2 h 00 min ahead of this clock"
+    assert told in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("kind", [RuntimeError, OSError])
+def test_a_full_disk_is_one_line(tmp_path, kind):
+    message = rf"^{tmp_path}: cannot write event files \(.*full.*\); make room"
+    with pytest.raises(UserError, match=message):
+        with events.events_written(str(tmp_path)):
+            raise kind("the disk is full")
 
 
 def test_a_file_without_a_record(tmp_path):

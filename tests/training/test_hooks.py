@@ -242,6 +242,7 @@ def no_input(start):
     "number, raised, told",
     [
         (signal.SIGTERM, Terminated, "^SIGTERM: saved at step 4, the last; run again "),
+        (signal.SIGHUP, Terminated, "^SIGHUP: saved at step 4, the last; run again "),
         pytest.param(
             *(signal.SIGINT, Interrupted, "^Ctrl-C: saved at step 4$"),
             marks=pytest.mark.slow,
