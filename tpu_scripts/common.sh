@@ -128,6 +128,13 @@ set_option() {
   fi
 }
 
+# split_job LINE: sets JOB_LINE to the words of a line of --jobs. It removes quotes as a shell
+# does, but expands and runs nothing.
+split_job() {
+  mapfile -d '' -t JOB_LINE < <(xargs printf '%s\0' <<<"$1" 2>"$SCRATCH/errors")
+  [[ ! -s $SCRATCH/errors ]] || fail "--jobs=${OPTION[jobs]}: quotes do not match: $1"
+}
+
 # need NAME EXAMPLE: the option must be given.
 need() {
   [[ -n ${OPTION[$1]} ]] || fail "--$1 must be given, e.g. --$1=$2"

@@ -23,10 +23,13 @@ request || case "$TROUBLE" in
   *) fail "not created; gcloud says why above" ;;
 esac
 [[ -n ${OPTION[wait]} ]] || exit 0
-before=''
+before='' absent=0
 while look && [[ $STATE != READY ]]; do
   [[ $DETAIL == "$before" ]] || say "$DETAIL"
   before="$DETAIL"
+  # The service may learn of a new request a little later.
+  [[ $STATE == ABSENT ]] || absent=0
+  ((++absent <= 5)) || fail "the request is gone: something else has deleted it" 4
   if [[ $STATE == GONE ]]; then
     [[ $(trouble_of "$PROBLEM") != quota ]] || fail "$(quota_message)" 3
     fail "$DETAIL: ${PROBLEM:-it was taken away}; delete.sh removes it from the list" 4

@@ -81,9 +81,10 @@ lost() {
 # start: leaves the job running on the slice, or sets OUTCOME and returns 1.
 start() {
   # After a restart of this script, the job may have been running all the time.
-  if [[ -z $READY_HOST$CREATED ]] && running_job; then
-    adopt "$ANSWER"
-    return
+  if [[ -z $READY_HOST$CREATED ]]; then
+    # No answer does not mean that no job runs there.
+    running_job || { OUTCOME=not_asked; return 1; }
+    if [[ -n $ANSWER ]]; then adopt "$ANSWER"; return; fi
   fi
   if [[ -z $READY_HOST ]] && ! install; then
     OUTCOME=not_installed
@@ -113,11 +114,11 @@ start() {
   ((code == 0)) || { OUTCOME=not_started; return 1; }
 }
 
-# running_job: sets ANSWER to what runs on the slice.
+# running_job: sets ANSWER to what runs on the slice. Status 1: the slice does not answer.
 running_job() {
   on_worker 0 ssh "${OPTION[name]}" \
     "--command=test ! -f host_job.sh || bash host_job.sh running"
-  ask '' "${COMMAND[@]}" && [[ -n $ANSWER ]]
+  ask '' "${COMMAND[@]}"
 }
 
 adopt() {

@@ -55,7 +55,7 @@ do more than it needs"
 
 # read_jobs: checks all jobs before anything is created; JOBS is how many there are.
 read_jobs() {
-  local line words
+  local line
   JOBS=0
   if [[ -z ${OPTION[jobs]} ]]; then
     ((${#REST[@]})) || fail "no job; give it after --, e.g. -- pretrain --model_dir=gs://..."
@@ -67,10 +67,8 @@ read_jobs() {
   while IFS= read -r line || [[ -n $line ]]; do
     line="${line%$'\r'}"
     [[ ! $line =~ ^[[:space:]]*(#|$) ]] || continue
-    # Removes quotes as a shell does, but expands and runs nothing.
-    mapfile -d '' -t words < <(xargs printf '%s\0' <<<"$line" 2>"$SCRATCH/errors")
-    [[ ! -s $SCRATCH/errors ]] || fail "--jobs=${OPTION[jobs]}: quotes do not match: $line"
-    add_job "${words[@]}"
+    split_job "$line"
+    add_job "${JOB_LINE[@]}"
   done <"${OPTION[jobs]}"
   ((JOBS)) || fail "--jobs=${OPTION[jobs]}: no job in it"
 }
@@ -84,14 +82,14 @@ add_job() {
 
 at_exit() {
   local code=$?
-  # Nothing interrupts the deletion.
-  trap '' INT TERM HUP
+  # Nothing interrupts the deletion, also where the terminal or the reader of a pipe is gone.
+  trap '' INT TERM HUP PIPE
   if [[ -n $OWNED && -n ${OPTION[keep]} ]]; then
     warn "${OPTION[name]} is kept and costs money until delete.sh --name=${OPTION[name]} \
---zone=${OPTION[zone]}"
+--zone=${OPTION[zone]}" || true
   elif [[ -n $OWNED ]]; then
-    say "deleting the slice"
-    if delete_slice; then say "deleted"; else code=5; fi
+    say "deleting the slice" || true
+    if delete_slice; then say "deleted" || true; else code=5; fi
   fi
   rm -rf "$SCRATCH"
   exit "$code"

@@ -28,30 +28,37 @@ slices="${OPTION[slices]}"
 ((slices >= 1)) || fail "--slices=0: at least one"
 [[ -r ${OPTION[jobs]} ]] || fail "--jobs=${OPTION[jobs]}: cannot be read"
 
+without_slashes() {
+  printf '%s' "${1%"${1##*[!/]}"}"
+}
+
 # The lines that are jobs.
 tr -d '\r' <"${OPTION[jobs]}" | grep -v -e '^[[:space:]]*#' -e '^[[:space:]]*$' >"$SCRATCH/jobs" ||
   fail "--jobs=${OPTION[jobs]}: no job in it"
-repeated="$(grep -o -e '--model_dir=[^ ]*' "$SCRATCH/jobs" | sort | uniq -d | head -n 1)"
-[[ -z $repeated ]] || fail "--jobs=${OPTION[jobs]}: two jobs with $repeated"
-
 options=()
 for option in "${GIVEN[@]}"; do
   case "$option" in --name=* | --jobs=* | --slices=*) ;; *) options+=("$option") ;; esac
 done
 # In turn, but a job goes where the one runs whose checkpoint it starts from.
-awk -v slices="$slices" -v to="$SCRATCH/jobs-" '
-  function value(flag) {
-    if (!match($0, "--" flag "=[^ ]*")) return ""
-    flag = substr($0, RSTART + length(flag) + 3, RLENGTH - length(flag) - 3)
-    gsub(/["\047]|\/+$/, "", flag)
-    return flag
-  }
-  {
-    from = value("init_checkpoint")
-    slice = from in slice_of ? slice_of[from] : turn++ % slices
-    slice_of[value("model_dir")] = slice
-    print > (to slice)
-  }' "$SCRATCH/jobs"
+declare -A slice_of=()
+turn=0
+while IFS= read -r line; do
+  split_job "$line"
+  folder='' from=''
+  for word in "${JOB_LINE[@]}"; do
+    case "$word" in
+      --model_dir=*) folder="$(without_slashes "${word#*=}")" ;;
+      --init_checkpoint=*) from="$(without_slashes "${word#*=}")" ;;
+    esac
+  done
+  [[ -n $folder ]] || fail "--jobs=${OPTION[jobs]}: a job without --model_dir: $line"
+  [[ -z ${slice_of[$folder]:-} ]] ||
+    fail "--jobs=${OPTION[jobs]}: two jobs with --model_dir=$folder"
+  slice="${slice_of[${from:-none}]:-}"
+  [[ -n $slice ]] || slice=$((turn++ % slices))
+  slice_of[$folder]="$slice"
+  printf '%s\n' "$line" >>"$SCRATCH/jobs-$slice"
+done <"$SCRATCH/jobs"
 
 children=()
 # shellcheck disable=SC2329  # called by traps

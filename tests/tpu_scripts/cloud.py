@@ -48,7 +48,7 @@ class Cloud:
         (folder / "bin").mkdir()
         defaults = {"lives": [{}], "runs": [["save 10"]], "slices": {}}
         self._service = Service(folder, {**defaults, **state})
-        self.state = self._service.state
+        self.state, self.change = self._service.state, self._service.change
         gcloud, python3 = (
             CLIENT.format(port=self._service.port, program=program)
             for program in ("gcloud", "python3")
@@ -98,12 +98,12 @@ class Cloud:
             timeout=60,
         )
 
-    def start(self, script, *options, **environment):
+    def start(self, script, *options, output=subprocess.PIPE, **environment):
         """The running script, for tests that send it signals."""
         return subprocess.Popen(
             [SCRIPTS / script, *options],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
+            stdout=output,
+            stderr=output,
             text=True,
             env=self.environment(**environment),
             # bash cannot trap what whoever started the tests ignores, as nohup does.

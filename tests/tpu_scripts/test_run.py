@@ -1,5 +1,7 @@
 """The launcher: a job to its end, through preemption, crashes, quotas and signals."""
 
+import os
+import pty
 import shlex
 import signal
 
@@ -321,6 +323,46 @@ def test_a_signal_deletes_the_slice(make_cloud, number):
     assert launcher.returncode == 128 + number
     assert output.endswith("deleted\n")
     assert cloud.state()["slices"] == {}
+
+
+def test_a_reader_that_is_gone_does_not_keep_the_slice(make_cloud):
+    """As in run.sh | tee, where Ctrl-C ends tee too."""
+    cloud, launcher = hanging_job(make_cloud)
+    launcher.stdout.close()
+    launcher.stderr.close()
+    launcher.terminate()
+    launcher.wait(timeout=20)
+    assert cloud.state()["slices"] == {}
+
+
+def test_a_terminal_that_is_closed_does_not_keep_the_slice(make_cloud):
+    cloud = make_cloud(runs=[["save 10", "hang"]])
+    terminal, end = pty.openpty()
+    launcher = cloud.start(*command(cloud), output=end)
+    os.close(end)
+    wait_until(cloud.file(f"{RUN}/checkpoint").exists)
+    # What was printed is read, so that nothing waits for that.
+    os.read(terminal, 1 << 16)
+    os.close(terminal)
+    launcher.send_signal(signal.SIGHUP)
+    launcher.wait(timeout=20)
+    assert cloud.state()["slices"] == {}
+
+
+def test_a_host_that_does_not_answer_once_keeps_its_job(make_cloud):
+    cloud, launcher = hanging_job(make_cloud)
+    launcher.kill()
+    launcher.communicate(timeout=20)
+    cloud.change(silent=2)
+    again = cloud.start(*command(cloud))
+    line = ""
+    while "following job" not in line:
+        line = again.stdout.readline()
+        assert line, again.stderr.read()
+    assert len(cloud.calls("delete")) == 0
+    again.terminate()
+    again.communicate(timeout=20)
+    assert len(cloud.calls("decoupled", "pretrain", program="python3")) == 1
 
 
 def test_a_launcher_that_was_killed_finds_its_job_again(make_cloud):

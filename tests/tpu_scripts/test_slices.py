@@ -18,6 +18,14 @@ def test_creation_waits_until_the_slice_is_ready(make_cloud):
     assert "--labels=project=decoupled,owner=ada" in words
 
 
+def test_a_request_that_something_else_deletes_is_not_waited_for(make_cloud):
+    states = ["WAITING_FOR_RESOURCES", "WAITING_FOR_RESOURCES", "DELETED"]
+    cloud = make_cloud(lives=[{"states": states}])
+    finished = cloud.run("create.sh", *SLICE, "--type=v6e-8", "--wait")
+    assert finished.returncode == 4
+    assert "the request is gone" in finished.stderr
+
+
 def test_deletion_takes_ours_and_leaves_others(make_cloud):
     other = {**OURS, "labels": {"project": "other"}}
     node = {**OURS, "queued": False, "states": ["PREEMPTED"]}
@@ -98,11 +106,31 @@ def test_a_sweep_divides_its_jobs_over_slices(make_cloud):
     assert lines[2].endswith("finetune to gs://bucket/c from step 0")
 
 
+def test_folders_with_blanks_are_different_ones(make_cloud):
+    cloud = make_cloud()
+    rows = "".join(f"pretrain '--model_dir=gs://bucket/a {n}'\n" for n in range(2))
+    finished = sweep(cloud, rows, "--slices=2")
+    assert finished.returncode == 0, finished.stderr
+    for number in range(2):
+        expected = f"n-{number}: job: pretrain to gs://bucket/a {number} from step 0"
+        assert expected in finished.stdout
+
+
 def test_a_sweep_checks_its_jobs_before_it_creates_anything(make_cloud):
     cloud = make_cloud()
-    same = "pretrain --model_dir=gs://b/a\nfinetune --model_dir=gs://b/a --task=t\n"
+    first = "pretrain --model_dir=gs://b/a\n"
+    same = f"{first}finetune --model_dir=gs://b/a --task=t\n"
     for text, message in [
         (same, "two jobs with --model_dir=gs://b/a"),
+        (
+            f'{first}pretrain "--model_dir=gs://b/a"\n',
+            "two jobs with --model_dir=gs://b",
+        ),
+        (
+            f"{first}pretrain '--model_dir=gs://b/a/'\n",
+            "two jobs with --model_dir=gs://",
+        ),
+        (f"{first}pretrain --task=t\n", "a job without --model_dir: pretrain --task=t"),
         ("# none\n", "no job in it"),
         ("pretrain --model_dir=gs://b/a --x='\n", "quotes do not match"),
     ]:

@@ -128,7 +128,7 @@ def test_a_clock_that_was_set_back_is_said(tmp_path, capsys):
     write_scalars(str(tmp_path), 100, {"accuracy": 1})
     assert capsys.readouterr().out == ""
     [path] = tmp_path.glob("events*")
-    later = int(path.name.split(".")[3]) + 7200
+    later = int(path.name.split(".")[3]) + 7230
     path.rename(tmp_path / f"events.out.tfevents.{later}.host.{100:012d}")
     write_scalars(str(tmp_path), 200, {"accuracy": 2})
     told = f"{tmp_path}: has event files that are 2 h 00 min ahead of this clock"
