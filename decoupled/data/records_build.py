@@ -58,7 +58,10 @@ def build_records(
       runner, beam_options: see `decoupled.corpora.runners.Runner`.
     """
     where = Runner(runner, workers, tuple(beam_options))
-    vocabulary = open_vocabulary(vocabulary_path)
+    notes: list[str] = []
+    vocabulary = open_vocabulary(vocabulary_path, notes)
+    for note in notes:
+        console.say(f"{vocabulary_path}: {note}")
     corpus = Corpus(corpus_dir)
     job = EncodingJob(
         corpus_dir,

@@ -48,6 +48,11 @@ _FIXED = {
     "remove_space": True,
     "sp_model_kwargs": {},
 }
+# Settings of tokenizers that cut words in another way, as that of Japanese BERTs.
+_OTHER_CUTS = (
+    *("word_tokenizer_type", "subword_tokenizer_type", "mecab_kwargs"),
+    *("sudachi_kwargs", "jumanpp_kwargs"),
+)
 BERT_RULES = ("do_lower_case", "strip_accents", "tokenize_chinese_chars")
 # Settings that change no ids, or that are in the other files.
 _WITHOUT_EFFECT = frozenset((
@@ -60,8 +65,17 @@ _WITHOUT_EFFECT = frozenset((
     "truncation_strategy", "truncation", "padding",
     "added_tokens_decoder", "additional_special_tokens", "extra_special_tokens",
 ))  # fmt: skip
-# Steps of a normalizer that change white space only, which SentencePiece changes too.
-_SPACES = (" {2,}", "^ | $", f"[ {MARK}]+$", " ", f"^{MARK}")
+# Steps of a normalizer that change white space as SentencePiece does: pattern, content.
+_COLLAPSE = " {2,}"
+_SPACES = (
+    (_COLLAPSE, " "),
+    (_COLLAPSE, MARK),
+    ("^ | $", ""),
+    (f"[ {MARK}]+$", ""),
+    (" ", MARK),
+    (f"^{MARK}", 2 * MARK),
+)
+_LARGEST_SCORE = 3.4e38
 # transformers' tokenizer of RemBERT adds these to what sentencepiece.model does.
 _QUOTES = ("``", "''")
 
@@ -91,7 +105,17 @@ def check_config(read: Folder, kind: str) -> None:
         setting = read.config.get(name)
         if setting is not None and setting != value and (setting or value):
             raise UserError(f"{path}: {name} is {setting!r}, only {value!r} is known")
+    for setting in _OTHER_CUTS:
+        if read.config.get(setting) is not None:
+            raise UserError(
+                f"{path}: {setting} is {read.config[setting]!r}; text is not cut in "
+                "this way here"
+            )
     name = read.config.get("tokenizer_class")
+    if name is None:
+        # As AutoTokenizer does.
+        path, content = read.file("config.json"), read_object(read.path, "config.json")
+        name = content.get("tokenizer_class")
     if name is not None and str(name).removesuffix("Fast") not in _CLASSES[kind]:
         raise UserError(
             f"{path}: tokenizer_class is {quoted(str(name))}, which is not known for "
@@ -199,11 +223,14 @@ def check_unigram(
             )
 
 
-def check_pipeline(read: Folder, source: str) -> bytes:
-    """Refuses steps that `source` does not say; returns the table of characters."""
+def check_pipeline(read: Folder, source: str, collapses: bool = True) -> bytes:
+    """Refuses steps that `source` does not say; returns the table of characters.
+
+    `collapses`: whether `source` makes one space of several.
+    """
     path = read.file(TOKENIZER)
     name = os.path.basename(source)
-    maps, quotes, prepends = [], False, False
+    maps, quotes, prepends, collapsed = [], False, False, False
     for step in steps(read.tokenizer.get("normalizer"), "normalizers"):
         kind = step.get("type")
         pattern = entry(step, "pattern")
@@ -212,9 +239,13 @@ def check_pipeline(read: Folder, source: str) -> bytes:
             maps.append(step.get("precompiled_charsmap") or "")
         elif kind == "Replace" and pattern in _QUOTES and step.get("content") == '"':
             quotes = True
-        elif kind == "Replace" and pattern in _SPACES:
-            if step.get("content") not in ("", " ", MARK, 2 * MARK):
-                raise UserError(f"{path}: text passes {quoted(str(step))}")
+        elif kind == "Replace" and (pattern, step.get("content")) in _SPACES:
+            collapsed |= pattern == _COLLAPSE
+        elif kind == "Replace":
+            change = f"'Replace' of {pattern!r} by {step.get('content')!r}"
+            raise UserError(
+                f"{path}: text passes {quoted(change)}, which {name} does not say"
+            )
         elif kind == "Prepend" and step.get("prepend") == MARK:
             prepends = True
         elif kind != "Strip":
@@ -228,12 +259,17 @@ def check_pipeline(read: Folder, source: str) -> bytes:
             # Older files have the second name.
             always = "always" if step.get("add_prefix_space", True) else "never"
             prepends |= step.get("prepend_scheme", always) != "never"
-        elif kind != "WhitespaceSplit":
+        elif kind == "WhitespaceSplit":
+            collapsed = True
+        else:
             raise UserError(
                 f"{path}: text is cut by {quoted(str(kind))}, which {name} does not say"
             )
     if not prepends:
         raise UserError(f"{path}: adds no space before a text, unlike {name}")
+    if collapsed != collapses:
+        what = "makes one of several spaces" if collapsed else "keeps repeated spaces"
+        raise UserError(f"{path}: {what}, unlike {name}")
     if quotes:
         read.notes.append(
             f"{TOKENIZER} makes `` and '' a quotation mark, as transformers does for "
@@ -299,7 +335,8 @@ def _template(step, name) -> list[tuple[Any, Any]] | None:
 def piece_row(row: Any) -> tuple[str | None, float]:
     """Text and score of a piece of tokenizer.json; None if damaged."""
     if isinstance(row, list) and len(row) == 2 and isinstance(row[0], str):
-        if type(row[1]) in (int, float):
+        # Scores are float32 in a model file.
+        if type(row[1]) in (int, float) and abs(row[1]) <= _LARGEST_SCORE:
             return row[0], float(row[1])
     return None, math.nan
 
@@ -319,6 +356,14 @@ def entry(value: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     """The object of this name; {} if there is none."""
     inner = value.get(name)
     return inner if isinstance(inner, dict) else {}
+
+
+def flag(value: Mapping[str, Any], name: str, path: str) -> bool | None:
+    """A setting that is true or false, or None without it."""
+    setting = value.get(name)
+    if setting is not None and type(setting) is not bool:
+        raise UserError(f"{path}: {name} is {setting!r}, not true or false")
+    return setting
 
 
 def items(value: Any) -> Iterable[Any]:

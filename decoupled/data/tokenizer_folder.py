@@ -49,6 +49,7 @@ from decoupled.data.tokenizer_checks import (
     check_special,
     check_unigram,
     entry,
+    flag,
     items,
     piece_row,
     read_object,
@@ -61,7 +62,7 @@ FILES = (VOCAB, TOKENIZER, XLM_R_FILE)
 # The special pieces of WordPiece and XLM-R, in the order of `ROLES`.
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 XLM_R_SPECIAL = ("<pad>", "<unk>", "<s>", "</s>", "<mask>")
-_XLM_R_FIRST = ("<s>", "<pad>", "</s>", "<unk>")
+XLM_R_FIRST = ("<s>", "<pad>", "</s>", "<unk>")
 
 WORDPIECE_FORMAT = "decoupled-wordpiece-1"
 _LONGEST_WORD = 100
@@ -171,7 +172,7 @@ def _kind(read: Folder) -> str | None:
             "are Unigram and WordPiece"
         )
     first = [piece_row(row)[0] for row in list(items(model.get("vocab")))[:4]]
-    return XLM_R_FILE if first == list(_XLM_R_FIRST) else SENTENCEPIECE_FILE
+    return XLM_R_FILE if first == list(XLM_R_FIRST) else SENTENCEPIECE_FILE
 
 
 def _sentencepiece(read: Folder, model: str | None) -> tuple[str, bytes]:
@@ -191,22 +192,26 @@ def _sentencepiece(read: Folder, model: str | None) -> tuple[str, bytes]:
     ids = {piece.text: index for index, piece in enumerate(pieces)}
     unknown = [i for i, piece in enumerate(pieces) if piece.type == UNKNOWN_TYPE]
     pads = [ids[name] for name in PAD if name in ids]
-    if not (pads and unknown) or not set(SPECIAL[2:]) <= set(ids):
+    # As `SentencePiece` chooses.
+    like_xlm_r = SPECIAL[2] not in ids and set(XLM_R_SPECIAL[2:]) <= set(ids)
+    names = (XLM_R_SPECIAL if like_xlm_r else SPECIAL)[2:]
+    if not (pads and unknown) or not set(names) <= set(ids):
         # Whoever opens it says what is missing.
         return path, content
-    roles = [pads[0], unknown[0], *(ids[name] for name in SPECIAL[2:])]
+    roles = [pads[0], unknown[0], *(ids[name] for name in names)]
     types = (CONTROL, USER_DEFINED, UNKNOWN_TYPE)
     special = {i for i, piece in enumerate(pieces) if piece.type in types}
     check_special(read, roles, {*roles, *special}, ids)
     if read.tokenizer:
         settings = read_settings(content, path)
         check_unigram(read, pieces, roles[1], settings.byte_fallback, path)
-        if check_pipeline(read, path) != settings.charsmap:
+        if check_pipeline(read, path, settings.remove_whitespace) != settings.charsmap:
             raise UserError(
                 f"{read.file(TOKENIZER)}: normalises characters in another way than "
                 f"{path}"
             )
-        check_ends(read, SPECIAL[2:4], roles[2:4], 1, 1)
+        separators, second_type = (2, 0) if like_xlm_r else (1, 1)
+        check_ends(read, names[:2], roles[2:4], separators, second_type)
     return path, content
 
 
@@ -233,16 +238,16 @@ def _xlm_r(read: Folder) -> tuple[str, bytes]:
         rows = [
             piece_row(row) for row in items(entry(read.tokenizer, "model").get("vocab"))
         ]
-        if [*(text for text, _ in rows[:4]), rows[-1][0]] != [*_XLM_R_FIRST, "<mask>"]:
+        if [*(text for text, _ in rows[:4]), rows[-1][0]] != [*XLM_R_FIRST, "<mask>"]:
             raise UserError(
-                f"{path}: its pieces are not {', '.join(_XLM_R_FIRST)} at the "
+                f"{path}: its pieces are not {', '.join(XLM_R_FIRST)} at the "
                 "beginning and <mask> at the end, as XLM-R's are"
             )
         damaged = [i for i, (text, _) in enumerate(rows) if text is None]
         if damaged:
             raise UserError(f"{path}: piece {damaged[0]} is damaged")
         pieces = [Piece(text, score, NORMAL) for text, score in rows[4:-1]]
-        check_unigram(read, None, _XLM_R_FIRST.index("<unk>"), False, path)
+        check_unigram(read, None, XLM_R_FIRST.index("<unk>"), False, path)
         made = _xlm_r_model(pieces, check_pipeline(read, XLM_R_FILE))
         if content and made != content:
             raise UserError(
@@ -260,7 +265,7 @@ def _xlm_r(read: Folder) -> tuple[str, bytes]:
 
 def _xlm_r_model(pieces: Sequence[Piece], charsmap: bytes) -> bytes:
     types = {"<unk>": UNKNOWN_TYPE}
-    first = [Piece(name, 0.0, types.get(name, CONTROL)) for name in _XLM_R_FIRST]
+    first = [Piece(name, 0.0, types.get(name, CONTROL)) for name in XLM_R_FIRST]
     mask = Piece("<mask>", 0.0, CONTROL)
     return make_model([*first, *pieces, mask], charsmap, unknown=3, pad=1)
 
@@ -304,6 +309,9 @@ def _wordpieces(read: Folder) -> list[str]:
         if model.get(name, value) != value:
             raise UserError(f"{path}: {name} is {model[name]!r}, not {value!r}")
     by_row = _by_row((row, piece) for piece, row in ids.items())
+    # Rows without a piece are empty lines; tokenizer.json does not have the last ones.
+    while listed and not listed[-1]:
+        listed.pop()
     if listed is not None and [*map(str.rstrip, by_row)] != listed:
         raise UserError(
             f"{path}: has other pieces than {VOCAB}; remove the file that is not the "
@@ -324,7 +332,7 @@ def _by_row(pieces: Iterable[tuple[int, str]]) -> list[str]:
 def _text_rules(read: Folder, pieces: Sequence[str]) -> TextRules:
     """What the tokenizer does to text, as transformers reads the two files."""
     path = read.file(TOKENIZER_CONFIG)
-    lower, accents, chinese = (read.config.get(name) for name in BERT_RULES)
+    lower, accents, chinese = (flag(read.config, name, path) for name in BERT_RULES)
     has_upper = any(p != p.lower() for p in pieces if not p.startswith("["))
     if not read.tokenizer and lower is None and has_upper:
         raise UserError(
@@ -333,9 +341,9 @@ def _text_rules(read: Folder, pieces: Sequence[str]) -> TextRules:
         )
     lower = True if lower is None else lower
     rules = TextRules(
-        bool(lower),
-        bool(lower if accents is None else accents),
-        True if chinese is None else bool(chinese),
+        lower,
+        lower if accents is None else accents,
+        True if chinese is None else chinese,
     )
     if not read.tokenizer:
         return rules
@@ -367,16 +375,20 @@ def _rules_of_tokenizer(read: Folder) -> TextRules:
             "is BertNormalizer, BertPreTokenizer"
         )
     (change,) = changes
-    if not change.get("clean_text", True):
+    clean, lower, accents, chinese = (
+        flag(change, name, path)
+        for name in ("clean_text", "lowercase", "strip_accents", "handle_chinese_chars")
+    )
+    if clean is False:
         raise UserError(f"{path}: clean_text is false; control characters would stay")
     longest = entry(read.tokenizer, "model").get("max_input_chars_per_word")
     longest = _LONGEST_WORD if longest is None else longest
     if type(longest) is not int or not 0 < longest <= 10_000:
         raise UserError(f"{path}: max_input_chars_per_word is {quoted(str(longest))}")
-    lower, accents = bool(change.get("lowercase", True)), change.get("strip_accents")
+    lower = True if lower is None else lower
     return TextRules(
         lower,
-        lower if accents is None else bool(accents),
-        bool(change.get("handle_chinese_chars", True)),
+        lower if accents is None else accents,
+        True if chinese is None else chinese,
         longest,
     )

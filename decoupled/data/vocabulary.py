@@ -422,6 +422,12 @@ def open_vocabulary(
     notes = [] if notes is None else notes
     folder, name = os.path.split(path)
     if gfile.isdir(path) and files.exists(os.path.join(path, WORDPIECE_FILE)):
+        for other in (*FILES, FILE_NAME):
+            if files.exists(os.path.join(path, other)):
+                raise UserError(
+                    f"{path}: has the vocabulary of two tokenizers, {WORDPIECE_FILE} "
+                    f"and {other}; remove the file that is not the model's"
+                )
         return open_vocabulary(os.path.join(path, WORDPIECE_FILE))
     if gfile.isdir(path):
         path, content = read_tokenizer(path, notes, model)

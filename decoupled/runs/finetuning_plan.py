@@ -160,6 +160,7 @@ def plan_finetuning(
             "--accelerator=tpu, or --tpu=local on a slice of one host"
         )
     source = open_model(init_checkpoint)
+    task.check_vocabulary(source.vocabulary)
     model = finetuned_model(source.config, config.finetuning)
     data = TaskData(task, source.vocabulary, cache, splits, model.type_vocab_size)
     examples = data.examples("train", data.source)

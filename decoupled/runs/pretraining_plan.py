@@ -21,7 +21,11 @@ from decoupled.runs.run_folder import TRAINING_MODES
 from decoupled.runs.saved_run import open_model
 from decoupled.training.bookkeeping import StopOnSignal
 from decoupled.training.checkpoint_files import CheckpointFile
-from decoupled.training.checkpoints import checkpoint_step, find_checkpoint
+from decoupled.training.checkpoints import (
+    checkpoint_step,
+    find_checkpoint,
+    plan_initialization,
+)
 from decoupled.training.graph import TrainingGraph, check_graph, pretraining_graph
 from decoupled.training.loop import Run, check_devices
 
@@ -103,6 +107,8 @@ def plan_pretraining(
     prefix = _initial_checkpoint(init_checkpoint, pieces, config.model)
     check_beginnings(manifest)
     phases = [(p, pretraining_graph(p.config, pieces.pad_id)) for p in config.phases]
+    if prefix:
+        plan_initialization(prefix, phases[0][1].network.variables)
     for phase, graph in phases:
         check_graph(graph.network, phase.config.training, graph.frozen)
     description = _describe(config, manifest, pieces, prefix)
@@ -215,6 +221,13 @@ def _initial_checkpoint(path, pieces, model) -> str | None:
         raise UserError(
             f"--init_checkpoint: {path} has another vocabulary than {pieces.path}; "
             "build the records with its vocabulary"
+        )
+    rows, wanted = source.config.vocab_size, model.vocab_size
+    if rows != wanted:
+        raise UserError(
+            f"--init_checkpoint: {path} has {rows} rows of embeddings, and "
+            f"ModelConfig.vocab_size is {wanted}; decoupled convert vocabulary, with "
+            "its own vocabulary, gives it a row for each piece"
         )
     differing = [
         f"{name} = {there!r}, not {here!r}"

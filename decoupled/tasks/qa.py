@@ -154,7 +154,7 @@ class QuestionAnsweringTask(FinetuningTask):
         max_sequence_length: int,
         config: QuestionAnsweringConfig,
     ):
-        # XLM-R has one more, which is checked where the vocabulary is known.
+        # XLM-R has one more, see `check_vocabulary`.
         check_room(max_sequence_length, config, special=3)
         settings = {
             "max_sequence_length": max_sequence_length,
@@ -166,6 +166,9 @@ class QuestionAnsweringTask(FinetuningTask):
         self._length, self._config = max_sequence_length, config
         # Files whose repairs were reported; a file is read several times.
         self._noted: set[str] = set()
+
+    def check_vocabulary(self, vocabulary: Vocabulary) -> None:
+        check_room(self._length, self._config, vocabulary.pairs.special)
 
     def read_file(self, path: str, language: str, split: str) -> list[Question]:
         """The questions; for training, only those whose context contains the answer."""

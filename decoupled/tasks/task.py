@@ -284,6 +284,10 @@ class FinetuningTask(abc.ABC):
         None without labels or a limit."""
         return None
 
+    def check_vocabulary(self, vocabulary: Vocabulary) -> None:
+        """Refuses settings that do not go with a vocabulary."""
+        return None
+
     def label_reader(self) -> LabelReader:
         """Knows the labels, to read a file with them."""
         is_set = bool(self.description.labels)

@@ -305,6 +305,26 @@ def test_initial_weights_of_a_model_that_computes_something_else_are_refused(
     assert not (tmp_path / "other").exists()
 
 
+def test_initial_weights_of_other_shapes_leave_no_folder(data, trained, tmp_path):
+    def refused(message, **changes):
+        other = config(model=tiny_model(**{**SMALL, **changes}))
+        arguments = (*data, str(tmp_path / "other"), "train")
+        with pytest.raises(UserError, match=message):
+            run_pretraining(other, *arguments, init_checkpoint=str(trained))
+        assert not (tmp_path / "other").exists()
+
+    refused("has shape .*, the model needs", input_embedding_size=8)
+    # Converted models may have more rows than pieces.
+    path = trained / "config.json"
+    described = json.loads(path.read_text())
+    described["model"]["vocab_size"] = 60
+    path.write_text(json.dumps(described))
+    refused(
+        "has 60 rows of embeddings, and ModelConfig.vocab_size is 54; decoupled "
+        "convert vocabulary, with its own vocabulary, gives it a row for each piece"
+    )
+
+
 def test_weights_that_are_not_finite_are_named_where_training_diverges(
     data, trained, tmp_path
 ):

@@ -38,7 +38,14 @@ KINDS = {
         "control_symbols": [f"<unused{i}>" for i in range(9)]
         + ["[CLS]", "[SEP]", "[MASK]"],
     },
+    # XLM-R's names in SentencePiece's usual places, which XLM-R's class does not know.
+    "xlm_r_names": {
+        **{"unk_id": 0, "bos_id": 1, "eos_id": 2, "pad_id": 3},
+        "control_symbols": ["<mask>"],
+    },
 }
+# Where a kind says nothing else.
+PLACES = {"pad_id": 0, "eos_id": 1, "unk_id": 2, "bos_id": -1}
 
 
 @pytest.fixture(scope="module")
@@ -56,14 +63,10 @@ def case(request, lines, data_dir, tmp_path_factory):
         model_prefix=str(path.with_suffix("")),
         vocab_size=5000,
         character_coverage=0.9995,
-        pad_id=0,
-        eos_id=1,
-        unk_id=2,
-        bos_id=-1,
         normalization_rule_name="nmt_nfkc",
         num_threads=2,
         minloglevel=2,
-        **KINDS[request.param],
+        **PLACES | KINDS[request.param],
     )
     vocabulary = open_vocabulary(str(path))
     write_tokenizer(str(folder), vocabulary, model_config())
@@ -132,8 +135,10 @@ def test_pairs_have_specials_and_types(case):
     cls, sep = vocabulary.cls_id, vocabulary.sep_id
     for row, (first, second) in enumerate(PAIRS):
         left, right = vocabulary.encode(first), vocabulary.encode(second)
-        assert theirs["pairs"]["input_ids"][row] == [cls, *left, sep, *right, sep]
-        types = [0] * (len(left) + 2) + [1] * (len(right) + 1)
+        separators, second_type = vocabulary.pairs
+        between = [sep] * separators
+        assert theirs["pairs"]["input_ids"][row] == [cls, *left, *between, *right, sep]
+        types = [0] * (len(left) + 1 + separators) + [second_type] * (len(right) + 1)
         assert theirs["pairs"]["token_type_ids"][row] == types
 
 

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import os
+import types
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from decoupled.configs import MeshConfig, QuestionAnsweringConfig, VocabularyConfig
 from decoupled.core.errors import UserError
 from decoupled.data.array_input_fn import training_input_fn
+from decoupled.data.vocabulary import Pairs
 from decoupled.data.vocabulary_training import train_vocabulary
 from decoupled.runs.batch_shape import plan_batches
 from decoupled.runs.evaluation import answer_languages
@@ -134,7 +136,11 @@ def test_a_stride_that_would_skip_text_is_refused():
     message = "doc_stride: 46 would skip text.* 64 has 45 pieces of context"
     with pytest.raises(UserError, match=message):
         make_task("xquad", doc_stride=46)
-    make_task("xquad", doc_stride=45)
+    task = make_task("xquad", doc_stride=45)
+    # Pairs of XLM-R have a separator more.
+    task.check_vocabulary(types.SimpleNamespace(pairs=Pairs(1, 1)))
+    with pytest.raises(UserError, match="64 has 44 pieces of context"):
+        task.check_vocabulary(types.SimpleNamespace(pairs=Pairs(2, 0)))
 
 
 def test_training_goes_without_lost_answers(folder, tmp_path, capsys):

@@ -38,6 +38,7 @@ from decoupled.data.tokenizer_checks import (
     items,
     read_object,
 )
+from decoupled.data.tokenizer_folder import XLM_R_FIRST
 from decoupled.data.vocabulary import (
     SENTENCEPIECE,
     XLM_R,
@@ -139,6 +140,11 @@ def _note_length(folder, described, notes) -> None:
 
 
 def _note_modules(folder, notes) -> None:
+    if read_object(folder, SENTENCES).get("do_lower_case"):
+        raise UserError(
+            f"{folder}/{SENTENCES}: do_lower_case is true, which "
+            "lower-cases text before the tokenizer; no text is lower-cased so here"
+        )
     path = os.path.join(folder, "modules.json")
     if not files.exists(path):
         return
@@ -147,11 +153,6 @@ def _note_modules(folder, notes) -> None:
     notes.append(
         f"modules.json: the model alone is converted, without {', '.join(others)}"
     )
-    if read_object(folder, SENTENCES).get("do_lower_case"):
-        raise UserError(
-            f"{folder}/{SENTENCES}: do_lower_case is true, which "
-            "lower-cases text before the tokenizer; no text is lower-cased so here"
-        )
 
 
 def write_tokenizer(folder: str, vocabulary: Vocabulary, model: ModelConfig) -> None:
@@ -167,7 +168,7 @@ def write_tokenizer(folder: str, vocabulary: Vocabulary, model: ModelConfig) -> 
     if isinstance(vocabulary, WordPiece):
         name = VOCAB
         content = "".join(f"{piece}\n" for piece in vocabulary.pieces).encode()
-    elif vocabulary.kind == XLM_R:
+    elif _is_like_xlm_r(vocabulary):
         name, content = XLM_R_FILE, _fairseq_model(vocabulary)
     with files.atomic_write(os.path.join(folder, name), "wb") as handle:
         handle.write(content)
@@ -218,7 +219,7 @@ def tokenizer_json(vocabulary: Vocabulary) -> dict[str, Any]:
         "pre_tokenizer": _pre_tokenizer(pieces),
         "decoder": _decoder(settings),
     }
-    if vocabulary.kind == XLM_R:
+    if _is_like_xlm_r(vocabulary):
         pipeline = _xlm_r_pipeline(settings)
     return {
         **shared,
@@ -271,6 +272,20 @@ def _xlm_r_pipeline(settings: Settings) -> dict[str, Any]:
         "pre_tokenizer": spaces,
         "decoder": spaces,
     }
+
+
+def _is_like_xlm_r(vocabulary: Vocabulary) -> bool:
+    """Whether the class of XLM-R gives the same ids: it fixes those of special pieces,
+    knows no bytes, and cuts text at spaces."""
+    if vocabulary.kind != XLM_R:
+        return False
+    pieces = [vocabulary.id_to_piece(index) for index in range(vocabulary.size)]
+    return (
+        (*pieces[:4], pieces[-1]) == (*XLM_R_FIRST, "<mask>")
+        and not vocabulary.settings.byte_fallback
+        and not vocabulary.user_defined_ids
+        and not any(MARK in piece[1:] for piece in pieces)
+    )
 
 
 def _fairseq_model(vocabulary: SentencePiece) -> bytes:
@@ -402,7 +417,7 @@ def _tokenizer_config(vocabulary, model, special):
             "strip_accents": rules.strip_accents,
             "tokenize_chinese_chars": rules.chinese,
         }
-    elif vocabulary.kind == XLM_R:
+    elif _is_like_xlm_r(vocabulary):
         kind = {"tokenizer_class": "XLMRobertaTokenizer"}
         inputs = ["input_ids", "attention_mask"]
     return {

@@ -6,6 +6,7 @@ import json
 import pytest
 
 from decoupled.core.errors import UserError
+from decoupled.data.tokenizer_folder import TextRules, make_wordpieces
 from decoupled.data.vocabulary import open_vocabulary
 from decoupled.exports.interop.huggingface_config import (
     BERT,
@@ -311,6 +312,51 @@ def test_contradictions_of_two_files_are_refused(bert, settings, message):
     bert.refuses(message)
 
 
+def test_rows_without_a_piece_are_empty_lines_at_the_end_too(bert):
+    words = wordpieces("s")
+    bert.write("tokenizer.json", bert_tokenizer(words[:-3], lower=True))
+    (bert.path / "vocab.txt").write_text("\n".join(words[:-3]) + "\n\n\n\n")
+    assert bert.open()[0].pieces == words[:-3]
+
+
+@pytest.mark.parametrize("name", ["do_lower_case", "strip_accents"])
+def test_a_word_is_not_true(bert, name):
+    """transformers raises a TypeError."""
+    (bert.path / "vocab.txt").write_text("\n".join(wordpieces("s")))
+    bert.write("tokenizer_config.json", {name: "false"})
+    bert.refuses(f"tokenizer_config.json: {name} is 'false', not true or false")
+
+
+@pytest.mark.parametrize("name", ["lowercase", "strip_accents", "handle_chinese_chars"])
+def test_a_word_is_not_true_in_tokenizer_json(bert, name):
+    rules = {"type": "BertNormalizer", "lowercase": True} | {name: "no"}
+    content = bert_tokenizer(wordpieces("s"), lower=True, normalizer=rules)
+    bert.write("tokenizer.json", content)
+    bert.refuses(f"tokenizer.json: {name} is 'no', not true or false")
+
+
+@pytest.mark.parametrize(
+    "name, settings, message",
+    [
+        ("config.json", {"tokenizer_class": "BertJapaneseTokenizer"},
+         "config.json: tokenizer_class is 'BertJapaneseTokenizer', which is not known"),
+        ("tokenizer_config.json", {"word_tokenizer_type": "mecab"},
+         "word_tokenizer_type is 'mecab'; text is not cut in this way here"),
+        ("tokenizer_config.json", {"subword_tokenizer_type": "character"},
+         "subword_tokenizer_type is 'character'; text is not"),
+    ],
+)  # fmt: skip
+def test_words_that_another_program_cuts_are_refused(bert, name, settings, message):
+    """As Japanese BERTs have them."""
+    (bert.path / "vocab.txt").write_text("\n".join(wordpieces("s")))
+    bert.change(name, **settings)
+    bert.refuses(message)
+    # tokenizer_config.json comes first, as in AutoTokenizer.
+    if name == "config.json":
+        bert.write("tokenizer_config.json", {"tokenizer_class": "BertTokenizer"})
+        bert.open()
+
+
 def test_any_class_but_bert_follows_tokenizer_json(bert):
     content = bert_tokenizer(wordpieces("S"))
     content["model"]["max_input_chars_per_word"] = 5
@@ -380,7 +426,11 @@ def other_map(steps):
         (lambda steps: steps[1:], "normalises characters in another way"),
         (other_map, "normalises characters in another way"),
         (lambda steps: [*steps, {"type": "Replace", "pattern": {"String": "a"},
-                                 "content": "b"}], "text passes 'Replace'"),
+                                 "content": "b"}], "text passes .'Replace' of 'a'"),
+        (lambda steps: [*steps, {"type": "Replace", "pattern": {"String": " "},
+                                 "content": ""}], "'Replace' of ' ' by ''"),
+        (lambda steps: [s for s in steps if "{2,}" not in str(s)],
+         "keeps repeated spaces, unlike sentencepiece.model"),
         (lambda steps: [*steps, {"type": "Precompiled", "precompiled_charsmap": "é"}],
          "precompiled_charsmap is damaged"),
     ],
@@ -487,6 +537,38 @@ def test_what_is_not_used_is_said(folder):
     assert folder.open()[1][-1].endswith("--sequence_length=12 to export")
     folder.write("sentence_bert_config.json", {"do_lower_case": True})
     folder.refuses("sentence_bert_config.json: do_lower_case is true")
+    # In folders of older versions, modules.json is one folder above.
+    (folder.path / "modules.json").unlink()
+    folder.refuses("sentence_bert_config.json: do_lower_case is true")
+
+
+def test_a_vocabulary_of_a_run_beside_another_is_refused(bert):
+    words = wordpieces("s")
+    (bert.path / "vocab.txt").write_text("\n".join(words))
+    rules = TextRules(True, True)
+    (bert.path / "wordpiece.json").write_bytes(make_wordpieces(words[::-1], rules))
+    bert.refuses("has the vocabulary of two tokenizers, wordpiece.json and vocab.txt")
+
+
+def test_tokenizer_json_beside_xlm_r_s_pieces_in_other_places_is_checked(tmp_path):
+    path = tmp_path / "hf" / "sentencepiece.model"
+    sentences = ["the quick brown fox jumps over the lazy dog."] * 20
+    path.parent.mkdir()
+    places = {"unk_id": 0, "bos_id": 1, "eos_id": 2, "pad_id": 3}
+    train_vocabulary(path, sentences, **places, control_symbols=["<mask>"])
+    vocabulary = open_vocabulary(str(path))
+    model = model_config(vocab_size=vocabulary.size)
+    write_tokenizer(str(path.parent), vocabulary, model)
+    names = {each.name for each in path.parent.iterdir()}
+    assert "sentencepiece.bpe.model" not in names
+    config = json.loads((path.parent / "tokenizer_config.json").read_text())
+    assert config["tokenizer_class"] == "PreTrainedTokenizerFast"
+    assert open_vocabulary(str(path.parent)).fingerprint == vocabulary.fingerprint
+    content = json.loads((path.parent / "tokenizer.json").read_text())
+    content["model"]["vocab"].reverse()
+    (path.parent / "tokenizer.json").write_text(json.dumps(content))
+    with pytest.raises(UserError, match="it is another vocabulary"):
+        open_vocabulary(str(path.parent))
 
 
 @pytest.mark.parametrize("damage", ["[]", '{"model": []}', '{"model": {"vocab": 3}}'])
