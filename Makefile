@@ -55,13 +55,13 @@ reproduce: $(VENV)/.installed  ## claim 3 of the paper at a small scale, 1.3 to 
 # Each part goes on where it was stopped (docs/reproduction/design.md).
 STUDY := $(RUN) -m decoupled reproduce --size=4 $(REPRODUCE_ARGS)
 PAGES := docs/reproduction
-study: $(VENV)/.installed  ## all parts of the study, some 18 hours in any number of sittings
+study: $(VENV)/.installed  ## all parts of the study, some 20 hours in any number of sittings
 	$(STUDY) --work_dir=study/a --document=$(PAGES)/part_a.md
 	$(STUDY) --work_dir=study/b --document=$(PAGES)/part_b.md \
 		--gin_file=sweeps/reproduce_fold.gin
 	$(STUDY) --work_dir=study/c --document=$(PAGES)/part_c.md \
 		--gin_file=sweeps/reproduce_reinvest.gin --languages=en,de,es,fr,it,ru,ar,hi,ko,vi
-	$(STUDY) --work_dir=study/d --document=$(PAGES)/part_d.md \
+	$(STUDY) --size=8 --work_dir=study/d --document=$(PAGES)/part_d.md \
 		--gin_file=sweeps/reproduce_words.gin --languages=en
 
 test: $(VENV)/.installed  ## the tests, five minutes on 2 cores

@@ -171,7 +171,9 @@ def test_the_shipped_studies_decide_by_rows_that_they_run(part):
     for text in (*root.study.secondary, *root.study.sensitivity.values()):
         assert Contrast.read(text).weights.keys() <= rows or part == "english", text
     if part not in ("first", "english"):
-        assert set(root.sweep.seeds) <= set(range(5, 13))
+        # The first run of part D is void, so that it has five others.
+        fresh = range(10, 15) if part == "words" else range(5, 13)
+        assert set(root.sweep.seeds) <= set(fresh)
         assert len(root.sweep.seeds) >= 5
 
 
