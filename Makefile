@@ -61,7 +61,7 @@ study: $(VENV)/.installed  ## all parts of the study, some 20 hours in any numbe
 		--gin_file=sweeps/reproduce_fold.gin
 	$(STUDY) --work_dir=study/c --document=$(PAGES)/part_c.md \
 		--gin_file=sweeps/reproduce_reinvest.gin --languages=en,de,es,fr,it,ru,ar,hi,ko,vi
-	$(STUDY) --size=8 --work_dir=study/d --document=$(PAGES)/part_d.md \
+	$(STUDY) --size=8 --work_dir=study/d_mixed --document=$(PAGES)/part_d.md \
 		--gin_file=sweeps/reproduce_words.gin --languages=en
 
 test: $(VENV)/.installed  ## the tests, five minutes on 2 cores

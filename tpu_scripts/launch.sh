@@ -14,7 +14,7 @@ SAVE_SECONDS="${DECOUPLED_TPU_SAVE:-600}"
 # How often in a row gcloud may fail to say how the slice is.
 MOST_UNKNOWN=30
 # Whether the slice is ours to delete, was created here, and has the package installed.
-OWNED='' CREATED='' READY_HOST=''
+OWNED='' CREATED='' READY_HOST='' UNANSWERED=0
 
 within_hours() {
   ((SECONDS < MAX_SECONDS))
@@ -82,8 +82,12 @@ lost() {
 start() {
   # After a restart of this script, the job may have been running all the time.
   if [[ -z $READY_HOST$CREATED ]]; then
-    # No answer does not mean that no job runs there.
-    running_job || { OUTCOME=not_asked; return 1; }
+    # No answer does not mean that no job runs there, unless there is none again and again.
+    if ! running_job; then
+      OUTCOME=not_asked
+      ((++UNANSWERED < 3)) || lost "its host does not answer"
+      return 1
+    fi
     if [[ -n $ANSWER ]]; then adopt "$ANSWER"; return; fi
   fi
   if [[ -z $READY_HOST ]] && ! install; then

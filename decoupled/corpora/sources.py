@@ -51,7 +51,7 @@ _WIKI_EXTRACTOR = (
     "the output of WikiExtractor, no plain text; give the dump itself, or the output "
     "of WikiExtractor --json"
 )
-_IS_CSV = re.compile(r"\.csv(\.\w+)?$")
+_IS_CSV = re.compile(r"\.csv(\.(gz|bz2|xz|zst))?$")
 # What a file is and what to do; how its first lines begin; how many of them have to.
 _FORMATS = (
     (_WIKI_EXTRACTOR, re.compile(_EXTRACTED.pattern.encode()), 1),

@@ -84,11 +84,12 @@ def load_shard(
 
 
 def read_ids(folder: str, shard: Shard, vocab_size: int) -> list[np.ndarray]:
-    """The ids of each record of a shard, int64; one of ERRORS if the shard is bad."""
+    """The ids of each record of a shard, int32; one of ERRORS if the shard is bad."""
     path = tf.constant(os.path.join(folder, shard.name))
     sizes = [tf.constant(n, tf.int64) for n in (shard.records, shard.tokens)]
     ids = _load_shard(path, *sizes, vocab_size)
-    return np.split(ids.values.numpy(), ids.row_splits.numpy()[1:-1])
+    values = ids.values.numpy().astype(np.int32)
+    return np.split(values, ids.row_splits.numpy()[1:-1])
 
 
 def count_pieces(

@@ -38,7 +38,8 @@ WORK = "work"
 _SMALL_TEXT_BYTES = 50_000_000
 # Documents handed to the vocabulary at once.
 _BATCH = 256
-# Shards whose documents are mixed; a process holds all of them in memory.
+# Shards whose documents are mixed; a process holds all of them in memory, 8 bytes a
+# token while it reads one, and then 4.
 _MIXED_SHARDS = 8
 
 
@@ -77,6 +78,7 @@ def build_records(
         texts = text_files(corpus)
         results = run_units(job, texts, where, "encoding text", _SMALL_TEXT_BYTES)
         groups = shard_groups(texts, results)
+        _forget_other_groups(job.work_dir, groups)
         mixing = MixingJob(job.work_dir, vocabulary.size, tokens_per_shard)
         mixed = run_units(mixing, groups, where, "mixing documents", _SMALL_TEXT_BYTES)
         manifest = records.RecordsManifest(
@@ -213,8 +215,8 @@ class EncodingJob:
         return result
 
     def is_intact(self, result: dict[str, Any]) -> bool:
-        """Whether a saved result has the form of ours, as its shards will be renamed.
-        Those that do not exist have already been renamed."""
+        """Whether a saved result has the form of ours, as its shards may be renamed;
+        `_rename` finds out whether they exist."""
         counts = [result.get(name) for name in ("sentences", "empty_documents")]
         return _has_our_shards(result) and all(type(count) is int for count in counts)
 
@@ -255,6 +257,20 @@ def shard_groups(
             for number in range(count)
         ]
     return groups
+
+
+def _forget_other_groups(work_dir: str, groups: list[ShardGroup]) -> None:
+    """Removes what a killed build with other shards has mixed."""
+    kept = {group.name for group in groups}
+    for entry in gfile.listdir(work_dir):
+        name = entry.rstrip("/")
+        path = os.path.join(work_dir, name)
+        if "-mixed-" not in name or name.partition(".")[0] in kept:
+            continue
+        if gfile.isdir(path):
+            gfile.rmtree(path)
+        else:
+            gfile.remove(path)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -405,9 +421,15 @@ def _rename(job, name: str, written: list[Shard]) -> tuple[Shard, ...]:
     for index, shard in enumerate(written):
         final = f"{name}/{files.shard_name('tokens', index, len(written), '.tfrecord')}"
         path = os.path.join(job.work_dir, shard.name)
+        target = os.path.join(job.output_dir, final)
         if files.exists(path):
-            target = os.path.join(job.output_dir, final)
             gfile.rename(path, target, overwrite=True)
+        elif not files.exists(target) or files.file_fingerprint(target) != shard.sha256:
+            # It was not renamed before a kill, but removed since.
+            raise UserError(
+                f"{path}: is gone, though a note in {job.work_dir} names it; remove "
+                "that folder and run the same command again"
+            )
         shards.append(dataclasses.replace(shard, name=final))
     # What a killed build of other inputs left.
     _clear(folder, {os.path.basename(shard.name) for shard in shards})

@@ -48,7 +48,7 @@ _FIXED = {
     "remove_space": True,
     "sp_model_kwargs": {},
 }
-# Settings of tokenizers that cut words in another way, as that of Japanese BERTs.
+# Settings of tokenizers that cut words in another way, such as those of Japanese BERTs.
 _OTHER_CUTS = (
     *("word_tokenizer_type", "subword_tokenizer_type", "mecab_kwargs"),
     *("sudachi_kwargs", "jumanpp_kwargs"),
@@ -233,14 +233,14 @@ def check_pipeline(read: Folder, source: str, collapses: bool = True) -> bytes:
     maps, quotes, prepends, collapsed = [], False, False, False
     for step in steps(read.tokenizer.get("normalizer"), "normalizers"):
         kind = step.get("type")
-        pattern = entry(step, "pattern")
-        pattern = pattern.get("Regex", pattern.get("String"))
+        patterns = entry(step, "pattern")
+        pattern = patterns.get("Regex", patterns.get("String"))
         if kind == "Precompiled":
             maps.append(step.get("precompiled_charsmap") or "")
         elif kind == "Replace" and pattern in _QUOTES and step.get("content") == '"':
             quotes = True
         elif kind == "Replace" and (pattern, step.get("content")) in _SPACES:
-            collapsed |= pattern == _COLLAPSE
+            collapsed |= patterns.get("Regex") == _COLLAPSE
         elif kind == "Replace":
             change = f"'Replace' of {pattern!r} by {step.get('content')!r}"
             raise UserError(

@@ -172,7 +172,10 @@ def _kind(read: Folder) -> str | None:
             "are Unigram and WordPiece"
         )
     first = [piece_row(row)[0] for row in list(items(model.get("vocab")))[:4]]
-    return XLM_R_FILE if first == list(XLM_R_FIRST) else SENTENCEPIECE_FILE
+    # A sentencepiece.model may have XLM-R's first pieces, and others that XLM-R lacks.
+    is_other = read.has(SENTENCEPIECE_FILE) and not read.has(XLM_R_FILE)
+    is_xlm_r = first == list(XLM_R_FIRST) and not is_other
+    return XLM_R_FILE if is_xlm_r else SENTENCEPIECE_FILE
 
 
 def _sentencepiece(read: Folder, model: str | None) -> tuple[str, bytes]:

@@ -150,8 +150,9 @@ class TaskDescription:
     def _is_language(self, name: str | None) -> bool:
         if name is None or name in self.training_languages or is_language(name):
             return True
-        # Of XTREME's own files the names are known; users choose their codes.
-        return self.form != XTREME and re.fullmatch(CODE, name) is not None
+        # The languages of a corpus have codes that its user chooses, as has sr@latin.
+        is_chosen = self.form == CORPUS or (self.form == COLUMNS and "@" in name)
+        return is_chosen and re.fullmatch(CODE, name) is not None
 
 
 def described(config: OwnTaskConfig) -> TaskDescription:

@@ -301,8 +301,8 @@ class FinetuningTask(abc.ABC):
             for path in paths.values():
                 for name, rows in other_splits(path, self.description).items():
                     console.say(
-                        f"{path}: {rows:,} rows of {quoted(name)} are left out, which "
-                        "OwnTaskConfig.splits does not name"
+                        f"{path}: OwnTaskConfig.splits does not name {quoted(name)}; "
+                        f"rows left out: {rows:,}"
                     )
             return paths
         # A file that has all splits may lack this one.
@@ -326,7 +326,7 @@ class FinetuningTask(abc.ABC):
                 if label.lower() in _HEADERS and place.startswith(f"{path}:1:"):
                     raise UserError(
                         f"{place}: {quoted(label)} looks like a header; remove the "
-                        "first line, or name the columns (OwnTaskConfig.texts, .label)"
+                        "first line, or list the labels in OwnTaskConfig.labels"
                     )
         if len(collected.labels) < 2:
             only = quoted("".join(collected.labels))

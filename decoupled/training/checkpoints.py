@@ -80,7 +80,7 @@ def latest_complete(model_dir: str) -> str | None:
 
     Where the newest is damaged, or no `checkpoint` file lists them, a line says so, and
     that file is rewritten to name the newest one that is complete, since the Estimator
-    restores what it names. A folder whose checkpoints are all damaged is refused.
+    restores what it names. A folder whose list has damaged ones alone is refused.
     """
     check_checkpoint_path(model_dir)
     names = _listed_names(model_dir)
@@ -105,6 +105,10 @@ def latest_complete(model_dir: str) -> str | None:
                     write_list(model_dir, prefixes[:count])
             return newest
         problems[newest] = problem
+    if not files.exists(os.path.join(model_dir, CHECKPOINT_LIST)):
+        # The first one of a run may have been cut off before it was listed.
+        _pass_over(problems, "nothing")
+        return None
     raise UserError(
         f"{model_dir}: none of its {len(prefixes)} checkpoints is complete "
         f"({problems[prefixes[-1]]}); restore a copy or use a new folder"

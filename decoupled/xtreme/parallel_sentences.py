@@ -144,9 +144,10 @@ def _gold_places(folder, language, sentences):
     for number, place in enumerate(gold):
         if aligned and ordered[place] != sentences[number]:
             raise labels.error(
-                f"{place} is not the place of English sentence {number + 1} among the "
-                f"sorted ones ({positions[number]}); the English file is not sorted, "
-                "so its lines are the translations: remove the labels",
+                f"{place} is not the place of English sentence {number + 1} among all "
+                f"sorted by code points ({positions[number]}). In an English file that "
+                "is not sorted so, the lines must be the translations: sort it with "
+                "LC_ALL=C sort, or remove labels that say something else",
                 number + 1,
             )
     return gold

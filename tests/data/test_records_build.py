@@ -181,6 +181,27 @@ def test_a_build_that_was_killed_while_it_mixed_goes_on(two_sources):
     assert tree(output) == tree(two_sources / "whole")
 
 
+def test_builds_with_other_sizes_that_were_killed_leave_nothing_in_use(two_sources):
+    """A note of the first one names mixed shards that the second one has removed."""
+    build(two_sources, two_sources / "whole", tokens_per_shard=200)
+    output = two_sources / "records"
+    for size in (200, 10**6):
+        with killed_at(records_build.records, "write_manifest"):
+            build(two_sources, output, tokens_per_shard=size)
+    build(two_sources, output, tokens_per_shard=200)
+    assert tree(output) == tree(two_sources / "whole")
+
+
+def test_a_shard_that_is_gone_is_named(two_sources):
+    output = two_sources / "records"
+    with killed_at(records_build.records, "write_manifest"):
+        build(two_sources, output, tokens_per_shard=2000)
+    first, *_ = sorted(output.glob("train/en/*.tfrecord"))
+    first.unlink()
+    with pytest.raises(UserError, match="part-00000.tfrecord: is gone, though a note"):
+        build(two_sources, output, tokens_per_shard=2000)
+
+
 def test_a_damaged_part_is_named(two_sources):
     output = two_sources / "records"
     with killed_at(records_build.MixingJob, "run"):

@@ -699,7 +699,8 @@ def test_rows_of_other_splits_are_counted_and_other_cases_refused(tmp_path, caps
     folder = write(tmp_path, all_en_tsv=table)
     config = described(files="all-{language}.tsv", split_column="part")
     assert len(make(config, folder).read("train", "en")) == 2
-    assert "all-en.tsv: 1 rows of 'valid' are left out" in capsys.readouterr().out
+    told = "all-en.tsv: OwnTaskConfig.splits does not name 'valid'; rows left out: 1\n"
+    assert told in capsys.readouterr().out
     write(tmp_path, all_en_tsv=table + "Train\td\tx\n")
     with pytest.raises(UserError, match="all-en.tsv:5: .*'Train' is not 'train'"):
         make(config, folder)
@@ -717,7 +718,7 @@ def test_a_header_is_no_example_where_columns_are_numbers(tmp_path):
 
 def test_users_choose_the_codes_of_their_languages(tmp_path):
     table = "text\tlabel\na\tx\nb\ty\n"
-    names = ("train_en", "test_sr@latin", "test_de")
+    names = ("train_en", "test_sr@latin", "test_de", "test_b", "test_v2")
     folder = write(tmp_path, **{f"{name}_tsv": table for name in names})
     assert make(TEXTS, folder).languages("test") == ["de", "sr@latin"]
 

@@ -365,6 +365,17 @@ def test_a_host_that_does_not_answer_once_keeps_its_job(make_cloud):
     assert len(cloud.calls("decoupled", "pretrain", program="python3")) == 1
 
 
+def test_a_host_that_never_answers_is_replaced(make_cloud):
+    cloud, launcher = hanging_job(make_cloud)
+    launcher.kill()
+    launcher.communicate(timeout=20)
+    cloud.change(silent=99, runs=[["save 20"]])
+    finished = run(cloud)
+    assert finished.returncode == 0, finished.stderr
+    assert "slice lost: its host does not answer" in finished.stdout
+    assert len(cloud.calls("create")) == 2
+
+
 def test_a_launcher_that_was_killed_finds_its_job_again(make_cloud):
     cloud, launcher = hanging_job(make_cloud)
     launcher.kill()

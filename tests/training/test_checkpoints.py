@@ -317,6 +317,15 @@ def test_checkpoints_whose_list_was_removed_are_not_begun_anew(tmp_path, capsys)
     assert capsys.readouterr().out == ""
 
 
+def test_a_first_checkpoint_that_was_cut_off_is_no_checkpoint(tmp_path, capsys):
+    """A power failure, before it was listed."""
+    folder = write_checkpoints(tmp_path, [5])
+    (tmp_path / "checkpoint").unlink()
+    truncate_index(tmp_path, 5)
+    assert latest_complete(folder) is None
+    assert "nothing is used instead" in capsys.readouterr().out
+
+
 def test_a_checkpoint_is_given_as_folder_or_prefix(tmp_path):
     folder = write_checkpoints(tmp_path / "run", [5, 10])
 

@@ -550,11 +550,22 @@ def test_a_vocabulary_of_a_run_beside_another_is_refused(bert):
     bert.refuses("has the vocabulary of two tokenizers, wordpiece.json and vocab.txt")
 
 
-def test_tokenizer_json_beside_xlm_r_s_pieces_in_other_places_is_checked(tmp_path):
+@pytest.mark.parametrize(
+    "places",
+    [
+        {"unk_id": 0, "bos_id": 1, "eos_id": 2, "pad_id": 3},
+        # XLM-R's own places, but for <mask>.
+        {"bos_id": 0, "pad_id": 1, "eos_id": 2, "unk_id": 3},
+        {"bos_id": 0, "pad_id": 1, "eos_id": 2, "unk_id": 3, "byte_fallback": True,
+         "vocab_size": 310},
+    ],
+)  # fmt: skip
+def test_tokenizer_json_beside_xlm_r_s_pieces_in_other_places_is_checked(
+    tmp_path, places
+):
     path = tmp_path / "hf" / "sentencepiece.model"
     sentences = ["the quick brown fox jumps over the lazy dog."] * 20
     path.parent.mkdir()
-    places = {"unk_id": 0, "bos_id": 1, "eos_id": 2, "pad_id": 3}
     train_vocabulary(path, sentences, **places, control_symbols=["<mask>"])
     vocabulary = open_vocabulary(str(path))
     model = model_config(vocab_size=vocabulary.size)
