@@ -41,6 +41,7 @@ _BATCH = 256
 # Shards whose documents are mixed; a process holds all of them in memory, 8 bytes a
 # token while it reads one, and then 4.
 _MIXED_SHARDS = 8
+_MIXED = "mixed-"
 
 
 def build_records(
@@ -217,8 +218,9 @@ class EncodingJob:
     def is_intact(self, result: dict[str, Any]) -> bool:
         """Whether a saved result has the form of ours, as its shards may be renamed;
         `_rename` finds out whether they exist."""
-        counts = [result.get(name) for name in ("sentences", "empty_documents")]
-        return _has_our_shards(result) and all(type(count) is int for count in counts)
+        return _has_our_shards(result) and all(
+            type(result.get(name)) is int for name in ("sentences", "empty_documents")
+        )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -233,7 +235,8 @@ class ShardGroup:
 
     @property
     def name(self) -> str:
-        return f"{self.split}-{self.language}-mixed-{self.number:05d}"
+        # Names of text files begin with their split.
+        return f"{_MIXED}{self.split}-{self.language}-{self.number:05d}"
 
     @property
     def weight(self) -> int:
@@ -265,7 +268,7 @@ def _forget_other_groups(work_dir: str, groups: list[ShardGroup]) -> None:
     for entry in gfile.listdir(work_dir):
         name = entry.rstrip("/")
         path = os.path.join(work_dir, name)
-        if "-mixed-" not in name or name.partition(".")[0] in kept:
+        if not name.startswith(_MIXED) or name.partition(".")[0] in kept:
             continue
         if gfile.isdir(path):
             gfile.rmtree(path)

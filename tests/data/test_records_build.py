@@ -192,6 +192,17 @@ def test_builds_with_other_sizes_that_were_killed_leave_nothing_in_use(two_sourc
     assert tree(output) == tree(two_sources / "whole")
 
 
+def test_names_of_units_are_different_whatever_languages_are_called():
+    shards = (records.Shard("x", 1, 1, "", 1),)
+    groups = [records_build.ShardGroup("train", name, 0, shards) for name in ("a", "b")]
+    texts = [
+        records_build.TextFile("train", name, 0, {})
+        for name in ("a", "mixed", "a-mixed", "mixed-a", "mixed-train-a")
+    ]
+    names = [unit.name for unit in [*groups, *texts]]
+    assert len(set(names)) == len(names)
+
+
 def test_a_shard_that_is_gone_is_named(two_sources):
     output = two_sources / "records"
     with killed_at(records_build.records, "write_manifest"):
@@ -304,6 +315,7 @@ def test_a_note_of_somebody_else_is_not_followed(source, tmp_path, change):
     for path, note in results.items():
         change(note["result"])
         path.write_text(json.dumps(note))
+    next(iter(results)).write_text(json.dumps({**note, "result": None}))
     build(source, output)
     assert (tmp_path / "mine.txt").read_text() == "mine"
     build(source, tmp_path / "fresh")
