@@ -191,7 +191,9 @@ def lines_of(path: str) -> Iterator[tuple[int, str]]:
     """Lines and their numbers, from 1. Joined files have a byte order mark each."""
     lines = files.split_lines(files.read_text(path))
     for number, line in enumerate(lines, start=1):
-        yield number, line.removeprefix(files.BYTE_ORDER_MARK)
+        # Alone in its cell, the mark is a word that shows nothing.
+        is_mark = line[1:2].strip(BLANKS) != ""
+        yield number, line.removeprefix(files.BYTE_ORDER_MARK) if is_mark else line
 
 
 def _json_rows(path, task):

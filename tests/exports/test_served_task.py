@@ -325,6 +325,10 @@ def test_the_selected_checkpoint_is_chosen_unread(run):
     with pytest.raises(UserError, match="no complete checkpoint|cannot be read"):
         open_model(str(run))
     (run / "checkpoint").unlink()
+    assert open_model(str(run), verify=False).weights.path == f"{run}/model.ckpt-7"
+    with pytest.raises(UserError, match="no complete checkpoint"):
+        open_model(str(run))
+    next(run.glob("*.index")).unlink()
     with pytest.raises(UserError, match="no readable list of checkpoints"):
         open_model(str(run), verify=False)
     (run / "checkpoint").write_text("nonsense")
