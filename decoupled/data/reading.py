@@ -85,9 +85,7 @@ def load_shard(
 
 def read_ids(folder: str, shard: Shard, vocab_size: int) -> list[np.ndarray]:
     """The ids of each record of a shard, int32; one of ERRORS if the shard is bad."""
-    path = tf.constant(os.path.join(folder, shard.name))
-    sizes = [tf.constant(n, tf.int64) for n in (shard.records, shard.tokens)]
-    ids = _load_shard(path, *sizes, vocab_size)
+    ids = _load(os.path.join(folder, shard.name), shard, vocab_size)
     values = ids.values.numpy().astype(np.int32)
     return np.split(values, ids.row_splits.numpy()[1:-1])
 
@@ -117,20 +115,21 @@ def count_pieces(
 
 
 @contextlib.contextmanager
-def named_errors(folder: str) -> Iterator[None]:
+def named_errors(folder: str, advice: str | None = None) -> Iterator[None]:
     """Turns errors of the input pipeline about a shard into a one-line UserError.
 
     It must enclose the code that reads batches: a `for` loop over the dataset, or a
-    whole training run. Other errors are not changed.
+    whole training run. Other errors are not changed. `advice` ends the line; by default
+    it names the command that shows all defects.
     """
     try:
         yield
     except ERRORS as error:
         if (defect := defect_of(error, folder)) is None:
             raise
-        raise UserError(
-            f"{defect}; see all defects with {VERIFY_COMMAND} --records_dir={folder}"
-        ) from error
+        command = f"{VERIFY_COMMAND} --records_dir={folder}"
+        advice = advice or f"see all defects with {command}"
+        raise UserError(f"{defect}; {advice}") from error
 
 
 def defect_of(error: Exception, where: str) -> str | None:
@@ -316,9 +315,8 @@ def verify_shard(manifest: RecordsManifest, shard: Shard) -> list[str]:
         # TensorFlow would allocate what the next length says.
         readable = tf.data.TFRecordDataset(path).take(whole).ignore_errors()
         return [f"{path}: record {sum(1 for _ in readable)}: truncated or corrupt"]
-    sizes = [tf.constant(n, tf.int64) for n in (shard.records, shard.tokens)]
     try:
-        _load_shard(tf.constant(path), *sizes, manifest.vocab_size)
+        _load(path, shard, manifest.vocab_size)
     except ERRORS as error:
         if (defect := defect_of(error, path)) is None:
             raise
@@ -341,6 +339,11 @@ def _whole_records(content: bytes) -> tuple[int, bool]:
             return count, False
         count += 1
     return count, True
+
+
+def _load(path: str, shard: Shard, vocab_size: int) -> tf.RaggedTensor:
+    sizes = [tf.constant(n, tf.int64) for n in (shard.records, shard.tokens)]
+    return _load_shard(tf.constant(path), *sizes, vocab_size)
 
 
 # Errors of graphs have the whole text of an assertion.

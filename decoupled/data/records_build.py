@@ -294,18 +294,13 @@ class MixingJob:
 
         folder = files.make_folder(os.path.join(self.work_dir, unit.name))
         _clear(folder)
-        try:
+        advice = f"remove {self.work_dir} and run the same command again"
+        with reading.named_errors(self.work_dir, advice):
             documents = [
                 ids
                 for shard in unit.shards
                 for ids in reading.read_ids(self.work_dir, shard, self.vocab_size)
             ]
-        except reading.ERRORS as error:
-            if (defect := reading.defect_of(error, self.work_dir)) is None:
-                raise
-            raise UserError(
-                f"{defect}; remove {self.work_dir} and run the same command again"
-            ) from error
         order = sorted(
             range(len(documents)), key=lambda index: hash_bits(f"{unit.name} {index}")
         )

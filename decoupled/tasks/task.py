@@ -319,15 +319,15 @@ class FinetuningTask(abc.ABC):
         paths = self.paths("train", self.training_languages[0])
         for path in paths:
             read(path, collected)
-            for label in (
-                collected.labels if type(self.description.label) is int else ()
-            ):
-                place = collected.place(label)
-                if label.lower() in _HEADERS and place.startswith(f"{path}:1:"):
-                    raise UserError(
-                        f"{place}: {quoted(label)} looks like a header; remove the "
-                        "first line, or list the labels in OwnTaskConfig.labels"
-                    )
+        first_lines = tuple(f"{path}:1:" for path in paths)
+        for label in collected.labels:
+            place = collected.place(label)
+            is_first = place.startswith(first_lines) and label.lower() in _HEADERS
+            if is_first and type(self.description.label) is int:
+                raise UserError(
+                    f"{place}: {quoted(label)} looks like a header; remove the first "
+                    "line, or list the labels in OwnTaskConfig.labels"
+                )
         if len(collected.labels) < 2:
             only = quoted("".join(collected.labels))
             raise UserError(

@@ -83,6 +83,7 @@ def latest_complete(model_dir: str) -> str | None:
     restores what it names. A folder whose list has damaged ones alone is refused.
     """
     check_checkpoint_path(model_dir)
+    is_listed = files.exists(os.path.join(model_dir, CHECKPOINT_LIST))
     names = _listed_names(model_dir)
     prefixes = listed_checkpoints(model_dir)
     if not prefixes:
@@ -93,7 +94,6 @@ def latest_complete(model_dir: str) -> str | None:
         problem = _problem(newest)
         if problem is None:
             _pass_over(problems, newest)
-            is_listed = files.exists(os.path.join(model_dir, CHECKPOINT_LIST))
             if not is_listed:
                 console.say(
                     f"{model_dir}: has no list of checkpoints ({CHECKPOINT_LIST}); "
@@ -105,7 +105,7 @@ def latest_complete(model_dir: str) -> str | None:
                     write_list(model_dir, prefixes[:count])
             return newest
         problems[newest] = problem
-    if not files.exists(os.path.join(model_dir, CHECKPOINT_LIST)):
+    if not is_listed:
         # The first one of a run may have been cut off before it was listed.
         _pass_over(problems, "nothing")
         return None

@@ -688,7 +688,7 @@ def test_one_number_in_two_forms_is_one_mistake(tmp_path):
         make(described(files=pattern, training_languages=("en", "de")), folder)
     config = described(files=pattern, training_languages=("de",))
     assert make(config, folder).labels == ["0.0", "1.0"]
-    # Numbers of sections are no whole numbers.
+    # 1.1 and 1.10 are two sections of a text.
     sections = '{"text": "a", "label": "1.1"}\n{"text": "b", "label": "1.10"}\n'
     write(tmp_path, train_en_jsonl=sections)
     assert make(described(files=pattern), folder).labels == ["1.1", "1.10"]
