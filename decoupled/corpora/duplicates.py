@@ -1,15 +1,16 @@
-"""Duplicates within a language, and a held-out document for languages without one.
+"""Duplicates within a language, and documents that languages need in a split.
 
 The first of several equal documents is kept. "First" refers to the order of the files
 and of the documents in them, and does not depend on the number of processes. If the
 digests assign no document of a language to eval, the document with the lowest digest is
-held out, because a larger share would hold it out first. Units that change are written
-again, into UNIT-unique beside UNIT; most units of most corpora do not change.
+held out, because a larger share would hold it out first. If they assign none to train,
+the one with the highest digest is trained on. Units that change are written again, into
+UNIT-unique beside UNIT; most units of most corpora do not change.
 """
 
 import dataclasses
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -50,11 +51,12 @@ def find_duplicates(
     ]
 
 
-def find_held_out(paths: Sequence[str]) -> int | None:
-    """The digest of the document to hold out, for a language without held-out text.
+def find_moved(paths: Sequence[str], splits: Collection[str]) -> int | None:
+    """The digest of the document that changes its split, so that a language has text in
+    both; None if no document does.
 
-    `paths` are the digests of all its documents. None if these are all equal, or only
-    one, which training needs.
+    `paths` are the digests of all its documents, `splits` those that have some. Where
+    all documents are equal, or there is only one, training needs it.
     """
     ends = [
         (int(digests.min()), int(digests.max()))
@@ -64,7 +66,9 @@ def find_held_out(paths: Sequence[str]) -> int | None:
     if not ends:
         return None
     lowest, highest = min(low for low, _ in ends), max(high for _, high in ends)
-    return lowest if lowest != highest else None
+    if "train" not in splits:
+        return highest
+    return lowest if "eval" not in splits and lowest != highest else None
 
 
 def has_document(path: str, number: int) -> bool:
@@ -93,18 +97,18 @@ def _read(path: str) -> np.ndarray:
 
 @dataclasses.dataclass(frozen=True)
 class UniqueUnit:
-    """A unit to write again, with the documents to leave out or to hold out.
+    """A unit to write again, with the documents to leave out or to move.
 
     splits: from the unit's result. duplicates: a file of indices, int64.
     sha256: of that file.
-    held_out: the digest of a document that moves from train to eval, or None.
+    moved: the digest of a document that moves to the other split, or None.
     """
 
     unit: TextUnit
     splits: dict[str, Any]
     duplicates: str
     sha256: str
-    held_out: int | None = None
+    moved: int | None = None
 
     @property
     def name(self) -> str:
@@ -123,7 +127,7 @@ class UniqueUnit:
 
 @dataclasses.dataclass(frozen=True)
 class UniqueJob:
-    """Writes units again, without some of their documents or with one held out."""
+    """Writes units again, without some of their documents or with one moved."""
 
     text_job: TextJob
 
@@ -135,7 +139,7 @@ class UniqueJob:
     def inputs(self, unit: UniqueUnit) -> dict[str, Any]:
         """All that the text depends on."""
         inputs = self.text_job.inputs(unit.unit)
-        changes = {"duplicates": unit.sha256, "held_out": unit.held_out}
+        changes = {"duplicates": unit.sha256, "moved": unit.moved}
         return {**inputs, "splits": unit.splits, **changes}
 
     def run(self, unit: UniqueUnit) -> dict[str, Any]:
@@ -146,7 +150,7 @@ class UniqueJob:
         splits = write_documents(
             folder,
             f"{unit.unit.language}/{unit.name}",
-            text_units.with_splits(kept, share, unit.held_out),
+            text_units.with_splits(kept, share, unit.moved),
             self.text_job.max_file_bytes,
         )
         return {"splits": splits}
@@ -157,14 +161,14 @@ class UniqueJob:
 
 
 def unique_unit(
-    job: TextJob, unit: TextUnit, splits, duplicates, held_out: int | None
+    job: TextJob, unit: TextUnit, splits, duplicates, moved: int | None
 ) -> UniqueUnit:
     """The unit that leaves out `duplicates`, indices of documents, int64."""
     path = os.path.join(job.work_dir, f"{unit.name}.duplicates")
     content = duplicates.astype("<i8").tobytes()
     with files.atomic_write(path, "wb") as handle:
         handle.write(content)
-    return UniqueUnit(unit, splits, path, files.fingerprint(content), held_out)
+    return UniqueUnit(unit, splits, path, files.fingerprint(content), moved)
 
 
 def _without_duplicates(

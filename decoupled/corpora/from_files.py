@@ -20,7 +20,7 @@ from decoupled.corpora.corpus import SPLITS
 from decoupled.corpora.duplicates import (
     UniqueJob,
     find_duplicates,
-    find_held_out,
+    find_moved,
     has_document,
     unique_unit,
 )
@@ -130,7 +130,7 @@ def _units(job, by_language: _Files, repeated: collections.Counter) -> list[Text
 
 
 def _written_anew(job, parts: list[_Part], runner) -> list[_Part]:
-    """The parts; those with duplicates or a document to hold out are written again."""
+    """The parts; those with duplicates or a document to move are written again."""
     anew = {}
     for language in console.track(_languages(parts), "looking for equal documents"):
         chosen = [part for part in parts if part.unit.language == language]
@@ -138,19 +138,17 @@ def _written_anew(job, parts: list[_Part], runner) -> list[_Part]:
         repeated = [np.zeros(0, np.int64)] * len(chosen)
         if job.settings.drop_duplicates:
             repeated = find_duplicates(paths)
-        # Documents are split at random, so that a small language may have none in eval.
-        held_out = None
-        if job.settings.eval_share and not any(
-            "eval" in part.splits for part in chosen
-        ):
-            held_out = find_held_out(paths)
+        # Documents are split at random, so that a small language may lack a split.
+        moved = None
+        if job.settings.eval_share:
+            moved = find_moved(paths, {name for part in chosen for name in part.splits})
         for part, path, duplicates in zip(chosen, paths, repeated, strict=True):
             if duplicates.size:
                 part.dropped[DUPLICATE] += int(duplicates.size)
-            holds_out = held_out is not None and has_document(path, held_out)
-            if duplicates.size or holds_out:
+            moves = moved is not None and has_document(path, moved)
+            if duplicates.size or moves:
                 anew[part.unit.name] = unique_unit(
-                    job, part.unit, part.splits, duplicates, held_out
+                    job, part.unit, part.splits, duplicates, moved
                 )
     if not anew:
         return parts
@@ -158,7 +156,7 @@ def _written_anew(job, parts: list[_Part], runner) -> list[_Part]:
         UniqueJob(job),
         list(anew.values()),
         runner,
-        "leaving out and holding out documents",
+        "leaving out and moving documents",
         _SMALL_TEXT_BYTES,
     )
     splits = {
@@ -182,8 +180,6 @@ def _check_text(
             paths = ", ".join(file.path for file in inputs)
             message = f"--input={language}=: no text in {paths}"
             raise UserError(message + _in_other_languages(language, parts, settings))
-    if not any("train" in part.splits for part in parts):
-        raise UserError("--input: no text for training is left; nothing written")
 
 
 def _in_other_languages(language: str, parts: list[_Part], settings) -> str:

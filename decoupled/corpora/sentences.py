@@ -10,12 +10,12 @@ from collections.abc import Iterable, Iterator
 
 import sentencex
 
-from decoupled.corpora.text_lines import SENTENCE_ENDS, is_small
+from decoupled.corpora.text_lines import SENTENCE_ENDS, divides_character, is_small
 from decoupled.corpora.wikipedia.wiki_templates import HOLE
 
 # Version of the rules that split and choose sentences. Every change of them adds 1, so
 # that a corpus made with older rules is not reused.
-RULES = 3
+RULES = 4
 
 SHORT = "lines that are too short"
 NO_TEXT = "lines of numbers and signs"
@@ -56,6 +56,8 @@ _NOISE = re.compile(
     r"\uff01-\uff20]+"
 )
 _MAX_NOISE = 0.5
+# The beginning of a number with a point.
+_NUMBER = re.compile(r"\d[.．]$")
 # The first character of a mark, then the rest of the mark. In this form the search
 # skips all other characters fast.
 _MARKUP = re.compile(
@@ -81,7 +83,7 @@ def split_sentences(paragraph: str, language: str) -> list[str]:
     separator = ""
     for part in _segments(_known_code(language), paragraph):
         sentence = part.strip()
-        if sentences and _goes_on(sentences[-1], sentence):
+        if sentences and _goes_on(sentences[-1], separator, sentence):
             sentences[-1] = f"{sentences[-1]}{separator}{sentence}".rstrip()
         elif sentence:
             sentences.append(sentence)
@@ -115,7 +117,7 @@ def _segments(code: str, paragraph: str) -> Iterator[str]:
     """The parts of a paragraph that sentencex finds; they together are the paragraph.
 
     It sees `_LONGEST` characters at a time, from the beginning of a part on. If no part
-    ends among them, they are cut after their last space.
+    ends among them, they are cut after their last space, or else between characters.
     """
     start = 0
     while start < len(paragraph):
@@ -125,16 +127,22 @@ def _segments(code: str, paragraph: str) -> Iterator[str]:
             # The end of the last part is not known yet.
             *ended, last = parts
             head, space, _ = last.rpartition(" ")
-            parts = ended or [head + space if head else last]
+            size = len(last)
+            while not head and size > 1 and divides_character(paragraph, start + size):
+                size -= 1
+            parts = ended or [head + space if head else last[:size]]
         for part in parts:
             yield from _PART.findall(part)
         start += sum(map(len, parts)) or _LONGEST
 
 
-def _goes_on(before: str, part: str) -> bool:
+def _goes_on(before: str, separator: str, part: str) -> bool:
     """True if `part` belongs to the sentence before, as after an abbreviation."""
     if len(before) > _LONGEST:
         return False
+    # A number such as ३.५, of whose digits sentencex knows those of ASCII alone.
+    if not separator and _NUMBER.search(before) and part[:1].isdecimal():
+        return True
     if is_small(part[:1]) or not _WORD.search(part):
         return True
     if small := _SMALL_IN_BRACKETS.match(part):

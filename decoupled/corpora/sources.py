@@ -44,13 +44,16 @@ _XML = re.compile(
     rb"<(?:\?xml|mediawiki)[\s>]",
     re.DOTALL,
 )
-# The beginning of a JSON object, alone in its line or over several lines.
-_OBJECT = re.compile(rb'(?:\[\s*)?\{\s*"(?:[^"\\]|\\.){1,200}"\s*:')
+# The beginning of a JSON object, alone in its line or over several lines; RFC 7464 has
+# a sign before each.
+_OBJECT = re.compile(rb'(?:[\[\x1e]\s*)?\{\s*(?:"(?:[^"\\]|\\.)*"\s*:|\}\s*$)', re.M)
 _EXTRACTED = re.compile(r'<doc id="[^"]*" (?:url|title)="')
 _WIKI_EXTRACTOR = (
     "the output of WikiExtractor, no plain text; give the dump itself, or the output "
     "of WikiExtractor --json"
 )
+# As many lines with equally many tabs are a table.
+_TABLE_LINES = 3
 _IS_CSV = re.compile(r"\.csv(\.(gz|bz2|xz|zst))?$")
 # What a file is and what to do; how its first lines begin; how many of them have to.
 _FORMATS = (
@@ -69,6 +72,11 @@ _FORMATS = (
         "lines of a number, a tab and a text, as those of Leipzig; cut the numbers off "
         "with cut -f2- FILE > NEW_FILE",
         re.compile(rb"\d+\t"),
+        3,
+    ),
+    (
+        'JSON arrays, no plain text; write an object with a column "text" a line',
+        re.compile(rb'\[\s*(?:\[|\{|".*"\s*[],]).*\]\s*$'),
         3,
     ),
     (
@@ -192,7 +200,7 @@ def _row_documents(
             dropped[NO_LANGUAGE] += 1
         elif languages and languages[0] != value:
             dropped[OTHER_LANGUAGE] += 1
-        elif text is None:
+        elif not text or text.isspace():
             dropped[NO_TEXT] += 1
         elif document := paragraphs(text, dropped):
             yield document
@@ -342,6 +350,12 @@ def _check_format(path: str) -> None:
     for what, pattern, least in _FORMATS:
         if len(first) >= least and all(pattern.match(line) for line in first[:least]):
             raise UserError(f"{path}: {what}")
+    tabs = {line.strip().count(b"\t") for line in first}
+    if len(first) >= _TABLE_LINES and len(tabs) == 1 and tabs != {0}:
+        raise UserError(
+            f"{path}: columns between tabs, no plain text; give the column of the "
+            "text, as the second: cut -f2 FILE > NEW_FILE"
+        )
 
 
 def _first_lines(head: bytes) -> list[bytes]:
@@ -373,9 +387,9 @@ SOURCES = (
     ),
     Source(
         # As mC4, OSCAR and CirrusSearch are shared.
-        name='JSON lines with a "text" in every line (.jsonl, .json)',
+        name='JSON lines with a "text" in every line (.jsonl, .ndjson, .json)',
         matches=_is_json,
-        pattern=r"\.jsonl?$",
+        pattern=r"\.(json|jsonl|ndjson)$",
         reads=functools.partial(_row_documents, _json_rows),
         splits=lambda settings: settings.split_json,
     ),

@@ -9,6 +9,7 @@ import functools
 import html
 import io
 import re
+import unicodedata
 from collections.abc import Iterator
 
 from decoupled.configs.corpora import NORMALIZATION
@@ -23,6 +24,7 @@ MAX_LINE = 32 << 20
 SENTENCE_ENDS = ".!?…。！？．؟۔।॥։။።។៕།༎"
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _LONG_REFERENCE = re.compile(r"&#[0-9]{20,};?")
+_JOINERS = "\u200c\u200d"
 _LINE_END = re.compile(r"\r\n?|\n")
 
 
@@ -62,6 +64,16 @@ def is_small(letter: str) -> bool:
     To Unicode, Georgian's letters are lowercase. They are their own title case.
     """
     return letter.islower() and letter.title() != letter
+
+
+def divides_character(text: str, place: int) -> bool:
+    """Whether a cut before `place` (> 0) divides what readers see as one character."""
+    following, before = text[place : place + 1], text[place - 1]
+    if not following:
+        return False
+    joined = before in _JOINERS or following in _JOINERS
+    virama = unicodedata.combining(before) == 9
+    return joined or virama or unicodedata.category(following).startswith("M")
 
 
 def unescape(text: str) -> str:

@@ -120,6 +120,21 @@ def _complete(job: "EncodingJob") -> records.RecordsManifest:
                 f"({made_of[name][:12]}, not {fingerprint[:12]}); give another "
                 "--output_dir or remove it"
             )
+    longest = max(
+        (
+            shard.tokens
+            for languages in manifest.splits.values()
+            for entry in languages.values()
+            for shard in entry.files
+        ),
+        default=0,
+    )
+    if longest > job.tokens_per_shard:
+        raise UserError(
+            f"{job.output_dir}: holds shards of up to {longest} tokens, more than "
+            f"--tokens_per_shard={job.tokens_per_shard}; give another --output_dir or "
+            "remove it"
+        )
     console.say(f"{job.output_dir}: complete already, reused")
     return manifest
 

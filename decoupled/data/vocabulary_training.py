@@ -17,7 +17,6 @@ import re
 import signal
 import subprocess
 import sys
-import unicodedata
 from collections.abc import Iterable, Iterator
 from typing import IO, Any
 
@@ -26,6 +25,7 @@ from decoupled.configs.corpora import NORMALIZATION
 from decoupled.core import console, files
 from decoupled.core.errors import UserError
 from decoupled.core.machine import readable_bytes
+from decoupled.corpora.text_lines import divides_character
 from decoupled.data.sentencepiece_file import PAD, SPECIAL, UNKNOWN
 from decoupled.data.vocabulary import Vocabulary, open_vocabulary, valid_text
 
@@ -39,7 +39,6 @@ RESERVED = "\u2585"
 # Ends of sentences and of clauses, also in scripts without spaces.
 _SENTENCE_ENDS = re.compile(r"[.!?…。！？｡।॥۔؟։።၊။។༎]")
 _CLAUSE_ENDS = re.compile(r"[,;:，、；：،؛·–—)\]}」』]")
-_JOINERS = "\u200c\u200d"
 
 _EVERYTHING = 0
 _MESSAGE = re.compile(r"^[A-Z]\d+ [\d:.]+ +\d+ [\w.]+:\d+\] (.*)")
@@ -121,7 +120,7 @@ def _place_to_cut(text: str, max_line: int) -> int:
         *range(max_line, half, -1),
     )
     for place in places:
-        if place > 0 and not _continues(text, place):
+        if place > 0 and not divides_character(text, place):
             return place
     return max_line
 
@@ -131,16 +130,6 @@ def _last_end(pattern: re.Pattern, text: str, first: int, last: int) -> int:
     # The search includes one more character; a match must not end after `last`.
     ends = [match.end() for match in pattern.finditer(text, first, last + 1)]
     return max((end for end in ends if end <= last), default=-1)
-
-
-def _continues(text: str, place: int) -> bool:
-    """Whether a cut would divide what a reader sees as one character."""
-    following, before = text[place : place + 1], text[place - 1]
-    if not following:
-        return False
-    joined = before in _JOINERS or following in _JOINERS
-    virama = unicodedata.combining(before) == 9
-    return joined or virama or unicodedata.category(following).startswith("M")
 
 
 def train_vocabulary(

@@ -207,7 +207,7 @@ def test_a_new_kind_of_file_is_one_entry(tmp_path, monkeypatch):
     # Whoever changes what the reader makes of a file changes its rules.
     changed = dataclasses.replace(verses, rules=lambda: (78,))
     monkeypatch.setattr(sources, "SOURCES", (changed, *sources.SOURCES[1:]))
-    with pytest.raises(UserError, match=r"other inputs \(rules: \[2, 3, 77\] != "):
+    with pytest.raises(UserError, match=r"other inputs \(rules: \[3, 4, 77\] != "):
         build(None, [f"en={tmp_path}/en.*"], str(folder), settings)
 
 

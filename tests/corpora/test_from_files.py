@@ -21,7 +21,7 @@ from decoupled.configs.corpora import CorpusSettings
 from decoupled.core.errors import UserError
 from decoupled.corpora import corpus_writer, from_files, sources, text_units
 from decoupled.corpora.build import build
-from decoupled.corpora.corpus import Corpus
+from decoupled.corpora.corpus import SPLITS, Corpus
 from decoupled.corpora.input_files import find_inputs
 from decoupled.corpora.runners import Runner
 from tests.corpora.builds import killed_at, tree
@@ -281,6 +281,20 @@ def test_a_language_has_a_held_out_document(tmp_path, drop_duplicates):
     share = (text_units.digest(chosen) + 1) / 2**64
     larger = make([f"en={tmp_path}/*.txt"], tmp_path / "l", settings=with_share(share))
     assert chosen in list(larger.documents("eval", "en"))
+
+
+@pytest.mark.parametrize("numbers", [[1], [1, 2, 3]])
+def test_a_language_has_a_document_to_train_on(tmp_path, capsys, numbers):
+    """Also where the hashes of all documents would hold them out."""
+    write_texts(tmp_path / "sw.txt", numbers)
+    write_texts(tmp_path / "en.txt", range(40))
+    inputs = [f"sw={tmp_path}/sw.txt", f"en={tmp_path}/en.txt"]
+    digests = [text_units.digest([f"Document {n}."]) for n in numbers]
+    share = (max(digests) + 2**40) / 2**64
+    result = make(inputs, tmp_path / "c", settings=with_share(share))
+    counts = [result.counts(split, "documents").get("sw", 0) for split in SPLITS]
+    assert counts == [1, len(numbers) - 1]
+    assert "no held-out text in sw" in capsys.readouterr().out or len(numbers) > 1
 
 
 def test_what_holds_out_a_document_goes_on_after_a_kill(tmp_path, monkeypatch):

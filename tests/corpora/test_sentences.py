@@ -27,6 +27,14 @@ ur یہ جملہ ہے۔ | یہ دوسرا ہے۔
 he זה משפט. | וזה עוד משפט.
 hi यह वाक्य है। | यह दूसरा है।
 hy Սա նախադասություն է։ | Սա երկրորդն է։
+bn এই জেলার জনসংখ্যা প্রায় ৩.৫ লক্ষ। | ভূমিকম্পের মাত্রা ছিল ৬.৩।
+hi जनसंख्या १.९ करोड़ है। | संस्करण २.०.१ नया है।
+fa جمعیت ۳.۵ میلیون است. | این ۲۰ است.
+ar بلغ ٣.٥ مليون. | هل هو ٢٠؟
+my ၃.၅ သန်းရှိသည်။ | ဒုတိယ။
+th ราคา ๑๐.๓๐ บาท
+ja 人口は１．９万人です。 | 次は２番です。
+en It was 1.9 in 1990. | 5 men came.
 """
 
 
@@ -75,6 +83,14 @@ def test_sentences_of_scripts_that_sentencex_does_not_know(language, sentences):
     assert split_sentences(" ".join(sentences), language) == sentences
     dropped = collections.Counter()
     assert clean_sentences([" ".join(sentences)], language, 4, dropped) == sentences
+
+
+@pytest.mark.parametrize("letters", ["\u1000\u1031", "\u1780\u17b6", "a\u0301"])
+def test_a_paragraph_without_spaces_is_cut_between_characters(letters):
+    paragraph = "\u1000" + letters * 5000
+    sentences = split_sentences(paragraph, "my")
+    assert "".join(sentences) == paragraph and len(sentences) > 1
+    assert {sentence[0] for sentence in sentences} <= {"\u1000", letters[0]}
 
 
 def test_a_small_letter_begins_no_sentence():

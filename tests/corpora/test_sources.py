@@ -110,7 +110,7 @@ def test_a_row_is_a_document_and_ids_and_titles_are_not_read(tmp_path, name):
     path = write_rows(tmp_path / name, text=ROWS, **others)
     dropped = collections.Counter()
     assert read_column(path, "text", dropped) == [["One.", "Two."], ["สาม"]]
-    assert dropped == {NO_TEXT: 1}
+    assert dropped == {NO_TEXT: 2}
 
 
 # The order of the columns is not that of the settings.
@@ -140,7 +140,7 @@ def test_rows_of_one_language_are_read_and_the_others_counted(
             found += source_of(path).reads(reading)
         own = [text for other, text in rows if other == value]
         assert sorted(found) == sorted([text] for text in own if text)
-        assert dropped[NO_TEXT] == own.count(None)
+        assert dropped[NO_TEXT] == sum(not text for text in own)
         missing = languages.count(None) + languages.count("")
         assert dropped[NO_LANGUAGE] == missing
         assert dropped[OTHER_LANGUAGE] == len(rows) - len(own) - missing
@@ -273,7 +273,7 @@ def test_a_missing_file_is_named(tmp_path):
 
 
 DUMP = "MediaWiki dumps (.xml)"
-JSON = 'JSON lines with a "text" in every line (.jsonl, .json)'
+JSON = 'JSON lines with a "text" in every line (.jsonl, .ndjson, .json)'
 TABLE = "tables (.parquet)"
 TEXT = "plain text (all others)"
 
@@ -294,6 +294,7 @@ TEXT = "plain text (all others)"
         ("data/por_Latn/train/000_00000.parquet", TABLE),
         ("a.jsonl.bz2", JSON),
         ("a.json.xz", JSON),
+        ("a.ndjson.gz", JSON),
         ("a.txt", TEXT),
         ("a.bz2", TEXT),
         ("axml.txt.gz", TEXT),
@@ -315,7 +316,12 @@ LONG_OBJECT = '{"id": 1, "text": "' + "a" * 300_000 + '"}\n'
         ("a.parquet", OBJECT, JSON),
         ("a.xml.gz", "\ufeff\n" + OBJECT, JSON),
         ("a.txt", '[\n  {\n    "text": "One."\n  }\n]\n', JSON),
+        ("a.txt", "{}\n" + OBJECT, JSON),
+        ("a.txt", '{"": 1, "text": "One."}\n', JSON),
+        ("a.txt", '{"' + "k" * 1000 + '": 1, "text": "One."}\n', JSON),
+        ("a.txt", "\x1e" + OBJECT, JSON),
         ("a.txt", "{One.}\nTwo.\n", TEXT),
+        ("a.txt", "{} is a set.\n", TEXT),
         ("a.txt", "One.\n" + OBJECT, TEXT),
         ("a.jsonl", "One.\n", JSON),
         ("a.txt", '<mediawiki xml:lang="en">', DUMP),
@@ -359,6 +365,12 @@ def test_a_table_is_told_by_its_content_and_has_to_be_unpacked(tmp_path):
         ("# sent_id = 1\n1\tDas\tder\tDET\n", "CoNLL-U, no text"),
         ("# text = Das ist es.\n1\tDas\tder\tDET\n", "CoNLL-U, no text"),
         ("# text of the heading\nOne.\n", None),
+        ('["One.", 1]\n' * 3, "JSON arrays, no plain text"),
+        ('[["One."], 1]\n' * 3, "JSON arrays, no plain text"),
+        ("client\tpath\tsentence\nc0\tx.mp3\tOne.\nc1\ty.mp3\tTwo.\n", "cut -f2 "),
+        ("\tOne.\n\tTwo.\n\tThree.\n", None),
+        ("[1] One.\n[2] Two.\n[3] Three [sic]\n", None),
+        ("One.\tTwo.\nThree.\nFour.\tFive.\n", None),
         ('["One."]\n', None),
         ("<b>One.</b>\nTwo.\n", None),
         ("<3 to all\n", None),

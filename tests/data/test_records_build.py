@@ -235,6 +235,13 @@ def test_a_complete_folder_is_reused(source, tmp_path, capsys):
     assert f"{output}: complete already, reused" in capsys.readouterr().out
 
 
+def test_complete_records_with_larger_shards_are_refused(source, tmp_path):
+    output = tmp_path / "records"
+    build(source, output)
+    with pytest.raises(UserError, match=r"shards of up to \d+ tokens, more than --tok"):
+        build(source, output, tokens_per_shard=10)
+
+
 def test_a_build_that_was_killed_goes_on_with_the_next_file(
     source, tmp_path, monkeypatch
 ):
