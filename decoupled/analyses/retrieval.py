@@ -110,8 +110,8 @@ def mine_pairs(
     kept = [index for index, pair in enumerate(pairs) if None not in pair]
     if not kept:
         raise UserError(
-            f"bucc2018 (language {split.language}): every sentence occurs several "
-            "times; remove the copies"
+            f"bucc2018 (language {split.language}): each pair has a sentence that "
+            "occurs several times, so that its id is unknown; remove the copies"
         )
     return [pairs[index] for index in kept], candidates.scores[kept]
 

@@ -104,9 +104,9 @@ def _run():
 
 
 def _check_tasks(jobs):
-    """Ends a sweep before its first job if a fine-tuning would find no files.
+    """Ends a sweep before its first job if a fine-tuning would refuse its files.
 
-    The message names the mistakes of all tasks.
+    All files are read. The message names the mistakes of all tasks.
     """
     by_task = {}
     for job in jobs:
@@ -116,6 +116,7 @@ def _check_tasks(jobs):
         return
     # Loads TensorFlow.
     from decoupled.data.vocabulary import open_vocabulary
+    from decoupled.runs.finetuning_plan import learning_rates
     from decoupled.runs.task_data import TaskData
     from decoupled.tasks.presets import TASKS, make_task
 
@@ -138,7 +139,10 @@ def _check_tasks(jobs):
                 config.own_task,
             )
             task.paths("train", task.training_languages[0])
-            TaskData(task, vocabulary, cache="").files_to_answer()
+            data = TaskData(task, vocabulary, cache="")
+            names = data.files_to_answer()
+            learning_rates(config, data)
+            data.check(data.examples("train", data.source), names)
     mistakes.raise_all()
 
 

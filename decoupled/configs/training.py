@@ -132,8 +132,9 @@ class TrainingConfig:
     log_steps: steps between summaries.
     eval_every_steps: steps between evaluations; 0 evaluates at the end only. With
       --tpu each costs two compilations.
-    eval_batch_size: sequences per step of evaluation. eval_sequences: the largest
-      number of evaluated sequences per language; 0 evaluates all.
+    eval_batch_size: sequences per step of evaluation, or the next larger number that
+      the mesh can split. eval_sequences: the largest number of evaluated sequences per
+      language; 0 evaluates all.
     seed: of initial weights, data order, masks and dropout.
     recompute_layers: gradient checkpointing: the backward pass recomputes the
       activations inside each encoder layer; equal gradients, less memory, a third more
@@ -191,14 +192,16 @@ def without_effect(
             f"of {steps}: the learning rate reaches no more than "
             f"{steps / schedule.warmup_steps:.0%} of its peak{decay}"
         )
-    every = {"save_checkpoints_steps": "saves"}
+    every = {"save_checkpoints_steps": "saves only"}
     if evaluating and training.eval_every_steps:
-        every["eval_every_steps"] = "evaluates"
+        every["eval_every_steps"] = "evaluates only"
+        if training.eval_every_steps < steps:
+            every["save_checkpoints_steps"] = "saves at its evaluations and"
     for name, does in every.items():
         if getattr(training, name) > steps:
             sentences.append(
                 f"TrainingConfig.{name} = {getattr(training, name)} has no effect: the "
-                f"run has {steps} steps, and {does} only at its end"
+                f"run has {steps} steps, and {does} at its end"
             )
     return sentences
 

@@ -22,7 +22,7 @@ from decoupled.data.packing import Packing, plan_rows, unpack
 from decoupled.runs.task_data import Features, TaskData
 from decoupled.training.graph import Network
 from decoupled.training.loop import Run, predict
-from decoupled.training.mesh import length_step, rows_multiple
+from decoupled.training.mesh import length_step, split_rows
 
 # Tokens of the shortest examples, on average: a packed row holds no more examples.
 _SHORTEST = 8
@@ -148,8 +148,7 @@ def prediction_packing(
     step = length_step(network.mesh, on_tpu)
     length = -(-network.task.sequence_length // step) * step
     rows = -(-batch_size * int(sizes.sum()) // (len(sizes) * length))
-    multiple = rows_multiple(network.mesh, accumulation=1)
-    rows = -(-rows // multiple) * multiple
+    rows = split_rows(network.mesh, rows)
     return Packing(rows, length, -(-length // _SHORTEST), steps=0)
 
 

@@ -164,7 +164,12 @@ def plan_finetuning(
     model = finetuned_model(source.config, config.finetuning)
     data = TaskData(task, source.vocabulary, cache, splits, model.type_vocab_size)
     examples = data.examples("train", data.source)
-    rates = _learning_rates(config, data)
+    rates, rate = learning_rates(config, data), config.optimizer.learning_rate
+    if rate not in (OptimizerConfig().learning_rate, *rates):
+        console.say(
+            f"OptimizerConfig.learning_rate = {rate:g} has no effect: "
+            f"FinetuningConfig.learning_rates = {rates} chooses"
+        )
     epochs, batch = config.finetuning.num_epochs, config.training.batch_size
     if epochs * len(examples) > _MOST_STEPS * batch:
         raise UserError(
@@ -200,7 +205,9 @@ def plan_finetuning(
             )
     check_graph(packed, sizes, frozen)
     english_dev = [("dev", data.source)] if data.has_source_dev() else []
-    data.check(examples, english_dev if mode == "train" else data.files_to_answer())
+    answered = [] if mode == "train" else data.files_to_answer()
+    selecting = english_dev if mode in run_folder.TRAINING_MODES else []
+    data.check(examples, list(dict.fromkeys([*selecting, *answered])))
     is_single = claimed is not None and "learning_rate" in claimed
     if several and is_single and run_folder.holds_results(folder):
         raise UserError(
@@ -230,14 +237,13 @@ def plan_finetuning(
     )
 
 
-def _learning_rates(config: FinetuneConfig, data: TaskData) -> tuple[float, ...]:
-    chosen, rate = config.finetuning.learning_rates, config.optimizer.learning_rate
-    if chosen and rate not in (OptimizerConfig().learning_rate, *chosen):
-        console.say(
-            f"OptimizerConfig.learning_rate = {rate:g} has no effect: "
-            f"FinetuningConfig.learning_rates = {chosen} chooses"
-        )
-    rates = chosen or (rate,)
+def learning_rates(config: FinetuneConfig, data: TaskData) -> tuple[float, ...]:
+    """The learning rates of the runs.
+
+    Raises:
+      UserError: there are several, and no dev file to choose by.
+    """
+    rates = config.finetuning.learning_rates or (config.optimizer.learning_rate,)
     if len(rates) > 1 and not data.has_source_dev():
         raise UserError(
             f"FinetuningConfig.learning_rates: {len(rates)} to choose from, but "

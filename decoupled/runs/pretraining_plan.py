@@ -28,6 +28,7 @@ from decoupled.training.checkpoints import (
 )
 from decoupled.training.graph import TrainingGraph, check_graph, pretraining_graph
 from decoupled.training.loop import Run, check_devices
+from decoupled.training.mesh import split_rows
 
 # A language's unigram entropy is computed from whole shards with about so many tokens.
 _COUNTED_TOKENS = 1_000_000
@@ -94,6 +95,7 @@ def plan_pretraining(
         settings may differ.
     """
     check_devices(hardware, config.mesh, console.say)
+    config = with_whole_evaluations(config)
     manifest = read_manifest(records_dir)
     pieces = open_vocabulary(vocabulary)
     manifest.check_vocabulary(pieces.fingerprint, vocabulary)
@@ -137,6 +139,14 @@ def plan_pretraining(
         hashed=hashed,
         trunk=_trunk(branch_from, folder, description, phases[-1][1], hashed),
     )
+
+
+def with_whole_evaluations(config: PretrainConfig) -> PretrainConfig:
+    """With as many sequences in a batch of evaluation as the mesh can split; those
+    beyond the text count nothing."""
+    rows = split_rows(config.mesh, config.training.eval_batch_size)
+    training = dataclasses.replace(config.training, eval_batch_size=rows)
+    return dataclasses.replace(config, training=training)
 
 
 def held_out_counts(

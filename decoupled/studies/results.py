@@ -54,11 +54,16 @@ class Number(NamedTuple):
 
 
 class SweepResults(NamedTuple):
-    """Every value of sweeps; tasks: of fine-tuning that have scores."""
+    """Every value of sweeps.
+
+    tasks: of fine-tuning that have scores. unscored: those with complete runs, none of
+      which has a score that counts (`scored_languages`).
+    """
 
     rows: Mapping[str, ModelRow]
     tasks: Sequence[str]
     numbers: Sequence[Number]
+    unscored: Sequence[str]
 
     def values(self, row: str, task: str, metric: str) -> dict[int, float]:
         """One number of a model by seed; empty if it was not measured."""
@@ -200,7 +205,24 @@ def read_sweeps(sweep_dirs: Sequence[str]) -> SweepResults:
         for number in by_seed.values()
     ]
     scored = {number.task for number in numbers}
-    return SweepResults(rows, [task for task in tasks if task in scored], numbers)
+    unscored = [
+        task
+        for task in tasks
+        if task not in scored and _has_complete_run(sweep_dirs, task)
+    ]
+    with_scores = [task for task in tasks if task in scored]
+    return SweepResults(rows, with_scores, numbers, unscored)
+
+
+def _has_complete_run(sweep_dirs, task):
+    return any(
+        _complete_run(folder, described, row["name"], task, seed)
+        for folder in sweep_dirs
+        for described in [read_description(folder)]
+        if task in described["tasks"]
+        for row in described["rows"]
+        for seed in described["seeds"]
+    )
 
 
 def _check_settings(sweep_dirs):

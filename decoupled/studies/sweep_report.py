@@ -50,12 +50,19 @@ def write_report(sweep_dirs: Sequence[str], output_dir: str) -> None:
     page.text(first)
     if models:
         page.items(models)
+    missing = [
+        f"{task}: in no column and no average, because its runs have scores of English "
+        "dev alone or none; give it files with labels in more languages"
+        for task in results.unscored
+    ]
+    for line in missing:
+        page.text(line)
     page.picture("scores", plot_scores, results)
     page.write()
     numbers = numbers_as_csv(results.numbers)
     files.write_text(os.path.join(page.folder, "report.csv"), numbers)
     console.table(title, *table)
-    for line in (first, *models, f"report: {page.path}"):
+    for line in (first, *models, *missing, f"report: {page.path}"):
         console.say(line)
 
 
@@ -133,7 +140,10 @@ def plot_scores(results: SweepResults, stem: str) -> list[str]:
     rows, tasks = results.rows, results.tasks
     measures = {"masked-LM accuracy, %": results.masked_lm}
     if tasks:
-        label = "accuracy, %" if len(tasks) == 1 else "mean score of tasks, %"
+        label = "mean score of tasks, %"
+        if len(tasks) == 1:
+            metrics = (results.metrics(row, tasks[0]) for row in rows)
+            label = f"{' and '.join(next(metrics))}, %".replace("_", " ")
         measures[label] = results.averages
     sizes = {
         "parameters in pre-training, millions": lambda row: row.pretraining / 1e6,

@@ -62,7 +62,11 @@ class Tagging(Labelling):
         encoded = encode(build, features)
         logits = token_logits(build, encoded[-1], self._labels_dim.size, self._dropout)
         weights = features["label_weights"]
-        predictions = {"best_labels": mtf.argmax(logits, self._labels_dim)}
+        predictions = {
+            "best_labels": mtf.argmax(logits, self._labels_dim),
+            # NaN, which has an argmax too, ends the run that predicts.
+            "sums_of_logits": mtf.reduce_sum(logits, reduced_dim=self._labels_dim),
+        }
         return self._labelled(features, logits, weights, predictions)
 
 

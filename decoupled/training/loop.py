@@ -13,6 +13,8 @@ import os
 import signal
 from collections.abc import Callable, Iterator
 
+import numpy as np
+
 from decoupled.configs import Phase
 from decoupled.core import gfile
 from decoupled.core.compat import estimator, mtf, tf
@@ -134,7 +136,8 @@ def _why_diverged(graph, run, what):
             weights.read_tensor(name)
     kept = "; the last checkpoint is untouched" if saved else ""
     or_clip = "" if graph.optimizer.clip_norm else ", or set clip_norm"
-    return f"{what}{kept}: lower the learning rate{or_clip}"
+    rate = graph.optimizer.learning_rate
+    return f"{what}{kept}: lower the learning rate of {rate:g}{or_clip}"
 
 
 def _announce(graph, run, first):
@@ -162,10 +165,23 @@ def predict(
     """Predictions of a checkpoint, one dict of arrays per row of a batch.
 
     `checkpoint` is its prefix; None is the newest of the run, whatever its list names.
+
+    Raises:
+      UserError: the model computes NaN or infinity.
     """
     checkpoint = checkpoint or find_checkpoint(run.model_dir)
     try:
-        yield from _rows_of(network, run, batch_size, input_fn, checkpoint)
+        with contextlib.closing(
+            _rows_of(network, run, batch_size, input_fn, checkpoint)
+        ) as rows:
+            for row in rows:
+                if not all(np.isfinite(values).all() for values in row.values()):
+                    raise UserError(
+                        f"{checkpoint}: the model computes NaN or infinity; the "
+                        "training diverged, choose an earlier checkpoint or lower the "
+                        "learning rate"
+                    )
+                yield row
     except Exception as error:
         if gfile.exists(f"{checkpoint}.index"):
             raise

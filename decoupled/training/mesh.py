@@ -189,6 +189,12 @@ def rows_multiple(config: MeshConfig, accumulation: int) -> int:
     return math.prod(_parts(config, "batch")) * accumulation
 
 
+def split_rows(config: MeshConfig, rows: int) -> int:
+    """`rows` of a batch, or the next larger number that the mesh can split."""
+    multiple = rows_multiple(config, accumulation=1)
+    return -(-rows // multiple) * multiple
+
+
 def _parts(config, *dimensions):
     axes, rules = axes_and_rules(config)
     return [axes[rules[name]] for name in dimensions if name in rules]

@@ -72,7 +72,7 @@ def test_a_sentence_that_stands_twice_belongs_to_no_id():
     split = bucc(["eins", "zwei", "eins"], ["one", "two"])
     pairs, _ = retrieval.mine_pairs(split, Encode(), config())
     assert pairs == [("de-1", "en-1")]
-    with pytest.raises(UserError, match="every sentence occurs several times"):
+    with pytest.raises(UserError, match="each pair has a sentence that occurs several"):
         retrieval.mine_pairs(bucc(["eins", "eins"], ["one"]), Encode(), config())
 
 

@@ -407,14 +407,36 @@ def write_files(folder, texts):
         (folder / name).write_text(text)
 
 
-def tune_right(folder, data, task):
+def tune_right(folder, data, task, learning_rate=1e-3, **flags):
     """Trains a step on a task's files in `data`, and evaluates; writes to data/run."""
+    config = settings(**ONE_EPOCH, max_sequence_length=20, eval_every_steps=2)
+    optimizer = dataclasses.replace(config.optimizer, learning_rate=learning_rate)
     config = dataclasses.replace(
-        settings(**ONE_EPOCH, max_sequence_length=20, eval_every_steps=2),
+        config,
+        optimizer=optimizer,
         question_answering=QuestionAnsweringConfig(4, 4, "auto", 5),
     )
     paths = (str(data), str(folder / "pretrained"), str(data / "run"))
-    run_finetuning(config, task, *paths, "train_and_evaluate")
+    run_finetuning(config, task, *paths, "train_and_evaluate", **flags)
+
+
+@pytest.mark.parametrize("task", ["xnli", "udpos", "xquad"])
+def test_weights_that_overflow_in_the_last_step_give_no_scores(folder, tmp_path, task):
+    """The loss of that step was finite. NaN has an argmax, and so a label."""
+    write_files(tmp_path, RIGHT[task])
+    with pytest.raises(UserError, match=r"model.ckpt-1: the model computes NaN"):
+        tune_right(folder, tmp_path, task, learning_rate=1e30)
+    assert not (tmp_path / "run/results.json").exists()
+    assert not list(tmp_path.glob("run/predictions/**/*.*"))
+
+
+def test_the_dev_file_that_selects_is_read_first_if_tests_alone_are_answered(
+    folder, tmp_path
+):
+    write_files(tmp_path, {**RIGHT["xnli"], "xnli/dev-en.tsv": "a\tb\n"})
+    with pytest.raises(UserError, match=f"{tmp_path}/xnli/dev-en.tsv:1: column 3"):
+        tune_right(folder, tmp_path, "xnli", splits=("test",))
+    assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.parametrize("task, name, text, message", WRONG)

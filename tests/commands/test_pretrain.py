@@ -618,6 +618,15 @@ def test_every_phase_is_checked_before_the_first(data, tmp_path):
         run_pretraining(settings, *data, str(tmp_path / "run"), "train")
 
 
+def test_batches_of_evaluation_get_rows_that_the_mesh_can_split(data, trained):
+    results = []
+    for mesh, rows in ((MeshConfig(), 4), (MeshConfig("d:2", "batch:d"), 3)):
+        settings = config(mesh=mesh, training=tiny_training(eval_batch_size=rows))
+        run_pretraining(settings, *data, str(trained), "eval")
+        results.append(json.loads((trained / "eval.json").read_text()))
+    assert results[0]["all"] == pytest.approx(results[1]["all"], rel=1e-5)
+
+
 def test_impossible_sampling_leaves_no_folder(data, tmp_path):
     for sampling, message in (
         (SamplingConfig(0.5, {"xx": 0.1}), "no language 'xx'"),

@@ -31,6 +31,31 @@ def test_missing_files_of_all_tasks_are_named_before_the_first_job(tmp_path):
     assert not (folder / "models").exists()
 
 
+def test_what_a_task_would_refuse_is_refused_before_the_first_job(tmp_path):
+    """Malformed files, and learning rates without a dev file to choose by."""
+    data, folder = tmp_path / "data", tmp_path / "sweep"
+    for name, text in (
+        ("xnli/train-en.tsv", "a\tb\tneutral\n"),
+        ("xnli/test-en.tsv", "a\tb\n"),
+        ("pawsx/train-en.tsv", "a\tb\t1\n"),
+        ("pawsx/dev-en.tsv", "a\tb\t1\n"),
+        ("pawsx/test-de.tsv", "a\n"),
+    ):
+        (data / name).parent.mkdir(parents=True, exist_ok=True)
+        (data / name).write_text(text)
+    vocabulary = make_vocabulary(tmp_path / "sentencepiece.model").path
+    (tmp_path / "records").mkdir()
+    (tmp_path / "records/manifest.json").write_text("{}")
+    said = mistake(
+        *("sweep", "--gin_file=sweeps/table4.gin", "--scale=paper"),
+        *("--tasks=xnli,pawsx", f"--records_dir={tmp_path}/records"),
+        *(f"--vocabulary={vocabulary}", f"--data_dir={data}", f"--sweep_dir={folder}"),
+    )
+    assert "3 to choose from, but xnli has no English dev file" in said
+    assert f"{data}/pawsx/test-de.tsv:1: 1 columns" in said
+    assert not (folder / "models").exists()
+
+
 @pytest.mark.parametrize(
     "params, message",
     [

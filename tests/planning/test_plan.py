@@ -1,6 +1,8 @@
 """Plans of a tiny model: hand counts on v2-8; on v4-8, what a run on CPUs allocates."""
 
 import dataclasses
+import pathlib
+import re
 
 import numpy as np
 import pytest
@@ -8,14 +10,17 @@ import pytest
 from benchmarks.flops import pretraining_flops
 from benchmarks.sizes import Batch
 from decoupled.configs import MeshConfig, OptimizerConfig, PlanConfig, PretrainConfig
+from decoupled.configs.studies import PlanSettings
 from decoupled.core.compat import tf
 from decoupled.core.errors import UserError
+from decoupled.launch import gin_files
 from decoupled.model.variables import MASKED_LM, shapes
 from decoupled.planning.costs import Collective
 from decoupled.planning.hardware import parse_topology
 from decoupled.planning.plan import make_plan, seconds
 from decoupled.planning.report import as_json
-from decoupled.training.graph import build_step, pretraining_graph
+from decoupled.runs.pretraining_plan import with_whole_evaluations
+from decoupled.training.graph import build_step, check_graph, pretraining_graph
 from tests.helpers import (
     MASKING,
     adamw,
@@ -51,6 +56,27 @@ def make_run(mesh, **changes):
 def changed(run, part, **changes):
     part_changed = dataclasses.replace(getattr(run, part), **changes)
     return dataclasses.replace(run, **{part: part_changed})
+
+
+def rows_of_rembert():
+    """Mesh, layout and gradient checkpointing of each row in docs/scaling.md."""
+    page = pathlib.Path(__file__).parents[2] / "docs/scaling.md"
+    pattern = r"^\| (?:v|tpu)\w+-\d+ \| \W*(data\w+?)\W* \| ([\w:;]+) \| (yes|no) \|"
+    return re.findall(pattern, page.read_text(), re.MULTILINE)
+
+
+@pytest.mark.parametrize("layout, mesh, recomputes", rows_of_rembert())
+def test_the_documented_runs_of_rembert_pass_the_checks_of_pretrain(
+    layout, mesh, recomputes
+):
+    gin_names = ["models/rembert.gin", f"layouts/{layout}.gin"]
+    settings = [
+        f"MeshConfig.mesh_shape = {mesh!r}",
+        f"TrainingConfig.recompute_layers = {recomputes == 'yes'}",
+    ]
+    run = gin_files.configure(PlanSettings, gin_names, settings).run
+    run = with_whole_evaluations(run)
+    check_graph(pretraining_graph(run).network, run.training)
 
 
 @pytest.fixture(scope="module")
