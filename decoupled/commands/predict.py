@@ -46,14 +46,21 @@ def define_flags() -> None:
 def main() -> None:
     """Opens the model, reads, predicts, writes."""
     options = flags.FLAGS
-    if os.path.abspath(options.input) == os.path.abspath(options.output):
+    read, written, export = map(
+        os.path.realpath, (options.input, options.output, options.export_dir)
+    )
+    if read == written:
         raise UserError("--output: is the file of --input; name another")
+    if os.path.commonpath([written, export]) == export:
+        raise UserError("--output: lies in --export_dir; name a file elsewhere")
+    if len(set(options.texts)) < len(options.texts):
+        raise UserError("--texts: names a column twice")
     from decoupled.core import console, files
     from decoupled.exports.serving.prediction import open_predictor
 
-    files.check_output("--output", options.output)
     model = open_predictor(options.export_dir)
     examples = model.read(options.input, _columns(options.texts, options.input))
+    files.check_output("--output", options.output)
     answers = model.answers(examples, progress=True)
     model.write(options.output, examples, answers)
     console.say(f"{options.output}: {len(answers):,} predictions")

@@ -285,11 +285,13 @@ def _unique(pairs):
 def parse_json_line(line: str, where: str) -> Any:
     """The value of a line of JSON that is not trusted; a message names `where`."""
     try:
-        return parse_json(line)
+        return parse_json(line, unique_names=True)
     except json.JSONDecodeError as error:
         raise UserError(
             f"{where}: not JSON at column {error.colno} ({error.msg})"
         ) from error
+    except UserError as error:
+        raise UserError(f"{where}: {error}") from error
 
 
 def read_json(path: str) -> Any:
@@ -470,6 +472,8 @@ def new_folder(folder: str, replaces: bool = False) -> Iterator[str]:
     existing content is removed when the new folder is complete.
     """
     target, retired = folder.rstrip("/"), None
+    if not gfile.is_remote(target) and os.path.realpath(target) == os.getcwd():
+        raise UserError(f"{folder}: is the current folder; name a new one in it")
     if not replaces:
         check_target(target)
     make_folder(os.path.dirname(target) or ".")

@@ -115,11 +115,13 @@ def most_context(starts: np.ndarray, lengths: np.ndarray, pieces: int) -> np.nda
     The smaller side of the piece counts; ties go to the longer window, then the first.
     """
     # If any window has the pieces i to k, the best one for their middle piece does too.
-    places = np.arange(pieces)
-    before = places - starts[:, np.newaxis]
-    after = lengths[:, np.newaxis] - 1 - before
-    shown = np.minimum(before, after) + _LENGTH_WEIGHT * lengths[:, np.newaxis]
-    return np.where(np.minimum(before, after) < 0, -np.inf, shown).argmax(axis=0)
+    most, best = np.full(pieces, -np.inf), np.zeros(pieces, np.int64)
+    for window, (start, length) in enumerate(zip(starts, lengths, strict=True)):
+        inside, before = slice(start, start + length), np.arange(length)
+        shown = np.minimum(before, before[::-1]) + _LENGTH_WEIGHT * length
+        best[inside] = np.where(shown > most[inside], window, best[inside])
+        most[inside] = np.maximum(shown, most[inside])
+    return best
 
 
 def _blocks(vocabulary, questions, settings) -> Iterator[tuple[int, _QuestionBlock]]:

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from decoupled.configs.finetuning import ENTITY_TAG
-from decoupled.core import files
+from decoupled.core import console, files
 from decoupled.core.errors import UserError, quoted
 from decoupled.core.labels import BLANKS, LabelReader
 from decoupled.core.tab_separated import is_quoted, unquoted
@@ -61,15 +61,18 @@ def read_sentences(
         group = list(group)
         tags = [line.tag for line in group] if tagged else None
         sentences.append(TaggedSentence([line.word for line in group], tags))
-    return _without_language(sentences)
+    return _without_language(file.path, sentences)
 
 
-def _without_language(sentences):
+def _without_language(path, sentences):
     """WikiANN's original files have the same `LANGUAGE:` before each word."""
-    words = [word for sentence in sentences for word in sentence.words]
-    prefix = _LANGUAGE.match(words[0])
-    if not prefix or not all(word.startswith(prefix[0]) for word in words):
+    words = {word for sentence in sentences for word in sentence.words}
+    prefix = _LANGUAGE.match(min(words))
+    if not prefix or len(words) == 1 or prefix[0] in words:
         return sentences
+    if not all(word.startswith(prefix[0]) for word in words):
+        return sentences
+    console.say(f"{path}: {prefix[0]!r} before each word is left out, as in WikiANN")
     return [
         sentence._replace(words=[w.removeprefix(prefix[0]) for w in sentence.words])
         for sentence in sentences
@@ -163,7 +166,7 @@ def read_tagged(
             raise cell_error(path, number, task.label, problem)
     if not sentences:
         raise UserError(f"{path}: holds no word")
-    return _without_language(sentences)
+    return _without_language(path, sentences)
 
 
 def _problem_of_tag(tag, task):

@@ -109,7 +109,9 @@ class LanguageFile(NamedTuple):
         """The value in the file."""
         text = self.text()
         try:
-            return files.parse_json(text)
+            return files.parse_json(text, unique_names=True)
+        except UserError as error:
+            raise self.error(str(error)) from error
         except json.JSONDecodeError as error:
             problem = f"not JSON at column {error.colno} ({error.msg})"
             raise self.error(problem, error.lineno) from error

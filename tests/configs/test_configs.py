@@ -362,6 +362,7 @@ SAVES = "TrainingConfig.save_checkpoints_steps = 50 has no effect: the run has {
         (steps(49), {}, True, 0.0, [SAVES.format(49)]),
         (steps(60), {"eval_every_steps": 61}, True, 0.0, ["eval_every_steps = 61 has"]),
         (steps(60), {"eval_every_steps": 61}, False, 0.0, []),
+        (steps(49), {"eval_every_steps": 7}, True, 0.0, ["TrainingConfig.save"]),
     ],
 )
 def test_settings_that_a_run_cannot_follow_are_said(

@@ -235,19 +235,14 @@ def test_the_seeds_of_an_unfinished_sweep_are_told(sweep, tmp_path):
 
 
 def test_a_task_with_scores_of_english_dev_alone_is_named(sweep, tmp_path, capsys):
-    write_questions(
-        sweep, {"dev": {"en": {"exact_match": 90.0, "f1": 95.0}}, "test": {}}
-    )
+    english = {"dev": {"en": {"exact_match": 90.0, "f1": 95.0}}, "test": {}}
+    add_task(sweep, "xquad", "e_out_128", 0, english)
     results = read_sweeps([str(sweep)])
     assert (results.tasks, results.unscored) == (["xnli"], ["xquad"])
     sweep_report.write_report([str(sweep)], str(tmp_path / "out"))
     line = "xquad: in no column and no average"
     assert line in capsys.readouterr().out
     assert line in (tmp_path / "out/report.md").read_text()
-
-
-def write_questions(sweep, results):
-    add_task(sweep, "xquad", "e_out_128", 0, results)
 
 
 def test_a_picture_of_one_task_names_its_metrics(sweep, tmp_path):

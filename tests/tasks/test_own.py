@@ -287,6 +287,10 @@ def test_scores_are_those_of_scikit_learn(tmp_path):
         ("text\tlabel\na\t\n", r"tsv:2: column 'label': is missing; only tests may"),
         ("text\tlabel\na\tx\n\nb\ty\n", r"tsv:3: 1 columns; the header has 2"),
         ('{"text": "a"', r"train-en\.jsonl:1: not JSON at column 13"),
+        (
+            '{"text": "a", "text": "b"}',
+            r"jsonl:1: has two values under the name 'text'",
+        ),
         ("[1]", r"train-en\.jsonl:1: not a JSON object"),
         ('{"text": ["a"], "label": "x"}', r"jsonl:1: column 'text': list, not a text"),
         ('{"label": "x"}', r"jsonl:1: column 'text': is missing"),

@@ -50,6 +50,9 @@ def test_the_language_before_each_word_is_no_part_of_it(read):
     assert read("sw:Juma\tX\nsw::\tX\nsw:Kenya\tX\n") == expected
     address = "http://example.org"
     assert read(f"{address}\tX\n") == [TaggedSentence([address], ["X"])]
+    # One word, or a word that would be empty, is no file of WikiANN.
+    assert read("re:Invent\n") == [TaggedSentence(["re:Invent"], None)]
+    assert read("note:\nnote:a\n") == [TaggedSentence(["note:", "note:a"], None)]
     kept = [TaggedSentence(["sw:Juma", "na", "sw:Kenya"], ["X", "X", "X"])]
     assert read("sw:Juma\tX\nna\tX\nsw:Kenya\tX\n") == kept
 

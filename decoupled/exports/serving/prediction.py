@@ -16,7 +16,7 @@ import collections
 import dataclasses
 import json
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from typing import Any
 
 import numpy as np
@@ -39,7 +39,12 @@ from decoupled.core.release import tf
 from decoupled.data.vocabulary import Vocabulary, open_vocabulary, vocabulary_path
 from decoupled.exports.served_task import LABELLED
 from decoupled.exports.serving.encoder import FEATURES
-from decoupled.exports.serving.saved_model import DESCRIPTION, FORMAT, open_saved_model
+from decoupled.exports.serving.saved_model import (
+    DESCRIPTION,
+    FORMAT,
+    open_saved_model,
+    program_sha256,
+)
 from decoupled.tasks.description import (
     COLUMNS,
     SPLITS,
@@ -49,7 +54,7 @@ from decoupled.tasks.description import (
 )
 from decoupled.tasks.presets import TASKS, task_of
 from decoupled.tasks.qa_answers import scored_answers
-from decoupled.tasks.qa_files import Question
+from decoupled.tasks.qa_files import Question, read_questions
 from decoupled.tasks.tagging_files import TaggedSentence, read_tagged
 from decoupled.tasks.task import Features, FinetuningTask
 from decoupled.tasks.text_files import LabelledTexts, read_unlabelled
@@ -101,6 +106,9 @@ class Predictor:
         """
         if isinstance(inputs, str):
             raise UserError("inputs: is one text; give a list of texts")
+        # Their elements are names of columns, or have no order.
+        if isinstance(inputs, Mapping | Set) or hasattr(inputs, "columns"):
+            raise UserError("inputs: is a table or a set; give a list")
         examples = [self._example(n, item) for n, item in enumerate(inputs, start=1)]
         return self.described(examples, self.answers(examples))
 
@@ -198,7 +206,7 @@ class Predictor:
         if self.kind == QUESTION_ANSWERING:
             if columns:
                 raise UserError("--texts: questions come in SQuAD's JSON; leave it out")
-            return {".json": self._read_task_file}
+            return {".json": self._read_questions}
         readers = {
             ending: lambda path: self._read_columns(path, columns)
             for ending in OWN_ENDINGS[self.kind]
@@ -209,6 +217,10 @@ class Predictor:
             # The files of these tasks differ from others in quoting.
             readers[".tsv"] = self._read_task_file
         return readers
+
+    def _read_questions(self, path: str) -> list[Question]:
+        """Those with answers and those without."""
+        return read_questions(LanguageFile(path, self.task.name, "unknown")).questions
 
     def _read_task_file(self, path: str) -> list[Any]:
         return self.task.read_file(path, "unknown", "test")
@@ -335,10 +347,27 @@ def open_predictor(export_dir: str) -> Predictor:
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         reason = files.reason(error)
         raise UserError(f"{path}: damaged ({reason}); export again") from error
-    model = open_saved_model(os.path.join(export_dir, name))
+    folder = os.path.join(export_dir, name)
+    model = open_saved_model(folder)
+    _check_described(folder, model, path, content)
     return Predictor(
         kind, task, vocabulary, columns, label_column, segments, answers, model
     )
+
+
+def _check_described(folder: str, model: Any, path: str, content: dict) -> None:
+    """Refuses a SavedModel of another export, and labels that were changed."""
+    # Earlier exports have no hash.
+    if content.get("sha256") not in (None, program_sha256(folder)):
+        raise UserError(f"{folder}: is not the model of {path}; export again")
+    if not hasattr(model, "labels"):
+        return
+    labels = [label.decode() for label in model.labels().numpy()]
+    if labels != content["labels"]:
+        raise UserError(
+            f"{path}: has other labels than {folder}, which has {', '.join(labels)}; "
+            "export again"
+        )
 
 
 def _answers(content: dict[str, Any]) -> tuple[QuestionAnsweringConfig, int | None]:

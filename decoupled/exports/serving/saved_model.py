@@ -184,10 +184,20 @@ def export(
             "labels": list(task.labels) or None,
             "answers": task.described_answers(),
             "bytes": sizes,
+            "sha256": program_sha256(os.path.join(folder, kind)),
             **about,
         }
         files.write_json(os.path.join(folder, DESCRIPTION), description)
     return description
+
+
+def program_sha256(folder: str) -> str:
+    """What a SavedModel computes: the hash of its graph and of its weights' checksums,
+    with which TensorFlow compares the weights that it reads."""
+    names = ("saved_model.pb", os.path.join("variables", "variables.index"))
+    return files.fingerprint(
+        "".join(files.file_fingerprint(os.path.join(folder, name)) for name in names)
+    )
 
 
 def open_saved_model(folder: str) -> Any:
@@ -201,7 +211,8 @@ def open_saved_model(folder: str) -> Any:
         raise UserError(f"{folder}: holds no SavedModel")
     try:
         return tf.saved_model.load(folder)
-    except (OSError, ValueError, tf.errors.OpError) as error:
+    # A file of weights that ends too soon is an IndexError.
+    except (OSError, ValueError, IndexError, tf.errors.OpError) as error:
         reason = files.reason(error)
         raise UserError(f"{folder}: cannot load ({reason})") from error
 

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import decoupled
-from decoupled.core import accelerators, hosts, installed
+from decoupled.core import accelerators, endings, hosts, installed
 from decoupled.core.console import duration
 from decoupled.core.errors import UserError, WorkerLost, in_one_line
 from decoupled.core.machine import readable_bytes
@@ -193,9 +193,15 @@ class Client:
             }
             hosts.agree("compile", facts)
         work = InBackground(lambda: self._compiled(module, options))
-        while not work.done(_LINE_EVERY):
-            passed = duration(time.monotonic() - began)
-            self.say(f"compiling for {self.describe()}: {passed} so far")
+        try:
+            while not work.done(_LINE_EVERY):
+                passed = duration(time.monotonic() - began)
+                self.say(f"compiling for {self.describe()}: {passed} so far")
+        except BaseException:
+            # Nobody can stop the compiler: the interpreter's own end would wait for its
+            # threads, and crash.
+            endings.end_at_once()
+            raise
         return work.result()
 
     def _compiled(self, module, options):

@@ -192,7 +192,10 @@ def test_answers_are_those_of_the_evaluation_and_scores_are_finite(reader, tmp_p
     assert answers[0]["score"] == pytest.approx(starts[0, 0] + ends[0, 0], abs=1e-4)
     assert len({row["answer"] for row in answers}) > 10
 
-    (tmp_path / "asked.json").write_text(json.dumps(documents("de")), encoding="utf-8")
+    document = documents("de")
+    # Answers are not used, and one may be missing.
+    document["data"][0]["paragraphs"][0]["qas"][0]["answers"] = []
+    (tmp_path / "asked.json").write_text(json.dumps(document), encoding="utf-8")
     paths = (f"--export_dir={folder}", f"--input={tmp_path / 'asked.json'}")
     for name in ("answers.json", "answers.jsonl"):
         done = decoupled("predict", *paths, f"--output={tmp_path / name}")
@@ -373,6 +376,58 @@ def test_models_of_vectors_and_damaged_folders_are_refused(
         (copy / "export.json").write_text(json.dumps(described | {name: value}))
         with pytest.raises(UserError, match=message):
             open_predictor(str(copy))
+
+
+def test_a_model_that_export_json_does_not_describe_is_refused(
+    pairs, numbers, tmp_path
+):
+    copy = pathlib.Path(shutil.copytree(pairs[-1], tmp_path / "copy"))
+    path = copy / "export.json"
+    described = json.loads(path.read_text())
+    path.write_text(json.dumps(described | {"labels": LABELS[::-1]}))
+    with pytest.raises(UserError, match="export.json: has other labels than .*A, B"):
+        open_predictor(str(copy))
+    # As a copy that was interrupted leaves it.
+    path.write_text(json.dumps(described))
+    shutil.rmtree(copy / "classifier")
+    shutil.copytree(numbers[-1] / "regressor", copy / "classifier")
+    with pytest.raises(
+        UserError, match="classifier: is not the model of .*export.json"
+    ):
+        open_predictor(str(copy))
+
+
+def test_weights_that_end_too_soon_are_refused(numbers, tmp_path):
+    copy = pathlib.Path(shutil.copytree(numbers[-1], tmp_path / "copy"))
+    path = copy / "regressor/variables/variables.data-00000-of-00001"
+    path.write_bytes(path.read_bytes()[:-900])
+    with pytest.raises(UserError, match="regressor: cannot load"):
+        open_predictor(str(copy))
+
+
+@pytest.mark.parametrize("inputs", [{"text": ["a"]}, {"a", "b"}])
+def test_tables_and_sets_are_no_lists_of_texts(numbers, inputs):
+    with pytest.raises(UserError, match="inputs: is a table or a set; give a list"):
+        opened_once(str(numbers[-1])).predict(inputs)
+
+
+def test_an_output_that_would_replace_what_is_read_is_refused(numbers, tmp_path):
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to("real")
+    (tmp_path / "real/a.txt").write_text("a\n")
+    export_dir = f"--export_dir={numbers[-1]}"
+    for source, output, message in (
+        ("real/a.txt", tmp_path / "link/a.txt", "--output: is the file of --input"),
+        ("real/a.txt", numbers[-1] / "export.json", "--output: lies in --export_dir"),
+        ("none.txt", tmp_path / "new/a.tsv", "none.txt"),
+    ):
+        said = mistake(
+            *("predict", export_dir, f"--input={tmp_path}/{source}"),
+            f"--output={output}",
+        )
+        assert message in said
+    assert (tmp_path / "real/a.txt").read_text() == "a\n"
+    assert not (tmp_path / "new").exists()
 
 
 def test_numbers_that_are_not_finite_are_refused(numbers):

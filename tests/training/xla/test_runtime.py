@@ -12,6 +12,7 @@ import re
 import shutil
 import signal
 import sys
+import threading
 import time
 from importlib.util import find_spec
 from types import SimpleNamespace
@@ -319,6 +320,24 @@ def test_a_signal_ends_training_after_it_has_saved(
         train_run(usual, spec)
     assert checkpoint_names(tmp_path) == [3]
     assert signal.getsignal(number) == before
+
+
+def test_a_signal_in_a_compilation_ends_without_waiting_for_it(monkeypatch):
+    """At its own end, the interpreter would wait for the compiler, and crash."""
+    released, ends = threading.Event(), []
+
+    def interrupted(line):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(adapter, "_LINE_EVERY", 0.01)
+    monkeypatch.setattr(adapter.endings, "end_at_once", lambda: ends.append("at once"))
+    client = SimpleNamespace(
+        _compiled=lambda *_: released.wait(60), say=interrupted, describe=str
+    )
+    with pytest.raises(KeyboardInterrupt):
+        adapter.Client._built(client, None, {}, 0.0)
+    assert ends == ["at once"]
+    released.set()
 
 
 def test_a_step_that_is_not_finite_is_never_saved(usual, tmp_path):
