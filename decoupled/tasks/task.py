@@ -115,10 +115,13 @@ def example_layout(
 
 
 def loss_scale(weights: tf.Tensor) -> tf.Tensor:
-    """float32 [batch], equal for all rows: 1 / (sum of the weights), or 1 if the sum is
-    less than 1. It turns the sum of weighted losses into their mean over a batch.
+    """float32 [batch], equal for all rows: 1 / (number of weights above 0, at least 1).
+
+    It turns the sum of weighted losses into their mean over a batch. The sum of the
+    weights would be another number in each batch, and take from a rare class what its
+    weights give it.
     """
-    total = tf.maximum(tf.reduce_sum(weights), 1.0)
+    total = tf.maximum(tf.reduce_sum(tf.cast(weights > 0, tf.float32)), 1.0)
     per_row = weights if weights.shape.rank == 1 else weights[:, 0]
     return tf.ones_like(per_row) / total
 

@@ -18,6 +18,7 @@ from decoupled.model.dims import FLOAT_FEATURES, Dims, make_dims
 from decoupled.model.heads import Forward
 from decoupled.model.layers import Builder
 from decoupled.model.variables import Variable, by_pattern, declare
+from decoupled.ops.weight_product import GradientCast
 from decoupled.tasks.objectives import make_objective
 from decoupled.tasks.task import Task
 from decoupled.training import mesh as meshes
@@ -104,8 +105,6 @@ _OF_A_MICROBATCH = {
     "batch": "TrainingConfig.batch_size or TrainingConfig.gradient_accumulation"
 }
 _OF_AN_EVALUATION = {"batch": "TrainingConfig.eval_batch_size"}
-# The feature with the index of an example in its batch.
-_EXAMPLE = "example_number"
 
 
 class _MeshGraph(NamedTuple):
@@ -219,7 +218,7 @@ def build_step(
     batch, length = features["input_word_ids"].shape.as_list()
     building = _begin(network, graph, placement)
     step = tf.train.get_or_create_global_step()
-    # Microbatches add their number, so that no two of a run have equal masks.
+    # Microbatches add their number, so that no two of a phase have equal masks.
     # Wrapped as int32, which any seed becomes.
     seed = (training.seed * 1_000_003 + 2**31) % 2**32 - 2**31
     first = tf.cast(step, tf.int32) * batch + seed
@@ -326,21 +325,32 @@ def _forward_and_gradients(
         variables = building.mesh.graph.trainable_variables
         gradients = mtf.gradients([forward.loss], [v.value for v in variables])
         return forward, gradients
-    batch = mtf.Dimension("batch", dims.batch.size * accumulation)
+    whole = mtf.Dimension("batch", dims.batch.size * accumulation)
+    numbers = mtf.Dimension("microbatch", accumulation)
     names = []
 
-    def microbatch(part: MeshTensors) -> dict[str, mtf.Tensor]:
+    def microbatch(number: mtf.Tensor) -> list[mtf.Tensor]:
         # Microbatch m has examples m, m + accumulation, ...
-        number = -mtf.reduce_max(-part.pop(_EXAMPLE), output_shape=[])
-        build = building.builder(dims, dropout_seed + number)
-        forward = task.forward(build, part)
+        part = {
+            name: mtf.gather(
+                mtf.replace_dimensions(feature, whole, [dims.batch, numbers]),
+                *(number, numbers),
+            )
+            for name, feature in features.items()
+        }
+        forward = task.forward(building.builder(dims, dropout_seed + number), part)
+        variables = building.mesh.graph.trainable_variables
+        gradients = mtf.gradients([forward.loss], [v.value for v in variables])
         names[:] = forward.sums
-        return {"loss": forward.loss, **forward.sums}
+        # A sum of many bfloat16 gradients would stop growing.
+        summed = [GradientCast(x, tf.float32).outputs[0] for x in gradients]
+        return [number + 1, forward.loss, *forward.sums.values(), *summed]
 
-    # A microbatch gets nothing but its part of these tensors.
-    numbered = {**features, _EXAMPLE: mtf.range(building.mesh, batch, tf.int32)}
-    gradients, outputs = mtf.serialize_training_step(
-        numbered, microbatch, batch, accumulation
+    _, loss, *rest = mtf.while_loop(
+        lambda number: mtf.less(number, accumulation),
+        microbatch,
+        [mtf.constant(building.mesh, 0, dtype=tf.int32)],
+        has_accumulators=True,
     )
-    sums = {name: outputs[name] for name in names}
-    return Forward(outputs["loss"], sums, {}), gradients
+    sums = dict(zip(names, rest, strict=False))
+    return Forward(loss, sums, {}), rest[len(names) :]

@@ -5,10 +5,14 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from decoupled.core.compat import tf
 from decoupled.core.errors import UserError
+from decoupled.data.array_input_fn import training_batches
+from decoupled.data.packing import Packing
 from decoupled.runs import finetuning
 from decoupled.runs.finetuning import class_weights
 from decoupled.runs.saved_run import Scores
+from decoupled.tasks.task import loss_scale
 
 DEV = {(1e-5, 0): 60.0, (2e-5, 0): 70.0, (3e-5, 0): 65.0, (2e-5, 1): 72.0}
 
@@ -101,3 +105,25 @@ def test_every_class_weighs_the_same_in_all():
     # 4 examples, 2 classes that occur: 4 / (2 * 3) and 4 / (2 * 1).
     assert weights.tolist() == pytest.approx([2 / 3, 0, 2])
     assert weights.dtype == np.float32
+
+
+def test_every_class_weighs_the_same_in_the_loss_of_an_epoch():
+    """Also a class that most batches lack."""
+    examples, batch = 320, 8
+    labels = np.zeros(examples, np.int32)
+    labels[::32] = 1
+    used = {
+        "input_mask": np.ones([examples, 4], np.int32),
+        "label_ids": labels,
+        "example_weights": class_weights(labels, 2)[labels],
+    }
+    total = np.zeros(2)
+    with tf.Graph().as_default(), tf.Session() as session:
+        placeholder = tf.placeholder(tf.float32, [batch, 1])
+        scales = loss_scale(placeholder)
+        for part in training_batches(used, batch, 0, 0, Packing(batch, 4, 1, 40)):
+            weights = part["example_weights"]
+            scale = session.run(scales, {placeholder: weights})[0]
+            for label in (0, 1):
+                total[label] += scale * weights[part["label_ids"] == label].sum()
+    assert total[0] == pytest.approx(total[1], rel=1e-5)

@@ -12,6 +12,7 @@ from decoupled.tasks.classification import Classification
 from decoupled.tasks.qa import ExtractiveQA
 from decoupled.tasks.tagging import Tagging
 from decoupled.training.graph import build_step, check_graph
+from decoupled.training.mesh import session_config
 from tests.helpers import (
     MASKING,
     adamw,
@@ -125,6 +126,42 @@ def test_dropout_differs_between_microbatches():
 
 
 BFLOAT16 = dataclasses.replace(ONE_DEVICE, activation_dtype="bfloat16")
+
+
+def gradients(config, features):
+    """Name of a variable -> its gradient in the first step."""
+    with tf.Graph().as_default():
+        lowered = build_step(config, {n: tf.constant(v) for n, v in features.items()})
+        lowering = lowered.lowering
+        exported = list(map(lowering.export_to_tf_tensor, lowered.gradients))
+        with tf.Session(config=session_config(config.network.mesh)) as session:
+            session.run(tf.global_variables_initializer())
+            session.run(lowering.copy_masters_to_slices())
+            values = session.run(exported)
+        names = [variable.name for variable in lowering.graph.trainable_variables]
+    return dict(zip(names, values, strict=True))
+
+
+@pytest.mark.parametrize("slice_dtype", ["float32", "bfloat16"])
+def test_gradients_of_many_microbatches_are_added_up_in_float32(slice_dtype):
+    """A sum of bfloat16 stops growing at 256 times an addend."""
+    features = {
+        n: np.repeat(v[:1], 128, axis=0) for n, v in masked_lm_features().items()
+    }
+    mesh = dataclasses.replace(BFLOAT16, slice_dtype=slice_dtype)
+    whole, parts = (
+        gradients(
+            graph_config(
+                mesh=mesh, frozen=BODY, batch_size=128, gradient_accumulation=parted
+            ),
+            features,
+        )
+        for parted in (1, 128)
+    )
+    assert {"output_bias", "kernel"} <= {name.rpartition("/")[2] for name in whole}
+    for name, value in whole.items():
+        difference = np.linalg.norm(parts[name] - value)
+        assert difference <= 0.002 * np.linalg.norm(value), name
 
 
 @pytest.fixture(scope="module")
