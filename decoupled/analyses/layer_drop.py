@@ -1,8 +1,9 @@
 """Scores with the last layers removed (paper Figure 1).
 
 Reads results.json of fine-tuning runs that kept only the first layers
-(FinetuningConfig.keep_layers) of one pre-trained model or of several. Runs with equal
-sizes and layers count as seeds: their mean and standard deviation are shown.
+(FinetuningConfig.keep_layers) of one pre-trained model or of several. Runs whose models
+have equal settings and layers count as seeds: their mean and standard deviation are
+shown.
 
   decoupled analyze layer_drop --finetuned_dir=runs/e_out_768_keep_12 \\
       --finetuned_dir=runs/e_out_768_keep_11 --output_dir=results
@@ -33,11 +34,13 @@ _SIZES = {
 
 
 class DroppedRun(NamedTuple):
-    """A fine-tuned model: its folder, task and sizes, and a score per seed."""
+    """A fine-tuned model: its folder, task, settings and vocabulary (the beginning of
+    its fingerprint), and a score per seed."""
 
     folder: str
     task: str
     model: ModelConfig
+    vocabulary: str
     languages: list[str]
     scores: list[float]
 
@@ -86,7 +89,8 @@ def read_run(folder: str, split: str) -> DroppedRun:
     scored = [_scores(path, values, split) for path, values in read_results(folder)]
     means = [statistics.fmean(by_language.values()) for by_language in scored]
     task, languages = described.task["name"], sorted(scored[0])
-    return DroppedRun(folder, task, described.model, languages, means)
+    vocabulary = described.vocabulary_fingerprint[:8]
+    return DroppedRun(folder, task, described.model, vocabulary, languages, means)
 
 
 def read_results(folder) -> list[tuple[str, dict]]:
@@ -127,18 +131,24 @@ def _scores(path, results, split) -> dict[str, float]:
 
 
 def _names(runs) -> dict[str, str]:
-    """Folder -> the sizes that distinguish its model, e.g. "E_out 768"."""
+    """Folder -> what distinguishes its model, e.g. "E_out 768", but for the layers."""
+    settings = {
+        run.folder: {**vars(run.model), "vocabulary": run.vocabulary} for run in runs
+    }
+    fields = dict.fromkeys([*_SIZES, *settings[runs[0].folder]])
+    fields.pop("num_layers")
     differing = [
-        size for size in _SIZES if len({getattr(run.model, size) for run in runs}) > 1
+        name for name in fields if len({str(of[name]) for of in settings.values()}) > 1
     ] or ["output_embedding_size"]
 
-    def shown(model, size):
-        if size == "coupled":
-            return "coupled" if model.coupled else "decoupled"
-        return f"{_SIZES[size]} {getattr(model, size)}"
+    def shown(of, name):
+        if name == "coupled":
+            return "coupled" if of[name] else "decoupled"
+        return f"{_SIZES.get(name, name)} {of[name]}"
 
     return {
-        run.folder: ", ".join(shown(run.model, s) for s in differing) for run in runs
+        folder: ", ".join(shown(of, name) for name in differing)
+        for folder, of in settings.items()
     }
 
 
@@ -158,6 +168,10 @@ def _points(runs, names):
             "mean": statistics.fmean(scores),
             "std": statistics.stdev(scores) if len(scores) > 1 else None,
             "folders": [run.folder for run in of_point],
+            "sha256": [
+                files.file_fingerprint(os.path.join(run.folder, RESULTS))
+                for run in of_point
+            ],
         }
 
 

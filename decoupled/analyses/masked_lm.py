@@ -61,7 +61,7 @@ _MOST_NATS = 700.0
 class Questions(NamedTuple):
     """The T tokens to predict, and the masked sequences.
 
-    languages: their names, sorted. items: [language, number] of each held-out sequence,
+    languages: their names, sorted. corpus: the fingerprint of their text. items: [language, number] of each held-out sequence,
     language after language. counts: int64 [languages, V], how often each piece occurs
     in the training text. arrays: the result of `mask_in_rounds` and `with_masks`.
     used: bool [rows, max_predictions], which slots of the arrays are tokens. labels,
@@ -70,6 +70,7 @@ class Questions(NamedTuple):
     """
 
     languages: list[str]
+    corpus: str
     items: list[tuple[str, int]]
     counts: np.ndarray
     arrays: dict[str, np.ndarray]
@@ -125,6 +126,7 @@ def read_questions(
     language = np.repeat(np.arange(len(names)), [len(part) for part in numbers])
     asked = Questions(
         names,
+        manifest.corpus_fingerprint,
         [(n, i) for n, part in zip(names, numbers, strict=True) for i in part.tolist()],
         np.stack(counts),
         with_masks(arrays, vocabulary),
@@ -181,8 +183,13 @@ def _read_sequences(
         evaluation_sequences(manifest, entries, counts, _READ, length, vocabulary)
     )
     numbers, ids = [], []
-    for count in counts:
+    for name, count in zip(names, counts, strict=True):
         kept = min(limit or count, count)
+        if kept < count:
+            console.say(
+                f"{manifest.folder}: {kept:,} of {count:,} held-out sequences of "
+                f"{name} (masked_lm.max_sequences)"
+            )
         chosen = np.arange(kept) * count // kept
         parts = [
             next(batched)[0].numpy()[chosen[chosen // _READ == index] % _READ]
@@ -199,7 +206,7 @@ def measure(
     """Loss and accuracy of all models on the same masks.
 
     Returns:
-      `settings`; `languages`: name -> `sequences` and `tokens` (predicted);
+      `corpus`; `settings`; `languages`: name -> `sequences` and `tokens` (predicted);
       `unigram_entropy`: language -> nats per token, the cross-entropy of the held-out
       tokens under the smoothed unigram distribution;
       `items`: [language, number] of every held-out sequence; `arrays`:
@@ -247,6 +254,7 @@ def measure(
     sequences = Counter(language for language, _ in asked.items)
     return {
         "analysis": "masked_lm",
+        "corpus": asked.corpus,
         "settings": dataclasses.asdict(settings),
         "languages": {
             name: {"sequences": sequences[name], "tokens": int(count)}

@@ -47,7 +47,7 @@ from decoupled.analyses.output import (
 from decoupled.analyses.retrieval import search
 from decoupled.configs import RetrievalConfig
 from decoupled.configs.analyses import NeighbourSettings
-from decoupled.core import gfile
+from decoupled.core import files, gfile
 from decoupled.core.errors import UserError
 from decoupled.core.files import scratch_folder
 from decoupled.corpora.parallel.parallel_text import choose, read_sentences
@@ -62,7 +62,7 @@ _SEED = 0
 class Translations(NamedTuple):
     """Sentences that several languages have.
 
-    about: what results say of their source. texts: language -> sentences, line by line
+    about: what results say of their source, with a hash of the sentences. texts: language -> sentences, line by line
     translations of each other. ids: of the sentences, if they have any.
     """
 
@@ -100,7 +100,8 @@ def read_files(
         stem = os.path.join(data_dir, f"{name}-en")
         source, target = f"{stem}.en", f"{stem}.{name}"
         sides = read_parallel(source, target, name, max_pairs)
-        about = {"language": name, "source": source, "target": target}
+        paths = {"source": source, "target": target}
+        about = {"language": name, **paths, "sha256": _sha256(*sides)}
         read.append(Translations(about, dict(zip(("en", name), sides, strict=True))))
     return read
 
@@ -126,7 +127,12 @@ def read_shared(
     above, name = os.path.split(path)
     split = os.path.basename(above) if name == "sentences" else name
     chosen = {language: [by_id[i] for i in ids] for language, by_id in texts.items()}
-    return Translations({"language": split}, chosen, ids)
+    about = {"language": split, "sha256": _sha256(ids, *chosen.values())}
+    return Translations(about, chosen, ids)
+
+
+def _sha256(*sides: Sequence[str]) -> str:
+    return files.fingerprint("\n".join(itertools.chain(*sides)))
 
 
 def measure(
@@ -218,6 +224,10 @@ def _summary(layer: int, hits: np.ndarray) -> dict[str, Any]:
         directions.append({"accuracy": accuracy, "interval": interval})
     by_sentence = 100 * hits.mean(axis=0)
     low, high = mean_interval(by_sentence)
+    if low == high:
+        # All sentences are alike, or there is one: as of a share.
+        share, count = by_sentence[0] / 100, len(by_sentence)
+        low, high = (100 * end for end in wilson_interval(share * count, count))
     return {
         "layer": layer,
         "mean": float(by_sentence.mean()),

@@ -104,7 +104,8 @@ def measure(
       `sets`: the file of each; of each model `correlations`, a list of entries with
       `set`, `embedding`, `score` ("dot"), `pairs`, `covered`, `spearman`, `low`,
       `high`; `arrays`: "MODELINDEX/EMBEDDING/SET", the dot products of the covered
-      pairs, and "MODELINDEX/human/SET".
+      pairs, "MODELINDEX/human/SET", and "MODELINDEX/covered/SET", the indices of these
+      pairs among those of the set.
     """
     words = {word for entry in sets for pair in entry.pairs for word in pair}
 
@@ -112,9 +113,10 @@ def measure(
         entries, arrays = [], {}
         vectors = word_vectors(model, words, whole_words)
         for entry, kind in itertools.product(sets, vectors):
-            human, ours = pair_scores(vectors[kind], entry)
+            covered, human, ours = pair_scores(vectors[kind], entry)
             arrays[f"{kind}/{entry.name}"] = ours
             arrays[f"human/{entry.name}"] = human
+            arrays[f"covered/{entry.name}"] = covered
             entries.append(
                 {
                     **{"set": entry.name, "embedding": kind, "score": "dot"},
@@ -160,15 +162,19 @@ def word_vectors(
     return vectors
 
 
-def pair_scores(vectors: Vectors, entry: WordPairs) -> tuple[np.ndarray, np.ndarray]:
-    """Human scores and dot products of the pairs whose words both have vectors."""
+def pair_scores(
+    vectors: Vectors, entry: WordPairs
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Of the pairs whose words both have vectors: indices, human scores, products."""
     covered = [
-        (score, vectors[first] @ vectors[second])
-        for (first, second), score in zip(entry.pairs, entry.scores, strict=True)
+        (index, score, vectors[first] @ vectors[second])
+        for index, ((first, second), score) in enumerate(
+            zip(entry.pairs, entry.scores, strict=True)
+        )
         if first in vectors and second in vectors
     ]
-    human, ours = np.array(covered, np.float64).reshape(-1, 2).T
-    return human, ours
+    indices, human, ours = np.array(covered, np.float64).reshape(-1, 3).T
+    return indices.astype(np.int32), human, ours
 
 
 def correlate(first: np.ndarray, second: np.ndarray) -> dict[str, float | None]:

@@ -83,7 +83,7 @@ def neighbour_means(
     return forward.values.mean(axis=1), backward.values.mean(axis=1)
 
 
-def wilson_interval(successes: int, trials: int) -> tuple[float, float]:
+def wilson_interval(successes: float, trials: int) -> tuple[float, float]:
     """95% interval of a share, by Wilson's score; it is within [0, 1]."""
     share, z2 = successes / trials, _QUANTILE_95**2
     middle = (share + z2 / (2 * trials)) / (1 + z2 / trials)

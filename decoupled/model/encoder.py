@@ -70,7 +70,8 @@ def attention(
 
     `x` [batch, ..., hidden] has the tokens that attend: all of a sequence (then it is
     `context`), some of them, or one. `numbers` are `example_numbers`, where attention
-    is called by name. The result is like `x`, before dropout and residual.
+    is called by name: then the kernel of a device computes it, which has no `bias`. The
+    result is like `x`, before dropout and residual.
     """
     dims, config = build.dims, build.config
     attends_to_itself = x is context

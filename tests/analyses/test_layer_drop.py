@@ -63,6 +63,19 @@ def folders(tmp_path):
     ]
 
 
+def test_models_that_differ_anywhere_are_no_seeds_of_each_other(folders, tmp_path):
+    other = write_folder(
+        tmp_path / "other",
+        of_xnli(90, 80),
+        **{"output_embedding_size": 8, "num_layers": 2, "intermediate_size": 48},
+    )
+    points = layer_drop.measure([folders[0], other])["tasks"]["xnli"]["points"]
+    assert [(point["model"], point["mean"]) for point in points] == [
+        ("intermediate_size 12", 65),
+        ("intermediate_size 48", 85),
+    ]
+
+
 def test_points_by_hand(folders):
     result = layer_drop.measure(folders)
     found = result["tasks"]["xnli"]

@@ -211,10 +211,13 @@ def test_a_diverged_model_is_named_and_an_earlier_result_stays(
 
 
 def test_a_limit_takes_sequences_evenly_and_asks_them_the_same(
-    records, one_model, result
+    records, one_model, result, capsys
 ):
     settings = replace(SETTINGS, max_sequences=4)
     text = read_questions(records, one_model, settings)
+    printed = capsys.readouterr().out
+    assert ": 4 of 19 held-out sequences of en (masked" in printed
+    assert "sequences of sw" not in printed
     measured = masked_lm.measure(one_model, text, settings)
     assert measured["items"][:4] == [["en", n] for n in (0, 4, 9, 14)]
     assert measured["items"][4:] == [["sw", n] for n in (0, 1, 2)]

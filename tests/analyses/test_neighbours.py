@@ -114,6 +114,15 @@ def test_accuracy_is_that_of_the_nearest_after_the_translation_vector(
         assert [shared[way] for way in ways] == [forward, backward]
 
 
+@pytest.mark.parametrize("hits, right", [([0, 0, 0, 0], 0), ([1], 1), ([1, 1], 2)])
+def test_sentences_that_are_all_alike_are_no_certainty(hits, right):
+    both = np.array([hits, hits], np.uint8)
+    low, high = wilson_interval(right, len(hits))
+    summary = neighbours._summary(0, both)
+    assert summary["interval"] == pytest.approx((100 * low, 100 * high))
+    assert high - low > 0.3
+
+
 def test_means_and_intervals_are_those_of_the_hits(result):
     (entry,) = result["models"][0]["languages"]
     for layer, hits in zip(entry["layers"], result["arrays"]["0/hits"], strict=True):

@@ -58,10 +58,11 @@ def test_sets_come_in_the_papers_order(tmp_path):
 def test_scores_of_pairs_by_hand():
     vectors = {"a": np.array([3.0, 4.0]), "b": np.array([4.0, 3.0])}
     pairs = word_similarity.WordPairs(
-        "", "", [*zip("aac", "bab", strict=True)], [1, 2, 3]
+        "", "", [*zip("aca", "bba", strict=True)], [1, 3, 2]
     )
-    human, ours = word_similarity.pair_scores(vectors, pairs)
-    assert (human.tolist(), ours.tolist()) == ([1, 2], [24, 25])
+    covered, human, ours = word_similarity.pair_scores(vectors, pairs)
+    assert (covered.tolist(), human.tolist()) == ([0, 2], [1, 2])
+    assert ours.tolist() == [24, 25]
 
 
 @pytest.fixture(scope="module")
