@@ -62,8 +62,9 @@ _SEED = 0
 class Translations(NamedTuple):
     """Sentences that several languages have.
 
-    about: what results say of their source, with a hash of the sentences. texts: language -> sentences, line by line
-    translations of each other. ids: of the sentences, if they have any.
+    about: what results say of their source, with a hash of the sentences. texts:
+    language -> sentences, line by line translations of each other. ids: of the
+    sentences, if they have any.
     """
 
     about: dict[str, str]

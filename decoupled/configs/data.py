@@ -72,7 +72,7 @@ class SamplingConfig:
     weights: None, or language -> its share, e.g. {"en": 0.2}, instead of the smoothed
       one; the other languages divide the rest by alpha. If all languages are named,
       only the ratios matter. 0 leaves a language out.
-    min_epochs, max_epochs: how often the text of a language is seen over the run, at
+    min_epochs, max_epochs: how often the text of a language is seen in a phase, at
       least and at most. None, a number for all languages, or language -> number, e.g.
       {"*": 20, "en": 2}, where "*" stands for every language that is not named. The
       limits are applied after alpha and weights; the share that a language gains or
@@ -106,7 +106,7 @@ class SamplingConfig:
         return self.min_epochs is not None or self.max_epochs is not None
 
     def epochs_of(self, language: str) -> tuple[float, float]:
-        """The fewest and the most epochs of a language over the run."""
+        """The fewest and the most epochs of a language in a phase."""
         least = _by_language(self.min_epochs, language)
         most = _by_language(self.max_epochs, language)
         return 0.0 if least is None else least, math.inf if most is None else most

@@ -73,6 +73,8 @@ class FilesBuild:
         with concurrent.futures.ThreadPoolExecutor(FILES_AT_ONCE) as pool:
             # The result is remembered: later calls read nothing.
             list(pool.map(source_of, self._paths))
+        if settings.language_column is not None:
+            _check_columns(paths)
         text_units.check_installed(self._paths, settings)
         self._files = describe_files(paths)
 
@@ -112,6 +114,24 @@ class FilesBuild:
         parts = _written_anew(job, parts, self._runner)
         _check_text(self._files, parts, self._settings)
         _write_manifest(folder, self._files, inputs, parts, repeated)
+
+
+def _check_columns(paths: Mapping[str, Sequence[str]]) -> None:
+    """Refuses files in several languages without a column that names them."""
+    setting = "build_corpus.language_column"
+    languages: dict[str, list[str]] = {}
+    for language, of_language in paths.items():
+        for path in of_language:
+            languages.setdefault(path, []).append(language)
+    without = [path for path in languages if not source_of(path).has_columns]
+    if len(without) == len(languages):
+        raise UserError(f"{setting}: no --input is a table or JSON lines; leave it out")
+    for path in without:
+        if len(languages[path]) > 1:
+            raise UserError(
+                f"{path}: is given for {' and '.join(languages[path])}, but has no "
+                f"columns ({setting})"
+            )
 
 
 def _units(job, by_language: _Files, repeated: collections.Counter) -> list[TextUnit]:

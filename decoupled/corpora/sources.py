@@ -116,6 +116,7 @@ class Source:
         compression. It tells the kind of a file whose content matches no source.
       reads: a `Reading` -> its documents, each a list of lines, of which memory holds a
         few. A bad file raises a UserError that names the file and the place.
+      has_columns: whether settings name the columns that are read.
       splits: whether lines are paragraphs, which are split into sentences. Large files
         are then cut into parts, because cleaning takes longer than reading.
       needs: packages that read the file. A corpus also depends on their versions.
@@ -133,6 +134,7 @@ class Source:
     needs: tuple[installed.NeededModule, ...] = ()
     rules: Callable[[], tuple[int, ...]] = tuple
     matches: Callable[[bytes], bool] = lambda head: False
+    has_columns: bool = False
 
 
 def source_of(path: str) -> Source:
@@ -391,6 +393,7 @@ SOURCES = (
         matches=_is_json,
         pattern=r"\.(json|jsonl|ndjson)$",
         reads=functools.partial(_row_documents, _json_rows),
+        has_columns=True,
         splits=lambda settings: settings.split_json,
     ),
     Source(
@@ -399,6 +402,7 @@ SOURCES = (
         matches=lambda head: head.startswith(b"PAR1"),
         pattern=r"\.parquet$",
         reads=functools.partial(_row_documents, _table_rows),
+        has_columns=True,
         splits=lambda settings: settings.split_json,
         needs=(installed.NeededModule("pyarrow", purpose="Parquet files"),),
     ),

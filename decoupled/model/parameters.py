@@ -13,6 +13,7 @@ Where a row still differs, its `remark` says what is known about it. Table 1 cou
 other public models, in which the word embeddings are the output embedding, too.
 """
 
+import collections
 import functools
 from typing import NamedTuple
 
@@ -138,10 +139,12 @@ def special_variables(
     model: ModelConfig, optimizer: OptimizerConfig
 ) -> list[list[str | None]]:
     """[name, initial values, learning rate] of the variables for which
-    `ModelConfig.initial_values` or `OptimizerConfig.rates` has a pattern."""
+    `ModelConfig.initial_values` or `OptimizerConfig.rates` has a pattern; one row for
+    the same variable of all layers."""
     variables = declare(model, ALL_HEADS)
     rates = by_pattern("OptimizerConfig.rates", optimizer.rates, variables)
-    rows = {}
+    alike = {name: summary([name])[0] for name in variables}
+    rows: dict[tuple, list[str]] = {}
     for name, variable in variables.items():
         values, rate = None, rates.get(name)
         if variable.initializer == IDENTITY:
@@ -151,8 +154,13 @@ def special_variables(
         if values is not None or name in rates:
             shown = rate and f"{rate * optimizer.learning_rate:g} ({rate:g} x)"
             shown = "not trained" if rate == 0 else shown
-            rows.setdefault((*summary([name]), values, shown))
-    return [list(row) for row in rows]
+            rows.setdefault((alike[name], values, shown), []).append(name)
+    counts = collections.Counter(alike.values())
+    return [
+        [name, values, shown]
+        for (of_all, values, shown), named in rows.items()
+        for name in ([of_all] if len(named) == counts[of_all] else named)
+    ]
 
 
 def _count(config: ModelConfig, head: Head) -> dict[str, int]:

@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
-from decoupled.configs import FinetuningConfig, ModelConfig, OptimizerConfig
+from decoupled.configs import FinetuningConfig, ModelConfig
 from decoupled.configs.finetuning import FinetuneConfig
 from decoupled.configs.hardware import HOST, Hardware
 from decoupled.core import console, files
@@ -165,7 +165,7 @@ def plan_finetuning(
     data = TaskData(task, source.vocabulary, cache, splits, model.type_vocab_size)
     examples = data.examples("train", data.source)
     rates, rate = learning_rates(config, data), config.optimizer.learning_rate
-    if rate not in (OptimizerConfig().learning_rate, *rates):
+    if rate not in (FinetuneConfig.DEFAULTS["OptimizerConfig.learning_rate"], *rates):
         console.say(
             f"OptimizerConfig.learning_rate = {rate:g} has no effect: "
             f"FinetuningConfig.learning_rates = {rates} chooses"

@@ -14,7 +14,7 @@ from decoupled.data.reading import check_beginnings, count_pieces, named_errors
 from decoupled.data.records import RecordsManifest, read_manifest
 from decoupled.data.sequences import EVAL, TRAIN, evaluation_count, sampling_rows
 from decoupled.data.vocabulary import Vocabulary, open_vocabulary
-from decoupled.model.variables import slots
+from decoupled.model.variables import by_pattern, slots
 from decoupled.runs import run_folder
 from decoupled.runs.curve import entropy
 from decoupled.runs.run_folder import TRAINING_MODES
@@ -110,7 +110,15 @@ def plan_pretraining(
     check_beginnings(manifest)
     phases = [(p, pretraining_graph(p.config, pieces.pad_id)) for p in config.phases]
     if prefix:
-        plan_initialization(prefix, phases[0][1].network.variables)
+        variables = phases[0][1].network.variables
+        restored = plan_initialization(prefix, variables).restored
+        patterns = config.model.initial_values
+        chosen = by_pattern("ModelConfig.initial_values", patterns, variables)
+        if without := sorted(chosen.keys() & set(restored)):
+            console.say(
+                "ModelConfig.initial_values has no effect on variables of "
+                f"--init_checkpoint, such as {without[0]}"
+            )
     for phase, graph in phases:
         check_graph(graph.network, phase.config.training, graph.frozen)
     description = _describe(config, manifest, pieces, prefix)

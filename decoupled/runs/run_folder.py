@@ -167,8 +167,11 @@ def claim(
         for messages.
     """
     check_checkpoint_path(model_dir)
-    files.make_folder(model_dir)
     path = os.path.join(model_dir, CONFIG)
+    begun = [path, os.path.join(model_dir, CHECKPOINT_LIST)]
+    if reading and not any(map(files.exists, begun)):
+        raise UserError(f"{model_dir}: no complete checkpoint (model.ckpt-N.index)")
+    files.make_folder(model_dir)
     described = _as_json(description)
     if files.exists(path):
         saved = files.read_json(path)

@@ -162,6 +162,10 @@ def make_task(
     described: OwnTaskConfig | None = None,
 ) -> "FinetuningTask":
     """The task of a name: one of `TASKS`, or OWN, which is described."""
+    if described is not None and name != OWN:
+        raise UserError(
+            f"OwnTaskConfig: is for --task={OWN}, and has no part in {name}"
+        )
     description = _own(described) if name == OWN else TASKS[name]
     kind = description.kind
     if finetuning.class_weights != "none" and kind != CLASSIFICATION:

@@ -19,7 +19,7 @@ from decoupled.configs.finetuning import FinetuneConfig
 from decoupled.configs.hardware import HOST, Hardware, TpuAddress
 from decoupled.core.compat import tf
 from decoupled.core.errors import UserError
-from decoupled.runs import finetuning_run
+from decoupled.runs import finetuning, finetuning_run
 from decoupled.training import checkpoints
 from decoupled.training.bookkeeping import Checkpoints
 from decoupled.training.checkpoint_files import CheckpointWriter
@@ -558,8 +558,13 @@ def test_a_mesh_splits_rows_and_not_examples(folder, tmp_path):
     assert (tmp_path / "checkpoint").exists()
 
 
-def test_evaluation_leaves_the_folder_to_the_run_that_claimed_it(folder, tmp_path):
+def test_evaluation_leaves_the_folder_to_the_run_that_claimed_it(
+    folder, tmp_path, monkeypatch
+):
     """Which may be about to save its first checkpoint."""
+    with monkeypatch.context() as patch:
+        patch.setattr(finetuning, "train_runs", lambda *_: None)
+        tune(folder, tmp_path / "run", "train", batch_size=8)
     for batch_size, message in (
         (8, "no complete checkpoint"),
         (4, "data.batch_size is 8, not 4;"),
@@ -579,6 +584,7 @@ def test_evaluation_leaves_the_folder_to_the_run_that_claimed_it(folder, tmp_pat
 def test_evaluation_needs_a_checkpoint_and_a_split(folder, tmp_path):
     with pytest.raises(UserError, match="no complete checkpoint"):
         tune(folder, tmp_path / "run", "eval")
+    assert not (tmp_path / "run").exists()
     only_train = tmp_path / "tasks" / "catalogs"
     only_train.mkdir(parents=True)
     for name in ("labels.txt", "train-en.tsv"):

@@ -353,7 +353,10 @@ def test_a_run_goes_on_from_another_with_a_fresh_output_embedding(
     data, trained, tmp_path, capsys
 ):
     wider = config(
-        model=tiny_model(**{**SMALL, "output_embedding_size": 40}),
+        model=tiny_model(
+            **{**SMALL, "output_embedding_size": 40},
+            initial_values={"bert/*/word_embeddings": 2.0},
+        ),
         # What was taken over does not move, as the head alone is trained.
         schedule=schedule(train_steps=1),
     )
@@ -362,6 +365,10 @@ def test_a_run_goes_on_from_another_with_a_fresh_output_embedding(
 
     printed = capsys.readouterr().out
     assert "drawn from the seed: cls/predictions/output_embedding, " in printed
+    without = (
+        "no effect on variables of --init_checkpoint, such as bert/embeddings/word"
+    )
+    assert f"ModelConfig.initial_values has {without}" in printed
     first, second = checkpoint(trained), checkpoint(tmp_path / "second")
     table = "bert/embeddings/word_embeddings"
     np.testing.assert_allclose(second[table], first[table], atol=1e-9)
@@ -775,11 +782,15 @@ def test_evaluation_and_training_are_separate_modes(data, trained, tmp_path, cap
     settings = config(schedule=schedule(train_steps=1))
     with pytest.raises(UserError, match=r"no complete checkpoint \(model.ckpt-N"):
         run_pretraining(settings, *data, str(tmp_path / "none"), "eval")
+    assert not (tmp_path / "none").exists()
     assert not (trained / "eval.json").exists()
     # A run of other settings may be about to save its first checkpoint there.
+    claimed = tmp_path / "claimed"
+    claimed.mkdir()
+    shutil.copy(trained / "config.json", claimed)
     with pytest.raises(UserError, match="holds another model: data.batch_size"):
         other = config(training=tiny_training(batch_size=4))
-        run_pretraining(other, *data, str(tmp_path / "none"), "eval")
+        run_pretraining(other, *data, str(claimed), "eval")
 
     run_pretraining(settings, *data, str(trained), "eval")
 

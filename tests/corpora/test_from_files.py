@@ -373,6 +373,19 @@ def test_a_file_that_mixes_languages_gives_each_its_rows(mixed, tmp_path):
     }
 
 
+def test_text_without_columns_is_no_file_of_several_languages(mixed, tmp_path):
+    (tmp_path / "a.txt").write_text("One.\n\nTwo.\n")
+    settings = with_share(0.2, language_column="lang")
+    both = f"de={tmp_path}/a.txt,sw={tmp_path}/a.txt"
+    for inputs, message in (
+        ([both], "no --input is a table or JSON lines; leave it out"),
+        ([both, mixed], r"a.txt: is given for de and sw, but has no columns \(build_"),
+    ):
+        with pytest.raises(UserError, match=message):
+            make(inputs, tmp_path / "c", settings=settings)
+    assert not (tmp_path / "c").exists()
+
+
 def test_a_language_without_rows_is_told_and_only_its_own_are_read_again(
     mixed, tmp_path, monkeypatch
 ):

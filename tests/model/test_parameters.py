@@ -5,7 +5,7 @@ import os
 
 import pytest
 
-from decoupled.configs import ModelConfig
+from decoupled.configs import ModelConfig, OptimizerConfig
 from decoupled.launch import gin_files
 from decoupled.model import parameters
 from decoupled.model.parameters import finetuning_counts, pretraining_counts
@@ -22,6 +22,16 @@ ENCODER = {
     "input projection": 8 * 16 + 16,
     "encoder layers": 2 * LAYER,
 }
+
+
+def test_a_layer_with_a_rate_of_its_own_is_named():
+    model, name = tiny_model(num_layers=2), "bert/encoder/layer_{}/output/dense/bias"
+    rates = {"*/layer_0/output/dense/bias": 0.5, "*/layer_?/output/dense/kernel": 0.0}
+    rows = parameters.special_variables(model, OptimizerConfig(rates=rates))
+    assert sorted(rows, key=str) == [
+        ["bert/encoder/layer_*/output/dense/kernel", None, "not trained"],
+        [name.format(0), None, "0.0001 (0.5 x)"],
+    ]
 
 
 @pytest.mark.parametrize(

@@ -434,6 +434,8 @@ def test_the_name_of_another_task_is_refused(tmp_path):
         make_task(OWN, str(tmp_path), settings, None)
     with pytest.raises(UserError, match="name: 'xnli' is another task"):
         make_task(OWN, str(tmp_path), settings, None, described(name="xnli"))
+    with pytest.raises(UserError, match="OwnTaskConfig: is for --task=own, and has no"):
+        make_task("xnli", str(tmp_path), settings, None, described())
 
 
 def test_real_topics_in_all_languages(data_dir):
