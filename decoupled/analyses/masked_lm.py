@@ -64,9 +64,9 @@ class Questions(NamedTuple):
     languages: their names, sorted. corpus: the fingerprint of their text. items:
     [language, number] of each held-out sequence, language after language. counts: int64
     [languages, V], how often each piece occurs in the training text. arrays: the result
-    of `mask_in_rounds` and `with_masks`. used: bool [rows, max_predictions], which slots of the arrays are tokens. labels,
-    sequence (an index of `items`) and language (of `languages`), int64 [T], have the
-    order of its True values.
+    of `mask_in_rounds` and `with_masks`. used: bool [rows, max_predictions], which
+    slots of the arrays are tokens. labels, sequence (an index of `items`) and language
+    (of `languages`), int64 [T], have the order of its True values.
     """
 
     languages: list[str]

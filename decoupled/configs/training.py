@@ -33,7 +33,7 @@ class OptimizerConfig:
     weight_decay: decoupled rate, multiplied by the learning rate; never applied to
       layer norms and biases.
     beta1, beta2, epsilon: of Adam. With Adafactor, beta1 and weight_decay must be 0,
-      and beta2 follows Adafactor's own schedule.
+      and the others are left out: beta2 follows Adafactor's own schedule.
     clip_norm: gradients are clipped to this global norm; 0 does not clip.
     rates: pattern of names of variables, like a shell's -> by what their learning rate
       is multiplied, and with it their weight decay. 0: the variable is not trained.
@@ -61,6 +61,12 @@ class OptimizerConfig:
             raise UserError(
                 "OptimizerConfig: adafactor has neither weight decay nor momentum "
                 "here; set weight_decay = 0.0 and beta1 = 0.0"
+            )
+        unused = OptimizerConfig.beta2, OptimizerConfig.epsilon
+        if self.name == "adafactor" and (self.beta2, self.epsilon) != unused:
+            raise UserError(
+                "OptimizerConfig: beta2 and epsilon are Adam's and have no effect with "
+                f"adafactor; they stay at {unused[0]} and {unused[1]}, the defaults"
             )
 
 
@@ -191,6 +197,11 @@ def without_effect(
             f"the warm-up of {schedule.warmup_steps} steps is not shorter than the run "
             f"of {steps}: the learning rate reaches no more than "
             f"{steps / schedule.warmup_steps:.0%} of its peak{decay}"
+        )
+    if training.eval_every_steps and not evaluating:
+        sentences.append(
+            f"TrainingConfig.eval_every_steps = {training.eval_every_steps} has no "
+            "effect: nothing is evaluated in this run"
         )
     every = {"save_checkpoints_steps": "saves only"}
     if evaluating and training.eval_every_steps:

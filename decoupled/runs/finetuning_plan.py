@@ -170,6 +170,11 @@ def plan_finetuning(
             f"OptimizerConfig.learning_rate = {rate:g} has no effect: "
             f"FinetuningConfig.learning_rates = {rates} chooses"
         )
+    if config.training.eval_sequences:
+        console.say(
+            f"TrainingConfig.eval_sequences = {config.training.eval_sequences} has no "
+            "effect: fine-tuning evaluates whole files"
+        )
     epochs, batch = config.finetuning.num_epochs, config.training.batch_size
     if epochs * len(examples) > _MOST_STEPS * batch:
         raise UserError(

@@ -196,6 +196,11 @@ BAD_TOGETHER = [
         "min_epochs",
     ),
     (configs.OptimizerConfig, dict(name="adafactor"), "adafactor"),
+    (
+        configs.OptimizerConfig,
+        dict(name="adafactor", beta1=0.0, weight_decay=0.0, beta2=0.5),
+        "beta2 and epsilon are Adam's",
+    ),
     (configs.ScheduleConfig, dict(train_steps=9, warmup_steps=4, decay_steps=6), "dec"),
     (configs.ScheduleConfig, dict(decay="constant", decay_steps=5), "decay_steps"),
     (configs.ScheduleConfig, dict(decay="constant", final_share=0.1), "final_share"),
@@ -361,7 +366,7 @@ SAVES = "TrainingConfig.save_checkpoints_steps = 50 has no effect: the run has {
         (steps(100, 400, "constant"), {}, True, 0.0, ["no more than 25% of its peak"]),
         (steps(49), {}, True, 0.0, [SAVES.format(49)]),
         (steps(60), {"eval_every_steps": 61}, True, 0.0, ["eval_every_steps = 61 has"]),
-        (steps(60), {"eval_every_steps": 61}, False, 0.0, []),
+        (steps(60), {"eval_every_steps": 61}, False, 0.0, ["nothing is evaluated"]),
         (steps(49), {"eval_every_steps": 7}, True, 0.0, ["TrainingConfig.save"]),
     ],
 )
