@@ -173,6 +173,14 @@ def texts_without_training():
     return mock.patch.object(text, "trace", trace_inference)
 
 
+def not_saved(path):
+    """A folder with empty files where a SavedModel would be."""
+    for name in ("saved_model.pb", "variables/variables.index"):
+        file = os.path.join(path, name)
+        os.makedirs(os.path.dirname(file), exist_ok=True)
+        open(file, "w").close()
+
+
 @contextlib.contextmanager
 def saving_only(*names):
     """In its context only models of these names are saved: each takes seconds.
@@ -185,7 +193,7 @@ def saving_only(*names):
         if os.path.basename(path) in names:
             save(root, path, signatures=signatures)
         else:
-            os.makedirs(path)
+            not_saved(path)
 
     takes_strings = any(name.startswith("text_") for name in names)
     with contextlib.ExitStack() as patches:

@@ -19,6 +19,7 @@ from tests.exports.models import (
     VOCABULARY_SIZE,
     finetuned_weights,
     model_config,
+    not_saved,
     opened,
     pretrained_weights,
     random_batch,
@@ -470,7 +471,7 @@ def test_an_empty_folder_is_filled_and_an_export_replaced_only_when_asked(
     def save(root, path, signatures):
         # Saving itself is tested elsewhere, and takes seconds.
         saved[os.path.basename(path)] = list(signatures)
-        os.makedirs(path)
+        not_saved(path)
 
     monkeypatch.setattr(tf.saved_model, "save", save)
     target = tmp_path / "exports" / "out"
