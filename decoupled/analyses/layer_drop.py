@@ -34,10 +34,11 @@ _SIZES = {
 
 
 class DroppedRun(NamedTuple):
-    """A fine-tuned model: its folder, task, settings and vocabulary (the beginning of
-    its fingerprint), and a score per seed."""
+    """A fine-tuned model: its folder, the files of its results, its task, settings and
+    vocabulary (the beginning of its fingerprint), and a score per seed."""
 
     folder: str
+    results: list[str]
     task: str
     model: ModelConfig
     vocabulary: str
@@ -86,11 +87,19 @@ def read_run(folder: str, split: str) -> DroppedRun:
             f"{folder}: is not a folder of fine-tuning; give one that "
             "decoupled finetune wrote"
         )
-    scored = [_scores(path, values, split) for path, values in read_results(folder)]
+    results = read_results(folder)
+    scored = [_scores(path, values, split) for path, values in results]
     means = [statistics.fmean(by_language.values()) for by_language in scored]
     task, languages = described.task["name"], sorted(scored[0])
-    vocabulary = described.vocabulary_fingerprint[:8]
-    return DroppedRun(folder, task, described.model, vocabulary, languages, means)
+    return DroppedRun(
+        folder,
+        [path for path, _ in results],
+        task,
+        described.model,
+        described.vocabulary_fingerprint[:8],
+        languages,
+        means,
+    )
 
 
 def read_results(folder) -> list[tuple[str, dict]]:
@@ -168,10 +177,11 @@ def _points(runs, names):
             "mean": statistics.fmean(scores),
             "std": statistics.stdev(scores) if len(scores) > 1 else None,
             "folders": [run.folder for run in of_point],
-            "sha256": [
-                files.file_fingerprint(os.path.join(run.folder, RESULTS))
+            "sha256": {
+                path: files.file_fingerprint(path)
                 for run in of_point
-            ],
+                for path in run.results
+            },
         }
 
 

@@ -66,7 +66,7 @@ class OptimizerConfig:
         if self.name == "adafactor" and (self.beta2, self.epsilon) != unused:
             raise UserError(
                 "OptimizerConfig: beta2 and epsilon are Adam's and have no effect with "
-                f"adafactor; they stay at {unused[0]} and {unused[1]}, the defaults"
+                f"adafactor; set them to {unused[0]} and {unused[1]}, the defaults"
             )
 
 
@@ -201,7 +201,7 @@ def without_effect(
     if training.eval_every_steps and not evaluating:
         sentences.append(
             f"TrainingConfig.eval_every_steps = {training.eval_every_steps} has no "
-            "effect: nothing is evaluated in this run"
+            "effect: nothing is evaluated while this run trains"
         )
     every = {"save_checkpoints_steps": "saves only"}
     if evaluating and training.eval_every_steps:

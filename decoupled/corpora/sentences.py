@@ -26,6 +26,8 @@ _UNKNOWN = "en"
 # The time of sentencex grows with the square of the number of quotation marks, so it
 # sees this many characters at a time. Nothing is joined to a longer sentence.
 _LONGEST = 4000
+# Longer runs of marks are cut anywhere.
+_MARKS = 50
 _WORD = re.compile(rf"[^\W_]|{HOLE}")
 # The wiki's name for a language -> a code that sentencex knows.
 _CODES = {
@@ -127,13 +129,16 @@ def _segments(code: str, paragraph: str) -> Iterator[str]:
             # The end of the last part is not known yet.
             *ended, last = parts
             head, space, _ = last.rpartition(" ")
-            size = len(last)
-            while not head and size > 1 and divides_character(paragraph, start + size):
-                size -= 1
-            parts = ended or [head + space if head else last[:size]]
+            parts = ended or [head + space if head else _whole_characters(last)]
         for part in parts:
             yield from _PART.findall(part)
         start += sum(map(len, parts)) or _LONGEST
+
+
+def _whole_characters(part: str) -> str:
+    """`part` without a few characters at its end, so that what follows is no mark."""
+    sizes = range(len(part) - 1, max(1, len(part) - _MARKS), -1)
+    return part[: next((s for s in sizes if not divides_character(part, s)), len(part))]
 
 
 def _goes_on(before: str, separator: str, part: str) -> bool:

@@ -52,7 +52,7 @@ _WIKI_EXTRACTOR = (
     "the output of WikiExtractor, no plain text; give the dump itself, or the output "
     "of WikiExtractor --json"
 )
-# As many lines with equally many tabs are a table.
+# As many lines with equally many tabs are a table, as many JSON arrays JSON.
 _TABLE_LINES = 3
 _IS_CSV = re.compile(r"\.csv(\.(gz|bz2|xz|zst))?$")
 # What a file is and what to do; how its first lines begin; how many of them have to.
@@ -72,11 +72,6 @@ _FORMATS = (
         "lines of a number, a tab and a text, as those of Leipzig; cut the numbers off "
         "with cut -f2- FILE > NEW_FILE",
         re.compile(rb"\d+\t"),
-        3,
-    ),
-    (
-        'JSON arrays, no plain text; write an object with a column "text" a line',
-        re.compile(rb'\[\s*(?:\[|\{|".*"\s*[],]).*\]\s*$'),
         3,
     ),
     (
@@ -352,12 +347,24 @@ def _check_format(path: str) -> None:
     for what, pattern, least in _FORMATS:
         if len(first) >= least and all(pattern.match(line) for line in first[:least]):
             raise UserError(f"{path}: {what}")
+    if len(first) >= _TABLE_LINES and all(map(_is_array, first)):
+        raise UserError(
+            f"{path}: JSON arrays, no plain text; write an object with a column "
+            '"text" a line'
+        )
     tabs = {line.strip().count(b"\t") for line in first}
     if len(first) >= _TABLE_LINES and len(tabs) == 1 and tabs != {0}:
         raise UserError(
             f"{path}: columns between tabs, no plain text; give the column of the "
             "text, as the second: cut -f2 FILE > NEW_FILE"
         )
+
+
+def _is_array(line: bytes) -> bool:
+    try:
+        return isinstance(files.parse_json(line), list)
+    except json.JSONDecodeError:
+        return False
 
 
 def _first_lines(head: bytes) -> list[bytes]:

@@ -168,9 +168,10 @@ def claim(
     """
     check_checkpoint_path(model_dir)
     path = os.path.join(model_dir, CONFIG)
-    begun = [path, os.path.join(model_dir, CHECKPOINT_LIST)]
-    if reading and not any(map(files.exists, begun)):
-        raise UserError(f"{model_dir}: no complete checkpoint (model.ckpt-N.index)")
+    if reading and not files.exists(path):
+        names = gfile.listdir(model_dir) if gfile.isdir(model_dir) else []
+        if not any(name.endswith(".index") for name in names):
+            raise UserError(f"{model_dir}: no complete checkpoint (model.ckpt-N.index)")
     files.make_folder(model_dir)
     described = _as_json(description)
     if files.exists(path):

@@ -68,7 +68,7 @@ def _without_language(path, sentences):
     """WikiANN's original files have the same `LANGUAGE:` before each word."""
     words = {word for sentence in sentences for word in sentence.words}
     prefix = _LANGUAGE.match(min(words))
-    if not prefix or len(words) == 1 or prefix[0] in words:
+    if not prefix or len(words) == 1:
         return sentences
     if not all(word.startswith(prefix[0]) for word in words):
         return sentences

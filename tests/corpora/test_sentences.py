@@ -93,6 +93,15 @@ def test_a_paragraph_without_spaces_is_cut_between_characters(letters):
     assert {sentence[0] for sentence in sentences} <= {"\u1000", letters[0]}
 
 
+@pytest.mark.parametrize("mark", ["\u0301", "\u200d", "\u0e49"])
+def test_a_paragraph_of_marks_takes_no_time(mark):
+    paragraph = "a" + mark * 40_000
+    began = time.process_time()
+    assert "".join(split_sentences(paragraph, "xx")) == paragraph
+    # Quadratic time would be minutes.
+    assert time.process_time() - began < 10
+
+
 def test_a_small_letter_begins_no_sentence():
     assert split_sentences("Она умерла в 5 в. до н. э. в Афинах. Да.", "xx") == [
         "Она умерла в 5 в. до н. э. в Афинах.",

@@ -370,6 +370,7 @@ def test_a_table_is_told_by_its_content_and_has_to_be_unpacked(tmp_path):
         ("client\tpath\tsentence\nc0\tx.mp3\tOne.\nc1\ty.mp3\tTwo.\n", "cut -f2 "),
         ("\tOne.\n\tTwo.\n\tThree.\n", None),
         ("[1] One.\n[2] Two.\n[3] Three [sic]\n", None),
+        ("[[Berlin]]\n[[Rome]]\n[[Oslo]]\n", None),
         ("One.\tTwo.\nThree.\nFour.\tFive.\n", None),
         ('["One."]\n', None),
         ("<b>One.</b>\nTwo.\n", None),

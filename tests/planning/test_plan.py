@@ -62,7 +62,9 @@ def rows_of_rembert():
     """Mesh, layout and gradient checkpointing of each row in docs/scaling.md."""
     page = pathlib.Path(__file__).parents[2] / "docs/scaling.md"
     pattern = r"^\| (?:v|tpu)\w+-\d+ \| \W*(data\w+?)\W* \| ([\w:;]+) \| (yes|no) \|"
-    return re.findall(pattern, page.read_text(), re.MULTILINE)
+    rows = re.findall(pattern, page.read_text(), re.MULTILINE)
+    assert len(rows) > 9
+    return rows
 
 
 @pytest.mark.parametrize("layout, mesh, recomputes", rows_of_rembert())
