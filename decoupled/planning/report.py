@@ -53,8 +53,8 @@ def summary_row(name: str, plan: Plan) -> list[object]:
         "yes" if plan.fits else "no",
         f"{times.step:.3f} s",
         f"{times.collectives:.3f} s",
-        f"{times.days(plan.steps):.1f}",
-        f"{times.days(_TRILLION / plan.tokens_per_step):.1f}",
+        _days(times.days(plan.steps)),
+        _days(times.days(_TRILLION / plan.tokens_per_step)),
     ]
 
 
@@ -286,13 +286,18 @@ def _print_times(plan):
         ["step", _s(times.step), f"{tokens / times.step:,.0f} tokens/s"],
         [
             f"{steps:,} steps{of}",
-            f"{times.days(steps):.1f} days",
+            f"{_days(times.days(steps))} days",
             f"{steps * tokens / _TRILLION:.2f}T tokens",
         ],
-        ["1T tokens", f"{times.days(_TRILLION / tokens):.1f} days", ""],
+        ["1T tokens", f"{_days(times.days(_TRILLION / tokens))} days", ""],
     ]
     console.table("Time", ["", "", ""], rows)
 
 
 def _s(value):
     return f"{value:.4f} s"
+
+
+def _days(days: float) -> str:
+    """With one decimal, or two digits below a day."""
+    return f"{days:.1f}" if days >= 1 else f"{days:.2g}"
