@@ -225,7 +225,7 @@ def _summary(layer: int, hits: np.ndarray) -> dict[str, Any]:
         directions.append({"accuracy": accuracy, "interval": interval})
     by_sentence = 100 * hits.mean(axis=0)
     low, high = mean_interval(by_sentence)
-    if low == high:
+    if np.ptp(by_sentence) == 0:
         # All sentences are alike, or there is one: as of a share.
         share, count = by_sentence[0] / 100, len(by_sentence)
         low, high = (100 * end for end in wilson_interval(share * count, count))

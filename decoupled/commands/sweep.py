@@ -138,11 +138,10 @@ def _check_tasks(jobs):
                 config.question_answering,
                 config.own_task,
             )
-            task.paths("train", task.training_languages[0])
             data = TaskData(task, vocabulary, cache="")
-            names = data.files_to_answer()
+            examples = data.examples("train", data.source)
             learning_rates(config, data)
-            data.check(data.examples("train", data.source), names)
+            data.check(examples, data.files_to_answer())
     mistakes.raise_all()
 
 

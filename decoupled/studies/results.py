@@ -56,8 +56,8 @@ class Number(NamedTuple):
 class SweepResults(NamedTuple):
     """Every value of sweeps.
 
-    tasks: of fine-tuning that have scores. unscored: those with complete runs, none of
-      which has a score that counts (`scored_languages`).
+    tasks: of fine-tuning that have scores. unscored: those whose complete runs have
+      results, but none that `scored_languages` averages.
     """
 
     rows: Mapping[str, ModelRow]

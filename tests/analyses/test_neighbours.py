@@ -123,6 +123,15 @@ def test_sentences_that_are_all_alike_are_no_certainty(hits, right):
     assert high - low > 0.3
 
 
+@pytest.mark.parametrize("sentences", range(2, 9))
+def test_sentences_with_equal_shares_of_the_directions_are_no_certainty(sentences):
+    """The mean of equal numbers may differ from them in the last bit."""
+    hits = np.zeros([6, sentences], np.uint8)
+    hits[0] = 1
+    low, high = neighbours._summary(0, hits)["interval"]
+    assert high - low > 30
+
+
 def test_means_and_intervals_are_those_of_the_hits(result):
     (entry,) = result["models"][0]["languages"]
     for layer, hits in zip(entry["layers"], result["arrays"]["0/hits"], strict=True):

@@ -46,6 +46,7 @@ from decoupled.exports.serving.roots import (
 )
 from decoupled.exports.serving.text import Preprocessor, TextRoot
 from decoupled.model.variables import POOLER
+from decoupled.runs.run_folder import weights_sha256
 from decoupled.runs.saved_run import Model, open_model
 
 FORMAT = "decoupled-export-1"
@@ -192,12 +193,10 @@ def export(
 
 
 def program_sha256(folder: str) -> str:
-    """What a SavedModel computes: the hash of its graph and of its weights' checksums,
-    with which TensorFlow compares the weights that it reads."""
-    names = ("saved_model.pb", os.path.join("variables", "variables.index"))
-    return files.fingerprint(
-        "".join(files.file_fingerprint(os.path.join(folder, name)) for name in names)
-    )
+    """What tells a SavedModel from others: a hash of its graph and of its weights."""
+    graph = files.file_fingerprint(os.path.join(folder, "saved_model.pb"))
+    weights = weights_sha256(os.path.join(folder, "variables", "variables"))
+    return files.fingerprint(graph + weights)
 
 
 def open_saved_model(folder: str) -> Any:
