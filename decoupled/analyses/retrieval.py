@@ -28,6 +28,7 @@ from decoupled.analyses.models import (
 from decoupled.configs import RetrievalConfig
 from decoupled.core import accelerators, console, files
 from decoupled.core.errors import Mistakes, UserError
+from decoupled.core.made_from import differences
 from decoupled.metrics.neighbours import Matches, best_matches, best_threshold, mine
 from decoupled.runs.saved_run import Model
 from decoupled.xtreme import official, parallel_sentences
@@ -210,6 +211,8 @@ class TranslationSearch:
             "checkpoint_fingerprint": files.file_fingerprint(
                 f"{model.weights.path}.index"
             ),
+            "model": vars(model.config),
+            "vocabulary": model.vocabulary.fingerprint,
             "settings": {**dataclasses.asdict(config), "layer": layer},
         }
         self._folder = files.make_folder(output_dir)
@@ -277,14 +280,18 @@ class TranslationSearch:
 
 
 def _check_saved(path: str, saved: Any, description: dict[str, Any]) -> None:
-    if not isinstance(saved, dict) or not isinstance(saved.get("languages"), dict):
+    is_table = isinstance(saved, dict) and isinstance(saved.get("languages"), dict)
+    if not (is_table and isinstance(saved.get("model", {}), dict)):
         raise UserError(f"{path}: not results of retrieval; delete it")
+    # Earlier versions recorded neither model nor vocabulary.
+    before = {"vocabulary": description["vocabulary"], **saved}
+    before["model"] = description["model"] | saved.get("model", {})
+    before = {name: before.get(name) for name in description}
     differing = [
         "the checkpoint has changed"
-        if key == "checkpoint_fingerprint"
-        else f"{key} is {saved.get(key)!r}, not {value!r}"
-        for key, value in description.items()
-        if saved.get(key) != value
+        if name == "checkpoint_fingerprint"
+        else f"{name} is {old}, not {new}"
+        for name, old, new in differences("", before, description)
     ]
     if differing:
         raise UserError(

@@ -184,8 +184,29 @@ def test_a_run_goes_on_with_what_is_missing(model, data, tatoeba, tmp_path, caps
 
 
 def test_a_folder_of_other_settings_is_refused(model, data, tatoeba):
-    with pytest.raises(UserError, match="of another run: settings is .*'layer': 1"):
+    with pytest.raises(UserError, match=r"of another run: settings\.layer is 1, not 2;"):
         run(model, data, tatoeba[0], layer=2)
+
+
+@pytest.mark.parametrize("entry, name", [("model", "num_heads"), ("vocabulary", "")])
+def test_weights_that_compute_something_else_are_another_run(
+    model, data, tmp_path, entry, name
+):
+    """As after a correction of what the weights were converted with."""
+    run(model, data, tmp_path, languages=["th"])
+    path = tmp_path / "results.json"
+    content = json.loads(path.read_text())
+    if name:
+        content[entry][name] += 1
+    else:
+        content[entry] = "another"
+    path.write_text(json.dumps(content))
+    with pytest.raises(UserError, match=f"of another run: {entry}.*{name} is "):
+        run(model, data, tmp_path)
+    # Earlier versions recorded neither.
+    del content["model"], content["vocabulary"]
+    path.write_text(json.dumps(content))
+    assert set(run(model, data, tmp_path)["languages"]) == {"sw", "th"}
 
 
 def test_bucc_from_files_to_score(model, data, tmp_path):

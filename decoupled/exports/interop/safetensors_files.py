@@ -181,7 +181,13 @@ def _read_shards(folder, index):
         path = os.path.join(folder, shard)
         if not files.exists(path):
             raise UserError(f"{path}: missing, {INDEX_NAME} names it; download it")
-        tensors |= read_header(path)
+        for name, tensor in read_header(path).items():
+            if places.get(name, shard) != shard:
+                raise UserError(
+                    f"{index}: places {name} in {places[name]}, but {shard} has it; "
+                    "files of two models?"
+                )
+            tensors[name] = tensor
     for name in sorted(set(places) ^ set(tensors)):
         where = "the index only" if name in places else "a shard only"
         raise UserError(f"{index}: {name} is in {where}; files of two models?")

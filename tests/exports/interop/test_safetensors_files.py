@@ -111,6 +111,20 @@ def test_an_index_that_is_wrong_is_refused(tmp_path, places, message):
         SafetensorsFolder(str(tmp_path))
 
 
+@pytest.mark.parametrize("place", ["model-1.safetensors", "model-2.safetensors"])
+def test_a_tensor_of_another_shard_than_the_index_says_is_refused(tmp_path, place):
+    first, second = {"a": ARRAYS["b"], "b": ARRAYS["scalar"]}, {"c": ARRAYS["scalar"]}
+    if place == "model-1.safetensors":
+        second["a"] = ARRAYS["b"] + 1
+    written(tmp_path, first, "model-1.safetensors")
+    written(tmp_path, second, "model-2.safetensors")
+    places = {"a": place, "b": "model-1.safetensors", "c": "model-2.safetensors"}
+    index = tmp_path / "model.safetensors.index.json"
+    index.write_text(json.dumps({"weight_map": places}))
+    with pytest.raises(UserError, match=f"places a in {place}, but model-[12].safe"):
+        SafetensorsFolder(str(tmp_path))
+
+
 def test_equal_content_is_told_from_other(tmp_path):
     same = ARRAYS["b"]
     written(tmp_path, {"a": same, "b": same.copy(), "c": same + 1, "d": same.T.copy()})
