@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from decoupled.configs import FinetuningConfig, ModelConfig
-from decoupled.configs.finetuning import FinetuneConfig
+from decoupled.configs.finetuning import CLASSIFICATION, FinetuneConfig
 from decoupled.configs.hardware import HOST, Hardware
 from decoupled.core import console, files
 from decoupled.core.errors import UserError
-from decoupled.model.variables import NO_HEAD, Role, declare
+from decoupled.model.variables import NO_HEAD, TASK_BIAS, TASK_WEIGHTS, Role, declare
 from decoupled.runs import run_folder
 from decoupled.runs.saved_run import Model, open_model
 from decoupled.runs.task_data import TaskData
@@ -233,6 +233,7 @@ def plan_finetuning(
             console.say,
             StopOnSignal(),
             hardware,
+            _other_head(source, task),
         ),
         rates=rates,
         seeds=tuple(range(training.seed, training.seed + num_runs)),
@@ -271,6 +272,16 @@ def finetuned_model(model: ModelConfig, config: FinetuningConfig) -> ModelConfig
             f"the checkpoint's model has max_positions = {model.max_positions}"
         )
     return model.with_layers(config.keep_layers or model.num_layers)
+
+
+def _other_head(source: Model, task: FinetuningTask) -> tuple[str, ...]:
+    """The variables of a head that a fine-tuned or converted model has for other labels
+    or another kind of answer; their shapes may fit."""
+    before, labels = source.description.task or {}, list(task.labels)
+    is_same = before.get("kind", CLASSIFICATION) == task.kind
+    if is_same and labels in ([], before.get("labels")):
+        return ()
+    return (TASK_WEIGHTS, TASK_BIAS)
 
 
 def _claimed_data(folder):

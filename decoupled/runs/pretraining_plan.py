@@ -14,7 +14,7 @@ from decoupled.data.reading import check_beginnings, count_pieces, named_errors
 from decoupled.data.records import RecordsManifest, read_manifest
 from decoupled.data.sequences import EVAL, TRAIN, evaluation_count, sampling_rows
 from decoupled.data.vocabulary import Vocabulary, open_vocabulary
-from decoupled.model.variables import by_pattern, slots
+from decoupled.model.variables import OUTPUT_BIAS, by_pattern, slots
 from decoupled.runs import run_folder
 from decoupled.runs.curve import entropy
 from decoupled.runs.run_folder import TRAINING_MODES
@@ -247,15 +247,22 @@ def _initial_checkpoint(path, pieces, model) -> str | None:
             f"ModelConfig.vocab_size is {wanted}; decoupled convert vocabulary, with "
             "its own vocabulary, gives it a row for each piece"
         )
+    equal = model.input_embedding_size == model.hidden_size
     differing = [
         f"{name} = {there!r}, not {here!r}"
-        for name in _COMPUTED
+        for name in (*_COMPUTED, *(["project_equal_widths"] if equal else []))
         if (there := getattr(source.config, name)) != (here := getattr(model, name))
     ]
     if differing:
         raise UserError(
             f"--init_checkpoint: the model of {path} has {', '.join(differing)}; its "
             "weights would compute something else"
+        )
+    before, now = source.config.mlm_transform, model.mlm_transform
+    if before != now and OUTPUT_BIAS in source.weights:
+        console.say(
+            f"ModelConfig.mlm_transform = {now!r}: that of --init_checkpoint is "
+            f"{before!r}, so its output embedding begins with another meaning"
         )
     return source.weights.path
 

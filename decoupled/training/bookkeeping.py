@@ -314,7 +314,8 @@ class Diverged(UserError):
 class Run(NamedTuple):
     """Where a network is trained and predicts, and its bookkeeping.
 
-    init_checkpoint: prefix that a new run starts from, or None.
+    init_checkpoint: prefix that a new run starts from, or None; and `drawn`, the names
+      of variables of heads that it does not take over.
     stop: ends training on a signal.
     """
 
@@ -323,6 +324,7 @@ class Run(NamedTuple):
     say: Callable[[str], None]
     stop: StopOnSignal
     hardware: Hardware = HOST
+    drawn: tuple[str, ...] = ()
 
     @property
     def accelerator(self) -> str | None:

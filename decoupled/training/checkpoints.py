@@ -9,7 +9,7 @@ Order of precedence, printed when a run starts:
 import contextlib
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from decoupled.core import console, files, gfile, hosts
@@ -303,12 +303,14 @@ def copy_without_slots(prefix: str, copy: str) -> None:
             ) from error
 
 
-def plan_initialization(checkpoint: str, variables: Mapping[str, Variable]) -> Report:
+def plan_initialization(
+    checkpoint: str, variables: Mapping[str, Variable], drawn: Collection[str] = ()
+) -> Report:
     """Matches a checkpoint's variables with those of a model and its head, by name.
 
     Optimizer slots and the step are never taken over from another run. A variable of
     the encoder that is missing or has another shape is refused. Heads that are missing,
-    or have another shape, are drawn from the seed.
+    have another shape, or are among `drawn`, are drawn from the seed.
     """
     stored = CheckpointFile(checkpoint)
     available, restored, fresh = stored.shapes, [], []
@@ -319,7 +321,7 @@ def plan_initialization(checkpoint: str, variables: Mapping[str, Variable]) -> R
                     f"{checkpoint}: has no variable {name}; is it of this model?"
                 )
             fresh.append(name)
-        elif available[name] == variable.shape:
+        elif available[name] == variable.shape and name not in drawn:
             restored.append(name)
         elif variable.role in _RESIZABLE:
             fresh.append(name)
@@ -350,11 +352,13 @@ def plan_start(
     variables: Mapping[str, Variable],
     saved: Iterable[str],
     say: Callable[[str], None],
+    drawn: Collection[str] = (),
 ) -> tuple[str | None, list[str]]:
     """The checkpoint from which the run of a folder goes on; or None, and the names of
     the variables that it takes over from its initial checkpoint.
 
-    `variables` are those of the model, `saved` the names in its checkpoints.
+    `variables` are those of the model, `saved` the names in its checkpoints, and
+    `drawn` those of heads that are not taken over.
     """
     checkpoint = latest_complete(model_dir)
     if checkpoint is not None:
@@ -362,7 +366,7 @@ def plan_start(
         return checkpoint, []
     if init_checkpoint is None:
         return None, []
-    report = plan_initialization(init_checkpoint, variables)
+    report = plan_initialization(init_checkpoint, variables, drawn)
     for line in report.lines(init_checkpoint):
         say(line)
     return None, report.restored

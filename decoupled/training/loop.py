@@ -328,6 +328,7 @@ def _train_spec(
             graph.network.variables,
             saved,
             run.say,
+            run.drawn,
         )
         if restored:
             start_from(run.init_checkpoint, {name: saved[name] for name in restored})

@@ -20,6 +20,8 @@ from decoupled.configs.hardware import HOST, Hardware, TpuAddress
 from decoupled.core.compat import tf
 from decoupled.core.errors import UserError
 from decoupled.runs import finetuning, finetuning_run
+from decoupled.runs.finetuning_plan import plan_finetuning
+from decoupled.tasks import presets
 from decoupled.training import checkpoints
 from decoupled.training.bookkeeping import Checkpoints
 from decoupled.training.checkpoint_files import CheckpointWriter
@@ -302,6 +304,23 @@ def test_keeps_the_first_layers_only(short):
     assert not any("layer_1" in name for name in names)
     saved = json.loads((short / "config.json").read_text())
     assert saved["model"]["num_layers"] == 1
+
+
+@pytest.mark.parametrize(
+    "entry, value", [("labels", ["word", "record"]), ("kind", "tagging"), ("", None)]
+)
+def test_a_head_for_other_labels_begins_anew(folder, short, tmp_path, entry, value):
+    """Its layer has the same shape."""
+    shutil.copytree(short, tmp_path / "short")
+    path = tmp_path / "short/config.json"
+    content = json.loads(path.read_text())
+    content["task"] |= {entry: value} if entry else {}
+    path.write_text(json.dumps(content))
+    config = settings()
+    task = presets.make_task("catalogs", str(folder / "tasks"), config.finetuning, None)
+    paths = (str(tmp_path / "short"), str(tmp_path / "again"))
+    plan = plan_finetuning(config, task, *paths, "train", 1, str(tmp_path / "cache"))
+    assert plan.run.drawn == (("output_weights", "output_bias") if entry else ())
 
 
 def test_a_frozen_input_embedding_does_not_move_within_a_run(folder):

@@ -22,7 +22,7 @@ from decoupled.exports.interop.surgery import change_embeddings, untie
 from decoupled.launch.start import save_start
 from decoupled.model.variables import OUTPUT_EMBEDDING, WORD_EMBEDDINGS
 from decoupled.runs import pretraining
-from decoupled.runs.pretraining_plan import held_out_counts
+from decoupled.runs.pretraining_plan import held_out_counts, plan_pretraining
 from decoupled.tasks.mlm import MaskedLM
 from decoupled.tasks.objectives import OBJECTIVES
 from decoupled.training.bookkeeping import Checkpoints
@@ -291,6 +291,7 @@ def test_initial_weights_of_a_model_that_computes_something_else_are_refused(
         {"activation": "relu"},
         {"layer_norm_epsilon": 0.5},
         {"num_heads": 1, "head_size": 16},
+        {"project_equal_widths": True},
     ):
         model = tiny_model(**{**SMALL, **changes})
         folder = str(tmp_path / "other")
@@ -303,6 +304,17 @@ def test_initial_weights_of_a_model_that_computes_something_else_are_refused(
                 init_checkpoint=str(trained),
             )
     assert not (tmp_path / "other").exists()
+
+
+def test_an_output_embedding_that_is_read_in_another_way_is_said(data, trained, capsys):
+    model = tiny_model(**{**SMALL, "mlm_transform": "dense_activation_norm"})
+    paths = (*data, str(trained.parent / "never"), "train")
+    plan_pretraining(config(model=model), *paths, init_checkpoint=str(trained))
+    assert (
+        "ModelConfig.mlm_transform = 'dense_activation_norm': that of "
+        "--init_checkpoint is 'projection', so its output embedding begins with "
+        "another meaning"
+    ) in capsys.readouterr().out
 
 
 def test_initial_weights_of_other_shapes_leave_no_folder(data, trained, tmp_path):

@@ -184,7 +184,7 @@ def test_a_run_goes_on_with_what_is_missing(model, data, tatoeba, tmp_path, caps
 
 
 def test_a_folder_of_other_settings_is_refused(model, data, tatoeba):
-    with pytest.raises(UserError, match=r"of another run: settings\.layer is 1, not 2;"):
+    with pytest.raises(UserError, match=r"another run: settings\.layer is 1, not 2;"):
         run(model, data, tatoeba[0], layer=2)
 
 

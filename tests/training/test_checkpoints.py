@@ -475,7 +475,9 @@ def test_a_head_for_other_labels_is_drawn_from_the_seed(tmp_path):
             writer.add(name, value)
 
     assert plan_initialization(prefix, three).fresh == []
-    assert plan_initialization(prefix, five).fresh == ["output_bias", "output_weights"]
+    layer = ["output_bias", "output_weights"]
+    assert plan_initialization(prefix, five).fresh == layer
+    assert plan_initialization(prefix, three, layer).fresh == layer
 
 
 def test_a_missing_variable_is_named_unless_it_is_a_task_head(pretrained):

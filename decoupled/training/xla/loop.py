@@ -74,6 +74,7 @@ def train_steps(
         graph.network.variables,
         [*program.saved, GLOBAL_STEP],
         run.say,
+        run.drawn,
     )
     if checkpoint is not None:
         source = stored_values(checkpoint)
