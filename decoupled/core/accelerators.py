@@ -14,7 +14,6 @@ import re
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
 
 from decoupled.core.errors import UserError, printable
 from decoupled.core.installed import Requirement
@@ -29,19 +28,6 @@ _CUDA_PACKAGES = tuple(
     f"jax-cuda{release}-{part}" for release in (12, 13) for part in ("plugin", "pjrt")
 )
 _LIBRARY = re.compile(r"lib(?:cublas|cudnn|nccl)\w*\.so")
-
-
-class Holder(NamedTuple):
-    """A process that has opened a device of a TPU."""
-
-    device: str
-    pid: int
-    user: str
-    command: str
-
-    def __str__(self):
-        who = f"process {self.pid} of {self.user}"
-        return f"{self.device} is used by {who}: {self.command}"
 
 
 def check(kind: str, say: Callable[[str], None]) -> None:
@@ -184,8 +170,8 @@ def tpu_devices(root: str = "/") -> list[str]:
     return [f"/{path.relative_to(root)}" for path in sorted(files)]
 
 
-def tpu_holders(root: str = "/") -> list[Holder]:
-    """Other processes that have opened a TPU, as far as this user may see them."""
+def tpu_holders(root: str = "/") -> list[str]:
+    """Lines on other processes that have opened a TPU, as far as this user sees."""
     devices = set(tpu_devices(root))
     processes = pathlib.Path(root, "proc").glob("[0-9]*") if devices else ()
     pairs = [
@@ -194,7 +180,10 @@ def tpu_holders(root: str = "/") -> list[Holder]:
         if int(process.name) != os.getpid()
         for device in devices.intersection(_opened(process))
     ]
-    return [_holder(*pair) for pair in sorted(pairs)]
+    return [
+        f"{device} is used by process {pid} of {_user_and_command(process)}"
+        for device, pid, process in sorted(pairs)
+    ]
 
 
 def _opened(process: pathlib.Path) -> Iterator[str]:
@@ -206,6 +195,16 @@ def _opened(process: pathlib.Path) -> Iterator[str]:
                 yield os.readlink(process / "fd" / number)
 
 
+def _user_and_command(process: pathlib.Path) -> str:
+    user, command = "another user", "?"
+    with contextlib.suppress(OSError, KeyError):
+        user = pwd.getpwuid(process.stat().st_uid).pw_name
+    with contextlib.suppress(OSError):
+        words = (process / "cmdline").read_bytes().rstrip(b"\0").split(b"\0")
+        command = printable(b" ".join(words).decode(errors="replace"))[:80]
+    return f"{user}: {command}"
+
+
 def left_lock(root: str = "/") -> str:
     """A line about libtpu's lock if it is there and nobody seems to use the TPU."""
     lock = pathlib.Path(root, "tmp/libtpu_lockfile")
@@ -215,13 +214,3 @@ def left_lock(root: str = "/") -> str:
         "/tmp/libtpu_lockfile is there, and no process that uses a TPU can be seen; "
         "if JAX says that the TPU is in use: rm /tmp/libtpu_lockfile"
     )
-
-
-def _holder(device, pid, process):
-    user, command = "another user", "?"
-    with contextlib.suppress(OSError, KeyError):
-        user = pwd.getpwuid(process.stat().st_uid).pw_name
-    with contextlib.suppress(OSError):
-        words = (process / "cmdline").read_bytes().rstrip(b"\0").split(b"\0")
-        command = printable(b" ".join(words).decode(errors="replace"))[:80]
-    return Holder(device, pid, user, command)

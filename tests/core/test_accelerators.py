@@ -167,7 +167,7 @@ def test_who_uses_a_tpu(machine, tmp_path):
     (tmp_path / "proc" / "8").mkdir()
     assert accelerators.tpu_devices(tmp_path) == ["/dev/accel0", "/dev/vfio/0"]
     user = pwd.getpwuid(os.getuid()).pw_name
-    assert [str(holder) for holder in accelerators.tpu_holders(tmp_path)] == [
+    assert accelerators.tpu_holders(tmp_path) == [
         rf"{device} is used by process 7 of {user}: python -m x\x1b"
         for device in ("/dev/accel0", "/dev/vfio/0")
     ]
@@ -186,7 +186,7 @@ def test_a_tpu_that_is_in_use_is_waited_for(install, monkeypatch):
     install()
     for name in accelerators._SHARES:
         monkeypatch.delenv(name, raising=False)
-    holder = accelerators.Holder("/dev/accel0", 7, "ann", "python x")
+    holder = "/dev/accel0 is used by process 7 of ann: python x"
     states, lines = [[holder], [holder], []], []
     monkeypatch.setattr(accelerators, "tpu_holders", lambda: states.pop(0))
     monkeypatch.setattr(accelerators.time, "sleep", lambda seconds: None)
