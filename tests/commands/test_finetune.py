@@ -26,7 +26,6 @@ from decoupled.training import checkpoints
 from decoupled.training.bookkeeping import Checkpoints
 from decoupled.training.checkpoint_files import CheckpointWriter
 from tests.command_line import decoupled
-from tests.data.small_corpus import make_vocabulary
 from tests.helpers import adamw, tiny_training
 from tests.pretrained import STEPS as PRETRAINED_STEPS
 from tests.pretrained import make_pretrained
@@ -44,12 +43,12 @@ FINETUNING = FinetuningConfig(
 
 
 def squad(*answers):
-    """A file of questions about one paragraph, in SQuAD's form; None has no answer."""
+    """A file of questions about one paragraph, in SQuAD's form."""
     questions = [
         {
             "id": f"q{number}",
             "question": "What?",
-            "answers": [] if text is None else [{"text": text, "answer_start": 0}],
+            "answers": [{"text": text, "answer_start": 0}],
         }
         for number, text in enumerate(answers)
     ]
@@ -386,11 +385,6 @@ RIGHT = {
         "udpos/dev-en.tsv": "a\tNOUN\n",
         "udpos/test-de.tsv": "a\n",
     },
-    "panx": {
-        "panx/train-en.tsv": "a\tB-LOC\n",
-        "panx/dev-en.tsv": "a\tO\n",
-        "panx/test-de.tsv": "a\n",
-    },
     "xquad": {
         "squad/train-v1.1.json": squad("one", "which"),
         "squad/dev-v1.1.json": squad("one", "which"),
@@ -401,23 +395,6 @@ RIGHT = {
         for split, name in (("train", "en"), ("dev", "en"), ("dev", "sw"))
     },
 }
-# Of each kind of task; all that can be wrong in a file stands in tests/tasks.
-WRONG = [
-    ("catalogs", "catalogs/test-sw.tsv", "a\n", ":1: 1 columns"),
-    ("xnli", "xnli/dev-en.tsv", "a\tb\n", ":1: column 3: is missing"),
-    ("xnli", "xnli/dev-sw.tsv", "", "holds no example"),
-    ("xnli", "xnli/test-my.tsv", "a\n", ":1: 1 columns"),
-    ("udpos", "udpos/test-de.tsv", "a\tNOUN\nb\n", ":2 .*no tag after the word"),
-    ("panx", "panx/test-de.tsv", "a\tB-DOG\n", ":1 .*'B-DOG' is not one of"),
-    ("xquad", "squad/dev-v1.1.json", squad("one", None), "'q1' has no answer"),
-    ("xquad", "xquad/xquad.ro.json", '{"data": [1]}', "article 1 is no object"),
-    (
-        "tydiqa",
-        "tydiqa/tydiqa-goldp-v1.1-dev/tydiqa.goldp.sw.dev.json",
-        "[]",
-        "no ques",
-    ),
-]
 
 
 def write_files(folder, texts):
@@ -455,16 +432,6 @@ def test_the_dev_file_that_selects_is_read_first_if_tests_alone_are_answered(
     write_files(tmp_path, {**RIGHT["xnli"], "xnli/dev-en.tsv": "a\tb\n"})
     with pytest.raises(UserError, match=f"{tmp_path}/xnli/dev-en.tsv:1: column 3"):
         tune_right(folder, tmp_path, "xnli", splits=("test",))
-    assert not (tmp_path / "run").exists()
-
-
-@pytest.mark.parametrize("task, name, text, message", WRONG)
-def test_a_bad_dev_or_test_file_ends_a_run_before_its_first_step(
-    folder, tmp_path, task, name, text, message
-):
-    write_files(tmp_path, {**RIGHT[task], name: text})
-    with pytest.raises(UserError, match=f"{tmp_path}/{name}.*{message}"):
-        tune_right(folder, tmp_path, task)
     assert not (tmp_path / "run").exists()
 
 
@@ -527,6 +494,7 @@ def test_every_bad_file_is_named_and_training_alone_reads_english_dev(folder, tm
     message = "2 mistakes: .*dev-sw.tsv:1: .*test-my.tsv:1: .*unknown label 'd'"
     with pytest.raises(UserError, match=message):
         tune(folder, tmp_path / "run", **run)
+    assert not (tmp_path / "run").exists()
     out = tune(folder, tmp_path / "run", "train", **run)
     assert variables(out)["global_step"] == 1
 
@@ -611,45 +579,3 @@ def test_evaluation_needs_a_checkpoint_and_a_split(folder, tmp_path):
 
     with pytest.raises(UserError, match="holds no dev or test file of catalogs"):
         tune(folder, tmp_path / "other", "predict", data=tmp_path / "tasks")
-
-
-def test_a_checkpoint_of_another_model_is_named(folder, tmp_path):
-    wrong = tmp_path / "wrong"
-    shutil.copytree(folder / "pretrained", wrong)
-    saved = json.loads((wrong / "config.json").read_text())
-    saved["model"]["intermediate_size"] = 48
-    (wrong / "config.json").write_text(json.dumps(saved))
-
-    message = r"variable bert/encoder/layer_0/intermediate/dense/bias has shape \[32\],"
-    with pytest.raises(UserError, match=message):
-        tune(folder, tmp_path / "run", "train", init=wrong)
-
-    assert not list((tmp_path / "run").glob("model.ckpt*"))
-
-
-def test_the_vocabulary_beside_the_checkpoint_must_be_its_own(folder, tmp_path):
-    wrong = tmp_path / "wrong"
-    shutil.copytree(folder / "pretrained", wrong)
-    make_vocabulary(wrong / "sentencepiece.model", size=50)
-
-    with pytest.raises(UserError, match="is not the vocabulary that the model"):
-        tune(folder, tmp_path / "run", "train", init=wrong)
-
-    assert not (tmp_path / "run").exists()
-
-
-def test_a_wrong_checkpoint(folder, tmp_path):
-    """A TensorFlow checkpoint of no run of ours, and one that is not there."""
-    foreign = tmp_path / "foreign"
-    foreign.mkdir()
-    for path in (folder / "pretrained").glob("model.ckpt*"):
-        shutil.copy(path, foreign)
-    shutil.copy(folder / "pretrained" / "checkpoint", foreign)
-    unknown = f"^{foreign}: no config.json; is it a folder that pretrain or finetune"
-    for init, message in (
-        (foreign, unknown),
-        ("pretrained/model.ckpt-9", "no such checkpoint"),
-    ):
-        with pytest.raises(UserError, match=message):
-            tune(folder, tmp_path / "run", "train", init=init)
-    assert not (tmp_path / "run").exists()

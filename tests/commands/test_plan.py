@@ -17,7 +17,6 @@ from decoupled.launch import gin_files, start
 from decoupled.planning.hardware import parse_topology
 from decoupled.planning.plan import make_plan
 from decoupled.runs import pretraining, pretraining_plan
-from tests.command_line import decoupled
 
 ROOT = pathlib.Path(__file__).parent.parent.parent
 
@@ -221,40 +220,6 @@ def test_what_needs_less_memory_is_named(run):
     shown = run("v2-8", *TOO_LARGE)
     assert "DOES NOT FIT" in shown
     assert "does not fit: less memory is needed with TrainingConfig.gradient" in shown
-
-
-COMMANDS = sorted(
-    {
-        " ".join(found.replace("\\\n", " ").split())
-        for path in [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]
-        for found in re.findall(
-            r"decoupled plan((?:\\\n|[^`\n]|(?<=\S)\n(?=--))*)",
-            path.read_text(encoding="utf-8"),
-        )
-        # One that names the folder of a run of the reader's.
-        if "--topology" in found and "RUN/" not in found
-    }
-)
-
-
-@pytest.mark.parametrize("command", COMMANDS)
-def test_commands_of_the_documents_run_as_they_are_written(command, monkeypatch):
-    def parse():
-        print(start.parse_gin(plan.PlanSettings, plan.DEFAULTS).run.model)
-
-    monkeypatch.setattr(plan, "main", parse)
-    done = decoupled("plan", *shlex.split(command))
-    assert done.returncode == 0, done.stderr
-    assert "ModelConfig(vocab_size=" in done.stdout
-    # The mesh of the defaults has one processor, which no slice has.
-    assert "--layouts" in command or "MeshConfig.mesh_shape" in command
-
-
-def test_gpus_are_no_longer_planned_for():
-    done = decoupled("plan", "--topology=v3-8", "--gpus=2")
-    assert done.returncode == 2
-    start = "decoupled plan: error: --gpus is gone (CHANGELOG.md); "
-    assert done.stderr.startswith(start) and "--accelerator=gpu" in done.stderr
 
 
 @pytest.mark.parametrize(
