@@ -8,14 +8,11 @@ import types
 import pytest
 
 from decoupled.commands import analyze
-from decoupled.configs.corpora import CorpusSettings
 from decoupled.core import files, locks
 from decoupled.core.errors import UserError
-from decoupled.corpora.build import build
 from decoupled.launch import start
 from tests.analyses.tiny_runs import write_run
 from tests.command_line import decoupled, mistake
-from tests.corpora.parallel.test_parallel_text import SETTINGS
 from tests.data.record_folders import make_records
 
 
@@ -221,41 +218,23 @@ def test_a_length_beyond_the_positions_is_refused(
         run(name, gin_param=[f"{setting} = 25"], **given)
 
 
-WORDS = {"ti": ("kalbi", "mai"), "yo": ("aja", "omi")}
-
-
-@pytest.fixture(scope="module")
-def corpus_dir(tmp_path_factory):
-    """A corpus of two languages of two words each; every other sentence has one."""
-    folder = tmp_path_factory.mktemp("parallel")
-    for language, words in WORDS.items():
-        rows = (
-            f"p{number // 2}.{number}\t{words[number % 2]} {number}\n"
-            for number in range(400)
-        )
-        write(folder / f"{language}.tsv", "".join(rows))
-    settings = CorpusSettings(parallel=SETTINGS)
-    build(f"aligned:{folder}", [], str(folder / "corpus"), settings)
-    return str(folder / "corpus")
-
-
-def test_neighbours_between_all_languages(run, model_dir, corpus_dir, tmp_path):
-    given = dict(model_dir=[model_dir], data_dir=None)
-    given |= dict(sentences=f"{corpus_dir}/parallel/test/sentences", languages=None)
+def test_neighbours_between_all_languages(run, model_dir, tmp_path):
+    for language in ("ti", "yo"):
+        lines = (f"id {number}\tpage {number}\n" for number in range(20))
+        write(tmp_path / f"sentences/{language}.tsv", "".join(lines))
+    given = dict(model_dir=[model_dir], data_dir=None, languages=None)
+    given |= dict(sentences=f"{tmp_path}/sentences", output_dir=f"{tmp_path}/out")
     settings = [
         "RetrievalConfig.max_sequence_length = 16",
         "RetrievalConfig.batch_size = 8",
         "neighbours.max_pairs = 12",
     ]
-    run("neighbours", gin_param=settings, output_dir=f"{tmp_path}/out", **given)
-    stem = tmp_path / "out" / "neighbours"
-    result = json.loads(stem.with_suffix(".json").read_text())
+    run("neighbours", gin_param=settings, **given)
+    result = written(f"{tmp_path}/out", "neighbours", "neighbours.items.npz")
     [entry] = result["models"][0]["languages"]
     assert entry["directions"] == [["ti", "yo"], ["yo", "ti"]]
-    assert entry["language"] == "test"
-    arrays = files.read_arrays(f"{stem}.items.npz")
+    arrays = files.read_arrays(f"{tmp_path}/out/neighbours.items.npz")
     assert {name: array.shape for name, array in arrays.items()} == {
         "0/hits": (3, 2, len(result["items"]))
     }
     assert len(result["items"]) == 12
-    assert stem.with_suffix(".png").exists()

@@ -78,22 +78,3 @@ def test_a_folder_of_transformers_is_a_vocabulary(source, bert, tmp_path):
     assert open_vocabulary(str(run)).fingerprint == manifest.vocabulary_fingerprint
     filled = decoupled("fill_mask", f"--model_dir={run}", "the [MASK]")
     assert "mask 1" in filled.stdout and filled.returncode == 0
-
-
-@pytest.mark.parametrize(
-    "name, content, message",
-    [
-        ("vocab.json", "{}", "has no sentencepiece.model, sentencepiece.bpe.model"),
-        ("tokenizer.json", '{"model": {"type": "BPE"}}', "is of type 'BPE'; known are"),
-        ("vocab.txt", "[PAD]\n[UNK]", "has no piece [CLS]"),
-        ("tokenizer_config.json", "[]", "not an object"),
-    ],
-)
-def test_bad_folders_are_named_in_one_line(source, tmp_path, name, content, message):
-    (tmp_path / "hf").mkdir()
-    (tmp_path / "hf" / name).write_text(content)
-    flags = [f"--corpus_dir={source / 'corpus'}", f"--output_dir={tmp_path / 'r'}"]
-    assert message in mistake(
-        "build_records", *flags, f"--vocabulary={tmp_path / 'hf'}"
-    )
-    assert not (tmp_path / "r").exists()

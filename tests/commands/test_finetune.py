@@ -30,16 +30,7 @@ from tests.helpers import adamw, tiny_training
 from tests.pretrained import STEPS as PRETRAINED_STEPS
 from tests.pretrained import make_pretrained
 
-FINETUNING = FinetuningConfig(
-    num_epochs=6.0,
-    max_sequence_length=12,
-    classifier_dropout=0.1,
-    keep_layers=0,
-    freeze_input_embedding=False,
-    warmup_fraction=0.1,
-    learning_rates=(),
-    class_weights="none",
-)
+FINETUNING = FinetuningConfig(num_epochs=6.0, max_sequence_length=12)
 
 
 def squad(*answers):
@@ -200,12 +191,9 @@ OWN = OwnTaskConfig(
     name="kinds",
     kind="classification",
     files="{split}-{language}.csv",
-    splits=("train", "dev", "test"),
-    split_column=None,
     training_languages=("sw",),
     texts=("text",),
     label="kind",
-    labels=(),
     metric="macro_f1",
 )
 

@@ -38,16 +38,7 @@ from tests.pretrained import make_pretrained
 
 # They are drawn in tests/commands/test_finetune.py and tests/studies.
 pytestmark = pytest.mark.usefixtures("empty_pictures")
-FINETUNING = FinetuningConfig(
-    num_epochs=2.0,
-    max_sequence_length=12,
-    classifier_dropout=0.1,
-    keep_layers=0,
-    freeze_input_embedding=False,
-    warmup_fraction=0.1,
-    learning_rates=(),
-    class_weights="none",
-)
+FINETUNING = FinetuningConfig(num_epochs=2.0, max_sequence_length=12)
 # 24 pairs, 2 epochs, batches of 8.
 STEPS = 6
 WORDS = {"en": "record word text kept".split(), "sw": "rekodi neno lugha hapa".split()}

@@ -8,7 +8,6 @@ import pytest
 
 from decoupled.analyses.models import layer_vectors
 from decoupled.analyses.retrieval import TranslationSearch, add_means
-from decoupled.commands import retrieve
 from decoupled.core.errors import UserError
 from decoupled.xtreme.scoring import score
 from tests.analyses.sentences import (
@@ -271,14 +270,3 @@ def test_missing_flags_are_named_at_once():
     told = mistake("retrieve", "--data_dir=x")
     for flag in ("--task", "--init_checkpoint", "--output_dir"):
         assert flag in told
-
-
-def test_settings_of_the_package_are_complete():
-    from decoupled.launch import gin_files
-
-    root, tasks = retrieve.RetrieveConfig, retrieve.TASKS
-    assert gin_files.configure(root, [], []).retrieval.scoring == "cosine"
-    for task, scoring in (("tatoeba", "cosine"), ("bucc2018", "ratio_margin")):
-        files = ["tasks/retrieval.gin"]
-        config = gin_files.configure(root, files, [], task=task, tasks=tasks)
-        assert config.retrieval.scoring == scoring
