@@ -11,126 +11,17 @@ from decoupled.configs.checks import (
     check_rates,
     check_types,
     configurable,
+    where,
 )
 from decoupled.configs.data import SamplingConfig, VocabularyConfig
 from decoupled.core.errors import UserError
 
+# The settings of `build_corpus` that are for catalogs alone.
+_OF_CATALOGS = ("dev_share", "test_share")
+_OF_CATALOGS += ("min_label_messages", "min_language_examples")
 # The normalisation of the vocabularies that `build_vocabulary` trains; texts that it
 # makes equal are one text of a corpus.
 NORMALIZATION = "nmt_nfkc"
-
-
-@dataclasses.dataclass(frozen=True)
-class TextSettings:
-    """How files become documents.
-
-    eval_share: share of the documents that is held out. Unless it is 0, a language with
-      two different documents holds out at least one.
-    min_characters: if text is split into sentences, shorter ones are dropped.
-    split_json, split_text: whether the lines of JSON texts, and of plain text, are
-      paragraphs, which are split into sentences; otherwise each line is a sentence.
-    drop_duplicates: whether only the first of equal documents of a language is kept.
-    part_bytes, max_parts: a file of more than part_bytes is cut into parts of about
-      this size, but into at most max_parts.
-    text_column: the field of JSON objects, or the column of a table, that has the text.
-    language_column: None, or the field or column that has the language. Then only rows
-      of the language that is built are read.
-    language_values: None, or language -> its value in that column, if this is not the
-      language's code, e.g. {"pt": "por"}.
-    """
-
-    gin_name = "build_corpus"
-
-    eval_share: float = 0.01
-    min_characters: int = 10
-    # Web crawls hold paragraphs.
-    split_json: bool = True
-    split_text: bool = False
-    drop_duplicates: bool = True
-    # Each process reads the whole file and cleans its part. With more than 4 parts the
-    # additional reading costs more than they gain, unless a single file has to occupy
-    # many cores.
-    part_bytes: int = 1 << 28
-    max_parts: int = 4
-    text_column: str = "text"
-    language_column: str | None = None
-    language_values: dict | None = None
-
-    def __post_init__(self):
-        if not self.text_column:
-            raise UserError("build_corpus.text_column: is empty; name a column")
-        if self.language_column == "":
-            raise UserError(
-                "build_corpus.language_column: is empty; name a column, or None"
-            )
-        self._check_language_values()
-        check_rates(self, "eval_share")
-        check_positive(self, "min_characters part_bytes max_parts")
-
-    def _check_language_values(self) -> None:
-        values = self.language_values
-        if values is None:
-            return
-        name = "build_corpus.language_values"
-        if self.language_column is None:
-            raise UserError(f"{name}: needs build_corpus.language_column")
-        if not isinstance(values, dict):
-            raise UserError(f"{name}: {values!r} is not of type dict or None")
-        for language, value in values.items():
-            if not (isinstance(language, str) and isinstance(value, str) and value):
-                raise UserError(
-                    f"{name}: {language!r}: {value!r} is not a language and its value"
-                )
-
-    def language_value(self, language: str) -> str:
-        return (self.language_values or {}).get(language, language)
-
-    def described(self, language: str | None = None) -> dict[str, Any]:
-        """The settings as a manifest has them, for one language or for all.
-
-        The columns are left out if they have their defaults, so that corpora from
-        before there were columns equal new ones.
-        """
-        described = dataclasses.asdict(self)
-        if language is not None:
-            values = self.language_values or {}
-            values = {x: values[x] for x in values if x == language}
-            described["language_values"] = values or None
-        columns = {"text_column": "text", "language_column": None}
-        for name, default in {**columns, "language_values": None}.items():
-            if described[name] == default:
-                del described[name]
-        return described
-
-
-@dataclasses.dataclass(frozen=True)
-class TaskSettings:
-    """How messages become a task.
-
-    dev_share, test_share: shares of the English messages; the rest is for training.
-    min_label_messages: a catalog is a label only if at least this many of its English
-      messages are in no other catalog.
-    min_language_examples: a language is evaluated if it has at least this many examples
-      in dev and in test.
-    """
-
-    gin_name = "build_corpus"
-
-    # The test set is the larger one because all languages share its messages.
-    dev_share: float = 0.1
-    test_share: float = 0.2
-    min_label_messages: int = 30
-    min_language_examples: int = 20
-
-    def __post_init__(self):
-        if min(self.dev_share, self.test_share) <= 0 or (
-            self.dev_share + self.test_share >= 1
-        ):
-            raise UserError(
-                f"build_corpus.dev_share: {self.dev_share}, and test_share: "
-                f"{self.test_share}, must be positive and leave messages for train"
-            )
-        check_positive(self, "min_label_messages min_language_examples")
 
 
 @configurable()
@@ -174,31 +65,115 @@ class ParallelTextConfig:
 
 @configurable("build_corpus")
 @dataclasses.dataclass(frozen=True)
-class CorpusSettings(TaskSettings, TextSettings):
+class CorpusSettings:
     """The settings of `build_corpus`.
 
-    Those of texts are for --input, those of the task for catalogs, and `parallel` for
-    the other kinds of --source.
+    How the files of --input become documents:
+
+    eval_share: share of the documents that is held out. Unless it is 0, a language with
+      two different documents holds out at least one.
+    min_characters: if text is split into sentences, shorter ones are dropped.
+    split_json, split_text: whether the lines of JSON texts, and of plain text, are
+      paragraphs, which are split into sentences; otherwise each line is a sentence.
+    drop_duplicates: whether only the first of equal documents of a language is kept.
+    part_bytes, max_parts: a file of more than part_bytes is cut into parts of about
+      this size, but into at most max_parts.
+    text_column: the field of JSON objects, or the column of a table, that has the text.
+    language_column: None, or the field or column that has the language. Then only rows
+      of the language that is built are read.
+    language_values: None, or language -> its value in that column, if this is not the
+      language's code, e.g. {"pt": "por"}.
+
+    How messages of catalogs become a task:
+
+    dev_share, test_share: shares of the English messages; the rest is for training.
+    min_label_messages: a catalog is a label only if at least this many of its English
+      messages are in no other catalog.
+    min_language_examples: a language is evaluated if it has at least this many examples
+      in dev and in test.
+
+    parallel: for the other kinds of --source.
     """
 
+    eval_share: float = 0.01
+    min_characters: int = 10
+    # Web crawls hold paragraphs.
+    split_json: bool = True
+    split_text: bool = False
+    drop_duplicates: bool = True
+    # Each process reads the whole file and cleans its part. With more than 4 parts the
+    # additional reading costs more than they gain, unless a single file has to occupy
+    # many cores.
+    part_bytes: int = 1 << 28
+    max_parts: int = 4
+    text_column: str = "text"
+    language_column: str | None = None
+    language_values: dict | None = None
+    # The test set is the larger one because all languages share its messages.
+    dev_share: float = 0.1
+    test_share: float = 0.2
+    min_label_messages: int = 30
+    min_language_examples: int = 20
     parallel: ParallelTextConfig = bound(ParallelTextConfig)
 
     def __post_init__(self):
         check_types(self)
-        TextSettings.__post_init__(self)
-        TaskSettings.__post_init__(self)
+        if not self.text_column:
+            raise UserError(f"{where(self, 'text_column')}: is empty; name a column")
+        if self.language_column == "":
+            name = where(self, "language_column")
+            raise UserError(f"{name}: is empty; name a column, or None")
+        self._check_language_values()
+        check_rates(self, "eval_share")
+        if min(self.dev_share, self.test_share) <= 0 or (
+            self.dev_share + self.test_share >= 1
+        ):
+            raise UserError(
+                f"{where(self, 'dev_share')}: {self.dev_share}, and test_share: "
+                f"{self.test_share}, must be positive and leave messages for train"
+            )
+        check_positive(
+            self,
+            "min_characters part_bytes max_parts min_label_messages "
+            "min_language_examples",
+        )
 
-    @property
-    def text(self) -> TextSettings:
-        return self._part(TextSettings)
+    def _check_language_values(self) -> None:
+        values = self.language_values
+        if values is None:
+            return
+        name = where(self, "language_values")
+        if self.language_column is None:
+            raise UserError(f"{name}: needs {where(self, 'language_column')}")
+        for language, value in values.items():
+            if not (isinstance(language, str) and isinstance(value, str) and value):
+                raise UserError(
+                    f"{name}: {language!r}: {value!r} is not a language and its value"
+                )
 
-    @property
-    def task(self) -> TaskSettings:
-        return self._part(TaskSettings)
+    def language_value(self, language: str) -> str:
+        return (self.language_values or {}).get(language, language)
 
-    def _part(self, kind):
-        names = [field.name for field in dataclasses.fields(kind)]
-        return kind(**{name: getattr(self, name) for name in names})
+    def of_catalogs(self) -> dict[str, Any]:
+        """The settings as the manifest of a corpus of catalogs has them."""
+        return {name: getattr(self, name) for name in _OF_CATALOGS}
+
+    def of_texts(self, language: str | None = None) -> dict[str, Any]:
+        """The settings as a manifest of texts has them, for one language or for all.
+
+        The columns are left out if they have their defaults, so that corpora from
+        before there were columns equal new ones.
+        """
+        others = (*_OF_CATALOGS, "parallel")
+        described = {k: value for k, value in vars(self).items() if k not in others}
+        if language is not None:
+            values = self.language_values or {}
+            values = {x: values[x] for x in values if x == language}
+            described["language_values"] = values or None
+        for name in ("text_column", "language_column", "language_values"):
+            if described[name] == getattr(CorpusSettings, name):
+                del described[name]
+        return described
 
 
 @configurable("build_vocabulary")

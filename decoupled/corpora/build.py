@@ -60,9 +60,9 @@ def build(
     if (source or "").startswith(parallel_text.PREFIX):
         work = ParallelBuild(source, settings.parallel, languages)
     elif source:
-        work = CatalogsBuild(source, settings.task, languages)
+        work = CatalogsBuild(source, settings, languages)
     else:
-        work = FilesBuild(inputs, settings.text, runner)
+        work = FilesBuild(inputs, settings, runner)
     built_from = work.inputs()
     complete = find_corpus(output_dir, built_from)
     if complete:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from decoupled.configs.corpora import TextSettings
+from decoupled.configs.corpora import CorpusSettings
 from decoupled.core import console, files
 from decoupled.core.errors import UserError
 from decoupled.corpora import corpus_writer, text_units
@@ -61,7 +61,7 @@ class _Part(NamedTuple):
 class FilesBuild:
     """Builds a corpus from the files of --input."""
 
-    def __init__(self, inputs: list[str], settings: TextSettings, runner: Runner):
+    def __init__(self, inputs: list[str], settings: CorpusSettings, runner: Runner):
         """Finds the files and reads them once, for their SHA-256.
 
         Raises:
@@ -84,7 +84,7 @@ class FilesBuild:
             "source": "text",
             "rules": text_units.cleaning_rules(self._paths, self._settings),
             "libraries": text_units.libraries(self._paths, self._settings),
-            "settings": self._settings.described(),
+            "settings": self._settings.of_texts(),
             "languages": {
                 language: {
                     "files": len(inputs),
@@ -192,7 +192,7 @@ def _languages(parts: list[_Part]) -> list[str]:
 
 
 def _check_text(
-    by_language: _Files, parts: list[_Part], settings: TextSettings
+    by_language: _Files, parts: list[_Part], settings: CorpusSettings
 ) -> None:
     with_text = {part.unit.language for part in parts if part.splits}
     for language, inputs in by_language.items():

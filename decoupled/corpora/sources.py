@@ -19,7 +19,7 @@ import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from decoupled.configs.corpora import TextSettings
+from decoupled.configs.corpora import CorpusSettings
 from decoupled.core import files, gfile, installed
 from decoupled.core.errors import UserError
 from decoupled.corpora.text_lines import clean_sentence, paragraphs, read_lines
@@ -95,7 +95,7 @@ class Reading(NamedTuple):
 
     path: str
     language: str
-    settings: TextSettings
+    settings: CorpusSettings
     dropped: collections.Counter
     part: int = 0
     parts: int = 1
@@ -125,7 +125,7 @@ class Source:
     name: str
     pattern: str
     reads: Callable[[Reading], Iterator[list[str]]]
-    splits: Callable[[TextSettings], bool]
+    splits: Callable[[CorpusSettings], bool]
     needs: tuple[installed.NeededModule, ...] = ()
     rules: Callable[[], tuple[int, ...]] = tuple
     matches: Callable[[bytes], bool] = lambda head: False
@@ -175,7 +175,7 @@ def _dump_rules() -> tuple[int, ...]:
     return (wikitext.RULES,)
 
 
-def _columns(settings: TextSettings) -> dict[str, str]:
+def _columns(settings: CorpusSettings) -> dict[str, str]:
     """Setting -> the column that it names; the text first."""
     columns = {"text_column": settings.text_column}
     if settings.language_column is not None:

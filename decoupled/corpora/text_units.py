@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from decoupled.configs.corpora import TextSettings
+from decoupled.configs.corpora import CorpusSettings
 from decoupled.core import files, gfile, installed
 from decoupled.corpora import sources
 from decoupled.corpora.corpus import COUNTED, SPLITS, Document, hash_bits
@@ -56,7 +56,7 @@ class TextJob:
     """Writes the text of each unit into the corpus folder; see the module."""
 
     corpus_dir: str
-    settings: TextSettings
+    settings: CorpusSettings
     max_file_bytes: int = MAX_FILE_BYTES
 
     @property
@@ -82,7 +82,7 @@ class TextJob:
         return {
             "rules": cleaning_rules([unit.path], self.settings),
             "libraries": libraries([unit.path], self.settings),
-            "settings": self.settings.described(unit.language),
+            "settings": self.settings.of_texts(unit.language),
             "max_file_bytes": self.max_file_bytes,
             "language": unit.language,
             "sha256": unit.sha256,
@@ -106,13 +106,13 @@ class TextJob:
         return {"splits": splits, "dropped": dict(sorted(dropped.items()))}
 
 
-def check_installed(paths: Iterable[str], settings: TextSettings) -> None:
+def check_installed(paths: Iterable[str], settings: CorpusSettings) -> None:
     """Raises a UserError if a package is missing that one of the files needs."""
     for package in _packages(paths, settings):
         package.check()
 
 
-def cleaning_rules(paths: Iterable[str], settings: TextSettings) -> list[int]:
+def cleaning_rules(paths: Iterable[str], settings: CorpusSettings) -> list[int]:
     """Versions of the rules that turn such files into text."""
     rules = [RULES]
     used = _sources(paths)
@@ -126,7 +126,7 @@ def cleaning_rules(paths: Iterable[str], settings: TextSettings) -> list[int]:
     return rules
 
 
-def libraries(paths: Iterable[str], settings: TextSettings) -> dict[str, str]:
+def libraries(paths: Iterable[str], settings: CorpusSettings) -> dict[str, str]:
     """Versions of the libraries that the text of such files depends on."""
     return installed.versions(package.module for package in _packages(paths, settings))
 
@@ -137,7 +137,7 @@ def _sources(paths: Iterable[str]) -> list[Source]:
 
 
 def _packages(
-    paths: Iterable[str], settings: TextSettings
+    paths: Iterable[str], settings: CorpusSettings
 ) -> list[installed.NeededModule]:
     used = _sources(paths)
     is_split = any(source.splits(settings) for source in used)
@@ -146,7 +146,7 @@ def _packages(
 
 
 def make_units(
-    language: str, path: str, sha256: str, size: int, settings: TextSettings
+    language: str, path: str, sha256: str, size: int, settings: CorpusSettings
 ) -> list[TextUnit]:
     """The parts of a file; their number depends only on its size and kind."""
     parts = 1
@@ -163,7 +163,7 @@ def digests_path(corpus_dir: str, unit: TextUnit) -> str:
 
 
 def read_unit(
-    unit: TextUnit, settings: TextSettings, dropped: collections.Counter
+    unit: TextUnit, settings: CorpusSettings, dropped: collections.Counter
 ) -> Iterator[Document]:
     """Yields the documents of a unit as sentences; memory holds one at a time.
 

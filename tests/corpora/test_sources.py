@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyarrow import parquet
 
-from decoupled.configs.corpora import TextSettings
+from decoupled.configs.corpora import CorpusSettings
 from decoupled.core.errors import UserError
 from decoupled.corpora import sources
 from decoupled.corpora.sources import (
@@ -25,7 +25,7 @@ from decoupled.corpora.sources import (
 )
 from decoupled.corpora.text_lines import NUL_CHARACTERS, clean_sentence, normal_form
 
-SETTINGS = TextSettings(
+SETTINGS = CorpusSettings(
     eval_share=0.0,
     min_characters=1,
     split_json=False,

@@ -9,14 +9,14 @@ import os
 import numpy as np
 import pytest
 
-from decoupled.configs.corpora import TextSettings
+from decoupled.configs.corpora import CorpusSettings
 from decoupled.core.errors import UserError
 from decoupled.corpora import sentences, text_units
 from decoupled.corpora.corpus import read_documents
 from decoupled.corpora.text_units import TextJob
 from decoupled.corpora.wikipedia import wikitext
 
-SETTINGS = TextSettings(
+SETTINGS = CorpusSettings(
     eval_share=0.3,
     min_characters=5,
     split_json=True,
@@ -193,12 +193,12 @@ def test_impossible_settings(name):
 
 def test_the_columns_by_default_are_not_noted():
     """Corpora of before these settings stay equal to new ones."""
-    noted = dataclasses.replace(SETTINGS, text_column="text").described()
+    noted = dataclasses.replace(SETTINGS, text_column="text").of_texts()
     assert set(noted) == {
         *("eval_share", "min_characters", "split_json", "split_text"),
         *("drop_duplicates", "part_bytes", "max_parts"),
     }
-    assert dataclasses.replace(SETTINGS, language_column="a").described() == {
+    assert dataclasses.replace(SETTINGS, language_column="a").of_texts() == {
         **noted,
         "language_column": "a",
     }

@@ -8,11 +8,10 @@ messages is left out of the `train` split of the corpus and is its `eval` split.
 """
 
 import collections
-import dataclasses
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from decoupled.configs.corpora import TaskSettings
+from decoupled.configs.corpora import CorpusSettings
 from decoupled.core.errors import UserError
 from decoupled.corpora import locales
 from decoupled.corpora.catalogs import catalog_files
@@ -34,7 +33,7 @@ class CatalogTask(NamedTuple):
 class CatalogsBuild:
     """Builds a corpus from the catalogs of --source."""
 
-    def __init__(self, source: str, settings: TaskSettings, languages: Sequence[str]):
+    def __init__(self, source: str, settings: CorpusSettings, languages: Sequence[str]):
         """Checks that the packages of "catalogs:PACKAGE,..." are there.
 
         Args:
@@ -56,7 +55,7 @@ class CatalogsBuild:
             "source": self._source,
             "rules": catalog_files.RULES,
             "libraries": catalog_files.libraries(),
-            "settings": dataclasses.asdict(self._settings),
+            "settings": self._settings.of_catalogs(),
             "languages": sorted(self._languages),
             "files": catalog_files.fingerprint_catalogs(self._packages),
         }
@@ -88,7 +87,7 @@ class CatalogsBuild:
         )
 
 
-def make_task(messages: Iterable[Message], settings: TaskSettings) -> CatalogTask:
+def make_task(messages: Iterable[Message], settings: CorpusSettings) -> CatalogTask:
     """The zero-shot task.
 
     It leaves out messages that several catalogs share (their label would be ambiguous),
@@ -122,14 +121,14 @@ def make_task(messages: Iterable[Message], settings: TaskSettings) -> CatalogTas
     )
 
 
-def split_of(key: str, settings: TaskSettings) -> str:
+def split_of(key: str, settings: CorpusSettings) -> str:
     """The split of a message, a function of its English key and the settings only."""
     place = hash_bits(key) / 2**64
     return split_at(place, settings.test_share, settings.dev_share)
 
 
 def make_text(
-    messages: Iterable[Message], settings: TaskSettings
+    messages: Iterable[Message], settings: CorpusSettings
 ) -> dict[str, dict[str, list[str]]]:
     """split -> language -> texts in catalog order, each text once per language.
 
@@ -155,7 +154,7 @@ def make_text(
 
 
 def make_pairs(
-    messages: Iterable[Message], settings: TaskSettings
+    messages: Iterable[Message], settings: CorpusSettings
 ) -> dict[str, list[tuple[str, str]]]:
     """language -> (text, English text) of the held-out messages, in catalog order."""
     messages = list(messages)
@@ -172,7 +171,7 @@ def make_pairs(
     return dict(sorted(pairs.items()))
 
 
-def _labelled(messages: Iterable[Message], settings: TaskSettings) -> list[Message]:
+def _labelled(messages: Iterable[Message], settings: CorpusSettings) -> list[Message]:
     messages = list(messages)
     messages = [m for m in messages if m.package == messages[0].package]
     catalogs = collections.Counter(message.key for message in messages)
@@ -185,7 +184,7 @@ def _labelled(messages: Iterable[Message], settings: TaskSettings) -> list[Messa
     ]
 
 
-def _held_out(messages: Iterable[Message], settings: TaskSettings) -> set[str]:
+def _held_out(messages: Iterable[Message], settings: CorpusSettings) -> set[str]:
     return {
         message.key
         for message in _labelled(messages, settings)
@@ -193,7 +192,7 @@ def _held_out(messages: Iterable[Message], settings: TaskSettings) -> set[str]:
     }
 
 
-def _check_task(labels, examples, settings: TaskSettings) -> None:
+def _check_task(labels, examples, settings: CorpusSettings) -> None:
     if len(labels) < 2:
         raise UserError(
             f"catalogs: {len(labels)} of them have {settings.min_label_messages} "

@@ -1,13 +1,15 @@
 """Messages become text, pairs, and a task whose test messages no training text has."""
 
+import dataclasses
+
 import pytest
 
-from decoupled.configs.corpora import TaskSettings
+from decoupled.configs.corpora import CorpusSettings
 from decoupled.core.errors import UserError
 from decoupled.corpora.catalogs import catalog_files, from_catalogs
 from decoupled.corpora.catalogs.catalog_files import message_key
 
-SETTINGS = TaskSettings(
+SETTINGS = CorpusSettings(
     dev_share=0.2, test_share=0.3, min_label_messages=5, min_language_examples=1
 )
 
@@ -72,7 +74,7 @@ def test_variants_and_languages_with_few_examples_are_not_evaluated():
         m._replace(translations=m.translations | {"de-AT": m.translations["de"]})
         for m in made_up_messages()
     ]
-    settings = TaskSettings(0.2, 0.3, 5, min_language_examples=5)
+    settings = dataclasses.replace(SETTINGS, min_language_examples=5)
     task = from_catalogs.make_task(messages, settings)
     assert {language for _, language in task.examples} == {"en", "de"}
 
@@ -111,10 +113,10 @@ def test_a_task_needs_two_labels():
 @pytest.mark.parametrize("shares", [(0.0, 0.2), (0.5, 0.5), (0.2, -0.1)])
 def test_impossible_shares(shares):
     with pytest.raises(UserError, match="dev_share"):
-        TaskSettings(*shares, min_label_messages=1, min_language_examples=1)
+        CorpusSettings(dev_share=shares[0], test_share=shares[1])
 
 
-DJANGO_SETTINGS = TaskSettings(0.1, 0.2, 30, 20)
+DJANGO_SETTINGS = CorpusSettings()
 
 
 def test_django_task_is_held_out_in_every_language(django):
