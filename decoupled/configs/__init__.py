@@ -3,8 +3,8 @@
 Each class is a gin configurable, and its defaults are the paper's. The settings of a
 command are a class too, with the name that its bindings have: `pretrain.whole_words` is
 a field of `PretrainConfig`. A command in which a shared setting has another default
-says so in DEFAULTS. `__post_init__` refuses values that cannot work, so that a mistake
-gives one line before a graph is built. This package does not import TensorFlow.
+says so in DEFAULTS. `_check` refuses values that cannot work, so that a mistake gives
+one line before a graph is built. This package does not import TensorFlow.
 """
 
 from decoupled.configs.analyses import ANALYSES

@@ -4,11 +4,11 @@ import dataclasses
 from typing import ClassVar
 
 from decoupled.configs.checks import (
+    Settings,
     bound,
     check_not_negative,
     check_positive,
     check_rates,
-    check_types,
     configurable,
     where,
 )
@@ -19,7 +19,7 @@ from decoupled.core.errors import UserError
 
 @configurable("masked_lm")
 @dataclasses.dataclass(frozen=True)
-class MaskedLmSettings:
+class MaskedLmSettings(Settings):
     """How held-out text is masked, and how much of it is read.
 
     masking: length of the sequences, masking rates, and how many tokens of a sequence
@@ -46,15 +46,14 @@ class MaskedLmSettings:
     batch_size: int = 64
     seed: int = 0
 
-    def __post_init__(self):
-        check_types(self)
+    def _check(self):
         check_positive(self, "smoothing batch_size")
         check_not_negative(self, "max_sequences seed")
 
 
 @configurable("probing")
 @dataclasses.dataclass(frozen=True)
-class ProbeSettings:
+class ProbeSettings(Settings):
     """Sizes and rates of the probe.
 
     They are those of Tenney et al. (2019, "What do you learn from context?") and their
@@ -86,8 +85,7 @@ class ProbeSettings:
     stop_after: int = 20
     seed: int = 0
 
-    def __post_init__(self):
-        check_types(self)
+    def _check(self):
         check_positive(
             self,
             "projection_size hidden_size learning_rate clip_norm batch_size "
@@ -104,7 +102,7 @@ class ProbeSettings:
 
 @configurable("neighbours")
 @dataclasses.dataclass(frozen=True)
-class NeighbourSettings:
+class NeighbourSettings(Settings):
     """How translations are found by nearest neighbours, in all layers.
 
     max_pairs: of each language: the first ones of a file, or with --sentences those
@@ -122,8 +120,7 @@ class NeighbourSettings:
     retrieval: RetrievalConfig = bound(RetrievalConfig)
     max_pairs: int = 5000
 
-    def __post_init__(self):
-        check_types(self)
+    def _check(self):
         check_not_negative(self, "max_pairs")
 
 

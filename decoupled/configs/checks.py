@@ -39,6 +39,17 @@ def where(config: Any, name: str) -> str:
     return f"{type(config).gin_name}.{name}"
 
 
+class Settings:
+    """What all classes of settings do: they check first the types, then the values."""
+
+    def __post_init__(self):
+        check_types(self)
+        self._check()
+
+    def _check(self) -> None:
+        """Refuses values that cannot work."""
+
+
 def check_types(config: Any) -> None:
     """Refuses a field whose value is not of its annotated type.
 

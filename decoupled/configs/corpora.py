@@ -5,11 +5,11 @@ import re
 from typing import Any
 
 from decoupled.configs.checks import (
+    Settings,
     bound,
     check_not_negative,
     check_positive,
     check_rates,
-    check_types,
     configurable,
     where,
 )
@@ -26,7 +26,7 @@ NORMALIZATION = "nmt_nfkc"
 
 @configurable()
 @dataclasses.dataclass(frozen=True)
-class ParallelTextConfig:
+class ParallelTextConfig(Settings):
     """What is held out of parallel text, and what is made of it.
 
     dev_share, test_share: shares of the groups (chapters, pages) that are held out,
@@ -45,8 +45,7 @@ class ParallelTextConfig:
     group: str | None = None
     max_pairs: int = 1000
 
-    def __post_init__(self):
-        check_types(self)
+    def _check(self):
         check_not_negative(self, "dev_share test_share seed")
         check_positive(self, "max_pairs")
         name = type(self).__name__
@@ -65,7 +64,7 @@ class ParallelTextConfig:
 
 @configurable("build_corpus")
 @dataclasses.dataclass(frozen=True)
-class CorpusSettings:
+class CorpusSettings(Settings):
     """The settings of `build_corpus`.
 
     How the files of --input become documents:
@@ -116,8 +115,7 @@ class CorpusSettings:
     min_language_examples: int = 20
     parallel: ParallelTextConfig = bound(ParallelTextConfig)
 
-    def __post_init__(self):
-        check_types(self)
+    def _check(self):
         if not self.text_column:
             raise UserError(f"{where(self, 'text_column')}: is empty; name a column")
         if self.language_column == "":
@@ -178,7 +176,7 @@ class CorpusSettings:
 
 @configurable("build_vocabulary")
 @dataclasses.dataclass(frozen=True)
-class VocabularySettings:
+class VocabularySettings(Settings):
     """The settings of `build_vocabulary`.
 
     seed: of the sample, if the text has more sentences than `max_sentences`.
@@ -190,7 +188,6 @@ class VocabularySettings:
     seed: int = 0
     report_sentences: int = 1000
 
-    def __post_init__(self):
-        check_types(self)
+    def _check(self):
         check_not_negative(self, "seed")
         check_positive(self, "report_sentences")

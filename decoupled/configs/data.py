@@ -4,9 +4,9 @@ import dataclasses
 import math
 
 from decoupled.configs.checks import (
+    Settings,
     check_positive,
     check_rates,
-    check_types,
     configurable,
     where,
 )
@@ -20,7 +20,7 @@ MAX_TRAINING_THREADS = 1024
 
 @configurable()
 @dataclasses.dataclass(frozen=True)
-class MaskingConfig:
+class MaskingConfig(Settings):
     """Masked language modelling (Devlin et al. 2019, section 3.1).
 
     sequence_length: tokens per sequence, [CLS] and [SEP] included.
@@ -40,8 +40,7 @@ class MaskingConfig:
     mask_token_rate: float = 0.8
     random_token_rate: float = 0.1
 
-    def __post_init__(self):
-        check_types(self)
+    def _check(self):
         check_positive(self, "sequence_length max_predictions masking_rate")
         check_rates(self, "masking_rate mask_token_rate random_token_rate", closed=True)
         if self.sequence_length < 4:
@@ -63,7 +62,7 @@ class MaskingConfig:
 
 @configurable()
 @dataclasses.dataclass(frozen=True)
-class SamplingConfig:
+class SamplingConfig(Settings):
     """How often each language is drawn, for a vocabulary and in pre-training.
 
     alpha: language l is drawn with probability proportional to (its share of the
@@ -86,8 +85,7 @@ class SamplingConfig:
     min_epochs: float | dict | None = None
     max_epochs: float | dict | None = None
 
-    def __post_init__(self):
-        check_types(self)
+    def _check(self):
         if not 0 <= self.alpha <= 1:
             raise UserError(f"SamplingConfig.alpha: {self.alpha} is not in [0, 1]")
         for name in ("weights", "min_epochs", "max_epochs"):
@@ -135,7 +133,7 @@ class SamplingConfig:
 
 @configurable()
 @dataclasses.dataclass(frozen=True)
-class VocabularyConfig:
+class VocabularyConfig(Settings):
     """How a SentencePiece unigram vocabulary is trained.
 
     vocab_size: number of pieces.
@@ -160,8 +158,7 @@ class VocabularyConfig:
     max_bytes: int = 2_000_000_000
     num_threads: int = 16
 
-    def __post_init__(self):
-        check_types(self)
+    def _check(self):
         check_positive(
             self, "vocab_size character_coverage max_sentences max_bytes num_threads"
         )

@@ -8,12 +8,12 @@ from collections.abc import Iterator
 from typing import ClassVar
 
 from decoupled.configs.checks import (
+    Settings,
     bound,
     check_choice,
     check_not_negative,
     check_positive,
     check_rates,
-    check_types,
     configurable,
 )
 from decoupled.configs.hardware import MeshConfig
@@ -50,7 +50,7 @@ LONG_SENTENCES = ("cut", "windows")
 
 @configurable()
 @dataclasses.dataclass(frozen=True)
-class FinetuningConfig:
+class FinetuningConfig(Settings):
     """The settings of fine-tuning that pre-training does not have.
 
     num_epochs: passes over the English training set (paper: 3).
@@ -78,8 +78,7 @@ class FinetuningConfig:
     learning_rates: tuple = ()
     class_weights: str = "none"
 
-    def __post_init__(self):
-        check_types(self)
+    def _check(self):
         check_positive(self, "num_epochs max_sequence_length")
         check_not_negative(self, "keep_layers")
         check_rates(self, "classifier_dropout warmup_fraction")
@@ -96,7 +95,7 @@ class FinetuningConfig:
 
 @configurable()
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class OwnTaskConfig:
+class OwnTaskConfig(Settings):
     """A task in the user's own files, for `finetune --task=own`.
 
     name: of the task, in results and folders. kind: a key of `OWN_METRICS`.
@@ -130,8 +129,7 @@ class OwnTaskConfig:
     labels: tuple = ()
     metric: str
 
-    def __post_init__(self):
-        check_types(self)
+    def _check(self):
         check_choice(self, "kind", tuple(OWN_METRICS))
         check_choice(self, "metric", OWN_METRICS[self.kind])
         mistakes = itertools.chain(self._of_names(), self._of_files())
@@ -203,7 +201,7 @@ class OwnTaskConfig:
 
 @configurable()
 @dataclasses.dataclass(frozen=True)
-class QuestionAnsweringConfig:
+class QuestionAnsweringConfig(Settings):
     """Windows of contexts and choice of answers (Devlin et al. 2019, section 4.2).
 
     max_question_length: longer questions are truncated to so many pieces.
@@ -222,8 +220,7 @@ class QuestionAnsweringConfig:
     max_answer_length: int | str = AUTO
     n_best: int = 20
 
-    def __post_init__(self):
-        check_types(self)
+    def _check(self):
         check_positive(self, "max_question_length doc_stride n_best")
         if type(self.max_answer_length) is str:
             check_choice(self, "max_answer_length", (AUTO,))
@@ -233,7 +230,7 @@ class QuestionAnsweringConfig:
 
 @configurable()
 @dataclasses.dataclass(frozen=True)
-class RetrievalConfig:
+class RetrievalConfig(Settings):
     """How translations are found with sentence vectors.
 
     layer: the layer whose output is pooled: 0 is the embedding output, 1 the first
@@ -261,8 +258,7 @@ class RetrievalConfig:
     long_sentences: str = "cut"
     batch_size: int = 64
 
-    def __post_init__(self):
-        check_types(self)
+    def _check(self):
         check_choice(self, "scoring", SCORINGS)
         check_choice(self, "long_sentences", LONG_SENTENCES)
         check_positive(self, "num_neighbours max_sequence_length batch_size")
@@ -284,7 +280,7 @@ class RetrievalConfig:
 
 @configurable("finetune")
 @dataclasses.dataclass(frozen=True)
-class FinetuneConfig:
+class FinetuneConfig(Settings):
     """All settings of a fine-tuning run, without those of the pre-trained model.
 
     question_answering: of tasks of this kind. own_task: None unless the task is `own`.
@@ -308,16 +304,10 @@ class FinetuneConfig:
     question_answering: QuestionAnsweringConfig | None = bound(QuestionAnsweringConfig)
     own_task: OwnTaskConfig | None = None
 
-    def __post_init__(self):
-        check_types(self)
-
 
 @configurable("retrieve")
 @dataclasses.dataclass(frozen=True)
-class RetrieveConfig:
+class RetrieveConfig(Settings):
     """The settings of `decoupled retrieve` and of `export --sentence_vectors`."""
 
     retrieval: RetrievalConfig = bound(RetrievalConfig)
-
-    def __post_init__(self):
-        check_types(self)

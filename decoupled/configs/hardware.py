@@ -8,9 +8,9 @@ import dataclasses
 from typing import NamedTuple
 
 from decoupled.configs.checks import (
+    Settings,
     check_choice,
     check_not_negative,
-    check_types,
     configurable,
 )
 from decoupled.core.joining import Hosts
@@ -24,7 +24,7 @@ ACCELERATORS = ("gpu", "tpu", "cpu")
 
 @configurable()
 @dataclasses.dataclass(frozen=True)
-class MeshConfig:
+class MeshConfig(Settings):
     """The mesh of devices, and how the graph is laid out on it.
 
     mesh_shape: axes and their sizes, e.g. "all:1" or "data:2;vocab:4"; the sizes
@@ -62,8 +62,7 @@ class MeshConfig:
     deterministic: bool = True
     attention_kernel: str = "auto"
 
-    def __post_init__(self):
-        check_types(self)
+    def _check(self):
         check_not_negative(self, "stack_mib")
         check_choice(self, "activation_dtype", ACTIVATION_DTYPES)
         check_choice(self, "slice_dtype", SLICE_DTYPES)

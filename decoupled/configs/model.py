@@ -5,12 +5,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from decoupled.configs.checks import (
+    Settings,
     check_choice,
     check_not_negative,
     check_patterns,
     check_positive,
     check_rates,
-    check_types,
     configurable,
 )
 from decoupled.core.errors import UserError
@@ -23,7 +23,7 @@ IDENTITY = "identity"
 
 @configurable()
 @dataclasses.dataclass(frozen=True)
-class ModelConfig:
+class ModelConfig(Settings):
     """The sizes of an encoder and its embeddings (paper A.2 and Table 14).
 
     The defaults are the paper's multilingual BERT-base, coupled (A.2: mBERT's
@@ -87,8 +87,7 @@ class ModelConfig:
     # everywhere.
     mlm_transform: str = "projection"
 
-    def __post_init__(self):
-        check_types(self)
+    def _check(self):
         check_positive(
             self,
             "vocab_size input_embedding_size output_embedding_size hidden_size "

@@ -5,12 +5,12 @@ import re
 from typing import ClassVar
 
 from decoupled.configs.checks import (
+    Settings,
     bound,
     check_choice,
     check_not_negative,
     check_positive,
     check_rates,
-    check_types,
     configurable,
 )
 from decoupled.configs.model import ModelConfig
@@ -33,7 +33,7 @@ _FOLDER = re.compile(r"\w[\w.-]*")
 
 @configurable()
 @dataclasses.dataclass(frozen=True)
-class ScaleConfig:
+class ScaleConfig(Settings):
     """Divisors of the sizes of the paper's models; 1 leaves a size unchanged.
 
     width_divisor: of E_in, E_out, R, H and the feed-forward width.
@@ -45,14 +45,13 @@ class ScaleConfig:
     head_size_divisor: int = 1
     depth_divisor: int = 1
 
-    def __post_init__(self):
-        check_types(self)
+    def _check(self):
         check_positive(self, "width_divisor head_size_divisor depth_divisor")
 
 
 @configurable()
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class SweepConfig:
+class SweepConfig(Settings):
     """A grid of runs: every model, with every seed, on every task.
 
     title: of the table. rows: names of files in gin/models, in the table's order.
@@ -78,8 +77,7 @@ class SweepConfig:
     pretraining: tuple
     finetuning: tuple
 
-    def __post_init__(self):
-        check_types(self)
+    def _check(self):
         check_positive(self, "finetuning_runs")
         for name, kind in _KINDS.items():
             values = getattr(self, name)
@@ -127,7 +125,7 @@ class SweepConfig:
 
 @configurable("sweep")
 @dataclasses.dataclass(frozen=True)
-class SweepRoot:
+class SweepRoot(Settings):
     """A grid of runs, and the scale of its models."""
 
     DEFAULTS: ClassVar = {
@@ -143,13 +141,10 @@ class SweepRoot:
     sweep: SweepConfig = bound(SweepConfig)
     scale: ScaleConfig = bound(ScaleConfig)
 
-    def __post_init__(self):
-        check_types(self)
-
 
 @configurable()
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class StudyConfig:
+class StudyConfig(Settings):
     """What a reproduction adds to the grid of its runs.
 
     first_rows: the rows that run with --size below 4, with the first seeds, as many as
@@ -197,8 +192,7 @@ class StudyConfig:
     pieces: int = 0
     text: tuple = ()
 
-    def __post_init__(self):
-        check_types(self)
+    def _check(self):
         check_not_negative(self, "first_seeds most_dropped pieces tried_seed")
         check_positive(self, "tried_steps")
         check_choice(self, "control", ("seeds", "interval"))
@@ -225,14 +219,11 @@ class StudyConfig:
 
 @configurable("reproduce")
 @dataclasses.dataclass(frozen=True)
-class ReproductionRoot:
+class ReproductionRoot(Settings):
     """A grid of runs, and what is measured in addition."""
 
     sweep: SweepConfig = bound(SweepConfig)
     study: StudyConfig = bound(StudyConfig)
-
-    def __post_init__(self):
-        check_types(self)
 
     def described(self) -> set[str]:
         """The rows of the sweep, and all others whose models are known."""
@@ -268,7 +259,7 @@ class ReproductionRoot:
 
 @configurable()
 @dataclasses.dataclass(frozen=True)
-class PlanConfig:
+class PlanConfig(Settings):
     """What the plan of a TPU run assumes.
 
     efficiency: share of the peak that matrix products reach, including the time of what
@@ -281,27 +272,23 @@ class PlanConfig:
     efficiency: float = 0.4
     memory_share: float = 0.95
 
-    def __post_init__(self):
-        check_types(self)
+    def _check(self):
         check_positive(self, "efficiency memory_share")
         check_rates(self, "efficiency memory_share", closed=True)
 
 
 @configurable("plan")
 @dataclasses.dataclass(frozen=True)
-class PlanSettings:
+class PlanSettings(Settings):
     """The planned run, and the assumptions of the prediction."""
 
     run: PretrainConfig = bound(PretrainConfig)
     config: PlanConfig = bound(PlanConfig)
 
-    def __post_init__(self):
-        check_types(self)
-
 
 @configurable("parameters")
 @dataclasses.dataclass(frozen=True)
-class ParametersConfig:
+class ParametersConfig(Settings):
     """The model, and the number of layers that fine-tuning keeps.
 
     optimizer: for the learning rates of single variables.
@@ -311,6 +298,3 @@ class ParametersConfig:
     model: ModelConfig = bound(ModelConfig)
     optimizer: OptimizerConfig = bound(OptimizerConfig)
     keep_layers: int = 0
-
-    def __post_init__(self):
-        check_types(self)

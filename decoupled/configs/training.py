@@ -4,13 +4,13 @@ import dataclasses
 from typing import NamedTuple
 
 from decoupled.configs.checks import (
+    Settings,
     bound,
     check_choice,
     check_not_negative,
     check_patterns,
     check_positive,
     check_rates,
-    check_types,
     configurable,
     where,
 )
@@ -25,7 +25,7 @@ DECAYS = ("constant", "linear", "cosine", "one_minus_sqrt")
 
 @configurable()
 @dataclasses.dataclass(frozen=True)
-class OptimizerConfig:
+class OptimizerConfig(Settings):
     """The optimizer (paper Tables 10, 14, 15).
 
     name: "adamw" (bias-corrected Adam, decoupled weight decay) or "adafactor".
@@ -50,8 +50,7 @@ class OptimizerConfig:
     # Not in the paper.
     rates: dict = dataclasses.field(default_factory=dict)
 
-    def __post_init__(self):
-        check_types(self)
+    def _check(self):
         check_choice(self, "name", OPTIMIZERS)
         check_patterns(self, "rates")
         check_positive(self, "learning_rate epsilon")
@@ -72,7 +71,7 @@ class OptimizerConfig:
 
 @configurable()
 @dataclasses.dataclass(frozen=True)
-class ScheduleConfig:
+class ScheduleConfig(Settings):
     """The length of a run and its learning rate over time.
 
     train_steps: optimizer steps. warmup_steps: linear warm-up from 0 to the peak.
@@ -93,8 +92,7 @@ class ScheduleConfig:
     decay_steps: int | None = None
     final_share: float = 0.0
 
-    def __post_init__(self):
-        check_types(self)
+    def _check(self):
         check_choice(self, "decay", DECAYS)
         check_positive(self, "train_steps")
         check_not_negative(self, "warmup_steps")
@@ -128,7 +126,7 @@ class ScheduleConfig:
 
 @configurable()
 @dataclasses.dataclass(frozen=True)
-class TrainingConfig:
+class TrainingConfig(Settings):
     """Batches and bookkeeping of a run.
 
     batch_size: sequences per step over the whole mesh.
@@ -162,8 +160,7 @@ class TrainingConfig:
     recompute_layers: bool = False
     iterations_per_loop: int = 100
 
-    def __post_init__(self):
-        check_types(self)
+    def _check(self):
         check_positive(
             self,
             "batch_size gradient_accumulation save_checkpoints_steps "
@@ -219,7 +216,7 @@ def without_effect(
 
 @configurable()
 @dataclasses.dataclass(frozen=True)
-class PhaseConfig:
+class PhaseConfig(Settings):
     """A phase of pre-training with its own data settings, before the main phase.
 
     steps: optimizer steps. batch_size: sequences per step over the whole mesh.
@@ -231,14 +228,13 @@ class PhaseConfig:
     masking: MaskingConfig = bound(MaskingConfig)
     sampling: SamplingConfig = bound(SamplingConfig)
 
-    def __post_init__(self):
-        check_types(self)
+    def _check(self):
         check_positive(self, "steps batch_size")
 
 
 @configurable("pretrain")
 @dataclasses.dataclass(frozen=True)
-class PretrainConfig:
+class PretrainConfig(Settings):
     """All settings of a pre-training run.
 
     objective: what the model learns (`decoupled.tasks.objectives`).
@@ -262,8 +258,7 @@ class PretrainConfig:
     eval_masking_rate: float = 0.15
     earlier_phases: tuple = ()
 
-    def __post_init__(self):
-        check_types(self)
+    def _check(self):
         check_positive(self, "eval_masking_rate")
         check_rates(self, "eval_masking_rate", closed=True)
         self._check_phases()

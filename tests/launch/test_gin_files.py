@@ -8,21 +8,18 @@ import gin
 import pytest
 
 from decoupled import configs
-from decoupled.configs.checks import bound, check_types, configurable
+from decoupled.configs.checks import Settings, bound, configurable
 from decoupled.core.errors import UserError
 from decoupled.launch import gin_files
 
 
 @configurable("example_root")
 @dataclasses.dataclass(frozen=True)
-class Example:
+class Example(Settings):
     DEFAULTS: ClassVar = {"SamplingConfig.alpha": 0.4}
 
     sampling: configs.SamplingConfig = bound(configs.SamplingConfig)
     phase: configs.PhaseConfig | None = None
-
-    def __post_init__(self):
-        check_types(self)
 
 
 GOOD = """
