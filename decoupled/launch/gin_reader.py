@@ -2,8 +2,8 @@
 
 gin's own parser splits a text into statements, and this module binds each. It refuses
 all forms of imports, and it resolves includes with the caller's search. A value may
-name only classes and roots of this package. gin's `parse_config`, which imports
-modules, is never called.
+name only the classes of settings. gin's `parse_config`, which imports modules, is never
+called.
 """
 
 import dataclasses
@@ -19,6 +19,7 @@ from gin import config_parser
 from gin.config import ConfigurableReference, ParserDelegate
 
 from decoupled import configs
+from decoupled.configs.checks import Settings
 from decoupled.configs.removed import REMOVED, REMOVED_CLASSES
 from decoupled.core import files
 from decoupled.core.errors import UserError, close_names
@@ -42,7 +43,7 @@ class Reader:
     A text is parsed completely before its first statement is bound.
 
     Args:
-      root: the gin configurable with the command's settings, of any module.
+      root: the class of the command's settings.
       find_file: the name in an include statement -> the path of the file.
       task, tasks: of the command, and all that it knows. TASK/Name.parameter = value
         is a setting of TASK alone.
@@ -106,7 +107,7 @@ class Reader:
         return statements[0]
 
     def find(self, name: str) -> Callable:
-        """The class or root of this package that a name in a gin file stands for."""
+        """The class of settings that a name in a gin file stands for."""
         if name in REMOVED_CLASSES:
             raise UserError(f"{name} was removed: {REMOVED_CLASSES[name]}")
         try:
@@ -115,15 +116,11 @@ class Reader:
             raise UserError(first_line(error)) from error
         except ValueError:
             kind = None
-        if kind is not None and self._is_own(kind):
+        if isinstance(kind, type) and issubclass(kind, Settings):
             return kind
         last = name.rpartition("/")[2]
         known = [self._root.gin_name, *_config_classes()]
         raise UserError(f"no configurable named {last!r}{close_names(last, known)}")
-
-    def _is_own(self, kind):
-        package = kind.__module__.partition(".")[0]
-        return package == "decoupled" or self._root in getattr(kind, "__mro__", ())
 
     def _statements(self, text, where, lines=True):
         """All statements of a text, none of them an import; nothing is bound.

@@ -346,7 +346,7 @@ def test_a_file_that_is_not_utf8_is_named(write, tmp_path):
 
 @configurable()
 @dataclasses.dataclass
-class Defective:
+class Defective(Settings):
     def __post_init__(self):
         raise TypeError("unsupported operand")
 

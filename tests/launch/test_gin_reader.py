@@ -8,7 +8,7 @@ import gin
 import pytest
 
 from decoupled import configs
-from decoupled.configs.checks import bound, configurable
+from decoupled.configs.checks import Settings, bound, configurable
 from decoupled.core.errors import UserError
 from decoupled.launch import gin_files
 
@@ -60,7 +60,7 @@ NEARLY_INCLUDES = [
 
 @configurable("reader_root")
 @dataclasses.dataclass(frozen=True)
-class ReaderRoot:
+class ReaderRoot(Settings):
     sampling: configs.SamplingConfig = bound(configs.SamplingConfig)
 
 

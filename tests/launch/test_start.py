@@ -18,7 +18,7 @@ import dataclasses
 import sys
 from absl import flags
 from decoupled.configs import SamplingConfig
-from decoupled.configs.checks import bound, configurable
+from decoupled.configs.checks import Settings, bound, configurable
 from decoupled.launch import start
 from decoupled.core import endings
 from decoupled.core.errors import Interrupted, UserError
@@ -35,7 +35,7 @@ def define_flags():
 
 @configurable()
 @dataclasses.dataclass(frozen=True)
-class command:
+class command(Settings):
     size: int
     sampling: SamplingConfig = bound(SamplingConfig)
 
