@@ -1,14 +1,13 @@
 """The command `decoupled analyze`, from its arguments to its files."""
 
 import json
-import os
 import pathlib
 import types
 
 import pytest
 
 from decoupled.commands import analyze
-from decoupled.core import files, locks
+from decoupled.core import files
 from decoupled.core.errors import UserError
 from decoupled.launch import start
 from tests.analyses.tiny_runs import write_run
@@ -90,20 +89,6 @@ def test_an_analysis_that_is_gone_is_refused_by_name(name, instead):
     start = f"decoupled analyze: error: {name} is gone (CHANGELOG.md); {instead} "
     assert said.startswith(start)
     assert name not in analyze.SUBCOMMANDS and instead in analyze.SUBCOMMANDS
-
-
-def test_a_folder_in_which_another_command_writes_is_refused(model_dir, tmp_path):
-    with locks.hold(str(tmp_path / "out")):
-        told = mistake(
-            *("analyze", "layer_drop"),
-            f"--finetuned_dir={model_dir}",
-            f"--output_dir={tmp_path}/out",
-        )
-        assert os.listdir(tmp_path / "out") == [".lock"]
-    assert f"error: {tmp_path}/out: " in told
-    assert told.endswith(
-        " writes here; wait until it ends, stop it, or use another folder"
-    )
 
 
 def write(path, text):

@@ -17,7 +17,6 @@ from decoupled.configs import (
 )
 from decoupled.configs.finetuning import FinetuneConfig
 from decoupled.configs.hardware import HOST, Hardware, TpuAddress
-from decoupled.core.compat import tf
 from decoupled.core.errors import UserError
 from decoupled.runs import finetuning, finetuning_run
 from decoupled.runs.finetuning_plan import plan_finetuning
@@ -26,6 +25,7 @@ from decoupled.training import checkpoints
 from decoupled.training.bookkeeping import Checkpoints
 from decoupled.training.checkpoint_files import CheckpointWriter
 from tests.command_line import decoupled
+from tests.commands.pretraining import checkpoint
 from tests.helpers import adamw, tiny_training
 from tests.pretrained import STEPS as PRETRAINED_STEPS
 from tests.pretrained import make_pretrained
@@ -114,11 +114,6 @@ def short(folder):
     return tune(folder, "short", "train", **TWO_STEPS)
 
 
-def variables(path):
-    reader = tf.train.load_checkpoint(str(path))
-    return {n: reader.get_tensor(n) for n in reader.get_variable_to_shape_map()}
-
-
 def test_learns_and_reports(folder, capsys):
     tuned = tune(folder, "tuned", rates=ALL)
     printed = capsys.readouterr().out
@@ -131,7 +126,7 @@ def test_learns_and_reports(folder, capsys):
     }
     assert results["test"]["sw"]["examples"] == 2
     assert results["task"] == "catalogs"
-    names = variables(tuned)
+    names = checkpoint(tuned)
     assert not any(name.startswith("cls/") for name in names)
     assert names["output_weights"].shape == (2, 16)
     assert names["bert/pooler/dense/kernel"].shape == (16, 16)
@@ -155,7 +150,7 @@ def test_learns_and_reports(folder, capsys):
 
 
 def test_a_folder_belongs_to_its_initial_weights_and_settings(folder, short):
-    before = variables(short)
+    before = checkpoint(short)
     for changes, message in (
         ({"classifier_dropout": 0.5}, "data.classifier_dropout is 0.1, not 0.5"),
         ({"batch_size": 4}, "data.batch_size is 8, not 4;"),
@@ -164,15 +159,15 @@ def test_a_folder_belongs_to_its_initial_weights_and_settings(folder, short):
             tune(folder, short, "train", **TWO_STEPS, **changes)
     with pytest.raises(UserError, match="command is 'pretrain', not 'finetune';"):
         tune(folder, "pretrained", "train", **ONE_EPOCH)
-    assert variables(short).keys() == before.keys()
-    assert variables(folder / "pretrained")["global_step"] == PRETRAINED_STEPS
+    assert checkpoint(short).keys() == before.keys()
+    assert checkpoint(folder / "pretrained")["global_step"] == PRETRAINED_STEPS
     # Of other settings of training evaluation takes the run's own.
     tune(folder, short, "predict", **TWO_STEPS, classifier_dropout=0.5)
     assert (short / "predictions/catalogs/dev-en.tsv").exists()
 
     # Other weights of the same names, sizes and step.
     prefix = folder / "pretrained" / f"model.ckpt-{PRETRAINED_STEPS}"
-    weights = variables(prefix)
+    weights = checkpoint(prefix)
     kept = folder / "kept"
     shutil.copytree(folder / "pretrained", kept)
     with CheckpointWriter(str(prefix)) as writer:
@@ -248,10 +243,10 @@ def test_a_number_for_each_text_is_learned_and_converted(folder, tmp_path):
     assert json.loads((back / "config.json").read_text())["task"] == {
         "name": "kinds", "labels": [], "kind": "regression"
     }  # fmt: skip
-    weights = variables(back)
+    weights = checkpoint(back)
     for name, value in weights.items():
         if name != "global_step":
-            np.testing.assert_array_equal(value, variables(out)[name])
+            np.testing.assert_array_equal(value, checkpoint(out)[name])
 
 
 def test_an_evaluation_reads_each_checkpoint_whole_once(folder, monkeypatch):
@@ -286,7 +281,7 @@ def test_a_tpu_whose_hosts_run_no_python_is_refused(folder, tmp_path):
 
 
 def test_keeps_the_first_layers_only(short):
-    names = variables(short)
+    names = checkpoint(short)
     assert "bert/encoder/layer_0/output/dense/kernel" in names
     assert not any("layer_1" in name for name in names)
     saved = json.loads((short / "config.json").read_text())
@@ -313,7 +308,7 @@ def test_a_head_for_other_labels_begins_anew(folder, short, tmp_path, entry, val
 def test_a_frozen_input_embedding_does_not_move_within_a_run(folder):
     run = dict(rates=ALL, **ONE_EPOCH)
     tuned = tune(folder, "frozen", "train", freeze_input_embedding=True, **run)
-    before, after = variables(folder / "pretrained"), variables(tuned)
+    before, after = checkpoint(folder / "pretrained"), checkpoint(tuned)
     fixed = [
         name
         for name in before
@@ -484,7 +479,7 @@ def test_every_bad_file_is_named_and_training_alone_reads_english_dev(folder, tm
         tune(folder, tmp_path / "run", **run)
     assert not (tmp_path / "run").exists()
     out = tune(folder, tmp_path / "run", "train", **run)
-    assert variables(out)["global_step"] == 1
+    assert checkpoint(out)["global_step"] == 1
 
 
 def test_an_interrupted_run_resumes_and_says_from_where(
@@ -520,7 +515,7 @@ def test_an_interrupted_run_resumes_and_says_from_where(
     assert printed.count("initialised 23 variables from ") == 1
     # The resumed run makes its batches as it began, whatever mesh it has now.
     assert orders[:2] == [None, None] and orders[2] is not None
-    expected, resumed = variables(straight), variables(out)
+    expected, resumed = checkpoint(straight), checkpoint(out)
     assert expected.keys() == resumed.keys()
     for name, value in expected.items():
         np.testing.assert_array_equal(resumed[name], value, err_msg=name)

@@ -1,6 +1,5 @@
 """decoupled plan."""
 
-import contextlib
 import json
 import pathlib
 import re
@@ -16,7 +15,7 @@ from decoupled.core.errors import UserError
 from decoupled.launch import gin_files, start
 from decoupled.planning.hardware import parse_topology
 from decoupled.planning.plan import make_plan
-from decoupled.runs import pretraining, pretraining_plan
+from tests.command_line import mistake
 
 ROOT = pathlib.Path(__file__).parent.parent.parent
 
@@ -134,34 +133,21 @@ def test_pretraining_on_a_tpu_has_the_defaults_that_are_planned():
 
 
 @pytest.mark.parametrize(
-    "tpu, accelerator, defaults",
+    "flags, defaults",
     [
-        ("local", None, ("runs/pretrain_tpu.gin",)),
-        (None, "tpu", ("runs/pretrain_tpu.gin",)),
-        (None, "gpu", ()),
-        (None, None, ()),
+        (["--tpu=local"], (pretrain.TPU_DEFAULTS,)),
+        (["--accelerator=tpu"], (pretrain.TPU_DEFAULTS,)),
+        (["--accelerator=gpu"], ()),
+        ([], ()),
     ],
 )
-def test_the_flag_of_a_tpu_chooses_the_defaults(
-    tpu, accelerator, defaults, monkeypatch, tmp_path
-):
-    read = []
-    names = ("records_dir", "vocabulary", "mode", "init_checkpoint", "branch_from")
-    given = types.SimpleNamespace(
-        tpu=tpu,
-        accelerator=accelerator,
-        model_dir=str(tmp_path),
-        **dict.fromkeys(names),
-    )
-    monkeypatch.setattr(pretrain.flags, "FLAGS", given)
-    monkeypatch.setattr(start, "parse_gin", lambda root, *paths: read.append(paths))
-    monkeypatch.setattr(pretrain.hardware_flags, "parse", lambda: None)
-    monkeypatch.setattr(pretrain, "opened", lambda *_: contextlib.nullcontext())
-    monkeypatch.setattr(start, "facts", lambda: {})
-    monkeypatch.setattr(pretraining_plan, "plan_pretraining", lambda *_: None)
-    monkeypatch.setattr(pretraining, "run_pretraining", lambda *_: None)
-    pretrain.main()
-    assert read == [defaults]
+def test_the_flag_of_a_tpu_chooses_the_defaults(flags, defaults, monkeypatch):
+    def parse(root, *files):
+        raise UserError(f"reads {files}")
+
+    monkeypatch.setattr(start, "parse_gin", parse)
+    folders = "--records_dir=a --vocabulary=b --model_dir=c".split()
+    assert mistake("pretrain", *folders, *flags).endswith(f"reads {defaults}")
 
 
 def documented_launches():

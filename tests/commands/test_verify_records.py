@@ -4,7 +4,7 @@ import pytest
 
 from decoupled.core.errors import UserError
 from decoupled.data.reading import verify_records
-from tests.command_line import mistake
+from tests.command_line import decoupled
 from tests.data.record_folders import distinct_documents, flip_byte, make_records
 from tests.data.small_corpus import make_vocabulary
 
@@ -41,20 +41,14 @@ def test_defects_of_all_files_are_told(folder):
     (folder / "records/eval/en/tokens-00000-of-00001.tfrecord").unlink()
     stray = folder / "records/train/en/tokens-00007-of-00008.tfrecord"
     stray.write_bytes(b"")
-    found = verify_records(str(folder / "records"), str(folder / "vocabulary.model"))
-    assert found == [
+    done = decoupled(
+        "verify_records",
+        f"--records_dir={folder}/records",
+        f"--vocabulary={folder}/vocabulary.model",
+    )
+    assert done.returncode == 2
+    assert done.stderr.splitlines() == [
         f"{folder}/records/{NAME}: record 2: truncated or corrupt",
         f"{folder}/records/eval/en/tokens-00000-of-00001.tfrecord: missing",
         f"{stray}: not in the manifest",
     ]
-
-
-def test_command_line(folder):
-    path = folder / "records" / NAME
-    path.write_bytes(path.read_bytes()[:-3])
-    told = mistake(
-        "verify_records",
-        f"--records_dir={folder / 'records'}",
-        f"--vocabulary={folder / 'vocabulary.model'}",
-    )
-    assert told == f"{path}: record 2: truncated or corrupt"

@@ -172,6 +172,7 @@ COMMANDS = {
     "--sweep_dir",
     "reproduce": "--work_dir",
     "demo": "--work_dir",
+    "analyze layer_drop": "--finetuned_dir=none --output_dir",
 }
 
 
@@ -187,7 +188,7 @@ print(json.dumps([lines, "tensorflow" in sys.modules]))
 def test_who_writes_for_a_long_time_locks_first(tmp_path):
     """Also before TensorFlow is imported, so that the answer comes at once."""
     folder = tmp_path / "run"
-    words = [[name, *f"{flags}={folder}".split()] for name, flags in COMMANDS.items()]
+    words = [f"{name} {flags}={folder}".split() for name, flags in COMMANDS.items()]
     with locks.hold(str(folder)):
         done = subprocess.run(
             [sys.executable, "-c", EACH], input=json.dumps(words),
