@@ -203,7 +203,7 @@ def check_equal(names: Sequence[str], facts: Sequence[Mapping[str, str]]) -> Non
                 most = names[values.index(usual)]
                 raise UserError(
                     f"{name} differs from {most}: {what} is {_beside(value, usual)}; "
-                    "all processes need the same command, settings and packages"
+                    "all processes need the same command, settings, files and packages"
                 )
 
 

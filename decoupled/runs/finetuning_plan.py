@@ -9,7 +9,7 @@ from typing import Any
 from decoupled.configs import FinetuningConfig, ModelConfig
 from decoupled.configs.finetuning import CLASSIFICATION, FinetuneConfig
 from decoupled.configs.hardware import HOST, Hardware
-from decoupled.core import console, files
+from decoupled.core import console, files, hosts
 from decoupled.core.errors import UserError
 from decoupled.model.variables import NO_HEAD, TASK_BIAS, TASK_WEIGHTS, Role, declare
 from decoupled.runs import run_folder
@@ -212,7 +212,10 @@ def plan_finetuning(
     english_dev = [("dev", data.source)] if data.has_source_dev() else []
     answered = [] if mode == "train" else data.files_to_answer()
     selecting = english_dev if mode in run_folder.TRAINING_MODES else []
-    data.check(examples, list(dict.fromkeys([*selecting, *answered])))
+    names = list(dict.fromkeys([*selecting, *answered]))
+    data.check(examples, names)
+    if hosts.count() > 1:
+        hosts.agree("the files of the task", data.hashes(names))
     is_single = claimed is not None and "learning_rate" in claimed
     if several and is_single and run_folder.holds_results(folder):
         raise UserError(

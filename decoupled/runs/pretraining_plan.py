@@ -6,7 +6,7 @@ import os
 
 from decoupled.configs import Phase, PretrainConfig
 from decoupled.configs.hardware import HOST, Hardware
-from decoupled.core import console, files, gfile
+from decoupled.core import console, files, gfile, hosts
 from decoupled.core.errors import UserError
 from decoupled.core.files import CHECKPOINT_LIST
 from decoupled.corpora.sampling import LanguageRow
@@ -122,6 +122,8 @@ def plan_pretraining(
     for phase, graph in phases:
         check_graph(graph.network, phase.config.training, graph.frozen)
     description = _describe(config, manifest, pieces, prefix)
+    held_out = f"the held-out text in {records_dir}"
+    hosts.agree("held-out text", {held_out: _shards_sha256(manifest, EVAL)})
     hashed = {
         "data.records": f"the corpus of {records_dir}",
         "data.shards": f"the training text in {records_dir}",
@@ -185,7 +187,7 @@ def _describe(config, manifest, pieces, prefix) -> run_folder.ModelDir:
         data={
             "records": manifest.corpus_fingerprint,
             # The same text in other shards is read in another order.
-            "shards": _shards_sha256(manifest),
+            "shards": _shards_sha256(manifest, TRAIN),
             # Only if it is set, so that runs from before this setting can be resumed.
             "masking": vars(config.masking)
             | ({"whole_words": True} if config.whole_words else {}),
@@ -210,8 +212,8 @@ def _describe(config, manifest, pieces, prefix) -> run_folder.ModelDir:
     )
 
 
-def _shards_sha256(manifest) -> str:
-    languages = manifest.splits.get(TRAIN, {}).values()
+def _shards_sha256(manifest, split) -> str:
+    languages = manifest.splits.get(split, {}).values()
     hashes = [shard.sha256 for entry in languages for shard in entry.files]
     return files.fingerprint("\n".join(hashes))
 

@@ -146,7 +146,6 @@ def opened(
         yield
 
 
-@hosts.by_first
 def claim(
     model_dir: str,
     description: ModelDir,
@@ -165,7 +164,25 @@ def claim(
         because another process may train in the folder and have saved nothing yet.
       contents: name of an entry of the description that is a hash -> what was hashed,
         for messages.
+
+    Several processes must describe the same model and data.
     """
+    described, contents = _as_json(description), contents or {}
+    parts = {
+        f"{part}.{name}": value
+        for part in ("model", "vocabulary", "data")
+        for name, value in described[part].items()
+    }
+    parts |= {"command": described["command"], "task": described["task"]}
+    hosts.agree(
+        "the description of the run",
+        {contents.get(name, name): str(value) for name, value in parts.items()},
+    )
+    _claim(model_dir, described, vocabulary, reading, contents)
+
+
+@hosts.by_first
+def _claim(model_dir, described, vocabulary, reading, contents):
     check_checkpoint_path(model_dir)
     path = os.path.join(model_dir, CONFIG)
     if reading and not files.exists(path):
@@ -173,11 +190,10 @@ def claim(
         if not any(name.endswith(".index") for name in names):
             raise UserError(f"{model_dir}: no complete checkpoint (model.ckpt-N.index)")
     files.make_folder(model_dir)
-    described = _as_json(description)
     if files.exists(path):
         saved = files.read_json(path)
         _described(path, saved)
-        contents = {"vocabulary.fingerprint": vocabulary.path} | dict(contents or {})
+        contents = {"vocabulary.fingerprint": vocabulary.path} | dict(contents)
         differing = _differences_in_words(saved, described, contents)
         if not differing:
             return

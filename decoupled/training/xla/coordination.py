@@ -26,7 +26,7 @@ _HEARTBEAT_SECONDS = 100
 def environment(kind: str) -> dict[str, str]:
     """Packages and variables that must be equal on all hosts."""
     imported(kind)
-    packages = ("jax", "jaxlib", "numpy")
+    packages = ("jax", "jaxlib", "numpy", "sentencepiece")
     facts = {name: importlib.metadata.version(name) for name in packages}
     facts["tensorflow"] = tensorflow.__version__
     variables = sorted(

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -180,6 +181,30 @@ def test_two_processes_give_the_numbers_of_one(data, tmp_path):
     assert "from a library" in logs["process-0.txt"]
     assert "from a library" not in logs["process-1.txt"]
     assert "from a library" not in ends[0][2]
+
+
+@pytest.mark.interop
+def test_who_reads_other_text_is_named(data, tmp_path):
+    """As from a local disk of each host, on which one has a copy of another day."""
+    for name in ("a", "b", "c"):
+        shutil.copytree(data[0], tmp_path / name / "records")
+    for folder, split in (("b", "train"), ("c", "eval")):
+        path = tmp_path / folder / "records/manifest.json"
+        content = json.loads(path.read_text())
+        content["splits"][split]["sw"]["files"][0]["sha256"] = "0" * 64
+        path.write_text(json.dumps(content))
+    places = [f"import os\nos.chdir({str(tmp_path / name)!r})" for name in "abc"]
+    groups = [
+        commands(
+            ("records", data[1]), tmp_path / "run", 2, ((), ()), (places[0], place)
+        )
+        for place in places[1:]
+    ]
+    texts = ("the training text in records", "the held-out text in records")
+    for ends, text in zip(forked(tmp_path, *groups), texts, strict=True):
+        assert [code for code, _, _ in ends] == [2, 2], ends
+        assert "process 1 (" in ends[0][2] and f": {text} is '" in ends[0][2]
+    assert not (tmp_path / "run/config.json").exists()
 
 
 @pytest.mark.slow
