@@ -244,15 +244,6 @@ class SentencePiece(Vocabulary):
                 [end for _, end in offsets],
             )
 
-    def decode(self, ids: Sequence[int]) -> str:
-        """The text of ids, without special pieces."""
-        ids = [int(i) for i in ids]
-        outside = [i for i in ids if not 0 <= i < self.size]
-        if outside:
-            raise ValueError(f"{self.path}: id {outside[0]} is not below {self.size}")
-        specials = set(self.special_ids)
-        return self._processor.decode([i for i in ids if i not in specials])
-
     def id_to_piece(self, piece_id: int) -> str:
         return self._processor.IdToPiece(int(piece_id))
 
