@@ -19,8 +19,8 @@ import collections
 import dataclasses
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from decoupled.configs.corpora import ParallelTextConfig
 from decoupled.core import console
@@ -51,16 +51,6 @@ WITHOUT_WORDS = "sentence without letters"
 _WORD = re.compile(r"[^\W_]")
 # (split, language) -> id -> text, in the order of the text.
 _Texts = dict[tuple[str, str], dict[str, str]]
-
-
-class KeptSentence(NamedTuple):
-    """A held-out sentence; repeated: whether a text of the same normal form is in the
-    training text, or earlier in the split."""
-
-    split: str
-    id: str
-    text: str
-    repeated: bool
 
 
 class ParallelBuild:
@@ -109,7 +99,8 @@ class ParallelBuild:
         with corpus_writer.all_or_nothing(folder):
             tracked = console.track(self._files.items(), "reading parallel text")
             read = {name: self._read(folder, name, file) for name, file in tracked}
-            texts, repeated = gather({name: of.held_out for name, of in read.items()})
+            repeated = set().union(*(of.repeated() for of in read.values()))
+            texts = _held_out_texts(read, repeated)
             contents, pairs = pair_files(texts, self._settings)
             corpus_writer.write_further_files(folder, contents)
             if not any(pairs.values()):
@@ -162,14 +153,15 @@ class ParallelBuild:
 class _LanguageText:
     """What is kept of a language while it is read.
 
-    splits: counts by split. dropped: sentences by reason.
+    splits: counts by split. dropped: sentences by reason. held_out: split -> id ->
+    text, in the order of the text.
     """
 
     def __init__(self):
-        self._held_out: list[KeptSentence] = []
-        self._digests = array.array("Q")
+        self._trained = array.array("Q")
         self.splits: dict[str, Any] = {}
         self.dropped = collections.Counter()
+        self.held_out: dict[str, dict[str, str]] = {split: {} for split in HELD_OUT}
 
     def documents(
         self, lines: Iterator[SentenceLine], settings: ParallelTextConfig
@@ -182,26 +174,29 @@ class _LanguageText:
             if not sentences:
                 continue
             split = split_of(group, settings)
-            self._keep(split, sentences)
+            if split == TRAIN:
+                self._trained.extend(text_units.digest([s.text]) for s in sentences)
+            else:
+                self.held_out[split].update((s.id, s.text) for s in sentences)
             yield "train" if split == TRAIN else "eval", [s.text for s in sentences]
 
-    def _keep(self, split, sentences):
-        for line in sentences:
-            if split == TRAIN:
-                self._digests.append(text_units.digest([line.text]))
-            else:
-                self._held_out.append(KeptSentence(split, line.id, line.text, False))
-
-    @property
-    def held_out(self) -> Iterator[KeptSentence]:
-        """Yields the held-out sentences, and says which are repeated."""
-        digests = [text_units.digest([sentence.text]) for sentence in self._held_out]
-        trained = set(digests).intersection(self._digests)
-        seen = set()
-        for sentence, digest in zip(self._held_out, digests, strict=True):
-            key = (sentence.split, digest)
-            yield sentence._replace(repeated=digest in trained or key in seen)
-            seen.add(key)
+    def repeated(self) -> set[str]:
+        """The ids of held-out sentences of which a text of the same normal form is in
+        the training text, or earlier in their split."""
+        digests = {
+            split: {name: text_units.digest([text]) for name, text in texts.items()}
+            for split, texts in self.held_out.items()
+        }
+        held_out = {digest for by_id in digests.values() for digest in by_id.values()}
+        trained = held_out.intersection(self._trained)
+        repeated = set()
+        for by_id in digests.values():
+            seen = set(trained)
+            for identifier, digest in by_id.items():
+                if digest in seen:
+                    repeated.add(identifier)
+                seen.add(digest)
+        return repeated
 
 
 def _groups(
@@ -230,20 +225,15 @@ def _groups(
         yield current, list(members.values())
 
 
-def gather(held_out: Mapping[str, Iterable[KeptSentence]]) -> tuple[_Texts, set[str]]:
-    """The held-out sentences of each language, without ids that any language repeats.
-
-    Returns:
-      the sentences, and the ids that are left out.
-    """
-    by_language = {language: list(rows) for language, rows in held_out.items()}
-    repeated = {row.id for rows in by_language.values() for row in rows if row.repeated}
+def _held_out_texts(read: Mapping[str, _LanguageText], repeated: set[str]) -> _Texts:
+    """The held-out sentences, without ids that any language repeats."""
     texts: _Texts = {}
-    for language, rows in by_language.items():
-        for row in rows:
-            if row.id not in repeated:
-                texts.setdefault((row.split, language), {})[row.id] = row.text
-    return texts, repeated
+    for language, of_language in read.items():
+        for split, by_id in of_language.held_out.items():
+            kept = {name: text for name, text in by_id.items() if name not in repeated}
+            if kept:
+                texts[split, language] = kept
+    return texts
 
 
 def pair_files(
