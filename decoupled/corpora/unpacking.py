@@ -7,6 +7,7 @@ file unpacks to a huge one.
 
 import bz2
 import functools
+import gzip
 import lzma
 import shlex
 import tarfile
@@ -132,36 +133,6 @@ def _read(handle) -> Iterator[bytes]:
         yield chunk
 
 
-class _Gzip:
-    """One gzip member, with the methods of `bz2.BZ2Decompressor`."""
-
-    def __init__(self):
-        self._decompressor = zlib.decompressobj(wbits=16 + zlib.MAX_WBITS)
-        self._full = False
-
-    def decompress(self, data: bytes, max_length: int) -> bytes:
-        """At most `max_length` bytes."""
-        waiting = self._decompressor.unconsumed_tail + data
-        output = self._decompressor.decompress(waiting, max_length)
-        self._full = len(output) == max_length
-        return output
-
-    @property
-    def needs_input(self) -> bool:
-        """True if further output needs further data."""
-        return not self._full and not self._decompressor.unconsumed_tail
-
-    @property
-    def eof(self) -> bool:
-        """True after the member's last byte."""
-        return self._decompressor.eof
-
-    @property
-    def unused_data(self) -> bytes:
-        """The given data that lies after the member's end."""
-        return self._decompressor.unused_data
-
-
 def _streams(make_stream, kind: str, handle, path: str) -> Iterator[bytes]:
     """Unpacks consecutive streams; zero bytes after one of them are padding."""
     stream = None
@@ -179,14 +150,14 @@ def _streams(make_stream, kind: str, handle, path: str) -> Iterator[bytes]:
             chunk = stream.unused_data if stream.eof else b""
             stream = None if stream.eof else stream
     if stream is not None:
-        raise Damaged(f"{kind} data ends too soon, at byte {offset} of the file")
+        raise _ends_too_soon(kind, offset)
 
 
 def _outputs(stream, chunk, kind, offset, path) -> Iterator[bytes]:
     while True:
         try:
             output = stream.decompress(chunk, _CHUNK)
-        except (OSError, zlib.error, lzma.LZMAError) as error:
+        except (OSError, lzma.LZMAError) as error:
             if "Memory usage limit" in str(error):
                 raise _too_large(
                     path, f"{_XZ_MEMORY >> 20} MiB of memory", "xz -dc", "xz"
@@ -197,6 +168,10 @@ def _outputs(stream, chunk, kind, offset, path) -> Iterator[bytes]:
         if stream.eof or stream.needs_input:
             return
         chunk = b""
+
+
+def _ends_too_soon(kind: str, offset: int) -> Damaged:
+    return Damaged(f"{kind} data ends too soon, at byte {offset} of the file")
 
 
 def _damage(kind: str, offset: int, error: Exception) -> Damaged:
@@ -212,6 +187,21 @@ def _too_large(path: str, size: str, unpack: str, pack: str) -> UserError:
         f"{path}: needs more than {size} to unpack; pack it again: {unpack} "
         f"{shlex.quote(path)} | {pack} > NEW_FILE.{ending}"
     )
+
+
+def _gzip(handle, path: str) -> Iterator[bytes]:
+    # As in `_streams`, zero bytes after a stream are padding.
+    with gzip.GzipFile(fileobj=handle, mode="rb") as unpacking:
+        while True:
+            try:
+                output = unpacking.read1(_CHUNK)
+            except EOFError as error:
+                raise _ends_too_soon("gzip", handle.tell()) from error
+            except (gzip.BadGzipFile, zlib.error) as error:
+                raise _damage("gzip", handle.tell(), error) from error
+            if not output:
+                return
+            yield output
 
 
 def _zstandard(handle, path: str) -> Iterator[bytes]:
@@ -249,7 +239,7 @@ def _packing(name: str, command: str, make_stream: Callable) -> Compression:
 
 # Compression -> the first bytes of its files.
 _PACKINGS = {
-    _packing("gzip", "gzip -dc", _Gzip): (b"\x1f\x8b",),
+    Compression("gzip", "gzip -dc", _gzip): (b"\x1f\x8b",),
     _packing("bzip2", "bzip2 -dc", bz2.BZ2Decompressor): tuple(
         b"BZh%d" % level + block
         for level in range(1, 10)
