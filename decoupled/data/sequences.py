@@ -91,7 +91,7 @@ class SequenceOrder:
         sampling: SamplingConfig,
         seed: int,
         sequence_length: int,
-        sequences: int | None = None,
+        sequences: int,
     ):
         train = manifest.splits.get(TRAIN, {})
         shares = _shares(manifest, sampling, sequence_length, sequences)

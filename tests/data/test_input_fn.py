@@ -132,12 +132,12 @@ def test_a_resumed_run_keeps_its_limits_on_epochs(manifest):
     sequences = chunk_counts(manifest.language("train", "en"), 16).sum()
     english = (text_of(whole)[:, 1:-1] < 2000).all(axis=1).sum()
     assert english < 0.5 * sequences + 12
-    drawn = SequenceOrder(manifest, SAMPLING, 1, 16).draw(0, 80) == 0
+    drawn = SequenceOrder(manifest, SAMPLING, 1, 16, 1000).draw(0, 80) == 0
     assert english < 0.6 * drawn.sum()
 
 
 def test_languages_come_in_the_order_of_the_stream(manifest, stream):
-    languages = SequenceOrder(manifest, SAMPLING, 1, 16).draw(0, 320)
+    languages = SequenceOrder(manifest, SAMPLING, 1, 16, 1000).draw(0, 320)
     first = text_of(joined(stream))[:, 1]
     starts = np.array([6, 5000, 6000])[languages]
     ends = np.array([2000, 5004, 6070])[languages]
