@@ -69,7 +69,7 @@ def records(folder):
     )
     build_vocabulary(str(folder / "corpus"), str(folder / "vocabulary"), vocabulary)
     model = str(folder / "vocabulary" / "sentencepiece.model")
-    build_records(str(folder / "corpus"), model, str(folder / "records"), 500, 1)
+    build_records(str(folder / "corpus"), model, str(folder / "records"), 500)
     return str(folder / "records"), model
 
 

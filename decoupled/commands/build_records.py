@@ -12,6 +12,7 @@ killed continues where it stopped. Complete records are not changed.
 from absl import flags
 
 from decoupled.core import locks
+from decoupled.corpora.runners import Runner
 from decoupled.data.records_build import build_records
 from decoupled.launch import start
 
@@ -44,13 +45,12 @@ def define_flags() -> None:
 
 def main() -> None:
     """Builds what is missing and prints a table."""
+    runner = Runner(FLAGS.runner, FLAGS.workers, tuple(FLAGS.beam_option))
     with locks.hold(FLAGS.output_dir):
         build_records(
             FLAGS.corpus_dir,
             FLAGS.vocabulary,
             FLAGS.output_dir,
             FLAGS.tokens_per_shard,
-            FLAGS.workers,
-            FLAGS.runner,
-            FLAGS.beam_option,
+            runner,
         )

@@ -13,7 +13,7 @@ import dataclasses
 import functools
 import itertools
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -49,17 +49,9 @@ def build_records(
     vocabulary_path: str,
     output_dir: str,
     tokens_per_shard: int,
-    workers: int,
-    runner: str = LOCAL.name,
-    beam_options: Sequence[str] = (),
+    runner: Runner = LOCAL,
 ) -> records.RecordsManifest:
-    """Encodes a corpus; resumes a build that was killed, or reuses a complete one.
-
-    Args:
-      workers: processes; 0 chooses: one per core, or one for a small corpus.
-      runner, beam_options: see `decoupled.corpora.runners.Runner`.
-    """
-    where = Runner(runner, workers, tuple(beam_options))
+    """Encodes a corpus; resumes a build that was killed, or reuses a complete one."""
     notes: list[str] = []
     vocabulary = open_vocabulary(vocabulary_path, notes)
     for note in notes:
@@ -77,11 +69,11 @@ def build_records(
     else:
         files.make_folder(job.work_dir)
         texts = text_files(corpus)
-        results = run_units(job, texts, where, "encoding text", _SMALL_TEXT_BYTES)
+        results = run_units(job, texts, runner, "encoding text", _SMALL_TEXT_BYTES)
         groups = shard_groups(texts, results)
         _forget_other_groups(job.work_dir, groups)
         mixing = MixingJob(job.work_dir, vocabulary.size, tokens_per_shard)
-        mixed = run_units(mixing, groups, where, "mixing documents", _SMALL_TEXT_BYTES)
+        mixed = run_units(mixing, groups, runner, "mixing documents", _SMALL_TEXT_BYTES)
         manifest = records.RecordsManifest(
             folder=output_dir,
             vocabulary_fingerprint=vocabulary.fingerprint,

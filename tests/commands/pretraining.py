@@ -35,7 +35,7 @@ def make_records(folder):
     """Makes records with held-out text; returns (their folder, vocabulary)."""
     make_corpus(folder / "corpus", evaluation=(("en", 20), ("sw", 10)))
     vocabulary = make_vocabulary(folder / "sentencepiece.model").path
-    build_records(str(folder / "corpus"), vocabulary, str(folder / "records"), 2000, 1)
+    build_records(str(folder / "corpus"), vocabulary, str(folder / "records"), 2000)
     return str(folder / "records"), vocabulary
 
 

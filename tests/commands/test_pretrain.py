@@ -196,7 +196,7 @@ def test_training_text_in_other_shards_cannot_be_resumed(data, trained, tmp_path
     """Its order would be another one."""
     make_corpus(tmp_path / "corpus", evaluation=(("en", 20), ("sw", 10)))
     records = str(tmp_path / "records")
-    build_records(str(tmp_path / "corpus"), data[1], records, 500, 1)
+    build_records(str(tmp_path / "corpus"), data[1], records, 500)
     with pytest.raises(UserError) as caught:
         run_pretraining(config(), records, data[1], str(trained), "train")
     assert str(caught.value) == (

@@ -32,14 +32,13 @@ def source(tmp_path_factory):
     return folder
 
 
-def build(source, output, tokens_per_shard=300, workers=1, **further):
+def build(source, output, tokens_per_shard=300, runner=runners.LOCAL):
     return build_records(
         str(source / "corpus"),
         str(source / "vocabulary.model"),
         str(output),
         tokens_per_shard,
-        workers,
-        **further,
+        runner,
     )
 
 
@@ -334,7 +333,7 @@ def test_beam_is_not_needed_and_writes_the_same(source, tmp_path, monkeypatch):
         # "import apache_beam" fails.
         patch.setitem(sys.modules, "apache_beam", None)
         build(source, tmp_path / "local")
-    build(source, tmp_path / "beam", workers=0, runner="DirectRunner")
+    build(source, tmp_path / "beam", runner=runners.Runner("DirectRunner"))
     assert tree(tmp_path / "local") == tree(tmp_path / "beam")
 
 
@@ -342,9 +341,10 @@ def test_beam_is_not_needed_and_writes_the_same(source, tmp_path, monkeypatch):
 def test_several_processes_write_the_same_and_need_no_beam(source, tmp_path):
     program = (
         "import sys\n"
+        "from decoupled.corpora.runners import Runner\n"
         "from decoupled.data.records_build import build_records\n"
         "corpus, vocabulary, output = sys.argv[1:]\n"
-        "build_records(corpus, vocabulary, output, 300, workers=2)\n"
+        "build_records(corpus, vocabulary, output, 300, Runner(workers=2))\n"
     )
     run_without_beam(
         program,
@@ -357,12 +357,6 @@ def test_several_processes_write_the_same_and_need_no_beam(source, tmp_path):
     assert tree(tmp_path / "one") == tree(tmp_path / "two")
 
 
-def test_flags_that_would_be_ignored_are_refused_before_anything_else(tmp_path):
-    with pytest.raises(UserError, match="^--workers=1: has no effect with --runner=Fl"):
-        build(tmp_path / "nowhere", tmp_path / "records", runner="FlinkRunner")
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_a_folder_of_other_inputs_is_refused(source, tmp_path):
     build(source, tmp_path / "records")
     make_vocabulary(tmp_path / "vocabulary.model", size=50)
@@ -373,7 +367,6 @@ def test_a_folder_of_other_inputs_is_refused(source, tmp_path):
             str(tmp_path / "vocabulary.model"),
             str(tmp_path / "records"),
             300,
-            1,
         )
     assert tree(tmp_path / "records") == before
 
@@ -414,6 +407,5 @@ def test_a_missing_corpus_leaves_nothing(source, tmp_path):
             str(source / "vocabulary.model"),
             str(tmp_path / "records"),
             300,
-            1,
         )
     assert list(tmp_path.iterdir()) == []

@@ -71,7 +71,7 @@ def inputs(tmp_path_factory):
     folder = tmp_path_factory.mktemp("inputs")
     make_corpus(folder / "corpus", evaluation=(("en", 20),))
     vocabulary = make_vocabulary(folder / "sentencepiece.model").path
-    build_records(str(folder / "corpus"), vocabulary, str(folder / "records"), 2000, 1)
+    build_records(str(folder / "corpus"), vocabulary, str(folder / "records"), 2000)
     task = folder / "tasks" / "catalogs"
     task.mkdir(parents=True)
     (task / "labels.txt").write_text("record\nword\n")
