@@ -38,7 +38,6 @@ def write_corpus(
     dropped: Mapping[str, int],
     contents: Mapping[str, str],
     tasks: Mapping[str, Any],
-    max_file_bytes: int = MAX_FILE_BYTES,
 ) -> Corpus:
     """Writes a corpus folder. After an error, nothing of it is left.
 
@@ -52,7 +51,7 @@ def write_corpus(
     with all_or_nothing(folder):
         splits = {split: {} for split in SPLITS}
         for language, documents in languages:
-            written = write_documents(folder, language, documents, max_file_bytes)
+            written = write_documents(folder, language, documents)
             for split, counts in written.items():
                 splits[split][language] = counts
         if not splits["train"]:
@@ -209,10 +208,7 @@ def clean_up(folder: str) -> None:
 
 
 def write_documents(
-    folder: str,
-    place: str,
-    documents: Iterable[tuple[str, Document]],
-    max_file_bytes: int = MAX_FILE_BYTES,
+    folder: str, place: str, documents: Iterable[tuple[str, Document]]
 ) -> dict[str, dict[str, Any]]:
     """Writes documents, each with its split, to text/SPLIT/`place`.
 
@@ -223,10 +219,7 @@ def write_documents(
       split -> files and counts, for splits that have text.
     """
     _clear_text(folder, place)
-    writers = {
-        split: TextShards(folder, f"text/{split}/{place}", max_file_bytes)
-        for split in SPLITS
-    }
+    writers = {split: TextShards(folder, f"text/{split}/{place}") for split in SPLITS}
     try:
         for split, document in documents:
             writers[split].write(document)
@@ -247,14 +240,14 @@ def _clear_text(folder, place):
 
 
 class TextShards:
-    """Writes documents into files of about `max_bytes`.
+    """Writes documents into files of about `MAX_FILE_BYTES`.
 
     The file names contain the number of files, which is known only at the end. So the
     files have temporary names at first.
     """
 
-    def __init__(self, root: str, folder: str, max_bytes: int):
-        self._root, self._folder, self._max_bytes = root, folder, max_bytes
+    def __init__(self, root: str, folder: str):
+        self._root, self._folder = root, folder
         self._temporaries: list[str] = []
         self._entries: list[dict[str, Any]] = []
         self._handle = None
@@ -272,7 +265,7 @@ class TextShards:
         self._documents += 1
         self._sentences += len(document)
         self._characters += sum(map(len, document))
-        if self._size >= self._max_bytes:
+        if self._size >= MAX_FILE_BYTES:
             self._close()
 
     def finish(self) -> dict[str, Any]:

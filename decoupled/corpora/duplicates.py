@@ -151,7 +151,6 @@ class UniqueJob:
             folder,
             f"{unit.unit.language}/{unit.name}",
             text_units.with_splits(kept, share, unit.moved),
-            self.text_job.max_file_bytes,
         )
         return {"splits": splits}
 

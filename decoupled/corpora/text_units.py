@@ -57,7 +57,6 @@ class TextJob:
 
     corpus_dir: str
     settings: CorpusSettings
-    max_file_bytes: int = MAX_FILE_BYTES
 
     @property
     def work_dir(self) -> str:
@@ -83,7 +82,7 @@ class TextJob:
             "rules": cleaning_rules([unit.path], self.settings),
             "libraries": libraries([unit.path], self.settings),
             "settings": self.settings.of_texts(unit.language),
-            "max_file_bytes": self.max_file_bytes,
+            "max_file_bytes": MAX_FILE_BYTES,
             "language": unit.language,
             "sha256": unit.sha256,
             "part": [unit.part, unit.parts],
@@ -101,7 +100,6 @@ class TextJob:
                 self.corpus_dir,
                 f"{unit.language}/{unit.name}",
                 with_splits(_noted(documents, digests), self.settings.eval_share),
-                self.max_file_bytes,
             )
         return {"splits": splits, "dropped": dict(sorted(dropped.items()))}
 

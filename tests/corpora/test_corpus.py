@@ -5,6 +5,7 @@ import json
 import pytest
 
 from decoupled.core.errors import UserError
+from decoupled.corpora import corpus_writer
 from decoupled.corpora.corpus import Corpus, find_corpus, read_documents
 from decoupled.corpora.corpus_writer import building, write_corpus
 from tests.corpora.builds import tree
@@ -20,7 +21,7 @@ CORPUS_FILES = [
 ]
 
 
-def write(folder, languages=(("en", ENGLISH), ("th", THAI)), inputs=None, **options):
+def write(folder, languages=(("en", ENGLISH), ("th", THAI)), inputs=None):
     return write_corpus(
         str(folder),
         source="a test",
@@ -29,7 +30,6 @@ def write(folder, languages=(("en", ENGLISH), ("th", THAI)), inputs=None, **opti
         dropped={"too short": 2},
         contents={"tasks/catalogs/labels.txt": "a\nb\n"},
         tasks={"catalogs": {"labels": ["a", "b"]}},
-        **options,
     )
 
 
@@ -70,8 +70,9 @@ def test_files_and_manifest(tmp_path):
     }
 
 
-def test_large_text_is_spread_over_files(tmp_path):
-    corpus = write(tmp_path, max_file_bytes=8)
+def test_large_text_is_spread_over_files(tmp_path, monkeypatch):
+    monkeypatch.setattr(corpus_writer, "MAX_FILE_BYTES", 8)
+    corpus = write(tmp_path)
     assert list(tree(tmp_path / "text/train/en")) == [
         "text-00000-of-00002.txt",
         "text-00001-of-00002.txt",

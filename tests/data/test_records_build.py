@@ -11,9 +11,8 @@ from scipy import stats
 from decoupled.core import files
 from decoupled.core.errors import UserError
 from decoupled.core.release import tf
-from decoupled.corpora import runners
+from decoupled.corpora import corpus_writer, runners
 from decoupled.corpora.corpus import Corpus
-from decoupled.corpora.corpus_writer import write_corpus
 from decoupled.data import records, records_build
 from decoupled.data.reading import all_shards, verify_shard
 from decoupled.data.records_build import build_records
@@ -106,15 +105,17 @@ def test_a_long_document_becomes_several_records(source, tmp_path):
 
 
 @pytest.fixture
-def two_sources(tmp_path):
+def two_sources(tmp_path, monkeypatch):
     """As `source`; the files of its English text have one word each."""
     documents = [
         (split, [" ".join([word] * 10)])
         for split in ("train", "eval")
         for word in ["text"] * 300 + ["kept"] * 300
     ]
-    corpus = write_corpus(
-        str(tmp_path / "corpus"), "", {}, [("en", documents)], {}, {}, {}, 300 * 31
+    monkeypatch.setattr(corpus_writer, "MAX_FILE_BYTES", 300 * 31)
+    languages = [("en", documents)]
+    corpus = corpus_writer.write_corpus(
+        str(tmp_path / "corpus"), "", {}, languages, {}, {}, {}
     )
     make_vocabulary(tmp_path / "vocabulary.model")
     assert len(corpus.manifest["splits"]["train"]["en"]["files"]) > 1
