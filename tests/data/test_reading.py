@@ -55,19 +55,6 @@ def test_a_damaged_file_is_named_where_pieces_are_counted(tmp_path):
             reading.count_pieces(manifest, manifest.language("train", "en"))
 
 
-def cut_before_record(path, number):
-    """Cuts a file in the middle of a record; each takes 16 bytes around its data."""
-    sizes = [len(records.serialize(ids)) + 16 for ids in DOCUMENTS]
-    path.write_bytes(path.read_bytes()[: sum(sizes[:number]) + 20])
-
-
-def test_truncated_file_is_named_with_the_record(tmp_path):
-    manifest = make_records(tmp_path, {"en": [DOCUMENTS]})
-    cut_before_record(tmp_path / NAME, 17)
-    with pytest.raises(UserError, match=f"{NAME}: record 17: truncated or corrupt"):
-        load(manifest)
-
-
 @pytest.mark.parametrize("folder", ["data", "Zoë's 資料"])
 def test_flipped_byte_is_named_with_the_record(tmp_path, folder):
     manifest = make_records(tmp_path / folder, {"en": [DOCUMENTS]})
@@ -83,24 +70,6 @@ def test_missing_file_is_named(tmp_path):
     with pytest.raises(
         UserError, match=rf"{NAME}: cannot read \(not found\); see all defects"
     ):
-        load(manifest)
-
-
-def test_id_outside_the_vocabulary_is_named_with_the_record(tmp_path):
-    manifest = make_records(tmp_path, {"en": [[[6, 7], [8], [9, 10_003, 6]]]})
-    with pytest.raises(
-        UserError,
-        match=f"{NAME}: record 2: id 10003 is outside the vocabulary of 10000 pieces",
-    ) as error:
-        load(manifest)
-    assert "\n" not in str(error.value)
-
-
-def test_another_file_under_the_same_name_is_noticed(tmp_path):
-    manifest = make_records(tmp_path / "a", {"en": [[[6, 7], [8]]]})
-    make_records(tmp_path / "b", {"en": [[[6, 7], [8, 9]]]})
-    (tmp_path / "b" / NAME).rename(tmp_path / "a" / NAME)
-    with pytest.raises(UserError, match=f"{NAME}: not the file of the manifest"):
         load(manifest)
 
 

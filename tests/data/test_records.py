@@ -5,7 +5,6 @@ import json
 import pytest
 
 from decoupled.core.errors import UserError
-from decoupled.core.release import tf
 from decoupled.data import records
 from tests.data.record_folders import (
     distinct_documents,
@@ -14,13 +13,6 @@ from tests.data.record_folders import (
 
 NAME = "train/en/tokens-00000-of-00001.tfrecord"
 DOCUMENTS = distinct_documents(*range(1, 21))
-
-
-@pytest.mark.parametrize("ids", [[0], [5, 127, 128, 16_383, 16_384], [250_299] * 300])
-def test_serialized_as_protobuf_does(ids):
-    feature = tf.train.Feature(int64_list=tf.train.Int64List(value=ids))
-    example = tf.train.Example(features=tf.train.Features(feature={"ids": feature}))
-    assert records.serialize(ids) == example.SerializeToString()
 
 
 def edit_manifest(folder, change):
@@ -96,17 +88,3 @@ def test_damaged_manifest_is_refused(tmp_path, change, told):
     edit_manifest(tmp_path, change)
     with pytest.raises(UserError, match=told):
         records.read_manifest(str(tmp_path))
-
-
-def test_other_vocabulary_is_refused(tmp_path):
-    manifest = make_records(tmp_path, {"en": [DOCUMENTS]})
-    with pytest.raises(
-        UserError, match="made with vocabulary abababababab, not with x"
-    ):
-        manifest.check_vocabulary("0" * 64, "x.model")
-
-
-def test_unknown_language_is_refused(tmp_path):
-    manifest = make_records(tmp_path, {"en": [DOCUMENTS]})
-    with pytest.raises(UserError, match=r"no language 'xx' .*\(there: en\)"):
-        manifest.language("train", "xx")
