@@ -399,14 +399,3 @@ def test_text_that_changed_stops_the_build_and_leaves_no_shard(tmp_path):
         build(tmp_path, tmp_path / "records", tokens_per_shard=20)
     left = tree(tmp_path / "records")
     assert not any(name.startswith("train/sw") or "manifest" in name for name in left)
-
-
-def test_a_missing_corpus_leaves_nothing(source, tmp_path):
-    with pytest.raises(UserError, match="nowhere: no corpus here"):
-        build_records(
-            str(tmp_path / "nowhere"),
-            str(source / "vocabulary.model"),
-            str(tmp_path / "records"),
-            300,
-        )
-    assert list(tmp_path.iterdir()) == []

@@ -16,6 +16,9 @@ from decoupled.configs import VocabularyConfig
 from decoupled.core.errors import UserError
 from decoupled.data.vocabulary import open_vocabulary
 from decoupled.data.vocabulary_training import train_vocabulary
+from tests.vocabularies import train_vocabulary as train_for_others
+
+OTHERS = ["hello world and all the others"] * 5
 
 # Text that offsets or normalisation are easily wrong on.
 DIFFICULT = {
@@ -115,23 +118,11 @@ def test_pieces_are_the_text(vocabulary):
     assert vocabulary.encode_batch(["", text]) == [[], vocabulary.encode(text)]
 
 
-@pytest.mark.parametrize("text", ["[MASK] [CLS] [SEP] <pad> </s> <unk>", "x[MASK]y"])
-def test_text_never_becomes_a_special_piece(vocabulary, byte_vocabulary, text):
-    for tested in (vocabulary, byte_vocabulary):
-        python, (graph,) = tested.encode(text), in_graph(tested, [text])
-        assert not set(python + graph) & {*tested.special_ids, tested.unk_id}
-
-
-def test_special_pieces_exist_once(vocabulary):
-    for piece in ("[CLS]", "[SEP]", "[MASK]", "<pad>", "<unk>", "</s>"):
-        same = [i for i in range(vocabulary.size) if vocabulary.id_to_piece(i) == piece]
-        assert len(same) == 1
-
-
 @pytest.mark.parametrize(
     "text, words",
     [
         ("ﬁle", ["ﬁ"]),
+        ("oﬃce", ["oﬃce"]),
         ("x １２ ½ y", ["１", "２", "½"]),
         ("cafe\u0301 e\u0301", ["e\u0301"]),
         ("上 入力", ["入", "力"]),
@@ -142,14 +133,6 @@ def test_offsets_are_characters_of_the_original(vocabulary, text, words):
     assert found == text
     for word in words:
         assert word in found
-
-
-def test_offsets_of_a_ligature(vocabulary):
-    # "ﬃ" is one character and three letters; no offset lies beyond the 4 characters.
-    found = spans(vocabulary, "oﬃce")
-    assert "".join(piece for piece, _ in found) == "▁office"
-    assert "".join(span for _, span in found) == "oﬃce"
-    assert next(vocabulary.encode_with_offsets(["oﬃce"])).ends[-1] == 4
 
 
 def test_offsets_after_characters_of_several_bytes(vocabulary):
@@ -196,14 +179,17 @@ def test_offsets_equal_those_of_the_graph_in_bytes(kind, request):
 
 @settings(max_examples=150)
 @given(text=st.text(max_size=40))
-def test_any_unicode_text(vocabulary, text):
+def test_any_unicode_text(vocabulary, byte_vocabulary, text):
     check_encoding(vocabulary, text)
+    check_encoding(byte_vocabulary, text)
+    assert byte_vocabulary.unk_id not in byte_vocabulary.encode(text)
 
 
 @settings(max_examples=25)
 @given(texts=st.lists(st.text(max_size=40), min_size=1, max_size=20))
-def test_any_unicode_text_in_the_graph(vocabulary, texts):
+def test_any_unicode_text_in_the_graph(vocabulary, byte_vocabulary, texts):
     assert_graph_agrees(vocabulary, texts)
+    assert_graph_agrees(byte_vocabulary, texts)
 
 
 def test_real_text_in_the_graph(vocabulary, sentences):
@@ -299,18 +285,6 @@ def test_offsets_of_bytes_are_those_of_their_character(byte_vocabulary):
     ]
 
 
-@given(text=st.text(max_size=40))
-def test_any_unicode_text_in_bytes(byte_vocabulary, text):
-    check_encoding(byte_vocabulary, text)
-    assert byte_vocabulary.unk_id not in byte_vocabulary.encode(text)
-
-
-@settings(max_examples=25)
-@given(texts=st.lists(st.text(max_size=40), min_size=1, max_size=20))
-def test_any_unicode_text_in_bytes_in_the_graph(byte_vocabulary, texts):
-    assert_graph_agrees(byte_vocabulary, texts)
-
-
 @pytest.mark.parametrize("content", [b"", b"not a model", b"\x00" * 100])
 def test_a_file_that_is_no_model(tmp_path, content):
     path = tmp_path / "sentencepiece.model"
@@ -324,41 +298,15 @@ def test_a_missing_file(tmp_path):
         open_vocabulary(str(tmp_path / "none.model"))
 
 
-def foreign_model(path, **options):
-    """A vocabulary that another program trained."""
-    import io
-
-    import sentencepiece
-
-    model = io.BytesIO()
-    sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter(["hello world and all the others"] * 5),
-        model_writer=model,
-        vocab_size=30,
-        hard_vocab_limit=False,
-        minloglevel=2,
-        **options,
-    )
-    path.write_bytes(model.getvalue())
-    return str(path)
-
-
 def test_reads_the_spelling_of_released_vocabularies(tmp_path):
-    path = foreign_model(
-        tmp_path / "m",
-        pad_id=0,
-        unk_id=2,
-        bos_id=-1,
-        eos_id=1,
-        pad_piece="[PAD]",
-        unk_piece="[UNK]",
-        control_symbols=["[CLS]", "[SEP]", "[MASK]"],
-    )
+    spelling = {"pad_piece": "[PAD]", "unk_piece": "[UNK]"}
+    path = train_for_others(tmp_path / "m.model", OTHERS, vocab_size=30, **spelling)
     vocabulary = open_vocabulary(path)
     assert (vocabulary.pad_id, vocabulary.unk_id, vocabulary.mask_id) == (0, 2, 5)
 
 
 def test_a_missing_special_piece_is_named(tmp_path):
-    path = foreign_model(tmp_path / "m", pad_id=3, control_symbols=["[CLS]", "[SEP]"])
+    pieces = {"control_symbols": ["[CLS]", "[SEP]"]}
+    path = train_for_others(tmp_path / "m.model", OTHERS, vocab_size=30, **pieces)
     with pytest.raises(UserError, match=r"has no piece \[MASK\]"):
         open_vocabulary(path)

@@ -252,20 +252,6 @@ def test_another_model_beside_the_report_is_refused(corpus, tmp_path):
         build_vocabulary(corpus, str(tmp_path / "v"), settings())
 
 
-def test_too_large_a_vocabulary_leaves_nothing(corpus, tmp_path):
-    with pytest.raises(
-        UserError, match=r"vocab_size 5000 is more than .*: \d+ at most"
-    ):
-        build_vocabulary(corpus, str(tmp_path / "v"), settings(5000))
-    assert not (tmp_path / "v").exists()
-
-
-def test_a_missing_corpus_leaves_nothing(tmp_path):
-    with pytest.raises(UserError, match="none: no corpus here.*build_corpus"):
-        build_vocabulary(str(tmp_path / "none"), str(tmp_path / "v"), settings())
-    assert not (tmp_path / "v").exists()
-
-
 def test_a_changed_corpus_leaves_nothing(corpus, tmp_path):
     path = f"{corpus}/text/train/sw/text-00000-of-00001.txt"
     with open(path) as file:
