@@ -297,18 +297,6 @@ def test_a_language_has_a_document_to_train_on(tmp_path, capsys, numbers):
     assert "no held-out text in sw" in capsys.readouterr().out or len(numbers) > 1
 
 
-def test_what_holds_out_a_document_goes_on_after_a_kill(tmp_path, monkeypatch):
-    write_texts(tmp_path / "a.txt", range(20))
-    inputs, settings = [f"en={tmp_path}/a.txt"], with_share(1e-9)
-    make(inputs, tmp_path / "whole", settings=settings)
-
-    with killed_at(from_files, "_check_text"):
-        make(inputs, tmp_path / "c", settings=settings)
-    read = record_units(monkeypatch)
-    make(inputs, tmp_path / "c", settings=settings)
-    assert not read and tree(tmp_path / "c") == tree(tmp_path / "whole")
-
-
 @pytest.mark.parametrize(
     "share, numbers, message",
     [
@@ -456,6 +444,7 @@ def test_a_full_disk_is_told_and_leaves_nothing_that_looks_complete(
     [
         (from_files, "find_duplicates"),
         (from_files, "unique_unit"),
+        (from_files, "_check_text"),
         (corpus_writer, "clean_up"),
     ],
 )
@@ -496,15 +485,6 @@ def test_another_version_of_a_library_begins_anew_and_says_so(
         {"de", "en"} if package == "sentencex" else {"en"}
     )
     assert corpus.manifest["inputs"]["libraries"][package] == "0.0.1"
-
-
-def test_a_finished_corpus_of_another_version_is_refused(inputs, tmp_path, monkeypatch):
-    make(inputs, tmp_path / "c")
-    with_version(monkeypatch, "sentencex", "0.0.1")
-    with pytest.raises(UserError, match=r"libraries\.sentencex: '.*' != '0\.0\.1'"):
-        make(inputs, tmp_path / "c")
-    # It is read as before.
-    assert Corpus(str(tmp_path / "c")).languages("train") == ["de", "en", "sw"]
 
 
 def test_a_finished_corpus_that_names_no_versions_is_reused(inputs, tmp_path, capsys):
