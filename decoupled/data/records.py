@@ -149,12 +149,9 @@ def write_manifest(manifest: RecordsManifest) -> None:
     files.write_json(os.path.join(manifest.folder, MANIFEST), content)
 
 
-def write_shard(
-    folder: str, name: str, documents: Sequence[Sequence[int]], vocab_size: int
-) -> Shard:
+def write_shard(folder: str, name: str, documents: Sequence[Sequence[int]]) -> Shard:
     """Writes one file of records, the ids of a document each, atomically."""
     path = os.path.join(folder, name)
-    _check_ids(documents, vocab_size, path)
     with files.atomic_path(path) as temporary:
         from decoupled.core.release import tf
 
@@ -178,22 +175,6 @@ def serialize(ids: Sequence[int]) -> bytes:
     features = {FEATURE: tf.train.Feature(int64_list=values)}
     example = tf.train.Example(features=tf.train.Features(feature=features))
     return example.SerializeToString()
-
-
-def _check_ids(documents, vocab_size: int, path: str) -> None:
-    lengths = np.array([len(ids) for ids in documents], np.int64)
-    values = np.concatenate([np.asarray(ids, np.int64) for ids in documents])
-    outside = (values < 0) | (values >= vocab_size)
-    if not lengths.all():
-        number = int(np.argmin(lengths))
-        raise UserError(f"{path}: document {number}: no ids; leave it out")
-    if outside.any():
-        place = int(np.argmax(outside))
-        number = int(np.searchsorted(np.cumsum(lengths), place, side="right"))
-        raise UserError(
-            f"{path}: document {number}: id {values[place]} is outside the vocabulary "
-            f"of {vocab_size} pieces; use the vocabulary that the ids were made with"
-        )
 
 
 def _language(entry: dict) -> LanguageRecords:

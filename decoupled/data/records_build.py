@@ -214,7 +214,7 @@ class EncodingJob:
             encoded = _encoded(documents, vocabulary, result)
             for ids in _shards(encoded, self.tokens_per_shard):
                 name = _part_name(len(result["shards"]))
-                shard = write_shard(folder, name, ids, vocabulary.size)
+                shard = write_shard(folder, name, ids)
                 result["shards"].append(dataclasses.asdict(shard))
         except UserError:
             # If the text is wrong at its end, the shards of its beginning are useless.
@@ -313,7 +313,7 @@ class MixingJob:
         )
         mixed = _shards((documents[index] for index in order), self.tokens_per_shard)
         shards = [
-            write_shard(folder, _part_name(number), ids, self.vocab_size)
+            write_shard(folder, _part_name(number), ids)
             for number, ids in enumerate(mixed)
         ]
         return {"shards": [dataclasses.asdict(shard) for shard in shards]}

@@ -185,7 +185,7 @@ def test_an_evaluation_belongs_to_its_text_settings_and_weights(
     )
     documents = [x.features.feature["ids"].int64_list.value for x in examples]
     stamp = os.stat(manifest.path(shard)).st_mtime_ns
-    write_shard(records, shard.name, documents[::-1], manifest.vocab_size)
+    write_shard(records, shard.name, documents[::-1])
     os.utime(manifest.path(shard), ns=(stamp, stamp))
     assert os.path.getsize(manifest.path(shard)) == shard.bytes
     assert f"{path}: evaluated again: {shard.name} has changed\n" in printed()

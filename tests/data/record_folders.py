@@ -72,7 +72,6 @@ def _language(folder, split, language, shards, sentences):
             folder,
             f"{split}/{language}/tokens-{index:05d}-of-{len(shards):05d}.tfrecord",
             documents,
-            1 << 31,
         )
         for index, documents in enumerate(shards)
     ]

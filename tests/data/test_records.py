@@ -36,20 +36,6 @@ def test_manifest_comes_back(tmp_path):
     assert manifest.vocab_size == 10_000
 
 
-@pytest.mark.parametrize(
-    "ids, told",
-    [
-        ([6, 10_000], "document 1: id 10000 is outside the vocabulary of 10000 pieces"),
-        ([-1], "document 1: id -1 is outside the vocabulary"),
-        ([], "document 1: no ids"),
-    ],
-)
-def test_writer_refuses_and_names_the_document(tmp_path, ids, told):
-    with pytest.raises(UserError, match=told):
-        records.write_shard(str(tmp_path), "a.tfrecord", [[6], ids], 10_000)
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_missing_folder_names_the_command(tmp_path):
     with pytest.raises(UserError, match="nothing: no complete records .*build_records"):
         records.read_manifest(str(tmp_path / "nothing"))
