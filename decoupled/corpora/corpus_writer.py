@@ -7,7 +7,7 @@ corpus that looks complete.
 import contextlib
 import hashlib
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from decoupled.core import console, files, gfile
@@ -75,21 +75,6 @@ def all_or_nothing(folder: str) -> Iterator[None]:
 def lines(items: Iterable[str]) -> str:
     """The content of a file with an item a line."""
     return "".join(f"{item}\n" for item in items)
-
-
-def labelled_files(
-    name: str,
-    labels: Sequence[str],
-    examples: Mapping[tuple[str, str], Sequence[tuple[str, str]]],
-) -> tuple[dict[str, str], dict[str, Any]]:
-    """The files of a task, name below the corpus folder -> content, and its entry in
-    the manifest. `examples`: (split, language) -> texts with their labels."""
-    contents = {f"tasks/{name}/labels.txt": lines(labels)}
-    counts: dict[str, dict[str, int]] = {"train": {}, "dev": {}, "test": {}}
-    for (split, language), rows in examples.items():
-        contents[f"tasks/{name}/{split}-{language}.tsv"] = lines(map("\t".join, rows))
-        counts[split][language] = len(rows)
-    return contents, {"labels": list(labels), "examples": counts}
 
 
 def write_further_files(folder: str, contents: Mapping[str, str]) -> None:

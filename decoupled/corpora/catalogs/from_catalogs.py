@@ -17,7 +17,7 @@ from decoupled.corpora import locales
 from decoupled.corpora.catalogs import catalog_files
 from decoupled.corpora.catalogs.catalog_files import Message, message_key
 from decoupled.corpora.corpus import SPLITS, Document, hash_bits, split_at
-from decoupled.corpora.corpus_writer import labelled_files, lines, write_corpus
+from decoupled.corpora.corpus_writer import lines, write_corpus
 
 _PREFIX = "catalogs:"
 
@@ -72,22 +72,19 @@ class CatalogsBuild:
             messages = _only(messages, self._languages)
         task = make_task(messages, self._settings)
         texts = make_text(messages, self._settings)
-        task_contents, described = labelled_files("catalogs", *task)
+        pairs = make_pairs(messages, self._settings)
         write_corpus(
             folder,
             source=self._source,
             inputs=inputs,
             languages=_message_documents(texts),
             dropped=dropped,
-            contents={
-                **task_contents,
-                **_pair_files(make_pairs(messages, self._settings)),
-            },
-            tasks={"catalogs": described},
+            contents=_task_files(task) | _pair_files(pairs),
+            tasks={"catalogs": _described(task)},
         )
 
 
-def make_task(messages: Iterable[Message], settings: CorpusSettings) -> CatalogTask:
+def make_task(messages: list[Message], settings: CorpusSettings) -> CatalogTask:
     """The zero-shot task.
 
     It leaves out messages that several catalogs share (their label would be ambiguous),
@@ -97,7 +94,7 @@ def make_task(messages: Iterable[Message], settings: CorpusSettings) -> CatalogT
     Raises:
       UserError: fewer than two labels remain, or a split of English is empty.
     """
-    labelled = list(_labelled(messages, settings))
+    labelled = _labelled(messages, settings)
     labels = sorted({message.catalog for message in labelled})
     examples = collections.defaultdict(list)
     for message in labelled:
@@ -128,7 +125,7 @@ def split_of(key: str, settings: CorpusSettings) -> str:
 
 
 def make_text(
-    messages: Iterable[Message], settings: CorpusSettings
+    messages: list[Message], settings: CorpusSettings
 ) -> dict[str, dict[str, list[str]]]:
     """split -> language -> texts in catalog order, each text once per language.
 
@@ -136,7 +133,6 @@ def make_text(
     else. A text in a language's `eval` is never in its `train`, even if two English
     messages share a translation.
     """
-    messages = list(messages)
     held_out = _held_out(messages, settings)
     text = {"train": {}, "eval": {}}
     seen = collections.defaultdict(set)
@@ -154,10 +150,9 @@ def make_text(
 
 
 def make_pairs(
-    messages: Iterable[Message], settings: CorpusSettings
+    messages: list[Message], settings: CorpusSettings
 ) -> dict[str, list[tuple[str, str]]]:
     """language -> (text, English text) of the held-out messages, in catalog order."""
-    messages = list(messages)
     held_out = _held_out(messages, settings)
     pairs = collections.defaultdict(list)
     seen = set()
@@ -171,8 +166,7 @@ def make_pairs(
     return dict(sorted(pairs.items()))
 
 
-def _labelled(messages: Iterable[Message], settings: CorpusSettings) -> list[Message]:
-    messages = list(messages)
+def _labelled(messages: list[Message], settings: CorpusSettings) -> list[Message]:
     messages = [m for m in messages if m.package == messages[0].package]
     catalogs = collections.Counter(message.key for message in messages)
     unambiguous = [message for message in messages if catalogs[message.key] == 1]
@@ -184,7 +178,7 @@ def _labelled(messages: Iterable[Message], settings: CorpusSettings) -> list[Mes
     ]
 
 
-def _held_out(messages: Iterable[Message], settings: CorpusSettings) -> set[str]:
+def _held_out(messages: list[Message], settings: CorpusSettings) -> set[str]:
     return {
         message.key
         for message in _labelled(messages, settings)
@@ -238,6 +232,21 @@ def _message_documents(
                 for sentence in texts[split].get(language, [])
             ],
         )
+
+
+def _task_files(task: CatalogTask) -> dict[str, str]:
+    named = {"tasks/catalogs/labels.txt": lines(task.labels)}
+    for (split, language), rows in task.examples.items():
+        named[f"tasks/catalogs/{split}-{language}.tsv"] = lines(map("\t".join, rows))
+    return named
+
+
+def _described(task: CatalogTask) -> dict[str, Any]:
+    """What the manifest says of the task."""
+    counts: dict[str, dict[str, int]] = {"train": {}, "dev": {}, "test": {}}
+    for (split, language), rows in task.examples.items():
+        counts[split][language] = len(rows)
+    return {"labels": task.labels, "examples": counts}
 
 
 def _pair_files(pairs: dict[str, list[tuple[str, str]]]) -> dict[str, str]:
