@@ -245,14 +245,6 @@ def test_documents_that_are_not_the_same_stay(tmp_path, texts, kept):
     assert all(len(all_documents(corpus, language)) == kept for language in texts)
 
 
-def test_duplicates_stay_where_asked(tmp_path):
-    (tmp_path / "a.txt").write_text("One.\n\nTwo.\n\nOne.\n")
-    settings = dataclasses.replace(SETTINGS, drop_duplicates=False)
-    corpus = make([f"en={tmp_path}/a.txt"], tmp_path / "c", settings=settings)
-    kept = sorted(all_documents(corpus, "en"))
-    assert kept == [["One."], ["One."], ["Two."]]
-
-
 def write_texts(path, numbers):
     path.write_text("\n\n".join(f"Document {number}." for number in numbers))
 

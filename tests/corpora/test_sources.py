@@ -68,31 +68,12 @@ def write_table(path, rows_of_a_group=2, **columns):
     return str(path)
 
 
-def zstandard(content):
-    return pyarrow.Codec("zstd").compress(content.encode("utf-8")).to_pybytes()
-
-
 def test_the_field_of_an_object_has_a_name(tmp_path):
     path = write(tmp_path / "oscar.jsonl", '{"content": "One.", "text": "No."}\n')
     assert read_column(path, "content") == [["One."]]
     message = r"oscar\.jsonl:1: no column 'body' .*text_column.*has content, text$"
     with pytest.raises(UserError, match=message):
         read_column(path, "body")
-
-
-@pytest.mark.parametrize(
-    "name, pack",
-    [
-        ("c4-de.tfrecord-0.json.gz", lambda text: gzip.compress(text.encode())),
-        ("de_part_1.jsonl.zst", zstandard),
-        ("a.json.zst", zstandard),
-        ("a.json", str),
-    ],
-)
-def test_json_lines_as_they_are_shared(tmp_path, name, pack):
-    lines = "".join(json.dumps({"text": text}) + "\n" for text in ("One.", "สาม"))
-    path = write(tmp_path / name, pack(lines))
-    assert list(read_documents(path)) == [["One."], ["สาม"]]
 
 
 def write_rows(path, **columns):

@@ -214,9 +214,3 @@ def test_a_corpus_of_an_earlier_version_is_reused(bibles, tmp_path):
         text |= {"title": f"{language}.tsv", "licence": ""}
     path.write_text(json.dumps(manifest))
     assert not make(f"aligned:{bibles}", tmp_path / "c")
-
-
-def test_other_settings_are_other_inputs(bibles, tmp_path):
-    make(f"aligned:{bibles}", tmp_path / "c")
-    with pytest.raises(UserError, match=r"other inputs \(settings.seed: 0 != 1\)"):
-        make(f"aligned:{bibles}", tmp_path / "c", seed=1)
