@@ -3,11 +3,9 @@
 SentencePiece's Python interface gives pieces and scores, but neither the settings nor
 all types of pieces, and its generated protobuf module needs another version of protobuf
 than TensorFlow. The file is a protobuf message (sentencepiece_model.proto), of which
-this module reads a few fields. It begins with protobuf's wire format, which records use
-too: protobuf's code in Python would take most of the time of writing them.
+this module reads a few fields. It begins with protobuf's wire format.
 """
 
-import functools
 import struct
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
@@ -37,8 +35,7 @@ _VOCAB_SIZE, _UNK_ID, _BOS_ID, _EOS_ID, _PAD_ID = 4, 40, 41, 42, 43
 _FIXED = {1: 8, 5: 4}
 
 
-@functools.cache
-def varint(value: int) -> bytes:
+def _varint(value: int) -> bytes:
     """An integer: 7 bits a byte, the lowest first."""
     head = b""
     while value >= 0x80:
@@ -47,7 +44,7 @@ def varint(value: int) -> bytes:
     return head + bytes([value])
 
 
-def fields(message: bytes) -> Iterator[tuple[int, int | bytes, bytes]]:
+def _fields(message: bytes) -> Iterator[tuple[int, int | bytes, bytes]]:
     """Yields field number, value and serialized field of a message, if it is one.
 
     Values of the fixed-size wire types, such as scores, are bytes.
@@ -106,7 +103,7 @@ class Settings(NamedTuple):
 def read_settings(model: bytes, path: str) -> Settings:
     """Reads the settings of a serialized model."""
     try:
-        parts = {number: value for number, value, _ in fields(model) if number != 1}
+        parts = {number: value for number, value, _ in _fields(model) if number != 1}
         trainer = _values(parts.get(_TRAINER_SPEC, b""))
         normalizer = _values(parts.get(_NORMALIZER_SPEC, b""))
     except (ValueError, IndexError, TypeError) as error:
@@ -133,7 +130,7 @@ def read_pieces(model: bytes, path: str) -> list[Piece]:
     """The pieces by id; bytes that are no text are replaced."""
     pieces = []
     try:
-        for number, value, _ in fields(model):
+        for number, value, _ in _fields(model):
             if number == _PIECES:
                 piece = _values(value)
                 (score,) = struct.unpack("<f", piece.get(_SCORE, bytes(4)))
@@ -168,21 +165,21 @@ def make_model(
 
 
 def _key(number: int, wire_type: int) -> bytes:
-    return varint(number << 3 | wire_type)
+    return _varint(number << 3 | wire_type)
 
 
 def _number(number: int, value: int) -> bytes:
-    return _key(number, 0) + varint(value)
+    return _key(number, 0) + _varint(value)
 
 
 def _bytes(number: int, value: bytes) -> bytes:
-    return _key(number, 2) + varint(len(value)) + value
+    return _key(number, 2) + _varint(len(value)) + value
 
 
 def with_types(model: bytes, types: Mapping[int, int]) -> bytes:
     """The model in which the pieces of these ids have other types."""
     parts, index = [], 0
-    for number, value, field in fields(model):
+    for number, value, field in _fields(model):
         if number == _PIECES:
             if index in types:
                 # Of two values of a field, the last one counts.
@@ -199,7 +196,7 @@ def with_pieces(model: bytes, kept: set[int]) -> bytes:
     other pieces.
     """
     parts, index = [], 0
-    for number, _, field in fields(model):
+    for number, _, field in _fields(model):
         if number == _PIECES:
             index += 1
             if index - 1 not in kept:
@@ -210,4 +207,4 @@ def with_pieces(model: bytes, kept: set[int]) -> bytes:
 
 
 def _values(message: bytes) -> dict[int, int | bytes]:
-    return {number: value for number, value, _ in fields(message)}
+    return {number: value for number, value, _ in _fields(message)}
