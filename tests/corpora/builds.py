@@ -1,6 +1,7 @@
-"""What tests of builds share: the files of a folder, and a kill."""
+"""What tests of builds share: the files of a folder, changes of them, and a kill."""
 
 import contextlib
+import json
 import pathlib
 
 import pytest
@@ -13,6 +14,13 @@ def tree(folder):
         for path in sorted(pathlib.Path(folder).rglob("*"))
         if path.is_file()
     }
+
+
+def edit_json(path, change):
+    """Changes the content of a JSON file by a function."""
+    content = json.loads(path.read_text())
+    change(content)
+    path.write_text(json.dumps(content))
 
 
 @contextlib.contextmanager

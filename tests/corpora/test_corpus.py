@@ -8,7 +8,7 @@ from decoupled.core.errors import UserError
 from decoupled.corpora import corpus_writer
 from decoupled.corpora.corpus import Corpus, find_corpus, read_documents
 from decoupled.corpora.corpus_writer import building, write_corpus
-from tests.corpora.builds import tree
+from tests.corpora.builds import edit_json, tree
 
 ENGLISH = [("train", ["One.", "Two."]), ("eval", ["Held out."]), ("train", ["Three."])]
 THAI = [("train", ["สาม"])]
@@ -147,13 +147,6 @@ def test_what_is_no_corpus_is_told_with_the_command(tmp_path, manifest, message)
         Corpus(str(tmp_path))
 
 
-def edit_manifest(folder, change):
-    path = folder / "manifest.json"
-    content = json.loads(path.read_text())
-    change(content["splits"])
-    path.write_text(json.dumps(content))
-
-
 @pytest.mark.parametrize(
     "change, message",
     [
@@ -183,7 +176,7 @@ def edit_manifest(folder, change):
 def test_a_hostile_manifest_is_refused_in_one_line(tmp_path, change, message):
     write(tmp_path / "c")
     (tmp_path / "secret").write_text("mine")
-    edit_manifest(tmp_path / "c", change)
+    edit_json(tmp_path / "c/manifest.json", lambda m: change(m["splits"]))
     with pytest.raises(UserError, match=message) as caught:
         Corpus(str(tmp_path / "c"))
     assert "\n" not in str(caught.value)
@@ -192,8 +185,7 @@ def test_a_hostile_manifest_is_refused_in_one_line(tmp_path, change, message):
 @pytest.mark.parametrize("name", ["inputs", "dropped", "tasks"])
 def test_a_manifest_of_another_form_is_refused_in_one_line(tmp_path, name):
     write(tmp_path)
-    path = tmp_path / "manifest.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), name: 7}))
+    edit_json(tmp_path / "manifest.json", lambda manifest: manifest.update({name: 7}))
     with pytest.raises(UserError, match=f"damaged .*{name} are no object"):
         find_corpus(str(tmp_path), {})
 

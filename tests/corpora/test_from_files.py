@@ -24,7 +24,7 @@ from decoupled.corpora.build import build
 from decoupled.corpora.corpus import SPLITS, Corpus
 from decoupled.corpora.input_files import find_inputs
 from decoupled.corpora.runners import Runner
-from tests.corpora.builds import killed_at, tree
+from tests.corpora.builds import edit_json, killed_at, tree
 from tests.corpora.no_beam import run_without_beam
 from tests.processes import wait_until
 
@@ -481,10 +481,7 @@ def test_another_version_of_a_library_begins_anew_and_says_so(
 
 def test_a_finished_corpus_that_names_no_versions_is_reused(inputs, tmp_path, capsys):
     make(inputs, tmp_path / "c")
-    path = tmp_path / "c/manifest.json"
-    manifest = json.loads(path.read_text())
-    del manifest["inputs"]["libraries"]
-    path.write_text(json.dumps(manifest))
+    edit_json(tmp_path / "c/manifest.json", lambda m: m["inputs"].pop("libraries"))
     make(inputs, tmp_path / "c")
     assert "complete already, reused" in capsys.readouterr().out
 

@@ -1,11 +1,10 @@
 """The records folder: its writer, its manifest, and what each refuses."""
 
-import json
-
 import pytest
 
 from decoupled.core.errors import UserError
 from decoupled.data import records
+from tests.corpora.builds import edit_json
 from tests.data.record_folders import (
     distinct_documents,
     make_records,
@@ -13,13 +12,6 @@ from tests.data.record_folders import (
 
 NAME = "train/en/tokens-00000-of-00001.tfrecord"
 DOCUMENTS = distinct_documents(*range(1, 21))
-
-
-def edit_manifest(folder, change):
-    path = folder / "manifest.json"
-    content = json.loads(path.read_text())
-    change(content)
-    path.write_text(json.dumps(content))
 
 
 def test_manifest_comes_back(tmp_path):
@@ -71,6 +63,6 @@ def test_missing_folder_names_the_command(tmp_path):
 )
 def test_damaged_manifest_is_refused(tmp_path, change, told):
     make_records(tmp_path, {"en": [DOCUMENTS]})
-    edit_manifest(tmp_path, change)
+    edit_json(tmp_path / "manifest.json", change)
     with pytest.raises(UserError, match=told):
         records.read_manifest(str(tmp_path))

@@ -1,7 +1,6 @@
 """The verifier names file and record of every kind of defect."""
 
 import dataclasses
-import json
 
 import pytest
 
@@ -15,6 +14,7 @@ from decoupled.data.reading import (
     verify_shard,
     verify_shards,
 )
+from tests.corpora.builds import edit_json
 from tests.data.record_folders import distinct_documents, flip_byte, make_records
 
 NAME = "train/en/tokens-00000-of-00001.tfrecord"
@@ -160,12 +160,12 @@ def test_records_of_another_schema(tmp_path, record, told):
     ],
 )
 def test_a_manifest_that_counts_wrongly(folder, unit, told):
-    path = folder / "manifest.json"
-    content = json.loads(path.read_text())
-    english = content["splits"]["train"]["en"]
-    english["files"][0][unit] += 1
-    english[unit] += 1
-    path.write_text(json.dumps(content))
+    def count_more(manifest):
+        english = manifest["splits"]["train"]["en"]
+        english["files"][0][unit] += 1
+        english[unit] += 1
+
+    edit_json(folder / "manifest.json", count_more)
     assert defects(folder) == [f"{folder / NAME}: {told}"]
 
 

@@ -1,7 +1,5 @@
 """XLM-R's SentencePiece: the ids of its tokenizer, without any shift in between."""
 
-import json
-
 import numpy as np
 import pytest
 import sentencepiece
@@ -14,6 +12,7 @@ from decoupled.exports.interop.huggingface_tokenizer import write_tokenizer
 from decoupled.exports.serving.masked_words import encode_masked
 from decoupled.exports.serving.text import BertPackInputs
 from decoupled.tasks.classification import pack_texts
+from tests.corpora.builds import edit_json
 from tests.exports.models import model_config
 from tests.vocabularies import xlm_r_folder
 
@@ -103,12 +102,7 @@ def test_what_to_hf_writes_gives_the_same_file(folder, vocabulary, tmp_path):
 
 
 def change(name, edit):
-    def changed(folder):
-        content = json.loads((folder / name).read_text())
-        edit(content)
-        (folder / name).write_text(json.dumps(content))
-
-    return changed
+    return lambda folder: edit_json(folder / name, edit)
 
 
 def other_model(folder):
