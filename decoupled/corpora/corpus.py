@@ -29,7 +29,7 @@ SPLITS = ("train", "eval")
 # A warning names at most this many languages.
 _NAMED_LANGUAGES = 10
 # The manifest holds these counts for each language.
-_COUNTED = ("documents", "sentences", "characters", "bytes")
+COUNTED = ("documents", "sentences", "characters", "bytes")
 # This file marks a folder without a manifest as the rest of a killed build. Such a
 # folder may be cleared.
 BUILDING = "building.txt"
@@ -134,7 +134,7 @@ def _check_manifest(folder: str, path: str, manifest: dict[str, Any]) -> None:
                     raise TypeError(f"{entry['bytes']!r} bytes")
                 if not isinstance(entry["sha256"], str):
                     raise TypeError(f"{entry['sha256']!r} as a SHA-256")
-            for unit in _COUNTED:
+            for unit in COUNTED:
                 if not isinstance(counts[unit], int):
                     raise TypeError(f"{counts[unit]!r} {unit}")
 

@@ -18,7 +18,7 @@ import numpy as np
 from decoupled.configs.corpora import CorpusSettings
 from decoupled.core import files, gfile, installed
 from decoupled.corpora import sources
-from decoupled.corpora.corpus import Document, hash_bits
+from decoupled.corpora.corpus import COUNTED, SPLITS, Document, hash_bits
 from decoupled.corpora.corpus_writer import MAX_FILE_BYTES, WORK, write_documents
 from decoupled.corpora.sources import Reading, Source, source_of
 from decoupled.corpora.text_lines import normal_form
@@ -64,22 +64,17 @@ class TextJob:
         return os.path.join(self.corpus_dir, WORK)
 
     def is_intact(self, result: dict[str, Any]) -> bool:
-        """False if a text file is missing, has another size, or lies elsewhere: notes
-        of units, from which `result` comes, are not trusted."""
+        """False if a text file is missing, has another size, or is not one of this
+        job's. `result` comes from the note of a unit, and notes are not trusted.
+        """
         try:
-            return all(
-                files.is_below(entry["name"]) and self._size(entry) == entry["bytes"]
-                for counts in result["splits"].values()
-                for entry in counts["files"]
-            )
+            entries = _described_files(result)
         except (KeyError, TypeError, AttributeError):
             return False
-
-    def _size(self, entry: dict[str, Any]) -> int | None:
-        try:
-            return gfile.size(os.path.join(self.corpus_dir, entry["name"]))
-        except gfile.NotFoundError:
-            return None
+        return all(
+            files.is_below(name) and _size(os.path.join(self.corpus_dir, name)) == size
+            for name, size in entries
+        )
 
     def inputs(self, unit: TextUnit) -> dict[str, Any]:
         """All that the text depends on."""
@@ -220,3 +215,26 @@ def _noted(documents, digests) -> Iterator[tuple[int, Document]]:
         number = digest(document)
         digests.write(np.array([number], DIGEST).tobytes())
         yield number, document
+
+
+def _described_files(result: Any) -> list[tuple[str, int]]:
+    """(name, bytes) of each text file in a note; notes are not trusted."""
+    entries = []
+    numbers = list(result.get("dropped", {}).values())
+    for split, counts in result["splits"].items():
+        if split not in SPLITS or not isinstance(counts["files"], list):
+            raise KeyError(split)
+        entries += counts["files"]
+        numbers += [counts[name] for name in COUNTED]
+    numbers += [entry["bytes"] for entry in entries]
+    texts = [entry[name] for entry in entries for name in ("name", "sha256")]
+    if {*map(type, numbers)} - {int} or {*map(type, texts)} - {str}:
+        raise TypeError("a number or a text is of another type")
+    return [(entry["name"], entry["bytes"]) for entry in entries]
+
+
+def _size(path: str) -> int | None:
+    try:
+        return gfile.size(path)
+    except gfile.NotFoundError:
+        return None
