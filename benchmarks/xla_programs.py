@@ -2,25 +2,19 @@
 
 Writes each step as a program of XLA to a folder of its own, with five batches of the
 fine-tuning tasks and one of the others:
-  dropout-DTYPE           pre-training, base size, dropout 0.1, 8 sequences of 128
   TASK-DTYPE-packed       fine-tuning on real XNLI, UD-POS and XQuAD, dropout 0.1 before
                           the head, as `benchmarks/finetuning_runs.py` trains
   softmax-DTYPE-V-E_OUT   pre-training, two layers of width 256 below a vocabulary of V
                           pieces, 32 sequences of 128 tokens with 20 predictions each
-  layers-DTYPE-kept, layers-DTYPE-recomputed
-                          pre-training, 12 layers, 128 sequences of 128 tokens, without
-                          and with gradient checkpointing
   base-DTYPE-BxT, rembert-DTYPE-BxT
                           pre-training without dropout, B sequences of T tokens
 A name may end in +splash or +cudnn: attention is called by name, for that kernel.
-Beside each is case.json, with the sizes of model and batch. The first two kinds also
-have losses.json: losses and norms of gradients of the first steps on this machine, by
-TensorFlow's kernels, from the weights that `decoupled/planning/jax_step.py` starts
-with. It compiles or runs the programs:
+Beside each is case.json, with the sizes of model and batch.
+`decoupled/planning/jax_step.py` compiles the programs, and `benchmarks accelerators`
+runs them:
 
   python -m benchmarks.xla_programs PROGRAMS
   compiler/bin/python decoupled/planning/jax_step.py --topology=v3-8 PROGRAMS/softmax*
-  gpu/bin/python decoupled/planning/jax_step.py --losses=10 PROGRAMS/dropout*
 
 Examples:
   python -m benchmarks.xla_programs PROGRAMS --quick
@@ -49,7 +43,6 @@ from benchmarks.sizes import (
     NARROW_BATCH,
     QUICK,
     QUICK_BATCH,
-    REFERENCE_BATCH,
     Batch,
     batch_fields,
 )
@@ -67,20 +60,17 @@ from decoupled.core import files
 from decoupled.core.compat import tf
 from decoupled.core.console import say
 from decoupled.launch import gin_files
-from decoupled.planning.jax_step import start_value
 from decoupled.planning.program import build_program
 from decoupled.runs import finetuning_run
 from decoupled.tasks.mlm import MaskedLM
 from decoupled.training.graph import Network, TrainingGraph
-from decoupled.training.mesh import session_config
 from decoupled.training.xla.kernels import PLAIN
 from decoupled.training.xla.programs import export
 
 NAME = "xla_programs"
-BATCHES, PRETRAINING_STEPS = 5, 10
+BATCHES = 5
 # Pieces, and columns of the output embedding.
 SOFTMAX_SIZES = ((250_000, 768), (250_000, 3072), (1_000_000, 768))
-LAYERS_BATCH = Batch(sequences=128, length=128, predictions=20)
 # The rules of layouts/data_and_model.gin.
 RULES = "batch:data;vocab:model;heads:model;intermediate:model"
 
@@ -126,12 +116,10 @@ def main() -> None:
 def names(dtypes: list[str]) -> Iterator[str]:
     """The names of all programs."""
     for dtype in dtypes:
-        yield f"dropout-{dtype}"
         for real in finetuning_runs.REAL:
             yield f"{real.task}-{dtype}-packed"
         for vocab_size, width in SOFTMAX_SIZES:
             yield f"softmax-{dtype}-{vocab_size}-{width}"
-        yield from (f"layers-{dtype}-{way}" for way in ("kept", "recomputed"))
 
 
 def write(name: str, folder: pathlib.Path, quick: bool) -> None:
@@ -143,24 +131,13 @@ def write(name: str, folder: pathlib.Path, quick: bool) -> None:
         model = dataclasses.replace(
             NARROW, num_layers=2, vocab_size=vocab_size, output_embedding_size=width
         )
-        graph, *data = _pretraining(model, NARROW_BATCH, dtype, quick)
-        steps = 0
-    elif kind in ("dropout", "layers"):
-        model = finetuning_runs.MODEL
-        model = dataclasses.replace(model, hidden_dropout=0.1, attention_dropout=0.1)
-        batch = REFERENCE_BATCH if kind == "dropout" else LAYERS_BATCH
-        graph, *data = _pretraining(model, batch, dtype, quick)
-        training = TrainingConfig(seed=1, recompute_layers=rest == ["recomputed"])
-        graph = graph._replace(training=training)
-        steps = PRETRAINING_STEPS if kind == "dropout" else 0
+        made = _pretraining(model, NARROW_BATCH, dtype, quick)
     elif kind in MODELS:
         batch = pretraining_batch(rest[0])
-        graph, *data = _pretraining(MODELS[kind](), batch, dtype, quick)
-        steps = 0
+        made = _pretraining(MODELS[kind](), batch, dtype, quick)
     else:
-        graph, *data = _finetuning(kind, dtype, folder, quick)
-        steps = BATCHES
-    _write(folder / name, steps, graph, *data, kernel or PLAIN)
+        made = _finetuning(kind, dtype, folder, quick)
+    _write(folder / name, *made, kernel or PLAIN)
     say(f"{NAME}: {name}")
 
 
@@ -181,8 +158,7 @@ def pretraining_batch(text: str) -> Batch:
 def _pretraining(model: ModelConfig, batch, dtype, quick):
     """Graph, case, and batches."""
     if quick:
-        rates = {n: getattr(model, n) for n in ("hidden_dropout", "attention_dropout")}
-        model, batch = dataclasses.replace(QUICK, **rates), QUICK_BATCH
+        model, batch = QUICK, QUICK_BATCH
     masking = MaskingConfig(batch.length, batch.predictions, 0.15, 0.8, 0.1)
     task = MaskedLM(masking)
     graph = TrainingGraph(
@@ -234,11 +210,10 @@ def _finetuning(task, dtype, folder, quick):
     return graph._replace(network=network), _case(network.model), batches
 
 
-def _write(folder, steps, graph, case, batches, kernel):
+def _write(folder, graph, case, batches, kernel):
     shutil.rmtree(folder, ignore_errors=True)
     specs = {n: tf.TensorSpec(x.shape, x.dtype) for n, x in batches[0].items()}
-    built = build_program(graph, specs, attention=kernel)
-    export(built).write(str(folder))
+    export(build_program(graph, specs, attention=kernel)).write(str(folder))
     arrays = {
         f"{number}-{name}": value
         for number, batch in enumerate(batches)
@@ -246,34 +221,6 @@ def _write(folder, steps, graph, case, batches, kernel):
     }
     np.savez(folder / "features.npz", **arrays)
     files.write_json(str(folder / "case.json"), case)
-    # TensorFlow's kernels have no attention by name.
-    if steps and kernel == PLAIN:
-        losses = _losses(built, graph.network.mesh, batches, steps)
-        files.write_json(str(folder / "losses.json"), losses)
-
-
-def _losses(built, mesh, batches, steps):
-    """Losses and norms of gradients of the first steps on this machine."""
-    with built.graph.as_default():
-        values = {}
-        for index, (variable, argument) in enumerate(
-            zip(built.variables, built.described(), strict=True)
-        ):
-            value = tf.placeholder(argument.dtype, argument.shape)
-            assign = tf.raw_ops.AssignVariableOp(
-                resource=variable.outputs[0], value=value
-            )
-            values[assign] = {value: start_value(index, *argument)}
-    with tf.Session(graph=built.graph, config=session_config(mesh)) as session:
-        for assign, value in values.items():
-            session.run(assign, value)
-        results = []
-        for step in range(steps):
-            batch = batches[step % len(batches)]
-            feed = {built.inputs[name]: value for name, value in batch.items()}
-            fetched = [built.results[n] for n in ("loss", "gradient_norm")]
-            results.append([float(x) for x in session.run(fetched, feed)])
-    return results
 
 
 if __name__ == "__main__":

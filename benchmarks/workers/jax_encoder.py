@@ -67,7 +67,7 @@ def build(case):
     shapes, tree = jax.tree_util.tree_flatten_with_path(weights_of(case["model"]))
     values = []
     for index, (path, leaf) in enumerate(shapes):
-        value = jax_step.start_value(index, "", leaf.shape, "float32")
+        value = synthetic.start_value(index, "", leaf.shape, "float32")
         if "norm" in jax.tree_util.keystr(path):
             value[0] += 1
         values.append(jax.device_put(value))

@@ -8,6 +8,8 @@ PAD_ID, UNK_ID, CLS_ID, SEP_ID, MASK_ID, FIRST_ID = range(6)
 # Pieces of a sentence: as in Tatoeba, half have fewer, few have many more.
 SENTENCE_MEDIAN = 11
 SENTENCE_SPREAD = 0.5
+# Values of a weight that are drawn; larger weights repeat them.
+DRAWN = 4_000_037
 
 
 def masked_lm_batch(case: dict) -> dict[str, np.ndarray]:
@@ -58,3 +60,14 @@ def sentence_pairs(case: dict) -> tuple[list[np.ndarray], list[np.ndarray]]:
         for side in lengths
     )
     return first, second
+
+
+def start_value(index: int, name: str, shape: list[int], dtype: str) -> np.ndarray:
+    """The value of a step's variable before it: zeros for slots and numbers of steps,
+    and else random."""
+    if not dtype.startswith(("float", "bfloat")):
+        return np.zeros(shape, dtype)
+    if "/adam_" in name:
+        return np.zeros(shape, np.float32)
+    drawn = np.random.default_rng(index).standard_normal(DRAWN, np.float32)
+    return np.resize(drawn * np.float32(0.02), shape) + np.float32("gamma" in name)

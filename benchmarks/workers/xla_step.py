@@ -1,10 +1,14 @@
 """Worker: training steps of a program of ours, on the device that JAX finds."""
 
+import itertools
+import json
 import pathlib
 import sys
 import time
 
+import numpy as np
 import protocol
+import synthetic
 
 sys.path.append(str(pathlib.Path(__file__).parents[2]))
 from decoupled.planning import jax_step  # noqa: E402
@@ -13,21 +17,41 @@ from decoupled.planning import jax_step  # noqa: E402
 def build(case: dict) -> tuple[protocol.Step, dict]:
     """A case holds the "folder" of the program, "deterministic" (as in
     `MeshConfig`) and "block", the steps between two readings of the loss."""
-    began = time.monotonic()
-    running = jax_step.Running(
-        pathlib.Path(case["folder"]), "default", case["deterministic"]
+    import jax
+
+    jax.config.update("jax_enable_x64", True)
+    folder, began = pathlib.Path(case["folder"]), time.monotonic()
+    about = json.loads((folder / "step.json").read_text(encoding="utf-8"))
+    results, device = about["results"], jax.devices()[0]
+    with np.load(folder / "features.npz") as arrays:
+        batches = [
+            [
+                jax.device_put(arrays[f"{number}-{name}"], device)
+                for name, *_ in about["features"]
+            ]
+            for number in range(len(arrays.files) // len(about["features"]))
+        ]
+    program, attention = jax_step.built(
+        folder, [device], "default", load=True, deterministic=case["deterministic"]
     )
+    state = [
+        jax.device_put(synthetic.start_value(index, *variable), device)
+        for index, variable in enumerate(about["variables"])
+    ]
     compiled = time.monotonic() - began
+    following = itertools.cycle(batches)
 
     def step():
+        nonlocal state
         for _ in range(case["block"]):
-            loss, _ = running.step()
-        return float(loss)
+            outputs = program.execute_sharded(next(following) + state)
+            arrays = outputs.disassemble_into_single_device_arrays()
+            arrays = [array for (array,) in arrays]
+            state = arrays[len(results) :]
+        return float(arrays[results.index("loss")])
 
     step()
-    return step, {
-        "attention": running.attention, "compiled_in": compiled, **facts(),
-    }  # fmt: skip
+    return step, {"attention": attention, "compiled_in": compiled, **facts()}
 
 
 def facts() -> dict:

@@ -1,4 +1,4 @@
-"""Compiles a training step for TPUs or GPUs, or runs it, outside TensorFlow.
+"""Compiles a training step for TPUs or GPUs, outside TensorFlow and without them.
 
 A script for a Python of its own with the package jax, without TensorFlow and the rest
 of this package. Google's compiler for TPUs comes with the package libtpu, and XLA's for
@@ -9,15 +9,9 @@ GPUs with JAX's plugin for CUDA. They need no device:
   python -m venv cuda; cuda/bin/pip install 'jax[cuda13]'
   cuda/bin/python decoupled/planning/jax_step.py --topology=h100-1 FOLDER
 
-With --losses, the program runs on the first device that JAX finds, and the loss and the
-norm of the gradient of each of the first steps are printed. Weights are random. A
-program of several cores takes as many devices, all with the same weights: its layout
-splits the batch alone. JAX_NUM_CPU_DEVICES=4 makes devices of a CPU.
-
-A FOLDER is from `decoupled.training.xla.programs.ExportedProgram.write`; to run it,
-features.npz must be in it too, with an array NUMBER-FEATURE for each feature of each
-batch. To compile it, places.json may have the coordinates of each replica's device.
-Prints a line of JSON for each folder.
+A FOLDER is from `decoupled.training.xla.programs.ExportedProgram.write`; places.json in
+it may have the coordinates of each replica's device. Prints a line of JSON for each
+folder.
 """
 
 import argparse
@@ -56,32 +50,20 @@ _CONFIGURATIONS = {
     "v6e:1x1": {"chips_per_host_bounds": [1, 1, 1]},
 }
 _NO_ROOM = re.compile(r"\(([\d.]+)G\) exceeds available HBM \(([\d.]+)G\)")
-# Values of a weight that are drawn; larger weights repeat them.
-_DRAWN = 4_000_037
 
 
 def main() -> None:
-    """Compiles or runs what the command line names."""
+    """Compiles what the command line names."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("folders", nargs="+", type=pathlib.Path, metavar="FOLDER")
-    mode = parser.add_mutually_exclusive_group(required=True)
-    mode.add_argument("--topology", help="compile for these, e.g. v3-128 or h100-8")
-    mode.add_argument("--losses", type=int, help="steps whose losses are printed")
+    parser.add_argument("--topology", required=True, help="e.g. v3-128 or h100-8")
     parser.add_argument(
         "--precision", default="default", help="of float32 products, e.g. highest"
     )
     arguments = parser.parse_args()
-    precision = arguments.precision
-    if arguments.topology:
-        described = Described(arguments.topology)
-        results = (
-            compile_for(described, folder, precision) for folder in arguments.folders
-        )
-    else:
-        results = (
-            losses(folder, arguments.losses, precision) for folder in arguments.folders
-        )
-    for folder, result in zip(arguments.folders, results, strict=True):
+    described = Described(arguments.topology)
+    for folder in arguments.folders:
+        result = compile_for(described, folder, arguments.precision)
         print(json.dumps({"folder": folder.name, **result}), flush=True)
 
 
@@ -180,7 +162,7 @@ def compile_for(
     result = {"compiler": described.compiler}
     began = time.monotonic()
     try:
-        program, attention = _compile(folder, devices, precision)
+        program, attention = built(folder, devices, precision)
     except jax.errors.JaxRuntimeError as error:
         sizes = _NO_ROOM.search(str(error))
         if not sizes:
@@ -210,7 +192,17 @@ def memory_of(program: Any) -> dict[str, int]:
     }
 
 
-def _compile(folder, devices, precision, load=False, deterministic=False):
+def built(
+    folder: pathlib.Path,
+    devices: list[Any],
+    precision: str,
+    load: bool = False,
+    deterministic: bool = False,
+) -> tuple[Any, str]:
+    """The compiled step of a folder, which runs if it is loaded, and its attention.
+
+    `deterministic`: whether nondeterministic operations are excluded.
+    """
     from jax._src import compiler
     from jax._src.lib import xla_client
 
@@ -231,85 +223,6 @@ def _compile(folder, devices, precision, load=False, deterministic=False):
     build = client.compile_and_load if load else client.compile
     program = build(module, xla_client.DeviceList(tuple(devices)), options)
     return program, f"{kernels.PLAIN}: {refused}" if refused else kernel
-
-
-class Running:
-    """A step on a device for each core, with its batches and its weights.
-
-    Args:
-      deterministic: whether nondeterministic operations are excluded.
-    """
-
-    def __init__(self, folder: pathlib.Path, precision: str, deterministic=False):
-        import jax
-
-        jax.config.update("jax_enable_x64", True)
-        about = json.loads((folder / "step.json").read_text(encoding="utf-8"))
-        names = [name for name, _, _ in about["features"]]
-        devices = jax.devices()[: about["cores"]]
-        self._everywhere = jax.sharding.NamedSharding(
-            jax.sharding.Mesh(np.array(devices), ["core"]), jax.sharding.PartitionSpec()
-        )
-        with np.load(folder / "features.npz") as arrays:
-            count = len(arrays.files) // len(names)
-            self._batches = [
-                [self._put(arrays[f"{batch}-{name}"]) for name in names]
-                for batch in range(count)
-            ]
-        self.program, self.attention = _compile(
-            folder, devices, precision, load=True, deterministic=deterministic
-        )
-        self._weights = [
-            self._put(start_value(index, *variable))
-            for index, variable in enumerate(about["variables"])
-        ]
-        self._results, self._steps = about["results"], 0
-
-    def _put(self, value):
-        import jax
-
-        return jax.device_put(value, self._everywhere)
-
-    def step(self) -> tuple[Any, Any]:
-        """Starts a step; returns the loss and the norm of the gradient, of one device.
-
-        A read of either waits for the step.
-        """
-        import jax
-
-        batch = self._batches[self._steps % len(self._batches)]
-        results = self.program.execute_sharded(batch + self._weights)
-        results = results.disassemble_into_single_device_arrays()
-        (loss, *_), (norm, *_) = (
-            results[self._results.index(name)] for name in ("loss", "gradient_norm")
-        )
-        weights = results[len(self._results) :]
-        self._weights = [
-            jax.make_array_from_single_device_arrays(
-                shards[0].shape, self._everywhere, shards
-            )
-            for shards in weights
-        ]
-        self._steps += 1
-        return loss, norm
-
-
-def start_value(
-    index: int, name: str, shape: list[int], dtype: str
-) -> "np.ndarray[Any, Any]":
-    """The value of a step's variable before it, the same in every process."""
-    if not dtype.startswith(("float", "bfloat")):
-        return np.zeros(shape, dtype)
-    if "/adam_" in name:
-        return np.zeros(shape, np.float32)
-    drawn = np.random.default_rng(index).standard_normal(_DRAWN, np.float32)
-    return np.resize(drawn * np.float32(0.02), shape) + np.float32("gamma" in name)
-
-
-def losses(folder: pathlib.Path, steps: int, precision: str) -> dict[str, Any]:
-    """Loss and norm of the gradient of each of the first steps."""
-    running = Running(folder, precision)
-    return {"losses": [tuple(map(float, running.step())) for _ in range(steps)]}
 
 
 if __name__ == "__main__":

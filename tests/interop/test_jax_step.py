@@ -1,4 +1,4 @@
-"""Training steps outside TensorFlow: run by JAX, compiled by the compiler of TPUs.
+"""Training steps outside TensorFlow, compiled by the compiler of TPUs.
 
 Needs an environment with jax and libtpu: `make test-interop` makes it. No TPU is
 needed.
@@ -6,25 +6,17 @@ needed.
 
 import json
 import os
-import pathlib
-import subprocess
 
-import numpy as np
 import pytest
 
-from benchmarks import xla_programs
 from decoupled.commands import plan
-from decoupled.configs import MeshConfig, PlanConfig
+from decoupled.configs import PlanConfig
 from decoupled.core.compat import tf
 from decoupled.launch import gin_files
-from decoupled.planning import jax_step
 from decoupled.planning.hardware import GIB, parse_topology
 from decoupled.planning.plan import make_plan
-from decoupled.planning.program import build_program, compile_step, feature_specs
-from decoupled.training.xla.programs import export
+from decoupled.planning.program import compile_step
 from tests.command_line import decoupled
-from tests.helpers import MASKING, masked_lm_features
-from tests.training.runs import graph_config
 
 VARIABLE = "DECOUPLED_COMPILER_PYTHON"
 PYTHON = os.environ.get(VARIABLE, "")
@@ -51,64 +43,6 @@ SMALL = (
     "--gin_param=MaskingConfig.max_predictions = 4",
     "--gin_param=TrainingConfig.batch_size = 32",
 )
-
-
-def run_script(*arguments, devices=1):
-    """What the script prints: a dict for each folder."""
-    environment = {"JAX_PLATFORMS": "cpu", "JAX_NUM_CPU_DEVICES": str(devices)}
-    done = subprocess.run(
-        [PYTHON, jax_step.__file__, *map(str, arguments)],
-        capture_output=True, text=True, env={**os.environ, **environment},
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    return [json.loads(line) for line in done.stdout.splitlines()]
-
-
-@pytest.fixture(scope="module")
-def programs(tmp_path_factory):
-    """Folder of programs of tiny models."""
-    folder = pathlib.Path(tmp_path_factory.mktemp("programs"))
-    for name in (
-        "dropout-float32", "layers-float32-kept", "layers-float32-recomputed",
-    ):  # fmt: skip
-        xla_programs.write(name, folder, quick=True)
-    return folder
-
-
-def test_jax_trains_as_tensorflow_does(programs):
-    """With dropout: XLA draws the same masks as TensorFlow's kernels."""
-    folder = programs / "dropout-float32"
-    expected = json.loads((folder / "losses.json").read_text())
-    (result,) = run_script(f"--losses={len(expected)}", folder)
-    assert len(expected) == 10
-    np.testing.assert_allclose(result["losses"], expected, rtol=1e-6)
-
-
-@pytest.mark.skipif(OLDEST, reason="TensorFlow 2.15 cannot translate sums over cores")
-def test_four_cores_sum_to_what_one_core_computes(tmp_path):
-    features = masked_lm_features()
-    specs = feature_specs(MASKING, 8)
-    arrays = {f"0-{name}": features[name] for name in specs}
-    for cores, tpu in ((1, None), (4, parse_topology("v4-8"))):
-        mesh = MeshConfig(f"data:{cores}", "batch:data")
-        folder = tmp_path / str(cores)
-        step = export(build_program(graph_config(mesh=mesh), specs, tpu))
-        step.write(str(folder))
-        np.savez(folder / "features.npz", **arrays)
-    one, four = run_script("--losses=5", tmp_path / "1", tmp_path / "4", devices=4)
-    losses = [loss for loss, _ in one["losses"]]
-    assert losses == sorted(losses, reverse=True)
-    assert losses[0] - losses[-1] > 0.01
-    np.testing.assert_allclose(four["losses"], one["losses"], rtol=1e-6)
-
-
-def test_recomputed_layers_change_nothing(programs):
-    kept, recomputed = run_script(
-        "--losses=3",
-        programs / "layers-float32-kept",
-        programs / "layers-float32-recomputed",
-    )
-    np.testing.assert_allclose(recomputed["losses"], kept["losses"], rtol=1e-6)
 
 
 def test_plan_compiles_its_program(tmp_path):

@@ -1,6 +1,6 @@
 """Training steps as programs of XLA: arguments, and sums over cores.
 
-What they compute is shown where JAX runs them (tests/interop/test_jax_step.py).
+What they compute is shown where JAX runs them (tests/training/xla).
 """
 
 import dataclasses
