@@ -12,20 +12,17 @@ from benchmarks.sizes import Batch
 from decoupled.configs import ModelConfig
 
 
-def encoder_flops(
-    model: ModelConfig, sequences: int, length: int, outputs: int | None = None
-) -> int:
+def encoder_flops(model: ModelConfig, sequences: int, length: int, outputs: int) -> int:
     """FLOPs of a forward pass of the encoder over [sequences, length] tokens.
 
-    For `outputs` tokens of a sequence, or all, the last layer computes more than keys
-    and values.
+    For `outputs` tokens of a sequence, the last layer computes more than keys and
+    values.
     """
-    tokens = sequences * length
-    hidden = model.hidden_size
     flops = (model.num_layers - 1) * _layer_flops(model, sequences, length, length)
-    flops += _layer_flops(model, sequences, length, outputs or length)
-    if model.input_embedding_size != hidden:
-        flops += _product(tokens, model.input_embedding_size, hidden)
+    flops += _layer_flops(model, sequences, length, outputs)
+    if model.projects_input:
+        tokens = sequences * length
+        flops += _product(tokens, model.input_embedding_size, model.hidden_size)
     return flops
 
 
@@ -39,38 +36,24 @@ def _layer_flops(model, sequences, length, outputs):
     )
 
 
-def transform_flops(model: ModelConfig, positions: int) -> int:
-    """FLOPs of a forward pass of the masked-LM head before its output table."""
-    hidden, output = model.hidden_size, model.output_embedding_size
-    if model.mlm_transform == "projection" and hidden == output:
-        return 0
-    return _product(positions, hidden, output)
+def head_flops(model: ModelConfig, positions: int) -> int:
+    """FLOPs of a forward pass of the masked-LM head, at so many positions in all."""
+    width = model.output_embedding_size
+    flops = _product(positions, width, model.vocab_size)
+    if model.projects_output:
+        flops += _product(positions, model.hidden_size, width)
+    return flops
 
 
-def logits_flops(model: ModelConfig, positions: int) -> int:
-    """FLOPs of a forward pass of the output table, at so many positions in all."""
-    return _product(positions, model.output_embedding_size, model.vocab_size)
-
-
-def training_flops(forward_flops: int) -> int:
-    """FLOPs of a training step, forward and backward."""
-    return 3 * forward_flops
-
-
-def pretraining_flops(
-    model: ModelConfig, batch: Batch, devices: int = 1, whole: bool = False
-) -> int:
+def pretraining_flops(model: ModelConfig, batch: Batch, whole: bool = False) -> int:
     """FLOPs of a pre-training step; the head runs at the masked positions.
 
-    They are those of all devices, over which the vocabulary, and nothing else, is
-    split. Each runs the whole encoder. With `whole`, the last layer is computed for all
-    tokens.
+    With `whole`, the last layer is computed for all tokens.
     """
-    positions = batch.sequences * batch.predictions
-    outputs = None if whole else batch.predictions
-    everywhere = encoder_flops(model, batch.sequences, batch.length, outputs)
-    everywhere += transform_flops(model, positions)
-    return training_flops(devices * everywhere + logits_flops(model, positions))
+    outputs = batch.length if whole else batch.predictions
+    forward = encoder_flops(model, batch.sequences, batch.length, outputs)
+    forward += head_flops(model, batch.sequences * batch.predictions)
+    return 3 * forward
 
 
 def _product(rows, inner, columns):
