@@ -2,7 +2,6 @@
 
 import argparse
 import pathlib
-import runpy
 import sys
 
 import pytest
@@ -14,19 +13,6 @@ from benchmarks.sizes import QUICK, QUICK_BATCH, pretraining_case
 from benchmarks.tables import Suite
 from decoupled.core.errors import UserError
 from tests.benchmarks.toys import comparison, measured
-
-DOCUMENT = """# Speed
-
-<!-- table:toys -->
-old
-<!-- end -->
-
-Text.
-
-<!-- table:other -->
-kept
-<!-- end -->
-"""
 
 
 @pytest.fixture
@@ -48,11 +34,9 @@ def done(monkeypatch):
     return measured
 
 
-@pytest.mark.parametrize("name", runner.SUITES)
-def test_a_suite_also_runs_as_a_module(name, monkeypatch, capsys):
-    monkeypatch.setattr(sys, "argv", ["benchmarks", "--rounds=0"])
+def test_a_number_of_rounds_is_positive(capsys):
     with pytest.raises(SystemExit, match="2"):
-        runpy.run_module(f"benchmarks.{name}", run_name="__main__")
+        runner.main(["corpus", "--rounds=0"])
     assert "--rounds: 0 is less than 1" in capsys.readouterr().err
 
 
