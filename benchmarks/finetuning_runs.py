@@ -37,19 +37,19 @@ from benchmarks.tables import (
     gigabytes,
     milliseconds_or_seconds,
 )
+from benchmarks.workers.random_weights import write_checkpoint
 from decoupled.configs import QuestionAnsweringConfig, VocabularyConfig
 from decoupled.configs.finetuning import CLASSIFICATION, QUESTION_ANSWERING, TAGGING
 from decoupled.corpora.locales import ENGLISH
 from decoupled.data.vocabulary import open_vocabulary
 from decoupled.data.vocabulary_training import train_vocabulary
-from decoupled.model.variables import MASKED_LM, shapes
+from decoupled.model.variables import MASKED_LM
 from decoupled.runs import run_folder
 from decoupled.runs.task_data import TaskData
 from decoupled.tasks.presets import TASKS, task_of
 from decoupled.tasks.qa_files import Question
 from decoupled.tasks.tagging_files import TaggedSentence
 from decoupled.tasks.text_files import LabelledTexts
-from decoupled.training.checkpoint_files import CheckpointWriter
 from decoupled.training.checkpoints import write_list
 
 MODES = ("dynamic", "grouped")
@@ -267,13 +267,8 @@ def _write_run(folder, vocabulary, model):
         "pretrain", model, vocabulary.fingerprint, None, {}
     )
     run_folder.claim(str(folder), description, vocabulary)
-    generator = np.random.default_rng(0)
     prefix = str(folder / "model.ckpt-0")
-    with CheckpointWriter(prefix) as writer:
-        for name, shape in shapes(model, MASKED_LM).items():
-            value = generator.normal(0, model.initializer_range, shape)
-            writer.add(name, (value + name.endswith("gamma")).astype(np.float32))
-        writer.add("global_step", np.array(0, np.int64))
+    write_checkpoint(prefix, model, MASKED_LM)
     write_list(str(folder), [prefix])
 
 

@@ -4,19 +4,18 @@ A step does what `decoupled retrieve` does for sentences that are tokenised:
 it builds the graph, reads the checkpoint, encodes and searches, in both directions.
 """
 
-import os
 import tempfile
 from typing import NamedTuple
 
 import numpy as np
 import protocol
 import synthetic
+from random_weights import write_checkpoint
 
 from decoupled.analyses.models import layer_vectors
 from decoupled.analyses.retrieval import search
 from decoupled.configs import ModelConfig, RetrievalConfig
-from decoupled.core.compat import tf
-from decoupled.model.variables import NO_HEAD, shapes
+from decoupled.model.variables import NO_HEAD
 from decoupled.runs.saved_run import Model
 from decoupled.training.checkpoint_files import CheckpointFile
 
@@ -40,7 +39,8 @@ def build(case: dict) -> tuple[protocol.Step, dict]:
     config = RetrievalConfig(**case["retrieval"])
     # Removed when the process ends; the step keeps it until then.
     folder = tempfile.TemporaryDirectory()
-    prefix, parameters = write_checkpoint(folder.name, model)
+    prefix = f"{folder.name}/model.ckpt"
+    parameters = write_checkpoint(prefix, model, NO_HEAD)
     weights = CheckpointFile(prefix)
     analysed = Model("model", folder.name, model, NumberedPieces(), weights, None)
     first, second = (
@@ -59,33 +59,6 @@ def build(case: dict) -> tuple[protocol.Step, dict]:
         "parameters": parameters,
         "versions": protocol.versions("decoupled", "tensorflow", "mesh-tensorflow"),
     }
-
-
-def write_checkpoint(folder: str, model: ModelConfig) -> tuple[str, int]:
-    """Random weights of an encoder; its prefix, and how many they are."""
-    generator = np.random.default_rng(0)
-    values = {
-        name: np.ones(shape, np.float32)
-        if name.endswith("gamma")
-        else generator.normal(0, model.initializer_range, shape).astype(np.float32)
-        for name, shape in shapes(model, NO_HEAD).items()
-    }
-    with tf.Graph().as_default():
-        for name, value in values.items():
-            placeholder = tf.placeholder(tf.float32, value.shape)
-            tf.get_variable(name, initializer=placeholder, use_resource=True)
-        tf.train.get_or_create_global_step()
-        feeds = {
-            variable.initializer.inputs[1]: values[variable.op.name]
-            for variable in tf.global_variables()
-            if variable.op.name in values
-        }
-        with tf.Session() as session:
-            session.run([v.initializer for v in tf.global_variables()], feeds)
-            saver = tf.train.Saver()
-            prefix = os.path.join(folder, "model.ckpt")
-            saved = saver.save(session, prefix, write_meta_graph=False)
-    return saved, sum(value.size for value in values.values())
 
 
 if __name__ == "__main__":
