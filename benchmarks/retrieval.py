@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from benchmarks import peers
 from benchmarks.interleave import Worker, rate
 from benchmarks.results import Comparison, Planned
-from benchmarks.sizes import QUICK, REFERENCE, Batch, pretraining_case
+from benchmarks.sizes import QUICK, REFERENCE, Batch, pretraining_case, shipped
 from benchmarks.tables import (
     OURS,
     BenchmarkTable,
@@ -39,22 +39,6 @@ RETRIEVAL = RetrievalConfig(
     long_sentences="cut",
     batch_size=64,
 )
-# gin/models/demo_decoupled.gin.
-DEMO = dataclasses.replace(
-    REFERENCE,
-    vocab_size=2000,
-    input_embedding_size=48,
-    output_embedding_size=384,
-    hidden_size=96,
-    num_layers=2,
-    num_heads=6,
-    head_size=16,
-    intermediate_size=384,
-    max_positions=128,
-    activation="gelu_tanh",
-    initializer_range=0.0566,
-    mlm_transform="projection",
-)
 
 
 class Setting(NamedTuple):
@@ -65,7 +49,10 @@ class Setting(NamedTuple):
     pairs: int
 
 
-SETTINGS = (Setting("demo", DEMO, 5000), Setting("reference", REFERENCE, 1000))
+SETTINGS = (
+    Setting("demo", shipped("demo_decoupled"), 5000),
+    Setting("reference", REFERENCE, 1000),
+)
 QUICK_SETTINGS = (Setting("quick", QUICK, 20),)
 
 

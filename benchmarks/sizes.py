@@ -3,7 +3,8 @@
 import dataclasses
 from typing import Any, NamedTuple
 
-from decoupled.configs import ModelConfig, OptimizerConfig
+from decoupled.configs import ModelConfig, OptimizerConfig, PretrainConfig
+from decoupled.launch import gin_files
 
 DTYPES = ("float32", "bfloat16")
 
@@ -71,25 +72,16 @@ def batch_fields(model: ModelConfig, batch: Batch) -> dict[str, int]:
     }
 
 
-def pretraining_case(
-    model: ModelConfig,
-    batch: Batch,
-    dtype: str,
-    mesh_shape: str = "all:1",
-    layout_rules: str = "",
-) -> dict[str, Any]:
-    """The case of a pre-training worker, of any framework; only ours reads the mesh."""
-    mesh = {
-        "mesh_shape": mesh_shape,
-        "layout_rules": layout_rules,
-        "activation_dtype": dtype,
-        "slice_dtype": "float32",
-        "stack_mib": 0,
-    }
+def shipped(gin_file: str) -> ModelConfig:
+    """A model of gin/models."""
+    return gin_files.configure(PretrainConfig, [f"models/{gin_file}.gin"], []).model
+
+
+def pretraining_case(model: ModelConfig, batch: Batch, dtype: str) -> dict[str, Any]:
+    """The case of a worker of any framework."""
     return {
         **batch_fields(model, batch),
         "model": dataclasses.asdict(model),
         "optimizer": dataclasses.asdict(ADAMW),
-        "mesh": mesh,
         "dtype": dtype,
     }

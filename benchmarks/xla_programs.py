@@ -45,6 +45,7 @@ from benchmarks.sizes import (
     QUICK_BATCH,
     Batch,
     batch_fields,
+    shipped,
 )
 from benchmarks.workers import synthetic
 from decoupled import __main__ as decoupled
@@ -52,14 +53,12 @@ from decoupled.configs import (
     MaskingConfig,
     MeshConfig,
     ModelConfig,
-    PretrainConfig,
     ScheduleConfig,
     TrainingConfig,
 )
 from decoupled.core import files
 from decoupled.core.compat import tf
 from decoupled.core.console import say
-from decoupled.launch import gin_files
 from decoupled.planning.program import build_program
 from decoupled.runs import finetuning_run
 from decoupled.tasks.mlm import MaskedLM
@@ -141,12 +140,7 @@ def write(name: str, folder: pathlib.Path, quick: bool) -> None:
     say(f"{NAME}: {name}")
 
 
-def rembert() -> ModelConfig:
-    """The released RemBERT's encoder."""
-    return gin_files.configure(PretrainConfig, ["models/rembert.gin"], []).model
-
-
-MODELS = {"base": lambda: finetuning_runs.MODEL, "rembert": rembert}
+MODELS = {"base": lambda: finetuning_runs.MODEL, "rembert": lambda: shipped("rembert")}
 
 
 def pretraining_batch(text: str) -> Batch:
