@@ -11,7 +11,6 @@ benchmarks/results/SUITE.json.
 
 import argparse
 import importlib
-import os
 import pathlib
 import re
 import sys
@@ -21,6 +20,7 @@ from collections.abc import Sequence
 from benchmarks.results import ROOT, Comparison, Results, read
 from benchmarks.sizes import DTYPES
 from benchmarks.tables import BenchmarkTable, Suite, gigabytes, markdown, show
+from decoupled.core import files
 from decoupled.core.console import say
 from decoupled.core.errors import UserError
 
@@ -166,9 +166,7 @@ def report(folder: pathlib.Path, document: pathlib.Path) -> None:
     for table in tables:
         show(table)
     text = document.read_text(encoding="utf-8")
-    temporary = document.with_suffix(".tmp")
-    temporary.write_text(fill(text, tables), encoding="utf-8")
-    os.replace(temporary, document)
+    files.write_text(str(document), fill(text, tables))
     places = {match["name"] for match in _PLACE.finditer(text)}
     for name in sorted({table.name for table in tables} - places):
         say(f"{document}: no place for table {name}")

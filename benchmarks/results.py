@@ -6,8 +6,6 @@ loses at most one; measuring a comparison anew replaces it.
 """
 
 import datetime
-import json
-import os
 import pathlib
 import platform
 import re
@@ -19,6 +17,7 @@ from typing import Any, NamedTuple
 
 from benchmarks.interleave import Chunk, MeasuredWorker, Skip, Worker, interleave
 from decoupled.configs import saved_model
+from decoupled.core import files
 from decoupled.core.console import say
 from decoupled.core.errors import UserError
 from decoupled.core.machine import memory_sizes, processor, usable_cores
@@ -138,9 +137,7 @@ def write(path: pathlib.Path, name: str, comparisons: Sequence[Comparison]) -> N
         "comparisons": [_as_json(comparison) for comparison in comparisons],
     }
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_suffix(".tmp")
-    temporary.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
-    os.replace(temporary, path)
+    files.write_json(str(path), content)
 
 
 def read(path: pathlib.Path) -> list[Comparison]:
@@ -149,12 +146,7 @@ def read(path: pathlib.Path) -> list[Comparison]:
     Raises:
       UserError: the file is missing or not of this format.
     """
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise UserError(f"{path}: cannot read ({error.strerror})") from error
-    except ValueError as error:
-        raise UserError(f"{path}: is not JSON ({error}); delete it") from error
+    content = files.read_json(str(path))
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         raise UserError(f"{path}: is not of format {FORMAT}; delete it")
     return [_from_json(entry) for entry in content["comparisons"]]
