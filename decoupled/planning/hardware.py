@@ -48,7 +48,6 @@ class Generation(NamedTuple):
     one_host: chips of the largest slice of one host; hosts of a larger slice have 4.
     grids: the shapes of slices, as Google lists them.
     prefix: of the names of slices, where it is not the generation's name.
-    tpu_estimator: whether TPUEstimator runs on it.
     card: what the compiler must know of a GPU; None for a TPU.
     """
 
@@ -61,7 +60,6 @@ class Generation(NamedTuple):
     one_host: int
     grids: tuple[tuple[int, ...], ...]
     prefix: str | None = None
-    tpu_estimator: bool = False
     card: dict | None = None
 
 
@@ -73,16 +71,11 @@ _CUBES = (
 )  # fmt: skip
 
 GENERATIONS = {
-    "v2": Generation(
-        2, 2, 16 * GIB, 700e9, 46e12, 62e9, 4, _SQUARES, tpu_estimator=True
-    ),
+    "v2": Generation(2, 2, 16 * GIB, 700e9, 46e12, 62e9, 4, _SQUARES),
     "v3": Generation(
-        2, 2, 32 * GIB, 900e9, 123e12, 82e9, 4, (*_SQUARES, (16, 32), (32, 32)),
-        tpu_estimator=True,
+        2, 2, 32 * GIB, 900e9, 123e12, 82e9, 4, (*_SQUARES, (16, 32), (32, 32))
     ),
-    "v4": Generation(
-        1, 2, 32 * GIB, 1200e9, 275e12, 50e9, 4, _CUBES, tpu_estimator=True
-    ),
+    "v4": Generation(1, 2, 32 * GIB, 1200e9, 275e12, 50e9, 4, _CUBES),
     "v5e": Generation(
         1, 1, 16 * GIB, 819e9, 197e12, 50e9, 8, _FROM_ONE_CHIP, prefix="v5litepod"
     ),

@@ -23,13 +23,6 @@ from decoupled.planning.program import build_program, feature_specs
 from decoupled.training.graph import pretraining_graph
 
 _DAY = 86_400.0
-# A graph is sent as one protocol buffer, whose size is limited to this.
-MOST_GRAPH_BYTES = 2**31
-# Bytes that a slice, or a stack of slices, adds to a training graph (tests/training);
-# and bytes that a variable adds, with its part of the program and of saving, for any
-# number of cores.
-GRAPH_BYTES_OF_A_SLICE = 690
-GRAPH_BYTES_OF_A_VARIABLE = 5300
 
 
 class Times(NamedTuple):
@@ -98,8 +91,7 @@ class Plan(NamedTuple):
     """The costs of a step.
 
     assumed: assumptions of the prediction. flops: of a core's matrix products.
-    variables: the weights. infeed_bytes: of a step's features. variable_count: weights
-    and slots. slice_count: their slices on all cores, a stack of slices as one.
+    variables: the weights. infeed_bytes: of a step's features, for every host.
     """
 
     tpu: Topology
@@ -111,28 +103,6 @@ class Plan(NamedTuple):
     times: Times
     variables: list[SlicedVariable]
     infeed_bytes: int
-    variable_count: int
-    slice_count: int
-
-    @property
-    def sent_bytes(self) -> int:
-        """Bytes that the first host sends in a step with TPUEstimator: the whole batch
-        to each host."""
-        return self.tpu.hosts * self.infeed_bytes
-
-    @property
-    def graph_bytes(self) -> int:
-        """The approximate size of the graph that TPUEstimator builds for all cores."""
-        of_slices = self.slice_count * GRAPH_BYTES_OF_A_SLICE
-        return of_slices + self.variable_count * GRAPH_BYTES_OF_A_VARIABLE
-
-    @property
-    def can_start(self) -> bool:
-        """Whether the graph that TPUEstimator would build is within TensorFlow's
-        limit."""
-        return (
-            not self.tpu.generation.tpu_estimator or self.graph_bytes < MOST_GRAPH_BYTES
-        )
 
     @property
     def fits(self) -> bool:
@@ -179,9 +149,4 @@ def make_plan(run: PretrainConfig, tpu: Topology, assumed: PlanConfig) -> Plan:
     ]
     times = predict(tpu, flops, memory, collectives, assumed.efficiency)
     infeed = sum(s.shape.num_elements() * s.dtype.size for s in features.values())
-    all_variables = program.lowered.lowering.graph.all_variables
-    slices = tpu.cores * len(program.mesh.stacks(all_variables))
-    return Plan(
-        tpu, run, assumed, memory, flops, collectives, times, variables,
-        infeed, len(all_variables), slices,
-    )  # fmt: skip
+    return Plan(tpu, run, assumed, memory, flops, collectives, times, variables, infeed)

@@ -5,7 +5,7 @@ import math
 from decoupled.core import console
 from decoupled.core.machine import readable_bytes
 from decoupled.model.parameters import SPECIAL, SPECIAL_COLUMNS, special_variables
-from decoupled.planning.plan import MOST_GRAPH_BYTES, Plan, seconds
+from decoupled.planning.plan import Plan, seconds
 from decoupled.planning.program import Compiled
 
 # Rows of the tables of slices, activations and collectives.
@@ -168,11 +168,6 @@ def as_json(plan: Plan, compiled: Compiled | None = None) -> dict:
         "compiled": compiled and {**compiled._asdict(), "fits": compiled.fits},
         "hosts": plan.tpu.hosts,
         "features_bytes": plan.infeed_bytes,
-        "sent_by_first_host_bytes": plan.sent_bytes,
-        "graph_variables": plan.variable_count,
-        "graph_slices": plan.slice_count,
-        "graph_bytes": plan.graph_bytes,
-        "can_start": plan.can_start,
         "largest_activations": [t._asdict() for t in memory.largest[:_ROWS]],
         "flops": plan.flops,
         "collectives": [
@@ -249,28 +244,7 @@ def _print_hosts(plan):
         ["hosts", plan.tpu.hosts, plan.tpu.name],
         ["features of a step", readable_bytes(plan.infeed_bytes), "for every host"],
     ]
-    if plan.tpu.generation.tpu_estimator:
-        speed = readable_bytes(round(plan.sent_bytes / plan.times.step))
-        rows += [
-            [
-                "with --tpu, sent by the first host",
-                readable_bytes(plan.sent_bytes),
-                f"in a step: {speed}/s",
-            ],
-            [
-                "with --tpu, variables of a core",
-                f"{plan.slice_count // plan.tpu.cores:,}",
-                f"for {plan.variable_count:,} weights and slots",
-            ],
-            ["with --tpu, graph", readable_bytes(plan.graph_bytes), "about"],
-        ]
     console.table("Hosts", ["", "", ""], rows)
-    if not plan.can_start:
-        console.say(
-            "warning: this run cannot start with --tpu: TensorFlow takes graphs of up "
-            f"to {readable_bytes(MOST_GRAPH_BYTES)}. Raise MeshConfig.stack_mib, or "
-            "take a smaller slice"
-        )
 
 
 def _print_times(plan):

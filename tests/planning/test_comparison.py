@@ -32,7 +32,7 @@ def make_plan(gibibytes, seconds, run=None):
     memory = MemoryUse(0, 0, 0, int(gibibytes * GIB), 0, [])
     assumed = PlanConfig(efficiency=0.4, memory_share=0.5)
     times = Times(seconds, 0.0, 0.0)
-    return Plan(TPU, run or make_run(), assumed, memory, 0, [], times, [], 0, 0, 0)
+    return Plan(TPU, run or make_run(), assumed, memory, 0, [], times, [], 0)
 
 
 def planned_on(monkeypatch, mesh_shape, layout_rules, batch_size=64):
