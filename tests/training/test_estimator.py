@@ -1,14 +1,9 @@
 """Whole runs through the Estimator: resume, other meshes, evaluation, learning."""
 
-import gc
-
 import numpy as np
 import pytest
 
 from decoupled.configs import OptimizerConfig
-from decoupled.core.compat import estimator
-from decoupled.core.errors import UserError
-from decoupled.training import loop
 from decoupled.training.checkpoints import branch_off, write_list
 from decoupled.training.events import read_scalars
 from decoupled.training.loop import predict, train
@@ -121,18 +116,3 @@ def test_adafactor_learns_and_resumes(tmp_path):
     # Rows and columns of large tables, whole second moments of vectors.
     slots = [name for name in straight if "_slot_" in name]
     assert len(slots) >= 9
-
-
-def test_the_garbage_collector_pauses_while_a_graph_is_built(tmp_path, monkeypatch):
-    seen = []
-
-    def build(*_):
-        seen.append(gc.isenabled())
-        raise UserError("no such mesh")
-
-    monkeypatch.setattr(loop, "build_step", build)
-    made = loop.make_model_fn(graph_config(), run_spec(tmp_path))
-    with pytest.raises(UserError, match="no such mesh"):
-        made({}, None, estimator.ModeKeys.TRAIN, {})
-    assert seen == [False]
-    assert gc.isenabled()
