@@ -6,7 +6,6 @@ and always before a checkpoint is saved.
 """
 
 import functools
-import resource
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -38,9 +37,7 @@ from decoupled.training.xla.programs import (
 )
 from decoupled.training.xla.state import State, first_values, stored_values
 
-# Folders whose first checkpoint of this process has had its line, and lines that were
-# said.
-_saved: set[str] = set()
+# Lines of this process that are said once.
 _said: set[str] = set()
 
 
@@ -85,17 +82,8 @@ def train_steps(
     state = State(client, exported, source, step)
 
     def write(prefix: str) -> None:
-        began = time.monotonic()
         with CheckpointWriter(prefix) as writer:
             state.save(writer)
-        if run.model_dir not in _saved:
-            _saved.add(run.model_dir)
-            memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
-            took = time.monotonic() - began
-            run.say(
-                f"the first checkpoint took {took:.1f} s; this process has used "
-                f"{memory:.1f} GiB of the host's memory so far"
-            )
 
     checkpoints = Checkpoints(
         run.model_dir, config.save_checkpoints_steps, config.keep_checkpoint_max, write
