@@ -52,10 +52,6 @@ def run(*tensors):
         return session.run(tensors)
 
 
-def count(graph, kind):
-    return sum(operation.type == kind for operation in graph.get_operations())
-
-
 def test_what_waits_for_something_is_not_shared_with_what_does_not(graph):
     x, signal = tf.constant(VALUES), tf.constant(0)
     free = reshape(x, [24])

@@ -12,7 +12,7 @@ from decoupled.ops.meshes.placement import (
     bfloat16_is_slow,
     matrix_product,
 )
-from tests.helpers import mesh_impl
+from tests.helpers import mesh_impl, operations_before
 
 SIZES = dict(zip("abcde", (2, 3, 4, 5, 6), strict=True))
 
@@ -124,20 +124,10 @@ def test_variables_are_read_once_per_processor(mesh_shape, reads):
         gradients = mtf.gradients([total], [w, u])
         implementation = mesh_impl(mesh_shape, "rows:m")
         lowering = mtf.Lowering(graph, {mesh: implementation}, autostack=False)
-        ancestors = set()
-        for tensor in (total, *gradients):
-            _collect(lowering.export_to_tf_tensor(tensor).op, ancestors)
-    read = [op for op in ancestors if op.type == "ReadVariableOp"]
+        results = [lowering.export_to_tf_tensor(x).op for x in (total, *gradients)]
+    read = [op for op in operations_before(results) if op.type == "ReadVariableOp"]
     variables = {op.inputs[0].op for op in read}
     assert len(variables) == len(read) == 2 * reads
-
-
-def _collect(operation, seen):
-    if operation in seen:
-        return
-    seen.add(operation)
-    for tensor in operation.inputs:
-        _collect(tensor.op, seen)
 
 
 @pytest.mark.parametrize("multiplies_in_float32", [False, True])
