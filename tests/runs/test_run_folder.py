@@ -308,20 +308,6 @@ def test_smoothing_that_ends_is_said_once(tmp_path, capsys, smoothing):
     assert noted(tmp_path, capsys, 6, rate=1) == ""
 
 
-def test_settings_of_steps_that_were_never_saved_are_forgotten(tmp_path, capsys):
-    assert noted(tmp_path, capsys, 0, rate=1) == ""
-    assert (
-        noted(tmp_path, capsys, 5, rate=2)
-        == "rate was 1 until step 5, is 2 from here\n"
-    )
-    # Killed before it saved, and then started with the first settings.
-    assert noted(tmp_path, capsys, 5, rate=1) == ""
-    assert files.read_json(f"{tmp_path}/settings.json") == [
-        {"from_step": 0, "settings": {"rate": 1}}
-    ]
-    assert noted(tmp_path, capsys, 8, rate=1) == ""
-
-
 def test_settings_of_a_run_that_saved_nothing_are_replaced(tmp_path, capsys):
     assert noted(tmp_path, capsys, 0, rate=1) == ""
     assert noted(tmp_path, capsys, 0, rate=2) == ""
