@@ -19,15 +19,15 @@ BATCH, VOCAB = mtf.Dimension("batch", 4), mtf.Dimension("vocab", 12)
 TARGETS = np.array([0, 5, 6, 11], np.int32)
 
 
-def run(logits, mesh_shape="all:1", layout_rules="", dtype=tf.float32, **settings):
+def run(logits, mesh_shape="all:1", layout_rules=""):
     """[losses, hits, gradient of sum(losses * 1..4)]."""
     weights = np.arange(1, 5, dtype=np.float32)
 
     def build(mesh, tensors):
-        x = mtf.cast(tensors["logits"], dtype)
-        losses, hits = softmax_cross_entropy(x, tensors["targets"], VOCAB, **settings)
+        logits, targets = tensors["logits"], tensors["targets"]
+        losses, hits = softmax_cross_entropy(logits, targets, VOCAB)
         loss = mtf.reduce_sum(losses * tensors["weights"])
-        return [losses, hits, *mtf.gradients([loss], [tensors["logits"]])]
+        return [losses, hits, *mtf.gradients([loss], [logits])]
 
     inputs = {
         "logits": (logits.astype(np.float32), [BATCH, VOCAB]),

@@ -6,7 +6,7 @@ import pytest
 from decoupled.configs import OptimizerConfig
 from decoupled.training.checkpoints import branch_off, write_list
 from decoupled.training.events import read_scalars
-from decoupled.training.loop import predict, train
+from decoupled.training.loop import predict
 from tests.helpers import (
     constant_input_fn,
     masked_lm_features,
@@ -18,11 +18,9 @@ from tests.training.runs import (
     BODY,
     MODEL_AXIS,
     assert_equal_values,
-    checkpoint_values,
     constant_batches,
     graph_config,
     run_spec,
-    stepping_input_fn,
     tile_everything,
     train_run,
     with_training,
@@ -58,18 +56,6 @@ def test_ten_steps_and_ten_more_equal_twenty(tmp_path, mesh, tiled, monkeypatch)
     losses = [read_scalars(str(tmp_path / n), "loss") for n in ("straight", "resumed")]
     assert losses[0] == losses[1]
     assert sorted(losses[0]) == list(range(1, 21))
-
-
-@pytest.mark.slow
-def test_pauses_come_every_so_many_steps_but_not_after_the_last(tmp_path):
-    config = graph_config(model=SHALLOW, schedule=schedule(7, 0))
-    spec, steps = run_spec(tmp_path), []
-
-    def pause():
-        steps.append(int(checkpoint_values(tmp_path)["global_step"]))
-
-    assert train(config, spec, stepping_input_fn, every_steps=3, then=pause) == 7
-    assert steps == [3, 6]
 
 
 def shallow(**changes):
