@@ -166,7 +166,7 @@ def _worker(name, python, script, case, **more):
 
 
 def _write(row, name, folder, quick):
-    words = [str(folder), f"--one={name}", *["--quick"] * quick]
+    words = [str(folder), name, *["--quick"] * quick]
     _output(row, [sys.executable, "-m", "benchmarks.xla_programs", *words])
 
 

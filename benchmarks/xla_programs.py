@@ -13,12 +13,8 @@ Beside each is case.json, with the sizes of model and batch.
 `decoupled/planning/jax_step.py` compiles the programs, and `benchmarks accelerators`
 runs them:
 
-  python -m benchmarks.xla_programs PROGRAMS
+  python -m benchmarks.xla_programs PROGRAMS softmax-bfloat16-250000-768
   compiler/bin/python decoupled/planning/jax_step.py --topology=v3-8 PROGRAMS/softmax*
-
-Examples:
-  python -m benchmarks.xla_programs PROGRAMS --quick
-  python -m benchmarks.xla_programs PROGRAMS --only=softmax --dtypes=bfloat16
 """
 
 import argparse
@@ -26,19 +22,15 @@ import dataclasses
 import math
 import pathlib
 import shutil
-import subprocess
 import sys
-from collections.abc import Iterator
 from unittest import mock
 
 import numpy as np
 
 from benchmarks import finetuning_runs
 from benchmarks.interleave import Skip
-from benchmarks.results import ROOT
 from benchmarks.sizes import (
     ADAMW,
-    DTYPES,
     NARROW,
     NARROW_BATCH,
     QUICK,
@@ -68,8 +60,6 @@ from decoupled.training.xla.programs import export
 
 NAME = "xla_programs"
 BATCHES = 5
-# Pieces, and columns of the output embedding.
-SOFTMAX_SIZES = ((250_000, 768), (250_000, 3072), (1_000_000, 768))
 # The rules of layouts/data_and_model.gin.
 RULES = "batch:data;vocab:model;heads:model;intermediate:model"
 
@@ -79,46 +69,24 @@ class _Captured(Exception):
 
 
 def main() -> None:
-    """Writes the programs that the command line asks for."""
+    """Writes the programs that the command line names."""
     parser = argparse.ArgumentParser(
         prog=f"python -m benchmarks.{NAME}",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("folder", type=pathlib.Path, help="of all programs")
+    parser.add_argument("names", nargs="+", metavar="NAME", help="of a program")
     parser.add_argument("--quick", action="store_true", help="tiny sizes")
-    parser.add_argument("--only", default="", help="names that contain this")
-    parser.add_argument("--dtypes", default=",".join(DTYPES), help="of activations")
-    parser.add_argument("--one", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
-    folder = arguments.folder.resolve()
-    if arguments.one:
+    kinds = {"softmax", *MODELS, *(real.task for real in finetuning_runs.REAL)}
+    for name in arguments.names:
+        if name.partition("-")[0] not in kinds:
+            parser.error(f"{name}: begins with none of {', '.join(sorted(kinds))}")
         try:
-            write(arguments.one, folder, arguments.quick)
+            write(name, arguments.folder.resolve(), arguments.quick)
         except Skip as reason:
-            sys.exit(f"{NAME}: {arguments.one}: {reason}")
-        return
-    dtypes = arguments.dtypes.split(",")
-    if unknown := set(dtypes) - set(DTYPES):
-        parser.error(f"--dtypes: {unknown.pop()!r} is none of {', '.join(DTYPES)}")
-    chosen = [name for name in names(dtypes) if arguments.only in name]
-    if not chosen:
-        parser.error(f"--only: no program's name contains {arguments.only!r}")
-    for name in chosen:
-        # Each in a process of its own, which gives its memory back.
-        words = [str(folder), f"--one={name}", *["--quick"] * arguments.quick]
-        command = [sys.executable, "-m", f"benchmarks.{NAME}", *words]
-        if code := subprocess.run(command, cwd=ROOT).returncode:
-            sys.exit(code)
-
-
-def names(dtypes: list[str]) -> Iterator[str]:
-    """The names of all programs."""
-    for dtype in dtypes:
-        for real in finetuning_runs.REAL:
-            yield f"{real.task}-{dtype}-packed"
-        for vocab_size, width in SOFTMAX_SIZES:
-            yield f"softmax-{dtype}-{vocab_size}-{width}"
+            sys.exit(f"{NAME}: {name}: {reason}")
 
 
 def write(name: str, folder: pathlib.Path, quick: bool) -> None:
