@@ -65,8 +65,7 @@ QUICK_VOCABULARY = dataclasses.replace(VOCABULARY, vocab_size=24)
 MODEL = dataclasses.replace(REFERENCE, vocab_size=8_000)
 QUICK_MODEL = dataclasses.replace(QUICK, vocab_size=24)
 QUICK_LENGTH = 48
-# The defaults; the last two do not matter to training.
-QUESTIONS = QuestionAnsweringConfig(64, 128, 30, 20)
+QUESTIONS = QuestionAnsweringConfig()
 QUICK_QUESTIONS = QuestionAnsweringConfig(16, 16, 8, 5)
 # The defaults of fine-tuning.
 DROPOUT = 0.1

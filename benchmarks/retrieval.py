@@ -29,16 +29,7 @@ from benchmarks.tables import (
 from decoupled.configs import ModelConfig, RetrievalConfig
 
 PEER = "transformers"
-RETRIEVAL = RetrievalConfig(
-    layer=-1,
-    pool_special_tokens=True,
-    centre=False,
-    scoring="cosine",
-    num_neighbours=4,
-    max_sequence_length=64,
-    long_sentences="cut",
-    batch_size=64,
-)
+RETRIEVAL = RetrievalConfig(max_sequence_length=64)
 
 
 class Setting(NamedTuple):

@@ -121,8 +121,7 @@ def _pretraining(model: ModelConfig, batch, dtype, quick):
     """Graph, case, and batches."""
     if quick:
         model, batch = QUICK, QUICK_BATCH
-    masking = MaskingConfig(batch.length, batch.predictions, 0.15, 0.8, 0.1)
-    task = MaskedLM(masking)
+    task = MaskedLM(MaskingConfig(batch.length, batch.predictions))
     graph = TrainingGraph(
         Network(task, model, _one_core(dtype)),
         optimizer=ADAMW,

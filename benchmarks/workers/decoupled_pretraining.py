@@ -44,13 +44,7 @@ def build(case: dict) -> tuple[protocol.Step, dict]:
 
 def graph_config(case: dict) -> TrainingGraph:
     """The graph of a case, on one processor."""
-    masking = MaskingConfig(
-        sequence_length=case["sequence_length"],
-        max_predictions=case["predictions"],
-        masking_rate=0.15,
-        mask_token_rate=0.8,
-        random_token_rate=0.1,
-    )
+    masking = MaskingConfig(case["sequence_length"], case["predictions"])
     mesh = MeshConfig(activation_dtype=case["dtype"], stack_mib=0)
     return TrainingGraph(
         Network(MaskedLM(masking), ModelConfig(**case["model"]), mesh),
