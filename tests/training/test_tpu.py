@@ -9,8 +9,7 @@ from tensorboard.backend.event_processing.plugin_event_accumulator import (
 from tensorflow.python.ops import summary_ops_v2
 
 from decoupled.configs import MeshConfig
-from decoupled.configs.hardware import TpuAddress
-from decoupled.core.compat import estimator, tf
+from decoupled.core.compat import tf
 from decoupled.core.errors import UserError
 from decoupled.planning.hardware import parse_topology
 from decoupled.training.events import event_writer, read_scalars, scalar_summary
@@ -20,11 +19,8 @@ from decoupled.training.tpu import (
     host_call,
     place,
     session_config,
-    tpu_config,
 )
 from tests.ops.simd_on_cpu import assign_cores
-
-ADDRESS = TpuAddress("pod")
 
 
 def context(topology="v2-32", hosts=4):
@@ -124,12 +120,3 @@ def test_the_mesh_has_every_core():
 def test_a_session_finds_no_slices_of_an_earlier_run():
     """The workers of a TPU outlive the process that talks to them."""
     assert session_config().isolate_session_state
-
-
-def test_settings_with_and_without_a_tpu():
-    broadcast = estimator.tpu.InputPipelineConfig.BROADCAST
-    here, there = tpu_config(None, 100), tpu_config(ADDRESS, 100)
-    assert (here.iterations_per_loop, here.num_cores_per_replica) == (1, None)
-    assert (there.iterations_per_loop, there.num_cores_per_replica) == (100, 1)
-    assert here.per_host_input_for_training == broadcast
-    assert there.per_host_input_for_training == broadcast
