@@ -42,9 +42,7 @@ SAMPLING = "sampling.json"
 UNIGRAM_ENTROPY, PREDICTED = "unigram_entropy", "predictions"
 
 
-def run_pretraining(
-    plan: PretrainingPlan, record_start: Callable[[str], None] = lambda folder: None
-) -> None:
+def run_pretraining(plan: PretrainingPlan, record_start: Callable[[str], None]) -> None:
     """Trains, evaluates or predicts, and gives the claimed folder to `record_start`."""
     mode, training = plan.mode, plan.mode in TRAINING_MODES
     run_folder.claim(

@@ -13,7 +13,7 @@ class DeviceFunction:
     """Computes `function(*arrays)`, a share of the rows on each device of this host.
 
     function: of tensors [rows, ...] to one tensor, whose axis `axis` has the rows; the
-      variables that it reads go to the devices once. precision: of products of float32.
+      variables that it reads go to the devices once.
     devices: how many there are; they divide the rows.
     """
 
@@ -23,9 +23,8 @@ class DeviceFunction:
         kind: str,
         say: Callable[[str], None],
         axis: int,
-        precision: str = "highest",
     ):
-        self._function, self._axis, self._precision = function, axis, precision
+        self._function, self._axis = function, axis
         self._client = Client(kind, None, say)
         self.devices = len(self._client.devices)
         self._programs: dict[tuple, tuple[Executable, list]] = {}
@@ -71,4 +70,4 @@ class DeviceFunction:
             layouts=[],
             cores=self.devices,
         )
-        return self._client.compile(program, False, self._precision), captured
+        return self._client.compile(program, False, "highest"), captured
