@@ -311,15 +311,3 @@ def test_a_folder_that_one_process_does_not_see_is_refused(tmp_path, monkeypatch
     with hosts.hosts.private(), pytest.raises(UserError, match=message):
         hosts.share(str(tmp_path))
     assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.slow
-def test_a_folder_that_hosts_do_not_share_is_refused(data, tmp_path):
-    blind = """
-from decoupled.core import files
-exists = files.exists
-files.exists = lambda path: "hosts.tmp" not in path and exists(path)
-"""
-    processes = start(data, tmp_path / "run", 20, code=("", blind))
-    for code, _, error in map(finish, processes):
-        assert code == 2 and "does not see what process 0 (" in error, error
