@@ -170,7 +170,7 @@ def _prepare():
             f"--records_dir: no complete records in {options.records_dir}; run "
             "build_records"
         )
-    rows = make_rows(config.sweep, config.scale, pieces)
+    rows = make_rows(config.sweep, config.sweep.rows, config.scale, pieces)
     data_dirs = dict.fromkeys(config.sweep.tasks, options.data_dir)
     inputs = Inputs(options.records_dir, options.vocabulary, data_dirs)
     jobs = make_jobs(config.sweep, rows, inputs, options.sweep_dir)

@@ -34,6 +34,7 @@ from decoupled.configs import (
     PretrainConfig,
     ScaleConfig,
     SweepConfig,
+    saved_model,
 )
 from decoupled.core import files, gfile
 from decoupled.core.errors import UserError
@@ -69,42 +70,51 @@ _STEPS = "ScheduleConfig.train_steps"
 
 
 class Row(NamedTuple):
-    """A model of the sweep.
+    """A model of a sweep.
 
-    keep_layers: in fine-tuning; 0 means all.
+    name: of its gin file. model: sizes. keep_layers: in fine-tuning; 0 means all.
     """
 
     name: str
     model: ModelConfig
     keep_layers: int
 
+    @property
+    def pretraining(self) -> int:
+        """Parameters in pre-training, as counted in the graph."""
+        from decoupled.model.parameters import pretraining_counts
+
+        return sum(pretraining_counts(self.model).values())
+
+    @property
+    def finetuning(self) -> int:
+        """Parameters in fine-tuning, as counted in the graph."""
+        from decoupled.model.parameters import finetuning_counts
+
+        return sum(finetuning_counts(self.model, self.keep_layers).values())
+
 
 def make_rows(
-    sweep: SweepConfig,
-    scale: ScaleConfig,
-    pieces: int,
+    sweep: SweepConfig, names: Sequence[str], scale: ScaleConfig, pieces: int
 ) -> list[Row]:
-    """The models with their sizes at this scale.
+    """The models of these names with their sizes at this scale.
 
     Raises:
-      UserError: a row has no gin file, or has sizes that the scale cannot divide.
+      UserError: a row has no gin file, keeps more layers than it has, or has sizes that
+        the scale cannot divide.
     """
     rows = []
-    for name in sweep.rows:
+    for name in names:
         keep = sweep.keep_layers.get(name, 0)
         paper = read_model(sweep, name)
-        check_kept(name, keep, paper.num_layers)
+        if keep > paper.num_layers:
+            raise UserError(
+                f"SweepConfig.keep_layers: {keep} of {name!r}, which has "
+                f"{paper.num_layers} layers"
+            )
         model = scaled_model(paper, scale, pieces)
         rows.append(Row(name, model, scaled_layers(keep, scale) if keep else 0))
     return rows
-
-
-def check_kept(row: str, keep: int, layers: int) -> None:
-    """Refuses to keep more layers than a row has."""
-    if keep > layers:
-        raise UserError(
-            f"SweepConfig.keep_layers: {keep} of {row!r}, which has {layers} layers"
-        )
 
 
 def read_model(sweep: SweepConfig, row: str) -> ModelConfig:
@@ -549,9 +559,16 @@ def _gin_file(sweep, task):
     return pattern.replace("{task}", task)
 
 
-def describe_row(row: Any) -> dict[str, Any]:
-    """A row for JSON; `decoupled.studies.results.read_row` reads it."""
-    return {"name": row.name, "model": vars(row.model), "keep_layers": row.keep_layers}
+def describe_row(row: Row) -> dict[str, Any]:
+    """A row for JSON; `read_row` reads it."""
+    return row._asdict() | {"model": vars(row.model)}
+
+
+def read_row(entry: Mapping[str, Any]) -> Row:
+    """A row of sweep.json or study.json; KeyError or TypeError if it is none."""
+    if type(entry["keep_layers"]) is not int:
+        raise TypeError(f"keep_layers of {entry['name']} is no number")
+    return Row(entry["name"], saved_model(entry["model"]), entry["keep_layers"])
 
 
 def finetuning_settings(sweep: SweepConfig) -> list[str]:

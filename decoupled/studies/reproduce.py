@@ -22,8 +22,7 @@ from decoupled.studies.data import (
     left_out,
     make_data,
 )
-from decoupled.studies.jobs import check_jobs, describe_row, finetuning_settings
-from decoupled.studies.results import read_row
+from decoupled.studies.jobs import check_jobs, finetuning_settings
 from decoupled.studies.runner import JobRunner, show_failures
 from decoupled.studies.study_jobs import StudyJobs, sized, times_steps, train_steps
 
@@ -226,7 +225,7 @@ def plan(
     # Imported here: it loads TensorFlow.
     from decoupled.studies.study import check_published, read_published
 
-    rows = {row.name: read_row(describe_row(row)) for row in maker.rows}
+    rows = {row.name: row for row in maker.rows}
     published = read_published(measured, rows)
     check_published(published, facts_of(root, folders, maker))
     return StudyJobs(root, folders, dtype, published.study.rows), published

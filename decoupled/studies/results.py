@@ -10,11 +10,17 @@ import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from decoupled.configs import ModelConfig, saved_model
 from decoupled.core import files, tables
 from decoupled.core.errors import UserError
 from decoupled.core.made_from import RESULTS
-from decoupled.studies.jobs import DESCRIPTION, PRETRAINING, RECORD, settings_of
+from decoupled.studies.jobs import (
+    DESCRIPTION,
+    PRETRAINING,
+    RECORD,
+    Row,
+    read_row,
+    settings_of,
+)
 from decoupled.xtreme import official
 
 # The metric of pre-training's results.
@@ -22,20 +28,6 @@ MLM = "MLM acc"
 
 # Seed -> value.
 Values = Mapping[int, float]
-
-
-class ModelRow(NamedTuple):
-    """A model of a sweep.
-
-    name: of its gin file. model: sizes. keep_layers: in fine-tuning; 0 means all.
-    pretraining, finetuning: parameters, as counted in the graphs.
-    """
-
-    name: str
-    model: ModelConfig
-    keep_layers: int
-    pretraining: int
-    finetuning: int
 
 
 class Number(NamedTuple):
@@ -60,7 +52,7 @@ class SweepResults(NamedTuple):
       results, but none that `scored_languages` averages.
     """
 
-    rows: Mapping[str, ModelRow]
+    rows: Mapping[str, Row]
     tasks: Sequence[str]
     numbers: Sequence[Number]
     unscored: Sequence[str]
@@ -162,9 +154,7 @@ def read_description(sweep_dir: str) -> dict[str, Any]:
         if type(described["title"]) is not str:
             raise TypeError("its title is no text")
         for row in described["rows"]:
-            saved_model(row["model"])
-            if type(row["keep_layers"]) is not int:
-                raise TypeError(f"keep_layers of {row['name']} is no number")
+            read_row(row)
     except (KeyError, TypeError) as error:
         raise UserError(
             f"{path}: not the description of a sweep ({files.reason(error)}); start "
@@ -175,7 +165,7 @@ def read_description(sweep_dir: str) -> dict[str, Any]:
 
 def read_sweeps(sweep_dirs: Sequence[str]) -> SweepResults:
     """The rows of all sweeps, in their order; the seeds of equal models are joined."""
-    rows: dict[str, ModelRow] = {}
+    rows: dict[str, Row] = {}
     tasks: dict[str, None] = {}
     by_row: dict[str, dict[tuple, dict[int, Number]]] = {}
     scored_in: dict[str, tuple[list[str], str]] = {}
@@ -267,16 +257,6 @@ def _complete_run(folder, described, row, task, seed):
         if settings_of(arguments or ()) != planned[name]:
             return None
     return run
-
-
-def read_row(entry: Mapping[str, Any]) -> ModelRow:
-    """A row of sweep.json, with its parameters counted."""
-    from decoupled.model.parameters import finetuning_counts, pretraining_counts
-
-    model, keep = saved_model(entry["model"]), entry["keep_layers"]
-    pretraining = sum(pretraining_counts(model).values())
-    finetuning = sum(finetuning_counts(model, keep).values())
-    return ModelRow(entry["name"], model, keep, pretraining, finetuning)
 
 
 def _numbers(folder, described, row, scored_in):

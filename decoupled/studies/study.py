@@ -38,8 +38,10 @@ from decoupled.studies.jobs import (
     RATES,
     RECORD,
     Job,
+    Row,
     complete_jobs,
     describe_row,
+    read_row,
     seed_of,
 )
 from decoupled.studies.measures import (
@@ -52,13 +54,7 @@ from decoupled.studies.measures import (
     unigram_entropy,
 )
 from decoupled.studies.page import mean
-from decoupled.studies.results import (
-    ModelRow,
-    Number,
-    numbers_as_csv,
-    read_numbers,
-    read_row,
-)
+from decoupled.studies.results import Number, numbers_as_csv, read_numbers
 from decoupled.studies.statistics import (
     CONTROL,
     Estimate,
@@ -105,7 +101,7 @@ class Study(NamedTuple):
     """
 
     facts: Mapping[str, Any]
-    rows: Mapping[str, ModelRow]
+    rows: Mapping[str, Row]
     training: Mapping[str, Training]
     numbers: Sequence[Number]
     secondary: Sequence[str]
@@ -179,7 +175,7 @@ class Published(NamedTuple):
     items: Mapping[str, Mapping[int, Rows]]
 
 
-def read_published(folder: str, rows: Mapping[str, ModelRow]) -> Published:
+def read_published(folder: str, rows: Mapping[str, Row]) -> Published:
     """The study of a folder, as far as it has these rows.
 
     Raises:
@@ -381,7 +377,7 @@ def read_study(
             *tried_rates(complete_jobs(tried)),
         )
     ]
-    described = {row.name: read_row(describe_row(row)) for row in maker.rows}
+    described = {row.name: row for row in maker.rows}
     secondary = secondary_of(config)
     if published:
         trained = {

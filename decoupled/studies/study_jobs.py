@@ -8,7 +8,12 @@ import math
 import re
 from collections.abc import Collection, Sequence
 
-from decoupled.configs import ReproductionRoot, ScheduleConfig, SweepConfig
+from decoupled.configs import (
+    ReproductionRoot,
+    ScaleConfig,
+    ScheduleConfig,
+    SweepConfig,
+)
 from decoupled.core.errors import UserError
 from decoupled.data.vocabulary import open_vocabulary
 from decoupled.studies.data import ENOUGH_PIECES, Folders
@@ -18,9 +23,7 @@ from decoupled.studies.jobs import (
     Inputs,
     Job,
     JobMaker,
-    Row,
-    check_kept,
-    read_model,
+    make_rows,
     training_of_row,
 )
 from decoupled.studies.statistics import CONTROL as CONTROL_ROW
@@ -92,7 +95,7 @@ class StudyJobs:
       measured: rows that need no jobs, because an earlier study has them.
 
     Raises:
-      UserError: a row has no gin file, or as `JobMaker`.
+      UserError: as `make_rows` and `JobMaker`.
     """
 
     def __init__(
@@ -105,7 +108,10 @@ class StudyJobs:
         self._sweep, self._study = root.sweep, root.study
         self._dtype = activation_dtype
         self.pieces = open_vocabulary(folders.vocabulary).size
-        self.rows = read_rows(self._sweep, self._sweep.rows, self.pieces)
+        self.rows, self.tried = (
+            make_rows(self._sweep, names, ScaleConfig(), self.pieces)
+            for names in (self._sweep.rows, self._study.tried_rows)
+        )
         self._trained = [row for row in self.rows if row.name not in measured]
         for row in self._trained:
             source, *_ = self._study.continued.get(row.name, [""])
@@ -114,7 +120,6 @@ class StudyJobs:
                     f"--measured: {row.name} goes on from the checkpoint of {source}, "
                     "which has to be trained here"
                 )
-        self.tried = read_rows(self._sweep, self._study.tried_rows, self.pieces)
         self.tasks = {
             task: folder
             for task, folder in folders.tasks().items()
@@ -202,20 +207,6 @@ class StudyJobs:
         """`last` overrides other settings."""
         params = self._settings(row, rate, last)
         return self._maker.pretraining(row, seed, params, room, begins)
-
-
-def read_rows(sweep: SweepConfig, names: Sequence[str], pieces: int) -> list[Row]:
-    """The models of some rows, with a vocabulary of `pieces`.
-
-    Raises:
-      UserError: a setting of a model is wrong.
-    """
-    rows = []
-    for name in names:
-        model, keep = read_model(sweep, name), sweep.keep_layers.get(name, 0)
-        check_kept(name, keep, model.num_layers)
-        rows.append(Row(name, dataclasses.replace(model, vocab_size=pieces), keep))
-    return rows
 
 
 def row_of_model(name: str) -> str:

@@ -15,11 +15,11 @@ from typing import NamedTuple
 from decoupled.analyses.output import Line, Panel, Picture, draw
 from decoupled.core import console, files, plots
 from decoupled.core.tables import Cell
+from decoupled.studies.jobs import Row
 from decoupled.studies.page import Page, mean
 from decoupled.studies.published import AVERAGE, printed
 from decoupled.studies.results import (
     MLM,
-    ModelRow,
     SweepResults,
     count_jobs,
     numbers_as_csv,
@@ -111,7 +111,7 @@ def _values(results, row, column):
     return [results.score(row, column), *metrics]
 
 
-def sizes(row: ModelRow) -> list[str]:
+def sizes(row: Row) -> list[str]:
     """A model's widths, layers and parameters, in the order of `SIZES`."""
     model = row.model
     layers = str(model.num_layers)

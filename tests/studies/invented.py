@@ -9,8 +9,9 @@ import numpy as np
 from decoupled.configs import StudyConfig
 from decoupled.runs.curve import Curve
 from decoupled.studies import claims
+from decoupled.studies.jobs import Row
 from decoupled.studies.page import mean
-from decoupled.studies.results import ModelRow, Number
+from decoupled.studies.results import Number
 from decoupled.studies.statistics import CONTROL, LOGITS, NATS, POINTS, Measured
 from decoupled.studies.study import Study, Training, gather, secondary_of
 from tests.helpers import tiny_model
@@ -134,11 +135,8 @@ def study(rows=ROWS, taken=None, void=(), **facts):
         for rate in ("0.002", "0.004")
         if row in rows
     ]
-    counted = {
-        row: ModelRow(
-            row, tiny_model(), 1 if row == "add_layers" else 0, 900_000, 700_000
-        )
-        for row in rows
+    described = {
+        row: Row(row, tiny_model(), 1 if row == "add_layers" else 0) for row in rows
     }
     trained = {row: f"Row {row} did not train." * (row in void) for row in rows}
     steps = mean(dict.fromkeys(SEEDS, 300.0), digits=0)
@@ -161,4 +159,4 @@ def study(rows=ROWS, taken=None, void=(), **facts):
     }
     secondary = secondary_of(first_study())
     evidence = gather(taken, trained, first_study(), secondary)
-    return Study({**known, **facts}, counted, training, numbers, secondary, evidence)
+    return Study({**known, **facts}, described, training, numbers, secondary, evidence)

@@ -271,7 +271,7 @@ def test_a_row_has_settings_of_its_pre_training_too(tmp_path):
     )
     sweep = dataclasses.replace(SWEEP, rows=("twice",), keep_layers={}, tasks=(),
                                 models={"twice": settings})  # fmt: skip
-    [row] = make_rows(sweep, ScaleConfig(), 48)
+    [row] = make_rows(sweep, sweep.rows, ScaleConfig(), 48)
     assert row.model.num_layers == 6
     arguments = make_jobs(sweep, [row], INPUTS, str(tmp_path))[0].arguments
     assert "--gin_param=OptimizerConfig.rates = {'*': 2}" in arguments

@@ -36,14 +36,14 @@ HALF = ScaleConfig(width_divisor=2, head_size_divisor=1, depth_divisor=2)
 
 
 def test_models_are_scaled_and_so_are_the_layers_that_are_kept():
-    wide, deep = make_rows(SWEEP, HALF, 77)
+    wide, deep = make_rows(SWEEP, SWEEP.rows, HALF, 77)
     assert (wide.name, wide.model.hidden_size, wide.keep_layers) == ("wide", 8, 0)
     assert wide.model.vocab_size == 77
     assert (deep.model.num_layers, deep.keep_layers) == (3, 2)
 
 
 def test_the_folder_tells_tables_what_they_need(tmp_path):
-    rows = make_rows(SWEEP, HALF, 77)
+    rows = make_rows(SWEEP, SWEEP.rows, HALF, 77)
     trained = [Job("pretrain", "models/wide/seed_0", "", (), ())]
     describe(str(tmp_path), SWEEP, HALF, "mini", rows, trained)
     result = read_description(str(tmp_path))
