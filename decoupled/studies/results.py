@@ -48,14 +48,18 @@ class Number(NamedTuple):
 class SweepResults(NamedTuple):
     """Every value of sweeps.
 
-    tasks: of fine-tuning that have scores. unscored: those whose complete runs have
-      results, but none that `scored_languages` averages.
+    title: of the first sweep. tasks: of fine-tuning that have scores. unscored: those
+      whose complete runs have results, but none that `scored_languages` averages.
+    complete: the number of complete jobs, of all that were `planned`.
     """
 
+    title: str
     rows: Mapping[str, Row]
     tasks: Sequence[str]
     numbers: Sequence[Number]
     unscored: Sequence[str]
+    complete: int
+    planned: int
 
     def values(self, row: str, task: str, metric: str) -> dict[int, float]:
         """One number of a model by seed; empty if it was not measured."""
@@ -169,9 +173,10 @@ def read_sweeps(sweep_dirs: Sequence[str]) -> SweepResults:
     tasks: dict[str, None] = {}
     by_row: dict[str, dict[tuple, dict[int, Number]]] = {}
     scored_in: dict[str, tuple[list[str], str]] = {}
-    _check_settings(sweep_dirs)
-    for folder in sweep_dirs:
-        described = read_description(folder)
+    jobs: list[tuple[str, str | None]] = []
+    sweeps = [(folder, read_description(folder)) for folder in sweep_dirs]
+    _check_settings(sweeps)
+    for folder, described in sweeps:
         tasks |= dict.fromkeys(described["tasks"])
         for entry in described["rows"]:
             row = read_row(entry)
@@ -180,8 +185,10 @@ def read_sweeps(sweep_dirs: Sequence[str]) -> SweepResults:
                     f"{folder}: {row.name} has other sizes than in another sweep; "
                     "report them apart"
                 )
+            runs = _runs(folder, described, row.name)
+            jobs += ((task, run) for (task, _), run in runs.items())
             seen = by_row.setdefault(row.name, {})
-            for number in _numbers(folder, described, row.name, scored_in):
+            for number in _numbers(row.name, runs, scored_in):
                 before = seen.setdefault(number[:3], {}).setdefault(number.seed, number)
                 if before is not number:
                     raise UserError(
@@ -195,32 +202,24 @@ def read_sweeps(sweep_dirs: Sequence[str]) -> SweepResults:
         for number in by_seed.values()
     ]
     scored = {number.task for number in numbers}
-    unscored = [
-        task
-        for task in tasks
-        if task not in scored and _has_complete_run(sweep_dirs, task)
-    ]
-    with_scores = [task for task in tasks if task in scored]
-    return SweepResults(rows, with_scores, numbers, unscored)
-
-
-def _has_complete_run(sweep_dirs, task):
-    return any(
-        _complete_run(folder, described, row["name"], task, seed)
-        for folder in sweep_dirs
-        for described in [read_description(folder)]
-        if task in described["tasks"]
-        for row in described["rows"]
-        for seed in described["seeds"]
+    complete = [task for task, run in jobs if run]
+    return SweepResults(
+        sweeps[0][1]["title"],
+        rows,
+        [task for task in tasks if task in scored],
+        numbers,
+        [task for task in tasks if task in complete and task not in scored],
+        len(complete),
+        len(jobs),
     )
 
 
-def _check_settings(sweep_dirs):
+def _check_settings(sweeps):
     """Refuses sweeps that trained with other settings than the first."""
     first = None
-    for folder in sweep_dirs:
+    for folder, described in sweeps:
         # Earlier versions did not keep them.
-        settings = read_description(folder).get("settings")
+        settings = described.get("settings")
         if settings and first and settings != first[1]:
             raise UserError(
                 f"{folder}: trained with other settings than {first[0]} "
@@ -229,18 +228,12 @@ def _check_settings(sweep_dirs):
         first = first or (settings and (folder, settings))
 
 
-def count_jobs(sweep_dirs: Sequence[str], rows: Iterable[str]) -> tuple[int, int]:
-    """How many jobs of these rows are complete, and how many there are."""
-    complete = [
-        _complete_run(folder, described, row["name"], task, seed) is not None
-        for folder in sweep_dirs
-        for described in [read_description(folder)]
-        for row in described["rows"]
-        if row["name"] in rows
-        for task in (PRETRAINING, *described["tasks"])
-        for seed in described["seeds"]
-    ]
-    return sum(complete), len(complete)
+def _runs(folder, described, row):
+    """Task and seed -> the folder of a complete run, or None; pre-training first."""
+    seeds, tasks = described["seeds"], described["tasks"]
+    pairs = [(PRETRAINING, seed) for seed in seeds]
+    pairs += [(task, seed) for seed in seeds for task in tasks]
+    return {pair: _complete_run(folder, described, row, *pair) for pair in pairs}
 
 
 def _complete_run(folder, described, row, task, seed):
@@ -259,31 +252,33 @@ def _complete_run(folder, described, row, task, seed):
     return run
 
 
-def _numbers(folder, described, row, scored_in):
+def _numbers(row, runs, scored_in):
     """`scored_in`: task -> the languages of its scores, and a run that has them."""
-    seeds = described["seeds"]
-    for seed in seeds:
-        run = _complete_run(folder, described, row, PRETRAINING, seed)
-        path = run and os.path.join(run, "eval.json")
-        if path and files.exists(path):
-            try:
-                value = 100 * files.read_json(path)["all"]["masked_lm_accuracy"]
-            except (KeyError, TypeError) as error:
-                raise UserError(
-                    f"{path}: not an evaluation ({files.reason(error)}); remove the "
-                    "folder to train anew"
-                ) from error
-            yield Number(row, PRETRAINING, MLM, seed, value, run)
-    for seed in seeds:
-        for task in described["tasks"]:
-            run = _complete_run(folder, described, row, task, seed)
-            for metric, mean in _task_means(run, task, scored_in).items():
-                yield Number(row, task, metric, seed, mean, run)
+    for (task, seed), run in runs.items():
+        if run is None:
+            continue
+        is_pretraining = task == PRETRAINING
+        of_run = _masked_lm(run) if is_pretraining else _means(run, task, scored_in)
+        for metric, value in of_run.items():
+            yield Number(row, task, metric, seed, value, run)
 
 
-def _task_means(run, task, scored_in):
-    path = run and os.path.join(run, RESULTS)
-    if not path or not files.exists(path):
+def _masked_lm(run):
+    path = os.path.join(run, "eval.json")
+    if not files.exists(path):
+        return {}
+    try:
+        return {MLM: 100 * files.read_json(path)["all"]["masked_lm_accuracy"]}
+    except (KeyError, TypeError) as error:
+        raise UserError(
+            f"{path}: not an evaluation ({files.reason(error)}); remove the folder to "
+            "train anew"
+        ) from error
+
+
+def _means(run, task, scored_in):
+    path = os.path.join(run, RESULTS)
+    if not files.exists(path):
         return {}
     results = files.read_json(path)
     languages = scored_languages(results, task)

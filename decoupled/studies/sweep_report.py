@@ -21,9 +21,7 @@ from decoupled.studies.published import AVERAGE, printed
 from decoupled.studies.results import (
     MLM,
     SweepResults,
-    count_jobs,
     numbers_as_csv,
-    read_description,
     read_sweeps,
     spread,
 )
@@ -41,12 +39,11 @@ class ScoreTable(NamedTuple):
 def write_report(sweep_dirs: Sequence[str], output_dir: str) -> None:
     """Writes report.md, report.csv and pictures of all sweeps, and prints the table."""
     results = read_sweeps(sweep_dirs)
-    title = read_description(sweep_dirs[0])["title"]
     page = Page(os.path.join(output_dir, "report.md"))
     table = make_table(results)
-    page.heading(title)
+    page.heading(results.title)
     page.table(*table)
-    first, *models = progress(sweep_dirs, results)
+    first, *models = progress(results)
     page.text(first)
     if models:
         page.items(models)
@@ -61,17 +58,17 @@ def write_report(sweep_dirs: Sequence[str], output_dir: str) -> None:
     page.write()
     numbers = numbers_as_csv(results.numbers)
     files.write_text(os.path.join(page.folder, "report.csv"), numbers)
-    console.table(title, *table)
+    console.table(results.title, *table)
     for line in (first, *models, *missing, f"report: {page.path}"):
         console.say(line)
 
 
-def progress(sweep_dirs: Sequence[str], results: SweepResults) -> list[str]:
+def progress(results: SweepResults) -> list[str]:
     """Whether the sweeps are finished, and how many seeds of each model are there."""
-    complete, planned = count_jobs(sweep_dirs, results.rows)
-    start = f"All {planned} jobs are complete"
-    if complete < planned:
-        start = f"Not finished: {planned - complete} of {planned} jobs are missing"
+    missing = results.planned - results.complete
+    start = f"All {results.planned} jobs are complete"
+    if missing:
+        start = f"Not finished: {missing} of {results.planned} jobs are missing"
     seeds = {row: len(results.masked_lm(row)) for row in results.rows}
     if len(set(seeds.values())) == 1:
         return [f"{start}. Seeds of each model: {max(seeds.values())}."]

@@ -210,7 +210,7 @@ def test_runs_of_earlier_settings_are_missing(sweep):
     write(sweep / "sweep.json", described | {"jobs": jobs})
     results = read_sweeps([str(sweep)])
     assert results.masked_lm("e_out_128") == {0: 20.0}
-    assert sweep_report.progress([str(sweep)], results)[0] == (
+    assert sweep_report.progress(results)[0] == (
         "Not finished: 4 of 12 jobs are missing. Seeds of each model:"
     )
 
@@ -224,7 +224,7 @@ def test_a_damaged_evaluation_is_named(sweep):
 def test_the_seeds_of_an_unfinished_sweep_are_told(sweep, tmp_path):
     (sweep / "models/e_out_3072/seed_1/job.json").unlink()
     results = read_sweeps([str(sweep)])
-    assert sweep_report.progress([str(sweep)], results) == [
+    assert sweep_report.progress(results) == [
         "Not finished: 4 of 12 jobs are missing. Seeds of each model:",
         "e_out_128: 2",
         "e_out_3072: 1",
@@ -255,7 +255,7 @@ def test_a_picture_of_one_task_names_its_metrics(sweep, tmp_path):
 def test_a_finished_sweep_says_so(sweep):
     path = sweep / "sweep.json"
     write(path, json.loads(path.read_text()) | {"tasks": ["xnli"]})
-    assert sweep_report.progress([str(sweep)], read_sweeps([str(sweep)])) == [
+    assert sweep_report.progress(read_sweeps([str(sweep)])) == [
         "All 8 jobs are complete. Seeds of each model: 2."
     ]
 
