@@ -213,15 +213,16 @@ class Job(NamedTuple):
 
     def is_complete(self, seen: dict[str, str] | None = None) -> bool:
         """Whether exactly this command succeeded in its folder, with these files."""
+        saved = self._saved_arguments()
         return (
-            self._is_recorded()
-            and _without_off(self._saved_arguments()) == _without_off(self.arguments)
+            saved is not None
+            and _without_off(saved) == _without_off(self.arguments)
             and not self.changes(seen)
         )
 
     def changes(self, seen: dict[str, str] | None = None) -> list[str]:
         """How the files differ from those that the recorded job read, in words."""
-        saved = self._record().get(MADE_FROM)
+        saved = (read_record(self.folder) or {}).get(MADE_FROM)
         # An earlier version did not record the files.
         differences = changes(saved, self.made_from(seen)) if saved else []
         return differences + self._changes_of_task(seen)
@@ -305,8 +306,8 @@ class Job(NamedTuple):
 
     def has_settings(self) -> bool:
         """Whether a command with these settings succeeded here, with any paths."""
-        saved = _settings(self._saved_arguments())
-        return self._is_recorded() and saved == _settings(self.arguments)
+        saved = self._saved_arguments()
+        return saved is not None and _settings(saved) == _settings(self.arguments)
 
     def move_outdated(self) -> str | None:
         """Renames the folder, if any, to FOLDER.replaced.N; returns the new name."""
@@ -318,16 +319,12 @@ class Job(NamedTuple):
         gfile.rename(self.folder, aside)
         return aside
 
-    def _is_recorded(self):
-        return files.exists(os.path.join(self.folder, RECORD))
-
-    def _record(self):
-        if not self._is_recorded():
-            return {}
-        return _object(os.path.join(self.folder, RECORD))
-
     def _saved_arguments(self):
-        arguments = self._record().get("arguments")
+        """None if no job is recorded here."""
+        record = read_record(self.folder)
+        if record is None:
+            return None
+        arguments = record.get("arguments")
         return arguments if isinstance(arguments, list) else []
 
     def record(self, seconds: float, made_from: dict[str, Any]) -> None:
@@ -381,8 +378,12 @@ def complete_jobs(jobs: Sequence[Job]) -> list[Job]:
     return [job for job in jobs if job.is_complete(seen)]
 
 
-def _object(path):
-    """The object in a JSON file; {} if it holds something else."""
+def read_record(folder: str) -> dict[str, Any] | None:
+    """What is recorded of the job that succeeded in a folder; None if none did, {} if
+    the record is damaged."""
+    path = os.path.join(folder, RECORD)
+    if not files.exists(path):
+        return None
     content = files.read_json(path)
     return content if isinstance(content, dict) else {}
 

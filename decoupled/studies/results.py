@@ -16,8 +16,8 @@ from decoupled.core.made_from import RESULTS
 from decoupled.studies.jobs import (
     DESCRIPTION,
     PRETRAINING,
-    RECORD,
     Row,
+    read_record,
     read_row,
     settings_of,
 )
@@ -241,13 +241,11 @@ def _complete_run(folder, described, row, task, seed):
     place = "models" if task == PRETRAINING else f"tasks/{task}"
     name = f"{place}/{row}/seed_{seed}"
     run, planned = os.path.join(folder, name), described.get("jobs")
-    path = os.path.join(run, RECORD)
-    if not files.exists(path):
+    record = read_record(run)
+    if record is None:
         return None
     if isinstance(planned, dict) and name in planned:
-        record = files.read_json(path)
-        arguments = record.get("arguments") if isinstance(record, dict) else None
-        if settings_of(arguments or ()) != planned[name]:
+        if settings_of(record.get("arguments") or ()) != planned[name]:
             return None
     return run
 

@@ -36,11 +36,11 @@ from decoupled.studies.claims import (
 )
 from decoupled.studies.jobs import (
     RATES,
-    RECORD,
     Job,
     Row,
     complete_jobs,
     describe_row,
+    read_record,
     read_row,
     seed_of,
 )
@@ -337,10 +337,7 @@ def read_study(
         row: untrained(row, of_row, int(curves[row, min(of_row)].steps[-1]))
         for row, of_row in runs.items()
     }
-    seconds = sum(
-        files.read_json(os.path.join(job.folder, RECORD)).get("seconds", 0.0)
-        for job in complete
-    )
+    seconds = sum(read_record(job.folder).get("seconds", 0.0) for job in complete)
     facts = {
         **facts,
         "languages": list(unigram_entropy(reader)),
