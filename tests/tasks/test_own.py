@@ -422,12 +422,6 @@ def test_mistakes_in_a_description(changes, message):
         described(**changes)
 
 
-def test_a_no_break_space_is_part_of_a_word(tmp_path):
-    folder = write(tmp_path, train_en_conll="10\u00a0000  NUM\nsees VERB \n")
-    [sentence] = read(TAGS, folder)
-    assert sentence == (["10\u00a0000", "sees"], ["NUM", "VERB"])
-
-
 def test_the_name_of_another_task_is_refused(tmp_path):
     settings = FinetuningConfig()
     with pytest.raises(UserError, match="--task=own: needs a description"):
@@ -531,13 +525,6 @@ def test_quoted_cells_of_a_table_are_read_as_json_lines_are(tmp_path):
     examples = read(TEXTS, folder)
     assert [example.texts[0] for example in examples] == list(said)
     assert examples == read(described(files="{split}-{language}.jsonl"), folder)
-
-
-def test_other_quotes_of_a_table_are_text(tmp_path):
-    said = '""""so good', '"open', "plain", 'close"', '"whole"', 'the "x" one'
-    rows = [f"{text}\tl{number % 2}" for number, text in enumerate(said)]
-    folder = write(tmp_path, train_en_tsv="\n".join(["text\tlabel", *rows]))
-    assert [example.texts[0] for example in read(TEXTS, folder)] == list(said)
 
 
 def test_labels_are_the_same_with_blanks_around_them(tmp_path):

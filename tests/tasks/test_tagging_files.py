@@ -71,11 +71,6 @@ def test_any_other_line_is_a_word(read, word):
     assert read(f"{word}\tX\na\tX\n") == [TaggedSentence([word, "a"], ["X", "X"])]
 
 
-def test_entities(read):
-    (sentence,) = read("Kofi\tB-PER\nAnnan\tI-PER\nspoke\tO\n", task="panx")
-    assert sentence.tags == ["B-PER", "I-PER", "O"]
-
-
 @pytest.mark.parametrize(
     "text, message",
     [
@@ -110,10 +105,6 @@ def test_tags_of_entities_are_no_parts_of_speech(read):
 def test_training_needs_tags(read):
     message = refused(read, "\na\n", tags_may_miss=False)
     assert message.endswith(":2 (language th): no tags, which only test files may lack")
-
-
-def test_not_utf_8(read):
-    assert "not UTF-8 at byte 1" in refused(read, b"a\xff\tX\n")
 
 
 PROCESSED = "udpos/udpos_processed_maxlen128/th/test.some-model"

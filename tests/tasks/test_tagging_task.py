@@ -9,7 +9,7 @@ from decoupled.tasks.tagging import Tagging
 from decoupled.tasks.tagging_files import TaggedSentence
 from decoupled.xtreme import official
 from decoupled.xtreme.files import LanguageFile, read_labels, read_predictions
-from tests.tasks.tagged_words import DIFFICULT, TEXT, small_vocabulary
+from tests.tasks.tagged_words import small_vocabulary
 from tests.xtreme.xtreme_samples import language_file
 
 PANX = {
@@ -115,18 +115,6 @@ def test_most_frequent_tags():
     assert answers == [["NOUN", "DET", "NOUN"], ["X"]]
 
 
-def test_difficult_words(vocabulary):
-    task = task_of(TASKS["udpos"], "", 12)
-    tags = [task.labels[i % 17] for i, _ in enumerate(DIFFICULT)]
-    examples = [
-        TaggedSentence(list(DIFFICULT), tags),
-        *(TaggedSentence(line.split(), ["X"] * len(line.split())) for line in TEXT),
-    ]
-    features = task.features(vocabulary, examples)
-    answers = task.answers(examples, features, right_outputs(features))
-    assert task.score("en", examples, answers)["accuracy"] == 100
-
-
 @pytest.mark.parametrize("length", [8, 128])
 def test_real_sentences(data_dir, vocabulary, length):
     """All tags of UD English come back, and seqeval finds the scores of guesses."""
@@ -141,16 +129,3 @@ def test_real_sentences(data_dir, vocabulary, length):
     assert tuple(scores) == task.metrics
     assert scores["accuracy"] == pytest.approx(80.39, abs=0.01)
     assert scores["f1"] == pytest.approx(78.30, abs=0.01)
-
-
-@pytest.mark.filterwarnings("ignore:.* seems not to be NE tag")
-def test_scores_of_real_guesses_are_those_of_seqeval(data_dir):
-    from seqeval.metrics import accuracy_score, f1_score
-
-    task = task_of(TASKS["udpos"], f"{data_dir}/xtreme", 16)
-    sentences = task.read("dev", "en")
-    guesses = task.trivial_answers(sentences)
-    scores = task.score("en", sentences, guesses)
-    gold = [sentence.tags for sentence in sentences]
-    assert scores["accuracy"] == pytest.approx(accuracy_score(gold, guesses) * 100)
-    assert scores["f1_seqeval_1_2_2"] == pytest.approx(f1_score(gold, guesses) * 100)

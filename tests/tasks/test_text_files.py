@@ -1,10 +1,9 @@
 """Files of classification: csv quoting undone, mistakes named by file and line."""
 
-import csv
 import os
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from decoupled.core.errors import UserError
@@ -72,45 +71,9 @@ def test_only_what_csv_writer_quotes_loses_its_quotes(path, written, text):
     assert unlabelled == [((text, "b"), None)]
 
 
-def test_where_labels_are_quoted_everything_is(path):
-    [example] = read(path, '"Yes"\t"No"\t"neutral"\n')
-    assert example == (("Yes", "No"), "neutral")
-
-
-def test_special_line_separators_are_text(path):
-    text = "a\u2028b\u2029c\x85d\x0be\x0cf\x1cg"
-    [example] = read(path, f"{text}\tb\tneutral\n")
-    assert example.texts == (text, "b")
-
-
 def test_machine_translated_training_files_spell_a_label_their_own_way(path):
     [example] = read(path, "a\tb\tcontradictory\n")
     assert example.label == "contradiction"
-
-
-# Surrogates are no UTF-8.
-TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
-QUOTED = st.text('"\t\n\rab', max_size=6)
-ROWS = st.lists(
-    st.tuples(TEXT | QUOTED, TEXT | QUOTED, st.sampled_from(LABELS)), min_size=1
-)
-
-
-@settings(max_examples=60)
-@given(ROWS)
-@example([("", "\r", "contradiction")])
-def test_what_csv_writer_writes_comes_back(path, rows):
-    """As XTREME calls it; lines end in CR LF then."""
-    with open(path, "w", encoding="utf-8", newline="") as handle:
-        csv.writer(handle, delimiter="\t").writerows(rows)
-    examples = read_pairs(path)
-    assert [(*example.texts, example.label) for example in examples] == rows
-
-
-def test_a_lone_quote_is_a_sentence_where_every_line_has_a_label(path):
-    examples = read(path, '"\t\tcontradiction\n"\t\tneutral\n')
-    assert examples == [(('"', ""), "contradiction"), (('"', ""), "neutral")]
-    assert read(path, '"\t"\tneutral\n') == [(('"', '"'), "neutral")]
 
 
 PLAIN = st.text(st.characters(exclude_characters="\t\r\n", exclude_categories=["Cs"]))
@@ -146,13 +109,6 @@ def test_mistakes_are_told_with_file_and_line(path, content, message):
     with pytest.raises(UserError, match=message) as caught:
         read(path, content)
     assert "test-sw.tsv" in str(caught.value) and "\n" not in str(caught.value)
-
-
-def test_a_file_that_is_not_utf8(path):
-    with open(path, "wb") as handle:
-        handle.write(b"a\tb\xff\tneutral\n")
-    with pytest.raises(UserError, match="not UTF-8 at byte 3"):
-        read_pairs(path)
 
 
 @pytest.mark.parametrize("language", ["en", "sw"])

@@ -246,13 +246,6 @@ def test_a_written_projection_is_counted(tmp_path, vocabulary):
     assert written["parameters"] == sum(value.size for value in tensors.values())
 
 
-def test_labels_come_along(tmp_path, vocabulary):
-    task = {"name": "panx", "labels": ["O", "B-PER"], "kind": "tagging"}
-    target = write(tmp_path, vocabulary, arrays=headed_weights(task), task=task)
-    assert config_of(target)["id2label"] == {"0": "O", "1": "B-PER"}
-    assert config_of(target)["label2id"] == {"O": 0, "B-PER": 1}
-
-
 @pytest.mark.parametrize(
     "theirs, ours",
     [("../a/b", "_a_b"), ("a\\b\n", "a_b_"), ("..", "converted"), (None, "converted")],
@@ -480,22 +473,6 @@ def test_a_folder_with_tokenizer_json_alone_needs_its_vocabulary(
     assert (tmp_path / "ours" / "sentencepiece.model").read_bytes() == (
         vocabulary.content
     )
-
-
-def test_a_folder_of_pickles_is_refused_and_nothing_written(folder, tmp_path):
-    mark = tmp_path / "was_run"
-    (folder / "model.safetensors").unlink()
-    code = f"open({str(mark)!r}, 'w')".encode()
-    malicious = b"cbuiltins\nexec\n(V" + code + b"\ntR."
-    (folder / "pytorch_model.bin").write_bytes(malicious)
-    with pytest.raises(UserError, match="pytorch_model.bin: a pickle can run code"):
-        read(folder, tmp_path)
-    assert not (tmp_path / "ours").exists() and not mark.exists()
-    # The same bytes under the name of a safe file.
-    (folder / "model.safetensors").write_bytes(malicious)
-    with pytest.raises(UserError, match="not a safetensors file"):
-        read(folder, tmp_path)
-    assert not (tmp_path / "ours").exists() and not mark.exists()
 
 
 def test_rows_of_wordpieces_are_kept(tmp_path, vocabulary):

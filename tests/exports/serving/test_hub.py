@@ -29,13 +29,6 @@ def gradients_of(layer, inputs, name):
     return tape.gradient(loss, layer.trainable_variables)
 
 
-def test_two_steps_give_what_one_gives(preprocessor):
-    tokens = preprocessor.tokenize(TEXTS)
-    in_two = preprocessor.bert_pack_inputs([tokens], seq_length=16)
-    for name, value in preprocessor(TEXTS).items():
-        np.testing.assert_array_equal(in_two[name], value)
-
-
 def test_a_layer_learns_through_the_encoder(encoder, preprocessor):
     packed = preprocessor(TEXTS)
     assert encoder.regularization_losses == []

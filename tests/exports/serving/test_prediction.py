@@ -333,13 +333,6 @@ def test_mistakes_are_one_line(request, tmp_path, kind, name, content, more, mes
     assert not output.exists()
 
 
-def test_the_input_is_not_overwritten(numbers, tmp_path):
-    *_, folder = numbers
-    path = f"{tmp_path}/a.txt"
-    paths = (f"--export_dir={folder}", f"--input={path}", f"--output={path}")
-    assert "--output: is the file of --input" in mistake("predict", *paths)
-
-
 @pytest.mark.parametrize(
     "kind, inputs, message",
     [
