@@ -8,7 +8,7 @@
     python huggingface_reference.py embed REQUEST.json FOLDER
 
 Stands alone: it runs in an environment with PyTorch and Transformers, without
-TensorFlow. See `transformers_models.py` for what stands in a request.
+TensorFlow. See `reference.py` for what stands in a request.
 """
 
 import json

@@ -1,18 +1,12 @@
-"""Calls `rembert_reference.py` in the interpreter that has PyTorch."""
+"""Calls `huggingface_reference.py` in the interpreter that has PyTorch."""
 
-import dataclasses
 import json
 import os
 import pathlib
 import subprocess
-import tempfile
 
-import numpy as np
 import pytest
 
-from decoupled.configs import ModelConfig
-
-SCRIPT = pathlib.Path(__file__).parent / "rembert_reference.py"
 PYTHON = os.environ.get("DECOUPLED_INTEROP_PYTHON")
 NEEDS_TRANSFORMERS = [
     pytest.mark.interop,
@@ -21,37 +15,35 @@ NEEDS_TRANSFORMERS = [
         reason="DECOUPLED_INTEROP_PYTHON names no interpreter with torch, transformers",
     ),
 ]
+SCRIPT = pathlib.Path(__file__).parent / "huggingface_reference.py"
 
 
-def run_reference(
-    weights: dict[str, np.ndarray], config: ModelConfig, batch: dict[str, np.ndarray]
-) -> dict:
-    """RemBERT with these weights on this batch, without dropout, in float64.
+def call(action: str, request: dict, folder: pathlib.Path) -> pathlib.Path:
+    """Runs an action of the script; returns the folder that it wrote to.
 
-    The weights are of the encoder and its MLM head or tagger, the features those of
-    that task. Gives `logits`, `loss` (a float), `hidden_states` [layers, batch, length,
-    H], and `gradients` by the names of the weights.
+    Args:
+      action: "make": `models` name -> config, class, sizes, save, batch (its name), and
+        `batches` by name, gives FOLDER/NAME (save_pretrained) and NAME.npz (outputs).
+        "run": `models` name -> folder, batch and perhaps `train`, gives NAME.npz,
+        NAME.json (what loading reported), NAME.losses.json and NAME.gradients.npz, of
+        the first step. "tokenize": folder, lines, pairs, gives tokens.json.
+        "activations": `points`, gives activations.json, name -> values. "count":
+        `configs` by name, gives count.json, name -> parameters. "embed":
+        folder (of sentence-transformers), weights (a folder, too), texts, gives
+        embed.npz.
+      request: as above; JSON.
+      folder: made.
     """
-    arrays = {"config": np.array(json.dumps(dataclasses.asdict(config)))}
-    arrays |= {f"weight:{name}": value for name, value in weights.items()}
-    arrays |= {f"feature:{name}": value for name, value in batch.items()}
-    with tempfile.TemporaryDirectory() as folder:
-        given, made = os.path.join(folder, "in.npz"), os.path.join(folder, "out.npz")
-        np.savez(given, **arrays)
-        result = subprocess.run(
-            [PYTHON, "-I", str(SCRIPT), given, made],
-            capture_output=True,
-            text=True,
-            timeout=240,
-            check=False,
-        )
-        if result.returncode:
-            raise RuntimeError(f"{SCRIPT.name} failed:\n{result.stderr[-3000:]}")
-        with np.load(made, allow_pickle=False) as archive:
-            results = dict(archive)
-    gradients = {
-        key.removeprefix("gradient:"): results.pop(key)
-        for key in list(results)
-        if key.startswith("gradient:")
-    }
-    return results | {"loss": float(results["loss"]), "gradients": gradients}
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{action}.request.json"
+    path.write_text(json.dumps(request), encoding="utf-8")
+    result = subprocess.run(
+        [PYTHON, "-I", str(SCRIPT), action, str(path), str(folder)],
+        capture_output=True,
+        text=True,
+        timeout=280,
+        check=False,
+    )
+    if result.returncode:
+        raise RuntimeError(f"{SCRIPT.name} failed:\n{result.stderr[-3000:]}")
+    return folder

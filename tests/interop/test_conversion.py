@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from decoupled.configs import MeshConfig, ModelConfig, TrainingConfig
+from decoupled.configs import MaskingConfig, MeshConfig, ModelConfig, TrainingConfig
 from decoupled.core.compat import mtf
 from decoupled.core.release import tf
 from decoupled.exports.interop.huggingface import (
@@ -43,7 +43,9 @@ from decoupled.ops.row_partitions import saved_variables
 from decoupled.runs.run_folder import read
 from decoupled.runs.saved_run import open_model
 from decoupled.tasks.classification import Classification, Regression
+from decoupled.tasks.mlm import MaskedLM
 from decoupled.tasks.qa import ExtractiveQA
+from decoupled.tasks.tagging import Tagging
 from decoupled.training.checkpoints import plan_initialization
 from decoupled.training.graph import Network, TrainingGraph, build_step
 from decoupled.training.partitioned_tables import start_from
@@ -55,8 +57,7 @@ from tests.exports.models import (
     write_model_dir,
 )
 from tests.helpers import adamw, run_mesh, schedule
-from tests.interop.reference import NEEDS_TRANSFORMERS
-from tests.interop.transformers_models import call
+from tests.interop.reference import NEEDS_TRANSFORMERS, call
 from tests.vocabularies import xlm_r_folder
 
 pytestmark = NEEDS_TRANSFORMERS
@@ -208,7 +209,7 @@ def returned(converted, folder):
     }
     for name in TRAINED:
         models[name]["train"] = vars(OPTIMIZER) | {
-            "batches": [as_lists(batch) for batch in training_batches(name)]
+            "batches": [for_transformers(batch) for batch in training_batches(name)]
         }
     call("run", request_of(models), folder / "again_outputs")
     return folder / "again"
@@ -492,8 +493,12 @@ def without_dropout(folder):
     return dataclasses.replace(model, hidden_dropout=0.0, attention_dropout=0.0)
 
 
-TRAINED = ["classifier", "bert_classifier", "xlm_r_classifier", "regressor", "reader"]
-STEPS = 10
+TRAINED = [
+    *("masked_lm", "bert_masked_lm", "xlm_r_masked_lm"),
+    *("classifier", "bert_classifier", "xlm_r_classifier"),
+    *("regressor", "reader", "tagger"),
+]
+STEPS, PREDICTIONS = 10, 4
 # The optimizer of the paper (Table 10), with a rate that moves models this small.
 OPTIMIZER = adamw(learning_rate=2e-3)
 
@@ -502,33 +507,65 @@ def training_batches(name):
     """Different batches with their labels or numbers."""
     generator = np.random.default_rng(7)
 
-    def answers():
+    def integers(low, high, *shape):
+        return generator.integers(low, high, [4, *shape]).astype(np.int32)
+
+    def answers(mask):
         if name == "reader":
             # Padding has a part in the loss of transformers only.
-            ids = generator.integers(1, 61, (4, 17)).astype(np.int32)
+            ids = integers(1, 61, 17)
             return {
                 "input_word_ids": ids,
                 "input_mask": np.ones_like(ids),
-                "start_positions": generator.integers(1, 9, 4).astype(np.int32),
-                "end_positions": generator.integers(9, 16, 4).astype(np.int32),
+                "start_positions": integers(1, 9),
+                "end_positions": integers(9, 16),
             }
         if name == "regressor":
             return {"targets": generator.normal(size=4).astype(np.float32)}
-        return {"label_ids": generator.integers(0, 3, 4).astype(np.int32)}
+        if name == "tagger":
+            starts = integers(0, 2, 17) * mask
+            return {"word_starts": starts, "label_ids": integers(0, 3, 17)}
+        if name.endswith("masked_lm"):
+            places = generator.permuted(np.tile(np.arange(8), [4, 1]), axis=1)
+            weights = np.arange(PREDICTIONS) < [[4], [1], [2], [3]]
+            return {
+                "masked_lm_positions": places[:, :PREDICTIONS].astype(np.int32),
+                "masked_lm_ids": integers(0, 61, PREDICTIONS),
+                "masked_lm_weights": weights.astype(np.float32),
+            }
+        return {"label_ids": integers(0, 3)}
 
-    return [batch_of(name, seed) | answers() for seed in range(STEPS)]
+    batches = [batch_of(name, seed) for seed in range(STEPS)]
+    return [batch | answers(batch["input_mask"]) for batch in batches]
+
+
+def for_transformers(batch):
+    """With labels of tokens where they are counted, and -100 elsewhere."""
+    batch = dict(batch)
+    if "word_starts" in batch:
+        counted = batch.pop("word_starts") == 1
+        batch["label_ids"] = np.where(counted, batch["label_ids"], -100)
+    if "masked_lm_ids" in batch:
+        rows, places = np.nonzero(batch.pop("masked_lm_weights"))
+        positions, ids = batch.pop("masked_lm_positions"), batch.pop("masked_lm_ids")
+        batch["label_ids"] = np.full([4, 17], -100)
+        batch["label_ids"][rows, positions[rows, places]] = ids[rows, places]
+    return as_lists(batch)
 
 
 def task_of(batches):
+    if "masked_lm_ids" in batches[0]:
+        return MaskedLM(MaskingConfig(17, PREDICTIONS))
     if "targets" in batches[0]:
         return Regression("ours", 17, 0.0)
     if "start_positions" in batches[0]:
         return ExtractiveQA("ours", 17, 0.0)
-    return Classification("ours", ["a", "b", "c"], 17, 0.0)
+    kind = Tagging if "word_starts" in batches[0] else Classification
+    return kind("ours", ["a", "b", "c"], 17, 0.0)
 
 
 def our_losses(folder, batches):
-    """Fine-tuning that starts from all variables of a converted checkpoint."""
+    """Training that starts from all variables of a converted checkpoint."""
     config = TrainingGraph(
         Network(task_of(batches), without_dropout(folder), MeshConfig()),
         optimizer=OPTIMIZER,

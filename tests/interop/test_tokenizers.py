@@ -13,9 +13,8 @@ import sentencepiece
 from decoupled.data.vocabulary import open_vocabulary
 from decoupled.exports.interop.huggingface_tokenizer import write_tokenizer
 from tests.exports.models import model_config
-from tests.interop.reference import NEEDS_TRANSFORMERS
+from tests.interop.reference import NEEDS_TRANSFORMERS, call
 from tests.interop.stress_lines import FIRST_REAL, real_lines, stress_lines
-from tests.interop.transformers_models import call
 
 pytestmark = NEEDS_TRANSFORMERS
 

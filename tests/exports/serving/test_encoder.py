@@ -12,6 +12,7 @@ from tests.exports.models import (
     random_batch,
 )
 from tests.exports.reference import Reference
+from tests.helpers import masked_lm_features
 
 MODELS = {
     "decoupled": {},
@@ -148,3 +149,40 @@ def test_more_padding_and_more_rows_change_no_real_token():
         np.testing.assert_allclose(
             alone["sequence_output"][0], together[row, :count], atol=2e-6
         )
+
+
+def test_gradients_are_those_of_the_definitions():
+    """What fine-tuning an exported encoder relies on."""
+    config, batch = model_config(), masked_lm_features(batch_size=3)
+    arrays = pretrained_weights(config)
+    tensors = {name: tf.constant(array, tf.float64) for name, array in arrays.items()}
+    with tf.GradientTape() as tape:
+        tape.watch(tensors)
+        loss = tf.reduce_sum(Reference(config, tensors).losses(batch))
+    expected = tape.gradient(loss, tensors)
+
+    encoder = Encoder(config, arrays)
+    head = MaskedLm(config, arrays, encoder)
+    with tf.GradientTape() as tape:
+        output = encode(encoder, batch)["sequence_output"]
+        logits = head(output, tf.constant(batch["masked_lm_positions"]))
+        losses = tf.nn.sparse_softmax_cross_entropy_with_logits(
+            batch["masked_lm_ids"], logits
+        )
+        loss = tf.reduce_sum(losses)
+    variables = {
+        variable.name.removesuffix(":0"): variable
+        for variable in (*encoder.variables, *head.variables)
+    }
+    gradients = tape.gradient(loss, variables)
+    for name, gradient in gradients.items():
+        # Query, key and value stand side by side.
+        parts = ("query", "key", "value") if "query_key_value" in name else ("",)
+        names = [name.replace("query_key_value", part) for part in parts]
+        theirs = np.concatenate(
+            [tf.convert_to_tensor(expected.pop(part)) for part in names], axis=-1
+        )
+        np.testing.assert_allclose(
+            tf.convert_to_tensor(gradient), theirs, atol=1e-4, err_msg=name
+        )
+    assert not expected
