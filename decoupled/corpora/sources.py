@@ -12,7 +12,6 @@ import codecs
 import collections
 import dataclasses
 import functools
-import itertools
 import json
 import re
 import shlex
@@ -311,13 +310,15 @@ def _check_column(path, schema, setting, column):
 
 def _read_plain_text(reading: Reading) -> Iterator[list[str]]:
     """A line is a sentence, an empty line separates documents."""
-    documents = _plain_text_documents(reading.path, reading.dropped)
-    return itertools.islice(documents, reading.part, None, reading.parts)
+    for number, (document, is_cut) in enumerate(_plain_text_documents(reading.path)):
+        if number % reading.parts == reading.part:
+            if is_cut:
+                reading.dropped[CUTS] += 1
+            yield document
 
 
-def _plain_text_documents(
-    path: str, dropped: collections.Counter
-) -> Iterator[list[str]]:
+def _plain_text_documents(path: str) -> Iterator[tuple[list[str], bool]]:
+    """Documents, and whether each was cut off because it is too large."""
     _check_format(path)
     document, size = [], 0
     for number, line in read_lines(path):
@@ -328,13 +329,12 @@ def _plain_text_documents(
             document.append(sentence)
             size += len(sentence) + _LINE_BYTES
         # So memory is bounded for files without empty lines, too.
-        if size > _MAX_DOCUMENT:
-            dropped[CUTS] += 1
-        if document and (not sentence or size > _MAX_DOCUMENT):
-            yield document
+        is_cut = size > _MAX_DOCUMENT
+        if document and (not sentence or is_cut):
+            yield document, is_cut
             document, size = [], 0
     if document:
-        yield document
+        yield document, False
 
 
 def _check_format(path: str) -> None:

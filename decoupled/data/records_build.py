@@ -4,9 +4,9 @@ The files of a corpus have one source each, such as the pages of an encyclopedia
 training reads the shards one after the other. Therefore the documents of several shards
 are mixed, so that each shard is a sample of its language.
 
-While records are being built, `DIR/work/UNIT/` contains the shards of a text file, or
-mixed ones. A final name contains the number of shards of the language, so that shards
-are renamed when all text is encoded and mixed.
+While records are being built, DIR has a mark, `building.txt`, and `DIR/work/UNIT/`
+contains the shards of a text file, or mixed ones. A final name contains the number of
+shards of the language, so that shards are renamed when all text is encoded and mixed.
 """
 
 import dataclasses
@@ -21,9 +21,11 @@ import numpy as np
 from decoupled.core import console, files, gfile
 from decoupled.core.errors import UserError
 from decoupled.corpora.corpus import (
+    BUILDING,
     SPLITS,
     Corpus,
     Document,
+    check_is_ours,
     hash_bits,
     read_documents,
     without_held_out,
@@ -64,9 +66,13 @@ def build_records(
         tokens_per_shard,
         {"corpus": corpus.fingerprint, "vocabulary": vocabulary.fingerprint},
     )
+    marker = os.path.join(output_dir, BUILDING)
     if files.exists(os.path.join(output_dir, records.MANIFEST)):
         manifest = _complete(job)
     else:
+        check_is_ours(output_dir, "records")
+        files.make_folder(output_dir)
+        files.write_text(marker, "Records are being built here; not complete.\n")
         files.make_folder(job.work_dir)
         texts = text_files(corpus)
         results = run_units(job, texts, runner, "encoding text", _SMALL_TEXT_BYTES)
@@ -83,8 +89,10 @@ def build_records(
             splits=gather(job, texts, results, groups, mixed),
         )
         records.write_manifest(manifest)
-    if gfile.isdir(job.work_dir):
-        gfile.rmtree(job.work_dir)
+    if files.exists(marker):
+        if gfile.isdir(job.work_dir):
+            gfile.rmtree(job.work_dir)
+        gfile.remove(marker)
     _print_table(manifest)
     train, held_out = (
         [

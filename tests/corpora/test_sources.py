@@ -371,7 +371,11 @@ def test_csv_is_no_plain_text(tmp_path, name):
 def test_a_document_without_end_is_cut(tmp_path, monkeypatch):
     monkeypatch.setattr(sources, "_MAX_DOCUMENT", 200)
     path = write(tmp_path / "a.txt", "One.\n" * 7)
-    dropped = collections.Counter()
-    documents = list(source_of(path).reads(Reading(path, "en", SETTINGS, dropped)))
-    assert documents == [["One."] * 3, ["One."] * 3, ["One."]]
-    assert dropped == {sources.CUTS: 2}
+    whole = [["One."] * 3, ["One."] * 3, ["One."]]
+    for parts in (1, 2):
+        dropped, documents = collections.Counter(), []
+        for part in range(parts):
+            reading = Reading(path, "en", SETTINGS, dropped, part, parts)
+            documents += source_of(path).reads(reading)
+        assert sorted(documents) == sorted(whole)
+        assert dropped == {sources.CUTS: 2}

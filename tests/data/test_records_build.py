@@ -235,6 +235,26 @@ def test_a_complete_folder_is_reused(source, tmp_path, capsys):
     assert f"{output}: complete already, reused" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("name", ["work/thesis.txt", "train/en/notes.txt"])
+def test_somebody_elses_files_are_not_touched(source, tmp_path, name):
+    output = tmp_path / "records"
+    (output / name).parent.mkdir(parents=True)
+    (output / name).write_text("mine")
+    top = name.partition("/")[0]
+    with pytest.raises(UserError, match=rf"neither empty nor records \(holds {top}\);"):
+        build(source, output)
+    assert list(tree(output)) == [name]
+
+
+def test_a_folder_work_beside_complete_records_is_kept(source, tmp_path):
+    output = tmp_path / "records"
+    build(source, output)
+    (output / "work").mkdir()
+    (output / "work/thesis.txt").write_text("mine")
+    build(source, output)
+    assert (output / "work/thesis.txt").read_text() == "mine"
+
+
 def test_complete_records_with_larger_shards_are_refused(source, tmp_path):
     output = tmp_path / "records"
     build(source, output)
@@ -284,6 +304,7 @@ def test_work_in_progress_with_another_vocabulary_is_begun_anew(source, tmp_path
         {"corpus": "other", "vocabulary": "other"},
     )
     os.makedirs(job.work_dir)
+    (tmp_path / "records/building.txt").write_text("")
     (text,) = (
         unit
         for unit in records_build.text_files(Corpus(job.corpus_dir))
