@@ -123,7 +123,7 @@ def no_room():
 
 
 def write_shards(path):
-    shards = TextShards(path, "text", 100)
+    shards = TextShards(path, "text")
     shards.write(["a sentence"])
     shards.finish()
 
