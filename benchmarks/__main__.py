@@ -53,6 +53,11 @@ def main(words: Sequence[str] | None = None) -> None:
         sys.exit(130)
 
 
+def run_module(name: str) -> None:
+    """`python -m benchmarks.SUITE` is the same as `python -m benchmarks SUITE`."""
+    main([name, *sys.argv[1:]])
+
+
 def _parser():
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks",

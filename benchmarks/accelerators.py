@@ -296,3 +296,9 @@ def _line(row, by, result):
             for group in traffic["groups"]
         ]
     return line
+
+
+if __name__ == "__main__":
+    from benchmarks.__main__ import run_module
+
+    run_module("accelerators")

@@ -382,3 +382,8 @@ def _start(worker: MeasuredWorker) -> Spread:
 
 
 SUITE = Suite(comparisons, tables, rounds=5, steps=12, dtypes=DTYPES)
+
+if __name__ == "__main__":
+    from benchmarks.__main__ import run_module
+
+    run_module("finetuning_runs")

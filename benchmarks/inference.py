@@ -89,3 +89,8 @@ def _cells(comparison, worker, against):
 
 
 SUITE = Suite(comparisons, tables, rounds=5, steps=5)
+
+if __name__ == "__main__":
+    from benchmarks.__main__ import run_module
+
+    run_module("inference")

@@ -151,3 +151,8 @@ def step_flops(worker: MeasuredWorker) -> int:
 
 
 SUITE = Suite(comparisons, tables, rounds=5, steps=3, dtypes=DTYPES)
+
+if __name__ == "__main__":
+    from benchmarks.__main__ import run_module
+
+    run_module("pretraining")

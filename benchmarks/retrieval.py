@@ -102,3 +102,8 @@ def _cells(comparison, worker, against):
 
 
 SUITE = Suite(comparisons, tables, rounds=3, steps=1)
+
+if __name__ == "__main__":
+    from benchmarks.__main__ import run_module
+
+    run_module("retrieval")

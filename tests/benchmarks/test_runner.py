@@ -2,6 +2,7 @@
 
 import argparse
 import pathlib
+import runpy
 import sys
 
 import pytest
@@ -13,6 +14,19 @@ from benchmarks.sizes import QUICK, QUICK_BATCH, pretraining_case
 from benchmarks.tables import Suite
 from decoupled.core.errors import UserError
 from tests.benchmarks.toys import comparison, measured
+
+DOCUMENT = """# Speed
+
+<!-- table:toys -->
+old
+<!-- end -->
+
+Text.
+
+<!-- table:other -->
+kept
+<!-- end -->
+"""
 
 
 @pytest.fixture
@@ -34,9 +48,11 @@ def done(monkeypatch):
     return measured
 
 
-def test_a_number_of_rounds_is_positive(capsys):
+@pytest.mark.parametrize("name", runner.SUITES)
+def test_a_suite_also_runs_as_a_module(name, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["benchmarks", "--rounds=0"])
     with pytest.raises(SystemExit, match="2"):
-        runner.main(["corpus", "--rounds=0"])
+        runpy.run_module(f"benchmarks.{name}", run_name="__main__")
     assert "--rounds: 0 is less than 1" in capsys.readouterr().err
 
 
