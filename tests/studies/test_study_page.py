@@ -284,7 +284,7 @@ def test_a_study_is_read_back_from_its_files(tmp_path):
         ("english", ENGLISH),
         ("part_a", PART_A),
         ("part_a_cause", CAUSE),
-        ("part_d", {"6": "void"}),
+        ("part_d", {"6": "undecided"}),
     ],
 )
 def test_the_committed_pages_are_those_of_their_files(
