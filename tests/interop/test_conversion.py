@@ -612,6 +612,10 @@ def test_gradients_of_the_first_step_are_those_of_transformers(
 ):
     path = returned.parent / "again_outputs" / f"{name}.gradients.npz"
     expected = load(path)
+    # PyTorch names a tied table by the module that it meets first.
+    if "lm_head.decoder.weight" in expected:
+        table = expected.pop("lm_head.decoder.weight")
+        expected["roberta.embeddings.word_embeddings.weight"] = table
     batches = training_batches(name)
     gradients = our_gradients(converted / name, task_of(batches), batches[0])
     described = read_config(str(returned / name))
