@@ -186,22 +186,17 @@ def find_corpus(folder: str, inputs: Mapping[str, Any]) -> Corpus | None:
                 "another --output_dir or remove the folder"
             )
         return corpus
-    check_is_ours(folder, "a corpus")
-    return None
-
-
-def check_is_ours(folder: str, what: str) -> None:
-    """Refuses a folder that is not empty and that no build has marked by `BUILDING`."""
     if not gfile.isdir(folder):
-        return
+        return None
     names = {name.rstrip("/") for name in gfile.listdir(folder)} - {LOCK}
     # A build that was killed while it wrote its first file left only part of that.
     names = {name for name in names if not _is_begun_mark(name)}
     if names and BUILDING not in names:
         raise UserError(
-            f"{folder}: neither empty nor {what} (holds {sorted(names)[0]}); choose "
+            f"{folder}: neither empty nor a corpus (holds {sorted(names)[0]}); choose "
             "another --output_dir"
         )
+    return None
 
 
 def _is_begun_mark(name):

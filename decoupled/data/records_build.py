@@ -4,15 +4,16 @@ The files of a corpus have one source each, such as the pages of an encyclopedia
 training reads the shards one after the other. Therefore the documents of several shards
 are mixed, so that each shard is a sample of its language.
 
-While records are being built, DIR has a mark, `building.txt`, and `DIR/work/UNIT/`
-contains the shards of a text file, or mixed ones. A final name contains the number of
-shards of the language, so that shards are renamed when all text is encoded and mixed.
+While records are being built, `DIR/work/UNIT/` contains the shards of a text file, or
+mixed ones. A final name contains the number of shards of the language, so that shards
+are renamed when all text is encoded and mixed.
 """
 
 import dataclasses
 import functools
 import itertools
 import os
+import re
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -20,17 +21,16 @@ import numpy as np
 
 from decoupled.core import console, files, gfile
 from decoupled.core.errors import UserError
+from decoupled.core.locks import LOCK
 from decoupled.corpora.corpus import (
-    BUILDING,
     SPLITS,
     Corpus,
     Document,
-    check_is_ours,
     hash_bits,
     read_documents,
     without_held_out,
 )
-from decoupled.corpora.runners import LOCAL, Runner, run_units
+from decoupled.corpora.runners import DONE, FAILED, LOCAL, Runner, run_units
 from decoupled.data import records
 from decoupled.data.records import LanguageRecords, Shard, read_shard, write_shard
 from decoupled.data.vocabulary import Vocabulary, open_vocabulary
@@ -44,6 +44,12 @@ _BATCH = 256
 # token while it reads one, and then 4.
 _MIXED_SHARDS = 8
 _MIXED = "mixed-"
+# The files of a build that is not complete.
+_OURS = re.compile(
+    rf"{WORK}/({_MIXED})?(train|eval)-[^/]+-\d{{5,}}"
+    rf"({re.escape(DONE)}|{re.escape(FAILED)}|/part-\d{{5,}}\.tfrecord)"
+    r"|(train|eval)/[^/]+/tokens-\d{5,}-of-\d{5,}\.tfrecord"
+)
 
 
 def build_records(
@@ -66,13 +72,14 @@ def build_records(
         tokens_per_shard,
         {"corpus": corpus.fingerprint, "vocabulary": vocabulary.fingerprint},
     )
-    marker = os.path.join(output_dir, BUILDING)
     if files.exists(os.path.join(output_dir, records.MANIFEST)):
         manifest = _complete(job)
     else:
-        check_is_ours(output_dir, "records")
-        files.make_folder(output_dir)
-        files.write_text(marker, "Records are being built here; not complete.\n")
+        if other := _file_of_others(output_dir, output_dir):
+            raise UserError(
+                f"{output_dir}: neither empty nor records (holds {other}); choose "
+                "another --output_dir"
+            )
         files.make_folder(job.work_dir)
         texts = text_files(corpus)
         results = run_units(job, texts, runner, "encoding text", _SMALL_TEXT_BYTES)
@@ -89,10 +96,8 @@ def build_records(
             splits=gather(job, texts, results, groups, mixed),
         )
         records.write_manifest(manifest)
-    if files.exists(marker):
-        if gfile.isdir(job.work_dir):
-            gfile.rmtree(job.work_dir)
-        gfile.remove(marker)
+    if gfile.isdir(job.work_dir) and not _file_of_others(output_dir, job.work_dir):
+        gfile.rmtree(job.work_dir)
     _print_table(manifest)
     train, held_out = (
         [
@@ -105,6 +110,17 @@ def build_records(
     if warning := without_held_out(train, held_out):
         console.say(warning)
     return manifest
+
+
+def _file_of_others(output_dir: str, folder: str) -> str | None:
+    """The name of a file below `folder` that no build of records has left there."""
+    for place, _, names in gfile.walk(folder):
+        for name in names:
+            path = os.path.relpath(os.path.join(place, name), output_dir)
+            is_half = any(map(files.is_temporary, path.split("/")))
+            if not (is_half or path == LOCK or _OURS.fullmatch(path)):
+                return path
+    return None
 
 
 def _complete(job: "EncodingJob") -> records.RecordsManifest:
