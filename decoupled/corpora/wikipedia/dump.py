@@ -7,9 +7,8 @@ disambiguation page.
 The standard library's expat parses the whole file, also the pages of other workers. So
 damage is found wherever it is. The encoding is the one that the XML declares: UTF-8,
 UTF-16 or one of 8 bits. A dump never has a document type. So document types, and with
-them entities, are refused (CVE-2003-1564, "billion laughs"). Elements that nobody reads
-may be any: versions of the export format
-(https://www.mediawiki.org/xml/export-0.11.xsd) add some.
+them entities, are refused (CVE-2003-1564, "billion laughs"), and so are elements that
+the export format (https://www.mediawiki.org/xml/export-0.11.xsd) does not have.
 """
 
 import collections
@@ -44,7 +43,22 @@ _REVISION = f"{_PAGE}/revision"
 _TITLE, _NUMBER, _ID = f"{_PAGE}/title", f"{_PAGE}/ns", f"{_PAGE}/id"
 _REDIRECT = f"{_PAGE}/redirect"
 _TEXT, _MODEL = f"{_REVISION}/text", f"{_REVISION}/model"
-_READ = (_TITLE, _NUMBER, _ID, _REDIRECT, _TEXT, _MODEL)
+_BEFORE_REVISIONS = (_TITLE, _NUMBER, _ID)
+_READ = (*_BEFORE_REVISIONS, _REDIRECT, _TEXT, _MODEL)
+# Path of an element -> the elements that it may hold. Other paths are not checked.
+_CHILDREN = {
+    "": {_ROOT},
+    _ROOT: {"siteinfo", "page"},
+    _PAGE: set(
+        "title ns id redirect restrictions revision upload DiscussionThreading "
+        "discussionthreadinginfo".split()
+    ),
+    _REVISION: set(
+        "id parentid timestamp contributor minor comment origin model format text sha1 "
+        "content".split()
+    ),
+    **{path: set() for path in _READ},
+}
 # "#REDIRECT [[...]]" in the wiki's own language.
 _REDIRECT_TEXT = re.compile(r"\s*[#＃]\s*[^\W\d_][^\[\]#*\n]{2,30}\[\[[^\[\]\n]+\]\]")
 
@@ -200,18 +214,21 @@ class _Reader:
             return
         # Whatever the prefix of the name.
         name = name.rpartition(":")[2]
-        if self._depth == 1 and name != _ROOT:
-            raise _BadXml(f"no MediaWiki export: its first element is {name!r:.60}")
-        if self._text is not None:
+        if name not in _CHILDREN.get(self._path, (name,)):
+            if self._depth == 1:
+                raise _BadXml(f"no MediaWiki export: its first element is {name!r:.60}")
             inside = self._path.rpartition("/")[2]
             raise _BadXml(f"unexpected element {name!r:.60} in {inside}")
         self._path = f"{self._path}/{name}" if self._path else name
         if self._path == _PAGE:
             self._begin_page()
         elif self._path == _REVISION:
+            self._fields[_REVISION] = ""
             self._fields.pop(_TEXT, None)
             self._fields.pop(_MODEL, None)
             self._is_too_large = False
+        elif self._path in _BEFORE_REVISIONS and _REVISION in self._fields:
+            raise _BadXml(f"unexpected element {name!r} after a revision")
         elif self._path == _NAMESPACE:
             self._text = []
             self._namespace = _integer(attributes.get("key", ""))
@@ -228,6 +245,10 @@ class _Reader:
 
     def _data(self, text):
         if self._text is None:
+            if self._path in (_ROOT, _PAGE, _REVISION) and text.strip():
+                raise _BadXml(
+                    f"unexpected text between elements ({text.strip()!r:.60})"
+                )
             return
         self._text.append(text)
         self._size += len(text)

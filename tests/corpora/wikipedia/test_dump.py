@@ -217,7 +217,11 @@ def read_page(tmp_path, xml):
         ("<title>T</title><ns> -1 </ns><id>3</id>", dump.OTHER_NAMESPACES),
         (BEFORE + "<redirect/>", dump.REDIRECTS),
         (BEFORE + "<restrictions>edit=sysop</restrictions>", ("T", 3, "hello")),
-        (BEFORE + "<new><title>a</title>b</new>", ("T", 3, "hello")),
+        (
+            BEFORE + "<DiscussionThreading><ThreadSubject>a</ThreadSubject>"
+            "</DiscussionThreading>",
+            ("T", 3, "hello"),
+        ),
         (BEFORE.replace("title>", "mw:title>"), ("T", 3, "hello")),
     ],
 )
@@ -269,7 +273,11 @@ def test_the_text_is_what_xml_says_of_the_last_revision(tmp_path, revisions, tex
         (with_page("<title/>"), "page 1 has no title"),
         (with_page("<title>T</title><ns/>"), "'' is no number"),
         (with_page(f"<title>T</title><id>{'9' * 5000}</id>"), "9 is no number"),
+        (with_page("<title>T</title><item/>"), "unexpected element 'item' in page"),
+        (with_page("<title>T</title>lost"), "unexpected text between elements"),
+        (with_page(revisions=revision(further="<x/>")), "element 'x' in revision"),
         (with_page(revisions=revision("<text>a<b/></text>")), "element 'b' in text"),
+        (with_page("", revision() + BEFORE), "'title' after a revision"),
         (with_page("<title>T</titel>"), "mismatched tag: line 1"),
         (with_page(revisions=revision("<text>&nbsp;</text>")), "undefined entity"),
         (with_page(revisions=revision("<text>\udcff</text>")), "invalid token"),
@@ -330,6 +338,8 @@ def test_truncated_xml_gives_the_pages_before(tmp_path):
         ("<!-- a --> <feed></feed>", "no MediaWiki export: its first element is"),
         (dump_xml([]), "holds no page"),
         (dump_xml([]) * 2, "cannot read the XML (junk after document element"),
+        (dump_xml(PAGES).replace("</page>", "</page><item/>"), "unexpected element"),
+        (dump_xml(PAGES).replace("</page>", "</page>lost"), "unexpected text"),
     ],
 )
 def test_what_is_no_dump_is_refused(tmp_path, content, message):
