@@ -4,7 +4,7 @@ import dataclasses
 import functools
 import os
 
-from decoupled.configs import Phase, PretrainConfig
+from decoupled.configs import ModelConfig, Phase, PretrainConfig
 from decoupled.configs.hardware import HOST, Hardware
 from decoupled.core import console, files, gfile, hosts
 from decoupled.core.errors import UserError
@@ -14,11 +14,16 @@ from decoupled.data.reading import check_beginnings, count_pieces, named_errors
 from decoupled.data.records import RecordsManifest, read_manifest
 from decoupled.data.sequences import EVAL, TRAIN, evaluation_count, sampling_rows
 from decoupled.data.vocabulary import Vocabulary, open_vocabulary
-from decoupled.model.variables import OUTPUT_BIAS, by_pattern, slots
+from decoupled.model.variables import (
+    OUTPUT_BIAS,
+    by_pattern,
+    output_matrices,
+    slots,
+)
 from decoupled.runs import run_folder
 from decoupled.runs.curve import entropy
 from decoupled.runs.run_folder import TRAINING_MODES
-from decoupled.runs.saved_run import open_model
+from decoupled.runs.saved_run import Model, open_model
 from decoupled.training.bookkeeping import StopOnSignal
 from decoupled.training.checkpoint_files import CheckpointFile
 from decoupled.training.checkpoints import (
@@ -106,7 +111,8 @@ def plan_pretraining(
             sampling.append(_sampling_rows(phase, manifest))
         if mode != "train":
             held_out_counts(phase.config, manifest)
-    prefix = _initial_checkpoint(init_checkpoint, pieces, config.model)
+    source = _initial_model(init_checkpoint, pieces, config.model)
+    prefix = source and source.weights.path
     check_beginnings(manifest)
     phases = [(p, pretraining_graph(p.config, pieces.pad_id)) for p in config.phases]
     if prefix:
@@ -119,6 +125,8 @@ def plan_pretraining(
                 "ModelConfig.initial_values has no effect on variables of "
                 f"--init_checkpoint, such as {without[0]}"
             )
+        if line := _other_meaning(source, config.model, restored):
+            console.say(line)
     for phase, graph in phases:
         check_graph(graph.network, phase.config.training, graph.frozen)
     description = _describe(config, manifest, pieces, prefix)
@@ -233,7 +241,7 @@ def _describe_phase(phase):
 _COMPUTED = ("num_heads", "head_size", "activation", "layer_norm_epsilon")
 
 
-def _initial_checkpoint(path, pieces, model) -> str | None:
+def _initial_model(path, pieces, model) -> Model | None:
     if path is None:
         return None
     source = open_model(path)
@@ -260,13 +268,25 @@ def _initial_checkpoint(path, pieces, model) -> str | None:
             f"--init_checkpoint: the model of {path} has {', '.join(differing)}; its "
             "weights would compute something else"
         )
-    before, now = source.config.mlm_transform, model.mlm_transform
-    if before != now and OUTPUT_BIAS in source.weights:
-        console.say(
-            f"ModelConfig.mlm_transform = {now!r}: that of --init_checkpoint is "
-            f"{before!r}, so its output embedding begins with another meaning"
-        )
-    return source.weights.path
+    return source
+
+
+def _other_meaning(source: Model, model: ModelConfig, restored: list[str]) -> str:
+    """A line if the output embedding of the initial model is taken over without the
+    layers that it was trained with, or with others; else ""."""
+    transforms = [(c.mlm_transform, c.projects_output) for c in (source.config, model)]
+    tables = {matrix.name for matrix in output_matrices(model)}
+    has_head = OUTPUT_BIAS in source.weights and tables.issubset(restored)
+    if not has_head or transforms[0] == transforms[1]:
+        return ""
+    before, now = (
+        f"{kind!r} {'with' if projects else 'without'} a projection"
+        for kind, projects in transforms
+    )
+    return (
+        f"ModelConfig.mlm_transform: {now}, and of --init_checkpoint {before}; its "
+        "output embedding begins with another meaning"
+    )
 
 
 def _trunk(path, folder, description, graph, contents) -> str | None:

@@ -8,7 +8,9 @@ import pytest
 
 from decoupled.analyses.models import layer_vectors
 from decoupled.analyses.retrieval import TranslationSearch, add_means
+from decoupled.commands import retrieve
 from decoupled.core.errors import UserError
+from decoupled.launch import gin_files
 from decoupled.xtreme.scoring import score
 from tests.analyses.sentences import (
     ENGLISH,
@@ -270,3 +272,13 @@ def test_missing_flags_are_named_at_once():
     told = mistake("retrieve", "--data_dir=x")
     for flag in ("--task", "--init_checkpoint", "--output_dir"):
         assert flag in told
+
+
+@pytest.mark.parametrize(
+    "task, scoring", [("tatoeba", "cosine"), ("bucc2018", "ratio_margin")]
+)
+def test_each_task_has_its_scoring(task, scoring):
+    root, tasks = retrieve.RetrieveConfig, retrieve.TASKS
+    files = ["tasks/retrieval.gin"]
+    config = gin_files.configure(root, files, [], task=task, tasks=tasks)
+    assert config.retrieval.scoring == scoring
