@@ -39,11 +39,11 @@ def make_pretrained(folder, **model):
     return run
 
 
-def write_weights(folder, sizes):
+def write_weights(folder, sizes, head=MASKED_LM):
     """Writes random weights with their slots; returns the checkpoint's prefix."""
     generator, prefix = np.random.default_rng(0), str(folder / f"model.ckpt-{STEPS}")
     with CheckpointWriter(prefix) as writer:
-        for name, shape in shapes(sizes, MASKED_LM).items():
+        for name, shape in shapes(sizes, head).items():
             mean = float(name.endswith("gamma"))
             value = generator.normal(mean, sizes.initializer_range, shape)
             for slot in ("", "/adam_m", "/adam_v"):

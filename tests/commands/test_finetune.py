@@ -4,6 +4,7 @@ import dataclasses
 import json
 import re
 import shutil
+import types
 
 import numpy as np
 import pytest
@@ -18,7 +19,7 @@ from decoupled.configs import (
 from decoupled.configs.finetuning import FinetuneConfig
 from decoupled.configs.hardware import HOST, Hardware, TpuAddress
 from decoupled.core.errors import UserError
-from decoupled.runs import finetuning, finetuning_run
+from decoupled.runs import finetuning, finetuning_plan, finetuning_run
 from decoupled.runs.finetuning_plan import plan_finetuning
 from decoupled.tasks import presets
 from decoupled.training import checkpoints
@@ -303,6 +304,30 @@ def test_a_head_for_other_labels_begins_anew(folder, short, tmp_path, entry, val
     paths = (str(tmp_path / "short"), str(tmp_path / "again"))
     plan = plan_finetuning(config, task, *paths, "train", 1, str(tmp_path / "cache"))
     assert plan.run.drawn == (("output_weights", "output_bias") if entry else ())
+
+
+def test_processes_compare_the_files_that_they_answer(folder, tmp_path, monkeypatch):
+    compared = {}
+    group = types.SimpleNamespace(
+        count=lambda: 2, agree=lambda what, facts: compared.update(facts)
+    )
+    monkeypatch.setattr(finetuning_plan, "hosts", group)
+    config = settings()
+    task = presets.make_task("catalogs", str(folder / "tasks"), config.finetuning, None)
+    paths = (str(folder / "pretrained"), str(tmp_path / "never"))
+    cache = str(tmp_path / "cache")
+    plan_finetuning(config, task, *paths, "train_and_evaluate", 1, cache)
+    assert set(compared) == {"catalogs/dev-en.tsv", "catalogs/test-sw.tsv"}
+
+
+def test_a_head_that_begins_anew_is_said(folder, short, tmp_path, capsys):
+    shutil.copytree(short, tmp_path / "short")
+    path = tmp_path / "short/config.json"
+    content = json.loads(path.read_text())
+    content["task"]["labels"].reverse()
+    path.write_text(json.dumps(content))
+    tune(folder, tmp_path / "again", "train", init=tmp_path / "short", **TWO_STEPS)
+    assert "drawn from the seed: output_bias, output_weights" in capsys.readouterr().out
 
 
 def test_a_frozen_input_embedding_does_not_move_within_a_run(folder):
