@@ -289,21 +289,32 @@ def test_keeps_the_first_layers_only(short):
     assert saved["model"]["num_layers"] == 1
 
 
-@pytest.mark.parametrize(
-    "entry, value", [("labels", ["word", "record"]), ("kind", "tagging"), ("", None)]
-)
-def test_a_head_for_other_labels_begins_anew(folder, short, tmp_path, entry, value):
-    """Its layer has the same shape."""
-    shutil.copytree(short, tmp_path / "short")
-    path = tmp_path / "short/config.json"
-    content = json.loads(path.read_text())
-    content["task"] |= {entry: value} if entry else {}
-    path.write_text(json.dumps(content))
+def plan(folder, init, out, mode="train"):
+    """The plan of the command of `tune`, which writes nothing."""
     config = settings()
     task = presets.make_task("catalogs", str(folder / "tasks"), config.finetuning, None)
-    paths = (str(tmp_path / "short"), str(tmp_path / "again"))
-    plan = plan_finetuning(config, task, *paths, "train", 1, str(tmp_path / "cache"))
-    assert plan.run.drawn == (("output_weights", "output_bias") if entry else ())
+    paths = (str(init), str(out))
+    return plan_finetuning(config, task, *paths, mode, 1, str(out / "features"))
+
+
+def with_task(short, copy, **entries):
+    """A copy of a run whose config.json has these entries of its task."""
+    shutil.copytree(short, copy)
+    content = json.loads((copy / "config.json").read_text())
+    content["task"] |= entries
+    (copy / "config.json").write_text(json.dumps(content))
+    return copy
+
+
+OTHER_ORDER = {"labels": ["word", "record"]}
+
+
+@pytest.mark.parametrize("entries", [OTHER_ORDER, {"kind": "tagging"}, {}])
+def test_a_head_for_other_labels_begins_anew(folder, short, tmp_path, entries):
+    """Its layer has the same shape."""
+    init = with_task(short, tmp_path / "short", **entries)
+    drawn = plan(folder, init, tmp_path / "again").run.drawn
+    assert drawn == (("output_weights", "output_bias") if entries else ())
 
 
 def test_processes_compare_the_files_that_they_answer(folder, tmp_path, monkeypatch):
@@ -312,21 +323,13 @@ def test_processes_compare_the_files_that_they_answer(folder, tmp_path, monkeypa
         count=lambda: 2, agree=lambda what, facts: compared.update(facts)
     )
     monkeypatch.setattr(finetuning_plan, "hosts", group)
-    config = settings()
-    task = presets.make_task("catalogs", str(folder / "tasks"), config.finetuning, None)
-    paths = (str(folder / "pretrained"), str(tmp_path / "never"))
-    cache = str(tmp_path / "cache")
-    plan_finetuning(config, task, *paths, "train_and_evaluate", 1, cache)
+    plan(folder, folder / "pretrained", tmp_path / "never", "train_and_evaluate")
     assert set(compared) == {"catalogs/dev-en.tsv", "catalogs/test-sw.tsv"}
 
 
 def test_a_head_that_begins_anew_is_said(folder, short, tmp_path, capsys):
-    shutil.copytree(short, tmp_path / "short")
-    path = tmp_path / "short/config.json"
-    content = json.loads(path.read_text())
-    content["task"]["labels"].reverse()
-    path.write_text(json.dumps(content))
-    tune(folder, tmp_path / "again", "train", init=tmp_path / "short", **TWO_STEPS)
+    init = with_task(short, tmp_path / "short", **OTHER_ORDER)
+    tune(folder, tmp_path / "again", "train", init=init, **TWO_STEPS)
     assert "drawn from the seed: output_bias, output_weights" in capsys.readouterr().out
 
 
