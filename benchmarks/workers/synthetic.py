@@ -63,8 +63,8 @@ def sentence_pairs(case: dict) -> tuple[list[np.ndarray], list[np.ndarray]]:
 
 
 def start_value(index: int, name: str, shape: list[int], dtype: str) -> np.ndarray:
-    """The value of a step's variable before it: zeros for slots and numbers of steps,
-    and else random."""
+    """The initial value of a variable: zeros for optimizer slots and step counters,
+    random numbers for weights."""
     if not dtype.startswith(("float", "bfloat")):
         return np.zeros(shape, dtype)
     if "/adam_" in name:

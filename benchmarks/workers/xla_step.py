@@ -31,7 +31,7 @@ def build(case: dict) -> tuple[protocol.Step, dict]:
             ]
             for number in range(len(arrays.files) // len(about["features"]))
         ]
-    program, attention = jax_step.built(
+    program, attention = jax_step.compiled_step(
         folder, [device], "default", load=True, deterministic=case["deterministic"]
     )
     state = [

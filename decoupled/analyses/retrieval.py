@@ -30,6 +30,7 @@ from decoupled.core import accelerators, console, files
 from decoupled.core.errors import Mistakes, UserError
 from decoupled.core.made_from import differences
 from decoupled.metrics.neighbours import Matches, best_matches, best_threshold, mine
+from decoupled.runs.run_folder import weights_sha256
 from decoupled.runs.saved_run import Model
 from decoupled.xtreme import official, parallel_sentences
 from decoupled.xtreme.parallel_sentences import (
@@ -207,10 +208,7 @@ class TranslationSearch:
             "task": task,
             "checkpoint": os.path.basename(model.weights.path),
             "global_step": model.weights.global_step,
-            # The index of a checkpoint holds the checksum of every variable.
-            "checkpoint_fingerprint": files.file_fingerprint(
-                f"{model.weights.path}.index"
-            ),
+            "checkpoint_fingerprint": weights_sha256(model.weights.path),
             "model": vars(model.config),
             "vocabulary": model.vocabulary.fingerprint,
             "settings": {**dataclasses.asdict(config), "layer": layer},

@@ -162,7 +162,7 @@ def compile_for(
     result = {"compiler": described.compiler}
     began = time.monotonic()
     try:
-        program, attention = built(folder, devices, precision)
+        program, attention = compiled_step(folder, devices, precision)
     except jax.errors.JaxRuntimeError as error:
         sizes = _NO_ROOM.search(str(error))
         if not sizes:
@@ -192,7 +192,7 @@ def memory_of(program: Any) -> dict[str, int]:
     }
 
 
-def built(
+def compiled_step(
     folder: pathlib.Path,
     devices: list[Any],
     precision: str,
