@@ -131,7 +131,7 @@ class Reader:
         handle.name = where
         statements = []
         try:
-            parser = config_parser.ConfigParser(handle, _References(self))
+            parser = _Parser(handle, _References(self))
             while statement := parser.parse_statement():
                 _refuse_import(statement)
                 statements.append(statement)
@@ -188,6 +188,28 @@ class Reader:
             shown = f"{', '.join(others)} and {last} have" if others else f"{last} has"
             hint = f"; {shown} one"
         raise UserError(f"{owner} has no parameter {name!r}{hint}")
+
+
+class _Parser(config_parser.ConfigParser):
+    """Refuses a dictionary with a key twice, of which Python would keep the last."""
+
+    def __init__(self, *args):
+        self._keys = []
+        super().__init__(*args)
+
+    def _maybe_parse_container(self):
+        self._keys.append([])
+        try:
+            return super()._maybe_parse_container()
+        finally:
+            self._keys.pop()
+
+    def _parse_dict_item(self):
+        key, value = super()._parse_dict_item()
+        if key in self._keys[-1]:
+            self._raise_syntax_error(f"the key {key!r} occurs twice")
+        self._keys[-1].append(key)
+        return key, value
 
 
 class _References(ParserDelegate):

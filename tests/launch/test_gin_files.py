@@ -257,6 +257,12 @@ def test_a_parameter_of_another_class_is_told_with_the_class(write, text, messag
     assert message_of(configure, [write(text, "a.gin")]) == message
 
 
+@pytest.mark.parametrize("value", ["{'a': 1, 'a': 2}", "({'a': {'a': 1}, 'a': 2},)"])
+def test_a_key_that_occurs_twice_is_refused(write, value):
+    message = message_of(configure, [write(f"B = {{'a': {{'a': 1}}}}\nA = {value}")])
+    assert message.startswith("good.gin:2: the key 'a' occurs twice in ")
+
+
 @pytest.mark.parametrize("word", ["true", "adamw", "none"])
 def test_a_word_without_quotes_is_told(write, word):
     message = message_of(configure, [write(f"ALPHA = {word}", "a.gin")])
