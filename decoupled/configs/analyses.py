@@ -105,6 +105,7 @@ class ProbeSettings(Settings):
 class NeighbourSettings(Settings):
     """How translations are found by nearest neighbours, in all layers.
 
+    retrieval: without `layer`.
     max_pairs: of each language: the first ones of a file, or with --sentences those
       that a hash of their ids chooses. 0 takes all.
     """
@@ -122,6 +123,11 @@ class NeighbourSettings(Settings):
 
     def _check(self):
         check_not_negative(self, "max_pairs")
+        if self.retrieval.layer != RetrievalConfig.layer:
+            raise UserError(
+                f"{where(self.retrieval, 'layer')}: {self.retrieval.layer} has no "
+                "effect, because neighbours measures all layers; leave it out"
+            )
 
 
 # Name of an analysis -> its settings.

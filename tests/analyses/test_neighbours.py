@@ -1,5 +1,6 @@
 """Nearest-neighbour translation by layer, recomputed with scipy."""
 
+import dataclasses
 import itertools
 
 import numpy as np
@@ -22,6 +23,14 @@ from tests.analyses.tiny_runs import show
 
 PAPER = retrieval(pool_special_tokens=False, centre=True, scoring="euclidean")
 SETTINGS = NeighbourSettings(PAPER, max_pairs=0)
+
+
+def test_a_layer_has_no_effect_where_all_are_measured():
+    one = dataclasses.replace(PAPER, layer=3)
+    with pytest.raises(UserError, match="RetrievalConfig.layer: 3 has no effect"):
+        NeighbourSettings(one)
+
+
 TEXTS = {
     "en": ENGLISH,
     "ti": [*ENGLISH[:4], *OTHERS],
