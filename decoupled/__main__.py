@@ -59,10 +59,14 @@ def _run(words):
     if not words or words[0] in ("-h", "--help", "-help"):
         print(listing())
         return 0
+    from decoupled.core.errors import UserError, close_names
+
+    try:
+        os.getcwd()
+    except FileNotFoundError as error:
+        raise UserError("the current folder is gone; change to another one") from error
     known = [name for names in COMMANDS.values() for name in names]
     if words[0] not in known:
-        from decoupled.core.errors import UserError, close_names
-
         if words[0] in GONE:
             raise UserError(f"{words[0]} is gone (CHANGELOG.md); {GONE[words[0]]}")
         raise UserError(f"no command {words[0]!r}{close_names(words[0], known)}")

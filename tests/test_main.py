@@ -91,6 +91,22 @@ def test_an_unknown_command_is_told_what_is_close_to_it(word, advice):
     assert told.startswith(f"decoupled: error: no command {word!r}{advice}")
 
 
+@pytest.mark.parametrize("command", ["doctor", "plan"])
+def test_a_folder_that_is_gone_is_said(tmp_path, command):
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    script = (
+        f'cd "{gone}" && rmdir "{gone}" && "{sys.executable}" -m decoupled {command}'
+    )
+    done = subprocess.run(
+        ["sh", "-c", script], capture_output=True, text=True, check=False, timeout=60
+    )
+    assert (done.returncode, done.stderr) == (
+        2,
+        "decoupled: error: the current folder is gone; change to another one\n",
+    )
+
+
 def test_the_console_script_is_the_same_program():
     script = pathlib.Path(sys.executable).parent / "decoupled"
     done = subprocess.run(
