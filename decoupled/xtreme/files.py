@@ -97,6 +97,7 @@ class LanguageFile(NamedTuple):
     def text(self) -> str:
         """The content; an error names the language."""
         try:
+            files.check_regular(self.path)
             return files.read_text(self.path)
         except UserError as error:
             raise UserError(f"{error} (language {self.language})") from error
@@ -197,6 +198,10 @@ def _classes(file: LanguageFile) -> list[str]:
     for row in rows:
         if not alone and len(row.cells) < _COLUMNS:
             raise file.error(f"no label after two sentences{_REMOVED}", row.line)
+        if len(row.cells) > _COLUMNS:
+            raise file.error(
+                f"{len(row.cells)} columns, not sentence, sentence, label", row.line
+            )
     labels = [(label_of(row.cells[-1]), row.line) for row in rows]
     return [file.value(*label, "" if label[0] else _REMOVED) for label in labels]
 
@@ -234,7 +239,11 @@ def _questions(file: LanguageFile) -> list[Question]:
         raise file.error(
             "not in SQuAD's format (data, paragraphs, qas with id and answers, text)"
         ) from error
+    known = set()
     for identifier, answers in questions:
+        if identifier in known:
+            raise file.error(f"two questions with the id {quoted(identifier)}")
+        known.add(identifier)
         if not answers:
             raise file.error(f"question {quoted(identifier)} has no answers")
     if questions and not any(any(answers) for _, answers in questions):

@@ -125,6 +125,9 @@ def read_tatoeba(data_dir: str, language: str) -> Tatoeba:
         raise english.error(
             f"{len(sentences)} lines, but {source.path} has {len(sources)}"
         )
+    for file, side in ((source, sources), (english, sentences)):
+        if "" in side:
+            raise file.error("holds no sentence", side.index("") + 1)
     gold = _gold_places(folder, language, sentences)
     return Tatoeba(language, sources, sorted(sentences), gold)
 
@@ -177,6 +180,8 @@ def _read_text(path, language):
         identifier, tab, sentence = line.partition("\t")
         if not (tab and identifier.strip(BLANKS)):
             raise file.error("not id, tab, sentence", number)
+        if not sentence.strip():
+            raise file.error("holds no sentence", number)
         ids.append(identifier.strip(BLANKS))
         sentences.append(sentence.strip())
     if not ids:

@@ -97,6 +97,7 @@ def test_questions(read):
         ),
         ("xnli", "A.\tB.\tneutral\nC.\tD.\t\n", ":2: '' is not contradiction"),
         ("xnli", "A.\tB.\tneutral\nC.\tD.\n", ":2: no label after two sentences"),
+        ("xnli", "A.\tB.\tneutral\tentailment\n", ":1: 4 columns, not sentence, sen"),
         ("xnli", "A.\tB.\tC.\n", ":1: 'C.' is not contradiction, entailment, neutral"),
         ("pawsx", "2\n", ":1: '2' is not 0 or 1"),
         (
@@ -122,6 +123,11 @@ def test_questions(read):
         ("xquad", squad_json({"q": [7]}), ": not in SQuAD's format"),
         ("xquad", '{"data": []}', ": empty"),
         ("mlqa", squad_json({"q1": ["a"], "q2": []}), ": question 'q2' has no answers"),
+        (
+            "mlqa",
+            squad_json({"q1": ["a"], "q2": ["b"]}).replace("q2", "q1"),
+            ": two questions with the id 'q1'",
+        ),
         (
             "tydiqa",
             squad_json({"q1": [""], "q2": [""]}),

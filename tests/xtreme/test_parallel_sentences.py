@@ -73,6 +73,7 @@ def test_the_folder_of_parallel_files_will_do(tmp_path):
     "english, more, message",
     [
         (ENGLISH[:3], {}, "sw-en.en (language sw): 3 lines"),
+        ([*ENGLISH[:3], " "], {}, "sw-en.en:4 (language sw): holds no sentence"),
         (ENGLISH, {"tatoeba/test-sw.tsv": [0, 1]}, "test-sw.tsv"),
         (ENGLISH, {"tatoeba/test-sw.tsv": [0, 1, 2, 4]}, "test-sw.tsv"),
     ],
@@ -144,6 +145,7 @@ def test_gold_pairs_of_the_test_set_may_be_there(tmp_path, name):
         ("de-en.dev.de", ["\tEin Haus."], ":1 (language de): not id"),
         ("de-en.dev.en", ["en-1\ta", "en-1\tb"], "id 'en-1' occurs 2 times"),
         ("de-en.dev.en", [], "empty"),
+        ("de-en.dev.en", ["en-1\ta", "en-2\t "], ":2 (language de): holds no sent"),
         (
             "de-en.dev.gold",
             ["de-1\ten-2", "de-1\ten-7"],
