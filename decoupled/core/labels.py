@@ -114,6 +114,14 @@ class LabelReader:
         """The known or collected ones, sorted."""
         return sorted(label for label, _ in self._known.values())
 
+    def knows(self, cell: str) -> bool:
+        """Whether the label in a cell is known, and not one that is being collected."""
+        return not self._collects and look(cell.strip(BLANKS)) in self._known
+
+    @property
+    def collects(self) -> bool:
+        return self._collects
+
     def place(self, label: str) -> str:
         """Where a label was first read; "" for one that no file has."""
         return self._known.get(look(label), ("", ""))[1]

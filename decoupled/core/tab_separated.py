@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from decoupled.core.files import LINE_END, split_lines
+from decoupled.core.labels import BLANKS, look
 
 _NEEDS_QUOTES = frozenset('"\t\r\n')
 _SEPARATOR = re.compile(r"\t|\r\n|\r|\n|\Z")
@@ -40,7 +41,8 @@ def read_rows(
 
     Args:
       label: the column of the labels or numbers: from 0, or its name in the first row.
-        With it, a line inside a quoted cell is a row only if it has a label there.
+        With it, a line inside a quoted cell is a row only if it has a label there,
+        unless no line of the text has one.
       is_label: whether a cell is a label; None takes those of the rows with quotes
         undone.
     """
@@ -51,7 +53,8 @@ def read_rows(
         return by_line
     opens = any(_is_open(cell) for row in by_line for cell in row.cells)
     first = by_line[0].cells
-    if opens or (len(first) > 1 and all(map(is_quoted, first))):
+    all_quoted = all(is_quoted(cell) or _is_number(cell) for cell in first)
+    if opens or (len(first) > 1 and all_quoted):
         rows = _written_rows(text)
         if rows and not _lines_are_rows(by_line, rows, label, is_label):
             return rows
@@ -151,8 +154,12 @@ def _lines_are_rows(by_line, rows, label, is_label):
     if any(len(row.cells) != width for row in rows if row.cells != [""]):
         return True
     if isinstance(label, str):
-        names, first = rows[0].cells, 1
-        label = names.index(label) if label in names else None
+        names, first = [look(name.strip(BLANKS)) for name in rows[0].cells], 1
+        label = names.index(look(label)) if look(label) in names else None
+    if is_label and label is not None:
+        both = (*rows[first:], *by_line[first:])
+        if not any(is_label(row.cells[label]) for row in both if row.cells[label:]):
+            label = is_label = None
     # Quotes around a tab are in one line. They are text if every line ends in a label.
     if is_label and label is not None:
         lines = [line.cells for line in by_line if line.cells != [""]]

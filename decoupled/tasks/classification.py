@@ -29,6 +29,7 @@ from decoupled.tasks.task import (
 )
 from decoupled.tasks.text_files import (
     LabelledTexts,
+    line_ends_note,
     read_corpus_labels,
     read_texts,
 )
@@ -127,10 +128,10 @@ class _TextTask(FinetuningTask):
 
     def read_file(self, path: str, language: str, split: str) -> list[LabelledTexts]:
         rows = read_texts(path, self.description, split, self.label_reader())
-        count = sum(bool(files.LINE_END.search(t)) for row in rows for t in row.texts)
-        if count and path.endswith(".tsv") and path not in self._noted:
+        note = line_ends_note(path, rows)
+        if note and path not in self._noted:
             self._noted.add(path)
-            console.say(f"{path}: {count:,} cells in quotes have line ends in them")
+            console.say(note)
         return rows
 
     def _packed(

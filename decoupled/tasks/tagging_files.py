@@ -18,7 +18,14 @@ from decoupled.core.errors import UserError, quoted
 from decoupled.core.labels import BLANKS, LabelReader
 from decoupled.core.tab_separated import is_quoted, unquoted
 from decoupled.tasks.description import INDEX, TaskDescription
-from decoupled.tasks.text_files import TextRow, cell_error, label_in, lines_of, text_in
+from decoupled.tasks.text_files import (
+    HEADERS,
+    TextRow,
+    cell_error,
+    label_in,
+    lines_of,
+    text_in,
+)
 from decoupled.xtreme.files import LanguageFile
 
 # XTREME's preprocessing writes one of these tags if a word has none.
@@ -141,7 +148,7 @@ def read_tagged(
     """
     [word_column] = task.texts
     sentences, words, tags, untagged, width = [], [], [], None, 0
-    for number, cells in [*_word_lines(path), (0, [])]:
+    for number, cells in [*_word_lines(path)[0], (0, [])]:
         if not cells:
             if words:
                 sentences.append(TaggedSentence(words, None if untagged else tags))
@@ -169,6 +176,29 @@ def read_tagged(
     return _without_language(path, sentences)
 
 
+def check_tags(path: str, column: int, labels: Sequence[str]) -> None:
+    """Refuses a file of which something else stands where a line has its tag: a header,
+    or, in files with blanks between columns, the text of a sentence."""
+    known, is_first = LabelReader(labels), True
+    lines, has_tabs = _word_lines(path)
+    for number, cells in lines:
+        cell = cells[column - 1] if cells[column - 1 :] else ""
+        if not cell or known.knows(cell):
+            pass
+        elif is_first and cell.lower() in HEADERS:
+            problem = f"{quoted(cell)} looks like a header; remove the line"
+            raise cell_error(path, number, column, problem)
+        elif not has_tabs:
+            raise cell_error(
+                path,
+                number,
+                column,
+                f"{quoted(cell)} is no tag; write a word a line, or leave the other "
+                "columns out",
+            )
+        is_first = is_first and not cells
+
+
 def _problem_of_tag(tag, task):
     if any(map(str.isspace, tag)):
         return f"the tag {quoted(tag)} has a blank in it"
@@ -181,7 +211,8 @@ def _problem_of_tag(tag, task):
 
 
 def _word_lines(path):
-    """Numbers and columns of lines with a word, and no columns between sentences."""
+    """Numbers and columns of lines with a word, and no columns between sentences; and
+    whether tabs part the columns."""
     is_conllu, texts, above = path.endswith(".conllu"), [], True
     for number, line in lines_of(path):
         if is_conllu:
@@ -201,5 +232,5 @@ def _word_lines(path):
     everywhere = all(map(is_quoted, cells))
     written = all(unquoted(cell) != cell for cell in cells if '"' in cell)
     if path.endswith(".tsv") and (everywhere or written):
-        return [(n, [unquoted(cell, everywhere) for cell in row]) for n, row in lines]
-    return lines
+        lines = [(n, [unquoted(cell, everywhere) for cell in row]) for n, row in lines]
+    return lines, has_tabs

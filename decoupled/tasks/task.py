@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from decoupled.core import console
+from decoupled.core import console, files
 from decoupled.core.compat import mtf, tf
 from decoupled.core.errors import UserError, quoted
 from decoupled.core.labels import LabelReader, check_labels
@@ -23,12 +23,10 @@ from decoupled.model.heads import Forward, cls_positions
 from decoupled.model.layers import Builder
 from decoupled.model.variables import Head
 from decoupled.ops.cross_entropy import softmax_cross_entropy
-from decoupled.tasks.description import COLUMNS, TaskDescription
-from decoupled.tasks.text_files import other_splits, splits_of
+from decoupled.tasks.description import COLUMNS, INDEX, TaskDescription
+from decoupled.tasks.text_files import HEADERS, other_splits, splits_of
 
 Features = dict[str, np.ndarray]
-# Names of columns that are no labels. Columns by number are for files without a header.
-_HEADERS = {"label", "labels", "tag", "tags", "class", "category", "target", "ner_tags"}
 _LABELS = "the task's labels"
 
 
@@ -245,6 +243,11 @@ class FinetuningTask(abc.ABC):
                 raise self.description.missing(self.data_dir, split, name)
         return [self._files[split][name] for name in names]
 
+    def indexes(self, split: str, language: str) -> list[str]:
+        """The files that are read beside those of a split, see `INDEX`."""
+        beside = (path + INDEX for path in self.paths(split, language))
+        return [path for path in beside if files.exists(path)]
+
     def read(self, split: str, language: str) -> list[Any]:
         """The examples of a split, in the order of the files."""
         if split == "train":
@@ -325,7 +328,7 @@ class FinetuningTask(abc.ABC):
         first_lines = tuple(f"{path}:1:" for path in paths)
         for label in collected.labels:
             place = collected.place(label)
-            is_first = place.startswith(first_lines) and label.lower() in _HEADERS
+            is_first = place.startswith(first_lines) and label.lower() in HEADERS
             if is_first and type(self.description.label) is int:
                 raise UserError(
                     f"{place}: {quoted(label)} looks like a header; remove the first "

@@ -36,9 +36,15 @@ from decoupled.tasks.description import (
     TaskDescription,
 )
 
+# Names of a column of labels, which are no labels. Columns by number are for files
+# without a header.
+HEADERS = {"label", "labels", "tag", "tags", "class", "category", "target", "ner_tags"}
 _SHOWN, _LISTED = 40, 400
 _NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 _LARGEST_NUMBER = 3.4e38
+# Joined files have a byte order mark each. Alone in its cell, the mark is a word that
+# shows nothing.
+_MARK = re.compile(rf"(?<![^\r\n]){files.BYTE_ORDER_MARK}(?=[^\r\n{BLANKS}])")
 
 
 class LabelledTexts(NamedTuple):
@@ -59,7 +65,7 @@ def read_texts(
     path: str, task: TaskDescription, split: str, labels: LabelReader
 ) -> list[LabelledTexts]:
     """The rows of a split in a file, in its order."""
-    rows = list(_rows_of_split(path, task, split))
+    rows = list(_rows_of_split(path, task, split, labels))
     if not rows:
         raise UserError(f"{path}: holds no example of {split}")
     has_labels = task.label in rows[0].values
@@ -69,13 +75,37 @@ def read_texts(
 
 
 def read_unlabelled(path: str, task: TaskDescription) -> list[LabelledTexts]:
-    """The texts of all rows of a file, whatever their labels are."""
+    """The texts of all rows of a file, whatever their labels are.
+
+    The labels of `task` and its column of labels say where a row ends, as in training.
+    """
     rows = list(_rows(path, task))
     if not rows:
         raise UserError(f"{path}: holds no example")
-    for row in rows:
-        row.values.pop(task.label, None)
+    labels = [row.values.pop(task.label, None) for row in rows]
+    first = labels[0] if type(task.label) is int else None
+    if first is not None and _is_header(first, task, labels[1:]):
+        raise cell_error(
+            path,
+            rows[0].line,
+            task.label,
+            f"{quoted(first)} looks like a header; remove the first line",
+        )
     return [_example(path, row, task, None, False) for row in rows]
+
+
+def _is_header(cell, task, others):
+    if task.kind == REGRESSION:
+        return not _is_number(cell) and any(_is_number(other or "") for other in others)
+    return cell.strip(BLANKS).lower() in HEADERS - {look(x) for x in task.labels}
+
+
+def line_ends_note(path: str, examples: list[LabelledTexts]) -> str:
+    """A line if cells of a table have line ends, which nobody sees there; else ""."""
+    count = sum(bool(files.LINE_END.search(t)) for e in examples for t in e.texts)
+    if not count or not path.endswith(".tsv"):
+        return ""
+    return f"{path}: {count:,} cells in quotes have line ends in them"
 
 
 def splits_of(path: str, task: TaskDescription) -> set[str]:
@@ -103,17 +133,18 @@ def other_splits(path: str, task: TaskDescription) -> dict[str, int]:
     return others
 
 
-def _rows(path, task):
+def _rows(path, task, labels=None):
     if task.form == CORPUS:
         return _corpus_rows(path, task)
-    readers = {".jsonl": _json_rows, ".csv": _csv_rows, ".tsv": _tsv_rows}
     _, ending = os.path.splitext(path)
-    return readers[ending](path, task)
+    if ending == ".tsv":
+        return _tsv_rows(path, task, labels)
+    return {".jsonl": _json_rows, ".csv": _csv_rows}[ending](path, task)
 
 
-def _rows_of_split(path, task, split):
+def _rows_of_split(path, task, split, labels):
     name = task.splits[SPLITS.index(split)]
-    for row in _rows(path, task):
+    for row in _rows(path, task, labels):
         if task.split_column is None:
             yield row
         elif _stripped(path, row, task.split_column) == name:
@@ -188,12 +219,13 @@ def cell_error(path: str, line: int, column: Column, problem: str) -> UserError:
 
 
 def lines_of(path: str) -> Iterator[tuple[int, str]]:
-    """Lines and their numbers, from 1. Joined files have a byte order mark each."""
-    lines = files.split_lines(files.read_text(path))
-    for number, line in enumerate(lines, start=1):
-        # Alone in its cell, the mark is a word that shows nothing.
-        is_mark = line[1:2].strip(BLANKS) != ""
-        yield number, line.removeprefix(files.BYTE_ORDER_MARK) if is_mark else line
+    """Lines and their numbers, from 1."""
+    return enumerate(files.split_lines(_text_of(path)), start=1)
+
+
+def _text_of(path):
+    files.check_regular(path)
+    return _MARK.sub("", files.read_text(path))
 
 
 def _json_rows(path, task):
@@ -220,16 +252,19 @@ def _corpus_rows(path, task):
             yield TextRow(number, {**dict(enumerate(texts, 1)), task.label: label})
 
 
-def _tsv_rows(path, task):
+def _tsv_rows(path, task, labels):
     label, is_label = task.label, None
     if type(label) is int:
         label -= 1
+    if labels is None or labels.collects:
+        labels = LabelReader(task.labels) if task.labels else None
     if task.kind == REGRESSION:
         is_label = _is_number
-    elif task.labels:
-        known = {look(label.strip(BLANKS)) for label in (*task.labels, *task.spellings)}
-        is_label = lambda cell: look(cell.strip(BLANKS)) in known  # noqa: E731
-    rows = read_rows(files.read_text(path), label, is_label)
+    elif labels:
+        is_label = lambda cell: labels.knows(  # noqa: E731
+            task.spellings.get(cell.strip(BLANKS), cell)
+        )
+    rows = read_rows(_text_of(path), label, is_label)
     if task.form == XTREME:
         yield from _pairs_and_labels(path, task, rows)
     else:
@@ -254,7 +289,7 @@ def _pairs_and_labels(path, task, rows):
 
 def _csv_rows(path, task):
     """As Python's csv module reads them: quoted cells may hold commas and line ends."""
-    text = files.read_text(path)
+    text = _text_of(path)
     # By default, Python's module refuses cells of more than 131,072 characters.
     csv.field_size_limit(max(csv.field_size_limit(), len(text)))
     # An unmatched quote is an error.
@@ -292,9 +327,9 @@ def _table(path, task, rows):
                 )
             yield _without_empty_label(TextRow(number, dict(enumerate(cells, 1))), task)
         return
-    number, header = next(rows, (1, []))
+    number, written = next(rows, (1, []))
     names = {look(column): column for column in columns if column is not None}
-    header = [name.strip(BLANKS) for name in header]
+    header = [name.strip(BLANKS) for name in written]
     header = [names.get(look(name), name) for name in header]
     needed = [c for c in (*task.texts, task.split_column) if c is not None]
     for column in [*needed, task.label]:
@@ -314,6 +349,9 @@ def _table(path, task, rows):
             raise UserError(
                 f"{path}:{number}: {len(cells)} columns; the header has {len(header)}"
             )
+        # As in files that were joined.
+        if cells == written and len(cells) > 1:
+            raise UserError(f"{path}:{number}: repeats the header; remove this line")
         row = TextRow(number, dict(zip(header, cells, strict=True)))
         yield _without_empty_label(row, task)
 

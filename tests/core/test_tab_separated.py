@@ -107,6 +107,23 @@ def test_a_line_with_too_many_cells_stays_a_line():
     assert len(read_rows(text, "label")) == 5
 
 
+def test_a_column_without_any_label_says_nothing():
+    text = '"b\tx\nc"\tx\n'
+    assert cells(text, 1, lambda cell: cell == "y") == [['"b', "x"], ['c"', "x"]]
+    assert cells(f"{text}d\ty\n", 1, lambda cell: cell == "y")[0] == ["b\tx\nc", "x"]
+
+
+def test_the_name_of_the_labels_may_have_blanks_around_it():
+    text = 'text\tlabel \n"x\ty\nz"\tpos\nv\tpos\n'
+    assert cells(text, "label")[1:] == [["x\ty\nz", "pos"], ["v", "pos"]]
+
+
+def test_files_with_every_text_in_quotes_need_no_header():
+    """Numbers have no quotes: QUOTE_NONNUMERIC."""
+    assert cells('"good"\t0\n"say ""x"""\t1\n') == [["good", "0"], ['say "x"', "1"]]
+    assert cells('"good"\tbad\n') == [['"good"', "bad"]]
+
+
 def test_one_column():
     assert cells('text\n"one\ntwo"\nthree\n') == [["text"], ["one\ntwo"], ["three"]]
     assert cells('text\n"one\ntwo\nsay "x"\n') == [

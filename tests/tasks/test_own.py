@@ -709,6 +709,35 @@ def test_a_header_is_no_example_where_columns_are_numbers(tmp_path):
     assert make(config, folder).labels == ["bad", "good"]
 
 
+@pytest.mark.parametrize("kind", ["tsv", "csv"])
+def test_a_header_that_is_repeated_is_no_example(tmp_path, kind):
+    table = TRAINING if kind == "tsv" else TRAINING.replace("\t", ",")
+    folder = write(tmp_path, **{f"train_en_{kind}": f"{table}\ufeff{table}"})
+    config = described(files=f"{{split}}-{{language}}.{kind}")
+    with pytest.raises(UserError, match=f"train-en.{kind}:4: repeats the header; rem"):
+        make(config, folder)
+
+
+def test_the_labels_of_training_say_which_lines_are_rows(tmp_path):
+    """Of a file whose labels are between two quotes without partners."""
+    folder = write(tmp_path, train_en_tsv=TRAINING + "bye\tI left.\n")
+    test = 'text\tlabel\n"Hello\tgood\nbye\tbye\nsee you"\tbad\nfine\tbye\n'
+    write(tmp_path, test_en_tsv=test)
+    assert read(TEXTS, folder, "test") == [
+        (('"Hello',), "good"),
+        (("bye",), "bye"),
+        (('see you"',), "bad"),
+        (("fine",), "bye"),
+    ]
+
+
+def test_a_pipe_is_no_file_of_a_task(tmp_path):
+    folder = write(tmp_path, test_en_tsv="text\nx\n")
+    os.mkfifo(tmp_path / "train-en.tsv")
+    with pytest.raises(UserError, match="train-en.tsv: a pipe or a device"):
+        make(TEXTS, folder)
+
+
 def test_users_choose_the_codes_of_their_languages(tmp_path):
     table = "text\tlabel\na\tx\nb\ty\n"
     names = ("train_en", "test_sr@latin", "test_de", "test_b", "test_v2")

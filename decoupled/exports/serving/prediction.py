@@ -48,6 +48,7 @@ from decoupled.exports.serving.saved_model import (
 from decoupled.tasks.description import (
     COLUMNS,
     SPLITS,
+    XTREME,
     Column,
     TaskDescription,
     described,
@@ -55,9 +56,13 @@ from decoupled.tasks.description import (
 from decoupled.tasks.presets import TASKS, task_of
 from decoupled.tasks.qa_answers import scored_answers
 from decoupled.tasks.qa_files import Question, read_questions
-from decoupled.tasks.tagging_files import TaggedSentence, read_tagged
+from decoupled.tasks.tagging_files import TaggedSentence, check_tags, read_tagged
 from decoupled.tasks.task import Features, FinetuningTask
-from decoupled.tasks.text_files import LabelledTexts, read_unlabelled
+from decoupled.tasks.text_files import (
+    LabelledTexts,
+    line_ends_note,
+    read_unlabelled,
+)
 from decoupled.xtreme.files import LanguageFile
 
 # The kinds of exports that `predict` runs, and the kinds of their tasks.
@@ -74,6 +79,7 @@ _LINES = ".txt"
 _OF_TOKENS = (TAGGING, QUESTION_ANSWERING)
 # The first column numbers the words.
 _WORD_COLUMN = {".conllu": 2}
+_TAG_COLUMN = 2
 # No file has such a column.
 _NO_LABEL: dict[type, Column] = {str: "(no label)", int: 10**9}
 
@@ -124,8 +130,11 @@ class Predictor:
         if read is None:
             known = ", ".join(self._readers(columns))
             raise UserError(f"--input: {path} does not end in one of {known}")
+        files.check_regular(path)
         examples = read(path)
         if self.kind in (CLASSIFICATION, REGRESSION):
+            if note := line_ends_note(path, examples):
+                console.say(note)
             for number, example in enumerate(examples, start=1):
                 self._check_count(example.texts, f"{path}, example {number}")
         return examples
@@ -227,8 +236,9 @@ class Predictor:
 
     def _read_columns(self, path: str, columns: Sequence[Column]) -> list[Any]:
         ending = os.path.splitext(path)[1]
-        # The label says where a row ends if a cell in quotes has a line end.
-        label = None if columns else self.label_column
+        description, label = self.task.description, self.label_column
+        if label is None and description.form == XTREME:
+            label = description.label
         is_named, columns = bool(columns), tuple(columns) or self.columns
         if self.kind == TAGGING and columns in ((), (1,)):
             columns = (_WORD_COLUMN.get(ending, 1),)
@@ -249,8 +259,13 @@ class Predictor:
             if str in map(type, columns):
                 raise UserError("--texts: the column of the words is a number")
             task = _description(self.task.name, TAGGING, columns)
+            if not (is_named or is_treebank):
+                check_tags(path, label or _TAG_COLUMN, self.task.labels)
             return read_tagged(path, task, "test", LabelReader())
-        task = _description(self.task.name, self.kind, columns, label)
+        # Files with and without names of columns cannot have the same label's.
+        label = label if type(label) is type(columns[0]) else None
+        labels = self.task.labels if self.kind == CLASSIFICATION else ()
+        task = _description(self.task.name, self.kind, columns, label, labels)
         return read_unlabelled(path, task)
 
     def _outputs(self, features: Features) -> Features:

@@ -4,6 +4,7 @@ import csv
 import dataclasses
 import functools
 import json
+import os
 import pathlib
 import shutil
 
@@ -17,6 +18,7 @@ from decoupled.exports.serving.encoder import FEATURES, Classifier, Encoder
 from decoupled.exports.serving.prediction import open_predictor
 from decoupled.exports.serving.saved_model import export
 from decoupled.tasks.classification import pack_texts
+from decoupled.tasks.presets import TASKS, task_of
 from decoupled.tasks.qa_answers import scored_answers
 from decoupled.tasks.qa_features import question_features
 from decoupled.tasks.qa_files import Question
@@ -168,6 +170,71 @@ def test_the_words_of_a_table_are_not_its_tags(tagger, tmp_path):
         model.read(str(tmp_path / "a.tsv"))
     [sentence] = model.read(str(tmp_path / "a.tsv"), (1,))
     assert sentence.words == ["the", "cat"]
+
+
+@pytest.mark.parametrize(
+    "name, content, message",
+    [
+        ("a.txt", "the cat sat\n", "a.txt:1: column 2: 'cat' is no tag; write a word"),
+        ("a.txt", "the A\ncat sat\n", "a.txt:2: column 2: 'sat' is no tag; write a"),
+        ("a.tsv", "word\ttag\nthe\tA\n", "a.tsv:1: column 2: 'tag' looks like a head"),
+    ],
+)
+def test_what_is_no_word_and_tag_is_refused(tagger, tmp_path, name, content, message):
+    (tmp_path / name).write_text(content)
+    model = opened_once(str(tagger[-1]))
+    with pytest.raises(UserError, match=message):
+        model.read(str(tmp_path / name))
+    # Columns that are named say that the others are something else.
+    [sentence] = model.read(str(tmp_path / name), (1,))
+    assert sentence.words[0] in ("the", "word")
+
+
+def test_rows_are_those_of_training_whatever_columns_are_read(pairs, tmp_path):
+    path = tmp_path / "a.tsv"
+    table = 'label\tfirst\tsecond\nA\t"b\tx\nB\tc"\td\nC\te\tf\n'
+    expected = [('"b', "x"), ('c"', "d"), ("e", "f")]
+    model = dataclasses.replace(opened_once(str(pairs[-1])), label_column="label")
+    path.write_text(table)
+    for columns in ((), ("first", "second")):
+        assert [e.texts for e in model.read(str(path), columns)] == expected
+    # XTREME's form, whose columns have no names.
+    description = dataclasses.replace(TASKS["xnli"], labels=("A", "B", "C"))
+    task = task_of(description, "", LENGTH, None)
+    model = dataclasses.replace(model, task=task, label_column=None, columns=())
+    path.write_text('"b\tx\tA\nc"\td\tB\ne\tf\tC\n')
+    for columns in ((), (1, 2)):
+        assert [e.texts for e in model.read(str(path), columns)] == expected
+
+
+def test_cells_with_line_ends_are_counted(pairs, tmp_path, capsys):
+    path = tmp_path / "a.tsv"
+    path.write_text('first\tsecond\na\t"b\nc"\n')
+    opened_once(str(pairs[-1])).read(str(path))
+    assert "a.tsv: 1 cells in quotes have line ends in them" in capsys.readouterr().out
+
+
+def test_a_header_is_no_example_where_columns_are_numbers(pairs, numbers, tmp_path):
+    for (*_, folder), label, value in ((pairs, "Label", "A"), (numbers, "score", "1")):
+        model = opened_once(str(folder))
+        columns = tuple(range(1, 1 + len(model.columns)))
+        model = dataclasses.replace(
+            model, columns=columns, label_column=len(columns) + 1
+        )
+        rows = [[*"ab"[: len(columns)], value] for _ in range(2)]
+        lines = ["\t".join(row) for row in ([*"xy"[: len(columns)], label], *rows)]
+        path = tmp_path / "a.tsv"
+        path.write_text("\n".join(lines))
+        with pytest.raises(UserError, match=f":1: .*'{label}' looks like a header"):
+            model.read(str(path))
+        path.write_text("\n".join(lines[1:]))
+        assert len(model.read(str(path))) == 2
+
+
+def test_a_pipe_is_refused_at_once(numbers, tmp_path):
+    os.mkfifo(tmp_path / "a.txt")
+    with pytest.raises(UserError, match="a.txt: a pipe or a device"):
+        opened_once(str(numbers[-1])).read(str(tmp_path / "a.txt"))
 
 
 def test_answers_are_those_of_the_evaluation_and_scores_are_finite(reader, tmp_path):
