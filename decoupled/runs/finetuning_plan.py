@@ -95,6 +95,7 @@ class FinetuningPlan:
         )
         hashed = {
             "data.train": ", ".join(task.paths("train", self.data.source)),
+            "data.train_indexes": ", ".join(task.indexes("train", self.data.source)),
             "data.init_checkpoint_sha256": self.source.weights.path,
         }
         run_folder.claim(folder, description, vocabulary, self.reading, hashed)
@@ -104,10 +105,16 @@ class FinetuningPlan:
     @functools.cached_property
     def _start(self) -> dict[str, str]:
         weights = self.source.weights.path
+        indexes = self.task.indexes("train", self.data.source)
         return {
             "init_checkpoint": os.path.basename(weights),
             "init_checkpoint_sha256": run_folder.weights_sha256(weights),
             "train": self.data.fingerprint("train", self.data.source),
+            **(
+                {"train_indexes": list(map(files.file_fingerprint, indexes))}
+                if indexes
+                else {}
+            ),
         }
 
     def _training_settings(self, folder):

@@ -68,6 +68,7 @@ _UNRECORDED_DATA = (
     "init_checkpoint_sha256",
     "attention_kernel",
     "shards",
+    "train_indexes",
     "headline",
     "classifier_dropout",
     "freeze_input_embedding",

@@ -153,7 +153,11 @@ class TaskData:
 
     def hashes(self, names: list[tuple[str, str]]) -> dict[str, str]:
         """Name below the data folder -> SHA-256, for splits and languages."""
-        paths = [path for name in names for path in self.task.paths(*name)]
+        paths = [
+            path
+            for name in names
+            for path in (*self.task.paths(*name), *self.task.indexes(*name))
+        ]
         return hash_files(paths, self.task.data_dir)
 
     def fingerprint(self, split: str, language: str) -> str:

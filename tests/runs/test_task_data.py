@@ -9,6 +9,7 @@ from decoupled.core.errors import UserError
 from decoupled.data.vocabulary import Pairs
 from decoupled.runs import task_data
 from decoupled.runs.task_data import TaskData
+from decoupled.tasks.presets import TASKS, task_of
 
 
 class Numbers:
@@ -28,6 +29,9 @@ class Numbers:
 
     def paths(self, split, language):
         return [f"{self.data_dir}/{split}-{language}.txt"]
+
+    def indexes(self, split, language):
+        return []
 
     def read(self, split, language):
         [path] = self.paths(split, language)
@@ -54,6 +58,19 @@ class Numbers:
         owners = np.repeat(np.arange(len(examples), dtype=np.int32), examples)
         ids = np.full([len(owners), self.window], vocabulary.size, np.int32)
         return {"input_word_ids": ids, "example_index": owners, "extra": owners * 2}
+
+
+def test_the_numbers_of_sentences_beside_a_file_are_part_of_it(tmp_path):
+    place = tmp_path / "udpos/udpos_processed_maxlen128/de"
+    place.mkdir(parents=True)
+    (place / "test.bert").write_text("Ja\tINTJ\n")
+    (place / "test.bert.idx").write_text("0\n")
+    task = task_of(TASKS["udpos"], str(tmp_path), 64, None)
+    data = TaskData(task, SimpleNamespace(pairs=Pairs(1, 1)), "")
+    before = data.hashes([("test", "de")])
+    assert len(before) == 2
+    (place / "test.bert.idx").write_text("1\n")
+    assert data.hashes([("test", "de")]) != before
 
 
 @pytest.fixture
