@@ -108,6 +108,11 @@ def read_settings(model: bytes, path: str) -> Settings:
         normalizer = _values(parts.get(_NORMALIZER_SPEC, b""))
     except (ValueError, IndexError, TypeError) as error:
         raise UserError(f"{path}: not a SentencePiece model") from error
+    # They are after the pieces, and without them the library takes its defaults.
+    if not {_TRAINER_SPEC, _NORMALIZER_SPEC} <= parts.keys():
+        raise UserError(
+            f"{path}: ends before its settings; it was cut off, get it anew"
+        )
     for refused, what in (
         (trainer.get(_WHITESPACE_AS_SUFFIX, 0), "treat_whitespace_as_suffix is true"),
         (not normalizer.get(_DUMMY_PREFIX, 1), "add_dummy_prefix is false"),

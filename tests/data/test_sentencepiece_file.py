@@ -5,6 +5,7 @@ import pytest
 import sentencepiece
 
 from decoupled.core.errors import UserError
+from decoupled.data import sentencepiece_file
 from decoupled.data.sentencepiece_file import (
     CONTROL,
     USER_DEFINED,
@@ -158,6 +159,22 @@ def test_a_piece_that_is_not_utf8_is_refused(tmp_path):
     path = tmp_path / "damaged.model"
     path.write_bytes(model.replace(b"\x0a\x03the", b"\x0a\x03t\xffe"))
     with pytest.raises(UserError, match=f"piece {index} is not UTF-8"):
+        open_vocabulary(str(path))
+
+
+@pytest.mark.parametrize("kept", [20, 30, -2, -1])
+def test_a_file_that_was_cut_off_between_two_fields_is_refused(tmp_path, kept):
+    # Pieces, then the settings of training and of normalisation.
+    fields = [
+        field
+        for number, _, field in sentencepiece_file._fields(train_bytes(tmp_path))
+        if number <= 3
+    ]
+    path = tmp_path / "cut.model"
+    path.write_bytes(b"".join(fields))
+    open_vocabulary(str(path))
+    path.write_bytes(b"".join(fields[:kept]))
+    with pytest.raises(UserError, match="cut.model: ends before its settings; it was"):
         open_vocabulary(str(path))
 
 

@@ -123,7 +123,7 @@ def _check_folder(folder, model, vocabulary, notes) -> None:
             f"only {path} may have fewer pieces"
         )
     if vocabulary.size < rows:
-        notes.append(unused_rows(vocabulary.size, rows))
+        notes.append(unused_rows(vocabulary, rows))
     path = os.path.join(folder, _BERT_CONFIG)
     if not files.exists(path):
         return

@@ -76,15 +76,25 @@ def open_tokenizer(
             "it is another vocabulary"
         )
     if size < rows:
-        notes.append(unused_rows(size, rows))
+        notes.append(unused_rows(vocabulary, rows))
     _check_types(folder, vocabulary, described, notes)
     _check_ids(folder, vocabulary, described, notes)
     _note_length(folder, described, notes)
     return vocabulary
 
 
-def unused_rows(pieces: int, rows: int) -> str:
-    """A note on a vocabulary that is smaller than the model's."""
+def unused_rows(vocabulary: Vocabulary, rows: int) -> str:
+    """A note on a vocabulary that is smaller than the model's.
+
+    Raises:
+      UserError: it is a vocab.txt whose last line does not end.
+    """
+    path, pieces = vocabulary.path, vocabulary.size
+    if os.path.basename(path) == VOCAB and not files.read_bytes(path).endswith(b"\n"):
+        raise UserError(
+            f"{path}: {pieces} pieces, {rows} rows of embeddings, and its last line "
+            "has no end; it was cut off, get it anew, or end the line if it is whole"
+        )
     return f"{pieces:,} pieces, {rows:,} rows of embeddings: no text uses the last rows"
 
 

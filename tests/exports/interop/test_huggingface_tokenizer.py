@@ -262,8 +262,15 @@ def test_a_vocab_txt_of_another_model_is_refused(bert, words, message):
 
 
 def test_a_much_larger_table_belongs_to_another_vocabulary(bert):
-    (bert.path / "vocab.txt").write_text("\n".join(wordpieces()[:-1]))
+    lines = "\n".join(wordpieces()[:-1])
+    (bert.path / "vocab.txt").write_text(f"{lines}\n")
     assert "47 pieces, 48 rows" in bert.open()[1][0]
+    # A cut in a line makes another piece of it.
+    (bert.path / "vocab.txt").write_text(lines)
+    bert.refuses(
+        "vocab.txt: 47 pieces, 48 rows of embeddings, and its last line has no"
+    )
+    (bert.path / "vocab.txt").write_text(f"{lines}\n")
     bert.change("config.json", vocab_size=175)
     bert.refuses("47 pieces, but config.json says vocab_size 175; it is another")
 
