@@ -23,9 +23,8 @@ from benchmarks.results import Comparison, Planned
 from benchmarks.tables import OURS, BenchmarkTable, Suite, with_range, worker_table
 
 PROCESSES = 2
-# Copies of the dump's pages.
+# Copies of the dump's pages; a quick run reads one.
 REPEATS = 8
-QUICK_PAGES = 30
 
 
 def comparisons(arguments, folder: pathlib.Path) -> list[Planned]:
@@ -35,33 +34,25 @@ def comparisons(arguments, folder: pathlib.Path) -> list[Planned]:
 
 
 def _case(arguments, folder):
-    path = folder / "dump.xml.bz2"
-    if arguments.quick:
-        pages, size = write_dump(path, _small_head(), _small_pages())
-        return _facts("small pages", path, path, pages, size)
     dump = arguments.dump or peers.default_dump()
     with bz2.open(dump, "rt", encoding="utf-8") as handle:
         xml = handle.read()
     head = xml[: xml.index("<page>")]
     pages = re.findall(r"<page>.*?</page>", xml, re.DOTALL)
-    sample = folder / "sample.xml.bz2"
+    path, sample = folder / "dump.xml.bz2", folder / "sample.xml.bz2"
     write_dump(sample, head, pages)
+    copies = 1 if arguments.quick else REPEATS
     repeated = (
         page.replace("</title>", f" {copy}</title>", 1)
-        for copy in range(REPEATS)
+        for copy in range(copies)
         for page in pages
     )
     count, size = write_dump(path, head, repeated)
-    title = f"{os.path.basename(dump)} x{REPEATS}"
-    return _facts(title, path, sample, count, size)
-
-
-def _facts(dump, path, sample, pages, size):
     return {
-        "dump": dump,
+        "dump": f"{os.path.basename(dump)} x{copies}",
         "path": str(path),
         "sample": str(sample),
-        "pages": pages,
+        "pages": count,
         "bytes": size,
         "processes": PROCESSES,
         "warmup": 1,
@@ -79,27 +70,6 @@ def write_dump(path: pathlib.Path, head: str, pages: Iterable[str]) -> tuple[int
             count += 1
         size += handle.write("</mediawiki>\n")
     return count, size
-
-
-def _small_head():
-    return (
-        '<mediawiki xmlns="http://www.mediawiki.org/xml/export-0.11/" version="0.11" '
-        'xml:lang="en">\n<siteinfo>\n<sitename>Test</sitename>\n'
-        "<base>https://test.org/wiki/Main_Page</base>\n<namespaces>\n"
-        '<namespace key="0" case="first-letter" />\n'
-        '<namespace key="10" case="first-letter">Template</namespace>\n'
-        "</namespaces>\n</siteinfo>\n"
-    )
-
-
-def _small_pages():
-    # In lines as MediaWiki's: wikiextractor reads lines.
-    text = "{{x|y}}\n" + "'''A''' [[word|words]] is in this sentence. " * 50
-    for number in range(1, QUICK_PAGES + 1):
-        yield (
-            f"<page>\n<title>Page {number}</title>\n<ns>0</ns>\n<id>{number}</id>\n"
-            f"<revision>\n<id>{number}</id>\n<text>{text}</text>\n</revision>\n</page>"
-        )
 
 
 def our_worker(case: dict) -> Worker:

@@ -8,6 +8,7 @@ from benchmarks import corpus, peers, results
 from benchmarks.__main__ import main
 from benchmarks.workers import leftovers
 from tests.benchmarks.toys import comparison, measured
+from tests.corpora import dumps
 
 PEERS = os.environ.get("DECOUPLED_CORPUS_PYTHON")
 CASE = {"bytes": 48_000_000, "pages": 1600}
@@ -39,15 +40,17 @@ def test_leftovers_are_counted(text, expected):
     assert leftovers.count(text) == expected
 
 
-def run(folder):
-    main(["corpus", "--quick", f"--results_dir={folder}"])
+def run(folder, *words):
+    main(["corpus", "--quick", f"--results_dir={folder}", *words])
     return results.read(folder / "corpus.json")[0].workers
 
 
 @pytest.mark.slow
 def test_a_quick_run_of_our_worker(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(corpus, "peer_workers", lambda case: [])
-    (ours,) = run(tmp_path)
+    pages = [dumps.page(f"Page {n}", dumps.prose(n)) for n in range(30)]
+    path = dumps.write(tmp_path / "dump.xml.bz2", dumps.dump_xml(pages))
+    (ours,) = run(tmp_path, f"--dump={path}")
     assert ours.case["pages"] == 30
     # Every step reads what the count of characters has seen.
     assert {chunk.loss for chunk in ours.rounds} == {ours.rounds[0].loss}

@@ -14,6 +14,7 @@ from benchmarks.sizes import QUICK, QUICK_BATCH, pretraining_case
 from benchmarks.tables import Suite
 from decoupled.core.errors import UserError
 from tests.benchmarks.toys import comparison, measured
+from tests.corpora import dumps
 
 DOCUMENT = """# Speed
 
@@ -72,10 +73,12 @@ def test_what_is_measured(done, tmp_path, words, expected):
 
 
 @pytest.mark.parametrize("name", runner.SUITES)
-def test_every_suite_plans_comparisons_of_its_own(name, tmp_path, monkeypatch):
+def test_every_suite_plans_comparisons_of_its_own(name, tmp_path):
     suite = runner.load(name)
+    dump = dumps.dump_xml([dumps.page("A", dumps.prose(1))])
+    path = dumps.write(tmp_path / "a.xml.bz2", dump)
     arguments = argparse.Namespace(
-        quick=True, dtypes=suite.dtypes, rounds=2, steps=2, dump=None
+        quick=True, dtypes=suite.dtypes, rounds=2, steps=2, dump=path
     )
     titles = [planned.title for planned in suite.comparisons(arguments, tmp_path)]
     assert titles and len(set(titles)) == len(titles)
