@@ -39,10 +39,9 @@ class Skip(UserError):
 
 
 class Chunk(NamedTuple):
-    """What a worker replies to one "run": seconds of each step, then its state."""
+    """What a worker replies to one "run": seconds of each step, and the last loss."""
 
     seconds: list[float]
-    resident: int
     loss: float
 
 
@@ -50,8 +49,8 @@ class MeasuredWorker(NamedTuple):
     """One worker's part of a comparison.
 
     name: unique in the comparison. case: what the worker was given. facts: what it told
-    about itself when it was ready ("resident" and "peak_resident" at that time).
-    rounds: a chunk per round. peak_resident: bytes, from the start of the process on.
+    about itself when it was ready. rounds: a chunk per round. peak_resident: bytes,
+    from the start of the process on.
     """
 
     name: str

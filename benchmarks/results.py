@@ -177,10 +177,7 @@ def _from_json(entry):
         case = worker["case"]
         if isinstance(case.get("model"), dict):
             case["model"] = vars(saved_model(case["model"]))
-    workers = [
-        MeasuredWorker(
-            **{**worker, "rounds": [Chunk(**chunk) for chunk in worker["rounds"]]}
-        )
-        for worker in entry["workers"]
-    ]
+        # Earlier versions also noted the memory after each round.
+        worker["rounds"] = [Chunk(c["seconds"], c["loss"]) for c in worker["rounds"]]
+    workers = [MeasuredWorker(**worker) for worker in entry["workers"]]
     return Comparison(**{**entry, "workers": workers})

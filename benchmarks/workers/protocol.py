@@ -12,9 +12,8 @@ that shows what was computed), and facts about the model for the results. A fram
 that owns the loop over steps calls `Turns.step_done` after each of them instead.
 
 Messages are lines: the worker builds, warms up and prints {"ready": true, ...facts};
-for each line "run N" it prints {"seconds": [N floats], "resident": bytes,
-"loss": float}; on "quit" or the end of its input it prints {"peak_resident": bytes}
-and ends.
+for each line "run N" it prints {"seconds": [N floats], "loss": float}; on "quit" or the
+end of its input it prints {"peak_resident": bytes} and ends.
 
 A case may hold "warmup", the number of steps before the first that counts.
 """
@@ -44,13 +43,13 @@ def serve(build: Callable[[dict], tuple[Step, dict]]) -> None:
     step, facts = build(case)
     for _ in range(case.get("warmup", WARMUP_STEPS)):
         step()
-    _reply(replies, {"ready": True, **facts, **memory()})
+    _reply(replies, {"ready": True, **facts})
     for line in sys.stdin:
         command, *arguments = line.split()
         if command == "quit":
             break
         _reply(replies, run(step, int(arguments[0])))
-    _reply(replies, {"peak_resident": memory()["peak_resident"]})
+    _reply(replies, {"peak_resident": peak_resident()})
 
 
 class Turns:
@@ -82,18 +81,16 @@ class Turns:
         self._started = time.perf_counter()
 
     def _reply(self, loss):
-        sizes = memory()
         if self._seconds is None:
-            message = {"ready": True, "start": age(), **self._facts(), **sizes}
+            message = {"ready": True, "start": age(), **self._facts()}
         else:
-            resident = sizes["resident"]
-            message = {"seconds": self._seconds, "resident": resident, "loss": loss}
+            message = {"seconds": self._seconds, "loss": loss}
         _reply(self._replies, message)
 
     def _wait(self):
         command, *arguments = sys.stdin.readline().split() or ["quit"]
         if command == "quit":
-            _reply(self._replies, {"peak_resident": memory()["peak_resident"]})
+            _reply(self._replies, {"peak_resident": peak_resident()})
             # The other program would save, and go on.
             os._exit(0)
         self._left, self._seconds = int(arguments[0]), []
@@ -116,20 +113,16 @@ def run(step: Step, steps: int) -> dict:
         started = time.perf_counter()
         loss = step()
         seconds.append(time.perf_counter() - started)
-    return {"seconds": seconds, "resident": memory()["resident"], "loss": loss}
+    return {"seconds": seconds, "loss": loss}
 
 
-def memory() -> dict[str, int]:
-    """This process's bytes in memory, now and at most so far (Linux).
+def peak_resident() -> int:
+    """The most bytes that this process had in memory so far (Linux).
 
-    The peak is that of the program, VmHWM; `getrusage` would also count the parent's.
+    That of the program, VmHWM; `getrusage` would also count the parent's.
     """
     text = pathlib.Path("/proc/self/status").read_text(encoding="utf-8")
-    sizes = dict(re.findall(r"^(VmRSS|VmHWM):\s+(\d+) kB$", text, re.MULTILINE))
-    return {
-        "resident": int(sizes["VmRSS"]) * 1024,
-        "peak_resident": int(sizes["VmHWM"]) * 1024,
-    }
+    return 1024 * int(re.search(r"^VmHWM:\s+(\d+) kB$", text, re.MULTILINE)[1])
 
 
 def versions(*distributions: str) -> dict[str, str]:

@@ -21,21 +21,17 @@ def build(case: dict) -> tuple[protocol.Step, dict]:
     model = transformers.RemBertForMaskedLM(rembert_config(case["model"])).train()
     batch = {k: torch.as_tensor(v) for k, v in synthetic.masked_lm_batch(case).items()}
     make_loss = _masked_positions if case["masked"] else _every_position
-    return training_step(model, make_loss(model, batch), case), facts(model)
-
-
-def training_step(
-    model: torch.nn.Module, compute_loss: Callable[[], torch.Tensor], case: dict
-) -> protocol.Step:
-    """A step of training: loss, gradients, clipping, update."""
-    update = update_of(model, compute_loss, case)
-    return lambda: update().item()
+    update = update_of(model, make_loss(model, batch), case)
+    return lambda: update().item(), facts(model)
 
 
 def update_of(
     model: torch.nn.Module, compute_loss: Callable[..., torch.Tensor], case: dict
 ) -> Callable[..., torch.Tensor]:
-    """The same, which returns the loss and does not wait for a device."""
+    """A step of training: loss, gradients, clipping, update.
+
+    It returns the loss and does not wait for a device.
+    """
     optimizer = make_optimizer(model, case["optimizer"])
     clip_norm = case["optimizer"]["clip_norm"]
     bfloat16 = case["dtype"] == "bfloat16"
@@ -57,7 +53,6 @@ def facts(model: torch.nn.Module) -> dict:
     """What the results tell about a model."""
     return {
         "parameters": sum(p.numel() for p in model.parameters()),
-        "threads": torch.get_num_threads(),
         "versions": {
             "torch": torch.__version__,
             "transformers": transformers.__version__,

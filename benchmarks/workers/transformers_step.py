@@ -8,7 +8,6 @@ one. With "unpadded", the examples of a fine-tuning batch are one row of tokens 
 padding, and attention is a kernel for rows of several lengths, as ModernBERT trains.
 """
 
-import time
 from collections.abc import Iterator
 
 import numpy as np
@@ -56,7 +55,6 @@ def build(case: dict) -> tuple[protocol.Step, dict]:
             steps += 1
         return loss.item()
 
-    began = time.monotonic()
     is_padded = "features" in case and not case["unpadded"]
     takes_graphs = case["architecture"] == "bert" and not is_padded
     modes = ["reduce-overhead"] * takes_graphs + ["default"]
@@ -73,9 +71,7 @@ def build(case: dict) -> tuple[protocol.Step, dict]:
                 raise
             model.zero_grad(set_to_none=True)
             torch.compiler.reset()
-    facts = transformers_pretraining.facts(model) | {
-        "compiled_in": time.monotonic() - began, "mode": mode,
-    }  # fmt: skip
+    facts = transformers_pretraining.facts(model) | {"mode": mode}
     if device.type == "cuda":
         facts["device"] = torch.cuda.get_device_name()
         facts["device_bytes"] = torch.cuda.max_memory_allocated()

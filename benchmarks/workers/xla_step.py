@@ -4,7 +4,6 @@ import itertools
 import json
 import pathlib
 import sys
-import time
 
 import numpy as np
 import protocol
@@ -20,7 +19,7 @@ def build(case: dict) -> tuple[protocol.Step, dict]:
     import jax
 
     jax.config.update("jax_enable_x64", True)
-    folder, began = pathlib.Path(case["folder"]), time.monotonic()
+    folder = pathlib.Path(case["folder"])
     about = json.loads((folder / "step.json").read_text(encoding="utf-8"))
     results, device = about["results"], jax.devices()[0]
     with np.load(folder / "features.npz") as arrays:
@@ -38,7 +37,6 @@ def build(case: dict) -> tuple[protocol.Step, dict]:
         jax.device_put(synthetic.start_value(index, *variable), device)
         for index, variable in enumerate(about["variables"])
     ]
-    compiled = time.monotonic() - began
     following = itertools.cycle(batches)
 
     def step():
@@ -51,7 +49,7 @@ def build(case: dict) -> tuple[protocol.Step, dict]:
         return float(arrays[results.index("loss")])
 
     step()
-    return step, {"attention": attention, "compiled_in": compiled, **facts()}
+    return step, {"attention": attention, **facts()}
 
 
 def facts() -> dict:

@@ -30,9 +30,7 @@ def runs():
 
 def starts():
     workers = [
-        MeasuredWorker(
-            name, {}, {}, [Chunk([99.0], 1, s - 1), Chunk([99.0], 1, s)] * 2, 1
-        )
+        MeasuredWorker(name, {}, {}, [Chunk([99.0], s - 1), Chunk([99.0], s)] * 2, 1)
         for name, s in START_AFTER.items()
     ]
     return comparison("xnli: float32, start", workers)

@@ -16,12 +16,9 @@ def toy(name="toy", steps=None, **case):
     return Worker(name, sys.executable, TOY, case, steps, environment)
 
 
-def measured(name, rounds, case=None, facts=None, resident=(), peak=2_500_000_000):
+def measured(name, rounds, case=None, facts=None, peak=2_500_000_000):
     """A worker's measurements: a list of seconds for each round."""
-    sizes = list(resident) or [10**9] * len(rounds)
-    chunks = [
-        Chunk(seconds, size, 1.5) for seconds, size in zip(rounds, sizes, strict=True)
-    ]
+    chunks = [Chunk(seconds, 1.5) for seconds in rounds]
     return MeasuredWorker(name, case or {}, facts or {}, chunks, peak)
 
 
