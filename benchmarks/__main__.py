@@ -17,7 +17,7 @@ import sys
 import tempfile
 from collections.abc import Sequence
 
-from benchmarks.results import ROOT, Comparison, Results, read
+from benchmarks.results import ROOT, Comparison, measure, read
 from benchmarks.sizes import DTYPES
 from benchmarks.tables import BenchmarkTable, Suite, gigabytes, markdown, show
 from decoupled.core import files
@@ -112,15 +112,12 @@ def run(arguments: argparse.Namespace) -> None:
     folder = arguments.results_dir or (
         RESULTS / "quick" if arguments.quick else RESULTS
     )
-    results = Results(folder / f"{arguments.suite}.json", arguments.suite)
+    path = folder / f"{arguments.suite}.json"
     with tempfile.TemporaryDirectory() as scratch:
         for planned in suite.comparisons(arguments, pathlib.Path(scratch)):
             if not arguments.only or any(t in planned.title for t in arguments.only):
-                steps = planned.steps or arguments.steps
-                results.measure(
-                    planned.title, planned.make_workers, arguments.rounds, steps
-                )
-    for table in suite.tables(results.comparisons()):
+                measure(path, planned, arguments.rounds, arguments.steps)
+    for table in suite.tables(read(path)):
         show(table)
 
 
@@ -153,11 +150,8 @@ def report(folder: pathlib.Path, document: pathlib.Path) -> None:
     Raises:
       UserError: there are no results, or no document.
     """
-    measured = {
-        name: read(folder / f"{name}.json")
-        for name in SUITES
-        if (folder / f"{name}.json").exists()
-    }
+    of_suites = {name: read(folder / f"{name}.json") for name in SUITES}
+    measured = {name: found for name, found in of_suites.items() if found}
     if not measured:
         raise UserError(f"{folder}: no results; run `make bench` first")
     if not document.exists():

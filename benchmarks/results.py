@@ -62,44 +62,32 @@ class Comparison(NamedTuple):
         return next(worker for worker in self.workers if worker.name == name)
 
 
-class Results:
-    """A suite's comparisons, in memory and in its file, those of earlier runs too."""
+def measure(path: pathlib.Path, planned: Planned, rounds: int, steps: int) -> None:
+    """Measures a comparison and writes it to the file of its suite.
 
-    def __init__(self, path: pathlib.Path, name: str):
-        self._path, self._name = path, name
-        self._comparisons = {c.title: c for c in read(path)} if path.exists() else {}
-
-    def measure(
-        self,
-        title: str,
-        make_workers: Callable[[], Sequence[Worker]],
-        rounds: int,
-        steps: int,
-    ) -> None:
-        """Measures a comparison, see `Planned`, and writes it."""
-        skipped, measured = None, []
-        try:
-            description = f"{self._name}: {title}"
-            measured = interleave(make_workers(), rounds, steps, description)
-        except Skip as reason:
-            skipped = str(reason)
-            say(f"{self._name}: {title}: skipped, {skipped}")
-        # Without the folder of the results, which changes nothing.
-        words = [word for word in sys.argv[1:] if not word.startswith("--results_dir=")]
-        self._comparisons[title] = Comparison(
-            title=title,
-            workers=measured,
-            skipped=skipped,
-            date=datetime.datetime.now().astimezone().isoformat(timespec="seconds"),
-            command=shlex.join(["python", "-m", "benchmarks", *words]),
-            commit=commit(),
-            machine=facts(),
-        )
-        write(self._path, self._name, self.comparisons())
-
-    def comparisons(self) -> list[Comparison]:
-        """All comparisons of the file."""
-        return list(self._comparisons.values())
+    There it takes the place of an earlier one of its title.
+    """
+    by_title = {each.title: each for each in read(path)}
+    skipped, measured = None, []
+    description = f"{path.stem}: {planned.title}"
+    try:
+        workers = planned.make_workers()
+        measured = interleave(workers, rounds, planned.steps or steps, description)
+    except Skip as reason:
+        skipped = str(reason)
+        say(f"{description}: skipped, {skipped}")
+    # Without the folder of the results, which changes nothing.
+    words = [word for word in sys.argv[1:] if not word.startswith("--results_dir=")]
+    by_title[planned.title] = Comparison(
+        title=planned.title,
+        workers=measured,
+        skipped=skipped,
+        date=datetime.datetime.now().astimezone().isoformat(timespec="seconds"),
+        command=shlex.join(["python", "-m", "benchmarks", *words]),
+        commit=commit(),
+        machine=facts(),
+    )
+    write(path, list(by_title.values()))
 
 
 def facts() -> dict[str, Any]:
@@ -129,11 +117,11 @@ def _git(*arguments):
     return done.stdout.strip()
 
 
-def write(path: pathlib.Path, name: str, comparisons: Sequence[Comparison]) -> None:
+def write(path: pathlib.Path, comparisons: Sequence[Comparison]) -> None:
     """Writes a suite's file; it is there completely or as it was before."""
     content = {
         "format": FORMAT,
-        "name": name,
+        "name": path.stem,
         "comparisons": [_as_json(comparison) for comparison in comparisons],
     }
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -141,11 +129,13 @@ def write(path: pathlib.Path, name: str, comparisons: Sequence[Comparison]) -> N
 
 
 def read(path: pathlib.Path) -> list[Comparison]:
-    """The comparisons of a suite's file.
+    """The comparisons of a suite's file; none where it does not exist.
 
     Raises:
-      UserError: the file is missing or not of this format.
+      UserError: the file is not of this format.
     """
+    if not path.exists():
+        return []
     content = files.read_json(str(path))
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         raise UserError(f"{path}: is not of format {FORMAT}; delete it")

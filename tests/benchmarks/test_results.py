@@ -6,7 +6,7 @@ import pytest
 
 from benchmarks import results
 from benchmarks.interleave import Skip
-from benchmarks.results import Results
+from benchmarks.results import Planned, measure
 from decoupled.core.errors import UserError
 from tests.benchmarks.toys import comparison, measured, toy
 
@@ -27,7 +27,7 @@ def commit(monkeypatch):
 def test_everything_is_read_back(path):
     workers = [measured("a", [[1.0, 2.0], [1.5]], {"dtype": "x"}, {"parameters": 3})]
     written = [comparison("one", workers), comparison("two", skipped="too large")]
-    results.write(path, "toys", written)
+    results.write(path, written)
     assert results.read(path) == written
     assert [file.name for file in path.parent.iterdir()] == ["toys.json"]
     content = json.loads(path.read_text())
@@ -37,8 +37,8 @@ def test_everything_is_read_back(path):
 
 
 def test_a_comparison_is_written_as_soon_as_it_is_measured(path):
-    suite = Results(path, "toys")
-    suite.measure("one", lambda: [toy("a")], rounds=2, steps=1)
+    # The steps of the comparison come before those of its suite.
+    measure(path, Planned("one", lambda: [toy("a")], steps=1), rounds=2, steps=3)
     (read,) = results.read(path)
     assert read.title == "one"
     assert [len(chunk.seconds) for chunk in read.worker("a").rounds] == [1, 1]
@@ -46,13 +46,13 @@ def test_a_comparison_is_written_as_soon_as_it_is_measured(path):
     assert read.machine["cores"] >= 1
     assert read.command.startswith("python -m benchmarks")
     with pytest.raises(UserError):
-        suite.measure("two", lambda: [toy("a", fail="step")], rounds=1, steps=1)
+        measure(path, Planned("two", lambda: [toy("a", fail="step")]), 1, 1)
     assert [c.title for c in results.read(path)] == ["one"]
 
 
 def test_what_is_measured_again_takes_the_place_of_the_earlier(path):
-    results.write(path, "toys", [comparison("one"), comparison("two")])
-    Results(path, "toys").measure("one", lambda: [toy("a")], 1, 1)
+    results.write(path, [comparison("one"), comparison("two")])
+    measure(path, Planned("one", lambda: [toy("a")]), 1, 1)
     first, second = results.read(path)
     assert first.worker("a").name == "a"
     assert second == comparison("two")
@@ -62,9 +62,8 @@ def test_what_cannot_be_measured_here_is_skipped_with_its_reason(path, capsys):
     def make_workers():
         raise Skip("needs 32 GB")
 
-    suite = Results(path, "toys")
-    suite.measure("one", make_workers, 1, 1)
-    suite.measure("two", lambda: [toy("a", fail="killed")], 1, 1)
+    measure(path, Planned("one", make_workers), 1, 1)
+    measure(path, Planned("two", lambda: [toy("a", fail="killed")]), 1, 1)
     first, second = results.read(path)
     assert (first.workers, first.skipped) == ([], "needs 32 GB")
     assert second.skipped == "a: worker ended, most likely for lack of memory"

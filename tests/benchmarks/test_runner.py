@@ -35,16 +35,16 @@ def done(monkeypatch):
     """(Title, rounds, steps) of what a suite of two comparisons measures."""
     measured = []
 
-    def measure(results, title, make_workers, rounds, steps):
-        measured.append((title, rounds, steps))
+    def measure(path, planned, rounds, steps):
+        measured.append((planned.title, rounds, steps))
 
     def planned(arguments, folder):
         assert isinstance(arguments, argparse.Namespace) and folder.is_dir()
         yield Planned("float32: toys", list)
-        yield Planned("bfloat16: toys", list, steps=1)
+        yield Planned("bfloat16: toys", list)
 
     suite = Suite(planned, lambda comparisons: [], 5, 3)
-    monkeypatch.setattr(results.Results, "measure", measure)
+    monkeypatch.setattr(runner, "measure", measure)
     monkeypatch.setattr(runner, "load", lambda name: suite)
     return measured
 
@@ -60,10 +60,10 @@ def test_a_suite_also_runs_as_a_module(name, monkeypatch, capsys):
 @pytest.mark.parametrize(
     "words, expected",
     [
-        ([], [("float32: toys", 5, 3), ("bfloat16: toys", 5, 1)]),
-        (["--quick"], [("float32: toys", 2, 2), ("bfloat16: toys", 2, 1)]),
+        ([], [("float32: toys", 5, 3), ("bfloat16: toys", 5, 3)]),
+        (["--quick"], [("float32: toys", 2, 2), ("bfloat16: toys", 2, 2)]),
         (["--rounds=7", "--only=float32"], [("float32: toys", 7, 3)]),
-        (["--only=bfloat16", "--only=none"], [("bfloat16: toys", 5, 1)]),
+        (["--only=bfloat16", "--only=none"], [("bfloat16: toys", 5, 3)]),
         (["--only=nothing"], []),
     ],
 )
@@ -136,7 +136,7 @@ def test_a_report_puts_the_tables_of_results_into_the_document(tmp_path, capsys)
         ours = measured("decoupled", [[0.5]], case)
         stock = measured("mesh_tensorflow.bert", [[1.0]], case)
         found = [comparison("float32: mesh_tensorflow.bert", [stock, ours])]
-        results.write(tmp_path / "pretraining.json", "pretraining", found)
+        results.write(tmp_path / "pretraining.json", found)
     document.write_text("<!-- table:pretraining -->\n<!-- end -->\n")
     runner.main([*words, f"--document={document}"])
     assert "| 2.00x (2.00-2.00) |" in document.read_text()
