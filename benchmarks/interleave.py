@@ -98,16 +98,16 @@ class Worker:
 
     Args:
       python: path of the interpreter that has its packages. script: file name in
-        benchmarks/workers, without ".py", or a path. case: given to it as JSON. steps:
-        of a round, where they differ from the comparison's. starts_first: it starts
-        before the workers that do not, which then start beside it.
+        benchmarks/workers, without ".py". case: given to it as JSON. steps: of a round,
+        where they differ from the comparison's. starts_first: it starts before the
+        workers that do not, which then start beside it.
     """
 
     def __init__(
         self,
         name: str,
         python: str,
-        script: str | pathlib.Path,
+        script: str,
         case: dict[str, Any],
         steps: int | None = None,
         environment: dict[str, str] | None = None,
@@ -119,9 +119,7 @@ class Worker:
         self.starts_first = starts_first
         self.facts = {}
         self.peak_resident = 0
-        path = pathlib.Path(script)
-        self._path = path if path.suffix else WORKERS / f"{script}.py"
-        self.command = [python, str(self._path), json.dumps(case)]
+        self.command = [python, str(WORKERS / f"{script}.py"), json.dumps(case)]
         self._environment = os.environ | ENVIRONMENT | (environment or {})
         self._process = None
         self._errors = None

@@ -12,7 +12,7 @@ out of memory, and must be created anew; 2: no such TPU, or no access to it.
 """
 
 import sys
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from absl import flags
 
@@ -63,16 +63,15 @@ def main() -> None:
     sys.exit(exit_code(health))
 
 
-def connect(name: str, zone: str | None, project: str | None, service: Any = None):
+def connect(name: str, zone: str | None, project: str | None):
     """A client of the TPU API for one TPU.
 
     Zone and project that are None are those of this machine, by its metadata server.
-    `service` stands for googleapiclient's service object in tests.
     """
     import cloud_tpu_client
 
     try:
-        return cloud_tpu_client.Client(name, zone, project, service=service)
+        return cloud_tpu_client.Client(name, zone, project)
     except OSError as error:
         raise UserError(
             f"{name}: no metadata server here to ask for zone and project; give "
@@ -80,13 +79,13 @@ def connect(name: str, zone: str | None, project: str | None, service: Any = Non
         ) from error
 
 
-def wait(client, seconds: int, interval: float = _SECONDS_BETWEEN_QUESTIONS) -> Health:
+def wait(client, seconds: int) -> Health:
     """The TPU's health when it is healthy or not recoverable, or after `seconds`."""
     health = read_health(client)
     if not seconds or exit_code(health) != NOT_HEALTHY_CODE:
         return health
     try:
-        client.wait_for_healthy(timeout_s=seconds, interval=interval)
+        client.wait_for_healthy(timeout_s=seconds, interval=_SECONDS_BETWEEN_QUESTIONS)
     except RuntimeError:
         # It is not healthy in time; the report shows its state.
         pass

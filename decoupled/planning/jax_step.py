@@ -108,16 +108,12 @@ class Described:
         """What a compiled program needs, moves and computes, for one device."""
         text = program.hlo_modules()[0].to_string()
         result = memory_of(program)
+        rates = [self.slice.core_hbm_bandwidth, self.slice.core_flops]
         if self.slice.generation.card:
             # Nothing refuses a program that the card does not hold.
             available = int(hardware.JAX_SHARE * self.slice.core_hbm_bytes)
             if result["needed"] > available:
                 result["available"] = available
-        else:
-            # It does not know the operations of a kernel.
-            result["flops"] = program.cost_analysis().get("flops")
-        rates = [self.slice.core_hbm_bandwidth, self.slice.core_flops]
-        if self.slice.generation.card:
             rates.append(2 * self.slice.generation.link_bandwidth)
         return result | {"traffic": traffic.traffic_of(text, *rates)}
 

@@ -6,7 +6,7 @@ import sys
 from benchmarks.interleave import WORKERS, Chunk, MeasuredWorker, Worker
 from benchmarks.results import Comparison
 
-TOY = pathlib.Path(__file__).parent / "toy_worker.py"
+TOY = str(pathlib.Path(__file__).parent / "toy_worker")
 
 
 def toy(name="toy", steps=None, **case):

@@ -3,6 +3,7 @@
 import datetime
 import sys
 
+import cloud_tpu_client
 import pytest
 from absl import flags
 
@@ -55,13 +56,14 @@ def out_of_memory(seconds_ago):
 
 
 @pytest.fixture(autouse=True)
-def parsed_flags():
+def parsed_flags(monkeypatch):
     flags.FLAGS.mark_as_parsed()
+    monkeypatch.setattr(tpu_health, "_SECONDS_BETWEEN_QUESTIONS", 0.1)
 
 
 def connect(*answers):
     api = FakeApi(*answers)
-    return tpu_health.connect("n", "z", "p", service=api), api
+    return cloud_tpu_client.Client("n", "z", "p", service=api), api
 
 
 def test_what_the_api_says():
@@ -99,14 +101,14 @@ def test_waiting_ends_when_it_is_healthy():
     # A question each for symptoms, state, health and symptoms, type, version of the
     # first look, and then: not healthy (with two for the warning), healthy.
     client, api = connect(*[bad] * 12, good)
-    health = tpu_health.wait(client, seconds=60, interval=0)
+    health = tpu_health.wait(client, seconds=60)
     assert health.health == "HEALTHY"
     assert len(api.asked) > 12
 
 
 def test_waiting_has_an_end(caplog):
     client, _ = connect(node(health="TIMEOUT"))
-    health = tpu_health.wait(client, seconds=1, interval=2)
+    health = tpu_health.wait(client, seconds=1)
     assert tpu_health.exit_code(health) == 4
     assert 'health "TIMEOUT"' in caplog.text
 
@@ -136,12 +138,10 @@ def test_an_unknown_tpu_is_one_line():
 def test_losing_the_api_while_waiting_is_one_line():
     client, _ = connect(*[node(health="TIMEOUT")] * 7, RuntimeError("503"))
     with pytest.raises(UserError, match="503"):
-        tpu_health.wait(client, seconds=60, interval=0)
+        tpu_health.wait(client, seconds=60)
 
 
 def test_outside_of_google_cloud_zone_and_project_must_be_given(monkeypatch):
-    import cloud_tpu_client.client
-
     def no_server(request):
         raise OSError("no such host")
 
