@@ -1,10 +1,9 @@
-"""The interpreters of the peers, what they bring, and the rate of matrix products."""
+"""The interpreters of the peers, and the dump that one of them brings."""
 
 import os
 import pathlib
 import sys
 
-from benchmarks.interleave import MeasuredWorker, Spread, Worker, spread
 from benchmarks.results import ROOT
 from decoupled.core.errors import UserError
 
@@ -22,9 +21,6 @@ _IN_GENSIM = (
     "lib/python*/site-packages/gensim/test/test_data/"
     "enwiki-latest-pages-articles1.xml-*-shortened.bz2"
 )
-# [2048, 2048] times [2048, 2048]: large enough for the full rate, small enough for
-# caches that every machine has.
-MATMUL_SIZE, MATMUL_STEPS = 2048, 30
 
 
 def python(framework: str) -> str:
@@ -62,29 +58,3 @@ def default_dump() -> str:
             f"{DATA_DIR}"
         )
     return str(paths[0])
-
-
-def matmul_workers(dtype: str, quick: bool) -> list[Worker]:
-    """Workers whose step is a product of two square matrices.
-
-    They run in the same rounds as the steps that are compared with their rate: a share
-    of a rate that was measured at another time says little.
-    """
-    case = {"size": 64 if quick else MATMUL_SIZE, "dtype": dtype}
-    return [
-        Worker(f"matmul {name}", python(place), f"matmul_{name}", case, MATMUL_STEPS)
-        for name, place in (("tensorflow", "decoupled"), ("torch", "torch"))
-    ]
-
-
-def matmul_rates(measured: MeasuredWorker) -> Spread:
-    """FLOP/s of a worker of `matmul_workers`, over rounds."""
-    flops = 2 * measured.case["size"] ** 3
-    return spread([flops / seconds for seconds in measured.medians()])
-
-
-def share(step_flops: float, step: MeasuredWorker, matmul: MeasuredWorker) -> Spread:
-    """Achieved FLOP/s of a step as a share of the matmul rate, round by round."""
-    flops = 2 * matmul.case["size"] ** 3
-    pairs = zip(step.medians(), matmul.medians(), strict=True)
-    return spread([(step_flops / seconds) / (flops / best) for seconds, best in pairs])

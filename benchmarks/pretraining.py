@@ -18,7 +18,7 @@ from collections.abc import Iterator
 
 from benchmarks import peers
 from benchmarks.flops import pretraining_flops
-from benchmarks.interleave import MeasuredWorker, Worker, seconds
+from benchmarks.interleave import MeasuredWorker, Spread, Worker, rate, ratio, seconds
 from benchmarks.results import Comparison, Planned
 from benchmarks.sizes import (
     DTYPES,
@@ -47,6 +47,9 @@ FAIR_PEER = "transformers masked"
 MESH_BERT = "mesh_tensorflow.bert"
 # A step takes a twentieth of a second.
 MINI_TITLE, MINI_STEPS = ": mini", 60
+# [2048, 2048] times [2048, 2048]: large enough for the full rate, small enough for
+# caches that every machine has.
+MATMUL_SIZE, MATMUL_STEPS = 2048, 30
 
 
 def comparisons(arguments, folder) -> Iterator[Planned]:
@@ -76,9 +79,18 @@ def _against_transformers(case):
 
 
 def _with_products(case, quick):
-    return [
-        *_against_transformers(case), *peers.matmul_workers(case["dtype"], quick)
-    ]  # fmt: skip
+    # In the same rounds: a share of a rate of another time says little.
+    product = {"size": 64 if quick else MATMUL_SIZE, "dtype": case["dtype"]}
+    return _against_transformers(case) + [
+        Worker(
+            f"matmul {name}",
+            peers.python(place),
+            f"matmul_{name}",
+            product,
+            MATMUL_STEPS,
+        )
+        for name, place in (("tensorflow", "decoupled"), ("torch", "torch"))
+    ]
 
 
 def _against_mesh_bert(case):
@@ -127,12 +139,14 @@ def _rate_rows(comparison) -> Iterator[list[str]]:
     for worker in comparison.workers:
         if worker.name.startswith("matmul "):
             ours = comparison.worker(OURS)
-            rates = peers.matmul_rates(worker)
+            flops = 2 * worker.case["size"] ** 3
+            products = step_flops(ours) / flops
+            shares = Spread(*(products * each for each in ratio(worker, ours)))
             yield [
                 worker.name.removeprefix("matmul "),
                 worker.case["dtype"],
-                with_range(type(rates)(*(rate / 1e9 for rate in rates)), "GFLOP/s"),
-                percent(peers.share(step_flops(ours), ours, worker)),
+                with_range(rate(worker, flops / 1e9), "GFLOP/s"),
+                percent(shares),
             ]
 
 

@@ -113,18 +113,6 @@ def test_interpreters_of_the_peers(monkeypatch, capsys):
     assert capsys.readouterr().err.startswith("benchmarks: error: /nowhere/python")
 
 
-def test_the_rate_of_matrix_products(monkeypatch):
-    monkeypatch.setenv("DECOUPLED_INTEROP_PYTHON", "/bin/sh")
-    workers = peers.matmul_workers("float32", True)
-    assert [worker.name for worker in workers] == ["matmul tensorflow", "matmul torch"]
-    assert [worker.case["size"] for worker in workers] == [64, 64]
-    matmul = measured("matmul x", [[0.5], [1.0], [0.5]], {"size": 1000})
-    assert peers.matmul_rates(matmul) == (4e9, 2e9, 4e9)
-    # 6 * 10^9 FLOPs; shares are taken within rounds.
-    step = measured("ours", [[2.0], [4.0], [3.0]])
-    assert peers.share(6e9, step, matmul) == pytest.approx((0.75, 0.5, 0.75))
-
-
 def test_a_report_puts_the_tables_of_results_into_the_document(tmp_path, capsys):
     words = ["report", f"--results_dir={tmp_path}"]
     document = tmp_path / "performance.md"
