@@ -33,7 +33,7 @@ def define_flags() -> None:
         None,
         "Prefix, or name in --model_dir. Default: the newest checkpoint.",
     )
-    flags.DEFINE_integer("top_k", 5, "How many pieces to show.")
+    flags.DEFINE_integer("top_k", 5, "How many pieces to show.", lower_bound=1)
 
 
 def main() -> None:
@@ -43,8 +43,6 @@ def main() -> None:
         raise UserError(
             'give a text with a mask, e.g. "Paris is the [MASK] of France."'
         )
-    if options.top_k < 1:
-        raise UserError(f"--top_k: {options.top_k} is less than 1")
     from decoupled.exports.serving.masked_words import open_checkpoint, show_filled
 
     model = open_checkpoint(options.model_dir, options.checkpoint)

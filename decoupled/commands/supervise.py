@@ -44,20 +44,18 @@ GONE = {
 def define_flags() -> None:
     """The command's flags."""
     flags.DEFINE_integer(
-        "processes", None, "Processes on this host; default: what the command says."
-    )
+        "processes", None, "Processes on this host; default: what the command says.",
+        lower_bound=1,
+    )  # fmt: skip
     flags.DEFINE_integer(
-        "max_restarts", 10, "Most restarts without ten minutes of work between them."
-    )
+        "max_restarts", 10, "Most restarts without ten minutes of work between them.",
+        lower_bound=0,
+    )  # fmt: skip
 
 
 def main() -> None:
     """Supervises the run until it ends."""
     values = flags.FLAGS
-    if values.max_restarts < 0:
-        raise UserError("--max_restarts: must be 0 or more")
-    if values.processes is not None and values.processes < 1:
-        raise UserError("--processes: must be 1 or more")
     command = start.command_to_run()
     others = [word for word in command if re.match("--accelerator=(gpu|tpu)", word)]
     if others and (values.processes or 1) > 1:
