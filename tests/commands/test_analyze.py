@@ -2,14 +2,11 @@
 
 import json
 import pathlib
-import types
 
 import pytest
 
 from decoupled.commands import analyze
 from decoupled.core import files
-from decoupled.core.errors import UserError
-from decoupled.launch import start
 from tests.analyses.tiny_runs import write_run
 from tests.command_line import decoupled, mistake
 from tests.data.record_folders import make_records
@@ -21,19 +18,17 @@ def model_dir(tmp_path_factory, vocabulary):
     return write_run(tmp_path_factory.mktemp("runs") / "run", vocabulary)
 
 
-@pytest.fixture
-def run(monkeypatch):
-    """Runs an analysis of this process with flags as keywords."""
+def words(name, *params, **flags):
+    """`decoupled analyze NAME` with settings and flags."""
+    settings = [f"--gin_param={param}" for param in params]
+    return ["analyze", name, *settings, *(f"--{n}={x}" for n, x in flags.items())]
 
-    def run_with(name, **given):
-        flags = types.SimpleNamespace(
-            **{"gin_file": [], "gin_param": [], "gin_location_prefix": [], **given}
-        )
-        monkeypatch.setattr(start, "FLAGS", flags)
-        monkeypatch.setattr(analyze, "FLAGS", flags)
-        analyze.SUBCOMMANDS[name].main()
 
-    return run_with
+def run(*given, **flags):
+    """What the command of `words` prints."""
+    done = decoupled(*words(*given, **flags))
+    assert done.returncode == 0, done.stderr[-3000:]
+    return done.stdout
 
 
 def test_help_names_every_analysis():
@@ -51,14 +46,9 @@ def test_an_analysis_has_help_of_its_own():
 
 def test_from_the_command_line_to_files(model_dir, tmp_path):
     write(tmp_path / "pairs/own.tsv", "page\timage\t1\nthe\tpage\t2\n")
-    result = decoupled(
-        *("analyze", "word_similarity"),
-        f"--model_dir={model_dir}",
-        f"--data_dir={tmp_path}/pairs",
-        f"--output_dir={tmp_path}/out",
-    )
-    assert result.returncode == 0, result.stderr[-3000:]
-    assert "Spearman x 100" in result.stdout
+    given = dict(model_dir=model_dir, data_dir=tmp_path / "pairs")
+    shown = run("word_similarity", **given, output_dir=tmp_path / "out")
+    assert "Spearman x 100" in shown
     # It has no settings, so that there is no config.1.gin.
     items = "word_similarity.items.npz"
     said = written(f"{tmp_path}/out", "word_similarity", items)
@@ -92,7 +82,7 @@ def test_an_analysis_that_is_gone_is_refused_by_name(name, instead):
 
 
 def write(path, text):
-    path.parent.mkdir(exist_ok=True)
+    path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text)
     return str(path)
 
@@ -104,22 +94,20 @@ def written(folder, name, *others):
     return json.loads(pathlib.Path(folder, f"{name}.json").read_text())
 
 
-def test_masked_lm(run, model_dir, vocabulary, tmp_path):
+def test_masked_lm(model_dir, vocabulary, tmp_path):
     records, out = tmp_path / "records", tmp_path / "out"
-    text = [[[6 + n % 40 for n in range(200)]]]
-    make_records(
-        records,
-        {"en": text, "sw": text},
-        {"en": text, "sw": text},
-        vocabulary=vocabulary,
-    )
-    given = dict(model_dir=[model_dir], output_dir=str(out), records_dir=str(records))
-    settings = [
+    text = {name: [[[6 + n % 40 for n in range(200)]]] for name in ("en", "sw")}
+    make_records(records, text, text, vocabulary=vocabulary)
+    run(
+        "masked_lm",
         "MaskingConfig.sequence_length = 16",
         "MaskingConfig.max_predictions = 3",
         "masked_lm.max_sequences = 5",
-    ]
-    run("masked_lm", languages=["sw"], gin_param=settings, **given)
+        model_dir=model_dir,
+        records_dir=records,
+        languages="sw",
+        output_dir=out,
+    )
     items = files.read_arrays(str(out / "masked_lm.items.npz"))
     result = written(out, "masked_lm", "masked_lm.items.npz")
     assert result["items"] == [["sw", n] for n in (0, 3, 6, 9, 12)]
@@ -130,7 +118,7 @@ def test_masked_lm(run, model_dir, vocabulary, tmp_path):
     assert model["all"]["loss"] == pytest.approx(loss)
 
 
-def test_probing_of_a_converted_treebank(run, model_dir, tmp_path, capsys):
+def test_probing_of_a_converted_treebank(model_dir, tmp_path):
     line = "{}\t{}\t_\t{}\t_\t_\t{}\t{}\t_\t_\n"
     sentence = line.format(1, "the", "DET", 2, "det") + line.format(
         2, "page", "NOUN", 0, "root"
@@ -138,83 +126,75 @@ def test_probing_of_a_converted_treebank(run, model_dir, tmp_path, capsys):
     treebank = write(tmp_path / "tree.conllu", f"{sentence}\n" * 4)
     for split in ("train", "dev"):
         path = f"{tmp_path}/edges/pos/{split}.jsonl"
-        run("probing_data", task="pos", input=treebank, output=path)
-    assert "4 sentences, 8 targets" in capsys.readouterr().out
-    given = dict(
-        model_dir=[model_dir],
-        data_dir=f"{tmp_path}/edges",
-        tasks=None,
-        output_dir=f"{tmp_path}/out",
-    )
+        shown = run("probing_data", task="pos", input=treebank, output=path)
+    assert "4 sentences, 8 targets" in shown
+    given = dict(data_dir=f"{tmp_path}/edges", output_dir=f"{tmp_path}/out")
     settings = ["probing.train_steps = 5", "probing.eval_every_steps = 5"]
-    run("probing", variants=["mix"], gin_param=settings, **given)
+    run("probing", *settings, model_dir=model_dir, **given)
     result = written(f"{tmp_path}/out", "probing")
     assert result["settings"]["train_steps"] == 5
     assert result["tasks"]["pos"]["labels"] == 2
-    with pytest.raises(UserError, match="--variants: probes of single layers are gone"):
-        run("probing", variants=["mix", "layers"], **given)
+    more = words("probing", model_dir=model_dir, variants="mix,layers", **given)
+    assert "--variants: probes of single layers are gone" in mistake(*more)
 
 
-def test_neighbours(run, model_dir, tmp_path):
+def test_neighbours(model_dir, tmp_path):
     lines = "Select the page\nShow the image\nDelete the password\n"
     for name in ("de-en.de", "de-en.en", "readme"):
         write(tmp_path / name, lines)
-    given = dict(model_dir=[model_dir], sentences=None)
-    given |= dict(
-        output_dir=f"{tmp_path}/out", languages=["de"], data_dir=str(tmp_path)
-    )
+    given = dict(model_dir=model_dir, output_dir=tmp_path / "out")
     settings = [
         "RetrievalConfig.max_sequence_length = 16",
         "RetrievalConfig.batch_size = 2",
     ]
-    run("neighbours", gin_param=settings, **given)
-    [model] = written(f"{tmp_path}/out", "neighbours")["models"]
+    run("neighbours", *settings, languages="de", data_dir=tmp_path, **given)
+    [model] = written(tmp_path / "out", "neighbours")["models"]
     assert [entry["language"] for entry in model["languages"]] == ["de"]
     # Both sides are the same, so that each sentence is its own neighbour.
     assert {layer["mean"] for layer in model["languages"][0]["layers"]} == {100.0}
-    with pytest.raises(UserError, match="--languages: no sw-en.sw in "):
-        run("neighbours", **{**given, "languages": ["sw"]})
-    with pytest.raises(UserError, match="give --data_dir or --sentences, one of them"):
-        run("neighbours", **{**given, "data_dir": None})
-    with pytest.raises(UserError, match="out: no files XX-en.XX"):
-        run("neighbours", **{**given, "data_dir": f"{tmp_path}/out"})
-    with pytest.raises(UserError, match="give --data_dir or --sentences, one of them"):
-        run("neighbours", **{**given, "sentences": str(tmp_path)})
+    for flags, message in (
+        ({"data_dir": tmp_path, "languages": "sw"}, "--languages: no sw-en.sw in "),
+        ({}, "give --data_dir or --sentences, one of them"),
+        ({"data_dir": tmp_path / "out"}, "out: no files XX-en.XX"),
+        (
+            {"data_dir": tmp_path, "sentences": tmp_path},
+            "give --data_dir or --sentences, one of them",
+        ),
+    ):
+        assert message in mistake(*words("neighbours", **given, **flags))
 
 
 @pytest.mark.parametrize(
-    ("name", "setting"),
+    ("name", "setting", "data"),
     [
-        ("masked_lm", "MaskingConfig.sequence_length"),
-        ("neighbours", "RetrievalConfig.max_sequence_length"),
-        ("probing", "probing.max_tokens"),
+        ("masked_lm", "MaskingConfig.sequence_length", "records_dir"),
+        ("neighbours", "RetrievalConfig.max_sequence_length", "data_dir"),
+        ("probing", "probing.max_tokens", "data_dir"),
     ],
 )
 def test_a_length_beyond_the_positions_is_refused(
-    run, model_dir, tmp_path, name, setting
+    model_dir, tmp_path, name, setting, data
 ):
     for path in ("de-en.de", "de-en.en", "pos/train.jsonl", "pos/dev.jsonl"):
-        write(tmp_path / path, "A line.\n")
-    given = dict(model_dir=[model_dir], data_dir=str(tmp_path), sentences=None)
-    given |= dict(languages=None, tasks=["pos"], variants=["mix"])
-    given |= dict(records_dir="", output_dir=f"{tmp_path}/out")
-    message = f"{setting}: 25, but run has max_positions = 24"
-    with pytest.raises(UserError, match=message):
-        run(name, gin_param=[f"{setting} = 25"], **given)
+        write(tmp_path / "data" / path, "A line.\n")
+    given = {"model_dir": model_dir, data: tmp_path / "data"}
+    told = mistake(*words(name, f"{setting} = 25", **given, output_dir=tmp_path))
+    assert f"{setting}: 25, but run has max_positions = 24" in told
 
 
-def test_neighbours_between_all_languages(run, model_dir, tmp_path):
+def test_neighbours_between_all_languages(model_dir, tmp_path):
     for language in ("ti", "yo"):
         lines = (f"id {number}\tpage {number}\n" for number in range(20))
         write(tmp_path / f"sentences/{language}.tsv", "".join(lines))
-    given = dict(model_dir=[model_dir], data_dir=None, languages=None)
-    given |= dict(sentences=f"{tmp_path}/sentences", output_dir=f"{tmp_path}/out")
-    settings = [
+    run(
+        "neighbours",
         "RetrievalConfig.max_sequence_length = 16",
         "RetrievalConfig.batch_size = 8",
         "neighbours.max_pairs = 12",
-    ]
-    run("neighbours", gin_param=settings, **given)
+        model_dir=model_dir,
+        sentences=tmp_path / "sentences",
+        output_dir=tmp_path / "out",
+    )
     result = written(f"{tmp_path}/out", "neighbours", "neighbours.items.npz")
     [entry] = result["models"][0]["languages"]
     assert entry["directions"] == [["ti", "yo"], ["yo", "ti"]]

@@ -2,39 +2,27 @@
 
 import pathlib
 import re
-import types
 
 import pytest
 
-from decoupled.commands import parameters
-from decoupled.core.errors import UserError
-from decoupled.launch import start
+from tests.command_line import decoupled, mistake
 
 
-@pytest.fixture
-def run(monkeypatch, capsys):
-    """Runs the command; returns what it prints as lists of words, a list a line."""
-
-    def run_with(*gin_file, gin_param=(), everything=False):
-        given = types.SimpleNamespace(
-            gin_file=[*gin_file],
-            gin_param=[*gin_param],
-            gin_location_prefix=[],
-            all=everything,
-        )
-        monkeypatch.setattr(start, "FLAGS", given)
-        monkeypatch.setattr(parameters, "FLAGS", given)
-        parameters.main()
-        return [re.split(r"\s{2,}", line.strip()) for line in _lines(capsys)]
-
-    return run_with
+def run(*gin_files, gin_param=()):
+    """What the command prints as lists of words, a list a line."""
+    given = [f"--gin_file={path}" for path in gin_files]
+    return printed(*given, *(f"--gin_param={param}" for param in gin_param))
 
 
-def _lines(capsys):
-    return [line for line in capsys.readouterr().out.splitlines() if line.strip()]
+def printed(*words):
+    """The same for any words of the command."""
+    done = decoupled("parameters", *words)
+    assert done.returncode == 0, done.stderr
+    lines = filter(str.strip, done.stdout.splitlines())
+    return [re.split(r"\s{2,}", line.strip()) for line in lines]
 
 
-def test_a_model_of_the_paper(run):
+def test_a_model_of_the_paper():
     shown = run("models/e_out_768.gin")
     assert shown[0] == ["Parameters in the graphs; fine-tuning has 12 of 12 layers"]
     assert shown[1] == ["group", "pre-training (PT)", "fine-tuning (FT)"]
@@ -61,14 +49,14 @@ def test_a_model_of_the_paper(run):
     ]
 
 
-def test_a_difference_is_marked_and_explained(run):
+def test_a_difference_is_marked_and_explained():
     shown = run("models/reinvested_h.gin")
     assert ["in millions", "258M", "166M"] in shown
     assert ["paper, Table 6", "260M", "168M"] in shown
     assert shown[-1][0].startswith("The paper's number differs: both numbers come out")
 
 
-def test_layers_of_the_paper_in_finetuning(run):
+def test_layers_of_the_paper_in_finetuning():
     shown = run("models/additional_layers_23.gin")
     assert shown[0][0].endswith("fine-tuning has 12 of 23 layers")
     assert ["encoder layers", "163,021,056", "85,054,464"] in shown
@@ -90,15 +78,13 @@ def test_layers_of_the_paper_in_finetuning(run):
         ),
     ],
 )
-def test_other_layers_in_finetuning_or_sizes_are_not_the_papers(
-    run, model, setting, shown
-):
+def test_other_layers_in_finetuning_or_sizes_are_not_the_papers(model, setting, shown):
     found = run(f"models/{model}.gin", gin_param=[setting])
     assert shown in found
     assert found[-1] == ["The paper has no such model."]
 
 
-def test_rates_and_the_transform_make_no_other_model(run):
+def test_rates_and_the_transform_make_no_other_model():
     shown = run(
         "models/coupled.gin",
         gin_param=[
@@ -111,7 +97,7 @@ def test_rates_and_the_transform_make_no_other_model(run):
     assert ["paper, Tables 2, 6, 12", "177M", "177M"] in shown
 
 
-def test_variables_with_values_and_rates_of_their_own_are_listed(run):
+def test_variables_with_values_and_rates_of_their_own_are_listed():
     kernel = "cls/predictions/transform/dense/kernel"
     shown = run(
         "models/coupled.gin",
@@ -128,8 +114,8 @@ def test_variables_with_values_and_rates_of_their_own_are_listed(run):
     assert [kernel, "identity", "not trained"] in shown
 
 
-def test_all_models(run):
-    shown = run(everything=True)
+def test_all_models():
+    shown = printed("--all")
     rows = {line[0]: line[1:] for line in shown if line[0].startswith("models/")}
     assert rows["models/coupled.gin"] == (
         ["2, 6, 12", "177,730,752", "177M", "177M", "178,201,344", "177M", "177M"]
@@ -154,8 +140,8 @@ def test_all_models(run):
     assert remarks == [f"{name} differs" for name in rows if name in differing]
 
 
-def test_table_1(run):
-    shown = run(everything=True)
+def test_table_1():
+    shown = printed("--all")
     table = [line for line in shown if line[-1].endswith("%")]
     assert table == [
         ["mBERT", "177,853,440", "91,812,096", "52%", "92M of 178M, 52%"],
@@ -166,7 +152,7 @@ def test_table_1(run):
     ]
 
 
-def test_a_public_model(run):
+def test_a_public_model():
     assert run("models/mbert.gin")[-1][0].startswith(
         "mBERT: the paper's Table 1 has 178M, 92M (52%) of them word embeddings"
     )
@@ -185,17 +171,17 @@ def rows_of_paper_map():
     return found
 
 
-def test_all_takes_no_settings(run):
-    with pytest.raises(UserError, match="--all: .* leave out --gin_file"):
-        run("models/coupled.gin", everything=True)
+def test_all_takes_no_settings():
+    told = mistake("parameters", "--all", "--gin_file=models/coupled.gin")
+    assert re.search("--all: .* leave out --gin_file", told)
 
 
 @pytest.mark.parametrize("value", ["13", "-1", "1.5", "'12'"])
-def test_layers_that_the_model_has_not(run, value):
+def test_layers_that_the_model_has_not(value):
     message = "keep_layers: .*(from 1 to 12, nor 0|is not of type int)"
-    with pytest.raises(UserError, match=message):
-        run("models/coupled.gin", gin_param=[f"parameters.keep_layers = {value}"])
+    setting = f"--gin_param=parameters.keep_layers = {value}"
+    assert re.search(message, mistake("parameters", setting))
 
 
-def test_without_settings_it_is_the_model_of_the_defaults(run):
+def test_without_settings_it_is_the_model_of_the_defaults():
     assert run()[-2][0] == "models/coupled.gin: 'coupled' of Tables 2, 6, 12."
