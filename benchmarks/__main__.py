@@ -17,7 +17,8 @@ import sys
 import tempfile
 from collections.abc import Sequence
 
-from benchmarks.results import ROOT, Comparison, measure, read
+from benchmarks.peers import ROOT
+from benchmarks.results import Comparison, measure, read
 from benchmarks.sizes import DTYPES
 from benchmarks.tables import BenchmarkTable, Suite, gigabytes, markdown, show
 from decoupled.core import files

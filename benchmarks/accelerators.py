@@ -38,10 +38,10 @@ import sys
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from benchmarks import peers
 from benchmarks.flops import pretraining_flops
 from benchmarks.interleave import MeasuredWorker, Worker, seconds, spread
-from benchmarks.results import ROOT, Comparison, Planned
+from benchmarks.peers import ROOT
+from benchmarks.results import Comparison, Planned
 from benchmarks.sizes import Batch
 from benchmarks.tables import (
     OURS,
@@ -137,32 +137,30 @@ def _workers(row, arguments, folder) -> Sequence[Worker]:
 
     def ours(name, deterministic):
         of_program = {**case, "folder": str(path), "deterministic": deterministic}
-        return _worker(name, peers.python("decoupled"), "xla_step", of_program)
+        return _worker(name, "decoupled", "xla_step", of_program)
 
     def transformers(name, unpadded):
         peer = {**case, "unpadded": unpadded}
-        python = peers.python("torch")
         # Its compiler needs no quiet device.
-        return _worker(name, python, "transformers_step", peer, starts_first=True)
+        return _worker(name, "torch", "transformers_step", peer, starts_first=True)
 
     workers = [ours(OURS, True)]
     if case["architecture"] == "bert":
         workers.append(ours(NONDETERMINISTIC, False))
     if not is_packed:
         hand_written = {**case, "attention": "plain" if quick else "cudnn"}
-        python = peers.python("decoupled")
-        workers.append(_worker(JAX, python, "jax_encoder", hand_written))
+        workers.append(_worker(JAX, "decoupled", "jax_encoder", hand_written))
     workers.append(transformers(TRANSFORMERS, False))
     if is_packed:
         workers.append(transformers(f"{TRANSFORMERS}, unpadded", True))
     return workers
 
 
-def _worker(name, python, script, case, **more):
+def _worker(name, framework, script, case, **more):
     # Only a quick run may compute on a CPU.
     platform = {} if case["quick"] else {"JAX_PLATFORMS": "cuda"}
     environment = _ON_THE_CARD | platform
-    return Worker(name, python, script, case, environment=environment, **more)
+    return Worker(name, framework, script, case, environment=environment, **more)
 
 
 def _write(row, name, folder, quick):

@@ -74,24 +74,17 @@ def write_dump(path: pathlib.Path, head: str, pages: Iterable[str]) -> tuple[int
 
 def our_worker(case: dict) -> Worker:
     """This project's worker."""
-    return Worker(OURS, peers.python("decoupled"), "decoupled_corpus", case)
+    return Worker(OURS, "decoupled", "decoupled_corpus", case)
 
 
 def peer_workers(case: dict) -> list[Worker]:
     """gensim, and wikiextractor with one and with two processes that extract."""
-    python = peers.python("corpus")
-    return [
-        Worker("gensim", python, "gensim_corpus", case),
-        *(
-            Worker(
-                f"wikiextractor {processes}",
-                python,
-                "wikiextractor_corpus",
-                {**case, "processes": processes},
-            )
-            for processes in (1, 2)
-        ),
-    ]
+    workers = [Worker("gensim", "corpus", "gensim_corpus", case)]
+    for count in (1, 2):
+        reads = {**case, "processes": count}
+        name = f"wikiextractor {count}"
+        workers.append(Worker(name, "corpus", "wikiextractor_corpus", reads))
+    return workers
 
 
 def tables(measured: list[Comparison]) -> list[BenchmarkTable]:

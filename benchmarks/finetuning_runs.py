@@ -113,12 +113,11 @@ def workers(real: Real, dtype: str, arguments, folder: pathlib.Path) -> list[Wor
     """
     quick, rounds, steps = arguments.quick, arguments.rounds, arguments.steps
     case = make_case(real, quick, folder / real.task) | {"dtype": dtype}
-    torch = peers.python("torch")
     return [
         our_worker(case, quick, rounds * steps),
         *(
             Worker(
-                f"transformers, {mode}", torch, "transformers_trainer",
+                f"transformers, {mode}", "torch", "transformers_trainer",
                 {**case, "mode": mode},
             )
             for mode in MODES
@@ -132,16 +131,14 @@ def our_worker(case: Mapping[str, Any], quick: bool, steps: int) -> Worker:
     epochs = 1 + (case["warmup"] + steps) * case["batch"] // case["examples"]
     words = command_words({**case, "epochs": epochs}, case["dtype"], quick)
     fields = {field: case[field] for field in ("batch", "model", "warmup")}
-    return Worker(
-        OURS, peers.python("decoupled"), "decoupled_runs", {"command": words, **fields}
-    )
+    return Worker(OURS, "decoupled", "decoupled_runs", {"command": words, **fields})
 
 
 def start_worker(worker: Worker) -> Worker:
     """Measures how long a worker takes to be ready."""
     python, script, _ = worker.command
     case = {"command": [python, script], "case": worker.case, "warmup": 0}
-    return Worker(worker.name, peers.python("decoupled"), "starts", case)
+    return Worker(worker.name, "decoupled", "starts", case)
 
 
 def make_case(real: Real, quick: bool, folder: pathlib.Path) -> dict[str, Any]:

@@ -14,7 +14,6 @@ import functools
 from collections.abc import Iterator
 from typing import Any
 
-from benchmarks import peers
 from benchmarks.interleave import Worker, seconds
 from benchmarks.results import Comparison, Planned
 from benchmarks.sizes import QUICK, REFERENCE, Batch, pretraining_case
@@ -53,7 +52,7 @@ def our_workers(case: dict) -> list[Worker]:
     return [
         Worker(
             OURS if stored_as == FLOAT32 else f"{OURS}, {stored_as}",
-            peers.python("decoupled"),
+            "decoupled",
             "decoupled_inference",
             case | {"stored_as": stored_as},
         )
@@ -62,9 +61,8 @@ def our_workers(case: dict) -> list[Worker]:
 
 
 def _workers(case):
-    torch = peers.python("torch")
     theirs = [
-        Worker(name, torch, "transformers_inference", {**case, "compiled": compiled})
+        Worker(name, "torch", "transformers_inference", {**case, "compiled": compiled})
         for name, compiled in PEERS.items()
     ]
     return [*theirs, *our_workers(case)]

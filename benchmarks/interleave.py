@@ -18,6 +18,7 @@ import time
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from benchmarks import peers
 from decoupled.core.console import say, track
 from decoupled.core.errors import UserError
 
@@ -97,16 +98,19 @@ class Worker:
     """A worker process; a context manager that starts and ends it.
 
     Args:
-      python: path of the interpreter that has its packages. script: file name in
+      framework: which its interpreter has, see `peers.python`. script: file name in
         benchmarks/workers, without ".py". case: given to it as JSON. steps: of a round,
         where they differ from the comparison's. starts_first: it starts before the
         workers that do not, which then start beside it.
+
+    Raises:
+      UserError: there is no such interpreter.
     """
 
     def __init__(
         self,
         name: str,
-        python: str,
+        framework: str,
         script: str,
         case: dict[str, Any],
         steps: int | None = None,
@@ -119,7 +123,8 @@ class Worker:
         self.starts_first = starts_first
         self.facts = {}
         self.peak_resident = 0
-        self.command = [python, str(WORKERS / f"{script}.py"), json.dumps(case)]
+        path = str(WORKERS / f"{script}.py")
+        self.command = [peers.python(framework), path, json.dumps(case)]
         self._environment = os.environ | ENVIRONMENT | (environment or {})
         self._process = None
         self._errors = None

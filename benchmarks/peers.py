@@ -4,9 +4,9 @@ import os
 import pathlib
 import sys
 
-from benchmarks.results import ROOT
 from decoupled.core.errors import UserError
 
+ROOT = pathlib.Path(__file__).parent.parent
 # The variable that names an interpreter, or else where `make bench` installs the peers.
 PEERS = {
     "torch": ("DECOUPLED_INTEROP_PYTHON", ".venv-interop"),

@@ -16,7 +16,6 @@ in_small of gin/sweeps/reproduce.gin, 256 sequences of 32 tokens: "mini".
 import functools
 from collections.abc import Iterator
 
-from benchmarks import peers
 from benchmarks.flops import pretraining_flops
 from benchmarks.interleave import MeasuredWorker, Spread, Worker, rate, ratio, seconds
 from benchmarks.results import Comparison, Planned
@@ -71,9 +70,8 @@ def comparisons(arguments, folder) -> Iterator[Planned]:
 
 
 def _against_transformers(case):
-    torch = peers.python("torch")
     return [
-        Worker(name, torch, "transformers_pretraining", {**case, "masked": masked})
+        Worker(name, "torch", "transformers_pretraining", {**case, "masked": masked})
         for name, masked in (("transformers", False), (FAIR_PEER, True))
     ] + [our_worker(case)]
 
@@ -82,25 +80,19 @@ def _with_products(case, quick):
     # In the same rounds: a share of a rate of another time says little.
     product = {"size": 64 if quick else MATMUL_SIZE, "dtype": case["dtype"]}
     return _against_transformers(case) + [
-        Worker(
-            f"matmul {name}",
-            peers.python(place),
-            f"matmul_{name}",
-            product,
-            MATMUL_STEPS,
-        )
-        for name, place in (("tensorflow", "decoupled"), ("torch", "torch"))
+        Worker(f"matmul {name}", framework, f"matmul_{name}", product, MATMUL_STEPS)
+        for name, framework in (("tensorflow", "decoupled"), ("torch", "torch"))
     ]
 
 
 def _against_mesh_bert(case):
-    python = peers.python("mesh_bert")
-    return [Worker(MESH_BERT, python, "mesh_bert_pretraining", case), our_worker(case)]
+    stock = Worker(MESH_BERT, "mesh_bert", "mesh_bert_pretraining", case)
+    return [stock, our_worker(case)]
 
 
 def our_worker(case: dict) -> Worker:
     """This project's worker, for a case of `pretraining_case`."""
-    return Worker(OURS, peers.python("decoupled"), "decoupled_pretraining", case)
+    return Worker(OURS, "decoupled", "decoupled_pretraining", case)
 
 
 def tables(measured: list[Comparison]) -> list[BenchmarkTable]:

@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from benchmarks.interleave import Chunk, MeasuredWorker, Skip, Worker, interleave
+from benchmarks.peers import ROOT
 from decoupled.configs import saved_model
 from decoupled.core import files
 from decoupled.core.console import say
@@ -23,7 +24,6 @@ from decoupled.core.errors import UserError
 from decoupled.core.machine import memory_sizes, processor, usable_cores
 
 FORMAT = "decoupled-benchmark-1"
-ROOT = pathlib.Path(__file__).parent.parent
 # Results and the document that they go to do not change what is measured.
 _CODE = (".", ":!benchmarks/results*", ":!docs/performance*.md")
 # The folders of an absolute path, also of one behind "=".

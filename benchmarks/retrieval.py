@@ -14,7 +14,6 @@ import dataclasses
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from benchmarks import peers
 from benchmarks.interleave import Worker, rate
 from benchmarks.results import Comparison, Planned
 from benchmarks.sizes import QUICK, REFERENCE, Batch, pretraining_case, shipped
@@ -74,11 +73,11 @@ def retrieval_case(setting: Setting, dtype: str) -> dict[str, Any]:
 
 def our_worker(case: dict) -> Worker:
     """This project's encoder and search."""
-    return Worker(OURS, peers.python("decoupled"), "decoupled_retrieval", case)
+    return Worker(OURS, "decoupled", "decoupled_retrieval", case)
 
 
 def _peer_worker(case):
-    return Worker(PEER, peers.python("torch"), "transformers_retrieval", case)
+    return Worker(PEER, "torch", "transformers_retrieval", case)
 
 
 def tables(measured: list[Comparison]) -> list[BenchmarkTable]:

@@ -7,7 +7,7 @@ import subprocess
 import numpy as np
 import pytest
 
-from benchmarks import accelerators, results
+from benchmarks import accelerators, peers, results
 from benchmarks.__main__ import main
 from benchmarks.sizes import QUICK, REFERENCE, Batch, batch_fields, pretraining_case
 from tests.benchmarks.toys import comparison, measured
@@ -84,7 +84,7 @@ def test_examples_without_padding_have_the_loss_of_padded_rows(tmp_path):
     )
     done = subprocess.run(
         [PYTHON, "-c", script, json.dumps(case)], capture_output=True, text=True,
-        cwd=results.ROOT, env={**os.environ, "CUDA_VISIBLE_DEVICES": ""},
+        cwd=peers.ROOT, env={**os.environ, "CUDA_VISIBLE_DEVICES": ""},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     padded, unpadded = json.loads(done.stdout.splitlines()[-1])

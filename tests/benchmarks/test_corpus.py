@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from benchmarks import corpus, peers, results
+from benchmarks import corpus, results
 from benchmarks.__main__ import main
 from benchmarks.workers import leftovers
 from tests.benchmarks.toys import comparison, measured
@@ -61,10 +61,7 @@ def test_a_quick_run_of_our_worker(tmp_path, monkeypatch, capsys):
 
 @pytest.mark.interop
 @pytest.mark.skipif(not PEERS, reason="no interpreter with gensim and wikiextractor")
-def test_a_quick_run_with_the_peers(tmp_path, monkeypatch):
-    monkeypatch.setattr(
-        peers, "PEERS", {**peers.PEERS, "corpus": ("DECOUPLED_CORPUS_PYTHON", "")}
-    )
+def test_a_quick_run_with_the_peers(tmp_path):
     workers = run(tmp_path)
     assert [worker.name for worker in workers] == [
         "decoupled", "gensim", "wikiextractor 1", "wikiextractor 2",

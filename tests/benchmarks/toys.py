@@ -1,7 +1,6 @@
 """Toy workers, and measurements typed in by hand."""
 
 import pathlib
-import sys
 
 from benchmarks.interleave import WORKERS, Chunk, MeasuredWorker, Worker
 from benchmarks.results import Comparison
@@ -13,7 +12,7 @@ def toy(name="toy", steps=None, **case):
     """A worker that is not started; see `toy_worker.py`."""
     environment = {"PYTHONPATH": str(WORKERS), "TOY": "set"}
     case = {"name": name, **case}
-    return Worker(name, sys.executable, TOY, case, steps, environment)
+    return Worker(name, "decoupled", TOY, case, steps, environment)
 
 
 def measured(name, rounds, case=None, facts=None, peak=2_500_000_000):
