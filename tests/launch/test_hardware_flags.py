@@ -4,6 +4,7 @@ import sys
 
 import pytest
 from absl import flags
+from absl.testing import flagsaver
 
 from decoupled.configs.hardware import HOST, Hardware, TpuAddress
 from decoupled.core.errors import UserError
@@ -12,23 +13,17 @@ from decoupled.launch import hardware_flags
 
 
 @pytest.fixture
-def parse(monkeypatch):
+def parse():
     """Parses a command line of these flags alone."""
+    before = flagsaver.save_flag_values()
+    hardware_flags.define()
 
     def parse(*arguments):
-        values = flags.FlagValues()
-        monkeypatch.setattr(flags, "FLAGS", values)
-        monkeypatch.setattr(hardware_flags, "FLAGS", values)
-        for name in ("tpu", "tpu_zone", "gcp_project", "tpu_job_name", "accelerator"):
-            flags.DEFINE_string(name, None, "", flag_values=values)
-        flags.DEFINE_string("coordinator", None, "", flag_values=values)
-        for name in ("processes", "process"):
-            flags.DEFINE_integer(name, None, "", flag_values=values)
-        flags.DEFINE_float("patience_seconds", 1800.0, "", flag_values=values)
-        values(["command", *arguments])
+        flags.FLAGS(["command", *arguments])
         return hardware_flags.parse()
 
-    return parse
+    yield parse
+    flagsaver.restore_flag_values(before)
 
 
 HOSTS = ("--coordinator=a:1", "--processes=2", "--process=1")
