@@ -51,12 +51,11 @@ from decoupled.configs import (
 from decoupled.core import files
 from decoupled.core.compat import tf
 from decoupled.core.console import say
-from decoupled.planning.program import build_program
 from decoupled.runs import finetuning_run
 from decoupled.tasks.mlm import MaskedLM
 from decoupled.training.graph import Network, TrainingGraph
 from decoupled.training.xla.kernels import PLAIN
-from decoupled.training.xla.programs import export
+from decoupled.training.xla.programs import export, training_program
 
 NAME = "xla_programs"
 BATCHES = 5
@@ -174,7 +173,7 @@ def _finetuning(task, dtype, folder, quick):
 def _write(folder, graph, case, batches, kernel):
     shutil.rmtree(folder, ignore_errors=True)
     specs = {n: tf.TensorSpec(x.shape, x.dtype) for n, x in batches[0].items()}
-    export(build_program(graph, specs, attention=kernel)).write(str(folder))
+    export(training_program(graph, specs, kernel)).write(str(folder))
     arrays = {
         f"{number}-{name}": value
         for number, batch in enumerate(batches)

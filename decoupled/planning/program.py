@@ -58,12 +58,11 @@ def feature_specs(masking: MaskingConfig, batch_size: int) -> dict[str, tf.Tenso
 def build_program(
     training: TrainingGraph,
     features: dict[str, tf.TensorSpec],
-    tpu: Topology | None = None,
+    tpu: Topology,
     attention: str = PLAIN,
 ) -> Program:
-    """Builds the step of a core, of the slice or, without one, a single core."""
-    cores, where = (tpu.cores, tpu.name) if tpu else (1, "one core")
-    check_mesh_size(training.network.mesh, cores, where)
+    """Builds the step of a core of the slice."""
+    check_mesh_size(training.network.mesh, tpu.cores, tpu.name)
     return training_program(training, features, attention)
 
 

@@ -238,11 +238,6 @@ def test_bfloat16_slices_halve_the_weights_but_vectors_and_nothing_else(data_pla
     assert as_json(narrow)["slice_dtype"] == "bfloat16"
 
 
-def test_a_mesh_of_another_size_than_the_slice():
-    with pytest.raises(UserError, match="data:8 has 8 processors, v2-32 has 32 cores"):
-        make_plan(make_run(DATA), parse_topology("v2-32"), ASSUMED)
-
-
 def test_a_batch_that_does_not_divide():
     run = make_run(DATA, training=tiny_training(batch_size=12))
     with pytest.raises(UserError, match="'batch' of size 12 does not divide into 8"):
