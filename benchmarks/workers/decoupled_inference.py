@@ -23,7 +23,8 @@ def build(case: dict) -> tuple[protocol.Step, dict]:
         _save(folder, model, StoredWeights(values, case["stored_as"]))
         files = sum(file.stat().st_size for file in os.scandir(f"{folder}/variables"))
         serve = tf.saved_model.load(folder).signatures["serving_default"]
-    inputs = {k: tf.constant(v) for k, v in synthetic.token_batch(case).items()}
+    batch = synthetic.masked_lm_batch(case)
+    inputs = {k: tf.constant(v) for k, v in batch.items() if k.startswith("input_")}
 
     def step():
         return float(serve(**inputs)["sequence_output"].numpy().flat[0])

@@ -35,18 +35,6 @@ def masked_lm_batch(case: dict) -> dict[str, np.ndarray]:
     }
 
 
-def token_batch(case: dict) -> dict[str, np.ndarray]:
-    """Random tokens without padding, as above, without masked positions."""
-    generator = np.random.default_rng(0)
-    shape = [case["batch"], case["sequence_length"]]
-    ids = generator.integers(FIRST_ID, case["vocab_size"], shape, np.int32)
-    return {
-        "input_word_ids": ids,
-        "input_mask": np.ones(shape, np.int32),
-        "input_type_ids": np.zeros(shape, np.int32),
-    }
-
-
 def sentence_pairs(case: dict) -> tuple[list[np.ndarray], list[np.ndarray]]:
     """Two lists of sentences, int64 [pieces] each, without special pieces."""
     generator = np.random.default_rng(0)

@@ -12,7 +12,7 @@ def build(case: dict) -> tuple[protocol.Step, dict]:
     torch.manual_seed(0)
     model = transformers.RemBertModel(rembert_config(case["model"])).eval()
     call = torch.compile(model) if case["compiled"] else model
-    batch = synthetic.token_batch(case)
+    batch = synthetic.masked_lm_batch(case)
     inputs = encoder_inputs({k: torch.as_tensor(v) for k, v in batch.items()})
 
     @torch.inference_mode()
