@@ -1,4 +1,4 @@
-"""The demo as a command: signals, help, what it needs, and a whole run."""
+"""The demo as a command: signals, what it needs, and a whole run."""
 
 import os
 import signal
@@ -13,7 +13,6 @@ from decoupled.core import files
 from decoupled.core.errors import UserError
 from decoupled.launch.supervision import Step
 from decoupled.studies.demo import MODELS, average
-from tests.command_line import decoupled
 
 
 def test_ctrl_c_lets_the_step_end_and_prints_the_command_that_goes_on(tmp_path):
@@ -79,11 +78,6 @@ def test_the_whole_demo_and_once_more(tmp_path):
     assert again.count("complete already, reused") == 3
     assert again.count("nothing to train") == 6
     assert files.read_json(f"{tmp_path}/run/results.json") == results
-
-
-def test_help():
-    shown = decoupled("demo", "--help").stdout
-    assert "--work_dir" in shown and "No download" in shown
 
 
 def test_what_is_missing_is_told_before_the_first_step(monkeypatch):

@@ -47,11 +47,9 @@ def test_a_table_for_each_mask(tmp_path, vocabulary):
 @pytest.mark.parametrize(
     "arguments, message",
     [
-        (["a [MASK]"], "--model_dir must be given"),
         (["--export_dir=b"], r"--export_dir is gone \(CHANGELOG.md\); give --m"),
         (["--model_dir=a"], "give a text with a mask"),
         (["--model_dir=a", "x [MASK]", "--top_k=0"], "flag --top_k=0: 0 is not"),
-        (["--nothing", "x [MASK]"], "Unknown command line flag 'nothing'"),
     ],
 )
 def test_mistakes_are_one_line(arguments, message):

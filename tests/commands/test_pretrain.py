@@ -28,7 +28,7 @@ from decoupled.tasks.objectives import OBJECTIVES
 from decoupled.training.bookkeeping import Checkpoints
 from decoupled.training.checkpoint_files import CheckpointWriter
 from decoupled.training.events import read_scalars
-from tests.command_line import decoupled, mistake
+from tests.command_line import decoupled
 from tests.commands.pretraining import (
     checkpoint,
     make_records,
@@ -775,12 +775,6 @@ def test_killed_and_terminated_runs_lose_nothing(data, tmp_path):
     assert sorted(straight) == list(range(1, STEPS + 1))
     assert killed == straight
     assert_same(checkpoint(tmp_path / "killed"), checkpoint(tmp_path / "straight"))
-
-
-def test_mistakes_on_the_command_line(data, tmp_path):
-    _, *words = pretrain_words(data, tmp_path / "run", "ModelConfig.hiden_size = 3")
-    assert "no parameter 'hiden_size'" in mistake(*words)
-    assert not (tmp_path / "run").exists()
 
 
 def test_evaluation_and_training_are_separate_modes(data, trained, tmp_path, capsys):

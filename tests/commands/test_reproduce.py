@@ -1,4 +1,4 @@
-"""The command of the reproduction: what it needs, its help, and a whole run."""
+"""The command of the reproduction: what it needs, and a whole run."""
 
 import json
 import re
@@ -9,12 +9,6 @@ import pytest
 
 from decoupled.core.errors import UserError
 from decoupled.studies import reproduce as run
-from tests.command_line import decoupled
-
-
-def test_help():
-    shown = decoupled("reproduce", "--help").stdout
-    assert "--document_only" in shown and "No download" in shown
 
 
 @pytest.mark.slow

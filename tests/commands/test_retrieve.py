@@ -19,7 +19,6 @@ from tests.analyses.sentences import (
     retrieval,
     write_trained_model,
 )
-from tests.command_line import mistake
 
 # Six of ten sentences are their own translations.
 SOURCES = {
@@ -266,12 +265,6 @@ def test_a_bad_test_file_ends_the_run_before_the_first_sentence(model, data, tmp
     with pytest.raises(UserError, match="zh-en.test.en:1 .*not id, tab, sentence"):
         run(model, tmp_path, tmp_path / "out", "bucc2018")
     assert not (tmp_path / "out").exists()
-
-
-def test_missing_flags_are_named_at_once():
-    told = mistake("retrieve", "--data_dir=x")
-    for flag in ("--task", "--init_checkpoint", "--output_dir"):
-        assert flag in told
 
 
 @pytest.mark.parametrize(

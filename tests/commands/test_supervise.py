@@ -14,7 +14,6 @@ from tests.command_line import in_process_of_its_own, mistake
         (["--processes=2", "--"], "no command: write it after --"),
         (["--processes=0", "--", "true"], "flag --processes=0: 0 is not a positive"),
         (["--max_restarts=-1", "--", "true"], "flag --max_restarts=-1: -1 is not"),
-        (["--proceses=2", "--", "true"], "proceses"),
         (["--processes=2", "--", "x", "--accelerator=gpu"], "one process has all dev"),
         (
             ["--workers=a:1,b:2", "--", "true"],

@@ -9,7 +9,6 @@ from absl import flags
 
 from decoupled.commands import tpu_health
 from decoupled.core.errors import UserError
-from tests.command_line import mistake
 
 NAME = "projects/p/locations/z/nodes/n"
 
@@ -148,13 +147,6 @@ def test_outside_of_google_cloud_zone_and_project_must_be_given(monkeypatch):
     monkeypatch.setattr(cloud_tpu_client.client.request, "urlopen", no_server)
     with pytest.raises(UserError, match="--tpu_zone and --gcp_project"):
         tpu_health.connect("n", None, None)
-
-
-def test_the_command_names_what_is_missing(monkeypatch):
-    monkeypatch.setenv("TPU_NAME", "")
-    assert mistake("tpu_health") == (
-        "decoupled tpu_health: error: --tpu must be given; --help lists the flags"
-    )
 
 
 def test_the_client_of_the_tpu_api_is_an_extra(monkeypatch):
