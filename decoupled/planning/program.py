@@ -41,17 +41,13 @@ _GPUS = (
 
 def feature_specs(masking: MaskingConfig, batch_size: int) -> dict[str, tf.TensorSpec]:
     """The features of a pre-training step, [batch, ...], as hosts send them."""
-    names = {
-        "input_word_ids": (tf.int32, masking.sequence_length),
-        **dict.fromkeys(
-            ("masked_lm_positions", "masked_lm_ids"),
-            (tf.int32, masking.max_predictions),
-        ),
-        "masked_lm_weights": (tf.float32, masking.max_predictions),
-    }
+    tokens = [batch_size, masking.sequence_length]
+    predictions = [batch_size, masking.max_predictions]
     return {
-        name: tf.TensorSpec([batch_size, width], dtype)
-        for name, (dtype, width) in names.items()
+        "input_word_ids": tf.TensorSpec(tokens, tf.int32),
+        "masked_lm_positions": tf.TensorSpec(predictions, tf.int32),
+        "masked_lm_ids": tf.TensorSpec(predictions, tf.int32),
+        "masked_lm_weights": tf.TensorSpec(predictions, tf.float32),
     }
 
 
