@@ -1,4 +1,4 @@
-"""The table of dump readers from numbers typed in, and quick runs of the workers."""
+"""Leftovers of markup, and quick runs of the readers of dumps."""
 
 import os
 
@@ -7,25 +7,9 @@ import pytest
 from benchmarks import corpus, results
 from benchmarks.__main__ import main
 from benchmarks.workers import leftovers
-from tests.benchmarks.toys import comparison, measured
 from tests.corpora import dumps
 
 PEERS = os.environ.get("DECOUPLED_CORPUS_PYTHON")
-CASE = {"bytes": 48_000_000, "pages": 1600}
-
-
-def test_table():
-    ours = measured("decoupled", [[4.0], [3.0]], CASE,
-                    {"characters": 20_000_000, "leftovers": 200})  # fmt: skip
-    peer = measured("gensim", [[12.0], [6.0]], CASE,
-                    {"characters": 25_000_000, "leftovers": 50_000})  # fmt: skip
-    (table,) = corpus.tables([comparison("dump x8", [ours, peer])])
-    assert table.rows == [
-        ["dump x8", "decoupled", "14.0 MB/s (12.0-16.0)", "467 /s (400-533)", "",
-         "20.00 M characters", "0.010 per 1,000"],
-        ["dump x8", "gensim", "6.00 MB/s (4.00-8.00)", "200 /s (133-267)",
-         "2.50x (2.00-3.00)", "25.00 M characters", "2.000 per 1,000"],
-    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(

@@ -1,30 +1,11 @@
-"""The table of serving from numbers typed in, and quick runs of its workers."""
+"""Quick runs of the workers of serving."""
 
 import pytest
 
 from benchmarks import inference, results
 from benchmarks.__main__ import main
 from benchmarks.interleave import interleave
-from tests.benchmarks.toys import comparison, measured
 from tests.interop.reference import PYTHON
-
-CASE = inference.inference_case(False, 1)
-
-
-def test_table():
-    facts = {"files": 401_000_000}
-    workers = [
-        measured("transformers eager", [[0.08], [0.12]], {**CASE, "compiled": False}),
-        measured("decoupled", [[0.04], [0.04]], CASE, facts, peak=900_000_000),
-    ]
-    skipped = comparison("encoder, batch 32", skipped="too little memory")
-    (table,) = inference.tables([comparison("encoder, batch 1", workers), skipped])
-    assert table.rows == [
-        ["transformers eager", "1", "100 ms (80.0-120)", "2.50x (2.00-3.00)",
-         "2.50 GB", ""],
-        ["decoupled", "1", "40.0 ms (40.0-40.0)", "", "0.90 GB", "401 MB"],
-        ["encoder, batch 32", "too little memory", "", "", "", ""],
-    ]  # fmt: skip
 
 
 @pytest.mark.slow

@@ -1,28 +1,13 @@
-"""The table of retrieval from numbers typed in, and quick runs of its workers."""
+"""Quick runs of the workers of retrieval."""
 
 import pytest
 
 from benchmarks import results, retrieval
 from benchmarks.__main__ import main
 from benchmarks.interleave import interleave
-from tests.benchmarks.toys import comparison, measured
 from tests.interop.reference import PYTHON
 
-CASE = retrieval.retrieval_case(retrieval.SETTINGS[0], "float32")
 QUICK = retrieval.retrieval_case(retrieval.QUICK_SETTINGS[0], "float32")
-
-
-def test_table():
-    workers = [
-        measured("decoupled", [[5.0], [10.0]], CASE, peak=900_000_000),
-        measured("transformers", [[10.0], [40.0]], CASE),
-    ]
-    (table,) = retrieval.tables([comparison("demo: float32", workers)])
-    ours, peer = table.rows
-    assert ours == [
-        "demo: float32", "decoupled", "5,000", "750 /s (500-1,000)", "", "0.90 GB",
-    ]  # fmt: skip
-    assert peer[3:5] == ["312 /s (125-500)", "3.00x (2.00-4.00)"]
 
 
 @pytest.mark.slow
