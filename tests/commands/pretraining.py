@@ -6,18 +6,14 @@ import time
 from decoupled.core.compat import tf
 from decoupled.data.records_build import build_records
 from tests.data.small_corpus import make_corpus, make_vocabulary
+from tests.helpers import tiny_model
+from tests.training import runs
 
-# The tests' tiny model, of few variables, and training as bindings.
+# The tests' tiny model, of few variables, for the pieces of `make_records`.
+MODEL = tiny_model(vocab_size=54, **runs.SMALL)
+# It and its training as bindings.
 PARAMS = [
-    "ModelConfig.vocab_size = 54",
-    "ModelConfig.hidden_size = 16",
-    "ModelConfig.input_embedding_size = 16",
-    "ModelConfig.output_embedding_size = 16",
-    "ModelConfig.mlm_transform = 'projection'",
-    "ModelConfig.num_layers = 1",
-    "ModelConfig.num_heads = 4",
-    "ModelConfig.head_size = 4",
-    "ModelConfig.intermediate_size = 32",
+    *(f"ModelConfig.{name} = {value!r}" for name, value in vars(MODEL).items()),
     "ModelConfig.hidden_dropout = 0.1",
     "MaskingConfig.sequence_length = 12",
     "MaskingConfig.max_predictions = 4",
@@ -46,8 +42,7 @@ def pretrain_words(data, folder, *more):
       more: bindings beside `PARAMS`.
     """
     return [
-        "decoupled", "pretrain", "--mode=train", "--gin_file=models/demo_coupled.gin",
-        "--gin_param=ModelConfig.coupled = False",
+        "decoupled", "pretrain", "--mode=train",
         *(f"--gin_param={param}" for param in (*PARAMS, *more)),
         f"--records_dir={data[0]}", f"--vocabulary={data[1]}", f"--model_dir={folder}",
     ]  # fmt: skip
