@@ -64,7 +64,7 @@ def main() -> None:
     """Plans, compares and prints."""
     settings = start.parse_gin(PlanSettings, DEFAULTS)
     # Imported here, so that --help does not wait for TensorFlow.
-    from decoupled.planning.comparison import compare_layouts
+    from decoupled.planning.comparison import best, compare_layouts
     from decoupled.planning.hardware import parse_topology
     from decoupled.planning.plan import make_plan
     from decoupled.planning.program import check_compiler, compile_step
@@ -75,16 +75,11 @@ def main() -> None:
     tpu, run = parse_topology(FLAGS.topology), settings.run
     if FLAGS.compiler:
         check_compiler(FLAGS.compiler, tpu)
-    plans = []
-
-    def make(planned):
-        plans.append(make_plan(planned, tpu, settings.config))
-        return plans[-1]
-
     if FLAGS.layouts:
-        chosen = compare_layouts(_layouts(), run, tpu, make)
+        plans = compare_layouts(_layouts(), run, tpu, settings.config)
     else:
-        chosen = make(run)
+        plans = [make_plan(run, tpu, settings.config)]
+    chosen = best(plans)
     print_plan(chosen)
     compiled = None
     if FLAGS.compiler:

@@ -1,14 +1,14 @@
 """Compares plans of a run on other layouts."""
 
 import dataclasses
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 
-from decoupled.configs import MeshConfig, PretrainConfig
+from decoupled.configs import MeshConfig, PlanConfig, PretrainConfig
 from decoupled.core import console
 from decoupled.core.errors import UserError
 from decoupled.model.dims import make_dims, predictions_dim
 from decoupled.planning.hardware import Topology
-from decoupled.planning.plan import Plan
+from decoupled.planning.plan import Plan, make_plan
 from decoupled.planning.report import SUMMARY, summary_row
 from decoupled.training.mesh import check_mesh, parse_mesh_shape
 
@@ -21,9 +21,9 @@ def compare_layouts(
     layouts: Iterable[tuple[str, MeshConfig]],
     run: PretrainConfig,
     tpu: Topology,
-    make: Callable[[PretrainConfig], Plan],
-) -> Plan:
-    """Plans layouts on every reasonable mesh; prints a table and returns the best.
+    assumed: PlanConfig,
+) -> list[Plan]:
+    """Plans layouts on every reasonable mesh; prints a table, and which is the best.
 
     The axis `model` has 2, 4, ... 16 cores, the other axis the rest: the sizes of the
     given meshes are ignored.
@@ -41,19 +41,20 @@ def compare_layouts(
     if not possible:
         raise UserError(f"--layouts: none can be on {tpu.name}: {'; '.join(refused)}")
     plans = [
-        (name, make(run_on))
+        (name, make_plan(run_on, tpu, assumed))
         for name, run_on in console.track(possible, "planning layouts")
     ]
     rows = [summary_row(name, plan) for name, plan in plans]
     console.table(f"Layouts on {tpu.name}", ["layout", *SUMMARY[1:]], rows)
     for line in refused:
         console.say(f"cannot be: {line}")
-    chosen = best([plan for _, plan in plans])
+    made = [plan for _, plan in plans]
+    mesh = best(made).run.mesh
     console.say(
-        f"best: MeshConfig.mesh_shape = {chosen.run.mesh.mesh_shape!r}, "
-        f"MeshConfig.layout_rules = {chosen.run.mesh.layout_rules!r}"
+        f"best: MeshConfig.mesh_shape = {mesh.mesh_shape!r}, "
+        f"MeshConfig.layout_rules = {mesh.layout_rules!r}"
     )
-    return chosen
+    return made
 
 
 def _on_meshes(

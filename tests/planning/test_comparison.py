@@ -35,20 +35,20 @@ def make_plan(gibibytes, seconds, run=None):
     return Plan(TPU, run or make_run(), assumed, memory, 0, [], times, [], 0)
 
 
-def planned_on(monkeypatch, mesh_shape, layout_rules, batch_size=64):
-    """The meshes that a layout is planned on; the best is the first."""
+@pytest.fixture(autouse=True)
+def without_graphs(monkeypatch):
+    """All plans are alike, so that the first is the best."""
     monkeypatch.setattr(comparison.console, "track", lambda each, _: each)
-    meshes = []
+    monkeypatch.setattr(comparison, "make_plan", lambda run, *_: make_plan(4, 1, run))
 
-    def make(run):
-        meshes.append(run.mesh)
-        return make_plan(4, len(meshes), run)
 
+def planned_on(mesh_shape, layout_rules, batch_size=64):
+    """The meshes that a layout is planned on."""
     changes = {"mesh_shape": mesh_shape, "layout_rules": layout_rules}
     layout = dataclasses.replace(LAYOUT, **changes)
     run = make_run(batch_size=batch_size)
-    chosen = compare_layouts([("layout", layout)], run, TPU, make)
-    assert chosen.run.mesh == meshes[0]
+    plans = compare_layouts([("layout", layout)], run, TPU, PlanConfig())
+    meshes = [plan.run.mesh for plan in plans]
     # All settings but the layout are the run's own.
     assert {mesh.activation_dtype for mesh in meshes} == {"bfloat16"}
     return [mesh.mesh_shape for mesh in meshes]
@@ -57,20 +57,21 @@ def planned_on(monkeypatch, mesh_shape, layout_rules, batch_size=64):
 def test_one_core_has_no_layout_of_two_axes(capsys):
     one = parse_topology("v5e-1")
     layouts = [("one", MeshConfig("data:8", "batch:data")), ("two", LAYOUT)]
-    chosen = compare_layouts(layouts, make_run(), one, lambda run: make_plan(4, 1, run))
-    assert chosen.run.mesh.mesh_shape == "data:1"
+    [plan] = compare_layouts(layouts, make_run(), one, PlanConfig())
+    assert plan.run.mesh.mesh_shape == "data:1"
     said = capsys.readouterr().out
     assert "cannot be: two: its mesh has an axis 'model' of 2 or more" in said
     with pytest.raises(UserError, match="none can be on v5e-1: two: its mesh has"):
-        compare_layouts(layouts[1:], make_run(), one, make_plan)
+        compare_layouts(layouts[1:], make_run(), one, PlanConfig())
 
 
-def test_a_layout_is_planned_on_every_mesh_that_divides_the_model(monkeypatch):
+def test_a_layout_is_planned_on_every_mesh_that_divides_the_model(capsys):
     # 48 pieces; 64 sequences.
-    assert planned_on(monkeypatch, "data:4;model:2", "batch:data;vocab:model") == [
+    assert planned_on("data:4;model:2", "batch:data;vocab:model") == [
         "data:16;model:2", "data:8;model:4", "data:4;model:8", "data:2;model:16",
     ]  # fmt: skip
-    assert planned_on(monkeypatch, "data:8", "batch:data") == ["data:32"]
+    assert "best: MeshConfig.mesh_shape = 'data:16;model:2'" in capsys.readouterr().out
+    assert planned_on("data:8", "batch:data") == ["data:32"]
 
 
 @pytest.mark.parametrize(
@@ -81,9 +82,9 @@ def test_a_layout_is_planned_on_every_mesh_that_divides_the_model(monkeypatch):
         ("a:2;b:2;model:2", "batch:a", "plan this one without --layouts"),
     ],
 )
-def test_a_layout_that_cannot_be_says_why(monkeypatch, shape, rules, said):
+def test_a_layout_that_cannot_be_says_why(shape, rules, said):
     with pytest.raises(UserError, match=said):
-        planned_on(monkeypatch, shape, rules)
+        planned_on(shape, rules)
 
 
 def test_the_best_is_the_quickest_that_fits_or_else_the_smallest():
