@@ -102,7 +102,13 @@ def comparisons(arguments, folder: pathlib.Path) -> Iterator[Planned]:
 
 
 def _starts(make):
-    return [start_worker(worker) for worker in make()]
+    """Workers that measure how long those of `make` take to be ready."""
+    starts = []
+    for worker in make():
+        python, script, _ = worker.command
+        case = {"command": [python, script], "case": worker.case, "warmup": 0}
+        starts.append(Worker(worker.name, "decoupled", "starts", case))
+    return starts
 
 
 def workers(real: Real, dtype: str, arguments, folder: pathlib.Path) -> list[Worker]:
@@ -132,13 +138,6 @@ def our_worker(case: Mapping[str, Any], quick: bool, steps: int) -> Worker:
     words = command_words({**case, "epochs": epochs}, case["dtype"], quick)
     fields = {field: case[field] for field in ("batch", "model", "warmup")}
     return Worker(OURS, "decoupled", "decoupled_runs", {"command": words, **fields})
-
-
-def start_worker(worker: Worker) -> Worker:
-    """Measures how long a worker takes to be ready."""
-    python, script, _ = worker.command
-    case = {"command": [python, script], "case": worker.case, "warmup": 0}
-    return Worker(worker.name, "decoupled", "starts", case)
 
 
 def make_case(real: Real, quick: bool, folder: pathlib.Path) -> dict[str, Any]:
