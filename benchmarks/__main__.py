@@ -20,10 +20,11 @@ from collections.abc import Sequence
 from benchmarks.peers import ROOT
 from benchmarks.results import Comparison, measure, read
 from benchmarks.sizes import DTYPES
-from benchmarks.tables import BenchmarkTable, Suite, gigabytes, markdown, show
+from benchmarks.tables import BenchmarkTable, Suite, gigabytes, show
 from decoupled.core import files
 from decoupled.core.console import say
 from decoupled.core.errors import UserError
+from decoupled.core.tables import to_markdown
 
 RESULTS = ROOT / "benchmarks" / "results"
 DOCUMENT = ROOT / "docs" / "performance.md"
@@ -174,12 +175,12 @@ def report(folder: pathlib.Path, document: pathlib.Path) -> None:
 
 def fill(text: str, tables: list[BenchmarkTable]) -> str:
     """The document with its places filled; a place without a table stays as it is."""
-    by_name = {table.name: markdown(table) for table in tables}
+    by_name = {table.name: to_markdown(table.columns, table.rows) for table in tables}
 
     def replace(match):
         if match["name"] not in by_name:
             return match[0]
-        return f"{match['start']}\n{by_name[match['name']]}\n{match['end']}"
+        return f"{match['start']}\n{by_name[match['name']]}\n\n{match['end']}"
 
     return _PLACE.sub(replace, text)
 

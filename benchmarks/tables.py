@@ -8,7 +8,6 @@ from typing import NamedTuple
 from benchmarks.interleave import MeasuredWorker, Spread, ratio
 from benchmarks.results import Comparison, Planned
 from decoupled.core import console
-from decoupled.core.tables import to_markdown
 
 # The worker of this project.
 OURS = "decoupled"
@@ -45,11 +44,6 @@ class Suite(NamedTuple):
 def show(table: BenchmarkTable) -> None:
     """Prints a table."""
     console.table(table.title, table.columns, table.rows)
-
-
-def markdown(table: BenchmarkTable) -> str:
-    """The table as Markdown: first column to the left, the others to the right."""
-    return f"{to_markdown(table.columns, table.rows)}\n"
 
 
 def worker_table(

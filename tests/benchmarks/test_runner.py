@@ -16,19 +16,6 @@ from benchmarks.tables import Suite
 from tests.benchmarks.toys import comparison, measured
 from tests.corpora import dumps
 
-DOCUMENT = """# Speed
-
-<!-- table:toys -->
-old
-<!-- end -->
-
-Text.
-
-<!-- table:other -->
-kept
-<!-- end -->
-"""
-
 
 @pytest.fixture
 def done(monkeypatch):

@@ -162,7 +162,7 @@ def test_nothing_but_python_is_needed_for_the_report():
 
 
 @pytest.fixture
-def commands(monkeypatch, capsys):
+def commands(capsys):
     """Prints what commands lack where some packages are missing; returns the lines."""
 
     def report(*absent, works=True):

@@ -232,7 +232,7 @@ def test_languages_and_files_that_are_not_there(model, data, tmp_path):
         run(model, tmp_path, tmp_path / "out", "bucc2018")
 
 
-def test_all_mistakes_are_told_at_once(model, data, tmp_path):
+def test_all_mistakes_are_told_at_once(model, tmp_path):
     write_lines(tmp_path / "tatoeba/sw-en.sw", SOURCES["sw"])
     write_lines(tmp_path / "tatoeba/sw-en.en", ENGLISH[:4])
     write_lines(tmp_path / "tatoeba/th-en.th", SOURCES["th"])
@@ -258,7 +258,7 @@ def test_all_mistakes_are_told_at_once(model, data, tmp_path):
     assert not (tmp_path / "out").exists()
 
 
-def test_a_bad_test_file_ends_the_run_before_the_first_sentence(model, data, tmp_path):
+def test_a_bad_test_file_ends_the_run_before_the_first_sentence(model, tmp_path):
     write_bucc(tmp_path / "bucc2018", "ru")
     write_bucc(tmp_path / "bucc2018", "zh")
     write_lines(tmp_path / "bucc2018/zh-en.test.en", ["no tab"])
