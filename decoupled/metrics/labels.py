@@ -1,5 +1,7 @@
 """Scores of labels for texts (XNLI, PAWS-X, Tatoeba) and for words (PAN-X, UD-POS).
 
+F1 is computed here alone, also that of pairs of sentences (BUCC), answers and probes.
+
 XTREME measures both tagging tasks with seqeval's F1, although parts of speech have no
 entities. Releases of seqeval treat a bare tag such as NOUN differently:
 
@@ -18,7 +20,7 @@ tests/metrics/test_labels.py compares them with seqeval 1.2.2 on random tags.
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from itertools import chain, pairwise
 
 Sentences = Sequence[Sequence[str]]
@@ -54,7 +56,7 @@ def entity_scores(labels: Sentences, predictions: Sentences) -> dict[str, float]
     if not labels:
         raise ValueError("no sentences")
     _check_lengths(labels, predictions)
-    return _scores(
+    return set_scores(
         spans(labels, _type_after_first_letter),
         spans(predictions, _type_after_first_letter),
     )
@@ -68,22 +70,17 @@ def part_of_speech_scores(
     `f1`, `precision` and `recall` are of runs of equal tags, the official score.
     `f1_seqeval_1_2_2` is what XTREME's script prints with that release.
     """
-    right = total = 0
-    for tags, predicted in zip(labels, predictions, strict=True):
-        right += sum(a == b for a, b in zip(tags, predicted, strict=True))
-        total += len(tags)
-    if not total:
-        raise ValueError("no words")
+    words = (list(chain.from_iterable(side)) for side in (labels, predictions))
     return {
         **run_scores(labels, predictions),
-        "accuracy": right / total * 100,
+        **accuracy(*words),
         "f1_seqeval_1_2_2": entity_scores(labels, predictions)["f1"],
     }
 
 
 def run_scores(labels: Sentences, predictions: Sentences) -> dict[str, float]:
     """F1, precision and recall in percent of spans by the rules of seqeval 0.0.12."""
-    return _scores(spans(labels), spans(predictions))
+    return set_scores(spans(labels), spans(predictions))
 
 
 def _type_after_last_hyphen(tag: str) -> str:
@@ -139,11 +136,19 @@ def _check_lengths(labels, predictions):
         raise ValueError("labels and predictions have inconsistent lengths")
 
 
-def _scores(labels: Iterable[Span], predictions: Iterable[Span]) -> dict[str, float]:
+def set_scores(
+    labels: Iterable[Hashable], predictions: Iterable[Hashable]
+) -> dict[str, float]:
+    """F1, precision and recall in percent of what is predicted, each thing once."""
     gold, predicted = set(labels), set(predictions)
-    right = len(gold & predicted)
-    precision = right / len(predicted) if predicted else 0.0
-    recall = right / len(gold) if gold else 0.0
-    both = precision + recall
-    f1 = 2 * precision * recall / both if both else 0.0
-    return {"f1": f1 * 100, "precision": precision * 100, "recall": recall * 100}
+    shares = count_scores(len(gold & predicted), len(predicted), len(gold))
+    return {name: 100 * share for name, share in shares.items()}
+
+
+def count_scores(right: int, predicted: int, there: int) -> dict[str, float]:
+    """F1, precision and recall, 0 to 1, from counts; 0 instead of 0 / 0."""
+    return {
+        "f1": 2 * right / max(1, predicted + there),
+        "precision": right / max(1, predicted),
+        "recall": right / max(1, there),
+    }

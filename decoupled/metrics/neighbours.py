@@ -11,8 +11,8 @@ The margins are those of Artetxe and Schwenk, Margin-based Parallel Corpus Minin
 2019). They lower the scores of sentences that are close to everything. The best match
 by margin is searched among all vectors, not only among the nearest by cosine.
 
-The module also mines pairs of translations from two texts, as for BUCC, and scores
-them. The score of Tatoeba is the accuracy of line numbers: `decoupled.metrics.labels`.
+The module also mines pairs of translations from two texts, as for BUCC. Their scores,
+and the accuracy of Tatoeba's line numbers, are in `decoupled.metrics.labels`.
 """
 
 from collections.abc import Callable, Iterable
@@ -29,7 +29,6 @@ _SMALLEST_MEAN = 1e-6
 _QUANTILE_95 = 1.959963984540054
 
 Progress = Callable[[list], Iterable]
-Pair = tuple[str, ...]
 
 
 class Matches(NamedTuple):
@@ -233,17 +232,3 @@ def best_threshold(
     best = int(np.argmax(np.where(last_of_equals, f1, -1.0)))
     following = scores[best + 1] if best + 1 < len(scores) else scores[best]
     return Threshold(float((scores[best] + following) / 2), 100 * float(f1[best]))
-
-
-def pair_scores(gold: Iterable[Pair], predictions: Iterable[Pair]) -> dict[str, float]:
-    """F1, precision and recall in percent of the set of predicted pairs.
-
-    A pair that is given twice counts once. All three are 0 if no pair is right.
-    """
-    gold, predictions = set(gold), set(predictions)
-    right = len(gold & predictions)
-    if right == 0:
-        return {"f1": 0.0, "precision": 0.0, "recall": 0.0}
-    precision, recall = right / len(predictions), right / len(gold)
-    f1 = 2 * precision * recall / (precision + recall)
-    return {"f1": f1 * 100, "precision": precision * 100, "recall": recall * 100}

@@ -18,6 +18,8 @@ import string
 import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
+from decoupled.metrics.labels import count_scores
+
 Question = tuple[str, Sequence[str]]
 
 _ENGLISH_ARTICLES = re.compile(r"\b(?:a|an|the)\b")
@@ -78,10 +80,7 @@ def answer_scores(
 def word_f1(predicted: Sequence[str], right: Sequence[str]) -> float:
     """F1 of two bags of words, 0 to 1; 0 if they share no word or both are empty."""
     shared = (collections.Counter(predicted) & collections.Counter(right)).total()
-    if shared == 0:
-        return 0.0
-    precision, recall = shared / len(predicted), shared / len(right)
-    return 2 * precision * recall / (precision + recall)
+    return count_scores(shared, len(predicted), len(right))["f1"]
 
 
 def mlqa_words(answer: str, language: str) -> list[str]:

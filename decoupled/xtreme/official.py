@@ -9,8 +9,12 @@ over all nine tasks. Both need the scores of all their tasks.
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from decoupled.metrics.labels import accuracy, entity_scores, part_of_speech_scores
-from decoupled.metrics.neighbours import pair_scores
+from decoupled.metrics.labels import (
+    accuracy,
+    entity_scores,
+    part_of_speech_scores,
+    set_scores,
+)
 from decoupled.metrics.question_answering import mlqa_scores, squad_scores
 
 GROUPS = {
@@ -246,7 +250,7 @@ _METRICS = {
     "xnli": accuracy,
     "panx": entity_scores,
     "udpos": part_of_speech_scores,
-    "bucc2018": pair_scores,
+    "bucc2018": set_scores,
     "tatoeba": accuracy,
     "xquad": squad_scores,
     "tydiqa": squad_scores,

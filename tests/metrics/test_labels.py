@@ -17,6 +17,7 @@ from decoupled.metrics.labels import (
     entity_scores,
     part_of_speech_scores,
     run_scores,
+    set_scores,
     spans,
 )
 from tests.processes import run_python
@@ -135,12 +136,10 @@ def test_spans_are_numbered_through_all_sentences():
 
 
 def test_lengths_must_match():
-    with pytest.raises(ValueError, match="argument 2 is shorter"):
-        part_of_speech_scores([["X", "X"]], [["X"]])
-    with pytest.raises(ValueError, match="inconsistent"):
-        entity_scores([["O", "O"]], [["O"]])
     for scores in (part_of_speech_scores, entity_scores):
-        with pytest.raises(ValueError, match="no "):
+        with pytest.raises(ValueError, match="inconsistent lengths"):
+            scores([["X", "X"], ["X"]], [["X"], ["X", "X"]])
+        with pytest.raises(ValueError, match="no sentences|0 labels"):
             scores([], [])
 
 
@@ -187,3 +186,22 @@ def test_share_of_equal_strings(labels, predictions, expected):
 def test_counts_must_match(labels, predictions):
     with pytest.raises(ValueError, match="labels"):
         accuracy(labels, predictions)
+
+
+GOLD = [("de-1", "en-7"), ("de-2", "en-8"), ("de-3", "en-9"), ("de-4", "en-1")]
+
+
+@pytest.mark.parametrize(
+    "predictions, f1, precision, recall",
+    [
+        (GOLD, 100, 100, 100),
+        (GOLD[::-1] + GOLD, 100, 100, 100),
+        (GOLD[:1] + [("de-2", "en-9")], 100 / 3, 50, 25),
+        (GOLD[:3] + [("de-9", "en-9")] * 3, 75, 75, 75),
+        ([tuple(reversed(pair)) for pair in GOLD], 0, 0, 0),
+        ([], 0, 0, 0),
+    ],
+)
+def test_sets_of_pairs(predictions, f1, precision, recall):
+    expected = {"f1": f1, "precision": precision, "recall": recall}
+    assert set_scores(GOLD, predictions) == pytest.approx(expected, abs=1e-12)

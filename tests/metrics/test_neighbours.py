@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from decoupled.configs import SCORINGS
+from decoupled.metrics.labels import set_scores
 from decoupled.metrics.neighbours import (
     Matches,
     best_matches,
@@ -16,7 +17,6 @@ from decoupled.metrics.neighbours import (
     mean_interval,
     mine,
     neighbour_means,
-    pair_scores,
     wilson_interval,
 )
 
@@ -168,26 +168,7 @@ def test_no_threshold_is_better(seed):
 
     def f1(threshold):
         kept = zip(names, scores, strict=True)
-        return pair_scores(gold, [n for n, s in kept if s >= threshold])["f1"]
+        return set_scores(gold, [n for n, s in kept if s >= threshold])["f1"]
 
     assert f1(result.score) == pytest.approx(result.f1)
     assert result.f1 == pytest.approx(max(map(f1, scores)))
-
-
-GOLD = [("de-1", "en-7"), ("de-2", "en-8"), ("de-3", "en-9"), ("de-4", "en-1")]
-
-
-@pytest.mark.parametrize(
-    "predictions, f1, precision, recall",
-    [
-        (GOLD, 100, 100, 100),
-        (GOLD[::-1] + GOLD, 100, 100, 100),
-        (GOLD[:1] + [("de-2", "en-9")], 100 / 3, 50, 25),
-        (GOLD[:3] + [("de-9", "en-9")] * 3, 75, 75, 75),
-        ([tuple(reversed(pair)) for pair in GOLD], 0, 0, 0),
-        ([], 0, 0, 0),
-    ],
-)
-def test_sets_of_pairs(predictions, f1, precision, recall):
-    expected = {"f1": f1, "precision": precision, "recall": recall}
-    assert pair_scores(GOLD, predictions) == pytest.approx(expected, abs=1e-12)

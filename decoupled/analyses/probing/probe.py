@@ -21,6 +21,7 @@ from decoupled.analyses.probing.task_files import Example, Target
 from decoupled.configs.analyses import ProbeSettings
 from decoupled.core import console
 from decoupled.core.release import tf
+from decoupled.metrics.labels import count_scores
 
 Dense = tuple[tf.Variable, tf.Variable]
 Spans = tuple[tuple[tf.Tensor, tf.Tensor], ...]
@@ -198,15 +199,8 @@ def _score(logits, data: ProbingData, size: int) -> tuple[Score, np.ndarray]:
         right += int((yes & true).sum())
         predicted += int(yes.sum())
         there += int(true.sum()) + batch.missed
-    return micro_score(right, predicted, there, len(data.places)), np.concatenate(hits)
-
-
-def micro_score(right: int, predicted: int, there: int, targets: int) -> Score:
-    """The score from counts of right, predicted and gold labels; 0 instead of 0 / 0."""
-    precision = right / predicted if predicted else 0.0
-    recall = right / there if there else 0.0
-    f1 = 2 * right / (predicted + there) if predicted + there else 0.0
-    return Score(f1, precision, recall, targets)
+    shares = count_scores(right, predicted, there)
+    return Score(**shares, targets=len(data.places)), np.concatenate(hits)
 
 
 def _apply(dense: Dense, x: tf.Tensor) -> tf.Tensor:
@@ -241,7 +235,8 @@ def word_lookup(
         [(answer, _)] = by_words[key].most_common(1)
         hits.append(answer in targets[place].labels)
         labels += len(targets[place].labels)
-    return micro_score(sum(hits), len(hits), labels, len(hits)), np.array(hits)
+    shares = count_scores(sum(hits), len(hits), labels)
+    return Score(**shares, targets=len(hits)), np.array(hits)
 
 
 def _keys(words: list[str], target: Target) -> list[tuple]:

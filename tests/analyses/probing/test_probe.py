@@ -10,7 +10,6 @@ from decoupled.analyses.probing.frozen_vectors import ProbingData, Sentence
 from decoupled.analyses.probing.probe import (
     Probe,
     Score,
-    micro_score,
     train_probe,
     word_lookup,
 )
@@ -128,12 +127,6 @@ def test_pooling_and_layers_by_hand():
     hidden, output = probe.hidden, probe.output
     expected = np.tanh(pooled @ hidden[0].numpy()) @ output[0].numpy()
     np.testing.assert_allclose(logits, expected, rtol=1e-5)
-
-
-def test_micro_scores_by_hand():
-    assert micro_score(3, 4, 6, 9) == Score(0.6, 0.75, 0.5, 9)
-    assert micro_score(0, 0, 5, 5) == Score(0, 0, 0, 5)
-    assert micro_score(0, 0, 0, 5) == Score(0, 0, 0, 5)
 
 
 def tagged(text):
