@@ -1,7 +1,5 @@
 """Correlations of two sequences of numbers, of Pearson and of Spearman."""
 
-import math
-
 import numpy as np
 
 
@@ -15,21 +13,12 @@ def ranks(values: np.ndarray) -> np.ndarray:
 def pearson(first: np.ndarray, second: np.ndarray) -> float | None:
     """Pearson's correlation; None if a sequence is constant."""
     x, y = (np.asarray(values, np.float64) for values in (first, second))
-    if len(x) != len(y):
-        raise ValueError(f"{len(x)} values and {len(y)} values")
     # A constant sequence may differ from its mean by a rounding error.
     if not len(x) or np.ptp(x) == 0 or np.ptp(y) == 0:
         return None
-    x, y = _unit(x), _unit(y)
-    return float(x @ y)
-
-
-def _unit(values):
-    """Centred and of length 1, even if the squares would be 0 or infinite."""
-    values = values / np.abs(values).max()
-    values = values - values.mean()
-    values = values / np.abs(values).max()
-    return values / math.sqrt(float(values @ values))
+    # Scaled, so that no square is 0 or infinite.
+    x, y = (values / np.abs(values).max() for values in (x, y))
+    return float(np.corrcoef(x, y)[0, 1])
 
 
 def spearman(first: np.ndarray, second: np.ndarray) -> float | None:

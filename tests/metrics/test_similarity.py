@@ -30,5 +30,5 @@ def test_no_correlation_with_a_constant():
 
 
 def test_lengths_must_be_equal():
-    with pytest.raises(ValueError, match="1 values and 2 values"):
-        pearson([1], [1, 2])
+    with pytest.raises(ValueError):
+        pearson([1, 2], [1, 2, 3])
