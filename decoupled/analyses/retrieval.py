@@ -106,16 +106,16 @@ def mine_pairs(
     sides = [_ids_by_sentence(text) for text in (split.source, split.english)]
     vectors = [encode(list(side)) for side in sides]
     matches = search(*vectors, config, f"searching blocks of {split.language}")
-    candidates = mine(matches)
+    places, scores = mine(matches)
     sources, english = (list(side.values()) for side in sides)
-    pairs = [(sources[left], english[right]) for left, right in candidates.pairs]
+    pairs = [(sources[left], english[right]) for left, right in places]
     kept = [index for index, pair in enumerate(pairs) if None not in pair]
     if not kept:
         raise UserError(
             f"bucc2018 (language {split.language}): each pair has a sentence that "
             "occurs several times, so that its id is unknown; remove the copies"
         )
-    return [pairs[index] for index in kept], candidates.scores[kept]
+    return [pairs[index] for index in kept], scores[kept]
 
 
 def _ids_by_sentence(text: Text) -> dict[str, str | None]:
@@ -155,17 +155,17 @@ def mine_bucc(
         )
     pairs, scores = mine_pairs(dev, encode, config)
     are_right = np.array([pair in dev.gold for pair in pairs], bool)
-    threshold = best_threshold(scores, are_right, len(dev.gold))
+    threshold, dev_f1 = best_threshold(scores, are_right, len(dev.gold))
     test = read_bucc(data_dir, TEST, language)
     pairs, scores = mine_pairs(test, encode, config)
-    pairs = pairs[: int(np.sum(scores >= threshold.score))]
+    pairs = pairs[: int(np.sum(scores >= threshold))]
     results = {}
     if test.gold:
         results = official.score_language("bucc2018", language, test.gold, pairs)
         # The expected score of as many random pairs as there are gold pairs.
         possible = len(test.source.ids) * len(test.english.ids)
         results["random_f1"] = 100 * len(test.gold) / possible
-    tuned = {"dev_f1": threshold.f1, "threshold": threshold.score, "pairs": len(pairs)}
+    tuned = {"dev_f1": dev_f1, "threshold": threshold, "pairs": len(pairs)}
     return ["\t".join(pair) for pair in pairs], {**results, **tuned}
 
 

@@ -174,27 +174,15 @@ class _Highest:
         values[changed] = np.partition(both, -self._count, axis=1)[:, -self._count :]
 
 
-class Candidates(NamedTuple):
-    """Pairs of indices in two texts, int64 [pairs, 2], the best first; no index is in
-    two pairs."""
-
-    pairs: np.ndarray
-    scores: np.ndarray
-
-
-class Threshold(NamedTuple):
-    """The lowest score of a pair that is kept, and the F1 (percent) that it gives."""
-
-    score: float
-    f1: float
-
-
-def mine(matches: Matches) -> Candidates:
+def mine(matches: Matches) -> tuple[np.ndarray, np.ndarray]:
     """Pairs of best matches, of both directions, taken greedily by score.
 
     This is the retrieval "max" of Artetxe and Schwenk (ACL 2019) and of XTREME's
     baseline. Among all pairs of a vector and its best match, the pair with the highest
     score whose vectors are both free is taken, until there is none.
+
+    Returns:
+      pairs of indices, int64 [pairs, 2], the best first, and their scores.
     """
     first, second = len(matches.forward), len(matches.backward)
     pairs = np.concatenate(
@@ -212,16 +200,17 @@ def mine(matches: Matches) -> Candidates:
         if free_first[left] and free_second[right]:
             free_first[left] = free_second[right] = False
             taken.append(index)
-    return Candidates(pairs[taken], scores[taken])
+    return pairs[taken], scores[taken]
 
 
 def best_threshold(
     scores: np.ndarray, are_right: np.ndarray, num_gold: int
-) -> Threshold:
-    """The threshold with the highest F1; among several, the highest threshold.
+) -> tuple[float, float]:
+    """The threshold with the highest F1, and this F1 in percent.
 
-    It is halfway between the last score that is kept and the next one, or the lowest
-    score if all are kept. `scores` are descending, and `num_gold` at least 1.
+    Of several thresholds it is the highest. It is halfway between the last score that
+    is kept and the next one, or the lowest score if all are kept. `scores` are
+    descending, and `num_gold` at least 1.
     """
     scores = scores.astype(np.float64)
     extracted = np.arange(1, len(scores) + 1)
@@ -231,4 +220,4 @@ def best_threshold(
     last_of_equals = np.append(scores[:-1] != scores[1:], True)
     best = int(np.argmax(np.where(last_of_equals, f1, -1.0)))
     following = scores[best + 1] if best + 1 < len(scores) else scores[best]
-    return Threshold(float((scores[best] + following) / 2), 100 * float(f1[best]))
+    return float((scores[best] + following) / 2), 100 * float(f1[best])
