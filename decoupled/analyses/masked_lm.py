@@ -25,13 +25,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from decoupled.analyses import ranks
-from decoupled.analyses.models import (
-    batches,
-    compiled,
-    measure_each,
-    open_models,
-    with_masks,
-)
+from decoupled.analyses.models import compiled, measure_each, open_models
 from decoupled.analyses.output import Picture, Table, by_model
 from decoupled.configs.analyses import MaskedLmSettings
 from decoupled.core import console
@@ -64,7 +58,7 @@ class Questions(NamedTuple):
     languages: their names, sorted. corpus: the fingerprint of their text. items:
     [language, number] of each held-out sequence, language after language. counts: int64
     [languages, V], how often each piece occurs in the training text. arrays: the result
-    of `mask_in_rounds` and `with_masks`. used: bool [rows, max_predictions], which
+    of `mask_in_rounds` and all `FEATURES`. used: bool [rows, max_predictions], which
     slots of the arrays are tokens. labels, sequence (an index of `items`) and language
     (of `languages`), int64 [T], have the order of its True values.
     """
@@ -120,7 +114,9 @@ def read_questions(
         *(np.concatenate(ids), np.concatenate(numbers)),
         *(settings.seed, settings.masking, vocabulary),
     )
-    copied = arrays.pop("sequence")
+    shown, copied = arrays["input_word_ids"], arrays.pop("sequence")
+    arrays["input_mask"] = (shown != vocabulary.pad_id).astype(np.int32)
+    arrays["input_type_ids"] = np.zeros_like(shown)
     used = arrays["masked_lm_weights"] > 0
     sequence = np.broadcast_to(copied[:, np.newaxis], used.shape)[used]
     language = np.repeat(np.arange(len(names)), [len(part) for part in numbers])
@@ -129,7 +125,7 @@ def read_questions(
         manifest.corpus_fingerprint,
         [(n, i) for n, part in zip(names, numbers, strict=True) for i in part.tolist()],
         np.stack(counts),
-        with_masks(arrays, vocabulary),
+        arrays,
         used,
         arrays[_LABELS][used],
         sequence,
@@ -292,12 +288,13 @@ def _predict(
     places = np.full(asked.used.shape, -1)
     places.flat[tokens[ranked.astype(int)]] = np.arange(len(ranked))
     vectors = np.zeros([len(ranked), model.config.hidden_size], np.float32)
-    rows = {**asked.arrays, "row": np.arange(len(losses))}
-    for batch in batches(rows, batch_size, f"{model.name}: losses"):
-        row, outputs = batch["row"], [x.numpy() for x in function(batch)]
-        losses[row], correct[row], hidden = outputs
-        kept = places[row] >= 0
-        vectors[places[row][kept]] = hidden[kept]
+    starts = range(0, len(losses), batch_size)
+    for start in console.track(starts, f"{model.name}: losses"):
+        rows = slice(start, start + batch_size)
+        batch = {name: values[rows] for name, values in asked.arrays.items()}
+        losses[rows], correct[rows], hidden = (x.numpy() for x in function(batch))
+        kept = places[rows] >= 0
+        vectors[places[rows][kept]] = hidden[kept]
     if not np.isfinite(losses[asked.used]).all():
         raise UserError(
             f"{model.weights.path}: gives losses that are not finite; the training "

@@ -23,8 +23,8 @@ from decoupled.training.xla.functions import DeviceFunction
 
 # The setting of the longest text.
 LONGEST = "RetrievalConfig.max_sequence_length"
-# ids and mask -> vectors; see `pooling_function`.
-Pool = Callable[[np.ndarray, np.ndarray], np.ndarray]
+# Features -> vectors; see `pooling_function`.
+Pool = Callable[[dict[str, np.ndarray]], np.ndarray]
 # On an accelerator, lengths of batches are multiples of it.
 _LENGTH_STEP = 32
 # [CLS] and [SEP].
@@ -110,9 +110,9 @@ def describe(model: Model) -> dict[str, Any]:
 def compiled(
     function: Callable[[dict[str, tf.Tensor]], Any], inputs: Sequence[str]
 ) -> Callable[[dict[str, np.ndarray]], Any]:
-    """Compiles a function of some int32 [batch, length], once for all sizes.
+    """A function of some int32 [batch, length], compiled once for all sizes.
 
-    It takes a dictionary that may have more.
+    The dictionaries that it takes may have more.
     """
     specs = [tf.TensorSpec([None, None], tf.int32) for _ in inputs]
     graph = tf.function(
@@ -129,32 +129,20 @@ def layer_encoder(model: Model) -> Callable[[dict[str, np.ndarray]], tf.Tensor]:
     return compiled(lambda batch: tf.stack(encoder.hidden_states(batch)), FEATURES)
 
 
-def batches(
-    arrays: dict[str, np.ndarray], batch_size: int, description: str
-) -> Iterator[dict[str, np.ndarray]]:
-    """Yields rows of similar length, without columns of padding; shows the progress.
+def encoder_batches(
+    vocabulary: Vocabulary,
+    pieces: Sequence[Sequence[int]],
+    batch_size: int,
+    description: str,
+) -> Iterator[tuple[np.ndarray, dict[str, np.ndarray]]]:
+    """Yields numbers of texts and the features of their pieces; shows the progress.
 
-    Only arrays of the shape of `input_mask`, [rows, length], lose columns.
+    The longest come first, so that memory that is too small is noticed at once.
     """
-    mask = arrays["input_mask"]
-    lengths = mask.sum(1)
-    order = np.argsort(lengths, kind="stable")
+    order = np.argsort([-len(of_text) for of_text in pieces], kind="stable")
     for start in console.track(range(0, len(order), batch_size), description):
         rows = order[start : start + batch_size]
-        longest = int(lengths[rows].max())
-        yield {
-            name: values[rows, :longest] if values.shape == mask.shape else values[rows]
-            for name, values in arrays.items()
-        }
-
-
-def with_masks(
-    arrays: dict[str, np.ndarray], vocabulary: Vocabulary
-) -> dict[str, np.ndarray]:
-    """The features of masked text with `input_mask` and `input_type_ids`."""
-    ids = arrays["input_word_ids"]
-    mask = (ids != vocabulary.pad_id).astype(np.int32)
-    return {**arrays, "input_mask": mask, "input_type_ids": np.zeros_like(ids)}
+        yield rows, packed(vocabulary, [pieces[row] for row in rows])
 
 
 def packed(
@@ -211,13 +199,11 @@ def add_vectors(
     # The share of its text's pooled tokens in each part; that of an empty text is 1.
     pooled = np.maximum(1, sizes + _SPECIAL * config.pool_special_tokens)
     shares = (pooled / np.bincount(owner_of, pooled)[owner_of]).astype(np.float32)
-    # The longest first, so that memory that is too small is noticed at once.
-    order = np.argsort(-sizes, kind="stable")
-    starts = range(0, len(order), config.batch_size)
-    for start in console.track(starts, "encoding batches of sentences"):
-        rows = order[start : start + config.batch_size]
-        batch = packed(model.vocabulary, [parts[row] for row in rows])
-        means = pool(*(batch[name] for name in FEATURES[:2]))
+    progress = "encoding batches of sentences"
+    for rows, batch in encoder_batches(
+        model.vocabulary, parts, config.batch_size, progress
+    ):
+        means = pool(batch)
         if not np.isfinite(means).all():
             raise UserError(
                 f"{model.weights.path}: gives numbers that are not finite; the "
@@ -268,31 +254,33 @@ def pooling_function(
     config: RetrievalConfig,
     accelerator: str | None = None,
 ) -> Pool:
-    """A function of ids and mask, int32 [batch, length], to float32 [layers, batch, H].
+    """A function of `FEATURES`, int32 [batch, length], to float32 [layers, batch, H].
 
     It computes on all devices of a kind of accelerator, or by TensorFlow's own kernels.
     """
     encoder = Encoder(model.config, model.weights, up_to=max(layers))
 
-    def pool(ids: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
-        states = encoder.hidden_states(
-            dict(zip(FEATURES, (ids, mask, tf.zeros_like(ids)), strict=True))
-        )
+    def pool(batch: dict[str, tf.Tensor]) -> tf.Tensor:
+        states, mask = encoder.hidden_states(batch), batch["input_mask"]
         special = config.pool_special_tokens
         return tf.stack([mean_over_tokens(states[i], mask, special) for i in layers])
 
     if accelerator is None:
-        spec = tf.TensorSpec([None, None], tf.int32)
-        function = tf.function(pool, [spec, spec], autograph=False)
-        return lambda ids, mask: function(tf.constant(ids), tf.constant(mask)).numpy()
-    on_devices = DeviceFunction(pool, accelerator, console.say, axis=1)
+        function = compiled(pool, FEATURES)
+        return lambda batch: function(batch).numpy()
+
+    def pool_arrays(*arrays: tf.Tensor) -> tf.Tensor:
+        return pool(dict(zip(FEATURES, arrays, strict=True)))
+
+    on_devices = DeviceFunction(pool_arrays, accelerator, console.say, axis=1)
     positions, share = model.config.max_positions, on_devices.devices
     rows = -(-config.batch_size // share) * share
 
-    def padded(ids: np.ndarray, mask: np.ndarray) -> np.ndarray:
+    def padded(batch: dict[str, np.ndarray]) -> np.ndarray:
+        texts, longest = batch["input_mask"].shape
         # Few lengths, since each is a program.
-        length = min(positions, -(-ids.shape[1] // _LENGTH_STEP) * _LENGTH_STEP)
-        more = [(0, rows - len(ids)), (0, length - ids.shape[1])]
-        return on_devices(np.pad(ids, more), np.pad(mask, more))[:, : len(ids)]
+        length = min(positions, -(-longest // _LENGTH_STEP) * _LENGTH_STEP)
+        more = [(0, rows - texts), (0, length - longest)]
+        return on_devices(*(np.pad(batch[name], more) for name in FEATURES))[:, :texts]
 
     return padded

@@ -9,7 +9,6 @@ import pytest
 from decoupled.analyses import models
 from decoupled.analyses.models import (
     array_on_disk,
-    batches,
     describe,
     layer_encoder,
     open_models,
@@ -245,15 +244,16 @@ def test_all_layers_and_the_embedding(folder, request):
     np.testing.assert_allclose(outputs[0], x, atol=2e-5)
 
 
-def test_batches_hold_every_row_once_without_empty_columns():
-    lengths = [5, 2, 3, 1, 4]
-    mask = (np.arange(6) < np.array(lengths)[:, np.newaxis]).astype(np.int32)
-    arrays = {
-        "input_mask": mask,
-        "input_word_ids": mask * np.arange(1, 6)[:, np.newaxis],
-        "number": np.arange(5),
-    }
-    result = list(batches(arrays, 2, "rows"))
-    assert [batch["number"].tolist() for batch in result] == [[3, 1], [2, 4], [0]]
-    assert [batch["input_mask"].shape for batch in result] == [(2, 2), (2, 4), (1, 5)]
-    assert result[1]["input_word_ids"].tolist() == [[3, 3, 3, 0], [5, 5, 5, 5]]
+def test_batches_hold_every_text_once_the_longest_first(vocabulary):
+    pieces = [[7] * count for count in (3, 0, 1, 6, 2)]
+    result = list(models.encoder_batches(vocabulary, pieces, 2, "texts"))
+    assert [rows.tolist() for rows, _ in result] == [[3, 0], [4, 2], [1]]
+    assert [batch["input_mask"].shape for _, batch in result] == [
+        (2, 8),
+        (2, 4),
+        (1, 2),
+    ]
+    cls, sep, pad = vocabulary.cls_id, vocabulary.sep_id, vocabulary.pad_id
+    _, second = result[1]
+    assert second["input_word_ids"].tolist() == [[cls, 7, 7, sep], [cls, 7, sep, pad]]
+    assert second["input_mask"].tolist() == [[1, 1, 1, 1], [1, 1, 1, 0]]

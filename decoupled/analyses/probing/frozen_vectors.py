@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from decoupled.analyses.models import array_on_disk, batches, packed
+from decoupled.analyses.models import array_on_disk, encoder_batches
 from decoupled.analyses.probing.task_files import Example
 from decoupled.core.errors import UserError
 from decoupled.core.release import tf
@@ -137,10 +137,12 @@ def prepare(
         )
     shape = (end, model.config.num_layers + 1, model.config.hidden_size)
     vectors = array_on_disk(path, np.float16, shape)
-    rows = {**packed(model.vocabulary, pieces), "row": np.arange(len(pieces))}
-    for batch in batches(rows, _ENCODED_AT_ONCE, f"{model.name}: encoding sentences"):
+    progress = f"{model.name}: encoding sentences"
+    for rows, batch in encoder_batches(
+        model.vocabulary, pieces, _ENCODED_AT_ONCE, progress
+    ):
         outputs = encode(batch).numpy()
-        for place, row in enumerate(batch["row"]):
+        for place, row in enumerate(rows):
             first, end, *_ = sentences[row]
             of_sentence = outputs[:, place, 1 : end - first + 1]
             vectors[first:end] = of_sentence.swapaxes(0, 1)
