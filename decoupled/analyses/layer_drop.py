@@ -127,16 +127,15 @@ def read_results(folder) -> list[tuple[str, dict]]:
 
 def _scores(path, results, split) -> dict[str, float]:
     """Language -> the mean of the task's metrics."""
-    metrics = official.headline(results["task"], results, otherwise=["accuracy"])
-    scores = {
-        language: statistics.fmean(values[name] for name in metrics)
-        for language, values in (results.get(split) or {}).items()
-        if official.is_official(results["task"], language)
-        and all(name in values for name in metrics)
-    }
-    if not scores:
+    task = results["task"]
+    metrics = official.headline(task, results)
+    languages = official.scored_languages(task, results, split)
+    if not languages:
         raise UserError(f"{path}: has no {', '.join(metrics)} of {split}")
-    return scores
+    return {
+        language: statistics.fmean(values[name] for name in metrics)
+        for language, values in languages.items()
+    }
 
 
 def _names(runs) -> dict[str, str]:

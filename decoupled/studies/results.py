@@ -49,7 +49,7 @@ class SweepResults(NamedTuple):
     """Every value of sweeps.
 
     title: of the first sweep. tasks: of fine-tuning that have scores. unscored: those
-      whose complete runs have results, but none that `scored_languages` averages.
+      whose complete runs have results, but of no language that counts in the score.
     complete: the number of complete jobs, of all that were `planned`.
     """
 
@@ -115,10 +115,6 @@ def spread(values: Values) -> SeedSpread | None:
     numbers = list(values.values())
     deviation = statistics.stdev(numbers) if len(numbers) > 1 else 0.0
     return SeedSpread(statistics.fmean(numbers), deviation, len(numbers))
-
-
-# A task's score is that of its dev files if these are in several languages.
-_SPLITS = ("dev", "test")
 
 
 COLUMNS = "model task metric seed value folder".split()
@@ -279,7 +275,11 @@ def _means(run, task, scored_in):
     if not files.exists(path):
         return {}
     results = files.read_json(path)
-    languages = scored_languages(results, task)
+    # A task's score is that of its dev files if these are in several languages.
+    for split in ("dev", "test"):
+        languages = official.scored_languages(task, results, split)
+        if len(languages) > 1:
+            break
     if not languages:
         return {}
     known, first = scored_in.setdefault(task, (sorted(languages), run))
@@ -290,29 +290,5 @@ def _means(run, task, scored_in):
         )
     return {
         name: statistics.fmean(values[name] for values in languages.values())
-        for name in _headline(results, task)
+        for name in official.headline(task, results)
     }
-
-
-def scored_languages(results: dict[str, Any], task: str) -> dict[str, dict[str, float]]:
-    """language -> values of dev, or of test if dev has fewer than two languages.
-
-    They have all metrics of the task's score; there may be none. For a task of XTREME
-    they are only XTREME's languages.
-    """
-    metrics, complete = _headline(results, task), {}
-    for split in _SPLITS:
-        complete = {
-            language: values
-            for language, values in results[split].items()
-            if official.is_official(task, language)
-            and all(metric in values for metric in metrics)
-        }
-        if len(complete) > 1:
-            break
-    return complete
-
-
-def _headline(results, task):
-    """The metrics of a task's score, accuracy where earlier versions do not say."""
-    return official.headline(task, results, otherwise=["accuracy"])

@@ -158,15 +158,28 @@ def is_official(task: str, language: str) -> bool:
     return task not in TASKS or language in TASKS[task].languages
 
 
-def headline(
-    task: str, results: Mapping[str, Any], otherwise: Iterable[str]
-) -> list[str]:
+def headline(task: str, results: Mapping[str, Any]) -> list[str]:
     """The metrics whose mean is the score of a task, XTREME's or that of results.json
-    (`results`), or `otherwise`: earlier versions named none.
+    (`results`). Earlier versions named none for tasks scored by accuracy.
     """
     if task in TASKS:
         return list(TASKS[task].headline)
-    return list(results.get("headline", otherwise))
+    return list(results.get("headline", ["accuracy"]))
+
+
+def scored_languages(
+    task: str, results: Mapping[str, Any], split: str
+) -> dict[str, Mapping[str, float]]:
+    """Language -> values of a split in results.json; those that count in the score.
+
+    They have all of its metrics, and XTREME lists them if the task is one of its own.
+    """
+    metrics = headline(task, results)
+    return {
+        language: values
+        for language, values in (results.get(split) or {}).items()
+        if is_official(task, language) and all(name in values for name in metrics)
+    }
 
 
 def in_order(task: str, languages: Iterable[str]) -> list[str]:
