@@ -26,7 +26,7 @@ import numpy as np
 
 from decoupled.analyses import ranks
 from decoupled.analyses.models import compiled, measure_each, open_models
-from decoupled.analyses.output import Picture, Table, by_model
+from decoupled.analyses.output import Line, Panel, Picture, Table
 from decoupled.configs.analyses import MaskedLmSettings
 from decoupled.core import console
 from decoupled.core.errors import UserError
@@ -354,11 +354,12 @@ def picture(result: dict[str, Any]) -> Picture:
     shown = [*result["languages"], ALL] if len(result["languages"]) <= _DRAWN else [ALL]
 
     def panel(key, times, label):
-        values = {
-            name: [times * (m["languages"] | {ALL: m[ALL]})[name][key] for m in models]
-            for name in shown
-        }
-        return by_model(models, values, label)
+        lines = []
+        for name in shown:
+            scores = [(m["languages"] | {ALL: m[ALL]})[name][key] for m in models]
+            values = [times * score for score in scores]
+            lines.append(Line(name, values, range(len(models))))
+        return Panel(lines, label, rows=[m["name"] for m in models])
 
     loss = panel("loss", 1, "held-out masked-LM loss, nats")
     accuracy = panel("accuracy", 100, "masked-LM accuracy, %")

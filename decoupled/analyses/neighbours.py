@@ -36,14 +36,7 @@ from decoupled.analyses.models import (
     measure_each,
     open_models,
 )
-from decoupled.analyses.output import (
-    LAYER,
-    Line,
-    Panel,
-    Picture,
-    Table,
-    with_interval,
-)
+from decoupled.analyses.output import LAYER, Line, Panel, Picture, Table
 from decoupled.analyses.retrieval import search
 from decoupled.configs import RetrievalConfig
 from decoupled.configs.analyses import NeighbourSettings
@@ -244,17 +237,18 @@ def tables(result: dict[str, Any]) -> Iterator[Table]:
         for text in model["languages"]:
             for index, direction in enumerate(text["directions"]):
                 cells = [layer["directions"][index] for layer in text["layers"]]
-                cells = [with_interval(c["accuracy"], c["interval"]) for c in cells]
+                cells = [_cell(c["accuracy"], *c["interval"]) for c in cells]
                 rows.append([" to ".join(direction), text["pairs"], *cells])
-            means = [with_interval(c["mean"], c["interval"]) for c in text["layers"]]
+            means = [_cell(c["mean"], *c["interval"]) for c in text["layers"]]
             rows.append([f"mean, {text['language']}", text["pairs"], *means])
-        yield Table(
-            f"{model['name']}: % whose nearest neighbour is the translation (95% "
-            "interval)",
-            ["direction", "sentences"]
-            + [f"layer {layer}" for layer in range(model["num_layers"] + 1)],
-            rows,
-        )
+        name = f"{model['name']}: % whose nearest neighbour is the translation"
+        layers = [f"layer {layer}" for layer in range(model["num_layers"] + 1)]
+        columns = ["direction", "sentences", *layers]
+        yield Table(f"{name} (95% interval)", columns, rows)
+
+
+def _cell(value: float, low: float, high: float) -> str:
+    return f"{value:.1f} ({low:.1f}-{high:.1f})"
 
 
 def picture(result: dict[str, Any]) -> Picture:
@@ -262,16 +256,11 @@ def picture(result: dict[str, Any]) -> Picture:
     panels: dict[str, list[Line]] = {}
     for model in result["models"]:
         for text in model["languages"]:
-            low, high = zip(*(c["interval"] for c in text["layers"]), strict=True)
-            panels.setdefault(text["language"], []).append(
-                Line(
-                    model["name"],
-                    [layer["layer"] for layer in text["layers"]],
-                    [layer["mean"] for layer in text["layers"]],
-                    low,
-                    high,
-                )
-            )
+            layers = text["layers"]
+            low, high = zip(*(layer["interval"] for layer in layers), strict=True)
+            means = [layer["mean"] for layer in layers]
+            line = Line(model["name"], range(len(layers)), means, low, high)
+            panels.setdefault(text["language"], []).append(line)
     row = [
         Panel(lines, LAYER, "accuracy, %", language, from_zero=True)
         for language, lines in panels.items()

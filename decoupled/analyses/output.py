@@ -51,18 +51,6 @@ class Panel(NamedTuple):
     band: tuple[float, float] | None = None
 
 
-def by_model(
-    models: Sequence[dict[str, Any]],
-    lines: dict[str, Sequence[float]],
-    label: str,
-) -> Panel:
-    """A row for each model; `lines`: name -> the value of each model."""
-    places = list(range(len(models)))
-    rows = [model["name"] for model in models]
-    drawn = [Line(name, values, places) for name, values in lines.items()]
-    return Panel(drawn, label, rows=rows)
-
-
 class Picture(NamedTuple):
     """Rows of panels; the last row may be shorter."""
 
@@ -156,9 +144,3 @@ def _draw_panel(axes, panel: Panel, names: list[str]) -> None:
 def percent(share: float | None) -> str | None:
     """A share x 100; None stays None, which a table shows as a gap."""
     return None if share is None else f"{100 * share:.1f}"
-
-
-def with_interval(value: float, interval: Sequence[float]) -> str:
-    """value (low-high)."""
-    low, high = interval
-    return f"{value:.1f} ({low:.1f}-{high:.1f})"
