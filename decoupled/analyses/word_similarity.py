@@ -111,19 +111,25 @@ def measure(
 
     def correlations(model):
         entries, arrays = [], {}
-        vectors = word_vectors(model, words, whole_words)
-        for entry, kind in itertools.product(sets, vectors):
-            covered, human, ours = pair_scores(vectors[kind], entry)
-            arrays[f"{kind}/{entry.name}"] = ours
-            arrays[f"human/{entry.name}"] = human
-            arrays[f"covered/{entry.name}"] = covered
-            entries.append(
-                {
-                    **{"set": entry.name, "embedding": kind, "score": "dot"},
-                    **{"pairs": len(entry.pairs), "covered": len(human)},
-                    **correlate(human, ours),
-                }
-            )
+        embeddings = word_vectors(model, words, whole_words)
+        for name, _, pairs, scores in sets:
+            known = [set(pair) <= embeddings[INPUT].keys() for pair in pairs]
+            human = np.array(scores)[known]
+            arrays[f"covered/{name}"] = np.flatnonzero(known).astype(np.int32)
+            arrays[f"human/{name}"] = human
+            for kind, vectors in embeddings.items():
+                products = [
+                    vectors[one] @ vectors[other]
+                    for one, other in itertools.compress(pairs, known)
+                ]
+                arrays[f"{kind}/{name}"] = ours = np.array(products)
+                entries.append(
+                    {
+                        **{"set": name, "embedding": kind, "score": "dot"},
+                        **{"pairs": len(pairs), "covered": len(human)},
+                        **correlate(human, ours),
+                    }
+                )
         return {"correlations": entries}, arrays
 
     read = {
@@ -160,21 +166,6 @@ def word_vectors(
             for word, ids in pieces.items()
         }
     return vectors
-
-
-def pair_scores(
-    vectors: Vectors, entry: WordPairs
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Of the pairs whose words both have vectors: indices, human scores, products."""
-    covered = [
-        (index, score, vectors[first] @ vectors[second])
-        for index, ((first, second), score) in enumerate(
-            zip(entry.pairs, entry.scores, strict=True)
-        )
-        if first in vectors and second in vectors
-    ]
-    indices, human, ours = np.array(covered, np.float64).reshape(-1, 3).T
-    return indices.astype(np.int32), human, ours
 
 
 def correlate(first: np.ndarray, second: np.ndarray) -> dict[str, float | None]:

@@ -55,16 +55,6 @@ def test_sets_come_in_the_papers_order(tmp_path):
         find_sets(str(tmp_path / "nothing"))
 
 
-def test_scores_of_pairs_by_hand():
-    vectors = {"a": np.array([3.0, 4.0]), "b": np.array([4.0, 3.0])}
-    pairs = word_similarity.WordPairs(
-        "", "", [*zip("aca", "bba", strict=True)], [1, 3, 2]
-    )
-    covered, human, ours = word_similarity.pair_scores(vectors, pairs)
-    assert (covered.tolist(), human.tolist()) == ([0, 2], [1, 2])
-    assert ours.tolist() == [24, 25]
-
-
 @pytest.fixture(scope="module")
 def planted(vocabulary, pretrained_dir, tmp_path_factory):
     """A model whose input embedding is as people, the output embedding the reverse."""
@@ -86,7 +76,7 @@ def planted(vocabulary, pretrained_dir, tmp_path_factory):
     folder = tmp_path_factory.mktemp("runs") / "planted"
     models = open_models([write_run(folder, vocabulary, weights=tables)])
     path = folder.parent / "pairs.tsv"
-    write(path, "r\tn\t9\nn\tt\t7\nt\tl\t8\nr\tt\t5\nn\tl\t4\nr\tl\t1\nr\tΩ\t10\n")
+    write(path, "r\tn\t9\nr\tΩ\t10\nn\tt\t7\nt\tl\t8\nr\tt\t5\nn\tl\t4\nr\tl\t1\n")
     return word_similarity.measure(models, [read_pairs(str(path))])
 
 
@@ -99,6 +89,12 @@ def test_a_planted_order_is_found(planted):
         assert entry["low"] <= entry["spearman"] <= entry["high"]
     assert result["input"]["spearman"] == pytest.approx(1)
     assert result["output"]["spearman"] == pytest.approx(-1)
+    arrays = planted["arrays"]
+    assert arrays["0/covered/pairs"].tolist() == [0, 2, 3, 4, 5, 6]
+    assert arrays["0/human/pairs"].tolist() == [9, 7, 8, 5, 4, 1]
+    # The mean with the piece that begins a word halves each vector.
+    products = 4 * arrays["0/input/pairs"]
+    assert products[[0, 5]] == pytest.approx(np.cos([0.3, 1.4]))
 
 
 def test_against_scipy_on_a_random_model(vocabulary, pretrained_dir, tmp_path):
