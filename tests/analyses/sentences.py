@@ -3,7 +3,7 @@
 from decoupled.analyses.models import open_models
 from decoupled.configs import RetrievalConfig
 from decoupled.data.vocabulary import open_vocabulary
-from tests.exports.models import model_config, pretrained_weights, write_model_dir
+from tests.analyses.tiny_runs import write_run
 from tests.vocabularies import train_vocabulary
 
 ENGLISH = [
@@ -36,17 +36,8 @@ def open_model(path):
 
 def retrieval(**changes):
     """Batches of 4 sentences of up to 24 tokens; keywords change single fields."""
-    fields = dict(
-        layer=-1,
-        pool_special_tokens=True,
-        centre=False,
-        scoring="cosine",
-        num_neighbours=2,
-        max_sequence_length=24,
-        long_sentences="cut",
-        batch_size=4,
-    )
-    return RetrievalConfig(**{**fields, **changes})
+    sizes = dict(num_neighbours=2, max_sequence_length=24, batch_size=4)
+    return RetrievalConfig(**sizes | changes)
 
 
 def write_trained_model(folder):
@@ -55,11 +46,4 @@ def write_trained_model(folder):
         folder / "vocabulary.model", ENGLISH + OTHERS, vocab_size=150
     )
     vocabulary = open_vocabulary(path)
-    config = model_config(vocab_size=vocabulary.size)
-    return write_model_dir(
-        str(folder / "model"),
-        vocabulary.content,
-        vocabulary.fingerprint,
-        config,
-        pretrained_weights(config),
-    )
+    return write_run(folder / "model", vocabulary, {"vocab_size": vocabulary.size})

@@ -140,16 +140,6 @@ def test_questions_are_scored_by_two_metrics(tmp_path):
         layer_drop.read_run(path, "test")
 
 
-def test_models_are_told_apart_by_what_differs(tmp_path):
-    sizes = [dict(), dict(input_embedding_size=8)]
-    folders = [
-        write_folder(tmp_path / f"{i}", of_xnli(70, 60), **size)
-        for i, size in enumerate(sizes)
-    ]
-    points = layer_drop.measure(folders)["tasks"]["xnli"]["points"]
-    assert [point["model"] for point in points] == ["E_in 6", "E_in 8"]
-
-
 def test_what_is_shown(folders, tmp_path, capsys):
     result = layer_drop.measure(folders)
     shown, drawn = show(layer_drop, result, tmp_path / "out", capsys)

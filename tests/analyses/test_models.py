@@ -118,9 +118,6 @@ def test_each_layer_by_itself(encoder):
     for layer, expected in enumerate(every):
         vectors = models.layer_vectors(encoder, TEXTS, retrieval(layer=layer))
         np.testing.assert_allclose(vectors, expected, atol=1e-6)
-    two = np.zeros([2, len(TEXTS), 8], np.float32)
-    models.add_vectors(two, encoder, TEXTS, [1, 0], retrieval())
-    np.testing.assert_allclose(two, every[[1, 0]], atol=1e-6)
 
 
 def test_a_disk_that_is_too_small_is_refused(tmp_path):
@@ -128,10 +125,6 @@ def test_a_disk_that_is_too_small_is_refused(tmp_path):
     assert (vectors.shape, vectors.any()) == ((2, 3), False)
     with pytest.raises(UserError, match="no room for .* TMPDIR can be another folder"):
         array_on_disk(str(tmp_path / "all"), np.float32, (10**8, 10**9))
-
-
-def test_no_text_has_no_vector(encoder):
-    assert models.layer_vectors(encoder, [], retrieval()).shape == (0, 8)
 
 
 def test_numbers_that_are_not_finite_are_refused(encoder, monkeypatch):

@@ -208,7 +208,6 @@ def test_fewer_sentences_are_chosen_by_their_ids(tmp_path):
             None,
             r"yo.tsv:2: the id 'a' is repeated",
         ),
-        ({"yo": [("a", "A.\tB.")], "ti": []}, None, r"yo.tsv:1: not id, tab, text"),
     ],
 )
 def test_folders_that_hold_no_such_sentences(tmp_path, rows, languages, message):
@@ -228,10 +227,3 @@ def test_tables_and_plots(result, of_files, tmp_path, capsys):
     shown, drawn = show(neighbours, both, tmp_path / "files", capsys)
     assert "en to ti" in shown
     assert {"ti", "accuracy, %", "layer (0: input embedding)", "B"} <= set(drawn)
-
-
-def test_files_of_different_lengths_are_refused(tmp_path):
-    (tmp_path / "ti-en.en").write_text("One line.\nTwo lines.\n")
-    (tmp_path / "ti-en.ti").write_text("One line.\n")
-    with pytest.raises(UserError, match="ti-en.ti .language ti.: 1 lines"):
-        neighbours.read_files(str(tmp_path), None, 0)
