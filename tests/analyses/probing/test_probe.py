@@ -3,6 +3,8 @@
 Labels without vectors: by hand.
 """
 
+import dataclasses
+
 import numpy as np
 import pytest
 
@@ -64,19 +66,12 @@ def train(settings=SETTINGS, **kind):
     return train_probe(data | {"test": planted(2, **kind)}, settings, "probe")
 
 
-@pytest.fixture(scope="module")
-def found():
-    return train()
-
-
-def test_a_planted_signal_is_found(found):
+def test_a_planted_signal_is_found_in_its_layer():
+    found = train()
     assert found.scores["dev"].f1 > 0.95
     assert found.scores["test"].f1 > 0.95
     assert found.scores["test"].targets == 360
     assert found.hits.shape == (360,) and found.hits.mean() > 0.95
-
-
-def test_the_mix_looks_at_the_layer_of_the_signal(found):
     assert sum(found.mix) == pytest.approx(1)
     assert found.mix[1] == max(found.mix) > 0.5
 
@@ -87,22 +82,22 @@ def test_a_shuffled_signal_is_not_found():
     assert shuffled.scores["test"].f1 < 0.35
 
 
-def test_the_same_seed_gives_the_same_numbers(found):
-    short = SETTINGS.__class__(**{**vars(SETTINGS), "train_steps": 20})
+def test_the_same_seed_gives_the_same_numbers():
+    short = dataclasses.replace(SETTINGS, train_steps=20)
     first, second = train(settings=short), train(settings=short)
     np.testing.assert_array_equal(first.hits, second.hits)
     assert first._replace(hits=None) == second._replace(hits=None)
 
 
 def test_training_ends_where_dev_rests():
-    patient = {**vars(SETTINGS), "train_steps": 10**6, "eval_every_steps": 10}
-    patient["stop_after"] = 1
-    trained = train(shuffled=True, settings=ProbeSettings(**patient))
-    assert trained.steps < 10**4
+    settings = dataclasses.replace(
+        SETTINGS, train_steps=10**6, eval_every_steps=10, stop_after=1
+    )
+    assert train(settings, shuffled=True).steps < 10**4
 
 
 def test_pooling_and_layers_by_hand():
-    probe = Probe(2, 2, 1, 1, SETTINGS.__class__(**{**vars(SETTINGS), "dropout": 0.0}))
+    probe = Probe(2, 2, 1, 1, dataclasses.replace(SETTINGS, dropout=0.0))
     kernel, bias = probe.projections[0]
     kernel.assign(np.eye(2, 16))
     score, _ = probe.attention[0]

@@ -67,6 +67,9 @@ def test_dependencies_point_from_word_to_head_and_roots_nowhere(treebank):
     [
         ("1\tVa\tir\n", "bad.conllu:1: 3 columns, CoNLL-U has 10"),
         (TREEBANK.replace("\t4\tdet", "\tx\tdet"), "conllu:6: head 'x' is no number"),
+        # Python's isdigit and int disagree about the first, and int refuses the second.
+        (TREEBANK.replace("\t4\tdet", "\t²\tdet"), "conllu:6: head '²' is no number"),
+        (TREEBANK.replace("\t4\tdet", f"\t{'9' * 5000}\tdet"), "6: head .* no number"),
         (TREEBANK.replace("\t4\tdet", "\t9\tdet"), "conllu:1: word 3 .* has head 9"),
         (TREEBANK.replace("\n3\t", "\n7\t"), "conllu:1: this sentence does not number"),
         ("\n\n", "bad.conllu: holds no sentences"),
@@ -151,25 +154,6 @@ def test_treebanks_that_cannot_be_used(tmp_path, names, message):
     with pytest.raises(UserError, match=message):
         make_treebank_tasks(write_treebanks(tmp_path, *names), str(tmp_path / "edges"))
     assert not (tmp_path / "edges").exists()
-
-
-def test_a_real_treebank_without_training_data(data_dir, tmp_path):
-    stem = os.path.join(data_dir, "ud", "en_ewt-ud-")
-    make_treebank_tasks([f"{stem}dev.conllu", f"{stem}test.conllu"], str(tmp_path))
-    train, dev, test = (
-        len(read_examples(str(tmp_path / "pos" / f"{split}.jsonl")))
-        for split in ("train", "dev", "test")
-    )
-    assert (train + dev, test) == (2001, 2077)
-    assert 300 < dev < 500
-
-
-@pytest.mark.parametrize("number", ["\u00b2", "9" * 5000])
-def test_a_head_that_python_cannot_read_is_refused(tmp_path, number):
-    path = tmp_path / "a.conllu"
-    path.write_text(f"1\tw\t_\tX\t_\t_\t{number}\tx\t_\t_\n", encoding="utf-8")
-    with pytest.raises(UserError, match=r"a\.conllu:1: head .* is no number"):
-        parts_of_speech(str(path))
 
 
 # As data sets of the suite have them, with entries that are of no use here.
