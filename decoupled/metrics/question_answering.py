@@ -50,10 +50,10 @@ def squad_scores(
     questions: Iterable[Question], predictions: Mapping[str, str]
 ) -> dict[str, float]:
     """Exact match and F1 in percent; a question without an answer scores 0."""
-    return answer_scores(questions, predictions, squad_words)
+    return _answer_scores(questions, predictions, squad_words)
 
 
-def answer_scores(
+def _answer_scores(
     questions: Iterable[Question],
     predictions: Mapping[str, str],
     to_words: Callable[[str], list[str]],
@@ -71,13 +71,13 @@ def answer_scores(
         predicted = to_words(predictions[identifier])
         right = [to_words(answer) for answer in answers]
         matches += max(predicted == answer for answer in right)
-        f1 += max(word_f1(predicted, answer) for answer in right)
+        f1 += max(_word_f1(predicted, answer) for answer in right)
     if not count:
         raise ValueError("no questions")
     return {"exact_match": 100.0 * matches / count, "f1": 100.0 * f1 / count}
 
 
-def word_f1(predicted: Sequence[str], right: Sequence[str]) -> float:
+def _word_f1(predicted: Sequence[str], right: Sequence[str]) -> float:
     """F1 of two bags of words, 0 to 1; 0 if they share no word or both are empty."""
     shared = (collections.Counter(predicted) & collections.Counter(right)).total()
     return count_scores(shared, len(predicted), len(right))["f1"]
@@ -100,7 +100,7 @@ def mlqa_scores(
 ) -> dict[str, float]:
     """As `squad_scores`, by the rules of MLQA for the language."""
     to_words = functools.partial(mlqa_words, language=language)
-    return answer_scores(questions, predictions, to_words)
+    return _answer_scores(questions, predictions, to_words)
 
 
 @functools.lru_cache(maxsize=1 << 16)
