@@ -35,7 +35,7 @@ def of_logits(model: Model, hidden: np.ndarray) -> dict[str, Any]:
     features = _features(model, hidden)
     for factor in factors:
         features = features @ weights[factor].T.astype(np.float64)
-    product = triangle(features)[1:, 1:] @ triangle(table)[1:, 1:].T
+    product = centred_triangle(features) @ centred_triangle(table).T
     values = np.linalg.svd(product, compute_uv=False)
     # Encoder and nonlinear head end with a layer norm. Its outputs sum to 0 before the
     # scale, and so have one dimension less than elements.
@@ -56,15 +56,13 @@ def of_logits(model: Model, hidden: np.ndarray) -> dict[str, Any]:
 
 def of_embeddings(model: Model) -> list[dict[str, Any]]:
     """`embedding`, `width` and `effective_rank` of each table minus its mean row."""
-    tables = {kind: model.embedding(kind) for kind in model.embeddings}
-    return [
-        {
-            "embedding": kind,
-            "width": table.shape[1],
-            "effective_rank": effective_rank(centred_values(table)),
-        }
-        for kind, table in tables.items()
-    ]
+    entries = []
+    for kind in model.embeddings:
+        factor = centred_triangle(model.embedding(kind))
+        rank = effective_rank(np.linalg.svd(factor, compute_uv=False))
+        width = factor.shape[1]
+        entries.append({"embedding": kind, "width": width, "effective_rank": rank})
+    return entries
 
 
 def _has_norm(model: Model) -> bool:
@@ -99,19 +97,14 @@ def effective_rank(values: np.ndarray) -> float:
     return float(np.exp(-(shares * np.log(shares)).sum()))
 
 
-def centred_values(table: np.ndarray) -> np.ndarray:
-    """The singular values of a table [rows, E] minus its mean row."""
-    return np.linalg.svd(triangle(table)[1:, 1:], compute_uv=False)
+def centred_triangle(table: np.ndarray) -> np.ndarray:
+    """The triangular factor of a QR decomposition of a table minus its mean row.
 
-
-def triangle(table: np.ndarray) -> np.ndarray:
-    """The triangular factor R of a QR decomposition of [1, X], X being a table.
-
-    R without its first column has the norms and singular values of X. Without its
-    first row as well, it has those of X minus its mean row.
+    It has the same singular values.
     """
+    # That of [1, X] has that of X minus its mean row below its first row and column.
     factor = np.zeros([0, 1 + table.shape[1]])
     for block in row_blocks(table):
         rows = np.concatenate([np.ones([len(block), 1]), block], axis=1)
         factor = np.linalg.qr(np.concatenate([factor, rows]), mode="r")
-    return factor
+    return factor[1:, 1:]
