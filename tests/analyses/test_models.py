@@ -19,7 +19,6 @@ from decoupled.core.compat import tf
 from decoupled.core.errors import UserError
 from decoupled.exports.serving.encoder import Encoder
 from decoupled.model.variables import OUTPUT_EMBEDDING, OUTPUT_FACTOR
-from decoupled.tasks.classification import pack_texts
 from decoupled.training.xla import adapter
 from tests.analyses.sentences import (
     ENGLISH,
@@ -45,26 +44,34 @@ def encoder(folder):
     return open_model(folder)
 
 
-def served(encoder, length, special):
+def expected_means(encoder, config):
     """Means over each text's tokens in the last layer of the serving encoder."""
-    arrays = pack_texts(encoder.vocabulary, [(text,) for text in TEXTS], length)
-    outputs = Encoder(encoder.config, encoder.weights)(
-        {name: tf.constant(value) for name, value in arrays.items()}
-    )["sequence_output"].numpy()
-    means = []
-    for row, mask in zip(outputs, arrays["input_mask"], strict=True):
-        real = row[: mask.sum()] if special else row[1 : mask.sum() - 1]
-        means.append(real.mean(0) if len(real) else np.zeros(row.shape[1]))
+    network = Encoder(encoder.config, encoder.weights)
+    special, means = int(config.pool_special_tokens), []
+    for ids in encoder.vocabulary.encode_batch(TEXTS):
+        windows = text_parts(np.array(ids, np.int32), config)
+        features = models.packed(encoder.vocabulary, windows)
+        outputs = network({name: tf.constant(x) for name, x in features.items()})
+        rows = zip(outputs["sequence_output"].numpy(), windows, strict=True)
+        tokens = [row[1 - special : 1 + len(of) + special] for row, of in rows]
+        joined = np.concatenate(tokens)
+        means.append(joined.sum(0) / max(1, len(joined)))
     return np.stack(means)
 
 
-@pytest.mark.parametrize("special, length", [(True, 24), (False, 10)])
-def test_vectors_are_means_over_the_tokens_of_the_last_layer(encoder, special, length):
-    lengths = [len(ids) + 2 for ids in encoder.vocabulary.encode_batch(TEXTS)]
-    assert min(lengths) <= 8 < length < max(lengths)
-    config = retrieval(max_sequence_length=length, pool_special_tokens=special)
+@pytest.mark.parametrize("special", [True, False])
+@pytest.mark.parametrize("length, long", [(24, "cut"), (10, "cut"), (8, "windows")])
+def test_vectors_are_means_over_the_tokens_of_the_last_layer(
+    encoder, special, length, long
+):
+    """Of texts, or of windows that are encoded as separate texts."""
+    sizes = [len(ids) for ids in encoder.vocabulary.encode_batch(TEXTS)]
+    assert min(sizes) == 0 and max(sizes) > 2 * 6
+    config = retrieval(
+        max_sequence_length=length, pool_special_tokens=special, long_sentences=long
+    )
     result = models.layer_vectors(encoder, TEXTS, config)
-    np.testing.assert_allclose(result, served(encoder, length, special), atol=2e-5)
+    np.testing.assert_allclose(result, expected_means(encoder, config), atol=2e-5)
 
 
 def test_accelerators_give_the_same_vectors(encoder):
@@ -84,32 +91,6 @@ def test_layers_are_counted_from_either_end():
     for number in (3, -4):
         with pytest.raises(UserError, match=rf"layer: {number}, .*layers 0 .* to 2"):
             retrieval(layer=number).layer_of(2, "m")
-
-
-@pytest.mark.parametrize("special", [True, False])
-def test_a_long_sentence_is_the_mean_over_the_tokens_of_its_windows(encoder, special):
-    """Of windows that are encoded as separate texts."""
-    config = retrieval(max_sequence_length=8, pool_special_tokens=special)
-    long = " ".join(ENGLISH[:3])
-    (result,) = models.layer_vectors(
-        encoder, [long], dataclasses.replace(config, long_sentences="windows")
-    )
-    pieces = np.array(encoder.vocabulary.encode(long), np.int32)
-    divided = retrieval(max_sequence_length=8, long_sentences="windows")
-    windows = text_parts(pieces, divided)
-    assert len(windows) > 2
-    sizes = [len(ids) for ids in windows]
-    features = models.packed(encoder.vocabulary, windows)
-    outputs = Encoder(encoder.config, encoder.weights)(
-        {name: tf.constant(value) for name, value in features.items()}
-    )["sequence_output"].numpy()
-    tokens = [
-        row[: size + 2] if special else row[1 : size + 1]
-        for row, size in zip(outputs, sizes, strict=True)
-    ]
-    np.testing.assert_allclose(result, np.concatenate(tokens).mean(0), atol=2e-5)
-    (cut,) = models.layer_vectors(encoder, [long], config)
-    assert np.abs(result - cut).max() > 1e-3
 
 
 def test_each_layer_by_itself(encoder):
