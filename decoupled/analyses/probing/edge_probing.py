@@ -28,12 +28,7 @@ from decoupled.analyses.models import layer_encoder, measure_each, open_models
 from decoupled.analyses.output import LAYER, Line, Panel, Picture, Table, percent
 from decoupled.analyses.probing.frozen_vectors import Encode, label_ids, prepare
 from decoupled.analyses.probing.probe import train_probe, word_lookup
-from decoupled.analyses.probing.task_files import (
-    Example,
-    ProbingTask,
-    find_tasks,
-    read_examples,
-)
+from decoupled.analyses.probing.task_files import Example, find_tasks, read_examples
 from decoupled.configs.analyses import ProbeSettings
 from decoupled.core import files
 from decoupled.core.errors import UserError
@@ -54,9 +49,11 @@ def run(flags: Any, settings: ProbeSettings) -> dict[str, Any]:
 
 
 def measure(
-    models: Sequence[Model], tasks: Sequence[ProbingTask], settings: ProbeSettings
+    models: Sequence[Model],
+    tasks: dict[str, dict[str, str]],
+    settings: ProbeSettings,
 ) -> dict[str, Any]:
-    """Trains and scores all probes.
+    """Trains and scores all probes. `tasks`: name -> split -> file.
 
     Returns:
       `settings`; `tasks`: files and counts of targets; of each model `probes`, a list
@@ -74,8 +71,8 @@ def measure(
     Raises:
       UserError: a file is malformed, or no target of a file can be used.
     """
-    read = {task.name: _read(task) for task in tasks}
-    described = {task.name: _describe(task, read[task.name]) for task in tasks}
+    read = {name: _read(paths) for name, paths in tasks.items()}
+    described = {name: _describe(paths, read[name]) for name, paths in tasks.items()}
     items: dict[str, list[_Items]] = {}
 
     def probes(model):
@@ -109,23 +106,23 @@ def measure(
     }
 
 
-def _read(task) -> dict[str, list[Example]]:
-    read = {split: read_examples(path) for split, path in task.paths.items()}
+def _read(paths) -> dict[str, list[Example]]:
+    read = {split: read_examples(path) for split, path in paths.items()}
     if not label_ids(read["train"]):
-        raise UserError(f"{task.paths['train']}: its targets have no labels")
+        raise UserError(f"{paths['train']}: its targets have no labels")
     kinds = {
         split: examples[0].targets[0].span2 is None for split, examples in read.items()
     }
-    for split, path in task.paths.items():
+    for split, path in paths.items():
         if kinds[split] != kinds["train"]:
             raise UserError(
-                f"{path}: its targets and those of {task.paths['train']} have not the "
-                "same number of spans"
+                f"{path}: its targets and those of {paths['train']} have not the same "
+                "number of spans"
             )
     return read
 
 
-def _describe(task, read):
+def _describe(paths, read):
     return {
         "labels": len(label_ids(read["train"])),
         **{
@@ -134,7 +131,7 @@ def _describe(task, read):
                 "sha256": files.file_fingerprint(path),
                 "targets": sum(len(example.targets) for example in read[split]),
             }
-            for split, path in task.paths.items()
+            for split, path in paths.items()
         },
     }
 
@@ -175,8 +172,8 @@ def _probe(
     lookup, looked_up = word_lookup(examples["train"], examples[scored], places)
     entry = {
         "task": task,
-        **{split: score._asdict() for split, score in trained.scores.items()},
-        "lookup_f1": lookup.f1,
+        **trained.scores,
+        "lookup_f1": lookup,
         "mix": trained.mix,
         "steps": trained.steps,
         "lost": sum(part.lost for part in data.values()),

@@ -5,7 +5,7 @@ a memory-mapped file. OntoNotes with a BERT-base takes about 50 GB, more memory 
 most machines have; the part that fits into memory is read at its speed.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -87,11 +87,6 @@ class ProbingData(NamedTuple):
             labels,
             sum(of_target.count(-1) for of_target in ids),
         )
-
-    def batches(self, size: int) -> Iterator[SpanBatch]:
-        """All sentences in their order, `size` at a time."""
-        for start in range(0, len(self.sentences), size):
-            yield self.batch(range(start, min(start + size, len(self.sentences))))
 
 
 def label_ids(examples: Sequence[Example]) -> dict[str, int]:

@@ -89,27 +89,17 @@ class Probe(tf.Module):
         return tf.nn.experimental.stateless_dropout(x, self._settings.dropout, seed)
 
 
-class Score(NamedTuple):
-    """Micro-averaged over all labels of all targets; shares, not percent.
-
-    A label that the training data do not have counts as missed.
-    """
-
-    f1: float
-    precision: float
-    recall: float
-    targets: int
-
-
 class Trained(NamedTuple):
     """A trained probe's scores by split, and its mix of the layers.
 
-    hits: bool [targets of "test", or of "dev" if there is no test data], whether the
-    label with the highest score is one of the target's. mix: softmax of the layers'
-    weights. steps: of the best development score.
+    scores: `f1`, `precision` and `recall`, 0 to 1, micro-averaged over all labels of
+    all `targets`; a label that the training data do not have counts as missed. hits:
+    bool [targets of "test", or of "dev" if there is no test data], whether the label
+    with the highest score is one of the target's. mix: softmax of the layers' weights.
+    steps: of the best development score.
     """
 
-    scores: dict[str, Score]
+    scores: dict[str, dict[str, float]]
     hits: np.ndarray
     mix: list[float]
     steps: int
@@ -130,7 +120,7 @@ def train_probe(
     )
     optimizer.build(probe.trainable_variables)
     learn, logits = _compiled(probe, optimizer, [layers, width], labels, spans)
-    best = Score(-1, 0, 0, 0)
+    best = {"f1": -1.0}
     best_step = resting = 0
     values = [variable.numpy() for variable in probe.trainable_variables]
     batches = _batches(data["train"], settings)
@@ -140,7 +130,7 @@ def train_probe(
         if step % settings.eval_every_steps and step != settings.train_steps:
             continue
         on_dev, _ = _score(logits, data["dev"], settings.batch_size)
-        if on_dev.f1 > best.f1:
+        if on_dev["f1"] > best["f1"]:
             best, best_step, resting = on_dev, step, 0
             values = [variable.numpy() for variable in probe.trainable_variables]
             continue
@@ -188,19 +178,20 @@ def _batches(data: ProbingData, settings: ProbeSettings) -> Iterator[SpanBatch]:
             yield data.batch(order[start : start + settings.batch_size])
 
 
-def _score(logits, data: ProbingData, size: int) -> tuple[Score, np.ndarray]:
-    """The score of a split, and `Trained.hits`."""
+def _score(logits, data: ProbingData, size: int) -> tuple[dict, np.ndarray]:
+    """The scores of a split, and `Trained.hits`."""
     right = predicted = there = 0
-    hits = []
-    for batch in data.batches(size):
+    rows, hits = range(len(data.sentences)), []
+    for start in rows[::size]:
+        batch = data.batch(rows[start : start + size])
         scores = logits(batch.vectors, batch.spans).numpy()
         yes, true = scores > 0, batch.labels > 0
         hits.append(true[np.arange(len(true)), scores.argmax(-1)])
         right += int((yes & true).sum())
         predicted += int(yes.sum())
         there += int(true.sum()) + batch.missed
-    shares = count_scores(right, predicted, there)
-    return Score(**shares, targets=len(data.places)), np.concatenate(hits)
+    scores = count_scores(right, predicted, there)
+    return {**scores, "targets": len(data.places)}, np.concatenate(hits)
 
 
 def _apply(dense: Dense, x: tf.Tensor) -> tf.Tensor:
@@ -212,7 +203,7 @@ def word_lookup(
     train: Sequence[Example],
     examples: Sequence[Example],
     places: Sequence[tuple[int, int]],
-) -> tuple[Score, np.ndarray]:
+) -> tuple[float, np.ndarray]:
     """Predicts the most frequent label of the target's words in the training data.
 
     Targets with two spans are looked up by the words of both. If this pair is not in
@@ -221,7 +212,7 @@ def word_lookup(
     `places` are the sentences of `examples`, and which of their targets are scored.
 
     Returns:
-      the score with one label per target; bool [targets], which are right.
+      F1 with one label per target; bool [targets], which are right.
     """
     by_words: defaultdict[tuple, Counter[str]] = defaultdict(Counter)
     for words, targets in train:
@@ -235,8 +226,7 @@ def word_lookup(
         [(answer, _)] = by_words[key].most_common(1)
         hits.append(answer in targets[place].labels)
         labels += len(targets[place].labels)
-    shares = count_scores(sum(hits), len(hits), labels)
-    return Score(**shares, targets=len(hits)), np.array(hits)
+    return count_scores(sum(hits), len(hits), labels)["f1"], np.array(hits)
 
 
 def _keys(words: list[str], target: Target) -> list[tuple]:

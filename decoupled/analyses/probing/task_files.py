@@ -46,15 +46,8 @@ class Example(NamedTuple):
     targets: list[Target]
 
 
-class ProbingTask(NamedTuple):
-    """A task's files by split; "test" may be missing."""
-
-    name: str
-    paths: dict[str, str]
-
-
-def find_tasks(folder: str, names: Sequence[str] | None) -> list[ProbingTask]:
-    """The tasks below a folder: FOLDER/TASK/train.jsonl, dev.jsonl, test.jsonl."""
+def find_tasks(folder: str, names: Sequence[str] | None) -> dict[str, dict[str, str]]:
+    """Task -> split -> its file, FOLDER/TASK/SPLIT.jsonl; "test" may be missing."""
     if not gfile.isdir(folder):
         raise UserError(f"{folder}: no such folder; it holds a folder for each task")
     there = sorted(
@@ -67,7 +60,7 @@ def find_tasks(folder: str, names: Sequence[str] | None) -> list[ProbingTask]:
     for name in names or ():
         if name not in there:
             raise UserError(f"--tasks: no {name!r} in {folder}; {', '.join(there)} are")
-    return [_find_task(folder, name) for name in names or there]
+    return {name: _find_task(os.path.join(folder, name)) for name in names or there}
 
 
 def read_examples(path: str) -> list[Example]:
@@ -98,20 +91,19 @@ def write_examples(path: str, examples: Sequence[Example]) -> None:
             handle.write(json.dumps(entry, ensure_ascii=False) + "\n")
 
 
-def _find_task(folder, name):
+def _find_task(folder):
     paths = {}
     for split, spellings in SPLITS.items():
         for stem in spellings:
             for ending in _ENDINGS:
-                path = os.path.join(folder, name, stem + ending)
+                path = os.path.join(folder, stem + ending)
                 if files.exists(path):
                     paths.setdefault(split, path)
         if split not in paths and split != "test":
             raise UserError(
-                f"{os.path.join(folder, name)}: no {split}.jsonl; a task has train, "
-                "dev and perhaps test"
+                f"{folder}: no {split}.jsonl; a task has train, dev and perhaps test"
             )
-    return ProbingTask(name, paths)
+    return paths
 
 
 def _parse(line, where, known) -> Example:

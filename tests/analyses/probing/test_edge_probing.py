@@ -10,7 +10,6 @@ from decoupled.analyses.models import open_models
 from decoupled.analyses.probing import edge_probing
 from decoupled.analyses.probing.task_files import (
     Example,
-    ProbingTask,
     Target,
     find_tasks,
     write_examples,
@@ -51,6 +50,11 @@ def tasks(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
+def kinds(tasks):
+    return {"kinds": tasks["kinds"]}
+
+
+@pytest.fixture(scope="module")
 def models(vocabulary, tmp_path_factory):
     """One model, of one layer."""
     folder = tmp_path_factory.mktemp("runs") / "shallow"
@@ -58,8 +62,8 @@ def models(vocabulary, tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def result(tasks, models):
-    return edge_probing.measure(models, tasks[:1], SHORT)
+def result(kinds, models):
+    return edge_probing.measure(models, kinds, SHORT)
 
 
 def test_scores_and_baselines(result):
@@ -85,13 +89,13 @@ def test_a_value_for_each_target_of_test(result):
 
 
 def test_items_are_those_that_all_models_have(
-    tasks, models, result, vocabulary, tmp_path
+    kinds, models, result, vocabulary, tmp_path
 ):
     """A model of few positions loses the ends of sentences."""
     positions = len(vocabulary.encode("Select the blue")) + 2
     short = write_run(tmp_path / "short", vocabulary, {"max_positions": positions})
     others = open_models([short])
-    both = edge_probing.measure([*models, *others], tasks[:1], SHORT)
+    both = edge_probing.measure([*models, *others], kinds, SHORT)
     items = both["tasks"]["kinds"]["items"]
     # The things of all sentences, and longer words for colours, are cut away.
     fitting = [
@@ -105,7 +109,8 @@ def test_items_are_those_that_all_models_have(
 
 
 def test_two_spans_without_test_data(tasks, models):
-    result = edge_probing.measure(models, tasks[1:], SHORT)
+    relations = {"relations": tasks["relations"]}
+    result = edge_probing.measure(models, relations, SHORT)
     [probe] = result["models"][0]["probes"]
     assert "test" not in probe and "arrays" not in result
     # Which word comes first is told by the words.
@@ -120,21 +125,20 @@ def test_what_is_shown(result, tmp_path, capsys):
 
 
 def test_files_of_a_task_must_agree(tasks, models):
-    kinds, relations = tasks
-    mixed = kinds._replace(paths={**kinds.paths, "dev": relations.paths["dev"]})
+    mixed = {"kinds": {**tasks["kinds"], "dev": tasks["relations"]["dev"]}}
     with pytest.raises(UserError, match="dev.jsonl: .* same number of spans"):
-        edge_probing.measure(models, [mixed], SHORT)
+        edge_probing.measure(models, mixed, SHORT)
 
 
 def test_targets_without_labels(models, tmp_path):
     path = str(tmp_path / "train.jsonl")
     page = Target((0, 1), None, ())
     write_examples(path, [Example(["page"], [page])])
-    task = ProbingTask("empty", {"train": path, "dev": path})
+    tasks = {"empty": {"train": path, "dev": path}}
     with pytest.raises(UserError, match="train.jsonl: its targets have no labels"):
-        edge_probing.measure(models, [task], SHORT)
+        edge_probing.measure(models, tasks, SHORT)
     # The others are looked up.
     both = Example(["page", "image"], [page, Target((1, 2), None, ("thing",))])
     write_examples(path, [both])
-    [model] = edge_probing.measure(models, [task], SHORT)["models"]
+    [model] = edge_probing.measure(models, tasks, SHORT)["models"]
     assert model["probes"][0]["lookup_f1"] == pytest.approx(2 / 3)

@@ -11,7 +11,6 @@ import pytest
 from decoupled.analyses.probing.frozen_vectors import ProbingData, Sentence
 from decoupled.analyses.probing.probe import (
     Probe,
-    Score,
     train_probe,
     word_lookup,
 )
@@ -68,9 +67,9 @@ def train(settings=SETTINGS, **kind):
 
 def test_a_planted_signal_is_found_in_its_layer():
     found = train()
-    assert found.scores["dev"].f1 > 0.95
-    assert found.scores["test"].f1 > 0.95
-    assert found.scores["test"].targets == 360
+    assert found.scores["dev"]["f1"] > 0.95
+    assert found.scores["test"]["f1"] > 0.95
+    assert found.scores["test"]["targets"] == 360
     assert found.hits.shape == (360,) and found.hits.mean() > 0.95
     assert sum(found.mix) == pytest.approx(1)
     assert found.mix[1] == max(found.mix) > 0.5
@@ -79,7 +78,7 @@ def test_a_planted_signal_is_found_in_its_layer():
 def test_a_shuffled_signal_is_not_found():
     shuffled = train(shuffled=True)
     # Four classes: no better than to say one of them, or none.
-    assert shuffled.scores["test"].f1 < 0.35
+    assert shuffled.scores["test"]["f1"] < 0.35
 
 
 def test_the_same_seed_gives_the_same_numbers():
@@ -137,9 +136,9 @@ TEST = [tagged("fast/ADJ run/NOUN"), tagged("new/VERB run/VERB a/DET")]
 
 def test_words_are_looked_up_and_new_ones_have_the_most_frequent_label():
     every = [(0, 0), (0, 1), (1, 0), (1, 1), (1, 2)]
-    score, hits = word_lookup(TRAIN, TEST, every)
+    f1, hits = word_lookup(TRAIN, TEST, every)
     assert hits.tolist() == [False, False, True, True, True]
-    assert score == Score(0.6, 0.6, 0.6, 5)
+    assert f1 == 0.6
 
 
 def test_only_targets_within_the_length_are_scored():

@@ -247,14 +247,15 @@ def test_tasks_are_folders(tmp_path):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         write(tmp_path / name, ENTITIES)
     write(tmp_path / "rel" / "test.json", ENTITIES)
-    pos, rel = find_tasks(str(tmp_path), None)
-    assert pos.paths == {
-        "train": f"{tmp_path}/pos/train.jsonl",
-        "dev": f"{tmp_path}/pos/dev.jsonl",
+    paths = {
+        "pos": {"train": "train.jsonl", "dev": "dev.jsonl"},
+        "rel": {"train": "train.json", "dev": "val.json", "test": "test.json"},
     }
-    assert rel.paths["dev"] == f"{tmp_path}/rel/val.json"
-    assert rel.paths["test"] == f"{tmp_path}/rel/test.json"
-    assert [task.name for task in find_tasks(str(tmp_path), ["rel"])] == ["rel"]
+    assert find_tasks(str(tmp_path), None) == {
+        task: {split: f"{tmp_path}/{task}/{name}" for split, name in of_task.items()}
+        for task, of_task in paths.items()
+    }
+    assert list(find_tasks(str(tmp_path), ["rel"])) == ["rel"]
     with pytest.raises(UserError, match="--tasks: no 'ner' in .*; pos, rel are"):
         find_tasks(str(tmp_path), ["ner"])
     (tmp_path / "rel" / "val.json").unlink()
