@@ -13,30 +13,20 @@ from tests.exports.models import (
 )
 
 
-def write_run(folder, vocabulary, sizes=None, weights=None, step=7):
+def write_run(folder, vocabulary, sizes=None, weights=None):
     """A pre-training run; `weights` replaces single variables; returns the folder."""
     config = model_config(**(sizes or {}))
-    return write_model_dir(
-        str(folder),
-        vocabulary.content,
-        vocabulary.fingerprint,
-        config,
-        pretrained_weights(config) | (weights or {}),
-        step=step,
-    )
+    arrays = pretrained_weights(config) | (weights or {})
+    content, fingerprint = vocabulary.content, vocabulary.fingerprint
+    return write_model_dir(str(folder), content, fingerprint, config, arrays)
 
 
-def write_finetuned_run(folder, vocabulary, weights=None, **sizes):
+def write_finetuned_run(folder, vocabulary, **sizes):
     """A fine-tuning run of a task with two labels."""
-    config = model_config(**sizes)
-    return write_model_dir(
-        str(folder),
-        vocabulary.content,
-        vocabulary.fingerprint,
-        config,
-        finetuned_weights(config, 2) | (weights or {}),
-        task={"name": "xnli", "labels": ["no", "yes"]},
-    )
+    config, task = model_config(**sizes), {"name": "xnli", "labels": ["no", "yes"]}
+    arrays = finetuned_weights(config, 2)
+    content, fingerprint = vocabulary.content, vocabulary.fingerprint
+    return write_model_dir(str(folder), content, fingerprint, config, arrays, task)
 
 
 def texts_of(svg):
