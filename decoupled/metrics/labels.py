@@ -72,15 +72,10 @@ def part_of_speech_scores(
     """
     words = (list(chain.from_iterable(side)) for side in (labels, predictions))
     return {
-        **run_scores(labels, predictions),
+        **set_scores(spans(labels), spans(predictions)),
         **accuracy(*words),
         "f1_seqeval_1_2_2": entity_scores(labels, predictions)["f1"],
     }
-
-
-def run_scores(labels: Sentences, predictions: Sentences) -> dict[str, float]:
-    """F1, precision and recall in percent of spans by the rules of seqeval 0.0.12."""
-    return set_scores(spans(labels), spans(predictions))
 
 
 def _type_after_last_hyphen(tag: str) -> str:

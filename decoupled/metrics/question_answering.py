@@ -22,7 +22,6 @@ from decoupled.metrics.labels import count_scores
 
 Question = tuple[str, Sequence[str]]
 
-_ENGLISH_ARTICLES = re.compile(r"\b(?:a|an|the)\b")
 _WITHOUT_PUNCTUATION = str.maketrans("", "", string.punctuation)
 _ARTICLES = {
     "en": r"\b(?:a|an|the)\b",
@@ -32,35 +31,24 @@ _ARTICLES = {
     # The article is a prefix. The script removes the two letters everywhere, even
     # within a word.
     "ar": "ال",
-    "hi": None,
-    "zh": None,
 }
 _CHINESE = re.compile("([\u4e00-\u9fa5])")
-
-LANGUAGES = tuple(_ARTICLES)
 
 
 def squad_words(answer: str) -> list[str]:
     """The words of an answer that SQuAD's script compares."""
     text = answer.lower().translate(_WITHOUT_PUNCTUATION)
-    return _ENGLISH_ARTICLES.sub(" ", text).split()
+    return re.sub(_ARTICLES["en"], " ", text).split()
 
 
 def squad_scores(
-    questions: Iterable[Question], predictions: Mapping[str, str]
-) -> dict[str, float]:
-    """Exact match and F1 in percent; a question without an answer scores 0."""
-    return _answer_scores(questions, predictions, squad_words)
-
-
-def _answer_scores(
     questions: Iterable[Question],
     predictions: Mapping[str, str],
-    to_words: Callable[[str], list[str]],
+    to_words: Callable[[str], list[str]] = squad_words,
 ) -> dict[str, float]:
-    """As `squad_scores`, where `to_words` gives the words of an answer.
+    """Exact match and F1 in percent; a question without an answer scores 0.
 
-    Each metric takes the maximum over the right answers.
+    Each is the maximum over the right answers, whose words `to_words` gives.
     """
     matches = count = 0
     f1 = 0.0
@@ -100,7 +88,7 @@ def mlqa_scores(
 ) -> dict[str, float]:
     """As `squad_scores`, by the rules of MLQA for the language."""
     to_words = functools.partial(mlqa_words, language=language)
-    return _answer_scores(questions, predictions, to_words)
+    return squad_scores(questions, predictions, to_words)
 
 
 @functools.lru_cache(maxsize=1 << 16)

@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from decoupled.metrics.question_answering import (
-    LANGUAGES,
     mlqa_scores,
     mlqa_words,
     squad_scores,
@@ -144,7 +143,7 @@ def test_other_languages_have_no_articles_and_regions_no_rules_of_their_own():
     assert mlqa_words("The river", "en_GB") == ["river"]
 
 
-@given(st.sampled_from(LANGUAGES), st.text())
+@given(st.sampled_from("en es vi de ar hi zh".split()), st.text())
 def test_case_white_space_and_punctuation_do_not_count(language, text):
     # Upper case is not undone by lower case for every character of Unicode.
     if text.upper().lower() == text.lower():
