@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from decoupled.analyses.models import layer_encoder, open_models
+from decoupled.analyses.models import layer_encoder, open_models, packed
 from decoupled.analyses.probing.frozen_vectors import (
     ProbingData,
     Sentence,
@@ -57,19 +57,11 @@ def test_spans_of_words_become_spans_of_pieces(data, vocabulary):
 def test_vectors_are_those_of_the_encoder(data, opened, vocabulary):
     model, encoder = opened
     for number, (words, _) in enumerate(EXAMPLES):
-        ids = [
-            vocabulary.cls_id,
-            *vocabulary.encode(" ".join(words)),
-            vocabulary.sep_id,
-        ]
-        batch = {
-            "input_word_ids": np.array([ids], np.int32),
-            "input_mask": np.ones([1, len(ids)], np.int32),
-            "input_type_ids": np.zeros([1, len(ids)], np.int32),
-        }
-        expected = encoder(batch).numpy()[:, 0, 1:-1].swapaxes(0, 1)
+        ids = vocabulary.encode(" ".join(words))
+        outputs = encoder(packed(vocabulary, [ids])).numpy()
+        expected = outputs[:, 0, 1:-1].swapaxes(0, 1)
         result = data.vectors[slice(*data.sentences[number][:2])]
-        assert result.shape == expected.shape == (len(ids) - 2, 3, 8)
+        assert result.shape == expected.shape == (len(ids), 3, 8)
         np.testing.assert_allclose(result, expected, rtol=2e-3, atol=2e-3)
 
 
