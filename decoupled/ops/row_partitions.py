@@ -170,8 +170,6 @@ def row_partitioning_getter(is_chosen: Callable[[str], bool]) -> Callable:
         if count == 1:
             return getter(name, shape=shape, **settings)
         settings["partitioner"] = lambda shape, dtype: [count, 1]
-        if settings["initializer"] is None:
-            settings["initializer"] = tf.zeros_initializer()
         partitions = list(getter(name, shape=shape, **settings))
         variable = RowPartitionedVariable(name, partitions)
         tf.add_to_collection(_COLLECTION, variable)
