@@ -15,7 +15,7 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
-from scipy import optimize, special, stats
+from scipy import integrate, optimize, special, stats
 
 from decoupled.core.errors import UserError
 
@@ -29,6 +29,8 @@ POWER = 0.8
 _DEVIATIONS = 3.0
 # A spread over seeds that is rounding error, relative to the values.
 _ROUNDING = 1e-12
+# An integral over errors has so many points, and leaves out so much of each tail.
+_INTEGRATED, _TAIL = 100, 1e-12
 
 # Component -> values of its items.
 Components = Mapping[str, np.ndarray]
@@ -226,11 +228,15 @@ class Estimate(NamedTuple):
         """The smallest margin for which a true 0 passes `p_within` with this power."""
         critical = stats.t.ppf(1 - alpha, self.freedom)
         error = stats.chi(self.freedom, scale=1 / math.sqrt(self.freedom))
+        low, high = error.ppf(_TAIL), error.isf(_TAIL)
 
         def passes(distance):
-            return error.expect(
-                lambda s: max(0.0, 2 * special.ndtr(distance - critical * s) - 1)
-            )
+            def density(s):
+                return error.pdf(s) * (2 * special.ndtr(distance - critical * s) - 1)
+
+            # With a larger error no value lies within the margin.
+            end = min(high, distance / critical)
+            return integrate.fixed_quad(density, low, end, n=_INTEGRATED)[0]
 
         return self.error * _where(passes, power)
 
