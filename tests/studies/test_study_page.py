@@ -1,10 +1,9 @@
 """The page of a study, its files, and the committed studies."""
 
-import importlib.util
 import re
+import runpy
 import shutil
-import subprocess
-import sys
+import types
 
 import numpy as np
 import pytest
@@ -369,10 +368,9 @@ def test_numbers_written_by_hand_are_those_of_the_study(page):
     "name, claim, count",
     [("part_a", "3", 3), ("part_a_cause", "3", 5), ("part_d", "6", 2)],
 )
-def test_the_committed_items_give_the_committed_intervals(name, claim, count):
-    script = [sys.executable, str(DOCS / "recompute.py"), str(DOCS / name)]
-    done = subprocess.run(script, check=True, stdout=subprocess.PIPE, text=True)
-    rows = [line.split("\t") for line in done.stdout.splitlines()]
+def test_the_committed_items_give_the_committed_intervals(name, claim, count, capsys):
+    runpy.run_path(str(DOCS / "recompute.py"))["main"](str(DOCS / name))
+    rows = [line.split("\t") for line in capsys.readouterr().out.splitlines()]
     assert claim in {row[0] for row in rows} and len(rows) == count
     estimates = load(str(DOCS / name)).evidence.estimates
     for _, contrast, value, interval in rows:
@@ -382,18 +380,20 @@ def test_the_committed_items_give_the_committed_intervals(name, claim, count):
         assert interval == f"{low:+.2f} to {high:+.2f}"
 
 
-def test_the_designs_power_is_that_of_its_simulation():
-    script = [sys.executable, str(DOCS / "power.py")]
-    done = subprocess.run(script, check=True, stdout=subprocess.PIPE, text=True)
-    assert len(done.stdout.splitlines()) > 10
-    assert done.stdout.strip() in (DOCS / "design.md").read_text()
+@pytest.fixture(scope="module")
+def power():
+    """The names of the script that simulates the design's power."""
+    return types.SimpleNamespace(**runpy.run_path(str(DOCS / "power.py")))
 
 
-def test_simulated_power_is_that_of_the_formula():
+def test_the_designs_power_is_that_of_its_simulation(power):
+    lines = list(power.table())
+    assert len(lines) > 10
+    assert "\n".join(lines) in (DOCS / "design.md").read_text()
+
+
+def test_simulated_power_is_that_of_the_formula(power):
     """Of the estimates, whose noise is that of seeds alone."""
-    spec = importlib.util.spec_from_file_location("power", DOCS / "power.py")
-    power = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(power)
     for seeds, claims_run in ((5, 3), (8, 8)):
         result = Estimate(0.0, 0.5 / seeds**0.5, seeds - 1.0, seeds, 1)
         level = 0.05 / claims_run
