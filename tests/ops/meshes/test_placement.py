@@ -109,7 +109,7 @@ def test_meshes_multiply_matrices_where_they_can(operands, output, used, unused)
 
 
 @pytest.mark.parametrize("mesh_shape, reads", [("all:1", 1), ("m:2", 2)])
-def test_variables_are_read_once_per_processor(mesh_shape, reads):
+def test_variables_are_read_once_per_processor_and_slices_not_drawn(mesh_shape, reads):
     with tf.Graph().as_default():
         graph = mtf.Graph()
         mesh = mtf.Mesh(graph, "mesh")
@@ -128,6 +128,8 @@ def test_variables_are_read_once_per_processor(mesh_shape, reads):
     read = [op for op in operations_before(results) if op.type == "ReadVariableOp"]
     variables = {op.inputs[0].op for op in read}
     assert len(variables) == len(read) == 2 * reads
+    kinds = {op.type for op in results[0].graph.get_operations()}
+    assert not [kind for kind in kinds if "Random" in kind]
 
 
 @pytest.mark.parametrize("multiplies_in_float32", [False, True])
