@@ -78,9 +78,9 @@ def test_tasks_count_their_checkpoints_right():
     for name in FILES:
         text = (FOLDER / name).read_text(encoding="utf-8")
         for match in re.findall(steps, text):
-            total, told, every = (int(number.replace(",", "")) for number in match)
-            if told != -(-total // every):
-                found.append(f"{name}: {-(-total // every)}, not {told}")
+            total, problem, every = (int(number.replace(",", "")) for number in match)
+            if problem != -(-total // every):
+                found.append(f"{name}: {-(-total // every)}, not {problem}")
     assert not found, "\n".join(found)
 
 

@@ -148,8 +148,8 @@ def test_setuptools_has_what_tensorboard_and_the_tpu_client_import(environment):
         "import warnings; warnings.simplefilter('default'); "
         "import pkg_resources, tensorboard.main, tensorflow_text"
     )
-    told = "pkg_resources package is slated for removal"
-    assert told not in environment.run("-c", code).stderr
+    problem = "pkg_resources package is slated for removal"
+    assert problem not in environment.run("-c", code).stderr
 
 
 def test_tensorflow_and_tensorflow_text_are_of_one_release(environment):

@@ -87,8 +87,8 @@ def test_a_reader_that_closes_early_is_no_defect(unbuffered):
     ],
 )
 def test_an_unknown_command_is_told_what_is_close_to_it(word, advice):
-    told = mistake(word, "--help")
-    assert told.startswith(f"decoupled: error: no command {word!r}{advice}")
+    message = mistake(word, "--help")
+    assert message.startswith(f"decoupled: error: no command {word!r}{advice}")
 
 
 @pytest.mark.parametrize("command", ["doctor", "plan"])

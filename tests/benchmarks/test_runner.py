@@ -95,8 +95,8 @@ def test_interpreters_of_the_peers(monkeypatch, capsys):
     with pytest.raises(SystemExit) as caught:
         runner.main(["retrieval"])
     assert caught.value.code == 2
-    told = "benchmarks: error: /nowhere/python: no interpreter there"
-    assert capsys.readouterr().err.startswith(told)
+    problem = "benchmarks: error: /nowhere/python: no interpreter there"
+    assert capsys.readouterr().err.startswith(problem)
 
 
 def test_a_report_puts_the_tables_of_results_into_the_document(tmp_path, capsys):

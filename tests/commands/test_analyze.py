@@ -178,8 +178,8 @@ def test_a_length_beyond_the_positions_is_refused(
     for path in ("de-en.de", "de-en.en", "pos/train.jsonl", "pos/dev.jsonl"):
         write(tmp_path / "data" / path, "A line.\n")
     given = {"model_dir": model_dir, data: tmp_path / "data"}
-    told = mistake(*words(name, f"{setting} = 25", **given, output_dir=tmp_path))
-    assert f"{setting}: 25, but run has max_positions = 24" in told
+    message = mistake(*words(name, f"{setting} = 25", **given, output_dir=tmp_path))
+    assert f"{setting}: 25, but run has max_positions = 24" in message
 
 
 def test_neighbours_between_all_languages(model_dir, tmp_path):

@@ -24,7 +24,7 @@ def test_the_command(tmp_path):
 
 
 def test_the_help_names_every_kind_of_file():
-    told = " ".join(decoupled("build_corpus", "--help").stdout.split())
+    message = " ".join(decoupled("build_corpus", "--help").stdout.split())
     assert len(SOURCES) == 4
     for source in SOURCES:
-        assert source.name in told
+        assert source.name in message

@@ -26,8 +26,11 @@ def test_command_line(source, tmp_path):
     )
     assert done.returncode == 0, done.stderr
     assert records.read_manifest(str(tmp_path / "r")).language("train", "en").tokens
-    told = mistake("build_records", *flags, f"--vocabulary={tmp_path}/none.model")
-    assert told.startswith("decoupled build_records: error: ") and "none.model" in told
+    message = mistake("build_records", *flags, f"--vocabulary={tmp_path}/none.model")
+    assert (
+        message.startswith("decoupled build_records: error: ")
+        and "none.model" in message
+    )
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""The command that builds a vocabulary: what it cannot do, told in one line."""
+"""The command that builds a vocabulary: what it cannot do, in one line."""
 
 from tests.command_line import mistake
 from tests.data.small_corpus import make_corpus

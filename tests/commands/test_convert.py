@@ -61,8 +61,8 @@ FOLDERS = "--model_dir=a", "--new_model_dir=b"
     ],
 )
 def test_mistakes_in_flags_are_one_line(arguments, message):
-    told = mistake("convert", *arguments)
-    assert told.startswith(f"decoupled convert{message}")
+    problem = mistake("convert", *arguments)
+    assert problem.startswith(f"decoupled convert{message}")
 
 
 def test_an_original_checkpoint_with_the_sizes_of_gin(tmp_path, vocabulary):
@@ -105,6 +105,6 @@ def test_a_model_that_is_untied_fills_masks_and_is_factorised(tmp_path):
         assert filled.returncode == 0, filled.stderr[-2000:]
     assert "directions have" in result.stdout
     again = (f"--model_dir={tmp_path}/untied", f"--new_model_dir={tmp_path}/again")
-    told = mistake("convert", "embeddings", "--change=untie", *again)
-    assert told.endswith("untied: its embeddings are already untied")
+    message = mistake("convert", "embeddings", "--change=untie", *again)
+    assert message.endswith("untied: its embeddings are already untied")
     assert not (tmp_path / "again").exists()

@@ -34,9 +34,9 @@ def test_ctrl_c_lets_the_step_end_and_prints_the_command_that_goes_on(tmp_path):
     _, errors = process.communicate(timeout=60)
     assert process.returncode == 130
     assert (tmp_path / "saved").exists()
-    told = errors.splitlines()[-1]
-    assert "Ctrl-C: ended in step slow; go on with: decoupled demo" in told
-    assert told.endswith(f"demo --work_dir={tmp_path}/run")
+    message = errors.splitlines()[-1]
+    assert "Ctrl-C: ended in step slow; go on with: decoupled demo" in message
+    assert message.endswith(f"demo --work_dir={tmp_path}/run")
 
 
 SLOW_STEP = """
@@ -80,7 +80,7 @@ def test_the_whole_demo_and_once_more(tmp_path):
     assert files.read_json(f"{tmp_path}/run/results.json") == results
 
 
-def test_what_is_missing_is_told_before_the_first_step(monkeypatch):
+def test_what_is_missing_is_reported_before_the_first_step(monkeypatch):
     """Not after minutes, when the plot is drawn."""
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(UserError, match=r"matplotlib .*'decoupled\[plots\]'"):

@@ -38,7 +38,7 @@ def test_report_marks_what_is_missing_or_of_another_version(capsys):
 
 
 @pytest.mark.parametrize("text, cure", [("2.20.1", True), ("2.21.1", False)])
-def test_tensorflow_text_of_another_release_is_told(capsys, text, cure):
+def test_tensorflow_text_of_another_release_is_reported(capsys, text, cure):
     doctor.report_packages(
         [package("tensorflow", "2.21.0"), package("tensorflow-text", text)]
     )
@@ -79,8 +79,8 @@ def test_a_machine_that_does_not_say_what_it_has_is_described(
     doctor.report_machine()
     out = capsys.readouterr().out
     assert re.search("memory +unknown\n", out)
-    told = "cannot be used (No such file or directory):"
-    assert f"{told} {tmp_path}/none" in out
+    problem = "cannot be used (No such file or directory):"
+    assert f"{problem} {tmp_path}/none" in out
 
 
 @pytest.mark.parametrize(

@@ -53,5 +53,5 @@ def test_a_table_for_each_mask(tmp_path, vocabulary):
     ],
 )
 def test_mistakes_are_one_line(arguments, message):
-    told = mistake("fill_mask", *arguments)
-    assert re.match(f"decoupled fill_mask: error: {message}", told)
+    problem = mistake("fill_mask", *arguments)
+    assert re.match(f"decoupled fill_mask: error: {message}", problem)

@@ -172,8 +172,8 @@ def rows_of_paper_map():
 
 
 def test_all_takes_no_settings():
-    told = mistake("parameters", "--all", "--gin_file=models/coupled.gin")
-    assert re.search("--all: .* leave out --gin_file", told)
+    message = mistake("parameters", "--all", "--gin_file=models/coupled.gin")
+    assert re.search("--all: .* leave out --gin_file", message)
 
 
 @pytest.mark.parametrize("value", ["13", "-1", "1.5", "'12'"])

@@ -232,7 +232,7 @@ def test_languages_and_files_that_are_not_there(model, data, tmp_path):
         run(model, tmp_path, tmp_path / "out", "bucc2018")
 
 
-def test_all_mistakes_are_told_at_once(model, tmp_path):
+def test_all_mistakes_are_reported_at_once(model, tmp_path):
     write_lines(tmp_path / "tatoeba/sw-en.sw", SOURCES["sw"])
     write_lines(tmp_path / "tatoeba/sw-en.en", ENGLISH[:4])
     write_lines(tmp_path / "tatoeba/th-en.th", SOURCES["th"])
@@ -242,14 +242,14 @@ def test_all_mistakes_are_told_at_once(model, tmp_path):
             layer=9, max_sequence_length=1000,
         )  # fmt: skip
     message = str(caught.value)
-    for told in (
+    for problem in (
         "5 mistakes: (1) RetrievalConfig.max_sequence_length: 1000",
         "(2) RetrievalConfig.layer: 9",
         "(3) --languages: no 'xx', 'yy' in ",
         "(4) " + str(tmp_path / "tatoeba/sw-en.en"),
         "(5) " + str(tmp_path / "tatoeba/th-en.en") + ": missing",
     ):
-        assert told in message
+        assert problem in message
     assert "\n" not in message
     with pytest.raises(
         UserError, match=r"^2 mistakes: \(1\) .*config.json.*no folder t"

@@ -16,8 +16,8 @@ def submission(tmp_path):
 
 
 def test_a_folder_is_no_output(submission):
-    told = mistake(*command(submission, submission))
-    assert told.endswith(f"--output: {submission} is a folder; name a file in it")
+    message = mistake(*command(submission, submission))
+    assert message.endswith(f"--output: {submission} is a folder; name a file in it")
 
 
 def command(submission, output):
@@ -53,8 +53,8 @@ def test_command_line(submission):
 def test_questions_without_an_answer_are_counted_if_it_is_asked_for(submission):
     output = submission / "scores.json"
     (submission / "predictions/tydiqa/test-ko.json").write_text('{"q1": "Lake."}')
-    told = mistake(*command(submission, output))
-    assert "no answer, the first of them 'q2'; --missing_answers_are_wrong" in told
+    message = mistake(*command(submission, output))
+    assert "no answer, the first of them 'q2'; --missing_answers_are_wrong" in message
     done = decoupled(*command(submission, output), "--missing_answers_are_wrong")
     assert done.returncode == 0, done.stderr
     assert json.loads(output.read_text())["tydiqa"]["f1"]["ko"] == 50.0
@@ -65,8 +65,8 @@ def test_an_error_writes_nothing_and_leaves_what_is_there(submission):
     output.write_text("old")
     path = submission / "predictions/udpos/test-yo.tsv"
     path.write_text("DET\nVERB\nVERB\n")
-    told = mistake(*command(submission, output))
-    assert told == (
+    message = mistake(*command(submission, output))
+    assert message == (
         f"decoupled score: error: {path}:1 (language yo): sentence 1, which starts "
         f"here, has 3 tags, but 2 in {submission / 'labels/udpos/test-yo.tsv'}"
     )

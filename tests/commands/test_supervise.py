@@ -27,8 +27,8 @@ def test_mistakes_end_in_one_line(words, problem):
 
 
 def test_a_worker_is_refused_with_what_took_its_place():
-    told = mistake("worker", "--index=1")
-    assert "worker is gone (CHANGELOG.md); run the same pretrain or finetune" in told
+    message = mistake("worker", "--index=1")
+    assert "worker is gone (CHANGELOG.md); run the same pretrain or finetune" in message
 
 
 def test_the_command_gets_its_own_flags_and_its_code_is_passed_on():

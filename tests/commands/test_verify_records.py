@@ -36,7 +36,7 @@ def test_another_vocabulary_is_refused(folder):
         verify_records(str(folder / "records"), str(folder / "other.model"))
 
 
-def test_defects_of_all_files_are_told(folder):
+def test_defects_of_all_files_are_reported(folder):
     flip_byte(folder / "records" / NAME, -6)
     (folder / "records/eval/en/tokens-00000-of-00001.tfrecord").unlink()
     stray = folder / "records/train/en/tokens-00007-of-00008.tfrecord"

@@ -1,11 +1,11 @@
-"""Mistakes that are collected and told at once, and how a terminal shows messages."""
+"""Mistakes that are collected and shown at once, and how a terminal shows messages."""
 
 import pytest
 
 from decoupled.core.errors import Mistakes, UserError, in_one_line, printable
 
 
-def test_one_mistake_is_told_as_it_is_and_several_with_numbers():
+def test_one_mistake_is_reported_as_it_is_and_several_with_numbers():
     mistakes = Mistakes()
     mistakes.raise_all()
     for text in ("a: missing", "b: empty"):

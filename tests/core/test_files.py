@@ -1,4 +1,4 @@
-"""A file is complete or absent, and what is wrong with one is told in one line."""
+"""A file is complete or absent, and what is wrong with one is reported in one line."""
 
 import hashlib
 import io

@@ -1,4 +1,4 @@
-"""Requirements are read from the installation or a checkout; a missing one is told."""
+"""Requirements are read from the installation or a checkout; a missing one is named."""
 
 import importlib.metadata
 import re
@@ -80,7 +80,7 @@ def test_a_module_that_nothing_requires_has_no_distribution():
     assert installed.requirement_of("torch") is None
 
 
-def test_what_is_missing_is_told_with_its_extra(monkeypatch):
+def test_what_is_missing_is_reported_with_its_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "sentencex", None)
     monkeypatch.setitem(sys.modules, "mwparserfromhell", None)
     message = (
@@ -95,7 +95,7 @@ def test_what_is_missing_is_told_with_its_extra(monkeypatch):
     assert "'decoupled[data,tpu]'" in line
 
 
-def test_nothing_is_told_of_what_is_there():
+def test_nothing_is_reported_of_what_is_there():
     installed.need("numpy", "json", purpose="arrays")
     assert installed.lacking("numpy", purpose="arrays") == ""
 

@@ -142,7 +142,7 @@ def test_a_full_disk_takes_the_name_of_the_holder_and_not_the_lock(
     assert capsys.readouterr().out == ""
 
 
-def test_a_folder_without_locks_is_told(tmp_path, monkeypatch, capsys):
+def test_a_folder_without_locks_is_reported(tmp_path, monkeypatch, capsys):
     import fcntl
 
     def flock(descriptor, operation):
@@ -203,7 +203,7 @@ def test_who_writes_for_a_long_time_locks_first(tmp_path):
     assert not has_tensorflow
 
 
-def test_a_remote_folder_is_told(capsys):
+def test_a_remote_folder_is_reported(capsys):
     with locks.hold("ram://none/run"):
         pass
     assert capsys.readouterr().out == (

@@ -140,7 +140,7 @@ def test_only_a_command_hides_gpus_from_tensorflow(in_command, tmp_path):
     assert done.stdout == ("hides GPU []\n" if in_command else "")
 
 
-def test_what_failed_is_still_told(monkeypatch, capfdbinary):
+def test_what_failed_is_still_reported(monkeypatch, capfdbinary):
     monkeypatch.setenv("TF_CPP_MIN_LOG_LEVEL", "3")
     with pytest.raises(ImportError), release.early_lines_as_the_level_says():
         os.write(2, LOG + OTHER)

@@ -207,11 +207,12 @@ def test_a_new_kind_of_file_is_one_entry(tmp_path, monkeypatch):
     # Whoever changes what the reader makes of a file changes its rules.
     changed = dataclasses.replace(verses, rules=lambda: (78,))
     monkeypatch.setattr(sources, "SOURCES", (changed, *sources.SOURCES[1:]))
-    with pytest.raises(UserError, match=r"other inputs \(rules: \[3, 4, 77\] != "):
+    expected = rf"\(rules: \[{text_units.RULES}, {sentences.RULES}, 77\] != "
+    with pytest.raises(UserError, match=f"other inputs {expected}"):
         build(None, [f"en={tmp_path}/en.*"], str(folder), settings)
 
 
-def test_what_a_new_kind_of_file_needs_is_told(tmp_path, monkeypatch):
+def test_what_a_new_kind_of_file_needs_is_reported(tmp_path, monkeypatch):
     needs = (installed.NeededModule("no_such_module", purpose="verses"),)
     verses = Source("verses", r"\.verses$", read_verses, lambda _: False, needs)
     monkeypatch.setattr(sources, "SOURCES", (verses, *sources.SOURCES))

@@ -140,7 +140,7 @@ def test_somebody_elses_files_are_not_touched(tmp_path):
         ('{"format": "decoupled-records-1"}', "not the manifest of a corpus"),
     ],
 )
-def test_what_is_no_corpus_is_told_with_the_command(tmp_path, manifest, message):
+def test_what_is_no_corpus_is_reported_with_the_command(tmp_path, manifest, message):
     if manifest:
         (tmp_path / "manifest.json").write_text(manifest)
     with pytest.raises(UserError, match=message):

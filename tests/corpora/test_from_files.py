@@ -297,7 +297,7 @@ def test_a_language_has_a_document_to_train_on(tmp_path, capsys, numbers):
         (0.0, {"a": range(40), "b": range(40)}, "no held-out text in en, sw; pretrain"),
     ],
 )
-def test_languages_without_held_out_text_are_told(
+def test_languages_without_held_out_text_are_reported(
     tmp_path, capsys, share, numbers, message
 ):
     for name, own in numbers.items():
@@ -366,7 +366,7 @@ def test_text_without_columns_is_no_file_of_several_languages(mixed, tmp_path):
     assert not (tmp_path / "c").exists()
 
 
-def test_a_language_without_rows_is_told_and_only_its_own_are_read_again(
+def test_a_language_without_rows_is_reported_and_only_its_own_are_read_again(
     mixed, tmp_path, monkeypatch
 ):
     read = record_units(monkeypatch)
@@ -384,7 +384,7 @@ def test_a_language_without_rows_is_told_and_only_its_own_are_read_again(
     assert len(all_documents(corpus, "de")) == 40
 
 
-def test_a_truncated_dump_is_told_and_the_rest_is_not_read_again(
+def test_a_truncated_dump_is_reported_and_the_rest_is_not_read_again(
     inputs, tmp_path, monkeypatch
 ):
     make(inputs, tmp_path / "whole")
@@ -402,7 +402,7 @@ def test_a_truncated_dump_is_told_and_the_rest_is_not_read_again(
     assert tree(tmp_path / "c") == tree(tmp_path / "whole")
 
 
-def test_a_full_disk_is_told_and_leaves_nothing_that_looks_complete(
+def test_a_full_disk_is_reported_and_leaves_nothing_that_looks_complete(
     inputs, tmp_path, monkeypatch
 ):
     make(inputs, tmp_path / "whole")

@@ -1,4 +1,4 @@
-"""Units are done once each, whoever does them; what fails is told in one line."""
+"""Units are done once each, whoever does them; what fails is reported in one line."""
 
 import logging
 import os
@@ -85,7 +85,7 @@ def test_what_was_lost_is_done_anew(tmp_path):
 
 
 @RUNNERS
-def test_a_bad_input_is_told_and_the_others_are_done(tmp_path, capfd, runner):
+def test_a_bad_input_is_reported_and_the_others_are_done(tmp_path, capfd, runner):
     with pytest.raises(UserError) as caught:
         run(tmp_path, units(bb="input"), runner)
     assert str(caught.value) == (
@@ -108,7 +108,7 @@ def test_several_bad_inputs_are_counted(tmp_path, runner):
 
 
 @RUNNERS
-def test_a_full_disk_is_told(tmp_path, runner):
+def test_a_full_disk_is_reported(tmp_path, runner):
     with pytest.raises(UserError) as caught:
         run(tmp_path, units(bb="disk"), runner)
     assert str(caught.value).startswith(
@@ -117,7 +117,7 @@ def test_a_full_disk_is_told(tmp_path, runner):
 
 
 @RUNNERS
-def test_a_disk_without_room_for_a_note_is_told(tmp_path, monkeypatch, runner):
+def test_a_disk_without_room_for_a_note_is_reported(tmp_path, monkeypatch, runner):
     # No note can be written where a folder has its name.
     for note in ("bb.done.json", "bb.failed.json"):
         (tmp_path / note / "file").mkdir(parents=True)
@@ -142,7 +142,7 @@ def test_a_defect_of_ours_keeps_its_traceback(tmp_path, runner):
         assert "toy_job.py" in str(own)
 
 
-def test_a_killed_process_is_told_and_what_was_done_is_kept(tmp_path):
+def test_a_killed_process_is_reported_and_what_was_done_is_kept(tmp_path):
     # The one that is killed waits for the others.
     toys = units(dddd="killed last")
     with pytest.raises(UserError) as caught:

@@ -34,7 +34,7 @@ def test_missing_folder_names_the_command(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "change, told",
+    "change, problem",
     [
         (lambda m: m.update(format="other"), "not of format decoupled-records-1"),
         (lambda m: m.pop("splits"), "damaged .*splits"),
@@ -61,8 +61,8 @@ def test_missing_folder_names_the_command(tmp_path):
         (lambda m: m["splits"]["train"].update(en={"files": [7]}), "damaged"),
     ],
 )
-def test_damaged_manifest_is_refused(tmp_path, change, told):
+def test_damaged_manifest_is_refused(tmp_path, change, problem):
     make_records(tmp_path, {"en": [DOCUMENTS]})
     edit_json(tmp_path / "manifest.json", change)
-    with pytest.raises(UserError, match=told):
+    with pytest.raises(UserError, match=problem):
         records.read_manifest(str(tmp_path))

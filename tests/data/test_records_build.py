@@ -83,10 +83,10 @@ def test_records_are_the_documents_of_the_corpus(source, tmp_path, capsys):
     assert "Records in" in capsys.readouterr().out
 
 
-def test_languages_without_held_out_records_are_told(source, tmp_path, capsys):
+def test_languages_without_held_out_records_are_reported(source, tmp_path, capsys):
     build(source, tmp_path / "records")
-    told = "warning: no held-out text in sw; pretrain cannot evaluate there"
-    assert capsys.readouterr().out.count(told) == 1
+    problem = "warning: no held-out text in sw; pretrain cannot evaluate there"
+    assert capsys.readouterr().out.count(problem) == 1
 
 
 def test_a_long_document_becomes_several_records(source, tmp_path):
@@ -407,8 +407,8 @@ def test_a_document_without_pieces_is_left_out_and_said(
     )
     manifest = build(source, tmp_path / "records")
     assert manifest.language("train", "sw").records == 1
-    told = "train/sw: 1 documents without pieces left out"
-    assert told in capsys.readouterr().out
+    problem = "train/sw: 1 documents without pieces left out"
+    assert problem in capsys.readouterr().out
 
 
 def test_text_that_changed_stops_the_build_and_leaves_no_shard(tmp_path):

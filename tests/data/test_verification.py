@@ -73,7 +73,7 @@ def without_end(folder):
 
 
 @pytest.mark.parametrize(
-    "damage, told",
+    "damage, problem",
     [
         (lambda folder: (folder / NAME).unlink(), "cannot read (No such file or dir"),
         (cut, "truncated or corrupt ("),
@@ -90,12 +90,12 @@ def without_end(folder):
         (of_another_schema, "record 0: no int64 feature 'ids', or an empty one"),
     ],
 )
-def test_what_can_be_seen_at_once_is_told_before_training(folder, damage, told):
+def test_what_can_be_seen_at_once_is_reported_before_training(folder, damage, problem):
     damage(folder)
     with pytest.raises(UserError) as caught:
         beginnings(folder)
     message = str(caught.value)
-    assert message.startswith(f"{folder / NAME}: {told}") and "\n" not in message
+    assert message.startswith(f"{folder / NAME}: {problem}") and "\n" not in message
     assert message.endswith(f"decoupled verify_records --records_dir={folder}")
 
 
@@ -109,7 +109,7 @@ DAMAGES = {
     "cut within": lambda content, start, end: content[: end - 5],
     "cut before": lambda content, start, end: content[:start],
     "content": lambda content, start, end: with_byte(content, end - 6),
-    # Reading ends there: the other damage, at the end of the file, is not told.
+    # Reading ends there: the other damage, at the end of the file, is not reported.
     "length": lambda content, start, end: with_byte(
         with_byte(content, start), len(content) - 1
     ),
@@ -134,39 +134,39 @@ def test_missing(folder):
 
 def test_ids_outside_the_vocabulary(tmp_path):
     make_records(tmp_path, {"en": [[[6, 7], [8, 10_003], [9], [20_000, 7, 30_000]]]})
-    told = "record 1: id 10003 is outside the vocabulary of 10000 pieces"
-    assert defects(tmp_path) == [f"{tmp_path / NAME}: {told}"]
+    problem = "record 1: id 10003 is outside the vocabulary of 10000 pieces"
+    assert defects(tmp_path) == [f"{tmp_path / NAME}: {problem}"]
 
 
 @pytest.mark.parametrize(
-    "record, told",
+    "record, problem",
     [
         (b"\xff\xff", "a record is not an Example with int64 feature 'ids'"),
         (b"", "record 1: no int64 feature 'ids', or an empty one"),
         (records.serialize([]), "record 1: no int64 feature 'ids', or an empty one"),
     ],
 )
-def test_records_of_another_schema(tmp_path, record, told):
+def test_records_of_another_schema(tmp_path, record, problem):
     make_records(tmp_path, {"en": [[[6], [7], [6]]]})
     rewrite(tmp_path, [records.serialize([6]), record, records.serialize([6])])
-    assert defects(tmp_path) == [f"{tmp_path / NAME}: {told}"]
+    assert defects(tmp_path) == [f"{tmp_path / NAME}: {problem}"]
 
 
 @pytest.mark.parametrize(
-    "unit, told",
+    "unit, problem",
     [
         ("records", "record 1100: truncated or corrupt"),
         ("tokens", "not the file of the manifest (more or fewer records or tokens)"),
     ],
 )
-def test_a_manifest_that_counts_wrongly(folder, unit, told):
+def test_a_manifest_that_counts_wrongly(folder, unit, problem):
     def count_more(manifest):
         english = manifest["splits"]["train"]["en"]
         english["files"][0][unit] += 1
         english[unit] += 1
 
     edit_json(folder / "manifest.json", count_more)
-    assert defects(folder) == [f"{folder / NAME}: {told}"]
+    assert defects(folder) == [f"{folder / NAME}: {problem}"]
 
 
 def test_other_contents_of_the_same_counts(folder):

@@ -161,7 +161,7 @@ def test_a_sample_of_few_bytes(corpus, tmp_path):
     assert 700 < sample["bytes"] < 900
 
 
-def test_long_sentences_and_reserved_characters_are_told(tmp_path, capsys):
+def test_long_sentences_and_reserved_characters_are_reported(tmp_path, capsys):
     text = [" ".join(WORDS * 50), "one ▅ two", *WORDS * 3]
     languages = [("en", [("train", text)])]
     write_corpus(str(tmp_path / "c"), "long", {}, languages, {}, {}, {})
@@ -186,7 +186,7 @@ def test_byte_fallback_reports_bytes(corpus, tmp_path, capsys):
     assert english["byte_rate"] == pytest.approx(1 / english["tokens"], abs=1e-6)
 
 
-def test_a_machine_without_the_memory_is_told_before_anything_is_made(
+def test_a_machine_without_the_memory_is_reported_before_anything_is_made(
     corpus, tmp_path, monkeypatch
 ):
     module = "decoupled.data.vocabulary_build.available_memory"

@@ -175,11 +175,11 @@ def test_an_error_of_the_source_comes_through(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-def test_progress_is_told_by_rounds(sentences, tmp_path, monkeypatch):
-    told = []
+def test_progress_is_reported_by_rounds(sentences, tmp_path, monkeypatch):
+    problem = []
 
     def track(items, description, total):
-        told.extend((description, total) for _ in items)
+        problem.extend((description, total) for _ in items)
         return iter(())
 
     monkeypatch.setattr("decoupled.core.console.track", track)
@@ -188,8 +188,8 @@ def test_progress_is_told_by_rounds(sentences, tmp_path, monkeypatch):
     assert lines.lines == len(sentences)
     # 1,000,000 pieces become 4,400 in 19 prunings by a quarter, two rounds before each
     # and two at the end; so little text begins with fewer.
-    assert told[0] == ("training pieces, rounds", 40)
-    assert 4 <= len(told) <= 40
+    assert problem[0] == ("training pieces, rounds", 40)
+    assert 4 <= len(problem) <= 40
 
 
 WORKER_THAT_DIES = "import os, sys; sys.stdin.readline(); os.kill(os.getpid(), {})"

@@ -154,7 +154,7 @@ def test_a_folder_named_like_that_of_the_file_is_no_obstacle(write):
     assert os.path.isabs(gin_files.find_file("runs/demo_pretrain.gin"))
 
 
-def test_a_missing_file_is_told_with_the_search_path_and_near_names(write):
+def test_a_missing_file_is_reported_with_the_search_path_and_near_names(write):
     message = message_of(configure, ["runs/demo_pretran.gin"], [], ["/p"])
     assert message.startswith("runs/demo_pretran.gin: no such gin file in ., /p, /")
     assert "did you mean runs/demo_pretrain.gin" in message
@@ -191,7 +191,7 @@ def test_an_absolute_path_is_searched_nowhere_else(tmp_path):
     assert message_of(configure, [path]) == expected
 
 
-def test_a_missing_include_is_told_with_the_line(write):
+def test_a_missing_include_is_reported_with_the_line(write):
     message = message_of(configure, [write("\n\ninclude 'no.gin'\n", "a.gin")])
     assert message.startswith("a.gin:3: no.gin: no such gin file")
 
@@ -222,7 +222,7 @@ def test_files_that_include_each_other_are_refused(write):
         ("from __gin__ import dynamic_registration", "a.gin:2: 'from __gin__ "),
     ],
 )
-def test_mistakes_in_a_file_are_told_with_the_line(write, text, message):
+def test_mistakes_in_a_file_are_reported_with_the_line(write, text, message):
     result = message_of(configure, [write(GOOD), write(f"# first\n{text}\n", "a.gin")])
     assert result.startswith(message)
 
@@ -253,7 +253,7 @@ def test_lines_after_an_include_keep_their_numbers(write):
         ),
     ],
 )
-def test_a_parameter_of_another_class_is_told_with_the_class(write, text, message):
+def test_a_parameter_of_another_class_is_reported_with_the_class(write, text, message):
     assert message_of(configure, [write(text, "a.gin")]) == message
 
 
@@ -264,12 +264,12 @@ def test_a_key_that_occurs_twice_is_refused(write, value):
 
 
 @pytest.mark.parametrize("word", ["true", "adamw", "none"])
-def test_a_word_without_quotes_is_told(write, word):
+def test_a_word_without_quotes_is_reported(write, word):
     message = message_of(configure, [write(f"ALPHA = {word}", "a.gin")])
     assert message == f"a.gin:1: {word!r} is no value; a text needs quotes"
 
 
-def test_a_setting_of_the_runs_of_a_sweep_is_told_where_it_belongs():
+def test_a_setting_of_the_runs_of_a_sweep_is_reported_where_it_belongs():
     files = ["sweeps/mini.gin", "sweeps/table4.gin"]
     params = ["ScheduleConfig.train_steps = 3"]
     message = message_of(gin_files.configure, configs.SweepRoot, files, params)

@@ -167,7 +167,7 @@ def pickled():
         ),
     ],
 )
-def test_a_damaged_or_hostile_file_is_told_and_replaced(tmp_path, lines, content):
+def test_a_damaged_or_hostile_file_is_reported_and_replaced(tmp_path, lines, content):
     """That no damaged byte goes unseen is shown in tests/core/test_files.py."""
     cached(tmp_path, lines)
     path = cache_path(str(tmp_path), KEY)

@@ -426,7 +426,7 @@ def test_a_damaged_config_json_is_named_with_its_place(folder, vocabulary):
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "problem"),
     [
         (lambda saved: saved.pop("data"), "data"),
         (lambda saved: saved.pop("vocabulary"), "vocabulary"),
@@ -452,7 +452,7 @@ def test_a_damaged_config_json_is_named_with_its_place(folder, vocabulary):
         (lambda saved: saved.update(command=["x" * 10**6]), "..."),
     ],
 )
-def test_a_config_json_of_another_version_is_named(folder, change, told):
+def test_a_config_json_of_another_version_is_named(folder, change, problem):
     path = os.path.join(folder, "config.json")
     saved = files.read_json(path)
     change(saved)
@@ -462,11 +462,11 @@ def test_a_config_json_of_another_version_is_named(folder, change, told):
     message = refusal(run_folder.read, folder)
 
     assert message.startswith(f"{path}: does not fit this version (")
-    assert told in message
+    assert problem in message
 
 
 @pytest.mark.parametrize(
-    "name, value, told",
+    "name, value, problem",
     [
         ("vocab_size", 2**31, "which no model can have"),
         ("num_layers", 10**6, "which no model can have"),
@@ -474,7 +474,7 @@ def test_a_config_json_of_another_version_is_named(folder, change, told):
         ("num_layers", -1, "-1 is not a finite number above 0"),
     ],
 )
-def test_sizes_that_no_model_has_are_refused(folder, name, value, told):
+def test_sizes_that_no_model_has_are_refused(folder, name, value, problem):
     path = os.path.join(folder, "config.json")
     saved = files.read_json(path)
     saved["model"][name] = value
@@ -482,7 +482,7 @@ def test_sizes_that_no_model_has_are_refused(folder, name, value, told):
 
     message = refusal(run_folder.read, folder)
 
-    assert message.startswith(f"{path}: ") and name in message and told in message
+    assert message.startswith(f"{path}: ") and name in message and problem in message
 
 
 def test_a_config_json_that_is_nested_too_deeply_is_refused(folder, vocabulary):

@@ -80,10 +80,10 @@ def test_a_run_may_be_called_best(vocabulary, tmp_path):
 
 
 def test_what_is_no_run_is_called_so(tmp_path):
-    told = (
+    problem = (
         f"{tmp_path}: no config.json; is it a folder that pretrain or finetune wrote?"
     )
-    assert refusal(open_model, str(tmp_path)) == told
+    assert refusal(open_model, str(tmp_path)) == problem
     missing = f"{tmp_path}/model.ckpt-1"
     assert refusal(open_model, missing).startswith(f"{missing}: no such checkpoint")
 
@@ -106,11 +106,11 @@ def change_config(run, change):
 
 def test_the_vocabulary_must_be_the_models_own(run, vocabulary):
     change_config(run, lambda d: d["vocabulary"].update(fingerprint="ab" * 32))
-    told = (
+    problem = (
         f"{run}/sentencepiece.model: is not the vocabulary that the model was trained "
         f"with (fingerprint {vocabulary.fingerprint}, config.json says {'ab' * 32})"
     )
-    assert refusal(read_folder, run) == refusal(open_model, run) == told
+    assert refusal(read_folder, run) == refusal(open_model, run) == problem
 
 
 def test_every_piece_must_have_its_row(run):

@@ -165,7 +165,7 @@ def test_a_model_of_another_learning_rate_is_not_taken_for_its_successor(make):
     assert starts(make("job")) == 2 and not starts(needs_it)
 
 
-def test_a_failure_is_told_and_stops_nobody_else(make):
+def test_a_failure_is_reported_and_stops_nobody_else(make):
     bad = make(
         "bad", "print('something', flush=True); raise SystemExit('no such file')"
     )

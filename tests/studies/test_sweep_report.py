@@ -221,7 +221,7 @@ def test_a_damaged_evaluation_is_named(sweep):
         read_sweeps([str(sweep)])
 
 
-def test_the_seeds_of_an_unfinished_sweep_are_told(sweep, tmp_path):
+def test_the_seeds_of_an_unfinished_sweep_are_reported(sweep, tmp_path):
     (sweep / "models/e_out_3072/seed_1/job.json").unlink()
     results = read_sweeps([str(sweep)])
     assert sweep_report.progress(results) == [

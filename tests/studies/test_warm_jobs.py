@@ -146,7 +146,7 @@ def in_this_process(job):
     return ["true"]
 
 
-def test_a_broken_job_is_told_and_tried_again_and_complete_ones_are_kept(
+def test_a_broken_job_is_reported_and_tried_again_and_complete_ones_are_kept(
     inputs, forked
 ):
     folder, jobs, failure = forked

@@ -348,7 +348,7 @@ def test_a_label_that_only_a_test_file_has_is_refused(tmp_path):
         task.read("test", "de")
 
 
-def test_a_label_that_the_description_lacks_is_told_so(tmp_path):
+def test_a_label_that_the_description_lacks_is_reported(tmp_path):
     folder = write(tmp_path, train_en_tsv=TRAINING)
     task = make(described(labels=("good", "fair")), folder)
     with pytest.raises(UserError, match="unknown label 'bad'; the task's labels: "):
@@ -366,8 +366,8 @@ def test_training_questions_without_an_answer_are_counted(tmp_path, capsys):
     task = make(SPANS, folder)
     for _ in range(2):
         assert [q.identifier for q in task.read("train", "en")] == ["1"]
-    told = "train-en.json: 1 questions have no answer and are left out"
-    assert capsys.readouterr().out.count(told) == 1
+    problem = "train-en.json: 1 questions have no answer and are left out"
+    assert capsys.readouterr().out.count(problem) == 1
 
 
 def test_a_training_language_without_a_file_is_named(tmp_path):
@@ -692,8 +692,10 @@ def test_rows_of_other_splits_are_counted_and_other_cases_refused(tmp_path, caps
     folder = write(tmp_path, all_en_tsv=table)
     config = described(files="all-{language}.tsv", split_column="part")
     assert len(make(config, folder).read("train", "en")) == 2
-    told = "all-en.tsv: OwnTaskConfig.splits does not name 'valid'; rows left out: 1\n"
-    assert told in capsys.readouterr().out
+    problem = (
+        "all-en.tsv: OwnTaskConfig.splits does not name 'valid'; rows left out: 1\n"
+    )
+    assert problem in capsys.readouterr().out
     write(tmp_path, all_en_tsv=table + "Train\td\tx\n")
     with pytest.raises(UserError, match="all-en.tsv:5: .*'Train' is not 'train'"):
         make(config, folder)
@@ -862,9 +864,11 @@ def test_training_takes_the_first_answer_that_is_in_the_context(tmp_path, capsys
     examples = make(SPANS, folder).read("train", "en")
     assert [q.identifier for q in examples] == ["1", "3"]
     assert {q.trained_answer for q in examples} == {("Ada", 4, 7)}
-    told = capsys.readouterr().out
-    assert "3 questions with an answer that is not in the context, as 1, 2, 3" in told
-    assert "1 questions have no answer in the context and are left out" in told
+    message = capsys.readouterr().out
+    assert (
+        "3 questions with an answer that is not in the context, as 1, 2, 3" in message
+    )
+    assert "1 questions have no answer in the context and are left out" in message
 
 
 def test_cells_with_line_ends_are_counted_once(tmp_path, capsys):
@@ -876,5 +880,5 @@ def test_cells_with_line_ends_are_counted_once(tmp_path, capsys):
         assert [e.texts for e in task.read("test", "en")] == [
             ("one\ntwo",), ("three",),
         ]  # fmt: skip
-    told = "test-en.tsv: 1 cells in quotes have line ends in them"
-    assert capsys.readouterr().out.count(told) == 1
+    problem = "test-en.tsv: 1 cells in quotes have line ends in them"
+    assert capsys.readouterr().out.count(problem) == 1

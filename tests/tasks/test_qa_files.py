@@ -265,5 +265,5 @@ def test_ids_in_messages_are_short_and_without_control_characters(tmp_path):
     document = with_answer("one two", "three", 4)
     question = document["data"][0]["paragraphs"][0]["qas"][0]
     question["id"] = "\x1b[31m" + "q" * 100_000
-    told = read(tmp_path / "en.json", document).repairs()
-    assert told.isprintable() and len(told) < 200
+    message = read(tmp_path / "en.json", document).repairs()
+    assert message.isprintable() and len(message) < 200

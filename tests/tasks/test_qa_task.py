@@ -217,7 +217,7 @@ def test_a_dev_file_without_answers_that_is_the_test_file_is_no_dev_file(tmp_pat
     assert make_task("tydiqa", tmp_path).languages("dev") == ["en"]
 
 
-def test_repairs_are_told_once(folder, tmp_path, capsys):
+def test_repairs_are_reported_once(folder, tmp_path, capsys):
     document = documents("en")
     first = document["data"][0]["paragraphs"][0]["qas"][0]
     first["answers"][0]["answer_start"] += 1

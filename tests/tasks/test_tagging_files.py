@@ -93,7 +93,7 @@ def test_any_other_line_is_a_word(read, word):
         ),
     ],
 )
-def test_what_is_wrong_is_told_with_its_line(read, text, message):
+def test_what_is_wrong_is_reported_with_its_line(read, text, message):
     assert refused(read, text) == message
 
 

@@ -105,7 +105,7 @@ def test_files_without_quoting_keep_their_text(path, rows):
         ("", "holds no example"),
     ],
 )
-def test_mistakes_are_told_with_file_and_line(path, content, message):
+def test_mistakes_are_reported_with_file_and_line(path, content, message):
     with pytest.raises(UserError, match=message) as caught:
         read(path, content)
     assert "test-sw.tsv" in str(caught.value) and "\n" not in str(caught.value)

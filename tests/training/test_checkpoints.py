@@ -129,12 +129,12 @@ def test_a_damaged_newest_checkpoint_gives_way_to_the_one_before(
 
     assert latest_complete(folder) == f"{folder}/model.ckpt-10"
 
-    told = capsys.readouterr().out
+    message = capsys.readouterr().out
     assert re.fullmatch(
         rf"{folder}/model.ckpt-15: (cannot be read: .+|no such checkpoint .+); "
         rf"{folder}/model.ckpt-10 is used instead\n",
-        told,
-    ), told
+        message,
+    ), message
 
     # The Estimator reads this file.
     assert tf.train.latest_checkpoint(folder) == f"{folder}/model.ckpt-10"
@@ -362,7 +362,7 @@ def test_a_given_checkpoint_that_is_none_is_named(tmp_path):
     empty = tmp_path / "empty"
     empty.mkdir()
     truncate(folder, 5)
-    for path, told in [
+    for path, problem in [
         (empty, "no complete checkpoint (model.ckpt-N.index)"),
         (tmp_path / "missing", "no such checkpoint (its .index file is missing)"),
         (f"{folder}/model.ckpt-6", "no such checkpoint (its .index file is missing)"),
@@ -370,7 +370,7 @@ def test_a_given_checkpoint_that_is_none_is_named(tmp_path):
     ]:
         with pytest.raises(UserError) as caught:
             find_checkpoint(str(path))
-        assert str(caught.value).startswith(f"{path}: {told}")
+        assert str(caught.value).startswith(f"{path}: {problem}")
         assert "\n" not in str(caught.value)
 
 

@@ -131,8 +131,8 @@ def test_a_clock_that_was_set_back_is_said(tmp_path, capsys):
     later = int(path.name.split(".")[3]) + 7230
     path.rename(tmp_path / f"events.out.tfevents.{later}.host.{100:012d}")
     write_scalars(str(tmp_path), 200, {"accuracy": 2})
-    told = f"{tmp_path}: has event files that are 2 h 00 min ahead of this clock"
-    assert told in capsys.readouterr().out
+    problem = f"{tmp_path}: has event files that are 2 h 00 min ahead of this clock"
+    assert problem in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("kind", [RuntimeError, OSError])

@@ -66,7 +66,9 @@ def test_training_learns_and_counts(twenty_steps):
         ({"eval_batch_size": 9}, 9, "TrainingConfig.eval_batch_size"),
     ],
 )
-def test_a_batch_that_does_not_divide_is_told_with_its_setting(changes, size, setting):
+def test_a_batch_that_does_not_divide_is_reported_with_its_setting(
+    changes, size, setting
+):
     with pytest.raises(UserError) as caught:
         check_graph(graph_config(mesh=DATA_AXIS).network, tiny_training(**changes))
     assert f"dimension 'batch' of size {size} does not divide" in str(caught.value)

@@ -240,7 +240,7 @@ def no_input(start):
 
 
 @pytest.mark.parametrize(
-    "number, raised, told",
+    "number, raised, problem",
     [
         (signal.SIGTERM, Terminated, "^SIGTERM: saved at step 4, the last; run again "),
         (signal.SIGHUP, Terminated, "^SIGHUP: saved at step 4, the last; run again "),
@@ -251,12 +251,12 @@ def no_input(start):
     ],
 )
 def test_a_signal_in_the_last_step_ends_before_what_comes_after_training(
-    tmp_path, number, raised, told
+    tmp_path, number, raised, problem
 ):
     stop = SignalAtStep(number, step=4)
     spec = run_spec(tmp_path)._replace(stop=stop)
 
-    with pytest.raises(raised, match=told):
+    with pytest.raises(raised, match=problem):
         train(config(4), spec, stepping_input_fn)
 
     assert checkpoint_names(tmp_path)[-1] == 4
@@ -290,8 +290,10 @@ def test_a_second_ctrl_c_ends_at_once(capfd):
         assert hook.received == signal.SIGINT
 
     assert in_a_copy(lambda: ctrl_c(1)) == 0
-    told = "Ctrl-C: saving after this step (a TPU: this loop); once more ends at once\n"
-    assert capfd.readouterr().err == told
+    problem = (
+        "Ctrl-C: saving after this step (a TPU: this loop); once more ends at once\n"
+    )
+    assert capfd.readouterr().err == problem
     assert in_a_copy(lambda: ctrl_c(2)) == -signal.SIGINT
 
 

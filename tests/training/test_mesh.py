@@ -37,7 +37,7 @@ def test_axes_are_read_in_order(text):
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "problem"),
     [
         ("", "is empty; write all:1 for one device"),
         (" ; ", "is empty; write all:1 for one device"),
@@ -52,11 +52,11 @@ def test_axes_are_read_in_order(text):
         ("d:2;d:2", "axis 'd' is repeated"),
     ],
 )
-def test_a_shape_that_is_none_is_refused(text, told):
+def test_a_shape_that_is_none_is_refused(text, problem):
     message = refusal(meshes.parse_mesh_shape, text)
 
     assert message.startswith("MeshConfig.mesh_shape: ")
-    assert told in message
+    assert problem in message
 
 
 def test_rules_map_dimensions_to_axes():
@@ -67,7 +67,7 @@ def test_rules_map_dimensions_to_axes():
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "problem"),
     [
         ("vocabulary:m", "rule vocabulary:m: no dimension 'vocabulary'; one of batch,"),
         ("Vocab:m", "rule Vocab:m: no dimension 'Vocab'"),
@@ -77,11 +77,11 @@ def test_rules_map_dimensions_to_axes():
         ("batch:d;:m", "':m' is not of the form name:value"),
     ],
 )
-def test_a_rule_with_an_unknown_name_is_refused(text, told):
+def test_a_rule_with_an_unknown_name_is_refused(text, problem):
     message = refusal(meshes.parse_layout, text, {"d": 2, "m": 2})
 
     assert message.startswith("MeshConfig.layout_rules: ")
-    assert told in message
+    assert problem in message
 
 
 def test_a_mesh_that_fits_is_accepted():

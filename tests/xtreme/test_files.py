@@ -135,14 +135,14 @@ def test_questions(read):
         ),
     ],
 )
-def test_what_is_wrong_with_labels_is_told_with_file_line_and_language(
+def test_what_is_wrong_with_labels_is_reported_with_file_line_and_language(
     tmp_path, task, text, problem
 ):
     file = language_file(tmp_path / "gold", text, task)
-    place, told = re.fullmatch(r"((?::\d+)?): (.*)", problem).groups()
+    place, message = re.fullmatch(r"((?::\d+)?): (.*)", problem).groups()
     with pytest.raises(UserError) as raised:
         read_labels(file)
-    assert str(raised.value).startswith(f"{file.path}{place} (language sw): {told}")
+    assert str(raised.value).startswith(f"{file.path}{place} (language sw): {message}")
 
 
 @pytest.mark.parametrize(
@@ -276,7 +276,7 @@ def test_answers(tmp_path):
         ("bucc2018", "a\tb\nc\n", PAIRS, ":2", "'c' is not two ids with a tab between"),
     ],
 )
-def test_what_is_wrong_with_predictions_is_told_with_file_line_and_language(
+def test_what_is_wrong_with_predictions_is_reported_with_file_line_and_language(
     tmp_path, task, text, labels, place, message
 ):
     file = language_file(tmp_path / "test-sw.tsv", text, task)

@@ -181,7 +181,7 @@ def test_languages_outside_xtreme_can_be_chosen(submission):
     assert "xnli" not in alone and set(alone["outside_xtreme"]) == {"xnli"}
 
 
-def test_half_of_a_language_outside_xtreme_is_told(submission, capsys):
+def test_half_of_a_language_outside_xtreme_is_reported(submission, capsys):
     add_language(submission, "xnli", "my", labels=False)
     add_language(submission, "xnli", "zh-TW")
     (submission / "labels/xquad/xquad.ro.json").write_text(LABELS["xquad"])
@@ -209,7 +209,9 @@ UNLABELLED = {
 
 
 @pytest.mark.parametrize("task", UNLABELLED)
-def test_a_test_file_outside_xtreme_without_labels_is_told(submission, task, capsys):
+def test_a_test_file_outside_xtreme_without_labels_is_reported(
+    submission, task, capsys
+):
     expected = score(submission)
     add_language(submission, task, "mt")
     labels = submission / "labels" / official.prediction_file(task, "mt")

@@ -181,7 +181,7 @@ def test_fingerprint_changes_with_the_content(package):
 
 
 @pytest.mark.parametrize("module, extra", [("polib", "data"), ("django", "demo")])
-def test_what_is_missing_is_told_with_its_extra(monkeypatch, module, extra):
+def test_what_is_missing_is_reported_with_its_extra(monkeypatch, module, extra):
     monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(UserError, match=rf"{module} is not .*'decoupled\[{extra}\]'"):
         catalog_files.check_installed(["django"])

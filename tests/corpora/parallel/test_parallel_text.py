@@ -115,7 +115,7 @@ def test_a_bad_line_is_named(tmp_path, content, message):
         ("en={0}/*.txt", r"2 files for en \(.*/a.txt, .*/b.txt\); aligned text is one"),
     ],
 )
-def test_a_wrong_place_is_told(tmp_path, place, message):
+def test_a_wrong_place_is_reported(tmp_path, place, message):
     for name in ("a.txt", "b.txt"):
         (tmp_path / name).write_text("1.1\tA.\n")
     with pytest.raises(UserError, match=message):
