@@ -131,7 +131,10 @@ def keep_checkpoint(prefix: str, folder: str) -> None:
 def selected_folder(folder: str) -> str:
     """The folder of a run's selected checkpoint: best/, or else its own."""
     best = os.path.join(folder, BEST)
-    return best if files.exists(os.path.join(best, CHECKPOINT_LIST)) else folder
+    # A folder of that name may be another run's.
+    is_run = files.exists(os.path.join(best, run_folder.CONFIG))
+    has_checkpoint = files.exists(os.path.join(best, CHECKPOINT_LIST))
+    return best if has_checkpoint and not is_run else folder
 
 
 def selected_checkpoint(folder: str) -> SelectedCheckpoint:

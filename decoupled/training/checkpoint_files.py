@@ -45,6 +45,9 @@ class CheckpointFile(Mapping):
 
     def __init__(self, path: str):
         files.check_checkpoint_path(path)
+        if path.endswith(".index"):
+            prefix = path.removesuffix(".index")
+            raise UserError(f"{path}: is a file of a checkpoint; give {prefix}")
         self.path = path
         try:
             reader = tf.train.load_checkpoint(path)

@@ -79,6 +79,19 @@ def test_a_run_may_be_called_best(vocabulary, tmp_path):
         assert open_model(path).folder == folder
 
 
+def test_a_run_that_is_called_best_is_not_of_the_run_around_it(vocabulary, tmp_path):
+    folder = write_finetuned_run(tmp_path / "run", vocabulary)
+    inner = write_finetuned_run(tmp_path / "run" / "best", vocabulary)
+    assert open_model(folder).weights.path == f"{folder}/model.ckpt-7"
+    assert open_model(inner).weights.path == f"{inner}/model.ckpt-7"
+
+
+def test_a_file_of_a_checkpoint_is_no_prefix(run):
+    name = f"{run}/model.ckpt-7"
+    message = refusal(lambda p: open_model(run, p, verify=False), f"{name}.index")
+    assert message.endswith(f"is a file of a checkpoint; give {name}")
+
+
 def test_what_is_no_run_is_called_so(tmp_path):
     problem = (
         f"{tmp_path}: no config.json; is it a folder that pretrain or finetune wrote?"
