@@ -115,7 +115,7 @@ def plan_pretraining(
     prefix = source and source.weights.path
     check_beginnings(manifest)
     phases = [(p, pretraining_graph(p.config, pieces.pad_id)) for p in config.phases]
-    if prefix:
+    if prefix and branch_from is None and not _has_checkpoints(folder):
         variables = phases[0][1].network.variables
         restored = plan_initialization(prefix, variables).restored
         patterns = config.model.initial_values
@@ -289,13 +289,17 @@ def _other_meaning(source: Model, model: ModelConfig, restored: list[str]) -> st
     )
 
 
+def _has_checkpoints(folder):
+    return files.exists(os.path.join(folder, CHECKPOINT_LIST))
+
+
 def _trunk(path, folder, description, graph, contents) -> str | None:
     """The prefix of the run's checkpoint that `path` names; None if `folder` already
     has checkpoints."""
     if path is None:
         return None
     # A branch with checkpoints no longer needs its trunk, which may have moved on.
-    if files.exists(os.path.join(folder, CHECKPOINT_LIST)):
+    if _has_checkpoints(folder):
         console.say(f"--branch_from: not read, {folder} has checkpoints of its own")
         return None
     prefix = find_checkpoint(path)

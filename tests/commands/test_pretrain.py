@@ -18,11 +18,17 @@ from decoupled.core.errors import UserError
 from decoupled.data.records import read_manifest, write_shard
 from decoupled.data.records_build import build_records
 from decoupled.data.sequences import chunk_counts
-from decoupled.exports.interop.surgery import change_embeddings, untie
+from decoupled.exports.interop.surgery import (
+    change_embeddings,
+    factorise,
+    fold,
+    untie,
+)
 from decoupled.launch.start import save_start
 from decoupled.model.variables import OUTPUT_EMBEDDING, WORD_EMBEDDINGS
 from decoupled.runs import pretraining
 from decoupled.runs.pretraining_plan import held_out_counts, plan_pretraining
+from decoupled.runs.saved_run import open_model
 from decoupled.tasks.mlm import MaskedLM
 from decoupled.tasks.objectives import OBJECTIVES
 from decoupled.training.bookkeeping import Checkpoints
@@ -440,6 +446,45 @@ def test_a_run_goes_on_with_untied_embeddings(data, tmp_path, capsys):
     assert not np.array_equal(end[words], end[pieces])
     with pytest.raises(UserError, match="coupled is False, not True"):
         run_pretraining(coupled, *data, folder, "train")
+
+
+def test_a_run_with_a_beginning_goes_on_in_another_form(data, tmp_path, capsys):
+    """Its initial weights have other sizes, and rates name what it lost."""
+    folders = [str(tmp_path / name) for name in ("first", "run", "narrow", "folded")]
+    first, run, narrow, folded = folders
+    training = tiny_training(save_checkpoints_steps=2)
+    rates = RATES | {"cls/predictions/transform/*": 2.0}
+    start = config(
+        model=tiny_model(**{**SMALL, "output_embedding_size": 6}),
+        schedule=schedule(2), training=training, optimizer=adamw(rates=rates),
+    )  # fmt: skip
+    run_pretraining(start, *data, first, "train")
+    run_pretraining(start, *data, run, "train", init_checkpoint=first)
+    change_embeddings(run, None, narrow, lambda model: factorise(model, 3))
+    change_embeddings(run, None, folded, fold)
+    assert "leave 'cls/predictions/transform/*' out" in capsys.readouterr().out
+
+    slower = dict(learning_rate=5e-4)
+    for folder, optimizer in (
+        (narrow, adamw(rates=rates, **slower)),
+        (folded, adamw(rates=RATES, **slower)),
+    ):
+        going_on = dataclasses.replace(
+            start, model=open_model(folder).config, schedule=schedule(3),
+            optimizer=optimizer,
+        )  # fmt: skip
+        branch = f"{folder}_branch"
+        run_pretraining(
+            going_on, *data, branch, "train", init_checkpoint=first, branch_from=folder
+        )
+        run_pretraining(going_on, *data, folder, "train", init_checkpoint=first)
+        printed = capsys.readouterr().out
+        assert f"{folder}/model.ckpt-2 at step 2, 16 examples" in printed
+        assert "OptimizerConfig.learning_rate was 0.01 until step 2" in printed
+        ends = checkpoint(folder), checkpoint(branch)
+        assert ends[0].keys() == ends[1].keys() and ends[0]["global_step"] == 3
+        for name, value in ends[0].items():
+            np.testing.assert_array_equal(value, ends[1][name], err_msg=name)
 
 
 def test_refused_branches(data, trained, tmp_path):

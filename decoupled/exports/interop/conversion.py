@@ -45,6 +45,8 @@ CONVERSION = "conversion.json"
 FORMAT = "decoupled-conversion-1"
 MODEL_GIN = "model.gin"
 
+# What config.json says of a run's inputs.
+_KEPT_DATA = ("features", "masking")
 # An error lists no more names than this.
 _MOST_NAMES = 8
 
@@ -117,7 +119,8 @@ class Contents(NamedTuple):
     about: what else conversion.json says; must be JSON.
     classifier_dropout: the rate before the layer of a task in training, if known.
     slots: further variables, of the optimizer.
-    run: the description of the run whose weights these are, if it can go on.
+    run: the folder of the run whose weights these are, if there is one; and
+    `description`, its own if the run can go on, else None.
     """
 
     source: str
@@ -131,7 +134,8 @@ class Contents(NamedTuple):
     about: dict[str, Any]
     classifier_dropout: float | None = None
     slots: Sequence[str] = ()
-    run: run_folder.ModelDir | None = None
+    run: str | None = None
+    description: run_folder.ModelDir | None = None
 
 
 def write_converted_folder(folder: str, contents: Contents) -> dict[str, Any]:
@@ -178,18 +182,26 @@ def initial_value(variable: Variable, model: ModelConfig) -> np.ndarray:
 
 
 def _write(folder: str, contents: Contents, report: dict[str, Any]) -> None:
+    run, goes_on = contents.run, contents.description
     data = {"source": contents.source}
     if contents.classifier_dropout is not None:
         data["classifier_dropout"] = contents.classifier_dropout
+    if run and not goes_on:
+        # Columns of the task's files, and lengths of its inputs.
+        before = run_folder.read(run).data
+        data |= {name: before[name] for name in _KEPT_DATA if name in before}
     description = run_folder.ModelDir(
-        command="convert" if contents.run is None else contents.run.command,
+        command=goes_on.command if goes_on else "convert",
         model=contents.model,
         vocabulary_fingerprint=contents.vocabulary.fingerprint,
         vocabulary_kind=contents.vocabulary.kind,
         task=contents.task,
-        data=data if contents.run is None else contents.run.data,
+        data=goes_on.data if goes_on else data,
     )
     run_folder.claim(folder, description, contents.vocabulary)
+    for name in (run_folder.ANSWERS, *([run_folder.SETTINGS] if goes_on else [])):
+        if run and files.exists(path := os.path.join(run, name)):
+            files.write_text(os.path.join(folder, name), files.read_text(path))
     name = f"model.ckpt-{contents.step}"
     with CheckpointWriter(os.path.join(folder, name)) as writer:
         names = [*contents.shapes, *contents.slots]

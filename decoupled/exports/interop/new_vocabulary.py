@@ -164,8 +164,11 @@ def matching_rows(old: Vocabulary, new: Vocabulary) -> NewRows:
             sources.append([])
             others.append((index, text.replace(MARK, " "), begins))
     parts = _parts(old, [(text, begins) for _, text, begins in others])
-    for (index, _, _), ids in zip(others, parts, strict=True):
-        sources[index] = [i for i in ids if i != old.unk_id] or ordinary
+    for (index, text, _), ids in zip(others, parts, strict=True):
+        known = [i for i in ids if i != old.unk_id]
+        # The blank before a word says nothing of its text.
+        says_nothing = known == [old.blank_id] and text.strip()
+        sources[index] = ordinary if says_nothing or not known else known
     return NewRows(sources, new.size - len(others))
 
 
@@ -230,7 +233,9 @@ def _convert(
 
     shapes = {name: model.weights.shapes[name] for name in model.weights}
     shapes |= {name: (new.size, *shapes[name][1:]) for name in with_rows & {*shapes}}
+    task = model.description.task
     about = {
+        "encoder_only": names.OUTPUT_BIAS not in shapes and task is None,
         "vocabulary": {
             "before": model.config.vocab_size,
             "after": new.size,
@@ -245,11 +250,12 @@ def _convert(
             kind="model with another vocabulary",
             model=config,
             vocabulary=new,
-            task=model.description.task,
+            task=task,
             shapes=shapes,
             value_of=value_of,
             step=model.weights.global_step or 0,
             about=about,
             classifier_dropout=run_folder.classifier_dropout(model.folder),
+            run=model.folder,
         ),
     )

@@ -6,6 +6,7 @@ they still belong to their variable, so that the run of the model can go on.
 """
 
 import dataclasses
+import fnmatch
 import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping
@@ -19,6 +20,7 @@ from decoupled.core.files import check_target
 from decoupled.core.release import tf
 from decoupled.exports.interop.conversion import Contents, write_converted_folder
 from decoupled.model import variables as names
+from decoupled.runs.run_folder import ModelDir
 from decoupled.runs.saved_run import INPUT, OUTPUT, Model, open_model
 from decoupled.training.checkpoint_files import aligned_empty
 
@@ -65,7 +67,8 @@ def change_embeddings(
     shapes = {name: weights.shapes[name] for name in kept}
     shapes |= {name: new[name] for name in changed.values}
     slots, notes = _slots(model, changed, kept)
-    task = model.description.task
+    description, gone = _without_lost_rates(model.description, shapes)
+    task = description.task
 
     def value_of(name: str) -> np.ndarray | tf.Tensor:
         if name in changed.values:
@@ -89,13 +92,29 @@ def change_embeddings(
             about={
                 **changed.about,
                 "encoder_only": names.OUTPUT_BIAS not in shapes and task is None,
-                "notes": [*changed.notes, *notes],
+                "notes": [*changed.notes, *notes, *gone],
                 "optimizer_slots": len(slots),
             },
             slots=list(slots),
-            run=model.description,
+            run=model.folder,
+            description=description,
         ),
     )
+
+
+def _without_lost_rates(
+    description: ModelDir, shapes: Mapping[str, names.Shape]
+) -> tuple[ModelDir, list[str]]:
+    """Without the rates of variables that are gone, and what is said of them."""
+    rates = description.data.get("rates") or {}
+    kept = {name: rates[name] for name in rates if fnmatch.filter(shapes, name)}
+    data = {n: value for n, value in description.data.items() if n != "rates"}
+    notes = [
+        f"OptimizerConfig.rates: leave {pattern!r} out, which no variable has any more"
+        for pattern in rates
+        if pattern not in kept
+    ]
+    return description._replace(data=data | ({"rates": kept} if kept else {})), notes
 
 
 def _slots(
@@ -251,11 +270,12 @@ def factorise(model: Model, width: int) -> Change:
 
     What the encoder gets of a token is the layer norm of a sum of three rows. The norm
     subtracts the mean of a row's elements, so that the rows may have theirs subtracted;
-    and it divides by the length, so that only directions count. The sums of all words,
-    positions and types are projected on their first width - 1 principal directions,
-    those of the singular value decomposition of all sums without subtracting their
-    mean. These fill the vectors of the new width whose elements sum to 0. The new
-    projection turns them back, and has the old scale, shift and projection in it.
+    and it divides by their root mean square, so that rows of the same root mean square
+    have equal parts of epsilon. The sums of all words, positions and types are
+    projected on their first width - 1 principal directions, those of the singular value
+    decomposition of all sums without subtracting their mean. These fill the vectors of
+    the new width whose elements sum to 0. The new projection turns them back, and has
+    the old scale, shift and projection in it.
     """
     config, weights = model.config, model.weights
     old, hidden = config.input_embedding_size, config.hidden_size
@@ -296,7 +316,8 @@ def factorise(model: Model, width: int) -> Change:
     ones_first = np.eye(width)
     ones_first[:, 0] = 1
     basis = directions @ np.linalg.qr(ones_first)[0][:, 1:].T
-    kernel = math.sqrt(old / width) * basis.T * weights[f"{names.EMBEDDING_NORM}/gamma"]
+    scale = math.sqrt(width / old)
+    kernel = basis.T / scale * weights[f"{names.EMBEDDING_NORM}/gamma"]
     bias = weights[f"{names.EMBEDDING_NORM}/beta"].astype(np.float64)
     if config.projects_input:
         before = weights[f"{names.PROJECTION}/kernel"]
@@ -306,7 +327,7 @@ def factorise(model: Model, width: int) -> Change:
     def table(name: str) -> np.ndarray:
         result, start = aligned_empty((weights.shapes[name][0], width)), 0
         for block in centred(name):
-            result[start : start + len(block)] = block @ basis
+            result[start : start + len(block)] = block @ basis * scale
             start += len(block)
         return result
 

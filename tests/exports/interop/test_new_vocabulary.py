@@ -10,7 +10,7 @@ import tokenizers
 from decoupled.core.errors import UserError
 from decoupled.corpora.corpus import Corpus
 from decoupled.data.tokenizer_folder import TextRules, make_wordpieces
-from decoupled.data.vocabulary import WordPiece
+from decoupled.data.vocabulary import WordPiece, open_vocabulary
 from decoupled.exports.interop.huggingface import to_huggingface
 from decoupled.exports.interop.new_vocabulary import (
     NewRows,
@@ -19,6 +19,7 @@ from decoupled.exports.interop.new_vocabulary import (
     replace_vocabulary,
     trim_vocabulary,
 )
+from decoupled.exports.served_task import read_task
 from decoupled.model import variables as names
 from decoupled.runs.saved_run import open_model
 from decoupled.training.checkpoint_files import CheckpointFile
@@ -30,6 +31,7 @@ from tests.exports.models import (
     write_model_dir,
 )
 from tests.exports.reference import Reference
+from tests.vocabularies import train_vocabulary
 
 
 @pytest.fixture(scope="module")
@@ -151,11 +153,32 @@ def test_a_higher_threshold_keeps_fewer_pieces_and_all_their_characters(
     assert sizes[1] < sizes[0]
 
 
-def test_a_classifier_keeps_its_labels(tmp_path, big, corpus):
+def test_a_classifier_keeps_its_labels_and_the_columns_of_its_files(
+    tmp_path, big, corpus
+):
     source = write_model(tmp_path / "source", big, labels=["a", "b", "c"])
+    path = tmp_path / "source" / "config.json"
+    features = {"texts": [3], "label": 1, "max_sequence_length": 9}
+    described = json.loads(path.read_text()) | {"data": {"features": features}}
+    path.write_text(json.dumps(described))
+    (tmp_path / "source" / "answers.json").write_text('{"n_best": 7}')
     target = str(tmp_path / "target")
     trim_vocabulary(source, None, target, corpus, ["sw"], 1)
-    assert open_model(target).description.task["labels"] == ["a", "b", "c"]
+    task = read_task(open_model(target))
+    assert task == read_task(open_model(source))
+    assert (task.labels, task.columns) == (["a", "b", "c"], [3])
+    assert (tmp_path / "target" / "answers.json").read_text() == '{"n_best": 7}'
+
+
+def test_a_piece_of_unknown_text_takes_the_mean_of_all_rows(big, tmp_path):
+    sentences = ["東京 大東京 東 京"] * 20
+    new = open_vocabulary(train_vocabulary(tmp_path / "other.model", sentences))
+    sources = matching_rows(big, new).sources
+    pieces = [new.id_to_piece(index) for index in range(new.size)]
+    ordinary = big.size - len({*big.special_ids, big.unk_id})
+    for piece in ("▁東", "東"):
+        assert len(sources[pieces.index(piece)]) == ordinary
+    assert sources[pieces.index("▁")] == [big.blank_id]
 
 
 def test_another_vocabulary_takes_rows_of_equal_pieces_and_means_of_others(
@@ -178,7 +201,8 @@ def test_another_vocabulary_takes_rows_of_equal_pieces_and_means_of_others(
         else:
             means += 1
             parts = [i for i in big.encode(piece.replace("▁", " ")) if i != big.unk_id]
-            if piece.startswith("▁") and parts:
+            # The blank alone says nothing.
+            if piece.startswith("▁") and parts not in ([], [big.blank_id]):
                 expected = np.mean(old.weights[table][parts], axis=0)
                 np.testing.assert_allclose(row, expected, rtol=1e-6, atol=1e-9)
     assert report["vocabulary"]["mean_of_others"] == means > 0

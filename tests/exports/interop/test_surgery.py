@@ -171,9 +171,9 @@ def low_rank(config, directions, seed=3):
 
 AT_E = {
     "projected": model_config(layer_norm_epsilon=1e-12),
-    "E_in = H": model_config(input_embedding_size=8, layer_norm_epsilon=1e-12),
+    "E_in = H": model_config(input_embedding_size=8, layer_norm_epsilon=1e-2),
     "projected at E_in = H": model_config(
-        input_embedding_size=8, project_equal_widths=True, layer_norm_epsilon=1e-12
+        input_embedding_size=8, project_equal_widths=True, layer_norm_epsilon=1e-2
     ),
 }
 
