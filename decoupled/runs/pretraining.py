@@ -71,9 +71,14 @@ def train_phases(plan: PretrainingPlan, evaluating: bool) -> None:
     settings = run_folder.resumable_settings(config, changeable)
     end = config.schedule.train_steps
     run_folder.note_settings(folder, settings, step, end)
+    every = config.training.eval_every_steps if evaluating else 0
     if step < end:
         for line in without_effect(config.schedule, config.training, evaluating):
             console.say(line)
+        # A kill or a signal may have prevented it. A branch has that of its trunk.
+        if every and step and step % every == 0 and not plan.trunk:
+            if _read_evaluation(plan) is None:
+                evaluate(plan)
     for phase, graph in plan.phases:
         is_last = phase.number == len(plan.phases) - 1
         if not is_last and checkpoint_step(latest_complete(folder)) >= phase.last:
@@ -90,7 +95,7 @@ def train_phases(plan: PretrainingPlan, evaluating: bool) -> None:
             graph,
             plan.run,
             functools.partial(_input_fn_from, plan, phase, graph),
-            every_steps=config.training.eval_every_steps if evaluating else 0,
+            every_steps=every,
             then=functools.partial(evaluate, plan),
             phase=phase,
         )
@@ -110,15 +115,18 @@ def _input_fn_from(plan, phase, graph, step):
 
 def is_evaluated(plan: PretrainingPlan) -> bool:
     """Whether eval.json is of the newest checkpoint and the present held-out text."""
-    path = os.path.join(plan.folder, EVALUATION)
-    checkpoint = find_checkpoint(plan.folder)
-    evaluated = read_results(path, _made_from(plan, checkpoint)) is not None
-    if evaluated:
+    results = _read_evaluation(plan)
+    if results is not None:
         console.say(
-            f"{path}: of step {checkpoint_step(checkpoint)} already, reused; "
-            "--mode=eval evaluates again"
+            f"{os.path.join(plan.folder, EVALUATION)}: of step "
+            f"{results['global_step']} already, reused; --mode=eval evaluates again"
         )
-    return evaluated
+    return results is not None
+
+
+def _read_evaluation(plan):
+    path = os.path.join(plan.folder, EVALUATION)
+    return read_results(path, _made_from(plan, find_checkpoint(plan.folder)))
 
 
 def _made_from(plan, checkpoint):
