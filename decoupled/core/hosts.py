@@ -20,7 +20,13 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, ParamSpec, Protocol, TypeVar
 
-from decoupled.core.errors import UserError, WorkerLost, quoted
+from decoupled.core.errors import (
+    Interrupted,
+    Terminated,
+    UserError,
+    WorkerLost,
+    quoted,
+)
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -90,6 +96,9 @@ class Group:
             self._store.delete(f"meet/{self._number - 1}")
         try:
             result = combine(values)
+        except (Interrupted, Terminated, WorkerLost):
+            # What joins the processes ends the others in the same way.
+            raise
         except Exception as error:
             self._store.set(f"{folder}/0", json.dumps(_described(error)))
             raise
@@ -126,6 +135,8 @@ def _described(error):
     for kind in (UserError, ValueError):
         if isinstance(error, kind):
             return kind.__name__, [str(error)]
+    if isinstance(error, MemoryError):
+        return "UserError", [f"the first process has not enough memory ({error})"]
     return "RuntimeError", [f"{type(error).__name__}: {error}"]
 
 

@@ -193,8 +193,13 @@ def _who_is_missing(present, hosts):
 
 def _listening(hosts):
     host, port = hosts.address
+    is_ipv6 = ":" in host
     try:
-        server = socket.create_server((host if hosts.is_local else "", port))
+        server = socket.create_server(
+            (host if hosts.is_local else "", port),
+            family=socket.AF_INET6 if is_ipv6 else socket.AF_INET,
+            dualstack_ipv6=is_ipv6 and not hosts.is_local,
+        )
     except OSError as error:
         raise UserError(
             f"--coordinator={hosts.coordinator}: process 0 cannot listen there "

@@ -138,12 +138,12 @@ def opened(
     joins = hardware.accelerator is not None
     with contextlib.ExitStack() as stack:
         if joins:
-            from decoupled.training.xla.hosts import joined, share
+            from decoupled.training.xla.hosts import joined, shared
 
             stack.enter_context(joined(hardware, facts))
         stack.enter_context(locks.hold(folder, reading))
         if joins:
-            share(folder)
+            stack.enter_context(shared(folder))
         yield
 
 

@@ -14,7 +14,7 @@ import pytest
 
 from decoupled.configs import MeshConfig, PhaseConfig, PretrainConfig, SamplingConfig
 from decoupled.core.compat import tf
-from decoupled.core.errors import UserError
+from decoupled.core.errors import Terminated, UserError
 from decoupled.data.records import read_manifest, write_shard
 from decoupled.data.records_build import build_records
 from decoupled.data.sequences import chunk_counts
@@ -446,6 +446,27 @@ def test_a_run_goes_on_with_untied_embeddings(data, tmp_path, capsys):
     assert not np.array_equal(end[words], end[pieces])
     with pytest.raises(UserError, match="coupled is False, not True"):
         run_pretraining(coupled, *data, folder, "train")
+
+
+def test_an_evaluation_that_was_ended_is_repeated(data, tmp_path, monkeypatch):
+    settings = config(
+        schedule=schedule(3),
+        training=tiny_training(eval_every_steps=1, eval_sequences=8),
+    )
+    before = pretraining._predictions
+
+    def ended(plan, checkpoint):
+        if checkpoint.endswith("-2"):
+            raise Terminated("SIGTERM")
+        return before(plan, checkpoint)
+
+    folder = str(tmp_path / "run")
+    monkeypatch.setattr(pretraining, "_predictions", ended)
+    with pytest.raises(Terminated):
+        run_pretraining(settings, *data, folder, "train_and_evaluate")
+    monkeypatch.undo()
+    run_pretraining(settings, *data, folder, "train_and_evaluate")
+    assert set(read_scalars(f"{folder}/eval", "masked_lm_loss/sw")) == {1, 2, 3}
 
 
 def test_a_run_with_a_beginning_goes_on_in_another_form(data, tmp_path, capsys):

@@ -6,7 +6,7 @@ import threading
 import pytest
 
 from decoupled.core import console, files, gfile, hosts
-from decoupled.core.errors import UserError, WorkerLost
+from decoupled.core.errors import Terminated, UserError, WorkerLost
 from decoupled.core.hosts import Group
 from decoupled.core.release import tf
 
@@ -88,6 +88,25 @@ def test_no_one_waits_for_a_first_process_that_failed(error, kind, message):
 
     (first, other), _ = both(work, seconds=5.0)
     assert first == other == [0, 1]
+
+
+def test_a_signal_is_no_error_of_the_others():
+    """The watch of `training.xla.hosts` ends them."""
+
+    def end(values):
+        raise Terminated("SIGTERM")
+
+    (first, other), _ = both(lambda group: group.meet("x", None, end), seconds=0.1)
+    assert isinstance(first, Terminated) and isinstance(other, WorkerLost)
+
+
+def test_too_little_memory_is_one_line_for_all():
+    def fill(values):
+        raise MemoryError("9 GiB")
+
+    (first, other), _ = both(lambda group: group.meet("x", None, fill))
+    assert isinstance(first, MemoryError) and isinstance(other, UserError)
+    assert str(other) == "the first process has not enough memory (9 GiB)"
 
 
 def test_who_does_not_come_is_named():

@@ -17,9 +17,9 @@ def free_port():
         return server.getsockname()[1]
 
 
-def join_all(facts, numbers=None, count=None, seconds=20.0):
+def join_all(facts, numbers=None, count=None, seconds=20.0, host="127.0.0.1"):
     """Each process's names, or its error; they say lines to nobody."""
-    address = f"127.0.0.1:{free_port()}"
+    address = f"{host}:{free_port()}"
     numbers = numbers or range(len(facts))
 
     def one(index, fact):
@@ -37,6 +37,14 @@ def test_all_get_the_names_of_all():
     host = socket.gethostname()
     names = [f"process {index} ({host})" for index in range(3)]
     assert join_all([{"jax": "0.11.2"}] * 3) == [names] * 3
+
+
+def test_an_address_may_be_of_ipv6():
+    try:
+        socket.create_server(("::1", 0), family=socket.AF_INET6).close()
+    except OSError:
+        pytest.skip("this machine has no IPv6")
+    assert [len(names) for names in join_all([{}, {}], host="[::1]")] == [2, 2]
 
 
 def test_who_differs_is_named_on_all():

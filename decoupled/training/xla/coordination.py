@@ -26,8 +26,8 @@ _HEARTBEAT_SECONDS = 100
 def environment(kind: str) -> dict[str, str]:
     """Packages and variables that must be equal on all hosts."""
     imported(kind)
-    packages = ("jax", "jaxlib", "numpy", "sentencepiece")
-    facts = {name: importlib.metadata.version(name) for name in packages}
+    packages = ("jax", "jaxlib", "numpy", "sentencepiece", "matplotlib")
+    facts = {name: _version(name) for name in packages}
     facts["tensorflow"] = tensorflow.__version__
     variables = sorted(
         name
@@ -38,13 +38,23 @@ def environment(kind: str) -> dict[str, str]:
     return {"decoupled": decoupled.__version__, **facts}
 
 
+def _version(package):
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return "not installed"
+
+
 def scheduled_hosts(kind: str, seconds: float) -> Hosts | None:
     """The processes that Slurm, MPI or the TPU's own description name, if any."""
     imported(kind)
     from jax._src import clusters
 
     for cluster in clusters.ClusterEnv._cluster_types:
-        if cluster.opt_in_only_method or not cluster.is_env_present():
+        # Kubernetes must be asked, for which a pod may lack the rights.
+        if cluster.__name__ == "K8sCluster" or cluster.opt_in_only_method:
+            continue
+        if not cluster.is_env_present():
             continue
         address = cluster.get_coordinator_address(60, None)
         devices = None
@@ -66,6 +76,7 @@ class Coordination:
         jax.config.update("jax_enable_recoverability", True)
         jax.config.update("jax_enable_preemption_service", False)
         host, port = described.address
+        host = f"[{host}]" if ":" in host else host
         interface = host if described.is_local else "[::]"
         try:
             jax.distributed.initialize(

@@ -13,6 +13,7 @@ import ctypes
 import faulthandler
 import json
 import os
+import shutil
 import signal
 import socket
 import statistics
@@ -30,6 +31,7 @@ from decoupled.core.errors import (
     in_one_line,
 )
 from decoupled.core.joining import Hosts, join
+from decoupled.core.locks import LOCK
 from decoupled.training.bookkeeping import StopOnSignal
 from decoupled.training.xla.coordination import (
     Coordination,
@@ -91,13 +93,13 @@ def joined(hardware: Hardware, facts: Mapping[str, str]) -> Iterator[None]:
         _watch.finish()
 
 
-def share(folder: str) -> None:
+@contextlib.contextmanager
+def shared(folder: str) -> Iterator[None]:
     """Keeps in a folder, which all hosts must see, what the libraries of each process
-    write."""
-    if hosts.count() == 1:
-        return
-    token = _write_token(folder)
+    write while the block runs; but in a folder with nothing else it is removed."""
+    token = _write_token(folder) if hosts.count() > 1 else None
     if token is None:
+        yield
         return
     seen = hosts.gather("look for a file", files.exists(token))
     gfile.remove(token)
@@ -107,12 +109,20 @@ def share(folder: str) -> None:
             f"{folder}: {', '.join(blind)} does not see what {_watch.names[0]} writes "
             "there; give a folder that all hosts share (NFS, or gs://)"
         )
-    if "://" not in folder:
-        _watch.messages = os.path.join(folder, "logs")
-        os.makedirs(_watch.messages, exist_ok=True)
-        endings.keep_messages(
-            os.path.join(_watch.messages, f"process-{hosts.index()}.txt")
-        )
+    if "://" in folder:
+        yield
+        return
+    logs = _watch.messages = os.path.join(folder, "logs")
+    os.makedirs(logs, exist_ok=True)
+    endings.keep_messages(os.path.join(logs, f"process-{hosts.index()}.txt"))
+    hosts.gather("the beginning", None)
+
+    def remove_alone():
+        if hosts.is_first() and {*os.listdir(folder)} <= {"logs", LOCK}:
+            shutil.rmtree(logs, ignore_errors=True)
+
+    with endings.cleaned_up(remove_alone):
+        yield
 
 
 @hosts.by_first

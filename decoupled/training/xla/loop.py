@@ -14,7 +14,7 @@ import numpy as np
 
 from decoupled.configs import MeshConfig
 from decoupled.configs.hardware import Hardware
-from decoupled.core import accelerators
+from decoupled.core import accelerators, hosts
 from decoupled.core.compat import tf
 from decoupled.model.variables import GLOBAL_STEP
 from decoupled.training.bookkeeping import Checkpoints, Monitor, Run
@@ -80,6 +80,8 @@ def train_steps(
     executable = _compile(client, exported, mesh)
     step = checkpoint_step(checkpoint)
     state = State(client, exported, source, step)
+    # Devices wait for each other half a minute, and to compile may take longer.
+    hosts.gather("the first step", None)
 
     def write(prefix: str) -> None:
         with CheckpointWriter(prefix) as writer:
@@ -150,6 +152,7 @@ def predict_batches(
     check_resumable(prefix, program.saved)
     executable = _compile(client, exported, network.mesh)
     state = State(client, exported, stored_values(prefix))
+    hosts.gather("the first batch", None)
     unread = None
     for batch in _ahead(dataset, client):
         moves()

@@ -15,7 +15,7 @@ import pytest
 
 from decoupled.core.errors import UserError
 from decoupled.training.events import read_scalars
-from decoupled.training.xla import hosts
+from decoupled.training.xla import coordination, hosts
 from tests.commands.pretraining import (
     checkpoint,
     finish,
@@ -204,7 +204,7 @@ def test_who_reads_other_text_is_named(data, tmp_path):
     for ends, text in zip(forked(tmp_path, *groups), texts, strict=True):
         assert [code for code, _, _ in ends] == [2, 2], ends
         assert "process 1 (" in ends[0][2] and f": {text} is '" in ends[0][2]
-    assert not (tmp_path / "run/config.json").exists()
+    assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.slow
@@ -284,6 +284,29 @@ hosts._STUCK_SECONDS = 5.0
 """
 
 
+# A process that compiles for longer than others wait for its devices.
+SLOW = """
+import time
+from decoupled.training.xla import loop
+before = loop._compile
+def compile_slowly(*arguments):
+    time.sleep(40)
+    return before(*arguments)
+loop._compile = compile_slowly
+"""
+
+
+@pytest.mark.slow
+def test_who_compiles_for_long_is_awaited(data, tmp_path):
+    ends = [finish(each) for each in start(data, tmp_path, 2, code=("", SLOW))]
+    assert [code for code, _, _ in ends] == [0, 0], ends
+
+
+def test_kubernetes_is_not_asked(monkeypatch):
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
+    assert coordination.scheduled_hosts("cpu", 1.0) is None
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "code, expected, message",
@@ -309,5 +332,6 @@ def test_a_folder_that_one_process_does_not_see_is_refused(tmp_path, monkeypatch
     monkeypatch.setattr(hosts, "_watch", SimpleNamespace(names=["one", "another"]))
     message = "another does not see what one writes there"
     with hosts.hosts.private(), pytest.raises(UserError, match=message):
-        hosts.share(str(tmp_path))
+        with hosts.shared(str(tmp_path)):
+            pass
     assert list(tmp_path.iterdir()) == []
