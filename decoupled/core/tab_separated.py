@@ -53,7 +53,7 @@ def read_rows(
         return by_line
     opens = any(_is_open(cell) for row in by_line for cell in row.cells)
     first = by_line[0].cells
-    all_quoted = all(is_quoted(cell) or _is_number(cell) for cell in first)
+    all_quoted = all(is_quoted(cell) or (cell and _is_number(cell)) for cell in first)
     if opens or (len(first) > 1 and all_quoted):
         rows = _written_rows(text)
         if rows and not _lines_are_rows(by_line, rows, label, is_label):

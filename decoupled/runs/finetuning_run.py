@@ -15,7 +15,6 @@ from typing import Any, NamedTuple
 from decoupled.configs import ScheduleConfig, TrainingConfig, without_effect
 from decoupled.configs.finetuning import REGRESSION, FinetuneConfig
 from decoupled.core import console, files
-from decoupled.core.files import CHECKPOINT_LIST
 from decoupled.core.made_from import MADE_FROM, RESULTS, changes, in_words, read_results
 from decoupled.data.array_input_fn import training_input_fn
 from decoupled.runs import run_folder
@@ -30,6 +29,7 @@ from decoupled.runs.saved_run import (
     keep_checkpoint,
     read_scores,
     selected_checkpoint,
+    selected_folder,
     write_scores,
 )
 from decoupled.runs.task_data import Features
@@ -279,10 +279,8 @@ class FinetuningRun(NamedTuple):
                 "evaluations"
             )
             write_scores(self.folder, Scores({}, {}, False, self._dev_hashes()))
-        best = os.path.join(self.folder, BEST)
-        has_best = self.plan.selecting and files.exists(
-            os.path.join(best, CHECKPOINT_LIST)
-        )
+        best = selected_folder(self.folder)
+        has_best = self.plan.selecting and best != self.folder
         # Also after a kill between the two: a worse checkpoint would replace it.
         if has_best and not self.scores().by_step:
             self._evaluate_dev(best)

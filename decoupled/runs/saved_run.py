@@ -110,9 +110,15 @@ def keep_checkpoint(prefix: str, folder: str) -> None:
     """Copies a checkpoint, without slots, to `folder` and removes all others there.
 
     The folder's list names the earlier checkpoint until the copy is complete, so that a
-    kill in between leaves that one in use. A link to another folder is refused.
+    kill in between leaves that one in use. A link to another folder is refused, and so
+    is another run.
     """
     files.check_is_no_link(folder)
+    if files.exists(os.path.join(folder, run_folder.CONFIG)):
+        raise UserError(
+            f"{folder}: holds another run, where the selected checkpoint of this one "
+            "belongs; move it elsewhere"
+        )
     files.make_folder(folder)
     name = os.path.basename(prefix)
     copy = os.path.join(folder, name)
@@ -235,7 +241,8 @@ def open_model(
 def _check_same_run(prefix: str, folder: str, description: run_folder.ModelDir) -> None:
     """Refuses a checkpoint beside which another model or vocabulary is described."""
     place = os.path.dirname(prefix)
-    if os.path.basename(place) == BEST:
+    has_config = files.exists(os.path.join(place, run_folder.CONFIG))
+    if os.path.basename(place) == BEST and not has_config:
         place = os.path.dirname(place)
     if place == folder or not files.exists(os.path.join(place, run_folder.CONFIG)):
         return

@@ -182,8 +182,8 @@ def check_tags(path: str, column: int, labels: Sequence[str]) -> None:
     known, is_first = LabelReader(labels), True
     lines, has_tabs = _word_lines(path)
     for number, cells in lines:
-        cell = cells[column - 1] if cells[column - 1 :] else ""
-        if not cell or known.knows(cell):
+        cell = cells[column - 1] if cells[column - 1 :] else cells[-1] if cells else ""
+        if len(cells) < 2 or not cell or known.knows(cell):
             pass
         elif is_first and cell.lower() in HEADERS:
             problem = f"{quoted(cell)} looks like a header; remove the line"
@@ -193,8 +193,8 @@ def check_tags(path: str, column: int, labels: Sequence[str]) -> None:
                 path,
                 number,
                 column,
-                f"{quoted(cell)} is no tag; write a word a line, or leave the other "
-                "columns out",
+                f"{quoted(cell)} is no tag; write a word a line, or name the column "
+                "of the words, as --texts=1",
             )
         is_first = is_first and not cells
 

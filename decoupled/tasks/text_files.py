@@ -39,6 +39,7 @@ from decoupled.tasks.description import (
 # Names of a column of labels, which are no labels. Columns by number are for files
 # without a header.
 HEADERS = {"label", "labels", "tag", "tags", "class", "category", "target", "ner_tags"}
+_NUMBERS = {"number", "rating", "score", "scores", "similarity", "value"}
 _SHOWN, _LISTED = 40, 400
 _NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 _LARGEST_NUMBER = 3.4e38
@@ -84,7 +85,7 @@ def read_unlabelled(path: str, task: TaskDescription) -> list[LabelledTexts]:
         raise UserError(f"{path}: holds no example")
     labels = [row.values.pop(task.label, None) for row in rows]
     first = labels[0] if type(task.label) is int else None
-    if first is not None and _is_header(first, task, labels[1:]):
+    if first is not None and _is_header(first, task):
         raise cell_error(
             path,
             rows[0].line,
@@ -94,10 +95,10 @@ def read_unlabelled(path: str, task: TaskDescription) -> list[LabelledTexts]:
     return [_example(path, row, task, None, False) for row in rows]
 
 
-def _is_header(cell, task, others):
-    if task.kind == REGRESSION:
-        return not _is_number(cell) and any(_is_number(other or "") for other in others)
-    return cell.strip(BLANKS).lower() in HEADERS - {look(x) for x in task.labels}
+def _is_header(cell, task):
+    names = HEADERS | (_NUMBERS if task.kind == REGRESSION else set())
+    is_label = bool(task.labels) and LabelReader(task.labels).knows(cell)
+    return cell.strip(BLANKS).lower() in names and not is_label
 
 
 def line_ends_note(path: str, examples: list[LabelledTexts]) -> str:

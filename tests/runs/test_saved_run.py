@@ -84,6 +84,8 @@ def test_a_run_that_is_called_best_is_not_of_the_run_around_it(vocabulary, tmp_p
     inner = write_finetuned_run(tmp_path / "run" / "best", vocabulary)
     assert open_model(folder).weights.path == f"{folder}/model.ckpt-7"
     assert open_model(inner).weights.path == f"{inner}/model.ckpt-7"
+    with pytest.raises(UserError, match="best: holds another run, where the selected"):
+        keep_checkpoint(f"{folder}/model.ckpt-7", inner)
 
 
 def test_a_file_of_a_checkpoint_is_no_prefix(run):

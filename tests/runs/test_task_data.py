@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from decoupled.core.errors import UserError
+from decoupled.core.made_from import changes
 from decoupled.data.vocabulary import Pairs
 from decoupled.runs import task_data
 from decoupled.runs.task_data import TaskData
@@ -70,7 +71,11 @@ def test_the_numbers_of_sentences_beside_a_file_are_part_of_it(tmp_path):
     before = data.hashes([("test", "de")])
     assert len(before) == 2
     (place / "test.bert.idx").write_text("1\n")
-    assert data.hashes([("test", "de")]) != before
+    now = data.hashes([("test", "de")])
+    assert len(changes({"files": before}, {"files": now})) == 1
+    # Results of earlier versions do not name it.
+    del before["udpos/udpos_processed_maxlen128/de/test.bert.idx"]
+    assert changes({"files": before}, {"files": now}) == []
 
 
 @pytest.fixture

@@ -119,7 +119,7 @@ class Predictor:
         return self.described(examples, self.answers(examples))
 
     def read(self, path: str, columns: Sequence[Column] = ()) -> list[Any]:
-        """The examples of a file; its labels are not used.
+        """The examples of a file; its labels only say where a row ends.
 
         The file has the format of the task's own files, or is, for models of single
         texts, a .txt file with a text a line. `columns` are those of the texts or of
@@ -263,7 +263,8 @@ class Predictor:
                 check_tags(path, label or _TAG_COLUMN, self.task.labels)
             return read_tagged(path, task, "test", LabelReader())
         # Files with and without names of columns cannot have the same label's.
-        label = label if type(label) is type(columns[0]) else None
+        if type(label) is not type(columns[0]) or label in columns:
+            label = None
         labels = self.task.labels if self.kind == CLASSIFICATION else ()
         task = _description(self.task.name, self.kind, columns, label, labels)
         return read_unlabelled(path, task)

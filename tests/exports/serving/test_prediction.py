@@ -177,6 +177,7 @@ def test_the_words_of_a_table_are_not_its_tags(tagger, tmp_path):
     [
         ("a.txt", "the cat sat\n", "a.txt:1: column 2: 'cat' is no tag; write a word"),
         ("a.txt", "the A\ncat sat\n", "a.txt:2: column 2: 'sat' is no tag; write a"),
+        ("a.txt", "the cat x sat\n", "a.txt:1: column 2: 'cat' is no tag; write a"),
         ("a.tsv", "word\ttag\nthe\tA\n", "a.tsv:1: column 2: 'tag' looks like a head"),
     ],
 )
@@ -205,6 +206,36 @@ def test_rows_are_those_of_training_whatever_columns_are_read(pairs, tmp_path):
     path.write_text('"b\tx\tA\nc"\td\tB\ne\tf\tC\n')
     for columns in ((), (1, 2)):
         assert [e.texts for e in model.read(str(path), columns)] == expected
+
+
+def test_the_column_of_the_labels_in_training_may_have_a_text(pairs, tmp_path):
+    path = tmp_path / "a.tsv"
+    path.write_text("7\ta\tb\n8\tc\td\n")
+    model = dataclasses.replace(opened_once(str(pairs[-1])), label_column=3)
+    read = model.read(str(path), (2, 3))
+    assert [example.texts for example in read] == [("a", "b"), ("c", "d")]
+
+
+def test_a_label_that_is_called_as_a_header_is_none(pairs, tmp_path):
+    path = tmp_path / "a.tsv"
+    path.write_text("a\tb\tTarget\nc\td\tA\n")
+    description = dataclasses.replace(TASKS["xnli"], labels=("A", "Target"))
+    task = task_of(description, "", LENGTH, None)
+    model = dataclasses.replace(
+        opened_once(str(pairs[-1])), task=task, columns=(1, 2), label_column=3
+    )
+    assert len(model.read(str(path), (1, 2))) == 2
+
+
+def test_the_tag_may_be_in_a_later_column(tagger, tmp_path):
+    model = dataclasses.replace(opened_once(str(tagger[-1])), label_column=4)
+    path = tmp_path / "a.txt"
+    path.write_text("the cat sat\n")
+    with pytest.raises(UserError, match="a.txt:1: column 4: 'sat' is no tag; write a"):
+        model.read(str(path))
+    for content in ("the\ncat\n", "the x y A\ncat x y O\n"):
+        path.write_text(content.replace("O", "B"))
+        assert model.read(str(path))[0].words == ["the", "cat"]
 
 
 def test_cells_with_line_ends_are_counted(pairs, tmp_path, capsys):
