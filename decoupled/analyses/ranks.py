@@ -102,7 +102,7 @@ def centred_triangle(table: np.ndarray) -> np.ndarray:
 
     It has the same singular values.
     """
-    # That of [1, X] has that of X minus its mean row below its first row and column.
+    # The factor of [1, X] without its first row and column is that of X minus its mean.
     factor = np.zeros([0, 1 + table.shape[1]])
     for block in row_blocks(table):
         rows = np.concatenate([np.ones([len(block), 1]), block], axis=1)

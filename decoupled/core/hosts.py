@@ -97,7 +97,7 @@ class Group:
         try:
             result = combine(values)
         except (Interrupted, Terminated, WorkerLost):
-            # What joins the processes ends the others in the same way.
+            # The watch in `training.xla.hosts` ends the other processes.
             raise
         except Exception as error:
             self._store.set(f"{folder}/0", json.dumps(_described(error)))

@@ -72,7 +72,7 @@ _SMALL_IN_BRACKETS = re.compile(r"[(（][\"'“„«‹”‘‚]*(?P<letter>[^\
 _BRACKETS = re.compile(r"\([^()]*\)|（[^（）]*）")
 _CLOSING_QUOTES = tuple('"”“’»«›」』】》')
 # Ends of sentences that sentencex does not know: of Khmer and Tibetan, and two of the
-# marks that part words in Ethiopic, which many write for its full stop.
+# marks between words in Ethiopic, which many write for its full stop.
 _END = "(?:[។៕།༎]|፡፡+)+"
 _PART = re.compile(rf"(?:[^។៕།༎፡]+|፡(?!፡))+(?:{_END}[\"'”’»)]*\s*)?|{_END}\s*")
 

@@ -177,8 +177,8 @@ def read_tagged(
 
 
 def check_tags(path: str, column: int, labels: Sequence[str]) -> None:
-    """Refuses a file of which something else stands where a line has its tag: a header,
-    or, in files with blanks between columns, the text of a sentence."""
+    """Refuses a file whose lines have something else than a tag in this column: a
+    header, or, where blanks separate the columns, the text of a sentence."""
     known, is_first = LabelReader(labels), True
     lines, has_tabs = _word_lines(path)
     for number, cells in lines:
@@ -212,7 +212,7 @@ def _problem_of_tag(tag, task):
 
 def _word_lines(path):
     """Numbers and columns of lines with a word, and no columns between sentences; and
-    whether tabs part the columns."""
+    whether tabs separate the columns."""
     is_conllu, texts, above = path.endswith(".conllu"), [], True
     for number, line in lines_of(path):
         if is_conllu:

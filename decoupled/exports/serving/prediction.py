@@ -262,7 +262,7 @@ class Predictor:
             if not (is_named or is_treebank):
                 check_tags(path, label or _TAG_COLUMN, self.task.labels)
             return read_tagged(path, task, "test", LabelReader())
-        # Files with and without names of columns cannot have the same label's.
+        # Columns by name and by number are of different files.
         if type(label) is not type(columns[0]) or label in columns:
             label = None
         labels = self.task.labels if self.kind == CLASSIFICATION else ()

@@ -95,8 +95,8 @@ def joined(hardware: Hardware, facts: Mapping[str, str]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def shared(folder: str) -> Iterator[None]:
-    """Keeps in a folder, which all hosts must see, what the libraries of each process
-    write while the block runs; but in a folder with nothing else it is removed."""
+    """Keeps what the libraries of each process write in a folder, which all hosts must
+    see. If nothing else is in the folder after the block, it is removed again."""
     token = _write_token(folder) if hosts.count() > 1 else None
     if token is None:
         yield
