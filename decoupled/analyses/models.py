@@ -135,9 +135,10 @@ def encoder_batches(
     batch_size: int,
     description: str,
 ) -> Iterator[tuple[np.ndarray, dict[str, np.ndarray]]]:
-    """Yields numbers of texts and the features of their pieces; shows the progress.
+    """Yields batches: the indices of their texts, and the encoder's features of them.
 
-    The longest come first, so that memory that is too small is noticed at once.
+    The longest texts come first, so that memory that is too small is noticed at once.
+    The progress is shown.
     """
     order = np.argsort([-len(of_text) for of_text in pieces], kind="stable")
     for start in console.track(range(0, len(order), batch_size), description):

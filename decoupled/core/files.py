@@ -49,6 +49,8 @@ _SAMPLE = 1 << 10
 _FEWEST_NULS = 6
 # TensorFlow's file that lists the checkpoints of a folder.
 CHECKPOINT_LIST = "checkpoint"
+# A file for every line of which the file beside it has the number of the sentence.
+INDEX = ".idx"
 # The cause is on the line after the node's name, after the name of a file.
 _SESSION_FAILED = re.compile(
     r"\AGraph execution error:\n.*^Node: [^\n]*\n"

@@ -105,7 +105,7 @@ class LabelReader:
     """
 
     def __init__(self, labels: Iterable[str] | None = None, where: str = ""):
-        self._collects = labels is None
+        self.collects = labels is None
         self._known = {look(label): (label, where) for label in labels or ()}
         self._cells: dict[str, str] = {}
 
@@ -116,11 +116,7 @@ class LabelReader:
 
     def knows(self, cell: str) -> bool:
         """Whether the label in a cell is known, and not one that is being collected."""
-        return not self._collects and look(cell.strip(BLANKS)) in self._known
-
-    @property
-    def collects(self) -> bool:
-        return self._collects
+        return not self.collects and look(cell.strip(BLANKS)) in self._known
 
     def place(self, label: str) -> str:
         """Where a label was first read; "" for one that no file has."""
@@ -131,7 +127,7 @@ class LabelReader:
         if cell in self._cells:
             return self._cells[cell]
         label = label_in(cell, where)
-        if self._collects:
+        if self.collects:
             self._known.setdefault(look(label), (label, where))
         known, place = self._known.get(look(label), (None, ""))
         if known not in (None, label):

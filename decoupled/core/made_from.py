@@ -18,7 +18,6 @@ from decoupled.core import console, files, gfile
 MADE_FROM = "made_from"
 # What fine-tuning and retrieval measured.
 RESULTS = "results.json"
-_BESIDE = ".idx"
 _MANIFEST, _INDEXES = "manifest.json", ("*.index", "best/*.index")
 _OTHER_CHECKPOINT = "the checkpoint is another one"
 _SHOWN_CHARACTERS, _SHOWN_CHANGES = 200, 5
@@ -88,8 +87,8 @@ def changes(saved: Any, now: dict[str, Any]) -> list[str]:
         if name not in new:
             changed.append(f"{name} is gone")
         elif name not in old:
-            # Earlier versions did not record files of this kind beside others.
-            if not (name.endswith(_BESIDE) and name.removesuffix(_BESIDE) in old):
+            # Earlier versions did not record these files beside others.
+            if name.removesuffix(files.INDEX) not in old:
                 changed.append(f"{name} is new")
         elif old[name] != new[name]:
             changed.append(f"{name} has changed")

@@ -137,10 +137,15 @@ def keep_checkpoint(prefix: str, folder: str) -> None:
 def selected_folder(folder: str) -> str:
     """The folder of a run's selected checkpoint: best/, or else its own."""
     best = os.path.join(folder, BEST)
-    # A folder of that name may be another run's.
-    is_run = files.exists(os.path.join(best, run_folder.CONFIG))
     has_checkpoint = files.exists(os.path.join(best, CHECKPOINT_LIST))
-    return best if has_checkpoint and not is_run else folder
+    return best if has_checkpoint and _is_selected(best) else folder
+
+
+def _is_selected(place: str) -> bool:
+    """Whether a folder is for the selected checkpoint of the run around it. A run's own
+    folder may have the name of BEST, too."""
+    has_config = files.exists(os.path.join(place, run_folder.CONFIG))
+    return os.path.basename(place) == BEST and not has_config
 
 
 def selected_checkpoint(folder: str) -> SelectedCheckpoint:
@@ -217,10 +222,7 @@ def open_model(
         prefix = os.path.join(place, checkpoint)
     elif not checkpoint and not gfile.isdir(path):
         place, prefix = os.path.dirname(path), find_checkpoint(path)
-    # A run's own folder may have the name of BEST, too.
-    has_config = files.exists(os.path.join(place, run_folder.CONFIG))
-    in_best = os.path.basename(place) == BEST and not has_config
-    folder = os.path.dirname(place) if in_best else place
+    folder = os.path.dirname(place) if _is_selected(place) else place
     # Read first, so that the error for an unrelated folder is about config.json.
     description, vocabulary = read_folder(folder)
     if prefix is None:
@@ -241,8 +243,7 @@ def open_model(
 def _check_same_run(prefix: str, folder: str, description: run_folder.ModelDir) -> None:
     """Refuses a checkpoint beside which another model or vocabulary is described."""
     place = os.path.dirname(prefix)
-    has_config = files.exists(os.path.join(place, run_folder.CONFIG))
-    if os.path.basename(place) == BEST and not has_config:
+    if _is_selected(place):
         place = os.path.dirname(place)
     if place == folder or not files.exists(os.path.join(place, run_folder.CONFIG)):
         return

@@ -49,7 +49,7 @@ class SweepResults(NamedTuple):
     """Every value of sweeps.
 
     title: of the first sweep. tasks: of fine-tuning that have scores. unscored: those
-      whose complete runs have results, but of no language that counts in the score.
+      whose complete runs have results, but none in the languages of the score.
     complete: the number of complete jobs, of all that were `planned`.
     """
 

@@ -19,6 +19,7 @@ from decoupled.configs.finetuning import (
 )
 from decoupled.core import files, gfile
 from decoupled.core.errors import UserError
+from decoupled.core.files import INDEX
 from decoupled.corpora.locales import CODE, ENGLISH
 from decoupled.metrics.labels import accuracy, entity_scores, macro_f1
 from decoupled.metrics.question_answering import squad_scores
@@ -31,8 +32,6 @@ SPLITS = ("train", "dev", "test")
 # XTREME's files; those of `build_corpus`.
 COLUMNS, XTREME, CORPUS = "columns", "XTREME", "corpus"
 _LANGUAGE, _NAME, _ANY = "{language}", "{name}", "{any}"
-# A file for every line of which the file beside it has the number of the sentence.
-INDEX = ".idx"
 
 Column = str | int
 # Scores of answers, in percent, from (language, labels, answers).

@@ -97,8 +97,8 @@ def read_unlabelled(path: str, task: TaskDescription) -> list[LabelledTexts]:
 
 def _is_header(cell, task):
     names = HEADERS | (_NUMBERS if task.kind == REGRESSION else set())
-    is_label = bool(task.labels) and LabelReader(task.labels).knows(cell)
-    return cell.strip(BLANKS).lower() in names and not is_label
+    is_named = cell.strip(BLANKS).lower() in names
+    return is_named and not LabelReader(task.labels).knows(cell)
 
 
 def line_ends_note(path: str, examples: list[LabelledTexts]) -> str:

@@ -170,7 +170,7 @@ def headline(task: str, results: Mapping[str, Any]) -> list[str]:
 def scored_languages(
     task: str, results: Mapping[str, Any], split: str
 ) -> dict[str, Mapping[str, float]]:
-    """Language -> values of a split in results.json; those that count in the score.
+    """Language -> values of a split in results.json, for the languages of the score.
 
     They have all of its metrics, and XTREME lists them if the task is one of its own.
     """

@@ -45,8 +45,6 @@ CONVERSION = "conversion.json"
 FORMAT = "decoupled-conversion-1"
 MODEL_GIN = "model.gin"
 
-# What config.json says of a run's inputs.
-_KEPT_DATA = ("features", "masking")
 # An error lists no more names than this.
 _MOST_NAMES = 8
 
@@ -117,10 +115,10 @@ class Contents(NamedTuple):
     model, vocabulary, task: as in config.json.
     shapes: of the variables, in the order in which `value_of` reads them.
     about: what else conversion.json says; must be JSON.
-    classifier_dropout: the rate before the layer of a task in training, if known.
+    data: what config.json says of training, without what is None.
     slots: further variables, of the optimizer.
-    run: the folder of the run whose weights these are, if there is one; and
-    `description`, its own if the run can go on, else None.
+    run: the folder of the run whose weights these are, if there is one.
+    description: of the run if it can go on; it has its own data.
     """
 
     source: str
@@ -132,7 +130,7 @@ class Contents(NamedTuple):
     value_of: Callable[[str], np.ndarray | tf.Tensor]
     step: int
     about: dict[str, Any]
-    classifier_dropout: float | None = None
+    data: Mapping[str, Any] = {}
     slots: Sequence[str] = ()
     run: str | None = None
     description: run_folder.ModelDir | None = None
@@ -183,20 +181,14 @@ def initial_value(variable: Variable, model: ModelConfig) -> np.ndarray:
 
 def _write(folder: str, contents: Contents, report: dict[str, Any]) -> None:
     run, goes_on = contents.run, contents.description
-    data = {"source": contents.source}
-    if contents.classifier_dropout is not None:
-        data["classifier_dropout"] = contents.classifier_dropout
-    if run and not goes_on:
-        # Columns of the task's files, and lengths of its inputs.
-        before = run_folder.read(run).data
-        data |= {name: before[name] for name in _KEPT_DATA if name in before}
+    known = {name: x for name, x in contents.data.items() if x is not None}
     description = run_folder.ModelDir(
         command=goes_on.command if goes_on else "convert",
         model=contents.model,
         vocabulary_fingerprint=contents.vocabulary.fingerprint,
         vocabulary_kind=contents.vocabulary.kind,
         task=contents.task,
-        data=goes_on.data if goes_on else data,
+        data=goes_on.data if goes_on else {"source": contents.source, **known},
     )
     run_folder.claim(folder, description, contents.vocabulary)
     for name in (run_folder.ANSWERS, *([run_folder.SETTINGS] if goes_on else [])):

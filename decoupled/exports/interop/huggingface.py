@@ -124,7 +124,7 @@ def from_huggingface(
             "encoder_only": described.head is None,
             "notes": notes,
         },
-        classifier_dropout=described.classifier_dropout,
+        data={"classifier_dropout": described.classifier_dropout},
     )
     return write_converted_folder(model_dir, contents)
 

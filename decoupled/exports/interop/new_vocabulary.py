@@ -233,7 +233,7 @@ def _convert(
 
     shapes = {name: model.weights.shapes[name] for name in model.weights}
     shapes |= {name: (new.size, *shapes[name][1:]) for name in with_rows & {*shapes}}
-    task = model.description.task
+    task, before = model.description.task, model.description.data
     about = {
         "encoder_only": names.OUTPUT_BIAS not in shapes and task is None,
         "vocabulary": {
@@ -255,7 +255,11 @@ def _convert(
             value_of=value_of,
             step=model.weights.global_step or 0,
             about=about,
-            classifier_dropout=run_folder.classifier_dropout(model.folder),
+            data={
+                "classifier_dropout": run_folder.classifier_dropout(model.folder),
+                # Columns of the task's files, and lengths of its inputs.
+                **{name: before.get(name) for name in ("features", "masking")},
+            },
             run=model.folder,
         ),
     )
