@@ -8,6 +8,7 @@ neither a killed process nor a power failure leaves a file that looks finished.
 import codecs
 import collections
 import contextlib
+import fcntl
 import hashlib
 import io
 import json
@@ -472,6 +473,9 @@ def new_folder(folder: str, replaces: bool = False) -> Iterator[str]:
     On an error nothing is left. A rename replaces only an empty folder, so that files
     that another process writes there in the meantime are kept. With `replaces`, the
     existing content is removed when the new folder is complete.
+
+    Raises:
+      UserError: another process writes this folder (on local disks), or it exists.
     """
     target, retired = folder.rstrip("/"), None
     if not gfile.is_remote(target) and os.path.realpath(target) == os.getcwd():
@@ -481,7 +485,7 @@ def new_folder(folder: str, replaces: bool = False) -> Iterator[str]:
     make_folder(os.path.dirname(target) or ".")
     _remove_leftovers(target)
     try:
-        with atomic_path(target) as temporary:
+        with atomic_path(target) as temporary, _locked(temporary):
             yield temporary
             if replaces and exists(target):
                 # Before the earlier folder moves: this may take long.
@@ -507,7 +511,33 @@ def _remove_leftovers(target):
         path = os.path.join(parent, entry.rstrip("/"))
         ours = entry.startswith(f"{name}.tmp-") and is_temporary(path)
         if ours and gfile.isdir(path):
-            gfile.rmtree(path)
+            with _locked(path):
+                gfile.rmtree(path)
+
+
+@contextlib.contextmanager
+def _locked(temporary):
+    """Makes a folder if it is missing, and locks it until the block or process ends.
+
+    So the folder of a running process is no leftover. Remote folders have no locks.
+    """
+    gfile.makedirs(temporary)
+    with contextlib.ExitStack() as stack:
+        if not gfile.is_remote(temporary):
+            handle = os.open(temporary, os.O_RDONLY)
+            stack.callback(os.close, handle)
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                target = _TEMPORARY.sub("", temporary)
+                raise UserError(
+                    f"{target}: another process writes here; wait until it ends, stop "
+                    "it, or use another folder"
+                ) from error
+            except OSError:
+                # A file system without locks.
+                pass
+        yield
 
 
 def _cause(error):

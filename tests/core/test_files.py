@@ -277,6 +277,42 @@ def test_arrays_come_back_and_objects_are_refused(tmp_path):
         files.read_arrays(path)
 
 
+WRITER = """
+import sys
+from decoupled.core import files
+with files.new_folder(sys.argv[1], replaces=True) as folder:
+    with open(f"{folder}/first", "w") as file:
+        print("writing", file=file)
+    print("writing", flush=True)
+    sys.stdin.readline()
+"""
+
+
+@pytest.mark.parametrize("replaces", [False, True])
+def test_a_folder_that_another_process_writes_is_left_to_it(tmp_path, replaces):
+    target = tmp_path / "out"
+    with subprocess.Popen(
+        [sys.executable, "-c", WRITER, str(target)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as writer:
+        assert writer.stdout.readline() == "writing\n"
+        message = f"^{target}: another process writes here; wait until it ends"
+        with pytest.raises(UserError, match=message):
+            with files.new_folder(str(target), replaces=replaces):
+                pass
+        writer.communicate("go on\n")
+    assert writer.returncode == 0
+    assert (target / "first").read_text() == "writing\n"
+    # What a killed process left behind is removed.
+    left = tmp_path / "out.tmp-01234567"
+    left.mkdir()
+    with files.new_folder(str(target), replaces=True):
+        pass
+    assert os.listdir(tmp_path) == ["out"] and not os.listdir(target)
+
+
 def test_ctrl_c_while_a_folder_is_replaced_keeps_the_earlier_one(tmp_path, monkeypatch):
     target, rename = tmp_path / "out", gfile.rename
     target.mkdir()
@@ -291,7 +327,6 @@ def test_ctrl_c_while_a_folder_is_replaced_keeps_the_earlier_one(tmp_path, monke
     monkeypatch.setattr(gfile, "rename", interrupted)
     with pytest.raises(KeyboardInterrupt):
         with files.new_folder(str(target), replaces=True) as folder:
-            os.makedirs(folder)
             pathlib.Path(folder, "new").write_text("")
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
     assert (target / "old").read_text() == "earlier"

@@ -252,7 +252,6 @@ def to_huggingface(
         None if encoder_only else run_folder.classifier_dropout(model.folder),
     )
     with new_folder(hf_dir) as folder:
-        files.make_folder(folder)
         path = os.path.join(folder, FILE_NAME)
         written = _write_weights(model, family, head, shapes, path)
         write_tokenizer(folder, model.vocabulary, model.config)
