@@ -201,11 +201,15 @@ def with_pieces(model: bytes, kept: set[int]) -> bytes:
     other pieces.
     """
     parts, index = [], 0
-    for number, _, field in _fields(model):
+    for number, value, field in _fields(model):
         if number == _PIECES:
             index += 1
             if index - 1 not in kept:
                 continue
+        if number == _TRAINER_SPEC:
+            size = _number(_VOCAB_SIZE, len(kept))
+            settings = (size if n == _VOCAB_SIZE else f for n, _, f in _fields(value))
+            field = _bytes(_TRAINER_SPEC, b"".join(settings))
         if number != _SELF_TEST:
             parts.append(field)
     return b"".join(parts)

@@ -151,6 +151,8 @@ def test_pieces_are_taken_away_with_nothing_else(tmp_path):
     processor = sentencepiece.SentencePieceProcessor(model_proto=kept)
     assert processor.get_piece_size() == 20
     assert read_settings(kept, "x") == read_settings(model, "x")
+    size = sentencepiece.SentencePieceProcessor(model_proto=model).get_piece_size()
+    assert with_pieces(model, set(range(size))) == model
 
 
 def test_a_piece_that_is_not_utf8_is_refused(tmp_path):

@@ -85,7 +85,12 @@ def test_pairs_have_two_separators_and_one_type(vocabulary, length):
         np.testing.assert_array_equal(value, packed[name][1:])
 
 
-def test_what_to_hf_writes_gives_the_same_file(folder, vocabulary, tmp_path):
+@pytest.mark.parametrize("lost", [0, 3])
+def test_what_to_hf_writes_gives_the_same_file(vocabulary, tmp_path, lost):
+    """Also of a vocabulary that `convert vocabulary` has made smaller."""
+    if lost:
+        last = vocabulary.size - 1
+        vocabulary = vocabulary.trimmed([*range(last - lost), last])
     write_tokenizer(str(tmp_path), vocabulary, model_config())
     for names in ((), ("tokenizer.json",), ("sentencepiece.bpe.model",)):
         for name in ("tokenizer.json", "sentencepiece.bpe.model"):
