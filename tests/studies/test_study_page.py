@@ -40,6 +40,11 @@ CAUSE = {
     "A wide output embedding is as good as the rate and the scale that it amounts "
     "to.": "contradicted",
 }
+FOLDED = {
+    "Width is not needed to the end: the folded table trains on as well "
+    "(loss).": "supported",
+    "Width is not needed to the end (S).": "supported",
+}
 ENGLISH = {
     **dict.fromkeys("125", "not run"),
     **dict.fromkeys("346", "too few seeds"),
@@ -283,6 +288,7 @@ def test_a_study_is_read_back_from_its_files(tmp_path):
         ("english", ENGLISH),
         ("part_a", PART_A),
         ("part_a_cause", CAUSE),
+        ("part_b", FOLDED),
         ("part_d", {"6": "undecided"}),
     ],
 )
@@ -341,14 +347,14 @@ def test_numbers_written_by_hand_are_those_of_the_study(page):
     if "## The paper's claims" in text:
         start = text.index("## The paper's claims")
         text = text[start : text.index("## To change")]
-    names = ("first", "part_a_cause", "part_d")
+    names = ("first", "part_a_cause", "part_b", "part_d")
     studies = [load(str(DOCS / name)).evidence for name in names]
     estimates = [each for study in studies for each in study.estimates.values()]
     [third] = [claim for claim in judge(studies[1]) if claim.claim == "3"]
     for p_value in re.findall(r"p = ([\d.]+)", text):
         assert p_value == f"{third.corrected:.3f}"
     written = re.findall(
-        rf"({_NUMBER})(?: nats| logits| points)? \(({_NUMBER}) to ({_NUMBER})\)", text
+        rf"({_NUMBER})(?: nats| logits| points)? \(({_NUMBER}) to ({_NUMBER})[;)]", text
     )
     assert len(written) >= 8
     for numbers in written:
@@ -366,7 +372,12 @@ def test_numbers_written_by_hand_are_those_of_the_study(page):
 
 @pytest.mark.parametrize(
     "name, claim, count",
-    [("part_a", "3", 3), ("part_a_cause", "3", 5), ("part_d", "6", 2)],
+    [
+        ("part_a", "3", 3),
+        ("part_a_cause", "3", 5),
+        ("part_b", "Width is not needed to the end (S).", 2),
+        ("part_d", "6", 2),
+    ],
 )
 def test_the_committed_items_give_the_committed_intervals(name, claim, count, capsys):
     runpy.run_path(str(DOCS / "recompute.py"))["main"](str(DOCS / name))
