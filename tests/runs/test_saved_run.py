@@ -4,6 +4,7 @@ import json
 import pathlib
 import shutil
 
+import numpy as np
 import pytest
 
 from decoupled.analyses.models import open_models
@@ -21,6 +22,7 @@ from decoupled.runs.saved_run import (
 )
 from decoupled.training.checkpoints import latest_complete
 from tests.analyses.tiny_runs import write_finetuned_run
+from tests.exports.models import write_checkpoint
 
 
 @pytest.fixture
@@ -138,12 +140,7 @@ def test_every_piece_must_have_its_row(run):
 
 def save(folder, step):
     """A checkpoint with nothing but its step; returns its prefix."""
-    with tf.Graph().as_default(), tf.Session() as session:
-        tf.get_variable("global_step", initializer=tf.constant(step, tf.int64))
-        session.run(tf.global_variables_initializer())
-        saver = tf.train.Saver(save_relative_paths=True)
-        prefix = str(folder / "model.ckpt")
-        return saver.save(session, prefix, step, write_meta_graph=False)
+    return write_checkpoint(f"{folder}/model.ckpt", {}, step)
 
 
 def test_scores_come_back_with_their_best(tmp_path):
@@ -221,26 +218,19 @@ def test_only_the_last_one_is_kept(tmp_path):
 
 def test_slots_are_left_out_and_weights_are_equal(tmp_path):
     values = {
-        "bert/a": [[1.5, -2.0]],
-        "output_bias": [0.25],
-        "bert/a/adam_m": [[1.0, 1.0]],
-        "bert/a/adam_v": [[1.0, 1.0]],
-        "bert/a_slot_vr": [3.0],
+        "bert/a": np.array([[1.5, -2.0]], np.float32),
+        "output_bias": np.array([0.25], np.float32),
+        "bert/a/adam_m": np.ones([1, 2], np.float32),
+        "bert/a/adam_v": np.ones([1, 2], np.float32),
+        "bert/a_slot_vr": np.array([3.0], np.float32),
     }
-    with tf.Graph().as_default(), tf.Session() as session:
-        tf.get_variable("global_step", initializer=tf.constant(20, tf.int64))
-        for name, value in values.items():
-            tf.get_variable(name, initializer=tf.constant(value))
-        session.run(tf.global_variables_initializer())
-        # Several files, as a run writes them.
-        saver = tf.train.Saver(sharded=True)
-        prefix = saver.save(session, f"{tmp_path}/model.ckpt", 20)
+    prefix = write_checkpoint(f"{tmp_path}/model.ckpt", values, 20)
     keep_checkpoint(prefix, str(tmp_path / "best"))
     kept = tf.train.load_checkpoint(f"{tmp_path}/best/model.ckpt-20")
     names = set(kept.get_variable_to_shape_map())
     assert names == {"bert/a", "output_bias", "global_step"}
-    assert kept.get_tensor("bert/a").tolist() == values["bert/a"]
-    assert kept.get_tensor("output_bias").tolist() == values["output_bias"]
+    for name in ("bert/a", "output_bias"):
+        np.testing.assert_array_equal(kept.get_tensor(name), values[name])
     assert kept.get_tensor("global_step") == 20
 
 
