@@ -44,16 +44,6 @@ def twenty_steps():
     return run_steps(graph_config(), 20)
 
 
-def test_training_learns_and_counts(twenty_steps):
-    variables, losses, norms = twenty_steps
-
-    assert variables["global_step"] == 20
-    # 48 pieces: chance is ln 48 = 3.87.
-    assert losses[0] == pytest.approx(np.log(48), abs=0.35)
-    assert losses[-1] < losses[0] - 0.6
-    assert (norms > 0.1).all()
-
-
 @pytest.mark.parametrize(
     "changes, size, setting",
     [
@@ -166,15 +156,8 @@ def test_gradients_of_many_microbatches_are_added_up_in_float32(slice_dtype):
         assert difference <= 0.002 * np.linalg.norm(value), name
 
 
-@pytest.fixture(scope="module")
-def twenty_steps_in_bfloat16():
-    return run_steps(graph_config(mesh=BFLOAT16), 20)
-
-
-def test_bfloat16_is_close_to_float32_with_float32_variables(
-    twenty_steps, twenty_steps_in_bfloat16
-):
-    variables, losses, _ = twenty_steps_in_bfloat16
+def test_bfloat16_is_close_to_float32_with_float32_variables(twenty_steps):
+    variables, losses, _ = run_steps(graph_config(mesh=BFLOAT16), 20)
 
     # bfloat16 keeps 8 bits: not the same, but the same training.
     assert 0 < np.abs(losses - twenty_steps[1]).max() < 0.02
@@ -214,8 +197,8 @@ def test_bfloat16_a_few_rows_at_a_time(monkeypatch):
         # The microbatch is what is split.
         (("d:4", "batch:d"), 4, "rule batch:d: dimension 'batch' of size 2"),
         (("m:3", "predictions:m"), 1, "rule predictions:m: dimension 'predictions'"),
-        (("m:2", "hidden:m;intermediate:m"), 1, "split one tensor"),
-        (("m:2", "vocab:m;output_embedding:m"), 1, "split one tensor"),
+        (("m:2", "hidden:m;intermediate:m"), 1, "twice over the same mesh axis; give"),
+        (("m:2", "vocab:m;output_embedding:m"), 1, "m split one tensor [vocab, outp"),
         (("m:2", "layers:m"), 1, "no dimension 'layers'"),
         # No tensor has both, and yet no processor would see all ids of its rows.
         (("m:2", "sequence:m;vocab:m"), 1, "rules vocab:m and sequence:m split rows"),
@@ -223,7 +206,7 @@ def test_bfloat16_a_few_rows_at_a_time(monkeypatch):
         (("m:2", ""), 1, "no rule splits anything over mesh axis 'm'"),
         (("d:2;m:2", "batch:d"), 1, "no rule splits anything over mesh axis 'm'"),
         # Dimensions of other models and tasks.
-        (("m:2", "output_rank:m"), 1, "output_rank:m splits no tensor of this model"),
+        (("m:2", "output_rank:m"), 1, "output_rank:m splits no tensor of this model o"),
         (("m:2", "labels:m;pooled:m"), 1, "labels:m; pooled:m splits no tensor"),
     ],
 )

@@ -1,11 +1,13 @@
-"""Layout rules that Mesh-TensorFlow would ignore are refused in one line."""
+"""Layout rules that Mesh-TensorFlow would ignore are refused in one line.
+
+Those that do not fit the tensors of a graph are in test_graph.py.
+"""
 
 import pytest
 
 from decoupled.configs import MeshConfig
-from decoupled.core.compat import mtf, tf
 from decoupled.core.errors import UserError
-from decoupled.model.dims import NAMES, SETTINGS, make_dims, predictions_dim
+from decoupled.model.dims import NAMES, SETTINGS, make_dims
 from decoupled.training import mesh as meshes
 from tests.helpers import tiny_model
 
@@ -23,9 +25,9 @@ def refusal(function, *arguments):
     return message
 
 
-def check(shape, rules, batch_size=8, extra=()):
-    dims = make_dims(tiny_model(), batch_size, sequence_length=12)
-    meshes.check_mesh(config(shape, rules), dims, extra)
+def check(shape, rules):
+    dims = make_dims(tiny_model(), batch_size=8, sequence_length=12)
+    meshes.check_mesh(config(shape, rules), dims)
 
 
 @pytest.mark.parametrize("text", ["d:2;m:4", "d:2,m:4", " d : 2 ; m : 4 ;"])
@@ -143,69 +145,11 @@ def test_every_dimension_has_the_setting_that_changes_it():
     assert set(SETTINGS) == set(NAMES)
 
 
-def test_dimensions_of_the_task_are_checked_too():
-    message = refusal(check, "m:2", "predictions:m", 8, [predictions_dim(5)])
-
-    assert "rule predictions:m: dimension 'predictions' of size 5 does" in message
-    check("m:2", "predictions:m", 8, [predictions_dim(4)])
-
-
-def test_an_unknown_name_is_refused_before_sizes_are():
-    message = refusal(check, "m:5", "vocab:m;nothing:m")
-
-    assert "no dimension 'nothing'" in message
-
-
-def graph_with(*names):
-    """A mesh graph with one tensor of these dimensions."""
-    graph = mtf.Graph()
-    dims = [mtf.Dimension(name, 4) for name in names]
-    mtf.zeros(mtf.Mesh(graph, "mesh"), mtf.Shape(dims))
-    return graph
-
-
-def test_two_dimensions_of_one_tensor_on_one_axis_are_refused():
-    rules = config("d:2;m:2", "batch:d;vocab:m;hidden:m")
-    with tf.Graph().as_default():
-        meshes.check_tensors(rules, graph_with("batch", "vocab"))
-        meshes.check_tensors(rules, graph_with("batch", "hidden"))
-        graph = graph_with("batch", "vocab", "hidden")
-        message = refusal(meshes.check_tensors, rules, graph)
-
-    assert message == (
-        "MeshConfig.layout_rules: rules vocab:m and hidden:m split one tensor "
-        "[batch, vocab, hidden] twice over the same mesh axis; give one of them "
-        "another axis"
-    )
-
-
-def test_rules_for_dimensions_that_no_tensor_has_are_refused():
-    rules = config("d:2;m:4", "batch:d;output_rank:m;labels:m")
-    with tf.Graph().as_default():
-        message = refusal(meshes.check_tensors, rules, graph_with("batch", "vocab"))
-        meshes.check_tensors(rules, graph_with("batch", "labels"))
-
-    assert message.startswith(
-        "MeshConfig.layout_rules: output_rank:m; labels:m splits no tensor of this "
-        "model over mesh axis 'm', so that its 4 processors would all do the same work"
-    )
-
-
 def test_one_processor_has_no_device_name_and_several_have_one_each():
     assert meshes.devices(config("all:1")) == [""]
     assert meshes.devices(config("d:1;m:1")) == [""]
     expected = ["cpu:0", "cpu:1", "cpu:2", "cpu:3"]
     assert meshes.devices(config("d:2;m:2")) == expected
-
-
-def test_the_mesh_has_the_shape_and_the_rules_of_its_settings():
-    impl = meshes.make_mesh_impl(config("d:2;m:2", "batch:d;vocab:m"))
-
-    assert [(d.name, d.size) for d in impl.shape.dims] == [("d", 2), ("m", 2)]
-    layout = impl.tensor_layout(
-        mtf.Shape([mtf.Dimension("vocab", 48), mtf.Dimension("hidden", 16)])
-    )
-    assert layout.tensor_axis_to_mesh_axis == (1, None)
 
 
 def test_a_session_has_a_cpu_per_processor_and_rewrites_no_graph():
