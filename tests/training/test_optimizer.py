@@ -1,5 +1,7 @@
 """The schedule, what is decayed, clipping, and single updates against NumPy."""
 
+import itertools
+
 import numpy as np
 import pytest
 
@@ -17,49 +19,43 @@ def rates(schedule_config, steps, peak=0.02):
     ]
 
 
-def test_constant_rate_stays_at_the_peak_after_warm_up():
-    config = schedule(train_steps=100, warmup_steps=20, decay="constant")
-
-    values = rates(config, [0, 5, 19, 20, 99, 100])
-
-    expected = [0.0, 0.005, 0.019, 0.02, 0.02, 0.02]
-    np.testing.assert_allclose(values, expected, rtol=1e-6, atol=1e-12)
+DECAYS = {
+    "linear": lambda x: 1 - x,
+    "cosine": lambda x: (1 + np.cos(np.pi * x)) / 2,
+    "one_minus_sqrt": lambda x: 1 - np.sqrt(x),
+}
 
 
-@pytest.mark.parametrize("final_share", [0.0, 0.1])
-@pytest.mark.parametrize("decay_steps", [None, 30])
 @pytest.mark.parametrize(
-    ("decay", "shape"),
+    "decay, decay_steps, final_share, warmup_steps",
     [
-        ("linear", lambda x: 1 - x),
-        ("cosine", lambda x: (1 + np.cos(np.pi * x)) / 2),
-        ("one_minus_sqrt", lambda x: 1 - np.sqrt(x)),
+        *itertools.product(DECAYS, [None, 30], [0.0, 0.1], [20]),
+        ("linear", None, 0.0, 0),
+        ("constant", None, 0.0, 20),
+        ("constant", None, 0.0, 0),
     ],
 )
-def test_decays_have_their_closed_form(decay, shape, decay_steps, final_share):
-    config = schedule(100, 20, decay, decay_steps, final_share)
-    begins = 20 if decay_steps is None else 70
-    assert config.decay_begins == begins
+def test_rates_have_their_closed_form(decay, decay_steps, final_share, warmup_steps):
+    """Also behind the last step."""
+    config = schedule(100, warmup_steps, decay, decay_steps, final_share)
     steps = np.arange(130)
 
-    values = rates(config, steps)
+    values = np.array(rates(config, steps))
 
-    x = np.clip((steps - begins) / (100 - begins), 0, 1)
-    expected = 0.02 * (final_share + (1 - final_share) * shape(x))
-    expected = np.where(steps < 20, 0.02 * steps / 20, expected)
-    np.testing.assert_allclose(values, expected, rtol=1e-4, atol=1e-8)
+    begins = warmup_steps if decay_steps is None else 70
     # Stable between warm-up and decay.
-    assert np.ptp(np.array(values)[20 : begins + 1]) == 0
+    assert np.ptp(values[warmup_steps : begins + 1]) == 0
+    expected = np.full(len(steps), 0.02)
+    if decay != "constant":
+        assert config.decay_begins == begins
+        x = np.clip((steps - begins) / (100 - begins), 0, 1)
+        expected *= final_share + (1 - final_share) * DECAYS[decay](x)
+    warm = steps < warmup_steps
+    expected[warm] = 0.02 * steps[warm] / 20
+    np.testing.assert_allclose(values, expected, rtol=1e-4, atol=1e-8)
 
 
-def test_without_warm_up_the_first_update_has_the_peak():
-    for decay, last in (("linear", 0.0), ("constant", 0.02)):
-        values = rates(schedule(10, 0, decay), [0, 10])
-        np.testing.assert_allclose(values, [0.02, last], rtol=1e-6)
-
-
-def test_rate_never_falls_below_zero_and_warm_up_may_last_the_whole_run():
-    assert rates(schedule(10, 4, "linear"), [11, 1000]) == [0.0, 0.0]
+def test_warm_up_may_last_the_whole_run():
     values = rates(schedule(10, 10, "linear"), [5, 9])
     np.testing.assert_allclose(values, [0.01, 0.018], rtol=1e-6)
 
