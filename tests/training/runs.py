@@ -214,7 +214,7 @@ def head_features(task, rows=8):
     return {**features, "start_positions": numbers, "end_positions": numbers}
 
 
-def stepping_input_fn(start):
+def stepping_input_fn(start, features_of=step_features):
     """Batches from step `start` on, without end; see `step_features`."""
     sample = step_features(0)
     signature = {
@@ -224,7 +224,7 @@ def stepping_input_fn(start):
     def batches():
         step = start
         while True:
-            yield step_features(step)
+            yield features_of(step)
             step += 1
 
     def input_fn(params=None):

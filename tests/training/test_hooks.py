@@ -45,22 +45,14 @@ def config(steps=6, **changes):
 
 def meddling(meddle, at_step):
     """An input_fn_from that calls `meddle` with the batch of one step."""
-    sample = step_features(0)
-    signature = {n: tf.TensorSpec(x.shape, x.dtype) for n, x in sample.items()}
 
-    def batches(step):
-        while True:
-            features = step_features(step)
-            if step == at_step:
-                meddle(features)
-            yield features
-            step += 1
+    def features_of(step):
+        features = step_features(step)
+        if step == at_step:
+            meddle(features)
+        return features
 
-    return lambda start: (
-        lambda params=None: tf.data.Dataset.from_generator(
-            lambda: batches(start), output_signature=signature
-        )
-    )
+    return lambda start: stepping_input_fn(start, features_of)
 
 
 @pytest.fixture(scope="module")

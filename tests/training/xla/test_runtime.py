@@ -344,12 +344,15 @@ def test_a_step_that_is_not_finite_is_never_saved(usual, tmp_path):
     """Steps are read late, but before the checkpoint of the next one."""
     spec = run_spec(tmp_path)._replace(hardware=CPU)
 
-    def batches(step):
+    def features_of(step):
         # The weights of the fourth batch are no numbers.
-        features = [step_features(number) for number in range(step, STEPS)]
-        features[3 - step]["masked_lm_weights"][:] = np.nan
-        stacked = {n: np.stack([f[n] for f in features]) for n in features[0]}
-        return lambda params=None: tf.data.Dataset.from_tensor_slices(stacked)
+        features = step_features(step)
+        if step == 3:
+            features["masked_lm_weights"][:] = np.nan
+        return features
+
+    def batches(start):
+        return stepping_input_fn(start, features_of)
 
     message = r"training: .* at step 4; the last checkpoint"
     with pytest.raises(UserError, match=message):
