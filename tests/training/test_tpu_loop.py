@@ -201,19 +201,6 @@ def test_predictions_are_those_of_the_host(trained, tmp_path):
         )
 
 
-@pytest.mark.slow
-def test_a_run_that_diverges_ends_in_one_line_and_saves_nothing(tpu, tmp_path):
-    """Without clipping; the next test has a run with it."""
-    spec = run_spec(tmp_path)
-    optimizer = adamw(learning_rate=1e30, clip_norm=0.0)
-    bad = core_config(
-        optimizer=optimizer, schedule=schedule(8), save_checkpoints_steps=1
-    )
-    with pytest.raises(UserError, match=r"training: .*; the last checkpoint is untou"):
-        train_run(bad, spec._replace(hardware=tpu))
-    assert checkpoint_names(tmp_path) == []
-
-
 def test_a_loop_ends_that_waits_for_a_host_which_has_ended_the_run(
     tpu, tmp_path, monkeypatch
 ):
