@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from decoupled.core.compat import mtf, tf
+from decoupled.core.compat import tf
 from decoupled.model.dims import NAMES, Dims, labels_dim, make_dims, predictions_dim
 from decoupled.model.embeddings import OutputEmbedding
 from decoupled.model.encoder import encode
@@ -35,18 +35,3 @@ def test_the_graph_has_these_dimensions_and_no_others():
     result = {dim.name for tensor in tensors for dim in tensor.shape.dims}
     # Of size 1: a layer norm's means and deviations.
     assert result - {"moment"} == set(NAMES)
-
-
-def test_heads_split_the_columns_of_the_attention_kernels():
-    def outputs(build, tensors):
-        encode(build, tensors)
-
-    with tf.Graph().as_default():
-        variables = build_only(tiny_model(num_layers=1), outputs).all_variables
-    shapes = {v.name.removeprefix("bert/encoder/layer_0/"): v.shape for v in variables}
-    hidden, heads = mtf.Dimension("hidden", 16), mtf.Dimension("heads", 16)
-    for part in ("query", "key", "value"):
-        assert shapes[f"attention/self/{part}/kernel"].dims == [hidden, heads]
-        assert shapes[f"attention/self/{part}/bias"].dims == [heads]
-    assert shapes["attention/output/dense/kernel"].dims == [heads, hidden]
-    assert shapes["attention/output/dense/bias"].dims == [hidden]

@@ -1,4 +1,8 @@
-"""The masked-LM head, coupled and decoupled, and the sequence classifier."""
+"""Initial weights of tied and untied heads, and the places of dropout.
+
+What heads compute is compared with the definitions in test_gradients.py and in
+tests/exports/serving.
+"""
 
 import dataclasses
 
@@ -12,14 +16,10 @@ from decoupled.model.heads import (
     cls_positions,
     sequence_logits,
 )
-from tests.exports.reference import Reference
 from tests.helpers import tiny_model
 from tests.model.graphs import (
     build_only,
-    encoder_features,
     initial_weights,
-    random_weights,
-    run_model,
 )
 
 TABLE = "cls/predictions/output_embedding"
@@ -50,19 +50,6 @@ def classifier(labels=3, dropout=0.0):
         return [sequence_logits(build, cls, labels, dropout)]
 
     return outputs
-
-
-def test_sequence_logits_are_what_numpy_computes():
-    config, features = tiny_model(num_layers=1), encoder_features()
-    weights = random_weights(config, classifier())
-    logits = run_model(config, features, classifier(), weights)[0]
-
-    reference = Reference(config, weights)
-    cls = reference.encode(features)[-1][:, 0]
-    pooled = np.tanh(reference.dense(cls, "bert/pooler/dense"))
-    expected = pooled @ weights["output_weights"].T + weights["output_bias"]
-    assert logits.shape == (4, 3)
-    np.testing.assert_allclose(logits, expected, rtol=1e-5, atol=1e-5)
 
 
 def in_training(build, seed):

@@ -1,4 +1,4 @@
-"""Row-partitioned matrices: tiles, variables, checkpoints, products, initial values."""
+"""Row-partitioned matrices: tiles, variables, products, initial values."""
 
 import numpy as np
 import pytest
@@ -63,20 +63,6 @@ def test_assigned_rows_are_copies():
         session.run([p.assign_add(tf.ones_like(p)) for p in table.partitions])
         np.testing.assert_array_equal(session.run(tf.identity(table)), 1 - TABLE)
         np.testing.assert_array_equal(session.run(source), -TABLE)
-
-
-def saved(folder, chosen):
-    """The prefix of a checkpoint of TABLE, partitioned where it is chosen."""
-    with tf.Graph().as_default(), tf.Session() as session:
-        variable(chosen=chosen)
-        session.run(tf.global_variables_initializer())
-        return tf.train.Saver().save(session, str(folder / "model.ckpt"))
-
-
-def test_checkpoints_name_the_whole(tmp_path):
-    reader = tf.train.load_checkpoint(saved(tmp_path, ("table",)))
-    assert reader.get_variable_to_shape_map() == {"table": [20, 3]}
-    np.testing.assert_array_equal(reader.get_tensor("table"), TABLE)
 
 
 @pytest.mark.parametrize(
