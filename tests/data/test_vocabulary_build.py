@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 
@@ -13,6 +14,7 @@ from decoupled.core.errors import UserError
 from decoupled.corpora.corpus_writer import write_corpus
 from decoupled.data.vocabulary import open_vocabulary
 from decoupled.data.vocabulary_build import build_vocabulary
+from tests.data.small_corpus import make_vocabulary
 
 # They are drawn in tests/data/test_fertility.py.
 pytestmark = pytest.mark.usefixtures("empty_pictures")
@@ -32,16 +34,17 @@ def settings(vocab_size=45, **changes):
     return VocabularySettings(**{**values, **changes})
 
 
-@pytest.fixture
-def corpus(tmp_path):
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory):
     """A corpus folder: 100 English and 20 Swahili sentences, English has eval text."""
+    folder = str(tmp_path_factory.mktemp("made") / "corpus")
 
     def documents(words, count):
         for i in range(count):
             yield "train", [f"{words[i % len(words)]} {words[i // 7 % len(words)]}"]
 
     write_corpus(
-        str(tmp_path / "corpus"),
+        folder,
         source="numbers",
         inputs={},
         languages=[
@@ -52,7 +55,23 @@ def corpus(tmp_path):
         contents={},
         tasks={},
     )
-    return str(tmp_path / "corpus")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def built(corpus, tmp_path_factory):
+    """The folder of a vocabulary without pictures."""
+    folder = tmp_path_factory.mktemp("built") / "v"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(sys.modules, "matplotlib", None)
+        assert build_vocabulary(corpus, str(folder), settings())
+    return folder
+
+
+@pytest.fixture
+def folder(built, tmp_path):
+    """The same, to go on with."""
+    return shutil.copytree(built, tmp_path / "v")
 
 
 def test_trains_and_reports(corpus, tmp_path, capfd):
@@ -83,31 +102,29 @@ def test_trains_and_reports(corpus, tmp_path, capfd):
     assert errors == ""
 
 
-def test_the_same_corpus_gives_the_same_files(corpus, tmp_path):
-    for name in ("1", "2"):
-        build_vocabulary(corpus, str(tmp_path / name), settings())
-    for name in FILES:
-        assert (tmp_path / "1" / name).read_bytes() == (
-            tmp_path / "2" / name
-        ).read_bytes()
+def test_the_same_corpus_gives_the_same_files(corpus, built, tmp_path):
+    build_vocabulary(corpus, str(tmp_path / "again"), settings())
+    for name in FILES[2:]:
+        again = (tmp_path / "again" / name).read_bytes()
+        assert again == (built / name).read_bytes()
 
 
-def test_a_complete_vocabulary_is_reused(corpus, tmp_path, capsys):
-    folder = str(tmp_path / "v")
-    assert build_vocabulary(corpus, folder, settings())
-    capsys.readouterr()
-    assert not build_vocabulary(corpus, folder, settings())
+@pytest.mark.parametrize("left", [[], ["building_vocabulary.txt"]])
+def test_a_complete_vocabulary_is_reused(corpus, folder, capsys, left):
+    """Also after a kill behind the report."""
+    for name in left:
+        (folder / name).write_text("not complete")
+    assert not build_vocabulary(corpus, str(folder), settings())
     assert f"{folder}: complete already, reused" in capsys.readouterr().out
+    assert sorted(os.listdir(folder)) == FILES[2:]
 
 
-def test_a_killed_build_is_done_again(corpus, tmp_path):
-    folder = str(tmp_path / "v")
-    build_vocabulary(corpus, folder, settings())
-    os.remove(tmp_path / "v/vocabulary.json")
-    (tmp_path / "v/building_vocabulary.txt").write_text("not complete")
-    (tmp_path / "v/sentencepiece.model").write_bytes(b"half")
-    (tmp_path / "v/sentencepiece.model.tmp-01234567").write_bytes(b"half")
-    assert build_vocabulary(corpus, folder, settings())
+def test_a_killed_build_is_done_again(corpus, folder):
+    (folder / "vocabulary.json").unlink()
+    (folder / "building_vocabulary.txt").write_text("not complete")
+    (folder / "sentencepiece.model").write_bytes(b"half")
+    (folder / "sentencepiece.model.tmp-01234567").write_bytes(b"half")
+    assert build_vocabulary(corpus, str(folder), settings())
     assert sorted(os.listdir(folder)) == FILES
 
 
@@ -127,14 +144,6 @@ def test_a_failure_in_a_folder_with_other_files_leaves_them_alone(corpus, tmp_pa
     with pytest.raises(UserError, match="vocab_size 5000"):
         build_vocabulary(corpus, str(tmp_path / "v"), settings(5000))
     assert os.listdir(tmp_path / "v") == ["notes.txt"]
-
-
-def test_a_kill_behind_the_report_leaves_a_complete_vocabulary(corpus, tmp_path):
-    folder = str(tmp_path / "v")
-    build_vocabulary(corpus, folder, settings())
-    (tmp_path / "v/building_vocabulary.txt").write_text("not complete")
-    assert not build_vocabulary(corpus, folder, settings())
-    assert sorted(os.listdir(folder)) == FILES
 
 
 def test_the_sample_is_shown_and_reported(corpus, tmp_path, capsys):
@@ -214,7 +223,6 @@ vocabulary_build.build_vocabulary(sys.argv[1], sys.argv[2], settings())
 KILLS = {
     "while it reads": "from decoupled.corpora.corpus import Corpus\n"
     "Corpus.sentences = lambda *_: iter(kill, None)",
-    "before the plot": "vocabulary_build.plot_fertility = kill",
     "before the report": "vocabulary_build.files.write_json = kill",
 }
 
@@ -237,29 +245,23 @@ def test_a_run_that_is_killed_leaves_nothing_that_looks_complete(
     assert sorted(os.listdir(folder)) == FILES
 
 
-def test_a_vocabulary_of_other_inputs_is_refused(corpus, tmp_path):
-    folder = str(tmp_path / "v")
-    build_vocabulary(corpus, folder, settings())
+def test_a_vocabulary_of_other_inputs_is_refused(corpus, folder):
     with pytest.raises(UserError, match=r"settings\.vocabulary\.vocab_size: 45 != 46"):
-        build_vocabulary(corpus, folder, settings(46))
+        build_vocabulary(corpus, str(folder), settings(46))
 
 
-def test_another_model_beside_the_report_is_refused(corpus, tmp_path):
-    build_vocabulary(corpus, str(tmp_path / "v"), settings())
-    build_vocabulary(corpus, str(tmp_path / "w"), settings(46))
-    os.replace(tmp_path / "w/sentencepiece.model", tmp_path / "v/sentencepiece.model")
+def test_another_model_beside_the_report_is_refused(corpus, folder):
+    make_vocabulary(folder / "sentencepiece.model")
     with pytest.raises(UserError, match="sentencepiece.model is not the one of"):
-        build_vocabulary(corpus, str(tmp_path / "v"), settings())
+        build_vocabulary(corpus, str(folder), settings())
 
 
 def test_a_changed_corpus_leaves_nothing(corpus, tmp_path):
-    path = f"{corpus}/text/train/sw/text-00000-of-00001.txt"
-    with open(path) as file:
-        content = file.read()
-    with open(path, "w") as file:
-        file.write(content.replace("moja", "mojo"))
+    changed = shutil.copytree(corpus, tmp_path / "corpus")
+    path = changed / "text/train/sw/text-00000-of-00001.txt"
+    path.write_text(path.read_text().replace("moja", "mojo"))
     with pytest.raises(UserError, match="changed since manifest.json was written"):
-        build_vocabulary(corpus, str(tmp_path / "v"), settings())
+        build_vocabulary(str(changed), str(tmp_path / "v"), settings())
     assert not (tmp_path / "v").exists()
 
 

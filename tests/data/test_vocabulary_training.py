@@ -96,33 +96,43 @@ def config(vocab_size, byte_fallback=False, coverage=0.9999, threads=16):
 
 @pytest.fixture(scope="module")
 def trained(sentences, tmp_path_factory):
-    return train_vocabulary(
-        sentences, str(tmp_path_factory.mktemp("trained") / "m"), config(4000)
-    )
+    """(vocabulary, its lines, the progress that was shown)."""
+    shown, lines = [], TrainingLines(sentences)
+
+    def track(items, description, total):
+        shown.extend((description, total) for _ in items)
+        return iter(())
+
+    path = str(tmp_path_factory.mktemp("trained") / "m")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("decoupled.core.console.track", track)
+        return train_vocabulary(lines, path, config(4000)), lines, shown
 
 
-def test_the_same_text_gives_the_same_bytes(sentences, trained, tmp_path):
-    again = train_vocabulary(iter(sentences), str(tmp_path / "again"), config(4000))
-    assert again.content == trained.content
-    assert again.fingerprint == trained.fingerprint
-    other = train_vocabulary(sentences[:-1], str(tmp_path / "other"), config(4000))
-    assert other.fingerprint != trained.fingerprint
+def test_progress_is_reported_by_rounds(sentences, trained):
+    _, lines, shown = trained
+    assert lines.lines == len(sentences)
+    # 1,000,000 pieces become 4,400 in 19 prunings by a quarter, two rounds before each
+    # and two at the end; so little text begins with fewer.
+    assert shown[0] == ("training pieces, rounds", 40)
+    assert 4 <= len(shown) <= 40
 
 
 def test_the_number_of_threads_is_part_of_the_settings(sentences, trained, tmp_path):
     # The sums of the EM algorithm are those of so many parts of the text.
     one = train_vocabulary(sentences, str(tmp_path / "m"), config(4000, threads=1))
-    assert one.fingerprint != trained.fingerprint
+    assert one.fingerprint != trained[0].fingerprint
 
 
 def test_the_number_of_cores_changes_nothing(sentences, trained, tmp_path):
     cores = os.sched_getaffinity(0)
     try:
         os.sched_setaffinity(0, {min(cores)})
-        one = train_vocabulary(sentences, str(tmp_path / "m"), config(4000))
+        one = train_vocabulary(iter(sentences), str(tmp_path / "m"), config(4000))
     finally:
         os.sched_setaffinity(0, cores)
-    assert one.fingerprint == trained.fingerprint
+    assert one.content == trained[0].content
+    assert one.fingerprint == trained[0].fingerprint
 
 
 def test_long_lines_are_split_not_skipped(tmp_path):
@@ -173,23 +183,6 @@ def test_an_error_of_the_source_comes_through(tmp_path):
     with pytest.raises(UserError, match="^a.txt: changed$"):
         train_vocabulary(source(), str(tmp_path / "model"), config(50))
     assert not list(tmp_path.iterdir())
-
-
-def test_progress_is_reported_by_rounds(sentences, tmp_path, monkeypatch):
-    problem = []
-
-    def track(items, description, total):
-        problem.extend((description, total) for _ in items)
-        return iter(())
-
-    monkeypatch.setattr("decoupled.core.console.track", track)
-    lines = TrainingLines(sentences)
-    train_vocabulary(lines, str(tmp_path / "m"), config(4000))
-    assert lines.lines == len(sentences)
-    # 1,000,000 pieces become 4,400 in 19 prunings by a quarter, two rounds before each
-    # and two at the end; so little text begins with fewer.
-    assert problem[0] == ("training pieces, rounds", 40)
-    assert 4 <= len(problem) <= 40
 
 
 WORKER_THAT_DIES = "import os, sys; sys.stdin.readline(); os.kill(os.getpid(), {})"
