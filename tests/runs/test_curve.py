@@ -23,12 +23,7 @@ from decoupled.runs.curve import (
 )
 from decoupled.studies.verdicts import CROSSED_BY
 from decoupled.training.checkpoints import write_list
-from decoupled.training.events import (
-    event_writer,
-    read_scalars,
-    scalar_summary,
-    write_scalars,
-)
+from decoupled.training.events import write_scalars
 from tests.helpers import schedule, tiny_model
 from tests.training.runs import (
     BODY,
@@ -39,24 +34,8 @@ from tests.training.runs import (
     step_features,
     train_run,
     with_training,
+    write_events,
 )
-
-
-def write_losses(folder, start, losses, second=None):
-    """An event file as a run that starts from step `start` writes it.
-
-    Args:
-      losses: step -> loss. second: in the file's name, the moment of the start.
-    """
-    with tf.Graph().as_default():
-        writer = event_writer(str(folder), start)
-    for step, loss in losses.items():
-        writer.add_summary(scalar_summary({"loss": loss, "learning_rate": 9.0}), step)
-    writer.close()
-    [path] = [p for p in folder.glob("events.out.*") if f".{start:012d}" in p.name]
-    if second is not None:
-        path = path.rename(folder / f"events.out.tfevents.{second}.host.{start:012d}")
-    return path
 
 
 def curve(*loss, every=1):
@@ -77,17 +56,6 @@ def straight(tmp_path_factory):
     return folder
 
 
-def test_a_run_has_a_loss_for_every_logged_step(straight):
-    result = read_curve(str(straight))
-    assert result.steps.dtype == np.int64 and result.loss.dtype == np.float64
-    assert result.steps.tolist() == list(range(1, 9))
-    # Of 48 pieces, guessed from initial weights.
-    assert result.loss[0] == pytest.approx(np.log(48), abs=0.5)
-    assert dict(zip(*map(np.ndarray.tolist, result), strict=True)) == read_scalars(
-        str(straight), "loss"
-    )
-
-
 def test_losses_of_updates_that_were_lost_are_dropped(straight, tmp_path):
     """The run goes on from step 3, on other text, and logs every other step."""
     folder = shutil.copytree(straight, tmp_path / "run")
@@ -106,6 +74,8 @@ def test_losses_of_updates_that_were_lost_are_dropped(straight, tmp_path):
     spec = run_spec(folder)
     train_run(with_training(CONFIG, log_steps=2), spec, other_text)
     before, result = read_curve(str(straight)), read_curve(str(folder))
+    assert before.steps.tolist() == list(range(1, 9))
+    assert before.steps.dtype == np.int64 and before.loss.dtype == np.float64
     # Without the 5 and the 7 that the first start has logged, too.
     assert result.steps.tolist() == [1, 2, 3, 4, 6, 8]
     np.testing.assert_array_equal(result.loss[:3], before.loss[:3])
@@ -121,27 +91,21 @@ def test_accuracies_are_in_percent_also_where_an_earlier_version_logged_shares(
 
 
 def test_starts_of_one_run_are_joined_in_their_order(tmp_path):
-    write_losses(tmp_path, 0, {2: 5.0, 4: 4.0, 6: 3.0}, second=1700000000)
-    write_losses(tmp_path, 5, {8: 2.5, 10: 2.0}, second=1700000009)
+    write_events(tmp_path, 0, {2: 5.0, 4: 4.0, 6: 3.0}, second=1700000000)
+    write_events(tmp_path, 5, {8: 2.5, 10: 2.0}, second=1700000009)
     # Of step 3 again: whoever went back to an earlier checkpoint.
-    write_losses(tmp_path, 3, {5: 7.0}, second=1700000099)
+    write_events(tmp_path, 3, {5: 7.0}, second=1700000099)
     result = read_curve(str(tmp_path))
     assert result.steps.tolist() == [2, 5]
     assert result.loss.tolist() == [5.0, 7.0]
 
 
 def test_files_of_others_have_no_start_and_drop_nothing(tmp_path):
-    write_losses(tmp_path, 0, {1: 5.0, 2: 4.0}, second=1700000000)
-    path = write_losses(tmp_path, 7, {2: 3.0}, second=1700000009)
+    write_events(tmp_path, 0, {1: 5.0, 2: 4.0}, second=1700000000)
+    path = write_events(tmp_path, 7, {2: 3.0}, second=1700000009)
     path.rename(tmp_path / "events.out.tfevents.1700000009.host.v2")
     result = read_curve(str(tmp_path))
     assert result.loss.tolist() == [5.0, 3.0]
-
-
-def test_what_a_kill_has_cut_off_is_read_up_to_there(tmp_path):
-    path = write_losses(tmp_path, 0, {1: 5.0, 2: 4.0, 3: 3.0})
-    path.write_bytes(path.read_bytes()[:-5])
-    assert read_curve(str(tmp_path)).steps.tolist() == [1, 2]
 
 
 def refused(folder, message):
@@ -151,7 +115,7 @@ def refused(folder, message):
 
 
 def test_a_changed_byte_is_named_with_its_file(tmp_path):
-    path = write_losses(tmp_path, 0, {1: 5.0, 2: 4.0, 3: 3.0})
+    path = write_events(tmp_path, 0, {1: 5.0, 2: 4.0, 3: 3.0})
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 1
     path.write_bytes(bytes(content))
@@ -198,7 +162,7 @@ def test_hostile_records_end_in_one_line(tmp_path, record, message):
 def test_folders_without_a_curve(tmp_path):
     refused(tmp_path, "no training loss in event files here; give the folder of a pre-")
     refused(tmp_path / "missing", "no training loss")
-    write_losses(tmp_path, 0, {})
+    write_events(tmp_path, 0, {})
     refused(tmp_path, "no training loss")
 
 
@@ -258,7 +222,7 @@ def test_crossing_in_time_is_by_six_tenths_of_the_steps():
 
 
 def test_a_run_of_one_step_crosses_nothing(tmp_path):
-    write_losses(tmp_path, 0, {1: 8.3})
+    write_events(tmp_path, 0, {1: 8.3})
     result = read_curve(str(tmp_path))
     assert crossing(result, crossing_level({"en": 5.5})) is None
 

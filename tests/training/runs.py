@@ -18,6 +18,7 @@ from decoupled.tasks.tagging import Tagging
 from decoupled.training import graph as graphs
 from decoupled.training.bookkeeping import StopOnSignal
 from decoupled.training.checkpoints import latest_complete
+from decoupled.training.events import event_writer, scalar_summary
 from decoupled.training.graph import Network, TrainingGraph, build_step
 from decoupled.training.loop import Run, train
 from decoupled.training.mesh import session_config
@@ -243,6 +244,23 @@ def train_run(config, spec, input_fn_from=stepping_input_fn, **more):
     """Trains to the end of the schedule; returns `checkpoint_values`."""
     train(config, spec, input_fn_from, **more)
     return checkpoint_values(spec.model_dir)
+
+
+def write_events(folder, start, losses, second=None, **scalars):
+    """An event file as a run that starts from step `start` writes it.
+
+    Args:
+      losses: step -> loss. second: in the file's name, the moment of the start.
+      scalars: others, the same at each step.
+    """
+    writer = event_writer(str(folder), start)
+    for step, loss in losses.items():
+        writer.add_summary(scalar_summary({"loss": loss, **scalars}), step)
+    writer.close()
+    [path] = [p for p in folder.glob("events.out.*") if f".{start:012d}" in p.name]
+    if second is not None:
+        path = path.rename(folder / f"events.out.tfevents.{second}.host.{start:012d}")
+    return path
 
 
 def checkpoint_values(folder, prefix=None):

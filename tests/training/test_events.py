@@ -10,17 +10,13 @@ from decoupled.core.compat import tf
 from decoupled.core.errors import UserError
 from decoupled.training import events
 from decoupled.training.events import read_scalars, write_scalars
+from tests.training.runs import write_events
 
 
 @pytest.fixture
 def event_file(tmp_path):
     """(folder, its event file): one file with the losses of steps 1 to 3."""
-    writer = events.event_writer(str(tmp_path), 0)
-    for step in (1, 2, 3):
-        writer.add_summary(events.scalar_summary({"loss": step / 2, "rate": 1.0}), step)
-    writer.close()
-    [path] = tmp_path.glob("events.out.tfevents.*")
-    return tmp_path, path
+    return tmp_path, write_events(tmp_path, 0, {1: 0.5, 2: 1.0, 3: 1.5}, rate=1.0)
 
 
 def test_what_is_written_is_read(event_file):
@@ -34,7 +30,8 @@ def test_what_is_written_is_read(event_file):
 def test_a_file_that_ends_inside_a_record_is_read_up_to_there(event_file, lost):
     folder, path = event_file
     path.write_bytes(path.read_bytes()[:-lost])
-    assert read_scalars(str(folder), "loss") == {1: 0.5, 2: 1.0}
+    # It is not damaged.
+    assert read_scalars(str(folder), "loss", whole=True) == {1: 0.5, 2: 1.0}
 
 
 def test_what_a_resumed_run_wrote_after_such_a_file_is_read(event_file):
@@ -64,29 +61,14 @@ def shown(folder):
     return steps
 
 
-def write_run(folder, second, start, steps, **scalars):
-    """What a run that starts after step `start` writes."""
-    writer = events.event_writer(str(folder), start)
-    for step in steps:
-        writer.add_summary(events.scalar_summary({"loss": step, **scalars}), step)
-    writer.close()
-    [path] = [p for p in folder.glob("events*") if "17000000" not in p.name]
-    path.rename(folder / f"events.out.tfevents.17000000{second:02d}.host.{start:012d}")
-
-
 def test_steps_that_were_lost_are_shown_once(tmp_path):
     """The run was killed after step 12, and went on from the checkpoint of step 8."""
-    write_run(tmp_path, 1, 0, [2, 4, 6, 8, 10, 12], rate=0.1)
-    write_run(tmp_path, 2, 8, [11, 14])
-    assert shown(tmp_path) == {"loss": [2, 4, 6, 8, 11, 14], "rate": [2, 4, 6, 8]}
-    assert read_scalars(str(tmp_path), "loss") == {
-        2: 2,
-        4: 4,
-        6: 6,
-        8: 8,
-        11: 11,
-        14: 14,
-    }
+    losses = {step: step for step in (2, 4, 6, 8, 10, 12)}
+    write_events(tmp_path, 0, losses, 1700000001, rate=0.1)
+    write_events(tmp_path, 8, {11: 11, 14: 14}, 1700000002)
+    kept = [2, 4, 6, 8, 11, 14]
+    assert shown(tmp_path) == {"loss": kept, "rate": [2, 4, 6, 8]}
+    assert read_scalars(str(tmp_path), "loss") == {step: step for step in kept}
     assert list(read_scalars(str(tmp_path), "rate")) == [2, 4, 6, 8]
 
 
@@ -99,7 +81,7 @@ def test_lost_steps_of_an_earlier_version_are_shown_once(tmp_path):
     writer.close()
     [path] = tmp_path.glob("events*")
     path.rename(tmp_path / f"events.out.tfevents.1700000001.host.{0:012d}")
-    write_run(tmp_path, 2, 2, [4, 6, 8])
+    write_events(tmp_path, 2, {4: 4, 6: 6, 8: 8}, 1700000002)
     assert shown(tmp_path) == {"loss": [2, 4, 6, 8]}
 
 

@@ -12,7 +12,7 @@ from decoupled.configs import MeshConfig
 from decoupled.core.compat import tf
 from decoupled.core.errors import UserError
 from decoupled.planning.hardware import parse_topology
-from decoupled.training.events import event_writer, read_scalars, scalar_summary
+from decoupled.training.events import read_scalars
 from decoupled.training.mesh import check_mesh_size
 from decoupled.training.tpu import (
     divergence,
@@ -21,6 +21,7 @@ from decoupled.training.tpu import (
     session_config,
 )
 from tests.ops.simd_on_cpu import assign_cores
+from tests.training.runs import write_events
 
 
 def context(topology="v2-32", hosts=4):
@@ -48,12 +49,8 @@ def host_writes(folder, loss):
 
 def test_the_host_writes_scalars_and_drops_steps_that_were_lost(tmp_path):
     """An earlier start was killed after step 9; the run goes on with step 7."""
-    writer = event_writer(str(tmp_path), 4)
-    for step in (5, 6, 7, 8, 9):
-        writer.add_summary(scalar_summary({"loss": step, "rate": 1.0}), step)
-    writer.close()
-    [path] = tmp_path.glob("events*")
-    path.rename(tmp_path / f"events.out.tfevents.1700000000.host.{4:012d}")
+    losses = {step: step for step in (5, 6, 7, 8, 9)}
+    write_events(tmp_path, 4, losses, 1700000000, rate=1.0)
     host_writes(str(tmp_path), 2.5)
     assert read_scalars(str(tmp_path), "loss") == {5: 5.0, 6: 6.0, 7: 2.5}
     assert list(read_scalars(str(tmp_path), "rate")) == [5, 6]
