@@ -66,12 +66,13 @@ def order(
 
 
 @pytest.mark.parametrize(
-    "examples, batch", [(203, 8), (200, 8), (203, 150), (10, 4), (3, 8), (8, 8)]
+    "examples, batch", [(203, 8), (203, 150), (20, 8), (10, 4), (3, 8), (8, 8)]
 )
-def test_every_epoch_of_balanced_batches_holds_each_example_once(examples, batch):
-    steps = -(-4 * examples // batch)
-    rows = np.concatenate(order(steps, examples, batch))[: 4 * examples]
-    epochs = rows.reshape(4, examples)
+@pytest.mark.parametrize("rows", [UNPACKED, Rows(1, LONGEST)])
+def test_every_epoch_of_balanced_batches_holds_each_example_once(examples, batch, rows):
+    """Whether they fit or not."""
+    batches = order(-(-4 * examples // batch), examples, batch, rows=rows)
+    epochs = np.concatenate(batches)[: 4 * examples].reshape(4, examples)
     for epoch in epochs:
         assert sorted(epoch) == list(range(examples))
     assert examples < 5 or epochs[0].tolist() != epochs[1].tolist()
@@ -143,14 +144,6 @@ def test_exchanges_do_not_depend_on_where_a_run_starts(start):
     resumed = order(LONG_RUN - start, start=start, rows=FIVE_ROWS)
     for expected, batch in zip(straight[start:], resumed, strict=True):
         assert batch.tolist() == expected.tolist()
-
-
-@pytest.mark.parametrize("examples, batch", [(3, 8), (8, 8), (20, 8), (203, 150)])
-def test_short_epochs_hold_each_example_once_whether_they_fit_or_not(examples, batch):
-    steps = -(-4 * examples // batch)
-    results = order(steps, examples, batch, rows=Rows(1, LONGEST))
-    for epoch in np.concatenate(results)[: 4 * examples].reshape(4, examples):
-        assert sorted(epoch) == list(range(examples))
 
 
 def plan(batches, shortest=10, step=4, multiple=1, cost=lambda length: 1.0):
