@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import os
+import shutil
 import sys
 
 import pytest
@@ -18,7 +19,6 @@ from decoupled.data.reading import all_shards, verify_shard
 from decoupled.data.records_build import build_records
 from decoupled.data.vocabulary import SentencePiece, open_vocabulary
 from tests.corpora.builds import killed_at, tree
-from tests.corpora.no_beam import run_without_beam
 from tests.data.small_corpus import make_corpus, make_vocabulary
 
 
@@ -39,6 +39,20 @@ def build(source, output, tokens_per_shard=300, runner=runners.LOCAL):
         tokens_per_shard,
         runner,
     )
+
+
+@pytest.fixture(scope="module")
+def whole(source, tmp_path_factory):
+    """The folder of a build that nothing disturbed."""
+    output = tmp_path_factory.mktemp("whole") / "records"
+    build(source, output)
+    return output
+
+
+@pytest.fixture
+def complete(whole, tmp_path):
+    """A copy of it, to change."""
+    return shutil.copytree(whole, tmp_path / "records")
 
 
 def stored(manifest, split, language):
@@ -80,23 +94,20 @@ def test_records_are_the_documents_of_the_corpus(source, tmp_path, capsys):
     assert not any(verify_shard(manifest, shard) for shard in all_shards(manifest))
     names = tree(tmp_path / "records")
     assert not any("work" in name or "part-" in name for name in names)
-    assert "Records in" in capsys.readouterr().out
-
-
-def test_languages_without_held_out_records_are_reported(source, tmp_path, capsys):
-    build(source, tmp_path / "records")
+    printed = capsys.readouterr().out
+    assert "Records in" in printed
     problem = "warning: no held-out text in sw; pretrain cannot evaluate there"
-    assert capsys.readouterr().out.count(problem) == 1
+    assert printed.count(problem) == 1
 
 
 def test_a_long_document_becomes_several_records(source, tmp_path):
-    manifest = build(source, tmp_path / "records", tokens_per_shard=7)
+    manifest = build(source, tmp_path / "records", tokens_per_shard=20)
     results = stored(manifest, "train", "sw")
-    assert all(len(ids) <= 7 for ids in results) and len(results) > 8
+    assert all(len(ids) <= 20 for ids in results) and len(results) > 8
     pieces = [
-        ids[start : start + 7]
+        ids[start : start + 20]
         for ids in expected(source, "train", "sw")
-        for start in range(0, len(ids), 7)
+        for start in range(0, len(ids), 20)
     ]
     assert sorted(results) == sorted(pieces)
     corpus = Corpus(str(source / "corpus"))
@@ -225,14 +236,13 @@ def test_a_damaged_part_is_named(two_sources):
         build(two_sources, output, tokens_per_shard=2000)
 
 
-def test_a_complete_folder_is_reused(source, tmp_path, capsys):
-    output = tmp_path / "records"
-    first = build(source, output)
-    before = tree(output)
-    capsys.readouterr()
-    assert build(source, output) == first
-    assert tree(output) == before
-    assert f"{output}: complete already, reused" in capsys.readouterr().out
+def test_a_complete_folder_is_reused(source, complete, capsys):
+    (complete / "work").mkdir()
+    (complete / "work/thesis.txt").write_text("mine")
+    before = tree(complete)
+    assert build(source, complete) == records.read_manifest(str(complete))
+    assert tree(complete) == before
+    assert f"{complete}: complete already, reused" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
@@ -247,26 +257,14 @@ def test_somebody_elses_files_are_not_touched(source, tmp_path, name):
     assert list(tree(output)) == [name]
 
 
-def test_a_folder_work_beside_complete_records_is_kept(source, tmp_path):
-    output = tmp_path / "records"
-    build(source, output)
-    (output / "work").mkdir()
-    (output / "work/thesis.txt").write_text("mine")
-    build(source, output)
-    assert (output / "work/thesis.txt").read_text() == "mine"
-
-
-def test_complete_records_with_larger_shards_are_refused(source, tmp_path):
-    output = tmp_path / "records"
-    build(source, output)
+def test_complete_records_with_larger_shards_are_refused(source, complete):
     with pytest.raises(UserError, match=r"shards of up to \d+ tokens, more than --tok"):
-        build(source, output, tokens_per_shard=10)
+        build(source, complete, tokens_per_shard=10)
 
 
 def test_a_build_that_was_killed_goes_on_with_the_next_file(
-    source, tmp_path, monkeypatch
+    source, whole, tmp_path, monkeypatch
 ):
-    build(source, tmp_path / "whole")
     output, begun = tmp_path / "records", []
     write_shard = records.write_shard
 
@@ -293,10 +291,12 @@ def test_a_build_that_was_killed_goes_on_with_the_next_file(
     )
     build(source, output)
     assert begun[0] not in again and begun[-1] in again
-    assert tree(output) == tree(tmp_path / "whole")
+    assert tree(output) == tree(whole)
 
 
-def test_work_in_progress_with_another_vocabulary_is_begun_anew(source, tmp_path):
+def test_work_in_progress_with_another_vocabulary_is_begun_anew(
+    source, whole, tmp_path
+):
     job = records_build.EncodingJob(
         str(source / "corpus"),
         str(source / "vocabulary.model"),
@@ -314,8 +314,7 @@ def test_work_in_progress_with_another_vocabulary_is_begun_anew(source, tmp_path
     assert runners.result_of(job, text)["sentences"] > 0
     manifest = build(source, tmp_path / "records")
     assert manifest.language("train", "en").records == 60
-    build(source, tmp_path / "fresh")
-    assert tree(tmp_path / "records") == tree(tmp_path / "fresh")
+    assert tree(tmp_path / "records") == tree(whole)
 
 
 def notes(folder, suffix):
@@ -332,9 +331,8 @@ def notes(folder, suffix):
         lambda result: result.update(empty_documents="many"),
     ],
 )
-def test_a_note_of_somebody_else_is_not_followed(source, tmp_path, change):
+def test_a_note_of_somebody_else_is_not_followed(source, whole, tmp_path, change):
     output = tmp_path / "records"
-
     with killed_at(records_build, "gather"):
         build(source, output)
     (tmp_path / "mine.txt").write_text("mine")
@@ -346,51 +344,25 @@ def test_a_note_of_somebody_else_is_not_followed(source, tmp_path, change):
     next(iter(results)).write_text(json.dumps({**note, "result": None}))
     build(source, output)
     assert (tmp_path / "mine.txt").read_text() == "mine"
-    build(source, tmp_path / "fresh")
-    assert tree(output) == tree(tmp_path / "fresh")
+    assert tree(output) == tree(whole)
 
 
-def test_beam_is_not_needed_and_writes_the_same(source, tmp_path, monkeypatch):
+def test_beam_is_not_needed_and_writes_the_same(source, whole, tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
         # "import apache_beam" fails.
         patch.setitem(sys.modules, "apache_beam", None)
         build(source, tmp_path / "local")
     build(source, tmp_path / "beam", runner=runners.Runner("DirectRunner"))
-    assert tree(tmp_path / "local") == tree(tmp_path / "beam")
+    assert tree(tmp_path / "local") == tree(tmp_path / "beam") == tree(whole)
 
 
-@pytest.mark.slow
-def test_several_processes_write_the_same_and_need_no_beam(source, tmp_path):
-    program = (
-        "import sys\n"
-        "from decoupled.corpora.runners import Runner\n"
-        "from decoupled.data.records_build import build_records\n"
-        "corpus, vocabulary, output = sys.argv[1:]\n"
-        "build_records(corpus, vocabulary, output, 300, Runner(workers=2))\n"
-    )
-    run_without_beam(
-        program,
-        tmp_path / "blocked",
-        source / "corpus",
-        source / "vocabulary.model",
-        tmp_path / "two",
-    )
-    build(source, tmp_path / "one")
-    assert tree(tmp_path / "one") == tree(tmp_path / "two")
-
-
-def test_a_folder_of_other_inputs_is_refused(source, tmp_path):
-    build(source, tmp_path / "records")
-    make_vocabulary(tmp_path / "vocabulary.model", size=50)
-    before = tree(tmp_path / "records")
+def test_a_folder_of_other_inputs_is_refused(source, complete, tmp_path):
+    other = tmp_path / "vocabulary.model"
+    make_vocabulary(other, size=50)
+    before = tree(complete)
     with pytest.raises(UserError, match="records: holds records of another vocabulary"):
-        build_records(
-            str(source / "corpus"),
-            str(tmp_path / "vocabulary.model"),
-            str(tmp_path / "records"),
-            300,
-        )
-    assert tree(tmp_path / "records") == before
+        build_records(str(source / "corpus"), str(other), str(complete), 300)
+    assert tree(complete) == before
 
 
 def test_a_document_without_pieces_is_left_out_and_said(
