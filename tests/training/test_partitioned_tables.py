@@ -28,6 +28,7 @@ from tests.training.runs import (
 )
 
 TABLE = "cls/predictions/output_embedding"
+COUPLED = tiny_model(coupled=True, output_embedding_size=8)
 BFLOAT16_SLICES = MeshConfig("all:1", "", "bfloat16", "bfloat16")
 
 
@@ -59,38 +60,29 @@ def partitions_of(training=True, **changes):
     return {n: len(x.partitions) for n, x in found.items() if hasattr(x, "partitions")}
 
 
-def test_the_output_embedding_and_its_moments():
-    saved = {TABLE: 5, f"{TABLE}/adam_m": 5, f"{TABLE}/adam_v": 5}
-    slices = {f"{name}, slice 0": count for name, count in saved.items()}
-    assert partitions_of() == saved | slices
-
-
-def test_the_table_of_an_output_embedding_of_low_rank():
-    """[48, 16] in three partitions; the other factor is whole."""
-    names = [TABLE, f"{TABLE}/adam_m", f"{TABLE}/adam_v"]
-    wanted = {n: 3 for name in names for n in (name, f"{name}, slice 0")}
-    assert partitions_of(model=tiny_model(output_embedding_rank=16)) == wanted
-
-
-def test_on_several_devices_their_slices():
-    """What is saved there is a copy that no step reads."""
-    names = [TABLE, f"{TABLE}/adam_m", f"{TABLE}/adam_v"]
-    wanted = {f"{name}, slice {n}": 2 for name in names for n in range(2)}
-    assert partitions_of(mesh=MODEL_AXIS) == wanted
-
-
 @pytest.mark.parametrize(
-    "changes",
+    "changes, count, places",
     [
-        dict(optimizer=adamw(name="adafactor", weight_decay=0.0, beta1=0.0)),
-        dict(mesh=BFLOAT16_SLICES),
-        dict(model=tiny_model(coupled=True, output_embedding_size=8), frozen=()),
-        dict(training=False),
+        ({}, 5, ["", ", slice 0"]),
+        # [48, 16]; the other factor is whole.
+        (dict(model=tiny_model(output_embedding_rank=16)), 3, ["", ", slice 0"]),
+        # What is saved there is a copy that no step reads.
+        (dict(mesh=MODEL_AXIS), 2, [", slice 0", ", slice 1"]),
+        # No partition would be updated alone.
+        (dict(optimizer=adamw(name="adafactor", weight_decay=0, beta1=0)), 0, []),
+        (dict(mesh=BFLOAT16_SLICES), 0, []),
+        (dict(model=COUPLED, frozen=()), 0, []),
+        (dict(training=False), 0, []),
     ],
-    ids=lambda changes: next(iter(changes)),
+    ids=[
+        *("one device", "low rank", "two devices"),
+        *("adafactor", "bfloat16 slices", "coupled", "predictions"),
+    ],
 )
-def test_nothing_where_no_partition_would_be_updated_alone(changes):
-    assert partitions_of(**changes) == {}
+def test_the_output_embedding_and_its_moments_have_partitions(changes, count, places):
+    names = [TABLE, f"{TABLE}/adam_m", f"{TABLE}/adam_v"]
+    wanted = {f"{name}{place}": count for name in names for place in places}
+    assert partitions_of(**changes) == wanted
 
 
 def test_initial_weights_do_not_depend_on_partitions():
