@@ -31,7 +31,7 @@ def look_up(ids, mesh_shape, layout_rules):
         "ids": (ids, [BATCH, LENGTH]),
         "weights": (weights, [BATCH, LENGTH, WIDTH]),
     }
-    return table, weights, run_mesh(build, inputs, mesh_shape, layout_rules)
+    return run_mesh(build, inputs, mesh_shape, layout_rules)
 
 
 @pytest.mark.parametrize("mesh_shape, layout_rules", MESHES)
@@ -66,10 +66,10 @@ X = np.arange(36, dtype=np.float32).reshape(2, 6, 3)
 POSITIONS = np.array([[0, 2, 3, 2], [5, 4, 1, 5]], np.int32)
 
 
-def gather(positions, mesh_shape, layout_rules, dims=(BATCH, PREDICTIONS)):
-    """[entries, gradient of x] for sum(entries * weights), and the weights."""
-    shape = [*(dim.size for dim in dims), 3]
-    weights = np.random.default_rng(0).normal(size=shape).astype(np.float32)
+def gather(positions, mesh_shape, layout_rules):
+    """[entries, gradient of x] for sum(entries * weights)."""
+    dims = [BATCH, PREDICTIONS]
+    weights = np.random.default_rng(0).normal(size=[2, 4, 3]).astype(np.float32)
 
     def build(mesh, tensors):
         y = gather_positions(tensors["x"], tensors["positions"], SEQUENCE)
@@ -78,10 +78,10 @@ def gather(positions, mesh_shape, layout_rules, dims=(BATCH, PREDICTIONS)):
 
     inputs = {
         "x": (X, [BATCH, SEQUENCE, THREE]),
-        "positions": (positions, list(dims)),
+        "positions": (positions, dims),
         "weights": (weights, [*dims, THREE]),
     }
-    return run_mesh(build, inputs, mesh_shape, layout_rules), weights
+    return run_mesh(build, inputs, mesh_shape, layout_rules)
 
 
 @pytest.mark.parametrize("mesh_shape, layout_rules", POSITION_MESHES)
@@ -106,9 +106,9 @@ def test_a_sequence_and_positions_on_one_axis_are_refused():
 def test_sums_by_products_are_those_of_additions(monkeypatch, sequence):
     """Of repeated ids and positions, and over shards, as programs of XLA add up."""
     vocab = MESHES[POSITION_MESHES.index(sequence)]
-    added = look_up(IDS, *vocab)[2][1], gather(POSITIONS, *sequence)[0][1]
+    added = look_up(IDS, *vocab)[1], gather(POSITIONS, *sequence)[1]
     monkeypatch.setattr("decoupled.ops.gather._adds_by_product", lambda *_: True)
-    products = look_up(IDS, *vocab)[2][1], gather(POSITIONS, *sequence)[0][1]
+    products = look_up(IDS, *vocab)[1], gather(POSITIONS, *sequence)[1]
     for by_product, expected in zip(products, added, strict=True):
         np.testing.assert_allclose(by_product, expected, rtol=1e-6)
 

@@ -74,37 +74,26 @@ def test_sums_over_processors_are_made_whole():
     assert factored("m:2", "batch:m") is None
 
 
+def with_rows(count, implementation):
+    """What `as_factored` says of a product of so many inner rows."""
+    with tf.Graph().as_default():
+        mesh = mtf.Mesh(mtf.Graph(), "mesh")
+        rows = mtf.Dimension("rows", count)
+        left = mtf.zeros(mesh, mtf.Shape([rows, VOCAB]))
+        right = mtf.zeros(mesh, mtf.Shape([rows, WIDTH]))
+        product = mtf.einsum([left, right], output_shape=[VOCAB, WIDTH])
+        return as_factored(product, implementation, smallest=1)
+
+
 def test_so_are_those_whose_norm_would_cost_too_much():
     """A quarter of 96 x 128 / (96 + 128) inner rows, 13.7, are as many as pay."""
-
-    def with_rows(count):
-        with tf.Graph().as_default():
-            mesh = mtf.Mesh(mtf.Graph(), "mesh")
-            rows = mtf.Dimension("rows", count)
-            left = mtf.zeros(mesh, mtf.Shape([rows, VOCAB]))
-            right = mtf.zeros(mesh, mtf.Shape([rows, WIDTH]))
-            product = mtf.einsum([left, right], output_shape=[VOCAB, WIDTH])
-            return as_factored(product, mesh_impl(), smallest=1)
-
-    assert with_rows(13) is not None
-    assert with_rows(14) is None
+    assert with_rows(13, mesh_impl()) is not None
+    assert with_rows(14, mesh_impl()) is None
 
 
 def test_a_tpu_makes_gradients_whole():
-    with tf.Graph().as_default():
-        mesh = mtf.Mesh(mtf.Graph(), "mesh")
-        left = mtf.zeros(mesh, mtf.Shape([BATCH, VOCAB]))
-        right = mtf.zeros(mesh, mtf.Shape([BATCH, WIDTH]))
-        product = mtf.einsum([left, right], output_shape=[VOCAB, WIDTH])
-        assert (
-            as_factored(
-                product,
-                OneCore(mtf.convert_to_shape("all:1"), mtf.convert_to_layout_rules("")),
-                smallest=1,
-            )
-            is None
-        )
-        assert as_factored(product, mesh_impl(), smallest=1) is not None
+    shape, layout = mtf.convert_to_shape("all:1"), mtf.convert_to_layout_rules("")
+    assert with_rows(2, OneCore(shape, layout)) is None
 
 
 @pytest.mark.parametrize("dtype", [tf.float32, tf.bfloat16])

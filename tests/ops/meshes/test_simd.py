@@ -1,4 +1,7 @@
-"""The mesh of a TPU: slices and copies as on the hosts, and its program under XLA."""
+"""The mesh of a TPU: its graph, and its program under XLA.
+
+Which part of a variable each core gets is in test_stacks.py.
+"""
 
 import numpy as np
 import pytest
@@ -22,62 +25,6 @@ from tests.ops.simd_on_cpu import (
 from tests.training.runs import BUT_TABLES, graph_config, run_steps
 
 ROWS, COLUMNS = mtf.Dimension("rows", 8), mtf.Dimension("columns", 6)
-
-
-def copied(layout, logical_to_physical=None):
-    """A table's slices by core, and the table that is put together from them."""
-    table = np.arange(48, dtype=np.float32).reshape(8, 6)
-    with tf.Graph().as_default():
-        graph = mtf.Graph()
-        mesh = mtf.Mesh(graph, "mesh")
-        mtf.get_variable(
-            mesh,
-            "table",
-            mtf.Shape([ROWS, COLUMNS]),
-            initializer=tf.zeros_initializer(),
-        )
-        mesh_impl = eight_cores(layout, logical_to_physical)
-        lowering = mtf.Lowering(graph, {mesh: mesh_impl}, autostack=False)
-        handles = lowering.variables[graph.all_variables[0]].laid_out_tensor.one_slice
-        slices = [
-            tf.raw_ops.ReadVariableOp(resource=handle, dtype=tf.float32)
-            for handle in handles.handles
-        ]
-        master = tf.global_variables()[0]
-        config = tf.ConfigProto(allow_soft_placement=True)
-        config.MergeFrom(SESSION_CONFIG)
-        with tf.Session(config=config) as session:
-            session.run(master.assign(table))
-            session.run(lowering.copy_masters_to_slices())
-            parts = session.run(slices)
-            session.run(master.assign(np.zeros_like(table)))
-            session.run(lowering.copy_slices_to_masters())
-            return table, parts, session.run(master)
-
-
-def test_every_core_gets_its_own_part_and_they_make_the_whole_again():
-    table, parts, again = copied("rows:data;columns:model")
-    for core, part in enumerate(parts):
-        row, column = 2 * (core // 2), 3 * (core % 2)
-        np.testing.assert_array_equal(part, table[row : row + 2, column : column + 3])
-    np.testing.assert_array_equal(again, table)
-
-
-def test_parts_go_to_the_cores_that_the_mesh_is_mapped_to():
-    order = [3, 1, 0, 2, 7, 5, 4, 6]
-    table, parts, again = copied("rows:data", order)
-    for processor, core in enumerate(order):
-        row = 2 * (processor // 2)
-        np.testing.assert_array_equal(parts[core], table[row : row + 2])
-    np.testing.assert_array_equal(again, table)
-
-
-def test_a_variable_that_is_not_split_is_whole_on_every_core():
-    table, parts, again = copied("")
-    assert len(parts) == 8
-    for part in parts:
-        np.testing.assert_array_equal(part, table)
-    np.testing.assert_array_equal(again, table)
 
 
 def test_a_slice_takes_two_nodes_of_the_graph_and_one_of_each_host():

@@ -76,19 +76,32 @@ def test_a_stack_is_cut_where_its_gradient_would_be_too_large():
     assert {len(m) for m in names_of(make, 0)} == {1}
 
 
-@pytest.mark.parametrize("slices", [tf.float32, tf.bfloat16])
-def test_each_core_gets_its_part_of_every_member_and_gives_it_back(slices):
-    tables = [np.arange(48, dtype=np.float32).reshape(8, 6) + 50 * i for i in range(3)]
+@pytest.mark.parametrize(
+    "layout, count, slices",
+    [
+        (f"rows:data;{LAYOUT}", 3, tf.float32),
+        (f"rows:data;{LAYOUT}", 3, tf.bfloat16),
+        # Variables without a stack; the last is whole on every core.
+        (f"rows:data;{LAYOUT}", 1, tf.float32),
+        ("rows:data", 1, tf.float32),
+        ("", 1, tf.float32),
+    ],
+)
+def test_each_core_gets_its_part_of_every_member_and_gives_it_back(
+    layout, count, slices
+):
+    tables = [
+        np.arange(48, dtype=np.float32).reshape(8, 6) + 50 * i for i in range(count)
+    ]
     with tf.Graph().as_default():
         graph = mtf.Graph()
         mesh = mtf.Mesh(graph, "mesh")
-        members = [variable(mesh, f"w{number}", slices=slices) for number in range(3)]
-        layout = f"rows:data;{LAYOUT}"
+        members = [
+            variable(mesh, f"w{number}", slices=slices) for number in range(count)
+        ]
         mesh_impl: WithoutProgram = eight_cores(layout, [3, 1, 0, 2, 7, 5, 4, 6])
         lowering = mtf.Lowering(graph, {mesh: mesh_impl}, autostack=False)
         handles = slices_of(lowering, members).one_slice.handles
-        with pytest.raises(ValueError, match="no stack has these members: w1, w0"):
-            slices_of(lowering, [members[1], members[0]])
         parts = [
             tf.cast(tf.raw_ops.ReadVariableOp(resource=h, dtype=slices), tf.float32)
             for h in handles
@@ -107,6 +120,18 @@ def test_each_core_gets_its_part_of_every_member_and_gives_it_back(slices):
     assert len(result) == 8
     for core, part in enumerate(result):
         row, column = divmod(mesh_impl.p2l(core), 2)
-        own = np.s_[2 * row : 2 * row + 2, 3 * column : 3 * column + 3]
-        np.testing.assert_array_equal(part, [table[own] for table in tables])
+        rows = np.s_[2 * row : 2 * row + 2] if "rows" in layout else np.s_[:]
+        columns = np.s_[3 * column : 3 * column + 3] if LAYOUT in layout else np.s_[:]
+        own = [table[rows, columns] for table in tables]
+        np.testing.assert_array_equal(part, own if count > 1 else own[0])
     np.testing.assert_array_equal(again, tables)
+
+
+def test_members_in_another_order_are_no_stack():
+    with tf.Graph().as_default():
+        graph = mtf.Graph()
+        mesh = mtf.Mesh(graph, "mesh")
+        members = [variable(mesh, name) for name in ("w0", "w1")]
+        lowering = mtf.Lowering(graph, {mesh: eight_cores("")}, autostack=False)
+        with pytest.raises(ValueError, match="no stack has these members: w1, w0"):
+            slices_of(lowering, members[::-1])
