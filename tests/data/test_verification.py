@@ -4,7 +4,6 @@ import dataclasses
 
 import pytest
 
-from decoupled.core.errors import UserError
 from decoupled.core.release import tf
 from decoupled.data import records
 from decoupled.data.reading import (
@@ -16,6 +15,7 @@ from decoupled.data.reading import (
 )
 from tests.corpora.builds import edit_json
 from tests.data.record_folders import distinct_documents, flip_byte, make_records
+from tests.refusals import refusal
 
 NAME = "train/en/tokens-00000-of-00001.tfrecord"
 # A length of exabytes with the right checksum.
@@ -92,10 +92,8 @@ def without_end(folder):
 )
 def test_what_can_be_seen_at_once_is_reported_before_training(folder, damage, problem):
     damage(folder)
-    with pytest.raises(UserError) as caught:
-        beginnings(folder)
-    message = str(caught.value)
-    assert message.startswith(f"{folder / NAME}: {problem}") and "\n" not in message
+    message = refusal(beginnings, folder)
+    assert message.startswith(f"{folder / NAME}: {problem}")
     assert message.endswith(f"decoupled verify_records --records_dir={folder}")
 
 

@@ -14,6 +14,7 @@ from decoupled.exports.serving.text import BertPackInputs
 from decoupled.tasks.classification import pack_texts
 from tests.corpora.builds import edit_json
 from tests.exports.models import model_config
+from tests.refusals import refusal
 from tests.vocabularies import xlm_r_folder
 
 SENTENCES = ["the quick brown fox jumps over the lazy dog and the sleepy cat"] * 20
@@ -145,7 +146,7 @@ def first_pieces(folder):
         (change("tokenizer_config.json", lambda c: c.update(
             tokenizer_class="CamembertTokenizer")), "which is not known for"),
         (change("tokenizer_config.json", lambda c: c.update(mask_token="[MASK]")),
-         "mask_token is '\\[MASK\\]'"),
+         "mask_token is '[MASK]'"),
         (other_model, "has special pieces of its own"),
         (first_pieces, "does not begin with <unk>, <s>, </s>"),
         (lambda folder: (folder / "sentencepiece.bpe.model").write_bytes(b"x"),
@@ -155,6 +156,4 @@ def first_pieces(folder):
 def test_other_folders_are_refused_in_one_line(vocabulary, tmp_path, damage, message):
     write_tokenizer(str(tmp_path), vocabulary, model_config())
     damage(tmp_path)
-    with pytest.raises(UserError, match=message) as error:
-        open_vocabulary(str(tmp_path))
-    assert "\n" not in str(error.value)
+    assert message in refusal(open_vocabulary, str(tmp_path))

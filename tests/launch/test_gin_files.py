@@ -11,6 +11,7 @@ from decoupled import configs
 from decoupled.configs.checks import Settings, bound, configurable
 from decoupled.core.errors import UserError
 from decoupled.launch import gin_files
+from tests.refusals import refusal
 
 
 @configurable("example_root")
@@ -44,14 +45,6 @@ def write(tmp_path, monkeypatch):
 
 def configure(files, params=(), prefixes=()):
     return gin_files.configure(Example, files, params, prefixes)
-
-
-def message_of(call, *args):
-    with pytest.raises(UserError) as caught:
-        call(*args)
-    message = str(caught.value)
-    assert "\n" not in message
-    return message
 
 
 def test_files_build_the_dataclasses(write):
@@ -155,7 +148,7 @@ def test_a_folder_named_like_that_of_the_file_is_no_obstacle(write):
 
 
 def test_a_missing_file_is_reported_with_the_search_path_and_near_names(write):
-    message = message_of(configure, ["runs/demo_pretran.gin"], [], ["/p"])
+    message = refusal(configure, ["runs/demo_pretran.gin"], [], ["/p"])
     assert message.startswith("runs/demo_pretran.gin: no such gin file in ., /p, /")
     assert "did you mean runs/demo_pretrain.gin" in message
 
@@ -180,7 +173,7 @@ def test_a_missing_file_is_reported_with_the_search_path_and_near_names(write):
     ],
 )
 def test_a_file_that_is_gone_is_refused_with_what_to_give_now(write, name, advice):
-    message = message_of(configure, [write(f"include {name!r}", "a.gin")])
+    message = refusal(configure, [write(f"include {name!r}", "a.gin")])
     assert message.startswith(f"a.gin:1: {name}: is gone (CHANGELOG.md); ")
     assert advice in message
 
@@ -188,18 +181,18 @@ def test_a_file_that_is_gone_is_refused_with_what_to_give_now(write, name, advic
 def test_an_absolute_path_is_searched_nowhere_else(tmp_path):
     path = str(tmp_path / "x.gin")
     expected = f"{path}: no such gin file"
-    assert message_of(configure, [path]) == expected
+    assert refusal(configure, [path]) == expected
 
 
 def test_a_missing_include_is_reported_with_the_line(write):
-    message = message_of(configure, [write("\n\ninclude 'no.gin'\n", "a.gin")])
+    message = refusal(configure, [write("\n\ninclude 'no.gin'\n", "a.gin")])
     assert message.startswith("a.gin:3: no.gin: no such gin file")
 
 
 def test_files_that_include_each_other_are_refused(write):
     write("include 'b.gin'", "a.gin")
     write("include 'a.gin'", "b.gin")
-    assert message_of(configure, ["a.gin"]).startswith("b.gin: includes a.gin")
+    assert refusal(configure, ["a.gin"]).startswith("b.gin: includes a.gin")
 
 
 @pytest.mark.parametrize(
@@ -223,14 +216,14 @@ def test_files_that_include_each_other_are_refused(write):
     ],
 )
 def test_mistakes_in_a_file_are_reported_with_the_line(write, text, message):
-    result = message_of(configure, [write(GOOD), write(f"# first\n{text}\n", "a.gin")])
+    result = refusal(configure, [write(GOOD), write(f"# first\n{text}\n", "a.gin")])
     assert result.startswith(message)
 
 
 def test_lines_after_an_include_keep_their_numbers(write):
     write(GOOD)
     text = "include 'good.gin'\n\nSamplingConfig.alpha = 1\nSamplingConfig.x = 1\n"
-    assert message_of(configure, [write(text, "a.gin")]).startswith("a.gin:4: ")
+    assert refusal(configure, [write(text, "a.gin")]).startswith("a.gin:4: ")
 
 
 @pytest.mark.parametrize(
@@ -254,25 +247,25 @@ def test_lines_after_an_include_keep_their_numbers(write):
     ],
 )
 def test_a_parameter_of_another_class_is_reported_with_the_class(write, text, message):
-    assert message_of(configure, [write(text, "a.gin")]) == message
+    assert refusal(configure, [write(text, "a.gin")]) == message
 
 
 @pytest.mark.parametrize("value", ["{'a': 1, 'a': 2}", "({'a': {'a': 1}, 'a': 2},)"])
 def test_a_key_that_occurs_twice_is_refused(write, value):
-    message = message_of(configure, [write(f"B = {{'a': {{'a': 1}}}}\nA = {value}")])
+    message = refusal(configure, [write(f"B = {{'a': {{'a': 1}}}}\nA = {value}")])
     assert message.startswith("good.gin:2: the key 'a' occurs twice in ")
 
 
 @pytest.mark.parametrize("word", ["true", "adamw", "none"])
 def test_a_word_without_quotes_is_reported(write, word):
-    message = message_of(configure, [write(f"ALPHA = {word}", "a.gin")])
+    message = refusal(configure, [write(f"ALPHA = {word}", "a.gin")])
     assert message == f"a.gin:1: {word!r} is no value; a text needs quotes"
 
 
 def test_a_setting_of_the_runs_of_a_sweep_is_reported_where_it_belongs():
     files = ["sweeps/mini.gin", "sweeps/table4.gin"]
     params = ["ScheduleConfig.train_steps = 3"]
-    message = message_of(gin_files.configure, configs.SweepRoot, files, params)
+    message = refusal(gin_files.configure, configs.SweepRoot, files, params)
     assert message == (
         "gin: ScheduleConfig.train_steps: set, but sweep has no such setting; the "
         "runs of a sweep take theirs from SweepConfig.pretraining and "
@@ -281,9 +274,9 @@ def test_a_setting_of_the_runs_of_a_sweep_is_reported_where_it_belongs():
 
 
 def test_known_names_are_listed(write):
-    message = message_of(configure, [write("MaskingConfig.mask_rate = 1")])
+    message = refusal(configure, [write("MaskingConfig.mask_rate = 1")])
     assert "did you mean masking_rate" in message
-    message = message_of(configure, [write("x.y = 1")])
+    message = refusal(configure, [write("x.y = 1")])
     known = message.split("Known: ")[1].split(", ")
     assert {"example_root", "ModelConfig", "MeshConfig"} <= set(known)
 
@@ -337,17 +330,17 @@ def test_known_names_are_listed(write):
     ],
 )
 def test_mistakes_in_a_single_binding_name_it(write, param, message):
-    assert message_of(configure, [write(GOOD)], [param]).startswith(message)
+    assert refusal(configure, [write(GOOD)], [param]).startswith(message)
 
 
 def test_missing_values_are_named():
-    message = message_of(configure, [], ["example_root.phase = @PhaseConfig()"])
+    message = refusal(configure, [], ["example_root.phase = @PhaseConfig()"])
     assert message.startswith("gin: PhaseConfig needs steps, batch_size; give a --gin_")
 
 
 def test_a_file_that_is_not_utf8_is_named(write, tmp_path):
     (tmp_path / "a.gin").write_bytes(b"\xff")
-    assert message_of(configure, ["a.gin"]).startswith("a.gin: not UTF-8 at byte 0")
+    assert refusal(configure, ["a.gin"]).startswith("a.gin: not UTF-8 at byte 0")
 
 
 @configurable()

@@ -11,6 +11,7 @@ from decoupled import configs
 from decoupled.configs.checks import Settings, bound, configurable
 from decoupled.core.errors import UserError
 from decoupled.launch import gin_files
+from tests.refusals import refusal
 
 MODULE = "module_of_a_stranger"
 
@@ -104,10 +105,7 @@ def configure(files=(), params=()):
 
 
 def mistake(files=(), params=()):
-    with pytest.raises(UserError) as caught:
-        configure(files, params)
-    assert "\n" not in str(caught.value)
-    return str(caught.value)
+    return refusal(configure, files, params)
 
 
 def write(path, text):

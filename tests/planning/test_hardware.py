@@ -2,8 +2,8 @@
 
 import pytest
 
-from decoupled.core.errors import UserError
 from decoupled.planning.hardware import GIB, parse_topology
+from tests.refusals import refusal
 
 
 @pytest.mark.parametrize(
@@ -51,6 +51,4 @@ def test_slices(name, topology, cores, hosts, gibibytes, teraflops):
     ],
 )
 def test_what_is_no_slice(name, said):
-    with pytest.raises(UserError) as refused:
-        parse_topology(name)
-    assert str(refused.value).startswith(f"--topology: {said}")
+    assert refusal(parse_topology, name).startswith(f"--topology: {said}")

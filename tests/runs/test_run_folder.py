@@ -9,11 +9,11 @@ from typing import NamedTuple
 import pytest
 
 from decoupled.core import files
-from decoupled.core.errors import UserError
 from decoupled.data.vocabulary import vocabulary_path
 from decoupled.runs import run_folder
 from decoupled.runs.run_folder import ModelDir
 from tests.helpers import tiny_model
+from tests.refusals import refusal
 
 DESCRIPTION = ModelDir(
     command="pretrain",
@@ -53,13 +53,6 @@ def trained(folder):
     """The same folder with a checkpoint."""
     pathlib.Path(folder, "model.ckpt-3.index").write_bytes(b"")
     return folder
-
-
-def refusal(function, *arguments):
-    with pytest.raises(UserError) as caught:
-        function(*arguments)
-    assert "\n" not in str(caught.value)
-    return str(caught.value)
 
 
 def test_what_is_claimed_is_read_back(folder):

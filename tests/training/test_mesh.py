@@ -6,23 +6,14 @@ Those that do not fit the tensors of a graph are in test_graph.py.
 import pytest
 
 from decoupled.configs import MeshConfig
-from decoupled.core.errors import UserError
 from decoupled.model.dims import NAMES, SETTINGS, make_dims
 from decoupled.training import mesh as meshes
 from tests.helpers import tiny_model
+from tests.refusals import refusal
 
 
 def config(shape, rules=""):
     return MeshConfig(shape, rules)
-
-
-def refusal(function, *arguments):
-    """The text of the UserError that a call ends in."""
-    with pytest.raises(UserError) as caught:
-        function(*arguments)
-    message = str(caught.value)
-    assert "\n" not in message
-    return message
 
 
 def check(shape, rules):

@@ -10,6 +10,7 @@ from decoupled.core.errors import UserError
 from decoupled.model.variables import MASKED_LM, shapes
 from decoupled.training.graph import pretraining_graph
 from tests.helpers import MASKING, adamw, masked_lm_features, schedule, tiny_model
+from tests.refusals import refusal
 from tests.training.runs import (
     MODEL_AXIS,
     ONE_DEVICE,
@@ -111,9 +112,8 @@ def test_a_rate_of_zero_is_a_frozen_variable():
     ],
 )
 def test_patterns_that_fit_no_model_are_refused(rates, message):
-    with pytest.raises(UserError, match=message) as error:
-        pretraining_graph(pretraining(adamw(rates=rates)))
-    assert "\n" not in str(error.value)
+    settings = pretraining(adamw(rates=rates))
+    assert message in refusal(pretraining_graph, settings)
 
 
 @pytest.mark.parametrize(

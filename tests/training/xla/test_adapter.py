@@ -9,6 +9,7 @@ import pytest
 from decoupled.core import accelerators
 from decoupled.core.errors import UserError
 from decoupled.training.xla import adapter
+from tests.refusals import refusal
 
 pytestmark = pytest.mark.skipif(
     "jax" not in accelerators.jax_packages(), reason="needs JAX"
@@ -62,9 +63,7 @@ def test_a_device_that_is_missing(monkeypatch, plugin, reason):
                 f"Unable to initialize backend '{kind}': no driver. More"
             )
 
-    with pytest.raises(UserError) as refused:
-        adapter._devices(Jax(), "gpu")
-    assert str(refused.value) == (
+    assert refusal(adapter._devices, Jax(), "gpu") == (
         f"--accelerator=gpu: JAX 0.11.2 finds no GPU ({reason}); pip install "
         "'decoupled[cuda12]', and decoupled doctor shows what it finds"
     )
