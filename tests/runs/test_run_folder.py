@@ -356,15 +356,6 @@ def test_checkpoints_of_unknown_origin_are_not_taken_over(tmp_path, vocabulary):
     assert os.listdir(tmp_path / "run") == ["checkpoint"]
 
 
-def test_other_files_in_a_new_folder_are_left_alone(tmp_path, vocabulary):
-    (tmp_path / "run").mkdir()
-    (tmp_path / "run" / "notes.txt").write_text("mine")
-
-    run_folder.claim(str(tmp_path / "run"), DESCRIPTION, vocabulary)
-
-    assert (tmp_path / "run" / "notes.txt").read_text() == "mine"
-
-
 def test_a_folder_that_cannot_be_made_is_named(tmp_path, vocabulary):
     (tmp_path / "file").touch()
     below_a_file = f"{tmp_path}/file/run"
