@@ -11,7 +11,6 @@ from benchmarks.flops import pretraining_flops
 from benchmarks.sizes import Batch
 from decoupled.configs import MeshConfig, OptimizerConfig, PlanConfig, PretrainConfig
 from decoupled.configs.studies import PlanSettings
-from decoupled.core.compat import tf
 from decoupled.core.errors import UserError
 from decoupled.launch import gin_files
 from decoupled.model.variables import MASKED_LM, shapes
@@ -20,15 +19,15 @@ from decoupled.planning.hardware import parse_topology
 from decoupled.planning.plan import make_plan, seconds
 from decoupled.planning.report import as_json
 from decoupled.runs.pretraining_plan import with_whole_evaluations
-from decoupled.training.graph import build_step, check_graph, pretraining_graph
+from decoupled.training.graph import check_graph, pretraining_graph
 from tests.helpers import (
     MASKING,
     adamw,
-    masked_lm_features,
     schedule,
     tiny_model,
     tiny_training,
 )
+from tests.training.runs import built_step
 
 TPU = parse_topology("v2-8")
 ASSUMED = PlanConfig(efficiency=0.5, memory_share=1.0)
@@ -100,17 +99,12 @@ def both_plan():
 
 def allocated(run):
     """Bytes of the slices on each of 4 virtual CPU devices: weights, and slots."""
-    with tf.Graph().as_default():
-        features = {
-            name: tf.constant(value)
-            for name, value in masked_lm_features(run.training.batch_size).items()
-        }
-        lowering = build_step(pretraining_graph(run), features).lowering
-        weights = set(shapes(run.model, MASKED_LM))
-        slices = {
-            variable.name: laid_out.laid_out_tensor.all_slices
-            for variable, laid_out in lowering.variables.items()
-        }
+    lowering = built_step(pretraining_graph(run)).lowering
+    weights = set(shapes(run.model, MASKED_LM))
+    slices = {
+        variable.name: laid_out.laid_out_tensor.all_slices
+        for variable, laid_out in lowering.variables.items()
+    }
     sizes = {
         name: [part.shape.num_elements() * part.dtype.size for part in parts]
         for name, parts in slices.items()

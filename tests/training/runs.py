@@ -1,5 +1,6 @@
 """Short runs of tiny models: bare steps of a graph, and whole training runs."""
 
+import contextlib
 import dataclasses
 import functools
 import os
@@ -98,6 +99,13 @@ def build_evaluation(network, features, placement=None):
     )
 
 
+def built_step(config):
+    """The graph of an optimizer step on one batch, to look at."""
+    features = masked_lm_features(config.training.batch_size)
+    with tf.Graph().as_default():
+        return build_step(config, {n: tf.constant(x) for n, x in features.items()})
+
+
 class Steps:
     """The graph of an optimizer step, to run without Estimator and checkpoints.
 
@@ -119,12 +127,13 @@ class Steps:
                 for name in feature_sets[0]
             }
             lowered = build_step(config, features)
+            self.lowering = lowered.lowering
             self._initialize = tf.global_variables_initializer()
             self._saved = {
                 name: tf.convert_to_tensor(v) for name, v in saved_variables().items()
             }
-            self._to_slices = lowered.lowering.copy_masters_to_slices()
-            self._to_masters = lowered.lowering.copy_slices_to_masters()
+            self._to_slices = self.lowering.copy_masters_to_slices()
+            self._to_masters = self.lowering.copy_slices_to_masters()
             with tf.control_dependencies([lowered.update]):
                 counted = tf.assign_add(step, 1)
             self._fetched = (counted, lowered.loss, lowered.scalars["gradient_norm"])
@@ -135,6 +144,14 @@ class Steps:
             session.run(self._initialize)
             return session.run(self._saved)
 
+    @contextlib.contextmanager
+    def trained(self, steps):
+        """A session after some steps from initial weights, and what each has given."""
+        with tf.Session(graph=self._graph, config=self._session) as session:
+            session.run(self._initialize)
+            session.run(self._to_slices)
+            yield session, [session.run(self._fetched) for _ in range(steps)]
+
     def run(self, steps):
         """Steps from initial weights.
 
@@ -142,10 +159,7 @@ class Steps:
           variables: name -> array after the last step, slots included.
           losses: float32 [steps]. norms: of the gradient, float32 [steps].
         """
-        with tf.Session(graph=self._graph, config=self._session) as session:
-            session.run(self._initialize)
-            session.run(self._to_slices)
-            results = [session.run(self._fetched) for _ in range(steps)]
+        with self.trained(steps) as (session, results):
             session.run(self._to_masters)
             variables = session.run(self._saved)
         _, losses, norms = zip(*results, strict=True)

@@ -30,6 +30,7 @@ from tests.training.runs import (
     SMALL,
     Steps,
     assert_equal_values,
+    built_step,
     graph_config,
     largest_difference,
     run_steps,
@@ -216,16 +217,10 @@ def test_a_mesh_that_does_not_fit_is_refused(mesh, accumulation, message):
         mesh=MeshConfig(*mesh),
         gradient_accumulation=accumulation,
     )
-    network, training = config.network, config.training
-
-    def build():
-        with tf.Graph().as_default():
-            build_step(
-                config, {n: tf.constant(x) for n, x in masked_lm_features().items()}
-            )
-
-    for refuse in (build, lambda: check_graph(network, training)):
-        refused = refusal(refuse)
+    for refused in (
+        refusal(built_step, config),
+        refusal(check_graph, config.network, config.training),
+    ):
         assert refused.startswith("MeshConfig.layout_rules: ") and message in refused
 
 

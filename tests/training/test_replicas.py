@@ -10,12 +10,9 @@ import numpy as np
 import pytest
 
 from decoupled.configs import MeshConfig
-from decoupled.core.compat import tf
 from decoupled.model.variables import MASKED_LM, shapes
-from decoupled.training.graph import build_step
-from decoupled.training.mesh import session_config
 from tests.helpers import masked_lm_features, tiny_model
-from tests.training.runs import BOTH_AXES, DATA_AXIS, SMALL, graph_config
+from tests.training.runs import BOTH_AXES, DATA_AXIS, SMALL, Steps, graph_config
 
 # Weights are replicated over the only axis; split over one axis and replicated over the
 # other; or replicated over both, with gradients that are sums over both.
@@ -33,28 +30,18 @@ def trained_slices(config):
 
     Slots are among the variables.
     """
-    with tf.Graph().as_default():
-        features = {n: tf.constant(x) for n, x in masked_lm_features().items()}
-        step = tf.train.get_or_create_global_step()
-        lowered = build_step(config, features)
-        with tf.control_dependencies([lowered.update]):
-            counted = tf.assign_add(step, 1)
-        laid_out = lowered.lowering.variables
-        slices = {v.name: x.laid_out_tensor.all_slices for v, x in laid_out.items()}
-        begins = {}
-        for variable in laid_out:
-            implementation = lowered.lowering.mesh_impl(variable.mesh)
-            begins[variable.name] = [
-                tuple(implementation.slice_begin(variable.shape, number))
-                for number in range(implementation.size)
-            ]
-        to_slices = lowered.lowering.copy_masters_to_slices()
-        with tf.Session(config=session_config(config.network.mesh)) as session:
-            session.run(tf.global_variables_initializer())
-            session.run(to_slices)
-            for _ in range(STEPS):
-                session.run(counted)
-            values = session.run(slices)
+    steps = Steps(config, [masked_lm_features()])
+    laid_out = steps.lowering.variables
+    slices = {v.name: x.laid_out_tensor.all_slices for v, x in laid_out.items()}
+    begins = {}
+    for variable in laid_out:
+        implementation = steps.lowering.mesh_impl(variable.mesh)
+        begins[variable.name] = [
+            tuple(implementation.slice_begin(variable.shape, number))
+            for number in range(implementation.size)
+        ]
+    with steps.trained(STEPS) as (session, _):
+        values = session.run(slices)
     return {n: list(zip(begins[n], values[n], strict=True)) for n in values}
 
 

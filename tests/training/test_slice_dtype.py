@@ -9,7 +9,6 @@ import pytest
 from decoupled.core.compat import tf
 from decoupled.model.variables import NO_HEAD, shapes
 from decoupled.training.checkpoints import branch_off
-from decoupled.training.graph import build_step
 from decoupled.training.loop import predict
 from tests.helpers import (
     adamw,
@@ -22,6 +21,7 @@ from tests.training.runs import (
     BOTH_AXES,
     ONE_DEVICE,
     assert_equal_values,
+    built_step,
     checkpoint_values,
     graph_config,
     run_spec,
@@ -64,9 +64,7 @@ def is_matrix(name, value):
 
 
 def lowered_graph(mesh):
-    with tf.Graph().as_default():
-        features = {n: tf.constant(x) for n, x in masked_lm_features().items()}
-        return build_step(config(mesh, frozen=BODY), features)
+    return built_step(config(mesh, frozen=BODY))
 
 
 def test_matrices_lie_in_bfloat16_vectors_slots_and_masters_in_float32():

@@ -10,10 +10,8 @@ import functools
 import pytest
 
 from decoupled.core.compat import tf
-from decoupled.training.graph import build_step
 from tests.helpers import (
     adamw,
-    masked_lm_features,
     operations_before,
     tiny_model,
 )
@@ -21,6 +19,7 @@ from tests.training.runs import (
     BODY,
     MODEL_AXIS,
     ONE_DEVICE,
+    built_step,
     graph_config,
     tile_everything,
 )
@@ -44,9 +43,7 @@ class StepGraph:
 
     def __init__(self, **changes):
         fields = {"model": tiny_model(num_layers=1), **changes}
-        with tf.Graph().as_default():
-            features = {n: tf.constant(x) for n, x in masked_lm_features().items()}
-            self.lowered = build_step(graph_config(**fields), features)
+        self.lowered = built_step(graph_config(**fields))
         self.all = operations_before([self.lowered.update])
         self.before_clipping = operations_before(
             [self.lowered.scalars["gradient_norm"].op]
