@@ -71,7 +71,7 @@ def test_no_text():
     assert measure_fertility(Letters(), []).tokens_per_character == 0
 
 
-# The picture: rows of languages, and the same files from the same numbers.
+# The picture: rows of languages.
 
 
 def measured(words=1.5, unknown=0.01, **more):
@@ -117,14 +117,3 @@ def test_byte_fallback_shows_bytes_in_place_of_unknown(tmp_path):
     _, svg = plot_fertility(report(languages), str(tmp_path / "plot"))
     assert "single bytes, %" in texts(svg)
     assert "unknown tokens, %" not in texts(svg)
-
-
-def test_the_same_numbers_give_the_same_files(tmp_path):
-    languages = {"en": measured(), "ja": measured(None)}
-    first, second = (
-        plot_fertility(report(languages), str(tmp_path / name)) for name in "ab"
-    )
-    for one, other in zip(first, second, strict=True):
-        with open(one, "rb") as a, open(other, "rb") as b:
-            assert a.read() == b.read()
-    assert len(list(tmp_path.iterdir())) == 4

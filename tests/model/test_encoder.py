@@ -109,60 +109,35 @@ def attend(x):
 
     def outputs(build, tensors):
         dims = [build.dims.batch, build.dims.sequence, build.dims.hidden]
-        fixed = mtf.import_tf_tensor(
-            build.mesh, tf.constant(x, tf.float32), mtf.Shape(dims)
-        )
+        fixed = mtf.import_tf_tensor(build.mesh, tf.constant(x), mtf.Shape(dims))
+        fixed = build.cast(fixed)
         bias = attention_bias(build, tensors["input_mask"])
-        return [attention(build, fixed, fixed, bias, NAME)]
+        return [mtf.cast(attention(build, fixed, fixed, bias, NAME), tf.float32)]
 
     return outputs
 
 
-def heads_of(heads, size):
-    return tiny_model(
-        hidden_size=heads * size, num_heads=heads, head_size=size, num_layers=1
-    )
+ONE_HEAD = tiny_model(hidden_size=2, num_heads=1, head_size=2, num_layers=1)
 
 
-def features(mask):
-    zeros = np.zeros_like(mask)
-    return {"input_word_ids": zeros, "input_mask": mask, "input_type_ids": zeros}
-
-
-def identity_weights(size):
-    """Query, key, value and output are x itself."""
-    weights = {
-        f"{NAME}/{part}/kernel": np.eye(size, dtype=np.float32) for part in PARTS
-    }
-    return weights | {f"{NAME}/{p}/bias": np.zeros(size, np.float32) for p in PARTS}
-
-
-def run_identity(config, x, mask):
+def run_identity(x, mask, **settings):
+    """With query, key, value and output that are x itself."""
     x, mask = np.array(x, np.float32), np.array(mask, np.int32)
-    weights = identity_weights(config.hidden_size)
-    return run_model(config, features(mask), attend(x), weights)[0]
+    weights = {f"{NAME}/{part}/kernel": np.eye(2, dtype=np.float32) for part in PARTS}
+    weights |= {f"{NAME}/{part}/bias": np.zeros(2, np.float32) for part in PARTS}
+    zeros = np.zeros_like(mask)
+    features = {"input_word_ids": zeros, "input_mask": mask, "input_type_ids": zeros}
+    return run_model(ONE_HEAD, features, attend(x), weights, **settings)[0]
 
 
 def test_a_sequence_of_padding_alone_gives_numbers():
-    output = run_identity(heads_of(1, 2), [[[1, 0], [3, 0]]], [[0, 0]])
+    output = run_identity([[[1, 0], [3, 0]]], [[0, 0]])
     assert np.isfinite(output).all()
 
 
 @pytest.mark.parametrize("dtype", [tf.float32, tf.bfloat16])
 def test_scores_of_any_size_do_not_outweigh_the_mask(dtype):
     """A key on padding with a score of 8e5 / sqrt(2); real scores are near 0."""
-    x = np.array([[[2, 0], [4e5, 0]]], np.float32)
-
-    def outputs(build, tensors):
-        dims = [build.dims.batch, build.dims.sequence, build.dims.hidden]
-        fixed = mtf.import_tf_tensor(build.mesh, tf.constant(x), mtf.Shape(dims))
-        bias = attention_bias(build, tensors["input_mask"])
-        fixed = build.cast(fixed)
-        y = attention(build, fixed, fixed, bias, NAME)
-        return [mtf.cast(y, tf.float32)]
-
-    results = run_model(
-        heads_of(1, 2), features(np.array([[1, 0]], np.int32)), outputs,
-        identity_weights(2), activation_dtype=dtype,
-    )  # fmt: skip
-    np.testing.assert_array_equal(results[0][0, 0], [2, 0])
+    x = [[[2, 0], [4e5, 0]]]
+    output = run_identity(x, [[1, 0]], activation_dtype=dtype)
+    np.testing.assert_array_equal(output[0, 0], [2, 0])

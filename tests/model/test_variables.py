@@ -172,15 +172,6 @@ def test_names_of_an_encoder_that_a_model_does_not_have():
     assert foreign(tiny_model(num_layers=2), names) == ["bert/adapter"]
 
 
-def test_a_table_is_partitioned_by_rows_in_decoupled_models_only():
-    for model, expected in (("decoupled", 1), ("low rank", 1), ("coupled", 0)):
-        changes = MODELS[model]
-        variables = declare(tiny_model(**changes), MASKED_LM).values()
-        assert sum(v.row_partitioned for v in variables) == expected
-    encoder = declare(tiny_model(), NO_HEAD).values()
-    assert not any(v.row_partitioned for v in encoder)
-
-
 def test_no_tensorflow_is_needed():
     code = (
         "import decoupled.model.variables, sys; assert 'tensorflow' not in sys.modules"
