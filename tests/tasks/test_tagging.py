@@ -1,7 +1,5 @@
 """Tagging in the graph: loss, sums and labels beside those of plain numpy."""
 
-import dataclasses
-
 import numpy as np
 import pytest
 
@@ -58,12 +56,6 @@ def log_probabilities(features, weights):
     return logits - np.log(np.exp(logits).sum(-1, keepdims=True))
 
 
-@pytest.fixture(scope="module")
-def whole(features, weights):
-    """What one device computes."""
-    return run(features, weights, with_gradients=True)
-
-
 def prepared(features):
     """As the graph gets them; `loss_scale` once for each token."""
     values = tagging().prepare({k: tf.constant(v) for k, v in features.items()})
@@ -72,52 +64,58 @@ def prepared(features):
     return {**values, "loss_scale": np.repeat(scale, LENGTH, axis=1)}
 
 
-def run(features, weights, training=False, with_gradients=False, **mesh):
-    """Name -> value of loss, sums, best labels and perhaps gradients."""
+def run(features, weights):
+    """Name -> value of loss, sums and best labels."""
     names = []
 
     def outputs(build, tensors):
-        if training:
-            seed = mtf.constant(build.mesh, 1, dtype=tf.int32)
-            build = dataclasses.replace(build, dropout_seed=seed)
         scale = mtf.reduce_max(tensors["loss_scale"], output_shape=[build.dims.batch])
         result = tagging().forward(build, {**tensors, "loss_scale": scale})
         values = {"loss": result.loss, **result.sums, **result.predictions}
-        if with_gradients:
-            variables = build.mesh.graph.trainable_variables
-            found = mtf.gradients([result.loss], [v.value for v in variables])
-            values |= {v.name: x for v, x in zip(variables, found, strict=True)}
         names[:] = values
         return list(values.values())
 
-    values = run_model(MODEL, prepared(features), outputs, weights, **mesh)
+    values = run_model(MODEL, prepared(features), outputs, weights)
     return dict(zip(names, values, strict=True))
 
 
-def test_loss_and_hits_are_of_first_pieces_only(features, whole, log_probabilities):
-    starts = features["word_starts"] == 1
-    labels = features["label_ids"][starts]
-    right = log_probabilities[starts][np.arange(len(labels)), labels]
-    assert whole["loss"] == pytest.approx(-right.mean(), rel=1e-5)
-    assert whole["loss_sum"] == pytest.approx(-right.sum(), rel=1e-5)
-    assert whole["weight"] == starts.sum() == 18
-    hits = (log_probabilities[starts].argmax(-1) == labels).sum()
-    assert whole["hits"] == hits == 6
-    np.testing.assert_array_equal(whole["best_labels"], log_probabilities.argmax(-1))
-    assert whole["best_labels"].dtype == np.int32
+def sums_by_hand(features, log_probabilities, rows):
+    """Loss and sums of the first rows."""
+    starts = features["word_starts"][:rows] == 1
+    labels, logs = (
+        features["label_ids"][:rows][starts],
+        log_probabilities[:rows][starts],
+    )
+    right = logs[np.arange(len(labels)), labels]
+    return {
+        "loss": pytest.approx(-right.mean(), rel=1e-5),
+        "loss_sum": pytest.approx(-right.sum(), rel=1e-5),
+        "hits": (logs.argmax(-1) == labels).sum(),
+        "weight": starts.sum(),
+    }
 
 
-def test_labels_elsewhere_and_rows_of_weight_0_count_nothing(features, weights):
+def test_loss_and_hits_are_of_first_pieces_only(features, weights, log_probabilities):
+    found = run(features, weights)
+    best = found["best_labels"]
+    np.testing.assert_array_equal(best, log_probabilities.argmax(-1))
+    assert best.dtype == np.int32
+    expected = sums_by_hand(features, log_probabilities, BATCH)
+    assert {name: found[name] for name in expected} == expected
+    assert (found["hits"], found["weight"]) == (6, 18)
+
+
+def test_labels_elsewhere_and_rows_of_weight_0_count_nothing(
+    features, weights, log_probabilities
+):
     starts, labels = features["word_starts"], features["label_ids"]
-    expected = run({name: value[:2] for name, value in features.items()}, weights)
     other = {
         **features,
         "label_ids": np.where(starts, labels, 3).astype(np.int32),
         "example_weights": np.array([1, 1, 0, 0], np.float32),
     }
-    found = run(other, weights)
-    for name in ("loss", "loss_sum", "hits", "weight"):
-        assert found[name] == pytest.approx(expected[name], rel=1e-6), name
+    found, expected = run(other, weights), sums_by_hand(features, log_probabilities, 2)
+    assert {name: found[name] for name in expected} == expected
 
 
 def test_a_batch_of_padding_has_a_scale(features):
