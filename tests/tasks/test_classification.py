@@ -43,6 +43,8 @@ def test_reads_labelled_training_and_unlabelled_test_files(data):
 def test_features_are_packed_pairs_and_label_ids():
     features = XNLI.features(Letters(), EXAMPLES)
     assert features["input_word_ids"][0].tolist() == [1, 10, 11, 2, 12, 2, 0, 0]
+    assert features["input_type_ids"][0].tolist() == [0, 0, 0, 0, 1, 1, 0, 0]
+    assert features["input_mask"][0].tolist() == [1, 1, 1, 1, 1, 1, 0, 0]
     # The order of ids is that of LABELS.
     assert features["label_ids"].tolist() == [2, 0, 2]
     assert features["example_index"].tolist() == [0, 1, 2]
@@ -129,13 +131,6 @@ def test_one_text():
     )
     assert not packed["input_type_ids"].any()
     assert {array.dtype for array in packed.values()} == {np.dtype(np.int32)}
-
-
-def test_a_pair_has_two_types_and_three_special_pieces():
-    packed = pack_texts(Letters(), [("ab", "c")], 8)
-    assert packed["input_word_ids"].tolist() == [[1, 10, 11, 2, 12, 2, 0, 0]]
-    assert packed["input_type_ids"].tolist() == [[0, 0, 0, 0, 1, 1, 0, 0]]
-    assert packed["input_mask"].tolist() == [[1, 1, 1, 1, 1, 1, 0, 0]]
 
 
 def test_long_texts_are_cut_at_their_end():

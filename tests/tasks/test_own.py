@@ -42,6 +42,7 @@ SPANS = dataclasses.replace(
 )
 QUESTIONS = QuestionAnsweringConfig(16, 32, 30, 20)
 TRAINING = "label\ttext\ngood\tI liked it.\nbad\tI did not.\n"
+LINES = '{"text": "a", "label": "x"}\n{"text": "b", "label": "y"}\n'
 
 
 def described(config=TEXTS, **changes):
@@ -103,12 +104,22 @@ def test_a_row_of_other_width_is_refused_without_a_header_too(tmp_path):
 
 
 def test_empty_labels_of_tests_are_none_in_all_forms(tmp_path):
-    training = '{"text": "a", "label": "x"}\n{"text": "b", "label": "y"}\n'
-    test = '{"text": "c", "label": ""}\n{"text": "d", "label": " "}\n'
-    folder = write(tmp_path, train_en_jsonl=training, test_en_jsonl=test)
-    config = described(files="{split}-{language}.jsonl")
-    assert read(config, folder, "test") == [(("c",), None), (("d",), None)]
-    write(tmp_path, train_en_conll="a\tX\nb\tY\n", test_en_conll="a\t\nb\t\n")
+    # Blank lines at the end of a table are no rows.
+    table = "label\ttext\n\ta\n \tb\n\tc\n\n\n"
+    rows = [
+        {"text": text, "label": label}
+        for text, label in zip("abc", ("", " ", None), strict=True)
+    ]
+    for form, training, test in (
+        ("tsv", TRAINING, table),
+        ("csv", TRAINING.replace("\t", ","), table.replace("\t", ",")),
+        ("jsonl", LINES, "\n".join(map(json.dumps, rows))),
+    ):
+        files = {f"train_en_{form}": training, f"test_en_{form}": test}
+        config = described(files=f"{{split}}-{{language}}.{form}")
+        examples = read(config, write(tmp_path, **files), "test")
+        assert examples == [((text,), None) for text in "abc"]
+    folder = write(tmp_path, train_en_conll="a\tX\nb\tY\n", test_en_conll="a\t\nb\t\n")
     [sentence] = read(TAGS, folder, "test")
     assert sentence == (["a", "b"], None)
     write(tmp_path, test_en_conll="a\t\nb\tX\n")
@@ -160,14 +171,6 @@ def test_a_file_that_holds_all_splits(tmp_path):
     assert task.languages("dev") == ["en-US"]
     assert task.languages("test") == ["sw-KE"]
     assert task.read("test", "sw-KE") == [(("jaribio",), "i1")]
-
-
-def test_a_label_of_null_is_none(tmp_path):
-    training = '{"text": "a", "label": "x"}\n{"text": "b", "label": "y"}\n'
-    test = '{"text": "c", "label": null}\n{"text": "d", "label": null}\n'
-    folder = write(tmp_path, train_en_jsonl=training, test_en_jsonl=test)
-    config = described(files="{split}-{language}.jsonl")
-    assert read(config, folder, "test") == [(("c",), None), (("d",), None)]
 
 
 def test_a_cell_of_csv_may_be_long(tmp_path):
@@ -308,19 +311,6 @@ def test_mistakes_in_a_table_or_json_lines(tmp_path, content, message):
     with pytest.raises(UserError, match=message) as caught:
         make(described(files=f"{{split}}-{{language}}.{form}"), folder)
     assert "\n" not in str(caught.value)
-
-
-def test_rows_of_a_test_file_may_have_empty_labels_and_end_in_blank_lines(tmp_path):
-    test = "label\ttext\n\ta\n\tb\n\n\n"
-    folder = write(tmp_path, train_en_tsv=TRAINING, test_de_tsv=test)
-    (tmp_path / "test-fr.csv").write_text(test.replace("\t", ","))
-    for form, language in (("tsv", "de"), ("csv", "fr")):
-        (tmp_path / f"train-en.{form}").write_text(
-            TRAINING.replace("\t", "," if form == "csv" else "\t")
-        )
-        task = make(described(files=f"{{split}}-{{language}}.{form}"), folder)
-        found = task.read("test", language)
-        assert [(e.texts, e.label) for e in found] == [(("a",), None), (("b",), None)]
 
 
 def test_no_blank_row_vanishes_from_a_test_file(tmp_path):
@@ -582,9 +572,7 @@ def test_labels_that_look_the_same_are_refused_with_their_lines(tmp_path, other)
         make(TAGS, folder)
 
 
-@pytest.mark.parametrize(
-    "label", ["a\nb", "a\r", "a\tb", "a\x1b[1m", "a\x85", "a\u2028"]
-)
+@pytest.mark.parametrize("label", ["a\nb", "a\u2028"])
 def test_control_characters_in_labels_are_refused(tmp_path, label):
     rows = [{"text": "a", "label": "x"}, {"text": "b", "label": label}]
     folder = write(tmp_path, train_en_jsonl="\n".join(map(json.dumps, rows)))
@@ -631,7 +619,7 @@ def test_byte_order_marks_are_skipped(tmp_path, form):
     contents = {
         "tsv": TRAINING,
         "csv": TRAINING.replace("\t", ","),
-        "jsonl": '{"text": "a", "label": "x"}\n{"text": "b", "label": "y"}\n',
+        "jsonl": LINES,
         "conll": "Anna X\nsees Y\n",
         "json": json.dumps({"data": [{"paragraphs": [paragraph]}]}),
     }
@@ -860,8 +848,10 @@ def test_training_takes_the_first_answer_that_is_in_the_context(tmp_path, capsys
     ]
     paragraph = {"context": "Now Ada wrote it.", "qas": questions}
     content = json.dumps({"data": [{"paragraphs": [paragraph]}]})
-    folder = write(tmp_path, train_en_json=content)
-    examples = make(SPANS, folder).read("train", "en")
+    folder = write(tmp_path, train_en_json=content, test_en_json=content)
+    task = make(SPANS, folder)
+    assert [q.identifier for q in task.read("test", "en")] == ["1", "2", "3"]
+    examples = task.read("train", "en")
     assert [q.identifier for q in examples] == ["1", "3"]
     assert {q.trained_answer for q in examples} == {("Ada", 4, 7)}
     message = capsys.readouterr().out

@@ -214,20 +214,6 @@ def test_a_malformed_file_is_refused_by_its_place(tmp_path, change, message):
     assert "\n" not in str(caught.value)
 
 
-def test_two_values_under_one_name_are_refused(tmp_path):
-    path = tmp_path / "bad.json"
-    path.write_text('{"data": [], "data": []}')
-    with pytest.raises(UserError, match="bad.json .*two values under the name 'data'"):
-        read_questions(LanguageFile(str(path), "xquad", "en"))
-
-
-def test_what_is_no_json_is_refused_by_line_and_column(tmp_path):
-    path = tmp_path / "bad.json"
-    path.write_text('{"data": [\n{"paragraphs" []}]}')
-    with pytest.raises(UserError, match=r"bad.json:2 .*not JSON at column 15"):
-        read_questions(LanguageFile(str(path), "xquad", "en"))
-
-
 def test_a_number_is_no_file_of_questions(tmp_path):
     with pytest.raises(UserError, match="no object with 'data'"):
         read(tmp_path / "bad.json", 7)

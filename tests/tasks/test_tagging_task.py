@@ -5,9 +5,7 @@ import pytest
 
 from decoupled.core.errors import UserError
 from decoupled.tasks.presets import TASKS, task_of
-from decoupled.tasks.tagging import Tagging
 from decoupled.tasks.tagging_files import TaggedSentence
-from decoupled.xtreme import official
 from decoupled.xtreme.files import LanguageFile, read_labels, read_predictions
 from tests.tasks.tagged_words import small_vocabulary
 from tests.xtreme.xtreme_samples import language_file
@@ -38,18 +36,6 @@ def folder(tmp_path_factory):
 def right_outputs(features):
     """What a network without a fault would give."""
     return {"best_labels": features["label_ids"]}
-
-
-@pytest.mark.parametrize("name", ["udpos", "panx"])
-def test_what_xtreme_says_of_the_task(name):
-    task = task_of(TASKS[name], "", 128)
-    assert task.name == name
-    assert task.headline == ("f1",)
-    assert task.prediction_suffix == official.TASKS[name].suffix == "tsv"
-    assert len(set(task.labels)) == len(task.labels) == {"udpos": 18, "panx": 7}[name]
-    network = task.network(0.1)
-    assert isinstance(network, Tagging)
-    assert (network.labels, network.sequence_length) == (task.labels, 128)
 
 
 def test_a_row_needs_room():

@@ -3,8 +3,6 @@
 import os
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from decoupled.core.errors import UserError
 from decoupled.core.labels import LabelReader
@@ -74,20 +72,6 @@ def test_only_what_csv_writer_quotes_loses_its_quotes(path, written, text):
 def test_machine_translated_training_files_spell_a_label_their_own_way(path):
     [example] = read(path, "a\tb\tcontradictory\n")
     assert example.label == "contradiction"
-
-
-PLAIN = st.text(st.characters(exclude_characters="\t\r\n", exclude_categories=["Cs"]))
-
-
-@settings(max_examples=60)
-@given(st.lists(st.tuples(PLAIN, PLAIN, st.sampled_from(LABELS)), min_size=1))
-def test_files_without_quoting_keep_their_text(path, rows):
-    """Unless a text looks as if csv.writer had written it."""
-    rows = [row for row in rows if not any('""' in text for text in row)]
-    if rows:
-        content = "".join("\t".join(row) + "\n" for row in rows)
-        examples = read(path, content)
-        assert [(*example.texts, example.label) for example in examples] == rows
 
 
 @pytest.mark.parametrize(
