@@ -35,6 +35,21 @@ Requires-Dist: matplotlib>=3.10; extra == "plots"
 """
 
 
+def program(home, name, text):
+    path = home / name
+    path.write_text(text)
+    path.chmod(0o755)
+
+
+def run_install(home, *arguments):
+    return subprocess.run(
+        ["bash", SCRIPTS / "host_install.sh", "decoupled.tar.gz", *arguments],
+        capture_output=True,
+        text=True,
+        env={"PATH": f"{home}:{os.environ['PATH']}", "HOME": str(home)},
+    )
+
+
 def distribution(folder, name, version, metadata, record="a,sha256=1,2\n"):
     path = folder / f"{name}-{version}.dist-info"
     path.mkdir()
@@ -51,17 +66,9 @@ def host(tmp_path):
     distribution(tmp_path, "decoupled", "1", REQUIRES)
 
     def install(installs="true"):
-        program = tmp_path / "python3"
-        program.write_text(
-            PYTHON.format(folder=tmp_path, python=sys.executable, installs=installs)
-        )
-        program.chmod(0o755)
-        return subprocess.run(
-            ["bash", SCRIPTS / "host_install.sh", "decoupled.tar.gz"],
-            capture_output=True,
-            text=True,
-            env={"PATH": f"{tmp_path}:{os.environ['PATH']}", "HOME": str(tmp_path)},
-        )
+        paths = {"folder": tmp_path, "python": sys.executable}
+        program(tmp_path, "python3", PYTHON.format(installs=installs, **paths))
+        return run_install(tmp_path)
 
     return tmp_path, install
 
@@ -116,45 +123,33 @@ def test_another_image_is_refused_before_anything_is_installed(host, version, sa
 
 @pytest.fixture
 def host_with_jax(tmp_path):
-    """The home folder of a TPU VM with four chips, and how to install there."""
+    """The home folder of a TPU VM with four chips."""
     shutil.copy(SCRIPTS / "host_job.sh", tmp_path)
     for name, text in {
         "uv": UV,
         "find": "printf '/dev/vfio/%s\\n' 0 1 2 3",
         "python3": 'echo "python $*"',
     }.items():
-        program = tmp_path / name
-        program.write_text(f"#!/bin/sh\n{text}\n")
-        program.chmod(0o755)
-
-    def install(*arguments):
-        return subprocess.run(
-            ["bash", SCRIPTS / "host_install.sh", "decoupled.tar.gz", *arguments],
-            capture_output=True,
-            text=True,
-            env={"PATH": f"{tmp_path}:{os.environ['PATH']}", "HOME": str(tmp_path)},
-        )
-
-    return tmp_path, install
+        program(tmp_path, name, f"#!/bin/sh\n{text}\n")
+    return tmp_path
 
 
 @pytest.mark.parametrize(
     "hosts, doctor", [("1", "python -m decoupled doctor\n"), ("4", "")]
 )
 def test_jax_is_installed_into_an_environment_of_its_own(host_with_jax, hosts, doctor):
-    folder, install = host_with_jax
-    finished = install("4", hosts)
+    finished = run_install(host_with_jax, "4", hosts)
     assert (finished.returncode, finished.stdout) == (0, doctor), finished.stderr
-    create, packages = (folder / "decoupled_uv.log").read_text().splitlines()
+    create, packages = (host_with_jax / "decoupled_uv.log").read_text().splitlines()
     assert create.split()[1:] == [
         "venv", "--quiet", "--no-project", "--python", "3.13", "decoupled_env"
     ]  # fmt: skip
-    assert packages.endswith(f"decoupled[tpu_vm] @ file://{folder}/decoupled.tar.gz")
+    package = f"file://{host_with_jax}/decoupled.tar.gz"
+    assert packages.endswith(f"decoupled[tpu_vm] @ {package}")
 
 
 def test_a_host_without_all_of_its_chips_installs_nothing(host_with_jax):
-    folder, install = host_with_jax
-    finished = install("8", "1")
+    finished = run_install(host_with_jax, "8", "1")
     assert finished.returncode == 1
     assert "has 4 of 8 TPU chips: delete the slice and create it" in finished.stderr
-    assert not (folder / "decoupled_uv.log").exists()
+    assert not (host_with_jax / "decoupled_uv.log").exists()

@@ -26,32 +26,21 @@ def run(cloud, *options, job=JOB, **environment):
     return cloud.run(*command(cloud, *options, job=job), **environment)
 
 
-def test_a_job_runs_and_leaves_nothing_behind(make_cloud):
+def test_a_job_runs_word_for_word_and_leaves_nothing_behind(make_cloud):
     cloud = make_cloud(lives=[{"states": ["WAITING_FOR_RESOURCES", "ACTIVE"]}])
-    finished = run(cloud)
+    setting = '--gin_param=A.b = "it\'s $HOME; `ls`\n\\ *"'
+    job = ("--", "pretrain", setting, f"--model_dir={RUN}")
+    finished = run(cloud, "--env=A=b c", job=job)
     assert finished.returncode == 0, finished.stderr
+    [words] = cloud.calls("decoupled", "pretrain", program="python3")
+    flags = [setting, f"--model_dir={RUN}", "--tpu=local"]
+    assert words == ["-m", "decoupled", "pretrain", *flags]
     assert "slice: WAITING (WAITING_FOR_RESOURCES)" in finished.stdout
     assert "complete at step 10" in finished.stdout
     assert cloud.state()["slices"] == {}
     assert len(cloud.calls("create")) == 1
     assert len(cloud.calls("delete", "n", "--force")) == 1
     assert cloud.file(f"{RUN}/tpu_job/status").read_text().startswith("id=")
-
-
-def test_the_command_arrives_word_for_word(make_cloud):
-    cloud = make_cloud()
-    setting = '--gin_param=A.b = "it\'s $HOME; `ls`\n\\ *"'
-    job = ("--", "pretrain", setting, f"--model_dir={RUN}")
-    assert run(cloud, "--env=A=b c", job=job).returncode == 0
-    [words] = cloud.calls("decoupled", "pretrain", program="python3")
-    assert words == [
-        "-m",
-        "decoupled",
-        "pretrain",
-        setting,
-        f"--model_dir={RUN}",
-        "--tpu=local",
-    ]
 
 
 def test_finetuning_on_several_hosts_of_an_estimator_s_image_is_refused(make_cloud):
@@ -349,10 +338,15 @@ def test_a_terminal_that_is_closed_does_not_keep_the_slice(make_cloud):
     assert cloud.state()["slices"] == {}
 
 
-def test_a_host_that_does_not_answer_once_keeps_its_job(make_cloud):
+def test_a_launcher_that_was_killed_finds_its_job_again(make_cloud):
     cloud, launcher = hanging_job(make_cloud)
     launcher.kill()
     launcher.communicate(timeout=20)
+    # One of another job leaves the slice alone.
+    finished = run(cloud, job=("--", "pretrain", "--model_dir=gs://bucket/other"))
+    assert finished.returncode == 2
+    assert f"runs another job, which reports to {RUN}/tpu_job" in finished.stderr
+    # A host may not answer at once.
     cloud.change(silent=2)
     again = cloud.start(*command(cloud))
     line = ""
@@ -363,6 +357,8 @@ def test_a_host_that_does_not_answer_once_keeps_its_job(make_cloud):
     again.terminate()
     again.communicate(timeout=20)
     assert len(cloud.calls("decoupled", "pretrain", program="python3")) == 1
+    assert len(cloud.calls("create")) == 1
+    assert cloud.state()["slices"] == {}
 
 
 def test_a_host_that_never_answers_is_replaced(make_cloud):
@@ -374,34 +370,6 @@ def test_a_host_that_never_answers_is_replaced(make_cloud):
     assert finished.returncode == 0, finished.stderr
     assert "slice lost: its host does not answer" in finished.stdout
     assert len(cloud.calls("create")) == 2
-
-
-def test_a_launcher_that_was_killed_finds_its_job_again(make_cloud):
-    cloud, launcher = hanging_job(make_cloud)
-    launcher.kill()
-    launcher.communicate(timeout=20)
-    assert list(cloud.state()["slices"]) == ["n"]
-    again = cloud.start(*command(cloud))
-    line = ""
-    while "following job" not in line:
-        line = again.stdout.readline()
-        assert line, again.stderr.read()
-    again.terminate()
-    again.communicate(timeout=20)
-    assert len(cloud.calls("decoupled", "pretrain", program="python3")) == 1
-    assert len(cloud.calls("create")) == 1
-    assert cloud.state()["slices"] == {}
-
-
-def test_a_slice_with_another_job_is_left_alone(make_cloud):
-    cloud, launcher = hanging_job(make_cloud)
-    launcher.kill()
-    launcher.communicate(timeout=20)
-    other = ("--", "pretrain", "--model_dir=gs://bucket/other")
-    finished = run(cloud, job=other)
-    assert finished.returncode == 2
-    assert f"runs another job, which reports to {RUN}/tpu_job" in finished.stderr
-    assert list(cloud.state()["slices"]) == ["n"]
 
 
 def test_what_is_not_ours_is_left_alone(make_cloud):
