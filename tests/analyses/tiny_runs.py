@@ -17,16 +17,14 @@ def write_run(folder, vocabulary, sizes=None, weights=None):
     """A pre-training run; `weights` replaces single variables; returns the folder."""
     config = model_config(**(sizes or {}))
     arrays = pretrained_weights(config) | (weights or {})
-    content, fingerprint = vocabulary.content, vocabulary.fingerprint
-    return write_model_dir(str(folder), content, fingerprint, config, arrays)
+    return write_model_dir(folder, vocabulary, config, arrays)
 
 
 def write_finetuned_run(folder, vocabulary, **sizes):
     """A fine-tuning run of a task with two labels."""
     config, task = model_config(**sizes), {"name": "xnli", "labels": ["no", "yes"]}
-    arrays = finetuned_weights(config, 2)
-    content, fingerprint = vocabulary.content, vocabulary.fingerprint
-    return write_model_dir(str(folder), content, fingerprint, config, arrays, task)
+    weights = finetuned_weights(config, 2)
+    return write_model_dir(folder, vocabulary, config, weights, task)
 
 
 def texts_of(svg):

@@ -14,13 +14,8 @@ from tests.exports.models import (
 
 def test_a_table_for_each_mask(tmp_path, vocabulary):
     config = model_config()
-    folder = write_model_dir(
-        str(tmp_path / "run"),
-        vocabulary.content,
-        vocabulary.fingerprint,
-        config,
-        pretrained_weights(config),
-    )
+    weights = pretrained_weights(config)
+    folder = write_model_dir(tmp_path / "run", vocabulary, config, weights)
     result = decoupled(
         "fill_mask",
         "Select the [MASK].",

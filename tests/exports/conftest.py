@@ -32,26 +32,17 @@ def operations_of_tokenizers():
 def pretrained_dir(tmp_path_factory, vocabulary):
     """The folder of a pre-training run."""
     config = model_config()
-    return write_model_dir(
-        str(tmp_path_factory.mktemp("pretrained")),
-        vocabulary.content,
-        vocabulary.fingerprint,
-        config,
-        pretrained_weights(config),
-    )
+    folder = tmp_path_factory.mktemp("pretrained")
+    return write_model_dir(folder, vocabulary, config, pretrained_weights(config))
 
 
 @pytest.fixture(scope="session")
 def finetuned_dir(tmp_path_factory, vocabulary):
     """The folder of a fine-tuning run with three labels."""
-    return write_model_dir(
-        str(tmp_path_factory.mktemp("finetuned")),
-        vocabulary.content,
-        vocabulary.fingerprint,
-        FINETUNED,
-        finetuned_weights(FINETUNED, len(LABELS)),
-        task={"name": "catalogs", "labels": LABELS},
-    )
+    folder = tmp_path_factory.mktemp("finetuned")
+    weights = finetuned_weights(FINETUNED, len(LABELS))
+    task = {"name": "catalogs", "labels": LABELS}
+    return write_model_dir(folder, vocabulary, FINETUNED, weights, task)
 
 
 def export_and_move(model_dir, tmp_path_factory, mlm):

@@ -14,6 +14,7 @@ import sentencepiece
 
 from decoupled.configs import ModelConfig
 from decoupled.core.release import tf
+from decoupled.data.vocabulary import Vocabulary
 from decoupled.exports.served_task import read_task
 from decoupled.exports.serving import roots, saved_model, text
 from decoupled.exports.serving.roots import trace
@@ -134,32 +135,31 @@ def train_sentencepiece(path: str, vocab_size: int = VOCABULARY_SIZE) -> None:
 
 
 def write_model_dir(
-    folder: str,
-    vocabulary_model: bytes,
-    fingerprint: str,
+    folder: str | pathlib.Path,
+    vocabulary: Vocabulary,
     config: ModelConfig,
     arrays: dict[str, np.ndarray],
     task: dict | None = None,
-    step: int = 7,
+    data: dict | None = None,
 ) -> str:
-    """A finished run's folder; returns it."""
-    os.makedirs(folder, exist_ok=True)
-    is_wordpiece = vocabulary_model[:1] == b"{"
+    """The folder of a run that ended at step 7; returns it."""
+    folder = pathlib.Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    is_wordpiece = vocabulary.content[:1] == b"{"
     name = "wordpiece.json" if is_wordpiece else "sentencepiece.model"
-    with open(os.path.join(folder, name), "wb") as handle:
-        handle.write(vocabulary_model)
+    (folder / name).write_bytes(vocabulary.content)
+    described = {"fingerprint": vocabulary.fingerprint, "vocab_size": vocabulary.size}
     description = {
         "format": "decoupled-model-1",
         "command": "finetune" if task else "pretrain",
         "model": dataclasses.asdict(config),
-        "vocabulary": {"fingerprint": fingerprint, "vocab_size": VOCABULARY_SIZE},
+        "vocabulary": described,
         "task": task,
-        "data": {},
+        "data": data or {},
     }
-    with open(os.path.join(folder, "config.json"), "w", encoding="utf-8") as handle:
-        json.dump(description, handle)
-    write_checkpoint(os.path.join(folder, "model.ckpt"), arrays, step)
-    return folder
+    (folder / "config.json").write_text(json.dumps(description))
+    write_checkpoint(f"{folder}/model.ckpt", arrays, 7)
+    return str(folder)
 
 
 def trace_inference(function, *arguments, training=False, **options):

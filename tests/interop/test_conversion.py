@@ -405,9 +405,7 @@ def ours(folder, vocabulary):
         config = model_config(vocab_size=61, **changes)
         path, target = str(folder / "trained" / name), str(folder / "exported" / name)
         arrays = weights_of(config, entry)
-        write_model_dir(
-            path, vocabulary.content, vocabulary.fingerprint, config, arrays, entry
-        )
+        write_model_dir(path, vocabulary, config, arrays, entry)
         to_huggingface(path, None, target, encoder_only=False)
         models[name] = {"folder": target, "batch": "usual"}
     call("run", request_of(models), folder / "exported_outputs")

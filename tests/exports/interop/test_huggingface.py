@@ -37,14 +37,7 @@ def trained(folder, vocabulary, arrays=None, task=None, **changes):
     """A folder of a run; returns (folder, checkpoint)."""
     config = model_config(**changes)
     arrays = pretrained_weights(config) if arrays is None else arrays
-    write_model_dir(
-        str(folder),
-        vocabulary.content,
-        vocabulary.fingerprint,
-        config,
-        arrays,
-        task,
-    )
+    write_model_dir(folder, vocabulary, config, arrays, task)
     return str(folder), open_model(str(folder)).weights.path
 
 

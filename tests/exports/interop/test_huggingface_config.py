@@ -208,17 +208,13 @@ def test_a_round_trip_keeps_problem_type_and_dropout(
     model = model_config(**changes)
     task = {"name": "x", "labels": ["a", "b"], "kind": "classification"}
     folder = write_model_dir(
-        str(tmp_path / "trained"),
-        vocabulary.content,
-        vocabulary.fingerprint,
+        tmp_path / "trained",
+        vocabulary,
         model,
         finetuned_weights(model, 2),
         task,
+        {"classifier_dropout": 0.25},
     )
-    path = tmp_path / "trained" / "config.json"
-    content = json.loads(path.read_text())
-    content["data"] = {"classifier_dropout": 0.25}
-    path.write_text(json.dumps(content))
     to_huggingface(folder, None, str(tmp_path / "hf"), False)
     first = json.loads((tmp_path / "hf" / "config.json").read_text())
     assert first["problem_type"] == "single_label_classification"

@@ -53,21 +53,14 @@ def big(tmp_path_factory):
     return make_vocabulary(folder / "sentencepiece.model")
 
 
-def write_model(folder, vocabulary, coupled=False, labels=()):
+def write_model(folder, vocabulary, coupled=False, labels=(), data=None):
     width = {"output_embedding_size": 8, "input_embedding_size": 8} if coupled else {}
     config = model_config(vocab_size=vocabulary.size, coupled=coupled, **width)
     weights = (
         finetuned_weights(config, len(labels)) if labels else pretrained_weights(config)
     )
     task = {"name": "catalogs", "labels": list(labels)} if labels else None
-    return write_model_dir(
-        str(folder),
-        vocabulary.content,
-        vocabulary.fingerprint,
-        config,
-        weights,
-        task,
-    )
+    return write_model_dir(folder, vocabulary, config, weights, task, data)
 
 
 def reference(folder):
@@ -156,11 +149,9 @@ def test_a_higher_threshold_keeps_fewer_pieces_and_all_their_characters(
 def test_a_classifier_keeps_its_labels_and_the_columns_of_its_files(
     tmp_path, big, corpus
 ):
-    source = write_model(tmp_path / "source", big, labels=["a", "b", "c"])
-    path = tmp_path / "source" / "config.json"
     features = {"texts": [3], "label": 1, "max_sequence_length": 9}
-    described = json.loads(path.read_text()) | {"data": {"features": features}}
-    path.write_text(json.dumps(described))
+    described = {"labels": ["a", "b", "c"], "data": {"features": features}}
+    source = write_model(tmp_path / "source", big, **described)
     (tmp_path / "source" / "answers.json").write_text('{"n_best": 7}')
     target = str(tmp_path / "target")
     trim_vocabulary(source, None, target, corpus, ["sw"], 1)
@@ -333,8 +324,7 @@ def test_slots_stay_behind(tmp_path, big, corpus):
     weights = pretrained_weights(config)
     table = "bert/embeddings/word_embeddings"
     slots = {name: weights[table] for name in names.slots(table, "adamw")}
-    arguments = (big.content, big.fingerprint, config, weights | slots)
-    source = write_model_dir(str(tmp_path / "source"), *arguments)
+    source = write_model_dir(tmp_path / "source", big, config, weights | slots)
     target = str(tmp_path / "target")
     trim_vocabulary(source, None, target, corpus, ["sw"], 1)
     result = CheckpointFile(os.path.join(target, "model.ckpt-7"))

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from decoupled.core.errors import UserError
-from decoupled.data.vocabulary import open_vocabulary
 from decoupled.exports.interop import surgery
 from decoupled.exports.interop.surgery import change_embeddings
 from decoupled.model.variables import (
@@ -26,7 +25,6 @@ from tests.exports.models import (
     model_config,
     pretrained_weights,
     random_batch,
-    train_sentencepiece,
     write_model_dir,
 )
 from tests.exports.reference import Reference
@@ -37,13 +35,6 @@ AT_H = dataclasses.replace(LINEAR, output_embedding_size=8)
 COUPLED = model_config(coupled=True, output_embedding_size=6)
 COUPLED_AT_H = dataclasses.replace(AT_H, coupled=True, input_embedding_size=8)
 KERNEL = f"{TRANSFORM}/kernel"
-
-
-@pytest.fixture(scope="module")
-def vocabulary(tmp_path_factory):
-    path = str(tmp_path_factory.mktemp("vocabulary") / "sentencepiece.model")
-    train_sentencepiece(path)
-    return open_vocabulary(path)
 
 
 @pytest.fixture
@@ -58,10 +49,8 @@ def write(vocabulary, tmp_path):
             for name, value in weights.items()
             for slot in slots
         }
-        return write_model_dir(
-            str(tmp_path / "run"), vocabulary.content, vocabulary.fingerprint,
-            config, {**weights, **moments}, task,
-        )  # fmt: skip
+        arrays = {**weights, **moments}
+        return write_model_dir(tmp_path / "run", vocabulary, config, arrays, task)
 
     return write_run
 

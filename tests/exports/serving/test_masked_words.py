@@ -93,10 +93,7 @@ def test_an_output_embedding_of_low_rank(vocabulary, tmp_path):
     for name, model, arrays in (
         ("factors", config, weights), ("product", model_config(**sizes), whole)
     ):  # fmt: skip
-        folder = write_model_dir(
-            str(tmp_path / name), vocabulary.content, vocabulary.fingerprint,
-            model, arrays,
-        )  # fmt: skip
+        folder = write_model_dir(tmp_path / name, vocabulary, model, arrays)
         models.append(open_checkpoint(folder, None))
     answers = [model.fill("Select the [MASK]", 4)[0] for model in models]
     first, second = ([(row.piece, row.probability) for row in a] for a in answers)

@@ -66,13 +66,8 @@ def make_export(folder, vocabulary, kind, labels, data, outputs, answers=None):
     weights["output_weights"] *= 10
     run = folder / "run"
     task = {"name": "ours", "kind": kind, "labels": labels}
-    write_model_dir(
-        str(run), vocabulary.content, vocabulary.fingerprint, config, weights, task
-    )
-    path = run / "config.json"
     features = {"max_sequence_length": LENGTH, **data}
-    described = json.loads(path.read_text()) | {"data": {"features": features}}
-    path.write_text(json.dumps(described))
+    write_model_dir(run, vocabulary, config, weights, task, {"features": features})
     if answers:
         (run / "answers.json").write_text(json.dumps(answers))
     # What `predict` reads, beside the vocabulary.

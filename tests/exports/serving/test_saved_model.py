@@ -454,13 +454,8 @@ def test_a_target_that_tensorflow_cannot_read_is_refused(pretrained_dir, tmp_pat
 def small_dir(vocabulary, tmp_path):
     """A run with one layer and one segment type."""
     config = model_config(num_layers=1, type_vocab_size=1)
-    return write_model_dir(
-        str(tmp_path / "run"),
-        vocabulary.content,
-        vocabulary.fingerprint,
-        config,
-        pretrained_weights(config),
-    )
+    weights = pretrained_weights(config)
+    return write_model_dir(tmp_path / "run", vocabulary, config, weights)
 
 
 def test_an_empty_folder_is_filled_and_an_export_replaced_only_when_asked(

@@ -52,22 +52,19 @@ def reader_dir(vocabulary, tmp_path_factory):
     config = model_config(num_layers=1)
     weights = finetuned_weights(config, 2)
     weights = {name: v for name, v in weights.items() if "pooler" not in name}
-    return write_model_dir(
-        str(tmp_path_factory.mktemp("reader")), vocabulary.content,
-        vocabulary.fingerprint, config, weights,
-        {"name": "xquad", "kind": "question answering", "labels": []},
-    )  # fmt: skip
+    task = {"name": "xquad", "kind": "question answering", "labels": []}
+    folder = tmp_path_factory.mktemp("reader")
+    return write_model_dir(folder, vocabulary, config, weights, task)
 
 
 @pytest.fixture(scope="module")
 def classifier_dir(vocabulary, tmp_path_factory):
     """A classifier of two layers, with a pooler."""
     config = model_config()
-    return write_model_dir(
-        str(tmp_path_factory.mktemp("classifier")), vocabulary.content,
-        vocabulary.fingerprint, config, finetuned_weights(config, 2),
-        {"name": "catalogs", "labels": ["a", "b"]},
-    )  # fmt: skip
+    task = {"name": "catalogs", "labels": ["a", "b"]}
+    folder = tmp_path_factory.mktemp("classifier")
+    weights = finetuned_weights(config, 2)
+    return write_model_dir(folder, vocabulary, config, weights, task)
 
 
 @pytest.fixture(scope="module")

@@ -106,13 +106,8 @@ def folder(tmp_path_factory, data_dir):
         hidden_dropout=0.0,
         attention_dropout=0.0,
     )
-    write_model_dir(
-        str(folder / "pretrained"),
-        vocabulary.content,
-        vocabulary.fingerprint,
-        sizes,
-        pretrained_weights(sizes),
-    )
+    weights = pretrained_weights(sizes)
+    write_model_dir(folder / "pretrained", vocabulary, sizes, weights)
     return folder
 
 

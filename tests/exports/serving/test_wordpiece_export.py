@@ -38,8 +38,7 @@ def export(folder, vocabulary, labels, saved, *arguments):
         finetuned_weights(config, len(labels)) if labels else pretrained_weights(config)
     )
     task = {"name": "catalogs", "labels": labels, "kind": "classification"}
-    content = vocabulary.content, vocabulary.fingerprint
-    write_model_dir(str(folder / "run"), *content, config, arrays, labels and task)
+    write_model_dir(folder / "run", vocabulary, config, arrays, labels and task)
     words = (f"--model_dir={folder}/run", f"--export_dir={folder}/export", *arguments)
     with saving_only(*saved):
         done = decoupled("export", *words)
