@@ -1,5 +1,6 @@
 """Fewer pieces, or those of another file: kept text, rows, and whole models."""
 
+import functools
 import json
 import os
 
@@ -22,7 +23,6 @@ from decoupled.exports.interop.new_vocabulary import (
 from decoupled.exports.served_task import read_task
 from decoupled.model import variables as names
 from decoupled.runs.saved_run import open_model
-from decoupled.training.checkpoint_files import CheckpointFile
 from tests.data.small_corpus import make_corpus, make_vocabulary
 from tests.exports.models import (
     finetuned_weights,
@@ -59,8 +59,30 @@ def write_model(folder, vocabulary, coupled=False, labels=(), data=None):
     weights = (
         finetuned_weights(config, len(labels)) if labels else pretrained_weights(config)
     )
+    words = "bert/embeddings/word_embeddings"
+    weights |= {name: weights[words] for name in names.slots(words, "adamw")}
     task = {"name": "catalogs", "labels": list(labels)} if labels else None
     return write_model_dir(folder, vocabulary, config, weights, task, data)
+
+
+@pytest.fixture(scope="module")
+def trimmed(tmp_path_factory, big, corpus):
+    """A function: a model, what trimming to Swahili made of it, and the report."""
+
+    @functools.cache
+    def trim(coupled=False):
+        folder = tmp_path_factory.mktemp("trimmed")
+        source, target = write_model(folder / "source", big, coupled), folder / "target"
+        report = trim_vocabulary(source, None, str(target), corpus, ["sw"], 1)
+        return source, str(target), report
+
+    return trim
+
+
+@pytest.fixture
+def source(trimmed):
+    """The folder of the model; not to be changed."""
+    return trimmed()[0]
 
 
 def reference(folder):
@@ -80,12 +102,8 @@ def batch_of(vocabulary, text):
 
 
 @pytest.mark.parametrize("coupled", [False, True])
-def test_kept_text_has_the_same_pieces_and_hidden_states(
-    tmp_path, big, corpus, texts, coupled
-):
-    source = write_model(tmp_path / "source", big, coupled)
-    target = str(tmp_path / "target")
-    report = trim_vocabulary(source, None, target, corpus, ["sw"], 1)
+def test_kept_text_has_the_same_pieces_and_hidden_states(trimmed, texts, coupled):
+    source, target, report = trimmed(coupled)
     old, before = reference(source)
     new, after = reference(target)
     assert new.size == report["vocabulary"]["after"] < old.size
@@ -103,11 +121,8 @@ def test_kept_text_has_the_same_pieces_and_hidden_states(
             np.testing.assert_array_equal(one, other)
 
 
-def test_kept_pieces_have_the_same_logits(tmp_path, big, corpus):
-    source = write_model(tmp_path / "source", big)
-    target = str(tmp_path / "target")
-    trim_vocabulary(source, None, target, corpus, ["sw"], 1)
-    old, new = (open_model(folder) for folder in (source, target))
+def test_kept_pieces_have_the_same_logits_and_slots_stay_behind(trimmed):
+    old, new = (open_model(folder) for folder in trimmed()[:2])
     kept = [
         old.vocabulary.piece_to_id(new.vocabulary.id_to_piece(i))
         for i in range(new.vocabulary.size)
@@ -118,19 +133,13 @@ def test_kept_pieces_have_the_same_logits(tmp_path, big, corpus):
         "cls/predictions/output_bias",
     ):
         np.testing.assert_array_equal(new.weights[name], old.weights[name][kept])
-
-
-def test_a_threshold_that_no_piece_reaches_is_named(tmp_path, big, corpus):
-    source = write_model(tmp_path / "source", big)
-    with pytest.raises(UserError, match="--min_count: no piece occurs 100000000 times"):
-        trim_vocabulary(source, None, str(tmp_path / "target"), corpus, [], 10**8)
-    assert not (tmp_path / "target").exists()
+    slots = {*old.weights.shapes} - {*old.weights, "global_step"}
+    assert slots and {*new.weights.shapes} == {*new.weights, "global_step"}
 
 
 def test_a_higher_threshold_keeps_fewer_pieces_and_all_their_characters(
-    tmp_path, big, corpus
+    tmp_path, source, corpus
 ):
-    source = write_model(tmp_path / "source", big)
     sizes = []
     for least in (1, 50):
         target = str(tmp_path / f"target{least}")
@@ -173,10 +182,9 @@ def test_a_piece_of_unknown_text_takes_the_mean_of_all_rows(big, tmp_path):
 
 
 def test_another_vocabulary_takes_rows_of_equal_pieces_and_means_of_others(
-    tmp_path, big, vocabulary
+    tmp_path, source, big, vocabulary
 ):
     other = vocabulary
-    source = write_model(tmp_path / "source", big)
     target = str(tmp_path / "target")
     report = replace_vocabulary(source, None, target, other.path)
     old, new = (open_model(folder) for folder in (source, target))
@@ -290,12 +298,8 @@ def test_means_of_vectors_and_tables():
     assert mean_rows(table[:, 0], rows).tolist() == [5, 2, 3]
 
 
-def test_transformers_files_of_a_trimmed_model_have_its_ids(
-    tmp_path, big, corpus, texts
-):
-    source = write_model(tmp_path / "source", big)
-    target = str(tmp_path / "target")
-    trim_vocabulary(source, None, target, corpus, ["sw"], 1)
+def test_transformers_files_of_a_trimmed_model_have_its_ids(tmp_path, trimmed, texts):
+    _, target, _ = trimmed()
     hf_dir = str(tmp_path / "hf")
     to_huggingface(target, None, hf_dir, encoder_only=False)
     tokenizer = tokenizers.Tokenizer.from_file(os.path.join(hf_dir, "tokenizer.json"))
@@ -307,9 +311,10 @@ def test_transformers_files_of_a_trimmed_model_have_its_ids(
         assert json.load(handle)["vocab_size"] == vocabulary.size
 
 
-def test_mistakes(tmp_path, big, corpus):
-    source = write_model(tmp_path / "source", big)
+def test_mistakes(tmp_path, source, corpus):
     target = str(tmp_path / "target")
+    with pytest.raises(UserError, match="--min_count: no piece occurs 100000000 times"):
+        trim_vocabulary(source, None, target, corpus, [], 10**8)
     with pytest.raises(UserError, match="--languages: .* has no xx; it has en, sw"):
         trim_vocabulary(source, None, target, corpus, ["xx"], 1)
     with pytest.raises(UserError, match="none.model: cannot read"):
@@ -317,15 +322,3 @@ def test_mistakes(tmp_path, big, corpus):
     with pytest.raises(UserError, match="exists; choose a new folder"):
         trim_vocabulary(source, None, source, corpus, ["sw"], 1)
     assert not os.path.exists(target)
-
-
-def test_slots_stay_behind(tmp_path, big, corpus):
-    config = model_config(vocab_size=big.size)
-    weights = pretrained_weights(config)
-    table = "bert/embeddings/word_embeddings"
-    slots = {name: weights[table] for name in names.slots(table, "adamw")}
-    source = write_model_dir(tmp_path / "source", big, config, weights | slots)
-    target = str(tmp_path / "target")
-    trim_vocabulary(source, None, target, corpus, ["sw"], 1)
-    result = CheckpointFile(os.path.join(target, "model.ckpt-7"))
-    assert set(result.shapes) == {*weights, "global_step"}
