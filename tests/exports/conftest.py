@@ -6,7 +6,7 @@ import subprocess
 
 import pytest
 
-from decoupled.core.release import import_tensorflow_text
+from decoupled.core.release import import_tensorflow_text, tf
 from decoupled.exports.serving.saved_model import export
 from tests.exports.models import (
     finetuned_weights,
@@ -74,6 +74,16 @@ def encoder_export(pretrained_dir, tmp_path_factory):
     """preprocessor/, encoder/ with MLM head, text_encoder/, which cannot be trained."""
     with texts_without_training():
         return export_and_move(pretrained_dir, tmp_path_factory, mlm=True)
+
+
+@pytest.fixture(scope="session")
+def preprocessor(encoder_export):
+    return tf.saved_model.load(str(encoder_export / "preprocessor"))
+
+
+@pytest.fixture(scope="session")
+def encoder(encoder_export):
+    return tf.saved_model.load(str(encoder_export / "encoder"))
 
 
 @pytest.fixture(scope="session")

@@ -17,11 +17,6 @@ CLS, SEP, MASK, PAD = 3, 4, 5, 0
 
 
 @pytest.fixture(scope="module")
-def preprocessor(encoder_export):
-    return tf.saved_model.load(str(encoder_export / "preprocessor"))
-
-
-@pytest.fixture(scope="module")
 def pieces(vocabulary):
     return sentencepiece.SentencePieceProcessor(model_file=vocabulary.path)
 

@@ -5,12 +5,14 @@ import os
 import subprocess
 import sys
 from importlib.util import find_spec
+from unittest import mock
 
 import numpy as np
 import pytest
 
 from decoupled.core.errors import UserError
 from decoupled.core.release import tf
+from decoupled.exports.serving import roots
 from decoupled.exports.serving.encoder import Encoder, MaskedLm
 from decoupled.exports.serving.roots import EncoderRoot
 from decoupled.exports.serving.saved_model import export, open_saved_model
@@ -79,11 +81,6 @@ runpy.run_path(sys.argv[0], run_name="__main__")
 
 
 @pytest.fixture(scope="module")
-def encoder(encoder_export):
-    return tf.saved_model.load(str(encoder_export / "encoder"))
-
-
-@pytest.fixture(scope="module")
 def text_encoder(encoder_export):
     return tf.saved_model.load(str(encoder_export / "text_encoder"))
 
@@ -108,6 +105,11 @@ def test_encoder_computes_what_the_checkpoint_says(encoder):
         for ours, theirs in zip(outputs["encoder_outputs"], expected, strict=True):
             assert ours.dtype == tf.float32
             np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-5)
+        # Without a pooler it is the vector of [CLS].
+        for name in ("pooled_output", "default"):
+            np.testing.assert_array_equal(
+                outputs[name], outputs["sequence_output"][:, 0]
+            )
 
 
 def test_mlm_gives_the_scores_of_every_piece(encoder):
@@ -204,10 +206,7 @@ def test_positions_outside_of_the_sequence_are_named(encoder):
         encoder.mlm(constants(features | {"masked_lm_positions": positions}))
 
 
-def test_text_encoder_is_preprocessor_then_encoder(
-    encoder_export, encoder, text_encoder
-):
-    preprocessor = tf.saved_model.load(str(encoder_export / "preprocessor"))
+def test_text_encoder_is_preprocessor_then_encoder(preprocessor, encoder, text_encoder):
     for pair in (
         {"sentences": TEXTS},
         {"sentences": TEXTS[:1]},
@@ -326,7 +325,8 @@ def test_without_mlm_no_output_embedding_is_inside(
 
 def test_a_coupled_head_shares_the_variable(vocabulary):
     config = model_config(num_layers=1, coupled=True, output_embedding_size=6)
-    encoder = root(config, True, vocabulary)
+    with mock.patch.object(roots, "trace"):
+        encoder = root(config, True, vocabulary)
     # The transform's four and the bias, no second table.
     assert len(encoder.mlm.variables) == len(encoder.variables) + 5
     shapes = sorted(tuple(variable.shape) for variable in encoder.mlm.variables)
@@ -349,6 +349,23 @@ def test_description_says_what_is_inside(encoder_export, classifier_export, voca
         "classifier",
         "text_classifier",
     }
+
+
+def test_a_layer_learns_through_the_encoder(encoder_export, preprocessor):
+    """As a layer of TF Hub, which calls a model with `training` and reads
+    `trainable_variables`: tensorflow/hub, docs/common_saved_model_apis/text.md."""
+    # One of its own, as it is trained.
+    encoder = tf.saved_model.load(str(encoder_export / "encoder"))
+    packed = preprocessor(TEXTS)
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_sum(encoder(packed, training=True)["pooled_output"] ** 2)
+    gradients = tape.gradient(loss, encoder.trainable_variables)
+    before = encoder(packed)["pooled_output"].numpy()
+    for weight, gradient in zip(encoder.trainable_variables, gradients, strict=True):
+        gradient = tf.convert_to_tensor(gradient)
+        assert np.all(np.isfinite(gradient)) and np.any(gradient), weight.name
+        weight.assign_sub(0.01 * gradient)
+    assert np.abs(encoder(packed)["pooled_output"] - before).max() > 1e-3
 
 
 @pytest.mark.slow
@@ -415,9 +432,9 @@ def test_stock_saved_model_cli_shows_names_and_dynamic_shapes(encoder_export):
     assert "shape: (-1, -1, 8)" in shown
 
 
-def export_to(target, model_dir, overwrite=False):
-    """An export without MLM head."""
-    with saving_only("preprocessor", "encoder", "text_encoder"):
+def export_to(target, model_dir, *saved, overwrite=False):
+    """An export without MLM head, which saves the models of these names."""
+    with saving_only(*saved):
         export(
             *opened(model_dir),
             str(target),
@@ -433,7 +450,7 @@ def test_a_folder_of_something_else_is_never_replaced(
 ):
     (tmp_path / "notes.txt").write_text("mine")
     with pytest.raises(UserError, match="is not an earlier export"):
-        export_to(tmp_path, pretrained_dir, overwrite)
+        export_to(tmp_path, pretrained_dir, overwrite=overwrite)
     assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
 
 
@@ -461,7 +478,7 @@ def small_dir(vocabulary, tmp_path):
 def test_an_empty_folder_is_filled_and_an_export_replaced_only_when_asked(
     small_dir, tmp_path, monkeypatch
 ):
-    saved = {}
+    saved, names = {}, ("preprocessor", "encoder", "text_encoder")
 
     def save(root, path, signatures):
         # Saving itself is tested elsewhere, and takes seconds.
@@ -471,7 +488,7 @@ def test_an_empty_folder_is_filled_and_an_export_replaced_only_when_asked(
     monkeypatch.setattr(tf.saved_model, "save", save)
     target = tmp_path / "exports" / "out"
     target.mkdir(parents=True)
-    export_to(f"{target}/", small_dir)
+    export_to(f"{target}/", small_dir, *names)
     assert json.loads((target / "export.json").read_text())["kind"] == "encoder"
     assert {path.name for path in target.iterdir()} == {"export.json", *saved}
     # One type embedding: there is no second segment to offer.
@@ -483,7 +500,7 @@ def test_an_empty_folder_is_filled_and_an_export_replaced_only_when_asked(
     with pytest.raises(UserError, match="--overwrite"):
         export_to(target, small_dir)
     assert (target / "export.json").read_text() == "{}"
-    export_to(target, small_dir, overwrite=True)
+    export_to(target, small_dir, *names, overwrite=True)
     assert json.loads((target / "export.json").read_text())["kind"] == "encoder"
     assert [path.name for path in target.parent.iterdir()] == ["out"]
 
@@ -501,8 +518,8 @@ def test_an_earlier_export_with_files_of_others_stays(small_dir, tmp_path):
 def test_a_full_disk_is_one_line_and_leaves_nothing(small_dir, small_disk):
     (small_disk / "out").mkdir()
     (small_disk / "out" / "export.json").write_text("{}")
-    with pytest.raises(UserError) as caught, saving_only("encoder"):
-        export_to(small_disk / "out", small_dir, overwrite=True)
+    with pytest.raises(UserError) as caught:
+        export_to(small_disk / "out", small_dir, "encoder", overwrite=True)
     assert str(caught.value) == (
         f"{small_disk}/out: cannot write (No space left on device)"
     )
@@ -517,7 +534,7 @@ def test_a_failure_leaves_nothing_behind(small_dir, tmp_path, monkeypatch):
     monkeypatch.setattr(tf.saved_model, "save", fail)
     folder = tmp_path / "exports"
     with pytest.raises(UserError, match=r"exports/out: cannot write \(disk full\)"):
-        export_to(folder / "out", small_dir)
+        export_to(folder / "out", small_dir, "encoder")
     assert list(folder.iterdir()) == []
 
 
