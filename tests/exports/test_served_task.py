@@ -8,7 +8,7 @@ import shutil
 import numpy as np
 import pytest
 
-from decoupled.configs import ModelConfig, QuestionAnsweringConfig
+from decoupled.configs import QuestionAnsweringConfig
 from decoupled.core.errors import UserError
 from decoupled.exports.served_task import check_exportable, read_task
 from decoupled.exports.serving.saved_model import export
@@ -40,7 +40,7 @@ def open_task(folder):
     return read_task(open_model(str(folder)))
 
 
-def refused(run, mlm=False, sequence_length=16, checkpoint=None):
+def refused(run, sequence_length=16, checkpoint=None):
     """The message of the UserError; nothing may have been written."""
     target = run.parent / "out"
     with pytest.raises(UserError) as caught:
@@ -50,7 +50,7 @@ def refused(run, mlm=False, sequence_length=16, checkpoint=None):
             read_task(model),
             str(target),
             sequence_length=sequence_length,
-            mlm=mlm,
+            mlm=False,
             overwrite=False,
         )
     assert [path.name for path in run.parent.iterdir()] == ["run"]
@@ -62,34 +62,6 @@ def with_weights(run, weights):
     """Makes a later checkpoint the newest one of the run."""
     write_checkpoint(str(run / "model.ckpt"), weights, step=9)
     return run
-
-
-def test_reads_config_vocabulary_and_newest_checkpoint(run, vocabulary):
-    weights = pretrained_weights(CONFIG, seed=1)
-    trained = open_model(str(with_weights(run, weights)))
-    task = read_task(trained)
-    assert trained.config == CONFIG
-    assert isinstance(trained.config, ModelConfig)
-    assert trained.vocabulary.fingerprint == vocabulary.fingerprint
-    assert trained.weights.global_step == 9
-    assert (task.head, task.kind, task.labels) == (None, "encoder", ())
-    np.testing.assert_array_equal(
-        trained.weights["cls/predictions/output_bias"],
-        weights["cls/predictions/output_bias"],
-    )
-
-
-@pytest.mark.parametrize("name", ["model.ckpt-7", "{run}/model.ckpt-7"])
-def test_an_earlier_checkpoint_by_name_or_prefix(run, name):
-    with_weights(run, pretrained_weights(CONFIG, seed=1))
-    trained = open_model(str(run), name.format(run=run))
-    assert trained.weights.global_step == 7
-
-
-def test_labels_make_it_a_classifier(finetuned_dir):
-    trained = open_task(finetuned_dir)
-    assert trained.labels == LABELS
-    assert (trained.kind, trained.text_kind) == ("classifier", "text_classifier")
 
 
 def test_a_kind_makes_it_a_tagger(run):
@@ -279,14 +251,6 @@ BETA = "bert/embeddings/LayerNorm/beta"
 )
 def test_weights_of_another_model(run, weights, message):
     assert refused(with_weights(run, weights)).startswith(f"model.ckpt-9: {message}")
-
-
-def test_mlm_of_a_fine_tuned_model(run):
-    change_config(run, task={"labels": LABELS})
-    weights = finetuned_weights(CONFIG, len(LABELS))
-    assert refused(with_weights(run, weights), mlm=True).startswith(
-        "model.ckpt-9: holds no MLM head (fine-tuning drops it)"
-    )
 
 
 def test_as_many_labels_as_the_classifier_has(run):

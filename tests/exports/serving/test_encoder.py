@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from decoupled.core.release import tf
-from decoupled.exports.serving.encoder import Classifier, Encoder, MaskedLm
+from decoupled.exports.serving.encoder import Encoder, MaskedLm
 from tests.exports.models import (
     finetuned_weights,
     model_config,
@@ -64,33 +64,6 @@ def test_encoder_and_mlm_head_compute_what_numpy_does(name, batch, length):
     np.testing.assert_allclose(
         logits, reference.masked_lm(expected[-1], positions), rtol=1e-5, atol=1e-5
     )
-
-
-def test_pooled_output_without_a_pooler_is_the_cls_vector():
-    config = model_config()
-    outputs = encode(
-        Encoder(config, pretrained_weights(config)), random_batch(config, 2, 5)
-    )
-    np.testing.assert_array_equal(
-        outputs["pooled_output"], outputs["sequence_output"][:, 0]
-    )
-    np.testing.assert_array_equal(outputs["default"], outputs["pooled_output"])
-
-
-def test_pooled_output_with_a_pooler_is_tanh_of_a_dense_layer():
-    config = model_config()
-    weights = finetuned_weights(config, num_labels=3)
-    features = random_batch(config, 2, 5)
-    outputs = encode(Encoder(config, weights), features)
-
-    reference = Reference(config, weights)
-    cls = reference.encode(features)[-1][:, 0]
-    pooled = np.tanh(reference.dense(cls, "bert/pooler/dense"))
-    np.testing.assert_allclose(outputs["pooled_output"], pooled, atol=1e-5)
-
-    logits = Classifier(weights)(outputs["pooled_output"])
-    expected = pooled @ weights["output_weights"].T + weights["output_bias"]
-    np.testing.assert_allclose(logits, expected, atol=1e-5)
 
 
 @pytest.mark.parametrize("name", MODELS)
