@@ -244,11 +244,10 @@ def test_a_written_projection_is_counted(tmp_path, vocabulary):
     [("../a/b", "_a_b"), ("a\\b\n", "a_b_"), ("..", "converted"), (None, "converted")],
 )
 def test_any_name_of_a_task_can_be_read_back(tmp_path, vocabulary, theirs, ours):
-    task = {"name": "panx", "labels": ["O", "B-PER"], "kind": "tagging"}
-    folder = write(tmp_path, vocabulary, arrays=headed_weights(task), task=task)
+    folder = write(tmp_path, vocabulary, arrays=headed_weights(TAGS), task=TAGS)
     rewrite(folder, finetuning_task=theirs)
     read(folder, tmp_path)
-    assert run_folder.read(str(tmp_path / "ours")).task == task | {"name": ours}
+    assert run_folder.read(str(tmp_path / "ours")).task == TAGS | {"name": ours}
 
 
 @pytest.mark.parametrize(

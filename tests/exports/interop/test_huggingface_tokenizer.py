@@ -208,9 +208,15 @@ def test_two_sources_of_wordpieces_must_agree(bert):
     bert.refuses("other pieces than vocab.txt")
 
 
-def test_two_kinds_of_vocabularies_are_refused(folder, vocabulary):
-    (folder.path / "vocab.txt").write_text("\n".join(wordpieces()))
+def test_two_kinds_of_vocabularies_are_refused(folder):
+    words = wordpieces("s")
+    (folder.path / "vocab.txt").write_text("\n".join(words))
     folder.refuses("has the vocabulary of two tokenizers")
+    # That of a run, and BERT's.
+    (folder.path / "sentencepiece.model").unlink()
+    content = make_wordpieces(words[::-1], TextRules(True, True))
+    (folder.path / "wordpiece.json").write_bytes(content)
+    folder.refuses("has the vocabulary of two tokenizers, wordpiece.json and vocab.txt")
 
 
 @pytest.mark.parametrize("end", ["\n", "\r\n"])
@@ -326,20 +332,18 @@ def test_rows_without_a_piece_are_empty_lines_at_the_end_too(bert):
     assert bert.open()[0].pieces == words[:-3]
 
 
-@pytest.mark.parametrize("name", ["do_lower_case", "strip_accents"])
-def test_a_word_is_not_true(bert, name):
+def test_a_word_is_not_true(bert):
     """transformers raises a TypeError."""
+    for name in ("lowercase", "strip_accents", "handle_chinese_chars"):
+        rules = {"type": "BertNormalizer", "lowercase": True} | {name: "no"}
+        content = bert_tokenizer(wordpieces("s"), lower=True, normalizer=rules)
+        bert.write("tokenizer.json", content)
+        bert.refuses(f"tokenizer.json: {name} is 'no', not true or false")
+    (bert.path / "tokenizer.json").unlink()
     (bert.path / "vocab.txt").write_text("\n".join(wordpieces("s")))
-    bert.write("tokenizer_config.json", {name: "false"})
-    bert.refuses(f"tokenizer_config.json: {name} is 'false', not true or false")
-
-
-@pytest.mark.parametrize("name", ["lowercase", "strip_accents", "handle_chinese_chars"])
-def test_a_word_is_not_true_in_tokenizer_json(bert, name):
-    rules = {"type": "BertNormalizer", "lowercase": True} | {name: "no"}
-    content = bert_tokenizer(wordpieces("s"), lower=True, normalizer=rules)
-    bert.write("tokenizer.json", content)
-    bert.refuses(f"tokenizer.json: {name} is 'no', not true or false")
+    for name in ("do_lower_case", "strip_accents"):
+        bert.write("tokenizer_config.json", {name: "false"})
+        bert.refuses(f"tokenizer_config.json: {name} is 'false', not true or false")
 
 
 @pytest.mark.parametrize(
@@ -547,14 +551,6 @@ def test_what_is_not_used_is_said(folder):
     # In folders of older versions, modules.json is one folder above.
     (folder.path / "modules.json").unlink()
     folder.refuses("sentence_bert_config.json: do_lower_case is true")
-
-
-def test_a_vocabulary_of_a_run_beside_another_is_refused(bert):
-    words = wordpieces("s")
-    (bert.path / "vocab.txt").write_text("\n".join(words))
-    rules = TextRules(True, True)
-    (bert.path / "wordpiece.json").write_bytes(make_wordpieces(words[::-1], rules))
-    bert.refuses("has the vocabulary of two tokenizers, wordpiece.json and vocab.txt")
 
 
 @pytest.mark.parametrize(

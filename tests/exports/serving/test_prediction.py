@@ -430,6 +430,8 @@ def test_mistakes_are_one_line(request, tmp_path, kind, name, content, more, mes
     "kind, inputs, message",
     [
         ("numbers", "a text", "inputs: is one text; give a list of texts"),
+        ("numbers", {"text": ["a"]}, "inputs: is a table or a set; give a list"),
+        ("numbers", {"a", "b"}, "inputs: is a table or a set; give a list"),
         ("numbers", [3], "input 1: is no text, and no list of texts"),
         ("tagger", ["a text"], "input 1: is not a list of one or more words"),
         ("tagger", [["a"], []], "input 2: is not a list of one or more words"),
@@ -489,12 +491,6 @@ def test_weights_that_end_too_soon_are_refused(numbers, tmp_path):
     path.write_bytes(path.read_bytes()[:-900])
     with pytest.raises(UserError, match="regressor: cannot load"):
         open_predictor(str(copy))
-
-
-@pytest.mark.parametrize("inputs", [{"text": ["a"]}, {"a", "b"}])
-def test_tables_and_sets_are_no_lists_of_texts(numbers, inputs):
-    with pytest.raises(UserError, match="inputs: is a table or a set; give a list"):
-        opened_once(str(numbers[-1])).predict(inputs)
 
 
 def test_an_output_that_would_replace_what_is_read_is_refused(numbers, tmp_path):

@@ -134,7 +134,7 @@ def test_ids_and_signatures_give_the_same(exported):
 
 
 @pytest.mark.parametrize(
-    "more, message",
+    "flags, message",
     [
         (["--gin_param=RetrievalConfig.layer = 3"], "RetrievalConfig.layer: 3, but "),
         (["--mlm"], "--mlm: sentence vectors need no MLM head"),
@@ -144,27 +144,15 @@ def test_ids_and_signatures_give_the_same(exported):
             ["--gin_param=RetrievalConfig.long_sentences = 'windows'"],
             "RetrievalConfig.long_sentences: an export cuts long sentences",
         ),
+        (
+            ["--nosentence_vectors", "--gin_param=RetrievalConfig.layer = 1"],
+            "are for --sentence_vectors",
+        ),
     ],
 )
 def test_what_contradicts_is_refused_and_nothing_is_written(
-    pretrained_dir, tmp_path, more, message
+    pretrained_dir, tmp_path, flags, message
 ):
-    line = mistake(
-        "export",
-        f"--model_dir={pretrained_dir}",
-        f"--export_dir={tmp_path / 'out'}",
-        "--sentence_vectors",
-        *more,
-    )
-    assert message in line
+    folders = (f"--model_dir={pretrained_dir}", f"--export_dir={tmp_path / 'out'}")
+    assert message in mistake("export", *folders, "--sentence_vectors", *flags)
     assert not (tmp_path / "out").exists()
-
-
-def test_settings_without_sentence_vectors_are_refused(pretrained_dir, tmp_path):
-    line = mistake(
-        "export",
-        f"--model_dir={pretrained_dir}",
-        f"--export_dir={tmp_path / 'out'}",
-        "--gin_param=RetrievalConfig.layer = 1",
-    )
-    assert "are for --sentence_vectors" in line
