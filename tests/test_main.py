@@ -19,17 +19,6 @@ def run(*arguments):
     )  # fmt: skip
 
 
-def test_commands_search_for_garbage_less_often_than_python_by_default(monkeypatch):
-    set_to = []
-    monkeypatch.setattr(listed.gc, "set_threshold", lambda *given: set_to.append(given))
-    monkeypatch.setattr(sys, "argv", ["decoupled"])
-    with pytest.raises(SystemExit):
-        listed.main()
-    assert set_to == [listed.GARBAGE_THRESHOLDS]
-    # Python's own are 700, 10, 10 or 2,000, 10, 10.
-    assert set_to[0][0] > 2_000 and min(set_to[0][1:]) >= 10
-
-
 def test_every_command_is_listed_once():
     names = [name for names in listed.COMMANDS.values() for name in names]
     there = sorted(path.stem for path in (doctor.PACKAGE / "commands").glob("[!_]*.py"))
