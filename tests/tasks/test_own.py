@@ -449,17 +449,20 @@ NUMBERS = dataclasses.replace(
 
 
 def test_numbers_of_pairs(tmp_path):
-    folder = write(tmp_path, train_en_tsv="score\ta\tb\n2.5\tx\ty\n-1e-1\tz\tz\n")
+    table = "score\ta\tb\n 2.5 \tx\ty\n-1e-1\tz\tz\n.5\tx\tz\n"
+    folder = write(tmp_path, train_en_tsv=table)
     task = make(NUMBERS, folder)
     assert (task.name, task.kind, task.labels) == ("reviews", "regression", ())
     assert task.headline == ("pearson",)
     examples = task.read("train", "en")
-    assert examples == [(("x", "y"), "2.5"), (("z", "z"), "-1e-1")]
-
-
-def test_numbers_of_json(tmp_path):
-    rows = [{"a": "x", "b": "y", "score": 0.25}, {"a": "x", "b": "y", "score": 3}]
-    folder = write(tmp_path, train_en_jsonl="\n".join(map(json.dumps, rows)))
+    assert examples == [
+        (("x", "y"), "2.5"), (("z", "z"), "-1e-1"), (("x", "z"), ".5"),
+    ]  # fmt: skip
+    write(tmp_path, train_en_tsv="score\ta\tb\n1.5\u00a0\tx\ty\n")
+    with pytest.raises(UserError, match=r"'1\.5\\xa0' is not a number of float32"):
+        read(NUMBERS, folder)
+    rows = [{"a": "x", "b": "y", "score": number} for number in (0.25, 3)]
+    write(tmp_path, train_en_jsonl="\n".join(map(json.dumps, rows)))
     config = described(NUMBERS, files="{split}-{language}.jsonl")
     assert [example.label for example in read(config, folder)] == ["0.25", "3"]
 
@@ -817,14 +820,6 @@ def test_quotes_in_lines_of_words(tmp_path):
     assert words_of(written, tmp_path)[1] == (['""""'], ["X"])
     everywhere = '""""\t"X"\n"yes"\t"Y"\n""""\t"X"\n\n""""\t"X"\n'
     assert words_of(everywhere, tmp_path, "tsv") == expected
-
-
-def test_numbers_may_have_blanks_around_them(tmp_path):
-    folder = write(tmp_path, train_en_tsv="score\ta\tb\n 1.5 \tx\ty\n.5\tx\ty\n")
-    assert [e.label for e in read(NUMBERS, folder)] == ["1.5", ".5"]
-    write(tmp_path, train_en_tsv="score\ta\tb\n1.5\u00a0\tx\ty\n")
-    with pytest.raises(UserError, match=r"'1\.5\\xa0' is not a number of float32"):
-        read(NUMBERS, folder)
 
 
 @pytest.mark.parametrize("cell", ["1" * 60_000 + "x", "1" * 60_000 + "e", "." * 60_000])
