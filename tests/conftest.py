@@ -5,7 +5,6 @@ import gc
 import json
 import os
 import signal
-import socket
 import sys
 
 import hypothesis
@@ -132,18 +131,6 @@ def data_dir() -> str:
     if not folder:
         pytest.skip("DECOUPLED_DATA_DIR is unset: no real data to read")
     return folder
-
-
-@pytest.fixture
-def outside_address() -> str:
-    """An address of this host beside the loopback's; skips where there is none."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asking:
-        try:
-            # Sends nothing: it chooses an interface for an address of no host.
-            asking.connect(("203.0.113.1", 9))
-        except OSError:
-            pytest.skip("no interface beside the loopback interface")
-        return asking.getsockname()[0]
 
 
 @pytest.fixture(autouse=True)

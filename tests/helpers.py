@@ -163,8 +163,9 @@ def schedule(
 MASKING = MaskingConfig(sequence_length=12, max_predictions=4)
 
 
-def masked_lm_features(batch_size=8, vocab_size=48, seed=0):
-    """Random MLM features with padding, two segments and unused predictions."""
+def masked_lm_features(batch_size=8, seed=0):
+    """Random MLM features with padding, two segments and unused predictions, for the
+    vocabulary of `tiny_model`."""
     rng = np.random.default_rng(seed)
     length, predictions = MASKING.sequence_length, MASKING.max_predictions
     mask = np.ones([batch_size, length], np.int32)
@@ -178,11 +179,11 @@ def masked_lm_features(batch_size=8, vocab_size=48, seed=0):
         return rng.integers(0, high, [batch_size, width]).astype(np.int32)
 
     return {
-        "input_word_ids": integers(vocab_size, length) * mask,
+        "input_word_ids": integers(48, length) * mask,
         "input_mask": mask,
         "input_type_ids": types,
         "masked_lm_positions": np.sort(integers(length - 3, predictions)),
-        "masked_lm_ids": integers(vocab_size, predictions),
+        "masked_lm_ids": integers(48, predictions),
         "masked_lm_weights": weights,
     }
 

@@ -18,13 +18,13 @@ TEST = re.compile(r"^ *def test_(\w+)", re.MULTILINE)
 HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
 
 
-def broken_paths(page, root=ROOT):
+def broken_paths(page):
     """Paths from the root of the repository that a page names and that are missing."""
     named = set(PATH.findall(page.read_text(encoding="utf-8")))
     return sorted(
         path
         for path in named
-        if not PLACEHOLDER.search(path) and not (root / path).exists()
+        if not PLACEHOLDER.search(path) and not (ROOT / path).exists()
     )
 
 

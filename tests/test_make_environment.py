@@ -108,8 +108,9 @@ def machine(tmp_path):
     return Machine(tmp_path)
 
 
-def installed(version, folder=".venv", what="--requirement requirements.txt"):
-    return f"{folder}/bin/python {version} -m pip install {what} --editable ."
+def installed(version):
+    what = "--requirement requirements.txt --editable ."
+    return f".venv/bin/python {version} -m pip install {what}"
 
 
 # A launcher that has nothing to launch, as pyenv's.

@@ -78,11 +78,11 @@ def write_document(path, document):
     return path
 
 
-def question(context, answer, text="What is it?", identifier="q"):
+def question(context, answer, text="What is it?"):
     """A question whose answer is the first place of `answer` in the context."""
     start = context.index(answer)
     span = Answer(answer, start, start + len(answer))
-    return Question(identifier, text, context, (span,))
+    return Question("q", text, context, (span,))
 
 
 def make_vocabulary(path, size=150):

@@ -107,10 +107,8 @@ def test_training_needs_tags(read):
     assert message.endswith(":2 (language th): no tags, which only test files may lack")
 
 
-PROCESSED = "udpos/udpos_processed_maxlen128/th/test.some-model"
-
-
-def processed(tmp_path, text, index, name=PROCESSED):
+def processed(tmp_path, text, index):
+    name = "udpos/udpos_processed_maxlen128/th/test.some-model"
     language_file(tmp_path / f"{name}.idx", index, "udpos")
     return language_file(tmp_path / name, text, "udpos", "th")
 

@@ -50,11 +50,11 @@ def run_install(home, *arguments):
     )
 
 
-def distribution(folder, name, version, metadata, record="a,sha256=1,2\n"):
+def distribution(folder, name, version, metadata):
     path = folder / f"{name}-{version}.dist-info"
     path.mkdir()
     (path / "METADATA").write_text(metadata)
-    (path / "RECORD").write_text(record)
+    (path / "RECORD").write_text("a,sha256=1,2\n")
 
 
 @pytest.fixture
