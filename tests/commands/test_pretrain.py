@@ -12,7 +12,13 @@ import signal
 import numpy as np
 import pytest
 
-from decoupled.configs import MeshConfig, PhaseConfig, PretrainConfig, SamplingConfig
+from decoupled.configs import (
+    MaskingConfig,
+    MeshConfig,
+    PhaseConfig,
+    PretrainConfig,
+    SamplingConfig,
+)
 from decoupled.core.compat import tf
 from decoupled.core.errors import Terminated, UserError
 from decoupled.data.records import read_manifest, write_shard
@@ -119,9 +125,10 @@ def assumed_predictions(monkeypatch):
 
 def test_modes(data, tmp_path, capsys):
     folder = str(tmp_path / "run")
+    # A seed may be as large as a clock.
+    settings = config(training=tiny_training(seed=9223372036854775000))
 
     def pretrain(mode):
-        settings = config()
         run_pretraining(settings, *data, folder, mode, record_start=save_start)
 
     pretrain("train_and_evaluate")
@@ -360,14 +367,6 @@ def test_weights_that_are_not_finite_are_named_where_training_diverges(
             run_pretraining(longer, *data, str(folder), "train", **begin)
 
 
-def test_a_seed_may_be_as_large_as_a_clock(data, tmp_path):
-    settings = config(
-        training=tiny_training(seed=9223372036854775000), schedule=schedule(1, 0)
-    )
-    run_pretraining(settings, *data, str(tmp_path / "run"), "train")
-    assert (tmp_path / "run/model.ckpt-1.index").exists()
-
-
 def test_a_run_goes_on_from_another_with_a_fresh_output_embedding(
     data, trained, tmp_path, capsys
 ):
@@ -581,6 +580,11 @@ SHORT = PhaseConfig(
 )
 
 
+def with_phase(**changes):
+    """The setting of an earlier phase, `SHORT` with changes."""
+    return {"earlier_phases": (dataclasses.replace(SHORT, **changes),)}
+
+
 PHASES = config(
     schedule=schedule(6, 2),
     training=tiny_training(save_checkpoints_steps=4),
@@ -685,34 +689,6 @@ def test_evaluation_has_the_length_of_the_phase_that_was_left(data, phased, tmp_
     assert predictions == counts
 
 
-def test_every_phase_is_checked_before_the_first(data, tmp_path):
-    def refused(message, **changes):
-        phase = dataclasses.replace(SHORT, **changes)
-        settings = config(earlier_phases=(phase,))
-        with pytest.raises(UserError, match=message):
-            run_pretraining(settings, *data, str(tmp_path / "run"), "train")
-        assert not (tmp_path / "run").exists()
-
-    long = dataclasses.replace(MASKING, sequence_length=10_000, max_predictions=1500)
-    refused("10000 is more than ModelConfig.max_positions", masking=long)
-    unknown = SamplingConfig(0.5, {"xx": 0.1})
-    refused("no language 'xx'", sampling=unknown)
-    mesh = MeshConfig("d:2", "batch:d")
-    phase = dataclasses.replace(SHORT, batch_size=3)
-    with pytest.raises(UserError, match="batch.* of size 3 does not divide into 2"):
-        settings = config(mesh=mesh, earlier_phases=(phase,))
-        run_pretraining(settings, *data, str(tmp_path / "run"), "train")
-
-
-def test_batches_of_evaluation_get_rows_that_the_mesh_can_split(data, trained):
-    results = []
-    for mesh, rows in ((MeshConfig(), 4), (MeshConfig("d:2", "batch:d"), 3)):
-        settings = config(mesh=mesh, training=tiny_training(eval_batch_size=rows))
-        run_pretraining(settings, *data, str(trained), "eval")
-        results.append(json.loads((trained / "eval.json").read_text()))
-    assert results[0]["all"] == pytest.approx(results[1]["all"], rel=1e-5)
-
-
 @pytest.mark.parametrize(
     "changes, message",
     [
@@ -738,6 +714,16 @@ def test_batches_of_evaluation_get_rows_that_the_mesh_can_split(data, trained):
         (
             {"mesh": MeshConfig("m:2", "batch:m;vocab:m")},
             "rules vocab:m and batch:m split rows",
+        ),
+        # Every phase is checked before the first.
+        (
+            with_phase(masking=MaskingConfig(10_000, 1500)),
+            "10000 is more than ModelConfig.max_positions",
+        ),
+        (with_phase(sampling=SamplingConfig(0.5, {"xx": 0.1})), "no language 'xx'"),
+        (
+            {"mesh": MeshConfig("d:2", "batch:d"), **with_phase(batch_size=3)},
+            "batch.* of size 3 does not divide into 2",
         ),
     ],
 )
@@ -843,7 +829,7 @@ def test_killed_and_terminated_runs_lose_nothing(data, tmp_path):
     assert_same(checkpoint(tmp_path / "killed"), checkpoint(tmp_path / "straight"))
 
 
-def test_evaluation_and_training_are_separate_modes(data, trained, tmp_path, capsys):
+def test_evaluation_is_a_mode_of_its_own_on_any_mesh(data, trained, tmp_path, capsys):
     # Of a shorter run: the checkpoint that is there is evaluated.
     settings = config(schedule=schedule(train_steps=1))
     with pytest.raises(UserError, match=r"no complete checkpoint \(model.ckpt-N"):
@@ -869,6 +855,13 @@ def test_evaluation_and_training_are_separate_modes(data, trained, tmp_path, cap
         mean = sum(x[metric] * x["predictions"] for x in languages) / total
         assert evaluated["all"][metric] == pytest.approx(mean, rel=1e-9)
     assert "held-out text at step 2, 2 languages" in capsys.readouterr().out
+
+    # Batches get rows that the mesh can split.
+    mesh, odd = MeshConfig("d:2", "batch:d"), tiny_training(eval_batch_size=3)
+    split = dataclasses.replace(settings, mesh=mesh, training=odd)
+    run_pretraining(split, *data, str(trained), "eval")
+    again = json.loads((trained / "eval.json").read_text())
+    assert again["all"] == pytest.approx(evaluated["all"], rel=1e-5)
 
 
 def test_an_evaluation_beside_a_training_is_of_one_checkpoint(
