@@ -77,12 +77,14 @@ def write(
     files.write_json(f"{stem}.json", content)
     if "arrays" in result:
         files.write_arrays(f"{stem}.items.npz", result["arrays"])
-    drawn = plots.draw(lambda result, stem: draw(picture(result), stem), content, stem)
+    drawn = draw(picture(content), stem)
     console.say(f"wrote {', '.join([f'{stem}.json', *drawn])}")
 
 
 def draw(picture: Picture, stem: str) -> list[str]:
-    """Writes `stem`.png and `stem`.svg."""
+    """Writes `stem`.png and `stem`.svg; without matplotlib it only prints a message."""
+    if not plots.can_draw():
+        return []
     panels = [panel for row in picture.panels for panel in row]
     names = list(dict.fromkeys(line.name for p in panels for line in p.lines))
     height = max(3.0, *(1.0 + 0.36 * len(panel.rows) for panel in panels))

@@ -168,7 +168,6 @@ def run_finetuning(
 
 
 def _report(plan, results):
-    from decoupled.core import plots
     from decoupled.core.made_from import MADE_FROM
     from decoupled.runs import finetuning
     from decoupled.runs.finetuning_run import ANSWER_SETTINGS
@@ -205,7 +204,7 @@ def _report(plan, results):
         "trained_on": trained,
         **combined,
     }
-    paths = plots.draw(finetuning_report.plot_results, drawn, stem)
+    paths = finetuning_report.plot_results(drawn, stem)
     console.say(f"results: {', '.join([f'{stem}.json', *paths])}")
     _say_if_trivial(plan, combined)
 

@@ -7,7 +7,7 @@ differ in their markers and lines. Plots need matplotlib from the [plots] extra.
 import os
 import re
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 from decoupled.core import console, files, installed
 from decoupled.core.errors import printable
@@ -131,11 +131,6 @@ def _take_texts_literally(figure):
             axis.set_major_formatter(
                 lambda value, place, shown=shown: printable(shown(value, place))
             )
-
-
-def draw(plot: Callable[[dict, str], list[str]], result: dict, stem: str) -> list[str]:
-    """Calls `plot(result, stem)`; without matplotlib it only prints a message."""
-    return plot(result, stem) if can_draw() else []
 
 
 def can_draw() -> bool:

@@ -4,9 +4,10 @@ A folder beside the page has the pictures.
 """
 
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
+from decoupled.analyses.output import Picture, draw
 from decoupled.core import files, gfile, plots, tables
 from decoupled.core.tables import GAP
 from decoupled.studies.results import Values, spread
@@ -51,9 +52,9 @@ class Page:
         """A table, see `tables.to_markdown`."""
         self._blocks.append(tables.to_markdown(columns, rows, words))
 
-    def picture(self, name: str, plot: Callable[..., list[str]], result: Any) -> None:
-        """Draws plot(result, stem) beside the page; nothing without matplotlib."""
-        drawn = plots.draw(plot, result, os.path.join(self.folder, name))
+    def picture(self, name: str, picture: Picture) -> None:
+        """Draws the picture beside the page; nothing without matplotlib."""
+        drawn = draw(picture, os.path.join(self.folder, name))
         for path in drawn:
             if not path.endswith(self._formats):
                 gfile.remove(path)

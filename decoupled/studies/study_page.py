@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
-from decoupled.analyses.output import LAYER, Line, Panel, Picture, draw
+from decoupled.analyses.output import LAYER, Line, Panel, Picture
 from decoupled.core import plots
 from decoupled.core.console import duration
 from decoupled.core.tables import GAP
@@ -154,10 +154,10 @@ def _verdicts(page, study, judged):
         if part.estimate is not None and math.isfinite(part.estimate.error)
     ]
     if parts:
-        page.picture("contrasts", plot_contrasts, parts)
+        page.picture("contrasts", picture_of_contrasts(parts))
 
 
-def plot_contrasts(parts: Sequence[tuple[str, Part]], stem: str) -> list[str]:
+def picture_of_contrasts(parts: Sequence[tuple[str, Part]]) -> Picture:
     """A forest plot in multiples of the margins, so that all units share an axis."""
     low, high = zip(
         *(np.divide(part.estimate.interval(), part.margin) for _, part in parts),
@@ -168,7 +168,7 @@ def plot_contrasts(parts: Sequence[tuple[str, Part]], stem: str) -> list[str]:
     rows = [label for label, _ in parts]
     panel = Panel([line], "difference / margin", rows=rows, band=(-1, 1))
     title = "Contrasts of the claims, 95% intervals; grey: within the margin"
-    return draw(Picture(title, [[panel]]), stem)
+    return Picture(title, [[panel]])
 
 
 def _numbers(part: Part) -> list[str]:
@@ -236,8 +236,7 @@ def _dose(page, study):
                 ["row", *(f"loss at {rate}" for rate in rates)],
                 [[row, *(_cell(tried[r].get(row)) for r in rates)] for row in rows],
             )
-        picture = Picture("Mean and range over seeds", [panels])
-        page.picture("dose", lambda result, stem: draw(result, stem), picture)
+        page.picture("dose", Picture("Mean and range over seeds", [panels]))
 
 
 def _dose_panel(lines, doses, label, title):
@@ -270,7 +269,8 @@ def _training(page, study, curves):
     facts = study.facts
     page.heading("Curves of pre-training")
     if curves:
-        page.picture("curves", plot_curves, (curves, facts["unigram_entropy"]))
+        level = facts["unigram_entropy"]
+        page.picture("curves", picture_of_curves(curves, level))
     else:
         page.text(f"![curves]({page.beside('curves.png')})")
     page.table(
@@ -284,14 +284,11 @@ def _training(page, study, curves):
     )
 
 
-def plot_curves(
-    drawn: tuple[Mapping[tuple[str, int], Curve], float], stem: str
-) -> list[str]:
+def picture_of_curves(curves: Mapping[tuple[str, int], Curve], level: float) -> Picture:
     """The smoothed loss of each row, mean and range over seeds, and the unigram level.
 
-    `drawn`: (row, seed) -> losses of pre-training; and the unigram entropy in nats.
+    `curves`: (row, seed) -> losses of pre-training. `level`: in nats.
     """
-    curves, level = drawn
     lines, last = [], 0
     for row in dict.fromkeys(row for row, _ in curves):
         runs = [curve for (name, _), curve in curves.items() if name == row]
@@ -304,7 +301,7 @@ def plot_curves(
     look = {"color": plots.BLACK, "linestyle": ":", "marker": ""}
     lines.append(Line("unigram entropy", [0, last], [level, level], look=look))
     panel = Panel(lines, "step", "masked-LM loss in training, nats")
-    return draw(Picture("Pre-training: mean and range over seeds", [[panel]]), stem)
+    return Picture("Pre-training: mean and range over seeds", [[panel]])
 
 
 def _checks(page, study):
@@ -422,17 +419,13 @@ def _details(page, study):
         if task == LAYERS:
             drawn = study.facts["doses"] or printed
             lines = {row: of for row, of in values.items() if row in drawn}
-            page.picture("retrieval", plot_layers, (columns, lines or values))
+            page.picture("retrieval", picture_of_layers(columns, lines or values))
 
 
-def plot_layers(
-    drawn: tuple[Sequence[str], Mapping[str, Mapping[str, Values]]], stem: str
-) -> list[str]:
-    """A line for each row: mean and range over seeds by layer.
-
-    `drawn`: names of the layers; and row -> layer -> values by seed.
-    """
-    layers, rows = drawn
+def picture_of_layers(
+    layers: Sequence[str], rows: Mapping[str, Mapping[str, Values]]
+) -> Picture:
+    """A line for each row (row -> layer -> values): mean and range over seeds."""
     lines = []
     for row, by_layer in rows.items():
         values = [
@@ -441,8 +434,7 @@ def plot_layers(
         sides = ([side(each) for each in values] for side in (np.mean, min, max))
         lines.append(Line(row, list(range(len(values))), *sides))
     title = "Retrieval of translations; mean and range over seeds"
-    panel = Panel(lines, LAYER, "retrieved, %")
-    return draw(Picture(title, [[panel]]), stem)
+    return Picture(title, [[Panel(lines, LAYER, "retrieved, %")]])
 
 
 def _contrasts(page, study):

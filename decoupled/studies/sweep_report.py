@@ -12,7 +12,7 @@ import os
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from decoupled.analyses.output import Line, Panel, Picture, draw
+from decoupled.analyses.output import Line, Panel, Picture
 from decoupled.core import console, files, plots
 from decoupled.core.tables import Cell
 from decoupled.studies.jobs import Row
@@ -54,7 +54,7 @@ def write_report(sweep_dirs: Sequence[str], output_dir: str) -> None:
     ]
     for line in missing:
         page.text(line)
-    page.picture("scores", plot_scores, results)
+    page.picture("scores", picture_of_scores(results))
     page.write()
     numbers = numbers_as_csv(results.numbers)
     files.write_text(os.path.join(page.folder, "report.csv"), numbers)
@@ -132,7 +132,7 @@ def _millions(count):
     return f"{millions:.0f}M" if millions >= 100 else f"{millions:.2f}M"
 
 
-def plot_scores(results: SweepResults, stem: str) -> list[str]:
+def picture_of_scores(results: SweepResults) -> Picture:
     """Average score and masked-LM accuracy against PT parameters and against E_out."""
     rows, tasks = results.rows, results.tasks
     measures = {"masked-LM accuracy, %": results.masked_lm}
@@ -163,7 +163,7 @@ def plot_scores(results: SweepResults, stem: str) -> list[str]:
     ]
     seeds = [len(measure(name)) for measure in measures.values() for name in rows]
     models = "1 model" if len(rows) == 1 else f"{len(rows)} models"
-    return draw(Picture(f"{models}; {plots.over_seeds(seeds)}", panels), stem)
+    return Picture(f"{models}; {plots.over_seeds(seeds)}", panels)
 
 
 def _point(name, place, score):

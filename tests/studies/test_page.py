@@ -3,13 +3,14 @@
 import pytest
 
 from decoupled.core import files, plots
+from decoupled.studies import page as page_module
 from decoupled.studies.page import Page, mean
 
 
-def draw(result, stem):
-    """Stands for a plot."""
+def draw(picture, stem):
+    """Writes a picture that is a text."""
     for kind in plots.FORMATS:
-        files.write_text(f"{stem}.{kind}", result)
+        files.write_text(f"{stem}.{kind}", picture)
     return [f"{stem}.{kind}" for kind in plots.FORMATS]
 
 
@@ -33,9 +34,12 @@ def test_blocks_stand_apart(tmp_path):
         ("r", ("png",), "![p](r/p.png)\n", {"p.png"}),
     ],
 )
-def test_a_picture_lies_beside_the_page(tmp_path, beside, formats, link, kept):
+def test_a_picture_lies_beside_the_page(
+    tmp_path, monkeypatch, beside, formats, link, kept
+):
+    monkeypatch.setattr(page_module, "draw", draw)
     page = Page(str(tmp_path / "r.md"), beside, formats)
-    page.picture("p", draw, "drawn")
+    page.picture("p", "drawn")
     page.write()
     assert (tmp_path / "r.md").read_text() == link
     drawn = {p.name for p in (tmp_path / beside).iterdir()} - {"r.md"}

@@ -15,9 +15,12 @@ from decoupled.studies.results import Number
 from decoupled.studies.statistics import Estimate
 from decoupled.studies.study import load, read_study, save
 from decoupled.studies.study_jobs import StudyJobs, sized
-from decoupled.studies.study_page import plot_contrasts, plot_curves, write_page
+from decoupled.studies.study_page import (
+    picture_of_contrasts,
+    picture_of_curves,
+    write_page,
+)
 from decoupled.studies.verdicts import Part, judge
-from tests.analyses.tiny_runs import texts_of
 from tests.studies import invented
 from tests.studies.finished_jobs import write_all
 
@@ -66,7 +69,7 @@ def document(tmp_path_factory):
 @pytest.fixture
 def without_pictures(monkeypatch):
     """As where matplotlib is not installed."""
-    monkeypatch.setattr(plots, "draw", lambda *_: [])
+    monkeypatch.setattr(plots, "can_draw", lambda: False)
 
 
 def section(document, title):
@@ -131,7 +134,7 @@ def test_rates_that_do_not_train_are_in_the_table_and_not_in_the_figure(
 ):
     drawn = {}
 
-    def picture(page, name, make, value):
+    def picture(page, name, value):
         drawn[name] = value
 
     monkeypatch.setattr(study_page.Page, "picture", picture)
@@ -309,7 +312,7 @@ def test_the_committed_pages_are_those_of_their_files(
     assert (tmp_path / f"{name}.md").read_text() == drawn.sub("", page)
 
 
-def test_contrasts_are_drawn_in_margins(tmp_path, monkeypatch):
+def test_contrasts_are_drawn_in_margins():
     contrast = claims.Contrast.read("S: e_large - in_small > 0")
     result = Estimate(2.0, 0.5, 1e9, 5, 100)
     small = result._replace(value=0.2, error=0.05)
@@ -317,23 +320,19 @@ def test_contrasts_are_drawn_in_margins(tmp_path, monkeypatch):
         ("3: S", Part(contrast, "S", "points", "", "", result, 1.0)),
         ("7: last", Part(contrast, "S", "logits", "", "", small, 0.1)),
     ]
-    drawn = []
-    monkeypatch.setattr(plots, "save", lambda figure, _: drawn.append(figure))
-    plot_contrasts(parts, str(tmp_path / "f"))
-    axes = drawn[0].axes[0]
-    labels = [label.get_text() for label in axes.get_yticklabels()]
-    assert labels == ["3: S", "7: last"]
-    line, _, [bars] = axes.containers[0].lines
-    assert line.get_xdata() == pytest.approx([2.0, 2.0])
-    for bar in bars.get_segments():
-        assert bar[:, 0] == pytest.approx([2 - 0.98, 2 + 0.98], abs=0.01)
+    [[panel]] = picture_of_contrasts(parts).panels
+    assert panel.rows == ["3: S", "7: last"]
+    [line] = panel.lines
+    assert line.x == pytest.approx([2.0, 2.0])
+    assert line.low == pytest.approx([2 - 0.98] * 2, abs=0.01)
+    assert line.high == pytest.approx([2 + 0.98] * 2, abs=0.01)
 
 
-def test_curves_name_rows_and_the_unigram_level(tmp_path):
+def test_curves_name_rows_and_the_unigram_level():
     curves = invented.curves(("coupled", "e_small"))
-    plot_curves((curves, invented.ENTROPY), str(tmp_path / "c"))
-    texts = set(texts_of(tmp_path / "c.svg"))
-    assert {"coupled", "e_small", "unigram entropy", "step"} <= texts
+    [[panel]] = picture_of_curves(curves, invented.ENTROPY).panels
+    names = [line.name for line in panel.lines]
+    assert names == ["coupled", "e_small", "unigram entropy"]
 
 
 _NUMBER = r"[+-]?\d+\.\d+"
