@@ -76,8 +76,6 @@ class Corpus:
             raise UserError(f"{path}: damaged ({reason}); {build}") from error
         if not self.languages("train"):
             raise UserError(f"{folder}: the corpus is empty; {build}")
-        for entry in self._entries():
-            self._check_size(entry)
 
     def languages(self, split: str) -> list[str]:
         """The languages of a split, sorted."""
@@ -98,13 +96,35 @@ class Corpus:
         for document in self.documents(split, language):
             yield from document
 
-    def _entries(self) -> Iterator[dict[str, Any]]:
-        for languages in self.manifest["splits"].values():
-            for language in languages.values():
-                yield from language["files"]
 
-    def _check_size(self, entry: dict[str, Any]) -> None:
-        path = os.path.join(self.folder, entry["name"])
+def _check_manifest(folder: str, path: str, manifest: dict[str, Any]) -> None:
+    for name in ("inputs", "dropped", "tasks"):
+        if not isinstance(manifest.get(name, {}), dict):
+            raise TypeError(f"{name} are no object")
+    for split, languages in manifest["splits"].items():
+        if split not in SPLITS:
+            raise KeyError(f"no split {split!r}")
+        for language, counts in languages.items():
+            locales.check_language(language, path)
+            check_counts(folder, counts)
+
+
+def check_counts(folder: str, counts: dict[str, Any]) -> None:
+    """Checks what is written of a language in a split: its counts and its files.
+
+    Raises:
+      KeyError, TypeError, AttributeError: it has another form.
+      UserError: a file is missing, has another size, or lies outside the folder.
+    """
+    for unit in COUNTED:
+        if not isinstance(counts[unit], int):
+            raise TypeError(f"{counts[unit]!r} {unit}")
+    if not isinstance(counts["files"], list):
+        raise TypeError("files are no list")
+    for entry in counts["files"]:
+        if not isinstance(entry["sha256"], str):
+            raise TypeError(f"{entry['sha256']!r} as a SHA-256")
+        path = files.path_below(folder, entry["name"], os.path.join(folder, MANIFEST))
         try:
             size = gfile.size(path)
         except gfile.OpError as error:
@@ -117,26 +137,6 @@ class Corpus:
                 f"{path}: {size} bytes, {entry['bytes']} in {MANIFEST}; build the "
                 "corpus again"
             )
-
-
-def _check_manifest(folder: str, path: str, manifest: dict[str, Any]) -> None:
-    for name in ("inputs", "dropped", "tasks"):
-        if not isinstance(manifest.get(name, {}), dict):
-            raise TypeError(f"{name} are no object")
-    for split, languages in manifest["splits"].items():
-        if split not in SPLITS:
-            raise KeyError(f"no split {split!r}")
-        for language, counts in languages.items():
-            locales.check_language(language, path)
-            for entry in counts["files"]:
-                files.path_below(folder, entry["name"], path)
-                if not isinstance(entry["bytes"], int):
-                    raise TypeError(f"{entry['bytes']!r} bytes")
-                if not isinstance(entry["sha256"], str):
-                    raise TypeError(f"{entry['sha256']!r} as a SHA-256")
-            for unit in COUNTED:
-                if not isinstance(counts[unit], int):
-                    raise TypeError(f"{counts[unit]!r} {unit}")
 
 
 def read_documents(

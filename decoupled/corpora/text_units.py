@@ -16,9 +16,10 @@ from typing import Any
 import numpy as np
 
 from decoupled.configs.corpora import CorpusSettings
-from decoupled.core import files, gfile, installed
+from decoupled.core import files, installed
+from decoupled.core.errors import UserError
 from decoupled.corpora import sources
-from decoupled.corpora.corpus import COUNTED, SPLITS, Document, hash_bits
+from decoupled.corpora.corpus import SPLITS, Document, check_counts, hash_bits
 from decoupled.corpora.corpus_writer import MAX_FILE_BYTES, WORK, write_documents
 from decoupled.corpora.sources import Reading, Source, source_of
 from decoupled.corpora.text_lines import normal_form
@@ -68,13 +69,13 @@ class TextJob:
         job's. `result` comes from the note of a unit, and notes are not trusted.
         """
         try:
-            entries = _described_files(result)
-        except (KeyError, TypeError, AttributeError):
+            for counts in result["splits"].values():
+                check_counts(self.corpus_dir, counts)
+            dropped = result.get("dropped", {}).values()
+        except (UserError, KeyError, TypeError, AttributeError):
             return False
-        return all(
-            files.is_below(name) and _size(os.path.join(self.corpus_dir, name)) == size
-            for name, size in entries
-        )
+        known = set(SPLITS).issuperset(result["splits"])
+        return known and all(isinstance(count, int) for count in dropped)
 
     def inputs(self, unit: TextUnit) -> dict[str, Any]:
         """All that the text depends on."""
@@ -215,26 +216,3 @@ def _noted(documents, digests) -> Iterator[tuple[int, Document]]:
         number = digest(document)
         digests.write(np.array([number], DIGEST).tobytes())
         yield number, document
-
-
-def _described_files(result: Any) -> list[tuple[str, int]]:
-    """(name, bytes) of each text file in a note; notes are not trusted."""
-    entries = []
-    numbers = list(result.get("dropped", {}).values())
-    for split, counts in result["splits"].items():
-        if split not in SPLITS or not isinstance(counts["files"], list):
-            raise KeyError(split)
-        entries += counts["files"]
-        numbers += [counts[name] for name in COUNTED]
-    numbers += [entry["bytes"] for entry in entries]
-    texts = [entry[name] for entry in entries for name in ("name", "sha256")]
-    if {*map(type, numbers)} - {int} or {*map(type, texts)} - {str}:
-        raise TypeError("a number or a text is of another type")
-    return [(entry["name"], entry["bytes"]) for entry in entries]
-
-
-def _size(path: str) -> int | None:
-    try:
-        return gfile.size(path)
-    except gfile.NotFoundError:
-        return None

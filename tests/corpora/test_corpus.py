@@ -164,6 +164,7 @@ def test_what_is_no_corpus_is_reported_with_the_command(tmp_path, manifest, mess
         ),
         (lambda splits: splits.update({"..": {}}), r"damaged .*no split '\.\.'"),
         (lambda splits: splits["train"]["en"].pop("files"), "damaged .*files"),
+        (lambda splits: splits["eval"]["en"].update(files={}), "files are no list"),
         (lambda splits: splits.update(train=[]), "damaged"),
         (lambda splits: splits["train"].update(en=None), "damaged"),
         (lambda splits: splits["train"]["en"].update(sentences="many"), "'many' sent"),

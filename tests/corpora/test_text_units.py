@@ -126,15 +126,9 @@ def test_a_note_of_another_form_means_that_nothing_is_done(tmp_path, result):
     "change",
     [
         lambda result, entry: result["splits"].update({"..": result["splits"]["eval"]}),
-        lambda result, entry: result["splits"]["eval"].update(files=7),
-        lambda result, entry: result["splits"]["eval"].update(files={}),
-        lambda result, entry: result["splits"]["train"].pop("characters"),
         lambda result, entry: result["splits"]["train"].update(sentences="many"),
         lambda result, entry: result["dropped"].update(reason=None),
-        lambda result, entry: entry.pop("sha256"),
-        lambda result, entry: entry.update(sha256=7),
         lambda result, entry: entry.update(name="../secret"),
-        lambda result, entry: entry.update(name=os.path.abspath("../secret")),
     ],
 )
 def test_a_note_that_is_none_of_ours_means_that_nothing_is_done(
