@@ -64,14 +64,13 @@ _REDIRECT_TEXT = re.compile(r"\s*[#＃]\s*[^\W\d_][^\[\]#*\n]{2,30}\[\[[^\[\]\n]
 
 
 class Article(NamedTuple):
-    """A page of the main namespace: its title, its number in the wiki, its wikitext.
+    """A page of the main namespace: its title and its wikitext.
 
-    The number is None if the dump has none. In the wikitext's links, the names of the
-    namespaces of files and categories are replaced by the English names.
+    In its links, the names of the namespaces of files and categories are replaced by
+    the English names.
     """
 
     title: str
-    page_id: int | None
     wikitext: str
 
 
@@ -94,7 +93,7 @@ def read_articles(
             if reason := _fault(page, namespace, title):
                 dropped[reason] += 1
             else:
-                yield Article(title, page.page_id, to_english(page.text))
+                yield Article(title, to_english(page.text))
     except (Damaged, _BadXml) as error:
         raise UserError(f"{path}: {error}{reader.progress()}") from error
 
@@ -112,7 +111,6 @@ class _Page(NamedTuple):
 
     title: str
     namespace: int | None
-    page_id: int | None
     is_redirect: bool
     is_too_large: bool
     text: str | None
@@ -283,11 +281,10 @@ class _Reader:
         self._last = f"{self._count} ({shown}byte {self._start} of the XML)"
 
     def _page(self, title) -> _Page:
-        namespace, page_id = map(self._fields.get, (_NUMBER, _ID))
+        namespace = self._fields.get(_NUMBER)
         return _Page(
             title,
             None if namespace is None else _integer(namespace),
-            None if page_id is None else _integer(page_id),
             _REDIRECT in self._fields,
             self._is_too_large,
             self._fields.get(_TEXT) or None,
@@ -299,7 +296,7 @@ def _integer(text: str) -> int:
     try:
         return int(text)
     except ValueError as error:
-        raise _BadXml(f"{text!r:.60} is no number of a page or namespace") from error
+        raise _BadXml(f"{text!r:.60} is no number of a namespace") from error
 
 
 def _split_title(page: _Page, namespaces: Mapping[str, int]) -> tuple[int, str]:
