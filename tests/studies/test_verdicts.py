@@ -8,10 +8,8 @@ from scipy import stats
 
 from decoupled.studies.claims import SCORE_PARTS, Contrast
 from decoupled.studies.statistics import (
-    LOGITS,
     NATS,
     POINTS,
-    Measured,
     average,
     estimate,
     holm,
@@ -35,51 +33,13 @@ from decoupled.studies.verdicts import (
     part_of,
     untrained,
 )
-from tests.studies.invented import first_study
+from tests.studies.invented import FALLS, SCORES, first_study, measured, measures
 
 CONFIG = first_study()
 ROWS = tuple(CONFIG.papers)
 CONTROLS = ("control:coupled", "control:e_small")
 TRAINED = dict.fromkeys(ROWS, "")
 BAD = "Row x did not train."
-
-# Every claim is supported by these: the paper's order, in points.
-SCORES = {
-    "coupled": 30.0, "decoupled": 30.0, "out_small": 28.0, "in_small": 28.0,
-    "e_small": 24.0, "e_large": 31.0, "add_layers": 25.0, "reinv_l": 34.0,
-    "reinv_h": 33.0, "control:coupled": 5.0, "control:e_small": 5.0,
-}  # fmt: skip
-WORDS = SCORES | {"e_large": 15.0}
-FALLS = {"e_small": -1.0, "e_large": -0.3}
-
-
-def measured(name, values, unit=POINTS, spread=1.0, baseline=None, better=1, seeds=5):
-    """Rows with exactly these means, and noise of seeds, items and both around them."""
-    generator = np.random.default_rng(sum(map(ord, name)))
-    by_row = {}
-    for row, mean in values.items():
-        noise = (
-            0.1 * generator.standard_normal((seeds, 1))
-            + 0.5 * generator.standard_normal((1, 50))
-            + generator.standard_normal((seeds, 50))
-        )
-        by_row[row] = {"all": mean + spread * (noise - noise.mean())}
-    return Measured(name, unit, range(seeds), by_row, baseline, better)
-
-
-def measures(**changed):
-    """Of all claims; `changed` ones in their place, None without."""
-    losses = {row: 8 - value / 10 for row, value in SCORES.items()}
-    planned = {
-        "retrieval": measured("retrieval", SCORES),
-        "udpos": measured("UD-POS", SCORES, baseline=20.0),
-        "probes": measured("probes", SCORES, baseline=20.0),
-        "masked_lm_accuracy": measured("masked-LM accuracy", SCORES),
-        "masked_lm_loss": measured("masked-LM loss", losses, NATS, 0.1, 7.0, -1),
-        "word_similarity": measured("word similarity", WORDS),
-        "last_layer": measured("last layer", FALLS, LOGITS, 0.1),
-    } | changed
-    return {key: each for key, each in planned.items() if each is not None}
 
 
 def evidence(taken, trained=TRAINED, secondary=(), **config):
@@ -197,14 +157,7 @@ def test_a_loss_that_has_to_fall():
 
 def test_rows_that_were_not_run():
     first = ("in_small", "e_small", "e_large")
-    keep = (*first, "control:e_small")
-    taken = {
-        key: dataclasses.replace(
-            each, values={r: v for r, v in each.values.items() if r in keep}
-        )
-        for key, each in measures().items()
-    }
-    judged = judge_all(taken, dict.fromkeys(first, ""))
+    judged = judge_all(measures(first), dict.fromkeys(first, ""))
     assert {n: claim.verdict for n, claim in judged.items()} == {
         **dict.fromkeys("1245", NOT_RUN), **dict.fromkeys("367", SUPPORTED),
     }  # fmt: skip
