@@ -68,7 +68,7 @@ def check(text):
     """Refuses a setting that no command takes; `...` and $variables are values."""
     reader = gin_reader.Reader(configs.PretrainConfig, gin_files.find_file)
     value = re.sub(r"\.\.\.|\$\w+|\{\w*\}", "1", text)
-    reader.check_setting(value, text)
+    reader.read_param(value)
 
 
 def refusal(words, *defaults):

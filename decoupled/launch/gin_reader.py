@@ -84,27 +84,14 @@ class Reader:
     def read_param(self, param: str) -> None:
         """Reads the text of one --gin_param, which has exactly one binding."""
         where = f"--gin_param={param!r}"
-        self._bind(self._setting(param, where), where)
-
-    def check_setting(self, text: str, where: str) -> None:
-        """Refuses a text that `read_param` would refuse; `where` begins the message."""
-        setting = self._setting(text, where)
-        if not setting.arg_name:
-            return
-        try:
-            self._check_parameter(setting.selector, setting.arg_name)
-        except UserError as error:
-            raise UserError(f"{where}: {error}") from error
-
-    def _setting(self, text, where):
-        statements = self._statements(text, where, lines=False)
+        statements = self._statements(param, where, lines=False)
         kinds = [type(statement) for statement in statements]
         if kinds != [config_parser.BindingStatement]:
             raise UserError(
                 f"{where}: must be one setting, Name.parameter = value; write each "
                 "setting on its own, and name files with --gin_file"
             )
-        return statements[0]
+        self._bind(statements[0], where)
 
     def find(self, name: str) -> Callable:
         """The class of settings that a name in a gin file stands for."""

@@ -40,7 +40,6 @@ from decoupled.core import files, gfile
 from decoupled.core.errors import UserError
 from decoupled.core.made_from import MADE_FROM, RESULTS, changes, hash_files
 from decoupled.launch import gin_files
-from decoupled.launch.gin_reader import Reader
 from decoupled.runs.run_folder import SETTINGS
 from decoupled.tasks.presets import TASKS
 
@@ -58,6 +57,8 @@ LOG = "job.log"
 PRETRAINING = "pretrain"
 FINETUNING = "finetune"
 CONVERT = "convert"
+# The classes of their settings; `convert` has none, and analyses have their own.
+_ROOTS = {PRETRAINING: PretrainConfig, FINETUNING: FinetuneConfig}
 # Rooms of a reproduction's jobs.
 CONTROL, LAYER_DROP, ANALYSES = "control", "layer_drop", "analyses"
 RATES, CONVERTED = "rates", "converted"
@@ -344,10 +345,10 @@ def check_jobs(jobs: Sequence[Job]) -> None:
     seen = set()
     for job in jobs:
         names, params = job.values("gin_file"), job.values("gin_param")
-        params = [param for param in params if ".seed = " not in param]
+        without_seed = (param for param in params if ".seed = " not in param)
         # The first argument names the task of a fine-tuning, or the analysis.
-        key = job.kind, job.arguments[0], *names, *params
-        root = _root(job)
+        key = job.kind, job.arguments[0], *names, *without_seed
+        root = _ROOTS.get(job.kind) or configs.ANALYSES.get(job.arguments[0])
         if key in seen or root is None:
             continue
         seen.add(key)
@@ -358,18 +359,6 @@ def check_jobs(jobs: Sequence[Job]) -> None:
             gin_files.configure(root, names, params, task=task, tasks=tasks)
         except UserError as error:
             raise UserError(f"{job.name}: {error}") from error
-
-
-def _root(job):
-    """The class of a job's settings, or None."""
-    if job.kind == PRETRAINING:
-        return PretrainConfig
-    if job.kind == FINETUNING:
-        [task] = job.values("task")
-        if task not in TASKS:
-            raise UserError(f"SweepConfig.tasks: {task!r} is no task")
-        return FinetuneConfig
-    return configs.ANALYSES.get(job.arguments[0])
 
 
 def complete_jobs(jobs: Sequence[Job]) -> list[Job]:
@@ -411,16 +400,10 @@ class Inputs(NamedTuple):
 
 
 class JobMaker:
-    """Makes the jobs of a sweep or a reproduction: folders and argument lists.
-
-    Raises:
-      UserError: a command does not have one of the settings of its runs, or a task's
-        gin file does not exist.
-    """
+    """Makes the jobs of a sweep or a reproduction: folders and argument lists."""
 
     def __init__(self, sweep: SweepConfig, inputs: Inputs, folder: str):
         self._sweep, self._inputs, self._folder = sweep, inputs, folder
-        _check_settings(sweep)
 
     def pretraining(
         self,
@@ -539,20 +522,6 @@ def make_jobs(
             jobs.append(model)
             jobs += [maker.finetuning(model, row, task) for task in sweep.tasks]
     return jobs
-
-
-def _check_settings(sweep):
-    reader = Reader(PretrainConfig, gin_files.find_file)
-    settings = {name: getattr(sweep, name) for name in ("pretraining", "finetuning")}
-    settings["models"] = itertools.chain(
-        *(_settings_of_row(sweep, row) for row in sweep.rows)
-    )
-    for name, texts in settings.items():
-        for text in texts:
-            reader.check_setting(text, f"SweepConfig.{name}: {text!r}")
-    for task in sweep.tasks:
-        if gin_file := _gin_file(sweep, task):
-            gin_files.find_file(gin_file)
 
 
 def _gin_file(sweep, task):

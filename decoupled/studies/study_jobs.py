@@ -95,7 +95,7 @@ class StudyJobs:
       measured: rows that need no jobs, because an earlier study has them.
 
     Raises:
-      UserError: as `make_rows` and `JobMaker`.
+      UserError: as `make_rows`, or a row goes on from one that has no job.
     """
 
     def __init__(
