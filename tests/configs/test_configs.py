@@ -172,6 +172,11 @@ BAD_TOGETHER = [
         dict(weights={"sw": 0}, min_epochs={"sw": 1}),
         "min_epochs",
     ),
+    (
+        configs.CorpusSettings,
+        dict(language_column="a", language_values={"pt": ["por"]}),
+        "language_values",
+    ),
     (configs.OptimizerConfig, dict(name="adafactor"), "adafactor"),
     (
         configs.OptimizerConfig,

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from decoupled.configs.corpora import CorpusSettings
-from decoupled.core.errors import UserError
 from decoupled.corpora import sentences, text_units
 from decoupled.corpora.corpus import read_documents
 from decoupled.corpora.text_units import TextJob
@@ -177,14 +176,6 @@ def test_the_rules_that_make_a_text_have_versions(path, versions):
     assert text_units.cleaning_rules([path], SETTINGS) == versions
 
 
-@pytest.mark.parametrize("name", ["min_characters", "part_bytes", "max_parts"])
-def test_impossible_settings(name):
-    with pytest.raises(
-        UserError, match=f"build_corpus.{name}: 0 is not a finite number above 0"
-    ):
-        dataclasses.replace(SETTINGS, **{name: 0})
-
-
 def test_the_columns_by_default_are_not_noted():
     """Corpora of before these settings stay equal to new ones."""
     noted = dataclasses.replace(SETTINGS, text_column="text").of_texts()
@@ -209,24 +200,3 @@ def test_a_unit_does_not_depend_on_the_values_of_other_languages(tmp_path):
         for values in (None, {"pt": "por"}, {"pt": "por", "en": "eng"})
     )
     assert none == other != own
-
-
-@pytest.mark.parametrize(
-    "changes, message",
-    [
-        ({"text_column": ""}, "text_column: is empty; name a column"),
-        ({"language_column": ""}, "language_column: is empty; name a column, or None"),
-        ({"language_values": {"pt": "por"}}, "needs build_corpus.language_column"),
-        (
-            {"language_column": "a", "language_values": "por"},
-            "language_values: 'por' is not of type dict or None",
-        ),
-        (
-            {"language_column": "a", "language_values": {"pt": ["por"]}},
-            r"language_values: 'pt': \['por'\] is not a language and its value",
-        ),
-    ],
-)
-def test_impossible_columns(changes, message):
-    with pytest.raises(UserError, match=message):
-        dataclasses.replace(SETTINGS, **changes)
