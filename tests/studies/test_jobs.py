@@ -17,9 +17,12 @@ from decoupled.studies.jobs import (
     Row,
     check_jobs,
     complete_jobs,
+    describe,
     make_jobs,
     make_rows,
+    read_row,
 )
+from decoupled.studies.results import read_description
 from tests.helpers import tiny_model
 
 SWEEP = SweepConfig(
@@ -41,6 +44,25 @@ ROWS = [Row("coupled", tiny_model(), 0), Row("e_out_128", tiny_model(), 1)]
 def jobs(tmp_path):
     made = make_jobs(SWEEP, ROWS, INPUTS, str(tmp_path))
     return {job.name: job for job in made}
+
+
+def test_models_are_scaled_and_so_are_the_layers_that_are_kept():
+    sweep = dataclasses.replace(SWEEP, keep_layers={"e_out_128": 6})
+    scale = ScaleConfig(width_divisor=8, head_size_divisor=4, depth_divisor=4)
+    coupled, small = make_rows(sweep, sweep.rows, scale, 77)
+    assert (coupled.name, coupled.model.hidden_size) == ("coupled", 96)
+    assert (coupled.model.vocab_size, coupled.keep_layers) == (77, 0)
+    assert (small.model.num_layers, small.keep_layers) == (3, 2)
+
+
+def test_the_folder_tells_tables_what_they_need(jobs, tmp_path):
+    describe(str(tmp_path), SWEEP, ScaleConfig(), "paper", ROWS, list(jobs.values()))
+    described = read_description(str(tmp_path))
+    assert (described["title"], described["scale"]) == ("A table", "paper")
+    assert described["divisors"]["width_divisor"] == 1
+    assert described["tasks"] == ["xnli", "catalogs"] and described["seeds"] == [0, 5]
+    assert [read_row(entry) for entry in described["rows"]] == ROWS
+    assert list(described["jobs"]) == list(jobs)
 
 
 def test_every_model_seed_and_task_is_a_job_after_what_it_needs(jobs):
