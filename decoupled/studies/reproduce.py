@@ -109,22 +109,14 @@ def write(options: Options, arguments: Sequence[str]) -> None:
 
     facts = {
         "command": shown_command(arguments),
-        **facts_of(root, folders, maker),
+        **facts_of(maker),
         "machine": machine(),
         "seconds": sum(filter(None, seconds_of_steps(folders.work_dir).values())),
         "left_out": left_out(
             folders, options.languages, maker.pieces, root.sweep.tasks
         ),
     }
-    study, counted, curves = read_study(
-        maker.all(),
-        maker.rates(),
-        maker,
-        folders.work_dir,
-        facts,
-        root.study,
-        published,
-    )
+    study, counted, curves = read_study(maker, facts, published)
     if not study.numbers:
         raise UserError(
             f"{folders.work_dir}: no job of this study is complete, as where a folder "
@@ -192,16 +184,14 @@ def _contrast(text: str, root: configs.ReproductionRoot) -> Contrast:
     return contrast
 
 
-def facts_of(
-    root: configs.ReproductionRoot, folders: Folders, maker: StudyJobs
-) -> dict[str, Any]:
+def facts_of(maker: StudyJobs) -> dict[str, Any]:
     """The text of a study, and the settings of its pre-training."""
     return {
         "training": maker.training(),
-        "finetuning": finetuning_settings(root.sweep),
-        "text": describe_text(folders),
-        "steps": train_steps(root.sweep),
-        "activation_dtype": activation_dtype(folders.work_dir),
+        "finetuning": finetuning_settings(maker.sweep),
+        "text": describe_text(maker.folders),
+        "steps": train_steps(maker.sweep),
+        "activation_dtype": maker.activation_dtype,
     }
 
 
@@ -227,7 +217,7 @@ def plan(
 
     rows = {row.name: row for row in maker.rows}
     published = read_published(measured, rows)
-    check_published(published, facts_of(root, folders, maker))
+    check_published(published, facts_of(maker))
     return StudyJobs(root, folders, dtype, published.study.rows), published
 
 

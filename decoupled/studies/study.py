@@ -36,7 +36,6 @@ from decoupled.studies.claims import (
 )
 from decoupled.studies.jobs import (
     RATES,
-    Job,
     Row,
     complete_jobs,
     describe_row,
@@ -296,18 +295,11 @@ def _smallest(array):
 
 
 def read_study(
-    jobs: Sequence[Job],
-    tried: Sequence[Job],
-    maker: StudyJobs,
-    work_dir: str,
-    facts: Mapping[str, Any],
-    config: StudyConfig,
-    published: Published | None = None,
+    maker: StudyJobs, facts: Mapping[str, Any], published: Published | None = None
 ) -> tuple[Study, Mapping[str, Rows], Curves]:
     """Reads all complete jobs: the study, what its models got on items, its curves.
 
     Args:
-      tried: the jobs of other learning rates. work_dir: folders are named below it.
       facts: those that jobs do not have, among them "steps" and the "seconds" of the
         data.
       published: an earlier study, which has the other rows.
@@ -315,6 +307,7 @@ def read_study(
     Raises:
       UserError: a file is damaged, or the analyses of two seeds have different items.
     """
+    config, jobs = maker.study, maker.all()
     complete = complete_jobs(jobs)
     reader = ResultReader(complete, maker.tasks)
     measures, counted = read_measures(reader, published.items if published else None)
@@ -368,10 +361,10 @@ def read_study(
     numbers = list(published.study.numbers) if published else []
     numbers += [
         # The path of the work folder itself says nothing to others.
-        number._replace(folder=os.path.relpath(number.folder, work_dir))
+        number._replace(folder=os.path.relpath(number.folder, maker.folders.work_dir))
         for number in (
             *numbers_of(reader, measures),
-            *tried_rates(complete_jobs(tried)),
+            *tried_rates(complete_jobs(maker.rates())),
         )
     ]
     described = {row.name: row for row in maker.rows}

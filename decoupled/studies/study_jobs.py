@@ -94,6 +94,10 @@ class StudyJobs:
     Args:
       measured: rows that need no jobs, because an earlier study has them.
 
+    Attributes:
+      rows: of the study. tried: further rows, which only --rates trains. tasks: task ->
+        the parent of its folder. pieces: of the vocabulary.
+
     Raises:
       UserError: as `make_rows`, or a row goes on from one that has no job.
     """
@@ -105,16 +109,16 @@ class StudyJobs:
         activation_dtype: str,
         measured: Collection[str] = (),
     ):
-        self._sweep, self._study = root.sweep, root.study
-        self._dtype = activation_dtype
+        self.sweep, self.study = root.sweep, root.study
+        self.folders, self.activation_dtype = folders, activation_dtype
         self.pieces = open_vocabulary(folders.vocabulary).size
         self.rows, self.tried = (
-            make_rows(self._sweep, names, ScaleConfig(), self.pieces)
-            for names in (self._sweep.rows, self._study.tried_rows)
+            make_rows(self.sweep, names, ScaleConfig(), self.pieces)
+            for names in (self.sweep.rows, self.study.tried_rows)
         )
         self._trained = [row for row in self.rows if row.name not in measured]
         for row in self._trained:
-            source, *_ = self._study.continued.get(row.name, [""])
+            source, *_ = self.study.continued.get(row.name, [""])
             if source in measured:
                 raise UserError(
                     f"--measured: {row.name} goes on from the checkpoint of {source}, "
@@ -123,24 +127,24 @@ class StudyJobs:
         self.tasks = {
             task: folder
             for task, folder in folders.tasks().items()
-            if task in self._sweep.tasks
+            if task in self.sweep.tasks
         }
         inputs = Inputs(folders.records, folders.vocabulary, self.tasks)
-        self._maker = JobMaker(self._sweep, inputs, folders.runs)
+        self._maker = JobMaker(self.sweep, inputs, folders.runs)
         self._analyses = analyses(folders, self.pieces)
 
     def all(self) -> list[Job]:
         """All jobs, seed by seed."""
-        return [job for seed in self._sweep.seeds for job in self.of_seed(seed)]
+        return [job for seed in self.sweep.seeds for job in self.of_seed(seed)]
 
     def of_seed(self, seed: int) -> list[Job]:
         """All jobs of a seed; each comes after the jobs that it needs."""
         jobs, models = [], {}
         for row in self._trained:
-            rate = self._study.learning_rates[row.name]
+            rate = self.study.learning_rates[row.name]
             begins = None
-            if row.name in self._study.continued:
-                source, *changes = self._study.continued[row.name]
+            if row.name in self.study.continued:
+                source, *changes = self.study.continued[row.name]
                 begins = models[source]
                 for change in changes:
                     begins = self._maker.conversion(begins, change)
@@ -150,8 +154,8 @@ class StudyJobs:
             jobs.append(models[row.name])
         trained = [(row, models[row.name]) for row in self._trained]
         for row in self._trained:
-            if row.name in self._study.control_rows:
-                rate = self._study.learning_rates[row.name]
+            if row.name in self.study.control_rows:
+                rate = self.study.learning_rates[row.name]
                 control = self._pretraining(row, seed, rate, _ONE_STEP, CONTROL)
                 trained.append((row, control))
                 jobs.append(control)
@@ -159,9 +163,9 @@ class StudyJobs:
             for task in self.tasks:
                 jobs.append(self._maker.finetuning(model, row, task))
         for row, model in trained[: len(self._trained)]:
-            if row.name in self._study.dropped_rows and DROPPED_TASK in self.tasks:
+            if row.name in self.study.dropped_rows and DROPPED_TASK in self.tasks:
                 layers = row.model.num_layers
-                for keep in range(max(1, layers - self._study.most_dropped), layers):
+                for keep in range(max(1, layers - self.study.most_dropped), layers):
                     job = self._maker.finetuning(model, row, DROPPED_TASK, 1, keep)
                     jobs.append(job)
         for name, words in self._analyses.items() if trained else ():
@@ -171,36 +175,36 @@ class StudyJobs:
 
     def rates(self) -> list[Job]:
         """Every row that begins anew with each rate that is tried, and fewer steps."""
-        times = self._study.tried_steps
-        short = [_multiplied(p, times) for p in self._sweep.pretraining]
+        times = self.study.tried_steps
+        short = [_multiplied(p, times) for p in self.sweep.pretraining]
         steps = [param for param in short if _STEPS.fullmatch(param)]
         return [
             self._pretraining(
-                row, self._study.tried_seed, rate, steps, f"{RATES}/{rate:g}"
+                row, self.study.tried_seed, rate, steps, f"{RATES}/{rate:g}"
             )
-            for rate in self._study.tried_rates
+            for rate in self.study.tried_rates
             for row in [*self.rows, *self.tried]
-            if row.name not in self._study.continued
+            if row.name not in self.study.continued
         ]
 
     def training(self) -> dict[str, list[str]]:
         """The settings of each row's pre-training, but for its sizes and its seed."""
         return {
             row.name: [
-                *self._sweep.pretraining,
-                *training_of_row(self._sweep, row.name),
+                *self.sweep.pretraining,
+                *training_of_row(self.sweep, row.name),
                 *self._settings(row, rate),
             ]
             for row in self.rows
-            for rate in [self._study.learning_rates[row.name]]
+            for rate in [self.study.learning_rates[row.name]]
         }
 
     def _settings(self, row, rate, last=()):
         return (
-            *self._study.settings.get(row.name, ()),
+            *self.study.settings.get(row.name, ()),
             *last,
             f"OptimizerConfig.learning_rate = {rate!r}",
-            f"MeshConfig.activation_dtype = {self._dtype!r}",
+            f"MeshConfig.activation_dtype = {self.activation_dtype!r}",
         )
 
     def _pretraining(self, row, seed, rate, last=(), room="", begins=None):

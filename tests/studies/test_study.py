@@ -53,9 +53,7 @@ def reader_of(root, folders):
 
     def read():
         facts = {"steps": 200, "seconds": 60.0}
-        study, counted, curves = read_study(
-            jobs, [], maker, folders.work_dir, facts, root.study
-        )
+        study, counted, curves = read_study(maker, facts)
         reader = ResultReader(complete_jobs(jobs), maker.tasks)
         return types.SimpleNamespace(
             measured=read_measures(reader)[0],
@@ -245,9 +243,7 @@ def test_a_row_that_goes_on_has_the_curve_of_its_trunk_before():
 def test_nothing_is_complete(root, folders):
     maker = StudyJobs(sized(root, 1), folders, "float32")
     facts = {"steps": 4000, "seconds": 0.0}
-    study, _, curves = read_study(
-        maker.of_seed(0), maker.rates(), maker, folders.work_dir, facts, root.study
-    )
+    study, _, curves = read_study(maker, facts)
     assert curves == {} and study.numbers == [] and study.training == {}
     assert study.evidence[:3] == ({}, {}, {})
 
@@ -273,9 +269,7 @@ def test_rows_of_an_earlier_study_give_what_they_gave_there(
     trained = [job.name for job in jobs if job.kind == "pretrain"]
     assert trained == ["models/e_large/seed_0", "models/e_large/seed_1"]
     facts = {"steps": 200, "seconds": 60.0}
-    study, _, curves = read_study(
-        jobs, [], maker, folders.work_dir, facts, root.study, before
-    )
+    study, _, curves = read_study(maker, facts, before)
     whole = findings.study.evidence
     assert study.evidence.trained == whole.trained
     assert list(study.rows) == list(rows)
@@ -308,9 +302,7 @@ def test_a_page_of_an_earlier_study_alone(
         **{"command": "c", "text": ["t"], "steps": 200, "activation_dtype": "float32"},
         **{"machine": "m", "seconds": 60.0, "left_out": []},
     }
-    study, counted, curves = read_study(
-        maker.all(), [], maker, folders.work_dir, facts, root.study, before
-    )
+    study, counted, curves = read_study(maker, facts, before)
     assert study.training == findings.study.training
     assert study.facts["seeds"] == [0, 1]
     save(study, counted, str(tmp_path))
