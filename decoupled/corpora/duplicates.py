@@ -125,38 +125,24 @@ class UniqueUnit:
         )
 
 
-@dataclasses.dataclass(frozen=True)
-class UniqueJob:
+class UniqueJob(TextJob):
     """Writes units again, without some of their documents or with one moved."""
-
-    text_job: TextJob
-
-    @property
-    def work_dir(self) -> str:
-        """Where the notes lie."""
-        return self.text_job.work_dir
 
     def inputs(self, unit: UniqueUnit) -> dict[str, Any]:
         """All that the text depends on."""
-        inputs = self.text_job.inputs(unit.unit)
         changes = {"duplicates": unit.sha256, "moved": unit.moved}
-        return {**inputs, "splits": unit.splits, **changes}
+        return {**super().inputs(unit.unit), "splits": unit.splits, **changes}
 
     def run(self, unit: UniqueUnit) -> dict[str, Any]:
         """Writes a unit's text again; returns counts by split."""
-        folder = self.text_job.corpus_dir
-        share = self.text_job.settings.eval_share
-        kept = _without_duplicates(folder, unit, share)
+        share = self.settings.eval_share
+        kept = _without_duplicates(self.corpus_dir, unit, share)
         splits = write_documents(
-            folder,
+            self.corpus_dir,
             f"{unit.unit.language}/{unit.name}",
             text_units.with_splits(kept, share, unit.moved),
         )
         return {"splits": splits}
-
-    def is_intact(self, result: dict[str, Any]) -> bool:
-        """False where a text file is missing or has another size."""
-        return self.text_job.is_intact(result)
 
 
 def unique_unit(

@@ -173,7 +173,7 @@ def _written_anew(job, parts: list[_Part], runner) -> list[_Part]:
     if not anew:
         return parts
     results = run_units(
-        UniqueJob(job),
+        UniqueJob(job.corpus_dir, job.settings),
         list(anew.values()),
         runner,
         "leaving out and moving documents",
