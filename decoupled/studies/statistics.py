@@ -23,7 +23,6 @@ POINTS, NATS, LOGITS, RANKS = "points", "nats", "logits", "MRR x 100"
 # Prefix of a row's name for its control: the row after one step of pre-training.
 CONTROL = "control:"
 CONFIDENCE = 0.95
-ALPHA = 0.05
 POWER = 0.8
 # A gain over the control counts if it is above this many median absolute deviations.
 _DEVIATIONS = 3.0
@@ -195,20 +194,20 @@ class Estimate(NamedTuple):
     seeds: int
     items: int
 
-    def interval(self, confidence: float = CONFIDENCE) -> tuple[float, float]:
+    def interval(self) -> tuple[float, float]:
         """The two-sided confidence interval."""
-        width = float(stats.t.ppf((1 + confidence) / 2, self.freedom)) * self.error
+        width = float(stats.t.ppf((1 + CONFIDENCE) / 2, self.freedom)) * self.error
         return self.value - width, self.value + width
 
-    def p_above(self, bound: float = 0.0) -> float:
+    def p_above(self, bound: float) -> float:
         """One-sided p: small if the value is above `bound`."""
         return float(stats.t.sf((self.value - bound) / self.error, self.freedom))
 
-    def p_below(self, bound: float = 0.0) -> float:
+    def p_below(self, bound: float) -> float:
         """One-sided p: small if the value is below `bound`."""
         return float(stats.t.sf((bound - self.value) / self.error, self.freedom))
 
-    def p_differs(self, bound: float = 0.0) -> float:
+    def p_differs(self, bound: float) -> float:
         """Two-sided p: small if the value differs from `bound`."""
         return 2 * min(self.p_above(bound), self.p_below(bound))
 
@@ -217,15 +216,15 @@ class Estimate(NamedTuple):
         # Schuirmann 1987. At level a it agrees with the interval of confidence 1 - 2 a.
         return max(self.p_above(-margin), self.p_below(margin))
 
-    def smallest_effect(self, alpha: float = ALPHA, power: float = POWER) -> float:
-        """The distance from the bound that a two-sided test detects with this power."""
+    def smallest_effect(self, alpha: float) -> float:
+        """The distance from the bound that a two-sided test detects with `POWER`."""
         critical = stats.t.ppf(1 - alpha / 2, self.freedom)
         return self.error * _where(
-            lambda distance: stats.nct.sf(critical, self.freedom, distance), power
+            lambda distance: stats.nct.sf(critical, self.freedom, distance)
         )
 
-    def smallest_margin(self, alpha: float = ALPHA, power: float = POWER) -> float:
-        """The smallest margin for which a true 0 passes `p_within` with this power."""
+    def smallest_margin(self, alpha: float) -> float:
+        """The smallest margin for which a true 0 passes `p_within` with `POWER`."""
         critical = stats.t.ppf(1 - alpha, self.freedom)
         error = stats.chi(self.freedom, scale=1 / math.sqrt(self.freedom))
         low, high = error.ppf(_TAIL), error.isf(_TAIL)
@@ -238,15 +237,15 @@ class Estimate(NamedTuple):
             end = min(high, distance / critical)
             return integrate.fixed_quad(density, low, end, n=_INTEGRATED)[0]
 
-        return self.error * _where(passes, power)
+        return self.error * _where(passes)
 
 
-def _where(rising, power):
-    """The distance at which a function that rises to 1 has this value."""
+def _where(power_at):
+    """The distance at which a power that rises to 1 is `POWER`."""
     high = 4.0
-    while rising(high) < power:
+    while power_at(high) < POWER:
         high *= 2
-    return float(optimize.brentq(lambda distance: rising(distance) - power, 0.0, high))
+    return float(optimize.brentq(lambda place: power_at(place) - POWER, 0.0, high))
 
 
 def estimate(measured: Measured, weights: Mapping[str, float]) -> Estimate:

@@ -28,7 +28,6 @@ from decoupled.studies.claims import (
     Contrast,
 )
 from decoupled.studies.statistics import (
-    ALPHA,
     CONTROL,
     Estimate,
     Measured,
@@ -47,6 +46,8 @@ VOID = "void"
 NOT_RUN = "not run"
 TOO_FEW = "too few seeds"
 MIN_SEEDS = 5
+# The family-wise error of all claims.
+ALPHA = 0.05
 # Every seed of a row must end at least this far below the unigram entropy, in nats, and
 # must cross the level within this share of its steps.
 ENDS_BELOW, CROSSED_BY = 1.5, 0.6
