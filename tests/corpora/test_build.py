@@ -221,16 +221,6 @@ def test_what_a_new_kind_of_file_needs_is_reported(tmp_path, monkeypatch):
         build(None, [f"en={tmp_path}/en.verses"], str(tmp_path / "c"), SETTINGS)
 
 
-def test_a_complete_corpus_is_reused(text_input, tmp_path, capsys):
-    folder = str(tmp_path / "corpus")
-    assert build(None, [text_input], folder, SETTINGS)
-    before = tree(folder)
-    capsys.readouterr()
-    assert not build(None, [text_input], folder, SETTINGS)
-    assert f"{folder}: complete already, reused" in capsys.readouterr().out
-    assert tree(folder) == before
-
-
 def test_a_corpus_of_other_inputs_is_refused(text_input, package, tmp_path):
     folder = str(tmp_path / "corpus")
     build(None, [text_input], folder, SETTINGS)

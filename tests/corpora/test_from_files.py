@@ -1,6 +1,5 @@
 """Files become a corpus: the same whoever makes it, resumable, nothing half-written."""
 
-import bz2
 import dataclasses
 import errno
 import hashlib
@@ -24,28 +23,18 @@ from decoupled.corpora.build import build
 from decoupled.corpora.corpus import SPLITS, Corpus
 from decoupled.corpora.input_files import find_inputs
 from decoupled.corpora.runners import Runner
+from tests.corpora import dumps
 from tests.corpora.builds import edit_json, killed_at, tree
+from tests.corpora.dumps import dump_xml, page
 from tests.corpora.no_beam import run_without_beam
 from tests.processes import wait_until
 
 SETTINGS = CorpusSettings(eval_share=0.2, min_characters=5, part_bytes=500, max_parts=3)
 ROOT = pathlib.Path(__file__).parent.parent.parent
-PAGE = (
-    "<page><title>{0}</title><ns>0</ns><id>{1}</id><revision><id>{1}</id>"
-    "<model>wikitext</model><format>text/x-wiki</format>"
-    "<text>{{{{Infobox town}}}}\n'''{0}''' is a [[town|small town]] on the Elbe. "
-    "It has {1} bridges, and a market on Mondays.\n\n== References ==\nNone.</text>"
-    "</revision></page>\n"
+TOWN = (
+    "{{{{Infobox town}}}}\n'''{0}''' is a [[town|small town]] on the Elbe. It has {1} "
+    "bridges, and a market on Mondays.\n\n== References ==\nNone."
 )
-SITE = (
-    '<mediawiki version="0.11"><siteinfo><dbname>enwiki</dbname><namespaces>'
-    '<namespace key="0" /></namespaces></siteinfo>\n'
-)
-
-
-def dump(titles):
-    pages = (PAGE.format(title, number + 1) for number, title in enumerate(titles))
-    return bz2.compress((SITE + "".join(pages) + "</mediawiki>").encode())
 
 
 @pytest.fixture
@@ -55,7 +44,8 @@ def inputs(tmp_path):
     folder.mkdir()
     for number in range(2):
         titles = [f"Town {number} {letter}" for letter in "abcdefghijkl"]
-        (folder / f"enwiki-{number}.xml.bz2").write_bytes(dump(titles))
+        pages = [page(t, TOWN.format(t, n)) for n, t in enumerate(titles, start=1)]
+        dumps.write(folder / f"enwiki-{number}.xml.bz2", dump_xml(pages))
     lines = (json.dumps({"text": f"Ein Satz. Satz {i} ist da."}) for i in range(40))
     (folder / "de.jsonl").write_text("\n".join(lines))
     (folder / "sw.txt").write_text("\n\n".join(f"Neno la {i}." for i in range(30)))
@@ -482,8 +472,10 @@ def test_another_version_of_a_library_begins_anew_and_says_so(
 def test_a_finished_corpus_that_names_no_versions_is_reused(inputs, tmp_path, capsys):
     make(inputs, tmp_path / "c")
     edit_json(tmp_path / "c/manifest.json", lambda m: m["inputs"].pop("libraries"))
+    before = tree(tmp_path / "c")
     make(inputs, tmp_path / "c")
     assert "complete already, reused" in capsys.readouterr().out
+    assert tree(tmp_path / "c") == before
 
 
 @pytest.mark.slow
