@@ -35,9 +35,9 @@ class Page:
         """A heading; the page's title has level 1."""
         self._blocks.append(f"{'#' * level} {title}")
 
-    def text(self, *paragraphs: str) -> None:
-        """Paragraphs, in Markdown; empty ones are left out."""
-        self._blocks += filter(None, paragraphs)
+    def text(self, paragraph: str) -> None:
+        """A paragraph, in Markdown."""
+        self._blocks.append(paragraph)
 
     def items(self, items: Iterable[str]) -> None:
         """A list with one line per item."""
@@ -67,13 +67,9 @@ class Page:
         """The link to a file in the folder of pictures."""
         return os.path.join(self._beside, name)
 
-    def markdown(self) -> str:
-        """The text so far."""
-        return "\n\n".join(self._blocks) + "\n"
-
     def write(self) -> None:
         """Writes the page, atomically."""
-        files.write_text(self.path, self.markdown())
+        files.write_text(self.path, "\n\n".join(self._blocks) + "\n")
 
 
 def mean(*values: Values, digits: int = 1) -> str:

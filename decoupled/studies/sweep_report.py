@@ -10,7 +10,6 @@ one seed there are none.
 
 import os
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from decoupled.analyses.output import Line, Panel, Picture
 from decoupled.core import console, files, plots
@@ -27,13 +26,6 @@ from decoupled.studies.results import (
 )
 
 SIZES = ("E_in", "E_out", "H", "L", "PT", "FT")
-
-
-class ScoreTable(NamedTuple):
-    """Columns and rows, for the writers of `decoupled.core.tables`."""
-
-    columns: list[str]
-    rows: list[list[str | Cell]]
 
 
 def write_report(sweep_dirs: Sequence[str], output_dir: str) -> None:
@@ -76,8 +68,8 @@ def progress(results: SweepResults) -> list[str]:
     return [f"{start}. Seeds of each model:", *listed]
 
 
-def make_table(results: SweepResults) -> ScoreTable:
-    """The table of all rows."""
+def make_table(results: SweepResults) -> tuple[list[str], list[list[str | Cell]]]:
+    """The columns and the rows, one for each model."""
     columns = [MLM, *results.tasks, *([AVERAGE] if len(results.tasks) > 1 else [])]
     rows = [[name, *sizes(row)] for name, row in results.rows.items()]
     for column in columns:
@@ -93,7 +85,7 @@ def make_table(results: SweepResults) -> ScoreTable:
                     paper=printed(row, column),
                 )
             )
-    return ScoreTable(["model", *SIZES, *columns], rows)
+    return ["model", *SIZES, *columns], rows
 
 
 def _values(results, row, column):

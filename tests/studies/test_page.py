@@ -17,7 +17,8 @@ def draw(picture, stem):
 def test_blocks_stand_apart(tmp_path):
     page = Page(str(tmp_path / "r.md"))
     page.heading("Title", level=1)
-    page.text("One.", "", "Two.")
+    page.text("One.")
+    page.text("Two.")
     page.items(["a", "b"])
     page.table(["model", "score"], [["coupled", 1]])
     page.write()
