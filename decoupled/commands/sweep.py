@@ -96,7 +96,7 @@ def _run():
     accelerator = options.accelerator
     # A process that JAX runs in must not be forked.
     command = accelerator and functools.partial(job_command, accelerator=accelerator)
-    failures = JobRunner(jobs, options.jobs, console.say, command).run()
+    failures = JobRunner(jobs, options.jobs, command).run()
     if failures:
         show_failures(failures, len(jobs))
         sys.exit(1)

@@ -86,7 +86,7 @@ def run(options: Options, arguments: Sequence[str]) -> bool:
         console.say(sentence)
     console.say("")
     console.say(f"{len(jobs)} jobs")
-    failures = JobRunner(jobs, options.parallel(), console.say).run()
+    failures = JobRunner(jobs, options.parallel()).run()
     if len(failures) < len(jobs) or not jobs:
         write(options, arguments)
     if failures:

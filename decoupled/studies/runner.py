@@ -62,7 +62,6 @@ class JobRunner:
       jobs: each after the jobs that it needs.
       parallel: the number of jobs at a time. Each gets its own share of the cores if
         the system supports this and there are enough cores.
-      say: prints a line.
       command: job -> its argument list, if each runs as a separate process.
     """
 
@@ -70,12 +69,10 @@ class JobRunner:
         self,
         jobs: Sequence[Job],
         parallel: int,
-        say: Callable[[str], None],
         command: Callable[[Job], Sequence[str]] | None = None,
     ):
         self._jobs = list(jobs)
         self._parallel = parallel
-        self._say = say
         self._running: dict[str, tuple[subprocess.Popen | Fork, float, int]] = {}
         self._command = command
         self._cores = shares_of_cores(parallel) or [None] * parallel
@@ -106,11 +103,11 @@ class JobRunner:
             if job.is_complete(seen) and complete.issuperset(job.needs):
                 complete.add(job.name)
             elif changed := job.changes(seen):
-                self._say(f"{job.name}: run again: {in_words(changed)}")
+                console.say(f"{job.name}: run again: {in_words(changed)}")
         waiting = [job for job in self._jobs if job.name not in complete]
         failures: dict[str, Failure] = {}
         if complete:
-            self._say(f"{len(complete)} of {len(self._jobs)} jobs complete already")
+            console.say(f"{len(complete)} of {len(self._jobs)} jobs complete already")
         while waiting or self._running:
             waiting = self._start(waiting, complete, failures)
             self._collect(complete, failures, waiting)
@@ -129,9 +126,9 @@ class JobRunner:
         """
         changed = set()
         for job in self._jobs:
-            made_anew = [name for name in job.needs if name in changed]
-            if made_anew and (aside := job.move_outdated()):
-                self._say(f"{job.name}: {made_anew[0]} is made anew; moved to {aside}")
+            anew = [name for name in job.needs if name in changed]
+            if anew and (aside := job.move_outdated()):
+                console.say(f"{job.name}: {anew[0]} is made anew; moved to {aside}")
             self._conflicts[job.name] = job.conflicts()
             if not self._conflicts[job.name] and not job.has_settings():
                 changed.add(job.name)
@@ -158,7 +155,7 @@ class JobRunner:
             # Otherwise a report would combine this job's files with the old record.
             gfile.remove(record)
         self._made_from[job.name] = job.made_from()
-        self._say(f"start {job.name}")
+        console.say(f"start {job.name}")
         taken = {place for _, _, place in self._running.values()}
         place = next(n for n in range(self._parallel) if n not in taken)
         command = self._command and self._command(job)
@@ -179,11 +176,11 @@ class JobRunner:
                 job.record(seconds, self._made_from[name])
                 complete.add(name)
                 self._seconds.setdefault(job.kind, []).append(seconds)
-                self._say(self._progress(job, seconds, complete, failures, waiting))
+                console.say(self._progress(job, seconds, complete, failures, waiting))
             else:
                 last = _last_line(os.path.join(job.folder, LOG))
                 failures[name] = Failure(name, f"code {code}", last)
-                self._say(f"failed {name} with code {code}: {last}")
+                console.say(f"failed {name} with code {code}: {last}")
 
     def _progress(self, job, seconds, complete, failures, waiting):
         done = len(complete) + len(failures)
@@ -202,7 +199,7 @@ class JobRunner:
 
     def _stop(self):
         if self._running:
-            self._say(f"ending running jobs ({len(self._running)}); they save first")
+            console.say(f"ending running jobs ({len(self._running)}); they save first")
         end_all((running[0] for running in self._running.values()), _GRACE)
         self._running = {}
 

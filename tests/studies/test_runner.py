@@ -36,13 +36,14 @@ def run(jobs, parallel=1, lines=None):
     made = JobRunner(
         jobs,
         parallel,
-        lines.append,
         lambda job: [
             sys.executable, "-S", "-c", f"import os; os.chdir({job.folder!r})\n"
             f"open('starts', 'a').write('x')\n{job.arguments[0]}",
         ],
     )  # fmt: skip
-    return made.run(), lines
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(runner.console, "say", lines.append)
+        return made.run(), lines
 
 
 def starts(job):

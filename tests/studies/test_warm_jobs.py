@@ -104,9 +104,9 @@ def jobs_of(inputs, folder, second):
 def forked(inputs, tmp_path_factory):
     """(folder, jobs, their failure) of a sweep in forks; the second job is broken."""
     folder = tmp_path_factory.mktemp("forked")
-    jobs, lines = jobs_of(inputs, folder, BROKEN), []
-    [failure] = JobRunner(jobs, 1, lines.append).run()
-    assert failure.name == jobs[1].name, lines
+    jobs = jobs_of(inputs, folder, BROKEN)
+    [failure] = JobRunner(jobs, 1).run()
+    assert failure.name == jobs[1].name
     return folder, jobs, failure
 
 
@@ -156,9 +156,8 @@ def test_a_broken_job_is_reported_and_tried_again_and_complete_ones_are_kept(
     assert [job.is_complete() for job in jobs] == [True, False, True]
     before = text(jobs[0].folder, RECORD)
 
-    mended, lines = jobs_of(inputs, folder, DECOUPLED), []
-    runner = JobRunner(mended, 1, lines.append, in_this_process)
-    assert runner.run() == [], lines
+    mended = jobs_of(inputs, folder, DECOUPLED)
+    assert JobRunner(mended, 1, in_this_process).run() == []
     assert all(job.is_complete() for job in mended)
     assert text(jobs[0].folder, RECORD) == before
     assert not files.exists(os.path.join(jobs[0].folder, "command.2"))
