@@ -21,25 +21,22 @@ from decoupled.corpora.corpus import Document, read_documents
 from decoupled.corpora.corpus_writer import write_documents
 from decoupled.corpora.text_units import DIGEST, TextJob, TextUnit, digests_path
 
-# One pass over the digests takes 40 bytes for each: 640 MiB.
+# There are as many passes over the files. One takes 40 bytes for each: 640 MiB.
 DOCUMENTS_AT_ONCE = 1 << 24
 
 
-def find_duplicates(
-    paths: Sequence[str], documents_at_once: int = DOCUMENTS_AT_ONCE
-) -> list[np.ndarray]:
+def find_duplicates(paths: Sequence[str]) -> list[np.ndarray]:
     """The documents of each file that occurred earlier, in that file or one before it.
 
     Args:
       paths: files of digests; the first of equal documents in this order is kept.
-      documents_at_once: bounds the memory, at one pass over the files for each.
 
     Returns:
       for each file, the indices of its repeated documents, int64, ascending.
     """
     counts = [_read(path).size for path in paths]
     starts = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
-    passes = -(-int(starts[-1]) // documents_at_once)
+    passes = -(-int(starts[-1]) // DOCUMENTS_AT_ONCE)
     places_by_pass = [np.zeros(0, np.int64)]
     for number in range(passes):
         places_by_pass.append(_repeated(paths, starts, number, passes))

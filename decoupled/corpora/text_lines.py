@@ -77,13 +77,9 @@ def divides_character(text: str, place: int) -> bool:
 
 
 def unescape(text: str) -> str:
-    """As `html.unescape`, which fails at a reference of thousands of digits."""
-    return html.unescape(without_long_references(text))
-
-
-def without_long_references(text: str) -> str:
-    """HTML in which U+FFFD replaces references to characters that do not exist."""
-    return _LONG_REFERENCE.sub("\ufffd", text)
+    """As `html.unescape`, which fails at a reference of thousands of digits; U+FFFD
+    replaces these."""
+    return html.unescape(_LONG_REFERENCE.sub("\ufffd", text))
 
 
 def paragraphs(text: str, dropped: collections.Counter) -> list[str]:

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from decoupled.corpora import duplicates
 from decoupled.corpora.duplicates import find_duplicates, find_moved, has_document
 
 
@@ -15,8 +16,8 @@ def digests(folder, *lists):
     return paths
 
 
-def found(paths, *arguments):
-    return [own.tolist() for own in find_duplicates(paths, *arguments)]
+def found(paths):
+    return [own.tolist() for own in find_duplicates(paths)]
 
 
 def test_the_first_of_equal_documents_stays(tmp_path):
@@ -31,7 +32,8 @@ def test_nothing_is_repeated(tmp_path):
 
 
 @pytest.mark.parametrize("at_once", [1, 3, 50, 1000])
-def test_several_passes_find_the_same(tmp_path, at_once):
+def test_several_passes_find_the_same(tmp_path, monkeypatch, at_once):
+    monkeypatch.setattr(duplicates, "DOCUMENTS_AT_ONCE", at_once)
     rng = np.random.default_rng(1)
     lists = [rng.integers(0, 60, 40).tolist() for _ in range(5)]
     seen, expected = set(), []
@@ -41,7 +43,7 @@ def test_several_passes_find_the_same(tmp_path, at_once):
             if number in seen:
                 expected[-1].append(place)
             seen.add(number)
-    assert found(digests(tmp_path, *lists), at_once) == expected
+    assert found(digests(tmp_path, *lists)) == expected
 
 
 @pytest.mark.parametrize(
