@@ -6,9 +6,10 @@ The text does not depend on the number of processes. The manifest is written las
 
 import collections
 import concurrent.futures
+import dataclasses
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -50,12 +51,17 @@ _SMALL_TEXT_BYTES = 256 << 20
 _Files = Mapping[str, Sequence[InputFile]]
 
 
-class _Part(NamedTuple):
+@dataclasses.dataclass
+class _Part:
     """A unit and its result: its counts by split, and what was dropped."""
 
     unit: TextUnit
     splits: dict[str, Any]
     dropped: collections.Counter
+
+
+# Language -> the parts of its files, in the order of the text.
+_Parts = Mapping[str, list[_Part]]
 
 
 class FilesBuild:
@@ -107,11 +113,11 @@ class FilesBuild:
         repeated = collections.Counter()
         units = _units(job, self._files, repeated)
         results = run_units(job, units, self._runner, "reading text", _SMALL_BYTES)
-        parts = [
-            _Part(unit, result["splits"], collections.Counter(result["dropped"]))
-            for unit, result in zip(units, results, strict=True)
-        ]
-        parts = _written_anew(job, parts, self._runner)
+        parts = {language: [] for language in self._files}
+        for unit, result in zip(units, results, strict=True):
+            dropped = collections.Counter(result["dropped"])
+            parts[unit.language].append(_Part(unit, result["splits"], dropped))
+        _write_anew(job, parts, self._runner)
         _check_text(self._files, parts, self._settings)
         _write_manifest(folder, self._files, inputs, parts, repeated)
 
@@ -149,11 +155,10 @@ def _units(job, by_language: _Files, repeated: collections.Counter) -> list[Text
     return units
 
 
-def _written_anew(job, parts: list[_Part], runner) -> list[_Part]:
-    """The parts; those with duplicates or a document to move are written again."""
-    anew = {}
-    for language in console.track(_languages(parts), "looking for equal documents"):
-        chosen = [part for part in parts if part.unit.language == language]
+def _write_anew(job, parts: _Parts, runner) -> None:
+    """Writes the parts with duplicates or a document to move again."""
+    anew = []
+    for chosen in console.track(parts.values(), "looking for equal documents"):
         paths = [digests_path(job.corpus_dir, part.unit) for part in chosen]
         repeated = [np.zeros(0, np.int64)] * len(chosen)
         if job.settings.drop_duplicates:
@@ -167,64 +172,48 @@ def _written_anew(job, parts: list[_Part], runner) -> list[_Part]:
                 part.dropped[DUPLICATE] += int(duplicates.size)
             moves = moved is not None and has_document(path, moved)
             if duplicates.size or moves:
-                anew[part.unit.name] = unique_unit(
-                    job, part.unit, part.splits, duplicates, moved
-                )
+                unit = unique_unit(job, part.unit, part.splits, duplicates, moved)
+                anew.append((part, unit))
     if not anew:
-        return parts
+        return
     results = run_units(
         UniqueJob(job.corpus_dir, job.settings),
-        list(anew.values()),
+        [unit for _, unit in anew],
         runner,
         "leaving out and moving documents",
         _SMALL_TEXT_BYTES,
     )
-    splits = {
-        name: result["splits"] for name, result in zip(anew, results, strict=True)
-    }
-    return [
-        part._replace(splits=splits.get(part.unit.name, part.splits)) for part in parts
-    ]
+    for (part, _), result in zip(anew, results, strict=True):
+        part.splits = result["splits"]
 
 
-def _languages(parts: list[_Part]) -> list[str]:
-    return sorted({part.unit.language for part in parts})
-
-
-def _check_text(
-    by_language: _Files, parts: list[_Part], settings: CorpusSettings
-) -> None:
-    with_text = {part.unit.language for part in parts if part.splits}
-    for language, inputs in by_language.items():
-        if language not in with_text:
-            paths = ", ".join(file.path for file in inputs)
-            message = f"--input={language}=: no text in {paths}"
-            raise UserError(message + _in_other_languages(language, parts, settings))
-
-
-def _in_other_languages(language: str, parts: list[_Part], settings) -> str:
-    """What the rows of a file hold instead, for a message; "" if none was left out."""
-    for part in parts:
-        left_out = part.dropped[OTHER_LANGUAGE] + part.dropped[NO_LANGUAGE]
-        if part.unit.language == language and left_out:
-            return (
+def _check_text(by_language: _Files, parts: _Parts, settings: CorpusSettings) -> None:
+    for language, of_language in parts.items():
+        if any(part.splits for part in of_language):
+            continue
+        paths = ", ".join(file.path for file in by_language[language])
+        message = f"--input={language}=: no text in {paths}"
+        dropped = set().union(*(part.dropped for part in of_language))
+        if not dropped.isdisjoint((OTHER_LANGUAGE, NO_LANGUAGE)):
+            message += (
                 f" with {settings.language_value(language)!r} in column "
                 f"{settings.language_column!r}, which has others there "
                 "(build_corpus.language_values)"
             )
-    return ""
+        raise UserError(message)
 
 
-def _write_manifest(folder, by_language: _Files, inputs, parts, repeated) -> None:
+def _write_manifest(
+    folder, by_language: _Files, inputs, parts: _Parts, repeated
+) -> None:
     splits = {split: {} for split in SPLITS}
     languages = {}
     dropped = collections.Counter()
     for language, read in by_language.items():
-        chosen = [part for part in parts if part.unit.language == language]
         left_out = collections.Counter(
             {REPEATED_FILE: repeated[language]} if repeated[language] else {}
         )
-        for part in chosen:
+        for part in parts[language]:
             left_out.update(part.dropped)
         dropped.update(left_out)
         languages[language] = {
@@ -234,7 +223,8 @@ def _write_manifest(folder, by_language: _Files, inputs, parts, repeated) -> Non
             "dropped": dict(sorted(left_out.items())),
         }
         for split in SPLITS:
-            counts = [part.splits[split] for part in chosen if split in part.splits]
+            splits_of = (part.splits for part in parts[language])
+            counts = [each[split] for each in splits_of if split in each]
             if counts:
                 splits[split][language] = _sum(counts)
     corpus_writer.write_manifest(
