@@ -197,14 +197,7 @@ def _report(plan, results):
     finetuning_report.print_table(
         title, task.name, combined, shown, task.training_languages
     )
-    drawn = {
-        "task": task.name,
-        "metrics": list(task.headline),
-        "training_languages": task.training_languages,
-        "trained_on": trained,
-        **combined,
-    }
-    paths = finetuning_report.plot_results(drawn, stem)
+    paths = finetuning_report.plot_results(combined, task, trained, stem)
     console.say(f"results: {', '.join([f'{stem}.json', *paths])}")
     _say_if_trivial(plan, combined)
 

@@ -16,7 +16,6 @@ from decoupled.configs.finetuning import (
     TAGGING,
 )
 from decoupled.core import console, plots
-from decoupled.corpora.locales import ENGLISH
 from decoupled.runs.finetuning_run import TRIVIAL
 from decoupled.runs.run_folder import SPLITS
 from decoupled.tasks.task import FinetuningTask
@@ -72,7 +71,7 @@ def shown_metrics(metrics: Sequence[str], headline: Sequence[str]) -> list[str]:
 
 
 def mean_over(
-    languages: dict[str, dict], metric: str, left_out: Sequence[str] = ()
+    languages: dict[str, dict], metric: str, left_out: Sequence[str]
 ) -> float | None:
     """The mean of a metric over languages, as from `combine`; None if none has it."""
     values = [
@@ -138,7 +137,7 @@ def print_table(
     task: str,
     results: dict[str, dict],
     metrics: Sequence[str],
-    trained: Sequence[str] = (ENGLISH,),
+    trained: Sequence[str],
 ) -> None:
     """Prints a row per language: each metric beside the trivial baseline's.
 
@@ -202,21 +201,21 @@ def _mean_row(title, results, splits, metrics, left_out):
     return row
 
 
-def plot_results(result: dict[str, Any], stem: str) -> list[str]:
+def plot_results(
+    results: dict[str, dict], task: FinetuningTask, trained_on: str, stem: str
+) -> list[str]:
     """Draws `stem`.png and `stem`.svg; returns their paths, none without labels.
 
     Points show the test files, or the dev files if the test files have no labels; their
     bars are the spread over seeds, and short black lines the trivial baseline.
 
-    `result` has `task`, `metrics` (those to draw), and split -> language -> values, as
-    from `combine`; `training_languages`, and their description `trained_on`, if these
-    are not English.
+    `results` are those of `combine`, `trained_on` describes the languages of training.
     """
-    split, languages = _labelled(result)
+    split, languages = _labelled(results, task)
     if not languages:
         return []
     places, lines = list(range(len(languages))), []
-    for metric in result["metrics"]:
+    for metric in task.headline:
         values, spreads = (
             [row.get(f"{metric}{suffix}", 0.0) for row in languages.values()]
             for suffix in ("", SPREAD)
@@ -232,36 +231,32 @@ def plot_results(result: dict[str, Any], stem: str) -> list[str]:
     trivial = [
         (row[name], place)
         for place, row in enumerate(languages.values())
-        for name in (f"{TRIVIAL}{metric}" for metric in result["metrics"])
+        for name in (f"{TRIVIAL}{metric}" for metric in task.headline)
         if name in row
     ]
     if trivial:
         look = {"marker": "|", "color": plots.BLACK, "markersize": 12}
         lines.append(Line("trivial baseline", *zip(*trivial, strict=True), look=look))
-    task = result["task"]
-    rows = [name if is_official(task, name) else f"{name}*" for name in languages]
+    rows = [name if is_official(task.name, name) else f"{name}*" for name in languages]
     label = f"{split} score, %"
     if rows != list(languages):
         label += "\n* a language that XTREME does not list for the task"
-    title = f"{task}: trained on {result.get('trained_on', 'English')}, zero-shot in "
-    title += "the others"
-    if any(
-        f"{m}{SPREAD}" in row for row in languages.values() for m in result["metrics"]
-    ):
+    title = f"{task.name}: trained on {trained_on}, zero-shot in the others"
+    if any(f"{m}{SPREAD}" in row for row in languages.values() for m in task.headline):
         title += "\nlines: standard deviation over seeds"
     return draw(Picture(title, [[Panel(lines, label, rows=rows)]]), stem)
 
 
-def _labelled(result):
-    """The split that is drawn, and its languages that have labels, English first."""
+def _labelled(results, task):
+    """The split that is drawn, and its languages that have labels, those of training
+    first."""
     for split in reversed(SPLITS):
         names = [
             name
-            for name, values in result[split].items()
-            if any(metric in values for metric in result["metrics"])
+            for name, values in results[split].items()
+            if any(metric in values for metric in task.headline)
         ]
         if names:
-            trained = result.get("training_languages", [ENGLISH])
-            names.sort(key=lambda name: (name not in trained, name))
-            return split, {name: result[split][name] for name in names}
+            names.sort(key=lambda name: (name not in task.training_languages, name))
+            return split, {name: results[split][name] for name in names}
     return SPLITS[-1], {}

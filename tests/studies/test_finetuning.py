@@ -38,7 +38,7 @@ def test_a_task_shows_its_score_and_accuracy():
 
 def test_the_table_has_a_row_per_language_and_means(capsys):
     results = finetuning.combine([run(70.0, 60.0), run(74.0, 61.0)])
-    finetuning.print_table("a task", "panx", results, ["f1"])
+    finetuning.print_table("a task", "panx", results, ["f1"], ["en"])
     lines = capsys.readouterr().out.splitlines()
     rows = {line.strip().split("   ")[0]: line.split() for line in lines}
     assert rows["en"] == "en 72.00 ± 2.83 10.00 4 - - -".split()
@@ -102,7 +102,7 @@ def test_languages_outside_xtreme_are_marked_and_in_no_mean(capsys):
     results = run(70.0, 60.0)
     results["test"]["de"] = {"f1": 40.0, "examples": 2}
     assert finetuning.outside_languages("udpos", results) == ["sw"]
-    finetuning.print_table("a task", "udpos", results, ["f1"])
+    finetuning.print_table("a task", "udpos", results, ["f1"], ["en"])
     lines = [line.split() for line in capsys.readouterr().out.splitlines()]
     assert "mean 70.00 10.00 - 40.00 - -".split() in lines
     assert lines.index("sw (outside XTREME) 60.00 20.00 3 50.00 - 5".split()) > (
@@ -110,21 +110,23 @@ def test_languages_outside_xtreme_are_marked_and_in_no_mean(capsys):
     )
 
 
-def drawn(**changes):
-    return {"task": "panx", "metrics": ["f1"], **run(70.0, 60.0), **changes}
+def drawn(stem, **changes):
+    task = types.SimpleNamespace(
+        name="panx", headline=["f1"], training_languages=["en"]
+    )
+    return plot_results(run(70.0, 60.0) | changes, task, "English", str(stem))
 
 
 def test_the_picture_shows_test_files_or_else_dev_files(tmp_path):
     pytest.importorskip("matplotlib")
-    png, svg = plot_results(drawn(), str(tmp_path / "tested"))
+    png, svg = drawn(tmp_path / "tested")
     with open(png, "rb") as handle:
         assert handle.read(4) == b"\x89PNG"
     with open(svg, encoding="utf-8") as handle:
         text = handle.read()
     # Thai has no labels.
     assert "test score" in text and ">sw<" in text and ">th<" not in text
-    unlabelled = drawn(test={"sw": {"examples": 5}})
-    _, svg = plot_results(unlabelled, str(tmp_path / "untested"))
+    _, svg = drawn(tmp_path / "untested", test={"sw": {"examples": 5}})
     with open(svg, encoding="utf-8") as handle:
         text = handle.read()
     assert "dev score" in text and ">en<" in text and "trivial" in text
@@ -132,6 +134,5 @@ def test_the_picture_shows_test_files_or_else_dev_files(tmp_path):
 
 def test_without_labels_there_is_no_picture(tmp_path):
     pytest.importorskip("matplotlib")
-    nothing = drawn(dev={}, test={"sw": {"examples": 5}})
-    assert plot_results(nothing, str(tmp_path / "none")) == []
+    assert drawn(tmp_path / "none", dev={}, test={"sw": {"examples": 5}}) == []
     assert list(tmp_path.iterdir()) == []
