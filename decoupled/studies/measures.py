@@ -168,7 +168,7 @@ class Source(NamedTuple):
 
 
 def read_measures(
-    reader: ResultReader, published: Mapping[str, Mapping[int, Rows]] | None = None
+    reader: ResultReader, published: Mapping[str, Mapping[int, Rows]]
 ) -> tuple[dict[str, Measured], dict[str, Rows]]:
     """The available measures by their names in `claims`, and what they are made of:
     measure -> row -> component -> sums [seeds, ..., items].
@@ -181,7 +181,7 @@ def read_measures(
     measures, counted = {}, {}
     for key, source in SOURCES.items():
         by_seed = {seed: dict(source.read(reader, seed)) for seed in reader.seeds}
-        for seed, rows in (published or {}).get(key, {}).items():
+        for seed, rows in published.get(key, {}).items():
             here = by_seed.setdefault(seed, {})
             for row, components in rows.items():
                 for other in here.values():

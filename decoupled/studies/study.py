@@ -107,6 +107,19 @@ class Study(NamedTuple):
     evidence: Evidence
 
 
+class Published(NamedTuple):
+    """An earlier study. items: measure -> seed -> what the rows that decide got."""
+
+    name: str
+    study: Study
+    items: Mapping[str, Mapping[int, Rows]]
+
+
+_NO_EVIDENCE = Evidence({}, {}, {}, {}, {}, {})
+# What is known without an earlier study.
+_NOTHING = Published("", Study({}, {}, {}, (), (), _NO_EVIDENCE), {})
+
+
 def save(study: Study, counted: Mapping[str, Rows], folder: str) -> None:
     """Writes the three files to a folder that exists.
 
@@ -164,14 +177,6 @@ def load(folder: str) -> Study:
         raise UserError(
             f"{path}: not what a study found ({files.reason(error)})"
         ) from error
-
-
-class Published(NamedTuple):
-    """An earlier study. items: measure -> seed -> what the rows that decide got."""
-
-    name: str
-    study: Study
-    items: Mapping[str, Mapping[int, Rows]]
 
 
 def read_published(folder: str, rows: Mapping[str, Row]) -> Published:
@@ -307,10 +312,11 @@ def read_study(
     Raises:
       UserError: a file is damaged, or the analyses of two seeds have different items.
     """
-    config, jobs = maker.study, maker.all()
+    published = published or _NOTHING
+    earlier, config, jobs = published.study, maker.study, maker.all()
     complete = complete_jobs(jobs)
     reader = ResultReader(complete, maker.tasks)
-    measures, counted = read_measures(reader, published.items if published else None)
+    measures, counted = read_measures(reader, published.items)
     curves = {
         (row, seed): read_curve(job.folder)
         for row, seed, job in reader.models()
@@ -320,12 +326,12 @@ def read_study(
     level = _plateau(reader)
     runs = _read_runs(reader, curves, measures.get(LOSS), level)
     common, later = _since_crossing(curves, runs)
-    unigram = level + CROSSED_BELOW if runs else None
+    unigram = level + CROSSED_BELOW
     seeds = list(dict.fromkeys(seed_of(job.name) for job in jobs))
-    if published and not runs:
-        before = published.study.facts
-        unigram, common = before["unigram_entropy"], before["common_steps"]
-        seeds = seeds or before["seeds"]
+    if not runs:
+        unigram = earlier.facts.get("unigram_entropy")
+        common = earlier.facts.get("common_steps", 0)
+        seeds = seeds or earlier.facts.get("seeds", [])
     trained = {
         row: untrained(row, of_row, int(curves[row, min(of_row)].steps[-1]))
         for row, of_row in runs.items()
@@ -346,8 +352,8 @@ def read_study(
             if row.name in config.dose_rows
         },
     }
-    training = dict(published.study.training) if published else {}
-    if published and published.study.facts.get("common_steps") != common:
+    training = dict(earlier.training)
+    if earlier.facts.get("common_steps") != common:
         training = {row: of._replace(later=GAP) for row, of in training.items()}
     training |= {
         row: Training(
@@ -358,7 +364,7 @@ def read_study(
         )
         for row, by_seed in runs.items()
     }
-    numbers = list(published.study.numbers) if published else []
+    numbers = list(earlier.numbers)
     numbers += [
         # The path of the work folder itself says nothing to others.
         number._replace(folder=os.path.relpath(number.folder, maker.folders.work_dir))
@@ -369,14 +375,14 @@ def read_study(
     ]
     described = {row.name: row for row in maker.rows}
     secondary = secondary_of(config)
-    if published:
-        trained = {
-            row: published.study.evidence.trained.get(row, trained.get(row))
-            for row in described
-            if row in published.study.rows or row in trained
-        }
-        facts["measured"] = {published.name: list(published.study.rows)}
-    evidence = gather(measures, trained, config, secondary, published)
+    trained = {
+        row: earlier.evidence.trained.get(row, trained.get(row))
+        for row in described
+        if row in earlier.rows or row in trained
+    }
+    if published.name:
+        facts["measured"] = {published.name: list(earlier.rows)}
+    evidence = gather(measures, trained, config, secondary, earlier.evidence)
     study = Study(facts, described, training, numbers, secondary, evidence)
     return study, counted, curves
 
@@ -415,7 +421,7 @@ def gather(
     trained: Mapping[str, str],
     config: StudyConfig,
     secondary: Sequence[str],
-    published: Published | None = None,
+    earlier: Evidence = _NO_EVIDENCE,
 ) -> Evidence:
     """The evidence of measures by seed and item, without the score.
 
@@ -427,17 +433,14 @@ def gather(
     """
     if parts := [measures[part] for part in SCORE_PARTS if part in measures]:
         measures = {**measures, SCORE: average(SCORE, parts)}
-    earlier = published.study.evidence if published else None
     described = {
-        key: measure
-        for key, measure in (earlier.measures if earlier else {}).items()
-        if key not in measures
+        key: measure for key, measure in earlier.measures.items() if key not in measures
     }
     for key, measure in measures.items():
         checks = None
         if key not in CHECKED_BY:
             checks = check(measure, trained, config.control_rows)
-            before = earlier.measures.get(key) if earlier else None
+            before = earlier.measures.get(key)
             of_row = {each.row: each for each in (before and before.checks) or ()}
             checks = [of_row.get(each.row, each) for each in checks]
         described[key] = Measure(
@@ -454,7 +457,7 @@ def gather(
             and contrast.weights.keys() <= measured.values.keys()
         ):
             estimates[contrast.key] = estimate(measured, contrast.weights)
-        elif earlier and contrast.key in earlier.estimates:
+        elif contrast.key in earlier.estimates:
             estimates[contrast.key] = earlier.estimates[contrast.key]
     return Evidence(
         trained,

@@ -56,7 +56,7 @@ def reader_of(root, folders):
         study, counted, curves = read_study(maker, facts)
         reader = ResultReader(complete_jobs(jobs), maker.tasks)
         return types.SimpleNamespace(
-            measured=read_measures(reader)[0],
+            measured=read_measures(reader, {})[0],
             counted=counted,
             study=study,
             numbers=study.numbers,
