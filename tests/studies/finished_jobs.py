@@ -1,6 +1,7 @@
 """Folders as the finished jobs of a reproduction leave them, with planted values."""
 
 import json
+import os
 
 import numpy as np
 
@@ -28,26 +29,21 @@ def complete(job, seconds=10.0):
 
 
 def write(job):
-    """What the job leaves; returns whether it is one of those that are invented."""
-    import os
-
+    """What the job leaves, if it is one of those that are invented."""
     os.makedirs(job.folder, exist_ok=True)
     if job.kind == "pretrain":
         _pretraining(job)
     elif job.name.startswith(ANALYSES):
+        made = _RESULTS[job.name.split("/")[1]]
         rows = [row_of_model(need) for need in job.needs]
-        made = _RESULTS.get(job.name.split("/")[1])
-        if made is None:
-            return False
         result, arrays = made(rows, seed_of(job.name))
         stem = f"{job.folder}/{job.arguments[0]}"
         with open(f"{stem}.json", "w") as handle:
             json.dump(result, handle)
         write_arrays(f"{stem}.items.npz", arrays)
     else:
-        return False
+        return
     complete(job)
-    return True
 
 
 def _pretraining(job):
