@@ -299,15 +299,18 @@ def test_a_folder_that_another_process_writes_is_left_to_it(tmp_path, replaces):
     ) as writer:
         assert writer.stdout.readline() == "writing\n"
         message = f"^{target}: another process writes here; wait until it ends"
+        # Such as the earlier folder, until the writer has finished the new one.
+        retired = [tmp_path / f"out.tmp-{n}1234567" for n in "0f"]
+        for path in retired:
+            path.mkdir()
         with pytest.raises(UserError, match=message):
             with files.new_folder(str(target), replaces=replaces):
                 pass
+        assert all(path.is_dir() for path in retired)
         writer.communicate("go on\n")
     assert writer.returncode == 0
     assert (target / "first").read_text() == "writing\n"
     # What a killed process left behind is removed.
-    left = tmp_path / "out.tmp-01234567"
-    left.mkdir()
     with files.new_folder(str(target), replaces=True):
         pass
     assert os.listdir(tmp_path) == ["out"] and not os.listdir(target)
