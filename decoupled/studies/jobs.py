@@ -358,7 +358,9 @@ def check_jobs(jobs: Sequence[Job]) -> None:
         try:
             gin_files.configure(root, names, params, task=task, tasks=tasks)
         except UserError as error:
-            raise UserError(f"{job.name}: {error}") from error
+            # The user has written the setting in a gin file, and not this flag.
+            problem = str(error).removeprefix("--gin_param=")
+            raise UserError(f"{job.name}: {problem}") from error
 
 
 def complete_jobs(jobs: Sequence[Job]) -> list[Job]:

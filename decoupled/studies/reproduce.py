@@ -78,7 +78,6 @@ def run(options: Options, arguments: Sequence[str]) -> bool:
     jobs = maker.rates() if options.rates else maker.all()
     if options.rates and not jobs:
         raise UserError("--rates: StudyConfig.tried_rates has no rate to try")
-    check_jobs(jobs)
     plots.can_draw()
     for sentence in left_out(
         folders, options.languages, maker.pieces, root.sweep.tasks
@@ -201,7 +200,8 @@ def plan(
     """The maker of all jobs, and the earlier study of the folder `measured`.
 
     Raises:
-      UserError: the data do not exist, or as `read_published` and `check_published`.
+      UserError: the data do not exist, a job would refuse a setting, or as
+        `read_published` and `check_published`.
     """
     if not files.exists(folders.vocabulary):
         raise UserError(
@@ -210,6 +210,7 @@ def plan(
         )
     dtype = activation_dtype(folders.work_dir)
     maker = StudyJobs(root, folders, dtype)
+    check_jobs([*maker.all(), *maker.rates()])
     if not measured:
         return maker, None
     # Imported here: it loads TensorFlow.

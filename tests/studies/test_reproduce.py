@@ -178,6 +178,13 @@ def test_the_command_is_told_without_folders_of_this_machine():
     assert run.shown_command(flags) == command
 
 
+def test_nothing_is_written_with_settings_that_jobs_would_refuse(root, folders):
+    wrong = ("ScheduleConfig.train_stepz = 3",)
+    sweep = dataclasses.replace(root.sweep, pretraining=wrong)
+    with pytest.raises(UserError, match=r"^\S+: 'ScheduleConfig.train_stepz = 3': "):
+        run.plan(dataclasses.replace(root, sweep=sweep), folders)
+
+
 def test_settings_of_all_jobs_are_checked_before_the_first(root, folders):
     maker = StudyJobs(sized(root, 4), folders, "float32")
     run.check_jobs(maker.of_seed(0))
