@@ -36,6 +36,8 @@ Writes to --model_dir
                                            for questions); each run has its own, too:
       decoupled score --prediction_folder=MODEL_DIR/predictions \\
           --label_folder=DATA
+  predictions.json                         of which weights and settings they are; those
+                                           of others are removed
   features/                                tokenised files, unless in --feature_dir
 
 SIGTERM and Ctrl-C end training after it has saved, with exit codes 143 and 130. The
@@ -158,6 +160,7 @@ def run_finetuning(
         plots.can_draw()
     if mode in TRAINING_MODES:
         finetuning.train(plan)
+    finetuning.keep_best(plan)
     if mode == "predict":
         finetuning.best_run(plan).predict(folder)
         console.say(f"wrote {os.path.join(folder, PREDICTIONS, made.name)}")

@@ -37,7 +37,7 @@ def run_of(plan: FinetuningPlan, rate: float, seed: int) -> FinetuningRun:
 
 
 def train(plan: FinetuningPlan) -> None:
-    """Trains all incomplete runs, and copies the best of several to best/."""
+    """Trains all incomplete runs."""
     data, examples = plan.data, plan.examples
     features = data.features("train", data.source, examples, progress=True)
     rows, steps = len(features["example_index"]), steps_of(plan.config, features)
@@ -50,8 +50,6 @@ def train(plan: FinetuningPlan) -> None:
         weights = class_weights(features["label_ids"], len(plan.task.labels))
         used["example_weights"] = weights[features["label_ids"]]
     train_runs(plan, used)
-    if plan.several:
-        _keep_best(plan)
 
 
 def train_runs(plan: FinetuningPlan, features: Features) -> None:
@@ -153,10 +151,13 @@ def _has_answers_of(plan, run):
     )
     if results is None or results | _described(run, plan.folder) != results:
         return False
-    return not run.missing_answers(plan.folder)
+    return not run.lack_of_answers(plan.folder)
 
 
-def _keep_best(plan):
+def keep_best(plan: FinetuningPlan) -> None:
+    """Copies the best of several runs to best/, which exports and conversions open."""
+    if not plan.several:
+        return
     best = best_run(plan).selected()
     path = os.path.join(plan.folder, CHOSEN)
     content = {
@@ -164,8 +165,10 @@ def _keep_best(plan):
         "checkpoint_sha256": run_folder.weights_sha256(best.prefix),
         "global_step": best.step,
     }
-    if files.exists(path) and files.read_json(path) == content:
-        return
+    if files.exists(path):
+        if files.read_json(path) == content:
+            return
+        console.say(f"{plan.folder}: the best is now {content['checkpoint']}")
     keep_checkpoint(best.prefix, os.path.join(plan.folder, BEST))
     files.write_json(path, content)
 

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from decoupled.configs import ScheduleConfig, TrainingConfig, without_effect
 from decoupled.configs.finetuning import REGRESSION, FinetuneConfig
-from decoupled.core import console, files
+from decoupled.core import console, files, gfile, hosts
 from decoupled.core.made_from import MADE_FROM, RESULTS, changes, in_words, read_results
 from decoupled.data.array_input_fn import training_input_fn
 from decoupled.runs import run_folder
@@ -44,6 +44,8 @@ from decoupled.training.loop import Run, train
 EVENTS = "eval"
 # In it: how answers were chosen; empty but for questions.
 ANSWER_SETTINGS = "answer_settings"
+# Beside predictions/: of which weights and with which settings they are.
+ANSWERED_BY = "predictions.json"
 # The prefix of a metric's name for the trivial baseline.
 TRIVIAL = "trivial_"
 
@@ -154,11 +156,12 @@ class FinetuningRun(NamedTuple):
         made_from = self.made_from(selected)
         self._tell_if_dev_has_changed()
         self._say_what_is_evaluated()
+        source = self._answered_by(selected)
         results: dict[str, dict] = {split: {} for split in run_folder.SPLITS}
         for answered in self._answers("evaluating", selected):
             results[answered.split][answered.language] = _scores(task, answered)
             for folder in folders:
-                _write(task, folder, answered)
+                _write(task, folder, answered, source)
         _say_unlabelled(task, results)
         # The curve of a run that was selected on English dev has these scores already.
         curve = [("dev", self.plan.data.source)] if self.plan.selecting else []
@@ -185,17 +188,9 @@ class FinetuningRun(NamedTuple):
 
     def made_from(self, selected: SelectedCheckpoint) -> dict[str, Any]:
         """What an evaluation of the selected checkpoint is computed from."""
-        return {
-            "checkpoint": run_folder.weights_sha256(selected.prefix),
-            # The trivial baseline is computed from the training examples.
-            "files": self.plan.data.hashes(
-                [("train", self.plan.data.source), *self.plan.data.files_to_answer()]
-            ),
-            "settings": {
-                "MeshConfig.activation_dtype": self.plan.config.mesh.activation_dtype,
-                **self.plan.task.answer_settings(),
-            },
-        }
+        # The trivial baseline is computed from the training examples.
+        names = [("train", self.plan.data.source), *self.plan.data.files_to_answer()]
+        return {**self._answered_by(selected), "files": self.plan.data.hashes(names)}
 
     def finished(self) -> dict[str, Any] | None:
         """results.json, if it and the answers are those of the selected checkpoint and
@@ -222,13 +217,28 @@ class FinetuningRun(NamedTuple):
         }
         if scored != set(self.plan.data.files_to_answer()):
             return "it has other languages"
-        missing = self.missing_answers(self.folder)
-        return f"{missing[0]} is missing" if missing else ""
+        return self.lack_of_answers(self.folder)
 
-    def missing_answers(self, folder: str) -> list[str]:
-        file_names = self.plan.data.files_to_answer()
-        paths = [_answers_path(self.plan.task, folder, *name) for name in file_names]
-        return [path for path in paths if not files.exists(path)]
+    def lack_of_answers(self, folder: str) -> str:
+        """Which of this run's answers the folder lacks, in words, or ""."""
+        known = _source_of_answers(folder)
+        if known not in (None, self._answered_by(self.selected())):
+            return "the predictions are of other weights or settings"
+        for name in self.plan.data.files_to_answer():
+            path = _answers_path(self.plan.task, folder, *name)
+            if not files.exists(path):
+                return f"{path} is missing"
+        return ""
+
+    def _answered_by(self, selected):
+        """What all answers of an evaluation share, besides the files of each."""
+        return {
+            "checkpoint": run_folder.weights_sha256(selected.prefix),
+            "settings": {
+                "MeshConfig.activation_dtype": self.plan.config.mesh.activation_dtype,
+                **self.plan.task.answer_settings(),
+            },
+        }
 
     @ends_with_a_line
     def predict(self, folder: str) -> list[str]:
@@ -237,10 +247,11 @@ class FinetuningRun(NamedTuple):
         They go to `run_folder.PREDICTIONS` of the folder of all runs. Returns the
         languages whose test files have labels.
         """
-        task, labelled = self.plan.task, []
+        task, labelled, selected = self.plan.task, [], self.selected()
         self._tell_if_dev_has_changed()
-        for answered in self._answers("predicting", self.selected()):
-            _write(task, folder, answered)
+        source = self._answered_by(selected)
+        for answered in self._answers("predicting", selected):
+            _write(task, folder, answered, source)
             scores = task.score(answered.language, answered.examples, answered.answers)
             if answered.split == "test" and scores is not None:
                 labelled.append(answered.language)
@@ -373,7 +384,42 @@ def _answers_path(task: FinetuningTask, folder: str, split: str, language: str) 
     return os.path.join(folder, run_folder.PREDICTIONS, task.name, name)
 
 
-def _write(task: FinetuningTask, folder: str, answered: Answers) -> None:
+def _source_of_answers(folder: str) -> dict[str, Any] | None:
+    """Checkpoint and settings of the answers in a folder; None if nothing says it."""
+    path = os.path.join(folder, ANSWERED_BY)
+    if files.exists(path):
+        return files.read_json(path)
+    # Earlier versions wrote answers with results.json alone.
+    path = os.path.join(folder, RESULTS)
+    saved = files.read_json(path) if files.exists(path) else {}
+    made_from = saved.get(MADE_FROM) if isinstance(saved, dict) else None
+    if not isinstance(made_from, dict):
+        return None
+    return {name: made_from.get(name) for name in ("checkpoint", "settings")}
+
+
+@hosts.by_first
+def _remove_answers(task: FinetuningTask, folder: str) -> None:
+    place = os.path.dirname(_answers_path(task, folder, "", ""))
+    answers = [
+        path
+        for split in run_folder.SPLITS
+        for path in gfile.glob(f"{place}/", f"{split}-*.{task.prediction_suffix}")
+    ]
+    if answers:
+        console.say(f"{place}: removed, of other weights or settings")
+    for path in answers:
+        gfile.remove(path)
+
+
+def _write(
+    task: FinetuningTask, folder: str, answered: Answers, source: dict[str, Any]
+) -> None:
+    """Writes answers, and removes those of another source first: they may be of files
+    that are not answered now."""
+    if _source_of_answers(folder) != source:
+        _remove_answers(task, folder)
+        files.write_json(os.path.join(folder, ANSWERED_BY), source)
     path = _answers_path(task, folder, answered.split, answered.language)
     files.make_folder(os.path.dirname(path))
     task.write(path, answered.examples, answered.answers)

@@ -292,6 +292,39 @@ def copy_of(folder, grid, tmp_path):
     return tmp_path / "grid", tmp_path / "data" / "xnli", go_on
 
 
+def answers(folder):
+    """Name -> content of the predictions in a folder."""
+    return {path.name: path.read_text() for path in folder.glob("predictions/xnli/*")}
+
+
+def test_answers_results_and_best_are_of_the_same_run(grid, folder, tmp_path, capsys):
+    copy = shutil.copytree(grid, tmp_path / "grid")
+    [other] = copy.glob("learning_rate_0.005/seed_*")
+    results = read(copy / "results.json")
+    best = copy / f"learning_rate_{results['learning_rate']}/seed_{results['seed']}"
+    assert answers(best) == answers(copy) != answers(other)
+
+    def is_of(run):
+        checkpoint = read(copy / "chosen.json")["checkpoint"]
+        return (copy / checkpoint).is_relative_to(run)
+
+    # Predictions of another run, after which results.json is that of the best again.
+    tune(folder, copy, "predict", learning_rates=(5e-3,))
+    assert len(answers(copy)) == 4 and answers(copy) != answers(best)
+    assert is_of(other)
+    capsys.readouterr()
+    tune(folder, copy, **GRID)
+    assert "the best is now learning_rate_1e-06" in capsys.readouterr().out
+    assert answers(copy) == answers(best) and is_of(best)
+    # An evaluation of another run, and of some of the files.
+    tune(folder, copy, "eval", splits=("dev",), learning_rates=(5e-3,))
+    assert answers(copy) == answers(other)
+    assert answers(copy).keys() == {"dev-en.tsv", "dev-sw.tsv"}
+    assert is_of(other)
+    made_from = read(copy / "results.json")["made_from"]
+    assert made_from["checkpoint"] == read(copy / "chosen.json")["checkpoint_sha256"]
+
+
 def test_a_changed_test_file_is_evaluated_again(grid, folder, tmp_path, capsys):
     copy, data, go_on = copy_of(folder, grid, tmp_path)
     before = read(copy / "results.json")["test"]
