@@ -224,6 +224,14 @@ class TranslationSearch:
     def run(self) -> dict[str, Any]:
         """Runs the missing languages; returns the content of results.json."""
         data = {name: self._fingerprint(name) for name in self._languages}
+        saved = self.content["languages"]
+        # Of earlier commands, perhaps with other data.
+        if others := [n for n in saved if n not in data and not self._is_current(n)]:
+            raise UserError(
+                f"{self._path}: has results of {', '.join(others)}, whose files in "
+                f"{self._data_dir} are others or missing; give these --languages, too, "
+                "or use another --output_dir"
+            )
         missing = [name for name in data if not self._has(name, data[name])]
         if changed := [name for name in missing if name in self.content["languages"]]:
             console.say(
@@ -265,6 +273,12 @@ class TranslationSearch:
     def _fingerprint(self, language: str) -> str:
         paths = language_files(self._task, self._data_dir, language)
         return files.fingerprint("".join(map(files.file_fingerprint, paths)))
+
+    def _is_current(self, language: str) -> bool:
+        try:
+            return self._has(language, self._fingerprint(language))
+        except UserError:
+            return False
 
     def _has(self, language: str, fingerprint: str) -> bool:
         """Whether a language is done, with the data of this fingerprint."""

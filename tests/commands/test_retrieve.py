@@ -183,6 +183,20 @@ def test_a_run_goes_on_with_what_is_missing(model, data, tatoeba, tmp_path, caps
     assert "has 1 of 2 languages, reused" in capsys.readouterr().out
 
 
+def test_results_of_other_files_are_not_mixed_with_those_of_now(model, data, tmp_path):
+    first = run(model, data, tmp_path / "out", layer=1)
+    shutil.copytree(data / "tatoeba", tmp_path / "data/tatoeba")
+    for change in (str.swapcase, None):
+        for side in ("sw", "en"):
+            path = tmp_path / f"data/tatoeba/sw-en.{side}"
+            path.write_text(change(path.read_text())) if change else path.unlink()
+        with pytest.raises(
+            UserError, match="has results of sw, whose files in .*/data"
+        ):
+            run(model, tmp_path / "data", tmp_path / "out", layer=1, languages=["th"])
+    assert json.loads((tmp_path / "out/results.json").read_text()) == first
+
+
 def test_a_folder_of_other_settings_is_refused(model, data, tatoeba):
     with pytest.raises(UserError, match=r"another run: settings\.layer is 1, not 2;"):
         run(model, data, tatoeba[0], layer=2)
