@@ -256,6 +256,9 @@ def _parse_flags(command, argv, usage):
     if empty:
         raise UserError(f"--{', --'.join(empty)} must be given; --help lists the flags")
     for flag in _own_flags():
+        if flag.present > 1 and not isinstance(flag, flags.MultiFlag):
+            line = f"--{flag.name} is given {flag.present} times; only the last counts"
+            print(line, file=sys.stderr)
         if flag.name not in _NO_PATHS:
             flag.value = _with_homes(flag.name, flag.value)
     _set_log_level()

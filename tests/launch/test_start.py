@@ -130,6 +130,13 @@ def test_mistakes_end_in_one_line_and_exit_code_2(run, arguments, message):
     assert done.stderr.count("\n") == 1
 
 
+def test_a_flag_that_is_given_twice_is_named(run):
+    files = ["--gin_file=good.gin", "--gin_file=good.gin"]
+    done = run(*files, "--folder=a", "--end=well", "--folder=b")
+    assert done.returncode == 0
+    assert done.stderr == "--folder is given 2 times; only the last counts\n"
+
+
 @pytest.fixture
 def run_with_required_flags(run, tmp_path):
     text = COMMAND.replace(
