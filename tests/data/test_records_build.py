@@ -19,6 +19,7 @@ from decoupled.data.reading import all_shards, verify_shard
 from decoupled.data.records_build import build_records
 from decoupled.data.vocabulary import SentencePiece, open_vocabulary
 from tests.corpora.builds import killed_at, tree
+from tests.corpora.no_beam import run_without_beam
 from tests.data.small_corpus import make_corpus, make_vocabulary
 
 
@@ -392,3 +393,22 @@ def test_text_that_changed_stops_the_build_and_leaves_no_shard(tmp_path):
         build(tmp_path, tmp_path / "records", tokens_per_shard=20)
     left = tree(tmp_path / "records")
     assert not any(name.startswith("train/sw") or "manifest" in name for name in left)
+
+
+@pytest.mark.slow
+def test_several_processes_write_the_same_and_need_no_beam(source, whole, tmp_path):
+    program = (
+        "import sys\n"
+        "from decoupled.corpora.runners import Runner\n"
+        "from decoupled.data.records_build import build_records\n"
+        "corpus, vocabulary, output = sys.argv[1:]\n"
+        "build_records(corpus, vocabulary, output, 300, Runner(workers=2))\n"
+    )
+    run_without_beam(
+        program,
+        tmp_path / "blocked",
+        source / "corpus",
+        source / "vocabulary.model",
+        tmp_path / "two",
+    )
+    assert tree(whole) == tree(tmp_path / "two")

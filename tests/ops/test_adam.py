@@ -107,3 +107,12 @@ def test_one_kernel_applies_a_bfloat16_gradient(
 def variable(mesh, name, dims, value):
     initial = tf.constant_initializer(value)
     return mtf.get_variable(mesh, name, mtf.Shape(dims), initializer=initial)
+
+
+def test_a_small_gradient_needs_no_compiled_kernel():
+    training = NarrowTraining("all:1", "", is_decayed=True)
+    assert "ResourceApplyAdam" in training.kinds()
+    assert "StatefulPartitionedCall" not in training.kinds()
+    expected = training.expected(SETTINGS["weight_decay"])
+    for value, right in zip(training.run(), expected, strict=True):
+        np.testing.assert_allclose(value, right, rtol=1e-5, atol=1e-6)

@@ -501,3 +501,12 @@ def test_a_folder_of_before_there_was_a_setting_goes_on(folder, vocabulary, name
 
     assert run_folder.read(folder) == DESCRIPTION
     run_folder.claim(folder, DESCRIPTION, vocabulary)
+
+
+def test_other_files_in_a_new_folder_are_left_alone(tmp_path, vocabulary):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "notes.txt").write_text("mine")
+
+    run_folder.claim(str(tmp_path / "run"), DESCRIPTION, vocabulary)
+
+    assert (tmp_path / "run" / "notes.txt").read_text() == "mine"

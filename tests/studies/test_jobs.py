@@ -315,3 +315,9 @@ def test_a_job_of_before_there_was_a_setting_is_complete(jobs, tmp_path):
         x.replace("False", "True") if x == new else x for x in job.arguments
     )
     assert not job._replace(arguments=projected).is_complete()
+
+
+def test_settings_of_a_sweep_may_bind_macros_and_what_the_command_takes(tmp_path):
+    settings = ("R = 2", "finetune.mesh = @a/MeshConfig()", "TrainingConfig.seed = %R")
+    sweep = dataclasses.replace(SWEEP, finetuning=settings)
+    check_jobs(make_jobs(sweep, ROWS, INPUTS, str(tmp_path)))

@@ -240,6 +240,13 @@ def test_a_row_that_goes_on_has_the_curve_of_its_trunk_before():
     assert whole["folded", 6] is later and whole["trunk", 5] is trunk
 
 
+def test_nothing_is_complete(root, folders):
+    maker = StudyJobs(sized(root, 1), folders, "float32")
+    study, _, curves = read_study(maker, {"steps": 4000, "seconds": 0.0})
+    assert curves == {} and study.numbers == [] and study.training == {}
+    assert study.evidence[:3] == ({}, {}, {})
+
+
 @pytest.fixture
 def published(findings, tmp_path):
     """The files of the study, as another one reads them."""

@@ -38,6 +38,7 @@ from tests.pretrained import write_weights
 from tests.refusals import refusal
 from tests.training.runs import (
     BODY,
+    SMALL,
     assert_equal_values,
     checkpoint_values,
     constant_batches,
@@ -661,3 +662,22 @@ def test_data_without_an_index_is_removed_at_the_next_start(tmp_path):
     # Checkpoint 1 is listed: its index may come back from a copy.
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted(kept)
     remove_unfinished(str(tmp_path / "none"))
+
+
+def test_a_run_resumes_from_the_checkpoint_before_a_damaged_one(tmp_path):
+    config = graph_config(
+        model=tiny_model(**SMALL),
+        schedule=schedule(6, 0),
+        frozen=BODY,
+        save_checkpoints_steps=2,
+    )
+    spec = run_spec(tmp_path)
+    straight = train_run(config, spec)
+    largest = max(tmp_path.glob("model.ckpt-6.data-*"), key=os.path.getsize)
+    os.truncate(largest, largest.stat().st_size // 2)
+
+    again = train_run(config, spec)
+
+    resumed = f"resuming from {tmp_path}/model.ckpt-4 at step 4, 32 examples seen"
+    assert resumed in said(spec)
+    assert_equal_values(again, straight)

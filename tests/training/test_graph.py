@@ -247,3 +247,13 @@ def test_the_layout_of_every_task_is_checked(task):
     mesh = dataclasses.replace(mesh, layout_rules="predictions:m;output_embedding:m")
     with pytest.raises(UserError, match="output_embedding:m splits no tensor"):
         check_graph(graph_config(task=task, mesh=mesh).network, tiny_training())
+
+
+def test_training_learns_and_counts(twenty_steps):
+    variables, losses, norms = twenty_steps
+
+    assert variables["global_step"] == 20
+    # 48 pieces: chance is ln 48 = 3.87.
+    assert losses[0] == pytest.approx(np.log(48), abs=0.35)
+    assert losses[-1] < losses[0] - 0.6
+    assert (norms > 0.1).all()

@@ -366,6 +366,11 @@ def test_a_layer_learns_through_the_encoder(encoder_export, preprocessor):
         assert np.all(np.isfinite(gradient)) and np.any(gradient), weight.name
         weight.assign_sub(0.01 * gradient)
     assert np.abs(encoder(packed)["pooled_output"] - before).max() > 1e-3
+    with tf.GradientTape() as tape:
+        positions = tf.ones([len(TEXTS), 1], tf.int32)
+        outputs = encoder.mlm(packed | {"masked_lm_positions": positions})
+        loss = tf.reduce_sum(outputs["mlm_logits"] ** 2)
+    assert None not in tape.gradient(loss, encoder.mlm.trainable_variables)
 
 
 @pytest.mark.slow
