@@ -399,7 +399,11 @@ def _source_of_answers(folder: str) -> dict[str, Any] | None:
 
 
 @hosts.by_first
-def _remove_answers(task: FinetuningTask, folder: str) -> None:
+def _begin_answers(task: FinetuningTask, folder: str, source: dict[str, Any]) -> None:
+    """Removes the answers of another source; they may be of files that are not answered
+    now."""
+    if _source_of_answers(folder) == source:
+        return
     place = os.path.dirname(_answers_path(task, folder, "", ""))
     answers = [
         path
@@ -410,16 +414,13 @@ def _remove_answers(task: FinetuningTask, folder: str) -> None:
         console.say(f"{place}: removed, of other weights or settings")
     for path in answers:
         gfile.remove(path)
+    files.write_json(os.path.join(folder, ANSWERED_BY), source)
 
 
 def _write(
     task: FinetuningTask, folder: str, answered: Answers, source: dict[str, Any]
 ) -> None:
-    """Writes answers, and removes those of another source first: they may be of files
-    that are not answered now."""
-    if _source_of_answers(folder) != source:
-        _remove_answers(task, folder)
-        files.write_json(os.path.join(folder, ANSWERED_BY), source)
+    _begin_answers(task, folder, source)
     path = _answers_path(task, folder, answered.split, answered.language)
     files.make_folder(os.path.dirname(path))
     task.write(path, answered.examples, answered.answers)
