@@ -95,3 +95,17 @@ def test_variables_start_from_a_checkpoint(prefix, partitioned):
         session.run(tf.global_variables_initializer())
         assert_restored(session, variables)
         assert reads(graph) == [(name, "") for name in VALUES]
+
+
+def test_what_a_checkpoint_lacks_is_an_error(prefix):
+    with tf.Graph().as_default(), tf.Session() as session:
+        make_variables(True)
+        with tf.variable_scope(
+            "",
+            use_resource=True,
+            custom_getter=row_partitioning_getter(lambda name: True),
+        ):
+            tf.get_variable("other", [20, 3])
+        saver = tf.train.Saver(builder=PartitionedSaverBuilder())
+        with pytest.raises(tf.errors.NotFoundError, match="other"):
+            saver.restore(session, prefix)
