@@ -80,10 +80,13 @@ add_job() {
   printf '%s\0' "$@" >"$SCRATCH/job-$JOBS"
 }
 
-at_exit() {
-  local code=$?
+# leave CODE: the end, however it comes. A signal before its first line begins it anew, which is
+# why signals call it too: an `exit` there would end the script without the deletion.
+leave() {
+  local code="$1"
   # Nothing interrupts the deletion, also where the terminal or the reader of a pipe is gone.
   trap '' INT TERM HUP PIPE
+  trap - EXIT
   if [[ -n $OWNED && -n ${OPTION[keep]} ]]; then
     warn "${OPTION[name]} is kept and costs money until delete.sh --name=${OPTION[name]} \
 --zone=${OPTION[zone]}" || true
@@ -97,10 +100,11 @@ at_exit() {
 
 parse_run "$@"
 read_jobs
-trap at_exit EXIT
-trap 'exit 130' INT
-trap 'exit 143' TERM
-trap 'exit 129' HUP
+trap 'leave $?' EXIT
+trap 'leave 130' INT
+trap 'leave 143' TERM
+trap 'leave 129' HUP
+trap 'leave 141' PIPE
 STARTS=0
 for ((number = 1; number <= JOBS; number++)); do
   mapfile -d '' -t words <"$SCRATCH/job-$number"

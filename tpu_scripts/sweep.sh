@@ -64,8 +64,9 @@ children=()
 # shellcheck disable=SC2329  # called by traps
 stop() {
   trap '' INT TERM HUP
-  # Each deletes its slice.
-  kill -TERM "${children[@]}" 2>/dev/null || true
+  # Each deletes its slice. The signal may have come before `children` has the last.
+  # shellcheck disable=SC2046  # numbers
+  kill -TERM $(jobs -p) 2>/dev/null || true
   wait
   rm -rf "$SCRATCH"
   exit "$1"

@@ -3,6 +3,7 @@
 import os
 import pty
 import shlex
+import shutil
 import signal
 
 import pytest
@@ -295,10 +296,13 @@ def test_a_job_that_prints_nothing_is_taken_for_hanging(make_cloud):
 
 
 def hanging_job(make_cloud):
-    """A cloud, and a launcher whose job has saved step 10 and runs on."""
+    """A cloud, and a launcher that pauses while its job runs on from step 10."""
     cloud = make_cloud(runs=[["save 10", "hang"]])
-    launcher = cloud.start(*command(cloud))
-    wait_until(cloud.file(f"{RUN}/checkpoint").exists)
+    pauses = cloud.folder / "pauses"
+    sleep = shutil.which("sleep")
+    cloud.program("sleep", f'[ "$1" != 9 ] || touch {pauses}\nexec {sleep} "$1"')
+    launcher = cloud.start(*command(cloud), DECOUPLED_TPU_POLL="9")
+    wait_until(lambda: pauses.exists() and cloud.file(f"{RUN}/checkpoint").exists())
     return cloud, launcher
 
 
@@ -321,6 +325,19 @@ def test_a_reader_that_is_gone_does_not_keep_the_slice(make_cloud):
     launcher.stderr.close()
     launcher.terminate()
     launcher.wait(timeout=20)
+    assert cloud.state()["slices"] == {}
+
+
+def test_two_signals_at_once_do_not_keep_the_slice(make_cloud):
+    """The second may come before the first line of what the first one starts."""
+    cloud = make_cloud(runs=[["save 10", "hang"]])
+    launcher = cloud.start(*command(cloud))
+    wait_until(cloud.file(f"{RUN}/checkpoint").exists)
+    launcher.send_signal(signal.SIGSTOP)
+    launcher.send_signal(signal.SIGPIPE)
+    launcher.send_signal(signal.SIGTERM)
+    launcher.send_signal(signal.SIGCONT)
+    launcher.communicate(timeout=20)
     assert cloud.state()["slices"] == {}
 
 
