@@ -18,6 +18,7 @@ fails, the others still run; the failed jobs are named at the end, with exit cod
 several learning rates instead, half as long, with a seed that decides nothing.
 
 The settings are those of sweeps/reproduce.gin. Other questions are other gin files:
+  sweeps/reproduce_claims.gin    claims 2, 4 and 7
   sweeps/reproduce_cause.gin     why a wide output embedding lowers the loss
   sweeps/reproduce_fold.gin      folding a wide output embedding before the end
   sweeps/reproduce_reinvest.gin  claim 5, with --languages of ten Bibles
