@@ -15,7 +15,7 @@ from decoupled.corpora.wikipedia.wiki_templates import HOLE
 
 # Version of the rules that split and choose sentences. Every change of them adds 1, so
 # that a corpus made with older rules is not reused.
-RULES = 5
+RULES = 6
 
 SHORT = "lines that are too short"
 NO_TEXT = "lines of numbers and signs"
@@ -49,7 +49,8 @@ _CODES = {
 
 # One character of these scripts holds about as much information as two letters.
 _WIDE = re.compile(
-    "[\u1100-\u11ff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\uf900-\ufaff]"
+    "[\u1100-\u11ff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\uf900-\ufaff"
+    "\uff66-\uff9f\U00020000-\U0003ffff]"
 )
 # Digits of all scripts, ASCII and general punctuation, symbols. (Not \W, which includes
 # the vowel signs of Indic scripts.)
@@ -60,6 +61,33 @@ _NOISE = re.compile(
 _MAX_NOISE = 0.5
 # The beginning of a number with a point.
 _NUMBER = re.compile(r"\d[.．]$")
+# Languages in which a point ends no sentence, but abbreviations: พ.ศ.
+_WITHOUT_POINTS = {"th", "lo", "km", "my", "bo", "dz"}
+# What may be the first part of an abbreviation with points inside (TP.HCM, ई.पू.), and
+# a whole one. Urdu often has no space after the mark of a sentence, and Japanese none
+# after the wide point, so that there only single letters are an abbreviation.
+_SOME = r"(?:[^\s.\d\u200d]\u200d?){1,4}"
+_BEGUN = re.compile(
+    rf"(?:^|[\s.(（“„«\"'])(?P<part>{_SOME})\.$"
+    r"|(?<![A-Za-zＡ-Ｚａ-ｚ])[A-Za-zＡ-Ｚａ-ｚ]．$|(?:^|[\s۔])[^\W\d_]۔$"
+)
+_DOTTED = re.compile(rf"(?:^|[\s(（])(?:(?:{_SOME}\.){{2,}}|(?:[^\W\d_]۔){{2,}})$")
+# Titles before names: a single letter in Arabic and Hebrew, and these.
+_TITLE = re.compile(
+    r"(?:^|[\s(（\"“])(?:[\u05d0-\u05ea\u0621-\u064a]|डॉ|डा|प्रो|ডা|ড|Dk|Bw|Mhe)\.$"
+)
+# German writes a point after 20 in "im 20. Jahrhundert", and its nouns with capitals.
+_GERMAN = {"de", "lb", "nds"}
+_ORDINAL = re.compile(
+    r"(?:\b(?:[ai]m|[ai]ns|vo[mn]|zu[mr]?|beim|de[rsmn]|die|das|eine?[rsmn]?|seit|bis|ab"
+    r"|und|oder|jede[rsmn]?|frühen|späten|mittleren|ausgehenden|beginnenden)|\d\.[/–-])"
+    r"\s?\d{1,3}\.$",
+    re.IGNORECASE,
+)
+# What follows a quotation in the same sentence: 「…。」と彼は言った。
+_JAPANESE_PARTICLE = re.compile("と|など|って|の|を|が|は|に|も")
+# Burmese: "of", and a comma; sentencex takes both for ends.
+_BURMESE_INNER = ("၏", "၊")
 # The first character of a mark, then the rest of the mark. In this form the search
 # skips all other characters fast.
 _MARKUP = re.compile(
@@ -77,17 +105,24 @@ _END = "(?:[។៕།༎]|፡፡+)+"
 _PART = re.compile(rf"(?:[^។៕།༎፡]+|፡(?!፡))+(?:{_END}[\"'”’»)]*\s*)?|{_END}\s*")
 
 
-def split_sentences(paragraph: str, language: str) -> list[str]:
+def split_sentences(
+    paragraph: str, language: str, min_characters: int = 0
+) -> list[str]:
     """The sentences of a paragraph, one line, without white space around them.
 
     An unknown language gets the rules of its first part, `sr` for `sr-Latn`, or those
-    of English.
+    of English. Text of fewer than `min_characters` stays with the sentence beside it.
     """
     sentences = []
     separator = ""
-    for part in _segments(_known_code(language), paragraph):
+    code = _known_code(language)
+    for part in _segments(code, paragraph):
         sentence = part.strip()
-        if sentences and _goes_on(sentences[-1], separator, sentence):
+        if sentences and (
+            _goes_on(code, sentences[-1], separator, sentence)
+            or _is_short_text(sentences[-1], min_characters)
+            or _is_short_text(sentence, min_characters)
+        ):
             sentences[-1] = f"{sentences[-1]}{separator}{sentence}".rstrip()
         elif sentence:
             sentences.append(sentence)
@@ -103,11 +138,12 @@ def clean_sentences(
 ) -> list[str]:
     """The sentences of a document that are running text; counts the others by reason.
 
-    `min_characters` is their least length; one of 漢字, かな or 한글 counts twice.
+    `min_characters` is their least length; one of 漢字, かな or 한글 counts twice. What
+    is shorter, such as "Yes.", stays with a sentence of its paragraph, or is left out.
     """
     kept = []
     for paragraph in paragraphs:
-        for sentence in split_sentences(paragraph, language):
+        for sentence in split_sentences(paragraph, language, min_characters):
             sentence = sentence.lstrip(_LEADING)
             reason = _fault(sentence, min_characters)
             if reason:
@@ -143,7 +179,7 @@ def _whole_characters(part: str) -> str:
     return part[: next((s for s in sizes if not divides_character(part, s)), len(part))]
 
 
-def _goes_on(before: str, separator: str, part: str) -> bool:
+def _goes_on(code: str, before: str, separator: str, part: str) -> bool:
     """True if `part` belongs to the sentence before, as after an abbreviation."""
     if len(before) > _LONGEST:
         return False
@@ -151,6 +187,16 @@ def _goes_on(before: str, separator: str, part: str) -> bool:
     if not separator and _NUMBER.search(before) and part[:1].isdecimal():
         return True
     if is_small(part[:1]) or not _WORD.search(part):
+        return True
+    if _is_abbreviated(code, before, separator, part[:1]):
+        return True
+    if code == "my" and before.endswith(_BURMESE_INNER):
+        return True
+    if (
+        code == "ja"
+        and before.endswith(("」", "』"))
+        and _JAPANESE_PARTICLE.match(part)
+    ):
         return True
     if small := _SMALL_IN_BRACKETS.match(part):
         if is_small(small["letter"]):
@@ -163,6 +209,25 @@ def _goes_on(before: str, separator: str, part: str) -> bool:
     return not inside.endswith(tuple(SENTENCE_ENDS))
 
 
+def _is_abbreviated(code: str, before: str, separator: str, first: str) -> bool:
+    """Whether `before` ends in an abbreviation, to which the letter `first` belongs."""
+    # Of the last word and the one before it.
+    before = before[-40:]
+    if code in _WITHOUT_POINTS and before.endswith("."):
+        return True
+    if not separator:
+        begun = _BEGUN.search(before)
+        # "It is.He" lacks a space.
+        lacks_space = begun and first.isupper() and is_small((begun["part"] or "")[:1])
+        return bool(begun) and first.isalnum() and not lacks_space
+    if code in _GERMAN and first.isupper() and _ORDINAL.search(before):
+        return True
+    if first.isalpha() and _TITLE.search(before):
+        return True
+    has_case = first.isupper() or is_small(first)
+    return first.isalnum() and not has_case and _DOTTED.search(before) is not None
+
+
 def _known_code(language):
     code = language.lower().replace("_", "-").replace("@", "-")
     return _CODES.get(code) or code.split("-")[0] or _UNKNOWN
@@ -171,16 +236,22 @@ def _known_code(language):
 def _fault(sentence, min_characters):
     if HOLE in sentence:
         return INCOMPLETE
-    length = len(sentence)
-    if length < min_characters and length + _wide(sentence) < min_characters:
+    if _is_short(sentence, min_characters):
         return SHORT
     if _MARKUP.search(sentence) or "www." in sentence or "ISBN" in sentence:
         return MARKUP
     noise = sum(map(len, _NOISE.findall(sentence)))
-    if noise > _MAX_NOISE * (length - sentence.count(" ")) or not sentence:
+    if noise > _MAX_NOISE * (len(sentence) - sentence.count(" ")) or not sentence:
         return NO_TEXT
     return None
 
 
-def _wide(text):
-    return len(_WIDE.findall(text))
+def _is_short(text, min_characters):
+    length = len(text)
+    return (
+        length < min_characters and length + len(_WIDE.findall(text)) < min_characters
+    )
+
+
+def _is_short_text(text, min_characters):
+    return _is_short(text, min_characters) and _fault(text.lstrip(_LEADING), 0) is None

@@ -35,6 +35,22 @@ my ၃.၅ သန်းရှိသည်။ | ဒုတိယ။
 th ราคา ๑๐.๓๐ บาท
 ja 人口は１．９万人です。 | 次は２番です。
 en It was 1.9 in 1990. | 5 men came.
+th เขาเกิด พ.ศ. 2470 ที่กรุงเทพ และครองราชย์ตั้งแต่ พ.ศ. 2489 จนถึง พ.ศ. 2559
+lo ລາວເກີດໃນປີ ຄ.ສ. 1950 ທີ່ວຽງຈັນ
+km គាត់កើតនៅឆ្នាំ គ.ស. 1950 នៅភ្នំពេញ។ | វានៅ។
+hi वह सन् ई.पू. 300 में पाटलिपुत्र में था। | डॉ. राम आए।
+mr त्याचा जन्म इ.स. १९५० मध्ये मुंबई येथे झाला. | तो आला.
+te అతను క్రీ.శ. 1950 లో జన్మించాడు. | అతను వచ్చాడు.
+si ඔහු ක්‍රි.ව. 1950 දී උපත ලැබීය. | ඔහු ආවේය.
+ar ولد في ق.م. 300 في بغداد. | اكتشفَ د. أحمد دواء. | جاء هو.
+he הוא נולד בשנת ת.ש.ח. 1948 בעיר. | זה סוף.
+ka ის დაიბადა ძვ.წ. 300 წელს თბილისში. | ის მოვიდა.
+ur وہ ق۔م۔ 300 میں پیدا ہوا۔ | وہ آیا ہے۔
+ja 彼はＡ．Ｂ．Ｃ．社で働いている。 | 「行く。」と彼は言った。 | 「行く。」
+my မြန်မာနိုင်ငံ၏ အကြီးဆုံးမြို့ ဖြစ်သည်။ | အိမ်၊ ကား ရှိသည်။
+de Im 19. und 20. Jahrhundert wuchs die Stadt. | Er wurde 20. | Dann kam er.
+sw Alikuja Dk. Juma leo. | Kisha akaenda.
+vi Ông sinh tại TP.HCM và sống ở đó. | Ông là bác sĩ.
 am ይህ ዓረፍተ ነገር ነው። | ይህ ሁለተኛው ነው፡፡ | «ሦስተኛው ነው፡፡» | አራተኛው፡ነው፡፡፡ | አምስት።
 """
 
@@ -45,6 +61,13 @@ def test_sentences_end_where_the_language_ends_them(row):
     expected = parted.split(" | ")
     paragraph = ("" if language in ("zh", "ja") else " ").join(expected)
     assert split_sentences(paragraph, language) == expected
+
+
+def test_urdu_sentences_end_without_a_space():
+    assert split_sentences("یہ جملہ ہے۔یہ دوسرا ہے۔", "ur") == [
+        "یہ جملہ ہے۔",
+        "یہ دوسرا ہے۔",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -160,6 +183,8 @@ def test_nothing_is_lost_in_splitting():
 def test_what_is_no_text_is_left_out_and_counted():
     paragraphs = [
         "A sentence that is long enough. No.",
+        "No.",
+        "Yes. He did. It was on the 7. day",
         f"The area is {HOLE} in all. Another sentence that stays here.",
         "A [[link that is open. The {{template stays open. See http://a.org now.",
         "1990–1995: 12, 13, 14, 15 (16) 17%.",
@@ -167,7 +192,9 @@ def test_what_is_no_text_is_left_out_and_counted():
     ]
     dropped = collections.Counter()
     assert clean_sentences(paragraphs, "en", 10, dropped) == [
-        "A sentence that is long enough.",
+        "A sentence that is long enough. No.",
+        "Yes. He did.",
+        "It was on the 7. day",
         "Another sentence that stays here.",
         "The start is stripped.",
     ]
