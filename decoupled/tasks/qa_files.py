@@ -1,10 +1,11 @@
 """Questions, contexts and answers in SQuAD's JSON.
 
 A file contains contexts, questions about each, and answers that are parts of it.
-`answer_start` counts characters (code points). The text at that index may differ from
-the answer, if the file counts otherwise or was normalised later. The nearest equal text
-is then used (`find_span`). Half a surrogate pair, which JSON can contain but no file of
-predictions can, becomes U+FFFD.
+`answer_start` counts characters (code points), or the bytes of UTF-8 if more answers of
+the file fit so. The text at that index may differ from the answer, if the file counts
+otherwise or was normalised later. The nearest equal text is then used (`find_span`).
+Half a surrogate pair, which JSON can contain but no file of predictions can, becomes
+U+FFFD.
 """
 
 import bisect
@@ -20,6 +21,8 @@ from decoupled.xtreme.files import LanguageFile
 _SHOWN_IDS = 3
 # Places of an answer that may begin or end inside a letter with its accents.
 _MOST_PLACES = 100
+# Vowels and last consonants of decomposed syllables.
+_JAMO = frozenset(map(chr, range(0x1160, 0x1200)))
 
 
 class Answer(NamedTuple):
@@ -55,15 +58,18 @@ class QuestionFile(NamedTuple):
 
     moved: ids of questions with an answer that was not at its `answer_start`.
     lost: ids of questions with an answer that is nowhere in the context.
+    in_bytes: whether `answer_start` counts bytes of UTF-8.
     """
 
     questions: list[Question]
     moved: list[str]
     lost: list[str]
+    in_bytes: bool
 
     def repairs(self) -> str:
         """One line about answers moved and lost; empty where there are none."""
-        notes = [
+        notes = ["answer_start counts bytes, not characters"] * self.in_bytes
+        notes += [
             f"{len(ids)} questions with an answer {what}, as {_some(ids)}"
             for ids, what in (
                 (self.moved, "that is not at its answer_start, found elsewhere"),
@@ -86,9 +92,19 @@ def read_questions(file: LanguageFile, ids_may_repeat: bool = False) -> Question
         articles = _part(file, document, "data", list, "the file")
     elif not isinstance(document, list):
         raise file.error("not in SQuAD's form: no object with 'data'")
-    read = QuestionFile([], [], [])
+    read = _read_articles(file, articles, ids_may_repeat, in_bytes=False)
+    if read.moved:
+        as_bytes = _read_articles(file, articles, ids_may_repeat, in_bytes=True)
+        read = min(read, as_bytes, key=lambda each: len(each.moved))
+    if not read.questions:
+        raise file.error("holds no question")
+    return read
+
+
+def _read_articles(file, articles, ids_may_repeat, in_bytes) -> QuestionFile:
+    read = QuestionFile([], [], [], in_bytes)
     known = set()
-    for question, moved in _walk(file, articles):
+    for question, moved in _walk(file, articles, in_bytes):
         if question.identifier in known and not ids_may_repeat:
             name = quoted(question.identifier)
             raise file.error(f"two questions with the id {name}")
@@ -98,8 +114,6 @@ def read_questions(file: LanguageFile, ids_may_repeat: bool = False) -> Question
             read.moved.append(question.identifier)
         if any(answer.start < 0 for answer in question.answers):
             read.lost.append(question.identifier)
-    if not read.questions:
-        raise file.error("holds no question")
     return read
 
 
@@ -169,7 +183,9 @@ def _is_whole(joined, origins, first, end) -> bool:
         return False
     if end == len(joined):
         return True
-    return origins[end] != origins[end - 1] and not unicodedata.combining(joined[end])
+    # A vowel sign or the rest of a syllable of Hangul belongs to the letter before it.
+    is_inner = unicodedata.category(joined[end])[0] == "M" or joined[end] in _JAMO
+    return origins[end] != origins[end - 1] and not is_inner
 
 
 @functools.lru_cache(maxsize=2)
@@ -198,7 +214,9 @@ def _in_order(marks):
     return sorted(marks, key=lambda mark: unicodedata.combining(mark[0]))
 
 
-def _walk(file: LanguageFile, articles: list) -> Iterator[tuple[Question, bool]]:
+def _walk(
+    file: LanguageFile, articles: list, in_bytes: bool
+) -> Iterator[tuple[Question, bool]]:
     for article_number, article in enumerate(articles, start=1):
         where = f"article {article_number}"
         paragraphs = _part(file, article, "paragraphs", list, where)
@@ -208,10 +226,10 @@ def _walk(file: LanguageFile, articles: list) -> Iterator[tuple[Question, bool]]
             questions = _part(file, paragraph, "qas", list, place)
             for question_number, fields in enumerate(questions, start=1):
                 asked = f"{place}, question {question_number}"
-                yield _question(file, fields, context, asked)
+                yield _question(file, fields, context, asked, in_bytes)
 
 
-def _question(file, fields, context, where) -> tuple[Question, bool]:
+def _question(file, fields, context, where, in_bytes) -> tuple[Question, bool]:
     identifier = _part(file, fields, "id", str, where)
     if identifier != valid_text(identifier):
         raise file.error(
@@ -227,6 +245,8 @@ def _question(file, fields, context, where) -> tuple[Question, bool]:
         if not answer_text:
             continue
         start = _part(file, answer, "answer_start", int, place)
+        if in_bytes:
+            start = len(context.encode()[: max(start, 0)].decode(errors="ignore"))
         span = find_span(context, answer_text, start)
         answers.append(Answer(answer_text, *(span or (-1, -1))))
         moved |= span is not None and not context.startswith(answer_text, max(start, 0))

@@ -65,6 +65,21 @@ def test_a_wrong_answer_start_is_repaired_and_counted(tmp_path):
     )
 
 
+def test_bytes_as_answer_start_are_seen_of_the_whole_file(tmp_path):
+    """The nearest equal text to a number of bytes is often another place."""
+    context = "Ééé un, ééé un, ééé un"
+    document = with_answer(context, "un", len("Ééé un, ééé ".encode()))
+    [question] = (read_file := read(tmp_path / "en.json", document)).questions
+    assert question.answers == (Answer("un", 12, 14),)
+    assert read_file.moved == []
+    assert read_file.repairs() == "answer_start counts bytes, not characters"
+
+
+def test_an_answer_does_not_begin_a_syllable_of_hangul():
+    context = unicodedata.normalize("NFD", "각각 가나 각")
+    assert find_span(context, "가", 3) == (7, 9)
+
+
 def test_an_answer_that_is_not_there_is_counted(tmp_path):
     read_file = read(tmp_path / "en.json", with_answer("one two", "three", 4))
     assert read_file.questions[0].answers == (Answer("three", -1, -1),)
