@@ -205,7 +205,7 @@ def _row_documents(
 def _json_rows(
     reading: Reading, columns: Mapping[str, str]
 ) -> Iterator[Sequence[str | None]]:
-    path = reading.path
+    path, seen, missing = reading.path, set(), {}
     for number, line in read_lines(path):
         if (number - 1) % reading.parts != reading.part or not line.strip():
             continue
@@ -221,16 +221,25 @@ def _json_rows(
         if _is_index(row):
             continue
         for setting, column in columns.items():
-            if column not in row:
-                raise _missing(where, setting, column, list(row))
-            if not isinstance(row[column], str | None):
+            if not isinstance(row.get(column), str | None):
                 raise UserError(f"{where}: {column!r} is not a string")
-        yield [row[column] for column in columns.values()]
+            if column in row:
+                seen.add(column)
+            elif column not in missing:
+                missing[column] = number, _missing(where, setting, column, list(row))
+        # A row may lack a column, but not all rows.
+        for column, (first, error) in missing.items():
+            if column not in seen and number - first >= _ROWS:
+                raise error
+        yield [row.get(column) for column in columns.values()]
+    for column, (_, error) in missing.items():
+        if column not in seen:
+            raise error
 
 
 def _advice(line: str) -> str:
-    """What to do with JSON that is no object a line; "" if the line is no JSON."""
-    if not line.lstrip().startswith(("[", "{")):
+    """What to do with an array, or an object of several lines; "" for other lines."""
+    if not line.startswith("[") and line.strip() != "{":
         return ""
     return "; write an object a line, for an array with jq -c '.[]' FILE > NEW_FILE"
 
@@ -303,7 +312,9 @@ def _check_column(path, schema, setting, column):
     kind = schema.field(column).type
     if pyarrow.types.is_dictionary(kind):
         kind = kind.value_type
-    texts = (pyarrow.types.is_string, pyarrow.types.is_large_string)
+    kinds = ("is_string", "is_large_string", "is_string_view")
+    # Older releases have no string_view.
+    texts = [getattr(pyarrow.types, k) for k in kinds if hasattr(pyarrow.types, k)]
     if not any(is_text(kind) for is_text in texts):
         raise UserError(f"{path}: column {column!r} holds {kind}, not texts")
 

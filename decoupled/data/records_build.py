@@ -44,6 +44,8 @@ _BATCH = 256
 # token while it reads one, and then 4.
 _MIXED_SHARDS = 8
 _MIXED = "mixed-"
+# The share of unknown pieces from which a language is named.
+_MANY_UNKNOWN = 0.05
 # The files of a build that is not complete.
 _OURS = re.compile(
     rf"{WORK}/({_MIXED})?(train|eval)-[^/]+-\d{{5,}}"
@@ -233,7 +235,7 @@ class EncodingJob:
             self.vocabulary_path, self.fingerprints.get("vocabulary")
         )
         documents = read_documents(self.corpus_dir, [unit.entry])
-        result = {"shards": [], "sentences": 0, "empty_documents": 0}
+        result = {"shards": [], "sentences": 0, "empty_documents": 0, "unknown": 0}
         try:
             encoded = _encoded(documents, vocabulary, result)
             for ids in _shards(encoded, self.tokens_per_shard):
@@ -250,7 +252,8 @@ class EncodingJob:
         """Whether a saved result has the form of ours, as its shards may be renamed;
         `_rename` finds out whether they exist."""
         return _has_our_shards(result) and all(
-            type(result.get(name)) is int for name in ("sentences", "empty_documents")
+            type(result.get(name)) is int
+            for name in ("sentences", "empty_documents", "unknown")
         )
 
 
@@ -374,6 +377,7 @@ def _encoded(
             ids = np.array(list(itertools.chain.from_iterable(parts)), np.int32)
             if len(ids):
                 counts["sentences"] += len(document)
+                counts["unknown"] += int(np.count_nonzero(ids == vocabulary.unk_id))
                 yield ids
             else:
                 counts["empty_documents"] += 1
@@ -417,11 +421,18 @@ def gather(
             console.say(
                 f"{name}: no text; the language is in the manifest, without records"
             )
+        tokens = sum(shard.tokens for shard in shards)
+        unknown = sum(result["unknown"] for _, result in parts)
+        if unknown > _MANY_UNKNOWN * tokens:
+            console.say(
+                f"{name}: {unknown / tokens:.0%} of the tokens are the unknown piece; "
+                "the vocabulary lacks characters of this text"
+            )
         splits.setdefault(split, {})[language] = LanguageRecords(
             files=shards,
             records=sum(shard.records for shard in shards),
             sentences=sum(result["sentences"] for _, result in parts),
-            tokens=sum(shard.tokens for shard in shards),
+            tokens=tokens,
         )
     return splits
 

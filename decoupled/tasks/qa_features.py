@@ -20,7 +20,7 @@ from decoupled.data.vocabulary import WORDPIECE, Vocabulary
 from decoupled.tasks.qa_files import Question
 
 # Changes whenever the features of the same questions change.
-FEATURES_VERSION = 1
+FEATURES_VERSION = 2
 # Small enough to decide only between windows whose smaller sides are equal.
 _LENGTH_WEIGHT = 1e-5
 _QUESTIONS_AT_ONCE = 2048

@@ -12,16 +12,16 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from decoupled.configs.finetuning import ENTITY_TAG
+from decoupled.configs.finetuning import ENTITY_TAG, TAGGING
 from decoupled.core import console, files
 from decoupled.core.errors import UserError, quoted
 from decoupled.core.labels import BLANKS, LabelReader
 from decoupled.core.tab_separated import is_quoted, unquoted
 from decoupled.tasks.description import INDEX, TaskDescription
 from decoupled.tasks.text_files import (
-    HEADERS,
     TextRow,
     cell_error,
+    is_header,
     label_in,
     lines_of,
     text_in,
@@ -63,12 +63,22 @@ def read_sentences(
     tagged = _is_tagged(file, lines)
     if not tagged and not tags_may_miss:
         raise file.error("no tags, which only test files may lack", lines[0].number)
+    if not tagged:
+        _check_words(file.path, (line.word for line in lines), LabelReader(labels))
     sentences = []
     for _, group in itertools.groupby(lines, key=lambda line: line.sentence):
         group = list(group)
         tags = [line.tag for line in group] if tagged else None
         sentences.append(TaggedSentence([line.word for line in group], tags))
     return _without_language(file.path, sentences)
+
+
+def _check_words(path: str, words: Iterable[str], labels: LabelReader) -> None:
+    """Refuses a file without tags in which each word ends with a blank and a tag."""
+    if all(" " in word and labels.knows(word.rpartition(" ")[2]) for word in words):
+        raise UserError(
+            f"{path}: blanks, not tabs, are between the words and their tags"
+        )
 
 
 def _without_language(path, sentences):
@@ -173,10 +183,16 @@ def read_tagged(
             raise cell_error(path, number, task.label, problem)
     if not sentences:
         raise UserError(f"{path}: holds no word")
+    if untagged:
+        _check_words(
+            path, (w for sentence in sentences for w in sentence.words), labels
+        )
     return _without_language(path, sentences)
 
 
-def check_tags(path: str, column: int, labels: Sequence[str]) -> None:
+def check_tags(
+    path: str, column: int, labels: Sequence[str], header_alone: bool = False
+) -> None:
     """Refuses a file whose lines have something else than a tag in this column: a
     header, or, where blanks separate the columns, the text of a sentence."""
     known, is_first = LabelReader(labels), True
@@ -185,10 +201,10 @@ def check_tags(path: str, column: int, labels: Sequence[str]) -> None:
         cell = cells[column - 1] if cells[column - 1 :] else cells[-1] if cells else ""
         if len(cells) < 2 or not cell or known.knows(cell):
             pass
-        elif is_first and cell.lower() in HEADERS:
+        elif is_first and is_header(cell, TAGGING):
             problem = f"{quoted(cell)} looks like a header; remove the line"
             raise cell_error(path, number, column, problem)
-        elif not has_tabs:
+        elif not (has_tabs or header_alone):
             raise cell_error(
                 path,
                 number,

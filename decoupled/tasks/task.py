@@ -24,7 +24,7 @@ from decoupled.model.layers import Builder
 from decoupled.model.variables import Head
 from decoupled.ops.cross_entropy import softmax_cross_entropy
 from decoupled.tasks.description import COLUMNS, INDEX, TaskDescription
-from decoupled.tasks.text_files import HEADERS, other_splits, splits_of
+from decoupled.tasks.text_files import is_header, other_splits, splits_of
 
 Features = dict[str, np.ndarray]
 _LABELS = "the task's labels"
@@ -328,7 +328,7 @@ class FinetuningTask(abc.ABC):
         first_lines = tuple(f"{path}:1:" for path in paths)
         for label in collected.labels:
             place = collected.place(label)
-            is_first = place.startswith(first_lines) and label.lower() in HEADERS
+            is_first = place.startswith(first_lines) and is_header(label, self.kind)
             if is_first and type(self.description.label) is int:
                 raise UserError(
                     f"{place}: {quoted(label)} looks like a header; remove the first "

@@ -22,7 +22,7 @@ import re
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from decoupled.configs.finetuning import REGRESSION
+from decoupled.configs.finetuning import REGRESSION, TAGGING
 from decoupled.core import files
 from decoupled.core.errors import UserError, quoted
 from decoupled.core.labels import BLANKS, LabelReader, check_labels, look
@@ -38,8 +38,24 @@ from decoupled.tasks.description import (
 
 # Names of a column of labels, which are no labels. Columns by number are for files
 # without a header.
-HEADERS = {"label", "labels", "tag", "tags", "class", "category", "target", "ner_tags"}
-_NUMBERS = {"number", "rating", "score", "scores", "similarity", "value"}
+_HEADERS = {
+    *("label", "labels", "gold_label", "tag", "tags", "class", "category", "target"),
+    *("sentiment", "intent"),
+}
+# Of one kind of task. (A sentiment may be `pos`.)
+_HEADERS_OF = {
+    REGRESSION: {"number", "rating", "score", "scores", "similarity", "value"},
+    TAGGING: {
+        "pos",
+        "upos",
+        "xpos",
+        "pos_tag",
+        "pos_tags",
+        "ner",
+        "ner_tag",
+        "ner_tags",
+    },
+}
 _SHOWN, _LISTED = 40, 400
 _NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 _LARGEST_NUMBER = 3.4e38
@@ -96,9 +112,12 @@ def read_unlabelled(path: str, task: TaskDescription) -> list[LabelledTexts]:
 
 
 def _is_header(cell, task):
-    names = HEADERS | (_NUMBERS if task.kind == REGRESSION else set())
-    is_named = cell.strip(BLANKS).lower() in names
-    return is_named and not LabelReader(task.labels).knows(cell)
+    return is_header(cell, task.kind) and not LabelReader(task.labels).knows(cell)
+
+
+def is_header(cell: str, kind: str) -> bool:
+    """Whether a cell has a usual name of a column of labels, tags or numbers."""
+    return cell.strip(BLANKS).lower() in _HEADERS | _HEADERS_OF.get(kind, set())
 
 
 def line_ends_note(path: str, examples: list[LabelledTexts]) -> str:

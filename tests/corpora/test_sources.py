@@ -144,6 +144,18 @@ def test_the_column_of_languages_has_texts(tmp_path, name, column, message):
         list(source_of(path).reads(Reading(path, "en", MIXED, collections.Counter())))
 
 
+def test_some_rows_of_json_may_lack_a_column(tmp_path):
+    rows = '{"text": "One.", "id": "a"}', '{"id": "b"}', '{"text": "Two."}'
+    path, dropped = tmp_path / "a.jsonl", collections.Counter()
+    for lines in (rows, rows[::-1]):
+        write(path, "\n".join(lines))
+        assert len(read_column(str(path), "text", dropped)) == 2
+    assert dropped == {sources.NO_TEXT: 2}
+    write(path, "\n".join([rows[1]] * (sources._ROWS + 1) + [rows[0]]))
+    with pytest.raises(UserError, match=r"a\.jsonl:1: no column 'text'"):
+        read_column(str(path), "text")
+
+
 @pytest.mark.parametrize("kind", [pyarrow.large_string(), "dictionary"])
 def test_texts_of_a_table_come_in_several_types(tmp_path, kind):
     column = pyarrow.array(["One.", "Two.", "One."])

@@ -384,6 +384,19 @@ def test_a_document_without_pieces_is_left_out_and_said(
     assert problem in capsys.readouterr().out
 
 
+def test_a_vocabulary_without_the_letters_of_a_language_is_named(
+    source, tmp_path, capsys, monkeypatch
+):
+    def to_unknown(self, texts):
+        return [[7] * 9 + [self.unk_id] for _ in texts]
+
+    monkeypatch.setattr(SentencePiece, "encode_batch", to_unknown)
+    build(source, tmp_path / "records")
+    assert "train/sw: 10% of the tokens are the unknown piece" in (
+        capsys.readouterr().out
+    )
+
+
 def test_text_that_changed_stops_the_build_and_leaves_no_shard(tmp_path):
     make_corpus(tmp_path / "corpus")
     make_vocabulary(tmp_path / "vocabulary.model")

@@ -120,7 +120,7 @@ def test_settings_are_those_that_change_features():
         "max_sequence_length": 64,
         "max_question_length": 16,
         "doc_stride": 16,
-        "version": 1,
+        "version": 2,
     }
     assert make_task("xquad", n_best=3).settings() == task.settings()
     assert json.loads(json.dumps(task.settings())) == task.settings()

@@ -44,6 +44,11 @@ def test_test_files_may_lack_tags(read):
     assert read("แมว\t\nนั่ง\t\n\nหมา\t\n") == expected
 
 
+def test_blanks_between_words_and_tags_are_no_words(read):
+    assert "blanks, not tabs" in refused(read, "แมว NOUN\nนั่ง VERB\n\nหมา NOUN\n")
+    assert read("con mèo\nVERB\n")[0].tags is None
+
+
 def test_the_language_before_each_word_is_no_part_of_it(read, capsys):
     """WikiANN's original files have it; XTREME's preprocessing removes it."""
     expected = [TaggedSentence(["Juma", ":", "Kenya"], ["X", "X", "X"])]

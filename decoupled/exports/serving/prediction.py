@@ -259,9 +259,10 @@ class Predictor:
             if str in map(type, columns):
                 raise UserError("--texts: the column of the words is a number")
             task = _description(self.task.name, TAGGING, columns)
-            if not (is_named or is_treebank):
-                check_tags(path, label or _TAG_COLUMN, self.task.labels)
-            return read_tagged(path, task, "test", LabelReader())
+            tag_column = label or _TAG_COLUMN
+            if not is_treebank and tag_column not in columns:
+                check_tags(path, tag_column, self.task.labels, is_named)
+            return read_tagged(path, task, "test", LabelReader(self.task.labels))
         # Columns by name and by number are of different files.
         if type(label) is not type(columns[0]) or label in columns:
             label = None
