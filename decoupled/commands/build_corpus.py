@@ -1,8 +1,8 @@
 """Builds a corpus folder: text by language, split into train and eval.
 
 Reads --source or --input. --source is the message catalogs of installed packages, which
-need no download, or parallel text. Both also give parallel pairs; catalogs and Bibles
-give a labelled zero-shot task as well. --input is files: dumps of wikis, JSON lines,
+need no download, or parallel text. Both also give parallel pairs; catalogs give
+a labelled zero-shot task as well. --input is files: dumps of wikis, JSON lines,
 plain text, also compressed; paths may be remote (gs://). Writes
 DIR/text/{train,eval}/LANGUAGE/ and, last, DIR/manifest.json. A build that was killed
 continues where it stopped. A complete corpus is not changed.

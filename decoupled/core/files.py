@@ -14,6 +14,7 @@ import io
 import json
 import os
 import re
+import shlex
 import tempfile
 import uuid
 import zipfile
@@ -47,6 +48,7 @@ _NULS = {
 }
 # This many bytes of a file without a byte order mark tell its encoding.
 _SAMPLE = 1 << 10
+_GZIP = b"\x1f\x8b"
 _FEWEST_NULS = 6
 # TensorFlow's file that lists the checkpoints of a folder.
 CHECKPOINT_LIST = "checkpoint"
@@ -211,7 +213,11 @@ def read_text(path: str) -> str:
     try:
         text = content.decode("utf-8").lstrip(BYTE_ORDER_MARK)
     except UnicodeDecodeError as error:
-        raise UserError(f"{path}: not UTF-8 at byte {error.start}{advice}") from error
+        if content.startswith(_GZIP):
+            advice = f"; unpack it: gzip -dc {shlex.quote(path)} > NEW_FILE"
+        line = content.count(b"\n", 0, error.start) + 1
+        where = f"byte {error.start}, line {line}"
+        raise UserError(f"{path}: not UTF-8 at {where}{advice}") from error
     start = content[:4096]
     if encoding or 4 * start.count(0) > len(start):
         raise UserError(f"{path}: not UTF-8{advice or ', but mostly NUL bytes'}")

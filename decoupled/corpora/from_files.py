@@ -200,6 +200,8 @@ def _check_text(by_language: _Files, parts: _Parts, settings: CorpusSettings) ->
                 f"{settings.language_column!r}, which has others there "
                 "(build_corpus.language_values)"
             )
+        elif dropped:
+            message += f"; left out: {', '.join(sorted(dropped))}"
         raise UserError(message)
 
 

@@ -280,7 +280,9 @@ class SentencePiece(Vocabulary):
                 with_types(self._serialized, types) if types else self._serialized
             )
         except RuntimeError as error:
-            raise UserError(f"{self.path}: not a SentencePiece model") from error
+            raise UserError(
+                f"{self.path}: not a SentencePiece model, and no vocab.txt by its name"
+            ) from error
         return processor
 
     def _check_pieces(self) -> None:

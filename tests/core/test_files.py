@@ -126,7 +126,9 @@ def test_lines_end_at_three_line_ends_only():
 @pytest.mark.parametrize(
     "content, reason",
     [
-        (b"ab\xff", "not UTF-8 at byte 2"),
+        (b"ab\xff", "not UTF-8 at byte 2, line 1"),
+        (b"a\n\xff", "not UTF-8 at byte 2, line 2"),
+        (b"\x1f\x8b\x08", "not UTF-8 at byte 1, line 1; unpack it: gzip -dc "),
         (b'{"a": 1,\n "b" 2}', "line 2, column 6"),
         (b'{"q1": "yes", "q2": "no", "q1": "no"}', "two values under the name 'q1'"),
         (b"[" * 100_000 + b"]" * 100_000, "column 1 (nested too deeply)"),

@@ -158,7 +158,7 @@ def test_what_is_wrong_with_labels_is_reported_with_file_line_and_language(
             "xnli",
             "gold",
             b"neutral\n\xff\n",
-            r"gold: not UTF-8 at byte 8 \(language sw\)",
+            r"gold: not UTF-8 at byte 8, line 2 \(language sw\)",
         ),
         ("xnli", "gold", None, r"gold: cannot read .*\(language sw\)"),
     ],
