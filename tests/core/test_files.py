@@ -135,7 +135,7 @@ def test_lines_end_at_three_line_ends_only():
         (b'{"a":' * 100_000 + b"1" + b"}" * 100_000, "column 1 (nested too deeply)"),
         (b"1" * 5000, "column 1 (Exceeds the limit"),
     ],
-    ids=["bytes", "mistake", "names", "lists", "objects", "digits"],
+    ids=["bytes", "line", "gzip", "mistake", "names", "lists", "objects", "digits"],
 )
 def test_json_that_cannot_be_read_ends_in_one_line(tmp_path, content, reason):
     (tmp_path / "a").write_bytes(content)
