@@ -265,28 +265,41 @@ def note_settings(
     They are those that may change when a run resumes; all others are in config.json. At
     `end`, the last step of training, nothing is recorded.
     """
-    path = os.path.join(model_dir, SETTINGS)
-    noted = files.read_json(path) if files.exists(path) else []
-    try:
-        # What began at this step or later was never saved.
-        kept = [entry for entry in noted if entry["from_step"] < step]
-        before = kept[-1]["settings"] if kept else settings
-        before = {n: v for n, v in before.items() if n in settings or _had_effect(n, v)}
-        now = settings | {
-            name: _gone(name).without_effect[0] for name in before.keys() - settings
-        }
-    except (KeyError, TypeError, AttributeError) as error:
-        raise UserError(
-            f"{path}: not settings by step ({files.reason(error)}); remove it to go on"
-        ) from error
+    kept = trained_settings(model_dir, step)
+    before = kept[-1]["settings"] if kept else settings
+    before = {n: v for n, v in before.items() if n in settings or _had_effect(n, v)}
+    now = settings | {
+        name: _gone(name).without_effect[0] for name in before.keys() - settings
+    }
     changed = list(differences("", before, now))
     for name, old, new in changed:
         then = f"is {new} from here" if step < end else f"the last; {new} has no effect"
         console.say(f"{name} was {old} until step {step}, {then}")
     if step < end and (changed or not kept):
         kept.append({"from_step": step, "settings": settings})
-    if kept != noted:
-        files.write_json(path, kept)
+    if kept != _noted(model_dir):
+        files.write_json(os.path.join(model_dir, SETTINGS), kept)
+
+
+def trained_settings(model_dir: str, step: int) -> list[dict[str, Any]]:
+    """The entries of settings.json with which a run was trained, whose newest
+    checkpoint is of `step`."""
+    # What began at this step or later was never saved.
+    return [entry for entry in _noted(model_dir) if entry["from_step"] < step]
+
+
+def _noted(model_dir):
+    path = os.path.join(model_dir, SETTINGS)
+    noted = files.read_json(path) if files.exists(path) else []
+    try:
+        for entry in noted:
+            typed(entry["from_step"], int)
+            typed(entry["settings"], dict)
+    except (KeyError, TypeError) as error:
+        raise UserError(
+            f"{path}: not settings by step ({files.reason(error)}); remove it to go on"
+        ) from error
+    return noted
 
 
 def _gone(name):

@@ -40,7 +40,7 @@ from decoupled.core import files, gfile
 from decoupled.core.errors import UserError
 from decoupled.core.made_from import MADE_FROM, RESULTS, changes, hash_files
 from decoupled.launch import gin_files
-from decoupled.runs.run_folder import SETTINGS
+from decoupled.runs import run_folder
 from decoupled.tasks.presets import TASKS
 
 # H = heads * head size, so the product of their divisors is the divisor of widths.
@@ -274,9 +274,7 @@ class Job(NamedTuple):
         schedule, so that a run can continue with another learning rate. More steps
         continue a run here, too.
         """
-        path = os.path.join(self.folder, SETTINGS)
-        is_trained = files.exists(os.path.join(self.folder, files.CHECKPOINT_LIST))
-        if self.kind != PRETRAINING or not is_trained or not files.exists(path):
+        if self.kind != PRETRAINING:
             return []
         config = gin_files.configure(
             PretrainConfig, self.values("gin_file"), self.values("gin_param")
@@ -287,23 +285,26 @@ class Job(NamedTuple):
             for name, value in vars(part).items()
         }
         settings["TrainingConfig.batch_size"] = config.training.batch_size
-        try:
-            trained = [
-                item
-                for entry in files.read_json(path)
-                for item in entry["settings"].items()
-                if item[0] in settings
-            ]
-        except (KeyError, TypeError, AttributeError) as error:
-            raise UserError(f"{path}: not settings by step; remove it") from error
+        trained = run_folder.trained_settings(self.folder, self._saved_step())
         return list(
             dict.fromkeys(
                 f"{name} = {value!r}"
-                for name, value in trained
-                if value != settings[name]
+                for entry in trained
+                for name, value in entry["settings"].items()
+                if name in settings
+                and value != settings[name]
                 and not (name == _STEPS and value < settings[name])
             )
         )
+
+    def _saved_step(self):
+        """The step of the newest checkpoint in the folder; 0 if there is none."""
+        if not files.exists(self.folder):
+            return 0
+        # Loads TensorFlow.
+        from decoupled.training.checkpoints import checkpoint_step, latest_complete
+
+        return checkpoint_step(latest_complete(self.folder))
 
     def has_settings(self) -> bool:
         """Whether a command with these settings succeeded here, with any paths."""

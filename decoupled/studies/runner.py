@@ -22,7 +22,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from decoupled.core import console, files, gfile
-from decoupled.core.errors import Terminated
+from decoupled.core.errors import Terminated, UserError
 from decoupled.core.made_from import in_words
 from decoupled.core.processes import (
     command_line,
@@ -55,6 +55,28 @@ def show_failures(failures: Sequence[Failure], count: int) -> None:
     )
 
 
+def _move_outdated(job: Job, outdated: set[str]) -> None:
+    """Renames the folder of a job whose needs are made anew, as for more steps.
+
+    Its command would refuse this folder, or reuse the outdated results.
+    """
+    anew = [name for name in job.needs if name in outdated]
+    if anew and (aside := job.move_outdated()):
+        console.say(f"{job.name}: {anew[0]} is made anew; moved to {aside}")
+
+
+def _refusal(job: Job) -> Failure | None:
+    """Why a job cannot go on in its folder."""
+    try:
+        conflicts = job.conflicts()
+    except UserError as error:
+        return Failure(job.name, str(error), "")
+    if not conflicts:
+        return None
+    why = f"{job.folder} has a model trained with {', '.join(conflicts)}"
+    return Failure(job.name, why, "remove it to train anew")
+
+
 class JobRunner:
     """Runs the jobs of a sweep.
 
@@ -79,7 +101,6 @@ class JobRunner:
         # What the running jobs read.
         self._made_from: dict[str, dict[str, Any]] = {}
         self._seconds: dict[str, list[float]] = {}
-        self._conflicts: dict[str, list[str]] = {}
         # The name of the signal that ends the sweep.
         self._signal = ""
 
@@ -96,16 +117,21 @@ class JobRunner:
                 self._stop()
 
     def _run(self):
-        self._move_outdated()
-        complete, seen = set(), {}
+        complete, failures, waiting = set(), {}, []
+        outdated, seen = set(), {}
         for job in self._jobs:
+            _move_outdated(job, outdated)
             # A job whose needs have changed is run again.
             if job.is_complete(seen) and complete.issuperset(job.needs):
                 complete.add(job.name)
-            elif changed := job.changes(seen):
-                console.say(f"{job.name}: run again: {in_words(changed)}")
-        waiting = [job for job in self._jobs if job.name not in complete]
-        failures: dict[str, Failure] = {}
+            elif failure := _refusal(job):
+                failures[job.name] = failure
+            else:
+                waiting.append(job)
+                if not job.has_settings():
+                    outdated.add(job.name)
+                if changed := job.changes(seen):
+                    console.say(f"{job.name}: run again: {in_words(changed)}")
         if complete:
             console.say(f"{len(complete)} of {len(self._jobs)} jobs complete already")
         while waiting or self._running:
@@ -119,29 +145,12 @@ class JobRunner:
             time.sleep(_POLL)
         return list(failures.values())
 
-    def _move_outdated(self):
-        """Renames the folders of jobs whose needs run again, as for more steps.
-
-        Their commands would refuse these folders, or reuse the outdated results.
-        """
-        changed = set()
-        for job in self._jobs:
-            anew = [name for name in job.needs if name in changed]
-            if anew and (aside := job.move_outdated()):
-                console.say(f"{job.name}: {anew[0]} is made anew; moved to {aside}")
-            self._conflicts[job.name] = job.conflicts()
-            if not self._conflicts[job.name] and not job.has_settings():
-                changed.add(job.name)
-
     def _start(self, waiting, complete, failures):
         left = []
         for job in waiting:
             lost = [name for name in job.needs if name in failures]
             if lost:
                 failures[job.name] = Failure(job.name, f"needs {lost[0]}", "")
-            elif conflicts := self._conflicts[job.name]:
-                why = f"{job.folder} has a model trained with {', '.join(conflicts)}"
-                failures[job.name] = Failure(job.name, why, "remove it to train anew")
             elif len(self._running) < self._parallel and complete.issuperset(job.needs):
                 self._launch(job)
             else:

@@ -7,12 +7,15 @@ import signal
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 
 from decoupled.core.errors import Terminated
 from decoupled.studies import runner
 from decoupled.studies.jobs import Job
 from decoupled.studies.runner import JobRunner, job_command, shares_of_cores
+from decoupled.training.checkpoint_files import CheckpointWriter
+from decoupled.training.checkpoints import write_list
 from tests.processes import python, signal_when, wait_until
 
 
@@ -49,6 +52,14 @@ def run(jobs, parallel=1, lines=None):
 def starts(job):
     path = os.path.join(job.folder, "starts")
     return len(open(path).read()) if os.path.exists(path) else 0
+
+
+def save(job, step):
+    """A checkpoint, as `pretrain` leaves it."""
+    prefix = f"{job.folder}/model.ckpt-{step}"
+    with CheckpointWriter(prefix) as writer:
+        writer.add("global_step", np.int64(step))
+    write_list(job.folder, [prefix])
 
 
 def test_all_jobs_run_once_in_order(make):
@@ -148,7 +159,7 @@ def test_a_model_of_another_learning_rate_is_not_taken_for_its_successor(make):
     needs_it = make("next", "", ["job"])
     assert run([trained(1e-3, 10)])[0] == []
     folder = pathlib.Path(make("job").folder)
-    (folder / "checkpoint").write_text("")
+    save(make("job"), 10)
     assert run([trained(1e-3, 20)])[0] == []
     for job, setting in (
         (trained(2e-3, 20), "OptimizerConfig.learning_rate = 0.001"),
@@ -164,6 +175,33 @@ def test_a_model_of_another_learning_rate_is_not_taken_for_its_successor(make):
         # A job that was killed has no record.
         (folder / "job.json").unlink(missing_ok=True)
     assert starts(make("job")) == 2 and not starts(needs_it)
+
+
+def test_settings_of_a_start_that_saved_nothing_are_no_model_s(make):
+    """Such as more steps, killed before a checkpoint: the model is the earlier one."""
+    job = make("job")
+    assert run([job])[0] == []
+    entries = [
+        {"from_step": step, "settings": {"ScheduleConfig.train_steps": steps}}
+        for step, steps in ((0, 20), (20, 4000))
+    ]
+    pathlib.Path(job.folder, "settings.json").write_text(json.dumps(entries))
+    save(job, 20)
+    twenty = "--gin_param=ScheduleConfig.train_steps = 20"
+    assert run([job._replace(arguments=("", twenty))])[0] == []
+    save(job, 30)
+    pathlib.Path(job.folder, "job.json").unlink()
+    [failure], _ = run([job._replace(arguments=("", twenty))])
+    assert failure.reason.endswith("with ScheduleConfig.train_steps = 4000")
+
+
+def test_a_folder_that_cannot_be_read_stops_no_other_job(make):
+    bad, good = make("bad"), make("good")
+    os.mkdir(bad.folder)
+    pathlib.Path(bad.folder, "checkpoint").write_text("?")
+    [failure], _ = run([bad, good])
+    assert failure.reason.startswith(f"{bad.folder}/checkpoint: cannot be read")
+    assert good.is_complete() and not starts(bad)
 
 
 def test_a_failure_is_reported_and_stops_nobody_else(make):
