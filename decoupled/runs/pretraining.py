@@ -67,8 +67,7 @@ def train_phases(plan: PretrainingPlan, evaluating: bool) -> None:
     for (phase, _), rows in zip(plan.phases, plan.sampling, strict=True):
         _show_sampling(rows, phase, config, folder)
     step = checkpoint_step(latest_complete(folder))
-    changeable = ("optimizer", "schedule", "training", "mesh")
-    settings = run_folder.resumable_settings(config, changeable)
+    settings = run_folder.resumable_settings(config, run_folder.RESUMABLE)
     end = config.schedule.train_steps
     run_folder.note_settings(folder, settings, step, end)
     every = config.training.eval_every_steps if evaluating else 0

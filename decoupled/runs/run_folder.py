@@ -49,6 +49,8 @@ _DEEPEST = 20
 # on. `batches.json` tells whether batches were packed.
 _GONE_DATA = {name: removed.without_effect for (_, name), removed in REMOVED.items()}
 _GONE_DATA["pack_sequences"] = (True, False)
+# The parts of the settings of pre-training that may change at a resume.
+RESUMABLE = ("optimizer", "schedule", "training", "mesh")
 # Settings of training that do not change the weights, and `rates`, which is in
 # config.json.
 _NOT_NOTED = (

@@ -68,6 +68,15 @@ _MODEL = "model"
 _PATH = re.compile(r"--(sentences|records_dir|corpus_dir|data_dir)=")
 _OF_THE_MODEL = "ModelConfig."
 _STEPS = "ScheduleConfig.train_steps"
+# How a step is computed. A sweep may go on on other devices.
+_LAYOUT = {
+    "MeshConfig.mesh_shape",
+    "MeshConfig.layout_rules",
+    "MeshConfig.stack_mib",
+    "MeshConfig.deterministic",
+    "TrainingConfig.gradient_accumulation",
+    "TrainingConfig.recompute_layers",
+}
 
 
 class Row(NamedTuple):
@@ -270,31 +279,34 @@ class Job(NamedTuple):
     def conflicts(self) -> list[str]:
         """Settings with which the folder's checkpoint was trained, and this job is not.
 
-        `pretrain` would go on with it: it does not bind a folder to an optimizer and a
-        schedule, so that a run can continue with another learning rate. More steps
-        continue a run here, too.
+        `pretrain` would go on with it: it does not bind a folder to settings that may
+        change at a resume, such as the learning rate. More steps continue a run here,
+        too.
         """
         if self.kind != PRETRAINING:
             return []
-        config = gin_files.configure(
-            PretrainConfig, self.values("gin_file"), self.values("gin_param")
-        )
-        settings = {
-            f"{type(part).__name__}.{name}": value
-            for part in (config.optimizer, config.schedule)
-            for name, value in vars(part).items()
-        }
-        settings["TrainingConfig.batch_size"] = config.training.batch_size
+        settings = run_folder.resumable_settings(self._config(), run_folder.RESUMABLE)
         trained = run_folder.trained_settings(self.folder, self._saved_step())
         return list(
             dict.fromkeys(
                 f"{name} = {value!r}"
                 for entry in trained
                 for name, value in entry["settings"].items()
-                if name in settings
+                if name in settings.keys() - _LAYOUT
                 and value != settings[name]
                 and not (name == _STEPS and value < settings[name])
             )
+        )
+
+    def makes_anew(self) -> bool:
+        """Whether the job, if it runs, leaves something else than is in its folder."""
+        if self.kind != PRETRAINING:
+            return not self.has_settings()
+        return self._saved_step() < self._config().schedule.train_steps
+
+    def _config(self):
+        return gin_files.configure(
+            PretrainConfig, self.values("gin_file"), self.values("gin_param")
         )
 
     def _saved_step(self):

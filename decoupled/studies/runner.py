@@ -31,7 +31,7 @@ from decoupled.core.processes import (
     signal_at_end_of_parent,
     start_apart,
 )
-from decoupled.studies.jobs import FINETUNING, LOG, PRETRAINING, RECORD, Job
+from decoupled.studies.jobs import CONVERT, FINETUNING, LOG, PRETRAINING, RECORD, Job
 
 # Seconds between two polls of the processes; seconds to end after SIGTERM.
 _POLL = 0.1
@@ -128,7 +128,7 @@ class JobRunner:
                 failures[job.name] = failure
             else:
                 waiting.append(job)
-                if not job.has_settings():
+                if job.makes_anew():
                     outdated.add(job.name)
                 if changed := job.changes(seen):
                     console.say(f"{job.name}: run again: {in_words(changed)}")
@@ -158,6 +158,9 @@ class JobRunner:
         return left
 
     def _launch(self, job):
+        if job.kind == CONVERT and files.exists(job.model_dir):
+            # It writes a new folder.
+            console.say(f"{job.name}: run again; moved to {job.move_outdated()}")
         files.make_folder(job.folder)
         record = os.path.join(job.folder, RECORD)
         if files.exists(record):

@@ -10,7 +10,9 @@ import sys
 import numpy as np
 import pytest
 
+from decoupled.configs import PretrainConfig, ScheduleConfig
 from decoupled.core.errors import Terminated
+from decoupled.runs.run_folder import RESUMABLE, note_settings, resumable_settings
 from decoupled.studies import runner
 from decoupled.studies.jobs import Job
 from decoupled.studies.runner import JobRunner, job_command, shares_of_cores
@@ -54,8 +56,8 @@ def starts(job):
     return len(open(path).read()) if os.path.exists(path) else 0
 
 
-def save(job, step):
-    """A checkpoint, as `pretrain` leaves it."""
+def save(job, step=ScheduleConfig.train_steps):
+    """A checkpoint, as `pretrain` leaves it; by default the last."""
     prefix = f"{job.folder}/model.ckpt-{step}"
     with CheckpointWriter(prefix) as writer:
         writer.add("global_step", np.int64(step))
@@ -113,6 +115,7 @@ def test_a_job_runs_again_where_a_file_that_it_read_has_changed(make, tmp_path):
     first = make("first")._replace(reads=(str(text),))
     second, third = make("second", "", ["first"]), make("third")
     run([first, second, third])
+    save(first)
     text.write_text("two")
     failures, lines = run([first, second, third])
     assert failures == [] and lines[0] == f"first: run again: {text} has changed"
@@ -124,6 +127,7 @@ def test_a_job_runs_again_where_a_file_that_it_read_has_changed(make, tmp_path):
 def test_a_sweep_whose_folders_moved_goes_on_in_them(make):
     first, second = make("first"), make("second", "", ["first"])
     run([first, second])
+    save(first)
     moved = [job._replace(arguments=("", "--x=elsewhere")) for job in (first, second)]
     assert run(moved)[0] == []
     assert [starts(job) for job in moved] == [2, 2]
@@ -175,6 +179,66 @@ def test_a_model_of_another_learning_rate_is_not_taken_for_its_successor(make):
         # A job that was killed has no record.
         (folder / "job.json").unlink(missing_ok=True)
     assert starts(make("job")) == 2 and not starts(needs_it)
+
+
+def with_setting(job, setting):
+    return job._replace(arguments=(*job.arguments, f"--gin_param={setting}"))
+
+
+@pytest.fixture
+def trained(make):
+    """A pre-trained model with its recorded settings, and a job that needs it."""
+    first, second = make("first"), make("second", "", ["first"])
+    run([first, second])
+    settings = resumable_settings(PretrainConfig(), RESUMABLE)
+    note_settings(first.folder, settings, 0, ScheduleConfig.train_steps)
+    save(first)
+    return first, second
+
+
+@pytest.mark.parametrize(
+    "setting, before",
+    [
+        ("MeshConfig.slice_dtype = 'bfloat16'", "MeshConfig.slice_dtype = 'float32'"),
+        (
+            "MeshConfig.activation_dtype = 'bfloat16'",
+            "MeshConfig.activation_dtype = 'float32'",
+        ),
+        ("TrainingConfig.batch_size = 4", "TrainingConfig.batch_size = 2048"),
+    ],
+)
+def test_a_model_of_other_settings_stays_and_is_not_taken(trained, setting, before):
+    first, second = trained
+    [failure, lost], lines = run([with_setting(first, setting), second])
+    assert failure.reason == f"{first.folder} has a model trained with {before}"
+    assert lost.reason == "needs first" and lines == []
+    assert first.is_complete() and second.is_complete()
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        "TrainingConfig.log_steps = 7",
+        "TrainingConfig.eval_sequences = 9",
+        "TrainingConfig.gradient_accumulation = 2",
+        "MeshConfig.mesh_shape = 'all:2'",
+    ],
+)
+def test_where_a_model_stays_so_does_what_was_made_of_it(trained, setting):
+    first, second = trained
+    failures, lines = run([with_setting(first, setting), second])
+    assert failures == [] and not any("moved" in line for line in lines)
+    assert [starts(job) for job in trained] == [2, 2]
+
+
+def test_a_conversion_that_runs_again_has_a_new_folder(make):
+    convert = make("convert", "os.mkdir('model')")._replace(kind="convert")
+    assert run([convert])[0] == []
+    os.remove(f"{convert.folder}/job.json")
+    failures, lines = run([convert])
+    aside = f"{convert.folder}.replaced.1"
+    assert failures == [] and lines[0] == f"convert: run again; moved to {aside}"
+    assert os.path.isdir(f"{aside}/model") and convert.is_complete()
 
 
 def test_settings_of_a_start_that_saved_nothing_are_no_model_s(make):
