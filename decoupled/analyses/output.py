@@ -9,7 +9,7 @@ import os
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
-from decoupled.core import console, files, plots
+from decoupled.core import console, files, gfile, plots
 
 LAYER = "layer (0: input embedding)"
 
@@ -67,16 +67,20 @@ def write(
     """Shows the tables; writes NAME.json, the picture and NAME.items.npz.
 
     `arrays` of the result have a value for each item (a sentence, a word), and are
-    written to the last of these files.
+    written to the last of these files. What an earlier analysis wrote is removed first,
+    and NAME.json comes after the arrays, so that also a kill mixes no two analyses.
     """
     for table in tables(result):
         console.table(*table)
     stem = os.path.join(folder, result["analysis"])
     content = {name: value for name, value in result.items() if name != "arrays"}
-    # The one that can be refused comes first.
-    files.write_json(f"{stem}.json", content)
+    text = files.json_text(f"{stem}.json", content)
+    for kind in ("json", "items.npz", *plots.FORMATS):
+        if files.exists(path := f"{stem}.{kind}"):
+            gfile.remove(path)
     if "arrays" in result:
         files.write_arrays(f"{stem}.items.npz", result["arrays"])
+    files.write_text(f"{stem}.json", text)
     drawn = draw(picture(content), stem)
     console.say(f"wrote {', '.join([f'{stem}.json', *drawn])}")
 

@@ -369,11 +369,16 @@ def write_text(path: str, text: str) -> None:
 
 def write_json(path: str, value: Any) -> None:
     """Writes `value` as readable JSON, keys in their own order, atomically."""
+    write_text(path, json_text(path, value))
+
+
+def json_text(path: str, value: Any) -> str:
+    """What `write_json` writes, or its refusal."""
     try:
         text = json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False)
     except ValueError as error:
         raise UserError(f"{path}: not written, a number is NaN or infinite") from error
-    write_text(path, text + "\n")
+    return text + "\n"
 
 
 def write_arrays(path: str, arrays: Mapping[str, "np.ndarray"]) -> None:

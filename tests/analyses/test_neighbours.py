@@ -2,12 +2,13 @@
 
 import dataclasses
 import itertools
+import math
 
 import numpy as np
 import pytest
 from scipy.spatial import distance
 
-from decoupled.analyses import neighbours
+from decoupled.analyses import neighbours, output
 from decoupled.analyses.models import add_vectors
 from decoupled.configs.analyses import NeighbourSettings
 from decoupled.core.errors import UserError
@@ -221,3 +222,35 @@ def test_tables_and_plots(result, of_files, tmp_path, capsys):
     shown, drawn = show(neighbours, both, tmp_path / "files", capsys)
     assert "en to ti" in shown
     assert {"ti", "accuracy, %", "layer (0: input embedding)", "B"} <= set(drawn)
+
+
+def test_nothing_of_an_earlier_analysis_stays(result, tmp_path, monkeypatch):
+    def write(result):
+        output.write(str(tmp_path), result, lambda result: [], neighbours.picture)
+
+    def left():
+        return sorted(path.name for path in tmp_path.iterdir())
+
+    write(result)
+    first = left()
+    assert first == [f"neighbours.{n}" for n in ("items.npz", "json", "png", "svg")]
+    with pytest.raises(UserError, match="a number is NaN"):
+        write(result | {"accuracy": math.nan})
+    assert left() == first
+    monkeypatch.setattr(output.plots, "can_draw", lambda: False)
+    write({name: value for name, value in result.items() if name != "arrays"})
+    assert left() == ["neighbours.json"]
+
+
+def test_a_kill_leaves_no_files_of_two_analyses(result, tmp_path, monkeypatch):
+    def write():
+        output.write(str(tmp_path), result, lambda result: [], neighbours.picture)
+
+    def kill(*_):
+        raise KeyboardInterrupt
+
+    write()
+    monkeypatch.setattr(output.files, "write_arrays", kill)
+    with pytest.raises(KeyboardInterrupt):
+        write()
+    assert not [*tmp_path.iterdir()]
