@@ -82,7 +82,7 @@ _UNRECORDED_DATA = (
 class ModelDir(NamedTuple):
     """What config.json says.
 
-    command: "pretrain" or "finetune". model: sizes.
+    command: "pretrain", "finetune" or "convert". model: sizes.
     vocabulary_fingerprint: SHA-256 of the vocabulary that the model was trained with.
     task: name, labels and the like of a fine-tuned model, or None.
     data: what else determines the data and its order (seed, batch size, masking, ...).
@@ -201,6 +201,11 @@ def _claim(model_dir, described, vocabulary, reading, contents):
         if not differing:
             return
         if reading or holds_results(model_dir):
+            if saved["command"] == "convert":
+                raise UserError(
+                    f"{model_dir}: is a conversion, not a run that can go on; give it "
+                    "as --init_checkpoint, and another --model_dir"
+                )
             raise UserError(
                 f"{model_dir}: holds another model: {'; '.join(differing)}; use its "
                 "settings and files to go on, or another --model_dir"

@@ -108,6 +108,20 @@ def test_another_model_is_refused_with_every_setting_that_differs(trained, vocab
     assert run_folder.read(trained) == DESCRIPTION
 
 
+@pytest.mark.parametrize("reading", [False, True])
+def test_a_conversion_is_what_a_run_begins_from(tmp_path, vocabulary, reading):
+    """No settings make it go on."""
+    converted = str(tmp_path)
+    conversion = DESCRIPTION._replace(command="convert")
+    run_folder.claim(converted, conversion, vocabulary)
+    (tmp_path / "model.ckpt-0.index").write_bytes(b"")
+    message = refusal(run_folder.claim, converted, DESCRIPTION, vocabulary, reading)
+    assert message == (
+        f"{converted}: is a conversion, not a run that can go on; give it as "
+        "--init_checkpoint, and another --model_dir"
+    )
+
+
 def test_another_vocabulary_or_task_is_named_too(trained, vocabulary):
     task = {"name": "catalogs", "labels": ["a", "b"]}
     other = DESCRIPTION._replace(vocabulary_fingerprint="ef" * 32, task=task)
