@@ -234,10 +234,14 @@ class FinetuningRun(NamedTuple):
         """What all answers of an evaluation share, besides the files of each."""
         return {
             "checkpoint": run_folder.weights_sha256(selected.prefix),
-            "settings": {
-                "MeshConfig.activation_dtype": self.plan.config.mesh.activation_dtype,
-                **self.plan.task.answer_settings(),
-            },
+            "settings": self._answered_with(),
+        }
+
+    def _answered_with(self):
+        """The settings on which answers depend, besides those of training."""
+        return {
+            "MeshConfig.activation_dtype": self.plan.config.mesh.activation_dtype,
+            **self.plan.task.answer_settings(),
         }
 
     @ends_with_a_line
@@ -264,14 +268,22 @@ class FinetuningRun(NamedTuple):
             self._evaluate_dev()
 
     def _changes_of_dev(self):
-        """How the dev file differs from the one by which checkpoints were compared."""
-        scores = self.scores()
-        if not self.plan.selecting or scores.files is None:
+        """How the dev file and the settings of its answers differ from those by which
+        checkpoints were compared."""
+        if not self.plan.selecting:
             return []
-        return changes({"files": scores.files}, {"files": self._dev_hashes()})
+        scores, now = self.scores(), self._compared_by()
+        saved = {"files": scores.files, "settings": scores.settings}
+        # What earlier versions did not record agrees with anything.
+        saved = {name: saved[name] or value for name, value in now.items()}
+        return changes(saved, now)
 
-    def _dev_hashes(self):
-        return self.plan.data.hashes([("dev", self.plan.data.source)])
+    def _compared_by(self):
+        """What the scores in dev.json share, as fields of `Scores`."""
+        return {
+            "files": self.plan.data.hashes([("dev", self.plan.data.source)]),
+            "settings": self._answered_with(),
+        }
 
     def _tell_if_dev_has_changed(self):
         if changed := self._changes_of_dev():
@@ -281,7 +293,7 @@ class FinetuningRun(NamedTuple):
             )
 
     def _score_anew_if_dev_has_changed(self):
-        """Scores of two different dev files cannot be compared."""
+        """Scores of different dev files or settings cannot be compared."""
         if changed := self._changes_of_dev():
             path, dropped = os.path.join(self.folder, SCORES), self.scores().by_step
             console.say(
@@ -289,7 +301,7 @@ class FinetuningRun(NamedTuple):
                 f"evaluated again, without the other scores of {len(dropped)} "
                 "evaluations"
             )
-            write_scores(self.folder, Scores({}, {}, False, self._dev_hashes()))
+            write_scores(self.folder, Scores({}, {}, False, **self._compared_by()))
         best = selected_folder(self.folder)
         has_best = self.plan.selecting and best != self.folder
         # Also after a kill between the two: a worse checkpoint would replace it.
@@ -307,7 +319,7 @@ class FinetuningRun(NamedTuple):
         task = self.plan.task
         source = self.plan.data.source
         file_names = [("dev", source)]
-        scores = scores._replace(files=self._dev_hashes())
+        scores = scores._replace(**self._compared_by())
         [answered] = self._answers_to(file_names, prefix)
         metrics = task.score(source, answered.examples, answered.answers)
         write_scalars(

@@ -52,13 +52,15 @@ class Scores(NamedTuple):
 
     by_step: step -> metric -> value on English dev. headline: step -> the score that
     compares checkpoints. complete: whether the run has reached its last step.
-    files: name -> SHA-256 of the dev file; None in a file of an earlier version.
+    files: name -> SHA-256 of the dev file. settings: with which it was answered. Both
+      are None in a file of an earlier version.
     """
 
     by_step: dict[int, dict[str, float]]
     headline: dict[int, float]
     complete: bool
     files: dict[str, str] | None = None
+    settings: dict[str, Any] | None = None
 
     @property
     def best_step(self) -> int | None:
@@ -82,6 +84,7 @@ def read_scores(folder: str) -> Scores:
             {row["global_step"]: row["headline"] for row in saved["evaluations"]},
             saved["complete"],
             saved.get("files"),
+            saved.get("settings"),
         )
     except (KeyError, TypeError) as error:
         raise UserError(
@@ -100,6 +103,7 @@ def write_scores(folder: str, scores: Scores) -> None:
         "best_step": scores.best_step,
         "complete": scores.complete,
         "files": scores.files,
+        "settings": scores.settings,
         "evaluations": rows,
     }
     files.write_json(os.path.join(folder, SCORES), value)

@@ -78,6 +78,7 @@ def tune(
     data="data",
     num_runs=1,
     splits=("dev", "test"),
+    activation_dtype="float32",
     **changes,
 ):
     """`changes` are fields of FinetuningConfig, and some of TrainingConfig."""
@@ -88,7 +89,7 @@ def tune(
     }
     config = FinetuneConfig(
         dataclasses.replace(FINETUNING, **changes),
-        MeshConfig(),
+        MeshConfig(activation_dtype=activation_dtype),
         # The pooler and the classifier alone are trained, in graphs of half the size.
         adamw(learning_rate=5e-3, rates={"bert/e*": 0}),
         tiny_training(**training),
@@ -530,6 +531,36 @@ def test_a_kill_after_a_change_of_dev_keeps_the_best_checkpoint(
         (STEPS, 60.0),
     ]
     assert selected_checkpoint(str(run)).prefix == f"{run}/best/model.ckpt-4"
+
+
+def test_scores_of_other_settings_are_not_compared(
+    folder, tmp_path, dev_scores, capsys
+):
+    settings = dict(eval_every_steps=4, keep_checkpoint_max=1)
+    dev_scores[:] = [90.0, 80.0]
+    tune(folder, tmp_path, "train", **settings)
+    dev = read(tmp_path / "dev.json")
+    settings["activation_dtype"] = "bfloat16"
+    # An earlier version did not record its settings.
+    earlier = {name: value for name, value in dev.items() if name != "settings"}
+    (tmp_path / "dev.json").write_text(json.dumps(earlier))
+    tune(folder, tmp_path, "train", **settings)
+    assert read(tmp_path / "dev.json")["evaluations"] == dev["evaluations"]
+    (tmp_path / "dev.json").write_text(json.dumps(dev))
+    capsys.readouterr()
+    tune(folder, tmp_path, "predict", **settings)
+    change = "MeshConfig.activation_dtype was 'float32', is 'bfloat16'; "
+    assert f"selected before: {change}--mode=train_and" in capsys.readouterr().out
+    dev_scores[:] = [60.0, 70.0]
+    tune(folder, tmp_path, "train", **settings)
+    assert f"dev.json: {change}the best and the newest" in capsys.readouterr().out
+    dev = read(tmp_path / "dev.json")
+    assert [(row["global_step"], row["headline"]) for row in dev["evaluations"]] == [
+        (4, 60.0),
+        (STEPS, 70.0),
+    ]
+    assert selected_checkpoint(str(tmp_path)).step == STEPS
+    assert dev["settings"] == {"MeshConfig.activation_dtype": "bfloat16"}
 
 
 def test_training_alone_says_that_it_found_nothing_better(
