@@ -36,8 +36,8 @@ Writes to --model_dir
                                            for questions); each run has its own, too:
       decoupled score --prediction_folder=MODEL_DIR/predictions \\
           --label_folder=DATA
-  predictions.json                         of which weights and settings they are; those
-                                           of others are removed
+  predictions.json                         of which weights, settings and files they
+                                           are; those of others are removed
   features/                                tokenised files, unless in --feature_dir
 
 SIGTERM and Ctrl-C end training after it has saved, with exit codes 143 and 130. The

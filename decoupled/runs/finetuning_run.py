@@ -44,7 +44,7 @@ from decoupled.training.loop import Run, train
 EVENTS = "eval"
 # In it: how answers were chosen; empty but for questions.
 ANSWER_SETTINGS = "answer_settings"
-# Beside predictions/: of which weights and with which settings they are.
+# Beside predictions/: of which weights, settings and files they are.
 ANSWERED_BY = "predictions.json"
 # The prefix of a metric's name for the trivial baseline.
 TRIVIAL = "trivial_"
@@ -156,12 +156,12 @@ class FinetuningRun(NamedTuple):
         made_from = self.made_from(selected)
         self._tell_if_dev_has_changed()
         self._say_what_is_evaluated()
-        source = self._answered_by(selected)
+        source, hashes = self._answered_by(selected), self._file_hashes()
         results: dict[str, dict] = {split: {} for split in run_folder.SPLITS}
         for answered in self._answers("evaluating", selected):
             results[answered.split][answered.language] = _scores(task, answered)
             for folder in folders:
-                _write(task, folder, answered, source)
+                _write(task, folder, answered, source, hashes)
         _say_unlabelled(task, results)
         # The curve of a run that was selected on English dev has these scores already.
         curve = [("dev", self.plan.data.source)] if self.plan.selecting else []
@@ -221,14 +221,24 @@ class FinetuningRun(NamedTuple):
 
     def lack_of_answers(self, folder: str) -> str:
         """Which of this run's answers the folder lacks, in words, or ""."""
-        known = _source_of_answers(folder)
-        if known not in (None, self._answered_by(self.selected())):
+        source = self._answered_by(self.selected())
+        # What earlier versions did not record agrees with anything.
+        saved = _source_of_answers(folder) or source
+        if saved | source != saved:
             return "the predictions are of other weights or settings"
-        for name in self.plan.data.files_to_answer():
+        answered = saved.get("files", {})
+        for name, hashes in self._file_hashes().items():
             path = _answers_path(self.plan.task, folder, *name)
             if not files.exists(path):
                 return f"{path} is missing"
+            if answered.get(os.path.basename(path), hashes) != hashes:
+                return f"{path} answers another file"
         return ""
+
+    def _file_hashes(self):
+        """The hashes of the files to answer, by split and language."""
+        data = self.plan.data
+        return {name: data.hashes([name]) for name in data.files_to_answer()}
 
     def _answered_by(self, selected):
         """What all answers of an evaluation share, besides the files of each."""
@@ -253,9 +263,9 @@ class FinetuningRun(NamedTuple):
         """
         task, labelled, selected = self.plan.task, [], self.selected()
         self._tell_if_dev_has_changed()
-        source = self._answered_by(selected)
+        source, hashes = self._answered_by(selected), self._file_hashes()
         for answered in self._answers("predicting", selected):
-            _write(task, folder, answered, source)
+            _write(task, folder, answered, source, hashes)
             scores = task.score(answered.language, answered.examples, answered.answers)
             if answered.split == "test" and scores is not None:
                 labelled.append(answered.language)
@@ -397,7 +407,8 @@ def _answers_path(task: FinetuningTask, folder: str, split: str, language: str) 
 
 
 def _source_of_answers(folder: str) -> dict[str, Any] | None:
-    """Checkpoint and settings of the answers in a folder; None if nothing says it."""
+    """Checkpoint and settings of the answers in a folder, and for the name of each file
+    of answers the hashes of what it answers; None if nothing says it."""
     path = os.path.join(folder, ANSWERED_BY)
     if files.exists(path):
         return files.read_json(path)
@@ -411,29 +422,41 @@ def _source_of_answers(folder: str) -> dict[str, Any] | None:
 
 
 @hosts.by_first
-def _begin_answers(task: FinetuningTask, folder: str, source: dict[str, Any]) -> None:
-    """Removes the answers of another source; they may be of files that are not answered
-    now."""
-    if _source_of_answers(folder) == source:
+def _begin_answers(
+    folder: str, path: str, source: dict[str, Any], hashes: dict[str, str]
+) -> None:
+    """Removes the answers of another source, also of files that are not answered now,
+    and those at `path` to another file; records what comes in their place."""
+    place, name = os.path.split(path)
+    saved = _source_of_answers(folder) or {}
+    answered = saved.get("files", {})
+    if saved | source != saved:
+        suffix, answered = os.path.splitext(name)[1], {}
+        patterns = [f"{split}-*{suffix}" for split in run_folder.SPLITS]
+        stale = [old for each in patterns for old in gfile.glob(f"{place}/", each)]
+        if stale:
+            console.say(f"{place}: removed, of other weights or settings")
+    elif answered.get(name) == hashes:
         return
-    place = os.path.dirname(_answers_path(task, folder, "", ""))
-    answers = [
-        path
-        for split in run_folder.SPLITS
-        for path in gfile.glob(f"{place}/", f"{split}-*.{task.prediction_suffix}")
-    ]
-    if answers:
-        console.say(f"{place}: removed, of other weights or settings")
-    for path in answers:
-        gfile.remove(path)
-    files.write_json(os.path.join(folder, ANSWERED_BY), source)
+    else:
+        stale = [path] if files.exists(path) else []
+    for old in stale:
+        gfile.remove(old)
+    # After a kill here, the answers are missing.
+    content = {**source, "files": {**answered, name: hashes}}
+    files.write_json(os.path.join(folder, ANSWERED_BY), content)
 
 
 def _write(
-    task: FinetuningTask, folder: str, answered: Answers, source: dict[str, Any]
+    task: FinetuningTask,
+    folder: str,
+    answered: Answers,
+    source: dict[str, Any],
+    hashes: dict[tuple[str, str], dict[str, str]],
 ) -> None:
-    _begin_answers(task, folder, source)
-    path = _answers_path(task, folder, answered.split, answered.language)
+    name = (answered.split, answered.language)
+    path = _answers_path(task, folder, *name)
+    _begin_answers(folder, path, source, hashes[name])
     files.make_folder(os.path.dirname(path))
     task.write(path, answered.examples, answered.answers)
 

@@ -326,6 +326,41 @@ def test_answers_results_and_best_are_of_the_same_run(grid, folder, tmp_path, ca
     assert made_from["checkpoint"] == read(copy / "chosen.json")["checkpoint_sha256"]
 
 
+@pytest.mark.parametrize("killed", [False, True])
+def test_answers_to_other_files_are_written_again(
+    grid, folder, tmp_path, monkeypatch, killed
+):
+    copy, data, go_on = copy_of(folder, grid, tmp_path)
+    before, test = answers(copy), data / "test-sw.tsv"
+    text, write = test.read_text(), ClassificationTask.write
+
+    def write_or_kill(task, path, *arguments):
+        if killed and path.endswith("/test-sw.tsv"):
+            raise KeyboardInterrupt
+        write(task, path, *arguments)
+
+    test.write_text("neno\thapa\tneutral\n")
+    with monkeypatch.context() as patch:
+        patch.setattr(ClassificationTask, "write", write_or_kill)
+        with pytest.raises(KeyboardInterrupt) if killed else contextlib.nullcontext():
+            go_on("predict")
+    assert answers(copy) != before
+    test.write_text(text)
+    go_on()
+    assert answers(copy) == before
+
+
+def test_answers_of_unknown_files_are_reused(grid, folder, tmp_path, capsys):
+    """Of an earlier version."""
+    copy, _, go_on = copy_of(folder, grid, tmp_path)
+    for path in copy.rglob("predictions.json"):
+        known = {name: read(path)[name] for name in ("checkpoint", "settings")}
+        path.write_text(json.dumps(known))
+    capsys.readouterr()
+    go_on()
+    assert capsys.readouterr().out.count(f"of step {STEPS} already, reused") == 2
+
+
 def test_a_changed_test_file_is_evaluated_again(grid, folder, tmp_path, capsys):
     copy, data, go_on = copy_of(folder, grid, tmp_path)
     before = read(copy / "results.json")["test"]
