@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from decoupled.core import console, files
+from decoupled.core import console, files, gfile, hosts
 from decoupled.core.errors import UserError
 from decoupled.core.made_from import RESULTS, read_results
 from decoupled.runs import run_folder
@@ -17,7 +17,9 @@ from decoupled.runs.finetuning_plan import FinetuningPlan
 from decoupled.runs.finetuning_run import FinetuningRun, steps_of
 from decoupled.runs.saved_run import BEST, keep_checkpoint
 from decoupled.runs.task_data import Features
+from decoupled.training.checkpoints import latest_complete
 
+# Beside the best/ of several runs: which checkpoint it is a copy of.
 CHOSEN = "chosen.json"
 
 
@@ -159,18 +161,41 @@ def keep_best(plan: FinetuningPlan) -> None:
     if not plan.several:
         return
     best = best_run(plan).selected()
-    path = os.path.join(plan.folder, CHOSEN)
+    _copy_to_best(plan.folder, best.prefix, best.step)
+
+
+@hosts.by_first
+def _copy_to_best(folder: str, prefix: str, step: int) -> None:
+    """Makes best/ a copy of a checkpoint, unless it is one already.
+
+    There is no record while it changes, so that the command after a kill copies again.
+    """
+    place, path = os.path.join(folder, BEST), os.path.join(folder, CHOSEN)
     content = {
-        "checkpoint": os.path.relpath(best.prefix, plan.folder),
-        "checkpoint_sha256": run_folder.weights_sha256(best.prefix),
-        "global_step": best.step,
+        "checkpoint": os.path.relpath(prefix, folder),
+        "checkpoint_sha256": run_folder.weights_sha256(prefix),
+        "global_step": step,
     }
     if files.exists(path):
-        if files.read_json(path) == content:
+        kept = content | {"copy_sha256": _complete_sha256(place)}
+        # Earlier versions did not record the copy.
+        if kept["copy_sha256"] and files.read_json(path) in (kept, content):
             return
-        console.say(f"{plan.folder}: the best is now {content['checkpoint']}")
-    keep_checkpoint(best.prefix, os.path.join(plan.folder, BEST))
+        gfile.remove(path)
+    keep_checkpoint(prefix, place)
+    console.say(f"{place}: is now a copy of {content['checkpoint']}")
+    copy = os.path.join(place, os.path.basename(prefix))
+    content["copy_sha256"] = run_folder.weights_sha256(copy)
     files.write_json(path, content)
+
+
+def _complete_sha256(place):
+    """The hash of the newest checkpoint of a folder; None if none is complete."""
+    try:
+        prefix = latest_complete(place)
+    except UserError:
+        return None
+    return prefix and run_folder.weights_sha256(prefix)
 
 
 def class_weights(label_ids: Features, num_labels: int) -> np.ndarray:

@@ -114,8 +114,9 @@ def keep_checkpoint(prefix: str, folder: str) -> None:
     """Copies a checkpoint, without slots, to `folder` and removes all others there.
 
     The folder's list names the earlier checkpoint until the copy is complete, so that a
-    kill in between leaves that one in use. A link to another folder is refused, and so
-    is another run.
+    kill in between leaves that one in use. One of the same step, as of another seed, is
+    overwritten; a kill may then leave none that is complete. A link to another folder
+    is refused, and so is another run.
     """
     files.check_is_no_link(folder)
     if files.exists(os.path.join(folder, run_folder.CONFIG)):

@@ -27,7 +27,7 @@ from decoupled.core.errors import UserError
 from decoupled.exports.interop.huggingface import to_huggingface
 from decoupled.exports.served_task import check_exportable, read_task
 from decoupled.runs.evaluation import Answers
-from decoupled.runs.saved_run import selected_checkpoint
+from decoupled.runs.saved_run import keep_checkpoint, selected_checkpoint
 from decoupled.tasks.classification import ClassificationTask, LabelAnswer
 from decoupled.training.events import read_scalars
 from decoupled.xtreme.scoring import score
@@ -315,7 +315,7 @@ def test_answers_results_and_best_are_of_the_same_run(grid, folder, tmp_path, ca
     assert is_of(other)
     capsys.readouterr()
     tune(folder, copy, **GRID)
-    assert "the best is now learning_rate_1e-06" in capsys.readouterr().out
+    assert "best: is now a copy of learning_rate_1e-06" in capsys.readouterr().out
     assert answers(copy) == answers(best) and is_of(best)
     # An evaluation of another run, and of some of the files.
     tune(folder, copy, "eval", splits=("dev",), learning_rates=(5e-3,))
@@ -324,6 +324,50 @@ def test_answers_results_and_best_are_of_the_same_run(grid, folder, tmp_path, ca
     assert is_of(other)
     made_from = read(copy / "results.json")["made_from"]
     assert made_from["checkpoint"] == read(copy / "chosen.json")["checkpoint_sha256"]
+
+
+@pytest.mark.parametrize("damage", ["killed", "gone", "torn", "of another run"])
+def test_best_is_copied_again_if_it_is_not_whole_or_another(
+    grid, folder, tmp_path, capsys, damage
+):
+    copy, best = shutil.copytree(grid, tmp_path / "grid"), tmp_path / "grid/best"
+    chosen = read(copy / "chosen.json")
+    expected = tf.train.load_checkpoint(str(copy / chosen["checkpoint"]))
+
+    def copy_and_kill(*arguments):
+        keep_checkpoint(*arguments)
+        raise KeyboardInterrupt
+
+    if damage == "killed":
+        with (
+            mock.patch("decoupled.runs.finetuning.keep_checkpoint", copy_and_kill),
+            pytest.raises(KeyboardInterrupt),
+        ):
+            tune(folder, copy, "predict", learning_rates=(5e-3,))
+    elif damage == "gone":
+        shutil.rmtree(best)
+    elif damage == "torn":
+        [data] = best.glob("*.data-*")
+        data.write_bytes(data.read_bytes()[:-1])
+    else:
+        [other] = copy.glob("learning_rate_0.005/seed_*/model.ckpt-*.index")
+        keep_checkpoint(str(other.with_suffix("")), str(best))
+    capsys.readouterr()
+    tune(folder, copy, **GRID)
+    weights = open_model(str(copy)).weights["output_weights"]
+    np.testing.assert_array_equal(weights, expected.get_tensor("output_weights"))
+    assert read(copy / "chosen.json") == chosen
+    line = f"{best}: is now a copy of {chosen['checkpoint']}\n"
+    assert line in capsys.readouterr().out
+
+
+def test_a_best_of_an_earlier_version_is_kept(grid, folder, tmp_path, capsys):
+    copy = shutil.copytree(grid, tmp_path / "grid")
+    chosen = read(copy / "chosen.json")
+    del chosen["copy_sha256"]
+    (copy / "chosen.json").write_text(json.dumps(chosen))
+    tune(folder, copy, **GRID)
+    assert "is now a copy" not in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("killed", [False, True])
