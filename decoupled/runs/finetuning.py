@@ -85,8 +85,10 @@ def evaluate(plan: FinetuningPlan, anew: bool) -> list[dict[str, Any]]:
     for run in chosen_runs(plan):
         reuses = not anew and (run is not best or is_written)
         finished = run.finished() if reuses else None
-        written = {run.folder, *([plan.folder] if run is best else [])}
-        results.append(finished or run.evaluate(sorted(written)))
+        written = sorted({run.folder, *([plan.folder] if run is best else [])})
+        results.append(finished or run.evaluate(written))
+        for folder in written:
+            plan.note_answers(folder)
     return results
 
 

@@ -99,7 +99,13 @@ class FinetuningPlan:
             "data.init_checkpoint_sha256": self.source.weights.path,
         }
         run_folder.claim(folder, description, vocabulary, self.reading, hashed)
-        if answers := task.answer_settings():
+        has_answers = files.exists(os.path.join(folder, run_folder.PREDICTIONS))
+        if not (self.reading or has_answers):
+            self.note_answers(folder)
+
+    def note_answers(self, folder: str) -> None:
+        """Records for exports how the answers in a folder are chosen."""
+        if answers := self.task.answer_settings():
             files.write_json(os.path.join(folder, run_folder.ANSWERS), answers)
 
     @functools.cached_property

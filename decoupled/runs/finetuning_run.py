@@ -269,6 +269,7 @@ class FinetuningRun(NamedTuple):
             scores = task.score(answered.language, answered.examples, answered.answers)
             if answered.split == "test" and scores is not None:
                 labelled.append(answered.language)
+        self.plan.note_answers(folder)
         return labelled
 
     def _catch_up(self, every):

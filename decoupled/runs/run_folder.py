@@ -31,7 +31,8 @@ SETTINGS = "settings.json"
 PREDICTIONS = "predictions"
 # Of a fine-tuning task, the files that are evaluated.
 SPLITS = ("dev", "test")
-# How answers were chosen in the last evaluation. Training does not depend on it.
+# How answers were chosen in the last evaluation, or else in training, which does not
+# depend on it.
 ANSWERS = "answers.json"
 # Results of a run: checkpoints, and scores that could be taken for another run's.
 _SAVED = re.compile(

@@ -20,6 +20,7 @@ from decoupled.configs.finetuning import FinetuneConfig
 from decoupled.configs.hardware import HOST, Hardware, TpuAddress
 from decoupled.core.errors import UserError
 from decoupled.runs import finetuning, finetuning_plan, finetuning_run
+from decoupled.runs.evaluation import Answers
 from decoupled.runs.finetuning_plan import plan_finetuning
 from decoupled.tasks import presets
 from decoupled.training import checkpoints
@@ -407,17 +408,26 @@ def write_files(folder, texts):
         (folder / name).write_text(text)
 
 
-def tune_right(folder, data, task, learning_rate=1e-3, **flags):
+def tune_right(
+    folder,
+    data,
+    task,
+    mode="train_and_evaluate",
+    *,
+    learning_rate=1e-3,
+    max_answer_length="auto",
+    **flags,
+):
     """Trains a step on a task's files in `data`, and evaluates; writes to data/run."""
     config = settings(**ONE_EPOCH, max_sequence_length=20, eval_every_steps=2)
     optimizer = dataclasses.replace(config.optimizer, learning_rate=learning_rate)
     config = dataclasses.replace(
         config,
         optimizer=optimizer,
-        question_answering=QuestionAnsweringConfig(4, 4, "auto", 5),
+        question_answering=QuestionAnsweringConfig(4, 4, max_answer_length, 5),
     )
     paths = (str(data), str(folder / "pretrained"), str(data / "run"))
-    run_finetuning(config, task, *paths, "train_and_evaluate", **flags)
+    run_finetuning(config, task, *paths, mode, **flags)
 
 
 @pytest.mark.parametrize("task", ["xnli", "udpos"])
@@ -485,6 +495,34 @@ def test_answers_may_be_longer_than_those_in_training_and_that_is_said(
     assert len(answers) == 2 and max(map(len, answers)) <= 7
     results = json.loads((tmp_path / "run/results.json").read_text())
     assert results["outside_xtreme"] == ["ro"] and "f1" in results["test"]["ro"]
+
+
+@pytest.mark.usefixtures("empty_pictures")
+def test_exports_follow_the_last_evaluation_and_no_later_training(
+    folder, tmp_path, monkeypatch
+):
+    def answer(network, run, batch_size, data, names, checkpoint):
+        for name in names:
+            examples = data.examples(*name)
+            yield Answers(*name, examples, ["one"] * len(examples))
+
+    monkeypatch.setattr(finetuning_run, "answer_languages", answer)
+    write_files(tmp_path, RIGHT["xquad"])
+    answers = tmp_path / "run/answers.json"
+
+    def limit(*mode, **changes):
+        tune_right(folder, tmp_path, "xquad", *mode, **changes)
+        return json.loads(answers.read_text())["max_answer_length"]
+
+    # Before an evaluation, training alone tells.
+    for length in (1, 2):
+        assert limit("train", max_answer_length=length) == length
+    assert limit() == "auto"
+    assert limit("train", max_answer_length=2) == "auto"
+    # An earlier version let that training write it.
+    answers.write_text('{"max_answer_length": 2}')
+    assert limit() == "auto"
+    assert limit("predict", max_answer_length=2) == 2
 
 
 def test_every_bad_file_is_named_and_training_alone_reads_english_dev(folder, tmp_path):
