@@ -153,10 +153,13 @@ def _is_selected(place: str) -> bool:
     return os.path.basename(place) == BEST and not has_config
 
 
-def selected_checkpoint(folder: str) -> SelectedCheckpoint:
-    """The selected checkpoint of a run: the one in best/, or else the newest."""
+def selected_checkpoint(folder: str, *, verify: bool = True) -> SelectedCheckpoint:
+    """The selected checkpoint of a run: the one in best/, or else the newest.
+
+    `verify` is as for `open_model`.
+    """
     place = selected_folder(folder)
-    prefix = find_checkpoint(place)
+    prefix = find_checkpoint(place) if verify else _last_listed(place)
     step, scores = checkpoint_step(prefix), read_scores(folder)
     if place == folder and scores.complete and scores.best_step not in (None, step):
         raise UserError(
@@ -231,7 +234,7 @@ def open_model(
     # Read first, so that the error for an unrelated folder is about config.json.
     description, vocabulary = read_folder(folder)
     if prefix is None:
-        prefix = selected_checkpoint(place).prefix if verify else _last_listed(place)
+        prefix = selected_checkpoint(place, verify=verify).prefix
     elif verify:
         prefix = find_checkpoint(prefix)
     _check_same_run(prefix, folder, description)
@@ -262,8 +265,7 @@ def _check_same_run(prefix: str, folder: str, description: run_folder.ModelDir) 
 
 
 def _last_listed(folder: str) -> str:
-    """The prefix of the selected checkpoint, which is not read."""
-    folder = selected_folder(folder)
+    """The prefix of the newest checkpoint of a folder, which is not read."""
     if prefixes := listed_checkpoints(folder):
         return prefixes[-1]
     raise UserError(

@@ -284,7 +284,7 @@ def test_impossible_sequence_length(run, length):
 
 def test_the_selected_checkpoint_is_chosen_unread(run):
     data = next(run.glob("*.data-00000-of-00001"))
-    data.write_bytes(data.read_bytes()[:-100])
+    data.write_bytes(b"damaged" + data.read_bytes()[7:])
     assert open_model(str(run), verify=False).weights.path == f"{run}/model.ckpt-7"
     with pytest.raises(UserError, match="no complete checkpoint|cannot be read"):
         open_model(str(run))

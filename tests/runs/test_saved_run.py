@@ -183,6 +183,17 @@ def test_a_best_checkpoint_that_is_gone_is_not_replaced_by_the_newest(tmp_path):
     assert selected_checkpoint(str(tmp_path)).step == 20
 
 
+def test_every_caller_is_told_that_the_best_checkpoint_is_gone(run):
+    keep_older(run)
+    headline = {3: 60.0, 7: 50.0}
+    by_step = {step: {"accuracy": score} for step, score in headline.items()}
+    write_scores(run, Scores(by_step, headline, True))
+    shutil.rmtree(f"{run}/best")
+    message = refusal(open_model, run)
+    assert message.startswith(f"{run}/best: is gone, which had the checkpoint of step")
+    assert refusal(lambda path: open_model(path, verify=False), run) == message
+
+
 def test_no_file_is_removed_through_a_link(tmp_path):
     other = tmp_path / "other"
     other.mkdir()
