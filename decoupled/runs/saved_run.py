@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from decoupled.configs import ModelConfig
+from decoupled.configs.finetuning import CLASSIFICATION
 from decoupled.core import files, gfile, hosts
 from decoupled.core.errors import UserError
 from decoupled.core.files import CHECKPOINT_LIST
@@ -249,19 +250,34 @@ def open_model(
 
 
 def _check_same_run(prefix: str, folder: str, description: run_folder.ModelDir) -> None:
-    """Refuses a checkpoint beside which another model or vocabulary is described."""
+    """Refuses a checkpoint beside which another model, vocabulary or task is described.
+
+    Where one of the two has no task, its weights show whether they fit.
+    """
     place = os.path.dirname(prefix)
     if _is_selected(place):
         place = os.path.dirname(place)
     if place == folder or not files.exists(os.path.join(place, run_folder.CONFIG)):
         return
-    other = run_folder.read(place)
-    for name in ("model", "vocabulary_fingerprint"):
-        if getattr(other, name) != getattr(description, name):
+    expected = _described_parts(description)
+    for part, value in _described_parts(run_folder.read(place)).items():
+        if None not in (value, expected[part]) and value != expected[part]:
             raise UserError(
-                f"--checkpoint: {prefix} is of another run, whose {name.split('_')[0]} "
-                f"differs from that of {folder}; give its own folder"
+                f"--checkpoint: {prefix} is of another run, whose {part} differs from "
+                f"that of {folder}; give its own folder"
             )
+
+
+def _described_parts(description: run_folder.ModelDir) -> dict[str, Any]:
+    """What gives the weights of a run their meaning; a task's name does not."""
+    parts = {
+        "model": description.model,
+        "vocabulary": description.vocabulary_fingerprint,
+        "task": None,
+    }
+    if (task := description.task) is not None:
+        parts["task"] = (task.get("kind", CLASSIFICATION), task.get("labels", []))
+    return parts
 
 
 def _last_listed(folder: str) -> str:

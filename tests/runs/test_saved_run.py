@@ -69,6 +69,28 @@ def test_a_checkpoint_of_another_run_is_not_read_with_these_settings(
     assert open_model(run, f"{copy}/model.ckpt-7").config == open_model(run).config
 
 
+@pytest.mark.parametrize(
+    "task, is_same",
+    [
+        ({"name": "xnli", "labels": ["yes", "no"]}, False),
+        ({"name": "xnli", "kind": "tagging", "labels": ["no", "yes"]}, False),
+        ({"name": "ours", "kind": "classification", "labels": ["no", "yes"]}, True),
+        (None, True),
+    ],
+)
+def test_a_checkpoint_of_another_task_does_not_get_these_labels(
+    run, tmp_path, task, is_same
+):
+    other = str(shutil.copytree(run, tmp_path / "other"))
+    change_config(other, lambda described: described.update(task=task))
+    for verify in (True, False):
+        if is_same:
+            open_model(run, f"{other}/model.ckpt-7", verify=verify)
+            continue
+        with pytest.raises(UserError, match="is of another run, whose task differs"):
+            open_model(run, f"{other}/model.ckpt-7", verify=verify)
+
+
 def test_a_run_may_be_called_best(vocabulary, tmp_path):
     folder = write_finetuned_run(tmp_path / "best", vocabulary)
     for path in (folder, f"{folder}/model.ckpt-7"):
