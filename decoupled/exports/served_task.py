@@ -136,7 +136,7 @@ def read_task(model: Model) -> ServedTask:
         segments = (count,) if count else segments
     reader = {}
     if head == QUESTION_ANSWERING:
-        reader = _reader_settings(model.folder, described.data)
+        reader = _reader_settings(model)
     return ServedTask(
         head=head,
         name=name,
@@ -161,12 +161,19 @@ def check_exportable(
     if task.answers:
         question, stride = task.answers.max_question_length, task.answers.doc_stride
         special = model.vocabulary.pairs.special
-        room = sequence_length - special - question
-        if room < stride:
+        shortest = question + special + stride
+        if longest < shortest:
             raise UserError(
-                f"--sequence_length: {sequence_length} leaves {max(room, 0)} pieces of "
+                f"{model.folder}: max_positions = {longest} leaves no room for a "
+                f"question of {question} pieces and windows that begin every {stride}; "
+                "fine-tune the model with smaller max_question_length and doc_stride"
+            )
+        if sequence_length < shortest:
+            room = max(sequence_length - special - question, 0)
+            raise UserError(
+                f"--sequence_length: {sequence_length} leaves {room} pieces of "
                 f"context beside a question of {question}; windows begin every "
-                f"{stride} pieces, so give {question + special + stride} or more"
+                f"{stride} pieces, so give {shortest} or more"
             )
     has_pairs = task.answers or 2 in task.segments
     if has_pairs and not model.vocabulary.pairs.fit(model.config):
@@ -212,8 +219,8 @@ def _columns(path: str, data: Any) -> dict[str, Any]:
     return {"columns": columns, "label_column": label}
 
 
-def _reader_settings(model_dir: str, data: Any) -> dict[str, Any]:
-    path = os.path.join(model_dir, run_folder.ANSWERS)
+def _reader_settings(model: Model) -> dict[str, Any]:
+    path, data = os.path.join(model.folder, run_folder.ANSWERS), model.description.data
     answers = files.read_json(path) if files.exists(path) else {}
     features = data.get("features") if isinstance(data, dict) else None
     parts = [part for part in (features, answers) if isinstance(part, dict)]
@@ -234,7 +241,12 @@ def _reader_settings(model_dir: str, data: Any) -> dict[str, Any]:
     try:
         settings = QuestionAnsweringConfig(**(_READER_DEFAULTS | known))
     except UserError as error:
-        raise UserError(f"{model_dir}: {error}") from error
+        raise UserError(f"{model.folder}: {error}") from error
+    special, question = model.vocabulary.pairs.special, settings.max_question_length
+    room = model.config.max_positions - special - question
+    if "doc_stride" not in known and 0 < room < settings.doc_stride:
+        # With few positions, windows of the usual stride would skip text.
+        settings = dataclasses.replace(settings, doc_stride=room)
     return {
         "answers": settings,
         "assumed": sorted(set(_READER_DEFAULTS) - set(known)),

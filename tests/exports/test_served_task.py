@@ -140,8 +140,29 @@ def test_a_reader_of_unknown_settings_has_those_of_xtreme(run):
     # XTREME's scripts allow 30 pieces.
     assert trained.answers == QuestionAnsweringConfig(max_answer_length=30)
     assert trained.assumed == sorted(dataclasses.asdict(trained.answers))
-    with pytest.raises(UserError, match="--sequence_length: 24 leaves 0 pieces of"):
-        check_exportable(open_model(str(run)), trained, 24, mlm=False)
+
+
+def test_the_assumed_windows_of_a_reader_fit_its_positions(run):
+    sizes = dataclasses.asdict(CONFIG) | {"max_positions": 100}
+    change_config(run, task=READER, data={"source": "elsewhere"}, model=sizes)
+    model = open_model(str(run))
+    trained = read_task(model)
+    # [CLS], two [SEP] and a question of 64 leave 33.
+    assert trained.answers == QuestionAnsweringConfig(64, 33, 30)
+    assert "doc_stride" in trained.assumed
+    assert refused(run, sequence_length=99).endswith("so give 100 or more")
+    with pytest.raises(UserError, match="position_embeddings has shape"):
+        check_exportable(model, trained, 100, mlm=False)
+
+
+def test_a_reader_without_positions_for_a_question(run):
+    change_config(run, task=READER, data={"source": "elsewhere"})
+    message = (
+        f"{run}: max_positions = 24 leaves no room for a question of 64 pieces and "
+        "windows that begin every 128; fine-tune the model with smaller "
+        "max_question_length and doc_stride"
+    )
+    assert refused(run, sequence_length=24) == message
 
 
 @pytest.mark.parametrize(
@@ -159,10 +180,10 @@ def test_impossible_settings_of_a_reader(run, answers, message):
 
 
 def test_windows_that_would_skip_text(run):
-    change_config(run, task=READER, data={"features": FEATURES | {"doc_stride": 13}})
-    assert refused(run, sequence_length=24) == (
-        "--sequence_length: 24 leaves 12 pieces of context beside a question of 9; "
-        "windows begin every 13 pieces, so give 25 or more"
+    change_config(run, task=READER, data={"features": FEATURES | {"doc_stride": 12}})
+    assert refused(run, sequence_length=23) == (
+        "--sequence_length: 23 leaves 11 pieces of context beside a question of 9; "
+        "windows begin every 12 pieces, so give 24 or more"
     )
 
 
