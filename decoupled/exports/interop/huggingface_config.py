@@ -257,7 +257,7 @@ def read_config(folder: str) -> HuggingFaceModel:
         model=model,
         labels=None if head == REGRESSION else labels,
         task=task if isinstance(task, str) else None,
-        classifier_dropout=_classifier_dropout(path, content, family, head),
+        classifier_dropout=_classifier_dropout(path, content, family, head, notes),
         special_ids=tuple(
             content.get(f"{name}_token_id") for name in ("pad", "bos", "eos")
         ),
@@ -463,12 +463,17 @@ def _kind(path, content, head, labels, notes):
     return kind
 
 
-def _classifier_dropout(path, content, family, head):
+def _classifier_dropout(path, content, family, head, notes):
     """As transformers takes it; by default the rate of hidden layers, but RemBERT."""
+    rate = content.get(family.classifier_dropout)
     if head in (None, MASKED_LM, QUESTION_ANSWERING):
+        if rate is not None:
+            notes.append(
+                f"{CONFIG}: {family.classifier_dropout} is not used; fine-tuning has "
+                "FinetuningConfig.classifier_dropout"
+            )
         return None
     usual = 0.1 if family is REMBERT else content["hidden_dropout_prob"]
-    rate = content.get(family.classifier_dropout)
     rate = usual if rate is None else rate
     if type(rate) not in (int, float) or not 0 <= rate < 1:
         raise UserError(f"{path}: {family.classifier_dropout} is {rate!r}")

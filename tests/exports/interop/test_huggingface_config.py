@@ -196,6 +196,16 @@ def test_dropout_before_the_head(
     assert read_config(str(tmp_path)).classifier_dropout == expected
 
 
+@pytest.mark.parametrize("head", ["Model", "ForMaskedLM", "ForQuestionAnswering"])
+def test_a_dropout_that_no_head_has_is_said_to_be_unused(described, head):
+    result = described(architectures=[f"Bert{head}"], classifier_dropout=0.3)
+    assert result.classifier_dropout is None
+    assert result.notes == [
+        "config.json: classifier_dropout is not used; fine-tuning has "
+        "FinetuningConfig.classifier_dropout"
+    ]
+
+
 @pytest.mark.parametrize(
     "changes, setting",
     [(COUPLED, "classifier_dropout"), ({}, "classifier_dropout_prob")],
