@@ -30,6 +30,8 @@ ALIGNMENT = 64
 
 # Errors of the reader; IndexError is for a file that ends too early.
 _UNREADABLE = (tf.errors.OpError, ValueError, RuntimeError, IndexError)
+# Commands other than convert have read the whole checkpoint before.
+_ADVICE = "restore it, or name an earlier one (convert: with --checkpoint)"
 # Smaller tensors are written together, so that a checkpoint has few files.
 _SHARD_BYTES = 1 << 28
 
@@ -55,7 +57,7 @@ class CheckpointFile(Mapping):
             shapes = reader.get_variable_to_shape_map()
         except _UNREADABLE as error:
             raise UserError(
-                f"{path}: cannot read a checkpoint ({files.reason(error)})"
+                f"{path}: cannot read a checkpoint ({files.reason(error)}); {_ADVICE}"
             ) from error
         self.shapes: dict[str, Shape] = {
             name: tuple(shape) for name, shape in sorted(shapes.items())
@@ -135,7 +137,7 @@ class CheckpointFile(Mapping):
                 )[0]
         except _UNREADABLE as error:
             raise UserError(
-                f"{self.path}: cannot read {name} ({files.reason(error)})"
+                f"{self.path}: cannot read {name} ({files.reason(error)}); {_ADVICE}"
             ) from error
 
 

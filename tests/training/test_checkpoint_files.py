@@ -91,8 +91,11 @@ def test_a_damaged_checkpoint_is_refused(tmp_path, damage):
     content = bytearray(open(path, "rb").read())
     content[2] ^= 255
     open(path, "wb").write(content)
-    with pytest.raises(UserError, match="model.ckpt-3: cannot read"):
+    with pytest.raises(UserError, match="model.ckpt-3: cannot read") as caught:
         CheckpointFile(prefix)["bert/a"]
+    assert str(caught.value).endswith(
+        "; restore it, or name an earlier one (convert: with --checkpoint)"
+    )
 
 
 def test_only_the_slices_that_are_needed_are_read(tmp_path, monkeypatch):
