@@ -1,7 +1,8 @@
 """Predicts labels, numbers, tags or answers for strings, with an exported model.
 
 Reads the folder that `decoupled export` wrote, and a file in the format of the task's
-own files (docs/own_data.md). But for those of catalogs, they may lack labels:
+own files (docs/own_data.md). But for those of catalogs, they may lack labels or have
+others than the model:
 
   text, or pair of texts   .jsonl, .csv or .tsv with the columns of training, or
                            --texts; .txt with a text a line

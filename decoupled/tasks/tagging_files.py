@@ -54,10 +54,16 @@ class _Line(NamedTuple):
 
 
 def read_sentences(
-    file: LanguageFile, labels: Sequence[str], tags_may_miss: bool
+    file: LanguageFile,
+    labels: Sequence[str],
+    tags_may_miss: bool,
+    any_tags: bool = False,
 ) -> list[TaggedSentence]:
-    """The sentences of a file of XTREME; `tags` is None if the file has none."""
-    lines = list(_lines(file, labels))
+    """The sentences of a file of XTREME; `tags` is None if the file has none.
+
+    `any_tags`: whether it may have others than `labels`.
+    """
+    lines = list(_lines(file, None if any_tags else labels))
     if not lines:
         raise file.error("holds no word")
     tagged = _is_tagged(file, lines)
@@ -96,7 +102,7 @@ def _without_language(path, sentences):
     ]
 
 
-def _lines(file: LanguageFile, labels: Sequence[str]) -> Iterator[_Line]:
+def _lines(file: LanguageFile, labels: Sequence[str] | None) -> Iterator[_Line]:
     lines = file.lines()
     sentences = _sentences_of_lines(file, lines)
     numbered = zip(itertools.count(1), lines, sentences)
@@ -109,7 +115,7 @@ def _lines(file: LanguageFile, labels: Sequence[str]) -> Iterator[_Line]:
                 f"{len(columns) + 1} columns, not a word, a tab and its tag", number
             )
         tag = columns[0].strip(BLANKS) if columns else ""
-        if tag and tag not in labels:
+        if tag and labels is not None and tag not in labels:
             raise file.error(
                 f"{quoted(tag)} is not one of the tags {', '.join(labels)}", number
             )

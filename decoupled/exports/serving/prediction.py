@@ -47,6 +47,7 @@ from decoupled.exports.serving.saved_model import (
 )
 from decoupled.tasks.description import (
     COLUMNS,
+    CORPUS,
     SPLITS,
     XTREME,
     Column,
@@ -56,7 +57,12 @@ from decoupled.tasks.description import (
 from decoupled.tasks.presets import TASKS, task_of
 from decoupled.tasks.qa_answers import scored_answers
 from decoupled.tasks.qa_files import Question, read_questions
-from decoupled.tasks.tagging_files import TaggedSentence, check_tags, read_tagged
+from decoupled.tasks.tagging_files import (
+    TaggedSentence,
+    check_tags,
+    read_sentences,
+    read_tagged,
+)
 from decoupled.tasks.task import Features, FinetuningTask
 from decoupled.tasks.text_files import (
     LabelledTexts,
@@ -121,6 +127,8 @@ class Predictor:
     def read(self, path: str, columns: Sequence[Column] = ()) -> list[Any]:
         """The examples of a file; its labels only say where a row ends.
 
+        In files of `build_corpus` they must be the model's, since nothing else tells
+        the label of a row from a second text.
         The file has the format of the task's own files, or is, for models of single
         texts, a .txt file with a text a line. `columns` are those of the texts or of
         the word, instead of those of training.
@@ -232,7 +240,13 @@ class Predictor:
         return read_questions(LanguageFile(path, self.task.name, "unknown")).questions
 
     def _read_task_file(self, path: str) -> list[Any]:
-        return self.task.read_file(path, "unknown", "test")
+        if self.task.description.form == CORPUS:
+            return self.task.read_file(path, "unknown", "test")
+        if self.kind == TAGGING:
+            file = LanguageFile(path, self.task.name, "unknown")
+            labels = self.task.labels
+            return read_sentences(file, labels, tags_may_miss=True, any_tags=True)
+        return read_unlabelled(path, self.task.description)
 
     def _read_columns(self, path: str, columns: Sequence[Column]) -> list[Any]:
         ending = os.path.splitext(path)[1]

@@ -202,6 +202,29 @@ def test_rows_are_those_of_training_whatever_columns_are_read(pairs, tmp_path):
         assert [e.texts for e in model.read(str(path), columns)] == expected
 
 
+def of_task(export, name):
+    """The model of an export with the name of a task, but other labels."""
+    description = dataclasses.replace(TASKS[name], labels=("LABEL_0", "LABEL_1"))
+    task = task_of(description, "", LENGTH, None)
+    return dataclasses.replace(opened_once(str(export)), task=task, columns=())
+
+
+def test_labels_of_a_file_need_not_be_those_of_the_model(pairs, tagger, tmp_path):
+    path = tmp_path / "a.tsv"
+    path.write_text("a\tb\tneutral\nc\td\tentailment\n")
+    examples = of_task(pairs[-1], "xnli").read(str(path))
+    assert [example.texts for example in examples] == [("a", "b"), ("c", "d")]
+    # The last column may be a second text.
+    with pytest.raises(UserError, match="a.tsv:1: .*unknown label 'neutral'"):
+        of_task(pairs[-1], "catalogs").read(str(path))
+    path.write_text("Kim\tB-PER\nsat\tO\n")
+    [sentence] = of_task(tagger[-1], "panx").read(str(path))
+    assert sentence.words == ["Kim", "sat"]
+    path.write_text("Kim LABEL_1\nsat LABEL_0\n")
+    with pytest.raises(UserError, match="blanks, not tabs, are between the words"):
+        of_task(tagger[-1], "panx").read(str(path))
+
+
 def test_the_column_of_the_labels_in_training_may_have_a_text(pairs, tmp_path):
     path = tmp_path / "a.tsv"
     path.write_text("7\ta\tb\n8\tc\td\n")
