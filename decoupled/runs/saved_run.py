@@ -223,6 +223,8 @@ def open_model(
 
     Args:
       path: its folder, for the selected checkpoint; or the prefix of a checkpoint.
+      checkpoint: a prefix or a folder, or the name of one in `path`; None for the
+        selected checkpoint of `path`.
       verify: whether the checkpoint is read to check that it is complete; False for a
         caller that reads every weight.
     """
@@ -234,8 +236,8 @@ def open_model(
     folder = os.path.dirname(place) if _is_selected(place) else place
     # Read first, so that the error for an unrelated folder is about config.json.
     description, vocabulary = read_folder(folder)
-    if prefix is None:
-        prefix = selected_checkpoint(place, verify=verify).prefix
+    if prefix is None or gfile.isdir(prefix):
+        prefix = selected_checkpoint(prefix or place, verify=verify).prefix
     elif verify:
         prefix = find_checkpoint(prefix)
     _check_same_run(prefix, folder, description)

@@ -69,6 +69,15 @@ def test_a_checkpoint_of_another_run_is_not_read_with_these_settings(
     assert open_model(run, f"{copy}/model.ckpt-7").config == open_model(run).config
 
 
+def test_a_folder_names_its_selected_checkpoint(run, tmp_path):
+    best = keep_older(run)
+    copy = str(shutil.copytree(run, tmp_path / "copy"))
+    for verify in (True, False):
+        assert open_model(run, "best", verify=verify).weights.path == best
+        opened = open_model(run, copy, verify=verify)
+        assert opened.weights.path == f"{copy}/best/model.ckpt-3"
+
+
 @pytest.mark.parametrize(
     "task, is_same",
     [
