@@ -258,7 +258,11 @@ def test_bad_input_leaves_nothing(tmp_path, source, inputs, message):
     "name, text, message",
     [
         ("sw.txt", "\n \n", r"--input=sw=: no text in .*sw\.txt"),
-        ("sw.jsonl", '{"text": "a"}\n', "sw.jsonl; left out: .*lines that are too short"),
+        (
+            "sw.jsonl",
+            '{"text": "a"}\n',
+            "sw.jsonl; left out: .*lines that are too short",
+        ),
         ("sw.jsonl", '{"text": "a"}\n{"text"\n', r"sw\.jsonl:2: not JSON"),
     ],
 )
