@@ -20,7 +20,7 @@ from decoupled.analyses.output import Line, Panel, Picture, Table
 from decoupled.configs import ModelConfig
 from decoupled.core import files, plots
 from decoupled.core.errors import UserError
-from decoupled.core.made_from import RESULTS
+from decoupled.core.made_from import MADE_FROM, RESULTS
 from decoupled.runs import run_folder
 from decoupled.xtreme import official
 
@@ -35,15 +35,18 @@ _SIZES = {
 
 class DroppedRun(NamedTuple):
     """A fine-tuned model: its folder, the files of its results, its task, settings and
-    vocabulary (the beginning of its fingerprint), and a score per seed."""
+    vocabulary (the beginning of its fingerprint), the metrics of its score, and a score
+    per seed with the weights that it is of (SHA-256; "" of earlier versions)."""
 
     folder: str
     results: list[str]
     task: str
     model: ModelConfig
     vocabulary: str
+    metrics: list[str]
     languages: list[str]
     scores: list[float]
+    weights: list[str]
 
 
 def run(flags: Any) -> dict[str, Any]:
@@ -59,20 +62,42 @@ def measure(folders: Sequence[str], split: str = "dev") -> dict[str, Any]:
     """
     files.check_distinct(folders)
     runs = [read_run(folder, split) for folder in folders]
+    _check_no_copies(runs)
     names = _names(runs)
     tasks = {}
     for task in dict.fromkeys(run.task for run in runs):
         first, *others = of_task = [run for run in runs if run.task == task]
         for other in others:
-            if other.languages != first.languages:
-                raise UserError(
-                    f"{other.folder}: has scores of {', '.join(other.languages)}, and "
-                    f"{first.folder} of {', '.join(first.languages)}; their means "
-                    "cannot be compared"
-                )
-        points = list(_points(of_task, names))
-        tasks[task] = {"languages": first.languages, "points": points}
+            for theirs, ours in (
+                (other.metrics, first.metrics),
+                (other.languages, first.languages),
+            ):
+                if theirs != ours:
+                    raise UserError(
+                        f"{other.folder}: has scores of {', '.join(theirs)}, and "
+                        f"{first.folder} of {', '.join(ours)}; their means cannot be "
+                        "compared"
+                    )
+        tasks[task] = {
+            "metrics": first.metrics,
+            "languages": first.languages,
+            "points": list(_points(of_task, names)),
+        }
     return {"analysis": "layer_drop", "split": split, "tasks": tasks}
+
+
+def _check_no_copies(runs: Sequence[DroppedRun]) -> None:
+    """Refuses a seed that two of the folders have: it would count twice."""
+    known: dict[str, str] = {}
+    for run in runs:
+        for path, weights in zip(run.results, run.weights, strict=True):
+            names = {path, weights} - {""}
+            if again := names & known.keys():
+                raise UserError(
+                    f"{path}: is of the same run as {known[again.pop()]}; give only "
+                    "one of their folders"
+                )
+            known |= dict.fromkeys(names, path)
 
 
 def read_run(folder: str, split: str) -> DroppedRun:
@@ -87,18 +112,22 @@ def read_run(folder: str, split: str) -> DroppedRun:
             f"{folder}: is not a folder of fine-tuning; give one that "
             "decoupled finetune wrote"
         )
-    results = read_results(folder)
+    # results.json of a seed does not name the metrics of a task of one's own.
+    metrics = {n: described.data[n] for n in ("headline",) if n in described.data}
+    results = [(path, values | metrics) for path, values in read_results(folder)]
     scored = [_scores(path, values, split) for path, values in results]
     means = [statistics.fmean(by_language.values()) for by_language in scored]
-    task, languages = described.task["name"], sorted(scored[0])
+    task = described.task["name"]
     return DroppedRun(
         folder,
         [path for path, _ in results],
         task,
         described.model,
         described.vocabulary_fingerprint[:8],
-        languages,
+        official.headline(task, results[0][1]),
+        sorted(scored[0]),
         means,
+        [values.get(MADE_FROM, {}).get("checkpoint", "") for _, values in results],
     )
 
 
@@ -195,8 +224,8 @@ def tables(result: dict[str, Any]) -> Iterator[Table]:
             for p in points
         }
         yield Table(
-            f"{task} {result['split']}, mean of {len(scored['languages'])} languages; "
-            "columns are the layers kept",
+            f"{task} {result['split']}, {' and '.join(scored['metrics'])}, mean of "
+            f"{len(scored['languages'])} languages; columns are the layers kept",
             ["model", *map(str, kept)],
             [[m, *(cells.get((m, n)) for n in kept)] for m in _models(points)],
         )

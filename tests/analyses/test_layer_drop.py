@@ -11,7 +11,7 @@ from tests.analyses.tiny_runs import show
 from tests.exports.models import model_config
 
 
-def write_folder(folder, results, task="xnli", command="finetune", **sizes):
+def write_folder(folder, results, task="xnli", command="finetune", data=None, **sizes):
     """config.json and results.json."""
     folder.mkdir(parents=True)
     described = {
@@ -20,7 +20,7 @@ def write_folder(folder, results, task="xnli", command="finetune", **sizes):
         "model": dataclasses.asdict(model_config(**sizes)),
         "vocabulary": {"fingerprint": "0" * 64, "vocab_size": 48},
         "task": {"name": task, "labels": ["no", "yes"]},
-        "data": {},
+        "data": data or {},
     }
     (folder / "config.json").write_text(json.dumps(described))
     if results is not None:
@@ -98,7 +98,8 @@ def test_another_split(folders):
     assert point["scores"] == [69]
 
 
-def test_seeds_below_a_folder_are_read_one_by_one(tmp_path):
+def write_seeds(folder, seeds, together, **more):
+    """A folder with runs of seeds 0 and 1, and one with another rate."""
     rate, other = 1e-5, 2e-5
     runs = [
         {
@@ -112,13 +113,47 @@ def test_seeds_below_a_folder_are_read_one_by_one(tmp_path):
             (rate, 1, "model.ckpt-9"),
         )
     ]
-    folder = tmp_path / "run"
-    path = write_folder(folder, of_xnli(71, 62, runs=runs))
-    for seed, results in ((0, of_xnli(70, 60)), (1, of_xnli(72, 64))):
-        below = folder / f"learning_rate_{rate:g}" / f"seed_{seed}"
-        below.mkdir(parents=True)
-        (below / "results.json").write_text(json.dumps(results))
+    path = write_folder(folder, {**together, "runs": runs}, **more)
+    for seed, results in enumerate(seeds):
+        write_folder(folder / f"learning_rate_{rate:g}/seed_{seed}", results, **more)
+    return path
+
+
+def test_seeds_below_a_folder_are_read_one_by_one(tmp_path):
+    seeds = of_xnli(70, 60), of_xnli(72, 64)
+    path = write_seeds(tmp_path / "run", seeds, of_xnli(71, 62))
     assert layer_drop.read_run(path, "dev").scores == [65, 68]
+
+
+def test_seeds_of_a_task_of_ones_own_are_scored_by_its_metric(tmp_path, capsys):
+    def results(score, **more):
+        rows = {"en": {"accuracy": 90.0, "macro_f1": score, "examples": 10}}
+        return {"task": "own", "learning_rate": 1e-5, "dev": rows, **more}
+
+    headline = ["macro_f1"]
+    seeds, together = [results(47.0), results(51.0)], results(49.0, headline=headline)
+    about = {"task": "own", "data": {"headline": headline}}
+    path = write_seeds(tmp_path / "run", seeds, together, **about)
+    seed = f"{path}/learning_rate_1e-05/seed_1"
+    assert layer_drop.read_run(path, "dev").scores == [47, 51]
+    assert layer_drop.read_run(seed, "dev").scores == [51]
+    result = layer_drop.measure([path])
+    assert (
+        "own dev, macro_f1, mean"
+        in show(layer_drop, result, tmp_path / "out", capsys)[0]
+    )
+    with pytest.raises(UserError, match="seed_1/results.json: is of the same run as"):
+        layer_drop.measure([path, seed])
+    other = write_folder(tmp_path / "other", results(49.0), task="own")
+    with pytest.raises(UserError, match="other: has scores of accuracy, and .*macro"):
+        layer_drop.measure([path, other])
+
+
+def test_a_copy_is_no_other_seed(tmp_path):
+    results = of_xnli(70, 60, made_from={"checkpoint": "12ab"})
+    paths = [write_folder(tmp_path / name, results) for name in ("run", "copy")]
+    with pytest.raises(UserError, match="copy/results.json: is of the same run as .*r"):
+        layer_drop.measure(paths)
 
 
 def test_seeds_outside_the_folder_are_refused(tmp_path):
