@@ -48,8 +48,9 @@ class Number(NamedTuple):
 class SweepResults(NamedTuple):
     """Every value of sweeps.
 
-    title: of the first sweep. tasks: of fine-tuning that have scores. unscored: those
-      whose complete runs have results, but none in the languages of the score.
+    title: of the first sweep. tasks: of fine-tuning that have scores. scored: the split
+      and the languages of the scores of each of them, in words. unscored: those whose
+      complete runs have results, but none in the languages of the score.
     complete: the number of complete jobs, of all that were `planned`.
     """
 
@@ -57,6 +58,7 @@ class SweepResults(NamedTuple):
     rows: Mapping[str, Row]
     tasks: Sequence[str]
     numbers: Sequence[Number]
+    scored: Mapping[str, str]
     unscored: Sequence[str]
     complete: int
     planned: int
@@ -168,7 +170,7 @@ def read_sweeps(sweep_dirs: Sequence[str]) -> SweepResults:
     rows: dict[str, Row] = {}
     tasks: dict[str, None] = {}
     by_row: dict[str, dict[tuple, dict[int, Number]]] = {}
-    scored_in: dict[str, tuple[list[str], str]] = {}
+    scored_in: dict[str, tuple[str, str]] = {}
     jobs: list[tuple[str, str | None]] = []
     sweeps = [(folder, read_description(folder)) for folder in sweep_dirs]
     _check_settings(sweeps)
@@ -197,13 +199,14 @@ def read_sweeps(sweep_dirs: Sequence[str]) -> SweepResults:
         for by_seed in seen.values()
         for number in by_seed.values()
     ]
-    scored = {number.task for number in numbers}
+    scored = {task: scores for task, (scores, _) in scored_in.items()}
     complete = [task for task, run in jobs if run]
     return SweepResults(
         sweeps[0][1]["title"],
         rows,
         [task for task in tasks if task in scored],
         numbers,
+        scored,
         [task for task in tasks if task in complete and task not in scored],
         len(complete),
         len(jobs),
@@ -247,7 +250,8 @@ def _complete_run(folder, described, row, task, seed):
 
 
 def _numbers(row, runs, scored_in):
-    """`scored_in`: task -> the languages of its scores, and a run that has them."""
+    """`scored_in`: task -> the split and the languages of its scores, in words, and a
+    run that has them."""
     for (task, seed), run in runs.items():
         if run is None:
             continue
@@ -282,11 +286,12 @@ def _means(run, task, scored_in):
             break
     if not languages:
         return {}
-    known, first = scored_in.setdefault(task, (sorted(languages), run))
-    if known != sorted(languages):
+    scores = f"{split} scores of {', '.join(sorted(languages))}"
+    known, first = scored_in.setdefault(task, (scores, run))
+    if known != scores:
         raise UserError(
-            f"{run}: has scores of {', '.join(sorted(languages))}, and {first} of "
-            f"{', '.join(known)}; their means cannot be compared"
+            f"{run}: has {scores}, and {first} has {known}; their means cannot be "
+            "compared"
         )
     return {
         name: statistics.fmean(values[name] for values in languages.values())

@@ -39,19 +39,20 @@ def write_report(sweep_dirs: Sequence[str], output_dir: str) -> None:
     page.text(first)
     if models:
         page.items(models)
-    missing = [
+    about = [f"{task}: {results.scored[task]}" for task in results.tasks]
+    about += [
         f"{task}: in no column and no average, because its runs have scores of English "
         "dev alone or none; give it files with labels in more languages"
         for task in results.unscored
     ]
-    for line in missing:
+    for line in about:
         page.text(line)
     page.picture("scores", picture_of_scores(results))
     page.write()
     numbers = numbers_as_csv(results.numbers)
     files.write_text(os.path.join(page.folder, "report.csv"), numbers)
     console.table(results.title, *table)
-    for line in (first, *models, *missing, f"report: {page.path}"):
+    for line in (first, *models, *about, f"report: {page.path}"):
         console.say(line)
 
 

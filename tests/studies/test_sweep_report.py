@@ -153,7 +153,7 @@ def test_a_report(sweep, tmp_path, capsys):
     text = (folder / "report.md").read_text()
     assert text.startswith("## Table 4\n\n| model | E_in |")
     line = "Not finished: 3 of 12 jobs are missing. Seeds of each model: 2.\n"
-    assert f"\n\n{line}\n" in text
+    assert f"\n\n{line}\nxnli: dev scores of en, sw\n\nxquad: test" in text
     assert text.endswith("\n\n![scores.png](scores.png)\n")
     svg = (folder / "scores.svg").read_text()
     for drawn_text in ("e_out_128", "e_out_3072", "E_out", "masked-LM accuracy, %"):
@@ -186,9 +186,17 @@ def test_sweeps_that_cannot_be_compared_are_not_joined(sweep, tmp_path):
         read_sweeps([str(sweep), str(other)])
 
     write(other / "sweep.json", described | {"seeds": [2]})
+    of_dev = {name: {"accuracy": 50.0} for name in ("en", "sw")}
     results = {"dev": {name: {"accuracy": 50.0} for name in ("en", "th")}, "test": {}}
     add_task(other, "xnli", "e_out_128", 2, results)
-    with pytest.raises(UserError, match="has scores of en, th, and .* of en, sw"):
+    with pytest.raises(
+        UserError, match="has dev scores of en, th, and .* has dev scores of en, sw"
+    ):
+        read_sweeps([str(sweep), str(other)])
+    # English dev alone, so test is scored.
+    results["dev"], results["test"] = {"en": {"accuracy": 50.0}}, of_dev
+    add_task(other, "xnli", "e_out_128", 2, results)
+    with pytest.raises(UserError, match="has test scores of en, sw, and .* has dev"):
         read_sweeps([str(sweep), str(other)])
 
     settings = {"pretraining": ["ScheduleConfig.train_steps = 2"], "finetuning": []}
