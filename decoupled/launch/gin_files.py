@@ -220,4 +220,6 @@ def _unused_mistake(names, root):
             f"{mistake}; the runs of a sweep take theirs from SweepConfig.pretraining "
             "and SweepConfig.finetuning: add it there, as a string"
         )
+    if root is configs.FinetuneConfig and all("OwnTaskConfig." in n for n in names):
+        return f"{mistake}; for --task=own, add finetune.own_task = @OwnTaskConfig()"
     return f"{mistake}; remove it or correct the name"

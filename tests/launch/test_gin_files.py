@@ -273,6 +273,12 @@ def test_a_setting_of_the_runs_of_a_sweep_is_reported_where_it_belongs():
     )
 
 
+def test_a_task_of_ones_own_that_is_not_bound_is_reported():
+    params = ["OwnTaskConfig.name = 'topics'"]
+    message = refusal(gin_files.configure, configs.FinetuneConfig, [], params)
+    assert message.endswith("for --task=own, add finetune.own_task = @OwnTaskConfig()")
+
+
 def test_known_names_are_listed(write):
     message = refusal(configure, [write("MaskingConfig.mask_rate = 1")])
     assert "did you mean masking_rate" in message
