@@ -95,7 +95,7 @@ def main() -> None:
 
 
 def _layouts():
-    """Yields the name and MeshConfig of each of --layouts, with the other settings."""
+    """Yields the name of each of --layouts, and the MeshConfig of its file alone."""
     names = FLAGS.layouts
     if names == [_ALL]:
         folder = os.path.join(gin_files.packaged_folder(), "layouts")
@@ -104,9 +104,6 @@ def _layouts():
         path = name if name.endswith(".gin") else f"{name}.gin"
         path = path if os.path.dirname(path) else os.path.join("layouts", path)
         settings = gin_files.configure(
-            PlanSettings,
-            [DEFAULTS, *FLAGS.gin_file, path],
-            FLAGS.gin_param,
-            FLAGS.gin_location_prefix,
+            PlanSettings, [path], [], FLAGS.gin_location_prefix
         )
         yield os.path.basename(path).removesuffix(".gin"), settings.run.mesh

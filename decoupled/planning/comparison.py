@@ -25,8 +25,8 @@ def compare_layouts(
 ) -> list[Plan]:
     """Plans layouts on every reasonable mesh; prints a table, and which is the best.
 
-    The axis `model` has 2, 4, ... 16 cores, the other axis the rest: the sizes of the
-    given meshes are ignored.
+    The axis `model` has 2, 4, ... 16 cores, the other axis the rest. Of a layout, only
+    the names of axes and the rules are used; all other settings are the run's.
     """
     possible, refused = [], []
     for name, mesh in layouts:

@@ -171,6 +171,19 @@ def test_layouts_beside_each_other(tmp_path):
     assert [made["mesh_shape"] for made in json.loads(path.read_text())] == ["data:8"]
 
 
+def test_layouts_replace_the_mesh_of_the_settings_alone(tmp_path):
+    path = tmp_path / "plan.json"
+    settings = (
+        "MeshConfig.mesh_shape = 'data:8'",
+        "MeshConfig.layout_rules = 'batch:data'",
+        "MeshConfig.slice_dtype = 'bfloat16'",
+    )
+    run("v2-8", *settings, layouts="output_embedding", json=path)
+    plans = json.loads(path.read_text())
+    assert plans[0]["mesh_shape"] == "data:4;model:2"
+    assert {made["slice_dtype"] for made in plans} == {"bfloat16"}
+
+
 TOO_LARGE = (
     "MeshConfig.mesh_shape = 'data:8'",
     "MeshConfig.layout_rules = 'batch:data'",
