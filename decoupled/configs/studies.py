@@ -58,7 +58,8 @@ class SweepConfig(Settings):
     models: row -> (name of a file in gin/models, *settings), for rows that have no file
       of their name. The settings are those of the model and of its pre-training.
     keep_layers: row -> number of layers that fine-tuning keeps, for rows that drop
-      layers. It counts layers of the paper's model, before the model is scaled.
+      layers. It counts layers of the paper's model, before the model is scaled; 0 keeps
+      all.
     tasks: names of tasks, as for `finetune`. seeds: of pre-training, one run each.
     finetuning_runs: number of fine-tuning seeds for each pre-trained model.
     task_files: task -> its gin file ("" for none); "*" stands for the tasks that are
@@ -86,6 +87,8 @@ class SweepConfig(Settings):
                 raise UserError(
                     f"SweepConfig.{name}: {values!r} must hold {kind.__name__} only"
                 )
+            if kind is int and min(items, default=0) < 0:
+                raise UserError(f"SweepConfig.{name}: {values!r} has a negative number")
             if name in ("rows", "tasks", "seeds") and len(set(values)) < len(values):
                 raise UserError(f"SweepConfig.{name}: {values!r} names one twice")
         self._check_strings()

@@ -128,9 +128,9 @@ BAD = {
     configs.SweepConfig: dict(
         rows=[(), ("a", "a"), ("../a",), ("",)],
         models=[{"b": "coupled"}, {"b": ()}, {"b": ("../a",)}, {"b": ("a", 1)}],
-        keep_layers=[{"c": 1}, {"a": "1"}],
+        keep_layers=[{"c": 1}, {"a": "1"}, {"a": -3}],
         tasks=[(1,), ("..",), ("/tmp/a",)],
-        seeds=[(0, 0)],
+        seeds=[(0, 0), (0, -1)],
         task_files=[{"xnli": 1}],
         pretraining=[(1,), ("A = 1\nB = 1",), ("A = 1\r",)],
         finetuning=[("A = 1\n",), ("A = 1\u2028B = 1",)],
