@@ -14,8 +14,8 @@ from decoupled.core.errors import UserError
 
 # Stands for the languages that a setting does not name.
 EVERY_LANGUAGE = "*"
-# SentencePiece 0.2.3 refuses more.
-MAX_TRAINING_THREADS = 1024
+# SentencePiece 0.2.3 refuses more threads, and less coverage.
+MAX_TRAINING_THREADS, MIN_COVERAGE = 1024, 0.98
 
 
 @configurable()
@@ -137,7 +137,7 @@ class VocabularyConfig(Settings):
     """How a SentencePiece unigram vocabulary is trained.
 
     vocab_size: number of pieces.
-    character_coverage: share of the characters that must be covered, e.g. 0.9995.
+    character_coverage: share of the characters that must be covered, from 0.98 to 1.
     byte_fallback: unknown characters become UTF-8 byte pieces instead of <unk>.
     max_sentences, max_bytes: limits of the language-smoothed training sample: at most
       this many sentences, and about this many bytes of UTF-8.
@@ -162,7 +162,11 @@ class VocabularyConfig(Settings):
         check_positive(
             self, "vocab_size character_coverage max_sentences max_bytes num_threads"
         )
-        check_rates(self, "character_coverage", closed=True)
+        if not MIN_COVERAGE <= self.character_coverage <= 1:
+            raise UserError(
+                f"VocabularyConfig.character_coverage: {self.character_coverage} is "
+                f"not in [{MIN_COVERAGE}, 1], as SentencePiece needs it"
+            )
         if self.num_threads > MAX_TRAINING_THREADS:
             raise UserError(
                 f"VocabularyConfig.num_threads: {self.num_threads} is more than "

@@ -22,6 +22,7 @@ from typing import IO, Any
 
 from decoupled.configs import VocabularyConfig
 from decoupled.configs.corpora import NORMALIZATION
+from decoupled.configs.data import MIN_COVERAGE
 from decoupled.core import console, files
 from decoupled.core.errors import UserError
 from decoupled.core.machine import readable_bytes
@@ -242,7 +243,8 @@ def _training_error(message: str, config: VocabularyConfig) -> str:
     if match := re.search(r"smaller than required_chars\. \d+ vs (\d+)", message):
         return (
             f"{size} is too small: special pieces and characters alone need "
-            f"{match[1]}; raise VocabularyConfig.vocab_size or lower character_coverage"
+            f"{match[1]}; raise VocabularyConfig.vocab_size or lower "
+            f"character_coverage ({MIN_COVERAGE} at least)"
         )
     return f"SentencePiece cannot train a vocabulary ({message.strip()})"
 

@@ -97,7 +97,7 @@ BAD = {
         min_epochs=[True, 20.0, {"en": 3}],
         max_epochs=[math.inf, {"en": None}],
     ),
-    configs.VocabularyConfig: dict(character_coverage=[1.01], num_threads=[1025]),
+    configs.VocabularyConfig: dict(character_coverage=[0.97, 1.01], num_threads=[1025]),
     configs.ParallelTextConfig: dict(test_share=[0.96], group=["("]),
     configs.OptimizerConfig: dict(name=["sgd"], beta1=[1.0], beta2=[1.0]),
     configs.ScheduleConfig: dict(decay=["cubic"], final_share=[1.1]),

@@ -165,6 +165,7 @@ def test_too_small_a_vocabulary_states_the_smallest(sentences, tmp_path):
     path = str(tmp_path / "model")
     message = refusal(train_vocabulary, sentences, path, config(50))
     assert "vocab_size 50 is too small" in message
+    assert message.endswith("character_coverage (0.98 at least)")
     assert not list(tmp_path.iterdir())
     assert int(message.split("need ")[1].split(";")[0]) > 1000
 
