@@ -206,11 +206,10 @@ def _report(plan, results):
 
 
 def _say_if_trivial(plan, results):
-    from decoupled.runs import finetuning
     from decoupled.studies.finetuning import not_above_trivial
 
-    rate = finetuning.chosen_rate(plan)
-    if sentence := not_above_trivial(results, plan.task, plan.data.source, rate):
+    source, rates = plan.data.source, plan.rates
+    if sentence := not_above_trivial(results, plan.task, source, rates):
         console.say(sentence)
 
 

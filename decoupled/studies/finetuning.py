@@ -83,7 +83,10 @@ def mean_over(
 
 
 def not_above_trivial(
-    results: dict[str, dict], task: FinetuningTask, language: str, rate: float
+    results: dict[str, dict],
+    task: FinetuningTask,
+    language: str,
+    rates: Sequence[float],
 ) -> str:
     """Says that training found nothing better than the trivial answer, or "".
 
@@ -91,7 +94,8 @@ def not_above_trivial(
     if dev has no labels. A score that chance alone may give is not better: one within
     two standard errors of the trivial accuracy, or of a correlation of 0.
 
-    `results` are those of `combine`, `language` that of training.
+    `results` are those of `combine`, `language` that of training, `rates` all that were
+    tried.
     """
     for split in SPLITS:
         values = results[split].get(language, {})
@@ -105,12 +109,13 @@ def not_above_trivial(
         noise = _noise(task, trivial, values["examples"])
         if score > min(trivial + noise, (trivial + 100) / 2):
             return ""
+        higher = 10 * max(rates)
         return (
             f"{task.name}: {' and '.join(task.headline)} {score:.2f} on {language} "
             f"{split} is not clearly above the {trivial:.2f} of "
             f"{_TRIVIAL_ANSWERS[task.kind]}: training has found nothing better. In "
             "another --model_dir, try a higher learning rate, as small models need it "
-            f"(--gin_param='FinetuningConfig.learning_rates = ({10 * rate:g},)'), or "
+            f"(--gin_param='FinetuningConfig.learning_rates = ({higher:g},)'), or "
             "more FinetuningConfig.num_epochs; if the training loss was low already, "
             "pre-train with more text"
         )

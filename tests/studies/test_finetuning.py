@@ -54,7 +54,7 @@ def warning(kind, metric, score, trivial, examples, split="dev"):
     values = {metric: score, f"trivial_{metric}": trivial, "examples": examples}
     results = {"dev": {"en": {"examples": 9}}, "test": {"en": {"examples": 9}}}
     results[split]["en"] = values
-    return finetuning.not_above_trivial(results, task, "en", 2e-5)
+    return finetuning.not_above_trivial(results, task, "en", (2e-6, 2e-5, 1e-5))
 
 
 def test_training_that_found_nothing_better_says_so_with_what_to_try():
@@ -93,7 +93,7 @@ def test_every_kind_has_its_trivial_answer(
 def test_without_labels_nothing_is_said_of_trivial_answers():
     task = types.SimpleNamespace(name="t", kind="tagging", headline=("f1",))
     results = {"dev": {}, "test": {"en": {"examples": 4}}}
-    assert finetuning.not_above_trivial(results, task, "en", 2e-5) == ""
+    assert finetuning.not_above_trivial(results, task, "en", (2e-5,)) == ""
 
 
 def test_languages_outside_xtreme_are_marked_and_in_no_mean(capsys):
