@@ -281,7 +281,9 @@ def note_settings(
     }
     changed = list(differences("", before, now))
     for name, old, new in changed:
-        then = f"is {new} from here" if step < end else f"the last; {new} has no effect"
+        then = f"is {new} from here"
+        if step >= end:
+            then = f"the last; {new} has no effect on training"
         console.say(f"{name} was {old} until step {step}, {then}")
     if step < end and (changed or not kept):
         kept.append({"from_step": step, "settings": settings})

@@ -292,7 +292,7 @@ def test_a_setting_that_changes_at_a_resume_is_said_once(tmp_path, capsys):
     assert noted(tmp_path, capsys, 15, **second) == ""
     assert noted(tmp_path, capsys, 20, **first) == (
         "OptimizerConfig.weight_decay was 0.1 until step 20, the last; 0.01 has no "
-        "effect\n"
+        "effect on training\n"
     )
     assert files.read_json(f"{tmp_path}/settings.json") == [
         {"from_step": 0, "settings": first},
