@@ -33,6 +33,8 @@ _CHARSMAP, _DUMMY_PREFIX, _REMOVE_WHITESPACE, _ESCAPE_WHITESPACE = 2, 3, 4, 5
 _VOCAB_SIZE, _UNK_ID, _BOS_ID, _EOS_ID, _PAD_ID = 4, 40, 41, 42, 43
 # Sizes of the wire types that have one.
 _FIXED = {1: 8, 5: 4}
+# Those of an integer in its longest form, of 10 bytes.
+_MOST_BITS = 70
 
 
 def _varint(value: int) -> bytes:
@@ -70,6 +72,8 @@ def _fields(message: bytes) -> Iterator[tuple[int, int | bytes, bytes]]:
 def _read_varint(message: bytes, place: int) -> tuple[int, int]:
     value = shift = 0
     while True:
+        if shift >= _MOST_BITS:
+            raise ValueError("an integer of more than 64 bits")
         byte = message[place]
         value |= (byte & 0x7F) << shift
         place, shift = place + 1, shift + 7

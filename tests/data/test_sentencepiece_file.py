@@ -8,7 +8,10 @@ from decoupled.core.errors import UserError
 from decoupled.data import sentencepiece_file
 from decoupled.data.sentencepiece_file import (
     CONTROL,
+    UNKNOWN_TYPE,
     USER_DEFINED,
+    Piece,
+    make_model,
     read_pieces,
     read_settings,
     with_pieces,
@@ -186,3 +189,13 @@ def test_a_damaged_file_is_refused(tmp_path, tail):
     path.write_bytes(train_bytes(tmp_path) + tail)
     with pytest.raises(UserError, match="not a SentencePiece model"):
         open_vocabulary(str(path))
+
+
+@pytest.mark.parametrize("read", [read_settings, read_pieces])
+def test_an_integer_without_an_end_is_refused(read):
+    # An unknown field, as a model may have.
+    longest = b"\x28" + b"\xff" * 9
+    model = make_model([Piece("<unk>", 0, UNKNOWN_TYPE)], b"", 0, None)
+    read(model + longest + b"\x01", "a.model")
+    with pytest.raises(UserError, match="a.model: not a SentencePiece model"):
+        read(model + longest + b"\xff\x01", "a.model")
