@@ -195,6 +195,7 @@ def check_regular(path: str) -> None:
 
 def read_bytes(path: str) -> bytes:
     """The content of a file that fits into memory."""
+    check_regular(path)
     try:
         with gfile.GFile(path, "rb") as handle:
             return handle.read()

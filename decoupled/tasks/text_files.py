@@ -244,7 +244,6 @@ def lines_of(path: str) -> Iterator[tuple[int, str]]:
 
 
 def _text_of(path):
-    files.check_regular(path)
     return _MARK.sub("", files.read_text(path))
 
 

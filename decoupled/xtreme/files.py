@@ -97,7 +97,6 @@ class LanguageFile(NamedTuple):
     def text(self) -> str:
         """The content; an error names the language."""
         try:
-            files.check_regular(self.path)
             return files.read_text(self.path)
         except UserError as error:
             raise UserError(f"{error} (language {self.language})") from error

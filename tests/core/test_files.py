@@ -98,6 +98,11 @@ def test_a_missing_file_is_named(tmp_path, read):
     assert_user_error(read, tmp_path / "absent", "No such file")
 
 
+@pytest.mark.parametrize("read", [files.read_bytes, files.read_text, files.read_json])
+def test_a_device_is_not_read(read):
+    assert_user_error(read, "/dev/null", "a pipe or a device")
+
+
 @pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be", "utf-32"])
 def test_utf_16_is_named_with_and_without_a_byte_order_mark(encoding, tmp_path):
     (tmp_path / "a.txt").write_bytes("text\tneutral\n".encode(encoding))

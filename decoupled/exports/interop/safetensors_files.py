@@ -92,6 +92,7 @@ def read_header(path: str) -> dict[str, StoredTensor]:
     installed.need("safetensors", purpose="models of Hugging Face")
     import safetensors
 
+    files.check_regular(path)
     try:
         # Opening checks that the tensors fill the rest of the file without a gap.
         with safetensors.safe_open(path, "numpy"):

@@ -138,7 +138,6 @@ class Predictor:
         if read is None:
             known = ", ".join(self._readers(columns))
             raise UserError(f"--input: {path} does not end in one of {known}")
-        files.check_regular(path)
         examples = read(path)
         if self.kind in (CLASSIFICATION, REGRESSION):
             if note := line_ends_note(path, examples):

@@ -208,3 +208,10 @@ def test_folders_without_weights_are_named(tmp_path):
         SafetensorsFolder(str(tmp_path))
     with pytest.raises(UserError, match="no such folder"):
         SafetensorsFolder(str(tmp_path / "none"))
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "model.safetensors.index.json"])
+def test_a_device_is_not_read(tmp_path, name):
+    (tmp_path / name).symlink_to("/dev/null")
+    with pytest.raises(UserError, match=f"{name}: a pipe or a device"):
+        SafetensorsFolder(str(tmp_path))
