@@ -220,9 +220,10 @@ def embeddings() -> None:
     untie, fold and insert_projection do not change what the model computes. tie and
     factorise print their error.
 
-    Step and optimizer slots are kept, and so is the description of the run, with the
-    new sizes. So pre-training goes on in the new folder with the settings that it had
+    Of a run of pretrain, step and optimizer slots are kept, and so is its description,
+    with the new sizes. So it goes on in the new folder with the settings that it had
     and --gin_file=NEW_MODEL_DIR/model.gin. Slots of variables that are new are zero.
+    Any other model is a conversion in the new folder, without slots.
     """
     options = flags.FLAGS
     for name, change in (("keep", "tie"), ("input_embedding_size", "factorise")):

@@ -38,6 +38,7 @@ from decoupled.model.variables import (
     initial_seed,
 )
 from decoupled.runs import run_folder
+from decoupled.runs.saved_run import Model
 from decoupled.training.checkpoint_files import CheckpointWriter
 from decoupled.training.checkpoints import write_list
 
@@ -154,6 +155,15 @@ def write_converted_folder(folder: str, contents: Contents) -> dict[str, Any]:
         _write(temporary, contents, report)
     _say_converted(report, folder)
     return report
+
+
+def kept_data(model: Model) -> dict[str, Any]:
+    """What holds for a trained model in another form too, for `Contents.data`."""
+    return {
+        "classifier_dropout": run_folder.classifier_dropout(model.folder),
+        # Columns of the task's files, and lengths of its inputs.
+        **{name: model.description.data.get(name) for name in ("features", "masking")},
+    }
 
 
 def model_gin(model: ModelConfig, source: str) -> str:

@@ -33,9 +33,12 @@ from decoupled.data.vocabulary import (
     Vocabulary,
     open_vocabulary,
 )
-from decoupled.exports.interop.conversion import Contents, write_converted_folder
+from decoupled.exports.interop.conversion import (
+    Contents,
+    kept_data,
+    write_converted_folder,
+)
 from decoupled.model import variables as names
-from decoupled.runs import run_folder
 from decoupled.runs.saved_run import Model, open_model
 
 # A piece that stands for a byte (byte fallback of SentencePiece).
@@ -233,7 +236,7 @@ def _convert(
 
     shapes = {name: model.weights.shapes[name] for name in model.weights}
     shapes |= {name: (new.size, *shapes[name][1:]) for name in with_rows & {*shapes}}
-    task, before = model.description.task, model.description.data
+    task = model.description.task
     about = {
         "encoder_only": names.OUTPUT_BIAS not in shapes and task is None,
         "vocabulary": {
@@ -255,11 +258,7 @@ def _convert(
             value_of=value_of,
             step=model.weights.global_step or 0,
             about=about,
-            data={
-                "classifier_dropout": run_folder.classifier_dropout(model.folder),
-                # Columns of the task's files, and lengths of its inputs.
-                **{name: before.get(name) for name in ("features", "masking")},
-            },
+            data=kept_data(model),
             run=model.folder,
         ),
     )

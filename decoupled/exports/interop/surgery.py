@@ -2,7 +2,7 @@
 
 Some change nothing that the model computes (untie, fold, insert a projection). The
 others say how much they change (tie, factorise). The optimizer's slots are kept where
-they still belong to their variable, so that the run of the model can go on.
+they still belong to their variable, so that pre-training can go on.
 """
 
 import dataclasses
@@ -18,13 +18,19 @@ from decoupled.configs import ModelConfig
 from decoupled.core.errors import UserError
 from decoupled.core.files import check_target
 from decoupled.core.release import tf
-from decoupled.exports.interop.conversion import Contents, write_converted_folder
+from decoupled.exports.interop.conversion import (
+    Contents,
+    kept_data,
+    write_converted_folder,
+)
 from decoupled.model import variables as names
 from decoupled.runs.run_folder import ModelDir
 from decoupled.runs.saved_run import INPUT, OUTPUT, Model, open_model
 from decoupled.training.checkpoint_files import aligned_empty
 
 _ADAMW = "adamw"
+# The command whose run can go on with other embeddings.
+_GOES_ON = "pretrain"
 _ROWS = 8192
 _TABLES = (names.WORD_EMBEDDINGS, names.POSITION_EMBEDDINGS, names.TYPE_EMBEDDINGS)
 
@@ -54,8 +60,8 @@ def change_embeddings(
 ) -> dict[str, Any]:
     """Writes the model in another form; returns the content of conversion.json.
 
-    Step and slots are kept, and config.json is that of the run with other sizes, so
-    that the run can go on.
+    Of pre-training, the slots are kept, and config.json is that of the run with other
+    sizes, so that it can go on. Any other model becomes a conversion without slots.
     """
     check_target(new_model_dir)
     model = open_model(model_dir, checkpoint, verify=False)
@@ -67,8 +73,10 @@ def change_embeddings(
     shapes = {name: weights.shapes[name] for name in kept}
     shapes |= {name: new[name] for name in changed.values}
     slots, notes = _slots(model, changed, kept)
-    description, gone = _without_lost_rates(model.description, shapes)
-    task = description.task
+    description, gone = None, []
+    if model.description.command == _GOES_ON:
+        description, gone = _without_lost_rates(model.description, shapes)
+    task = model.description.task
 
     def value_of(name: str) -> np.ndarray | tf.Tensor:
         if name in changed.values:
@@ -95,6 +103,7 @@ def change_embeddings(
                 "notes": [*changed.notes, *notes, *gone],
                 "optimizer_slots": len(slots),
             },
+            data=kept_data(model),
             slots=list(slots),
             run=model.folder,
             description=description,
@@ -122,9 +131,9 @@ def _slots(
 ) -> tuple[dict[str, tuple[str | None, names.Shape]], list[str]]:
     """Name of a slot -> the slot that it copies, or None for zeros, and its shape; and
     what is said of them."""
-    stored = model.weights.shapes
-    if not any(map(names.is_slot, stored)):
+    if not _has_slots(model):
         return {}, []
+    stored = model.weights.shapes
 
     def slots_of(name: str) -> list[str]:
         every = (names.slots(name, optimizer) for optimizer in names.OPTIMIZERS)
@@ -151,6 +160,12 @@ def _slots(
     if not anew:
         return result, []
     return result, [f"slots are zero: {', '.join(sorted(anew))}"]
+
+
+def _has_slots(model: Model) -> bool:
+    """Whether a run can go on with slots of its optimizer."""
+    goes_on = model.description.command == _GOES_ON
+    return goes_on and any(map(names.is_slot, model.weights.shapes))
 
 
 def untie(model: Model) -> Change:
@@ -258,8 +273,11 @@ def reset_slots(model: Model) -> Change:
     """The same model. The slots of its output embedding and of the layer before that
     become zero, as `fold` makes them: its control."""
     _check_head(model)
-    if not any(map(names.is_slot, model.weights.shapes)):
-        raise UserError(f"{model.weights.path}: has no slots of an optimizer")
+    if not _has_slots(model):
+        raise UserError(
+            f"{model.weights.path}: has no slots of an optimizer with which "
+            "pre-training goes on; give a checkpoint that pretrain wrote"
+        )
     layer = [n for n in model.weights if n.startswith(f"{names.TRANSFORM}/")]
     matrices = [matrix.name for matrix in names.output_matrices(model.config)]
     return Change(model.config, reset=(*layer, *matrices))

@@ -41,7 +41,9 @@ KERNEL = f"{TRANSFORM}/kernel"
 def write(vocabulary, tmp_path):
     """Writes a run, with the slots of AdamW unless others are given; its folder."""
 
-    def write_run(config, weights=None, slots=("/adam_m", "/adam_v"), task=None):
+    def write_run(
+        config, weights=None, slots=("/adam_m", "/adam_v"), task=None, data=None
+    ):
         weights = weights or pretrained_weights(config)
         generator = np.random.default_rng(1)
         moments = {
@@ -50,7 +52,7 @@ def write(vocabulary, tmp_path):
             for slot in slots
         }
         arrays = {**weights, **moments}
-        return write_model_dir(tmp_path / "run", vocabulary, config, arrays, task)
+        return write_model_dir(tmp_path / "run", vocabulary, config, arrays, task, data)
 
     return write_run
 
@@ -274,14 +276,22 @@ def test_the_copy_of_a_table_that_was_frozen_has_slots(write, tmp_path):
 
 
 def test_a_fine_tuned_model_can_be_factorised(write, tmp_path):
-    """Its coupled model has no masked-LM head."""
+    """Its coupled model has no masked-LM head. The result is a conversion: nothing can
+    go on with its slots."""
     task = {"name": "topics", "kind": "classification", "labels": ["a", "b"]}
     config = dataclasses.replace(COUPLED, layer_norm_epsilon=1e-12)
     weights = finetuned_weights(config, 2)
     weights |= {name: low_rank(config, 2)[name] for name in TABLES}
-    folder = write(config, weights, slots=(), task=task)
-    model, _ = changed(folder, tmp_path, "factorise", 3)
+    features = {"texts": ["a"], "max_sequence_length": 9}
+    data = {"classifier_dropout": 0.2, "features": features}
+    folder = write(config, weights, task=task, data={**data, "seed": 0})
+    source = open_model(folder).weights.path
+    model, report = changed(folder, tmp_path, "factorise", 3)
     assert model.description.task == task and not model.config.coupled
+    assert model.description.command == "convert"
+    assert model.description.data == {"source": source, **data}
+    assert report["optimizer_slots"] == 0
+    assert {*model.weights.shapes} == {*model.weights, "global_step"}
     batch = random_batch(config, 2, 7)
     before, after = (
         Reference(opened.config, dict(opened.weights)).encode(batch)[-1]
