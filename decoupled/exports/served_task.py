@@ -14,7 +14,7 @@ from decoupled.configs.finetuning import (
     TAGGING,
 )
 from decoupled.core import files
-from decoupled.core.errors import UserError
+from decoupled.core.errors import UserError, quoted
 from decoupled.core.labels import check_labels
 from decoupled.model.variables import OUTPUT_BIAS, SPANS, Head
 from decoupled.runs import run_folder
@@ -204,7 +204,13 @@ def _labels(path: str, task: dict[str, Any]) -> list[str]:
     labels = task.get("labels")
     if not (isinstance(labels, list) and labels):
         raise UserError(f'{path}: "task" has no list of labels')
-    return check_labels(labels, f'{path}: "task"')
+    labels = check_labels(labels, f'{path}: "task"')
+    if len(labels) < 2:
+        raise UserError(
+            f'{path}: "task" has the label {quoted(labels[0])} alone; two or more are '
+            "needed"
+        )
+    return labels
 
 
 def _columns(path: str, data: Any) -> dict[str, Any]:

@@ -214,6 +214,8 @@ LENGTH = "sequence_length is {!r}, not between 1 and the model's max_positions =
         ),
         ({"name": "xquad"}, {}, '"task" has no list of labels'),
         ({"labels": ["yes", "no\n"]}, {}, "label 'no\\n' has the control character"),
+        ({"labels": ["yes"]}, {}, "has the label 'yes' alone; two or more"),
+        ({"kind": "tagging", "labels": ["O"]}, {}, "has the label 'O' alone"),
         ({"labels": TWO_NAMES}, {}, "label 'no' occurs twice"),
         ({"labels": ["caf\u00e9", "cafe\u0301"]}, {}, "look the same"),
         (

@@ -297,11 +297,6 @@ def make_config(
         }
     if labels is not None:
         labels = check_labels(labels, "the model")
-        if head == CLASSIFICATION and len(labels) < 2:
-            raise UserError(
-                f"the model has {len(labels)} label, which transformers takes for a "
-                "regression"
-            )
         config |= {
             "id2label": {str(index): label for index, label in enumerate(labels)},
             "label2id": {label: index for index, label in enumerate(labels)},
@@ -433,6 +428,8 @@ def _embedding_sizes(path, content, family, hidden):
 
 def _kind(path, content, head, labels, notes):
     """The kind of a classifier, according to problem_type; other heads as they are."""
+    if head == TAGGING and len(labels) == 1:
+        raise UserError(f"{path}: there is one label; a tagger has two or more")
     if head != CLASSIFICATION:
         return head
     problem, count = content.get("problem_type"), len(labels)
