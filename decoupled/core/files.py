@@ -64,6 +64,10 @@ _SESSION_FAILED = re.compile(
 _NODES = re.compile(
     r"(?:\[\[)?\{\{(?:function_)?node [^}]*\}\}(?:\]\])?|\[Op:\w+\](?: name:.*)?"
 )
+# Escapes of JSON; the group is half a surrogate pair, which UTF-8 cannot encode.
+_ESCAPES = re.compile(
+    r"\\(?:u[dD][89abAB]..\\u[dD][c-fC-F]|(u[dD][89a-fA-F])|.)", re.DOTALL
+)
 _TEMPORARY = re.compile(r"\.tmp-[0-9a-f]{8}$")
 # A part of a path: neither "." nor "..", no separator, and no character with a special
 # meaning for a file system or a terminal.
@@ -305,10 +309,16 @@ def parse_json_line(line: str, where: str) -> Any:
 
 
 def read_json(path: str) -> Any:
-    """The value in a JSON file that has no two values under one name."""
+    """The value in a JSON file that has no two values under one name, and no text that
+    cannot be written."""
     text = read_text(path)
     try:
-        return parse_json(text, unique_names=True)
+        value = parse_json(text, unique_names=True)
+        for escape in _ESCAPES.finditer(text):
+            if escape[1]:
+                place = escape.start()
+                raise json.JSONDecodeError("half a surrogate pair", text, place)
+        return value
     except json.JSONDecodeError as error:
         place = f"line {error.lineno}, column {error.colno}"
         raise UserError(f"{path}: not JSON at {place} ({error.msg})") from error
@@ -377,6 +387,12 @@ def json_text(path: str, value: Any) -> str:
     """What `write_json` writes, or its refusal."""
     try:
         text = json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False)
+        text.encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise UserError(
+            f"{path}: not written, a name or a text in it has half a surrogate pair, "
+            f"{text[error.start]!r}"
+        ) from error
     except ValueError as error:
         raise UserError(f"{path}: not written, a number is NaN or infinite") from error
     return text + "\n"

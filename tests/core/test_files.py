@@ -32,6 +32,13 @@ def test_a_number_that_json_lacks_is_not_written(number, tmp_path):
     assert files.read_json(str(tmp_path / "a")) == {"loss": 1.0}
 
 
+@pytest.mark.parametrize("value", [{"\ud800": 1}, ["a\udcff"]])
+def test_half_a_surrogate_pair_is_not_written(value, tmp_path):
+    with pytest.raises(UserError, match=r"a: not written, a name or a text .* '\\ud"):
+        files.write_json(str(tmp_path / "a"), value)
+    assert not (tmp_path / "a").exists()
+
+
 def test_files_of_a_scratch_folder_are_not_lost():
     gfile.forget_written()
     with files.scratch_folder() as folder:
@@ -136,15 +143,26 @@ def test_lines_end_at_three_line_ends_only():
         (b"\x1f\x8b\x08", "not UTF-8 at byte 1, line 1; unpack it: gzip -dc "),
         (b'{"a": 1,\n "b" 2}', "line 2, column 6"),
         (b'{"q1": "yes", "q2": "no", "q1": "no"}', "two values under the name 'q1'"),
+        (b'{"\\ud800x": 1}', "line 1, column 3 (half a surrogate pair)"),
+        (b'["a",\n"\\uDE00\\ud83d"]', "line 2, column 2 (half a surrogate pair)"),
+        (b'["\\\\\\ud83d"]', "line 1, column 5 (half a surrogate pair)"),
         (b"[" * 100_000 + b"]" * 100_000, "column 1 (nested too deeply)"),
         (b'{"a":' * 100_000 + b"1" + b"}" * 100_000, "column 1 (nested too deeply)"),
         (b"1" * 5000, "column 1 (Exceeds the limit"),
     ],
-    ids=["bytes", "line", "gzip", "mistake", "names", "lists", "objects", "digits"],
+    ids=[
+        *("bytes", "line", "gzip", "mistake", "names", "name", "halves", "escapes"),
+        *("lists", "objects", "digits"),
+    ],
 )
 def test_json_that_cannot_be_read_ends_in_one_line(tmp_path, content, reason):
     (tmp_path / "a").write_bytes(content)
     assert_user_error(files.read_json, tmp_path / "a", reason)
+
+
+def test_a_whole_surrogate_pair_is_a_character(tmp_path):
+    (tmp_path / "a").write_bytes(b'["\\ud83d\\ude00", "\\\\ud83d"]')
+    assert files.read_json(str(tmp_path / "a")) == ["\U0001f600", "\\ud83d"]
 
 
 def test_an_output_does_not_replace_a_device_or_a_pipe(tmp_path):
