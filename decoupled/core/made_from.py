@@ -20,6 +20,8 @@ MADE_FROM = "made_from"
 RESULTS = "results.json"
 _MANIFEST, _INDEXES = "manifest.json", ("*.index", "best/*.index")
 _OTHER_CHECKPOINT = "the checkpoint is another one"
+# Settings that earlier versions did not record; such results agree with any value.
+_UNRECORDED = ("MeshConfig.slice_dtype",)
 _SHOWN_CHARACTERS, _SHOWN_CHANGES = 200, 5
 
 
@@ -92,8 +94,16 @@ def changes(saved: Any, now: dict[str, Any]) -> list[str]:
                 changed.append(f"{name} is new")
         elif old[name] != new[name]:
             changed.append(f"{name} has changed")
-    settings = differences("", saved.get("settings"), now.get("settings"))
+    settings = changed_settings(saved.get("settings"), now.get("settings"))
     return changed + [f"{name} was {old}, is {new}" for name, old, new in settings]
+
+
+def changed_settings(saved: Any, now: Any) -> list[tuple[str, str, str]]:
+    """The `differences` of two entries "settings" but for what earlier versions did not
+    record."""
+    if isinstance(saved, dict) and isinstance(now, dict):
+        saved = {name: now[name] for name in _UNRECORDED if name in now} | saved
+    return list(differences("", saved, now))
 
 
 def in_words(changed: list[str]) -> str:

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from decoupled.configs import MeshConfig
 from decoupled.core.errors import Terminated
 from decoupled.core.processes import handled
 from decoupled.data.array_input_fn import evaluation_input_fn
@@ -26,6 +27,13 @@ from decoupled.training.mesh import length_step, split_rows
 
 # Tokens of the shortest examples, on average: a packed row holds no more examples.
 _SHORTEST = 8
+
+
+def dtype_settings(mesh: MeshConfig) -> dict[str, str]:
+    """The settings of a mesh on which predictions depend, without those that a run
+    keeps (`run_folder.claim`)."""
+    names = ("activation_dtype", "slice_dtype")
+    return {f"MeshConfig.{name}": getattr(mesh, name) for name in names}
 
 
 def ends_with_a_line(evaluation: Callable) -> Callable:

@@ -15,11 +15,23 @@ from typing import Any, NamedTuple
 from decoupled.configs import ScheduleConfig, TrainingConfig, without_effect
 from decoupled.configs.finetuning import REGRESSION, FinetuneConfig
 from decoupled.core import console, files, gfile, hosts
-from decoupled.core.made_from import MADE_FROM, RESULTS, changes, in_words, read_results
+from decoupled.core.made_from import (
+    MADE_FROM,
+    RESULTS,
+    changed_settings,
+    changes,
+    in_words,
+    read_results,
+)
 from decoupled.data.array_input_fn import training_input_fn
 from decoupled.runs import run_folder
 from decoupled.runs.batch_shape import plan_batches, read_order, write_order
-from decoupled.runs.evaluation import Answers, answer_languages, ends_with_a_line
+from decoupled.runs.evaluation import (
+    Answers,
+    answer_languages,
+    dtype_settings,
+    ends_with_a_line,
+)
 from decoupled.runs.finetuning_plan import FinetuningPlan
 from decoupled.runs.saved_run import (
     BEST,
@@ -224,7 +236,7 @@ class FinetuningRun(NamedTuple):
         source = self._answered_by(self.selected())
         # What earlier versions did not record agrees with anything.
         saved = _source_of_answers(folder) or source
-        if saved | source != saved:
+        if not _is_source(saved, source):
             return "the predictions are of other weights or settings"
         answered = saved.get("files", {})
         for name, hashes in self._file_hashes().items():
@@ -250,7 +262,7 @@ class FinetuningRun(NamedTuple):
     def _answered_with(self):
         """The settings on which answers depend, besides those of training."""
         return {
-            "MeshConfig.activation_dtype": self.plan.config.mesh.activation_dtype,
+            **dtype_settings(self.plan.config.mesh),
             **self.plan.task.answer_settings(),
         }
 
@@ -422,6 +434,12 @@ def _source_of_answers(folder: str) -> dict[str, Any] | None:
     return {name: made_from.get(name) for name in ("checkpoint", "settings")}
 
 
+def _is_source(saved: dict[str, Any], source: dict[str, Any]) -> bool:
+    """Whether answers of `saved` have the checkpoint and the settings of `source`."""
+    changed = changed_settings(saved.get("settings"), source["settings"])
+    return saved.get("checkpoint") == source["checkpoint"] and not changed
+
+
 @hosts.by_first
 def _begin_answers(
     folder: str, path: str, source: dict[str, Any], hashes: dict[str, str]
@@ -431,7 +449,7 @@ def _begin_answers(
     place, name = os.path.split(path)
     saved = _source_of_answers(folder) or {}
     answered = saved.get("files", {})
-    if saved | source != saved:
+    if not _is_source(saved, source):
         suffix, answered = os.path.splitext(name)[1], {}
         patterns = [f"{split}-*{suffix}" for split in run_folder.SPLITS]
         stale = [old for each in patterns for old in gfile.glob(f"{place}/", each)]

@@ -23,7 +23,7 @@ from decoupled.data.reading import named_errors
 from decoupled.data.sequences import EVAL
 from decoupled.runs import run_folder
 from decoupled.runs.curve import CROSSED_BELOW
-from decoupled.runs.evaluation import ends_with_a_line
+from decoupled.runs.evaluation import dtype_settings, ends_with_a_line
 from decoupled.runs.pretraining_plan import PretrainingPlan, held_out_counts
 from decoupled.runs.run_folder import TRAINING_MODES
 from decoupled.training.checkpoints import (
@@ -141,7 +141,7 @@ def _made_from(plan, checkpoint):
         "files": hash_files(shards, manifest.folder),
         "settings": {
             "MaskingConfig": vars(config.eval_masking),
-            "MeshConfig.activation_dtype": config.mesh.activation_dtype,
+            **dtype_settings(config.mesh),
             "TrainingConfig.eval_sequences": config.training.eval_sequences,
             "TrainingConfig.seed": config.training.seed,
         },

@@ -35,6 +35,7 @@ from tests.analyses.sentences import open_model, retrieval
 from tests.command_line import decoupled
 from tests.helpers import adamw, tiny_training
 from tests.pretrained import make_pretrained
+from tests.training.runs import ONE_DEVICE
 
 # They are drawn in tests/commands/test_finetune.py and tests/studies.
 pytestmark = pytest.mark.usefixtures("empty_pictures")
@@ -78,7 +79,7 @@ def tune(
     data="data",
     num_runs=1,
     splits=("dev", "test"),
-    activation_dtype="float32",
+    mesh=ONE_DEVICE,
     **changes,
 ):
     """`changes` are fields of FinetuningConfig, and some of TrainingConfig."""
@@ -89,7 +90,7 @@ def tune(
     }
     config = FinetuneConfig(
         dataclasses.replace(FINETUNING, **changes),
-        MeshConfig(activation_dtype=activation_dtype),
+        mesh,
         # The pooler and the classifier alone are trained, in graphs of half the size.
         adamw(learning_rate=5e-3, rates={"bert/e*": 0}),
         tiny_training(**training),
@@ -399,6 +400,7 @@ def test_answers_of_unknown_files_are_reused(grid, folder, tmp_path, capsys):
     copy, _, go_on = copy_of(folder, grid, tmp_path)
     for path in copy.rglob("predictions.json"):
         known = {name: read(path)[name] for name in ("checkpoint", "settings")}
+        del known["settings"]["MeshConfig.slice_dtype"]
         path.write_text(json.dumps(known))
     capsys.readouterr()
     go_on()
@@ -612,14 +614,15 @@ def test_a_kill_after_a_change_of_dev_keeps_the_best_checkpoint(
     assert selected_checkpoint(str(run)).prefix == f"{run}/best/model.ckpt-4"
 
 
+@pytest.mark.parametrize("name", ["activation_dtype", "slice_dtype"])
 def test_scores_of_other_settings_are_not_compared(
-    folder, tmp_path, dev_scores, capsys
+    folder, tmp_path, dev_scores, capsys, name
 ):
     settings = dict(eval_every_steps=4, keep_checkpoint_max=1)
     dev_scores[:] = [90.0, 80.0]
     tune(folder, tmp_path, "train", **settings)
     dev = read(tmp_path / "dev.json")
-    settings["activation_dtype"] = "bfloat16"
+    settings["mesh"] = MeshConfig(**{name: "bfloat16"})
     # An earlier version did not record its settings.
     earlier = {name: value for name, value in dev.items() if name != "settings"}
     (tmp_path / "dev.json").write_text(json.dumps(earlier))
@@ -628,7 +631,7 @@ def test_scores_of_other_settings_are_not_compared(
     (tmp_path / "dev.json").write_text(json.dumps(dev))
     capsys.readouterr()
     tune(folder, tmp_path, "predict", **settings)
-    change = "MeshConfig.activation_dtype was 'float32', is 'bfloat16'; "
+    change = f"MeshConfig.{name} was 'float32', is 'bfloat16'; "
     assert f"selected before: {change}--mode=train_and" in capsys.readouterr().out
     dev_scores[:] = [60.0, 70.0]
     tune(folder, tmp_path, "train", **settings)
@@ -639,7 +642,7 @@ def test_scores_of_other_settings_are_not_compared(
         (STEPS, 70.0),
     ]
     assert selected_checkpoint(str(tmp_path)).step == STEPS
-    assert dev["settings"] == {"MeshConfig.activation_dtype": "bfloat16"}
+    assert dev["settings"][f"MeshConfig.{name}"] == "bfloat16"
 
 
 def test_training_alone_says_that_it_found_nothing_better(

@@ -189,6 +189,9 @@ def test_an_evaluation_belongs_to_its_text_settings_and_weights(
         in printed(dataclasses.replace(usual, training=fewer))
     )
     assert "eval_sequences was 1, is 0\n" in printed()
+    narrow = dataclasses.replace(usual, mesh=MeshConfig(slice_dtype="bfloat16"))
+    assert "MeshConfig.slice_dtype was 'float32', is 'bfloat16'\n" in printed(narrow)
+    assert "slice_dtype was 'bfloat16', is 'float32'\n" in printed()
     # The documents in another order: the same size and the same time of the change.
     manifest = read_manifest(records)
     [shard] = manifest.language("eval", "sw").files

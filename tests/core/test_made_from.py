@@ -78,6 +78,16 @@ def test_what_has_changed_is_said_in_words(changed, words):
     assert changes(MADE, MADE | changed) == words
 
 
+def test_what_earlier_versions_did_not_record_agrees_with_anything():
+    narrow, wide = ({"MeshConfig.slice_dtype": x} for x in ("bfloat16", "float32"))
+    now = MADE | {"settings": MADE["settings"] | narrow}
+    assert changes(MADE, now) == []
+    saved = MADE | {"settings": MADE["settings"] | wide}
+    assert changes(saved, now) == [
+        "MeshConfig.slice_dtype was 'float32', is 'bfloat16'"
+    ]
+
+
 @pytest.mark.parametrize("saved", [None, 3, {}, {"files": []}])
 def test_results_that_name_no_files_are_of_unknown_files(saved):
     assert changes(saved, MADE) == ["it does not say from which files it was computed"]
