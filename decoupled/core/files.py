@@ -11,6 +11,7 @@ import contextlib
 import fcntl
 import hashlib
 import io
+import itertools
 import json
 import os
 import re
@@ -68,6 +69,8 @@ _NODES = re.compile(
 _ESCAPES = re.compile(
     r"\\(?:u[dD][89abAB]..\\u[dD][c-fC-F]|(u[dD][89a-fA-F])|.)", re.DOTALL
 )
+# Lists and objects in each other: what no file needs, and Python's recursion bears.
+_DEEPEST = 20
 _TEMPORARY = re.compile(r"\.tmp-[0-9a-f]{8}$")
 # A part of a path: neither "." nor "..", no separator, and no character with a special
 # meaning for a file system or a terminal.
@@ -309,8 +312,8 @@ def parse_json_line(line: str, where: str) -> Any:
 
 
 def read_json(path: str) -> Any:
-    """The value in a JSON file that has no two values under one name, and no text that
-    cannot be written."""
+    """The value in a JSON file that has no two values under one name, no text that
+    cannot be written, and no deep nesting."""
     text = read_text(path)
     try:
         value = parse_json(text, unique_names=True)
@@ -318,12 +321,23 @@ def read_json(path: str) -> Any:
             if escape[1]:
                 place = escape.start()
                 raise json.JSONDecodeError("half a surrogate pair", text, place)
+        _check_depth(value)
         return value
     except json.JSONDecodeError as error:
         place = f"line {error.lineno}, column {error.colno}"
         raise UserError(f"{path}: not JSON at {place} ({error.msg})") from error
     except UserError as error:
         raise UserError(f"{path}: {error}") from error
+
+
+def _check_depth(value):
+    level = [[value]]
+    for _ in range(1 + _DEEPEST):
+        parts = (each.values() if isinstance(each, dict) else each for each in level)
+        inner = itertools.chain.from_iterable(parts)
+        level = [each for each in inner if isinstance(each, dict | list)]
+    if level:
+        raise UserError("nested too deeply")
 
 
 def typed(value: Any, kind: type) -> Any:

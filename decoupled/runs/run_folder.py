@@ -45,7 +45,6 @@ _REPLACED = "replaced"
 _NAME = re.compile(r"(?!\.)[^/\\\x00-\x1f]*")
 # Larger values in a damaged file would use up all memory before any other check.
 _LARGEST, _MOST_LAYERS = 2**31 - 1, 10_000
-_DEEPEST = 20
 # Settings of earlier versions in config.json, and the values with which their runs go
 # on. `batches.json` tells whether batches were packed.
 _GONE_DATA = {name: removed.without_effect for (_, name), removed in REMOVED.items()}
@@ -389,7 +388,8 @@ def _described(path, saved) -> ModelDir:
         raise UserError(
             f"{path}: does not fit this version ({files.reason(error)})"
         ) from error
-    _check_sizes(path, saved)
+    for name, value in saved["model"].items():
+        check_size(path, name, value)
     return description
 
 
@@ -409,19 +409,6 @@ def check_size(path: str, name: str, value: Any) -> None:
     largest = _MOST_LAYERS if name.endswith("_layers") else _LARGEST
     if type(value) is int and value > largest:
         raise UserError(f"{path}: {name} is {value}, which no model can have")
-
-
-def _check_sizes(path, saved):
-    for name, value in saved["model"].items():
-        check_size(path, name, value)
-    waiting = [(saved, 0)]
-    while waiting:
-        value, depth = waiting.pop()
-        if depth > _DEEPEST:
-            raise UserError(f"{path}: nested too deeply")
-        if isinstance(value, dict | list):
-            inner = value.values() if isinstance(value, dict) else value
-            waiting += [(item, depth + 1) for item in inner]
 
 
 def _as_json(description):

@@ -148,16 +148,24 @@ def test_lines_end_at_three_line_ends_only():
         (b'["\\\\\\ud83d"]', "line 1, column 5 (half a surrogate pair)"),
         (b"[" * 100_000 + b"]" * 100_000, "column 1 (nested too deeply)"),
         (b'{"a":' * 100_000 + b"1" + b"}" * 100_000, "column 1 (nested too deeply)"),
+        (b"[" * 21 + b"1" + b"]" * 21, "nested too deeply"),
+        (b'{"a":' * 900 + b"1" + b"}" * 900, "nested too deeply"),
         (b"1" * 5000, "column 1 (Exceeds the limit"),
     ],
     ids=[
         *("bytes", "line", "gzip", "mistake", "names", "name", "halves", "escapes"),
-        *("lists", "objects", "digits"),
+        *("lists", "objects", "21 lists", "900 objects", "digits"),
     ],
 )
 def test_json_that_cannot_be_read_ends_in_one_line(tmp_path, content, reason):
     (tmp_path / "a").write_bytes(content)
     assert_user_error(files.read_json, tmp_path / "a", reason)
+
+
+def test_nesting_of_files_as_they_are_is_read(tmp_path):
+    for text in ("1", "[]", "[" * 20 + "1" + "]" * 20):
+        (tmp_path / "a").write_text(text)
+        assert files.read_json(str(tmp_path / "a")) == json.loads(text)
 
 
 def test_a_whole_surrogate_pair_is_a_character(tmp_path):

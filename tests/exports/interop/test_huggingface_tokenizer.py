@@ -459,6 +459,16 @@ def test_another_normalisation_is_refused(folder, change, message):
     folder.refuses(message)
 
 
+def test_steps_in_steps_without_end_are_refused(folder):
+    content = json.loads((folder.path / "tokenizer.json").read_text())
+    whole = json.dumps(content | {"normalizer": "STEPS"})
+    begin = '{"type": "Sequence", "normalizers": ['
+    steps = begin * 1500 + json.dumps(content["normalizer"]) + "]}" * 1500
+    text = whole.replace('"STEPS"', steps)
+    (folder.path / "tokenizer.json").write_text(text)
+    folder.refuses("tokenizer.json: nested too deeply")
+
+
 @pytest.mark.parametrize(
     "part, value, message",
     [
