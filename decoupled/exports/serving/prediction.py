@@ -350,8 +350,7 @@ def open_predictor(export_dir: str) -> Predictor:
         vocabulary_path(os.path.join(export_dir, "preprocessor", "assets"))
     )
     try:
-        if vocabulary.fingerprint != content["vocabulary"]["fingerprint"]:
-            raise UserError(f"{vocabulary.path}: is not the vocabulary of the model")
+        fingerprint = content["vocabulary"]["fingerprint"]
         # Earlier exports do not have all of these.
         about, sizes = content.get("task") or {}, content["model"]
         segments = about.get("texts") or (
@@ -359,7 +358,8 @@ def open_predictor(export_dir: str) -> Predictor:
         )
         if not {*segments} <= {1, 2}:
             raise ValueError(f"texts are {segments}")
-        if content["sequence_length"] > sizes["max_positions"]:
+        length = files.typed(content["sequence_length"], int)
+        if length > files.typed(sizes["max_positions"], int):
             raise ValueError("sequence_length is more than max_positions")
         kind, columns = _KINDS[name], tuple(about.get("columns", ()))
         label_column = about.get("label_column")
@@ -371,12 +371,14 @@ def open_predictor(export_dir: str) -> Predictor:
             about.get("name") or "own",
             columns,
             tuple(content["labels"] or ()),
-            content["sequence_length"],
+            length,
             answers and answers[0],
         )
-    except (KeyError, TypeError, AttributeError, ValueError) as error:
+    except (UserError, KeyError, TypeError, AttributeError, ValueError) as error:
         reason = files.reason(error)
         raise UserError(f"{path}: damaged ({reason}); export again") from error
+    if vocabulary.fingerprint != fingerprint:
+        raise UserError(f"{vocabulary.path}: is not the vocabulary of the model")
     folder = os.path.join(export_dir, name)
     model = open_saved_model(folder)
     _check_described(folder, model, path, content)

@@ -485,7 +485,13 @@ def test_models_of_vectors_and_damaged_folders_are_refused(
         ("vocabulary", {"fingerprint": "x"}, "is not the vocabulary of the model"),
         ("sequence_length", None, "damaged"),
         ("sequence_length", 10**9, "damaged .sequence_length is more than"),
+        *(
+            ("sequence_length", length, "export.json: damaged .*; export again")
+            for length in (16.5, float("nan"), True, 0, -3)
+        ),
+        ("model", {**described["model"], "max_positions": 1e9}, "json: damaged"),
         ("task", {"texts": "12"}, "damaged"),
+        ("task", {"name": "a/b"}, "export.json: damaged .*'a/b'"),
     ]:
         (copy / "export.json").write_text(json.dumps(described | {name: value}))
         with pytest.raises(UserError, match=message):
@@ -498,6 +504,9 @@ def test_a_model_that_export_json_does_not_describe_is_refused(
     copy = pathlib.Path(shutil.copytree(pairs[-1], tmp_path / "copy"))
     path = copy / "export.json"
     described = json.loads(path.read_text())
+    path.write_text(json.dumps(described | {"labels": [1, 2, 3]}))
+    with pytest.raises(UserError, match="export.json: damaged .*are not all texts"):
+        open_predictor(str(copy))
     path.write_text(json.dumps(described | {"labels": LABELS[::-1]}))
     with pytest.raises(UserError, match="export.json: has other labels than .*A, B"):
         open_predictor(str(copy))
