@@ -6,6 +6,7 @@ contains values only, so that reading a file from elsewhere runs no code.
 """
 
 import contextlib
+import json
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -380,8 +381,10 @@ def _described(path, saved) -> ModelDir:
                 saved["vocabulary"].setdefault("kind", SENTENCEPIECE), str
             ),
             task=_task(saved["task"]),
-            data=typed(saved["data"], dict),
+            data=_data(saved["data"]),
         )
+        # NaN and infinity, which no conversion could write again.
+        json.dumps(saved, allow_nan=False)
     except UserError as error:
         raise UserError(f"{path}: {error}") from error
     except (KeyError, TypeError, AttributeError, ValueError) as error:
@@ -402,6 +405,13 @@ def _task(task):
     for label in typed(task.get("labels", []), list):
         typed(label, str)
     return task
+
+
+def _data(data):
+    for rate in typed(typed(data, dict).get("rates") or {}, dict).values():
+        if type(rate) not in (int, float):
+            raise TypeError(f"rates: {quoted(rate)} is not a number")
+    return data
 
 
 def check_size(path: str, name: str, value: Any) -> None:

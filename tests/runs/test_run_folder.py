@@ -436,6 +436,11 @@ def test_a_damaged_config_json_is_named_with_its_place(folder, vocabulary):
         (lambda saved: saved["vocabulary"].update(fingerprint=None), "type str"),
         (lambda saved: saved.update(vocabulary="x"), "indices"),
         (lambda saved: saved.update(data=[1]), "[1] is not of type dict"),
+        (lambda saved: saved["data"].update(x=[float("nan")]), "Out of range float"),
+        (lambda saved: saved["data"].update(x=float("inf")), "Out of range float"),
+        (lambda saved: saved.update(task={"x": float("nan")}), "Out of range float"),
+        (lambda saved: saved["data"].update(rates=[1]), "[1] is not of type dict"),
+        (lambda saved: saved["data"].update(rates={"*": "1"}), "rates: '1' is not a"),
         (lambda saved: saved.update(task="xnli"), "'str' object"),
         (lambda saved: saved.update(task={"name": 3}), "3 is not of type str"),
         (
