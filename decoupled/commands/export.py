@@ -37,12 +37,16 @@ the chosen one. The command says which layer and mean it took.
 from absl import flags
 
 from decoupled.configs import RetrieveConfig
+from decoupled.configs.checks import unused_settings
+from decoupled.core import console
 from decoupled.core.errors import UserError
 from decoupled.launch import start
 
 GONE = {
     "--centre_on": "subtract the mean vector of your sentences from the exported ones"
 }
+# The settings of retrieval that do not change the vector of a sentence.
+_OF_SEARCH = ("scoring", "num_neighbours", "batch_size")
 
 
 def define_flags() -> None:
@@ -90,6 +94,9 @@ def main() -> None:
     retrieval = None
     if options.sentence_vectors:
         retrieval = start.parse_gin(RetrieveConfig).retrieval
+        why = "an export searches nothing, and takes batches of any size"
+        for line in unused_settings(retrieval, _OF_SEARCH, why):
+            console.say(line)
     elif options.gin_file or options.gin_param:
         raise UserError(
             "--gin_file, --gin_param: are for --sentence_vectors; a whole model is "

@@ -50,6 +50,8 @@ from collections.abc import Sequence
 from absl import flags
 
 from decoupled.configs import FinetuneConfig
+from decoupled.configs.checks import unused_settings
+from decoupled.configs.finetuning import QUESTION_ANSWERING
 from decoupled.configs.hardware import HOST, Hardware
 from decoupled.core import console, files
 from decoupled.launch import hardware_flags, start
@@ -149,6 +151,11 @@ def run_finetuning(
         config.question_answering,
         config.own_task,
     )
+    questions = config.question_answering
+    if questions and made.kind != QUESTION_ANSWERING:
+        why = f"{task} is {made.kind}"
+        for line in unused_settings(questions, vars(questions), why):
+            console.say(line)
     cache = feature_dir or os.path.join(folder, "features")
     plan = plan_finetuning(
         config, made, init_checkpoint, folder, mode, num_runs, cache, hardware, splits

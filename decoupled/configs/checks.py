@@ -6,7 +6,7 @@ Each check raises a UserError of one line.
 import dataclasses
 import math
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any, TypeVar
 
 import gin
@@ -67,6 +67,17 @@ def check_types(config: Any) -> None:
             )
         if type(value) is int and not -(2**63) <= value < 2**63:
             raise UserError(f"{where(config, field.name)}: {value} is beyond 64 bits")
+
+
+def unused_settings(config: Any, names: Collection[str], why: str) -> list[str]:
+    """A line for each of these fields that has another value than its default, although
+    nothing reads it."""
+    return [
+        f"{where(config, field.name)} = {value!r} has no effect: {why}"
+        for field in dataclasses.fields(config)
+        if field.name in names
+        and (value := getattr(config, field.name)) != field.default
+    ]
 
 
 def check_positive(config: Any, names: str) -> None:

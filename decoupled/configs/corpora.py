@@ -11,6 +11,7 @@ from decoupled.configs.checks import (
     check_positive,
     check_rates,
     configurable,
+    unused_settings,
     where,
 )
 from decoupled.configs.data import SamplingConfig, VocabularyConfig
@@ -151,6 +152,22 @@ class CorpusSettings(Settings):
 
     def language_value(self, language: str) -> str:
         return (self.language_values or {}).get(language, language)
+
+    def without_effect(self, flag: str) -> list[str]:
+        """Lines on settings that have no part in a corpus of this flag: "--input",
+        "--source=catalogs" or "--source=aligned"."""
+        of_files = vars(self).keys() - {*_OF_CATALOGS, "parallel"}
+        read_by = {
+            "--input": (self, of_files),
+            "--source=catalogs": (self, _OF_CATALOGS),
+            "--source=aligned": (self.parallel, vars(self.parallel)),
+        }
+        return [
+            line
+            for reader, (config, names) in read_by.items()
+            if reader != flag
+            for line in unused_settings(config, names, f"it is for {reader}")
+        ]
 
     def of_catalogs(self) -> dict[str, Any]:
         """The settings as the manifest of a corpus of catalogs has them."""

@@ -63,6 +63,8 @@ def build(
         work = CatalogsBuild(source, settings, languages)
     else:
         work = FilesBuild(inputs, settings, runner)
+    for line in settings.without_effect(f"--source={kind}" if source else "--input"):
+        console.say(line)
     built_from = work.inputs()
     complete = find_corpus(output_dir, built_from)
     if complete:

@@ -430,6 +430,19 @@ def tune_right(
     run_finetuning(config, task, *paths, mode, **flags)
 
 
+def test_settings_of_questions_are_said_to_have_no_effect_on_other_tasks(
+    tmp_path, capsys
+):
+    questions = QuestionAnsweringConfig(doc_stride=48)
+    config = dataclasses.replace(settings(), question_answering=questions)
+    with pytest.raises(UserError):
+        run_finetuning(config, "xnli", str(tmp_path), "nowhere", str(tmp_path), "train")
+    assert capsys.readouterr().out == (
+        "QuestionAnsweringConfig.doc_stride = 48 has no effect: xnli is "
+        "classification\n"
+    )
+
+
 @pytest.mark.parametrize("task", ["xnli", "udpos"])
 def test_weights_that_overflow_in_the_last_step_give_no_scores(folder, tmp_path, task):
     """The loss of that step was finite. NaN has an argmax, and so a label."""

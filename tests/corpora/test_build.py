@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from decoupled.configs.corpora import CorpusSettings
+from decoupled.configs.corpora import CorpusSettings, ParallelTextConfig
 from decoupled.core import installed
 from decoupled.core.errors import UserError
 from decoupled.corpora import corpus_writer, sentences, sources, text_units
@@ -147,6 +147,34 @@ def test_lists_of_languages_are_the_releases():
     assert len({*LISTS["mbert"]}) == len(LISTS["mbert"]) == 104 - 1
     assert len({*LISTS["rembert"]}) == len(LISTS["rembert"]) == 111
     assert sum("-" not in code for code in LISTS["rembert"]) == 103
+
+
+def test_settings_of_another_kind_of_corpus_are_said(package, tmp_path, capsys):
+    settings = CorpusSettings(
+        eval_share=0.2,
+        min_label_messages=5,
+        min_language_examples=1,
+        parallel=ParallelTextConfig(seed=3),
+    )
+    of_files = "build_corpus.eval_share = 0.2 has no effect: it is for --input"
+    of_catalogs = [
+        f"build_corpus.{name} has no effect: it is for --source=catalogs"
+        for name in ("min_label_messages = 5", "min_language_examples = 1")
+    ]
+    of_pairs = "ParallelTextConfig.seed = 3 has no effect: it is for --source=aligned"
+    for flag, lines in {
+        "--input": [*of_catalogs, of_pairs],
+        "--source=catalogs": [of_files, of_pairs],
+        "--source=aligned": [of_files, *of_catalogs],
+    }.items():
+        assert settings.without_effect(flag) == lines
+    build(f"catalogs:{package}", [], str(tmp_path / "catalogs"), settings)
+    assert capsys.readouterr().out.startswith(f"{of_files}\n{of_pairs}\n")
+    (tmp_path / "en.txt").write_text("A sentence of English.\n")
+    inputs = [f"en={tmp_path}/en.txt"]
+    build(None, inputs, str(tmp_path / "texts"), settings)
+    printed = capsys.readouterr().out
+    assert of_pairs in printed and of_files not in printed
 
 
 @pytest.mark.parametrize("runner", [Runner(workers=2), Runner("DirectRunner")])

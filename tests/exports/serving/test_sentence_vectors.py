@@ -75,11 +75,12 @@ def exported(classifier_dir, reader_dir, tmp_path_factory):
     @functools.cache
     def once(kind, layer, special):
         target = tmp_path_factory.mktemp("exported") / "out"
-        settings = dict(layer=layer, pool_special_tokens=special)
+        settings = dict(layer=layer, pool_special_tokens=special, batch_size=2)
         of_ids = ["sentence_encoder"] if kind == "classifier" else []
         with saving_only("text_sentence_encoder", *of_ids):
             done = export(model_dirs[kind], target, **settings)
         assert "text_sentence_encoder')" in done.stdout
+        assert "RetrievalConfig.batch_size = 2 has no effect: an exp" in done.stdout
         return model_dirs[kind], target
 
     return once
