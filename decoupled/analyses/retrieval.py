@@ -158,8 +158,7 @@ def mine_bucc(
     threshold, dev_f1 = best_threshold(scores, are_right, len(dev.gold))
     test = read_bucc(data_dir, TEST, language)
     pairs, scores = mine_pairs(test, encode, config)
-    # As in `best_threshold`: float32 would round the threshold.
-    pairs = pairs[: int(np.sum(scores.astype(np.float64) >= threshold))]
+    pairs = pairs[: int(np.sum(scores >= threshold))]
     results = {}
     if test.gold:
         results = official.score_language("bucc2018", language, test.gold, pairs)

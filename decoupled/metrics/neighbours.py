@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-# Vectors of each side whose scores are in memory at a time: 16 MB of float32.
+# Vectors of each side whose scores are in memory at a time: 32 MB of float64.
 BLOCK = 2048
 
 # A ratio to a mean cosine of 0 or less has no meaning; this bound keeps it finite.
@@ -33,7 +33,7 @@ Progress = Callable[[list], Iterable]
 
 class Matches(NamedTuple):
     """The index and the score of the best match of every vector, of the first side
-    (forward) and of the second (backward)."""
+    (forward) and of the second (backward). Scores are float64."""
 
     forward: np.ndarray
     forward_scores: np.ndarray
@@ -56,8 +56,7 @@ def best_matches(
     time. `progress` wraps the iterated list; margins call it a second time.
     """
     score = _pair_scores(first, second, scoring, num_neighbours, block, progress)
-    forward = _Best(len(first), first.dtype)
-    backward = _Best(len(second), first.dtype)
+    forward, backward = _Best(len(first)), _Best(len(second))
     for rows, columns in progress(_places(first, second, block)):
         scores = score(rows, columns)
         forward.add(rows, columns, scores)
@@ -73,8 +72,8 @@ def neighbour_means(
     progress: Progress = iter,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Mean cosine of every vector with its nearest neighbours on the other side."""
-    forward = _Highest(len(first), min(num_neighbours, len(second)), first.dtype)
-    backward = _Highest(len(second), min(num_neighbours, len(first)), first.dtype)
+    forward = _Highest(len(first), min(num_neighbours, len(second)))
+    backward = _Highest(len(second), min(num_neighbours, len(first)))
     for rows, columns in progress(_places(first, second, block)):
         cosines = _unit(first[rows]) @ _unit(second[columns]).T
         forward.add(rows, cosines)
@@ -135,6 +134,8 @@ def _places(first, second, block) -> list[tuple[slice, slice]]:
 
 
 def _unit(vectors):
+    # In float32, vectors that are nearly parallel have equal cosines.
+    vectors = vectors.astype(np.float64)
     norms = np.linalg.norm(vectors, axis=1, keepdims=True)
     return vectors / np.where(norms == 0, 1, norms)
 
@@ -147,9 +148,9 @@ def _squared_distances(first, second):
 class _Best:
     """The best score of each vector so far, and the index of its match."""
 
-    def __init__(self, vectors, dtype):
+    def __init__(self, vectors):
         self.places = np.zeros(vectors, np.int64)
-        self.scores = np.full(vectors, -np.inf, dtype)
+        self.scores = np.full(vectors, -np.inf)
 
     def add(self, rows, other, scores):
         places = scores.argmax(axis=1)
@@ -162,9 +163,9 @@ class _Best:
 class _Highest:
     """The k highest scores of each vector so far, unordered."""
 
-    def __init__(self, vectors, count, dtype):
+    def __init__(self, vectors, count):
         self._count = count
-        self.values = np.full([vectors, count], -np.inf, dtype)
+        self.values = np.full([vectors, count], -np.inf)
 
     def add(self, rows, scores):
         values = self.values[rows]
@@ -209,10 +210,9 @@ def best_threshold(
     """The threshold with the highest F1, and this F1 in percent.
 
     Of several thresholds it is the highest. It is halfway between the last score that
-    is kept and the next one, or the lowest score if all are kept. `scores` are
+    is kept and the next one, or the lowest score if all are kept. `scores`, float64, are
     descending, and `num_gold` at least 1.
     """
-    scores = scores.astype(np.float64)
     extracted = np.arange(1, len(scores) + 1)
     # 2 * right / (extracted + gold) is the harmonic mean of precision and recall.
     f1 = 2 * np.cumsum(are_right) / (extracted + num_gold)

@@ -99,17 +99,3 @@ def test_the_threshold_of_the_dev_set_cuts_the_test_set(tmp_path):
     threshold = (1.01**-0.5 + 1.04**-0.5) / 2
     assert results["threshold"] == pytest.approx(threshold, abs=1e-3)
     assert lines == ["de-0\ten-0", "de-1\ten-1"]
-
-
-def test_the_threshold_is_not_rounded_to_float32(tmp_path, monkeypatch):
-    gold = {("de-0", "en-0")}
-    (tmp_path / "bucc2018").mkdir()
-    for split in ("dev", "test"):
-        write(tmp_path / "bucc2018", (split, bucc(["eins", "hm"], ["one", "er"], gold)))
-    pairs = [("de-0", "en-0"), ("de-1", "en-1")]
-    one = np.float32(1)
-    mined = pairs, np.array([np.nextafter(one, np.float32(2)), one])
-    monkeypatch.setattr(retrieval, "mine_pairs", lambda *_: mined)
-    lines, results = retrieval.mine_bucc(str(tmp_path), "de", None, config())
-    assert results["dev_f1"] == 100
-    assert lines == ["de-0\ten-0"]

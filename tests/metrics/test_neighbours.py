@@ -53,6 +53,16 @@ def test_the_best_of_all_whatever_the_blocks(scoring, block):
     np.testing.assert_allclose(matches.backward_scores, scores.max(axis=0), atol=1e-5)
 
 
+@pytest.mark.parametrize("scoring", SCORINGS)
+def test_vectors_that_are_nearly_parallel_are_told_apart(scoring):
+    shared = 3 + np.arange(64) % 5
+    near = [(shared + 2e-3 * vectors(30, s, 64)).astype(np.float32) for s in (5, 6)]
+    scores = full_scores(*near, scoring, num_neighbours=4)
+    matches = best_matches(*near, scoring, 4)
+    np.testing.assert_array_equal(matches.forward, scores.argmax(axis=1))
+    assert matches.forward_scores.dtype == np.float64
+
+
 # The last asks for more than there are: all are neighbours.
 @pytest.mark.parametrize("block, count", [(2, 3), (5, 3), (100, 3), (100, 20)])
 def test_means_of_the_nearest(block, count):
