@@ -2,8 +2,8 @@
 
 Reads results.json of fine-tuning runs that kept only the first layers
 (FinetuningConfig.keep_layers) of one pre-trained model or of several. Runs whose models
-have equal settings and layers count as seeds: their mean and standard deviation are
-shown.
+have equal sizes, before and after pre-training, count as seeds: their mean and standard
+deviation are shown. They must have been fine-tuned with equal settings.
 
   decoupled analyze layer_drop --finetuned_dir=runs/e_out_768_keep_12 \\
       --finetuned_dir=runs/e_out_768_keep_11 --output_dir=results
@@ -20,7 +20,7 @@ from decoupled.analyses.output import Line, Panel, Picture, Table
 from decoupled.configs import ModelConfig
 from decoupled.core import files, plots
 from decoupled.core.errors import UserError
-from decoupled.core.made_from import MADE_FROM, RESULTS
+from decoupled.core.made_from import MADE_FROM, RESULTS, differences
 from decoupled.runs import run_folder
 from decoupled.xtreme import official
 
@@ -31,18 +31,23 @@ _SIZES = {
     "hidden_size": "H",
     "coupled": "coupled",
 }
+_PRETRAINED_LAYERS = "pretrained_layers"
+# What may differ between seeds, in `data` of config.json.
+_OF_SEEDS = ("seed", "learning_rate", "init_checkpoint", "init_checkpoint_sha256")
 
 
 class DroppedRun(NamedTuple):
     """A fine-tuned model: its folder, the files of its results, its task, settings and
-    vocabulary (the beginning of its fingerprint), the metrics of its score, and a score
-    per seed with the weights that it is of (SHA-256; "" of earlier versions)."""
+    vocabulary (the beginning of its fingerprint), what else config.json says of its
+    training, the metrics of its score, and a score per seed with the weights that it is
+    of (SHA-256; "" of earlier versions)."""
 
     folder: str
     results: list[str]
     task: str
     model: ModelConfig
     vocabulary: str
+    training: dict[str, Any]
     metrics: list[str]
     languages: list[str]
     scores: list[float]
@@ -124,6 +129,7 @@ def read_run(folder: str, split: str) -> DroppedRun:
         task,
         described.model,
         described.vocabulary_fingerprint[:8],
+        {n: value for n, value in described.data.items() if n not in _OF_SEEDS},
         official.headline(task, results[0][1]),
         sorted(scored[0]),
         means,
@@ -172,6 +178,10 @@ def _names(runs) -> dict[str, str]:
     settings = {
         run.folder: {**vars(run.model), "vocabulary": run.vocabulary} for run in runs
     }
+    # Earlier versions did not record them.
+    if all(_PRETRAINED_LAYERS in run.training for run in runs):
+        for run in runs:
+            settings[run.folder][_PRETRAINED_LAYERS] = run.training[_PRETRAINED_LAYERS]
     fields = dict.fromkeys([*_SIZES, *settings[runs[0].folder]])
     fields.pop("num_layers")
     differing = [
@@ -191,8 +201,11 @@ def _names(runs) -> dict[str, str]:
 
 def _points(runs, names):
     grouped: dict[tuple[str, int], list[DroppedRun]] = {}
+    first: dict[str, DroppedRun] = {}
     for run in runs:
-        grouped.setdefault((names[run.folder], run.model.num_layers), []).append(run)
+        name = names[run.folder]
+        _check_training(first.setdefault(name, run), run)
+        grouped.setdefault((name, run.model.num_layers), []).append(run)
     most = dict(sorted(grouped))
     for (name, layers), of_point in sorted(grouped.items()):
         scores = [score for run in of_point for score in run.scores]
@@ -211,6 +224,18 @@ def _points(runs, names):
                 for path in run.results
             },
         }
+
+
+def _check_training(first, run):
+    """Refuses runs of a model that were fine-tuned otherwise than the first."""
+    # What earlier versions did not record agrees with anything.
+    both = (first.training.keys() & run.training.keys()) - {_PRETRAINED_LAYERS}
+    before, now = ({name: r.training[name] for name in both} for r in (first, run))
+    for name, old, new in differences("", before, now):
+        raise UserError(
+            f"{run.folder}: was fine-tuned with {name} {new}, and {first.folder} with "
+            f"{old}; analyse them apart"
+        )
 
 
 def tables(result: dict[str, Any]) -> Iterator[Table]:

@@ -109,12 +109,13 @@ class FinetuningPlan:
             files.write_json(os.path.join(folder, run_folder.ANSWERS), answers)
 
     @functools.cached_property
-    def _start(self) -> dict[str, str]:
+    def _start(self) -> dict[str, Any]:
         weights = self.source.weights.path
         indexes = self.task.indexes("train", self.data.source)
         return {
             "init_checkpoint": os.path.basename(weights),
             "init_checkpoint_sha256": run_folder.weights_sha256(weights),
+            "pretrained_layers": self.source.config.num_layers,
             "train": self.data.fingerprint("train", self.data.source),
             **(
                 {"train_indexes": list(map(files.file_fingerprint, indexes))}

@@ -69,6 +69,7 @@ _BEFORE = {"matmul_precision": "highest"}
 # Settings that earlier versions did not record; such a folder agrees with any value.
 _UNRECORDED_DATA = (
     "init_checkpoint_sha256",
+    "pretrained_layers",
     "attention_kernel",
     "shards",
     "train_indexes",

@@ -76,6 +76,33 @@ def test_models_that_differ_anywhere_are_no_seeds_of_each_other(folders, tmp_pat
     ]
 
 
+def test_runs_that_were_trained_otherwise_are_no_seeds(tmp_path):
+    def write(name, layers=1, **data):
+        seed = {"seed": len(name), "init_checkpoint": name}
+        return write_folder(
+            tmp_path / name, of_xnli(70, 60), data={**seed, **data}, num_layers=layers
+        )
+
+    deep, shallow = ({"pretrained_layers": layers} for layers in (2, 1))
+    runs = [write("whole", 2, **deep), write("cut", **deep), write("small", **shallow)]
+    points = layer_drop.measure(runs)["tasks"]["xnli"]["points"]
+    assert sorted((p["model"], p["layers"], p["dropped"]) for p in points) == [
+        ("pretrained_layers 1", 1, 0),
+        ("pretrained_layers 2", 1, 1),
+        ("pretrained_layers 2", 2, 0),
+    ]
+    # Earlier versions recorded neither.
+    assert (
+        len(layer_drop.measure([*runs, write("old")])["tasks"]["xnli"]["points"]) == 2
+    )
+    frozen = write("frozen", **deep, freeze_input_embedding=True)
+    plain = write("plain", **deep, freeze_input_embedding=False)
+    with pytest.raises(
+        UserError, match="plain: .* freeze_input_embedding False, and .*"
+    ):
+        layer_drop.measure([frozen, plain])
+
+
 def test_points_by_hand(folders):
     result = layer_drop.measure(folders)
     found = result["tasks"]["xnli"]
