@@ -112,6 +112,13 @@ def _check_types(folder, vocabulary, described, notes) -> None:
 
 
 def _check_ids(folder, vocabulary, described, notes) -> None:
+    unused = described.family.unused_positions
+    if unused and vocabulary.pad_id + 1 != unused:
+        raise UserError(
+            f"{folder}/{CONFIG}: XLM-R gives tokens of id {unused - 1} the position of "
+            f"padding, but padding of {vocabulary.path} has id {vocabulary.pad_id}; "
+            "only a tokenizer that pads with that id can be converted"
+        )
     expected = (vocabulary.pad_id, vocabulary.cls_id, vocabulary.sep_id)
     for name, setting, index in zip(
         ("pad", "bos", "eos"), described.special_ids, expected, strict=True

@@ -11,6 +11,7 @@ from decoupled.data.vocabulary import open_vocabulary
 from decoupled.exports.interop.huggingface_config import (
     BERT,
     REMBERT,
+    XLM_R,
     make_config,
     read_config,
 )
@@ -543,6 +544,18 @@ def test_other_settings_are_refused(folder, name, changes, message, is_json_ther
         (folder.path / "tokenizer.json").unlink()
     folder.change(name, **changes)
     folder.refuses(message)
+
+
+@pytest.mark.parametrize("is_wordpiece", [False, True])
+def test_positions_of_xlm_r_need_its_id_of_padding(tmp_path, vocabulary, is_wordpiece):
+    """transformers 5.23 gives a token of id 1 the position of padding."""
+    folder = converted(tmp_path, vocabulary, XLM_R)
+    folder.change("config.json", pad_token_id=1, type_vocab_size=1)
+    if is_wordpiece:
+        for name in ("sentencepiece.model", "tokenizer.json", "tokenizer_config.json"):
+            (folder.path / name).unlink()
+        (folder.path / "vocab.txt").write_text("\n".join(wordpieces()))
+    folder.refuses("gives tokens of id 1 the position of padding, but .* has id 0")
 
 
 def test_what_is_not_used_is_said(folder):
