@@ -339,11 +339,17 @@ def check_resumable(checkpoint: str, names: Iterable[str]) -> None:
     optimizer or of other frozen variables lacks some."""
     available = CheckpointFile(checkpoint).shapes
     for name in names:
-        if name not in available:
+        if name in available:
+            continue
+        if not any(map(is_slot, available)):
             raise UserError(
-                f"{checkpoint}: has no variable {name}; go on with the "
-                "run's own optimizer and frozen variables, or use another --model_dir"
+                f"{checkpoint}: has no slots of an optimizer, so that no run goes on "
+                "from it; give it as --init_checkpoint, with another --model_dir"
             )
+        raise UserError(
+            f"{checkpoint}: has no variable {name}; go on with the run's own optimizer "
+            "and frozen variables, or use another --model_dir"
+        )
 
 
 def plan_start(

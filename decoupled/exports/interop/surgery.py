@@ -148,7 +148,10 @@ def _slots(
     anew = {*changed.values, *changed.reset} - copied
     has_adamw = any(names.is_slot(name, [_ADAMW]) for name in stored)
     if anew and not has_adamw:
-        return {}, ["slots of Adafactor cannot be kept: a new run begins without them"]
+        return {}, [
+            "slots of Adafactor cannot be kept: give the new folder as "
+            "--init_checkpoint of a new run"
+        ]
     shapes, result = names.shapes(changed.model, names.ALL_HEADS), {}
     for name in dict.fromkeys([*kept, *changed.values]):
         source = changed.slots.get(name, name)

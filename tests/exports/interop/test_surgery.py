@@ -20,6 +20,7 @@ from decoupled.model.variables import (
     WORD_EMBEDDINGS,
 )
 from decoupled.runs.saved_run import open_model
+from decoupled.training.checkpoints import check_resumable
 from tests.exports.models import (
     finetuned_weights,
     model_config,
@@ -258,6 +259,8 @@ def test_slots_of_adafactor_are_copied_or_left_out(write, tmp_path, capsys):
     assert report["optimizer_slots"] == 0
     assert {*inserted.weights.shapes} == {*inserted.weights, "global_step"}
     assert "slots of Adafactor cannot be kept" in capsys.readouterr().out
+    with pytest.raises(UserError, match="has no slots of an optimizer, so .*--init_ch"):
+        check_resumable(inserted.weights.path, ["kernel_slot_v"])
 
 
 def test_the_copy_of_a_table_that_was_frozen_has_slots(write, tmp_path):
