@@ -210,8 +210,8 @@ def best_threshold(
     """The threshold with the highest F1, and this F1 in percent.
 
     Of several thresholds it is the highest. It is halfway between the last score that
-    is kept and the next one, or the lowest score if all are kept. `scores`, float64, are
-    descending, and `num_gold` at least 1.
+    is kept and the next one, or the lowest score if all are kept. `scores` are float64
+    and descending, and `num_gold` is at least 1.
     """
     extracted = np.arange(1, len(scores) + 1)
     # 2 * right / (extracted + gold) is the harmonic mean of precision and recall.
