@@ -152,6 +152,8 @@ need_slice() {
 need_number() {
   OPTION[$1]="${OPTION[$1]:-$2}"
   [[ ${OPTION[$1]} =~ ^[0-9]{1,7}$ ]] || fail "--$1=${OPTION[$1]}: not a whole number"
+  # With a leading zero bash would read it as octal.
+  OPTION[$1]=$((10#${OPTION[$1]}))
 }
 
 no_rest() {
@@ -188,7 +190,7 @@ refuse() {
 check_runtime() {
   need type v6e-8
   local type="${OPTION[type]}" version
-  [[ $type =~ ^[a-z][a-z0-9]*-[0-9]{1,5}$ ]] || fail "--type=$type: not of the form v3-8"
+  [[ $type =~ ^[a-z][a-z0-9]*-[1-9][0-9]{0,4}$ ]] || fail "--type=$type: not of the form v3-8"
   case "$type" in
     v[234]-* | v5p-* | v5litepod-* | v6e-*) ;;
     v5e-*) fail "--type=$type: gcloud's name is v5litepod-${type#v5e-}" ;;

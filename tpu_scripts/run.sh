@@ -38,8 +38,8 @@ parse_run() {
   need_number max_hours 48
   need_number stall_minutes 60
   MAX_ATTEMPTS="${OPTION[max_attempts]}"
-  MAX_SECONDS=$((10#${OPTION[max_hours]} * 3600))
-  STALL_SECONDS=$((10#${OPTION[stall_minutes]} * 60))
+  MAX_SECONDS=$((OPTION[max_hours] * 3600))
+  STALL_SECONDS=$((OPTION[stall_minutes] * 60))
   local entry
   while IFS= read -r entry; do
     [[ -z $entry || $entry =~ ^[A-Za-z_][A-Za-z_0-9]*= ]] || fail "--env=$entry: not NAME=VALUE"

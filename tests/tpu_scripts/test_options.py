@@ -186,6 +186,8 @@ def test_training_scripts_are_the_launcher_with_a_command(script, flags):
             "needs TensorFlow 2.15 on v2, v3 or v4; leave --version out",
         ),
         ("create.sh", [*SLICE, "--type=v3"], "not of the form v3-8"),
+        ("create.sh", [*SLICE, "--type=v5litepod-0"], "not of the form v3-8"),
+        ("create.sh", [*SLICE, "--type=v5litepod-08"], "not of the form v3-8"),
         ("create.sh", [*TYPED, "--version=tpu-vm-tf-2.15.0-pjrt"], "finds no TPU"),
         ("create.sh", [*TYPED, "--version=tpu-vm-tf-2.15.0"], "end in -se"),
         (
@@ -209,6 +211,7 @@ def test_training_scripts_are_the_launcher_with_a_command(script, flags):
             "--vocabulary=data/pieces.model: must be on gs://",
         ),
         ("sweep.sh", [*SLICE], "--jobs must be given"),
+        ("sweep.sh", [*SLICE, "--jobs=no", "--slices=08"], "--jobs=no: cannot be read"),
     ],
 )
 def test_mistakes_are_one_line_and_exit_code_2(script, options, message):
