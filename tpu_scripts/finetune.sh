@@ -13,6 +13,6 @@ USES=(name zone type version project service_account scopes create_arg internal_
 # shellcheck source=common.sh
 source "$(dirname "$0")/common.sh"
 parse "$@"
-need_flags finetune task data_dir/ init_checkpoint/ model_dir/
+need_flags finetune task data_dir init_checkpoint model_dir
 rm -rf "$SCRATCH"
 exec "$HERE/run.sh" "${GIVEN[@]}" -- finetune "${REST[@]}"

@@ -16,6 +16,6 @@ USES=(name zone type version project service_account scopes create_arg internal_
 # shellcheck source=common.sh
 source "$(dirname "$0")/common.sh"
 parse "$@"
-need_flags pretrain model_dir/ records_dir/ vocabulary/
+need_flags pretrain model_dir records_dir vocabulary
 rm -rf "$SCRATCH"
 exec "$HERE/run.sh" "${GIVEN[@]}" -- pretrain "${REST[@]}"

@@ -17,6 +17,7 @@ COMMANDS = sorted(
 )
 RUN = "--model_dir=gs://b/run"
 DATA = ("--records_dir=gs://b/records", "--vocabulary=gs://b/sentencepiece.model")
+TUNED = (RUN, "--task=xnli", "--data_dir=gs://b/d", "--init_checkpoint=gs://b/r")
 
 
 def call(script, *options):
@@ -148,13 +149,7 @@ def test_fetching_can_leave_checkpoints_behind():
 
 @pytest.mark.parametrize(
     "script, flags",
-    [
-        ("pretrain.sh", [RUN, *DATA]),
-        (
-            "finetune.sh",
-            [RUN, "--task=xnli", "--data_dir=gs://b/d", "--init_checkpoint=gs://b/r"],
-        ),
-    ],
+    [("pretrain.sh", [RUN, *DATA]), ("finetune.sh", TUNED)],
 )
 def test_training_scripts_are_the_launcher_with_a_command(script, flags):
     shown = dry_run(script, *SLICE, "--type=v2-8", ACCOUNT, "--", *flags)
@@ -209,6 +204,21 @@ def test_training_scripts_are_the_launcher_with_a_command(script, flags):
             "pretrain.sh",
             [*SLICE, "--", RUN, DATA[0], "--vocabulary=data/pieces.model"],
             "--vocabulary=data/pieces.model: must be on gs://",
+        ),
+        (
+            "pretrain.sh",
+            [*SLICE, "--", RUN, *DATA, "--init_checkpoint=runs/local"],
+            "--init_checkpoint=runs/local: must be on gs://",
+        ),
+        (
+            "pretrain.sh",
+            [*SLICE, "--", RUN, *DATA, "--branch_from=runs/trunk"],
+            "--branch_from=runs/trunk: must be on gs://",
+        ),
+        (
+            "finetune.sh",
+            [*SLICE, "--", *TUNED, "--feature_dir=features"],
+            "--feature_dir=features: must be on gs://",
         ),
         ("sweep.sh", [*SLICE], "--jobs must be given"),
         ("sweep.sh", [*SLICE, "--jobs=no", "--slices=08"], "--jobs=no: cannot be read"),
