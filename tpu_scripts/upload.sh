@@ -7,8 +7,8 @@
 #   tpu_scripts/upload.sh --to=gs://bucket/data --with_package
 #   tpu_scripts/upload.sh --name=decoupled-1 --zone=us-central1-a --to=data data/records
 #
-# data/records becomes gs://bucket/data/records; the package gs://bucket/data/decoupled.tar.gz,
-# for --package of the other scripts.
+# data/records becomes gs://bucket/data/records, and . a folder with the name of this one; the
+# package becomes gs://bucket/data/decoupled.tar.gz, for --package of the other scripts.
 USES=(to with_package name zone project worker internal_ip dry_run)
 # shellcheck source=common.sh
 source "$(dirname "$0")/common.sh"
@@ -16,14 +16,25 @@ parse "$@"
 need to gs://bucket/data
 target="${OPTION[to]%/}"
 if [[ $target != gs://* ]]; then need_slice; fi
-if [[ -n ${OPTION[with_package]} ]]; then
-  make_package "$SCRATCH/decoupled.tar.gz"
-  REST+=("$SCRATCH/decoupled.tar.gz")
-fi
-((${#REST[@]})) || fail "nothing to copy; name files or folders, or --with_package"
-for path in "${REST[@]}"; do
+package="$SCRATCH/decoupled.tar.gz"
+[[ -n ${OPTION[with_package]}${REST[*]} ]] ||
+  fail "nothing to copy; name files or folders, or --with_package"
+declare -A path_of=()
+[[ -z ${OPTION[with_package]} ]] || path_of[$target/${package##*/}]="the package"
+for index in "${!REST[@]}"; do
+  path="${REST[index]}"
   [[ -e $path || -n ${OPTION[dry_run]} ]] || fail "$path: no such file or folder"
+  # . and .. get the names of their folders; links keep their own.
+  REST[index]="$(realpath -ms -- "$path")"
+  copy="$target/${REST[index]##*/}"
+  [[ -z ${path_of[$copy]:-} ]] ||
+    fail "${path_of[$copy]} and $path would both become $copy; copy one with another --to"
+  path_of[$copy]="$path"
 done
+if [[ -n ${OPTION[with_package]} ]]; then
+  make_package "$package"
+  REST+=("$package")
+fi
 
 if [[ $target != gs://* ]]; then
   worker="${OPTION[worker]:-0}"
@@ -34,7 +45,6 @@ if [[ $target != gs://* ]]; then
   exit
 fi
 for path in "${REST[@]}"; do
-  path="${path%/}"
   if [[ -d $path ]]; then
     run gcloud storage rsync --recursive "$path" "$target/${path##*/}"
   else

@@ -133,6 +133,18 @@ def test_uploads_go_to_the_bucket_or_to_a_host(tmp_path):
     assert copied[5:9] == ["--recurse", *sources, "n:my data"]
 
 
+def test_uploads_have_the_names_of_what_is_copied(tmp_path, monkeypatch):
+    here = tmp_path / "corpus" / "tasks"
+    here.mkdir(parents=True)
+    (here / "link").symlink_to(tmp_path)
+    monkeypatch.chdir(here)
+    commands = dry_run("upload.sh", "--to=gs://b", ".", "..", "link/")
+    names = ["tasks", "corpus", "link"]
+    assert [c[-1] for c in commands] == [f"gs://b/{name}" for name in names]
+    [_, copied] = dry_run("upload.sh", *SLICE, "--to=data", ".")
+    assert copied[6:8] == [str(here), "n:data"]
+
+
 def test_fetching_can_leave_checkpoints_behind():
     assert dry_run("fetch.sh", "--from=gs://b/run/", "--to=here") == [
         ["mkdir", "-p", "here"],
@@ -191,6 +203,16 @@ def test_training_scripts_are_the_launcher_with_a_command(script, flags):
             "whose image ends in -pod-se",
         ),
         ("upload.sh", ["--to=gs://b"], "nothing to copy"),
+        (
+            "upload.sh",
+            ["--to=gs://b", "u/one/vocabulary", "u/two/vocabulary/"],
+            "u/one/vocabulary and u/two/vocabulary/ would both become gs://b/vocab",
+        ),
+        (
+            "upload.sh",
+            [*SLICE, "--to=data", "--with_package", "u/decoupled.tar.gz"],
+            "the package and u/decoupled.tar.gz would both become data/decoupled.tar",
+        ),
         ("fetch.sh", ["--from=runs", "--to=x"], "--from=runs: not on gs://"),
         ("run.sh", [*TYPED], "no job"),
         ("run.sh", [*TYPED, "--", "rm -rf", RUN], "a job starts with a command"),
