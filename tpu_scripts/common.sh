@@ -131,8 +131,13 @@ set_option() {
 # split_job LINE: sets JOB_LINE to the words of a line of --jobs. It removes quotes as a shell
 # does, but expands and runs nothing.
 split_job() {
+  local word
   mapfile -d '' -t JOB_LINE < <(xargs printf '%s\0' <<<"$1" 2>"$SCRATCH/errors")
   [[ ! -s $SCRATCH/errors ]] || fail "--jobs=${OPTION[jobs]}: quotes do not match: $1"
+  for word in "${JOB_LINE[@]:1}"; do
+    [[ $word == --* ]] || fail "--jobs=${OPTION[jobs]}: '$word' belongs to no flag; write \
+--flag=value, and a comment on a line of its own: $1"
+  done
 }
 
 # need NAME EXAMPLE: the option must be given.

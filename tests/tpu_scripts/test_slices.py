@@ -124,6 +124,8 @@ def test_a_sweep_checks_its_jobs_before_it_creates_anything(make_cloud):
         (f"{first}pretrain --task=t\n", "a job without --model_dir: pretrain --task=t"),
         ("# none\n", "no job in it"),
         ("pretrain --model_dir=gs://b/a --x='\n", "quotes do not match"),
+        ("pretrain --model_dir=gs://b/a # seed 1\n", "'#' belongs to no flag"),
+        ("pretrain --model_dir=gs://b/a --mode train\n", "'train' belongs to no flag"),
     ]:
         finished = sweep(cloud, text)
         assert finished.returncode == 2
