@@ -11,7 +11,8 @@
 #
 # decoupled sweep --print_jobs prints such lines for a table of the paper. The jobs
 # of a slice run one after another, in their order; they go to NAME-0, NAME-1, ... in turn, but
-# a job whose --init_checkpoint is the --model_dir of another goes to the same slice, behind it.
+# a job whose --init_checkpoint or --branch_from is the --model_dir of another, or is in it, goes
+# to the same slice, behind it: its line must stand behind that one's.
 # When started again, it skips complete jobs. A slice stops at a job that ends with an error;
 # the others continue. The exit code is the highest of theirs (see run.sh --help).
 USES=(name zone type version project service_account scopes create_arg internal_ip spot
@@ -39,22 +40,36 @@ options=()
 for option in "${GIVEN[@]}"; do
   case "$option" in --name=* | --jobs=* | --slices=*) ;; *) options+=("$option") ;; esac
 done
-# In turn, but a job goes where the one runs whose checkpoint it starts from.
-declare -A slice_of=()
+# In turn, but a job goes where the one runs whose checkpoint it starts from. `reader_of` has the
+# folders that no earlier job has written, and a job that starts from there.
+declare -A slice_of=() reader_of=()
 turn=0
 while IFS= read -r line; do
   split_job "$line"
-  folder='' from=''
+  folder='' sources=() slice=''
   for word in "${JOB_LINE[@]}"; do
     case "$word" in
       --model_dir=*) folder="$(without_slashes "${word#*=}")" ;;
-      --init_checkpoint=*) from="$(without_slashes "${word#*=}")" ;;
+      --init_checkpoint=* | --branch_from=*)
+        sources+=("$(without_slashes "${word#*=}")")
+        ;;
     esac
   done
   [[ -n $folder ]] || fail "--jobs=${OPTION[jobs]}: a job without --model_dir: $line"
   [[ -z ${slice_of[$folder]:-} ]] ||
     fail "--jobs=${OPTION[jobs]}: two jobs with --model_dir=$folder"
-  slice="${slice_of[${from:-none}]:-}"
+  [[ -z ${reader_of[$folder]:-} ]] || fail "--jobs=${OPTION[jobs]}: a job starts from \
+--model_dir=$folder of a later one; move it behind that: ${reader_of[$folder]}"
+  for from in "${sources[@]}"; do
+    while [[ $from == gs://?* && -z ${slice_of[$from]:-} ]]; do
+      reader_of[$from]="$line"
+      from="${from%/*}"
+    done
+    [[ $from == gs://?* ]] || continue
+    slice="${slice:-${slice_of[$from]}}"
+    [[ $slice == "${slice_of[$from]}" ]] || fail "--jobs=${OPTION[jobs]}: a job starts from jobs \
+of two slices; use --slices=1: $line"
+  done
   [[ -n $slice ]] || slice=$((turn++ % slices))
   slice_of[$folder]="$slice"
   printf '%s\n' "$line" >>"$SCRATCH/jobs-$slice"

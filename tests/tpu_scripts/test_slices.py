@@ -1,5 +1,9 @@
 """Creating, watching, listing and deleting slices, and the jobs of a sweep."""
 
+import re
+
+import pytest
+
 from tests.tpu_scripts.cloud import ACCOUNT, ZONE
 
 SLICE = ("--name=n", ZONE)
@@ -107,6 +111,30 @@ def test_a_sweep_divides_its_jobs_over_slices(make_cloud):
     assert lines[2].endswith("finetune to gs://bucket/c from step 0")
 
 
+@pytest.mark.parametrize(
+    "source",
+    [
+        "--init_checkpoint=gs://b/m/model.ckpt-100",
+        "--branch_from=gs://b/m/",
+        "--branch_from=gs://b/m/model.ckpt-100",
+    ],
+)
+def test_a_job_of_a_sweep_runs_behind_the_one_it_starts_from(make_cloud, source):
+    rows = (
+        "pretrain --model_dir=gs://b/m\n"
+        "pretrain --model_dir=gs://b/other\n"
+        "pretrain --model_dir=gs://b/m_2\n"
+        f"pretrain --model_dir=gs://b/n {source}\n"
+        # Of a folder that no job writes.
+        "pretrain --model_dir=gs://b/k --init_checkpoint=gs://b/old/m\n"
+    )
+    finished = sweep(make_cloud(), rows, "--slices=2", "--dry-run")
+    assert finished.returncode == 0, finished.stderr
+    said = re.findall(r"(n-\d): job: pretrain to gs://b/(\w+) from", finished.stdout)
+    assert [folder for slice_, folder in said if slice_ == "n-0"] == ["m", "m_2", "n"]
+    assert [folder for slice_, folder in said if slice_ == "n-1"] == ["other", "k"]
+
+
 def test_a_sweep_checks_its_jobs_before_it_creates_anything(make_cloud):
     cloud = make_cloud()
     first = "pretrain --model_dir=gs://b/a\n"
@@ -125,9 +153,18 @@ def test_a_sweep_checks_its_jobs_before_it_creates_anything(make_cloud):
         ("# none\n", "no job in it"),
         ("pretrain --model_dir=gs://b/a --x='\n", "quotes do not match"),
         ("pretrain --model_dir=gs://b/a # seed 1\n", "'#' belongs to no flag"),
+        (
+            f"finetune --init_checkpoint=gs://b/a/best --model_dir=gs://b/f\n{first}",
+            "behind that: finetune --init_checkpoint=gs://b/a/best --model_dir=gs://b/f",
+        ),
+        (
+            f"{first}pretrain --model_dir=gs://b/c\npretrain --model_dir=gs://b/d "
+            "--init_checkpoint=gs://b/a --branch_from=gs://b/c\n",
+            "a job starts from jobs of two slices; use --slices=1: pretrain",
+        ),
         ("pretrain --model_dir=gs://b/a --mode train\n", "'train' belongs to no flag"),
     ]:
-        finished = sweep(cloud, text)
+        finished = sweep(cloud, text, "--slices=2")
         assert finished.returncode == 2
         assert message in finished.stderr
     assert cloud.calls("create") == []
