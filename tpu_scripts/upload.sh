@@ -24,8 +24,10 @@ declare -A path_of=()
 for index in "${!REST[@]}"; do
   path="${REST[index]}"
   [[ -e $path || -n ${OPTION[dry_run]} ]] || fail "$path: no such file or folder"
-  # . and .. get the names of their folders; links keep their own.
-  REST[index]="$(realpath -ms -- "$path")"
+  REST[index]="${path%/}"
+  case "/${path%/}" in
+    */. | */..) REST[index]="$(cd "$path" && pwd)" ;;
+  esac
   copy="$target/${REST[index]##*/}"
   [[ -z ${path_of[$copy]:-} ]] ||
     fail "${path_of[$copy]} and $path would both become $copy; copy one with another --to"
