@@ -228,14 +228,22 @@ def _points(runs, names):
 
 def _check_training(first, run):
     """Refuses runs of a model that were fine-tuned otherwise than the first."""
-    # What earlier versions did not record agrees with anything.
-    both = (first.training.keys() & run.training.keys()) - {_PRETRAINED_LAYERS}
-    before, now = ({name: r.training[name] for name in both} for r in (first, run))
+    before = _shared(first.training, run.training)
+    now = _shared(run.training, first.training)
     for name, old, new in differences("", before, now):
+        if name == _PRETRAINED_LAYERS:
+            continue
         raise UserError(
             f"{run.folder}: was fine-tuned with {name} {new}, and {first.folder} with "
             f"{old}; analyse them apart"
         )
+
+
+def _shared(entries, others):
+    """Without what the others lack: an earlier version did not record it."""
+    if not (isinstance(entries, dict) and isinstance(others, dict)):
+        return entries
+    return {n: _shared(entries[n], others[n]) for n in entries if n in others}
 
 
 def tables(result: dict[str, Any]) -> Iterator[Table]:

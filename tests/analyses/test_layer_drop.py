@@ -95,6 +95,10 @@ def test_runs_that_were_trained_otherwise_are_no_seeds(tmp_path):
     assert (
         len(layer_drop.measure([*runs, write("old")])["tasks"]["xnli"]["points"]) == 2
     )
+    features = {"max_sequence_length": 9}
+    earlier = write("earlier", optimizer={"name": "adamw"}, features=features)
+    later = write("later", features={**features, "version": 2})
+    assert layer_drop.measure([earlier, later])
     frozen = write("frozen", **deep, freeze_input_embedding=True)
     plain = write("plain", **deep, freeze_input_embedding=False)
     with pytest.raises(
