@@ -135,8 +135,8 @@ split_job() {
   mapfile -d '' -t JOB_LINE < <(xargs printf '%s\0' <<<"$1" 2>"$SCRATCH/errors")
   [[ ! -s $SCRATCH/errors ]] || fail "--jobs=${OPTION[jobs]}: quotes do not match: $1"
   for word in "${JOB_LINE[@]:1}"; do
-    [[ $word == --* ]] || fail "--jobs=${OPTION[jobs]}: '$word' belongs to no flag; write \
---flag=value, and a comment on a line of its own: $1"
+    [[ $word == --* ]] || fail "--jobs=${OPTION[jobs]}: unexpected argument '$word'; \
+write --flag=value, and a comment on a line of its own: $1"
   done
 }
 

@@ -32,21 +32,26 @@ _SIZES = {
     "coupled": "coupled",
 }
 _PRETRAINED_LAYERS = "pretrained_layers"
-# What may differ between seeds, in `data` of config.json.
-_OF_SEEDS = ("seed", "learning_rate", "init_checkpoint", "init_checkpoint_sha256")
+# What may differ between seeds or models, in `data` of config.json.
+_MAY_DIFFER = (
+    *("seed", "learning_rate", "init_checkpoint", "init_checkpoint_sha256"),
+    _PRETRAINED_LAYERS,
+)
 
 
 class DroppedRun(NamedTuple):
     """A fine-tuned model: its folder, the files of its results, its task, settings and
-    vocabulary (the beginning of its fingerprint), what else config.json says of its
-    training, the metrics of its score, and a score per seed with the weights that it is
-    of (SHA-256; "" of earlier versions)."""
+    vocabulary (the beginning of its fingerprint), the layers of the pre-trained model
+    (None of earlier versions), what else config.json says of its training, the metrics
+    of its score, and a score per seed with the weights that it is of (SHA-256; "" of
+    earlier versions)."""
 
     folder: str
     results: list[str]
     task: str
     model: ModelConfig
     vocabulary: str
+    pretrained_layers: int | None
     training: dict[str, Any]
     metrics: list[str]
     languages: list[str]
@@ -118,7 +123,8 @@ def read_run(folder: str, split: str) -> DroppedRun:
             "decoupled finetune wrote"
         )
     # results.json of a seed does not name the metrics of a task of one's own.
-    metrics = {n: described.data[n] for n in ("headline",) if n in described.data}
+    data = described.data
+    metrics = {"headline": data["headline"]} if "headline" in data else {}
     results = [(path, values | metrics) for path, values in read_results(folder)]
     scored = [_scores(path, values, split) for path, values in results]
     means = [statistics.fmean(by_language.values()) for by_language in scored]
@@ -129,7 +135,8 @@ def read_run(folder: str, split: str) -> DroppedRun:
         task,
         described.model,
         described.vocabulary_fingerprint[:8],
-        {n: value for n, value in described.data.items() if n not in _OF_SEEDS},
+        data.get(_PRETRAINED_LAYERS),
+        {name: data[name] for name in data if name not in _MAY_DIFFER},
         official.headline(task, results[0][1]),
         sorted(scored[0]),
         means,
@@ -178,10 +185,9 @@ def _names(runs) -> dict[str, str]:
     settings = {
         run.folder: {**vars(run.model), "vocabulary": run.vocabulary} for run in runs
     }
-    # Earlier versions did not record them.
-    if all(_PRETRAINED_LAYERS in run.training for run in runs):
+    if all(run.pretrained_layers is not None for run in runs):
         for run in runs:
-            settings[run.folder][_PRETRAINED_LAYERS] = run.training[_PRETRAINED_LAYERS]
+            settings[run.folder][_PRETRAINED_LAYERS] = run.pretrained_layers
     fields = dict.fromkeys([*_SIZES, *settings[runs[0].folder]])
     fields.pop("num_layers")
     differing = [
@@ -231,8 +237,6 @@ def _check_training(first, run):
     before = _shared(first.training, run.training)
     now = _shared(run.training, first.training)
     for name, old, new in differences("", before, now):
-        if name == _PRETRAINED_LAYERS:
-            continue
         raise UserError(
             f"{run.folder}: was fine-tuned with {name} {new}, and {first.folder} with "
             f"{old}; analyse them apart"

@@ -152,7 +152,7 @@ def test_a_sweep_checks_its_jobs_before_it_creates_anything(make_cloud):
         (f"{first}pretrain --task=t\n", "a job without --model_dir: pretrain --task=t"),
         ("# none\n", "no job in it"),
         ("pretrain --model_dir=gs://b/a --x='\n", "quotes do not match"),
-        ("pretrain --model_dir=gs://b/a # seed 1\n", "'#' belongs to no flag"),
+        ("pretrain --model_dir=gs://b/a # seed 1\n", "unexpected argument '#'"),
         (
             f"finetune --init_checkpoint=gs://b/a/best --model_dir=gs://b/f\n{first}",
             "behind that: finetune --init_checkpoint=gs://b/a/best --model_dir=gs://b/f",
@@ -162,7 +162,7 @@ def test_a_sweep_checks_its_jobs_before_it_creates_anything(make_cloud):
             "--init_checkpoint=gs://b/a --branch_from=gs://b/c\n",
             "a job starts from jobs of two slices; use --slices=1: pretrain",
         ),
-        ("pretrain --model_dir=gs://b/a --mode train\n", "'train' belongs to no flag"),
+        ("pretrain --model_dir=gs://b/a --mode train\n", "unexpected argument 'train'"),
     ]:
         finished = sweep(cloud, text, "--slices=2")
         assert finished.returncode == 2
