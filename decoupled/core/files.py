@@ -8,7 +8,6 @@ neither a killed process nor a power failure leaves a file that looks finished.
 import codecs
 import collections
 import contextlib
-import fcntl
 import hashlib
 import io
 import itertools
@@ -512,12 +511,13 @@ def is_empty_folder(path: str) -> bool:
 def new_folder(folder: str, replaces: bool = False) -> Iterator[str]:
     """Yields a temporary name for a folder; on a clean exit it becomes `folder`.
 
-    On an error nothing is left. A rename replaces only an empty folder, so that files
-    that another process writes there in the meantime are kept. With `replaces`, the
-    existing content is removed when the new folder is complete.
+    On an error nothing is left, and after a kill the temporary name. A rename replaces
+    only an empty folder, so that files that another process writes there in the
+    meantime are kept. With `replaces`, the existing content is removed when the new
+    folder is complete.
 
     Raises:
-      UserError: another process writes this folder (on local disks), or it exists.
+      UserError: the folder exists.
     """
     target, retired = folder.rstrip("/"), None
     if not gfile.is_remote(target) and os.path.realpath(target) == os.getcwd():
@@ -525,69 +525,25 @@ def new_folder(folder: str, replaces: bool = False) -> Iterator[str]:
     if not replaces:
         check_target(target)
     make_folder(os.path.dirname(target) or ".")
-    _remove_leftovers(target)
-    # Until the last rename, so that another process takes no folder for a leftover.
-    with contextlib.ExitStack() as locks:
-        try:
-            with atomic_path(target) as temporary:
-                locks.enter_context(_locked(temporary))
-                yield temporary
-                if replaces and exists(target):
-                    # Before the earlier folder moves: this may take long.
-                    gfile.sync(temporary)
-                    locks.enter_context(_locked(target))
-                    retired = temporary_name(target)
-                    gfile.rename(target, retired)
-                check_target(target)
-        except BaseException as error:
-            # Ctrl-C too leaves the earlier folder where it was.
-            if retired and not exists(target):
-                gfile.rename(retired, target)
-            if isinstance(error, gfile.OpError):
-                raise UserError(f"{folder}: cannot write ({_cause(error)})") from error
-            raise
-        if retired:
-            gfile.rmtree(retired)
-
-
-def _remove_leftovers(target):
-    """Removes the leftovers of a killed process that wrote the same folder."""
-    parent, name = os.path.split(target)
-    names = [entry.rstrip("/") for entry in gfile.listdir(parent or ".")]
-    paths = [os.path.join(parent, n) for n in names if n.startswith(f"{name}.tmp-")]
-    leftovers = [p for p in paths if is_temporary(p) and gfile.isdir(p)]
-    with contextlib.ExitStack() as locks:
-        # All before the first is removed: one may be the earlier folder of a process
-        # that writes another.
-        for path in leftovers:
-            locks.enter_context(_locked(path))
-        for path in leftovers:
-            gfile.rmtree(path)
-
-
-@contextlib.contextmanager
-def _locked(folder):
-    """Makes a folder if it is missing, and locks it until the block or process ends.
-
-    Remote folders have no locks.
-    """
-    gfile.makedirs(folder)
-    with contextlib.ExitStack() as stack:
-        if not gfile.is_remote(folder):
-            handle = os.open(folder, os.O_RDONLY)
-            stack.callback(os.close, handle)
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError as error:
-                target = _TEMPORARY.sub("", folder)
-                raise UserError(
-                    f"{target}: another process writes here; wait until it ends, stop "
-                    "it, or use another folder"
-                ) from error
-            except OSError:
-                # A file system without locks.
-                pass
-        yield
+    try:
+        with atomic_path(target) as temporary:
+            gfile.makedirs(temporary)
+            yield temporary
+            if replaces and exists(target):
+                # Before the earlier folder moves: this may take long.
+                gfile.sync(temporary)
+                retired = temporary_name(target)
+                gfile.rename(target, retired)
+            check_target(target)
+    except BaseException as error:
+        # Ctrl-C too leaves the earlier folder where it was.
+        if retired and not exists(target):
+            gfile.rename(retired, target)
+        if isinstance(error, gfile.OpError):
+            raise UserError(f"{folder}: cannot write ({_cause(error)})") from error
+        raise
+    if retired:
+        gfile.rmtree(retired)
 
 
 def _cause(error):

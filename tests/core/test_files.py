@@ -310,43 +310,26 @@ def test_arrays_come_back_and_objects_are_refused(tmp_path):
         files.read_arrays(path)
 
 
-WRITER = """
-import sys
-from decoupled.core import files
-with files.new_folder(sys.argv[1], replaces=True) as folder:
-    with open(f"{folder}/first", "w") as file:
-        print("writing", file=file)
-    print("writing", flush=True)
-    sys.stdin.readline()
-"""
+def test_what_a_killed_writer_left_stays_if_the_next_one_fails(tmp_path):
+    """Where it was killed between two renames, both folders are whole."""
+    target, names = tmp_path / "out", ["out.tmp-01234567", "out.tmp-f1234567"]
+    for name in names:
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "export.json").write_text(name)
+    with pytest.raises(KeyboardInterrupt):
+        with files.new_folder(str(target), replaces=True):
+            raise KeyboardInterrupt
+    assert sorted(os.listdir(tmp_path)) == names
+    assert all((tmp_path / name / "export.json").exists() for name in names)
 
 
-@pytest.mark.parametrize("replaces", [False, True])
-def test_a_folder_that_another_process_writes_is_left_to_it(tmp_path, replaces):
+def test_of_two_writers_of_a_new_folder_the_later_one_is_refused(tmp_path):
     target = tmp_path / "out"
-    with subprocess.Popen(
-        [sys.executable, "-c", WRITER, str(target)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    ) as writer:
-        assert writer.stdout.readline() == "writing\n"
-        message = f"^{target}: another process writes here; wait until it ends"
-        # Such as the earlier folder, until the writer has finished the new one.
-        retired = [tmp_path / f"out.tmp-{n}1234567" for n in "0f"]
-        for path in retired:
-            path.mkdir()
-        with pytest.raises(UserError, match=message):
-            with files.new_folder(str(target), replaces=replaces):
-                pass
-        assert all(path.is_dir() for path in retired)
-        writer.communicate("go on\n")
-    assert writer.returncode == 0
-    assert (target / "first").read_text() == "writing\n"
-    # What a killed process left behind is removed.
-    with files.new_folder(str(target), replaces=True):
-        pass
-    assert os.listdir(tmp_path) == ["out"] and not os.listdir(target)
+    with pytest.raises(UserError, match=f"{target}: exists; choose a new folder"):
+        with files.new_folder(str(target)):
+            with files.new_folder(str(target)) as first:
+                pathlib.Path(first, "first").write_text("")
+    assert os.listdir(tmp_path) == ["out"] and os.listdir(target) == ["first"]
 
 
 def test_ctrl_c_while_a_folder_is_replaced_keeps_the_earlier_one(tmp_path, monkeypatch):

@@ -500,8 +500,6 @@ def test_an_empty_folder_is_filled_and_an_export_replaced_only_when_asked(
     assert saved["text_encoder"] == ["serving_default"]
 
     (target / "export.json").write_text("{}")
-    leftover = tmp_path / "exports" / "out.tmp-01234567"
-    leftover.mkdir()
     with pytest.raises(UserError, match="--overwrite"):
         export_to(target, small_dir)
     assert (target / "export.json").read_text() == "{}"
