@@ -21,7 +21,7 @@ from absl.testing import flagsaver
 from decoupled.__main__ import COMMANDS, NEEDS_PYTHON_ALONE
 from decoupled.commands import pretrain
 from tests.test_examples_of_settings import PLACEHOLDER, SOURCES, refusal, texts_of
-from tests.tpu_scripts.cloud import SCRIPTS, dry_run
+from tests.tpu_scripts.cloud import PRETRAIN, SCRIPTS, dry_run
 
 ROOT = SCRIPTS.parent
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -189,11 +189,9 @@ def test_scripts_take_their_options(given, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for folder in ("data/records", "data/vocabulary", "data/corpus/tasks"):
         pathlib.Path(folder).mkdir(parents=True)
-    pathlib.Path("rows.txt").write_text("pretrain --model_dir=gs://b/run\n")
+    pathlib.Path("rows.txt").write_text(f"{PRETRAIN} --model_dir=gs://b/run\n")
     scripts = [w for words in given.values() for w in words if w[0].endswith(".sh")]
-    assert {"create.sh", "pretrain.sh", "finetune.sh", "sweep.sh"} <= {
-        script for script, *_ in scripts
-    }
+    assert {"create.sh", "run.sh", "sweep.sh"} <= {script for script, *_ in scripts}
     for script, *options in scripts:
         assert dry_run(script, *options)
 
@@ -238,7 +236,9 @@ def test_required_flags_are_in_complete_commands(given):
 
 def test_settings_of_pretraining_fit_each_other(given):
     """What a class checks when it is made is checked here, as by the command."""
-    scripts = [w for words in given.values() for w in words if w[0] == "pretrain.sh"]
+    launches = [w for words in given.values() for w in words if w[0] == "run.sh"]
+    jobs = [words[words.index("--") + 1 :] for words in launches]
+    scripts = [flags for command, *flags in jobs if command == "pretrain"]
     here = of_the_package(given)["pretrain"]
     assert len(scripts) >= 2 and len(here) >= 9
     for words in [*scripts, *here]:

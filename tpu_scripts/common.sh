@@ -171,26 +171,6 @@ need_remote() {
     fail "$1=$2: must be on gs://; the disk of a slice is gone when the slice is"
 }
 
-# need_flags COMMAND FLAG...: the flags that the command needs must be in REST, and all paths
-# there must be on gs://.
-need_flags() {
-  local command="$1" flag given value
-  for flag in "${@:2}"; do
-    value=''
-    for given in "${REST[@]}"; do
-      case "$given" in "--$flag="*) value="${given#*=}" ;; esac
-    done
-    [[ -n $value ]] || fail "decoupled $command needs --$flag=..., after --"
-  done
-  for given in "${REST[@]}"; do
-    case "$given" in
-      --*_dir=* | --vocabulary=* | --init_checkpoint=* | --branch_from=*)
-        need_remote "${given%%=*}" "${given#*=}"
-        ;;
-    esac
-  done
-}
-
 # refuse WHY: ends, or with --force only warns.
 refuse() {
   [[ -n ${OPTION[force]:-} ]] || fail "$1 (--force tries it)"

@@ -2,7 +2,13 @@
 # Sourced after common.sh: one job, a command of the package that trains to MODEL_DIR on
 # gs://, and what it reports there.
 
-# set_job WORD...: the command (pretrain, finetune, ...) and its flags.
+# The flags that commands need beside --model_dir.
+declare -A NEEDED=(
+  [pretrain]='records_dir vocabulary' [finetune]='task data_dir init_checkpoint'
+)
+
+# set_job WORD...: the command (pretrain, finetune, ...) and its flags, which are checked here,
+# before a slice costs anything.
 set_job() {
   local flag
   DRIVER="${1:-}" FLAGS=("${@:2}") MODEL_DIR=''
@@ -11,6 +17,9 @@ set_job() {
   for flag in "${FLAGS[@]}"; do
     case "$flag" in
       --model_dir=*) MODEL_DIR="${flag#*=}" ;;
+      --*_dir=* | --vocabulary=* | --init_checkpoint=* | --branch_from=*)
+        need_remote "${flag%%=*}" "${flag#*=}"
+        ;;
       # After -- it would be the job's, and this one costs.
       --dry-run | --dry_run) fail "$flag must stand before --" ;;
     esac
@@ -19,7 +28,10 @@ set_job() {
   [[ $MODEL_DIR == gs://?* ]] ||
     fail "--model_dir=$MODEL_DIR: must be on gs://; the disk of a slice is gone when it is"
   MODEL_DIR="${MODEL_DIR%/}"
-  # Checked here, before a slice costs anything.
+  for flag in ${NEEDED[$DRIVER]:-}; do
+    [[ " ${FLAGS[*]}" == *" --$flag="* ]] ||
+      fail "$DRIVER to $MODEL_DIR: --$flag=... must be among its flags"
+  done
   if [[ $DRIVER == finetune ]] && by_estimator && several_hosts; then
     fail "finetune: TPUEstimator fine-tunes on one host, ${OPTION[type]} has several; \
 --version=tpu-ubuntu2204-base has JAX, which uses all"

@@ -10,7 +10,12 @@
 #
 #   tpu_scripts/run.sh --name=decoupled-1 --zone=us-central1-a --type=v6e-16 --spot \
 #       -- pretrain --gin_file=models/rembert.gin --model_dir=gs://bucket/rembert ...
+#   tpu_scripts/run.sh --name=xnli --zone=us-central1-a --type=v6e-8 --spot \
+#       -- finetune --task=xnli --data_dir=gs://bucket/data/xtreme \
+#       --init_checkpoint=gs://bucket/rembert --model_dir=gs://bucket/rembert_xnli
 #   tpu_scripts/run.sh --name=decoupled-1 --zone=us-central1-a --jobs=jobs.txt
+#
+# All paths of a job must be on gs://; upload.sh puts data there.
 #
 # Keep it alive: start it in tmux or under nohup. When started again, it finds its slice and
 # follows the job that runs there. It adds the flag --accelerator=tpu, or for TPUEstimator --tpu,

@@ -20,6 +20,8 @@ USES=(name zone type version project service_account scopes create_arg internal_
   force dry_run)
 # shellcheck source=common.sh
 source "$(dirname "$0")/common.sh"
+# shellcheck source=job.sh
+source "$(dirname "$0")/job.sh"
 parse "$@"
 no_rest
 need_slice
@@ -33,6 +35,7 @@ without_slashes() {
   printf '%s' "${1%"${1##*[!/]}"}"
 }
 
+check_runtime
 # The lines that are jobs.
 tr -d '\r' <"${OPTION[jobs]}" | grep -v -e '^[[:space:]]*#' -e '^[[:space:]]*$' >"$SCRATCH/jobs" ||
   fail "--jobs=${OPTION[jobs]}: no job in it"
@@ -46,16 +49,15 @@ declare -A slice_of=() reader_of=()
 turn=0
 while IFS= read -r line; do
   split_job "$line"
-  folder='' sources=() slice=''
-  for word in "${JOB_LINE[@]}"; do
+  set_job "${JOB_LINE[@]}"
+  folder="$(without_slashes "$MODEL_DIR")" sources=() slice=''
+  for word in "${FLAGS[@]}"; do
     case "$word" in
-      --model_dir=*) folder="$(without_slashes "${word#*=}")" ;;
       --init_checkpoint=* | --branch_from=*)
         sources+=("$(without_slashes "${word#*=}")")
         ;;
     esac
   done
-  [[ -n $folder ]] || fail "--jobs=${OPTION[jobs]}: a job without --model_dir: $line"
   [[ -z ${slice_of[$folder]:-} ]] ||
     fail "--jobs=${OPTION[jobs]}: two jobs with --model_dir=$folder"
   [[ -z ${reader_of[$folder]:-} ]] || fail "--jobs=${OPTION[jobs]}: a job starts from \

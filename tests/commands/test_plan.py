@@ -133,7 +133,9 @@ def documented_launches():
     """Slice, gin files and settings of every documented launch of pre-training."""
     for path in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))):
         text = path.read_text(encoding="utf-8").replace("\\\n", " ")
-        for line in re.findall(r"^tpu_scripts/pretrain\.sh .*$", text, re.MULTILINE):
+        for line in re.findall(
+            r"^tpu_scripts/run\.sh .* pretrain .*$", text, re.MULTILINE
+        ):
             words = [word.partition("=") for word in shlex.split(line)]
 
             def values(flag, words=words):

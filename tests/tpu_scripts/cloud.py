@@ -11,6 +11,11 @@ from tests.tpu_scripts.fake_cloud import CLIENT, Service
 SCRIPTS = pathlib.Path(__file__).parent.parent.parent / "tpu_scripts"
 ZONE = "--zone=us-central1-a"
 ACCOUNT = "--service_account=trainer@p.iam.gserviceaccount.com"
+# What jobs need beside --model_dir.
+DATA = ("--records_dir=gs://b/records", "--vocabulary=gs://b/sentencepiece.model")
+TASK = ("--task=t", "--data_dir=gs://b/d")
+PRETRAIN = " ".join(("pretrain", *DATA))
+FINETUNE = " ".join(("finetune", *TASK))
 NO_QUOTA = (
     "Quota limit 'TPUV3sPodPerProjectPerZoneForTPUAPI' has been exceeded. Limit: 0 in "
     "zone us-central1-a."

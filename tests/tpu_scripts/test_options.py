@@ -1,12 +1,19 @@
 """Options, refusals, --help and --dry-run of every script."""
 
 import re
-import shlex
 import subprocess
 
 import pytest
 
-from tests.tpu_scripts.cloud import ACCOUNT, NO_QUOTA, NO_ROOM, SCRIPTS, ZONE, dry_run
+from tests.tpu_scripts.cloud import (
+    DATA,
+    NO_QUOTA,
+    NO_ROOM,
+    SCRIPTS,
+    TASK,
+    ZONE,
+    dry_run,
+)
 
 SLICE = ("--name=n", ZONE)
 TYPED = (*SLICE, "--type=v3-8")
@@ -16,8 +23,8 @@ COMMANDS = sorted(
     if path.stat().st_mode & 0o100 and not path.name.startswith("host_")
 )
 RUN = "--model_dir=gs://b/run"
-DATA = ("--records_dir=gs://b/records", "--vocabulary=gs://b/sentencepiece.model")
-TUNED = (RUN, "--task=xnli", "--data_dir=gs://b/d", "--init_checkpoint=gs://b/r")
+JOB = ("--", "pretrain", RUN, *DATA)
+TUNED = ("--", "finetune", RUN, *TASK, "--init_checkpoint=gs://b/r")
 
 
 def call(script, *options):
@@ -160,18 +167,6 @@ def test_fetching_can_leave_checkpoints_behind():
 
 
 @pytest.mark.parametrize(
-    "script, flags",
-    [("pretrain.sh", [RUN, *DATA]), ("finetune.sh", TUNED)],
-)
-def test_training_scripts_are_the_launcher_with_a_command(script, flags):
-    shown = dry_run(script, *SLICE, "--type=v2-8", ACCOUNT, "--", *flags)
-    [start] = [word for c in shown for word in c if "host_job.sh start" in word]
-    words = shlex.split(start)
-    name = script.removesuffix(".sh")
-    assert words[words.index("-m") + 1 :] == ["decoupled", name, *flags, "--tpu=local"]
-
-
-@pytest.mark.parametrize(
     "script, options, message",
     [
         ("create.sh", ["--name=n"], "--zone must be given"),
@@ -217,30 +212,23 @@ def test_training_scripts_are_the_launcher_with_a_command(script, flags):
         ("run.sh", [*TYPED], "no job"),
         ("run.sh", [*TYPED, "--", "rm -rf", RUN], "a job starts with a command"),
         ("run.sh", [*TYPED, "--", "pretrain"], "--model_dir=gs://... must be"),
-        ("run.sh", [*TYPED, "--max_hours=2.5", "--", "pretrain", RUN], "whole number"),
-        ("run.sh", [*TYPED, "--env=A B", "--", "pretrain", RUN], "not NAME=VALUE"),
+        ("run.sh", [*TYPED, "--max_hours=2.5", *JOB], "whole number"),
+        ("run.sh", [*TYPED, "--env=A B", *JOB], "not NAME=VALUE"),
         ("run.sh", [*TYPED, "--jobs=no/file"], "cannot be read"),
-        ("run.sh", [*TYPED, "--", "pretrain", RUN, "--dry-run"], "stand before --"),
-        ("pretrain.sh", [*SLICE, "--", RUN], "needs --records_dir=..., after --"),
+        ("run.sh", [*TYPED, *JOB, "--dry-run"], "stand before --"),
         (
-            "pretrain.sh",
-            [*SLICE, "--", RUN, DATA[0], "--vocabulary=data/pieces.model"],
-            "--vocabulary=data/pieces.model: must be on gs://",
+            "run.sh",
+            [*TYPED, "--", "pretrain", RUN],
+            "pretrain to gs://b/run: --records_dir=... must be among its flags",
         ),
-        (
-            "pretrain.sh",
-            [*SLICE, "--", RUN, *DATA, "--init_checkpoint=runs/local"],
-            "--init_checkpoint=runs/local: must be on gs://",
-        ),
-        (
-            "pretrain.sh",
-            [*SLICE, "--", RUN, *DATA, "--branch_from=runs/trunk"],
-            "--branch_from=runs/trunk: must be on gs://",
-        ),
-        (
-            "finetune.sh",
-            [*SLICE, "--", *TUNED, "--feature_dir=features"],
-            "--feature_dir=features: must be on gs://",
+        *(
+            ("run.sh", [*TYPED, *job, flag], f"{flag}: must be on gs://")
+            for job, flag in [
+                (JOB, "--vocabulary=data/pieces.model"),
+                (JOB, "--init_checkpoint=runs/local"),
+                (JOB, "--branch_from=runs/trunk"),
+                (TUNED, "--feature_dir=features"),
+            ]
         ),
         ("sweep.sh", [*SLICE], "--jobs must be given"),
         ("sweep.sh", [*SLICE, "--jobs=no", "--slices=08"], "--jobs=no: cannot be read"),

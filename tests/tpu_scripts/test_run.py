@@ -9,10 +9,21 @@ import signal
 import pytest
 
 from tests.processes import wait_until
-from tests.tpu_scripts.cloud import ACCOUNT, NO_QUOTA, NO_ROOM, ZONE, dry_run
+from tests.tpu_scripts.cloud import (
+    ACCOUNT,
+    DATA,
+    FINETUNE,
+    NO_QUOTA,
+    NO_ROOM,
+    PRETRAIN,
+    TASK,
+    ZONE,
+    dry_run,
+)
 
 RUN = "gs://bucket/run"
-JOB = ("--", "pretrain", f"--model_dir={RUN}")
+FLAGS = (f"--model_dir={RUN}", *DATA)
+JOB = ("--", "pretrain", *FLAGS)
 SLICE = ("--name=n", ZONE, "--type=v3-8", "--spot", ACCOUNT)
 
 
@@ -30,11 +41,11 @@ def run(cloud, *options, job=JOB, **environment):
 def test_a_job_runs_word_for_word_and_leaves_nothing_behind(make_cloud):
     cloud = make_cloud(lives=[{"states": ["WAITING_FOR_RESOURCES", "ACTIVE"]}])
     setting = '--gin_param=A.b = "it\'s $HOME; `ls`\n\\ *"'
-    job = ("--", "pretrain", setting, f"--model_dir={RUN}")
+    job = ("--", "pretrain", setting, *FLAGS)
     finished = run(cloud, "--env=A=b c", job=job)
     assert finished.returncode == 0, finished.stderr
     [words] = cloud.calls("decoupled", "pretrain", program="python3")
-    flags = [setting, f"--model_dir={RUN}", "--tpu=local"]
+    flags = [setting, *FLAGS, "--tpu=local"]
     assert words == ["-m", "decoupled", "pretrain", *flags]
     assert "slice: WAITING (WAITING_FOR_RESOURCES)" in finished.stdout
     assert "complete at step 10" in finished.stdout
@@ -45,7 +56,7 @@ def test_a_job_runs_word_for_word_and_leaves_nothing_behind(make_cloud):
 
 
 def test_finetuning_on_several_hosts_of_an_estimator_s_image_is_refused(make_cloud):
-    job = ("--", "finetune", f"--model_dir={RUN}")
+    job = ("--", "finetune", *TASK, "--init_checkpoint=gs://b/r", FLAGS[0])
     cloud = make_cloud()
     refused = run(cloud, "--type=v3-32", job=job)
     assert refused.returncode == 2
@@ -65,7 +76,7 @@ def test_a_dry_run_shows_the_way_from_creation_to_deletion():
     driver = words.index("python3")
     # The coordinator must not take the cores of its own host for itself.
     assert words[driver - 2 : driver] == ["env", "TPU_LOAD_LIBRARY=0"]
-    flags = [f"--model_dir={RUN}", "--tpu=n", "--tpu_zone=us-central1-a"]
+    flags = [*FLAGS, "--tpu=n", "--tpu_zone=us-central1-a"]
     assert words[driver + 1 :] == [
         "-m", "decoupled", "pretrain", *flags, "--gcp_project=p"
     ]  # fmt: skip
@@ -85,7 +96,7 @@ def test_every_host_of_a_later_generation_runs_the_job(make_cloud):
     assert finished.returncode == 0, finished.stderr
     assert "complete at step 20" in finished.stdout
     started = cloud.calls("decoupled", "pretrain", program="python3")
-    flags = [f"--model_dir={RUN}", "--accelerator=tpu"]
+    flags = [*FLAGS, "--accelerator=tpu"]
     # Four hosts, two starts. No health is asked of the TPU API.
     assert started == [["-m", "decoupled", "pretrain", *flags]] * 8
     assert cloud.calls("tpu_health", program="python3") == []
@@ -360,7 +371,7 @@ def test_a_launcher_that_was_killed_finds_its_job_again(make_cloud):
     launcher.kill()
     launcher.communicate(timeout=20)
     # One of another job leaves the slice alone.
-    finished = run(cloud, job=("--", "pretrain", "--model_dir=gs://bucket/other"))
+    finished = run(cloud, job=(*JOB, "--model_dir=gs://bucket/other"))
     assert finished.returncode == 2
     assert f"runs another job, which reports to {RUN}/tpu_job" in finished.stderr
     # A host may not answer at once.
@@ -433,14 +444,15 @@ def test_several_jobs_share_a_slice_and_complete_ones_are_passed_over(make_cloud
     jobs = cloud.folder / "jobs.txt"
     jobs.write_text(
         "# two rows\n\r\n"
-        "pretrain --model_dir=gs://bucket/a\r\n"
-        "finetune --gin_param='A.b = \"c d\"' --model_dir=gs://bucket/b\n"
+        f"{PRETRAIN} --model_dir=gs://bucket/a\r\n"
+        f"{FINETUNE} --gin_param='A.b = \"c d\"' --model_dir=gs://bucket/b "
+        "--init_checkpoint=gs://bucket/a\n"
     )
     finished = run(cloud, f"--jobs={jobs}", job=())
     assert finished.returncode == 0, finished.stderr
     assert len(cloud.calls("create")) == len(cloud.calls("scp")) == 1
     [words] = cloud.calls("decoupled", "finetune", program="python3")
-    assert words[3] == '--gin_param=A.b = "c d"'
+    assert words[5] == '--gin_param=A.b = "c d"'
     finished = run(cloud, f"--jobs={jobs}", job=())
     assert finished.returncode == 0, finished.stderr
     assert "gs://bucket/b is complete; --again runs it anyway" in finished.stdout

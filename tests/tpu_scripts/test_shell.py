@@ -7,11 +7,11 @@ import subprocess
 
 import pytest
 
-from tests.tpu_scripts.cloud import ACCOUNT, SCRIPTS, ZONE, dry_run
+from tests.tpu_scripts.cloud import ACCOUNT, DATA, SCRIPTS, ZONE, dry_run
 
 SOURCES = sorted(SCRIPTS.glob("*.sh"))
 SLICE = ("--name=n", ZONE, "--project=p", "--internal_ip")
-JOB = ("--", "pretrain", "--model_dir=gs://b/run")
+JOB = ("--", "pretrain", "--model_dir=gs://b/run", *DATA)
 CREATION = ("--type=v6e-16", "--spot", ACCOUNT, "--scopes=s")
 
 

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from tests.tpu_scripts.cloud import ACCOUNT, ZONE
+from tests.tpu_scripts.cloud import ACCOUNT, DATA, FINETUNE, PRETRAIN, ZONE
 
 SLICE = ("--name=n", ZONE)
 OURS = {"queued": True, "labels": {"project": "decoupled"}, "states": ["ACTIVE"]}
@@ -96,10 +96,10 @@ def test_a_sweep_divides_its_jobs_over_slices(make_cloud):
     # Two folders, whose names differ after a blank.
     rows = (
         "# rows\n"
-        "pretrain '--model_dir=gs://bucket/run a'\n"
-        "pretrain '--model_dir=gs://bucket/run b'\n"
+        f"{PRETRAIN} '--model_dir=gs://bucket/run a'\n"
+        f"{PRETRAIN} '--model_dir=gs://bucket/run b'\n"
         # Must not start before `run b` is complete.
-        "finetune '--init_checkpoint=gs://bucket/run b/' --model_dir=gs://bucket/c\n"
+        f"{FINETUNE} '--init_checkpoint=gs://bucket/run b/' --model_dir=gs://bucket/c\n"
     )
     finished = sweep(cloud, rows, "--slices=2")
     assert finished.returncode == 0, finished.stderr
@@ -121,12 +121,12 @@ def test_a_sweep_divides_its_jobs_over_slices(make_cloud):
 )
 def test_a_job_of_a_sweep_runs_behind_the_one_it_starts_from(make_cloud, source):
     rows = (
-        "pretrain --model_dir=gs://b/m\n"
-        "pretrain --model_dir=gs://b/other\n"
-        "pretrain --model_dir=gs://b/m_2\n"
-        f"pretrain --model_dir=gs://b/n {source}\n"
+        f"{PRETRAIN} --model_dir=gs://b/m\n"
+        f"{PRETRAIN} --model_dir=gs://b/other\n"
+        f"{PRETRAIN} --model_dir=gs://b/m_2\n"
+        f"{PRETRAIN} --model_dir=gs://b/n {source}\n"
         # Of a folder that no job writes.
-        "pretrain --model_dir=gs://b/k --init_checkpoint=gs://b/old/m\n"
+        f"{PRETRAIN} --model_dir=gs://b/k --init_checkpoint=gs://b/old/m\n"
     )
     finished = sweep(make_cloud(), rows, "--slices=2", "--dry-run")
     assert finished.returncode == 0, finished.stderr
@@ -137,28 +137,31 @@ def test_a_job_of_a_sweep_runs_behind_the_one_it_starts_from(make_cloud, source)
 
 def test_a_sweep_checks_its_jobs_before_it_creates_anything(make_cloud):
     cloud = make_cloud()
-    first = "pretrain --model_dir=gs://b/a\n"
-    same = f"{first}finetune --model_dir=gs://b/a --task=t\n"
+    first = f"{PRETRAIN} --model_dir=gs://b/a\n"
+    reader = f"{FINETUNE} --init_checkpoint=gs://b/a/best --model_dir=gs://b/f"
+    same = f"{FINETUNE} --init_checkpoint=gs://b/r --model_dir=gs://b/a"
     for text, message in [
-        (same, "two jobs with --model_dir=gs://b/a"),
+        (first + same, "two jobs with --model_dir=gs://b/a"),
         (
-            f'{first}pretrain "--model_dir=gs://b/a"\n',
+            f'{first}{PRETRAIN} "--model_dir=gs://b/a"\n',
             "two jobs with --model_dir=gs://b",
         ),
         (
-            f"{first}pretrain '--model_dir=gs://b/a/'\n",
+            f"{first}{PRETRAIN} '--model_dir=gs://b/a/'\n",
             "two jobs with --model_dir=gs://",
         ),
-        (f"{first}pretrain --task=t\n", "a job without --model_dir: pretrain --task=t"),
+        (f"{first}{PRETRAIN}\n", "pretrain: --model_dir=gs://... must be among"),
+        (
+            f"{first}pretrain --model_dir=gs://b/c {DATA[0]}\n",
+            "pretrain to gs://b/c: --vocabulary=... must be among its flags",
+        ),
+        (f"{first}{same} --feature_dir=f\n", "--feature_dir=f: must be on gs://"),
         ("# none\n", "no job in it"),
         ("pretrain --model_dir=gs://b/a --x='\n", "quotes do not match"),
         ("pretrain --model_dir=gs://b/a # seed 1\n", "unexpected argument '#'"),
+        (f"{reader}\n{first}", f"behind that: {reader}"),
         (
-            f"finetune --init_checkpoint=gs://b/a/best --model_dir=gs://b/f\n{first}",
-            "behind that: finetune --init_checkpoint=gs://b/a/best --model_dir=gs://b/f",
-        ),
-        (
-            f"{first}pretrain --model_dir=gs://b/c\npretrain --model_dir=gs://b/d "
+            f"{first}{PRETRAIN} --model_dir=gs://b/c\n{PRETRAIN} --model_dir=gs://b/d "
             "--init_checkpoint=gs://b/a --branch_from=gs://b/c\n",
             "a job starts from jobs of two slices; use --slices=1: pretrain",
         ),
