@@ -1,21 +1,19 @@
 """Records in the graph: training reads each shard as a whole and checks it.
 
 A bad shard ends the run with an error that names file and record; `named_errors` turns
-it into one line. `verify_records` reads every byte of a folder in the same way, and
-returns the first defect of each file. `check_beginnings` looks at sizes and first
-records, which takes little time.
+it into one line. `verify_records` compares the SHA-256 of every file with the manifest.
+`check_sizes` looks at sizes alone, which takes little time.
 """
 
 import concurrent.futures
 import contextlib
-import functools
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from decoupled.core import console, files, gfile, processes
+from decoupled.core import console, files, gfile
 from decoupled.core.errors import UserError
 from decoupled.core.release import tf, without_autograph
 from decoupled.data.records import (
@@ -32,14 +30,11 @@ VERIFY_COMMAND = "decoupled verify_records"
 # An assertion inside the input pipeline reaches Python as the text of an OpError, with
 # node names around it; the marks say where our own sentence begins and ends.
 _MARK, _END_MARK = "<records>", "</records>"
-_NO_IDS = f"no int64 feature {FEATURE!r}, or an empty one"
 _MARKED = re.compile(f"{_MARK}(.*?){_END_MARK}", re.DOTALL)
 # The text of an error may have a record that is not UTF-8.
 ERRORS = (tf.errors.OpError, UnicodeDecodeError)
 # Files that are opened at once; most of the time is the disk's or the network's.
 _FILES_AT_ONCE = 8
-# Below this, starting worker processes takes longer than the work.
-_SMALL_BYTES = 1 << 30
 
 
 def load_shard(
@@ -63,7 +58,8 @@ def load_shard(
     lengths = ids.row_lengths()
     filled = _assert(
         tf.reduce_all(lengths > 0),
-        [path, ": record ", _text(tf.argmin(lengths)), f": {_NO_IDS}"],
+        [path, ": record ", _text(tf.argmin(lengths))]
+        + [f": no int64 feature {FEATURE!r}, or an empty one"],
     )
     counted = _assert(
         (count <= records) & (tf.equal(tf.size(ids.values, out_type=tf.int64), tokens)),
@@ -85,7 +81,9 @@ def load_shard(
 
 def read_ids(folder: str, shard: Shard, vocab_size: int) -> list[np.ndarray]:
     """The ids of each record of a shard, int32; one of ERRORS if the shard is bad."""
-    ids = _load(os.path.join(folder, shard.name), shard, vocab_size)
+    path = tf.constant(os.path.join(folder, shard.name))
+    sizes = [tf.constant(n, tf.int64) for n in (shard.records, shard.tokens)]
+    ids = _load_shard(path, *sizes, vocab_size)
     values = ids.values.numpy().astype(np.int32)
     return np.split(values, ids.row_splits.numpy()[1:-1])
 
@@ -199,21 +197,15 @@ def _assert(condition: tf.Tensor, parts: list) -> tf.Operation:
     return tf.debugging.Assert(condition, [message])
 
 
-def verify_records(
-    records_dir: str, vocabulary_path: str, workers: int = 0
-) -> list[str]:
+def verify_records(records_dir: str, vocabulary_path: str) -> list[str]:
     """The defects of all files, a line each. Prints a line if there are none."""
     manifest = read_manifest(records_dir)
     vocabulary = open_vocabulary(vocabulary_path)
     manifest.check_vocabulary(vocabulary.fingerprint, vocabulary_path)
     shards = all_shards(manifest)
-    are_small = sum(shard.bytes for shard in shards) < _SMALL_BYTES
-    workers = processes.choose_workers(workers, len(shards), are_small)
-    defects = []
-    by_shard = verify_shards(manifest, workers)
-    for each in console.track(by_shard, "verifying files", total=len(shards)):
-        defects += each
-    defects += stray_files(manifest)
+    found = _for_each_shard(_defect, manifest)
+    tracked = console.track(found, "verifying files", total=len(shards))
+    defects = [*filter(None, tracked), *stray_files(manifest)]
     if not defects:
         records = sum(shard.records for shard in shards)
         tokens = sum(shard.tokens for shard in shards)
@@ -234,52 +226,50 @@ def all_shards(manifest: RecordsManifest) -> list[Shard]:
     ]
 
 
-def check_beginnings(manifest: RecordsManifest) -> None:
-    """Checks the size and the first record of every shard, which takes little time."""
-    check = functools.partial(_beginning_defect, manifest)
+def check_sizes(manifest: RecordsManifest) -> None:
+    """Checks that every shard has the size that it was built with."""
+    for defect in _for_each_shard(_size_defect, manifest):
+        if defect:
+            raise UserError(
+                f"{defect}; see all defects with {VERIFY_COMMAND} "
+                f"--records_dir={manifest.folder}"
+            )
+
+
+def _for_each_shard(
+    check: Callable[[str, Shard], str | None], manifest: RecordsManifest
+) -> Iterator[str | None]:
+    """Yields check(path, shard) for each shard, in the order of `all_shards`."""
+    shards = all_shards(manifest)
     with concurrent.futures.ThreadPoolExecutor(_FILES_AT_ONCE) as pool:
-        for defect in pool.map(check, all_shards(manifest)):
-            if defect:
-                raise UserError(
-                    f"{defect}; see all defects with {VERIFY_COMMAND} "
-                    f"--records_dir={manifest.folder}"
-                )
+        yield from pool.map(check, map(manifest.path, shards), shards)
 
 
-def _beginning_defect(manifest: RecordsManifest, shard: Shard) -> str | None:
-    path = manifest.path(shard)
+def _size_defect(path: str, shard: Shard) -> str | None:
     try:
         size = gfile.size(path)
-        if size != shard.bytes:
-            return (
-                f"{path}: truncated or corrupt ({size:,} bytes, the manifest says "
-                f"{shard.bytes:,})"
-            )
-        with gfile.GFile(path, "rb") as handle:
-            length = int.from_bytes(handle.read(8), "little")
-        if length > size:
-            # TensorFlow would allocate as much, and end the process.
-            return f"{path}: record 0: truncated or corrupt"
-        first = next(tf.compat.v1.io.tf_record_iterator(path), b"")
-    except tf.errors.DataLossError:
-        return f"{path}: record 0: truncated or corrupt"
     except gfile.OpError as error:
         return f"{path}: cannot read ({files.reason(error)})"
-    problem = _first_problem(first, manifest.vocab_size)
-    return f"{path}: record 0: {problem}" if problem else None
+    if size != shard.bytes:
+        return (
+            f"{path}: truncated or corrupt ({size:,} bytes, the manifest says "
+            f"{shard.bytes:,})"
+        )
+    return None
 
 
-def _first_problem(record: bytes, vocab_size: int) -> str:
-    """What is wrong with a record; a graph would take half a second to say it."""
+def _defect(path: str, shard: Shard) -> str | None:
+    if not files.exists(path):
+        return f"{path}: missing"
+    if defect := _size_defect(path, shard):
+        return defect
     try:
-        features = tf.train.Example.FromString(record).features.feature
-    except Exception:  # protobuf's DecodeError differs between its builds
-        return f"a record is not an Example with int64 feature {FEATURE!r}"
-    ids = features[FEATURE].int64_list.value
-    outside = [index for index in ids if not 0 <= index < vocab_size]
-    if outside:
-        return f"id {outside[0]} is outside the vocabulary of {vocab_size} pieces"
-    return "" if ids else _NO_IDS
+        sha256 = files.file_fingerprint(path)
+    except gfile.OpError as error:
+        return f"{path}: cannot read ({files.reason(error)})"
+    if sha256 != shard.sha256:
+        return f"{path}: sha256 is not that of the manifest"
+    return None
 
 
 def stray_files(manifest: RecordsManifest) -> list[str]:
@@ -290,60 +280,6 @@ def stray_files(manifest: RecordsManifest) -> list[str]:
         for path in gfile.glob(f"{manifest.folder}/", "*/*/*.tfrecord")
         if path not in known
     ]
-
-
-def verify_shards(manifest: RecordsManifest, workers: int) -> Iterator[list[str]]:
-    """Yields the defects of each shard, in the order of `all_shards`."""
-    verify = functools.partial(verify_shard, manifest)
-    if workers == 1:
-        yield from map(verify, all_shards(manifest))
-        return
-    shards = all_shards(manifest)
-    with processes.started(verify, shards, workers, manifest.folder) as futures:
-        for future in futures:
-            yield future.result()
-
-
-def verify_shard(manifest: RecordsManifest, shard: Shard) -> list[str]:
-    """The first defect of a file, if it has any."""
-    path = manifest.path(shard)
-    if not files.exists(path):
-        return [f"{path}: missing"]
-    content = files.read_bytes(path)
-    whole, is_complete = _whole_records(content)
-    if not is_complete:
-        # TensorFlow would allocate what the next length says.
-        readable = tf.data.TFRecordDataset(path).take(whole).ignore_errors()
-        return [f"{path}: record {sum(1 for _ in readable)}: truncated or corrupt"]
-    try:
-        _load(path, shard, manifest.vocab_size)
-    except ERRORS as error:
-        if (defect := defect_of(error, path)) is None:
-            raise
-        return [defect]
-    if files.fingerprint(content) != shard.sha256:
-        return [f"{path}: sha256 is not that of the manifest"]
-    return []
-
-
-def _whole_records(content: bytes) -> tuple[int, bool]:
-    """How many records of a TFRecord file fit into it, and whether these are all of it.
-
-    A record consists of its length in 8 bytes, their checksum in 4, its content, and
-    the checksum of the content.
-    """
-    count = start = 0
-    while start < len(content):
-        start += 16 + int.from_bytes(content[start : start + 8], "little")
-        if start > len(content):
-            return count, False
-        count += 1
-    return count, True
-
-
-def _load(path: str, shard: Shard, vocab_size: int) -> tf.RaggedTensor:
-    sizes = [tf.constant(n, tf.int64) for n in (shard.records, shard.tokens)]
-    return _load_shard(tf.constant(path), *sizes, vocab_size)
 
 
 # Errors of graphs have the whole text of an assertion.

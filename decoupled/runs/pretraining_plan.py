@@ -10,7 +10,7 @@ from decoupled.core import console, files, gfile, hosts
 from decoupled.core.errors import UserError
 from decoupled.core.files import CHECKPOINT_LIST
 from decoupled.corpora.sampling import LanguageRow
-from decoupled.data.reading import check_beginnings, count_pieces, named_errors
+from decoupled.data.reading import check_sizes, count_pieces, named_errors
 from decoupled.data.records import RecordsManifest, read_manifest
 from decoupled.data.sequences import EVAL, TRAIN, evaluation_count, sampling_rows
 from decoupled.data.vocabulary import Vocabulary, open_vocabulary
@@ -113,7 +113,7 @@ def plan_pretraining(
             held_out_counts(phase.config, manifest)
     source = _initial_model(init_checkpoint, pieces, config.model)
     prefix = source and source.weights.path
-    check_beginnings(manifest)
+    check_sizes(manifest)
     phases = [(p, pretraining_graph(p.config, pieces.pad_id)) for p in config.phases]
     if prefix and branch_from is None and not _has_checkpoints(folder):
         variables = phases[0][1].network.variables

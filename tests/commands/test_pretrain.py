@@ -973,7 +973,7 @@ def test_every_mistake_ends_in_one_line_and_code_2(data, tmp_path):
 
 
 def test_a_run_that_came_to_nothing_binds_nobody(data, tmp_path, request, capsys):
-    """As one whose records are damaged where a look at their beginning does not see."""
+    """As one with a damaged record, which training finds when it reads the file."""
     damaged, folder = tmp_path / "damaged", tmp_path / "run"
     shutil.copytree(data[0], damaged)
     for shard in damaged.glob("train/*/*.tfrecord"):

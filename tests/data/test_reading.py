@@ -5,6 +5,7 @@ import pytest
 from decoupled.core.errors import UserError
 from decoupled.core.release import tf
 from decoupled.data import reading, records
+from tests.corpora.builds import edit_json
 from tests.data.record_folders import (
     VOCABULARY,
     distinct_documents,
@@ -73,11 +74,50 @@ def test_missing_file_is_named(tmp_path):
         load(manifest)
 
 
-@pytest.mark.parametrize("record", [b"not an example", b"\xff\xff"])
-def test_record_of_another_kind_is_refused(tmp_path, record):
+@pytest.mark.parametrize(
+    "record, problem",
+    [
+        (b"not an example", ": a record is not an Example with int64 feature 'ids'"),
+        (b"\xff\xff", ": a record is not an Example with int64 feature 'ids'"),
+        (b"", f"{NAME}: record 1: no int64 feature 'ids', or an empty one"),
+        (
+            records.serialize([]),
+            f"{NAME}: record 1: no int64 feature 'ids', or an empty one",
+        ),
+    ],
+)
+def test_record_of_another_kind_is_refused(tmp_path, record, problem):
     manifest = make_records(tmp_path, {"en": [[[6, 7], [8]]]})
     with tf.io.TFRecordWriter(str(tmp_path / NAME)) as writer:
-        writer.write(record)
         writer.write(records.serialize([6]))
-    with pytest.raises(UserError, match="a record is not an Example .*verify_records"):
+        writer.write(record)
+    with pytest.raises(UserError, match=f"{problem}; see all .*verify_records"):
         load(manifest)
+
+
+def test_ids_outside_the_vocabulary(tmp_path):
+    documents = [[6, 7], [8, 10_003], [9], [20_000, 7, 30_000]]
+    manifest = make_records(tmp_path, {"en": [documents]})
+    problem = "record 1: id 10003 is outside the vocabulary of 10000 pieces"
+    with pytest.raises(UserError, match=f"{NAME}: {problem}"):
+        load(manifest)
+
+
+@pytest.mark.parametrize(
+    "unit, problem",
+    [
+        ("records", "record 20: truncated or corrupt"),
+        ("tokens", r"not the file of the manifest \(more or fewer records or tokens"),
+    ],
+)
+def test_a_manifest_that_counts_wrongly(tmp_path, unit, problem):
+    make_records(tmp_path, {"en": [DOCUMENTS]})
+
+    def count_more(manifest):
+        english = manifest["splits"]["train"]["en"]
+        english["files"][0][unit] += 1
+        english[unit] += 1
+
+    edit_json(tmp_path / "manifest.json", count_more)
+    with pytest.raises(UserError, match=f"{NAME}: {problem}"):
+        load(records.read_manifest(str(tmp_path)))
