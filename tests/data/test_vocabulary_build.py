@@ -34,10 +34,12 @@ def settings(vocab_size=45, **changes):
     return VocabularySettings(**{**values, **changes})
 
 
-@pytest.fixture(scope="module")
-def corpus(tmp_path_factory):
-    """A corpus folder: 100 English and 20 Swahili sentences, English has eval text."""
-    folder = str(tmp_path_factory.mktemp("made") / "corpus")
+def make_corpus(folder, *swahili):
+    """A corpus folder: 100 English and 20 Swahili sentences, English has eval text.
+
+    `swahili`: some of the 20.
+    """
+    chosen = [("train", [sentence]) for sentence in swahili]
 
     def documents(words, count):
         for i in range(count):
@@ -49,13 +51,18 @@ def corpus(tmp_path_factory):
         inputs={},
         languages=[
             ("en", [*documents(WORDS, 100), ("eval", ["one two three!"])]),
-            ("sw", documents(SWAHILI, 20)),
+            ("sw", [*documents(SWAHILI, 20 - len(swahili)), *chosen]),
         ],
         dropped={},
         contents={},
         tasks={},
     )
     return folder
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory):
+    return make_corpus(str(tmp_path_factory.mktemp("made") / "corpus"))
 
 
 @pytest.fixture(scope="module")
@@ -146,7 +153,8 @@ def test_a_failure_in_a_folder_with_other_files_leaves_them_alone(corpus, tmp_pa
     assert os.listdir(tmp_path / "v") == ["notes.txt"]
 
 
-def test_the_sample_is_shown_and_reported(corpus, tmp_path, capsys):
+def test_the_sample_is_shown_and_reported(tmp_path, capsys):
+    corpus = make_corpus(str(tmp_path / "c"), " ".join(WORDS * 50), "one ▅ two")
     weighted = SamplingConfig(0.5, {"sw": 0.5})
     build_vocabulary(corpus, str(tmp_path / "v"), settings(sampling=weighted))
     printed = capsys.readouterr().out
@@ -154,7 +162,11 @@ def test_the_sample_is_shown_and_reported(corpus, tmp_path, capsys):
     assert "MiB of memory and 1 min on two cores" in printed
     assert "trained in" in printed
     sample = json.loads((tmp_path / "v/vocabulary.json").read_text())["sample"]
-    assert (sample["lines"], sample["long_sentences_cut"]) == (120, 0)
+    # In each of the three epochs.
+    assert "3 long sentences were cut; all parts were used" in printed
+    assert '3 sentences held "▅"' in printed
+    assert (sample["lines"], sample["long_sentences_cut"]) == (123, 3)
+    assert sample["sentences_with_reserved_character"] == 3
     assert sample["languages"]["sw"] == {
         "sentences": 20,
         "share": pytest.approx(1 / 6, abs=1e-9),
@@ -163,36 +175,16 @@ def test_the_sample_is_shown_and_reported(corpus, tmp_path, capsys):
     }
 
 
-def test_a_sample_of_few_bytes(corpus, tmp_path):
-    config = VocabularyConfig(45, 1.0, False, 1000, 900, 16)
+def test_a_sample_of_few_bytes_for_a_vocabulary_with_bytes(corpus, tmp_path, capsys):
+    config = VocabularyConfig(300, 1.0, True, 1000, 900, 16)
     build_vocabulary(corpus, str(tmp_path / "v"), settings(vocabulary=config))
-    sample = json.loads((tmp_path / "v/vocabulary.json").read_text())["sample"]
-    assert 700 < sample["bytes"] < 900
-
-
-def test_long_sentences_and_reserved_characters_are_reported(tmp_path, capsys):
-    text = [" ".join(WORDS * 50), "one ▅ two", *WORDS * 3]
-    languages = [("en", [("train", text)])]
-    write_corpus(str(tmp_path / "c"), "long", {}, languages, {}, {}, {})
-    build_vocabulary(str(tmp_path / "c"), str(tmp_path / "v"), settings(30))
-    printed = capsys.readouterr().out
-    assert "1 long sentences were cut; all parts were used" in printed
-    assert '1 sentences held "▅"' in printed
-    sample = json.loads((tmp_path / "v/vocabulary.json").read_text())["sample"]
-    assert sample["long_sentences_cut"] == 1
-    assert sample["sentences_with_reserved_character"] == 1
-    assert sample["lines"] == len(text) + 1
-
-
-def test_byte_fallback_reports_bytes(corpus, tmp_path, capsys):
-    config = VocabularyConfig(300, 1.0, True, 1000, 10**6, 16)
-    build_vocabulary(corpus, str(tmp_path / "v"), settings(vocabulary=config))
-    assert "single bytes" in capsys.readouterr().out
     report = json.loads((tmp_path / "v/vocabulary.json").read_text())
+    assert 700 < report["sample"]["bytes"] < 900
+    assert "single bytes" in capsys.readouterr().out
     # "!" of the eval text is one byte.
     english = report["languages"]["en"]
-    assert english["unknown_rate"] == 0
     assert english["byte_rate"] == pytest.approx(1 / english["tokens"], abs=1e-6)
+    assert english["unknown_rate"] == 0
 
 
 def test_a_machine_without_the_memory_is_reported_before_anything_is_made(
