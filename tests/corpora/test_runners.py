@@ -10,13 +10,21 @@ import sys
 import pytest
 from apache_beam.runners.portability import local_job_service
 
+from decoupled.configs.corpora import CorpusSettings
 from decoupled.core.errors import UserError
+from decoupled.corpora.build import build
 from decoupled.corpora.runners import Runner, run_units
+from decoupled.data.records_build import build_records
+from tests.corpora.builds import tree
 from tests.corpora.long_dump import family
 from tests.corpora.toy_job import ToyJob, ToyUnit
+from tests.data import small_corpus
 from tests.processes import wait_until
 
 ALONE, DIRECT = Runner(workers=1), Runner("DirectRunner")
+PROCESSES = pytest.mark.parametrize(
+    "runner", [ALONE, Runner(workers=2)], ids=["1", "2"]
+)
 RUNNERS = pytest.mark.parametrize(
     "runner", [ALONE, Runner(workers=2), DIRECT], ids=["1", "2", "beam"]
 )
@@ -50,6 +58,21 @@ def test_each_unit_is_done_once_and_results_keep_their_order_on_beam(tmp_path):
     assert logging.root.manager.disable == before
 
 
+def test_a_corpus_and_its_records_are_the_same_on_beam(tmp_path):
+    documents = ["\n".join(sentences) for sentences in small_corpus.documents("en", 40)]
+    # With equal documents, which further units leave out.
+    (tmp_path / "a.txt").write_text("\n\n".join(documents))
+    (tmp_path / "b.txt").write_text("\n\n".join(documents[:20]))
+    vocabulary = small_corpus.make_vocabulary(tmp_path / "vocabulary.model").path
+    settings = CorpusSettings(eval_share=0.2, min_characters=5, part_bytes=500)
+    for name, runner in (("alone", ALONE), ("beam", DIRECT)):
+        corpus = str(tmp_path / name / "corpus")
+        build(None, [f"en={tmp_path}/*.txt"], corpus, settings, runner=runner)
+        build_records(corpus, vocabulary, str(tmp_path / name / "records"), 300, runner)
+    assert len(tree(tmp_path / "alone")) > 5
+    assert tree(tmp_path / "alone") == tree(tmp_path / "beam")
+
+
 def test_small_jobs_are_done_in_this_process(tmp_path):
     assert run(tmp_path, units(), Runner(), small=5)[0].processes() == {os.getpid()}
 
@@ -61,7 +84,7 @@ def test_the_largest_unit_is_begun_first(tmp_path):
     assert [result["letters"] for result in results] == [1, 2, 3, 4]
 
 
-@RUNNERS
+@PROCESSES
 def test_what_is_done_is_not_done_again(tmp_path, capsys, runner):
     run(tmp_path, units()[:2], runner)
     job, results = run(tmp_path, units(), runner)
@@ -101,13 +124,13 @@ def test_a_bad_input_is_reported_and_the_others_are_done(tmp_path, capfd, runner
     assert job.begun() == ["a", "bb", "bb", "ccc", "dddd"]
 
 
-@RUNNERS
+@PROCESSES
 def test_several_bad_inputs_are_counted(tmp_path, runner):
     with pytest.raises(UserError, match=r"\.bz2: .* \(1 more failed\); what else"):
         run(tmp_path, units(a="input", ccc="input"), runner)
 
 
-@RUNNERS
+@PROCESSES
 def test_a_full_disk_is_reported(tmp_path, runner):
     with pytest.raises(UserError) as caught:
         run(tmp_path, units(bb="disk"), runner)

@@ -4,7 +4,6 @@ import dataclasses
 import json
 import os
 import shutil
-import sys
 
 import pytest
 from scipy import stats
@@ -31,13 +30,12 @@ def source(tmp_path_factory):
     return folder
 
 
-def build(source, output, tokens_per_shard=300, runner=runners.LOCAL):
+def build(source, output, tokens_per_shard=300):
     return build_records(
         str(source / "corpus"),
         str(source / "vocabulary.model"),
         str(output),
         tokens_per_shard,
-        runner,
     )
 
 
@@ -344,15 +342,6 @@ def test_a_note_of_somebody_else_is_not_followed(source, whole, tmp_path, change
     build(source, output)
     assert (tmp_path / "mine.txt").read_text() == "mine"
     assert tree(output) == tree(whole)
-
-
-def test_beam_is_not_needed_and_writes_the_same(source, whole, tmp_path, monkeypatch):
-    with monkeypatch.context() as patch:
-        # "import apache_beam" fails.
-        patch.setitem(sys.modules, "apache_beam", None)
-        build(source, tmp_path / "local")
-    build(source, tmp_path / "beam", runner=runners.Runner("DirectRunner"))
-    assert tree(tmp_path / "local") == tree(tmp_path / "beam") == tree(whole)
 
 
 def test_a_folder_of_other_inputs_is_refused(source, complete, tmp_path):
