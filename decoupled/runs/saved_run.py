@@ -133,10 +133,7 @@ def keep_checkpoint(prefix: str, folder: str) -> None:
     kept = {os.path.basename(p) for p in gfile.glob(copy, ".*")} | {CHECKPOINT_LIST}
     for other in {name.rstrip("/") for name in gfile.listdir(folder)} - kept:
         path = os.path.join(folder, other)
-        # A killed evaluation on a TPU leaves a folder of batches here.
-        if gfile.isdir(path):
-            gfile.rmtree(path)
-        else:
+        if not gfile.isdir(path):
             gfile.remove(path)
 
 

@@ -236,7 +236,6 @@ def test_no_file_is_removed_through_a_link(tmp_path):
     keep_checkpoint(save(tmp_path, 10), str(tmp_path / "best"))
     (tmp_path / "best" / "below").symlink_to(other)
     keep_checkpoint(save(tmp_path, 20), str(tmp_path / "best"))
-    assert not (tmp_path / "best" / "below").exists()
     assert [path.name for path in other.iterdir()] == ["weights"]
 
 
