@@ -41,7 +41,7 @@ from decoupled.core.errors import UserError
 from decoupled.core.made_from import MADE_FROM, RESULTS, changes, hash_files
 from decoupled.launch import gin_files
 from decoupled.runs import run_folder
-from decoupled.tasks.presets import TASKS
+from decoupled.tasks.presets import SPLITS, TASKS
 
 # H = heads * head size, so the product of their divisors is the divisor of widths.
 _WIDTHS = (
@@ -270,10 +270,13 @@ class Job(NamedTuple):
         for parent, task in zip(
             self.values("data_dir"), self.values("task"), strict=False
         ):
-            folder = os.path.join(parent, task)
-            if gfile.isdir(folder):
-                names = "\n".join(sorted(gfile.listdir(folder)))
-                hashes[f"the list of files in {folder}"] = files.fingerprint(names)
+            listed = sorted(
+                f"{split} {language} {path}"
+                for split in SPLITS
+                for language, path in TASKS[task].find_files(parent, split).items()
+            )
+            text = "\n".join(listed)
+            hashes[f"the list of {task} files in {parent}"] = files.fingerprint(text)
         return {"files": hashes}
 
     def conflicts(self) -> list[str]:

@@ -1,6 +1,7 @@
 """Folders, commands and needs of a sweep's jobs."""
 
 import dataclasses
+import itertools
 import json
 import os
 
@@ -23,6 +24,7 @@ from decoupled.studies.jobs import (
     read_row,
 )
 from decoupled.studies.results import read_description
+from decoupled.tasks.presets import INDEX, TASKS
 from tests.helpers import tiny_model
 
 SWEEP = SweepConfig(
@@ -161,17 +163,30 @@ def test_a_fine_tuning_is_not_complete_once_a_file_of_its_task_has_changed(tmp_p
     assert job.changes() == ["xnli/test-en.tsv is gone"]
 
 
-def test_a_fine_tuning_is_not_complete_once_its_task_has_a_new_file(tmp_path):
-    task = tmp_path / "data" / "xnli"
-    task.mkdir(parents=True)
-    (task / "test-en.tsv").write_text("ab")
-    arguments = ("--task=xnli", f"--data_dir={tmp_path}/data")
+@pytest.mark.parametrize(
+    "task, pattern",
+    [
+        (name, pattern)
+        for name, task in TASKS.items()
+        for pattern in dict.fromkeys(itertools.chain(*task.files.values()))
+    ],
+)
+def test_a_fine_tuning_is_not_complete_once_its_task_has_a_new_file(
+    task, pattern, tmp_path
+):
+    data = tmp_path / "data"
+    arguments = (f"--task={task}", f"--data_dir={data}")
     job = Job("finetune", "a", str(tmp_path / "run"), arguments, ())
     files.make_folder(job.folder)
     job.record(1.0, job.made_from())
-    assert job.is_complete()
-    (task / "test-sw.tsv").write_text("cd")
-    assert job.changes() == [f"the list of files in {task} has changed"]
+    for place, new in {"language": "sw", "name": "swahili", "any": "128"}.items():
+        pattern = pattern.replace(f"{{{place}}}", new)
+    unrelated, file = f"{pattern}.part", pattern.removesuffix(INDEX)
+    for name in dict.fromkeys((unrelated, file, pattern)):
+        assert job.is_complete()
+        (data / name).parent.mkdir(parents=True, exist_ok=True)
+        (data / name).write_text("ab")
+    assert job.changes() == [f"the list of {task} files in {data} has changed"]
     assert not job.is_complete()
     job.record(1.0, job.made_from())
     assert job.is_complete()
