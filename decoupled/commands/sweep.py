@@ -7,9 +7,9 @@
 Every run is a separate job with a folder below --sweep_dir. The settings of all tasks
 and the presence of their files are checked before the first job. The command can be
 killed at any time. The same command then resumes incomplete jobs and does not repeat
-complete ones, unless a file that they read has changed. If a job fails, the others
-still run; the failed jobs are named at the end, with exit code 1. sweeps/ has a file
-for each table of the paper.
+complete ones, unless a file that they read has changed or their results are gone. If a
+job fails, the others still run; the failed jobs are named at the end, with exit code 1.
+sweeps/ has a file for each table of the paper.
 
 Up to --jobs runs go on at a time. Each is forked from a process that has imported
 TensorFlow, which saves it the seconds of the import. Every run has its own memory,

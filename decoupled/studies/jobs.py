@@ -11,7 +11,8 @@ and of a reproduction, which is a sweep with controls and analyses:
   analyses/NAME/seed_S                 an analysis of all models of a seed
 
 job.json in a folder records the command that succeeded there and the contents of the
-files that it read; job.log has its output. A job is complete if both are as before.
+files that it read; job.log has its output. A job is complete if both are as before and
+the file of its results is there.
 SWEEP_DIR/sweep.json describes the whole sweep. A job comes after the jobs that it
 needs.
 
@@ -64,6 +65,12 @@ CONTROL, LAYER_DROP, ANALYSES = "control", "layer_drop", "analyses"
 RATES, CONVERTED = "rates", "converted"
 # `convert` writes a new folder, beside the job's log.
 _MODEL = "model"
+# The file that a job leaves in its folder; that of an analysis has the analysis's name.
+RESULT_FILES = {
+    PRETRAINING: "eval.json",
+    FINETUNING: RESULTS,
+    CONVERT: f"{_MODEL}/conversion.json",
+}
 # Flags of analyses that name what they read, besides models.
 _PATH = re.compile(r"--(sentences|records_dir|corpus_dir|data_dir)=")
 _OF_THE_MODEL = "ModelConfig."
@@ -221,6 +228,12 @@ class Job(NamedTuple):
             os.path.join(self.folder, _MODEL) if self.kind == CONVERT else self.folder
         )
 
+    @property
+    def result(self) -> str:
+        """The file that the job leaves."""
+        name = RESULT_FILES.get(self.kind) or f"{self.arguments[0]}.json"
+        return os.path.join(self.folder, name)
+
     def is_complete(self, seen: dict[str, str] | None = None) -> bool:
         """Whether exactly this command succeeded in its folder, with these files."""
         saved = self._saved_arguments()
@@ -231,24 +244,28 @@ class Job(NamedTuple):
         )
 
     def changes(self, seen: dict[str, str] | None = None) -> list[str]:
-        """How the files differ from those that the recorded job read, in words."""
-        saved = (read_record(self.folder) or {}).get(MADE_FROM)
+        """How the files differ from those that the recorded job read and left."""
+        record = read_record(self.folder)
+        saved = (record or {}).get(MADE_FROM)
         # An earlier version did not record the files.
         differences = changes(saved, self.made_from(seen)) if saved else []
+        if record is not None and not files.exists(self.result):
+            differences.append(f"{self.result} is gone")
         return differences + self._changes_of_task(seen)
 
     def _changes_of_task(self, seen):
-        path = os.path.join(self.folder, RESULTS)
-        if self.kind != FINETUNING or not files.exists(path):
+        if self.kind != FINETUNING or not files.exists(self.result):
             return []
-        results = files.read_json(path)
+        results = files.read_json(self.result)
         saved = results.get(MADE_FROM) if isinstance(results, dict) else {}
         if saved is None:
             return []
         if not isinstance(saved, dict) or not isinstance(saved.get("files"), dict):
             return changes(saved, {})
         data_dir = self.values("data_dir")[0]
-        paths = [files.path_below(data_dir, name, path) for name in saved["files"]]
+        paths = [
+            files.path_below(data_dir, name, self.result) for name in saved["files"]
+        ]
         now = {"files": hash_files(paths, data_dir, seen)}
         return changes({"files": saved["files"]}, now)
 

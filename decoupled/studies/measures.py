@@ -243,7 +243,7 @@ def numbers_of(
     statistics of embeddings and logits."""
     here = {row for row, _, _ in reader.models()}
     for row, seed, job in reader.models():
-        total = files.read_json(os.path.join(job.folder, "eval.json"))["all"]
+        total = files.read_json(job.result)["all"]
         for name, value in (
             ("masked-LM loss", total["masked_lm_loss"]),
             ("masked-LM accuracy", 100 * total["masked_lm_accuracy"]),
@@ -277,7 +277,7 @@ def tried_rates(jobs: Iterable[Job]) -> Iterator[Number]:
     """The held-out loss of rows that were trained with other learning rates."""
     for job in jobs:
         _, rate, _, row, _ = job.name.split("/")
-        total = files.read_json(os.path.join(job.folder, "eval.json"))["all"]
+        total = files.read_json(job.result)["all"]
         loss, seed = total["masked_lm_loss"], seed_of(job.name)
         yield Number(row, RATES, rate, seed, loss, job.folder)
 

@@ -12,10 +12,11 @@ from typing import Any, NamedTuple
 
 from decoupled.core import files, tables
 from decoupled.core.errors import UserError
-from decoupled.core.made_from import RESULTS
 from decoupled.studies.jobs import (
     DESCRIPTION,
+    FINETUNING,
     PRETRAINING,
+    RESULT_FILES,
     Row,
     read_record,
     read_row,
@@ -237,11 +238,13 @@ def _runs(folder, described, row):
 
 def _complete_run(folder, described, row, task, seed):
     """The folder of a run that has succeeded with the sweep's settings, or None."""
-    place = "models" if task == PRETRAINING else f"tasks/{task}"
+    is_pretraining = task == PRETRAINING
+    place = "models" if is_pretraining else f"tasks/{task}"
     name = f"{place}/{row}/seed_{seed}"
     run, planned = os.path.join(folder, name), described.get("jobs")
+    result = RESULT_FILES[PRETRAINING if is_pretraining else FINETUNING]
     record = read_record(run)
-    if record is None:
+    if record is None or not files.exists(os.path.join(run, result)):
         return None
     if isinstance(planned, dict) and name in planned:
         if settings_of(record.get("arguments") or ()) != planned[name]:
@@ -262,9 +265,7 @@ def _numbers(row, runs, scored_in):
 
 
 def _masked_lm(run):
-    path = os.path.join(run, "eval.json")
-    if not files.exists(path):
-        return {}
+    path = os.path.join(run, RESULT_FILES[PRETRAINING])
     try:
         return {MLM: 100 * files.read_json(path)["all"]["masked_lm_accuracy"]}
     except (KeyError, TypeError) as error:
@@ -275,10 +276,7 @@ def _masked_lm(run):
 
 
 def _means(run, task, scored_in):
-    path = os.path.join(run, RESULTS)
-    if not files.exists(path):
-        return {}
-    results = files.read_json(path)
+    results = files.read_json(os.path.join(run, RESULT_FILES[FINETUNING]))
     # A task's score is that of its dev files if these are in several languages.
     for split in ("dev", "test"):
         languages = official.scored_languages(task, results, split)

@@ -111,13 +111,38 @@ def test_a_task_without_a_gin_file(jobs):
     assert "--data_dir=C" in job.arguments
 
 
+def end_well(job, seconds=1.0):
+    """The job leaves results and is recorded."""
+    files.make_folder(os.path.dirname(job.result))
+    if not files.exists(job.result):
+        files.write_json(job.result, {})
+    job.record(seconds, job.made_from())
+
+
 def test_a_job_is_complete_once_this_command_ended_well(tmp_path):
     job = Job("pretrain", "a", str(tmp_path), ("--x=1",), ())
     assert not job.is_complete()
-    job.record(1.26, job.made_from())
+    end_well(job, 1.26)
     assert job.is_complete()
     assert json.loads((tmp_path / "job.json").read_text())["seconds"] == 1.3
     assert not job._replace(arguments=("--x=2",)).is_complete()
+
+
+@pytest.mark.parametrize(
+    "kind, name",
+    [
+        ("pretrain", "eval.json"),
+        ("finetune", "results.json"),
+        ("convert", "model/conversion.json"),
+        ("analyze", "neighbours.json"),
+    ],
+)
+def test_a_job_is_not_complete_once_its_results_are_gone(kind, name, tmp_path):
+    job = Job(kind, "a", str(tmp_path), ("neighbours",), ())
+    end_well(job)
+    assert job.is_complete()
+    (tmp_path / name).unlink()
+    assert job.changes() == [f"{tmp_path / name} is gone"] and not job.is_complete()
 
 
 def change(path):
@@ -134,7 +159,7 @@ def test_a_job_is_not_complete_once_a_file_that_it_read_has_changed(tmp_path):
     vocabulary.write_text("cd")
     reads = (str(manifest.parent), str(vocabulary))
     job = Job("pretrain", "a", str(tmp_path), (), (), reads)
-    job.record(1.0, job.made_from())
+    end_well(job)
     assert job.is_complete() and complete_jobs([job]) == [job]
     for path in (manifest, vocabulary):
         change(path)
@@ -153,7 +178,7 @@ def test_a_fine_tuning_is_not_complete_once_a_file_of_its_task_has_changed(tmp_p
     files.make_folder(folder)
     made_from = {"files": hash_files([str(test)], f"{tmp_path}/data")}
     files.write_json(f"{folder}/results.json", {"made_from": made_from})
-    job.record(1.0, job.made_from())
+    end_well(job)
     assert job.is_complete()
     change(test)
     assert job.changes() == ["xnli/test-en.tsv has changed"] and not job.is_complete()
@@ -177,8 +202,7 @@ def test_a_fine_tuning_is_not_complete_once_its_task_has_a_new_file(
     data = tmp_path / "data"
     arguments = (f"--task={task}", f"--data_dir={data}")
     job = Job("finetune", "a", str(tmp_path / "run"), arguments, ())
-    files.make_folder(job.folder)
-    job.record(1.0, job.made_from())
+    end_well(job)
     for place, new in {"language": "sw", "name": "swahili", "any": "128"}.items():
         pattern = pattern.replace(f"{{{place}}}", new)
     unrelated, file = f"{pattern}.part", pattern.removesuffix(INDEX)
@@ -188,7 +212,7 @@ def test_a_fine_tuning_is_not_complete_once_its_task_has_a_new_file(
         (data / name).write_text("ab")
     assert job.changes() == [f"the list of {task} files in {data} has changed"]
     assert not job.is_complete()
-    job.record(1.0, job.made_from())
+    end_well(job)
     assert job.is_complete()
 
 
@@ -197,7 +221,7 @@ def test_a_job_follows_the_gin_files_that_its_settings_come_from(tmp_path):
     base.write_text("A = 1\n")
     row.write_text(f"include '{base}'\nB = 2\n")
     job = Job("pretrain", "a", str(tmp_path), (f"--gin_file={row}",), ())
-    job.record(1.0, job.made_from())
+    end_well(job)
     assert job.is_complete()
     base.write_text("A = 3\n")
     assert job.changes() == [f"{base} has changed"]
@@ -212,7 +236,7 @@ def test_a_package_in_another_folder_leaves_jobs_complete(tmp_path, monkeypatch)
         folder = str(tmp_path / place)
         monkeypatch.setattr(gin_files, "packaged_folder", lambda folder=folder: folder)
         if place == "before":
-            job.record(1.0, job.made_from())
+            end_well(job)
         assert job.is_complete()
     (tmp_path / "after" / "row.gin").write_text("B = 3\n")
     assert job.changes() == ["row.gin has changed"]
@@ -224,8 +248,7 @@ def test_a_fine_tuning_follows_the_weights_that_it_began_from(jobs, tmp_path):
     model.mkdir(parents=True)
     for name in ("checkpoint", "model.ckpt-3.index"):
         (model / name).write_text("ab")
-    files.make_folder(job.folder)
-    job.record(1.0, job.made_from())
+    end_well(job)
     change(model / "model.ckpt-3.index")
     assert job.changes() == [f"{model}/model.ckpt-3.index has changed"]
 
@@ -251,7 +274,7 @@ def test_a_job_with_damaged_files_is_not_complete(tmp_path, damaged, results):
 def test_a_job_with_damaged_results_is_not_complete(tmp_path, content):
     job = Job("finetune", "a", str(tmp_path), (f"--data_dir={tmp_path}",), ())
     files.write_json(f"{tmp_path}/results.json", content)
-    job.record(1.0, job.made_from())
+    end_well(job)
     assert job.changes() == ["it does not say from which files it was computed"]
     assert not job.is_complete()
 
@@ -259,6 +282,7 @@ def test_a_job_with_damaged_results_is_not_complete(tmp_path, content):
 def test_a_job_of_before_files_were_recorded_is_complete(tmp_path):
     job = Job("pretrain", "a", str(tmp_path), ("--x",), (), (str(tmp_path),))
     files.write_json(f"{tmp_path}/job.json", {"arguments": ["--x"], "seconds": 1.0})
+    files.write_json(job.result, {})
     assert job.is_complete()
 
 
@@ -324,7 +348,7 @@ def test_a_job_of_before_there_was_a_setting_is_complete(jobs, tmp_path):
     os.makedirs(job.folder)
     assert new in job.arguments
     before = job._replace(arguments=tuple(x for x in job.arguments if x != new))
-    before.record(1.0, before.made_from())
+    end_well(before)
     assert job.is_complete() and job.has_settings() and not job.conflicts()
     projected = tuple(
         x.replace("False", "True") if x == new else x for x in job.arguments

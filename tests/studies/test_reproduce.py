@@ -2,9 +2,11 @@
 
 import dataclasses
 import json
+import os
 
 import pytest
 
+from decoupled.core import files
 from decoupled.core.errors import UserError
 from decoupled.core.machine import Processor
 from decoupled.studies import reproduce as run
@@ -34,9 +36,11 @@ def made(folders, monkeypatch):
 
 
 def commands(monkeypatch, script):
-    """Every job runs this script; `$0` is the last of its arguments."""
+    """Every job runs this script and has results; `$0` is its last argument."""
 
     def start_script(job, cores, _):
+        files.make_folder(os.path.dirname(job.result))
+        files.write_json(job.result, {})
         return START_JOB(job, cores, ["sh", "-c", script, job.arguments[-1]])
 
     monkeypatch.setattr(runner, "start_job", start_script)

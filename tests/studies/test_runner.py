@@ -43,7 +43,8 @@ def run(jobs, parallel=1, lines=None):
         parallel,
         lambda job: [
             sys.executable, "-S", "-c", f"import os; os.chdir({job.folder!r})\n"
-            f"open('starts', 'a').write('x')\n{job.arguments[0]}",
+            "open('starts', 'a').write('x')\nopen('eval.json', 'w')\n"
+            f"{job.arguments[0]}",
         ],
     )  # fmt: skip
     with pytest.MonkeyPatch.context() as patch:
@@ -232,7 +233,8 @@ def test_where_a_model_stays_so_does_what_was_made_of_it(trained, setting):
 
 
 def test_a_conversion_that_runs_again_has_a_new_folder(make):
-    convert = make("convert", "os.mkdir('model')")._replace(kind="convert")
+    convert = make("convert", "os.mkdir('model'); open('model/conversion.json', 'w')")
+    convert = convert._replace(kind="convert")
     assert run([convert])[0] == []
     os.remove(f"{convert.folder}/job.json")
     failures, lines = run([convert])

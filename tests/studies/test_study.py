@@ -76,6 +76,7 @@ def finetunings(root, folders):
         for job in maker.of_seed(seed):
             if job.kind == "finetune":
                 os.makedirs(job.folder, exist_ok=True)
+                files.write_json(job.result, {})
                 complete(job)
 
     def of(sizes):

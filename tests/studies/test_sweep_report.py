@@ -105,10 +105,16 @@ def test_averages_are_of_seeds_that_have_every_task(sweep):
     assert results.averages("e_out_3072") == {}
 
 
-def test_a_job_that_is_not_complete_leaves_a_gap(sweep):
-    (sweep / "tasks/xnli/e_out_128/seed_1/job.json").unlink()
-    (sweep / "models/e_out_128/seed_0/job.json").unlink()
+@pytest.mark.parametrize(
+    "of_task, of_model", [("job.json", "job.json"), ("results.json", "eval.json")]
+)
+def test_a_job_that_is_not_complete_leaves_a_gap(sweep, of_task, of_model):
+    before = read_sweeps([str(sweep)])
+    (sweep / "tasks/xnli/e_out_128/seed_1" / of_task).unlink()
+    (sweep / "models/e_out_128/seed_0" / of_model).unlink()
+    (sweep / "tasks/xquad/e_out_128/seed_0" / of_task).unlink()
     results = read_sweeps([str(sweep)])
+    assert (results.complete, results.unscored) == (before.complete - 3, [])
     assert list(results.score("e_out_128", "xnli")) == [0]
     assert list(results.masked_lm("e_out_128")) == [1]
 
