@@ -22,6 +22,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from decoupled.core import console, files, gfile
+from decoupled.core.endings import USER_ERROR_CODE
 from decoupled.core.errors import Terminated, UserError
 from decoupled.core.made_from import in_words
 from decoupled.core.processes import (
@@ -31,7 +32,16 @@ from decoupled.core.processes import (
     signal_at_end_of_parent,
     start_apart,
 )
-from decoupled.studies.jobs import CONVERT, FINETUNING, LOG, PRETRAINING, RECORD, Job
+from decoupled.runs.run_folder import holds_results
+from decoupled.studies.jobs import (
+    CONVERT,
+    FINETUNING,
+    LOG,
+    PRETRAINING,
+    RECORD,
+    Job,
+    read_record,
+)
 
 # Seconds between two polls of the processes; seconds to end after SIGTERM.
 _POLL = 0.1
@@ -100,6 +110,8 @@ class JobRunner:
         self._cores = shares_of_cores(parallel) or [None] * parallel
         # What the running jobs read.
         self._made_from: dict[str, dict[str, Any]] = {}
+        # The record and the starts that their folders had before.
+        self._history: dict[str, tuple[dict[str, Any] | None, list[str]]] = {}
         self._seconds: dict[str, list[float]] = {}
         # The name of the signal that ends the sweep.
         self._signal = ""
@@ -162,10 +174,11 @@ class JobRunner:
             # It writes a new folder.
             console.say(f"{job.name}: run again; moved to {job.move_outdated()}")
         files.make_folder(job.folder)
-        record = os.path.join(job.folder, RECORD)
-        if files.exists(record):
+        record = read_record(job.folder)
+        self._history[job.name] = record, _starts(job)
+        if record is not None:
             # Otherwise a report would combine this job's files with the old record.
-            gfile.remove(record)
+            gfile.remove(os.path.join(job.folder, RECORD))
         self._made_from[job.name] = job.made_from()
         console.say(f"start {job.name}")
         taken = {place for _, _, place in self._running.values()}
@@ -190,9 +203,18 @@ class JobRunner:
                 self._seconds.setdefault(job.kind, []).append(seconds)
                 console.say(self._progress(job, seconds, complete, failures, waiting))
             else:
-                last = _last_line(os.path.join(job.folder, LOG))
-                failures[name] = Failure(name, f"code {code}", last)
-                console.say(f"failed {name} with code {code}: {last}")
+                failures[name] = failure = self._failure(job, code)
+                console.say(f"failed {name} with {failure.reason}: {failure.last_line}")
+
+    def _failure(self, job, code):
+        reason, (record, starts) = f"code {code}", self._history[job.name]
+        if code == USER_ERROR_CODE and _starts(job) == starts:
+            # The command refused the folder, where everything is as before.
+            if record is not None:
+                files.write_json(os.path.join(job.folder, RECORD), record)
+            if holds_results(job.folder):
+                reason = f"{reason}; remove {job.folder} to begin anew"
+        return Failure(job.name, reason, _last_line(os.path.join(job.folder, LOG)))
 
     def _progress(self, job, seconds, complete, failures, waiting):
         done = len(complete) + len(failures)
@@ -312,6 +334,11 @@ def on_accelerator(job: Job, accelerator: str | None) -> list[str]:
     """The flag of a job that trains; no part of the job, which may go on elsewhere."""
     trains = accelerator is not None and job.kind in (PRETRAINING, FINETUNING)
     return [f"--accelerator={accelerator}"] if trains else []
+
+
+def _starts(job):
+    """The files in which commands have recorded that they began in a job's folder."""
+    return gfile.glob(f"{job.folder}/", "command.*")
 
 
 def _last_line(path):

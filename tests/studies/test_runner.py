@@ -144,6 +144,20 @@ def test_a_job_that_fails_now_is_no_longer_complete(make):
     assert not job.is_complete()
 
 
+def test_a_job_that_refuses_its_folder_stays_recorded_until_one_has_begun(make):
+    code = "open('results.json', 'w').write('{}')"
+    job = make("job", code)._replace(kind="finetune")
+    run([job])
+    refusing = job._replace(arguments=("raise SystemExit(2)",))
+    [failure], lines = run([refusing])
+    assert failure.reason == f"code 2; remove {job.folder} to begin anew"
+    assert lines[-1].startswith(f"failed job with {failure.reason}: ")
+    assert job.is_complete()
+    begun = "open('command.1', 'w'); raise SystemExit(2)"
+    [failure], _ = run([job._replace(arguments=(begun,))])
+    assert failure.reason == "code 2" and not job.is_complete()
+
+
 def test_a_model_of_another_learning_rate_is_not_taken_for_its_successor(make):
     def trained(rate, steps, *more):
         values = {

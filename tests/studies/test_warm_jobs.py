@@ -173,6 +173,16 @@ def test_a_broken_job_is_reported_and_tried_again_and_complete_ones_are_kept(
     assert coupled.model.coupled
 
 
+def test_a_fine_tuning_with_other_settings_leaves_the_finished_one(forked):
+    _, (model, _, finished), _ = forked
+    setting = "--gin_param=FinetuningConfig.num_epochs = 2.0"
+    longer = finished._replace(arguments=(*finished.arguments, setting))
+    [failure] = JobRunner([model, longer], 1).run()
+    assert failure.reason == f"code 2; remove {longer.folder} to begin anew"
+    assert "data.num_epochs is 1.0, not 2.0" in failure.last_line
+    assert finished.is_complete() and not longer.is_complete()
+
+
 @pytest.mark.slow
 def test_a_death_costs_one_job_and_signals_reach_it(inputs, tmp_path):
     job, _ = make_jobs(ENDLESS, [DECOUPLED], inputs, str(tmp_path))
