@@ -30,19 +30,14 @@ def of_logits(model: Model, hidden: np.ndarray) -> dict[str, Any]:
       `effective_rank`.
     """
     weights, config = model.weights, model.config
-    *factors, last = (matrix.name for matrix in names.output_matrices(config))
-    table = weights[last]
-    features = _features(model, hidden)
-    for factor in factors:
-        features = features @ weights[factor].T.astype(np.float64)
-    product = centred_triangle(features) @ centred_triangle(table).T
+    table = weights[names.output_matrix(config).name]
+    product = centred_triangle(_features(model, hidden)) @ centred_triangle(table).T
     values = np.linalg.svd(product, compute_uv=False)
     # Encoder and nonlinear head end with a layer norm. Its outputs sum to 0 before the
     # scale, and so have one dimension less than elements.
     width, is_linear = config.output_embedding_size, not _has_norm(model)
     before = min(width, config.hidden_size - 1) if is_linear else width - 1
-    rows, columns = table.shape
-    bound = min(before, columns, rows - 1, max(0, len(hidden) - 1))
+    bound = min(before, len(table) - 1, max(0, len(hidden) - 1))
     # Hidden vectors are float32: a direction that they lack has about 1e-8 of the
     # largest singular value.
     largest = values.max(initial=0.0)

@@ -26,6 +26,7 @@ from decoupled.analyses.models import (
     pooling_function,
 )
 from decoupled.configs import RetrievalConfig
+from decoupled.configs.removed import without_gone
 from decoupled.core import accelerators, console, files
 from decoupled.core.errors import Mistakes, UserError
 from decoupled.core.made_from import differences
@@ -297,7 +298,8 @@ def _check_saved(path: str, saved: Any, description: dict[str, Any]) -> None:
         raise UserError(f"{path}: not results of retrieval; delete it")
     # Earlier versions recorded neither model nor vocabulary.
     before = {"vocabulary": description["vocabulary"], **saved}
-    before["model"] = description["model"] | saved.get("model", {})
+    sizes = without_gone("ModelConfig", saved.get("model", {}))
+    before["model"] = description["model"] | sizes
     before = {name: before.get(name) for name in description}
     differing = [
         "the checkpoint has changed"

@@ -7,12 +7,12 @@ from typing import Any
 from decoupled.configs.checks import (
     Settings,
     check_choice,
-    check_not_negative,
     check_patterns,
     check_positive,
     check_rates,
     configurable,
 )
+from decoupled.configs.removed import had_effect, without_gone
 from decoupled.core.errors import UserError
 
 ACTIVATIONS = ("gelu", "gelu_tanh", "relu")
@@ -36,8 +36,6 @@ class ModelConfig(Settings):
       Hugging Face's RemBERT.
     output_embedding_size (E_out): width of the output embedding, which only
       pre-training uses.
-    output_embedding_rank (R): the output embedding is the product of two matrices,
-      [V, R] and [R, E_out]; 0 makes it one matrix [V, E_out].
     project_equal_output_widths: whether hidden vectors are projected to E_out even if
       H = E_out, so that models with and without equal widths differ in E_out alone.
     coupled: whether the output embedding is the input embedding (needs E_in = E_out).
@@ -62,7 +60,6 @@ class ModelConfig(Settings):
     input_embedding_size: int = 768
     project_equal_widths: bool = False
     output_embedding_size: int = 768
-    output_embedding_rank: int = 0
     project_equal_output_widths: bool = False
     coupled: bool = True
     hidden_size: int = 768
@@ -94,7 +91,6 @@ class ModelConfig(Settings):
             "num_layers num_heads head_size intermediate_size max_positions "
             "type_vocab_size layer_norm_epsilon initializer_range",
         )
-        check_not_negative(self, "output_embedding_rank")
         check_rates(self, "hidden_dropout attention_dropout")
         check_choice(self, "activation", ACTIVATIONS)
         check_choice(self, "mlm_transform", MLM_TRANSFORMS)
@@ -106,7 +102,6 @@ class ModelConfig(Settings):
                 f"output_embedding_size is {self.output_embedding_size}; "
                 "make them equal or set coupled = False"
             )
-        self._check_rank()
         if self.hidden_size != self.num_heads * self.head_size:
             raise UserError(
                 f"ModelConfig.hidden_size: {self.hidden_size} is not num_heads * "
@@ -127,20 +122,6 @@ class ModelConfig(Settings):
         of initial values could name other layers."""
         return dataclasses.replace(self, num_layers=num_layers, initial_values={})
 
-    def _check_rank(self):
-        rank, width = self.output_embedding_rank, self.output_embedding_size
-        if self.coupled and rank:
-            raise UserError(
-                f"ModelConfig.output_embedding_rank: {rank}, but the output embedding "
-                "of a coupled model is the input embedding; set it to 0 or set "
-                "coupled = False"
-            )
-        if rank >= width:
-            raise UserError(
-                f"ModelConfig.output_embedding_rank: {rank} is not below "
-                f"output_embedding_size = {width}; 0 makes one matrix of that width"
-            )
-
     @property
     def projects_input(self) -> bool:
         """Whether a linear layer projects from E_in to H."""
@@ -156,7 +137,19 @@ class ModelConfig(Settings):
 
 
 def saved_model(sizes: Mapping[str, Any]) -> ModelConfig:
-    """The model of a saved description, which may lack settings that are off."""
+    """The model of a saved description, which may lack settings that are off, and have
+    settings that are gone if they changed nothing.
+
+    Raises:
+      UserError: a setting that is gone had an effect.
+    """
+    sizes = without_gone("ModelConfig", sizes)
+    for name, value in sizes.items():
+        if had_effect("ModelConfig", name, value):
+            raise UserError(
+                f"ModelConfig.{name} was removed, and this model has {value!r}; only "
+                "the version that trained it can read it"
+            )
     for name, default in vars(ModelConfig()).items():
         if default and name not in sizes:
             raise KeyError(name)

@@ -1,5 +1,6 @@
 """Settings of earlier versions that are gone. Users' files and runs still name them."""
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 
@@ -22,6 +23,11 @@ _CLUSTER = (
 )
 # Name in a gin file, parameter -> what is said of it.
 REMOVED = {
+    ("ModelConfig", "output_embedding_rank"): Removed(
+        "the output embedding is one matrix; scores have at most the rank "
+        "ModelConfig.output_embedding_size",
+        (0,),
+    ),
     ("TrainingConfig", "softmax_block_size"): Removed(
         "logits are always computed as a whole; to save memory, split the vocabulary "
         "over the mesh (layout_rules), or set recompute_layers",
@@ -59,3 +65,18 @@ REMOVED_CLASSES = {
     "ClusterConfig": _CLUSTER,
     "geometry": "analyze masked_lm has the ranks of logits and embeddings; remove it",
 }
+
+
+def had_effect(owner: str, name: str, value: Any) -> bool:
+    """Whether a saved value is one with which a setting that is gone changed a run."""
+    gone = REMOVED.get((owner, name))
+    return bool(gone and gone.without_effect) and value not in gone.without_effect
+
+
+def without_gone(owner: str, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Saved settings of a class but for those that are gone and changed nothing."""
+    return {
+        name: value
+        for name, value in values.items()
+        if (owner, name) not in REMOVED or had_effect(owner, name, value)
+    }

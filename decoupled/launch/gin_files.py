@@ -36,8 +36,8 @@ _GONE = {
     r"models/demo_base\.gin": "give models/demo_coupled.gin",
     r"models/rembert_fresh_output\.gin": "give models/rembert.gin and ModelConfig."
     "output_embedding_size = 768",
-    r"models/e_out_768_rank_128\.gin": "give models/e_out_768.gin and ModelConfig."
-    "output_embedding_rank = 128",
+    r"models/e_out_768_rank_128\.gin": "give models/e_out_128.gin, whose scores have "
+    "the same rank",
     r"models/mini_(base|coupled)\.gin": "give models/mini.gin",
     r"models/mini_(\w+)\.gin": r"give models/mini.gin and the settings of \1 in sweeps/"
     "reproduce.gin",

@@ -17,7 +17,6 @@ NAMES = {
     "vocab": "pieces, in the input and output embedding and in the logits",
     "input_embedding": "E_in",
     "output_embedding": "E_out",
-    "output_rank": "R, rank of a factorised output embedding",
     "hidden": "H",
     "heads": "attention heads",
     "head_size": "width of a head",
@@ -55,7 +54,6 @@ class Dims:
     vocab: mtf.Dimension
     input_embedding: mtf.Dimension
     output_embedding: mtf.Dimension
-    output_rank: mtf.Dimension
     hidden: mtf.Dimension
     heads: mtf.Dimension
     head_size: mtf.Dimension

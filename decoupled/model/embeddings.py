@@ -3,8 +3,8 @@
 Input: word, position and type embeddings of width E_in and layer norm, as in BERT, then
 a linear projection to H (paper footnote 3), which models with equal widths may lack.
 Output: H -> E_out (the same footnote), then the rows of the output embedding, used in
-pre-training only. The variants of the output embedding differ only in their matrices,
-which `decoupled.model.variables.output_matrices` lists.
+pre-training only. The variants of the output embedding differ only in their matrix,
+`decoupled.model.variables.output_matrix`.
 """
 
 from decoupled.core.compat import mtf, tf
@@ -67,12 +67,12 @@ class OutputEmbedding:
         return softmax_cross_entropy(logits, targets, logits.shape.dims[-1])
 
     def scores(self, x: mtf.Tensor) -> mtf.Tensor:
-        """Vectors of width E_out times the matrices of the output embedding, + bias."""
-        for matrix in map(self._matrix, names.output_matrices(self._build.config)):
-            outputs, inputs = matrix.shape.dims
-            if x.shape.dims[-1] != inputs:
-                x = mtf.rename_dimension(x, x.shape.dims[-1].name, inputs.name)
-            x = weight_product(x, matrix, [*x.shape.dims[:-1], outputs])
+        """Vectors of width E_out times the output embedding, + bias."""
+        matrix = self._matrix(names.output_matrix(self._build.config))
+        outputs, inputs = matrix.shape.dims
+        if x.shape.dims[-1] != inputs:
+            x = mtf.rename_dimension(x, x.shape.dims[-1].name, inputs.name)
+        x = weight_product(x, matrix, [*x.shape.dims[:-1], outputs])
         return add_bias(x, self._build.bias(names.OUTPUT_BIAS))
 
     def _transformed(self, x: mtf.Tensor) -> mtf.Tensor:

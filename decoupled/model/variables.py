@@ -32,7 +32,6 @@ POOLER = "bert/pooler/dense"
 TRANSFORM = "cls/predictions/transform/dense"
 TRANSFORM_NORM = "cls/predictions/transform/LayerNorm"
 OUTPUT_EMBEDDING = "cls/predictions/output_embedding"
-OUTPUT_FACTOR = "cls/predictions/output_embedding_factor"
 OUTPUT_BIAS = "cls/predictions/output_bias"
 TASK_WEIGHTS = "output_weights"
 TASK_BIAS = "output_bias"
@@ -48,7 +47,6 @@ SIZES = {
     "vocab": "vocab_size",
     "input_embedding": "input_embedding_size",
     "output_embedding": "output_embedding_size",
-    "output_rank": "output_embedding_rank",
     "hidden": "hidden_size",
     "heads": "num_heads",
     "head_size": "head_size",
@@ -212,8 +210,7 @@ def _variables(config, head) -> Iterator[Variable]:
     if head.pooler:
         parts.append(_dense(config, "pooler", POOLER, "hidden", "pooled"))
     if head.masked_lm:
-        matrices = output_matrices(config)
-        head_only = [v for v in matrices if v.role is Role.OUTPUT_EMBEDDING]
+        head_only = [] if config.coupled else [output_matrix(config)]
         bias = Variable(
             OUTPUT_BIAS, (dimension(config, "vocab"),), ZEROS, "output bias"
         )
@@ -244,21 +241,16 @@ def dimension(config: ModelConfig, name: str) -> Dim:
     return Dim(_MESH_NAMES.get(name, name), getattr(config, SIZES[name]))
 
 
-def output_matrices(config: ModelConfig) -> list[Variable]:
-    """The matrices of the output embedding, in which its variants differ.
+def output_matrix(config: ModelConfig) -> Variable:
+    """The output embedding, in which its variants differ: [vocab, E_out].
 
-    Each is [outputs, inputs]. The first multiplies vectors of width E_out, each further
-    one the result of the one before, and the last has a row for every piece. In a
-    coupled model the only matrix is the table of word embeddings.
+    In a coupled model it is the table of word embeddings.
     """
     if config.coupled:
-        return [v for v in _input_embedding(config) if v.name == WORD_EMBEDDINGS]
-    group, columns, factors = "output embedding", "output_embedding", []
-    if config.output_embedding_rank:
-        factors = [_matrix(config, group, OUTPUT_FACTOR, "output_rank", columns)]
-        columns = "output_rank"
+        return next(v for v in _input_embedding(config) if v.name == WORD_EMBEDDINGS)
+    group, columns = "output embedding", "output_embedding"
     table = _matrix(config, group, OUTPUT_EMBEDDING, "vocab", columns)
-    return [*factors, table._replace(row_partitioned=True)]
+    return table._replace(row_partitioned=True)
 
 
 def initial_seed(name: str, seed: int) -> list[int]:

@@ -17,7 +17,7 @@ from decoupled.data.vocabulary import Vocabulary, open_vocabulary
 from decoupled.model.variables import (
     OUTPUT_BIAS,
     by_pattern,
-    output_matrices,
+    output_matrix,
     slots,
 )
 from decoupled.runs import run_folder
@@ -275,8 +275,8 @@ def _other_meaning(source: Model, model: ModelConfig, restored: list[str]) -> st
     """A line if the output embedding of the initial model is taken over without the
     layers that it was trained with, or with others; else ""."""
     transforms = [(c.mlm_transform, c.projects_output) for c in (source.config, model)]
-    tables = {matrix.name for matrix in output_matrices(model)}
-    has_head = OUTPUT_BIAS in source.weights and tables.issubset(restored)
+    is_restored = output_matrix(model).name in restored
+    has_head = OUTPUT_BIAS in source.weights and is_restored
     if not has_head or transforms[0] == transforms[1]:
         return ""
     before, now = (

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from decoupled.configs import ModelConfig, saved_model
 from decoupled.configs.hardware import Hardware
-from decoupled.configs.removed import REMOVED
+from decoupled.configs.removed import REMOVED, had_effect
 from decoupled.core import console, files, gfile, hosts, locks
 from decoupled.core.errors import UserError, quoted
 from decoupled.core.files import CHECKPOINT_LIST, check_checkpoint_path, typed
@@ -320,8 +320,8 @@ def _gone(name):
 
 
 def _had_effect(name, value):
-    gone = _gone(name)
-    return bool(gone and gone.without_effect) and value not in gone.without_effect
+    owner, _, parameter = name.partition(".")
+    return had_effect(owner, parameter, value)
 
 
 def resumable_settings(config: Any, names: Iterable[str]) -> dict[str, Any]:

@@ -189,19 +189,14 @@ class Model:
 
         A coupled model has one table; fine-tuning keeps only the input embedding.
         """
-        matrices = names.output_matrices(self.config)
-        has_output = all(matrix.name in self.weights for matrix in matrices)
+        has_output = names.output_matrix(self.config).name in self.weights
         return [INPUT, OUTPUT] if has_output and not self.config.coupled else [INPUT]
 
     def embedding(self, kind: str) -> np.ndarray:
         """One table, [V, E_in] or [V, E_out]; every call reads it again."""
         if kind == INPUT:
             return self.weights[names.WORD_EMBEDDINGS]
-        last, *before = reversed(names.output_matrices(self.config))
-        table = self.weights[last.name]
-        for matrix in before:
-            table = table @ self.weights[matrix.name]
-        return table
+        return self.weights[names.output_matrix(self.config).name]
 
     def check_length(
         self, length: int, setting: str = "MaskingConfig.sequence_length"

@@ -37,6 +37,7 @@ from decoupled.configs import (
     SweepConfig,
     saved_model,
 )
+from decoupled.configs.removed import REMOVED
 from decoupled.core import files, gfile
 from decoupled.core.errors import UserError
 from decoupled.core.made_from import MADE_FROM, RESULTS, changes, hash_files
@@ -48,7 +49,6 @@ from decoupled.tasks.presets import SPLITS, TASKS
 _WIDTHS = (
     "input_embedding_size",
     "output_embedding_size",
-    "output_embedding_rank",
     "hidden_size",
     "intermediate_size",
 )
@@ -204,6 +204,11 @@ _OFF = {
         model_bindings(ModelConfig()), vars(ModelConfig()).values(), strict=True
     )
     if not value
+} | {
+    f"--gin_param={owner}.{name} = {value!r}"
+    for (owner, name), gone in REMOVED.items()
+    for value in gone.without_effect
+    if f"{owner}." == _OF_THE_MODEL
 }
 
 
@@ -422,7 +427,7 @@ def _settings(arguments):
 
 
 def _without_off(arguments):
-    """Without sizes of the model that are off, which earlier versions may not know."""
+    """Without sizes of the model that are off, which another version may not know."""
     return [word for word in arguments if word not in _OFF]
 
 

@@ -107,12 +107,9 @@ def sizes(row: Row) -> list[str]:
     layers = str(model.num_layers)
     if row.keep_layers:
         layers += f" -> {row.keep_layers}"
-    output = str(model.output_embedding_size)
-    if model.output_embedding_rank:
-        output += f", rank {model.output_embedding_rank}"
     return [
         str(model.input_embedding_size),
-        "tied" if model.coupled else output,
+        "tied" if model.coupled else str(model.output_embedding_size),
         str(model.hidden_size),
         layers,
         _millions(row.pretraining),

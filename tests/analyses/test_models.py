@@ -18,7 +18,6 @@ from decoupled.analyses.models import (
 from decoupled.core.compat import tf
 from decoupled.core.errors import UserError
 from decoupled.exports.serving.encoder import Encoder
-from decoupled.model.variables import OUTPUT_EMBEDDING, OUTPUT_FACTOR
 from decoupled.training.xla import adapter
 from tests.analyses.sentences import (
     ENGLISH,
@@ -28,7 +27,7 @@ from tests.analyses.sentences import (
     write_trained_model,
 )
 from tests.analyses.tiny_runs import write_finetuned_run, write_run
-from tests.exports.models import model_config, pretrained_weights, random_batch
+from tests.exports.models import random_batch
 from tests.exports.reference import Reference
 
 TEXTS = [*ENGLISH, "", *OTHERS]
@@ -175,16 +174,6 @@ def test_sizes_must_be_those_of_the_checkpoint(vocabulary, tmp_path):
     path.write_text(json.dumps(described))
     with pytest.raises(UserError, match=r"transform/dense/kernel has shape \[8, 10\]"):
         open_models([folder])
-
-
-def test_the_output_embedding_of_low_rank_is_the_product(vocabulary, tmp_path):
-    config = model_config(output_embedding_rank=3)
-    weights = pretrained_weights(config)
-    folder = write_run(tmp_path / "run", vocabulary, {"output_embedding_rank": 3})
-    [model] = open_models([folder])
-    table = weights[OUTPUT_EMBEDDING] @ weights[OUTPUT_FACTOR]
-    assert model.embeddings == ["input", "output"]
-    np.testing.assert_array_equal(model.embedding("output"), table)
 
 
 def test_the_head_and_the_positions_are_asked_for(vocabulary, tmp_path):

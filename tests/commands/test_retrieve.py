@@ -217,7 +217,14 @@ def test_weights_that_compute_something_else_are_another_run(
     path.write_text(json.dumps(content))
     with pytest.raises(UserError, match=f"of another run: {entry}.*{name} is "):
         run(model, data, tmp_path)
-    # Earlier versions recorded neither.
+    # Earlier versions recorded a setting that is gone, or neither.
+    if name:
+        content[entry][name] -= 1
+        path.write_text(json.dumps(content))
+        run(model, data, tmp_path)
+        content[entry]["output_embedding_rank"] = 0
+        path.write_text(json.dumps(content))
+        run(model, data, tmp_path)
     del content["model"], content["vocabulary"]
     path.write_text(json.dumps(content))
     assert set(run(model, data, tmp_path)["languages"]) == {"sw", "th"}

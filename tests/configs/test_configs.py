@@ -52,7 +52,7 @@ BASE[configs.ReproductionRoot] = BASE[configs.SweepRoot] | dict(
 )
 # Numbers that must be at least 0; all others must be above 0.
 MAY_BE_0 = {
-    configs.ModelConfig: "output_embedding_rank hidden_dropout attention_dropout",
+    configs.ModelConfig: "hidden_dropout attention_dropout",
     configs.MeshConfig: "stack_mib",
     configs.MaskingConfig: "mask_token_rate random_token_rate",
     configs.SamplingConfig: "alpha min_epochs max_epochs",
@@ -76,7 +76,6 @@ ANY_NUMBER = {
 # Class -> field -> other values that are refused by themselves.
 BAD = {
     configs.ModelConfig: dict(
-        output_embedding_rank=[768],
         coupled=[True],
         hidden_size=[33],
         hidden_dropout=[1.0, math.nan],
@@ -162,11 +161,6 @@ KINDS = [
 ]
 # Values that are refused together, and what the message names.
 BAD_TOGETHER = [
-    (
-        configs.ModelConfig,
-        dict(coupled=True, output_embedding_size=128, output_embedding_rank=8),
-        "output_embedding_rank",
-    ),
     (
         configs.SamplingConfig,
         dict(weights={"sw": 0}, min_epochs={"sw": 1}),
@@ -260,6 +254,16 @@ def test_a_saved_model_may_lack_only_what_is_off_by_default():
             assert configs.saved_model(others) == made(configs.ModelConfig), value
     with pytest.raises(TypeError, match="later"):
         configs.saved_model({**sizes, "later": 1})
+
+
+def test_a_saved_model_may_have_a_setting_that_is_gone_if_it_was_off():
+    gone, model = "output_embedding_rank", made(configs.ModelConfig)
+    assert configs.saved_model({**vars(model), gone: 0}) == model
+    message = refusal(configs.saved_model, {**vars(model), gone: 128})
+    assert message == (
+        f"ModelConfig.{gone} was removed, and this model has 128; only the version "
+        "that trained it can read it"
+    )
 
 
 def test_epochs_of_a_language():

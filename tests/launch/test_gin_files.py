@@ -100,6 +100,7 @@ def test_used_text_builds_the_same_configuration(write):
     "root, removed",
     [
         (configs.PretrainConfig, "TrainingConfig.softmax_block_size = 0"),
+        (configs.PretrainConfig, "ModelConfig.output_embedding_rank = 0"),
         (configs.FinetuneConfig, "TrainingConfig.label_smoothing = 0.0"),
         (configs.FinetuneConfig, "FinetuningConfig.pack_sequences = True"),
         (configs.FinetuneConfig, "FinetuningConfig.group_by_length = False"),
@@ -164,7 +165,7 @@ def test_a_missing_file_is_reported_with_the_search_path_and_near_names(write):
         ("models/mini_e_small.gin", "settings of e_small in sweeps/reproduce.gin"),
         ("models/demo_base.gin", "give models/demo_coupled.gin"),
         ("models/rembert_fresh_output.gin", "models/rembert.gin and ModelConfig.outp"),
-        ("models/e_out_768_rank_128.gin", "ModelConfig.output_embedding_rank = 128"),
+        ("models/e_out_768_rank_128.gin", "give models/e_out_128.gin, whose sco"),
         ("gin/tasks/xnli.gin", "tasks/table_10.gin has the settings of xnli"),
         ("../checkout/gin/tasks/tatoeba.gin", "tasks/retrieval.gin"),
         ("tasks/rembert_panx.gin", "tasks/rembert.gin has the settings of panx"),
@@ -303,6 +304,11 @@ def test_known_names_are_listed(write):
             "TrainingConfig.softmax_block_size = 512",
             "--gin_param='TrainingConfig.softmax_block_size = 512': TrainingConfig."
             "softmax_block_size was removed: logits are always computed as a whole; ",
+        ),
+        (
+            "ModelConfig.output_embedding_rank = 8",
+            "--gin_param='ModelConfig.output_embedding_rank = 8': ModelConfig."
+            "output_embedding_rank was removed: the output embedding is one matrix; ",
         ),
         (
             "TrainingConfig.label_smoothing = 0.1",

@@ -30,7 +30,7 @@ def test_the_graph_has_these_dimensions_and_no_others():
         OutputEmbedding(build).logits(masked)
 
     with tf.Graph().as_default():
-        graph = build_only(tiny_model(output_embedding_rank=5), outputs)
+        graph = build_only(tiny_model(), outputs)
     tensors = [t for operation in graph.operations for t in operation.outputs]
     result = {dim.name for tensor in tensors for dim in tensor.shape.dims}
     # Of size 1: a layer norm's means and deviations.

@@ -35,7 +35,6 @@ MODELS = {
         "head_size": 8,
         "layer_norm_epsilon": 0.1,
     },
-    "low rank": {"output_embedding_rank": 6},
     "two layers": {"num_layers": 2, "input_embedding_size": 20},
 }
 ONE, TWO_BY_TWO = ("all:1", ""), ("d:2;m:2", "batch:d;vocab:m;heads:m;intermediate:m")
@@ -44,17 +43,16 @@ LAYOUTS = {
     "decoupled": [ONE, ("m:2", "output_embedding:m")],
     "coupled, tanh": [ONE, TWO_BY_TWO],
     "no projections, relu": [ONE],
-    "low rank": [ONE, ("m:2", "output_rank:m"), ("m:2", "vocab:m")],
     "two layers": [ONE],
 }
 OTHERS = [
     *(
         ("decoupled", "m:2", f"{name}:m")
         for name in NAMES
-        if name not in ("labels", "pooled", "output_rank", "output_embedding")
+        if name not in ("labels", "pooled", "output_embedding")
     ),
     ("coupled, tanh", "m:2", "input_embedding:m"),
-    *((name, *TWO_BY_TWO) for name in ("decoupled", "low rank", "two layers")),
+    *((name, *TWO_BY_TWO) for name in ("decoupled", "two layers")),
 ]
 
 

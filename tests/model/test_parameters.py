@@ -1,6 +1,5 @@
 """Parameter counts: by hand for a tiny model, by the paper for its own."""
 
-import dataclasses
 import os
 
 import pytest
@@ -94,12 +93,3 @@ def test_rembert_to_the_parameter():
         pretraining_counts(model), finetuning_counts(model)
     )
     assert totals == (994_591_804, 574_592_128)
-
-
-def test_a_rank_replaces_one_matrix_by_two():
-    whole = shipped("e_out_768")
-    factorised = dataclasses.replace(whole, output_embedding_rank=128)
-    expected = pretraining_counts(whole)
-    expected["output embedding"] = 120_000 * 128 + 128 * 768
-    assert pretraining_counts(factorised) == expected
-    assert round(sum(expected.values()) / 1e6) == 116

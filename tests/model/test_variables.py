@@ -45,7 +45,6 @@ LABELS = ["a", "b", "c"]
 MODELS = {
     "decoupled": {"num_layers": 2},
     "coupled": {"coupled": True, "output_embedding_size": 8},
-    "low rank": {"output_embedding_rank": 5},
     "plain projection": {"mlm_transform": "projection"},
     "no projections": {
         "mlm_transform": "projection",

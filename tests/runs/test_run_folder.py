@@ -74,7 +74,7 @@ def test_config_json_is_plain_and_complete(folder):
     }
     assert saved["model"]["input_embedding_size"] == 8
     assert saved["model"]["mlm_transform"] == "dense_activation_norm"
-    assert len(saved["model"]) == 21
+    assert len(saved["model"]) == 20
 
 
 def test_the_same_model_may_come_again_and_nothing_is_written(folder, vocabulary):
@@ -503,14 +503,31 @@ def test_a_config_json_that_is_nested_too_deeply_is_refused(folder, vocabulary):
             assert len(message) < 500
 
 
+@pytest.mark.parametrize("rank", [0, 3])
+def test_a_model_with_a_setting_that_is_gone_goes_on_if_it_was_off(
+    folder, vocabulary, rank
+):
+    path = os.path.join(folder, "config.json")
+    saved = files.read_json(path)
+    saved["model"]["output_embedding_rank"] = rank
+    files.write_json(path, saved)
+    pathlib.Path(folder, "model.ckpt-3.index").write_bytes(b"")
+    if rank == 0:
+        assert run_folder.read(folder) == DESCRIPTION
+        run_folder.claim(folder, DESCRIPTION, vocabulary)
+        return
+    for call, arguments in (
+        (run_folder.read, ()),
+        (run_folder.claim, (DESCRIPTION, vocabulary)),
+    ):
+        message = refusal(call, folder, *arguments)
+        assert message.startswith(f"{path}: ModelConfig.output_embedding_rank was rem")
+        assert "this model has 3; only the version that trained it can" in message
+
+
 @pytest.mark.parametrize(
     "name",
-    [
-        "project_equal_widths",
-        "output_embedding_rank",
-        "project_equal_output_widths",
-        "initial_values",
-    ],
+    ["project_equal_widths", "project_equal_output_widths", "initial_values"],
 )
 def test_a_folder_of_before_there_was_a_setting_goes_on(folder, vocabulary, name):
     path = os.path.join(folder, "config.json")

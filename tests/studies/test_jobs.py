@@ -356,6 +356,18 @@ def test_a_job_of_before_there_was_a_setting_is_complete(jobs, tmp_path):
     assert not job._replace(arguments=projected).is_complete()
 
 
+@pytest.mark.parametrize("rank", [0, 8])
+def test_a_job_with_a_setting_that_is_gone_is_complete_if_it_was_off(
+    jobs, tmp_path, rank
+):
+    job = jobs["models/coupled/seed_0"]._replace(reads=())
+    os.makedirs(job.folder)
+    gone = f"--gin_param=ModelConfig.output_embedding_rank = {rank}"
+    before = job._replace(arguments=(*job.arguments, gone))
+    before.record(1.0, before.made_from())
+    assert job.is_complete() == job.has_settings() == (rank == 0)
+
+
 def test_settings_of_a_sweep_may_bind_macros_and_what_the_command_takes(tmp_path):
     settings = ("R = 2", "finetune.mesh = @a/MeshConfig()", "TrainingConfig.seed = %R")
     sweep = dataclasses.replace(SWEEP, finetuning=settings)

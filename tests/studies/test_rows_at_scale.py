@@ -37,12 +37,6 @@ def test_every_model_of_the_paper_can_be_scaled(row):
     assert mini.coupled == paper.coupled
 
 
-def test_a_rank_is_a_width():
-    settings = ["ModelConfig.output_embedding_rank = 128"]
-    mini = scaled_model(shipped("models/e_out_768.gin", settings), MINI, 5000)
-    assert (mini.output_embedding_size, mini.output_embedding_rank) == (96, 16)
-
-
 def test_a_divisor_of_one_changes_the_vocabulary_only():
     paper = shipped("models/rembert.gin")
     same = scaled_model(paper, ScaleConfig(1, 1, 1), 250300)

@@ -24,7 +24,6 @@ EMBEDDINGS = tuple(n for n in shapes(ONE_LAYER, NO_HEAD) if "/layer_0/" not in n
 COUPLED = tiny_model(
     num_layers=1, coupled=True, output_embedding_size=8, activation="gelu_tanh"
 )
-LOW_RANK = tiny_model(num_layers=1, output_embedding_rank=6)
 CASES = {
     "decoupled, two processors": dict(model=ONE_LAYER, mesh=MODEL_AXIS),
     "decoupled, four processors": dict(model=ONE_LAYER, mesh=BOTH_AXES),
@@ -34,10 +33,6 @@ CASES = {
         model=PROJECTION,
         optimizer=adamw(clip_norm=0.0, weight_decay=0.3),
         schedule=schedule(20, 3, "constant"),
-    ),
-    "output embedding of low rank": dict(model=LOW_RANK),
-    "output embedding of low rank, four processors": dict(
-        model=LOW_RANK, mesh=BOTH_AXES
     ),
     "frozen input, two layers, four microbatches": dict(
         model=tiny_model(num_layers=2), frozen=EMBEDDINGS, gradient_accumulation=4
@@ -56,7 +51,6 @@ CASES = {
 # Each has quicker ones beside it; tests/model has their gradients.
 SLOW = {name for name in list(CASES)[1:] if name.endswith("processors")} | {
     "coupled, tanh gelu",
-    "output embedding of low rank",
 }
 
 

@@ -474,14 +474,6 @@ def test_an_output_embedding_of_another_size_starts_anew(pretrained):
     assert "cls/predictions/output_bias" in report.restored
 
 
-def test_an_output_embedding_that_is_factorised_from_now_on_starts_anew(pretrained):
-    report = plan_initialization(pretrained, declared(output_embedding_rank=5))
-
-    table = "cls/predictions/output_embedding"
-    assert report.fresh == [table, f"{table}_factor"]
-    assert report.dropped == [table]
-
-
 def test_a_model_without_output_embedding_gets_one(tmp_path):
     folder = write_checkpoints(tmp_path, [5])
     model = declared()

@@ -64,8 +64,6 @@ def partitions_of(training=True, **changes):
     "changes, count, places",
     [
         ({}, 5, ["", ", slice 0"]),
-        # [48, 16]; the other factor is whole.
-        (dict(model=tiny_model(output_embedding_rank=16)), 3, ["", ", slice 0"]),
         # What is saved there is a copy that no step reads.
         (dict(mesh=MODEL_AXIS), 2, [", slice 0", ", slice 1"]),
         # No partition would be updated alone.
@@ -75,7 +73,7 @@ def partitions_of(training=True, **changes):
         (dict(training=False), 0, []),
     ],
     ids=[
-        *("one device", "low rank", "two devices"),
+        *("one device", "two devices"),
         *("adafactor", "bfloat16 slices", "coupled", "predictions"),
     ],
 )

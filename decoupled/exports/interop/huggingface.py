@@ -281,12 +281,6 @@ def _family(model: Model, head: str | None) -> Family:
             "(mlm_transform), transformers' heads have activation and layer norm; "
             "convert it with --encoder_only"
         )
-    if head == MASKED_LM and config.output_embedding_rank:
-        raise UserError(
-            f"{model_dir}: its output embedding is a product of two matrices "
-            f"(output_embedding_rank = {config.output_embedding_rank}), transformers "
-            "has one matrix; convert it with --encoder_only"
-        )
     if config.coupled and not config.projects_input:
         vocabulary = model.vocabulary
         # XLM-R's positions follow the id of padding.

@@ -204,7 +204,7 @@ def tie(model: Model, keep: str) -> Change:
     ]
     error = math.sqrt(np.divide(*np.sum(squares, axis=0)))
     return Change(
-        _resized(config, coupled=True, output_embedding_rank=0),
+        _resized(config, coupled=True),
         {names.WORD_EMBEDDINGS: lambda: kept},
         about={"kept": keep, "relative_frobenius": error},
         notes=(
@@ -221,30 +221,25 @@ def fold(model: Model) -> Change:
     if config.coupled:
         raise UserError(f"{model.folder}: its embeddings are tied; untie them first")
     _check_linear(model)
-    if not (config.projects_output or config.output_embedding_rank):
+    if not config.projects_output:
         raise UserError(f"{model.folder}: its output embedding is already one [V, H]")
     # Of the hidden vector h, each piece's score is row @ (matrix @ h + shift) + bias.
-    matrix, shift = np.eye(config.hidden_size), np.zeros(config.hidden_size)
-    if config.projects_output:
-        matrix = weights[f"{names.TRANSFORM}/kernel"].T.astype(np.float64)
-        shift = weights[f"{names.TRANSFORM}/bias"].astype(np.float64)
-    *factors, table = names.output_matrices(config)
-    for factor in factors:
-        matrix, shift = (weights[factor.name] @ x for x in (matrix, shift))
+    matrix = weights[f"{names.TRANSFORM}/kernel"].T.astype(np.float64)
+    shift = weights[f"{names.TRANSFORM}/bias"].astype(np.float64)
+    table = names.OUTPUT_EMBEDDING
 
     def bias() -> np.ndarray:
-        parts = [block @ shift for block in row_blocks(weights[table.name])]
+        parts = [block @ shift for block in row_blocks(weights[table])]
         return weights[names.OUTPUT_BIAS] + np.concatenate(parts).astype(np.float32)
 
     return Change(
         _resized(
             config,
             output_embedding_size=config.hidden_size,
-            output_embedding_rank=0,
             project_equal_output_widths=False,
         ),
         {
-            names.OUTPUT_EMBEDDING: lambda: _times(weights[table.name], matrix),
+            table: lambda: _times(weights[table], matrix),
             names.OUTPUT_BIAS: bias,
         },
         # The bias is shifted by a constant, which does not change its gradient.
@@ -282,8 +277,8 @@ def reset_slots(model: Model) -> Change:
             "pre-training goes on; give a checkpoint that pretrain wrote"
         )
     layer = [n for n in model.weights if n.startswith(f"{names.TRANSFORM}/")]
-    matrices = [matrix.name for matrix in names.output_matrices(model.config)]
-    return Change(model.config, reset=(*layer, *matrices))
+    matrix = names.output_matrix(model.config).name
+    return Change(model.config, reset=(*layer, matrix))
 
 
 def factorise(model: Model, width: int) -> Change:

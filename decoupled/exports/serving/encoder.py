@@ -448,12 +448,12 @@ class MaskedLm(tf.Module):
             self.layer_norm = LayerNorm(
                 weights, names.TRANSFORM_NORM, config.layer_norm_epsilon
             )
-        self.matrices = [
+        name = names.OUTPUT_EMBEDDING
+        self.matrix = (
             encoder.embeddings.words
-            if matrix.role is names.Role.INPUT_EMBEDDING
-            else Matrix(weights, weights[matrix.name], matrix.name)
-            for matrix in names.output_matrices(config)
-        ]
+            if config.coupled
+            else Matrix(weights, weights[name], name)
+        )
         self.bias = variable(weights, names.OUTPUT_BIAS)
         self._hidden, self._vocab = config.hidden_size, config.vocab_size
 
@@ -468,9 +468,7 @@ class MaskedLm(tf.Module):
             x = self.transform(x)
         if self.layer_norm is not None:
             x = self.layer_norm(self._activation(x))
-        for matrix in self.matrices:
-            x = matrix.times_transposed(x)
-        logits = tf.nn.bias_add(x, self.bias)
+        logits = tf.nn.bias_add(self.matrix.times_transposed(x), self.bias)
         shape = tf.shape(positions)
         return tf.reshape(logits, [shape[0], shape[1], self._vocab])
 

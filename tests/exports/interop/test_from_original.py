@@ -148,10 +148,8 @@ def test_sizes_that_contradict_the_checkpoint_are_refused(
     assert not (tmp_path / "converted").exists()
 
 
-def test_our_own_checkpoint_of_low_rank_is_taken_as_it_is(tmp_path, vocabulary):
-    config = model_config(output_embedding_rank=3)
-    arrays = pretrained_weights(config)
-    _, report = convert(tmp_path, vocabulary, arrays, config=config)
+def test_our_own_checkpoint_is_taken_as_it_is(tmp_path, vocabulary):
+    _, report = convert(tmp_path, vocabulary, pretrained_weights(CONFIG))
     assert (report["renamed"], report["unused"], report["unset"]) == ({}, [], [])
 
 

@@ -254,7 +254,6 @@ def test_any_name_of_a_task_can_be_read_back(tmp_path, vocabulary, theirs, ours)
     "changes, message",
     [
         ({"mlm_transform": "projection"}, "plain projection of the paper"),
-        ({"output_embedding_rank": 3}, "output_embedding_rank = 3"),
         (
             COUPLED | {"input_embedding_size": 6, "output_embedding_size": 6},
             "transformers has no such BERT or RemBERT",

@@ -89,8 +89,6 @@ EXACT = {
     ),
     "fold, wider": ("fold", LINEAR),
     "fold, narrower": ("fold", dataclasses.replace(LINEAR, output_embedding_size=5)),
-    "fold, low rank": ("fold", dataclasses.replace(LINEAR, output_embedding_rank=3)),
-    "fold, low rank at H": ("fold", dataclasses.replace(AT_H, output_embedding_rank=3)),
     "fold, square": (
         "fold",
         dataclasses.replace(
@@ -135,7 +133,7 @@ def test_untied_tables_are_tied_again_without_loss(write, tmp_path, capsys):
 
 @pytest.mark.parametrize("keep", ["input", "output"])
 def test_tying_says_how_much_the_other_table_differs(keep, write, tmp_path, capsys):
-    config = dataclasses.replace(COUPLED, coupled=False, output_embedding_rank=3)
+    config = dataclasses.replace(COUPLED, coupled=False)
     folder = write(config)
     before = open_model(folder)
     model, report = changed(folder, tmp_path, "tie", keep)

@@ -23,7 +23,6 @@ MODELS = {
         "input_embedding_size": 8,
         "output_embedding_size": 8,
     },
-    "output embedding of low rank": {"output_embedding_rank": 3},
     "tanh gelu": {"activation": "gelu_tanh", "layer_norm_epsilon": 1e-12},
     "relu, four heads": {"activation": "relu", "num_heads": 4, "head_size": 2},
     "plain projection": {"mlm_transform": "projection"},

@@ -10,12 +10,6 @@ from decoupled.exports.serving.masked_words import (
     encode_masked,
     open_checkpoint,
 )
-from decoupled.model.variables import OUTPUT_EMBEDDING, OUTPUT_FACTOR
-from tests.exports.models import (
-    model_config,
-    pretrained_weights,
-    write_model_dir,
-)
 from tests.vocabularies import train_vocabulary
 
 
@@ -79,28 +73,6 @@ def test_most_probable_pieces_come_first(vocabulary):
     assert [row.piece for row in first] == [vocabulary.id_to_piece(i) for i in (7, 9)]
     assert [row.probability for row in first] == pytest.approx(np.exp([3, 2]) / total)
     assert second[0] == (vocabulary.id_to_piece(8), pytest.approx(1.0))
-
-
-def test_an_output_embedding_of_low_rank(vocabulary, tmp_path):
-    """It fills masks as the model does whose one matrix is the product."""
-    sizes, table = {"num_layers": 1}, OUTPUT_EMBEDDING
-    config = model_config(output_embedding_rank=3, **sizes)
-    weights = pretrained_weights(config)
-    product = weights[table] @ weights[OUTPUT_FACTOR]
-    whole = {**weights, table: product}
-    del whole[OUTPUT_FACTOR]
-    models = []
-    for name, model, arrays in (
-        ("factors", config, weights), ("product", model_config(**sizes), whole)
-    ):  # fmt: skip
-        folder = write_model_dir(tmp_path / name, vocabulary, model, arrays)
-        models.append(open_checkpoint(folder, None))
-    answers = [model.fill("Select the [MASK]", 4)[0] for model in models]
-    first, second = ([(row.piece, row.probability) for row in a] for a in answers)
-    assert [piece for piece, _ in first] == [piece for piece, _ in second]
-    np.testing.assert_allclose(
-        [share for _, share in first], [share for _, share in second], rtol=1e-4
-    )
 
 
 def test_models_without_a_head_say_so(finetuned_dir):
