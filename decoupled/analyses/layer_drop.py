@@ -124,6 +124,9 @@ def read_run(folder: str, split: str) -> DroppedRun:
         )
     # results.json of a seed does not name the metrics of a task of one's own.
     data = described.data
+    if isinstance(data.get("optimizer"), dict):
+        # Only earlier versions, which had another one too, record its name.
+        data = data | {"optimizer": {"name": "adamw", **data["optimizer"]}}
     metrics = {"headline": data["headline"]} if "headline" in data else {}
     results = [(path, values | metrics) for path, values in read_results(folder)]
     scored = [_scores(path, values, split) for path, values in results]

@@ -28,6 +28,9 @@ REMOVED = {
         "ModelConfig.output_embedding_size",
         (0,),
     ),
+    ("OptimizerConfig", "name"): Removed(
+        "every model is trained with AdamW; remove it", ("adamw",)
+    ),
     ("TrainingConfig", "softmax_block_size"): Removed(
         "logits are always computed as a whole; to save memory, split the vocabulary "
         "over the mesh (layout_rules), or set recompute_layers",

@@ -19,7 +19,6 @@ from decoupled.configs.hardware import MeshConfig
 from decoupled.configs.model import ModelConfig
 from decoupled.core.errors import UserError
 
-OPTIMIZERS = ("adamw", "adafactor")
 DECAYS = ("constant", "linear", "cosine", "one_minus_sqrt")
 
 
@@ -28,19 +27,18 @@ DECAYS = ("constant", "linear", "cosine", "one_minus_sqrt")
 class OptimizerConfig(Settings):
     """The optimizer (paper Tables 10, 14, 15).
 
-    name: "adamw" (bias-corrected Adam, decoupled weight decay) or "adafactor".
+    It is AdamW: bias-corrected Adam with decoupled weight decay.
+
     learning_rate: the peak; `ScheduleConfig` says when it is reached.
     weight_decay: decoupled rate, multiplied by the learning rate; never applied to
       layer norms and biases.
-    beta1, beta2, epsilon: of Adam. With Adafactor, beta1 and weight_decay must be 0,
-      and the others are left out: beta2 follows Adafactor's own schedule.
+    beta1, beta2, epsilon: of Adam.
     clip_norm: gradients are clipped to this global norm; 0 does not clip.
     rates: pattern of names of variables, like a shell's -> by what their learning rate
       is multiplied, and with it their weight decay. 0: the variable is not trained.
     """
 
     # Paper Table 14 (RemBERT).
-    name: str = "adamw"
     learning_rate: float = 2e-4
     weight_decay: float = 0.01
     beta1: float = 0.9
@@ -51,22 +49,10 @@ class OptimizerConfig(Settings):
     rates: dict = dataclasses.field(default_factory=dict)
 
     def _check(self):
-        check_choice(self, "name", OPTIMIZERS)
         check_patterns(self, "rates")
         check_positive(self, "learning_rate epsilon")
         check_not_negative(self, "weight_decay clip_norm")
         check_rates(self, "beta1 beta2")
-        if self.name == "adafactor" and (self.weight_decay or self.beta1):
-            raise UserError(
-                "OptimizerConfig: adafactor has neither weight decay nor momentum "
-                "here; set weight_decay = 0.0 and beta1 = 0.0"
-            )
-        unused = OptimizerConfig.beta2, OptimizerConfig.epsilon
-        if self.name == "adafactor" and (self.beta2, self.epsilon) != unused:
-            raise UserError(
-                "OptimizerConfig: beta2 and epsilon are Adam's and have no effect with "
-                f"adafactor; set them to {unused[0]} and {unused[1]}, the defaults"
-            )
 
 
 @configurable()

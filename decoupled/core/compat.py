@@ -6,8 +6,8 @@ of each repair below says which release removed something. A repair does nothing
 original still exists, and its replacement cannot be called.
 
 The names that the package uses from TensorFlow's private modules come from here too. TF
-2 behaviour stays on, so that variables are resource variables: with reference variables
-the stock Mesh-TF optimizer races with the reads of the same step.
+2 behaviour stays on, so that variables are resource variables, whose reads and writes
+the update of a step orders (`decoupled.ops.adam`).
 """
 
 # ruff: noqa: E402

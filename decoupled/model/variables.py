@@ -258,25 +258,25 @@ def initial_seed(name: str, seed: int) -> list[int]:
     return [seed, zlib.crc32(name.encode("utf-8")) & 0x7FFFFFFF]
 
 
-# The name of an optimizer's slot is the variable's name and one of these suffixes.
-# Those of Adafactor are Mesh-TensorFlow's (mesh_tensorflow/optimize.py).
-_SLOTS = {
-    "adamw": ("/adam_m", "/adam_v"),
-    "adafactor": ("_slot_m", "_slot_v", "_slot_vr", "_slot_vc"),
-}
+# The name of a slot of the optimizer is the variable's name and one of these suffixes.
+_MOMENTS = ("/adam_m", "/adam_v")
+# Of Adafactor, which earlier versions had (mesh_tensorflow/optimize.py).
+_EARLIER_SLOTS = ("_slot_m", "_slot_v", "_slot_vr", "_slot_vc")
 
 
-OPTIMIZERS = tuple(_SLOTS)
+def slots(name: str) -> list[str]:
+    """The names of the optimizer's slots for a variable, its two moments."""
+    return [name + suffix for suffix in _MOMENTS]
 
 
-def slots(name: str, optimizer: str) -> list[str]:
-    """The names of an optimizer's slots for a variable; "adamw" has two moments."""
-    return [name + suffix for suffix in _SLOTS[optimizer]]
+def is_moment(name: str) -> bool:
+    """Whether a name in a checkpoint is that of a slot of the optimizer."""
+    return name.endswith(_MOMENTS)
 
 
-def is_slot(name: str, optimizers: Iterable[str] = OPTIMIZERS) -> bool:
-    """Whether a name in a checkpoint is that of a slot of one of the optimizers."""
-    return any(name.endswith(_SLOTS[optimizer]) for optimizer in optimizers)
+def is_slot(name: str) -> bool:
+    """Whether it is that of a slot, also of the optimizer of an earlier version."""
+    return is_moment(name) or name.endswith(_EARLIER_SLOTS)
 
 
 def _input_embedding(config):

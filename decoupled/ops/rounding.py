@@ -22,36 +22,7 @@ from typing import Any
 from decoupled.core.compat import mtf, tf
 from decoupled.ops.kernels import compiled
 from decoupled.ops.local import shard_of
-from decoupled.ops.meshes.simd import slices_of, stacked
-
-
-class RoundedSubtraction(mtf.Operation):
-    """variable -= change, for slices of bfloat16; several variables are a stack.
-
-    For Adafactor, whose changes are float32 tensors of the mesh graph. `seed` is an
-    int32 scalar that changes from step to step.
-    """
-
-    def __init__(
-        self,
-        variables: Sequence[mtf.Variable],
-        changes: Sequence[mtf.Tensor],
-        seed: mtf.Tensor,
-    ):
-        super().__init__([*changes, seed], name="rounded_subtraction")
-        self._variables = list(variables)
-        # These exist twice in memory while they are stacked.
-        self.stacked = list(changes) if len(changes) > 1 else []
-
-    @property
-    def has_gradient(self):
-        return False
-
-    def lower(self, lowering):
-        *changes, seed = (lowering.tensors[x] for x in self.inputs)
-        change = lowering.mesh_impl(self).slicewise(stacked, *changes)
-        written = update_rounded(lowering, self._variables, _difference, seed, change)
-        lowering.operations[self] = tf.group(written.all_slices)
+from decoupled.ops.meshes.simd import slices_of
 
 
 def rounded(update: Callable) -> Callable:
@@ -152,6 +123,3 @@ def _mixed(x: tf.Tensor) -> tf.Tensor:
 
 def _uint32(value: int) -> tf.Tensor:
     return tf.constant(value, tf.uint32)
-
-
-_difference = rounded(lambda weights, change: weights - tf.cast(change, tf.float32))

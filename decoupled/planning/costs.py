@@ -10,8 +10,7 @@ Gradients are float32, as clipping and the optimizer use them, even if weights a
 bfloat16. An update of AdamW writes weights and moments in place; with bfloat16 weights
 it computes in float32 inside one kernel (`decoupled.ops.rounding`). With stacked slices
 it needs the stack of the members' gradients in addition to the gradients themselves.
-Reading a member needs no memory, like a cast. Adafactor's steps are tensors of the
-graph, and are stacked in the same way.
+Reading a member needs no memory, like a cast.
 
 Memory is computed from the mesh graph, FLOPs and collective operations from
 TensorFlow's graph."""

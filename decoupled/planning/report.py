@@ -18,7 +18,7 @@ def print_plan(plan: Plan) -> None:
     mesh, training = plan.run.mesh, plan.run.training
     console.say(
         f"planned with activations in {mesh.activation_dtype}, weights on the cores in "
-        f"{mesh.slice_dtype}, slots in float32, {plan.run.optimizer.name}, "
+        f"{mesh.slice_dtype}, slots in float32, "
         f"{training.gradient_accumulation} microbatches, layers "
         f"{'computed again' if training.recompute_layers else 'kept'} for the backward "
         "pass (pretrain on a TPU has the same defaults)"
@@ -149,7 +149,6 @@ def as_json(plan: Plan, compiled: Compiled | None = None) -> dict:
         "layout_rules": run.mesh.layout_rules,
         "activation_dtype": run.mesh.activation_dtype,
         "slice_dtype": run.mesh.slice_dtype,
-        "optimizer": run.optimizer.name,
         "rates": run.optimizer.rates,
         "batch_size": run.training.batch_size,
         "gradient_accumulation": run.training.gradient_accumulation,

@@ -28,6 +28,7 @@ from decoupled.runs.pretraining_plan import PretrainingPlan, held_out_counts
 from decoupled.runs.run_folder import TRAINING_MODES
 from decoupled.training.checkpoints import (
     branch_off,
+    check_optimizer,
     checkpoint_step,
     find_checkpoint,
     latest_complete,
@@ -66,9 +67,12 @@ def train_phases(plan: PretrainingPlan, evaluating: bool) -> None:
         console.say(f"branched off {plan.trunk}")
     for (phase, _), rows in zip(plan.phases, plan.sampling, strict=True):
         _show_sampling(rows, phase, config, folder)
-    step = checkpoint_step(latest_complete(folder))
+    checkpoint = latest_complete(folder)
+    step = checkpoint_step(checkpoint)
     settings = run_folder.resumable_settings(config, run_folder.RESUMABLE)
     end = config.schedule.train_steps
+    if checkpoint and step < end:
+        check_optimizer(checkpoint)
     run_folder.note_settings(folder, settings, step, end)
     every = config.training.eval_every_steps if evaluating else 0
     if step < end:

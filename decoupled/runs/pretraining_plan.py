@@ -27,6 +27,7 @@ from decoupled.runs.saved_run import Model, open_model
 from decoupled.training.bookkeeping import StopOnSignal
 from decoupled.training.checkpoint_files import CheckpointFile
 from decoupled.training.checkpoints import (
+    check_optimizer,
     checkpoint_step,
     find_checkpoint,
     plan_initialization,
@@ -315,13 +316,14 @@ def _trunk(path, folder, description, graph, contents) -> str | None:
             "branch has its trunk's model and data, and may change schedule and the "
             "optimizer's settings alone"
         )
-    saved, kind = CheckpointFile(prefix).shapes, graph.optimizer.name
+    check_optimizer(prefix)
+    saved = CheckpointFile(prefix).shapes
     for name in graph.network.variables:
-        if name not in graph.frozen and saved.keys().isdisjoint(slots(name, kind)):
+        if name not in graph.frozen and saved.keys().isdisjoint(slots(name)):
             raise UserError(
-                f"--branch_from: {prefix} has no slots of {kind} for {name}; a branch "
-                "has its trunk's optimizer, and trains no variable that its trunk has "
-                "frozen (OptimizerConfig.rates)"
+                f"--branch_from: {prefix} has no slots of the optimizer for {name}; a "
+                "branch trains no variable that its trunk has frozen "
+                "(OptimizerConfig.rates)"
             )
     step, begins = checkpoint_step(prefix), graph.schedule.decay_begins
     if step > begins:

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from decoupled.configs import ModelConfig, saved_model
 from decoupled.configs.hardware import Hardware
-from decoupled.configs.removed import REMOVED, had_effect
+from decoupled.configs.removed import REMOVED, had_effect, without_gone
 from decoupled.core import console, files, gfile, hosts, locks
 from decoupled.core.errors import UserError, quoted
 from decoupled.core.files import CHECKPOINT_LIST, check_checkpoint_path, typed
@@ -50,6 +50,10 @@ _LARGEST, _MOST_LAYERS = 2**31 - 1, 10_000
 # on. `batches.json` tells whether batches were packed.
 _GONE_DATA = {name: removed.without_effect for (_, name), removed in REMOVED.items()}
 _GONE_DATA["pack_sequences"] = (True, False)
+_OPTIMIZER = "optimizer"
+_GONE_ENTRIES = {f"data.{name}" for name in _GONE_DATA} | {
+    f"data.{_OPTIMIZER}.{name}" for owner, name in REMOVED if owner == "OptimizerConfig"
+}
 # The parts of the settings of pre-training that may change at a resume.
 RESUMABLE = ("optimizer", "schedule", "training", "mesh")
 # Settings of training that do not change the weights, and `rates`, which is in
@@ -77,7 +81,7 @@ _UNRECORDED_DATA = (
     "classifier_dropout",
     "freeze_input_embedding",
     "warmup_fraction",
-    "optimizer",
+    _OPTIMIZER,
 )
 
 
@@ -234,11 +238,12 @@ def _claim(model_dir, described, vocabulary, reading, contents):
 def _differences_in_words(saved, described, contents) -> list[str]:
     """How a description differs: "model.num_layers is 2, not 4", or, for an entry of
     `contents`, "FILE has changed since the run began"."""
-    data = described["data"]
+    data = _without_gone_data(described["data"])
     unrecorded = {name: data[name] for name in _UNRECORDED_DATA if name in data}
-    kept = {n: v for n, v in saved["data"].items() if v not in _GONE_DATA.get(n, ())}
     before = {name: value for name, value in _BEFORE.items() if name in data}
+    kept = _without_gone_data(saved["data"])
     saved = saved | {"data": before | unrecorded | kept}
+    described = described | {"data": data}
     differing = list(differences("", saved, described))
     if commands := [each for each in differing if each[0] == "command"]:
         # Of another command, everything differs.
@@ -246,12 +251,20 @@ def _differences_in_words(saved, described, contents) -> list[str]:
     return [_difference_in_words(*each, contents) for each in differing]
 
 
+def _without_gone_data(data):
+    """Without settings that are gone and changed nothing."""
+    kept = {n: v for n, v in data.items() if v not in _GONE_DATA.get(n, ())}
+    if isinstance(kept.get(_OPTIMIZER), dict):
+        kept[_OPTIMIZER] = without_gone("OptimizerConfig", kept[_OPTIMIZER])
+    return kept
+
+
 def _difference_in_words(name, old, new, contents):
     if name in contents and "None" not in (old, new):
         if name == "data.init_checkpoint_sha256":
             return f"the run began from other weights than {contents[name]}"
         return f"{contents[name]} has changed since the run began"
-    if name.removeprefix("data.") in _GONE_DATA and new == "None":
+    if name in _GONE_ENTRIES and new == "None":
         return f"{name} is {old}, which only the version that began the run has"
     return f"{name} is {old}, not {new}"
 

@@ -37,7 +37,7 @@ from decoupled.configs import (
     SweepConfig,
     saved_model,
 )
-from decoupled.configs.removed import REMOVED
+from decoupled.configs.removed import REMOVED, had_effect
 from decoupled.core import files, gfile
 from decoupled.core.errors import UserError
 from decoupled.core.made_from import MADE_FROM, RESULTS, changes, hash_files
@@ -311,15 +311,20 @@ class Job(NamedTuple):
         if self.kind != PRETRAINING:
             return []
         settings = run_folder.resumable_settings(self._config(), run_folder.RESUMABLE)
+        optimizer = configs.OptimizerConfig.gin_name
         trained = run_folder.trained_settings(self.folder, self._saved_step())
         return list(
             dict.fromkeys(
                 f"{name} = {value!r}"
                 for entry in trained
                 for name, value in entry["settings"].items()
-                if name in settings.keys() - _LAYOUT
-                and value != settings[name]
-                and not (name == _STEPS and value < settings[name])
+                if (
+                    name in settings.keys() - _LAYOUT
+                    and value != settings[name]
+                    and not (name == _STEPS and value < settings[name])
+                )
+                # An optimizer that is gone.
+                or had_effect(optimizer, name.removeprefix(f"{optimizer}."), value)
             )
         )
 

@@ -16,7 +16,7 @@ from decoupled.core import console, files, gfile, hosts
 from decoupled.core.compat import tf
 from decoupled.core.errors import UserError
 from decoupled.core.files import CHECKPOINT_LIST, check_checkpoint_path
-from decoupled.model.variables import Role, Variable, is_slot
+from decoupled.model.variables import Role, Variable, is_moment, is_slot
 from decoupled.training.checkpoint_files import CheckpointFile
 
 # Drawn from the seed where a checkpoint lacks them: heads.
@@ -334,21 +334,33 @@ def plan_initialization(
     return Report(restored, fresh, sorted(set(stored) - set(restored)))
 
 
+def check_optimizer(checkpoint: str) -> None:
+    """Refuses the checkpoint of a run of an earlier version with another optimizer."""
+    available = CheckpointFile(checkpoint).shapes
+    if any(is_slot(name) and not is_moment(name) for name in available):
+        raise UserError(
+            f"{checkpoint}: was trained with Adafactor, which this version does not "
+            "have; go on with the version that began the run, or give it as "
+            "--init_checkpoint of a run with another --model_dir"
+        )
+
+
 def check_resumable(checkpoint: str, names: Iterable[str]) -> None:
-    """Checks that a run's checkpoint has every variable of a graph. One of another
-    optimizer or of other frozen variables lacks some."""
+    """Checks that a run's checkpoint has every variable of a graph. One of other frozen
+    variables, or of another optimizer, lacks some."""
     available = CheckpointFile(checkpoint).shapes
     for name in names:
         if name in available:
             continue
+        check_optimizer(checkpoint)
         if not any(map(is_slot, available)):
             raise UserError(
                 f"{checkpoint}: has no slots of an optimizer, so that no run goes on "
                 "from it; give it as --init_checkpoint, with another --model_dir"
             )
         raise UserError(
-            f"{checkpoint}: has no variable {name}; go on with the run's own optimizer "
-            "and frozen variables, or use another --model_dir"
+            f"{checkpoint}: has no variable {name}; go on with the run's own frozen "
+            "variables (OptimizerConfig.rates), or use another --model_dir"
         )
 
 

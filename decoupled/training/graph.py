@@ -224,7 +224,7 @@ def build_step(
     first = tf.cast(step, tf.int32) * batch + seed
     dropout_seed = building.import_scalar(first)
     with partition_large_tables(
-        network.variables, graph.optimizer, network.mesh, building.implementation
+        network.variables, network.mesh, building.implementation
     ):
         dims = building.checked_dims(batch // training.gradient_accumulation, length)
         whole = make_dims(network.model, batch, length)

@@ -1,6 +1,5 @@
-"""Learning-rate schedule, gradient clipping and the optimizers."""
+"""Learning-rate schedule, gradient clipping and the optimizer."""
 
-import itertools
 import math
 from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
@@ -15,8 +14,7 @@ from decoupled.ops.adam import (
     step_scalars,
 )
 from decoupled.ops.gradients import Gradient, as_factored, global_norm
-from decoupled.ops.meshes.simd import SimdMeshImpl, StackedAssign
-from decoupled.ops.rounding import RoundedSubtraction
+from decoupled.ops.meshes.simd import SimdMeshImpl
 
 
 class Updates(NamedTuple):
@@ -79,7 +77,7 @@ def apply_gradients(
     # Cast once, for the norm and for the update.
     gradients = [mtf.cast(gradient, tf.float32) for gradient in gradients]
     used = [
-        _as_used(config, gradient, variable, mesh_impl)
+        _as_used(gradient, variable, mesh_impl)
         for gradient, variable in zip(gradients, variables, strict=True)
     ]
     norm = global_norm(used)
@@ -88,13 +86,12 @@ def apply_gradients(
         scale = limit / mtf.maximum(norm, limit)
     else:
         scale = mtf.constant(norm.mesh, 1.0, dtype=tf.float32)
-    make = {"adamw": _adamw, "adafactor": _adafactor}[config.name]
     decayed = decayed if config.weight_decay else ()
     numbers = _Numbers(norm, scale, rate, rates, step, rounding_seed, decayed)
     # The variables that are updated together.
     on_tpu = isinstance(mesh_impl, SimdMeshImpl)
     stacks = mesh_impl.stacks(variables) if on_tpu else None
-    operations = make(config, used, variables, numbers, stacks)
+    operations = _adamw(config, used, variables, numbers, stacks)
     return Updates(operations, norm, gradients)
 
 
@@ -124,12 +121,9 @@ class _Numbers(NamedTuple):
 
 
 def _as_used(
-    config: OptimizerConfig,
-    gradient: mtf.Tensor,
-    variable: mtf.Variable,
-    mesh_impl: mtf.MeshImpl,
+    gradient: mtf.Tensor, variable: mtf.Variable, mesh_impl: mtf.MeshImpl
 ) -> Gradient:
-    if config.name != "adamw" or _is_rounded(variable):
+    if _is_rounded(variable):
         return gradient
     return as_factored(gradient, mesh_impl) or gradient
 
@@ -152,7 +146,7 @@ def _adamw(
         )
 
     def moments_of(variable: mtf.Variable) -> list[mtf.Variable]:
-        return [_slot(variable, name) for name in slots(variable.name, "adamw")]
+        return [_slot(variable, name) for name in slots(variable.name)]
 
     if stacks is not None:
         gradient_of = dict(zip(variables, gradients, strict=True))
@@ -218,43 +212,3 @@ def _zeros(shape, dtype=tf.float32, partition_info=None):
     """Zeros whose buffer a variable takes over; it would copy those of `tf.zeros`."""
     del partition_info
     return tf.raw_ops.Empty(shape=shape, dtype=dtype, init=True)
-
-
-def _adafactor(
-    config: OptimizerConfig,
-    gradients: Sequence[mtf.Tensor],
-    variables: Sequence[mtf.Variable],
-    numbers: _Numbers,
-    stacks: Sequence[list[mtf.Variable]] | None,
-) -> list[mtf.Operation]:
-    # The decay of its second moment reads the global step itself.
-    optimizers = {
-        multiplier: mtf.optimize.AdafactorOptimizer(
-            multiply_by_parameter_scale=True, learning_rate=rate, beta1=0.0
-        )
-        for multiplier, rate in numbers.rate_by_multiplier(variables).items()
-    }
-    scaled = [mtf.to_float(gradient) * numbers.scale for gradient in gradients]
-    updates_of = {
-        variable: optimizers[numbers.multiplier(variable)].apply_grad(
-            gradient, variable
-        )
-        for gradient, variable in zip(scaled, variables, strict=True)
-    }
-    if stacks is None and not any(map(_is_rounded, variables)):
-        return list(itertools.chain.from_iterable(updates_of.values()))
-    updates = []
-    for members in stacks or [[variable] for variable in variables]:
-        *slots, subtractions = zip(*map(updates_of.get, members), strict=True)
-        for assigns in slots:
-            updates += [StackedAssign(assigns)] if len(members) > 1 else assigns
-        if _is_rounded(members[0]):
-            # Replaces the assignments, which would round to the nearest value.
-            for update in subtractions:
-                update.graph.operations.remove(update)
-            changes = [update.inputs[0] for update in subtractions]
-            subtractions = [RoundedSubtraction(members, changes, numbers.rounding_seed)]
-        elif len(members) > 1:
-            subtractions = [StackedAssign(subtractions)]
-        updates += subtractions
-    return updates

@@ -1,8 +1,8 @@
 """Row-partitioned tables of a training graph: how they are chosen and restored.
 
-If the optimizer is AdamW, the variables that `decoupled.model.variables` declares as
-`row_partitioned` are partitioned, and so are their two moments. Their gradient is
-factored, and is computed and used one partition at a time (`decoupled.ops.adam`).
+The variables that `decoupled.model.variables` declares as `row_partitioned` are
+partitioned, and so are their two moments. Their gradient is factored, and is computed
+and used one partition at a time (`decoupled.ops.adam`).
 
 If a variable was saved whole, TensorFlow reads all of it to restore one partition. It
 does so for each partition, and for eight at a time: a table of 3 GB takes 24 GB of
@@ -14,7 +14,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from decoupled.configs import MeshConfig, OptimizerConfig
+from decoupled.configs import MeshConfig
 
 # `BulkSaverBuilder` is the default builder of `tf.train.Saver`. It has no public name.
 from decoupled.core.compat import BulkSaverBuilder, mtf, tf
@@ -33,7 +33,6 @@ _SLICE = re.compile(r"(?P<whole>.*?)(?P<slice>_slice_\d+)?")
 
 def partition_large_tables(
     variables: Mapping[str, Variable],
-    optimizer: OptimizerConfig,
     mesh: MeshConfig,
     implementation: mtf.MeshImpl,
 ) -> contextlib.AbstractContextManager:
@@ -43,12 +42,12 @@ def partition_large_tables(
     slices are bfloat16.
     """
     on_cpus = isinstance(implementation, PlacementMeshImpl)
-    if not on_cpus or optimizer.name != "adamw" or mesh.slice_dtype != "float32":
+    if not on_cpus or mesh.slice_dtype != "float32":
         return contextlib.nullcontext()
     # Mesh-TensorFlow then uses the variable itself as its only slice.
     alone = implementation.size == 1 and not implementation.devices[0]
     tables = [name for name, v in variables.items() if v.row_partitioned]
-    chosen = {n for table in tables for n in (table, *slots(table, optimizer.name))}
+    chosen = {n for table in tables for n in (table, *slots(table))}
 
     def is_chosen(name):
         match = _SLICE.fullmatch(name)

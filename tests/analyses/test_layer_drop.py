@@ -99,6 +99,11 @@ def test_runs_that_were_trained_otherwise_are_no_seeds(tmp_path):
     earlier = write("earlier", optimizer={"name": "adamw"}, features=features)
     later = write("later", features={**features, "version": 2})
     assert layer_drop.measure([earlier, later])
+    # Another optimizer than that of today, which no run records.
+    gone = write("of before", optimizer={"name": "adafactor", "beta1": 0.0})
+    now = write("of now", optimizer={"beta1": 0.0})
+    with pytest.raises(UserError, match="optimizer.name 'adamw', and .* 'adafactor'"):
+        layer_drop.measure([gone, now])
     frozen = write("frozen", **deep, freeze_input_embedding=True)
     plain = write("plain", **deep, freeze_input_embedding=False)
     with pytest.raises(

@@ -98,7 +98,7 @@ BAD = {
     ),
     configs.VocabularyConfig: dict(character_coverage=[0.97, 1.01], num_threads=[1025]),
     configs.ParallelTextConfig: dict(test_share=[0.96], group=["("]),
-    configs.OptimizerConfig: dict(name=["sgd"], beta1=[1.0], beta2=[1.0]),
+    configs.OptimizerConfig: dict(beta1=[1.0], beta2=[1.0]),
     configs.ScheduleConfig: dict(decay=["cubic"], final_share=[1.1]),
     configs.TrainingConfig: dict(gradient_accumulation=[3], seed=[2**63, 10**23]),
     configs.PlanConfig: dict(memory_share=[1.5]),
@@ -171,12 +171,6 @@ BAD_TOGETHER = [
         dict(language_column="a", language_values={"pt": ["por"]}),
         "language_values",
     ),
-    (configs.OptimizerConfig, dict(name="adafactor"), "adafactor"),
-    (
-        configs.OptimizerConfig,
-        dict(name="adafactor", beta1=0.0, weight_decay=0.0, beta2=0.5),
-        "beta2 and epsilon are Adam's",
-    ),
     (configs.ScheduleConfig, dict(train_steps=9, warmup_steps=4, decay_steps=6), "dec"),
     (configs.ScheduleConfig, dict(decay="constant", decay_steps=5), "decay_steps"),
     (configs.ScheduleConfig, dict(decay="constant", final_share=0.1), "final_share"),
@@ -237,10 +231,6 @@ def test_what_must_not_be_negative_is_said_for_values_that_are_not_finite(value)
 
 def test_coupled_with_equal_widths_is_accepted():
     made(configs.ModelConfig, coupled=True, output_embedding_size=128)
-
-
-def test_adafactor_without_momentum_and_decay_is_accepted():
-    configs.OptimizerConfig(name="adafactor", beta1=0.0, weight_decay=0.0)
 
 
 def test_a_saved_model_may_lack_only_what_is_off_by_default():

@@ -101,6 +101,7 @@ def test_used_text_builds_the_same_configuration(write):
     [
         (configs.PretrainConfig, "TrainingConfig.softmax_block_size = 0"),
         (configs.PretrainConfig, "ModelConfig.output_embedding_rank = 0"),
+        (configs.FinetuneConfig, "OptimizerConfig.name = 'adamw'"),
         (configs.FinetuneConfig, "TrainingConfig.label_smoothing = 0.0"),
         (configs.FinetuneConfig, "FinetuningConfig.pack_sequences = True"),
         (configs.FinetuneConfig, "FinetuningConfig.group_by_length = False"),
@@ -309,6 +310,11 @@ def test_known_names_are_listed(write):
             "ModelConfig.output_embedding_rank = 8",
             "--gin_param='ModelConfig.output_embedding_rank = 8': ModelConfig."
             "output_embedding_rank was removed: the output embedding is one matrix; ",
+        ),
+        (
+            "OptimizerConfig.name = 'adafactor'",
+            "--gin_param=\"OptimizerConfig.name = 'adafactor'\": OptimizerConfig.name "
+            "was removed: every model is trained with AdamW; remove it",
         ),
         (
             "TrainingConfig.label_smoothing = 0.1",

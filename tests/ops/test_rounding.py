@@ -6,7 +6,7 @@ import pytest
 from decoupled.core.compat import mtf, tf
 from decoupled.ops.adam import AdamUpdate, ElementwiseAdamUpdate, step_scalars
 from decoupled.ops.kernels import compiled
-from decoupled.ops.rounding import RoundedSubtraction, noise, round_by
+from decoupled.ops.rounding import noise, round_by
 from tests.helpers import SESSION_CONFIG, mesh_impl
 
 BFLOAT16 = tf.bfloat16.as_numpy_dtype
@@ -96,13 +96,12 @@ class Update:
     Args:
       start, gradient: arrays of SHAPE.
       mesh_shape, layout_rules: of the mesh.
-      slice_dtype: of the weights. rate, weight_decay: of AdamW; without a rate the
-        gradient is subtracted.
+      slice_dtype: of the weights. rate, weight_decay: of AdamW.
     """
 
     def __init__(
         self, start, gradient, mesh_shape="all:1", layout_rules="",
-        slice_dtype=tf.bfloat16, rate=None, weight_decay=0.0,
+        slice_dtype=tf.bfloat16, rate=0.02, weight_decay=0.0,
     ):  # fmt: skip
         self._graph = tf.Graph()
         with self._graph.as_default():
@@ -116,22 +115,19 @@ class Update:
             seed, step = scalar(self._step), scalar(tf.cast(self._step, tf.float32))
             weights = variable(mesh, "weights", start, slice_dtype)
             change = mtf.import_tf_tensor(mesh, gradient, mtf.Shape(DIMS))
-            if rate is None:
-                update = RoundedSubtraction([weights], [change], seed)
+            zeros = np.zeros(SHAPE, np.float32)
+            slots = [variable(mesh, name, zeros, tf.float32) for name in "mv"]
+            one, rate = (scalar(tf.constant(x)) for x in (1.0, rate))
+            settings = dict(weight_decay=weight_decay, epsilon=1e-8)
+            numbers = step_scalars(rate, step, beta1=0.9, beta2=0.999, **settings)
+            updated = [weights, *slots, change]
+            if slice_dtype == tf.bfloat16:
+                members = [[x] for x in updated]
+                update = ElementwiseAdamUpdate(
+                    *members, one, numbers, [True], [1], seed=seed
+                )
             else:
-                zeros = np.zeros(SHAPE, np.float32)
-                slots = [variable(mesh, name, zeros, tf.float32) for name in "mv"]
-                one, rate = (scalar(tf.constant(x)) for x in (1.0, rate))
-                settings = dict(weight_decay=weight_decay, epsilon=1e-8)
-                numbers = step_scalars(rate, step, beta1=0.9, beta2=0.999, **settings)
-                updated = [weights, *slots, change]
-                if slice_dtype == tf.bfloat16:
-                    members = [[x] for x in updated]
-                    update = ElementwiseAdamUpdate(
-                        *members, one, numbers, [True], [1], seed=seed
-                    )
-                else:
-                    update = AdamUpdate(*updated, one, numbers, True)
+                update = AdamUpdate(*updated, one, numbers, True)
             lowering = mtf.Lowering(
                 graph, {mesh: mesh_impl(mesh_shape, layout_rules)}, autostack=False
             )
@@ -171,8 +167,7 @@ def test_one_step_of_adamw_is_that_of_float32_but_for_the_last_bit(
     mesh_shape, layout_rules
 ):
     start = normal(0).astype(BFLOAT16).astype(np.float32)
-    case = dict(rate=0.02, weight_decay=0.1)
-    case |= dict(mesh_shape=mesh_shape, layout_rules=layout_rules)
+    case = dict(weight_decay=0.1, mesh_shape=mesh_shape, layout_rules=layout_rules)
     expected, _ = Update(start, normal(1), slice_dtype=tf.float32, **case).run(1)
     result, slices = Update(start, normal(1), **case).run(1)
     unit = 2.0 ** (np.floor(np.log2(np.abs(expected))) - 7)

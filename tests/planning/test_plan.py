@@ -130,13 +130,8 @@ def allocated(run):
             marks=pytest.mark.slow,
         ),
         pytest.param(DATA_ON_FOUR, adamw(), marks=pytest.mark.slow),
-        pytest.param(
-            BOTH_ON_FOUR,
-            adamw(name="adafactor", weight_decay=0.0, beta1=0.0),
-            marks=pytest.mark.slow,
-        ),
     ],
-    ids=["head alone", "both", "both, bfloat16 slices", "data", "both, adafactor"],
+    ids=["head alone", "both", "both, bfloat16 slices", "data"],
 )
 def test_weights_and_slots_are_what_a_run_allocates_on_every_device(
     mesh: MeshConfig, optimizer: OptimizerConfig

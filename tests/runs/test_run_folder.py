@@ -260,6 +260,26 @@ def test_a_run_with_settings_that_are_gone_agrees_if_they_had_no_effect(
         run_folder.claim(folder, tuned, vocabulary)
 
 
+@pytest.mark.parametrize("name", ["adamw", "adafactor"])
+def test_a_run_that_recorded_its_optimizer_agrees_if_it_is_that_of_now(
+    tmp_path, vocabulary, name
+):
+    folder, now = str(tmp_path / "run"), {"beta1": 0.9}
+    tuned = DESCRIPTION._replace(command="finetune", data={"optimizer": now})
+    before = tuned._replace(data={"optimizer": {"name": name, **now}})
+    run_folder.claim(folder, before, vocabulary)
+    pathlib.Path(folder, "model.ckpt-3.index").write_bytes(b"")
+    # Evaluation takes the settings of the run.
+    run_folder.claim(folder, before, vocabulary, reading=True)
+    if name == "adamw":
+        run_folder.claim(folder, tuned, vocabulary)
+    else:
+        message = refusal(run_folder.claim, folder, tuned, vocabulary)
+        assert (
+            f"data.optimizer.name is '{name}', which only the version that" in message
+        )
+
+
 def test_a_file_that_has_changed_is_named_instead_of_its_hash(trained, vocabulary):
     other = DESCRIPTION._replace(data={**DESCRIPTION.data, "records": "12" * 32})
 
@@ -302,6 +322,11 @@ def test_a_setting_that_changes_at_a_resume_is_said_once(tmp_path, capsys):
 
 def test_nothing_is_said_of_a_setting_that_is_gone(tmp_path, capsys):
     assert noted(tmp_path, capsys, 0, rate=1, lookup="gather") == ""
+    assert noted(tmp_path, capsys, 5, rate=1) == ""
+
+
+def test_nothing_is_said_of_an_optimizer_that_is_that_of_now(tmp_path, capsys):
+    noted(tmp_path, capsys, 0, **{"rate": 1, "OptimizerConfig.name": "adamw"})
     assert noted(tmp_path, capsys, 5, rate=1) == ""
 
 

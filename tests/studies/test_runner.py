@@ -211,6 +211,17 @@ def trained(make):
     return first, second
 
 
+@pytest.mark.parametrize("name", ["adamw", "adafactor"])
+def test_a_model_of_an_optimizer_that_is_gone_is_not_taken(trained, name):
+    first, _ = trained
+    path = pathlib.Path(first.folder, "settings.json")
+    [entry] = json.loads(path.read_text())
+    entry["settings"]["OptimizerConfig.name"] = name
+    path.write_text(json.dumps([entry]))
+    gone = [] if name == "adamw" else ["OptimizerConfig.name = 'adafactor'"]
+    assert first.conflicts() == gone
+
+
 @pytest.mark.parametrize(
     "setting, before",
     [

@@ -25,6 +25,7 @@ from decoupled.tasks.classification import Classification
 from decoupled.training import checkpoints
 from decoupled.training.checkpoint_files import CheckpointFile, CheckpointWriter
 from decoupled.training.checkpoints import (
+    check_resumable,
     checkpoint_step,
     find_checkpoint,
     latest_complete,
@@ -408,13 +409,17 @@ def test_everything_but_slots_and_step_is_taken_over(pretrained):
     assert report.lines("CKPT") == ["initialised 45 variables from CKPT"]
 
 
-def test_slots_of_adafactor_are_not_taken_over(tmp_path):
+def test_slots_of_an_optimizer_that_is_gone_are_not_taken_over(tmp_path):
     slots = {"kernel_slot_vr": 1.0, "kernel_slot_vc": 1.0, "kernel_slot_v": 1.0}
     folder = write_checkpoints(tmp_path, [5], **slots)
+    prefix = f"{folder}/model.ckpt-5"
 
-    report = plan_initialization(f"{folder}/model.ckpt-5", vector("kernel", 200))
+    report = plan_initialization(prefix, vector("kernel", 200))
 
     assert (report.restored, report.fresh, report.dropped) == (["kernel"], [], [])
+    message = refusal(check_resumable, prefix, ["kernel", "kernel/adam_m"])
+    assert message.startswith(f"{prefix}: was trained with Adafactor, which this ver")
+    assert "or give it as --init_checkpoint" in message and "\n" not in message
 
 
 def test_a_shape_that_differs_is_named_with_both(pretrained):

@@ -3,27 +3,22 @@
 import numpy as np
 import pytest
 
-from decoupled.configs import OptimizerConfig
-from decoupled.training.checkpoints import branch_off, write_list
+from decoupled.training.checkpoints import write_list
 from decoupled.training.events import read_scalars
 from decoupled.training.loop import predict
 from tests.helpers import (
     constant_input_fn,
     masked_lm_features,
-    schedule,
     tiny_model,
 )
 from tests.pretrained import write_weights
 from tests.training.runs import (
-    BODY,
     MODEL_AXIS,
     assert_equal_values,
-    constant_batches,
     graph_config,
     run_spec,
     tile_everything,
     train_run,
-    with_training,
 )
 
 SHALLOW = tiny_model(num_layers=1)
@@ -69,27 +64,3 @@ def test_a_mesh_predicts_what_one_device_predicts(tmp_path):
         np.testing.assert_allclose(
             [row[name] for row in two], [row[name] for row in one], atol=1e-5
         )
-
-
-def test_adafactor_learns_and_resumes(tmp_path):
-    optimizer = OptimizerConfig("adafactor", 0.05, 0.0, 0.0)
-    # The head, and what its gradients come to through the whole model.
-    frozen = tuple(name for name in BODY if not name.endswith("_embeddings"))
-    config = shallow(
-        optimizer=optimizer, schedule=schedule(20, 2, "constant"), frozen=frozen
-    )
-    batch = constant_batches(masked_lm_features())
-    often = with_training(config, save_checkpoints_steps=12)
-    spec = run_spec(tmp_path / "straight")
-    straight = train_run(often, spec, batch)
-    folder = tmp_path / "resumed"
-    folder.mkdir()
-    branch_off(f"{spec.model_dir}/model.ckpt-12", str(folder))
-    resumed = train_run(config, run_spec(folder), batch)
-
-    losses = read_scalars(str(tmp_path / "straight"), "loss")
-    assert losses[20] < losses[1] - 1.0
-    assert_equal_values(straight, resumed)
-    # Rows and columns of large tables, whole second moments of vectors.
-    slots = [name for name in straight if "_slot_" in name]
-    assert len(slots) >= 9

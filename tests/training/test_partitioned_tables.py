@@ -10,7 +10,7 @@ from decoupled.ops.row_partitions import saved_variables
 from decoupled.training.checkpoints import branch_off, check_resumable
 from decoupled.training.graph import build_step
 from tests.exports.models import write_checkpoint
-from tests.helpers import adamw, masked_lm_features, schedule, tiny_model
+from tests.helpers import masked_lm_features, schedule, tiny_model
 from tests.model.graphs import initial_weights, masked_lm_loss
 from tests.training.runs import (
     BODY,
@@ -67,14 +67,13 @@ def partitions_of(training=True, **changes):
         # What is saved there is a copy that no step reads.
         (dict(mesh=MODEL_AXIS), 2, [", slice 0", ", slice 1"]),
         # No partition would be updated alone.
-        (dict(optimizer=adamw(name="adafactor", weight_decay=0, beta1=0)), 0, []),
         (dict(mesh=BFLOAT16_SLICES), 0, []),
         (dict(model=COUPLED, frozen=()), 0, []),
         (dict(training=False), 0, []),
     ],
     ids=[
         *("one device", "two devices"),
-        *("adafactor", "bfloat16 slices", "coupled", "predictions"),
+        *("bfloat16 slices", "coupled", "predictions"),
     ],
 )
 def test_the_output_embedding_and_its_moments_have_partitions(changes, count, places):

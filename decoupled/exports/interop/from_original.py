@@ -63,7 +63,7 @@ def from_original(
     weights = {
         name: shape
         for name, shape in stored.shapes.items()
-        if name != names.GLOBAL_STEP and not names.is_slot(name, ["adamw"])
+        if name != names.GLOBAL_STEP and not names.is_moment(name)
     }
     encoder = names.declare(model, names.NO_HEAD)
     whole = names.shapes(model, names.MASKED_LM)
@@ -180,7 +180,7 @@ def _moments(
     """Our slot -> the checkpoint's, for variables with both moments there."""
     moments = {}
     for name, theirs in sources.items():
-        their_slots = names.slots(theirs, "adamw")
+        their_slots = names.slots(theirs)
         if all(stored.shapes.get(slot) == shapes[name] for slot in their_slots):
-            moments |= zip(names.slots(name, "adamw"), their_slots, strict=True)
+            moments |= zip(names.slots(name), their_slots, strict=True)
     return moments

@@ -7,7 +7,6 @@ they still belong to their variable, so that pre-training can go on.
 
 import dataclasses
 import fnmatch
-import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
@@ -28,7 +27,6 @@ from decoupled.runs.run_folder import ModelDir
 from decoupled.runs.saved_run import INPUT, OUTPUT, Model, open_model
 from decoupled.training.checkpoint_files import aligned_empty
 
-_ADAMW = "adamw"
 # The command whose run can go on with other embeddings.
 _GOES_ON = "pretrain"
 _ROWS = 8192
@@ -134,31 +132,20 @@ def _slots(
     if not _has_slots(model):
         return {}, []
     stored = model.weights.shapes
-
-    def slots_of(name: str) -> list[str]:
-        every = (names.slots(name, optimizer) for optimizer in names.OPTIMIZERS)
-        return list(itertools.chain.from_iterable(every))
-
     # A variable that was frozen has no slots to copy.
     copied = {
         name
         for name, source in changed.slots.items()
-        if not stored.keys().isdisjoint(slots_of(source))
+        if not stored.keys().isdisjoint(names.slots(source))
     }
     anew = {*changed.values, *changed.reset} - copied
-    has_adamw = any(names.is_slot(name, [_ADAMW]) for name in stored)
-    if anew and not has_adamw:
-        return {}, [
-            "slots of Adafactor cannot be kept: give the new folder as "
-            "--init_checkpoint of a new run"
-        ]
     shapes, result = names.shapes(changed.model, names.ALL_HEADS), {}
     for name in dict.fromkeys([*kept, *changed.values]):
         source = changed.slots.get(name, name)
         if name in anew:
-            result |= {s: (None, shapes[name]) for s in names.slots(name, _ADAMW)}
+            result |= {s: (None, shapes[name]) for s in names.slots(name)}
             continue
-        pairs = zip(slots_of(name), slots_of(source), strict=True)
+        pairs = zip(names.slots(name), names.slots(source), strict=True)
         result |= {slot: (old, stored[old]) for slot, old in pairs if old in stored}
     if not anew:
         return result, []
@@ -168,7 +155,7 @@ def _slots(
 def _has_slots(model: Model) -> bool:
     """Whether a run can go on with slots of its optimizer."""
     goes_on = model.description.command == _GOES_ON
-    return goes_on and any(map(names.is_slot, model.weights.shapes))
+    return goes_on and any(map(names.is_moment, model.weights.shapes))
 
 
 def untie(model: Model) -> Change:

@@ -19,7 +19,7 @@ size is limited: larger stacks are divided.
 """
 
 import itertools
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 from decoupled.core.compat import mtf, tf
@@ -365,33 +365,3 @@ def slices_of(lowering: mtf.Lowering, variables: Sequence[mtf.Variable]) -> Any:
 def stacked(*tensors: tf.Tensor) -> tf.Tensor:
     """One tensor as it is; several as [count, ...]."""
     return tensors[0] if len(tensors) == 1 else tf.stack(tensors)
-
-
-class StackedAssign(mtf.Operation):
-    """Replaces the assignments to the members of a stack by one to the whole stack.
-
-    They must have the same `assign_fn`.
-    """
-
-    def __init__(self, assigns: Sequence[mtf.Operation]):
-        super().__init__([a.inputs[0] for a in assigns], name="stacked_assign")
-        self._variables = [a.variables[0] for a in assigns]
-        self._assign_fn: Callable = assigns[0].assign_fn
-        self.stacked = self.inputs
-        self._outputs = []
-        for assign in assigns:
-            assign.graph.operations.remove(assign)
-
-    @property
-    def has_gradient(self):
-        return False
-
-    def lower(self, lowering):
-        mesh_impl = lowering.mesh_impl(self)
-        values = mesh_impl.slicewise(
-            stacked, *(lowering.tensors[x] for x in self.inputs)
-        )
-        (stack,) = slices_of(lowering, self._variables).all_slices
-        lowering.operations[self] = self._assign_fn(
-            self._variables[0], stack, values.all_slices[0]
-        )

@@ -8,9 +8,10 @@ import pytest
 
 from decoupled.configs import MeshConfig
 from decoupled.core.compat import mtf, tf
+from decoupled.model.variables import slots
+from decoupled.ops.adam import ElementwiseAdamUpdate, step_scalars
 from decoupled.ops.kernels import compiled
 from decoupled.ops.meshes.simd import SimdMeshImpl
-from decoupled.ops.rounding import RoundedSubtraction
 from decoupled.planning.hardware import parse_topology
 from decoupled.training.mesh import shape_and_layout
 from tests.helpers import SESSION_CONFIG, masked_lm_features, tiny_model
@@ -94,8 +95,8 @@ def test_the_loop_of_a_tpu_under_xla_trains_as_the_mesh_of_this_host(changes):
         np.testing.assert_allclose(variables[variable], value, atol=1e-6)
 
 
-def subtracted(mesh_impl, run):
-    """The slices of a variable after one rounded subtraction."""
+def updated(mesh_impl, run):
+    """A variable in bfloat16 after one update, which subtracts 0.001."""
     dims = [mtf.Dimension("rows", 6), mtf.Dimension("columns", 4)]
     with tf.Graph().as_default():
         graph = mtf.Graph()
@@ -103,16 +104,31 @@ def subtracted(mesh_impl, run):
         lowerings = []
 
         def program():
-            weights = mtf.get_variable(
-                mesh,
-                "weights",
-                mtf.Shape(dims),
-                dtype=mtf.VariableDType(tf.float32, tf.bfloat16, tf.float32),
-                initializer=tf.ones_initializer(),
+            members = [
+                [mtf.get_variable(
+                    mesh,
+                    name,
+                    mtf.Shape(dims),
+                    dtype=mtf.VariableDType(tf.float32, dtype, tf.float32),
+                    initializer=tf.constant_initializer(value),
+                    trainable=name == "weights",
+                ).operation]
+                for name, dtype, value in (
+                    ("weights", tf.bfloat16, 1),
+                    *((name, tf.float32, 0) for name in slots("weights")),
+                )
+            ]  # fmt: skip
+            gradient = mtf.constant(mesh, 1.0, mtf.Shape(dims), tf.float32)
+            one, rate = (
+                mtf.constant(mesh, x, mtf.Shape([]), tf.float32) for x in (1.0, 0.001)
             )
-            change = mtf.constant(mesh, 0.001, mtf.Shape(dims), tf.float32)
             seed = mtf.constant(mesh, 5, mtf.Shape([]), tf.int32)
-            update = RoundedSubtraction([weights.operation], [change], seed)
+            numbers = step_scalars(
+                rate, one, weight_decay=0.0, beta1=0.9, beta2=0.999, epsilon=1e-8
+            )
+            update = ElementwiseAdamUpdate(
+                *members, [gradient], one, numbers, [False], [1], seed=seed
+            )
             lowerings.append(mtf.Lowering(graph, {mesh: mesh_impl}, autostack=False))
             with tf.control_dependencies([lowerings[0].lowered_operation(update)]):
                 return tf.zeros([])
@@ -130,7 +146,7 @@ def subtracted(mesh_impl, run):
 
 def test_weights_in_bfloat16_are_rounded_as_on_this_host():
     simd = OneCore(*shape_and_layout(SPLIT))
-    result = subtracted(simd, tf.xla.experimental.compile)
-    expected = subtracted(host_mesh("d:1;m:1"), lambda program: program())
+    result = updated(simd, tf.xla.experimental.compile)
+    expected = updated(host_mesh("d:1;m:1"), lambda program: program())
     np.testing.assert_array_equal(result, expected)
     assert set(result.ravel()) == {1.0, 1 - 2**-8}
