@@ -363,8 +363,7 @@ def test_a_job_with_a_setting_that_is_gone_is_complete_if_it_was_off(
     job = jobs["models/coupled/seed_0"]._replace(reads=())
     os.makedirs(job.folder)
     gone = f"--gin_param=ModelConfig.output_embedding_rank = {rank}"
-    before = job._replace(arguments=(*job.arguments, gone))
-    before.record(1.0, before.made_from())
+    end_well(job._replace(arguments=(*job.arguments, gone)))
     assert job.is_complete() == job.has_settings() == (rank == 0)
 
 

@@ -60,7 +60,7 @@ def write_model(folder, vocabulary, coupled=False, labels=(), data=None):
         finetuned_weights(config, len(labels)) if labels else pretrained_weights(config)
     )
     words = "bert/embeddings/word_embeddings"
-    weights |= {name: weights[words] for name in names.slots(words, "adamw")}
+    weights |= {name: weights[words] for name in names.slots(words)}
     task = {"name": "catalogs", "labels": list(labels)} if labels else None
     return write_model_dir(folder, vocabulary, config, weights, task, data)
 
