@@ -24,7 +24,7 @@ set_job() {
       --dry-run | --dry_run) fail "$flag must stand before --" ;;
     esac
   done
-  [[ -n $MODEL_DIR ]] || fail "$DRIVER: --model_dir=gs://... must be among its flags"
+  [[ -n $MODEL_DIR ]] || fail "$*: --model_dir=gs://... must be among its flags"
   [[ $MODEL_DIR == gs://?* ]] ||
     fail "--model_dir=$MODEL_DIR: must be on gs://; the disk of a slice is gone when it is"
   MODEL_DIR="${MODEL_DIR%/}"

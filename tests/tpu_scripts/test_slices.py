@@ -150,7 +150,7 @@ def test_a_sweep_checks_its_jobs_before_it_creates_anything(make_cloud):
             f"{first}{PRETRAIN} '--model_dir=gs://b/a/'\n",
             "two jobs with --model_dir=gs://",
         ),
-        (f"{first}{PRETRAIN}\n", "pretrain: --model_dir=gs://... must be among"),
+        (f"{first}{PRETRAIN}\n", f"{PRETRAIN}: --model_dir=gs://... must be among"),
         (
             f"{first}pretrain --model_dir=gs://b/c {DATA[0]}\n",
             "pretrain to gs://b/c: --vocabulary=... must be among its flags",
