@@ -19,6 +19,7 @@ from decoupled.runs import run_folder
 from decoupled.runs.finetuning_run import TRIVIAL
 from decoupled.studies.statistics import Sums
 from decoupled.tasks.presets import TASKS, task_of
+from decoupled.xtreme import official
 
 _METRIC, _SPLIT = "accuracy", "test"
 # Percent; results.json holds all digits.
@@ -34,13 +35,16 @@ class Answered(NamedTuple):
 
 
 def read_items(folder: str, data_dir: str) -> dict[str, Answered]:
-    """Language -> what one model's fine-tuning got on test, the mean over its runs."""
+    """Language -> what one model's fine-tuning got on test, the mean over its runs.
+
+    Languages that XTREME does not list for the task count in no mean of a study either.
+    """
     runs = read_results(folder)
     task = _task(folder, data_dir)
     by_language = {}
     for language, scores in runs[0][1].get(_SPLIT, {}).items():
-        if _METRIC not in scores:
-            # A file without labels.
+        # A file without labels has no accuracy.
+        if _METRIC not in scores or not official.is_official(task.name, language):
             continue
         examples = task.read(_SPLIT, language)
         gold = [example.tags for example in examples]
@@ -59,7 +63,7 @@ def read_items(folder: str, data_dir: str) -> dict[str, Answered]:
         sums = Sums(np.mean(right, 0), total)
         by_language[language] = Answered(sums, scores[f"{TRIVIAL}{_METRIC}"])
     if not by_language:
-        raise UserError(f"{runs[0][0]}: has no scores of {_SPLIT}")
+        raise UserError(f"{runs[0][0]}: has no scores of {_SPLIT} that count")
     return by_language
 
 
