@@ -267,13 +267,13 @@ def test_missing_answers(submission):
             "predictions/xnli/test-th.tsv",
             {},
             "predictions/xnli/test-th.tsv (language th): missing, while other "
-            "languages have predictions; --languages",
+            "languages have predictions; score those with --languages=ar,bg,",
         ),
         (
             "labels/xquad/test-el.json",
             {},
             "labels/xquad/test-el.json or xquad/xquad.el.json (language el): missing, "
-            "while other languages have labels",
+            "while other languages have labels; score those with --languages=en,es,",
         ),
         ("predictions/xnli", {"tasks": ["xnli"]}, "--tasks: xnli has no predictions; "),
         (
