@@ -112,27 +112,36 @@ def test_a_long_document_becomes_several_records(source, tmp_path):
     assert sentences == corpus.counts("train")["sw"]
 
 
-@pytest.fixture
-def two_sources(tmp_path, monkeypatch):
+@pytest.fixture(scope="module")
+def two_sources(tmp_path_factory):
     """As `source`; the files of its English text have one word each."""
     documents = [
         (split, [" ".join([word] * 10)])
         for split in ("train", "eval")
         for word in ["text"] * 300 + ["kept"] * 300
     ]
-    monkeypatch.setattr(corpus_writer, "MAX_FILE_BYTES", 300 * 31)
-    languages = [("en", documents)]
-    corpus = corpus_writer.write_corpus(
-        str(tmp_path / "corpus"), "", {}, languages, {}, {}, {}
-    )
-    make_vocabulary(tmp_path / "vocabulary.model")
+    folder, languages = tmp_path_factory.mktemp("two"), [("en", documents)]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(corpus_writer, "MAX_FILE_BYTES", 300 * 31)
+        corpus = corpus_writer.write_corpus(
+            str(folder / "corpus"), "", {}, languages, {}, {}, {}
+        )
+    make_vocabulary(folder / "vocabulary.model")
     assert len(corpus.manifest["splits"]["train"]["en"]["files"]) > 1
-    return tmp_path
+    return folder
+
+
+@pytest.fixture(scope="module")
+def mixed(two_sources, tmp_path_factory):
+    """The folder of a build of them that nothing disturbed."""
+    output = tmp_path_factory.mktemp("mixed") / "records"
+    build(two_sources, output, tokens_per_shard=2000)
+    return output
 
 
 @pytest.mark.parametrize("split", ["train", "eval"])
-def test_each_shard_has_the_documents_of_all_files(two_sources, split):
-    manifest = build(two_sources, two_sources / "records", tokens_per_shard=2000)
+def test_each_shard_has_the_documents_of_all_files(mixed, split):
+    manifest = records.read_manifest(str(mixed))
     entry = manifest.language(split, "en")
     words = {tuple(ids) for ids in stored(manifest, split, "en")}
     assert len(entry.files) > 2 and len(words) == 2 and entry.records == 600
@@ -146,8 +155,8 @@ def test_each_shard_has_the_documents_of_all_files(two_sources, split):
         assert shard.tokens <= 2000 and sum(counts) == shard.records
 
 
-def test_small_files_of_a_language_become_one_shard(two_sources):
-    manifest = build(two_sources, two_sources / "records", tokens_per_shard=10**6)
+def test_small_files_of_a_language_become_one_shard(two_sources, tmp_path):
+    manifest = build(two_sources, tmp_path / "records", tokens_per_shard=10**6)
     (shard,) = manifest.language("train", "en").files
     assert (shard.records, shard.name) == (
         600,
@@ -178,26 +187,41 @@ def test_more_shards_than_a_process_holds_are_mixed_in_groups(two_sources):
     assert all(len(names) > 1 for names in files_of)
 
 
-def test_a_build_that_was_killed_while_it_mixed_goes_on(two_sources):
-    build(two_sources, two_sources / "whole", tokens_per_shard=2000)
-    output = two_sources / "records"
+def test_a_build_that_was_killed_while_it_mixed_goes_on(two_sources, mixed, tmp_path):
+    """Once what is damaged or gone is there again."""
+    output = tmp_path / "records"
     with killed_at(records_build.MixingJob, "run"):
         build(two_sources, output, tokens_per_shard=2000)
+    (part,) = output.glob("work/train-en-00000/part-00000.tfrecord")
+    content = part.read_bytes()
+    part.write_bytes(content[:-9])
+    with pytest.raises(
+        UserError, match="part-00000.tfrecord: record .*; remove .*/work"
+    ):
+        build(two_sources, output, tokens_per_shard=2000)
+    part.write_bytes(content)
     with killed_at(records_build.records, "write_manifest"):
         build(two_sources, output, tokens_per_shard=2000)
+    first, *_ = sorted(output.glob("train/en/*.tfrecord"))
+    content = first.read_bytes()
+    first.unlink()
+    with pytest.raises(UserError, match="part-00000.tfrecord: is gone, though a note"):
+        build(two_sources, output, tokens_per_shard=2000)
+    first.write_bytes(content)
     build(two_sources, output, tokens_per_shard=2000)
-    assert tree(output) == tree(two_sources / "whole")
+    assert tree(output) == tree(mixed)
 
 
-def test_builds_with_other_sizes_that_were_killed_leave_nothing_in_use(two_sources):
+def test_builds_with_other_sizes_that_were_killed_leave_nothing_in_use(
+    two_sources, mixed, tmp_path
+):
     """A note of the first one names mixed shards that the second one has removed."""
-    build(two_sources, two_sources / "whole", tokens_per_shard=200)
-    output = two_sources / "records"
-    for size in (200, 10**6):
+    output = tmp_path / "records"
+    for size in (2000, 10**6):
         with killed_at(records_build.records, "write_manifest"):
             build(two_sources, output, tokens_per_shard=size)
-    build(two_sources, output, tokens_per_shard=200)
-    assert tree(output) == tree(two_sources / "whole")
+    build(two_sources, output, tokens_per_shard=2000)
+    assert tree(output) == tree(mixed)
 
 
 def test_names_of_units_are_different_whatever_languages_are_called():
@@ -209,28 +233,6 @@ def test_names_of_units_are_different_whatever_languages_are_called():
     ]
     names = [unit.name for unit in [*groups, *texts]]
     assert len(set(names)) == len(names)
-
-
-def test_a_shard_that_is_gone_is_named(two_sources):
-    output = two_sources / "records"
-    with killed_at(records_build.records, "write_manifest"):
-        build(two_sources, output, tokens_per_shard=2000)
-    first, *_ = sorted(output.glob("train/en/*.tfrecord"))
-    first.unlink()
-    with pytest.raises(UserError, match="part-00000.tfrecord: is gone, though a note"):
-        build(two_sources, output, tokens_per_shard=2000)
-
-
-def test_a_damaged_part_is_named(two_sources):
-    output = two_sources / "records"
-    with killed_at(records_build.MixingJob, "run"):
-        build(two_sources, output, tokens_per_shard=2000)
-    (part,) = output.glob("work/train-en-00000/part-00000.tfrecord")
-    part.write_bytes(part.read_bytes()[:-9])
-    with pytest.raises(
-        UserError, match="part-00000.tfrecord: record .*; remove .*/work"
-    ):
-        build(two_sources, output, tokens_per_shard=2000)
 
 
 def test_a_complete_folder_is_reused(source, complete, capsys):
