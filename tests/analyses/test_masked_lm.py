@@ -17,7 +17,8 @@ from tests.exports.reference import Reference
 
 LENGTH = 12
 MASKING = MaskingConfig(LENGTH, 3, 0.3, 1.0, 0.0)
-SETTINGS = MaskedLmSettings(MASKING, 0, 1.0, batch_size=7, seed=0)
+SMOOTHING = 0.25
+SETTINGS = MaskedLmSettings(MASKING, 0, SMOOTHING, batch_size=7, seed=0)
 # Of the tiny vocabulary, 6 to 47 are ordinary pieces.
 RNG = np.random.default_rng(0)
 
@@ -26,17 +27,19 @@ def documents(*lengths, high=48):
     return [RNG.integers(6, high, length).tolist() for length in lengths]
 
 
+TRAIN = {
+    "en": [documents(900, 200, high=30), documents(400)],
+    "sw": [documents(50)],
+    "th": [documents(3000)],
+}
+HELD_OUT = {"en": [documents(60, 41), documents(77, 1)], "sw": [documents(23)]}
+
+
 @pytest.fixture(scope="module")
 def records(vocabulary, tmp_path_factory):
     """Two languages; "en" has much more text than "sw", in two shards."""
     folder = tmp_path_factory.mktemp("records") / "made"
-    train = {
-        "en": [documents(900, 200, high=30), documents(400)],
-        "sw": [documents(50)],
-        "th": [documents(3000)],
-    }
-    held_out = {"en": [documents(60, 41), documents(77, 1)], "sw": [documents(23)]}
-    make_records(folder, train, held_out, vocabulary=vocabulary)
+    make_records(folder, TRAIN, HELD_OUT, vocabulary=vocabulary)
     return str(folder)
 
 
@@ -115,12 +118,11 @@ def test_ranks_are_those_of_the_vectors_of_all_tokens(
         expected = ranks.of_logits(model, vectors.astype(np.float32))
         entry = result["models"][number]["logits"]
         assert entry == pytest.approx(expected, rel=1e-4)
-        monkeypatch.setattr(masked_lm, "_RANKED", 20)
-        fewer = masked_lm.measure([model], text, SETTINGS)["models"][0]["logits"]
-        chosen = np.linspace(0, len(vectors) - 1, 20).round().astype(int)
-        expected = ranks.of_logits(model, vectors[chosen].astype(np.float32))
-        assert fewer == pytest.approx(expected, rel=1e-4)
-        monkeypatch.undo()
+    monkeypatch.setattr(masked_lm, "_RANKED", 20)
+    fewer = masked_lm.measure([model], text, SETTINGS)["models"][0]["logits"]
+    chosen = np.linspace(0, len(vectors) - 1, 20).round().astype(int)
+    expected = ranks.of_logits(model, vectors[chosen].astype(np.float32))
+    assert fewer == pytest.approx(expected, rel=1e-4)
 
 
 def test_languages_have_equal_weight(result):
@@ -135,26 +137,24 @@ def test_languages_have_equal_weight(result):
         assert of["sw"]["relative_loss"] == pytest.approx(of["sw"]["loss"] / entropy)
 
 
-def test_unigram_entropies_by_hand(vocabulary, one_model, tmp_path):
-    """Counts 3, 1 in training; 8, 8, 9 held out; 48 pieces, of which 5 are special."""
+def test_unigram_entropies_by_hand(result, vocabulary):
+    """Of 48 pieces, 5 are special and get nothing of the smoothing."""
     assert len(vocabulary.special_ids) == 5
-    records = tmp_path / "records"
-    make_records(
-        records, {"en": [[[8, 8, 8, 7]]]}, {"en": [[[8, 8, 9]]]}, vocabulary=vocabulary
-    )
-    smoothing = 0.25
-    settings = replace(SETTINGS, smoothing=smoothing)
-    text = read_questions(str(records), one_model, settings)
-    measured = masked_lm.measure(one_model, text, settings)
-    total = 4 + 43 * smoothing
-    expected = -np.log([(3 + smoothing) / total] * 2 + [smoothing / total]).mean()
-    assert measured["unigram_entropy"]["en"] == pytest.approx(expected)
+    assert list(result["unigram_entropy"]) == list(HELD_OUT)
+    for language, shards in HELD_OUT.items():
+        train, held_out = (
+            np.concatenate([ids for shard in of for ids in shard])
+            for of in (TRAIN[language], shards)
+        )
+        counts = np.bincount(train, minlength=48) + SMOOTHING
+        total = len(train) + 43 * SMOOTHING
+        expected = -np.log(counts[held_out] / total).mean()
+        assert result["unigram_entropy"][language] == pytest.approx(expected)
 
 
 def test_a_diverged_model_is_named_and_an_earlier_result_stays(
-    vocabulary, records, one_model, tmp_path
+    vocabulary, text, tmp_path
 ):
-    text = read_questions(records, one_model, SETTINGS, ["en"])
     broken = {"cls/predictions/output_embedding": np.full([48, 10], 3e38, np.float32)}
     folder = write_run(tmp_path / "broken", vocabulary, weights=broken)
     [model] = open_models([folder], masked_lm=True)
@@ -170,30 +170,37 @@ def test_a_diverged_model_is_named_and_an_earlier_result_stays(
     assert entry["loss"] > 1000 and np.isfinite(entry["perplexity"])
 
 
+def rows_of(text, item):
+    """The masked copies of a sequence."""
+    rows, _ = np.nonzero(text.used)
+    own = np.unique(rows[text.sequence == text.items.index(item)])
+    return {name: values[own] for name, values in text.arrays.items()}
+
+
 def test_a_limit_takes_sequences_evenly_and_asks_them_the_same(
-    records, one_model, result, capsys
+    records, one_model, text, capsys
 ):
     settings = replace(SETTINGS, max_sequences=4)
-    text = read_questions(records, one_model, settings)
+    fewer = read_questions(records, one_model, settings)
     printed = capsys.readouterr().out
     assert ": 4 of 19 held-out sequences of en (masked" in printed
     assert "sequences of sw" not in printed
-    measured = masked_lm.measure(one_model, text, settings)
-    assert measured["items"][:4] == [["en", n] for n in (0, 4, 9, 14)]
-    assert measured["items"][4:] == [["sw", n] for n in (0, 1, 2)]
-    places = [result["items"].index(item) for item in measured["items"]]
-    for name, values in measured["arrays"].items():
-        np.testing.assert_allclose(values, result["arrays"][name][places], rtol=1e-5)
+    assert fewer.items[:4] == [("en", n) for n in (0, 4, 9, 14)]
+    assert fewer.items[4:] == [("sw", n) for n in (0, 1, 2)]
+    for item in fewer.items:
+        expected = rows_of(text, item)
+        assert len(expected["masked_lm_ids"])
+        for name, values in rows_of(fewer, item).items():
+            np.testing.assert_array_equal(values, expected[name])
 
 
-def test_languages_can_be_chosen(records, one_model, result):
-    text = read_questions(records, one_model, SETTINGS, ["sw"])
-    measured = masked_lm.measure(one_model, text, SETTINGS)
-    assert list(measured["languages"]) == ["sw"]
-    swahili = measured["models"][0]["languages"]["sw"]
-    assert swahili["loss"] == pytest.approx(
-        result["models"][0]["languages"]["sw"]["loss"]
-    )
+def test_languages_can_be_chosen(records, one_model, text):
+    swahili = read_questions(records, one_model, SETTINGS, ["sw"])
+    assert swahili.languages == ["sw"]
+    assert swahili.items == [item for item in text.items if item[0] == "sw"]
+    np.testing.assert_array_equal(swahili.counts, text.counts[1:])
+    for name, values in swahili.arrays.items():
+        np.testing.assert_array_equal(values, text.arrays[name][-len(values) :])
     with pytest.raises(UserError, match=r"made has no held-out text of 'th' \(there"):
         read_questions(records, one_model, SETTINGS, ["sw", "th"])
 
