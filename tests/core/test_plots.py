@@ -36,15 +36,8 @@ def test_the_same_numbers_give_the_same_bytes(tmp_path):
     assert len(list(tmp_path.iterdir())) == 4
 
 
-@pytest.mark.parametrize(
-    "name, shown",
-    [
-        ("$x^{", "$x^{"),
-        ("\x1b[1m", r"\x1b[1m"),
-        ("हिन्दी", "हिन्दी"),
-    ],
-)
-def test_names_appear_in_plots_as_they_are(name, shown, tmp_path, recwarn):
+def test_names_appear_in_plots_as_they_are(tmp_path, recwarn):
+    name, shown = "$x^{ \x1b[1m हिन्दी", r"$x^{ \x1b[1m हिन्दी"
     figure, [[left, right]] = plots.grid(1, 2, 3.0, 2.0)
     left.plot([1, 2], [1, 1000], label=name)
     left.set_yscale("log")

@@ -88,7 +88,7 @@ def report(languages):
     return {"vocab_size": 8000, "languages": languages}
 
 
-@pytest.mark.parametrize("count", [1, 12, 104])
+@pytest.mark.parametrize("count", [1, 50])
 def test_every_language_has_a_row(tmp_path, count):
     names = [f"language-{index}" for index in range(count)]
     languages = {name: measured(1 + index) for index, name in enumerate(names)}
@@ -108,12 +108,12 @@ def test_languages_without_words_stand_apart(tmp_path):
     _, svg = plot_fertility(report(languages), str(tmp_path / "plot"))
     labels = [text for text in texts(svg) if text.startswith("tokens per")]
     assert labels == ["tokens per word", "tokens per character"]
-    _, svg = plot_fertility(report({"ja": measured(None)}), str(tmp_path / "other"))
-    assert "tokens per word" not in texts(svg)
 
 
 def test_byte_fallback_shows_bytes_in_place_of_unknown(tmp_path):
-    languages = {"en": measured(unknown=0.0, byte_rate=0.02)}
+    """Also where no language has words."""
+    languages = {"ja": measured(None, unknown=0.0, byte_rate=0.02)}
     _, svg = plot_fertility(report(languages), str(tmp_path / "plot"))
     assert "single bytes, %" in texts(svg)
     assert "unknown tokens, %" not in texts(svg)
+    assert "tokens per word" not in texts(svg)
