@@ -66,9 +66,23 @@ def folder(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def result(model, folder):
+def encoded():
+    """The sentences that are encoded for `result`."""
+    return []
+
+
+@pytest.fixture(scope="module")
+def result(model, folder, encoded):
+    add = neighbours.add_vectors
+
+    def counted(vectors, encoder, texts, *rest):
+        encoded.extend(texts)
+        add(vectors, encoder, texts, *rest)
+
     shared = neighbours.read_shared(folder, None, 0)
-    return neighbours.measure([open_model(model)], [shared], SETTINGS)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(neighbours, "add_vectors", counted)
+        return neighbours.measure([open_model(model)], [shared], SETTINGS)
 
 
 def test_sentences_of_all_languages_are_compared(result):
@@ -148,18 +162,8 @@ def test_means_and_intervals_are_those_of_the_hits(result):
         )
 
 
-def test_each_sentence_is_encoded_once(model, folder, monkeypatch):
-    seen = []
-    add = neighbours.add_vectors
-
-    def counted(vectors, encoder, texts, *rest):
-        seen.extend(texts)
-        add(vectors, encoder, texts, *rest)
-
-    monkeypatch.setattr(neighbours, "add_vectors", counted)
-    shared = neighbours.read_shared(folder, None, 0)
-    neighbours.layer_hits(open_model(model), shared.texts, PAPER)
-    assert sorted(seen) == sorted({text for own in TEXTS.values() for text in own})
+def test_each_sentence_is_encoded_once(result, encoded):
+    assert sorted(encoded) == sorted({text for own in TEXTS.values() for text in own})
 
 
 def test_an_equal_sentence_elsewhere_is_right(model, tmp_path):
