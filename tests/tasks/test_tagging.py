@@ -79,43 +79,27 @@ def run(features, weights):
     return dict(zip(names, values, strict=True))
 
 
-def sums_by_hand(features, log_probabilities, rows):
-    """Loss and sums of the first rows."""
-    starts = features["word_starts"][:rows] == 1
-    labels, logs = (
-        features["label_ids"][:rows][starts],
-        log_probabilities[:rows][starts],
-    )
-    right = logs[np.arange(len(labels)), labels]
-    return {
-        "loss": pytest.approx(-right.mean(), rel=1e-5),
-        "loss_sum": pytest.approx(-right.sum(), rel=1e-5),
-        "hits": (logs.argmax(-1) == labels).sum(),
-        "weight": starts.sum(),
-    }
-
-
-def test_loss_and_hits_are_of_first_pieces_only(features, weights, log_probabilities):
-    found = run(features, weights)
-    best = found["best_labels"]
-    np.testing.assert_array_equal(best, log_probabilities.argmax(-1))
-    assert best.dtype == np.int32
-    expected = sums_by_hand(features, log_probabilities, BATCH)
-    assert {name: found[name] for name in expected} == expected
-    assert (found["hits"], found["weight"]) == (6, 18)
-
-
-def test_labels_elsewhere_and_rows_of_weight_0_count_nothing(
+def test_loss_and_hits_are_of_first_pieces_in_rows_with_a_weight(
     features, weights, log_probabilities
 ):
+    """Labels elsewhere count nothing."""
     starts, labels = features["word_starts"], features["label_ids"]
     other = {
         **features,
         "label_ids": np.where(starts, labels, 3).astype(np.int32),
-        "example_weights": np.array([1, 1, 0, 0], np.float32),
+        "example_weights": np.array([1, 1, 0, 1], np.float32),
     }
-    found, expected = run(other, weights), sums_by_hand(features, log_probabilities, 2)
-    assert {name: found[name] for name in expected} == expected
+    found = run(other, weights)
+    best = found["best_labels"]
+    np.testing.assert_array_equal(best, log_probabilities.argmax(-1))
+    assert best.dtype == np.int32
+    counted = (starts == 1) & (other["example_weights"] > 0)[:, np.newaxis]
+    labels, logs = labels[counted], log_probabilities[counted]
+    right = logs[np.arange(len(labels)), labels]
+    assert found["loss"] == pytest.approx(-right.mean(), rel=1e-5)
+    assert found["loss_sum"] == pytest.approx(-right.sum(), rel=1e-5)
+    assert found["hits"] == (logs.argmax(-1) == labels).sum() > 0
+    assert found["hits"] < found["weight"] == counted.sum() < 18 == starts.sum()
 
 
 def test_a_batch_of_padding_has_a_scale(features):
