@@ -109,16 +109,10 @@ BAD = {
         class_weights=["inverse"],
     ),
     configs.OwnTaskConfig: dict(
-        name=["a/b"],
-        kind=["ranking"],
-        files=["all.tsv"],
-        splits=[("train",)],
+        # tests/tasks/test_own.py has the others.
         split_column=["split"],
-        training_languages=[()],
-        texts=[()],
         label=[3],
         labels=[("a", "a")],
-        metric=["f1"],
     ),
     configs.QuestionAnsweringConfig: dict(max_answer_length=["30", None]),
     configs.RetrievalConfig: dict(
