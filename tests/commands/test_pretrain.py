@@ -8,6 +8,7 @@ import json
 import os
 import shutil
 import signal
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -37,8 +38,10 @@ from decoupled.runs.pretraining_plan import held_out_counts, plan_pretraining
 from decoupled.runs.saved_run import open_model
 from decoupled.tasks.mlm import MaskedLM
 from decoupled.tasks.objectives import OBJECTIVES
-from decoupled.training.bookkeeping import Checkpoints
+from decoupled.training import loop
+from decoupled.training.bookkeeping import Checkpoints, Diverged
 from decoupled.training.checkpoint_files import CheckpointWriter
+from decoupled.training.checkpoints import write_list
 from decoupled.training.events import read_scalars
 from tests.command_line import decoupled
 from tests.commands.pretraining import (
@@ -49,7 +52,8 @@ from tests.commands.pretraining import (
 from tests.data.record_folders import flip_byte
 from tests.data.small_corpus import make_corpus, make_vocabulary
 from tests.helpers import MASKING, adamw, schedule, tiny_model, tiny_training
-from tests.pretrained import run_pretraining
+from tests.pretrained import STEPS as WRITTEN
+from tests.pretrained import run_pretraining, write_weights
 from tests.processes import run_python
 from tests.training import runs
 
@@ -93,6 +97,17 @@ def two_steps(data, tmp_path_factory):
 def trained(two_steps, tmp_path):
     """The folder of a run of two steps, to go on with."""
     return shutil.copytree(two_steps, tmp_path / "run")
+
+
+@pytest.fixture(scope="module")
+def evaluated(data, two_steps, tmp_path_factory):
+    """What an evaluation of the run of two steps wrote, and what it printed."""
+    run = shutil.copytree(two_steps, tmp_path_factory.mktemp("evaluated") / "run")
+    # Of a shorter run: the checkpoint that is there is evaluated.
+    settings = config(schedule=schedule(train_steps=1))
+    with contextlib.redirect_stdout(io.StringIO()) as printed:
+        run_pretraining(settings, *data, str(run), "eval")
+    return json.loads((run / "eval.json").read_text()), printed.getvalue()
 
 
 @pytest.fixture
@@ -355,85 +370,140 @@ def test_initial_weights_of_other_shapes_leave_no_folder(data, trained, tmp_path
 
 
 def test_weights_that_are_not_finite_are_named_where_training_diverges(
-    data, trained, tmp_path
+    data, trained, tmp_path, monkeypatch
 ):
+    """Those that a run starts from, and its own."""
     weights = checkpoint(trained)
     with CheckpointWriter(str(trained / "model.ckpt-2")) as writer:
         for name, value in weights.items():
             if name == "bert/encoder/layer_0/output/dense/bias":
                 value = np.full_like(value, np.nan)
             writer.add(name, value)
-    for folder, begin in ((tmp_path / "new", {"init_checkpoint": str(trained)}),
-                          (trained, {})):  # fmt: skip
-        with pytest.raises(UserError, match="layer_0/output/dense/bias holds values"):
-            longer = config(schedule=schedule(train_steps=4))
-            run_pretraining(longer, *data, str(folder), "train", **begin)
+
+    class Diverging:
+        def train(self, *_, **__):
+            raise Diverged("loss is nan at step 3")
+
+    longer, message = config(schedule=schedule(4)), "output/dense/bias holds values"
+    with pytest.raises(UserError, match=f"layer_0/{message}"):
+        first = {"init_checkpoint": str(trained)}
+        run_pretraining(longer, *data, str(tmp_path / "new"), "train", **first)
+    monkeypatch.setattr(loop, "_estimator", lambda *_: Diverging())
+    with pytest.raises(UserError, match=f"model.ckpt-2: .*layer_0/{message}"):
+        run_pretraining(longer, *data, str(trained), "train")
+
+
+# A run whose initial weights have another output embedding.
+BEGUN = config(
+    model=tiny_model(
+        **{**SMALL, "output_embedding_size": 6},
+        initial_values={"bert/*/word_embeddings": 2.0},
+    ),
+    schedule=schedule(train_steps=2),
+    optimizer=adamw(rates=RATES | {"cls/predictions/transform/*": 2.0}),
+)
+
+
+@pytest.fixture(scope="module")
+def begun(data, two_steps, tmp_path_factory):
+    """The folder of such a run of two steps, and what it printed."""
+    folder = tmp_path_factory.mktemp("begun") / "run"
+    with contextlib.redirect_stdout(io.StringIO()) as printed:
+        first = {"init_checkpoint": str(two_steps)}
+        run_pretraining(BEGUN, *data, str(folder), "train", **first)
+    return folder, printed.getvalue()
 
 
 def test_a_run_goes_on_from_another_with_a_fresh_output_embedding(
-    data, trained, tmp_path, capsys
+    data, two_steps, begun, capsys
 ):
-    wider = config(
-        model=tiny_model(
-            **{**SMALL, "output_embedding_size": 40},
-            initial_values={"bert/*/word_embeddings": 2.0},
-        ),
-        # What was taken over does not move, as the head alone is trained.
-        schedule=schedule(train_steps=1),
-    )
-    arguments = (wider, *data, str(tmp_path / "second"), "train")
-    run_pretraining(*arguments, init_checkpoint=str(trained))
-
-    printed = capsys.readouterr().out
+    run, printed = begun
     assert "drawn from the seed: cls/predictions/output_embedding, " in printed
     without = (
         "no effect on variables of --init_checkpoint, such as bert/embeddings/word"
     )
     assert f"ModelConfig.initial_values has {without}" in printed
-    first, second = checkpoint(trained), checkpoint(tmp_path / "second")
+    first, second = checkpoint(two_steps), checkpoint(run)
+    # What was taken over does not move, as the head alone is trained.
     table = "bert/embeddings/word_embeddings"
     np.testing.assert_allclose(second[table], first[table], atol=1e-9)
-    assert second["cls/predictions/output_embedding"].shape == (54, 40)
-    saved = json.loads((tmp_path / "second/config.json").read_text())
+    assert second["cls/predictions/output_embedding"].shape == (54, 6)
+    saved = json.loads((run / "config.json").read_text())
     assert saved["data"]["init_checkpoint"] == "model.ckpt-2"
-    run_pretraining(*arguments, init_checkpoint=str(trained))
-    assert "complete at step 1; nothing to train" in capsys.readouterr().out
+    arguments = (BEGUN, *data, str(run), "train")
+    run_pretraining(*arguments, init_checkpoint=str(two_steps))
+    assert "complete at step 2; nothing to train" in capsys.readouterr().out
 
 
-def test_a_branch_is_what_the_trunk_would_have_become(data, tmp_path, capsys):
-    """Weights, slots, data and rate go on, as if the decay had always been set."""
-    trunk = config(schedule=schedule(12, 4, "constant"))
-    run_pretraining(trunk, *data, str(tmp_path / "trunk"), "train")
-    decayed = dataclasses.replace(trunk, schedule=schedule(14, 4, "one_minus_sqrt", 4))
+def test_a_run_with_a_beginning_goes_on_in_another_form(
+    data, two_steps, begun, tmp_path, monkeypatch, capsys
+):
+    """Its initial weights have other sizes, and rates name what it lost."""
+    run, first = str(begun[0]), {"init_checkpoint": str(two_steps)}
+    narrow, folded = (str(tmp_path / name) for name in ("narrow", "folded"))
+    change_embeddings(run, None, narrow, lambda model: factorise(model, 3))
+    change_embeddings(run, None, folded, fold)
+    assert "leave 'cls/predictions/transform/*' out" in capsys.readouterr().out
+
+    def go_on(form, folder, rates, **branch):
+        settings = dataclasses.replace(
+            BEGUN, model=open_model(form).config, schedule=schedule(3),
+            optimizer=adamw(rates=rates, learning_rate=5e-4),
+        )  # fmt: skip
+        run_pretraining(settings, *data, folder, "train", **first, **branch)
+        return capsys.readouterr().out
+
+    slower = "OptimizerConfig.learning_rate was 0.01 until step 2"
+    with monkeypatch.context() as patch:
+        patch.setattr(pretraining, "train", lambda *_, **__: None)
+        assert slower in go_on(narrow, narrow, BEGUN.optimizer.rates)
+    printed = go_on(folded, folded, RATES)
+    assert f"{folded}/model.ckpt-2 at step 2, 16 examples" in printed
+    assert slower in printed
+    branch = str(tmp_path / "branch")
+    go_on(folded, branch, RATES, branch_from=f"{folded}/model.ckpt-2")
+    assert_same(checkpoint(branch), checkpoint(folded))
+    assert checkpoint(branch)["global_step"] == 3
+
+
+def test_a_branch_is_what_the_trunk_would_have_become(data, trained, tmp_path, capsys):
+    """Weights, slots, data and rate go on, as if the decay had always been set.
+
+    The trunk ends in the warm-up, whose rate does not depend on what comes after it.
+    """
+    decayed = config(schedule=schedule(6, 4, "one_minus_sqrt", 2))
     run_pretraining(decayed, *data, str(tmp_path / "straight"), "train")
     branch = (decayed, *data, str(tmp_path / "branch"), "train")
-    prefix = str(tmp_path / "trunk" / "model.ckpt-10")
+    prefix = str(trained / "model.ckpt-2")
     run_pretraining(*branch, branch_from=prefix)
-    assert "/branch/model.ckpt-10 at step 10, 80 examples" in capsys.readouterr().out
-    straight, branched = (
-        checkpoint(tmp_path / "straight"),
-        checkpoint(tmp_path / "branch"),
-    )
-    assert straight.keys() == branched.keys() and branched["global_step"] == 14
-    for name, value in straight.items():
-        np.testing.assert_array_equal(value, branched[name], err_msg=name)
+    assert "/branch/model.ckpt-2 at step 2, 16 examples" in capsys.readouterr().out
+    branched = checkpoint(tmp_path / "branch")
+    assert branched["global_step"] == 6
+    assert_same(branched, checkpoint(tmp_path / "straight"))
 
     # The same command goes on with the branch, whatever becomes of the trunk.
-    (tmp_path / "trunk").rename(tmp_path / "elsewhere")
+    trained.rename(tmp_path / "elsewhere")
     run_pretraining(*branch, branch_from=prefix)
-    assert "complete at step 14; nothing to train" in capsys.readouterr().out
+    assert "complete at step 6; nothing to train" in capsys.readouterr().out
 
 
-def test_a_run_goes_on_with_untied_embeddings(data, tmp_path, capsys):
+def test_a_run_goes_on_with_untied_embeddings(data, tmp_path, monkeypatch, capsys):
     """From a checkpoint in its middle, to the end of its schedule."""
+
+    def written(graph, run, *_, **__):
+        """Random weights and slots, which are as good to go on from."""
+        folder = Path(run.model_dir)
+        write_list(run.model_dir, [write_weights(folder, graph.network.model)])
+
     sizes = tiny_model(**{**SMALL, "coupled": True})
-    training = tiny_training(save_checkpoints_steps=2)
     frozen = adamw(rates={"bert/encoder/*": 0})
-    settings = dict(schedule=schedule(4), training=training, optimizer=frozen)
+    settings = dict(schedule=schedule(WRITTEN + 1), optimizer=frozen)
     coupled = config(model=sizes, **settings)
-    run_pretraining(coupled, *data, str(tmp_path / "run"), "train")
+    with monkeypatch.context() as patch:
+        patch.setattr(pretraining, "train", written)
+        run_pretraining(coupled, *data, str(tmp_path / "run"), "train")
     folder = str(tmp_path / "untied")
-    change_embeddings(str(tmp_path / "run"), "model.ckpt-2", folder, untie)
+    change_embeddings(str(tmp_path / "run"), f"model.ckpt-{WRITTEN}", folder, untie)
     words, pieces = WORD_EMBEDDINGS, OUTPUT_EMBEDDING
     start = checkpoint(tmp_path / "untied")
     np.testing.assert_array_equal(start[words], start[pieces])
@@ -442,72 +512,12 @@ def test_a_run_goes_on_with_untied_embeddings(data, tmp_path, capsys):
     decoupled = config(model=dataclasses.replace(sizes, coupled=False), **settings)
     run_pretraining(decoupled, *data, folder, "train")
 
-    assert "untied/model.ckpt-2 at step 2, 16 examples" in capsys.readouterr().out
+    assert "untied/model.ckpt-5 at step 5, 40 examples" in capsys.readouterr().out
     end = checkpoint(tmp_path / "untied")
-    assert end["global_step"] == 4
+    assert end["global_step"] == 6
     assert not np.array_equal(end[words], end[pieces])
     with pytest.raises(UserError, match="coupled is False, not True"):
         run_pretraining(coupled, *data, folder, "train")
-
-
-def test_an_evaluation_that_was_ended_is_repeated(data, tmp_path, monkeypatch):
-    settings = config(
-        schedule=schedule(3),
-        training=tiny_training(eval_every_steps=1, eval_sequences=8),
-    )
-    before = pretraining._predictions
-
-    def ended(plan, checkpoint):
-        if checkpoint.endswith("-2"):
-            raise Terminated("SIGTERM")
-        return before(plan, checkpoint)
-
-    folder = str(tmp_path / "run")
-    monkeypatch.setattr(pretraining, "_predictions", ended)
-    with pytest.raises(Terminated):
-        run_pretraining(settings, *data, folder, "train_and_evaluate")
-    monkeypatch.undo()
-    run_pretraining(settings, *data, folder, "train_and_evaluate")
-    assert set(read_scalars(f"{folder}/eval", "masked_lm_loss/sw")) == {1, 2, 3}
-
-
-def test_a_run_with_a_beginning_goes_on_in_another_form(data, tmp_path, capsys):
-    """Its initial weights have other sizes, and rates name what it lost."""
-    folders = [str(tmp_path / name) for name in ("first", "run", "narrow", "folded")]
-    first, run, narrow, folded = folders
-    training = tiny_training(save_checkpoints_steps=2)
-    rates = RATES | {"cls/predictions/transform/*": 2.0}
-    start = config(
-        model=tiny_model(**{**SMALL, "output_embedding_size": 6}),
-        schedule=schedule(2), training=training, optimizer=adamw(rates=rates),
-    )  # fmt: skip
-    run_pretraining(start, *data, first, "train")
-    run_pretraining(start, *data, run, "train", init_checkpoint=first)
-    change_embeddings(run, None, narrow, lambda model: factorise(model, 3))
-    change_embeddings(run, None, folded, fold)
-    assert "leave 'cls/predictions/transform/*' out" in capsys.readouterr().out
-
-    slower = dict(learning_rate=5e-4)
-    for folder, optimizer in (
-        (narrow, adamw(rates=rates, **slower)),
-        (folded, adamw(rates=RATES, **slower)),
-    ):
-        going_on = dataclasses.replace(
-            start, model=open_model(folder).config, schedule=schedule(3),
-            optimizer=optimizer,
-        )  # fmt: skip
-        branch = f"{folder}_branch"
-        run_pretraining(
-            going_on, *data, branch, "train", init_checkpoint=first, branch_from=folder
-        )
-        run_pretraining(going_on, *data, folder, "train", init_checkpoint=first)
-        printed = capsys.readouterr().out
-        assert f"{folder}/model.ckpt-2 at step 2, 16 examples" in printed
-        assert "OptimizerConfig.learning_rate was 0.01 until step 2" in printed
-        ends = checkpoint(folder), checkpoint(branch)
-        assert ends[0].keys() == ends[1].keys() and ends[0]["global_step"] == 3
-        for name, value in ends[0].items():
-            np.testing.assert_array_equal(value, ends[1][name], err_msg=name)
 
 
 def test_refused_branches(data, trained, tmp_path):
@@ -527,7 +537,9 @@ def test_refused_branches(data, trained, tmp_path):
     assert not (tmp_path / "branch").exists()
 
 
-def test_rates_of_variables_belong_to_the_run(data, trained, tmp_path):
+def test_rates_of_variables_belong_to_the_run(
+    data, trained, tmp_path, without_training
+):
     """A resumed run keeps them. A branch may have others."""
     rates = {"*output_embedding": 2.0, "bert/*": 0}
     other = config(optimizer=adamw(rates=rates), schedule=schedule(train_steps=3))
@@ -537,13 +549,6 @@ def test_rates_of_variables_belong_to_the_run(data, trained, tmp_path):
     run_pretraining(other, *data, str(folder), "train", branch_from=str(trained))
     saved = json.loads((folder / "config.json").read_text())
     assert saved["data"]["rates"] == rates
-    words, pieces = (
-        "bert/embeddings/word_embeddings",
-        "cls/predictions/output_embedding",
-    )
-    before, after = checkpoint(trained), checkpoint(folder)
-    np.testing.assert_array_equal(before[words], after[words])
-    assert not np.array_equal(before[pieces], after[pieces])
     with pytest.raises(UserError, match=r"rates.\*output_embedding is 2.0, not None"):
         longer = config(schedule=schedule(train_steps=4))
         run_pretraining(longer, *data, str(folder), "train")
@@ -599,9 +604,7 @@ def phased(data, tmp_path_factory):
     return folder, printed.getvalue()
 
 
-def test_phases_have_data_of_their_own_and_resume_exactly(
-    data, phased, tmp_path, assumed_predictions, capsys
-):
+def test_phases_have_data_of_their_own(data, phased, tmp_path, capsys):
     run, printed = phased
     first, second = (
         f"phase {n} of 2: steps {steps} tokens a step, {rate} predicted"
@@ -636,14 +639,6 @@ def test_phases_have_data_of_their_own_and_resume_exactly(
     table = "cls/predictions/output_embedding"
     assert not np.array_equal(at_step(run, 4)[table], at_step(alone, 4)[table])
 
-    # Evaluated every four steps: in the second phase, which goes on, and at its end.
-    chunks = before_the_second_phase(run, tmp_path / "chunks")
-    settings = dataclasses.replace(PHASES, training=tiny_training(eval_every_steps=4))
-    run_pretraining(settings, *data, str(chunks), "train_and_evaluate")
-    evaluated = read_scalars(str(chunks / "eval"), "masked_lm_loss/sw")
-    assert set(evaluated) == {4, 6}
-    assert_same(at_step(chunks, 6), at_step(run, 6))
-
     saved = json.loads((run / "config.json").read_text())["data"]
     assert saved["masking"]["sequence_length"] == 12
     assert [phase["steps"] for phase in saved["earlier_phases"]] == [3]
@@ -652,6 +647,28 @@ def test_phases_have_data_of_their_own_and_resume_exactly(
     )
     with pytest.raises(UserError, match=r"earlier_phases"):
         run_pretraining(longer, *data, str(run), "train")
+
+
+def test_phases_resume_exactly_and_an_evaluation_that_was_ended_is_repeated(
+    data, phased, tmp_path, assumed_predictions, monkeypatch
+):
+    """It comes every four steps: in the second phase, and at its end."""
+    run = before_the_second_phase(phased[0], tmp_path / "run")
+    settings = dataclasses.replace(PHASES, training=tiny_training(eval_every_steps=4))
+    arguments = (settings, *data, str(run), "train_and_evaluate")
+
+    def ended(*_):
+        raise Terminated("SIGTERM")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(pretraining, "_predictions", ended)
+        with pytest.raises(Terminated):
+            run_pretraining(*arguments)
+    assert checkpoint(run)["global_step"] == 4
+    run_pretraining(*arguments)
+    evaluated = read_scalars(str(run / "eval"), "masked_lm_loss/sw")
+    assert set(evaluated) == {4, 6}
+    assert_same(at_step(run, 6), at_step(phased[0], 6))
 
 
 def before_the_second_phase(run, copy):
@@ -735,7 +752,7 @@ def test_settings_that_do_not_fit_leave_no_folder(
 
 
 def test_an_objective_is_a_class_and_its_name(
-    data, tmp_path, copied_training, monkeypatch, capsys
+    data, tmp_path, copied_training, assumed_predictions, monkeypatch, capsys
 ):
     class Halved(MaskedLM):
         metrics = {"halved_accuracy": ("hits", "weight")}
@@ -827,47 +844,37 @@ def test_killed_and_terminated_runs_lose_nothing(data, tmp_path):
     assert_same(checkpoint(tmp_path / "killed"), checkpoint(tmp_path / "straight"))
 
 
-def test_evaluation_is_a_mode_of_its_own_on_any_mesh(data, trained, tmp_path, capsys):
-    # Of a shorter run: the checkpoint that is there is evaluated.
+def test_evaluation_is_a_mode_of_its_own(data, two_steps, evaluated, tmp_path):
     settings = config(schedule=schedule(train_steps=1))
     with pytest.raises(UserError, match=r"no complete checkpoint \(model.ckpt-N"):
         run_pretraining(settings, *data, str(tmp_path / "none"), "eval")
     assert not (tmp_path / "none").exists()
-    assert not (trained / "eval.json").exists()
     # A run of other settings may be about to save its first checkpoint there.
     claimed = tmp_path / "claimed"
     claimed.mkdir()
-    shutil.copy(trained / "config.json", claimed)
+    shutil.copy(two_steps / "config.json", claimed)
     with pytest.raises(UserError, match="holds another model: data.batch_size"):
         other = config(training=tiny_training(batch_size=4))
         run_pretraining(other, *data, str(claimed), "eval")
 
-    run_pretraining(settings, *data, str(trained), "eval")
-
-    evaluated = json.loads((trained / "eval.json").read_text())
-    assert evaluated["global_step"] == 2
-    languages = evaluated["languages"].values()
-    total = evaluated["all"]["predictions"]
+    results, printed = evaluated
+    assert not (two_steps / "eval.json").exists()
+    assert results["global_step"] == 2
+    languages = results["languages"].values()
+    total = results["all"]["predictions"]
     assert total == sum(language["predictions"] for language in languages)
     for metric in ("masked_lm_loss", "masked_lm_accuracy"):
         mean = sum(x[metric] * x["predictions"] for x in languages) / total
-        assert evaluated["all"][metric] == pytest.approx(mean, rel=1e-9)
-    assert "held-out text at step 2, 2 languages" in capsys.readouterr().out
-
-    # Batches get rows that the mesh can split.
-    mesh, odd = MeshConfig("d:2", "batch:d"), tiny_training(eval_batch_size=3)
-    split = dataclasses.replace(settings, mesh=mesh, training=odd)
-    run_pretraining(split, *data, str(trained), "eval")
-    again = json.loads((trained / "eval.json").read_text())
-    assert again["all"] == pytest.approx(evaluated["all"], rel=1e-5)
+        assert results["all"][metric] == pytest.approx(mean, rel=1e-9)
+    assert "held-out text at step 2, 2 languages" in printed
 
 
-def test_an_evaluation_beside_a_training_is_of_one_checkpoint(
-    data, trained, monkeypatch
+def test_meshes_may_change_and_an_evaluation_is_of_one_checkpoint(
+    data, trained, evaluated, monkeypatch, capsys
 ):
-    shorter, longer = (config(schedule=schedule(train_steps=n)) for n in (2, 4))
-    run_pretraining(shorter, *data, str(trained), "eval")
-    alone, predict = (trained / "eval.json").read_text(), pretraining.predict
+    """A longer training goes on beside it. It adds two steps, on a third mesh."""
+    longer = config(schedule=schedule(4), mesh=MeshConfig("m:2", "vocab:m;heads:m"))
+    predict = pretraining.predict
 
     def after_training(*arguments):
         monkeypatch.setattr(pretraining, "predict", predict)
@@ -875,9 +882,16 @@ def test_an_evaluation_beside_a_training_is_of_one_checkpoint(
         return predict(*arguments)
 
     monkeypatch.setattr(pretraining, "predict", after_training)
-    run_pretraining(shorter, *data, str(trained), "eval")
+    # Batches get rows that the mesh can split.
+    mesh, odd = MeshConfig("d:2", "batch:d"), tiny_training(eval_batch_size=3)
+    split = config(schedule=schedule(2), mesh=mesh, training=odd)
+    run_pretraining(split, *data, str(trained), "eval")
+    resumed = f"resuming from {trained}/model.ckpt-2 at step 2, 16 examples"
+    assert resumed in capsys.readouterr().out
     assert checkpoint(trained)["global_step"] == 4
-    assert (trained / "eval.json").read_text() == alone
+    again, (alone, _) = json.loads((trained / "eval.json").read_text()), evaluated
+    assert (again["global_step"], again["made_from"]) == (2, alone["made_from"])
+    assert again["all"] == pytest.approx(alone["all"], rel=1e-5)
 
 
 def test_a_checkpoint_that_a_training_removes_is_named(data, trained, monkeypatch):
@@ -896,19 +910,9 @@ def test_a_checkpoint_that_a_training_removes_is_named(data, trained, monkeypatc
     assert not (trained / "eval.json").exists()
 
 
-def test_a_longer_schedule_resumes_on_another_mesh_and_says_from_where(
-    data, trained, capsys
+def test_a_run_with_an_optimizer_that_is_gone_cannot_go_on(
+    data, trained, tmp_path, assumed_predictions
 ):
-    mesh = MeshConfig("m:2", "vocab:m;heads:m")
-    longer = config(schedule=schedule(4), mesh=mesh)
-    run_pretraining(longer, *data, str(trained), "train")
-
-    printed = capsys.readouterr().out
-    assert f"resuming from {trained}/model.ckpt-2 at step 2, 16 examples" in printed
-    assert checkpoint(trained)["global_step"] == 4
-
-
-def test_a_run_with_an_optimizer_that_is_gone_cannot_go_on(data, trained, tmp_path):
     """It is evaluated, and its weights begin other runs."""
     values = {
         name.replace("/adam_v", "_slot_v"): value
