@@ -138,7 +138,6 @@ def test_learns_and_reports(folder, capsys):
     assert "of step 50 already, reused" in capsys.readouterr().out
     with pytest.raises(UserError, match="holds a single run, of learning rate 0.005"):
         tune(folder, "tuned", learning_rates=(5e-3, 1e-3), rates=ALL)
-    tune(folder, "tuned", mode="predict", rates=ALL)
     answers = {
         path.name: [row.split("\t") for row in path.read_text().splitlines()]
         for path in (tuned / "predictions/catalogs").iterdir()
@@ -163,9 +162,6 @@ def test_a_folder_belongs_to_its_initial_weights_and_settings(folder, short):
         tune(folder, "pretrained", "train", **ONE_EPOCH)
     assert checkpoint(short).keys() == before.keys()
     assert checkpoint(folder / "pretrained")["global_step"] == PRETRAINED_STEPS
-    # Of other settings of training evaluation takes the run's own.
-    tune(folder, short, "predict", **TWO_STEPS, classifier_dropout=0.5)
-    assert (short / "predictions/catalogs/dev-en.tsv").exists()
 
     # Other weights of the same names, sizes and step.
     prefix = folder / "pretrained" / f"model.ckpt-{PRETRAINED_STEPS}"
@@ -251,9 +247,8 @@ def test_a_number_for_each_text_is_learned_and_converted(folder, tmp_path):
             np.testing.assert_array_equal(value, checkpoint(out)[name])
 
 
-def test_an_evaluation_reads_each_checkpoint_whole_once(folder, monkeypatch):
+def test_an_evaluation_reads_each_checkpoint_whole_once(folder, short, monkeypatch):
     """That is 12 GB for RemBERT with its slots."""
-    tuned = tune(folder, "tuned", rates=ALL)
     monkeypatch.setattr(checkpoints, "_verified", {})
     prefixes, read = [], checkpoints._read_all
 
@@ -262,11 +257,13 @@ def test_an_evaluation_reads_each_checkpoint_whole_once(folder, monkeypatch):
         read(prefix)
 
     monkeypatch.setattr(checkpoints, "_read_all", noted)
-    tune(folder, "tuned", mode="eval", rates=ALL)
+    # Of other settings of training it takes the run's own.
+    tune(folder, short, "eval", **TWO_STEPS, classifier_dropout=0.5)
     assert prefixes == [
         f"{folder}/pretrained/model.ckpt-{PRETRAINED_STEPS}",
-        f"{tuned}/model.ckpt-50",
+        f"{short}/model.ckpt-2",
     ]
+    assert (short / "predictions/catalogs/dev-en.tsv").exists()
 
 
 def test_keeps_the_first_layers_only(short):
@@ -313,12 +310,6 @@ def test_processes_compare_the_files_that_they_answer(folder, tmp_path, monkeypa
     monkeypatch.setattr(finetuning_plan, "hosts", group)
     plan(folder, folder / "pretrained", tmp_path / "never", "train_and_evaluate")
     assert set(compared) == {"catalogs/dev-en.tsv", "catalogs/test-sw.tsv"}
-
-
-def test_a_head_that_begins_anew_is_said(folder, short, tmp_path, capsys):
-    init = with_task(short, tmp_path / "short", **OTHER_ORDER)
-    tune(folder, tmp_path / "again", "train", init=init, **TWO_STEPS)
-    assert "drawn from the seed: output_bias, output_weights" in capsys.readouterr().out
 
 
 def test_a_frozen_input_embedding_does_not_move_within_a_run(folder):
@@ -491,6 +482,7 @@ def test_pairs_and_questions_need_two_type_embeddings(
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.usefixtures("empty_pictures")
 def test_answers_may_be_longer_than_those_in_training_and_that_is_said(
     folder, tmp_path, capsys
 ):
@@ -545,7 +537,9 @@ def test_every_bad_file_is_named_and_training_alone_reads_english_dev(folder, tm
         "xnli/test-my.tsv": "b\tc\td\n",
     }
     write_files(tmp_path, texts)
-    run = dict(task="xnli", data=tmp_path, **ONE_EPOCH)
+    # A mesh splits rows of a batch, and not its 7 examples.
+    mesh = dict(mesh=("data:2", "batch:data"), batch_size=7)
+    run = dict(task="xnli", data=tmp_path, **mesh, **ONE_EPOCH)
     message = "2 mistakes: .*dev-sw.tsv:1: .*test-my.tsv:1: .*unknown label 'd'"
     with pytest.raises(UserError, match=message):
         tune(folder, tmp_path / "run", **run)
@@ -591,13 +585,6 @@ def test_an_interrupted_run_resumes_and_says_from_where(
     assert expected.keys() == resumed.keys()
     for name, value in expected.items():
         np.testing.assert_array_equal(resumed[name], value, err_msg=name)
-
-
-def test_a_mesh_splits_rows_and_not_examples(folder, tmp_path):
-    """Batches of 7 and 5 examples, over two devices."""
-    changes = dict(batch_size=7, eval_batch_size=5, **ONE_EPOCH)
-    tune(folder, tmp_path, "train", mesh=("data:2", "batch:data"), **changes)
-    assert (tmp_path / "checkpoint").exists()
 
 
 def test_evaluation_leaves_the_folder_to_the_run_that_claimed_it(
