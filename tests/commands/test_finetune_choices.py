@@ -513,35 +513,60 @@ def test_a_folder_of_several_runs_takes_another_seed_and_no_other_setting(grid, 
     assert not list(grid.glob("model.ckpt*"))
 
 
+ANSWERING = "decoupled.runs.finetuning_run.answer_languages"
+
+
+def answer_trivially(network, run, batch_size, data, names, checkpoint):
+    for split, language in names:
+        examples = data.examples(split, language)
+        trivial = data.task.trivial_answers(examples)
+        yield Answers(split, language, examples, trivial)
+
+
 @pytest.fixture
 def trivial_answers(monkeypatch):
     """All answers are the trivial ones; no model computes them."""
-
-    def answer(network, run, batch_size, data, names, checkpoint):
-        for split, language in names:
-            examples = data.examples(split, language)
-            trivial = data.task.trivial_answers(examples)
-            yield Answers(split, language, examples, trivial)
-
-    monkeypatch.setattr("decoupled.runs.finetuning_run.answer_languages", answer)
+    monkeypatch.setattr(ANSWERING, answer_trivially)
 
 
-@pytest.fixture
-def dev_scores(monkeypatch, trivial_answers):
-    """Replaces the accuracy of each evaluation in turn."""
-    planned = []
+def scores_in_turn(planned):
+    """Replaces the accuracy of each evaluation in turn; then it is 50."""
 
     def scored(*_):
         return {"accuracy": planned.pop(0) if planned else 50.0}
 
-    monkeypatch.setattr(ClassificationTask, "score", scored)
-    return planned
+    return mock.patch.object(ClassificationTask, "score", scored)
+
+
+@pytest.fixture
+def dev_scores(trivial_answers):
+    """The scores of the next evaluations."""
+    planned = []
+    with scores_in_turn(planned):
+        yield planned
+
+
+SELECTING = dict(eval_every_steps=4, keep_checkpoint_max=1)
+
+
+@pytest.fixture(scope="module")
+def two_compared(folder):
+    """A run of two checkpoints: the first was the better one on English dev."""
+    with mock.patch(ANSWERING, answer_trivially), scores_in_turn([90.0, 80.0]):
+        tune(folder, folder / "two_compared", "train", **SELECTING)
+    return folder / "two_compared"
+
+
+@pytest.fixture
+def selected(two_compared, tmp_path):
+    """A copy of it."""
+    return shutil.copytree(two_compared, tmp_path / "run")
 
 
 def test_the_best_checkpoint_outlives_later_ones_and_a_kill(
     folder, tmp_path, dev_scores, monkeypatch
 ):
-    settings = dict(eval_every_steps=4, keep_checkpoint_max=1)
+    settings = SELECTING
 
     def kill(*_):
         raise KeyboardInterrupt
@@ -586,13 +611,9 @@ def test_the_best_checkpoint_outlives_later_ones_and_a_kill(
 
 
 def test_a_kill_after_a_change_of_dev_keeps_the_best_checkpoint(
-    folder, tmp_path, dev_scores, monkeypatch
+    folder, selected, tmp_path, dev_scores, monkeypatch
 ):
-    settings = dict(eval_every_steps=4, keep_checkpoint_max=1)
-    shutil.copytree(folder / "data", tmp_path / "data")
-    run, data = tmp_path / "run", tmp_path / "data"
-    dev_scores[:] = [90.0, 80.0]
-    tune(folder, run, "train", data=data, **settings)
+    data = shutil.copytree(folder / "data", tmp_path / "data")
     (data / "xnli/dev-en.tsv").write_text(pairs("en", copies=2))
 
     def kill(*_):
@@ -600,57 +621,57 @@ def test_a_kill_after_a_change_of_dev_keeps_the_best_checkpoint(
 
     with monkeypatch.context() as patch:
         # After the scores of the earlier file were dropped.
-        patch.setattr("decoupled.runs.finetuning_run.answer_languages", kill)
+        patch.setattr(ANSWERING, kill)
         with pytest.raises(KeyboardInterrupt):
-            tune(folder, run, "train", data=data, **settings)
-    assert read(run / "dev.json")["evaluations"] == []
+            tune(folder, selected, "train", data=data, **SELECTING)
+    assert read(selected / "dev.json")["evaluations"] == []
     dev_scores[:] = [70.0, 60.0]
-    tune(folder, run, "train", data=data, **settings)
-    dev = read(run / "dev.json")
+    tune(folder, selected, "train", data=data, **SELECTING)
+    dev = read(selected / "dev.json")
     assert [(row["global_step"], row["headline"]) for row in dev["evaluations"]] == [
         (4, 70.0),
         (STEPS, 60.0),
     ]
-    assert selected_checkpoint(str(run)).prefix == f"{run}/best/model.ckpt-4"
+    best = selected_checkpoint(str(selected)).prefix
+    assert best == f"{selected}/best/model.ckpt-4"
 
 
 @pytest.mark.parametrize("name", ["activation_dtype", "slice_dtype"])
 def test_scores_of_other_settings_are_not_compared(
-    folder, tmp_path, dev_scores, capsys, name
+    folder, selected, dev_scores, capsys, name
 ):
-    settings = dict(eval_every_steps=4, keep_checkpoint_max=1)
-    dev_scores[:] = [90.0, 80.0]
-    tune(folder, tmp_path, "train", **settings)
-    dev = read(tmp_path / "dev.json")
-    settings["mesh"] = MeshConfig(**{name: "bfloat16"})
+    dev = read(selected / "dev.json")
+    settings = SELECTING | {"mesh": MeshConfig(**{name: "bfloat16"})}
     # An earlier version did not record its settings.
     earlier = {name: value for name, value in dev.items() if name != "settings"}
-    (tmp_path / "dev.json").write_text(json.dumps(earlier))
-    tune(folder, tmp_path, "train", **settings)
-    assert read(tmp_path / "dev.json")["evaluations"] == dev["evaluations"]
-    (tmp_path / "dev.json").write_text(json.dumps(dev))
+    (selected / "dev.json").write_text(json.dumps(earlier))
+    tune(folder, selected, "train", **settings)
+    assert read(selected / "dev.json")["evaluations"] == dev["evaluations"]
+    (selected / "dev.json").write_text(json.dumps(dev))
     capsys.readouterr()
-    tune(folder, tmp_path, "predict", **settings)
+    tune(folder, selected, "predict", **settings)
     change = f"MeshConfig.{name} was 'float32', is 'bfloat16'; "
     assert f"selected before: {change}--mode=train_and" in capsys.readouterr().out
     dev_scores[:] = [60.0, 70.0]
-    tune(folder, tmp_path, "train", **settings)
+    tune(folder, selected, "train", **settings)
     assert f"dev.json: {change}the best and the newest" in capsys.readouterr().out
-    dev = read(tmp_path / "dev.json")
+    dev = read(selected / "dev.json")
     assert [(row["global_step"], row["headline"]) for row in dev["evaluations"]] == [
         (4, 60.0),
         (STEPS, 70.0),
     ]
-    assert selected_checkpoint(str(tmp_path)).step == STEPS
+    assert selected_checkpoint(str(selected)).step == STEPS
     assert dev["settings"][f"MeshConfig.{name}"] == "bfloat16"
 
 
 def test_training_alone_says_that_it_found_nothing_better(
-    folder, tmp_path, dev_scores, capsys
+    folder, selected, tmp_path, dev_scores, capsys
 ):
+    data = shutil.copytree(folder / "data", tmp_path / "data")
+    (data / "xnli/dev-en.tsv").write_text(pairs("en", copies=2))
     # Of two checkpoints; the trivial answer has 50.
     dev_scores[:] = [50.0, 40.0]
-    tune(folder, tmp_path, "train", eval_every_steps=4)
+    tune(folder, selected, "train", data=data, **SELECTING)
     line = "xnli: accuracy 50.00 on en dev is not clearly above the 50.00 of the most "
     assert line in capsys.readouterr().out
 
@@ -666,17 +687,17 @@ def check_restores(run):
     assert layer_vectors(encoder, ["text kept"], config).any()
 
 
-def test_the_test_files_can_be_left_out(folder, tmp_path, trivial_answers, capsys):
-    tune(folder, tmp_path, splits=["dev"])
+def test_the_test_files_can_be_left_out(folder, selected, trivial_answers, capsys):
+    tune(folder, selected, splits=["dev"], **SELECTING)
     assert "xnli: evaluates 2 dev files\n" in capsys.readouterr().out
-    results = read(tmp_path / "results.json")
+    results = read(selected / "results.json")
     assert (sorted(results["dev"]), results["test"]) == (sorted(WORDS), {})
-    tune(folder, tmp_path, splits=["dev"])
+    tune(folder, selected, splits=["dev"], **SELECTING)
     assert "already, reused" in capsys.readouterr().out
-    tune(folder, tmp_path)
+    tune(folder, selected, **SELECTING)
     line = "xnli: evaluates 2 dev and 2 test files; --splits=dev leaves the test files"
     assert line in capsys.readouterr().out
-    assert sorted(read(tmp_path / "results.json")["test"]) == sorted(WORDS)
+    assert sorted(read(selected / "results.json")["test"]) == sorted(WORDS)
 
 
 PARAPHRASES = {
@@ -744,14 +765,15 @@ def test_without_english_dev_there_is_no_choice_of_rates(folder, pawsx, tmp_path
 
 
 def test_the_predictions_are_scored_as_finetune_scores_them(
-    folder, trivial_answers, capsys
+    folder, two_compared, trivial_answers, capsys
 ):
     """Also with a language outside XTREME, one without labels, and odd paths."""
-    data, out = folder / "more data", folder / "one run's"
+    data = folder / "more data"
+    out = shutil.copytree(two_compared, folder / "one run's")
     shutil.copytree(folder / "data", data)
     (data / "xnli/test-my.tsv").write_text(pairs("sw"))
     (data / "xnli/test-ur.tsv").write_text("neno\tlugha\n")
-    tune(folder, out, data=data.name, num_epochs=0.2)
+    tune(folder, out, data=data.name, **SELECTING)
     printed = capsys.readouterr().out
     assert "xnli: my: not among XTREME's languages of the task" in printed
     output = out / "scores.json"
