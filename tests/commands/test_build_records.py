@@ -8,6 +8,7 @@ from decoupled.data.vocabulary import open_vocabulary
 from tests.command_line import decoupled, mistake
 from tests.data.small_corpus import make_corpus, make_vocabulary
 from tests.helpers import tiny_model
+from tests.training.runs import SMALL
 
 
 @pytest.fixture(scope="module")
@@ -61,7 +62,7 @@ def test_a_folder_of_transformers_is_a_vocabulary(source, bert, tmp_path):
     assert (manifest.vocabulary_kind, manifest.vocab_size) == ("WordPiece", 57)
     assert verify_records(str(folder), str(bert / "vocab.txt")) == []
     run = tmp_path / "run"
-    sizes = vars(tiny_model(vocab_size=57))
+    sizes = vars(tiny_model(vocab_size=57, **SMALL))
     params = [f"--gin_param=ModelConfig.{name} = {v!r}" for name, v in sizes.items()]
     params += [
         f"--gin_param={setting}"

@@ -183,8 +183,10 @@ def test_a_run_goes_on_with_what_is_missing(model, data, tatoeba, tmp_path, caps
     assert "has 1 of 2 languages, reused" in capsys.readouterr().out
 
 
-def test_results_of_other_files_are_not_mixed_with_those_of_now(model, data, tmp_path):
-    first = run(model, data, tmp_path / "out", layer=1)
+def test_results_of_other_files_are_not_mixed_with_those_of_now(
+    model, data, tatoeba, tmp_path
+):
+    shutil.copytree(tatoeba[0], tmp_path / "out")
     shutil.copytree(data / "tatoeba", tmp_path / "data/tatoeba")
     for change in (str.swapcase, None):
         for side in ("sw", "en"):
@@ -194,7 +196,7 @@ def test_results_of_other_files_are_not_mixed_with_those_of_now(model, data, tmp
             UserError, match="has results of sw, whose files in .*/data"
         ):
             run(model, tmp_path / "data", tmp_path / "out", layer=1, languages=["th"])
-    assert json.loads((tmp_path / "out/results.json").read_text()) == first
+    assert json.loads((tmp_path / "out/results.json").read_text()) == tatoeba[1]
 
 
 def test_a_folder_of_other_settings_is_refused(model, data, tatoeba):
@@ -204,11 +206,11 @@ def test_a_folder_of_other_settings_is_refused(model, data, tatoeba):
 
 @pytest.mark.parametrize("entry, name", [("model", "num_heads"), ("vocabulary", "")])
 def test_weights_that_compute_something_else_are_another_run(
-    model, data, tmp_path, entry, name
+    model, data, tatoeba, tmp_path, entry, name
 ):
     """As after a correction of what the weights were converted with."""
-    run(model, data, tmp_path, languages=["th"])
-    path = tmp_path / "results.json"
+    folder = shutil.copytree(tatoeba[0], tmp_path / "out")
+    path = folder / "results.json"
     content = json.loads(path.read_text())
     if name:
         content[entry][name] += 1
@@ -216,18 +218,18 @@ def test_weights_that_compute_something_else_are_another_run(
         content[entry] = "another"
     path.write_text(json.dumps(content))
     with pytest.raises(UserError, match=f"of another run: {entry}.*{name} is "):
-        run(model, data, tmp_path)
+        run(model, data, folder, layer=1)
     # Earlier versions recorded a setting that is gone, or neither.
     if name:
         content[entry][name] -= 1
         path.write_text(json.dumps(content))
-        run(model, data, tmp_path)
+        run(model, data, folder, layer=1)
         content[entry]["output_embedding_rank"] = 0
         path.write_text(json.dumps(content))
-        run(model, data, tmp_path)
+        run(model, data, folder, layer=1)
     del content["model"], content["vocabulary"]
     path.write_text(json.dumps(content))
-    assert set(run(model, data, tmp_path)["languages"]) == {"sw", "th"}
+    assert set(run(model, data, folder, layer=1)["languages"]) == {"sw", "th"}
 
 
 def test_bucc_from_files_to_score(model, data, tmp_path):
