@@ -241,18 +241,16 @@ def test_a_model_of_other_settings_stays_and_is_not_taken(trained, setting, befo
     assert first.is_complete() and second.is_complete()
 
 
-@pytest.mark.parametrize(
-    "setting",
-    [
+def test_where_a_model_stays_so_does_what_was_made_of_it(trained):
+    first, second = trained
+    for setting in (
         "TrainingConfig.log_steps = 7",
         "TrainingConfig.eval_sequences = 9",
         "TrainingConfig.gradient_accumulation = 2",
         "MeshConfig.mesh_shape = 'all:2'",
-    ],
-)
-def test_where_a_model_stays_so_does_what_was_made_of_it(trained, setting):
-    first, second = trained
-    failures, lines = run([with_setting(first, setting), second])
+    ):
+        first = with_setting(first, setting)
+    failures, lines = run([first, second])
     assert failures == [] and not any("moved" in line for line in lines)
     assert [starts(job) for job in trained] == [2, 2]
 
