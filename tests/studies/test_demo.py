@@ -76,6 +76,7 @@ def test_table_and_plot(work_dir, capsys):
     assert "results.png" in capsys.readouterr().out
 
 
+@pytest.mark.usefixtures("empty_pictures")
 def test_a_run_without_a_whole_event_is_reported(work_dir):
     for path in work_dir.glob("*/events.out.tfevents.*"):
         path.write_bytes(b"")
