@@ -19,7 +19,12 @@ from decoupled.launch.supervision import (
 )
 from tests.processes import python, signal_when
 
-FOREVER = python("import time; time.sleep(60)")
+FOREVER = ["sleep", "60"]
+
+
+def shell(script):
+    """A program that starts sooner than an interpreter of Python."""
+    return ["sh", "-c", script]
 
 
 @pytest.mark.parametrize(
@@ -67,7 +72,7 @@ def test_steps_are_shown_and_their_first_full_runs_are_timed(tmp_path, capsys):
 
 @pytest.mark.parametrize("code, shown", [(0, ""), (3, "a line\n")])
 def test_a_step_that_fails_is_named_with_its_errors(tmp_path, capfd, code, shown):
-    write = python(f"import sys; sys.stderr.write('a line\\n'); sys.exit({code})")
+    write = shell(f"echo a line >&2; exit {code}")
     message = "quiet: ended with code 3, see above; mend"
     with pytest.raises(UserError, match=message) if code else contextlib.nullcontext():
         run_step(str(tmp_path), Step("speaks", "quiet", write, quiet=True))
@@ -89,11 +94,11 @@ def run(starts, max_restarts=3):
 
 
 def ends(code):
-    return python(f"raise SystemExit({code})")
+    return shell(f"exit {code}")
 
 
-KILLED = python("import os; os.kill(os.getpid(), 9)")
-LATER = python("import time; time.sleep(0.3); raise SystemExit(75)")
+KILLED = shell("kill -9 $$")
+LATER = shell("sleep 0.3; exit 75")
 
 
 @pytest.mark.parametrize(
