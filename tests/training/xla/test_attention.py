@@ -103,16 +103,14 @@ CASES = {
     "no stacks": {"mesh": dataclasses.replace(BOTH_AXES, stack_mib=0)},
     "bfloat16": {"mesh": BFLOAT16},
 }  # fmt: skip
-# The others run with `make test-interop`.
-FAST = (("data and model", "splash"),)
 
 
+# In `make test`, the kernels' numbers stand for it, and the calls in the program.
+@pytest.mark.interop
 @pytest.mark.parametrize(
     "case, way",
     [
-        pytest.param(
-            case, way, marks=[] if (case, way) in FAST else pytest.mark.interop
-        )
+        (case, way)
         for case in CASES
         for way in WAYS
         if way == "plain" or case in ("one device", "data and model", "bfloat16")
@@ -201,6 +199,7 @@ def usual_program(name):
 
 
 def test_each_layer_but_the_last_calls_by_name():
+    """A program of plain products has no such call: test_runtime.py."""
     program = usual_program("splash")
     module, calls = calls_of(program)
     # Forward and backward of the first of two layers.
@@ -208,8 +207,6 @@ def test_each_layer_but_the_last_calls_by_name():
     assert program.attention == kernels.SPLASH
     assert kernels.replace(module, kernels.SPLASH, "cpu", False) == ""
     assert kernels._calls(module) == []
-    plain = exported(config(), kernels.PLAIN)
-    assert calls_of(plain)[1] == []
 
 
 def test_a_call_that_nobody_replaced_fails_by_its_name(monkeypatch):
@@ -333,20 +330,23 @@ KERNEL_CASES = [
     for sizes in (SQUARE, NARROW, ODD)
 ]
 QUICK = [
-    *(
-        (way, kind, *SQUARE)
-        for way in ("plain", "splash")
-        for kind in ("packed", "padded")
-    ),
-    ("splash", "packed", *NARROW),
-    ("public", "packed", *NARROW),
+    (way, kind, *SQUARE) for way in ("plain", "splash") for kind in ("packed", "padded")
 ]
+# These run with `make test-interop`.
+IN_BFLOAT16 = [(way, "packed", *NARROW) for way in ("splash", "public")]
 
 
 @pytest.mark.parametrize(
     "way, kind, tokens, memory, size, dtype, tolerance",
     [
-        pytest.param(*case, marks=[] if case in QUICK else [pytest.mark.slow])
+        pytest.param(
+            *case,
+            marks=[]
+            if case in QUICK
+            else pytest.mark.interop
+            if case in IN_BFLOAT16
+            else pytest.mark.slow,
+        )
         for case in KERNEL_CASES
     ],
 )

@@ -30,7 +30,7 @@ from decoupled.model.variables import MASKED_LM, shapes
 from decoupled.training.checkpoints import write_list
 from decoupled.training.events import read_scalars
 from decoupled.training.loop import predict
-from decoupled.training.xla import adapter, loop
+from decoupled.training.xla import adapter, kernels, loop
 from decoupled.training.xla.programs import export, training_program
 from decoupled.training.xla.stablehlo import to_stablehlo
 from tests.helpers import adamw, masked_lm_features, schedule, tiny_model
@@ -493,6 +493,8 @@ def test_collectives_and_random_bits_are_those_that_every_device_has(exported):
     drawn = re.findall(r"rng_bit_generator.*algorithm =\s+(\w+)", text)
     assert set(drawn) == {"PHILOX"}
     assert "stablehlo.rng " not in text and "all_to_all" not in text
+    # Nor is attention called by name, where nobody would replace it.
+    assert kernels._calls(module) == []
 
 
 # ---- What is refused ---------------------------------------------------------------
