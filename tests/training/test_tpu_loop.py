@@ -1,5 +1,6 @@
 """TPUEstimator's own loop, end to end, on a slice of one core that is this CPU."""
 
+import contextlib
 import dataclasses
 import os
 import signal
@@ -13,12 +14,11 @@ from decoupled.configs.hardware import HOST
 from decoupled.core.compat import tf
 from decoupled.core.errors import Interrupted, UserError
 from decoupled.training.bookkeeping import StopOnSignal
-from decoupled.training.checkpoints import latest_complete
 from decoupled.training.events import event_files, read_file, read_scalars
 from decoupled.training.graph import build_step
 from decoupled.training.loop import predict
 from decoupled.training.tpu import session_config
-from tests.helpers import adamw, masked_lm_features, schedule, tiny_model
+from tests.helpers import adamw, masked_lm_features, tiny_model
 from tests.training.described_tpu import one_core
 from tests.training.runs import (
     BODY,
@@ -52,13 +52,48 @@ def core_config(**changes):
     return graph_config(**{**fields, **changes})
 
 
+@contextlib.contextmanager
+def handler_of_sigint(handler):
+    """Sets the handler that a run finds; puts the test's own one back."""
+    before = signal.signal(signal.SIGINT, handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+class _CtrlC(StopOnSignal):
+    """Ctrl-C is pressed during the second loop, of the steps up to 8.
+
+    `installed`: the handlers of Ctrl-C, the last of them while the last step is saved.
+    """
+
+    def __init__(self):
+        super().__init__()
+        self.installed, self._loops = [], 0
+
+    def install(self):
+        super().install()
+        self.installed.append(signal.getsignal(signal.SIGINT))
+
+    def after_steps(self):
+        self._loops += 1
+        if self._loops == 2:
+            # Where nothing catches Ctrl-C, it would end the test's own process.
+            assert signal.getsignal(signal.SIGINT) != signal.SIG_DFL
+            os.kill(os.getpid(), signal.SIGINT)
+        return super().after_steps()
+
+
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
-    """Folder and spec of 20 steps in loops of 4, with dropout and two microbatches."""
+    """Folder and spec of 20 steps in loops of 4, with dropout and two microbatches.
+
+    Ctrl-C is pressed, and ignored.
+    """
     spec = run_spec(tmp_path_factory.mktemp("run"))
-    with one_core() as address:
-        spec = spec._replace(hardware=address)
+    with one_core() as address, handler_of_sigint(signal.SIG_IGN):
+        spec = spec._replace(hardware=address, stop=_CtrlC())
         train_run(core_config(gradient_accumulation=2), spec)
+        assert signal.getsignal(signal.SIGINT) == signal.SIG_IGN
     return spec
 
 
@@ -89,97 +124,41 @@ def test_the_host_writes_every_step_under_its_own_number(trained, trained_in_ste
     np.testing.assert_allclose([*losses.values()], [*expected.values()], rtol=1e-5)
 
 
+def test_ctrl_c_that_is_ignored_stays_ignored_on_a_tpu(trained):
+    """As in a job that nohup or a script started in the background."""
+    assert checkpoint_names(trained.model_dir)[-1] == 20
+    assert trained.stop.installed[-1] == signal.SIG_IGN
+
+
 @pytest.mark.parametrize(
     "before, after", [(0, 128), pytest.param(128, 0, marks=pytest.mark.slow)]
 )
-def test_a_resumed_run_goes_on_to_the_same_weights(
-    trained, tpu, before, after, tmp_path
+def test_a_run_that_ctrl_c_ended_goes_on_to_the_same_weights(
+    trained, tpu, before, after, tmp_path, capfd
 ):
-    """Whether it stacks slices or not: checkpoints hold every variable by its name."""
+    """TPUEstimator's own hook sets SIGINT to its default before every loop.
+
+    Whether slices are stacked or not: checkpoints hold every variable by its name.
+    """
 
     def stacking(mib):
         mesh = dataclasses.replace(ONE_CORE, stack_mib=mib)
         return core_config(mesh=mesh, gradient_accumulation=2)
 
-    parts = run_spec(tmp_path / "parts")._replace(hardware=tpu)
-    stopped = parts._replace(stop=_StopAt(8))
-    with pytest.raises(Exception, match="saved at step 8"):
-        train_run(stacking(before), stopped)
-    assert latest_complete(parts.model_dir).endswith("-8")
-    resumed = train_run(stacking(after), parts)
-    assert largest_difference(resumed, checkpoint_values(trained.model_dir))[0] < 1e-7
-    # By which TensorBoard knows the steps that a kill would have lost.
-    files = event_files(parts.model_dir)
-    assert [read_file(path, "loss").start for path in files] == [1, 9]
-
-
-class _StopAt(StopOnSignal):
-    """SIGTERM comes during the loop of four steps that ends at a step."""
-
-    def __init__(self, step):
-        super().__init__()
-        self._left = step // 4
-
-    def after_steps(self):
-        self._left -= 1
-        self.received = None if self._left else signal.SIGTERM
-        return super().after_steps()
-
-
-class _CtrlC(StopOnSignal):
-    """Ctrl-C is pressed during the second loop, of the steps up to 8.
-
-    `installed`: the handlers of Ctrl-C, the last of them while the last step is saved.
-    """
-
-    def __init__(self):
-        super().__init__()
-        self.installed, self._loops = [], 0
-
-    def install(self):
-        super().install()
-        self.installed.append(signal.getsignal(signal.SIGINT))
-
-    def after_steps(self):
-        self._loops += 1
-        if self._loops == 2:
-            # Where nothing catches Ctrl-C, it would end the test's own process.
-            assert signal.getsignal(signal.SIGINT) != signal.SIG_DFL
-            os.kill(os.getpid(), signal.SIGINT)
-        return super().after_steps()
-
-
-@pytest.fixture
-def sigint():
-    """Sets the handler that a run finds; puts the test's own one back."""
-    before = signal.getsignal(signal.SIGINT)
-    yield lambda handler: signal.signal(signal.SIGINT, handler)
-    signal.signal(signal.SIGINT, before)
-
-
-def test_ctrl_c_during_a_loop_saves_and_ends(tpu, tmp_path, sigint, capfd):
-    """TPUEstimator's own hook sets SIGINT to its default before every loop."""
-    sigint(signal.default_int_handler)
-    stop = _CtrlC()
-    spec = run_spec(tmp_path)._replace(hardware=tpu, stop=stop)
-    with pytest.raises(Interrupted, match="^Ctrl-C: saved at step 8$"):
-        train_run(core_config(), spec)
+    spec, stop = run_spec(tmp_path)._replace(hardware=tpu), _CtrlC()
+    with handler_of_sigint(signal.default_int_handler):
+        with pytest.raises(Interrupted, match="^Ctrl-C: saved at step 8$"):
+            train_run(stacking(before), spec._replace(stop=stop))
+        assert signal.getsignal(signal.SIGINT) == signal.default_int_handler
     assert checkpoint_names(tmp_path) == [8]
     assert "Ctrl-C: saving after this step (a TPU: this loop)" in capfd.readouterr().err
     # A second one would have ended the process at once.
     assert stop.installed[-1] == signal.SIG_DFL
-    assert signal.getsignal(signal.SIGINT) == signal.default_int_handler
-
-
-def test_ctrl_c_that_is_ignored_stays_ignored_on_a_tpu(tpu, tmp_path, sigint):
-    """As in a job that nohup or a script started in the background."""
-    sigint(signal.SIG_IGN)
-    stop = _CtrlC()
-    spec = run_spec(tmp_path)._replace(hardware=tpu, stop=stop)
-    train_run(core_config(schedule=schedule(12)), spec)
-    assert checkpoint_names(tmp_path)[-1] == 12
-    assert stop.installed[-1] == signal.SIG_IGN
-    assert signal.getsignal(signal.SIGINT) == signal.SIG_IGN
+    resumed = train_run(stacking(after), spec)
+    assert largest_difference(resumed, checkpoint_values(trained.model_dir))[0] < 1e-7
+    # By which TensorBoard knows the steps that a kill would have lost.
+    files = event_files(spec.model_dir)
+    assert [read_file(path, "loss").start for path in files] == [1, 9]
 
 
 def test_predictions_are_those_of_the_host(trained, tmp_path):
