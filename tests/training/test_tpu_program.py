@@ -74,10 +74,10 @@ def training(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def four_hosts(tmp_path_factory):
-    """Training on a slice of 16 cores."""
+    """Training of the head on a slice of 16 cores."""
     described = dict(slice_type="v5litepod-16", hosts=4, batch_size=32)
     folder = tmp_path_factory.mktemp("four_hosts")
-    return built_train(folder, config(16), rows=32, **described)
+    return built_train(folder, config(16, frozen=BODY), rows=32, **described)
 
 
 @pytest.fixture(scope="module")
