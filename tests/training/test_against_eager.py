@@ -29,20 +29,17 @@ CASES = {
     "decoupled, four processors": dict(model=ONE_LAYER, mesh=BOTH_AXES),
     "coupled, tanh gelu": dict(model=COUPLED),
     "coupled, tanh gelu, four processors": dict(model=COUPLED, mesh=BOTH_AXES),
-    "plain projection, not clipped, constant rate": dict(
+    "plain projection, not clipped, constant rates of tables and of a layer": dict(
         model=PROJECTION,
-        optimizer=adamw(clip_norm=0.0, weight_decay=0.3),
+        optimizer=adamw(
+            clip_norm=0.0,
+            weight_decay=0.3,
+            rates={"cls/predictions/output_*": 4, "*_embeddings": 0.5, "*/key/*": 3},
+        ),
         schedule=schedule(20, 3, "constant"),
     ),
     "frozen input, two layers, four microbatches": dict(
         model=tiny_model(num_layers=2), frozen=EMBEDDINGS, gradient_accumulation=4
-    ),
-    "rates of tables and of a layer": dict(
-        model=ONE_LAYER,
-        optimizer=adamw(
-            weight_decay=0.3,
-            rates={"cls/predictions/output_*": 4, "*_embeddings": 0.5, "*/key/*": 3},
-        ),
     ),
     "two microbatches on two processors": dict(
         model=ONE_LAYER, mesh=DATA_AXIS, gradient_accumulation=2
