@@ -68,7 +68,6 @@ def at_some_positions():
     "mesh, layout, recompute_layers",
     [
         ("all:1", "", False),
-        ("all:1", "", True),
         ("m:2", "heads:m;intermediate:m", True),
         pytest.param("m:2", "hidden:m", False, marks=pytest.mark.slow),
     ],
