@@ -294,6 +294,15 @@ def test_predict_gives_the_head_alone(text_classifier):
     )
 
 
+def test_a_model_of_texts_and_pairs_takes_a_pair_in_two_arguments(text_classifier):
+    """Models of one form alone are refused others in test_text_forms.py."""
+    rows = [["a", "b"], ["c", "d"]]
+    for texts in (rows, tf.constant(rows), [TEXTS, TEXTS[::-1]]):
+        for call in (text_classifier, text_classifier.predict):
+            with pytest.raises(ValueError, match="Could not find matching concrete f"):
+                call(texts)
+
+
 def tables(folder):
     """Shapes of all variables with as many rows as the vocabulary has pieces."""
     reader = tf.train.load_checkpoint(str(folder / "variables/variables"))
@@ -301,21 +310,11 @@ def tables(folder):
     return sorted(tuple(shape) for shape in shapes if VOCABULARY_SIZE in shape)
 
 
-def root(config, mlm, vocabulary):
-    """What `encoder/` is saved from."""
-    weights = pretrained_weights(config)
-    encoder = Encoder(config, weights)
-    head = MaskedLm(config, weights, encoder) if mlm else None
-    return EncoderRoot(encoder, head, vocabulary)
-
-
-def test_without_mlm_no_output_embedding_is_inside(
-    vocabulary, encoder_export, tmp_path
-):
-    small = root(model_config(num_layers=1), False, vocabulary)
-    tf.saved_model.save(small, str(tmp_path), signatures=small.signatures())
-    assert not hasattr(tf.saved_model.load(str(tmp_path)), "mlm")
-    assert tables(tmp_path) == [(VOCABULARY_SIZE, 6)]
+def test_without_mlm_no_output_embedding_is_inside(small_dir, encoder_export, tmp_path):
+    export_to(tmp_path / "out", small_dir, "encoder")
+    folder = tmp_path / "out" / "encoder"
+    assert not hasattr(tf.saved_model.load(str(folder)), "mlm")
+    assert tables(folder) == [(VOCABULARY_SIZE, 6)]
     assert tables(encoder_export / "encoder") == [
         (VOCABULARY_SIZE,),
         (VOCABULARY_SIZE, 6),
@@ -325,8 +324,10 @@ def test_without_mlm_no_output_embedding_is_inside(
 
 def test_a_coupled_head_shares_the_variable(vocabulary):
     config = model_config(num_layers=1, coupled=True, output_embedding_size=6)
+    weights = pretrained_weights(config)
+    encoder = Encoder(config, weights)
     with mock.patch.object(roots, "trace"):
-        encoder = root(config, True, vocabulary)
+        encoder = EncoderRoot(encoder, MaskedLm(config, weights, encoder), vocabulary)
     # The transform's four and the bias, no second table.
     assert len(encoder.mlm.variables) == len(encoder.variables) + 5
     shapes = sorted(tuple(variable.shape) for variable in encoder.mlm.variables)
@@ -351,11 +352,19 @@ def test_description_says_what_is_inside(encoder_export, classifier_export, voca
     }
 
 
-def test_a_layer_learns_through_the_encoder(encoder_export, preprocessor):
+@pytest.fixture
+def trained_encoder(encoder):
+    """The encoder, whose weights are set back afterwards."""
+    before = [weight.numpy() for weight in encoder.trainable_variables]
+    yield encoder
+    for weight, value in zip(encoder.trainable_variables, before, strict=True):
+        weight.assign(value)
+
+
+def test_a_layer_learns_through_the_encoder(trained_encoder, preprocessor):
     """As a layer of TF Hub, which calls a model with `training` and reads
     `trainable_variables`: tensorflow/hub, docs/common_saved_model_apis/text.md."""
-    # One of its own, as it is trained.
-    encoder = tf.saved_model.load(str(encoder_export / "encoder"))
+    encoder = trained_encoder
     packed = preprocessor(TEXTS)
     with tf.GradientTape() as tape:
         loss = tf.reduce_sum(encoder(packed, training=True)["pooled_output"] ** 2)

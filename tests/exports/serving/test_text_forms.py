@@ -1,4 +1,7 @@
-"""Texts and pairs of texts that a SavedModel takes; others are refused."""
+"""Texts and pairs of texts that a SavedModel takes; others are refused.
+
+What takes both is in test_saved_model.py.
+"""
 
 import numpy as np
 import pytest
@@ -49,7 +52,6 @@ def saved(vocabulary, tmp_path_factory):
         roots = tf.train.Checkpoint(
             singles=TextRoot(preprocessor, model, (1,), vocabulary),
             pairs=TextRoot(preprocessor, model, (2,), vocabulary),
-            either=TextRoot(preprocessor, model, (1, 2), vocabulary),
         )
     signatures = roots.pairs.signatures()
     assert "predict_pairs" in signatures
@@ -57,17 +59,16 @@ def saved(vocabulary, tmp_path_factory):
     folder = str(tmp_path_factory.mktemp("saved"))
     tf.saved_model.save(roots, folder, signatures=signatures)
     loaded = tf.saved_model.load(folder)
-    loaded.pairs.signatures = loaded.either.signatures = loaded.signatures
-    return {(1,): loaded.singles, (2,): loaded.pairs, (1, 2): loaded.either}
+    loaded.pairs.signatures = loaded.signatures
+    return {(1,): loaded.singles, (2,): loaded.pairs}
 
 
 def logits(outputs):
     return outputs["logits"].numpy()
 
 
-@pytest.mark.parametrize("segments", [(2,), (1, 2)])
-def test_a_pair_is_two_arguments(saved, segments):
-    model = saved[segments]
+def test_a_pair_is_two_arguments(saved):
+    model = saved[2,]
     expected = logits(model.signatures["predict_pairs"](
         sentences=tf.constant(FIRST), second_sentences=tf.constant(SECOND)
     ))  # fmt: skip
@@ -91,9 +92,6 @@ def test_a_pair_is_two_arguments(saved, segments):
         ((2,), [FIRST, SECOND]),
         # Two pairs, or first and second texts?
         ((2,), [["a", "b"], ["c", "d"]]),
-        ((1, 2), [["a", "b"], ["c", "d"]]),
-        ((1, 2), tf.constant([["a", "b"], ["c", "d"]])),
-        ((1, 2), [FIRST, SECOND]),
     ],
 )
 def test_other_forms_are_refused(saved, segments, texts):
