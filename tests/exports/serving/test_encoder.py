@@ -14,25 +14,37 @@ from tests.exports.models import (
 from tests.exports.reference import Reference
 from tests.helpers import masked_lm_features
 
+# Settings that do not touch each other share a model.
 MODELS = {
     "decoupled": {},
-    "no projection": {"input_embedding_size": 8},
-    "coupled": {"coupled": True, "output_embedding_size": 6},
+    "no projection, tanh gelu": {
+        "input_embedding_size": 8,
+        "activation": "gelu_tanh",
+        "layer_norm_epsilon": 1e-12,
+    },
+    "coupled, relu, four heads": {
+        "coupled": True,
+        "output_embedding_size": 6,
+        "activation": "relu",
+        "num_heads": 4,
+        "head_size": 2,
+    },
     "coupled at H": {
         "coupled": True,
         "input_embedding_size": 8,
         "output_embedding_size": 8,
     },
-    "tanh gelu": {"activation": "gelu_tanh", "layer_norm_epsilon": 1e-12},
-    "relu, four heads": {"activation": "relu", "num_heads": 4, "head_size": 2},
-    "plain projection": {"mlm_transform": "projection"},
+    "plain projection, one layer, one type": {
+        "mlm_transform": "projection",
+        "num_layers": 1,
+        "type_vocab_size": 1,
+    },
     "no transform": {"mlm_transform": "projection", "output_embedding_size": 8},
     "projection of equal widths": {
         "mlm_transform": "projection",
         "output_embedding_size": 8,
         "project_equal_output_widths": True,
     },
-    "one layer, one type": {"num_layers": 1, "type_vocab_size": 1},
 }
 
 

@@ -64,7 +64,7 @@ def test_layers_and_mlm_head(name):
 
 
 def test_pooler_and_classifier():
-    config = model_config()
+    config = model_config(num_layers=1)
     weights = finetuned_weights(config, LABELS)
     features = random_batch(config, BATCH, LENGTH)
 
