@@ -8,6 +8,8 @@ import pytest
 
 from decoupled.analyses.models import layer_vectors
 from decoupled.core.release import tf
+from decoupled.exports.serving.encoder import FEATURES
+from decoupled.tasks.classification import pack_texts
 from tests.analyses.sentences import ENGLISH, OTHERS, open_model, retrieval
 from tests.command_line import decoupled, mistake
 from tests.exports.models import (
@@ -76,8 +78,8 @@ def exported(classifier_dir, reader_dir, tmp_path_factory):
     def once(kind, layer, special):
         target = tmp_path_factory.mktemp("exported") / "out"
         settings = dict(layer=layer, pool_special_tokens=special, batch_size=2)
-        of_ids = ["sentence_encoder"] if kind == "classifier" else []
-        with saving_only("text_sentence_encoder", *of_ids):
+        of_texts = ["text_sentence_encoder"] if kind == "classifier" else []
+        with saving_only("sentence_encoder", *of_texts):
             done = export(model_dirs[kind], target, **settings)
         assert "text_sentence_encoder')" in done.stdout
         assert "RetrievalConfig.batch_size = 2 has no effect: an exp" in done.stdout
@@ -91,11 +93,18 @@ def exported(classifier_dir, reader_dir, tmp_path_factory):
 )
 def test_vectors_are_those_that_retrieve_compares(exported, kind, layer, special):
     model_dir, target = exported(kind, layer, special)
-    exported_vectors = vectors(target)
+    model = open_model(model_dir)
+    if kind == "classifier":
+        name, exported_vectors = "text_sentence_encoder", vectors(target)
+    else:
+        name = "sentence_encoder"
+        packed = pack_texts(model.vocabulary, [(text,) for text in TEXTS], LENGTH)
+        features = {name: tf.constant(packed[name]) for name in FEATURES}
+        exported_vectors = load(target, name)(features)["sentence_vector"].numpy()
     config = retrieval(
         layer=layer, pool_special_tokens=special, max_sequence_length=LENGTH
     )
-    expected = layer_vectors(open_model(model_dir), TEXTS, config)
+    expected = layer_vectors(model, TEXTS, config)
     np.testing.assert_allclose(exported_vectors, expected, atol=2e-5)
     assert special == bool(exported_vectors[TEXTS.index("")].any())
     described = json.loads((target / "export.json").read_text())
@@ -106,7 +115,7 @@ def test_vectors_are_those_that_retrieve_compares(exported, kind, layer, special
     assert described["sentence_vectors"] == chosen
     assert described["sequence_length"] == LENGTH
     # Layers above it are left out, as are pooler and head.
-    encoder = load(target, "text_sentence_encoder")
+    encoder = load(target, name)
     names = [variable.name for variable in encoder.variables]
     layers = {name.split("layer_")[1][0] for name in names if "layer_" in name}
     assert layers == {str(index) for index in range(number)}
