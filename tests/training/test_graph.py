@@ -67,14 +67,12 @@ def test_a_batch_that_does_not_divide_is_reported_with_its_setting(
     assert message.endswith(f"; change mesh_shape or {setting}")
 
 
-@pytest.mark.parametrize(
-    "name",
-    ["all:1", *(pytest.param(name, marks=pytest.mark.slow) for name in MESHES)],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", MESHES)
 def test_a_run_repeats_bit_by_bit_with_dropout(name):
+    """On one device: tests/ops/test_recompute.py, in two graphs."""
     model = tiny_model(num_layers=1, hidden_dropout=0.1, attention_dropout=0.1)
-    mesh = MESHES.get(name, ONE_DEVICE)
-    steps = Steps(graph_config(model=model, mesh=mesh))
+    steps = Steps(graph_config(model=model, mesh=MESHES[name]))
 
     first, second = steps.run(10), steps.run(10)
 
