@@ -14,6 +14,7 @@ from tests.helpers import masked_lm_features, schedule, tiny_model
 from tests.model.graphs import initial_weights, masked_lm_loss
 from tests.training.runs import (
     BODY,
+    BUT_TABLES,
     MODEL_AXIS,
     ONE_DEVICE,
     build_evaluation,
@@ -42,15 +43,26 @@ def in_partitions_of(monkeypatch, elements):
     monkeypatch.setattr("decoupled.ops.row_partitions._PARTITION_ELEMENTS", elements)
 
 
-def partitions_of(training=True, **changes):
-    """Name -> partitions of the variables, slices too, that have several."""
+def built(training=True, **changes):
+    """Inside the current graph: that of a step of the head, or of an evaluation."""
     config = graph_config(**{"frozen": BODY, **changes})
-    with tf.Graph().as_default():
-        features = {n: tf.constant(x) for n, x in masked_lm_features().items()}
-        if training:
-            lowered = build_step(config, features)
-        else:
-            lowered = build_evaluation(config.network, features)
+    features = {n: tf.constant(x) for n, x in masked_lm_features().items()}
+    if training:
+        return build_step(config, features)
+    return build_evaluation(config.network, features)
+
+
+@pytest.fixture(scope="module")
+def one_device():
+    """The graph of a step on one device, and what was built."""
+    with tf.Graph().as_default() as graph, pytest.MonkeyPatch.context() as patch:
+        in_partitions_of(patch, 220)
+        return graph, built()
+
+
+def partitions_of(graph, lowered):
+    """Name -> partitions of the variables, slices too, that have several."""
+    with graph.as_default():
         slices = {
             f"{variable.name}, slice {number}": part
             for variable, laid_out in lowered.lowering.variables.items()
@@ -68,7 +80,7 @@ def partitions_of(training=True, **changes):
         (dict(mesh=MODEL_AXIS), 2, [", slice 0", ", slice 1"]),
         # No partition would be updated alone.
         (dict(mesh=BFLOAT16_SLICES), 0, []),
-        (dict(model=COUPLED, frozen=()), 0, []),
+        (dict(model=COUPLED, frozen=BUT_TABLES), 0, []),
         (dict(training=False), 0, []),
     ],
     ids=[
@@ -76,17 +88,21 @@ def partitions_of(training=True, **changes):
         *("bfloat16 slices", "coupled", "predictions"),
     ],
 )
-def test_the_output_embedding_and_its_moments_have_partitions(changes, count, places):
+def test_the_output_embedding_and_its_moments_have_partitions(
+    one_device, changes, count, places
+):
     names = [TABLE, f"{TABLE}/adam_m", f"{TABLE}/adam_v"]
     wanted = {f"{name}{place}": count for name in names for place in places}
-    assert partitions_of(**changes) == wanted
+    graph, lowered = one_device
+    if changes:
+        with tf.Graph().as_default() as graph:
+            lowered = built(**changes)
+    assert partitions_of(graph, lowered) == wanted
 
 
-def test_initial_weights_do_not_depend_on_partitions():
-    config = graph_config(frozen=BODY)
-    with tf.Graph().as_default(), tf.Session() as session:
-        features = {n: tf.constant(x) for n, x in masked_lm_features().items()}
-        build_step(config, features)
+def test_initial_weights_do_not_depend_on_partitions(one_device):
+    config = graph_config()
+    with one_device[0].as_default(), tf.Session() as session:
         session.run(tf.global_variables_initializer())
         partitioned = session.run(tf.identity(saved_variables()[TABLE]))
     whole = initial_weights(
@@ -156,10 +172,8 @@ def test_microbatches_train_the_same(monkeypatch, mesh):
     np.testing.assert_allclose(losses, expected, atol=1e-5)
 
 
-def test_what_a_checkpoint_lacks_is_named_whole(tmp_path):
-    with tf.Graph().as_default():
-        features = {n: tf.constant(x) for n, x in masked_lm_features().items()}
-        build_step(graph_config(frozen=BODY), features)
+def test_what_a_checkpoint_lacks_is_named_whole(one_device, tmp_path):
+    with one_device[0].as_default():
         lacking = ("global_step", f"{TABLE}/adam_m", f"{TABLE}/adam_v")
         names = set(saved_variables()) - set(lacking)
         values = dict.fromkeys(names, np.zeros(1, np.float32))

@@ -17,6 +17,7 @@ from tests.helpers import (
 )
 from tests.training.runs import (
     BODY,
+    BUT_TABLES,
     MODEL_AXIS,
     ONE_DEVICE,
     built_step,
@@ -172,8 +173,8 @@ def tiled(mesh, clip_norm):
 # Of two devices without clipping, where an update waits for the least.
 @pytest.mark.parametrize(
     "mesh, clip_norm",
-    [(ONE_DEVICE, 0.0), (ONE_DEVICE, 1.0), (MODEL_AXIS, 0.0)],
-    ids=["all:1, not clipped", "all:1", "m:2, not clipped"],
+    [(ONE_DEVICE, 1.0), (MODEL_AXIS, 0.0)],
+    ids=["all:1", "m:2, not clipped"],
 )
 def test_partitions_change_after_all_that_reads_them(mesh, clip_norm):
     """They would be copied first while something holds what it read, in memory that
@@ -225,4 +226,5 @@ def test_the_output_embeddings_gradient_is_never_whole(monkeypatch):
     coupled = tiny_model(
         num_layers=1, coupled=True, output_embedding_size=24, input_embedding_size=24
     )
-    assert len(matrices(StepGraph(mesh=ONE_DEVICE, model=coupled))) == 1
+    step = StepGraph(mesh=ONE_DEVICE, model=coupled, frozen=BUT_TABLES)
+    assert len(matrices(step)) == 1
