@@ -56,8 +56,10 @@ def core_config(**changes):
 def handler_of_sigint(handler):
     """Sets the handler that a run finds; puts the test's own one back."""
     before = signal.signal(signal.SIGINT, handler)
-    yield
-    signal.signal(signal.SIGINT, before)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 class _CtrlC(StopOnSignal):
